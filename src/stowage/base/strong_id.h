@@ -1,0 +1,27 @@
+// StrongId: an index that cannot be mixed up with an index of another thing.
+// Not a handle: it owns nothing and is only meaningful beside its container.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace stow {
+
+template <typename Tag>
+struct StrongId {
+  static constexpr uint32_t kInvalid = ~uint32_t{0};
+  uint32_t value = kInvalid;
+
+  constexpr StrongId() = default;
+  constexpr explicit StrongId(size_t v) : value(static_cast<uint32_t>(v)) {}
+  constexpr bool valid() const { return value != kInvalid; }
+  constexpr size_t index() const { return value; }
+  friend constexpr auto operator<=>(StrongId, StrongId) = default;
+};
+
+}  // namespace stow
+
+template <typename Tag>
+struct std::hash<stow::StrongId<Tag>> {
+  size_t operator()(stow::StrongId<Tag> id) const noexcept { return id.value; }
+};

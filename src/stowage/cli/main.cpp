@@ -1,0 +1,6 @@
+#include <fmt/core.h>
+
+int main() {
+  fmt::print("stowage\n");
+  return 0;
+}
