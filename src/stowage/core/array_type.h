@@ -1,0 +1,39 @@
+// ArrayType: dtype, shape and memory kind, all that planning knows of an array.
+// Not data; an array's bytes live in a buffer of a device.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "stowage/core/dtype.h"
+#include "stowage/core/shape.h"
+
+namespace stow {
+
+/// Where an array lies. Each kind is a heap with a capacity of its own.
+enum class MemoryKind : uint8_t { kDevice, kPinnedHost, kDisk };
+inline constexpr int kNumMemoryKinds = 3;
+
+/// "device", "pinned_host", "disk".
+std::string_view memory_kind_name(MemoryKind kind);
+std::optional<MemoryKind> parse_memory_kind(std::string_view name);
+
+struct ArrayType {
+  DType dtype = DType::kF32;
+  Shape shape;
+  MemoryKind kind = MemoryKind::kDevice;
+  bool weak = false;  ///< Came from C++ scalars alone and yields in promotion.
+
+  int64_t elems() const { return shape.elems(); }
+  int64_t bytes() const { return elems() * dtype_bytes(dtype); }
+  /// Equality leaves `weak` out: it is a matter of promotion, not of what lies in memory.
+  friend bool operator==(const ArrayType& a, const ArrayType& b) {
+    return a.dtype == b.dtype && a.shape == b.shape && a.kind == b.kind;
+  }
+};
+
+/// "f32[8,64]", "bf16[]", "f32<pinned_host>[4]".
+std::string to_string(const ArrayType& type);
+
+}  // namespace stow

@@ -1,0 +1,47 @@
+// Shape: the extents of an array, outermost first, and what is computed from them alone.
+// Not a layout; strides are chosen by the planner.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace stow {
+
+/// A list of integers that stands for axes, permutations or extents.
+using Dims = std::vector<int64_t>;
+
+/// The extents of an array. A scalar has rank 0 and one element.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> dims) : dims_(dims) {}
+  explicit Shape(Dims dims) : dims_(std::move(dims)) {}
+
+  int rank() const { return static_cast<int>(dims_.size()); }
+  int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }
+  int64_t& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }
+  const Dims& dims() const { return dims_; }
+  auto begin() const { return dims_.begin(); }
+  auto end() const { return dims_.end(); }
+
+  /// The number of elements.
+  int64_t elems() const {
+    int64_t n = 1;
+    for (int64_t d : dims_) n *= d;
+    return n;
+  }
+  friend bool operator==(const Shape&, const Shape&) = default;
+
+ private:
+  Dims dims_;
+};
+
+/// "8,64"; empty for a scalar.
+std::string to_string(const Shape& shape);
+
+/// Row-major strides, in elements.
+Dims contiguous_strides(const Shape& shape);
+
+}  // namespace stow

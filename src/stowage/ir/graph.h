@@ -1,0 +1,129 @@
+// Graph: a list of pure, typed nodes in topological order, with inputs and outputs.
+// Not a schedule: the order says what depends on what, not when anything runs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stowage/base/error.h"
+#include "stowage/base/strong_id.h"
+#include "stowage/ir/params.h"
+
+namespace stow {
+
+using ValueId = StrongId<struct ValueTag>;
+using NodeId = StrongId<struct NodeTag>;
+using RegionId = StrongId<struct RegionTag>;
+
+/// Where a user wrote an operation.
+struct SourceLocation {
+  const char* file = "";
+  int line = 0;
+};
+
+/// The named scopes around an operation ("layers/mlp/up") and its place in the user's source.
+struct Provenance {
+  std::string scope;
+  SourceLocation location;
+};
+using ProvenancePtr = std::shared_ptr<const Provenance>;
+/// "layers/mlp/up (model.cpp:41)"; what is not known is left out.
+std::string to_string(const ProvenancePtr& provenance);
+
+/// A checkpointed region of a flat graph: the nodes that came from one checkpoint node.
+struct Region {
+  RegionId parent;  ///< Invalid for an outermost region.
+  PolicyPtr policy;
+  bool prevent_cse = true;
+};
+
+class Graph;
+using GraphPtr = std::shared_ptr<const Graph>;
+
+struct Node {
+  OpKind op = OpKind::kConstant;
+  Params params;
+  std::vector<ValueId> operands;
+  ValueId first_result;
+  int n_results = 1;
+  std::vector<GraphPtr> graphs;  ///< Nested graphs; they capture nothing.
+  ProvenancePtr provenance;
+  RegionId region;        ///< Of the owning graph's table; invalid outside any.
+  bool backward = false;  ///< Made by reverse mode for cotangents.
+
+  ValueId result(int i = 0) const {
+    return ValueId(first_result.index() + static_cast<size_t>(i));
+  }
+  template <typename T>
+  const T& as() const {
+    return std::get<T>(params);
+  }
+};
+
+/// A value: an input (no node) or one result of a node.
+struct Value {
+  ArrayType type;
+  NodeId node;    ///< Invalid for an input.
+  int index = 0;  ///< Which input or which result.
+};
+
+/// Built by appending (GraphBuilder); const once shared.
+class Graph {
+ public:
+  size_t n_nodes() const { return nodes_.size(); }
+  size_t n_values() const { return values_.size(); }
+  const Node& node(NodeId id) const { return nodes_[id.index()]; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const Value& value(ValueId id) const { return values_[id.index()]; }
+  const ArrayType& type(ValueId id) const { return values_[id.index()].type; }
+  bool is_input(ValueId id) const { return !value(id).node.valid(); }
+  /// The node that makes a value, which must not be an input.
+  const Node& def(ValueId id) const { return node(value(id).node); }
+
+  const std::vector<ValueId>& inputs() const { return inputs_; }
+  const std::vector<ValueId>& outputs() const { return outputs_; }
+  const std::vector<std::string>& input_names() const { return input_names_; }
+  const std::vector<Region>& regions() const { return regions_; }
+
+  ValueId add_input(const ArrayType& type, std::string name = {});
+  /// Appends a node whose types were inferred; returns its id.
+  NodeId add_node(Node node, std::span<const ArrayType> types);
+  void set_outputs(std::vector<ValueId> outputs) { outputs_ = std::move(outputs); }
+  RegionId add_region(Region region);
+  /// For the passes that only change marks and flags.
+  Node& mutable_node(NodeId id) { return nodes_[id.index()]; }
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<Value> values_;
+  std::vector<ValueId> inputs_, outputs_;
+  std::vector<std::string> input_names_;
+  std::vector<Region> regions_;
+};
+
+/// Maps values of one graph to values of another while nodes are copied.
+class ValueMap {
+ public:
+  explicit ValueMap(const Graph& from) : to_(from.n_values()) {}
+  void set(ValueId from, ValueId to) { to_[from.index()] = to; }
+  bool has(ValueId from) const { return to_[from.index()].valid(); }
+  ValueId operator[](ValueId from) const {
+    STOW_CHECK(has(from), "value %{} has no image", from.value);
+    return to_[from.index()];
+  }
+
+ private:
+  std::vector<ValueId> to_;
+};
+
+/// Copies one node into `to`, its operands mapped, its region translated through `regions` (one an
+/// entry of the source's table; empty drops regions), and enters the images of its results.
+NodeId copy_node(const Graph& from, const Node& node, Graph& to, ValueMap& map,
+                 std::span<const RegionId> regions);
+
+/// Copies the region table of `from` into `to`, outermost regions getting `parent`.
+std::vector<RegionId> import_regions(const Graph& from, Graph& to, RegionId parent);
+
+}  // namespace stow

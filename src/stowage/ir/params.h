@@ -1,0 +1,153 @@
+// The parameters of each op, one plain struct an op that has any.
+// Not operands; whatever is a value at run time is an operand.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "stowage/core/array_type.h"
+#include "stowage/ir/op_list.h"
+
+namespace stow {
+
+struct NoParams {
+  friend bool operator==(const NoParams&, const NoParams&) = default;
+};
+/// Constant: the bytes of one element, or of every element in row-major order.
+struct ConstantParams {
+  ArrayType type;
+  std::vector<std::byte> data;
+  bool is_splat() const { return static_cast<int64_t>(data.size()) == dtype_bytes(type.dtype); }
+  friend bool operator==(const ConstantParams&, const ConstantParams&) = default;
+};
+/// Iota: counts along `axis` of `type`.
+struct IotaParams {
+  ArrayType type;
+  int64_t axis = 0;
+  friend bool operator==(const IotaParams&, const IotaParams&) = default;
+};
+/// RandomBits(key u32[2]): u32 of `shape`, Threefry 2x32 over a 64-bit counter.
+/// Convert, Bitcast: the new dtype is `dtype`.
+struct ShapeParams {
+  Shape shape;
+  friend bool operator==(const ShapeParams&, const ShapeParams&) = default;
+};
+struct DTypeParams {
+  DType dtype = DType::kF32;
+  friend bool operator==(const DTypeParams&, const DTypeParams&) = default;
+};
+/// Broadcast: operand axis i becomes result axis `axes[i]`, its extent 1 or that of the result.
+struct BroadcastParams {
+  Shape shape;
+  Dims axes;
+  friend bool operator==(const BroadcastParams&, const BroadcastParams&) = default;
+};
+/// Transpose: result axis i is operand axis `axes[i]`. Reductions, Reverse: the axes meant.
+struct AxesParams {
+  Dims axes;
+  friend bool operator==(const AxesParams&, const AxesParams&) = default;
+};
+/// Half-open ranges with a positive stride.
+struct SliceParams {
+  Dims start, limit, stride;
+  friend bool operator==(const SliceParams&, const SliceParams&) = default;
+};
+/// Pad(operand, scalar): low and high may be negative; interior counts between elements.
+struct PadParams {
+  Dims low, high, interior;
+  friend bool operator==(const PadParams&, const PadParams&) = default;
+};
+/// Concatenate, CumSum, Sort (the first operand is the key): along `axis`.
+/// `flag` is CumSum's reverse and Sort's descending.
+struct AxisParams {
+  int64_t axis = 0;
+  bool flag = false;
+  friend bool operator==(const AxisParams&, const AxisParams&) = default;
+};
+/// ArgMax, ArgMin: the first index of the extreme, NaN counting as extreme.
+struct ArgReduceParams {
+  int64_t axis = 0;
+  DType index_dtype = DType::kI32;
+  friend bool operator==(const ArgReduceParams&, const ArgReduceParams&) = default;
+};
+/// Gather(operand, indices): XLA's general form; the index vector is the last axis of indices.
+/// Out-of-range starts are clamped. ScatterAdd(operand, indices, updates) with the same fields
+/// (offset_axes being XLA's update window, collapsed_axes its inserted window); updates out of
+/// range are dropped.
+struct GatherParams {
+  Dims offset_axes;      ///< Result axes that are offsets into the slice.
+  Dims collapsed_axes;   ///< Operand axes of slice size 1 that are dropped.
+  Dims start_index_map;  ///< Operand axis of each component of the index vector.
+  Dims slice_sizes;      ///< One an operand axis.
+  friend bool operator==(const GatherParams&, const GatherParams&) = default;
+};
+/// DotGeneral(lhs, rhs): result axes are batch, free of lhs, free of rhs.
+struct DotParams {
+  Dims lhs_contract, rhs_contract, lhs_batch, rhs_batch;
+  DType out = DType::kF32;
+  friend bool operator==(const DotParams&, const DotParams&) = default;
+};
+/// Attention(q [B,T,H,D], k [B,S,G,D], v [B,S,G,D]) -> (out [B,T,H,D], lse f32 [B,H,T]).
+/// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv).
+struct AttentionParams {
+  float scale = 1;
+  bool causal = false;
+  friend bool operator==(const AttentionParams&, const AttentionParams&) = default;
+};
+/// Name: the name a checkpoint policy may ask for.
+struct NameParams {
+  std::string name;
+  friend bool operator==(const NameParams&, const NameParams&) = default;
+};
+
+/// Scan(consts…, carries…, scanned…) -> (final carries…, stacked…), body in the node's graph 0:
+/// (consts…, carries…, slices…) -> (carries…, slices…).
+struct ScanParams {
+  int64_t length = 0;
+  int n_consts = 0, n_carries = 0;
+  bool reverse = false;
+  Dims in_axes;   ///< The scanned axis of each scanned operand.
+  Dims out_axes;  ///< The stacked axis of each stacked result.
+  /// The last so many stacked results are residuals, saved for a backward scan.
+  int n_residuals = 0;
+  friend bool operator==(const ScanParams&, const ScanParams&) = default;
+};
+
+/// What a checkpoint policy answers for a value.
+enum class Mark : uint8_t { kUndecided, kKeep, kRecompute, kOffload };
+
+/// A value that a policy is asked about.
+struct PolicyQuery {
+  OpKind op;
+  const struct Node* node;
+  std::string_view name;  ///< Of a Name op; else empty.
+};
+struct PolicyAnswer {
+  Mark mark = Mark::kRecompute;
+  MemoryKind destination = MemoryKind::kPinnedHost;  ///< Of kOffload.
+};
+/// A checkpoint policy: its answers, and its name for reports.
+struct Policy {
+  std::string name;
+  std::function<PolicyAnswer(const PolicyQuery&)> decide;
+  std::vector<std::string> wanted_names;  ///< Names it acts on; each must exist to have effect.
+};
+using PolicyPtr = std::shared_ptr<const Policy>;
+
+/// Checkpoint(args…) -> results of graph 0. `region` is a template: null means nothing saveable.
+struct CheckpointParams {
+  PolicyPtr policy;
+  bool prevent_cse = true;
+  friend bool operator==(const CheckpointParams&, const CheckpointParams&) = default;
+};
+
+using Params =
+    std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
+                 AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
+                 DotParams, AttentionParams, NameParams, ScanParams, CheckpointParams>;
+
+}  // namespace stow

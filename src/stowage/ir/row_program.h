@@ -1,0 +1,87 @@
+// RowProgram: a straight-line program over an iteration space, the one form of everything that is
+// elementwise or row-wise. Not a schedule and not bound to memory; operands are numbered.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stowage/core/dtype.h"
+#include "stowage/core/shape.h"
+#include "stowage/ir/op_list.h"
+
+namespace stow {
+
+/// What one step of a row program does.
+enum class StepKind : uint8_t {
+  kLoad,           ///< The element(s) of input `index`.
+  kConstant,       ///< `imm`, the bits of one element of `dtype`, in the low bytes.
+  kIota,           ///< The coordinate along dimension `index` of the iteration space.
+  kCompute,        ///< An elementwise `op` of `args`, rounded to `dtype`.
+  kReduceRow,      ///< `op` (a Reduce op) of arg 0 over the column dimensions: one value a row.
+  kReduceColumns,  ///< `op` of arg 0 over the row dimensions, written to output `index`.
+  kStore           ///< Arg 0 to output `index`.
+};
+
+/// The value of a step is of its `dtype`; `args` are numbers of earlier steps.
+struct Step {
+  StepKind kind = StepKind::kCompute;
+  OpKind op = OpKind::kAdd;
+  DType dtype = DType::kF32;
+  int32_t index = 0;
+  int32_t args[3] = {-1, -1, -1};
+  uint64_t imm = 0;
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+/// An operand: its dtype and its stride, in elements, along every dimension of the iteration
+/// space; 0 broadcasts.
+struct RowOperand {
+  DType dtype = DType::kF32;
+  Dims strides;
+  friend bool operator==(const RowOperand&, const RowOperand&) = default;
+};
+
+/// The iteration space is `dims`, the first `n_row_dims` of which are rows and the others columns;
+/// either part may be empty (extent 1).
+///
+/// A store writes one element a point; where its value is one a row (from a kReduceRow), the
+/// output's strides along the columns are 0 and it is written once a row. A kReduceColumns output
+/// has stride 0 along all rows.
+///
+/// An output may be the same memory as an input, element for element (same dtype width and
+/// strides): an executor reads a point's inputs before it writes the point's outputs, and rows that
+/// share a reduction are read whole before they are written.
+///
+/// Order of sums, a part of the meaning: a row of C elements (row-major over the column
+/// dimensions) is cut into blocks of 4096; in a block, lane l of 16 takes elements l, l + 16, …,
+/// from the identity on; lanes fold by halves (l with l + 8, + 4, + 2, + 1); block results fold in
+/// order into an accumulator that starts at the first block's. Columns: the R rows (row-major) are
+/// cut into chunks of column_chunk_rows(R); a chunk folds its rows in order from the identity on;
+/// chunks fold in order. f16 and bf16 accumulate in f32; the result is rounded to `dtype` once.
+struct RowProgram {
+  Dims dims;
+  int n_row_dims = 0;
+  std::vector<RowOperand> inputs, outputs;
+  std::vector<Step> steps;
+  friend bool operator==(const RowProgram&, const RowProgram&) = default;
+
+  int64_t rows() const {
+    int64_t n = 1;
+    for (int i = 0; i < n_row_dims; ++i) n *= dims[static_cast<size_t>(i)];
+    return n;
+  }
+  int64_t cols() const {
+    int64_t n = 1;
+    for (size_t i = static_cast<size_t>(n_row_dims); i < dims.size(); ++i) n *= dims[i];
+    return n;
+  }
+};
+
+inline constexpr int64_t kReduceBlock = 4096;
+/// Rows a chunk of a column reduction over `rows` rows: at most 64 chunks, at least 16 rows each.
+constexpr int64_t column_chunk_rows(int64_t rows) {
+  const int64_t even = (rows + 63) / 64;
+  return even < 16 ? 16 : even;
+}
+
+}  // namespace stow

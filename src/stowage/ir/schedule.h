@@ -1,0 +1,110 @@
+// Schedule: kernels and loops in the order they run, over buffers that have no offsets yet.
+// Not bound to memory; plan/ gives every buffer an offset and runtime/ an address.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+#include "stowage/ir/row_program.h"
+
+namespace stow {
+
+using BufferId = StrongId<struct BufferTag>;
+using LoopId = StrongId<struct LoopTag>;
+
+enum class BufferRole : uint8_t {
+  kTemporary,  ///< Placed by the plan.
+  kInput,      ///< An argument's memory, bound by the caller.
+  kOutput      ///< Placed by the plan and kept after the run.
+};
+
+/// Memory of one size. `slots` > 1 cuts it into equal parts of `slot_bytes` that live and die one
+/// by one (a stack that a loop fills, a ring of staging buffers).
+struct Buffer {
+  int64_t bytes = 0;
+  int64_t slots = 1;
+  int64_t slot_bytes = 0;
+  MemoryKind kind = MemoryKind::kDevice;
+  BufferRole role = BufferRole::kTemporary;
+  int index = -1;  ///< Of the program's input or output.
+  ProvenancePtr provenance;
+  std::string label;  ///< What lies here, for reports: an op's name, "residual", "scratch".
+};
+
+/// Adds ((start + step * i) mod modulo) * stride_bytes to a view's offset, i being the iteration.
+struct LoopTerm {
+  LoopId loop;
+  int64_t start = 0, step = 1, modulo = 0;  ///< modulo 0: none.
+  int64_t stride_bytes = 0;
+};
+
+/// A strided window on a buffer.
+struct View {
+  BufferId buffer;
+  DType dtype = DType::kF32;
+  Dims dims;
+  Dims strides;  ///< In elements.
+  int64_t offset_bytes = 0;
+  std::vector<LoopTerm> terms;
+
+  int64_t elems() const {
+    int64_t n = 1;
+    for (int64_t d : dims) n *= d;
+    return n;
+  }
+};
+
+enum class KernelKind : uint8_t { kRows, kOp };
+
+/// One call of a kernel. kRows: `program` over inputs and outputs, whose strides it holds itself
+/// (the views give buffer, offset and loop terms). kOp: the op's own kernel over strided views.
+struct Kernel {
+  KernelKind kind = KernelKind::kOp;
+  OpKind op = OpKind::kAdd;  ///< kRows: the op that gives the group its name.
+  Params params;
+  std::shared_ptr<const RowProgram> program;
+  std::vector<View> inputs, outputs;
+  BufferId scratch;  ///< Invalid when none is needed.
+  int64_t scratch_bytes = 0;
+  ProvenancePtr provenance;
+};
+
+struct Loop;
+struct Instruction {
+  std::variant<Kernel, std::shared_ptr<Loop>> body;
+  const Kernel* kernel() const { return std::get_if<Kernel>(&body); }
+  Kernel* kernel() { return std::get_if<Kernel>(&body); }
+  const Loop* loop() const {
+    const auto* p = std::get_if<std::shared_ptr<Loop>>(&body);
+    return p ? p->get() : nullptr;
+  }
+  Loop* loop() {
+    auto* p = std::get_if<std::shared_ptr<Loop>>(&body);
+    return p ? p->get() : nullptr;
+  }
+};
+struct Loop {
+  LoopId id;
+  int64_t trip_count = 0;
+  std::vector<Instruction> body;
+  ProvenancePtr provenance;
+};
+
+struct Schedule {
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  size_t n_loops = 0;
+  std::vector<View> inputs, outputs;  ///< Where each lies; an output may lie in an input's buffer.
+};
+
+/// What planning must know of the backend that will run the kernels.
+struct KernelTarget {
+  int threads = 1;
+  /// Scratch in bytes of a kernel whose views are filled in.
+  std::function<int64_t(const Kernel&, int threads)> scratch_bytes;
+};
+
+}  // namespace stow
