@@ -1,0 +1,84 @@
+// OpDef: the meaning of an op in one place: type rule, gradient, sharding factors, cost.
+// Not its kernels; each backend has a table of its own, generated from the same list.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+class Val;
+
+/// A field that a definition must fill in: leaving it out does not compile.
+template <typename F>
+struct Required {
+  Required() = delete;
+  Required(F f) : function(f) {}  // NOLINT: a definition lists plain functions
+  F function;
+};
+
+/// What a type rule sees.
+struct InferContext {
+  OpKind op;
+  std::span<const ArrayType> operands;
+  const Params& params;
+  std::span<const GraphPtr> graphs;
+
+  template <typename T>
+  const T& as() const {
+    return std::get<T>(params);
+  }
+  const ArrayType& operand(size_t i) const { return operands[i]; }
+  /// Throws TraceError "[op] message".
+  template <typename... Args>
+  [[noreturn]] void error(fmt::format_string<Args...> format, Args&&... args) const {
+    throw TraceError(
+        fmt::format("[{}] {}", op_name(op), fmt::format(format, std::forward<Args>(args)...)));
+  }
+};
+
+/// What a gradient rule sees: the node's operands and results as values of the graph that the
+/// gradient is being written into, and the cotangents of its results.
+struct VjpContext {
+  const Node& node;
+  std::vector<Val> operands;
+  std::vector<Val> results;
+  std::vector<std::optional<Val>> cotangents;  ///< None where it is zero.
+  std::vector<bool> needed;                    ///< Which operands' cotangents are asked for.
+
+  const Val& ct() const { return *cotangents[0]; }
+};
+/// One an operand; none where it is zero, not needed or the operand is not differentiable.
+using Cotangents = std::vector<std::optional<Val>>;
+
+/// Einsum-like sharding rule: a letter an axis; axes of one letter shard together, a letter in no
+/// result is summed over, kUnshardable keeps an axis whole.
+struct ShardingFactors {
+  static constexpr int kUnshardable = -1;
+  std::vector<std::vector<int>> operands, results;
+};
+
+/// Work of one evaluation.
+struct Cost {
+  double flops = 0;  ///< A multiply-add is two.
+  double bytes = 0;  ///< Read and written, each operand and result once.
+};
+
+struct OpDef {
+  OpKind op;
+  /// Result types. Throws TraceError naming the op and the types.
+  Required<std::vector<ArrayType> (*)(const InferContext&)> infer;
+  Required<Cotangents (*)(const VjpContext&)> vjp;
+  Required<ShardingFactors (*)(const InferContext&, std::span<const ArrayType> results)> shard;
+  Required<Cost (*)(const InferContext&, std::span<const ArrayType> results)> cost;
+};
+
+const OpDef& op_def(OpKind op);
+
+/// Result types of an op over these operands.
+std::vector<ArrayType> infer_types(const InferContext& context);
+
+}  // namespace stow
