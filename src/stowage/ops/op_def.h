@@ -6,11 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "stowage/ir/graph.h"
+#include "stowage/ops/val.h"
 
 namespace stow {
-
-class Val;
 
 /// A field that a definition must fill in: leaving it out does not compile.
 template <typename F>
