@@ -1,0 +1,24 @@
+// Reverse-mode differentiation of a graph into one joint graph of forward and backward.
+// Not a decision on what is kept: it keeps everything; passes/residuals.h realises the marks.
+#pragma once
+
+#include <vector>
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// What to differentiate.
+struct ReverseSpec {
+  std::vector<int> wrt;      ///< Inputs whose gradients are wanted.
+  std::vector<int> outputs;  ///< Outputs that have a cotangent.
+};
+
+/// The joint graph. Inputs: those of `graph`, then a cotangent for each of `spec.outputs`, of that
+/// output's type. Outputs: those of `graph`, then a gradient for each of `spec.wrt`, of that
+/// input's type (zeros where it does not matter). Checkpoint nodes become regions whose nodes carry
+/// their id; a differentiated scan becomes a forward scan with residuals and a backward scan.
+/// Errors: TraceError where an op has no gradient, or an input or output is not of a float type.
+Graph reverse(const Graph& graph, const ReverseSpec& spec);
+
+}  // namespace stow

@@ -1,0 +1,48 @@
+// MemoryAnalysis: what a program needs of each memory kind, exact, with who owns the peak.
+// Not a plan; the offsets are in MemoryPlan.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "stowage/core/array_type.h"
+
+namespace stow {
+
+/// Sizes in bytes of one memory kind. total = argument + output - alias + temp is the exact peak
+/// while the program runs, kernel scratch included.
+struct KindAnalysis {
+  int64_t argument_bytes = 0;
+  int64_t output_bytes = 0;
+  int64_t alias_bytes = 0;  ///< Outputs that lie in donated arguments.
+  int64_t temp_bytes = 0;   ///< What the peak holds beside arguments and outputs.
+  int64_t total_bytes = 0;
+  int64_t arena_bytes = 0;        ///< Height of what the plan lays out: total less arguments.
+  int64_t lower_bound_bytes = 0;  ///< Arguments and the largest live sum of the same order.
+};
+
+/// One owner of the peak.
+struct PeakOwner {
+  std::string source;  ///< Source path, "layers/mlp/up (model.cpp:41)".
+  std::string what;    ///< "residual", "output", "argument", "scratch", an op's name.
+  int64_t bytes = 0;
+  int64_t count = 0;  ///< Buffers or slots.
+};
+
+struct MemoryAnalysis {
+  std::array<KindAnalysis, kNumMemoryKinds> kinds;
+  int64_t peak_instant = 0;  ///< Index on the timeline of the first instant of the device's peak.
+  int64_t n_instants = 0;
+  std::string peak_at;            ///< The instruction running at the peak.
+  std::vector<PeakOwner> owners;  ///< Of the device's peak, largest first.
+
+  const KindAnalysis& device() const { return kinds[0]; }
+  const KindAnalysis& host() const { return kinds[1]; }
+  const KindAnalysis& disk() const { return kinds[2]; }
+};
+
+/// A table for people.
+std::string to_string(const MemoryAnalysis& analysis, size_t max_owners = 8);
+
+}  // namespace stow

@@ -1,0 +1,48 @@
+// The compile driver: graph -> passes -> schedule -> plan -> program.
+// Not tracing and not a cache; api/ keeps one per jitted function.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+#include "stowage/plan/analysis.h"
+#include "stowage/runtime/device.h"
+
+namespace stow {
+
+struct CompileOptions {
+  /// Inputs that may be overwritten; empty means none.
+  std::vector<bool> donated;
+  /// When set, replaces the policy of every checkpointed region (the marks, not another trace).
+  PolicyPtr override_policy;
+  bool fuse = true;       ///< Off: one kernel an op.
+  bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
+  std::string dump_dir;   ///< When set, the graph after each pass and the timeline go there.
+  std::string dump_name;  ///< Prefix of the files.
+};
+
+/// A compiled program. Immutable; may be run many times, by one thread at a time.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  virtual const MemoryAnalysis& memory_analysis() const = 0;
+  /// For each output the input whose memory it takes, or -1.
+  virtual const std::vector<int>& output_aliases() const = 0;
+  virtual const std::vector<ArrayType>& input_types() const = 0;
+  virtual const std::vector<ArrayType>& output_types() const = 0;
+  /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
+  /// buffers of their own or, where aliased, the donated argument's.
+  /// Errors: CapacityError before anything runs.
+  virtual std::vector<DeviceBufferPtr> run(Device& device,
+                                           std::span<const DeviceBufferPtr> arguments) const = 0;
+};
+using ExecutablePtr = std::shared_ptr<const Executable>;
+
+/// Compiles for CPU devices with `threads` threads. Allocates no tensor.
+/// Errors: TraceError for a policy that cannot take effect.
+ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads);
+
+}  // namespace stow
