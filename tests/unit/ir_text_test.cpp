@@ -91,7 +91,7 @@ TEST(GraphText, ElementsRoundToNearestEvenAndKeepTheirBits) {
   EXPECT_EQ(element("f16", "2051"), "2052");  // a tie, to even
   EXPECT_EQ(element("f16", "65519"), "65504");
   EXPECT_EQ(element("f16", "65520"), "error");
-  EXPECT_EQ(element("f16", "6e-8"), "5.960464477539063e-08");
+  EXPECT_EQ(element("f16", "6e-8"), "5.9604645e-08");
   EXPECT_EQ(element("bf16", "1.00390625"), "1");  // a tie, to even
   EXPECT_EQ(element("bf16", "-inf"), "-inf");
   EXPECT_EQ(element("u8", "256"), "error");
