@@ -43,10 +43,10 @@ class Fuser {
   // Windows and roots, as if every root were contiguous and inputs lay as told.
   void resolve_values() {
     result_.uses.resize(graph_.n_values());
-    windows_.resize(graph_.n_values());
+    result_.windows.resize(graph_.n_values());
     for (size_t i = 0; i < graph_.inputs().size(); ++i) {
       const ValueId v = graph_.inputs()[i];
-      windows_[v.index()] = input_views_[i];
+      result_.windows[v.index()] = input_views_[i];
       use(v).canon = use(v).root = v;
     }
     copies_.resize(graph_.n_nodes());
@@ -56,7 +56,7 @@ class Fuser {
         const ValueId v = node.result(i);
         ValueUse& u = use(v);
         u.canon = u.root = v;
-        windows_[v.index()] = contiguous_view(BufferId(), graph_.type(v));
+        result_.windows[v.index()] = contiguous_view(BufferId(), graph_.type(v));
       }
       const OpClass cls = op_class(node.op);
       const ValueId v = node.first_result;
@@ -66,17 +66,17 @@ class Fuser {
         for (int i = 0; i < node.n_results; ++i) {
           const ValueUse from = use(node.operands[static_cast<size_t>(i)]);
           use(node.result(i)) = from;
-          windows_[node.result(i).index()] =
-              windows_[node.operands[static_cast<size_t>(i)].index()];
+          result_.windows[node.result(i).index()] =
+              result_.windows[node.operands[static_cast<size_t>(i)].index()];
         }
       } else if (cls == OpClass::kView) {
         const ValueUse from = use(node.operands[0]);
         use(v).splat = from.splat;
         const std::optional<View> window =
-            apply_view_op(graph_, node, windows_[node.operands[0].index()]);
+            apply_view_op(graph_, node, result_.windows[node.operands[0].index()]);
         if (window) {
           use(v).root = from.root;
-          windows_[v.index()] = *window;
+          result_.windows[v.index()] = *window;
           if (node.op == OpKind::kReshape) use(from.root).reshaped = true;
         } else {
           copies_[n] = true;
@@ -239,7 +239,7 @@ class Fuser {
 
   // True when element (row, column) of v is the root's element of that row.
   bool is_row_window(ValueId v, const Unit& g) const {
-    const View& w = windows_[v.index()];
+    const View& w = result_.windows[v.index()];
     const Shape& shape = graph_.type(v).shape;
     const bool full = shape.dims() == g.dims;
     if (!full && !is_row_value(g, shape)) return false;
@@ -414,7 +414,6 @@ class Fuser {
   const std::vector<View>& input_views_;
   bool fuse_;
   Units result_;
-  std::vector<View> windows_;
   std::vector<bool> copies_;
   std::vector<size_t> first_node_, last_node_;
   std::vector<int> seen_;

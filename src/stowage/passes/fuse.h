@@ -41,6 +41,7 @@ struct ValueUse {
 struct Units {
   std::vector<Unit> units;
   std::vector<ValueUse> uses;  ///< One a value of the graph.
+  std::vector<View> windows;   ///< Of each value on its root, were the root contiguous.
 };
 
 /// `input_views` give the strides in which the graph's inputs lie. With `fuse` off every node is a
