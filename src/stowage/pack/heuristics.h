@@ -10,7 +10,7 @@
 namespace stow::pack {
 
 struct Options {
-  /// Work to spend, in steps over occupied intervals (roughly 2 ns each). The first pass always
+  /// Work to spend, in steps over occupied intervals (2 to 20 ns each). The first pass always
   /// runs to its end. 0 asks for that pass alone.
   int64_t work = 20'000'000;
   /// A height that is good enough; the lower bound always is.

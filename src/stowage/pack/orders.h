@@ -18,9 +18,10 @@ enum class Order {
   kSize,
   kProgram,  // By the first section.
 };
-inline constexpr Order kAllOrders[] = {Order::kPeakDistance, Order::kLifetime, Order::kPressure,
-                                       Order::kSize,         Order::kArea,     Order::kPressureArea,
-                                       Order::kProgram};
+/// The most promising first.
+inline constexpr Order kAllOrders[] = {Order::kSize,         Order::kArea,     Order::kPressure,
+                                       Order::kPressureArea, Order::kLifetime, Order::kProgram,
+                                       Order::kPeakDistance};
 
 /// Buffer indices, first to place first. Buffers with nothing to place are left out. Ties go to the
 /// larger, then longer, then earlier buffer, so the order is a function of the problem alone.
