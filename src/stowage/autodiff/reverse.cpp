@@ -32,7 +32,7 @@ class Reverser {
     for (size_t n = 0; n < flat_.n_nodes(); ++n) {
       const Node& node = flat_.nodes()[n];
       if (node.op == OpKind::kScan && is_active_scan(node)) {
-        scans_[n] = differentiate_scan(flat_, node, activity_);
+        scans_[n] = differentiate_scan(node, activity_);
         emit_forward_scan(node, scans_[n]->split, regions);
       } else {
         const NodeId id = copy_node(flat_, node, joint_, map_, regions);

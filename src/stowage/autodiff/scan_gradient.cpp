@@ -31,7 +31,7 @@ Activity widen_carries(const Graph& body, const ScanParams& p, std::vector<bool>
 
 }  // namespace
 
-ScanGradient differentiate_scan(const Graph& flat, const Node& scan, const Activity& outer) {
+ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
   const auto& p = scan.as<ScanParams>();
   const Graph body = flatten_checkpoints(*scan.graphs[0]);
   const size_t n_in = body.inputs().size(), n_out = body.outputs().size();

@@ -18,6 +18,6 @@ struct ScanGradient {
   std::vector<int> active_carries, active_consts, active_xs, active_ys;
 };
 
-ScanGradient differentiate_scan(const Graph& flat, const Node& scan, const Activity& outer);
+ScanGradient differentiate_scan(const Node& scan, const Activity& outer);
 
 }  // namespace stow

@@ -61,8 +61,8 @@ ShardingFactors shard_attention(const InferContext&, std::span<const ArrayType>)
 
 // Two products, of queries with keys and of probabilities with values.
 double forward_flops(const InferContext& c) {
-  const double flops = 4.0 * static_cast<double>(c.operand(0).elems()) *
-                       static_cast<double>(c.operand(1).shape[1]);
+  const double flops =
+      4.0 * static_cast<double>(c.operand(0).elems()) * static_cast<double>(c.operand(1).shape[1]);
   return c.as<AttentionParams>().causal ? flops / 2 : flops;
 }
 

@@ -81,9 +81,9 @@ Val constant(GraphBuilder& b, DType dtype, double value) {
 }
 
 Val constant_int(GraphBuilder& b, DType dtype, int64_t value) {
-  return b.add1(
-      OpKind::kConstant,
-      scalar_params(dtype, encode_scalar_int(dtype, value), static_cast<double>(value)), {});
+  return b.add1(OpKind::kConstant,
+                scalar_params(dtype, encode_scalar_int(dtype, value), static_cast<double>(value)),
+                {});
 }
 
 Val full(GraphBuilder& b, const ArrayType& type, double value) {
@@ -189,9 +189,7 @@ Val concatenate(std::span<const Val> parts, int64_t axis) {
 }
 
 Val dynamic_slice(const Val& x, std::span<const Val> starts, const Dims& sizes) {
-  return x.builder()
-      .add(OpKind::kDynamicSlice, ShapeParams{Shape(sizes)}, with(x, starts))
-      .front();
+  return x.builder().add(OpKind::kDynamicSlice, ShapeParams{Shape(sizes)}, with(x, starts)).front();
 }
 
 Val dynamic_update_slice(const Val& x, const Val& update, std::span<const Val> starts) {

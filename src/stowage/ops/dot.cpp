@@ -81,8 +81,7 @@ std::vector<ArrayType> infer_dot(const InferContext& c) {
     c.error("a product of {} and {} cannot be of {}", to_string(lhs), to_string(rhs),
             dtype_name(p.out));
   const auto check_pairs = [&](const Dims& l, const Dims& r, std::string_view what) {
-    if (l.size() != r.size())
-      c.error("{} {} axes of lhs and {} of rhs", l.size(), what, r.size());
+    if (l.size() != r.size()) c.error("{} {} axes of lhs and {} of rhs", l.size(), what, r.size());
     for (size_t i = 0; i < l.size(); ++i) {
       const int64_t x = lhs.shape[static_cast<int>(l[i])], y = rhs.shape[static_cast<int>(r[i])];
       if (x != y)

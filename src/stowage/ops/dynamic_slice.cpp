@@ -41,8 +41,7 @@ std::vector<ArrayType> infer_dynamic_slice(const InferContext& c) {
 Cotangents vjp_dynamic_slice(const VjpContext& c) {
   Cotangents result(c.operands.size());
   const std::span<const Val> starts = std::span(c.operands).subspan(1);
-  if (c.needed[0])
-    result[0] = dynamic_update_slice(zeros_like(c.operands[0]), c.ct(), starts);
+  if (c.needed[0]) result[0] = dynamic_update_slice(zeros_like(c.operands[0]), c.ct(), starts);
   return result;
 }
 

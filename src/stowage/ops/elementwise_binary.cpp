@@ -12,7 +12,8 @@ Cotangents vjp(const VjpContext& c) {
   const auto call = [&](Rule rule) {
     return rule(c.ct(), c.operands[0], c.operands[1], c.results[0]);
   };
-  return cotangents(c, [&] { return call(A); }, [&] { return call(B); });
+  return cotangents(
+      c, [&] { return call(A); }, [&] { return call(B); });
 }
 
 template <Rule A, Rule B>

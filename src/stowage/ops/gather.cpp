@@ -42,9 +42,8 @@ Shape window_shape(const InferContext& c, const GatherParams& p) {
   int batch = 0;
   size_t offset = 0;
   for (int i = 0; i < result_rank; ++i)
-    dims.push_back(contains(p.offset_axes, i)
-                       ? p.slice_sizes[static_cast<size_t>(kept[offset++])]
-                       : indices.shape[batch++]);
+    dims.push_back(contains(p.offset_axes, i) ? p.slice_sizes[static_cast<size_t>(kept[offset++])]
+                                              : indices.shape[batch++]);
   return Shape(std::move(dims));
 }
 
@@ -136,8 +135,8 @@ ShardingFactors shard_gather(const InferContext& c, std::span<const ArrayType> r
 }
 
 Cost cost_gather(const InferContext& c, std::span<const ArrayType> results) {
-  return {0, 2.0 * static_cast<double>(results[0].bytes()) +
-                 static_cast<double>(c.operand(1).bytes())};
+  return {
+      0, 2.0 * static_cast<double>(results[0].bytes()) + static_cast<double>(c.operand(1).bytes())};
 }
 
 std::vector<ArrayType> infer_scatter_add(const InferContext& c) {

@@ -43,10 +43,8 @@ Cotangents vjp_sort(const VjpContext& c) {
   if (which.empty()) return result;
 
   const Val& key = c.operands[0];
-  const bool narrow =
-      key.shape()[static_cast<int>(p.axis)] <= std::numeric_limits<int32_t>::max();
-  const Val places = iota(key.builder(),
-                          {narrow ? DType::kI32 : DType::kI64, key.shape()}, p.axis);
+  const bool narrow = key.shape()[static_cast<int>(p.axis)] <= std::numeric_limits<int32_t>::max();
+  const Val places = iota(key.builder(), {narrow ? DType::kI32 : DType::kI64, key.shape()}, p.axis);
   const Val keyed[] = {key, places};
   std::vector<Val> by_place = {sort(keyed, p.axis, p.flag)[1]};
   for (size_t i : which) by_place.push_back(*c.cotangents[i]);

@@ -32,8 +32,8 @@ std::vector<ArrayType> infer_pad(const InferContext& c) {
     const auto extent =
         padded_extent(x.shape[static_cast<int>(i)], p.low[i], p.high[i], p.interior[i]);
     if (!extent || *extent < 0)
-      c.error("low {}, high {}, interior {} leave no extent for axis {} of {}", p.low[i],
-              p.high[i], p.interior[i], i, to_string(x));
+      c.error("low {}, high {}, interior {} leave no extent for axis {} of {}", p.low[i], p.high[i],
+              p.interior[i], i, to_string(x));
     dims.push_back(*extent);
   }
   ArrayType type = strong(c, x.dtype, Shape(std::move(dims)));
@@ -63,8 +63,7 @@ Cotangents vjp_pad(const VjpContext& c) {
       [&] {
         // The sum over the added places alone; all minus the operand's would cancel.
         GraphBuilder& b = c.ct().builder();
-        const Val inside =
-            full(b, {.dtype = DType::kBool, .shape = c.operands[0].shape()}, 0);
+        const Val inside = full(b, {.dtype = DType::kBool, .shape = c.operands[0].shape()}, 0);
         const Val added = pad(inside, constant(b, DType::kBool, 1), p.low, p.high, p.interior);
         return reduce_sum(select(added, c.ct(), zeros_like(c.ct())), all_axes(c.ct().rank()));
       });
@@ -115,11 +114,8 @@ Cotangents vjp_concatenate(const VjpContext& c) {
 
 }  // namespace
 
-constinit const OpDef kPad = {.op = OpKind::kPad,
-                              .infer = infer_pad,
-                              .vjp = vjp_pad,
-                              .shard = shard_pad,
-                              .cost = cost_move};
+constinit const OpDef kPad = {
+    .op = OpKind::kPad, .infer = infer_pad, .vjp = vjp_pad, .shard = shard_pad, .cost = cost_move};
 constinit const OpDef kConcatenate = {.op = OpKind::kConcatenate,
                                       .infer = infer_concatenate,
                                       .vjp = vjp_concatenate,

@@ -53,8 +53,8 @@ Cotangents vjp_prod(const VjpContext& c) {
     int64_t width = 1;
     while (width < n) width *= 2;
     GraphBuilder& b = c.ct().builder();
-    std::vector<Val> levels = {pad(reshape(last, {rows, n}), constant(b, x.dtype(), 1), {0, 0},
-                                   {0, width - n}, {0, 0})};
+    std::vector<Val> levels = {
+        pad(reshape(last, {rows, n}), constant(b, x.dtype(), 1), {0, 0}, {0, width - n}, {0, 0})};
     for (int64_t w = width / 2; w >= 1; w /= 2) {
       const Val& level = levels.back();
       levels.push_back(slice_axis(level, 1, 0, w) * slice_axis(level, 1, w, 2 * w));

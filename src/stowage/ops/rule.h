@@ -126,11 +126,8 @@ using InferFunction = std::vector<ArrayType> (*)(const InferContext&);
 using VjpFunction = Cotangents (*)(const VjpContext&);
 
 constexpr OpDef elementwise(OpKind op, InferFunction infer, VjpFunction vjp) {
-  return {.op = op,
-          .infer = infer,
-          .vjp = vjp,
-          .shard = shard_elementwise,
-          .cost = cost_elementwise};
+  return {
+      .op = op, .infer = infer, .vjp = vjp, .shard = shard_elementwise, .cost = cost_elementwise};
 }
 
 }  // namespace stow::ops

@@ -78,8 +78,8 @@ std::vector<ArrayType> infer_scan(const InferContext& c) {
   if (body.inputs().size() != n_operands)
     c.error("the body takes {} inputs, the operands are {}", body.inputs().size(), n_operands);
   if (body.outputs().size() != n_results)
-    c.error("the body gives {} outputs, {} carries and {} slices are needed",
-            body.outputs().size(), n_carries, p.out_axes.size());
+    c.error("the body gives {} outputs, {} carries and {} slices are needed", body.outputs().size(),
+            n_carries, p.out_axes.size());
 
   const std::vector<ArrayType> outputs = output_types(body);
   std::vector<ArrayType> results;
