@@ -2,6 +2,7 @@
 // Not a schedule: the order says what depends on what, not when anything runs.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -97,7 +98,7 @@ class Graph {
 
  private:
   std::vector<Node> nodes_;
-  std::vector<Value> values_;
+  std::deque<Value> values_;  // so that a type that was asked for outlives appending
   std::vector<ValueId> inputs_, outputs_;
   std::vector<std::string> input_names_;
   std::vector<Region> regions_;

@@ -30,12 +30,13 @@ struct IotaParams {
   int64_t axis = 0;
   friend bool operator==(const IotaParams&, const IotaParams&) = default;
 };
+/// Reshape: the new shape. DynamicSlice(operand, a start an axis…): the sizes of the slice.
 /// RandomBits(key u32[2]): u32 of `shape`, Threefry 2x32 over a 64-bit counter.
-/// Convert, Bitcast: the new dtype is `dtype`.
 struct ShapeParams {
   Shape shape;
   friend bool operator==(const ShapeParams&, const ShapeParams&) = default;
 };
+/// Convert, Bitcast: the new dtype is `dtype`.
 struct DTypeParams {
   DType dtype = DType::kF32;
   friend bool operator==(const DTypeParams&, const DTypeParams&) = default;
@@ -61,7 +62,7 @@ struct PadParams {
   Dims low, high, interior;
   friend bool operator==(const PadParams&, const PadParams&) = default;
 };
-/// Concatenate, CumSum, Sort (the first operand is the key): along `axis`.
+/// Concatenate, CumSum, Sort (the first operand is the key; stable): along `axis`.
 /// `flag` is CumSum's reverse and Sort's descending.
 struct AxisParams {
   int64_t axis = 0;

@@ -49,6 +49,7 @@ struct View {
   Dims strides;  ///< In elements.
   int64_t offset_bytes = 0;
   std::vector<LoopTerm> terms;
+  bool begins = false;  ///< Of an output: the write begins a new life of the slot.
 
   int64_t elems() const {
     int64_t n = 1;

@@ -8,41 +8,6 @@
 
 namespace stow {
 
-/// Appends nodes to a graph with inferred types; carries what new nodes are stamped with.
-class GraphBuilder {
- public:
-  explicit GraphBuilder(Graph& graph) : graph_(&graph) {}
-
-  Graph& graph() { return *graph_; }
-  /// Appends a node and infers its types. Throws TraceError; the message ends with provenance.
-  std::vector<Val> add(OpKind op, Params params, std::span<const Val> operands,
-                       std::vector<GraphPtr> graphs = {});
-  Val add1(OpKind op, Params params, std::initializer_list<Val> operands);
-
-  ProvenancePtr provenance;
-  RegionId region;
-  bool backward = false;
-
- private:
-  Graph* graph_;
-};
-
-/// A value of a graph under construction.
-class Val {
- public:
-  Val(GraphBuilder& builder, ValueId id) : builder_(&builder), id_(id) {}
-  GraphBuilder& builder() const { return *builder_; }
-  ValueId id() const { return id_; }
-  const ArrayType& type() const { return builder_->graph().type(id_); }
-  const Shape& shape() const { return type().shape; }
-  DType dtype() const { return type().dtype; }
-  int rank() const { return shape().rank(); }
-
- private:
-  GraphBuilder* builder_;
-  ValueId id_;
-};
-
 // Leaves. A scalar constant is of rank 0; `full` broadcasts one.
 Val constant(GraphBuilder& b, DType dtype, double value);
 Val constant_int(GraphBuilder& b, DType dtype, int64_t value);
@@ -55,6 +20,28 @@ Val random_bits(const Val& key, const Shape& shape);
 // Elementwise: equal shapes and dtypes (select: bool, then two alike).
 Val unary(OpKind op, const Val& x);
 Val binary(OpKind op, const Val& a, const Val& b);
+inline Val abs(const Val& x) { return unary(OpKind::kAbs, x); }
+inline Val sign(const Val& x) { return unary(OpKind::kSign, x); }
+inline Val floor(const Val& x) { return unary(OpKind::kFloor, x); }
+inline Val exp(const Val& x) { return unary(OpKind::kExp, x); }
+inline Val log(const Val& x) { return unary(OpKind::kLog, x); }
+inline Val tanh(const Val& x) { return unary(OpKind::kTanh, x); }
+inline Val sin(const Val& x) { return unary(OpKind::kSin, x); }
+inline Val cos(const Val& x) { return unary(OpKind::kCos, x); }
+inline Val sqrt(const Val& x) { return unary(OpKind::kSqrt, x); }
+inline Val rsqrt(const Val& x) { return unary(OpKind::kRsqrt, x); }
+inline Val logistic(const Val& x) { return unary(OpKind::kLogistic, x); }
+inline Val pow(const Val& a, const Val& b) { return binary(OpKind::kPow, a, b); }
+inline Val max(const Val& a, const Val& b) { return binary(OpKind::kMax, a, b); }
+inline Val min(const Val& a, const Val& b) { return binary(OpKind::kMin, a, b); }
+inline Val logical_and(const Val& a, const Val& b) { return binary(OpKind::kAnd, a, b); }
+// Comparisons give bool.
+inline Val eq(const Val& a, const Val& b) { return binary(OpKind::kEq, a, b); }
+inline Val ne(const Val& a, const Val& b) { return binary(OpKind::kNe, a, b); }
+inline Val lt(const Val& a, const Val& b) { return binary(OpKind::kLt, a, b); }
+inline Val le(const Val& a, const Val& b) { return binary(OpKind::kLe, a, b); }
+inline Val gt(const Val& a, const Val& b) { return binary(OpKind::kGt, a, b); }
+inline Val ge(const Val& a, const Val& b) { return binary(OpKind::kGe, a, b); }
 Val operator+(const Val& a, const Val& b);
 Val operator-(const Val& a, const Val& b);
 Val operator*(const Val& a, const Val& b);
@@ -62,7 +49,9 @@ Val operator/(const Val& a, const Val& b);
 Val operator-(const Val& a);
 // With a C++ scalar: a constant of the array's dtype, broadcast.
 Val operator+(const Val& a, double b);
+Val operator-(const Val& a, double b);
 Val operator*(const Val& a, double b);
+Val operator/(const Val& a, double b);
 Val operator-(double a, const Val& b);
 Val select(const Val& condition, const Val& on_true, const Val& on_false);
 Val convert(const Val& x, DType dtype);  ///< x itself when it has that dtype.
@@ -74,6 +63,7 @@ Val broadcast_scalar(const Val& x, const Shape& shape);
 Val reshape(const Val& x, const Shape& shape);
 Val transpose(const Val& x, const Dims& axes);
 Val reverse(const Val& x, const Dims& axes);
+/// An empty stride is all ones.
 Val slice(const Val& x, const Dims& start, const Dims& limit, const Dims& stride);
 /// Half-open [start, limit) of one axis.
 Val slice_axis(const Val& x, int64_t axis, int64_t start, int64_t limit);
@@ -88,11 +78,16 @@ Val scatter_add(const Val& x, const Val& indices, const Val& updates, const Gath
 Val reduce(OpKind op, const Val& x, const Dims& axes);
 Val reduce_sum(const Val& x, const Dims& axes);
 Val cumsum(const Val& x, int64_t axis, bool reverse);
+/// The first operand is the key; the others are permuted alike.
+std::vector<Val> sort(std::span<const Val> operands, int64_t axis, bool descending);
+/// A reduced value with the axes it lost back as extents of 1.
+Val keep_axes(const Val& reduced, const Shape& full, const Dims& axes);
 /// Broadcasts a reduced value back over the axes it lost.
 Val unreduce(const Val& reduced, const Shape& full, const Dims& axes);
 
 Val dot_general(const Val& a, const Val& b, const DotParams& params);
-/// [..., m, k] x [k, n] and batched [B, m, k] x [B, k, n].
+/// [..., m, k] x [k, n] and batched [B, m, k] x [B, k, n], the result of the operands' dtype.
+Val matmul(const Val& a, const Val& b);
 Val name(const Val& x, std::string name);
 
 }  // namespace stow

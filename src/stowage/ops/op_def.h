@@ -6,17 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "stowage/ir/graph.h"
+#include "stowage/ops/val.h"
 
 namespace stow {
-
-class Val;
 
 /// A field that a definition must fill in: leaving it out does not compile.
 template <typename F>
 struct Required {
   Required() = delete;
-  Required(F f) : function(f) {}  // NOLINT: a definition lists plain functions
+  constexpr Required(F f) : function(f) {}  // NOLINT: a definition lists plain functions
   F function;
 };
 
@@ -55,7 +53,9 @@ struct VjpContext {
 using Cotangents = std::vector<std::optional<Val>>;
 
 /// Einsum-like sharding rule: a letter an axis; axes of one letter shard together, a letter in no
-/// result is summed over, kUnshardable keeps an axis whole.
+/// result is summed over, kUnshardable keeps an axis whole. A letter is cut only into a number of
+/// parts that divides the extent of every axis that has it (reshape and grouped heads let axes of
+/// different extents share one).
 struct ShardingFactors {
   static constexpr int kUnshardable = -1;
   std::vector<std::vector<int>> operands, results;
@@ -78,7 +78,10 @@ struct OpDef {
 
 const OpDef& op_def(OpKind op);
 
-/// Result types of an op over these operands.
+/// Result types of an op over these operands. Throws TraceError; any parameters may be given.
 std::vector<ArrayType> infer_types(const InferContext& context);
+
+/// The work of all nodes of a graph, loops multiplied out.
+Cost graph_cost(const Graph& graph);
 
 }  // namespace stow

@@ -1,0 +1,70 @@
+#include "stowage/autodiff/flatten.h"
+
+namespace stow {
+namespace {
+
+// Copies the nodes of `from` into `to`, checkpoints inlined. `inputs` are set in `map` already.
+void inline_nodes(const Graph& from, Graph& to, ValueMap& map, RegionId parent) {
+  const std::vector<RegionId> regions = import_regions(from, to, parent);
+  for (const Node& node : from.nodes()) {
+    const RegionId around = node.region.valid() ? regions[node.region.index()] : parent;
+    if (node.op != OpKind::kCheckpoint) {
+      const NodeId id = copy_node(from, node, to, map, regions);
+      to.mutable_node(id).region = around;
+      continue;
+    }
+    const auto& params = node.as<CheckpointParams>();
+    const RegionId region = to.add_region({around, params.policy, params.prevent_cse});
+    const Graph& body = *node.graphs[0];
+    ValueMap inner(body);
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      inner.set(body.inputs()[i], map[node.operands[i]]);
+    inline_nodes(body, to, inner, region);
+    for (int i = 0; i < node.n_results; ++i)
+      map.set(node.result(i), inner[body.outputs()[static_cast<size_t>(i)]]);
+  }
+}
+
+// True when a result of the node may carry a derivative of a varied operand.
+bool passes_derivative(OpKind op) { return op != OpKind::kStopGradient; }
+
+}  // namespace
+
+Graph flatten_checkpoints(const Graph& graph) {
+  Graph flat;
+  ValueMap map(graph);
+  for (size_t i = 0; i < graph.inputs().size(); ++i)
+    map.set(graph.inputs()[i],
+            flat.add_input(graph.type(graph.inputs()[i]), graph.input_names()[i]));
+  inline_nodes(graph, flat, map, RegionId());
+  std::vector<ValueId> outputs;
+  for (ValueId v : graph.outputs()) outputs.push_back(map[v]);
+  flat.set_outputs(std::move(outputs));
+  return flat;
+}
+
+Activity activity(const Graph& flat, const ReverseSpec& spec) {
+  Activity a;
+  a.varied_.resize(flat.n_values());
+  a.useful_.resize(flat.n_values());
+  for (int i : spec.wrt) a.varied_[flat.inputs()[static_cast<size_t>(i)].index()] = true;
+  for (const Node& node : flat.nodes()) {
+    bool varied = false;
+    for (ValueId v : node.operands) varied |= a.varied(v);
+    if (!varied || !passes_derivative(node.op)) continue;
+    for (int i = 0; i < node.n_results; ++i)
+      a.varied_[node.result(i).index()] = is_float(flat.type(node.result(i)).dtype);
+  }
+  for (int i : spec.outputs)
+    a.useful_[flat.outputs()[static_cast<size_t>(i)].index()] = true;
+  for (size_t n = flat.n_nodes(); n-- > 0;) {
+    const Node& node = flat.nodes()[n];
+    bool useful = false;
+    for (int i = 0; i < node.n_results; ++i) useful |= a.active(node.result(i));
+    if (!useful) continue;
+    for (ValueId v : node.operands) a.useful_[v.index()] = true;
+  }
+  return a;
+}
+
+}  // namespace stow

@@ -1,0 +1,196 @@
+#include "stowage/autodiff/reverse.h"
+
+#include <optional>
+
+#include "stowage/autodiff/flatten.h"
+#include "stowage/autodiff/scan_gradient.h"
+#include "stowage/ops/build.h"
+
+namespace stow {
+namespace {
+
+class Reverser {
+ public:
+  Reverser(const Graph& flat, const ReverseSpec& spec)
+      : flat_(flat), spec_(spec), builder_(joint_), map_(flat), activity_(activity(flat, spec)) {}
+
+  Graph run() {
+    copy_forward();
+    seed();
+    walk_back();
+    finish();
+    return std::move(joint_);
+  }
+
+ private:
+  void copy_forward() {
+    for (size_t i = 0; i < flat_.inputs().size(); ++i)
+      map_.set(flat_.inputs()[i],
+               joint_.add_input(flat_.type(flat_.inputs()[i]), flat_.input_names()[i]));
+    const std::vector<RegionId> regions = import_regions(flat_, joint_, RegionId());
+    scans_.resize(flat_.n_nodes());
+    for (size_t n = 0; n < flat_.n_nodes(); ++n) {
+      const Node& node = flat_.nodes()[n];
+      if (node.op == OpKind::kScan && is_active_scan(node)) {
+        scans_[n] = differentiate_scan(node, activity_);
+        emit_forward_scan(node, scans_[n]->split, regions);
+      } else {
+        const NodeId id = copy_node(flat_, node, joint_, map_, regions);
+        joint_.mutable_node(id).backward = false;
+      }
+    }
+  }
+
+  bool is_active_scan(const Node& node) const {
+    bool varied = false, useful = false;
+    for (ValueId v : node.operands) varied |= activity_.varied(v);
+    for (int i = 0; i < node.n_results; ++i) useful |= activity_.active(node.result(i));
+    return varied && useful;
+  }
+
+  // The forward scan with the residuals as further stacked results.
+  void emit_forward_scan(const Node& node, const SplitScan& split,
+                         std::span<const RegionId> regions) {
+    builder_.provenance = node.provenance;
+    builder_.region = node.region.valid() ? regions[node.region.index()] : RegionId();
+    builder_.backward = false;
+    std::vector<Val> operands;
+    for (ValueId v : node.operands) operands.emplace_back(builder_, map_[v]);
+    const std::vector<Val> results =
+        builder_.add(OpKind::kScan, split.forward_params, operands, {split.forward_body});
+    for (int i = 0; i < node.n_results; ++i)
+      map_.set(node.result(i), results[static_cast<size_t>(i)].id());
+    first_residual_.resize(flat_.n_nodes());
+    first_residual_[flat_.value(node.first_result).node.index()] =
+        results[0].id().index() + static_cast<size_t>(node.n_results);
+  }
+
+  void seed() {
+    cotangents_.resize(flat_.n_values());
+    for (int i : spec_.outputs) {
+      const ValueId out = flat_.outputs()[static_cast<size_t>(i)];
+      const ValueId ct = joint_.add_input(flat_.type(out), fmt::format("cotangent/{}", i));
+      accumulate(out, Val(builder_, ct));
+    }
+  }
+
+  void accumulate(ValueId v, const Val& ct) {
+    std::optional<Val>& sum = cotangents_[v.index()];
+    sum = sum ? *sum + ct : ct;
+  }
+
+  void walk_back() {
+    builder_.backward = true;
+    builder_.region = RegionId();
+    for (size_t n = flat_.n_nodes(); n-- > 0;) {
+      const Node& node = flat_.nodes()[n];
+      bool any = false;
+      for (int i = 0; i < node.n_results; ++i)
+        any |= cotangents_[node.result(i).index()].has_value();
+      std::vector<bool> needed;
+      bool wanted = false;
+      for (ValueId v : node.operands) {
+        needed.push_back(activity_.varied(v));
+        wanted |= needed.back();
+      }
+      if (!any || !wanted) continue;
+      builder_.provenance = node.provenance;
+      if (scans_[n])
+        scan_vjp(n, node);
+      else
+        node_vjp(node, std::move(needed));
+      // Cotangents of what this node made are not needed any more.
+      for (int i = 0; i < node.n_results; ++i) cotangents_[node.result(i).index()].reset();
+    }
+  }
+
+  void node_vjp(const Node& node, std::vector<bool> needed) {
+    VjpContext context{node, {}, {}, {}, needed};
+    for (ValueId v : node.operands) context.operands.emplace_back(builder_, map_[v]);
+    for (int i = 0; i < node.n_results; ++i) {
+      context.results.emplace_back(builder_, map_[node.result(i)]);
+      context.cotangents.push_back(cotangents_[node.result(i).index()]);
+    }
+    const Cotangents cts = op_def(node.op).vjp.function(context);
+    for (size_t i = 0; i < cts.size(); ++i) {
+      if (!needed[i] || !cts[i]) continue;
+      STOW_CHECK(cts[i]->type() == flat_.type(node.operands[i]),
+                 "gradient of {} gives {} for operand {} of type {}", op_name(node.op),
+                 to_string(cts[i]->type()), i, to_string(flat_.type(node.operands[i])));
+      accumulate(node.operands[i], *cts[i]);
+    }
+  }
+
+  void scan_vjp(size_t n, const Node& node) {
+    const ScanGradient& g = *scans_[n];
+    const SplitScan& split = g.split;
+    const auto& p = node.as<ScanParams>();
+    std::vector<Val> operands;
+    const auto take = [&](int i) {
+      operands.emplace_back(builder_, map_[node.operands[static_cast<size_t>(i)]]);
+    };
+    for (int i : split.forward_consts) take(i);
+    for (int i : g.active_carries) operands.push_back(cotangent_or_zero(node.result(i)));
+    for (int i : g.active_consts)
+      operands.push_back(zeros(flat_.type(node.operands[static_cast<size_t>(i)])));
+    for (int i : split.forward_xs) take(p.n_consts + p.n_carries + i);
+    for (int i = 0; i < split.forward_params.n_residuals; ++i)
+      operands.emplace_back(builder_, ValueId(first_residual_[n] + static_cast<size_t>(i)));
+    for (int i : g.active_ys) operands.push_back(cotangent_or_zero(node.result(i)));
+
+    const std::vector<Val> results =
+        builder_.add(OpKind::kScan, split.backward_params, operands, {split.backward_body});
+    size_t r = 0;
+    for (int i : g.active_carries)
+      accumulate(node.operands[static_cast<size_t>(p.n_consts + i)], results[r++]);
+    for (int i : g.active_consts)
+      accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
+    for (int i : g.active_xs) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
+  }
+
+  Val zeros(const ArrayType& type) { return full(builder_, type, 0); }
+  Val cotangent_or_zero(ValueId v) {
+    const std::optional<Val>& ct = cotangents_[v.index()];
+    return ct ? *ct : zeros(flat_.type(v));
+  }
+
+  void finish() {
+    std::vector<ValueId> outputs;
+    for (ValueId v : flat_.outputs()) outputs.push_back(map_[v]);
+    builder_.provenance = nullptr;
+    for (int i : spec_.wrt)
+      outputs.push_back(cotangent_or_zero(flat_.inputs()[static_cast<size_t>(i)]).id());
+    joint_.set_outputs(std::move(outputs));
+  }
+
+  const Graph& flat_;
+  const ReverseSpec& spec_;
+  Graph joint_;
+  GraphBuilder builder_;
+  ValueMap map_;
+  Activity activity_;
+  std::vector<std::optional<Val>> cotangents_;     // of values of flat_
+  std::vector<std::optional<ScanGradient>> scans_;  // of nodes of flat_
+  std::vector<size_t> first_residual_;             // of nodes of flat_: a value of joint_
+};
+
+}  // namespace
+
+Graph reverse(const Graph& graph, const ReverseSpec& spec) {
+  for (int i : spec.wrt) {
+    const ArrayType& type = graph.type(graph.inputs()[static_cast<size_t>(i)]);
+    if (!is_float(type.dtype))
+      trace_error("[grad] cannot differentiate with respect to '{}' of type {}: it is not a float",
+                  graph.input_names()[static_cast<size_t>(i)], to_string(type));
+  }
+  for (int i : spec.outputs) {
+    const ArrayType& type = graph.type(graph.outputs()[static_cast<size_t>(i)]);
+    if (!is_float(type.dtype))
+      trace_error("[grad] output {} of type {} is not a float and has no cotangent", i,
+                  to_string(type));
+  }
+  const Graph flat = flatten_checkpoints(graph);
+  return Reverser(flat, spec).run();
+}
+
+}  // namespace stow

@@ -1,0 +1,41 @@
+// A forward scan and its backward scan as one joint body, and back: the one place that decides
+// what crosses from one to the other. Not the choice of what is kept; that changes the joint body.
+#pragma once
+
+#include <vector>
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// One body that holds the forward nodes and the backward ones (Node::backward).
+/// Inputs:  forward consts, carries, slices; then backward-only consts, carries, slices.
+/// Outputs: forward carries, slices; then backward carries, slices.
+struct JointScan {
+  Graph body;
+  ScanParams forward;  ///< Without residuals.
+  int n_backward_consts = 0, n_backward_carries = 0;
+  Dims backward_in_axes;   ///< Of the backward-only slices.
+  Dims backward_out_axes;  ///< Of the backward stacked results.
+};
+
+/// The two scans. Backward operands: forward consts by number, backward-only consts; backward
+/// carries; forward slices by number (counted among the slices), the residual stacks,
+/// backward-only slices.
+struct SplitScan {
+  ScanParams forward_params, backward_params;
+  GraphPtr forward_body, backward_body;
+  std::vector<int> forward_consts, forward_xs;
+};
+
+/// What the backward part reads of the forward part crosses: consts and slices are handed to it,
+/// leaves are copied, everything else becomes a residual.
+SplitScan split_joint_scan(const JointScan& joint);
+
+/// The inverse, of two scans of one graph, `backward` reading residuals of `forward`. The operands
+/// of backward that are none of forward's are returned in `backward_only`, in the order of the
+/// joint body's backward-only inputs (consts, carries, slices).
+JointScan join_scans(const Graph& graph, const Node& forward, const Node& backward,
+                     std::vector<ValueId>& backward_only);
+
+}  // namespace stow

@@ -1,0 +1,53 @@
+// What reading any text of tokens needs: expect, take, lists, integers, errors.
+// Not a grammar; ir/field_reader.h and ir/parse.cpp build on it.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+
+#include "stowage/ir/lexer.h"
+
+namespace stow {
+
+/// All functions throw SyntaxError at the token that is not what was expected.
+class TokenReader {
+ public:
+  explicit TokenReader(std::string_view text) : lexer_(text) {}
+
+  const Token& peek() const { return lexer_.peek(); }
+  size_t offset() const { return peek().offset; }
+  Token take() { return lexer_.take(); }
+  Token take(TokenKind kind, std::string_view expected);
+  bool at_punct(char c) const;
+  bool at_word(std::string_view word) const;
+  bool take_punct(char c);
+  bool take_word(std::string_view word);
+  void expect(char c);
+
+  /// A quoted string, without its escapes.
+  std::string string(std::string_view expected);
+  /// An integer in [min, max].
+  int64_t integer(int64_t min, int64_t max, std::string_view expected);
+  /// Items with commas between, up to and with `close`.
+  template <typename Item>
+  void list(char close, Item item) {
+    if (take_punct(close)) return;
+    do item();
+    while (take_punct(','));
+    if (!take_punct(close)) unexpected(fmt::format("',' or '{}'", close));
+  }
+
+  template <typename... Args>
+  [[noreturn]] void error(size_t offset, fmt::format_string<Args...> format, Args&&... args) const {
+    throw SyntaxError{offset, fmt::format(format, std::forward<Args>(args)...)};
+  }
+  /// "expected …, found <the token ahead>".
+  [[noreturn]] void unexpected(std::string_view expected) const;
+
+ private:
+  Lexer lexer_;
+};
+
+}  // namespace stow

@@ -1,0 +1,48 @@
+// Questions about whole graphs: equality, hash, counts, users.
+// Not passes; nothing here makes a graph.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// Same nodes, operands, types, parameters (floats bit by bit, policies by identity), regions and
+/// marks, in nested graphs too. Names of inputs, provenance and weakness of types do not count.
+bool equal(const Graph& a, const Graph& b);
+/// Two nodes alike in all but operands, provenance, region and `backward`.
+bool same_operation(const Node& a, const Node& b);
+
+/// Equal graphs have equal hashes. Stable within a process (policies hash by address).
+size_t structural_hash(const Graph& graph);
+/// What same_operation compares.
+size_t operation_hash(const Node& node);
+
+/// How many nodes are of this op; `nested` counts those of nested graphs once a holder.
+int64_t count_ops(const Graph& graph, OpKind op, bool nested);
+
+/// One use of a value: operand `operand` of `node`.
+struct Use {
+  NodeId node;
+  int operand = 0;
+};
+/// The uses of every value by the nodes of one graph, in node order; outputs are no use.
+class Users {
+ public:
+  explicit Users(const Graph& graph);
+  std::span<const Use> of(ValueId value) const {
+    return std::span(uses_).subspan(start_[value.index()],
+                                    start_[value.index() + 1] - start_[value.index()]);
+  }
+
+ private:
+  std::vector<uint32_t> start_;
+  std::vector<Use> uses_;
+};
+inline Users users(const Graph& graph) {
+  return Users(graph);
+}
+
+}  // namespace stow

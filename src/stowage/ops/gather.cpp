@@ -1,0 +1,202 @@
+// Gather and ScatterAdd, XLA's general form. Gather clamps each start so that its window lies
+// within the operand; ScatterAdd drops a window of updates that does not lie within as a whole.
+#include <algorithm>
+
+#include "stowage/core/scalar.h"
+#include "stowage/ops/rule.h"
+
+namespace stow::ops {
+namespace {
+
+constexpr int kWhole = ShardingFactors::kUnshardable;
+
+// The shape of what gather gives and scatter_add takes: offset axes hold the window without its
+// collapsed axes, the others the indices without their last axis.
+Shape window_shape(const InferContext& c, const GatherParams& p) {
+  const ArrayType &x = c.operand(0), &indices = c.operand(1);
+  const int rank = x.shape.rank();
+  if (!is_integer(indices.dtype) || indices.shape.rank() == 0)
+    c.error("indices must be integers with a last axis of index vectors, got {}",
+            to_string(indices));
+  const int n_batch = indices.shape.rank() - 1;
+  check_per_axis(c, p.slice_sizes, x, "slice_sizes");
+  check_sorted_axes(c, p.collapsed_axes, rank, "collapsed axis");
+  check_axes(c, p.start_index_map, rank, "start index axis");
+  if (static_cast<int64_t>(p.start_index_map.size()) != indices.shape[n_batch])
+    c.error("start_index_map has {} entries, the index vectors of {} have {}",
+            p.start_index_map.size(), to_string(indices), indices.shape[n_batch]);
+  for (int i = 0; i < rank; ++i) {
+    const int64_t size = p.slice_sizes[static_cast<size_t>(i)];
+    if (size < 0 || size > x.shape[i])
+      c.error("slice size {} of axis {} does not fit {}", size, i, to_string(x));
+    if (size != 1 && contains(p.collapsed_axes, i))
+      c.error("collapsed axis {} has slice size {}, not 1", i, size);
+  }
+  const Dims kept = other_axes(p.collapsed_axes, rank);
+  if (p.offset_axes.size() != kept.size())
+    c.error("offset_axes has {} entries, {} axes of {} are not collapsed", p.offset_axes.size(),
+            kept.size(), to_string(x));
+  const int result_rank = n_batch + static_cast<int>(kept.size());
+  check_sorted_axes(c, p.offset_axes, result_rank, "offset axis");
+  Dims dims;
+  int batch = 0;
+  size_t offset = 0;
+  for (int i = 0; i < result_rank; ++i)
+    dims.push_back(contains(p.offset_axes, i) ? p.slice_sizes[static_cast<size_t>(kept[offset++])]
+                                              : indices.shape[batch++]);
+  return Shape(std::move(dims));
+}
+
+// One number a component of the index vectors, as indices of the same type.
+Val per_component(const Val& indices, const Dims& values) {
+  const bool alike =
+      std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == values[0]; });
+  GraphBuilder& b = indices.builder();
+  if (values.empty() || alike)
+    return broadcast_scalar(constant_int(b, indices.dtype(), values.empty() ? 0 : values[0]),
+                            indices.shape());
+  ConstantParams p{{indices.dtype(), {static_cast<int64_t>(values.size())}}, {}};
+  for (int64_t value : values) {
+    const auto bytes = encode_scalar_int(indices.dtype(), value);
+    STOW_CHECK(bytes, "{} does not fit {}", value, dtype_name(indices.dtype()));
+    p.data.insert(p.data.end(), bytes->begin(), bytes->end());
+  }
+  return broadcast(b.add1(OpKind::kConstant, std::move(p), {}), indices.shape(),
+                   {indices.rank() - 1});
+}
+
+// The last start of each component at which the window lies within, as far as the dtype counts.
+Val last_starts(const Val& indices, const Shape& x, const GatherParams& p) {
+  Dims last;
+  for (int64_t axis : p.start_index_map)
+    last.push_back(std::min(x[static_cast<int>(axis)] - p.slice_sizes[static_cast<size_t>(axis)],
+                            max_int_value(indices.dtype())));
+  return per_component(indices, last);
+}
+
+// Starts as gather reads them.
+Val clamp_starts(const Val& indices, const Shape& x, const GatherParams& p) {
+  const Val capped = min(indices, last_starts(indices, x, p));
+  return is_signed_int(indices.dtype()) ? max(capped, zeros_like(indices)) : capped;
+}
+
+// For each index vector, whether its window lies within: bool of the indices without their last
+// axis.
+Val windows_within(const Val& indices, const Shape& x, const GatherParams& p) {
+  Val within = le(indices, last_starts(indices, x, p));
+  if (is_signed_int(indices.dtype()))
+    within = logical_and(within, ge(indices, zeros_like(indices)));
+  return reduce(OpKind::kReduceAnd, within, {indices.rank() - 1});
+}
+
+std::vector<ArrayType> infer_gather(const InferContext& c) {
+  const auto& p = expect<GatherParams>(c, 2);
+  ArrayType type = strong(c, c.operand(0).dtype, window_shape(c, p));
+  type.weak = c.operand(0).weak;
+  return {std::move(type)};
+}
+
+Cotangents vjp_gather(const VjpContext& c) {
+  Cotangents result(2);
+  const auto& p = c.node.as<GatherParams>();
+  const Val &x = c.operands[0], &indices = c.operands[1];
+  if (c.needed[0])
+    result[0] = scatter_add(zeros_like(x), clamp_starts(indices, x.shape(), p), c.ct(), p);
+  return result;
+}
+
+// Letters 0… are axes of the operand, `rank`… axes of the indices.
+ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows) {
+  const auto& p = c.as<GatherParams>();
+  const int rank = c.operand(0).shape.rank(), n_batch = c.operand(1).shape.rank() - 1;
+  const Dims kept = other_axes(p.collapsed_axes, rank);
+  ShardingFactors f;
+  f.operands = {std::vector<int>(static_cast<size_t>(rank), kWhole), letters(n_batch, rank)};
+  f.operands[1].push_back(kWhole);
+  std::vector<int> result;
+  size_t offset = 0;
+  int batch = 0;
+  for (int i = 0; i < windows.rank(); ++i) {
+    if (!contains(p.offset_axes, i)) {
+      result.push_back(rank + batch++);
+      continue;
+    }
+    const auto axis = static_cast<size_t>(kept[offset++]);
+    const bool full = p.slice_sizes[axis] == c.operand(0).shape[static_cast<int>(axis)];
+    if (full) f.operands[0][axis] = static_cast<int>(axis);
+    result.push_back(full ? static_cast<int>(axis) : kWhole);
+  }
+  f.results = {std::move(result)};
+  return f;
+}
+
+ShardingFactors shard_gather(const InferContext& c, std::span<const ArrayType> results) {
+  return shard_gather_like(c, results[0].shape);
+}
+
+Cost cost_gather(const InferContext& c, std::span<const ArrayType> results) {
+  return {
+      0, 2.0 * static_cast<double>(results[0].bytes()) + static_cast<double>(c.operand(1).bytes())};
+}
+
+std::vector<ArrayType> infer_scatter_add(const InferContext& c) {
+  const auto& p = expect<GatherParams>(c, 3);
+  const ArrayType &x = c.operand(0), &updates = c.operand(2);
+  check_kinds(c, 0, Kinds::kNumeric);
+  const ArrayType wanted = strong(c, x.dtype, window_shape(c, p));
+  if (!(updates == wanted))
+    c.error("updates must be {}, got {}", to_string(wanted), to_string(updates));
+  ArrayType type = strong(c, x.dtype, x.shape);
+  type.weak = x.weak && updates.weak;
+  return {std::move(type)};
+}
+
+Cotangents vjp_scatter_add(const VjpContext& c) {
+  Cotangents result(3);
+  const auto& p = c.node.as<GatherParams>();
+  const Val &x = c.operands[0], &indices = c.operands[1], &updates = c.operands[2];
+  if (c.needed[0]) result[0] = c.ct();
+  if (c.needed[2]) {
+    // Gather clamps what scatter_add dropped, so those windows are zeroed.
+    const Val read = gather(c.ct(), indices, p);
+    const Val kept = broadcast(windows_within(indices, x.shape(), p), updates.shape(),
+                               other_axes(p.offset_axes, updates.rank()));
+    result[2] = select(kept, read, zeros_like(read));
+  }
+  return result;
+}
+
+// The operand is added once, not once a part, so the axes of the indices stay whole.
+ShardingFactors shard_scatter_add(const InferContext& c, std::span<const ArrayType>) {
+  ShardingFactors f = shard_gather_like(c, c.operand(2).shape);
+  const int rank = c.operand(0).shape.rank();
+  std::vector<int> updates = f.results[0];
+  for (std::vector<int>* list : {&f.operands[1], &updates})
+    for (int& letter : *list)
+      if (letter >= rank) letter = kWhole;
+  f.results = {f.operands[0]};
+  f.operands.push_back(std::move(updates));
+  return f;
+}
+
+// In place: reads and writes one element an update.
+Cost cost_scatter_add(const InferContext& c, std::span<const ArrayType>) {
+  const ArrayType& updates = c.operand(2);
+  return {static_cast<double>(updates.elems()),
+          3.0 * static_cast<double>(updates.bytes()) + static_cast<double>(c.operand(1).bytes())};
+}
+
+}  // namespace
+
+constinit const OpDef kGather = {.op = OpKind::kGather,
+                                 .infer = infer_gather,
+                                 .vjp = vjp_gather,
+                                 .shard = shard_gather,
+                                 .cost = cost_gather};
+constinit const OpDef kScatterAdd = {.op = OpKind::kScatterAdd,
+                                     .infer = infer_scatter_add,
+                                     .vjp = vjp_scatter_add,
+                                     .shard = shard_scatter_add,
+                                     .cost = cost_scatter_add};
+
+}  // namespace stow::ops

@@ -1,0 +1,191 @@
+// Broadcast, Reshape, Transpose, Slice, Reverse: the views.
+#include "stowage/ops/rule.h"
+
+namespace stow::ops {
+namespace {
+
+constexpr int kWhole = ShardingFactors::kUnshardable;
+
+std::vector<ArrayType> infer_broadcast(const InferContext& c) {
+  const auto& p = expect<BroadcastParams>(c, 1);
+  const ArrayType& x = c.operand(0);
+  ArrayType result = derived(c, x.dtype, p.shape);
+  check_per_axis(c, p.axes, x, "axes");
+  check_sorted_axes(c, p.axes, p.shape.rank(), "axis");
+  for (int i = 0; i < x.shape.rank(); ++i) {
+    const int64_t to = p.shape[static_cast<int>(p.axes[static_cast<size_t>(i)])];
+    if (x.shape[i] != 1 && x.shape[i] != to)
+      c.error("axis {} of {} is neither 1 nor {}, the extent in {}", i, to_string(x), to,
+              to_string(result));
+  }
+  return {std::move(result)};
+}
+
+Cotangents vjp_broadcast(const VjpContext& c) {
+  const auto& p = c.node.as<BroadcastParams>();
+  return cotangents(c, [&] {
+    const Shape& from = c.operands[0].shape();
+    Dims summed = other_axes(p.axes, p.shape.rank());
+    for (size_t i = 0; i < p.axes.size(); ++i)
+      if (from[static_cast<int>(i)] != p.shape[static_cast<int>(p.axes[i])])
+        summed.push_back(p.axes[i]);
+    return reshape(reduce_sum(c.ct(), summed), from);
+  });
+}
+
+ShardingFactors shard_broadcast(const InferContext& c, std::span<const ArrayType> results) {
+  const auto& p = c.as<BroadcastParams>();
+  ShardingFactors f = shard_elementwise(c, results);
+  for (size_t i = 0; i < p.axes.size(); ++i) {
+    const bool stretched =
+        c.operand(0).shape[static_cast<int>(i)] != p.shape[static_cast<int>(p.axes[i])];
+    f.operands[0][i] = stretched ? kWhole : static_cast<int>(p.axes[i]);
+  }
+  return f;
+}
+
+std::vector<ArrayType> infer_reshape(const InferContext& c) {
+  const auto& p = expect<ShapeParams>(c, 1);
+  ArrayType result = derived(c, c.operand(0).dtype, p.shape);
+  if (result.elems() != c.operand(0).elems())
+    c.error("{} has {} elements, {} has {}", to_string(c.operand(0)), c.operand(0).elems(),
+            to_string(result), result.elems());
+  return {std::move(result)};
+}
+
+Cotangents vjp_reshape(const VjpContext& c) {
+  return cotangents(c, [&] { return reshape(c.ct(), c.operands[0].shape()); });
+}
+
+// Cuts both shapes into groups of axes of equal size; the outermost axes of a group (extents of 1
+// aside) share a letter, the others stay whole.
+ShardingFactors shard_reshape(const InferContext& c, std::span<const ArrayType> results) {
+  ShardingFactors f = shard_whole(c, results);
+  const Dims &from = c.operand(0).shape.dims(), &to = results[0].shape.dims();
+  if (results[0].elems() == 0) return f;
+  size_t i = 0, j = 0;
+  for (int letter = 0;; ++letter) {
+    while (i < from.size() && from[i] == 1) ++i;
+    while (j < to.size() && to[j] == 1) ++j;
+    if (i == from.size() || j == to.size()) return f;
+    f.operands[0][i] = f.results[0][j] = letter;
+    int64_t a = from[i++], b = to[j++];
+    while (a != b) a < b ? a *= from[i++] : b *= to[j++];
+  }
+}
+
+std::vector<ArrayType> infer_transpose(const InferContext& c) {
+  const auto& p = expect<AxesParams>(c, 1);
+  const ArrayType& x = c.operand(0);
+  check_per_axis(c, p.axes, x, "axes");
+  check_axes(c, p.axes, x.shape.rank(), "axis");
+  Dims dims;
+  for (int64_t axis : p.axes) dims.push_back(x.shape[static_cast<int>(axis)]);
+  return {derived(c, x.dtype, Shape(std::move(dims)))};
+}
+
+Cotangents vjp_transpose(const VjpContext& c) {
+  return cotangents(c, [&] {
+    const Dims& axes = c.node.as<AxesParams>().axes;
+    Dims inverse(axes.size());
+    for (size_t i = 0; i < axes.size(); ++i)
+      inverse[static_cast<size_t>(axes[i])] = static_cast<int64_t>(i);
+    return transpose(c.ct(), inverse);
+  });
+}
+
+ShardingFactors shard_transpose(const InferContext& c, std::span<const ArrayType> results) {
+  ShardingFactors f = shard_elementwise(c, results);
+  const Dims& axes = c.as<AxesParams>().axes;
+  for (size_t i = 0; i < axes.size(); ++i) f.results[0][i] = static_cast<int>(axes[i]);
+  return f;
+}
+
+std::vector<ArrayType> infer_slice(const InferContext& c) {
+  const auto& p = expect<SliceParams>(c, 1);
+  const ArrayType& x = c.operand(0);
+  check_per_axis(c, p.start, x, "start");
+  check_per_axis(c, p.limit, x, "limit");
+  check_per_axis(c, p.stride, x, "stride");
+  Dims dims;
+  for (size_t i = 0; i < p.start.size(); ++i) {
+    const int64_t extent = x.shape[static_cast<int>(i)];
+    if (p.start[i] < 0 || p.start[i] > p.limit[i] || p.limit[i] > extent)
+      c.error("range [{}, {}) of axis {} does not lie in {}", p.start[i], p.limit[i], i,
+              to_string(x));
+    if (p.stride[i] < 1) c.error("stride {} of axis {} is not positive", p.stride[i], i);
+    const int64_t n = p.limit[i] - p.start[i];
+    dims.push_back(n == 0 ? 0 : (n - 1) / p.stride[i] + 1);
+  }
+  return {derived(c, x.dtype, Shape(std::move(dims)))};
+}
+
+Cotangents vjp_slice(const VjpContext& c) {
+  return cotangents(c, [&] {
+    const auto& p = c.node.as<SliceParams>();
+    const Shape& x = c.operands[0].shape();
+    Dims high, interior;
+    for (size_t i = 0; i < p.start.size(); ++i) {
+      const int64_t n = c.ct().shape()[static_cast<int>(i)];
+      const int64_t last = n == 0 ? p.start[i] : p.start[i] + (n - 1) * p.stride[i] + 1;
+      high.push_back(x[static_cast<int>(i)] - last);
+      interior.push_back(n > 1 ? p.stride[i] - 1 : 0);
+    }
+    return pad(c.ct(), constant(c.ct().builder(), c.ct().dtype(), 0), p.start, high, interior);
+  });
+}
+
+ShardingFactors shard_slice(const InferContext& c, std::span<const ArrayType> results) {
+  ShardingFactors f = shard_elementwise(c, results);
+  for (size_t i = 0; i < f.results[0].size(); ++i)
+    if (c.operand(0).shape[static_cast<int>(i)] != results[0].shape[static_cast<int>(i)])
+      f.operands[0][i] = f.results[0][i] = kWhole;
+  return f;
+}
+
+std::vector<ArrayType> infer_reverse(const InferContext& c) {
+  const auto& p = expect<AxesParams>(c, 1);
+  check_axes(c, p.axes, c.operand(0).shape.rank(), "axis");
+  return {derived(c, c.operand(0).dtype, c.operand(0).shape)};
+}
+
+Cotangents vjp_reverse(const VjpContext& c) {
+  return cotangents(c, [&] { return reverse(c.ct(), c.node.as<AxesParams>().axes); });
+}
+
+ShardingFactors shard_reverse(const InferContext& c, std::span<const ArrayType> results) {
+  ShardingFactors f = shard_elementwise(c, results);
+  for (int64_t axis : c.as<AxesParams>().axes)
+    f.operands[0][static_cast<size_t>(axis)] = f.results[0][static_cast<size_t>(axis)] = kWhole;
+  return f;
+}
+
+}  // namespace
+
+constinit const OpDef kBroadcast = {.op = OpKind::kBroadcast,
+                                    .infer = infer_broadcast,
+                                    .vjp = vjp_broadcast,
+                                    .shard = shard_broadcast,
+                                    .cost = cost_free};
+constinit const OpDef kReshape = {.op = OpKind::kReshape,
+                                  .infer = infer_reshape,
+                                  .vjp = vjp_reshape,
+                                  .shard = shard_reshape,
+                                  .cost = cost_free};
+constinit const OpDef kTranspose = {.op = OpKind::kTranspose,
+                                    .infer = infer_transpose,
+                                    .vjp = vjp_transpose,
+                                    .shard = shard_transpose,
+                                    .cost = cost_free};
+constinit const OpDef kSlice = {.op = OpKind::kSlice,
+                                .infer = infer_slice,
+                                .vjp = vjp_slice,
+                                .shard = shard_slice,
+                                .cost = cost_free};
+constinit const OpDef kReverse = {.op = OpKind::kReverse,
+                                  .infer = infer_reverse,
+                                  .vjp = vjp_reverse,
+                                  .shard = shard_reverse,
+                                  .cost = cost_free};
+
+}  // namespace stow::ops

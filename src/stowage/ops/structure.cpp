@@ -1,0 +1,200 @@
+// Scan, Checkpoint and the marks Name, StopGradient, OptimizationBarrier.
+#include "stowage/ops/rule.h"
+
+namespace stow::ops {
+namespace {
+
+// The one nested graph.
+const Graph& body_of(const InferContext& c) {
+  if (c.graphs.size() != 1 || !c.graphs[0])
+    c.error("takes 1 nested graph, got {}", c.graphs.size());
+  return *c.graphs[0];
+}
+
+void check_sizes(const InferContext& c) {
+  for (size_t i = 0; i < c.operands.size(); ++i)
+    check_size(c, c.operand(i), fmt::format("operand {}", i));
+}
+
+std::vector<ArrayType> output_types(const Graph& graph) {
+  std::vector<ArrayType> types;
+  for (ValueId id : graph.outputs()) types.push_back(graph.type(id));
+  return types;
+}
+
+[[noreturn]] Cotangents vjp_structure(const VjpContext& c) {
+  STOW_CHECK(false, "the gradient of {} is autodiff's", op_name(c.node.op));
+  std::abort();
+}
+
+// ---- Scan ----
+
+// An operand as the body sees it: `what` and `leaf` name it in messages.
+void check_body_input(const InferContext& c, const ArrayType& type, const ArrayType& body,
+                      std::string_view what, size_t leaf) {
+  if (!(type == body))
+    c.error("{} {} is {}, the body takes {}", what, leaf, to_string(type), to_string(body));
+}
+
+ArrayType slice_type(const InferContext& c, const ArrayType& stack, int64_t axis, int64_t length,
+                     size_t leaf) {
+  if (axis < 0 || axis >= stack.shape.rank())
+    c.error("axis {} of scanned {} is out of range for {}", axis, leaf, to_string(stack));
+  if (stack.shape[static_cast<int>(axis)] != length)
+    c.error("axis {} of scanned {}, {}, is not of length {}", axis, leaf, to_string(stack), length);
+  Dims dims = stack.shape.dims();
+  dims.erase(dims.begin() + axis);
+  ArrayType slice = stack;
+  slice.shape = Shape(std::move(dims));
+  return slice;
+}
+
+ArrayType stack_type(const InferContext& c, const ArrayType& slice, int64_t axis, int64_t length,
+                     size_t leaf) {
+  if (axis < 0 || axis > slice.shape.rank())
+    c.error("axis {} of stacked {} is out of range for slices {}", axis, leaf, to_string(slice));
+  Dims dims = slice.shape.dims();
+  dims.insert(dims.begin() + axis, length);
+  ArrayType stack = slice;
+  stack.shape = Shape(std::move(dims));
+  stack.weak = false;
+  check_size(c, stack, "result");
+  return stack;
+}
+
+std::vector<ArrayType> infer_scan(const InferContext& c) {
+  const auto& p = params_of<ScanParams>(c);
+  const Graph& body = body_of(c);
+  check_sizes(c);
+  if (p.length < 0 || p.n_consts < 0 || p.n_carries < 0)
+    c.error("length {}, {} consts and {} carries cannot be", p.length, p.n_consts, p.n_carries);
+  const auto n_consts = static_cast<size_t>(p.n_consts);
+  const auto n_carries = static_cast<size_t>(p.n_carries);
+  const size_t n_operands = n_consts + n_carries + p.in_axes.size();
+  const size_t n_results = n_carries + p.out_axes.size();
+  if (p.n_residuals < 0 || static_cast<size_t>(p.n_residuals) > p.out_axes.size())
+    c.error("{} residuals of {} stacked results", p.n_residuals, p.out_axes.size());
+  check_count(c, n_operands);
+  if (body.inputs().size() != n_operands)
+    c.error("the body takes {} inputs, the operands are {}", body.inputs().size(), n_operands);
+  if (body.outputs().size() != n_results)
+    c.error("the body gives {} outputs, {} carries and {} slices are needed", body.outputs().size(),
+            n_carries, p.out_axes.size());
+
+  const std::vector<ArrayType> outputs = output_types(body);
+  std::vector<ArrayType> results;
+  for (size_t i = 0; i < n_consts; ++i)
+    check_body_input(c, c.operand(i), body.type(body.inputs()[i]), "const", i);
+  for (size_t i = 0; i < n_carries; ++i) {
+    const ArrayType& in = body.type(body.inputs()[n_consts + i]);
+    check_body_input(c, c.operand(n_consts + i), in, "carry", i);
+    if (!(in == outputs[i]))
+      c.error("carry {} is {} going into the body and {} coming out", i, to_string(in),
+              to_string(outputs[i]));
+    results.push_back(outputs[i]);
+    results.back().weak = c.operand(n_consts + i).weak && outputs[i].weak;
+  }
+  for (size_t i = 0; i < p.in_axes.size(); ++i) {
+    const size_t at = n_consts + n_carries + i;
+    check_body_input(c, slice_type(c, c.operand(at), p.in_axes[i], p.length, i),
+                     body.type(body.inputs()[at]), "slice of scanned", i);
+  }
+  for (size_t i = 0; i < p.out_axes.size(); ++i)
+    results.push_back(stack_type(c, outputs[n_carries + i], p.out_axes[i], p.length, i));
+  return results;
+}
+
+Cost cost_scan(const InferContext& c, std::span<const ArrayType>) {
+  const Cost body = graph_cost(body_of(c));
+  const auto n = static_cast<double>(c.as<ScanParams>().length);
+  return {n * body.flops, n * body.bytes};
+}
+
+// ---- Checkpoint ----
+
+std::vector<ArrayType> infer_checkpoint(const InferContext& c) {
+  params_of<CheckpointParams>(c);
+  const Graph& body = body_of(c);
+  check_sizes(c);
+  check_count(c, body.inputs().size());
+  for (size_t i = 0; i < c.operands.size(); ++i)
+    check_body_input(c, c.operand(i), body.type(body.inputs()[i]), "operand", i);
+  return output_types(body);
+}
+
+Cost cost_checkpoint(const InferContext& c, std::span<const ArrayType>) {
+  return graph_cost(body_of(c));
+}
+
+// ---- Marks: any memory kind passes ----
+
+template <typename P>
+std::vector<ArrayType> infer_mark(const InferContext& c) {
+  check_no_graphs(c);
+  params_of<P>(c);
+  check_count(c, 1);
+  check_sizes(c);
+  return {c.operand(0)};
+}
+
+std::vector<ArrayType> infer_name(const InferContext& c) {
+  if (params_of<NameParams>(c).name.empty()) c.error("the name is empty");
+  return infer_mark<NameParams>(c);
+}
+
+Cotangents vjp_identity(const VjpContext& c) {
+  Cotangents result(c.operands.size());
+  for (size_t i = 0; i < result.size(); ++i)
+    if (c.needed[i]) result[i] = c.cotangents[i];
+  return result;
+}
+
+std::vector<ArrayType> infer_barrier(const InferContext& c) {
+  check_no_graphs(c);
+  params_of<NoParams>(c);
+  if (c.operands.empty()) c.error("takes at least 1 operand, got 0");
+  check_sizes(c);
+  return {c.operands.begin(), c.operands.end()};
+}
+
+// Operand i is result i; each has letters of its own.
+ShardingFactors shard_barrier(const InferContext& c, std::span<const ArrayType>) {
+  ShardingFactors f;
+  int first = 0;
+  for (const ArrayType& x : c.operands) {
+    f.operands.push_back(letters(x.shape.rank(), first));
+    first += x.shape.rank();
+  }
+  f.results = f.operands;
+  return f;
+}
+
+}  // namespace
+
+constinit const OpDef kScan = {.op = OpKind::kScan,
+                               .infer = infer_scan,
+                               .vjp = vjp_structure,
+                               .shard = shard_whole,
+                               .cost = cost_scan};
+constinit const OpDef kCheckpoint = {.op = OpKind::kCheckpoint,
+                                     .infer = infer_checkpoint,
+                                     .vjp = vjp_structure,
+                                     .shard = shard_whole,
+                                     .cost = cost_checkpoint};
+constinit const OpDef kName = {.op = OpKind::kName,
+                               .infer = infer_name,
+                               .vjp = vjp_identity,
+                               .shard = shard_elementwise,
+                               .cost = cost_free};
+constinit const OpDef kStopGradient = {.op = OpKind::kStopGradient,
+                                       .infer = infer_mark<NoParams>,
+                                       .vjp = no_cotangents,
+                                       .shard = shard_elementwise,
+                                       .cost = cost_free};
+constinit const OpDef kOptimizationBarrier = {.op = OpKind::kOptimizationBarrier,
+                                              .infer = infer_barrier,
+                                              .vjp = vjp_identity,
+                                              .shard = shard_barrier,
+                                              .cost = cost_free};
+
+}  // namespace stow::ops

@@ -1,0 +1,13 @@
+// The definitions of all ops by name, generated from the one list.
+// Not how to look one up; that is op_def() of op_def.h.
+#pragma once
+
+#include "stowage/ops/op_def.h"
+
+namespace stow::ops {
+
+#define STOW_X(kind, name, cls) extern const OpDef k##kind;
+STOW_FOR_EACH_OP(STOW_X)
+#undef STOW_X
+
+}  // namespace stow::ops

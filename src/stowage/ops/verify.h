@@ -1,0 +1,16 @@
+// The check that a graph is well-formed and well-typed, run after every pass.
+// Not a check of what a program means; bits are the interpreter's matter.
+#pragma once
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// Derives every type again with the op's own rule. Also: operands are defined before their use,
+/// nodes own the values they say, parameters and nested graphs are those the op takes, outputs and
+/// regions exist, a region's parent comes before it, nested graphs hold all this, and are not
+/// nested more than 64 deep.
+/// Errors: TraceError "[op] …" and, on a second line, the node. Never aborts.
+void verify(const Graph& graph);
+
+}  // namespace stow

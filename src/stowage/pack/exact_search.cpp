@@ -1,0 +1,350 @@
+#include "stowage/pack/exact_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+namespace stow::pack {
+
+ExactSearch::ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t capacity)
+    : items_(std::move(items)), capacity_(capacity) {
+  const auto n = static_cast<int32_t>(items_.size());
+  std::vector<std::vector<int32_t>> members(n_sections);
+  for (int32_t i = 0; i < n; ++i)
+    for (int32_t s = items_[i].first; s <= items_[i].last; ++s) members[s].push_back(i);
+  for (const auto& m : members) {
+    member_begin_.push_back(static_cast<int32_t>(members_.size()));
+    members_.insert(members_.end(), m.begin(), m.end());
+  }
+  member_begin_.push_back(static_cast<int32_t>(members_.size()));
+
+  std::vector<int32_t> by_first(n);
+  std::iota(by_first.begin(), by_first.end(), 0);
+  std::sort(by_first.begin(), by_first.end(), [&](int32_t a, int32_t b) {
+    return std::tuple(items_[a].first, a) < std::tuple(items_[b].first, b);
+  });
+  std::vector<std::vector<int32_t>> neighbours(n);
+  for (int32_t a = 0; a < n; ++a) {
+    const int32_t i = by_first[a];
+    for (int32_t b = a + 1; b < n && items_[by_first[b]].first <= items_[i].last; ++b) {
+      neighbours[i].push_back(by_first[b]);
+      neighbours[by_first[b]].push_back(i);
+    }
+  }
+  for (const auto& list : neighbours) {
+    neighbour_begin_.push_back(static_cast<int32_t>(neighbours_.size()));
+    neighbours_.insert(neighbours_.end(), list.begin(), list.end());
+  }
+  neighbour_begin_.push_back(static_cast<int32_t>(neighbours_.size()));
+
+  twin_.assign(n, -1);
+  std::map<std::tuple<int32_t, int32_t, int64_t>, int32_t> last;
+  for (int32_t i = 0; i < n; ++i) {
+    const auto key = std::tuple(items_[i].first, items_[i].last, items_[i].size);
+    const auto [at, fresh] = last.try_emplace(key, i);
+    if (!fresh) twin_[at->second] = i;
+    at->second = i;
+  }
+  arena_ = by_first;
+  weight_.assign(n_sections, 1);
+  rank_.resize(n);
+  is_dirty_.assign(n_sections, 0);
+  is_unrested_.assign(n, 0);
+}
+
+Outcome ExactSearch::run(const Strategy& strategy, int64_t fail_limit, uint64_t seed,
+                         const std::function<bool()>& stop) {
+  const size_t n = items_.size();
+  strategy_ = strategy;
+  fails_left_ = fail_limit;
+  stop_ = &stop;
+  bound_.assign(n, 0);
+  witness_.assign(n, -1);
+  supported_.assign(n, 1);
+  placed_.assign(n, 0);
+  slack_.assign(weight_.size(), 0);
+  trail_.clear();
+  arena_.resize(n);
+  std::mt19937_64 random(seed);
+  for (size_t i = 0; i < n; ++i) {
+    const double unit = static_cast<double>(random() >> 11) * 0x1.0p-53;
+    rank_[i] = std::pow(static_cast<double>(items_[i].size), strategy.size_power) *
+               std::pow(items_[i].last - items_[i].first + 1, strategy.length_power) *
+               (1 + strategy.noise * (2 * unit - 1));
+  }
+  for (size_t s = 0; s < weight_.size(); ++s) {
+    is_dirty_[s] = 1;
+    dirty_.push_back(static_cast<int32_t>(s));
+  }
+  bool open = true;
+  for (size_t i = 0; i < n && open; ++i) {
+    open = items_[i].size <= capacity_;
+    for (int32_t t = twin_[i]; open && t >= 0 && bound_[t] == 0; t = twin_[t])
+      open = raise(t, bound_[i] + items_[i].size, false);
+  }
+  if (!propagate() || !open) return Outcome::kInfeasible;
+  return solve(0, n);
+}
+
+// Solves for the buffers arena_[begin, end): unplaced, by first section, linked or not.
+Outcome ExactSearch::solve(size_t begin, size_t end) {
+  while (begin != end) {
+    const int32_t item = choose(begin, end);
+    const size_t mark = trail_.size();
+    if (place(item)) {
+      // Runs of buffers that share sections, tightest first.
+      struct Part {
+        double slack;
+        size_t begin, end;
+      };
+      std::vector<Part> parts;
+      const size_t top = arena_.size();
+      int32_t reach = -1;
+      for (size_t a = begin; a < end; ++a) {
+        const int32_t i = arena_[a];
+        if (placed_[i]) continue;
+        if (parts.empty() || items_[i].first > reach)
+          parts.push_back({HUGE_VAL, arena_.size(), arena_.size()});
+        reach = std::max(reach, items_[i].last);
+        arena_.push_back(i);
+        parts.back().end = arena_.size();
+      }
+      if (parts.size() > 1) {
+        for (Part& part : parts) {
+          int32_t last = 0;
+          for (size_t a = part.begin; a < part.end; ++a)
+            last = std::max(last, items_[arena_[a]].last);
+          for (int32_t s = items_[arena_[part.begin]].first; s <= last; ++s)
+            part.slack = std::min(part.slack, weighted_slack(s));
+        }
+        std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+          return std::tuple(a.slack, a.begin) < std::tuple(b.slack, b.begin);
+        });
+      }
+      Outcome outcome = Outcome::kSolved;
+      for (const Part& part : parts) {
+        outcome = solve(part.begin, part.end);
+        if (outcome != Outcome::kSolved) break;
+      }
+      if (outcome != Outcome::kInfeasible) return outcome;
+      arena_.resize(top);
+    }
+    undo(mark);
+    ++fails_;
+    if (--fails_left_ < 0 || (fails_ % 64 == 0 && (*stop_)())) return Outcome::kStopped;
+    if (!postpone(item)) return Outcome::kInfeasible;
+  }
+  return Outcome::kSolved;
+}
+
+double ExactSearch::weighted_slack(int32_t section) const {
+  return static_cast<double>(slack_[section] + 1) / weight_[section];
+}
+
+// The buffer to decide on: nothing unplaced that overlaps it fits below its bound.
+int32_t ExactSearch::choose(size_t begin, size_t end) {
+  if (strategy_.lowest_first) {
+    int32_t best = -1;
+    double best_slack = 0;
+    for (size_t a = begin; a < end; ++a) {
+      const int32_t i = arena_[a];
+      if (best >= 0 && bound_[i] > bound_[best]) continue;
+      double slack = HUGE_VAL;
+      for (int32_t s = items_[i].first; s <= items_[i].last; ++s)
+        slack = std::min(slack, weighted_slack(s));
+      if (best < 0 || bound_[i] < bound_[best] || slack < best_slack ||
+          (slack == best_slack && rank_[i] > rank_[best])) {
+        best = i;
+        best_slack = slack;
+      }
+    }
+    return best;
+  }
+  int32_t last = 0;
+  for (size_t a = begin; a < end; ++a) last = std::max(last, items_[arena_[a]].last);
+  int32_t tightest = -1;
+  double least = HUGE_VAL;
+  for (int32_t s = items_[arena_[begin]].first; s <= last; ++s) {
+    const double slack = weighted_slack(s);
+    if (slack < least) {
+      least = slack;
+      tightest = s;
+    }
+  }
+  int32_t best = -1;
+  for (int32_t m = member_begin_[tightest]; m < member_begin_[tightest + 1]; ++m) {
+    const int32_t i = members_[m];
+    if (placed_[i]) continue;
+    if (best < 0 || bound_[i] < bound_[best] ||
+        (bound_[i] == bound_[best] && rank_[i] > rank_[best]))
+      best = i;
+  }
+  return descend(best);
+}
+
+int32_t ExactSearch::descend(int32_t item) {
+  for (bool lower = true; lower;) {
+    lower = false;
+    int32_t under = -1;
+    for (int32_t a = neighbour_begin_[item]; a < neighbour_begin_[item + 1]; ++a) {
+      const int32_t j = neighbours_[a];
+      if (placed_[j] || bound_[j] + items_[j].size > bound_[item]) continue;
+      if (under < 0 || std::tuple(bound_[j], -rank_[j]) < std::tuple(bound_[under], -rank_[under]))
+        under = j;
+    }
+    if (under >= 0) {
+      item = under;
+      lower = true;
+    }
+  }
+  return item;
+}
+
+bool ExactSearch::place(int32_t item) {
+  const int64_t top = bound_[item] + items_[item].size;
+  set(Kind::kPlaced, item, 1);
+  bool open = true;
+  for (int32_t s = items_[item].first; s <= items_[item].last; ++s)
+    if (!is_dirty_[s]) is_dirty_[s] = 1, dirty_.push_back(s);
+  for (int32_t a = neighbour_begin_[item]; a < neighbour_begin_[item + 1] && open; ++a) {
+    const int32_t j = neighbours_[a];
+    if (placed_[j]) continue;
+    if (bound_[j] < top) {
+      open = raise(j, top, true);
+    } else if (bound_[j] == top) {
+      set(Kind::kSupported, j, 1);
+    } else if (!supported_[j] && witness_[j] == item && !is_unrested_[j]) {
+      is_unrested_[j] = 1;
+      unrested_.push_back(j);
+    }
+  }
+  return propagate() && open;
+}
+
+bool ExactSearch::postpone(int32_t item) {
+  const bool open = raise(item, bound_[item] + 1, false);
+  return propagate() && open;
+}
+
+// Brings bounds to a fixed point and checks the sections they touch. Always empties the queues.
+bool ExactSearch::propagate() {
+  bool open = true;
+  while (!unrested_.empty()) {
+    const int32_t i = unrested_.back();
+    unrested_.pop_back();
+    is_unrested_[i] = 0;
+    if (open && !placed_[i] && !supported_[i]) open = rest(i);
+  }
+  for (const int32_t s : dirty_) {
+    is_dirty_[s] = 0;
+    if (open && !check_section(s)) open = false;
+  }
+  dirty_.clear();
+  return open;
+}
+
+// An unsupported buffer lies on an unplaced one: its bound is at least the lowest such top.
+bool ExactSearch::rest(int32_t item) {
+  int32_t lowest = -1;
+  int64_t top = INT64_MAX;
+  for (int32_t a = neighbour_begin_[item]; a < neighbour_begin_[item + 1]; ++a) {
+    const int32_t j = neighbours_[a];
+    if (placed_[j] || bound_[j] + items_[j].size >= top) continue;
+    lowest = j;
+    top = bound_[j] + items_[j].size;
+    if (top <= bound_[item]) break;
+  }
+  if (lowest < 0) {
+    blame(item);
+    return false;
+  }
+  set(Kind::kWitness, item, lowest);
+  return top <= bound_[item] || raise(item, top, false);
+}
+
+bool ExactSearch::raise(int32_t item, int64_t bound, bool supported) {
+  set(Kind::kBound, item, bound);
+  if (supported_[item] != supported) set(Kind::kSupported, item, supported);
+  if (bound + items_[item].size > capacity_) {
+    blame(item);
+    return false;
+  }
+  for (int32_t s = items_[item].first; s <= items_[item].last; ++s)
+    if (!is_dirty_[s]) is_dirty_[s] = 1, dirty_.push_back(s);
+  const auto recheck = [&](int32_t j) {
+    if (is_unrested_[j]) return;
+    is_unrested_[j] = 1;
+    unrested_.push_back(j);
+  };
+  if (!supported) recheck(item);
+  for (int32_t a = neighbour_begin_[item]; a < neighbour_begin_[item + 1]; ++a) {
+    const int32_t j = neighbours_[a];
+    if (!placed_[j] && !supported_[j] && witness_[j] == item) recheck(j);
+  }
+  const int32_t t = twin_[item];
+  if (t >= 0 && !placed_[t] && bound_[t] < bound + items_[item].size)
+    return raise(t, bound + items_[item].size, false);
+  return true;
+}
+
+bool ExactSearch::check_section(int32_t section) {
+  // The unplaced first, from the highest bound down. Nearly sorted from the last time.
+  int32_t* const begin = members_.data() + member_begin_[section];
+  const int32_t count = member_begin_[section + 1] - member_begin_[section];
+  int64_t total = 0, worst = 0;
+  const auto key = [&](int32_t i) { return placed_[i] ? -1 : bound_[i]; };
+  for (int32_t m = 1; m < count; ++m) {
+    const int32_t i = begin[m];
+    const int64_t k = key(i);
+    int32_t at = m;
+    for (; at > 0 && key(begin[at - 1]) < k; --at) begin[at] = begin[at - 1];
+    begin[at] = i;
+  }
+  for (int32_t m = 0; m < count && !placed_[begin[m]]; ++m) {
+    total += items_[begin[m]].size;
+    worst = std::max(worst, bound_[begin[m]] + total);
+  }
+  const int64_t slack = total == 0 ? INT64_MAX / 2 : capacity_ - worst;
+  if (slack != slack_[section]) set(Kind::kSlack, section, slack);
+  if (slack >= 0) return true;
+  weight_[section] += 1;
+  return false;
+}
+
+void ExactSearch::blame(int32_t item) {
+  int32_t tightest = items_[item].first;
+  for (int32_t s = tightest; s <= items_[item].last; ++s)
+    if (slack_[s] < slack_[tightest]) tightest = s;
+  weight_[tightest] += 1;
+}
+
+void ExactSearch::set(Kind kind, int32_t index, int64_t value) {
+  const auto swap = [&](auto& slot) {
+    trail_.push_back({kind, index, static_cast<int64_t>(slot)});
+    slot = static_cast<std::remove_reference_t<decltype(slot)>>(value);
+  };
+  switch (kind) {
+    case Kind::kBound: return swap(bound_[index]);
+    case Kind::kWitness: return swap(witness_[index]);
+    case Kind::kSupported: return swap(supported_[index]);
+    case Kind::kPlaced: return swap(placed_[index]);
+    case Kind::kSlack: return swap(slack_[index]);
+  }
+}
+
+void ExactSearch::undo(size_t mark) {
+  for (; trail_.size() > mark; trail_.pop_back()) {
+    const Change& change = trail_.back();
+    switch (change.kind) {
+      case Kind::kBound: bound_[change.index] = change.old; break;
+      case Kind::kWitness: witness_[change.index] = static_cast<int32_t>(change.old); break;
+      case Kind::kSupported: supported_[change.index] = change.old != 0; break;
+      case Kind::kPlaced: placed_[change.index] = change.old != 0; break;
+      case Kind::kSlack: slack_[change.index] = change.old; break;
+    }
+  }
+}
+
+}  // namespace stow::pack

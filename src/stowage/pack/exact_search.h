@@ -1,0 +1,89 @@
+// The search under exact packing: one component, one capacity, one strategy, one fail limit.
+// Not the choice of strategies, capacities or restarts (exact.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <vector>
+
+namespace stow::pack {
+
+/// A plain buffer: its bytes, and its lifetime as an inclusive range of sections.
+struct Item {
+  int64_t size;
+  int32_t first, last;
+};
+
+enum class Outcome { kSolved, kInfeasible, kStopped };
+
+struct Strategy {
+  bool lowest_first = false;    // Branch at the lowest base of all, not in the tightest section.
+  double size_power = 1;        // Ties at a base: size^a * length^b, largest first.
+  double length_power = 0;
+  double noise = 0;             // Relative, on ties.
+};
+
+/// Searches for a packing in which every buffer rests on the floor or on another (any packing can
+/// be pushed down to one). Each buffer has a bound below which it cannot lie. A decision takes a
+/// buffer that nothing unplaced fits under: it is placed at its bound, or postponed, which says
+/// that it rests on something unplaced, so its bound rises to the lowest such top. A section fails
+/// when, for some height r, r plus the sizes of its buffers bound at or above r exceed the
+/// capacity. What the unplaced buffers no longer link falls apart into components of its own.
+class ExactSearch {
+ public:
+  ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t capacity);
+
+  /// kStopped when `fail_limit` failures were met or stop() was true. Section weights learned from
+  /// failures are kept for the next run.
+  Outcome run(const Strategy& strategy, int64_t fail_limit, uint64_t seed,
+              const std::function<bool()>& stop);
+
+  /// Of the last solved run.
+  const std::vector<int64_t>& offsets() const { return bound_; }
+  int64_t fails() const { return fails_; }  // In all runs.
+
+ private:
+  enum class Kind : uint8_t { kBound, kWitness, kSupported, kPlaced, kSlack };
+  struct Change {
+    Kind kind;
+    int32_t index;
+    int64_t old;
+  };
+
+  Outcome solve(size_t begin, size_t end);
+  int32_t choose(size_t begin, size_t end);
+  int32_t descend(int32_t item);
+  double weighted_slack(int32_t section) const;
+  bool place(int32_t item);
+  bool postpone(int32_t item);
+  bool propagate();
+  bool rest(int32_t item);
+  bool raise(int32_t item, int64_t bound, bool supported);
+  bool check_section(int32_t section);
+  void blame(int32_t item);
+  void set(Kind kind, int32_t index, int64_t value);
+  void undo(size_t mark);
+
+  const std::vector<Item> items_;
+  const int64_t capacity_;
+  std::vector<int32_t> neighbour_begin_, neighbours_;
+  std::vector<int32_t> member_begin_, members_;  // Of each section; by bound, roughly.
+  std::vector<int32_t> twin_;                    // The next equal buffer, to lie above; or -1.
+
+  std::vector<int64_t> bound_;
+  std::vector<int32_t> witness_;  // Of an unsupported buffer: an unplaced one it may rest on.
+  std::vector<uint8_t> supported_, placed_;
+  std::vector<int64_t> slack_;    // Of each section, under the bound it is checked by.
+  std::vector<Change> trail_;
+  std::vector<int32_t> unrested_, dirty_;
+  std::vector<uint8_t> is_dirty_, is_unrested_;
+
+  std::vector<int32_t> arena_;  // The unplaced buffers of each open component, by first section.
+  std::vector<double> weight_, rank_;
+  Strategy strategy_;
+  int64_t fails_ = 0, fails_left_ = 0;
+  const std::function<bool()>* stop_ = nullptr;
+};
+
+}  // namespace stow::pack

@@ -1,0 +1,83 @@
+#include "stowage/pack/orders.h"
+
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
+namespace stow::pack {
+namespace {
+
+// The largest live sum of any range of sections, in constant time.
+class RangeMax {
+ public:
+  explicit RangeMax(const std::vector<int64_t>& values) : levels_{values} {
+    for (size_t width = 1; 2 * width <= values.size(); width *= 2) {
+      const std::vector<int64_t>& below = levels_.back();
+      std::vector<int64_t> next(values.size() - 2 * width + 1);
+      for (size_t i = 0; i < next.size(); ++i) next[i] = std::max(below[i], below[i + width]);
+      levels_.push_back(std::move(next));
+    }
+  }
+  int64_t operator()(int32_t first, int32_t last) const {
+    const size_t level = std::bit_width(static_cast<uint32_t>(last - first + 1)) - 1;
+    return std::max(levels_[level][first], levels_[level][last + 1 - (size_t{1} << level)]);
+  }
+
+ private:
+  std::vector<std::vector<int64_t>> levels_;
+};
+
+// What an order compares: ascending, so "largest first" is negated.
+struct Key {
+  double major = 0, minor = 0;
+  int64_t size = 0, life = 0;
+  int32_t buffer = 0;
+};
+
+}  // namespace
+
+std::vector<int32_t> make_order(const Sections& sections, Order order) {
+  const auto peak = static_cast<int32_t>(
+      std::max_element(sections.live.begin(), sections.live.end()) - sections.live.begin());
+  const bool by_pressure = order == Order::kPressure || order == Order::kPressureArea;
+  const RangeMax pressure(by_pressure ? sections.live : std::vector<int64_t>{});
+  std::vector<Key> keys;
+  for (int32_t b = 0; b + 1 < static_cast<int32_t>(sections.begin.size()); ++b) {
+    Key key{.buffer = b};
+    double area = 0;
+    int64_t most = 0, distance = INT64_MAX, first = INT64_MAX;
+    for (int32_t i = sections.begin[b]; i < sections.begin[b + 1]; ++i) {
+      const SectionRect& r = sections.rects[i];
+      key.size = std::max(key.size, r.offset + r.size);
+      key.life += r.last - r.first + 1;
+      area += static_cast<double>(r.size) * (r.last - r.first + 1);
+      if (by_pressure) most = std::max(most, pressure(r.first, r.last));
+      distance = std::min<int64_t>(distance, std::max({0, r.first - peak, peak - r.last}));
+      first = std::min<int64_t>(first, r.first);
+    }
+    if (key.size == 0) continue;
+    switch (order) {
+      case Order::kPeakDistance: key.major = static_cast<double>(distance); break;
+      case Order::kPressure: key.major = -static_cast<double>(most); break;
+      case Order::kPressureArea:
+        key.major = -static_cast<double>(most);
+        key.minor = -area;
+        break;
+      case Order::kLifetime: key.major = -static_cast<double>(key.life); break;
+      case Order::kArea: key.major = -area; break;
+      case Order::kSize: break;
+      case Order::kProgram: key.major = static_cast<double>(first); break;
+    }
+    keys.push_back(key);
+  }
+  std::sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) {
+    return std::tuple(a.major, a.minor, -a.size, -a.life, a.buffer) <
+           std::tuple(b.major, b.minor, -b.size, -b.life, b.buffer);
+  });
+  std::vector<int32_t> out;
+  out.reserve(keys.size());
+  for (const Key& key : keys) out.push_back(key.buffer);
+  return out;
+}
+
+}  // namespace stow::pack

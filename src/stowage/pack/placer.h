@@ -1,0 +1,55 @@
+// One greedy pass: buffers in a given order, each at its first or best place above nothing placed.
+// Not a choice of orders, nor any search over them (heuristics.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stowage/pack/occupancy.h"
+#include "stowage/pack/problem.h"
+#include "stowage/pack/sections.h"
+
+namespace stow::pack {
+
+enum class Fit {
+  kFirst,  // The lowest place that is free.
+  kBest,   // The place that leaves the least slack above the buffer; the lowest of equals.
+};
+
+class Placer {
+ public:
+  /// Both must outlive the placer.
+  Placer(const Problem& problem, const Sections& sections);
+
+  /// Places the buffers of `order` and gives up at the first that would end above `limit`.
+  /// Returns how many were placed: order.size() on success.
+  size_t run(const std::vector<int32_t>& order, Fit fit, int64_t limit);
+
+  const std::vector<int64_t>& offsets() const { return offsets_; }  // Of the last run.
+  int64_t height() const { return height_; }                        // Of what it placed.
+  int64_t extent(int32_t buffer) const { return extents_[buffer]; }
+  /// Steps taken over intervals in all runs: the measure of work that budgets are counted in.
+  int64_t work() const { return work_; }
+
+ private:
+  // The occupied bytes that one rectangle must stay clear of, from the next of interest on.
+  struct Cursor {
+    const Interval* next;
+    const Interval* end;
+    int64_t offset, size;
+  };
+
+  int64_t lowest_from(int64_t base, int64_t alignment);
+  int64_t slack_above(int64_t base) const;
+  int64_t find(int32_t buffer, Fit fit, int64_t limit);
+
+  const Problem& problem_;
+  const Sections& sections_;
+  Occupancy occupancy_;
+  std::vector<int64_t> extents_, offsets_;
+  std::vector<Cursor> cursors_;
+  int64_t height_ = 0;
+  int64_t work_ = 0;
+};
+
+}  // namespace stow::pack

@@ -1,0 +1,429 @@
+#include "stowage/passes/fuse.h"
+
+#include <algorithm>
+
+#include "stowage/passes/view.h"
+
+namespace stow {
+
+bool is_row_value(const Unit& unit, const Shape& shape) {
+  if (unit.n_row_dims < 0 || static_cast<size_t>(unit.n_row_dims) == unit.dims.size()) return false;
+  const size_t n = static_cast<size_t>(unit.n_row_dims);
+  const Dims& dims = shape.dims();
+  if (dims.size() < n || !std::equal(dims.begin(), dims.begin() + unit.n_row_dims, unit.dims.begin()))
+    return false;
+  if (dims.size() == n) return true;
+  return dims.size() == unit.dims.size() &&
+         std::all_of(dims.begin() + unit.n_row_dims, dims.end(), [](int64_t d) { return d == 1; }) &&
+         dims != unit.dims;
+}
+
+namespace {
+
+constexpr size_t kMaxMembers = 96;
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const std::vector<View>& input_views, bool fuse)
+      : graph_(graph), input_views_(input_views), fuse_(fuse) {}
+
+  Units run() {
+    resolve_values();
+    for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
+    compact();
+    fill_leaves();
+    mark_needed();
+    return std::move(result_);
+  }
+
+ private:
+  ValueUse& use(ValueId v) { return result_.uses[v.index()]; }
+  const Unit& unit(int u) const { return result_.units[static_cast<size_t>(u)]; }
+
+  // Windows and roots, as if every root were contiguous and inputs lay as told.
+  void resolve_values() {
+    result_.uses.resize(graph_.n_values());
+    result_.windows.resize(graph_.n_values());
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+      const ValueId v = graph_.inputs()[i];
+      result_.windows[v.index()] = input_views_[i];
+      use(v).canon = use(v).root = v;
+    }
+    copies_.resize(graph_.n_nodes());
+    for (size_t n = 0; n < graph_.n_nodes(); ++n) {
+      const Node& node = graph_.nodes()[n];
+      for (int i = 0; i < node.n_results; ++i) {
+        const ValueId v = node.result(i);
+        ValueUse& u = use(v);
+        u.canon = u.root = v;
+        result_.windows[v.index()] = contiguous_view(BufferId(), graph_.type(v));
+      }
+      const OpClass cls = op_class(node.op);
+      const ValueId v = node.first_result;
+      if (node.op == OpKind::kConstant) use(v).splat = node.as<ConstantParams>().is_splat();
+      if (node.op == OpKind::kIota) use(v).lazy_iota = true;
+      if (cls == OpClass::kIdentity) {
+        for (int i = 0; i < node.n_results; ++i) {
+          const ValueUse from = use(node.operands[static_cast<size_t>(i)]);
+          use(node.result(i)) = from;
+          result_.windows[node.result(i).index()] =
+              result_.windows[node.operands[static_cast<size_t>(i)].index()];
+        }
+      } else if (cls == OpClass::kView) {
+        const ValueUse from = use(node.operands[0]);
+        use(v).splat = from.splat;
+        const std::optional<View> window =
+            apply_view_op(graph_, node, result_.windows[node.operands[0].index()]);
+        if (window) {
+          use(v).root = from.root;
+          result_.windows[v.index()] = *window;
+          if (node.op == OpKind::kReshape) use(from.root).reshaped = true;
+        } else {
+          copies_[n] = true;
+        }
+      }
+    }
+  }
+
+  bool is_made(NodeId id) const {
+    const Node& node = graph_.node(id);
+    const OpClass cls = op_class(node.op);
+    if (cls == OpClass::kIdentity) return false;
+    if (cls == OpClass::kView) return copies_[id.index()] && !result_.uses[node.first_result.index()].splat;
+    if (node.op == OpKind::kIota) return false;
+    if (node.op == OpKind::kConstant) return !node.as<ConstantParams>().is_splat();
+    return true;
+  }
+
+  void place(NodeId id) {
+    if (!is_made(id)) return;
+    const Node& node = graph_.node(id);
+    const OpClass cls = op_class(node.op);
+    if (cls == OpClass::kElementwise || cls == OpClass::kReduce) {
+      place_rows(id);
+      return;
+    }
+    Unit unit;
+    unit.nodes = {id};
+    unit.kind = node.op == OpKind::kScan          ? UnitKind::kScan
+                : node.op == OpKind::kConcatenate ? UnitKind::kConcat
+                : cls == OpClass::kView           ? UnitKind::kCopy
+                                                  : UnitKind::kOp;
+    add_unit(std::move(unit), node);
+  }
+
+  void add_unit(Unit unit, const Node& node) {
+    const int u = static_cast<int>(result_.units.size());
+    for (ValueId v : node.operands) add_operand_unit(unit, use(use(v).root).unit);
+    for (int i = 0; i < node.n_results; ++i) use(node.result(i)).unit = u;
+    first_node_.push_back(unit.nodes.front().index());
+    last_node_.push_back(unit.nodes.back().index());
+    result_.units.push_back(std::move(unit));
+  }
+
+  static void add_operand_unit(Unit& unit, int operand) {
+    if (operand >= 0 && std::find(unit.operand_units.begin(), unit.operand_units.end(), operand) ==
+                            unit.operand_units.end())
+      unit.operand_units.push_back(operand);
+  }
+
+  // The iteration space that a node asks for, standing alone.
+  Unit own_unit(NodeId id) {
+    const Node& node = graph_.node(id);
+    Unit unit;
+    unit.kind = UnitKind::kRows;
+    unit.nodes = {id};
+    if (op_class(node.op) == OpClass::kElementwise) {
+      unit.dims = graph_.type(node.first_result).shape.dims();
+      return unit;
+    }
+    const Dims& dims = graph_.type(node.operands[0]).shape.dims();
+    std::vector<bool> reduced(dims.size());
+    for (int64_t axis : node.as<AxesParams>().axes) reduced[static_cast<size_t>(axis)] = true;
+    // Rows first: the kept axes where the last axis is reduced, else the reduced ones.
+    const bool row_order = dims.empty() || reduced.back();
+    for (int part = 0; part < 2; ++part) {
+      for (size_t a = 0; a < dims.size(); ++a)
+        if (reduced[a] == (row_order ? part == 1 : part == 0)) {
+          unit.axes.push_back(static_cast<int64_t>(a));
+          unit.dims.push_back(dims[a]);
+        }
+      if (part == 0) unit.n_row_dims = static_cast<int>(unit.dims.size());
+    }
+    if (std::is_sorted(unit.axes.begin(), unit.axes.end())) unit.axes.clear();
+    return unit;
+  }
+
+  void place_rows(NodeId id) {
+    const Node& node = graph_.node(id);
+    Unit own = own_unit(id);
+    if (!fuse_ || !own.axes.empty()) {
+      add_unit(std::move(own), node);
+      return;
+    }
+    std::vector<int> candidates;
+    for (ValueId v : node.operands) {
+      const int u = use(use(v).root).unit;
+      if (u >= 0 && unit(u).kind == UnitKind::kRows && unit(u).axes.empty() &&
+          std::find(candidates.begin(), candidates.end(), u) == candidates.end())
+        candidates.push_back(u);
+    }
+    std::sort(candidates.rbegin(), candidates.rend());
+    int home = -1;
+    for (int u : candidates)
+      if (home < 0) {
+        if (may_join(id, own, u)) join(id, own, home = u);
+      } else if (may_merge(u, home)) {
+        merge(u, home);
+      }
+    if (home < 0) add_unit(std::move(own), node);
+  }
+
+  // The row count that both agree on, or -2.
+  static int common_rows(int a, int b) { return a < 0 ? b : b < 0 || a == b ? a : -2; }
+
+  bool may_join(NodeId id, const Unit& own, int u) {
+    const Unit& g = unit(u);
+    if (g.nodes.size() >= kMaxMembers) return false;
+    const Node& node = graph_.node(id);
+    Unit joined = g;
+    const Shape& shape = graph_.type(op_class(node.op) == OpClass::kReduce ? node.operands[0]
+                                                                           : node.first_result)
+                             .shape;
+    const bool full = shape.dims() == g.dims;
+    if (full) {
+      joined.n_row_dims = common_rows(own.n_row_dims, g.n_row_dims);
+      if (joined.n_row_dims == -2) return false;
+      if (joined.n_row_dims != g.n_row_dims && !columns_fit(joined)) return false;
+    } else if (op_class(node.op) == OpClass::kReduce || !is_row_value(g, shape)) {
+      return false;
+    }
+    for (ValueId v : node.operands)
+      if (!readable(v, joined, u, full)) return false;
+    return !reaches_outside(node, u);
+  }
+
+  // Fixing the rows must not turn a member's value into an ambiguous one.
+  bool columns_fit(const Unit& joined) const {
+    for (NodeId m : joined.nodes)
+      if (graph_.type(graph_.node(m).first_result).shape.dims() != joined.dims &&
+          op_class(graph_.node(m).op) != OpClass::kReduce)
+        return false;
+    return true;
+  }
+
+  // A member may read: a splat, an iota of the iteration space, anything outside, a member's value
+  // as it is, or a member's row value through broadcasts and reshapes.
+  bool readable(ValueId v, const Unit& g, int u, bool full) {
+    if (use(v).splat) return true;
+    const ValueId canon = use(v).canon;
+    if (use(use(v).root).unit != u) return true;
+    if (is_column_result(use(v).root)) return false;
+    const Shape& root_shape = graph_.type(use(v).root).shape;
+    if (canon == use(v).root) {
+      const bool root_full = root_shape.dims() == g.dims;
+      return full ? root_full : is_row_value(g, root_shape);
+    }
+    // Through view ops: only from a row value, along the row dimensions.
+    return is_row_value(g, root_shape) && is_row_window(canon, g);
+  }
+
+  bool is_column_result(ValueId v) const {
+    if (graph_.is_input(v)) return false;
+    const Node& node = graph_.def(v);
+    if (op_class(node.op) != OpClass::kReduce) return false;
+    const auto& axes = node.as<AxesParams>().axes;
+    const int last = graph_.type(node.operands[0]).shape.rank() - 1;
+    return std::find(axes.begin(), axes.end(), last) == axes.end() && last >= 0;
+  }
+
+  // True when element (row, column) of v is the root's element of that row.
+  bool is_row_window(ValueId v, const Unit& g) const {
+    const View& w = result_.windows[v.index()];
+    const Shape& shape = graph_.type(v).shape;
+    const bool full = shape.dims() == g.dims;
+    if (!full && !is_row_value(g, shape)) return false;
+    if (w.offset_bytes != 0) return false;
+    int64_t stride = 1;
+    for (size_t i = static_cast<size_t>(g.n_row_dims); i-- > 0;) {
+      if (g.dims[i] != 1 && w.strides[i] != stride) return false;
+      stride *= g.dims[i];
+    }
+    for (size_t i = static_cast<size_t>(g.n_row_dims); i < w.dims.size(); ++i)
+      if (w.dims[i] != 1 && w.strides[i] != 0) return false;
+    return true;
+  }
+
+  // True when something the node reads, outside unit u, needs u first.
+  bool reaches_outside(const Node& node, int u) {
+    std::vector<int> stack;
+    for (ValueId v : node.operands) {
+      const int o = use(use(v).root).unit;
+      if (o >= 0 && o != u) stack.push_back(o);
+    }
+    return reaches(std::move(stack), u);
+  }
+  bool reaches(std::vector<int> stack, int target) {
+    ++stamp_;
+    seen_.resize(result_.units.size(), 0);
+    while (!stack.empty()) {
+      const int u = stack.back();
+      stack.pop_back();
+      if (u == target) return true;
+      const size_t i = static_cast<size_t>(u);
+      if (seen_[i] == stamp_ || last_node_[i] < first_node_[static_cast<size_t>(target)]) continue;
+      seen_[i] = stamp_;
+      for (int o : result_.units[i].operand_units) stack.push_back(o);
+    }
+    return false;
+  }
+
+  void join(NodeId id, const Unit& own, int u) {
+    Unit& g = result_.units[static_cast<size_t>(u)];
+    const Node& node = graph_.node(id);
+    const bool reduce = op_class(node.op) == OpClass::kReduce;
+    if (reduce || graph_.type(node.first_result).shape.dims() == g.dims)
+      g.n_row_dims = common_rows(g.n_row_dims, own.n_row_dims);
+    g.nodes.push_back(id);
+    last_node_[static_cast<size_t>(u)] = id.index();
+    for (ValueId v : node.operands)
+      if (const int o = use(use(v).root).unit; o != u) add_operand_unit(g, o);
+    for (int i = 0; i < node.n_results; ++i) use(node.result(i)).unit = u;
+  }
+
+  bool may_merge(int a, int into) {
+    const Unit &x = unit(a), &y = unit(into);
+    if (x.dims != y.dims || common_rows(x.n_row_dims, y.n_row_dims) == -2 ||
+        x.nodes.size() + y.nodes.size() > kMaxMembers)
+      return false;
+    Unit joined = y;
+    joined.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
+    if (!columns_fit(joined)) return false;
+    joined.nodes = x.nodes;
+    if (!columns_fit(joined)) return false;
+    // Members must read each other as they are.
+    for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
+      for (NodeId m : unit(from).nodes) {
+        const Node& node = graph_.node(m);
+        const bool full = op_class(node.op) == OpClass::kReduce ||
+                          graph_.type(node.first_result).shape.dims() == joined.dims;
+        for (ValueId v : node.operands)
+          if (use(use(v).root).unit == other && !readable(v, joined, other, full)) return false;
+      }
+    // No path between them through a third unit.
+    for (const auto& [from, to] : {std::pair{a, into}, std::pair{into, a}}) {
+      std::vector<int> stack;
+      for (int o : unit(from).operand_units)
+        if (o != to) stack.push_back(o);
+      if (reaches(std::move(stack), to)) return false;
+    }
+    return true;
+  }
+
+  void merge(int a, int into) {
+    Unit& x = result_.units[static_cast<size_t>(a)];
+    Unit& y = result_.units[static_cast<size_t>(into)];
+    y.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
+    for (NodeId m : x.nodes)
+      for (int i = 0; i < graph_.node(m).n_results; ++i) use(graph_.node(m).result(i)).unit = into;
+    y.nodes.insert(y.nodes.end(), x.nodes.begin(), x.nodes.end());
+    std::sort(y.nodes.begin(), y.nodes.end());
+    for (int o : x.operand_units) add_operand_unit(y, o);
+    std::erase_if(y.operand_units, [&](int o) { return o == a || o == into; });
+    x.nodes.clear();
+    x.operand_units.clear();
+    first_node_[static_cast<size_t>(into)] = y.nodes.front().index();
+    last_node_[static_cast<size_t>(into)] = y.nodes.back().index();
+    for (Unit& other : result_.units)
+      for (size_t i = 0; i < other.operand_units.size(); ++i)
+        if (other.operand_units[i] == a) {
+          other.operand_units.erase(other.operand_units.begin() + static_cast<std::ptrdiff_t>(i));
+          if (&other != &y) add_operand_unit(other, into);
+          break;
+        }
+  }
+
+  // Drops units that were merged away.
+  void compact() {
+    std::vector<int> map(result_.units.size(), -1);
+    std::vector<Unit> kept;
+    for (size_t u = 0; u < result_.units.size(); ++u)
+      if (!result_.units[u].nodes.empty()) {
+        map[u] = static_cast<int>(kept.size());
+        kept.push_back(std::move(result_.units[u]));
+      }
+    for (Unit& u : kept)
+      for (int& o : u.operand_units) o = map[static_cast<size_t>(o)];
+    for (ValueUse& u : result_.uses)
+      if (u.unit >= 0) u.unit = map[static_cast<size_t>(u.unit)];
+    result_.units = std::move(kept);
+  }
+
+  // Constants and iotas that a kernel other than a row program reads must be made.
+  void fill_leaves() {
+    const size_t n_units = result_.units.size();
+    for (size_t u = 0; u < n_units; ++u) {
+      const std::vector<NodeId> nodes = result_.units[u].nodes;
+      for (NodeId m : nodes)
+        for (ValueId v : graph_.node(m).operands) {
+          const bool rows = result_.units[u].kind == UnitKind::kRows;
+          if (rows && (use(v).splat || is_step_iota(v, result_.units[u]))) continue;
+          fill(v, static_cast<int>(u));
+        }
+    }
+    for (ValueId v : graph_.outputs()) fill(v, -1);
+  }
+
+  bool is_step_iota(ValueId v, const Unit& unit) {
+    const ValueId canon = use(v).canon;
+    return use(canon).lazy_iota && unit.axes.empty() &&
+           graph_.type(canon).shape.dims() == unit.dims;
+  }
+
+  void fill(ValueId v, int reader) {
+    // A splat through views is filled where the view begins: all its elements are alike.
+    const ValueId root = use(v).splat ? use(v).canon : use(v).root;
+    if (graph_.is_input(root) || (!use(root).splat && !use(root).lazy_iota)) return;
+    if (use(root).unit < 0) {
+      Unit unit;
+      unit.kind = UnitKind::kRows;
+      unit.nodes = {graph_.value(root).node};
+      unit.dims = graph_.type(root).shape.dims();
+      use(root).unit = static_cast<int>(result_.units.size());
+      use(root).root = root;
+      result_.units.push_back(std::move(unit));
+    }
+    if (reader >= 0) add_operand_unit(result_.units[static_cast<size_t>(reader)], use(root).unit);
+  }
+
+  void mark_needed() {
+    for (size_t u = 0; u < result_.units.size(); ++u)
+      for (NodeId m : result_.units[u].nodes)
+        for (ValueId v : graph_.node(m).operands) {
+          const ValueId root = effective_root(v);
+          if (use(root).unit != static_cast<int>(u)) use(root).needed = true;
+        }
+    for (ValueId v : graph_.outputs()) use(effective_root(v)).needed = true;
+  }
+  ValueId effective_root(ValueId v) {
+    if (use(v).splat && use(use(v).canon).unit >= 0) return use(v).canon;
+    return use(v).root;
+  }
+
+  const Graph& graph_;
+  const std::vector<View>& input_views_;
+  bool fuse_;
+  Units result_;
+  std::vector<bool> copies_;
+  std::vector<size_t> first_node_, last_node_;
+  std::vector<int> seen_;
+  int stamp_ = 0;
+};
+
+}  // namespace
+
+Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse) {
+  return Fuser(graph, input_views, fuse).run();
+}
+
+}  // namespace stow

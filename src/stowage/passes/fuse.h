@@ -1,0 +1,54 @@
+// The pass that groups the nodes of one graph into units, each of which becomes one kernel or loop.
+// Not an order and not storage; those are order.h and lower.h.
+#pragma once
+
+#include <vector>
+
+#include "stowage/ir/schedule.h"
+
+namespace stow {
+
+enum class UnitKind : uint8_t {
+  kRows,    ///< Nodes that make one row program.
+  kOp,      ///< One node with a kernel of its own.
+  kConcat,  ///< One concatenate: its parts are written where they belong.
+  kCopy,    ///< One view op whose result is no window of its operand.
+  kScan
+};
+
+struct Unit {
+  UnitKind kind = UnitKind::kOp;
+  std::vector<NodeId> nodes;  ///< In topological order; more than one only for kRows.
+  // kRows: the iteration space; `axes` are the axes of the nodes' shape in that order (empty: as
+  // they are). n_row_dims is -1 while nothing has fixed it.
+  Dims dims;
+  int n_row_dims = -1;
+  Dims axes;
+  std::vector<int> operand_units;  ///< Units whose results it reads.
+};
+
+/// What a value is to the units.
+struct ValueUse {
+  int unit = -1;       ///< The unit that makes it; -1 for inputs and for what is not made (below).
+  ValueId canon;       ///< The value behind identity ops.
+  ValueId root;        ///< The value whose memory it is a window of.
+  bool splat = false;  ///< A constant with one value: a step of whoever reads it.
+  bool lazy_iota = false;
+  bool needed = false;      ///< Of a root: it must lie in memory, something outside its unit reads it.
+  bool reshaped = false;    ///< Of a root: some reader needs it contiguous.
+};
+
+struct Units {
+  std::vector<Unit> units;
+  std::vector<ValueUse> uses;  ///< One a value of the graph.
+  std::vector<View> windows;   ///< Of each value on its root, were the root contiguous.
+};
+
+/// `input_views` give the strides in which the graph's inputs lie. With `fuse` off every node is a
+/// unit of its own.
+Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse);
+
+/// True when, in a kRows unit, the value is one a row (or one a column for a column sum's result).
+bool is_row_value(const Unit& unit, const Shape& shape);
+
+}  // namespace stow

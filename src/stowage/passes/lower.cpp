@@ -1,0 +1,775 @@
+#include "stowage/passes/lower.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "stowage/passes/fuse.h"
+#include "stowage/passes/rows.h"
+#include "stowage/passes/view.h"
+
+namespace stow {
+namespace {
+
+constexpr int kForever = std::numeric_limits<int>::max();
+
+// Where a value is asked to lie.
+struct Destination {
+  View view;
+  int begin_group = -1;  // parts of one concatenation share a group: the first written begins it
+};
+
+class Level;
+
+// How a scan's values lie.
+struct ScanPlan {
+  LoopId loop;
+  std::unique_ptr<Level> body;
+  struct Ring {
+    bool invariant = false;  // the carry never changes
+    int stack = -1;          // the stacked result that saves it, sharing its memory
+    int64_t depth = 1;
+    View base;  // slot 0, without loop terms
+    int64_t slot_bytes = 0;
+    bool init_in_place = false;
+  };
+  std::vector<Ring> rings;
+  std::vector<View> stacks;  // whole stacked results
+};
+
+struct Context {
+  Schedule schedule;
+  const LowerOptions& options;
+
+  BufferId add_buffer(int64_t bytes, const ProvenancePtr& provenance, std::string label,
+                      int64_t slots = 1) {
+    Buffer b;
+    b.bytes = bytes;
+    b.slots = slots;
+    b.slot_bytes = slots > 0 ? bytes / slots : 0;
+    b.provenance = provenance;
+    b.label = std::move(label);
+    schedule.buffers.push_back(std::move(b));
+    return BufferId(schedule.buffers.size() - 1);
+  }
+};
+
+// One graph: the program's own or a loop's body.
+class Level {
+ public:
+  Level(Context& context, const Graph& graph, std::vector<View> input_views,
+        std::vector<bool> input_reusable)
+      : context_(context),
+        graph_(graph),
+        input_views_(std::move(input_views)),
+        input_reusable_(std::move(input_reusable)) {
+    units_ = fuse(graph, input_views_, context.options.fuse);
+    destinations_.resize(graph.n_values());
+    storage_.resize(graph.n_values());
+    reusable_.resize(graph.n_values());
+    set_inputs(input_views_);
+    order();
+  }
+
+  const Units& units() const { return units_; }
+  const Graph& graph() const { return graph_; }
+  const ValueUse& use(ValueId v) const { return units_.uses[v.index()]; }
+  int position(int unit) const { return position_[static_cast<size_t>(unit)]; }
+  /// Where the memory of a root is read last, kForever for what the level returns.
+  int last_use(ValueId root) const { return last_use_[root.index()]; }
+  /// Where a root is written; -1 for inputs.
+  int definition(ValueId root) const {
+    const int unit = use(root).unit;
+    return unit < 0 ? -1 : position(unit);
+  }
+
+  void set_destination(ValueId root, View view) {
+    destinations_[root.index()] = Destination{std::move(view), -1};
+  }
+  bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
+
+  /// Real windows of the inputs; strides as told at construction.
+  void set_inputs(const std::vector<View>& views) {
+    input_views_ = views;
+    for (size_t i = 0; i < views.size(); ++i) {
+      storage_[graph_.inputs()[i].index()] = views[i];
+      reusable_[graph_.inputs()[i].index()] = input_reusable_[i];
+    }
+  }
+  void set_input_reusable(const std::vector<bool>& reusable) { input_reusable_ = reusable; }
+
+  /// Destinations of what scans and concatenations are given, consumers before producers.
+  void plan() {
+    for (const Unit& unit : units_.units)
+      if (unit.kind == UnitKind::kScan)
+        for (ValueId v : graph_.node(unit.nodes[0]).operands)
+          units_.uses[use(v).root.index()].reshaped = true;  // a body may reshape what it gets
+    for (size_t i = order_.size(); i-- > 0;) {
+      const int u = order_[i];
+      if (unit(u).kind == UnitKind::kScan) plan_scan(u);
+      if (unit(u).kind == UnitKind::kConcat) plan_concat(u);
+    }
+  }
+
+  void emit(std::vector<Instruction>& out) {
+    out_ = &out;
+    for (int u : order_) emit_unit(u);
+  }
+
+  /// The window of any value whose root has been emitted.
+  View access(ValueId v) const {
+    if (storage_[v.index()]) return *storage_[v.index()];
+    STOW_CHECK(!graph_.is_input(v), "input without storage");
+    const Node& node = graph_.def(v);
+    const size_t i = static_cast<size_t>(graph_.value(v).index);
+    STOW_CHECK(op_class(node.op) == OpClass::kView || op_class(node.op) == OpClass::kIdentity,
+               "%{} of {} is read before it is made", v.value, op_name(node.op));
+    const View in =
+        access(node.operands[op_class(node.op) == OpClass::kIdentity ? i : size_t{0}]);
+    std::optional<View> view = apply_view_op(graph_, node, in);
+    STOW_CHECK(view, "a reshape met strides that it was not told of");
+    return *view;
+  }
+
+  /// Copies a value to a window, unless it lies there.
+  void copy_to(ValueId v, const View& to, const ProvenancePtr& provenance) {
+    const View from = access(v);
+    if (same_window(from, to)) return;
+    emit_copy(from, to, true, provenance);
+  }
+
+  void emit_copy(const View& from, const View& to, bool begins, const ProvenancePtr& provenance) {
+    Kernel kernel;
+    kernel.kind = KernelKind::kRows;
+    kernel.op = OpKind::kConvert;
+    kernel.program = std::make_shared<const RowProgram>(copy_program(from, to));
+    kernel.inputs = {from};
+    kernel.outputs = {to};
+    kernel.outputs[0].begins = begins;
+    kernel.provenance = provenance;
+    push(std::move(kernel));
+  }
+
+  /// True when `unit` may write value `v` over the memory of `root`, which it reads.
+  bool can_share(int u, ValueId v, ValueId root) const {
+    const Unit& un = unit(u);
+    const ArrayType &tv = graph_.type(v), &tr = graph_.type(root);
+    if (tv.shape != tr.shape || dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype)) return false;
+    const Node& def = graph_.def(v);
+    if (un.kind == UnitKind::kOp) {
+      if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatterAdd) return false;
+      for (size_t i = 0; i < def.operands.size(); ++i)
+        if (use(def.operands[i]).root == root && (i > 0 || use(def.operands[i]).canon != root))
+          return false;
+      return use(def.operands[0]).root == root;
+    }
+    if (un.kind != UnitKind::kRows || !un.axes.empty() || tv.shape.dims() != un.dims) return false;
+    bool read = false;
+    for (NodeId m : un.nodes)
+      for (ValueId o : graph_.node(m).operands) {
+        if (use(o).root != root) continue;
+        if (use(o).canon != root) return false;
+        read = true;
+      }
+    return read;
+  }
+
+ private:
+  const Unit& unit(int u) const { return units_.units[static_cast<size_t>(u)]; }
+
+  void order() {
+    std::vector<int64_t> bytes(graph_.n_values(), 0);
+    for (size_t v = 0; v < bytes.size(); ++v) {
+      const ValueId id(v);
+      if (graph_.is_input(id) ? input_reusable_[static_cast<size_t>(graph_.value(id).index)]
+                              : use(id).needed)
+        bytes[v] = graph_.type(id).bytes();
+    }
+    order_ = order_units(graph_, units_, bytes, context_.options.order);
+    position_.resize(units_.units.size());
+    for (size_t i = 0; i < order_.size(); ++i)
+      position_[static_cast<size_t>(order_[i])] = static_cast<int>(i);
+    last_use_.assign(graph_.n_values(), -1);
+    for (size_t u = 0; u < units_.units.size(); ++u)
+      for (NodeId m : units_.units[u].nodes)
+        for (ValueId v : graph_.node(m).operands) {
+          int& last = last_use_[made_root(v).index()];
+          last = std::max(last, position_[u]);
+        }
+    for (ValueId v : graph_.outputs()) last_use_[made_root(v).index()] = kForever;
+  }
+
+  // The root whose memory a reader of v reads: a splat that was filled is its own root.
+  ValueId made_root(ValueId v) const {
+    return use(v).splat && use(use(v).canon).unit >= 0 ? use(v).canon : use(v).root;
+  }
+
+  // ---- scans ----
+
+  void plan_scan(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    const auto& p = node.as<ScanParams>();
+    const Graph& body = *node.graphs[0];
+    auto plan = std::make_unique<ScanPlan>();
+    plan->loop = LoopId(context_.schedule.n_loops++);
+
+    std::vector<View> views;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      views.push_back(body_input_view(p, body, i, units_.windows[node.operands[i].index()],
+                                      plan->loop));
+    std::vector<bool> reusable(views.size(), false);
+    for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
+      reusable[i] = slices_die(u, node, i);
+    plan->body = std::make_unique<Level>(context_, body, std::move(views), reusable);
+    Level& level = *plan->body;
+
+    for (int k = 0; k < p.n_carries; ++k) plan->rings.push_back(plan_ring(node, k, *plan));
+    // Carries in a ring of two may be overwritten once read; those in a ring of one only by what
+    // they become.
+    for (int k = 0; k < p.n_carries; ++k)
+      reusable[static_cast<size_t>(p.n_consts + k)] =
+          context_.options.reuse && plan->rings[static_cast<size_t>(k)].depth == 2 &&
+          plan->rings[static_cast<size_t>(k)].stack < 0;
+    level.set_input_reusable(reusable);
+
+    for (size_t j = 0; j < p.out_axes.size(); ++j) plan_stack(node, j, *plan);
+    for (int k = 0; k < p.n_carries; ++k) plan_init(u, node, k, *plan);
+    plan_body_outputs(p, *plan);
+    level.plan();
+    scans_[u] = std::move(plan);
+  }
+
+  // The window of body input i, given that of the operand. Carries get theirs from the ring.
+  static View body_input_view(const ScanParams& p, const Graph& body, size_t i, View view,
+                              LoopId loop) {
+    const size_t first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+    if (i < static_cast<size_t>(p.n_consts)) return view;
+    if (i < first_x) return contiguous_view(BufferId(), body.type(body.inputs()[i]));
+    const size_t axis = static_cast<size_t>(p.in_axes[i - first_x]);
+    return slot_view(std::move(view), axis, loop, p);
+  }
+
+  // Slice i of a stack along an axis.
+  static View slot_view(View view, size_t axis, LoopId loop, const ScanParams& p) {
+    LoopTerm term;
+    term.loop = loop;
+    term.start = p.reverse ? p.length - 1 : 0;
+    term.step = p.reverse ? -1 : 1;
+    term.stride_bytes = view.strides[axis] * dtype_bytes(view.dtype);
+    view.terms.push_back(term);
+    view.dims.erase(view.dims.begin() + static_cast<std::ptrdiff_t>(axis));
+    view.strides.erase(view.strides.begin() + static_cast<std::ptrdiff_t>(axis));
+    return view;
+  }
+
+  // A scanned operand whose stack nothing reads after this scan, nor this scan twice.
+  bool slices_die(int u, const Node& node, size_t i) const {
+    if (!context_.options.reuse) return false;
+    const ValueId root = use(node.operands[i]).root;
+    if (use(root).unit < 0 || last_use(root) != position(u)) return false;
+    for (size_t j = 0; j < node.operands.size(); ++j)
+      if (j != i && use(node.operands[j]).root == root) return false;
+    return use(node.operands[i]).canon == root;
+  }
+
+  ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan) {
+    const auto& p = node.as<ScanParams>();
+    Level& level = *plan.body;
+    const Graph& body = level.graph();
+    const ValueId in = body.inputs()[static_cast<size_t>(p.n_consts + k)];
+    const ValueId out = body.outputs()[static_cast<size_t>(k)];
+    const ArrayType& type = body.type(in);
+    ScanPlan::Ring ring;
+    ring.slot_bytes = type.bytes();
+    if (level.use(out).canon == in) {
+      ring.invariant = true;
+      return ring;
+    }
+    for (size_t j = 0; j < p.out_axes.size() && ring.stack < 0; ++j)
+      if (level.use(body.outputs()[static_cast<size_t>(p.n_carries) + j]).canon == in &&
+          p.out_axes[j] == 0 &&
+          !has_destination(node.result(p.n_carries + static_cast<int>(j))))
+        ring.stack = static_cast<int>(j);
+    if (ring.stack >= 0) {
+      ring.depth = p.length + 1;
+    } else if (!context_.options.reuse) {
+      ring.depth = 2;
+    } else {
+      const ValueId root = level.use(out).root;
+      const int defined = level.definition(root), last = level.last_use(in);
+      const bool direct = level.use(out).canon == root && !level.graph().is_input(root);
+      const bool returned = last == kForever;  // also a stacked result: copied at the end
+      if (!direct) {
+        // Copied at the end of the body, after every read, unless another carry is read there too.
+        ring.depth = returned || level.graph().is_input(root) ? 2 : 1;
+      } else {
+        const bool shares = defined == last && level.can_share(level.use(root).unit, root, in);
+        ring.depth = !returned && (defined > last || shares) ? 1 : 2;
+      }
+    }
+    const BufferId buffer =
+        context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
+                            ring.stack >= 0 ? "residual" : "carry", ring.depth);
+    ring.base = contiguous_view(buffer, type);
+    return ring;
+  }
+
+  // The slot of a carry as iteration `version` finds it (version N is the final one).
+  static int64_t ring_slot(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
+    if (ring.stack >= 0) return p.reverse ? p.length - version : version;
+    return version % ring.depth;
+  }
+  static View ring_view(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
+    View view = ring.base;
+    view.offset_bytes += ring_slot(ring, p, version) * ring.slot_bytes;
+    return view;
+  }
+  // The same inside the loop: what iteration i finds (ahead = 0) or leaves (ahead = 1).
+  static View ring_view_in_loop(const ScanPlan::Ring& ring, const ScanParams& p, LoopId loop,
+                                int64_t ahead) {
+    View view = ring.base;
+    if (ring.depth == 1) return view;
+    LoopTerm term;
+    term.loop = loop;
+    term.stride_bytes = ring.slot_bytes;
+    if (ring.stack >= 0) {
+      term.start = p.reverse ? p.length - ahead : ahead;
+      term.step = p.reverse ? -1 : 1;
+    } else {
+      term.start = ahead;
+      term.modulo = ring.depth;
+    }
+    view.terms.push_back(term);
+    return view;
+  }
+
+  void plan_stack(const Node& node, size_t j, ScanPlan& plan) {
+    const auto& p = node.as<ScanParams>();
+    const ValueId result = node.result(p.n_carries + static_cast<int>(j));
+    const ArrayType& type = graph_.type(result);
+    View view;
+    const auto ring = std::find_if(plan.rings.begin(), plan.rings.end(),
+                                   [&](const auto& r) { return r.stack == static_cast<int>(j); });
+    if (ring != plan.rings.end()) {
+      view = contiguous_view(ring->base.buffer, type, p.reverse ? ring->slot_bytes : 0);
+    } else if (destinations_[result.index()]) {
+      view = destinations_[result.index()]->view;
+    } else {
+      const bool residual = static_cast<int>(j) >=
+                            static_cast<int>(p.out_axes.size()) - p.n_residuals;
+      const int64_t slots = p.out_axes[j] == 0 && type.bytes() > 0 ? p.length : 1;
+      view = contiguous_view(
+          context_.add_buffer(type.bytes(), residual_provenance(plan, p, j, node),
+                              residual ? "residual" : "stacked", std::max<int64_t>(slots, 1)),
+          type);
+      reusable_[result.index()] = context_.options.reuse;
+    }
+    plan.stacks.push_back(view);
+    storage_[result.index()] = std::move(view);
+  }
+
+  // A stack belongs to whoever computes its slices.
+  ProvenancePtr residual_provenance(const ScanPlan& plan, const ScanParams& p, size_t j,
+                                    const Node& node) const {
+    const Graph& body = plan.body->graph();
+    const ValueId v = body.outputs()[static_cast<size_t>(p.n_carries) + j];
+    return body.is_input(v) ? node.provenance : body.def(v).provenance;
+  }
+
+  void plan_init(int u, const Node& node, int k, ScanPlan& plan) {
+    const auto& p = node.as<ScanParams>();
+    ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
+    const ValueId init = node.operands[static_cast<size_t>(p.n_consts + k)];
+    const ValueId result = node.result(k);
+    if (ring.invariant) return;  // its storage is the initial value's, known when emitted
+    storage_[result.index()] = ring_view(ring, p, p.length);
+    const ValueId root = made_root(init);
+    const bool direct = use(init).canon == root || (use(init).splat && root == use(init).canon);
+    if (!direct || use(root).unit < 0 || has_destination(root) || storage_[root.index()] ||
+        unit(use(root).unit).kind == UnitKind::kScan)
+      return;
+    // A ring is overwritten: nothing else may read the initial value at or after the loop.
+    int readers_here = 0;
+    for (ValueId v : node.operands) readers_here += made_root(v) == root;
+    const bool private_value = last_use(root) == position(u) && readers_here == 1;
+    if (readers_here != 1 || (ring.stack < 0 && !private_value)) return;
+    if (last_use(root) == kForever) return;
+    set_destination(root, ring_view(ring, p, 0));
+    ring.init_in_place = true;
+  }
+
+  void plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
+    Level& level = *plan.body;
+    const Graph& body = level.graph();
+    const auto try_direct = [&](ValueId out, const View& view) {
+      const ValueId root = level.made_root(out);
+      const bool direct = level.use(out).canon == root;
+      if (direct && !body.is_input(root) && !level.has_destination(root) &&
+          level.use(root).unit >= 0 && !level.storage_[root.index()] &&
+          (is_contiguous(view) || !level.use(root).reshaped))
+        level.set_destination(root, view);
+    };
+    for (int k = 0; k < p.n_carries; ++k) {
+      const ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
+      if (!ring.invariant)
+        try_direct(body.outputs()[static_cast<size_t>(k)],
+                   ring_view_in_loop(ring, p, plan.loop, 1));
+    }
+    for (size_t j = 0; j < p.out_axes.size(); ++j)
+      try_direct(body.outputs()[static_cast<size_t>(p.n_carries) + j],
+                 slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p));
+  }
+
+  void emit_scan(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    const auto& p = node.as<ScanParams>();
+    ScanPlan& plan = *scans_.at(u);
+    Level& level = *plan.body;
+    std::vector<View> views;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const int k = static_cast<int>(i) - p.n_consts;
+      View operand = access(node.operands[i]);
+      if (k < 0 || k >= p.n_carries) {
+        views.push_back(body_input_view(p, level.graph(), i, std::move(operand), plan.loop));
+        continue;
+      }
+      ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
+      if (ring.invariant) {
+        storage_[node.result(k).index()] = operand;
+        views.push_back(std::move(operand));
+        continue;
+      }
+      if (!ring.init_in_place)
+        emit_copy(operand, ring_view(ring, p, 0), true, node.provenance);
+      views.push_back(ring_view_in_loop(ring, p, plan.loop, 0));
+    }
+    level.set_inputs(views);
+    auto loop = std::make_shared<Loop>();
+    loop->id = plan.loop;
+    loop->trip_count = p.length;
+    loop->provenance = node.provenance;
+    level.emit(loop->body);
+    const Graph& body = level.graph();
+    for (int k = 0; k < p.n_carries; ++k) {
+      const ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
+      if (!ring.invariant)
+        level.copy_to(body.outputs()[static_cast<size_t>(k)],
+                      ring_view_in_loop(ring, p, plan.loop, 1), node.provenance);
+    }
+    for (size_t j = 0; j < p.out_axes.size(); ++j)
+      level.copy_to(body.outputs()[static_cast<size_t>(p.n_carries) + j],
+                    slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p),
+                    node.provenance);
+    out_->push_back({std::move(loop)});
+  }
+
+  // ---- concatenations ----
+
+  void plan_concat(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    const ValueId result = node.first_result;
+    Destination& own = destination_of(result, node);
+    if (own.begin_group < 0) {
+      own.begin_group = static_cast<int>(begun_.size());
+      begun_.push_back(false);
+    }
+    const Destination whole = own;
+    int64_t at = 0;
+    for (ValueId part : node.operands) {
+      const View view = part_view(whole.view, node, part, at);
+      const ValueId root = use(part).root;
+      const int maker = use(root).unit;
+      if (use(part).canon == root && maker >= 0 && !has_destination(root) &&
+          !storage_[root.index()] && !use(root).reshaped && last_use(root) != kForever &&
+          (unit(maker).kind == UnitKind::kRows || unit(maker).kind == UnitKind::kOp))
+        destinations_[root.index()] = Destination{view, whole.begin_group};
+    }
+  }
+
+  static View part_view(View view, const Node& node, ValueId, int64_t& at, int64_t extent) {
+    const size_t axis = static_cast<size_t>(node.as<AxisParams>().axis);
+    if (view.elems() > 0) view.offset_bytes += at * view.strides[axis] * dtype_bytes(view.dtype);
+    view.dims[axis] = extent;
+    at += extent;
+    return view;
+  }
+  View part_view(View view, const Node& node, ValueId part, int64_t& at) const {
+    return part_view(std::move(view), node, part, at,
+                     graph_.type(part).shape[static_cast<int>(node.as<AxisParams>().axis)]);
+  }
+
+  Destination& destination_of(ValueId v, const Node& node) {
+    std::optional<Destination>& d = destinations_[v.index()];
+    if (!d) d = Destination{new_buffer(v, node), -1};
+    return *d;
+  }
+
+  View new_buffer(ValueId v, const Node& node) {
+    return contiguous_view(context_.add_buffer(graph_.type(v).bytes(), node.provenance,
+                                               std::string(op_name(node.op))),
+                           graph_.type(v));
+  }
+
+  void emit_concat(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    const Destination whole = destination_of(node.first_result, node);
+    int64_t at = 0;
+    for (ValueId part : node.operands) {
+      const View to = part_view(whole.view, node, part, at);
+      const View from = access(part);
+      if (same_window(from, to)) continue;
+      emit_copy(from, to, begin(whole), node.provenance);
+    }
+    storage_[node.first_result.index()] = whole.view;
+    reusable_[node.first_result.index()] = context_.options.reuse;
+  }
+
+  bool begin(const Destination& d) {
+    if (d.begin_group < 0) return true;
+    const bool first = !begun_[static_cast<size_t>(d.begin_group)];
+    begun_[static_cast<size_t>(d.begin_group)] = true;
+    return first;
+  }
+
+  // ---- kernels ----
+
+  void emit_unit(int u) {
+    switch (unit(u).kind) {
+      case UnitKind::kRows: emit_rows(u); break;
+      case UnitKind::kOp: emit_op(u); break;
+      case UnitKind::kConcat: emit_concat(u); break;
+      case UnitKind::kCopy: emit_view_copy(u); break;
+      case UnitKind::kScan: emit_scan(u); break;
+    }
+  }
+
+  // Storage for a result; `begins` tells whether the write begins a new life of its memory.
+  View place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& taken) {
+    const Node& node = graph_.def(v);
+    begins = true;
+    View view;
+    if (const std::optional<Destination>& d = destinations_[v.index()]) {
+      view = d->view;
+      begins = begin(*d);
+      // In place over an operand: its life goes on.
+      for (NodeId m : unit(u).nodes)
+        for (ValueId o : graph_.node(m).operands)
+          if (storage_[use(o).root.index()] && same_window(*storage_[use(o).root.index()], view))
+            begins = false;
+    } else if (const std::optional<ValueId> root = dying_operand(u, v, taken)) {
+      view = *storage_[root->index()];
+      view.dtype = graph_.type(v).dtype;
+      begins = false;
+      taken.push_back(*root);
+      reusable_[v.index()] = true;
+    } else {
+      view = new_buffer(v, node);
+      reusable_[v.index()] = context_.options.reuse;
+    }
+    storage_[v.index()] = view;
+    view.begins = begins;
+    return view;
+  }
+
+  std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const {
+    if (!context_.options.reuse) return std::nullopt;
+    for (NodeId m : unit(u).nodes)
+      for (ValueId o : graph_.node(m).operands) {
+        const ValueId root = use(o).root;
+        if (use(root).unit == u || !reusable_[root.index()] || !storage_[root.index()] ||
+            last_use(root) != position(u) ||
+            std::find(taken.begin(), taken.end(), root) != taken.end() || !can_share(u, v, root))
+          continue;
+        const View& view = *storage_[root.index()];
+        if (use(v).reshaped && !is_contiguous(view)) continue;
+        // What the program returns lies in a buffer of its own.
+        if (last_use(v) == kForever && !(view.terms.empty() && is_contiguous(view))) continue;
+        return root;
+      }
+    return std::nullopt;
+  }
+
+  void emit_rows(int u) {
+    const Unit& un = unit(u);
+    RowsBuilder builder(graph_, un, units_, u);
+    const std::vector<ValueId> loads = builder.loads();
+    std::vector<View> inputs;
+    for (ValueId v : loads) inputs.push_back(access(v));
+    Kernel kernel;
+    kernel.kind = KernelKind::kRows;
+    std::vector<ValueId> taken;
+    std::vector<View> outputs;
+    for (ValueId v : builder.stores()) {
+      bool begins = true;
+      outputs.push_back(place_result(u, v, begins, taken));
+    }
+    if (outputs.empty()) return;
+    kernel.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
+    kernel.op = graph_.node(un.nodes.back()).op;
+    kernel.inputs = std::move(inputs);
+    kernel.outputs = std::move(outputs);
+    kernel.provenance = unit_provenance(un);
+    push(std::move(kernel));
+  }
+
+  ProvenancePtr unit_provenance(const Unit& un) const {
+    for (size_t i = un.nodes.size(); i-- > 0;)
+      if (graph_.node(un.nodes[i]).provenance) return graph_.node(un.nodes[i]).provenance;
+    return nullptr;
+  }
+
+  void emit_op(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    Kernel kernel;
+    kernel.op = node.op;
+    kernel.params = node.params;
+    kernel.provenance = node.provenance;
+    for (ValueId v : node.operands) kernel.inputs.push_back(access(v));
+    std::vector<ValueId> taken;
+    for (int i = 0; i < node.n_results; ++i) {
+      bool begins = true;
+      kernel.outputs.push_back(place_result(u, node.result(i), begins, taken));
+    }
+    push(std::move(kernel));
+  }
+
+  void emit_view_copy(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    // A reshape whose operand has no fitting strides: the operand is laid out first.
+    bool begins = true;
+    std::vector<ValueId> none;
+    const View to = place_result(u, node.first_result, begins, none);
+    View laid_out = to;
+    const View from = access(node.operands[0]);
+    laid_out.dims = from.dims;
+    laid_out.strides = contiguous_strides(Shape(from.dims));
+    STOW_CHECK(is_contiguous(to), "a copied reshape must be contiguous");
+    emit_copy(from, laid_out, begins, node.provenance);
+  }
+
+  void push(Kernel kernel) {
+    const KernelTarget& target = context_.options.target;
+    if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel, target.threads);
+    if (kernel.scratch_bytes > 0)
+      kernel.scratch = context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch");
+    out_->push_back({std::move(kernel)});
+  }
+
+  Context& context_;
+  const Graph& graph_;
+  std::vector<View> input_views_;
+  std::vector<bool> input_reusable_;
+  Units units_;
+  std::vector<int> order_, position_, last_use_;
+  std::vector<std::optional<Destination>> destinations_;
+  std::vector<std::optional<View>> storage_;
+  std::vector<bool> reusable_;
+  std::vector<bool> begun_;
+  std::map<int, std::unique_ptr<ScanPlan>> scans_;
+  std::vector<Instruction>* out_ = nullptr;
+
+  friend class Program;
+};
+
+// The program's own level: arguments, donation, results.
+class Program {
+ public:
+  Program(const Graph& graph, const LowerOptions& options) : context_{{}, options}, graph_(graph) {}
+
+  Schedule run() {
+    std::vector<View> inputs;
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+      const ArrayType& type = graph_.type(graph_.inputs()[i]);
+      const BufferId buffer = context_.add_buffer(type.bytes(), nullptr, graph_.input_names()[i]);
+      Buffer& b = context_.schedule.buffers[buffer.index()];
+      b.role = BufferRole::kInput;
+      b.index = static_cast<int>(i);
+      inputs.push_back(contiguous_view(buffer, type));
+    }
+    context_.schedule.inputs = inputs;
+    Level level(context_, graph_, inputs, std::vector<bool>(inputs.size(), false));
+    assign_donations(level);
+    level.plan();
+    level.emit(context_.schedule.instructions);
+    finish(level);
+    return std::move(context_.schedule);
+  }
+
+ private:
+  bool donated(size_t i) const {
+    const std::vector<bool>& d = context_.options.donated;
+    return i < d.size() && d[i] && !taken_[i];
+  }
+
+  // Pairs results with donated arguments: in place where the last reader makes the result, else
+  // where the argument is dead before the result is begun.
+  void assign_donations(Level& level) {
+    taken_.assign(graph_.inputs().size(), false);
+    if (!context_.options.reuse) return;
+    for (const bool in_place : {true, false})
+      for (ValueId out : graph_.outputs()) {
+        const ValueId root = level.made_root(out);
+        if (level.use(out).canon != root || level.use(root).unit < 0 ||
+            level.has_destination(root))
+          continue;
+        const int u = level.use(root).unit;
+        for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+          const ValueId in = graph_.inputs()[i];
+          if (!donated(i) || !(graph_.type(in) == graph_.type(root))) continue;
+          const bool fits = in_place ? level.last_use(in) == level.position(u) &&
+                                           level.can_share(u, root, in)
+                                     : level.last_use(in) < level.position(u);
+          if (!fits) continue;
+          level.set_destination(root, context_.schedule.inputs[i]);
+          taken_[i] = true;
+          break;
+        }
+      }
+  }
+
+  void finish(Level& level) {
+    std::vector<Buffer>& buffers = context_.schedule.buffers;
+    std::vector<bool> claimed(buffers.size(), false);
+    for (size_t o = 0; o < graph_.outputs().size(); ++o) {
+      const ValueId v = graph_.outputs()[o];
+      const ArrayType& type = graph_.type(v);
+      View view = level.access(v);
+      const Buffer& at = buffers[view.buffer.index()];
+      const ValueId root = level.made_root(v);
+      const bool whole = is_contiguous(view) && view.terms.empty() && view.offset_bytes == 0 &&
+                         at.bytes == type.bytes() && !claimed[view.buffer.index()];
+      const bool in_argument = at.role == BufferRole::kInput && level.has_destination(root);
+      if (whole && (at.role == BufferRole::kTemporary || in_argument)) {
+        claimed[view.buffer.index()] = true;
+      } else {
+        const ProvenancePtr provenance =
+            graph_.is_input(v) ? nullptr : graph_.def(v).provenance;
+        const View to = contiguous_view(context_.add_buffer(type.bytes(), provenance, "output"), type);
+        claimed.push_back(true);
+        level.emit_copy(view, to, true, provenance);
+        claimed.resize(buffers.size(), false);
+        view = to;
+      }
+      Buffer& b = buffers[view.buffer.index()];
+      if (b.role == BufferRole::kTemporary) {
+        b.role = BufferRole::kOutput;
+        b.index = static_cast<int>(o);
+      }
+      view.begins = false;
+      context_.schedule.outputs.push_back(std::move(view));
+    }
+  }
+
+  Context context_;
+  const Graph& graph_;
+  std::vector<bool> taken_;
+};
+
+}  // namespace
+
+Schedule lower(const Graph& graph, const LowerOptions& options) {
+  return Program(graph, options).run();
+}
+
+}  // namespace stow

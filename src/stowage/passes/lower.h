@@ -1,0 +1,26 @@
+// The pass from a graph to a schedule: units in an order, every value a window on a buffer.
+// Not offsets; plan/ lays the buffers out.
+#pragma once
+
+#include "stowage/ir/schedule.h"
+#include "stowage/passes/order.h"
+
+namespace stow {
+
+struct LowerOptions {
+  std::vector<bool> donated;  ///< Inputs that may be overwritten; empty means none.
+  bool fuse = true;
+  bool reuse = true;  ///< Off: no value takes another's memory.
+  OrderStrategy order = OrderStrategy::kProgram;
+  KernelTarget target;
+};
+
+/// Lowers a graph without checkpoint nodes.
+///
+/// A value lies where its reader wants it: a carry in the slot of the next iteration (the residual
+/// stack's own slot where the carry is saved), a stacked result in its slot, a part in its place of
+/// a concatenation, a new parameter in the donated old one. View ops are windows. An elementwise
+/// result takes the memory of an operand that dies there.
+Schedule lower(const Graph& graph, const LowerOptions& options);
+
+}  // namespace stow

@@ -1,0 +1,23 @@
+// Orders in which the units of one graph may run.
+// Not a judgement between them; that is the packing's.
+#pragma once
+
+#include <vector>
+
+#include "stowage/passes/fuse.h"
+
+namespace stow {
+
+enum class OrderStrategy : uint8_t {
+  kProgram,  ///< As written.
+  kGreedy,   ///< Of the units that are ready, the one that leaves the least memory live.
+  kEager     ///< As kGreedy, but a unit that frees nothing waits for the reader of its result.
+};
+inline constexpr int kNumOrderStrategies = 3;
+
+/// Bytes that a value takes when it is made and gives back after its last reader, by value; 0 for
+/// what lies elsewhere (arguments, slices of stacks that stay).
+std::vector<int> order_units(const Graph& graph, const Units& units,
+                             const std::vector<int64_t>& value_bytes, OrderStrategy strategy);
+
+}  // namespace stow

@@ -1,0 +1,462 @@
+#include "stowage/passes/residuals.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "stowage/ir/joint_scan.h"
+#include "stowage/passes/min_cut.h"
+
+namespace stow {
+namespace {
+
+// The regions around a node, outermost first.
+std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
+  std::vector<RegionId> chain;
+  for (; region.valid(); region = graph.regions()[region.index()].parent) chain.push_back(region);
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
+  std::map<const Policy*, std::set<std::string>> names;
+  for (const Region& region : graph.regions())
+    if (region.policy) names[region.policy.get()];
+  for (const Node& node : graph.nodes()) {
+    if (node.op != OpKind::kName) continue;
+    for (RegionId r : region_chain(graph, node.region))
+      if (const Policy* policy = graph.regions()[r.index()].policy.get())
+        names[policy].insert(node.as<NameParams>().name);
+  }
+  if (override_policy) return;  // a choice of ours, not a request
+  for (const auto& [policy, have] : names)
+    for (const std::string& wanted : policy->wanted_names)
+      if (!have.count(wanted))
+        trace_error("[checkpoint] policy {} asks for the name '{}', which no value in its region "
+                    "has; names there: {}",
+                    policy->name, wanted, have.empty() ? "none" : fmt::format("{}", fmt::join(have, ", ")));
+}
+
+// One level of the pass over one graph, scans being single nodes.
+class Level {
+ public:
+  Level(const Graph& graph, const PolicyPtr& override_policy, int depth)
+      : graph_(graph), override_(override_policy), depth_(depth) {}
+
+  // Values of this round's forward work that are kept; all others that the backward part reads
+  // are cloned. Empty when there is nothing to recompute.
+  std::vector<bool> choose_kept() {
+    collect_crossing();
+    kept_.assign(graph_.n_values(), false);
+    vertex_.assign(graph_.n_values(), -1);
+    mark_boundaries();
+    for (ValueId v : crossing_) add_vertex(v);
+    for (size_t i = 0; i < queue_.size(); ++i) expand(queue_[i]);
+    MinCut cut(2 * queue_.size() + 2);
+    const int source = static_cast<int>(2 * queue_.size()), sink = source + 1;
+    for (const Edge& e : edges_) cut.add_edge(e.from < 0 ? source : e.from, e.to, e.capacity);
+    for (ValueId v : crossing_) cut.add_edge(out(v), sink, MinCut::kInfinite);
+    const int64_t flow = cut.solve(source, sink);
+    STOW_CHECK(flow < MinCut::kInfinite, "a residual can be neither kept nor recomputed");
+    for (ValueId v : queue_)
+      if (!free(v) && !cut.on_sink_side(in(v)) && cut.on_sink_side(out(v))) kept_[v.index()] = true;
+    return kept_;
+  }
+
+  // Forward work of this round: nodes whose chain is deeper than what earlier rounds settled.
+  bool is_forward(const Node& node) const {
+    return depth_ == 0 ? !node.backward
+                       : node.backward && static_cast<int>(chain(node).size()) >= 1;
+  }
+  bool is_reader(const Node& node) const { return node.backward && !is_forward(node); }
+
+  const std::vector<ValueId>& crossing() const { return crossing_; }
+  bool is_forward_value(ValueId v) const {
+    return !graph_.is_input(v) && is_forward(graph_.def(v));
+  }
+
+ private:
+  struct Edge {
+    int from, to;  // from -1: the source
+    int64_t capacity;
+  };
+  std::vector<RegionId> chain(const Node& node) const { return region_chain(graph_, node.region); }
+  RegionId outermost(const Node& node) const {
+    const std::vector<RegionId> c = chain(node);
+    return c.empty() ? RegionId() : c.front();
+  }
+  int in(ValueId v) const { return 2 * vertex_[v.index()]; }
+  int out(ValueId v) const { return 2 * vertex_[v.index()] + 1; }
+  bool free(ValueId v) const { return !is_forward_value(v) && !keepable_input(v); }
+  // In a joint body of two scans the carries are inputs that must be stacked to be kept.
+  bool keepable_input(ValueId v) const { return costly_inputs_.count(v) > 0; }
+
+  void collect_crossing() {
+    std::vector<bool> seen(graph_.n_values());
+    const auto add = [&](ValueId v) {
+      if (seen[v.index()] || free(v)) return;
+      seen[v.index()] = true;
+      crossing_.push_back(v);
+    };
+    for (const Node& node : graph_.nodes())
+      if (is_reader(node))
+        for (ValueId v : node.operands) add(v);
+  }
+
+  // A value that leaves its outermost region for other forward work is there anyway.
+  void mark_boundaries() {
+    boundary_.assign(graph_.n_values(), false);
+    for (const Node& node : graph_.nodes()) {
+      if (!is_forward(node)) continue;
+      const RegionId here = outermost(node);
+      for (ValueId v : node.operands)
+        if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;
+    }
+    for (ValueId v : graph_.outputs()) boundary_[v.index()] = true;
+  }
+
+  PolicyAnswer ask(const Node& node) const {
+    const RegionId r = outermost(node);
+    if (!r.valid()) return {Mark::kKeep};
+    const Region& region = graph_.regions()[r.index()];
+    const PolicyPtr& policy = override_ ? override_ : region.policy;
+    if (!policy) return {Mark::kRecompute};
+    const std::string_view name =
+        node.op == OpKind::kName ? std::string_view(node.as<NameParams>().name) : "";
+    return policy->decide({node.op, &node, name});
+  }
+
+  void add_vertex(ValueId v) {
+    if (vertex_[v.index()] >= 0) return;
+    vertex_[v.index()] = static_cast<int>(queue_.size());
+    queue_.push_back(v);
+  }
+
+  void expand(ValueId v) {
+    if (free(v)) {
+      edges_.push_back({in(v), out(v), 0});
+      return;
+    }
+    const int64_t bytes = std::max<int64_t>(1, graph_.type(v).bytes());
+    if (graph_.is_input(v)) {
+      edges_.push_back({in(v), out(v), bytes});
+      edges_.push_back({-1, in(v), MinCut::kInfinite});
+      return;
+    }
+    const Node& node = graph_.def(v);
+    const PolicyAnswer answer = ask(node);
+    if (answer.mark == Mark::kOffload)
+      trace_error("[checkpoint] a policy offloads a value of {} at {}, which has no effect here: "
+                  "this platform has no second memory to move it to",
+                  op_name(node.op), to_string(node.provenance));
+    // What enters another region is kept, or every region would be recomputed from the first one's
+    // input.
+    const bool boundary = boundary_[v.index()];
+    const bool recomputable = (answer.mark == Mark::kRecompute && !boundary) ||
+                              (is_cheap_to_recompute(node.op) && !(boundary && node.region.valid()));
+    const bool keepable = answer.mark == Mark::kKeep || boundary;
+    edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
+    if (!recomputable) {
+      edges_.push_back({-1, in(v), MinCut::kInfinite});
+      return;
+    }
+    for (ValueId operand : node.operands) {
+      add_vertex(operand);
+      edges_.push_back({out(operand), in(v), MinCut::kInfinite});
+    }
+  }
+
+ public:
+  std::set<ValueId> costly_inputs_;
+
+ private:
+  const Graph& graph_;
+  const PolicyPtr& override_;
+  int depth_;
+  std::vector<ValueId> crossing_, queue_;
+  std::vector<bool> kept_, boundary_;
+  std::vector<int> vertex_;
+  std::vector<Edge> edges_;
+};
+
+// Rewrites the graph of one level: readers see kept values or clones.
+class Rewriter {
+ public:
+  Rewriter(const Graph& from, const Level& level, const std::vector<bool>& kept, int depth)
+      : from_(from), level_(level), kept_(kept), depth_(depth), map_(from), clones_(from) {}
+
+  Graph run() {
+    for (size_t i = 0; i < from_.inputs().size(); ++i)
+      map_.set(from_.inputs()[i],
+               to_.add_input(from_.type(from_.inputs()[i]), from_.input_names()[i]));
+    regions_ = import_regions(from_, to_, RegionId());
+    for (const Node& node : from_.nodes()) {
+      if (!level_.is_reader(node)) {
+        const NodeId id = copy_node(from_, node, to_, map_, regions_);
+        if (depth_ > 0) to_.mutable_node(id).region = RegionId();  // settled now
+        continue;
+      }
+      Node copy = node;
+      for (ValueId& v : copy.operands) v = read(v);
+      copy.region = node.region.valid() ? regions_[node.region.index()] : RegionId();
+      add(node, std::move(copy), map_);
+    }
+    std::vector<ValueId> outputs;
+    for (ValueId v : from_.outputs()) outputs.push_back(map_[v]);
+    to_.set_outputs(std::move(outputs));
+    return std::move(to_);
+  }
+
+ private:
+  void add(const Node& node, Node copy, ValueMap& map) {
+    std::vector<ArrayType> types;
+    for (int i = 0; i < node.n_results; ++i) types.push_back(from_.type(node.result(i)));
+    const NodeId id = to_.add_node(std::move(copy), types);
+    for (int i = 0; i < node.n_results; ++i) map.set(node.result(i), to_.node(id).result(i));
+  }
+
+  // What a reader reads for `v`: the value itself when kept or no forward work, else a clone.
+  ValueId read(ValueId v) {
+    if (!level_.is_forward_value(v) || kept_[v.index()]) return map_[v];
+    std::vector<ValueId> stack = {v};  // clones what is missing, operands first
+    while (!stack.empty()) {
+      const ValueId top = stack.back();
+      if (clones_.has(top)) {
+        stack.pop_back();
+        continue;
+      }
+      const Node& node = from_.def(top);
+      bool ready = true;
+      for (ValueId operand : node.operands)
+        if (level_.is_forward_value(operand) && !kept_[operand.index()] && !clones_.has(operand)) {
+          stack.push_back(operand);
+          ready = false;
+        }
+      if (!ready) continue;
+      Node copy = node;
+      for (ValueId& operand : copy.operands)
+        operand = level_.is_forward_value(operand) && !kept_[operand.index()] ? clones_[operand]
+                                                                                : map_[operand];
+      copy.backward = true;
+      copy.region = inner_region(node);
+      add(node, std::move(copy), clones_);
+      stack.pop_back();
+    }
+    return clones_[v];
+  }
+
+  // The region of a clone: as before, less the outermost, which is realised now.
+  RegionId inner_region(const Node& node) {
+    const std::vector<RegionId> chain = region_chain(from_, node.region);
+    RegionId parent;
+    for (size_t i = 1; i < chain.size(); ++i) {
+      auto [it, fresh] = inner_.try_emplace({chain[i], depth_}, RegionId());
+      if (fresh) {
+        Region region = from_.regions()[chain[i].index()];
+        region.parent = parent;
+        it->second = to_.add_region(region);
+      }
+      parent = it->second;
+    }
+    return parent;
+  }
+
+  const Graph& from_;
+  const Level& level_;
+  const std::vector<bool>& kept_;
+  int depth_;
+  Graph to_;
+  ValueMap map_, clones_;
+  std::vector<RegionId> regions_;
+  std::map<std::pair<RegionId, int>, RegionId> inner_;
+};
+
+Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
+                   const std::set<ValueId>& costly_inputs) {
+  check_wanted_names(graph, override_policy);
+  Graph current = graph;
+  for (int depth = 0;; ++depth) {
+    Level level(current, override_policy, depth);
+    if (depth == 0) level.costly_inputs_ = costly_inputs;
+    const std::vector<bool> kept = level.choose_kept();
+    if (level.crossing().empty()) return current;
+    current = Rewriter(current, level, kept, depth).run();
+  }
+}
+
+// The forward scan whose residuals `node` reads, if it is a backward scan of this graph.
+const Node* forward_of(const Graph& graph, const Node& node) {
+  if (node.op != OpKind::kScan || !node.backward) return nullptr;
+  for (ValueId v : node.operands) {
+    if (graph.is_input(v) || graph.def(v).op != OpKind::kScan) continue;
+    const Node& def = graph.def(v);
+    const auto& p = def.as<ScanParams>();
+    if (p.n_residuals > 0 && graph.value(v).index >= def.n_results - p.n_residuals) return &def;
+  }
+  return nullptr;
+}
+
+Graph realize(const Graph& joint, const PolicyPtr& override_policy,
+              const std::set<ValueId>& costly_inputs);
+
+// Rewrites every pair of forward and backward scans.
+class PairRewriter {
+ public:
+  PairRewriter(const Graph& from, const PolicyPtr& override_policy)
+      : from_(from), override_(override_policy), map_(from) {}
+
+  Graph run() {
+    find_pairs();
+    for (size_t i = 0; i < from_.inputs().size(); ++i)
+      map_.set(from_.inputs()[i],
+               to_.add_input(from_.type(from_.inputs()[i]), from_.input_names()[i]));
+    const std::vector<RegionId> regions = import_regions(from_, to_, RegionId());
+    for (const Node& node : from_.nodes()) {
+      if (Pair* pair = find(node, &Pair::forward)) {
+        emit_forward(*pair, regions);
+      } else if (Pair* owner = find(node, &Pair::backward)) {
+        emit_backward(*owner, regions);
+      } else {
+        copy_node(from_, node, to_, map_, regions);
+      }
+    }
+    std::vector<ValueId> outputs;
+    for (ValueId v : from_.outputs()) outputs.push_back(map_[v]);
+    to_.set_outputs(std::move(outputs));
+    return std::move(to_);
+  }
+
+ private:
+  struct Pair {
+    const Node* forward = nullptr;
+    const Node* backward = nullptr;
+    SplitScan split;
+    std::vector<ValueId> backward_only;
+    ValueId first_residual;  // of to_
+    int n_backward_consts = 0;
+  };
+  Pair* find(const Node& node, const Node* Pair::*which) {
+    for (Pair& pair : pairs_)
+      if (pair.*which == &node) return &pair;
+    return nullptr;
+  }
+
+  void find_pairs() {
+    std::map<const Node*, int> readers;
+    for (const Node& node : from_.nodes())
+      if (const Node* forward = forward_of(from_, node)) ++readers[forward];
+    for (const Node& node : from_.nodes()) {
+      const Node* forward = forward_of(from_, node);
+      if (!forward || readers[forward] != 1 || residuals_escape(*forward, node)) continue;
+      Pair pair{forward, &node, {}, {}, {}, 0};
+      JointScan js = join_scans(from_, *forward, node, pair.backward_only);
+      std::set<ValueId> carries;
+      for (int k = 0; k < js.forward.n_carries; ++k)
+        carries.insert(js.body.inputs()[static_cast<size_t>(js.forward.n_consts + k)]);
+      js.body = realize(js.body, override_, carries);
+      pair.n_backward_consts = js.n_backward_consts;
+      pair.split = split_joint_scan(js);
+      pairs_.push_back(std::move(pair));
+    }
+  }
+
+  // True when a residual is read by anything but the backward scan.
+  bool residuals_escape(const Node& forward, const Node& backward) const {
+    const int first = forward.n_results - forward.as<ScanParams>().n_residuals;
+    const auto is_residual = [&](ValueId v) {
+      return !from_.is_input(v) && &from_.def(v) == &forward && from_.value(v).index >= first;
+    };
+    for (const Node& node : from_.nodes())
+      if (&node != &backward && std::any_of(node.operands.begin(), node.operands.end(), is_residual))
+        return true;
+    return std::any_of(from_.outputs().begin(), from_.outputs().end(), is_residual);
+  }
+
+  NodeId emit(const Node& like, const ScanParams& params, const GraphPtr& body,
+              std::vector<ValueId> operands, std::span<const RegionId> regions) {
+    Node node = like;
+    node.params = params;
+    node.graphs = {body};
+    node.operands = std::move(operands);
+    node.region = like.region.valid() ? regions[like.region.index()] : RegionId();
+    std::vector<ArrayType> types;
+    for (size_t i = 0; i < body->outputs().size(); ++i) {
+      ArrayType type = body->type(body->outputs()[i]);
+      if (i >= static_cast<size_t>(params.n_carries)) {
+        const int64_t axis = params.out_axes[i - static_cast<size_t>(params.n_carries)];
+        Dims dims = type.shape.dims();
+        dims.insert(dims.begin() + axis, params.length);
+        type.shape = Shape(std::move(dims));
+      }
+      types.push_back(std::move(type));
+    }
+    return to_.add_node(std::move(node), types);
+  }
+
+  void emit_forward(Pair& pair, std::span<const RegionId> regions) {
+    const Node& node = *pair.forward;
+    std::vector<ValueId> operands;
+    for (ValueId v : node.operands) operands.push_back(map_[v]);
+    const NodeId id = emit(node, pair.split.forward_params, pair.split.forward_body,
+                           std::move(operands), regions);
+    const int n = node.n_results - node.as<ScanParams>().n_residuals;
+    for (int i = 0; i < n; ++i) map_.set(node.result(i), to_.node(id).result(i));
+    pair.first_residual = to_.node(id).result(n);
+  }
+
+  void emit_backward(Pair& pair, std::span<const RegionId> regions) {
+    const auto& fp = pair.split.forward_params;
+    const auto& bp = pair.split.backward_params;
+    std::vector<ValueId> operands;
+    const auto only = pair.backward_only.begin();
+    for (int i : pair.split.forward_consts)
+      operands.push_back(map_[pair.forward->operands[static_cast<size_t>(i)]]);
+    const int n_direct = pair.n_backward_consts + bp.n_carries;
+    for (int i = 0; i < n_direct; ++i) operands.push_back(map_[only[i]]);
+    for (int i : pair.split.forward_xs)
+      operands.push_back(
+          map_[pair.forward->operands[static_cast<size_t>(fp.n_consts + fp.n_carries + i)]]);
+    for (int i = 0; i < fp.n_residuals; ++i)
+      operands.push_back(ValueId(pair.first_residual.index() + static_cast<size_t>(i)));
+    for (size_t i = static_cast<size_t>(n_direct); i < pair.backward_only.size(); ++i)
+      operands.push_back(map_[pair.backward_only[i]]);
+    const NodeId id =
+        emit(*pair.backward, bp, pair.split.backward_body, std::move(operands), regions);
+    for (int i = 0; i < pair.backward->n_results; ++i)
+      map_.set(pair.backward->result(i), to_.node(id).result(i));
+  }
+
+  const Graph& from_;
+  const PolicyPtr& override_;
+  Graph to_;
+  ValueMap map_;
+  std::vector<Pair> pairs_;
+};
+
+// Scans that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
+Graph descend(const Graph& graph, const PolicyPtr& override_policy) {
+  Graph out = graph;
+  for (size_t n = 0; n < out.n_nodes(); ++n) {
+    Node& node = out.mutable_node(NodeId(n));
+    for (GraphPtr& nested : node.graphs)
+      nested = std::make_shared<const Graph>(realize(*nested, override_policy, {}));
+  }
+  return out;
+}
+
+Graph realize(const Graph& joint, const PolicyPtr& override_policy,
+              const std::set<ValueId>& costly_inputs) {
+  const Graph flat = realize_flat(joint, override_policy, costly_inputs);
+  return PairRewriter(descend(flat, override_policy), override_policy).run();
+}
+
+}  // namespace
+
+Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy) {
+  return realize(joint, override_policy, {});
+}
+
+}  // namespace stow

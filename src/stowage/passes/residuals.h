@@ -1,0 +1,23 @@
+// The pass that realises checkpoint marks: what the backward part reads is kept or recomputed.
+// Not differentiation, and not the choice of a policy.
+#pragma once
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// Rewrites a joint graph of forward and backward so that the backward part (Node::backward) reads
+/// only kept values, everything else being computed again there by clones.
+///
+/// In a region, the policy says what may be kept and what must be recomputed; outside any region
+/// everything may be kept. What enters a region may always be kept. Among what may be kept, the
+/// fewest bytes are: a value that elementwise work gives back from other kept values is recomputed
+/// without being asked. Regions nest: an outer region is realised first, then what it recomputes
+/// is treated as forward work of the inner ones. A pair of a forward scan and its backward scan is
+/// treated as one iteration of both, their stacks following.
+///
+/// `override_policy`, when set, stands in for the policy of every region.
+/// Errors: TraceError when a policy asks for a name that no value in its region has.
+Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy);
+
+}  // namespace stow

@@ -1,0 +1,39 @@
+// RowsBuilder: the row program of one fused unit.
+// Not the choice of units; that is fuse.h.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "stowage/passes/fuse.h"
+
+namespace stow {
+
+class RowsBuilder {
+ public:
+  RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index);
+
+  /// Values that the program reads from memory, each once.
+  const std::vector<ValueId>& loads() const { return loads_; }
+  /// Values that it writes.
+  const std::vector<ValueId>& stores() const { return stores_; }
+  /// The program, given where loads and stores lie.
+  RowProgram build(const std::vector<View>& inputs, const std::vector<View>& outputs) const;
+
+ private:
+  bool is_step(ValueId v) const;
+  int32_t operand_step(RowProgram& program, std::map<ValueId, int32_t>& steps, ValueId v) const;
+  Dims program_strides(const View& view) const;
+
+  const Graph& graph_;
+  const Unit& unit_;
+  const Units& units_;
+  int unit_index_;
+  int n_row_dims_;
+  std::vector<ValueId> loads_, stores_;
+};
+
+/// Element for element from one window to another of the same dims.
+RowProgram copy_program(const View& from, const View& to);
+
+}  // namespace stow

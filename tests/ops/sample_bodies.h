@@ -1,0 +1,37 @@
+// The nested graphs of the samples of scan and checkpoint.
+// Not a place for other test graphs.
+#pragma once
+
+#include "stowage/ops/build.h"
+#include "tests/ops/samples.h"
+
+namespace stow::testing {
+
+/// (const f32[2,3], carry f32[4], slice f32[4,4], slice f32[3]) -> (tanh(carry x slice) f32[4],
+/// const * slice + sum(carry) f32[2,3]).
+inline GraphPtr scan_body() {
+  auto graph = std::make_shared<Graph>();
+  GraphBuilder b(*graph);
+  const Val table(b, graph->add_input(parse_type("f32[2,3]"), "table"));
+  const Val carry(b, graph->add_input(parse_type("f32[4]"), "carry"));
+  const Val weight(b, graph->add_input(parse_type("f32[4,4]"), "weight"));
+  const Val row(b, graph->add_input(parse_type("f32[3]"), "row"));
+  const DotParams dot{{0}, {0}, {}, {}, DType::kF32};
+  const Val next = tanh(dot_general(carry, weight, dot));
+  const Val sum = broadcast_scalar(reduce_sum(carry, {0}), table.shape());
+  const Val y = table * broadcast(row, table.shape(), {1}) + sum;
+  graph->set_outputs({next.id(), y.id()});
+  return graph;
+}
+
+/// (x f32[3,4], w f32[4,4]) -> tanh(x w) named "hidden".
+inline GraphPtr checkpoint_body() {
+  auto graph = std::make_shared<Graph>();
+  GraphBuilder b(*graph);
+  const Val x(b, graph->add_input(parse_type("f32[3,4]"), "x"));
+  const Val w(b, graph->add_input(parse_type("f32[4,4]"), "w"));
+  graph->set_outputs({name(tanh(matmul(x, w)), "hidden").id()});
+  return graph;
+}
+
+}  // namespace stow::testing
