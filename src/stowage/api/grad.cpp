@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "stowage/api/trace.h"
+#include "stowage/api/math_internal.h"
 #include "stowage/autodiff/reverse.h"
 
 namespace stow {
@@ -29,9 +29,8 @@ void check_cotangents(const std::vector<Array>& outputs, const std::vector<Array
 }
 
 Array zeros_of(const ArrayType& type) {
-  const Array zero = Array::scalar(0, type.dtype);
-  if (type.shape.rank() == 0) return zero;
-  return record1(OpKind::kBroadcast, BroadcastParams{type.shape, {}}, {zero});
+  const Array zero = scalar_constant(0, type.dtype);
+  return broadcast_array(zero, type.shape);
 }
 
 }  // namespace
@@ -81,9 +80,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
     if (request.cotangents.empty()) {
       spec.outputs = {0};
       const ArrayType& loss = nested.graph.type(nested.graph.outputs()[0]);
-      inputs.push_back(current_trace()->wrap(
-          current_trace()->constant(ArrayType{loss.dtype, {}}, scalar_bytes(1.0, loss.dtype)),
-          current_provenance()));
+      inputs.push_back(scalar_constant(1.0, loss.dtype));
     }
     for (size_t i = 0; i < request.cotangents.size(); ++i) {
       if (!is_float(request.cotangents[i].dtype())) continue;

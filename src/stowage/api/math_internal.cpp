@@ -20,6 +20,10 @@ bool is_compare(OpKind op) {
 
 }  // namespace
 
+Array scalar_constant(const ScalarValue& value, DType dtype) {
+  return scalar_array(value, {dtype, false});
+}
+
 Array to_array(const Operand& x) {
   return x.is_scalar() ? scalar_array(x.scalar(), x.dtype()) : x.array();
 }
@@ -65,6 +69,16 @@ Array broadcast_array(const Array& x, const Shape& shape) {
   Dims axes;
   for (int i = 0; i < x.rank(); ++i) axes.push_back(shape.rank() - x.rank() + i);
   return record1(OpKind::kBroadcast, BroadcastParams{shape, std::move(axes)}, {x});
+}
+
+Array to_indices(std::string_view name, std::string_view what, const Operand& x) {
+  const DType dtype = x.dtype().dtype;
+  if (!is_integer(dtype))
+    fail_here("[{}] {} must be integers, got {}", name, what,
+              to_string(ArrayType{dtype, x.shape()}));
+  const Array indices = with_weak(to_array(x), false);
+  if (dtype_bytes(dtype) >= 4) return indices;
+  return convert_to(indices, is_unsigned_int(dtype) ? DType::kU32 : DType::kI32);
 }
 
 int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type) {

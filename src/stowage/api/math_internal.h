@@ -8,6 +8,8 @@
 
 namespace stow {
 
+/// A constant of rank 0: part of the program, whatever the trace does with literals.
+Array scalar_constant(const ScalarValue& value, DType dtype);
 /// The array, or a scalar of the operand's own (weak) dtype.
 Array to_array(const Operand& x);
 /// The same, converted to this dtype, and weak or not as said.
@@ -22,6 +24,9 @@ Array with_weak(const Array& x, bool weak);
 Shape broadcast_shapes(std::string_view name, const ArrayType& a, const ArrayType& b);
 /// Broadcast by NumPy's rule to a shape that it is known to broadcast to; x itself if equal.
 Array broadcast_array(const Array& x, const Shape& shape);
+/// Integer indices wide enough to count an axis: at least 32 bits, never weak.
+/// Errors: TraceError "[name] what must be integers, …".
+Array to_indices(std::string_view name, std::string_view what, const Operand& x);
 /// An axis in [0, rank), negative ones from the end.
 int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type);
 

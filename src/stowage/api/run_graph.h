@@ -13,12 +13,6 @@
 
 namespace stow {
 
-/// A hash of what structural_equal compares.
-size_t structural_hash(const Graph& graph);
-/// Equal up to names and provenance: the same inputs, nodes, regions and outputs, nested graphs
-/// included. Policies are equal when they are the same object.
-bool structural_equal(const Graph& a, const Graph& b);
-
 /// Used by one thread.
 class GraphRunner {
  public:
