@@ -1,0 +1,42 @@
+// GraphRunner: compiles and runs graphs at once, one program for all graphs of equal structure.
+// Not a jit cache; that spares the tracing too.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+#include "stowage/runtime/device.h"
+#include "stowage/session/compile.h"
+
+namespace stow {
+
+/// A hash of what structural_equal compares.
+size_t structural_hash(const Graph& graph);
+/// Equal up to names and provenance: the same inputs, nodes, regions and outputs, nested graphs
+/// included. Policies are equal when they are the same object.
+bool structural_equal(const Graph& a, const Graph& b);
+
+/// Used by one thread.
+class GraphRunner {
+ public:
+  /// Runs `graph` on `device`. Errors: as compile() and Executable::run().
+  std::vector<DeviceBufferPtr> run(Graph graph, const DevicePtr& device,
+                                   std::span<const DeviceBufferPtr> arguments);
+  /// How many programs were compiled, for tests.
+  int64_t n_compiled() const { return n_compiled_; }
+
+ private:
+  static constexpr size_t kMaxPrograms = 4096;
+  struct Entry {
+    Graph graph;
+    int threads;
+    ExecutablePtr executable;
+  };
+  std::unordered_multimap<size_t, Entry> programs_;
+  int64_t n_compiled_ = 0;
+};
+
+}  // namespace stow
