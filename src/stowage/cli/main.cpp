@@ -1,12 +1,87 @@
 #include <fmt/core.h>
 
-#include <string_view>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <vector>
 
+#include "stowage/base/error.h"
+#include "stowage/base/nearest.h"
 #include "stowage/cli/allocate.h"
+#include "stowage/cli/commands.h"
+
+namespace {
+
+using namespace stow;
+
+struct Row {
+  const char* name;
+  const char* help;
+  Command run;
+};
+
+Result<int> run_allocate(std::span<const std::string> arguments) {
+  std::string name = "allocate";
+  std::vector<std::string> copies(arguments.begin(), arguments.end());
+  std::vector<char*> argv = {name.data()};
+  for (std::string& a : copies) argv.push_back(a.data());
+  return cli::run_allocate(static_cast<int>(argv.size()), argv.data());
+}
+
+const std::vector<Row> kCommands = {
+    {"config", "checks a configuration and prints it whole", run_config},
+    {"allocate", "packs the buffers of a CSV file", run_allocate},
+};
+
+void print_help() {
+  fmt::print("Stowage trains neural networks under a memory budget, exactly.\n\n");
+  for (const Row& row : kCommands) fmt::print("  {:<12}{}\n", row.name, row.help);
+  fmt::print("\n./stowage COMMAND --help lists the options of a command.\n");
+}
+
+int error(const std::string& message, int status = kExitError) {
+  std::fflush(stdout);
+  fmt::print(stderr, "stowage: error: {}\n", message);
+  return status;
+}
+
+int dispatch(const std::vector<std::string>& arguments) {
+  const std::string name = arguments.empty() ? "help" : arguments[0];
+  if (name == "help" || name == "-h" || name == "--help") {
+    print_help();
+    return kExitDone;
+  }
+  std::vector<std::string> names;
+  for (const Row& row : kCommands) {
+    names.push_back(row.name);
+    if (name != row.name) continue;
+    const Result<int> status = row.run(std::span(arguments).subspan(1));
+    return status ? *status : error(status.error());
+  }
+  return error(fmt::format("no command '{}'; did you mean '{}'?", name, nearest_name(name, names)));
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "allocate")
-    return stow::cli::run_allocate(argc - 1, argv + 1);
-  fmt::print("stowage\n");
-  return 0;
+  // A limit on file sizes is then an error of the write, which has a message.
+  std::signal(SIGXFSZ, SIG_IGN);
+  int status = kExitError;
+  try {
+    status = dispatch({argv + 1, argv + argc});
+  } catch (const CapacityError& e) {
+    status = error(e.what(), kExitOverBudget);
+  } catch (const std::bad_alloc&) {
+    status = error("the machine has no memory left");
+  } catch (const std::exception& e) {
+    status = error(e.what());
+  }
+  // Output that did not arrive is no success.
+  if (std::fflush(stdout) != 0 && status == kExitDone)
+    return error("standard output: " + std::system_category().message(errno));
+  return status;
 }

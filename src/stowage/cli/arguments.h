@@ -1,0 +1,28 @@
+// The arguments that `train`, `plan` and their kin share.
+// Not the commands; each has a file of its own.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "stowage/base/result.h"
+#include "stowage/train/config.h"
+
+namespace stow {
+
+/// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked.
+struct CommandLine {
+  TrainConfig config;
+  std::string json_path;    ///< For JsonLines::open; empty for none, "-" for standard output.
+  std::string memory_text;  ///< The budget as it was given to --memory; empty where it was not.
+  bool resume = false;
+  std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
+};
+
+/// Parses the arguments behind the command's name.
+/// Errors: one line, as load_train_config gives them; an option that does not exist.
+Result<CommandLine> parse_train_arguments(const std::string& command,
+                                          const std::string& description,
+                                          std::span<const std::string> arguments);
+
+}  // namespace stow

@@ -1,0 +1,21 @@
+// The commands of the program, one file each beside this one.
+// Not their options; those stand with each command.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "stowage/base/result.h"
+
+namespace stow {
+
+/// What the program exits with: done; an error, one line on stderr; a plan over budget.
+inline constexpr int kExitDone = 0, kExitError = 1, kExitOverBudget = 2;
+
+/// A command gets the arguments behind its name and returns the exit status. A Failure, like an
+/// exception, ends with status 1 and its message; a CapacityError with status 2.
+using Command = Result<int> (*)(std::span<const std::string> arguments);
+
+Result<int> run_config(std::span<const std::string> arguments);
+
+}  // namespace stow

@@ -1,0 +1,16 @@
+#include <fmt/core.h>
+
+#include "stowage/cli/arguments.h"
+#include "stowage/cli/commands.h"
+
+namespace stow {
+
+Result<int> run_config(std::span<const std::string> arguments) {
+  const Result<CommandLine> line = parse_train_arguments(
+      "config", "Checks a configuration and prints it whole, as TOML", arguments);
+  if (!line) return line.failure();
+  fmt::print("{}", line->help.empty() ? config_toml(line->config) : line->help);
+  return kExitDone;
+}
+
+}  // namespace stow

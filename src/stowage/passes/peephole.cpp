@@ -1,0 +1,142 @@
+#include "stowage/passes/peephole.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "stowage/core/scalar.h"
+
+namespace stow {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr int kMaxSteps = 8;              // from a value to the constant it is a view of
+constexpr size_t kMaxCompared = 1 << 12;  // bytes of a dense constant that may be all alike
+
+// The node behind operand 0 if it is of the same op and marks, so that going past it moves no work
+// into or out of a region or the backward part.
+const Node* same_op_before(const Graph& graph, const Node& node) {
+  const ValueId x = node.operands[0];
+  if (graph.is_input(x)) return nullptr;
+  const Node& before = graph.def(x);
+  const bool alike =
+      before.op == node.op && before.region == node.region && before.backward == node.backward;
+  return alike ? &before : nullptr;
+}
+
+// For chains of views: axes of the first, renamed by the second.
+Dims renamed(const Dims& axes, const Dims& names) {
+  Dims result;
+  for (int64_t axis : axes) result.push_back(names[static_cast<size_t>(axis)]);
+  return result;
+}
+
+// The bytes of the one element that `v` holds everywhere.
+std::optional<Bytes> splat(const Graph& graph, ValueId v) {
+  for (int step = 0; step < kMaxSteps && !graph.is_input(v); ++step) {
+    const Node& node = graph.def(v);
+    if (node.op == OpKind::kConstant) {
+      const auto& p = node.as<ConstantParams>();
+      const auto width = static_cast<size_t>(dtype_bytes(p.type.dtype));
+      const Bytes data = p.data;
+      if (data.size() < width || data.size() > kMaxCompared) return std::nullopt;
+      for (size_t i = width; i < data.size(); i += width)
+        if (std::memcmp(data.data(), data.data() + i, width) != 0) return std::nullopt;
+      return data.first(width);
+    }
+    if (op_class(node.op) != OpClass::kView) return std::nullopt;
+    v = node.operands[0];
+  }
+  return std::nullopt;
+}
+
+bool is_splat(const Graph& graph, ValueId v, double number) {
+  const auto element = splat(graph, v);
+  const auto wanted = encode_scalar(graph.type(v).dtype, number);
+  return element && wanted && std::equal(element->begin(), element->end(), wanted->begin());
+}
+bool is_splat_of_ones(const Graph& graph, ValueId v) {  // every bit that the dtype uses
+  if (graph.type(v).dtype == DType::kBool) return is_splat(graph, v, 1);
+  const auto element = splat(graph, v);
+  return element && std::all_of(element->begin(), element->end(),
+                                [](std::byte b) { return b == std::byte{0xff}; });
+}
+
+bool all_zero(const Dims& list) {
+  return std::all_of(list.begin(), list.end(), [](int64_t x) { return x == 0; });
+}
+
+// Skips views of views. Afterwards the result may have the very type of operand 0.
+void collapse_chain(const Graph& graph, Node& node) {
+  if (node.op != OpKind::kReshape && node.op != OpKind::kTranspose && node.op != OpKind::kBroadcast)
+    return;
+  const Node* before = same_op_before(graph, node);
+  if (!before) return;
+  if (node.op == OpKind::kTranspose) {
+    Dims& axes = std::get<AxesParams>(node.params).axes;
+    axes = renamed(axes, before->as<AxesParams>().axes);
+  } else if (node.op == OpKind::kBroadcast) {
+    Dims& axes = std::get<BroadcastParams>(node.params).axes;
+    axes = renamed(before->as<BroadcastParams>().axes, axes);
+  }
+  node.operands = before->operands;
+}
+
+// Whether the result is operand 0 itself, given that their types are the same.
+bool is_identity(const Node& node) {
+  const OpKind op = node.op;
+  if (op == OpKind::kTranspose) {
+    const Dims& axes = node.as<AxesParams>().axes;
+    return std::is_sorted(axes.begin(), axes.end());
+  }
+  if (op == OpKind::kReverse) return node.as<AxesParams>().axes.empty();
+  if (op == OpKind::kConcatenate) return node.operands.size() == 1;
+  if (op == OpKind::kPad) {
+    const auto& p = node.as<PadParams>();
+    return all_zero(p.low) && all_zero(p.high) && all_zero(p.interior);
+  }
+  return op == OpKind::kConvert || op == OpKind::kBitcast || op == OpKind::kReshape ||
+         op == OpKind::kBroadcast || op == OpKind::kSlice || op == OpKind::kStopGradient ||
+         op == OpKind::kDynamicSlice;  // whose starts are clamped
+}
+
+// Binary ops with the number that changes nothing.
+ValueId without_neutral(const Graph& graph, const Node& node) {
+  const ValueId a = node.operands[0], b = node.operands[1];
+  const bool floats = is_float(graph.type(a).dtype);
+  const auto either = [&](double neutral) {
+    return is_splat(graph, b, neutral) ? a : is_splat(graph, a, neutral) ? b : ValueId();
+  };
+  const auto right = [&](double neutral) { return is_splat(graph, b, neutral) ? a : ValueId(); };
+  const OpKind op = node.op;
+  if (op == OpKind::kMul) return either(1);
+  if (op == OpKind::kAdd) return either(floats ? -0.0 : 0.0);  // -0 + +0 would be +0
+  if (op == OpKind::kDiv) return right(1);
+  if (op == OpKind::kSub || op == OpKind::kShiftLeft || op == OpKind::kShiftRight) return right(0);
+  if (op == OpKind::kOr || op == OpKind::kXor) return either(0);
+  if (op == OpKind::kAnd)
+    return is_splat_of_ones(graph, b) ? a : is_splat_of_ones(graph, a) ? b : ValueId();
+  return ValueId();
+}
+
+ValueId selected(const Graph& graph, const Node& node) {
+  if (node.operands[1] == node.operands[2]) return node.operands[1];
+  if (is_splat(graph, node.operands[0], 1)) return node.operands[1];
+  if (is_splat(graph, node.operands[0], 0)) return node.operands[2];
+  return ValueId();
+}
+
+}  // namespace
+
+ValueId peephole(const Graph& graph, Node& node, const ArrayType& type) {
+  if (node.operands.empty()) return ValueId();
+  collapse_chain(graph, node);
+  if (graph.type(node.operands[0]) == type && is_identity(node)) return node.operands[0];
+  if (node.op == OpKind::kSelect) return selected(graph, node);
+  if (op_class(node.op) == OpClass::kElementwise && node.operands.size() == 2)
+    return without_neutral(graph, node);
+  return ValueId();
+}
+
+}  // namespace stow

@@ -1,0 +1,16 @@
+// The local rewrites of simplify: one node at a time, bits unchanged.
+// Not a pass; simplify applies them while it copies a graph.
+#pragma once
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// `node` is about to be appended to `graph` with one result of `type`. Returns a value of the
+/// graph that has the same bits, or an invalid id; `node` may then have become cheaper in place.
+///
+/// Exact for every input, signed zeros and infinities included; of NaNs, a signaling one may stay
+/// signaling where an arithmetic op would have made it quiet.
+ValueId peephole(const Graph& graph, Node& node, const ArrayType& type);
+
+}  // namespace stow

@@ -1,0 +1,94 @@
+#include "stowage/passes/simplify.h"
+
+#include <unordered_map>
+
+#include "stowage/ir/utilities.h"
+#include "stowage/passes/peephole.h"
+
+namespace stow {
+namespace {
+
+// Nodes of a graph by what they compute.
+class Merger {
+ public:
+  explicit Merger(const Graph& graph, size_t expected) : graph_(graph) { nodes_.reserve(expected); }
+
+  /// A node of the graph that does what `node` does; else `next`, which is taken to become it.
+  NodeId find_or_enter(const Node& node, NodeId next) {
+    const size_t hash = hash_of(node);
+    const auto [begin, end] = nodes_.equal_range(hash);
+    for (auto it = begin; it != end; ++it)
+      if (same(graph_.node(it->second), node)) return it->second;
+    nodes_.emplace(hash, next);
+    return next;
+  }
+
+ private:
+  static size_t hash_of(const Node& node) {
+    size_t h = operation_hash(node) * 2 + node.backward;
+    h = h * 0x9e3779b97f4a7c15u + node.region.value;
+    for (ValueId operand : node.operands) h = (h ^ (h >> 29)) * 0x9e3779b97f4a7c15u + operand.value;
+    return h;
+  }
+  static bool same(const Node& a, const Node& b) {
+    return a.operands == b.operands && a.region == b.region && a.backward == b.backward &&
+           same_operation(a, b);
+  }
+
+  const Graph& graph_;
+  std::unordered_multimap<size_t, NodeId> nodes_;
+};
+
+class Simplifier {
+ public:
+  Graph rewrite(const Graph& from) {
+    Graph to;
+    ValueMap map(from);
+    Merger merger(to, from.n_nodes());
+    for (size_t i = 0; i < from.inputs().size(); ++i)
+      map.set(from.inputs()[i], to.add_input(from.type(from.inputs()[i]), from.input_names()[i]));
+    import_regions(from, to, RegionId());  // with the same numbers
+    for (const Node& node : from.nodes()) rewrite_node(from, node, to, map, merger);
+    std::vector<ValueId> outputs = from.outputs();
+    for (ValueId& output : outputs) output = map[output];
+    to.set_outputs(std::move(outputs));
+    return to;
+  }
+
+ private:
+  void rewrite_node(const Graph& from, const Node& node, Graph& to, ValueMap& map, Merger& merger) {
+    Node copy = node;
+    for (ValueId& operand : copy.operands) operand = map[operand];
+    for (GraphPtr& nested : copy.graphs) nested = rewrite_nested(nested);
+    if (node.n_results == 1) {
+      const ValueId same = peephole(to, copy, from.type(node.first_result));
+      if (same.valid()) return map.set(node.first_result, same);
+    }
+    NodeId id(to.n_nodes());
+    if (node.op != OpKind::kOptimizationBarrier) id = merger.find_or_enter(copy, id);
+    if (id.index() == to.n_nodes()) {
+      types_.clear();
+      for (int i = 0; i < node.n_results; ++i) types_.push_back(from.type(node.result(i)));
+      to.add_node(std::move(copy), types_);
+    }
+    for (int i = 0; i < node.n_results; ++i) map.set(node.result(i), to.node(id).result(i));
+  }
+
+  GraphPtr rewrite_nested(const GraphPtr& nested) {
+    if (const auto known = nested_.find(nested); known != nested_.end()) return known->second;
+    auto rewritten = std::make_shared<const Graph>(rewrite(*nested));
+    nested_.emplace(nested, rewritten);
+    return rewritten;
+  }
+
+  std::unordered_map<GraphPtr, GraphPtr> nested_;  // a body that several nodes share stays shared
+  std::vector<ArrayType> types_;
+};
+
+}  // namespace
+
+Graph simplify(const Graph& graph) {
+  return remove_dead_code(Simplifier().rewrite(graph));
+}
+
+}  // namespace stow

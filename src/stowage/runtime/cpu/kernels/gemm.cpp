@@ -1,0 +1,43 @@
+#include "stowage/runtime/cpu/kernels/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "stowage/runtime/cpu/kernels/gemm_plan.h"
+#include "stowage/runtime/cpu/kernels/gemm_thread.h"
+
+namespace stow::cpu {
+
+int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
+  const GemmPlan plan = plan_gemm(spec, threads);
+  return plan.thread_bytes * plan.threads;
+}
+
+void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
+          int threads) {
+  const GemmPlan plan = plan_gemm(spec, threads);
+  if (plan.n_tasks() == 0) return;
+  GemmThreadFn run = is_integer(plan.c)      ? &gemm_thread_int
+                     : plan.c == DType::kF64 ? &gemm_thread_f64
+                                             : &gemm_thread_f32;
+  if (plan.k.extent == 0) {
+    if (plan.accumulate) return;
+    run = [](const GemmPlan& p, const void*, const void*, void* to, void*, int64_t first,
+             int64_t last) { gemm_zero(p, to, first, last); };
+  }
+  if (plan.swapped) std::swap(a, b);
+  const int64_t n_tasks = plan.n_tasks();
+  if (plan.threads == 1) return run(plan, a, b, c, workspace, 0, n_tasks);
+  const int shares = plan.threads;
+#pragma omp parallel num_threads(shares)
+  {
+    // The runtime may grant fewer threads than asked; the shares stay the same.
+    for (int i = omp_get_thread_num(); i < shares; i += omp_get_num_threads())
+      run(plan, a, b, c, static_cast<char*>(workspace) + i * plan.thread_bytes,
+          n_tasks * i / shares, n_tasks * (i + 1) / shares);
+  }
+}
+
+}  // namespace stow::cpu

@@ -1,0 +1,54 @@
+// Batched matrix products over any strides, packed, threaded, with bits given by K alone.
+// Not an operator: no graph, no shapes to check, no allocation of its own.
+//
+// C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]
+//
+// Bits. K is cut into blocks of 256 (the last may be shorter), counted along the flat k index with
+// the first of `k` outermost. Inside a block every element of C has one accumulator that starts at
+// zero and takes fma(a, b, acc) for k in order; the results of the blocks are added in order. Sums
+// are f32 (f64 when the operands are); the total is rounded to C's dtype once. So an element's bits
+// depend on its row of A and its column of B only: not on threads, strides, the split of m, n or
+// batch, nor on which FMA target runs (AVX2 and AVX-512 agree; the fallback without FMA rounds the
+// product too). The payload of a NaN is not covered.
+//
+// accumulate: C = round(C + round(product)): the bits of the product alone, then of an addition.
+// Integer products wrap in C's dtype.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stowage/core/dtype.h"
+
+namespace stow::cpu {
+
+/// One dimension of a product. Strides in elements, of any sign; zero where an operand is broadcast
+/// along it. A class uses only the strides of operands that have it: m of a and c, n of b and c,
+/// k of a and b, batch of all three. The elements of C must be distinct.
+struct GemmDim {
+  int64_t extent = 1, a_stride = 0, b_stride = 0, c_stride = 0;
+};
+
+/// Dtypes: f32, bf16 and f16 in any mix, or f64 for all three, or one integer dtype for all three.
+/// Each class lists its dimensions, outermost first, and may be empty (extent 1).
+struct GemmSpec {
+  DType a, b, c;
+  std::vector<GemmDim> batch, m, n, k;
+  bool accumulate = false;
+};
+
+/// Bytes of workspace that gemm() needs, a multiple of 64 and a function of the spec and the number
+/// of threads alone. Per thread that gets work, each part rounded up to 64 bytes:
+///   256*tile_n + 256*block_m elements of packed operands (K in place of 256 where it is smaller),
+///   tile_n <= 1024, block_m <= 192; plus tile_m * tile_n partial sums, tile_m <= 504, where
+///   K > 256 and C cannot hold them (C is bf16 or f16, or accumulate). An element is an f32, or an
+///   f64 for f64 products. Integer products need none.
+int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
+
+/// Computes the product. K = 0 writes zeros, or leaves C alone when accumulating; another extent of
+/// 0 does nothing. `workspace` is aligned to 64 bytes and has gemm_workspace_bytes(spec, threads).
+/// C may not overlap A, B or the workspace. Runs on up to `threads` OpenMP threads.
+void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
+          int threads);
+
+}  // namespace stow::cpu

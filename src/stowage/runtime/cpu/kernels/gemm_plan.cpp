@@ -1,0 +1,151 @@
+#include "stowage/runtime/cpu/kernels/gemm_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "stowage/base/bytes.h"
+#include "stowage/base/error.h"
+
+namespace stow::cpu {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
+
+// `total` cut into the fewest pieces of at most `most`, evenly, each a multiple of `unit`.
+int64_t even_piece(int64_t total, int64_t most, int64_t unit) {
+  return round_up(ceil_div(total, ceil_div(total, most)), unit);
+}
+
+void append(GemmDims& to, const GemmDim& d) {
+  to.extent *= d.extent;
+  if (d.extent == 1) return;
+  if (to.count > 0) {
+    GemmDim& last = to.dims[to.count - 1];
+    if (last.a_stride == d.extent * d.a_stride && last.b_stride == d.extent * d.b_stride &&
+        last.c_stride == d.extent * d.c_stride) {
+      last = {last.extent * d.extent, d.a_stride, d.b_stride, d.c_stride};
+      return;
+    }
+  }
+  STOW_CHECK(to.count < kGemmMaxDims, "a product with more than {} dimensions of one class",
+             kGemmMaxDims);
+  to.dims[to.count++] = d;
+}
+
+int64_t inner_c_stride(const GemmDims& d) { return d.count ? d.dims[d.count - 1].c_stride : 1; }
+
+// Vector lanes run along n, so n should be the direction in which C is contiguous, unless that
+// would leave most of a vector empty.
+bool should_swap(const GemmPlan& p) {
+  const int64_t m = p.m.extent, n = p.n.extent;
+  const double waste = double(round_up(n, 16)) * m, swapped_waste = double(round_up(m, 16)) * n;
+  if (waste > 1.5 * swapped_waste) return true;
+  if (swapped_waste > 1.5 * waste) return false;
+  return inner_c_stride(p.n) != 1 && inner_c_stride(p.m) == 1;
+}
+
+void swap_operands(GemmPlan& p) {
+  p.swapped = true;
+  std::swap(p.a, p.b);
+  std::swap(p.m, p.n);
+  for (GemmDims* dims : {&p.batch, &p.m, &p.n, &p.k})
+    for (int i = 0; i < dims->count; ++i) std::swap(dims->dims[i].a_stride, dims->dims[i].b_stride);
+}
+
+// Cuts every batch element into a grid of tasks so that the busiest thread has least to do, in
+// multiply-adds with the packing of its operands counted as some too.
+void split(GemmPlan& p, int threads) {
+  const int64_t m = p.m.extent, n = p.n.extent, batch = p.batch.extent;
+  const double work = double(m) * n * batch * std::max<int64_t>(p.k.extent, 1);
+  if (work < 200e3) threads = 1;  // under some 5 us a second thread costs more than it brings
+  double best = -1;
+  auto consider = [&](int64_t grid_m, int64_t grid_n) {
+    const int64_t tm = std::min(round_up(ceil_div(m, grid_m), kGemmRowUnit), m);
+    const int64_t tn = std::min(round_up(ceil_div(n, grid_n), kGemmColUnit), n);
+    const int64_t tasks = batch * ceil_div(m, tm) * ceil_div(n, tn);
+    const double one = double(tm) * round_up(tn, 16) + 10.0 * (double(tm) * ceil_div(tn, kGemmMaxTileN) + tn);
+    const double cost = double(ceil_div(tasks, threads)) * one;
+    if (best >= 0 && cost >= best) return;
+    best = cost;
+    p.task_m = tm, p.task_n = tn;
+    p.tasks_m = ceil_div(m, tm), p.tasks_n = ceil_div(n, tn);
+  };
+  for (int64_t pieces = 1; pieces <= threads; ++pieces)
+    for (int64_t grid_m = 1; grid_m <= pieces; ++grid_m)
+      if (pieces % grid_m == 0) consider(grid_m, pieces / grid_m);
+  p.threads = static_cast<int>(std::min<int64_t>(threads, p.n_tasks()));
+}
+
+bool is_small_float(DType t) { return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16; }
+
+}  // namespace
+
+GemmPlan plan_gemm(const GemmSpec& spec, int threads) {
+  const bool same = spec.a == spec.b && spec.b == spec.c;
+  STOW_CHECK((is_small_float(spec.a) && is_small_float(spec.b) && is_small_float(spec.c)) ||
+                 (same && (spec.a == DType::kF64 || is_integer(spec.a))),
+             "a product of {} and {} into {}", dtype_name(spec.a), dtype_name(spec.b),
+             dtype_name(spec.c));
+  GemmPlan p;
+  p.a = spec.a, p.b = spec.b, p.c = spec.c;
+  p.accumulate = spec.accumulate;
+  // A batch dimension along which an operand does not change belongs to the other's rows.
+  for (const GemmDim& d : spec.batch)
+    if (d.b_stride == 0 && d.extent > 1) append(p.m, d);
+    else if (d.a_stride == 0 && d.extent > 1) append(p.n, d);
+    else append(p.batch, d);
+  for (const GemmDim& d : spec.m) append(p.m, {d.extent, d.a_stride, 0, d.c_stride});
+  for (const GemmDim& d : spec.n) append(p.n, {d.extent, 0, d.b_stride, d.c_stride});
+  for (const GemmDim& d : spec.k) append(p.k, {d.extent, d.a_stride, d.b_stride, 0});
+  if (p.batch.extent == 0 || p.m.extent == 0 || p.n.extent == 0) return p;
+  if (should_swap(p)) swap_operands(p);
+  split(p, std::max(threads, 1));
+  if (is_integer(p.c)) return p;
+
+  const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
+  const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;
+  p.partial_sums = p.k.extent > kGemmBlockK && (!c_is_sum || p.accumulate);
+  p.tile_n = even_piece(p.task_n, kGemmMaxTileN, kGemmColUnit);
+  p.tile_m = p.partial_sums ? even_piece(p.task_m, kGemmMaxAccM, kGemmRowUnit)
+                            : round_up(p.task_m, kGemmRowUnit);
+  p.block_m = even_piece(p.tile_m, kGemmMaxBlockM, kGemmRowUnit);
+  const int64_t depth = std::min(p.k.extent, kGemmBlockK);
+  p.b_pack_bytes = align_up(depth * p.tile_n * bytes, 64);
+  p.a_pack_bytes = align_up(depth * p.block_m * bytes, 64);
+  p.sums_bytes = p.partial_sums ? align_up(p.tile_m * p.tile_n * bytes, 64) : 0;
+  p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes;
+  return p;
+}
+
+void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first, int64_t count,
+                  int64_t* out) {
+  const int last = dims.count - 1;
+  if (last < 0) {
+    std::fill_n(out, count, 0);
+    return;
+  }
+  std::array<int64_t, kGemmMaxDims> index;
+  int64_t rest = first, base = 0;
+  for (int i = last; i >= 0; --i) {
+    index[i] = rest % dims.dims[i].extent;
+    rest /= dims.dims[i].extent;
+    base += index[i] * (dims.dims[i].*stride);
+  }
+  const int64_t step = dims.dims[last].*stride;
+  for (int64_t done = 0; done < count;) {
+    const int64_t run = std::min(count - done, dims.dims[last].extent - index[last]);
+    for (int64_t i = 0; i < run; ++i) out[done + i] = base + i * step;
+    done += run;
+    base -= index[last] * step;
+    index[last] = 0;
+    for (int i = last - 1; i >= 0; --i) {  // carry
+      base += dims.dims[i].*stride;
+      if (++index[i] < dims.dims[i].extent) break;
+      base -= index[i] * (dims.dims[i].*stride);
+      index[i] = 0;
+    }
+  }
+}
+
+}  // namespace stow::cpu

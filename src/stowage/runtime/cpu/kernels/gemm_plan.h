@@ -1,0 +1,54 @@
+// How a product is cut into tiles, packed blocks and tasks: the source of gemm's workspace formula.
+// Not a kernel: nothing here depends on the instruction set.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "stowage/runtime/cpu/kernels/gemm.h"
+
+namespace stow::cpu {
+
+inline constexpr int64_t kGemmBlockK = 256;      // part of the contract on bits
+inline constexpr int64_t kGemmRowUnit = 12;      // a multiple of every target's micro-kernel rows
+inline constexpr int64_t kGemmColUnit = 32;      // likewise of its columns
+inline constexpr int64_t kGemmMaxBlockM = 192;   // rows of A packed at a time: L2
+inline constexpr int64_t kGemmMaxTileN = 1024;   // columns of B packed at a time
+inline constexpr int64_t kGemmMaxAccM = 504;     // rows of a tile whose partial sums need a place
+inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
+
+/// The dimensions of one class, adjacent ones merged where all strides allow, extents of 1 dropped.
+struct GemmDims {
+  std::array<GemmDim, kGemmMaxDims> dims;
+  int count = 0;
+  int64_t extent = 1;
+  std::span<const GemmDim> span() const { return {dims.data(), static_cast<size_t>(count)}; }
+};
+
+/// A product ready to run. Where `swapped`, the roles of A and B (and of m and n) are exchanged in
+/// everything below: C^T = B^T A^T has the same bits.
+struct GemmPlan {
+  DType a, b, c;
+  bool accumulate = false, swapped = false;
+  GemmDims batch, m, n, k;
+  int64_t task_m = 0, task_n = 0;      // rows and columns of one task (multiples of the units)
+  int64_t tasks_m = 0, tasks_n = 0;    // tasks a batch element is cut into
+  int64_t tile_m = 0, tile_n = 0;      // a task is walked in tiles; B is packed a tile at a time
+  int64_t block_m = 0;                 // and A a block of rows at a time
+  bool partial_sums = false;           // K blocks meet in the workspace rather than in C
+  int threads = 1;                     // that get work
+  int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, thread_bytes = 0;
+
+  int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
+};
+
+/// Errors: aborts on a mix of dtypes that gemm.h does not allow.
+GemmPlan plan_gemm(const GemmSpec& spec, int threads);
+
+/// Writes the offsets of flat indices [first, first + count) of a class for one of the three
+/// strides: out[i] = sum of index * stride.
+void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first, int64_t count,
+                  int64_t* out);
+
+}  // namespace stow::cpu

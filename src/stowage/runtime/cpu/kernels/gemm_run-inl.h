@@ -1,0 +1,170 @@
+// The loops of a product around the micro-kernel: tiles, packing, partial sums, the way into C.
+// Not the plan (gemm_plan.h) and not the threads (gemm.cpp): this is one thread's share.
+#if defined(STOW_KERNELS_GEMM_RUN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STOW_KERNELS_GEMM_RUN_INL_H_
+#undef STOW_KERNELS_GEMM_RUN_INL_H_
+#else
+#define STOW_KERNELS_GEMM_RUN_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
+#include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
+#include "stowage/runtime/cpu/kernels/gemm_plan.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stow::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols<float> == 0);
+
+// A finished (or partial) piece of C in registers' reach, [rows, kCols<T>], into C. With `add`, the
+// value is rounded to C's dtype, then added.
+template <typename T, typename C>
+HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t rows,
+                      const int64_t* col_offsets, int64_t cols, bool add) {
+  const bool run = kHasSimd && cols == kCols<T> && is_run(col_offsets, cols);
+  for (int64_t r = 0; r < rows; ++r, tile += kCols<T>) {
+    C* HWY_RESTRICT to = c + row_offsets[r];
+    if (run) {
+      if constexpr (kHasSimd) {
+        const hn::ScalableTag<T> d;
+        to += col_offsets[0];
+        for (int half = 0; half < 2; ++half) {
+          const int at = half * (kCols<T> / 2);
+          auto v = hn::LoadU(d, tile + at);
+          if (add) {
+            HWY_ALIGN C rounded[kCols<T> / 2];
+            store_narrow(v, d, rounded);
+            v = hn::Add(load_wide(d, to + at), load_wide(d, rounded));
+          }
+          store_narrow(v, d, to + at);
+        }
+      }
+      continue;
+    }
+    for (int64_t j = 0; j < cols; ++j) {
+      C& element = to[col_offsets[j]];
+      C value;
+      narrow(tile[j], value);
+      if (add) narrow(widen(element) + widen(value), value);
+      element = value;
+    }
+  }
+}
+
+template <typename T>
+void put(DType t, const T* tile, void* c, int64_t offset, const int64_t* row_offsets, int64_t rows,
+         const int64_t* col_offsets, int64_t cols, bool add) {
+  if constexpr (sizeof(T) == 4) {
+    if (t == DType::kBF16)
+      return put(tile, static_cast<Bf16*>(c) + offset, row_offsets, rows, col_offsets, cols, add);
+    if (t == DType::kF16)
+      return put(tile, static_cast<F16*>(c) + offset, row_offsets, rows, col_offsets, cols, add);
+  }
+  put(tile, static_cast<T*>(c) + offset, row_offsets, rows, col_offsets, cols, add);
+}
+
+/// One thread's share of a product: a tile of C at a time, K blocks inside.
+template <typename T>
+class GemmThread {
+ public:
+  GemmThread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
+      : p_(plan), a_(a), b_(b), c_(c) {
+    char* at = static_cast<char*>(workspace);
+    b_pack_ = reinterpret_cast<T*>(at);
+    a_pack_ = reinterpret_cast<T*>(at + plan.b_pack_bytes);
+    sums_ = reinterpret_cast<T*>(at + plan.b_pack_bytes + plan.a_pack_bytes);
+    c_is_sum_ = dtype_bytes(plan.c) == sizeof(T);
+  }
+
+  void run(int64_t first_task, int64_t last_task) {
+    for (int64_t t = first_task; t < last_task; ++t) {
+      const int64_t im = t % p_.tasks_m, in = t / p_.tasks_m % p_.tasks_n;
+      const int64_t batch = t / (p_.tasks_m * p_.tasks_n);
+      gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
+      gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b_batch_);
+      gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
+      const int64_t m_end = std::min((im + 1) * p_.task_m, p_.m.extent);
+      const int64_t n_end = std::min((in + 1) * p_.task_n, p_.n.extent);
+      for (int64_t n = in * p_.task_n; n < n_end; n += p_.tile_n)
+        for (int64_t m = im * p_.task_m; m < m_end; m += p_.tile_m)
+          tile(m, std::min(m + p_.tile_m, m_end), n, std::min(n + p_.tile_n, n_end));
+    }
+  }
+
+ private:
+  void tile(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+    const int64_t cols = n1 - n0;
+    gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
+    gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
+      const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
+      gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
+      gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
+      pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
+      first_k_ = k0 == 0;
+      last_k_ = k0 + kc == p_.k.extent;
+      for (int64_t m = m0; m < m1; m += p_.block_m) {
+        const int64_t rows = std::min(p_.block_m, m1 - m);
+        gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
+        gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+        pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
+        block(kc, rows, cols, sums_ + (m - m0) * p_.tile_n);
+      }
+    }
+  }
+
+  // All of a packed block of A times all of the packed tile of B.
+  void block(int64_t kc, int64_t rows, int64_t cols, T* sums) {
+    for (int64_t j = 0; j < cols; j += kCols<T>) {
+      const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
+      const T* b = b_pack_ + j * kc;
+      const bool direct = c_is_sum_ && !p_.accumulate && w == kCols<T> && is_run(c_cols_ + j, w);
+      for (int64_t i = 0; i < rows; i += kRows) {
+        const int64_t h = std::min<int64_t>(kRows, rows - i);
+        const T* a = a_pack_ + i * kc;
+        const MicroFn<T> run = kMicro<T>[h - 1];
+        if (p_.partial_sums && !last_k_) {
+          T* to = sums + i * p_.tile_n + j;
+          run(kc, a, b, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n);
+        } else if (direct && evenly_spaced(c_rows_ + i, h)) {
+          T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
+          const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
+          run(kc, a, b, to, stride, first_k_ ? nullptr : to, stride);
+        } else {
+          HWY_ALIGN T piece[kRows * kCols<T>];
+          const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
+          run(kc, a, b, piece, kCols<T>, before, p_.tile_n);
+          put(p_.c, piece, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
+              p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
+        }
+      }
+    }
+  }
+
+  static bool evenly_spaced(const int64_t* offsets, int64_t n) {
+    for (int64_t i = 2; i < n; ++i)
+      if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
+    return true;
+  }
+
+  const GemmPlan& p_;
+  const void *a_, *b_;
+  void* c_;
+  T *b_pack_, *a_pack_, *sums_;
+  bool c_is_sum_, first_k_ = false, last_k_ = false;
+  int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
+  int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
+  int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
+  int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
+};
+
+}  // namespace stow::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

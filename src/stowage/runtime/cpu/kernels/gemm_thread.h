@@ -1,0 +1,28 @@
+// One thread's share of a product, for the best instruction set of this machine.
+// Not public: gemm.cpp calls it.
+#pragma once
+
+#include <cstdint>
+
+#include "stowage/runtime/cpu/kernels/gemm_plan.h"
+
+namespace stow::cpu {
+
+/// Runs tasks [first_task, last_task) of the plan; `workspace` is this thread's thread_bytes.
+/// a and b are the plan's: exchanged where it is swapped.
+using GemmThreadFn = void (*)(const GemmPlan& plan, const void* a, const void* b, void* c,
+                              void* workspace, int64_t first_task, int64_t last_task);
+
+void gemm_thread_f32(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
+                     int64_t first_task, int64_t last_task);
+void gemm_thread_f64(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
+                     int64_t first_task, int64_t last_task);
+
+/// Writes zeros into the tasks' elements of C, of any dtype (K is empty).
+void gemm_zero(const GemmPlan& plan, void* c, int64_t first_task, int64_t last_task);
+
+/// Runs an integer product's tasks.
+void gemm_thread_int(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
+                     int64_t first_task, int64_t last_task);
+
+}  // namespace stow::cpu

@@ -1,0 +1,66 @@
+// What the families of op kernels offer to run_op. Internal to the op kernels.
+// Not the contract; that is op_kernels.h.
+#pragma once
+
+#include <span>
+
+#include "stowage/ir/params.h"
+#include "stowage/runtime/cpu/kernels/nest.h"
+#include "stowage/runtime/tensor_view.h"
+
+namespace stow::cpu {
+
+using Views = std::span<const TensorView>;
+
+// copy.cpp
+/// dst[...] = src[...] for elements of `width` bytes; operand 0 of the nest is dst, 1 is src.
+void copy_nest(std::byte* dst, const std::byte* src, Nest<2> nest, int64_t width, int threads);
+/// As copy_nest in the caller's thread, for nests with few axes and many calls.
+void copy_small(std::byte* dst, const std::byte* src, const Nest<2>& nest, int64_t width);
+/// Sets every element of dst to the one at `element`.
+void fill(const TensorView& dst, const std::byte* element, int threads);
+/// Row-major element i of src to row-major element i of dst.
+void copy_reshaped(const TensorView& src, const TensorView& dst, int threads);
+/// The window of `sizes` elements from `starts` on.
+TensorView window(const TensorView& view, const Dims& starts, const Dims& sizes);
+
+// leaf.cpp
+void constant(const ConstantParams& params, Views out, int threads);
+int64_t iota_scratch_bytes(const IotaParams& params, Views out);
+void iota(const IotaParams& params, Views out, void* scratch, int threads);
+
+// random.cpp
+void random_bits(Views in, Views out, int threads);
+
+// movement.cpp
+void broadcast(const BroadcastParams& params, Views in, Views out, int threads);
+void transpose(const AxesParams& params, Views in, Views out, int threads);
+void slice(const SliceParams& params, Views in, Views out, int threads);
+void reverse(const AxesParams& params, Views in, Views out, int threads);
+void pad(const PadParams& params, Views in, Views out, int threads);
+void concatenate(const AxisParams& params, Views in, Views out, int threads);
+void dynamic_slice(Views in, Views out, int threads);
+void dynamic_update_slice(Views in, Views out, int threads);
+
+// gather.cpp
+void gather(const GatherParams& params, Views in, Views out, int threads);
+
+// scatter.cpp
+int64_t scatter_add_scratch_bytes(const GatherParams& params, Views in, Views out);
+void scatter_add(const GatherParams& params, Views in, Views out, void* scratch, int threads);
+
+// reduce.cpp
+int64_t reduce_scratch_bytes(OpKind op, const AxesParams& params, Views in, Views out,
+                             int threads);
+void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scratch,
+            int threads);
+
+// lanes.cpp
+void arg_reduce(const ArgReduceParams& params, bool max, Views in, Views out, int threads);
+void cumsum(const AxisParams& params, Views in, Views out, int threads);
+
+// sort.cpp
+int64_t sort_scratch_bytes(const AxisParams& params, Views in, int threads);
+void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads);
+
+}  // namespace stow::cpu

@@ -1,0 +1,42 @@
+// Kernels of the ops that are neither row programs nor products, over strided views.
+// Not elementwise maps (row programs), not dot_general or attention; no heap but the scratch given.
+#pragma once
+
+#include <span>
+
+#include "stowage/ir/params.h"
+#include "stowage/runtime/tensor_view.h"
+
+namespace stow::cpu {
+
+/// True for the ops that run_op takes: leaves, views (as copies), identities (as copies), pad,
+/// concatenate, dynamic slices, gather, scatter_add, reductions, arg-reductions, cumsum, sort.
+bool has_op_kernel(OpKind op);
+
+/// Scratch in bytes that run_op needs for these views with so many threads; the data of the views
+/// may be null. What it depends on is dtypes, dims, strides and `threads` alone.
+int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const TensorView> inputs,
+                         std::span<const TensorView> outputs, int threads);
+
+/// Runs the op with at most `threads` threads. Views may have any strides (0 only in inputs);
+/// data is aligned to its element, `scratch` to 64 bytes. The result's bits depend on shapes,
+/// dtypes and values, not on threads, strides or scratch.
+///
+/// An output may be the very view (address and strides) of an input only so:
+///   identities, dynamic_update_slice and scatter_add with operand 0: the rest is left alone;
+///   concatenate: an operand that already lies where it belongs is not moved;
+///   cumsum: any. Else outputs and inputs do not overlap.
+///
+/// Sums: reductions in the order of ir/row_program.h: when the operand's last axis is reduced, the
+/// kept axes are rows and the reduced axes columns, both row-major (kReduceRow), otherwise the
+/// reduced axes are the rows of a column reduction. cumsum adds along the axis in order.
+/// scatter_add adds to each element its updates in row-major order of the index vectors. f16 and
+/// bf16 accumulate in f32 in all of them and are rounded once an element written.
+/// Sums of bool are "or", products "and". Other semantics: reference/reference.h.
+void run_op(OpKind op, const Params& params, std::span<const TensorView> inputs,
+            std::span<const TensorView> outputs, void* scratch, int threads);
+
+/// dst = src, element by element: equal dims and dtypes (or dtypes of equal width).
+void copy(const TensorView& src, const TensorView& dst, int threads);
+
+}  // namespace stow::cpu

@@ -1,0 +1,255 @@
+// scatter_add, deterministic: a destination element belongs to one thread, which adds its updates
+// in row-major order of the index vectors.
+#include <cstring>
+
+#include "stowage/base/bytes.h"
+#include "stowage/runtime/cpu/kernels/index_windows.h"
+#include "stowage/runtime/cpu/kernels/op_families.h"
+#include "stowage/runtime/cpu/kernels/op_kernels.h"
+#include "stowage/runtime/cpu/kernels/parallel_for.h"
+
+namespace stow::cpu {
+namespace {
+
+// Windows are equal or disjoint: no indexed axis has a window of more than one element. Then the
+// indexed axes form rows of the destination, and f16 and bf16 can be summed row by row.
+bool has_rows(const GatherParams& params) {
+  for (int64_t a : params.start_index_map)
+    if (params.slice_sizes[static_cast<size_t>(a)] != 1) return false;
+  return true;
+}
+
+int64_t count_vectors(const GatherParams& params, const TensorView& updates) {
+  int64_t n = 1;
+  for (size_t a = 0; a < updates.dims.size(); ++a)
+    if (!contains(params.offset_axes, a)) n *= updates.dims[a];
+  return n;
+}
+
+int64_t count_rows(const GatherParams& params, const TensorView& operand) {
+  int64_t n = 1;
+  for (int64_t a : params.start_index_map) n *= operand.dims[static_cast<size_t>(a)];
+  return n;
+}
+
+template <typename T, typename U>
+void add_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, int64_t n) {
+  const auto one = [](T& t, U u) { store<T>(add(load(t), static_cast<Acc<T>>(load(u))), t); };
+  if (to_stride == 1 && from_stride == 1)
+    for (int64_t i = 0; i < n; ++i) one(to[i], from[i]);
+  else
+    for (int64_t i = 0; i < n; ++i) one(to[i * to_stride], from[i * from_stride]);
+}
+
+// The operand's axis along which threads own it: one that is not indexed where its share a thread
+// fills a cache line, else the longest indexed one.
+int64_t owned_axis(const GatherParams& params, const TensorView& y, int threads) {
+  int64_t column = -1, row = -1;
+  for (size_t a = 0; a < y.dims.size(); ++a) {
+    int64_t& best = contains(params.start_index_map, a) ? row : column;
+    if (best < 0 || y.dims[a] > y.dims[static_cast<size_t>(best)]) best = static_cast<int64_t>(a);
+  }
+  const bool wide = column >= 0 && y.dims[static_cast<size_t>(column)] >= 16 * threads;
+  return wide || row < 0 ? column : row;
+}
+
+// y += updates, a destination element rounded at every update: T is not a half type.
+template <typename T, typename U>
+void scatter_direct(const GatherParams& params, const TensorView& y, const TensorView& indices,
+                    const TensorView& updates, int threads) {
+  const IndexVectors vectors(params, y, indices, updates);
+  const int64_t owned = owned_axis(params, y, threads);
+  // The window's loops; the owned axis stays apart, for its range differs by thread and update.
+  std::vector<WindowAxis> axes = window_axes(params, y, updates);
+  std::stable_sort(axes.begin(), axes.end(), [](const auto& a, const auto& b) {
+    return std::abs(a.loop.stride[1]) > std::abs(b.loop.stride[1]);
+  });
+  Nest<2> window, run;
+  int64_t owned_at = -1, owned_size = 1;
+  for (const WindowAxis& axis : axes) {
+    if (axis.axis != owned) {
+      add_axis(run, axis.loop.extent, axis.loop.stride);
+      continue;
+    }
+    merge(run);
+    window.insert(window.end(), run.begin(), run.end());
+    run.clear();
+    owned_at = static_cast<int64_t>(window.size());
+    owned_size = axis.loop.extent;
+    window.push_back(axis.loop);
+  }
+  merge(run);
+  window.insert(window.end(), run.begin(), run.end());
+  int64_t owned_component = -1, owned_stride = 0;
+  for (size_t k = 0; k < vectors.components().size(); ++k)
+    if (vectors.components()[k].axis == owned) owned_component = static_cast<int64_t>(k);
+  if (owned_at >= 0) owned_stride = window[static_cast<size_t>(owned_at)].stride[0];
+
+  T* to = reinterpret_cast<T*>(y.data);
+  const U* from = reinterpret_cast<const U*>(updates.data);
+  const int64_t n_vectors = count(vectors.nest);
+  const int64_t extent = owned < 0 ? 1 : y.dims[static_cast<size_t>(owned)];
+  const int64_t bytes = updates.elems() * int64_t{sizeof(T)};
+  const int64_t useful = std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads);
+  parallel_for(static_cast<int>(useful), extent, 1, [&](int64_t low, int64_t high, int) {
+    Walk<2> vector(vectors.nest, 0);
+    Nest<2> part(window);
+    if (part.empty()) part.push_back({1, {1, 1}});
+    Walk<2> walk(part, 0);
+    for (int64_t v = 0; v < n_vectors; ++v, vector.next()) {
+      if (!vectors.in_range(vector.offset[1])) continue;
+      const int64_t start =
+          owned_component < 0
+              ? 0
+              : vectors.start(vector.offset[1], static_cast<size_t>(owned_component));
+      const int64_t first = std::max(low, start), last = std::min(high, start + owned_size);
+      if (owned >= 0 && first >= last) continue;
+      int64_t skip_to = 0, skip_from = 0;
+      if (owned_at >= 0) {
+        LoopAxis<2>& axis = part[static_cast<size_t>(owned_at)];
+        axis.extent = last - first;
+        skip_to = (first - start) * axis.stride[1];
+        skip_from = (first - start) * owned_stride;
+      }
+      T* base = to + vectors.clamped(vector.offset[1]) + skip_to;
+      const U* source = from + vector.offset[0] + skip_from;
+      const LoopAxis<2>& row = part.back();
+      walk.seek(0);
+      for (int64_t left = count(part); left > 0; left -= row.extent) {
+        add_row(base + walk.offset[1], row.stride[1], source + walk.offset[0], row.stride[0],
+                row.extent);
+        walk.advance(row.extent);
+      }
+    }
+  });
+}
+
+// Half types where windows form rows: lists of the updates of each row, in order, then each row is
+// summed in f32 and rounded once. Scratch: int32 head[rows], next[vectors].
+template <typename T>
+void scatter_rows(const GatherParams& params, const TensorView& y, const TensorView& indices,
+                  const TensorView& updates, std::byte* scratch, int threads) {
+  const IndexVectors vectors(params, y, indices, updates);
+  Nest<2> window;
+  for (const WindowAxis& axis : window_axes(params, y, updates))
+    add_axis(window, axis.loop.extent, axis.loop.stride);
+  sort_by_stride(window, 1);
+  merge(window);
+  if (window.empty()) window.push_back({1, {1, 1}});
+  const LoopAxis<2> line = window.back();
+  window.pop_back();
+
+  const int64_t rows = count_rows(params, y), n = count(vectors.nest);
+  STOW_CHECK(n < std::numeric_limits<int32_t>::max(), "{} index vectors", n);
+  auto* head = reinterpret_cast<int32_t*>(scratch);
+  auto* next = reinterpret_cast<int32_t*>(scratch + align_up(rows * 4, 64));
+  const auto row_of = [&](int64_t at) {
+    int64_t row = 0;
+    for (size_t k = 0; k < vectors.components().size(); ++k) {
+      const int64_t start = vectors.start(at, k);
+      if (start < 0 || start > vectors.components()[k].last_start) return int64_t{-1};
+      row = row * vectors.components()[k].extent + start;
+    }
+    return row;
+  };
+  parallel_for(threads, rows, 4096, [&](int64_t low, int64_t high, int) {
+    std::fill(head + low, head + high, -1);
+    Walk<2> walk(vectors.nest, 0);
+    for (int64_t v = n; v-- > 0;) {  // backwards: the first update ends up at the head
+      walk.seek(v);
+      const int64_t row = row_of(walk.offset[1]);
+      if (row < low || row >= high) continue;
+      next[v] = head[row];
+      head[row] = static_cast<int32_t>(v);
+    }
+  });
+
+  T* to = reinterpret_cast<T*>(y.data);
+  const T* from = reinterpret_cast<const T*>(updates.data);
+  constexpr int64_t kPiece = 1024;
+  const int64_t pieces = (line.extent + kPiece - 1) / kPiece, lines = count(window);
+  const int64_t grain = kBytesPerThread / (lines * std::min(line.extent, kPiece) * 2 + 1);
+  parallel_for(threads, rows * pieces, grain, [&](int64_t begin, int64_t end, int) {
+    float sum[kPiece];
+    Walk<2> inner(window, 0), walk(vectors.nest, 0);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      // Pieces outermost: threads share the columns of rows that many updates go to.
+      const int64_t row = unit % rows, first = unit / rows * kPiece;
+      if (head[row] < 0) continue;
+      int64_t offset = 0, rest = row;
+      for (size_t k = vectors.components().size(); k-- > 0;) {
+        const auto& component = vectors.components()[k];
+        offset += rest % component.extent * component.stride;
+        rest /= component.extent;
+      }
+      const int64_t length = std::min(kPiece, line.extent - first);
+      inner.seek(0);
+      for (int64_t l = 0; l < lines; ++l, inner.next()) {
+        T* t = to + offset + inner.offset[1] + first * line.stride[1];
+        for (int64_t i = 0; i < length; ++i) sum[i] = widen(t[i * line.stride[1]]);
+        for (int32_t v = head[row]; v >= 0; v = next[v]) {
+          walk.seek(v);
+          add_row(sum, 1, from + walk.offset[0] + inner.offset[0] + first * line.stride[0],
+                  line.stride[0], length);
+        }
+        for (int64_t i = 0; i < length; ++i) narrow(sum[i], t[i * line.stride[1]]);
+      }
+    }
+  });
+}
+
+// Half types where windows overlap in part: the whole destination in f32.
+template <typename T>
+void scatter_through_f32(const GatherParams& params, const TensorView& y,
+                         const TensorView& indices, const TensorView& updates,
+                         std::byte* scratch, int threads) {
+  TensorView wide{scratch, DType::kF32, y.dims, contiguous_strides(Shape(y.dims))};
+  Nest<2> nest;
+  for (size_t a = 0; a < y.dims.size(); ++a)
+    add_axis(nest, y.dims[a], {y.strides[a], wide.strides[a]});
+  merge(nest);
+  T* narrow_data = reinterpret_cast<T*>(y.data);
+  auto* wide_data = reinterpret_cast<float*>(scratch);
+  const auto each = [&](const auto& f) {
+    parallel_for(threads, y.elems(), kBytesPerThread / 4, [&](int64_t begin, int64_t end, int) {
+      Walk<2> walk(nest, begin);
+      for (int64_t i = begin; i < end; ++i, walk.next())
+        f(narrow_data[walk.offset[0]], wide_data[walk.offset[1]]);
+    });
+  };
+  each([](const T& x, float& w) { w = widen(x); });
+  scatter_direct<float, T>(params, wide, indices, updates, threads);
+  each([](T& x, float w) { narrow(w, x); });
+}
+
+bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
+
+}  // namespace
+
+int64_t scatter_add_scratch_bytes(const GatherParams& params, Views in, Views out) {
+  const TensorView &y = out[0], &updates = in[2];
+  if (!is_half(y.dtype) || y.elems() == 0 || updates.elems() == 0) return 0;
+  if (!has_rows(params)) return align_up(y.elems() * 4, 64);
+  return align_up(count_rows(params, y) * 4, 64) +
+         align_up(count_vectors(params, updates) * 4, 64);
+}
+
+void scatter_add(const GatherParams& params, Views in, Views out, void* scratch, int threads) {
+  const TensorView &y = out[0], &indices = in[1], &updates = in[2];
+  copy(in[0], y, threads);  // nothing to do when they are one
+  if (y.elems() == 0 || updates.elems() == 0) return;
+  with_dtype(y.dtype, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (kIsHalf<T>) {
+      auto* bytes = static_cast<std::byte*>(scratch);
+      if (has_rows(params))
+        scatter_rows<T>(params, y, indices, updates, bytes, threads);
+      else
+        scatter_through_f32<T>(params, y, indices, updates, bytes, threads);
+    } else {
+      scatter_direct<T, T>(params, y, indices, updates, threads);
+    }
+  });
+}
+
+}  // namespace stow::cpu

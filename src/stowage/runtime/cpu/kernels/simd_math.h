@@ -1,0 +1,18 @@
+// The vector functions of simd_math-inl.h over arrays, for tests and for the reference.
+// Not the way kernels call them; those include simd_math-inl.h.
+#pragma once
+
+#include <cstdint>
+
+#include "stowage/ir/op_list.h"
+
+namespace stow::cpu {
+
+/// Whether `op` is one that apply_math_f32 knows: exp to erf_inv, and pow.
+bool is_math_op(OpKind op);
+
+/// out[i] = op(a[i]), or op(a[i], b[i]) for pow (b is else unread). `out` may be `a` or `b`. The
+/// bits of an element do not depend on its place.
+void apply_math_f32(OpKind op, const float* a, const float* b, float* out, int64_t n);
+
+}  // namespace stow::cpu

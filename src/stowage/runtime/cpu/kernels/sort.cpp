@@ -1,0 +1,132 @@
+// Sorting lanes: keys become unsigned integers of the same order, paired with their positions, so
+// that an unstable sort in place gives the stable order.
+#include "stowage/base/bytes.h"
+#include "stowage/runtime/cpu/kernels/op_families.h"
+#include "stowage/runtime/cpu/kernels/op_types.h"
+#include "stowage/runtime/cpu/kernels/parallel_for.h"
+
+namespace stow::cpu {
+namespace {
+
+// Keys of up to 32 bits lie above their position in one word.
+using Narrow = uint64_t;
+struct Wide {
+  uint64_t key;
+  uint64_t position;
+  friend bool operator<(const Wide& a, const Wide& b) {
+    return a.key != b.key ? a.key < b.key : a.position < b.position;
+  }
+};
+
+template <typename T>
+using Entry = std::conditional_t<sizeof(T) == 8, Wide, Narrow>;
+
+// Unsigned, ordered as T is: NaN last either way, -0 as 0.
+template <typename T>
+auto ordered(T x, bool descending) {
+  if constexpr (kIsFloat<T>) {
+    using A = Acc<T>;
+    using U = std::conditional_t<sizeof(A) == 8, uint64_t, uint32_t>;
+    const A value = load(x);
+    if (value != value) return ~U{0};
+    constexpr U kSign = U{1} << (8 * sizeof(U) - 1);
+    const U bits = value == 0 ? U{0} : std::bit_cast<U>(value);
+    const U key = (bits & kSign) != 0 ? ~bits : bits | kSign;
+    return descending ? static_cast<U>(~key) : key;
+  } else if constexpr (std::is_same_v<T, Bool>) {
+    return static_cast<uint32_t>((x.value != 0) != descending);
+  } else {
+    using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+    constexpr U kBias = std::is_signed_v<T> ? U{1} << (8 * sizeof(U) - 1) : U{0};
+    const U key = static_cast<U>(x) ^ kBias;
+    return descending ? static_cast<U>(~key) : key;
+  }
+}
+
+int64_t lanes_of(const AxisParams& params, const TensorView& x) {
+  int64_t n = 1;
+  for (size_t a = 0; a < x.dims.size(); ++a)
+    if (static_cast<int64_t>(a) != params.axis) n *= x.dims[a];
+  return n;
+}
+
+int64_t lane_scratch_bytes(const AxisParams& params, const TensorView& key) {
+  const int64_t entry_bytes = dtype_bytes(key.dtype) == 8 ? sizeof(Wide) : sizeof(Narrow);
+  return align_up(key.dims[static_cast<size_t>(params.axis)] * entry_bytes, 64);
+}
+
+template <typename E>
+int64_t position(const E& entry) {
+  if constexpr (std::is_same_v<E, Wide>)
+    return static_cast<int64_t>(entry.position);
+  else
+    return static_cast<int64_t>(entry & 0xffffffffu);
+}
+
+// to[i] = from[position of entry i], along one lane.
+template <typename E>
+void permute(const E* entries, int64_t n, const TensorView& from, int64_t from_offset,
+             int64_t from_stride, const TensorView& to, int64_t to_offset, int64_t to_stride) {
+  const auto move = [&](auto w) {
+    using W = decltype(w);
+    const W* f = reinterpret_cast<const W*>(from.data) + from_offset;
+    W* t = reinterpret_cast<W*>(to.data) + to_offset;
+    for (int64_t i = 0; i < n; ++i) t[i * to_stride] = f[position(entries[i]) * from_stride];
+  };
+  switch (dtype_bytes(from.dtype)) {
+    case 1: return move(uint8_t{});
+    case 2: return move(uint16_t{});
+    case 4: return move(uint32_t{});
+    default: return move(uint64_t{});
+  }
+}
+
+}  // namespace
+
+int64_t sort_scratch_bytes(const AxisParams& params, Views in, int threads) {
+  const int64_t users = std::clamp<int64_t>(lanes_of(params, in[0]), 1, threads);
+  return in[0].elems() == 0 ? 0 : users * lane_scratch_bytes(params, in[0]);
+}
+
+void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads) {
+  const TensorView& key = in[0];
+  if (key.elems() == 0) return;
+  const auto axis = static_cast<size_t>(params.axis);
+  const int64_t n = key.dims[axis], lane_bytes = lane_scratch_bytes(params, key);
+  // One nest an operand, all in one order, merged nowhere so that they stay in step.
+  std::vector<Nest<2>> nests(in.size());
+  for (size_t k = 0; k < in.size(); ++k)
+    for (size_t a = 0; a < key.dims.size(); ++a)
+      if (a != axis) add_axis(nests[k], key.dims[a], {out[k].strides[a], in[k].strides[a]});
+  const int64_t lanes = lanes_of(params, key);
+  const int users = static_cast<int>(std::clamp<int64_t>(lanes, 1, threads));
+  with_dtype(key.dtype, [&](auto t) {
+    using T = decltype(t);
+    using E = Entry<T>;
+    STOW_CHECK(sizeof(T) == 8 || n <= int64_t{1} << 32, "{}", n);
+    const T* data = reinterpret_cast<const T*>(key.data);
+    parallel_for(users, lanes, 2048 / n, [&](int64_t begin, int64_t end, int thread) {
+      auto* entries = reinterpret_cast<E*>(static_cast<std::byte*>(scratch) + thread * lane_bytes);
+      std::vector<Walk<2>> walks;
+      for (const Nest<2>& nest : nests) walks.emplace_back(nest, begin);
+      for (int64_t lane = begin; lane < end; ++lane) {
+        for (int64_t i = 0; i < n; ++i) {
+          const auto k =
+              ordered(data[walks[0].offset[1] + i * key.strides[axis]], params.flag);
+          if constexpr (sizeof(T) == 8)
+            entries[i] = {k, static_cast<uint64_t>(i)};
+          else
+            entries[i] = uint64_t{k} << 32 | static_cast<uint64_t>(i);
+        }
+        std::sort(entries, entries + n);
+        for (size_t k = 0; k < in.size(); ++k) {
+          permute(entries, n, in[k], walks[k].offset[1], in[k].strides[axis], out[k],
+                  walks[k].offset[0], out[k].strides[axis]);
+          walks[k].next();
+        }
+      }
+    });
+  });
+}
+
+}  // namespace stow::cpu

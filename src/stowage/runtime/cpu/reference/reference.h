@@ -1,0 +1,25 @@
+// The naive oracle of every op: plain loops over strided views, right before anything else.
+// Not fast, not threaded and never part of a plan; the kernels are judged by it.
+#pragma once
+
+#include <span>
+
+#include "stowage/ir/params.h"
+#include "stowage/runtime/tensor_view.h"
+
+namespace stow {
+
+/// Evaluates one op. Views may have any strides, negative and zero (inputs) included; outputs may
+/// not overlap inputs or have two elements at one address.
+/// Floats are computed in double and rounded once to the result's dtype; integers wrap.
+/// Integer x / 0 is -1 and x % 0 is x; shifts by the width or more give 0 (right shifts of signed
+/// values the sign); conversions of floats to integers saturate and NaN gives 0; max, min and their
+/// reductions propagate NaN; sorts are stable with NaN last in either direction and -0 equal to 0;
+/// a window of scatter_add that is not wholly in range is dropped.
+/// Operands of dynamic_slice: x and one integer scalar an axis; of dynamic_update_slice: x, the
+/// update and one integer scalar an axis.
+/// Every op but the structure ops (scan, checkpoint), for which it aborts.
+void reference_eval(OpKind op, const Params& params, std::span<const TensorView> inputs,
+                    std::span<const TensorView> outputs);
+
+}  // namespace stow

@@ -1,0 +1,252 @@
+#include "stowage/train/config.h"
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "stowage/base/nearest.h"
+#include "stowage/io/files.h"
+#include "stowage/train/config_keys.h"
+
+namespace stow {
+namespace {
+
+constexpr int64_t kMaxTomlBytes = 1 << 20;
+
+const ConfigKey* find_key(std::string_view name) {
+  for (const ConfigKey& key : config_keys())
+    if (key.name == name) return &key;
+  return nullptr;
+}
+
+Failure unknown_key(const std::string& name) {
+  std::vector<std::string> names;
+  for (const ConfigKey& key : config_keys()) names.emplace_back(key.name);
+  return fail("unknown key '{}'; did you mean '{}'?", name, nearest_name(name, names));
+}
+
+// A configuration being put together, with the place where each key was last set.
+class Loader {
+ public:
+  Result<void> set(const std::string& name, const RawValue& raw, const std::string& place) {
+    const ConfigKey* key = find_key(name);
+    const Result<void> done = key ? set_key(*key, raw, config_) : unknown_key(name);
+    if (!done) return fail("{}: {}", place, done.error());
+    places_[name] = place;
+    return {};
+  }
+
+  Result<void> set_from_text(const std::string& setting) {
+    const std::string place = "--set " + setting;
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos) return fail("{}: write --set key=value", place);
+    return set(setting.substr(0, equals), {setting.substr(equals + 1), true}, place);
+  }
+
+  Result<void> read_toml(const std::string& path);
+  Result<TrainConfig> finish();
+
+ private:
+  // "model.dim = 128 (run.toml:3)", for values that do not fit one another.
+  std::string with_place(std::string_view name) const {
+    const auto place = places_.find(name);
+    return fmt::format("{} = {} ({})", name, key_text(*find_key(name), config_),
+                       place == places_.end() ? "default" : place->second);
+  }
+
+  Result<void> check_model() const;
+  Result<void> check_sizes() const;
+
+  TrainConfig config_;
+  std::map<std::string, std::string, std::less<>> places_;
+};
+
+// What stands in a file, by line: the errors come in the order in which people read.
+struct TomlEntry {
+  uint32_t line;
+  std::string name;
+  const toml::node* node;
+};
+
+void collect(const toml::table& table, const std::string& prefix, std::vector<TomlEntry>& out) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    const toml::table* inner = node.as_table();
+    if (inner && !find_key(name) && !inner->empty())
+      collect(*inner, name + ".", out);
+    else
+      out.push_back({key.source().begin.line, name, &node});
+  }
+}
+
+bool is_section(const std::string& name) {
+  return std::any_of(config_keys().begin(), config_keys().end(),
+                     [&](const ConfigKey& key) { return key.name.starts_with(name + "."); });
+}
+
+Result<void> Loader::read_toml(const std::string& path) {
+  const Result<std::string> text = read_text_file(path, kMaxTomlBytes);
+  if (!text) return text.failure();
+  toml::table table;
+  try {
+    table = toml::parse(*text, path);
+  } catch (const toml::parse_error& error) {
+    return fail("{}:{}: {}", path, error.source().begin.line, error.description());
+  }
+  std::vector<TomlEntry> entries;
+  collect(table, "", entries);
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const TomlEntry& a, const TomlEntry& b) { return a.line < b.line; });
+  for (const TomlEntry& entry : entries) {
+    const std::string place = fmt::format("{}:{}", path, entry.line);
+    RawValue raw;
+    if (const auto* integer = entry.node->as_integer()) {
+      raw.value = integer->get();
+    } else if (const auto* number = entry.node->as_floating_point()) {
+      raw.value = number->get();
+    } else if (const auto* boolean = entry.node->as_boolean()) {
+      raw.value = boolean->get();
+    } else if (const auto* string = entry.node->as_string()) {
+      raw.value = string->get();
+    } else if (const ConfigKey* key = find_key(entry.name)) {
+      return fail("{}: {} takes {}, not a value of this kind", place, key->name, key_takes(*key));
+    } else if (entry.node->is_table() && is_section(entry.name)) {
+      continue;  // a section without keys
+    } else {
+      return fail("{}: {}", place, unknown_key(entry.name).message);
+    }
+    if (is_section(entry.name))
+      return fail("{}: '{}' is a section of keys, not a key", place, entry.name);
+    if (Result<void> done = set(entry.name, raw, place); !done) return done;
+  }
+  return {};
+}
+
+Result<void> Loader::check_model() const {
+  const TrainConfig::Model& m = config_.model;
+  if (m.dim % m.heads != 0)
+    return fail("{} does not divide {}", with_place("model.heads"), with_place("model.dim"));
+  if (m.heads % m.kv_heads != 0)
+    return fail("{} does not divide {}", with_place("model.kv_heads"), with_place("model.heads"));
+  if (m.dim / m.heads % 2 != 0)
+    return fail("{} and {} give heads of {}; rotary positions need an even size",
+                with_place("model.dim"), with_place("model.heads"), m.dim / m.heads);
+  return {};
+}
+
+// Sizes that multiply to more than any memory are refused here, so that whoever multiplies them
+// later need not fear for 64 bits.
+Result<void> Loader::check_sizes() const {
+  struct Product {
+    std::string_view what;
+    std::vector<std::string_view> keys;
+  };
+  static const std::vector<Product> kProducts = {
+      {"activations", {"data.batch", "data.seq", "model.layers", "model.dim"}},
+      {"activations", {"data.batch", "data.seq", "model.layers", "model.ffn"}},
+      {"logits", {"data.batch", "data.seq", "model.vocab"}},
+      {"scores", {"data.batch", "data.seq", "data.seq", "model.heads"}},
+      {"embedding", {"model.vocab", "model.dim"}},
+      {"weights", {"model.layers", "model.dim", "model.ffn"}},
+      {"weights", {"model.layers", "model.dim", "model.dim"}},
+  };
+  constexpr int64_t kMaxElems = int64_t{1} << 52;
+  for (const Product& product : kProducts) {
+    int64_t elems = 1;
+    std::string names;
+    for (std::string_view name : product.keys) {
+      const int64_t value =
+          std::get<IntField>(find_key(name)->field).get(const_cast<TrainConfig&>(config_));
+      if (names.find(name) == std::string::npos)
+        names += (names.empty() ? "" : ", ") + with_place(name);
+      if (__builtin_mul_overflow(elems, std::max<int64_t>(value, 1), &elems) || elems > kMaxElems)
+        elems = kMaxElems + 1;
+    }
+    if (elems > kMaxElems)
+      return fail("the {} would have more elements than any memory: {}", product.what, names);
+  }
+  return {};
+}
+
+Result<TrainConfig> Loader::finish() {
+  if (config_.data.path.empty()) config_.data.path = default_data_path();
+  if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
+  if (Result<void> fits = check_model(); !fits) return fits.failure();
+  if (Result<void> fits = check_sizes(); !fits) return fits.failure();
+  return config_;
+}
+
+std::string toml_value(const ConfigKey& key, const TrainConfig& config) {
+  const std::string text = key_text(key, config);
+  if (std::holds_alternative<TextField>(key.field)) return Json(text).dump();
+  return text;
+}
+
+}  // namespace
+
+std::string default_data_path() {
+  const char* root = std::getenv("STOW_ROOT");
+  return std::string(root && *root ? root : STOW_SOURCE_DIR) + "/data/corpus.txt";
+}
+
+Result<TrainConfig> load_train_config(const ConfigSources& sources) {
+  Loader loader;
+  if (!sources.toml_path.empty())
+    if (Result<void> done = loader.read_toml(sources.toml_path); !done) return done.failure();
+  for (const std::string& setting : sources.settings)
+    if (Result<void> done = loader.set_from_text(setting); !done) return done.failure();
+  if (!sources.memory.empty()) {
+    const Result<void> done =
+        loader.set("memory.device", {sources.memory, true}, "--memory " + sources.memory);
+    if (!done) return done.failure();
+  }
+  return loader.finish();
+}
+
+ConfigText config_text(const TrainConfig& config) {
+  ConfigText text;
+  for (const ConfigKey& key : config_keys())
+    if (std::string value = key_text(key, config); !value.empty())
+      text.emplace_back(key.name, std::move(value));
+  return text;
+}
+
+ConfigText config_to_resume(const TrainConfig& config) {
+  ConfigText text;
+  for (const ConfigKey& key : config_keys())
+    if (key.resumes) text.emplace_back(key.name, key_text(key, config));
+  return text;
+}
+
+std::string config_toml(const TrainConfig& config) {
+  std::string text, section;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string value = toml_value(key, config);
+    if (value.empty()) continue;
+    const size_t dot = key.name.find('.');
+    if (key.name.substr(0, dot) != section) {
+      section = key.name.substr(0, dot);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    text += fmt::format("{} = {}\n", key.name.substr(dot + 1), value);
+  }
+  return text;
+}
+
+std::string config_help() {
+  std::string text = "Keys of CONFIG.toml and of --set key=value:\n";
+  const TrainConfig defaults;
+  for (const ConfigKey& key : config_keys()) {
+    std::string value = key_text(key, defaults);
+    if (key.name == "optimizer.total_steps") value.clear();  // stands in its help
+    if (key.name == "data.path") value = "the repository's data/corpus.txt";
+    text += fmt::format("  {:<24}{}{}\n", key.name, key.help,
+                        value.empty() ? "" : fmt::format(" (default: {})", value));
+    if (std::holds_alternative<TextField>(key.field) && key.name != "memory.policy") continue;
+    text += fmt::format("  {:<24}  {}\n", "", key_takes(key));
+  }
+  return text;
+}
+
+}  // namespace stow

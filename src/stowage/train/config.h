@@ -1,0 +1,87 @@
+// TrainConfig: all that a training run can be told, from a TOML file and the command line.
+// Not the run itself; data, model and plan judge what only they can know.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stowage/base/result.h"
+#include "stowage/io/checkpoint_file.h"
+
+namespace stow {
+
+/// The keys are the fields: `model.kv_heads`. Defaults are those of the default job.
+struct TrainConfig {
+  struct Model {
+    int64_t dim = 128;
+    int64_t layers = 6;
+    int64_t heads = 4;
+    int64_t kv_heads = 2;
+    int64_t ffn = 344;
+    int64_t vocab = 256;
+    bool tied = false;
+  } model;
+  struct Data {
+    std::string path;  ///< Never empty once loaded.
+    int64_t batch = 16;
+    int64_t seq = 128;
+  } data;
+  struct Optimizer {
+    double lr = 3e-3;
+    int64_t warmup = 20;
+    double weight_decay = 0.1;
+    double clip = 1.0;  ///< Of the global norm; 0 for none.
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    int64_t total_steps = 0;  ///< The schedule's length; train.steps once loaded, unless set.
+  } optimizer;
+  struct Train {
+    int64_t steps = 300;
+    int64_t seed = 0;
+    std::string out = "out";
+    int64_t checkpoint_every = 100;  ///< 0: at the end alone.
+    int64_t eval_every = 100;        ///< 0: at the end alone.
+  } train;
+  struct Memory {
+    std::optional<int64_t> device;  ///< Bytes; none: what the machine can give.
+    std::string policy = "auto";
+  } memory;
+};
+
+/// What `memory.policy` may be: "auto" and the policies by name.
+const std::vector<std::string>& memory_policies();
+
+/// Where values come from, the later over the earlier: defaults, file, settings in order, memory.
+struct ConfigSources {
+  std::string toml_path;              ///< Empty for none.
+  std::vector<std::string> settings;  ///< "key=value", as given to --set.
+  std::string memory;                 ///< As given to --memory; empty for none.
+};
+
+/// Loads and checks a configuration.
+/// Errors: one line that names the place ("run.toml:3", "--set model.dim=x") and what is wrong:
+/// syntax, an unknown key (with the nearest known one), a value of the wrong kind or out of range,
+/// values that do not fit one another (with the place of each).
+Result<TrainConfig> load_train_config(const ConfigSources& sources);
+
+/// Every key and its value, in the order of the help; a size without a value is left out.
+ConfigText config_text(const TrainConfig& config);
+
+/// The part of config_text that a resumed run must share with the one it continues. Not in it: what
+/// changes no number (budget, policy, folders), how far to go, and the path of the data, which the
+/// trainer knows by content.
+ConfigText config_to_resume(const TrainConfig& config);
+
+/// The configuration as TOML that loads to the same.
+std::string config_toml(const TrainConfig& config);
+
+/// A table of all keys for people: key, what it takes, default, meaning.
+std::string config_help();
+
+/// The text that the default job trains on, in the repository: below $STOW_ROOT, which the launcher
+/// sets, or else below the folder the program was built from.
+std::string default_data_path();
+
+}  // namespace stow

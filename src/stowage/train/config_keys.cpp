@@ -1,0 +1,200 @@
+#include "stowage/train/config_keys.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "stowage/base/bytes.h"
+
+namespace stow {
+namespace {
+
+#define STOW_FIELD(path) [](TrainConfig& c) -> decltype((c.path)) { return c.path; }
+
+constexpr int64_t kMany = int64_t{1} << 31;
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+// clang-format off
+constexpr ConfigKey kKeys[] = {
+    {"model.dim", IntField{STOW_FIELD(model.dim), 2, 1 << 20}, true, "width of the residual stream"},
+    {"model.layers", IntField{STOW_FIELD(model.layers), 0, 1 << 16}, true, "number of layers"},
+    {"model.heads", IntField{STOW_FIELD(model.heads), 1, 1 << 16}, true, "attention heads; divides dim into an even size"},
+    {"model.kv_heads", IntField{STOW_FIELD(model.kv_heads), 1, 1 << 16}, true, "heads of keys and values; divides heads"},
+    {"model.ffn", IntField{STOW_FIELD(model.ffn), 1, 1 << 24}, true, "width inside the feed-forward block"},
+    {"model.vocab", IntField{STOW_FIELD(model.vocab), 256, 1 << 24}, true, "number of tokens; bytes are the first 256"},
+    {"model.tied", BoolField{STOW_FIELD(model.tied)}, true, "whether the head is the embedding, transposed"},
+    {"data.path", TextField{STOW_FIELD(data.path)}, false, "the file to train on; its last tenth is held out"},
+    {"data.batch", IntField{STOW_FIELD(data.batch), 1, kMany}, true, "sequences a step"},
+    {"data.seq", IntField{STOW_FIELD(data.seq), 1, kMany}, true, "tokens a sequence"},
+    {"optimizer.lr", FloatField{STOW_FIELD(optimizer.lr), 0, 1e3}, true, "highest learning rate"},
+    {"optimizer.warmup", IntField{STOW_FIELD(optimizer.warmup), 0, kMany}, true, "steps of linear rise to it"},
+    {"optimizer.weight_decay", FloatField{STOW_FIELD(optimizer.weight_decay), 0, 1e3}, true, "decay of the weights, times the learning rate"},
+    {"optimizer.clip", FloatField{STOW_FIELD(optimizer.clip), 0, 1e9}, true, "largest global norm of the gradient; 0 for none"},
+    {"optimizer.beta1", FloatField{STOW_FIELD(optimizer.beta1), 0, 1, true}, true, "decay of the first moment"},
+    {"optimizer.beta2", FloatField{STOW_FIELD(optimizer.beta2), 0, 1, true}, true, "decay of the second moment"},
+    {"optimizer.total_steps", IntField{STOW_FIELD(optimizer.total_steps), 1, kMany}, true, "length of the schedule (default: train.steps)"},
+    {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
+    {"train.seed", IntField{STOW_FIELD(train.seed), 0, kMax}, true, "seed of weights and data order"},
+    {"train.out", TextField{STOW_FIELD(train.out)}, false, "folder for checkpoints"},
+    {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},
+    {"train.eval_every", IntField{STOW_FIELD(train.eval_every), 0, kMany}, false, "steps between evaluations; 0: at the end alone"},
+    {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
+    {"memory.policy", TextField{STOW_FIELD(memory.policy), true}, false, "what the backward pass finds kept"},
+};
+// clang-format on
+
+#undef STOW_FIELD
+
+template <typename... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <typename... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+// The raw value for a message.
+std::string shown(const RawValue& raw) {
+  return std::visit(Overloaded{[](const std::string& s) { return fmt::format("'{}'", s); },
+                               [](bool b) { return std::string(b ? "true" : "false"); },
+                               [](auto number) { return fmt::format("{}", number); }},
+                    raw.value);
+}
+
+template <typename Number>
+std::string range_text(Number min, Number max, bool below_max, Number limitless) {
+  if (max >= limitless) return fmt::format("at least {}", min);
+  return fmt::format("from {} to {}{}", min, below_max ? "below " : "", max);
+}
+
+// The text as a whole number of that type; false when it is none, `too_big` where it does not fit.
+template <typename Number>
+bool parse_number(const std::string& text, Number& out, bool& too_big) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (end != text.data() + text.size() || text.empty()) return false;
+  too_big = code == std::errc::result_out_of_range;
+  return code == std::errc();
+}
+
+struct Setter {
+  const ConfigKey& key;
+  const RawValue& raw;
+  TrainConfig& config;
+
+  const std::string* text() const { return std::get_if<std::string>(&raw.value); }
+  Failure wrong() const {
+    return fail("{} takes {}, not {}", key.name, key_takes(key), shown(raw));
+  }
+
+  Result<void> operator()(const IntField& field) const {
+    int64_t value = 0;
+    bool too_big = false;
+    if (const int64_t* number = std::get_if<int64_t>(&raw.value))
+      value = *number;
+    else if (!raw.from_text || !text() || !parse_number(*text(), value, too_big))
+      return wrong();
+    if (value < field.min || value > field.max) return wrong();
+    field.get(config) = value;
+    return {};
+  }
+
+  Result<void> operator()(const FloatField& field) const {
+    double value = 0;
+    bool too_big = false;
+    if (const double* number = std::get_if<double>(&raw.value))
+      value = *number;
+    else if (const int64_t* whole = std::get_if<int64_t>(&raw.value))
+      value = static_cast<double>(*whole);
+    else if (!raw.from_text || !text() || !parse_number(*text(), value, too_big))
+      return wrong();
+    const bool in_range =
+        value >= field.min && (field.below_max ? value < field.max : value <= field.max);
+    if (!in_range) return wrong();  // NaN too
+    field.get(config) = value;
+    return {};
+  }
+
+  Result<void> operator()(const BoolField& field) const {
+    if (const bool* value = std::get_if<bool>(&raw.value))
+      field.get(config) = *value;
+    else if (raw.from_text && text() && (*text() == "true" || *text() == "false"))
+      field.get(config) = *text() == "true";
+    else
+      return wrong();
+    return {};
+  }
+
+  Result<void> operator()(const TextField& field) const {
+    if (!text()) return wrong();
+    if (text()->empty()) return fail("{} is empty", key.name);
+    if (text()->find('\0') != std::string::npos) return fail("{} holds a zero byte", key.name);
+    const std::vector<std::string>& policies = memory_policies();
+    if (field.is_policy && std::find(policies.begin(), policies.end(), *text()) == policies.end())
+      return wrong();
+    field.get(config) = *text();
+    return {};
+  }
+
+  Result<void> operator()(const SizeField& field) const {
+    int64_t bytes = 0;
+    if (const int64_t* number = std::get_if<int64_t>(&raw.value)) {
+      bytes = *number;
+    } else {
+      if (!text()) return wrong();
+      const Result<int64_t> parsed = parse_bytes(*text());
+      if (!parsed) return fail("{}: {}", key.name, parsed.error());
+      bytes = *parsed;
+    }
+    if (bytes < 1) return wrong();
+    field.get(config) = bytes;
+    return {};
+  }
+};
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() {
+  return kKeys;
+}
+
+const std::vector<std::string>& memory_policies() {
+  static const std::vector<std::string> policies = {"auto", "save_all", "save_dots", "save_named",
+                                                    "recompute"};
+  return policies;
+}
+
+Result<void> set_key(const ConfigKey& key, const RawValue& raw, TrainConfig& config) {
+  return std::visit(Setter{key, raw, config}, key.field);
+}
+
+std::string key_text(const ConfigKey& key, const TrainConfig& config) {
+  // The accessors give references to write through; nothing is written here.
+  TrainConfig& c = const_cast<TrainConfig&>(config);
+  return std::visit(
+      Overloaded{[&](const BoolField& f) { return std::string(f.get(c) ? "true" : "false"); },
+                 [&](const TextField& f) { return f.get(c); },
+                 [&](const SizeField& f) {
+                   return f.get(c) ? fmt::format("{}", *f.get(c)) : std::string();
+                 },
+                 [&](const auto& f) { return fmt::format("{}", f.get(c)); }},
+      key.field);
+}
+
+std::string key_takes(const ConfigKey& key) {
+  return std::visit(
+      Overloaded{
+          [](const IntField& f) { return "an integer, " + range_text(f.min, f.max, false, kMany); },
+          [](const FloatField& f) {
+            return "a number, " + range_text(f.min, f.max, f.below_max, 1e300);
+          },
+          [](const BoolField&) { return std::string("true or false"); },
+          [](const TextField& f) {
+            return f.is_policy ? fmt::format("one of {}", fmt::join(memory_policies(), ", "))
+                               : std::string("a text");
+          },
+          [](const SizeField&) { return std::string("a size such as 64MiB, at least 1"); }},
+      key.field);
+}
+
+}  // namespace stow

@@ -1,0 +1,63 @@
+// The table of configuration keys: each row has all that is known of one key.
+// Not for users of the configuration; those read the fields of TrainConfig.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "stowage/base/result.h"
+#include "stowage/train/config.h"
+
+namespace stow {
+
+struct IntField {
+  int64_t& (*get)(TrainConfig&);
+  int64_t min;
+  int64_t max;
+};
+struct FloatField {
+  double& (*get)(TrainConfig&);
+  double min;
+  double max;
+  bool below_max = false;  ///< Whether max itself is out of range.
+};
+struct BoolField {
+  bool& (*get)(TrainConfig&);
+};
+/// Text that is not empty; one of memory_policies() where `is_policy`.
+struct TextField {
+  std::string& (*get)(TrainConfig&);
+  bool is_policy = false;
+};
+struct SizeField {
+  std::optional<int64_t>& (*get)(TrainConfig&);
+};
+
+struct ConfigKey {
+  std::string_view name;
+  std::variant<IntField, FloatField, BoolField, TextField, SizeField> field;
+  bool resumes;  ///< Whether a resumed run must have the same value.
+  std::string_view help;
+};
+
+std::span<const ConfigKey> config_keys();
+
+/// A value as it comes from outside: TOML has types, the command line has text alone.
+struct RawValue {
+  std::variant<int64_t, double, bool, std::string> value;
+  bool from_text = false;  ///< A string that is to be read as whatever the key takes.
+};
+
+/// Sets one key. Errors: "model.dim must be …", without the place.
+Result<void> set_key(const ConfigKey& key, const RawValue& raw, TrainConfig& config);
+
+/// The value as set_key reads it from text; empty for a size that is not set.
+std::string key_text(const ConfigKey& key, const TrainConfig& config);
+
+/// "an integer, at least 1".
+std::string key_takes(const ConfigKey& key);
+
+}  // namespace stow

@@ -1,0 +1,137 @@
+// Runs every *.txt of this folder: graphs, the passes they go through and the text they become.
+//
+//   // Comments, kept.
+//   --- input simplify            the passes, in order; none prints the graph as it was read
+//   graph(…) { … }
+//   --- expected
+//   graph(…) { … }
+//
+// A file may hold many such pairs. `golden_tests --update` (or STOW_UPDATE_GOLDEN=1) rewrites what
+// is expected.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "stowage/ir/parse.h"
+#include "stowage/ir/print.h"
+#include "stowage/ops/verify.h"
+#include "stowage/passes/simplify.h"
+
+namespace stow {
+namespace {
+
+bool update = false;
+
+const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
+  static const std::map<std::string, std::function<Graph(const Graph&)>> kPasses = {
+      {"simplify", simplify},
+      {"remove_dead_code", remove_dead_code},
+  };
+  return kPasses;
+}
+
+struct Case {
+  std::string before;  ///< Comments and the line "--- input …".
+  std::vector<std::string> passes;
+  std::string input, expected;
+  int line = 0;  ///< Where the input begins.
+};
+
+std::vector<Case> read_cases(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<Case> cases(1);
+  std::string* section = &cases.back().before;
+  int n = 1;
+  for (std::string line; std::getline(file, line); ++n) {
+    if (line.rfind("//", 0) == 0 && section == &cases.back().expected) {
+      cases.emplace_back();
+      section = &cases.back().before;
+    }
+    if (line.rfind("--- input", 0) == 0) {
+      if (section == &cases.back().expected) cases.emplace_back();
+      cases.back().before += line + "\n";
+      cases.back().line = n;
+      std::istringstream words(line.substr(9));
+      for (std::string pass; words >> pass;) cases.back().passes.push_back(pass);
+      section = &cases.back().input;
+    } else if (line == "--- expected") {
+      section = &cases.back().expected;
+    } else {
+      *section += line + "\n";
+    }
+  }
+  return cases;
+}
+
+PolicyPtr any_policy(std::string_view name) {
+  return std::make_shared<Policy>(
+      Policy{std::string(name), [](const PolicyQuery&) { return PolicyAnswer(); }, {}});
+}
+
+// The text after the passes. Verified before, between and after them; a fixed point of reading.
+std::string transformed(const Case& c, const std::string& name) {
+  const Result<GraphPtr> parsed =
+      parse_graph(std::string(static_cast<size_t>(c.line), '\n') + c.input, name, any_policy);
+  if (!parsed.ok()) return parsed.error() + "\n";
+  Graph graph = **parsed;
+  try {
+    verify(graph);
+    for (const std::string& pass : c.passes) {
+      const auto it = passes().find(pass);
+      if (it == passes().end()) return "no pass is called " + pass + "\n";
+      graph = it->second(graph);
+      verify(graph);
+    }
+  } catch (const TraceError& e) {
+    return std::string(e.what()) + "\n";
+  }
+  const std::string text = print(graph);
+  const Result<GraphPtr> again = parse_graph(text, name, any_policy);
+  if (!again.ok()) return again.error() + "\n";
+  EXPECT_EQ(print(**again), text);
+  return text;
+}
+
+class Golden : public testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(Golden, IsAsExpected) {
+  std::vector<Case> cases = read_cases(GetParam());
+  std::string rewritten;
+  for (Case& c : cases) {
+    const std::string name = GetParam().filename().string();
+    const std::string text = transformed(c, name);
+    if (!update) {
+      EXPECT_EQ(text, c.expected) << name << ":" << c.line;
+    }
+    rewritten += c.before + c.input + "--- expected\n" + text;
+  }
+  if (update) std::ofstream(GetParam()) << rewritten;
+}
+
+std::vector<std::filesystem::path> golden_files() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(STOW_SOURCE_DIR "/tests/golden"))
+    if (entry.path().extension() == ".txt") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(golden_files()),
+                         [](const auto& info) { return info.param.stem().string(); });
+
+}  // namespace
+}  // namespace stow
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const char* const env = std::getenv("STOW_UPDATE_GOLDEN");
+  stow::update = env && *env == '1';
+  for (int i = 1; i < argc; ++i) stow::update |= std::string_view(argv[i]) == "--update";
+  return RUN_ALL_TESTS();
+}

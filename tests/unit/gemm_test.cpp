@@ -1,0 +1,244 @@
+#include "stowage/runtime/cpu/kernels/gemm.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <limits>
+
+#include "tests/unit/gemm_oracle.h"
+
+namespace stow::testing {
+namespace {
+
+using enum DType;
+
+bool machine_fuses() { return (hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3 | HWY_NEON)) != 0; }
+
+const GemmShape kShapes[] = {
+    {{}, {1}, {1}, {1}},
+    {{}, {5}, {7}, {3}},
+    {{}, {12}, {32}, {256}},
+    {{}, {13}, {33}, {257}},
+    {{}, {1}, {100}, {600}},
+    {{}, {100}, {1}, {600}},
+    {{}, {3}, {300}, {31}},
+    {{}, {300}, {3}, {31}},
+    {{}, {203}, {70}, {64}},
+    {{}, {64}, {1030}, {20}},
+    {{}, {520}, {40}, {270}},
+    {{}, {40}, {40}, {1}},
+    {{7}, {17}, {19}, {23}},
+    {{2, 3}, {4, 5}, {3, 11}, {2, 13}},
+    {{3}, {2, 3, 4}, {4, 5, 6}, {3, 5, 7}},
+    {{2}, {}, {50}, {40}},
+    {{}, {}, {}, {700}},
+    {{1}, {1, 36}, {64, 1}, {16, 4, 9}},
+};
+
+std::string describe(const GemmShape& s) {
+  std::string out;
+  for (const auto* dims : {&s.batch, &s.m, &s.n, &s.k}) {
+    for (int64_t e : *dims) out += std::to_string(e) + " ";
+    out += "| ";
+  }
+  return out;
+}
+
+TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
+  const DType mixes[][3] = {{kF32, kF32, kF32}, {kBF16, kBF16, kBF16}, {kF16, kF16, kF16},
+                            {kF32, kBF16, kF32}, {kF16, kF32, kBF16},  {kBF16, kF16, kF32},
+                            {kF64, kF64, kF64}};
+  uint64_t seed = 0;
+  for (const GemmShape& shape : kShapes)
+    for (const auto& t : mixes)
+      for (bool accumulate : {false, true}) {
+        SCOPED_TRACE(describe(shape) + std::string(dtype_name(t[2])) + (accumulate ? "+" : ""));
+        GemmProblem p(shape, t[0], t[1], t[2], seed++ % 5, accumulate);
+        const auto want = gemm_contract(p, machine_fuses());
+        p.run(1);
+        ASSERT_EQ(p.result(), want);
+      }
+}
+
+TEST(Gemm, IsNearTheSumInF64) {
+  for (DType t : {kF32, kBF16, kF16, kF64}) {
+    GemmProblem p({{}, {65}, {130}, {1000}}, t, t, t, 2);
+    p.run(2);
+    const auto got = p.result();
+    const auto am = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.m});
+    const auto ak = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.k});
+    const auto bn = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.n});
+    const auto bk = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.k});
+    size_t at = 0;
+    for (int64_t m : am)
+      for (int64_t n : bn) {
+        double sum = 0, magnitude = 0;
+        for (size_t k = 0; k < ak.size(); ++k) {
+          const double x = read_element(t, p.a.data(), m + ak[k]) *
+                           read_element(t, p.b.data(), n + bk[k]);
+          sum += x;
+          magnitude += std::abs(x);
+        }
+        const double sum_roundoff = t == kF64 ? 0x1p-53 : 0x1p-24;
+        // 256 + 4 roundings of partial sums at most, and the one into C.
+        ASSERT_NEAR(got[at], sum,
+                    260 * sum_roundoff * magnitude + unit_roundoff(t) * std::abs(sum) * 1.01);
+        ++at;
+      }
+  }
+}
+
+TEST(Gemm, BitsDoNotDependOnThreadsOrLayout) {
+  for (const GemmShape& shape : {GemmShape{{}, {130}, {90}, {300}}, GemmShape{{3}, {50}, {70}, {40}},
+                                 GemmShape{{}, {1}, {3000}, {400}}, GemmShape{{}, {900}, {2}, {300}},
+                                 GemmShape{{2, 2}, {3, 20}, {8, 9}, {5, 60}}})
+    for (DType t : {kF32, kBF16}) {
+      SCOPED_TRACE(describe(shape));
+      GemmProblem first(shape, t, t, t, 0);
+      first.run(1);
+      for (int threads : {2, 3, 7})
+        for (uint64_t seed : {0, 1, 2, 3}) {
+          GemmProblem p(shape, t, t, t, seed);
+          p.run(threads);
+          ASSERT_EQ(p.result(), first.result()) << threads << " threads, layout " << seed;
+        }
+    }
+}
+
+TEST(Gemm, BitsOfAPartAreThoseOfTheWhole) {
+  GemmProblem whole({{}, {150}, {200}, {700}}, kF32, kF32, kF32, 0);
+  whole.run(2);
+  const float* a = static_cast<const float*>(whole.a.data());
+  const float* b = static_cast<const float*>(whole.b.data());
+  const float* c = static_cast<const float*>(whole.c.data());
+  for (const auto& [m0, m1, n0, n1] : std::vector<std::array<int64_t, 4>>{
+           {0, 1, 0, 200}, {149, 150, 3, 4}, {17, 40, 31, 97}, {5, 150, 199, 200}}) {
+    cpu::GemmSpec part{kF32, kF32, kF32, {}, {{m1 - m0, 700, 0, n1 - n0}},
+                       {{n1 - n0, 0, 1, 1}}, {{700, 1, 200, 0}}};
+    std::vector<float> got(size_t((m1 - m0) * (n1 - n0)));
+    Buffer workspace(cpu::gemm_workspace_bytes(part, 1));
+    cpu::gemm(part, a + m0 * 700, b + n0, got.data(), workspace.data(), 1);
+    for (int64_t m = m0; m < m1; ++m)
+      for (int64_t n = n0; n < n1; ++n)
+        ASSERT_EQ(got[size_t((m - m0) * (n1 - n0) + n - n0)], c[m * 200 + n]) << m << " " << n;
+  }
+}
+
+TEST(Gemm, EveryTargetKeepsTheContract) {
+  const GemmShape shape{{2}, {37}, {75}, {300}};
+  for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
+    hwy::SetSupportedTargetsForTest(0);
+    const bool fallback = target == int64_t{HWY_EMU128};
+    if (!fallback && !(hwy::SupportedTargets() & target)) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    for (DType t : {kF32, kBF16, kF16, kF64})
+      for (uint64_t seed : {0, 1, 2, 3, 4}) {
+        SCOPED_TRACE(hwy::TargetName(target));
+        GemmProblem p(shape, t, t, t, seed);
+        const auto want = gemm_contract(p, !fallback);
+        p.run(1);
+        EXPECT_EQ(p.result(), want) << dtype_name(t);
+      }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+TEST(Gemm, BroadcastOperandsAndNegativeStrides) {
+  // A row of A for all m; B walked backwards.
+  std::vector<float> a(40), b(40 * 50), c(6 * 50);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = float(value_at(1, i));
+  for (size_t i = 0; i < b.size(); ++i) b[i] = float(value_at(2, i));
+  cpu::GemmSpec spec{kF32, kF32, kF32, {}, {{6, 0, 0, 50}}, {{50, 0, -1, 1}}, {{40, 1, 50, 0}}};
+  Buffer workspace(cpu::gemm_workspace_bytes(spec, 1));
+  cpu::gemm(spec, a.data(), b.data() + 49, c.data(), workspace.data(), 1);
+  for (int m = 0; m < 6; ++m)
+    for (int n = 0; n < 50; ++n) {
+      double sum = 0;
+      for (int k = 0; k < 40; ++k) sum += double(a[k]) * b[k * 50 + 49 - n];
+      ASSERT_NEAR(c[m * 50 + n], sum, 1e-5);
+    }
+}
+
+TEST(Gemm, EmptyExtents) {
+  for (DType t : {kF32, kBF16, kF64}) {
+    GemmProblem zero({{2}, {3}, {4}, {0}}, t, t, t, 1);
+    zero.run(2);
+    EXPECT_EQ(zero.result(), std::vector<double>(24, 0.0));
+    GemmProblem keep({{2}, {3}, {4}, {0}}, t, t, t, 1, true);
+    const auto before = keep.result();
+    keep.run(2);
+    EXPECT_EQ(keep.result(), before);
+    for (const GemmShape& s : {GemmShape{{0}, {3}, {4}, {5}}, GemmShape{{2}, {0}, {4}, {5}},
+                               GemmShape{{2}, {3}, {0}, {5}}, GemmShape{{2}, {3}, {0}, {0}}}) {
+      GemmProblem none(s, t, t, t, 0);
+      EXPECT_EQ(cpu::gemm_workspace_bytes(none.spec, 4), 0);
+      none.run(2);
+    }
+  }
+}
+
+TEST(Gemm, IntegersWrap) {
+  const std::vector<uint8_t> a = {200, 3, 255, 7, 9, 250}, b = {100, 2, 255, 1, 8, 250};
+  std::vector<uint8_t> c = {1, 2, 3, 4};  // [2, 2] = [2, 3] x [3, 2]
+  cpu::GemmSpec spec{kU8, kU8, kU8, {}, {{2, 3, 0, 2}}, {{2, 0, 1, 1}}, {{3, 1, 2, 0}}, true};
+  cpu::gemm(spec, a.data(), b.data(), c.data(), nullptr, 2);
+  for (int m = 0; m < 2; ++m)
+    for (int n = 0; n < 2; ++n) {
+      unsigned sum = unsigned(1 + m * 2 + n);
+      for (int k = 0; k < 3; ++k) sum += unsigned(a[size_t(m * 3 + k)]) * b[size_t(k * 2 + n)];
+      EXPECT_EQ(c[size_t(m * 2 + n)], uint8_t(sum));
+    }
+  const int64_t big = std::numeric_limits<int64_t>::max();
+  int64_t out = 0;
+  const int64_t two = 2;
+  cpu::gemm({kI64, kI64, kI64, {}, {}, {}, {}}, &big, &two, &out, nullptr, 1);
+  EXPECT_EQ(out, -2);
+}
+
+// K = 1 and a factor of one make gemm a converter: every f16 and bf16, and f32s around the ties.
+TEST(Gemm, WidensAndRoundsHalvesExactly) {
+  for (DType t : {kF16, kBF16}) {
+    std::vector<uint16_t> all(65536), back(65536);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = uint16_t(i);
+    std::vector<float> wide(65536);
+    const float one = 1;
+    auto convert = [&](DType from, const void* x, DType to, void* y, int64_t n) {
+      cpu::GemmSpec s{kF32, from, to, {}, {}, {{n, 0, 1, 1}}, {}};
+      Buffer workspace(cpu::gemm_workspace_bytes(s, 1));
+      cpu::gemm(s, &one, x, y, workspace.data(), 1);
+    };
+    convert(t, all.data(), kF32, wide.data(), 65536);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const float want = float(read_element(t, all.data(), int64_t(i)));
+      ASSERT_TRUE(wide[i] == want || (wide[i] != wide[i] && want != want)) << i;
+    }
+    convert(kF32, wide.data(), t, back.data(), 65536);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (wide[i] != wide[i]) continue;
+      ASSERT_EQ(back[i], all[i] == 0x8000 ? 0 : all[i]);  // a sum of -0 and 0 is 0
+    }
+    std::vector<float> odd;
+    for (uint32_t i = 0; i < 65536; ++i)
+      for (uint32_t low : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x7fffu, 0x8000u, 0x8001u, 0xf000u})
+        odd.push_back(std::bit_cast<float>((i << 16) + low));
+    std::vector<uint16_t> got(odd.size()), want(odd.size());
+    convert(kF32, odd.data(), t, got.data(), int64_t(odd.size()));
+    for (size_t i = 0; i < odd.size(); ++i) {
+      write_element(t, want.data(), int64_t(i), odd[i] + 0.0);
+      const double x = read_element(t, got.data(), int64_t(i));
+      const double y = read_element(t, want.data(), int64_t(i));
+      ASSERT_TRUE(x == y || (x != x && y != y)) << odd[i] << " " << x << " " << y;
+    }
+  }
+}
+
+TEST(Gemm, WorkspaceIsTheDocumentedFormula) {
+  cpu::GemmSpec s{kF32, kF32, kF32, {}, {{2048, 768, 0, 768}}, {{768, 0, 1, 1}}, {{768, 1, 768, 0}}};
+  EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 4 * 256 * (768 + 192));
+  EXPECT_EQ(cpu::gemm_workspace_bytes(s, 2), 2 * 4 * 256 * (768 + 180));
+  s.c = kBF16;
+  EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 4 * 256 * (768 + 144) + 4 * 420 * 768);
+}
+
+}  // namespace
+}  // namespace stow::testing

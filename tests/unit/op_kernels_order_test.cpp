@@ -1,0 +1,198 @@
+// The order of sums that the op kernels document, bit by bit, against loops that spell it out.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "stowage/ir/row_program.h"
+#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/runtime/cpu/kernels/op_kernels.h"
+#include "tests/support/test_tensor.h"
+
+namespace stow {
+namespace {
+
+using testing::Rng;
+using testing::TestTensor;
+using testing::uniform;
+
+std::vector<float> random_floats(int64_t n, Rng& rng) {
+  std::vector<float> values(static_cast<size_t>(n));
+  // Exponents far apart: another order gives other bits.
+  for (float& v : values)
+    v = std::ldexp(std::uniform_real_distribution<float>(-1, 1)(rng),
+                   static_cast<int>(uniform(rng, -8, 8)));
+  return values;
+}
+
+// ir/row_program.h, kReduceRow.
+float row_sum(const std::vector<float>& x) {
+  float total = 0;
+  for (size_t begin = 0; begin < x.size(); begin += 4096) {
+    float lane[16] = {};
+    for (size_t i = begin; i < std::min(x.size(), begin + 4096); ++i) lane[i % 16] += x[i];
+    for (size_t half : {8u, 4u, 2u, 1u})
+      for (size_t l = 0; l < half; ++l) lane[l] += lane[l + half];
+    total = begin == 0 ? lane[0] : total + lane[0];
+  }
+  return total;
+}
+
+// ir/row_program.h, kReduceColumns, for one column.
+float column_sum(const std::vector<float>& x) {
+  const auto size = static_cast<size_t>(column_chunk_rows(static_cast<int64_t>(x.size())));
+  float total = 0;
+  for (size_t begin = 0; begin < x.size(); begin += size) {
+    float chunk = 0;
+    for (size_t i = begin; i < std::min(x.size(), begin + size); ++i) chunk += x[i];
+    total = begin == 0 ? chunk : total + chunk;
+  }
+  return total;
+}
+
+std::vector<float> run_sum(const std::vector<float>& x, const Dims& dims, const Dims& axes,
+                           const Dims& out_dims, int threads, Rng& rng) {
+  TestTensor in(DType::kF32, dims, rng), out(DType::kF32, out_dims, rng);
+  in.set_bytes(TestTensor::of<float>(dims, x).bytes());
+  const Params params = AxesParams{axes};
+  const int64_t bytes = cpu::op_scratch_bytes(OpKind::kReduceSum, params, {&in.view, 1},
+                                              {&out.view, 1}, threads);
+  std::vector<float> scratch(static_cast<size_t>(bytes / 4 + 1));
+  cpu::run_op(OpKind::kReduceSum, params, {&in.view, 1}, {&out.view, 1}, scratch.data(), threads);
+  return out.values<float>();
+}
+
+TEST(OpKernelsOrder, LastAxisReducedIsTheRowOrder) {
+  Rng rng(1);
+  // [A, B, C] over A and C: B rows of A * C elements.
+  for (const Dims& dims : {Dims{3, 2, 4000}, Dims{5, 9, 13}, Dims{1, 1, 50000}, Dims{2, 20, 4096}})
+    for (int threads = 1; threads <= 3; ++threads) {
+      const int64_t a = dims[0], b = dims[1], c = dims[2];
+      const std::vector<float> x = random_floats(a * b * c, rng);
+      const auto got = run_sum(x, dims, {0, 2}, {b}, threads, rng);
+      for (int64_t j = 0; j < b; ++j) {
+        std::vector<float> row;
+        for (int64_t i = 0; i < a; ++i)
+          row.insert(row.end(), x.begin() + (i * b + j) * c, x.begin() + (i * b + j + 1) * c);
+        ASSERT_EQ(got[static_cast<size_t>(j)], row_sum(row)) << to_string(Shape(dims));
+      }
+    }
+}
+
+TEST(OpKernelsOrder, LastAxisKeptIsTheColumnOrder) {
+  Rng rng(2);
+  // [A, B, C] over A: column (B, C); [A, B, C] over A and B: column C.
+  for (const Dims& dims :
+       {Dims{3, 2, 40}, Dims{500, 30, 3}, Dims{15, 16, 17}, Dims{4000, 2, 1}, Dims{1, 3000, 300}})
+    for (int threads = 1; threads <= 3; ++threads) {
+      const int64_t a = dims[0], b = dims[1], c = dims[2];
+      const std::vector<float> x = random_floats(a * b * c, rng);
+      const auto over_a = run_sum(x, dims, {0}, {b, c}, threads, rng);
+      const auto over_ab = run_sum(x, dims, {1, 0}, {c}, threads, rng);
+      for (int64_t k = 0; k < c; ++k) {
+        std::vector<float> all;
+        for (int64_t i = 0; i < a * b; ++i) all.push_back(x[static_cast<size_t>(i * c + k)]);
+        ASSERT_EQ(over_ab[static_cast<size_t>(k)], column_sum(all)) << to_string(Shape(dims));
+      }
+      for (int64_t jk = 0; jk < b * c; ++jk) {
+        std::vector<float> column;
+        for (int64_t i = 0; i < a; ++i) column.push_back(x[static_cast<size_t>(i * b * c + jk)]);
+        ASSERT_EQ(over_a[static_cast<size_t>(jk)], column_sum(column)) << to_string(Shape(dims));
+      }
+    }
+}
+
+TEST(OpKernelsOrder, ScatterAddsInTheOrderOfTheUpdates) {
+  Rng rng(3);
+  // A tall table (shares of rows) and a wide one (shares of columns); many collisions.
+  for (const Dims& dims : {Dims{20000, 8}, Dims{40, 600}}) {
+    const int64_t rows = dims[0], d = dims[1], n = 3000;
+    const std::vector<float> x = random_floats(rows * d, rng), u = random_floats(n * d, rng);
+    std::vector<int32_t> index(static_cast<size_t>(n));
+    for (int32_t& i : index)
+      i = static_cast<int32_t>(uniform(rng, 0, 1) == 0 ? uniform(rng, 0, 5)
+                                                       : uniform(rng, -2, rows + 1));
+    const GatherParams params{{1}, {0}, {0}, {1, d}};
+    for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const auto rounded = [t](float v) {
+        if (t == DType::kF32) return v;
+        cpu::Bf16 b;
+        cpu::F16 h;
+        cpu::narrow(v, b);
+        cpu::narrow(v, h);
+        return t == DType::kBF16 ? cpu::widen(b) : cpu::widen(h);
+      };
+      const auto tensor = [&](const Dims& shape, const std::vector<float>& values) {
+        if (t == DType::kF32) return TestTensor::of<float>(shape, values);
+        std::vector<uint16_t> bits;
+        for (float v : values) {
+          cpu::Bf16 b;
+          cpu::F16 h;
+          cpu::narrow(v, b);
+          cpu::narrow(v, h);
+          bits.push_back(t == DType::kBF16 ? b.bits : h.bits);
+        }
+        return TestTensor::bits(t, shape, bits);
+      };
+      std::vector<float> want;
+      for (float v : x) want.push_back(rounded(v));
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t row = index[static_cast<size_t>(i)];
+        if (row < 0 || row >= rows) continue;
+        for (int64_t k = 0; k < d; ++k)
+          want[static_cast<size_t>(row * d + k)] += rounded(u[static_cast<size_t>(i * d + k)]);
+      }
+      const auto expected = tensor(dims, want).bytes();
+      auto indices = TestTensor::of<int32_t>({n, 1}, index);
+      auto updates = tensor({n, d}, u);
+      for (int threads = 1; threads <= 3; ++threads) {
+        TestTensor y = tensor(dims, x);
+        const std::vector<TensorView> in = {y.view, indices.view, updates.view};
+        std::vector<int64_t> scratch(static_cast<size_t>(
+            cpu::op_scratch_bytes(OpKind::kScatterAdd, params, in, {&y.view, 1}, threads) / 8));
+        cpu::run_op(OpKind::kScatterAdd, params, in, {&y.view, 1}, scratch.data(), threads);
+        ASSERT_TRUE(y.bytes() == expected) << dtype_name(t) << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+// Windows that overlap in part take another way, which must give the same rounding.
+TEST(OpKernelsOrder, OverlappingHalfWindowsRoundOnce) {
+  constexpr int64_t kN = 300;
+  std::vector<int32_t> index(kN, 1);
+  std::vector<uint16_t> ones(2 * kN, 0x3f80);  // bf16 1
+  auto indices = TestTensor::of<int32_t>({kN, 1}, index);
+  auto updates = TestTensor::bits(DType::kBF16, {kN, 2}, ones);
+  auto y = TestTensor::bits<uint16_t>(DType::kBF16, {4}, {0, 0, 0x3f80, 0});
+  const GatherParams params{{1}, {}, {0}, {2}};
+  const std::vector<TensorView> in = {y.view, indices.view, updates.view};
+  std::vector<int64_t> scratch(8);
+  ASSERT_EQ(cpu::op_scratch_bytes(OpKind::kScatterAdd, params, in, {&y.view, 1}, 2), 64);
+  cpu::run_op(OpKind::kScatterAdd, params, in, {&y.view, 1}, scratch.data(), 2);
+  // 300 and 301 in bf16 (8 bits): 300 and, a tie to even, 300; repeated rounding would stop at 256.
+  EXPECT_EQ(y.values<uint16_t>(), (std::vector<uint16_t>{0, 0x4396, 0x4396, 0}));
+}
+
+TEST(OpKernelsOrder, ConcatenateLeavesWhatLiesInPlace) {
+  auto y = TestTensor::of<int32_t>({5}, {1, 2, 0, 0, 0});
+  auto tail = TestTensor::of<int32_t>({3}, {7, 8, 9});
+  TensorView head = y.view;
+  head.dims = {2};
+  const std::vector<TensorView> in = {head, tail.view};
+  cpu::run_op(OpKind::kConcatenate, AxisParams{0}, in, {&y.view, 1}, nullptr, 2);
+  EXPECT_EQ(y.values<int32_t>(), (std::vector<int32_t>{1, 2, 7, 8, 9}));
+}
+
+TEST(OpKernelsOrder, EveryOpHasAKernelOrARunnerOfItsOwn) {
+  for (int op = 0; op < kNumOps; ++op) {
+    const auto kind = static_cast<OpKind>(op);
+    const OpClass cls = op_class(kind);
+    const bool elsewhere = cls == OpClass::kElementwise || cls == OpClass::kStructure ||
+                           kind == OpKind::kDotGeneral || kind == OpKind::kAttention ||
+                           kind == OpKind::kAttentionGrad;
+    EXPECT_EQ(cpu::has_op_kernel(kind), !elsewhere || kind == OpKind::kBitcast) << op_name(kind);
+  }
+}
+
+}  // namespace
+}  // namespace stow
