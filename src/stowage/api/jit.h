@@ -2,6 +2,7 @@
 // Not the compile driver; that is session/compile.h.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -212,9 +213,11 @@ Jitted<F> jit(F function, JitOptions options = {},
 }  // namespace stow
 
 template <>
-struct fmt::formatter<stow::MemoryAnalysis> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<stow::MemoryAnalysis> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <typename FormatContext>
   auto format(const stow::MemoryAnalysis& analysis, FormatContext& context) const {
-    return fmt::formatter<fmt::string_view>::format(stow::to_string(analysis), context);
+    const std::string text = stow::to_string(analysis);
+    return std::copy(text.begin(), text.end(), context.out());
   }
 };
