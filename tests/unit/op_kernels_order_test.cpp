@@ -54,8 +54,8 @@ std::vector<float> run_sum(const std::vector<float>& x, const Dims& dims, const 
   TestTensor in(DType::kF32, dims, rng), out(DType::kF32, out_dims, rng);
   in.set_bytes(TestTensor::of<float>(dims, x).bytes());
   const Params params = AxesParams{axes};
-  const int64_t bytes = cpu::op_scratch_bytes(OpKind::kReduceSum, params, {&in.view, 1},
-                                              {&out.view, 1}, threads);
+  const int64_t bytes =
+      cpu::op_scratch_bytes(OpKind::kReduceSum, params, {&in.view, 1}, {&out.view, 1}, threads);
   std::vector<float> scratch(static_cast<size_t>(bytes / 4 + 1));
   cpu::run_op(OpKind::kReduceSum, params, {&in.view, 1}, {&out.view, 1}, scratch.data(), threads);
   return out.values<float>();
