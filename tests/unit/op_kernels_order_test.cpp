@@ -173,6 +173,36 @@ TEST(OpKernelsOrder, OverlappingHalfWindowsRoundOnce) {
   EXPECT_EQ(y.values<uint16_t>(), (std::vector<uint16_t>{0, 0x4396, 0x4396, 0}));
 }
 
+TEST(OpKernelsOrder, SortingThreadsHaveScratchOfTheirOwn) {
+  Rng rng(4);
+  const Dims dims = {64, 3000};
+  auto x = TestTensor::of<float>(dims, random_floats(64 * 3000, rng));
+  std::vector<float> want = x.values<float>();
+  for (auto row = want.begin(); row != want.end(); row += dims[1]) std::sort(row, row + dims[1]);
+  for (int threads = 1; threads <= 3; ++threads) {
+    TestTensor y(DType::kF32, dims);
+    std::vector<int64_t> scratch(static_cast<size_t>(
+        cpu::op_scratch_bytes(OpKind::kSort, AxisParams{1}, {&x.view, 1}, {&y.view, 1}, threads) /
+        8));
+    cpu::run_op(OpKind::kSort, AxisParams{1}, {&x.view, 1}, {&y.view, 1}, scratch.data(), threads);
+    ASSERT_EQ(y.values<float>(), want) << threads << " threads";
+    // A race would seldom show in the result; what each thread leaves behind does.
+    const size_t share = scratch.size() / static_cast<size_t>(threads);
+    for (size_t t = 0; t < static_cast<size_t>(threads); ++t) EXPECT_NE(scratch[t * share], 0) << t;
+  }
+}
+
+// 2^24 + 2^16 + 1 has no f32; as the nearest one it would be a tie in bf16 and go down.
+TEST(OpKernelsOrder, IotaRoundsOnce) {
+  constexpr int64_t kCount = (1 << 24) + (1 << 16) + 1;
+  std::vector<uint16_t> memory(kCount + 1);
+  const TensorView y = {
+      reinterpret_cast<std::byte*>(memory.data()), DType::kBF16, {kCount + 1}, {1}};
+  cpu::run_op(OpKind::kIota, IotaParams{{DType::kBF16, Shape(y.dims)}, 0}, {}, {&y, 1}, nullptr, 2);
+  EXPECT_EQ(memory[kCount], 0x4b81);
+  EXPECT_EQ(memory[kCount - 1], 0x4b80);
+}
+
 TEST(OpKernelsOrder, ConcatenateLeavesWhatLiesInPlace) {
   auto y = TestTensor::of<int32_t>({5}, {1, 2, 0, 0, 0});
   auto tail = TestTensor::of<int32_t>({3}, {7, 8, 9});

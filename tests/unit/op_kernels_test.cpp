@@ -374,7 +374,8 @@ Sample leaf(Rng& rng, bool large) {
 
 Sample view_copy(Rng& rng, bool large) {
   Sample s{OpKind::kReshape};
-  const Dims dims = large ? Dims{60, 20, 36} : random_dims(rng, 4, 6);
+  Dims dims = large ? Dims{60, 20, 36} : random_dims(rng, 4, 6);
+  if (large && uniform(rng, 0, 1) == 0) dims = {50000};
   const DType t = random_dtype(rng);
   const auto rank = static_cast<int64_t>(dims.size());
   s.inputs.push_back(random_tensor(t, dims, rng));
