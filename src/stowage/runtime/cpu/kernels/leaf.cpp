@@ -14,7 +14,8 @@ T from_count(int64_t count) {
     // Bits below f32's last are folded into it, so that rounding again cannot see a false tie.
     int shift = 0;
     uint64_t magnitude = static_cast<uint64_t>(count);
-    for (; magnitude >> shift >= uint64_t{1} << 24; ++shift) {}
+    for (; magnitude >> shift >= uint64_t{1} << 24; ++shift) {
+    }
     const bool lost = (magnitude & ((uint64_t{1} << shift) - 1)) != 0;
     magnitude = (magnitude >> shift | (lost ? 1 : 0)) << shift;
     T result;

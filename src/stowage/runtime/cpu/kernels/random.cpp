@@ -79,8 +79,8 @@ void random_bits(Views in, Views out, int threads) {
     uint32_t buffer[kBuffer];
     Walk<1> walk(nest, begin);
     while (begin < end) {
-      const auto left_below = static_cast<int64_t>(
-          (uint64_t{1} << 32) - (static_cast<uint64_t>(begin) & 0xffffffffu));
+      const auto left_below =
+          static_cast<int64_t>((uint64_t{1} << 32) - (static_cast<uint64_t>(begin) & 0xffffffffu));
       int64_t n = std::min({walk.run(), end - begin, left_below});
       if (stride != 1) n = std::min(n, kBuffer);
       uint32_t* to = data + walk.offset[0];
