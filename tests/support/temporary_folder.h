@@ -37,6 +37,8 @@ inline std::string read_bytes(const std::string& path) {
 }
 
 inline void write_bytes(const std::string& path, std::string_view bytes) {
+  // A new file: some file systems flush one that is truncated and written anew to the disk.
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::UnorderedElementsAre;
 
 // A run of two tensors, whose data say of which step they are.
-struct Run {
+struct SmallRun {
   std::string data = std::string(3000, '?');
   CheckpointMeta meta{.step = 0,
                       .data_position = 77,
@@ -54,7 +54,7 @@ std::string refusal(const TemporaryFolder& folder, int64_t step, const Checkpoin
 
 TEST(CheckpointFile, RoundTrips) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   const Result<std::string> path = run.save(folder / "made/here", 12);
   ASSERT_TRUE(path.ok()) << path.error();
   EXPECT_EQ(*path, folder / "made/here/step-000012.json");
@@ -80,7 +80,7 @@ TEST(CheckpointFile, ListsByStepAndKeepsTheLast) {
   write_bytes(folder / "file", "");
   EXPECT_FALSE(list_checkpoints(folder / "file").ok());
 
-  Run run;
+  SmallRun run;
   for (int64_t step : {5, 1000000, 20, 999999}) ASSERT_TRUE(run.save(folder.path(), step).ok());
   // What is none of ours is neither listed nor removed.
   const std::vector<std::string> foreign = {"step-7.json",          "step-0000007.json",
@@ -109,7 +109,7 @@ TEST(CheckpointFile, ListsByStepAndKeepsTheLast) {
 
 TEST(CheckpointFile, WhatWasJustSavedIsNeverTidiedAway) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   for (int64_t step : {10, 20, 5}) ASSERT_TRUE(run.save(folder.path(), step, 1).ok());
   EXPECT_EQ(refusal(folder, 5, run.needs), "");
   EXPECT_EQ(list_checkpoints(folder.path())->size(), 1u);
@@ -117,7 +117,7 @@ TEST(CheckpointFile, WhatWasJustSavedIsNeverTidiedAway) {
 
 TEST(CheckpointFile, ReplacesOneOfTheSameStepInOneInstant) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5, 3).ok());
   run.meta.data_position = 78;
   run.data[0] = 'x';
@@ -141,7 +141,7 @@ TEST(CheckpointFile, ReplacesOneOfTheSameStepInOneInstant) {
 
 TEST(CheckpointFile, AFullDiskLeavesThePreviousOne) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5, 1).ok());
   // At each size: in the tensors, in the JSON file, not at all.
   for (const rlim_t limit_bytes : {rlim_t{1000}, rlim_t{100}}) {
@@ -164,13 +164,13 @@ TEST(CheckpointFile, AFullDiskLeavesThePreviousOne) {
 TEST(CheckpointFile, RefusesAFolderThatCannotBe) {
   const TemporaryFolder folder;
   write_bytes(folder / "file", "");
-  Run run;
+  SmallRun run;
   EXPECT_EQ(run.save(folder / "file/out", 1).error(), folder / "file/out" + ": Not a directory");
 }
 
 TEST(CheckpointFile, RefusesAnotherRun) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5).ok());
   const auto with = [&](auto change) {
     CheckpointNeeds needs = run.needs;
@@ -197,7 +197,7 @@ TEST(CheckpointFile, RefusesAnotherRun) {
 
 TEST(CheckpointFile, RefusesForeignFiles) {
   const TemporaryFolder folder;
-  const Run run;
+  const SmallRun run;
   const auto refusal_of = [&](std::string_view text) {
     write_bytes(folder / "step-000001.json", text);
     return refusal(folder, 1, run.needs);
@@ -219,7 +219,7 @@ TEST(CheckpointFile, RefusesForeignFiles) {
 // version. It must not lead out of its folder.
 TEST(CheckpointFile, RefusesAWellSealedLie) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5).ok());
   const Json good = *parse_json(read_bytes(folder / "step-000005.json"));
   const auto refusal_with = [&](const std::string& key, const Json& value) {
@@ -252,7 +252,7 @@ TEST(CheckpointFile, RefusesAWellSealedLie) {
 
 TEST(CheckpointFile, RefusesEveryDamageToTheTensors) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5).ok());
   const std::string path = folder / "step-000005.safetensors";
   const std::string good = read_bytes(path);
@@ -283,7 +283,7 @@ TEST(CheckpointFile, RefusesEveryDamageToTheTensors) {
 
 TEST(CheckpointFile, RefusesEveryDamageToTheJsonFile) {
   const TemporaryFolder folder;
-  Run run;
+  SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5).ok());
   const std::string path = folder / "step-000005.json";
   const std::string good = read_bytes(path);
@@ -306,7 +306,7 @@ TEST(CheckpointFile, RefusesEveryDamageToTheJsonFile) {
 TEST(CheckpointFile, SetsAnEarlierRunAside) {
   const TemporaryFolder folder;
   EXPECT_EQ(set_aside_checkpoints(folder.path()).value(), "");
-  Run run;
+  SmallRun run;
   ASSERT_TRUE(run.save(folder.path(), 5).ok());
   write_bytes(folder / "notes.txt", "mine");
   EXPECT_EQ(set_aside_checkpoints(folder.path()).value(), folder / "previous");

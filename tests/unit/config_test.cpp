@@ -183,9 +183,8 @@ TEST(Config, SettingsThatAreWrong) {
        "model.dim = 20 (--set model.dim=20) and model.heads = 4 (default) give "
        "heads of 5; rotary positions need an even size"},
       {"data.seq=2000000000",
-       "the activations would have more elements than any memory: data.batch = 16 (default), "
-       "data.seq = 2000000000 (--set data.seq=2000000000), model.layers = 6 (default), model.ffn = "
-       "344 (default)"}};
+       "the scores would have more elements than any memory: data.batch = 16 (default), data.seq = "
+       "2000000000 (--set data.seq=2000000000), model.heads = 4 (default)"}};
   for (const auto& [setting, error] : kWrong) EXPECT_EQ(error_of({setting}), error);
   EXPECT_EQ(load_train_config({.memory = "12parsecs"}).error(),
             "--memory 12parsecs: memory.device: '12parsecs' is not a size: 'parsecs' is no unit "
@@ -212,7 +211,8 @@ TEST(Config, FilesThatAreWrong) {
       {"optimizer.lr = inf", "run.toml:1: optimizer.lr takes a number, from 0 to 1000, not inf"},
       {"train.out = 1979-05-27", "run.toml:1: train.out takes a text, not a value of this kind"},
       {"train.out = 'a\\u0000'\ntrain.out = 1",
-       "run.toml:2: Error while parsing key-value pair: cannot redefine existing string 'out'"},
+       "run.toml:2: Error while parsing key-value pair: cannot redefine existing string "
+       "'train.out'"},
       {"train.out = \"a\\u0000\"", "run.toml:1: train.out holds a zero byte"},
       {"memory.device = -1",
        "run.toml:1: memory.device takes a size such as 64MiB, at least 1, not -1"},
@@ -262,9 +262,8 @@ TEST(Arguments, AreReadInAnyOrder) {
 }
 
 TEST(Arguments, ThatAreWrong) {
-  EXPECT_EQ(
-      parse({"--sett", "a=b"}).error(),
-      "train: The following arguments were not expected: --sett b (see ./stowage train --help)");
+  EXPECT_EQ(parse({"--sett", "a=b"}).error(),
+            "train: The following argument was not expected: --sett (see ./stowage train --help)");
   EXPECT_EQ(parse({"--json"}).error(),
             "train: --json: 1 required FILE missing (see ./stowage train --help)");
   EXPECT_EQ(parse({"--memory", ""}).error(), "train: --memory is empty");
