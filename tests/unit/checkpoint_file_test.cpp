@@ -137,6 +137,15 @@ TEST(CheckpointFile, ReplacesOneOfTheSameStepInOneInstant) {
   }
   EXPECT_EQ(refusal(folder, 5, run.needs), "");
   EXPECT_EQ(count_entries(folder.path()), 2u);
+
+  // So does a run that ends between the two files: here the JSON file's temporary name is taken.
+  ASSERT_TRUE(ensure_directory(folder / "step-000005.json.tmp").ok());
+  EXPECT_FALSE(run.save(folder.path(), 5, 3).ok());
+  EXPECT_EQ(refusal(folder, 5, run.needs), "");
+  std::filesystem::remove(folder / "step-000005.json.tmp");
+  ASSERT_TRUE(run.save(folder.path(), 5, 3).ok());
+  EXPECT_EQ(refusal(folder, 5, run.needs), "");
+  EXPECT_EQ(count_entries(folder.path()), 2u);
 }
 
 TEST(CheckpointFile, AFullDiskLeavesThePreviousOne) {
