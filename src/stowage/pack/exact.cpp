@@ -233,13 +233,19 @@ class Driver {
 }  // namespace
 
 Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& options) {
+  const auto empty = [](const Buffer& b) {
+    return std::all_of(b.rects.begin(), b.rects.end(),
+                       [](const Rect& r) { return r.size == 0 || r.lower == r.upper; });
+  };
   int64_t alignment = 1;
-  for (const Buffer& b : problem.buffers) alignment = std::max(alignment, b.alignment);
+  for (const Buffer& b : problem.buffers)
+    if (!empty(b)) alignment = std::max(alignment, b.alignment);
   for (size_t b = 0; b < problem.buffers.size(); ++b) {
+    if (empty(problem.buffers[b])) continue;
     const std::vector<Rect>& rects = problem.buffers[b].rects;
-    if (rects.size() > 1 || (rects.size() == 1 && rects[0].offset != 0))
+    if (rects.size() > 1 || rects[0].offset != 0)
       return fail("buffer {}: exact packing takes buffers of one rectangle at offset 0", b);
-    if (rects.size() == 1 && rects[0].size % alignment != 0)
+    if (rects[0].size % alignment != 0)
       return fail("buffer {}: size {} is no multiple of the largest alignment {}", b,
                   rects[0].size, alignment);
   }
