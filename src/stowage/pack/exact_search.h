@@ -39,6 +39,9 @@ class ExactSearch {
   Outcome run(const Strategy& strategy, int64_t fail_limit, uint64_t seed,
               const std::function<bool()>& stop);
 
+  /// Forgets the section weights.
+  void forget() { weight_.assign(weight_.size(), 1); }
+
   /// Of the last solved run.
   const std::vector<int64_t>& offsets() const { return bound_; }
   int64_t fails() const { return fails_; }  // In all runs.
