@@ -75,6 +75,7 @@ class ExactSearch {
   std::vector<int32_t> twin_;                    // The next equal buffer, to lie above; or -1.
 
   std::vector<int64_t> bound_;
+  std::vector<int64_t> key_;      // The bound, or -1 once placed.
   std::vector<int32_t> witness_;  // Of an unsupported buffer: an unplaced one it may rest on.
   std::vector<uint8_t> supported_, placed_;
   std::vector<int64_t> slack_;    // Of each section, under the bound it is checked by.
