@@ -6,7 +6,7 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 template <typename F>
@@ -192,13 +192,6 @@ void copy_small(std::byte* dst, const std::byte* src, const Nest<2>& nest, int64
   });
 }
 
-void copy(const TensorView& src, const TensorView& dst, int threads) {
-  Nest<2> nest;
-  for (size_t a = 0; a < dst.dims.size(); ++a)
-    add_axis(nest, dst.dims[a], {dst.strides[a], src.strides[a]});
-  copy_nest(dst.data, src.data, std::move(nest), dtype_bytes(dst.dtype), threads);
-}
-
 void fill(const TensorView& dst, const std::byte* element, int threads) {
   Nest<2> nest;
   for (size_t a = 0; a < dst.dims.size(); ++a) add_axis(nest, dst.dims[a], {dst.strides[a], 0});
@@ -225,6 +218,17 @@ TensorView window(const TensorView& view, const Dims& starts, const Dims& sizes)
   for (size_t a = 0; a < starts.size(); ++a) offset += starts[a] * view.strides[a];
   if (view.data != nullptr) part.data += offset * dtype_bytes(view.dtype);
   return part;
+}
+
+}  // namespace stow::cpu::kernels
+
+namespace stow::cpu {
+
+void copy(const TensorView& src, const TensorView& dst, int threads) {
+  kernels::Nest<2> nest;
+  for (size_t a = 0; a < dst.dims.size(); ++a)
+    kernels::add_axis(nest, dst.dims[a], {dst.strides[a], src.strides[a]});
+  kernels::copy_nest(dst.data, src.data, std::move(nest), dtype_bytes(dst.dtype), threads);
 }
 
 }  // namespace stow::cpu

@@ -2,7 +2,7 @@
 #include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 // A row of an embedding is a window of one dense axis, which copy_small turns into a memcpy.
 void gather(const GatherParams& params, Views in, Views out, int threads) {
@@ -43,4 +43,4 @@ void gather(const GatherParams& params, Views in, Views out, int threads) {
       });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -7,7 +7,7 @@
 #include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/op_types.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 inline bool contains(const Dims& list, size_t value) {
   return std::find(list.begin(), list.end(), static_cast<int64_t>(value)) != list.end();
@@ -86,4 +86,4 @@ inline std::vector<WindowAxis> window_axes(const GatherParams& params, const Ten
   return axes;
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

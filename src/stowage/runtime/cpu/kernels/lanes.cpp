@@ -3,7 +3,7 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 constexpr int64_t kLanes = 64;  // lanes walked together where they are the denser way
@@ -129,4 +129,4 @@ void cumsum(const AxisParams& params, Views in, Views out, int threads) {
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -4,7 +4,7 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 // A count as T, rounded once: f32 by an int64, half types by a float that rounds to odd.
@@ -73,4 +73,4 @@ void iota(const IotaParams& params, Views out, void* scratch, int threads) {
   copy(table, y, threads);
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -5,7 +5,7 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/op_types.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 Dims clamped_starts(Views in, size_t first, const Dims& extents, const Dims& sizes) {
@@ -120,4 +120,4 @@ void dynamic_update_slice(Views in, Views out, int threads) {
   copy(in[1], window(out[0], starts, in[1].dims), threads);
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

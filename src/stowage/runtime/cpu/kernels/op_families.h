@@ -8,7 +8,7 @@
 #include "stowage/runtime/cpu/kernels/nest.h"
 #include "stowage/runtime/tensor_view.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 using Views = std::span<const TensorView>;
 
@@ -61,4 +61,4 @@ void cumsum(const AxisParams& params, Views in, Views out, int threads);
 int64_t sort_scratch_bytes(const AxisParams& params, Views in, int threads);
 void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads);
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

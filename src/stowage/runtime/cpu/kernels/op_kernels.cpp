@@ -54,6 +54,8 @@
 
 namespace stow::cpu {
 
+using namespace kernels;  // NOLINT: the families are this file's vocabulary
+
 bool has_op_kernel(OpKind op) {
   switch (op) {
   STOW_CASES_WITHOUT_OP_KERNEL:

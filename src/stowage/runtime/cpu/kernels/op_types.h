@@ -10,7 +10,7 @@
 #include "stowage/core/dtype.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 /// A byte that is 0 or not.
 struct Bool {
@@ -139,4 +139,4 @@ inline int64_t load_index(const std::byte* p, DType dtype, int64_t offset) {
   return 0;
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

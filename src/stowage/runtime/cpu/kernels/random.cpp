@@ -8,7 +8,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace stow::cpu::HWY_NAMESPACE {
+namespace stow::cpu::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -56,11 +56,11 @@ void threefry(const uint32_t* key, uint64_t begin, uint32_t* to, int64_t n) {
   }
 }
 
-}  // namespace stow::cpu::HWY_NAMESPACE
+}  // namespace stow::cpu::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 HWY_EXPORT(threefry);
 
@@ -94,5 +94,5 @@ void random_bits(Views in, Views out, int threads) {
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels
 #endif

@@ -7,7 +7,7 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 constexpr int64_t kLanes = 16;         // of the row order
@@ -298,4 +298,4 @@ void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scra
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

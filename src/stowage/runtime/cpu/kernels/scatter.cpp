@@ -8,7 +8,7 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 // Windows are equal or disjoint: no indexed axis has a window of more than one element. Then the
@@ -252,4 +252,4 @@ void scatter_add(const GatherParams& params, Views in, Views out, void* scratch,
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -5,7 +5,7 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 // Keys of up to 32 bits lie above their position in one word.
@@ -132,4 +132,4 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels
