@@ -34,6 +34,13 @@ struct Buffer {
   std::string label;  ///< What lies here, for reports: an op's name, "residual", "scratch".
 };
 
+/// A result this small has memory of its own beside the arena, so that a program whose results are
+/// numbers and donated arguments can leave its arena to the next one.
+inline constexpr int64_t kSeparateOutputBytes = 64 << 10;
+inline bool is_separate_output(const Buffer& buffer) {
+  return buffer.role == BufferRole::kOutput && buffer.bytes <= kSeparateOutputBytes;
+}
+
 /// Adds ((start + step * i) mod modulo) * stride_bytes to a view's offset, i being the iteration.
 struct LoopTerm {
   LoopId loop;

@@ -14,6 +14,11 @@ int64_t count_instants(const std::vector<Instruction>& body) {
   return n;
 }
 
+// Only what lies in the arena is laid out.
+bool is_placed(const Buffer& buffer) {
+  return buffer.role != BufferRole::kInput && !is_separate_output(buffer);
+}
+
 class Walker {
  public:
   explicit Walker(const Schedule& schedule) : schedule_(schedule) {
@@ -79,7 +84,7 @@ class Walker {
   void touch(const View& view, int64_t now, bool begins) {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
-    if (buffer.role == BufferRole::kInput || view.elems() == 0) return;
+    if (!is_placed(buffer) || view.elems() == 0) return;
     size_t first = 0, last = static_cast<size_t>(buffer.slots);
     bool sampled = false;
     if (buffer.slots > 1) {
@@ -115,7 +120,7 @@ class Walker {
     if (!life.open) return;
     life.open = false;
     const Buffer& buffer = schedule_.buffers[b];
-    if (buffer.role == BufferRole::kInput || buffer.slot_bytes == 0) return;
+    if (buffer.slot_bytes == 0) return;
     pack::Rect rect;
     rect.offset = static_cast<int64_t>(slot) * buffer.slot_bytes;
     rect.size = buffer.slot_bytes;

@@ -50,16 +50,10 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
                    [](const PeakOwner& a, const PeakOwner& b) { return a.bytes > b.bytes; });
 }
 
-}  // namespace
-
-MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
-  const Lifetimes lifetimes = compute_lifetimes(schedule);
-  pack::Options options;
-  options.work = work;
-  const pack::Solution solution = pack::pack_greedy(lifetimes.problem, options);
+MemoryPlan finish_plan(const Schedule& schedule, const Lifetimes& lifetimes,
+                       const pack::Solution& solution) {
   const Result<void> valid = pack::validate(lifetimes.problem, solution);
   STOW_CHECK(valid.ok(), "{}", valid.error());
-
   MemoryPlan plan;
   plan.offsets = solution.offsets;
   plan.arena_bytes = solution.height;
@@ -72,10 +66,13 @@ MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
     k.output_bytes += buffer.bytes;
     if (buffer.role == BufferRole::kInput) k.alias_bytes += buffer.bytes;
   }
+  int64_t separate_bytes = 0;
+  for (const Buffer& buffer : schedule.buffers)
+    if (is_separate_output(buffer)) separate_bytes += buffer.bytes;
   k.arena_bytes = plan.arena_bytes;
-  k.total_bytes = k.argument_bytes + k.arena_bytes;
+  k.total_bytes = k.argument_bytes + separate_bytes + k.arena_bytes;
   k.temp_bytes = k.total_bytes - k.argument_bytes - k.output_bytes + k.alias_bytes;
-  k.lower_bound_bytes = k.argument_bytes + pack::lower_bound(lifetimes.problem);
+  k.lower_bound_bytes = k.argument_bytes + separate_bytes + pack::lower_bound(lifetimes.problem);
 
   const std::vector<int64_t> live = live_sums(lifetimes);
   a.n_instants = static_cast<int64_t>(lifetimes.at.size());
@@ -86,6 +83,27 @@ MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
   }
   fill_owners(schedule, lifetimes, a.peak_instant, a);
   return plan;
+}
+
+}  // namespace
+
+MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
+  const Lifetimes lifetimes = compute_lifetimes(schedule);
+  pack::Options options;
+  options.work = work;
+  return finish_plan(schedule, lifetimes, pack::pack_greedy(lifetimes.problem, options));
+}
+
+MemoryPlan make_plan_apart(const Schedule& schedule) {
+  const Lifetimes lifetimes = compute_lifetimes(schedule);
+  pack::Solution solution;
+  for (size_t b = 0; b < schedule.buffers.size(); ++b) {
+    solution.offsets.push_back(solution.height);
+    if (!lifetimes.problem.buffers[b].rects.empty())
+      solution.height = align_up(solution.height + schedule.buffers[b].bytes, 64);
+  }
+  solution.height = pack::height_of(lifetimes.problem, solution.offsets);
+  return finish_plan(schedule, lifetimes, solution);
 }
 
 std::string timeline_csv(const Schedule& schedule, const MemoryPlan& plan) {

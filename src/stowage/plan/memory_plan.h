@@ -29,6 +29,9 @@ struct MemoryPlan {
 /// first pass. The result is validated apart from the packer.
 MemoryPlan make_plan(const Schedule& schedule, int64_t work);
 
+/// Every buffer at bytes of its own: the layout of a run that shares nothing, for comparison.
+MemoryPlan make_plan_apart(const Schedule& schedule);
+
 /// The timeline as CSV: instant, kernel, source, live bytes.
 std::string timeline_csv(const Schedule& schedule, const MemoryPlan& plan);
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "stowage/core/array_type.h"
 
@@ -14,10 +14,14 @@ namespace stow {
 
 class Device;
 
-/// A mapped range of a device's heap, returned when the last owner lets go.
+/// Address space that buffers lie in; unmapped with the last of them.
+class Mapping;
+
+/// A range of a device's heap, returned when the last owner lets go.
 class DeviceBuffer {
  public:
-  DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind, std::byte* data, int64_t bytes);
+  DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind, std::shared_ptr<Mapping> mapping,
+               std::byte* data, int64_t bytes);
   ~DeviceBuffer();
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
@@ -28,12 +32,19 @@ class DeviceBuffer {
   const std::shared_ptr<Device>& device() const { return device_; }
 
  private:
+  friend class Device;
   std::shared_ptr<Device> device_;
   MemoryKind kind_;
+  std::shared_ptr<Mapping> mapping_;
   std::byte* data_;
   int64_t bytes_;
 };
 using DeviceBufferPtr = std::shared_ptr<DeviceBuffer>;
+
+/// A half-open range of bytes.
+struct ByteRange {
+  int64_t begin = 0, end = 0;
+};
 
 /// Thread-compatible: one thread runs programs of a device at a time.
 class Device : public std::enable_shared_from_this<Device> {
@@ -54,6 +65,15 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Errors: CapacityError naming the device, the kind, what is in use and the capacity.
   DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
 
+  /// An arena for a program's temporaries, at least `bytes` long, every page touched. The device
+  /// keeps the last one for the next program and gives it back when something else needs room.
+  /// Errors: CapacityError as allocate().
+  DeviceBufferPtr borrow_arena(int64_t bytes);
+  /// Gives the kept arena back.
+  void drop_arena();
+  /// Cuts `whole`, which nobody else holds, into buffers of these ranges and gives the rest back.
+  std::vector<DeviceBufferPtr> split(DeviceBufferPtr whole, const std::vector<ByteRange>& ranges);
+
   const std::string& name() const { return name_; }
   int threads() const { return threads_; }
   int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }
@@ -65,12 +85,13 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   friend class DeviceBuffer;
   static size_t index(MemoryKind kind) { return static_cast<size_t>(kind); }
-  void release(MemoryKind kind, std::byte* data, int64_t bytes);
+  void charge(MemoryKind kind, int64_t bytes);
 
   std::string name_;
   int threads_;
   Capacities capacity_;
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};
+  DeviceBufferPtr arena_;  // holds no reference to the device
 };
 using DevicePtr = std::shared_ptr<Device>;
 

@@ -1,3 +1,4 @@
+#include "stowage/runtime/cpu/kernels/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/gemm_f32.cpp"
 #include <hwy/foreach_target.h>

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
+#include "stowage/core/dtype.h"
 #include "stowage/runtime/cpu/kernels/half-inl.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 
@@ -57,21 +59,30 @@ HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_
 }
 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-// A block of four rows by four adjacent k, turned: dst[k][0, 4) for four k.
-template <int W, typename S>
-HWY_INLINE void turn_4x4(const S* r0, const S* r1, const S* r2, const S* r3, float* dst) {
-  const hn::FixedTag<float, 4> d;
-  const hn::Repartition<double, decltype(d)> d64;
-  const auto v0 = load_wide(d, r0), v1 = load_wide(d, r1);
-  const auto v2 = load_wide(d, r2), v3 = load_wide(d, r3);
+// Turns a 4 x 4 block held as rows v0..v3.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void turn_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
+  const hn::Repartition<double, D> d64;
   const auto l01 = hn::BitCast(d64, hn::InterleaveLower(d, v0, v1));
   const auto l23 = hn::BitCast(d64, hn::InterleaveLower(d, v2, v3));
   const auto u01 = hn::BitCast(d64, hn::InterleaveUpper(d, v0, v1));
   const auto u23 = hn::BitCast(d64, hn::InterleaveUpper(d, v2, v3));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, l01, l23)), d, dst);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, l01, l23)), d, dst + W);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, u01, u23)), d, dst + 2 * W);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, u01, u23)), d, dst + 3 * W);
+  v0 = hn::BitCast(d, hn::InterleaveLower(d64, l01, l23));
+  v1 = hn::BitCast(d, hn::InterleaveUpper(d64, l01, l23));
+  v2 = hn::BitCast(d, hn::InterleaveLower(d64, u01, u23));
+  v3 = hn::BitCast(d, hn::InterleaveUpper(d64, u01, u23));
+}
+
+// Four adjacent elements from each of four rows, into dst[k][0, 4) for four k, W apart.
+template <int W, typename S>
+HWY_INLINE void pack_4x4(const S* r0, const S* r1, const S* r2, const S* r3, float* dst) {
+  const hn::FixedTag<float, 4> d;
+  auto v0 = load_wide(d, r0), v1 = load_wide(d, r1), v2 = load_wide(d, r2), v3 = load_wide(d, r3);
+  turn_4x4(d, v0, v1, v2, v3);
+  hn::StoreU(v0, d, dst);
+  hn::StoreU(v1, d, dst + W);
+  hn::StoreU(v2, d, dst + 2 * W);
+  hn::StoreU(v3, d, dst + 3 * W);
 }
 #endif
 
@@ -90,7 +101,7 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
         const int64_t o = ks[k];
         T* to = dst + k * W + r;
         if (ks[k + 1] == o + 1 && ks[k + 2] == o + 2 && ks[k + 3] == o + 3) {
-          turn_4x4<W>(r0 + o, r1 + o, r2 + o, r3 + o, to);
+          pack_4x4<W>(r0 + o, r1 + o, r2 + o, r3 + o, to);
         } else {
           for (int i = 0; i < 4; ++i, to += W) {
             const int64_t q = ks[k + i];
@@ -124,6 +135,19 @@ HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, cons
     if (is_run(rows, w)) pack_straight<W>(src + rows[0], w, ks, kc, dst);
     else pack_turned<W>(src, rows, w, ks, kc, dst);
   }
+}
+
+/// pack_panels for an operand of dtype t at `base` + `offset` elements.
+template <int W, typename T>
+void pack(DType t, const void* base, int64_t offset, const int64_t* rows, int64_t n,
+          const int64_t* ks, int64_t kc, T* dst) {
+  if constexpr (sizeof(T) == 4) {
+    if (t == DType::kBF16)
+      return pack_panels<W>(static_cast<const Bf16*>(base) + offset, rows, n, ks, kc, dst);
+    if (t == DType::kF16)
+      return pack_panels<W>(static_cast<const F16*>(base) + offset, rows, n, ks, kc, dst);
+  }
+  pack_panels<W>(static_cast<const T*>(base) + offset, rows, n, ks, kc, dst);
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

@@ -22,19 +22,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols<float> == 0);
 
-// Calls pack_panels for the operand's dtype; `base` is in bytes of no type yet.
-template <int W, typename T>
-void pack(DType t, const void* base, int64_t offset, const int64_t* rows, int64_t n,
-          const int64_t* ks, int64_t kc, T* dst) {
-  if constexpr (sizeof(T) == 4) {
-    if (t == DType::kBF16)
-      return pack_panels<W>(static_cast<const Bf16*>(base) + offset, rows, n, ks, kc, dst);
-    if (t == DType::kF16)
-      return pack_panels<W>(static_cast<const F16*>(base) + offset, rows, n, ks, kc, dst);
-  }
-  pack_panels<W>(static_cast<const T*>(base) + offset, rows, n, ks, kc, dst);
-}
-
 // A finished (or partial) piece of C in registers' reach, [rows, kCols<T>], into C. With `add`, the
 // value is rounded to C's dtype, then added.
 template <typename T, typename C>

@@ -1,0 +1,165 @@
+#include "stowage/api/array.h"
+
+#include <cstring>
+
+#include "stowage/api/elements.h"
+#include "stowage/api/trace.h"
+
+namespace stow {
+namespace {
+
+std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& type) {
+  auto impl = std::make_shared<ArrayImpl>();
+  impl->state = state;
+  impl->type = type;
+  impl->made = current_provenance();
+  return impl;
+}
+
+// Why the value of a traced array is out of reach.
+[[noreturn]] void fail_traced(const Array& array, const char* what) {
+  const std::string subject =
+      fmt::format("{} is traced by {}", describe(array), array.impl()->trace->what);
+  if (std::string_view(what) == "bool")
+    fail_here(
+        "[bool] {}: C++ cannot branch on a value that is not known while tracing; use "
+        "where(condition, a, b)",
+        subject);
+  fail_here("[{}] {}: its value is not known while tracing; return it from the function and read "
+            "the result",
+            what, subject);
+}
+
+}  // namespace
+
+Array Array::abstract(ArrayType type) {
+  return Array(new_impl(ArrayImpl::State::kAbstract, type));
+}
+
+Array Array::abstract(Shape shape, DType dtype) {
+  return abstract(ArrayType{dtype, std::move(shape)});
+}
+
+Array Array::scalar(ScalarValue value, DType dtype) {
+  return make_literal(ArrayType{dtype, {}}, scalar_bytes(value, dtype));
+}
+
+Array Array::scalar(ScalarValue value) {
+  return make_literal(ArrayType{.dtype = value.dtype, .weak = value.dtype != DType::kBool},
+                      scalar_bytes(value, value.dtype));
+}
+
+Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype) {
+  const ArrayType type{dtype, std::move(shape)};
+  for (int64_t d : type.shape)
+    if (d < 0) fail_here("[from] negative extent in {}", to_string(type));
+  if (type.elems() != n)
+    fail_here("[from] {} holds {} elements, the data has {}", to_string(type), type.elems(), n);
+  DeviceBufferPtr buffer = default_device()->allocate(type.bytes());
+  convert_elements(data, data_dtype, buffer->data(), dtype, n);
+  return make_concrete(type, std::move(buffer));
+}
+
+bool Array::is_concrete() const { return impl_ && impl_->state == ArrayImpl::State::kConcrete; }
+bool Array::is_traced() const { return impl_ && impl_->state == ArrayImpl::State::kTraced; }
+bool Array::is_abstract() const { return impl_ && impl_->state == ArrayImpl::State::kAbstract; }
+
+const ArrayType& Array::type() const {
+  if (!impl_) fail_here("[array] an empty Array has no type; assign one before it is used");
+  return impl_->type;
+}
+
+int64_t Array::dim(int axis) const {
+  const int rank = shape().rank();
+  if (axis < -rank || axis >= rank)
+    fail_here("[dim] axis {} is out of range for {}", axis, to_string(type()));
+  return shape()[axis < 0 ? axis + rank : axis];
+}
+
+void Array::read(void* out, DType as, const char* what, SourceLocation at) const {
+  const Site site(at);
+  const std::string_view name(what);
+  const std::string bare(name.substr(0, name.find('(')));
+  const ArrayType& t = type();
+  if (is_traced()) fail_traced(*this, bare.c_str());
+  if (is_abstract()) fail_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
+  if (!impl_->donated.empty())
+    fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
+              impl_->donated);
+  const std::byte* data = impl_->buffer ? impl_->buffer->data() : impl_->literal.data();
+  convert_elements(data, t.dtype, out, as, t.elems());
+}
+
+void Array::check_one(SourceLocation at) const {
+  const Site site(at);
+  if (size() != 1) fail_here("[item] {} has {} elements, not one", describe(*this), size());
+}
+
+bool Array::truth(SourceLocation at) const {
+  const Site site(at);
+  type();
+  if (is_traced()) fail_traced(*this, "bool");
+  if (size() != 1)
+    fail_here("[bool] {} has {} elements, not one; use any() or all()", describe(*this), size());
+  bool value = false;
+  read(&value, DType::kBool, "bool", at);
+  return value;
+}
+
+WeakDType Operand::dtype() const {
+  if (is_scalar()) return {scalar_->dtype, scalar_->dtype != DType::kBool};
+  return {array_.dtype(), array_.type().weak};
+}
+
+Array make_concrete(const ArrayType& type, DeviceBufferPtr buffer) {
+  auto impl = new_impl(ArrayImpl::State::kConcrete, type);
+  impl->buffer = std::move(buffer);
+  return Array(std::move(impl));
+}
+
+Array make_literal(const ArrayType& type, std::vector<std::byte> bytes) {
+  auto impl = new_impl(ArrayImpl::State::kConcrete, type);
+  impl->literal = std::move(bytes);
+  return Array(std::move(impl));
+}
+
+std::vector<std::byte> scalar_bytes(const ScalarValue& value, DType dtype) {
+  std::vector<std::byte> bytes(static_cast<size_t>(dtype_bytes(dtype)));
+  if (is_float(value.dtype))
+    convert_elements(&value.real, DType::kF64, bytes.data(), dtype, 1);
+  else
+    convert_elements(&value.integer, value.dtype == DType::kU64 ? DType::kU64 : DType::kI64,
+                     bytes.data(), dtype, 1);
+  return bytes;
+}
+
+const DeviceBufferPtr& buffer_of(const Array& array, const DevicePtr& device) {
+  ArrayImpl& impl = *array.impl();
+  if (!impl.donated.empty())
+    fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
+              impl.donated);
+  if (!impl.buffer || (!impl.literal.empty() && impl.buffer->device() != device)) {
+    impl.buffer = device->allocate(static_cast<int64_t>(impl.literal.size()));
+    std::memcpy(impl.buffer->data(), impl.literal.data(), impl.literal.size());
+  }
+  return impl.buffer;
+}
+
+DevicePtr default_device() {
+  DevicePtr& device = context().device;
+  return device ? device : Device::cpu();
+}
+
+DefaultDevice::DefaultDevice(DevicePtr device) : before_(context().device) {
+  context().device = std::move(device);
+}
+DefaultDevice::~DefaultDevice() { context().device = before_; }
+
+Scope::Scope(std::string_view name) : length_before_(context().scope.size()) {
+  std::string& scope = context().scope;
+  if (!scope.empty()) scope += '/';
+  scope += name;
+}
+Scope::~Scope() { context().scope.resize(length_before_); }
+
+}  // namespace stow

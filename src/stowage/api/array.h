@@ -1,0 +1,219 @@
+// Array: the one type of values: concrete (bytes on a device), traced (a value of a graph under
+// construction) or abstract (a type alone). Not the functions over arrays; see math.h and the rest.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "stowage/core/array_type.h"
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+class Device;
+struct ArrayImpl;
+class Index;
+
+/// A C++ type of scalars: bool, the integers, float, double.
+template <typename T>
+concept Scalar = std::is_arithmetic_v<T>;
+
+/// The dtype that holds elements of a C++ type: float f32, int i32, bool bool, …; 16-bit integers
+/// have none.
+template <Scalar T>
+constexpr DType dtype_of() {
+  if constexpr (std::same_as<T, bool>) return DType::kBool;
+  else if constexpr (std::floating_point<T>) return sizeof(T) == 4 ? DType::kF32 : DType::kF64;
+  else if constexpr (std::is_signed_v<T>)
+    return sizeof(T) == 1 ? DType::kI8 : sizeof(T) == 4 ? DType::kI32 : DType::kI64;
+  else return sizeof(T) == 1 ? DType::kU8 : sizeof(T) == 4 ? DType::kU32 : DType::kU64;
+}
+
+/// A C++ scalar on its way into an expression. Its type is weak: it takes the dtype of the array
+/// it meets (x * 2.0 keeps bf16), and where it meets none a float is f32, an integer i32 (i64 when
+/// it needs that).
+struct ScalarValue {
+  DType dtype = DType::kF32;
+  double real = 0;      ///< Of a float.
+  int64_t integer = 0;  ///< Of an integer or bool; u64 as its bits.
+
+  ScalarValue() = default;
+  template <Scalar T>
+  ScalarValue(T v) {  // NOLINT: converts by design
+    if constexpr (std::floating_point<T>) {
+      real = static_cast<double>(v);
+    } else {
+      integer = static_cast<int64_t>(v);
+      if constexpr (std::same_as<T, bool>) dtype = DType::kBool;
+      else if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8)
+        dtype = integer < 0 ? DType::kU64 : int_dtype(integer);
+      else dtype = int_dtype(integer);
+    }
+  }
+
+ private:
+  static DType int_dtype(int64_t v) {
+    return v == static_cast<int32_t>(v) ? DType::kI32 : DType::kI64;
+  }
+};
+
+/// A handle to an immutable value; copying shares it. A default-constructed Array is empty, and
+/// only fit to be assigned to.
+class Array {
+ public:
+  Array() = default;
+  /// A weak scalar of rank 0, in host memory until a program needs it.
+  template <Scalar T>
+  Array(T value) : Array(scalar(ScalarValue(value))) {}  // NOLINT: converts by design
+
+  /// A type without data, for `lower` and for planning.
+  static Array abstract(ArrayType type);
+  static Array abstract(Shape shape, DType dtype = DType::kF32);
+  /// A strong scalar: like Array(value), but it does not yield in promotion.
+  static Array scalar(ScalarValue value, DType dtype);
+  static Array scalar(ScalarValue value);
+  /// Copies `data`, row-major, to the default device; `dtype` converts on the way.
+  /// Errors: TraceError if the sizes differ; CapacityError when the device is full.
+  template <Scalar T>
+  static Array from(std::span<const T> data, Shape shape, DType dtype = dtype_of<T>()) {
+    return from_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>(),
+                      std::move(shape), dtype);
+  }
+  template <Scalar T>
+    requires(!std::same_as<T, bool>)
+  static Array from(const std::vector<T>& data, Shape shape, DType dtype = dtype_of<T>()) {
+    return from(std::span<const T>(data), std::move(shape), dtype);
+  }
+  template <Scalar T>
+  static Array from(std::initializer_list<T> data, Shape shape, DType dtype = dtype_of<T>()) {
+    return from(std::span<const T>(data.begin(), data.size()), std::move(shape), dtype);
+  }
+  /// A vector of the values.
+  template <Scalar T>
+  static Array from(std::initializer_list<T> data, DType dtype = dtype_of<T>()) {
+    return from(data, Shape{static_cast<int64_t>(data.size())}, dtype);
+  }
+
+  bool empty() const { return impl_ == nullptr; }
+  bool is_concrete() const;
+  bool is_traced() const;
+  bool is_abstract() const;
+
+  /// The type and its parts. Errors: TraceError on an empty array.
+  const ArrayType& type() const;
+  const Shape& shape() const { return type().shape; }
+  DType dtype() const { return type().dtype; }
+  int rank() const { return shape().rank(); }
+  /// The number of elements.
+  int64_t size() const { return type().elems(); }
+  /// The extent of an axis; a negative one counts from the end.
+  int64_t dim(int axis) const;
+
+  /// The elements in row-major order, converted to T. Errors: TraceError where there are none: on
+  /// a traced, abstract, donated or empty array.
+  template <Scalar T>
+  std::vector<T> to_vector(SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const {
+    std::vector<std::conditional_t<std::same_as<T, bool>, uint8_t, T>> data(
+        static_cast<size_t>(size()));
+    read(data.data(), dtype_of<T>(), "to_vector()", at);
+    if constexpr (std::same_as<T, bool>) return {data.begin(), data.end()};
+    else return data;
+  }
+  /// The only element. Errors: as to_vector, and if there are more or none.
+  template <Scalar T>
+  T item(SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const {
+    T value{};
+    check_one(at);
+    read(&value, dtype_of<T>(), "item()", at);
+    return value;
+  }
+  /// Whether the only element differs from zero. Errors: as item; branching on a traced value.
+  explicit operator bool() const { return truth({}); }
+
+  /// Half-open [start, stop) of one axis by steps; negative numbers count from the end, numbers
+  /// past it are clamped, as in NumPy.
+  Array slice(int axis, int64_t start, int64_t stop, int64_t step = 1,
+              SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
+  /// NumPy's basic indexing: x.index({0, all, range(1, 3), newaxis, ellipsis}).
+  Array index(std::initializer_list<Index> indices,
+              SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
+  /// Element `i` of the leading axis, which is dropped; negative counts from the end.
+  Array operator[](int64_t i) const;
+  Array astype(DType dtype, SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
+  Array reshape(const Dims& dims, SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
+
+  // For the library.
+  explicit Array(std::shared_ptr<ArrayImpl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<ArrayImpl>& impl() const { return impl_; }
+
+ private:
+  static Array from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype);
+  void read(void* out, DType as, const char* what, SourceLocation at) const;
+  void check_one(SourceLocation at) const;
+  bool truth(SourceLocation at) const;
+
+  std::shared_ptr<ArrayImpl> impl_;
+};
+
+/// A parameter of a function over arrays: an Array or a C++ scalar, with the place in the source
+/// where the caller wrote it.
+class Operand {
+ public:
+  Operand(const Array& array, const char* file = __builtin_FILE(),  // NOLINT: converts by design
+          int line = __builtin_LINE())
+      : at{file, line}, array_(array) {}
+  template <Scalar T>
+  Operand(T value, const char* file = __builtin_FILE(),  // NOLINT: converts by design
+          int line = __builtin_LINE())
+      : at{file, line}, scalar_(ScalarValue(value)) {}
+
+  bool is_scalar() const { return scalar_.has_value(); }
+  const ScalarValue& scalar() const { return *scalar_; }
+  const Array& array() const { return array_; }
+  /// The dtype it would have, and whether that yields in promotion.
+  WeakDType dtype() const;
+  Shape shape() const { return is_scalar() ? Shape{} : array_.shape(); }
+  int rank() const { return is_scalar() ? 0 : array_.rank(); }
+
+  SourceLocation at;
+
+ private:
+  Array array_;
+  std::optional<ScalarValue> scalar_;
+};
+
+/// Where arrays made from data go; Device::cpu() unless a guard says otherwise.
+std::shared_ptr<Device> default_device();
+
+/// While it lives, `device` is this thread's default device.
+class DefaultDevice {
+ public:
+  explicit DefaultDevice(std::shared_ptr<Device> device);
+  ~DefaultDevice();
+  DefaultDevice(const DefaultDevice&) = delete;
+  DefaultDevice& operator=(const DefaultDevice&) = delete;
+
+ private:
+  std::shared_ptr<Device> before_;
+};
+
+/// While it lives, operations recorded by this thread carry `name` in their source path; scopes
+/// nest as "mlp/up".
+class Scope {
+ public:
+  explicit Scope(std::string_view name);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  size_t length_before_;
+};
+
+}  // namespace stow

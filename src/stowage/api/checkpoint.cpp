@@ -1,0 +1,33 @@
+#include "stowage/api/checkpoint.h"
+
+#include "stowage/api/math_internal.h"
+#include "stowage/api/trace.h"
+
+namespace stow {
+
+CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& function,
+                                const PolicyPtr& policy, const CheckpointOptions& options,
+                                SourceLocation at) {
+  const Site site(at);
+  CheckpointResult result;
+  std::vector<Array> operands = leaves_of(arguments);
+  const std::vector<std::string> paths = paths_of(arguments);
+  std::vector<ArrayType> types;
+  for (const Array& array : operands) types.push_back(array.type());
+  Nested nested = trace_nested("checkpoint", types, paths, operands.size(),
+                               [&](std::span<const Array> inputs) {
+                                 result.result = function(inputs);
+                                 return leaves_of(result.result.ref);
+                               });
+  operands.insert(operands.end(), nested.captures.begin(), nested.captures.end());
+  result.outputs = record(OpKind::kCheckpoint, CheckpointParams{policy, options.prevent_cse},
+                          operands, {std::make_shared<const Graph>(std::move(nested.graph))});
+  return result;
+}
+
+Array checkpoint_name(const Operand& x, std::string name) {
+  const Site site(x.at);
+  return record1(OpKind::kName, NameParams{std::move(name)}, {to_array(x)});
+}
+
+}  // namespace stow

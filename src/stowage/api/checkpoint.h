@@ -1,0 +1,45 @@
+// checkpoint: marks a function whose intermediate values a policy keeps, recomputes or offloads.
+// Not a change of any number; and without differentiation, not of anything.
+#pragma once
+
+#include "stowage/api/jit.h"
+#include "stowage/api/policies.h"
+
+namespace stow {
+
+struct CheckpointOptions {
+  /// A barrier keeps the recomputation from being merged with the forward pass; not needed in scan.
+  bool prevent_cse = true;
+};
+
+/// A type-erased checkpointed call.
+struct CheckpointResult {
+  std::vector<Array> outputs;
+  OwnedTree result;
+};
+CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& function,
+                                const PolicyPtr& policy, const CheckpointOptions& options,
+                                SourceLocation at);
+
+/// `function` with the same values, whose gradient keeps what `policy` says and recomputes the rest
+/// (no policy: keeps only its inputs). Checkpoints nest. Outside a trace it is `function` itself.
+/// Source: JAX's jax.checkpoint (remat).
+template <typename F>
+auto checkpoint(F function, PolicyPtr policy = nullptr, CheckpointOptions options = {},
+                SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+  return [function = std::move(function), policy = std::move(policy), options,
+          at](const auto&... args) mutable {
+    std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
+    using R = std::remove_cvref_t<decltype(std::apply(function, arguments))>;
+    if (!is_tracing()) return R(std::apply(function, arguments));
+    const CheckpointResult result = run_checkpoint(
+        tree_ref(arguments), leaf_function(function, std::as_const(arguments)), policy, options,
+        at);
+    return tree_unflatten(*static_cast<const R*>(result.result.ref.tree), result.outputs);
+  };
+}
+
+/// Names a value for the policies; the value itself otherwise.
+Array checkpoint_name(const Operand& x, std::string name);
+
+}  // namespace stow

@@ -1,0 +1,217 @@
+#include "stowage/api/jit.h"
+
+#include <algorithm>
+#include <set>
+
+#include "stowage/api/trace.h"
+#include "stowage/ir/print.h"
+
+namespace stow {
+namespace {
+
+// Appends what distinguishes one call's arguments from another's: structure and types.
+struct KeyWriter : TreeVisitor {
+  std::string key;
+  template <typename T>
+  void put(const T& value) {
+    key.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void leaf(Array& array) override {
+    const ArrayType& type = array.type();
+    const uint8_t head[] = {'*', static_cast<uint8_t>(type.dtype), static_cast<uint8_t>(type.kind),
+                            static_cast<uint8_t>(type.weak), static_cast<uint8_t>(type.shape.rank())};
+    put(head);
+    for (int64_t d : type.shape) put(d);
+  }
+  void enter(std::string_view name) override {
+    put(name.size());
+    key += name;
+  }
+  void leave() override { key += '>'; }
+  void node(std::string_view kind, int64_t children) override {
+    put(kind.size());
+    key += kind;
+    put(children);
+  }
+};
+
+std::string key_of(std::span<const TreeRef> arguments) {
+  KeyWriter writer;
+  for (const TreeRef& tree : arguments) {
+    writer.put(tree.type);
+    tree.visit(tree.tree, writer);
+  }
+  return std::move(writer.key);
+}
+
+std::vector<Array> all_leaves(std::span<const TreeRef> arguments) {
+  std::vector<Array> leaves;
+  for (const TreeRef& tree : arguments)
+    for (Array& leaf : leaves_of(tree)) leaves.push_back(std::move(leaf));
+  return leaves;
+}
+
+std::vector<std::string> all_paths(std::span<const TreeRef> arguments) {
+  std::vector<std::string> paths;
+  for (const TreeRef& tree : arguments)
+    for (std::string& path : paths_of(tree)) paths.push_back(std::move(path));
+  return paths;
+}
+
+// "0/layers/w1" belongs to argument 0.
+int argument_number(const std::string& path) { return std::stoi(path); }
+
+// A donated buffer must not be an argument twice: the program would overwrite the other.
+void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
+  for (size_t i = 0; i < entry.options.donated.size(); ++i) {
+    if (!entry.options.donated[i]) continue;
+    for (size_t j = 0; j < arguments.size(); ++j)
+      if (j != i && arguments[j].impl() == arguments[i].impl())
+        fail_here("[{}] argument {} is donated, and the same array is argument {}", entry.name,
+                  entry.input_names[i], entry.input_names[j]);
+  }
+}
+
+}  // namespace
+
+bool is_tracing() { return current_trace() != nullptr; }
+std::string print_graph(const Graph& graph) { return print(graph); }
+
+std::vector<CapturedArray> captured_of(const JitEntry& entry) {
+  std::vector<CapturedArray> captured;
+  for (size_t i = 0; i < entry.captures.size(); ++i)
+    captured.push_back({entry.input_names[entry.n_leaves + i], entry.captures[i].type(),
+                        to_string(entry.captures[i].impl()->made)});
+  return captured;
+}
+
+std::vector<Array> abstract_results(const JitEntry& entry) {
+  std::vector<Array> results;
+  for (const ArrayType& type : entry.output_types) results.push_back(Array::abstract(type));
+  return results;
+}
+
+const ExecutablePtr& compile_for_default_device(JitEntry& entry) {
+  return entry.executable(default_device()->threads());
+}
+
+const ExecutablePtr& JitEntry::executable(int threads) {
+  ExecutablePtr& slot = executables[threads];
+  if (!slot) slot = stow::compile(graph, options, threads);
+  return slot;
+}
+
+std::vector<Array> JitEntry::run(std::span<const TreeRef> trees) {
+  std::vector<Array> arguments = all_leaves(trees);
+  if (std::any_of(arguments.begin(), arguments.end(),
+                  [](const Array& a) { return a.is_abstract(); }))
+    return abstract_results(*this);
+  arguments.insert(arguments.end(), captures.begin(), captures.end());
+  check_donation(*this, arguments);
+  const DevicePtr device = common_device(arguments);
+  std::vector<DeviceBufferPtr> buffers;
+  buffers.reserve(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].is_concrete())
+      fail_here("[{}] argument {} has no data: {}", name, input_names[i], describe(arguments[i]));
+    buffers.push_back(buffer_of(arguments[i], device));
+  }
+  std::vector<DeviceBufferPtr> outputs = executable(device->threads())->run(*device, buffers);
+  for (size_t i = 0; i < options.donated.size(); ++i) {
+    if (!options.donated[i]) continue;
+    arguments[i].impl()->donated = place.empty() ? name : name + " at " + place;
+    arguments[i].impl()->buffer.reset();
+  }
+  std::vector<Array> results;
+  results.reserve(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i)
+    results.push_back(make_concrete(output_types[i], std::move(outputs[i])));
+  return results;
+}
+
+JitCache::JitCache(JitOptions options, SourceLocation at) : options_(std::move(options)) {
+  place_ = to_string(std::make_shared<const Provenance>(Provenance{"", at}));
+}
+
+JitEntryPtr JitCache::find(std::span<const TreeRef> arguments, const LeafFunction& function) {
+  std::string key = key_of(arguments);
+  const auto found = entries_.find(key);
+  if (found != entries_.end()) return found->second;
+  JitEntryPtr entry = trace(arguments, function);
+  ++n_traces_;
+  entry->key = key;
+  entries_.emplace(std::move(key), entry);
+  return entry;
+}
+
+JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
+                            const LeafFunction& function) const {
+  auto entry = std::make_shared<JitEntry>();
+  entry->name = options_.name;
+  entry->place = place_;
+  entry->options = options_.compile;
+  if (entry->options.dump_name.empty()) entry->options.dump_name = options_.name;
+  entry->input_names = all_paths(arguments);
+  entry->n_leaves = entry->input_names.size();
+
+  int n_arguments = 0;
+  for (const std::string& path : entry->input_names)
+    n_arguments = std::max(n_arguments, argument_number(path) + 1);
+  const std::set<int> donated(options_.donate_argnums.begin(), options_.donate_argnums.end());
+  for (int argnum : donated)
+    if (argnum < 0 || argnum >= n_arguments)
+      fail_here("[{}] donate_argnums names argument {}, which holds no array", options_.name,
+                argnum);
+
+  auto trace = std::make_shared<Trace>(options_.name, true);
+  {
+    const ActiveTrace active(trace);
+    std::vector<Array> inputs;
+    const std::vector<Array> leaves = all_leaves(arguments);
+    for (size_t i = 0; i < leaves.size(); ++i)
+      inputs.push_back(trace->input(leaves[i].type(), entry->input_names[i]));
+    entry->result = function(inputs);
+    const std::vector<Array> results = leaves_of(entry->result.ref);
+    std::vector<ValueId> outputs;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].empty()) {
+        const std::string path = paths_of(entry->result.ref)[i];
+        fail_here("[{}] the function returned an empty Array{}", options_.name,
+                  path.empty() ? "" : " at '" + path + "'");
+      }
+      outputs.push_back(trace->lift(results[i]));
+      entry->output_types.push_back(results[i].type());
+    }
+    trace->graph.set_outputs(std::move(outputs));
+  }
+  assign_leaves(entry->result.ref, std::vector<Array>(entry->output_types.size()));
+  entry->graph = std::move(trace->graph);
+  entry->captures = std::move(trace->captures);
+  entry->input_names = entry->graph.input_names();
+  if (!donated.empty())
+    for (size_t i = 0; i < entry->input_names.size(); ++i)
+      entry->options.donated.push_back(i < entry->n_leaves &&
+                                       donated.count(argument_number(entry->input_names[i])) > 0);
+  return entry;
+}
+
+void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) {
+  if (key_of(arguments) == entry.key) return;
+  const std::vector<Array> leaves = all_leaves(arguments);
+  const std::vector<std::string> paths = all_paths(arguments);
+  for (size_t i = 0; i < leaves.size() && i < entry.n_leaves; ++i) {
+    const ArrayType& want = entry.graph.type(entry.graph.inputs()[i]);
+    if (paths[i] != entry.input_names[i])
+      fail_here("[{}] argument {} was compiled for, {} was given", entry.name,
+                entry.input_names[i], paths[i]);
+    if (!(leaves[i].type() == want) || leaves[i].type().weak != want.weak)
+      fail_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
+                to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
+                to_string(want), want.weak ? " (weak)" : "");
+  }
+  fail_here("[{}] the arguments have another structure than those it was compiled for: {} leaves, "
+            "not {}",
+            entry.name, leaves.size(), entry.n_leaves);
+}
+
+}  // namespace stow

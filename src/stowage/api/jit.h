@@ -1,0 +1,223 @@
+// jit: a function traced, planned and compiled once for each structure and types of its arguments.
+// Not the compile driver; that is session/compile.h.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "stowage/api/tree.h"
+#include "stowage/session/compile.h"
+
+namespace stow {
+
+struct JitOptions {
+  /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call.
+  std::vector<int> donate_argnums;
+  /// What errors and reports call the function.
+  std::string name = "jit";
+  /// Passes and dumps; its `donated` is filled in from donate_argnums.
+  CompileOptions compile;
+};
+
+/// A tree that a type-erased function returned, kept alive.
+struct OwnedTree {
+  std::shared_ptr<void> owner;
+  TreeRef ref;
+};
+/// A function over the leaves of its arguments.
+using LeafFunction = std::function<OwnedTree(std::span<const Array>)>;
+
+/// An array that a jitted function captured: a hidden argument.
+struct CapturedArray {
+  std::string name;  ///< "captured/0", as in the graph.
+  ArrayType type;
+  std::string made;  ///< Where, if known.
+};
+
+/// What jit keeps for one structure and types of arguments.
+struct JitEntry {
+  std::string name, place, key;
+  CompileOptions options;
+  Graph graph;                           ///< Inputs: leaves of the arguments, then captures.
+  std::vector<std::string> input_names;  ///< "0/layers/w1", then "captured/0".
+  size_t n_leaves = 0;                   ///< Of the arguments.
+  std::vector<Array> captures;
+  std::vector<ArrayType> output_types;
+  OwnedTree result;  ///< Its leaves are empty.
+  std::unordered_map<int, ExecutablePtr> executables;  ///< By threads.
+
+  const ExecutablePtr& executable(int threads);
+  /// Runs it; donated arguments are marked. Abstract arguments give abstract results.
+  std::vector<Array> run(std::span<const TreeRef> arguments);
+};
+using JitEntryPtr = std::shared_ptr<JitEntry>;
+
+/// The cache of one jitted function.
+class JitCache {
+ public:
+  JitCache(JitOptions options, SourceLocation at);
+  /// The entry for arguments like these; traces `function` when there is none.
+  JitEntryPtr find(std::span<const TreeRef> arguments, const LeafFunction& function);
+  int64_t n_traces() const { return n_traces_; }
+
+ private:
+  JitEntryPtr trace(std::span<const TreeRef> arguments, const LeafFunction& function) const;
+
+  JitOptions options_;
+  std::string place_;
+  std::unordered_map<std::string, JitEntryPtr> entries_;
+  int64_t n_traces_ = 0;
+};
+
+/// Throws TraceError naming the first leaf where the arguments differ from those of `entry`.
+void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments);
+/// Whether a trace is active in this thread.
+bool is_tracing();
+
+/// Arguments as trees: a C++ scalar is a weak array.
+template <typename T>
+decltype(auto) as_tree(const T& value) {
+  if constexpr (Scalar<T>) return Array(value);
+  else return value;
+}
+template <typename T>
+using AsTree = std::conditional_t<Scalar<T>, Array, T>;
+
+/// `function` over arguments like these as a function over their leaves. Refers to both.
+template <typename F, typename... Args>
+LeafFunction leaf_function(F& function, const std::tuple<Args...>& arguments) {
+  return [&function, &arguments](std::span<const Array> leaves) {
+    std::tuple<Args...> traced = tree_unflatten(arguments, leaves);
+    using R = std::remove_cvref_t<decltype(std::apply(function, traced))>;
+    static_assert(is_tree<R>(), "the function must return a tree of arrays");
+    auto result = std::make_shared<R>(std::apply(function, traced));
+    return OwnedTree{result, tree_ref(*result)};
+  };
+}
+
+/// A compiled program. Calling it runs it on arguments of the same structure and types.
+template <typename R>
+class Compiled {
+ public:
+  Compiled(JitEntryPtr entry, ExecutablePtr executable)
+      : entry_(std::move(entry)), executable_(std::move(executable)) {}
+  /// Exact, without running.
+  const MemoryAnalysis& memory_analysis() const { return executable_->memory_analysis(); }
+  const Executable& executable() const { return *executable_; }
+  const std::vector<std::string>& input_names() const { return entry_->input_names; }
+  /// The arrays that the function captured; they are arguments of the program.
+  std::vector<CapturedArray> captured() const;
+  /// Errors: TraceError naming the leaf whose type differs; CapacityError.
+  template <typename... Args>
+  R operator()(const Args&... args) const {
+    const std::tuple<AsTree<Args>...> tree(args...);
+    const TreeRef ref[] = {tree_ref(tree)};
+    check_arguments(*entry_, ref);
+    return tree_unflatten(*static_cast<const R*>(entry_->result.ref.tree), entry_->run(ref));
+  }
+
+ private:
+  JitEntryPtr entry_;
+  ExecutablePtr executable_;
+};
+std::vector<CapturedArray> captured_of(const JitEntry& entry);
+template <typename R>
+std::vector<CapturedArray> Compiled<R>::captured() const {
+  return captured_of(*entry_);
+}
+
+/// A traced function: a graph that was neither planned nor compiled.
+template <typename R>
+class Lowered {
+ public:
+  explicit Lowered(JitEntryPtr entry) : entry_(std::move(entry)) {}
+  const Graph& graph() const { return entry_->graph; }
+  /// The graph as ir/print.h prints it.
+  std::string text() const;
+  /// The types of the result.
+  R result() const;
+  /// Plans and compiles for the default device's threads. Allocates no tensor.
+  /// Errors: TraceError for a policy that cannot take effect.
+  Compiled<R> compile() const;
+
+ private:
+  JitEntryPtr entry_;
+};
+std::string print_graph(const Graph& graph);
+std::vector<Array> abstract_results(const JitEntry& entry);
+const ExecutablePtr& compile_for_default_device(JitEntry& entry);
+
+template <typename R>
+std::string Lowered<R>::text() const {
+  return print_graph(entry_->graph);
+}
+template <typename R>
+R Lowered<R>::result() const {
+  return tree_unflatten(*static_cast<const R*>(entry_->result.ref.tree), abstract_results(*entry_));
+}
+template <typename R>
+Compiled<R> Lowered<R>::compile() const {
+  return {entry_, compile_for_default_device(*entry_)};
+}
+
+/// What jit() returns. Copies share the cache. Used by one thread at a time.
+template <typename F>
+class Jitted {
+ public:
+  Jitted(F function, JitOptions options, SourceLocation at)
+      : state_(std::make_shared<State>(std::move(function), JitCache(std::move(options), at))) {}
+
+  /// Runs the function as a compiled program; traces and plans only for a structure and types not
+  /// seen yet. Inside a trace it is the function itself.
+  /// Errors: TraceError from tracing and for misused arguments; CapacityError.
+  template <typename... Args>
+  auto operator()(const Args&... args) const {
+    std::tuple<AsTree<Args>...> tree(args...);
+    using R = std::remove_cvref_t<decltype(std::apply(state_->function, tree))>;
+    if (is_tracing()) return R(std::apply(state_->function, tree));
+    const TreeRef ref[] = {tree_ref(tree)};
+    const JitEntryPtr entry = state_->cache.find(ref, leaf_function(state_->function, tree));
+    return tree_unflatten(*static_cast<const R*>(entry->result.ref.tree), entry->run(ref));
+  }
+  /// Traces only; the arguments may be abstract.
+  template <typename... Args>
+  auto lower(const Args&... args) const {
+    std::tuple<AsTree<Args>...> tree(args...);
+    using R = std::remove_cvref_t<decltype(std::apply(state_->function, tree))>;
+    const TreeRef ref[] = {tree_ref(tree)};
+    return Lowered<R>(state_->cache.find(ref, leaf_function(state_->function, tree)));
+  }
+  /// How many times the function was traced.
+  int64_t n_traces() const { return state_->cache.n_traces(); }
+
+ private:
+  struct State {
+    State(F f, JitCache c) : function(std::move(f)), cache(std::move(c)) {}
+    F function;
+    JitCache cache;
+  };
+  std::shared_ptr<State> state_;
+};
+
+/// Compiles `function`, a pure function of trees. Arrays that it captures become hidden arguments
+/// with the value that they had when it was traced; plain C++ values it captures are frozen then.
+template <typename F>
+Jitted<F> jit(F function, JitOptions options = {},
+              SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+  return Jitted<F>(std::move(function), std::move(options), at);
+}
+
+}  // namespace stow
+
+template <>
+struct fmt::formatter<stow::MemoryAnalysis> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  template <typename FormatContext>
+  auto format(const stow::MemoryAnalysis& analysis, FormatContext& context) const {
+    const std::string text = stow::to_string(analysis);
+    return std::copy(text.begin(), text.end(), context.out());
+  }
+};

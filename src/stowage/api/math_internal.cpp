@@ -1,0 +1,106 @@
+#include "stowage/api/math_internal.h"
+
+#include <algorithm>
+
+namespace stow {
+namespace {
+
+Array scalar_array(const ScalarValue& value, WeakDType dtype) {
+  const ArrayType type{.dtype = dtype.dtype, .weak = dtype.weak};
+  if (Trace* trace = current_trace())
+    return trace->wrap(trace->constant(type, scalar_bytes(value, dtype.dtype)),
+                       current_provenance());
+  return make_literal(type, scalar_bytes(value, dtype.dtype));
+}
+
+bool is_compare(OpKind op) {
+  return op == OpKind::kEq || op == OpKind::kNe || op == OpKind::kLt || op == OpKind::kLe ||
+         op == OpKind::kGt || op == OpKind::kGe;
+}
+
+}  // namespace
+
+Array scalar_constant(const ScalarValue& value, DType dtype) {
+  return scalar_array(value, {dtype, false});
+}
+
+Array to_array(const Operand& x) {
+  return x.is_scalar() ? scalar_array(x.scalar(), x.dtype()) : x.array();
+}
+
+Array to_array(const Operand& x, WeakDType dtype) {
+  if (x.is_scalar()) return scalar_array(x.scalar(), dtype);
+  return with_weak(convert_to(x.array(), dtype.dtype), dtype.weak);
+}
+
+Array to_float_array(const Operand& x) {
+  const WeakDType t = x.dtype();
+  return is_float(t.dtype) ? to_array(x) : to_array(x, {DType::kF32, t.weak});
+}
+
+Array convert_to(const Array& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  return record1(OpKind::kConvert, DTypeParams{dtype}, {x});
+}
+
+Array with_weak(const Array& x, bool weak) {
+  if (x.type().weak == weak) return x;
+  auto impl = std::make_shared<ArrayImpl>(*x.impl());
+  impl->type.weak = weak;
+  return Array(std::move(impl));
+}
+
+Shape broadcast_shapes(std::string_view name, const ArrayType& a, const ArrayType& b) {
+  const int rank = std::max(a.shape.rank(), b.shape.rank());
+  Dims dims(static_cast<size_t>(rank), 1);
+  for (int i = 0; i < rank; ++i) {
+    const int ia = i - rank + a.shape.rank(), ib = i - rank + b.shape.rank();
+    const int64_t da = ia < 0 ? 1 : a.shape[ia], db = ib < 0 ? 1 : b.shape[ib];
+    if (da != db && da != 1 && db != 1)
+      fail_here("[{}] {} and {} do not broadcast: axis {} has extents {} and {}", name,
+                to_string(a), to_string(b), i - rank, da, db);
+    dims[static_cast<size_t>(i)] = da == 1 ? db : da;
+  }
+  return Shape(std::move(dims));
+}
+
+Array broadcast_array(const Array& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  Dims axes;
+  for (int i = 0; i < x.rank(); ++i) axes.push_back(shape.rank() - x.rank() + i);
+  return record1(OpKind::kBroadcast, BroadcastParams{shape, std::move(axes)}, {x});
+}
+
+Array to_indices(std::string_view name, std::string_view what, const Operand& x) {
+  const DType dtype = x.dtype().dtype;
+  if (!is_integer(dtype))
+    fail_here("[{}] {} must be integers, got {}", name, what,
+              to_string(ArrayType{dtype, x.shape()}));
+  const Array indices = with_weak(to_array(x), false);
+  if (dtype_bytes(dtype) >= 4) return indices;
+  return convert_to(indices, is_unsigned_int(dtype) ? DType::kU32 : DType::kI32);
+}
+
+int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type) {
+  if (axis < -rank || axis >= rank)
+    fail_here("[{}] axis {} is out of range for {}", name, axis, to_string(type));
+  return axis < 0 ? axis + rank : axis;
+}
+
+Array binary_op(OpKind op, const Operand& a, const Operand& b) {
+  const Site site(a.at);
+  const ArrayType ta{.dtype = a.dtype().dtype, .shape = a.shape()};
+  const ArrayType tb{.dtype = b.dtype().dtype, .shape = b.shape()};
+  const Shape shape = broadcast_shapes(op_name(op), ta, tb);
+  const WeakDType dtype = promote(a.dtype(), b.dtype());
+  const Array result = record1(op, NoParams{}, {broadcast_array(to_array(a, dtype), shape),
+                                                broadcast_array(to_array(b, dtype), shape)});
+  return with_weak(result, !is_compare(op) && dtype.weak);
+}
+
+Array unary_op(OpKind op, const Operand& x) {
+  const Site site(x.at);
+  return record1(op, NoParams{}, {to_array(x)});
+}
+
+}  // namespace stow

@@ -1,0 +1,37 @@
+// Promotion and broadcasting shared by the functions over arrays.
+// Not public, and no functions of the user's.
+#pragma once
+
+#include <string_view>
+
+#include "stowage/api/trace.h"
+
+namespace stow {
+
+/// A constant of rank 0: part of the program, whatever the trace does with literals.
+Array scalar_constant(const ScalarValue& value, DType dtype);
+/// The array, or a scalar of the operand's own (weak) dtype.
+Array to_array(const Operand& x);
+/// The same, converted to this dtype, and weak or not as said.
+Array to_array(const Operand& x, WeakDType dtype);
+/// The same converted to a float dtype: integers to weak f32 where they are scalars, else f32.
+Array to_float_array(const Operand& x);
+Array convert_to(const Array& x, DType dtype);
+/// The same value with that weakness.
+Array with_weak(const Array& x, bool weak);
+
+/// NumPy's rule. Errors: TraceError "[name] f32[3] and f32[4] do not broadcast".
+Shape broadcast_shapes(std::string_view name, const ArrayType& a, const ArrayType& b);
+/// Broadcast by NumPy's rule to a shape that it is known to broadcast to; x itself if equal.
+Array broadcast_array(const Array& x, const Shape& shape);
+/// Integer indices wide enough to count an axis: at least 32 bits, never weak.
+/// Errors: TraceError "[name] what must be integers, …".
+Array to_indices(std::string_view name, std::string_view what, const Operand& x);
+/// An axis in [0, rank), negative ones from the end.
+int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayType& type);
+
+/// Promoted, broadcast and recorded; comparisons give bool.
+Array binary_op(OpKind op, const Operand& a, const Operand& b);
+Array unary_op(OpKind op, const Operand& x);
+
+}  // namespace stow

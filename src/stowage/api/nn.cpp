@@ -1,0 +1,114 @@
+#include "stowage/api/nn.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "stowage/api/indexing.h"
+#include "stowage/api/math.h"
+#include "stowage/api/math_internal.h"
+#include "stowage/api/reduce.h"
+
+namespace stow {
+namespace {
+
+Array at_least_f32(const Array& x) {
+  return x.dtype() == DType::kF64 ? x : convert_to(x, DType::kF32);
+}
+
+// A weight or bias of the last axis.
+void check_per_feature(const char* name, const char* what, const std::optional<Array>& w,
+                       const Array& x) {
+  if (w && (w->rank() != 1 || w->dim(0) != x.dim(-1)))
+    fail_here("[{}] {} {} does not fit the last axis of {}", name, what, to_string(w->type()),
+              to_string(x.type()));
+}
+
+Array float_with_axis(const char* name, const Operand& x) {
+  const Array a = to_float_array(x);
+  if (a.rank() == 0) fail_here("[{}] {} has no axis", name, to_string(a.type()));
+  return a;
+}
+
+}  // namespace
+
+Array relu(const Operand& x) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return where(a <= 0, zeros_like(a), a);
+}
+
+Array silu(const Operand& x) {
+  const Site site(x.at);
+  const Array a = to_float_array(x);
+  return a * logistic(a);
+}
+
+Array gelu(const Operand& x, bool approximate) {
+  const Site site(x.at);
+  const Array a = to_float_array(x);
+  if (!approximate) return 0.5 * a * (1 + erf(a * std::numbers::sqrt2 / 2));
+  const double root = std::sqrt(2 / std::numbers::pi);
+  return a * (0.5 * (1 + tanh(root * (a + 0.044715 * pow(a, 3)))));
+}
+
+Array softplus(const Operand& x) {
+  const Site site(x.at);
+  return logaddexp(x, 0.0);
+}
+
+Array softmax(const Operand& x, const Axes& axes) {
+  const Site site(x.at);
+  const Array a = float_with_axis("softmax", x);
+  const Array e = exp(a - stop_gradient(max(a, axes, true)));
+  return e / sum(e, axes, true);
+}
+
+Array log_softmax(const Operand& x, const Axes& axes) {
+  const Site site(x.at);
+  const Array a = float_with_axis("log_softmax", x);
+  const Array shifted = a - stop_gradient(max(a, axes, true));
+  return shifted - log(sum(exp(shifted), axes, true));
+}
+
+Array one_hot(const Operand& indices, int64_t n, DType dtype) {
+  const Site site(indices.at);
+  const Array i = to_indices("one_hot", "indices", indices);
+  return astype(expand_dims(i, -1) == iota({n}, 0, i.dtype()), dtype);
+}
+
+Array rms_norm(const Operand& x, const std::optional<Array>& weight, double eps) {
+  const Site site(x.at);
+  const Array a = float_with_axis("rms_norm", x);
+  check_per_feature("rms_norm", "weight", weight, a);
+  const Array f = at_least_f32(a);
+  const Array normed = convert_to(f * rsqrt(mean(square(f), -1, true) + eps), a.dtype());
+  return weight ? normed * *weight : normed;
+}
+
+Array layer_norm(const Operand& x, const std::optional<Array>& weight,
+                 const std::optional<Array>& bias, double eps) {
+  const Site site(x.at);
+  const Array a = float_with_axis("layer_norm", x);
+  check_per_feature("layer_norm", "weight", weight, a);
+  check_per_feature("layer_norm", "bias", bias, a);
+  const Array f = at_least_f32(a);
+  const Array centered = f - mean(f, -1, true);
+  Array y = convert_to(centered * rsqrt(mean(square(centered), -1, true) + eps), a.dtype());
+  if (weight) y = y * *weight;
+  return bias ? y + *bias : y;
+}
+
+Array cross_entropy(const Operand& logits, const Operand& targets) {
+  const Site site(logits.at);
+  const Array x = at_least_f32(float_with_axis("cross_entropy", logits));
+  const Array t = to_indices("cross_entropy", "targets", targets);
+  const Dims lead(x.shape().begin(), x.shape().end() - 1);
+  if (t.shape().dims() != lead)
+    fail_here("[cross_entropy] targets for logits {} must be of shape ({}), got {}",
+              to_string(x.type()), to_string(Shape(lead)), to_string(t.type()));
+  const Array hit = expand_dims(t, -1) == iota({x.dim(-1)}, 0, t.dtype());
+  const Array picked = sum(where(hit, x, 0.0), -1);
+  return logsumexp(x, -1) - picked;
+}
+
+}  // namespace stow

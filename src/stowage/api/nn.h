@@ -1,0 +1,46 @@
+// Activations, normalisations and losses as functions of arrays, by the names of jax.nn.
+// Not layers with weights; those are in nn/.
+#pragma once
+
+#include "stowage/api/shaping.h"
+
+namespace stow {
+
+/// max(x, 0), with gradient 0 at 0; NaN stays NaN.
+Array relu(const Operand& x);
+/// x * sigmoid(x).
+Array silu(const Operand& x);
+/// The tanh form, or with erf where not approximate.
+/// Source: Hendrycks and Gimpel 2016.
+Array gelu(const Operand& x, bool approximate = true);
+/// log(1 + exp(x)).
+Array softplus(const Operand& x);
+
+/// exp(x) over its sum along `axes`. Stable: the maximum is subtracted.
+Array softmax(const Operand& x, const Axes& axes = -1);
+/// The logarithm of softmax. Stable.
+Array log_softmax(const Operand& x, const Axes& axes = -1);
+
+/// 1 where a new last axis of extent `n` equals the index, else 0; indices out of range give zeros.
+Array one_hot(const Operand& indices, int64_t n, DType dtype = DType::kF32);
+
+/// x / sqrt(mean(x^2) + eps), times `weight` if there is one.
+/// Shapes:  x [..., D]; weight [D].
+/// Types:   computed in f32, the result of x's dtype before the weight is applied.
+/// Source:  Zhang and Sennrich 2019, equation 4.
+Array rms_norm(const Operand& x, const std::optional<Array>& weight = {}, double eps = 1e-6);
+/// (x - mean) / sqrt(var + eps), times `weight`, plus `bias`.
+/// Shapes:  x [..., D]; weight, bias [D].  Types: as rms_norm.
+/// Source:  Ba et al. 2016, equation 4.
+Array layer_norm(const Operand& x, const std::optional<Array>& weight = {},
+                 const std::optional<Array>& bias = {}, double eps = 1e-5);
+
+/// -log softmax(logits)[target], per position.
+/// Shapes:  logits [..., V]; targets [...] of integers; returns [...] f32 (f64 of f64).
+/// Types:   computed in f32.
+/// Memory:  no one-hot array: the target is picked by comparison with a counter. A target out of
+///          range gives the logsumexp alone.
+/// Errors:  TraceError if the shapes do not fit or targets are no integers.
+Array cross_entropy(const Operand& logits, const Operand& targets);
+
+}  // namespace stow

@@ -1,0 +1,141 @@
+#include "stowage/api/policies.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "stowage/base/error.h"
+#include "stowage/ir/graph.h"
+
+namespace stow {
+namespace {
+
+using Names = std::vector<std::string>;
+
+constexpr PolicyAnswer kKeepIt{Mark::kKeep, MemoryKind::kDevice};
+constexpr PolicyAnswer kRecomputeIt{Mark::kRecompute, MemoryKind::kDevice};
+
+PolicyAnswer keep_if(bool condition) { return condition ? kKeepIt : kRecomputeIt; }
+
+bool contains(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_plain_dot(const PolicyQuery& query) {
+  if (query.op != OpKind::kDotGeneral) return false;
+  const auto& dims = query.node->as<DotParams>();
+  return dims.lhs_batch.empty() && dims.rhs_batch.empty();
+}
+
+PolicyPtr make(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
+               Names wanted = {}) {
+  return std::make_shared<const Policy>(Policy{std::move(name), std::move(decide),
+                                               std::move(wanted)});
+}
+
+std::string called(std::string_view function, const Names& names) {
+  return fmt::format("{}({})", function, fmt::join(names, ", "));
+}
+
+}  // namespace
+
+PolicyPtr everything_saveable() {
+  static const PolicyPtr policy =
+      make("everything_saveable", [](const PolicyQuery&) { return kKeepIt; });
+  return policy;
+}
+
+PolicyPtr nothing_saveable() {
+  static const PolicyPtr policy =
+      make("nothing_saveable", [](const PolicyQuery&) { return kRecomputeIt; });
+  return policy;
+}
+
+PolicyPtr dots_saveable() {
+  static const PolicyPtr policy = make("dots_saveable", [](const PolicyQuery& query) {
+    return keep_if(query.op == OpKind::kDotGeneral);
+  });
+  return policy;
+}
+
+PolicyPtr dots_with_no_batch_dims_saveable() {
+  static const PolicyPtr policy =
+      make("dots_with_no_batch_dims_saveable",
+           [](const PolicyQuery& query) { return keep_if(is_plain_dot(query)); });
+  return policy;
+}
+
+PolicyPtr offload_dot_with_no_batch_dims(MemoryKind destination) {
+  return make(fmt::format("offload_dot_with_no_batch_dims({})", memory_kind_name(destination)),
+              [destination](const PolicyQuery& query) {
+                return is_plain_dot(query) ? PolicyAnswer{Mark::kOffload, destination}
+                                           : kRecomputeIt;
+              });
+}
+
+PolicyPtr save_only_these_names(Names names) {
+  return make(
+      called("save_only_these_names", names),
+      [names](const PolicyQuery& query) {
+        return keep_if(query.op == OpKind::kName && contains(names, query.name));
+      },
+      names);
+}
+
+PolicyPtr save_any_names_but_these(Names names) {
+  return make(
+      called("save_any_names_but_these", names),
+      [names](const PolicyQuery& query) {
+        return keep_if(query.op == OpKind::kName && !contains(names, query.name));
+      },
+      names);
+}
+
+PolicyPtr save_anything_except_these_names(Names names) {
+  return make(
+      called("save_anything_except_these_names", names),
+      [names](const PolicyQuery& query) {
+        return keep_if(query.op != OpKind::kName || !contains(names, query.name));
+      },
+      names);
+}
+
+PolicyPtr save_and_offload_only_these_names(Names saved, Names offloaded, MemoryKind destination) {
+  for (const std::string& name : saved)
+    if (contains(offloaded, name))
+      trace_error("[save_and_offload_only_these_names] '{}' is both saved and offloaded", name);
+  Names wanted = saved;
+  wanted.insert(wanted.end(), offloaded.begin(), offloaded.end());
+  return make(
+      fmt::format("save_and_offload_only_these_names([{}], [{}], {})", fmt::join(saved, ", "),
+                  fmt::join(offloaded, ", "), memory_kind_name(destination)),
+      [saved, offloaded, destination](const PolicyQuery& query) {
+        if (query.op != OpKind::kName) return kRecomputeIt;
+        if (contains(offloaded, query.name)) return PolicyAnswer{Mark::kOffload, destination};
+        return keep_if(contains(saved, query.name));
+      },
+      wanted);
+}
+
+PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b) {
+  if (!a) a = nothing_saveable();
+  if (!b) b = nothing_saveable();
+  Names wanted = a->wanted_names;
+  wanted.insert(wanted.end(), b->wanted_names.begin(), b->wanted_names.end());
+  const std::string name = fmt::format("save_from_both_policies({}, {})", a->name, b->name);
+  return make(
+      name,
+      [a, b](const PolicyQuery& query) {
+        const PolicyAnswer x = a->decide(query), y = b->decide(query);
+        if (x.mark == Mark::kKeep || y.mark == Mark::kKeep) return kKeepIt;
+        return x.mark == Mark::kOffload ? x : y;
+      },
+      wanted);
+}
+
+PolicyPtr custom_policy(std::string name,
+                        std::function<PolicyAnswer(const PolicyQuery&)> decide) {
+  return make(std::move(name), std::move(decide));
+}
+
+}  // namespace stow

@@ -1,0 +1,42 @@
+// Checkpoint policies: which values of a checkpointed region are kept, recomputed or offloaded.
+// Not their realisation; that is passes/residuals.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "stowage/ir/params.h"
+
+namespace stow {
+
+// Names and meaning are JAX's (jax.checkpoint_policies). No policy (null) is nothing_saveable.
+
+/// Keeps everything.
+PolicyPtr everything_saveable();
+/// Keeps nothing but the region's inputs.
+PolicyPtr nothing_saveable();
+/// Keeps every product.
+PolicyPtr dots_saveable();
+/// Keeps products whose dot_general has no batch axes.
+PolicyPtr dots_with_no_batch_dims_saveable();
+/// The same products, moved to `destination`; the rest is recomputed.
+PolicyPtr offload_dot_with_no_batch_dims(MemoryKind destination = MemoryKind::kPinnedHost);
+/// Keeps the values that checkpoint_name gave one of these names.
+PolicyPtr save_only_these_names(std::vector<std::string> names);
+/// Keeps named values with any other name.
+PolicyPtr save_any_names_but_these(std::vector<std::string> names);
+/// Keeps everything but the values of these names.
+PolicyPtr save_anything_except_these_names(std::vector<std::string> names);
+/// Keeps the values named in `saved`, moves those named in `offloaded` to `destination`.
+/// Errors: TraceError for a name in both.
+PolicyPtr save_and_offload_only_these_names(std::vector<std::string> saved,
+                                            std::vector<std::string> offloaded,
+                                            MemoryKind destination = MemoryKind::kPinnedHost);
+/// Keeps what either keeps, offloads what one offloads and the other would recompute.
+PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b);
+/// A policy of one's own: asked of each value, it answers keep, recompute or offload.
+PolicyPtr custom_policy(std::string name,
+                        std::function<PolicyAnswer(const PolicyQuery&)> decide);
+
+}  // namespace stow

@@ -1,0 +1,173 @@
+#include "stowage/api/random.h"
+
+#include <cmath>
+#include <limits>
+
+#include "stowage/api/math.h"
+#include "stowage/api/math_internal.h"
+#include "stowage/api/reduce.h"
+
+namespace stow::random {
+namespace {
+
+struct Words {
+  Array hi, lo;
+};
+
+Array u32(uint32_t value) { return scalar_constant(value, DType::kU32); }
+
+Array rotate_left(const Array& x, uint32_t by) { return (x << u32(by)) | (x >> u32(32 - by)); }
+
+// Threefry 2x32 with 20 rounds, element by element. Source: Salmon et al. 2011, section 3.3.
+Words threefry(const Array& k0, const Array& k1, Words x) {
+  constexpr uint32_t kRotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+  const Array keys[3] = {k0, k1, k0 ^ k1 ^ u32(0x1BD11BDA)};
+  x = {x.hi + keys[0], x.lo + keys[1]};
+  for (uint32_t i = 0; i < 5; ++i) {
+    for (const uint32_t rotation : kRotations[i % 2]) {
+      x.hi = x.hi + x.lo;
+      x.lo = rotate_left(x.lo, rotation) ^ x.hi;
+    }
+    x = {x.hi + keys[(i + 1) % 3], x.lo + keys[(i + 2) % 3] + u32(i + 1)};
+  }
+  return x;
+}
+
+Array check_key(const Operand& key) {
+  const Array k = to_array(key);
+  if (k.dtype() != DType::kU32 || !(k.shape() == Shape{2}))
+    fail_here("[random] a key is u32[2], got {}", to_string(k.type()));
+  return k;
+}
+
+// The two words of the row-major index of each element.
+Words counters(const Shape& shape) {
+  const int64_t n = shape.elems();
+  if (n <= int64_t{1} << 32)
+    return {zeros({n}, DType::kU32), iota({n}, 0, DType::kU32)};
+  const Array i = iota({n}, 0, DType::kU64);
+  return {convert_to(i >> 32, DType::kU32), convert_to(i, DType::kU32)};
+}
+
+Words words(const Array& key, const Shape& shape) {
+  return threefry(key[0], key[1], counters(shape));
+}
+
+// Uniform in [0, 1) with the mantissa's bits; exact, so JAX's way by bit patterns gives the same.
+Array unit(const Array& key, const Shape& shape, DType dtype) {
+  switch (dtype) {
+    case DType::kF32: {
+      const Array b = (bits(key, shape) >> u32(9)) | u32(0x3f800000);
+      return bitcast_convert_type(b, DType::kF32) - 1.0;
+    }
+    case DType::kF64: {
+      const Array b = (bits(key, shape, DType::kU64) >> scalar_constant(12, DType::kU64)) |
+                      scalar_constant(0x3ff0000000000000, DType::kU64);
+      return bitcast_convert_type(b, DType::kF64) - 1.0;
+    }
+    case DType::kBF16:  // 8 bits drawn, 7 used
+      return convert_to(convert_to((bits(key, shape) & u32(0xff)) >> u32(1), DType::kF32) / 128.0,
+                        dtype);
+    case DType::kF16:  // 16 bits drawn, 10 used
+      return convert_to(convert_to((bits(key, shape) & u32(0xffff)) >> u32(6), DType::kF32) / 1024.0,
+                        dtype);
+    default: fail_here("[random] {} is no float dtype", dtype_name(dtype));
+  }
+}
+
+// The number of a dtype next to -1, towards 0.
+double after_minus_one(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return -1 + 0x1p-53;
+    case DType::kF32: return -1 + 0x1p-24;
+    case DType::kF16: return -1 + 0x1p-11;
+    default: return -1 + 0x1p-8;
+  }
+}
+
+double smallest_normal(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return std::numeric_limits<double>::min();
+    case DType::kF16: return 0x1p-14;
+    default: return std::numeric_limits<float>::min();
+  }
+}
+
+}  // namespace
+
+Array key(uint64_t seed) {
+  const uint32_t both[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
+  const auto* first = reinterpret_cast<const std::byte*>(both);
+  return make_literal(ArrayType{DType::kU32, {2}}, std::vector<std::byte>(first, first + 8));
+}
+
+Array split_array(const Operand& key, int64_t n) {
+  const Site site(key.at);
+  if (n < 0) fail_here("[random] split into {} keys", n);
+  const Words w = words(check_key(key), {n});
+  return stack({w.hi, w.lo}, 1);
+}
+
+std::vector<Array> split(const Operand& key, int n) {
+  const Site site(key.at);
+  const Array all = split_array(key, n);
+  std::vector<Array> keys;
+  for (int i = 0; i < n; ++i) keys.push_back(all[i]);
+  return keys;
+}
+
+Array fold_in(const Operand& key, const Operand& data) {
+  const Site site(key.at);
+  const Array k = check_key(key), d = to_array(data, {DType::kU32, false});
+  if (d.rank() != 0) fail_here("[random] fold_in takes a scalar, got {}", to_string(d.type()));
+  const Words w = threefry(k[0], k[1], {u32(0), d});
+  return stack({w.hi, w.lo});
+}
+
+Array bits(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  if (!is_unsigned_int(dtype))
+    fail_here("[random] bits are of an unsigned dtype, not {}", dtype_name(dtype));
+  if (dtype == DType::kU64) {
+    const Words w = words(k, shape);
+    const Array both = (convert_to(w.hi, dtype) << scalar_constant(32, dtype)) |
+                       convert_to(w.lo, dtype);
+    return reshape(both, shape.dims());
+  }
+  const Array b = record1(OpKind::kRandomBits, ShapeParams{shape}, {k});
+  return convert_to(b, dtype);
+}
+
+Array uniform(const Operand& key, const Shape& shape, DType dtype, double low, double high) {
+  const Site site(key.at);
+  const Array u = unit(check_key(key), shape, dtype);
+  if (low == 0 && high == 1) return u;
+  const Array a = scalar_constant(low, dtype), b = scalar_constant(high, dtype);
+  return maximum(a, u * (b - a) + a);
+}
+
+Array normal(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  const Array u = uniform(key, shape, dtype, after_minus_one(dtype), 1);
+  return erf_inv(u) * scalar_constant(std::sqrt(2.0), dtype);
+}
+
+Array bernoulli(const Operand& key, const Operand& p, const Shape& shape) {
+  const Site site(key.at);
+  const Array probability = to_float_array(p);
+  return uniform(key, shape, probability.dtype()) < probability;
+}
+
+Array gumbel(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  return -log(-log(uniform(key, shape, dtype, smallest_normal(dtype), 1)));
+}
+
+Array categorical(const Operand& key, const Operand& logits, int axis) {
+  const Site site(key.at);
+  const Array x = to_float_array(logits);
+  return argmax(gumbel(key, x.shape(), x.dtype()) + x, axis);
+}
+
+}  // namespace stow::random

@@ -1,0 +1,58 @@
+// scan: a loop with a carry over the slices of arrays, as one node of the graph.
+// Not a C++ loop; the body is traced once.
+#pragma once
+
+#include "stowage/api/jit.h"
+
+namespace stow {
+
+struct ScanOptions {
+  /// The number of iterations; needed only where nothing is scanned, checked elsewhere.
+  int64_t length = -1;
+  /// From the last slice to the first; the stacked results keep the order of the slices.
+  bool reverse = false;
+};
+
+/// A type-erased scan. The body's leaves are those of the carry, then of the slice; its result's
+/// those of the new carry, then of what is stacked.
+struct ScanRequest {
+  TreeRef init, xs;
+  ScanOptions options;
+  LeafFunction body;
+  SourceLocation at;
+};
+struct ScanResult {
+  std::vector<Array> carry, ys;
+  OwnedTree result;
+};
+ScanResult run_scan(const ScanRequest& request);
+
+/// carry = init; for each i: (carry, y[i]) = body(carry, xs[i]); returns (carry, y stacked).
+/// Shapes:  leaves of xs [length, …]; slices drop the axis 0, stacked results get it.
+/// Forms:   body returns pair(carry, y), and scan pair(carry, ys); or body returns the carry alone,
+///          and so does scan. Pass None{} and `length` to scan nothing.
+/// Errors:  TraceError naming the leaf where lengths differ, or where the body returns a carry of
+///          another type than it was given (a weak scalar to begin with takes the body's type).
+template <typename Body, typename Init, typename Xs = None>
+auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = {},
+          SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+  using Carry = AsTree<Init>;
+  using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>(), std::declval<Xs&>()))>;
+  static_assert(is_tree<Carry>() && is_tree<Xs>() && is_tree<R>(),
+                "the carry, what is scanned and what the body returns must be trees");
+  const std::tuple<Carry, Xs> arguments(init, xs);
+  const auto& [carry, scanned] = arguments;
+  ScanResult result = run_scan(
+      {tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
+  if constexpr (std::same_as<R, Carry>) {
+    return tree_unflatten(carry, result.carry);
+  } else {
+    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
+                  "the body must return the carry, or a pair of the carry and what is stacked");
+    const R& prototype = *static_cast<const R*>(result.result.ref.tree);
+    return std::pair(tree_unflatten(carry, result.carry),
+                     tree_unflatten(prototype.second, result.ys));
+  }
+}
+
+}  // namespace stow

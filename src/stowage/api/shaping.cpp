@@ -1,0 +1,215 @@
+#include "stowage/api/shaping.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "stowage/api/indexing.h"
+#include "stowage/api/math.h"
+#include "stowage/api/math_internal.h"
+
+namespace stow {
+
+Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all) {
+  const int rank = type.shape.rank();
+  Dims list;
+  if (!axes.given()) {
+    if (all)
+      for (int i = 0; i < rank; ++i) list.push_back(i);
+    return list;
+  }
+  for (int64_t axis : axes.list()) {
+    const int64_t a = check_axis(name, axis, rank, type);
+    if (std::find(list.begin(), list.end(), a) != list.end())
+      fail_here("[{}] axis {} is given twice for {}", name, axis, to_string(type));
+    list.push_back(a);
+  }
+  return list;
+}
+
+Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype, SourceLocation at) {
+  const Site site(at);
+  const Array scalar = scalar_constant(value, dtype.value_or(value.dtype));
+  return broadcast_array(scalar, shape);
+}
+Array zeros(const Shape& shape, DType dtype, SourceLocation at) {
+  return full(shape, 0, dtype, at);
+}
+Array ones(const Shape& shape, DType dtype, SourceLocation at) { return full(shape, 1, dtype, at); }
+Array full_like(const Operand& x, ScalarValue value) {
+  return full(x.shape(), value, x.dtype().dtype, x.at);
+}
+Array zeros_like(const Operand& x) { return full_like(x, 0); }
+Array ones_like(const Operand& x) { return full_like(x, 1); }
+
+Array iota(const Shape& shape, int axis, DType dtype, SourceLocation at) {
+  const Site site(at);
+  const ArrayType type{dtype, shape};
+  return record1(OpKind::kIota, IotaParams{type, check_axis("iota", axis, shape.rank(), type)}, {});
+}
+
+Array arange(int64_t start, int64_t stop, int64_t step, DType dtype, SourceLocation at) {
+  const Site site(at);
+  if (step == 0) fail_here("[arange] the step is zero");
+  const int64_t span = step > 0 ? stop - start : start - stop, by = step > 0 ? step : -step;
+  Array x = iota({std::max<int64_t>(0, (span + by - 1) / by)}, 0, dtype);
+  if (step != 1) x = x * scalar_constant(step, dtype);
+  return start == 0 ? x : x + scalar_constant(start, dtype);
+}
+Array arange(int64_t stop, DType dtype, SourceLocation at) { return arange(0, stop, 1, dtype, at); }
+
+Array eye(int64_t n, std::optional<int64_t> m, DType dtype, SourceLocation at) {
+  const Site site(at);
+  const Shape shape{n, m.value_or(n)};
+  return astype(iota(shape, 0) == iota(shape, 1), dtype);
+}
+
+Array reshape(const Operand& x, const Dims& dims) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  Dims result = dims;
+  int64_t known = 1;
+  std::optional<size_t> unknown;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] >= 0) {
+      known *= dims[i];
+    } else if (dims[i] == -1 && !unknown) {
+      unknown = i;
+    } else {
+      fail_here("[reshape] {} to ({}): one extent may be -1, others not negative",
+                to_string(a.type()), to_string(Shape(dims)));
+    }
+  }
+  if (unknown && known > 0) result[*unknown] = a.size() / known;
+  if ((unknown && known == 0) || Shape(result).elems() != a.size())
+    fail_here("[reshape] {} has {} elements and cannot be ({})", to_string(a.type()), a.size(),
+              to_string(Shape(dims)));
+  if (a.shape().dims() == result) return a;
+  return record1(OpKind::kReshape, ShapeParams{Shape(result)}, {a});
+}
+
+Array transpose(const Operand& x, const Axes& axes) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  Dims order = check_axes("transpose", axes, a.type(), true);
+  if (!axes.given()) std::reverse(order.begin(), order.end());
+  if (static_cast<int>(order.size()) != a.rank())
+    fail_here("[transpose] {} axes given for {}", order.size(), to_string(a.type()));
+  if (std::is_sorted(order.begin(), order.end())) return a;
+  return record1(OpKind::kTranspose, AxesParams{order}, {a});
+}
+
+Array swapaxes(const Operand& x, int a, int b) {
+  const Site site(x.at);
+  const int rank = x.rank();
+  const ArrayType type{x.dtype().dtype, x.shape()};
+  Dims order(static_cast<size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[static_cast<size_t>(check_axis("swapaxes", a, rank, type))],
+            order[static_cast<size_t>(check_axis("swapaxes", b, rank, type))]);
+  return transpose(x, order);
+}
+
+Array moveaxis(const Operand& x, int source, int destination) {
+  const Site site(x.at);
+  const int rank = x.rank();
+  const ArrayType type{x.dtype().dtype, x.shape()};
+  const int64_t from = check_axis("moveaxis", source, rank, type);
+  const int64_t to = check_axis("moveaxis", destination, rank, type);
+  Dims order;
+  for (int64_t i = 0; i < rank; ++i)
+    if (i != from) order.push_back(i);
+  order.insert(order.begin() + to, from);
+  return transpose(x, order);
+}
+
+Array squeeze(const Operand& x, const Axes& axes) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const Dims given = check_axes("squeeze", axes, a.type(), false);
+  Dims dims;
+  for (int i = 0; i < a.rank(); ++i) {
+    const bool named = std::find(given.begin(), given.end(), i) != given.end();
+    if (named && a.shape()[i] != 1)
+      fail_here("[squeeze] axis {} of {} has extent {}, not 1", i, to_string(a.type()),
+                a.shape()[i]);
+    if (axes.given() ? !named : a.shape()[i] != 1) dims.push_back(a.shape()[i]);
+  }
+  return reshape(a, dims);
+}
+
+Array expand_dims(const Operand& x, const Axes& axes) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const int rank = a.rank() + static_cast<int>(axes.list().size());
+  std::vector<bool> added(static_cast<size_t>(rank), false);
+  for (int64_t axis : axes.list()) {
+    const auto i = static_cast<size_t>(check_axis("expand_dims", axis, rank, a.type()));
+    if (added[i]) fail_here("[expand_dims] axis {} is given twice", axis);
+    added[i] = true;
+  }
+  Dims dims;
+  for (int i = 0, from = 0; i < rank; ++i)
+    dims.push_back(added[static_cast<size_t>(i)] ? 1 : a.shape()[from++]);
+  return reshape(a, dims);
+}
+
+Array broadcast_to(const Operand& x, const Shape& shape) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const ArrayType target{a.dtype(), shape};
+  if (a.rank() > shape.rank() || !(broadcast_shapes("broadcast_to", a.type(), target) == shape))
+    fail_here("[broadcast_to] {} does not broadcast to ({})", to_string(a.type()),
+              to_string(shape));
+  return broadcast_array(a, shape);
+}
+
+Array ravel(const Operand& x) { return reshape(x, {-1}); }
+
+Array flip(const Operand& x, const Axes& axes) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  Dims list = check_axes("flip", axes, a.type(), true);
+  std::sort(list.begin(), list.end());
+  return list.empty() ? a : record1(OpKind::kReverse, AxesParams{list}, {a});
+}
+
+Array pad_general(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
+                  const Dims& interior) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return record1(OpKind::kPad, PadParams{low, high, interior},
+                 {a, to_array(value, {a.dtype(), a.type().weak})});
+}
+
+Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& value) {
+  const Site site(x.at);
+  Dims low, high;
+  for (const PadWidth& w : widths) {
+    if (w.before < 0 || w.after < 0)
+      fail_here("[pad] negative width ({}, {}); pad_general takes those", w.before, w.after);
+    low.push_back(w.before);
+    high.push_back(w.after);
+  }
+  if (static_cast<int>(widths.size()) != x.rank())
+    fail_here("[pad] {} widths given for {}", widths.size(),
+              to_string(ArrayType{x.dtype().dtype, x.shape()}));
+  return pad_general(x, value, low, high, Dims(widths.size(), 0));
+}
+
+Array tril(const Operand& x, int64_t k) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (a.rank() < 2) fail_here("[tril] {} has fewer than two axes", to_string(a.type()));
+  const Shape square{a.dim(-2), a.dim(-1)};
+  return where(iota(square, 0) + k >= iota(square, 1), a, zeros_like(a));
+}
+
+Array triu(const Operand& x, int64_t k) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (a.rank() < 2) fail_here("[triu] {} has fewer than two axes", to_string(a.type()));
+  const Shape square{a.dim(-2), a.dim(-1)};
+  return where(iota(square, 0) + k <= iota(square, 1), a, zeros_like(a));
+}
+
+}  // namespace stow

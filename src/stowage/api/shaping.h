@@ -1,0 +1,129 @@
+// Creating, reshaping, joining, cutting and indexing arrays, by the names of jax.numpy and jax.lax.
+// Not arithmetic; see math.h.
+#pragma once
+
+#include <vector>
+
+#include "stowage/api/array.h"
+
+namespace stow {
+
+/// A default argument that names the caller.
+#define STOW_AT                   \
+  SourceLocation at = SourceLocation { __builtin_FILE(), __builtin_LINE() }
+
+/// Axes as an argument: none given (meaning all, or as the function says), one, or a list.
+class Axes {
+ public:
+  Axes() = default;
+  Axes(int axis) : given_(true), axes_{axis} {}      // NOLINT: converts by design
+  Axes(int64_t axis) : given_(true), axes_{axis} {}  // NOLINT
+  Axes(std::initializer_list<int64_t> axes) : given_(true), axes_(axes) {}
+  Axes(Dims axes) : given_(true), axes_(std::move(axes)) {}  // NOLINT
+  bool given() const { return given_; }
+  const Dims& list() const { return axes_; }
+
+ private:
+  bool given_ = false;
+  Dims axes_;
+};
+
+// Errors of all that follows: TraceError naming the function, the type and the place.
+
+Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);
+Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);
+/// Without a dtype, f32, i32 or bool by the value.
+Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
+Array zeros_like(const Operand& x);
+Array ones_like(const Operand& x);
+Array full_like(const Operand& x, ScalarValue value);
+/// 0, 1, … n - 1 as i32; or [start, stop) by steps.
+Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
+Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);
+/// Counts along one axis of `shape`.
+Array iota(const Shape& shape, int axis, DType dtype = DType::kI32, STOW_AT);
+/// The identity matrix, or ones on the diagonal of [n, m].
+Array eye(int64_t n, std::optional<int64_t> m = {}, DType dtype = DType::kF32, STOW_AT);
+
+/// One extent may be -1: it is computed.
+Array reshape(const Operand& x, const Dims& dims);
+/// Reverses the axes, or permutes them: axis i of the result is axes[i] of x.
+Array transpose(const Operand& x, const Axes& axes = {});
+Array swapaxes(const Operand& x, int a, int b);
+Array moveaxis(const Operand& x, int source, int destination);
+/// Drops axes of extent 1, all of them by default.
+Array squeeze(const Operand& x, const Axes& axes = {});
+/// Adds an axis of extent 1 at each of these places of the result.
+Array expand_dims(const Operand& x, const Axes& axes);
+Array broadcast_to(const Operand& x, const Shape& shape);
+/// One dimension.
+Array ravel(const Operand& x);
+
+Array concatenate(const std::vector<Array>& arrays, int axis = 0, STOW_AT);
+/// Along a new axis.
+Array stack(const std::vector<Array>& arrays, int axis = 0, STOW_AT);
+/// `n` equal parts.
+std::vector<Array> split(const Operand& x, int n, int axis = 0);
+/// Parts that end at these indices, and the rest.
+std::vector<Array> split_at(const Operand& x, const Dims& indices, int axis = 0);
+/// Repeats the whole array so many times along each axis.
+Array tile(const Operand& x, const Dims& repetitions);
+/// Repeats each element along an axis.
+Array repeat(const Operand& x, int64_t n, int axis);
+Array flip(const Operand& x, const Axes& axes = {});
+/// Shifts elements along an axis; what falls off comes back at the other end.
+Array roll(const Operand& x, int64_t shift, int axis);
+
+/// How many elements to add before and after an axis.
+struct PadWidth {
+  int64_t before = 0, after = 0;
+};
+/// Pads with `value`, one width an axis.
+Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& value = 0);
+/// XLA's pad: low and high may be negative, interior goes between elements.
+Array pad_general(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
+                  const Dims& interior);
+
+/// Half-open [start, stop) of one axis, as Array::slice.
+Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t step = 1);
+/// A slice of these sizes whose start is known at run time; it is clamped to lie within.
+Array dynamic_slice(const Operand& x, const std::vector<Array>& starts, const Dims& sizes);
+/// `x` with `update` written at a start known at run time, clamped so that it lies within.
+Array dynamic_update_slice(const Operand& x, const Operand& update,
+                           const std::vector<Array>& starts);
+
+/// Elements `indices` of an axis: shape of x with the axis replaced by the shape of indices.
+/// Negative indices count from the end; what is out of range is clamped (JAX fills with NaN).
+Array take(const Operand& x, const Operand& indices, int axis = 0);
+/// result[i, j, …] = x[…, indices[i, j, …] at `axis`, …]; the other axes broadcast.
+Array take_along_axis(const Operand& x, const Operand& indices, int axis);
+/// What lies on and below the k-th diagonal of the last two axes, else zero.
+Array tril(const Operand& x, int64_t k = 0);
+/// On and above it.
+Array triu(const Operand& x, int64_t k = 0);
+
+/// A half-open range of an axis; an end left out is that of the axis.
+struct Range {
+  std::optional<int64_t> start, stop;
+  int64_t step = 1;
+};
+inline Range range(int64_t start, int64_t stop, int64_t step = 1) { return {start, stop, step}; }
+
+/// One place of Array::index: an integer (the axis is dropped), a range, all, newaxis, ellipsis.
+class Index {
+ public:
+  enum class Kind : uint8_t { kInteger, kRange, kNewAxis, kEllipsis };
+  Index(int i) : kind(Kind::kInteger), integer(i) {}      // NOLINT: converts by design
+  Index(int64_t i) : kind(Kind::kInteger), integer(i) {}  // NOLINT
+  Index(Range r) : kind(Kind::kRange), range(r) {}        // NOLINT
+  constexpr explicit Index(Kind k) : kind(k) {}
+
+  Kind kind;
+  int64_t integer = 0;
+  Range range;
+};
+inline const Index all_of_axis{Index::Kind::kRange};
+inline const Index newaxis{Index::Kind::kNewAxis};
+inline const Index ellipsis{Index::Kind::kEllipsis};
+
+}  // namespace stow

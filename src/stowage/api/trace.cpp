@@ -1,0 +1,284 @@
+#include "stowage/api/trace.h"
+
+#include <algorithm>
+
+#include "stowage/ops/op_def.h"
+
+namespace stow {
+namespace {
+
+bool is_active(const Trace* trace) {
+  const auto& stack = context().traces;
+  return std::any_of(stack.begin(), stack.end(), [&](const auto& t) { return t.get() == trace; });
+}
+
+std::string with_place(const std::string& message) {
+  const std::string place = to_string(current_provenance());
+  if (place.empty() || message.find("\n  at ") != std::string::npos) return message;
+  return message + "\n  at " + place;
+}
+
+std::vector<ArrayType> infer_here(OpKind op, const Params& params,
+                                  std::span<const ArrayType> operands,
+                                  std::span<const GraphPtr> graphs) {
+  try {
+    return infer_types(InferContext{op, operands, params, graphs});
+  } catch (const TraceError& error) {
+    throw TraceError(with_place(error.what()));
+  }
+}
+
+Array make_abstract(const ArrayType& type) {
+  auto impl = std::make_shared<ArrayImpl>();
+  impl->type = type;
+  impl->made = current_provenance();
+  return Array(std::move(impl));
+}
+
+// Runs a finished graph whose inputs are these arrays, or answers with its output types.
+std::vector<Array> run_or_abstract(Graph graph, std::span<const Array> inputs) {
+  std::vector<Array> results;
+  std::vector<ArrayType> types;
+  for (ValueId id : graph.outputs()) types.push_back(graph.type(id));
+  if (std::any_of(inputs.begin(), inputs.end(), [](const Array& a) { return a.is_abstract(); })) {
+    for (const ArrayType& type : types) results.push_back(make_abstract(type));
+    return results;
+  }
+  const DevicePtr device = common_device(inputs);
+  std::vector<DeviceBufferPtr> buffers;
+  for (const Array& array : inputs) buffers.push_back(buffer_of(array, device));
+  buffers = context().runner.run(std::move(graph), device, buffers);
+  for (size_t i = 0; i < types.size(); ++i)
+    results.push_back(make_concrete(types[i], std::move(buffers[i])));
+  return results;
+}
+
+std::vector<Array> record_outside(OpKind op, Params params, std::span<const Array> operands,
+                                  std::vector<GraphPtr> graphs) {
+  if (op_class(op) == OpClass::kIdentity) return {operands.begin(), operands.end()};
+  std::vector<ArrayType> types;
+  for (const Array& a : operands) {
+    if (a.is_traced()) Trace("", false).lift(a);  // throws: no trace is active
+    types.push_back(a.type());
+  }
+  std::vector<ArrayType> result_types = infer_here(op, params, types, graphs);
+  Graph graph;
+  Node node{.op = op, .params = std::move(params), .graphs = std::move(graphs)};
+  node.provenance = current_provenance();
+  for (const ArrayType& type : types) node.operands.push_back(graph.add_input(type));
+  const NodeId id = graph.add_node(std::move(node), result_types);
+  std::vector<ValueId> outputs;
+  for (size_t i = 0; i < result_types.size(); ++i)
+    outputs.push_back(graph.node(id).result(static_cast<int>(i)));
+  graph.set_outputs(outputs);
+  return run_or_abstract(std::move(graph), operands);
+}
+
+}  // namespace
+
+Context& context() {
+  thread_local Context instance;
+  return instance;
+}
+
+Trace* current_trace() {
+  const auto& stack = context().traces;
+  return stack.empty() ? nullptr : stack.back().get();
+}
+
+ProvenancePtr current_provenance() {
+  Context& c = context();
+  if (c.scope.empty() && c.site.line == 0) return nullptr;
+  if (!c.last || c.last->location.line != c.site.line || c.last->location.file != c.site.file ||
+      c.last->scope != c.scope)
+    c.last = std::make_shared<const Provenance>(Provenance{c.scope, c.site});
+  return c.last;
+}
+
+void throw_here(std::string message) { throw TraceError(with_place(message)); }
+
+std::string describe(const Array& array) {
+  if (array.empty()) return "an empty Array";
+  const std::string place = to_string(array.impl()->made);
+  return to_string(array.type()) + (place.empty() ? "" : " made at " + place);
+}
+
+Array Trace::input(const ArrayType& type, std::string name) {
+  return wrap(graph.add_input(type, std::move(name)), current_provenance());
+}
+
+Array Trace::wrap(ValueId id, ProvenancePtr made) {
+  auto impl = std::make_shared<ArrayImpl>();
+  impl->state = ArrayImpl::State::kTraced;
+  impl->type = graph.type(id);
+  impl->trace = shared_from_this();
+  impl->id = id;
+  impl->made = std::move(made);
+  return Array(std::move(impl));
+}
+
+ValueId Trace::constant(const ArrayType& type, std::vector<std::byte> data) {
+  ArrayType strong = type;
+  strong.weak = false;
+  Node node{.op = OpKind::kConstant, .params = ConstantParams{strong, std::move(data)}};
+  node.provenance = current_provenance();
+  const ArrayType types[] = {type};
+  const NodeId id = graph.add_node(std::move(node), types);
+  return graph.node(id).result();
+}
+
+ValueId Trace::lift(const Array& array) {
+  if (array.empty())
+    fail_here("[array] an empty Array has no value; assign one before it is used");
+  const ArrayImpl& impl = *array.impl();
+  switch (impl.state) {
+    case ArrayImpl::State::kTraced:
+      if (impl.trace.get() == this) return impl.id;
+      if (impl.trace->ended)
+        fail_here(
+            "[array] {} belongs to the trace of {}, which is over; return it from that function "
+            "to use it outside",
+            describe(array), impl.trace->what);
+      if (!is_active(impl.trace.get()))
+        fail_here("[array] {} belongs to the trace of {}, which is not active in this thread",
+                  describe(array), impl.trace->what);
+      return capture(array);
+    case ArrayImpl::State::kConcrete:
+      if (!impl.donated.empty())
+        fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
+                  impl.donated);
+      if (bakes && !impl.literal.empty()) return constant(impl.type, impl.literal);
+      return capture(array);
+    case ArrayImpl::State::kAbstract: return capture(array);
+  }
+  return {};
+}
+
+ValueId Trace::capture(const Array& array) {
+  const ArrayImpl& impl = *array.impl();
+  const bool traced = impl.state == ArrayImpl::State::kTraced;
+  const auto key = traced ? std::pair<const void*, uint32_t>(impl.trace.get(), impl.id.value)
+                          : std::pair<const void*, uint32_t>(&impl, 0);
+  const auto found = captured_.find(key);
+  if (found != captured_.end()) return found->second;
+  const ValueId id = graph.add_input(impl.type, fmt::format("captured/{}", captures.size()));
+  captures.push_back(array);
+  captured_.emplace(key, id);
+  return id;
+}
+
+ActiveTrace::ActiveTrace(std::shared_ptr<Trace> trace)
+    : trace_(std::move(trace)), site_before_(context().site) {
+  context().traces.push_back(trace_);
+  context().site = {};
+}
+
+ActiveTrace::~ActiveTrace() {
+  trace_->ended = true;
+  context().traces.pop_back();
+  context().site = site_before_;
+}
+
+std::vector<Array> record(OpKind op, Params params, std::span<const Array> operands,
+                          std::vector<GraphPtr> graphs) {
+  Trace* trace = current_trace();
+  if (!trace) return record_outside(op, std::move(params), operands, std::move(graphs));
+  Node node{.op = op, .params = std::move(params), .graphs = std::move(graphs)};
+  std::vector<ArrayType> types;
+  for (const Array& a : operands) {
+    node.operands.push_back(trace->lift(a));
+    types.push_back(a.type());
+  }
+  types = infer_here(op, node.params, types, node.graphs);
+  node.provenance = current_provenance();
+  const ProvenancePtr made = node.provenance;
+  const NodeId id = trace->graph.add_node(std::move(node), types);
+  std::vector<Array> results;
+  for (size_t i = 0; i < types.size(); ++i)
+    results.push_back(trace->wrap(trace->graph.node(id).result(static_cast<int>(i)), made));
+  return results;
+}
+
+Array record1(OpKind op, Params params, std::initializer_list<Array> operands) {
+  return record(op, std::move(params), std::span<const Array>(operands.begin(), operands.size()))
+      .front();
+}
+
+std::vector<Array> traced_or_run(const char* what,
+                                 const std::function<std::vector<Array>()>& body) {
+  if (current_trace()) return body();
+  auto trace = std::make_shared<Trace>(what, false);
+  {
+    const SourceLocation site = context().site;
+    const ActiveTrace active(trace);
+    context().site = site;
+    std::vector<ValueId> outputs;
+    for (const Array& array : body()) outputs.push_back(trace->lift(array));
+    trace->graph.set_outputs(std::move(outputs));
+  }
+  return run_or_abstract(std::move(trace->graph), trace->captures);
+}
+
+Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
+                    std::span<const std::string> names, size_t captures_at,
+                    const std::function<std::vector<Array>(std::span<const Array>)>& body) {
+  Trace* outer = current_trace();
+  STOW_CHECK(outer, "a nested trace needs a trace around it");
+  auto trace = std::make_shared<Trace>(what, outer->bakes);
+  {
+    const ActiveTrace active(trace);
+    std::vector<Array> arguments;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      arguments.push_back(trace->input(inputs[i], names[i]));
+    std::vector<ValueId> outputs;
+    for (const Array& array : body(arguments)) outputs.push_back(trace->lift(array));
+    trace->graph.set_outputs(std::move(outputs));
+  }
+  const Graph& from = trace->graph;
+  std::vector<size_t> order;
+  for (size_t i = 0; i < inputs.size(); ++i) order.push_back(i);
+  for (size_t i = 0; i < trace->captures.size(); ++i)
+    order.insert(order.begin() + static_cast<std::ptrdiff_t>(captures_at + i), inputs.size() + i);
+
+  Nested nested{.captures = trace->captures};
+  ValueMap map(from);
+  for (size_t i : order) {
+    const ValueId id = from.inputs()[i];
+    map.set(id, nested.graph.add_input(from.type(id), from.input_names()[i]));
+  }
+  const std::vector<RegionId> regions = import_regions(from, nested.graph, RegionId());
+  for (const Node& node : from.nodes()) copy_node(from, node, nested.graph, map, regions);
+  std::vector<ValueId> outputs;
+  for (ValueId id : from.outputs()) outputs.push_back(map[id]);
+  nested.graph.set_outputs(std::move(outputs));
+  return nested;
+}
+
+std::vector<Array> inline_graph(const Graph& graph, std::span<const Array> inputs) {
+  Trace* trace = current_trace();
+  STOW_CHECK(trace && inputs.size() == graph.inputs().size(), "{} inputs for {}", inputs.size(),
+             graph.inputs().size());
+  ValueMap map(graph);
+  for (size_t i = 0; i < inputs.size(); ++i) map.set(graph.inputs()[i], trace->lift(inputs[i]));
+  const std::vector<RegionId> regions = import_regions(graph, trace->graph, RegionId());
+  for (const Node& node : graph.nodes()) copy_node(graph, node, trace->graph, map, regions);
+  std::vector<Array> results;
+  for (ValueId id : graph.outputs()) results.push_back(trace->wrap(map[id], current_provenance()));
+  return results;
+}
+
+DevicePtr common_device(std::span<const Array> arrays) {
+  DevicePtr device;
+  const Array* first = nullptr;
+  for (const Array& array : arrays) {
+    if (!array.is_concrete() || !array.impl()->buffer) continue;
+    const DevicePtr& its = array.impl()->buffer->device();
+    if (!device) device = its, first = &array;
+    if (device != its)
+      fail_here("[device] {} is on {} and {} on {}", describe(*first), device->name(),
+                describe(array), its->name());
+  }
+  return device ? device : default_device();
+}
+
+}  // namespace stow

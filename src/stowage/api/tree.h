@@ -1,0 +1,233 @@
+// Trees: nested structs, vectors, maps, tuples, pairs, optionals and std::arrays of Array.
+// Not a container; a tree is the user's own type, seen leaf by leaf.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <typeinfo>
+#include <utility>
+
+#include "stowage/api/array.h"
+#include "stowage/api/for_each_macro.h"
+
+/// Makes a struct a tree of the listed fields: STOW_TREE(Layer, w1, w2) beside the struct, in its
+/// namespace. Fields left out are carried along but are no part of the tree: a plain value that
+/// changes what a function computes must be a listed Static<T>, or a jitted function will not see
+/// that it changed.
+#define STOW_TREE(Type, ...)                                                              \
+  template <typename StowSelf, typename StowVisit>                                        \
+    requires std::same_as<StowSelf, Type>                                                 \
+  void stow_visit_fields(StowSelf& stow_self, StowVisit&& stow_visit) {                   \
+    (void)stow_self;                                                                      \
+    (void)stow_visit;                                                                     \
+    STOW_FOR_EACH_ARGUMENT(STOW_TREE_FIELD, __VA_ARGS__)                                  \
+  }                                                                                       \
+  static_assert(true)
+#define STOW_TREE_FIELD(field) stow_visit(#field, stow_self.field);
+
+namespace stow {
+
+/// A tree without leaves: nothing carried, nothing scanned.
+struct None {};
+STOW_TREE(None);
+
+/// A plain value as part of a tree's structure, and so of a jitted function's cache key.
+template <typename T>
+  requires(Scalar<T> || std::is_enum_v<T> || std::same_as<T, std::string>)
+struct Static {
+  T value{};
+  operator const T&() const { return value; }  // NOLINT: stands for its value
+};
+
+/// Told of a tree from the outside in. Paths are "layers/0/w1".
+class TreeVisitor {
+ public:
+  virtual ~TreeVisitor() = default;
+  virtual void leaf(Array& array) = 0;
+  /// What follows lies under this field, key or index.
+  virtual void enter(std::string_view name) = 0;
+  virtual void leave() = 0;
+  /// A node of this kind and number of children, or a static value's text, begins.
+  virtual void node(std::string_view kind, int64_t children) = 0;
+};
+
+namespace tree_detail {
+
+struct AnyField {
+  template <typename T>
+  void operator()(const char*, T&) {}
+};
+template <typename T>
+concept Struct = requires(T& t, AnyField v) { stow_visit_fields(t, v); };
+
+template <typename T>
+struct Kind {
+  static constexpr bool is_vector = false, is_map = false, is_optional = false, is_tuple = false,
+                        is_array = false, is_static = false;
+};
+template <typename T, typename A>
+struct Kind<std::vector<T, A>> : Kind<void> {
+  static constexpr bool is_vector = true;
+  using Element = T;
+};
+template <typename T, typename C, typename A>
+struct Kind<std::map<std::string, T, C, A>> : Kind<void> {
+  static constexpr bool is_map = true;
+  using Element = T;
+};
+template <typename T>
+struct Kind<std::optional<T>> : Kind<void> {
+  static constexpr bool is_optional = true;
+  using Element = T;
+};
+template <typename... T>
+struct Kind<std::tuple<T...>> : Kind<void> {
+  static constexpr bool is_tuple = true;
+};
+template <typename A, typename B>
+struct Kind<std::pair<A, B>> : Kind<void> {
+  static constexpr bool is_tuple = true;
+};
+template <typename T, size_t N>
+struct Kind<std::array<T, N>> : Kind<void> {
+  static constexpr bool is_array = true;
+  using Element = T;
+};
+template <typename T>
+struct Kind<Static<T>> : Kind<void> {
+  static constexpr bool is_static = true;
+};
+
+template <typename T>
+std::string static_text(const T& value) {
+  if constexpr (std::same_as<T, std::string>) return value;
+  else if constexpr (std::is_enum_v<T>)
+    return std::to_string(static_cast<long long>(value));
+  else if constexpr (std::floating_point<T>) return fmt::format("{}", value);
+  else return std::to_string(value);
+}
+
+}  // namespace tree_detail
+
+/// True for a type that is a tree.
+template <typename T>
+constexpr bool is_tree() {
+  using K = tree_detail::Kind<T>;
+  if constexpr (std::same_as<T, Array> || K::is_static || tree_detail::Struct<T>) return true;
+  else if constexpr (K::is_vector || K::is_map || K::is_optional || K::is_array)
+    return is_tree<typename K::Element>();
+  else if constexpr (K::is_tuple)
+    return []<size_t... I>(std::index_sequence<I...>) {
+      return (is_tree<std::tuple_element_t<I, T>>() && ...);
+    }(std::make_index_sequence<std::tuple_size_v<T>>());
+  else return false;
+}
+template <typename T>
+concept Tree = is_tree<std::remove_cvref_t<T>>();
+
+/// Shows `tree` to `visitor`: fields in the order listed, map entries by key.
+template <typename T>
+void visit_tree(T& tree, TreeVisitor& visitor) {
+  static_assert(is_tree<T>(),
+                "not a tree: only Array, Static, and vectors, maps from std::string, tuples, pairs, "
+                "optionals, std::arrays and STOW_TREE structs of trees are");
+  using K = tree_detail::Kind<T>;
+  auto child = [&](std::string_view name, auto& element) {
+    visitor.enter(name);
+    visit_tree(element, visitor);
+    visitor.leave();
+  };
+  if constexpr (std::same_as<T, Array>) {
+    visitor.leaf(tree);
+  } else if constexpr (K::is_static) {
+    visitor.node("static " + tree_detail::static_text(tree.value), 0);
+  } else if constexpr (K::is_vector || K::is_array) {
+    visitor.node("[", static_cast<int64_t>(tree.size()));
+    for (size_t i = 0; i < tree.size(); ++i) child(std::to_string(i), tree[i]);
+  } else if constexpr (K::is_map) {
+    visitor.node("{", static_cast<int64_t>(tree.size()));
+    for (auto& [key, element] : tree) child(key, element);
+  } else if constexpr (K::is_optional) {
+    visitor.node("?", tree.has_value() ? 1 : 0);
+    if (tree.has_value()) visit_tree(*tree, visitor);
+  } else if constexpr (K::is_tuple) {
+    visitor.node("(", static_cast<int64_t>(std::tuple_size_v<T>));
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      (child(std::to_string(I), std::get<I>(tree)), ...);
+    }(std::make_index_sequence<std::tuple_size_v<T>>());
+  } else {
+    visitor.node("struct", -1);
+    stow_visit_fields(tree, [&](const char* name, auto& field) { child(name, field); });
+  }
+}
+
+/// A tree of any type. Refers to the tree; does not own it.
+struct TreeRef {
+  void* tree = nullptr;
+  void (*visit)(void* tree, TreeVisitor& visitor) = nullptr;
+  const std::type_info* type = nullptr;
+};
+/// Functions that take a reference to a const tree do not write to it.
+template <Tree T>
+TreeRef tree_ref(const T& tree) {
+  return {const_cast<T*>(&tree),
+          [](void* p, TreeVisitor& v) { visit_tree(*static_cast<T*>(p), v); }, &typeid(T)};
+}
+
+// The same by reference, for any type of tree.
+std::vector<Array> leaves_of(const TreeRef& tree);
+std::vector<std::string> paths_of(const TreeRef& tree);
+std::string structure_of(const TreeRef& tree);
+void assign_leaves(const TreeRef& tree, std::span<const Array> leaves);
+/// Throws TraceError naming the first path where the structures differ. `what` begins the message.
+void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string& what);
+
+/// The leaves, in order.
+template <Tree T>
+std::vector<Array> tree_leaves(const T& tree) {
+  return leaves_of(tree_ref(tree));
+}
+/// Their paths ("layers/0/w1"); that of a lone Array is empty.
+template <Tree T>
+std::vector<std::string> tree_paths(const T& tree) {
+  return paths_of(tree_ref(tree));
+}
+/// The structure without the leaves, as text: equal texts, equal structures.
+template <Tree T>
+std::string tree_structure(const T& tree) {
+  return structure_of(tree_ref(tree));
+}
+/// A tree like `prototype` with these leaves. Errors: TraceError if their number differs.
+template <Tree T>
+T tree_unflatten(const T& prototype, std::span<const Array> leaves) {
+  T copy = prototype;
+  assign_leaves(tree_ref(copy), leaves);
+  return copy;
+}
+
+/// f(leaf, leaf of each of `rest`…) for every leaf, in a tree like the first.
+/// Errors: TraceError naming the path where a structure differs.
+template <typename F, Tree T, Tree... Rest>
+T tree_map(F&& f, const T& tree, const Rest&... rest) {
+  (check_same_structure(tree_ref(tree), tree_ref(rest), "[tree_map]"), ...);
+  std::vector<Array> leaves = tree_leaves(tree);
+  const std::array<std::vector<Array>, sizeof...(Rest)> others = {tree_leaves(rest)...};
+  for (size_t i = 0; i < leaves.size(); ++i)
+    leaves[i] = [&]<size_t... I>(std::index_sequence<I...>) {
+      return Array(f(leaves[i], others[I][i]...));
+    }(std::make_index_sequence<sizeof...(Rest)>());
+  return tree_unflatten(tree, leaves);
+}
+
+/// f(path, leaf) for every leaf.
+template <typename F, Tree T>
+T tree_map_with_path(F&& f, const T& tree) {
+  std::vector<Array> leaves = tree_leaves(tree);
+  const std::vector<std::string> paths = tree_paths(tree);
+  for (size_t i = 0; i < leaves.size(); ++i) leaves[i] = f(paths[i], leaves[i]);
+  return tree_unflatten(tree, leaves);
+}
+
+}  // namespace stow

@@ -1,0 +1,181 @@
+#include "stowage/runtime/cpu/bound_kernel.h"
+
+#include "stowage/runtime/cpu/kernels/attention.h"
+#include "stowage/runtime/cpu/kernels/gemm.h"
+#include "stowage/runtime/cpu/kernels/op_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_program.h"
+
+namespace stow::cpu {
+namespace {
+
+using Inputs = std::span<const std::byte* const>;
+using Outputs = std::span<std::byte* const>;
+
+TensorView tensor(const View& view, std::byte* data) {
+  return {data, view.dtype, view.dims, view.strides};
+}
+
+GemmSpec gemm_spec(const Kernel& kernel) {
+  const auto& p = std::get<DotParams>(kernel.params);
+  const View &a = kernel.inputs[0], &b = kernel.inputs[1], &c = kernel.outputs[0];
+  GemmSpec spec{a.dtype, b.dtype, c.dtype, {}, {}, {}, {}, false};
+  std::vector<bool> a_used(a.dims.size()), b_used(b.dims.size());
+  size_t out = 0;
+  for (size_t i = 0; i < p.lhs_batch.size(); ++i, ++out) {
+    const size_t l = static_cast<size_t>(p.lhs_batch[i]), r = static_cast<size_t>(p.rhs_batch[i]);
+    spec.batch.push_back({a.dims[l], a.strides[l], b.strides[r], c.strides[out]});
+    a_used[l] = b_used[r] = true;
+  }
+  for (size_t i = 0; i < p.lhs_contract.size(); ++i) {
+    const size_t l = static_cast<size_t>(p.lhs_contract[i]);
+    const size_t r = static_cast<size_t>(p.rhs_contract[i]);
+    spec.k.push_back({a.dims[l], a.strides[l], b.strides[r], 0});
+    a_used[l] = b_used[r] = true;
+  }
+  for (size_t l = 0; l < a.dims.size(); ++l)
+    if (!a_used[l]) spec.m.push_back({a.dims[l], a.strides[l], 0, c.strides[out++]});
+  for (size_t r = 0; r < b.dims.size(); ++r)
+    if (!b_used[r]) spec.n.push_back({b.dims[r], 0, b.strides[r], c.strides[out++]});
+  return spec;
+}
+
+AttentionSpec attention_spec(const Kernel& kernel) {
+  const auto& p = std::get<AttentionParams>(kernel.params);
+  const View &q = kernel.inputs[0], &k = kernel.inputs[1], &v = kernel.inputs[2];
+  const auto strides = [](const View& view) {
+    return std::array<int64_t, 4>{view.strides[0], view.strides[1], view.strides[2],
+                                  view.strides[3]};
+  };
+  AttentionSpec s{};
+  s.dtype = q.dtype;
+  s.batch = q.dims[0];
+  s.q_len = q.dims[1];
+  s.q_heads = q.dims[2];
+  s.head_dim = q.dims[3];
+  s.kv_len = k.dims[1];
+  s.kv_heads = k.dims[2];
+  s.scale = p.scale;
+  s.causal = p.causal;
+  s.q = strides(q);
+  s.k = strides(k);
+  s.v = strides(v);
+  if (kernel.op == OpKind::kAttention) {
+    s.out = strides(kernel.outputs[0]);
+  } else {
+    s.out = strides(kernel.inputs[3]);
+    s.d_out = strides(kernel.inputs[5]);
+    s.dq = strides(kernel.outputs[0]);
+    s.dk = strides(kernel.outputs[1]);
+    s.dv = strides(kernel.outputs[2]);
+  }
+  return s;
+}
+
+std::vector<TensorView> tensors(const std::vector<View>& views) {
+  std::vector<TensorView> result;
+  for (const View& view : views) result.push_back(tensor(view, nullptr));
+  return result;
+}
+
+class Rows final : public BoundKernel::Impl {
+ public:
+  Rows(const Kernel& kernel, int threads) : program_(*kernel.program), threads_(threads) {}
+  void run(Inputs in, Outputs out, void* scratch) const override {
+    program_.run(in, out, scratch, threads_);
+  }
+
+ private:
+  CompiledRowProgram program_;
+  int threads_;
+};
+
+class Product final : public BoundKernel::Impl {
+ public:
+  Product(const Kernel& kernel, int threads) : spec_(gemm_spec(kernel)), threads_(threads) {}
+  void run(Inputs in, Outputs out, void* scratch) const override {
+    gemm(spec_, in[0], in[1], out[0], scratch, threads_);
+  }
+
+ private:
+  GemmSpec spec_;
+  int threads_;
+};
+
+class Attention final : public BoundKernel::Impl {
+ public:
+  Attention(const Kernel& kernel, int threads)
+      : spec_(attention_spec(kernel)),
+        forward_(kernel.op == OpKind::kAttention),
+        threads_(threads) {}
+  void run(Inputs in, Outputs out, void* scratch) const override {
+    if (forward_)
+      attention_forward(spec_, in[0], in[1], in[2], out[0], reinterpret_cast<float*>(out[1]),
+                        scratch, threads_);
+    else
+      attention_backward(spec_, in[0], in[1], in[2], in[3],
+                         reinterpret_cast<const float*>(in[4]), in[5], out[0], out[1], out[2],
+                         scratch, threads_);
+  }
+
+ private:
+  AttentionSpec spec_;
+  bool forward_;
+  int threads_;
+};
+
+class Other final : public BoundKernel::Impl {
+ public:
+  Other(const Kernel& kernel, int threads)
+      : op_(kernel.op),
+        params_(kernel.params),
+        inputs_(tensors(kernel.inputs)),
+        outputs_(tensors(kernel.outputs)),
+        threads_(threads) {}
+  void run(Inputs in, Outputs out, void* scratch) const override {
+    std::vector<TensorView> inputs = inputs_, outputs = outputs_;
+    for (size_t i = 0; i < in.size(); ++i) inputs[i].data = const_cast<std::byte*>(in[i]);
+    for (size_t i = 0; i < out.size(); ++i) outputs[i].data = out[i];
+    run_op(op_, params_, inputs, outputs, scratch, threads_);
+  }
+
+ private:
+  OpKind op_;
+  Params params_;
+  std::vector<TensorView> inputs_, outputs_;
+  int threads_;
+};
+
+}  // namespace
+
+int64_t kernel_scratch_bytes(const Kernel& kernel, int threads) {
+  if (kernel.kind == KernelKind::kRows) return row_program_scratch_bytes(*kernel.program, threads);
+  switch (kernel.op) {
+    case OpKind::kDotGeneral: return gemm_workspace_bytes(gemm_spec(kernel), threads);
+    case OpKind::kAttention:
+      return attention_forward_workspace_bytes(attention_spec(kernel), threads);
+    case OpKind::kAttentionGrad:
+      return attention_backward_workspace_bytes(attention_spec(kernel), threads);
+    default:
+      return op_scratch_bytes(kernel.op, kernel.params, tensors(kernel.inputs),
+                              tensors(kernel.outputs), threads);
+  }
+}
+
+BoundKernel::BoundKernel(const Kernel& kernel, int threads) {
+  if (kernel.kind == KernelKind::kRows)
+    impl_ = std::make_unique<Rows>(kernel, threads);
+  else if (kernel.op == OpKind::kDotGeneral)
+    impl_ = std::make_unique<Product>(kernel, threads);
+  else if (kernel.op == OpKind::kAttention || kernel.op == OpKind::kAttentionGrad)
+    impl_ = std::make_unique<Attention>(kernel, threads);
+  else
+    impl_ = std::make_unique<Other>(kernel, threads);
+}
+
+BoundKernel::~BoundKernel() = default;
+
+void BoundKernel::run(Inputs inputs, Outputs outputs, void* scratch) const {
+  impl_->run(inputs, outputs, scratch);
+}
+
+}  // namespace stow::cpu

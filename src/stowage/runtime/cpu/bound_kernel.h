@@ -1,0 +1,34 @@
+// BoundKernel: a kernel of a schedule made ready for the CPU: strides, specs, compiled programs.
+// Not its memory; addresses come with each run.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "stowage/ir/schedule.h"
+
+namespace stow::cpu {
+
+/// Scratch in bytes that a kernel needs with so many threads.
+int64_t kernel_scratch_bytes(const Kernel& kernel, int threads);
+
+class BoundKernel {
+ public:
+  BoundKernel(const Kernel& kernel, int threads);
+  ~BoundKernel();
+  /// Addresses of the operands' first elements; scratch of kernel_scratch_bytes, 64-byte aligned.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           void* scratch) const;
+
+  class Impl {
+   public:
+    virtual ~Impl() = default;
+    virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                     void* scratch) const = 0;
+  };
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stow::cpu

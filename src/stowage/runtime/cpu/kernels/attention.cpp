@@ -1,0 +1,73 @@
+#include "stowage/runtime/cpu/kernels/attention.h"
+
+#include <omp.h>
+
+#include <atomic>
+
+#include "stowage/runtime/cpu/kernels/attention_thread.h"
+
+namespace stow::cpu {
+namespace {
+
+// Calls run(thread, task) for tasks [0, n), handed out last first: the longest under a causal mask.
+template <typename Run>
+void each_task(int threads, int64_t n, Run run) {
+  if (threads <= 1) {
+    for (int64_t t = n; t-- > 0;) run(0, t);
+    return;
+  }
+  std::atomic<int64_t> left = n;
+#pragma omp parallel num_threads(threads)
+  for (int64_t t; (t = left.fetch_sub(1, std::memory_order_relaxed) - 1) >= 0;)
+    run(omp_get_thread_num(), t);
+}
+
+int64_t forward_thread_bytes(const AttentionSpec& spec, const AttentionForwardPlan& plan) {
+  Carver measure(nullptr);
+  AttentionForwardBuffers(spec, plan, measure);
+  return measure.used();
+}
+
+}  // namespace
+
+int64_t attention_forward_workspace_bytes(const AttentionSpec& spec, int threads) {
+  const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
+  return plan.threads * forward_thread_bytes(spec, plan);
+}
+
+void attention_forward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
+                       void* out, float* lse, void* workspace, int threads) {
+  const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
+  const AttentionForwardArgs args{spec, plan, q, k, v, out, lse};
+  const int64_t bytes = forward_thread_bytes(spec, plan);
+  each_task(plan.threads, plan.n_tasks, [&](int thread, int64_t task) {
+    attention_forward_task(args, static_cast<char*>(workspace) + thread * bytes, task);
+  });
+}
+
+int64_t attention_backward_workspace_bytes(const AttentionSpec& spec, int threads) {
+  const AttentionBackwardPlan plan = plan_attention_backward(spec, threads);
+  return plan.delta_bytes + plan.threads * plan.thread_bytes;
+}
+
+void attention_backward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
+                        const void* out, const float* lse, const void* d_out, void* dq, void* dk,
+                        void* dv, void* workspace, int threads) {
+  const AttentionBackwardPlan plan = plan_attention_backward(spec, threads);
+  const AttentionBackwardArgs args{spec,  plan, q,  k,  v,
+                                   out,   lse,  d_out, dq, dk,
+                                   dv,    static_cast<float*>(workspace)};
+  char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes;
+  each_task(plan.threads, spec.batch * spec.q_heads,
+            [&](int, int64_t task) { attention_delta_task(args, task); });
+  auto run = [&](AttentionPart part, int64_t n) {
+    each_task(plan.threads, n, [&](int thread, int64_t task) {
+      attention_backward_task(args, part, buffers + thread * plan.thread_bytes, task);
+    });
+  };
+  if (plan.fused) return run(AttentionPart::kAll, plan.heads);
+  run(AttentionPart::kKeys, plan.heads * plan.key_blocks);
+  run(AttentionPart::kQueries, plan.heads * plan.group * plan.query_blocks);
+}
+
+}  // namespace stow::cpu

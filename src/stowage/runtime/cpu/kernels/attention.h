@@ -1,0 +1,49 @@
+// Scaled dot-product attention, forward and backward, without the matrix of scores in memory.
+// Not an operator and not a mask language: causal or not, grouped heads, no dropout, no bias.
+//
+//   out = softmax(scale * q k^T) v        per batch element and query head
+//
+// Sums, scores and softmax are f32 whatever the storage. Bits depend on the spec's extents, dtype,
+// scale and causality alone: not on strides, threads or batch neighbours, and AVX2 and AVX-512
+// agree. Keys are taken in blocks of 192 from the first; exp is within 2 ulp and gives 0 for
+// results below 2^-126.
+// Source: Dao 2023, FlashAttention-2, Algorithms 1 and 2.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "stowage/core/dtype.h"
+
+namespace stow::cpu {
+
+struct AttentionSpec {
+  DType dtype;  // of all tensors: f32, bf16 or f16
+  int64_t batch, q_heads, kv_heads;  // q_heads is a multiple of kv_heads; query head h reads
+                                     // key-value head h / (q_heads / kv_heads)
+  int64_t q_len, kv_len, head_dim;
+  float scale;
+  bool causal;  // query i sees keys j <= i + (kv_len - q_len)
+  // Strides in elements of [batch, position, head, dim].
+  std::array<int64_t, 4> q, k, v, out, d_out, dq, dk, dv;
+};
+
+/// Bytes of workspace, a multiple of 64 and a function of the spec and the number of threads alone;
+/// linear in the sequence at most.
+int64_t attention_forward_workspace_bytes(const AttentionSpec& spec, int threads);
+int64_t attention_backward_workspace_bytes(const AttentionSpec& spec, int threads);
+
+/// Shapes: q, out [batch, q_len, q_heads, head_dim]; k, v [batch, kv_len, kv_heads, head_dim];
+/// lse [batch, q_heads, q_len] f32 contiguous, the log of the sum of exp of each query's scores.
+/// A query that sees no key gives zeros and lse = -inf. `workspace` is aligned to 64 bytes; nothing
+/// else is allocated. Outputs may not overlap inputs.
+void attention_forward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
+                       void* out, float* lse, void* workspace, int threads);
+
+/// The gradients of sum(out * d_out); `out` and `lse` are the forward's. Shapes as above; dq like
+/// q, dk and dv like k. Every element of dq, dk and dv is written.
+void attention_backward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
+                        const void* out, const float* lse, const void* d_out, void* dq, void* dk,
+                        void* dv, void* workspace, int threads);
+
+}  // namespace stow::cpu

@@ -1,0 +1,280 @@
+#include "stowage/runtime/cpu/kernels/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/attention_backward.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
+#include "stowage/runtime/cpu/kernels/attention_store-inl.h"
+#include "stowage/runtime/cpu/kernels/attention_thread.h"
+#include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
+#include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stow::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kWidth = kCols<float>;
+
+// The offsets 0, Step, 2 Step, ...
+template <int N, int Step>
+struct Multiples {
+  int64_t at[N];
+  constexpr Multiples() : at() {
+    for (int i = 0; i < N; ++i) at[i] = i * Step;
+  }
+};
+constexpr Multiples<kRows, kWidth> kRowStarts;
+constexpr Multiples<kWidth, 1> kSteps;
+
+// With S = scale q k^T, P = exp(S - lse), dP = d_out v^T, dS = P (dP - delta):
+//   dv = P^T d_out, dk = scale dS^T q, dq = scale dS k.
+// A block of queries meets a block of keys a panel of kWidth keys at a time: P and dS stand as
+// [queries, kWidth keys], which is at once the right operand for dv^T and dk^T [dims, kWidth keys];
+// for dq, dS is turned once. dk and dv are summed over (head of the group, block of queries), dq
+// over blocks of keys, each in that order whichever part runs.
+class BackwardTask {
+ public:
+  BackwardTask(const AttentionBackwardArgs& args, void* workspace, int64_t head)
+      : a_(args), s_(args.spec), dims_(args.spec.head_dim), carver_(workspace),
+        buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
+        kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)) {}
+
+  void all() {
+    const int64_t rows = a_.plan.group * s_.q_len;
+    std::fill_n(buf_.dq, rows * dq_stride_, 0.0f);
+    for (int64_t b = 0; b < a_.plan.key_blocks; ++b) keys(b, buf_.dq);
+    for (int64_t g = 0; g < a_.plan.group; ++g) {
+      q_head_ = kv_head_ * a_.plan.group + g;
+      write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
+    }
+  }
+
+  // The gradients of one block of keys; with `dq` [group, q_len, dq_stride_], its part of that too.
+  void keys(int64_t block, float* dq) {
+    pack_keys(block, dq != nullptr);
+    std::fill_n(buf_.dk, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
+    std::fill_n(buf_.dv, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
+    for (int64_t g = 0; g < a_.plan.group; ++g)
+      for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
+        const int64_t last = std::min((b + 1) * kQueryBlock, s_.q_len) - 1;
+        if (visible_keys(s_, last) <= first_key_) continue;
+        pack_queries(g, b, true);
+        meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
+      }
+    write_keys(buf_.dk, s_.scale, a_.dk, s_.dk);
+    write_keys(buf_.dv, 1.0f, a_.dv, s_.dv);
+  }
+
+  void queries(int64_t g, int64_t block) {
+    pack_queries(g, block, false);
+    std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
+    const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
+    for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
+      pack_keys(b, true);
+      meet(false, buf_.dq);
+    }
+    write_dq(buf_.dq, first_row_, n_rows_);
+  }
+
+ private:
+  void dim_offsets(int64_t stride) {
+    for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
+  }
+
+  void pack_keys(int64_t block, bool for_dq) {
+    first_key_ = block * kKeyBlock;
+    n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
+    int64_t at[kKeyBlock];
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.k[1];
+    dim_offsets(s_.k[3]);
+    const int64_t k0 = batch_ * s_.k[0] + kv_head_ * s_.k[2];
+    pack<kWidth>(s_.dtype, a_.k, k0, at, n_keys_, buf_.dims, dims_, buf_.k_lanes);
+    if (for_dq) pack<kWidth>(s_.dtype, a_.k, k0, buf_.dims, dims_, at, n_keys_, buf_.k_deep);
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
+    dim_offsets(s_.v[3]);
+    pack<kWidth>(s_.dtype, a_.v, batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_, buf_.dims,
+                 dims_, buf_.v_lanes);
+  }
+
+  void pack_queries(int64_t g, int64_t block, bool for_keys) {
+    q_head_ = kv_head_ * a_.plan.group + g;
+    first_row_ = block * kQueryBlock;
+    n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
+    int64_t at[kQueryBlock];
+    auto both = [&](const void* from, const std::array<int64_t, 4>& stride, float* rows,
+                    float* deep) {
+      for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
+      dim_offsets(stride[3]);
+      const int64_t origin = batch_ * stride[0] + q_head_ * stride[2];
+      pack<kRows>(s_.dtype, from, origin, at, n_rows_, buf_.dims, dims_, rows);
+      if (for_keys) pack<kRows>(s_.dtype, from, origin, buf_.dims, dims_, at, n_rows_, deep);
+    };
+    both(a_.q, s_.q, buf_.q_rows, buf_.q_deep);
+    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_deep);
+    for (int64_t i = 0; i < round_up_to(n_rows_, kRows) * dims_; ++i) buf_.q_rows[i] *= s_.scale;
+  }
+
+  // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
+  // given.
+  void meet(bool for_keys, float* dq) {
+    for (int64_t key = 0; key < n_keys_; key += kWidth) {
+      // Rows before `from` see none of these keys.
+      const int64_t unseen = s_.causal ? first_key_ + key - (s_.kv_len - s_.q_len) - first_row_ : 0;
+      const int64_t from = std::max<int64_t>(unseen, 0) / kRows * kRows;
+      if (from >= n_rows_) break;
+      for (int64_t i = from; i < n_rows_; i += kRows) {
+        const auto run = kMicro<float>[std::min<int64_t>(kRows, n_rows_ - i) - 1];
+        run(dims_, buf_.q_rows + i * dims_, buf_.k_lanes + key * dims_, buf_.p + i * kWidth, kWidth,
+            nullptr, 0);
+        run(dims_, buf_.do_rows + i * dims_, buf_.v_lanes + key * dims_, buf_.ds + i * kWidth,
+            kWidth, nullptr, 0);
+      }
+      for (int64_t i = from; i < n_rows_; ++i) row(i, first_key_ + key);
+      if (for_keys) {
+        const int64_t depth = n_rows_ - from;
+        for (int64_t d = 0; d < dims_; d += kRows) {
+          const auto run = kMicro<float>[std::min<int64_t>(kRows, dims_ - d) - 1];
+          const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
+          run(depth, buf_.do_deep + a, buf_.p + from * kWidth, buf_.dv + to, kWidth, buf_.dv + to,
+              kWidth);
+          run(depth, buf_.q_deep + a, buf_.ds + from * kWidth, buf_.dk + to, kWidth, buf_.dk + to,
+              kWidth);
+        }
+      }
+      if (dq) {
+        const int64_t w = std::min<int64_t>(kWidth, n_keys_ - key);
+        for (int64_t i = from; i < n_rows_; i += kRows)
+          pack_turned<kRows>(buf_.ds + i * kWidth, kRowStarts.at,
+                             std::min<int64_t>(kRows, n_rows_ - i), kSteps.at, w,
+                             buf_.ds_turned + i * n_keys_ + key * kRows);
+      }
+    }
+    if (!dq) return;
+    for (int64_t i = 0; i < n_rows_; i += kRows) {
+      const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
+      const int64_t seen = visible_keys(s_, first_row_ + i + h - 1) - first_key_;
+      const int64_t depth = std::min(seen, n_keys_);
+      if (depth <= 0) continue;
+      for (int64_t d = 0; d < dims_; d += kWidth) {
+        float* to = dq + i * dq_stride_ + d;
+        kMicro<float>[h - 1](depth, buf_.ds_turned + i * n_keys_, buf_.k_deep + d * n_keys_, to,
+                             dq_stride_, to, dq_stride_);
+      }
+    }
+  }
+
+  // S -> P and dP -> dS in row i, for kWidth keys from first_key on.
+  HWY_INLINE void row(int64_t i, int64_t first_key) {
+    const hn::ScalableTag<float> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    const int64_t pos = first_row_ + i;
+    const int64_t at = (batch_ * s_.q_heads + q_head_) * s_.q_len + pos;
+    const auto lse = hn::Set(d, a_.lse[at]), delta = hn::Set(d, a_.delta[at]);
+    const int64_t seen = std::clamp<int64_t>(visible_keys(s_, pos) - first_key, 0, kWidth);
+    float* HWY_RESTRICT p = buf_.p + i * kWidth;
+    float* HWY_RESTRICT ds = buf_.ds + i * kWidth;
+    constexpr int kLanes = kWidth / 2;
+    for (int half = 0; half < kWidth; half += kLanes) {
+      auto pv = softmax_exp(d, hn::Sub(hn::Load(d, p + half), lse));
+      auto dv = hn::Mul(pv, hn::Sub(hn::Load(d, ds + half), delta));
+      if (seen < half + kLanes) {
+        const auto lane = hn::Iota(di, half);
+        const auto sees = hn::RebindMask(d, hn::Lt(lane, hn::Set(di, static_cast<int32_t>(seen))));
+        pv = hn::IfThenElseZero(sees, pv);
+        dv = hn::IfThenElseZero(sees, dv);
+      }
+      hn::Store(pv, d, p + half);
+      hn::Store(dv, d, ds + half);
+    }
+  }
+
+  void write_keys(float* sums, float factor, void* to, const std::array<int64_t, 4>& stride) {
+    int64_t at[kKeyBlock];
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * stride[1];
+    if (factor != 1.0f)
+      for (int64_t i = 0; i < round_up_to(n_keys_, kWidth) * dims_; ++i) sums[i] *= factor;
+    for (int64_t key = 0; key < n_keys_; key += kWidth)
+      store_columns<kWidth>(s_.dtype, sums + key * dims_, std::min<int64_t>(kWidth, n_keys_ - key),
+                            dims_, to, batch_ * stride[0] + kv_head_ * stride[2], at + key,
+                            stride[3]);
+  }
+
+  void write_dq(const float* sums, int64_t first_row, int64_t rows) {
+    for (int64_t i = 0; i < rows; ++i)
+      store_row(s_.dtype, sums + i * dq_stride_, dims_, s_.scale, a_.dq,
+                batch_ * s_.dq[0] + (first_row + i) * s_.dq[1] + q_head_ * s_.dq[2], s_.dq[3]);
+  }
+
+  const AttentionBackwardArgs& a_;
+  const AttentionSpec& s_;
+  int64_t dims_;
+  Carver carver_;
+  AttentionBackwardBuffers buf_;
+  int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
+  int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
+};
+
+void run_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
+                       int64_t task) {
+  const AttentionBackwardPlan& plan = args.plan;
+  switch (part) {
+    case AttentionPart::kAll:
+      return BackwardTask(args, workspace, task).all();
+    case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
+      return BackwardTask(args, workspace, task % plan.heads)
+          .keys(plan.key_blocks - 1 - task / plan.heads, nullptr);
+    case AttentionPart::kQueries: {
+      const int64_t rest = task / plan.heads;
+      return BackwardTask(args, workspace, task % plan.heads)
+          .queries(rest % plan.group, rest / plan.group);
+    }
+  }
+}
+
+}  // namespace stow::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stow::cpu {
+
+HWY_EXPORT(run_backward_task);
+
+void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
+                             int64_t task) {
+  HWY_DYNAMIC_DISPATCH(run_backward_task)(args, part, workspace, task);
+}
+
+namespace {
+
+// Four chains in a fixed order, whatever the strides and the instruction set.
+template <typename S>
+void delta_rows(const AttentionSpec& s, const S* out, const S* d_out, float* delta) {
+  for (int64_t i = 0; i < s.q_len; ++i, out += s.out[1], d_out += s.d_out[1]) {
+    float sum[4] = {};
+    for (int64_t d = 0; d < s.head_dim; ++d)
+      sum[d % 4] += widen(out[d * s.out[3]]) * widen(d_out[d * s.d_out[3]]);
+    delta[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+}
+
+}  // namespace
+
+void attention_delta_task(const AttentionBackwardArgs& args, int64_t task) {
+  const AttentionSpec& s = args.spec;
+  const int64_t batch = task / s.q_heads, head = task % s.q_heads;
+  const int64_t at = batch * s.out[0] + head * s.out[2];
+  const int64_t d_at = batch * s.d_out[0] + head * s.d_out[2];
+  auto run = [&]<typename S>(const S*) {
+    delta_rows(s, static_cast<const S*>(args.out) + at, static_cast<const S*>(args.d_out) + d_at,
+               args.delta + task * s.q_len);
+  };
+  if (s.dtype == DType::kBF16) run(static_cast<const Bf16*>(nullptr));
+  else if (s.dtype == DType::kF16) run(static_cast<const F16*>(nullptr));
+  else run(static_cast<const float*>(nullptr));
+}
+
+}  // namespace stow::cpu
+#endif

@@ -1,0 +1,89 @@
+#include "stowage/runtime/cpu/kernels/attention_plan.h"
+
+#include "stowage/base/error.h"
+
+namespace stow::cpu {
+namespace {
+
+void check(const AttentionSpec& s) {
+  STOW_CHECK(s.dtype == DType::kF32 || s.dtype == DType::kBF16 || s.dtype == DType::kF16,
+             "attention of {}", dtype_name(s.dtype));
+  STOW_CHECK(s.kv_heads > 0 && s.q_heads % s.kv_heads == 0, "{} query heads on {} key heads",
+             s.q_heads, s.kv_heads);
+}
+
+}  // namespace
+
+AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads) {
+  check(s);
+  AttentionForwardPlan p;
+  p.group = s.q_heads / s.kv_heads;
+  p.columns = s.q_len * p.group;
+  p.task_columns = std::min(kQueryColumns, round_up_to(p.columns, kPanelCols));
+  const int64_t heads = s.batch * s.kv_heads;
+  // A few tasks a thread, so that the short and the long ones of a causal mask even out.
+  while (p.task_columns > 2 * kPanelCols &&
+         heads * blocks_of(p.columns, p.task_columns) < 4 * int64_t{threads})
+    p.task_columns = round_up_to(p.task_columns / 2, kPanelCols);
+  p.tasks_per_head = p.columns ? blocks_of(p.columns, p.task_columns) : 0;
+  p.n_tasks = heads * p.tasks_per_head;
+  p.threads = static_cast<int>(std::min<int64_t>(std::max(threads, 1), p.n_tasks));
+  return p;
+}
+
+AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
+                                                 const AttentionForwardPlan& p, Carver& from) {
+  const int64_t keys = std::min(kKeyBlock, s.kv_len);
+  q = from.take<float>(p.task_columns * s.head_dim);
+  o = from.take<float>(p.task_columns * s.head_dim);
+  k = from.take<float>(round_up_to(keys, kPanelRows) * s.head_dim);
+  v = from.take<float>(keys * round_up_to(s.head_dim, kPanelRows));
+  scores = from.take<float>(keys * kPanelCols);
+  max = from.take<float>(p.task_columns);
+  sum = from.take<float>(p.task_columns);
+  dims = from.take<int64_t>(s.head_dim);
+}
+
+AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int threads) {
+  check(s);
+  AttentionBackwardPlan p;
+  p.group = s.q_heads / s.kv_heads;
+  p.heads = s.batch * s.kv_heads;
+  p.key_blocks = blocks_of(s.kv_len, kKeyBlock);
+  p.query_blocks = blocks_of(s.q_len, kQueryBlock);
+  threads = std::max(threads, 1);
+  // Five products of whole heads a thread, or seven of evenly shared blocks.
+  p.fused = 5 * double(blocks_of(p.heads, threads)) <= 7 * double(p.heads) / threads;
+  const int64_t most = p.fused ? p.heads
+                               : p.heads * std::max(p.key_blocks, p.group * p.query_blocks);
+  p.threads = static_cast<int>(std::min<int64_t>(threads, most));
+  p.delta_bytes = align_up(s.batch * s.q_heads * s.q_len * int64_t{sizeof(float)}, 64);
+  Carver measure(nullptr);
+  AttentionBackwardBuffers(s, p, measure);
+  p.thread_bytes = measure.used();
+  return p;
+}
+
+AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
+                                                   const AttentionBackwardPlan& p, Carver& from) {
+  const int64_t keys = std::min(kKeyBlock, s.kv_len), lanes = round_up_to(keys, kPanelCols);
+  const int64_t rows = round_up_to(std::min(kQueryBlock, s.q_len), kPanelRows);
+  const int64_t dim_rows = round_up_to(s.head_dim, kPanelRows);
+  const int64_t dim_cols = round_up_to(s.head_dim, kPanelCols);
+  k_lanes = from.take<float>(lanes * s.head_dim);
+  v_lanes = from.take<float>(lanes * s.head_dim);
+  k_deep = from.take<float>(keys * dim_cols);
+  dk = from.take<float>(lanes * s.head_dim);
+  dv = from.take<float>(lanes * s.head_dim);
+  q_rows = from.take<float>(rows * s.head_dim);
+  do_rows = from.take<float>(rows * s.head_dim);
+  q_deep = from.take<float>(rows * dim_rows);
+  do_deep = from.take<float>(rows * dim_rows);
+  this->p = from.take<float>(rows * kPanelCols);
+  ds = from.take<float>(rows * kPanelCols);
+  ds_turned = from.take<float>(rows * keys);
+  dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
+  dims = from.take<int64_t>(s.head_dim);
+}
+
+}  // namespace stow::cpu

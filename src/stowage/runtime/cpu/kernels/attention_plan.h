@@ -1,0 +1,78 @@
+// How attention is cut into blocks and tasks, and where each buffer lies in the workspace.
+// Not a kernel: nothing here depends on the instruction set.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "stowage/base/bytes.h"
+#include "stowage/runtime/cpu/kernels/attention.h"
+
+namespace stow::cpu {
+
+inline constexpr int64_t kKeyBlock = 192;    // keys at a time: part of the order of sums
+inline constexpr int64_t kQueryBlock = 96;   // query rows at a time in the backward pass: likewise
+inline constexpr int64_t kQueryColumns = 256;  // most query columns of a forward task
+inline constexpr int64_t kPanelRows = 12;    // a multiple of every target's micro-kernel rows
+inline constexpr int64_t kPanelCols = 32;    // likewise of its columns
+
+/// Hands out pieces of a workspace, each aligned to 64 bytes; measures when the base is null.
+class Carver {
+ public:
+  explicit Carver(void* base) : base_(static_cast<char*>(base)) {}
+  template <typename T>
+  T* take(int64_t n) {
+    T* piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += align_up(n * static_cast<int64_t>(sizeof(T)), 64);
+    return piece;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* base_;
+  int64_t used_ = 0;
+};
+
+inline int64_t round_up_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+/// Keys that query position `pos` sees: a prefix of the keys, of this length.
+inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
+  if (!s.causal) return s.kv_len;
+  return std::clamp<int64_t>(pos + s.kv_len - s.q_len + 1, 0, s.kv_len);
+}
+
+/// Forward: a task is some columns, (position, head of the group) with the head innermost, of one
+/// batch element and key-value head.
+struct AttentionForwardPlan {
+  int64_t group, columns, task_columns, tasks_per_head, n_tasks;
+  int threads;
+};
+AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
+
+/// One thread's buffers in the forward pass; panels are [.., depth, width].
+struct AttentionForwardBuffers {
+  float *q, *o, *k, *v, *scores, *max, *sum;
+  int64_t* dims;
+  AttentionForwardBuffers(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
+};
+
+/// Backward: either one task a batch element and key-value head does all five products (fused), or
+/// tasks a block of keys and then tasks a block of queries do four and three. Same bits.
+struct AttentionBackwardPlan {
+  int64_t group, heads, key_blocks, query_blocks;
+  bool fused;
+  int threads;
+  int64_t delta_bytes, thread_bytes;
+};
+AttentionBackwardPlan plan_attention_backward(const AttentionSpec& spec, int threads);
+
+struct AttentionBackwardBuffers {
+  float *k_lanes, *v_lanes, *k_deep, *dk, *dv;      // a block of keys
+  float *q_rows, *do_rows, *q_deep, *do_deep;       // a block of queries
+  float *p, *ds, *ds_turned, *dq;
+  int64_t* dims;
+  AttentionBackwardBuffers(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from);
+};
+
+}  // namespace stow::cpu

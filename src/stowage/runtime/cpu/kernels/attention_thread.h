@@ -1,0 +1,39 @@
+// One task of attention, for the best instruction set of this machine.
+// Not public: attention.cpp calls these.
+#pragma once
+
+#include <cstdint>
+
+#include "stowage/runtime/cpu/kernels/attention_plan.h"
+
+namespace stow::cpu {
+
+struct AttentionForwardArgs {
+  const AttentionSpec& spec;
+  const AttentionForwardPlan& plan;
+  const void *q, *k, *v;
+  void* out;
+  float* lse;
+};
+/// Runs one task with this thread's workspace.
+void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task);
+
+struct AttentionBackwardArgs {
+  const AttentionSpec& spec;
+  const AttentionBackwardPlan& plan;
+  const void *q, *k, *v, *out;
+  const float* lse;
+  const void* d_out;
+  void *dq, *dk, *dv;
+  float* delta;  // [batch, q_heads, q_len]
+};
+/// delta[task * q_len + i] = sum over d of out * d_out, for the task-th (batch, query head).
+void attention_delta_task(const AttentionBackwardArgs& args, int64_t task);
+
+enum class AttentionPart { kAll, kKeys, kQueries };
+/// Runs one task of a part: kAll [heads], kKeys [heads, key_blocks],
+/// kQueries [heads, group, query_blocks].
+void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
+                             int64_t task);
+
+}  // namespace stow::cpu

@@ -1,0 +1,115 @@
+#include "stowage/session/compile.h"
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "stowage/autodiff/flatten.h"
+#include "stowage/ir/print.h"
+#include "stowage/ops/verify.h"
+#include "stowage/passes/lower.h"
+#include "stowage/passes/residuals.h"
+#include "stowage/passes/simplify.h"
+#include "stowage/runtime/program.h"
+
+namespace stow {
+namespace {
+
+// Work that the packer may spend on each candidate order, and on the one that won.
+constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
+
+class CompiledProgram final : public Executable {
+ public:
+  CompiledProgram(const Graph& graph, Schedule schedule, MemoryPlan plan, int threads)
+      : program_(std::move(schedule), std::move(plan), threads) {
+    for (ValueId v : graph.inputs()) inputs_.push_back(graph.type(v));
+    for (ValueId v : graph.outputs()) outputs_.push_back(graph.type(v));
+    for (const View& view : program_.schedule().outputs) {
+      const Buffer& buffer = program_.schedule().buffers[view.buffer.index()];
+      aliases_.push_back(buffer.role == BufferRole::kInput ? buffer.index : -1);
+    }
+  }
+  const MemoryAnalysis& memory_analysis() const override { return program_.plan().analysis; }
+  const std::vector<int>& output_aliases() const override { return aliases_; }
+  const std::vector<ArrayType>& input_types() const override { return inputs_; }
+  const std::vector<ArrayType>& output_types() const override { return outputs_; }
+  std::vector<DeviceBufferPtr> run(Device& device,
+                                   std::span<const DeviceBufferPtr> arguments) const override {
+    return program_.run(device, arguments);
+  }
+
+ private:
+  Program program_;
+  std::vector<ArrayType> inputs_, outputs_;
+  std::vector<int> aliases_;
+};
+
+// Checkpoints that nothing differentiated are their bodies; so it goes in nested graphs.
+Graph flatten_everywhere(const Graph& graph) {
+  Graph flat = flatten_checkpoints(graph);
+  for (size_t n = 0; n < flat.n_nodes(); ++n)
+    for (GraphPtr& nested : flat.mutable_node(NodeId(n)).graphs)
+      nested = std::make_shared<const Graph>(flatten_everywhere(*nested));
+  return flat;
+}
+
+class Dump {
+ public:
+  explicit Dump(const CompileOptions& options) : options_(options) {}
+  void write(const std::string& stage, const std::string& text, const char* extension) {
+    if (options_.dump_dir.empty()) return;
+    std::filesystem::create_directories(options_.dump_dir);
+    std::ofstream(fmt::format("{}/{}{:02}-{}.{}", options_.dump_dir, options_.dump_name, n_++, stage,
+                              extension))
+        << text;
+  }
+  void graph(const std::string& stage, const Graph& graph) {
+    if (!options_.dump_dir.empty()) write(stage, print(graph), "txt");
+  }
+
+ private:
+  const CompileOptions& options_;
+  int n_ = 0;
+};
+
+}  // namespace
+
+ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
+  Dump dump(options);
+  dump.graph("traced", graph);
+  Graph g = flatten_everywhere(graph);
+  const auto pass = [&](const char* name, auto&& function) {
+    g = function(g);
+    dump.graph(name, g);
+    verify(g);
+  };
+  pass("simplify", [](const Graph& in) { return simplify(in); });
+  pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
+  pass("prune", [](const Graph& in) { return simplify(in); });
+
+  LowerOptions lowering;
+  lowering.donated = options.donated;
+  lowering.fuse = options.fuse;
+  lowering.reuse = options.reuse;
+  lowering.target = {threads, cpu::kernel_scratch_bytes};
+  std::optional<Schedule> best;
+  std::optional<MemoryPlan> best_plan;
+  for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
+    lowering.order = static_cast<OrderStrategy>(s);
+    Schedule schedule = lower(g, lowering);
+    MemoryPlan plan = options.reuse ? make_plan(schedule, kTrialWork) : make_plan_apart(schedule);
+    if (best && plan.analysis.device().total_bytes >= best_plan->analysis.device().total_bytes)
+      continue;
+    best = std::move(schedule);
+    best_plan = std::move(plan);
+  }
+  if (options.reuse &&
+      best_plan->analysis.device().total_bytes > best_plan->analysis.device().lower_bound_bytes) {
+    MemoryPlan plan = make_plan(*best, kFinalWork);
+    if (plan.arena_bytes < best_plan->arena_bytes) best_plan = std::move(plan);
+  }
+  if (!options.dump_dir.empty()) dump.write("timeline", timeline_csv(*best, *best_plan), "csv");
+  return std::make_shared<CompiledProgram>(g, std::move(*best), std::move(*best_plan), threads);
+}
+
+}  // namespace stow

@@ -1,0 +1,164 @@
+// Attention in memory for tests, and its naive forward and backward in f64.
+// Not fast, and not memory-frugal.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "stowage/runtime/cpu/kernels/attention.h"
+#include "tests/unit/kernel_data.h"
+
+namespace stow::testing {
+
+struct AttentionShape {
+  int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim;
+  bool causal;
+};
+
+/// A tensor [batch, position, head, dim] with strides drawn from a seed.
+struct HeadTensor {
+  std::array<int64_t, 4> extents, strides;
+  DType t;
+  Buffer data;
+
+  HeadTensor(std::array<int64_t, 4> e, DType dtype, uint64_t layout)
+      : extents(e), t(dtype), data(lay(layout) * dtype_bytes(dtype)) {}
+  int64_t offset(int64_t b, int64_t i, int64_t h, int64_t d) const {
+    return b * strides[0] + i * strides[1] + h * strides[2] + d * strides[3];
+  }
+  double at(int64_t b, int64_t i, int64_t h, int64_t d) const {
+    return read_element(t, data.data(), offset(b, i, h, d));
+  }
+  void fill(uint64_t seed) {
+    uint64_t n = 0;
+    each([&](int64_t o) { write_element(t, data.data(), o, value_at(seed, n++) * 2); });
+  }
+  std::vector<double> values() const {
+    std::vector<double> out;
+    each([&](int64_t o) { out.push_back(read_element(t, data.data(), o)); });
+    return out;
+  }
+
+ private:
+  template <typename F>
+  void each(F f) const {
+    for (int64_t b = 0; b < extents[0]; ++b)
+      for (int64_t i = 0; i < extents[1]; ++i)
+        for (int64_t h = 0; h < extents[2]; ++h)
+          for (int64_t d = 0; d < extents[3]; ++d) f(offset(b, i, h, d));
+  }
+  int64_t lay(uint64_t layout) {
+    int64_t total = 0;
+    const auto s = random_strides({extents.begin(), extents.end()}, layout, &total);
+    std::copy(s.begin(), s.end(), strides.begin());
+    return total;
+  }
+};
+
+struct AttentionProblem {
+  AttentionShape shape;
+  HeadTensor q, k, v, out, d_out, dq, dk, dv;
+  Buffer lse;
+  cpu::AttentionSpec spec;
+
+  AttentionProblem(const AttentionShape& s, DType t, uint64_t layout)
+      : shape(s),
+        q(q_extents(s), t, layout), k(kv_extents(s), t, next(layout)),
+        v(kv_extents(s), t, next(layout)), out(q_extents(s), t, next(layout)),
+        d_out(q_extents(s), t, next(layout)), dq(q_extents(s), t, next(layout)),
+        dk(kv_extents(s), t, next(layout)), dv(kv_extents(s), t, next(layout)),
+        lse(s.batch * s.q_heads * s.q_len * 4),
+        spec{t, s.batch, s.q_heads, s.kv_heads, s.q_len, s.kv_len, s.head_dim,
+             float(1 / std::sqrt(double(s.head_dim))), s.causal,
+             q.strides, k.strides, v.strides, out.strides,
+             d_out.strides, dq.strides, dk.strides, dv.strides} {
+    q.fill(1), k.fill(2), v.fill(3), d_out.fill(4);
+  }
+
+  void run(int threads) {
+    Buffer forward(cpu::attention_forward_workspace_bytes(spec, threads));
+    std::memset(forward.data(), 0xff, size_t(forward.bytes()));
+    cpu::attention_forward(spec, q.data.data(), k.data.data(), v.data.data(), out.data.data(),
+                           static_cast<float*>(lse.data()), forward.data(), threads);
+    EXPECT_TRUE(forward.guard_intact());
+    Buffer backward(cpu::attention_backward_workspace_bytes(spec, threads));
+    std::memset(backward.data(), 0xff, size_t(backward.bytes()));
+    cpu::attention_backward(spec, q.data.data(), k.data.data(), v.data.data(), out.data.data(),
+                            static_cast<const float*>(lse.data()), d_out.data.data(),
+                            dq.data.data(), dk.data.data(), dv.data.data(), backward.data(),
+                            threads);
+    EXPECT_TRUE(backward.guard_intact() && lse.guard_intact());
+    for (const HeadTensor* x : {&q, &k, &v, &out, &d_out, &dq, &dk, &dv})
+      EXPECT_TRUE(x->data.guard_intact());
+  }
+
+  std::vector<double> lse_values() const {
+    const float* x = static_cast<const float*>(lse.data());
+    return {x, x + shape.batch * shape.q_heads * shape.q_len};
+  }
+
+ private:
+  static uint64_t next(uint64_t& layout) { return layout ? ++layout : 0; }
+  static std::array<int64_t, 4> q_extents(const AttentionShape& s) {
+    return {s.batch, s.q_len, s.q_heads, s.head_dim};
+  }
+  static std::array<int64_t, 4> kv_extents(const AttentionShape& s) {
+    return {s.batch, s.kv_len, s.kv_heads, s.head_dim};
+  }
+};
+
+/// The oracle's results, in logical order.
+struct AttentionResult {
+  std::vector<double> out, lse, dq, dk, dv;
+};
+
+inline AttentionResult attention_oracle(const AttentionProblem& p) {
+  const AttentionShape& s = p.shape;
+  const int64_t group = s.q_heads / s.kv_heads, dims = s.head_dim;
+  AttentionResult r;
+  r.out.resize(size_t(s.batch * s.q_len * s.q_heads * dims));
+  r.dq = r.out;
+  r.dk.resize(size_t(s.batch * s.kv_len * s.kv_heads * dims));
+  r.dv = r.dk;
+  r.lse.resize(size_t(s.batch * s.q_heads * s.q_len));
+  std::vector<double> prob(size_t(s.kv_len)), d_prob(size_t(s.kv_len));
+  for (int64_t b = 0; b < s.batch; ++b)
+    for (int64_t h = 0; h < s.q_heads; ++h)
+      for (int64_t i = 0; i < s.q_len; ++i) {
+        const int64_t g = h / group;
+        const int64_t seen =
+            s.causal ? std::clamp<int64_t>(i + s.kv_len - s.q_len + 1, 0, s.kv_len) : s.kv_len;
+        const size_t row = size_t(((b * s.q_len + i) * s.q_heads + h) * dims);
+        auto kv_row = [&](int64_t j) { return size_t(((b * s.kv_len + j) * s.kv_heads + g) * dims); };
+        double most = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
+        for (int64_t j = 0; j < seen; ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < dims; ++d) score += p.q.at(b, i, h, d) * p.k.at(b, j, g, d);
+          prob[size_t(j)] = score * double(p.spec.scale);
+          most = std::max(most, prob[size_t(j)]);
+        }
+        for (int64_t j = 0; j < seen; ++j) sum += prob[size_t(j)] = std::exp(prob[size_t(j)] - most);
+        r.lse[size_t((b * s.q_heads + h) * s.q_len + i)] = seen ? most + std::log(sum) : most;
+        for (int64_t j = 0; j < seen; ++j) {
+          prob[size_t(j)] /= sum;
+          d_prob[size_t(j)] = 0;
+          for (int64_t d = 0; d < dims; ++d) {
+            r.out[row + size_t(d)] += prob[size_t(j)] * p.v.at(b, j, g, d);
+            d_prob[size_t(j)] += p.d_out.at(b, i, h, d) * p.v.at(b, j, g, d);
+            r.dv[kv_row(j) + size_t(d)] += prob[size_t(j)] * p.d_out.at(b, i, h, d);
+          }
+          delta += prob[size_t(j)] * d_prob[size_t(j)];
+        }
+        for (int64_t j = 0; j < seen; ++j) {
+          const double ds = prob[size_t(j)] * (d_prob[size_t(j)] - delta) * double(p.spec.scale);
+          for (int64_t d = 0; d < dims; ++d) {
+            r.dq[row + size_t(d)] += ds * p.k.at(b, j, g, d);
+            r.dk[kv_row(j) + size_t(d)] += ds * p.q.at(b, i, h, d);
+          }
+        }
+      }
+  return r;
+}
+
+}  // namespace stow::testing
