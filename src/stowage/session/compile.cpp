@@ -7,6 +7,7 @@
 #include "stowage/autodiff/flatten.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
@@ -85,7 +86,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   };
   pass("simplify", [](const Graph& in) { return simplify(in); });
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
-  pass("prune", [](const Graph& in) { return simplify(in); });
+  pass("prune", [](const Graph& in) { return remove_dead_code(in); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;
