@@ -6,8 +6,10 @@
 
 #include "stowage/autodiff/reverse.h"
 #include "stowage/core/scalar.h"
+#include "stowage/ir/print.h"
 #include "stowage/ops/build.h"
 #include "tests/ops/samples.h"
+#include "tests/support/crash_note.h"
 #include "tests/support/execute.h"
 
 namespace stow {
@@ -132,6 +134,7 @@ bool on_device(const Sample& sample) {
 // Every way to compile an op gives the bits of the plainest, and those are near the reference.
 void check_values(const Sample& sample, bool windows, Random& random) {
   const Graph graph = one_op(sample, windows);
+  testing::set_crash_note(print(graph));
   const std::vector<Bytes> inputs = encode_all(sample, draw(sample, random));
   const Execution judge = testing::execute(graph, {.fuse = false, .reuse = false}, inputs, 1);
   ASSERT_EQ(judge.fault, "");
@@ -197,8 +200,12 @@ TEST(Samples, RunElementwiseOnMoreThanATile) {
 
 class FiniteDifferences {
  public:
-  FiniteDifferences(const Sample& sample, Random& random)
-      : sample_(sample), graph_(one_op(sample, false)), values_(draw(sample, random)) {
+  FiniteDifferences(const Sample& sample, Random& random, double step, double error)
+      : sample_(sample),
+        step_(step),
+        error_(error),
+        graph_(one_op(sample, false)),
+        values_(draw(sample, random)) {
     for (int i = 0; i < static_cast<int>(sample.results.size()); ++i) {
       const ArrayType& type = sample.results[static_cast<size_t>(i)];
       const std::vector<int>& only = sample.cotangent_results;
@@ -222,7 +229,7 @@ class FiniteDifferences {
       const auto operand = static_cast<size_t>(spec_.wrt[w]);
       for (size_t e = 0; e < gradients[w].size(); ++e) {
         const double expected = difference(operand, e), got = gradients[w][e];
-        ASSERT_LE(std::fabs(got - expected), 1e-6 * std::max(1.0, std::fabs(expected)))
+        ASSERT_LE(std::fabs(got - expected), error_ * std::max(1.0, std::fabs(expected)))
             << "operand " << operand << ", element " << e << ": gradient " << got
             << ", difference quotient " << expected;
       }
@@ -232,6 +239,7 @@ class FiniteDifferences {
  private:
   std::vector<Numbers> reverse_mode() {
     const Graph joint = reverse(graph_, spec_);
+    testing::set_crash_note(print(joint));
     std::vector<Bytes> inputs = encode_all(sample_, values_);
     for (size_t i = 0; i < seeds_.size(); ++i)
       inputs.push_back(encode(
@@ -246,15 +254,14 @@ class FiniteDifferences {
   }
 
   double difference(size_t operand, size_t element) {
-    constexpr double kStep = 1e-5;
     double& x = values_[operand][element];
     const double kept = x;
-    x = kept + kStep;
+    x = kept + step_;
     const double above = loss();
-    x = kept - kStep;
+    x = kept - step_;
     const double below = loss();
     x = kept;
-    return (above - below) / (2 * kStep);
+    return (above - below) / (2 * step_);
   }
 
   // The results' inner products with the seeds.
@@ -276,6 +283,7 @@ class FiniteDifferences {
   }
 
   const Sample& sample_;
+  double step_, error_;
   Graph graph_;
   std::vector<Numbers> values_, seeds_;
   ReverseSpec spec_;
@@ -288,10 +296,13 @@ TEST(Samples, HaveTheGradientsOfFiniteDifferences) {
   int n = 0;
   for (const Sample& original : testing::samples()) {
     if (!original.differentiable) continue;
-    const Sample sample = retyped(original, DType::kF32, DType::kF64);
+    // Where f64 is refused, f32 with wider steps.
+    const bool narrow = original.op == OpKind::kAttention;
+    const Sample sample = narrow ? original : retyped(original, DType::kF32, DType::kF64);
     SCOPED_TRACE(to_string(sample));
     for (int draw = 0; draw < 3; ++draw)
-      ASSERT_NO_FATAL_FAILURE(FiniteDifferences(sample, random).check());
+      ASSERT_NO_FATAL_FAILURE(
+          FiniteDifferences(sample, random, narrow ? 1e-2 : 1e-5, narrow ? 1e-3 : 1e-6).check());
     ++n;
   }
   EXPECT_GT(n, 60);
