@@ -115,11 +115,31 @@ class Fuser {
 
   void add_unit(Unit unit, const Node& node) {
     const int u = static_cast<int>(result_.units.size());
-    for (ValueId v : node.operands) add_operand_unit(unit, use(use(v).root).unit);
-    for (int i = 0; i < node.n_results; ++i) use(node.result(i)).unit = u;
     first_node_.push_back(unit.nodes.front().index());
-    last_node_.push_back(unit.nodes.back().index());
+    reached_.push_back(unit.nodes.back().index());
+    readers_.emplace_back();
     result_.units.push_back(std::move(unit));
+    for (ValueId v : node.operands) link(u, use(use(v).root).unit);
+    for (int i = 0; i < node.n_results; ++i) use(node.result(i)).unit = u;
+  }
+
+  // Unit u reads what unit `operand` makes.
+  void link(int u, int operand) {
+    if (operand < 0 || operand == u) return;
+    add_operand_unit(result_.units[static_cast<size_t>(u)], operand);
+    readers_[static_cast<size_t>(operand)].push_back(u);
+    raise(u, reached_[static_cast<size_t>(operand)]);
+  }
+  // Unit u has come to depend on `node`, and with it all that read it.
+  void raise(int u, size_t node) {
+    std::vector<int> stack = {u};
+    while (!stack.empty()) {
+      const auto i = static_cast<size_t>(stack.back());
+      stack.pop_back();
+      if (reached_[i] >= node) continue;
+      reached_[i] = node;
+      stack.insert(stack.end(), readers_[i].begin(), readers_[i].end());
+    }
   }
 
   static void add_operand_unit(Unit& unit, int operand) {
@@ -272,7 +292,7 @@ class Fuser {
       stack.pop_back();
       if (u == target) return true;
       const size_t i = static_cast<size_t>(u);
-      if (seen_[i] == stamp_ || last_node_[i] < first_node_[static_cast<size_t>(target)]) continue;
+      if (seen_[i] == stamp_ || reached_[i] < first_node_[static_cast<size_t>(target)]) continue;
       seen_[i] = stamp_;
       for (int o : result_.units[i].operand_units) stack.push_back(o);
     }
@@ -286,9 +306,8 @@ class Fuser {
     if (reduce || graph_.type(node.first_result).shape.dims() == g.dims)
       g.n_row_dims = common_rows(g.n_row_dims, own.n_row_dims);
     g.nodes.push_back(id);
-    last_node_[static_cast<size_t>(u)] = id.index();
-    for (ValueId v : node.operands)
-      if (const int o = use(use(v).root).unit; o != u) add_operand_unit(g, o);
+    raise(u, id.index());
+    for (ValueId v : node.operands) link(u, use(use(v).root).unit);
     for (int i = 0; i < node.n_results; ++i) use(node.result(i)).unit = u;
   }
 
@@ -329,19 +348,17 @@ class Fuser {
       for (int i = 0; i < graph_.node(m).n_results; ++i) use(graph_.node(m).result(i)).unit = into;
     y.nodes.insert(y.nodes.end(), x.nodes.begin(), x.nodes.end());
     std::sort(y.nodes.begin(), y.nodes.end());
-    for (int o : x.operand_units) add_operand_unit(y, o);
+    for (int o : std::vector<int>(x.operand_units)) link(into, o);
     std::erase_if(y.operand_units, [&](int o) { return o == a || o == into; });
     x.nodes.clear();
     x.operand_units.clear();
     first_node_[static_cast<size_t>(into)] = y.nodes.front().index();
-    last_node_[static_cast<size_t>(into)] = y.nodes.back().index();
-    for (Unit& other : result_.units)
-      for (size_t i = 0; i < other.operand_units.size(); ++i)
-        if (other.operand_units[i] == a) {
-          other.operand_units.erase(other.operand_units.begin() + static_cast<std::ptrdiff_t>(i));
-          if (&other != &y) add_operand_unit(other, into);
-          break;
-        }
+    raise(into, reached_[static_cast<size_t>(a)]);
+    const std::vector<int> readers = std::move(readers_[static_cast<size_t>(a)]);
+    for (int r : readers) {
+      std::erase(result_.units[static_cast<size_t>(r)].operand_units, a);
+      link(r, into);
+    }
   }
 
   // Drops units that were merged away.
@@ -416,7 +433,9 @@ class Fuser {
   bool fuse_;
   Units result_;
   std::vector<bool> copies_;
-  std::vector<size_t> first_node_, last_node_;
+  std::vector<size_t> first_node_;           // of each unit
+  std::vector<size_t> reached_;              // the last node of it and of all that it depends on
+  std::vector<std::vector<int>> readers_;    // units that read it
   std::vector<int> seen_;
   int stamp_ = 0;
 };

@@ -67,10 +67,17 @@ bool is_contiguous(const View& view) {
 
 bool same_window(const View& a, const View& b) {
   const auto same_term = [](const LoopTerm& x, const LoopTerm& y) {
-    return x.loop == y.loop && x.start == y.start && x.step == y.step && x.modulo == y.modulo &&
-           x.stride_bytes == y.stride_bytes;
+    return x.loop == y.loop && x.step == y.step && x.modulo == y.modulo &&
+           (x.modulo == 0 || x.start == y.start) && x.stride_bytes == y.stride_bytes;
   };
-  return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes &&
+  // Where no slot wraps, a term's start is as good as an offset.
+  const auto first = [](const View& v) {
+    int64_t bytes = v.offset_bytes;
+    for (const LoopTerm& t : v.terms)
+      if (t.modulo == 0) bytes += t.start * t.stride_bytes;
+    return bytes;
+  };
+  return a.buffer == b.buffer && first(a) == first(b) &&
          dtype_bytes(a.dtype) == dtype_bytes(b.dtype) && a.dims == b.dims &&
          a.strides == b.strides &&
          std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(), same_term);
