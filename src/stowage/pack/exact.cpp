@@ -15,8 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The search keeps every pair that overlaps: 4 bytes each.
-constexpr int64_t kMaxPairs = 40'000'000;
-constexpr size_t kMaxItems = 20'000;
+// Beyond these sizes it is hopeless, and all the time goes to greedy packing.
+constexpr int64_t kMaxPairs = 4'000'000;
+constexpr size_t kMaxItems = 4000;
 
 // The time to a solution has a heavy tail whatever the strategy, so each dive draws its own: mostly
 // the lowest base and the longest buffer first, which solved the known hard instances soonest.
@@ -99,8 +100,17 @@ class Driver {
     for (const Component& c : components_) bound_ = std::max(bound_, c.lower_bound);
     const int64_t goal = options_.capacity ? std::max(*options_.capacity, bound_) : bound_;
     // Greedy first: it is done with most of the components, and an answer whatever comes.
-    for (Component& c : components_)
-      pack_greedily(c, goal, 2'000'000, remaining() * 0.5);
+    double large_items = 0;
+    for (Component& c : components_) {
+      if (too_large(c)) large_items += static_cast<double>(c.items.size());
+      else pack_greedily(c, goal, 2'000'000 + 2000 * c.items.size(), remaining() * 0.5);
+    }
+    for (Component& c : components_) {
+      if (!too_large(c)) continue;
+      const auto items = static_cast<double>(c.items.size());
+      pack_greedily(c, goal, INT64_MAX, remaining() * items / large_items);
+      large_items -= items;
+    }
     if (options_.capacity && *options_.capacity < bound_) return result(Verdict::kImpossible);
     if (options_.capacity) return reach(*options_.capacity);
     return minimise();
@@ -122,6 +132,7 @@ class Driver {
     return c.items.size() > kMaxItems || c.n_pairs > kMaxPairs;
   }
 
+  // The first packing of a component.
   void pack_greedily(Component& c, int64_t goal, int64_t work, double seconds) {
     Problem part;
     for (const int32_t b : c.buffers) {
@@ -130,7 +141,6 @@ class Driver {
     }
     const Solution found =
         pack_greedy(part, {.work = work, .target = goal, .stop = stop_after(seconds)});
-    if (!c.offsets.empty() && found.height >= c.height) return;
     c.offsets = found.offsets;
     c.height = found.height;
   }
@@ -146,11 +156,8 @@ class Driver {
   Outcome search(Component& c, int64_t capacity, double seconds) {
     if (c.height <= capacity) return Outcome::kSolved;
     if (c.lower_bound > capacity) return Outcome::kInfeasible;
+    if (too_large(c)) return Outcome::kStopped;
     const std::function<bool()> stop = stop_after(seconds);
-    if (too_large(c)) {
-      pack_greedily(c, capacity, INT64_MAX, seconds);
-      return c.height <= capacity ? Outcome::kSolved : Outcome::kStopped;
-    }
     ExactSearch tree(c.items, c.n_sections, capacity / c.unit);
     std::mt19937_64 random(1);
     for (double limit = 300;; limit *= 1.1) {
@@ -212,6 +219,9 @@ class Driver {
         if (outcome != Outcome::kSolved) low = std::max(bound_, target + 1);
       }
       if (height() <= bound_) return result(Verdict::kOptimal);
+      // What greedy packing left at the peak of a large component stays.
+      for (const Component& c : components_)
+        if (too_large(c) && c.height == height()) return result(Verdict::kOutOfTime);
     }
   }
 

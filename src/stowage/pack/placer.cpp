@@ -5,6 +5,12 @@
 #include "stowage/base/bytes.h"
 
 namespace stow::pack {
+namespace {
+
+// Finding and filling the nodes of one rectangle, in steps of a cursor.
+constexpr int64_t kWorkPerRect = 64;
+
+}  // namespace
 
 Placer::Placer(const Problem& problem, const Sections& sections)
     : problem_(problem),
@@ -52,6 +58,7 @@ int64_t Placer::find(int32_t buffer, Fit fit, int64_t limit) {
   cursors_.clear();
   for (int32_t i = sections_.begin[buffer]; i < sections_.begin[buffer + 1]; ++i) {
     const SectionRect& r = sections_.rects[i];
+    work_ += kWorkPerRect;
     occupancy_.lists(r.first, r.last, [&](const IntervalList& list) {
       cursors_.push_back({list.data(), list.data() + list.size(), r.offset, r.size});
     });

@@ -28,7 +28,7 @@ class Placer {
   const std::vector<int64_t>& offsets() const { return offsets_; }  // Of the last run.
   int64_t height() const { return height_; }                        // Of what it placed.
   int64_t extent(int32_t buffer) const { return extents_[buffer]; }
-  /// Steps taken over intervals in all runs: the measure of work that budgets are counted in.
+  /// Steps taken over nodes and intervals in all runs: what budgets of work are counted in.
   int64_t work() const { return work_; }
 
  private:
