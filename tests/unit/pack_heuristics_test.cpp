@@ -31,7 +31,8 @@ Problem random_problem(uint64_t seed, int n) {
     const int64_t start = pick(0, 100), life = pick(1, 12);
     if (kind < 6) buffer.rects.push_back({0, size, start, start + pick(0, 40)});
     for (int64_t i = 0; kind >= 6 && i < rects; ++i)
-      buffer.rects.push_back({kind < 8 ? 0 : i * size, size, start + i * 12, start + i * 12 + life});
+      buffer.rects.push_back(
+          {kind < 8 ? 0 : i * size, size, start + i * 12, start + i * 12 + life});
     problem.buffers.push_back(buffer);
   }
   return problem;
@@ -54,8 +55,8 @@ TEST(PackGreedy, RandomGroupsAreValidAndTheSameTwice) {
 }
 
 TEST(PackGreedy, AlignmentIsKept) {
-  const Problem problem{{Buffer{{{0, 10, 0, 9}}, 1}, Buffer{{{0, 10, 0, 9}}, 64},
-                         Buffer{{{0, 10, 0, 9}}, 64}}};
+  const Problem problem{
+      {Buffer{{{0, 10, 0, 9}}, 1}, Buffer{{{0, 10, 0, 9}}, 64}, Buffer{{{0, 10, 0, 9}}, 64}}};
   EXPECT_EQ(checked(problem).height, 74);
 }
 
@@ -97,7 +98,8 @@ TEST(PackGreedy, RepairsReachTheBoundWhereOnePassDoesNot) {
 TEST(PackGreedy, StopsWhenAsked) {
   const Problem problem = random_problem(3, 80);
   int asked = 0;
-  const Solution stopped = checked(problem, {.work = INT64_MAX, .stop = [&] { return ++asked == 3; }});
+  const Solution stopped =
+      checked(problem, {.work = INT64_MAX, .stop = [&] { return ++asked == 3; }});
   EXPECT_EQ(asked, 3);
   const Solution reached = checked(problem, {.work = INT64_MAX, .target = stopped.height});
   EXPECT_LE(reached.height, stopped.height);

@@ -24,8 +24,8 @@ constexpr size_t kMaxItems = 4000;
 Strategy draw_strategy(std::mt19937_64& random) {
   const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
   Strategy s{.lowest_first = true, .size_power = 0, .length_power = 1};
-  s.noise = chance(40) ? 0.05 : chance(60) ? 0.2 : 0.5;
-  if (chance(50)) return s;
+  s.noise = chance(50) ? 0.05 : chance(60) ? 0.2 : 0.5;
+  if (chance(60)) return s;
   s.lowest_first = chance(90);
   s.size_power = chance(50) ? 0 : chance(60) ? 0.3 : 1;
   if (s.size_power > 0 && chance(15)) s.length_power = 0;
@@ -91,10 +91,7 @@ std::vector<Component> split(const Problem& problem) {
 class Driver {
  public:
   Driver(const Problem& problem, const ExactOptions& options)
-      : problem_(problem),
-        options_(options),
-        start_(Clock::now()),
-        components_(split(problem)) {}
+      : problem_(problem), options_(options), start_(Clock::now()), components_(split(problem)) {}
 
   ExactResult run() {
     for (const Component& c : components_) bound_ = std::max(bound_, c.lower_bound);
@@ -102,8 +99,10 @@ class Driver {
     // Greedy first: it is done with most of the components, and an answer whatever comes.
     double large_items = 0;
     for (Component& c : components_) {
-      if (too_large(c)) large_items += static_cast<double>(c.items.size());
-      else pack_greedily(c, goal, 2'000'000 + 2000 * c.items.size(), remaining() * 0.5);
+      if (too_large(c))
+        large_items += static_cast<double>(c.items.size());
+      else
+        pack_greedily(c, goal, 2'000'000 + 2000 * c.items.size(), remaining() * 0.5);
     }
     for (Component& c : components_) {
       if (!too_large(c)) continue;
@@ -118,8 +117,7 @@ class Driver {
 
  private:
   double remaining() const {
-    return options_.time_limit_s -
-           std::chrono::duration<double>(Clock::now() - start_).count();
+    return options_.time_limit_s - std::chrono::duration<double>(Clock::now() - start_).count();
   }
 
   std::function<bool()> stop_after(double seconds) const {
@@ -160,9 +158,9 @@ class Driver {
     const std::function<bool()> stop = stop_after(seconds);
     ExactSearch tree(c.items, c.n_sections, capacity / c.unit);
     std::mt19937_64 random(1);
-    for (double limit = 300;; limit *= 1.1) {
+    for (double limit = 300;; limit *= 1.05) {
       const Strategy strategy = draw_strategy(random);
-      const int restarts = 1 << random() % 4;
+      const int restarts = random() % 2 == 0 ? 1 : 1 << random() % 4;
       tree.forget();
       double dive_limit = limit;
       for (int k = 0; k < restarts; ++k, dive_limit *= 1.3) {
@@ -198,9 +196,12 @@ class Driver {
 
   ExactResult reach(int64_t capacity) {
     switch (search_all(capacity, remaining())) {
-      case Outcome::kSolved: return result(Verdict::kReached);
-      case Outcome::kInfeasible: return result(Verdict::kImpossible);
-      case Outcome::kStopped: return result(Verdict::kOutOfTime);
+      case Outcome::kSolved:
+        return result(Verdict::kReached);
+      case Outcome::kInfeasible:
+        return result(Verdict::kImpossible);
+      case Outcome::kStopped:
+        return result(Verdict::kOutOfTime);
     }
     return result(Verdict::kOutOfTime);
   }
@@ -261,8 +262,8 @@ Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& optio
     if (rects.size() > 1 || rects[0].offset != 0)
       return fail("buffer {}: exact packing takes buffers of one rectangle at offset 0", b);
     if (rects[0].size % alignment != 0)
-      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b,
-                  rects[0].size, alignment);
+      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b, rects[0].size,
+                  alignment);
   }
   return Driver(problem, options).run();
 }

@@ -50,13 +50,13 @@ class Search {
   int64_t work() const { return placer_.work() + skyline_work_; }
 
   bool done() const {
-    return best_.height <= bound_ || work() >= options_.work ||
-           (options_.stop && options_.stop());
+    return best_.height <= bound_ || work() >= options_.work || (options_.stop && options_.stop());
   }
 
   // One pass. Takes over what beats the best. Returns how many buffers were placed below `limit`.
   size_t attempt(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
-    const size_t placed = placer_.run(order, fit, limit);
+    const size_t placed =
+        placer_.run(order, fit, limit, best_order_.empty() ? nullptr : options_.stop);
     if (placed == order.size() && placer_.height() < best_height()) {
       best_ = {placer_.offsets(), placer_.height()};
       best_order_ = order;
@@ -76,9 +76,8 @@ class Search {
     for (int since = 0; since < 6 && !done(); ++since) {
       const int64_t before = best_.height;
       const auto top = [&](int32_t b) { return offsets[b] + placer_.extent(b); };
-      std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-        return top(a) != top(b) ? top(a) > top(b) : a < b;
-      });
+      std::sort(order.begin(), order.end(),
+                [&](int32_t a, int32_t b) { return top(a) != top(b) ? top(a) > top(b) : a < b; });
       // A little above the best is no loss: the next turn may fall below it.
       if (attempt(order, Fit::kFirst, before + before / 64) != order.size()) return;
       offsets = placer_.offsets();
@@ -102,7 +101,8 @@ class Search {
       if (by_pressure) rank[b] += 1e4 * std::floor(measures_.pressure[b] / bucket);
     }
     const int64_t limit = options_.work - work();
-    const std::vector<int32_t> order = skyline_order(sections_, rank, limit, &skyline_work_);
+    const std::vector<int32_t> order =
+        skyline_order(sections_, rank, limit, options_.stop, &skyline_work_);
     if (order.empty() || done()) return;
     if (attempt(order, Fit::kFirst, best_.height + best_.height / 16) == order.size())
       justify(placer_.offsets());

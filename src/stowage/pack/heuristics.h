@@ -15,7 +15,8 @@ struct Options {
   int64_t work = 10'000'000;
   /// A height that is good enough; the lower bound always is.
   int64_t target = 0;
-  /// Asked between passes; true ends the search. It may read a clock, at the cost of determinism.
+  /// Asked now and then after the first pass; true ends the search. It may read a clock, at the
+  /// cost of determinism.
   std::function<bool()> stop;
 };
 

@@ -66,16 +66,27 @@ std::vector<int32_t> make_order(const Sections& sections, const Measures& measur
       first = std::min<int64_t>(first, r.first);
     }
     switch (order) {
-      case Order::kPeakDistance: key.major = static_cast<double>(distance); break;
-      case Order::kPressure: key.major = -measures.pressure[b]; break;
+      case Order::kPeakDistance:
+        key.major = static_cast<double>(distance);
+        break;
+      case Order::kPressure:
+        key.major = -measures.pressure[b];
+        break;
       case Order::kPressureArea:
         key.major = -measures.pressure[b];
         key.minor = -area;
         break;
-      case Order::kLifetime: key.major = -key.life; break;
-      case Order::kArea: key.major = -area; break;
-      case Order::kSize: break;
-      case Order::kProgram: key.major = static_cast<double>(first); break;
+      case Order::kLifetime:
+        key.major = -key.life;
+        break;
+      case Order::kArea:
+        key.major = -area;
+        break;
+      case Order::kSize:
+        break;
+      case Order::kProgram:
+        key.major = static_cast<double>(first);
+        break;
     }
     keys.push_back(key);
   }

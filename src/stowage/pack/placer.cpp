@@ -80,7 +80,8 @@ int64_t Placer::find(int32_t buffer, Fit fit, int64_t limit) {
   return best;
 }
 
-size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
+size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit,
+                   const std::function<bool()>& stop) {
   occupancy_.clear();
   std::fill(offsets_.begin(), offsets_.end(), 0);
   height_ = 0;
@@ -88,6 +89,7 @@ size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
     const int32_t b = order[at];
     const int64_t base = find(b, fit, limit);
     if (base > limit - extents_[b]) return at;
+    if (at % 512 == 511 && stop && stop()) return at;
     offsets_[b] = base;
     height_ = std::max(height_, base + extents_[b]);
     for (int32_t i = sections_.begin[b]; i < sections_.begin[b + 1]; ++i) {

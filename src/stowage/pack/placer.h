@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "stowage/pack/occupancy.h"
@@ -21,9 +22,11 @@ class Placer {
   /// Both must outlive the placer.
   Placer(const Problem& problem, const Sections& sections);
 
-  /// Places the buffers of `order` and gives up at the first that would end above `limit`.
-  /// Returns how many were placed: order.size() on success.
-  size_t run(const std::vector<int32_t>& order, Fit fit, int64_t limit);
+  /// Places the buffers of `order` and gives up at the first that would end above `limit`, or when
+  /// `stop` (asked now and then, if there is one) is true. Returns how many were placed:
+  /// order.size() on success.
+  size_t run(const std::vector<int32_t>& order, Fit fit, int64_t limit,
+             const std::function<bool()>& stop = {});
 
   const std::vector<int64_t>& offsets() const { return offsets_; }  // Of the last run.
   int64_t height() const { return height_; }                        // Of what it placed.

@@ -58,7 +58,8 @@ class Skyline {
 }  // namespace
 
 std::vector<int32_t> skyline_order(const Sections& sections, const std::vector<double>& rank,
-                                   int64_t limit, int64_t* work) {
+                                   int64_t limit, const std::function<bool()>& stop,
+                                   int64_t* work) {
   Skyline skyline(sections.count());
   using Entry = std::tuple<int64_t, double, int32_t>;  // Base, -rank, buffer: the least is next.
   std::vector<Entry> entries;
@@ -68,8 +69,9 @@ std::vector<int32_t> skyline_order(const Sections& sections, const std::vector<d
   std::priority_queue queue(std::greater<Entry>(), std::move(entries));
   std::vector<int32_t> order;
   order.reserve(n);
-  int64_t steps = 0;
+  int64_t steps = 0, pops = 0;
   while (!queue.empty() && steps <= limit) {
+    if (++pops % 4096 == 0 && stop && stop()) break;
     const auto [base, minus_rank, b] = queue.top();
     queue.pop();
     int64_t lowest = base;
