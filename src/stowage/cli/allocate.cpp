@@ -101,8 +101,9 @@ Result<int> allocate(const Flags& flags) {
         !done)
       return done.failure();
   if (!flags.json.empty()) {
-    const std::string text =
-        to_json(flags, csv->ids.size(), capacity, *packed, seconds).dump() + "\n";
+    const std::string text = to_json(flags, csv->ids.size(), capacity, *packed, seconds)
+                                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                             "\n";
     if (flags.json == "-") {
       fmt::print("{}", text);
     } else if (auto done = write_text_file(flags.json, text); !done) {
