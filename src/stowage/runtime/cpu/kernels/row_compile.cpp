@@ -14,16 +14,19 @@ constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
 
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+int64_t round_up(int64_t x, int64_t to) {
+  return (x + to - 1) / to * to;
+}
 
 // What is known of a step before it has a place.
 struct Value {
   Span span = Span::kOne;
-  int level = 0;              // The first phase in which it can be computed.
-  int32_t operand = -1;       // Of a load or an iota.
-  bool direct = false;        // A load that kernels do themselves.
-  bool keep = false;          // For the whole row, beyond the phase that computes it.
-  int32_t fused_store = -1;   // The store that its kernel does itself.
+  int level = 0;             // The first phase in which it can be computed.
+  int32_t operand = -1;      // Of a load or an iota.
+  bool direct = false;       // A load that kernels do themselves.
+  bool keep = false;         // For the whole row, beyond the phase that computes it.
+  bool available = false;    // Kept, and computed in an earlier phase.
+  int32_t fused_store = -1;  // The store that its kernel does itself.
   int32_t reg = -1;
 };
 
@@ -78,19 +81,23 @@ class Compiler {
           v.operand = s.index;
           v.span = operand(s.index).span;
           break;
-        case StepKind::kConstant: break;
+        case StepKind::kConstant:
+          break;
         case StepKind::kIota:
           v.operand = next_iota++;
           v.span = operand(v.operand).span;
           break;
-        case StepKind::kCompute: break;
+        case StepKind::kCompute:
+          break;
         case StepKind::kReduceRow:
           plan_.has_row_reductions = true;
           v.level += 1;
           v.span = Span::kRow;  // also of a single row: a phase must have passed
           break;
         case StepKind::kReduceColumns:
-        case StepKind::kStore: check_store(i); break;
+        case StepKind::kStore:
+          check_store(i);
+          break;
       }
     }
   }
@@ -129,15 +136,20 @@ class Compiler {
       plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : kTileElems);
       plan_.r_tile = std::max<int64_t>(1, kTileElems / plan_.c_tile);
     }
+    // What a row shares is read and written by one unit: reductions, outputs of one value a row.
+    bool whole_rows = plan_.has_row_reductions;
+    for (const Step& s : program_.steps)
+      whole_rows = whole_rows ||
+                   (s.kind == StepKind::kStore && !has_column(operand(output_operand(s)).span));
     plan_.r_tile = std::min({plan_.r_tile, R, std::max<int64_t>(1, plan_.inner_rows())});
     if (column_reductions) {
       plan_.unit_rows = column_chunk_rows(plan_.rows);
-      plan_.unit_cols = plan_.has_row_reductions ? C : plan_.c_tile;
+      plan_.unit_cols = whole_rows ? C : plan_.c_tile;
     } else {
-      const int64_t tile_cols = plan_.has_row_reductions ? C : plan_.c_tile;
+      const int64_t tile_cols = whole_rows ? C : plan_.c_tile;
       const int64_t tiles =
           std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * tile_cols));
-      plan_.unit_cols = plan_.has_row_reductions ? C : std::min(C, plan_.c_tile * tiles);
+      plan_.unit_cols = whole_rows ? C : std::min(C, plan_.c_tile * tiles);
       const int64_t more =
           std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * plan_.unit_cols));
       plan_.unit_rows = plan_.r_tile * more;
@@ -207,8 +219,8 @@ class Compiler {
       if (s.kind == StepKind::kReduceRow)
         wanted = is_live_[static_cast<size_t>(i)] && value(i).level - 1 == phase;
       else if (is_store(s))
-        wanted = store_phase(s) == phase &&
-                 (s.kind == StepKind::kReduceColumns || has_column(operand(output_operand(s)).span));
+        wanted = store_phase(s) == phase && (s.kind == StepKind::kReduceColumns ||
+                                             has_column(operand(output_operand(s)).span));
       else if (!has_column(value(i).span))
         continue;
       needed[static_cast<size_t>(i)] = wanted;
@@ -216,8 +228,7 @@ class Compiler {
       for (int k = 0; k < n_args(s); ++k) {
         const int a = s.args[k];
         const Value& v = value(a);
-        if (has_column(v.span) && !(v.keep && v.level < phase))
-          needed[static_cast<size_t>(a)] = true;
+        if (has_column(v.span) && !v.available) needed[static_cast<size_t>(a)] = true;
       }
     }
     return needed;
@@ -262,7 +273,14 @@ class Compiler {
     }
     const bool fits = !has_many_strips() || bytes <= kKeepBytes;
     for (int i : again) value(i).keep = fits;
-    for (int p = 0; p < n_phases_; ++p) needed_.push_back(needed_in(p));
+    if (!has_many_strips())  // registers last as long as the tile anyway
+      for (int i = 0; i < n_steps(); ++i) value(i).keep = has_column(value(i).span);
+    for (int p = 0; p < n_phases_; ++p) {
+      needed_.push_back(needed_in(p));
+      for (int i = 0; i < n_steps(); ++i)
+        if (needed_.back()[static_cast<size_t>(i)] && value(i).keep && !value(i).direct)
+          value(i).available = true;
+    }
     bool column_reductions = false;
     for (const Step& s : program_.steps)
       column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
@@ -286,18 +304,22 @@ class Compiler {
       const int a = s.args[0];
       Value& v = value(a);
       const PlanOperand& out = operand(output_operand(s));
-      if (step(a).kind != StepKind::kCompute || v.keep || v.fused_store >= 0 ||
-          !out.unit_columns || v.span != out.span || store_phase(s) != v.level)
+      int first = 0;  // phase that computes it
+      while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
+        ++first;
+      if (step(a).kind != StepKind::kCompute || v.fused_store >= 0 || !out.unit_columns ||
+          v.span != out.span || store_phase(s) > first)
         continue;
       if (form_of(out.dtype) != Form::kNative && !takes_forms(step(a))) continue;
+      // Later phases read it where it was stored; or, if they compute it again, they would write
+      // it again, which only the phase of the store may do.
       bool possible = true;
-      for (int p = 0; p < n_phases_; ++p)
-        if (p != v.level && needed_[static_cast<size_t>(p)][static_cast<size_t>(a)])
-          possible = false;
-      for (int p = v.level; p < n_phases_ && possible; ++p)
+      for (int p = first + 1; p < n_phases_; ++p)
+        if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
+      for (int p = first; p < n_phases_ && possible; ++p)
         for (int j = 0; j < n_steps(); ++j) {
           if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
-          const bool later = p > v.level || j > a;
+          const bool later = p > first || j > a;
           for (int k = 0; k < n_args(step(j)); ++k) {
             const int b = step(j).args[k];
             if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)
@@ -373,7 +395,8 @@ class Compiler {
     ++position_;
     for (int k = 0; k < p.n_args; ++k) p.args[k] = place_of(s.args[k]);
     switch (s.kind) {
-      case StepKind::kConstant: return;
+      case StepKind::kConstant:
+        return;
       case StepKind::kLoad:
         if (v.direct) return;
         define(i);
@@ -390,8 +413,8 @@ class Compiler {
       case StepKind::kCompute: {
         const DType in = step(s.args[p.n_args - 1]).dtype;
         p.map = map_kernel(s.op, in, s.dtype);
-        STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op),
-                   dtype_name(in), dtype_name(s.dtype));
+        STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op), dtype_name(in),
+                   dtype_name(s.dtype));
         if (v.fused_store < 0) define(i);
         break;
       }
@@ -400,14 +423,16 @@ class Compiler {
         p.kind = PlanStep::kReduceRows;
         p.span = value(s.args[0]).span;
         p.reduce = reduce_kernels(s.op, s.dtype);
-        STOW_CHECK(p.reduce.rows != nullptr && register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
+        STOW_CHECK(p.reduce.rows != nullptr &&
+                       register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
         p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
         break;
       case StepKind::kReduceColumns:
         p.kind = PlanStep::kReduceColumns;
         p.reduce = reduce_kernels(s.op, s.dtype);
-        STOW_CHECK(p.reduce.columns != nullptr && register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
+        STOW_CHECK(p.reduce.columns != nullptr &&
+                       register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
         p.partial_cols = has_column(value(s.args[0]).span) ? plan_.cols : 1;
         p.out.elem_bytes = static_cast<int32_t>(dtype_bytes(register_dtype(s.dtype)));
@@ -470,8 +495,7 @@ class Compiler {
       plan_.phases.push_back(std::move(phase));
     }
     for (int i = 0; i < n_steps(); ++i)
-      if (step(i).kind == StepKind::kStore &&
-          !has_column(operand(output_operand(step(i))).span))
+      if (step(i).kind == StepKind::kStore && !has_column(operand(output_operand(step(i))).span))
         emit_step(i, plan_.row_stores);
   }
 
@@ -537,6 +561,8 @@ class Compiler {
 
 }  // namespace
 
-RowPlan compile_row_plan(const RowProgram& program) { return Compiler(program).compile(); }
+RowPlan compile_row_plan(const RowProgram& program) {
+  return Compiler(program).compile();
+}
 
 }  // namespace stow::cpu

@@ -103,8 +103,7 @@ class Worker {
       move.cols = n_run;
       move.from = acc + (alike ? 0 : (c - col) * size);
       move.from_col_step = alike ? 0 : size;
-      move.to = outputs_[s.args[1].index - plan_.n_inputs] +
-                column_offset(out, c) * out.elem_bytes;
+      move.to = outputs_[s.args[1].index - plan_.n_inputs] + column_offset(out, c) * out.elem_bytes;
       move.to_col_step = out.inner_col * out.elem_bytes;
       s.move(move);
     });
@@ -114,8 +113,12 @@ class Worker {
   const PlanOperand& operand(int32_t index) const {
     return plan_.operands[static_cast<size_t>(index)];
   }
-  const Register& reg(int32_t index) const { return plan_.registers[static_cast<size_t>(index)]; }
-  int64_t* row_offsets() { return reinterpret_cast<int64_t*>(own_); }
+  const Register& reg(int32_t index) const {
+    return plan_.registers[static_cast<size_t>(index)];
+  }
+  int64_t* row_offsets() {
+    return reinterpret_cast<int64_t*>(own_);
+  }
 
   std::byte* partial(const PlanStep& s, int64_t chunk) const {
     return shared_ + s.partials_offset + chunk * s.partial_cols * s.out.elem_bytes;
@@ -126,8 +129,8 @@ class Worker {
     const size_t n_dims = plan_.row_dims.size();
     for (size_t k = 0; k < plan_.operands.size(); ++k) {
       const Dims& strides = plan_.operands[k].row_strides;
-      if (n_dims == 1) {
-        row_offsets()[k] = row * strides[0];
+      if (row == 0 || n_dims == 1) {  // an extent may be 0 where row is
+        row_offsets()[k] = row == 0 ? 0 : row * strides[0];
         continue;
       }
       int64_t rest = row, offset = 0;
@@ -141,7 +144,7 @@ class Worker {
 
   int64_t column_offset(const PlanOperand& o, int64_t col) const {
     const size_t n_dims = plan_.col_dims.size();
-    if (n_dims == 0) return 0;
+    if (n_dims == 0 || col == 0) return 0;  // an extent may be 0 where col is
     if (n_dims == 1) return col * o.inner_col;
     int64_t offset = 0;
     for (size_t i = n_dims; i-- > 0;) {
@@ -189,7 +192,9 @@ class Worker {
     const Register& r = reg(p.index);
     a.data = own_ + r.offset;
     switch (r.span) {
-      case Span::kOne: a.splat = true; break;
+      case Span::kOne:
+        a.splat = true;
+        break;
       case Span::kRow:
         a.splat = !by_row;
         a.row_step = r.elem_bytes;
@@ -207,12 +212,18 @@ class Worker {
 
   void run_step(const PlanStep& s, const Tile& tile) {
     switch (s.kind) {
-      case PlanStep::kMap: return run_map(s, tile);
-      case PlanStep::kLoad: return run_load(s, tile);
-      case PlanStep::kIota: return run_iota(s, tile);
-      case PlanStep::kStore: return run_store(s, tile);
-      case PlanStep::kReduceRows: return run_reduce_rows(s, tile);
-      case PlanStep::kReduceColumns: return run_reduce_columns(s, tile);
+      case PlanStep::kMap:
+        return run_map(s, tile);
+      case PlanStep::kLoad:
+        return run_load(s, tile);
+      case PlanStep::kIota:
+        return run_iota(s, tile);
+      case PlanStep::kStore:
+        return run_store(s, tile);
+      case PlanStep::kReduceRows:
+        return run_reduce_rows(s, tile);
+      case PlanStep::kReduceColumns:
+        return run_reduce_columns(s, tile);
     }
   }
 
@@ -270,8 +281,10 @@ class Worker {
       if (s.span == Span::kOne) move.to_col_step = s.out.elem_bytes;
       s.move(move);
     };
-    if (has_column(s.span)) for_each_run(t, load);
-    else load(0, 1);
+    if (has_column(s.span))
+      for_each_run(t, load);
+    else
+      load(0, 1);
   }
 
   void run_iota(const PlanStep& s, const Tile& t) {
@@ -287,8 +300,10 @@ class Worker {
       call.out = register_side(s.out, t, c, s.span, call.out_row_step, col_step);
       s.iota(call);
     };
-    if (has_column(s.span)) for_each_run(t, count);
-    else count(0, 1);
+    if (has_column(s.span))
+      for_each_run(t, count);
+    else
+      count(0, 1);
   }
 
   void run_store(const PlanStep& s, const Tile& t) {
@@ -309,8 +324,10 @@ class Worker {
       }
       s.move(move);
     };
-    if (has_column(s.span)) for_each_run(t, store);
-    else store(0, 1);
+    if (has_column(s.span))
+      for_each_run(t, store);
+    else
+      store(0, 1);
   }
 
   void run_reduce_rows(const PlanStep& s, const Tile& t) {
@@ -391,8 +408,7 @@ constexpr int64_t kSmallWork = 1 << 15;
 
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads) {
-  const int64_t col_units =
-      plan.cols == 0 ? 1 : (plan.cols + plan.unit_cols - 1) / plan.unit_cols;
+  const int64_t col_units = plan.cols == 0 ? 1 : (plan.cols + plan.unit_cols - 1) / plan.unit_cols;
   const int64_t row_units = (plan.rows + plan.unit_rows - 1) / plan.unit_rows;
   const int64_t units = row_units * col_units;
   const bool wide = plan.can_go_wide && threads > 1 && units < threads;

@@ -107,10 +107,10 @@ struct ReduceKernels {
 ReduceKernels reduce_kernels(OpKind op, DType dtype);
 
 // The parts that are vector code, by family; null where it is left to the portable kernels.
-MapKernel f32_map_kernel(OpKind op);       ///< f32 to f32; arithmetic and copies.
-MapKernel f32_math_kernel(OpKind op);      ///< f32 to f32; exp and its like.
-MapKernel f32_test_kernel(OpKind op);      ///< f32 to bool.
-MapKernel select32_kernel();               ///< bool and two of f32, i32 or u32.
+MapKernel f32_map_kernel(OpKind op);   ///< f32 to f32; arithmetic and copies.
+MapKernel f32_math_kernel(OpKind op);  ///< f32 to f32; exp and its like.
+MapKernel f32_test_kernel(OpKind op);  ///< f32 to bool.
+MapKernel select32_kernel();           ///< bool and two of f32, i32 or u32.
 ReduceKernels f32_reduce_kernels(OpKind op);
 
 // Scalar conversions that the portable kernels and the executor share.

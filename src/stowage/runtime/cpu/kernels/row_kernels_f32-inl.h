@@ -89,7 +89,9 @@ HWY_INLINE void store_form(DF d, VF v, std::byte* p, size_t i, Form form, Form r
   if (form == Form::kBF16) return to_bf16(d, v, reinterpret_cast<uint16_t*>(p) + i);
   to_f16(d, v, reinterpret_cast<uint16_t*>(p) + i);
 }
-HWY_INLINE size_t form_bytes(Form form) { return form == Form::kNative ? 4 : 2; }
+HWY_INLINE size_t form_bytes(Form form) {
+  return form == Form::kNative ? 4 : 2;
+}
 
 /// A row of an argument. A splat stands as one vector of equal lanes that `mask` keeps re-reading.
 struct Row {
@@ -114,9 +116,12 @@ HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) 
 
 template <class Op, int N>
 HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[3]) {
-  if constexpr (N == 1) return op(d, v[0]);
-  else if constexpr (N == 2) return op(d, v[0], v[1]);
-  else return op(d, v[0], v[1], v[2]);
+  if constexpr (N == 1)
+    return op(d, v[0]);
+  else if constexpr (N == 2)
+    return op(d, v[0], v[1]);
+  else
+    return op(d, v[0], v[1], v[2]);
 }
 
 /// The loop over one row. kPlain: every form native, nothing to round.

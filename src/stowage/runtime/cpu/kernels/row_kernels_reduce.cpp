@@ -192,7 +192,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stow::cpu {
 HWY_EXPORT(find_reduce);
-ReduceKernels f32_reduce_kernels(OpKind op) { return HWY_DYNAMIC_DISPATCH(find_reduce)(op); }
+ReduceKernels f32_reduce_kernels(OpKind op) {
+  return HWY_DYNAMIC_DISPATCH(find_reduce)(op);
+}
 
 namespace {
 
@@ -213,26 +215,34 @@ struct Fold<OpKind::kReduceProd, T> {
 template <typename T>
 struct Fold<OpKind::kReduceMax, T> {
   static T identity() {
-    if constexpr (std::same_as<T, Bool>) return Bool{0};
-    else if constexpr (scalar::Float<T>) return -std::numeric_limits<T>::infinity();
-    else return std::numeric_limits<T>::min();
+    if constexpr (std::same_as<T, Bool>)
+      return Bool{0};
+    else if constexpr (scalar::Float<T>)
+      return -std::numeric_limits<T>::infinity();
+    else
+      return std::numeric_limits<T>::min();
   }
   static T fold(T a, T b) { return scalar::Binary<OpKind::kMax, T>::apply(a, b); }
 };
 template <typename T>
 struct Fold<OpKind::kReduceMin, T> {
   static T identity() {
-    if constexpr (std::same_as<T, Bool>) return Bool{1};
-    else if constexpr (scalar::Float<T>) return std::numeric_limits<T>::infinity();
-    else return std::numeric_limits<T>::max();
+    if constexpr (std::same_as<T, Bool>)
+      return Bool{1};
+    else if constexpr (scalar::Float<T>)
+      return std::numeric_limits<T>::infinity();
+    else
+      return std::numeric_limits<T>::max();
   }
   static T fold(T a, T b) { return scalar::Binary<OpKind::kMin, T>::apply(a, b); }
 };
 template <typename T>
 struct Fold<OpKind::kReduceAnd, T> {
   static T identity() {
-    if constexpr (std::same_as<T, Bool>) return Bool{1};
-    else return static_cast<T>(~T(0));
+    if constexpr (std::same_as<T, Bool>)
+      return Bool{1};
+    else
+      return static_cast<T>(~T(0));
   }
   static T fold(T a, T b) { return scalar::Binary<OpKind::kAnd, T>::apply(a, b); }
 };
@@ -307,17 +317,27 @@ ReduceKernels find(OpKind op) {
 
 ReduceKernels reduce_kernels(OpKind op, DType dtype) {
   switch (register_dtype(dtype)) {
-    case DType::kF64: return find<double>(op);
-    case DType::kF32: return f32_reduce_kernels(op);
-    case DType::kI64: return find<int64_t>(op);
-    case DType::kI32: return find<int32_t>(op);
-    case DType::kI8: return find<int8_t>(op);
-    case DType::kU64: return find<uint64_t>(op);
-    case DType::kU32: return find<uint32_t>(op);
-    case DType::kU8: return find<uint8_t>(op);
-    case DType::kBool: return find<Bool>(op);
+    case DType::kF64:
+      return find<double>(op);
+    case DType::kF32:
+      return f32_reduce_kernels(op);
+    case DType::kI64:
+      return find<int64_t>(op);
+    case DType::kI32:
+      return find<int32_t>(op);
+    case DType::kI8:
+      return find<int8_t>(op);
+    case DType::kU64:
+      return find<uint64_t>(op);
+    case DType::kU32:
+      return find<uint32_t>(op);
+    case DType::kU8:
+      return find<uint8_t>(op);
+    case DType::kBool:
+      return find<Bool>(op);
     case DType::kBF16:
-    case DType::kF16: break;
+    case DType::kF16:
+      break;
   }
   return {};
 }

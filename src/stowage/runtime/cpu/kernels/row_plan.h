@@ -25,8 +25,12 @@ namespace stow::cpu {
 
 /// A set of {row, column}: what a value depends on.
 enum class Span : uint8_t { kOne = 0, kRow = 1, kColumn = 2, kFull = 3 };
-constexpr bool has_row(Span s) { return (static_cast<int>(s) & 1) != 0; }
-constexpr bool has_column(Span s) { return (static_cast<int>(s) & 2) != 0; }
+constexpr bool has_row(Span s) {
+  return (static_cast<int>(s) & 1) != 0;
+}
+constexpr bool has_column(Span s) {
+  return (static_cast<int>(s) & 2) != 0;
+}
 constexpr Span operator|(Span a, Span b) {
   return static_cast<Span>(static_cast<int>(a) | static_cast<int>(b));
 }
@@ -86,7 +90,7 @@ struct RowPlan {
   std::vector<PlanOperand> operands;
   int n_inputs = 0, n_outputs = 0;
   std::vector<Register> registers;
-  std::vector<uint64_t> constants;  ///< In a register's form.
+  std::vector<uint64_t> constants;   ///< In a register's form.
   std::vector<PlanStep> once_steps;  ///< Values alike everywhere, computed by each thread first.
   std::vector<PlanPhase> phases;
   std::vector<PlanStep> row_stores;
