@@ -9,7 +9,7 @@
 namespace stow::cpu {
 namespace {
 
-constexpr int64_t kTileElems = 2048;
+constexpr int64_t kTileElems = 1024;
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
