@@ -26,6 +26,7 @@ struct Value {
   bool direct = false;       // A load that kernels do themselves.
   bool keep = false;         // For the whole row, beyond the phase that computes it.
   bool available = false;    // Kept, and computed in an earlier phase.
+  int32_t absorbed_by = -1;   // The step whose kernel computes this one too.
   int32_t fused_store = -1;  // The store that its kernel does itself.
   int32_t reg = -1;
 };
@@ -40,6 +41,7 @@ class Compiler {
     choose_tiles();
     choose_direct_loads();
     choose_phases();
+    choose_fused_steps();
     choose_fused_stores();
     emit();
     allocate();
@@ -295,6 +297,53 @@ class Compiler {
     return is_store(s) ? store_phase(s) : value(j).level;
   }
 
+  // Whether step i is arithmetic of f32 that nothing but step j wants, at each of j's points.
+  bool can_absorb(int j, int i) {
+    const Step& s = step(i);
+    const Value& v = value(i);
+    return s.kind == StepKind::kCompute && s.dtype == DType::kF32 && n_args(s) == 2 &&
+           step(s.args[0]).dtype == DType::kF32 && uses_[static_cast<size_t>(i)] == 1 &&
+           has_column(v.span) && v.span == value(j).span && v.absorbed_by < 0 && !absorbs(i);
+  }
+  bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
+
+  // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
+  // goes first: it is nearer to what is stored.
+  void choose_fused_steps() {
+    uses_.assign(program_.steps.size(), 0);
+    fused_.resize(program_.steps.size());
+    for (int i = 0; i < n_steps(); ++i)
+      if (is_live_[static_cast<size_t>(i)])
+        for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
+    for (int j = n_steps() - 1; j >= 0; --j) {
+      const Step& s = step(j);
+      if (s.kind != StepKind::kCompute || !is_live_[static_cast<size_t>(j)] ||
+          value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2)
+        continue;
+      const int a = s.args[0], b = s.args[1];
+      const bool first = can_absorb(j, a), second = b >= 0 && can_absorb(j, b);
+      Fused f;
+      if (first && second && a != b) {
+        f.map = f32_triple_kernel(s.op, step(a).op, step(b).op);
+        f.args = {step(a).args[0], step(a).args[1], step(b).args[0], step(b).args[1]};
+        if (f.map != nullptr) value(b).absorbed_by = j;
+      }
+      if (f.map == nullptr && first) {
+        f.map = f32_pair_kernel(s.op, step(a).op, true);
+        f.args = {step(a).args[0], step(a).args[1]};
+        if (b >= 0) f.args.push_back(b);
+      }
+      if (f.map != nullptr) {
+        value(a).absorbed_by = j;
+      } else if (second) {
+        f.map = f32_pair_kernel(s.op, step(b).op, false);
+        f.args = {step(b).args[0], step(b).args[1], a};
+        if (f.map != nullptr) value(b).absorbed_by = j;
+      }
+      fused_[static_cast<size_t>(j)] = std::move(f);
+    }
+  }
+
   // A store whose value's own kernel can write the output: it must be the value's only phase, and
   // no input that may be the same memory may be read after the kernel.
   void choose_fused_stores() {
@@ -307,7 +356,7 @@ class Compiler {
       int first = 0;  // phase that computes it
       while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
         ++first;
-      if (step(a).kind != StepKind::kCompute || v.fused_store >= 0 || !out.unit_columns ||
+      if (step(a).kind != StepKind::kCompute || v.absorbed_by >= 0 || v.fused_store >= 0 || !out.unit_columns ||
           v.span != out.span || store_phase(s) > first)
         continue;
       if (form_of(out.dtype) != Form::kNative && !takes_forms(step(a))) continue;
@@ -319,7 +368,8 @@ class Compiler {
       for (int p = first; p < n_phases_ && possible; ++p)
         for (int j = 0; j < n_steps(); ++j) {
           if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
-          const bool later = p > first || j > a;
+          const int reader = value(j).absorbed_by >= 0 ? value(j).absorbed_by : j;
+          const bool later = p > first || reader > a;
           for (int k = 0; k < n_args(step(j)); ++k) {
             const int b = step(j).args[k];
             if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)
@@ -392,8 +442,16 @@ class Compiler {
     p.span = v.span;
     p.round = form_of(s.dtype);
     p.n_args = n_args(s);
+    if (v.absorbed_by >= 0) return;
     ++position_;
-    for (int k = 0; k < p.n_args; ++k) p.args[k] = place_of(s.args[k]);
+    const Fused& fused = fused_[static_cast<size_t>(i)];
+    if (fused.map != nullptr) {
+      p.n_args = static_cast<int>(fused.args.size());
+      for (int k = 0; k < p.n_args; ++k)
+        p.args[k] = place_of(fused.args[static_cast<size_t>(k)]);
+    } else {
+      for (int k = 0; k < p.n_args; ++k) p.args[k] = place_of(s.args[k]);
+    }
     switch (s.kind) {
       case StepKind::kConstant:
         return;
@@ -411,8 +469,8 @@ class Compiler {
         p.iota = iota_kernel(s.dtype);
         break;
       case StepKind::kCompute: {
-        const DType in = step(s.args[p.n_args - 1]).dtype;
-        p.map = map_kernel(s.op, in, s.dtype);
+        const DType in = step(s.args[n_args(s) - 1]).dtype;
+        p.map = fused.map != nullptr ? fused.map : map_kernel(s.op, in, s.dtype);
         STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op), dtype_name(in),
                    dtype_name(s.dtype));
         if (v.fused_store < 0) define(i);
@@ -547,10 +605,18 @@ class Compiler {
     plan_.shared_bytes = shared_bytes_;
   }
 
+  // What a step and those it absorbs become.
+  struct Fused {
+    MapKernel map = nullptr;
+    std::vector<int> args;
+  };
+
   const RowProgram& program_;
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;
+  std::vector<int> uses_;
+  std::vector<Fused> fused_;
   std::vector<std::vector<bool>> needed_;
   std::vector<int> defined_, last_use_;  // Of each register, as positions.
   int n_phases_ = 1;

@@ -115,22 +115,24 @@ HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) 
 }
 
 template <class Op, int N>
-HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[3]) {
+HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[4]) {
   if constexpr (N == 1)
     return op(d, v[0]);
   else if constexpr (N == 2)
     return op(d, v[0], v[1]);
-  else
+  else if constexpr (N == 3)
     return op(d, v[0], v[1], v[2]);
+  else
+    return op(d, v[0], v[1], v[2], v[3]);
 }
 
 /// The loop over one row. kPlain: every form native, nothing to round.
 template <class Op, int N, bool kPlain>
-HWY_INLINE void map_row(DF d, const Row (&rows)[3], std::byte* out, Form out_form, Form round,
+HWY_INLINE void map_row(DF d, const Row (&rows)[4], std::byte* out, Form out_form, Form round,
                         size_t n) {
   const Op op;
   const size_t lanes = hn::Lanes(d);
-  VF v[3];
+  VF v[4];
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     for (int k = 0; k < N; ++k)
@@ -171,7 +173,7 @@ void map_f32(const KernelCall& c) {
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   for (int k = 0; k < N; ++k) plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
   for (int64_t r = 0; r < c.rows; ++r) {
-    Row rows[3];
+    Row rows[4];
     for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k]);
     std::byte* out = c.out + r * c.out_row_step;
     const auto n = static_cast<size_t>(c.cols);

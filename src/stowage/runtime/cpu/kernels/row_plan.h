@@ -69,7 +69,7 @@ struct PlanStep {
   Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
   Form round = Form::kNative;
   int n_args = 0;
-  Place out, args[3];
+  Place out, args[4];
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
   IotaKernel iota = nullptr;
