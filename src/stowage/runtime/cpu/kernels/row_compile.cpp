@@ -9,7 +9,7 @@
 namespace stow::cpu {
 namespace {
 
-constexpr int64_t kTileElems = 1024;
+constexpr int64_t kTileElems = 2048;
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
@@ -45,6 +45,7 @@ class Compiler {
     choose_fused_stores();
     emit();
     allocate();
+    bind_all();
     return std::move(plan_);
   }
 
@@ -564,7 +565,7 @@ class Compiler {
   }
 
   void allocate() {
-    int64_t bytes = round_up(8 * static_cast<int64_t>(plan_.operands.size()), 64);
+    int64_t bytes = round_up(bookkeeping_bytes(plan_), 64);
     struct Slot {
       int64_t offset, bytes, elem_bytes;
       Span span;
@@ -603,6 +604,64 @@ class Compiler {
       }
     plan_.thread_bytes = bytes;
     plan_.shared_bytes = shared_bytes_;
+  }
+
+  void bind_all() {
+    bind_each(plan_.once_steps);
+    bind_each(plan_.row_stores);
+    for (PlanPhase& phase : plan_.phases) {
+      bind_each(phase.row_steps);
+      bind_each(phase.strip_steps);
+      plan_.strip_step_count += static_cast<int64_t>(phase.strip_steps.size());
+    }
+    std::sort(plan_.direct.begin(), plan_.direct.end());
+    plan_.direct.erase(std::unique(plan_.direct.begin(), plan_.direct.end()), plan_.direct.end());
+  }
+  void bind_each(std::vector<PlanStep>& steps) {
+    for (PlanStep& s : steps) {
+      const bool reduces =
+          s.kind == PlanStep::kReduceRows || s.kind == PlanStep::kReduceColumns;
+      // In a step over rows alone a value of each row is a vector, else it is a splat.
+      const bool by_row = s.span == Span::kRow && !reduces;
+      const bool loads = s.kind == PlanStep::kLoad || s.kind == PlanStep::kIota;
+      if (!loads)
+        for (int k = 0; k < s.n_args; ++k) bind(s.args[k], by_row);
+      if (s.kind != PlanStep::kStore && !reduces) bind(s.out, by_row);
+    }
+  }
+  void bind(Place& p, bool by_row) {
+    switch (p.kind) {
+      case Place::kNone: return;
+      case Place::kConstant:
+        p.base = kConstantBase;
+        p.offset = 8 * p.index;
+        p.splat = true;
+        return;
+      case Place::kOperand: {
+        const PlanOperand& o = operand(p.index);
+        p.base = kOperandBase + p.index;
+        p.row_const = o.inner_row * o.elem_bytes;
+        plan_.direct.push_back(p.index);
+        return;
+      }
+      case Place::kRegister: break;
+    }
+    const Register& r = plan_.registers[static_cast<size_t>(p.index)];
+    p.offset = r.offset;
+    if (r.whole_row)
+      p.base = r.elem_bytes == 1 ? kStripBase1 : r.elem_bytes == 4 ? kStripBase4 : kStripBase8;
+    switch (r.span) {
+      case Span::kOne: p.splat = true; return;
+      case Span::kRow:
+        p.splat = !by_row;
+        p.row_const = r.elem_bytes;
+        return;
+      case Span::kColumn: return;
+      case Span::kFull:
+        if (r.whole_row) p.row_const = plan_.cols * r.elem_bytes;
+        else p.row_per_col = r.elem_bytes;
+        return;
+    }
   }
 
   // What a step and those it absorbs become.

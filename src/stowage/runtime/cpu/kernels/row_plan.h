@@ -61,7 +61,17 @@ struct Place {
   Form form = Form::kNative;
   int32_t index = -1;
   int32_t elem_bytes = 4;
+
+  // Bound to a thread's bases: row r of the tile lies at
+  // bases[base] + offset + r * (row_const + row_per_col * tile columns).
+  int32_t base = 0;
+  bool splat = false;
+  int64_t offset = 0, row_const = 0, row_per_col = 0;
 };
+
+/// The addresses a thread's steps start from: its scratch, the constants, its scratch moved to the
+/// strip's column for elements of 1, 4 and 8 bytes, then every input and output at the tile.
+enum Base : int32_t { kOwnBase, kConstantBase, kStripBase1, kStripBase4, kStripBase8, kOperandBase };
 
 struct PlanStep {
   enum Kind : uint8_t { kMap, kLoad, kIota, kStore, kReduceRows, kReduceColumns };
@@ -93,6 +103,8 @@ struct RowPlan {
   std::vector<uint64_t> constants;   ///< In a register's form.
   std::vector<PlanStep> once_steps;  ///< Values alike everywhere, computed by each thread first.
   std::vector<PlanPhase> phases;
+  std::vector<int32_t> direct;       ///< Operands that kernels address themselves.
+  int64_t strip_step_count = 0;      ///< Of all phases.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
 
@@ -103,10 +115,14 @@ struct RowPlan {
   int64_t inner_rows() const { return row_dims.empty() ? 1 : row_dims.back(); }
   int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
 
-  int64_t offsets_bytes = 0;  ///< Of the operands' row offsets, at the start of thread scratch.
   int64_t thread_bytes = 0, shared_bytes = 0;
   int64_t work = 0;  ///< Points times steps: small ones run on one thread.
 };
+
+/// Thread scratch starts with the row offset of each operand, then the bases.
+inline int64_t bookkeeping_bytes(const RowPlan& plan) {
+  return (2 * static_cast<int64_t>(plan.operands.size()) + kOperandBase) * 8;
+}
 
 RowPlan compile_row_plan(const RowProgram& program);
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
