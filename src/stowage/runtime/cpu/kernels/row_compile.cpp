@@ -9,7 +9,7 @@
 namespace stow::cpu {
 namespace {
 
-constexpr int64_t kTileElems = 2048;
+constexpr int64_t kTileElems = 1024;
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
@@ -33,7 +33,7 @@ struct Value {
 
 class Compiler {
  public:
-  explicit Compiler(const RowProgram& program) : program_(program) {}
+  Compiler(const RowProgram& program, bool careful) : program_(program), careful_(careful) {}
 
   RowPlan compile() {
     plan_dims(program_, plan_);
@@ -176,11 +176,22 @@ class Compiler {
     return register_dtype(s.dtype) == DType::kF32 && out.unit_columns && has_column(out.span);
   }
 
+  // Whether the plan may take output `k` and input `input` to be different memory; notes it.
+  bool assume_apart(int k, int input) {
+    if (careful_) return false;
+    const std::pair<int, int> pair = {k, input};
+    if (std::find(plan_.must_differ.begin(), plan_.must_differ.end(), pair) ==
+        plan_.must_differ.end())
+      plan_.must_differ.push_back(pair);
+    return true;
+  }
+
   // Stores come last in their phase, so one that reads an input straight from memory must not find
   // another output there.
   bool may_be_overwritten(const Value& load, const Step& store) {
     for (int k = 0; k < plan_.n_outputs; ++k)
-      if (k != store.index && may_share(operand(plan_.n_inputs + k), operand(load.operand)))
+      if (k != store.index && may_share(operand(plan_.n_inputs + k), operand(load.operand)) &&
+          !assume_apart(k, load.operand))
         return true;
     return false;
   }
@@ -209,7 +220,8 @@ class Compiler {
     if (s.kind == StepKind::kReduceColumns) return level;
     const PlanOperand& out = operand(output_operand(s));
     for (int k = 0; k < plan_.n_inputs; ++k)
-      if (may_share(out, operand(k))) return std::max(level, last_read_phase_);
+      if (level < last_read_phase_ && may_share(out, operand(k)) && !assume_apart(s.index, k))
+        return last_read_phase_;
     return level;
   }
 
@@ -364,6 +376,7 @@ class Compiler {
       // Later phases read it where it was stored; or, if they compute it again, they would write
       // it again, which only the phase of the store may do.
       bool possible = true;
+      std::vector<int> overtaken;  // inputs read after the store
       for (int p = first + 1; p < n_phases_; ++p)
         if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
       for (int p = first; p < n_phases_ && possible; ++p)
@@ -377,14 +390,18 @@ class Compiler {
               possible = false;
             // Reads through a direct load, at any later place.
             const Value& w = value(b);
-            if (later && w.direct && may_share(out, operand(w.operand))) possible = false;
+            if (later && w.direct && may_share(out, operand(w.operand)))
+              overtaken.push_back(w.operand);
           }
           // A load that copies.
           if (later && step(j).kind == StepKind::kLoad && !value(j).direct &&
               may_share(out, operand(value(j).operand)))
-            possible = false;
+            overtaken.push_back(value(j).operand);
         }
-      if (possible) v.fused_store = i;
+      if (careful_ && !overtaken.empty()) possible = false;
+      if (!possible) continue;
+      for (int input : overtaken) assume_apart(s.index, input);
+      v.fused_store = i;
     }
   }
 
@@ -671,6 +688,7 @@ class Compiler {
   };
 
   const RowProgram& program_;
+  const bool careful_;
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;
@@ -686,8 +704,8 @@ class Compiler {
 
 }  // namespace
 
-RowPlan compile_row_plan(const RowProgram& program) {
-  return Compiler(program).compile();
+RowPlan compile_row_plan(const RowProgram& program, bool careful) {
+  return Compiler(program, careful).compile();
 }
 
 }  // namespace stow::cpu

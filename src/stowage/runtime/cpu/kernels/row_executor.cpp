@@ -181,6 +181,11 @@ class Worker {
       const PlanOperand& o = operand(k);
       if (o.span == Span::kColumn && !same_rows) continue;  // the same columns again
       if (t.rows > 1 && o.inner_row != t.cols) continue;
+      bool in_place = false;
+      if (k >= plan_.n_inputs)
+        for (int i = 0; i < plan_.n_inputs; ++i)
+          in_place = in_place || outputs_[k - plan_.n_inputs] == inputs_[i];
+      if (in_place) continue;
       if (n_ahead_ == kMaxAhead) break;
       Ahead& ahead = ahead_[n_ahead_++];
       ahead.next = bases_[kOperandBase + k] + (d_rows * o.inner_row + d_cols) * o.elem_bytes;

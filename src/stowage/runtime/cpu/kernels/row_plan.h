@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "stowage/ir/row_program.h"
@@ -108,6 +109,9 @@ struct RowPlan {
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
 
+  /// Pairs of an output and an input that must not be the same memory.
+  std::vector<std::pair<int, int>> must_differ;
+
   int64_t r_tile = 1, c_tile = 1;
   int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions a unit is a chunk of rows.
   bool has_row_reductions = false;
@@ -124,7 +128,9 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
   return (2 * static_cast<int64_t>(plan.operands.size()) + kOperandBase) * 8;
 }
 
-RowPlan compile_row_plan(const RowProgram& program);
+/// `careful`: right for every output over every input that it may lie over. Else stores come as
+/// early as they can, and the plan is right where none of `must_differ` share an address.
+RowPlan compile_row_plan(const RowProgram& program, bool careful);
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads);
 
