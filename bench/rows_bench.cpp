@@ -225,9 +225,9 @@ void softmax_hand(benchmark::State& state) {
         s = hn::Add(s, e);
         hn::Store(e, d, out + i);
       }
-      const V scale = hn::Div(hn::Set(d, 1.0f), hn::SumOfLanes(d, s));
+      const V sum = hn::SumOfLanes(d, s);
       for (int64_t i = 0; i < cols; i += kLanes)
-        hn::Store(hn::Mul(hn::Load(d, out + i), scale), d, out + i);
+        hn::Store(hn::Div(hn::Load(d, out + i), sum), d, out + i);
     }
   });
 }

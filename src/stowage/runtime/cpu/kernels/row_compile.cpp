@@ -10,6 +10,7 @@ namespace stow::cpu {
 namespace {
 
 constexpr int64_t kTileElems = 1024;
+constexpr int64_t kRowTileElems = 4096;  // where rows are reduced: several at once hide the chains
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
@@ -134,10 +135,10 @@ class Compiler {
     if (plan_.has_row_reductions) {
       const bool one_strip = C <= kReduceBlock;
       plan_.c_tile = one_strip ? C : 2048;
-      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kTileElems / C, 1, kMaxTileRows);
+      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kRowTileElems / C, 1, kMaxTileRows);
     } else {
       plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : kTileElems);
-      plan_.r_tile = std::max<int64_t>(1, kTileElems / plan_.c_tile);
+      plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4 : 1) * kTileElems / plan_.c_tile);
     }
     // What a row shares is read and written by one unit: reductions, outputs of one value a row.
     bool whole_rows = plan_.has_row_reductions;
@@ -320,6 +321,12 @@ class Compiler {
   }
   bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
 
+  int n_absorbable(int i) {
+    int n = 0;
+    for (int k = 0; k < n_args(step(i)); ++k) n += can_absorb(i, step(i).args[k]) ? 1 : 0;
+    return n;
+  }
+
   // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
   // goes first: it is nearer to what is stored.
   void choose_fused_steps() {
@@ -341,18 +348,23 @@ class Compiler {
         f.args = {step(a).args[0], step(a).args[1], step(b).args[0], step(b).args[1]};
         if (f.map != nullptr) value(b).absorbed_by = j;
       }
+      // Of two, the one that has less to absorb of its own.
+      const bool prefer_second = second && (!first || n_absorbable(b) < n_absorbable(a));
+      if (f.map == nullptr && prefer_second) {
+        f.map = f32_pair_kernel(s.op, step(b).op, false);
+        f.args = {step(b).args[0], step(b).args[1], a};
+        if (f.map != nullptr) {
+          value(b).absorbed_by = j;
+          fused_[static_cast<size_t>(j)] = std::move(f);
+          continue;
+        }
+      }
       if (f.map == nullptr && first) {
         f.map = f32_pair_kernel(s.op, step(a).op, true);
         f.args = {step(a).args[0], step(a).args[1]};
         if (b >= 0) f.args.push_back(b);
       }
-      if (f.map != nullptr) {
-        value(a).absorbed_by = j;
-      } else if (second) {
-        f.map = f32_pair_kernel(s.op, step(b).op, false);
-        f.args = {step(b).args[0], step(b).args[1], a};
-        if (f.map != nullptr) value(b).absorbed_by = j;
-      }
+      if (f.map != nullptr) value(a).absorbed_by = j;
       fused_[static_cast<size_t>(j)] = std::move(f);
     }
   }
