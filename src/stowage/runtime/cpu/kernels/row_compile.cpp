@@ -9,8 +9,8 @@
 namespace stow::cpu {
 namespace {
 
-constexpr int64_t kTileElems = 1024;
-constexpr int64_t kRowTileElems = 4096;  // where rows are reduced: several at once hide the chains
+constexpr int64_t kTileElems = 1536;
+constexpr int64_t kRowTileElems = 2048;
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
@@ -133,7 +133,7 @@ class Compiler {
     }
     const int64_t R = std::max<int64_t>(1, plan_.rows), C = std::max<int64_t>(1, plan_.cols);
     if (plan_.has_row_reductions) {
-      const bool one_strip = C <= kReduceBlock;
+      const bool one_strip = C <= 8192;
       plan_.c_tile = one_strip ? C : 2048;
       plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kRowTileElems / C, 1, kMaxTileRows);
     } else {

@@ -169,8 +169,8 @@ class Worker {
     for (int32_t k : plan_.direct) bases_[kOperandBase + k] = address(k, col);
   }
 
-  // Names what the strip after `t` reads and writes itself, if each part is contiguous; the steps
-  // of this strip then fetch it between them, so that memory is at work while they compute.
+  // Names what the strip after `t` reads straight from inputs, where contiguous; the steps of this
+  // strip then fetch it between them, so that memory is at work while they compute.
   void aim_prefetch(const Tile& t, int64_t col, int64_t col_end) {
     n_ahead_ = 0;
     const bool same_rows = t.col + plan_.c_tile < col_end;
@@ -178,14 +178,10 @@ class Worker {
     const int64_t d_cols = same_rows ? plan_.c_tile : col - t.col;
     int64_t lines = 0;
     for (int32_t k : plan_.direct) {
+      if (k >= plan_.n_inputs) break;  // stores wait for nobody
       const PlanOperand& o = operand(k);
       if (o.span == Span::kColumn && !same_rows) continue;  // the same columns again
       if (t.rows > 1 && o.inner_row != t.cols) continue;
-      bool in_place = false;
-      if (k >= plan_.n_inputs)
-        for (int i = 0; i < plan_.n_inputs; ++i)
-          in_place = in_place || outputs_[k - plan_.n_inputs] == inputs_[i];
-      if (in_place) continue;
       if (n_ahead_ == kMaxAhead) break;
       Ahead& ahead = ahead_[n_ahead_++];
       ahead.next = bases_[kOperandBase + k] + (d_rows * o.inner_row + d_cols) * o.elem_bytes;
@@ -356,22 +352,26 @@ class Worker {
   void run_reduce_rows(const PlanStep& s, const Tile& t) {
     ReduceRowsCall call;
     call.rows = t.rows;
-    call.cols = t.cols;
     call.arg = arg(s.args[0], t.cols);
     call.lanes = own_ + s.lanes_offset;
-    if (wide_) {
-      // Each block as a row of its own; c_tile divides the block.
-      const int64_t block = t.col / kReduceBlock, first = block * kReduceBlock;
-      call.first_col = t.col - first;
-      call.total_cols = std::min(kReduceBlock, plan_.cols - first);
-      call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
-    } else {
-      call.first_col = t.col;
-      call.total_cols = plan_.cols;
-      call.round = s.round;
-      call.out = own_ + reg(s.out.index).offset;
+    const std::byte* data = call.arg.data;
+    // A call stays within a block of the row.
+    for (int64_t c = t.col; c < t.col + t.cols; c += call.cols) {
+      const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
+      call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
+      if (!call.arg.splat) call.arg.data = data + (c - t.col) * s.args[0].elem_bytes;
+      if (wide_) {  // each block as a row of its own
+        call.first_col = c - first;
+        call.total_cols = std::min(kReduceBlock, plan_.cols - first);
+        call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
+      } else {
+        call.first_col = c;
+        call.total_cols = plan_.cols;
+        call.round = s.round;
+        call.out = own_ + reg(s.out.index).offset;
+      }
+      s.reduce.rows(call);
     }
-    s.reduce.rows(call);
   }
 
   void fold_blocks(const PlanStep& s, int64_t blocks) {
