@@ -224,12 +224,12 @@ void run_backward_task(const AttentionBackwardArgs& args, AttentionPart part, vo
     case AttentionPart::kAll:
       return BackwardTask(args, workspace, task).all();
     case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
-      return BackwardTask(args, workspace, task % plan.heads)
-          .keys(plan.key_blocks - 1 - task / plan.heads, nullptr);
+      return BackwardTask(args, workspace, task / plan.key_blocks)
+          .keys(plan.key_blocks - 1 - task % plan.key_blocks, nullptr);
     case AttentionPart::kQueries: {
-      const int64_t rest = task / plan.heads;
-      return BackwardTask(args, workspace, task % plan.heads)
-          .queries(rest % plan.group, rest / plan.group);
+      const int64_t rest = task / plan.query_blocks;
+      return BackwardTask(args, workspace, rest / plan.group)
+          .queries(rest % plan.group, task % plan.query_blocks);
     }
   }
 }
@@ -249,14 +249,21 @@ void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart pa
 
 namespace {
 
-// Four chains in a fixed order, whatever the strides and the instruction set.
+// Sixteen chains in a fixed order, whatever the strides and the instruction set.
 template <typename S>
 void delta_rows(const AttentionSpec& s, const S* out, const S* d_out, float* delta) {
+  constexpr int64_t kChains = 16;
   for (int64_t i = 0; i < s.q_len; ++i, out += s.out[1], d_out += s.d_out[1]) {
-    float sum[4] = {};
-    for (int64_t d = 0; d < s.head_dim; ++d)
-      sum[d % 4] += widen(out[d * s.out[3]]) * widen(d_out[d * s.d_out[3]]);
-    delta[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    float sum[kChains] = {};
+    int64_t d = 0;
+    if (s.out[3] == 1 && s.d_out[3] == 1)
+      for (; d + kChains <= s.head_dim; d += kChains)
+        for (int64_t c = 0; c < kChains; ++c) sum[c] += widen(out[d + c]) * widen(d_out[d + c]);
+    for (; d < s.head_dim; ++d)
+      sum[d % kChains] += widen(out[d * s.out[3]]) * widen(d_out[d * s.d_out[3]]);
+    for (int64_t n = kChains / 2; n > 0; n /= 2)
+      for (int64_t c = 0; c < n; ++c) sum[c] += sum[c + n];
+    delta[i] = sum[0];
   }
 }
 
