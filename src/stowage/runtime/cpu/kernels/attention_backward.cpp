@@ -126,22 +126,22 @@ class BackwardTask {
       const int64_t from = std::max<int64_t>(unseen, 0) / kRows * kRows;
       if (from >= n_rows_) break;
       for (int64_t i = from; i < n_rows_; i += kRows) {
-        const auto run = kMicro<float>[std::min<int64_t>(kRows, n_rows_ - i) - 1];
-        run(dims_, buf_.q_rows + i * dims_, buf_.k_lanes + key * dims_, buf_.p + i * kWidth, kWidth,
-            nullptr, 0);
-        run(dims_, buf_.do_rows + i * dims_, buf_.v_lanes + key * dims_, buf_.ds + i * kWidth,
-            kWidth, nullptr, 0);
+        const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
+        multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, buf_.k_lanes + key * dims_,
+                               buf_.p + i * kWidth, kWidth, nullptr, 0);
+        multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, buf_.v_lanes + key * dims_,
+                               buf_.ds + i * kWidth, kWidth, nullptr, 0);
       }
       for (int64_t i = from; i < n_rows_; ++i) row(i, first_key_ + key);
       if (for_keys) {
         const int64_t depth = n_rows_ - from;
         for (int64_t d = 0; d < dims_; d += kRows) {
-          const auto run = kMicro<float>[std::min<int64_t>(kRows, dims_ - d) - 1];
+          const int64_t h = std::min<int64_t>(kRows, dims_ - d);
           const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
-          run(depth, buf_.do_deep + a, buf_.p + from * kWidth, buf_.dv + to, kWidth, buf_.dv + to,
-              kWidth);
-          run(depth, buf_.q_deep + a, buf_.ds + from * kWidth, buf_.dk + to, kWidth, buf_.dk + to,
-              kWidth);
+          multiply_panels<float>(h, depth, buf_.do_deep + a, buf_.p + from * kWidth, buf_.dv + to,
+                                 kWidth, buf_.dv + to, kWidth);
+          multiply_panels<float>(h, depth, buf_.q_deep + a, buf_.ds + from * kWidth, buf_.dk + to,
+                                 kWidth, buf_.dk + to, kWidth);
         }
       }
       if (dq) {
@@ -160,8 +160,8 @@ class BackwardTask {
       if (depth <= 0) continue;
       for (int64_t d = 0; d < dims_; d += kWidth) {
         float* to = dq + i * dq_stride_ + d;
-        kMicro<float>[h - 1](depth, buf_.ds_turned + i * n_keys_, buf_.k_deep + d * n_keys_, to,
-                             dq_stride_, to, dq_stride_);
+        multiply_panels<float>(h, depth, buf_.ds_turned + i * n_keys_, buf_.k_deep + d * n_keys_, to,
+                               dq_stride_, to, dq_stride_);
       }
     }
   }

@@ -120,15 +120,15 @@ class ForwardTask {
   void panel(int64_t c, int64_t first_key, int64_t keys, int64_t n) {
     const int64_t dims = s_.head_dim;
     for (int64_t i = 0; i < n; i += kRows)
-      kMicro<float>[std::min<int64_t>(kRows, n - i) - 1](
-          dims, buf_.k + i * dims, buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
+      multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims, buf_.k + i * dims,
+                             buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
     if (seen_[c] - first_key < n) hide(c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
     float* o = buf_.o + c * dims;
     softmax_step(buf_.scores, n, buf_.max + c, buf_.sum + c, o, dims);
     for (int64_t d = 0; d < dims; d += kRows) {
       float* to = o + d * kWidth;
-      kMicro<float>[std::min<int64_t>(kRows, dims - d) - 1](n, buf_.v + d * keys, buf_.scores, to,
-                                                            kWidth, to, kWidth);
+      multiply_panels<float>(std::min<int64_t>(kRows, dims - d), n, buf_.v + d * keys, buf_.scores,
+                             to, kWidth, to, kWidth);
     }
   }
 

@@ -53,6 +53,7 @@ HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_
     const S* HWY_RESTRICT from = src + ks[k];
     T* HWY_RESTRICT to = dst + k * W;
     int64_t i = 0;
+    for (; W >= 16 && i + 16 <= w; i += 16) copy_wide<16>(from + i, to + i);
     for (; i + 4 <= w; i += 4) copy_wide<4>(from + i, to + i);
     for (; i < w; ++i) to[i] = widen(from[i]);
   }
@@ -130,9 +131,9 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   if constexpr (std::is_same_v<T, float>) {
     constexpr int kLanes = static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>()));
-    if (w == W) {
+    if (w >= 4 || w == W) {  // rows that are missing repeat the last; what they give is not used
       const S* at[W];
-      for (int r = 0; r < W; ++r) at[r] = src + rows[r];
+      for (int r = 0; r < W; ++r) at[r] = src + rows[std::min<int64_t>(r, w - 1)];
       for (; k + kLanes <= kc && is_run(ks + k, kLanes); k += kLanes) {
         const bool last = k + kLanes == kc;
         constexpr int R = W < kLanes ? W : kLanes;
@@ -142,21 +143,20 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
     }
   }
 #endif
-  for (int64_t r = 0; r < w; ++r) {
+  for (int64_t r = 0; r < w && k < kc; ++r) {
     const S* row = src + rows[r];
     for (int64_t i = k; i < kc; ++i) dst[i * W + r] = widen(row[ks[i]]);
   }
 }
 
 /// Packs n rows, at `src + rows[i]`, of kc elements, at `+ ks[k]`, into panels of W rows:
-/// dst[panel][k][W]; rows that are missing from the last panel are zero.
+/// dst[panel][k][W]; what stands for rows missing from the last panel is finite if the others are.
 template <int W, typename T, typename S>
 HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, const int64_t* ks,
                               int64_t kc, T* dst) {
   for (int64_t p = 0; p < n; p += W, rows += W, dst += kc * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
-    if (w < W)
-      for (int64_t k = 0; k < kc; ++k) std::fill(dst + k * W + w, dst + (k + 1) * W, T(0));
+    if (w < W) std::fill(dst, dst + kc * W, T(0));
     if (is_run(rows, w)) pack_straight<W>(src + rows[0], w, ks, kc, dst);
     else pack_turned<W>(src, rows, w, ks, kc, dst);
   }

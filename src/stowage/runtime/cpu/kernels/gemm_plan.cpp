@@ -125,6 +125,11 @@ void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first,
     std::fill_n(out, count, 0);
     return;
   }
+  if (last == 0) {
+    const int64_t step = dims.dims[0].*stride;
+    for (int64_t i = 0; i < count; ++i) out[i] = (first + i) * step;
+    return;
+  }
   std::array<int64_t, kGemmMaxDims> index;
   int64_t rest = first, base = 0;
   for (int i = last; i >= 0; --i) {

@@ -27,27 +27,25 @@ static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols<float> == 0);
 template <typename T, typename C>
 HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t rows,
                       const int64_t* col_offsets, int64_t cols, bool add) {
-  const bool run = kHasSimd && cols == kCols<T> && is_run(col_offsets, cols);
+  const bool run = kHasSimd && is_run(col_offsets, cols);
+  constexpr int kLanes = kLanesOf<T>;
   for (int64_t r = 0; r < rows; ++r, tile += kCols<T>) {
     C* HWY_RESTRICT to = c + row_offsets[r];
-    if (run) {
-      if constexpr (kHasSimd) {
-        const hn::ScalableTag<T> d;
-        to += col_offsets[0];
-        for (int half = 0; half < 2; ++half) {
-          const int at = half * (kCols<T> / 2);
-          auto v = hn::LoadU(d, tile + at);
-          if (add) {
-            HWY_ALIGN C rounded[kCols<T> / 2];
-            store_narrow(v, d, rounded);
-            v = hn::Add(load_wide(d, to + at), load_wide(d, rounded));
-          }
-          store_narrow(v, d, to + at);
+    int64_t j = 0;
+    if constexpr (kHasSimd) {
+      const hn::ScalableTag<T> d;
+      for (; run && j + kLanes <= cols; j += kLanes) {
+        C* const at = to + col_offsets[j];
+        auto v = hn::LoadU(d, tile + j);
+        if (add) {
+          HWY_ALIGN C rounded[kLanes];
+          store_narrow(v, d, rounded);
+          v = hn::Add(load_wide(d, at), load_wide(d, rounded));
         }
+        store_narrow(v, d, at);
       }
-      continue;
     }
-    for (int64_t j = 0; j < cols; ++j) {
+    for (; j < cols; ++j) {
       C& element = to[col_offsets[j]];
       C value;
       narrow(tile[j], value);
@@ -119,31 +117,37 @@ class GemmThread {
     }
   }
 
-  // All of a packed block of A times all of the packed tile of B.
+  // All of a packed block of A times all of the tile of B, whichever operand is small inside.
   void block(int64_t kc, int64_t rows, int64_t cols, T* sums) {
-    for (int64_t j = 0; j < cols; j += kCols<T>) {
-      const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
-      const T* b = b_pack_ + j * kc;
-      const bool direct = c_is_sum_ && !p_.accumulate && w == kCols<T> && is_run(c_cols_ + j, w);
-      for (int64_t i = 0; i < rows; i += kRows) {
-        const int64_t h = std::min<int64_t>(kRows, rows - i);
-        const T* a = a_pack_ + i * kc;
-        const MicroFn<T> run = kMicro<T>[h - 1];
-        if (p_.partial_sums && !last_k_) {
-          T* to = sums + i * p_.tile_n + j;
-          run(kc, a, b, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n);
-        } else if (direct && evenly_spaced(c_rows_ + i, h)) {
-          T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
-          const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-          run(kc, a, b, to, stride, first_k_ ? nullptr : to, stride);
-        } else {
-          HWY_ALIGN T piece[kRows * kCols<T>];
-          const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-          run(kc, a, b, piece, kCols<T>, before, p_.tile_n);
-          put(p_.c, piece, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
-              p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
-        }
-      }
+    if (kc * cols <= kSmallB) {
+      for (int64_t i = 0; i < rows; i += kRows)
+        for (int64_t j = 0; j < cols; j += kCols<T>) piece(kc, i, rows, j, cols, sums);
+    } else {
+      for (int64_t j = 0; j < cols; j += kCols<T>)
+        for (int64_t i = 0; i < rows; i += kRows) piece(kc, i, rows, j, cols, sums);
+    }
+  }
+
+  // One panel of A times one of B, on its way into C.
+  HWY_INLINE void piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums) {
+    const int64_t h = std::min<int64_t>(kRows, rows - i), w = std::min<int64_t>(kCols<T>, cols - j);
+    const MicroFn<T> run = w > kLanesOf<T> ? kMicro<2, T>[h - 1] : kMicro<1, T>[h - 1];
+    const T* a = a_pack_ + i * kc;
+    const T* b = b_pack_ + j * kc;
+    if (p_.partial_sums && !last_k_) {
+      T* to = sums + i * p_.tile_n + j;
+      run({kc, a, b, kCols<T>, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
+    } else if (c_is_sum_ && !p_.accumulate && is_run(c_cols_ + j, w) &&
+               evenly_spaced(c_rows_ + i, h)) {
+      T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
+      const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
+      run({kc, a, b, kCols<T>, to, stride, first_k_ ? nullptr : to, stride, w});
+    } else {
+      HWY_ALIGN T sum[kRows * kCols<T>];
+      const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
+      run({kc, a, b, kCols<T>, sum, kCols<T>, before, p_.tile_n, w});
+      put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
+          p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
     }
   }
 
@@ -152,6 +156,8 @@ class GemmThread {
       if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
     return true;
   }
+
+  static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
 
   const GemmPlan& p_;
   const void *a_, *b_;
