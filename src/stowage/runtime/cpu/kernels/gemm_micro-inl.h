@@ -109,6 +109,13 @@ constexpr std::array<MicroFn<T>, sizeof...(R)> micro_table(std::integer_sequence
 template <int V, typename T>
 constexpr auto kMicro = micro_table<V, T>(std::make_integer_sequence<int, kRows>());
 
+/// For one or two rows, where B passes by once: more of a row of B at a time.
+constexpr int kWideVectors = 8;
+constexpr int kWideRows = HWY_TARGET <= HWY_AVX3 ? 2 : 1;
+template <typename T>
+constexpr auto kWideMicro =
+    micro_table<kWideVectors, T>(std::make_integer_sequence<int, kWideRows>());
+
 /// One panel of each operand, all columns.
 template <typename T>
 HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b, T* out,

@@ -104,7 +104,7 @@ class GemmThread {
       const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
       gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
       gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
-      pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
+      pack_b(kc, m1 - m0, cols);
       first_k_ = k0 == 0;
       last_k_ = k0 + kc == p_.k.extent;
       for (int64_t m = m0; m < m1; m += p_.block_m) {
@@ -117,39 +117,74 @@ class GemmThread {
     }
   }
 
+  // Packs the tile of B, but for panels that can as well be read where they are: rows of whole
+  // vectors of the right type, all of it small or needed once.
+  void pack_b(int64_t kc, int64_t rows, int64_t cols) {
+    b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
+    b_in_place_ = dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc) &&
+                  (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
+    if (!b_in_place_) return pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
+    for (int64_t j = 0; j < cols; j += kCols<T>)
+      if (!whole_panels(j, cols, 1))
+        pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j),
+                       b_ks_, kc, b_pack_ + j * kc);
+  }
+
+  // Whether n panels of B from column j on are rows of whole adjacent vectors.
+  bool whole_panels(int64_t j, int64_t cols, int64_t n) const {
+    return j + n * kCols<T> <= cols && is_run(b_cols_ + j, n * kCols<T>);
+  }
+
   // All of a packed block of A times all of the tile of B, whichever operand is small inside.
   void block(int64_t kc, int64_t rows, int64_t cols, T* sums) {
     if (kc * cols <= kSmallB) {
       for (int64_t i = 0; i < rows; i += kRows)
-        for (int64_t j = 0; j < cols; j += kCols<T>) piece(kc, i, rows, j, cols, sums);
+        for (int64_t j = 0; j < cols;) j += piece(kc, i, rows, j, cols, sums);
     } else {
-      for (int64_t j = 0; j < cols; j += kCols<T>)
-        for (int64_t i = 0; i < rows; i += kRows) piece(kc, i, rows, j, cols, sums);
+      for (int64_t j = 0, w; j < cols; j += w)
+        for (int64_t i = 0; i < rows; i += kRows) w = piece(kc, i, rows, j, cols, sums);
     }
   }
 
-  // One panel of A times one of B, on its way into C.
-  HWY_INLINE void piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums) {
-    const int64_t h = std::min<int64_t>(kRows, rows - i), w = std::min<int64_t>(kCols<T>, cols - j);
-    const MicroFn<T> run = w > kLanesOf<T> ? kMicro<2, T>[h - 1] : kMicro<1, T>[h - 1];
-    const T* a = a_pack_ + i * kc;
+  // One panel of A times one of B (or some that lie in a row), on its way into C. Returns the
+  // columns done, the same for every i.
+  HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums) {
+    const int64_t h = std::min<int64_t>(kRows, rows - i);
+    int64_t w = std::min<int64_t>(kCols<T>, cols - j);
+    MicroFn<T> run = w > kLanesOf<T> ? kMicro<2, T>[h - 1] : kMicro<1, T>[h - 1];
+    const T* const a = a_pack_ + i * kc;
     const T* b = b_pack_ + j * kc;
-    if (p_.partial_sums && !last_k_) {
+    ptrdiff_t b_stride = kCols<T>;
+    const bool to_sums = p_.partial_sums && !last_k_;
+    if (b_in_place_ && whole_panels(j, cols, 1)) {
+      b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
+      b_stride = b_stride_;
+      constexpr int64_t kWide = kWideVectors / 2;
+      if (rows <= kWideRows && whole_panels(j, cols, kWide) &&
+          (to_sums || (sums_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
+        w = kWide * kCols<T>;
+        run = kWideMicro<T>[h - 1];
+      }
+    }
+    if (to_sums) {
       T* to = sums + i * p_.tile_n + j;
-      run({kc, a, b, kCols<T>, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
-    } else if (c_is_sum_ && !p_.accumulate && is_run(c_cols_ + j, w) &&
-               evenly_spaced(c_rows_ + i, h)) {
+      run({kc, a, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
+    } else if (sums_in_c() && is_run(c_cols_ + j, w) && evenly_spaced(c_rows_ + i, h)) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-      run({kc, a, b, kCols<T>, to, stride, first_k_ ? nullptr : to, stride, w});
+      run({kc, a, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w});
     } else {
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-      run({kc, a, b, kCols<T>, sum, kCols<T>, before, p_.tile_n, w});
+      run({kc, a, b, b_stride, sum, kCols<T>, before, p_.tile_n, w});
       put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
           p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
     }
+    return w;
   }
+
+  // Whether C itself holds the sums while K blocks go by.
+  bool sums_in_c() const { return c_is_sum_ && !p_.accumulate; }
 
   static bool evenly_spaced(const int64_t* offsets, int64_t n) {
     for (int64_t i = 2; i < n; ++i)
@@ -163,7 +198,8 @@ class GemmThread {
   const void *a_, *b_;
   void* c_;
   T *b_pack_, *a_pack_, *sums_;
-  bool c_is_sum_, first_k_ = false, last_k_ = false;
+  bool c_is_sum_, first_k_ = false, last_k_ = false, b_in_place_ = false;
+  ptrdiff_t b_stride_ = 0;
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
