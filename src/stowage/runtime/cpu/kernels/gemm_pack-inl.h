@@ -112,6 +112,7 @@ HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* 
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   V v[kLanes];
   HWY_UNROLL(16) for (int r = 0; r < kLanes; ++r) {
+    if (r < R) __builtin_prefetch(rows[r] + at + 8 * kLanes);
     if (r < R) v[r] = load_wide(d, rows[r] + at);
     else v[r] = hn::Zero(d);
   }
@@ -134,12 +135,12 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
     if (w >= 4 || w == W) {  // rows that are missing repeat the last; what they give is not used
       const S* at[W];
       for (int r = 0; r < W; ++r) at[r] = src + rows[std::min<int64_t>(r, w - 1)];
-      for (; k + kLanes <= kc && is_run(ks + k, kLanes); k += kLanes) {
-        const bool last = k + kLanes == kc;
-        constexpr int R = W < kLanes ? W : kLanes;
-        for (int r = 0; r < W; r += kLanes)
-          pack_square<R, W>(at + r, ks[k], last, dst + k * W + r);
-      }
+      constexpr int R = W < kLanes ? W : kLanes;
+      int64_t turned = 0;
+      while (turned + kLanes <= kc && is_run(ks + turned, kLanes)) turned += kLanes;
+      for (int r = 0; r < W; r += kLanes)
+        for (k = 0; k < turned; k += kLanes)
+          pack_square<R, W>(at + r, ks[k], k + kLanes == kc, dst + k * W + r);
     }
   }
 #endif
