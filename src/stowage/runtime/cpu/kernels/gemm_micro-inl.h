@@ -30,7 +30,8 @@ constexpr int kCols = 2 * kLanesOf<T>;
 template <typename T>
 struct MicroArgs {
   int64_t kc;             // depth
-  const T* a;             // a panel [kc, kRows]
+  const T* a;             // a panel [kc, kRows]; in place: rows of adjacent k
+  ptrdiff_t a_stride;     // in place: from one row to the next
   const T* b;             // rows of V vectors, readable whole
   ptrdiff_t b_stride;     // from one k to the next: kCols in a packed panel
   T* out;                 // [R, cols]
@@ -40,9 +41,16 @@ struct MicroArgs {
   int64_t cols;           // of the last vector's columns, at least one
 };
 
+/// Row r of A at some k, from pointers to every fourth row: two registers of strides for them all.
+template <typename T>
+HWY_INLINE T element_in_place(const char* const* rows, int r, ptrdiff_t step, ptrdiff_t step3) {
+  const ptrdiff_t within[4] = {0, step, 2 * step, step3};
+  return *reinterpret_cast<const T*>(rows[r / 4] + within[r % 4]);
+}
+
 /// out[r][j] = sum over k of a[k][r] * b[k][j], plus prev[r][j] if given: one accumulator an
 /// element, from zero, fma over k in order. R rows by V vectors.
-template <int R, int V, typename T>
+template <int R, int V, bool kInPlace, typename T>
 HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = kLanesOf<T>;
@@ -56,14 +64,22 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
     }
   }
   const ptrdiff_t b_stride = args.b_stride;
+  const char* a_rows[3];
+  const ptrdiff_t step = args.a_stride * static_cast<ptrdiff_t>(sizeof(T)), step3 = 3 * step;
+  for (int r = 0; r < 3; ++r) a_rows[r] = reinterpret_cast<const char*>(a + 4 * r * args.a_stride);
   for (int64_t k = args.kc; k > 0; --k) {
     hn::Vec<decltype(d)> row[V];
     HWY_UNROLL(16) for (int v = 0; v < V; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
     HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-      const auto x = hn::Set(d, a[r]);
+      const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
+      const auto x = hn::Set(d, a_r);
       HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
     }
-    a += kRows;
+    if constexpr (kInPlace) {
+      HWY_UNROLL(4) for (int r = 0; r < (R + 3) / 4; ++r) a_rows[r] += sizeof(T);
+    } else {
+      a += kRows;
+    }
     b += b_stride;
   }
   T* const out = args.out;
@@ -101,26 +117,26 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
 template <typename T>
 using MicroFn = void (*)(const MicroArgs<T>&);
 
-template <int V, typename T, int... R>
+template <int V, bool kInPlace, typename T, int... R>
 constexpr std::array<MicroFn<T>, sizeof...(R)> micro_table(std::integer_sequence<int, R...>) {
-  return {&micro<R + 1, V, T>...};
+  return {&micro<R + 1, V, kInPlace, T>...};
 }
-/// kMicro<V, T>[rows - 1]: the micro-kernel for that many rows and V vectors.
-template <int V, typename T>
-constexpr auto kMicro = micro_table<V, T>(std::make_integer_sequence<int, kRows>());
+/// kMicro<V, kInPlace, T>[rows - 1]: the micro-kernel for that many rows and V vectors.
+template <int V, bool kInPlace, typename T>
+constexpr auto kMicro = micro_table<V, kInPlace, T>(std::make_integer_sequence<int, kRows>());
 
 /// For one or two rows, where B passes by once: more of a row of B at a time.
 constexpr int kWideVectors = 8;
 constexpr int kWideRows = HWY_TARGET <= HWY_AVX3 ? 2 : 1;
 template <typename T>
 constexpr auto kWideMicro =
-    micro_table<kWideVectors, T>(std::make_integer_sequence<int, kWideRows>());
+    micro_table<kWideVectors, false, T>(std::make_integer_sequence<int, kWideRows>());
 
 /// One panel of each operand, all columns.
 template <typename T>
 HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b, T* out,
                                 ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {
-  kMicro<2, T>[rows - 1]({kc, a, b, kCols<T>, out, out_stride, prev, prev_stride, kCols<T>});
+  kMicro<2, false, T>[rows - 1]({kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride, kCols<T>});
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

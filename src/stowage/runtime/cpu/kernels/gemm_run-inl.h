@@ -98,20 +98,29 @@ class GemmThread {
  private:
   void tile(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
     const int64_t cols = n1 - n0;
-    gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
-    gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    if (changed(n_, {n0, cols})) {
+      gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
+      gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    }
     for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
       const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
-      gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
-      gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
+      if (changed(k_, {k0, kc})) {
+        gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
+        gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
+      }
       pack_b(kc, m1 - m0, cols);
       first_k_ = k0 == 0;
       last_k_ = k0 + kc == p_.k.extent;
       for (int64_t m = m0; m < m1; m += p_.block_m) {
         const int64_t rows = std::min(p_.block_m, m1 - m);
-        gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
-        gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
-        pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
+        if (changed(m_, {m, rows})) {
+          gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
+          gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+        }
+        // A short walk over B does not repay packing A.
+        a_in_place_ = cols <= kFewCols && rows > kWideRows && dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
+                      evenly_spaced(a_rows_, rows);
+        if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         block(kc, rows, cols, sums_ + (m - m0) * p_.tile_n);
       }
     }
@@ -151,8 +160,15 @@ class GemmThread {
   HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums) {
     const int64_t h = std::min<int64_t>(kRows, rows - i);
     int64_t w = std::min<int64_t>(kCols<T>, cols - j);
-    MicroFn<T> run = w > kLanesOf<T> ? kMicro<2, T>[h - 1] : kMicro<1, T>[h - 1];
-    const T* const a = a_pack_ + i * kc;
+    const bool two = w > kLanesOf<T>;
+    MicroFn<T> run = two ? kMicro<2, false, T>[h - 1] : kMicro<1, false, T>[h - 1];
+    const T* a = a_pack_ + i * kc;
+    ptrdiff_t a_stride = 0;
+    if (a_in_place_) {
+      a = static_cast<const T*>(a_) + a_batch_ + a_rows_[i] + a_ks_[0];
+      a_stride = rows > 1 ? a_rows_[1] - a_rows_[0] : 0;
+      run = two ? kMicro<2, true, T>[h - 1] : kMicro<1, true, T>[h - 1];
+    }
     const T* b = b_pack_ + j * kc;
     ptrdiff_t b_stride = kCols<T>;
     const bool to_sums = p_.partial_sums && !last_k_;
@@ -160,7 +176,7 @@ class GemmThread {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
       constexpr int64_t kWide = kWideVectors / 2;
-      if (rows <= kWideRows && whole_panels(j, cols, kWide) &&
+      if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
           (to_sums || (sums_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
         w = kWide * kCols<T>;
         run = kWideMicro<T>[h - 1];
@@ -168,15 +184,15 @@ class GemmThread {
     }
     if (to_sums) {
       T* to = sums + i * p_.tile_n + j;
-      run({kc, a, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
+      run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
     } else if (sums_in_c() && is_run(c_cols_ + j, w) && evenly_spaced(c_rows_ + i, h)) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-      run({kc, a, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w});
+      run({kc, a, a_stride, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w});
     } else {
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-      run({kc, a, b, b_stride, sum, kCols<T>, before, p_.tile_n, w});
+      run({kc, a, a_stride, b, b_stride, sum, kCols<T>, before, p_.tile_n, w});
       put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
           p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
     }
@@ -186,6 +202,17 @@ class GemmThread {
   // Whether C itself holds the sums while K blocks go by.
   bool sums_in_c() const { return c_is_sum_ && !p_.accumulate; }
 
+  // A range whose offsets are at hand; in a batch of small products it stays the same.
+  struct Range {
+    int64_t first = -1, count = 0;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  static bool changed(Range& range, Range to) {
+    if (range == to) return false;
+    range = to;
+    return true;
+  }
+
   static bool evenly_spaced(const int64_t* offsets, int64_t n) {
     for (int64_t i = 2; i < n; ++i)
       if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
@@ -194,12 +221,15 @@ class GemmThread {
 
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
 
+  static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
+
   const GemmPlan& p_;
   const void *a_, *b_;
   void* c_;
   T *b_pack_, *a_pack_, *sums_;
-  bool c_is_sum_, first_k_ = false, last_k_ = false, b_in_place_ = false;
+  bool c_is_sum_, first_k_ = false, last_k_ = false, a_in_place_ = false, b_in_place_ = false;
   ptrdiff_t b_stride_ = 0;
+  Range m_, n_, k_;
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
