@@ -3,6 +3,7 @@
 //   gemm_bench threads M N K layout c [batch]  one shape; layout: nn nt tn tt; c: f32 bf16
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
+#include <hwy/targets.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -150,6 +151,9 @@ int main(int argc, char** argv) {
     return 0;
   }
   const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
+  // ONEDNN_MAX_CPU_ISA=AVX2 holds both to it.
+  if (const char* isa = std::getenv("ONEDNN_MAX_CPU_ISA"); isa && std::string(isa) == "AVX2")
+    hwy::SetSupportedTargetsForTest(HWY_AVX2);
   fmt::print("threads layout batch x M x N x K: ours, oneDNN, ratio\n");
   if (argc > 6) {
     const bool bf16 = std::string(argv[6]) == "bf16";

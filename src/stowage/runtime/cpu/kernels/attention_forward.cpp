@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
+#include "stowage/runtime/cpu/kernels/attention_few-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
@@ -174,6 +175,9 @@ class ForwardTask {
 };
 
 void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task) {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  if (args.plan.few()) return FewQueriesTask(args, workspace, task).run();
+#endif
   ForwardTask(args, workspace, task).run();
 }
 
