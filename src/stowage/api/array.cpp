@@ -25,9 +25,10 @@ std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& typ
         "[bool] {}: C++ cannot branch on a value that is not known while tracing; use "
         "where(condition, a, b)",
         subject);
-  fail_here("[{}] {}: its value is not known while tracing; return it from the function and read "
-            "the result",
-            what, subject);
+  fail_here(
+      "[{}] {}: its value is not known while tracing; return it from the function and read "
+      "the result",
+      what, subject);
 }
 
 }  // namespace
@@ -49,7 +50,9 @@ Array Array::scalar(ScalarValue value) {
                       scalar_bytes(value, value.dtype));
 }
 
-Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype) {
+Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
+                        SourceLocation at) {
+  const Site site(at);
   const ArrayType type{dtype, std::move(shape)};
   for (int64_t d : type.shape)
     if (d < 0) fail_here("[from] negative extent in {}", to_string(type));
@@ -60,9 +63,15 @@ Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape sha
   return make_concrete(type, std::move(buffer));
 }
 
-bool Array::is_concrete() const { return impl_ && impl_->state == ArrayImpl::State::kConcrete; }
-bool Array::is_traced() const { return impl_ && impl_->state == ArrayImpl::State::kTraced; }
-bool Array::is_abstract() const { return impl_ && impl_->state == ArrayImpl::State::kAbstract; }
+bool Array::is_concrete() const {
+  return impl_ && impl_->state == ArrayImpl::State::kConcrete;
+}
+bool Array::is_traced() const {
+  return impl_ && impl_->state == ArrayImpl::State::kTraced;
+}
+bool Array::is_abstract() const {
+  return impl_ && impl_->state == ArrayImpl::State::kAbstract;
+}
 
 const ArrayType& Array::type() const {
   if (!impl_) fail_here("[array] an empty Array has no type; assign one before it is used");
@@ -82,7 +91,8 @@ void Array::read(void* out, DType as, const char* what, SourceLocation at) const
   const std::string bare(name.substr(0, name.find('(')));
   const ArrayType& t = type();
   if (is_traced()) fail_traced(*this, bare.c_str());
-  if (is_abstract()) fail_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
+  if (is_abstract())
+    fail_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
   if (!impl_->donated.empty())
     fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
               impl_->donated);
@@ -153,13 +163,17 @@ DevicePtr default_device() {
 DefaultDevice::DefaultDevice(DevicePtr device) : before_(context().device) {
   context().device = std::move(device);
 }
-DefaultDevice::~DefaultDevice() { context().device = before_; }
+DefaultDevice::~DefaultDevice() {
+  context().device = before_;
+}
 
 Scope::Scope(std::string_view name) : length_before_(context().scope.size()) {
   std::string& scope = context().scope;
   if (!scope.empty()) scope += '/';
   scope += name;
 }
-Scope::~Scope() { context().scope.resize(length_before_); }
+Scope::~Scope() {
+  context().scope.resize(length_before_);
+}
 
 }  // namespace stow

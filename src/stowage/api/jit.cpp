@@ -19,7 +19,8 @@ struct KeyWriter : TreeVisitor {
   void leaf(Array& array) override {
     const ArrayType& type = array.type();
     const uint8_t head[] = {'*', static_cast<uint8_t>(type.dtype), static_cast<uint8_t>(type.kind),
-                            static_cast<uint8_t>(type.weak), static_cast<uint8_t>(type.shape.rank())};
+                            static_cast<uint8_t>(type.weak),
+                            static_cast<uint8_t>(type.shape.rank())};
     put(head);
     for (int64_t d : type.shape) put(d);
   }
@@ -59,7 +60,9 @@ std::vector<std::string> all_paths(std::span<const TreeRef> arguments) {
 }
 
 // "0/layers/w1" belongs to argument 0.
-int argument_number(const std::string& path) { return std::stoi(path); }
+int argument_number(const std::string& path) {
+  return std::stoi(path);
+}
 
 // A donated buffer must not be an argument twice: the program would overwrite the other.
 void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
@@ -74,8 +77,12 @@ void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
 
 }  // namespace
 
-bool is_tracing() { return current_trace() != nullptr; }
-std::string print_graph(const Graph& graph) { return print(graph); }
+bool is_tracing() {
+  return current_trace() != nullptr;
+}
+std::string print_graph(const Graph& graph) {
+  return print(graph);
+}
 
 std::vector<CapturedArray> captured_of(const JitEntry& entry) {
   std::vector<CapturedArray> captured;
@@ -202,16 +209,17 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
   for (size_t i = 0; i < leaves.size() && i < entry.n_leaves; ++i) {
     const ArrayType& want = entry.graph.type(entry.graph.inputs()[i]);
     if (paths[i] != entry.input_names[i])
-      fail_here("[{}] argument {} was compiled for, {} was given", entry.name,
-                entry.input_names[i], paths[i]);
+      fail_here("[{}] argument {} was compiled for, {} was given", entry.name, entry.input_names[i],
+                paths[i]);
     if (!(leaves[i].type() == want) || leaves[i].type().weak != want.weak)
       fail_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
                 to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
                 to_string(want), want.weak ? " (weak)" : "");
   }
-  fail_here("[{}] the arguments have another structure than those it was compiled for: {} leaves, "
-            "not {}",
-            entry.name, leaves.size(), entry.n_leaves);
+  fail_here(
+      "[{}] the arguments have another structure than those it was compiled for: {} leaves, "
+      "not {}",
+      entry.name, leaves.size(), entry.n_leaves);
 }
 
 }  // namespace stow

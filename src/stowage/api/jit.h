@@ -2,6 +2,7 @@
 // Not the compile driver; that is session/compile.h.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,11 +15,11 @@ namespace stow {
 
 struct JitOptions {
   /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call.
-  std::vector<int> donate_argnums;
+  std::vector<int> donate_argnums = {};
   /// What errors and reports call the function.
   std::string name = "jit";
   /// Passes and dumps; its `donated` is filled in from donate_argnums.
-  CompileOptions compile;
+  CompileOptions compile = {};
 };
 
 /// A tree that a type-erased function returned, kept alive.
@@ -45,7 +46,7 @@ struct JitEntry {
   size_t n_leaves = 0;                   ///< Of the arguments.
   std::vector<Array> captures;
   std::vector<ArrayType> output_types;
-  OwnedTree result;  ///< Its leaves are empty.
+  OwnedTree result;                                    ///< Its leaves are empty.
   std::unordered_map<int, ExecutablePtr> executables;  ///< By threads.
 
   const ExecutablePtr& executable(int threads);
@@ -79,8 +80,10 @@ bool is_tracing();
 /// Arguments as trees: a C++ scalar is a weak array.
 template <typename T>
 decltype(auto) as_tree(const T& value) {
-  if constexpr (Scalar<T>) return Array(value);
-  else return value;
+  if constexpr (Scalar<T>)
+    return Array(value);
+  else
+    return value;
 }
 template <typename T>
 using AsTree = std::conditional_t<Scalar<T>, Array, T>;
@@ -204,17 +207,18 @@ class Jitted {
 /// Compiles `function`, a pure function of trees. Arrays that it captures become hidden arguments
 /// with the value that they had when it was traced; plain C++ values it captures are frozen then.
 template <typename F>
-Jitted<F> jit(F function, JitOptions options = {},
-              SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+Jitted<F> jit(F function, JitOptions options = {}, STOW_AT) {
   return Jitted<F>(std::move(function), std::move(options), at);
 }
 
 }  // namespace stow
 
 template <>
-struct fmt::formatter<stow::MemoryAnalysis> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<stow::MemoryAnalysis> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <typename FormatContext>
   auto format(const stow::MemoryAnalysis& analysis, FormatContext& context) const {
-    return fmt::formatter<fmt::string_view>::format(stow::to_string(analysis), context);
+    const std::string text = stow::to_string(analysis);
+    return std::copy(text.begin(), text.end(), context.out());
   }
 };

@@ -95,7 +95,9 @@ ProvenancePtr current_provenance() {
   return c.last;
 }
 
-void throw_here(std::string message) { throw TraceError(with_place(message)); }
+void throw_here(std::string message) {
+  throw TraceError(with_place(message));
+}
 
 std::string describe(const Array& array) {
   if (array.empty()) return "an empty Array";
@@ -128,8 +130,7 @@ ValueId Trace::constant(const ArrayType& type, std::vector<std::byte> data) {
 }
 
 ValueId Trace::lift(const Array& array) {
-  if (array.empty())
-    fail_here("[array] an empty Array has no value; assign one before it is used");
+  if (array.empty()) fail_here("[array] an empty Array has no value; assign one before it is used");
   const ArrayImpl& impl = *array.impl();
   switch (impl.state) {
     case ArrayImpl::State::kTraced:
@@ -149,7 +150,8 @@ ValueId Trace::lift(const Array& array) {
                   impl.donated);
       if (bakes && !impl.literal.empty()) return constant(impl.type, impl.literal);
       return capture(array);
-    case ArrayImpl::State::kAbstract: return capture(array);
+    case ArrayImpl::State::kAbstract:
+      return capture(array);
   }
   return {};
 }
@@ -208,15 +210,21 @@ std::vector<Array> traced_or_run(const char* what,
                                  const std::function<std::vector<Array>()>& body) {
   if (current_trace()) return body();
   auto trace = std::make_shared<Trace>(what, false);
+  std::vector<bool> weak;
   {
     const SourceLocation site = context().site;
     const ActiveTrace active(trace);
     context().site = site;
     std::vector<ValueId> outputs;
-    for (const Array& array : body()) outputs.push_back(trace->lift(array));
+    for (const Array& array : body()) {
+      outputs.push_back(trace->lift(array));
+      weak.push_back(array.type().weak);
+    }
     trace->graph.set_outputs(std::move(outputs));
   }
-  return run_or_abstract(std::move(trace->graph), trace->captures);
+  std::vector<Array> results = run_or_abstract(std::move(trace->graph), trace->captures);
+  for (size_t i = 0; i < results.size(); ++i) results[i].impl()->type.weak = weak[i];
+  return results;
 }
 
 Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,

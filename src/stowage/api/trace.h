@@ -129,8 +129,7 @@ Array record1(OpKind op, Params params, std::initializer_list<Array> operands);
 
 /// Runs `body`, which records operations and returns their results, in a trace of its own outside
 /// any, and then runs that; inside a trace just calls it.
-std::vector<Array> traced_or_run(const char* what,
-                                 const std::function<std::vector<Array>()>& body);
+std::vector<Array> traced_or_run(const char* what, const std::function<std::vector<Array>()>& body);
 
 /// A finished nested trace: its graph with the inputs in the order asked for, and the arrays of
 /// the surrounding traces that it captured.
