@@ -54,8 +54,8 @@ std::vector<float> run_sum(const std::vector<float>& x, const Dims& dims, const 
   TestTensor in(DType::kF32, dims, rng), out(DType::kF32, out_dims, rng);
   in.set_bytes(TestTensor::of<float>(dims, x).bytes());
   const Params params = AxesParams{axes};
-  const int64_t bytes = cpu::op_scratch_bytes(OpKind::kReduceSum, params, {&in.view, 1},
-                                              {&out.view, 1}, threads);
+  const int64_t bytes =
+      cpu::op_scratch_bytes(OpKind::kReduceSum, params, {&in.view, 1}, {&out.view, 1}, threads);
   std::vector<float> scratch(static_cast<size_t>(bytes / 4 + 1));
   cpu::run_op(OpKind::kReduceSum, params, {&in.view, 1}, {&out.view, 1}, scratch.data(), threads);
   return out.values<float>();
@@ -171,6 +171,36 @@ TEST(OpKernelsOrder, OverlappingHalfWindowsRoundOnce) {
   cpu::run_op(OpKind::kScatterAdd, params, in, {&y.view, 1}, scratch.data(), 2);
   // 300 and 301 in bf16 (8 bits): 300 and, a tie to even, 300; repeated rounding would stop at 256.
   EXPECT_EQ(y.values<uint16_t>(), (std::vector<uint16_t>{0, 0x4396, 0x4396, 0}));
+}
+
+TEST(OpKernelsOrder, SortingThreadsHaveScratchOfTheirOwn) {
+  Rng rng(4);
+  const Dims dims = {64, 3000};
+  auto x = TestTensor::of<float>(dims, random_floats(64 * 3000, rng));
+  std::vector<float> want = x.values<float>();
+  for (auto row = want.begin(); row != want.end(); row += dims[1]) std::sort(row, row + dims[1]);
+  for (int threads = 1; threads <= 3; ++threads) {
+    TestTensor y(DType::kF32, dims);
+    std::vector<int64_t> scratch(static_cast<size_t>(
+        cpu::op_scratch_bytes(OpKind::kSort, AxisParams{1}, {&x.view, 1}, {&y.view, 1}, threads) /
+        8));
+    cpu::run_op(OpKind::kSort, AxisParams{1}, {&x.view, 1}, {&y.view, 1}, scratch.data(), threads);
+    ASSERT_EQ(y.values<float>(), want) << threads << " threads";
+    // A race would seldom show in the result; what each thread leaves behind does.
+    const size_t share = scratch.size() / static_cast<size_t>(threads);
+    for (size_t t = 0; t < static_cast<size_t>(threads); ++t) EXPECT_NE(scratch[t * share], 0) << t;
+  }
+}
+
+// 2^24 + 2^16 + 1 has no f32; as the nearest one it would be a tie in bf16 and go down.
+TEST(OpKernelsOrder, IotaRoundsOnce) {
+  constexpr int64_t kCount = (1 << 24) + (1 << 16) + 1;
+  std::vector<uint16_t> memory(kCount + 1);
+  const TensorView y = {
+      reinterpret_cast<std::byte*>(memory.data()), DType::kBF16, {kCount + 1}, {1}};
+  cpu::run_op(OpKind::kIota, IotaParams{{DType::kBF16, Shape(y.dims)}, 0}, {}, {&y, 1}, nullptr, 2);
+  EXPECT_EQ(memory[kCount], 0x4b81);
+  EXPECT_EQ(memory[kCount - 1], 0x4b80);
 }
 
 TEST(OpKernelsOrder, ConcatenateLeavesWhatLiesInPlace) {

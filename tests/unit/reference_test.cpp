@@ -104,8 +104,7 @@ TEST(Reference, FloatSpecialValues) {
   expect_same(binary<float>(OpKind::kMin, {kNaN, 1, -0.0f, 2}, {1, kNaN, 0, -kInf}),
               {kNaN, kNaN, -0.0f, -kInf});
   expect_same(unary<float>(OpKind::kSign, {kNaN, -0.0f, 0, -3, kInf}), {kNaN, -0.0f, 0, -1, 1});
-  expect_same(unary<float>(OpKind::kRound, {0.5f, 1.5f, 2.5f, -0.5f, -1.5f}),
-              {0, 2, 2, -0.0f, -2});
+  expect_same(unary<float>(OpKind::kRound, {0.5f, 1.5f, 2.5f, -0.5f, -1.5f}), {0, 2, 2, -0.0f, -2});
   expect_same(binary<float>(OpKind::kRem, {7.5f, -7.5f, 1, 3}, {2, 2, 0, kInf}),
               {1.5f, -1.5f, kNaN, 3});
   expect_same(unary<float>(OpKind::kRsqrt, {4, 0, -1}), {0.5f, kInf, kNaN});
@@ -148,18 +147,18 @@ TEST(Reference, ConvertSaturates) {
   expect_same(unary<int32_t, uint64_t>(OpKind::kConvert, {-1}, any), {~uint64_t{0}});
   expect_same(unary<uint32_t, int64_t>(OpKind::kConvert, {~0u}, any), {4294967295});
   // One rounding: through double this would be a tie and go down.
-  expect_same(unary<int64_t, float>(OpKind::kConvert, {(int64_t{1} << 60) + (1 << 30) * 64LL + 1},
-                                    any),
-              {0x1.000002p60f});
+  expect_same(
+      unary<int64_t, float>(OpKind::kConvert, {(int64_t{1} << 60) + (1 << 30) * 64LL + 1}, any),
+      {0x1.000002p60f});
   expect_same(unary<uint64_t, double>(OpKind::kConvert, {~uint64_t{0}}, any), {0x1p64});
 }
 
 TEST(Reference, HalfEncodings) {
   using ref::encode16;
   const std::vector<std::pair<double, uint16_t>> f16 = {
-      {65504, 0x7bff}, {65519.99, 0x7bff}, {65520, 0x7c00}, {0x1p-24, 1},
-      {0x1p-25, 0},    {0x1.0007p-25, 1},  {1.0009765625, 0x3c01},
-      {1 + 0x1p-11, 0x3c00}, {1 + 0x3p-11, 0x3c02}, {6e-5, 0x3ef}, {-0.0, 0x8000}};
+      {65504, 0x7bff},       {65519.99, 0x7bff}, {65520, 0x7c00},        {0x1p-24, 1},
+      {0x1p-25, 0},          {0x1.0007p-25, 1},  {1.0009765625, 0x3c01}, {1 + 0x1p-11, 0x3c00},
+      {1 + 0x3p-11, 0x3c02}, {6e-5, 0x3ef},      {-0.0, 0x8000}};
   for (auto [value, bits] : f16) EXPECT_EQ(encode16(value, 10), bits) << value;
   const std::vector<std::pair<float, uint16_t>> bf16 = {
       {1.00390625f, 0x3f80}, {1.01171875f, 0x3f82}, {3.4e38f, 0x7f80}, {1e-40f, 1},
@@ -276,8 +275,7 @@ TEST(Reference, Reductions) {
   auto bytes = TestTensor::of<uint8_t>({4}, {200, 100, 1, 2});
   expect_same(eval<uint8_t>(OpKind::kCumSum, AxisParams{0, false}, {&bytes}, {4}),
               {200, 44, 45, 47});
-  expect_same(eval<uint8_t>(OpKind::kCumSum, AxisParams{0, true}, {&bytes}, {4}),
-              {47, 103, 3, 2});
+  expect_same(eval<uint8_t>(OpKind::kCumSum, AxisParams{0, true}, {&bytes}, {4}), {47, 103, 3, 2});
 }
 
 TEST(Reference, DotGeneralOrdersBatchThenFree) {
@@ -321,8 +319,8 @@ TEST(Reference, AttentionAndItsGradient) {
   near(lse, {-kInf, 0.6518, 0.7097079800616982, -kInf, 0.352, 0.9003783293363923});
   near(dq, {0, 0, 0, 0, 0, 0, 0, 0, 0.1097522983054723, -0.07202494576296618, 0.016737348609537128,
             -0.010983885025008739});
-  near(dk, {-0.026975003203787595, 0.21646124309085146, 0.026975003203787595,
-            -0.21646124309085146});
+  near(dk,
+       {-0.026975003203787595, 0.21646124309085146, 0.026975003203787595, -0.21646124309085146});
   near(dv, {3.132557391195893, -0.749013017856902, 0.8674426088041068, 0.9590130178569019});
 }
 
@@ -345,9 +343,9 @@ TEST(Reference, ConstantAndIota) {
   const ArrayType type{DType::kI32, {2, 2}};
   expect_same(eval<int32_t>(OpKind::kConstant, ConstantParams{type, bytes({7})}, {}, {2, 2}),
               {7, 7, 7, 7});
-  expect_same(eval<int32_t>(OpKind::kConstant, ConstantParams{type, bytes({1, 2, 3, 4})}, {},
-                            {2, 2}),
-              {1, 2, 3, 4});
+  expect_same(
+      eval<int32_t>(OpKind::kConstant, ConstantParams{type, bytes({1, 2, 3, 4})}, {}, {2, 2}),
+      {1, 2, 3, 4});
   expect_same(eval<float>(OpKind::kIota, IotaParams{{DType::kF32, {2, 2}}, 1}, {}, {2, 2}),
               {0, 1, 0, 1});
 }

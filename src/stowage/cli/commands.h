@@ -16,6 +16,8 @@ inline constexpr int kExitDone = 0, kExitError = 1, kExitOverBudget = 2;
 /// exception, ends with status 1 and its message; a CapacityError with status 2.
 using Command = Result<int> (*)(std::span<const std::string> arguments);
 
+Result<int> run_train(std::span<const std::string> arguments);
+Result<int> run_plan(std::span<const std::string> arguments);
 Result<int> run_config(std::span<const std::string> arguments);
 
 }  // namespace stow

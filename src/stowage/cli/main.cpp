@@ -33,6 +33,8 @@ Result<int> run_allocate(std::span<const std::string> arguments) {
 }
 
 const std::vector<Row> kCommands = {
+    {"train", "trains a language model under a memory budget", run_train},
+    {"plan", "says what a run would need, without running it", run_plan},
     {"config", "checks a configuration and prints it whole", run_config},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };

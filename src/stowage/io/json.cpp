@@ -67,10 +67,56 @@ void append_string(std::string& out, std::string_view text) {
 
 }  // namespace
 
+Json::Json() = default;
+Json::Json(std::nullptr_t) {}
+Json::Json(bool value) : value_(value) {}
+Json::Json(double value) : value_(value) {}
+Json::Json(std::string value) : value_(std::move(value)) {}
+Json::Json(std::string_view value) : value_(std::string(value)) {}
+Json::Json(const char* value) : value_(std::string(value)) {}
+Json::Json(Array elements) : value_(std::move(elements)) {}
 Json::Json(Object members) : value_(std::move(members)) {}
+Json::Json(Integer value) {
+  if (value.is_signed)
+    value_ = static_cast<int64_t>(value.bits);
+  else
+    value_ = value.bits;
+}
+Json::Json(const Json&) = default;
+Json::Json(Json&&) noexcept = default;
+Json& Json::operator=(const Json&) = default;
+Json& Json::operator=(Json&&) noexcept = default;
+Json::~Json() = default;
+
+Json Json::array() {
+  return Json(Array{});
+}
 
 Json Json::object(std::initializer_list<JsonMember> members) {
   return Json(Object(members));
+}
+
+bool Json::is_null() const {
+  return std::holds_alternative<std::monostate>(value_);
+}
+bool Json::is_object() const {
+  return std::holds_alternative<Object>(value_);
+}
+bool Json::is_array() const {
+  return std::holds_alternative<Array>(value_);
+}
+
+const bool* Json::as_bool() const {
+  return std::get_if<bool>(&value_);
+}
+const std::string* Json::as_string() const {
+  return std::get_if<std::string>(&value_);
+}
+const Json::Array* Json::as_array() const {
+  return std::get_if<Array>(&value_);
+}
+const Json::Object* Json::as_object() const {
+  return std::get_if<Object>(&value_);
 }
 
 Result<int64_t> Json::as_int() const {

@@ -22,35 +22,36 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<JsonMember>;
 
-  Json() = default;
-  Json(std::nullptr_t) {}
-  Json(bool value) : value_(value) {}
-  Json(double value) : value_(value) {}
-  Json(std::string value) : value_(std::move(value)) {}
-  Json(std::string_view value) : value_(std::string(value)) {}
-  Json(const char* value) : value_(std::string(value)) {}
-  Json(Array elements) : value_(std::move(elements)) {}
+  Json();
+  Json(std::nullptr_t);
+  Json(bool value);
+  Json(double value);
+  Json(std::string value);
+  Json(std::string_view value);
+  Json(const char* value);
+  Json(Array elements);
   Json(Object members);
   template <typename Int>
-  requires std::is_integral_v<Int> Json(Int value) {
-    if constexpr (std::is_signed_v<Int>)
-      value_ = static_cast<int64_t>(value);
-    else
-      value_ = static_cast<uint64_t>(value);
-  }
-  static Json array() { return Json(Array{}); }
+  requires std::is_integral_v<Int> Json(Int value)
+      : Json(Integer{std::is_signed_v<Int>, static_cast<uint64_t>(value)}) {}
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(const Json&);
+  Json& operator=(Json&&) noexcept;
+  ~Json();
+  static Json array();
   static Json object(std::initializer_list<JsonMember> members = {});
 
-  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  bool is_object() const { return std::holds_alternative<Object>(value_); }
-  bool is_array() const { return std::holds_alternative<Array>(value_); }
+  bool is_null() const;
+  bool is_object() const;
+  bool is_array() const;
 
   /// The value, or null where this is of another type. as_int and as_uint also take the other
   /// signedness where the number fits.
-  const bool* as_bool() const { return std::get_if<bool>(&value_); }
-  const std::string* as_string() const { return std::get_if<std::string>(&value_); }
-  const Array* as_array() const { return std::get_if<Array>(&value_); }
-  const Object* as_object() const { return std::get_if<Object>(&value_); }
+  const bool* as_bool() const;
+  const std::string* as_string() const;
+  const Array* as_array() const;
+  const Object* as_object() const;
   Result<int64_t> as_int() const;
   Result<uint64_t> as_uint() const;
   Result<double> as_double() const;
@@ -69,8 +70,14 @@ class Json {
   friend bool operator==(const Json&, const Json&);
 
  private:
+  struct Integer {
+    bool is_signed;
+    uint64_t bits;
+  };
+  explicit Json(Integer value);
   void dump_to(std::string& out) const;
 
+  // What touches it is defined in the source: JsonMember must be complete by then.
   std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Array, Object> value_;
 };
 

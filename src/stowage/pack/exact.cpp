@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <numeric>
+#include <random>
 
 #include "stowage/pack/exact_search.h"
 #include "stowage/pack/heuristics.h"
@@ -18,13 +18,18 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kMaxPairs = 40'000'000;
 constexpr size_t kMaxItems = 20'000;
 
-constexpr Strategy kStrategies[] = {
-    {.lowest_first = true, .size_power = 0, .length_power = 1, .noise = 0.2},
-    {.lowest_first = true, .size_power = 1, .length_power = 0, .noise = 0.2},
-    {.lowest_first = true, .size_power = 0.5, .length_power = 1, .noise = 0.2},
-    {.lowest_first = false, .size_power = 0, .length_power = 1, .noise = 0.2},
-    {.lowest_first = true, .size_power = 1, .length_power = 1, .noise = 0.2},
-};
+// The time to a solution has a heavy tail whatever the strategy, so each dive draws its own: mostly
+// the lowest base and the longest buffer first, which solved the known hard instances soonest.
+Strategy draw_strategy(std::mt19937_64& random) {
+  const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
+  Strategy s{.lowest_first = true, .size_power = 0, .length_power = 1};
+  s.noise = chance(40) ? 0.05 : chance(60) ? 0.2 : 0.5;
+  if (chance(50)) return s;
+  s.lowest_first = chance(90);
+  s.size_power = chance(50) ? 0 : chance(60) ? 0.3 : 1;
+  if (s.size_power > 0 && chance(15)) s.length_power = 0;
+  return s;
+}
 
 // Buffers that no instant separates from each other: packed on their own.
 struct Component {
@@ -136,8 +141,8 @@ class Driver {
     return height;
   }
 
-  // Searches one component for a packing of at most `capacity` bytes: restarts with growing limits
-  // over several strategies, each with its own section weights.
+  // Searches one component for a packing of at most `capacity` bytes: dives of a few restarts that
+  // share section weights, each dive with a new strategy and a slightly larger limit of failures.
   Outcome search(Component& c, int64_t capacity, double seconds) {
     if (c.height <= capacity) return Outcome::kSolved;
     if (c.lower_bound > capacity) return Outcome::kInfeasible;
@@ -146,20 +151,21 @@ class Driver {
       pack_greedily(c, capacity, INT64_MAX, seconds);
       return c.height <= capacity ? Outcome::kSolved : Outcome::kStopped;
     }
-    std::vector<std::unique_ptr<ExactSearch>> searches(std::size(kStrategies));
-    double limit = 500;
-    for (uint64_t round = 0;; ++round) {
-      for (size_t k = 0; k < searches.size(); ++k) {
-        if (!searches[k] || round % 8 == 7)
-          searches[k] = std::make_unique<ExactSearch>(c.items, c.n_sections, capacity / c.unit);
-        const Outcome outcome = searches[k]->run(kStrategies[k], static_cast<int64_t>(limit),
-                                                 round * searches.size() + k, stop);
-        if (outcome == Outcome::kSolved) take(c, searches[k]->offsets());
+    ExactSearch tree(c.items, c.n_sections, capacity / c.unit);
+    std::mt19937_64 random(1);
+    for (double limit = 300;; limit *= 1.1) {
+      const Strategy strategy = draw_strategy(random);
+      const int restarts = 1 << random() % 4;
+      tree.forget();
+      double dive_limit = limit;
+      for (int k = 0; k < restarts; ++k, dive_limit *= 1.3) {
+        const auto fails = static_cast<int64_t>(std::min(dive_limit, 1e18));
+        const Outcome outcome = tree.run(strategy, fails, random(), stop);
+        if (outcome == Outcome::kSolved) take(c, tree.offsets());
         if (outcome == Outcome::kInfeasible) c.lower_bound = (capacity / c.unit + 1) * c.unit;
         if (outcome != Outcome::kStopped) return outcome;
         if (stop()) return Outcome::kStopped;
       }
-      limit *= 1.3;
     }
   }
 
@@ -172,7 +178,6 @@ class Driver {
   }
 
   Outcome search_all(int64_t capacity, double seconds) {
-    const std::function<bool()> stop = stop_after(seconds);
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
     Outcome all = Outcome::kSolved;
     for (Component& c : components_) {
@@ -233,13 +238,19 @@ class Driver {
 }  // namespace
 
 Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& options) {
+  const auto empty = [](const Buffer& b) {
+    return std::all_of(b.rects.begin(), b.rects.end(),
+                       [](const Rect& r) { return r.size == 0 || r.lower == r.upper; });
+  };
   int64_t alignment = 1;
-  for (const Buffer& b : problem.buffers) alignment = std::max(alignment, b.alignment);
+  for (const Buffer& b : problem.buffers)
+    if (!empty(b)) alignment = std::max(alignment, b.alignment);
   for (size_t b = 0; b < problem.buffers.size(); ++b) {
+    if (empty(problem.buffers[b])) continue;
     const std::vector<Rect>& rects = problem.buffers[b].rects;
-    if (rects.size() > 1 || (rects.size() == 1 && rects[0].offset != 0))
+    if (rects.size() > 1 || rects[0].offset != 0)
       return fail("buffer {}: exact packing takes buffers of one rectangle at offset 0", b);
-    if (rects.size() == 1 && rects[0].size % alignment != 0)
+    if (rects[0].size % alignment != 0)
       return fail("buffer {}: size {} is no multiple of the largest alignment {}", b,
                   rects[0].size, alignment);
   }

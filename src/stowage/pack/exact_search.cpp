@@ -61,6 +61,7 @@ Outcome ExactSearch::run(const Strategy& strategy, int64_t fail_limit, uint64_t 
   fails_left_ = fail_limit;
   stop_ = &stop;
   bound_.assign(n, 0);
+  key_.assign(n, 0);
   witness_.assign(n, -1);
   supported_.assign(n, 1);
   placed_.assign(n, 0);
@@ -294,17 +295,18 @@ bool ExactSearch::check_section(int32_t section) {
   int32_t* const begin = members_.data() + member_begin_[section];
   const int32_t count = member_begin_[section + 1] - member_begin_[section];
   int64_t total = 0, worst = 0;
-  const auto key = [&](int32_t i) { return placed_[i] ? -1 : bound_[i]; };
   for (int32_t m = 1; m < count; ++m) {
     const int32_t i = begin[m];
-    const int64_t k = key(i);
+    const int64_t k = key_[i];
     int32_t at = m;
-    for (; at > 0 && key(begin[at - 1]) < k; --at) begin[at] = begin[at - 1];
-    begin[at] = i;
+    for (; at > 0 && key_[begin[at - 1]] < k; --at) begin[at] = begin[at - 1];
+    if (at != m) begin[at] = i;
   }
-  for (int32_t m = 0; m < count && !placed_[begin[m]]; ++m) {
-    total += items_[begin[m]].size;
-    worst = std::max(worst, bound_[begin[m]] + total);
+  for (int32_t m = 0; m < count; ++m) {
+    const int32_t i = begin[m];
+    if (key_[i] < 0) break;
+    total += items_[i].size;
+    worst = std::max(worst, key_[i] + total);
   }
   const int64_t slack = total == 0 ? INT64_MAX / 2 : capacity_ - worst;
   if (slack != slack_[section]) set(Kind::kSlack, section, slack);
@@ -326,10 +328,10 @@ void ExactSearch::set(Kind kind, int32_t index, int64_t value) {
     slot = static_cast<std::remove_reference_t<decltype(slot)>>(value);
   };
   switch (kind) {
-    case Kind::kBound: return swap(bound_[index]);
+    case Kind::kBound: key_[index] = value; return swap(bound_[index]);
     case Kind::kWitness: return swap(witness_[index]);
     case Kind::kSupported: return swap(supported_[index]);
-    case Kind::kPlaced: return swap(placed_[index]);
+    case Kind::kPlaced: key_[index] = -1; return swap(placed_[index]);
     case Kind::kSlack: return swap(slack_[index]);
   }
 }
@@ -338,10 +340,13 @@ void ExactSearch::undo(size_t mark) {
   for (; trail_.size() > mark; trail_.pop_back()) {
     const Change& change = trail_.back();
     switch (change.kind) {
-      case Kind::kBound: bound_[change.index] = change.old; break;
+      case Kind::kBound: key_[change.index] = bound_[change.index] = change.old; break;
       case Kind::kWitness: witness_[change.index] = static_cast<int32_t>(change.old); break;
       case Kind::kSupported: supported_[change.index] = change.old != 0; break;
-      case Kind::kPlaced: placed_[change.index] = change.old != 0; break;
+      case Kind::kPlaced:
+        placed_[change.index] = 0;
+        key_[change.index] = bound_[change.index];
+        break;
       case Kind::kSlack: slack_[change.index] = change.old; break;
     }
   }

@@ -39,6 +39,9 @@ class ExactSearch {
   Outcome run(const Strategy& strategy, int64_t fail_limit, uint64_t seed,
               const std::function<bool()>& stop);
 
+  /// Forgets the section weights.
+  void forget() { weight_.assign(weight_.size(), 1); }
+
   /// Of the last solved run.
   const std::vector<int64_t>& offsets() const { return bound_; }
   int64_t fails() const { return fails_; }  // In all runs.
@@ -72,6 +75,7 @@ class ExactSearch {
   std::vector<int32_t> twin_;                    // The next equal buffer, to lie above; or -1.
 
   std::vector<int64_t> bound_;
+  std::vector<int64_t> key_;      // The bound, or -1 once placed.
   std::vector<int32_t> witness_;  // Of an unsupported buffer: an unplaced one it may rest on.
   std::vector<uint8_t> supported_, placed_;
   std::vector<int64_t> slack_;    // Of each section, under the bound it is checked by.

@@ -23,14 +23,12 @@ std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
 
 void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
   std::map<const Policy*, std::set<std::string>> names;
-  for (const Region& region : graph.regions())
-    if (region.policy) names[region.policy.get()];
-  for (const Node& node : graph.nodes()) {
-    if (node.op != OpKind::kName) continue;
+  for (const Node& node : graph.nodes())
     for (RegionId r : region_chain(graph, node.region))
-      if (const Policy* policy = graph.regions()[r.index()].policy.get())
-        names[policy].insert(node.as<NameParams>().name);
-  }
+      if (const Policy* policy = graph.regions()[r.index()].policy.get()) {
+        std::set<std::string>& have = names[policy];
+        if (node.op == OpKind::kName) have.insert(node.as<NameParams>().name);
+      }
   if (override_policy) return;  // a choice of ours, not a request
   for (const auto& [policy, have] : names)
     for (const std::string& wanted : policy->wanted_names)

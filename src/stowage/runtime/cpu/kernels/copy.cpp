@@ -6,16 +6,20 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 template <typename F>
 void with_width(int64_t width, const F& f) {
   switch (width) {
-    case 1: return f(uint8_t{});
-    case 2: return f(uint16_t{});
-    case 4: return f(uint32_t{});
-    case 8: return f(uint64_t{});
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    case 8:
+      return f(uint64_t{});
   }
   STOW_CHECK(false, "width {}", width);
 }
@@ -61,27 +65,32 @@ void copy_rows(W* dst, const W* src, Nest<2> nest, int threads) {
   parallel_for(threads, count(nest) * pieces, kBytesPerThread / unit_bytes, body);
 }
 
-// Copies over `row`, where dst is dense, and `column`, where src is, tile by tile.
+// Copies over `row`, where dst is dense, and `column`, where src is, tile by tile through a buffer,
+// so that every cache line is touched once whatever the strides.
 template <typename W>
 void copy_tiles(W* dst, const W* src, const Nest<2>& outer, const LoopAxis<2>& column,
                 const LoopAxis<2>& row, int threads) {
-  constexpr int64_t kTile = sizeof(W) >= 8 ? 16 : sizeof(W) == 4 ? 32 : 64;
-  const int64_t n_row = (row.extent + kTile - 1) / kTile;
-  const int64_t n_column = (column.extent + kTile - 1) / kTile;
+  constexpr int64_t kRow = 64, kColumn = 64 / sizeof(W);
+  const int64_t n_row = (row.extent + kRow - 1) / kRow;
+  const int64_t n_column = (column.extent + kColumn - 1) / kColumn;
   const auto body = [&](int64_t begin, int64_t end, int) {
+    W buffer[kRow][kColumn];
     Walk<2> walk(outer, 0);
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t r0 = unit % n_row * kTile, c0 = unit / n_row % n_column * kTile;
+      const int64_t c0 = unit % n_column * kColumn, r0 = unit / n_column % n_row * kRow;
       if (unit == begin || (r0 == 0 && c0 == 0)) walk.seek(unit / n_row / n_column);
-      const int64_t n = std::min(kTile, row.extent - r0);
-      for (int64_t c = c0; c < std::min(c0 + kTile, column.extent); ++c)
-        copy_row(dst + walk.offset[0] + c * column.stride[0] + r0 * row.stride[0], row.stride[0],
-                 src + walk.offset[1] + c * column.stride[1] + r0 * row.stride[1], row.stride[1],
-                 n);
+      const int64_t n = std::min(kRow, row.extent - r0);
+      const int64_t width = std::min(kColumn, column.extent - c0);
+      const W* s = src + walk.offset[1] + c0 * column.stride[1] + r0 * row.stride[1];
+      W* d = dst + walk.offset[0] + c0 * column.stride[0] + r0 * row.stride[0];
+      for (int64_t r = 0; r < n; ++r)
+        copy_row(buffer[r], 1, s + r * row.stride[1], column.stride[1], width);
+      for (int64_t c = 0; c < width; ++c)
+        copy_row(d + c * column.stride[0], row.stride[0], &buffer[0][c], kColumn, n);
     }
   };
-  const int64_t tile_bytes = kTile * kTile * int64_t{sizeof(W)};
-  parallel_for(threads, count(outer) * n_row * n_column, kBytesPerThread / tile_bytes, body);
+  constexpr int64_t kTileBytes = kRow * kColumn * int64_t{sizeof(W)};
+  parallel_for(threads, count(outer) * n_row * n_column, kBytesPerThread / kTileBytes, body);
 }
 
 // The axis to tile with the innermost one: where src is denser than there. -1: none.
@@ -89,8 +98,8 @@ int transposed_axis(const Nest<2>& nest) {
   int best = -1;
   for (size_t a = 0; a + 1 < nest.size(); ++a) {
     const int64_t stride = std::abs(nest[a].stride[1]);
-    const int64_t least = std::abs(best < 0 ? nest.back().stride[1]
-                                            : nest[static_cast<size_t>(best)].stride[1]);
+    const int64_t least =
+        std::abs(best < 0 ? nest.back().stride[1] : nest[static_cast<size_t>(best)].stride[1]);
     if (stride != 0 && stride < least && nest[a].extent >= 4) best = static_cast<int>(a);
   }
   return best;
@@ -183,13 +192,6 @@ void copy_small(std::byte* dst, const std::byte* src, const Nest<2>& nest, int64
   });
 }
 
-void copy(const TensorView& src, const TensorView& dst, int threads) {
-  Nest<2> nest;
-  for (size_t a = 0; a < dst.dims.size(); ++a)
-    add_axis(nest, dst.dims[a], {dst.strides[a], src.strides[a]});
-  copy_nest(dst.data, src.data, std::move(nest), dtype_bytes(dst.dtype), threads);
-}
-
 void fill(const TensorView& dst, const std::byte* element, int threads) {
   Nest<2> nest;
   for (size_t a = 0; a < dst.dims.size(); ++a) add_axis(nest, dst.dims[a], {dst.strides[a], 0});
@@ -216,6 +218,17 @@ TensorView window(const TensorView& view, const Dims& starts, const Dims& sizes)
   for (size_t a = 0; a < starts.size(); ++a) offset += starts[a] * view.strides[a];
   if (view.data != nullptr) part.data += offset * dtype_bytes(view.dtype);
   return part;
+}
+
+}  // namespace stow::cpu::kernels
+
+namespace stow::cpu {
+
+void copy(const TensorView& src, const TensorView& dst, int threads) {
+  kernels::Nest<2> nest;
+  for (size_t a = 0; a < dst.dims.size(); ++a)
+    kernels::add_axis(nest, dst.dims[a], {dst.strides[a], src.strides[a]});
+  kernels::copy_nest(dst.data, src.data, std::move(nest), dtype_bytes(dst.dtype), threads);
 }
 
 }  // namespace stow::cpu

@@ -7,7 +7,7 @@
 #include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/op_types.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 inline bool contains(const Dims& list, size_t value) {
   return std::find(list.begin(), list.end(), static_cast<int64_t>(value)) != list.end();
@@ -30,8 +30,8 @@ class IndexVectors {
     component_stride_ = indices.strides.empty() ? 0 : indices.strides.back();
     for (int64_t a : params.start_index_map) {
       const auto k = static_cast<size_t>(a);
-      components_.push_back({a, operand.dims[k] - params.slice_sizes[k], operand.dims[k],
-                             operand.strides[k]});
+      components_.push_back(
+          {a, operand.dims[k] - params.slice_sizes[k], operand.dims[k], operand.strides[k]});
     }
   }
 
@@ -47,8 +47,8 @@ class IndexVectors {
   int64_t clamped(int64_t at) const {
     int64_t offset = 0;
     for (size_t k = 0; k < components_.size(); ++k)
-      offset += std::clamp<int64_t>(start(at, k), 0, components_[k].last_start) *
-                components_[k].stride;
+      offset +=
+          std::clamp<int64_t>(start(at, k), 0, components_[k].last_start) * components_[k].stride;
     return offset;
   }
   bool in_range(int64_t at) const {
@@ -86,4 +86,4 @@ inline std::vector<WindowAxis> window_axes(const GatherParams& params, const Ten
   return axes;
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

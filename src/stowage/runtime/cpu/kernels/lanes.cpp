@@ -3,10 +3,11 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
-constexpr int64_t kLanes = 64;  // lanes walked together, so that a cache line is read once
+constexpr int64_t kLanes = 64;  // lanes walked together where they are the denser way
+constexpr int64_t kFew = 4;     // else: so that several chains of additions are under way
 
 // Calls f(offsets, n, lane_strides) for groups of n <= kLanes lanes that lie along one axis of the
 // nest. Operand 1 decides the order of the axes.
@@ -17,22 +18,21 @@ void for_each_lane_group(Nest<2> lanes, int64_t axis_stride, int64_t axis_bytes,
   sort_by_stride(lanes, 1);
   merge(lanes);
   LoopAxis<2> inner{1, {0, 0}};
-  // Where the axis itself is the denser one, lanes go one by one.
-  const bool grouped = !lanes.empty() && std::abs(lanes.back().stride[1]) < std::abs(axis_stride);
-  if (grouped) {
+  if (!lanes.empty()) {
     inner = lanes.back();
     lanes.pop_back();
   }
-  const int64_t groups = (inner.extent + kLanes - 1) / kLanes;
-  const int64_t grain = kBytesPerThread / (std::min(inner.extent, kLanes) * axis_bytes + 1);
+  const int64_t size = std::abs(inner.stride[1]) < std::abs(axis_stride) ? kLanes : kFew;
+  const int64_t groups = (inner.extent + size - 1) / size;
+  const int64_t grain = kBytesPerThread / (std::min(inner.extent, size) * axis_bytes + 1);
   parallel_for(threads, count(lanes) * groups, grain, [&](int64_t begin, int64_t end, int) {
     Walk<2> walk(lanes, begin / groups);
     int64_t group = begin % groups;
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t first = group * kLanes;
+      const int64_t first = group * size;
       f(std::array<int64_t, 2>{walk.offset[0] + first * inner.stride[0],
                                walk.offset[1] + first * inner.stride[1]},
-        std::min(kLanes, inner.extent - first), inner.stride);
+        std::min(size, inner.extent - first), inner.stride);
       if (++group == groups) {
         group = 0;
         walk.next();
@@ -106,21 +106,27 @@ void cumsum(const AxisParams& params, Views in, Views out, int threads) {
     using A = Acc<T>;
     const T* from = reinterpret_cast<const T*>(x.data);
     T* to = reinterpret_cast<T*>(y.data);
+    const auto group = [&](std::array<int64_t, 2> at, auto width, std::array<int64_t, 2> stride) {
+      A sum[kLanes] = {};
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t k = first + sign * i;
+        const T* f = from + at[1] + k * x.strides[axis];
+        T* d = to + at[0] + k * y.strides[axis];
+        for (int64_t l = 0; l < width; ++l) {
+          sum[l] = add(sum[l], load(f[l * stride[1]]));
+          store<T>(sum[l], d[l * stride[0]]);
+        }
+      }
+    };
     for_each_lane_group(
         lanes, x.strides[axis], n * int64_t{sizeof(T)}, threads,
         [&](std::array<int64_t, 2> at, int64_t width, std::array<int64_t, 2> stride) {
-          A sum[kLanes] = {};
-          for (int64_t i = 0; i < n; ++i) {
-            const int64_t k = first + sign * i;
-            const T* f = from + at[1] + k * x.strides[axis];
-            T* d = to + at[0] + k * y.strides[axis];
-            for (int64_t l = 0; l < width; ++l) {
-              sum[l] = add(sum[l], load(f[l * stride[1]]));
-              store<T>(sum[l], d[l * stride[0]]);
-            }
-          }
+          if (width == kFew)  // known to the compiler: the sums stay in registers
+            group(at, std::integral_constant<int64_t, kFew>{}, stride);
+          else
+            group(at, width, stride);
         });
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -4,7 +4,7 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 // A count as T, rounded once: f32 by an int64, half types by a float that rounds to odd.
@@ -14,7 +14,8 @@ T from_count(int64_t count) {
     // Bits below f32's last are folded into it, so that rounding again cannot see a false tie.
     int shift = 0;
     uint64_t magnitude = static_cast<uint64_t>(count);
-    for (; magnitude >> shift >= uint64_t{1} << 24; ++shift) {}
+    for (; magnitude >> shift >= uint64_t{1} << 24; ++shift) {
+    }
     const bool lost = (magnitude & ((uint64_t{1} << shift) - 1)) != 0;
     magnitude = (magnitude >> shift | (lost ? 1 : 0)) << shift;
     T result;
@@ -72,4 +73,4 @@ void iota(const IotaParams& params, Views out, void* scratch, int threads) {
   copy(table, y, threads);
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -5,7 +5,7 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/op_types.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 Dims clamped_starts(Views in, size_t first, const Dims& extents, const Dims& sizes) {
@@ -18,7 +18,9 @@ Dims clamped_starts(Views in, size_t first, const Dims& extents, const Dims& siz
   return starts;
 }
 
-int64_t divide_up(int64_t a, int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
+int64_t divide_up(int64_t a, int64_t b) {
+  return a <= 0 ? 0 : (a + b - 1) / b;
+}
 
 // Sets what of `out` lies outside of [low, low + inside) on any axis.
 void fill_border(const TensorView& out, const Dims& low, const Dims& inside,
@@ -43,8 +45,7 @@ void broadcast(const BroadcastParams& params, Views in, Views out, int threads) 
   from.dims = out[0].dims;
   from.strides.assign(out[0].dims.size(), 0);
   for (size_t a = 0; a < params.axes.size(); ++a)
-    if (in[0].dims[a] != 1)
-      from.strides[static_cast<size_t>(params.axes[a])] = in[0].strides[a];
+    if (in[0].dims[a] != 1) from.strides[static_cast<size_t>(params.axes[a])] = in[0].strides[a];
   copy(from, out[0], threads);
 }
 
@@ -119,4 +120,4 @@ void dynamic_update_slice(Views in, Views out, int threads) {
   copy(in[1], window(out[0], starts, in[1].dims), threads);
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -10,7 +10,7 @@
 
 #include "stowage/core/shape.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 template <size_t N>
 struct LoopAxis {
@@ -93,4 +93,4 @@ class Walk {
   std::vector<int64_t> index_;
 };
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

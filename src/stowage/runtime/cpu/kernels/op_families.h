@@ -8,7 +8,7 @@
 #include "stowage/runtime/cpu/kernels/nest.h"
 #include "stowage/runtime/tensor_view.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 using Views = std::span<const TensorView>;
 
@@ -50,10 +50,8 @@ int64_t scatter_add_scratch_bytes(const GatherParams& params, Views in, Views ou
 void scatter_add(const GatherParams& params, Views in, Views out, void* scratch, int threads);
 
 // reduce.cpp
-int64_t reduce_scratch_bytes(OpKind op, const AxesParams& params, Views in, Views out,
-                             int threads);
-void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scratch,
-            int threads);
+int64_t reduce_scratch_bytes(OpKind op, const AxesParams& params, Views in, Views out, int threads);
+void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scratch, int threads);
 
 // lanes.cpp
 void arg_reduce(const ArgReduceParams& params, bool max, Views in, Views out, int threads);
@@ -63,4 +61,4 @@ void cumsum(const AxisParams& params, Views in, Views out, int threads);
 int64_t sort_scratch_bytes(const AxisParams& params, Views in, int threads);
 void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads);
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -10,7 +10,7 @@
 #include "stowage/core/dtype.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 /// A byte that is 0 or not.
 struct Bool {
@@ -21,17 +21,28 @@ struct Bool {
 template <typename F>
 auto with_dtype(DType dtype, const F& f) {
   switch (dtype) {
-    case DType::kF64: return f(double{});
-    case DType::kF32: return f(float{});
-    case DType::kBF16: return f(Bf16{});
-    case DType::kF16: return f(F16{});
-    case DType::kI64: return f(int64_t{});
-    case DType::kI32: return f(int32_t{});
-    case DType::kI8: return f(int8_t{});
-    case DType::kU64: return f(uint64_t{});
-    case DType::kU32: return f(uint32_t{});
-    case DType::kU8: return f(uint8_t{});
-    case DType::kBool: return f(Bool{});
+    case DType::kF64:
+      return f(double{});
+    case DType::kF32:
+      return f(float{});
+    case DType::kBF16:
+      return f(Bf16{});
+    case DType::kF16:
+      return f(F16{});
+    case DType::kI64:
+      return f(int64_t{});
+    case DType::kI32:
+      return f(int32_t{});
+    case DType::kI8:
+      return f(int8_t{});
+    case DType::kU64:
+      return f(uint64_t{});
+    case DType::kU32:
+      return f(uint32_t{});
+    case DType::kU8:
+      return f(uint8_t{});
+    case DType::kBool:
+      return f(Bool{});
   }
   STOW_CHECK(false, "dtype {}", static_cast<int>(dtype));
   return f(float{});
@@ -44,8 +55,8 @@ inline constexpr bool kIsFloat = kIsHalf<T> || std::is_floating_point_v<T>;
 
 /// What sums of T are kept in: f32 for f16 and bf16, a byte of 0 or 1 for bool, else T.
 template <typename T>
-using Acc = std::conditional_t<kIsHalf<T>, float,
-                               std::conditional_t<std::is_same_v<T, Bool>, bool, T>>;
+using Acc =
+    std::conditional_t<kIsHalf<T>, float, std::conditional_t<std::is_same_v<T, Bool>, bool, T>>;
 
 template <typename T>
 Acc<T> load(T x) {
@@ -103,23 +114,29 @@ A minimum(A a, A b) {
 inline int64_t load_index(const std::byte* p, DType dtype, int64_t offset) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   switch (dtype) {
-    case DType::kI64: return reinterpret_cast<const int64_t*>(p)[offset];
-    case DType::kI32: return reinterpret_cast<const int32_t*>(p)[offset];
-    case DType::kI8: return reinterpret_cast<const int8_t*>(p)[offset];
+    case DType::kI64:
+      return reinterpret_cast<const int64_t*>(p)[offset];
+    case DType::kI32:
+      return reinterpret_cast<const int32_t*>(p)[offset];
+    case DType::kI8:
+      return reinterpret_cast<const int8_t*>(p)[offset];
     case DType::kU64: {
       const uint64_t value = reinterpret_cast<const uint64_t*>(p)[offset];
       return value > uint64_t{kMost} ? kMost : static_cast<int64_t>(value);
     }
-    case DType::kU32: return reinterpret_cast<const uint32_t*>(p)[offset];
-    case DType::kU8: return reinterpret_cast<const uint8_t*>(p)[offset];
+    case DType::kU32:
+      return reinterpret_cast<const uint32_t*>(p)[offset];
+    case DType::kU8:
+      return reinterpret_cast<const uint8_t*>(p)[offset];
     case DType::kF64:
     case DType::kF32:
     case DType::kBF16:
     case DType::kF16:
-    case DType::kBool: break;
+    case DType::kBool:
+      break;
   }
   STOW_CHECK(false, "{} is no index type", dtype_name(dtype));
   return 0;
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

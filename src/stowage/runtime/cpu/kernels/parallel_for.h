@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 /// Calls f(begin, end, thread) on disjoint ranges that cover [0, n), each of at least `grain`
 /// where it can, with thread < threads. Runs in the caller's thread when one range is enough.
@@ -29,4 +29,4 @@ void parallel_for(int threads, int64_t n, int64_t grain, const F& f) {
 /// Bytes of memory traffic worth a thread of their own.
 inline constexpr int64_t kBytesPerThread = 32 << 10;
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

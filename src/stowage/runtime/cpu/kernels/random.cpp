@@ -8,7 +8,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace stow::cpu::HWY_NAMESPACE {
+namespace stow::cpu::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -56,11 +56,11 @@ void threefry(const uint32_t* key, uint64_t begin, uint32_t* to, int64_t n) {
   }
 }
 
-}  // namespace stow::cpu::HWY_NAMESPACE
+}  // namespace stow::cpu::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 
 HWY_EXPORT(threefry);
 
@@ -79,8 +79,8 @@ void random_bits(Views in, Views out, int threads) {
     uint32_t buffer[kBuffer];
     Walk<1> walk(nest, begin);
     while (begin < end) {
-      const auto left_below = static_cast<int64_t>(
-          (uint64_t{1} << 32) - (static_cast<uint64_t>(begin) & 0xffffffffu));
+      const auto left_below =
+          static_cast<int64_t>((uint64_t{1} << 32) - (static_cast<uint64_t>(begin) & 0xffffffffu));
       int64_t n = std::min({walk.run(), end - begin, left_below});
       if (stride != 1) n = std::min(n, kBuffer);
       uint32_t* to = data + walk.offset[0];
@@ -94,5 +94,5 @@ void random_bits(Views in, Views out, int threads) {
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels
 #endif

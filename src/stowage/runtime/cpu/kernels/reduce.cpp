@@ -7,20 +7,21 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
-constexpr int64_t kLanes = 16;       // of the row order
-constexpr int64_t kRowGroup = 8;     // rows gathered together
-constexpr int64_t kSegment = 512;    // columns gathered at a time; a multiple of kLanes
-constexpr int64_t kColumnGroup = 256;
+constexpr int64_t kLanes = 16;         // of the row order
+constexpr int64_t kSegment = 512;      // columns gathered at a time; a multiple of kLanes
+constexpr int64_t kRowGroup = 8;       // rows gathered together where they are the denser way
+constexpr int64_t kColumnGroup = 256;  // columns summed together, and where rows are denser:
+constexpr int64_t kFewColumns = 8;
 
 // What is the same for all dtypes: the loops, and whether partial results go through scratch.
 struct Plan {
   bool by_rows = false;
-  Nest<2> kept;      // y, x; the innermost axis apart, below
+  Nest<2> kept;       // y, x; the innermost axis apart, below
   LoopAxis<2> group;  // the kept axis along which results are computed together
-  Nest<1> reduced;   // x, row-major over the reduced axes
+  Nest<1> reduced;    // x, row-major over the reduced axes
   int64_t n_reduced = 1, n_kept = 1;
   int64_t groups = 1;  // along `group`
   int64_t parts = 1;   // blocks or chunks of the reduced elements
@@ -28,7 +29,11 @@ struct Plan {
   bool split = false;  // parts are units of work of their own
 
   int64_t group_size() const {
-    return std::min(by_rows ? kRowGroup : kColumnGroup, group.extent);
+    const bool reduced_denser =
+        !reduced.empty() && std::abs(reduced.back().stride[0]) < std::abs(group.stride[1]);
+    const int64_t size =
+        by_rows ? (reduced_denser ? 1 : kRowGroup) : (reduced_denser ? kFewColumns : kColumnGroup);
+    return std::min(size, group.extent);
   }
   int64_t units() const { return count(kept) * groups; }
 };
@@ -65,15 +70,23 @@ Plan make_plan(const AxesParams& params, const TensorView& x, const TensorView& 
 
 struct Sum {
   template <typename A>
-  static A identity() { return A{0}; }
+  static A identity() {
+    return A{0};
+  }
   template <typename A>
-  static A apply(A a, A b) { return add(a, b); }
+  static A apply(A a, A b) {
+    return add(a, b);
+  }
 };
 struct Prod {
   template <typename A>
-  static A identity() { return A{1}; }
+  static A identity() {
+    return A{1};
+  }
   template <typename A>
-  static A apply(A a, A b) { return mul(a, b); }
+  static A apply(A a, A b) {
+    return mul(a, b);
+  }
 };
 struct Max {
   template <typename A>
@@ -82,7 +95,9 @@ struct Max {
     return L::has_infinity ? -L::infinity() : L::lowest();
   }
   template <typename A>
-  static A apply(A a, A b) { return maximum(a, b); }
+  static A apply(A a, A b) {
+    return maximum(a, b);
+  }
 };
 struct Min {
   template <typename A>
@@ -91,27 +106,39 @@ struct Min {
     return L::has_infinity ? L::infinity() : L::max();
   }
   template <typename A>
-  static A apply(A a, A b) { return minimum(a, b); }
+  static A apply(A a, A b) {
+    return minimum(a, b);
+  }
 };
 struct And {
   template <typename A>
-  static A identity() { return static_cast<A>(~A{0}); }
+  static A identity() {
+    return static_cast<A>(~A{0});
+  }
   template <typename A>
-  static A apply(A a, A b) { return static_cast<A>(a & b); }
+  static A apply(A a, A b) {
+    return static_cast<A>(a & b);
+  }
 };
 template <>
-bool And::identity<bool>() { return true; }
+bool And::identity<bool>() {
+  return true;
+}
 struct Or {
   template <typename A>
-  static A identity() { return A{0}; }
+  static A identity() {
+    return A{0};
+  }
   template <typename A>
-  static A apply(A a, A b) { return static_cast<A>(a | b); }
+  static A apply(A a, A b) {
+    return static_cast<A>(a | b);
+  }
 };
 
 // The elements [column, column + n) of `rows` rows into to[row][...], walking the denser way.
 template <typename T>
-void gather_rows(const T* x, int64_t row_stride, int64_t rows, Walk<1>& walk,
-                 int64_t column_stride, int64_t n, Acc<T> (*to)[kSegment]) {
+void gather_rows(const T* x, int64_t row_stride, int64_t rows, Walk<1>& walk, int64_t column_stride,
+                 int64_t n, Acc<T> (*to)[kSegment]) {
   for (int64_t done = 0; done < n;) {
     const int64_t run = std::min(walk.run(), n - done);
     const T* from = x + walk.offset[0];
@@ -138,8 +165,7 @@ void reduce_block(const Plan& plan, const T* x, int64_t rows, int64_t block, Acc
   using A = Acc<T>;
   A lanes[kRowGroup][kLanes];
   A segment[kRowGroup][kSegment];
-  for (auto& row : lanes)
-    for (A& lane : row) lane = Op::template identity<A>();
+  for (int64_t r = 0; r < rows; ++r) std::fill_n(lanes[r], kLanes, Op::template identity<A>());
   const int64_t begin = block * kReduceBlock;
   const int64_t end = std::min(plan.n_reduced, begin + kReduceBlock);
   Walk<1> walk(plan.reduced, begin);
@@ -157,8 +183,7 @@ void reduce_block(const Plan& plan, const T* x, int64_t rows, int64_t block, Acc
   }
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t half = kLanes / 2; half >= 1; half /= 2)
-      for (int64_t l = 0; l < half; ++l)
-        lanes[r][l] = Op::apply(lanes[r][l], lanes[r][l + half]);
+      for (int64_t l = 0; l < half; ++l) lanes[r][l] = Op::apply(lanes[r][l], lanes[r][l + half]);
     result[r] = lanes[r][0];
   }
 }
@@ -207,38 +232,39 @@ void reduce_typed(const Plan& plan, const TensorView& x, const TensorView& y, Ac
   if (plan.split)
     parallel_for(threads, units * plan.parts, kBytesPerThread / part_bytes,
                  [&](int64_t begin, int64_t end, int) {
-      Walk<2> walk(plan.kept, 0);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t unit = i / plan.parts, part = i % plan.parts;
-        walk.seek(unit / plan.groups);
-        reduce_part<Op>(plan, from + walk.offset[1] + first_of(unit) * plan.group.stride[1],
-                        count_of(unit), part, partial + i * size);
-      }
-    });
+                   Walk<2> walk(plan.kept, 0);
+                   for (int64_t i = begin; i < end; ++i) {
+                     const int64_t unit = i / plan.parts, part = i % plan.parts;
+                     walk.seek(unit / plan.groups);
+                     reduce_part<Op>(plan,
+                                     from + walk.offset[1] + first_of(unit) * plan.group.stride[1],
+                                     count_of(unit), part, partial + i * size);
+                   }
+                 });
   parallel_for(threads, units, plan.split ? units : kBytesPerThread / (part_bytes * plan.parts + 1),
                [&](int64_t begin, int64_t end, int) {
-    A total[kColumnGroup], next[kColumnGroup];
-    Walk<2> walk(plan.kept, 0);
-    for (int64_t unit = begin; unit < end; ++unit) {
-      walk.seek(unit / plan.groups);
-      const int64_t n = count_of(unit), first = first_of(unit);
-      std::fill_n(total, n, Op::template identity<A>());
-      for (int64_t part = 0; part < plan.parts; ++part) {
-        const A* result = part == 0 ? total : next;
-        if (plan.split)
-          result = partial + (unit * plan.parts + part) * size;
-        else
-          reduce_part<Op>(plan, from + walk.offset[1] + first * plan.group.stride[1], n, part,
-                          part == 0 ? total : next);
-        if (part == 0)
-          std::copy_n(result, result == total ? 0 : n, total);
-        else
-          for (int64_t k = 0; k < n; ++k) total[k] = Op::apply(total[k], result[k]);
-      }
-      for (int64_t k = 0; k < n; ++k)
-        store<T>(total[k], to[walk.offset[0] + (first + k) * plan.group.stride[0]]);
-    }
-  });
+                 A total[kColumnGroup], next[kColumnGroup];
+                 Walk<2> walk(plan.kept, 0);
+                 for (int64_t unit = begin; unit < end; ++unit) {
+                   walk.seek(unit / plan.groups);
+                   const int64_t n = count_of(unit), first = first_of(unit);
+                   std::fill_n(total, n, Op::template identity<A>());
+                   for (int64_t part = 0; part < plan.parts; ++part) {
+                     const A* result = part == 0 ? total : next;
+                     if (plan.split)
+                       result = partial + (unit * plan.parts + part) * size;
+                     else
+                       reduce_part<Op>(plan, from + walk.offset[1] + first * plan.group.stride[1],
+                                       n, part, part == 0 ? total : next);
+                     if (part == 0)
+                       std::copy_n(result, result == total ? 0 : n, total);
+                     else
+                       for (int64_t k = 0; k < n; ++k) total[k] = Op::apply(total[k], result[k]);
+                   }
+                   for (int64_t k = 0; k < n; ++k)
+                     store<T>(total[k], to[walk.offset[0] + (first + k) * plan.group.stride[0]]);
+                 }
+               });
 }
 
 }  // namespace
@@ -246,14 +272,12 @@ void reduce_typed(const Plan& plan, const TensorView& x, const TensorView& y, Ac
 int64_t reduce_scratch_bytes(OpKind, const AxesParams& params, Views in, Views out, int threads) {
   const Plan plan = make_plan(params, in[0], out[0], threads);
   if (plan.n_kept == 0 || !plan.split) return 0;
-  const int64_t acc_bytes = is_float(in[0].dtype)
-                                ? std::max<int64_t>(dtype_bytes(in[0].dtype), 4)
-                                : dtype_bytes(in[0].dtype);
+  const int64_t acc_bytes = is_float(in[0].dtype) ? std::max<int64_t>(dtype_bytes(in[0].dtype), 4)
+                                                  : dtype_bytes(in[0].dtype);
   return align_up(plan.units() * plan.parts * plan.group_size() * acc_bytes, 64);
 }
 
-void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scratch,
-            int threads) {
+void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scratch, int threads) {
   const Plan plan = make_plan(params, in[0], out[0], threads);
   if (plan.n_kept == 0) return;
   with_dtype(in[0].dtype, [&](auto t) {
@@ -274,4 +298,4 @@ void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scra
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

@@ -8,7 +8,7 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 // Windows are equal or disjoint: no indexed axis has a window of more than one element. Then the
@@ -200,9 +200,8 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
 
 // Half types where windows overlap in part: the whole destination in f32.
 template <typename T>
-void scatter_through_f32(const GatherParams& params, const TensorView& y,
-                         const TensorView& indices, const TensorView& updates,
-                         std::byte* scratch, int threads) {
+void scatter_through_f32(const GatherParams& params, const TensorView& y, const TensorView& indices,
+                         const TensorView& updates, std::byte* scratch, int threads) {
   TensorView wide{scratch, DType::kF32, y.dims, contiguous_strides(Shape(y.dims))};
   Nest<2> nest;
   for (size_t a = 0; a < y.dims.size(); ++a)
@@ -222,7 +221,9 @@ void scatter_through_f32(const GatherParams& params, const TensorView& y,
   each([](T& x, float w) { narrow(w, x); });
 }
 
-bool is_half(DType t) { return t == DType::kBF16 || t == DType::kF16; }
+bool is_half(DType t) {
+  return t == DType::kBF16 || t == DType::kF16;
+}
 
 }  // namespace
 
@@ -230,8 +231,7 @@ int64_t scatter_add_scratch_bytes(const GatherParams& params, Views in, Views ou
   const TensorView &y = out[0], &updates = in[2];
   if (!is_half(y.dtype) || y.elems() == 0 || updates.elems() == 0) return 0;
   if (!has_rows(params)) return align_up(y.elems() * 4, 64);
-  return align_up(count_rows(params, y) * 4, 64) +
-         align_up(count_vectors(params, updates) * 4, 64);
+  return align_up(count_rows(params, y) * 4, 64) + align_up(count_vectors(params, updates) * 4, 64);
 }
 
 void scatter_add(const GatherParams& params, Views in, Views out, void* scratch, int threads) {
@@ -252,4 +252,4 @@ void scatter_add(const GatherParams& params, Views in, Views out, void* scratch,
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

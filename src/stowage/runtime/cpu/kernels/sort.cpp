@@ -5,7 +5,7 @@
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 
-namespace stow::cpu {
+namespace stow::cpu::kernels {
 namespace {
 
 // Keys of up to 32 bits lie above their position in one word.
@@ -74,10 +74,14 @@ void permute(const E* entries, int64_t n, const TensorView& from, int64_t from_o
     for (int64_t i = 0; i < n; ++i) t[i * to_stride] = f[position(entries[i]) * from_stride];
   };
   switch (dtype_bytes(from.dtype)) {
-    case 1: return move(uint8_t{});
-    case 2: return move(uint16_t{});
-    case 4: return move(uint32_t{});
-    default: return move(uint64_t{});
+    case 1:
+      return move(uint8_t{});
+    case 2:
+      return move(uint16_t{});
+    case 4:
+      return move(uint32_t{});
+    default:
+      return move(uint64_t{});
   }
 }
 
@@ -111,8 +115,7 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
       for (const Nest<2>& nest : nests) walks.emplace_back(nest, begin);
       for (int64_t lane = begin; lane < end; ++lane) {
         for (int64_t i = 0; i < n; ++i) {
-          const auto k =
-              ordered(data[walks[0].offset[1] + i * key.strides[axis]], params.flag);
+          const auto k = ordered(data[walks[0].offset[1] + i * key.strides[axis]], params.flag);
           if constexpr (sizeof(T) == 8)
             entries[i] = {k, static_cast<uint64_t>(i)};
           else
@@ -129,4 +132,4 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
   });
 }
 
-}  // namespace stow::cpu
+}  // namespace stow::cpu::kernels

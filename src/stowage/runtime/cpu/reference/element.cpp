@@ -34,17 +34,23 @@ std::byte* at(const TensorView& view, const Dims& index) {
 double load_float(const TensorView& view, const Dims& index) {
   const std::byte* p = at(view, index);
   switch (view.dtype) {
-    case DType::kF64: return read<double>(p);
-    case DType::kF32: return static_cast<double>(read<float>(p));
-    case DType::kBF16: return decode16(read<uint16_t>(p), kBF16Mantissa);
-    case DType::kF16: return decode16(read<uint16_t>(p), kF16Mantissa);
-    case DType::kU64: return static_cast<double>(read<uint64_t>(p));
+    case DType::kF64:
+      return read<double>(p);
+    case DType::kF32:
+      return static_cast<double>(read<float>(p));
+    case DType::kBF16:
+      return decode16(read<uint16_t>(p), kBF16Mantissa);
+    case DType::kF16:
+      return decode16(read<uint16_t>(p), kF16Mantissa);
+    case DType::kU64:
+      return static_cast<double>(read<uint64_t>(p));
     case DType::kI64:
     case DType::kI32:
     case DType::kI8:
     case DType::kU32:
     case DType::kU8:
-    case DType::kBool: return static_cast<double>(load_int(view, index));
+    case DType::kBool:
+      return static_cast<double>(load_int(view, index));
   }
   return 0;
 }
@@ -52,17 +58,25 @@ double load_float(const TensorView& view, const Dims& index) {
 int64_t load_int(const TensorView& view, const Dims& index) {
   const std::byte* p = at(view, index);
   switch (view.dtype) {
-    case DType::kI64: return read<int64_t>(p);
-    case DType::kI32: return read<int32_t>(p);
-    case DType::kI8: return read<int8_t>(p);
-    case DType::kU64: return static_cast<int64_t>(read<uint64_t>(p));
-    case DType::kU32: return read<uint32_t>(p);
-    case DType::kU8: return read<uint8_t>(p);
-    case DType::kBool: return read<uint8_t>(p) != 0;
+    case DType::kI64:
+      return read<int64_t>(p);
+    case DType::kI32:
+      return read<int32_t>(p);
+    case DType::kI8:
+      return read<int8_t>(p);
+    case DType::kU64:
+      return static_cast<int64_t>(read<uint64_t>(p));
+    case DType::kU32:
+      return read<uint32_t>(p);
+    case DType::kU8:
+      return read<uint8_t>(p);
+    case DType::kBool:
+      return read<uint8_t>(p) != 0;
     case DType::kF64:
     case DType::kF32:
     case DType::kBF16:
-    case DType::kF16: break;
+    case DType::kF16:
+      break;
   }
   STOW_CHECK(false, "{} is no integer type", dtype_name(view.dtype));
   return 0;
@@ -76,17 +90,22 @@ int64_t load_index(const TensorView& view, const Dims& index) {
 void store_float(const TensorView& view, const Dims& index, long double value) {
   std::byte* p = at(view, index);
   switch (view.dtype) {
-    case DType::kF64: return write(p, static_cast<double>(value));
-    case DType::kF32: return write(p, static_cast<float>(value));
-    case DType::kBF16: return write(p, encode16(value, kBF16Mantissa));
-    case DType::kF16: return write(p, encode16(value, kF16Mantissa));
+    case DType::kF64:
+      return write(p, static_cast<double>(value));
+    case DType::kF32:
+      return write(p, static_cast<float>(value));
+    case DType::kBF16:
+      return write(p, encode16(value, kBF16Mantissa));
+    case DType::kF16:
+      return write(p, encode16(value, kF16Mantissa));
     case DType::kI64:
     case DType::kI32:
     case DType::kI8:
     case DType::kU64:
     case DType::kU32:
     case DType::kU8:
-    case DType::kBool: break;
+    case DType::kBool:
+      break;
   }
   STOW_CHECK(false, "{} is no float type", dtype_name(view.dtype));
 }
@@ -95,16 +114,21 @@ void store_int(const TensorView& view, const Dims& index, int64_t value) {
   std::byte* p = at(view, index);
   switch (view.dtype) {
     case DType::kI64:
-    case DType::kU64: return write(p, value);
+    case DType::kU64:
+      return write(p, value);
     case DType::kI32:
-    case DType::kU32: return write(p, static_cast<uint32_t>(value));
+    case DType::kU32:
+      return write(p, static_cast<uint32_t>(value));
     case DType::kI8:
-    case DType::kU8: return write(p, static_cast<uint8_t>(value));
-    case DType::kBool: return write(p, static_cast<uint8_t>(value != 0));
+    case DType::kU8:
+      return write(p, static_cast<uint8_t>(value));
+    case DType::kBool:
+      return write(p, static_cast<uint8_t>(value != 0));
     case DType::kF64:
     case DType::kF32:
     case DType::kBF16:
-    case DType::kF16: break;
+    case DType::kF16:
+      break;
   }
   STOW_CHECK(false, "{} is no integer type", dtype_name(view.dtype));
 }
@@ -126,8 +150,8 @@ uint16_t encode16(long double value, int mantissa_bits) {
   std::frexp(magnitude, &exponent);  // magnitude = m * 2^exponent, 0.5 <= m < 1
   exponent = std::max(exponent - 1, 1 - bias);
   if (exponent > bias) return static_cast<uint16_t>(sign | inf);
-  const auto quotient = static_cast<int64_t>(
-      std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
+  const auto quotient =
+      static_cast<int64_t>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
   // The leading bit of a normal quotient adds 1 to the exponent field, as does a carry.
   const int64_t bits = (static_cast<int64_t>(exponent + bias - 1) << mantissa_bits) + quotient;
   return static_cast<uint16_t>(sign | std::min(bits, inf));

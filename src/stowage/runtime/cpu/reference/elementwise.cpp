@@ -58,9 +58,8 @@ void compare(Views in, Views out, FloatTest on_float, Int2 on_int) {
 }
 
 void is_finite(Views in, Views out) {
-  for_each_index(out[0].dims, [&](const Dims& i) {
-    store_int(out[0], i, std::isfinite(load_float(in[0], i)));
-  });
+  for_each_index(out[0].dims,
+                 [&](const Dims& i) { store_int(out[0], i, std::isfinite(load_float(in[0], i))); });
 }
 
 void select(Views in, Views out) {

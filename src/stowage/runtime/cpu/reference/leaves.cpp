@@ -6,7 +6,9 @@
 namespace stow::ref {
 namespace {
 
-uint32_t rotate_left(uint32_t x, int by) { return x << by | x >> (32 - by); }
+uint32_t rotate_left(uint32_t x, int by) {
+  return x << by | x >> (32 - by);
+}
 
 // Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": Threefry-2x32, 20 rounds.
 void threefry2x32(const uint32_t key[2], uint32_t x[2]) {

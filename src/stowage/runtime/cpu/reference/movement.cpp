@@ -10,8 +10,7 @@ namespace {
 Dims clamped_starts(Views in, size_t first, const Dims& extents, const Dims& sizes) {
   Dims starts;
   for (size_t i = 0; i < extents.size(); ++i)
-    starts.push_back(
-        std::clamp<int64_t>(load_index(in[first + i], {}), 0, extents[i] - sizes[i]));
+    starts.push_back(std::clamp<int64_t>(load_index(in[first + i], {}), 0, extents[i] - sizes[i]));
   return starts;
 }
 

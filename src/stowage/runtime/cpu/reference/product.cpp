@@ -22,8 +22,7 @@ Dims free_axes(size_t rank, const Dims& contract, const Dims& batch) {
 
 // index[axes[k]] = values[first + k].
 void place(Dims& index, const Dims& axes, const Dims& values, size_t first) {
-  for (size_t k = 0; k < axes.size(); ++k)
-    index[static_cast<size_t>(axes[k])] = values[first + k];
+  for (size_t k = 0; k < axes.size(); ++k) index[static_cast<size_t>(axes[k])] = values[first + k];
 }
 
 // How many keys query i of T sees, of S.
@@ -65,14 +64,14 @@ void dot_general(const DotParams& params, Views in, Views out) {
       if (floats)
         float_sum += load_float(lhs, l) * load_float(rhs, r);
       else
-        int_sum = int_add(int_sum, int_mul(load_int(lhs, l), load_int(rhs, r), {64, true}),
-                          {64, true});
+        int_sum =
+            int_add(int_sum, int_mul(load_int(lhs, l), load_int(rhs, r), {64, true}), {64, true});
     });
     if (!is_float(y.dtype))
       store_int(y, index, int_sum);
     else
-      store_float(y, index, floats ? static_cast<long double>(float_sum)
-                                   : static_cast<long double>(int_sum));
+      store_float(y, index,
+                  floats ? static_cast<long double>(float_sum) : static_cast<long double>(int_sum));
   });
 }
 

@@ -25,108 +25,169 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
   const Int2 int_xor = [](int64_t a, int64_t b, IntType) { return a ^ b; };
 
   switch (op) {
-    case OpKind::kConstant: return constant(std::get<ConstantParams>(params), out);
-    case OpKind::kIota: return iota(std::get<IotaParams>(params), out);
-    case OpKind::kRandomBits: return random_bits(in, out);
+    case OpKind::kConstant:
+      return constant(std::get<ConstantParams>(params), out);
+    case OpKind::kIota:
+      return iota(std::get<IotaParams>(params), out);
+    case OpKind::kRandomBits:
+      return random_bits(in, out);
 
     case OpKind::kNeg:
-      return map1(in, out, [](double x) { return -x; },
-                  [](int64_t x, IntType t) { return int_sub(0, x, t); });
+      return map1(
+          in, out, [](double x) { return -x; },
+          [](int64_t x, IntType t) { return int_sub(0, x, t); });
     case OpKind::kAbs:
-      return map1(in, out, [](double x) { return std::fabs(x); }, [](int64_t x, IntType t) {
-        return t.is_signed && x < 0 ? int_sub(0, x, t) : x;
-      });
+      return map1(
+          in, out, [](double x) { return std::fabs(x); },
+          [](int64_t x, IntType t) { return t.is_signed && x < 0 ? int_sub(0, x, t) : x; });
     case OpKind::kSign:
       return map1(in, out, sign, [](int64_t x, IntType t) {
         return x == 0 ? int64_t{0} : t.is_signed && x < 0 ? int64_t{-1} : int64_t{1};
       });
     case OpKind::kFloor:
-      return map1(in, out, [](double x) { return std::floor(x); }, nullptr);
-    case OpKind::kCeil: return map1(in, out, [](double x) { return std::ceil(x); }, nullptr);
+      return map1(
+          in, out, [](double x) { return std::floor(x); }, nullptr);
+    case OpKind::kCeil:
+      return map1(
+          in, out, [](double x) { return std::ceil(x); }, nullptr);
     case OpKind::kRound:
-      return map1(in, out, [](double x) { return std::nearbyint(x); }, nullptr);
-    case OpKind::kExp: return map1(in, out, [](double x) { return std::exp(x); }, nullptr);
+      return map1(
+          in, out, [](double x) { return std::nearbyint(x); }, nullptr);
+    case OpKind::kExp:
+      return map1(
+          in, out, [](double x) { return std::exp(x); }, nullptr);
     case OpKind::kExpm1:
-      return map1(in, out, [](double x) { return std::expm1(x); }, nullptr);
-    case OpKind::kLog: return map1(in, out, [](double x) { return std::log(x); }, nullptr);
+      return map1(
+          in, out, [](double x) { return std::expm1(x); }, nullptr);
+    case OpKind::kLog:
+      return map1(
+          in, out, [](double x) { return std::log(x); }, nullptr);
     case OpKind::kLog1p:
-      return map1(in, out, [](double x) { return std::log1p(x); }, nullptr);
-    case OpKind::kTanh: return map1(in, out, [](double x) { return std::tanh(x); }, nullptr);
-    case OpKind::kSin: return map1(in, out, [](double x) { return std::sin(x); }, nullptr);
-    case OpKind::kCos: return map1(in, out, [](double x) { return std::cos(x); }, nullptr);
-    case OpKind::kSqrt: return map1(in, out, [](double x) { return std::sqrt(x); }, nullptr);
+      return map1(
+          in, out, [](double x) { return std::log1p(x); }, nullptr);
+    case OpKind::kTanh:
+      return map1(
+          in, out, [](double x) { return std::tanh(x); }, nullptr);
+    case OpKind::kSin:
+      return map1(
+          in, out, [](double x) { return std::sin(x); }, nullptr);
+    case OpKind::kCos:
+      return map1(
+          in, out, [](double x) { return std::cos(x); }, nullptr);
+    case OpKind::kSqrt:
+      return map1(
+          in, out, [](double x) { return std::sqrt(x); }, nullptr);
     case OpKind::kRsqrt:
-      return map1(in, out, [](double x) { return 1 / std::sqrt(x); }, nullptr);
-    case OpKind::kLogistic: return map1(in, out, logistic, nullptr);
-    case OpKind::kErf: return map1(in, out, [](double x) { return std::erf(x); }, nullptr);
-    case OpKind::kErfInv: return map1(in, out, erf_inv, nullptr);
-    case OpKind::kIsFinite: return is_finite(in, out);
+      return map1(
+          in, out, [](double x) { return 1 / std::sqrt(x); }, nullptr);
+    case OpKind::kLogistic:
+      return map1(in, out, logistic, nullptr);
+    case OpKind::kErf:
+      return map1(
+          in, out, [](double x) { return std::erf(x); }, nullptr);
+    case OpKind::kErfInv:
+      return map1(in, out, erf_inv, nullptr);
+    case OpKind::kIsFinite:
+      return is_finite(in, out);
     case OpKind::kNot:
-      return map1(in, out, nullptr, [](int64_t x, IntType t) {
-        return t.bits == 1 ? int64_t{x == 0} : ~x;
-      });
+      return map1(in, out, nullptr,
+                  [](int64_t x, IntType t) { return t.bits == 1 ? int64_t{x == 0} : ~x; });
 
     case OpKind::kAdd:
-      return map2(in, out, [](double a, double b) { return a + b; }, int_add);
+      return map2(
+          in, out, [](double a, double b) { return a + b; }, int_add);
     case OpKind::kSub:
-      return map2(in, out, [](double a, double b) { return a - b; }, int_sub);
+      return map2(
+          in, out, [](double a, double b) { return a - b; }, int_sub);
     case OpKind::kMul:
-      return map2(in, out, [](double a, double b) { return a * b; }, int_mul);
+      return map2(
+          in, out, [](double a, double b) { return a * b; }, int_mul);
     case OpKind::kDiv:
-      return map2(in, out, [](double a, double b) { return a / b; }, int_div);
+      return map2(
+          in, out, [](double a, double b) { return a / b; }, int_div);
     case OpKind::kRem:
-      return map2(in, out, [](double a, double b) { return std::fmod(a, b); }, int_rem);
+      return map2(
+          in, out, [](double a, double b) { return std::fmod(a, b); }, int_rem);
     case OpKind::kPow:
-      return map2(in, out, [](double a, double b) { return std::pow(a, b); }, int_pow);
-    case OpKind::kMax: return map2(in, out, maximum, int_max);
-    case OpKind::kMin: return map2(in, out, minimum, int_min);
-    case OpKind::kAnd: return map2(in, out, nullptr, int_and);
-    case OpKind::kOr: return map2(in, out, nullptr, int_or);
-    case OpKind::kXor: return map2(in, out, nullptr, int_xor);
-    case OpKind::kShiftLeft: return map2(in, out, nullptr, int_shift_left);
-    case OpKind::kShiftRight: return map2(in, out, nullptr, int_shift_right);
+      return map2(
+          in, out, [](double a, double b) { return std::pow(a, b); }, int_pow);
+    case OpKind::kMax:
+      return map2(in, out, maximum, int_max);
+    case OpKind::kMin:
+      return map2(in, out, minimum, int_min);
+    case OpKind::kAnd:
+      return map2(in, out, nullptr, int_and);
+    case OpKind::kOr:
+      return map2(in, out, nullptr, int_or);
+    case OpKind::kXor:
+      return map2(in, out, nullptr, int_xor);
+    case OpKind::kShiftLeft:
+      return map2(in, out, nullptr, int_shift_left);
+    case OpKind::kShiftRight:
+      return map2(in, out, nullptr, int_shift_right);
     case OpKind::kEq:
-      return compare(in, out, [](double a, double b) { return a == b; },
-                     [](int64_t a, int64_t b, IntType) { return int64_t{a == b}; });
+      return compare(
+          in, out, [](double a, double b) { return a == b; },
+          [](int64_t a, int64_t b, IntType) { return int64_t{a == b}; });
     case OpKind::kNe:
-      return compare(in, out, [](double a, double b) { return a != b; },
-                     [](int64_t a, int64_t b, IntType) { return int64_t{a != b}; });
+      return compare(
+          in, out, [](double a, double b) { return a != b; },
+          [](int64_t a, int64_t b, IntType) { return int64_t{a != b}; });
     case OpKind::kLt:
-      return compare(in, out, [](double a, double b) { return a < b; },
-                     [](int64_t a, int64_t b, IntType t) { return int64_t{int_less(a, b, t)}; });
+      return compare(
+          in, out, [](double a, double b) { return a < b; },
+          [](int64_t a, int64_t b, IntType t) { return int64_t{int_less(a, b, t)}; });
     case OpKind::kLe:
-      return compare(in, out, [](double a, double b) { return a <= b; },
-                     [](int64_t a, int64_t b, IntType t) { return int64_t{!int_less(b, a, t)}; });
+      return compare(
+          in, out, [](double a, double b) { return a <= b; },
+          [](int64_t a, int64_t b, IntType t) { return int64_t{!int_less(b, a, t)}; });
     case OpKind::kGt:
-      return compare(in, out, [](double a, double b) { return a > b; },
-                     [](int64_t a, int64_t b, IntType t) { return int64_t{int_less(b, a, t)}; });
+      return compare(
+          in, out, [](double a, double b) { return a > b; },
+          [](int64_t a, int64_t b, IntType t) { return int64_t{int_less(b, a, t)}; });
     case OpKind::kGe:
-      return compare(in, out, [](double a, double b) { return a >= b; },
-                     [](int64_t a, int64_t b, IntType t) { return int64_t{!int_less(a, b, t)}; });
+      return compare(
+          in, out, [](double a, double b) { return a >= b; },
+          [](int64_t a, int64_t b, IntType t) { return int64_t{!int_less(a, b, t)}; });
 
-    case OpKind::kSelect: return select(in, out);
-    case OpKind::kConvert: return convert(in, out);
-    case OpKind::kBitcast: return copy_all(in, out);
+    case OpKind::kSelect:
+      return select(in, out);
+    case OpKind::kConvert:
+      return convert(in, out);
+    case OpKind::kBitcast:
+      return copy_all(in, out);
 
-    case OpKind::kBroadcast: return broadcast(std::get<BroadcastParams>(params), in, out);
-    case OpKind::kReshape: return reshape(in, out);
-    case OpKind::kTranspose: return transpose(std::get<AxesParams>(params), in, out);
-    case OpKind::kSlice: return slice(std::get<SliceParams>(params), in, out);
-    case OpKind::kReverse: return reverse(std::get<AxesParams>(params), in, out);
-    case OpKind::kPad: return pad(std::get<PadParams>(params), in, out);
-    case OpKind::kConcatenate: return concatenate(std::get<AxisParams>(params), in, out);
-    case OpKind::kDynamicSlice: return dynamic_slice(in, out);
-    case OpKind::kDynamicUpdateSlice: return dynamic_update_slice(in, out);
-    case OpKind::kGather: return gather(std::get<GatherParams>(params), in, out);
-    case OpKind::kScatterAdd: return scatter_add(std::get<GatherParams>(params), in, out);
+    case OpKind::kBroadcast:
+      return broadcast(std::get<BroadcastParams>(params), in, out);
+    case OpKind::kReshape:
+      return reshape(in, out);
+    case OpKind::kTranspose:
+      return transpose(std::get<AxesParams>(params), in, out);
+    case OpKind::kSlice:
+      return slice(std::get<SliceParams>(params), in, out);
+    case OpKind::kReverse:
+      return reverse(std::get<AxesParams>(params), in, out);
+    case OpKind::kPad:
+      return pad(std::get<PadParams>(params), in, out);
+    case OpKind::kConcatenate:
+      return concatenate(std::get<AxisParams>(params), in, out);
+    case OpKind::kDynamicSlice:
+      return dynamic_slice(in, out);
+    case OpKind::kDynamicUpdateSlice:
+      return dynamic_update_slice(in, out);
+    case OpKind::kGather:
+      return gather(std::get<GatherParams>(params), in, out);
+    case OpKind::kScatterAdd:
+      return scatter_add(std::get<GatherParams>(params), in, out);
 
     case OpKind::kReduceSum:
-      return reduce(std::get<AxesParams>(params), in, out,
-                    [](double a, double b) { return a + b; }, 0, int_add, zero);
+      return reduce(
+          std::get<AxesParams>(params), in, out, [](double a, double b) { return a + b; }, 0,
+          int_add, zero);
     case OpKind::kReduceProd:
-      return reduce(std::get<AxesParams>(params), in, out,
-                    [](double a, double b) { return a * b; }, 1, int_mul,
-                    [](IntType) { return int64_t{1}; });
+      return reduce(
+          std::get<AxesParams>(params), in, out, [](double a, double b) { return a * b; }, 1,
+          int_mul, [](IntType) { return int64_t{1}; });
     case OpKind::kReduceMax:
       return reduce(std::get<AxesParams>(params), in, out, maximum, -inf, int_max, lowest);
     case OpKind::kReduceMin:
@@ -139,11 +200,15 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
       return arg_reduce(std::get<ArgReduceParams>(params), true, in, out);
     case OpKind::kArgMin:
       return arg_reduce(std::get<ArgReduceParams>(params), false, in, out);
-    case OpKind::kCumSum: return cumsum(std::get<AxisParams>(params), in, out);
-    case OpKind::kSort: return sort(std::get<AxisParams>(params), in, out);
+    case OpKind::kCumSum:
+      return cumsum(std::get<AxisParams>(params), in, out);
+    case OpKind::kSort:
+      return sort(std::get<AxisParams>(params), in, out);
 
-    case OpKind::kDotGeneral: return dot_general(std::get<DotParams>(params), in, out);
-    case OpKind::kAttention: return attention(std::get<AttentionParams>(params), in, out);
+    case OpKind::kDotGeneral:
+      return dot_general(std::get<DotParams>(params), in, out);
+    case OpKind::kAttention:
+      return attention(std::get<AttentionParams>(params), in, out);
     case OpKind::kAttentionGrad:
       return attention_grad(std::get<AttentionParams>(params), in, out);
 
@@ -153,7 +218,8 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
       return;
     case OpKind::kName:
     case OpKind::kStopGradient:
-    case OpKind::kOptimizationBarrier: return copy_all(in, out);
+    case OpKind::kOptimizationBarrier:
+      return copy_all(in, out);
   }
 }
 

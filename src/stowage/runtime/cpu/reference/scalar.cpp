@@ -8,8 +8,12 @@
 namespace stow::ref {
 namespace {
 
-uint64_t u(int64_t x) { return static_cast<uint64_t>(x); }
-int64_t s(uint64_t x) { return static_cast<int64_t>(x); }
+uint64_t u(int64_t x) {
+  return static_cast<uint64_t>(x);
+}
+int64_t s(uint64_t x) {
+  return static_cast<int64_t>(x);
+}
 
 }  // namespace
 
@@ -18,7 +22,9 @@ IntType int_type(DType dtype) {
   return {static_cast<int>(8 * dtype_bytes(dtype)), is_signed_int(dtype)};
 }
 
-double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+double sign(double x) {
+  return x > 0 ? 1 : x < 0 ? -1 : x;
+}
 
 double logistic(double x) {
   if (x >= 0) return 1 / (1 + std::exp(-x));
@@ -61,9 +67,15 @@ double minimum(double a, double b) {
   return a < b ? a : b;
 }
 
-int64_t int_add(int64_t a, int64_t b, IntType) { return s(u(a) + u(b)); }
-int64_t int_sub(int64_t a, int64_t b, IntType) { return s(u(a) - u(b)); }
-int64_t int_mul(int64_t a, int64_t b, IntType) { return s(u(a) * u(b)); }
+int64_t int_add(int64_t a, int64_t b, IntType) {
+  return s(u(a) + u(b));
+}
+int64_t int_sub(int64_t a, int64_t b, IntType) {
+  return s(u(a) - u(b));
+}
+int64_t int_mul(int64_t a, int64_t b, IntType) {
+  return s(u(a) * u(b));
+}
 
 int64_t int_div(int64_t a, int64_t b, IntType type) {
   if (b == 0) return -1;
@@ -93,9 +105,15 @@ int64_t int_pow(int64_t a, int64_t b, IntType type) {
   return s(result);
 }
 
-bool int_less(int64_t a, int64_t b, IntType type) { return type.is_signed ? a < b : u(a) < u(b); }
-int64_t int_max(int64_t a, int64_t b, IntType type) { return int_less(a, b, type) ? b : a; }
-int64_t int_min(int64_t a, int64_t b, IntType type) { return int_less(b, a, type) ? b : a; }
+bool int_less(int64_t a, int64_t b, IntType type) {
+  return type.is_signed ? a < b : u(a) < u(b);
+}
+int64_t int_max(int64_t a, int64_t b, IntType type) {
+  return int_less(a, b, type) ? b : a;
+}
+int64_t int_min(int64_t a, int64_t b, IntType type) {
+  return int_less(b, a, type) ? b : a;
+}
 
 int64_t int_shift_left(int64_t a, int64_t b, IntType type) {
   return u(b) >= u(type.bits) ? 0 : s(u(a) << b);

@@ -1,0 +1,101 @@
+// Times of attention forward and backward.
+//   attention_bench [threads]
+// bench/attention_peer.py prints the same table for PyTorch.
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <vector>
+
+#include "stowage/runtime/cpu/kernels/attention.h"
+
+namespace stow {
+namespace {
+
+struct Case {
+  int64_t batch, heads, kv_heads, q_len, kv_len, dim;
+  bool causal;
+};
+
+// One thread is timed by its processor time, which a busy neighbour disturbs less.
+double now(int threads) {
+  timespec t;
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+template <typename F>
+double best_seconds(int threads, F f) {
+  double best = 1e30;
+  for (int turn = 0; turn < 12; ++turn) {
+    const double start = now(threads);
+    f();
+    best = std::min(best, now(threads) - start);
+  }
+  return best;
+}
+
+std::vector<float> random_values(int64_t n) {
+  std::vector<float> out(static_cast<size_t>(n));
+  uint32_t x = 1;
+  for (float& value : out) value = float(int32_t(x = x * 1664525u + 1013904223u)) * 0x1p-31f;
+  return out;
+}
+
+void measure(const Case& c, int threads) {
+  auto strides = [&](int64_t len, int64_t heads) {
+    return std::array<int64_t, 4>{len * heads * c.dim, heads * c.dim, c.dim, 1};
+  };
+  const auto sq = strides(c.q_len, c.heads), skv = strides(c.kv_len, c.kv_heads);
+  const cpu::AttentionSpec spec{DType::kF32, c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim,
+                                float(1 / std::sqrt(double(c.dim))), c.causal,
+                                sq, skv, skv, sq, sq, sq, skv, skv};
+  const int64_t nq = c.batch * sq[0], nkv = c.batch * skv[0];
+  auto q = random_values(nq), k = random_values(nkv), v = random_values(nkv);
+  auto d_out = random_values(nq);
+  std::vector<float> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
+  std::vector<float> lse(size_t(c.batch * c.heads * c.q_len));
+  const int64_t bytes = std::max(cpu::attention_forward_workspace_bytes(spec, threads),
+                                 cpu::attention_backward_workspace_bytes(spec, threads));
+  void* workspace = std::aligned_alloc(64, size_t(bytes));
+  const double forward = best_seconds(threads, [&] {
+    cpu::attention_forward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(), workspace,
+                           threads);
+  });
+  double backward = 0;
+  if (c.q_len > 1)
+    backward = best_seconds(threads, [&] {
+      cpu::attention_backward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(),
+                              d_out.data(), dq.data(), dk.data(), dv.data(), workspace, threads);
+    });
+  std::free(workspace);
+  const double flops = 4.0 * double(c.batch * c.heads * c.q_len) * double(c.kv_len * c.dim) *
+                       (c.causal && c.q_len > 1 ? 0.5 : 1.0);
+  fmt::print("{} B{} H{}/{} T{} S{} D{} {:6}: forward {:8.3f} ms {:6.1f} GFLOP/s", threads, c.batch,
+             c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.causal ? "causal" : "full",
+             forward * 1e3, flops / forward * 1e-9);
+  if (backward > 0)
+    fmt::print(", backward {:8.3f} ms {:6.1f} GFLOP/s", backward * 1e3,
+               2.5 * flops / backward * 1e-9);
+  fmt::print(", workspace {} KiB\n", bytes >> 10);
+}
+
+}  // namespace
+}  // namespace stow
+
+int main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
+  for (const stow::Case& c : std::vector<stow::Case>{{4, 12, 12, 512, 512, 64, true},
+                                                     {1, 12, 12, 2048, 2048, 64, true},
+                                                     {1, 12, 12, 2048, 2048, 64, false},
+                                                     {1, 8, 2, 1024, 1024, 64, true},
+                                                     {1, 16, 16, 1024, 1024, 128, true},
+                                                     {16, 8, 8, 128, 128, 32, true},
+                                                     {1, 1, 1, 4096, 4096, 64, true},
+                                                     {1, 12, 12, 1, 2048, 64, true},
+                                                     {1, 32, 8, 1, 2048, 128, true}})
+    stow::measure(c, threads);
+}

@@ -1,0 +1,109 @@
+#include <omp.h>
+
+#include <optional>
+
+#include "stowage/base/bytes.h"
+#include "stowage/cli/arguments.h"
+#include "stowage/cli/commands.h"
+#include "stowage/runtime/device.h"
+#include "stowage/train/trainer.h"
+
+namespace stow {
+namespace {
+
+// People read standard output unless the JSON goes there.
+std::FILE* text_stream(const CommandLine& line) { return line.json_path == "-" ? stderr : stdout; }
+
+Result<std::optional<JsonLines>> open_json(const CommandLine& line) {
+  if (line.json_path.empty()) return std::optional<JsonLines>();
+  Result<JsonLines> json = JsonLines::open(line.json_path);
+  if (!json) return json.failure();
+  return std::optional<JsonLines>(std::move(*json));
+}
+
+int refuse(const Job& job, const Choice& choice, int64_t budget, int threads) {
+  std::fflush(stdout);
+  fmt::print(stderr, "stowage: over budget: {}", describe_refusal(job, choice, budget, threads));
+  return kExitOverBudget;
+}
+
+Json owners_json(const MemoryAnalysis& analysis) {
+  Json owners = Json::array();
+  for (const PeakOwner& o : analysis.owners)
+    owners.push_back(Json::object({{"source", o.source}, {"what", o.what}, {"bytes", o.bytes}}));
+  return owners;
+}
+
+}  // namespace
+
+Result<int> run_train(std::span<const std::string> arguments) {
+  Result<CommandLine> line =
+      parse_train_arguments("train", "Trains a language model under a memory budget.", arguments);
+  if (!line) return line.failure();
+  if (!line->help.empty()) {
+    fmt::print("{}", line->help);
+    return kExitDone;
+  }
+  const int threads = omp_get_max_threads();
+  const int64_t budget = line->config.memory.device.value_or(
+      Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  // What is wrong with the data is said before anything is planned.
+  if (Result<ByteData> data = ByteData::open(line->config.data.path, line->config.model.vocab,
+                                             line->config.data.seq);
+      !data)
+    return data.failure();
+  const Job job(line->config, threads);
+  const Choice choice = choose_plan(job, budget);
+  if (!choice.plan) return refuse(job, choice, budget, threads);
+  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budget));
+  Result<std::optional<JsonLines>> json = open_json(*line);
+  if (!json) return json.failure();
+  RunOptions options;
+  options.resume = line->resume;
+  options.json = json->has_value() ? &**json : nullptr;
+  options.text = text_stream(*line);
+  return run_training(job, choice, budget, options);
+}
+
+Result<int> run_plan(std::span<const std::string> arguments) {
+  Result<CommandLine> line = parse_train_arguments(
+      "plan", "Plans a training run without running it; allocates no tensor.", arguments);
+  if (!line) return line.failure();
+  if (!line->help.empty()) {
+    fmt::print("{}", line->help);
+    return kExitDone;
+  }
+  const int threads = omp_get_max_threads();
+  const std::optional<int64_t> budget = line->config.memory.device;
+  const Job job(line->config, threads);
+  const Choice choice = choose_plan(job, budget);
+  if (!choice.plan) return refuse(job, choice, *budget, threads);
+  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budget));
+  const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);
+  if (!budget && choice.plan->peak_bytes[0] > here)
+    fmt::print(text_stream(*line), "this machine has {} to give: it would not run here\n",
+               format_bytes(here));
+  Result<std::optional<JsonLines>> json = open_json(*line);
+  if (!json) return json.failure();
+  if (*json) {
+    const JobPlan& plan = *choice.plan;
+    Json rungs = Json::array();
+    for (const Rung& r : choice.rungs)
+      rungs.push_back(Json::object(
+          {{"policy", r.policy}, {"peak_bytes", r.peak_bytes}, {"verdict", r.verdict}}));
+    const Result<void> written = (*json)->write(
+        Json::object({{"predicted_peak_bytes", bytes_json(plan.peak_bytes)},
+                      {"lower_bound_bytes", bytes_json(plan.lower_bound_bytes)},
+                      {"policy", plan.policy},
+                      {"plan_s", plan.plan_s},
+                      {"parameters", job.n_parameters()},
+                      {"peak_phase", plan.peak_phase},
+                      {"peak_at", plan.peak_analysis().peak_at},
+                      {"rungs", rungs},
+                      {"owners", owners_json(plan.peak_analysis())}}));
+    if (!written) return written.failure();
+  }
+  return kExitDone;
+}
+
+}  // namespace stow

@@ -1,0 +1,125 @@
+#include "stowage/nn/llama.h"
+
+#include <cmath>
+
+#include "stowage/stowage.h"
+
+namespace stow::nn {
+namespace {
+
+struct Rotary {
+  Array cos;  // [T, 1, 1, D/2]
+  Array sin;  // [T, 1, 2, D/2], negative in the first half
+};
+STOW_TREE(Rotary, cos, sin);
+
+// Angles pos * base^(-2i/D). Source: Su et al. 2021, equation 34, in the rotate-half layout.
+Rotary rotary_tables(const LlamaConfig& c, int64_t length) {
+  const int64_t half = c.head_dim() / 2;
+  const Array i = iota(Shape{half}, 0, DType::kF32);
+  const Array rate = exp(i * (-2.0 * std::log(c.rope_base) / static_cast<double>(c.head_dim())));
+  const Array angle = iota(Shape{length}, 0, DType::kF32).reshape({length, 1}) * rate.reshape({1, half});
+  const Array sign = iota(Shape{2}, 0, DType::kF32).reshape({1, 1, 2, 1}) * 2.0 - 1.0;
+  const Array a = angle.reshape({length, 1, 1, half});
+  return {cos(a), sin(a) * sign};
+}
+
+// x [B, T, H, D]: halves (a, b) become (a cos - b sin, b cos + a sin).
+Array rotate(const Array& x, const Rotary& r) {
+  const int64_t d = x.dim(3);
+  const Array halves = x.reshape({x.dim(0), x.dim(1), x.dim(2), 2, d / 2});
+  const Array turned = halves * r.cos + flip(halves, 3) * r.sin;
+  return turned.reshape({x.dim(0), x.dim(1), x.dim(2), d});
+}
+
+Array layer(const LlamaConfig& c, const Array& x, const LlamaLayer& w, const Rotary& rotary) {
+  const int64_t b = x.dim(0), t = x.dim(1), d = c.head_dim();
+  Array mid;
+  {
+    Scope scope("attention");
+    const Array h = rms_norm(x, w.norm1, c.norm_eps);
+    const Array q = checkpoint_name(matmul(h, w.wq), "attn_q");
+    const Array k = checkpoint_name(matmul(h, w.wk), "attn_k");
+    const Array v = checkpoint_name(matmul(h, w.wv), "attn_v");
+    AttentionOptions options;
+    options.causal = true;
+    const Array a = attention(rotate(q.reshape({b, t, c.heads, d}), rotary),
+                              rotate(k.reshape({b, t, c.kv_heads, d}), rotary),
+                              v.reshape({b, t, c.kv_heads, d}), options);
+    const Array out = checkpoint_name(a.reshape({b, t, c.dim}), "attn_out");
+    mid = checkpoint_name(x + matmul(out, w.wo), "attn_residual");
+  }
+  Scope scope("mlp");
+  const Array h = rms_norm(mid, w.norm2, c.norm_eps);
+  const Array gate = checkpoint_name(matmul(h, w.w1), "mlp_gate");
+  const Array up = checkpoint_name(matmul(h, w.w3), "mlp_up");
+  return mid + matmul(silu(gate) * up, w.w2);
+}
+
+// Every weight from its shape, whether it exists or not.
+template <typename Make>
+Llama build(const LlamaConfig& c, Make make) {
+  const int64_t d = c.dim, g = c.kv_dim(), f = c.ffn, l = c.layers;
+  const double narrow = 0.02 / std::sqrt(2.0 * static_cast<double>(std::max<int64_t>(l, 1)));
+  Llama m;
+  m.embed = make(Shape{c.vocab, d}, 0.02);
+  m.layers = {make(Shape{l, d, d}, 0.02), make(Shape{l, d, g}, 0.02), make(Shape{l, d, g}, 0.02),
+              make(Shape{l, d, d}, narrow), make(Shape{l, d, f}, 0.02), make(Shape{l, d, f}, 0.02),
+              make(Shape{l, f, d}, narrow), make(Shape{l, d}, 0.0), make(Shape{l, d}, 0.0)};
+  m.norm = make(Shape{d}, 0.0);
+  if (!c.tied) m.head = make(Shape{d, c.vocab}, 0.02);
+  return m;
+}
+
+}  // namespace
+
+Llama llama_abstract(const LlamaConfig& config) {
+  return build(config, [](const Shape& shape, double) { return Array::abstract(shape); });
+}
+
+Llama llama_init(const LlamaConfig& config, const Array& key) {
+  int64_t n = 0;
+  return build(config, [&](const Shape& shape, double deviation) {
+    if (deviation == 0) return ones(shape);
+    return random::normal(random::fold_in(key, n++), shape) * deviation;
+  });
+}
+
+Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& tokens,
+                   const PolicyPtr& policy) {
+  Array x;
+  {
+    Scope scope("embed");
+    x = take(model.embed, tokens, 0);  // [B, T, d]
+  }
+  if (config.layers > 0) {
+    Rotary rotary;
+    {
+      Scope scope("rotary");
+      rotary = rotary_tables(config, tokens.dim(1));
+    }
+    Scope scope("layers");
+    auto body = checkpoint(
+        [&](const Array& h, const LlamaLayer& w, const Rotary& r) { return layer(config, h, w, r); },
+        policy, {.prevent_cse = false});
+    x = scan([&](Array h, const LlamaLayer& w) { return body(h, w, rotary); }, x, model.layers);
+  }
+  Scope scope("norm");
+  return rms_norm(x, model.norm, config.norm_eps);
+}
+
+Array llama_logits(const Llama& model, const Array& hidden) {
+  Scope scope("head");
+  return model.head ? matmul(hidden, *model.head) : matmul(hidden, swapaxes(model.embed, 0, 1));
+}
+
+Array llama_loss(const LlamaConfig& config, const Llama& model, const Array& tokens,
+                 const PolicyPtr& policy) {
+  const int64_t t = tokens.dim(1) - 1;
+  const Array hidden = llama_hidden(config, model, tokens.slice(1, 0, t), policy);
+  const Array logits = llama_logits(model, hidden);
+  Scope scope("loss");
+  return mean(cross_entropy(logits, tokens.slice(1, 1, t + 1)));
+}
+
+}  // namespace stow::nn

@@ -1,0 +1,542 @@
+// From a row program to a row plan: tiles, phases, what is kept, registers.
+#include <algorithm>
+#include <bit>
+
+#include "stowage/base/error.h"
+#include "stowage/runtime/cpu/kernels/row_dims.h"
+#include "stowage/runtime/cpu/kernels/row_plan.h"
+
+namespace stow::cpu {
+namespace {
+
+constexpr int64_t kTileElems = 2048;
+constexpr int64_t kMaxTileRows = 256;
+constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
+constexpr int64_t kUnitElems = 32 << 10;
+
+int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+// What is known of a step before it has a place.
+struct Value {
+  Span span = Span::kOne;
+  int level = 0;              // The first phase in which it can be computed.
+  int32_t operand = -1;       // Of a load or an iota.
+  bool direct = false;        // A load that kernels do themselves.
+  bool keep = false;          // For the whole row, beyond the phase that computes it.
+  int32_t fused_store = -1;   // The store that its kernel does itself.
+  int32_t reg = -1;
+};
+
+class Compiler {
+ public:
+  explicit Compiler(const RowProgram& program) : program_(program) {}
+
+  RowPlan compile() {
+    plan_dims(program_, plan_);
+    analyse();
+    choose_tiles();
+    choose_direct_loads();
+    choose_phases();
+    choose_fused_stores();
+    emit();
+    allocate();
+    return std::move(plan_);
+  }
+
+ private:
+  const Step& step(int i) const { return program_.steps[static_cast<size_t>(i)]; }
+  Value& value(int i) { return values_[static_cast<size_t>(i)]; }
+  int n_steps() const { return static_cast<int>(program_.steps.size()); }
+  PlanOperand& operand(int i) { return plan_.operands[static_cast<size_t>(i)]; }
+  static bool is_store(const Step& s) {
+    return s.kind == StepKind::kStore || s.kind == StepKind::kReduceColumns;
+  }
+  int output_operand(const Step& s) const { return plan_.n_inputs + s.index; }
+  bool has_many_strips() const { return plan_.cols > plan_.c_tile; }
+
+  static int n_args(const Step& s) {
+    int n = 0;
+    while (n < 3 && s.args[n] >= 0) ++n;
+    return n;
+  }
+
+  // Spans and levels; checks the contract.
+  void analyse() {
+    values_.resize(program_.steps.size());
+    int next_iota = plan_.n_inputs + plan_.n_outputs;
+    for (int i = 0; i < n_steps(); ++i) {
+      const Step& s = step(i);
+      Value& v = value(i);
+      for (int k = 0; k < n_args(s); ++k) {
+        STOW_CHECK(s.args[k] < i && !is_store(step(s.args[k])), "step {} takes {}", i, s.args[k]);
+        v.span = v.span | value(s.args[k]).span;
+        v.level = std::max(v.level, value(s.args[k]).level);
+      }
+      switch (s.kind) {
+        case StepKind::kLoad:
+          STOW_CHECK(s.index >= 0 && s.index < plan_.n_inputs && operand(s.index).dtype == s.dtype);
+          v.operand = s.index;
+          v.span = operand(s.index).span;
+          break;
+        case StepKind::kConstant: break;
+        case StepKind::kIota:
+          v.operand = next_iota++;
+          v.span = operand(v.operand).span;
+          break;
+        case StepKind::kCompute: break;
+        case StepKind::kReduceRow:
+          plan_.has_row_reductions = true;
+          v.level += 1;
+          v.span = Span::kRow;  // also of a single row: a phase must have passed
+          break;
+        case StepKind::kReduceColumns:
+        case StepKind::kStore: check_store(i); break;
+      }
+    }
+  }
+
+  void check_store(int i) {
+    const Step& s = step(i);
+    STOW_CHECK(s.index >= 0 && s.index < plan_.n_outputs && n_args(s) == 1);
+    const PlanOperand& out = operand(output_operand(s));
+    const Span span = value(s.args[0]).span;
+    STOW_CHECK(out.dtype == s.dtype, "output {} is {}, not {}", s.index, dtype_name(out.dtype),
+               dtype_name(s.dtype));
+    STOW_CHECK(!has_column(span) || has_column(out.span) || plan_.cols <= 1,
+               "output {} cannot hold a value a column", s.index);
+    if (s.kind == StepKind::kReduceColumns)
+      STOW_CHECK(!has_row(out.span), "output {} of a column reduction has rows", s.index);
+    else
+      STOW_CHECK(has_row(out.span) || plan_.rows <= 1, "output {} has one place for all rows",
+                 s.index);
+  }
+
+  void choose_tiles() {
+    bool column_reductions = false, transposed = false;
+    for (const Step& s : program_.steps)
+      column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
+    for (int k = 0; k < plan_.n_inputs + plan_.n_outputs; ++k) {
+      const PlanOperand& o = operand(k);
+      transposed = transposed || (o.span == Span::kFull && std::abs(o.inner_col) > 1 &&
+                                  std::abs(o.inner_row) < std::abs(o.inner_col));
+    }
+    const int64_t R = std::max<int64_t>(1, plan_.rows), C = std::max<int64_t>(1, plan_.cols);
+    if (plan_.has_row_reductions) {
+      const bool one_strip = C <= kReduceBlock;
+      plan_.c_tile = one_strip ? C : 2048;
+      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kTileElems / C, 1, kMaxTileRows);
+    } else {
+      plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : kTileElems);
+      plan_.r_tile = std::max<int64_t>(1, kTileElems / plan_.c_tile);
+    }
+    plan_.r_tile = std::min({plan_.r_tile, R, std::max<int64_t>(1, plan_.inner_rows())});
+    if (column_reductions) {
+      plan_.unit_rows = column_chunk_rows(plan_.rows);
+      plan_.unit_cols = plan_.has_row_reductions ? C : plan_.c_tile;
+    } else {
+      const int64_t tile_cols = plan_.has_row_reductions ? C : plan_.c_tile;
+      const int64_t tiles =
+          std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * tile_cols));
+      plan_.unit_cols = plan_.has_row_reductions ? C : std::min(C, plan_.c_tile * tiles);
+      const int64_t more =
+          std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * plan_.unit_cols));
+      plan_.unit_rows = plan_.r_tile * more;
+    }
+    plan_.work = plan_.rows * plan_.cols * static_cast<int64_t>(program_.steps.size());
+  }
+
+  // Whether a step's kernel reads and writes the memory forms of bf16 and f16.
+  bool takes_forms(const Step& s) const {
+    if (s.kind == StepKind::kReduceRow || s.kind == StepKind::kReduceColumns)
+      return true;  // the reductions of f32
+    if (s.kind == StepKind::kStore) return is_vector_store(s);
+    if (s.kind != StepKind::kCompute || s.op == OpKind::kBitcast) return false;
+    const DType in = register_dtype(step(s.args[n_args(s) - 1]).dtype);
+    return in == DType::kF32 && (s.dtype == DType::kBool || register_dtype(s.dtype) == in);
+  }
+
+  // Whether a store is a vector copy of floats.
+  bool is_vector_store(const Step& s) const {
+    const PlanOperand& out = plan_.operands[static_cast<size_t>(output_operand(s))];
+    return register_dtype(s.dtype) == DType::kF32 && out.unit_columns && has_column(out.span);
+  }
+
+  // Stores come last in their phase, so one that reads an input straight from memory must not find
+  // another output there.
+  bool may_be_overwritten(const Value& load, const Step& store) {
+    for (int k = 0; k < plan_.n_outputs; ++k)
+      if (k != store.index && may_share(operand(plan_.n_inputs + k), operand(load.operand)))
+        return true;
+    return false;
+  }
+
+  void choose_direct_loads() {
+    for (int i = 0; i < n_steps(); ++i) {
+      Value& v = value(i);
+      if (step(i).kind != StepKind::kLoad) continue;
+      const PlanOperand& o = operand(v.operand);
+      v.direct = o.unit_columns && has_column(o.span);
+      for (int j = i + 1; j < n_steps() && v.direct; ++j) {
+        const Step& user = step(j);
+        for (int k = 0; k < n_args(user); ++k) {
+          if (user.args[k] != i) continue;
+          if (form_of(o.dtype) != Form::kNative && !takes_forms(user)) v.direct = false;
+          if (user.kind == StepKind::kStore && may_be_overwritten(v, user)) v.direct = false;
+        }
+      }
+    }
+  }
+
+  // The phase in which a store happens: as soon as can be, unless an input that may be the same
+  // memory could be read again later.
+  int store_phase(const Step& s) {
+    const int level = value(s.args[0]).level;
+    if (s.kind == StepKind::kReduceColumns) return level;
+    const PlanOperand& out = operand(output_operand(s));
+    for (int k = 0; k < plan_.n_inputs; ++k)
+      if (may_share(out, operand(k))) return std::max(level, last_read_phase_);
+    return level;
+  }
+
+  // Steps with columns that phase `phase` must compute, given what was kept before.
+  std::vector<bool> needed_in(int phase) {
+    std::vector<bool> needed(program_.steps.size(), false);
+    for (int i = n_steps() - 1; i >= 0; --i) {
+      const Step& s = step(i);
+      bool wanted = needed[static_cast<size_t>(i)];
+      if (s.kind == StepKind::kReduceRow)
+        wanted = is_live_[static_cast<size_t>(i)] && value(i).level - 1 == phase;
+      else if (is_store(s))
+        wanted = store_phase(s) == phase &&
+                 (s.kind == StepKind::kReduceColumns || has_column(operand(output_operand(s)).span));
+      else if (!has_column(value(i).span))
+        continue;
+      needed[static_cast<size_t>(i)] = wanted;
+      if (!wanted) continue;
+      for (int k = 0; k < n_args(s); ++k) {
+        const int a = s.args[k];
+        const Value& v = value(a);
+        if (has_column(v.span) && !(v.keep && v.level < phase))
+          needed[static_cast<size_t>(a)] = true;
+      }
+    }
+    return needed;
+  }
+
+  void choose_phases() {
+    is_live_.assign(program_.steps.size(), false);
+    for (int i = n_steps() - 1; i >= 0; --i) {
+      if (is_store(step(i))) is_live_[static_cast<size_t>(i)] = true;
+      if (!is_live_[static_cast<size_t>(i)]) continue;
+      for (int k = 0; k < n_args(step(i)); ++k)
+        is_live_[static_cast<size_t>(step(i).args[k])] = true;
+    }
+    for (int i = 0; i < n_steps(); ++i) {
+      if (!is_live_[static_cast<size_t>(i)]) continue;
+      const Value& v = value(i);
+      n_phases_ = std::max(n_phases_, v.level + 1);
+      if (has_column(v.span) && !is_store(step(i)))
+        last_read_phase_ = std::max(last_read_phase_, v.level);
+      if (step(i).kind == StepKind::kReduceRow)
+        last_read_phase_ = std::max(last_read_phase_, v.level - 1);
+      if (step(i).kind == StepKind::kReduceColumns)
+        last_read_phase_ = std::max(last_read_phase_, v.level);
+    }
+    // A value computed in one phase and wanted in a later one is kept, if all such fit.
+    std::vector<int> again;
+    int64_t bytes = 0;
+    for (int i = 0; i < n_steps(); ++i) {
+      const Value& v = value(i);
+      if (!is_live_[static_cast<size_t>(i)] || is_store(step(i)) || !has_column(v.span) ||
+          v.direct || step(i).kind == StepKind::kConstant)
+        continue;
+      bool later = false;
+      for (int j = i + 1; j < n_steps(); ++j)
+        for (int k = 0; k < n_args(step(j)); ++k)
+          if (step(j).args[k] == i && is_live_[static_cast<size_t>(j)])
+            later = later || executed_in(j) > v.level;
+      if (!later) continue;
+      again.push_back(i);
+      bytes += (has_row(v.span) ? plan_.r_tile : 1) * plan_.cols *
+               dtype_bytes(register_dtype(step(i).dtype));
+    }
+    const bool fits = !has_many_strips() || bytes <= kKeepBytes;
+    for (int i : again) value(i).keep = fits;
+    for (int p = 0; p < n_phases_; ++p) needed_.push_back(needed_in(p));
+    bool column_reductions = false;
+    for (const Step& s : program_.steps)
+      column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
+    plan_.can_go_wide = plan_.has_row_reductions && !column_reductions && has_many_strips() &&
+                        (again.empty() || !fits) && plan_.r_tile == 1;
+  }
+
+  // The phase that executes step j first.
+  int executed_in(int j) {
+    const Step& s = step(j);
+    if (s.kind == StepKind::kReduceRow) return value(j).level - 1;
+    return is_store(s) ? store_phase(s) : value(j).level;
+  }
+
+  // A store whose value's own kernel can write the output: it must be the value's only phase, and
+  // no input that may be the same memory may be read after the kernel.
+  void choose_fused_stores() {
+    for (int i = 0; i < n_steps(); ++i) {
+      const Step& s = step(i);
+      if (s.kind != StepKind::kStore) continue;
+      const int a = s.args[0];
+      Value& v = value(a);
+      const PlanOperand& out = operand(output_operand(s));
+      if (step(a).kind != StepKind::kCompute || v.keep || v.fused_store >= 0 ||
+          !out.unit_columns || v.span != out.span || store_phase(s) != v.level)
+        continue;
+      if (form_of(out.dtype) != Form::kNative && !takes_forms(step(a))) continue;
+      bool possible = true;
+      for (int p = 0; p < n_phases_; ++p)
+        if (p != v.level && needed_[static_cast<size_t>(p)][static_cast<size_t>(a)])
+          possible = false;
+      for (int p = v.level; p < n_phases_ && possible; ++p)
+        for (int j = 0; j < n_steps(); ++j) {
+          if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
+          const bool later = p > v.level || j > a;
+          for (int k = 0; k < n_args(step(j)); ++k) {
+            const int b = step(j).args[k];
+            if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)
+              possible = false;
+            // Reads through a direct load, at any later place.
+            const Value& w = value(b);
+            if (later && w.direct && may_share(out, operand(w.operand))) possible = false;
+          }
+          // A load that copies.
+          if (later && step(j).kind == StepKind::kLoad && !value(j).direct &&
+              may_share(out, operand(value(j).operand)))
+            possible = false;
+        }
+      if (possible) v.fused_store = i;
+    }
+  }
+
+  // Where value i lies, for a step at the present position.
+  Place place_of(int i) {
+    const Value& v = value(i);
+    const Step& s = step(i);
+    Place p;
+    p.elem_bytes = static_cast<int32_t>(dtype_bytes(register_dtype(s.dtype)));
+    if (s.kind == StepKind::kConstant) {
+      p.kind = Place::kConstant;
+      p.index = constant(s);
+      return p;
+    }
+    if (v.direct || v.fused_store >= 0) {
+      p.kind = Place::kOperand;
+      p.index = v.direct ? v.operand : output_operand(step(v.fused_store));
+      p.form = form_of(s.dtype);
+      p.elem_bytes = static_cast<int32_t>(dtype_bytes(s.dtype));
+      return p;
+    }
+    p.kind = Place::kRegister;
+    p.index = v.reg;
+    last_use_[static_cast<size_t>(v.reg)] = position_;
+    return p;
+  }
+
+  int32_t constant(const Step& s) {
+    uint64_t bits = s.imm;
+    if (s.dtype == DType::kBF16) bits = std::bit_cast<uint32_t>(bf16_to_f32(uint16_t(bits)));
+    if (s.dtype == DType::kF16) bits = std::bit_cast<uint32_t>(f16_to_f32(uint16_t(bits)));
+    if (s.dtype == DType::kBool) bits = (bits & 0xff) != 0;
+    for (size_t k = 0; k < plan_.constants.size(); ++k)
+      if (plan_.constants[k] == bits) return static_cast<int32_t>(k);
+    plan_.constants.push_back(bits);
+    return static_cast<int32_t>(plan_.constants.size() - 1);
+  }
+
+  void define(int i) {
+    Value& v = value(i);
+    v.reg = static_cast<int32_t>(plan_.registers.size());
+    Register r;
+    r.span = v.span;
+    r.whole_row = has_many_strips() && v.keep;
+    r.elem_bytes = dtype_bytes(register_dtype(step(i).dtype));
+    plan_.registers.push_back(r);
+    defined_.push_back(position_);
+    last_use_.push_back(position_);
+  }
+
+  // Appends the step(s) that compute value i, or do store i, to `list`.
+  void emit_step(int i, std::vector<PlanStep>& list) {
+    const Step& s = step(i);
+    Value& v = value(i);
+    PlanStep p;
+    p.span = v.span;
+    p.round = form_of(s.dtype);
+    p.n_args = n_args(s);
+    ++position_;
+    for (int k = 0; k < p.n_args; ++k) p.args[k] = place_of(s.args[k]);
+    switch (s.kind) {
+      case StepKind::kConstant: return;
+      case StepKind::kLoad:
+        if (v.direct) return;
+        define(i);
+        p.kind = PlanStep::kLoad;
+        p.args[0].index = v.operand;
+        p.move = load_kernel(s.dtype);
+        break;
+      case StepKind::kIota:
+        define(i);
+        p.kind = PlanStep::kIota;
+        p.args[0].index = v.operand;
+        p.iota = iota_kernel(s.dtype);
+        break;
+      case StepKind::kCompute: {
+        const DType in = step(s.args[p.n_args - 1]).dtype;
+        p.map = map_kernel(s.op, in, s.dtype);
+        STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op),
+                   dtype_name(in), dtype_name(s.dtype));
+        if (v.fused_store < 0) define(i);
+        break;
+      }
+      case StepKind::kReduceRow:
+        if (v.reg < 0) define(i);
+        p.kind = PlanStep::kReduceRows;
+        p.span = value(s.args[0]).span;
+        p.reduce = reduce_kernels(s.op, s.dtype);
+        STOW_CHECK(p.reduce.rows != nullptr && register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
+                   "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
+        p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
+        break;
+      case StepKind::kReduceColumns:
+        p.kind = PlanStep::kReduceColumns;
+        p.reduce = reduce_kernels(s.op, s.dtype);
+        STOW_CHECK(p.reduce.columns != nullptr && register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
+                   "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
+        p.partial_cols = has_column(value(s.args[0]).span) ? plan_.cols : 1;
+        p.out.elem_bytes = static_cast<int32_t>(dtype_bytes(register_dtype(s.dtype)));
+        p.args[1].index = output_operand(s);
+        p.move = store_kernel(s.dtype);
+        p.partials_offset = shared_bytes_;
+        shared_bytes_ += round_up(column_chunks() * p.partial_cols * p.out.elem_bytes, 64);
+        plan_.column_stores.push_back(p);
+        break;
+      case StepKind::kStore:
+        if (value(s.args[0]).fused_store == i) return;
+        emit_store(i, p);
+        break;
+    }
+    if (s.kind != StepKind::kStore && s.kind != StepKind::kReduceColumns) {
+      p.out = place_of(i);
+    }
+    list.push_back(p);
+  }
+
+  void emit_store(int i, PlanStep& p) {
+    const Step& s = step(i);
+    p.kind = PlanStep::kStore;
+    const PlanOperand& out = operand(output_operand(s));
+    p.span = out.span;
+    p.out.kind = Place::kOperand;
+    p.out.index = output_operand(s);
+    p.out.form = form_of(s.dtype);
+    p.out.elem_bytes = static_cast<int32_t>(out.elem_bytes);
+    p.move = store_kernel(s.dtype);
+    if (is_vector_store(s)) {
+      p.kind = PlanStep::kMap;
+      p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
+    }
+  }
+
+  int64_t column_chunks() const {
+    const int64_t chunk = column_chunk_rows(plan_.rows);
+    return std::max<int64_t>(1, (plan_.rows + chunk - 1) / chunk);
+  }
+
+  void emit() {
+    for (int i = 0; i < n_steps(); ++i)
+      if (is_live_[static_cast<size_t>(i)] && !is_store(step(i)) && value(i).span == Span::kOne)
+        emit_step(i, plan_.once_steps);
+    for (int p = 0; p < n_phases_; ++p) {
+      PlanPhase phase;
+      const std::vector<bool>& needed = needed_[static_cast<size_t>(p)];
+      for (int i = 0; i < n_steps(); ++i)
+        if (is_live_[static_cast<size_t>(i)] && !is_store(step(i)) && value(i).span == Span::kRow &&
+            step(i).kind != StepKind::kReduceRow && value(i).level == p)
+          emit_step(i, phase.row_steps);
+      for (int i = 0; i < n_steps(); ++i)
+        if (needed[static_cast<size_t>(i)] && step(i).kind != StepKind::kStore)
+          emit_step(i, phase.strip_steps);
+      for (int i = 0; i < n_steps(); ++i)
+        if (needed[static_cast<size_t>(i)] && step(i).kind == StepKind::kStore &&
+            has_column(operand(output_operand(step(i))).span))
+          emit_step(i, phase.strip_steps);
+      plan_.phases.push_back(std::move(phase));
+    }
+    for (int i = 0; i < n_steps(); ++i)
+      if (step(i).kind == StepKind::kStore &&
+          !has_column(operand(output_operand(step(i))).span))
+        emit_step(i, plan_.row_stores);
+  }
+
+  int64_t register_bytes(const Register& r) const {
+    const int64_t cols = r.whole_row ? plan_.cols : plan_.c_tile;
+    const int64_t n = (has_row(r.span) ? plan_.r_tile : 1) * (has_column(r.span) ? cols : 1);
+    return round_up(std::max<int64_t>(1, n) * r.elem_bytes, 64);
+  }
+
+  void allocate() {
+    int64_t bytes = round_up(8 * static_cast<int64_t>(plan_.operands.size()), 64);
+    struct Slot {
+      int64_t offset, bytes, elem_bytes;
+      Span span;
+      int free_from;
+    };
+    std::vector<Slot> slots;
+    for (size_t k = 0; k < plan_.registers.size(); ++k) {
+      Register& r = plan_.registers[k];
+      const int64_t size = register_bytes(r);
+      // What has no columns stays until its rows are done; so does what is kept for whole rows.
+      const bool reusable = has_column(r.span) && !r.whole_row;
+      Slot* found = nullptr;
+      // Also in place over an argument that ends here: kernels read an element before writing it.
+      for (Slot& slot : slots)
+        if (reusable && slot.bytes == size && slot.elem_bytes == r.elem_bytes &&
+            slot.span == r.span && slot.free_from <= defined_[k])
+          found = &slot;
+      r.offset = found != nullptr ? found->offset : bytes;
+      if (found != nullptr) {
+        found->free_from = last_use_[k];
+      } else {
+        bytes += size;
+        if (reusable) slots.push_back({r.offset, size, r.elem_bytes, r.span, last_use_[k]});
+      }
+    }
+    const int64_t blocks = (plan_.cols + kReduceBlock - 1) / kReduceBlock;
+    for (PlanPhase& phase : plan_.phases)
+      for (PlanStep& s : phase.strip_steps) {
+        if (s.kind != PlanStep::kReduceRows) continue;
+        s.lanes_offset = bytes;
+        bytes += plan_.r_tile * kReduceLanes * s.out.elem_bytes;
+        bytes = round_up(bytes, 64);
+        if (!plan_.can_go_wide) continue;
+        s.partials_offset = shared_bytes_;
+        shared_bytes_ += round_up(std::max<int64_t>(1, blocks) * s.out.elem_bytes, 64);
+      }
+    plan_.thread_bytes = bytes;
+    plan_.shared_bytes = shared_bytes_;
+  }
+
+  const RowProgram& program_;
+  RowPlan plan_;
+  std::vector<Value> values_;
+  std::vector<bool> is_live_;
+  std::vector<std::vector<bool>> needed_;
+  std::vector<int> defined_, last_use_;  // Of each register, as positions.
+  int n_phases_ = 1;
+  int last_read_phase_ = 0;  // The last in which a strip reads inputs.
+  int position_ = 0;
+  int64_t shared_bytes_ = 0;
+};
+
+}  // namespace
+
+RowPlan compile_row_plan(const RowProgram& program) { return Compiler(program).compile(); }
+
+}  // namespace stow::cpu

@@ -1,0 +1,432 @@
+// The loops of a row plan: units over threads, tiles of rows, phases, strips.
+#include <omp.h>
+
+#include <algorithm>
+
+#include "stowage/runtime/cpu/kernels/row_plan.h"
+
+namespace stow::cpu {
+namespace {
+
+// Addresses for steps over `rows` rows from `row` and `cols` columns from `col`.
+struct Tile {
+  int64_t row = 0, rows = 1;
+  int64_t col = 0, cols = 1;
+};
+
+// One thread at work.
+class Worker {
+ public:
+  Worker(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
+         std::byte* shared, std::byte* own)
+      : plan_(plan), inputs_(inputs), outputs_(outputs), shared_(shared), own_(own) {}
+
+  void run_once() {
+    set_row(0);
+    for (const PlanStep& s : plan_.once_steps) run_step(s, {0, 1, 0, 1});
+  }
+
+  // Unit `u` of rows [row, row_end) x columns [col, col_end).
+  void run_unit(int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
+    chunk_ = row / plan_.unit_rows;
+    for (const PlanStep& s : plan_.column_stores) {
+      if (s.partial_cols == 1 && col != 0) continue;
+      const int64_t first = s.partial_cols == 1 ? 0 : col;
+      const int64_t n = s.partial_cols == 1 ? 1 : col_end - col;
+      s.reduce.fill_identity(partial(s, chunk_) + first * s.out.elem_bytes, n);
+    }
+    const int64_t inner = plan_.inner_rows();
+    for (int64_t r = row; r < row_end;) {
+      const int64_t n = std::min({plan_.r_tile, row_end - r, inner - r % inner});
+      set_row(r);
+      for (const PlanPhase& phase : plan_.phases) {
+        for (const PlanStep& s : phase.row_steps) run_step(s, {r, n, 0, 1});
+        for (int64_t c = col; c < col_end; c += plan_.c_tile) {
+          const Tile tile = {r, n, c, std::min(plan_.c_tile, col_end - c)};
+          for (const PlanStep& s : phase.strip_steps) run_step(s, tile);
+        }
+        if (plan_.cols == 0) empty_rows(phase, n);
+      }
+      for (const PlanStep& s : plan_.row_stores) run_step(s, {r, n, 0, 1});
+      r += n;
+    }
+  }
+
+  // One row whose strips all threads share, in blocks of kReduceBlock columns.
+  void run_wide_row(int64_t row, int thread, int threads) {
+    set_row(row);
+    const int64_t blocks = (plan_.cols + kReduceBlock - 1) / kReduceBlock;
+    const int64_t first = blocks * thread / threads, last = blocks * (thread + 1) / threads;
+    for (const PlanPhase& phase : plan_.phases) {
+      for (const PlanStep& s : phase.row_steps) run_step(s, {row, 1, 0, 1});
+      wide_ = true;
+      for (int64_t c = first * kReduceBlock; c < std::min(plan_.cols, last * kReduceBlock);
+           c += plan_.c_tile) {
+        const Tile tile = {row, 1, c, std::min(plan_.c_tile, plan_.cols - c)};
+        for (const PlanStep& s : phase.strip_steps) run_step(s, tile);
+      }
+      wide_ = false;
+#pragma omp barrier
+      for (const PlanStep& s : phase.strip_steps)
+        if (s.kind == PlanStep::kReduceRows) fold_blocks(s, blocks);
+    }
+#pragma omp barrier
+    if (thread == 0)
+      for (const PlanStep& s : plan_.row_stores) run_step(s, {row, 1, 0, 1});
+  }
+
+  // Columns [col, col_end) of what the chunks of a column reduction left.
+  void finish_columns(const PlanStep& s, int64_t col, int64_t col_end) {
+    const int64_t chunks =
+        std::max<int64_t>(1, (plan_.rows + plan_.unit_rows - 1) / plan_.unit_rows);
+    const int64_t size = s.out.elem_bytes;
+    const bool alike = s.partial_cols == 1;
+    if (alike) {
+      if (col != 0) return;  // one thread does it all
+      col_end = plan_.cols;
+    }
+    std::byte* acc = partial(s, 0) + (alike ? 0 : col * size);
+    const int64_t n = alike ? 1 : col_end - col;
+    if (plan_.rows == 0) s.reduce.fill_identity(acc, n);
+    ReduceColumnsCall call;
+    call.rows = chunks - 1;
+    call.cols = n;
+    call.arg.data = acc + s.partial_cols * size;
+    call.arg.row_step = s.partial_cols * size;
+    call.acc = acc;
+    if (call.rows > 0) s.reduce.columns(call);
+    const PlanOperand& out = operand(s.args[1].index);
+    if (!has_column(out.span)) col_end = std::min(col_end, col + 1);
+    for_each_run({0, 1, col, col_end - col}, [&](int64_t c, int64_t n_run) {
+      MoveCall move;
+      move.rows = 1;
+      move.cols = n_run;
+      move.from = acc + (alike ? 0 : (c - col) * size);
+      move.from_col_step = alike ? 0 : size;
+      move.to = outputs_[s.args[1].index - plan_.n_inputs] +
+                column_offset(out, c) * out.elem_bytes;
+      move.to_col_step = out.inner_col * out.elem_bytes;
+      s.move(move);
+    });
+  }
+
+ private:
+  const PlanOperand& operand(int32_t index) const {
+    return plan_.operands[static_cast<size_t>(index)];
+  }
+  const Register& reg(int32_t index) const { return plan_.registers[static_cast<size_t>(index)]; }
+  int64_t* row_offsets() { return reinterpret_cast<int64_t*>(own_); }
+
+  std::byte* partial(const PlanStep& s, int64_t chunk) const {
+    return shared_ + s.partials_offset + chunk * s.partial_cols * s.out.elem_bytes;
+  }
+
+  // Every operand's offset of row `row`, in elements.
+  void set_row(int64_t row) {
+    const size_t n_dims = plan_.row_dims.size();
+    for (size_t k = 0; k < plan_.operands.size(); ++k) {
+      const Dims& strides = plan_.operands[k].row_strides;
+      if (n_dims == 1) {
+        row_offsets()[k] = row * strides[0];
+        continue;
+      }
+      int64_t rest = row, offset = 0;
+      for (size_t i = n_dims; i-- > 0;) {
+        offset += rest % plan_.row_dims[i] * strides[i];
+        rest /= plan_.row_dims[i];
+      }
+      row_offsets()[k] = offset;
+    }
+  }
+
+  int64_t column_offset(const PlanOperand& o, int64_t col) const {
+    const size_t n_dims = plan_.col_dims.size();
+    if (n_dims == 0) return 0;
+    if (n_dims == 1) return col * o.inner_col;
+    int64_t offset = 0;
+    for (size_t i = n_dims; i-- > 0;) {
+      offset += col % plan_.col_dims[i] * o.col_strides[i];
+      col /= plan_.col_dims[i];
+    }
+    return offset;
+  }
+
+  // f(first column, length) of each run along the innermost column dimension.
+  template <typename F>
+  void for_each_run(const Tile& t, F f) const {
+    const int64_t inner = plan_.col_dims.size() <= 1 ? plan_.cols : plan_.inner_cols();
+    for (int64_t c = t.col; c < t.col + t.cols;) {
+      const int64_t n = std::min(t.col + t.cols - c, inner - c % inner);
+      f(c, n);
+      c += n;
+    }
+  }
+
+  // The address of an operand at the tile's first row and column `col`.
+  const std::byte* address(int32_t index, int64_t col) {
+    const PlanOperand& o = operand(index);
+    const std::byte* base =
+        index < plan_.n_inputs ? inputs_[index] : outputs_[index - plan_.n_inputs];
+    return base + (row_offsets()[index] + column_offset(o, col)) * o.elem_bytes;
+  }
+
+  // A value as an operand of a kernel over the tile. In a step over rows alone (`by_row`) a value
+  // of each row is a vector, else it is a splat.
+  KernelArg arg(const Place& p, const Tile& t, bool by_row) {
+    KernelArg a;
+    a.form = p.form;
+    if (p.kind == Place::kConstant) {
+      a.data = reinterpret_cast<const std::byte*>(&plan_.constants[static_cast<size_t>(p.index)]);
+      a.splat = true;
+      return a;
+    }
+    if (p.kind == Place::kOperand) {
+      const PlanOperand& o = operand(p.index);
+      a.data = address(p.index, t.col);
+      a.row_step = o.inner_row * o.elem_bytes;
+      return a;
+    }
+    const Register& r = reg(p.index);
+    a.data = own_ + r.offset;
+    switch (r.span) {
+      case Span::kOne: a.splat = true; break;
+      case Span::kRow:
+        a.splat = !by_row;
+        a.row_step = r.elem_bytes;
+        break;
+      case Span::kColumn:
+        if (r.whole_row) a.data += t.col * r.elem_bytes;
+        break;
+      case Span::kFull:
+        a.row_step = (r.whole_row ? plan_.cols : t.cols) * r.elem_bytes;
+        if (r.whole_row) a.data += t.col * r.elem_bytes;
+        break;
+    }
+    return a;
+  }
+
+  void run_step(const PlanStep& s, const Tile& tile) {
+    switch (s.kind) {
+      case PlanStep::kMap: return run_map(s, tile);
+      case PlanStep::kLoad: return run_load(s, tile);
+      case PlanStep::kIota: return run_iota(s, tile);
+      case PlanStep::kStore: return run_store(s, tile);
+      case PlanStep::kReduceRows: return run_reduce_rows(s, tile);
+      case PlanStep::kReduceColumns: return run_reduce_columns(s, tile);
+    }
+  }
+
+  // The rows and columns of a step's own values: a value of each row lies in one vector.
+  static void extents(Span span, const Tile& t, int64_t& rows, int64_t& cols) {
+    rows = span == Span::kFull ? t.rows : 1;
+    cols = span == Span::kOne ? 1 : span == Span::kRow ? t.rows : t.cols;
+  }
+
+  void run_map(const PlanStep& s, const Tile& t) {
+    KernelCall call;
+    const bool by_row = s.span == Span::kRow;
+    extents(s.span, t, call.rows, call.cols);
+    call.round = s.round;
+    const KernelArg out = arg(s.out, t, by_row);
+    call.out = const_cast<std::byte*>(out.data);
+    call.out_row_step = out.row_step;
+    call.out_form = out.form;
+    bool flat = call.rows > 1 && out.row_step == call.cols * s.out.elem_bytes;
+    for (int k = 0; k < s.n_args; ++k) {
+      KernelArg& a = call.args[k] = arg(s.args[k], t, by_row);
+      flat = flat && a.row_step == (a.splat ? 0 : call.cols * s.args[k].elem_bytes);
+    }
+    if (flat) {
+      call.cols *= call.rows;
+      call.rows = 1;
+    }
+    s.map(call);
+  }
+
+  // The register's side of a move of `s.span` values, at column c of the tile.
+  std::byte* register_side(const Place& p, const Tile& t, int64_t c, Span span, int64_t& row_step,
+                           int64_t& col_step) {
+    const bool by_row = span == Span::kRow;
+    const KernelArg a = arg(p, t, by_row);
+    col_step = a.splat ? 0 : p.elem_bytes;
+    row_step = a.row_step;
+    return const_cast<std::byte*>(a.data) + (by_row ? 0 : (c - t.col) * col_step);
+  }
+
+  void run_load(const PlanStep& s, const Tile& t) {
+    const PlanOperand& o = operand(s.args[0].index);
+    const auto load = [&](int64_t c, int64_t n) {
+      MoveCall move;
+      extents(s.span, t, move.rows, move.cols);
+      move.from = address(s.args[0].index, c);
+      if (s.span == Span::kRow) {
+        move.from_col_step = o.inner_row * o.elem_bytes;
+      } else {
+        move.from_row_step = o.inner_row * o.elem_bytes;
+        move.from_col_step = o.inner_col * o.elem_bytes;
+        move.cols = n;
+      }
+      move.to = register_side(s.out, t, c, s.span, move.to_row_step, move.to_col_step);
+      if (s.span == Span::kOne) move.to_col_step = s.out.elem_bytes;
+      s.move(move);
+    };
+    if (has_column(s.span)) for_each_run(t, load);
+    else load(0, 1);
+  }
+
+  void run_iota(const PlanStep& s, const Tile& t) {
+    const PlanOperand& o = operand(s.args[0].index);
+    const auto count = [&](int64_t c, int64_t n) {
+      IotaCall call;
+      extents(s.span, t, call.rows, call.cols);
+      call.start = row_offsets()[s.args[0].index] + column_offset(o, c);
+      call.row_step = o.inner_row;
+      call.col_step = s.span == Span::kRow ? o.inner_row : o.inner_col;
+      if (has_column(s.span)) call.cols = n;
+      int64_t col_step = 0;
+      call.out = register_side(s.out, t, c, s.span, call.out_row_step, col_step);
+      s.iota(call);
+    };
+    if (has_column(s.span)) for_each_run(t, count);
+    else count(0, 1);
+  }
+
+  void run_store(const PlanStep& s, const Tile& t) {
+    const PlanOperand& o = operand(s.out.index);
+    const auto store = [&](int64_t c, int64_t n) {
+      MoveCall move;
+      move.from = register_side(s.args[0], t, c, s.span, move.from_row_step, move.from_col_step);
+      move.to = const_cast<std::byte*>(address(s.out.index, c));
+      if (has_column(s.span)) {
+        move.rows = t.rows;
+        move.cols = n;
+        move.to_row_step = o.inner_row * o.elem_bytes;
+        move.to_col_step = o.inner_col * o.elem_bytes;
+      } else {
+        move.rows = 1;
+        move.cols = has_row(s.span) ? t.rows : 1;
+        move.to_col_step = o.inner_row * o.elem_bytes;
+      }
+      s.move(move);
+    };
+    if (has_column(s.span)) for_each_run(t, store);
+    else store(0, 1);
+  }
+
+  void run_reduce_rows(const PlanStep& s, const Tile& t) {
+    ReduceRowsCall call;
+    call.rows = t.rows;
+    call.cols = t.cols;
+    call.arg = arg(s.args[0], t, false);
+    call.lanes = own_ + s.lanes_offset;
+    if (wide_) {
+      // Each block as a row of its own; c_tile divides the block.
+      const int64_t block = t.col / kReduceBlock, first = block * kReduceBlock;
+      call.first_col = t.col - first;
+      call.total_cols = std::min(kReduceBlock, plan_.cols - first);
+      call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
+    } else {
+      call.first_col = t.col;
+      call.total_cols = plan_.cols;
+      call.round = s.round;
+      call.out = own_ + reg(s.out.index).offset;
+    }
+    s.reduce.rows(call);
+  }
+
+  void fold_blocks(const PlanStep& s, int64_t blocks) {
+    std::byte* out = own_ + reg(s.out.index).offset;
+    const std::byte* partials = shared_ + s.partials_offset;
+    std::copy_n(partials, s.out.elem_bytes, out);
+    ReduceColumnsCall call;
+    call.rows = blocks - 1;
+    call.cols = 1;
+    call.arg.data = partials + s.out.elem_bytes;
+    call.arg.row_step = s.out.elem_bytes;
+    call.acc = out;
+    s.reduce.columns(call);
+    round_result(s, out, 1);
+  }
+
+  // Rounds `n` results of a reduction in place.
+  static void round_result(const PlanStep& s, std::byte* out, int64_t n) {
+    if (s.round == Form::kNative) return;
+    KernelCall call;
+    call.rows = 1;
+    call.cols = n;
+    call.out = out;
+    call.round = s.round;
+    call.args[0].data = out;
+    s.map(call);
+  }
+
+  void run_reduce_columns(const PlanStep& s, const Tile& t) {
+    ReduceColumnsCall call;
+    call.rows = t.rows;
+    call.cols = s.partial_cols == 1 ? 1 : t.cols;
+    if (s.partial_cols == 1 && t.col != 0) return;
+    call.arg = arg(s.args[0], t, false);
+    call.acc = partial(s, chunk_) + (s.partial_cols == 1 ? 0 : t.col * s.out.elem_bytes);
+    s.reduce.columns(call);
+  }
+
+  // Rows without columns: their reductions are identities.
+  void empty_rows(const PlanPhase& phase, int64_t rows) {
+    for (const PlanStep& s : phase.strip_steps)
+      if (s.kind == PlanStep::kReduceRows)
+        s.reduce.fill_identity(own_ + reg(s.out.index).offset, rows);
+  }
+
+  const RowPlan& plan_;
+  const std::byte* const* inputs_;
+  std::byte* const* outputs_;
+  std::byte *shared_, *own_;
+  int64_t chunk_ = 0;
+  bool wide_ = false;
+};
+
+constexpr int64_t kSmallWork = 1 << 15;
+
+}  // namespace
+
+void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
+                  std::byte* scratch, int threads) {
+  const int64_t col_units =
+      plan.cols == 0 ? 1 : (plan.cols + plan.unit_cols - 1) / plan.unit_cols;
+  const int64_t row_units = (plan.rows + plan.unit_rows - 1) / plan.unit_rows;
+  const int64_t units = row_units * col_units;
+  const bool wide = plan.can_go_wide && threads > 1 && units < threads;
+  if (plan.work < kSmallWork) threads = 1;
+  if (!wide && plan.column_stores.empty())
+    threads = static_cast<int>(std::clamp<int64_t>(units, 1, threads));
+
+  const auto work = [&](int thread, int n_threads) {
+    std::byte* own = scratch + plan.shared_bytes + thread * plan.thread_bytes;
+    Worker worker(plan, inputs, outputs, scratch, own);
+    worker.run_once();
+    if (wide && n_threads > 1) {
+      for (int64_t r = 0; r < plan.rows; ++r) worker.run_wide_row(r, thread, n_threads);
+      return;
+    }
+    for (int64_t u = units * thread / n_threads; u < units * (thread + 1) / n_threads; ++u) {
+      const int64_t row = u / col_units * plan.unit_rows, col = u % col_units * plan.unit_cols;
+      worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), col,
+                      std::min(plan.cols, col + plan.unit_cols));
+    }
+    if (plan.column_stores.empty()) return;
+    if (n_threads > 1) {
+#pragma omp barrier
+    }
+    // In multiples of 64 columns, so that threads share no cache line of the partials.
+    const int64_t blocks = (plan.cols + 63) / 64;
+    const int64_t first = blocks * thread / n_threads * 64;
+    const int64_t last = std::min(plan.cols, blocks * (thread + 1) / n_threads * 64);
+    if (first < last)
+      for (const PlanStep& s : plan.column_stores) worker.finish_columns(s, first, last);
+  };
+  if (threads == 1) return work(0, 1);
+#pragma omp parallel num_threads(threads)
+  work(omp_get_thread_num(), omp_get_num_threads());
+}
+
+}  // namespace stow::cpu

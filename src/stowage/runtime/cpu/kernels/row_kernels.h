@@ -1,0 +1,122 @@
+// The kernels a row program is made of: one step over one tile.
+// Not the tiling; row_executor.cpp calls these with addresses filled in.
+//
+// In a register f32, bf16 and f16 are all f32 (rounded to the step's dtype); any other dtype is
+// itself, bool one byte. In memory a value has its dtype's own form.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "stowage/core/dtype.h"
+#include "stowage/ir/op_list.h"
+
+namespace stow::cpu {
+
+/// The dtype that holds values of `t` in a register.
+constexpr DType register_dtype(DType t) {
+  return t == DType::kBF16 || t == DType::kF16 ? DType::kF32 : t;
+}
+
+/// The form of a float of an f32 register at an address, or what a result is rounded to.
+enum class Form : uint8_t { kNative, kBF16, kF16 };
+constexpr Form form_of(DType t) {
+  return t == DType::kBF16 ? Form::kBF16 : t == DType::kF16 ? Form::kF16 : Form::kNative;
+}
+
+/// An operand of a kernel: element (r, c) lies at data + r * row_step + c * its size, or, when it
+/// is one value a row (`splat`), at data + r * row_step.
+struct KernelArg {
+  const std::byte* data = nullptr;
+  int64_t row_step = 0;  ///< In bytes.
+  bool splat = false;
+  Form form = Form::kNative;
+};
+
+/// out[r, c] = round(f(args[r, c]...)). `out` may be exactly the address of an argument of its
+/// element size.
+struct KernelCall {
+  int64_t rows = 0, cols = 0;
+  std::byte* out = nullptr;
+  int64_t out_row_step = 0;  ///< In bytes.
+  Form out_form = Form::kNative;
+  Form round = Form::kNative;
+  KernelArg args[3];
+};
+using MapKernel = void (*)(const KernelCall&);
+
+/// The kernel of an elementwise op from operands of dtype `in` (of the last operand) to a result
+/// of dtype `out`, or null where the op has no meaning for them. `kReshape` stands for a copy.
+MapKernel map_kernel(OpKind op, DType in, DType out);
+
+/// Moves [rows, cols] elements between any two strided places, steps in bytes.
+struct MoveCall {
+  int64_t rows = 0, cols = 0;
+  const std::byte* from = nullptr;
+  int64_t from_row_step = 0, from_col_step = 0;
+  std::byte* to = nullptr;
+  int64_t to_row_step = 0, to_col_step = 0;
+};
+using MoveKernel = void (*)(const MoveCall&);
+/// From memory of `dtype` to a register, and back.
+MoveKernel load_kernel(DType dtype);
+MoveKernel store_kernel(DType dtype);
+
+/// Writes start + r * row_step + c * col_step into a register of register_dtype(dtype), `cols`
+/// elements a row and rows `out_row_step` bytes apart.
+struct IotaCall {
+  int64_t rows = 0, cols = 0;
+  int64_t start = 0, row_step = 0, col_step = 0;
+  std::byte* out = nullptr;
+  int64_t out_row_step = 0;
+};
+using IotaKernel = void (*)(const IotaCall&);
+IotaKernel iota_kernel(DType dtype);
+
+inline constexpr int64_t kReduceLanes = 16;
+
+/// Folds columns [first_col, first_col + cols) of the `total_cols` of some rows; calls go through
+/// a row in order, and none crosses a multiple of kReduceBlock. At the last call `out[r]` is the
+/// result, in a register's form.
+struct ReduceRowsCall {
+  int64_t rows = 0, cols = 0;
+  int64_t first_col = 0, total_cols = 0;
+  KernelArg arg;
+  std::byte* lanes = nullptr;  ///< kReduceLanes accumulators a row, kept between calls.
+  std::byte* out = nullptr;    ///< One accumulator a row.
+  Form round = Form::kNative;
+};
+using ReduceRowsKernel = void (*)(const ReduceRowsCall&);
+
+/// acc[c] = op(acc[c], arg[r, c]) for r in order.
+struct ReduceColumnsCall {
+  int64_t rows = 0, cols = 0;
+  KernelArg arg;
+  std::byte* acc = nullptr;
+};
+using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
+
+/// What reductions by `op` of `dtype` are made of; all null where the op has no meaning for it.
+/// Accumulators are of register_dtype(dtype).
+struct ReduceKernels {
+  ReduceRowsKernel rows = nullptr;
+  ReduceColumnsKernel columns = nullptr;
+  /// Fills `n` accumulators with the identity.
+  void (*fill_identity)(std::byte* acc, int64_t n) = nullptr;
+};
+ReduceKernels reduce_kernels(OpKind op, DType dtype);
+
+// The parts that are vector code, by family; null where it is left to the portable kernels.
+MapKernel f32_map_kernel(OpKind op);       ///< f32 to f32; arithmetic and copies.
+MapKernel f32_math_kernel(OpKind op);      ///< f32 to f32; exp and its like.
+MapKernel f32_test_kernel(OpKind op);      ///< f32 to bool.
+MapKernel select32_kernel();               ///< bool and two of f32, i32 or u32.
+ReduceKernels f32_reduce_kernels(OpKind op);
+
+// Scalar conversions that the portable kernels and the executor share.
+float bf16_to_f32(uint16_t bits);
+float f16_to_f32(uint16_t bits);
+uint16_t f32_to_bf16(float x);
+uint16_t f32_to_f16(float x);
+
+}  // namespace stow::cpu

@@ -1,0 +1,326 @@
+// Reductions of a row program: those of f32 as vector code, the others portable.
+// The order of every sum is the contract of ir/row_program.h.
+#include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_scalar.h"
+#include "stowage/runtime/cpu/kernels/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_reduce.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "stowage/ir/row_program.h"
+#include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stow::cpu::HWY_NAMESPACE {
+
+// kReduceLanes lanes as vectors.
+constexpr size_t kVectors =
+    kMaxLanes >= kReduceLanes ? 1 : static_cast<size_t>(kReduceLanes) / kMaxLanes;
+static_assert(kMaxLanes <= kReduceLanes);
+
+struct FoldSum {
+  static constexpr float kIdentity = 0;
+  HWY_INLINE VF operator()(VF a, VF b) const { return hn::Add(a, b); }
+  static float fold(float a, float b) { return a + b; }
+};
+struct FoldProd {
+  static constexpr float kIdentity = 1;
+  HWY_INLINE VF operator()(VF a, VF b) const { return hn::Mul(a, b); }
+  static float fold(float a, float b) { return a * b; }
+};
+struct FoldMax {
+  static constexpr float kIdentity = -std::numeric_limits<float>::infinity();
+  HWY_INLINE VF operator()(VF a, VF b) const {
+    const VF larger = hn::IfThenElse(hn::Gt(a, b), a, b);
+    const VF y = hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), larger);
+    return hn::IfThenElse(hn::IsNaN(a), a, y);
+  }
+  static float fold(float a, float b) { return scalar::Binary<OpKind::kMax, float>::apply(a, b); }
+};
+struct FoldMin {
+  static constexpr float kIdentity = std::numeric_limits<float>::infinity();
+  HWY_INLINE VF operator()(VF a, VF b) const {
+    const VF smaller = hn::IfThenElse(hn::Lt(a, b), a, b);
+    const VF y = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), smaller);
+    return hn::IfThenElse(hn::IsNaN(a), a, y);
+  }
+  static float fold(float a, float b) { return scalar::Binary<OpKind::kMin, float>::apply(a, b); }
+};
+
+// Sixteen lanes from data[i..], the first `n` of them; the others are 0.
+template <bool kWhole>
+HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVectors]) {
+  const size_t lanes = hn::Lanes(d);
+  const std::byte* data = row.data;
+  HWY_ALIGN std::byte pad[kReduceLanes * sizeof(float)];
+  if (!kWhole && row.mask != 0) {
+    std::memset(pad, 0, sizeof(pad));
+    std::memcpy(pad, data + i * form_bytes(row.form), n * form_bytes(row.form));
+    data = pad;
+    i = 0;
+  }
+  for (size_t k = 0; k < kVectors; ++k)
+    v[k] = load_form(d, data, (i + k * lanes) & row.mask, row.form);
+}
+
+// Folds columns [0, n) of R rows at once into their lanes: the chains of R rows hide each other.
+template <class Op, int R>
+HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], size_t n, VF (&acc)[R][kVectors]) {
+  const Op op;
+  const size_t lanes = hn::Lanes(d), step = kReduceLanes;
+  VF v[kVectors];
+  size_t i = 0;
+  for (; i + step <= n; i += step)
+    for (int q = 0; q < R; ++q) {
+      load_lanes<true>(d, rows[q], i, step, v);
+      for (size_t k = 0; k < kVectors; ++k) acc[q][k] = op(acc[q][k], v[k]);
+    }
+  if (i == n) return;
+  for (int q = 0; q < R; ++q) {
+    load_lanes<false>(d, rows[q], i, n - i, v);
+    for (size_t k = 0; k < kVectors; ++k) {
+      const size_t before = i + k * lanes;
+      if (before >= n) break;
+      const auto some = hn::FirstN(d, HWY_MIN(lanes, n - before));
+      acc[q][k] = hn::IfThenElse(some, op(acc[q][k], v[k]), acc[q][k]);
+    }
+  }
+}
+
+template <class Op, int R>
+HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
+  const size_t lanes = hn::Lanes(d);
+  HWY_ALIGN float splats[R][kMaxLanes];
+  Row rows[R];
+  VF acc[R][kVectors];
+  const bool begins = c.first_col % kReduceBlock == 0;
+  const int64_t end = c.first_col + c.cols;
+  for (int q = 0; q < R; ++q) {
+    rows[q] = begin_row(d, c.arg, r + q, splats[q]);
+    const auto* state = reinterpret_cast<const float*>(c.lanes) + (r + q) * kReduceLanes;
+    for (size_t k = 0; k < kVectors; ++k)
+      acc[q][k] = begins ? hn::Set(d, Op::kIdentity) : hn::LoadU(d, state + k * lanes);
+  }
+  fold_rows<Op, R>(d, rows, static_cast<size_t>(c.cols), acc);
+  for (int q = 0; q < R; ++q) {
+    if (end % kReduceBlock != 0 && end != c.total_cols) {
+      auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;
+      for (size_t k = 0; k < kVectors; ++k) hn::StoreU(acc[q][k], d, state + k * lanes);
+      continue;
+    }
+    HWY_ALIGN float x[kReduceLanes];
+    for (size_t k = 0; k < kVectors; ++k) hn::Store(acc[q][k], d, x + k * lanes);
+    for (int64_t half = kReduceLanes / 2; half > 0; half /= 2)
+      for (int64_t l = 0; l < half; ++l) x[l] = Op::fold(x[l], x[l + half]);
+    float* out = reinterpret_cast<float*>(c.out) + r + q;
+    *out = end <= kReduceBlock ? x[0] : Op::fold(*out, x[0]);
+    if (end == c.total_cols && c.round == Form::kBF16) *out = bf16_to_f32(f32_to_bf16(*out));
+    if (end == c.total_cols && c.round == Form::kF16) *out = f16_to_f32(f32_to_f16(*out));
+  }
+}
+
+template <class Op>
+void reduce_rows_f32(const ReduceRowsCall& c) {
+  const DF d;
+  int64_t r = 0;
+  for (; r + 4 <= c.rows; r += 4) reduce_some_rows<Op, 4>(d, c, r);
+  for (; r < c.rows; ++r) reduce_some_rows<Op, 1>(d, c, r);
+}
+
+template <class Op>
+void reduce_columns_f32(const ReduceColumnsCall& c) {
+  const DF d;
+  const Op op;
+  const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
+  auto* acc = reinterpret_cast<float*>(c.acc);
+  if (c.arg.splat) {  // one value a row: rare, and every column alike
+    for (int64_t r = 0; r < c.rows; ++r) {
+      HWY_ALIGN float splat[kMaxLanes] = {};
+      begin_row(d, c.arg, r, splat);
+      for (size_t i = 0; i < n; ++i) acc[i] = Op::fold(acc[i], splat[0]);
+    }
+    return;
+  }
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    VF a = hn::LoadU(d, acc + i), b = hn::LoadU(d, acc + i + lanes);
+    const std::byte* data = c.arg.data;
+    for (int64_t r = 0; r < c.rows; ++r, data += c.arg.row_step) {
+      a = op(a, load_form(d, data, i, c.arg.form));
+      b = op(b, load_form(d, data, i + lanes, c.arg.form));
+    }
+    hn::StoreU(a, d, acc + i);
+    hn::StoreU(b, d, acc + i + lanes);
+  }
+  const size_t size = form_bytes(c.arg.form);
+  HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
+  HWY_ALIGN float pad_acc[kMaxLanes] = {};
+  for (; i < n; i += lanes) {
+    const size_t some = HWY_MIN(lanes, n - i);
+    std::memcpy(pad_acc, acc + i, some * sizeof(float));
+    VF a = hn::Load(d, pad_acc);
+    const std::byte* data = c.arg.data + i * size;
+    for (int64_t r = 0; r < c.rows; ++r, data += c.arg.row_step) {
+      std::memcpy(pad, data, some * size);
+      a = op(a, load_form(d, pad, 0, c.arg.form));
+    }
+    hn::Store(a, d, pad_acc);
+    std::memcpy(acc + i, pad_acc, some * sizeof(float));
+  }
+}
+
+template <class Op>
+void fill_identity_f32(std::byte* acc, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) reinterpret_cast<float*>(acc)[i] = Op::kIdentity;
+}
+template <class Op>
+ReduceKernels kernels_f32() {
+  return {reduce_rows_f32<Op>, reduce_columns_f32<Op>, fill_identity_f32<Op>};
+}
+ReduceKernels find_reduce(OpKind op) {
+  if (op == OpKind::kReduceSum) return kernels_f32<FoldSum>();
+  if (op == OpKind::kReduceProd) return kernels_f32<FoldProd>();
+  if (op == OpKind::kReduceMax) return kernels_f32<FoldMax>();
+  if (op == OpKind::kReduceMin) return kernels_f32<FoldMin>();
+  return {};
+}
+
+}  // namespace stow::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stow::cpu {
+HWY_EXPORT(find_reduce);
+ReduceKernels f32_reduce_kernels(OpKind op) { return HWY_DYNAMIC_DISPATCH(find_reduce)(op); }
+
+namespace {
+
+using scalar::Bool;
+
+template <OpKind Reduce, typename T>
+struct Fold;
+template <typename T>
+struct Fold<OpKind::kReduceSum, T> {
+  static T identity() { return T(0); }
+  static T fold(T a, T b) { return scalar::Binary<OpKind::kAdd, T>::apply(a, b); }
+};
+template <typename T>
+struct Fold<OpKind::kReduceProd, T> {
+  static T identity() { return T(1); }
+  static T fold(T a, T b) { return scalar::Binary<OpKind::kMul, T>::apply(a, b); }
+};
+template <typename T>
+struct Fold<OpKind::kReduceMax, T> {
+  static T identity() {
+    if constexpr (std::same_as<T, Bool>) return Bool{0};
+    else if constexpr (scalar::Float<T>) return -std::numeric_limits<T>::infinity();
+    else return std::numeric_limits<T>::min();
+  }
+  static T fold(T a, T b) { return scalar::Binary<OpKind::kMax, T>::apply(a, b); }
+};
+template <typename T>
+struct Fold<OpKind::kReduceMin, T> {
+  static T identity() {
+    if constexpr (std::same_as<T, Bool>) return Bool{1};
+    else if constexpr (scalar::Float<T>) return std::numeric_limits<T>::infinity();
+    else return std::numeric_limits<T>::max();
+  }
+  static T fold(T a, T b) { return scalar::Binary<OpKind::kMin, T>::apply(a, b); }
+};
+template <typename T>
+struct Fold<OpKind::kReduceAnd, T> {
+  static T identity() {
+    if constexpr (std::same_as<T, Bool>) return Bool{1};
+    else return static_cast<T>(~T(0));
+  }
+  static T fold(T a, T b) { return scalar::Binary<OpKind::kAnd, T>::apply(a, b); }
+};
+template <typename T>
+struct Fold<OpKind::kReduceOr, T> {
+  static T identity() { return T(0); }
+  static T fold(T a, T b) { return scalar::Binary<OpKind::kOr, T>::apply(a, b); }
+};
+
+template <typename T, typename F>
+void reduce_rows(const ReduceRowsCall& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    T* lanes = reinterpret_cast<T*>(c.lanes) + r * kReduceLanes;
+    const T* x = reinterpret_cast<const T*>(c.arg.data + r * c.arg.row_step);
+    if (c.first_col % kReduceBlock == 0)
+      for (int64_t l = 0; l < kReduceLanes; ++l) lanes[l] = F::identity();
+    int64_t i = 0;
+    if (!c.arg.splat)
+      for (; i + kReduceLanes <= c.cols; i += kReduceLanes)
+        for (int64_t l = 0; l < kReduceLanes; ++l) lanes[l] = F::fold(lanes[l], x[i + l]);
+    for (; i < c.cols; ++i)
+      lanes[i % kReduceLanes] = F::fold(lanes[i % kReduceLanes], x[c.arg.splat ? 0 : i]);
+    const int64_t end = c.first_col + c.cols;
+    if (end % kReduceBlock != 0 && end != c.total_cols) continue;
+    for (int64_t half = kReduceLanes / 2; half > 0; half /= 2)
+      for (int64_t l = 0; l < half; ++l) lanes[l] = F::fold(lanes[l], lanes[l + half]);
+    T* out = reinterpret_cast<T*>(c.out) + r;
+    *out = end <= kReduceBlock ? lanes[0] : F::fold(*out, lanes[0]);
+  }
+}
+
+template <typename T, typename F>
+void reduce_columns(const ReduceColumnsCall& c) {
+  T* acc = reinterpret_cast<T*>(c.acc);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    const T* x = reinterpret_cast<const T*>(c.arg.data + r * c.arg.row_step);
+    for (int64_t i = 0; i < c.cols; ++i) acc[i] = F::fold(acc[i], x[c.arg.splat ? 0 : i]);
+  }
+}
+
+template <typename T, typename F>
+void fill_identity(std::byte* acc, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) reinterpret_cast<T*>(acc)[i] = F::identity();
+}
+
+template <typename T, OpKind K>
+ReduceKernels find_one() {
+  using F = Fold<K, T>;
+  if constexpr (requires(T x) { F::fold(x, x); })
+    return {reduce_rows<T, F>, reduce_columns<T, F>, fill_identity<T, F>};
+  else
+    return {};
+}
+
+template <typename T>
+ReduceKernels find(OpKind op) {
+  constexpr bool kBool = std::same_as<T, Bool>, kFloat = scalar::Float<T>;
+  if (op == OpKind::kReduceMax) return find_one<T, OpKind::kReduceMax>();
+  if (op == OpKind::kReduceMin) return find_one<T, OpKind::kReduceMin>();
+  if constexpr (!kBool) {
+    if (op == OpKind::kReduceSum) return find_one<T, OpKind::kReduceSum>();
+    if (op == OpKind::kReduceProd) return find_one<T, OpKind::kReduceProd>();
+  }
+  if constexpr (!kFloat) {
+    if (op == OpKind::kReduceAnd) return find_one<T, OpKind::kReduceAnd>();
+    if (op == OpKind::kReduceOr) return find_one<T, OpKind::kReduceOr>();
+  }
+  return {};
+}
+
+}  // namespace
+
+ReduceKernels reduce_kernels(OpKind op, DType dtype) {
+  switch (register_dtype(dtype)) {
+    case DType::kF64: return find<double>(op);
+    case DType::kF32: return f32_reduce_kernels(op);
+    case DType::kI64: return find<int64_t>(op);
+    case DType::kI32: return find<int32_t>(op);
+    case DType::kI8: return find<int8_t>(op);
+    case DType::kU64: return find<uint64_t>(op);
+    case DType::kU32: return find<uint32_t>(op);
+    case DType::kU8: return find<uint8_t>(op);
+    case DType::kBool: return find<Bool>(op);
+    case DType::kBF16:
+    case DType::kF16: break;
+  }
+  return {};
+}
+
+}  // namespace stow::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,252 @@
+// Map kernels of f64, the integers and bool, and conversions between any two dtypes: plain loops
+// that the compiler vectorises where it can.
+#include <bit>
+#include <cstring>
+
+#include "stowage/base/error.h"
+#include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_scalar.h"
+
+namespace stow::cpu {
+
+float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+uint16_t f32_to_bf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float f16_to_f32(uint16_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, magnitude = bits & 0x7fffu;
+  // As the float of exponent 2^-112 times too small; the product mends it, denormals included.
+  if (magnitude < 0x7c00) {
+    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
+  }
+  const uint32_t quiet = magnitude > 0x7c00 ? 0x400000u : 0u;
+  return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 | quiet);
+}
+
+uint16_t f32_to_f16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u)
+    return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+  if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);  // from 2^16
+  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 shifts and rounds to the last place
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
+  return static_cast<uint16_t>(sign | (rounded - 0x38000000u) >> 13);
+}
+
+namespace {
+
+using scalar::Bool;
+
+template <typename T>
+T element(const KernelArg& arg, int64_t row, int64_t i) {
+  return reinterpret_cast<const T*>(arg.data + row * arg.row_step)[arg.splat ? 0 : i];
+}
+template <typename T>
+const T* row_of(const KernelArg& arg, int64_t row) {
+  return reinterpret_cast<const T*>(arg.data + row * arg.row_step);
+}
+
+template <typename Out, typename In, Out (*F)(In)>
+void map1(const KernelCall& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    Out* out = reinterpret_cast<Out*>(c.out + r * c.out_row_step);
+    const In* a = row_of<In>(c.args[0], r);
+    if (c.args[0].splat) {
+      const Out y = F(*a);
+      for (int64_t i = 0; i < c.cols; ++i) out[i] = y;
+    } else {
+      for (int64_t i = 0; i < c.cols; ++i) out[i] = F(a[i]);
+    }
+  }
+}
+
+template <typename Out, typename In, Out (*F)(In, In)>
+void map2(const KernelCall& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    Out* out = reinterpret_cast<Out*>(c.out + r * c.out_row_step);
+    const In *a = row_of<In>(c.args[0], r), *b = row_of<In>(c.args[1], r);
+    if (c.args[0].splat) {
+      const In x = *a;
+      if (c.args[1].splat) {
+        const Out y = F(x, *b);
+        for (int64_t i = 0; i < c.cols; ++i) out[i] = y;
+      } else {
+        for (int64_t i = 0; i < c.cols; ++i) out[i] = F(x, b[i]);
+      }
+    } else if (c.args[1].splat) {
+      const In y = *b;
+      for (int64_t i = 0; i < c.cols; ++i) out[i] = F(a[i], y);
+    } else {
+      for (int64_t i = 0; i < c.cols; ++i) out[i] = F(a[i], b[i]);
+    }
+  }
+}
+
+template <typename T>
+void select(const KernelCall& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    T* out = reinterpret_cast<T*>(c.out + r * c.out_row_step);
+    for (int64_t i = 0; i < c.cols; ++i) {
+      const bool first = element<uint8_t>(c.args[0], r, i) != 0;
+      out[i] = element<T>(c.args[first ? 1 : 2], r, i);
+    }
+  }
+}
+
+Bool is_finite(double x) { return Bool(uint8_t(std::isfinite(x))); }
+
+// To f32 with one rounding even where the step is of bf16 or f16, and so rounds again.
+template <typename From>
+void to_f32(const KernelCall& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    auto* out = reinterpret_cast<float*>(c.out + r * c.out_row_step);
+    for (int64_t i = 0; i < c.cols; ++i) {
+      const From x = element<From>(c.args[0], r, i);
+      if constexpr (std::same_as<From, Bool>) {
+        out[i] = x == Bool{0} ? 0 : 1;
+      } else if (c.round == Form::kNative) {
+        out[i] = static_cast<float>(x);
+      } else {
+        const float y = scalar::round_to_odd(x);
+        out[i] = c.round == Form::kBF16 ? bf16_to_f32(f32_to_bf16(y)) : f16_to_f32(f32_to_f16(y));
+      }
+    }
+  }
+}
+
+template <typename From>
+MapKernel convert_from(DType out) {
+  switch (register_dtype(out)) {
+    case DType::kF64: return map1<double, From, scalar::convert<double, From>>;
+    case DType::kF32:
+      if constexpr (std::same_as<From, float>) return nullptr;  // a copy
+      else return to_f32<From>;
+    case DType::kI64: return map1<int64_t, From, scalar::convert<int64_t, From>>;
+    case DType::kI32: return map1<int32_t, From, scalar::convert<int32_t, From>>;
+    case DType::kI8: return map1<int8_t, From, scalar::convert<int8_t, From>>;
+    case DType::kU64: return map1<uint64_t, From, scalar::convert<uint64_t, From>>;
+    case DType::kU32: return map1<uint32_t, From, scalar::convert<uint32_t, From>>;
+    case DType::kU8: return map1<uint8_t, From, scalar::convert<uint8_t, From>>;
+    case DType::kBool: return map1<Bool, From, scalar::convert<Bool, From>>;
+    case DType::kBF16:
+    case DType::kF16: break;
+  }
+  return nullptr;
+}
+
+template <typename T>
+void copy(const KernelCall& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    T* out = reinterpret_cast<T*>(c.out + r * c.out_row_step);
+    for (int64_t i = 0; i < c.cols; ++i) out[i] = element<T>(c.args[0], r, i);
+  }
+}
+
+float bf16_as_f16(float x) { return f16_to_f32(f32_to_bf16(x)); }
+float f16_as_bf16(float x) { return bf16_to_f32(f32_to_f16(x)); }
+
+MapKernel copy_kernel(DType t) {
+  switch (dtype_bytes(register_dtype(t))) {
+    case 8: return copy<uint64_t>;
+    case 4: return f32_map_kernel(OpKind::kReshape);
+    default: return copy<uint8_t>;
+  }
+}
+
+MapKernel bitcast_kernel(DType in, DType out) {
+  if (in == DType::kBF16 && out == DType::kF16) return map1<float, float, bf16_as_f16>;
+  if (in == DType::kF16 && out == DType::kBF16) return map1<float, float, f16_as_bf16>;
+  if (dtype_bytes(in) != dtype_bytes(out)) return nullptr;
+  // Between f32 and i32 through the f32 copy: a load and a store move bits as they are.
+  return copy_kernel(out);
+}
+
+template <typename T, OpKind K>
+constexpr MapKernel find_one() {
+  if constexpr (requires(T x) { scalar::Unary<K, T>::apply(x); })
+    return map1<T, T, scalar::Unary<K, T>::apply>;
+  else if constexpr (requires(T x) { scalar::Binary<K, T>::apply(x, x); })
+    return map2<T, T, scalar::Binary<K, T>::apply>;
+  else if constexpr (requires(T x) { scalar::Test<K, T>::apply(x, x); })
+    return map2<Bool, T, scalar::Test<K, T>::apply>;
+  else
+    return nullptr;
+}
+
+template <typename T>
+MapKernel find(OpKind op) {
+  static constexpr MapKernel kTable[] = {
+#define STOW_X(kind, name, cls) find_one<T, OpKind::k##kind>(),
+      STOW_FOR_EACH_OP(STOW_X)
+#undef STOW_X
+  };
+  return kTable[static_cast<size_t>(op)];
+}
+
+MapKernel convert_kernel(DType in, DType out) {
+  if (register_dtype(in) == register_dtype(out)) return copy_kernel(out);
+  switch (register_dtype(in)) {
+    case DType::kF64: return convert_from<double>(out);
+    case DType::kF32:
+      return out == DType::kBool ? f32_test_kernel(OpKind::kConvert) : convert_from<float>(out);
+    case DType::kI64: return convert_from<int64_t>(out);
+    case DType::kI32: return convert_from<int32_t>(out);
+    case DType::kI8: return convert_from<int8_t>(out);
+    case DType::kU64: return convert_from<uint64_t>(out);
+    case DType::kU32: return convert_from<uint32_t>(out);
+    case DType::kU8: return convert_from<uint8_t>(out);
+    case DType::kBool: return convert_from<Bool>(out);
+    case DType::kBF16:
+    case DType::kF16: break;
+  }
+  return nullptr;
+}
+
+bool is_test(OpKind op) { return (op >= OpKind::kEq && op <= OpKind::kGe) || op == OpKind::kIsFinite; }
+
+}  // namespace
+
+MapKernel map_kernel(OpKind op, DType in, DType out) {
+  if (op == OpKind::kConvert) return convert_kernel(in, out);
+  if (op == OpKind::kBitcast) return bitcast_kernel(in, out);
+  if (is_test(op) ? out != DType::kBool : in != out) return nullptr;
+  if (op == OpKind::kReshape) return copy_kernel(out);
+  const DType t = register_dtype(in);
+  if (op == OpKind::kSelect) {
+    switch (dtype_bytes(t)) {
+      case 8: return select<uint64_t>;
+      case 4: return select32_kernel();
+      default: return select<uint8_t>;
+    }
+  }
+  switch (t) {
+    case DType::kF64:
+      return op == OpKind::kIsFinite ? map1<Bool, double, is_finite> : find<double>(op);
+    case DType::kF32: {
+      if (is_test(op)) return f32_test_kernel(op);
+      const MapKernel math = f32_math_kernel(op);
+      return math != nullptr ? math : f32_map_kernel(op);
+    }
+    case DType::kI64: return find<int64_t>(op);
+    case DType::kI32: return find<int32_t>(op);
+    case DType::kI8: return find<int8_t>(op);
+    case DType::kU64: return find<uint64_t>(op);
+    case DType::kU32: return find<uint32_t>(op);
+    case DType::kU8: return find<uint8_t>(op);
+    case DType::kBool: return find<Bool>(op);
+    case DType::kBF16:
+    case DType::kF16: break;
+  }
+  return nullptr;
+}
+
+}  // namespace stow::cpu

@@ -1,0 +1,111 @@
+// RowPlan: a row program as the executor runs it. Built by row_compile.cpp.
+// Not for callers; see row_program.h.
+//
+// A value depends on its row, its column, both or neither (its Span), and is computed once for
+// what it depends on:
+//
+//   for each unit (a block of rows x a block of columns; threads share the units)
+//     for each tile of rows                          r_tile rows of one run of the inner row dim
+//       for each phase                               a phase ends where a row reduction is used
+//         row_steps                                  [1, rows] values
+//         for each strip of columns: strip_steps     [rows, c_tile] values; reductions, stores
+//       row_stores
+//
+// Where a row has several strips, a value that a later phase needs is kept for the whole row if
+// that is small and computed again if not.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stowage/ir/row_program.h"
+#include "stowage/runtime/cpu/kernels/row_kernels.h"
+
+namespace stow::cpu {
+
+/// A set of {row, column}: what a value depends on.
+enum class Span : uint8_t { kOne = 0, kRow = 1, kColumn = 2, kFull = 3 };
+constexpr bool has_row(Span s) { return (static_cast<int>(s) & 1) != 0; }
+constexpr bool has_column(Span s) { return (static_cast<int>(s) & 2) != 0; }
+constexpr Span operator|(Span a, Span b) {
+  return static_cast<Span>(static_cast<int>(a) | static_cast<int>(b));
+}
+
+/// A value in a thread's scratch.
+struct Register {
+  Span span = Span::kFull;
+  bool whole_row = false;  ///< Has all columns of its rows, not only those of the strip.
+  int64_t elem_bytes = 4;
+  int64_t offset = 0;
+};
+
+/// An input, output or iota over the merged dimensions; strides in elements.
+struct PlanOperand {
+  DType dtype = DType::kF32;
+  int64_t elem_bytes = 4;
+  Dims row_strides, col_strides;
+  Span span = Span::kOne;
+  bool unit_columns = false;  ///< One column dimension, of stride 1: kernels may address it.
+  /// Strides along the innermost row and column dimension.
+  int64_t inner_row = 0, inner_col = 0;
+};
+
+/// Where a step finds or leaves a value.
+struct Place {
+  enum Kind : uint8_t { kNone, kRegister, kOperand, kConstant };
+  Kind kind = kNone;
+  Form form = Form::kNative;
+  int32_t index = -1;
+  int32_t elem_bytes = 4;
+};
+
+struct PlanStep {
+  enum Kind : uint8_t { kMap, kLoad, kIota, kStore, kReduceRows, kReduceColumns };
+  Kind kind = kMap;
+  Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
+  Form round = Form::kNative;
+  int n_args = 0;
+  Place out, args[3];
+  MapKernel map = nullptr;
+  MoveKernel move = nullptr;
+  IotaKernel iota = nullptr;
+  ReduceKernels reduce;
+  int64_t lanes_offset = 0;     ///< kReduceRows: in the thread's scratch.
+  int64_t partials_offset = 0;  ///< Reductions: in the shared scratch; rows' only when wide.
+  int64_t partial_cols = 0;     ///< kReduceColumns: columns, or 1 where all are alike.
+};
+
+struct PlanPhase {
+  std::vector<PlanStep> row_steps, strip_steps;
+};
+
+struct RowPlan {
+  Dims row_dims, col_dims;  ///< Merged; may be empty.
+  int64_t rows = 1, cols = 1;
+  /// Inputs, then outputs, then iotas.
+  std::vector<PlanOperand> operands;
+  int n_inputs = 0, n_outputs = 0;
+  std::vector<Register> registers;
+  std::vector<uint64_t> constants;  ///< In a register's form.
+  std::vector<PlanStep> once_steps;  ///< Values alike everywhere, computed by each thread first.
+  std::vector<PlanPhase> phases;
+  std::vector<PlanStep> row_stores;
+  std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
+
+  int64_t r_tile = 1, c_tile = 1;
+  int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions a unit is a chunk of rows.
+  bool has_row_reductions = false;
+  bool can_go_wide = false;  ///< Threads may share one row: its strips, phase by phase.
+  int64_t inner_rows() const { return row_dims.empty() ? 1 : row_dims.back(); }
+  int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
+
+  int64_t offsets_bytes = 0;  ///< Of the operands' row offsets, at the start of thread scratch.
+  int64_t thread_bytes = 0, shared_bytes = 0;
+  int64_t work = 0;  ///< Points times steps: small ones run on one thread.
+};
+
+RowPlan compile_row_plan(const RowProgram& program);
+void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
+                  std::byte* scratch, int threads);
+
+}  // namespace stow::cpu

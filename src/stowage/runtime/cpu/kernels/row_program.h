@@ -1,0 +1,44 @@
+// Running row programs on the CPU: over cache-sized tiles, with vector kernels, on OpenMP threads.
+// Not the meaning of a program; that is ir/row_program.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "stowage/ir/row_program.h"
+
+namespace stow::cpu {
+
+struct RowPlan;
+
+/// A row program made ready to run: dimensions merged, tiles chosen, steps given registers.
+/// Immutable; one may be run by several threads at once, each with scratch of its own.
+/// Aborts on a program that breaks the contract (a checked invariant of the passes).
+class CompiledRowProgram {
+ public:
+  explicit CompiledRowProgram(const RowProgram& program);
+
+  /// Bytes of scratch a run on `threads` threads needs.
+  int64_t scratch_bytes(int threads) const;
+
+  /// Runs the program. `inputs` and `outputs` are base addresses; `scratch` is 64-byte aligned and
+  /// holds scratch_bytes(threads). The bits of the outputs do not depend on `threads`.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           void* scratch, int threads) const;
+
+  const RowPlan& plan() const { return *plan_; }
+
+ private:
+  std::shared_ptr<const RowPlan> plan_;
+};
+
+/// Bytes of scratch (tile registers, column partials) that running `program` with `threads` needs.
+int64_t row_program_scratch_bytes(const RowProgram& program, int threads);
+
+/// Compiles and runs `program` once.
+void run_row_program(const RowProgram& program, std::span<const std::byte* const> inputs,
+                     std::span<std::byte* const> outputs, void* scratch, int threads);
+
+}  // namespace stow::cpu

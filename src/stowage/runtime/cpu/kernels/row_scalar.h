@@ -1,0 +1,226 @@
+// One element of each op, for the dtypes that have no vector code: f64, the integers, bool.
+// Not the loops; those are in row_kernels_scalar.cpp.
+#pragma once
+
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+#include <type_traits>
+
+#include "stowage/ir/op_list.h"
+
+namespace stow::cpu::scalar {
+
+/// bool as it lies in memory.
+enum class Bool : uint8_t {};
+
+template <typename T>
+concept Float = std::floating_point<T>;
+template <typename T>
+concept Integer = std::integral<T>;
+template <typename T>
+concept Bits = Integer<T> || std::same_as<T, Bool>;
+
+/// Integers wrap, also where C++ would promote to a signed int.
+template <Integer T>
+using Wrap = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+template <Integer T>
+Wrap<T> wide(T x) {
+  return static_cast<Wrap<T>>(x);
+}
+
+inline double erf_inv(double y) {
+  const double a = std::fabs(y);
+  if (std::isnan(y) || a > 1) return std::numeric_limits<double>::quiet_NaN();
+  if (a == 0) return y;
+  if (a == 1) return std::copysign(std::numeric_limits<double>::infinity(), y);
+  // Winitzki 2008, then Halley's method on erf where it is steep and on erfc where it is flat.
+  const double c = 1 - a, k = 0.147, log_term = std::log(c * (1 + a));
+  const double half = 2 / (std::numbers::pi * k) + log_term / 2;
+  double x = a < 0.01 ? a : std::sqrt(std::sqrt(half * half - log_term / k) - half);
+  for (int i = 0; i < 60; ++i) {
+    const double slope = 2 / std::sqrt(std::numbers::pi) * std::exp(-x * x);
+    const double error = a < 0.5 ? std::erf(x) - a : c - std::erfc(x);
+    const double step = error / slope;
+    const double next = x - step / (1 + x * step);
+    if (next == x) break;
+    x = next;
+  }
+  return std::copysign(x, y);
+}
+
+template <OpKind K, typename T>
+struct Unary;  // undefined where the op has no meaning for T
+
+#define STOW_UNARY(kind, concept_name, expression)  \
+  template <concept_name T>                         \
+  struct Unary<OpKind::kind, T> {                   \
+    static T apply(T x) { return (expression); }    \
+  }
+#define STOW_BINARY(kind, concept_name, expression)     \
+  template <concept_name T>                             \
+  struct Binary<OpKind::kind, T> {                      \
+    static T apply(T a, T b) { return (expression); }   \
+  }
+
+STOW_UNARY(kNeg, Float, -x);
+STOW_UNARY(kNeg, Integer, static_cast<T>(0 - wide(x)));
+STOW_UNARY(kAbs, Float, std::fabs(x));
+STOW_UNARY(kAbs, Integer, std::is_signed_v<T>&& x < 0 ? static_cast<T>(0 - wide(x)) : x);
+STOW_UNARY(kSign, Float, x > 0 ? T(1) : x < 0 ? T(-1) : x);
+STOW_UNARY(kSign, Integer, static_cast<T>((x > 0) - (std::is_signed_v<T> && x < 0)));
+STOW_UNARY(kFloor, Float, std::floor(x));
+STOW_UNARY(kCeil, Float, std::ceil(x));
+STOW_UNARY(kRound, Float, std::nearbyint(x));
+STOW_UNARY(kExp, Float, std::exp(x));
+STOW_UNARY(kExpm1, Float, std::expm1(x));
+STOW_UNARY(kLog, Float, std::log(x));
+STOW_UNARY(kLog1p, Float, std::log1p(x));
+STOW_UNARY(kTanh, Float, std::tanh(x));
+STOW_UNARY(kSin, Float, std::sin(x));
+STOW_UNARY(kCos, Float, std::cos(x));
+STOW_UNARY(kSqrt, Float, std::sqrt(x));
+STOW_UNARY(kRsqrt, Float, 1 / std::sqrt(x));
+STOW_UNARY(kLogistic, Float,
+           x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)));
+STOW_UNARY(kErf, Float, std::erf(x));
+STOW_UNARY(kErfInv, Float, erf_inv(x));
+STOW_UNARY(kNot, Integer, static_cast<T>(~wide(x)));
+template <>
+struct Unary<OpKind::kNot, Bool> {
+  static Bool apply(Bool x) { return x == Bool{0} ? Bool{1} : Bool{0}; }
+};
+
+template <Integer T>
+T divide(T a, T b) {
+  if (b == 0) return static_cast<T>(-1);
+  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - wide(a));
+  return static_cast<T>(a / b);
+}
+template <Integer T>
+T remainder(T a, T b) {
+  if (b == 0) return a;
+  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return 0;
+  return static_cast<T>(a % b);
+}
+template <Integer T>
+T power(T a, T b) {
+  if (std::is_signed_v<T> && b < 0) {
+    if (a == 1) return 1;
+    if (a == static_cast<T>(-1)) return b % 2 == 0 ? T(1) : static_cast<T>(-1);
+    return 0;
+  }
+  Wrap<T> result = 1, base = wide(a);
+  for (auto n = static_cast<std::make_unsigned_t<T>>(b); n > 0; n = static_cast<decltype(n)>(n >> 1)) {
+    if ((n & 1) != 0) result *= base;
+    base *= base;
+  }
+  return static_cast<T>(result);
+}
+template <Integer T>
+constexpr int kBits = std::numeric_limits<std::make_unsigned_t<T>>::digits;
+template <Integer T>
+bool is_beyond(T count) {
+  return static_cast<std::make_unsigned_t<T>>(count) >= static_cast<unsigned>(kBits<T>);
+}
+template <Integer T>
+T shift_left(T a, T b) {
+  return is_beyond(b) ? T(0) : static_cast<T>(wide(a) << b);
+}
+template <Integer T>
+T shift_right(T a, T b) {
+  if (is_beyond(b)) return std::is_signed_v<T> && a < 0 ? static_cast<T>(-1) : T(0);
+  return static_cast<T>(a >> b);
+}
+
+template <OpKind K, typename T>
+struct Binary;
+
+STOW_BINARY(kAdd, Float, a + b);
+STOW_BINARY(kSub, Float, a - b);
+STOW_BINARY(kMul, Float, a* b);
+STOW_BINARY(kDiv, Float, a / b);
+STOW_BINARY(kRem, Float, std::fmod(a, b));
+STOW_BINARY(kPow, Float, std::pow(a, b));
+// NaN wins, +0 is above -0.
+STOW_BINARY(kMax, Float, a != a ? a : a == b ? (std::signbit(a) ? b : a) : a > b ? a : b);
+STOW_BINARY(kMin, Float, a != a ? a : a == b ? (std::signbit(a) ? a : b) : a < b ? a : b);
+STOW_BINARY(kAdd, Integer, static_cast<T>(wide(a) + wide(b)));
+STOW_BINARY(kSub, Integer, static_cast<T>(wide(a) - wide(b)));
+STOW_BINARY(kMul, Integer, static_cast<T>(wide(a) * wide(b)));
+STOW_BINARY(kDiv, Integer, divide(a, b));
+STOW_BINARY(kRem, Integer, remainder(a, b));
+STOW_BINARY(kPow, Integer, power(a, b));
+STOW_BINARY(kMax, Bits, a > b ? a : b);
+STOW_BINARY(kMin, Bits, a < b ? a : b);
+STOW_BINARY(kAnd, Integer, static_cast<T>(a & b));
+STOW_BINARY(kOr, Integer, static_cast<T>(a | b));
+STOW_BINARY(kXor, Integer, static_cast<T>(a ^ b));
+STOW_BINARY(kShiftLeft, Integer, shift_left(a, b));
+STOW_BINARY(kShiftRight, Integer, shift_right(a, b));
+template <>
+struct Binary<OpKind::kAnd, Bool> {
+  static Bool apply(Bool a, Bool b) { return Bool(uint8_t(a) & uint8_t(b)); }
+};
+template <>
+struct Binary<OpKind::kOr, Bool> {
+  static Bool apply(Bool a, Bool b) { return Bool(uint8_t(a) | uint8_t(b)); }
+};
+template <>
+struct Binary<OpKind::kXor, Bool> {
+  static Bool apply(Bool a, Bool b) { return Bool(uint8_t(a) ^ uint8_t(b)); }
+};
+
+template <OpKind K, typename T>
+struct Test;
+#define STOW_TEST(kind, expression)                                    \
+  template <typename T>                                                \
+  struct Test<OpKind::kind, T> {                                       \
+    static Bool apply(T a, T b) { return Bool(uint8_t(expression)); }  \
+  }
+STOW_TEST(kEq, a == b);
+STOW_TEST(kNe, a != b);
+STOW_TEST(kLt, a < b);
+STOW_TEST(kLe, a <= b);
+STOW_TEST(kGt, a > b);
+STOW_TEST(kGe, a >= b);
+#undef STOW_UNARY
+#undef STOW_BINARY
+#undef STOW_TEST
+
+/// The float that a further rounding to 16 bits takes for x itself: towards zero, the last bit set
+/// where anything was lost.
+template <typename From>
+float round_to_odd(From x) {
+  auto y = static_cast<float>(x);
+  if (std::isnan(y) || static_cast<long double>(y) == static_cast<long double>(x)) return y;
+  const bool away = std::fabs(static_cast<long double>(y)) > std::fabs(static_cast<long double>(x));
+  if (away) y = std::nextafter(y, 0.0f);
+  uint32_t bits;
+  static_assert(sizeof(bits) == sizeof(y));
+  __builtin_memcpy(&bits, &y, sizeof(bits));
+  bits |= 1;
+  __builtin_memcpy(&y, &bits, sizeof(bits));
+  return y;
+}
+
+template <typename To, typename From>
+To convert(From x) {
+  if constexpr (std::same_as<From, Bool>) {
+    return convert<To>(static_cast<uint8_t>(x));
+  } else if constexpr (std::same_as<To, Bool>) {
+    return Bool(uint8_t(x != 0));
+  } else if constexpr (Float<From> && Integer<To>) {
+    // The bounds as floats: the largest is rounded up to the power of two for wide integers.
+    if (x != x) return 0;
+    if (x >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+    if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+}  // namespace stow::cpu::scalar

@@ -1,0 +1,230 @@
+#include "stowage/train/job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "stowage/optim/adamw.h"
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+using nn::Llama;
+using optim::AdamState;
+
+struct TrainState {
+  Llama model;
+  AdamState optimizer;
+};
+STOW_TREE(TrainState, model, optimizer);
+
+struct StepResult {
+  TrainState state;
+  Array loss, grad_norm, lr;
+};
+STOW_TREE(StepResult, state, loss, grad_norm, lr);
+
+nn::LlamaConfig llama_config(const TrainConfig& config) {
+  nn::LlamaConfig c;
+  const auto& m = config.model;
+  c.vocab = m.vocab;
+  c.dim = m.dim;
+  c.layers = m.layers;
+  c.heads = m.heads;
+  c.kv_heads = m.kv_heads;
+  c.ffn = m.ffn;
+  c.tied = m.tied;
+  return c;
+}
+
+StepResult train_step(const TrainConfig& config, TrainState state, const Array& tokens) {
+  const nn::LlamaConfig llama = llama_config(config);
+  const auto& o = config.optimizer;
+  auto loss_and_grad = value_and_grad(
+      [&](const Llama& model) { return nn::llama_loss(llama, model, tokens); });
+  auto [loss, grad] = loss_and_grad(state.model);
+  std::vector<Array> grads = tree_leaves(grad), params = tree_leaves(state.model);
+  const Array norm = optim::global_norm(grads);
+  if (o.clip > 0) grads = optim::clip_by_global_norm(grads, norm, o.clip);
+  const Array lr = optim::warmup_cosine(state.optimizer.count + 1, o.lr, o.warmup, o.total_steps, o.lr * 0.1);
+  optim::AdamWOptions options;
+  options.beta1 = o.beta1;
+  options.beta2 = o.beta2;
+  options.weight_decay = o.weight_decay;
+  optim::adamw_update(options, lr, tree_paths(state.model), grads, params, state.optimizer);
+  state.model = tree_unflatten(state.model, params);
+  return {state, loss, norm, lr};
+}
+
+PolicyPtr named_policy(const std::string& name) {
+  if (name == "save_all") return everything_saveable();
+  if (name == "recompute") return nothing_saveable();
+  const auto is_product = [](OpKind op) {
+    return op == OpKind::kDotGeneral || op == OpKind::kAttention;
+  };
+  Policy policy;
+  policy.name = name;
+  if (name == "save_dots") {
+    policy.decide = [=](const PolicyQuery& q) {
+      return PolicyAnswer{is_product(q.op) ? Mark::kKeep : Mark::kRecompute};
+    };
+  } else {
+    STOW_CHECK(name == "save_named", "policy {}", name);
+    // What attention needs again, and the stream between attention and the wide layer behind it.
+    policy.decide = [](const PolicyQuery& q) {
+      const bool keep = q.op == OpKind::kAttention || q.name == "attn_q" || q.name == "attn_k" ||
+                        q.name == "attn_v" || q.name == "attn_residual";
+      return PolicyAnswer{keep ? Mark::kKeep : Mark::kRecompute};
+    };
+  }
+  return std::make_shared<const Policy>(std::move(policy));
+}
+
+}  // namespace
+
+const MemoryAnalysis& JobPlan::peak_analysis() const {
+  const ExecutablePtr& program = peak_phase == "init"   ? programs.init
+                                 : peak_phase == "eval" ? programs.eval
+                                 : peak_phase == "sample" ? programs.sample
+                                                          : programs.step;
+  return program->memory_analysis();
+}
+
+Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(threads) {
+  const nn::LlamaConfig llama = llama_config(config);
+  const int64_t b = config.data.batch, t = config.data.seq;
+  TrainState state;
+  state.model = nn::llama_abstract(llama);
+  state.optimizer.count = Array::abstract(Shape{}, DType::kI32);
+  const std::vector<Array> params = tree_leaves(state.model);
+  const std::vector<std::string> paths = tree_paths(state.model);
+  for (size_t i = 0; i < params.size(); ++i)
+    state.optimizer.mu[paths[i]] = state.optimizer.nu[paths[i]] = Array::abstract(params[i].type());
+  n_model_leaves_ = params.size();
+  const std::vector<Array> leaves = tree_leaves(state);
+  const std::vector<std::string> names = tree_paths(state);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    state_.push_back({names[i], leaves[i].type()});
+    if (i >= n_model_leaves_) optimizer_bytes_ += leaves[i].type().bytes();
+  }
+
+  const auto tokens = [](int64_t rows, int64_t cols) {
+    return Array::abstract(Shape{rows, cols}, DType::kI32);
+  };
+  init_ = jit([&](const Array& key) {
+            TrainState s;
+            s.model = nn::llama_init(llama, key);
+            s.optimizer = optim::adamw_init(tree_paths(s.model), tree_leaves(s.model));
+            return s;
+          }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
+  step_ = jit([&](const TrainState& s, const Array& x) { return train_step(config, s, x); })
+              .lower(state, tokens(b, t + 1))
+              .graph();
+  eval_ = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
+              .lower(state.model, tokens(b, t + 1))
+              .graph();
+  sample_ = jit([&](const Llama& m, const Array& x, const Array& position) {
+              const Array hidden = nn::llama_hidden(llama, m, x);  // [1, T, d]
+              const Array last = take(hidden.reshape({t, llama.dim}), position, 0);
+              return nn::llama_logits(m, last);
+            }).lower(state.model, tokens(1, t), Array::abstract(Shape{}, DType::kI32)).graph();
+}
+
+int64_t Job::n_parameters() const {
+  int64_t n = 0;
+  for (size_t i = 0; i < n_model_leaves_; ++i) n += state_[i].type.elems();
+  return n;
+}
+
+JobPlan Job::plan(const std::string& policy) const {
+  const auto start = std::chrono::steady_clock::now();
+  JobPlan plan;
+  plan.policy = policy;
+  CompileOptions step;
+  step.donated.assign(state_.size(), true);
+  step.override_policy = named_policy(policy);
+  plan.programs.init = compile(init_, {}, threads_);
+  plan.programs.step = compile(step_, step, threads_);
+  plan.programs.eval = compile(eval_, {}, threads_);
+  plan.programs.sample = compile(sample_, {}, threads_);
+  // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
+  const auto weigh = [&](const char* phase, const ExecutablePtr& program, int64_t beside) {
+    const KindAnalysis& k = program->memory_analysis().device();
+    if (k.total_bytes + beside > plan.peak_bytes[0]) {
+      plan.peak_bytes[0] = k.total_bytes + beside;
+      plan.peak_phase = phase;
+    }
+    plan.lower_bound_bytes[0] = std::max(plan.lower_bound_bytes[0], k.lower_bound_bytes + beside);
+  };
+  weigh("step", plan.programs.step, 0);
+  weigh("init", plan.programs.init, 0);
+  weigh("eval", plan.programs.eval, optimizer_bytes_);
+  weigh("sample", plan.programs.sample, optimizer_bytes_);
+  plan.plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return plan;
+}
+
+const std::vector<std::string>& policy_ladder() {
+  static const std::vector<std::string> ladder = {"save_all", "save_dots", "save_named",
+                                                  "recompute"};
+  return ladder;
+}
+
+Choice choose_plan(const Job& job, std::optional<int64_t> budget_bytes) {
+  Choice choice;
+  const std::string& asked = job.config().memory.policy;
+  const std::vector<std::string> policies =
+      asked == "auto" ? policy_ladder() : std::vector<std::string>{asked};
+  for (const std::string& policy : policies) {
+    JobPlan plan = job.plan(policy);
+    const int64_t peak = plan.peak_bytes[0];
+    const bool fits = !budget_bytes || peak <= *budget_bytes;
+    choice.rungs.push_back({policy, peak, fits ? "" : "over the budget"});
+    if (choice.least.policy.empty() || peak < choice.least.peak_bytes[0]) choice.least = plan;
+    if (!fits) continue;
+    choice.plan = std::move(plan);
+    break;
+  }
+  return choice;
+}
+
+std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice, int threads) {
+  std::vector<Remedy> remedies;
+  for (const std::string& policy : policy_ladder()) {
+    const auto known = std::find_if(choice.rungs.begin(), choice.rungs.end(),
+                                    [&](const Rung& r) { return r.policy == policy; });
+    const int64_t peak = known != choice.rungs.end() ? known->peak_bytes
+                                                     : Job(config, threads).plan(policy).peak_bytes[0];
+    remedies.push_back({"--set memory.policy=" + policy, peak, false});
+  }
+  const std::string best =
+      std::min_element(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
+        return a.peak_bytes < b.peak_bytes;
+      })->change.substr(std::string("--set memory.policy=").size());
+  const auto add = [&](const std::string& change, const TrainConfig& changed) {
+    remedies.push_back({fmt::format("{} ({})", change, best),
+                        Job(changed, threads).plan(best).peak_bytes[0], true});
+  };
+  if (config.data.batch > 1) {
+    TrainConfig c = config;
+    c.data.batch /= 2;
+    add(fmt::format("--set data.batch={}", c.data.batch), c);
+  }
+  if (config.data.seq > 1) {
+    TrainConfig c = config;
+    c.data.seq /= 2;
+    add(fmt::format("--set data.seq={}", c.data.seq), c);
+  }
+  if (!config.model.tied) {
+    TrainConfig c = config;
+    c.model.tied = true;
+    add("--set model.tied=true", c);
+  }
+  std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
+    return a.peak_bytes < b.peak_bytes;
+  });
+  return remedies;
+}
+
+}  // namespace stow

@@ -1,0 +1,372 @@
+#include "stowage/train/trainer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+#include "stowage/base/bytes.h"
+#include "stowage/io/checkpoint_file.h"
+#include "stowage/io/files.h"
+
+namespace stow {
+namespace {
+
+constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
+constexpr int64_t kKeptCheckpoints = 3, kSampleBytes = 240;
+constexpr int64_t kEvalBatches = 8;
+
+volatile std::sig_atomic_t interrupted = 0;
+void on_interrupt(int) { interrupted = 1; }
+
+// While it lives, Ctrl-C asks the run to stop after the step; a second one kills it.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    interrupted = 0;
+    struct sigaction action {};
+    action.sa_handler = on_interrupt;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, &action, &before_int_);
+    sigaction(SIGTERM, &action, &before_term_);
+  }
+  ~InterruptGuard() {
+    sigaction(SIGINT, &before_int_, nullptr);
+    sigaction(SIGTERM, &before_term_, nullptr);
+  }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  struct sigaction before_int_, before_term_;
+};
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+float read_float(const DeviceBufferPtr& buffer) {
+  float value;
+  std::memcpy(&value, buffer->data(), sizeof value);
+  return value;
+}
+
+std::string format_duration(double seconds) {
+  const int64_t s = static_cast<int64_t>(seconds + 0.5);
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
+}
+
+class Run {
+ public:
+  Run(const Job& job, const JobPlan& plan, int64_t budget_bytes, const RunOptions& options,
+      ByteData data)
+      : job_(job),
+        config_(job.config()),
+        plan_(plan),
+        budget_bytes_(budget_bytes),
+        options_(options),
+        data_(std::move(data)),
+        device_(Device::cpu_with_capacity(budget_bytes)) {}
+
+  Result<int> run() {
+    if (Result<void> started = start(); !started) return started.failure();
+    const InterruptGuard guard;
+    begin_s_ = now_s();
+    first_step_ = step_;
+    int status = 0;
+    while (step_ < config_.train.steps && status == 0) {
+      Result<int> done = one_step();
+      if (!done) return done.failure();
+      status = *done;
+    }
+    end_line();
+    if (status == kStatusNotFinite) return status;
+    if (step_ > saved_step_ || saved_.empty())
+      if (Result<void> saved = save(); !saved) return saved.failure();
+    if (status == kStatusInterrupted) {
+      say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_, saved_);
+      return status;
+    }
+    return finish();
+  }
+
+ private:
+  template <typename... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) {
+    if (options_.text) fmt::print(options_.text, format, std::forward<Args>(args)...);
+    if (options_.text) std::fflush(options_.text);
+  }
+
+  Result<void> start() {
+    if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
+    if (options_.resume) return load();
+    Result<std::string> moved = set_aside_checkpoints(config_.train.out);
+    if (!moved) return moved.failure();
+    if (!moved->empty()) say("checkpoints of an earlier run are now in {}\n", *moved);
+    DeviceBufferPtr key = device_->allocate(8);
+    const uint64_t seed = static_cast<uint64_t>(config_.train.seed);
+    const uint32_t words[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
+    std::memcpy(key->data(), words, sizeof words);
+    state_ = plan_.programs.init->run(*device_, std::array{key});
+    return {};
+  }
+
+  Result<void> load() {
+    Result<std::optional<CheckpointName>> latest = latest_checkpoint(config_.train.out);
+    if (!latest) return latest.failure();
+    if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
+    CheckpointNeeds needs;
+    for (const StateLeaf& leaf : job_.state())
+      needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
+    needs.config = config_to_resume(config_);
+    Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
+    if (!checkpoint) return checkpoint.failure();
+    for (const StateLeaf& leaf : job_.state()) {
+      DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes());
+      const std::span<std::byte> bytes(buffer->data(), static_cast<size_t>(buffer->bytes()));
+      if (Result<void> read = checkpoint->read(leaf.name, bytes); !read) return read;
+      state_.push_back(std::move(buffer));
+    }
+    step_ = saved_step_ = checkpoint->meta().step;
+    saved_ = (*latest)->path;
+    say("resumed from {} at step {}\n", saved_, step_);
+    return {};
+  }
+
+  Result<void> save() {
+    CheckpointMeta meta;
+    meta.step = meta.data_position = step_;
+    meta.seed = static_cast<uint64_t>(config_.train.seed);
+    meta.config = config_to_resume(config_);
+    std::vector<TensorBytes> tensors;
+    for (size_t i = 0; i < state_.size(); ++i) {
+      const StateLeaf& leaf = job_.state()[i];
+      tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims(),
+                         {state_[i]->data(), static_cast<size_t>(state_[i]->bytes())}});
+    }
+    Result<std::string> path = save_checkpoint(config_.train.out, meta, tensors, kKeptCheckpoints);
+    if (!path) {
+      return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,
+                  saved_.empty() ? "none" : saved_);
+    }
+    saved_ = *path;
+    saved_step_ = step_;
+    return {};
+  }
+
+  DeviceBufferPtr upload(const std::vector<int32_t>& tokens) {
+    DeviceBufferPtr buffer = device_->allocate(static_cast<int64_t>(tokens.size() * 4));
+    std::memcpy(buffer->data(), tokens.data(), tokens.size() * 4);
+    return buffer;
+  }
+
+  Result<int> one_step() {
+    const double started_s = now_s();
+    float loss, norm, lr;
+    {
+      std::vector<DeviceBufferPtr> arguments = std::move(state_);
+      state_.clear();
+      arguments.push_back(upload(
+          data_.train_batch(static_cast<uint64_t>(config_.train.seed), step_, config_.data.batch)));
+      std::vector<DeviceBufferPtr> results = plan_.programs.step->run(*device_, arguments);
+      const size_t n = job_.state().size();
+      loss = read_float(results[n]);
+      norm = read_float(results[n + 1]);
+      lr = read_float(results[n + 2]);
+      results.resize(n);
+      state_ = std::move(results);
+    }
+    ++step_;
+    const double seconds = now_s() - started_s;
+    const double tokens_per_s =
+        static_cast<double>(config_.data.batch * config_.data.seq) / seconds;
+    if (first_loss_ < 0) first_loss_ = loss;
+    last_loss_ = loss;
+    if (options_.json) {
+      const Result<void> written = options_.json->write(
+          Json::object({{"step", step_},
+                        {"loss", static_cast<double>(loss)},
+                        {"loss_hex", hex_float(loss)},
+                        {"grad_norm", static_cast<double>(norm)},
+                        {"lr", static_cast<double>(lr)},
+                        {"tokens_per_s", tokens_per_s}}));
+      if (!written) return written.failure();
+    }
+    progress(loss, norm, lr, tokens_per_s);
+    if (!std::isfinite(loss) || !std::isfinite(norm)) {
+      end_line();
+      fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}\n", step_,
+                 std::isfinite(loss) ? "gradient's norm" : "loss",
+                 std::isfinite(loss) ? norm : loss, saved_.empty() ? "none" : saved_);
+      return kStatusNotFinite;
+    }
+    const int64_t eval = config_.train.eval_every, save_every = config_.train.checkpoint_every;
+    if (eval > 0 && step_ % eval == 0 && step_ < config_.train.steps) {
+      const double validation = evaluate();
+      end_line();
+      say("step {}: validation loss {:.4f}\n", step_, validation);
+    }
+    if (save_every > 0 && step_ % save_every == 0)
+      if (Result<void> saved = save(); !saved) return saved.failure();
+    return interrupted ? kStatusInterrupted : 0;
+  }
+
+  double evaluate() {
+    device_->drop_arena();
+    const int64_t windows = data_.n_validation_windows(), batch = config_.data.batch;
+    const int64_t batches = std::clamp<int64_t>(windows / batch, 1, kEvalBatches);
+    double total = 0;
+    for (int64_t i = 0; i < batches; ++i) {
+      // Spread over the whole held-out part.
+      const int64_t first = batches > 1 ? i * (windows - batch) / (batches - 1) : 0;
+      std::vector<DeviceBufferPtr> arguments = model_arguments();
+      arguments.push_back(upload(data_.validation_batch(first, batch)));
+      total += read_float(plan_.programs.eval->run(*device_, arguments)[0]);
+    }
+    device_->drop_arena();
+    return total / static_cast<double>(batches);
+  }
+
+  std::vector<DeviceBufferPtr> model_arguments() const {
+    return {state_.begin(), state_.begin() + static_cast<std::ptrdiff_t>(job_.n_model_leaves())};
+  }
+
+  // Text that the model continues, drawn at temperature 0.8, as the seed has it.
+  std::string sample() {
+    device_->drop_arena();
+    const int64_t t = config_.data.seq;
+    std::string text = data_.validation_text(std::min<int64_t>(t, 32));
+    const size_t prompt = text.size();
+    for (int64_t i = 0; i < kSampleBytes; ++i) {
+      const std::string window =
+          text.substr(text.size() - std::min(text.size(), static_cast<size_t>(t)));
+      std::vector<int32_t> tokens;
+      for (char c : window) tokens.push_back(static_cast<unsigned char>(c));
+      tokens.resize(static_cast<size_t>(t), 0);
+      std::vector<DeviceBufferPtr> arguments = model_arguments();
+      arguments.push_back(upload(tokens));
+      arguments.push_back(upload({static_cast<int32_t>(window.size()) - 1}));
+      const DeviceBufferPtr logits = plan_.programs.sample->run(*device_, arguments)[0];
+      text += draw(reinterpret_cast<const float*>(logits->data()), i);
+    }
+    device_->drop_arena();
+    return text.substr(prompt);
+  }
+
+  char draw(const float* logits, int64_t position) const {
+    const int64_t n = std::min<int64_t>(config_.model.vocab, 256);
+    const float top = *std::max_element(logits, logits + n);
+    std::vector<double> weights;
+    double total = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      weights.push_back(std::exp((static_cast<double>(logits[i]) - top) / 0.8));
+      total += weights.back();
+    }
+    const uint64_t bits = mix_bits(static_cast<uint64_t>(config_.train.seed), 0x5a3b1e,
+                                   static_cast<uint64_t>(position));
+    double left = static_cast<double>(bits >> 11) * 0x1p-53 * total;
+    for (int64_t i = 0; i < n; ++i)
+      if ((left -= weights[static_cast<size_t>(i)]) < 0) return static_cast<char>(i);
+    return static_cast<char>(n - 1);
+  }
+
+  void progress(float loss, float norm, float lr, double tokens_per_s) {
+    if (!options_.text) return;
+    const bool terminal = isatty(fileno(options_.text));
+    const double now = now_s();
+    const bool last = step_ == config_.train.steps;
+    if (!last && step_ > first_step_ + 1 && now - shown_s_ < (terminal ? 0.1 : 5.0)) return;
+    shown_s_ = now;
+    const double per_step = (now - begin_s_) / static_cast<double>(step_ - first_step_);
+    const std::string line = fmt::format(
+        "step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  peak {} of {}  {} left",
+        step_, config_.train.steps, loss, norm, lr, tokens_per_s,
+        format_bytes(device_->high_water_bytes(MemoryKind::kDevice)), format_bytes(budget_bytes_),
+        format_duration(per_step * static_cast<double>(config_.train.steps - step_)));
+    if (terminal) {
+      fmt::print(options_.text, "\r\x1b[K{}", line);
+      open_line_ = true;
+    } else {
+      fmt::print(options_.text, "{}\n", line);
+    }
+    std::fflush(options_.text);
+  }
+  void end_line() {
+    if (open_line_) fmt::print(options_.text, "\n");
+    open_line_ = false;
+  }
+
+  Result<int> finish() {
+    const double validation = evaluate();
+    const std::string text = sample();
+    const BytesByKind measured = {device_->high_water_bytes(MemoryKind::kDevice),
+                                  device_->high_water_bytes(MemoryKind::kPinnedHost),
+                                  device_->high_water_bytes(MemoryKind::kDisk)};
+    say("validation loss {:.4f} nats a byte\n", validation);
+    say("sample:\n{}\n", printable(text));
+    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", plan_.peak_bytes[0], measured[0],
+        format_bytes(measured[0]), format_bytes(budget_bytes_));
+    say("saved to {}\n", saved_);
+    if (options_.json) {
+      const Result<void> written = options_.json->write(Json::object(
+          {{"summary", true},
+           {"steps", step_},
+           {"policy", plan_.policy},
+           {"first_loss", first_loss_},
+           {"last_loss", last_loss_},
+           {"validation_loss", validation},
+           {"predicted_peak_bytes", bytes_json(plan_.peak_bytes)},
+           {"measured_peak_bytes", bytes_json(measured)},
+           {"lower_bound_bytes", bytes_json(plan_.lower_bound_bytes)},
+           {"data_path", config_.data.path},
+           {"compile_s", plan_.plan_s},
+           {"checkpoint", saved_}}));
+      if (!written) return written.failure();
+    }
+    return 0;
+  }
+
+  static std::string printable(const std::string& text) {
+    std::string out;
+    for (char c : text)
+      out += c == '\n' ? std::string("\n  ") : (c >= 32 && c < 127) ? std::string(1, c) : "?";
+    return "  " + out;
+  }
+
+  const Job& job_;
+  const TrainConfig& config_;
+  const JobPlan& plan_;
+  int64_t budget_bytes_;
+  const RunOptions& options_;
+  ByteData data_;
+  DevicePtr device_;
+  std::vector<DeviceBufferPtr> state_;
+  int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
+  double first_loss_ = -1, last_loss_ = -1, begin_s_ = 0, shown_s_ = 0;
+  std::string saved_;
+  bool open_line_ = false;
+};
+
+}  // namespace
+
+Json bytes_json(const BytesByKind& bytes) {
+  Json object = Json::object();
+  for (int kind = 0; kind < kNumMemoryKinds; ++kind)
+    object.set(memory_kind_name(static_cast<MemoryKind>(kind)), bytes[static_cast<size_t>(kind)]);
+  return object;
+}
+
+Result<int> run_training(const Job& job, const Choice& choice, int64_t budget_bytes,
+                         const RunOptions& options) {
+  const TrainConfig& config = job.config();
+  Result<ByteData> data = ByteData::open(config.data.path, config.model.vocab, config.data.seq);
+  if (!data) return data.failure();
+  return Run(job, *choice.plan, budget_bytes, options, std::move(*data)).run();
+}
+
+}  // namespace stow

@@ -1,0 +1,36 @@
+// The training run: state on a device, steps, evaluation, checkpoints, progress, a sample.
+// Not the choice of the plan; that is job.h.
+#pragma once
+
+#include <optional>
+
+#include "stowage/io/json.h"
+#include "stowage/runtime/device.h"
+#include "stowage/train/data.h"
+#include "stowage/train/job.h"
+
+namespace stow {
+
+struct RunOptions {
+  bool resume = false;
+  JsonLines* json = nullptr;  ///< One object a step and a summary, when set.
+  std::FILE* text = nullptr;  ///< Progress for people.
+};
+
+/// Runs the job as planned on a device whose capacity is the budget.
+/// Returns the exit status: 0 when done, 3 when a loss or norm was not finite, 130 after Ctrl-C
+/// (the state is saved).
+/// Errors: data, checkpoints and folders, named; CapacityError never for what was admitted.
+Result<int> run_training(const Job& job, const Choice& choice, int64_t budget_bytes,
+                         const RunOptions& options);
+
+/// Bytes by kind as a JSON object.
+Json bytes_json(const BytesByKind& bytes);
+/// The plan for people: budget, choice and why, owners of the peak.
+std::string describe_choice(const Job& job, const Choice& choice,
+                            std::optional<int64_t> budget_bytes);
+/// What to print where nothing fits: by how much, where the peak is, who owns it, what would help.
+std::string describe_refusal(const Job& job, const Choice& choice, int64_t budget_bytes,
+                             int threads);
+
+}  // namespace stow

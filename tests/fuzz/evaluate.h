@@ -1,0 +1,17 @@
+// Runs a graph node by node with the reference kernels, every value in memory of its own.
+// Not an executor: no plan, no fusion, no reuse; the oracle of what passes must not change.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+
+namespace stow::testing {
+
+using Bytes = std::vector<std::byte>;
+
+/// The bytes of the outputs, row-major, given those of the inputs.
+std::vector<Bytes> evaluate(const Graph& graph, const std::vector<Bytes>& inputs);
+
+}  // namespace stow::testing

@@ -1,0 +1,292 @@
+#include "stowage/train/config.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <limits>
+
+#include "stowage/base/nearest.h"
+#include "stowage/cli/arguments.h"
+#include "stowage/train/config_keys.h"
+#include "tests/support/temporary_folder.h"
+
+namespace stow {
+namespace {
+
+std::string error_of(const std::vector<std::string>& settings) {
+  return load_train_config({.settings = settings}).error();
+}
+
+class ConfigFile {
+ public:
+  explicit ConfigFile(std::string_view text) { write_bytes(path(), text); }
+  std::string path() const { return folder_ / "run.toml"; }
+  Result<TrainConfig> load(const std::vector<std::string>& settings = {}) const {
+    return load_train_config({.toml_path = path(), .settings = settings});
+  }
+  // The error, with the file's name alone for its path.
+  std::string error() const {
+    std::string error = load().error();
+    for (size_t at; (at = error.find(path())) != std::string::npos;)
+      error.replace(at, path().size(), "run.toml");
+    return error;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST(Config, DefaultsAreTheDefaultJob) {
+  const Result<TrainConfig> config = load_train_config({});
+  ASSERT_TRUE(config.ok()) << config.error();
+  std::string all;
+  for (const auto& [key, value] : config_text(*config))
+    if (key != "data.path") all += key + "=" + value + " ";
+  EXPECT_EQ(all,
+            "model.dim=128 model.layers=6 model.heads=4 model.kv_heads=2 model.ffn=344 "
+            "model.vocab=256 model.tied=false data.batch=16 data.seq=128 optimizer.lr=0.003 "
+            "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
+            "optimizer.beta2=0.95 optimizer.total_steps=300 train.steps=300 train.seed=0 "
+            "train.out=out train.checkpoint_every=100 train.eval_every=100 memory.policy=auto ");
+}
+
+TEST(Config, FindsTheDefaultTextBesideTheLauncher) {
+  const char* before = std::getenv("STOW_ROOT");
+  const std::string saved = before ? before : "";
+  ::setenv("STOW_ROOT", "/somewhere", 1);
+  EXPECT_EQ(load_train_config({})->data.path, "/somewhere/data/corpus.txt");
+  ::unsetenv("STOW_ROOT");
+  EXPECT_EQ(default_data_path(), std::string(STOW_SOURCE_DIR) + "/data/corpus.txt");
+  if (before) ::setenv("STOW_ROOT", saved.c_str(), 1);
+}
+
+TEST(Config, LaterValuesStandOverEarlierOnes) {
+  const ConfigFile file(
+      "model.dim = 64\n"
+      "[optimizer]\nlr = 1\ntotal_steps = 7\n"
+      "[memory]\ndevice = '64MiB'\n");
+  const Result<TrainConfig> config = load_train_config(
+      {.toml_path = file.path(),
+       .settings = {"optimizer.lr=1e-3", "train.seed=1", "train.seed=9223372036854775807"},
+       .memory = "1.5GB"});
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_EQ(config->model.dim, 64);
+  EXPECT_EQ(config->optimizer.lr, 1e-3);
+  EXPECT_EQ(config->optimizer.total_steps, 7);
+  EXPECT_EQ(config->train.seed, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(config->memory.device, 1500000000);
+  EXPECT_EQ(file.load()->memory.device, 64 << 20);
+  EXPECT_EQ(ConfigFile("memory.device = 4096").load()->memory.device, 4096);
+}
+
+TEST(Config, TomlRoundTripsEveryKey) {
+  const Result<TrainConfig> config = load_train_config({.settings = {"model.dim=48",
+                                                                     "model.layers=0",
+                                                                     "model.heads=6",
+                                                                     "model.kv_heads=3",
+                                                                     "model.ffn=7",
+                                                                     "model.vocab=300",
+                                                                     "model.tied=true",
+                                                                     "data.path=a \"b\"\\\t.txt",
+                                                                     "data.batch=3",
+                                                                     "data.seq=5",
+                                                                     "optimizer.lr=0.1",
+                                                                     "optimizer.warmup=0",
+                                                                     "optimizer.weight_decay=0",
+                                                                     "optimizer.clip=0",
+                                                                     "optimizer.beta1=0.123456789",
+                                                                     "optimizer.beta2=0.999",
+                                                                     "optimizer.total_steps=11",
+                                                                     "train.steps=12",
+                                                                     "train.seed=13",
+                                                                     "train.out=some/where",
+                                                                     "train.checkpoint_every=0",
+                                                                     "train.eval_every=0",
+                                                                     "memory.policy=save_dots"},
+                                                        .memory = "123"});
+  ASSERT_TRUE(config.ok()) << config.error();
+  // The list above leaves no key out, and no value at its default.
+  const TrainConfig defaults = load_train_config({}).value();
+  for (const ConfigKey& key : config_keys())
+    EXPECT_NE(key_text(key, *config), key_text(key, defaults)) << key.name;
+  const ConfigFile file(config_toml(*config));
+  EXPECT_EQ(file.error(), "");
+  EXPECT_EQ(config_text(*file.load()), config_text(*config));
+}
+
+TEST(Config, ResumingNeedsWhatChangesTheNumbers) {
+  const TrainConfig a = load_train_config({.settings = {"optimizer.total_steps=8"}}).value();
+  for (const char* free : {"train.steps=4", "train.out=x", "memory.policy=recompute",
+                           "memory.device=9MB", "train.eval_every=1", "data.path=elsewhere"})
+    EXPECT_EQ(config_to_resume(
+                  load_train_config({.settings = {"optimizer.total_steps=8", free}}).value()),
+              config_to_resume(a))
+        << free;
+  for (const char* bound : {"model.dim=64", "data.batch=1", "optimizer.lr=1", "train.seed=1"})
+    EXPECT_NE(config_to_resume(
+                  load_train_config({.settings = {"optimizer.total_steps=8", bound}}).value()),
+              config_to_resume(a))
+        << bound;
+}
+
+TEST(Config, SettingsThatAreWrong) {
+  const struct {
+    const char* setting;
+    const char* error;
+  } kWrong[] = {
+      {"model.layerz=3",
+       "--set model.layerz=3: unknown key 'model.layerz'; did you mean 'model.layers'?"},
+      {"layers=3", "--set layers=3: unknown key 'layers'; did you mean 'model.layers'?"},
+      {"train.step=3", "--set train.step=3: unknown key 'train.step'; did you mean 'train.steps'?"},
+      {"model.dim", "--set model.dim: write --set key=value"},
+      {"", "--set : write --set key=value"},
+      {"model.dim=", "--set model.dim=: model.dim takes an integer, from 2 to 1048576, not ''"},
+      {"model.dim=1e3",
+       "--set model.dim=1e3: model.dim takes an integer, from 2 to 1048576, not '1e3'"},
+      {"model.dim= 64",
+       "--set model.dim= 64: model.dim takes an integer, from 2 to 1048576, not ' 64'"},
+      {"train.steps=-1",
+       "--set train.steps=-1: train.steps takes an integer, at least 1, not '-1'"},
+      {"train.steps=0", "--set train.steps=0: train.steps takes an integer, at least 1, not '0'"},
+      {"train.seed=9223372036854775808",
+       "--set train.seed=9223372036854775808: train.seed takes an integer, at least 0, not "
+       "'9223372036854775808'"},
+      {"model.vocab=255",
+       "--set model.vocab=255: model.vocab takes an integer, from 256 to 16777216, not '255'"},
+      {"optimizer.lr=nan",
+       "--set optimizer.lr=nan: optimizer.lr takes a number, from 0 to 1000, not 'nan'"},
+      {"optimizer.lr=1e999",
+       "--set optimizer.lr=1e999: optimizer.lr takes a number, from 0 to 1000, not '1e999'"},
+      {"optimizer.lr=-0.1",
+       "--set optimizer.lr=-0.1: optimizer.lr takes a number, from 0 to 1000, not '-0.1'"},
+      {"optimizer.beta2=1",
+       "--set optimizer.beta2=1: optimizer.beta2 takes a number, from 0 to below 1, not '1'"},
+      {"model.tied=yes", "--set model.tied=yes: model.tied takes true or false, not 'yes'"},
+      {"data.path=", "--set data.path=: data.path is empty"},
+      {"memory.policy=some",
+       "--set memory.policy=some: memory.policy takes one of auto, save_all, save_dots, "
+       "save_named, "
+       "recompute, not 'some'"},
+      {"memory.device=0",
+       "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},
+      {"memory.device=12parsecs",
+       "--set memory.device=12parsecs: memory.device: '12parsecs' is not a size: 'parsecs' is no "
+       "unit (write 64MiB, 1.5GB or a number of bytes)"},
+      {"model.heads=7",
+       "model.heads = 7 (--set model.heads=7) does not divide model.dim = 128 "
+       "(default)"},
+      {"model.kv_heads=3",
+       "model.kv_heads = 3 (--set model.kv_heads=3) does not divide "
+       "model.heads = 4 (default)"},
+      {"model.dim=20",
+       "model.dim = 20 (--set model.dim=20) and model.heads = 4 (default) give "
+       "heads of 5; rotary positions need an even size"},
+      {"data.seq=2000000000",
+       "the scores would have more elements than any memory: data.batch = 16 (default), data.seq = "
+       "2000000000 (--set data.seq=2000000000), model.heads = 4 (default)"}};
+  for (const auto& [setting, error] : kWrong) EXPECT_EQ(error_of({setting}), error);
+  EXPECT_EQ(load_train_config({.memory = "12parsecs"}).error(),
+            "--memory 12parsecs: memory.device: '12parsecs' is not a size: 'parsecs' is no unit "
+            "(write 64MiB, 1.5GB or a number of bytes)");
+}
+
+TEST(Config, FilesThatAreWrong) {
+  const struct {
+    const char* text;
+    const char* error;
+  } kWrong[] = {
+      {"# one\n[model]\nlayerz = 3\n",
+       "run.toml:3: unknown key 'model.layerz'; did you mean 'model.layers'?"},
+      {"[modle]\ndim = 3\n", "run.toml:2: unknown key 'modle.dim'; did you mean 'model.dim'?"},
+      {"\n[modle]\n", "run.toml:2: unknown key 'modle'; did you mean 'model.dim'?"},
+      {"dim = 3", "run.toml:1: unknown key 'dim'; did you mean 'model.dim'?"},
+      {"model = 3", "run.toml:1: 'model' is a section of keys, not a key"},
+      {"[model.dim]\nx = 1",
+       "run.toml:1: model.dim takes an integer, from 2 to 1048576, not a value of this kind"},
+      {"model.dim = [1]",
+       "run.toml:1: model.dim takes an integer, from 2 to 1048576, not a value of this kind"},
+      {"model.dim = '64'", "run.toml:1: model.dim takes an integer, from 2 to 1048576, not '64'"},
+      {"model.dim = 64.0", "run.toml:1: model.dim takes an integer, from 2 to 1048576, not 64"},
+      {"optimizer.lr = inf", "run.toml:1: optimizer.lr takes a number, from 0 to 1000, not inf"},
+      {"train.out = 1979-05-27", "run.toml:1: train.out takes a text, not a value of this kind"},
+      {"train.out = 'a\\u0000'\ntrain.out = 1",
+       "run.toml:2: Error while parsing key-value pair: cannot redefine existing string "
+       "'train.out'"},
+      {"train.out = \"a\\u0000\"", "run.toml:1: train.out holds a zero byte"},
+      {"memory.device = -1",
+       "run.toml:1: memory.device takes a size such as 64MiB, at least 1, not -1"},
+      // The first by line, not by name.
+      {"[train]\nsteps = 0\n[data]\nbatch = 0",
+       "run.toml:2: train.steps takes an integer, at least 1, not 0"},
+      {"[model]\n\nheads = 7\n",
+       "model.heads = 7 (run.toml:3) does not divide model.dim = 128 (default)"}};
+  for (const auto& [text, error] : kWrong) EXPECT_EQ(ConfigFile(text).error(), error) << text;
+  EXPECT_TRUE(ConfigFile("[model]\n").load().ok());
+  EXPECT_TRUE(ConfigFile("").load().ok());
+  EXPECT_FALSE(ConfigFile("x = " + std::string(100000, '[')).load().ok());
+  EXPECT_FALSE(ConfigFile("a\xff").load().ok());
+  EXPECT_EQ(load_train_config({.toml_path = "/no/such.toml"}).error(),
+            "/no/such.toml: No such file or directory");
+}
+
+TEST(Config, HelpHasEveryKey) {
+  for (const ConfigKey& key : config_keys())
+    EXPECT_NE(config_help().find(key.name), std::string::npos) << key.name;
+}
+
+Result<CommandLine> parse(std::vector<std::string> arguments) {
+  return parse_train_arguments("train", "Trains", arguments);
+}
+
+TEST(Arguments, AreReadInAnyOrder) {
+  const ConfigFile file("model.dim = 64");
+  const Result<CommandLine> line = parse({"--json", "-", "--set", "data.seq=5", file.path(),
+                                          "--resume", "--memory", "1KiB", "--set=data.batch=[2]"});
+  EXPECT_EQ(line.error(),
+            "--set data.batch=[2]: data.batch takes an integer, at least 1, not '[2]'");
+  const Result<CommandLine> good =
+      parse({"--json", "-", "--set", "data.seq=5", file.path(), "--resume", "--memory", "1KiB",
+             "--set=train.out=[a,b]", "--set", "train.steps=2"});
+  ASSERT_TRUE(good.ok()) << good.error();
+  EXPECT_EQ(good->config.model.dim, 64);
+  EXPECT_EQ(good->config.data.seq, 5);
+  EXPECT_EQ(good->config.train.out, "[a,b]");
+  EXPECT_EQ(good->config.train.steps, 2);
+  EXPECT_EQ(good->config.memory.device, 1024);
+  EXPECT_EQ(good->memory_text, "1KiB");
+  EXPECT_EQ(good->json_path, "-");
+  EXPECT_TRUE(good->resume);
+  EXPECT_EQ(good->help, "");
+  EXPECT_FALSE(parse({})->resume);
+}
+
+TEST(Arguments, ThatAreWrong) {
+  EXPECT_EQ(parse({"--sett", "a=b"}).error(),
+            "train: The following argument was not expected: --sett (see ./stowage train --help)");
+  EXPECT_EQ(parse({"--json"}).error(),
+            "train: --json: 1 required FILE missing (see ./stowage train --help)");
+  EXPECT_EQ(parse({"--memory", ""}).error(), "train: --memory is empty");
+  EXPECT_EQ(parse({"--memory", "12parsecs"}).error().substr(0, 18), "--memory 12parsecs");
+  EXPECT_FALSE(parse({"a.toml", "b.toml"}).ok());
+  EXPECT_NE(parse({"--help"})->help.find("model.kv_heads"), std::string::npos);
+}
+
+TEST(Nearest, CountsEdits) {
+  EXPECT_EQ(edit_distance("", ""), 0);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("flaw", "lawn"), 2);
+}
+
+TEST(Nearest, PrefersTheSameSection) {
+  const std::vector<std::string> names = {"data.batch", "model.dim", "model.heads",
+                                          "model.kv_heads"};
+  EXPECT_EQ(nearest_name("model.head", names), "model.heads");
+  EXPECT_EQ(nearest_name("kvheads", names), "model.kv_heads");
+  EXPECT_EQ(nearest_name("batch", names), "data.batch");
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+}  // namespace
+}  // namespace stow

@@ -1,0 +1,110 @@
+#include "stowage/io/files.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/support/file_size_limit.h"
+#include "tests/support/temporary_folder.h"
+
+namespace stow {
+namespace {
+
+TEST(Files, WritesAndReplacesWhole) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "a.txt";
+  ASSERT_TRUE(write_file_atomically(path, "one").ok());
+  ASSERT_TRUE(write_file_atomically(path, "two").ok());
+  EXPECT_EQ(read_text_file(path).value(), "two");
+  EXPECT_EQ(count_entries(folder.path()), 1u);
+}
+
+TEST(Files, AFullDiskLeavesTheOldFileAndNoOther) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "a.txt";
+  ASSERT_TRUE(write_file_atomically(path, "the old content").ok());
+  Result<void> written;
+  {
+    const FileSizeLimit limit(4096);
+    written = write_file_atomically(path, std::string(10000, 'x'));
+  }
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error(), path + ".tmp: File too large");
+  EXPECT_EQ(read_bytes(path), "the old content");
+  EXPECT_EQ(count_entries(folder.path()), 1u);
+}
+
+TEST(Files, AnUncommittedFileLeavesNothing) {
+  const TemporaryFolder folder;
+  {
+    Result<AtomicFile> file = AtomicFile::create(folder / "a");
+    ASSERT_TRUE(file->write(as_bytes("half")).ok());
+    const AtomicFile moved = std::move(*file);
+    EXPECT_EQ(count_entries(folder.path()), 1u);
+  }
+  EXPECT_EQ(count_entries(folder.path()), 0u);
+}
+
+TEST(Files, ALeftoverTemporaryFileIsNoObstacle) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.tmp", "of a killed run");
+  ASSERT_TRUE(write_file_atomically(folder / "a", "new").ok());
+  EXPECT_EQ(read_bytes(folder / "a"), "new");
+  EXPECT_EQ(count_entries(folder.path()), 1u);
+}
+
+TEST(Files, ErrorsNamePathAndReason) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "file";
+  write_bytes(file, "content");
+  const std::string missing = folder / "no/such";
+  EXPECT_EQ(read_text_file(missing).error(), missing + ": No such file or directory");
+  EXPECT_EQ(read_text_file(folder.path()).error(), folder.path() + ": is a folder, not a file");
+  EXPECT_EQ(read_text_file("/dev/zero").error(), "/dev/zero: is no regular file");
+  EXPECT_EQ(read_text_file(file, 3).error(), file + ": is 7 B, more than the 3 B taken");
+  EXPECT_EQ(write_file_atomically(missing, "x").error(),
+            missing + ".tmp: No such file or directory");
+  EXPECT_EQ(write_file_atomically(file + "/x", "x").error(), file + "/x.tmp: Not a directory");
+  // A folder in the file's place: the rename fails and the temporary file goes.
+  ASSERT_TRUE(ensure_directory(folder / "full/inside").ok());
+  EXPECT_EQ(write_file_atomically(folder / "full", "x").error(),
+            folder.path() + "/full: Is a directory");
+  EXPECT_FALSE(file_exists(folder / "full.tmp"));
+}
+
+TEST(Files, MakesFoldersOnTheWay) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(ensure_directory(folder / "a/b/c").ok());
+  EXPECT_TRUE(ensure_directory(folder / "a/b/c/").ok());
+  EXPECT_TRUE(ensure_directory(folder / "a/d/").ok());
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/d"));
+  write_bytes(folder / "file", "");
+  EXPECT_EQ(ensure_directory(folder / "file").error(),
+            folder.path() + "/file: is there and is no folder");
+  EXPECT_EQ(ensure_directory(folder / "file/x").error(),
+            folder.path() + "/file/x: Not a directory");
+  EXPECT_FALSE(ensure_directory("").ok());
+}
+
+TEST(Files, ReadsAtOffsetsAndSaysWhereAFileEnds) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "a";
+  write_bytes(path, "0123456789");
+  const Result<InputFile> file = InputFile::open(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->size_bytes(), 10);
+  std::string out(4, ' ');
+  ASSERT_TRUE(file->read(3, std::as_writable_bytes(std::span(out))).ok());
+  EXPECT_EQ(out, "3456");
+  EXPECT_EQ(file->read(8, std::as_writable_bytes(std::span(out))).error(),
+            path + ": ends at byte 10, 2 bytes short");
+}
+
+TEST(Files, RemovingWhatIsNotThereIsFine) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(remove_file(folder / "none").ok());
+  EXPECT_FALSE(remove_file(folder.path()).ok());
+}
+
+}  // namespace
+}  // namespace stow

@@ -1,0 +1,466 @@
+#include "stowage/runtime/cpu/kernels/row_program.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_program_reference.h"
+
+namespace stow::cpu {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// A random row program with the memory of its operands.
+struct Case {
+  RowProgram program;
+  std::vector<Bytes> memory;
+  struct Where {
+    size_t memory;
+    int64_t offset_bytes;
+  };
+  std::vector<Where> inputs, outputs;
+};
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  int64_t below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
+  bool chance(int percent) { return below(100) < percent; }
+  uint64_t bits() { return engine_(); }
+  template <typename T>
+  T pick(std::initializer_list<T> list) {
+    return list.begin()[below(static_cast<int64_t>(list.size()))];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+constexpr DType kAllDTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16,
+                                DType::kI64, DType::kI32, DType::kI8,   DType::kU64,
+                                DType::kU32, DType::kU8,  DType::kBool};
+
+uint64_t float_bits(DType t, double x) {
+  switch (t) {
+    case DType::kF64: return std::bit_cast<uint64_t>(x);
+    case DType::kBF16: return f32_to_bf16(static_cast<float>(x));
+    case DType::kF16: return f32_to_f16(static_cast<float>(x));
+    default: return std::bit_cast<uint32_t>(static_cast<float>(x));
+  }
+}
+
+// Mostly of everyday size, now and then special.
+uint64_t random_element(Random& random, DType t) {
+  if (t == DType::kBool) return random.bits() & 1;
+  if (!is_float(t)) {
+    const int64_t small = random.below(200) - 100;
+    return random.chance(80) ? static_cast<uint64_t>(small)
+                             : random.pick<uint64_t>({0, 1, ~uint64_t{0}, uint64_t{1} << 63,
+                                                      uint64_t{1} << 31, 0x80, 0x7f, random.bits()});
+  }
+  const double inf = std::numeric_limits<double>::infinity();
+  if (random.chance(3))
+    return float_bits(t, random.pick({0.0, -0.0, 1.0, -1.0, inf, -inf, std::nan(""), 1e-40, 1e30,
+                                      -1e-45, 65520.0, 6e-8}));
+  const double unit = static_cast<double>(random.below(1 << 24)) / (1 << 22) - 2;
+  return float_bits(t, random.chance(10) ? unit * 1000 : unit);
+}
+
+bool is_nan(const std::byte* p, DType t) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, p, static_cast<size_t>(dtype_bytes(t)));
+  switch (t) {
+    case DType::kF64: return (bits & ~(uint64_t{1} << 63)) > 0x7ff0000000000000;
+    case DType::kF32: return (bits & 0x7fffffff) > 0x7f800000;
+    case DType::kBF16: return (bits & 0x7fff) > 0x7f80;
+    case DType::kF16: return (bits & 0x7fff) > 0x7c00;
+    default: return false;
+  }
+}
+
+// Builds one case. `value` s are step numbers with what they depend on.
+class Generator {
+ public:
+  Generator(uint64_t seed, bool long_rows) : random_(seed), long_rows_(long_rows) {}
+
+  Case make() {
+    make_space();
+    const int64_t n_inputs = 1 + random_.below(4);
+    for (int64_t i = 0; i < n_inputs; ++i) add_input();
+    const int64_t n_steps = 1 + random_.below(14);
+    for (int64_t i = 0; i < n_steps; ++i) add_step();
+    const int64_t n_outputs = 1 + random_.below(3);
+    for (int64_t i = 0; i < n_outputs; ++i) add_output();
+    return std::move(case_);
+  }
+
+ private:
+  RowProgram& program() { return case_.program; }
+  size_t rank() { return program().dims.size(); }
+  bool is_row_dim(size_t k) { return static_cast<int>(k) < program().n_row_dims; }
+
+  void make_space() {
+    const int64_t rank = long_rows_ ? 2 : random_.below(5);
+    for (int64_t k = 0; k < rank; ++k)
+      program().dims.push_back(random_.chance(3) ? 0 : random_.pick<int64_t>({1, 2, 3, 5, 8, 17, 33}));
+    program().n_row_dims = static_cast<int>(random_.below(rank + 1));
+    if (long_rows_) {
+      program().dims = {1 + random_.below(3), 4000 + random_.below(9000)};
+      program().n_row_dims = random_.chance(80) ? 1 : static_cast<int>(random_.below(3));
+    }
+  }
+
+  // Strides over the dimensions for which `wanted`, dense in some order, some of them negative;
+  // gaps now and then. Returns the offset of the first point and the elements spanned.
+  Dims make_strides(const std::vector<bool>& wanted, int64_t& offset, int64_t& span) {
+    std::vector<size_t> order;
+    for (size_t k = 0; k < rank(); ++k) order.push_back(k);
+    if (random_.chance(25))
+      for (size_t k = order.size(); k > 1; --k)
+        std::swap(order[k - 1], order[static_cast<size_t>(random_.below(static_cast<int64_t>(k)))]);
+    Dims strides(rank(), 0);
+    int64_t next = random_.chance(10) ? 2 : 1;
+    offset = 0;
+    span = 1;
+    for (size_t at = order.size(); at-- > 0;) {
+      const size_t k = order[at];
+      if (!wanted[k]) continue;
+      const int64_t extent = std::max<int64_t>(1, program().dims[k]);
+      const bool negative = random_.chance(10);
+      strides[k] = negative ? -next : next;
+      if (negative) offset += next * (extent - 1);
+      span += next * (extent - 1);
+      next *= extent;
+      if (random_.chance(10)) next += random_.below(5);
+    }
+    return strides;
+  }
+
+  Case::Where new_memory(DType t, int64_t offset, int64_t span) {
+    const int64_t size = dtype_bytes(t);
+    Bytes bytes(static_cast<size_t>(span * size));
+    for (int64_t i = 0; i < span; ++i) {
+      const uint64_t x = random_element(random_, t);
+      std::memcpy(bytes.data() + i * size, &x, static_cast<size_t>(size));
+    }
+    case_.memory.push_back(std::move(bytes));
+    return {case_.memory.size() - 1, offset * size};
+  }
+
+  DType random_dtype() {
+    return random_.chance(50) ? random_.pick({DType::kF32, DType::kF32, DType::kBF16, DType::kF16})
+                              : kAllDTypes[random_.below(kNumDTypes)];
+  }
+
+  void add_input() {
+    RowOperand o;
+    // Many alike, so that binary steps find partners.
+    o.dtype = program().inputs.empty() || random_.chance(30) ? random_dtype()
+                                                             : program().inputs[0].dtype;
+    std::vector<bool> wanted(rank(), true);
+    const int64_t shape = random_.below(100);
+    bool rows = false, cols = false;
+    for (size_t k = 0; k < rank(); ++k) {
+      if (shape >= 60 && shape < 75) wanted[k] = is_row_dim(k);
+      if (shape >= 75 && shape < 90) wanted[k] = !is_row_dim(k);
+      if (shape >= 90) wanted[k] = random_.chance(50);
+      if (wanted[k] && program().dims[k] != 1) (is_row_dim(k) ? rows : cols) = true;
+    }
+    int64_t offset, span;
+    o.strides = make_strides(wanted, offset, span);
+    case_.inputs.push_back(new_memory(o.dtype, offset, span));
+    program().inputs.push_back(o);
+    Step s;
+    s.kind = StepKind::kLoad;
+    s.dtype = o.dtype;
+    s.index = static_cast<int32_t>(program().inputs.size() - 1);
+    push(s, rows, cols);
+  }
+
+  void push(const Step& s, bool rows, bool cols) {
+    program().steps.push_back(s);
+    rows_.push_back(rows);
+    cols_.push_back(cols);
+  }
+  int32_t n_steps() { return static_cast<int32_t>(program().steps.size()); }
+  const Step& step(int32_t i) { return program().steps[static_cast<size_t>(i)]; }
+  // A recent value rather than an old one.
+  int32_t any_value() {
+    const int64_t n = n_steps();
+    return static_cast<int32_t>(n - 1 - std::min(random_.below(n), random_.below(n)));
+  }
+  std::optional<int32_t> value_like(DType t) {
+    for (int tries = 0; tries < 20; ++tries) {
+      const int32_t i = any_value();
+      if (step(i).dtype == t) return i;
+    }
+    return std::nullopt;
+  }
+
+  void add_constant() {
+    Step s;
+    s.kind = StepKind::kConstant;
+    s.dtype = random_.chance(70) ? step(any_value()).dtype : random_dtype();
+    s.imm = random_element(random_, s.dtype);
+    if (dtype_bytes(s.dtype) < 8) s.imm &= (uint64_t{1} << 8 * dtype_bytes(s.dtype)) - 1;
+    push(s, false, false);
+  }
+
+  void add_iota() {
+    if (rank() == 0) return;
+    Step s;
+    s.kind = StepKind::kIota;
+    s.dtype = random_.chance(50) ? DType::kI32 : random_dtype();
+    if (s.dtype == DType::kBool) return;
+    s.index = static_cast<int32_t>(random_.below(static_cast<int64_t>(rank())));
+    const bool varies = program().dims[static_cast<size_t>(s.index)] != 1;
+    const bool row = is_row_dim(static_cast<size_t>(s.index));
+    push(s, varies && row, varies && !row);
+  }
+
+  void add_reduction() {
+    Step s;
+    s.kind = StepKind::kReduceRow;
+    s.args[0] = any_value();
+    s.dtype = step(s.args[0]).dtype;
+    if (s.dtype == DType::kBool)
+      s.op = random_.pick({OpKind::kReduceAnd, OpKind::kReduceOr, OpKind::kReduceMax});
+    else if (is_float(s.dtype) || random_.chance(80))
+      s.op = random_.pick({OpKind::kReduceSum, OpKind::kReduceSum, OpKind::kReduceProd,
+                           OpKind::kReduceMax, OpKind::kReduceMin});
+    else
+      s.op = random_.pick({OpKind::kReduceAnd, OpKind::kReduceOr});
+    push(s, true, false);
+  }
+
+  void add_step() {
+    const int64_t kind = random_.below(100);
+    if (kind < 8) return add_constant();
+    if (kind < 12) return add_iota();
+    if (kind < 22) return add_reduction();
+    Step s;
+    s.args[0] = any_value();
+    const DType t = step(s.args[0]).dtype;
+    s.dtype = t;
+    if (kind < 32) {
+      s.op = OpKind::kConvert;
+      s.dtype = random_dtype();
+    } else if (kind < 35) {
+      s.op = OpKind::kBitcast;
+      // From integers only: the bits of a computed NaN are nobody's promise.
+      if (is_float(t) || t == DType::kBool) return;
+      for (DType to : kAllDTypes)
+        if (dtype_bytes(to) == dtype_bytes(t) && to != DType::kBool && random_.chance(50))
+          s.dtype = to;
+    } else if (kind < 42) {
+      const auto condition = value_like(DType::kBool), other = value_like(t);
+      if (!condition || !other) return;
+      s.op = OpKind::kSelect;
+      s.args[1] = s.args[0];
+      s.args[0] = *condition;
+      s.args[2] = *other;
+    } else if (kind < 50) {
+      const auto other = value_like(t);
+      if (is_float(t) && random_.chance(20)) {
+        s.op = OpKind::kIsFinite;
+      } else {
+        if (!other) return;
+        s.args[1] = *other;
+        s.op = random_.pick({OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLe, OpKind::kGt,
+                             OpKind::kGe});
+      }
+      s.dtype = DType::kBool;
+    } else if (kind < 62) {
+      if (is_float(t))
+        s.op = random_.pick({OpKind::kNeg, OpKind::kAbs, OpKind::kSign, OpKind::kFloor,
+                             OpKind::kCeil, OpKind::kRound, OpKind::kExp, OpKind::kTanh,
+                             OpKind::kRsqrt, OpKind::kLogistic, OpKind::kLog, OpKind::kErf,
+                             OpKind::kSin, OpKind::kSqrt});
+      else if (t == DType::kBool)
+        s.op = OpKind::kNot;
+      else
+        s.op = random_.pick({OpKind::kNeg, OpKind::kAbs, OpKind::kSign, OpKind::kNot});
+    } else {
+      const auto other = value_like(t);
+      if (!other) return;
+      s.args[1] = *other;
+      if (is_float(t))
+        s.op = random_.pick({OpKind::kAdd, OpKind::kSub, OpKind::kMul, OpKind::kMul, OpKind::kAdd,
+                             OpKind::kDiv, OpKind::kMax, OpKind::kMin, OpKind::kPow, OpKind::kRem});
+      else if (t == DType::kBool)
+        s.op = random_.pick({OpKind::kAnd, OpKind::kOr, OpKind::kXor, OpKind::kMax, OpKind::kMin});
+      else
+        s.op = random_.pick({OpKind::kAdd, OpKind::kSub, OpKind::kMul, OpKind::kDiv, OpKind::kRem,
+                             OpKind::kPow, OpKind::kMax, OpKind::kMin, OpKind::kAnd, OpKind::kOr,
+                             OpKind::kXor, OpKind::kShiftLeft, OpKind::kShiftRight});
+    }
+    bool rows = false, cols = false;
+    for (int32_t a : s.args)
+      if (a >= 0) {
+        rows = rows || rows_[static_cast<size_t>(a)];
+        cols = cols || cols_[static_cast<size_t>(a)];
+      }
+    push(s, rows, cols);
+  }
+
+  void add_output() {
+    const int32_t value = n_values_();
+    RowOperand o;
+    o.dtype = step(value).dtype;
+    const bool columns = cols_[static_cast<size_t>(value)];
+    Step s;
+    s.dtype = o.dtype;
+    s.args[0] = value;
+    s.index = static_cast<int32_t>(program().outputs.size());
+    s.kind = StepKind::kStore;
+    std::vector<bool> wanted(rank(), true);
+    if (random_.chance(25) && o.dtype != DType::kBool) {
+      s.kind = StepKind::kReduceColumns;
+      s.op = random_.pick({OpKind::kReduceSum, OpKind::kReduceMax});
+    }
+    for (size_t k = 0; k < rank(); ++k) {
+      if (s.kind == StepKind::kReduceColumns && is_row_dim(k)) wanted[k] = false;
+      if (s.kind == StepKind::kStore && !columns && !is_row_dim(k) && narrow_) wanted[k] = false;
+    }
+    narrow_ = !narrow_;
+    // Over an input, element for element, if one has that width and a place for every point.
+    std::optional<size_t> over;
+    if (s.kind == StepKind::kStore && random_.chance(60))
+      for (size_t k = 0; k < program().inputs.size(); ++k) {
+        const RowOperand& in = program().inputs[k];
+        bool fits = dtype_bytes(in.dtype) == dtype_bytes(o.dtype) && !taken(k);
+        for (size_t i = 0; i < rank(); ++i)
+          fits = fits && (program().dims[i] == 1 || (in.strides[i] != 0) == wanted[i]);
+        if (fits) over = k;
+      }
+    int64_t offset = 0, span = 0;
+    if (over) {
+      o.strides = program().inputs[*over].strides;
+      case_.outputs.push_back(case_.inputs[*over]);
+    } else {
+      o.strides = make_strides(wanted, offset, span);
+      case_.outputs.push_back(new_memory(o.dtype, offset, span));
+    }
+    program().outputs.push_back(o);
+    push(s, false, false);
+    stores_ += 1;
+  }
+  // A value (not a store), the last ones preferred.
+  int32_t n_values_() {
+    const int64_t n = n_steps() - stores_;
+    return static_cast<int32_t>(n - 1 - std::min(random_.below(n), random_.below(n)));
+  }
+  bool taken(size_t input) {
+    for (const Case::Where& w : case_.outputs)
+      if (w.memory == case_.inputs[input].memory) return true;
+    return false;
+  }
+
+  Random random_;
+  bool long_rows_;
+  bool narrow_ = true;
+  int32_t stores_ = 0;
+  Case case_;
+  std::vector<bool> rows_, cols_;
+};
+
+std::string describe(const RowProgram& p) {
+  std::string text = "dims";
+  for (size_t k = 0; k < p.dims.size(); ++k)
+    text += fmt::format("{}{}", static_cast<int>(k) == p.n_row_dims ? " | " : " ", p.dims[k]);
+  const auto operand = [](const RowOperand& o) {
+    std::string t = fmt::format(" {}(", dtype_name(o.dtype));
+    for (int64_t s : o.strides) t += fmt::format(" {}", s);
+    return t + " )";
+  };
+  for (const RowOperand& o : p.inputs) text += "\nin" + operand(o);
+  for (const RowOperand& o : p.outputs) text += "\nout" + operand(o);
+  for (size_t i = 0; i < p.steps.size(); ++i) {
+    const Step& s = p.steps[i];
+    constexpr const char* kKinds[] = {"load",        "constant",       "iota", "compute",
+                                      "reduce_row", "reduce_columns", "store"};
+    text += fmt::format("\n%{} = {} {} {} #{} ({} {} {}) {:#x}", i,
+                        kKinds[static_cast<size_t>(s.kind)], op_name(s.op), dtype_name(s.dtype),
+                        s.index, s.args[0], s.args[1], s.args[2], s.imm);
+  }
+  return text;
+}
+
+struct Pointers {
+  std::vector<const std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+};
+Pointers pointers(const Case& c, std::vector<Bytes>& memory) {
+  Pointers p;
+  for (const Case::Where& w : c.inputs) p.inputs.push_back(memory[w.memory].data() + w.offset_bytes);
+  for (const Case::Where& w : c.outputs)
+    p.outputs.push_back(memory[w.memory].data() + w.offset_bytes);
+  return p;
+}
+
+// Runs with scratch of exactly the bytes asked for, between canaries.
+std::vector<Bytes> run(const Case& c, int threads) {
+  std::vector<Bytes> memory = c.memory;
+  const Pointers p = pointers(c, memory);
+  const CompiledRowProgram compiled(c.program);
+  const auto bytes = static_cast<size_t>(compiled.scratch_bytes(threads));
+  constexpr size_t kGuard = 256;
+  Bytes scratch(bytes + 3 * kGuard, std::byte{0xa5});
+  auto* begin = reinterpret_cast<std::byte*>(
+      (reinterpret_cast<uintptr_t>(scratch.data()) + kGuard + 63) / 64 * 64);
+  compiled.run(p.inputs, p.outputs, begin, threads);
+  for (size_t i = 0; i < kGuard; ++i) {
+    EXPECT_EQ(begin[-1 - static_cast<ptrdiff_t>(i)], std::byte{0xa5}) << "before the scratch";
+    EXPECT_EQ(begin[bytes + i], std::byte{0xa5}) << "after the scratch";
+  }
+  return memory;
+}
+
+// Whether all memory is alike, NaNs of an output being equal to one another.
+::testing::AssertionResult same(const Case& c, const std::vector<Bytes>& got,
+                                const std::vector<Bytes>& want) {
+  for (size_t m = 0; m < got.size(); ++m) {
+    DType t = DType::kU8;
+    for (size_t k = 0; k < c.outputs.size(); ++k)
+      if (c.outputs[k].memory == m) t = c.program.outputs[k].dtype;
+    const int64_t size = dtype_bytes(t);
+    for (int64_t i = 0; i + size <= static_cast<int64_t>(got[m].size()); i += size) {
+      const std::byte *a = got[m].data() + i, *b = want[m].data() + i;
+      if (std::memcmp(a, b, static_cast<size_t>(size)) == 0 || (is_nan(a, t) && is_nan(b, t)))
+        continue;
+      uint64_t x = 0, y = 0;
+      std::memcpy(&x, a, static_cast<size_t>(size));
+      std::memcpy(&y, b, static_cast<size_t>(size));
+      return ::testing::AssertionFailure() << "memory " << m << " element " << i / size << " of "
+                                           << dtype_name(t) << ": " << std::hex << x << " not " << y;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+void check(uint64_t first_seed, int n, bool long_rows) {
+  for (uint64_t seed = first_seed; seed < first_seed + static_cast<uint64_t>(n); ++seed) {
+    const Case c = Generator(seed, long_rows).make();
+    std::vector<Bytes> want = c.memory;
+    const Pointers p = pointers(c, want);
+    run_row_program_reference(c.program, p.inputs, p.outputs);
+    for (int threads : {1, 2, 3})
+      ASSERT_TRUE(same(c, run(c, threads), want))
+          << "seed " << seed << ", " << threads << " threads\n" << describe(c.program);
+  }
+}
+
+TEST(RowProgramRandom, SmallSpacesAgreeWithTheReference) { check(1, 3000, false); }
+TEST(RowProgramRandom, LongRowsAgreeWithTheReference) { check(100000, 150, true); }
+
+}  // namespace
+}  // namespace stow::cpu
