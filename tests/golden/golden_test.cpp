@@ -21,6 +21,7 @@
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 
 namespace stow {
@@ -32,6 +33,7 @@ const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
   static const std::map<std::string, std::function<Graph(const Graph&)>> kPasses = {
       {"simplify", simplify},
       {"remove_dead_code", remove_dead_code},
+      {"realize_residuals", [](const Graph& graph) { return realize_residuals(graph, nullptr); }},
   };
   return kPasses;
 }

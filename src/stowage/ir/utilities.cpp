@@ -68,7 +68,7 @@ class Hasher {
   }
   template <typename Struct>
   void fields(const Struct& object) {
-    visit_fields(object, [this](std::string_view, const auto& value) { field(value); });
+    visit_fields(object, [this](std::string_view, const auto& value) { this->field(value); });
   }
   size_t result() const { return state_; }
 

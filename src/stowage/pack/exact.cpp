@@ -15,16 +15,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The search keeps every pair that overlaps: 4 bytes each.
-constexpr int64_t kMaxPairs = 40'000'000;
-constexpr size_t kMaxItems = 20'000;
+// Beyond these sizes it is hopeless, and all the time goes to greedy packing.
+constexpr int64_t kMaxPairs = 4'000'000;
+constexpr size_t kMaxItems = 4000;
 
 // The time to a solution has a heavy tail whatever the strategy, so each dive draws its own: mostly
 // the lowest base and the longest buffer first, which solved the known hard instances soonest.
 Strategy draw_strategy(std::mt19937_64& random) {
   const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
   Strategy s{.lowest_first = true, .size_power = 0, .length_power = 1};
-  s.noise = chance(40) ? 0.05 : chance(60) ? 0.2 : 0.5;
-  if (chance(50)) return s;
+  s.noise = chance(50) ? 0.05 : chance(60) ? 0.2 : 0.5;
+  if (chance(60)) return s;
   s.lowest_first = chance(90);
   s.size_power = chance(50) ? 0 : chance(60) ? 0.3 : 1;
   if (s.size_power > 0 && chance(15)) s.length_power = 0;
@@ -90,17 +91,25 @@ std::vector<Component> split(const Problem& problem) {
 class Driver {
  public:
   Driver(const Problem& problem, const ExactOptions& options)
-      : problem_(problem),
-        options_(options),
-        start_(Clock::now()),
-        components_(split(problem)) {}
+      : problem_(problem), options_(options), start_(Clock::now()), components_(split(problem)) {}
 
   ExactResult run() {
     for (const Component& c : components_) bound_ = std::max(bound_, c.lower_bound);
     const int64_t goal = options_.capacity ? std::max(*options_.capacity, bound_) : bound_;
     // Greedy first: it is done with most of the components, and an answer whatever comes.
-    for (Component& c : components_)
-      pack_greedily(c, goal, 2'000'000, remaining() * 0.5);
+    double large_items = 0;
+    for (Component& c : components_) {
+      if (too_large(c))
+        large_items += static_cast<double>(c.items.size());
+      else
+        pack_greedily(c, goal, 2'000'000 + 2000 * c.items.size(), remaining() * 0.5);
+    }
+    for (Component& c : components_) {
+      if (!too_large(c)) continue;
+      const auto items = static_cast<double>(c.items.size());
+      pack_greedily(c, goal, INT64_MAX, remaining() * items / large_items);
+      large_items -= items;
+    }
     if (options_.capacity && *options_.capacity < bound_) return result(Verdict::kImpossible);
     if (options_.capacity) return reach(*options_.capacity);
     return minimise();
@@ -108,8 +117,7 @@ class Driver {
 
  private:
   double remaining() const {
-    return options_.time_limit_s -
-           std::chrono::duration<double>(Clock::now() - start_).count();
+    return options_.time_limit_s - std::chrono::duration<double>(Clock::now() - start_).count();
   }
 
   std::function<bool()> stop_after(double seconds) const {
@@ -122,6 +130,7 @@ class Driver {
     return c.items.size() > kMaxItems || c.n_pairs > kMaxPairs;
   }
 
+  // The first packing of a component.
   void pack_greedily(Component& c, int64_t goal, int64_t work, double seconds) {
     Problem part;
     for (const int32_t b : c.buffers) {
@@ -130,7 +139,6 @@ class Driver {
     }
     const Solution found =
         pack_greedy(part, {.work = work, .target = goal, .stop = stop_after(seconds)});
-    if (!c.offsets.empty() && found.height >= c.height) return;
     c.offsets = found.offsets;
     c.height = found.height;
   }
@@ -146,16 +154,13 @@ class Driver {
   Outcome search(Component& c, int64_t capacity, double seconds) {
     if (c.height <= capacity) return Outcome::kSolved;
     if (c.lower_bound > capacity) return Outcome::kInfeasible;
+    if (too_large(c)) return Outcome::kStopped;
     const std::function<bool()> stop = stop_after(seconds);
-    if (too_large(c)) {
-      pack_greedily(c, capacity, INT64_MAX, seconds);
-      return c.height <= capacity ? Outcome::kSolved : Outcome::kStopped;
-    }
     ExactSearch tree(c.items, c.n_sections, capacity / c.unit);
     std::mt19937_64 random(1);
-    for (double limit = 300;; limit *= 1.1) {
+    for (double limit = 300;; limit *= 1.05) {
       const Strategy strategy = draw_strategy(random);
-      const int restarts = 1 << random() % 4;
+      const int restarts = random() % 2 == 0 ? 1 : 1 << random() % 4;
       tree.forget();
       double dive_limit = limit;
       for (int k = 0; k < restarts; ++k, dive_limit *= 1.3) {
@@ -191,9 +196,12 @@ class Driver {
 
   ExactResult reach(int64_t capacity) {
     switch (search_all(capacity, remaining())) {
-      case Outcome::kSolved: return result(Verdict::kReached);
-      case Outcome::kInfeasible: return result(Verdict::kImpossible);
-      case Outcome::kStopped: return result(Verdict::kOutOfTime);
+      case Outcome::kSolved:
+        return result(Verdict::kReached);
+      case Outcome::kInfeasible:
+        return result(Verdict::kImpossible);
+      case Outcome::kStopped:
+        return result(Verdict::kOutOfTime);
     }
     return result(Verdict::kOutOfTime);
   }
@@ -212,6 +220,9 @@ class Driver {
         if (outcome != Outcome::kSolved) low = std::max(bound_, target + 1);
       }
       if (height() <= bound_) return result(Verdict::kOptimal);
+      // What greedy packing left at the peak of a large component stays.
+      for (const Component& c : components_)
+        if (too_large(c) && c.height == height()) return result(Verdict::kOutOfTime);
     }
   }
 
@@ -251,8 +262,8 @@ Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& optio
     if (rects.size() > 1 || rects[0].offset != 0)
       return fail("buffer {}: exact packing takes buffers of one rectangle at offset 0", b);
     if (rects[0].size % alignment != 0)
-      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b,
-                  rects[0].size, alignment);
+      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b, rects[0].size,
+                  alignment);
   }
   return Driver(problem, options).run();
 }

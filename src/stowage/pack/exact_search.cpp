@@ -328,11 +328,18 @@ void ExactSearch::set(Kind kind, int32_t index, int64_t value) {
     slot = static_cast<std::remove_reference_t<decltype(slot)>>(value);
   };
   switch (kind) {
-    case Kind::kBound: key_[index] = value; return swap(bound_[index]);
-    case Kind::kWitness: return swap(witness_[index]);
-    case Kind::kSupported: return swap(supported_[index]);
-    case Kind::kPlaced: key_[index] = -1; return swap(placed_[index]);
-    case Kind::kSlack: return swap(slack_[index]);
+    case Kind::kBound:
+      key_[index] = value;
+      return swap(bound_[index]);
+    case Kind::kWitness:
+      return swap(witness_[index]);
+    case Kind::kSupported:
+      return swap(supported_[index]);
+    case Kind::kPlaced:
+      key_[index] = -1;
+      return swap(placed_[index]);
+    case Kind::kSlack:
+      return swap(slack_[index]);
   }
 }
 
@@ -340,14 +347,22 @@ void ExactSearch::undo(size_t mark) {
   for (; trail_.size() > mark; trail_.pop_back()) {
     const Change& change = trail_.back();
     switch (change.kind) {
-      case Kind::kBound: key_[change.index] = bound_[change.index] = change.old; break;
-      case Kind::kWitness: witness_[change.index] = static_cast<int32_t>(change.old); break;
-      case Kind::kSupported: supported_[change.index] = change.old != 0; break;
+      case Kind::kBound:
+        key_[change.index] = bound_[change.index] = change.old;
+        break;
+      case Kind::kWitness:
+        witness_[change.index] = static_cast<int32_t>(change.old);
+        break;
+      case Kind::kSupported:
+        supported_[change.index] = change.old != 0;
+        break;
       case Kind::kPlaced:
         placed_[change.index] = 0;
         key_[change.index] = bound_[change.index];
         break;
-      case Kind::kSlack: slack_[change.index] = change.old; break;
+      case Kind::kSlack:
+        slack_[change.index] = change.old;
+        break;
     }
   }
 }

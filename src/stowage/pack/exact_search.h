@@ -18,10 +18,10 @@ struct Item {
 enum class Outcome { kSolved, kInfeasible, kStopped };
 
 struct Strategy {
-  bool lowest_first = false;    // Branch at the lowest base of all, not in the tightest section.
-  double size_power = 1;        // Ties at a base: size^a * length^b, largest first.
+  bool lowest_first = false;  // Branch at the lowest base of all, not in the tightest section.
+  double size_power = 1;      // Ties at a base: size^a * length^b, largest first.
   double length_power = 0;
-  double noise = 0;             // Relative, on ties.
+  double noise = 0;  // Relative, on ties.
 };
 
 /// Searches for a packing in which every buffer rests on the floor or on another (any packing can
@@ -78,7 +78,7 @@ class ExactSearch {
   std::vector<int64_t> key_;      // The bound, or -1 once placed.
   std::vector<int32_t> witness_;  // Of an unsupported buffer: an unplaced one it may rest on.
   std::vector<uint8_t> supported_, placed_;
-  std::vector<int64_t> slack_;    // Of each section, under the bound it is checked by.
+  std::vector<int64_t> slack_;  // Of each section, under the bound it is checked by.
   std::vector<Change> trail_;
   std::vector<int32_t> unrested_, dirty_;
   std::vector<uint8_t> is_dirty_, is_unrested_;

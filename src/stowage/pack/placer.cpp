@@ -5,6 +5,12 @@
 #include "stowage/base/bytes.h"
 
 namespace stow::pack {
+namespace {
+
+// Finding and filling the nodes of one rectangle, in steps of a cursor.
+constexpr int64_t kWorkPerRect = 64;
+
+}  // namespace
 
 Placer::Placer(const Problem& problem, const Sections& sections)
     : problem_(problem),
@@ -52,6 +58,7 @@ int64_t Placer::find(int32_t buffer, Fit fit, int64_t limit) {
   cursors_.clear();
   for (int32_t i = sections_.begin[buffer]; i < sections_.begin[buffer + 1]; ++i) {
     const SectionRect& r = sections_.rects[i];
+    work_ += kWorkPerRect;
     occupancy_.lists(r.first, r.last, [&](const IntervalList& list) {
       cursors_.push_back({list.data(), list.data() + list.size(), r.offset, r.size});
     });
@@ -73,7 +80,8 @@ int64_t Placer::find(int32_t buffer, Fit fit, int64_t limit) {
   return best;
 }
 
-size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
+size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit,
+                   const std::function<bool()>& stop) {
   occupancy_.clear();
   std::fill(offsets_.begin(), offsets_.end(), 0);
   height_ = 0;
@@ -81,6 +89,7 @@ size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
     const int32_t b = order[at];
     const int64_t base = find(b, fit, limit);
     if (base > limit - extents_[b]) return at;
+    if (at % 512 == 511 && stop && stop()) return at;
     offsets_[b] = base;
     height_ = std::max(height_, base + extents_[b]);
     for (int32_t i = sections_.begin[b]; i < sections_.begin[b + 1]; ++i) {

@@ -7,6 +7,7 @@
 #include "stowage/autodiff/flatten.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
@@ -16,7 +17,7 @@ namespace stow {
 namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
-constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
+const int64_t kTrialWork = getenv("TW") ? atoll(getenv("TW")) : 200000, kFinalWork = getenv("FW") ? atoll(getenv("FW")) : 4000000;
 
 class CompiledProgram final : public Executable {
  public:
@@ -85,7 +86,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   };
   pass("simplify", [](const Graph& in) { return simplify(in); });
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
-  pass("prune", [](const Graph& in) { return simplify(in); });
+  pass("prune", [](const Graph& in) { return remove_dead_code(in); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;
@@ -98,6 +99,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     lowering.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan = options.reuse ? make_plan(schedule, kTrialWork) : make_plan_apart(schedule);
+    if (getenv("TW")) fmt::print("strategy {}: {} lower {}\n", s, plan.analysis.device().total_bytes, plan.analysis.device().lower_bound_bytes);
     if (best && plan.analysis.device().total_bytes >= best_plan->analysis.device().total_bytes)
       continue;
     best = std::move(schedule);

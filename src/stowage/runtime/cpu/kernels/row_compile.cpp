@@ -23,6 +23,7 @@ struct Value {
   int32_t operand = -1;       // Of a load or an iota.
   bool direct = false;        // A load that kernels do themselves.
   bool keep = false;          // For the whole row, beyond the phase that computes it.
+  bool available = false;     // Kept, and computed in an earlier phase.
   int32_t fused_store = -1;   // The store that its kernel does itself.
   int32_t reg = -1;
 };
@@ -216,7 +217,7 @@ class Compiler {
       for (int k = 0; k < n_args(s); ++k) {
         const int a = s.args[k];
         const Value& v = value(a);
-        if (has_column(v.span) && !(v.keep && v.level < phase))
+        if (has_column(v.span) && !v.available)
           needed[static_cast<size_t>(a)] = true;
       }
     }
@@ -262,7 +263,14 @@ class Compiler {
     }
     const bool fits = !has_many_strips() || bytes <= kKeepBytes;
     for (int i : again) value(i).keep = fits;
-    for (int p = 0; p < n_phases_; ++p) needed_.push_back(needed_in(p));
+    if (!has_many_strips())  // registers last as long as the tile anyway
+      for (int i = 0; i < n_steps(); ++i) value(i).keep = has_column(value(i).span);
+    for (int p = 0; p < n_phases_; ++p) {
+      needed_.push_back(needed_in(p));
+      for (int i = 0; i < n_steps(); ++i)
+        if (needed_.back()[static_cast<size_t>(i)] && value(i).keep && !value(i).direct)
+          value(i).available = true;
+    }
     bool column_reductions = false;
     for (const Step& s : program_.steps)
       column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
@@ -286,18 +294,22 @@ class Compiler {
       const int a = s.args[0];
       Value& v = value(a);
       const PlanOperand& out = operand(output_operand(s));
-      if (step(a).kind != StepKind::kCompute || v.keep || v.fused_store >= 0 ||
-          !out.unit_columns || v.span != out.span || store_phase(s) != v.level)
+      int first = 0;  // phase that computes it
+      while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
+        ++first;
+      if (step(a).kind != StepKind::kCompute || v.fused_store >= 0 || !out.unit_columns ||
+          v.span != out.span || store_phase(s) > first)
         continue;
       if (form_of(out.dtype) != Form::kNative && !takes_forms(step(a))) continue;
+      // Later phases read it where it was stored; or, if they compute it again, they would write
+      // it again, which only the phase of the store may do.
       bool possible = true;
-      for (int p = 0; p < n_phases_; ++p)
-        if (p != v.level && needed_[static_cast<size_t>(p)][static_cast<size_t>(a)])
-          possible = false;
-      for (int p = v.level; p < n_phases_ && possible; ++p)
+      for (int p = first + 1; p < n_phases_; ++p)
+        if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
+      for (int p = first; p < n_phases_ && possible; ++p)
         for (int j = 0; j < n_steps(); ++j) {
           if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
-          const bool later = p > v.level || j > a;
+          const bool later = p > first || j > a;
           for (int k = 0; k < n_args(step(j)); ++k) {
             const int b = step(j).args[k];
             if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)

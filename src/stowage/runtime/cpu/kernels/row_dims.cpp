@@ -76,7 +76,11 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
     for (const RowOperand& o : operands) d.strides.push_back(o.strides[i]);
     (static_cast<int>(i) < program.n_row_dims ? rows : cols).push_back(std::move(d));
   }
-  if (!row_reductions && !column_reductions) {
+  bool one_a_row = false;  // an output
+  for (const RowOperand& o : program.outputs)
+    for (size_t i = 0; i < rank; ++i)
+      one_a_row = one_a_row || (program.dims[i] != 1 && o.strides[i] == 0);
+  if (!row_reductions && !column_reductions && !one_a_row) {
     // Nothing tells rows from columns: all one space, its innermost dimension the columns.
     rows.insert(rows.end(), std::make_move_iterator(cols.begin()),
                 std::make_move_iterator(cols.end()));

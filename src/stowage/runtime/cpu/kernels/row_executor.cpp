@@ -126,8 +126,8 @@ class Worker {
     const size_t n_dims = plan_.row_dims.size();
     for (size_t k = 0; k < plan_.operands.size(); ++k) {
       const Dims& strides = plan_.operands[k].row_strides;
-      if (n_dims == 1) {
-        row_offsets()[k] = row * strides[0];
+      if (row == 0 || n_dims == 1) {  // an extent may be 0 where row is
+        row_offsets()[k] = row == 0 ? 0 : row * strides[0];
         continue;
       }
       int64_t rest = row, offset = 0;
@@ -141,7 +141,7 @@ class Worker {
 
   int64_t column_offset(const PlanOperand& o, int64_t col) const {
     const size_t n_dims = plan_.col_dims.size();
-    if (n_dims == 0) return 0;
+    if (n_dims == 0 || col == 0) return 0;  // an extent may be 0 where col is
     if (n_dims == 1) return col * o.inner_col;
     int64_t offset = 0;
     for (size_t i = n_dims; i-- > 0;) {

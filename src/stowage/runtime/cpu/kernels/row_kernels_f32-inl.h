@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
