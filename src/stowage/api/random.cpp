@@ -79,6 +79,20 @@ Array unit(const Array& key, const Shape& shape, DType dtype) {
   }
 }
 
+// u * (high - low) + low with one rounding for f32: JAX's compilers fuse the multiply and the add.
+// In f64 the product is exact and the second rounding all but never shows. Where the width is a
+// power of two the product is exact anyway.
+Array stretch(const Array& u, double low, double high) {
+  const DType dtype = u.dtype();
+  const auto narrow = [](double x) { return static_cast<double>(static_cast<float>(x)); };
+  const double width = dtype == DType::kF32 ? narrow(narrow(high) - narrow(low)) : high - low;
+  int exponent = 0;
+  if (dtype != DType::kF32 || std::frexp(width, &exponent) == 0.5)
+    return u * scalar_constant(width, dtype) + scalar_constant(low, dtype);
+  const Array wide = convert_to(u, DType::kF64) * width + narrow(low);
+  return convert_to(wide, dtype);
+}
+
 // The number of a dtype next to -1, towards 0.
 double after_minus_one(DType dtype) {
   switch (dtype) {
@@ -162,8 +176,7 @@ Array uniform(const Operand& key, const Shape& shape, DType dtype, double low, d
   return run_as_one("uniform", [&] {
     const Array u = unit(k, shape, dtype);
     if (low == 0 && high == 1) return u;
-    const Array a = scalar_constant(low, dtype), b = scalar_constant(high, dtype);
-    return maximum(a, u * (b - a) + a);
+    return maximum(scalar_constant(low, dtype), stretch(u, low, high));
   });
 }
 
