@@ -8,15 +8,21 @@
 #include "stowage/pack/placer.h"
 #include "stowage/pack/sections.h"
 #include "stowage/pack/skyline.h"
+#include "stowage/pack/window.h"
 
 namespace stow::pack {
 namespace {
+
+// Rigid groups come by the hundred; far larger problems are left to the other ways.
+constexpr size_t kWindowBuffers = 4000;
+constexpr int64_t kWindowFails = 2000;
 
 class Search {
  public:
   Search(const Problem& problem, const Options& options)
       : options_(options),
         sections_(cut_sections(problem)),
+        problem_(problem),
         placer_(problem, sections_),
         measures_(measure(sections_)) {
     best_.offsets.assign(problem.buffers.size(), 0);
@@ -35,6 +41,7 @@ class Search {
       }
     }
     justify(best_.offsets);
+    if (!done() && problem_.buffers.size() <= kWindowBuffers) follow_window();
     // Two ways to go on, each given the same share of the work.
     int64_t repairing = 0, rising = 0;
     while (!done()) {
@@ -85,6 +92,19 @@ class Search {
     }
   }
 
+  // First fit in the order of an exact packing of the peak's surroundings, closer and closer to the
+  // bound.
+  void follow_window() {
+    for (const double slack : {0.02, 0.01, 0.005, 0.0}) {
+      if (done() || static_cast<double>(best_.height) <= (1 + slack) * static_cast<double>(bound_))
+        continue;
+      const std::vector<int32_t> order = window_order(problem_, slack, kWindowFails, options_.stop);
+      if (order.empty()) break;
+      if (attempt(order, Fit::kFirst, best_.height + best_.height / 16) == order.size())
+        justify(placer_.offsets());
+    }
+  }
+
   // First fit in the order of a rising skyline, the ranks drawn anew each time.
   void raise_skyline() {
     const size_t n = measures_.life.size();
@@ -126,6 +146,7 @@ class Search {
 
   const Options& options_;
   const Sections sections_;
+  const Problem& problem_;
   Placer placer_;
   const Measures measures_;
   int64_t bound_ = 0;

@@ -17,7 +17,7 @@ namespace stow {
 namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
-const int64_t kTrialWork = getenv("TW") ? atoll(getenv("TW")) : 200000, kFinalWork = getenv("FW") ? atoll(getenv("FW")) : 4000000;
+constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
 
 class CompiledProgram final : public Executable {
  public:
@@ -99,7 +99,6 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     lowering.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan = options.reuse ? make_plan(schedule, kTrialWork) : make_plan_apart(schedule);
-    if (getenv("TW")) fmt::print("strategy {}: {} lower {}\n", s, plan.analysis.device().total_bytes, plan.analysis.device().lower_bound_bytes);
     if (best && plan.analysis.device().total_bytes >= best_plan->analysis.device().total_bytes)
       continue;
     best = std::move(schedule);
