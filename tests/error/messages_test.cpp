@@ -278,12 +278,14 @@ const Case kCases[] = {
     {"empty_result", [] { jit([](Array x) {
                             return Net{x, {}};
                           }).lower(f32({4})); },
-     "[jit] the function returned an empty Array at 'b'"},
+     "[jit] the function returned an empty Array at 'b'\n"
+     "  at messages_test.cpp:@"},
 
     // ---- jit ----
     {"donate_argnums",
      [] { jit([](Array x) { return x; }, {.donate_argnums = {1}}).lower(f32({4})); },
-     "[jit] donate_argnums names argument 1, which holds no array"},
+     "[jit] donate_argnums names argument 1, which holds no array\n"
+     "  at messages_test.cpp:@"},
 
     // ---- gradients ----
     {"loss_not_scalar", [] { grad([](Array x) { return x * 2; })(f32({4})); },

@@ -93,10 +93,11 @@ void Array::read(void* out, DType as, const char* what, SourceLocation at) const
   if (is_traced()) fail_traced(*this, bare.c_str());
   if (is_abstract())
     fail_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
-  if (!impl_->donated.empty())
+  const Storage& storage = *impl_->storage;
+  if (!storage.donated.empty())
     fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
-              impl_->donated);
-  const std::byte* data = impl_->buffer ? impl_->buffer->data() : impl_->literal.data();
+              storage.donated);
+  const std::byte* data = storage.buffer ? storage.buffer->data() : storage.literal.data();
   convert_elements(data, t.dtype, out, as, t.elems());
 }
 
@@ -123,13 +124,13 @@ WeakDType Operand::dtype() const {
 
 Array make_concrete(const ArrayType& type, DeviceBufferPtr buffer) {
   auto impl = new_impl(ArrayImpl::State::kConcrete, type);
-  impl->buffer = std::move(buffer);
+  impl->storage = std::make_shared<Storage>(Storage{.buffer = std::move(buffer)});
   return Array(std::move(impl));
 }
 
 Array make_literal(const ArrayType& type, std::vector<std::byte> bytes) {
   auto impl = new_impl(ArrayImpl::State::kConcrete, type);
-  impl->literal = std::move(bytes);
+  impl->storage = std::make_shared<Storage>(Storage{.literal = std::move(bytes)});
   return Array(std::move(impl));
 }
 
@@ -144,15 +145,16 @@ std::vector<std::byte> scalar_bytes(const ScalarValue& value, DType dtype) {
 }
 
 const DeviceBufferPtr& buffer_of(const Array& array, const DevicePtr& device) {
-  ArrayImpl& impl = *array.impl();
-  if (!impl.donated.empty())
+  Storage& storage = *array.impl()->storage;
+  if (!storage.donated.empty())
     fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
-              impl.donated);
-  if (!impl.buffer || (!impl.literal.empty() && impl.buffer->device() != device)) {
-    impl.buffer = device->allocate(static_cast<int64_t>(impl.literal.size()));
-    std::memcpy(impl.buffer->data(), impl.literal.data(), impl.literal.size());
+              storage.donated);
+  const bool is_literal = !storage.literal.empty();
+  if (is_literal && (!storage.buffer || storage.buffer->device() != device)) {
+    storage.buffer = device->allocate(static_cast<int64_t>(storage.literal.size()));
+    std::memcpy(storage.buffer->data(), storage.literal.data(), storage.literal.size());
   }
-  return impl.buffer;
+  return storage.buffer;
 }
 
 DevicePtr default_device() {
