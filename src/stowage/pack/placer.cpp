@@ -49,8 +49,7 @@ int64_t Placer::lowest_from(int64_t base, int64_t alignment) {
     for (size_t k = 0; k < cursors_.size(); ++k) {
       Cursor c = cursors_[k];
       ++work_;
-      while (skip_below(c, base + c.offset, &work_) &&
-             c.next->begin < base + c.offset + c.size) {
+      while (skip_below(c, base + c.offset, &work_) && c.next->begin < base + c.offset + c.size) {
         base = align_up(c.next->end - c.offset, alignment);
         moved = true;
       }
