@@ -34,7 +34,7 @@ class Search {
   Solution solve() {
     if (sections_.rects.empty()) return best_;
     for (const Order order : kAllOrders) {
-      const std::vector<int32_t> buffers = make_order(sections_, measures_, order);
+      const std::vector<int32_t> buffers = led(make_order(sections_, measures_, order));
       for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
         attempt(buffers, fit);
         if (done()) return best_;
@@ -58,6 +58,15 @@ class Search {
 
   bool done() const {
     return best_.height <= bound_ || work() >= options_.work || (options_.stop && options_.stop());
+  }
+
+  std::vector<int32_t> led(std::vector<int32_t> order) const {
+    std::vector<uint8_t> leads(measures_.life.size());
+    for (const int32_t b : options_.lead) leads[b] = 1;
+    std::vector<int32_t> out = options_.lead;
+    for (const int32_t b : order)
+      if (!leads[b]) out.push_back(b);
+    return out;
   }
 
   // One pass. Takes over what beats the best. Returns how many buffers were placed below `limit`.

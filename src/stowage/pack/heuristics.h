@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "stowage/pack/problem.h"
 
@@ -15,6 +16,8 @@ struct Options {
   int64_t work = 10'000'000;
   /// A height that is good enough; the lower bound always is.
   int64_t target = 0;
+  /// Buffers that every order but a skyline's begins with, in this order; without repetition.
+  std::vector<int32_t> lead;
   /// Asked now and then after the first pass; true ends the search. It may read a clock, at the
   /// cost of determinism.
   std::function<bool()> stop;
