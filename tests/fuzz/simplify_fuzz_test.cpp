@@ -5,7 +5,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/simplify.h"
 #include "tests/fuzz/random_graph.h"
-#include "tests/fuzz/evaluate.h"
+#include "tests/support/evaluate.h"
 
 namespace stow {
 namespace {

@@ -67,6 +67,7 @@ TEST(Gradients, HaveTheTypesOfTheOperands) {
   for (const Sample& s : samples()) {
     if (is_structure(s) || !has_float_result(s) || s.op == OpKind::kAttentionGrad) continue;
     for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+      if (s.op == OpKind::kAttention && dtype == DType::kF64) continue;
       const Sample typed = retyped(s, DType::kF32, dtype);
       SCOPED_TRACE(fmt::format("{} as {}", to_string(s), dtype_name(dtype)));
       const Differentiated d(typed);

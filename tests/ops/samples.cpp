@@ -277,7 +277,8 @@ void add_products(Table& t) {
     t.add(K::kAttentionGrad, name,
           {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]", "f32[2,3,4,5]", "f32[2,4,3]",
            "f32[2,3,4,5]"},
-          p, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"});
+          p, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"})
+        .ranges({{}, {}, {}, {}, {3, 5}, {}});
   }
 }
 
@@ -327,6 +328,38 @@ const std::vector<Sample>& samples() {
   return kSamples;
 }
 
+namespace {
+
+// Each node as if it were a sample.
+GraphPtr retyped(const Graph& graph, DType from, DType to) {
+  auto result = std::make_shared<Graph>();
+  GraphBuilder b(*result);
+  ValueMap map(graph);
+  const auto type_of = [&](ValueId v) {
+    ArrayType type = graph.type(v);
+    if (type.dtype == from) type.dtype = to;
+    return type;
+  };
+  for (size_t i = 0; i < graph.inputs().size(); ++i)
+    map.set(graph.inputs()[i],
+            result->add_input(type_of(graph.inputs()[i]), graph.input_names()[i]));
+  for (const Node& node : graph.nodes()) {
+    Sample sample{.op = node.op, .params = node.params, .graphs = node.graphs};
+    std::vector<Val> operands;
+    for (ValueId v : node.operands) operands.emplace_back(b, map[v]);
+    sample = retyped(sample, from, to);
+    const std::vector<Val> results = b.add(node.op, sample.params, operands, sample.graphs);
+    for (int i = 0; i < node.n_results; ++i)
+      map.set(node.result(i), results[static_cast<size_t>(i)].id());
+  }
+  std::vector<ValueId> outputs;
+  for (ValueId v : graph.outputs()) outputs.push_back(map[v]);
+  result->set_outputs(outputs);
+  return result;
+}
+
+}  // namespace
+
 Sample retyped(const Sample& sample, DType from, DType to) {
   Sample result = sample;
   if (sample.op == OpKind::kBitcast) return result;
@@ -346,8 +379,11 @@ Sample retyped(const Sample& sample, DType from, DType to) {
     }
     *p = {{to, p->type.shape}, std::move(data)};
   }
-  if (sample.op == OpKind::kAttention) result.results[1].dtype = DType::kF32;
-  if (sample.op == OpKind::kAttentionGrad) result.operands[4].dtype = DType::kF32;
+  for (GraphPtr& graph : result.graphs) graph = retyped(*graph, from, to);
+  if (sample.op == OpKind::kAttention && !result.results.empty())
+    result.results[1].dtype = DType::kF32;
+  if (sample.op == OpKind::kAttentionGrad && !result.operands.empty())
+    result.operands[4].dtype = DType::kF32;
   return result;
 }
 

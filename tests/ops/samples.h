@@ -41,8 +41,8 @@ std::string to_string(const Sample& sample);
 /// All samples, in the order of the op list.
 const std::vector<Sample>& samples();
 
-/// The sample with one dtype replaced by another in operands, parameters and results. Not for ops
-/// with nested graphs, whose bodies stay as they are; attention's lse stays f32, bitcasts stay.
+/// The sample with one dtype replaced by another in operands, parameters, results and nested
+/// graphs. Attention's lse stays f32, bitcasts stay.
 Sample retyped(const Sample& sample, DType from, DType to);
 
 /// Parses "f32[8,64]", "f32<pinned_host>[4]", "bf16[]". Aborts on anything else.

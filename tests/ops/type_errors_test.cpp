@@ -161,6 +161,8 @@ std::vector<Row> reductions_and_products() {
           "[dot_general] a product of i8[8,4] and i8[4,2] cannot be of f32"),
       row(K::kAttention, {"f32[2,3,4]", kv, kv}, AttentionParams{},
           "[attention] q must be [B,T,H,D], got f32[2,3,4]"),
+      row(K::kAttention, {"f64[2,3,4,5]", kv, kv}, AttentionParams{},
+          "[attention] f64 is not supported, got f64[2,3,4,5]"),
       row(K::kAttention, {q, "f32[2,6,3,5]", "f32[2,6,3,5]"}, AttentionParams{},
           "[attention] 4 heads of q f32[2,3,4,5] are no multiple of 3 of k f32[2,6,3,5]"),
       row(K::kAttention, {q, "f32[2,6,2,7]", "f32[2,6,2,7]"}, AttentionParams{},

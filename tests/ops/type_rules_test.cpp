@@ -41,7 +41,7 @@ TEST(TypeRules, TableIsInTheOrderOfTheList) {
 
 TEST(TypeRules, RetypedSamplesAreConsistent) {
   for (const Sample& s : samples()) {
-    if (!s.graphs.empty()) continue;
+    if (s.op == OpKind::kAttention || s.op == OpKind::kAttentionGrad) continue;  // have no f64
     const Sample wide = retyped(s, DType::kF32, DType::kF64);
     SCOPED_TRACE(to_string(s));
     EXPECT_EQ(infer(wide), wide.results);

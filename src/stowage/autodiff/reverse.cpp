@@ -66,6 +66,9 @@ class Reverser {
   }
 
   void seed() {
+    builder_.backward = true;  // an output that is there twice adds its cotangents
+    builder_.region = RegionId();
+    builder_.provenance = nullptr;
     cotangents_.resize(flat_.n_values());
     for (int i : spec_.outputs) {
       const ValueId out = flat_.outputs()[static_cast<size_t>(i)];
@@ -80,8 +83,6 @@ class Reverser {
   }
 
   void walk_back() {
-    builder_.backward = true;
-    builder_.region = RegionId();
     for (size_t n = flat_.n_nodes(); n-- > 0;) {
       const Node& node = flat_.nodes()[n];
       bool any = false;

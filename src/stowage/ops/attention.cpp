@@ -10,6 +10,7 @@ constexpr int kWhole = ShardingFactors::kUnshardable;
 void check_qkv(const InferContext& c) {
   const ArrayType &q = c.operand(0), &k = c.operand(1), &v = c.operand(2);
   check_kinds(c, 0, Kinds::kFloat);
+  if (q.dtype == DType::kF64) c.error("f64 is not supported, got {}", to_string(q));
   for (const ArrayType* x : {&k, &v})
     if (x->dtype != q.dtype)
       c.error("operands differ in dtype: {} and {}", to_string(q), to_string(*x));

@@ -62,6 +62,7 @@ class Fuser {
       const ValueId v = node.first_result;
       if (node.op == OpKind::kConstant) use(v).splat = node.as<ConstantParams>().is_splat();
       if (node.op == OpKind::kIota) use(v).lazy_iota = true;
+      if (node.op == OpKind::kAttention) use(node.result(1)).reshaped = true;  // has no strides
       if (cls == OpClass::kIdentity) {
         for (int i = 0; i < node.n_results; ++i) {
           const ValueUse from = use(node.operands[static_cast<size_t>(i)]);

@@ -126,8 +126,8 @@ class Level {
     const size_t i = static_cast<size_t>(graph_.value(v).index);
     STOW_CHECK(op_class(node.op) == OpClass::kView || op_class(node.op) == OpClass::kIdentity,
                "%{} of {} is read before it is made", v.value, op_name(node.op));
-    const View in =
-        access(node.operands[op_class(node.op) == OpClass::kIdentity ? i : size_t{0}]);
+    if (op_class(node.op) == OpClass::kIdentity) return access(node.operands[i]);
+    const View in = access(node.operands[0]);
     std::optional<View> view = apply_view_op(graph_, node, in);
     STOW_CHECK(view, "a reshape met strides that it was not told of");
     return *view;
@@ -501,6 +501,7 @@ class Level {
         emit_copy(operand, ring_view(ring, p, 0), true, node.provenance);
       views.push_back(ring_view_in_loop(ring, p, plan.loop, 0));
     }
+    if (p.length == 0) return;
     level.set_inputs(views);
     auto loop = std::make_shared<Loop>();
     loop->id = plan.loop;
@@ -683,12 +684,21 @@ class Level {
     kernel.params = node.params;
     kernel.provenance = node.provenance;
     for (ValueId v : node.operands) kernel.inputs.push_back(access(v));
+    if (node.op == OpKind::kAttentionGrad) lay_out(node, 4, kernel.inputs[4]);
     std::vector<ValueId> taken;
     for (int i = 0; i < node.n_results; ++i) {
       bool begins = true;
       kernel.outputs.push_back(place_result(u, node.result(i), begins, taken));
     }
     push(std::move(kernel));
+  }
+
+  // Copies an operand that its kernel reads without strides, unless it is contiguous.
+  void lay_out(const Node& node, size_t i, View& view) {
+    if (is_contiguous(view)) return;
+    const View to = new_buffer(node.operands[i], node);
+    emit_copy(view, to, true, node.provenance);
+    view = to;
   }
 
   void emit_view_copy(int u) {
@@ -706,6 +716,10 @@ class Level {
   }
 
   void push(Kernel kernel) {
+    // Windows without elements have no strides to speak of.
+    if (std::all_of(kernel.outputs.begin(), kernel.outputs.end(),
+                    [](const View& v) { return v.elems() == 0; }))
+      return;
     const KernelTarget& target = context_.options.target;
     if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel, target.threads);
     if (kernel.scratch_bytes > 0)

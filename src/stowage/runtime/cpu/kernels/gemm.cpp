@@ -19,9 +19,10 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
           int threads) {
   const GemmPlan plan = plan_gemm(spec, threads);
   if (plan.n_tasks() == 0) return;
-  GemmThreadFn run = is_integer(plan.c)      ? &gemm_thread_int
-                     : plan.c == DType::kF64 ? &gemm_thread_f64
-                                             : &gemm_thread_f32;
+  GemmThreadFn run = is_integer(plan.c)                                    ? &gemm_thread_int
+                     : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
+                     : plan.c == DType::kF64                              ? &gemm_thread_f64
+                                                                          : &gemm_thread_f32;
   if (plan.k.extent == 0) {
     if (plan.accumulate) return;
     run = [](const GemmPlan& p, const void*, const void*, void* to, void*, int64_t first,

@@ -12,7 +12,7 @@
 // product too). The payload of a NaN is not covered.
 //
 // accumulate: C = round(C + round(product)): the bits of the product alone, then of an addition.
-// Integer products wrap in C's dtype.
+// Integer operands are widened with their sign; their products wrap in C's dtype.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ struct GemmDim {
   int64_t extent = 1, a_stride = 0, b_stride = 0, c_stride = 0;
 };
 
-/// Dtypes: f32, bf16 and f16 in any mix, or f64 for all three, or one integer dtype for all three.
+/// Dtypes: f32, bf16 and f16 in any mix, or f64 for all three, or, without packing and slow, a and
+/// b of one dtype and c of another: floats (sums in f64, K in one block) or integers.
 /// Each class lists its dimensions, outermost first, and may be empty (extent 1).
 struct GemmSpec {
   DType a, b, c;
@@ -42,7 +43,7 @@ struct GemmSpec {
 ///   256*tile_n + 256*block_m elements of packed operands (K in place of 256 where it is smaller),
 ///   tile_n <= 1024 (128 for at most 12 rows), block_m <= 192; plus tile_m * tile_n partial sums, tile_m <= 504, where
 ///   K > 256 and C cannot hold them (C is bf16 or f16, or accumulate). An element is an f32, or an
-///   f64 for f64 products. Integer products need none.
+///   f64 for f64 products. Products without packing need none.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 
 /// Computes the product. K = 0 writes zeros, or leaves C alone when accumulating; another extent of

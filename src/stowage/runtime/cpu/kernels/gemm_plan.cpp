@@ -82,9 +82,10 @@ bool is_small_float(DType t) { return t == DType::kF32 || t == DType::kBF16 || t
 }  // namespace
 
 GemmPlan plan_gemm(const GemmSpec& spec, int threads) {
-  const bool same = spec.a == spec.b && spec.b == spec.c;
+  const bool same = spec.a == spec.b;
   STOW_CHECK((is_small_float(spec.a) && is_small_float(spec.b) && is_small_float(spec.c)) ||
-                 (same && (spec.a == DType::kF64 || is_integer(spec.a))),
+                 (same && is_float(spec.a) && is_float(spec.c)) ||
+                 (same && is_integer(spec.a) && is_integer(spec.c)),
              "a product of {} and {} into {}", dtype_name(spec.a), dtype_name(spec.b),
              dtype_name(spec.c));
   GemmPlan p;
@@ -101,7 +102,7 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads) {
   if (p.batch.extent == 0 || p.m.extent == 0 || p.n.extent == 0) return p;
   if (should_swap(p)) swap_operands(p);
   split(p, std::max(threads, 1));
-  if (is_integer(p.c)) return p;
+  if (is_integer(p.c) || (p.a == DType::kF64) != (p.c == DType::kF64)) return p;
 
   const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
   const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;

@@ -1,4 +1,4 @@
-#include "tests/fuzz/evaluate.h"
+#include "tests/support/evaluate.h"
 
 #include <cstring>
 

@@ -1,0 +1,255 @@
+// Random programs: every plan is valid, exact and changes no bit.
+//
+// STOW_FUZZ_COUNT programs (300) from STOW_FUZZ_SEED (1) on; STOW_FUZZ_FORK=1 runs each in a
+// process of its own, with one thread, so that a check that aborts is shrunk as well.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "stowage/core/scalar.h"
+#include "stowage/ir/parse.h"
+#include "stowage/ir/print.h"
+#include "stowage/ops/verify.h"
+#include "tests/fuzz/random_program.h"
+#include "tests/fuzz/shrink.h"
+#include "tests/support/crash_note.h"
+#include "tests/support/execute.h"
+
+namespace stow {
+namespace {
+
+using testing::Bytes;
+using testing::Execution;
+using testing::RandomProgram;
+
+uint64_t environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+bool forks() { return environment("STOW_FUZZ_FORK", 0) != 0; }
+
+double number(const ArrayType& type, const Bytes& bytes, size_t i) {
+  const auto width = static_cast<size_t>(dtype_bytes(type.dtype));
+  return decode_scalar(type.dtype, std::span(bytes).subspan(i * width, width));
+}
+
+std::string compare(const char* what, const Graph& graph, const std::vector<Bytes>& got,
+                    const std::vector<Bytes>& want) {
+  for (size_t o = 0; o < want.size(); ++o) {
+    if (got[o] == want[o]) continue;
+    const ArrayType& type = graph.type(graph.outputs()[o]);
+    for (size_t i = 0; i < static_cast<size_t>(type.elems()); ++i)
+      if (const double a = number(type, got[o], i), b = number(type, want[o], i);
+          std::memcmp(&a, &b, sizeof a) != 0)
+        return fmt::format("{}: output {} of type {} differs at {}: {} for {}", what, o,
+                           to_string(type), i, a, b);
+  }
+  return "";
+}
+
+// Inputs a little off: what a small error does to the results.
+std::vector<Bytes> perturbed(const Graph& graph, std::vector<Bytes> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ArrayType& type = graph.type(graph.inputs()[i]);
+    if (!is_float(type.dtype)) continue;
+    Bytes bytes;
+    for (size_t e = 0; e < static_cast<size_t>(type.elems()); ++e) {
+      const double nudge = (e % 2 ? 1 : -1) * (type.dtype == DType::kBF16  ? 0x1p-8
+                                               : type.dtype == DType::kF16 ? 0x1p-11
+                                                                           : 0x1p-20);
+      const auto element = *encode_scalar(type.dtype, number(type, inputs[i], e) * (1 + nudge));
+      bytes.insert(bytes.end(), element.begin(), element.end());
+    }
+    inputs[i] = std::move(bytes);
+  }
+  return inputs;
+}
+
+// Against the naive interpreter, as near as the program is well-conditioned.
+std::string compare_loosely(const RandomProgram& program, const std::vector<Bytes>& got) {
+  const Graph& graph = program.graph;
+  const std::vector<Bytes> want = testing::evaluate(graph, program.inputs);
+  const std::vector<Bytes> near = testing::evaluate(graph, perturbed(graph, program.inputs));
+  for (size_t o = 0; o < want.size(); ++o) {
+    const ArrayType& type = graph.type(graph.outputs()[o]);
+    double size = 1, moved = 0;
+    const auto n = static_cast<size_t>(type.elems());
+    for (size_t i = 0; i < n; ++i) {
+      const double a = number(type, want[o], i), b = number(type, near[o], i);
+      if (!std::isfinite(a) || !std::isfinite(b)) return "";  // no measure of it
+      size = std::max(size, std::fabs(a));
+      moved = std::max(moved, std::fabs(a - b));
+    }
+    const double error = is_float(type.dtype) ? 1e-4 * size + 100 * moved : 0;
+    for (size_t i = 0; i < n; ++i)
+      if (const double a = number(type, got[o], i), b = number(type, want[o], i);
+          !(std::fabs(a - b) <= error) && !(type.dtype != DType::kF32 && type.dtype != DType::kF64 &&
+                                            std::fabs(a - b) <= 0.1 * size))
+        return fmt::format("interpreter: output {} of type {} differs at {}: {} for {}", o,
+                           to_string(type), i, a, b);
+  }
+  return "";
+}
+
+// What does not hold of a program; empty when all does.
+std::string check(const RandomProgram& program) {
+  const Graph& graph = program.graph;
+  const int threads = forks() ? 1 : 2;
+  try {
+    verify(graph);
+    const Execution judge =
+        testing::execute(graph, {.donated = program.donated, .fuse = false, .reuse = false},
+                         program.inputs, 1);
+    if (!judge.fault.empty()) return "judge: " + judge.fault;
+    if (program.smooth)
+      if (std::string fault = compare_loosely(program, judge.outputs); !fault.empty()) return fault;
+    const uint64_t second = graph.n_nodes() + 4;
+    for (const PolicyPtr& policy : {PolicyPtr(), testing::random_policy(second)}) {
+      if (policy && !program.differentiated) continue;
+      const std::string which = policy ? "under another policy" : "as written";
+      for (const bool fuse : {true, false})
+        for (const bool reuse : {true, false}) {
+          if (!policy && !fuse && !reuse) continue;
+          if (!policy && fuse != reuse && graph.n_nodes() % 4 != 0) continue;  // to save time
+          const Execution e = testing::execute(graph,
+                                               {.donated = program.donated,
+                                                .override_policy = policy,
+                                                .fuse = fuse,
+                                                .reuse = reuse},
+                                               program.inputs, threads);
+          const std::string how =
+              fmt::format("{}{}{}", which, fuse ? ", fused" : "", reuse ? ", reused" : "");
+          if (!e.fault.empty()) return how + ": " + e.fault;
+          if (std::string fault = compare(how.c_str(), graph, e.outputs, judge.outputs);
+              !fault.empty())
+            return fault;
+        }
+    }
+  } catch (const std::exception& error) {
+    return fmt::format("exception: {}", error.what());
+  }
+  return "";
+}
+
+// The same in a process of its own.
+std::string check_apart(const RandomProgram& program) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    testing::set_crash_note("");
+    alarm(60);
+    const std::string fault = check(program);
+    const bool written = write(STDERR_FILENO, fault.data(), fault.size()) >= 0;
+    _exit(fault.empty() && written ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  char part[4096];
+  for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;)
+    text.append(part, static_cast<size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) return fmt::format("signal {}: {}", WTERMSIG(status), text);
+  return text;
+}
+
+std::string judge(const RandomProgram& program) {
+  return forks() ? check_apart(program) : check(program);
+}
+
+// A fault without its numbers.
+std::string kind_of(const std::string& fault) {
+  std::string kind;
+  for (const char c : fault.substr(0, fault.find('\n')))
+    if (!std::isdigit(static_cast<unsigned char>(c))) kind += c;
+  return kind.substr(0, kind.starts_with("signal") || kind.starts_with("exception")
+                            ? kind.size()
+                            : std::min(kind.find(" of type"), kind.size()));
+}
+
+std::string text_of(const RandomProgram& program) {
+  std::string donated;
+  for (size_t i = 0; i < program.donated.size(); ++i)
+    if (program.donated[i]) donated += fmt::format(" {}", i);
+  return fmt::format("donated:{}\n{}", donated.empty() ? " none" : donated, print(program.graph));
+}
+
+std::string report(uint64_t seed, const RandomProgram& program, const std::string& fault) {
+  const std::string kind = kind_of(fault);
+  const RandomProgram small = testing::shrink(
+      program,
+      [&](const RandomProgram& candidate) {
+        testing::set_crash_note(fmt::format("while seed {} was made smaller\n{}", seed,
+                                            text_of(candidate)));
+        return kind_of(judge(candidate)) == kind;
+      },
+      static_cast<int>(environment("STOW_FUZZ_SHRINK", 400)));
+  const std::string text =
+      fmt::format("seed {}: {}\nmade smaller: {}\n{}", seed, fault, judge(small), text_of(small));
+  std::ofstream(fmt::format("fuzz-{}.txt", seed)) << text;
+  return text;
+}
+
+TEST(PlanFuzz, EveryPlanIsExactAndKeepsTheBits) {
+  const uint64_t first = environment("STOW_FUZZ_SEED", 1),
+                 count = environment("STOW_FUZZ_COUNT", 300);
+  int n_failed = 0;
+  for (uint64_t seed = first; seed < first + count && n_failed < 20; ++seed) {
+    testing::set_crash_note(fmt::format("making the program of seed {}", seed));
+    const RandomProgram program = testing::random_program(seed);
+    testing::set_crash_note(fmt::format("seed {}\n{}", seed, text_of(program)));
+    if (const std::string fault = judge(program); !fault.empty()) {
+      ADD_FAILURE() << report(seed, program, fault);
+      ++n_failed;
+    }
+  }
+}
+
+// What the programs hold, so that a change of the generator that loses a kind is seen.
+TEST(PlanFuzz, ProgramsAreOfManyKinds) {
+  std::vector<int> ops(kNumOps);
+  int differentiated = 0, donated = 0, smooth = 0, reverse = 0, empty = 0, nested = 0;
+  const std::function<void(const Graph&, int)> visit = [&](const Graph& graph, int depth) {
+    for (const Node& node : graph.nodes()) {
+      ++ops[static_cast<size_t>(node.op)];
+      if (node.op == OpKind::kScan) {
+        reverse += node.as<ScanParams>().reverse;
+        empty += node.as<ScanParams>().length == 0;
+        nested += depth > 0;
+      }
+      for (const GraphPtr& inner : node.graphs) visit(*inner, depth + 1);
+    }
+  };
+  constexpr int kPrograms = 300;
+  for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
+    const RandomProgram program = testing::random_program(seed);
+    differentiated += program.differentiated;
+    smooth += program.smooth;
+    donated += std::count(program.donated.begin(), program.donated.end(), true) > 0;
+    visit(program.graph, 0);
+  }
+  EXPECT_GT(differentiated, kPrograms / 3);
+  EXPECT_GT(smooth, kPrograms / 2);
+  EXPECT_GT(donated, kPrograms / 3);
+  EXPECT_GT(reverse, 50);
+  EXPECT_GT(empty, 20);
+  EXPECT_GT(nested, 20);
+  for (const OpKind op :
+       {OpKind::kScan, OpKind::kCheckpoint, OpKind::kDotGeneral, OpKind::kGather,
+        OpKind::kScatterAdd, OpKind::kDynamicSlice, OpKind::kDynamicUpdateSlice, OpKind::kPad,
+        OpKind::kConcatenate, OpKind::kSlice, OpKind::kTranspose, OpKind::kReshape,
+        OpKind::kReverse, OpKind::kBroadcast, OpKind::kReduceSum, OpKind::kReduceMax,
+        OpKind::kCumSum, OpKind::kSort, OpKind::kSelect, OpKind::kAttention, OpKind::kName})
+    EXPECT_GT(ops[static_cast<size_t>(op)], 20) << op_name(op);
+}
+
+}  // namespace
+}  // namespace stow

@@ -1,0 +1,625 @@
+#include "tests/fuzz/random_program.h"
+
+#include <algorithm>
+#include <charconv>
+#include <random>
+
+#include <fmt/ranges.h>
+
+#include "stowage/autodiff/reverse.h"
+#include "stowage/core/scalar.h"
+#include "stowage/ir/print.h"
+#include "stowage/ops/build.h"
+#include "tests/support/crash_note.h"
+
+namespace stow::testing {
+namespace {
+
+// What all graphs of one program share.
+struct Context {
+  std::mt19937_64 random;
+  Dims extents;          // axes are mostly of these
+  int64_t max_elems = 0;
+  bool discrete = false;  // steps that are not continuous are allowed
+  std::vector<DType> floats;
+
+  uint64_t below(uint64_t n) { return random() % n; }
+  bool chance(uint64_t percent) { return below(100) < percent; }
+  int64_t extent() { return extents[below(extents.size())]; }
+  DType float_dtype() { return floats[below(floats.size())]; }
+  Shape shape(uint64_t max_rank) {
+    while (true) {
+      Dims dims(below(max_rank + 1));
+      for (int64_t& d : dims) d = extent();
+      if (Shape shape(dims); shape.elems() <= max_elems) return shape;
+    }
+  }
+};
+
+class Maker {
+ public:
+  Maker(Context& context, Graph& graph, int depth)
+      : context_(context), builder_(graph), depth_(depth) {}
+
+  void input(const ArrayType& type) { add(Val(builder_, builder_.graph().add_input(type))); }
+  void grow(uint64_t n_steps) {
+    for (uint64_t i = 0; i < n_steps; ++i) step();
+  }
+  /// Any value, the later the likelier.
+  Val any() {
+    const size_t n = pool_.size();
+    return pool_[std::max(context_.below(n), context_.below(n))];
+  }
+  Val any_float() {
+    for (int tries = 0; tries < 20; ++tries)
+      if (const Val v = any(); is_float(v.dtype())) return v;
+    return constant(builder_, DType::kF32, 0.5);
+  }
+  /// A value of that type, made where there is none.
+  Val of(const ArrayType& type) {
+    std::vector<Val> found;
+    for (const Val& v : pool_)
+      if (v.type() == type) found.push_back(v);
+    if (!found.empty() && !context_.chance(20))
+      return found[std::max(context_.below(found.size()), context_.below(found.size()))];
+    return fit(is_float(type.dtype) ? any_float() : any(), type);
+  }
+  /// Any value made to have that type.
+  Val fit(Val v, const ArrayType& type) {
+    if (is_float(v.dtype()) && !is_float(type.dtype)) v = iota_like(v.shape(), DType::kI32);
+    if (v.shape() != type.shape) {
+      if (v.type().elems() == type.elems()) {
+        v = reshape(v, type.shape);
+      } else {
+        Dims axes;
+        for (int i = 0; i < v.rank(); ++i) axes.push_back(i);
+        if (v.dtype() == DType::kBool) v = convert(v, DType::kI32);
+        v = reduce(OpKind::kReduceMax, pad_if_empty(v), axes);
+        v = broadcast_scalar(v, type.shape);
+      }
+    }
+    return convert(v, type.dtype);
+  }
+  /// Results: mostly of late values, some twice, some inputs, some views.
+  std::vector<ValueId> outputs(uint64_t n) {
+    std::vector<ValueId> result;
+    for (uint64_t i = 0; i < n; ++i) {
+      Val v = any();
+      if (context_.chance(10)) v = pool_[context_.below(pool_.size())];
+      if (context_.chance(10)) v = view(v);
+      result.push_back(v.id());
+      if (context_.chance(8)) result.push_back(v.id());
+    }
+    return result;
+  }
+  /// A float scalar of several values.
+  Val loss() {
+    Val sum = constant(builder_, DType::kF32, 0);
+    for (uint64_t i = 0, n = 1 + context_.below(3); i < n; ++i) {
+      Val v = any_float();
+      Dims axes;
+      for (int a = 0; a < v.rank(); ++a) axes.push_back(a);
+      sum = sum + reduce_sum(tanh(convert(v, DType::kF32)), axes);
+    }
+    return sum;
+  }
+  const std::vector<Val>& pool() const { return pool_; }
+
+ private:
+  void add(const Val& v) {
+    if (v.type().elems() <= context_.max_elems) pool_.push_back(v);
+  }
+  Val pad_if_empty(const Val& v) {
+    if (v.type().elems() > 0 || v.rank() == 0) return v;
+    return broadcast_scalar(constant(builder_, v.dtype(), 0), Shape(Dims(v.shape().dims().size(), 1)));
+  }
+  Val iota_like(const Shape& shape, DType dtype) {
+    if (shape.rank() == 0) return constant(builder_, dtype, static_cast<double>(context_.below(4)));
+    return iota(builder_, {dtype, shape},
+                static_cast<int64_t>(context_.below(static_cast<uint64_t>(shape.rank()))));
+  }
+  Val bounded(const Val& v) { return tanh(v); }
+  uint64_t below(uint64_t n) { return context_.below(n); }
+  int64_t axis_of(const Val& v) {
+    return static_cast<int64_t>(below(static_cast<uint64_t>(v.rank())));
+  }
+  Dims shuffled_axes(const Val& v) {
+    Dims axes;
+    for (int i = 0; i < v.rank(); ++i) axes.push_back(i);
+    std::shuffle(axes.begin(), axes.end(), context_.random);
+    return axes;
+  }
+  Dims some_axes(const Val& v) {
+    Dims axes = shuffled_axes(v);
+    axes.resize(below(axes.size() + 1));
+    return axes;
+  }
+
+  void step() {
+    switch (below(depth_ > 0 ? 24 : 21)) {
+      case 0:
+      case 1:
+      case 2: return unary_step();
+      case 3:
+      case 4:
+      case 5: return binary_step();
+      case 6: return broadcast_step();
+      case 7:
+      case 8: return reduce_step();
+      case 9:
+      case 10: return add(view(any()));
+      case 11: return joining_step();
+      case 12:
+      case 13: return dot_step();
+      case 14: return gather_step();
+      case 15: return dynamic_step();
+      case 16: return select_step();
+      case 17: return other_step();
+      case 18: return leaf_step();
+      case 19: return mark_step();
+      case 20: return composite_step();
+      case 21: return scan_step();
+      case 22: return checkpoint_step();
+      case 23: return below(2) ? scan_step() : checkpoint_step();
+    }
+  }
+
+  void unary_step() {
+    const Val x = any_float();
+    switch (below(12)) {
+      case 0: return add(-x);
+      case 1: return add(tanh(x));
+      case 2: return add(sin(bounded(x)));
+      case 3: return add(cos(bounded(x)));
+      case 4: return add(logistic(x));
+      case 5: return add(exp(bounded(x)));
+      case 6: return add(log(sin(bounded(x)) + 1.5));
+      case 7: return add(sqrt(cos(bounded(x)) + 0.5));
+      case 8: return add(rsqrt(bounded(x) + 1.5));
+      case 9: return add(abs(x));
+      case 10: return add(unary(OpKind::kErf, x));
+      case 11: return add(context_.discrete ? floor(x * 3) : x * 0.5);
+    }
+  }
+
+  void binary_step() {
+    Val a = any();
+    if (a.dtype() == DType::kBool) a = convert(a, context_.float_dtype());
+    const Val b = of(a.type());
+    if (!is_float(a.dtype())) {
+      constexpr OpKind kOps[] = {OpKind::kAdd, OpKind::kSub, OpKind::kMul, OpKind::kMax,
+                                 OpKind::kMin};
+      return add(binary(kOps[below(std::size(kOps))], a, b));
+    }
+    switch (below(7)) {
+      case 0:
+      case 1: return add(a + b);
+      case 2: return add(a - b);
+      case 3: return add(bounded(a) * b);
+      case 4: return add(a / (cos(bounded(b)) + 1.0));
+      case 5: return add(max(a, b));
+      case 6: return add(min(a, b));
+    }
+  }
+
+  void broadcast_step() {
+    const Val x = any();
+    Dims dims = x.shape().dims(), axes;
+    for (int i = 0; i < x.rank(); ++i) axes.push_back(i);
+    if (x.rank() > 2) return;
+    const size_t at = below(dims.size() + 1);
+    dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), context_.extent());
+    for (size_t i = at; i < axes.size(); ++i) ++axes[i];
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (int64_t& d = dims[static_cast<size_t>(axes[i])]; d == 1) d = context_.extent();
+    if (Shape(dims).elems() <= context_.max_elems) add(broadcast(x, Shape(dims), axes));
+  }
+
+  void reduce_step() {
+    Val x = any();
+    if (x.type().elems() == 0) return;
+    if (x.dtype() == DType::kBool) x = convert(x, DType::kI32);
+    const Dims axes = some_axes(x);
+    switch (below(6)) {
+      case 0: return add(reduce(OpKind::kReduceMax, x, axes));
+      case 1: return add(reduce(OpKind::kReduceMin, x, axes));
+      case 2:
+        if (is_float(x.dtype())) x = cos(bounded(x));
+        return add(reduce(OpKind::kReduceProd, x, axes));
+      default: return add(reduce_sum(x, axes));
+    }
+  }
+
+  Val view(const Val& x) {
+    const int64_t n = x.type().elems();
+    switch (below(5)) {
+      case 0: {
+        Dims dims = x.shape().dims();
+        if (below(2)) {
+          std::shuffle(dims.begin(), dims.end(), context_.random);
+        } else if (dims.size() > 1) {  // merge two
+          const size_t at = below(dims.size() - 1);
+          dims[at] *= dims[at + 1];
+          dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        } else if (const int64_t d = context_.extent(); d > 0 && n % d == 0) {
+          dims = {d, n / d};
+        }
+        return reshape(x, Shape(dims));
+      }
+      case 1: return transpose(x, shuffled_axes(x));
+      case 2: return reverse(x, some_axes(x));
+      default: {
+        Dims start, limit, stride;
+        for (int64_t d : x.shape().dims()) {
+          start.push_back(below(2) ? 0 : static_cast<int64_t>(below(static_cast<uint64_t>(d) / 2 + 1)));
+          limit.push_back(below(2) ? d : d - static_cast<int64_t>(below(static_cast<uint64_t>(d - start.back()) / 2 + 1)));
+          stride.push_back(below(3) ? 1 : 2);
+        }
+        return slice(x, start, limit, stride);
+      }
+    }
+  }
+
+  void joining_step() {
+    const Val x = any();
+    if (x.rank() == 0) return;
+    if (below(3) == 0) {
+      Dims low, high, interior;
+      for (int64_t d : x.shape().dims()) {
+        low.push_back(static_cast<int64_t>(below(3)) - 1);
+        high.push_back(static_cast<int64_t>(below(3)) - 1);
+        interior.push_back(below(4) ? 0 : 1);
+        if (d + low.back() + high.back() < 1) low.back() = high.back() = 1;
+      }
+      return add(pad(x, constant(builder_, x.dtype(), 0), low, high, interior));
+    }
+    const int64_t axis = axis_of(x);
+    std::vector<Val> parts = {x};
+    for (uint64_t i = 0, n = 1 + below(2); i < n; ++i) {
+      ArrayType type = x.type();
+      if (below(2)) type.shape[static_cast<int>(axis)] = context_.extent();
+      parts.push_back(of(type));
+    }
+    std::shuffle(parts.begin(), parts.end(), context_.random);
+    add(concatenate(parts, axis));
+  }
+
+  void dot_step() {
+    const Val a = any_float();
+    Val b = any_float();
+    if (b.dtype() != a.dtype()) b = convert(b, a.dtype());
+    DotParams p{.out = a.dtype()};
+    int64_t elems = 1;
+    std::vector<bool> used(b.shape().dims().size());
+    for (int64_t i : shuffled_axes(a)) {
+      const int64_t d = a.shape()[static_cast<int>(i)];
+      bool paired = false;
+      for (int64_t j : shuffled_axes(b)) {
+        const auto at = static_cast<size_t>(j);
+        if (used[at] || b.shape()[static_cast<int>(j)] != d || context_.chance(20)) continue;
+        const bool batch = context_.chance(30);
+        (batch ? p.lhs_batch : p.lhs_contract).push_back(i);
+        (batch ? p.rhs_batch : p.rhs_contract).push_back(j);
+        if (batch) elems *= d;
+        used[at] = paired = true;
+        break;
+      }
+      if (!paired) elems *= d;
+    }
+    for (size_t j = 0; j < used.size(); ++j)
+      if (!used[j]) elems *= b.shape()[static_cast<int>(j)];
+    if (elems > context_.max_elems) return;
+    const Val y = dot_general(a, b, p);
+    if (y.rank() <= 4) add(context_.chance(70) ? y * 0.4 : y);
+  }
+
+  void gather_step() {
+    const Val x = any_float();
+    if (x.rank() == 0 || x.shape()[0] == 0) return;
+    const Val index = of({DType::kI32, {context_.extent(), 1}});
+    GatherParams p{{}, {0}, {0}, x.shape().dims()};
+    p.slice_sizes[0] = 1;
+    for (int i = 1; i < x.rank(); ++i) p.offset_axes.push_back(i);
+    if (below(2)) return add(gather(x, index, p));
+    ArrayType updates = x.type();
+    updates.shape[0] = index.shape()[0];
+    add(scatter_add(x, index, of(updates), p));
+  }
+
+  void dynamic_step() {
+    const Val x = any();
+    if (x.rank() == 0) return;
+    std::vector<Val> starts;
+    Dims sizes;
+    for (int64_t d : x.shape().dims()) {
+      starts.push_back(of({DType::kI32, {}}));
+      sizes.push_back(d == 0 ? 0 : 1 + static_cast<int64_t>(below(static_cast<uint64_t>(d))));
+    }
+    if (below(2)) return add(dynamic_slice(x, starts, sizes));
+    add(dynamic_update_slice(x, of({x.dtype(), Shape(sizes)}), starts));
+  }
+
+  void select_step() {
+    const Val a = any(), b = of(a.type());
+    Val condition = [&] {
+      if (context_.discrete && is_float(a.dtype()) && below(2)) return gt(a, b);
+      const Val i = iota_like(a.shape(), DType::kI32);
+      return le(i, of(i.type()));
+    }();
+    if (below(4) == 0) add(condition);
+    add(select(condition, a, b));
+  }
+
+  void other_step() {
+    const Val x = any_float();
+    switch (below(5)) {
+      case 0:
+        if (x.rank() > 0) add(cumsum(x, axis_of(x), below(2) == 0));
+        return;
+      case 1: {
+        if (x.rank() == 0) return;
+        const Val keys[] = {x};
+        return add(sort(keys, axis_of(x), below(2) == 0)[0]);
+      }
+      case 2: return add(convert(x, context_.float_dtype()));
+      case 3:
+        if (context_.discrete) return add(convert(x * 2, DType::kI32));
+        return add(convert(any(), context_.float_dtype()));
+      case 4:
+        if (context_.discrete && x.rank() > 0 && x.type().elems() > 0)
+          add(builder_.add1(OpKind::kArgMax, ArgReduceParams{axis_of(x), DType::kI32}, {x}));
+        return;
+    }
+  }
+
+  void leaf_step() {
+    const ArrayType type{context_.float_dtype(), context_.shape(2)};
+    switch (below(4)) {
+      case 0: return add(full(builder_, type, 0.75));
+      case 1: return add(iota_like(type.shape, DType::kI32));
+      case 2: return add(iota_like(type.shape, type.dtype) * 0.1);
+      case 3: {
+        ConstantParams p{type, random_values(context_.random(), type)};
+        return add(builder_.add1(OpKind::kConstant, p, {}));
+      }
+    }
+  }
+
+  void mark_step() {
+    const Val x = any_float();
+    switch (below(4)) {
+      case 0: return add(builder_.add1(OpKind::kOptimizationBarrier, NoParams{}, {x}));
+      case 1:
+        if (context_.chance(30)) add(builder_.add1(OpKind::kStopGradient, NoParams{}, {x}));
+        return;
+      default: return add(name(x, std::string(1, static_cast<char>('a' + below(4)))));
+    }
+  }
+
+  // Rows that are normalized, as softmax and the norms do; attention.
+  void composite_step() {
+    Val x = any_float();
+    if (below(4) == 0 && x.dtype() != DType::kF64) {
+      const int64_t g = 1 + static_cast<int64_t>(below(2)), h = g * (1 + static_cast<int64_t>(below(2)));
+      const int64_t batch = 1 + static_cast<int64_t>(below(2)), t = context_.extent(), d = 4;
+      if (t == 0) return;
+      const ArrayType q{x.dtype(), {batch, t, h, d}}, k{x.dtype(), {batch, t, g, d}};
+      if (q.elems() > context_.max_elems) return;
+      const Val operands[] = {of(q), of(k), of(k)};
+      const std::vector<Val> results =
+          builder_.add(OpKind::kAttention, AttentionParams{0.5f, below(2) == 0}, operands);
+      return add(results[0]);
+    }
+    if (x.rank() == 0 || x.type().elems() == 0) return;
+    const Dims last = {below(2) ? x.rank() - 1 : axis_of(x)};
+    if (below(2)) {
+      const Val e = exp(bounded(x - unreduce(reduce(OpKind::kReduceMax, x, last), x.shape(), last)));
+      return add(e / unreduce(reduce_sum(e, last), x.shape(), last));
+    }
+    const Val ms = reduce_sum(bounded(x) * bounded(x), last) * 0.1 + 0.5;
+    add(bounded(x) * unreduce(rsqrt(ms), x.shape(), last));
+  }
+
+  void scan_step() {
+    constexpr int64_t kLengths[] = {0, 1, 2, 3, 3, 4, 5};
+    ScanParams p{.length = kLengths[below(std::size(kLengths))], .reverse = below(2) == 0};
+    std::vector<Val> operands;
+    std::vector<ArrayType> types;
+    const auto take = [&](const Val& v) {
+      operands.push_back(v);
+      types.push_back(v.type());
+    };
+    p.n_consts = static_cast<int>(below(3));
+    p.n_carries = static_cast<int>(below(4));
+    for (int i = 0; i < p.n_consts; ++i) take(any());
+    for (int i = 0; i < p.n_carries; ++i)
+      take(i > 0 && below(2) ? of(operands.back().type()) : any());
+    for (uint64_t i = below(4); i > 0; --i) {
+      ArrayType slice = any().type();
+      if (slice.shape.rank() > 2 || slice.elems() * p.length > context_.max_elems) continue;
+      Dims dims = slice.shape.dims();
+      const size_t axis = below(dims.size() + 1);
+      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis), p.length);
+      const ArrayType stack{slice.dtype, Shape(dims)};
+      operands.push_back(of(stack));
+      types.push_back({slice.dtype, slice.shape});
+      p.in_axes.push_back(static_cast<int64_t>(axis));
+      if (below(4) == 0) {  // the same stack twice
+        operands.push_back(operands.back());
+        types.push_back(types.back());
+        p.in_axes.push_back(p.in_axes.back());
+      }
+    }
+    if (types.empty()) return;
+    auto body = std::make_shared<Graph>();
+    Maker inner(context_, *body, depth_ - 1);
+    for (const ArrayType& type : types) inner.input(type);
+    const std::vector<Val> inputs = inner.pool_;
+    if (inputs.size() != types.size()) return;
+    inner.grow(2 + below(8));
+    std::vector<ValueId> outputs = carries(inner, inputs, p);
+    for (uint64_t i = below(4); i > 0; --i) {
+      Val y = inner.any();
+      if (p.n_carries > 0 && below(3) == 0) {  // a carry as it comes or as it goes
+        const auto k = below(static_cast<uint64_t>(p.n_carries));
+        y = below(2) ? inputs[static_cast<size_t>(p.n_consts) + k]
+                     : Val(inner.builder_, outputs[k]);
+      }
+      if (y.rank() > 3 || y.type().elems() * p.length > context_.max_elems) continue;
+      outputs.push_back(y.id());
+      p.out_axes.push_back(below(2) ? 0 : static_cast<int64_t>(below(static_cast<uint64_t>(y.rank()) + 1)));
+    }
+    if (outputs.empty()) return;
+    body->set_outputs(outputs);
+    for (const Val& v : builder_.add(OpKind::kScan, p, operands, {body})) add(v);
+  }
+
+  // What becomes of each carry: new, passed through, or another's.
+  std::vector<ValueId> carries(Maker& inner, const std::vector<Val>& inputs, const ScanParams& p) {
+    std::vector<ValueId> outputs;
+    for (int k = 0; k < p.n_carries; ++k) {
+      const Val& in = inputs[static_cast<size_t>(p.n_consts + k)];
+      if (below(6) == 0) {
+        outputs.push_back(in.id());
+      } else if (below(5) == 0) {
+        std::vector<ValueId> alike;
+        for (const Val& v : inputs)
+          if (v.type() == in.type()) alike.push_back(v.id());
+        outputs.push_back(alike[below(alike.size())]);
+      } else if (is_float(in.dtype()) && below(3) > 0) {
+        outputs.push_back((tanh(inner.of(in.type())) + in * 0.5).id());
+      } else {
+        outputs.push_back(inner.of(in.type()).id());
+      }
+    }
+    return outputs;
+  }
+
+  void checkpoint_step() {
+    std::vector<Val> operands;
+    for (uint64_t i = 0, n = 1 + below(4); i < n; ++i) operands.push_back(any());
+    auto body = std::make_shared<Graph>();
+    Maker inner(context_, *body, depth_ - 1);
+    for (const Val& v : operands) inner.input(v.type());
+    inner.grow(3 + below(8));
+    body->set_outputs(inner.outputs(1 + below(3)));
+    CheckpointParams p{.policy = below(5) ? random_policy(below(1000)) : nullptr,
+                       .prevent_cse = below(3) > 0};
+    for (const Val& v : builder_.add(OpKind::kCheckpoint, p, operands, {body})) add(v);
+  }
+
+  Context& context_;
+  GraphBuilder builder_;
+  int depth_;
+  std::vector<Val> pool_;
+};
+
+Context make_context(uint64_t seed) {
+  Context c;
+  c.random.seed(seed);
+  const bool large = c.chance(8);
+  constexpr int64_t kSmall[] = {1, 2, 2, 3, 3, 4, 5, 7}, kLarge[] = {3, 16, 33, 65, 100};
+  for (int i = 0; i < 3; ++i)
+    c.extents.push_back(large ? kLarge[c.below(std::size(kLarge))]
+                              : kSmall[c.below(std::size(kSmall))]);
+  if (c.chance(5)) c.extents.push_back(0);
+  c.max_elems = large ? 20'000 : 500;
+  c.discrete = c.chance(25);
+  c.floats = {DType::kF32};
+  if (c.chance(20)) c.floats = {DType::kF32, DType::kF32, DType::kBF16, DType::kF16};
+  if (c.chance(10)) c.floats = {DType::kF32, DType::kF64};
+  return c;
+}
+
+// w - g / 8 for each gradient, over the donated old one.
+void add_update(Context& c, RandomProgram& program, const ReverseSpec& spec, size_t n_forward) {
+  GraphBuilder b(program.graph);
+  std::vector<ValueId> outputs(program.graph.outputs().begin(),
+                               program.graph.outputs().begin() + static_cast<std::ptrdiff_t>(n_forward));
+  for (size_t i = 0; i < spec.wrt.size(); ++i) {
+    const auto input = static_cast<size_t>(spec.wrt[i]);
+    const Val w(b, program.graph.inputs()[input]), g(b, program.graph.outputs()[n_forward + i]);
+    outputs.push_back((w - g * 0.125).id());
+    if (c.chance(80)) program.donated[input] = true;
+  }
+  program.graph.set_outputs(outputs);
+}
+
+}  // namespace
+
+RandomProgram random_program(uint64_t seed) {
+  Context c = make_context(seed);
+  RandomProgram program;
+  program.smooth = !c.discrete;
+  Maker maker(c, program.graph, 2);
+  for (uint64_t i = 0, n = 2 + c.below(4); i < n; ++i) {
+    const bool integer = i > 1 && c.chance(15);
+    maker.input({integer ? DType::kI32 : c.float_dtype(), c.shape(3)});
+  }
+  const size_t n_inputs = program.graph.inputs().size();
+  maker.grow(6 + c.below(20));
+  program.differentiated = c.chance(60);
+  ReverseSpec spec;
+  if (program.differentiated) {
+    const Val loss = maker.loss();
+    std::vector<ValueId> outputs = maker.outputs(c.below(3));
+    outputs.insert(outputs.begin(), loss.id());
+    program.graph.set_outputs(outputs);
+    spec.outputs = {0};
+    for (size_t i = 0; i < n_inputs; ++i)
+      if (is_float(program.graph.type(program.graph.inputs()[i]).dtype) && c.chance(75))
+        spec.wrt.push_back(static_cast<int>(i));
+    set_crash_note(fmt::format("differentiating with respect to {}\n{}", fmt::join(spec.wrt, ", "),
+                               print(program.graph)));
+    program.graph = reverse(program.graph, spec);
+  } else {
+    program.graph.set_outputs(maker.outputs(1 + c.below(5)));
+  }
+  program.donated.assign(program.graph.inputs().size(), false);
+  if (program.differentiated && c.chance(50))
+    add_update(c, program, spec, program.graph.outputs().size() - spec.wrt.size());
+  for (size_t i = 0; i < program.donated.size(); ++i)
+    if (c.chance(25)) program.donated[i] = true;
+  for (ValueId v : program.graph.inputs())
+    program.inputs.push_back(random_values(c.random(), program.graph.type(v)));
+  return program;
+}
+
+PolicyPtr random_policy(uint64_t seed) {
+  const auto decide = [seed](const PolicyQuery& query) -> PolicyAnswer {
+    uint64_t hash = (seed + 1) * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(query.op) * 0x100000001B3;
+    for (const char ch : query.name) hash = (hash ^ static_cast<uint64_t>(ch)) * 0x100000001B3;
+    hash ^= hash >> 29;
+    const bool keep = seed % 8 == 0   ? true
+                      : seed % 8 == 1 ? false
+                      : seed % 8 == 2 ? query.op == OpKind::kDotGeneral
+                      : seed % 8 == 3 ? query.op == OpKind::kName && hash % 2 == 0
+                                      : hash % 8 < seed % 8;
+    return {keep ? Mark::kKeep : Mark::kRecompute};
+  };
+  return std::make_shared<const Policy>(Policy{fmt::format("random:{}", seed), decide, {}});
+}
+
+PolicyPtr policy_of_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "random:";
+  if (!name.starts_with(kPrefix)) return nullptr;
+  uint64_t seed = 0;
+  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), seed);
+  return random_policy(seed);
+}
+
+Bytes random_values(uint64_t seed, const ArrayType& type) {
+  std::mt19937_64 random(seed);
+  Bytes bytes;
+  for (int64_t i = 0; i < type.elems(); ++i) {
+    const double unit = static_cast<double>(random() >> 11) * 0x1p-53;
+    const double x = type.dtype == DType::kBool ? static_cast<double>(random() % 2)
+                     : is_float(type.dtype)     ? 2 * unit - 1
+                                                : static_cast<double>(random() % 5);
+    const auto element = *encode_scalar(type.dtype, x);
+    bytes.insert(bytes.end(), element.begin(), element.end());
+  }
+  return bytes;
+}
+
+}  // namespace stow::testing

@@ -1,0 +1,35 @@
+// Random programs that compute: whole training-like steps over small arrays, with their arguments.
+// Not the graphs for rewrites alone, full of equal and idle work; those are random_graph.h.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+#include "tests/support/evaluate.h"
+
+namespace stow::testing {
+
+struct RandomProgram {
+  Graph graph;
+  std::vector<Bytes> inputs;
+  std::vector<bool> donated;
+  bool differentiated = false;
+  /// No step turns a small error of a float into a large one (comparisons, rounding, indices).
+  bool smooth = true;
+};
+
+/// The program of a seed, the same everywhere: elementwise chains, broadcasts, reductions, views,
+/// products, indexing, scans and checkpoints nested up to two deep, for many a gradient and an
+/// update of donated inputs on top.
+RandomProgram random_program(uint64_t seed);
+
+/// The checkpoint policy of a seed, named "random:SEED".
+PolicyPtr random_policy(uint64_t seed);
+/// The policy of a name that random_policy gave; null for another.
+PolicyPtr policy_of_name(std::string_view name);
+
+/// Numbers of [-1, 1), integers of [0, 5).
+Bytes random_values(uint64_t seed, const ArrayType& type);
+
+}  // namespace stow::testing

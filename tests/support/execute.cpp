@@ -1,0 +1,126 @@
+#include "tests/support/execute.h"
+
+#include <cstring>
+#include <set>
+
+namespace stow::testing {
+namespace {
+
+Bytes bytes_of(const DeviceBuffer& buffer) {
+  return {buffer.data(), buffer.data() + buffer.bytes()};
+}
+
+class Runner {
+ public:
+  Runner(const Executable& program, const CompileOptions& options, const std::vector<Bytes>& inputs)
+      : program_(program), options_(options), inputs_(inputs) {}
+
+  Execution run(int threads) {
+    Execution e;
+    e.aliases = program_.output_aliases();
+    e.analysis = program_.memory_analysis();
+    check_analysis(e.analysis.device());
+    const DevicePtr device =
+        Device::cpu_with_capacity(e.analysis.device().total_bytes, threads);
+    for (int repeat = 0; repeat < 2 && fault_.empty(); ++repeat) {
+      std::vector<Bytes> outputs = run_once(*device);
+      if (repeat > 0 && outputs != e.outputs) fail("a second run gives other bits");
+      e.outputs = std::move(outputs);
+    }
+    e.fault = fault_;
+    return e;
+  }
+
+ private:
+  template <typename... Args>
+  void fail(fmt::format_string<Args...> format, Args&&... args) {
+    fault_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
+  }
+
+  bool donated(size_t i) const { return i < options_.donated.size() && options_.donated[i]; }
+
+  void check_analysis(const KindAnalysis& k) {
+    if (k.total_bytes != k.argument_bytes + k.output_bytes - k.alias_bytes + k.temp_bytes)
+      fail("total {} is not argument {} + output {} - alias {} + temp {}", k.total_bytes,
+           k.argument_bytes, k.output_bytes, k.alias_bytes, k.temp_bytes);
+    if (k.temp_bytes < 0) fail("temp bytes are negative");
+    if (k.lower_bound_bytes > k.total_bytes)
+      fail("the bound {} is above the peak {}", k.lower_bound_bytes, k.total_bytes);
+  }
+
+  std::vector<Bytes> run_once(Device& device) {
+    // The arena of the run before goes: what comes is measured from nothing.
+    device.drop_arena();
+    std::vector<DeviceBufferPtr> arguments, results;
+    std::vector<Bytes> outputs;
+    device.reset_high_water();
+    try {
+      for (const Bytes& input : inputs_) {
+        arguments.push_back(device.allocate(static_cast<int64_t>(input.size())));
+        if (!input.empty())
+          std::memcpy(arguments.back()->data(), input.data(), input.size());
+      }
+      results = program_.run(device, arguments);
+    } catch (const std::exception& error) {
+      fail("the run failed: {}", error.what());
+      return outputs;
+    }
+    const int64_t measured = device.high_water_bytes(MemoryKind::kDevice);
+    const int64_t predicted = program_.memory_analysis().device().total_bytes;
+    if (measured != predicted) fail("measured {} bytes, predicted {}", measured, predicted);
+    device.drop_arena();
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (!donated(i) && bytes_of(*arguments[i]) != inputs_[i])
+        fail("argument {} was not donated and is overwritten", i);
+    check_results(device, arguments, results);
+    for (const DeviceBufferPtr& result : results) outputs.push_back(bytes_of(*result));
+    return outputs;
+  }
+
+  void check_results(Device& device, const std::vector<DeviceBufferPtr>& arguments,
+                     const std::vector<DeviceBufferPtr>& results) {
+    if (results.size() != program_.output_types().size())
+      return fail("{} results instead of {}", results.size(), program_.output_types().size());
+    std::set<const DeviceBuffer*> held;
+    int64_t held_bytes = 0, alias_bytes = 0;
+    const auto hold = [&](const DeviceBufferPtr& buffer) {
+      const bool first = held.insert(buffer.get()).second;
+      if (first) held_bytes += buffer->bytes();
+      return first;
+    };
+    for (const DeviceBufferPtr& argument : arguments) hold(argument);
+    for (size_t o = 0; o < results.size(); ++o) {
+      if (results[o]->bytes() != program_.output_types()[o].bytes())
+        fail("result {} has {} bytes, its type {}", o, results[o]->bytes(),
+             program_.output_types()[o].bytes());
+      const int alias = program_.output_aliases()[o];
+      if (!hold(results[o]) && alias < 0) fail("result {} shares memory unsaid", o);
+      if (alias < 0) continue;
+      alias_bytes += results[o]->bytes();
+      if (!donated(static_cast<size_t>(alias)))
+        fail("result {} lies in argument {}, which was not donated", o, alias);
+      if (results[o] != arguments[static_cast<size_t>(alias)])
+        fail("result {} does not lie in argument {}", o, alias);
+    }
+    if (alias_bytes != program_.memory_analysis().device().alias_bytes)
+      fail("alias bytes are {}", alias_bytes);
+    if (device.in_use_bytes(MemoryKind::kDevice) != held_bytes)
+      fail("{} bytes in use after the run, {} are held", device.in_use_bytes(MemoryKind::kDevice),
+           held_bytes);
+  }
+
+  const Executable& program_;
+  const CompileOptions& options_;
+  const std::vector<Bytes>& inputs_;
+  std::string fault_;
+};
+
+}  // namespace
+
+Execution execute(const Graph& graph, const CompileOptions& options,
+                  const std::vector<Bytes>& inputs, int threads) {
+  const ExecutablePtr program = compile(graph, options, threads);
+  return Runner(*program, options, inputs).run(threads);
+}
+
+}  // namespace stow::testing
