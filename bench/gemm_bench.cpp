@@ -1,8 +1,9 @@
 // GFLOP/s of gemm() and of oneDNN's matmul, alternating in one run.
 //   gemm_bench [threads]                 the table of shapes below, f32 and bf16
-//   gemm_bench threads M N K layout c    one shape; layout: nn nt tn tt; c: f32 bf16
+//   gemm_bench threads M N K layout c [batch]  one shape; layout: nn nt tn tt; c: f32 bf16
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
+#include <hwy/targets.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -150,10 +151,13 @@ int main(int argc, char** argv) {
     return 0;
   }
   const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
+  // ONEDNN_MAX_CPU_ISA=AVX2 holds both to it.
+  if (const char* isa = std::getenv("ONEDNN_MAX_CPU_ISA"); isa && std::string(isa) == "AVX2")
+    hwy::SetSupportedTargetsForTest(HWY_AVX2);
   fmt::print("threads layout batch x M x N x K: ours, oneDNN, ratio\n");
   if (argc > 6) {
     const bool bf16 = std::string(argv[6]) == "bf16";
-    const Case c{1, std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]), argv[5],
+    const Case c{argc > 7 ? std::atoll(argv[7]) : 1, std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]), argv[5],
                  bf16 ? stow::DType::kBF16 : stow::DType::kF32};
     stow::compare(c, threads);
     return 0;
@@ -170,7 +174,7 @@ int main(int argc, char** argv) {
       stow::compare({1, m, n, k, layout}, threads);
   for (const char* layout : {"nn", "nt"})
     for (const auto& [b, m, n, k] : std::vector<std::array<int64_t, 4>>{
-             {512, 64, 64, 64}, {64, 256, 256, 64}, {2048, 16, 16, 16}, {64, 1, 512, 64}})
+             {512, 64, 64, 64}, {16, 64, 64, 64}, {64, 256, 256, 64}, {2048, 16, 16, 16}, {64, 16, 16, 16}, {64, 1, 512, 64}})
       stow::compare({b, m, n, k, layout}, threads);
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{2048, 768, 768}, {1024, 512, 4096}})
     stow::compare({1, m, n, k, "nn", stow::DType::kBF16}, threads);

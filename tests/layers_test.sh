@@ -44,6 +44,8 @@ reset; echo '#include "c.h"' >>"$tree/src/stowage/ir/c.cpp"
 expect 1 'src/stowage/ir/c.cpp:3: "c.h" is not rooted at src/'
 reset; echo '#include <stowage/core/b.h>' >>"$tree/src/stowage/ir/c.cpp"
 expect 1 'with quotes'
+reset; echo '#include "stowage/stowage.h"' >>"$tree/src/stowage/ir/c.cpp"
+expect 1 'src/stowage/ir/c.cpp:3: `ir` may not include `api`'
 reset; mkdir "$tree/src/stowage/new"; : >"$tree/src/stowage/new/d.cpp"
 expect 1 '`new` has no row'
 reset; : >"$tree/src/stray.cpp"

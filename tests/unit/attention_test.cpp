@@ -12,12 +12,14 @@ using enum DType;
 
 // batch, q_heads, kv_heads, q_len, kv_len, head_dim, causal
 const AttentionShape kShapes[] = {
-    {1, 1, 1, 1, 1, 8, false},      {2, 3, 3, 17, 17, 32, true},    {1, 2, 1, 64, 64, 64, true},
-    {1, 1, 1, 200, 200, 48, true},  {1, 4, 2, 100, 230, 64, true},  {1, 2, 2, 100, 230, 40, false},
-    {2, 8, 2, 1, 300, 64, true},    {1, 1, 1, 1, 401, 128, false},  {1, 3, 1, 33, 20, 24, true},
-    {1, 1, 1, 250, 30, 16, false},  {1, 2, 1, 50, 50, 7, true},     {1, 1, 1, 40, 60, 300, true},
-    {1, 6, 2, 97, 193, 13, true},   {1, 1, 1, 385, 577, 12, true},  {1, 1, 1, 5, 0, 8, false},
-    {1, 1, 1, 0, 5, 8, true},       {3, 1, 1, 31, 96, 96, false},   {1, 2, 2, 300, 150, 20, true},
+    {1, 1, 1, 1, 1, 8, false},     {2, 3, 3, 17, 17, 32, true},   {1, 2, 1, 64, 64, 64, true},
+    {1, 1, 1, 200, 200, 48, true}, {1, 4, 2, 100, 230, 64, true}, {1, 2, 2, 100, 230, 40, false},
+    {2, 8, 2, 1, 300, 64, true},   {1, 1, 1, 1, 401, 128, false}, {1, 3, 1, 33, 20, 24, true},
+    {1, 1, 1, 250, 30, 16, false}, {1, 2, 1, 50, 50, 7, true},    {1, 1, 1, 40, 60, 300, true},
+    {1, 6, 2, 97, 193, 13, true},  {1, 1, 1, 385, 577, 12, true}, {1, 1, 1, 5, 0, 8, false},
+    {1, 1, 1, 0, 5, 8, true},      {3, 1, 1, 31, 96, 96, false},  {1, 2, 2, 300, 150, 20, true},
+    {2, 8, 1, 1, 211, 9, false},   {1, 2, 2, 3, 400, 16, true},   {1, 2, 1, 2, 250, 72, true},
+    {1, 3, 1, 2, 1, 24, true},     {2, 2, 2, 1, 193, 64, true},   {1, 5, 1, 1, 300, 33, true},
 };
 
 std::string describe(const AttentionShape& s) {
@@ -69,7 +71,7 @@ TEST(Attention, IsNearTheOracle) {
 TEST(Attention, BitsDoNotDependOnThreadsOrStrides) {
   for (const AttentionShape& shape :
        {AttentionShape{1, 4, 2, 100, 230, 64, true}, AttentionShape{1, 1, 1, 385, 577, 12, true},
-        AttentionShape{3, 2, 1, 90, 200, 33, false}})
+        AttentionShape{3, 2, 1, 90, 200, 33, false}, AttentionShape{2, 8, 2, 2, 210, 24, true}})
     for (DType t : {kF32, kBF16}) {
       AttentionProblem first(shape, t, 0);
       first.run(1);
@@ -88,23 +90,25 @@ TEST(Attention, BitsDoNotDependOnThreadsOrStrides) {
 }
 
 TEST(Attention, EveryTargetAgrees) {
-  const AttentionShape shape{1, 2, 1, 130, 250, 40, true};
-  std::vector<std::vector<double>> fused;
-  for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
-    hwy::SetSupportedTargetsForTest(0);
-    const bool fallback = target == int64_t{HWY_EMU128};
-    if (!fallback && !(hwy::SupportedTargets() & target)) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    SCOPED_TRACE(hwy::TargetName(target));
-    for (DType t : {kBF16, kF16, kF32}) {
-      AttentionProblem p(shape, t, 3);
-      p.run(1);
-      check(p);
-      if (t != kF32 || fallback) continue;
-      std::vector<std::vector<double>> got = {p.lse_values(), p.out.values(), p.dq.values(),
-                                              p.dk.values(), p.dv.values()};
-      if (fused.empty()) fused = got;
-      EXPECT_EQ(got, fused);
+  for (const AttentionShape& shape :
+       {AttentionShape{1, 2, 1, 130, 250, 40, true}, AttentionShape{2, 4, 2, 1, 250, 40, true}}) {
+    std::vector<std::vector<double>> fused;
+    for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
+      hwy::SetSupportedTargetsForTest(0);
+      const bool fallback = target == int64_t{HWY_EMU128};
+      if (!fallback && !(hwy::SupportedTargets() & target)) continue;
+      hwy::SetSupportedTargetsForTest(target);
+      SCOPED_TRACE(hwy::TargetName(target));
+      for (DType t : {kBF16, kF16, kF32}) {
+        AttentionProblem p(shape, t, 3);
+        p.run(1);
+        check(p);
+        if (t != kF32 || fallback) continue;
+        std::vector<std::vector<double>> got = {p.lse_values(), p.out.values(), p.dq.values(),
+                                                p.dk.values(), p.dv.values()};
+        if (fused.empty()) fused = got;
+        EXPECT_EQ(got, fused);
+      }
     }
   }
   hwy::SetSupportedTargetsForTest(0);
@@ -139,7 +143,8 @@ TEST(Attention, WorkspaceIsLinear) {
   AttentionProblem p({1, 1, 1, 64, 64, 64, true}, kF32, 0);
   p.spec.q_len = p.spec.kv_len = 1 << 20;
   EXPECT_LE(cpu::attention_forward_workspace_bytes(p.spec, 1), 1 << 20);
-  EXPECT_LE(cpu::attention_backward_workspace_bytes(p.spec, 1), (2 << 20) + (1 << 20) * (64 + 1) * 4ll);
+  EXPECT_LE(cpu::attention_backward_workspace_bytes(p.spec, 1),
+            (2 << 20) + (1 << 20) * (64 + 1) * 4ll);
   EXPECT_LE(cpu::attention_backward_workspace_bytes(p.spec, 2), (4 << 20) + (1 << 20) * 4ll);
 }
 

@@ -126,7 +126,8 @@ TEST_F(PackCsv, SvgDrawsEachRectangleAndEscapesNames) {
   for (size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1))
     ++rects;
   EXPECT_EQ(rects, 2u);
-  EXPECT_THAT(svg, testing::HasSubstr("<title>a&lt;b&amp;c&gt;: [0, 4) bytes, [0, 3) time</title>"));
+  EXPECT_THAT(svg,
+              testing::HasSubstr("<title>a&lt;b&amp;c&gt;: [0, 4) bytes, [0, 3) time</title>"));
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ TEST(PackProblem, CheckRefusesMalformedProblems) {
 //       0   2   3      6
 class PackValidate : public testing::Test {
  protected:
-  const Problem problem_{{plain(3, 6, 64, 64), plain(0, 2, 64, 64),
-                          Buffer{{{0, 64, 0, 3}, {64, 64, 2, 6}}, 64}}};
+  const Problem problem_{
+      {plain(3, 6, 64, 64), plain(0, 2, 64, 64), Buffer{{{0, 64, 0, 3}, {64, 64, 2, 6}}, 64}}};
   void expect_failure(const Solution& solution, const char* message) const {
     const Result<void> result = validate(problem_, solution);
     ASSERT_FALSE(result.ok());
@@ -75,8 +75,9 @@ TEST_F(PackValidate, AcceptsWhatIsRight) {
   const Result<void> result = validate(problem_, {{0, 64, 0}, 128});
   EXPECT_TRUE(result.ok()) << result.error();
   EXPECT_TRUE(validate({}, {}).ok());
-  EXPECT_TRUE(validate({{Buffer{}, plain(0, 4, 0), plain(0, 4, 8), plain(1, 1, 8)}},
-                       {{0, 4, 0, 0}, 8}).ok());
+  EXPECT_TRUE(
+      validate({{Buffer{}, plain(0, 4, 0), plain(0, 4, 8), plain(1, 1, 8)}}, {{0, 4, 0, 0}, 8})
+          .ok());
 }
 
 TEST_F(PackValidate, FindsPlantedErrors) {

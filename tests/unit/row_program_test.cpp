@@ -51,10 +51,14 @@ constexpr DType kAllDTypes[] = {DType::kF64, DType::kF32, DType::kBF16, DType::k
 
 uint64_t float_bits(DType t, double x) {
   switch (t) {
-    case DType::kF64: return std::bit_cast<uint64_t>(x);
-    case DType::kBF16: return f32_to_bf16(static_cast<float>(x));
-    case DType::kF16: return f32_to_f16(static_cast<float>(x));
-    default: return std::bit_cast<uint32_t>(static_cast<float>(x));
+    case DType::kF64:
+      return std::bit_cast<uint64_t>(x);
+    case DType::kBF16:
+      return f32_to_bf16(static_cast<float>(x));
+    case DType::kF16:
+      return f32_to_f16(static_cast<float>(x));
+    default:
+      return std::bit_cast<uint32_t>(static_cast<float>(x));
   }
 }
 
@@ -63,9 +67,10 @@ uint64_t random_element(Random& random, DType t) {
   if (t == DType::kBool) return random.bits() & 1;
   if (!is_float(t)) {
     const int64_t small = random.below(200) - 100;
-    return random.chance(80) ? static_cast<uint64_t>(small)
-                             : random.pick<uint64_t>({0, 1, ~uint64_t{0}, uint64_t{1} << 63,
-                                                      uint64_t{1} << 31, 0x80, 0x7f, random.bits()});
+    return random.chance(80)
+               ? static_cast<uint64_t>(small)
+               : random.pick<uint64_t>({0, 1, ~uint64_t{0}, uint64_t{1} << 63, uint64_t{1} << 31,
+                                        0x80, 0x7f, random.bits()});
   }
   const double inf = std::numeric_limits<double>::infinity();
   if (random.chance(3))
@@ -79,11 +84,16 @@ bool is_nan(const std::byte* p, DType t) {
   uint64_t bits = 0;
   std::memcpy(&bits, p, static_cast<size_t>(dtype_bytes(t)));
   switch (t) {
-    case DType::kF64: return (bits & ~(uint64_t{1} << 63)) > 0x7ff0000000000000;
-    case DType::kF32: return (bits & 0x7fffffff) > 0x7f800000;
-    case DType::kBF16: return (bits & 0x7fff) > 0x7f80;
-    case DType::kF16: return (bits & 0x7fff) > 0x7c00;
-    default: return false;
+    case DType::kF64:
+      return (bits & ~(uint64_t{1} << 63)) > 0x7ff0000000000000;
+    case DType::kF32:
+      return (bits & 0x7fffffff) > 0x7f800000;
+    case DType::kBF16:
+      return (bits & 0x7fff) > 0x7f80;
+    case DType::kF16:
+      return (bits & 0x7fff) > 0x7c00;
+    default:
+      return false;
   }
 }
 
@@ -111,7 +121,8 @@ class Generator {
   void make_space() {
     const int64_t rank = long_rows_ ? 2 : random_.below(5);
     for (int64_t k = 0; k < rank; ++k)
-      program().dims.push_back(random_.chance(3) ? 0 : random_.pick<int64_t>({1, 2, 3, 5, 8, 17, 33}));
+      program().dims.push_back(random_.chance(3) ? 0
+                                                 : random_.pick<int64_t>({1, 2, 3, 5, 8, 17, 33}));
     program().n_row_dims = static_cast<int>(random_.below(rank + 1));
     if (long_rows_) {
       program().dims = {1 + random_.below(3), 4000 + random_.below(9000)};
@@ -164,8 +175,8 @@ class Generator {
   void add_input() {
     RowOperand o;
     // Many alike, so that binary steps find partners.
-    o.dtype = program().inputs.empty() || random_.chance(30) ? random_dtype()
-                                                             : program().inputs[0].dtype;
+    o.dtype =
+        program().inputs.empty() || random_.chance(30) ? random_dtype() : program().inputs[0].dtype;
     std::vector<bool> wanted(rank(), true);
     const int64_t shape = random_.below(100);
     bool rows = false, cols = false;
@@ -275,8 +286,8 @@ class Generator {
       } else {
         if (!other) return;
         s.args[1] = *other;
-        s.op = random_.pick({OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLe, OpKind::kGt,
-                             OpKind::kGe});
+        s.op = random_.pick(
+            {OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLe, OpKind::kGt, OpKind::kGe});
       }
       s.dtype = DType::kBool;
     } else if (kind < 62) {
@@ -386,7 +397,7 @@ std::string describe(const RowProgram& p) {
   for (const RowOperand& o : p.outputs) text += "\nout" + operand(o);
   for (size_t i = 0; i < p.steps.size(); ++i) {
     const Step& s = p.steps[i];
-    constexpr const char* kKinds[] = {"load",        "constant",       "iota", "compute",
+    constexpr const char* kKinds[] = {"load",       "constant",       "iota", "compute",
                                       "reduce_row", "reduce_columns", "store"};
     text += fmt::format("\n%{} = {} {} {} #{} ({} {} {}) {:#x}", i,
                         kKinds[static_cast<size_t>(s.kind)], op_name(s.op), dtype_name(s.dtype),
@@ -401,7 +412,8 @@ struct Pointers {
 };
 Pointers pointers(const Case& c, std::vector<Bytes>& memory) {
   Pointers p;
-  for (const Case::Where& w : c.inputs) p.inputs.push_back(memory[w.memory].data() + w.offset_bytes);
+  for (const Case::Where& w : c.inputs)
+    p.inputs.push_back(memory[w.memory].data() + w.offset_bytes);
   for (const Case::Where& w : c.outputs)
     p.outputs.push_back(memory[w.memory].data() + w.offset_bytes);
   return p;
@@ -440,8 +452,9 @@ std::vector<Bytes> run(const Case& c, int threads) {
       uint64_t x = 0, y = 0;
       std::memcpy(&x, a, static_cast<size_t>(size));
       std::memcpy(&y, b, static_cast<size_t>(size));
-      return ::testing::AssertionFailure() << "memory " << m << " element " << i / size << " of "
-                                           << dtype_name(t) << ": " << std::hex << x << " not " << y;
+      return ::testing::AssertionFailure()
+             << "memory " << m << " element " << i / size << " of " << dtype_name(t) << ": "
+             << std::hex << x << " not " << y;
     }
   }
   return ::testing::AssertionSuccess();
@@ -455,12 +468,17 @@ void check(uint64_t first_seed, int n, bool long_rows) {
     run_row_program_reference(c.program, p.inputs, p.outputs);
     for (int threads : {1, 2, 3})
       ASSERT_TRUE(same(c, run(c, threads), want))
-          << "seed " << seed << ", " << threads << " threads\n" << describe(c.program);
+          << "seed " << seed << ", " << threads << " threads\n"
+          << describe(c.program);
   }
 }
 
-TEST(RowProgramRandom, SmallSpacesAgreeWithTheReference) { check(1, 3000, false); }
-TEST(RowProgramRandom, LongRowsAgreeWithTheReference) { check(100000, 150, true); }
+TEST(RowProgramRandom, SmallSpacesAgreeWithTheReference) {
+  check(1, 3000, false);
+}
+TEST(RowProgramRandom, LongRowsAgreeWithTheReference) {
+  check(100000, 150, true);
+}
 
 }  // namespace
 }  // namespace stow::cpu

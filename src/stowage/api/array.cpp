@@ -25,9 +25,10 @@ std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& typ
         "[bool] {}: C++ cannot branch on a value that is not known while tracing; use "
         "where(condition, a, b)",
         subject);
-  fail_here("[{}] {}: its value is not known while tracing; return it from the function and read "
-            "the result",
-            what, subject);
+  fail_here(
+      "[{}] {}: its value is not known while tracing; return it from the function and read "
+      "the result",
+      what, subject);
 }
 
 }  // namespace
@@ -49,7 +50,9 @@ Array Array::scalar(ScalarValue value) {
                       scalar_bytes(value, value.dtype));
 }
 
-Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype) {
+Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
+                        SourceLocation at) {
+  const Site site(at);
   const ArrayType type{dtype, std::move(shape)};
   for (int64_t d : type.shape)
     if (d < 0) fail_here("[from] negative extent in {}", to_string(type));
@@ -60,9 +63,15 @@ Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape sha
   return make_concrete(type, std::move(buffer));
 }
 
-bool Array::is_concrete() const { return impl_ && impl_->state == ArrayImpl::State::kConcrete; }
-bool Array::is_traced() const { return impl_ && impl_->state == ArrayImpl::State::kTraced; }
-bool Array::is_abstract() const { return impl_ && impl_->state == ArrayImpl::State::kAbstract; }
+bool Array::is_concrete() const {
+  return impl_ && impl_->state == ArrayImpl::State::kConcrete;
+}
+bool Array::is_traced() const {
+  return impl_ && impl_->state == ArrayImpl::State::kTraced;
+}
+bool Array::is_abstract() const {
+  return impl_ && impl_->state == ArrayImpl::State::kAbstract;
+}
 
 const ArrayType& Array::type() const {
   if (!impl_) fail_here("[array] an empty Array has no type; assign one before it is used");
@@ -82,11 +91,13 @@ void Array::read(void* out, DType as, const char* what, SourceLocation at) const
   const std::string bare(name.substr(0, name.find('(')));
   const ArrayType& t = type();
   if (is_traced()) fail_traced(*this, bare.c_str());
-  if (is_abstract()) fail_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
-  if (!impl_->donated.empty())
+  if (is_abstract())
+    fail_here("[{}] {} is abstract: it has a type and no data", bare, describe(*this));
+  const Storage& storage = *impl_->storage;
+  if (!storage.donated.empty())
     fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
-              impl_->donated);
-  const std::byte* data = impl_->buffer ? impl_->buffer->data() : impl_->literal.data();
+              storage.donated);
+  const std::byte* data = storage.buffer ? storage.buffer->data() : storage.literal.data();
   convert_elements(data, t.dtype, out, as, t.elems());
 }
 
@@ -113,13 +124,13 @@ WeakDType Operand::dtype() const {
 
 Array make_concrete(const ArrayType& type, DeviceBufferPtr buffer) {
   auto impl = new_impl(ArrayImpl::State::kConcrete, type);
-  impl->buffer = std::move(buffer);
+  impl->storage = std::make_shared<Storage>(Storage{.buffer = std::move(buffer)});
   return Array(std::move(impl));
 }
 
 Array make_literal(const ArrayType& type, std::vector<std::byte> bytes) {
   auto impl = new_impl(ArrayImpl::State::kConcrete, type);
-  impl->literal = std::move(bytes);
+  impl->storage = std::make_shared<Storage>(Storage{.literal = std::move(bytes)});
   return Array(std::move(impl));
 }
 
@@ -134,15 +145,16 @@ std::vector<std::byte> scalar_bytes(const ScalarValue& value, DType dtype) {
 }
 
 const DeviceBufferPtr& buffer_of(const Array& array, const DevicePtr& device) {
-  ArrayImpl& impl = *array.impl();
-  if (!impl.donated.empty())
+  Storage& storage = *array.impl()->storage;
+  if (!storage.donated.empty())
     fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
-              impl.donated);
-  if (!impl.buffer || (!impl.literal.empty() && impl.buffer->device() != device)) {
-    impl.buffer = device->allocate(static_cast<int64_t>(impl.literal.size()));
-    std::memcpy(impl.buffer->data(), impl.literal.data(), impl.literal.size());
+              storage.donated);
+  const bool is_literal = !storage.literal.empty();
+  if (is_literal && (!storage.buffer || storage.buffer->device() != device)) {
+    storage.buffer = device->allocate(static_cast<int64_t>(storage.literal.size()));
+    std::memcpy(storage.buffer->data(), storage.literal.data(), storage.literal.size());
   }
-  return impl.buffer;
+  return storage.buffer;
 }
 
 DevicePtr default_device() {
@@ -153,13 +165,17 @@ DevicePtr default_device() {
 DefaultDevice::DefaultDevice(DevicePtr device) : before_(context().device) {
   context().device = std::move(device);
 }
-DefaultDevice::~DefaultDevice() { context().device = before_; }
+DefaultDevice::~DefaultDevice() {
+  context().device = before_;
+}
 
 Scope::Scope(std::string_view name) : length_before_(context().scope.size()) {
   std::string& scope = context().scope;
   if (!scope.empty()) scope += '/';
   scope += name;
 }
-Scope::~Scope() { context().scope.resize(length_before_); }
+Scope::~Scope() {
+  context().scope.resize(length_before_);
+}
 
 }  // namespace stow

@@ -28,11 +28,14 @@ concept Scalar = std::is_arithmetic_v<T>;
 /// have none.
 template <Scalar T>
 constexpr DType dtype_of() {
-  if constexpr (std::same_as<T, bool>) return DType::kBool;
-  else if constexpr (std::floating_point<T>) return sizeof(T) == 4 ? DType::kF32 : DType::kF64;
+  if constexpr (std::same_as<T, bool>)
+    return DType::kBool;
+  else if constexpr (std::floating_point<T>)
+    return sizeof(T) == 4 ? DType::kF32 : DType::kF64;
   else if constexpr (std::is_signed_v<T>)
     return sizeof(T) == 1 ? DType::kI8 : sizeof(T) == 4 ? DType::kI32 : DType::kI64;
-  else return sizeof(T) == 1 ? DType::kU8 : sizeof(T) == 4 ? DType::kU32 : DType::kU64;
+  else
+    return sizeof(T) == 1 ? DType::kU8 : sizeof(T) == 4 ? DType::kU32 : DType::kU64;
 }
 
 /// A C++ scalar on its way into an expression. Its type is weak: it takes the dtype of the array
@@ -50,10 +53,12 @@ struct ScalarValue {
       real = static_cast<double>(v);
     } else {
       integer = static_cast<int64_t>(v);
-      if constexpr (std::same_as<T, bool>) dtype = DType::kBool;
+      if constexpr (std::same_as<T, bool>)
+        dtype = DType::kBool;
       else if constexpr (std::is_unsigned_v<T> && sizeof(T) == 8)
         dtype = integer < 0 ? DType::kU64 : int_dtype(integer);
-      else dtype = int_dtype(integer);
+      else
+        dtype = int_dtype(integer);
     }
   }
 
@@ -62,6 +67,9 @@ struct ScalarValue {
     return v == static_cast<int32_t>(v) ? DType::kI32 : DType::kI64;
   }
 };
+
+/// The default argument by which a function learns where it was called.
+#define STOW_AT SourceLocation at = {__builtin_FILE(), __builtin_LINE()}
 
 /// A handle to an immutable value; copying shares it. A default-constructed Array is empty, and
 /// only fit to be assigned to.
@@ -81,23 +89,24 @@ class Array {
   /// Copies `data`, row-major, to the default device; `dtype` converts on the way.
   /// Errors: TraceError if the sizes differ; CapacityError when the device is full.
   template <Scalar T>
-  static Array from(std::span<const T> data, Shape shape, DType dtype = dtype_of<T>()) {
+  static Array from(std::span<const T> data, Shape shape, DType dtype = dtype_of<T>(), STOW_AT) {
     return from_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>(),
-                      std::move(shape), dtype);
+                      std::move(shape), dtype, at);
   }
   template <Scalar T>
-    requires(!std::same_as<T, bool>)
-  static Array from(const std::vector<T>& data, Shape shape, DType dtype = dtype_of<T>()) {
-    return from(std::span<const T>(data), std::move(shape), dtype);
+  requires(!std::same_as<T, bool>) static Array
+      from(const std::vector<T>& data, Shape shape, DType dtype = dtype_of<T>(), STOW_AT) {
+    return from(std::span<const T>(data), std::move(shape), dtype, at);
   }
   template <Scalar T>
-  static Array from(std::initializer_list<T> data, Shape shape, DType dtype = dtype_of<T>()) {
-    return from(std::span<const T>(data.begin(), data.size()), std::move(shape), dtype);
+  static Array from(std::initializer_list<T> data, Shape shape, DType dtype = dtype_of<T>(),
+                    STOW_AT) {
+    return from(std::span<const T>(data.begin(), data.size()), std::move(shape), dtype, at);
   }
   /// A vector of the values.
   template <Scalar T>
-  static Array from(std::initializer_list<T> data, DType dtype = dtype_of<T>()) {
-    return from(data, Shape{static_cast<int64_t>(data.size())}, dtype);
+  static Array from(std::initializer_list<T> data, DType dtype = dtype_of<T>(), STOW_AT) {
+    return from(data, Shape{static_cast<int64_t>(data.size())}, dtype, at);
   }
 
   bool empty() const { return impl_ == nullptr; }
@@ -118,16 +127,18 @@ class Array {
   /// The elements in row-major order, converted to T. Errors: TraceError where there are none: on
   /// a traced, abstract, donated or empty array.
   template <Scalar T>
-  std::vector<T> to_vector(SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const {
+  std::vector<T> to_vector(STOW_AT) const {
     std::vector<std::conditional_t<std::same_as<T, bool>, uint8_t, T>> data(
         static_cast<size_t>(size()));
     read(data.data(), dtype_of<T>(), "to_vector()", at);
-    if constexpr (std::same_as<T, bool>) return {data.begin(), data.end()};
-    else return data;
+    if constexpr (std::same_as<T, bool>)
+      return {data.begin(), data.end()};
+    else
+      return data;
   }
   /// The only element. Errors: as to_vector, and if there are more or none.
   template <Scalar T>
-  T item(SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const {
+  T item(STOW_AT) const {
     T value{};
     check_one(at);
     read(&value, dtype_of<T>(), "item()", at);
@@ -138,22 +149,21 @@ class Array {
 
   /// Half-open [start, stop) of one axis by steps; negative numbers count from the end, numbers
   /// past it are clamped, as in NumPy.
-  Array slice(int axis, int64_t start, int64_t stop, int64_t step = 1,
-              SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
+  Array slice(int axis, int64_t start, int64_t stop, int64_t step = 1, STOW_AT) const;
   /// NumPy's basic indexing: x.index({0, all, range(1, 3), newaxis, ellipsis}).
-  Array index(std::initializer_list<Index> indices,
-              SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
+  Array index(std::initializer_list<Index> indices, STOW_AT) const;
   /// Element `i` of the leading axis, which is dropped; negative counts from the end.
   Array operator[](int64_t i) const;
-  Array astype(DType dtype, SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
-  Array reshape(const Dims& dims, SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) const;
+  Array astype(DType dtype, STOW_AT) const;
+  Array reshape(const Dims& dims, STOW_AT) const;
 
   // For the library.
   explicit Array(std::shared_ptr<ArrayImpl> impl) : impl_(std::move(impl)) {}
   const std::shared_ptr<ArrayImpl>& impl() const { return impl_; }
 
  private:
-  static Array from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype);
+  static Array from_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
+                          SourceLocation at);
   void read(void* out, DType as, const char* what, SourceLocation at) const;
   void check_one(SourceLocation at) const;
   bool truth(SourceLocation at) const;

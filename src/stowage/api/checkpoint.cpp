@@ -14,11 +14,11 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
   const std::vector<std::string> paths = paths_of(arguments);
   std::vector<ArrayType> types;
   for (const Array& array : operands) types.push_back(array.type());
-  Nested nested = trace_nested("checkpoint", types, paths, operands.size(),
-                               [&](std::span<const Array> inputs) {
-                                 result.result = function(inputs);
-                                 return leaves_of(result.result.ref);
-                               });
+  Nested nested =
+      trace_nested("checkpoint", types, paths, operands.size(), [&](std::span<const Array> inputs) {
+        result.result = function(inputs);
+        return leaves_of(result.result.ref);
+      });
   operands.insert(operands.end(), nested.captures.begin(), nested.captures.end());
   result.outputs = record(OpKind::kCheckpoint, CheckpointParams{policy, options.prevent_cse},
                           operands, {std::make_shared<const Graph>(std::move(nested.graph))});

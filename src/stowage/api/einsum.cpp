@@ -74,7 +74,9 @@ std::string expand(std::string_view spec, const std::string& term, int n, int mo
   return letters;
 }
 
-bool has(const std::string& letters, char c) { return letters.find(c) != std::string::npos; }
+bool has(const std::string& letters, char c) {
+  return letters.find(c) != std::string::npos;
+}
 
 // Letters that a term has twice become one axis: the diagonal.
 Term take_diagonals(Term t) {
@@ -96,8 +98,10 @@ Term sum_alone(Term t, const std::set<char>& wanted) {
   Dims axes;
   std::string kept;
   for (size_t i = 0; i < t.letters.size(); ++i) {
-    if (wanted.count(t.letters[i])) kept += t.letters[i];
-    else axes.push_back(static_cast<int64_t>(i));
+    if (wanted.count(t.letters[i]))
+      kept += t.letters[i];
+    else
+      axes.push_back(static_cast<int64_t>(i));
   }
   if (!axes.empty()) t = {sum(t.array, axes), kept};
   return t;
@@ -131,8 +135,10 @@ Term drop_ones(Term t, const std::map<char, int64_t>& extents) {
   std::string kept;
   for (size_t i = 0; i < t.letters.size(); ++i) {
     const bool one = t.array.shape()[static_cast<int>(i)] == 1 && extents.at(t.letters[i]) != 1;
-    if (one) axes.push_back(static_cast<int64_t>(i));
-    else kept += t.letters[i];
+    if (one)
+      axes.push_back(static_cast<int64_t>(i));
+    else
+      kept += t.letters[i];
   }
   if (!axes.empty()) t = {squeeze(t.array, axes), kept};
   return t;
@@ -147,12 +153,12 @@ Array einsum(std::string_view spec, const std::vector<Array>& operands, SourceLo
   int most = 0;
   for (size_t i = 0; i < operands.size(); ++i) {
     const std::string& term = parsed.inputs[i];
-    const auto named = static_cast<int>(std::count_if(
-        term.begin(), term.end(), [](unsigned char c) { return c != '.'; }));
+    const auto named = static_cast<int>(
+        std::count_if(term.begin(), term.end(), [](unsigned char c) { return c != '.'; }));
     covered.push_back(operands[i].rank() - named);
     if (has(term, '.') ? covered[i] < 0 : covered[i] != 0)
-      malformed(spec, fmt::format("term \"{}\" does not fit {}", term,
-                                  to_string(operands[i].type())));
+      malformed(spec,
+                fmt::format("term \"{}\" does not fit {}", term, to_string(operands[i].type())));
     most = std::max(most, covered[i]);
   }
   WeakDType dtype = Operand(operands.at(0)).dtype();
@@ -161,16 +167,16 @@ Array einsum(std::string_view spec, const std::vector<Array>& operands, SourceLo
   std::vector<Term> terms;
   std::map<char, int64_t> extents;
   for (size_t i = 0; i < operands.size(); ++i) {
-    terms.push_back({to_array(operands[i], dtype),
-                     expand(spec, parsed.inputs[i], covered[i], most)});
+    terms.push_back(
+        {to_array(operands[i], dtype), expand(spec, parsed.inputs[i], covered[i], most)});
     for (size_t k = 0; k < terms[i].letters.size(); ++k) {
       const char c = terms[i].letters[k];
       const int64_t extent = operands[i].shape()[static_cast<int>(k)];
       const auto [it, is_new] = extents.emplace(c, extent);
       if (is_new || it->second == extent || extent == 1) continue;
       if (it->second != 1)
-        malformed(spec, fmt::format("'{}' has extents {} and {}",
-                                    c < 'A' ? '.' : c, it->second, extent));
+        malformed(spec,
+                  fmt::format("'{}' has extents {} and {}", c < 'A' ? '.' : c, it->second, extent));
       it->second = extent;
     }
   }
@@ -178,8 +184,7 @@ Array einsum(std::string_view spec, const std::vector<Array>& operands, SourceLo
   for (size_t i = 0; i < output.size(); ++i) {
     if (output.find(output[i], i + 1) != std::string::npos)
       malformed(spec, fmt::format("'{}' comes out twice", output[i]));
-    if (!extents.count(output[i]))
-      malformed(spec, fmt::format("'{}' is in no term", output[i]));
+    if (!extents.count(output[i])) malformed(spec, fmt::format("'{}' is in no term", output[i]));
   }
 
   for (Term& t : terms) t = take_diagonals(drop_ones(std::move(t), extents));
@@ -213,8 +218,10 @@ Array einsum(std::string_view spec, const std::vector<Array>& operands, SourceLo
   Dims order, missing;
   for (size_t i = 0; i < output.size(); ++i) {
     const size_t k = t.letters.find(output[i]);
-    if (k == std::string::npos) missing.push_back(static_cast<int64_t>(i));
-    else order.push_back(static_cast<int64_t>(k));
+    if (k == std::string::npos)
+      missing.push_back(static_cast<int64_t>(i));
+    else
+      order.push_back(static_cast<int64_t>(k));
   }
   Array result = transpose(t.array, order);
   return missing.empty() ? result : expand_dims(result, missing);

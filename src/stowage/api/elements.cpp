@@ -46,10 +46,14 @@ void store(void* p, int64_t i, T value) {
 
 double load_float(const void* p, DType t, int64_t i) {
   switch (t) {
-    case DType::kF64: return load<double>(p, i);
-    case DType::kF32: return load<float>(p, i);
-    case DType::kBF16: return std::bit_cast<float>(uint32_t{load<uint16_t>(p, i)} << 16);
-    default: return from_f16(load<uint16_t>(p, i));
+    case DType::kF64:
+      return load<double>(p, i);
+    case DType::kF32:
+      return load<float>(p, i);
+    case DType::kBF16:
+      return std::bit_cast<float>(uint32_t{load<uint16_t>(p, i)} << 16);
+    default:
+      return from_f16(load<uint16_t>(p, i));
   }
 }
 
@@ -57,12 +61,18 @@ double load_float(const void* p, DType t, int64_t i) {
 int64_t load_int(const void* p, DType t, int64_t i) {
   switch (t) {
     case DType::kI64:
-    case DType::kU64: return load<int64_t>(p, i);
-    case DType::kI32: return load<int32_t>(p, i);
-    case DType::kU32: return load<uint32_t>(p, i);
-    case DType::kI8: return load<int8_t>(p, i);
-    case DType::kU8: return load<uint8_t>(p, i);
-    default: return load<uint8_t>(p, i) != 0;
+    case DType::kU64:
+      return load<int64_t>(p, i);
+    case DType::kI32:
+      return load<int32_t>(p, i);
+    case DType::kU32:
+      return load<uint32_t>(p, i);
+    case DType::kI8:
+      return load<int8_t>(p, i);
+    case DType::kU8:
+      return load<uint8_t>(p, i);
+    default:
+      return load<uint8_t>(p, i) != 0;
   }
 }
 
@@ -76,25 +86,39 @@ T saturate(double x) {
 
 void store_float(void* p, DType t, int64_t i, double x) {
   switch (t) {
-    case DType::kF64: return store(p, i, x);
-    case DType::kF32: return store(p, i, static_cast<float>(x));
-    case DType::kBF16: return store(p, i, to_bf16(static_cast<float>(x)));
-    case DType::kF16: return store(p, i, to_f16(x));
-    case DType::kI64: return store(p, i, saturate<int64_t>(x));
-    case DType::kI32: return store(p, i, saturate<int32_t>(x));
-    case DType::kI8: return store(p, i, saturate<int8_t>(x));
-    case DType::kU64: return store(p, i, saturate<uint64_t>(x));
-    case DType::kU32: return store(p, i, saturate<uint32_t>(x));
-    case DType::kU8: return store(p, i, saturate<uint8_t>(x));
-    case DType::kBool: return store(p, i, static_cast<uint8_t>(x != 0));
+    case DType::kF64:
+      return store(p, i, x);
+    case DType::kF32:
+      return store(p, i, static_cast<float>(x));
+    case DType::kBF16:
+      return store(p, i, to_bf16(static_cast<float>(x)));
+    case DType::kF16:
+      return store(p, i, to_f16(x));
+    case DType::kI64:
+      return store(p, i, saturate<int64_t>(x));
+    case DType::kI32:
+      return store(p, i, saturate<int32_t>(x));
+    case DType::kI8:
+      return store(p, i, saturate<int8_t>(x));
+    case DType::kU64:
+      return store(p, i, saturate<uint64_t>(x));
+    case DType::kU32:
+      return store(p, i, saturate<uint32_t>(x));
+    case DType::kU8:
+      return store(p, i, saturate<uint8_t>(x));
+    case DType::kBool:
+      return store(p, i, static_cast<uint8_t>(x != 0));
   }
 }
 
 void store_int(void* p, DType t, int64_t i, int64_t x) {
   switch (dtype_bytes(t)) {
-    case 8: return store(p, i, x);
-    case 4: return store(p, i, static_cast<uint32_t>(x));
-    default: return store(p, i, static_cast<uint8_t>(t == DType::kBool ? x != 0 : x));
+    case 8:
+      return store(p, i, x);
+    case 4:
+      return store(p, i, static_cast<uint32_t>(x));
+    default:
+      return store(p, i, static_cast<uint8_t>(t == DType::kBool ? x != 0 : x));
   }
 }
 
@@ -115,8 +139,9 @@ void convert_elements(const void* from, DType from_dtype, void* to, DType to_dty
     if (!is_float(to_dtype)) {
       store_int(to, to_dtype, i, x);
     } else if (to_dtype == DType::kF32) {  // rounded once, not by way of double
-      store(to, i, from_dtype == DType::kU64 ? static_cast<float>(static_cast<uint64_t>(x))
-                                             : static_cast<float>(x));
+      store(to, i,
+            from_dtype == DType::kU64 ? static_cast<float>(static_cast<uint64_t>(x))
+                                      : static_cast<float>(x));
     } else {
       store_float(to, to_dtype, i,
                   from_dtype == DType::kU64 ? static_cast<double>(static_cast<uint64_t>(x))

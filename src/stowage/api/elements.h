@@ -10,7 +10,8 @@
 namespace stow {
 
 /// Converts `n` elements, row-major and packed. Floats round to nearest even; a float to an integer
-/// truncates and saturates, NaN gives 0; to bool, whatever differs from zero is true; integers wrap.
+/// truncates and saturates, NaN gives 0; to bool, whatever differs from zero is true; integers
+/// wrap.
 void convert_elements(const void* from, DType from_dtype, void* to, DType to_dtype, int64_t n);
 
 }  // namespace stow

@@ -50,13 +50,15 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
       types.push_back(leaves[i].type());
     }
     const SourceLocation here = context().site;
-    Nested nested = trace_nested(
-        request.what, types, paths, leaves.size(), [&](std::span<const Array> inputs) {
+    Nested nested =
+        trace_nested(request.what, types, paths, leaves.size(), [&](std::span<const Array> inputs) {
           derivative.result = function(inputs);
           std::vector<Array> outputs = leaves_of(derivative.result.ref);
           const Site back(here);
-          if (request.cotangents.empty()) check_loss(request.what, outputs);
-          else check_cotangents(outputs, request.cotangents);
+          if (request.cotangents.empty())
+            check_loss(request.what, outputs);
+          else
+            check_cotangents(outputs, request.cotangents);
           return outputs;
         });
     n_outputs = nested.graph.outputs().size();

@@ -11,9 +11,9 @@ namespace stow {
 
 /// What a type-erased derivative is asked and answers.
 struct GradRequest {
-  const char* what;                     ///< "grad", for errors.
-  std::vector<int> argnums;             ///< Arguments to differentiate by; empty means all.
-  std::vector<Array> cotangents;        ///< One an output leaf; empty for a scalar loss.
+  const char* what;               ///< "grad", for errors.
+  std::vector<int> argnums;       ///< Arguments to differentiate by; empty means all.
+  std::vector<Array> cotangents;  ///< One an output leaf; empty for a scalar loss.
   SourceLocation at;
 };
 struct Derivative {
@@ -41,8 +41,10 @@ struct Argnums<> : Argnums<0> {};
 // One argnum gives its tree, several a tuple of theirs.
 template <typename... T>
 auto single_or_tuple(std::tuple<T...> trees) {
-  if constexpr (sizeof...(T) == 1) return std::get<0>(std::move(trees));
-  else return trees;
+  if constexpr (sizeof...(T) == 1)
+    return std::get<0>(std::move(trees));
+  else
+    return trees;
 }
 
 template <typename N, typename F, typename Tuple>
@@ -64,7 +66,7 @@ auto run(const char* what, F& function, const Tuple& arguments, SourceLocation a
 /// constants to this gradient, not to the outer one.
 /// Errors: TraceError if the loss is no float scalar, no leaf is a float, or an op has no gradient.
 template <int... Argnum, typename F>
-auto value_and_grad(F function, SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+auto value_and_grad(F function, STOW_AT) {
   return [function = std::move(function), at](const auto&... args) mutable {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
     return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad", function, arguments,
@@ -75,7 +77,7 @@ auto value_and_grad(F function, SourceLocation at = {__builtin_FILE(), __builtin
 /// A function (args…) -> ((loss, aux), gradient), `function` returning pair(loss, aux), aux being
 /// any tree. Otherwise as value_and_grad.
 template <int... Argnum, typename F>
-auto value_and_grad_aux(F function, SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+auto value_and_grad_aux(F function, STOW_AT) {
   return [function = std::move(function), at](const auto&... args) mutable {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
     return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad_aux", function,
@@ -85,7 +87,7 @@ auto value_and_grad_aux(F function, SourceLocation at = {__builtin_FILE(), __bui
 
 /// A function (args…) -> gradient. Otherwise as value_and_grad.
 template <int... Argnum, typename F>
-auto grad(F function, SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+auto grad(F function, STOW_AT) {
   return [function = std::move(function), at](const auto&... args) mutable {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
     return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", function, arguments, at)

@@ -19,7 +19,8 @@ struct KeyWriter : TreeVisitor {
   void leaf(Array& array) override {
     const ArrayType& type = array.type();
     const uint8_t head[] = {'*', static_cast<uint8_t>(type.dtype), static_cast<uint8_t>(type.kind),
-                            static_cast<uint8_t>(type.weak), static_cast<uint8_t>(type.shape.rank())};
+                            static_cast<uint8_t>(type.weak),
+                            static_cast<uint8_t>(type.shape.rank())};
     put(head);
     for (int64_t d : type.shape) put(d);
   }
@@ -59,14 +60,16 @@ std::vector<std::string> all_paths(std::span<const TreeRef> arguments) {
 }
 
 // "0/layers/w1" belongs to argument 0.
-int argument_number(const std::string& path) { return std::stoi(path); }
+int argument_number(const std::string& path) {
+  return std::stoi(path);
+}
 
 // A donated buffer must not be an argument twice: the program would overwrite the other.
 void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
   for (size_t i = 0; i < entry.options.donated.size(); ++i) {
     if (!entry.options.donated[i]) continue;
     for (size_t j = 0; j < arguments.size(); ++j)
-      if (j != i && arguments[j].impl() == arguments[i].impl())
+      if (j != i && arguments[j].impl()->storage == arguments[i].impl()->storage)
         fail_here("[{}] argument {} is donated, and the same array is argument {}", entry.name,
                   entry.input_names[i], entry.input_names[j]);
   }
@@ -74,8 +77,12 @@ void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
 
 }  // namespace
 
-bool is_tracing() { return current_trace() != nullptr; }
-std::string print_graph(const Graph& graph) { return print(graph); }
+bool is_tracing() {
+  return current_trace() != nullptr;
+}
+std::string print_graph(const Graph& graph) {
+  return print(graph);
+}
 
 std::vector<CapturedArray> captured_of(const JitEntry& entry) {
   std::vector<CapturedArray> captured;
@@ -95,13 +102,20 @@ const ExecutablePtr& compile_for_default_device(JitEntry& entry) {
   return entry.executable(default_device()->threads());
 }
 
+ExecutablePtr compile_for_default_device(const JitEntry& entry, CompileOptions options) {
+  options.donated = entry.options.donated;
+  if (options.dump_name.empty()) options.dump_name = entry.name;
+  return stow::compile(entry.graph, options, default_device()->threads());
+}
+
 const ExecutablePtr& JitEntry::executable(int threads) {
   ExecutablePtr& slot = executables[threads];
   if (!slot) slot = stow::compile(graph, options, threads);
   return slot;
 }
 
-std::vector<Array> JitEntry::run(std::span<const TreeRef> trees) {
+std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const ExecutablePtr& program) {
+  const Site site(at);
   std::vector<Array> arguments = all_leaves(trees);
   if (std::any_of(arguments.begin(), arguments.end(),
                   [](const Array& a) { return a.is_abstract(); }))
@@ -116,11 +130,14 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees) {
       fail_here("[{}] argument {} has no data: {}", name, input_names[i], describe(arguments[i]));
     buffers.push_back(buffer_of(arguments[i], device));
   }
-  std::vector<DeviceBufferPtr> outputs = executable(device->threads())->run(*device, buffers);
+  const ExecutablePtr& runs = program ? program : executable(device->threads());
+  std::vector<DeviceBufferPtr> outputs = runs->run(*device, buffers);
   for (size_t i = 0; i < options.donated.size(); ++i) {
     if (!options.donated[i]) continue;
-    arguments[i].impl()->donated = place.empty() ? name : name + " at " + place;
-    arguments[i].impl()->buffer.reset();
+    Storage& storage = *arguments[i].impl()->storage;
+    storage.donated = name;
+    if (at.line) storage.donated += " at " + to_string(current_provenance());
+    storage.buffer.reset();
   }
   std::vector<Array> results;
   results.reserve(outputs.size());
@@ -129,9 +146,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees) {
   return results;
 }
 
-JitCache::JitCache(JitOptions options, SourceLocation at) : options_(std::move(options)) {
-  place_ = to_string(std::make_shared<const Provenance>(Provenance{"", at}));
-}
+JitCache::JitCache(JitOptions options, SourceLocation at) : options_(std::move(options)), at_(at) {}
 
 JitEntryPtr JitCache::find(std::span<const TreeRef> arguments, const LeafFunction& function) {
   std::string key = key_of(arguments);
@@ -146,9 +161,10 @@ JitEntryPtr JitCache::find(std::span<const TreeRef> arguments, const LeafFunctio
 
 JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
                             const LeafFunction& function) const {
+  const Site site(at_);
   auto entry = std::make_shared<JitEntry>();
   entry->name = options_.name;
-  entry->place = place_;
+  entry->at = at_;
   entry->options = options_.compile;
   if (entry->options.dump_name.empty()) entry->options.dump_name = options_.name;
   entry->input_names = all_paths(arguments);
@@ -171,6 +187,7 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     for (size_t i = 0; i < leaves.size(); ++i)
       inputs.push_back(trace->input(leaves[i].type(), entry->input_names[i]));
     entry->result = function(inputs);
+    const Site back(at_);
     const std::vector<Array> results = leaves_of(entry->result.ref);
     std::vector<ValueId> outputs;
     for (size_t i = 0; i < results.size(); ++i) {
@@ -196,22 +213,24 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
 }
 
 void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) {
+  const Site site(entry.at);
   if (key_of(arguments) == entry.key) return;
   const std::vector<Array> leaves = all_leaves(arguments);
   const std::vector<std::string> paths = all_paths(arguments);
   for (size_t i = 0; i < leaves.size() && i < entry.n_leaves; ++i) {
     const ArrayType& want = entry.graph.type(entry.graph.inputs()[i]);
     if (paths[i] != entry.input_names[i])
-      fail_here("[{}] argument {} was compiled for, {} was given", entry.name,
-                entry.input_names[i], paths[i]);
+      fail_here("[{}] argument {} was compiled for, {} was given", entry.name, entry.input_names[i],
+                paths[i]);
     if (!(leaves[i].type() == want) || leaves[i].type().weak != want.weak)
       fail_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
                 to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
                 to_string(want), want.weak ? " (weak)" : "");
   }
-  fail_here("[{}] the arguments have another structure than those it was compiled for: {} leaves, "
-            "not {}",
-            entry.name, leaves.size(), entry.n_leaves);
+  fail_here(
+      "[{}] the arguments have another structure than those it was compiled for: {} leaves, "
+      "not {}",
+      entry.name, leaves.size(), entry.n_leaves);
 }
 
 }  // namespace stow

@@ -15,11 +15,11 @@ namespace stow {
 
 struct JitOptions {
   /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call.
-  std::vector<int> donate_argnums;
+  std::vector<int> donate_argnums = {};
   /// What errors and reports call the function.
   std::string name = "jit";
   /// Passes and dumps; its `donated` is filled in from donate_argnums.
-  CompileOptions compile;
+  CompileOptions compile = {};
 };
 
 /// A tree that a type-erased function returned, kept alive.
@@ -39,19 +39,21 @@ struct CapturedArray {
 
 /// What jit keeps for one structure and types of arguments.
 struct JitEntry {
-  std::string name, place, key;
+  std::string name, key;
+  SourceLocation at;  ///< Of the call of jit().
   CompileOptions options;
   Graph graph;                           ///< Inputs: leaves of the arguments, then captures.
   std::vector<std::string> input_names;  ///< "0/layers/w1", then "captured/0".
   size_t n_leaves = 0;                   ///< Of the arguments.
   std::vector<Array> captures;
   std::vector<ArrayType> output_types;
-  OwnedTree result;  ///< Its leaves are empty.
+  OwnedTree result;                                    ///< Its leaves are empty.
   std::unordered_map<int, ExecutablePtr> executables;  ///< By threads.
 
   const ExecutablePtr& executable(int threads);
-  /// Runs it; donated arguments are marked. Abstract arguments give abstract results.
-  std::vector<Array> run(std::span<const TreeRef> arguments);
+  /// Runs it, by this program if given; donated arguments are marked. Abstract arguments give
+  /// abstract results.
+  std::vector<Array> run(std::span<const TreeRef> arguments, const ExecutablePtr& program = {});
 };
 using JitEntryPtr = std::shared_ptr<JitEntry>;
 
@@ -67,7 +69,7 @@ class JitCache {
   JitEntryPtr trace(std::span<const TreeRef> arguments, const LeafFunction& function) const;
 
   JitOptions options_;
-  std::string place_;
+  SourceLocation at_;
   std::unordered_map<std::string, JitEntryPtr> entries_;
   int64_t n_traces_ = 0;
 };
@@ -80,8 +82,10 @@ bool is_tracing();
 /// Arguments as trees: a C++ scalar is a weak array.
 template <typename T>
 decltype(auto) as_tree(const T& value) {
-  if constexpr (Scalar<T>) return Array(value);
-  else return value;
+  if constexpr (Scalar<T>)
+    return Array(value);
+  else
+    return value;
 }
 template <typename T>
 using AsTree = std::conditional_t<Scalar<T>, Array, T>;
@@ -116,7 +120,8 @@ class Compiled {
     const std::tuple<AsTree<Args>...> tree(args...);
     const TreeRef ref[] = {tree_ref(tree)};
     check_arguments(*entry_, ref);
-    return tree_unflatten(*static_cast<const R*>(entry_->result.ref.tree), entry_->run(ref));
+    return tree_unflatten(*static_cast<const R*>(entry_->result.ref.tree),
+                          entry_->run(ref, executable_));
   }
 
  private:
@@ -142,6 +147,9 @@ class Lowered {
   /// Plans and compiles for the default device's threads. Allocates no tensor.
   /// Errors: TraceError for a policy that cannot take effect.
   Compiled<R> compile() const;
+  /// The same with other options (a policy for every region, a dump): another plan of the same
+  /// trace. What is donated stays as it was.
+  Compiled<R> compile(CompileOptions options) const;
 
  private:
   JitEntryPtr entry_;
@@ -149,6 +157,7 @@ class Lowered {
 std::string print_graph(const Graph& graph);
 std::vector<Array> abstract_results(const JitEntry& entry);
 const ExecutablePtr& compile_for_default_device(JitEntry& entry);
+ExecutablePtr compile_for_default_device(const JitEntry& entry, CompileOptions options);
 
 template <typename R>
 std::string Lowered<R>::text() const {
@@ -161,6 +170,10 @@ R Lowered<R>::result() const {
 template <typename R>
 Compiled<R> Lowered<R>::compile() const {
   return {entry_, compile_for_default_device(*entry_)};
+}
+template <typename R>
+Compiled<R> Lowered<R>::compile(CompileOptions options) const {
+  return {entry_, compile_for_default_device(std::as_const(*entry_), std::move(options))};
 }
 
 /// What jit() returns. Copies share the cache. Used by one thread at a time.
@@ -205,8 +218,7 @@ class Jitted {
 /// Compiles `function`, a pure function of trees. Arrays that it captures become hidden arguments
 /// with the value that they had when it was traced; plain C++ values it captures are frozen then.
 template <typename F>
-Jitted<F> jit(F function, JitOptions options = {},
-              SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+Jitted<F> jit(F function, JitOptions options = {}, STOW_AT) {
   return Jitted<F>(std::move(function), std::move(options), at);
 }
 

@@ -186,7 +186,8 @@ Array take(const Operand& x, const Operand& indices, int axis) {
   const Site site(x.at);
   const Array a = to_array(x);
   const int64_t at = check_axis("take", axis, a.rank(), a.type());
-  const Array i = wrap_indices(to_indices("take", "indices", indices), a.shape()[static_cast<int>(at)]);
+  const Array i =
+      wrap_indices(to_indices("take", "indices", indices), a.shape()[static_cast<int>(at)]);
   GatherParams p;
   p.collapsed_axes = p.start_index_map = {at};
   p.slice_sizes = a.shape().dims();
@@ -225,7 +226,9 @@ Array Array::slice(int axis, int64_t start, int64_t stop, int64_t step, SourceLo
   return stow::slice(Operand(*this, at.file, at.line), axis, start, stop, step);
 }
 
-Array Array::operator[](int64_t i) const { return index({i}, SourceLocation{}); }
+Array Array::operator[](int64_t i) const {
+  return index({i}, SourceLocation{});
+}
 
 Array Array::index(std::initializer_list<Index> indices, SourceLocation at) const {
   const Site site(at);
@@ -237,17 +240,22 @@ Array Array::index(std::initializer_list<Index> indices, SourceLocation at) cons
   if (named > rank() || ellipses > 1)
     fail_here("[index] {} axes and {} ellipses for {}", named, ellipses, to_string(type()));
   std::vector<Range> ranges(static_cast<size_t>(rank()));
-  std::vector<Index::Kind> result_axes;  // kRange: the next axis of x; kInteger: one that is dropped
+  std::vector<Index::Kind>
+      result_axes;  // kRange: the next axis of x; kInteger: one that is dropped
   int axis = 0;
   for (const Index& i : indices) {
     switch (i.kind) {
-      case Index::Kind::kNewAxis: result_axes.push_back(i.kind); continue;
+      case Index::Kind::kNewAxis:
+        result_axes.push_back(i.kind);
+        continue;
       case Index::Kind::kEllipsis:
         axis += rank() - named;
         result_axes.insert(result_axes.end(), static_cast<size_t>(rank() - named),
                            Index::Kind::kRange);
         continue;
-      case Index::Kind::kRange: ranges[static_cast<size_t>(axis)] = i.range; break;
+      case Index::Kind::kRange:
+        ranges[static_cast<size_t>(axis)] = i.range;
+        break;
       case Index::Kind::kInteger: {
         const int64_t extent = shape()[axis];
         if (i.integer < -extent || i.integer >= extent)
@@ -264,9 +272,12 @@ Array Array::index(std::initializer_list<Index> indices, SourceLocation at) cons
   Dims dims;
   axis = 0;
   for (Index::Kind kind : result_axes) {
-    if (kind == Index::Kind::kNewAxis) dims.push_back(1);
-    else if (kind == Index::Kind::kRange) dims.push_back(cut.shape()[axis++]);
-    else ++axis;
+    if (kind == Index::Kind::kNewAxis)
+      dims.push_back(1);
+    else if (kind == Index::Kind::kRange)
+      dims.push_back(cut.shape()[axis++]);
+    else
+      ++axis;
   }
   for (; axis < cut.rank(); ++axis) dims.push_back(cut.shape()[axis]);
   return stow::reshape(cut, dims);

@@ -28,7 +28,7 @@ Array record_dot(const Array& a, const Array& b, DotParams p, std::optional<DTyp
 Array batched_matmul(const Array& a, const Array& b, std::optional<DType> out) {
   const int rank = std::max(a.rank(), b.rank()), lead = rank - 2;
   DotParams p;
-  Dims a_dims, b_dims;                  // without the leading axes of extent 1 that broadcast
+  Dims a_dims, b_dims;                     // without the leading axes of extent 1 that broadcast
   std::vector<int> batch, only_a, only_b;  // leading axes by where they occur
   Dims ones;                               // leading axes of extent 1 in both
   for (int i = 0; i < lead; ++i) {
@@ -122,8 +122,7 @@ Array attention(const Operand& q, const Operand& k, const Operand& v,
                 const AttentionOptions& options) {
   const Site site(q.at);
   const Array a = to_array(q), b = to_array(k), c = to_array(v);
-  if (a.rank() != 4)
-    fail_here("[attention] q must be [B,T,H,D], got {}", to_string(a.type()));
+  if (a.rank() != 4) fail_here("[attention] q must be [B,T,H,D], got {}", to_string(a.type()));
   const float scale =
       options.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(a.dim(3)))));
   return record1(OpKind::kAttention, AttentionParams{scale, options.causal}, {a, b, c});

@@ -30,11 +30,10 @@ Array dot_general(const Operand& a, const Operand& b, const Dims& a_contract,
 /// Einstein summation: "bthd,bshd->bhts"; repeated letters take diagonals, "..." stands for leading
 /// axes that broadcast, without "->" the letters that occur once come out in order.
 /// Errors:  TraceError if the spec is malformed or the extents of a letter differ.
-Array einsum(std::string_view spec, const std::vector<Array>& operands,
-             SourceLocation at = {__builtin_FILE(), __builtin_LINE()});
+Array einsum(std::string_view spec, const std::vector<Array>& operands, STOW_AT);
 
 struct AttentionOptions {
-  std::optional<float> scale;  ///< 1 / sqrt(D) if not given.
+  std::optional<float> scale = {};  ///< 1 / sqrt(D) if not given.
   bool causal = false;
 };
 /// Scaled dot-product attention.

@@ -41,12 +41,24 @@ Array integer_power(const Array& x, int64_t n) {
 
 }  // namespace
 
-Array add(const Operand& a, const Operand& b) { return arithmetic(OpKind::kAdd, a, b); }
-Array subtract(const Operand& a, const Operand& b) { return arithmetic(OpKind::kSub, a, b); }
-Array multiply(const Operand& a, const Operand& b) { return arithmetic(OpKind::kMul, a, b); }
-Array maximum(const Operand& a, const Operand& b) { return arithmetic(OpKind::kMax, a, b); }
-Array minimum(const Operand& a, const Operand& b) { return arithmetic(OpKind::kMin, a, b); }
-Array fmod(const Operand& a, const Operand& b) { return arithmetic(OpKind::kRem, a, b); }
+Array add(const Operand& a, const Operand& b) {
+  return arithmetic(OpKind::kAdd, a, b);
+}
+Array subtract(const Operand& a, const Operand& b) {
+  return arithmetic(OpKind::kSub, a, b);
+}
+Array multiply(const Operand& a, const Operand& b) {
+  return arithmetic(OpKind::kMul, a, b);
+}
+Array maximum(const Operand& a, const Operand& b) {
+  return arithmetic(OpKind::kMax, a, b);
+}
+Array minimum(const Operand& a, const Operand& b) {
+  return arithmetic(OpKind::kMin, a, b);
+}
+Array fmod(const Operand& a, const Operand& b) {
+  return arithmetic(OpKind::kRem, a, b);
+}
 
 Array divide(const Operand& a, const Operand& b) {
   const Site site(a.at);
@@ -59,25 +71,26 @@ Array divide(const Operand& a, const Operand& b) {
 Array floor_divide(const Operand& a, const Operand& b) {
   const Site site(a.at);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
-  if (is_float(dtype.dtype)) {
-    // The multiple of b that leaves NumPy's remainder, so that a == q * b + a % b.
-    const Array x = to_array(a, dtype), y = to_array(b, dtype);
-    return round(divide(subtract(x, remainder(x, y)), y));
-  }
-  const Array q = binary_op(OpKind::kDiv, a, b);
-  if (is_unsigned_int(dtype.dtype)) return q;
-  const Array r = binary_op(OpKind::kRem, a, b);
-  const Array down = logical_and(r != 0, sign(r) != sign(b));
-  return where(down, q - 1, q);
+  const Array x = to_array(a, dtype), y = to_array(b, dtype);
+  return run_as_one("floor_divide", [&] {
+    // Of floats, the multiple of y that leaves NumPy's remainder.
+    if (is_float(dtype.dtype)) return round((x - remainder(x, y)) / y);
+    const Array q = binary_op(OpKind::kDiv, x, y);
+    if (is_unsigned_int(dtype.dtype)) return q;
+    const Array r = binary_op(OpKind::kRem, x, y);
+    return where(logical_and(r != 0, (r < 0) != (y < 0)), q - 1, q);
+  });
 }
 
 Array remainder(const Operand& a, const Operand& b) {
   const Site site(a.at);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
-  const Array r = binary_op(OpKind::kRem, a, b);
-  if (is_unsigned_int(dtype.dtype)) return r;
-  const Array y = to_array(b, dtype);
-  return where(logical_and(r != 0, (r < 0) != (y < 0)), r + y, r);
+  const Array x = to_array(a, dtype), y = to_array(b, dtype);
+  return run_as_one("remainder", [&] {
+    const Array r = binary_op(OpKind::kRem, x, y);
+    if (is_unsigned_int(dtype.dtype)) return r;
+    return where(logical_and(r != 0, (r < 0) != (y < 0)), r + y, r);
+  });
 }
 
 Array pow(const Operand& a, const Operand& b) {
@@ -87,10 +100,10 @@ Array pow(const Operand& a, const Operand& b) {
     const WeakDType dtype = promote(a.dtype(), {DType::kI32, true});
     const Array x = to_array(a, dtype);
     if (n == 0) return with_weak(broadcast_array(to_array(1, dtype), x.shape()), dtype.weak);
-    if (n > 0) return integer_power(x, n);
+    if (n > 0) return run_as_one("pow", [&] { return integer_power(x, n); });
     if (!is_float(dtype.dtype))
       fail_here("[pow] {} to the negative power {}: integers have none", to_string(x.type()), n);
-    return reciprocal(integer_power(x, -n));
+    return run_as_one("pow", [&] { return reciprocal(integer_power(x, -n)); });
   }
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   if (is_float(dtype.dtype)) return binary_op(OpKind::kPow, a, b);
@@ -103,8 +116,10 @@ Array logaddexp(const Operand& a, const Operand& b) {
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   const WeakDType f = is_float(dtype.dtype) ? dtype : WeakDType{DType::kF32, dtype.weak};
   const Array x = to_array(a, f), y = to_array(b, f);
-  const Array delta = x - y;
-  return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(-abs(delta))));
+  return run_as_one("logaddexp", [&] {
+    const Array delta = x - y;
+    return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(-abs(delta))));
+  });
 }
 
 Array clip(const Operand& x, const Operand& low, const Operand& high) {
@@ -120,42 +135,80 @@ Array where(const Operand& condition, const Operand& a, const Operand& b) {
   const ArrayType tb{.dtype = dtype.dtype, .shape = b.shape()};
   const ArrayType joint{.dtype = dtype.dtype, .shape = broadcast_shapes("where", ta, tb)};
   const Shape shape = broadcast_shapes("where", c.type(), joint);
-  const Array result =
-      record1(OpKind::kSelect, NoParams{},
-              {broadcast_array(c, shape), broadcast_array(to_array(a, dtype), shape),
-               broadcast_array(to_array(b, dtype), shape)});
+  const Operand x = promoted_scalar(a, dtype), y = promoted_scalar(b, dtype);
+  const Array result = run_as_one("where", [&] {
+    return record1(OpKind::kSelect, NoParams{},
+                   {broadcast_array(c, shape), broadcast_array(to_array(x, dtype), shape),
+                    broadcast_array(to_array(y, dtype), shape)});
+  });
   return with_weak(result, dtype.weak);
 }
 
-Array negative(const Operand& x) { return unary_op(OpKind::kNeg, x); }
+Array negative(const Operand& x) {
+  return unary_op(OpKind::kNeg, x);
+}
 Array abs(const Operand& x) {
   return is_unsigned_int(x.dtype().dtype) || x.dtype().dtype == DType::kBool
              ? to_array(x)
              : unary_op(OpKind::kAbs, x);
 }
-Array sign(const Operand& x) { return unary_op(OpKind::kSign, x); }
+Array sign(const Operand& x) {
+  return unary_op(OpKind::kSign, x);
+}
 Array square(const Operand& x) {
   const Site site(x.at);
   const Array a = to_array(x);
   return multiply(a, a);
 }
-Array floor(const Operand& x) { return rounding(OpKind::kFloor, x); }
-Array ceil(const Operand& x) { return rounding(OpKind::kCeil, x); }
-Array round(const Operand& x) { return rounding(OpKind::kRound, x); }
+Array floor(const Operand& x) {
+  return rounding(OpKind::kFloor, x);
+}
+Array ceil(const Operand& x) {
+  return rounding(OpKind::kCeil, x);
+}
+Array round(const Operand& x) {
+  return rounding(OpKind::kRound, x);
+}
 
-Array exp(const Operand& x) { return float_op(OpKind::kExp, x); }
-Array expm1(const Operand& x) { return float_op(OpKind::kExpm1, x); }
-Array log(const Operand& x) { return float_op(OpKind::kLog, x); }
-Array log1p(const Operand& x) { return float_op(OpKind::kLog1p, x); }
-Array sqrt(const Operand& x) { return float_op(OpKind::kSqrt, x); }
-Array rsqrt(const Operand& x) { return float_op(OpKind::kRsqrt, x); }
-Array tanh(const Operand& x) { return float_op(OpKind::kTanh, x); }
-Array sin(const Operand& x) { return float_op(OpKind::kSin, x); }
-Array cos(const Operand& x) { return float_op(OpKind::kCos, x); }
-Array erf(const Operand& x) { return float_op(OpKind::kErf, x); }
-Array erf_inv(const Operand& x) { return float_op(OpKind::kErfInv, x); }
-Array logistic(const Operand& x) { return float_op(OpKind::kLogistic, x); }
-Array sigmoid(const Operand& x) { return float_op(OpKind::kLogistic, x); }
+Array exp(const Operand& x) {
+  return float_op(OpKind::kExp, x);
+}
+Array expm1(const Operand& x) {
+  return float_op(OpKind::kExpm1, x);
+}
+Array log(const Operand& x) {
+  return float_op(OpKind::kLog, x);
+}
+Array log1p(const Operand& x) {
+  return float_op(OpKind::kLog1p, x);
+}
+Array sqrt(const Operand& x) {
+  return float_op(OpKind::kSqrt, x);
+}
+Array rsqrt(const Operand& x) {
+  return float_op(OpKind::kRsqrt, x);
+}
+Array tanh(const Operand& x) {
+  return float_op(OpKind::kTanh, x);
+}
+Array sin(const Operand& x) {
+  return float_op(OpKind::kSin, x);
+}
+Array cos(const Operand& x) {
+  return float_op(OpKind::kCos, x);
+}
+Array erf(const Operand& x) {
+  return float_op(OpKind::kErf, x);
+}
+Array erf_inv(const Operand& x) {
+  return float_op(OpKind::kErfInv, x);
+}
+Array logistic(const Operand& x) {
+  return float_op(OpKind::kLogistic, x);
+}
+Array sigmoid(const Operand& x) {
+  return float_op(OpKind::kLogistic, x);
+}
 
 Array reciprocal(const Operand& x) {
   const Site site(x.at);
@@ -198,38 +251,82 @@ Array bitcast_convert_type(const Operand& x, DType dtype) {
   return with_weak(record1(OpKind::kBitcast, DTypeParams{dtype}, {a}), false);
 }
 
-Array stop_gradient(const Operand& x) { return unary_op(OpKind::kStopGradient, x); }
-Array optimization_barrier(const Operand& x) { return unary_op(OpKind::kOptimizationBarrier, x); }
+Array stop_gradient(const Operand& x) {
+  return unary_op(OpKind::kStopGradient, x);
+}
+Array optimization_barrier(const Operand& x) {
+  return unary_op(OpKind::kOptimizationBarrier, x);
+}
 
 DType result_type(const Operand& a, const Operand& b) {
   return promote(a.dtype(), b.dtype()).dtype;
 }
 
-Array operator+(const Operand& a, const Operand& b) { return add(a, b); }
-Array operator-(const Operand& a, const Operand& b) { return subtract(a, b); }
-Array operator*(const Operand& a, const Operand& b) { return multiply(a, b); }
-Array operator/(const Operand& a, const Operand& b) { return divide(a, b); }
-Array operator%(const Operand& a, const Operand& b) { return remainder(a, b); }
-Array operator-(const Operand& a) { return negative(a); }
-Array operator&(const Operand& a, const Operand& b) { return binary_op(OpKind::kAnd, a, b); }
-Array operator|(const Operand& a, const Operand& b) { return binary_op(OpKind::kOr, a, b); }
-Array operator^(const Operand& a, const Operand& b) { return binary_op(OpKind::kXor, a, b); }
-Array operator~(const Operand& a) { return unary_op(OpKind::kNot, a); }
+Array operator+(const Operand& a, const Operand& b) {
+  return add(a, b);
+}
+Array operator-(const Operand& a, const Operand& b) {
+  return subtract(a, b);
+}
+Array operator*(const Operand& a, const Operand& b) {
+  return multiply(a, b);
+}
+Array operator/(const Operand& a, const Operand& b) {
+  return divide(a, b);
+}
+Array operator%(const Operand& a, const Operand& b) {
+  return remainder(a, b);
+}
+Array operator-(const Operand& a) {
+  return negative(a);
+}
+Array operator&(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kAnd, a, b);
+}
+Array operator|(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kOr, a, b);
+}
+Array operator^(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kXor, a, b);
+}
+Array operator~(const Operand& a) {
+  return unary_op(OpKind::kNot, a);
+}
 Array operator<<(const Operand& a, const Operand& b) {
   return binary_op(OpKind::kShiftLeft, a, b);
 }
 Array operator>>(const Operand& a, const Operand& b) {
   return binary_op(OpKind::kShiftRight, a, b);
 }
-Array operator==(const Operand& a, const Operand& b) { return binary_op(OpKind::kEq, a, b); }
-Array operator!=(const Operand& a, const Operand& b) { return binary_op(OpKind::kNe, a, b); }
-Array operator<(const Operand& a, const Operand& b) { return binary_op(OpKind::kLt, a, b); }
-Array operator<=(const Operand& a, const Operand& b) { return binary_op(OpKind::kLe, a, b); }
-Array operator>(const Operand& a, const Operand& b) { return binary_op(OpKind::kGt, a, b); }
-Array operator>=(const Operand& a, const Operand& b) { return binary_op(OpKind::kGe, a, b); }
-Array& operator+=(Array& a, const Operand& b) { return a = Operand(a, b.at.file, b.at.line) + b; }
-Array& operator-=(Array& a, const Operand& b) { return a = Operand(a, b.at.file, b.at.line) - b; }
-Array& operator*=(Array& a, const Operand& b) { return a = Operand(a, b.at.file, b.at.line) * b; }
-Array& operator/=(Array& a, const Operand& b) { return a = Operand(a, b.at.file, b.at.line) / b; }
+Array operator==(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kEq, a, b);
+}
+Array operator!=(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kNe, a, b);
+}
+Array operator<(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kLt, a, b);
+}
+Array operator<=(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kLe, a, b);
+}
+Array operator>(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kGt, a, b);
+}
+Array operator>=(const Operand& a, const Operand& b) {
+  return binary_op(OpKind::kGe, a, b);
+}
+Array& operator+=(Array& a, const Operand& b) {
+  return a = Operand(a, b.at.file, b.at.line) + b;
+}
+Array& operator-=(Array& a, const Operand& b) {
+  return a = Operand(a, b.at.file, b.at.line) - b;
+}
+Array& operator*=(Array& a, const Operand& b) {
+  return a = Operand(a, b.at.file, b.at.line) * b;
+}
+Array& operator/=(Array& a, const Operand& b) {
+  return a = Operand(a, b.at.file, b.at.line) / b;
+}
 
 }  // namespace stow

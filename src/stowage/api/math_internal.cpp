@@ -24,6 +24,10 @@ Array scalar_constant(const ScalarValue& value, DType dtype) {
   return scalar_array(value, {dtype, false});
 }
 
+Operand promoted_scalar(const Operand& x, WeakDType dtype) {
+  return x.is_scalar() && !current_trace() ? Operand(to_array(x, dtype)) : x;
+}
+
 Array to_array(const Operand& x) {
   return x.is_scalar() ? scalar_array(x.scalar(), x.dtype()) : x.array();
 }
@@ -87,14 +91,22 @@ int64_t check_axis(std::string_view name, int64_t axis, int rank, const ArrayTyp
   return axis < 0 ? axis + rank : axis;
 }
 
+Array run_as_one(const char* what, const std::function<Array()>& body) {
+  return traced_or_run(what, [&] { return std::vector<Array>{body()}; }).front();
+}
+
 Array binary_op(OpKind op, const Operand& a, const Operand& b) {
   const Site site(a.at);
   const ArrayType ta{.dtype = a.dtype().dtype, .shape = a.shape()};
   const ArrayType tb{.dtype = b.dtype().dtype, .shape = b.shape()};
   const Shape shape = broadcast_shapes(op_name(op), ta, tb);
   const WeakDType dtype = promote(a.dtype(), b.dtype());
-  const Array result = record1(op, NoParams{}, {broadcast_array(to_array(a, dtype), shape),
-                                                broadcast_array(to_array(b, dtype), shape)});
+  const Operand x = promoted_scalar(a, dtype), y = promoted_scalar(b, dtype);
+  const Array result = run_as_one("op", [&] {
+    return record1(
+        op, NoParams{},
+        {broadcast_array(to_array(x, dtype), shape), broadcast_array(to_array(y, dtype), shape)});
+  });
   return with_weak(result, !is_compare(op) && dtype.weak);
 }
 

@@ -14,7 +14,12 @@ Array scalar_constant(const ScalarValue& value, DType dtype);
 Array to_array(const Operand& x);
 /// The same, converted to this dtype, and weak or not as said.
 Array to_array(const Operand& x, WeakDType dtype);
-/// The same converted to a float dtype: integers to weak f32 where they are scalars, else f32.
+/// Outside a trace, a C++ scalar as an array of this dtype: an argument of the program that will
+/// be run, so that other scalars run the same program. Anything else is left as it is.
+Operand promoted_scalar(const Operand& x, WeakDType dtype);
+/// Outside a trace, what `body` records as one program.
+Array run_as_one(const char* what, const std::function<Array()>& body);
+/// An array of a float dtype: integers to weak f32 where they are scalars, else f32.
 Array to_float_array(const Operand& x);
 Array convert_to(const Array& x, DType dtype);
 /// The same value with that weakness.

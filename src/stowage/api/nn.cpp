@@ -34,21 +34,23 @@ Array float_with_axis(const char* name, const Operand& x) {
 Array relu(const Operand& x) {
   const Site site(x.at);
   const Array a = to_array(x);
-  return where(a <= 0, zeros_like(a), a);
+  return run_as_one("relu", [&] { return where(a <= 0, zeros_like(a), a); });
 }
 
 Array silu(const Operand& x) {
   const Site site(x.at);
   const Array a = to_float_array(x);
-  return a * logistic(a);
+  return run_as_one("silu", [&] { return a * logistic(a); });
 }
 
 Array gelu(const Operand& x, bool approximate) {
   const Site site(x.at);
   const Array a = to_float_array(x);
-  if (!approximate) return 0.5 * a * (1 + erf(a * std::numbers::sqrt2 / 2));
   const double root = std::sqrt(2 / std::numbers::pi);
-  return a * (0.5 * (1 + tanh(root * (a + 0.044715 * pow(a, 3)))));
+  return run_as_one("gelu", [&] {
+    if (!approximate) return 0.5 * a * (1 + erf(a * std::sqrt(0.5)));
+    return a * (0.5 * (1 + tanh(root * (a + 0.044715 * pow(a, 3)))));
+  });
 }
 
 Array softplus(const Operand& x) {
@@ -59,30 +61,37 @@ Array softplus(const Operand& x) {
 Array softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
   const Array a = float_with_axis("softmax", x);
-  const Array e = exp(a - stop_gradient(max(a, axes, true)));
-  return e / sum(e, axes, true);
+  return run_as_one("softmax", [&] {
+    const Array e = exp(a - stop_gradient(max(a, axes, true)));
+    return e / sum(e, axes, true);
+  });
 }
 
 Array log_softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
   const Array a = float_with_axis("log_softmax", x);
-  const Array shifted = a - stop_gradient(max(a, axes, true));
-  return shifted - log(sum(exp(shifted), axes, true));
+  return run_as_one("log_softmax", [&] {
+    const Array shifted = a - stop_gradient(max(a, axes, true));
+    return shifted - log(sum(exp(shifted), axes, true));
+  });
 }
 
 Array one_hot(const Operand& indices, int64_t n, DType dtype) {
   const Site site(indices.at);
   const Array i = to_indices("one_hot", "indices", indices);
-  return astype(expand_dims(i, -1) == iota({n}, 0, i.dtype()), dtype);
+  return run_as_one("one_hot",
+                    [&] { return astype(expand_dims(i, -1) == iota({n}, 0, i.dtype()), dtype); });
 }
 
 Array rms_norm(const Operand& x, const std::optional<Array>& weight, double eps) {
   const Site site(x.at);
   const Array a = float_with_axis("rms_norm", x);
   check_per_feature("rms_norm", "weight", weight, a);
-  const Array f = at_least_f32(a);
-  const Array normed = convert_to(f * rsqrt(mean(square(f), -1, true) + eps), a.dtype());
-  return weight ? normed * *weight : normed;
+  return run_as_one("rms_norm", [&] {
+    const Array f = at_least_f32(a);
+    const Array y = convert_to(f * rsqrt(mean(square(f), -1, true) + eps), a.dtype());
+    return weight ? y * *weight : y;
+  });
 }
 
 Array layer_norm(const Operand& x, const std::optional<Array>& weight,
@@ -91,11 +100,13 @@ Array layer_norm(const Operand& x, const std::optional<Array>& weight,
   const Array a = float_with_axis("layer_norm", x);
   check_per_feature("layer_norm", "weight", weight, a);
   check_per_feature("layer_norm", "bias", bias, a);
-  const Array f = at_least_f32(a);
-  const Array centered = f - mean(f, -1, true);
-  Array y = convert_to(centered * rsqrt(mean(square(centered), -1, true) + eps), a.dtype());
-  if (weight) y = y * *weight;
-  return bias ? y + *bias : y;
+  return run_as_one("layer_norm", [&] {
+    const Array f = at_least_f32(a);
+    const Array centered = f - mean(f, -1, true);
+    Array y = convert_to(centered * rsqrt(mean(square(centered), -1, true) + eps), a.dtype());
+    if (weight) y = y * *weight;
+    return bias ? y + *bias : y;
+  });
 }
 
 Array cross_entropy(const Operand& logits, const Operand& targets) {
@@ -106,9 +117,10 @@ Array cross_entropy(const Operand& logits, const Operand& targets) {
   if (t.shape().dims() != lead)
     fail_here("[cross_entropy] targets for logits {} must be of shape ({}), got {}",
               to_string(x.type()), to_string(Shape(lead)), to_string(t.type()));
-  const Array hit = expand_dims(t, -1) == iota({x.dim(-1)}, 0, t.dtype());
-  const Array picked = sum(where(hit, x, 0.0), -1);
-  return logsumexp(x, -1) - picked;
+  return run_as_one("cross_entropy", [&] {
+    const Array hit = expand_dims(t, -1) == iota({x.dim(-1)}, 0, t.dtype());
+    return logsumexp(x, -1) - sum(where(hit, x, 0.0), -1);
+  });
 }
 
 }  // namespace stow

@@ -15,7 +15,9 @@ using Names = std::vector<std::string>;
 constexpr PolicyAnswer kKeepIt{Mark::kKeep, MemoryKind::kDevice};
 constexpr PolicyAnswer kRecomputeIt{Mark::kRecompute, MemoryKind::kDevice};
 
-PolicyAnswer keep_if(bool condition) { return condition ? kKeepIt : kRecomputeIt; }
+PolicyAnswer keep_if(bool condition) {
+  return condition ? kKeepIt : kRecomputeIt;
+}
 
 bool contains(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -29,8 +31,8 @@ bool is_plain_dot(const PolicyQuery& query) {
 
 PolicyPtr make(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
                Names wanted = {}) {
-  return std::make_shared<const Policy>(Policy{std::move(name), std::move(decide),
-                                               std::move(wanted)});
+  return std::make_shared<const Policy>(
+      Policy{std::move(name), std::move(decide), std::move(wanted)});
 }
 
 std::string called(std::string_view function, const Names& names) {
@@ -66,11 +68,11 @@ PolicyPtr dots_with_no_batch_dims_saveable() {
 }
 
 PolicyPtr offload_dot_with_no_batch_dims(MemoryKind destination) {
-  return make(fmt::format("offload_dot_with_no_batch_dims({})", memory_kind_name(destination)),
-              [destination](const PolicyQuery& query) {
-                return is_plain_dot(query) ? PolicyAnswer{Mark::kOffload, destination}
-                                           : kRecomputeIt;
-              });
+  return make(
+      fmt::format("offload_dot_with_no_batch_dims({})", memory_kind_name(destination)),
+      [destination](const PolicyQuery& query) {
+        return is_plain_dot(query) ? PolicyAnswer{Mark::kOffload, destination} : kRecomputeIt;
+      });
 }
 
 PolicyPtr save_only_these_names(Names names) {
@@ -133,8 +135,7 @@ PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b) {
       wanted);
 }
 
-PolicyPtr custom_policy(std::string name,
-                        std::function<PolicyAnswer(const PolicyQuery&)> decide) {
+PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide) {
   return make(std::move(name), std::move(decide));
 }
 

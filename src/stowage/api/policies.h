@@ -36,7 +36,6 @@ PolicyPtr save_and_offload_only_these_names(std::vector<std::string> saved,
 /// Keeps what either keeps, offloads what one offloads and the other would recompute.
 PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b);
 /// A policy of one's own: asked of each value, it answers keep, recompute or offload.
-PolicyPtr custom_policy(std::string name,
-                        std::function<PolicyAnswer(const PolicyQuery&)> decide);
+PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide);
 
 }  // namespace stow

@@ -14,9 +14,13 @@ struct Words {
   Array hi, lo;
 };
 
-Array u32(uint32_t value) { return scalar_constant(value, DType::kU32); }
+Array u32(uint32_t value) {
+  return scalar_constant(value, DType::kU32);
+}
 
-Array rotate_left(const Array& x, uint32_t by) { return (x << u32(by)) | (x >> u32(32 - by)); }
+Array rotate_left(const Array& x, uint32_t by) {
+  return (x << u32(by)) | (x >> u32(32 - by));
+}
 
 // Threefry 2x32 with 20 rounds, element by element. Source: Salmon et al. 2011, section 3.3.
 Words threefry(const Array& k0, const Array& k1, Words x) {
@@ -43,8 +47,7 @@ Array check_key(const Operand& key) {
 // The two words of the row-major index of each element.
 Words counters(const Shape& shape) {
   const int64_t n = shape.elems();
-  if (n <= int64_t{1} << 32)
-    return {zeros({n}, DType::kU32), iota({n}, 0, DType::kU32)};
+  if (n <= int64_t{1} << 32) return {zeros({n}, DType::kU32), iota({n}, 0, DType::kU32)};
   const Array i = iota({n}, 0, DType::kU64);
   return {convert_to(i >> 32, DType::kU32), convert_to(i, DType::kU32)};
 }
@@ -69,27 +72,49 @@ Array unit(const Array& key, const Shape& shape, DType dtype) {
       return convert_to(convert_to((bits(key, shape) & u32(0xff)) >> u32(1), DType::kF32) / 128.0,
                         dtype);
     case DType::kF16:  // 16 bits drawn, 10 used
-      return convert_to(convert_to((bits(key, shape) & u32(0xffff)) >> u32(6), DType::kF32) / 1024.0,
-                        dtype);
-    default: fail_here("[random] {} is no float dtype", dtype_name(dtype));
+      return convert_to(
+          convert_to((bits(key, shape) & u32(0xffff)) >> u32(6), DType::kF32) / 1024.0, dtype);
+    default:
+      fail_here("[random] {} is no float dtype", dtype_name(dtype));
   }
+}
+
+// u * (high - low) + low with one rounding for f32: JAX's compilers fuse the multiply and the add.
+// In f64 the product is exact and the second rounding all but never shows. Where the width is a
+// power of two the product is exact anyway.
+Array stretch(const Array& u, double low, double high) {
+  const DType dtype = u.dtype();
+  const auto narrow = [](double x) { return static_cast<double>(static_cast<float>(x)); };
+  const double width = dtype == DType::kF32 ? narrow(narrow(high) - narrow(low)) : high - low;
+  int exponent = 0;
+  if (dtype != DType::kF32 || std::frexp(width, &exponent) == 0.5)
+    return u * scalar_constant(width, dtype) + scalar_constant(low, dtype);
+  const Array wide = convert_to(u, DType::kF64) * width + narrow(low);
+  return convert_to(wide, dtype);
 }
 
 // The number of a dtype next to -1, towards 0.
 double after_minus_one(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return -1 + 0x1p-53;
-    case DType::kF32: return -1 + 0x1p-24;
-    case DType::kF16: return -1 + 0x1p-11;
-    default: return -1 + 0x1p-8;
+    case DType::kF64:
+      return -1 + 0x1p-53;
+    case DType::kF32:
+      return -1 + 0x1p-24;
+    case DType::kF16:
+      return -1 + 0x1p-11;
+    default:
+      return -1 + 0x1p-8;
   }
 }
 
 double smallest_normal(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return std::numeric_limits<double>::min();
-    case DType::kF16: return 0x1p-14;
-    default: return std::numeric_limits<float>::min();
+    case DType::kF64:
+      return std::numeric_limits<double>::min();
+    case DType::kF16:
+      return 0x1p-14;
+    default:
+      return std::numeric_limits<float>::min();
   }
 }
 
@@ -104,8 +129,11 @@ Array key(uint64_t seed) {
 Array split_array(const Operand& key, int64_t n) {
   const Site site(key.at);
   if (n < 0) fail_here("[random] split into {} keys", n);
-  const Words w = words(check_key(key), {n});
-  return stack({w.hi, w.lo}, 1);
+  const Array k = check_key(key);
+  return run_as_one("split", [&] {
+    const Words w = words(k, {n});
+    return stack({w.hi, w.lo}, 1);
+  });
 }
 
 std::vector<Array> split(const Operand& key, int n) {
@@ -120,8 +148,10 @@ Array fold_in(const Operand& key, const Operand& data) {
   const Site site(key.at);
   const Array k = check_key(key), d = to_array(data, {DType::kU32, false});
   if (d.rank() != 0) fail_here("[random] fold_in takes a scalar, got {}", to_string(d.type()));
-  const Words w = threefry(k[0], k[1], {u32(0), d});
-  return stack({w.hi, w.lo});
+  return run_as_one("fold_in", [&] {
+    const Words w = threefry(k[0], k[1], {u32(0), d});
+    return stack({w.hi, w.lo});
+  });
 }
 
 Array bits(const Operand& key, const Shape& shape, DType dtype) {
@@ -130,10 +160,11 @@ Array bits(const Operand& key, const Shape& shape, DType dtype) {
   if (!is_unsigned_int(dtype))
     fail_here("[random] bits are of an unsigned dtype, not {}", dtype_name(dtype));
   if (dtype == DType::kU64) {
-    const Words w = words(k, shape);
-    const Array both = (convert_to(w.hi, dtype) << scalar_constant(32, dtype)) |
-                       convert_to(w.lo, dtype);
-    return reshape(both, shape.dims());
+    return run_as_one("bits", [&] {
+      const Words w = words(k, shape);
+      const Array high = convert_to(w.hi, dtype) << scalar_constant(32, dtype);
+      return reshape(high | convert_to(w.lo, dtype), shape.dims());
+    });
   }
   const Array b = record1(OpKind::kRandomBits, ShapeParams{shape}, {k});
   return convert_to(b, dtype);
@@ -141,16 +172,21 @@ Array bits(const Operand& key, const Shape& shape, DType dtype) {
 
 Array uniform(const Operand& key, const Shape& shape, DType dtype, double low, double high) {
   const Site site(key.at);
-  const Array u = unit(check_key(key), shape, dtype);
-  if (low == 0 && high == 1) return u;
-  const Array a = scalar_constant(low, dtype), b = scalar_constant(high, dtype);
-  return maximum(a, u * (b - a) + a);
+  const Array k = check_key(key);
+  return run_as_one("uniform", [&] {
+    const Array u = unit(k, shape, dtype);
+    if (low == 0 && high == 1) return u;
+    return maximum(scalar_constant(low, dtype), stretch(u, low, high));
+  });
 }
 
 Array normal(const Operand& key, const Shape& shape, DType dtype) {
   const Site site(key.at);
-  const Array u = uniform(key, shape, dtype, after_minus_one(dtype), 1);
-  return erf_inv(u) * scalar_constant(std::sqrt(2.0), dtype);
+  const Array k = check_key(key);
+  return run_as_one("normal", [&] {
+    const Array u = uniform(k, shape, dtype, after_minus_one(dtype), 1);
+    return erf_inv(u) * scalar_constant(std::sqrt(2.0), dtype);
+  });
 }
 
 Array bernoulli(const Operand& key, const Operand& p, const Shape& shape) {
@@ -161,7 +197,9 @@ Array bernoulli(const Operand& key, const Operand& p, const Shape& shape) {
 
 Array gumbel(const Operand& key, const Shape& shape, DType dtype) {
   const Site site(key.at);
-  return -log(-log(uniform(key, shape, dtype, smallest_normal(dtype), 1)));
+  const Array k = check_key(key);
+  return run_as_one(
+      "gumbel", [&] { return -log(-log(uniform(k, shape, dtype, smallest_normal(dtype), 1))); });
 }
 
 Array categorical(const Operand& key, const Operand& logits, int axis) {

@@ -33,9 +33,12 @@ Array reduce(OpKind op, std::string_view name, const Array& x, const Axes& axes,
 Array widened(const Array& x) {
   switch (x.dtype()) {
     case DType::kBool:
-    case DType::kI8: return convert_to(x, DType::kI32);
-    case DType::kU8: return convert_to(x, DType::kU32);
-    default: return x;
+    case DType::kI8:
+      return convert_to(x, DType::kI32);
+    case DType::kU8:
+      return convert_to(x, DType::kU32);
+    default:
+      return x;
   }
 }
 
@@ -44,7 +47,8 @@ Array extreme(OpKind op, std::string_view name, const Operand& x, const Axes& ax
   const Array a = to_array(x);
   for (int64_t axis : sorted_axes(name, axes, a))
     if (a.shape()[static_cast<int>(axis)] == 0)
-      fail_here("[{}] axis {} of {} is empty, and has no {}", name, axis, to_string(a.type()), name);
+      fail_here("[{}] axis {} of {} is empty, and has no {}", name, axis, to_string(a.type()),
+                name);
   if (a.dtype() == DType::kBool)
     return reduce(op == OpKind::kReduceMax ? OpKind::kReduceOr : OpKind::kReduceAnd, name, a, axes,
                   keepdims);
@@ -70,7 +74,9 @@ int64_t n_reduced(const Array& x, const Dims& axes) {
   return n;
 }
 
-bool is_small_float(DType t) { return t == DType::kBF16 || t == DType::kF16; }
+bool is_small_float(DType t) {
+  return t == DType::kBF16 || t == DType::kF16;
+}
 
 }  // namespace
 
@@ -86,24 +92,25 @@ Array prod(const Operand& x, const Axes& axes, bool keepdims) {
 
 Array mean(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
-  Array a = to_float_array(x);
-  const DType dtype = a.dtype();
-  if (is_small_float(dtype)) a = convert_to(a, DType::kF32);
+  const Array a = to_float_array(x);
   const Dims list = sorted_axes("mean", axes, a);
   const auto n = static_cast<double>(n_reduced(a, list));
-  return convert_to(reduce(OpKind::kReduceSum, "mean", a, list, keepdims) / n, dtype);
+  return run_as_one("mean", [&] {
+    const Array f = is_small_float(a.dtype()) ? convert_to(a, DType::kF32) : a;
+    return convert_to(reduce(OpKind::kReduceSum, "mean", f, list, keepdims) / n, a.dtype());
+  });
 }
 
 Array var(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
   const Site site(x.at);
-  Array a = to_float_array(x);
-  const DType dtype = a.dtype();
-  if (is_small_float(dtype)) a = convert_to(a, DType::kF32);
+  const Array a = to_float_array(x);
   const Dims list = sorted_axes("var", axes, a);
   const auto n = static_cast<double>(n_reduced(a, list) - ddof);
-  const Array centered = a - mean(a, list, true);
-  return convert_to(
-      reduce(OpKind::kReduceSum, "var", square(centered), list, keepdims) / n, dtype);
+  return run_as_one("var", [&] {
+    const Array f = is_small_float(a.dtype()) ? convert_to(a, DType::kF32) : a;
+    const Array squares = square(f - mean(f, list, true));
+    return convert_to(reduce(OpKind::kReduceSum, "var", squares, list, keepdims) / n, a.dtype());
+  });
 }
 
 Array standard_deviation(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
@@ -162,10 +169,12 @@ Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   const Dims list = sorted_axes("logsumexp", axes, a);
-  const Array peak = max(a, list, true);
-  const Array shift = stop_gradient(where(isfinite(peak), peak, 0.0));
-  const Array result = log(sum(exp(a - shift), list, true)) + shift;
-  return keepdims ? result : squeeze(result, list);
+  return run_as_one("logsumexp", [&] {
+    const Array peak = max(a, list, true);
+    const Array shift = stop_gradient(where(isfinite(peak), peak, 0.0));
+    const Array result = log(sum(exp(a - shift), list, true)) + shift;
+    return keepdims ? result : squeeze(result, list);
+  });
 }
 
 }  // namespace stow

@@ -34,16 +34,15 @@ ScanResult run_scan(const ScanRequest& request);
 /// Errors:  TraceError naming the leaf where lengths differ, or where the body returns a carry of
 ///          another type than it was given (a weak scalar to begin with takes the body's type).
 template <typename Body, typename Init, typename Xs = None>
-auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = {},
-          SourceLocation at = {__builtin_FILE(), __builtin_LINE()}) {
+auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = {}, STOW_AT) {
   using Carry = AsTree<Init>;
   using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>(), std::declval<Xs&>()))>;
   static_assert(is_tree<Carry>() && is_tree<Xs>() && is_tree<R>(),
                 "the carry, what is scanned and what the body returns must be trees");
   const std::tuple<Carry, Xs> arguments(init, xs);
   const auto& [carry, scanned] = arguments;
-  ScanResult result = run_scan(
-      {tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
+  ScanResult result =
+      run_scan({tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
   if constexpr (std::same_as<R, Carry>) {
     return tree_unflatten(carry, result.carry);
   } else {

@@ -34,12 +34,18 @@ Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype, So
 Array zeros(const Shape& shape, DType dtype, SourceLocation at) {
   return full(shape, 0, dtype, at);
 }
-Array ones(const Shape& shape, DType dtype, SourceLocation at) { return full(shape, 1, dtype, at); }
+Array ones(const Shape& shape, DType dtype, SourceLocation at) {
+  return full(shape, 1, dtype, at);
+}
 Array full_like(const Operand& x, ScalarValue value) {
   return full(x.shape(), value, x.dtype().dtype, x.at);
 }
-Array zeros_like(const Operand& x) { return full_like(x, 0); }
-Array ones_like(const Operand& x) { return full_like(x, 1); }
+Array zeros_like(const Operand& x) {
+  return full_like(x, 0);
+}
+Array ones_like(const Operand& x) {
+  return full_like(x, 1);
+}
 
 Array iota(const Shape& shape, int axis, DType dtype, SourceLocation at) {
   const Site site(at);
@@ -55,7 +61,9 @@ Array arange(int64_t start, int64_t stop, int64_t step, DType dtype, SourceLocat
   if (step != 1) x = x * scalar_constant(step, dtype);
   return start == 0 ? x : x + scalar_constant(start, dtype);
 }
-Array arange(int64_t stop, DType dtype, SourceLocation at) { return arange(0, stop, 1, dtype, at); }
+Array arange(int64_t stop, DType dtype, SourceLocation at) {
+  return arange(0, stop, 1, dtype, at);
+}
 
 Array eye(int64_t n, std::optional<int64_t> m, DType dtype, SourceLocation at) {
   const Site site(at);
@@ -163,7 +171,9 @@ Array broadcast_to(const Operand& x, const Shape& shape) {
   return broadcast_array(a, shape);
 }
 
-Array ravel(const Operand& x) { return reshape(x, {-1}); }
+Array ravel(const Operand& x) {
+  return reshape(x, {-1});
+}
 
 Array flip(const Operand& x, const Axes& axes) {
   const Site site(x.at);

@@ -8,10 +8,6 @@
 
 namespace stow {
 
-/// A default argument that names the caller.
-#define STOW_AT                   \
-  SourceLocation at = SourceLocation { __builtin_FILE(), __builtin_LINE() }
-
 /// Axes as an argument: none given (meaning all, or as the function says), one, or a list.
 class Axes {
  public:
@@ -107,7 +103,9 @@ struct Range {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
 };
-inline Range range(int64_t start, int64_t stop, int64_t step = 1) { return {start, stop, step}; }
+inline Range range(int64_t start, int64_t stop, int64_t step = 1) {
+  return {start, stop, step};
+}
 
 /// One place of Array::index: an integer (the axis is dropped), a range, all, newaxis, ellipsis.
 class Index {

@@ -95,7 +95,9 @@ ProvenancePtr current_provenance() {
   return c.last;
 }
 
-void throw_here(std::string message) { throw TraceError(with_place(message)); }
+void throw_here(std::string message) {
+  throw TraceError(with_place(message));
+}
 
 std::string describe(const Array& array) {
   if (array.empty()) return "an empty Array";
@@ -128,8 +130,7 @@ ValueId Trace::constant(const ArrayType& type, std::vector<std::byte> data) {
 }
 
 ValueId Trace::lift(const Array& array) {
-  if (array.empty())
-    fail_here("[array] an empty Array has no value; assign one before it is used");
+  if (array.empty()) fail_here("[array] an empty Array has no value; assign one before it is used");
   const ArrayImpl& impl = *array.impl();
   switch (impl.state) {
     case ArrayImpl::State::kTraced:
@@ -144,21 +145,30 @@ ValueId Trace::lift(const Array& array) {
                   describe(array), impl.trace->what);
       return capture(array);
     case ArrayImpl::State::kConcrete:
-      if (!impl.donated.empty())
+      if (!impl.storage->donated.empty())
         fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
-                  impl.donated);
-      if (bakes && !impl.literal.empty()) return constant(impl.type, impl.literal);
+                  impl.storage->donated);
+      return bakes && !impl.storage->literal.empty() ? bake(impl) : capture(array);
+    case ArrayImpl::State::kAbstract:
       return capture(array);
-    case ArrayImpl::State::kAbstract: return capture(array);
   }
   return {};
 }
 
+ValueId Trace::bake(const ArrayImpl& impl) {
+  const auto [it, is_new] = captured_.try_emplace({impl.storage.get(), 0});
+  if (is_new) {
+    it->second = constant(impl.type, impl.storage->literal);
+    literals_.push_back(impl.storage);
+  }
+  return it->second;
+}
+
 ValueId Trace::capture(const Array& array) {
   const ArrayImpl& impl = *array.impl();
-  const bool traced = impl.state == ArrayImpl::State::kTraced;
-  const auto key = traced ? std::pair<const void*, uint32_t>(impl.trace.get(), impl.id.value)
-                          : std::pair<const void*, uint32_t>(&impl, 0);
+  std::pair<const void*, uint32_t> key = {&impl, 0};
+  if (impl.state == ArrayImpl::State::kTraced) key = {impl.trace.get(), impl.id.value};
+  if (impl.state == ArrayImpl::State::kConcrete) key = {impl.storage.get(), 0};
   const auto found = captured_.find(key);
   if (found != captured_.end()) return found->second;
   const ValueId id = graph.add_input(impl.type, fmt::format("captured/{}", captures.size()));
@@ -208,15 +218,21 @@ std::vector<Array> traced_or_run(const char* what,
                                  const std::function<std::vector<Array>()>& body) {
   if (current_trace()) return body();
   auto trace = std::make_shared<Trace>(what, false);
+  std::vector<bool> weak;
   {
     const SourceLocation site = context().site;
     const ActiveTrace active(trace);
     context().site = site;
     std::vector<ValueId> outputs;
-    for (const Array& array : body()) outputs.push_back(trace->lift(array));
+    for (const Array& array : body()) {
+      outputs.push_back(trace->lift(array));
+      weak.push_back(array.type().weak);
+    }
     trace->graph.set_outputs(std::move(outputs));
   }
-  return run_or_abstract(std::move(trace->graph), trace->captures);
+  std::vector<Array> results = run_or_abstract(std::move(trace->graph), trace->captures);
+  for (size_t i = 0; i < results.size(); ++i) results[i].impl()->type.weak = weak[i];
+  return results;
 }
 
 Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
@@ -271,8 +287,10 @@ DevicePtr common_device(std::span<const Array> arrays) {
   DevicePtr device;
   const Array* first = nullptr;
   for (const Array& array : arrays) {
-    if (!array.is_concrete() || !array.impl()->buffer) continue;
-    const DevicePtr& its = array.impl()->buffer->device();
+    if (!array.is_concrete()) continue;
+    const Storage& storage = *array.impl()->storage;
+    if (!storage.literal.empty() || !storage.buffer) continue;
+    const DevicePtr& its = storage.buffer->device();
     if (!device) device = its, first = &array;
     if (device != its)
       fail_here("[device] {} is on {} and {} on {}", describe(*first), device->name(),

@@ -19,16 +19,21 @@ namespace stow {
 
 class Trace;
 
+/// The data of a concrete array, shared by whatever handles differ in nothing but their weakness.
+struct Storage {
+  // Bytes on a device, or a few bytes in the host that a device gets when it needs them.
+  DeviceBufferPtr buffer;
+  std::vector<std::byte> literal;
+  std::string donated;  ///< To whom and where, once donated.
+};
+
 /// What the handles of an Array share.
 struct ArrayImpl {
   enum class State : uint8_t { kAbstract, kConcrete, kTraced };
   State state = State::kAbstract;
   ArrayType type;
 
-  // Concrete: bytes on a device, or a few bytes in the host that a device gets when it needs them.
-  DeviceBufferPtr buffer;
-  std::vector<std::byte> literal;
-  std::string donated;  ///< To whom and where, once donated.
+  std::shared_ptr<Storage> storage;  ///< Of a concrete one.
 
   // Traced.
   std::shared_ptr<Trace> trace;
@@ -36,9 +41,6 @@ struct ArrayImpl {
 
   ProvenancePtr made;
 };
-
-/// Arrays of at most so many bytes may be literals.
-inline constexpr int64_t kMaxLiteralBytes = 64;
 
 /// A graph under construction. Arrays of outer traces and concrete arrays that its nodes use become
 /// inputs after the declared ones, in the order of first use.
@@ -65,8 +67,10 @@ class Trace : public std::enable_shared_from_this<Trace> {
 
  private:
   ValueId capture(const Array& array);
+  ValueId bake(const ArrayImpl& impl);
 
-  std::map<std::pair<const void*, uint32_t>, ValueId> captured_;  ///< By buffer, or trace and id.
+  std::map<std::pair<const void*, uint32_t>, ValueId> captured_;  ///< By storage, or trace and id.
+  std::vector<std::shared_ptr<const Storage>> literals_;  ///< Kept, so that keys stay unique.
 };
 
 /// Everything thread-local of the API.
@@ -129,8 +133,7 @@ Array record1(OpKind op, Params params, std::initializer_list<Array> operands);
 
 /// Runs `body`, which records operations and returns their results, in a trace of its own outside
 /// any, and then runs that; inside a trace just calls it.
-std::vector<Array> traced_or_run(const char* what,
-                                 const std::function<std::vector<Array>()>& body);
+std::vector<Array> traced_or_run(const char* what, const std::function<std::vector<Array>()>& body);
 
 /// A finished nested trace: its graph with the inputs in the order asked for, and the arrays of
 /// the surrounding traces that it captured.
@@ -148,7 +151,7 @@ Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
 /// Appends the nodes of `graph`, its inputs being these arrays, to the current trace.
 std::vector<Array> inline_graph(const Graph& graph, std::span<const Array> inputs);
 
-/// A concrete array over a buffer, or over literal bytes.
+/// A concrete array over a buffer, or over literal bytes (a few: they may become constants).
 Array make_concrete(const ArrayType& type, DeviceBufferPtr buffer);
 Array make_literal(const ArrayType& type, std::vector<std::byte> bytes);
 /// The bytes of a scalar in a dtype, rounded to nearest even.

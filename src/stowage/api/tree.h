@@ -16,14 +16,14 @@
 /// namespace. Fields left out are carried along but are no part of the tree: a plain value that
 /// changes what a function computes must be a listed Static<T>, or a jitted function will not see
 /// that it changed.
-#define STOW_TREE(Type, ...)                                                              \
-  template <typename StowSelf, typename StowVisit>                                        \
-    requires std::same_as<StowSelf, Type>                                                 \
-  void stow_visit_fields(StowSelf& stow_self, StowVisit&& stow_visit) {                   \
-    (void)stow_self;                                                                      \
-    (void)stow_visit;                                                                     \
-    STOW_FOR_EACH_ARGUMENT(STOW_TREE_FIELD, __VA_ARGS__)                                  \
-  }                                                                                       \
+#define STOW_TREE(Type, ...)                                            \
+  template <typename StowSelf, typename StowVisit>                      \
+  requires std::same_as<StowSelf, Type>                                 \
+  void stow_visit_fields(StowSelf& stow_self, StowVisit&& stow_visit) { \
+    (void)stow_self;                                                    \
+    (void)stow_visit;                                                   \
+    STOW_FOR_EACH_ARGUMENT(STOW_TREE_FIELD, __VA_ARGS__)                \
+  }                                                                     \
   static_assert(true)
 #define STOW_TREE_FIELD(field) stow_visit(#field, stow_self.field);
 
@@ -35,8 +35,7 @@ STOW_TREE(None);
 
 /// A plain value as part of a tree's structure, and so of a jitted function's cache key.
 template <typename T>
-  requires(Scalar<T> || std::is_enum_v<T> || std::same_as<T, std::string>)
-struct Static {
+requires(Scalar<T> || std::is_enum_v<T> || std::same_as<T, std::string>) struct Static {
   T value{};
   operator const T&() const { return value; }  // NOLINT: stands for its value
 };
@@ -60,7 +59,9 @@ struct AnyField {
   void operator()(const char*, T&) {}
 };
 template <typename T>
-concept Struct = requires(T& t, AnyField v) { stow_visit_fields(t, v); };
+concept Struct = requires(T& t, AnyField v) {
+  stow_visit_fields(t, v);
+};
 
 template <typename T>
 struct Kind {
@@ -102,11 +103,14 @@ struct Kind<Static<T>> : Kind<void> {
 
 template <typename T>
 std::string static_text(const T& value) {
-  if constexpr (std::same_as<T, std::string>) return value;
+  if constexpr (std::same_as<T, std::string>)
+    return value;
   else if constexpr (std::is_enum_v<T>)
     return std::to_string(static_cast<long long>(value));
-  else if constexpr (std::floating_point<T>) return fmt::format("{}", value);
-  else return std::to_string(value);
+  else if constexpr (std::floating_point<T>)
+    return fmt::format("{}", value);
+  else
+    return std::to_string(value);
 }
 
 }  // namespace tree_detail
@@ -115,13 +119,15 @@ std::string static_text(const T& value) {
 template <typename T>
 constexpr bool is_tree() {
   using K = tree_detail::Kind<T>;
-  if constexpr (std::same_as<T, Array> || K::is_static || tree_detail::Struct<T>) return true;
+  if constexpr (std::same_as<T, Array> || K::is_static || tree_detail::Struct<T>)
+    return true;
   else if constexpr (K::is_vector || K::is_map || K::is_optional || K::is_array)
     return is_tree<typename K::Element>();
   else if constexpr (K::is_tuple)
     return []<size_t... I>(std::index_sequence<I...>) {
       return (is_tree<std::tuple_element_t<I, T>>() && ...);
-    }(std::make_index_sequence<std::tuple_size_v<T>>());
+    }
+  (std::make_index_sequence<std::tuple_size_v<T>>());
   else return false;
 }
 template <typename T>
@@ -130,9 +136,10 @@ concept Tree = is_tree<std::remove_cvref_t<T>>();
 /// Shows `tree` to `visitor`: fields in the order listed, map entries by key.
 template <typename T>
 void visit_tree(T& tree, TreeVisitor& visitor) {
-  static_assert(is_tree<T>(),
-                "not a tree: only Array, Static, and vectors, maps from std::string, tuples, pairs, "
-                "optionals, std::arrays and STOW_TREE structs of trees are");
+  static_assert(
+      is_tree<T>(),
+      "not a tree: only Array, Static, and vectors, maps from std::string, tuples, pairs, "
+      "optionals, std::arrays and STOW_TREE structs of trees are");
   using K = tree_detail::Kind<T>;
   auto child = [&](std::string_view name, auto& element) {
     visitor.enter(name);
@@ -156,7 +163,8 @@ void visit_tree(T& tree, TreeVisitor& visitor) {
     visitor.node("(", static_cast<int64_t>(std::tuple_size_v<T>));
     [&]<size_t... I>(std::index_sequence<I...>) {
       (child(std::to_string(I), std::get<I>(tree)), ...);
-    }(std::make_index_sequence<std::tuple_size_v<T>>());
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>());
   } else {
     visitor.node("struct", -1);
     stow_visit_fields(tree, [&](const char* name, auto& field) { child(name, field); });
@@ -217,7 +225,8 @@ T tree_map(F&& f, const T& tree, const Rest&... rest) {
   for (size_t i = 0; i < leaves.size(); ++i)
     leaves[i] = [&]<size_t... I>(std::index_sequence<I...>) {
       return Array(f(leaves[i], others[I][i]...));
-    }(std::make_index_sequence<sizeof...(Rest)>());
+    }
+  (std::make_index_sequence<sizeof...(Rest)>());
   return tree_unflatten(tree, leaves);
 }
 

@@ -9,7 +9,9 @@
 namespace stow {
 namespace {
 
-Failure refused(const std::string& path) { return fail("{}: {}", path, std::strerror(errno)); }
+Failure refused(const std::string& path) {
+  return fail("{}: {}", path, std::strerror(errno));
+}
 
 }  // namespace
 

@@ -25,10 +25,14 @@ struct Flags {
 
 std::string_view verdict_word(pack::Verdict verdict) {
   switch (verdict) {
-    case pack::Verdict::kReached: return "reached";
-    case pack::Verdict::kImpossible: return "impossible";
-    case pack::Verdict::kOptimal: return "optimal";
-    case pack::Verdict::kOutOfTime: return "out of time";
+    case pack::Verdict::kReached:
+      return "reached";
+    case pack::Verdict::kImpossible:
+      return "impossible";
+    case pack::Verdict::kOptimal:
+      return "optimal";
+    case pack::Verdict::kOutOfTime:
+      return "out of time";
   }
   return "";
 }
@@ -65,23 +69,29 @@ Result<int> allocate(const Flags& flags) {
   const auto start = std::chrono::steady_clock::now();
   const Result<pack::CsvProblem> csv = pack::read_csv(flags.input);
   if (!csv) return csv.failure();
+  const auto seconds_gone = [start] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  // As long as reading took, validating and writing will take: it is part of the limit.
   const Result<pack::ExactResult> packed = pack::pack_exact(
-      csv->problem, {.capacity = capacity, .time_limit_s = flags.time_limit_s});
+      csv->problem,
+      {.capacity = capacity, .time_limit_s = flags.time_limit_s - 2 * seconds_gone()});
   if (!packed) return packed.failure();
   const pack::Solution& solution = packed->solution;
   const Result<void> valid = pack::validate(csv->problem, solution);
   STOW_CHECK(valid.ok(), "{}", valid.error());
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_gone();
 
-  fmt::print("buffers      {}\npeak         {} ({})\nlower bound  {} ({})\nproven       {}\n"
-             "time         {:.3f} s\n",
-             csv->ids.size(), solution.height, format_bytes(solution.height), packed->lower_bound,
-             format_bytes(packed->lower_bound),
-             packed->optimal() ? "optimal"
-                               : fmt::format("within {:.2f} %", 100.0 * (solution.height - packed->lower_bound) /
-                                                                    packed->lower_bound),
-             seconds);
+  fmt::print(
+      "buffers      {}\npeak         {} ({})\nlower bound  {} ({})\nproven       {}\n"
+      "time         {:.3f} s\n",
+      csv->ids.size(), solution.height, format_bytes(solution.height), packed->lower_bound,
+      format_bytes(packed->lower_bound),
+      packed->optimal()
+          ? "optimal"
+          : fmt::format("within {:.2f} %",
+                        100.0 * (solution.height - packed->lower_bound) / packed->lower_bound),
+      seconds);
   std::fflush(stdout);
   if (!flags.output.empty())
     if (auto done = pack::write_csv(flags.output, *csv, solution.offsets); !done)
@@ -91,7 +101,9 @@ Result<int> allocate(const Flags& flags) {
         !done)
       return done.failure();
   if (!flags.json.empty()) {
-    const std::string text = to_json(flags, csv->ids.size(), capacity, *packed, seconds).dump() + "\n";
+    const std::string text = to_json(flags, csv->ids.size(), capacity, *packed, seconds)
+                                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                             "\n";
     if (flags.json == "-") {
       fmt::print("{}", text);
     } else if (auto done = write_text_file(flags.json, text); !done) {

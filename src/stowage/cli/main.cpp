@@ -1,7 +1,9 @@
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -70,6 +72,12 @@ int dispatch(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Threads that wait must not spin for long: on a shared machine a spinning thread keeps the one
+  // it waits for off its core. The OpenMP runtime reads this before main, hence the second start.
+  if (!std::getenv("GOMP_SPINCOUNT") && !std::getenv("OMP_WAIT_POLICY")) {
+    setenv("GOMP_SPINCOUNT", "2000", 1);
+    execv("/proc/self/exe", argv);
+  }
   // A limit on file sizes is then an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
   int status = kExitError;

@@ -21,16 +21,19 @@ enum class BufferRole : uint8_t {
   kOutput      ///< Placed by the plan and kept after the run.
 };
 
-/// Memory of one size. `slots` > 1 cuts it into equal parts of `slot_bytes` that live and die one
-/// by one (a stack that a loop fills, a ring of staging buffers).
+/// Memory of one size. `slots` > 1 cuts it into equal slots of `slot_bytes` that live and die one
+/// by one (a stack that a loop fills, a ring of staging buffers); `parts` cuts each slot further
+/// (several stacks interleaved iteration by iteration).
 struct Buffer {
   int64_t bytes = 0;
   int64_t slots = 1;
   int64_t slot_bytes = 0;
+  std::vector<int64_t> parts = {0};  ///< Where in a slot each part begins.
   MemoryKind kind = MemoryKind::kDevice;
   BufferRole role = BufferRole::kTemporary;
   int index = -1;  ///< Of the program's input or output.
   ProvenancePtr provenance;
+  std::vector<ProvenancePtr> part_provenance;  ///< Where parts have owners of their own.
   std::string label;  ///< What lies here, for reports: an op's name, "residual", "scratch".
 };
 

@@ -69,8 +69,7 @@ Result<int64_t> read_number(std::string_view field, std::string_view name) {
   const auto [last, code] = std::from_chars(field.data(), end, value);
   if (code == std::errc::result_out_of_range && last == end)
     return fail("{} {} does not fit in 64 bits", name, quoted(field));
-  if (code != std::errc() || last != end)
-    return fail("{} {} is no integer", name, quoted(field));
+  if (code != std::errc() || last != end) return fail("{} {} is no integer", name, quoted(field));
   if (value < 0) return fail("{} {} is negative", name, value);
   return value;
 }
@@ -108,7 +107,9 @@ Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns) {
   if (!file) return file.failure();
   std::string_view text = *file;
   size_t line_number = 1;
-  const auto bad = [&](const std::string& why) { return fail("{}:{}: {}", path, line_number, why); };
+  const auto bad = [&](const std::string& why) {
+    return fail("{}:{}: {}", path, line_number, why);
+  };
 
   if (text.empty()) return bad("the file is empty");
   const Result<std::vector<Column>> order =

@@ -15,16 +15,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The search keeps every pair that overlaps: 4 bytes each.
-constexpr int64_t kMaxPairs = 40'000'000;
-constexpr size_t kMaxItems = 20'000;
+// Beyond these sizes it is hopeless, and all the time goes to greedy packing.
+constexpr int64_t kMaxPairs = 4'000'000;
+constexpr size_t kMaxItems = 4000;
 
 // The time to a solution has a heavy tail whatever the strategy, so each dive draws its own: mostly
 // the lowest base and the longest buffer first, which solved the known hard instances soonest.
 Strategy draw_strategy(std::mt19937_64& random) {
   const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
   Strategy s{.lowest_first = true, .size_power = 0, .length_power = 1};
-  s.noise = chance(40) ? 0.05 : chance(60) ? 0.2 : 0.5;
-  if (chance(50)) return s;
+  s.noise = chance(50) ? 0.05 : chance(60) ? 0.2 : 0.5;
+  if (chance(60)) return s;
   s.lowest_first = chance(90);
   s.size_power = chance(50) ? 0 : chance(60) ? 0.3 : 1;
   if (s.size_power > 0 && chance(15)) s.length_power = 0;
@@ -90,17 +91,25 @@ std::vector<Component> split(const Problem& problem) {
 class Driver {
  public:
   Driver(const Problem& problem, const ExactOptions& options)
-      : problem_(problem),
-        options_(options),
-        start_(Clock::now()),
-        components_(split(problem)) {}
+      : problem_(problem), options_(options), start_(Clock::now()), components_(split(problem)) {}
 
   ExactResult run() {
     for (const Component& c : components_) bound_ = std::max(bound_, c.lower_bound);
     const int64_t goal = options_.capacity ? std::max(*options_.capacity, bound_) : bound_;
     // Greedy first: it is done with most of the components, and an answer whatever comes.
-    for (Component& c : components_)
-      pack_greedily(c, goal, 2'000'000, remaining() * 0.5);
+    double large_items = 0;
+    for (Component& c : components_) {
+      if (too_large(c))
+        large_items += static_cast<double>(c.items.size());
+      else
+        pack_greedily(c, goal, 2'000'000 + 2000 * c.items.size(), remaining() * 0.5);
+    }
+    for (Component& c : components_) {
+      if (!too_large(c)) continue;
+      const auto items = static_cast<double>(c.items.size());
+      pack_large(c, goal, remaining() * items / large_items);
+      large_items -= items;
+    }
     if (options_.capacity && *options_.capacity < bound_) return result(Verdict::kImpossible);
     if (options_.capacity) return reach(*options_.capacity);
     return minimise();
@@ -108,8 +117,7 @@ class Driver {
 
  private:
   double remaining() const {
-    return options_.time_limit_s -
-           std::chrono::duration<double>(Clock::now() - start_).count();
+    return options_.time_limit_s - std::chrono::duration<double>(Clock::now() - start_).count();
   }
 
   std::function<bool()> stop_after(double seconds) const {
@@ -122,17 +130,75 @@ class Driver {
     return c.items.size() > kMaxItems || c.n_pairs > kMaxPairs;
   }
 
-  void pack_greedily(Component& c, int64_t goal, int64_t work, double seconds) {
+  Problem problem_of(const Component& c) const {
     Problem part;
     for (const int32_t b : c.buffers) {
       part.buffers.push_back(problem_.buffers[b]);
       part.buffers.back().alignment = 1;
     }
-    const Solution found =
-        pack_greedy(part, {.work = work, .target = goal, .stop = stop_after(seconds)});
+    return part;
+  }
+
+  static void offer(Component& c, const Solution& found) {
     if (!c.offsets.empty() && found.height >= c.height) return;
     c.offsets = found.offsets;
     c.height = found.height;
+  }
+
+  // The first packing of a component.
+  void pack_greedily(Component& c, int64_t goal, int64_t work, double seconds) {
+    offer(c,
+          pack_greedy(problem_of(c), {.work = work, .target = goal, .stop = stop_after(seconds)}));
+  }
+
+  // A component beyond exact search: its core, what lives where the live sum is almost the largest,
+  // is small enough. It is packed exactly, and leads the orders of greedy packing.
+  void pack_large(Component& c, int64_t goal, double seconds) {
+    const auto stop = stop_after(seconds);
+    const Problem part = problem_of(c);
+    offer(c, pack_greedy(part, {.target = goal, .stop = stop_after(seconds * 0.2)}));
+    std::vector<int32_t> lead;
+    for (const double share : {0.99, 0.97, 0.95, 0.92, 0.89, 0.86, 0.82, 0.78, 0.74, 0.7}) {
+      if (c.height <= goal || stop()) return;
+      const std::vector<int32_t> core = core_of(c, share);
+      if (core.size() > kMaxItems) break;
+      Problem alone;
+      for (const int32_t i : core) alone.buffers.push_back(part.buffers[i]);
+      const ExactResult found =
+          Driver(alone, {.capacity = goal, .time_limit_s = seconds * 0.1}).run();
+      if (found.verdict != Verdict::kReached) break;
+      std::vector<size_t> rising(core.size());
+      std::iota(rising.begin(), rising.end(), 0);
+      std::sort(rising.begin(), rising.end(), [&](size_t a, size_t b) {
+        return std::pair(found.solution.offsets[a], a) < std::pair(found.solution.offsets[b], b);
+      });
+      std::vector<int32_t> order;
+      for (const size_t k : rising) order.push_back(core[k]);
+      const int64_t before = c.height;
+      offer(c, pack_greedy(part, {.target = goal, .lead = order, .stop = stop}));
+      if (c.height < before) lead = order;
+    }
+    if (c.height > goal && !stop())
+      offer(c, pack_greedy(part, {.work = INT64_MAX, .target = goal, .lead = lead, .stop = stop}));
+  }
+
+  // The items that live in a section whose live sum is at least this share of the largest.
+  static std::vector<int32_t> core_of(const Component& c, double share) {
+    std::vector<int64_t> live(c.n_sections + 1);
+    for (const Item& item : c.items) {
+      live[item.first] += item.size;
+      live[item.last + 1] -= item.size;
+    }
+    std::partial_sum(live.begin(), live.end(), live.begin());
+    const double least = share * static_cast<double>(*std::max_element(live.begin(), live.end()));
+    std::vector<int32_t> critical(c.n_sections + 1);  // How many before.
+    for (int32_t s = 0; s < c.n_sections; ++s)
+      critical[s + 1] = critical[s] + (static_cast<double>(live[s]) >= least);
+    std::vector<int32_t> core;
+    for (size_t i = 0; i < c.items.size(); ++i)
+      if (critical[c.items[i].last + 1] > critical[c.items[i].first])
+        core.push_back(static_cast<int32_t>(i));
+    return core;
   }
 
   int64_t height() const {
@@ -146,16 +212,13 @@ class Driver {
   Outcome search(Component& c, int64_t capacity, double seconds) {
     if (c.height <= capacity) return Outcome::kSolved;
     if (c.lower_bound > capacity) return Outcome::kInfeasible;
+    if (too_large(c)) return Outcome::kStopped;
     const std::function<bool()> stop = stop_after(seconds);
-    if (too_large(c)) {
-      pack_greedily(c, capacity, INT64_MAX, seconds);
-      return c.height <= capacity ? Outcome::kSolved : Outcome::kStopped;
-    }
     ExactSearch tree(c.items, c.n_sections, capacity / c.unit);
     std::mt19937_64 random(1);
-    for (double limit = 300;; limit *= 1.1) {
+    for (double limit = 300;; limit *= 1.05) {
       const Strategy strategy = draw_strategy(random);
-      const int restarts = 1 << random() % 4;
+      const int restarts = random() % 2 == 0 ? 1 : 1 << random() % 4;
       tree.forget();
       double dive_limit = limit;
       for (int k = 0; k < restarts; ++k, dive_limit *= 1.3) {
@@ -191,9 +254,12 @@ class Driver {
 
   ExactResult reach(int64_t capacity) {
     switch (search_all(capacity, remaining())) {
-      case Outcome::kSolved: return result(Verdict::kReached);
-      case Outcome::kInfeasible: return result(Verdict::kImpossible);
-      case Outcome::kStopped: return result(Verdict::kOutOfTime);
+      case Outcome::kSolved:
+        return result(Verdict::kReached);
+      case Outcome::kInfeasible:
+        return result(Verdict::kImpossible);
+      case Outcome::kStopped:
+        return result(Verdict::kOutOfTime);
     }
     return result(Verdict::kOutOfTime);
   }
@@ -212,6 +278,9 @@ class Driver {
         if (outcome != Outcome::kSolved) low = std::max(bound_, target + 1);
       }
       if (height() <= bound_) return result(Verdict::kOptimal);
+      // What greedy packing left at the peak of a large component stays.
+      for (const Component& c : components_)
+        if (too_large(c) && c.height == height()) return result(Verdict::kOutOfTime);
     }
   }
 
@@ -229,7 +298,7 @@ class Driver {
   }
 
   const Problem& problem_;
-  const ExactOptions& options_;
+  const ExactOptions options_;
   const Clock::time_point start_;
   std::vector<Component> components_;
   int64_t bound_ = 0;
@@ -251,8 +320,8 @@ Result<ExactResult> pack_exact(const Problem& problem, const ExactOptions& optio
     if (rects.size() > 1 || rects[0].offset != 0)
       return fail("buffer {}: exact packing takes buffers of one rectangle at offset 0", b);
     if (rects[0].size % alignment != 0)
-      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b,
-                  rects[0].size, alignment);
+      return fail("buffer {}: size {} is no multiple of the largest alignment {}", b, rects[0].size,
+                  alignment);
   }
   return Driver(problem, options).run();
 }

@@ -1,5 +1,5 @@
-// Exact packing of plain buffers: reach a capacity or prove that none can, or find the least height.
-// Not for rigid groups, nor for hundreds of thousands of buffers (heuristics.h).
+// Exact packing of plain buffers: reach a capacity or prove that none can, or find the least
+// height. Not for rigid groups, nor for hundreds of thousands of buffers (heuristics.h).
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ enum class Verdict {
 };
 
 struct ExactResult {
-  Solution solution;         // Always valid, also when it is above the capacity.
-  int64_t lower_bound = 0;   // No packing is lower: the largest live sum, or more where proven.
+  Solution solution;        // Always valid, also when it is above the capacity.
+  int64_t lower_bound = 0;  // No packing is lower: the largest live sum, or more where proven.
   Verdict verdict = Verdict::kOutOfTime;
 
   bool optimal() const { return solution.height == lower_bound; }

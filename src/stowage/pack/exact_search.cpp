@@ -7,6 +7,14 @@
 #include <tuple>
 
 namespace stow::pack {
+namespace {
+
+constexpr int32_t kBlock = 32;
+// Of equals at the lowest base, as many are looked at. Only large components have more.
+constexpr int32_t kMostTies = 256;
+constexpr int64_t kNothing = INT64_MAX;  // The lowest bound, or the slack, of nothing unplaced.
+
+}  // namespace
 
 ExactSearch::ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t capacity)
     : items_(std::move(items)), capacity_(capacity) {
@@ -20,17 +28,17 @@ ExactSearch::ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t ca
   }
   member_begin_.push_back(static_cast<int32_t>(members_.size()));
 
-  std::vector<int32_t> by_first(n);
-  std::iota(by_first.begin(), by_first.end(), 0);
-  std::sort(by_first.begin(), by_first.end(), [&](int32_t a, int32_t b) {
+  by_first_.resize(n);
+  std::iota(by_first_.begin(), by_first_.end(), 0);
+  std::sort(by_first_.begin(), by_first_.end(), [&](int32_t a, int32_t b) {
     return std::tuple(items_[a].first, a) < std::tuple(items_[b].first, b);
   });
   std::vector<std::vector<int32_t>> neighbours(n);
   for (int32_t a = 0; a < n; ++a) {
-    const int32_t i = by_first[a];
-    for (int32_t b = a + 1; b < n && items_[by_first[b]].first <= items_[i].last; ++b) {
-      neighbours[i].push_back(by_first[b]);
-      neighbours[by_first[b]].push_back(i);
+    const int32_t i = by_first_[a];
+    for (int32_t b = a + 1; b < n && items_[by_first_[b]].first <= items_[i].last; ++b) {
+      neighbours[i].push_back(by_first_[b]);
+      neighbours[by_first_[b]].push_back(i);
     }
   }
   for (const auto& list : neighbours) {
@@ -47,7 +55,8 @@ ExactSearch::ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t ca
     if (!fresh) twin_[at->second] = i;
     at->second = i;
   }
-  arena_ = by_first;
+  position_.resize(n);
+  for (int32_t p = 0; p < n; ++p) position_[by_first_[p]] = p;
   weight_.assign(n_sections, 1);
   rank_.resize(n);
   is_dirty_.assign(n_sections, 0);
@@ -67,7 +76,10 @@ Outcome ExactSearch::run(const Strategy& strategy, int64_t fail_limit, uint64_t 
   placed_.assign(n, 0);
   slack_.assign(weight_.size(), 0);
   trail_.clear();
-  arena_.resize(n);
+  decisions_.clear();
+  block_lowest_.assign(n / kBlock + 1, -1);
+  crossing_.assign(weight_.size(), 0);
+  for (size_t i = 0; i < n; ++i) cross(static_cast<int32_t>(i), 1);
   std::mt19937_64 random(seed);
   for (size_t i = 0; i < n; ++i) {
     const double unit = static_cast<double>(random() >> 11) * 0x1.0p-53;
@@ -86,94 +98,138 @@ Outcome ExactSearch::run(const Strategy& strategy, int64_t fail_limit, uint64_t 
       open = raise(t, bound_[i] + items_[i].size, false);
   }
   if (!propagate() || !open) return Outcome::kInfeasible;
-  return solve(0, n);
+  return solve(0, static_cast<int32_t>(n));
 }
 
-// Solves for the buffers arena_[begin, end): unplaced, by first section, linked or not.
-Outcome ExactSearch::solve(size_t begin, size_t end) {
-  while (begin != end) {
-    const int32_t item = choose(begin, end);
-    const size_t mark = trail_.size();
-    if (place(item)) {
-      // Runs of buffers that share sections, tightest first.
-      struct Part {
-        double slack;
-        size_t begin, end;
-      };
-      std::vector<Part> parts;
-      const size_t top = arena_.size();
-      int32_t reach = -1;
-      for (size_t a = begin; a < end; ++a) {
-        const int32_t i = arena_[a];
-        if (placed_[i]) continue;
-        if (parts.empty() || items_[i].first > reach)
-          parts.push_back({HUGE_VAL, arena_.size(), arena_.size()});
-        reach = std::max(reach, items_[i].last);
-        arena_.push_back(i);
-        parts.back().end = arena_.size();
-      }
-      if (parts.size() > 1) {
-        for (Part& part : parts) {
-          int32_t last = 0;
-          for (size_t a = part.begin; a < part.end; ++a)
-            last = std::max(last, items_[arena_[a]].last);
-          for (int32_t s = items_[arena_[part.begin]].first; s <= last; ++s)
-            part.slack = std::min(part.slack, weighted_slack(s));
-        }
-        std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-          return std::tuple(a.slack, a.begin) < std::tuple(b.slack, b.begin);
-        });
-      }
-      Outcome outcome = Outcome::kSolved;
-      for (const Part& part : parts) {
-        outcome = solve(part.begin, part.end);
-        if (outcome != Outcome::kSolved) break;
-      }
-      if (outcome != Outcome::kInfeasible) return outcome;
-      arena_.resize(top);
+// Places the unplaced buffers of by_first_[begin, end), in which nothing depends on any other. When
+// it cannot, the trail is the caller's to undo.
+Outcome ExactSearch::solve(int32_t begin, int32_t end) {
+  const size_t base = decisions_.size();
+  for (;;) {
+    Decision decision{choose(begin, end), trail_.size()};
+    if (decision.item < 0) {
+      decisions_.resize(base);
+      return Outcome::kSolved;
     }
-    undo(mark);
-    ++fails_;
-    if (--fails_left_ < 0 || (fails_ % 64 == 0 && (*stop_)())) return Outcome::kStopped;
-    if (!postpone(item)) return Outcome::kInfeasible;
+    if (place(decision.item)) {
+      if (!cut_) {
+        decisions_.push_back(decision);
+        continue;
+      }
+      const Outcome outcome = solve_parts(begin, end);
+      if (outcome == Outcome::kSolved) decisions_.resize(base);
+      if (outcome != Outcome::kInfeasible) return outcome;
+    }
+    for (;;) {
+      undo(decision.mark);
+      ++fails_;
+      if (--fails_left_ < 0 || (fails_ % 64 == 0 && (*stop_)())) return Outcome::kStopped;
+      if (postpone(decision.item)) break;
+      if (decisions_.size() == base) return Outcome::kInfeasible;
+      decision = decisions_.back();
+      decisions_.pop_back();
+    }
+  }
+}
+
+// Solves the runs of buffers that share sections, the tightest first.
+Outcome ExactSearch::solve_parts(int32_t begin, int32_t end) {
+  std::vector<Part> parts;
+  int32_t reach = -1;
+  for (int32_t p = begin; p < end; ++p) {
+    const Item& item = items_[by_first_[p]];
+    if (placed_[by_first_[p]]) continue;
+    if (parts.empty() || item.first > reach) parts.push_back({p, p, 0});
+    parts.back().end = p + 1;
+    reach = std::max(reach, item.last);
+  }
+  if (parts.size() > 1) {
+    for (Part& part : parts) part.slack = weighted_slack(tightest_section(part.begin, part.end));
+    std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+      return std::tuple(a.slack, a.begin) < std::tuple(b.slack, b.begin);
+    });
+  }
+  for (const Part& part : parts) {
+    const Outcome outcome = solve(part.begin, part.end);
+    if (outcome != Outcome::kSolved) return outcome;
   }
   return Outcome::kSolved;
 }
 
 double ExactSearch::weighted_slack(int32_t section) const {
+  if (slack_[section] == kNothing) return HUGE_VAL;
   return static_cast<double>(slack_[section] + 1) / weight_[section];
 }
 
-// The buffer to decide on: nothing unplaced that overlaps it fits below its bound.
-int32_t ExactSearch::choose(size_t begin, size_t end) {
-  if (strategy_.lowest_first) {
-    int32_t best = -1;
-    double best_slack = 0;
-    for (size_t a = begin; a < end; ++a) {
-      const int32_t i = arena_[a];
-      if (best >= 0 && bound_[i] > bound_[best]) continue;
+// Sections of other parts may follow the last of this one; they are not looked at, and sections
+// without unplaced buffers have more slack than any.
+int32_t ExactSearch::tightest_section(int32_t begin, int32_t end) const {
+  const auto n = static_cast<int32_t>(by_first_.size());
+  const int32_t first = items_[by_first_[begin]].first;
+  const int32_t after =
+      end < n ? items_[by_first_[end]].first : static_cast<int32_t>(slack_.size());
+  int32_t tightest = first;
+  for (int32_t s = first + 1; s < after; ++s)
+    if (weighted_slack(s) < weighted_slack(tightest)) tightest = s;
+  return tightest;
+}
+
+// The buffer to decide on: nothing unplaced that overlaps it fits below its bound. -1 if all of the
+// part are placed.
+int32_t ExactSearch::choose(int32_t begin, int32_t end) {
+  return strategy_.lowest_first ? choose_lowest(begin, end) : choose_in_tightest(begin, end);
+}
+
+int64_t ExactSearch::lowest_in_block(int32_t block) {
+  int64_t& lowest = block_lowest_[block];
+  if (lowest >= 0) return lowest;
+  lowest = kNothing;
+  const auto end = std::min<int32_t>((block + 1) * kBlock, static_cast<int32_t>(by_first_.size()));
+  for (int32_t p = block * kBlock; p < end; ++p)
+    if (key_[by_first_[p]] >= 0) lowest = std::min(lowest, key_[by_first_[p]]);
+  return lowest;
+}
+
+int32_t ExactSearch::choose_lowest(int32_t begin, int32_t end) {
+  // A block across the border of the part may hold lower buffers of another.
+  const auto inside = [&](int32_t block) {
+    return block * kBlock >= begin && (block + 1) * kBlock <= end;
+  };
+  const int32_t first_block = begin / kBlock, end_block = (end + kBlock - 1) / kBlock;
+  int64_t lowest = kNothing;
+  for (int32_t block = first_block; block < end_block; ++block) {
+    if (inside(block)) {
+      lowest = std::min(lowest, lowest_in_block(block));
+      continue;
+    }
+    const int32_t to = std::min(end, (block + 1) * kBlock);
+    for (int32_t p = std::max(begin, block * kBlock); p < to; ++p)
+      if (key_[by_first_[p]] >= 0) lowest = std::min(lowest, key_[by_first_[p]]);
+  }
+  if (lowest == kNothing) return -1;
+  int32_t best = -1, ties = 0;
+  double best_slack = 0;
+  for (int32_t block = first_block; block < end_block && ties < kMostTies; ++block) {
+    if (inside(block) && lowest_in_block(block) != lowest) continue;
+    const int32_t to = std::min(end, (block + 1) * kBlock);
+    for (int32_t p = std::max(begin, block * kBlock); p < to; ++p) {
+      const int32_t i = by_first_[p];
+      if (key_[i] != lowest) continue;
+      ++ties;
       double slack = HUGE_VAL;
       for (int32_t s = items_[i].first; s <= items_[i].last; ++s)
         slack = std::min(slack, weighted_slack(s));
-      if (best < 0 || bound_[i] < bound_[best] || slack < best_slack ||
-          (slack == best_slack && rank_[i] > rank_[best])) {
+      if (best < 0 || slack < best_slack || (slack == best_slack && rank_[i] > rank_[best])) {
         best = i;
         best_slack = slack;
       }
     }
-    return best;
   }
-  int32_t last = 0;
-  for (size_t a = begin; a < end; ++a) last = std::max(last, items_[arena_[a]].last);
-  int32_t tightest = -1;
-  double least = HUGE_VAL;
-  for (int32_t s = items_[arena_[begin]].first; s <= last; ++s) {
-    const double slack = weighted_slack(s);
-    if (slack < least) {
-      least = slack;
-      tightest = s;
-    }
-  }
+  return best;
+}
+
+int32_t ExactSearch::choose_in_tightest(int32_t begin, int32_t end) {
+  const int32_t tightest = tightest_section(begin, end);
   int32_t best = -1;
   for (int32_t m = member_begin_[tightest]; m < member_begin_[tightest + 1]; ++m) {
     const int32_t i = members_[m];
@@ -182,10 +238,10 @@ int32_t ExactSearch::choose(size_t begin, size_t end) {
         (bound_[i] == bound_[best] && rank_[i] > rank_[best]))
       best = i;
   }
-  return descend(best);
+  return best < 0 ? -1 : descend(best);
 }
 
-int32_t ExactSearch::descend(int32_t item) {
+int32_t ExactSearch::descend(int32_t item) const {
   for (bool lower = true; lower;) {
     lower = false;
     int32_t under = -1;
@@ -206,6 +262,8 @@ int32_t ExactSearch::descend(int32_t item) {
 bool ExactSearch::place(int32_t item) {
   const int64_t top = bound_[item] + items_[item].size;
   set(Kind::kPlaced, item, 1);
+  cut_ = false;
+  cross(item, -1);
   bool open = true;
   for (int32_t s = items_[item].first; s <= items_[item].last; ++s)
     if (!is_dirty_[s]) is_dirty_[s] = 1, dirty_.push_back(s);
@@ -222,6 +280,11 @@ bool ExactSearch::place(int32_t item) {
     }
   }
   return propagate() && open;
+}
+
+void ExactSearch::cross(int32_t item, int32_t change) {
+  for (int32_t s = items_[item].first; s < items_[item].last; ++s)
+    if ((crossing_[s] += change) == 0) cut_ = true;
 }
 
 bool ExactSearch::postpone(int32_t item) {
@@ -308,7 +371,7 @@ bool ExactSearch::check_section(int32_t section) {
     total += items_[i].size;
     worst = std::max(worst, key_[i] + total);
   }
-  const int64_t slack = total == 0 ? INT64_MAX / 2 : capacity_ - worst;
+  const int64_t slack = total == 0 ? kNothing : capacity_ - worst;
   if (slack != slack_[section]) set(Kind::kSlack, section, slack);
   if (slack >= 0) return true;
   weight_[section] += 1;
@@ -328,11 +391,20 @@ void ExactSearch::set(Kind kind, int32_t index, int64_t value) {
     slot = static_cast<std::remove_reference_t<decltype(slot)>>(value);
   };
   switch (kind) {
-    case Kind::kBound: key_[index] = value; return swap(bound_[index]);
-    case Kind::kWitness: return swap(witness_[index]);
-    case Kind::kSupported: return swap(supported_[index]);
-    case Kind::kPlaced: key_[index] = -1; return swap(placed_[index]);
-    case Kind::kSlack: return swap(slack_[index]);
+    case Kind::kBound:
+      key_[index] = value;
+      block_lowest_[position_[index] / kBlock] = -1;
+      return swap(bound_[index]);
+    case Kind::kWitness:
+      return swap(witness_[index]);
+    case Kind::kSupported:
+      return swap(supported_[index]);
+    case Kind::kPlaced:
+      key_[index] = -1;
+      block_lowest_[position_[index] / kBlock] = -1;
+      return swap(placed_[index]);
+    case Kind::kSlack:
+      return swap(slack_[index]);
   }
 }
 
@@ -340,14 +412,25 @@ void ExactSearch::undo(size_t mark) {
   for (; trail_.size() > mark; trail_.pop_back()) {
     const Change& change = trail_.back();
     switch (change.kind) {
-      case Kind::kBound: key_[change.index] = bound_[change.index] = change.old; break;
-      case Kind::kWitness: witness_[change.index] = static_cast<int32_t>(change.old); break;
-      case Kind::kSupported: supported_[change.index] = change.old != 0; break;
+      case Kind::kBound:
+        key_[change.index] = bound_[change.index] = change.old;
+        block_lowest_[position_[change.index] / kBlock] = -1;
+        break;
+      case Kind::kWitness:
+        witness_[change.index] = static_cast<int32_t>(change.old);
+        break;
+      case Kind::kSupported:
+        supported_[change.index] = change.old != 0;
+        break;
       case Kind::kPlaced:
         placed_[change.index] = 0;
         key_[change.index] = bound_[change.index];
+        block_lowest_[position_[change.index] / kBlock] = -1;
+        cross(change.index, 1);
         break;
-      case Kind::kSlack: slack_[change.index] = change.old; break;
+      case Kind::kSlack:
+        slack_[change.index] = change.old;
+        break;
     }
   }
 }

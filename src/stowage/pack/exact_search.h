@@ -18,10 +18,10 @@ struct Item {
 enum class Outcome { kSolved, kInfeasible, kStopped };
 
 struct Strategy {
-  bool lowest_first = false;    // Branch at the lowest base of all, not in the tightest section.
-  double size_power = 1;        // Ties at a base: size^a * length^b, largest first.
+  bool lowest_first = false;  // Branch at the lowest base of all, not in the tightest section.
+  double size_power = 1;      // Ties at a base: size^a * length^b, largest first.
   double length_power = 0;
-  double noise = 0;             // Relative, on ties.
+  double noise = 0;  // Relative, on ties.
 };
 
 /// Searches for a packing in which every buffer rests on the floor or on another (any packing can
@@ -54,11 +54,28 @@ class ExactSearch {
     int64_t old;
   };
 
-  Outcome solve(size_t begin, size_t end);
-  int32_t choose(size_t begin, size_t end);
-  int32_t descend(int32_t item);
+  // What is decided: `item` was placed, after the first `mark` changes of the trail.
+  struct Decision {
+    int32_t item;
+    size_t mark;
+  };
+  // A range of by_first_: its unplaced buffers share no section with any other unplaced one.
+  struct Part {
+    int32_t begin, end;
+    double slack;
+  };
+
+  Outcome solve(int32_t begin, int32_t end);
+  Outcome solve_parts(int32_t begin, int32_t end);
+  int32_t choose(int32_t begin, int32_t end);
+  int32_t choose_lowest(int32_t begin, int32_t end);
+  int32_t choose_in_tightest(int32_t begin, int32_t end);
+  int32_t tightest_section(int32_t begin, int32_t end) const;
+  int64_t lowest_in_block(int32_t block);
+  int32_t descend(int32_t item) const;
   double weighted_slack(int32_t section) const;
   bool place(int32_t item);
+  void cross(int32_t item, int32_t change);
   bool postpone(int32_t item);
   bool propagate();
   bool rest(int32_t item);
@@ -78,12 +95,16 @@ class ExactSearch {
   std::vector<int64_t> key_;      // The bound, or -1 once placed.
   std::vector<int32_t> witness_;  // Of an unsupported buffer: an unplaced one it may rest on.
   std::vector<uint8_t> supported_, placed_;
-  std::vector<int64_t> slack_;    // Of each section, under the bound it is checked by.
+  std::vector<int64_t> slack_;  // Of each section: what the capacity leaves, or kNothing.
   std::vector<Change> trail_;
   std::vector<int32_t> unrested_, dirty_;
   std::vector<uint8_t> is_dirty_, is_unrested_;
 
-  std::vector<int32_t> arena_;  // The unplaced buffers of each open component, by first section.
+  std::vector<int32_t> by_first_, position_;  // Buffers by their first section, and the inverse.
+  std::vector<int64_t> block_lowest_;  // The lowest bound among kBlock of by_first_; -1 if unknown.
+  std::vector<int32_t> crossing_;  // [sections] unplaced buffers that live in it and in the next.
+  bool cut_ = false;               // The last placement brought one of these to 0.
+  std::vector<Decision> decisions_;
   std::vector<double> weight_, rank_;
   Strategy strategy_;
   int64_t fails_ = 0, fails_left_ = 0;

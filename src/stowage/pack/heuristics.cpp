@@ -1,85 +1,170 @@
 #include "stowage/pack/heuristics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "stowage/pack/orders.h"
 #include "stowage/pack/placer.h"
 #include "stowage/pack/sections.h"
+#include "stowage/pack/skyline.h"
+#include "stowage/pack/window.h"
 
 namespace stow::pack {
 namespace {
 
+// Rigid groups come by the hundred; far larger problems are left to the other ways.
+constexpr size_t kWindowBuffers = 4000;
+constexpr int64_t kWindowFails = 2000;
+
 class Search {
  public:
   Search(const Problem& problem, const Options& options)
-      : options_(options), sections_(cut_sections(problem)), placer_(problem, sections_) {
+      : options_(options),
+        sections_(cut_sections(problem)),
+        problem_(problem),
+        placer_(problem, sections_),
+        measures_(measure(sections_)) {
     best_.offsets.assign(problem.buffers.size(), 0);
-    bound_ = sections_.largest_live;
+    bound_ = std::max(sections_.largest_live, options.target);
     for (size_t b = 0; b < problem.buffers.size(); ++b)
       bound_ = std::max(bound_, placer_.extent(static_cast<int32_t>(b)));
-    bound_ = std::max(bound_, options.target);
   }
 
   Solution solve() {
     if (sections_.rects.empty()) return best_;
     for (const Order order : kAllOrders) {
-      const std::vector<int32_t> buffers = make_order(sections_, order);
+      const std::vector<int32_t> buffers = led(make_order(sections_, measures_, order));
       for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
         attempt(buffers, fit);
         if (done()) return best_;
       }
     }
-    repair();
+    justify(best_.offsets);
+    if (!done() && problem_.buffers.size() <= kWindowBuffers) follow_window();
+    // Two ways to go on, each given the same share of the work.
+    int64_t repairing = 0, rising = 0;
+    while (!done()) {
+      const bool rise = rising <= repairing;
+      const int64_t before = work();
+      rise ? raise_skyline() : repair();
+      (rise ? rising : repairing) += work() - before;
+    }
     return best_;
   }
 
  private:
+  int64_t work() const { return placer_.work() + skyline_work_; }
+
   bool done() const {
-    return best_.height <= bound_ || placer_.work() >= options_.work ||
-           (options_.stop && options_.stop());
+    return best_.height <= bound_ || work() >= options_.work || (options_.stop && options_.stop());
   }
 
-  // One pass that must beat the best. Returns how many buffers it placed.
-  size_t attempt(const std::vector<int32_t>& order, Fit fit) {
-    const size_t placed = placer_.run(order, fit, has_best_ ? best_.height - 1 : INT64_MAX);
-    if (placed == order.size()) {
+  std::vector<int32_t> led(std::vector<int32_t> order) const {
+    std::vector<uint8_t> leads(measures_.life.size());
+    for (const int32_t b : options_.lead) leads[b] = 1;
+    std::vector<int32_t> out = options_.lead;
+    for (const int32_t b : order)
+      if (!leads[b]) out.push_back(b);
+    return out;
+  }
+
+  // One pass. Takes over what beats the best. Returns how many buffers were placed below `limit`.
+  size_t attempt(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
+    const size_t placed =
+        placer_.run(order, fit, limit, best_order_.empty() ? nullptr : options_.stop);
+    if (placed == order.size() && placer_.height() < best_height()) {
       best_ = {placer_.offsets(), placer_.height()};
       best_order_ = order;
       best_fit_ = fit;
-      has_best_ = true;
     }
     return placed;
+  }
+  size_t attempt(const std::vector<int32_t>& order, Fit fit) {
+    return attempt(order, fit, best_height() - 1);
+  }
+  int64_t best_height() const { return best_order_.empty() ? INT64_MAX : best_.height; }
+
+  // Turns a packing upside down and lets everything fall, again and again, as schedules are
+  // justified to the right and to the left.
+  void justify(std::vector<int64_t> offsets) {
+    std::vector<int32_t> order = best_order_;
+    for (int since = 0; since < 6 && !done(); ++since) {
+      const int64_t before = best_.height;
+      const auto top = [&](int32_t b) { return offsets[b] + placer_.extent(b); };
+      std::sort(order.begin(), order.end(),
+                [&](int32_t a, int32_t b) { return top(a) != top(b) ? top(a) > top(b) : a < b; });
+      // A little above the best is no loss: the next turn may fall below it.
+      if (attempt(order, Fit::kFirst, before + before / 64) != order.size()) return;
+      offsets = placer_.offsets();
+      if (best_.height < before) since = -1;
+    }
+  }
+
+  // First fit in the order of an exact packing of the peak's surroundings, closer and closer to the
+  // bound.
+  void follow_window() {
+    for (const double slack : {0.02, 0.01, 0.005, 0.0}) {
+      if (done() || static_cast<double>(best_.height) <= (1 + slack) * static_cast<double>(bound_))
+        continue;
+      const std::vector<int32_t> order = window_order(problem_, slack, kWindowFails, options_.stop);
+      if (order.empty()) break;
+      if (attempt(order, Fit::kFirst, best_.height + best_.height / 16) == order.size())
+        justify(placer_.offsets());
+    }
+  }
+
+  // First fit in the order of a rising skyline, the ranks drawn anew each time.
+  void raise_skyline() {
+    const size_t n = measures_.life.size();
+    const double life = rises_ % 3 == 2 ? 0.5 : 1, size = rises_ % 3 == 0 ? 0 : 0.5;
+    const double noise = rises_ < 3 ? 0 : 0.02 * static_cast<double>(1 + random_() % 10);
+    const bool by_pressure = rises_ % 2 == 0;
+    const double bucket = static_cast<double>(sections_.largest_live) * (rises_ < 3 ? 1e-3 : 1e-2);
+    ++rises_;
+    std::vector<double> rank(n);
+    for (size_t b = 0; b < n; ++b) {
+      const double unit = static_cast<double>(random_() >> 11) * 0x1.0p-53;
+      rank[b] = std::log(1 + measures_.life[b]) * life + std::log(1 + measures_.size[b]) * size;
+      rank[b] *= 1 + noise * (2 * unit - 1);
+      if (by_pressure) rank[b] += 1e4 * std::floor(measures_.pressure[b] / bucket);
+    }
+    const int64_t limit = options_.work - work();
+    const std::vector<int32_t> order =
+        skyline_order(sections_, rank, limit, options_.stop, &skyline_work_);
+    if (order.empty() || done()) return;
+    if (attempt(order, Fit::kFirst, best_.height + best_.height / 16) == order.size())
+      justify(placer_.offsets());
   }
 
   // Moves the buffer that does not fit below the best height earlier, and tries again.
   void repair() {
-    std::mt19937_64 random(1);
     std::vector<int32_t> order = best_order_;
-    int failures = 0;
-    while (!done()) {
-      const size_t placed = attempt(order, best_fit_);
+    const Fit fit = best_fit_;
+    for (int failures = 0; failures < 64 && !done();) {
+      const size_t placed = attempt(order, fit);
       if (placed == order.size()) {
         failures = 0;
         continue;
       }
-      if (++failures % 64 == 0) {
-        order = best_order_;
-        continue;
-      }
-      const size_t to = placed == 0 ? 0 : random() % placed;
+      ++failures;
+      const size_t to = placed == 0 ? 0 : random_() % placed;
       std::rotate(order.begin() + to, order.begin() + placed, order.begin() + placed + 1);
     }
   }
 
   const Options& options_;
   const Sections sections_;
+  const Problem& problem_;
   Placer placer_;
+  const Measures measures_;
   int64_t bound_ = 0;
   Solution best_;
-  bool has_best_ = false;
   std::vector<int32_t> best_order_;
   Fit best_fit_ = Fit::kFirst;
+  std::mt19937_64 random_{1};
+  uint64_t rises_ = 0;
+  int64_t skyline_work_ = 0;
 };
 
 }  // namespace

@@ -4,18 +4,22 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "stowage/pack/problem.h"
 
 namespace stow::pack {
 
 struct Options {
-  /// Work to spend, in steps over occupied intervals (2 to 20 ns each). The first pass always
-  /// runs to its end. 0 asks for that pass alone.
-  int64_t work = 20'000'000;
+  /// Work to spend, in steps of a few nanoseconds. The first pass always runs to its end, and 0
+  /// asks for that pass alone; a pass takes from 200 to 1000 steps a rectangle.
+  int64_t work = 10'000'000;
   /// A height that is good enough; the lower bound always is.
   int64_t target = 0;
-  /// Asked between passes; true ends the search. It may read a clock, at the cost of determinism.
+  /// Buffers that every order but a skyline's begins with, in this order; without repetition.
+  std::vector<int32_t> lead;
+  /// Asked now and then after the first pass; true ends the search. It may read a clock, at the
+  /// cost of determinism.
   std::function<bool()> stop;
 };
 

@@ -29,44 +29,64 @@ class RangeMax {
 
 // What an order compares: ascending, so "largest first" is negated.
 struct Key {
-  double major = 0, minor = 0;
-  int64_t size = 0, life = 0;
+  double major = 0, minor = 0, size = 0, life = 0;
   int32_t buffer = 0;
 };
 
 }  // namespace
 
-std::vector<int32_t> make_order(const Sections& sections, Order order) {
-  const auto peak = static_cast<int32_t>(
-      std::max_element(sections.live.begin(), sections.live.end()) - sections.live.begin());
-  const bool by_pressure = order == Order::kPressure || order == Order::kPressureArea;
-  const RangeMax pressure(by_pressure ? sections.live : std::vector<int64_t>{});
-  std::vector<Key> keys;
-  for (int32_t b = 0; b + 1 < static_cast<int32_t>(sections.begin.size()); ++b) {
-    Key key{.buffer = b};
-    double area = 0;
-    int64_t most = 0, distance = INT64_MAX, first = INT64_MAX;
+Measures measure(const Sections& sections) {
+  const RangeMax live(sections.live);
+  const size_t n = sections.begin.size() - 1;
+  Measures m{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)};
+  for (size_t b = 0; b < n; ++b) {
     for (int32_t i = sections.begin[b]; i < sections.begin[b + 1]; ++i) {
       const SectionRect& r = sections.rects[i];
-      key.size = std::max(key.size, r.offset + r.size);
-      key.life += r.last - r.first + 1;
+      m.life[b] += r.last - r.first + 1;
+      m.size[b] = std::max(m.size[b], static_cast<double>(r.offset + r.size));
+      m.pressure[b] = std::max(m.pressure[b], static_cast<double>(live(r.first, r.last)));
+    }
+  }
+  return m;
+}
+
+std::vector<int32_t> make_order(const Sections& sections, const Measures& measures, Order order) {
+  const auto peak = static_cast<int32_t>(
+      std::max_element(sections.live.begin(), sections.live.end()) - sections.live.begin());
+  std::vector<Key> keys;
+  for (int32_t b = 0; b + 1 < static_cast<int32_t>(sections.begin.size()); ++b) {
+    if (sections.begin[b] == sections.begin[b + 1]) continue;
+    Key key{.size = measures.size[b], .life = measures.life[b], .buffer = b};
+    double area = 0;
+    int64_t distance = INT64_MAX, first = INT64_MAX;
+    for (int32_t i = sections.begin[b]; i < sections.begin[b + 1]; ++i) {
+      const SectionRect& r = sections.rects[i];
       area += static_cast<double>(r.size) * (r.last - r.first + 1);
-      if (by_pressure) most = std::max(most, pressure(r.first, r.last));
       distance = std::min<int64_t>(distance, std::max({0, r.first - peak, peak - r.last}));
       first = std::min<int64_t>(first, r.first);
     }
-    if (key.size == 0) continue;
     switch (order) {
-      case Order::kPeakDistance: key.major = static_cast<double>(distance); break;
-      case Order::kPressure: key.major = -static_cast<double>(most); break;
+      case Order::kPeakDistance:
+        key.major = static_cast<double>(distance);
+        break;
+      case Order::kPressure:
+        key.major = -measures.pressure[b];
+        break;
       case Order::kPressureArea:
-        key.major = -static_cast<double>(most);
+        key.major = -measures.pressure[b];
         key.minor = -area;
         break;
-      case Order::kLifetime: key.major = -static_cast<double>(key.life); break;
-      case Order::kArea: key.major = -area; break;
-      case Order::kSize: break;
-      case Order::kProgram: key.major = static_cast<double>(first); break;
+      case Order::kLifetime:
+        key.major = -key.life;
+        break;
+      case Order::kArea:
+        key.major = -area;
+        break;
+      case Order::kSize:
+        break;
+      case Order::kProgram:
+        key.major = static_cast<double>(first);
+        break;
     }
     keys.push_back(key);
   }

@@ -23,8 +23,16 @@ inline constexpr Order kAllOrders[] = {Order::kSize,         Order::kArea,     O
                                        Order::kPressureArea, Order::kLifetime, Order::kProgram,
                                        Order::kPeakDistance};
 
+/// What an order may weigh in a buffer; sums over its rectangles, in sections and bytes.
+struct Measures {
+  std::vector<double> life;      // [buffers] sections lived in.
+  std::vector<double> size;      // [buffers] the highest end of a rectangle.
+  std::vector<double> pressure;  // [buffers] the largest live sum that it lives through.
+};
+Measures measure(const Sections& sections);
+
 /// Buffer indices, first to place first. Buffers with nothing to place are left out. Ties go to the
 /// larger, then longer, then earlier buffer, so the order is a function of the problem alone.
-std::vector<int32_t> make_order(const Sections& sections, Order order);
+std::vector<int32_t> make_order(const Sections& sections, const Measures& measures, Order order);
 
 }  // namespace stow::pack

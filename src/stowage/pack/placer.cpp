@@ -5,6 +5,29 @@
 #include "stowage/base/bytes.h"
 
 namespace stow::pack {
+namespace {
+
+// Finding and filling the nodes of one rectangle, in steps of a cursor.
+constexpr int64_t kWorkPerRect = 64;
+
+// Moves the cursor to the first interval that ends above `at`, in steps that double and then
+// halve. False if there is none.
+template <typename Cursor>
+bool skip_below(Cursor& c, int64_t at, int64_t* work) {
+  if (c.next == c.end || c.next->end > at) return c.next != c.end;
+  const Interval* low = c.next;  // Ends at or below `at`.
+  int64_t step = 1;
+  for (; step < c.end - low && low[step].end <= at; step *= 2, ++*work) low += step;
+  const Interval* high = low + std::min<int64_t>(step, c.end - low);  // Ends above it, or the end.
+  for (; high - low > 1; ++*work) {
+    const Interval* const middle = low + (high - low) / 2;
+    (middle->end <= at ? low : high) = middle;
+  }
+  c.next = high;
+  return c.next != c.end;
+}
+
+}  // namespace
 
 Placer::Placer(const Problem& problem, const Sections& sections)
     : problem_(problem),
@@ -26,12 +49,9 @@ int64_t Placer::lowest_from(int64_t base, int64_t alignment) {
     for (size_t k = 0; k < cursors_.size(); ++k) {
       Cursor c = cursors_[k];
       ++work_;
-      for (; c.next != c.end; ++c.next) {
-        if (c.next->end <= base + c.offset) continue;
-        if (c.next->begin >= base + c.offset + c.size) break;
+      while (skip_below(c, base + c.offset, &work_) && c.next->begin < base + c.offset + c.size) {
         base = align_up(c.next->end - c.offset, alignment);
         moved = true;
-        ++work_;
       }
       if (c.next != c.end) cursors_[kept++] = c;
     }
@@ -52,6 +72,7 @@ int64_t Placer::find(int32_t buffer, Fit fit, int64_t limit) {
   cursors_.clear();
   for (int32_t i = sections_.begin[buffer]; i < sections_.begin[buffer + 1]; ++i) {
     const SectionRect& r = sections_.rects[i];
+    work_ += kWorkPerRect;
     occupancy_.lists(r.first, r.last, [&](const IntervalList& list) {
       cursors_.push_back({list.data(), list.data() + list.size(), r.offset, r.size});
     });
@@ -73,7 +94,8 @@ int64_t Placer::find(int32_t buffer, Fit fit, int64_t limit) {
   return best;
 }
 
-size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
+size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit,
+                   const std::function<bool()>& stop) {
   occupancy_.clear();
   std::fill(offsets_.begin(), offsets_.end(), 0);
   height_ = 0;
@@ -81,6 +103,7 @@ size_t Placer::run(const std::vector<int32_t>& order, Fit fit, int64_t limit) {
     const int32_t b = order[at];
     const int64_t base = find(b, fit, limit);
     if (base > limit - extents_[b]) return at;
+    if (at % 512 == 511 && stop && stop()) return at;
     offsets_[b] = base;
     height_ = std::max(height_, base + extents_[b]);
     for (int32_t i = sections_.begin[b]; i < sections_.begin[b + 1]; ++i) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "stowage/pack/occupancy.h"
@@ -21,14 +22,16 @@ class Placer {
   /// Both must outlive the placer.
   Placer(const Problem& problem, const Sections& sections);
 
-  /// Places the buffers of `order` and gives up at the first that would end above `limit`.
-  /// Returns how many were placed: order.size() on success.
-  size_t run(const std::vector<int32_t>& order, Fit fit, int64_t limit);
+  /// Places the buffers of `order` and gives up at the first that would end above `limit`, or when
+  /// `stop` (asked now and then, if there is one) is true. Returns how many were placed:
+  /// order.size() on success.
+  size_t run(const std::vector<int32_t>& order, Fit fit, int64_t limit,
+             const std::function<bool()>& stop = {});
 
   const std::vector<int64_t>& offsets() const { return offsets_; }  // Of the last run.
   int64_t height() const { return height_; }                        // Of what it placed.
   int64_t extent(int32_t buffer) const { return extents_[buffer]; }
-  /// Steps taken over intervals in all runs: the measure of work that budgets are counted in.
+  /// Steps taken over nodes and intervals in all runs: what budgets of work are counted in.
   int64_t work() const { return work_; }
 
  private:

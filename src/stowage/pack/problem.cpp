@@ -10,7 +10,9 @@ namespace {
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 constexpr int64_t kMaxAlignment = int64_t{1} << 40;
 
-bool empty(const Rect& r) { return r.size == 0 || r.lower == r.upper; }
+bool empty(const Rect& r) {
+  return r.size == 0 || r.lower == r.upper;
+}
 
 }  // namespace
 
@@ -31,8 +33,7 @@ Result<void> check_problem(const Problem& problem) {
         return fail("buffer {}: it ends beyond 2^62 bytes", b);
       extent = std::max(extent, r.offset + r.size);
     }
-    if (extent > kMaxBytes - buffer.alignment ||
-        total > kMaxBytes - buffer.alignment - extent)
+    if (extent > kMaxBytes - buffer.alignment || total > kMaxBytes - buffer.alignment - extent)
       return fail("buffer {}: the buffers up to it are larger than 2^62 bytes", b);
     total += extent + buffer.alignment;
     if (buffer.rects.size() < 2) continue;

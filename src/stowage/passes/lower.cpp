@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "stowage/base/bytes.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/rows.h"
 #include "stowage/passes/view.h"
@@ -36,6 +37,7 @@ struct ScanPlan {
   };
   std::vector<Ring> rings;
   std::vector<View> stacks;  // whole stacked results
+  std::vector<std::optional<View>> interleaved;  // those that share a buffer
 };
 
 struct Context {
@@ -103,8 +105,7 @@ class Level {
   void plan() {
     for (const Unit& unit : units_.units)
       if (unit.kind == UnitKind::kScan)
-        for (ValueId v : graph_.node(unit.nodes[0]).operands)
-          units_.uses[use(v).root.index()].reshaped = true;  // a body may reshape what it gets
+        mark_whole_operands(graph_.node(unit.nodes[0]));
     for (size_t i = order_.size(); i-- > 0;) {
       const int u = order_[i];
       if (unit(u).kind == UnitKind::kScan) plan_scan(u);
@@ -205,6 +206,18 @@ class Level {
     return use(v).splat && use(use(v).canon).unit >= 0 ? use(v).canon : use(v).root;
   }
 
+  // A body may reshape what it gets, so that must be contiguous: all of it, or, where slices of
+  // the leading axis are handed in, each slice.
+  void mark_whole_operands(const Node& scan) {
+    const auto& p = scan.as<ScanParams>();
+    const size_t first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+    for (size_t i = 0; i < scan.operands.size(); ++i) {
+      const ValueUse& u = use(scan.operands[i]);
+      if (i < first_x || p.in_axes[i - first_x] != 0 || u.canon != u.root)
+        units_.uses[u.root.index()].reshaped = true;
+    }
+  }
+
   // ---- scans ----
 
   void plan_scan(int u) {
@@ -216,8 +229,8 @@ class Level {
 
     std::vector<View> views;
     for (size_t i = 0; i < node.operands.size(); ++i)
-      views.push_back(body_input_view(p, body, i, units_.windows[node.operands[i].index()],
-                                      plan->loop));
+      views.push_back(
+          body_input_view(p, body, i, units_.windows[node.operands[i].index()], plan->loop));
     std::vector<bool> reusable(views.size(), false);
     for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
       reusable[i] = slices_die(u, node, i);
@@ -233,6 +246,7 @@ class Level {
           plan->rings[static_cast<size_t>(k)].stack < 0;
     level.set_input_reusable(reusable);
 
+    plan_interleaved(node, *plan);
     for (size_t j = 0; j < p.out_axes.size(); ++j) plan_stack(node, j, *plan);
     for (int k = 0; k < p.n_carries; ++k) plan_init(u, node, k, *plan);
     plan_body_outputs(p, *plan);
@@ -344,6 +358,46 @@ class Level {
     return view;
   }
 
+  // Stacks of one scan that nobody needs contiguous lie in one buffer, interleaved: what iteration
+  // i stacks stands together. So one scan's results can follow, slot by slot, where another's
+  // (the residuals that it consumes) were; two whole stacks could not both do so.
+  void plan_interleaved(const Node& node, ScanPlan& plan) {
+    const auto& p = node.as<ScanParams>();
+    plan.interleaved.assign(p.out_axes.size(), std::nullopt);
+    std::vector<size_t> together;
+    for (size_t j = 0; j < p.out_axes.size(); ++j) {
+      const ValueId result = node.result(p.n_carries + static_cast<int>(j));
+      const bool saves_carry = std::any_of(plan.rings.begin(), plan.rings.end(), [&](const auto& r) {
+        return r.stack == static_cast<int>(j);
+      });
+      if (context_.options.reuse && p.out_axes[j] == 0 && !saves_carry && p.length > 1 &&
+          !has_destination(result) && !use(result).reshaped && last_use(result) != kForever &&
+          graph_.type(result).bytes() > 0)
+        together.push_back(j);
+    }
+    if (together.size() < 2) return;
+    std::vector<int64_t> parts;
+    int64_t slot_bytes = 0;
+    for (size_t j : together) {
+      parts.push_back(slot_bytes);
+      const ArrayType& type = graph_.type(node.result(p.n_carries + static_cast<int>(j)));
+      slot_bytes = align_up(slot_bytes + type.bytes() / p.length, 64);
+    }
+    const bool residuals = static_cast<int>(together.back()) >=
+                           static_cast<int>(p.out_axes.size()) - p.n_residuals;
+    const BufferId buffer = context_.add_buffer(slot_bytes * p.length, node.provenance,
+                                                residuals ? "residual" : "stacked", p.length);
+    Buffer& b = context_.schedule.buffers[buffer.index()];
+    b.parts = parts;
+    for (size_t i = 0; i < together.size(); ++i) {
+      const ArrayType& type = graph_.type(node.result(p.n_carries + static_cast<int>(together[i])));
+      b.part_provenance.push_back(residual_provenance(plan, p, together[i], node));
+      View view = contiguous_view(buffer, type, parts[i]);
+      view.strides[0] = slot_bytes / dtype_bytes(type.dtype);
+      plan.interleaved[together[i]] = std::move(view);
+    }
+  }
+
   void plan_stack(const Node& node, size_t j, ScanPlan& plan) {
     const auto& p = node.as<ScanParams>();
     const ValueId result = node.result(p.n_carries + static_cast<int>(j));
@@ -353,6 +407,9 @@ class Level {
                                    [&](const auto& r) { return r.stack == static_cast<int>(j); });
     if (ring != plan.rings.end()) {
       view = contiguous_view(ring->base.buffer, type, p.reverse ? ring->slot_bytes : 0);
+    } else if (plan.interleaved[j]) {
+      view = *plan.interleaved[j];
+      reusable_[result.index()] = true;
     } else if (destinations_[result.index()]) {
       view = destinations_[result.index()]->view;
     } else {

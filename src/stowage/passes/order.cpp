@@ -36,6 +36,128 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
   return facts;
 }
 
+// Beam search over topological orders. A state is the set of units that have run; of two states
+// with one set the one of the lower peak survives.
+class BeamSearch {
+ public:
+  BeamSearch(const Graph& graph, const Units& units, const std::vector<UnitFacts>& facts,
+             const std::vector<int64_t>& bytes, const std::vector<size_t>& place)
+      : units_(units), facts_(facts), bytes_(bytes), place_(place), n_(units.units.size()) {
+    readers_of_.resize(graph.n_values());
+    returned_.resize(graph.n_values());
+    users_.resize(n_);
+    for (size_t u = 0; u < n_; ++u) {
+      for (ValueId v : facts[u].reads) readers_of_[v.index()].push_back(static_cast<int>(u));
+      for (int o : units.units[u].operand_units)
+        users_[static_cast<size_t>(o)].push_back(static_cast<int>(u));
+    }
+    for (ValueId v : graph.outputs()) returned_[units.uses[v.index()].root.index()] = true;
+  }
+
+  std::vector<int> run() {
+    // The work stays bounded: wide beams for loop bodies, narrow ones for long straight programs.
+    const size_t width = std::clamp<size_t>(40'000 / (n_ + 1), 1, 200);
+    std::vector<State> beam(1);
+    beam[0].done.resize((n_ + 63) / 64);
+    for (size_t u = 0; u < n_; ++u)
+      if (units_.units[u].operand_units.empty()) beam[0].ready.push_back(static_cast<int>(u));
+    for (size_t step = 0; step < n_; ++step) {
+      std::vector<Move> moves;
+      for (size_t s = 0; s < beam.size(); ++s) {
+        // Only some of the ready units, the earliest: the rest come later anyway.
+        std::vector<int>& ready = beam[s].ready;
+        const size_t looked_at = std::min<size_t>(ready.size(), 24);
+        std::partial_sort(ready.begin(), ready.begin() + static_cast<std::ptrdiff_t>(looked_at),
+                          ready.end(), [&](int a, int b) { return before(a, b); });
+        for (size_t i = 0; i < looked_at; ++i) moves.push_back(weigh(beam[s], s, ready[i]));
+      }
+      std::stable_sort(moves.begin(), moves.end(), [](const Move& a, const Move& b) {
+        return a.peak != b.peak ? a.peak < b.peak : a.live < b.live;
+      });
+      std::vector<State> next;
+      std::set<std::vector<uint64_t>> seen;
+      for (const Move& move : moves) {
+        if (next.size() == width) break;
+        State state = apply(beam[move.state], move);
+        if (!seen.insert(state.done).second) continue;
+        next.push_back(std::move(state));
+      }
+      beam = std::move(next);
+    }
+    std::vector<int> order(n_);
+    int link = beam[0].link;
+    for (size_t i = n_; i-- > 0; link = links_[static_cast<size_t>(link)].parent)
+      order[i] = links_[static_cast<size_t>(link)].unit;
+    return order;
+  }
+
+ private:
+  struct State {
+    std::vector<uint64_t> done;
+    std::vector<int> ready;
+    int64_t live = 0, peak = 0;
+    int link = -1;  // the order so far, shared between states
+  };
+  struct Link {
+    int parent, unit;
+  };
+  struct Move {
+    size_t state;
+    int unit;
+    int64_t live, peak;
+  };
+
+  bool before(int a, int b) const {
+    const size_t pa = place_[static_cast<size_t>(a)], pb = place_[static_cast<size_t>(b)];
+    return pa != pb ? pa < pb : a > b;
+  }
+  static bool has(const State& s, int u) {
+    return s.done[static_cast<size_t>(u) / 64] >> (u % 64) & 1;
+  }
+
+  Move weigh(const State& s, size_t index, int u) const {
+    const UnitFacts& f = facts_[static_cast<size_t>(u)];
+    int64_t freed = 0;
+    for (ValueId v : f.reads) {
+      if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
+      bool last = true;
+      for (int r : readers_of_[v.index()]) last &= r == u || has(s, r);
+      if (last) freed += bytes_[v.index()];
+    }
+    // A row program may write over what it frees.
+    const bool in_place = units_.units[static_cast<size_t>(u)].kind == UnitKind::kRows;
+    const int64_t during =
+        s.live + (in_place ? std::max<int64_t>(0, f.write_bytes - freed) : f.write_bytes);
+    const int64_t after = s.live + f.write_bytes - freed;
+    return {index, u, after, std::max({s.peak, during, after})};
+  }
+
+  State apply(const State& from, const Move& move) {
+    State s = from;
+    s.done[static_cast<size_t>(move.unit) / 64] |= uint64_t{1} << (move.unit % 64);
+    s.live = move.live;
+    s.peak = move.peak;
+    s.ready.erase(std::find(s.ready.begin(), s.ready.end(), move.unit));
+    for (int r : users_[static_cast<size_t>(move.unit)]) {
+      const auto& needs = units_.units[static_cast<size_t>(r)].operand_units;
+      if (std::all_of(needs.begin(), needs.end(), [&](int o) { return has(s, o); }))
+        s.ready.push_back(r);
+    }
+    links_.push_back({from.link, move.unit});
+    s.link = static_cast<int>(links_.size() - 1);
+    return s;
+  }
+
+  const Units& units_;
+  const std::vector<UnitFacts>& facts_;
+  const std::vector<int64_t>& bytes_;
+  const std::vector<size_t>& place_;
+  size_t n_;
+  std::vector<std::vector<int>> readers_of_, users_;
+  std::vector<bool> returned_;
+  std::vector<Link> links_;
+};
+
 }  // namespace
 
 std::vector<int> order_units(const Graph& graph, const Units& units,
@@ -65,6 +187,8 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
   };
 
   const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes);
+  if (strategy == OrderStrategy::kBeam && n > 0)
+    return BeamSearch(graph, units, facts, value_bytes, place).run();
   std::vector<int> uses_left(graph.n_values(), 0);
   for (const UnitFacts& f : facts)
     for (ValueId v : f.reads) ++uses_left[v.index()];
@@ -80,10 +204,6 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
       if (uses_left[v.index()] == 1) freed += value_bytes[v.index()];
     return f.write_bytes - freed;
   };
-  // kEager: what only makes memory waits until nothing else is ready, latest first.
-  const auto delayed = [&](int u) {
-    return strategy == OrderStrategy::kEager && units.units[static_cast<size_t>(u)].operand_units.empty();
-  };
   // The window keeps a 25 000-unit graph linear: only so many of the earliest are looked at.
   constexpr size_t kWindow = 48;
   std::set<int, decltype(earlier)> queue(ready.begin(), ready.end(), earlier);
@@ -91,15 +211,12 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     auto best = queue.begin();
     if (strategy != OrderStrategy::kProgram) {
       int64_t best_score = std::numeric_limits<int64_t>::max();
-      bool best_delayed = true;
       size_t seen = 0;
       for (auto it = queue.begin(); it != queue.end() && seen < kWindow; ++it, ++seen) {
         const int64_t s = score(*it);
-        const bool d = delayed(*it);
-        if (d < best_delayed || (d == best_delayed && s < best_score)) {
+        if (s < best_score) {
           best = it;
           best_score = s;
-          best_delayed = d;
         }
       }
     }

@@ -11,7 +11,7 @@ namespace stow {
 enum class OrderStrategy : uint8_t {
   kProgram,  ///< As written.
   kGreedy,   ///< Of the units that are ready, the one that leaves the least memory live.
-  kEager     ///< As kGreedy, but a unit that frees nothing waits for the reader of its result.
+  kBeam      ///< A beam search for the order of the lowest peak of live bytes.
 };
 inline constexpr int kNumOrderStrategies = 3;
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "stowage/plan/memory_plan.h"
 
@@ -24,7 +25,8 @@ class Walker {
   explicit Walker(const Schedule& schedule) : schedule_(schedule) {
     lives_.resize(schedule.buffers.size());
     for (size_t b = 0; b < lives_.size(); ++b)
-      lives_[b].resize(static_cast<size_t>(schedule.buffers[b].slots));
+      lives_[b].resize(static_cast<size_t>(schedule.buffers[b].slots) *
+                       schedule.buffers[b].parts.size());
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
     result_.problem.buffers.resize(schedule.buffers.size());
@@ -85,45 +87,88 @@ class Walker {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
-    size_t first = 0, last = static_cast<size_t>(buffer.slots);
-    bool sampled = false;
-    if (buffer.slots > 1) {
-      int64_t low = view.offset_bytes, high;
-      for (const LoopTerm& term : view.terms) {
-        sampled |= sampled_[term.loop.index()];
-        int64_t slot = term.start + term.step * iteration_[term.loop.index()];
-        if (term.modulo > 0) slot %= term.modulo;
-        low += slot * term.stride_bytes;
-      }
-      high = low;
-      for (size_t d = 0; d < view.dims.size(); ++d) {
-        const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
-        (reach < 0 ? low : high) += reach;
-      }
-      high += dtype_bytes(view.dtype);
-      STOW_CHECK(low >= 0 && high <= buffer.bytes, "a window reaches out of its buffer");
-      if (!sampled) {
-        first = static_cast<size_t>(low / buffer.slot_bytes);
-        last = static_cast<size_t>((high + buffer.slot_bytes - 1) / buffer.slot_bytes);
-      }
+    if (lives_[b].size() == 1) {
+      touch_piece(b, 0, now, begins, false);
+      return;
     }
-    for (size_t s = first; s < last; ++s) {
-      Life& life = lives_[b][s];
-      if (begins && !sampled && life.open) close(b, s);
-      if (!life.open) life = {true, now, now};
-      life.end = now + 1;
+    // Dimensions that step over whole slots are walked; the others span bytes of one.
+    bool sampled = false;
+    int64_t low = view.offset_bytes;
+    for (const LoopTerm& term : view.terms) {
+      sampled |= sampled_[term.loop.index()];
+      int64_t slot = term.start + term.step * iteration_[term.loop.index()];
+      if (term.modulo > 0) slot %= term.modulo;
+      low += slot * term.stride_bytes;
+    }
+    int64_t high = low + dtype_bytes(view.dtype);
+    std::vector<std::pair<int64_t, int64_t>> outer;  // extent, stride in bytes
+    for (size_t d = 0; d < view.dims.size(); ++d) {
+      const int64_t stride = view.strides[d] * dtype_bytes(view.dtype);
+      if (std::abs(stride) >= buffer.slot_bytes && view.dims[d] > 1)
+        outer.emplace_back(view.dims[d], stride);
+      else
+        (stride < 0 ? low : high) += (view.dims[d] - 1) * stride;
+    }
+    if (sampled) {
+      for (size_t piece = 0; piece < lives_[b].size(); ++piece)
+        touch_piece(b, piece, now, begins, true);
+      return;
+    }
+    int64_t n = 1;
+    for (const auto& [extent, stride] : outer) n *= extent;
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t shift = 0, rest = i;
+      for (const auto& [extent, stride] : outer) {
+        shift += rest % extent * stride;
+        rest /= extent;
+      }
+      touch_range(b, low + shift, high + shift, now, begins);
     }
   }
 
-  void close(size_t b, size_t slot) {
-    Life& life = lives_[b][slot];
+  void touch_range(size_t b, int64_t low, int64_t high, int64_t now, bool begins) {
+    const Buffer& buffer = schedule_.buffers[b];
+    STOW_CHECK(low >= 0 && high <= buffer.bytes, "a window reaches out of its buffer");
+    for (size_t piece = piece_at(buffer, low); piece < lives_[b].size(); ++piece) {
+      if (piece_begin(buffer, piece) >= high) break;
+      touch_piece(b, piece, now, begins, false);
+    }
+  }
+
+  // The piece (a part of a slot) that holds a byte.
+  static size_t piece_at(const Buffer& buffer, int64_t byte) {
+    const int64_t slot = byte / buffer.slot_bytes, inside = byte % buffer.slot_bytes;
+    const auto part = std::upper_bound(buffer.parts.begin(), buffer.parts.end(), inside) - 1;
+    return static_cast<size_t>(slot) * buffer.parts.size() +
+           static_cast<size_t>(part - buffer.parts.begin());
+  }
+  static int64_t piece_begin(const Buffer& buffer, size_t piece) {
+    return static_cast<int64_t>(piece / buffer.parts.size()) * buffer.slot_bytes +
+           buffer.parts[piece % buffer.parts.size()];
+  }
+  static int64_t piece_end(const Buffer& buffer, size_t piece) {
+    return std::min(buffer.bytes, (piece + 1) % buffer.parts.size() == 0
+                                      ? static_cast<int64_t>(piece / buffer.parts.size() + 1) *
+                                            buffer.slot_bytes
+                                      : piece_begin(buffer, piece + 1));
+  }
+
+  void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
+    Life& life = lives_[b][piece];
+    if (begins && !sampled && life.open) close(b, piece);
+    if (!life.open) life = {true, now, now};
+    life.end = now + 1;
+  }
+
+  void close(size_t b, size_t piece) {
+    Life& life = lives_[b][piece];
     if (!life.open) return;
     life.open = false;
     const Buffer& buffer = schedule_.buffers[b];
     if (buffer.slot_bytes == 0) return;
     pack::Rect rect;
-    rect.offset = static_cast<int64_t>(slot) * buffer.slot_bytes;
-    rect.size = buffer.slot_bytes;
+    rect.offset = piece_begin(buffer, piece);
+    rect.size = piece_end(buffer, piece) - rect.offset;
     rect.lower = life.begin;
     rect.upper = life.end;
     result_.problem.buffers[b].rects.push_back(rect);

@@ -24,8 +24,15 @@ std::vector<int64_t> live_sums(const Lifetimes& lifetimes) {
 void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t instant,
                  MemoryAnalysis& analysis) {
   std::map<std::pair<std::string, std::string>, PeakOwner> owners;
-  const auto add = [&](const Buffer& buffer, const std::string& what, int64_t bytes) {
-    PeakOwner& owner = owners[{to_string(buffer.provenance), what}];
+  const auto add = [&](const Buffer& buffer, int64_t offset, const std::string& what,
+                       int64_t bytes) {
+    ProvenancePtr whose = buffer.provenance;
+    if (!buffer.part_provenance.empty()) {
+      const int64_t inside = offset % buffer.slot_bytes;
+      const auto part = std::upper_bound(buffer.parts.begin(), buffer.parts.end(), inside) - 1;
+      whose = buffer.part_provenance[static_cast<size_t>(part - buffer.parts.begin())];
+    }
+    PeakOwner& owner = owners[{to_string(whose), what}];
     owner.bytes += bytes;
     ++owner.count;
   };
@@ -39,7 +46,8 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
     }
     for (const pack::Rect& rect : lifetimes.problem.buffers[b].rects)
       if (rect.lower <= instant && instant < rect.upper)
-        add(buffer, buffer.role == BufferRole::kOutput ? "output" : buffer.label, rect.size);
+        add(buffer, rect.offset, buffer.role == BufferRole::kOutput ? "output" : buffer.label,
+            rect.size);
   }
   for (auto& [key, owner] : owners) {
     owner.source = key.first;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 
 #include "stowage/optim/adamw.h"
 #include "stowage/stowage.h"
@@ -144,6 +145,7 @@ JobPlan Job::plan(const std::string& policy) const {
   CompileOptions step;
   step.donated.assign(state_.size(), true);
   step.override_policy = named_policy(policy);
+  if (const char* dir = std::getenv("STOW_DUMP")) step.dump_dir = dir;
   plan.programs.init = compile(init_, {}, threads_);
   plan.programs.step = compile(step_, step, threads_);
   plan.programs.eval = compile(eval_, {}, threads_);

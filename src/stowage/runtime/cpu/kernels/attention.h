@@ -34,7 +34,7 @@ int64_t attention_forward_workspace_bytes(const AttentionSpec& spec, int threads
 int64_t attention_backward_workspace_bytes(const AttentionSpec& spec, int threads);
 
 /// Shapes: q, out [batch, q_len, q_heads, head_dim]; k, v [batch, kv_len, kv_heads, head_dim];
-/// lse [batch, q_heads, q_len] f32 contiguous, the log of the sum of exp of each query's scores.
+/// kv_len is below 2^31. lse [batch, q_heads, q_len] f32 contiguous, the log of the sum of exp of each query's scores.
 /// A query that sees no key gives zeros and lse = -inf. `workspace` is aligned to 64 bytes; nothing
 /// else is allocated. Outputs may not overlap inputs.
 void attention_forward(const AttentionSpec& spec, const void* q, const void* k, const void* v,

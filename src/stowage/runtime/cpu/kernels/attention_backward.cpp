@@ -126,22 +126,22 @@ class BackwardTask {
       const int64_t from = std::max<int64_t>(unseen, 0) / kRows * kRows;
       if (from >= n_rows_) break;
       for (int64_t i = from; i < n_rows_; i += kRows) {
-        const auto run = kMicro<float>[std::min<int64_t>(kRows, n_rows_ - i) - 1];
-        run(dims_, buf_.q_rows + i * dims_, buf_.k_lanes + key * dims_, buf_.p + i * kWidth, kWidth,
-            nullptr, 0);
-        run(dims_, buf_.do_rows + i * dims_, buf_.v_lanes + key * dims_, buf_.ds + i * kWidth,
-            kWidth, nullptr, 0);
+        const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
+        multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, buf_.k_lanes + key * dims_,
+                               buf_.p + i * kWidth, kWidth, nullptr, 0);
+        multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, buf_.v_lanes + key * dims_,
+                               buf_.ds + i * kWidth, kWidth, nullptr, 0);
       }
       for (int64_t i = from; i < n_rows_; ++i) row(i, first_key_ + key);
       if (for_keys) {
         const int64_t depth = n_rows_ - from;
         for (int64_t d = 0; d < dims_; d += kRows) {
-          const auto run = kMicro<float>[std::min<int64_t>(kRows, dims_ - d) - 1];
+          const int64_t h = std::min<int64_t>(kRows, dims_ - d);
           const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
-          run(depth, buf_.do_deep + a, buf_.p + from * kWidth, buf_.dv + to, kWidth, buf_.dv + to,
-              kWidth);
-          run(depth, buf_.q_deep + a, buf_.ds + from * kWidth, buf_.dk + to, kWidth, buf_.dk + to,
-              kWidth);
+          multiply_panels<float>(h, depth, buf_.do_deep + a, buf_.p + from * kWidth, buf_.dv + to,
+                                 kWidth, buf_.dv + to, kWidth);
+          multiply_panels<float>(h, depth, buf_.q_deep + a, buf_.ds + from * kWidth, buf_.dk + to,
+                                 kWidth, buf_.dk + to, kWidth);
         }
       }
       if (dq) {
@@ -160,8 +160,8 @@ class BackwardTask {
       if (depth <= 0) continue;
       for (int64_t d = 0; d < dims_; d += kWidth) {
         float* to = dq + i * dq_stride_ + d;
-        kMicro<float>[h - 1](depth, buf_.ds_turned + i * n_keys_, buf_.k_deep + d * n_keys_, to,
-                             dq_stride_, to, dq_stride_);
+        multiply_panels<float>(h, depth, buf_.ds_turned + i * n_keys_, buf_.k_deep + d * n_keys_, to,
+                               dq_stride_, to, dq_stride_);
       }
     }
   }
@@ -224,12 +224,12 @@ void run_backward_task(const AttentionBackwardArgs& args, AttentionPart part, vo
     case AttentionPart::kAll:
       return BackwardTask(args, workspace, task).all();
     case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
-      return BackwardTask(args, workspace, task % plan.heads)
-          .keys(plan.key_blocks - 1 - task / plan.heads, nullptr);
+      return BackwardTask(args, workspace, task / plan.key_blocks)
+          .keys(plan.key_blocks - 1 - task % plan.key_blocks, nullptr);
     case AttentionPart::kQueries: {
-      const int64_t rest = task / plan.heads;
-      return BackwardTask(args, workspace, task % plan.heads)
-          .queries(rest % plan.group, rest / plan.group);
+      const int64_t rest = task / plan.query_blocks;
+      return BackwardTask(args, workspace, rest / plan.group)
+          .queries(rest % plan.group, task % plan.query_blocks);
     }
   }
 }
@@ -249,14 +249,21 @@ void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart pa
 
 namespace {
 
-// Four chains in a fixed order, whatever the strides and the instruction set.
+// Sixteen chains in a fixed order, whatever the strides and the instruction set.
 template <typename S>
 void delta_rows(const AttentionSpec& s, const S* out, const S* d_out, float* delta) {
+  constexpr int64_t kChains = 16;
   for (int64_t i = 0; i < s.q_len; ++i, out += s.out[1], d_out += s.d_out[1]) {
-    float sum[4] = {};
-    for (int64_t d = 0; d < s.head_dim; ++d)
-      sum[d % 4] += widen(out[d * s.out[3]]) * widen(d_out[d * s.d_out[3]]);
-    delta[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    float sum[kChains] = {};
+    int64_t d = 0;
+    if (s.out[3] == 1 && s.d_out[3] == 1)
+      for (; d + kChains <= s.head_dim; d += kChains)
+        for (int64_t c = 0; c < kChains; ++c) sum[c] += widen(out[d + c]) * widen(d_out[d + c]);
+    for (; d < s.head_dim; ++d)
+      sum[d % kChains] += widen(out[d * s.out[3]]) * widen(d_out[d * s.d_out[3]]);
+    for (int64_t n = kChains / 2; n > 0; n /= 2)
+      for (int64_t c = 0; c < n; ++c) sum[c] += sum[c + n];
+    delta[i] = sum[0];
   }
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
+#include "stowage/runtime/cpu/kernels/attention_few-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
@@ -63,10 +64,10 @@ class ForwardTask {
  public:
   ForwardTask(const AttentionForwardArgs& args, void* workspace, int64_t task)
       : a_(args), s_(args.spec), carver_(workspace), buf_(args.spec, args.plan, carver_) {
-    const int64_t heads = s_.batch * s_.kv_heads, head = task % heads;
+    const int64_t head = task / a_.plan.tasks_per_head;  // one after the other, for the cache
     batch_ = head / s_.kv_heads;
     kv_head_ = head % s_.kv_heads;
-    first_ = task / heads * a_.plan.task_columns;
+    first_ = task % a_.plan.tasks_per_head * a_.plan.task_columns;
     cols_ = std::min(a_.plan.task_columns, a_.plan.columns - first_);
   }
 
@@ -76,10 +77,12 @@ class ForwardTask {
     pack<kWidth>(s_.dtype, a_.q, batch_ * s_.q[0], offsets_, cols_, buf_.dims, s_.head_dim, buf_.q);
     const int64_t padded = round_up_to(cols_, kWidth);
     for (int64_t i = 0; i < padded * s_.head_dim; ++i) buf_.q[i] *= s_.scale;
+    for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
+      seen_[c] = static_cast<int32_t>(visible_keys(s_, position(std::min(c, cols_ - 1))));
     std::fill_n(buf_.o, padded * s_.head_dim, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
-    const int64_t keys = visible_keys(s_, position(cols_ - 1));
+    const int64_t keys = seen_[cols_ - 1];
     for (int64_t key = 0; key < keys; key += kKeyBlock)
       key_block(key, std::min(kKeyBlock, keys - key));
     finish();
@@ -99,39 +102,49 @@ class ForwardTask {
   }
 
   void key_block(int64_t first_key, int64_t keys) {
+    const int64_t k_origin = batch_ * s_.k[0] + kv_head_ * s_.k[2];
+    const int64_t v_origin = batch_ * s_.v[0] + kv_head_ * s_.v[2];
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
-    pack<kRows>(s_.dtype, a_.k, batch_ * s_.k[0] + kv_head_ * s_.k[2], at, keys, buf_.dims,
-                s_.head_dim, buf_.k);
+    pack<kRows>(s_.dtype, a_.k, k_origin, at, keys, buf_.dims, s_.head_dim, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     dim_offsets(s_.v);
-    pack<kRows>(s_.dtype, a_.v, batch_ * s_.v[0] + kv_head_ * s_.v[2], buf_.dims, s_.head_dim, at,
-                keys, buf_.v);
+    pack<kRows>(s_.dtype, a_.v, v_origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
     for (int64_t c = 0; c < cols_; c += kWidth) {
-      const int64_t last = std::min(c + kWidth, cols_) - 1;
-      const int64_t n = std::min(visible_keys(s_, position(last)) - first_key, keys);
-      if (n <= 0) continue;
-      panel(c, last, first_key, keys, n);
+      const int64_t n = std::min(seen_[c + kWidth - 1] - first_key, keys);
+      if (n > 0) panel(c, first_key, keys, n);
     }
   }
 
   // kWidth queries from column c on, with the first n of the packed keys.
-  void panel(int64_t c, int64_t last, int64_t first_key, int64_t keys, int64_t n) {
+  void panel(int64_t c, int64_t first_key, int64_t keys, int64_t n) {
     const int64_t dims = s_.head_dim;
     for (int64_t i = 0; i < n; i += kRows)
-      kMicro<float>[std::min<int64_t>(kRows, n - i) - 1](
-          dims, buf_.k + i * dims, buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
-    for (int64_t i = std::max<int64_t>(0, visible_keys(s_, position(c)) - first_key); i < n; ++i)
-      for (int64_t lane = 0; c + lane <= last; ++lane)
-        if (first_key + i >= visible_keys(s_, position(c + lane)))
-          buf_.scores[i * kWidth + lane] = -kInfinity;
+      multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims, buf_.k + i * dims,
+                             buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
+    if (seen_[c] - first_key < n) hide(c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
     float* o = buf_.o + c * dims;
     softmax_step(buf_.scores, n, buf_.max + c, buf_.sum + c, o, dims);
     for (int64_t d = 0; d < dims; d += kRows) {
       float* to = o + d * kWidth;
-      kMicro<float>[std::min<int64_t>(kRows, dims - d) - 1](n, buf_.v + d * keys, buf_.scores, to,
-                                                            kWidth, to, kWidth);
+      multiply_panels<float>(std::min<int64_t>(kRows, dims - d), n, buf_.v + d * keys, buf_.scores,
+                             to, kWidth, to, kWidth);
+    }
+  }
+
+  // -inf for the scores of keys [from, n) after first_key that their query does not see.
+  void hide(int64_t c, int64_t first_key, int64_t from, int64_t n) {
+    const hn::ScalableTag<float> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    for (int64_t half = 0; half < kWidth; half += kWidth / 2) {
+      const auto seen = hn::LoadU(di, seen_ + c + half);
+      for (int64_t i = from; i < n; ++i) {
+        const auto key = hn::Set(di, static_cast<int32_t>(first_key + i));
+        float* at = buf_.scores + i * kWidth + half;
+        hn::Store(hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, seen)), hn::Load(d, at),
+                                 hn::Set(d, -kInfinity)), d, at);
+      }
     }
   }
 
@@ -158,9 +171,13 @@ class ForwardTask {
   AttentionForwardBuffers buf_;
   int64_t batch_, kv_head_, first_, cols_;
   int64_t offsets_[kQueryColumns];
+  int32_t seen_[kQueryColumns];  // keys that each column sees
 };
 
 void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task) {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  if (args.plan.few()) return FewQueriesTask(args, workspace, task).run();
+#endif
   ForwardTask(args, workspace, task).run();
 }
 

@@ -33,15 +33,18 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
 
 AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
                                                  const AttentionForwardPlan& p, Carver& from) {
+  static_assert(kFewColumns <= kPanelCols && kKeyBlock % kFewLanes == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len);
-  q = from.take<float>(p.task_columns * s.head_dim);
-  o = from.take<float>(p.task_columns * s.head_dim);
+  const int64_t dims_up = p.few() ? round_up_to(s.head_dim, kFewLanes) : s.head_dim;
+  q = from.take<float>(p.task_columns * dims_up);
+  o = from.take<float>(p.task_columns * dims_up);
   k = from.take<float>(round_up_to(keys, kPanelRows) * s.head_dim);
   v = from.take<float>(keys * round_up_to(s.head_dim, kPanelRows));
-  scores = from.take<float>(keys * kPanelCols);
+  scores = from.take<float>(kKeyBlock * kPanelCols);
   max = from.take<float>(p.task_columns);
   sum = from.take<float>(p.task_columns);
   dims = from.take<int64_t>(s.head_dim);
+  rows = p.few() ? from.take<float>(keys * round_up_to(s.head_dim, kFewLanes)) : nullptr;
 }
 
 AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int threads) {

@@ -13,6 +13,8 @@ namespace stow::cpu {
 inline constexpr int64_t kKeyBlock = 192;    // keys at a time: part of the order of sums
 inline constexpr int64_t kQueryBlock = 96;   // query rows at a time in the backward pass: likewise
 inline constexpr int64_t kQueryColumns = 256;  // most query columns of a forward task
+inline constexpr int64_t kFewColumns = 8;    // up to so many, a forward task walks rows of k and v
+inline constexpr int64_t kFewLanes = 8;      // in vectors of this many
 inline constexpr int64_t kPanelRows = 12;    // a multiple of every target's micro-kernel rows
 inline constexpr int64_t kPanelCols = 32;    // likewise of its columns
 
@@ -47,12 +49,13 @@ inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
 struct AttentionForwardPlan {
   int64_t group, columns, task_columns, tasks_per_head, n_tasks;
   int threads;
+  bool few() const { return columns <= kFewColumns; }
 };
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
 
 /// One thread's buffers in the forward pass; panels are [.., depth, width].
 struct AttentionForwardBuffers {
-  float *q, *o, *k, *v, *scores, *max, *sum;
+  float *q, *o, *k, *v, *scores, *max, *sum, *rows;
   int64_t* dims;
   AttentionForwardBuffers(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
 };

@@ -41,7 +41,7 @@ struct GemmSpec {
 /// Bytes of workspace that gemm() needs, a multiple of 64 and a function of the spec and the number
 /// of threads alone. Per thread that gets work, each part rounded up to 64 bytes:
 ///   256*tile_n + 256*block_m elements of packed operands (K in place of 256 where it is smaller),
-///   tile_n <= 1024, block_m <= 192; plus tile_m * tile_n partial sums, tile_m <= 504, where
+///   tile_n <= 1024 (128 for at most 12 rows), block_m <= 192; plus tile_m * tile_n partial sums, tile_m <= 504, where
 ///   K > 256 and C cannot hold them (C is bf16 or f16, or accumulate). An element is an f32, or an
 ///   f64 for f64 products. Products without packing need none.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);

@@ -1,4 +1,4 @@
-// The register micro-kernel: a few rows by two vectors of C from packed panels.
+// The register micro-kernel: a few rows by a few vectors of C from panels.
 // Not a driver: it neither packs nor knows strides of A and B.
 #if defined(STOW_KERNELS_GEMM_MICRO_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_KERNELS_GEMM_MICRO_INL_H_
@@ -20,60 +20,124 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows of a panel of A: what fills the registers beside two vectors of B and one of A.
 constexpr int kRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
-// Columns of a panel of B.
+// Columns of a panel of B: two vectors.
 template <typename T>
-constexpr int kCols = 2 * static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>()));
+constexpr int kLanesOf = static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>()));
+template <typename T>
+constexpr int kCols = 2 * kLanesOf<T>;
 
-/// out[r][j] = sum over k of a[k * kRows + r] * b[k * kCols + j], plus prev[r][j] if prev is given:
-/// one accumulator an element, from zero, fma over k in order. Shapes: out and prev [R, kCols] with
-/// row strides in elements; they may be the same.
-template <int R, typename T>
-HWY_NOINLINE void micro(int64_t kc, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, T* out,
-                        ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {
+/// What a micro-kernel reads and writes. Strides in elements.
+template <typename T>
+struct MicroArgs {
+  int64_t kc;             // depth
+  const T* a;             // a panel [kc, kRows]; in place: rows of adjacent k
+  ptrdiff_t a_stride;     // in place: from one row to the next
+  const T* b;             // rows of V vectors, readable whole
+  ptrdiff_t b_stride;     // from one k to the next: kCols in a packed panel
+  T* out;                 // [R, cols]
+  ptrdiff_t out_stride;
+  const T* prev;          // what is added to the sums, [R, cols]; may be out, or null
+  ptrdiff_t prev_stride;
+  int64_t cols;           // of the last vector's columns, at least one
+};
+
+/// Row r of A at some k, from pointers to every fourth row: two registers of strides for them all.
+template <typename T>
+HWY_INLINE T element_in_place(const char* const* rows, int r, ptrdiff_t step, ptrdiff_t step3) {
+  const ptrdiff_t within[4] = {0, step, 2 * step, step3};
+  return *reinterpret_cast<const T*>(rows[r / 4] + within[r % 4]);
+}
+
+/// out[r][j] = sum over k of a[k][r] * b[k][j], plus prev[r][j] if given: one accumulator an
+/// element, from zero, fma over k in order. R rows by V vectors.
+template <int R, int V, bool kInPlace, typename T>
+HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const hn::ScalableTag<T> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr int kLanes = kCols<T> / 2;
-  V acc[R][2];
+  constexpr int kLanes = kLanesOf<T>;
+  hn::Vec<decltype(d)> acc[R][V];
+  const T* HWY_RESTRICT a = args.a;
+  const T* HWY_RESTRICT b = args.b;
   HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-    acc[r][0] = hn::Zero(d);
-    acc[r][1] = hn::Zero(d);
+    HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
+      acc[r][v] = hn::Zero(d);
+      __builtin_prefetch(args.out + r * args.out_stride + v * kLanes, 1);
+    }
+  }
+  const ptrdiff_t b_stride = args.b_stride;
+  const char* a_rows[3];
+  const ptrdiff_t step = args.a_stride * static_cast<ptrdiff_t>(sizeof(T)), step3 = 3 * step;
+  for (int r = 0; r < 3; ++r) a_rows[r] = reinterpret_cast<const char*>(a + 4 * r * args.a_stride);
+  for (int64_t k = args.kc; k > 0; --k) {
+    hn::Vec<decltype(d)> row[V];
+    HWY_UNROLL(16) for (int v = 0; v < V; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
+    HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
+      const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
+      const auto x = hn::Set(d, a_r);
+      HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+    }
+    if constexpr (kInPlace) {
+      HWY_UNROLL(4) for (int r = 0; r < (R + 3) / 4; ++r) a_rows[r] += sizeof(T);
+    } else {
+      a += kRows;
+    }
+    b += b_stride;
+  }
+  T* const out = args.out;
+  const T* const prev = args.prev;
+  if (args.cols == V * kLanes) {
     if (prev) {
-      __builtin_prefetch(prev + r * prev_stride);
-      __builtin_prefetch(prev + r * prev_stride + kLanes);
+      HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
+        HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
+          const auto x = hn::LoadU(d, prev + r * args.prev_stride + v * kLanes);
+          acc[r][v] = hn::Add(x, acc[r][v]);
+        }
+      }
     }
-  }
-  for (int64_t k = 0; k < kc; ++k) {
-    const V b0 = hn::Load(d, b), b1 = hn::Load(d, b + kLanes);
     HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-      const V av = hn::Set(d, a[r]);
-      acc[r][0] = hn::MulAdd(av, b0, acc[r][0]);
-      acc[r][1] = hn::MulAdd(av, b1, acc[r][1]);
+      HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
+        hn::StoreU(acc[r][v], d, out + r * args.out_stride + v * kLanes);
+      }
     }
-    a += kRows;
-    b += kCols<T>;
+    return;
   }
-  if (prev) {
-    HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-      acc[r][0] = hn::Add(hn::LoadU(d, prev + r * prev_stride), acc[r][0]);
-      acc[r][1] = hn::Add(hn::LoadU(d, prev + r * prev_stride + kLanes), acc[r][1]);
-    }
-  }
+  // Some columns of the last vector are missing; those before it are whole.
+  constexpr int kLast = (V - 1) * kLanes;
+  const auto mask = hn::FirstN(d, static_cast<size_t>(args.cols - kLast));
   HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-    hn::StoreU(acc[r][0], d, out + r * out_stride);
-    hn::StoreU(acc[r][1], d, out + r * out_stride + kLanes);
+    HWY_UNROLL(16) for (int v = 0; v < V - 1; ++v) {
+      if (prev) acc[r][v] = hn::Add(hn::LoadU(d, prev + r * args.prev_stride + v * kLanes), acc[r][v]);
+      hn::StoreU(acc[r][v], d, out + r * args.out_stride + v * kLanes);
+    }
+    auto last = acc[r][V - 1];
+    if (prev) last = hn::Add(hn::MaskedLoad(mask, d, prev + r * args.prev_stride + kLast), last);
+    hn::BlendedStore(last, mask, d, out + r * args.out_stride + kLast);
   }
 }
 
 template <typename T>
-using MicroFn = void (*)(int64_t, const T*, const T*, T*, ptrdiff_t, const T*, ptrdiff_t);
+using MicroFn = void (*)(const MicroArgs<T>&);
 
-template <typename T, int... R>
+template <int V, bool kInPlace, typename T, int... R>
 constexpr std::array<MicroFn<T>, sizeof...(R)> micro_table(std::integer_sequence<int, R...>) {
-  return {&micro<R + 1, T>...};
+  return {&micro<R + 1, V, kInPlace, T>...};
 }
-/// kMicro<T>[rows - 1] is the micro-kernel for that many rows.
+/// kMicro<V, kInPlace, T>[rows - 1]: the micro-kernel for that many rows and V vectors.
+template <int V, bool kInPlace, typename T>
+constexpr auto kMicro = micro_table<V, kInPlace, T>(std::make_integer_sequence<int, kRows>());
+
+/// For one or two rows, where B passes by once: more of a row of B at a time.
+constexpr int kWideVectors = 8;
+constexpr int kWideRows = HWY_TARGET <= HWY_AVX3 ? 2 : 1;
 template <typename T>
-constexpr auto kMicro = micro_table<T>(std::make_integer_sequence<int, kRows>());
+constexpr auto kWideMicro =
+    micro_table<kWideVectors, false, T>(std::make_integer_sequence<int, kWideRows>());
+
+/// One panel of each operand, all columns.
+template <typename T>
+HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b, T* out,
+                                ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {
+  kMicro<2, false, T>[rows - 1]({kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride, kCols<T>});
+}
 
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -53,6 +53,7 @@ HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_
     const S* HWY_RESTRICT from = src + ks[k];
     T* HWY_RESTRICT to = dst + k * W;
     int64_t i = 0;
+    for (; W >= 16 && i + 16 <= w; i += 16) copy_wide<16>(from + i, to + i);
     for (; i + 4 <= w; i += 4) copy_wide<4>(from + i, to + i);
     for (; i < w; ++i) to[i] = widen(from[i]);
   }
@@ -73,16 +74,53 @@ HWY_INLINE void turn_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
   v3 = hn::BitCast(d, hn::InterleaveUpper(d64, u01, u23));
 }
 
-// Four adjacent elements from each of four rows, into dst[k][0, 4) for four k, W apart.
-template <int W, typename S>
-HWY_INLINE void pack_4x4(const S* r0, const S* r1, const S* r2, const S* r3, float* dst) {
-  const hn::FixedTag<float, 4> d;
-  auto v0 = load_wide(d, r0), v1 = load_wide(d, r1), v2 = load_wide(d, r2), v3 = load_wide(d, r3);
-  turn_4x4(d, v0, v1, v2, v3);
-  hn::StoreU(v0, d, dst);
-  hn::StoreU(v1, d, dst + W);
-  hn::StoreU(v2, d, dst + 2 * W);
-  hn::StoreU(v3, d, dst + 3 * W);
+// Turns a square block of kLanes rows held in v: first
+// inside 128-bit blocks, then the blocks themselves.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void turn_square(D d, V* HWY_RESTRICT v) {
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+  HWY_UNROLL(4) for (int g = 0; g < kLanes; g += 4) {
+    turn_4x4(d, v[g], v[g + 1], v[g + 2], v[g + 3]);
+  }
+  if constexpr (kLanes == 8) {
+    HWY_UNROLL(4) for (int i = 0; i < 4; ++i) {
+      const V low = hn::ConcatLowerLower(d, v[i + 4], v[i]);
+      v[i + 4] = hn::ConcatUpperUpper(d, v[i + 4], v[i]);
+      v[i] = low;
+    }
+  } else if constexpr (kLanes == 16) {
+    HWY_UNROLL(4) for (int i = 0; i < 4; ++i) {
+      const V a = hn::ConcatLowerLower(d, v[i + 8], v[i]);
+      const V b = hn::ConcatLowerLower(d, v[i + 12], v[i + 4]);
+      const V e = hn::ConcatUpperUpper(d, v[i + 8], v[i]);
+      const V f = hn::ConcatUpperUpper(d, v[i + 12], v[i + 4]);
+      v[i] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a);
+      v[i + 4] = hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a));
+      v[i + 8] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(f), e);
+      v[i + 12] = hn::OddEvenBlocks(f, hn::SwapAdjacentBlocks(e));
+    }
+  }
+}
+
+// kLanes adjacent elements from each of R <= kLanes rows, into dst[k][0, R), W apart. Except in the
+// last k, more than R columns are written; where they do not belong to the row they belong to the
+// next k, which is written after.
+template <int R, int W, typename S>
+HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* dst) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  V v[kLanes];
+  HWY_UNROLL(16) for (int r = 0; r < kLanes; ++r) {
+    if (r < R) __builtin_prefetch(rows[r] + at + 8 * kLanes);
+    if (r < R) v[r] = load_wide(d, rows[r] + at);
+    else v[r] = hn::Zero(d);
+  }
+  turn_square(d, v);
+  HWY_UNROLL(16) for (int k = 0; k < kLanes - 1; ++k) hn::StoreU(v[k], d, dst + k * W);
+  float* const end = dst + (kLanes - 1) * W;
+  if (R == kLanes || !last) hn::StoreU(v[kLanes - 1], d, end);
+  else hn::BlendedStore(v[kLanes - 1], hn::FirstN(d, R), d, end);
 }
 #endif
 
@@ -90,48 +128,36 @@ HWY_INLINE void pack_4x4(const S* r0, const S* r1, const S* r2, const S* r3, flo
 template <int W, typename T, typename S>
 HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const int64_t* ks,
                             int64_t kc, T* dst) {
-  int64_t r = 0;
+  int64_t k = 0;
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   if constexpr (std::is_same_v<T, float>) {
-    for (; r + 4 <= w; r += 4) {
-      const S *r0 = src + rows[r], *r1 = src + rows[r + 1];
-      const S *r2 = src + rows[r + 2], *r3 = src + rows[r + 3];
-      int64_t k = 0;
-      for (; k + 4 <= kc; k += 4) {
-        const int64_t o = ks[k];
-        T* to = dst + k * W + r;
-        if (ks[k + 1] == o + 1 && ks[k + 2] == o + 2 && ks[k + 3] == o + 3) {
-          pack_4x4<W>(r0 + o, r1 + o, r2 + o, r3 + o, to);
-        } else {
-          for (int i = 0; i < 4; ++i, to += W) {
-            const int64_t q = ks[k + i];
-            to[0] = widen(r0[q]), to[1] = widen(r1[q]), to[2] = widen(r2[q]), to[3] = widen(r3[q]);
-          }
-        }
-      }
-      for (; k < kc; ++k) {
-        T* to = dst + k * W + r;
-        const int64_t q = ks[k];
-        to[0] = widen(r0[q]), to[1] = widen(r1[q]), to[2] = widen(r2[q]), to[3] = widen(r3[q]);
-      }
+    constexpr int kLanes = static_cast<int>(hn::MaxLanes(hn::ScalableTag<float>()));
+    if (w >= 4 || w == W) {  // rows that are missing repeat the last; what they give is not used
+      const S* at[W];
+      for (int r = 0; r < W; ++r) at[r] = src + rows[std::min<int64_t>(r, w - 1)];
+      constexpr int R = W < kLanes ? W : kLanes;
+      int64_t turned = 0;
+      while (turned + kLanes <= kc && is_run(ks + turned, kLanes)) turned += kLanes;
+      for (int r = 0; r < W; r += kLanes)
+        for (k = 0; k < turned; k += kLanes)
+          pack_square<R, W>(at + r, ks[k], k + kLanes == kc, dst + k * W + r);
     }
   }
 #endif
-  for (; r < w; ++r) {
+  for (int64_t r = 0; r < w && k < kc; ++r) {
     const S* row = src + rows[r];
-    for (int64_t k = 0; k < kc; ++k) dst[k * W + r] = widen(row[ks[k]]);
+    for (int64_t i = k; i < kc; ++i) dst[i * W + r] = widen(row[ks[i]]);
   }
 }
 
 /// Packs n rows, at `src + rows[i]`, of kc elements, at `+ ks[k]`, into panels of W rows:
-/// dst[panel][k][W]; rows that are missing from the last panel are zero.
+/// dst[panel][k][W]; what stands for rows missing from the last panel is finite if the others are.
 template <int W, typename T, typename S>
 HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, const int64_t* ks,
                               int64_t kc, T* dst) {
   for (int64_t p = 0; p < n; p += W, rows += W, dst += kc * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
-    if (w < W)
-      for (int64_t k = 0; k < kc; ++k) std::fill(dst + k * W + w, dst + (k + 1) * W, T(0));
+    if (w < W) std::fill(dst, dst + kc * W, T(0));
     if (is_run(rows, w)) pack_straight<W>(src + rows[0], w, ks, kc, dst);
     else pack_turned<W>(src, rows, w, ks, kc, dst);
   }

@@ -107,7 +107,9 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads) {
   const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
   const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;
   p.partial_sums = p.k.extent > kGemmBlockK && (!c_is_sum || p.accumulate);
-  p.tile_n = even_piece(p.task_n, kGemmMaxTileN, kGemmColUnit);
+  // Few rows: the product is a walk through B, so each part of B is packed where it stays nearest.
+  const bool few_rows = p.task_m <= kGemmRowUnit;
+  p.tile_n = even_piece(p.task_n, few_rows ? kGemmFewRowsTileN : kGemmMaxTileN, kGemmColUnit);
   p.tile_m = p.partial_sums ? even_piece(p.task_m, kGemmMaxAccM, kGemmRowUnit)
                             : round_up(p.task_m, kGemmRowUnit);
   p.block_m = even_piece(p.tile_m, kGemmMaxBlockM, kGemmRowUnit);
@@ -124,6 +126,11 @@ void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first,
   const int last = dims.count - 1;
   if (last < 0) {
     std::fill_n(out, count, 0);
+    return;
+  }
+  if (last == 0) {
+    const int64_t step = dims.dims[0].*stride;
+    for (int64_t i = 0; i < count; ++i) out[i] = (first + i) * step;
     return;
   }
   std::array<int64_t, kGemmMaxDims> index;

@@ -15,6 +15,7 @@ inline constexpr int64_t kGemmRowUnit = 12;      // a multiple of every target's
 inline constexpr int64_t kGemmColUnit = 32;      // likewise of its columns
 inline constexpr int64_t kGemmMaxBlockM = 192;   // rows of A packed at a time: L2
 inline constexpr int64_t kGemmMaxTileN = 1024;   // columns of B packed at a time
+inline constexpr int64_t kGemmFewRowsTileN = 128;  // likewise where a task has at most 12 rows
 inline constexpr int64_t kGemmMaxAccM = 504;     // rows of a tile whose partial sums need a place
 inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
 

@@ -27,27 +27,25 @@ static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols<float> == 0);
 template <typename T, typename C>
 HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t rows,
                       const int64_t* col_offsets, int64_t cols, bool add) {
-  const bool run = kHasSimd && cols == kCols<T> && is_run(col_offsets, cols);
+  const bool run = kHasSimd && is_run(col_offsets, cols);
+  constexpr int kLanes = kLanesOf<T>;
   for (int64_t r = 0; r < rows; ++r, tile += kCols<T>) {
     C* HWY_RESTRICT to = c + row_offsets[r];
-    if (run) {
-      if constexpr (kHasSimd) {
-        const hn::ScalableTag<T> d;
-        to += col_offsets[0];
-        for (int half = 0; half < 2; ++half) {
-          const int at = half * (kCols<T> / 2);
-          auto v = hn::LoadU(d, tile + at);
-          if (add) {
-            HWY_ALIGN C rounded[kCols<T> / 2];
-            store_narrow(v, d, rounded);
-            v = hn::Add(load_wide(d, to + at), load_wide(d, rounded));
-          }
-          store_narrow(v, d, to + at);
+    int64_t j = 0;
+    if constexpr (kHasSimd) {
+      const hn::ScalableTag<T> d;
+      for (; run && j + kLanes <= cols; j += kLanes) {
+        C* const at = to + col_offsets[j];
+        auto v = hn::LoadU(d, tile + j);
+        if (add) {
+          HWY_ALIGN C rounded[kLanes];
+          store_narrow(v, d, rounded);
+          v = hn::Add(load_wide(d, at), load_wide(d, rounded));
         }
+        store_narrow(v, d, at);
       }
-      continue;
     }
-    for (int64_t j = 0; j < cols; ++j) {
+    for (; j < cols; ++j) {
       C& element = to[col_offsets[j]];
       C value;
       narrow(tile[j], value);
@@ -100,51 +98,119 @@ class GemmThread {
  private:
   void tile(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
     const int64_t cols = n1 - n0;
-    gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
-    gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    if (changed(n_, {n0, cols})) {
+      gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
+      gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    }
     for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
       const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
-      gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
-      gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
-      pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
+      if (changed(k_, {k0, kc})) {
+        gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
+        gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
+      }
+      pack_b(kc, m1 - m0, cols);
       first_k_ = k0 == 0;
       last_k_ = k0 + kc == p_.k.extent;
       for (int64_t m = m0; m < m1; m += p_.block_m) {
         const int64_t rows = std::min(p_.block_m, m1 - m);
-        gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
-        gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
-        pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
+        if (changed(m_, {m, rows})) {
+          gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
+          gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+        }
+        // A short walk over B does not repay packing A.
+        a_in_place_ = cols <= kFewCols && rows > kWideRows && dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
+                      evenly_spaced(a_rows_, rows);
+        if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         block(kc, rows, cols, sums_ + (m - m0) * p_.tile_n);
       }
     }
   }
 
-  // All of a packed block of A times all of the packed tile of B.
+  // Packs the tile of B, but for panels that can as well be read where they are: rows of whole
+  // vectors of the right type, all of it small or needed once.
+  void pack_b(int64_t kc, int64_t rows, int64_t cols) {
+    b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
+    b_in_place_ = dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc) &&
+                  (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
+    if (!b_in_place_) return pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
+    for (int64_t j = 0; j < cols; j += kCols<T>)
+      if (!whole_panels(j, cols, 1))
+        pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j),
+                       b_ks_, kc, b_pack_ + j * kc);
+  }
+
+  // Whether n panels of B from column j on are rows of whole adjacent vectors.
+  bool whole_panels(int64_t j, int64_t cols, int64_t n) const {
+    return j + n * kCols<T> <= cols && is_run(b_cols_ + j, n * kCols<T>);
+  }
+
+  // All of a packed block of A times all of the tile of B, whichever operand is small inside.
   void block(int64_t kc, int64_t rows, int64_t cols, T* sums) {
-    for (int64_t j = 0; j < cols; j += kCols<T>) {
-      const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
-      const T* b = b_pack_ + j * kc;
-      const bool direct = c_is_sum_ && !p_.accumulate && w == kCols<T> && is_run(c_cols_ + j, w);
-      for (int64_t i = 0; i < rows; i += kRows) {
-        const int64_t h = std::min<int64_t>(kRows, rows - i);
-        const T* a = a_pack_ + i * kc;
-        const MicroFn<T> run = kMicro<T>[h - 1];
-        if (p_.partial_sums && !last_k_) {
-          T* to = sums + i * p_.tile_n + j;
-          run(kc, a, b, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n);
-        } else if (direct && evenly_spaced(c_rows_ + i, h)) {
-          T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
-          const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-          run(kc, a, b, to, stride, first_k_ ? nullptr : to, stride);
-        } else {
-          HWY_ALIGN T piece[kRows * kCols<T>];
-          const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-          run(kc, a, b, piece, kCols<T>, before, p_.tile_n);
-          put(p_.c, piece, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
-              p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
-        }
+    if (kc * cols <= kSmallB) {
+      for (int64_t i = 0; i < rows; i += kRows)
+        for (int64_t j = 0; j < cols;) j += piece(kc, i, rows, j, cols, sums);
+    } else {
+      for (int64_t j = 0, w; j < cols; j += w)
+        for (int64_t i = 0; i < rows; i += kRows) w = piece(kc, i, rows, j, cols, sums);
+    }
+  }
+
+  // One panel of A times one of B (or some that lie in a row), on its way into C. Returns the
+  // columns done, the same for every i.
+  HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums) {
+    const int64_t h = std::min<int64_t>(kRows, rows - i);
+    int64_t w = std::min<int64_t>(kCols<T>, cols - j);
+    const bool two = w > kLanesOf<T>;
+    MicroFn<T> run = two ? kMicro<2, false, T>[h - 1] : kMicro<1, false, T>[h - 1];
+    const T* a = a_pack_ + i * kc;
+    ptrdiff_t a_stride = 0;
+    if (a_in_place_) {
+      a = static_cast<const T*>(a_) + a_batch_ + a_rows_[i] + a_ks_[0];
+      a_stride = rows > 1 ? a_rows_[1] - a_rows_[0] : 0;
+      run = two ? kMicro<2, true, T>[h - 1] : kMicro<1, true, T>[h - 1];
+    }
+    const T* b = b_pack_ + j * kc;
+    ptrdiff_t b_stride = kCols<T>;
+    const bool to_sums = p_.partial_sums && !last_k_;
+    if (b_in_place_ && whole_panels(j, cols, 1)) {
+      b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
+      b_stride = b_stride_;
+      constexpr int64_t kWide = kWideVectors / 2;
+      if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
+          (to_sums || (sums_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
+        w = kWide * kCols<T>;
+        run = kWideMicro<T>[h - 1];
       }
     }
+    if (to_sums) {
+      T* to = sums + i * p_.tile_n + j;
+      run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
+    } else if (sums_in_c() && is_run(c_cols_ + j, w) && evenly_spaced(c_rows_ + i, h)) {
+      T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
+      const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
+      run({kc, a, a_stride, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w});
+    } else {
+      HWY_ALIGN T sum[kRows * kCols<T>];
+      const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
+      run({kc, a, a_stride, b, b_stride, sum, kCols<T>, before, p_.tile_n, w});
+      put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
+          p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
+    }
+    return w;
+  }
+
+  // Whether C itself holds the sums while K blocks go by.
+  bool sums_in_c() const { return c_is_sum_ && !p_.accumulate; }
+
+  // A range whose offsets are at hand; in a batch of small products it stays the same.
+  struct Range {
+    int64_t first = -1, count = 0;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  static bool changed(Range& range, Range to) {
+    if (range == to) return false;
+    range = to;
+    return true;
   }
 
   static bool evenly_spaced(const int64_t* offsets, int64_t n) {
@@ -153,11 +219,17 @@ class GemmThread {
     return true;
   }
 
+  static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
+
+  static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
+
   const GemmPlan& p_;
   const void *a_, *b_;
   void* c_;
   T *b_pack_, *a_pack_, *sums_;
-  bool c_is_sum_, first_k_ = false, last_k_ = false;
+  bool c_is_sum_, first_k_ = false, last_k_ = false, a_in_place_ = false, b_in_place_ = false;
+  ptrdiff_t b_stride_ = 0;
+  Range m_, n_, k_;
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];

@@ -9,28 +9,32 @@
 namespace stow::cpu {
 namespace {
 
-constexpr int64_t kTileElems = 2048;
+constexpr int64_t kTileElems = 1536;
+constexpr int64_t kRowTileElems = 2048;
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
 
-int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+int64_t round_up(int64_t x, int64_t to) {
+  return (x + to - 1) / to * to;
+}
 
 // What is known of a step before it has a place.
 struct Value {
   Span span = Span::kOne;
-  int level = 0;              // The first phase in which it can be computed.
-  int32_t operand = -1;       // Of a load or an iota.
-  bool direct = false;        // A load that kernels do themselves.
-  bool keep = false;          // For the whole row, beyond the phase that computes it.
-  bool available = false;     // Kept, and computed in an earlier phase.
-  int32_t fused_store = -1;   // The store that its kernel does itself.
+  int level = 0;             // The first phase in which it can be computed.
+  int32_t operand = -1;      // Of a load or an iota.
+  bool direct = false;       // A load that kernels do themselves.
+  bool keep = false;         // For the whole row, beyond the phase that computes it.
+  bool available = false;    // Kept, and computed in an earlier phase.
+  int32_t absorbed_by = -1;   // The step whose kernel computes this one too.
+  int32_t fused_store = -1;  // The store that its kernel does itself.
   int32_t reg = -1;
 };
 
 class Compiler {
  public:
-  explicit Compiler(const RowProgram& program) : program_(program) {}
+  Compiler(const RowProgram& program, bool careful) : program_(program), careful_(careful) {}
 
   RowPlan compile() {
     plan_dims(program_, plan_);
@@ -38,9 +42,11 @@ class Compiler {
     choose_tiles();
     choose_direct_loads();
     choose_phases();
+    choose_fused_steps();
     choose_fused_stores();
     emit();
     allocate();
+    bind_all();
     return std::move(plan_);
   }
 
@@ -79,19 +85,23 @@ class Compiler {
           v.operand = s.index;
           v.span = operand(s.index).span;
           break;
-        case StepKind::kConstant: break;
+        case StepKind::kConstant:
+          break;
         case StepKind::kIota:
           v.operand = next_iota++;
           v.span = operand(v.operand).span;
           break;
-        case StepKind::kCompute: break;
+        case StepKind::kCompute:
+          break;
         case StepKind::kReduceRow:
           plan_.has_row_reductions = true;
           v.level += 1;
           v.span = Span::kRow;  // also of a single row: a phase must have passed
           break;
         case StepKind::kReduceColumns:
-        case StepKind::kStore: check_store(i); break;
+        case StepKind::kStore:
+          check_store(i);
+          break;
       }
     }
   }
@@ -123,22 +133,27 @@ class Compiler {
     }
     const int64_t R = std::max<int64_t>(1, plan_.rows), C = std::max<int64_t>(1, plan_.cols);
     if (plan_.has_row_reductions) {
-      const bool one_strip = C <= kReduceBlock;
+      const bool one_strip = C <= 8192;
       plan_.c_tile = one_strip ? C : 2048;
-      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kTileElems / C, 1, kMaxTileRows);
+      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kRowTileElems / C, 1, kMaxTileRows);
     } else {
       plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : kTileElems);
-      plan_.r_tile = std::max<int64_t>(1, kTileElems / plan_.c_tile);
+      plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4 : 1) * kTileElems / plan_.c_tile);
     }
+    // What a row shares is read and written by one unit: reductions, outputs of one value a row.
+    bool whole_rows = plan_.has_row_reductions;
+    for (const Step& s : program_.steps)
+      whole_rows = whole_rows ||
+                   (s.kind == StepKind::kStore && !has_column(operand(output_operand(s)).span));
     plan_.r_tile = std::min({plan_.r_tile, R, std::max<int64_t>(1, plan_.inner_rows())});
     if (column_reductions) {
       plan_.unit_rows = column_chunk_rows(plan_.rows);
-      plan_.unit_cols = plan_.has_row_reductions ? C : plan_.c_tile;
+      plan_.unit_cols = whole_rows ? C : plan_.c_tile;
     } else {
-      const int64_t tile_cols = plan_.has_row_reductions ? C : plan_.c_tile;
+      const int64_t tile_cols = whole_rows ? C : plan_.c_tile;
       const int64_t tiles =
           std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * tile_cols));
-      plan_.unit_cols = plan_.has_row_reductions ? C : std::min(C, plan_.c_tile * tiles);
+      plan_.unit_cols = whole_rows ? C : std::min(C, plan_.c_tile * tiles);
       const int64_t more =
           std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * plan_.unit_cols));
       plan_.unit_rows = plan_.r_tile * more;
@@ -162,11 +177,22 @@ class Compiler {
     return register_dtype(s.dtype) == DType::kF32 && out.unit_columns && has_column(out.span);
   }
 
+  // Whether the plan may take output `k` and input `input` to be different memory; notes it.
+  bool assume_apart(int k, int input) {
+    if (careful_) return false;
+    const std::pair<int, int> pair = {k, input};
+    if (std::find(plan_.must_differ.begin(), plan_.must_differ.end(), pair) ==
+        plan_.must_differ.end())
+      plan_.must_differ.push_back(pair);
+    return true;
+  }
+
   // Stores come last in their phase, so one that reads an input straight from memory must not find
   // another output there.
   bool may_be_overwritten(const Value& load, const Step& store) {
     for (int k = 0; k < plan_.n_outputs; ++k)
-      if (k != store.index && may_share(operand(plan_.n_inputs + k), operand(load.operand)))
+      if (k != store.index && may_share(operand(plan_.n_inputs + k), operand(load.operand)) &&
+          !assume_apart(k, load.operand))
         return true;
     return false;
   }
@@ -195,7 +221,8 @@ class Compiler {
     if (s.kind == StepKind::kReduceColumns) return level;
     const PlanOperand& out = operand(output_operand(s));
     for (int k = 0; k < plan_.n_inputs; ++k)
-      if (may_share(out, operand(k))) return std::max(level, last_read_phase_);
+      if (level < last_read_phase_ && may_share(out, operand(k)) && !assume_apart(s.index, k))
+        return last_read_phase_;
     return level;
   }
 
@@ -208,8 +235,8 @@ class Compiler {
       if (s.kind == StepKind::kReduceRow)
         wanted = is_live_[static_cast<size_t>(i)] && value(i).level - 1 == phase;
       else if (is_store(s))
-        wanted = store_phase(s) == phase &&
-                 (s.kind == StepKind::kReduceColumns || has_column(operand(output_operand(s)).span));
+        wanted = store_phase(s) == phase && (s.kind == StepKind::kReduceColumns ||
+                                             has_column(operand(output_operand(s)).span));
       else if (!has_column(value(i).span))
         continue;
       needed[static_cast<size_t>(i)] = wanted;
@@ -217,8 +244,7 @@ class Compiler {
       for (int k = 0; k < n_args(s); ++k) {
         const int a = s.args[k];
         const Value& v = value(a);
-        if (has_column(v.span) && !v.available)
-          needed[static_cast<size_t>(a)] = true;
+        if (has_column(v.span) && !v.available) needed[static_cast<size_t>(a)] = true;
       }
     }
     return needed;
@@ -285,6 +311,64 @@ class Compiler {
     return is_store(s) ? store_phase(s) : value(j).level;
   }
 
+  // Whether step i is arithmetic of f32 that nothing but step j wants, at each of j's points.
+  bool can_absorb(int j, int i) {
+    const Step& s = step(i);
+    const Value& v = value(i);
+    return s.kind == StepKind::kCompute && s.dtype == DType::kF32 && n_args(s) == 2 &&
+           step(s.args[0]).dtype == DType::kF32 && uses_[static_cast<size_t>(i)] == 1 &&
+           has_column(v.span) && v.span == value(j).span && v.absorbed_by < 0 && !absorbs(i);
+  }
+  bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
+
+  int n_absorbable(int i) {
+    int n = 0;
+    for (int k = 0; k < n_args(step(i)); ++k) n += can_absorb(i, step(i).args[k]) ? 1 : 0;
+    return n;
+  }
+
+  // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
+  // goes first: it is nearer to what is stored.
+  void choose_fused_steps() {
+    uses_.assign(program_.steps.size(), 0);
+    fused_.resize(program_.steps.size());
+    for (int i = 0; i < n_steps(); ++i)
+      if (is_live_[static_cast<size_t>(i)])
+        for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
+    for (int j = n_steps() - 1; j >= 0; --j) {
+      const Step& s = step(j);
+      if (s.kind != StepKind::kCompute || !is_live_[static_cast<size_t>(j)] ||
+          value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2)
+        continue;
+      const int a = s.args[0], b = s.args[1];
+      const bool first = can_absorb(j, a), second = b >= 0 && can_absorb(j, b);
+      Fused f;
+      if (first && second && a != b) {
+        f.map = f32_triple_kernel(s.op, step(a).op, step(b).op);
+        f.args = {step(a).args[0], step(a).args[1], step(b).args[0], step(b).args[1]};
+        if (f.map != nullptr) value(b).absorbed_by = j;
+      }
+      // Of two, the one that has less to absorb of its own.
+      const bool prefer_second = second && (!first || n_absorbable(b) < n_absorbable(a));
+      if (f.map == nullptr && prefer_second) {
+        f.map = f32_pair_kernel(s.op, step(b).op, false);
+        f.args = {step(b).args[0], step(b).args[1], a};
+        if (f.map != nullptr) {
+          value(b).absorbed_by = j;
+          fused_[static_cast<size_t>(j)] = std::move(f);
+          continue;
+        }
+      }
+      if (f.map == nullptr && first) {
+        f.map = f32_pair_kernel(s.op, step(a).op, true);
+        f.args = {step(a).args[0], step(a).args[1]};
+        if (b >= 0) f.args.push_back(b);
+      }
+      if (f.map != nullptr) value(a).absorbed_by = j;
+      fused_[static_cast<size_t>(j)] = std::move(f);
+    }
+  }
+
   // A store whose value's own kernel can write the output: it must be the value's only phase, and
   // no input that may be the same memory may be read after the kernel.
   void choose_fused_stores() {
@@ -297,33 +381,39 @@ class Compiler {
       int first = 0;  // phase that computes it
       while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
         ++first;
-      if (step(a).kind != StepKind::kCompute || v.fused_store >= 0 || !out.unit_columns ||
+      if (step(a).kind != StepKind::kCompute || v.absorbed_by >= 0 || v.fused_store >= 0 || !out.unit_columns ||
           v.span != out.span || store_phase(s) > first)
         continue;
       if (form_of(out.dtype) != Form::kNative && !takes_forms(step(a))) continue;
       // Later phases read it where it was stored; or, if they compute it again, they would write
       // it again, which only the phase of the store may do.
       bool possible = true;
+      std::vector<int> overtaken;  // inputs read after the store
       for (int p = first + 1; p < n_phases_; ++p)
         if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
       for (int p = first; p < n_phases_ && possible; ++p)
         for (int j = 0; j < n_steps(); ++j) {
           if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
-          const bool later = p > first || j > a;
+          const int reader = value(j).absorbed_by >= 0 ? value(j).absorbed_by : j;
+          const bool later = p > first || reader > a;
           for (int k = 0; k < n_args(step(j)); ++k) {
             const int b = step(j).args[k];
             if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)
               possible = false;
             // Reads through a direct load, at any later place.
             const Value& w = value(b);
-            if (later && w.direct && may_share(out, operand(w.operand))) possible = false;
+            if (later && w.direct && may_share(out, operand(w.operand)))
+              overtaken.push_back(w.operand);
           }
           // A load that copies.
           if (later && step(j).kind == StepKind::kLoad && !value(j).direct &&
               may_share(out, operand(value(j).operand)))
-            possible = false;
+            overtaken.push_back(value(j).operand);
         }
-      if (possible) v.fused_store = i;
+      if (careful_ && !overtaken.empty()) possible = false;
+      if (!possible) continue;
+      for (int input : overtaken) assume_apart(s.index, input);
+      v.fused_store = i;
     }
   }
 
@@ -382,10 +472,19 @@ class Compiler {
     p.span = v.span;
     p.round = form_of(s.dtype);
     p.n_args = n_args(s);
+    if (v.absorbed_by >= 0) return;
     ++position_;
-    for (int k = 0; k < p.n_args; ++k) p.args[k] = place_of(s.args[k]);
+    const Fused& fused = fused_[static_cast<size_t>(i)];
+    if (fused.map != nullptr) {
+      p.n_args = static_cast<int>(fused.args.size());
+      for (int k = 0; k < p.n_args; ++k)
+        p.args[k] = place_of(fused.args[static_cast<size_t>(k)]);
+    } else {
+      for (int k = 0; k < p.n_args; ++k) p.args[k] = place_of(s.args[k]);
+    }
     switch (s.kind) {
-      case StepKind::kConstant: return;
+      case StepKind::kConstant:
+        return;
       case StepKind::kLoad:
         if (v.direct) return;
         define(i);
@@ -400,10 +499,10 @@ class Compiler {
         p.iota = iota_kernel(s.dtype);
         break;
       case StepKind::kCompute: {
-        const DType in = step(s.args[p.n_args - 1]).dtype;
-        p.map = map_kernel(s.op, in, s.dtype);
-        STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op),
-                   dtype_name(in), dtype_name(s.dtype));
+        const DType in = step(s.args[n_args(s) - 1]).dtype;
+        p.map = fused.map != nullptr ? fused.map : map_kernel(s.op, in, s.dtype);
+        STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op), dtype_name(in),
+                   dtype_name(s.dtype));
         if (v.fused_store < 0) define(i);
         break;
       }
@@ -412,14 +511,16 @@ class Compiler {
         p.kind = PlanStep::kReduceRows;
         p.span = value(s.args[0]).span;
         p.reduce = reduce_kernels(s.op, s.dtype);
-        STOW_CHECK(p.reduce.rows != nullptr && register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
+        STOW_CHECK(p.reduce.rows != nullptr &&
+                       register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
         p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
         break;
       case StepKind::kReduceColumns:
         p.kind = PlanStep::kReduceColumns;
         p.reduce = reduce_kernels(s.op, s.dtype);
-        STOW_CHECK(p.reduce.columns != nullptr && register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
+        STOW_CHECK(p.reduce.columns != nullptr &&
+                       register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
         p.partial_cols = has_column(value(s.args[0]).span) ? plan_.cols : 1;
         p.out.elem_bytes = static_cast<int32_t>(dtype_bytes(register_dtype(s.dtype)));
@@ -482,8 +583,7 @@ class Compiler {
       plan_.phases.push_back(std::move(phase));
     }
     for (int i = 0; i < n_steps(); ++i)
-      if (step(i).kind == StepKind::kStore &&
-          !has_column(operand(output_operand(step(i))).span))
+      if (step(i).kind == StepKind::kStore && !has_column(operand(output_operand(step(i))).span))
         emit_step(i, plan_.row_stores);
   }
 
@@ -494,7 +594,7 @@ class Compiler {
   }
 
   void allocate() {
-    int64_t bytes = round_up(8 * static_cast<int64_t>(plan_.operands.size()), 64);
+    int64_t bytes = round_up(bookkeeping_bytes(plan_), 64);
     struct Slot {
       int64_t offset, bytes, elem_bytes;
       Span span;
@@ -535,10 +635,77 @@ class Compiler {
     plan_.shared_bytes = shared_bytes_;
   }
 
+  void bind_all() {
+    bind_each(plan_.once_steps);
+    bind_each(plan_.row_stores);
+    for (PlanPhase& phase : plan_.phases) {
+      bind_each(phase.row_steps);
+      bind_each(phase.strip_steps);
+      plan_.strip_step_count += static_cast<int64_t>(phase.strip_steps.size());
+    }
+    std::sort(plan_.direct.begin(), plan_.direct.end());
+    plan_.direct.erase(std::unique(plan_.direct.begin(), plan_.direct.end()), plan_.direct.end());
+  }
+  void bind_each(std::vector<PlanStep>& steps) {
+    for (PlanStep& s : steps) {
+      const bool reduces =
+          s.kind == PlanStep::kReduceRows || s.kind == PlanStep::kReduceColumns;
+      // In a step over rows alone a value of each row is a vector, else it is a splat.
+      const bool by_row = s.span == Span::kRow && !reduces;
+      const bool loads = s.kind == PlanStep::kLoad || s.kind == PlanStep::kIota;
+      if (!loads)
+        for (int k = 0; k < s.n_args; ++k) bind(s.args[k], by_row);
+      if (s.kind != PlanStep::kStore && !reduces) bind(s.out, by_row);
+    }
+  }
+  void bind(Place& p, bool by_row) {
+    switch (p.kind) {
+      case Place::kNone: return;
+      case Place::kConstant:
+        p.base = kConstantBase;
+        p.offset = 8 * p.index;
+        p.splat = true;
+        return;
+      case Place::kOperand: {
+        const PlanOperand& o = operand(p.index);
+        p.base = kOperandBase + p.index;
+        p.row_const = o.inner_row * o.elem_bytes;
+        plan_.direct.push_back(p.index);
+        return;
+      }
+      case Place::kRegister: break;
+    }
+    const Register& r = plan_.registers[static_cast<size_t>(p.index)];
+    p.offset = r.offset;
+    if (r.whole_row)
+      p.base = r.elem_bytes == 1 ? kStripBase1 : r.elem_bytes == 4 ? kStripBase4 : kStripBase8;
+    switch (r.span) {
+      case Span::kOne: p.splat = true; return;
+      case Span::kRow:
+        p.splat = !by_row;
+        p.row_const = r.elem_bytes;
+        return;
+      case Span::kColumn: return;
+      case Span::kFull:
+        if (r.whole_row) p.row_const = plan_.cols * r.elem_bytes;
+        else p.row_per_col = r.elem_bytes;
+        return;
+    }
+  }
+
+  // What a step and those it absorbs become.
+  struct Fused {
+    MapKernel map = nullptr;
+    std::vector<int> args;
+  };
+
   const RowProgram& program_;
+  const bool careful_;
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;
+  std::vector<int> uses_;
+  std::vector<Fused> fused_;
   std::vector<std::vector<bool>> needed_;
   std::vector<int> defined_, last_use_;  // Of each register, as positions.
   int n_phases_ = 1;
@@ -549,6 +716,8 @@ class Compiler {
 
 }  // namespace
 
-RowPlan compile_row_plan(const RowProgram& program) { return Compiler(program).compile(); }
+RowPlan compile_row_plan(const RowProgram& program, bool careful) {
+  return Compiler(program, careful).compile();
+}
 
 }  // namespace stow::cpu

@@ -19,7 +19,12 @@ class Worker {
  public:
   Worker(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
          std::byte* shared, std::byte* own)
-      : plan_(plan), inputs_(inputs), outputs_(outputs), shared_(shared), own_(own) {}
+      : plan_(plan), inputs_(inputs), outputs_(outputs), shared_(shared), own_(own) {
+    row_offsets_ = reinterpret_cast<int64_t*>(own);
+    bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
+    bases_[kOwnBase] = own;
+    bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
+  }
 
   void run_once() {
     set_row(0);
@@ -43,7 +48,12 @@ class Worker {
         for (const PlanStep& s : phase.row_steps) run_step(s, {r, n, 0, 1});
         for (int64_t c = col; c < col_end; c += plan_.c_tile) {
           const Tile tile = {r, n, c, std::min(plan_.c_tile, col_end - c)};
-          for (const PlanStep& s : phase.strip_steps) run_step(s, tile);
+          set_column(c);
+          if (&phase == plan_.phases.data()) aim_prefetch(tile, col, col_end);
+          for (const PlanStep& s : phase.strip_steps) {
+            run_step(s, tile);
+            prefetch_some();
+          }
         }
         if (plan_.cols == 0) empty_rows(phase, n);
       }
@@ -63,6 +73,7 @@ class Worker {
       for (int64_t c = first * kReduceBlock; c < std::min(plan_.cols, last * kReduceBlock);
            c += plan_.c_tile) {
         const Tile tile = {row, 1, c, std::min(plan_.c_tile, plan_.cols - c)};
+        set_column(c);
         for (const PlanStep& s : phase.strip_steps) run_step(s, tile);
       }
       wide_ = false;
@@ -103,8 +114,7 @@ class Worker {
       move.cols = n_run;
       move.from = acc + (alike ? 0 : (c - col) * size);
       move.from_col_step = alike ? 0 : size;
-      move.to = outputs_[s.args[1].index - plan_.n_inputs] +
-                column_offset(out, c) * out.elem_bytes;
+      move.to = outputs_[s.args[1].index - plan_.n_inputs] + column_offset(out, c) * out.elem_bytes;
       move.to_col_step = out.inner_col * out.elem_bytes;
       s.move(move);
     });
@@ -114,9 +124,9 @@ class Worker {
   const PlanOperand& operand(int32_t index) const {
     return plan_.operands[static_cast<size_t>(index)];
   }
-  const Register& reg(int32_t index) const { return plan_.registers[static_cast<size_t>(index)]; }
-  int64_t* row_offsets() { return reinterpret_cast<int64_t*>(own_); }
-
+  const Register& reg(int32_t index) const {
+    return plan_.registers[static_cast<size_t>(index)];
+  }
   std::byte* partial(const PlanStep& s, int64_t chunk) const {
     return shared_ + s.partials_offset + chunk * s.partial_cols * s.out.elem_bytes;
   }
@@ -127,7 +137,7 @@ class Worker {
     for (size_t k = 0; k < plan_.operands.size(); ++k) {
       const Dims& strides = plan_.operands[k].row_strides;
       if (row == 0 || n_dims == 1) {  // an extent may be 0 where row is
-        row_offsets()[k] = row == 0 ? 0 : row * strides[0];
+        row_offsets_[k] = row == 0 ? 0 : row * strides[0];
         continue;
       }
       int64_t rest = row, offset = 0;
@@ -135,7 +145,7 @@ class Worker {
         offset += rest % plan_.row_dims[i] * strides[i];
         rest /= plan_.row_dims[i];
       }
-      row_offsets()[k] = offset;
+      row_offsets_[k] = offset;
     }
   }
 
@@ -149,6 +159,48 @@ class Worker {
       col /= plan_.col_dims[i];
     }
     return offset;
+  }
+
+  // Sets the bases that change from strip to strip.
+  void set_column(int64_t col) {
+    bases_[kStripBase1] = own_ + col;
+    bases_[kStripBase4] = own_ + 4 * col;
+    bases_[kStripBase8] = own_ + 8 * col;
+    for (int32_t k : plan_.direct) bases_[kOperandBase + k] = address(k, col);
+  }
+
+  // Names what the strip after `t` reads straight from inputs, where contiguous; the steps of this
+  // strip then fetch it between them, so that memory is at work while they compute.
+  void aim_prefetch(const Tile& t, int64_t col, int64_t col_end) {
+    n_ahead_ = 0;
+    const bool same_rows = t.col + plan_.c_tile < col_end;
+    const int64_t d_rows = same_rows ? 0 : t.rows;
+    const int64_t d_cols = same_rows ? plan_.c_tile : col - t.col;
+    int64_t lines = 0;
+    for (int32_t k : plan_.direct) {
+      if (k >= plan_.n_inputs) break;  // stores wait for nobody
+      const PlanOperand& o = operand(k);
+      if (o.span == Span::kColumn && !same_rows) continue;  // the same columns again
+      if (t.rows > 1 && o.inner_row != t.cols) continue;
+      if (n_ahead_ == kMaxAhead) break;
+      Ahead& ahead = ahead_[n_ahead_++];
+      ahead.next = bases_[kOperandBase + k] + (d_rows * o.inner_row + d_cols) * o.elem_bytes;
+      ahead.lines = ((o.span == Span::kColumn ? 1 : t.rows) * t.cols * o.elem_bytes + 63) / 64;
+      lines += ahead.lines;
+    }
+    lines_a_step_ = lines / std::max<int64_t>(1, plan_.strip_step_count) + 1;
+  }
+  void prefetch_some() {
+    int64_t budget = lines_a_step_;
+    while (n_ahead_ > 0 && budget > 0) {
+      Ahead& ahead = ahead_[n_ahead_ - 1];
+      const int64_t n = std::min(budget, ahead.lines);
+      for (int64_t i = 0; i < n; ++i) __builtin_prefetch(ahead.next + 64 * i, 0, 2);
+      ahead.next += 64 * n;
+      ahead.lines -= n;
+      budget -= n;
+      if (ahead.lines == 0) --n_ahead_;
+    }
   }
 
   // f(first column, length) of each run along the innermost column dimension.
@@ -167,52 +219,28 @@ class Worker {
     const PlanOperand& o = operand(index);
     const std::byte* base =
         index < plan_.n_inputs ? inputs_[index] : outputs_[index - plan_.n_inputs];
-    return base + (row_offsets()[index] + column_offset(o, col)) * o.elem_bytes;
+    return base + (row_offsets_[index] + column_offset(o, col)) * o.elem_bytes;
   }
 
-  // A value as an operand of a kernel over the tile. In a step over rows alone (`by_row`) a value
-  // of each row is a vector, else it is a splat.
-  KernelArg arg(const Place& p, const Tile& t, bool by_row) {
-    KernelArg a;
-    a.form = p.form;
-    if (p.kind == Place::kConstant) {
-      a.data = reinterpret_cast<const std::byte*>(&plan_.constants[static_cast<size_t>(p.index)]);
-      a.splat = true;
-      return a;
-    }
-    if (p.kind == Place::kOperand) {
-      const PlanOperand& o = operand(p.index);
-      a.data = address(p.index, t.col);
-      a.row_step = o.inner_row * o.elem_bytes;
-      return a;
-    }
-    const Register& r = reg(p.index);
-    a.data = own_ + r.offset;
-    switch (r.span) {
-      case Span::kOne: a.splat = true; break;
-      case Span::kRow:
-        a.splat = !by_row;
-        a.row_step = r.elem_bytes;
-        break;
-      case Span::kColumn:
-        if (r.whole_row) a.data += t.col * r.elem_bytes;
-        break;
-      case Span::kFull:
-        a.row_step = (r.whole_row ? plan_.cols : t.cols) * r.elem_bytes;
-        if (r.whole_row) a.data += t.col * r.elem_bytes;
-        break;
-    }
-    return a;
+  // A value as an operand of a kernel over the tile.
+  KernelArg arg(const Place& p, int64_t cols) {
+    return {bases_[p.base] + p.offset, p.row_const + p.row_per_col * cols, p.splat, p.form};
   }
 
   void run_step(const PlanStep& s, const Tile& tile) {
     switch (s.kind) {
-      case PlanStep::kMap: return run_map(s, tile);
-      case PlanStep::kLoad: return run_load(s, tile);
-      case PlanStep::kIota: return run_iota(s, tile);
-      case PlanStep::kStore: return run_store(s, tile);
-      case PlanStep::kReduceRows: return run_reduce_rows(s, tile);
-      case PlanStep::kReduceColumns: return run_reduce_columns(s, tile);
+      case PlanStep::kMap:
+        return run_map(s, tile);
+      case PlanStep::kLoad:
+        return run_load(s, tile);
+      case PlanStep::kIota:
+        return run_iota(s, tile);
+      case PlanStep::kStore:
+        return run_store(s, tile);
+      case PlanStep::kReduceRows:
+        return run_reduce_rows(s, tile);
+      case PlanStep::kReduceColumns:
+        return run_reduce_columns(s, tile);
     }
   }
 
@@ -224,21 +252,23 @@ class Worker {
 
   void run_map(const PlanStep& s, const Tile& t) {
     KernelCall call;
-    const bool by_row = s.span == Span::kRow;
     extents(s.span, t, call.rows, call.cols);
     call.round = s.round;
-    const KernelArg out = arg(s.out, t, by_row);
+    const KernelArg out = arg(s.out, t.cols);
     call.out = const_cast<std::byte*>(out.data);
     call.out_row_step = out.row_step;
     call.out_form = out.form;
-    bool flat = call.rows > 1 && out.row_step == call.cols * s.out.elem_bytes;
-    for (int k = 0; k < s.n_args; ++k) {
-      KernelArg& a = call.args[k] = arg(s.args[k], t, by_row);
-      flat = flat && a.row_step == (a.splat ? 0 : call.cols * s.args[k].elem_bytes);
-    }
-    if (flat) {
-      call.cols *= call.rows;
-      call.rows = 1;
+    for (int k = 0; k < s.n_args; ++k) call.args[k] = arg(s.args[k], t.cols);
+    if (call.rows > 1) {
+      bool flat = out.row_step == call.cols * s.out.elem_bytes;
+      for (int k = 0; k < s.n_args; ++k) {
+        const KernelArg& a = call.args[k];
+        flat = flat && a.row_step == (a.splat ? 0 : call.cols * s.args[k].elem_bytes);
+      }
+      if (flat) {
+        call.cols *= call.rows;
+        call.rows = 1;
+      }
     }
     s.map(call);
   }
@@ -247,7 +277,7 @@ class Worker {
   std::byte* register_side(const Place& p, const Tile& t, int64_t c, Span span, int64_t& row_step,
                            int64_t& col_step) {
     const bool by_row = span == Span::kRow;
-    const KernelArg a = arg(p, t, by_row);
+    const KernelArg a = arg(p, t.cols);
     col_step = a.splat ? 0 : p.elem_bytes;
     row_step = a.row_step;
     return const_cast<std::byte*>(a.data) + (by_row ? 0 : (c - t.col) * col_step);
@@ -270,8 +300,10 @@ class Worker {
       if (s.span == Span::kOne) move.to_col_step = s.out.elem_bytes;
       s.move(move);
     };
-    if (has_column(s.span)) for_each_run(t, load);
-    else load(0, 1);
+    if (has_column(s.span))
+      for_each_run(t, load);
+    else
+      load(0, 1);
   }
 
   void run_iota(const PlanStep& s, const Tile& t) {
@@ -279,7 +311,7 @@ class Worker {
     const auto count = [&](int64_t c, int64_t n) {
       IotaCall call;
       extents(s.span, t, call.rows, call.cols);
-      call.start = row_offsets()[s.args[0].index] + column_offset(o, c);
+      call.start = row_offsets_[s.args[0].index] + column_offset(o, c);
       call.row_step = o.inner_row;
       call.col_step = s.span == Span::kRow ? o.inner_row : o.inner_col;
       if (has_column(s.span)) call.cols = n;
@@ -287,8 +319,10 @@ class Worker {
       call.out = register_side(s.out, t, c, s.span, call.out_row_step, col_step);
       s.iota(call);
     };
-    if (has_column(s.span)) for_each_run(t, count);
-    else count(0, 1);
+    if (has_column(s.span))
+      for_each_run(t, count);
+    else
+      count(0, 1);
   }
 
   void run_store(const PlanStep& s, const Tile& t) {
@@ -309,29 +343,35 @@ class Worker {
       }
       s.move(move);
     };
-    if (has_column(s.span)) for_each_run(t, store);
-    else store(0, 1);
+    if (has_column(s.span))
+      for_each_run(t, store);
+    else
+      store(0, 1);
   }
 
   void run_reduce_rows(const PlanStep& s, const Tile& t) {
     ReduceRowsCall call;
     call.rows = t.rows;
-    call.cols = t.cols;
-    call.arg = arg(s.args[0], t, false);
+    call.arg = arg(s.args[0], t.cols);
     call.lanes = own_ + s.lanes_offset;
-    if (wide_) {
-      // Each block as a row of its own; c_tile divides the block.
-      const int64_t block = t.col / kReduceBlock, first = block * kReduceBlock;
-      call.first_col = t.col - first;
-      call.total_cols = std::min(kReduceBlock, plan_.cols - first);
-      call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
-    } else {
-      call.first_col = t.col;
-      call.total_cols = plan_.cols;
-      call.round = s.round;
-      call.out = own_ + reg(s.out.index).offset;
+    const std::byte* data = call.arg.data;
+    // A call stays within a block of the row.
+    for (int64_t c = t.col; c < t.col + t.cols; c += call.cols) {
+      const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
+      call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
+      if (!call.arg.splat) call.arg.data = data + (c - t.col) * s.args[0].elem_bytes;
+      if (wide_) {  // each block as a row of its own
+        call.first_col = c - first;
+        call.total_cols = std::min(kReduceBlock, plan_.cols - first);
+        call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
+      } else {
+        call.first_col = c;
+        call.total_cols = plan_.cols;
+        call.round = s.round;
+        call.out = own_ + reg(s.out.index).offset;
+      }
+      s.reduce.rows(call);
     }
-    s.reduce.rows(call);
   }
 
   void fold_blocks(const PlanStep& s, int64_t blocks) {
@@ -365,7 +405,7 @@ class Worker {
     call.rows = t.rows;
     call.cols = s.partial_cols == 1 ? 1 : t.cols;
     if (s.partial_cols == 1 && t.col != 0) return;
-    call.arg = arg(s.args[0], t, false);
+    call.arg = arg(s.args[0], t.cols);
     call.acc = partial(s, chunk_) + (s.partial_cols == 1 ? 0 : t.col * s.out.elem_bytes);
     s.reduce.columns(call);
   }
@@ -378,10 +418,20 @@ class Worker {
   }
 
   const RowPlan& plan_;
+  int64_t* row_offsets_;      // of each operand, in elements
+  const std::byte** bases_;   // see Base
   const std::byte* const* inputs_;
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
   int64_t chunk_ = 0;
+  struct Ahead {
+    const std::byte* next;
+    int64_t lines;
+  };
+  static constexpr int kMaxAhead = 12;
+  Ahead ahead_[kMaxAhead];
+  int n_ahead_ = 0;
+  int64_t lines_a_step_ = 0;
   bool wide_ = false;
 };
 
@@ -391,8 +441,7 @@ constexpr int64_t kSmallWork = 1 << 15;
 
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads) {
-  const int64_t col_units =
-      plan.cols == 0 ? 1 : (plan.cols + plan.unit_cols - 1) / plan.unit_cols;
+  const int64_t col_units = plan.cols == 0 ? 1 : (plan.cols + plan.unit_cols - 1) / plan.unit_cols;
   const int64_t row_units = (plan.rows + plan.unit_rows - 1) / plan.unit_rows;
   const int64_t units = row_units * col_units;
   const bool wide = plan.can_go_wide && threads > 1 && units < threads;

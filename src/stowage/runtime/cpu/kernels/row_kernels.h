@@ -41,7 +41,7 @@ struct KernelCall {
   int64_t out_row_step = 0;  ///< In bytes.
   Form out_form = Form::kNative;
   Form round = Form::kNative;
-  KernelArg args[3];
+  KernelArg args[4];
 };
 using MapKernel = void (*)(const KernelCall&);
 
@@ -107,11 +107,17 @@ struct ReduceKernels {
 ReduceKernels reduce_kernels(OpKind op, DType dtype);
 
 // The parts that are vector code, by family; null where it is left to the portable kernels.
-MapKernel f32_map_kernel(OpKind op);       ///< f32 to f32; arithmetic and copies.
-MapKernel f32_math_kernel(OpKind op);      ///< f32 to f32; exp and its like.
-MapKernel f32_test_kernel(OpKind op);      ///< f32 to bool.
-MapKernel select32_kernel();               ///< bool and two of f32, i32 or u32.
+MapKernel f32_map_kernel(OpKind op);   ///< f32 to f32; arithmetic and copies.
+MapKernel f32_math_kernel(OpKind op);  ///< f32 to f32; exp and its like.
+MapKernel f32_test_kernel(OpKind op);  ///< f32 to bool.
+MapKernel select32_kernel();           ///< bool and two of f32, i32 or u32.
 ReduceKernels f32_reduce_kernels(OpKind op);
+
+/// outer(inner(args 0, 1), arg 2), or outer(arg 2, inner(args 0, 1)); for an outer of one operand,
+/// outer(inner(args 0, 1)). All f32; the inner result is rounded to f32. Null if there is none.
+MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first);
+/// outer(left(args 0, 1), right(args 2, 3)).
+MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right);
 
 // Scalar conversions that the portable kernels and the executor share.
 float bf16_to_f32(uint16_t bits);

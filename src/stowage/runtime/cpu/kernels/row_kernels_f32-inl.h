@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -89,7 +89,9 @@ HWY_INLINE void store_form(DF d, VF v, std::byte* p, size_t i, Form form, Form r
   if (form == Form::kBF16) return to_bf16(d, v, reinterpret_cast<uint16_t*>(p) + i);
   to_f16(d, v, reinterpret_cast<uint16_t*>(p) + i);
 }
-HWY_INLINE size_t form_bytes(Form form) { return form == Form::kNative ? 4 : 2; }
+HWY_INLINE size_t form_bytes(Form form) {
+  return form == Form::kNative ? 4 : 2;
+}
 
 /// A row of an argument. A splat stands as one vector of equal lanes that `mask` keeps re-reading.
 struct Row {
@@ -113,19 +115,24 @@ HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) 
 }
 
 template <class Op, int N>
-HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[3]) {
-  if constexpr (N == 1) return op(d, v[0]);
-  else if constexpr (N == 2) return op(d, v[0], v[1]);
-  else return op(d, v[0], v[1], v[2]);
+HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[4]) {
+  if constexpr (N == 1)
+    return op(d, v[0]);
+  else if constexpr (N == 2)
+    return op(d, v[0], v[1]);
+  else if constexpr (N == 3)
+    return op(d, v[0], v[1], v[2]);
+  else
+    return op(d, v[0], v[1], v[2], v[3]);
 }
 
 /// The loop over one row. kPlain: every form native, nothing to round.
 template <class Op, int N, bool kPlain>
-HWY_INLINE void map_row(DF d, const Row (&rows)[3], std::byte* out, Form out_form, Form round,
+HWY_INLINE void map_row(DF d, const Row (&rows)[4], std::byte* out, Form out_form, Form round,
                         size_t n) {
   const Op op;
   const size_t lanes = hn::Lanes(d);
-  VF v[3];
+  VF v[4];
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     for (int k = 0; k < N; ++k)
@@ -166,7 +173,7 @@ void map_f32(const KernelCall& c) {
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   for (int k = 0; k < N; ++k) plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
   for (int64_t r = 0; r < c.rows; ++r) {
-    Row rows[3];
+    Row rows[4];
     for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k]);
     std::byte* out = c.out + r * c.out_row_step;
     const auto n = static_cast<size_t>(c.cols);

@@ -3,8 +3,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_f32.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -110,8 +110,10 @@ void test_f32(const KernelCall& c) {
         v[k] = load_form(d, data, at, rows[k].form);
       }
       MaskF mask;
-      if constexpr (N == 1) mask = op(d, v[0]);
-      else mask = op(d, v[0], v[1]);
+      if constexpr (N == 1)
+        mask = op(d, v[0]);
+      else
+        mask = op(d, v[0], v[1]);
       const auto bits = hn::BitCast(di, hn::IfThenElseZero(mask, hn::BitCast(d, hn::Set(di, 1))));
       const auto bytes = hn::DemoteTo(d8, bits);
       if (HWY_LIKELY(whole)) {
@@ -170,8 +172,8 @@ void select32(const KernelCall& c) {
   HWY_ALIGN uint8_t pad8[kMaxLanes] = {};
   HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
   for (int64_t r = 0; r < c.rows; ++r) {
-    const auto* condition = reinterpret_cast<const uint8_t*>(c.args[0].data) +
-                            r * c.args[0].row_step;
+    const auto* condition =
+        reinterpret_cast<const uint8_t*>(c.args[0].data) + r * c.args[0].row_step;
     if (c.args[0].splat) std::memset(pad8, *condition, sizeof(pad8));
     Row rows[2];
     for (int k = 0; k < 2; ++k) rows[k] = begin_row(d, c.args[k + 1], r, splats[k]);
@@ -210,7 +212,9 @@ void select32(const KernelCall& c) {
     }
   }
 }
-MapKernel find_select() { return select32; }
+MapKernel find_select() {
+  return select32;
+}
 
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -220,8 +224,14 @@ namespace stow::cpu {
 HWY_EXPORT(find_map);
 HWY_EXPORT(find_test);
 HWY_EXPORT(find_select);
-MapKernel f32_map_kernel(OpKind op) { return HWY_DYNAMIC_DISPATCH(find_map)(op); }
-MapKernel f32_test_kernel(OpKind op) { return HWY_DYNAMIC_DISPATCH(find_test)(op); }
-MapKernel select32_kernel() { return HWY_DYNAMIC_DISPATCH(find_select)(); }
+MapKernel f32_map_kernel(OpKind op) {
+  return HWY_DYNAMIC_DISPATCH(find_map)(op);
+}
+MapKernel f32_test_kernel(OpKind op) {
+  return HWY_DYNAMIC_DISPATCH(find_test)(op);
+}
+MapKernel select32_kernel() {
+  return HWY_DYNAMIC_DISPATCH(find_select)();
+}
 }  // namespace stow::cpu
 #endif  // HWY_ONCE

@@ -3,16 +3,16 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_math.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
 #include "stowage/runtime/cpu/kernels/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
-#define STOW_MATH1(Name, function)       \
-  struct Name {                          \
+#define STOW_MATH1(Name, function)                                        \
+  struct Name {                                                           \
     HWY_INLINE VF operator()(DF d, VF a) const { return function(d, a); } \
   };
 STOW_MATH1(RowExp, exp_f32)
@@ -33,7 +33,9 @@ struct RowSqrt {
 struct RowPow {
   HWY_INLINE VF operator()(DF d, VF a, VF b) const { return pow_f32(d, a, b); }
 };
-HWY_INLINE float libm_fmod(float a, float b) { return std::fmod(a, b); }
+HWY_INLINE float libm_fmod(float a, float b) {
+  return std::fmod(a, b);
+}
 struct RowRem {
   HWY_INLINE VF operator()(DF d, VF a, VF b) const {
     return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, b, libm_fmod);
@@ -64,6 +66,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stow::cpu {
 HWY_EXPORT(find_math);
-MapKernel f32_math_kernel(OpKind op) { return HWY_DYNAMIC_DISPATCH(find_math)(op); }
+MapKernel f32_math_kernel(OpKind op) {
+  return HWY_DYNAMIC_DISPATCH(find_math)(op);
+}
 }  // namespace stow::cpu
 #endif  // HWY_ONCE

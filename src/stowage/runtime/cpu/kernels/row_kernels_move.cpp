@@ -61,7 +61,9 @@ T from_coordinate(int64_t x) {
 float bf16_from_coordinate(int64_t x) {
   return bf16_to_f32(f32_to_bf16(scalar::round_to_odd(x)));
 }
-float f16_from_coordinate(int64_t x) { return f16_to_f32(f32_to_f16(scalar::round_to_odd(x))); }
+float f16_from_coordinate(int64_t x) {
+  return f16_to_f32(f32_to_f16(scalar::round_to_odd(x)));
+}
 
 template <typename T, T (*F)(int64_t)>
 void iota(const IotaCall& c) {
@@ -78,15 +80,20 @@ MoveKernel load_kernel(DType dtype) {
   switch (dtype) {
     case DType::kF64:
     case DType::kI64:
-    case DType::kU64: return move<uint64_t, uint64_t, same<uint64_t>>;
+    case DType::kU64:
+      return move<uint64_t, uint64_t, same<uint64_t>>;
     case DType::kF32:
     case DType::kI32:
-    case DType::kU32: return move<uint32_t, uint32_t, same<uint32_t>>;
-    case DType::kBF16: return move<float, uint16_t, bf16_to_f32>;
-    case DType::kF16: return move<float, uint16_t, f16_to_f32>;
+    case DType::kU32:
+      return move<uint32_t, uint32_t, same<uint32_t>>;
+    case DType::kBF16:
+      return move<float, uint16_t, bf16_to_f32>;
+    case DType::kF16:
+      return move<float, uint16_t, f16_to_f32>;
     case DType::kI8:
     case DType::kU8:
-    case DType::kBool: return move<uint8_t, uint8_t, same<uint8_t>>;
+    case DType::kBool:
+      return move<uint8_t, uint8_t, same<uint8_t>>;
   }
   return nullptr;
 }
@@ -99,17 +106,25 @@ MoveKernel store_kernel(DType dtype) {
 
 IotaKernel iota_kernel(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return iota<double, from_coordinate<double>>;
-    case DType::kF32: return iota<float, from_coordinate<float>>;
-    case DType::kBF16: return iota<float, bf16_from_coordinate>;
-    case DType::kF16: return iota<float, f16_from_coordinate>;
+    case DType::kF64:
+      return iota<double, from_coordinate<double>>;
+    case DType::kF32:
+      return iota<float, from_coordinate<float>>;
+    case DType::kBF16:
+      return iota<float, bf16_from_coordinate>;
+    case DType::kF16:
+      return iota<float, f16_from_coordinate>;
     case DType::kI64:
-    case DType::kU64: return iota<int64_t, from_coordinate<int64_t>>;
+    case DType::kU64:
+      return iota<int64_t, from_coordinate<int64_t>>;
     case DType::kI32:
-    case DType::kU32: return iota<int32_t, from_coordinate<int32_t>>;
+    case DType::kU32:
+      return iota<int32_t, from_coordinate<int32_t>>;
     case DType::kI8:
-    case DType::kU8: return iota<int8_t, from_coordinate<int8_t>>;
-    case DType::kBool: return iota<scalar::Bool, from_coordinate<scalar::Bool>>;
+    case DType::kU8:
+      return iota<int8_t, from_coordinate<int8_t>>;
+    case DType::kBool:
+      return iota<scalar::Bool, from_coordinate<scalar::Bool>>;
   }
   return nullptr;
 }

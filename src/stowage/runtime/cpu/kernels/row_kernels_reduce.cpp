@@ -6,8 +6,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_reduce.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 #include "stowage/ir/row_program.h"
 #include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
 
@@ -20,16 +20,20 @@ constexpr size_t kVectors =
 static_assert(kMaxLanes <= kReduceLanes);
 
 struct FoldSum {
+  static constexpr bool kExtreme = false;
   static constexpr float kIdentity = 0;
   HWY_INLINE VF operator()(VF a, VF b) const { return hn::Add(a, b); }
   static float fold(float a, float b) { return a + b; }
 };
 struct FoldProd {
+  static constexpr bool kExtreme = false;
   static constexpr float kIdentity = 1;
   HWY_INLINE VF operator()(VF a, VF b) const { return hn::Mul(a, b); }
   static float fold(float a, float b) { return a * b; }
 };
 struct FoldMax {
+  static constexpr bool kExtreme = true;
+  static HWY_INLINE VF plain(VF a, VF b) { return hn::Max(a, b); }
   static constexpr float kIdentity = -std::numeric_limits<float>::infinity();
   HWY_INLINE VF operator()(VF a, VF b) const {
     const VF larger = hn::IfThenElse(hn::Gt(a, b), a, b);
@@ -39,6 +43,8 @@ struct FoldMax {
   static float fold(float a, float b) { return scalar::Binary<OpKind::kMax, float>::apply(a, b); }
 };
 struct FoldMin {
+  static constexpr bool kExtreme = true;
+  static HWY_INLINE VF plain(VF a, VF b) { return hn::Min(a, b); }
   static constexpr float kIdentity = std::numeric_limits<float>::infinity();
   HWY_INLINE VF operator()(VF a, VF b) const {
     const VF smaller = hn::IfThenElse(hn::Lt(a, b), a, b);
@@ -88,6 +94,48 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], size_t n, VF (&acc)[R][kVe
   }
 }
 
+// The lanes of a maximum or minimum by the machine's own, several chains at once: right but where a
+// lane meets a NaN or comes out 0, of either sign. Then false.
+template <class Op>
+HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, VF (&acc)[kVectors]) {
+  const Op op;
+  constexpr size_t kChains = 4;
+  const size_t lanes = hn::Lanes(d), step = kReduceLanes;
+  const VF start = hn::Set(d, Op::kIdentity);
+  VF chains[kChains][kVectors], v[kVectors];
+  for (size_t q = 0; q < kChains; ++q)
+    for (size_t k = 0; k < kVectors; ++k) chains[q][k] = start;
+  MaskF odd = hn::IsNaN(start);
+  size_t i = 0;
+  for (; i + kChains * step <= n; i += kChains * step)
+    for (size_t q = 0; q < kChains; ++q) {
+      load_lanes<true>(d, row, i + q * step, step, v);
+      for (size_t k = 0; k < kVectors; ++k) {
+        odd = hn::Or(odd, hn::IsNaN(v[k]));
+        chains[q][k] = Op::plain(v[k], chains[q][k]);
+      }
+    }
+  for (; i < n; i += step) {
+    if (i + step <= n) load_lanes<true>(d, row, i, step, v);
+    else load_lanes<false>(d, row, i, n - i, v);
+    for (size_t k = 0; k < kVectors; ++k) {
+      const size_t before = i + k * lanes;
+      if (before >= n) break;
+      const auto some = hn::FirstN(d, HWY_MIN(lanes, n - before));
+      const VF x = hn::IfThenElse(some, v[k], start);
+      odd = hn::Or(odd, hn::IsNaN(x));
+      chains[0][k] = Op::plain(x, chains[0][k]);
+    }
+  }
+  for (size_t k = 0; k < kVectors; ++k) {
+    for (size_t q = 1; q < kChains; ++q) chains[0][k] = Op::plain(chains[q][k], chains[0][k]);
+    odd = hn::Or(odd, hn::Eq(chains[0][k], hn::Zero(d)));
+  }
+  if (!hn::AllFalse(d, odd)) return false;
+  for (size_t k = 0; k < kVectors; ++k) acc[k] = op(acc[k], chains[0][k]);
+  return true;
+}
+
 template <class Op, int R>
 HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d);
@@ -102,7 +150,10 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
     for (size_t k = 0; k < kVectors; ++k)
       acc[q][k] = begins ? hn::Set(d, Op::kIdentity) : hn::LoadU(d, state + k * lanes);
   }
-  fold_rows<Op, R>(d, rows, static_cast<size_t>(c.cols), acc);
+  bool done = false;
+  if constexpr (Op::kExtreme && R == 1)
+    done = fold_extreme<Op>(d, rows[0], static_cast<size_t>(c.cols), acc[0]);
+  if (!done) fold_rows<Op, R>(d, rows, static_cast<size_t>(c.cols), acc);
   for (int q = 0; q < R; ++q) {
     if (end % kReduceBlock != 0 && end != c.total_cols) {
       auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;
@@ -124,7 +175,8 @@ template <class Op>
 void reduce_rows_f32(const ReduceRowsCall& c) {
   const DF d;
   int64_t r = 0;
-  for (; r + 4 <= c.rows; r += 4) reduce_some_rows<Op, 4>(d, c, r);
+  if (!Op::kExtreme || c.cols < 4 * kReduceLanes)
+    for (; r + 4 <= c.rows; r += 4) reduce_some_rows<Op, 4>(d, c, r);
   for (; r < c.rows; ++r) reduce_some_rows<Op, 1>(d, c, r);
 }
 
@@ -192,7 +244,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace stow::cpu {
 HWY_EXPORT(find_reduce);
-ReduceKernels f32_reduce_kernels(OpKind op) { return HWY_DYNAMIC_DISPATCH(find_reduce)(op); }
+ReduceKernels f32_reduce_kernels(OpKind op) {
+  return HWY_DYNAMIC_DISPATCH(find_reduce)(op);
+}
 
 namespace {
 
@@ -213,26 +267,34 @@ struct Fold<OpKind::kReduceProd, T> {
 template <typename T>
 struct Fold<OpKind::kReduceMax, T> {
   static T identity() {
-    if constexpr (std::same_as<T, Bool>) return Bool{0};
-    else if constexpr (scalar::Float<T>) return -std::numeric_limits<T>::infinity();
-    else return std::numeric_limits<T>::min();
+    if constexpr (std::same_as<T, Bool>)
+      return Bool{0};
+    else if constexpr (scalar::Float<T>)
+      return -std::numeric_limits<T>::infinity();
+    else
+      return std::numeric_limits<T>::min();
   }
   static T fold(T a, T b) { return scalar::Binary<OpKind::kMax, T>::apply(a, b); }
 };
 template <typename T>
 struct Fold<OpKind::kReduceMin, T> {
   static T identity() {
-    if constexpr (std::same_as<T, Bool>) return Bool{1};
-    else if constexpr (scalar::Float<T>) return std::numeric_limits<T>::infinity();
-    else return std::numeric_limits<T>::max();
+    if constexpr (std::same_as<T, Bool>)
+      return Bool{1};
+    else if constexpr (scalar::Float<T>)
+      return std::numeric_limits<T>::infinity();
+    else
+      return std::numeric_limits<T>::max();
   }
   static T fold(T a, T b) { return scalar::Binary<OpKind::kMin, T>::apply(a, b); }
 };
 template <typename T>
 struct Fold<OpKind::kReduceAnd, T> {
   static T identity() {
-    if constexpr (std::same_as<T, Bool>) return Bool{1};
-    else return static_cast<T>(~T(0));
+    if constexpr (std::same_as<T, Bool>)
+      return Bool{1};
+    else
+      return static_cast<T>(~T(0));
   }
   static T fold(T a, T b) { return scalar::Binary<OpKind::kAnd, T>::apply(a, b); }
 };
@@ -307,17 +369,27 @@ ReduceKernels find(OpKind op) {
 
 ReduceKernels reduce_kernels(OpKind op, DType dtype) {
   switch (register_dtype(dtype)) {
-    case DType::kF64: return find<double>(op);
-    case DType::kF32: return f32_reduce_kernels(op);
-    case DType::kI64: return find<int64_t>(op);
-    case DType::kI32: return find<int32_t>(op);
-    case DType::kI8: return find<int8_t>(op);
-    case DType::kU64: return find<uint64_t>(op);
-    case DType::kU32: return find<uint32_t>(op);
-    case DType::kU8: return find<uint8_t>(op);
-    case DType::kBool: return find<Bool>(op);
+    case DType::kF64:
+      return find<double>(op);
+    case DType::kF32:
+      return f32_reduce_kernels(op);
+    case DType::kI64:
+      return find<int64_t>(op);
+    case DType::kI32:
+      return find<int32_t>(op);
+    case DType::kI8:
+      return find<int8_t>(op);
+    case DType::kU64:
+      return find<uint64_t>(op);
+    case DType::kU32:
+      return find<uint32_t>(op);
+    case DType::kU8:
+      return find<uint8_t>(op);
+    case DType::kBool:
+      return find<Bool>(op);
     case DType::kBF16:
-    case DType::kF16: break;
+    case DType::kF16:
+      break;
   }
   return {};
 }

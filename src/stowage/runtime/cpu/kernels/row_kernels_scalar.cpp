@@ -9,7 +9,9 @@
 
 namespace stow::cpu {
 
-float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+float bf16_to_f32(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
 uint16_t f32_to_bf16(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
@@ -102,7 +104,9 @@ void select(const KernelCall& c) {
   }
 }
 
-Bool is_finite(double x) { return Bool(uint8_t(std::isfinite(x))); }
+Bool is_finite(double x) {
+  return Bool(uint8_t(std::isfinite(x)));
+}
 
 // To f32 with one rounding even where the step is of bf16 or f16, and so rounds again.
 template <typename From>
@@ -126,19 +130,30 @@ void to_f32(const KernelCall& c) {
 template <typename From>
 MapKernel convert_from(DType out) {
   switch (register_dtype(out)) {
-    case DType::kF64: return map1<double, From, scalar::convert<double, From>>;
+    case DType::kF64:
+      return map1<double, From, scalar::convert<double, From>>;
     case DType::kF32:
-      if constexpr (std::same_as<From, float>) return nullptr;  // a copy
-      else return to_f32<From>;
-    case DType::kI64: return map1<int64_t, From, scalar::convert<int64_t, From>>;
-    case DType::kI32: return map1<int32_t, From, scalar::convert<int32_t, From>>;
-    case DType::kI8: return map1<int8_t, From, scalar::convert<int8_t, From>>;
-    case DType::kU64: return map1<uint64_t, From, scalar::convert<uint64_t, From>>;
-    case DType::kU32: return map1<uint32_t, From, scalar::convert<uint32_t, From>>;
-    case DType::kU8: return map1<uint8_t, From, scalar::convert<uint8_t, From>>;
-    case DType::kBool: return map1<Bool, From, scalar::convert<Bool, From>>;
+      if constexpr (std::same_as<From, float>)
+        return nullptr;  // a copy
+      else
+        return to_f32<From>;
+    case DType::kI64:
+      return map1<int64_t, From, scalar::convert<int64_t, From>>;
+    case DType::kI32:
+      return map1<int32_t, From, scalar::convert<int32_t, From>>;
+    case DType::kI8:
+      return map1<int8_t, From, scalar::convert<int8_t, From>>;
+    case DType::kU64:
+      return map1<uint64_t, From, scalar::convert<uint64_t, From>>;
+    case DType::kU32:
+      return map1<uint32_t, From, scalar::convert<uint32_t, From>>;
+    case DType::kU8:
+      return map1<uint8_t, From, scalar::convert<uint8_t, From>>;
+    case DType::kBool:
+      return map1<Bool, From, scalar::convert<Bool, From>>;
     case DType::kBF16:
-    case DType::kF16: break;
+    case DType::kF16:
+      break;
   }
   return nullptr;
 }
@@ -151,14 +166,21 @@ void copy(const KernelCall& c) {
   }
 }
 
-float bf16_as_f16(float x) { return f16_to_f32(f32_to_bf16(x)); }
-float f16_as_bf16(float x) { return bf16_to_f32(f32_to_f16(x)); }
+float bf16_as_f16(float x) {
+  return f16_to_f32(f32_to_bf16(x));
+}
+float f16_as_bf16(float x) {
+  return bf16_to_f32(f32_to_f16(x));
+}
 
 MapKernel copy_kernel(DType t) {
   switch (dtype_bytes(register_dtype(t))) {
-    case 8: return copy<uint64_t>;
-    case 4: return f32_map_kernel(OpKind::kReshape);
-    default: return copy<uint8_t>;
+    case 8:
+      return copy<uint64_t>;
+    case 4:
+      return f32_map_kernel(OpKind::kReshape);
+    default:
+      return copy<uint8_t>;
   }
 }
 
@@ -195,23 +217,34 @@ MapKernel find(OpKind op) {
 MapKernel convert_kernel(DType in, DType out) {
   if (register_dtype(in) == register_dtype(out)) return copy_kernel(out);
   switch (register_dtype(in)) {
-    case DType::kF64: return convert_from<double>(out);
+    case DType::kF64:
+      return convert_from<double>(out);
     case DType::kF32:
       return out == DType::kBool ? f32_test_kernel(OpKind::kConvert) : convert_from<float>(out);
-    case DType::kI64: return convert_from<int64_t>(out);
-    case DType::kI32: return convert_from<int32_t>(out);
-    case DType::kI8: return convert_from<int8_t>(out);
-    case DType::kU64: return convert_from<uint64_t>(out);
-    case DType::kU32: return convert_from<uint32_t>(out);
-    case DType::kU8: return convert_from<uint8_t>(out);
-    case DType::kBool: return convert_from<Bool>(out);
+    case DType::kI64:
+      return convert_from<int64_t>(out);
+    case DType::kI32:
+      return convert_from<int32_t>(out);
+    case DType::kI8:
+      return convert_from<int8_t>(out);
+    case DType::kU64:
+      return convert_from<uint64_t>(out);
+    case DType::kU32:
+      return convert_from<uint32_t>(out);
+    case DType::kU8:
+      return convert_from<uint8_t>(out);
+    case DType::kBool:
+      return convert_from<Bool>(out);
     case DType::kBF16:
-    case DType::kF16: break;
+    case DType::kF16:
+      break;
   }
   return nullptr;
 }
 
-bool is_test(OpKind op) { return (op >= OpKind::kEq && op <= OpKind::kGe) || op == OpKind::kIsFinite; }
+bool is_test(OpKind op) {
+  return (op >= OpKind::kEq && op <= OpKind::kGe) || op == OpKind::kIsFinite;
+}
 
 }  // namespace
 
@@ -223,9 +256,12 @@ MapKernel map_kernel(OpKind op, DType in, DType out) {
   const DType t = register_dtype(in);
   if (op == OpKind::kSelect) {
     switch (dtype_bytes(t)) {
-      case 8: return select<uint64_t>;
-      case 4: return select32_kernel();
-      default: return select<uint8_t>;
+      case 8:
+        return select<uint64_t>;
+      case 4:
+        return select32_kernel();
+      default:
+        return select<uint8_t>;
     }
   }
   switch (t) {
@@ -236,15 +272,23 @@ MapKernel map_kernel(OpKind op, DType in, DType out) {
       const MapKernel math = f32_math_kernel(op);
       return math != nullptr ? math : f32_map_kernel(op);
     }
-    case DType::kI64: return find<int64_t>(op);
-    case DType::kI32: return find<int32_t>(op);
-    case DType::kI8: return find<int8_t>(op);
-    case DType::kU64: return find<uint64_t>(op);
-    case DType::kU32: return find<uint32_t>(op);
-    case DType::kU8: return find<uint8_t>(op);
-    case DType::kBool: return find<Bool>(op);
+    case DType::kI64:
+      return find<int64_t>(op);
+    case DType::kI32:
+      return find<int32_t>(op);
+    case DType::kI8:
+      return find<int8_t>(op);
+    case DType::kU64:
+      return find<uint64_t>(op);
+    case DType::kU32:
+      return find<uint32_t>(op);
+    case DType::kU8:
+      return find<uint8_t>(op);
+    case DType::kBool:
+      return find<Bool>(op);
     case DType::kBF16:
-    case DType::kF16: break;
+    case DType::kF16:
+      break;
   }
   return nullptr;
 }

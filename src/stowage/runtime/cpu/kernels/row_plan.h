@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "stowage/ir/row_program.h"
@@ -25,8 +26,12 @@ namespace stow::cpu {
 
 /// A set of {row, column}: what a value depends on.
 enum class Span : uint8_t { kOne = 0, kRow = 1, kColumn = 2, kFull = 3 };
-constexpr bool has_row(Span s) { return (static_cast<int>(s) & 1) != 0; }
-constexpr bool has_column(Span s) { return (static_cast<int>(s) & 2) != 0; }
+constexpr bool has_row(Span s) {
+  return (static_cast<int>(s) & 1) != 0;
+}
+constexpr bool has_column(Span s) {
+  return (static_cast<int>(s) & 2) != 0;
+}
 constexpr Span operator|(Span a, Span b) {
   return static_cast<Span>(static_cast<int>(a) | static_cast<int>(b));
 }
@@ -57,7 +62,17 @@ struct Place {
   Form form = Form::kNative;
   int32_t index = -1;
   int32_t elem_bytes = 4;
+
+  // Bound to a thread's bases: row r of the tile lies at
+  // bases[base] + offset + r * (row_const + row_per_col * tile columns).
+  int32_t base = 0;
+  bool splat = false;
+  int64_t offset = 0, row_const = 0, row_per_col = 0;
 };
+
+/// The addresses a thread's steps start from: its scratch, the constants, its scratch moved to the
+/// strip's column for elements of 1, 4 and 8 bytes, then every input and output at the tile.
+enum Base : int32_t { kOwnBase, kConstantBase, kStripBase1, kStripBase4, kStripBase8, kOperandBase };
 
 struct PlanStep {
   enum Kind : uint8_t { kMap, kLoad, kIota, kStore, kReduceRows, kReduceColumns };
@@ -65,7 +80,7 @@ struct PlanStep {
   Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
   Form round = Form::kNative;
   int n_args = 0;
-  Place out, args[3];
+  Place out, args[4];
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
   IotaKernel iota = nullptr;
@@ -86,11 +101,16 @@ struct RowPlan {
   std::vector<PlanOperand> operands;
   int n_inputs = 0, n_outputs = 0;
   std::vector<Register> registers;
-  std::vector<uint64_t> constants;  ///< In a register's form.
+  std::vector<uint64_t> constants;   ///< In a register's form.
   std::vector<PlanStep> once_steps;  ///< Values alike everywhere, computed by each thread first.
   std::vector<PlanPhase> phases;
+  std::vector<int32_t> direct;       ///< Operands that kernels address themselves.
+  int64_t strip_step_count = 0;      ///< Of all phases.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
+
+  /// Pairs of an output and an input that must not be the same memory.
+  std::vector<std::pair<int, int>> must_differ;
 
   int64_t r_tile = 1, c_tile = 1;
   int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions a unit is a chunk of rows.
@@ -99,12 +119,18 @@ struct RowPlan {
   int64_t inner_rows() const { return row_dims.empty() ? 1 : row_dims.back(); }
   int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
 
-  int64_t offsets_bytes = 0;  ///< Of the operands' row offsets, at the start of thread scratch.
   int64_t thread_bytes = 0, shared_bytes = 0;
   int64_t work = 0;  ///< Points times steps: small ones run on one thread.
 };
 
-RowPlan compile_row_plan(const RowProgram& program);
+/// Thread scratch starts with the row offset of each operand, then the bases.
+inline int64_t bookkeeping_bytes(const RowPlan& plan) {
+  return (2 * static_cast<int64_t>(plan.operands.size()) + kOperandBase) * 8;
+}
+
+/// `careful`: right for every output over every input that it may lie over. Else stores come as
+/// early as they can, and the plan is right where none of `must_differ` share an address.
+RowPlan compile_row_plan(const RowProgram& program, bool careful);
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads);
 

@@ -8,10 +8,17 @@
 namespace stow::cpu {
 
 CompiledRowProgram::CompiledRowProgram(const RowProgram& program)
-    : plan_(std::make_shared<const RowPlan>(compile_row_plan(program))) {}
+    : plan_(std::make_shared<const RowPlan>(compile_row_plan(program, false))) {
+  careful_plan_ = plan_->must_differ.empty()
+                      ? plan_
+                      : std::make_shared<const RowPlan>(compile_row_plan(program, true));
+}
 
 int64_t CompiledRowProgram::scratch_bytes(int threads) const {
-  return plan_->shared_bytes + std::max(1, threads) * plan_->thread_bytes;
+  const auto bytes = [&](const RowPlan& plan) {
+    return plan.shared_bytes + std::max(1, threads) * plan.thread_bytes;
+  };
+  return std::max(bytes(*plan_), bytes(*careful_plan_));
 }
 
 void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
@@ -22,8 +29,12 @@ void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
              "{} inputs and {} outputs for {} and {}", inputs.size(), outputs.size(),
              plan_->n_inputs, plan_->n_outputs);
   STOW_CHECK(reinterpret_cast<uintptr_t>(scratch) % 64 == 0);
-  run_row_plan(*plan_, inputs.data(), outputs.data(), static_cast<std::byte*>(scratch),
-               std::max(1, threads));
+  const bool apart = std::none_of(
+      plan_->must_differ.begin(), plan_->must_differ.end(), [&](const std::pair<int, int>& pair) {
+        return outputs[static_cast<size_t>(pair.first)] == inputs[static_cast<size_t>(pair.second)];
+      });
+  run_row_plan(apart ? *plan_ : *careful_plan_, inputs.data(), outputs.data(),
+               static_cast<std::byte*>(scratch), std::max(1, threads));
 }
 
 int64_t row_program_scratch_bytes(const RowProgram& program, int threads) {

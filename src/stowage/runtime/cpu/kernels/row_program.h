@@ -28,10 +28,9 @@ class CompiledRowProgram {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            void* scratch, int threads) const;
 
-  const RowPlan& plan() const { return *plan_; }
-
  private:
   std::shared_ptr<const RowPlan> plan_;
+  std::shared_ptr<const RowPlan> careful_plan_;  ///< Where outputs lie over the wrong inputs.
 };
 
 /// Bytes of scratch (tile registers, column partials) that running `program` with `threads` needs.

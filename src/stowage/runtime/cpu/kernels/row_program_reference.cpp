@@ -19,7 +19,9 @@ struct Cell {
   int64_t i = 0;
 };
 
-uint64_t bits_of(int64_t x) { return static_cast<uint64_t>(x); }
+uint64_t bits_of(int64_t x) {
+  return static_cast<uint64_t>(x);
+}
 
 // To a float of one sign bit, `mantissa` bits and the rest of 16 exponent, to nearest even.
 uint16_t encode16(long double x, int mantissa) {
@@ -50,7 +52,9 @@ double decode16(uint16_t bits, int mantissa) {
     x = std::ldexp((1 << mantissa) + low, exponent - bias - mantissa);
   return (bits & 0x8000) != 0 ? -x : x;
 }
-int mantissa_of(DType t) { return t == DType::kBF16 ? 7 : 10; }
+int mantissa_of(DType t) {
+  return t == DType::kBF16 ? 7 : 10;
+}
 
 template <typename T>
 T read(const std::byte* p) {
@@ -65,41 +69,60 @@ void write(std::byte* p, T x) {
 
 Cell load(const std::byte* p, DType t) {
   switch (t) {
-    case DType::kF64: return {.f = read<double>(p)};
-    case DType::kF32: return {.f = double{read<float>(p)}};
+    case DType::kF64:
+      return {.f = read<double>(p)};
+    case DType::kF32:
+      return {.f = double{read<float>(p)}};
     case DType::kBF16:
-    case DType::kF16: return {.f = decode16(read<uint16_t>(p), mantissa_of(t))};
+    case DType::kF16:
+      return {.f = decode16(read<uint16_t>(p), mantissa_of(t))};
     case DType::kI64:
-    case DType::kU64: return {.i = read<int64_t>(p)};
-    case DType::kI32: return {.i = read<int32_t>(p)};
-    case DType::kI8: return {.i = read<int8_t>(p)};
-    case DType::kU32: return {.i = read<uint32_t>(p)};
-    case DType::kU8: return {.i = read<uint8_t>(p)};
-    case DType::kBool: return {.i = read<uint8_t>(p) != 0};
+    case DType::kU64:
+      return {.i = read<int64_t>(p)};
+    case DType::kI32:
+      return {.i = read<int32_t>(p)};
+    case DType::kI8:
+      return {.i = read<int8_t>(p)};
+    case DType::kU32:
+      return {.i = read<uint32_t>(p)};
+    case DType::kU8:
+      return {.i = read<uint8_t>(p)};
+    case DType::kBool:
+      return {.i = read<uint8_t>(p) != 0};
   }
   return {};
 }
 void store(std::byte* p, DType t, const Cell& x) {
   switch (t) {
-    case DType::kF64: return write(p, x.f);
-    case DType::kF32: return write(p, static_cast<float>(x.f));
+    case DType::kF64:
+      return write(p, x.f);
+    case DType::kF32:
+      return write(p, static_cast<float>(x.f));
     case DType::kBF16:
-    case DType::kF16: return write(p, encode16(x.f, mantissa_of(t)));
+    case DType::kF16:
+      return write(p, encode16(x.f, mantissa_of(t)));
     case DType::kI64:
-    case DType::kU64: return write(p, x.i);
+    case DType::kU64:
+      return write(p, x.i);
     case DType::kI32:
-    case DType::kU32: return write(p, static_cast<uint32_t>(x.i));
+    case DType::kU32:
+      return write(p, static_cast<uint32_t>(x.i));
     case DType::kI8:
-    case DType::kU8: return write(p, static_cast<uint8_t>(x.i));
-    case DType::kBool: return write(p, static_cast<uint8_t>(x.i != 0));
+    case DType::kU8:
+      return write(p, static_cast<uint8_t>(x.i));
+    case DType::kBool:
+      return write(p, static_cast<uint8_t>(x.i != 0));
   }
 }
 
 double round_to(DType t, long double x) {
   switch (t) {
-    case DType::kF64: return static_cast<double>(x);
-    case DType::kF32: return static_cast<float>(x);
-    default: return decode16(encode16(x, mantissa_of(t)), mantissa_of(t));
+    case DType::kF64:
+      return static_cast<double>(x);
+    case DType::kF32:
+      return static_cast<float>(x);
+    default:
+      return decode16(encode16(x, mantissa_of(t)), mantissa_of(t));
   }
 }
 // Wrapped to the integer type.
@@ -110,13 +133,17 @@ int64_t wrap(DType t, int64_t x) {
   return load(bytes, t).i;
 }
 
-bool is_nan(double x) { return x != x; }
+bool is_nan(double x) {
+  return x != x;
+}
 double maximum(double a, double b) {
   if (is_nan(a) || is_nan(b)) return std::numeric_limits<double>::quiet_NaN();
   if (a == b) return std::signbit(a) ? b : a;
   return a > b ? a : b;
 }
-double minimum(double a, double b) { return -maximum(-a, -b); }
+double minimum(double a, double b) {
+  return -maximum(-a, -b);
+}
 
 double math_f64(OpKind op, double a, double b) {
   if (op == OpKind::kExp) return std::exp(a);
@@ -167,8 +194,7 @@ int64_t int_op(OpKind op, DType t, int64_t a, int64_t b) {
   const int64_t width = t == DType::kBool ? 1 : 8 * dtype_bytes(t);
   const bool less = is_signed ? a < b : bits_of(a) < bits_of(b);
   if (op == OpKind::kNeg) return static_cast<int64_t>(0 - bits_of(a));
-  if (op == OpKind::kAbs)
-    return is_signed && a < 0 ? static_cast<int64_t>(0 - bits_of(a)) : a;
+  if (op == OpKind::kAbs) return is_signed && a < 0 ? static_cast<int64_t>(0 - bits_of(a)) : a;
   if (op == OpKind::kSign) return a == 0 ? 0 : is_signed && a < 0 ? -1 : 1;
   if (op == OpKind::kNot) return ~a;
   if (op == OpKind::kAdd) return static_cast<int64_t>(bits_of(a) + bits_of(b));
@@ -230,7 +256,8 @@ Cell convert(DType from, DType to, const Cell& x) {
   const double bound = std::ldexp(1.0, value_bits);
   const uint64_t largest = ~uint64_t{0} >> (64 - value_bits);
   if (x.f >= bound) return {.i = static_cast<int64_t>(largest)};
-  if (!is_signed_int(to)) return {.i = x.f <= 0 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(x.f))};
+  if (!is_signed_int(to))
+    return {.i = x.f <= 0 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(x.f))};
   if (x.f <= -bound) return {.i = -static_cast<int64_t>(largest) - 1};
   return {.i = static_cast<int64_t>(x.f)};
 }
@@ -286,9 +313,7 @@ struct Reduction {
     const double y = float_op(kind, is_f64(), a.f, b.f);
     return {.f = is_f64() ? y : static_cast<float>(y)};
   }
-  Cell finish(const Cell& x) const {
-    return is_float(dtype) ? Cell{.f = round_to(dtype, x.f)} : x;
-  }
+  Cell finish(const Cell& x) const { return is_float(dtype) ? Cell{.f = round_to(dtype, x.f)} : x; }
 };
 
 // The order of ir/row_program.h, word by word.
@@ -332,8 +357,7 @@ std::vector<int64_t> offsets(const Dims& dims, const Dims& strides) {
 
 }  // namespace
 
-void run_row_program_reference(const RowProgram& program,
-                               std::span<const std::byte* const> inputs,
+void run_row_program_reference(const RowProgram& program, std::span<const std::byte* const> inputs,
                                std::span<std::byte* const> outputs) {
   const int64_t rows = program.rows(), cols = program.cols();
   // A row without columns is given one point, for what it has of its own: identities of reductions
@@ -341,8 +365,9 @@ void run_row_program_reference(const RowProgram& program,
   Dims dims = program.dims;
   if (cols == 0) std::fill(dims.begin() + program.n_row_dims, dims.end(), 1);
   const auto ignores_columns = [&](const RowOperand& o) {
-    return std::all_of(o.strides.begin() + program.n_row_dims, o.strides.end(),
-                       [](int64_t stride) { return stride == 0; });
+    for (size_t k = static_cast<size_t>(program.n_row_dims); k < dims.size(); ++k)
+      if (o.strides[k] != 0 && program.dims[k] != 1) return false;
+    return true;
   };
   const int64_t points_a_row = std::max<int64_t>(1, cols);
   const auto n = static_cast<size_t>(rows * points_a_row);
@@ -360,8 +385,8 @@ void run_row_program_reference(const RowProgram& program,
         if (cols == 0 && !ignores_columns(o)) break;
         const std::vector<int64_t> where = offsets(dims, o.strides);
         for (size_t i = 0; i < n; ++i)
-          out[i] = load(inputs[static_cast<size_t>(s.index)] + where[i] * dtype_bytes(o.dtype),
-                        o.dtype);
+          out[i] =
+              load(inputs[static_cast<size_t>(s.index)] + where[i] * dtype_bytes(o.dtype), o.dtype);
         break;
       }
       case StepKind::kConstant: {
@@ -399,7 +424,9 @@ void run_row_program_reference(const RowProgram& program,
         stores.emplace_back(&s, std::move(sums));
         break;
       }
-      case StepKind::kStore: stores.emplace_back(&s, values[static_cast<size_t>(s.args[0])]); break;
+      case StepKind::kStore:
+        stores.emplace_back(&s, values[static_cast<size_t>(s.args[0])]);
+        break;
     }
   }
   for (const auto& [s, cells] : stores) {

@@ -11,8 +11,7 @@
 namespace stow::cpu {
 
 /// As run_row_program, and to the same bits but for the payload of a NaN.
-void run_row_program_reference(const RowProgram& program,
-                               std::span<const std::byte* const> inputs,
+void run_row_program_reference(const RowProgram& program, std::span<const std::byte* const> inputs,
                                std::span<std::byte* const> outputs);
 
 }  // namespace stow::cpu

@@ -54,15 +54,15 @@ inline double erf_inv(double y) {
 template <OpKind K, typename T>
 struct Unary;  // undefined where the op has no meaning for T
 
-#define STOW_UNARY(kind, concept_name, expression)  \
-  template <concept_name T>                         \
-  struct Unary<OpKind::kind, T> {                   \
-    static T apply(T x) { return (expression); }    \
+#define STOW_UNARY(kind, concept_name, expression) \
+  template <concept_name T>                        \
+  struct Unary<OpKind::kind, T> {                  \
+    static T apply(T x) { return (expression); }   \
   }
-#define STOW_BINARY(kind, concept_name, expression)     \
-  template <concept_name T>                             \
-  struct Binary<OpKind::kind, T> {                      \
-    static T apply(T a, T b) { return (expression); }   \
+#define STOW_BINARY(kind, concept_name, expression)   \
+  template <concept_name T>                           \
+  struct Binary<OpKind::kind, T> {                    \
+    static T apply(T a, T b) { return (expression); } \
   }
 
 STOW_UNARY(kNeg, Float, -x);
@@ -83,8 +83,7 @@ STOW_UNARY(kSin, Float, std::sin(x));
 STOW_UNARY(kCos, Float, std::cos(x));
 STOW_UNARY(kSqrt, Float, std::sqrt(x));
 STOW_UNARY(kRsqrt, Float, 1 / std::sqrt(x));
-STOW_UNARY(kLogistic, Float,
-           x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)));
+STOW_UNARY(kLogistic, Float, x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)));
 STOW_UNARY(kErf, Float, std::erf(x));
 STOW_UNARY(kErfInv, Float, erf_inv(x));
 STOW_UNARY(kNot, Integer, static_cast<T>(~wide(x)));
@@ -113,7 +112,8 @@ T power(T a, T b) {
     return 0;
   }
   Wrap<T> result = 1, base = wide(a);
-  for (auto n = static_cast<std::make_unsigned_t<T>>(b); n > 0; n = static_cast<decltype(n)>(n >> 1)) {
+  for (auto n = static_cast<std::make_unsigned_t<T>>(b); n > 0;
+       n = static_cast<decltype(n)>(n >> 1)) {
     if ((n & 1) != 0) result *= base;
     base *= base;
   }
@@ -155,7 +155,7 @@ STOW_BINARY(kRem, Integer, remainder(a, b));
 STOW_BINARY(kPow, Integer, power(a, b));
 STOW_BINARY(kMax, Bits, a > b ? a : b);
 STOW_BINARY(kMin, Bits, a < b ? a : b);
-STOW_BINARY(kAnd, Integer, static_cast<T>(a & b));
+STOW_BINARY(kAnd, Integer, static_cast<T>(a& b));
 STOW_BINARY(kOr, Integer, static_cast<T>(a | b));
 STOW_BINARY(kXor, Integer, static_cast<T>(a ^ b));
 STOW_BINARY(kShiftLeft, Integer, shift_left(a, b));
@@ -175,10 +175,10 @@ struct Binary<OpKind::kXor, Bool> {
 
 template <OpKind K, typename T>
 struct Test;
-#define STOW_TEST(kind, expression)                                    \
-  template <typename T>                                                \
-  struct Test<OpKind::kind, T> {                                       \
-    static Bool apply(T a, T b) { return Bool(uint8_t(expression)); }  \
+#define STOW_TEST(kind, expression)                                   \
+  template <typename T>                                               \
+  struct Test<OpKind::kind, T> {                                      \
+    static Bool apply(T a, T b) { return Bool(uint8_t(expression)); } \
   }
 STOW_TEST(kEq, a == b);
 STOW_TEST(kNe, a != b);
@@ -215,8 +215,10 @@ To convert(From x) {
   } else if constexpr (Float<From> && Integer<To>) {
     // The bounds as floats: the largest is rounded up to the power of two for wide integers.
     if (x != x) return 0;
-    if (x >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
-    if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+    if (x >= static_cast<From>(std::numeric_limits<To>::max()))
+      return std::numeric_limits<To>::max();
+    if (x <= static_cast<From>(std::numeric_limits<To>::min()))
+      return std::numeric_limits<To>::min();
     return static_cast<To>(x);
   } else {
     return static_cast<To>(x);

@@ -7,8 +7,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/simd_math.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,0 +1,106 @@
+// Two or three steps of f32 in one pass over a tile, each rounding as if alone.
+#include <type_traits>
+
+#include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_fused.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
+#include "stowage/runtime/cpu/kernels/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stow::cpu::HWY_NAMESPACE {
+
+template <OpKind K>
+HWY_INLINE VF binary(VF a, VF b) {
+  if constexpr (K == OpKind::kAdd) return hn::Add(a, b);
+  else if constexpr (K == OpKind::kSub) return hn::Sub(a, b);
+  else if constexpr (K == OpKind::kMul) return hn::Mul(a, b);
+  else return hn::Div(a, b);
+}
+
+// outer(inner(a, b), c), or outer(c, inner(a, b)).
+template <OpKind Outer, OpKind Inner, bool kInnerFirst>
+struct RowPair {
+  HWY_INLINE VF operator()(DF, VF a, VF b, VF c) const {
+    const VF t = binary<Inner>(a, b);
+    return kInnerFirst ? binary<Outer>(t, c) : binary<Outer>(c, t);
+  }
+};
+// outer(left(a, b), right(c, d)).
+template <OpKind Outer, OpKind Left, OpKind Right>
+struct RowTriple {
+  HWY_INLINE VF operator()(DF, VF a, VF b, VF c, VF e) const {
+    return binary<Outer>(binary<Left>(a, b), binary<Right>(c, e));
+  }
+};
+struct RowExpSub {
+  HWY_INLINE VF operator()(DF d, VF a, VF b) const { return exp_f32(d, hn::Sub(a, b)); }
+};
+struct RowSqrtMul {
+  HWY_INLINE VF operator()(DF, VF a, VF b) const { return hn::Sqrt(hn::Mul(a, b)); }
+};
+
+template <OpKind Outer, OpKind Inner>
+MapKernel pair_of(bool inner_first) {
+  // Of a sum or product the order of operands does not matter.
+  constexpr bool kCommutes = Outer == OpKind::kAdd || Outer == OpKind::kMul;
+  if (inner_first || kCommutes) return map_f32<RowPair<Outer, Inner, true>, 3>;
+  return map_f32<RowPair<Outer, Inner, kCommutes>, 3>;
+}
+template <OpKind Outer>
+MapKernel pair_with(OpKind inner, bool inner_first) {
+  if (inner == OpKind::kAdd) return pair_of<Outer, OpKind::kAdd>(inner_first);
+  if (inner == OpKind::kSub) return pair_of<Outer, OpKind::kSub>(inner_first);
+  if (inner == OpKind::kMul) return pair_of<Outer, OpKind::kMul>(inner_first);
+  if (inner == OpKind::kDiv) return pair_of<Outer, OpKind::kDiv>(inner_first);
+  return nullptr;
+}
+MapKernel find_pair(OpKind outer, OpKind inner, bool inner_first) {
+  if (outer == OpKind::kAdd) return pair_with<OpKind::kAdd>(inner, inner_first);
+  if (outer == OpKind::kSub) return pair_with<OpKind::kSub>(inner, inner_first);
+  if (outer == OpKind::kMul) return pair_with<OpKind::kMul>(inner, inner_first);
+  if (outer == OpKind::kDiv) return pair_with<OpKind::kDiv>(inner, inner_first);
+  if (outer == OpKind::kExp && inner == OpKind::kSub) return map_f32<RowExpSub, 2>;
+  if (outer == OpKind::kSqrt && inner == OpKind::kMul) return map_f32<RowSqrtMul, 2>;
+  return nullptr;
+}
+
+template <OpKind Outer, OpKind Left>
+MapKernel triple_with(OpKind right) {
+  if (right == OpKind::kAdd) return map_f32<RowTriple<Outer, Left, OpKind::kAdd>, 4>;
+  if (right == OpKind::kMul) return map_f32<RowTriple<Outer, Left, OpKind::kMul>, 4>;
+  return nullptr;
+}
+template <OpKind Outer>
+MapKernel triple_of(OpKind left, OpKind right) {
+  if (left == OpKind::kAdd) return triple_with<Outer, OpKind::kAdd>(right);
+  if (left == OpKind::kMul) return triple_with<Outer, OpKind::kMul>(right);
+  return nullptr;
+}
+MapKernel find_triple(OpKind outer, OpKind left, OpKind right) {
+  if (outer == OpKind::kAdd) return triple_of<OpKind::kAdd>(left, right);
+  if (outer == OpKind::kSub) return triple_of<OpKind::kSub>(left, right);
+  if (outer == OpKind::kMul) return triple_of<OpKind::kMul>(left, right);
+  if (outer == OpKind::kDiv) return triple_of<OpKind::kDiv>(left, right);
+  return nullptr;
+}
+
+}  // namespace stow::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stow::cpu {
+HWY_EXPORT(find_pair);
+HWY_EXPORT(find_triple);
+MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first) {
+  return HWY_DYNAMIC_DISPATCH(find_pair)(outer, inner, inner_first);
+}
+MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right) {
+  return HWY_DYNAMIC_DISPATCH(find_triple)(outer, left, right);
+}
+}  // namespace stow::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,385 @@
+// What a wrong user program is told: exact messages, in a table. "@" stands for a line number.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <regex>
+
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+struct Net {
+  Array w, b;
+};
+STOW_TREE(Net, w, b);
+
+Array f32(Shape shape) {
+  return Array::abstract(std::move(shape));
+}
+Array i32(Shape shape) {
+  return Array::abstract(std::move(shape), DType::kI32);
+}
+
+// A traced value whose trace is over.
+Array leaked() {
+  Array leak;
+  jit([&](Array x) { return leak = x * 2; }, {.name = "first"}).lower(f32({4}));
+  return leak;
+}
+
+struct Case {
+  const char* name;
+  std::function<void()> run;
+  const char* message;
+};
+
+const Case kCases[] = {
+    // ---- shapes and types of operations ----
+    {"broadcast", [] { f32({3}) + f32({4}); },
+     "[add] f32[3] and f32[4] do not broadcast: axis -1 has extents 3 and 4\n"
+     "  at messages_test.cpp:@"},
+    {"broadcast_where", [] { where(f32({2}) > 0, f32({3}), 0.0); },
+     "[where] bool[2] and f32[3] do not broadcast: axis -1 has extents 2 and 3\n"
+     "  at messages_test.cpp:@"},
+    {"bit_op_of_floats", [] { f32({2}) & f32({2}); },
+     "[and] needs a bool or integer dtype, got f32[2]\n"
+     "  at messages_test.cpp:@"},
+    {"matmul_inner",
+     [] {
+       matmul(f32({8, 64}), f32({32, 16}));
+     },
+     "[matmul] f32[8,64] and f32[32,16]: the last axis of the first has extent 64, the last but "
+     "one "
+     "of the second 32\n"
+     "  at messages_test.cpp:@"},
+    {"matmul_scalar",
+     [] {
+       matmul(f32({8, 64}), 2.0);
+     },
+     "[matmul] a scalar is no matrix: f32[8,64] and f32[]; use *\n"
+     "  at messages_test.cpp:@"},
+    {"matmul_batch",
+     [] {
+       matmul(f32({2, 3, 4}), f32({5, 4, 6}));
+     },
+     "[matmul] f32[2,3,4] and f32[5,4,6] do not broadcast: leading axis -3 has extents 2 and 5\n"
+     "  at messages_test.cpp:@"},
+    {"dot_general",
+     [] {
+       dot_general(f32({8, 64}), f32({32, 16}), {1}, {0});
+     },
+     "[dot_general] contracting size 64 of lhs f32[8,64] differs from 32 of rhs f32[32,16]\n"
+     "  at messages_test.cpp:@"},
+    {"reshape",
+     [] {
+       reshape(f32({4, 4}), {3, -1});
+     },
+     "[reshape] f32[4,4] has 16 elements and cannot be (3,-1)\n"
+     "  at messages_test.cpp:@"},
+    {"reshape_two_unknown",
+     [] {
+       reshape(f32({4, 4}), {-1, -1});
+     },
+     "[reshape] f32[4,4] to (-1,-1): one extent may be -1, others not negative\n"
+     "  at messages_test.cpp:@"},
+    {"transpose",
+     [] {
+       transpose(f32({4, 4}), {0});
+     },
+     "[transpose] 1 axes given for f32[4,4]\n"
+     "  at messages_test.cpp:@"},
+    {"axis",
+     [] {
+       sum(f32({4, 4}), 2);
+     },
+     "[sum] axis 2 is out of range for f32[4,4]\n"
+     "  at messages_test.cpp:@"},
+    {"axis_twice",
+     [] {
+       sum(f32({4, 4}), {0, -2});
+     },
+     "[sum] axis -2 is given twice for f32[4,4]\n"
+     "  at messages_test.cpp:@"},
+    {"max_of_nothing",
+     [] {
+       max(f32({0, 4}), 0);
+     },
+     "[max] axis 0 of f32[0,4] is empty, and has no max\n"
+     "  at messages_test.cpp:@"},
+    {"squeeze",
+     [] {
+       squeeze(f32({4, 1}), 0);
+     },
+     "[squeeze] axis 0 of f32[4,1] has extent 4, not 1\n"
+     "  at messages_test.cpp:@"},
+    {"concatenate_none", [] { concatenate({}); },
+     "[concatenate] no arrays given\n"
+     "  at messages_test.cpp:@"},
+    {"concatenate",
+     [] {
+       concatenate({f32({2, 3}), f32({2, 4})});
+     },
+     "[concatenate] operands differ off axis 0: f32[2,3] and f32[2,4]\n"
+     "  at messages_test.cpp:@"},
+    {"stack",
+     [] {
+       stack({f32({3}), f32({4})});
+     },
+     "[stack] f32[3] and f32[4] differ in shape\n"
+     "  at messages_test.cpp:@"},
+    {"split", [] { split(f32({10}), 3); },
+     "[split] axis 0 of f32[10] does not divide into 3 parts\n"
+     "  at messages_test.cpp:@"},
+    {"index", [] { f32({3}).index({3}); },
+     "[index] index 3 is out of range for axis 0 of f32[3]\n"
+     "  at messages_test.cpp:@"},
+    {"index_too_many",
+     [] {
+       f32({3}).index({0, 0});
+     },
+     "[index] 2 axes and 0 ellipses for f32[3]\n"
+     "  at messages_test.cpp:@"},
+    {"take_by_floats",
+     [] {
+       take(f32({3, 4}), f32({2}));
+     },
+     "[take] indices must be integers, got f32[2]\n"
+     "  at messages_test.cpp:@"},
+    {"einsum_extents",
+     [] {
+       einsum("ij,jk->ik", {f32({2, 3}), f32({4, 5})});
+     },
+     "[einsum] \"ij,jk->ik\": 'j' has extents 3 and 4\n"
+     "  at messages_test.cpp:@"},
+    {"einsum_terms",
+     [] {
+       einsum("ij,jk", {f32({2, 3})});
+     },
+     "[einsum] \"ij,jk\": 2 terms for 1 operands\n"
+     "  at messages_test.cpp:@"},
+    {"einsum_rank",
+     [] {
+       einsum("ijk->i", {f32({2, 3})});
+     },
+     "[einsum] \"ijk->i\": term \"ijk\" does not fit f32[2,3]\n"
+     "  at messages_test.cpp:@"},
+    {"attention",
+     [] {
+       attention(f32({1, 8, 4, 16}), f32({1, 8, 2, 8}), f32({1, 8, 2, 8}));
+     },
+     "[attention] head size 16 of q f32[1,8,4,16] differs from 8 of k f32[1,8,2,8]\n"
+     "  at messages_test.cpp:@"},
+    {"attention_rank",
+     [] {
+       attention(f32({8, 4, 16}), f32({8, 2, 16}), f32({8, 2, 16}));
+     },
+     "[attention] q must be [B,T,H,D], got f32[8,4,16]\n"
+     "  at messages_test.cpp:@"},
+    {"cross_entropy",
+     [] {
+       cross_entropy(f32({4, 10}), i32({5}));
+     },
+     "[cross_entropy] targets for logits f32[4,10] must be of shape (4), got i32[5]\n"
+     "  at messages_test.cpp:@"},
+    {"cross_entropy_floats",
+     [] {
+       cross_entropy(f32({4, 10}), f32({4}));
+     },
+     "[cross_entropy] targets must be integers, got f32[4]\n"
+     "  at messages_test.cpp:@"},
+    {"rms_norm",
+     [] {
+       rms_norm(f32({4, 10}), f32({4}));
+     },
+     "[rms_norm] weight f32[4] does not fit the last axis of f32[4,10]\n"
+     "  at messages_test.cpp:@"},
+    {"integer_power", [] { pow(i32({2}), -1); },
+     "[pow] i32[2] to the negative power -1: integers have none\n"
+     "  at messages_test.cpp:@"},
+    {"random_key", [] { random::normal(f32({2}), {3}); },
+     "[random] a key is u32[2], got f32[2]\n"
+     "  at messages_test.cpp:@"},
+    {"from",
+     [] {
+       Array::from({1.0f, 2.0f}, {3});
+     },
+     "[from] f32[3] holds 3 elements, the data has 2\n"
+     "  at messages_test.cpp:@"},
+
+    // ---- scopes ----
+    {"scope",
+     [] {
+       const Scope layer("layers"), mlp("mlp");
+       f32({3}) * f32({4});
+     },
+     "[mul] f32[3] and f32[4] do not broadcast: axis -1 has extents 3 and 4\n"
+     "  at layers/mlp (messages_test.cpp:@)"},
+
+    // ---- values that cannot be had ----
+    {"empty", [] { Array() + 1; },
+     "[array] an empty Array has no type; assign one before it is used\n"
+     "  at messages_test.cpp:@"},
+    {"item_of_abstract", [] { f32({}).item<float>(); },
+     "[item] f32[] is abstract: it has a type and no data\n"
+     "  at messages_test.cpp:@"},
+    {"item_of_many",
+     [] {
+       Array::from({1, 2}).item<int>();
+     },
+     "[item] i32[2] made at messages_test.cpp:@ has 2 elements, not one\n"
+     "  at messages_test.cpp:@"},
+    {"bool_of_many",
+     [] {
+       if (Array::from({1, 2})) return;
+     },
+     "[bool] i32[2] made at messages_test.cpp:@ has 2 elements, not one; use any() or all()"},
+    {"branch",
+     [] {
+       jit([](Array x) {
+         Array big = sum(x) > 0;
+         return big ? x : -x;
+       }).lower(f32({4}));
+     },
+     "[bool] bool[] made at messages_test.cpp:@ is traced by jit: C++ cannot branch on a value "
+     "that "
+     "is not known while tracing; use where(condition, a, b)"},
+    {"item_of_traced", [] { jit([](Array x) { return x * x.item<float>(); }).lower(f32({})); },
+     "[item] f32[] is traced by jit: its value is not known while tracing; return it from the "
+     "function and read the result\n"
+     "  at messages_test.cpp:@"},
+    {"to_vector_of_traced",
+     [] { jit([](Array x) { return x * x.to_vector<float>().at(0); }).lower(f32({2})); },
+     "[to_vector] f32[2] is traced by jit: its value is not known while tracing; return it from "
+     "the "
+     "function and read the result\n"
+     "  at messages_test.cpp:@"},
+    {"leak", [] { leaked() + 1; },
+     "[array] f32[4] made at messages_test.cpp:@ belongs to the trace of first, which is over; "
+     "return it from that function to use it outside\n"
+     "  at messages_test.cpp:@"},
+    {"leak_into_another", [] { jit([y = leaked()](Array x) { return x + y; }).lower(f32({4})); },
+     "[array] f32[4] made at messages_test.cpp:@ belongs to the trace of first, which is over; "
+     "return it from that function to use it outside\n"
+     "  at messages_test.cpp:@"},
+    {"leak_from_scan",
+     [] {
+       jit([](Array x) {
+         Array inner;
+         auto body = [&](Array c, Array v) { return inner = c + v; };
+         const Array total = scan(body, Array(0.0f), x);
+         return total + inner;
+       }).lower(f32({4}));
+     },
+     "[array] f32[] made at messages_test.cpp:@ belongs to the trace of scan, which is over; "
+     "return "
+     "it from that function to use it outside\n"
+     "  at messages_test.cpp:@"},
+    {"empty_result", [] { jit([](Array x) {
+                            return Net{x, {}};
+                          }).lower(f32({4})); },
+     "[jit] the function returned an empty Array at 'b'\n"
+     "  at messages_test.cpp:@"},
+
+    // ---- jit ----
+    {"donate_argnums",
+     [] { jit([](Array x) { return x; }, {.donate_argnums = {1}}).lower(f32({4})); },
+     "[jit] donate_argnums names argument 1, which holds no array\n"
+     "  at messages_test.cpp:@"},
+
+    // ---- gradients ----
+    {"loss_not_scalar", [] { grad([](Array x) { return x * 2; })(f32({4})); },
+     "[grad] the loss must be a scalar; the function returned f32[4] made at messages_test.cpp:@\n"
+     "  at messages_test.cpp:@"},
+    {"loss_not_float", [] { grad([](Array x) { return sum(x > 0); })(f32({4})); },
+     "[grad] the loss must be of a float type; the function returned i32[] made at "
+     "messages_test.cpp:@\n"
+     "  at messages_test.cpp:@"},
+    {"grad_of_integers", [] { grad([](Array x) { return sum(x * 1.5); })(i32({4})); },
+     "[grad] nothing to differentiate by: no leaf of the argument is of a float type, the first is "
+     "i32[4]\n"
+     "  at messages_test.cpp:@"},
+
+    // ---- scan ----
+    {"scan_lengths",
+     [] {
+       scan([](Array c, const Net& n) { return c + n.w + n.b; }, f32({}), Net{f32({3}), f32({4})});
+     },
+     "[scan] scanned 'w' has 3 slices, scanned 'b' has 4\n"
+     "  at messages_test.cpp:@"},
+    {"scan_length_option",
+     [] { scan([](Array c, Array x) { return c + x; }, f32({}), f32({3}), {.length = 4}); },
+     "[scan] the scanned has 3 slices, length is 4\n"
+     "  at messages_test.cpp:@"},
+    {"scan_scalar", [] { scan([](Array c, Array x) { return c + x; }, f32({}), f32({})); },
+     "[scan] the scanned is f32[], and has no axis to scan over\n"
+     "  at messages_test.cpp:@"},
+    {"scan_nothing", [] { scan([](Array c, None) { return c; }, f32({})); },
+     "[scan] nothing is scanned; give a length\n"
+     "  at messages_test.cpp:@"},
+    {"scan_carry",
+     [] {
+       scan([](Net c, Array x) { return Net{c.w, c.b + x}; }, Net{f32({2}), f32({})}, f32({3, 4}));
+     },
+     "[scan] the body returns carry 'b' as f32[4], and is given it as f32[]\n"
+     "  at messages_test.cpp:@"},
+    {"scan_carry_dtype", [] { scan([](Array c, Array x) { return c + x; }, i32({}), f32({3})); },
+     "[scan] the body returns the carry as f32[], and is given it as i32[]\n"
+     "  at messages_test.cpp:@"},
+
+    // ---- trees ----
+    {"tree_map",
+     [] {
+       const std::map<std::string, std::vector<Array>> a = {{"x", {f32({}), f32({})}}};
+       const std::map<std::string, std::vector<Array>> b = {{"x", {f32({})}}};
+       tree_map([](Array u, Array v) { return u + v; }, a, b);
+     },
+     "[tree_map] the structures differ at 'x': a list of 2 there, a list of 1 here"},
+    {"tree_map_optional",
+     [] {
+       const std::optional<Array> a = f32({});
+       tree_map([](Array u, Array) { return u; }, a, std::optional<Array>());
+     },
+     "[tree_map] the structures differ at the root: a value there, an empty optional here"},
+    {"tree_unflatten", [] { tree_unflatten(Net{}, std::vector<Array>{f32({})}); },
+     "[tree_unflatten] the tree has 2 leaves, 1 were given"},
+
+    // ---- policies ----
+    {"policy_overlap",
+     [] {
+       save_and_offload_only_these_names({"a", "b"}, {"b"});
+     },
+     "[save_and_offload_only_these_names] 'b' is both saved and offloaded"},
+};
+
+std::string message_of(const Case& c) {
+  try {
+    c.run();
+  } catch (const TraceError& error) {
+    return std::regex_replace(error.what(), std::regex("(messages_test\\.cpp):[0-9]+"), "$1:@");
+  }
+  return "no error";
+}
+
+class Messages : public testing::TestWithParam<Case> {};
+TEST_P(Messages, AreExact) {
+  EXPECT_EQ(message_of(GetParam()), GetParam().message);
+}
+INSTANTIATE_TEST_SUITE_P(Table, Messages, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(MessagesTest, NameTheLineOfTheCaller) {
+  int line = 0;
+  try {
+    line = __LINE__ + 1;
+    softmax(matmul(f32({2, 3}), f32({4, 5})));
+    FAIL();
+  } catch (const TraceError& error) {
+    EXPECT_NE(std::string(error.what()).find(fmt::format("messages_test.cpp:{}", line)),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace stow
