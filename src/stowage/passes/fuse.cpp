@@ -6,6 +6,25 @@
 
 namespace stow {
 
+ValueId handed_through(const Graph& graph, ValueId v) {
+  while (!graph.is_input(v)) {
+    const Node& node = graph.def(v);
+    auto i = static_cast<size_t>(graph.value(v).index);
+    if (node.op == OpKind::kScan) {
+      const auto& p = node.as<ScanParams>();
+      if (i >= static_cast<size_t>(p.n_carries)) break;
+      const Graph& body = *node.graphs[0];
+      const size_t operand = static_cast<size_t>(p.n_consts) + i;
+      if (handed_through(body, body.outputs()[i]) != body.inputs()[operand]) break;
+      i = operand;
+    } else if (op_class(node.op) != OpClass::kIdentity) {
+      break;
+    }
+    v = node.operands[i];
+  }
+  return v;
+}
+
 bool is_row_value(const Unit& unit, const Shape& shape) {
   if (unit.n_row_dims < 0 || static_cast<size_t>(unit.n_row_dims) == unit.dims.size()) return false;
   const size_t n = static_cast<size_t>(unit.n_row_dims);
@@ -70,6 +89,14 @@ class Fuser {
           result_.windows[node.result(i).index()] =
               result_.windows[node.operands[static_cast<size_t>(i)].index()];
         }
+      } else if (node.op == OpKind::kScan) {
+        const auto& p = node.as<ScanParams>();
+        for (int k = 0; k < p.n_carries; ++k) {
+          const ValueId init = node.operands[static_cast<size_t>(p.n_consts + k)];
+          if (handed_through(graph_, node.result(k)) != handed_through(graph_, init)) continue;
+          use(node.result(k)) = use(init);
+          result_.windows[node.result(k).index()] = result_.windows[init.index()];
+        }
       } else if (cls == OpClass::kView) {
         const ValueUse from = use(node.operands[0]);
         use(v).splat = from.splat;
@@ -120,7 +147,8 @@ class Fuser {
     readers_.emplace_back();
     result_.units.push_back(std::move(unit));
     for (ValueId v : node.operands) link(u, use(use(v).root).unit);
-    for (int i = 0; i < node.n_results; ++i) use(node.result(i)).unit = u;
+    for (int i = 0; i < node.n_results; ++i)
+      if (ValueUse& made = use(node.result(i)); made.root == node.result(i)) made.unit = u;
   }
 
   // Unit u reads what unit `operand` makes.

@@ -48,6 +48,9 @@ struct Units {
 /// unit of its own.
 Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse);
 
+/// The value behind identity ops and behind carries that scans hand through unchanged.
+ValueId handed_through(const Graph& graph, ValueId v);
+
 /// True when, in a kRows unit, the value is one a row (or one a column for a column sum's result).
 bool is_row_value(const Unit& unit, const Shape& shape);
 

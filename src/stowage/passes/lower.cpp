@@ -85,6 +85,14 @@ class Level {
     const int unit = use(root).unit;
     return unit < 0 ? -1 : position(unit);
   }
+  /// As definition(), but parts that are written where they belong in a concatenation count.
+  int first_write(ValueId root) const {
+    int first = definition(root);
+    if (first < 0 || unit(use(root).unit).kind != UnitKind::kConcat) return first;
+    for (ValueId part : graph_.def(root).operands)
+      if (const int d = definition(made_root(part)); d >= 0) first = std::min(first, d);
+    return first;
+  }
 
   void set_destination(ValueId root, View view) {
     destinations_[root.index()] = Destination{std::move(view), -1};
@@ -127,6 +135,10 @@ class Level {
     STOW_CHECK(op_class(node.op) == OpClass::kView || op_class(node.op) == OpClass::kIdentity,
                "%{} of {} is read before it is made", v.value, op_name(node.op));
     if (op_class(node.op) == OpClass::kIdentity) return access(node.operands[i]);
+    if (node.op == OpKind::kScan)  // a carry that is handed through, or the scan has not run
+      if (const auto& p = node.as<ScanParams>(); i < static_cast<size_t>(p.n_carries) &&
+                                                 use(v).canon != v)
+        return access(node.operands[static_cast<size_t>(p.n_consts) + i]);
     const View in = access(node.operands[0]);
     std::optional<View> view = apply_view_op(graph_, node, in);
     STOW_CHECK(view, "a reshape met strides that it was not told of");
@@ -278,13 +290,18 @@ class Level {
   }
 
   // A scanned operand whose stack nothing reads after this scan, nor this scan twice.
-  bool slices_die(int u, const Node& node, size_t i) const {
+  bool slices_die(int u, const Node& node, size_t i) {
     if (!context_.options.reuse) return false;
     const ValueId root = use(node.operands[i]).root;
     if (use(root).unit < 0 || last_use(root) != position(u)) return false;
     for (size_t j = 0; j < node.operands.size(); ++j)
       if (j != i && use(node.operands[j]).root == root) return false;
-    return use(node.operands[i]).canon == root;
+    if (use(node.operands[i]).canon != root) return false;
+    if (unit(use(root).unit).kind == UnitKind::kConcat)
+      for (ValueId part : graph_.def(root).operands)
+        if (last_use(made_root(part)) > position(u)) return false;
+    overwritten_.push_back(root);
+    return true;
   }
 
   ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan) {
@@ -311,7 +328,7 @@ class Level {
       ring.depth = 2;
     } else {
       const ValueId root = level.use(out).root;
-      const int defined = level.definition(root), last = level.last_use(in);
+      const int defined = level.first_write(root), last = level.last_use(in);
       const bool direct = level.use(out).canon == root && !level.graph().is_input(root);
       const bool returned = last == kForever;  // also a stacked result: copied at the end
       if (!direct) {
@@ -451,6 +468,10 @@ class Level {
     for (ValueId v : node.operands) readers_here += made_root(v) == root;
     const bool private_value = last_use(root) == position(u) && readers_here == 1;
     if (readers_here != 1 || (ring.stack < 0 && !private_value)) return;
+    // A saved initial value may be read later, unless whoever reads the stack writes over it.
+    if (!private_value && std::find(overwritten_.begin(), overwritten_.end(),
+                                    node.result(p.n_carries + ring.stack)) != overwritten_.end())
+      return;
     if (last_use(root) == kForever) return;
     set_destination(root, ring_view(ring, p, 0));
     ring.init_in_place = true;
@@ -573,14 +594,18 @@ class Level {
     const Node& node = graph_.node(unit(u).nodes[0]);
     const Destination whole = destination_of(node.first_result, node);
     int64_t at = 0;
+    bool parts_die = true;  // what is read by itself later must not be written over as a part
     for (ValueId part : node.operands) {
       const View to = part_view(whole.view, node, part, at);
       const View from = access(part);
-      if (same_window(from, to)) continue;
+      if (same_window(from, to)) {
+        parts_die &= last_use(made_root(part)) <= position(u);
+        continue;
+      }
       emit_copy(from, to, begin(whole), node.provenance);
     }
     storage_[node.first_result.index()] = whole.view;
-    reusable_[node.first_result.index()] = context_.options.reuse;
+    reusable_[node.first_result.index()] = context_.options.reuse && parts_die;
   }
 
   bool begin(const Destination& d) {
@@ -737,6 +762,7 @@ class Level {
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
   std::vector<bool> begun_;
+  std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
   std::map<int, std::unique_ptr<ScanPlan>> scans_;
   std::vector<Instruction>* out_ = nullptr;
 
@@ -790,7 +816,7 @@ class Program {
           if (!donated(i) || !(graph_.type(in) == graph_.type(root))) continue;
           const bool fits = in_place ? level.last_use(in) == level.position(u) &&
                                            level.can_share(u, root, in)
-                                     : level.last_use(in) < level.position(u);
+                                     : level.last_use(in) < level.first_write(root);
           if (!fits) continue;
           level.set_destination(root, context_.schedule.inputs[i]);
           taken_[i] = true;

@@ -13,9 +13,10 @@ bool is_column_reduce(const Graph& graph, const Node& node) {
 }
 
 uint64_t splat_bits(const Graph& graph, ValueId v) {
-  const Node* node = &graph.def(v);
-  while (node->op != OpKind::kConstant) node = &graph.def(node->operands[0]);
-  const auto& data = node->as<ConstantParams>().data;
+  v = handed_through(graph, v);
+  while (graph.def(v).op != OpKind::kConstant)
+    v = handed_through(graph, graph.def(v).operands[0]);
+  const auto& data = graph.def(v).as<ConstantParams>().data;
   uint64_t bits = 0;
   std::memcpy(&bits, data.data(), data.size());
   return bits;
