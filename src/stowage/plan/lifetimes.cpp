@@ -87,6 +87,10 @@ class Walker {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
+    // A slot that a loop fills bit by bit begins with the first bit.
+    for (const LoopTerm& term : view.terms)
+      if (std::abs(term.step * term.stride_bytes) < buffer.slot_bytes)
+        begins &= iteration_[term.loop.index()] == 0;
     if (lives_[b].size() == 1) {
       touch_piece(b, 0, now, begins, false);
       return;
