@@ -132,13 +132,11 @@ class Level {
     STOW_CHECK(!graph_.is_input(v), "input without storage");
     const Node& node = graph_.def(v);
     const size_t i = static_cast<size_t>(graph_.value(v).index);
-    STOW_CHECK(op_class(node.op) == OpClass::kView || op_class(node.op) == OpClass::kIdentity,
-               "%{} of {} is read before it is made", v.value, op_name(node.op));
     if (op_class(node.op) == OpClass::kIdentity) return access(node.operands[i]);
-    if (node.op == OpKind::kScan)  // a carry that is handed through, or the scan has not run
-      if (const auto& p = node.as<ScanParams>(); i < static_cast<size_t>(p.n_carries) &&
-                                                 use(v).canon != v)
-        return access(node.operands[static_cast<size_t>(p.n_consts) + i]);
+    if (node.op == OpKind::kScan && use(v).canon != v)  // a carry that is handed through
+      return access(node.operands[static_cast<size_t>(node.as<ScanParams>().n_consts) + i]);
+    STOW_CHECK(op_class(node.op) == OpClass::kView, "%{} of {} is read before it is made", v.value,
+               op_name(node.op));
     const View in = access(node.operands[0]);
     std::optional<View> view = apply_view_op(graph_, node, in);
     STOW_CHECK(view, "a reshape met strides that it was not told of");
