@@ -1,0 +1,147 @@
+// Tiny trainings from the configuration to the last checkpoint, under every policy and tight
+// budgets: the losses are the same bits, the measured peak is the predicted one.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "stowage/io/files.h"
+#include "stowage/train/trainer.h"
+
+namespace stow {
+namespace {
+
+class Train : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ("stow-train-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    std::string text;
+    for (int i = 0; text.size() < 20000; ++i) text += "the quick brown fox " + std::to_string(i * i % 97) + "\n";
+    ASSERT_TRUE(write_file_atomically((folder_ / "data.txt").string(), text).ok());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  TrainConfig config(const std::string& name, int64_t steps) const {
+    TrainConfig c;
+    c.model = {.dim = 32, .layers = 3, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 256, .tied = false};
+    c.data = {.path = (folder_ / "data.txt").string(), .batch = 4, .seq = 32};
+    c.train.steps = steps;
+    c.train.out = (folder_ / name).string();
+    c.train.checkpoint_every = 4;
+    c.optimizer.total_steps = 8;
+    c.optimizer.warmup = 2;
+    return c;
+  }
+
+  struct Outcome {
+    int status = -1;
+    std::vector<std::string> losses;
+    Json summary;
+  };
+
+  Outcome train(const TrainConfig& c, std::optional<int64_t> budget, bool resume = false) {
+    Outcome outcome;
+    const Job job(c, omp_get_max_threads());
+    const Choice choice = choose_plan(job, budget);
+    if (!choice.plan) return outcome;
+    const std::string path = (folder_ / "out.jsonl").string();
+    {
+      Result<JsonLines> json = JsonLines::open(path);
+      RunOptions options;
+      options.resume = resume;
+      options.json = &*json;
+      const Result<int> status =
+          run_training(job, choice, budget.value_or(choice.plan->peak_bytes[0]), options);
+      EXPECT_TRUE(status.ok()) << status.error();
+      outcome.status = status.ok() ? *status : -1;
+    }
+    std::ifstream lines(path);
+    for (std::string line; std::getline(lines, line);) {
+      const Json row = *parse_json(line);
+      if (row.find("summary")) outcome.summary = row;
+      else outcome.losses.push_back(*row.find("loss_hex")->as_string());
+    }
+    return outcome;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Train, EveryPolicyAndBudgetGivesTheSameBitsAtThePredictedPeak) {
+  std::vector<std::string> losses;
+  int64_t least = INT64_MAX, most = 0;
+  for (const std::string& policy : policy_ladder()) {
+    TrainConfig c = config(policy, 6);
+    c.memory.policy = policy;
+    const Outcome o = train(c, std::nullopt);
+    ASSERT_EQ(o.status, 0) << policy;
+    EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+    const int64_t peak = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
+    least = std::min(least, peak);
+    most = std::max(most, peak);
+    if (losses.empty()) losses = o.losses;
+    EXPECT_EQ(o.losses, losses) << policy;
+    EXPECT_EQ(o.losses.size(), 6u);
+    EXPECT_NEAR(*o.summary.find("first_loss")->as_double(), std::log(256.0), 0.15);
+    EXPECT_LT(*o.summary.find("last_loss")->as_double(),
+              *o.summary.find("first_loss")->as_double() - 0.2);
+  }
+  EXPECT_LT(least, most);
+  const Outcome tight = train(config("tight", 6), least);
+  ASSERT_EQ(tight.status, 0);
+  EXPECT_EQ(tight.losses, losses);
+  EXPECT_LE(*tight.summary.find("measured_peak_bytes")->find("device")->as_int(), least);
+  EXPECT_EQ(train(config("short", 6), least - 1).status, -1) << "one byte less is refused";
+}
+
+TEST_F(Train, AResumedRunGoesOnBitForBit) {
+  const Outcome whole = train(config("whole", 8), std::nullopt);
+  const Outcome first = train(config("parts", 4), std::nullopt);
+  const Outcome second = train(config("parts", 8), std::nullopt, true);
+  ASSERT_EQ(whole.status, 0);
+  ASSERT_EQ(first.losses.size(), 4u);
+  ASSERT_EQ(second.losses.size(), 4u);
+  std::vector<std::string> joined = first.losses;
+  joined.insert(joined.end(), second.losses.begin(), second.losses.end());
+  EXPECT_EQ(joined, whole.losses);
+}
+
+TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
+  ASSERT_EQ(train(config("damaged", 4), std::nullopt).status, 0);
+  const std::string path = (folder_ / "damaged" / "step-000004.safetensors").string();
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(5000);
+  file.put('\x55');
+  file.put('\xaa');
+  file.close();
+  const TrainConfig c = config("damaged", 8);
+  const Job job(c, 1);
+  RunOptions options;
+  options.resume = true;
+  const Choice choice = choose_plan(job, std::nullopt);
+  const Result<int> status = run_training(job, choice, choice.plan->peak_bytes[0], options);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().find("step-000004"), std::string::npos) << status.error();
+}
+
+TEST_F(Train, NoLayersAtAllIsLegal) {
+  TrainConfig c = config("none", 3);
+  c.model.layers = 0;
+  const Outcome o = train(c, std::nullopt);
+  EXPECT_EQ(o.status, 0);
+  EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+}
+
+TEST_F(Train, ALossThatIsNotFiniteStopsTheRun) {
+  TrainConfig c = config("wild", 8);
+  c.optimizer.lr = 1e30;
+  c.optimizer.warmup = 0;
+  EXPECT_EQ(train(c, std::nullopt).status, 3);
+}
+
+}  // namespace
+}  // namespace stow
