@@ -155,9 +155,10 @@ std::vector<int32_t> window_order(const Problem& problem, double slack, int64_t 
   static const Strategy kStrategies[] = {
       {false, 1, 0, 0}, {true, 1, 0, 0}, {false, 1, 1, 0}, {true, 1, 1, 0}, {false, 1, 0.5, 0.2},
       {true, 0.5, 1, 0.2}};
+  const std::function<bool()> give_up = stop ? stop : [] { return false; };
   uint64_t seed = 1;
   for (const Strategy& strategy : kStrategies) {
-    const Outcome outcome = search.run(strategy, fail_limit, seed++, stop);
+    const Outcome outcome = search.run(strategy, fail_limit, seed++, give_up);
     if (outcome == Outcome::kInfeasible) return {};
     if (outcome != Outcome::kSolved) continue;
     std::vector<int32_t> order;

@@ -133,8 +133,10 @@ class Level {
     const Node& node = graph_.def(v);
     const size_t i = static_cast<size_t>(graph_.value(v).index);
     if (op_class(node.op) == OpClass::kIdentity) return access(node.operands[i]);
-    if (node.op == OpKind::kScan && use(v).canon != v)  // a carry that is handed through
-      return access(node.operands[static_cast<size_t>(node.as<ScanParams>().n_consts) + i]);
+    if (node.op == OpKind::kScan)  // a carry that is handed through, or the scan has not run
+      if (const auto& p = node.as<ScanParams>(); i < static_cast<size_t>(p.n_carries) &&
+                                                 use(v).canon != v)
+        return access(node.operands[static_cast<size_t>(p.n_consts) + i]);
     STOW_CHECK(op_class(node.op) == OpClass::kView, "%{} of {} is read before it is made", v.value,
                op_name(node.op));
     const View in = access(node.operands[0]);

@@ -6,8 +6,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_fused.cpp"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
 #include "stowage/runtime/cpu/kernels/simd_math-inl.h"
 
