@@ -30,7 +30,9 @@ uint64_t environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
-bool forks() { return environment("STOW_FUZZ_FORK", 0) != 0; }
+bool forks() {
+  return environment("STOW_FUZZ_FORK", 0) != 0;
+}
 
 double number(const ArrayType& type, const Bytes& bytes, size_t i) {
   const auto width = static_cast<size_t>(dtype_bytes(type.dtype));
@@ -87,8 +89,9 @@ std::string compare_loosely(const RandomProgram& program, const std::vector<Byte
     const double error = is_float(type.dtype) ? 1e-4 * size + 100 * moved : 0;
     for (size_t i = 0; i < n; ++i)
       if (const double a = number(type, got[o], i), b = number(type, want[o], i);
-          !(std::fabs(a - b) <= error) && !(type.dtype != DType::kF32 && type.dtype != DType::kF64 &&
-                                            std::fabs(a - b) <= 0.1 * size))
+          !(std::fabs(a - b) <= error) &&
+          !(type.dtype != DType::kF32 && type.dtype != DType::kF64 &&
+            std::fabs(a - b) <= 0.1 * size))
         return fmt::format("interpreter: output {} of type {} differs at {}: {} for {}", o,
                            to_string(type), i, a, b);
   }
@@ -101,9 +104,8 @@ std::string check(const RandomProgram& program) {
   const int threads = forks() ? 1 : 2;
   try {
     verify(graph);
-    const Execution judge =
-        testing::execute(graph, {.donated = program.donated, .fuse = false, .reuse = false},
-                         program.inputs, 1);
+    const Execution judge = testing::execute(
+        graph, {.donated = program.donated, .fuse = false, .reuse = false}, program.inputs, 1);
     if (!judge.fault.empty()) return "judge: " + judge.fault;
     if (program.smooth)
       if (std::string fault = compare_loosely(program, judge.outputs); !fault.empty()) return fault;
@@ -115,12 +117,10 @@ std::string check(const RandomProgram& program) {
         for (const bool reuse : {true, false}) {
           if (!policy && !fuse && !reuse) continue;
           if (!policy && fuse != reuse && graph.n_nodes() % 4 != 0) continue;  // to save time
-          const Execution e = testing::execute(graph,
-                                               {.donated = program.donated,
-                                                .override_policy = policy,
-                                                .fuse = fuse,
-                                                .reuse = reuse},
-                                               program.inputs, threads);
+          const Execution e = testing::execute(
+              graph,
+              {.donated = program.donated, .override_policy = policy, .fuse = fuse, .reuse = reuse},
+              program.inputs, threads);
           const std::string how =
               fmt::format("{}{}{}", which, fuse ? ", fused" : "", reuse ? ", reused" : "");
           if (!e.fault.empty()) return how + ": " + e.fault;
@@ -187,8 +187,8 @@ std::string report(uint64_t seed, const RandomProgram& program, const std::strin
   const RandomProgram small = testing::shrink(
       program,
       [&](const RandomProgram& candidate) {
-        testing::set_crash_note(fmt::format("while seed {} was made smaller\n{}", seed,
-                                            text_of(candidate)));
+        testing::set_crash_note(
+            fmt::format("while seed {} was made smaller\n{}", seed, text_of(candidate)));
         return kind_of(judge(candidate)) == kind;
       },
       static_cast<int>(environment("STOW_FUZZ_SHRINK", 400)));
@@ -242,12 +242,27 @@ TEST(PlanFuzz, ProgramsAreOfManyKinds) {
   EXPECT_GT(reverse, 50);
   EXPECT_GT(empty, 20);
   EXPECT_GT(nested, 20);
-  for (const OpKind op :
-       {OpKind::kScan, OpKind::kCheckpoint, OpKind::kDotGeneral, OpKind::kGather,
-        OpKind::kScatterAdd, OpKind::kDynamicSlice, OpKind::kDynamicUpdateSlice, OpKind::kPad,
-        OpKind::kConcatenate, OpKind::kSlice, OpKind::kTranspose, OpKind::kReshape,
-        OpKind::kReverse, OpKind::kBroadcast, OpKind::kReduceSum, OpKind::kReduceMax,
-        OpKind::kCumSum, OpKind::kSort, OpKind::kSelect, OpKind::kAttention, OpKind::kName})
+  for (const OpKind op : {OpKind::kScan,
+                          OpKind::kCheckpoint,
+                          OpKind::kDotGeneral,
+                          OpKind::kGather,
+                          OpKind::kScatterAdd,
+                          OpKind::kDynamicSlice,
+                          OpKind::kDynamicUpdateSlice,
+                          OpKind::kPad,
+                          OpKind::kConcatenate,
+                          OpKind::kSlice,
+                          OpKind::kTranspose,
+                          OpKind::kReshape,
+                          OpKind::kReverse,
+                          OpKind::kBroadcast,
+                          OpKind::kReduceSum,
+                          OpKind::kReduceMax,
+                          OpKind::kCumSum,
+                          OpKind::kSort,
+                          OpKind::kSelect,
+                          OpKind::kAttention,
+                          OpKind::kName})
     EXPECT_GT(ops[static_cast<size_t>(op)], 20) << op_name(op);
 }
 

@@ -18,7 +18,7 @@ namespace {
 // What all graphs of one program share.
 struct Context {
   std::mt19937_64 random;
-  Dims extents;          // axes are mostly of these
+  Dims extents;  // axes are mostly of these
   int64_t max_elems = 0;
   bool discrete = false;  // steps that are not continuous are allowed
   std::vector<DType> floats;
@@ -111,7 +111,8 @@ class Maker {
   }
   Val pad_if_empty(const Val& v) {
     if (v.type().elems() > 0 || v.rank() == 0) return v;
-    return broadcast_scalar(constant(builder_, v.dtype(), 0), Shape(Dims(v.shape().dims().size(), 1)));
+    return broadcast_scalar(constant(builder_, v.dtype(), 0),
+                            Shape(Dims(v.shape().dims().size(), 1)));
   }
   Val iota_like(const Shape& shape, DType dtype) {
     if (shape.rank() == 0) return constant(builder_, dtype, static_cast<double>(context_.below(4)));
@@ -139,46 +140,75 @@ class Maker {
     switch (below(depth_ > 0 ? 24 : 21)) {
       case 0:
       case 1:
-      case 2: return unary_step();
+      case 2:
+        return unary_step();
       case 3:
       case 4:
-      case 5: return binary_step();
-      case 6: return broadcast_step();
+      case 5:
+        return binary_step();
+      case 6:
+        return broadcast_step();
       case 7:
-      case 8: return reduce_step();
+      case 8:
+        return reduce_step();
       case 9:
-      case 10: return add(view(any()));
-      case 11: return joining_step();
+      case 10:
+        return add(view(any()));
+      case 11:
+        return joining_step();
       case 12:
-      case 13: return dot_step();
-      case 14: return gather_step();
-      case 15: return dynamic_step();
-      case 16: return select_step();
-      case 17: return other_step();
-      case 18: return leaf_step();
-      case 19: return mark_step();
-      case 20: return composite_step();
-      case 21: return scan_step();
-      case 22: return checkpoint_step();
-      case 23: return below(2) ? scan_step() : checkpoint_step();
+      case 13:
+        return dot_step();
+      case 14:
+        return gather_step();
+      case 15:
+        return dynamic_step();
+      case 16:
+        return select_step();
+      case 17:
+        return other_step();
+      case 18:
+        return leaf_step();
+      case 19:
+        return mark_step();
+      case 20:
+        return composite_step();
+      case 21:
+        return scan_step();
+      case 22:
+        return checkpoint_step();
+      case 23:
+        return below(2) ? scan_step() : checkpoint_step();
     }
   }
 
   void unary_step() {
     const Val x = any_float();
     switch (below(12)) {
-      case 0: return add(-x);
-      case 1: return add(tanh(x));
-      case 2: return add(sin(bounded(x)));
-      case 3: return add(cos(bounded(x)));
-      case 4: return add(logistic(x));
-      case 5: return add(exp(bounded(x)));
-      case 6: return add(log(sin(bounded(x)) + 1.5));
-      case 7: return add(sqrt(cos(bounded(x)) + 0.5));
-      case 8: return add(rsqrt(bounded(x) + 1.5));
-      case 9: return add(abs(x));
-      case 10: return add(unary(OpKind::kErf, x));
-      case 11: return add(context_.discrete ? floor(x * 3) : x * 0.5);
+      case 0:
+        return add(-x);
+      case 1:
+        return add(tanh(x));
+      case 2:
+        return add(sin(bounded(x)));
+      case 3:
+        return add(cos(bounded(x)));
+      case 4:
+        return add(logistic(x));
+      case 5:
+        return add(exp(bounded(x)));
+      case 6:
+        return add(log(sin(bounded(x)) + 1.5));
+      case 7:
+        return add(sqrt(cos(bounded(x)) + 0.5));
+      case 8:
+        return add(rsqrt(bounded(x) + 1.5));
+      case 9:
+        return add(abs(x));
+      case 10:
+        return add(unary(OpKind::kErf, x));
+      case 11:
+        return add(context_.discrete ? floor(x * 3) : x * 0.5);
     }
   }
 
@@ -193,12 +223,18 @@ class Maker {
     }
     switch (below(7)) {
       case 0:
-      case 1: return add(a + b);
-      case 2: return add(a - b);
-      case 3: return add(bounded(a) * b);
-      case 4: return add(a / (cos(bounded(b)) + 1.0));
-      case 5: return add(max(a, b));
-      case 6: return add(min(a, b));
+      case 1:
+        return add(a + b);
+      case 2:
+        return add(a - b);
+      case 3:
+        return add(bounded(a) * b);
+      case 4:
+        return add(a / (cos(bounded(b)) + 1.0));
+      case 5:
+        return add(max(a, b));
+      case 6:
+        return add(min(a, b));
     }
   }
 
@@ -221,12 +257,15 @@ class Maker {
     if (x.dtype() == DType::kBool) x = convert(x, DType::kI32);
     const Dims axes = some_axes(x);
     switch (below(6)) {
-      case 0: return add(reduce(OpKind::kReduceMax, x, axes));
-      case 1: return add(reduce(OpKind::kReduceMin, x, axes));
+      case 0:
+        return add(reduce(OpKind::kReduceMax, x, axes));
+      case 1:
+        return add(reduce(OpKind::kReduceMin, x, axes));
       case 2:
         if (is_float(x.dtype())) x = cos(bounded(x));
         return add(reduce(OpKind::kReduceProd, x, axes));
-      default: return add(reduce_sum(x, axes));
+      default:
+        return add(reduce_sum(x, axes));
     }
   }
 
@@ -246,13 +285,18 @@ class Maker {
         }
         return reshape(x, Shape(dims));
       }
-      case 1: return transpose(x, shuffled_axes(x));
-      case 2: return reverse(x, some_axes(x));
+      case 1:
+        return transpose(x, shuffled_axes(x));
+      case 2:
+        return reverse(x, some_axes(x));
       default: {
         Dims start, limit, stride;
         for (int64_t d : x.shape().dims()) {
-          start.push_back(below(2) ? 0 : static_cast<int64_t>(below(static_cast<uint64_t>(d) / 2 + 1)));
-          limit.push_back(below(2) ? d : d - static_cast<int64_t>(below(static_cast<uint64_t>(d - start.back()) / 2 + 1)));
+          start.push_back(below(2) ? 0
+                                   : static_cast<int64_t>(below(static_cast<uint64_t>(d) / 2 + 1)));
+          limit.push_back(below(2) ? d
+                                   : d - static_cast<int64_t>(below(
+                                             static_cast<uint64_t>(d - start.back()) / 2 + 1)));
           stride.push_back(below(3) ? 1 : 2);
         }
         return slice(x, start, limit, stride);
@@ -361,7 +405,8 @@ class Maker {
         const Val keys[] = {x};
         return add(sort(keys, axis_of(x), below(2) == 0)[0]);
       }
-      case 2: return add(convert(x, context_.float_dtype()));
+      case 2:
+        return add(convert(x, context_.float_dtype()));
       case 3:
         if (context_.discrete) return add(convert(x * 2, DType::kI32));
         return add(convert(any(), context_.float_dtype()));
@@ -375,9 +420,12 @@ class Maker {
   void leaf_step() {
     const ArrayType type{context_.float_dtype(), context_.shape(2)};
     switch (below(4)) {
-      case 0: return add(full(builder_, type, 0.75));
-      case 1: return add(iota_like(type.shape, DType::kI32));
-      case 2: return add(iota_like(type.shape, type.dtype) * 0.1);
+      case 0:
+        return add(full(builder_, type, 0.75));
+      case 1:
+        return add(iota_like(type.shape, DType::kI32));
+      case 2:
+        return add(iota_like(type.shape, type.dtype) * 0.1);
       case 3: {
         ConstantParams p{type, random_values(context_.random(), type)};
         return add(builder_.add1(OpKind::kConstant, p, {}));
@@ -388,11 +436,13 @@ class Maker {
   void mark_step() {
     const Val x = any_float();
     switch (below(4)) {
-      case 0: return add(builder_.add1(OpKind::kOptimizationBarrier, NoParams{}, {x}));
+      case 0:
+        return add(builder_.add1(OpKind::kOptimizationBarrier, NoParams{}, {x}));
       case 1:
         if (context_.chance(30)) add(builder_.add1(OpKind::kStopGradient, NoParams{}, {x}));
         return;
-      default: return add(name(x, std::string(1, static_cast<char>('a' + below(4)))));
+      default:
+        return add(name(x, std::string(1, static_cast<char>('a' + below(4)))));
     }
   }
 
@@ -400,7 +450,8 @@ class Maker {
   void composite_step() {
     Val x = any_float();
     if (below(4) == 0 && x.dtype() != DType::kF64) {
-      const int64_t g = 1 + static_cast<int64_t>(below(2)), h = g * (1 + static_cast<int64_t>(below(2)));
+      const int64_t g = 1 + static_cast<int64_t>(below(2)),
+                    h = g * (1 + static_cast<int64_t>(below(2)));
       const int64_t batch = 1 + static_cast<int64_t>(below(2)), t = context_.extent(), d = 4;
       if (t == 0) return;
       const ArrayType q{x.dtype(), {batch, t, h, d}}, k{x.dtype(), {batch, t, g, d}};
@@ -413,7 +464,8 @@ class Maker {
     if (x.rank() == 0 || x.type().elems() == 0) return;
     const Dims last = {below(2) ? x.rank() - 1 : axis_of(x)};
     if (below(2)) {
-      const Val e = exp(bounded(x - unreduce(reduce(OpKind::kReduceMax, x, last), x.shape(), last)));
+      const Val e =
+          exp(bounded(x - unreduce(reduce(OpKind::kReduceMax, x, last), x.shape(), last)));
       return add(e / unreduce(reduce_sum(e, last), x.shape(), last));
     }
     const Val ms = reduce_sum(bounded(x) * bounded(x), last) * 0.1 + 0.5;
@@ -467,7 +519,8 @@ class Maker {
       }
       if (y.rank() > 3 || y.type().elems() * p.length > context_.max_elems) continue;
       outputs.push_back(y.id());
-      p.out_axes.push_back(below(2) ? 0 : static_cast<int64_t>(below(static_cast<uint64_t>(y.rank()) + 1)));
+      p.out_axes.push_back(
+          below(2) ? 0 : static_cast<int64_t>(below(static_cast<uint64_t>(y.rank()) + 1)));
     }
     if (outputs.empty()) return;
     body->set_outputs(outputs);
@@ -534,8 +587,9 @@ Context make_context(uint64_t seed) {
 // w - g / 8 for each gradient, over the donated old one.
 void add_update(Context& c, RandomProgram& program, const ReverseSpec& spec, size_t n_forward) {
   GraphBuilder b(program.graph);
-  std::vector<ValueId> outputs(program.graph.outputs().begin(),
-                               program.graph.outputs().begin() + static_cast<std::ptrdiff_t>(n_forward));
+  std::vector<ValueId> outputs(
+      program.graph.outputs().begin(),
+      program.graph.outputs().begin() + static_cast<std::ptrdiff_t>(n_forward));
   for (size_t i = 0; i < spec.wrt.size(); ++i) {
     const auto input = static_cast<size_t>(spec.wrt[i]);
     const Val w(b, program.graph.inputs()[input]), g(b, program.graph.outputs()[n_forward + i]);
@@ -587,7 +641,8 @@ RandomProgram random_program(uint64_t seed) {
 
 PolicyPtr random_policy(uint64_t seed) {
   const auto decide = [seed](const PolicyQuery& query) -> PolicyAnswer {
-    uint64_t hash = (seed + 1) * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(query.op) * 0x100000001B3;
+    uint64_t hash =
+        (seed + 1) * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(query.op) * 0x100000001B3;
     for (const char ch : query.name) hash = (hash ^ static_cast<uint64_t>(ch)) * 0x100000001B3;
     hash ^= hash >> 29;
     const bool keep = seed % 8 == 0   ? true

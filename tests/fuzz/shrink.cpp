@@ -33,7 +33,8 @@ Graph without_node(const Graph& graph, size_t dropped, std::vector<ArrayType>* a
       zero.op = OpKind::kConstant;
       zero.params =
           ConstantParams{type, Bytes(static_cast<size_t>(dtype_bytes(type.dtype)), std::byte{0})};
-      zero.region = node.region.valid() && !regions.empty() ? regions[node.region.index()] : RegionId();
+      zero.region =
+          node.region.valid() && !regions.empty() ? regions[node.region.index()] : RegionId();
       zero.backward = node.backward;
       map.set(node.result(i), result.node(result.add_node(std::move(zero), {&type, 1})).result());
     }
@@ -46,8 +47,7 @@ Graph without_node(const Graph& graph, size_t dropped, std::vector<ArrayType>* a
 
 class Shrinker {
  public:
-  Shrinker(RandomProgram program, const std::function<bool(const RandomProgram&)>& fails,
-           int tries)
+  Shrinker(RandomProgram program, const std::function<bool(const RandomProgram&)>& fails, int tries)
       : best_(std::move(program)), fails_(fails), tries_(tries) {}
 
   RandomProgram run() {

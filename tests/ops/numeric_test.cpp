@@ -106,11 +106,16 @@ Graph one_op(const Sample& sample, bool windows) {
 // terms and functions of a few ulp, rounded once to the dtype.
 double stated_error(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return 1e-13;
-    case DType::kF32: return 2e-6;
-    case DType::kBF16: return 0x1p-7;
-    case DType::kF16: return 0x1p-10;
-    default: return 0;
+    case DType::kF64:
+      return 1e-13;
+    case DType::kF32:
+      return 2e-6;
+    case DType::kBF16:
+      return 0x1p-7;
+    case DType::kF16:
+      return 0x1p-10;
+    default:
+      return 0;
   }
 }
 
@@ -120,8 +125,7 @@ void expect_near(const ArrayType& type, const Bytes& got, const Bytes& want) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i)
     if (!(std::isnan(a[i]) && std::isnan(b[i])) && a[i] != b[i]) {
-      ASSERT_LE(std::fabs(a[i] - b[i]),
-                stated_error(type.dtype) * std::max(1.0, std::fabs(b[i])))
+      ASSERT_LE(std::fabs(a[i] - b[i]), stated_error(type.dtype) * std::max(1.0, std::fabs(b[i])))
           << "element " << i << " of " << to_string(type) << ": " << a[i] << " for " << b[i];
     }
 }
@@ -148,8 +152,7 @@ void check_values(const Sample& sample, bool windows, Random& random) {
   const std::vector<Bytes> want = testing::evaluate(graph, inputs);
   for (size_t o = 0; o < want.size(); ++o) {
     ASSERT_EQ(graph.type(graph.outputs()[o]), sample.results[o]);
-    ASSERT_NO_FATAL_FAILURE(
-        expect_near(graph.type(graph.outputs()[o]), judge.outputs[o], want[o]));
+    ASSERT_NO_FATAL_FAILURE(expect_near(graph.type(graph.outputs()[o]), judge.outputs[o], want[o]));
   }
 }
 
@@ -242,8 +245,8 @@ class FiniteDifferences {
     testing::set_crash_note(print(joint));
     std::vector<Bytes> inputs = encode_all(sample_, values_);
     for (size_t i = 0; i < seeds_.size(); ++i)
-      inputs.push_back(encode(
-          sample_.results[static_cast<size_t>(spec_.outputs[i])].dtype, seeds_[i]));
+      inputs.push_back(
+          encode(sample_.results[static_cast<size_t>(spec_.outputs[i])].dtype, seeds_[i]));
     const Execution e = testing::execute(joint, {}, inputs, 1);
     EXPECT_EQ(e.fault, "");
     std::vector<Numbers> gradients;

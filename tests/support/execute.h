@@ -16,7 +16,7 @@ struct Execution {
   MemoryAnalysis analysis;
   /// What did not hold; empty when all did: predicted is measured byte for byte, arguments that
   /// were not donated stay as they were, results have the bytes of their types, the device holds
-  /// arguments and results alone afterwards. A second run gives the same bits.
+  /// arguments and results alone afterwards. A second run, on dirty memory, gives the same bits.
   std::string fault;
 };
 

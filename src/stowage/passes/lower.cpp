@@ -80,6 +80,14 @@ class Level {
   int position(int unit) const { return position_[static_cast<size_t>(unit)]; }
   /// Where the memory of a root is read last, kForever for what the level returns.
   int last_use(ValueId root) const { return last_use_[root.index()]; }
+  /// The same, parts of a concatenation that may lie in it and are read by themselves counted.
+  int last_use_with_parts(ValueId root) const {
+    int last = last_use(root);
+    if (use(root).unit >= 0 && unit(use(root).unit).kind == UnitKind::kConcat)
+      for (ValueId part : graph_.def(root).operands)
+        last = std::max(last, last_use(made_root(part)));
+    return last;
+  }
   /// Where a root is written; -1 for inputs.
   int definition(ValueId root) const {
     const int unit = use(root).unit;
@@ -291,13 +299,10 @@ class Level {
   bool slices_die(int u, const Node& node, size_t i) {
     if (!context_.options.reuse) return false;
     const ValueId root = use(node.operands[i]).root;
-    if (use(root).unit < 0 || last_use(root) != position(u)) return false;
+    if (use(root).unit < 0 || last_use_with_parts(root) != position(u)) return false;
     for (size_t j = 0; j < node.operands.size(); ++j)
       if (j != i && use(node.operands[j]).root == root) return false;
     if (use(node.operands[i]).canon != root) return false;
-    if (unit(use(root).unit).kind == UnitKind::kConcat)
-      for (ValueId part : graph_.def(root).operands)
-        if (last_use(made_root(part)) > position(u)) return false;
     overwritten_.push_back(root);
     return true;
   }
@@ -464,7 +469,7 @@ class Level {
     // A ring is overwritten: nothing else may read the initial value at or after the loop.
     int readers_here = 0;
     for (ValueId v : node.operands) readers_here += made_root(v) == root;
-    const bool private_value = last_use(root) == position(u) && readers_here == 1;
+    const bool private_value = last_use_with_parts(root) == position(u) && readers_here == 1;
     if (readers_here != 1 || (ring.stack < 0 && !private_value)) return;
     // A saved initial value may be read later, unless whoever reads the stack writes over it.
     if (!private_value && std::find(overwritten_.begin(), overwritten_.end(),
