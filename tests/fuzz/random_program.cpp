@@ -9,6 +9,7 @@
 #include "stowage/autodiff/reverse.h"
 #include "stowage/core/scalar.h"
 #include "stowage/ir/print.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/build.h"
 #include "tests/support/crash_note.h"
 
@@ -63,7 +64,7 @@ class Maker {
   Val any_float() {
     for (int tries = 0; tries < 20; ++tries)
       if (const Val v = any(); is_float(v.dtype())) return v;
-    return constant(builder_, DType::kF32, 0.5);
+    return constant(builder_, context_.floats[0], 0.5);
   }
   /// A value of that type, made where there is none.
   Val of(const ArrayType& type) {
@@ -104,13 +105,14 @@ class Maker {
   }
   /// A float scalar of several values.
   Val loss() {
-    Val sum = constant(builder_, DType::kF32, 0);
+    // f64 where the program is.
+    Val sum = constant(builder_, context_.floats[0], 0);
     for (uint64_t i = 0, n = 2 + context_.below(4); i < n; ++i) {
       Val v = unread();
       if (!is_float(v.dtype())) v = any_float();
       Dims axes;
       for (int a = 0; a < v.rank(); ++a) axes.push_back(a);
-      sum = sum + reduce_sum(tanh(convert(v, DType::kF32)), axes);
+      sum = sum + reduce_sum(tanh(convert(v, sum.dtype())), axes);
     }
     return sum;
   }
@@ -605,7 +607,12 @@ Context make_context(uint64_t seed) {
   c.floats = {DType::kF32};
   if (c.chance(20)) c.floats = {DType::kF32, DType::kF32, DType::kBF16, DType::kF16};
   if (c.chance(10)) c.floats = {DType::kF32, DType::kF64};
+  if (c.chance(20)) c.floats = {DType::kF64};
   return c;
+}
+
+bool holds_stop(const Graph& graph) {
+  return count_ops(graph, OpKind::kStopGradient, true) > 0;
 }
 
 // w - g / 8 for each gradient, over the donated old one.
@@ -649,12 +656,16 @@ RandomProgram random_program(uint64_t seed) {
         spec.wrt.push_back(static_cast<int>(i));
     set_crash_note(fmt::format("differentiating with respect to {}\n{}", fmt::join(spec.wrt, ", "),
                                print(program.graph)));
+    if (c.floats == std::vector{DType::kF64} && program.smooth && !holds_stop(program.graph)) {
+      program.forward = program.graph;
+      program.wrt = spec.wrt;
+    }
     program.graph = reverse(program.graph, spec);
   } else {
     program.graph.set_outputs(maker.outputs(1 + c.below(5)));
   }
   program.donated.assign(program.graph.inputs().size(), false);
-  if (program.differentiated && c.chance(50))
+  if (program.differentiated && !program.forward && c.chance(50))
     add_update(c, program, spec, program.graph.outputs().size() - spec.wrt.size());
   for (size_t i = 0; i < program.donated.size(); ++i)
     if (c.chance(25)) program.donated[i] = true;
