@@ -8,8 +8,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 
+#include "stowage/base/text_file.h"
 #include "stowage/core/scalar.h"
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
@@ -98,6 +101,46 @@ std::string compare_loosely(const RandomProgram& program, const std::vector<Byte
   return "";
 }
 
+// The loss's slope along a random direction, by differences and by the gradients.
+std::string compare_slopes(const RandomProgram& program, const std::vector<Bytes>& results) {
+  const Graph& forward = *program.forward;
+  const size_t n_inputs = forward.inputs().size(), n_outputs = forward.outputs().size();
+  std::vector<std::vector<double>> direction;
+  double slope = 0, size = 1;
+  for (size_t w = 0; w < program.wrt.size(); ++w) {
+    const ArrayType& type = forward.type(forward.inputs()[static_cast<size_t>(program.wrt[w])]);
+    const Bytes random = testing::random_values(w + 77, type);
+    direction.emplace_back();
+    for (size_t i = 0; i < static_cast<size_t>(type.elems()); ++i) {
+      direction[w].push_back(number(type, random, i));
+      const double part = direction[w][i] * number(type, results[n_outputs + w], i);
+      slope += part;
+      size += std::fabs(part);
+    }
+  }
+  const double seed = number({DType::kF64, {}}, program.inputs[n_inputs], 0);
+  const auto difference = [&](double step) {
+    double losses[2];
+    for (int side = 0; side < 2; ++side) {
+      std::vector<Bytes> inputs(program.inputs.begin(),
+                                program.inputs.begin() + static_cast<std::ptrdiff_t>(n_inputs));
+      for (size_t w = 0; w < program.wrt.size(); ++w) {
+        auto* x = reinterpret_cast<double*>(inputs[static_cast<size_t>(program.wrt[w])].data());
+        for (size_t i = 0; i < direction[w].size(); ++i)
+          x[i] += (side ? -step : step) * direction[w][i];
+      }
+      losses[side] = number({DType::kF64, {}}, testing::evaluate(forward, inputs)[0], 0);
+    }
+    return seed * (losses[0] - losses[1]) / (2 * step);
+  };
+  const double near = difference(1e-6), nearer = difference(2.5e-7);
+  const double error = 1e-4 * std::max(size, std::fabs(near));
+  // A kink in between, or too steep to tell.
+  if (!(std::fabs(near - nearer) <= error / 4)) return "";
+  if (std::fabs(near - slope) <= error) return "";
+  return fmt::format("gradient: slope {} for {} by differences", slope, near);
+}
+
 // What does not hold of a program; empty when all does.
 std::string check(const RandomProgram& program) {
   const Graph& graph = program.graph;
@@ -109,6 +152,8 @@ std::string check(const RandomProgram& program) {
     if (!judge.fault.empty()) return "judge: " + judge.fault;
     if (program.smooth)
       if (std::string fault = compare_loosely(program, judge.outputs); !fault.empty()) return fault;
+    if (program.forward)
+      if (std::string fault = compare_slopes(program, judge.outputs); !fault.empty()) return fault;
     const uint64_t second = graph.n_nodes() + 4;
     for (const PolicyPtr& policy : {PolicyPtr(), testing::random_policy(second)}) {
       if (policy && !program.differentiated) continue;
@@ -182,18 +227,23 @@ std::string text_of(const RandomProgram& program) {
   return fmt::format("donated:{}\n{}", donated.empty() ? " none" : donated, print(program.graph));
 }
 
-std::string report(uint64_t seed, const RandomProgram& program, const std::string& fault) {
+std::string report(uint64_t seed, RandomProgram program, const std::string& fault) {
   const std::string kind = kind_of(fault);
-  const RandomProgram small = testing::shrink(
-      program,
-      [&](const RandomProgram& candidate) {
-        testing::set_crash_note(
-            fmt::format("while seed {} was made smaller\n{}", seed, text_of(candidate)));
-        return kind_of(judge(candidate)) == kind;
-      },
-      static_cast<int>(environment("STOW_FUZZ_SHRINK", 400)));
-  const std::string text =
-      fmt::format("seed {}: {}\nmade smaller: {}\n{}", seed, fault, judge(small), text_of(small));
+  std::string text = fmt::format("seed {}: {}\n", seed, fault);
+  if (kind.starts_with("gradient")) {
+    text += fmt::format("of\n{}", print(*program.forward));
+  } else {
+    program.forward.reset();
+    const RandomProgram small = testing::shrink(
+        program,
+        [&](const RandomProgram& candidate) {
+          testing::set_crash_note(
+              fmt::format("while seed {} was made smaller\n{}", seed, text_of(candidate)));
+          return kind_of(judge(candidate)) == kind;
+        },
+        static_cast<int>(environment("STOW_FUZZ_SHRINK", 400)));
+    text += fmt::format("made smaller: {}\n{}", judge(small), text_of(small));
+  }
   std::ofstream(fmt::format("fuzz-{}.txt", seed)) << text;
   return text;
 }
@@ -213,10 +263,37 @@ TEST(PlanFuzz, EveryPlanIsExactAndKeepsTheBits) {
   }
 }
 
+// Programs that went wrong once, each a text under tests/fuzz/programs.
+TEST(PlanFuzz, FoundPrograms) {
+  const std::string folder = STOW_SOURCE_DIR "/tests/fuzz/programs";
+  int n = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const Result<std::string> text = read_text_file(entry.path());
+    ASSERT_TRUE(text.ok()) << text.error();
+    const std::string graph_text = text.value().substr(text.value().find("graph("));
+    const Result<GraphPtr> graph =
+        parse_graph(graph_text, entry.path().string(), testing::policy_of_name);
+    ASSERT_TRUE(graph.ok()) << graph.error();
+    RandomProgram program;
+    program.graph = **graph;
+    program.differentiated = true;
+    for (ValueId v : program.graph.inputs())
+      program.inputs.push_back(testing::random_values(v.value + 5, program.graph.type(v)));
+    for (const bool donate : {false, true}) {
+      SCOPED_TRACE(entry.path().filename().string() + (donate ? ", all donated" : ""));
+      testing::set_crash_note(text_of(program));
+      program.donated.assign(program.inputs.size(), donate);
+      EXPECT_EQ(judge(program), "");
+    }
+    ++n;
+  }
+  EXPECT_GE(n, 9);
+}
+
 // What the programs hold, so that a change of the generator that loses a kind is seen.
 TEST(PlanFuzz, ProgramsAreOfManyKinds) {
   std::vector<int> ops(kNumOps);
-  int differentiated = 0, donated = 0, smooth = 0, reverse = 0, empty = 0, nested = 0;
+  int differentiated = 0, slopes = 0, donated = 0, smooth = 0, reverse = 0, empty = 0, nested = 0;
   const std::function<void(const Graph&, int)> visit = [&](const Graph& graph, int depth) {
     for (const Node& node : graph.nodes()) {
       ++ops[static_cast<size_t>(node.op)];
@@ -232,11 +309,13 @@ TEST(PlanFuzz, ProgramsAreOfManyKinds) {
   for (uint64_t seed = 1; seed <= kPrograms; ++seed) {
     const RandomProgram program = testing::random_program(seed);
     differentiated += program.differentiated;
+    slopes += program.forward.has_value();
     smooth += program.smooth;
     donated += std::count(program.donated.begin(), program.donated.end(), true) > 0;
     visit(program.graph, 0);
   }
   EXPECT_GT(differentiated, kPrograms / 3);
+  EXPECT_GT(slopes, 20);
   EXPECT_GT(smooth, kPrograms / 2);
   EXPECT_GT(donated, kPrograms / 3);
   EXPECT_GT(reverse, 50);

@@ -9,6 +9,7 @@
 #include "stowage/autodiff/reverse.h"
 #include "stowage/core/scalar.h"
 #include "stowage/ir/print.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/build.h"
 #include "tests/support/crash_note.h"
 
@@ -45,15 +46,25 @@ class Maker {
   void grow(uint64_t n_steps) {
     for (uint64_t i = 0; i < n_steps; ++i) step();
   }
-  /// Any value, the later the likelier.
+  /// Any value, the later the likelier, and likelier yet if nothing reads it.
   Val any() {
     const size_t n = pool_.size();
+    if (context_.chance(30)) return unread();
     return pool_[std::max(context_.below(n), context_.below(n))];
+  }
+  Val unread() {
+    std::vector<bool> read(builder_.graph().n_values());
+    for (const Node& node : builder_.graph().nodes())
+      for (ValueId v : node.operands) read[v.index()] = true;
+    std::vector<Val> found;
+    for (const Val& v : pool_)
+      if (!read[v.id().index()]) found.push_back(v);
+    return found.empty() ? pool_.back() : found[below(found.size())];
   }
   Val any_float() {
     for (int tries = 0; tries < 20; ++tries)
       if (const Val v = any(); is_float(v.dtype())) return v;
-    return constant(builder_, DType::kF32, 0.5);
+    return constant(builder_, context_.floats[0], 0.5);
   }
   /// A value of that type, made where there is none.
   Val of(const ArrayType& type) {
@@ -84,7 +95,7 @@ class Maker {
   std::vector<ValueId> outputs(uint64_t n) {
     std::vector<ValueId> result;
     for (uint64_t i = 0; i < n; ++i) {
-      Val v = any();
+      Val v = context_.chance(60) ? unread() : any();
       if (context_.chance(10)) v = pool_[context_.below(pool_.size())];
       if (context_.chance(10)) v = view(v);
       result.push_back(v.id());
@@ -94,12 +105,14 @@ class Maker {
   }
   /// A float scalar of several values.
   Val loss() {
-    Val sum = constant(builder_, DType::kF32, 0);
-    for (uint64_t i = 0, n = 1 + context_.below(3); i < n; ++i) {
-      Val v = any_float();
+    // f64 where the program is.
+    Val sum = constant(builder_, context_.floats[0], 0);
+    for (uint64_t i = 0, n = 2 + context_.below(4); i < n; ++i) {
+      Val v = unread();
+      if (!is_float(v.dtype())) v = any_float();
       Dims axes;
       for (int a = 0; a < v.rank(); ++a) axes.push_back(a);
-      sum = sum + reduce_sum(tanh(convert(v, DType::kF32)), axes);
+      sum = sum + reduce_sum(tanh(convert(v, sum.dtype())), axes);
     }
     return sum;
   }
@@ -137,7 +150,7 @@ class Maker {
   }
 
   void step() {
-    switch (below(depth_ > 0 ? 24 : 21)) {
+    switch (below(depth_ > 0 ? 27 : 21)) {
       case 0:
       case 1:
       case 2:
@@ -174,11 +187,13 @@ class Maker {
       case 20:
         return composite_step();
       case 21:
-        return scan_step();
       case 22:
-        return checkpoint_step();
       case 23:
-        return below(2) ? scan_step() : checkpoint_step();
+      case 24:
+        return scan_step();
+      case 25:
+      case 26:
+        return checkpoint_step();
     }
   }
 
@@ -539,8 +554,19 @@ class Maker {
         for (const Val& v : inputs)
           if (v.type() == in.type()) alike.push_back(v.id());
         outputs.push_back(alike[below(alike.size())]);
-      } else if (is_float(in.dtype()) && below(3) > 0) {
-        outputs.push_back((tanh(inner.of(in.type())) + in * 0.5).id());
+      } else if (is_float(in.dtype()) && below(4) > 0) {
+        const Val v = inner.of(in.type());
+        switch (below(3)) {
+          case 0:
+            outputs.push_back((tanh(v) + in * 0.5).id());
+            break;
+          case 1:
+            outputs.push_back(tanh(v + in).id());
+            break;
+          case 2:
+            outputs.push_back((cos(inner.bounded(in)) * inner.bounded(v)).id());
+            break;
+        }
       } else {
         outputs.push_back(inner.of(in.type()).id());
       }
@@ -581,7 +607,12 @@ Context make_context(uint64_t seed) {
   c.floats = {DType::kF32};
   if (c.chance(20)) c.floats = {DType::kF32, DType::kF32, DType::kBF16, DType::kF16};
   if (c.chance(10)) c.floats = {DType::kF32, DType::kF64};
+  if (c.chance(20)) c.floats = {DType::kF64};
   return c;
+}
+
+bool holds_stop(const Graph& graph) {
+  return count_ops(graph, OpKind::kStopGradient, true) > 0;
 }
 
 // w - g / 8 for each gradient, over the donated old one.
@@ -625,12 +656,16 @@ RandomProgram random_program(uint64_t seed) {
         spec.wrt.push_back(static_cast<int>(i));
     set_crash_note(fmt::format("differentiating with respect to {}\n{}", fmt::join(spec.wrt, ", "),
                                print(program.graph)));
+    if (c.floats == std::vector{DType::kF64} && program.smooth && !holds_stop(program.graph)) {
+      program.forward = program.graph;
+      program.wrt = spec.wrt;
+    }
     program.graph = reverse(program.graph, spec);
   } else {
     program.graph.set_outputs(maker.outputs(1 + c.below(5)));
   }
   program.donated.assign(program.graph.inputs().size(), false);
-  if (program.differentiated && c.chance(50))
+  if (program.differentiated && !program.forward && c.chance(50))
     add_update(c, program, spec, program.graph.outputs().size() - spec.wrt.size());
   for (size_t i = 0; i < program.donated.size(); ++i)
     if (c.chance(25)) program.donated[i] = true;

@@ -2,6 +2,7 @@
 // Not the graphs for rewrites alone, full of equal and idle work; those are random_graph.h.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct RandomProgram {
   bool differentiated = false;
   /// No step turns a small error of a float into a large one (comparisons, rounding, indices).
   bool smooth = true;
+  /// Where differences of the loss tell whether the gradients are right: the program before it was
+  /// differentiated (its output 0 is the loss, its inputs the first ones of `graph`). All in f64.
+  std::optional<Graph> forward;
+  std::vector<int> wrt;  ///< Inputs whose gradients are the last outputs of `graph`.
 };
 
 /// The program of a seed, the same everywhere: elementwise chains, broadcasts, reductions, views,
