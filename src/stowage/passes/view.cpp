@@ -130,4 +130,34 @@ std::optional<View> apply_view_op(const Graph& graph, const Node& node, const Vi
   }
 }
 
+std::optional<View> invert_view_op(const Graph& graph, const Node& node, const View& out) {
+  const ArrayType& type = graph.type(node.operands[0]);
+  if (out.elems() == 0 || type.elems() != out.elems()) return std::nullopt;
+  View in = out;
+  in.dtype = type.dtype;
+  in.dims = type.shape.dims();
+  in.strides.assign(in.dims.size(), 0);
+  switch (node.op) {
+    case OpKind::kBroadcast: {
+      const auto& axes = node.as<BroadcastParams>().axes;
+      for (size_t i = 0; i < axes.size(); ++i)
+        in.strides[i] = out.strides[static_cast<size_t>(axes[i])];
+      return in;
+    }
+    case OpKind::kReshape: {
+      std::optional<Dims> strides = reshape_strides(out.dims, out.strides, in.dims);
+      if (!strides) return std::nullopt;
+      in.strides = std::move(*strides);
+      return in;
+    }
+    case OpKind::kTranspose: {
+      const auto& axes = node.as<AxesParams>().axes;
+      for (size_t i = 0; i < axes.size(); ++i)
+        in.strides[static_cast<size_t>(axes[i])] = out.strides[i];
+      return in;
+    }
+    default: return std::nullopt;
+  }
+}
+
 }  // namespace stow

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "stowage/plan/memory_plan.h"
 
@@ -87,10 +88,11 @@ class Walker {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
-    // A slot that a loop fills bit by bit begins with the first bit.
+    // A piece that a loop fills bit by bit begins with the first bit.
+    bit_bytes_ = std::numeric_limits<int64_t>::max();
     for (const LoopTerm& term : view.terms)
-      if (std::abs(term.step * term.stride_bytes) < buffer.slot_bytes)
-        begins &= iteration_[term.loop.index()] == 0;
+      if (iteration_[term.loop.index()] > 0)
+        bit_bytes_ = std::min(bit_bytes_, std::abs(term.step * term.stride_bytes));
     if (lives_[b].size() == 1) {
       touch_piece(b, 0, now, begins, false);
       return;
@@ -159,6 +161,8 @@ class Walker {
 
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
+    const Buffer& buffer = schedule_.buffers[b];
+    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_;
     if (begins && !sampled && life.open) close(b, piece);
     if (!life.open) life = {true, now, now};
     life.end = now + 1;
@@ -182,6 +186,7 @@ class Walker {
   std::vector<std::vector<Life>> lives_;
   std::vector<int64_t> iteration_;
   std::vector<bool> sampled_;
+  int64_t bit_bytes_ = 0;  // the least step of a loop in a later iteration around this touch
   Lifetimes result_;
 };
 
