@@ -18,6 +18,7 @@ constexpr int kForever = std::numeric_limits<int>::max();
 // No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation.
 constexpr int kOwnLife = -1, kPieces = -2;
 constexpr size_t kMaxPieces = 4096;
+constexpr int64_t kMaxApartSlots = 512;
 
 // Where a value is asked to lie.
 struct Destination {
@@ -221,6 +222,27 @@ class Level {
           last = std::max(last, position_[u]);
         }
     for (ValueId v : graph_.outputs()) last_use_[made_root(v).index()] = kForever;
+    find_sliced_only();
+  }
+
+  // Roots that are read by scans alone, a slice of the leading axis at a time.
+  void find_sliced_only() {
+    sliced_only_.assign(graph_.n_values(), true);
+    for (const Unit& un : units_.units)
+      for (NodeId m : un.nodes) {
+        const Node& node = graph_.node(m);
+        for (size_t i = 0; i < node.operands.size(); ++i) {
+          const ValueId v = node.operands[i], root = made_root(v);
+          bool sliced = node.op == OpKind::kScan && use(v).canon == root;
+          if (sliced) {
+            const auto& p = node.as<ScanParams>();
+            const size_t first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+            sliced = i >= first_x && p.in_axes[i - first_x] == 0;
+          }
+          if (!sliced) sliced_only_[root.index()] = false;
+        }
+      }
+    for (ValueId v : graph_.outputs()) sliced_only_[made_root(v).index()] = false;
   }
 
   // The root whose memory a reader of v reads: a splat that was filled is its own root.
@@ -350,6 +372,9 @@ class Level {
         context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                             ring.stack >= 0 ? "residual" : "carry", ring.depth);
     ring.base = contiguous_view(buffer, type);
+    if (ring.stack >= 0)
+      context_.schedule.buffers[buffer.index()].apart =
+          slots_apart(node.result(p.n_carries + ring.stack), p, static_cast<size_t>(ring.stack));
     return ring;
   }
 
@@ -382,6 +407,14 @@ class Level {
     return view;
   }
 
+  // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
+  // packer would have too much to place.
+  bool slots_apart(ValueId result, const ScanParams& p, size_t j) const {
+    return context_.options.reuse && p.out_axes[j] == 0 && p.length > 1 &&
+           p.length <= kMaxApartSlots && sliced_only_[result.index()] &&
+           !has_destination(result) && graph_.type(result).bytes() > 0;
+  }
+
   // Stacks of one scan that nobody needs contiguous lie in one buffer, interleaved: what iteration
   // i stacks stands together. So one scan's results can follow, slot by slot, where another's
   // (the residuals that it consumes) were; two whole stacks could not both do so.
@@ -396,7 +429,7 @@ class Level {
       });
       if (context_.options.reuse && p.out_axes[j] == 0 && !saves_carry && p.length > 1 &&
           !has_destination(result) && !use(result).reshaped && last_use(result) != kForever &&
-          graph_.type(result).bytes() > 0)
+          graph_.type(result).bytes() > 0 && !slots_apart(result, p, j))
         together.push_back(j);
     }
     if (together.size() < 2) return;
@@ -440,10 +473,11 @@ class Level {
       const bool residual = static_cast<int>(j) >=
                             static_cast<int>(p.out_axes.size()) - p.n_residuals;
       const int64_t slots = p.out_axes[j] == 0 && type.bytes() > 0 ? p.length : 1;
-      view = contiguous_view(
+      const BufferId buffer =
           context_.add_buffer(type.bytes(), residual_provenance(plan, p, j, node),
-                              residual ? "residual" : "stacked", std::max<int64_t>(slots, 1)),
-          type);
+                              residual ? "residual" : "stacked", std::max<int64_t>(slots, 1));
+      view = contiguous_view(buffer, type);
+      context_.schedule.buffers[buffer.index()].apart = slots_apart(result, p, j);
       reusable_[result.index()] = context_.options.reuse;
     }
     plan.stacks.push_back(view);
@@ -818,6 +852,7 @@ class Level {
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
+  std::vector<bool> sliced_only_;
   std::vector<bool> begun_;
   std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
   std::map<int, std::unique_ptr<ScanPlan>> scans_;

@@ -77,9 +77,11 @@ bool same_window(const View& a, const View& b) {
       if (t.modulo == 0) bytes += t.start * t.stride_bytes;
     return bytes;
   };
+  bool same_strides = a.dims == b.dims;
+  for (size_t i = 0; same_strides && i < a.dims.size(); ++i)
+    same_strides = a.dims[i] <= 1 || a.strides[i] == b.strides[i];
   return a.buffer == b.buffer && first(a) == first(b) &&
-         dtype_bytes(a.dtype) == dtype_bytes(b.dtype) && a.dims == b.dims &&
-         a.strides == b.strides &&
+         dtype_bytes(a.dtype) == dtype_bytes(b.dtype) && same_strides &&
          std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(), same_term);
 }
 

@@ -30,7 +30,13 @@ class Walker {
                        schedule.buffers[b].parts.size());
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
-    result_.problem.buffers.resize(schedule.buffers.size());
+    for (size_t b = 0; b < lives_.size(); ++b) {
+      const Buffer& buffer = schedule.buffers[b];
+      result_.first.push_back(result_.owner.size());
+      result_.owner.insert(result_.owner.end(),
+                           buffer.apart ? static_cast<size_t>(buffer.slots) : 1, BufferId(b));
+    }
+    result_.problem.buffers.resize(result_.owner.size());
   }
 
   Lifetimes run() {
@@ -179,7 +185,12 @@ class Walker {
     rect.size = piece_end(buffer, piece) - rect.offset;
     rect.lower = life.begin;
     rect.upper = life.end;
-    result_.problem.buffers[b].rects.push_back(rect);
+    size_t entry = result_.first[b];
+    if (buffer.apart) {
+      entry += piece / buffer.parts.size();
+      rect.offset %= buffer.slot_bytes;
+    }
+    result_.problem.buffers[entry].rects.push_back(rect);
   }
 
   const Schedule& schedule_;
