@@ -46,7 +46,6 @@ void check_offloads(const Graph& graph, const Level& level, const std::vector<bo
     bool has_effect = false;
   };
   std::map<std::pair<const Policy*, std::string>, Request> requests;
-  std::set<std::string> read;
   for (const Node& node : graph.nodes()) {
     if (node.op != OpKind::kName || !node.region.valid() || !level.is_forward(node)) continue;
     const RegionId region = region_chain(graph, node.region).front();
@@ -57,8 +56,18 @@ void check_offloads(const Graph& graph, const Level& level, const std::vector<bo
     request.node = &node;
     request.has_effect |= kept[node.result().index()];
   }
+  // What was not differentiated is not meant: backward work comes from the same lines.
+  std::map<const Policy*, bool> differentiated;
+  std::set<const Provenance*> backward;
+  for (const Node& node : graph.nodes())
+    if (node.backward) backward.insert(node.provenance.get());
+  for (const Node& node : graph.nodes())
+    if (node.region.valid() && !node.backward && backward.count(node.provenance.get())) {
+      const RegionId region = region_chain(graph, node.region).front();
+      differentiated[graph.regions()[region.index()].policy.get()] = true;
+    }
   for (const auto& [key, request] : requests)
-    if (!request.has_effect)
+    if (!request.has_effect && differentiated[key.first])
       trace_error("[checkpoint] policy {} offloads '{}' at {}, which has no effect: the backward "
                   "pass does not read it",
                   key.first->name, key.second, to_string(request.node->provenance));
@@ -353,8 +362,8 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
     Level level(current, override_policy, depth);
     if (depth == 0) level.costly_inputs_ = costly_inputs;
     const std::vector<bool> kept = level.choose_kept();
-    if (level.crossing().empty()) return current;
     if (depth == 0 && !override_policy) check_offloads(current, level, kept);
+    if (level.crossing().empty()) return current;
     current = Rewriter(current, level, kept, depth).run();
   }
 }
