@@ -145,18 +145,6 @@ TEST_F(Offloading, SavesMemoryAndChangesNoBit) {
   EXPECT_LT(all_on_host.device().total_bytes, 8 * w_bytes);
 }
 
-TEST_F(Offloading, WithoutEffectIsAnError) {
-  const auto linear = checkpoint(
-      [](const Array& x, const Weights& w) { return checkpoint_name(x, "x") + sum(w.w1) + sum(w.w2); },
-      save_and_offload_only_these_names({}, {"x"}));
-  const auto f = [&](const Array& x, const Weights& w) {
-    auto body = linear;
-    return sum(body(x, w));
-  };
-  EXPECT_THAT(message_of([&] { jit(grad<0, 1>(f)).lower(x_, w_).compile(); }),
-              HasSubstr("which has no effect: the backward pass does not read it"));
-}
-
 TEST_F(Offloading, UnrolledLayersOffloadToo) {
   const auto body = checkpoint(
       [](const Array& x, const Weights& w) {
