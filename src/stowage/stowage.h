@@ -4,6 +4,7 @@
 
 #include "stowage/api/array.h"
 #include "stowage/api/checkpoint.h"
+#include "stowage/api/custom_vjp.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/linalg.h"
@@ -15,5 +16,6 @@
 #include "stowage/api/scan.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/tree.h"
+#include "stowage/api/vmap.h"
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/device.h"

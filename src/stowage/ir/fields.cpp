@@ -51,6 +51,8 @@ Params empty_params(OpKind op) {
       return ScanParams();
     case OpKind::kCheckpoint:
       return CheckpointParams();
+    case OpKind::kCustomVjp:
+      return CustomVjpParams();
     case OpKind::kNeg:
     case OpKind::kAbs:
     case OpKind::kSign:
@@ -100,6 +102,7 @@ Params empty_params(OpKind op) {
 }
 
 int n_nested_graphs(OpKind op) {
+  if (op == OpKind::kCustomVjp) return 3;
   return op == OpKind::kScan || op == OpKind::kCheckpoint ? 1 : 0;
 }
 

@@ -146,9 +146,18 @@ struct CheckpointParams {
   friend bool operator==(const CheckpointParams&, const CheckpointParams&) = default;
 };
 
+/// CustomVjp(args…, captures…): graph 0 gives the results from the operands; graph 1 the results and
+/// residuals from the operands; graph 2 a cotangent for each argument from (residuals…, a cotangent
+/// for each result…, captures…). Graphs 1 and 2 stand in for the gradient of graph 0.
+struct CustomVjpParams {
+  int n_args = 0, n_residuals = 0;
+  friend bool operator==(const CustomVjpParams&, const CustomVjpParams&) = default;
+};
+
 using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
-                 DotParams, AttentionParams, NameParams, ScanParams, CheckpointParams>;
+                 DotParams, AttentionParams, NameParams, ScanParams, CheckpointParams,
+                 CustomVjpParams>;
 
 }  // namespace stow

@@ -100,6 +100,7 @@ constexpr OpDef reduction(OpKind op, VjpFunction vjp) {
   return {.op = op,
           .infer = infer_reduce<K>,
           .vjp = vjp,
+          .batch = batch_reduce,
           .shard = op == OpKind::kReduceSum ? shard_sum : shard_other,
           .cost = cost_reduce};
 }
@@ -120,6 +121,13 @@ std::vector<ArrayType> infer_arg_reduce(const InferContext& c) {
   return {strong(c, p.index_dtype, Shape(std::move(dims)))};
 }
 
+Batched batch_arg_reduce(const BatchContext& c) {
+  ArgReduceParams p = c.node.as<ArgReduceParams>();
+  const int64_t batch = c.axes[0];
+  p.axis = beside(p.axis, batch);
+  return rebuilt(c, p, c.operands, batch - (p.axis < batch ? 1 : 0));
+}
+
 ShardingFactors shard_arg_reduce(const InferContext& c, std::span<const ArrayType>) {
   const int64_t axis = c.as<ArgReduceParams>().axis;
   ShardingFactors f{{letters(c.operand(0).shape.rank())}, {{}}};
@@ -133,6 +141,7 @@ constexpr OpDef arg_reduction(OpKind op) {
   return {.op = op,
           .infer = infer_arg_reduce,
           .vjp = no_cotangents,
+          .batch = batch_arg_reduce,
           .shard = shard_arg_reduce,
           .cost = cost_reduce};
 }
