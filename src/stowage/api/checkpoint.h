@@ -26,13 +26,13 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
 /// Source: JAX's jax.checkpoint (remat).
 template <typename F>
 auto checkpoint(F function, PolicyPtr policy = nullptr, CheckpointOptions options = {}, STOW_AT) {
-  return [function = std::move(function), policy = std::move(policy), options,
-          at](const auto&... args) mutable {
+  return [function = std::make_shared<F>(std::move(function)), policy = std::move(policy), options,
+          at](const auto&... args) {
     std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    using R = std::remove_cvref_t<decltype(std::apply(function, arguments))>;
-    if (!is_tracing()) return R(std::apply(function, arguments));
+    using R = std::remove_cvref_t<decltype(std::apply(*function, arguments))>;
+    if (!is_tracing()) return R(std::apply(*function, arguments));
     const CheckpointResult result =
-        run_checkpoint(tree_ref(arguments), leaf_function(function, std::as_const(arguments)),
+        run_checkpoint(tree_ref(arguments), leaf_function(*function, std::as_const(arguments)),
                        policy, options, at);
     return tree_unflatten(*static_cast<const R*>(result.result.ref.tree), result.outputs);
   };

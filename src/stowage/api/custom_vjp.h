@@ -39,18 +39,18 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request);
 /// Source:  JAX's jax.custom_vjp.
 template <typename F, typename Forward, typename Backward>
 auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {
-  return [function = std::move(function), forward = std::move(forward),
-          backward = std::move(backward), at](const auto&... args) mutable {
+  return [function = std::make_shared<F>(std::move(function)), forward = std::make_shared<Forward>(std::move(forward)),
+          backward = std::make_shared<Backward>(std::move(backward)), at](const auto&... args) {
     using Arguments = std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...>;
     Arguments arguments(args...);
-    using R = std::remove_cvref_t<decltype(std::apply(function, arguments))>;
-    using Pair = std::remove_cvref_t<decltype(std::apply(forward, arguments))>;
+    using R = std::remove_cvref_t<decltype(std::apply(*function, arguments))>;
+    using Pair = std::remove_cvref_t<decltype(std::apply(*forward, arguments))>;
     using Residuals = std::remove_cvref_t<decltype(std::declval<Pair&>().second)>;
     static_assert(std::same_as<Pair, std::pair<R, Residuals>>,
                   "the forward rule must return a pair of what the function returns and residuals");
     static_assert(is_tree<R>() && is_tree<Residuals>(), "results and residuals must be trees");
-    if (!is_tracing()) return R(std::apply(function, arguments));
-    const auto call_backward = [&backward](const OwnedTree& like, std::span<const Array> leaves) {
+    if (!is_tracing()) return R(std::apply(*function, arguments));
+    const auto call_backward = [&backward = *backward](const OwnedTree& like, std::span<const Array> leaves) {
       const Pair pair = tree_unflatten(*static_cast<const Pair*>(like.ref.tree), leaves);
       auto cotangents = backward(pair.second, pair.first);
       using C = decltype(cotangents);
@@ -68,8 +68,8 @@ auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {
       return std::pair(tree_ref(pair.first), tree_ref(pair.second));
     };
     const CustomVjpResult result = run_custom_vjp(
-        {tree_ref(arguments), leaf_function(function, std::as_const(arguments)),
-         leaf_function(forward, std::as_const(arguments)), parts, call_backward, at});
+        {tree_ref(arguments), leaf_function(*function, std::as_const(arguments)),
+         leaf_function(*forward, std::as_const(arguments)), parts, call_backward, at});
     return tree_unflatten(*static_cast<const R*>(result.result.ref.tree), result.outputs);
   };
 }

@@ -94,9 +94,9 @@ auto run(const char* what, F& function, const Tuple& arguments, GradOptions opti
 /// has no gradient.
 template <int... Argnum, typename F>
 auto value_and_grad(F function, GradOptions options = {}, STOW_AT) {
-  return [function = std::move(function), options, at](const auto&... args) mutable {
+  return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad", function, arguments,
+    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad", *function, arguments,
                                                              options, at);
   };
 }
@@ -105,9 +105,9 @@ auto value_and_grad(F function, GradOptions options = {}, STOW_AT) {
 /// any tree. Otherwise as value_and_grad.
 template <int... Argnum, typename F>
 auto value_and_grad_aux(F function, GradOptions options = {}, STOW_AT) {
-  return [function = std::move(function), options, at](const auto&... args) mutable {
+  return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad_aux", function,
+    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad_aux", *function,
                                                              arguments, options, at);
   };
 }
@@ -115,9 +115,9 @@ auto value_and_grad_aux(F function, GradOptions options = {}, STOW_AT) {
 /// A function (args…) -> gradient. Otherwise as value_and_grad.
 template <int... Argnum, typename F>
 auto grad(F function, GradOptions options = {}, STOW_AT) {
-  return [function = std::move(function), options, at](const auto&... args) mutable {
+  return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", function, arguments,
+    return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", *function, arguments,
                                                              options, at)
         .second;
   };
@@ -127,7 +127,7 @@ auto grad(F function, GradOptions options = {}, STOW_AT) {
 template <int... Argnum, typename F>
 auto grad_aux(F function, GradOptions options = {}, STOW_AT) {
   return [f = value_and_grad_aux<Argnum...>(std::move(function), options, at)](
-             const auto&... args) mutable {
+             const auto&... args) {
     auto [value, gradient] = f(args...);
     return std::pair(std::move(gradient), std::move(value.second));
   };
@@ -196,11 +196,11 @@ T replace_leaves(const T& tree, const std::map<std::string, Array>& leaves) {
 /// Errors: as value_and_grad and select_leaves.
 template <typename F>
 auto value_and_grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
-  return [function = std::move(function), paths = std::move(paths), at](
-             const auto& first, const auto&... rest) mutable {
+  return [function = std::make_shared<F>(std::move(function)), paths = std::move(paths), at](
+             const auto& first, const auto&... rest) {
     const auto of_selected = [&](const std::map<std::string, Array>& leaves,
                                  const auto&... others) {
-      return function(replace_leaves(first, leaves), others...);
+      return (*function)(replace_leaves(first, leaves), others...);
     };
     return value_and_grad(of_selected, {}, at)(select_leaves(first, paths), rest...);
   };
@@ -209,7 +209,7 @@ auto value_and_grad_by_path(std::vector<std::string> paths, F function, STOW_AT)
 template <typename F>
 auto grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
   return [f = value_and_grad_by_path(std::move(paths), std::move(function), at)](
-             const auto&... args) mutable { return f(args...).second; };
+             const auto&... args) { return f(args...).second; };
 }
 
 /// The Jacobian of a function from one array to one array, by reverse mode over all elements of the
@@ -217,8 +217,8 @@ auto grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
 /// constants to it.
 template <typename F>
 auto jacrev(F function) {
-  return [function = std::move(function)](const Array& x, const auto&... rest) mutable {
-    return jacobian_of(x, [&](const Array& at) { return Array(function(at, rest...)); });
+  return [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
+    return jacobian_of(x, [&](const Array& at) { return Array((*function)(at, rest...)); });
   };
 }
 /// The matrix of second derivatives of a function from one array to a scalar.

@@ -69,14 +69,14 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
 template <typename F>
 auto vmap(F function, VmapAxes in_axes = 0, VmapAxes out_axes = 0, int64_t axis_size = -1,
           STOW_AT) {
-  return [function = std::move(function),
+  return [function = std::make_shared<F>(std::move(function)),
           request = VmapRequest{std::move(in_axes), std::move(out_axes), axis_size,
-                                at}](const auto&... args) mutable {
+                                at}](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
     using R = std::remove_cvref_t<decltype(std::apply(
-        function, std::declval<std::remove_const_t<decltype(arguments)>&>()))>;
+        *function, std::declval<std::remove_const_t<decltype(arguments)>&>()))>;
     const VmapResult result =
-        run_vmap(request, tree_ref(arguments), leaf_function(function, arguments));
+        run_vmap(request, tree_ref(arguments), leaf_function(*function, arguments));
     return tree_unflatten(*static_cast<const R*>(result.result.ref.tree), result.outputs);
   };
 }
