@@ -13,6 +13,7 @@
 #include "stowage/api/policies.h"
 #include "stowage/api/random.h"
 #include "stowage/api/reduce.h"
+#include "stowage/api/residuals.h"
 #include "stowage/api/scan.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/tree.h"

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -126,6 +127,9 @@ struct PolicyQuery {
   OpKind op;
   const struct Node* node;
   std::string_view name;  ///< Of a Name op; else empty.
+  /// All names that the same data bears in the region, on this value, on what it is a reshape,
+  /// transpose or reversal of, and on such of it.
+  std::span<const std::string_view> twins = {};
 };
 struct PolicyAnswer {
   Mark mark = Mark::kRecompute;

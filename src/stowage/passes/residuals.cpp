@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "stowage/base/nearest.h"
 #include "stowage/ir/joint_scan.h"
 #include "stowage/passes/min_cut.h"
 
@@ -21,21 +22,77 @@ std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
   return chain;
 }
 
+void insert_names(const Graph& graph, std::set<std::string>& names) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op == OpKind::kName) names.insert(node.as<NameParams>().name);
+    for (const GraphPtr& nested : node.graphs) insert_names(*nested, names);
+  }
+}
+
+// Which nodes the backward part would have to repeat were nothing kept.
+std::vector<bool> repeatable_nodes(const Graph& graph) {
+  std::vector<bool> needed(graph.n_values()), result(graph.n_nodes());
+  for (size_t n = graph.n_nodes(); n-- > 0;) {
+    const Node& node = graph.nodes()[n];
+    if (!node.backward)
+      for (int i = 0; i < node.n_results; ++i)
+        result[n] = result[n] || needed[node.result(i).index()];
+    if (node.backward || result[n])
+      for (ValueId v : node.operands) needed[v.index()] = true;
+  }
+  return result;
+}
+
+// The names in the regions of one policy.
+struct RegionNames {
+  std::set<std::string> any, repeatable, inside_scans;
+  bool differentiated = false;
+};
+
+[[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
+                              const RegionNames& have) {
+  const std::vector<std::string> there(have.any.begin(), have.any.end());
+  if (have.any.count(wanted))
+    trace_error("[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
+                "the backward pass reads depends on that value; names it can act on: {}",
+                policy.name, wanted,
+                have.repeatable.empty() ? "none"
+                                        : fmt::format("{}", fmt::join(have.repeatable, ", ")));
+  const std::string near = nearest_name(wanted, there);
+  std::string hint;
+  if (have.inside_scans.count(wanted))
+    hint = "; it is given inside a scan: checkpoint the scan's body";
+  else if (!near.empty() && edit_distance(wanted, near) <= 2)
+    hint = fmt::format("; did you mean '{}'?", near);
+  trace_error("[checkpoint] policy {} asks for the name '{}', which no value in its region has; "
+              "names there: {}{}",
+              policy.name, wanted, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
+              hint);
+}
+
+// A name that a policy asks for must be one it can act on: of a value in its region, and where
+// there is a derivative, of one that this depends on.
 void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
-  std::map<const Policy*, std::set<std::string>> names;
-  for (const Node& node : graph.nodes())
-    for (RegionId r : region_chain(graph, node.region))
-      if (const Policy* policy = graph.regions()[r.index()].policy.get()) {
-        std::set<std::string>& have = names[policy];
-        if (node.op == OpKind::kName) have.insert(node.as<NameParams>().name);
-      }
   if (override_policy) return;  // a choice of ours, not a request
+  const std::vector<bool> repeatable = repeatable_nodes(graph);
+  std::map<const Policy*, RegionNames> names;
+  for (size_t n = 0; n < graph.n_nodes(); ++n) {
+    const Node& node = graph.nodes()[n];
+    for (RegionId r : region_chain(graph, node.region)) {
+      const Policy* policy = graph.regions()[r.index()].policy.get();
+      if (!policy || policy->wanted_names.empty()) continue;
+      RegionNames& have = names[policy];
+      have.differentiated = have.differentiated || repeatable[n];
+      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.inside_scans);
+      if (node.op != OpKind::kName) continue;
+      have.any.insert(node.as<NameParams>().name);
+      if (repeatable[n]) have.repeatable.insert(node.as<NameParams>().name);
+    }
+  }
   for (const auto& [policy, have] : names)
     for (const std::string& wanted : policy->wanted_names)
-      if (!have.count(wanted))
-        trace_error("[checkpoint] policy {} asks for the name '{}', which no value in its region "
-                    "has; names there: {}",
-                    policy->name, wanted, have.empty() ? "none" : fmt::format("{}", fmt::join(have, ", ")));
+      if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
+        refuse_name(*policy, wanted, have);
 }
 
 // One level of the pass over one graph, scans being single nodes.
@@ -51,6 +108,7 @@ class Level {
     kept_.assign(graph_.n_values(), false);
     vertex_.assign(graph_.n_values(), -1);
     mark_boundaries();
+    find_twins();
     for (ValueId v : crossing_) add_vertex(v);
     for (size_t i = 0; i < queue_.size(); ++i) expand(queue_[i]);
     MinCut cut(2 * queue_.size() + 2);
@@ -116,7 +174,32 @@ class Level {
     for (ValueId v : graph_.outputs()) boundary_[v.index()] = true;
   }
 
-  PolicyAnswer ask(const Node& node) const {
+  // Unites values of one region that hold the same data.
+  void find_twins() {
+    twin_.resize(graph_.n_values());
+    for (size_t v = 0; v < twin_.size(); ++v) twin_[v] = ValueId(v);
+    const auto root = [&](ValueId v) {
+      while (twin_[v.index()] != v) v = twin_[v.index()] = twin_[twin_[v.index()].index()];
+      return v;
+    };
+    for (const Node& node : graph_.nodes()) {
+      const bool same_data = node.op == OpKind::kReshape || node.op == OpKind::kTranspose ||
+                             node.op == OpKind::kReverse ||
+                             op_class(node.op) == OpClass::kIdentity;
+      if (!same_data || !is_forward(node)) continue;
+      for (int i = 0; i < node.n_results; ++i) {
+        const ValueId from = node.operands[static_cast<size_t>(i)];
+        if (is_forward_value(from) && outermost(graph_.def(from)) == outermost(node))
+          twin_[root(node.result(i)).index()] = root(from);
+      }
+    }
+    for (size_t v = 0; v < twin_.size(); ++v) twin_[v] = root(ValueId(v));
+    for (const Node& node : graph_.nodes())
+      if (node.op == OpKind::kName && is_forward(node))
+        twin_names_[twin_[node.result().index()]].push_back(node.as<NameParams>().name);
+  }
+
+  PolicyAnswer ask(const Node& node, ValueId v) const {
     const RegionId r = outermost(node);
     if (!r.valid()) return {Mark::kKeep};
     const Region& region = graph_.regions()[r.index()];
@@ -124,7 +207,10 @@ class Level {
     if (!policy) return {Mark::kRecompute};
     const std::string_view name =
         node.op == OpKind::kName ? std::string_view(node.as<NameParams>().name) : "";
-    return policy->decide({node.op, &node, name});
+    const auto twins = twin_names_.find(twin_[v.index()]);
+    return policy->decide({node.op, &node, name,
+                           twins == twin_names_.end() ? std::span<const std::string_view>()
+                                                      : twins->second});
   }
 
   void add_vertex(ValueId v) {
@@ -145,7 +231,7 @@ class Level {
       return;
     }
     const Node& node = graph_.def(v);
-    const PolicyAnswer answer = ask(node);
+    const PolicyAnswer answer = ask(node, v);
     if (answer.mark == Mark::kOffload)
       trace_error("[checkpoint] a policy offloads a value of {} at {}, which has no effect here: "
                   "this platform has no second memory to move it to",
@@ -176,6 +262,8 @@ class Level {
   int depth_;
   std::vector<ValueId> crossing_, queue_;
   std::vector<bool> kept_, boundary_;
+  std::vector<ValueId> twin_;  // one for all values of the same data
+  std::map<ValueId, std::vector<std::string_view>> twin_names_;
   std::vector<int> vertex_;
   std::vector<Edge> edges_;
 };
