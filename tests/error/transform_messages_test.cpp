@@ -39,11 +39,14 @@ void policy(PolicyPtr policy) {
   const auto f = checkpoint(
       [](const Array& x) {
         const Array h = checkpoint_name(matmul(x, x), "hidden");
-        checkpoint_name(h * 2, "unused");
-        return sin(h);
+        checkpoint_name(h * 2, "dropped");
+        return std::pair(sin(h), checkpoint_name(h * 3, "aux"));
       },
       std::move(policy));
-  jit(grad([&](const Array& x) { return sum(f(x)); })).lower(f32({4, 4})).compile();
+  jit(grad_aux([&](const Array& x) {
+    const auto [y, aux] = f(x);
+    return std::pair(sum(y), aux);
+  })).lower(f32({4, 4})).compile();
 }
 
 struct Case {
@@ -135,13 +138,16 @@ const Case kCases[] = {
 
     // ---- policies ----
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },
-     "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value in "
-     "its region has; names there: hidden, unused; did you mean 'hidden'?"},
+     "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value that "
+     "is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
     {"policy_misspelt_exclusion", [] { policy(save_anything_except_these_names({"hiden"})); },
      "[checkpoint] policy save_anything_except_these_names(hiden) asks for the name 'hiden', which "
-     "no value in its region has; names there: hidden, unused; did you mean 'hidden'?"},
-    {"policy_no_residual", [] { policy(save_only_these_names({"unused"})); },
-     "[checkpoint] policy save_only_these_names(unused) asks for the name 'unused', which has no "
+     "no value that is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
+    {"policy_dropped", [] { policy(save_only_these_names({"dropped"})); },
+     "[checkpoint] policy save_only_these_names(dropped) asks for the name 'dropped', which no value "
+     "that is used in its region has; names there: aux, hidden"},
+    {"policy_no_residual", [] { policy(save_only_these_names({"aux"})); },
+     "[checkpoint] policy save_only_these_names(aux) asks for the name 'aux', which has no "
      "effect: nothing that the backward pass reads depends on that value; names it can act on: "
      "hidden"},
     {"policy_name_in_scan",
@@ -155,8 +161,8 @@ const Case kCases[] = {
            save_only_these_names({"h"}));
        jit(grad([&](const Array& x) { return sum(f(x)); })).lower(f32({3, 4})).compile();
      },
-     "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which no value in its "
-     "region has; names there: none; it is given inside a scan: checkpoint the scan's body"},
+     "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which no value that is "
+     "used in its region has; names there: none; it is given inside a scan: checkpoint the scan's body"},
 };
 
 std::string message_of(const Case& c) {

@@ -140,6 +140,28 @@ TEST(Vmap, GradientsThroughScanOnEitherSide) {
   expect_near(grad(total)(w), sum(each, 0), 1e-5f);
 }
 
+// Forward and backward scan stay a pair, whose residuals the policy decides.
+TEST(Vmap, MemoryOfAGradientIsThatOfItsExamples) {
+  for (const PolicyPtr& policy : {nothing_saveable(), dots_saveable()}) {
+    const auto loss = [&](const Array& x, const Array& w) {
+      const auto body = checkpoint(
+          [](const Array& c, const Array& m) { return sin(matmul(sin(matmul(c, m)), m)); }, policy);
+      return sum(scan(body, x, w));
+    };
+    const Array w = Array::abstract({8, 64, 64});
+    const auto temp = [&](const auto& f, Shape x) {
+      return jit(f)
+          .lower(Array::abstract(std::move(x)), w)
+          .compile()
+          .memory_analysis()
+          .device()
+          .temp_bytes;
+    };
+    const int64_t one = temp(grad(loss), {64, 64});
+    EXPECT_LE(temp(vmap(grad(loss), {0, std::nullopt}), {4, 64, 64}), 4 * one + one / 2);
+  }
+}
+
 TEST(Vmap, RandomBitsAreThoseOfEachKey) {
   const Array keys = random::split_array(random::key(7), 4);
   const auto draw = [](const Array& key) { return random::uniform(key, {3, 2}); };
@@ -303,7 +325,7 @@ TEST(CustomVjp, TreesIntegersAndZeros) {
       [](const Net& n, const Array& index) {
         return std::pair(n.w[0] * 2 + index.astype(DType::kF32), n.b);
       },
-      [](const Array& b, const Array& ct) {
+      [](const Array&, const Array& ct) {
         return std::tuple(Net{broadcast_to(ct, {3}), {}}, Array());
       });
   const Net net{sequence({3}), sequence({2})};

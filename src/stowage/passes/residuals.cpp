@@ -64,8 +64,8 @@ struct RegionNames {
     hint = "; it is given inside a scan: checkpoint the scan's body";
   else if (!near.empty() && edit_distance(wanted, near) <= 2)
     hint = fmt::format("; did you mean '{}'?", near);
-  trace_error("[checkpoint] policy {} asks for the name '{}', which no value in its region has; "
-              "names there: {}{}",
+  trace_error("[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
+              "region has; names there: {}{}",
               policy.name, wanted, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
               hint);
 }
