@@ -29,6 +29,7 @@ struct Buffer {
   int64_t slots = 1;
   int64_t slot_bytes = 0;
   std::vector<int64_t> parts = {0};  ///< Where in a slot each part begins.
+  bool apart = false;  ///< Each slot may lie anywhere; no window reaches from one into another.
   MemoryKind kind = MemoryKind::kDevice;
   BufferRole role = BufferRole::kTemporary;
   int index = -1;  ///< Of the program's input or output.

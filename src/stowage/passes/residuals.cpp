@@ -98,8 +98,10 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
 // One level of the pass over one graph, scans being single nodes.
 class Level {
  public:
-  Level(const Graph& graph, const PolicyPtr& override_policy, int depth)
-      : graph_(graph), override_(override_policy), depth_(depth) {}
+  /// `clones` marks the nodes that earlier rounds recompute, those of no region being settled.
+  Level(const Graph& graph, const PolicyPtr& override_policy, int depth,
+        const std::vector<bool>& clones)
+      : graph_(graph), override_(override_policy), depth_(depth), clones_(clones) {}
 
   // Values of this round's forward work that are kept; all others that the backward part reads
   // are cloned. Empty when there is nothing to recompute.
@@ -109,6 +111,7 @@ class Level {
     vertex_.assign(graph_.n_values(), -1);
     mark_boundaries();
     find_twins();
+    find_dear();
     for (ValueId v : crossing_) add_vertex(v);
     for (size_t i = 0; i < queue_.size(); ++i) expand(queue_[i]);
     MinCut cut(2 * queue_.size() + 2);
@@ -127,7 +130,14 @@ class Level {
     return depth_ == 0 ? !node.backward
                        : node.backward && static_cast<int>(chain(node).size()) >= 1;
   }
-  bool is_reader(const Node& node) const { return node.backward && !is_forward(node); }
+  // What earlier rounds recompute is no reader: it is there before the backward work that needs
+  // this round's values, and must not hold them until then.
+  bool is_reader(const Node& node) const {
+    return node.backward && !is_forward(node) && !is_clone(node);
+  }
+  bool is_clone(const Node& node) const {
+    return clones_[static_cast<size_t>(&node - graph_.nodes().data())];
+  }
 
   const std::vector<ValueId>& crossing() const { return crossing_; }
   bool is_forward_value(ValueId v) const {
@@ -166,7 +176,7 @@ class Level {
   void mark_boundaries() {
     boundary_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
-      if (!is_forward(node)) continue;
+      if (!is_forward(node) && !is_clone(node)) continue;
       const RegionId here = outermost(node);
       for (ValueId v : node.operands)
         if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;
@@ -197,6 +207,23 @@ class Level {
     for (const Node& node : graph_.nodes())
       if (node.op == OpKind::kName && is_forward(node))
         twin_names_[twin_[node.result().index()]].push_back(node.as<NameParams>().name);
+  }
+
+  // Values whose recomputation repeats work that a policy says to recompute and that is not cheap.
+  // One that the policy keeps is kept then: it was asked for to spare that work.
+  void find_dear() {
+    dear_.assign(graph_.n_values(), false);
+    for (const Node& node : graph_.nodes()) {
+      if (!is_forward(node)) continue;
+      bool from_dear = false;
+      for (ValueId v : node.operands) from_dear = from_dear || dear_[v.index()];
+      for (int i = 0; i < node.n_results; ++i) {
+        const ValueId v = node.result(i);
+        const bool given = boundary_[v.index()] || ask(node, v).mark != Mark::kRecompute;
+        dear_[v.index()] = !given && (from_dear || !is_cheap_to_recompute(node.op));
+        if (given && from_dear) must_keep_.insert(v);
+      }
+    }
   }
 
   PolicyAnswer ask(const Node& node, ValueId v) const {
@@ -239,8 +266,10 @@ class Level {
     // What enters another region is kept, or every region would be recomputed from the first one's
     // input.
     const bool boundary = boundary_[v.index()];
-    const bool recomputable = (answer.mark == Mark::kRecompute && !boundary) ||
-                              (is_cheap_to_recompute(node.op) && !(boundary && node.region.valid()));
+    const bool recomputable =
+        (answer.mark == Mark::kRecompute && !boundary) ||
+        (is_cheap_to_recompute(node.op) && !(boundary && node.region.valid()) &&
+         !must_keep_.count(v));
     const bool keepable = answer.mark == Mark::kKeep || boundary;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
@@ -260,8 +289,10 @@ class Level {
   const Graph& graph_;
   const PolicyPtr& override_;
   int depth_;
+  const std::vector<bool>& clones_;
   std::vector<ValueId> crossing_, queue_;
-  std::vector<bool> kept_, boundary_;
+  std::vector<bool> kept_, boundary_, dear_;
+  std::set<ValueId> must_keep_;
   std::vector<ValueId> twin_;  // one for all values of the same data
   std::map<ValueId, std::vector<std::string_view>> twin_names_;
   std::vector<int> vertex_;
@@ -281,6 +312,7 @@ class Rewriter {
     regions_ = import_regions(from_, to_, RegionId());
     for (const Node& node : from_.nodes()) {
       if (!level_.is_reader(node)) {
+        clone_of_to_.push_back(level_.is_clone(node));
         const NodeId id = copy_node(from_, node, to_, map_, regions_);
         if (depth_ > 0) to_.mutable_node(id).region = RegionId();  // settled now
         continue;
@@ -295,9 +327,12 @@ class Rewriter {
     to_.set_outputs(std::move(outputs));
     return std::move(to_);
   }
+  /// Which nodes of the result recompute others.
+  std::vector<bool> take_clones() { return std::move(clone_of_to_); }
 
  private:
   void add(const Node& node, Node copy, ValueMap& map) {
+    clone_of_to_.push_back(&map == &clones_);
     std::vector<ArrayType> types;
     for (int i = 0; i < node.n_results; ++i) types.push_back(from_.type(node.result(i)));
     const NodeId id = to_.add_node(std::move(copy), types);
@@ -357,6 +392,7 @@ class Rewriter {
   Graph to_;
   ValueMap map_, clones_;
   std::vector<RegionId> regions_;
+  std::vector<bool> clone_of_to_;
   std::map<std::pair<RegionId, int>, RegionId> inner_;
 };
 
@@ -364,12 +400,16 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
                    const std::set<ValueId>& costly_inputs) {
   check_wanted_names(graph, override_policy);
   Graph current = graph;
+  std::vector<bool> clones(graph.n_nodes(), false);
   for (int depth = 0;; ++depth) {
-    Level level(current, override_policy, depth);
+    Level level(current, override_policy, depth, clones);
     if (depth == 0) level.costly_inputs_ = costly_inputs;
     const std::vector<bool> kept = level.choose_kept();
     if (level.crossing().empty()) return current;
-    current = Rewriter(current, level, kept, depth).run();
+    Rewriter rewriter(current, level, kept, depth);
+    Graph next = rewriter.run();
+    clones = rewriter.take_clones();
+    current = std::move(next);
   }
 }
 

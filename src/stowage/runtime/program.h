@@ -29,6 +29,7 @@ class Program {
     size_t buffer;
     int64_t offset_bytes;
     std::vector<LoopTerm> terms;
+    int64_t slot_bytes = 0;  // of a buffer whose slots lie apart
   };
   struct Step {
     std::unique_ptr<cpu::BoundKernel> kernel;  // null for a loop

@@ -98,7 +98,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   if (options.reuse &&
       best_plan->analysis.device().total_bytes > best_plan->analysis.device().lower_bound_bytes) {
     MemoryPlan plan = make_plan(*best, kFinalWork);
-    if (plan.arena_bytes < best_plan->arena_bytes) best_plan = std::move(plan);
+    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) best_plan = std::move(plan);
   }
   if (!options.dump_dir.empty()) dump.write("timeline", timeline_csv(*best, *best_plan), "csv");
   return std::make_shared<CompiledProgram>(g, std::move(*best), std::move(*best_plan), threads);
