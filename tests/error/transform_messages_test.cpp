@@ -1,4 +1,5 @@
-// What a wrong use of a transform is told: exact messages, in a table. "@" stands for a line number.
+// What a wrong use of a transform is told: exact messages, in a table. "@" stands for a line
+// number.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -46,7 +47,9 @@ void policy(PolicyPtr policy) {
   jit(grad_aux([&](const Array& x) {
     const auto [y, aux] = f(x);
     return std::pair(sum(y), aux);
-  })).lower(f32({4, 4})).compile();
+  }))
+      .lower(f32({4, 4}))
+      .compile();
 }
 
 struct Case {
@@ -57,18 +60,26 @@ struct Case {
 
 const Case kCases[] = {
     // ---- vmap ----
-    {"vmap_sizes", [] { vmap(product)(f32({3, 4}), f32({5, 4})); },
+    {"vmap_sizes",
+     [] {
+       vmap(product)(f32({3, 4}), f32({5, 4}));
+     },
      "[vmap] argument '0' has 3 examples on axis 0 of f32[3,4], argument '1' has 5 on axis 0 of "
      "f32[5,4]\n  at transform_messages_test.cpp:@"},
     {"vmap_sizes_in_tree",
-     [] { vmap([](const Net& n) { return n.w + n.b; }, 1)(Net{f32({2, 3}), f32({2, 4})}); },
-     "[vmap] argument '0/w' has 3 examples on axis 1 of f32[2,3], argument '0/b' has 4 on axis 1 of "
+     [] {
+       vmap([](const Net& n) { return n.w + n.b; }, 1)(Net{f32({2, 3}), f32({2, 4})});
+     },
+     "[vmap] argument '0/w' has 3 examples on axis 1 of f32[2,3], argument '0/b' has 4 on axis 1 "
+     "of "
      "f32[2,4]\n  at transform_messages_test.cpp:@"},
-    {"vmap_axis_size",
-     [] { vmap([](const Array& x) { return x; }, 0, 0, 7)(f32({3})); },
+    {"vmap_axis_size", [] { vmap([](const Array& x) { return x; }, 0, 0, 7)(f32({3})); },
      "[vmap] argument '0' has 3 examples on axis 0 of f32[3], axis_size is 7\n"
      "  at transform_messages_test.cpp:@"},
-    {"vmap_axis", [] { vmap(product, {0, 2})(f32({3}), f32({3, 4})); },
+    {"vmap_axis",
+     [] {
+       vmap(product, {0, 2})(f32({3}), f32({3, 4}));
+     },
      "[vmap] axis 2 of argument '1' is out of range for f32[3,4]\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_scalar", [] { vmap(product)(f32({}), f32({3})); },
@@ -80,29 +91,41 @@ const Case kCases[] = {
      "[vmap] argument '1' has no entry in the list of 1 axes\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_out_none",
-     [] { vmap([](const Net& n) { return n; }, 0, {{{"w", 0}, {"b", std::nullopt}}})(
-              Net{f32({3}), f32({3})}); },
+     [] {
+       vmap([](const Net& n) { return n; }, 0,
+            {{{"w", 0}, {"b", std::nullopt}}})(Net{f32({3}), f32({3})});
+     },
      "[vmap] output 'w' is in no tuple, and the axes are a list of 1\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_out_differs",
-     [] { vmap([](const Net& n) { return n; }, 0, TreeAxes{{"w", 0}, {"b", std::nullopt}})(
-              Net{f32({3}), f32({3})}); },
+     [] {
+       vmap([](const Net& n) { return n; }, 0,
+            TreeAxes{{"w", 0}, {"b", std::nullopt}})(Net{f32({3}), f32({3})});
+     },
      "[vmap] output 'b' of type f32[] differs between examples, and its out_axes is none\n"
      "  at transform_messages_test.cpp:@"},
-    {"vmap_out_axis", [] { vmap([](const Array& x) { return x; }, 0, 2)(f32({3, 4})); },
+    {"vmap_out_axis",
+     [] {
+       vmap([](const Array& x) { return x; }, 0, 2)(f32({3, 4}));
+     },
      "[vmap] axis 2 of the output is out of range for f32[4]\n"
      "  at transform_messages_test.cpp:@"},
 
     // ---- custom_vjp ----
     {"custom_forward",
      [] {
-       custom([](const Net& n) { return std::pair(Net{n.w, sum(n.b)}, None{}); },
-              [](None, const Net& ct) { return ct; });
+       custom(
+           [](const Net& n) {
+             return std::pair(Net{n.w, sum(n.b)}, None{});
+           },
+           [](None, const Net& ct) { return ct; });
      },
      "[custom_vjp] the forward rule returns f32[] at 'b', the function f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"custom_backward_type",
-     [] { custom(good_forward(), [](None, const Net& ct) { return Net{ct.w, sum(ct.b)}; }); },
+     [] { custom(good_forward(), [](None, const Net& ct) {
+            return Net{ct.w, sum(ct.b)};
+          }); },
      "[custom_vjp] the backward rule returns f32[] for argument '0/b', which is f32[2]\n"
      "  at transform_messages_test.cpp:@"},
     {"custom_backward_tree",
@@ -118,16 +141,22 @@ const Case kCases[] = {
          return sum(f(ones({3})));
        })).lower(f32({3}));
      },
-     "[custom_vjp] the function captures f32[3], by which it is differentiated; make it an argument, "
+     "[custom_vjp] the function captures f32[3], by which it is differentiated; make it an "
+     "argument, "
      "so that the backward rule gives its cotangent\n  at transform_messages_test.cpp:@"},
 
     // ---- gradients ----
     {"grad_int_leaf",
-     [] { grad([](const Net& n) { return sum(n.w); })(Net{f32({3}), i32({3})}); },
-     "[grad] argument '0/b' of type i32[3] is no float; leave it out (grad_by_path, argnums) or set "
+     [] {
+       grad([](const Net& n) { return sum(n.w); })(Net{f32({3}), i32({3})});
+     },
+     "[grad] argument '0/b' of type i32[3] is no float; leave it out (grad_by_path, argnums) or "
+     "set "
      "allow_int, which gives it zeros\n  at transform_messages_test.cpp:@"},
     {"grad_by_path",
-     [] { grad_by_path({"v"}, [](const Net& n) { return sum(n.w); })(Net{f32({3}), f32({3})}); },
+     [] {
+       grad_by_path({"v"}, [](const Net& n) { return sum(n.w); })(Net{f32({3}), f32({3})});
+     },
      "[grad_by_path] no leaf is at 'v'; did you mean 'w'?"},
     {"vjp_cotangent",
      [] {
@@ -138,13 +167,15 @@ const Case kCases[] = {
 
     // ---- policies ----
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },
-     "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value that "
+     "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value "
+     "that "
      "is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
     {"policy_misspelt_exclusion", [] { policy(save_anything_except_these_names({"hiden"})); },
      "[checkpoint] policy save_anything_except_these_names(hiden) asks for the name 'hiden', which "
      "no value that is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
     {"policy_dropped", [] { policy(save_only_these_names({"dropped"})); },
-     "[checkpoint] policy save_only_these_names(dropped) asks for the name 'dropped', which no value "
+     "[checkpoint] policy save_only_these_names(dropped) asks for the name 'dropped', which no "
+     "value "
      "that is used in its region has; names there: aux, hidden"},
     {"policy_no_residual", [] { policy(save_only_these_names({"aux"})); },
      "[checkpoint] policy save_only_these_names(aux) asks for the name 'aux', which has no "
@@ -162,7 +193,8 @@ const Case kCases[] = {
        jit(grad([&](const Array& x) { return sum(f(x)); })).lower(f32({3, 4})).compile();
      },
      "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which no value that is "
-     "used in its region has; names there: none; it is given inside a scan: checkpoint the scan's body"},
+     "used in its region has; names there: none; it is given inside a scan: checkpoint the scan's "
+     "body"},
 };
 
 std::string message_of(const Case& c) {

@@ -45,8 +45,8 @@ void check(const testing::RandomProgram& program, std::mt19937_64& random) {
       const auto at = results[o].begin() + static_cast<ptrdiff_t>(e) * bytes;
       got.emplace_back(at, at + bytes);
     }
-    ASSERT_EQ(testing::compare_loosely(graph, examples[e], got), "")
-        << "example " << e << " of\n" << print(graph);
+    ASSERT_EQ(testing::compare_loosely(graph, examples[e], got), "") << "example " << e << " of\n"
+                                                                     << print(graph);
   }
 }
 

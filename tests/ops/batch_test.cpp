@@ -79,8 +79,8 @@ void check(const Graph& graph, const std::vector<std::vector<Bytes>>& examples,
            const std::vector<int64_t>& axes, Random& random) {
   std::vector<int64_t> out_axes;
   for (ValueId v : graph.outputs())
-    out_axes.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(
-                                                           graph.type(v).shape.rank() + 1)));
+    out_axes.push_back(
+        static_cast<int64_t>(random() % static_cast<uint64_t>(graph.type(v).shape.rank() + 1)));
   const BatchedGraph batched = batch_graph(graph, kSize, axes, out_axes);
   testing::set_crash_note(print(batched.graph));
   verify(batched.graph);
@@ -88,9 +88,8 @@ void check(const Graph& graph, const std::vector<std::vector<Bytes>>& examples,
   for (size_t i = 0; i < axes.size(); ++i) {
     std::vector<Bytes> parts;
     for (const auto& example : examples) parts.push_back(example[i]);
-    inputs.push_back(axes[i] == kUnbatched
-                         ? parts[0]
-                         : stacked(parts, graph.type(graph.inputs()[i]), axes[i]));
+    inputs.push_back(
+        axes[i] == kUnbatched ? parts[0] : stacked(parts, graph.type(graph.inputs()[i]), axes[i]));
   }
   std::vector<std::vector<Bytes>> results(graph.outputs().size());
   for (const auto& example : examples) {
@@ -201,8 +200,7 @@ TEST(Batch, ProductsStayProducts) {
     const Graph graph = one_op(sample);
     for (const std::vector<int64_t>& axes :
          {std::vector<int64_t>{0, 0}, {0, kUnbatched}, {kUnbatched, 0}}) {
-      const BatchedGraph batched =
-          batch_graph(graph, kSize, axes, std::vector<int64_t>{kAnyAxis});
+      const BatchedGraph batched = batch_graph(graph, kSize, axes, std::vector<int64_t>{kAnyAxis});
       EXPECT_EQ(batched.graph.n_nodes(), 1u) << to_string(sample);
     }
   }

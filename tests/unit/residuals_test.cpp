@@ -126,18 +126,18 @@ PolicyPtr exp_and_sin() {
 }
 
 std::map<std::string, PolicyPtr> policies() {
-  return {{"nothing_saveable", nullptr},
-          {"everything_saveable", everything_saveable()},
-          {"dots_saveable", dots_saveable()},
-          {"dots_with_no_batch_dims_saveable", dots_with_no_batch_dims_saveable()},
-          {"save_only_these_names(h1)", save_only_these_names({"h1"})},
-          {"save_any_names_but_these(h1)", save_any_names_but_these({"h1"})},
-          {"save_anything_except_these_names(h1)", save_anything_except_these_names({"h1"})},
-          {"both(dots, h2)",
-           save_from_both_policies(dots_saveable(), save_only_these_names({"h2"}))},
-          {"custom(exp and sin)", exp_and_sin()},
-          {"save_only_these_names(h)", save_only_these_names({"h"})},
-          {"save_anything_except_these_names(h)", save_anything_except_these_names({"h"})}};
+  return {
+      {"nothing_saveable", nullptr},
+      {"everything_saveable", everything_saveable()},
+      {"dots_saveable", dots_saveable()},
+      {"dots_with_no_batch_dims_saveable", dots_with_no_batch_dims_saveable()},
+      {"save_only_these_names(h1)", save_only_these_names({"h1"})},
+      {"save_any_names_but_these(h1)", save_any_names_but_these({"h1"})},
+      {"save_anything_except_these_names(h1)", save_anything_except_these_names({"h1"})},
+      {"both(dots, h2)", save_from_both_policies(dots_saveable(), save_only_these_names({"h2"}))},
+      {"custom(exp and sin)", exp_and_sin()},
+      {"save_only_these_names(h)", save_only_these_names({"h"})},
+      {"save_anything_except_these_names(h)", save_anything_except_these_names({"h"})}};
 }
 
 std::vector<SavedResidual> ours(const std::string& title) {
@@ -198,8 +198,7 @@ TEST(SavedResiduals, AreThoseOfJaxOrFewer) {
     const Rows want = theirs;
     const Rows got = rows_of(ours(title));
     EXPECT_LE(computed_elements(got), computed_elements(want));
-    EXPECT_EQ(got, fewer.contains(title) ? Rows(fewer[title]) : want)
-        << nlohmann::json(got).dump();
+    EXPECT_EQ(got, fewer.contains(title) ? Rows(fewer[title]) : want) << nlohmann::json(got).dump();
   }
 }
 

@@ -53,10 +53,10 @@ TEST(Vmap, AxesOfArgumentsAndResults) {
   EXPECT_EQ(vmap(outer, {0, std::nullopt}, -1)(m, v).shape(), (Shape{4, 3}));
   EXPECT_EQ(vmap([](const Array& a) { return a + 1; }, std::nullopt, 0, 5)(v).shape(),
             (Shape{5, 4}));
-  EXPECT_EQ(vmap([](const Array&, const Array& b) { return b; }, {0, std::nullopt},
-                 std::nullopt)(m, v)
-                .shape(),
-            (Shape{4}));
+  EXPECT_EQ(
+      vmap([](const Array&, const Array& b) { return b; }, {0, std::nullopt}, std::nullopt)(m, v)
+          .shape(),
+      (Shape{4}));
 }
 
 TEST(Vmap, TreesWithAxesByPath) {
@@ -127,9 +127,8 @@ TEST(Vmap, OfScanAndInScan) {
 TEST(Vmap, GradientsThroughScanOnEitherSide) {
   const Array w = sequence({5, 4, 4}), xs = sequence({3, 4});
   const auto loss = [](const Array& weights, const Array& x) {
-    const auto body = checkpoint([](const Array& c, const Array& m) {
-      return sin(checkpoint_name(matmul(c, m), "h"));
-    });
+    const auto body = checkpoint(
+        [](const Array& c, const Array& m) { return sin(checkpoint_name(matmul(c, m), "h")); });
     return sum(scan(body, x, weights));
   };
   const Array each = vmap(grad(loss), {std::nullopt, 0})(w, xs);
@@ -184,9 +183,7 @@ TEST(Vmap, CapturesOuterValuesAndOtherTransforms) {
 
 TEST(Vjp, PullsBackAnyNumberOfTimes) {
   const Array x = sequence({3}), w = sequence({3, 2});
-  const auto f = [](const Array& a, const Net& n) {
-    return Net{tanh(matmul(a, n.w)), a * n.b};
-  };
+  const auto f = [](const Array& a, const Net& n) { return Net{tanh(matmul(a, n.w)), a * n.b}; };
   const Net net{w, sequence({3}, 2)};
   const auto [y, pullback] = vjp(f, x, net);
   expect_near(y.b, x * net.b);
@@ -283,8 +280,8 @@ TEST(CustomVjp, UnderVmapScanAndCheckpoint) {
   const auto total = [](const Array& batch) { return sum(vmap(clipped(0.5f))(sin(batch))); };
   expect_near(grad(total)(xs), looped(grad(loss), xs));
   const auto scanned = [&](const Array& x) {
-    return sum(scan(checkpoint([](const Array& c, const Array& y) { return clipped(2)(c * y); }),
-                    x, xs));
+    return sum(
+        scan(checkpoint([](const Array& c, const Array& y) { return clipped(2)(c * y); }), x, xs));
   };
   const auto unrolled = [&](const Array& x) {
     Array c = x;
@@ -297,10 +294,11 @@ TEST(CustomVjp, UnderVmapScanAndCheckpoint) {
 
 // The cotangent of what all examples share is the sum of theirs, a constant one too.
 TEST(CustomVjp, UnderVmapSharedArgumentsGetTheSum) {
-  const auto f = custom_vjp(
-      [](const Array& w, const Array& x) { return w * x; },
-      [](const Array& w, const Array& x) { return std::pair(w * x, None{}); },
-      [](None, const Array&) { return std::tuple(Array(1.0f) * ones({}), Array(2.0f) * ones({})); });
+  const auto f = custom_vjp([](const Array& w, const Array& x) { return w * x; },
+                            [](const Array& w, const Array& x) { return std::pair(w * x, None{}); },
+                            [](None, const Array&) {
+                              return std::tuple(Array(1.0f) * ones({}), Array(2.0f) * ones({}));
+                            });
   const auto loss = [&](const Array& w, const Array& xs) {
     return sum(vmap(f, {std::nullopt, 0})(w, xs));
   };

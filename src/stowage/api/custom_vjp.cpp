@@ -40,8 +40,9 @@ Array zeros_of(const ArrayType& type) {
 // The cotangents that the backward rule returned, one a leaf of the arguments.
 std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arguments,
                                       std::span<const ArrayType> types) {
-  check_same_structure(arguments, given.ref, "[custom_vjp] arguments and what the backward rule "
-                                             "returns for them:");
+  check_same_structure(arguments, given.ref,
+                       "[custom_vjp] arguments and what the backward rule "
+                       "returns for them:");
   std::vector<Array> cotangents = leaves_of(given.ref);
   const std::vector<std::string> paths = paths_of(arguments);
   for (size_t i = 0; i < cotangents.size(); ++i) {
@@ -55,8 +56,9 @@ std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arg
 }
 
 void check_forward(const TreeRef& result, const TreeRef& forward) {
-  check_same_structure(result, forward, "[custom_vjp] results of the function and of the forward "
-                                        "rule:");
+  check_same_structure(result, forward,
+                       "[custom_vjp] results of the function and of the forward "
+                       "rule:");
   const std::vector<Array> a = leaves_of(result), b = leaves_of(forward);
   const std::vector<std::string> paths = paths_of(result);
   for (size_t i = 0; i < a.size(); ++i)
@@ -121,11 +123,12 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
     captures.insert(captures.end(), nested->captures.begin(), nested->captures.end());
   }
   operands.insert(operands.end(), captures.begin(), captures.end());
-  result.outputs = record(
-      OpKind::kCustomVjp,
-      CustomVjpParams{static_cast<int>(n_args), static_cast<int>(n_residuals)}, operands,
-      {over_all(function, n_args, captures, first[0]), over_all(forward, n_args, captures, first[1]),
-       over_all(backward, given.size(), captures, first[2])});
+  result.outputs =
+      record(OpKind::kCustomVjp,
+             CustomVjpParams{static_cast<int>(n_args), static_cast<int>(n_residuals)}, operands,
+             {over_all(function, n_args, captures, first[0]),
+              over_all(forward, n_args, captures, first[1]),
+              over_all(backward, given.size(), captures, first[2])});
   return result;
 }
 

@@ -39,7 +39,8 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request);
 /// Source:  JAX's jax.custom_vjp.
 template <typename F, typename Forward, typename Backward>
 auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {
-  return [function = std::make_shared<F>(std::move(function)), forward = std::make_shared<Forward>(std::move(forward)),
+  return [function = std::make_shared<F>(std::move(function)),
+          forward = std::make_shared<Forward>(std::move(forward)),
           backward = std::make_shared<Backward>(std::move(backward)), at](const auto&... args) {
     using Arguments = std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...>;
     Arguments arguments(args...);
@@ -50,7 +51,8 @@ auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {
                   "the forward rule must return a pair of what the function returns and residuals");
     static_assert(is_tree<R>() && is_tree<Residuals>(), "results and residuals must be trees");
     if (!is_tracing()) return R(std::apply(*function, arguments));
-    const auto call_backward = [&backward = *backward](const OwnedTree& like, std::span<const Array> leaves) {
+    const auto call_backward = [&backward = *backward](const OwnedTree& like,
+                                                       std::span<const Array> leaves) {
       const Pair pair = tree_unflatten(*static_cast<const Pair*>(like.ref.tree), leaves);
       auto cotangents = backward(pair.second, pair.first);
       using C = decltype(cotangents);

@@ -206,9 +206,10 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
       if (is_float(types[i].dtype))
         spec.wrt.push_back(static_cast<int>(i));
       else if (!request.options.allow_int && has_float(types))
-        fail_here("[{}] argument '{}' of type {} is no float; leave it out (grad_by_path, argnums) or "
-                  "set allow_int, which gives it zeros",
-                  request.what, paths[i], to_string(types[i]));
+        fail_here(
+            "[{}] argument '{}' of type {} is no float; leave it out (grad_by_path, argnums) or "
+            "set allow_int, which gives it zeros",
+            request.what, paths[i], to_string(types[i]));
     }
     if (spec.wrt.empty())
       fail_here("[{}] nothing to differentiate by: no leaf of the argument is of a float type{}",

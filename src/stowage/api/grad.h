@@ -90,8 +90,8 @@ auto run(const char* what, F& function, const Tuple& arguments, GradOptions opti
 /// value_and_grad<0, 1>(f) a tuple of both).
 /// Works inside jit and outside, and nested. Arrays of outer traces that the function captures are
 /// constants to this gradient, not to the outer one.
-/// Errors: TraceError if the loss is no float scalar, a leaf is no float (see GradOptions), or an op
-/// has no gradient.
+/// Errors: TraceError if the loss is no float scalar, a leaf is no float (see GradOptions), or an
+/// op has no gradient.
 template <int... Argnum, typename F>
 auto value_and_grad(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
@@ -117,8 +117,8 @@ template <int... Argnum, typename F>
 auto grad(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", *function, arguments,
-                                                             options, at)
+    return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", *function, arguments, options,
+                                                             at)
         .second;
   };
 }
@@ -126,11 +126,11 @@ auto grad(F function, GradOptions options = {}, STOW_AT) {
 /// As grad of a function that returns pair(loss, aux): a function (args…) -> (gradient, aux).
 template <int... Argnum, typename F>
 auto grad_aux(F function, GradOptions options = {}, STOW_AT) {
-  return [f = value_and_grad_aux<Argnum...>(std::move(function), options, at)](
-             const auto&... args) {
-    auto [value, gradient] = f(args...);
-    return std::pair(std::move(gradient), std::move(value.second));
-  };
+  return
+      [f = value_and_grad_aux<Argnum...>(std::move(function), options, at)](const auto&... args) {
+        auto [value, gradient] = f(args...);
+        return std::pair(std::move(gradient), std::move(value.second));
+      };
 }
 
 /// The transpose of a function's derivative at one point; made by vjp().
@@ -170,10 +170,10 @@ auto vjp(F function, const Args&... args) {
   Linearization l = linearize(tree_ref(arguments), leaf_function(function, arguments));
   const R& like = *static_cast<const R*>(l.result.ref.tree);
   R outputs = tree_unflatten(like, l.outputs);
-  return std::pair(std::move(outputs),
-                   Pullback<R, Arguments>(tree_unflatten(like, l.output_types),
-                                          tree_unflatten(arguments, l.argument_types),
-                                          std::move(l.linearized)));
+  return std::pair(
+      std::move(outputs),
+      Pullback<R, Arguments>(tree_unflatten(like, l.output_types),
+                             tree_unflatten(arguments, l.argument_types), std::move(l.linearized)));
 }
 
 /// The leaves of `tree` at these paths or below them, by path. A `*` stands for any one field, key
@@ -217,9 +217,10 @@ auto grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
 /// constants to it.
 template <typename F>
 auto jacrev(F function) {
-  return [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
-    return jacobian_of(x, [&](const Array& at) { return Array((*function)(at, rest...)); });
-  };
+  return
+      [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
+        return jacobian_of(x, [&](const Array& at) { return Array((*function)(at, rest...)); });
+      };
 }
 /// The matrix of second derivatives of a function from one array to a scalar.
 /// Shapes: x [I…]; returns [I…, I…].

@@ -79,10 +79,11 @@ int64_t batch_size(const VmapRequest& request, const std::vector<std::string>& p
     if (first == paths.size())
       fail_here("[vmap] argument '{}' has {} examples on axis {} of {}, axis_size is {}", paths[i],
                 extent, axes[i], to_string(types[i]), size);
-    fail_here("[vmap] argument '{}' has {} examples on axis {} of {}, argument '{}' has {} on axis "
-              "{} of {}",
-              paths[first], size, axes[first], to_string(types[first]), paths[i], extent, axes[i],
-              to_string(types[i]));
+    fail_here(
+        "[vmap] argument '{}' has {} examples on axis {} of {}, argument '{}' has {} on axis "
+        "{} of {}",
+        paths[first], size, axes[first], to_string(types[first]), paths[i], extent, axes[i],
+        to_string(types[i]));
   }
   if (size < 0) fail_here("[vmap] no argument has a batch axis; give axis_size");
   return size;

@@ -17,8 +17,8 @@ namespace stow {
 class TreeAxes {
  public:
   using Axis = std::optional<int>;
-  TreeAxes(int axis) : by_path_{{"", axis}} {}                    // NOLINT: converts by design
-  TreeAxes(std::nullopt_t) : by_path_{{"", std::nullopt}} {}      // NOLINT: converts by design
+  TreeAxes(int axis) : by_path_{{"", axis}} {}                // NOLINT: converts by design
+  TreeAxes(std::nullopt_t) : by_path_{{"", std::nullopt}} {}  // NOLINT: converts by design
   TreeAxes(std::initializer_list<std::pair<const char*, Axis>> by_path)
       : by_path_(by_path.begin(), by_path.end()) {}
   const std::vector<std::pair<std::string, Axis>>& by_path() const { return by_path_; }
@@ -31,9 +31,9 @@ class TreeAxes {
 /// one an argument (an element of the tuple, pair or vector that is returned).
 class VmapAxes {
  public:
-  VmapAxes(int axis) : all_(TreeAxes(axis)) {}                       // NOLINT: converts by design
-  VmapAxes(std::nullopt_t none) : all_(TreeAxes(none)) {}            // NOLINT: converts by design
-  VmapAxes(TreeAxes axes) : all_(std::move(axes)) {}                 // NOLINT: converts by design
+  VmapAxes(int axis) : all_(TreeAxes(axis)) {}             // NOLINT: converts by design
+  VmapAxes(std::nullopt_t none) : all_(TreeAxes(none)) {}  // NOLINT: converts by design
+  VmapAxes(TreeAxes axes) : all_(std::move(axes)) {}       // NOLINT: converts by design
   VmapAxes(std::initializer_list<TreeAxes> each) : each_(each) {}
   const std::optional<TreeAxes>& all() const { return all_; }
   const std::vector<TreeAxes>& each() const { return each_; }
@@ -70,8 +70,8 @@ template <typename F>
 auto vmap(F function, VmapAxes in_axes = 0, VmapAxes out_axes = 0, int64_t axis_size = -1,
           STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)),
-          request = VmapRequest{std::move(in_axes), std::move(out_axes), axis_size,
-                                at}](const auto&... args) {
+          request = VmapRequest{std::move(in_axes), std::move(out_axes), axis_size, at}](
+             const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
     using R = std::remove_cvref_t<decltype(std::apply(
         *function, std::declval<std::remove_const_t<decltype(arguments)>&>()))>;

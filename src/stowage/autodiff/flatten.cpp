@@ -37,7 +37,9 @@ void inline_nodes(const Graph& from, Graph& to, ValueMap& map, RegionId parent, 
 }
 
 // True when a result of the node may carry a derivative of a varied operand.
-bool passes_derivative(OpKind op) { return op != OpKind::kStopGradient; }
+bool passes_derivative(OpKind op) {
+  return op != OpKind::kStopGradient;
+}
 
 }  // namespace
 
@@ -58,8 +60,12 @@ Graph flatten(const Graph& graph, bool all) {
 
 }  // namespace
 
-Graph flatten_checkpoints(const Graph& graph) { return flatten(graph, false); }
-Graph flatten_all(const Graph& graph) { return flatten(graph, true); }
+Graph flatten_checkpoints(const Graph& graph) {
+  return flatten(graph, false);
+}
+Graph flatten_all(const Graph& graph) {
+  return flatten(graph, true);
+}
 
 std::vector<ValueId> inline_flat(const Graph& from, std::span<const ValueId> inputs, Graph& to,
                                  RegionId parent, bool backward) {
@@ -89,8 +95,7 @@ Activity activity(const Graph& flat, const ReverseSpec& spec) {
     for (int i = 0; i < node.n_results; ++i)
       a.varied_[node.result(i).index()] = is_float(flat.type(node.result(i)).dtype);
   }
-  for (int i : spec.outputs)
-    a.useful_[flat.outputs()[static_cast<size_t>(i)].index()] = true;
+  for (int i : spec.outputs) a.useful_[flat.outputs()[static_cast<size_t>(i)].index()] = true;
   for (size_t n = flat.n_nodes(); n-- > 0;) {
     const Node& node = flat.nodes()[n];
     bool useful = false;

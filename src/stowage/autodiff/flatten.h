@@ -1,4 +1,4 @@
-// Inlining of checkpoint nodes as regions, of custom_vjp nodes, and which values a derivative passes through.
+// Inlining of checkpoint and custom_vjp nodes, and which values a derivative passes through.
 // Not differentiation itself.
 #pragma once
 
@@ -12,7 +12,8 @@ namespace stow {
 /// with the checkpoint's policy. Regions nest as the checkpoints did. Bodies of scans are left.
 Graph flatten_checkpoints(const Graph& graph);
 /// The same, with functions of a gradient rule of their own (custom_vjp) replaced by the functions
-/// too, in nested graphs as well: what is left to run once nothing is to be differentiated any more.
+/// too, in nested graphs as well: what is left to run once nothing is to be differentiated any
+/// more.
 Graph flatten_all(const Graph& graph);
 
 /// Appends the nodes of `from` to `to`, its inputs being `inputs`, checkpoints as regions within

@@ -222,13 +222,10 @@ class Reverser {
     std::vector<ValueId> inputs = custom_residuals_[n];
     for (int i = 0; i < node.n_results; ++i)
       inputs.push_back(cotangent_or_zero(node.result(i)).id());
-    for (size_t i = n_args; i < node.operands.size(); ++i)
-      inputs.push_back(map_[node.operands[i]]);
-    const std::vector<ValueId> cts =
-        inline_flat(*node.graphs[2], inputs, joint_, RegionId(), true);
+    for (size_t i = n_args; i < node.operands.size(); ++i) inputs.push_back(map_[node.operands[i]]);
+    const std::vector<ValueId> cts = inline_flat(*node.graphs[2], inputs, joint_, RegionId(), true);
     for (size_t i = 0; i < n_args; ++i)
-      if (activity_.varied(node.operands[i]))
-        accumulate(node.operands[i], Val(builder_, cts[i]));
+      if (activity_.varied(node.operands[i])) accumulate(node.operands[i], Val(builder_, cts[i]));
   }
 
   [[noreturn]] static void throw_at(const Node& node, const std::string& message) {
@@ -258,8 +255,7 @@ class Reverser {
     size_t r = 0;
     for (int i : g.active_carries)
       accumulate(node.operands[static_cast<size_t>(p.n_consts + i)], results[r++]);
-    for (int i : g.active_consts)
-      accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
+    for (int i : g.active_consts) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
     for (int i : g.active_xs) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
   }
 
@@ -285,10 +281,10 @@ class Reverser {
   GraphBuilder builder_;
   ValueMap map_;
   Activity activity_;
-  std::vector<std::optional<Val>> cotangents_;     // of values of flat_
-  std::map<ValueId, std::vector<Piece>> pieces_;   // of values of flat_ that are sliced
-  std::vector<std::optional<ScanGradient>> scans_;  // of nodes of flat_
-  std::vector<size_t> first_residual_;             // of nodes of flat_: a value of joint_
+  std::vector<std::optional<Val>> cotangents_;          // of values of flat_
+  std::map<ValueId, std::vector<Piece>> pieces_;        // of values of flat_ that are sliced
+  std::vector<std::optional<ScanGradient>> scans_;      // of nodes of flat_
+  std::vector<size_t> first_residual_;                  // of nodes of flat_: a value of joint_
   std::vector<std::vector<ValueId>> custom_residuals_;  // of nodes of flat_: values of joint_
 };
 
@@ -299,9 +295,9 @@ Graph half(const Graph& joint, bool backward, std::span<const ValueId> inputs,
   ValueMap map(joint);
   for (ValueId v : inputs) {
     const bool named = joint.is_input(v);
-    map.set(v, graph.add_input(joint.type(v), named ? joint.input_names()[static_cast<size_t>(
-                                                          joint.value(v).index)]
-                                                    : ""));
+    map.set(v, graph.add_input(
+                   joint.type(v),
+                   named ? joint.input_names()[static_cast<size_t>(joint.value(v).index)] : ""));
   }
   const std::vector<RegionId> regions = import_regions(joint, graph, RegionId());
   for (const Node& node : joint.nodes())

@@ -14,8 +14,8 @@ class Batcher {
     for (size_t i = 0; i < in_axes.size(); ++i) {
       const ValueId v = from_.inputs()[i];
       axes_[v.index()] = in_axes[i];
-      map_.set(v, to_.add_input(batched_type(from_.type(v), in_axes[i], size_),
-                                from_.input_names()[i]));
+      map_.set(
+          v, to_.add_input(batched_type(from_.type(v), in_axes[i], size_), from_.input_names()[i]));
     }
     const std::vector<RegionId> regions = import_regions(from_, to_, RegionId());
     for (const Node& node : from_.nodes()) {

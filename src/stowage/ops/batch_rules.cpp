@@ -36,8 +36,7 @@ std::vector<Val> all_batched_at(const BatchContext& c, int64_t axis) {
   return operands;
 }
 
-Batched rebuilt(const BatchContext& c, Params params, std::span<const Val> operands,
-                int64_t axis) {
+Batched rebuilt(const BatchContext& c, Params params, std::span<const Val> operands, int64_t axis) {
   Batched results{c.builder.add(c.node.op, std::move(params), operands, c.node.graphs), {}};
   results.axes.assign(results.values.size(), axis);
   return results;

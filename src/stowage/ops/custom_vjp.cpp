@@ -78,8 +78,7 @@ Batched batch_custom_vjp(const BatchContext& c) {
   const auto n_results = static_cast<size_t>(c.node.n_results);
   const auto axes = [](size_t n, int64_t axis) { return std::vector<int64_t>(n, axis); };
 
-  BatchedGraph function =
-      batch_graph(*c.node.graphs[0], c.size, c.axes, axes(n_results, 0));
+  BatchedGraph function = batch_graph(*c.node.graphs[0], c.size, c.axes, axes(n_results, 0));
   std::vector<int64_t> out = axes(n_results + static_cast<size_t>(p.n_residuals), kAnyAxis);
   std::fill_n(out.begin(), n_results, 0);
   BatchedGraph forward = batch_graph(*c.node.graphs[1], c.size, c.axes, out);
@@ -96,8 +95,8 @@ Batched batch_custom_vjp(const BatchContext& c) {
   for (size_t i = 0; i < n_args; ++i) {
     if (c.batched(i)) continue;
     const ArrayType& type = c.operands[i].type();
-    cotangents[i] = is_float(type.dtype) ? reduce_sum(Val(b, cotangents[i]), {0}).id()
-                                         : full(b, type, 0).id();
+    cotangents[i] =
+        is_float(type.dtype) ? reduce_sum(Val(b, cotangents[i]), {0}).id() : full(b, type, 0).id();
   }
   backward.graph.set_outputs(std::move(cotangents));
   const auto shared = [](BatchedGraph& g) {

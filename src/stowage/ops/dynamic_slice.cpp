@@ -64,9 +64,9 @@ Batched batch_dynamic_slice(const BatchContext& c) {
   const Dims& sizes = c.node.as<ShapeParams>().shape.dims();
   if (!starts_batched(c, 1)) {
     const int64_t axis = c.axes[0];
-    return {{dynamic_slice(c.operands[0], starts_with_zero(c, 1, axis),
-                           inserted(sizes, axis, c.size))},
-            {axis}};
+    return {
+        {dynamic_slice(c.operands[0], starts_with_zero(c, 1, axis), inserted(sizes, axis, c.size))},
+        {axis}};
   }
   std::vector<Val> columns;
   for (size_t i = 1; i < c.operands.size(); ++i)

@@ -131,8 +131,12 @@ Cotangents vjp_concatenate(const VjpContext& c) {
 
 }  // namespace
 
-constinit const OpDef kPad = {
-    .op = OpKind::kPad, .infer = infer_pad, .vjp = vjp_pad, .batch = batch_pad, .shard = shard_pad, .cost = cost_move};
+constinit const OpDef kPad = {.op = OpKind::kPad,
+                              .infer = infer_pad,
+                              .vjp = vjp_pad,
+                              .batch = batch_pad,
+                              .shard = shard_pad,
+                              .cost = cost_move};
 constinit const OpDef kConcatenate = {.op = OpKind::kConcatenate,
                                       .infer = infer_concatenate,
                                       .vjp = vjp_concatenate,

@@ -19,7 +19,9 @@ std::vector<ArrayType> infer_reduce(const InferContext& c) {
   return {derived(c, x.dtype, Shape(std::move(dims)))};
 }
 
-const Dims& axes_of(const VjpContext& c) { return c.node.as<AxesParams>().axes; }
+const Dims& axes_of(const VjpContext& c) {
+  return c.node.as<AxesParams>().axes;
+}
 
 Cotangents vjp_sum(const VjpContext& c) {
   return cotangents(c, [&] { return unreduce(c.ct(), c.operands[0].shape(), axes_of(c)); });

@@ -91,7 +91,9 @@ Cotangents cotangents(const VjpContext& x, F... f) {
 // ---- Batching ----
 
 /// Where axes of one example stand beside a batch at axis `batch`.
-inline int64_t beside(int64_t axis, int64_t batch) { return axis + (axis >= batch ? 1 : 0); }
+inline int64_t beside(int64_t axis, int64_t batch) {
+  return axis + (axis >= batch ? 1 : 0);
+}
 Dims beside(Dims axes, int64_t batch);
 /// `list` with `value` put before entry `at`.
 Dims inserted(Dims list, int64_t at, int64_t value);

@@ -168,8 +168,8 @@ std::vector<ArrayType> infer_checkpoint(const InferContext& c) {
 
 Batched batch_checkpoint(const BatchContext& c) {
   const Graph& graph = *c.node.graphs[0];
-  BatchedGraph body = batch_graph(graph, c.size, c.axes,
-                                  std::vector<int64_t>(graph.outputs().size(), kAnyAxis));
+  BatchedGraph body =
+      batch_graph(graph, c.size, c.axes, std::vector<int64_t>(graph.outputs().size(), kAnyAxis));
   return {c.builder.add(OpKind::kCheckpoint, c.node.params, c.operands,
                         {std::make_shared<const Graph>(std::move(body.graph))}),
           std::move(body.out_axes)};

@@ -53,21 +53,22 @@ struct RegionNames {
                               const RegionNames& have) {
   const std::vector<std::string> there(have.any.begin(), have.any.end());
   if (have.any.count(wanted))
-    trace_error("[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
-                "the backward pass reads depends on that value; names it can act on: {}",
-                policy.name, wanted,
-                have.repeatable.empty() ? "none"
-                                        : fmt::format("{}", fmt::join(have.repeatable, ", ")));
+    trace_error(
+        "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
+        "the backward pass reads depends on that value; names it can act on: {}",
+        policy.name, wanted,
+        have.repeatable.empty() ? "none" : fmt::format("{}", fmt::join(have.repeatable, ", ")));
   const std::string near = nearest_name(wanted, there);
   std::string hint;
   if (have.inside_scans.count(wanted))
     hint = "; it is given inside a scan: checkpoint the scan's body";
   else if (!near.empty() && edit_distance(wanted, near) <= 2)
     hint = fmt::format("; did you mean '{}'?", near);
-  trace_error("[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
-              "region has; names there: {}{}",
-              policy.name, wanted, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
-              hint);
+  trace_error(
+      "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
+      "region has; names there: {}{}",
+      policy.name, wanted, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
+      hint);
 }
 
 // A name that a policy asks for must be one it can act on: of a value in its region, and where
@@ -194,8 +195,7 @@ class Level {
     };
     for (const Node& node : graph_.nodes()) {
       const bool same_data = node.op == OpKind::kReshape || node.op == OpKind::kTranspose ||
-                             node.op == OpKind::kReverse ||
-                             op_class(node.op) == OpClass::kIdentity;
+                             node.op == OpKind::kReverse || op_class(node.op) == OpClass::kIdentity;
       if (!same_data || !is_forward(node)) continue;
       for (int i = 0; i < node.n_results; ++i) {
         const ValueId from = node.operands[static_cast<size_t>(i)];
@@ -235,9 +235,9 @@ class Level {
     const std::string_view name =
         node.op == OpKind::kName ? std::string_view(node.as<NameParams>().name) : "";
     const auto twins = twin_names_.find(twin_[v.index()]);
-    return policy->decide({node.op, &node, name,
-                           twins == twin_names_.end() ? std::span<const std::string_view>()
-                                                      : twins->second});
+    return policy->decide(
+        {node.op, &node, name,
+         twins == twin_names_.end() ? std::span<const std::string_view>() : twins->second});
   }
 
   void add_vertex(ValueId v) {
@@ -260,16 +260,16 @@ class Level {
     const Node& node = graph_.def(v);
     const PolicyAnswer answer = ask(node, v);
     if (answer.mark == Mark::kOffload)
-      trace_error("[checkpoint] a policy offloads a value of {} at {}, which has no effect here: "
-                  "this platform has no second memory to move it to",
-                  op_name(node.op), to_string(node.provenance));
+      trace_error(
+          "[checkpoint] a policy offloads a value of {} at {}, which has no effect here: "
+          "this platform has no second memory to move it to",
+          op_name(node.op), to_string(node.provenance));
     // What enters another region is kept, or every region would be recomputed from the first one's
     // input.
     const bool boundary = boundary_[v.index()];
-    const bool recomputable =
-        (answer.mark == Mark::kRecompute && !boundary) ||
-        (is_cheap_to_recompute(node.op) && !(boundary && node.region.valid()) &&
-         !must_keep_.count(v));
+    const bool recomputable = (answer.mark == Mark::kRecompute && !boundary) ||
+                              (is_cheap_to_recompute(node.op) &&
+                               !(boundary && node.region.valid()) && !must_keep_.count(v));
     const bool keepable = answer.mark == Mark::kKeep || boundary;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
@@ -360,7 +360,7 @@ class Rewriter {
       Node copy = node;
       for (ValueId& operand : copy.operands)
         operand = level_.is_forward_value(operand) && !kept_[operand.index()] ? clones_[operand]
-                                                                                : map_[operand];
+                                                                              : map_[operand];
       copy.backward = true;
       copy.region = inner_region(node);
       add(node, std::move(copy), clones_);
@@ -496,7 +496,8 @@ class PairRewriter {
       return !from_.is_input(v) && &from_.def(v) == &forward && from_.value(v).index >= first;
     };
     for (const Node& node : from_.nodes())
-      if (&node != &backward && std::any_of(node.operands.begin(), node.operands.end(), is_residual))
+      if (&node != &backward &&
+          std::any_of(node.operands.begin(), node.operands.end(), is_residual))
         return true;
     return std::any_of(from_.outputs().begin(), from_.outputs().end(), is_residual);
   }

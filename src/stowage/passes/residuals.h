@@ -17,8 +17,8 @@ namespace stow {
 /// treated as one iteration of both, their stacks following.
 ///
 /// `override_policy`, when set, stands in for the policy of every region.
-/// Errors: TraceError when a policy asks for a name that no value in its region has, or none that the
-/// backward part depends on.
+/// Errors: TraceError when a policy asks for a name that no value in its region has, or none that
+/// the backward part depends on.
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy);
 
 }  // namespace stow

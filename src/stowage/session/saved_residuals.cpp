@@ -63,8 +63,7 @@ std::string to_string(const SavedResidual& r) {
 
 std::vector<SavedResidual> saved_residuals(const Graph& joint, size_t n_arguments,
                                            size_t n_cotangents) {
-  const Graph g =
-      remove_dead_code(realize_residuals(simplify(flatten_all(joint)), PolicyPtr()));
+  const Graph g = remove_dead_code(realize_residuals(simplify(flatten_all(joint)), PolicyPtr()));
   const size_t n_forward_inputs = g.inputs().size() - n_cotangents;
   std::vector<bool> read(g.n_values());
   for (const Node& node : g.nodes())
@@ -75,10 +74,9 @@ std::vector<SavedResidual> saved_residuals(const Graph& joint, size_t n_argument
     const ValueId v = g.inputs()[i];
     if (!read[v.index()]) continue;
     const bool argument = i < n_arguments;
-    residuals.push_back({g.type(v),
-                         argument ? SavedResidual::Source::kArgument
-                                  : SavedResidual::Source::kCaptured,
-                         g.input_names()[i], false, nullptr});
+    residuals.push_back(
+        {g.type(v), argument ? SavedResidual::Source::kArgument : SavedResidual::Source::kCaptured,
+         g.input_names()[i], false, nullptr});
   }
   for (const Node& node : g.nodes()) {
     if (node.backward) continue;

@@ -19,9 +19,9 @@ struct SavedResidual {
   };
   ArrayType type;  ///< That of the stack, where a scan keeps one an iteration.
   Source source = Source::kOutput;
-  std::string name;       ///< The argument's path, the name, or the op's.
-  bool stacked = false;   ///< Over the iterations of a scan.
-  ProvenancePtr place;    ///< Where it was computed; null where that is not known.
+  std::string name;      ///< The argument's path, the name, or the op's.
+  bool stacked = false;  ///< Over the iterations of a scan.
+  ProvenancePtr place;   ///< Where it was computed; null where that is not known.
 };
 /// "f32[3,4] from the argument '0/w'", "f32[8] named 'h' at mlp (m.cpp:41)",
 /// "f32[5,8] output of dot_general at m.cpp:40, stacked by scan".
