@@ -2,13 +2,14 @@
 // number.
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <regex>
-
 #include "stowage/stowage.h"
+#include "tests/error/message_table.h"
 
 namespace stow {
 namespace {
+
+using Case = testing::MessageCase;
+using testing::message_of;
 
 struct Net {
   Array w, b;
@@ -51,12 +52,6 @@ void policy(PolicyPtr policy) {
       .lower(f32({4, 4}))
       .compile();
 }
-
-struct Case {
-  const char* name;
-  std::function<void()> run;
-  const char* message;
-};
 
 const Case kCases[] = {
     // ---- vmap ----
@@ -197,20 +192,11 @@ const Case kCases[] = {
      "body"},
 };
 
-std::string message_of(const Case& c) {
-  try {
-    c.run();
-  } catch (const TraceError& error) {
-    return std::regex_replace(error.what(), std::regex("(messages_test\\.cpp):[0-9]+"), "$1:@");
-  }
-  return "no error";
-}
-
-class TransformMessages : public testing::TestWithParam<Case> {};
+class TransformMessages : public ::testing::TestWithParam<Case> {};
 TEST_P(TransformMessages, AreExact) {
   EXPECT_EQ(message_of(GetParam()), GetParam().message);
 }
-INSTANTIATE_TEST_SUITE_P(Table, TransformMessages, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Table, TransformMessages, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

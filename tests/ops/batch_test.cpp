@@ -2,13 +2,11 @@
 // ops in its gradient.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "stowage/autodiff/reverse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/batch.h"
 #include "stowage/ops/verify.h"
-#include "tests/ops/sample_values.h"
+#include "tests/ops/near.h"
 #include "tests/support/crash_note.h"
 #include "tests/support/execute.h"
 
@@ -16,6 +14,7 @@ namespace stow {
 namespace {
 
 using testing::Bytes;
+using testing::expect_near;
 using testing::Numbers;
 using testing::Random;
 using testing::Sample;
@@ -44,33 +43,6 @@ Graph one_op(const Sample& sample) {
     outputs.push_back(v.id());
   graph.set_outputs(outputs);
   return graph;
-}
-
-// A sum of a product over another layout may take another order.
-double stated_error(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 1e-13;
-    case DType::kF32:
-      return 4e-6;
-    case DType::kBF16:
-      return 0x1p-7;
-    case DType::kF16:
-      return 0x1p-10;
-    default:
-      return 0;
-  }
-}
-
-void expect_near(const ArrayType& type, const Bytes& got, const Bytes& want) {
-  if (got == want) return;
-  const Numbers a = testing::decode(type.dtype, got), b = testing::decode(type.dtype, want);
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!(std::isnan(a[i]) && std::isnan(b[i])) && a[i] != b[i]) {
-      ASSERT_LE(std::fabs(a[i] - b[i]), stated_error(type.dtype) * std::max(1.0, std::fabs(b[i])))
-          << "element " << i << " of " << to_string(type) << ": " << a[i] << " for " << b[i];
-    }
 }
 
 // The batch of `graph` with these axes gives what its examples give: the same bits from the

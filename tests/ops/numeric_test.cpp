@@ -6,6 +6,7 @@
 #include "stowage/autodiff/reverse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/build.h"
+#include "tests/ops/near.h"
 #include "tests/ops/sample_values.h"
 #include "tests/support/crash_note.h"
 #include "tests/support/execute.h"
@@ -19,6 +20,7 @@ using testing::draw;
 using testing::encode;
 using testing::encode_all;
 using testing::Execution;
+using testing::expect_near;
 using testing::Numbers;
 using testing::Random;
 using testing::Sample;
@@ -46,34 +48,6 @@ Graph one_op(const Sample& sample, bool windows) {
     outputs.push_back(v.id());
   graph.set_outputs(outputs);
   return graph;
-}
-
-// Of one result against the naive one, relative to the larger of 1 and the value: sums of a few
-// terms and functions of a few ulp, rounded once to the dtype.
-double stated_error(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 1e-13;
-    case DType::kF32:
-      return 2e-6;
-    case DType::kBF16:
-      return 0x1p-7;
-    case DType::kF16:
-      return 0x1p-10;
-    default:
-      return 0;
-  }
-}
-
-void expect_near(const ArrayType& type, const Bytes& got, const Bytes& want) {
-  if (got == want) return;
-  const Numbers a = decode(type.dtype, got), b = decode(type.dtype, want);
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!(std::isnan(a[i]) && std::isnan(b[i])) && a[i] != b[i]) {
-      ASSERT_LE(std::fabs(a[i] - b[i]), stated_error(type.dtype) * std::max(1.0, std::fabs(b[i])))
-          << "element " << i << " of " << to_string(type) << ": " << a[i] << " for " << b[i];
-    }
 }
 
 bool on_device(const Sample& sample) {

@@ -8,7 +8,8 @@
 namespace stow {
 
 struct CheckpointOptions {
-  /// A barrier keeps the recomputation from being merged with the forward pass; not needed in scan.
+  /// JAX's barrier against merging the recomputation with the forward pass. Here they are never
+  /// merged, so it changes nothing; it is kept for the name and printed with the graph.
   bool prevent_cse = true;
 };
 
