@@ -84,7 +84,7 @@ TEST(NestedScan, CarriesGrowAsTheRootOfTheDepth) {
   EXPECT_GT(temp_bytes(256, {}), 255 * carry);
   EXPECT_LT(temp_bytes(256, {0}), 36 * carry);         // 2 * 16 and a few
   EXPECT_LT(temp_bytes(251, {0}), 36 * carry);         // a prime
-  EXPECT_LT(temp_bytes(256, {0, 0}), 24 * carry);      // 3 * 6.35 and a few
+  EXPECT_LT(temp_bytes(256, {0, 0}), 25 * carry);      // 6 + 7 + 7 and a few
   EXPECT_LT(temp_bytes(256, {2, 2, 2, 2, 2, 2, 2}), 22 * carry);
 }
 

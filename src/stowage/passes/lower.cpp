@@ -57,9 +57,35 @@ struct Context {
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
     b.label = std::move(label);
+    if (options.iterations_apart && each.valid()) {
+      b.each = each;
+      b.iterations = iterations;
+    }
     schedule.buffers.push_back(std::move(b));
     return BufferId(schedule.buffers.size() - 1);
   }
+
+  // The outermost loop that instructions are being made for; long ones do not count.
+  LoopId each;
+  int64_t iterations = 1;
+};
+
+// While it lives, buffers are made for the body of this loop.
+class InLoop {
+ public:
+  InLoop(Context& context, LoopId loop, int64_t iterations)
+      : context_(context), before_(context.each) {
+    if (before_.valid() || iterations > kMaxApartSlots) return;
+    context.each = loop;
+    context.iterations = iterations;
+  }
+  ~InLoop() { context_.each = before_; }
+  InLoop(const InLoop&) = delete;
+  InLoop& operator=(const InLoop&) = delete;
+
+ private:
+  Context& context_;
+  LoopId before_;
 };
 
 // One graph: the program's own or a loop's body.
@@ -294,7 +320,10 @@ class Level {
     for (size_t j = 0; j < p.out_axes.size(); ++j) plan_stack(node, j, *plan);
     for (int k = 0; k < p.n_carries; ++k) plan_init(u, node, k, *plan);
     plan_body_outputs(p, *plan);
-    level.plan();
+    {
+      const InLoop inside(context_, plan->loop, p.length);
+      level.plan();
+    }
     scans_[u] = std::move(plan);
   }
 
@@ -410,7 +439,8 @@ class Level {
   // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
   // packer would have too much to place.
   bool slots_apart(ValueId result, const ScanParams& p, size_t j) const {
-    return context_.options.reuse && p.out_axes[j] == 0 && p.length > 1 &&
+    const bool whole_iterations = context_.options.iterations_apart && context_.each.valid();
+    return context_.options.reuse && !whole_iterations && p.out_axes[j] == 0 && p.length > 1 &&
            p.length <= kMaxApartSlots && sliced_only_[result.index()] &&
            !has_destination(result) && graph_.type(result).bytes() > 0;
   }
@@ -569,6 +599,7 @@ class Level {
     loop->id = plan.loop;
     loop->trip_count = p.length;
     loop->provenance = node.provenance;
+    const InLoop inside(context_, plan.loop, p.length);
     level.emit(loop->body);
     const Graph& body = level.graph();
     for (int k = 0; k < p.n_carries; ++k) {
@@ -948,6 +979,11 @@ class Program {
       view.begins = false;
       context_.schedule.outputs.push_back(std::move(view));
     }
+    int64_t bytes = 0;
+    for (const Buffer& b : buffers)
+      if (b.role == BufferRole::kOutput) bytes += b.bytes;
+    for (Buffer& b : buffers)
+      b.separate = b.role == BufferRole::kOutput && bytes <= kSeparateOutputBytes;
   }
 
   Context context_;

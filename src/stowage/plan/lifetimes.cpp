@@ -18,7 +18,7 @@ int64_t count_instants(const std::vector<Instruction>& body) {
 
 // Only what lies in the arena is laid out.
 bool is_placed(const Buffer& buffer) {
-  return buffer.role != BufferRole::kInput && !is_separate_output(buffer);
+  return buffer.role != BufferRole::kInput && !buffer.separate;
 }
 
 class Walker {
@@ -34,7 +34,8 @@ class Walker {
       const Buffer& buffer = schedule.buffers[b];
       result_.first.push_back(result_.owner.size());
       result_.owner.insert(result_.owner.end(),
-                           buffer.apart ? static_cast<size_t>(buffer.slots) : 1, BufferId(b));
+                           static_cast<size_t>(buffer.apart ? buffer.slots : buffer.iterations),
+                           BufferId(b));
     }
     result_.problem.buffers.resize(result_.owner.size());
   }
@@ -58,6 +59,7 @@ class Walker {
   struct Life {
     bool open = false;
     int64_t begin = 0, end = 0;
+    int64_t iteration = 0;  // of Buffer::each
   };
 
   void walk(const std::vector<Instruction>& body, int64_t repeats) {
@@ -86,7 +88,7 @@ class Walker {
     if (kernel.scratch.valid()) {
       Life& life = lives_[kernel.scratch.index()][0];
       if (life.open) close(kernel.scratch.index(), 0);
-      life = {true, now, now + 1};
+      life = {true, now, now + 1, iteration_of(schedule_.buffers[kernel.scratch.index()])};
     }
   }
 
@@ -168,10 +170,15 @@ class Walker {
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
     const Buffer& buffer = schedule_.buffers[b];
+    const int64_t iteration = iteration_of(buffer);
     begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_;
-    if (begins && !sampled && life.open) close(b, piece);
-    if (!life.open) life = {true, now, now};
+    if (life.open && ((begins && !sampled) || iteration != life.iteration)) close(b, piece);
+    if (!life.open) life = {true, now, now, iteration};
     life.end = now + 1;
+  }
+
+  int64_t iteration_of(const Buffer& buffer) const {
+    return buffer.each.valid() ? iteration_[buffer.each.index()] : 0;
   }
 
   void close(size_t b, size_t piece) {
@@ -189,6 +196,8 @@ class Walker {
     if (buffer.apart) {
       entry += piece / buffer.parts.size();
       rect.offset %= buffer.slot_bytes;
+    } else if (buffer.each.valid()) {
+      entry += static_cast<size_t>(life.iteration);
     }
     result_.problem.buffers[entry].rects.push_back(rect);
   }

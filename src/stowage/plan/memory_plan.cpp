@@ -107,7 +107,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
       if (b.role == BufferRole::kInput) k.alias_bytes += b.bytes;
     }
     for (const Buffer& b : schedule.buffers)
-      if (b.kind == kind && is_separate_output(b)) separate_bytes += b.bytes;
+      if (b.kind == kind && b.separate) separate_bytes += b.bytes;
     plan.arena_bytes[static_cast<size_t>(i)] = k.arena_bytes = solution.height;
     k.total_bytes = k.argument_bytes + separate_bytes + k.arena_bytes;
     k.temp_bytes = k.total_bytes - k.argument_bytes - k.output_bytes + k.alias_bytes;

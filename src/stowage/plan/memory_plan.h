@@ -15,8 +15,8 @@ namespace stow {
 /// The live ranges of a schedule's buffers. An instant is one run of one kernel; loops are walked
 /// iteration by iteration, so that each slot of a stack lives and dies by itself.
 struct Lifetimes {
-  /// One entry a buffer, or one a slot where the slots of a buffer lie apart; without rectangles
-  /// where nothing is placed.
+  /// One entry a buffer, or one a slot or iteration where those of a buffer lie apart; without
+  /// rectangles where nothing is placed.
   pack::Problem problem;
   std::vector<BufferId> owner;    ///< Of each entry.
   std::vector<size_t> first;      ///< Of each buffer: its first entry.
@@ -29,8 +29,8 @@ struct Lifetimes {
 Lifetimes compute_lifetimes(const Schedule& schedule);
 
 struct MemoryPlan {
-  /// Of each buffer one offset into the arena of its kind, or one a slot where its slots lie apart;
-  /// of arguments 0.
+  /// Of each buffer one offset into the arena of its kind, or one a slot or iteration where those
+  /// lie apart; of arguments 0.
   std::vector<std::vector<int64_t>> offsets;
   std::array<int64_t, kNumMemoryKinds> arena_bytes{};
   MemoryAnalysis analysis;

@@ -27,10 +27,13 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
         for (const View& view : *views) {
           const Buffer& buffer = schedule_.buffers[view.buffer.index()];
           step.operands.push_back({view.buffer.index(), view.offset_bytes, view.terms,
-                                   buffer.apart ? buffer.slot_bytes : 0});
+                                   buffer.apart ? buffer.slot_bytes : 0, buffer.each});
         }
       step.has_scratch = kernel->scratch.valid();
-      if (step.has_scratch) step.scratch = kernel->scratch.index();
+      if (step.has_scratch) {
+        step.scratch = kernel->scratch.index();
+        step.scratch_each = schedule_.buffers[step.scratch].each;
+      }
     } else {
       step.loop = instruction.loop()->id;
       step.trip_count = instruction.loop()->trip_count;
@@ -42,6 +45,9 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
 }
 
 void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
+  const auto place = [&](size_t buffer, LoopId each) {
+    return plan_.offsets[buffer][static_cast<size_t>(frame.iterations[each.index()])];
+  };
   for (const Step& step : steps) {
     if (!step.kernel) {
       for (int64_t i = 0; i < step.trip_count; ++i) {
@@ -63,13 +69,16 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
       if (operand.slot_bytes > 0)
         offset = plan_.offsets[operand.buffer][static_cast<size_t>(offset / operand.slot_bytes)] +
                  offset % operand.slot_bytes;
+      if (operand.each.valid()) offset += place(operand.buffer, operand.each);
       std::byte* address = frame.bases[operand.buffer] + offset;
       if (i < step.n_inputs)
         frame.in.push_back(address);
       else
         frame.out.push_back(address);
     }
-    step.kernel->run(frame.in, frame.out, step.has_scratch ? frame.bases[step.scratch] : nullptr);
+    std::byte* scratch = step.has_scratch ? frame.bases[step.scratch] : nullptr;
+    if (step.scratch_each.valid()) scratch += place(step.scratch, step.scratch_each);
+    step.kernel->run(frame.in, frame.out, scratch);
   }
 }
 
@@ -90,7 +99,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     const auto kind = static_cast<size_t>(buffer.kind);
     if (buffer.role == BufferRole::kInput) {
       by_buffer[b] = arguments[static_cast<size_t>(buffer.index)];
-    } else if (is_separate_output(buffer)) {
+    } else if (buffer.separate) {
       by_buffer[b] = device.allocate(buffer.bytes, buffer.kind);
     } else if (buffer.role == BufferRole::kOutput) {
       kept[kind].push_back({plan_.offsets[b][0], plan_.offsets[b][0] + buffer.bytes});
@@ -109,7 +118,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     if (by_buffer[b])
       frame.bases[b] = by_buffer[b]->data();
     else if (arena)
-      frame.bases[b] = arena->data() + (buffer.apart ? 0 : plan_.offsets[b][0]);
+      frame.bases[b] = arena->data() + (buffer.apart || buffer.each.valid() ? 0 : plan_.offsets[b][0]);
   }
   run_steps(steps_, frame);
 
