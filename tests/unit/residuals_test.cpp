@@ -165,6 +165,8 @@ Rows rows_of(const std::vector<SavedResidual>& residuals) {
     std::string source = r.source == SavedResidual::Source::kArgument ? "argument"
                          : r.source == SavedResidual::Source::kNamed
                              ? fmt::format("named '{}'", r.name)
+                         : r.source == SavedResidual::Source::kCarry
+                             ? "output of scan"
                              : "output of " + r.name;
     rows.emplace_back(to_string(r.type), std::move(source));
   }

@@ -25,6 +25,7 @@ void describe(const Graph& graph, ValueId v, SavedResidual& residual) {
     return;
   }
   if (graph.is_input(v)) {  // of a body: a carry
+    residual.source = SavedResidual::Source::kCarry;
     residual.name = graph.input_names()[static_cast<size_t>(graph.value(v).index)];
     return;
   }
@@ -51,6 +52,9 @@ std::string to_string(const SavedResidual& r) {
       return text + " from a captured array";
     case SavedResidual::Source::kNamed:
       text += fmt::format(" named '{}'", r.name);
+      break;
+    case SavedResidual::Source::kCarry:
+      text += r.name.empty() ? " carry" : fmt::format(" carry '{}'", r.name);
       break;
     case SavedResidual::Source::kOutput:
       text += fmt::format(" output of {}", r.name);

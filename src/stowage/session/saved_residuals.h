@@ -15,6 +15,7 @@ struct SavedResidual {
     kArgument,  ///< Of the function; there anyway.
     kCaptured,  ///< An array that the function captured; there anyway.
     kNamed,     ///< A value that has a name.
+    kCarry,     ///< What a scan carries, as each iteration found it.
     kOutput     ///< What an op gave.
   };
   ArrayType type;  ///< That of the stack, where a scan keeps one an iteration.
