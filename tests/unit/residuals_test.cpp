@@ -1,9 +1,9 @@
 // What gradients save and recompute under each policy: counts, and listings beside JAX's.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/ir/utilities.h"
@@ -14,8 +14,6 @@
 
 namespace stow {
 namespace {
-
-using testing::HasSubstr;
 
 Array f32(Shape shape) {
   return Array::abstract(std::move(shape));
@@ -165,9 +163,8 @@ Rows rows_of(const std::vector<SavedResidual>& residuals) {
     std::string source = r.source == SavedResidual::Source::kArgument ? "argument"
                          : r.source == SavedResidual::Source::kNamed
                              ? fmt::format("named '{}'", r.name)
-                         : r.source == SavedResidual::Source::kCarry
-                             ? "output of scan"
-                             : "output of " + r.name;
+                         : r.source == SavedResidual::Source::kCarry ? "output of scan"
+                                                                     : "output of " + r.name;
     rows.emplace_back(to_string(r.type), std::move(source));
   }
   std::sort(rows.begin(), rows.end());
@@ -202,6 +199,54 @@ TEST(SavedResiduals, AreThoseOfJaxOrFewer) {
     EXPECT_LE(computed_elements(got), computed_elements(want));
     EXPECT_EQ(got, fewer.contains(title) ? Rows(fewer[title]) : want) << nlohmann::json(got).dump();
   }
+}
+
+// A value that is refused by name is not saved under another one.
+TEST(SavedResiduals, RefuseWhatHoldsTheSameData) {
+  const auto rows = [](const auto& name_it) {
+    const auto f =
+        checkpoint([&](const Array& x, const Array& w) { return sin(name_it(matmul(x, w))); },
+                   save_anything_except_these_names({"h"}));
+    return computed_elements(rows_of(saved_residuals(f, f32({4, 8}), f32({8, 6}))));
+  };
+  EXPECT_EQ(rows([](const Array& y) { return checkpoint_name(y, "h"); }), 0);
+  EXPECT_EQ(rows([](const Array& y) { return checkpoint_name(y.reshape({6, 4}), "h"); }), 0);
+  EXPECT_EQ(rows([](const Array& y) { return transpose(checkpoint_name(y, "h")); }), 0);
+  EXPECT_EQ(rows([](const Array& y) { return checkpoint_name(checkpoint_name(y, "a"), "h"); }), 0);
+  EXPECT_EQ(rows([](const Array& y) { return checkpoint_name(tanh(y), "h"); }), 4 * 6);  // y
+}
+
+// A forward rule's values are subject to the policy as any others.
+TEST(SavedResiduals, OfACustomRuleFollowThePolicy) {
+  const auto f =
+      custom_vjp([](const Array& x) { return matmul(x, x); },
+                 [](const Array& x) {
+                   return std::pair(matmul(x, x), checkpoint_name(matmul(x, transpose(x)), "y"));
+                 },
+                 [](const Array& y, const Array& ct) { return ct * y; });
+  const auto rows = [&](const PolicyPtr& policy) {
+    return rows_of(saved_residuals(checkpoint(f, policy), f32({4, 4})));
+  };
+  EXPECT_EQ(rows(nullptr), (Rows{{"f32[4,4]", "argument"}}));
+  EXPECT_EQ(rows(save_only_these_names({"y"})), (Rows{{"f32[4,4]", "named 'y'"}}));
+}
+
+TEST(SavedResiduals, SayWhereAndWhy) {
+  const Array scale = ones({4, 8});
+  const auto body = checkpoint(layer, save_only_these_names({"h"}));
+  const std::string text = to_string(saved_residuals(
+      [&](const std::map<std::string, Array>& p, const Array& x) {
+        const Scope scope("stack");
+        return exp(scan(body, x * scale, p.at("w"))) * x;
+      },
+      std::map<std::string, Array>{{"w", f32({5, 8, 8})}}, f32({4, 8})));
+  EXPECT_EQ(std::regex_replace(text, std::regex("residuals_test.cpp:[0-9]+"), "T:@"),
+            "f32[5,8,8] from the argument '0/w'\n"
+            "f32[4,8] from the argument '1'\n"
+            "f32[4,8] from a captured array\n"
+            "f32[4,8] output of scan at stack (T:@)\n"
+            "f32[5,4,8] carry 'carry' at stack (T:@), stacked by scan\n"
+            "f32[5,4,8] named 'h' at stack (T:@), stacked by scan\n");
 }
 
 }  // namespace
