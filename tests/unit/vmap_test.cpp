@@ -117,7 +117,7 @@ TEST(Vmap, OfScanAndInScan) {
   const auto inside = [&](const Array& x) {
     return scan(
         [](const Array& c, const Array& m) {
-          return vmap([&](const Array& row) { return tanh(sum(row * m, 1)); })(c);
+          return vmap([&](const Array& row) { return tanh(sum(row.reshape({4, 1}) * m, 0)); })(c);
         },
         x, w);
   };
@@ -327,7 +327,7 @@ TEST(CustomVjp, TreesIntegersAndZeros) {
         return std::tuple(Net{broadcast_to(ct, {3}), {}}, Array());
       });
   const Net net{sequence({3}), sequence({2})};
-  const auto loss = [&](const Net& n) { return f(n, Array::from({3}, {})); };
+  const auto loss = [&](const Net& n) { return f(n, Array::scalar(3, DType::kI32)); };
   const Net g = grad(loss)(net);
   EXPECT_THAT(g.w.to_vector<float>(), ElementsAre(1, 1, 1));
   EXPECT_THAT(g.b.to_vector<float>(), ElementsAre(0, 0));
