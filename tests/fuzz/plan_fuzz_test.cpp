@@ -277,6 +277,7 @@ TEST(PlanFuzz, ProgramsAreOfManyKinds) {
   EXPECT_GT(nested, 20);
   for (const OpKind op : {OpKind::kScan,
                           OpKind::kCheckpoint,
+                          OpKind::kCustomVjp,
                           OpKind::kDotGeneral,
                           OpKind::kGather,
                           OpKind::kScatterAdd,

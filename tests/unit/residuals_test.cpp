@@ -231,6 +231,13 @@ TEST(SavedResiduals, OfACustomRuleFollowThePolicy) {
   EXPECT_EQ(rows(save_only_these_names({"y"})), (Rows{{"f32[4,4]", "named 'y'"}}));
 }
 
+TEST(SavedResiduals, OfAPolicyThatDoesNotDecideAreRecomputed) {
+  const PolicyPtr undecided =
+      custom_policy("undecided", [](const PolicyQuery&) { return PolicyAnswer{Mark::kUndecided}; });
+  EXPECT_EQ(rows_of(saved_residuals(checkpoint(layer, undecided), f32({4, 8}), f32({8, 8}))),
+            (Rows{{"f32[4,8]", "argument"}, {"f32[8,8]", "argument"}}));
+}
+
 TEST(SavedResiduals, SayWhereAndWhy) {
   const Array scale = ones({4, 8});
   const auto body = checkpoint(layer, save_only_these_names({"h"}));

@@ -235,9 +235,11 @@ class Level {
     const std::string_view name =
         node.op == OpKind::kName ? std::string_view(node.as<NameParams>().name) : "";
     const auto twins = twin_names_.find(twin_[v.index()]);
-    return policy->decide(
+    PolicyAnswer answer = policy->decide(
         {node.op, &node, name,
          twins == twin_names_.end() ? std::span<const std::string_view>() : twins->second});
+    if (answer.mark == Mark::kUndecided) answer.mark = Mark::kRecompute;
+    return answer;
   }
 
   void add_vertex(ValueId v) {
