@@ -251,9 +251,9 @@ TEST(SavedResiduals, SayWhereAndWhy) {
             "f32[5,8,8] from the argument '0/w'\n"
             "f32[4,8] from the argument '1'\n"
             "f32[4,8] from a captured array\n"
-            "f32[4,8] output of scan at stack (T:@)\n"
             "f32[5,4,8] carry 'carry' at stack (T:@), stacked by scan\n"
-            "f32[5,4,8] named 'h' at stack (T:@), stacked by scan\n");
+            "f32[5,4,8] named 'h' at stack (T:@), stacked by scan\n"
+            "f32[4,8] output of exp at stack (T:@)\n");
 }
 
 }  // namespace
