@@ -4,6 +4,7 @@
 
 #include "stowage/api/array.h"
 #include "stowage/api/checkpoint.h"
+#include "stowage/api/custom_vjp.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/linalg.h"
@@ -14,8 +15,10 @@
 #include "stowage/api/policies.h"
 #include "stowage/api/random.h"
 #include "stowage/api/reduce.h"
+#include "stowage/api/residuals.h"
 #include "stowage/api/scan.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/tree.h"
+#include "stowage/api/vmap.h"
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/device.h"

@@ -1,13 +1,14 @@
 // What a wrong user program is told: exact messages, in a table. "@" stands for a line number.
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <regex>
-
 #include "stowage/stowage.h"
+#include "tests/error/message_table.h"
 
 namespace stow {
 namespace {
+
+using Case = testing::MessageCase;
+using testing::message_of;
 
 struct Net {
   Array w, b;
@@ -27,12 +28,6 @@ Array leaked() {
   jit([&](Array x) { return leak = x * 2; }, {.name = "first"}).lower(f32({4}));
   return leak;
 }
-
-struct Case {
-  const char* name;
-  std::function<void()> run;
-  const char* message;
-};
 
 const Case kCases[] = {
     // ---- shapes and types of operations ----
@@ -352,20 +347,11 @@ const Case kCases[] = {
      "[save_and_offload_only_these_names] 'b' is both saved and offloaded"},
 };
 
-std::string message_of(const Case& c) {
-  try {
-    c.run();
-  } catch (const TraceError& error) {
-    return std::regex_replace(error.what(), std::regex("(messages_test\\.cpp):[0-9]+"), "$1:@");
-  }
-  return "no error";
-}
-
-class Messages : public testing::TestWithParam<Case> {};
+class Messages : public ::testing::TestWithParam<Case> {};
 TEST_P(Messages, AreExact) {
   EXPECT_EQ(message_of(GetParam()), GetParam().message);
 }
-INSTANTIATE_TEST_SUITE_P(Table, Messages, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Table, Messages, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(MessagesTest, NameTheLineOfTheCaller) {

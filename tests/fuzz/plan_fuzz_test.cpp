@@ -17,6 +17,7 @@
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
+#include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/shrink.h"
 #include "tests/support/crash_note.h"
@@ -27,6 +28,7 @@ namespace {
 
 using testing::Bytes;
 using testing::Execution;
+using testing::number;
 using testing::RandomProgram;
 
 uint64_t environment(const char* name, uint64_t otherwise) {
@@ -35,11 +37,6 @@ uint64_t environment(const char* name, uint64_t otherwise) {
 }
 bool forks() {
   return environment("STOW_FUZZ_FORK", 0) != 0;
-}
-
-double number(const ArrayType& type, const Bytes& bytes, size_t i) {
-  const auto width = static_cast<size_t>(dtype_bytes(type.dtype));
-  return decode_scalar(type.dtype, std::span(bytes).subspan(i * width, width));
 }
 
 std::string compare(const char* what, const Graph& graph, const std::vector<Bytes>& got,
@@ -51,51 +48,6 @@ std::string compare(const char* what, const Graph& graph, const std::vector<Byte
       if (const double a = number(type, got[o], i), b = number(type, want[o], i);
           std::memcmp(&a, &b, sizeof a) != 0 && !(std::isnan(a) && std::isnan(b)))
         return fmt::format("{}: output {} of type {} differs at {}: {} for {}", what, o,
-                           to_string(type), i, a, b);
-  }
-  return "";
-}
-
-// Inputs a little off: what a small error does to the results.
-std::vector<Bytes> perturbed(const Graph& graph, std::vector<Bytes> inputs) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const ArrayType& type = graph.type(graph.inputs()[i]);
-    if (!is_float(type.dtype)) continue;
-    Bytes bytes;
-    for (size_t e = 0; e < static_cast<size_t>(type.elems()); ++e) {
-      const double nudge = (e % 2 ? 1 : -1) * (type.dtype == DType::kBF16  ? 0x1p-8
-                                               : type.dtype == DType::kF16 ? 0x1p-11
-                                                                           : 0x1p-20);
-      const auto element = *encode_scalar(type.dtype, number(type, inputs[i], e) * (1 + nudge));
-      bytes.insert(bytes.end(), element.begin(), element.end());
-    }
-    inputs[i] = std::move(bytes);
-  }
-  return inputs;
-}
-
-// Against the naive interpreter, as near as the program is well-conditioned.
-std::string compare_loosely(const RandomProgram& program, const std::vector<Bytes>& got) {
-  const Graph& graph = program.graph;
-  const std::vector<Bytes> want = testing::evaluate(graph, program.inputs);
-  const std::vector<Bytes> near = testing::evaluate(graph, perturbed(graph, program.inputs));
-  for (size_t o = 0; o < want.size(); ++o) {
-    const ArrayType& type = graph.type(graph.outputs()[o]);
-    double size = 1, moved = 0;
-    const auto n = static_cast<size_t>(type.elems());
-    for (size_t i = 0; i < n; ++i) {
-      const double a = number(type, want[o], i), b = number(type, near[o], i);
-      if (!std::isfinite(a) || !std::isfinite(b)) return "";  // no measure of it
-      size = std::max(size, std::fabs(a));
-      moved = std::max(moved, std::fabs(a - b));
-    }
-    const double error = is_float(type.dtype) ? 1e-4 * size + 100 * moved : 0;
-    for (size_t i = 0; i < n; ++i)
-      if (const double a = number(type, got[o], i), b = number(type, want[o], i);
-          !(std::fabs(a - b) <= error) &&
-          !(type.dtype != DType::kF32 && type.dtype != DType::kF64 &&
-            std::fabs(a - b) <= 0.1 * size))
-        return fmt::format("interpreter: output {} of type {} differs at {}: {} for {}", o,
                            to_string(type), i, a, b);
   }
   return "";
@@ -151,7 +103,9 @@ std::string check(const RandomProgram& program) {
         graph, {.donated = program.donated, .fuse = false, .reuse = false}, program.inputs, 1);
     if (!judge.fault.empty()) return "judge: " + judge.fault;
     if (program.smooth)
-      if (std::string fault = compare_loosely(program, judge.outputs); !fault.empty()) return fault;
+      if (std::string fault = testing::compare_loosely(graph, program.inputs, judge.outputs);
+          !fault.empty())
+        return fault;
     if (program.forward)
       if (std::string fault = compare_slopes(program, judge.outputs); !fault.empty()) return fault;
     const uint64_t second = graph.n_nodes() + 4;
@@ -323,6 +277,7 @@ TEST(PlanFuzz, ProgramsAreOfManyKinds) {
   EXPECT_GT(nested, 20);
   for (const OpKind op : {OpKind::kScan,
                           OpKind::kCheckpoint,
+                          OpKind::kCustomVjp,
                           OpKind::kDotGeneral,
                           OpKind::kGather,
                           OpKind::kScatterAdd,

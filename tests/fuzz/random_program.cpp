@@ -6,10 +6,12 @@
 
 #include <fmt/ranges.h>
 
+#include "stowage/autodiff/flatten.h"
 #include "stowage/autodiff/reverse.h"
 #include "stowage/core/scalar.h"
 #include "stowage/ir/print.h"
 #include "stowage/ir/utilities.h"
+#include "stowage/ops/batch.h"
 #include "stowage/ops/build.h"
 #include "tests/support/crash_note.h"
 
@@ -150,6 +152,8 @@ class Maker {
   }
 
   void step() {
+    if (depth_ > 0 && context_.chance(4)) return batched_step();
+    if (depth_ > 0 && context_.chance(3)) return custom_vjp_step();
     switch (below(depth_ > 0 ? 27 : 21)) {
       case 0:
       case 1:
@@ -585,6 +589,95 @@ class Maker {
     CheckpointParams p{.policy = below(5) ? random_policy(below(1000)) : nullptr,
                        .prevent_cse = below(3) > 0};
     for (const Val& v : builder_.add(OpKind::kCheckpoint, p, operands, {body})) add(v);
+  }
+
+  // A nested graph over inputs of these types.
+  std::shared_ptr<Graph> nested(const std::vector<ArrayType>& inputs) {
+    auto body = std::make_shared<Graph>();
+    Maker inner(context_, *body, depth_ - 1);
+    for (const ArrayType& type : inputs) inner.input(type);
+    inner.grow(3 + below(6));
+    body->set_outputs(inner.outputs(1 + below(3)));
+    return body;
+  }
+
+  // What vmap does: the graph of one example over a batch, its nodes put here.
+  void batched_step() {
+    const int64_t size = context_.extent();
+    if (size > 8) return;
+    std::vector<Val> operands;
+    std::vector<ArrayType> types;
+    std::vector<int64_t> axes;
+    for (uint64_t i = 0, n = 1 + below(3); i < n; ++i) {
+      const Val v = any();
+      std::vector<int64_t> fitting = {kUnbatched};
+      for (int64_t a = 0; a < v.rank(); ++a)
+        if (v.shape()[static_cast<int>(a)] == size) fitting.insert(fitting.end(), {a, a});
+      axes.push_back(fitting[below(fitting.size())]);
+      types.push_back(v.type());
+      if (axes.back() != kUnbatched) {
+        Dims dims = v.shape().dims();
+        dims.erase(dims.begin() + axes.back());
+        types.back().shape = Shape(dims);
+      }
+      operands.push_back(v);
+    }
+    const auto body = nested(types);
+    const BatchedGraph batched = batch_graph(
+        *body, size, axes, std::vector<int64_t>(body->outputs().size(), kAnyAxis));
+    ValueMap map(batched.graph);
+    for (size_t i = 0; i < operands.size(); ++i)
+      map.set(batched.graph.inputs()[i], operands[i].id());
+    for (const Node& node : batched.graph.nodes())
+      copy_node(batched.graph, node, builder_.graph(), map, {});
+    for (ValueId v : batched.graph.outputs()) add(Val(builder_, map[v]));
+  }
+
+  // A function whose gradient rule is its gradient, with its arguments as residuals.
+  void custom_vjp_step() {
+    std::vector<Val> operands;
+    std::vector<ArrayType> types;
+    for (uint64_t i = 0, n = 1 + below(3); i < n; ++i) {
+      operands.push_back(any());
+      types.push_back(operands.back().type());
+    }
+    const auto function = nested(types);
+    ReverseSpec spec;
+    for (size_t i = 0; i < types.size(); ++i)
+      if (is_float(types[i].dtype)) spec.wrt.push_back(static_cast<int>(i));
+    const auto is_float_output = [&](size_t i) {
+      return is_float(function->type(function->outputs()[i]).dtype);
+    };
+    const size_t n_results = function->outputs().size();
+    for (size_t i = 0; i < n_results; ++i)
+      if (is_float_output(i)) spec.outputs.push_back(static_cast<int>(i));
+    Graph joint;
+    try {
+      joint = reverse(*function, spec);
+    } catch (const TraceError&) {
+      return;  // an op without a gradient
+    }
+    auto forward = std::make_shared<Graph>(*function), backward = std::make_shared<Graph>();
+    std::vector<ValueId> outputs = function->outputs();
+    outputs.insert(outputs.end(), function->inputs().begin(), function->inputs().end());
+    forward->set_outputs(outputs);
+
+    GraphBuilder b(*backward);
+    std::vector<ValueId> inputs, cotangents;
+    for (const ArrayType& type : types) inputs.push_back(backward->add_input(type));
+    for (size_t i = 0; i < n_results; ++i) {
+      const ValueId ct = backward->add_input(function->type(function->outputs()[i]));
+      if (is_float_output(i)) inputs.push_back(ct);
+    }
+    const std::vector<ValueId> all = inline_flat(joint, inputs, *backward, RegionId(), false);
+    size_t next = n_results;
+    for (const ArrayType& type : types)
+      cotangents.push_back(is_float(type.dtype) ? all[next++] : full(b, type, 0).id());
+    backward->set_outputs(cotangents);
+    const auto n = static_cast<int>(types.size());
+    for (const Val& v : builder_.add(OpKind::kCustomVjp, CustomVjpParams{n, n}, operands,
+                                     {function, forward, backward}))
+      add(v);
   }
 
   Context& context_;

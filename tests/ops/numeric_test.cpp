@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include "stowage/autodiff/reverse.h"
-#include "stowage/core/scalar.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/build.h"
-#include "tests/ops/samples.h"
+#include "tests/ops/near.h"
+#include "tests/ops/sample_values.h"
 #include "tests/support/crash_note.h"
 #include "tests/support/execute.h"
 
@@ -16,66 +15,15 @@ namespace stow {
 namespace {
 
 using testing::Bytes;
+using testing::decode;
+using testing::draw;
+using testing::encode;
+using testing::encode_all;
 using testing::Execution;
+using testing::expect_near;
+using testing::Numbers;
+using testing::Random;
 using testing::Sample;
-
-using Numbers = std::vector<double>;
-using Random = std::mt19937_64;
-
-Numbers decode(DType dtype, const Bytes& bytes) {
-  Numbers numbers;
-  const auto width = static_cast<size_t>(dtype_bytes(dtype));
-  for (size_t at = 0; at < bytes.size(); at += width)
-    numbers.push_back(decode_scalar(dtype, std::span(bytes).subspan(at, width)));
-  return numbers;
-}
-
-Bytes encode(DType dtype, const Numbers& numbers) {
-  Bytes bytes;
-  for (double x : numbers) {
-    const auto element = encode_scalar(dtype, x);
-    STOW_CHECK(element, "{} is no {}", x, dtype_name(dtype));
-    bytes.insert(bytes.end(), element->begin(), element->end());
-  }
-  return bytes;
-}
-
-// Values of all operands. Where they must be distinct, no two of any operand are near each other.
-std::vector<Numbers> draw(const Sample& sample, Random& random) {
-  int64_t n = 0;
-  for (const ArrayType& t : sample.operands) n += t.elems();
-  std::vector<int64_t> places(static_cast<size_t>(n));
-  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i);
-  std::shuffle(places.begin(), places.end(), random);
-  std::vector<Numbers> result;
-  size_t at = 0;
-  for (size_t i = 0; i < sample.operands.size(); ++i) {
-    const ArrayType& type = sample.operands[i];
-    const auto [low, high] = sample.range(i);
-    Numbers numbers(static_cast<size_t>(type.elems()));
-    for (double& x : numbers) {
-      const int64_t place = places[at++];
-      if (type.dtype == DType::kBool)
-        x = static_cast<double>(random() % 2);
-      else if (!is_float(type.dtype))
-        x = static_cast<double>(std::uniform_int_distribution<int64_t>(
-            static_cast<int64_t>(low), static_cast<int64_t>(high) - 1)(random));
-      else if (sample.distinct)
-        x = low + (high - low) * (static_cast<double>(place) + 0.5) / static_cast<double>(n);
-      else
-        x = std::uniform_real_distribution(low, high)(random);
-    }
-    result.push_back(std::move(numbers));
-  }
-  return result;
-}
-
-std::vector<Bytes> encode_all(const Sample& sample, const std::vector<Numbers>& values) {
-  std::vector<Bytes> result;
-  for (size_t i = 0; i < values.size(); ++i)
-    result.push_back(encode(sample.operands[i].dtype, values[i]));
-  return result;
-}
 
 // The op alone, or on windows: operands arrive with their axes in reverse order, or backwards.
 Graph one_op(const Sample& sample, bool windows) {
@@ -100,34 +48,6 @@ Graph one_op(const Sample& sample, bool windows) {
     outputs.push_back(v.id());
   graph.set_outputs(outputs);
   return graph;
-}
-
-// Of one result against the naive one, relative to the larger of 1 and the value: sums of a few
-// terms and functions of a few ulp, rounded once to the dtype.
-double stated_error(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 1e-13;
-    case DType::kF32:
-      return 2e-6;
-    case DType::kBF16:
-      return 0x1p-7;
-    case DType::kF16:
-      return 0x1p-10;
-    default:
-      return 0;
-  }
-}
-
-void expect_near(const ArrayType& type, const Bytes& got, const Bytes& want) {
-  if (got == want) return;
-  const Numbers a = decode(type.dtype, got), b = decode(type.dtype, want);
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!(std::isnan(a[i]) && std::isnan(b[i])) && a[i] != b[i]) {
-      ASSERT_LE(std::fabs(a[i] - b[i]), stated_error(type.dtype) * std::max(1.0, std::fabs(b[i])))
-          << "element " << i << " of " << to_string(type) << ": " << a[i] << " for " << b[i];
-    }
 }
 
 bool on_device(const Sample& sample) {

@@ -43,6 +43,9 @@ class Mutator {
   void change(NoParams&) {}
   void change(NameParams&) {}
   void change(CheckpointParams&) {}
+  void change(CustomVjpParams& p) {
+    (below(2) == 0 ? p.n_args : p.n_residuals) += static_cast<int>(below(5)) - 2;
+  }
   void change(AttentionParams& p) { p.causal = !p.causal; }
   void change(ConstantParams& p) {
     if (below(2) == 0) return change(p.type);

@@ -1,4 +1,4 @@
-// The nested graphs of the samples of scan and checkpoint.
+// The nested graphs of the samples of scan, checkpoint and custom_vjp.
 // Not a place for other test graphs.
 #pragma once
 
@@ -32,6 +32,36 @@ inline GraphPtr checkpoint_body() {
   const Val w(b, graph->add_input(parse_type("f32[4,4]"), "w"));
   graph->set_outputs({name(tanh(matmul(x, w)), "hidden").id()});
   return graph;
+}
+
+/// y = (sin(x) + shift) w of x f32[3,4], w f32[4] and a captured shift i32[], with a forward rule
+/// that saves the cosine, the first factor and w, and the backward rule of that.
+inline std::vector<GraphPtr> custom_vjp_graphs() {
+  std::vector<GraphPtr> graphs;
+  const Shape shape{3, 4};
+  for (const bool forward : {false, true}) {
+    auto graph = std::make_shared<Graph>();
+    GraphBuilder b(*graph);
+    const Val x(b, graph->add_input(parse_type("f32[3,4]"), "x"));
+    const Val w(b, graph->add_input(parse_type("f32[4]"), "w"));
+    const Val shift(b, graph->add_input(parse_type("i32[]"), "shift"));
+    const Val factor = sin(x) + broadcast_scalar(convert(shift, x.dtype()), shape);
+    std::vector<ValueId> outputs = {(factor * broadcast(w, shape, {1})).id()};
+    if (forward) outputs.insert(outputs.end(), {cos(x).id(), factor.id(), w.id()});
+    graph->set_outputs(std::move(outputs));
+    graphs.push_back(std::move(graph));
+  }
+  auto graph = std::make_shared<Graph>();
+  GraphBuilder b(*graph);
+  const Val slope(b, graph->add_input(parse_type("f32[3,4]"), "slope"));
+  const Val factor(b, graph->add_input(parse_type("f32[3,4]"), "factor"));
+  const Val w(b, graph->add_input(parse_type("f32[4]"), "w"));
+  const Val ct(b, graph->add_input(parse_type("f32[3,4]"), "ct"));
+  graph->add_input(parse_type("i32[]"), "shift");
+  graph->set_outputs(
+      {(ct * slope * broadcast(w, shape, {1})).id(), reduce_sum(ct * factor, {0}).id()});
+  graphs.push_back(std::move(graph));
+  return graphs;
 }
 
 }  // namespace stow::testing

@@ -296,6 +296,10 @@ void add_structure(Table& t) {
   t.add(K::kCheckpoint, "block", {"f32[3,4]", "f32[4,4]"}, CheckpointParams{}, {"f32[3,4]"})
       .graph(checkpoint_body())
       .grad();
+  t.add(K::kCustomVjp, "product", {"f32[3,4]", "f32[4]", "i32[]"}, CustomVjpParams{2, 3},
+        {"f32[3,4]"})
+      .grad();
+  t.rows.back().graphs = custom_vjp_graphs();
   t.add(K::kName, "f32", {"f32[3]"}, NameParams{"x"}, {"f32[3]"}).grad();
   t.add(K::kName, "on the host", {"f32<pinned_host>[3]"}, NameParams{"x"}, {"f32<pinned_host>[3]"});
   t.add(K::kStopGradient, "f32", {"f32[3]"}, NoParams{}, {"f32[3]"});

@@ -60,7 +60,8 @@ std::vector<Bytes> evaluate_scan(const Graph& graph, const Node& node,
 std::vector<Bytes> evaluate_node(const Graph& graph, const Node& node,
                                  std::vector<Bytes> operands) {
   if (node.op == OpKind::kScan) return evaluate_scan(graph, node, std::move(operands));
-  if (node.op == OpKind::kCheckpoint) return evaluate(*node.graphs[0], operands);
+  if (node.op == OpKind::kCheckpoint || node.op == OpKind::kCustomVjp)
+    return evaluate(*node.graphs[0], operands);
   std::vector<TensorView> in, out;
   for (size_t i = 0; i < operands.size(); ++i)
     in.push_back(view(graph.type(node.operands[i]), operands[i]));

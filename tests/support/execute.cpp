@@ -19,8 +19,12 @@ class Runner {
     Execution e;
     e.aliases = program_.output_aliases();
     e.analysis = program_.memory_analysis();
-    check_analysis(e.analysis.device());
-    const DevicePtr device = Device::cpu_with_capacity(e.analysis.device().total_bytes, threads);
+    Device::Capacities capacities{};
+    for (size_t kind = 0; kind < capacities.size(); ++kind) {
+      check_analysis(e.analysis.kinds[kind]);
+      capacities[kind] = e.analysis.kinds[kind].total_bytes;
+    }
+    const DevicePtr device = Device::virtual_device(capacities, threads);
     for (int repeat = 0; repeat < 2 && fault_.empty(); ++repeat) {
       std::vector<Bytes> outputs = run_once(*device, repeat > 0);
       if (repeat > 0 && outputs != e.outputs)
@@ -52,15 +56,20 @@ class Runner {
     // The arena of the run before goes: what comes is measured from nothing. A dirty one holds
     // NaNs, so that a byte that is read before it is written shows.
     device.drop_arenas();
-    const int64_t arena_bytes = program_.memory_analysis().device().arena_bytes;
-    if (dirty && arena_bytes > 0)
-      std::memset(device.borrow_arena(arena_bytes)->data(), 0xff, static_cast<size_t>(arena_bytes));
+    for (int kind = 0; kind < kNumMemoryKinds; ++kind) {
+      const int64_t bytes = program_.memory_analysis().kinds[static_cast<size_t>(kind)].arena_bytes;
+      if (dirty && bytes > 0)
+        std::memset(device.borrow_arena(bytes, static_cast<MemoryKind>(kind))->data(), 0xff,
+                    static_cast<size_t>(bytes));
+    }
     std::vector<DeviceBufferPtr> arguments, results;
     std::vector<Bytes> outputs;
     device.reset_high_water();
     try {
-      for (const Bytes& input : inputs_) {
-        arguments.push_back(device.allocate(static_cast<int64_t>(input.size())));
+      for (size_t i = 0; i < inputs_.size(); ++i) {
+        const Bytes& input = inputs_[i];
+        arguments.push_back(
+            device.allocate(static_cast<int64_t>(input.size()), program_.input_types()[i].kind));
         if (!input.empty()) std::memcpy(arguments.back()->data(), input.data(), input.size());
       }
       results = program_.run(device, arguments);
@@ -68,9 +77,13 @@ class Runner {
       fail("the run failed: {}", error.what());
       return outputs;
     }
-    const int64_t measured = device.high_water_bytes(MemoryKind::kDevice);
-    const int64_t predicted = program_.memory_analysis().device().total_bytes;
-    if (measured != predicted) fail("measured {} bytes, predicted {}", measured, predicted);
+    for (int i = 0; i < kNumMemoryKinds; ++i) {
+      const auto kind = static_cast<MemoryKind>(i);
+      const int64_t measured = device.high_water_bytes(kind);
+      const int64_t predicted = program_.memory_analysis().kinds[static_cast<size_t>(i)].total_bytes;
+      if (measured != predicted)
+        fail("measured {} bytes of {}, predicted {}", measured, memory_kind_name(kind), predicted);
+    }
     device.drop_arenas();
     for (size_t i = 0; i < arguments.size(); ++i)
       if (!donated(i) && bytes_of(*arguments[i]) != inputs_[i])
@@ -85,10 +98,10 @@ class Runner {
     if (results.size() != program_.output_types().size())
       return fail("{} results instead of {}", results.size(), program_.output_types().size());
     std::set<const DeviceBuffer*> held;
-    int64_t held_bytes = 0, alias_bytes = 0;
+    std::array<int64_t, kNumMemoryKinds> held_bytes{}, alias_bytes{};
     const auto hold = [&](const DeviceBufferPtr& buffer) {
       const bool first = held.insert(buffer.get()).second;
-      if (first) held_bytes += buffer->bytes();
+      if (first) held_bytes[static_cast<size_t>(buffer->kind())] += buffer->bytes();
       return first;
     };
     for (const DeviceBufferPtr& argument : arguments) hold(argument);
@@ -99,17 +112,19 @@ class Runner {
       const int alias = program_.output_aliases()[o];
       if (!hold(results[o]) && alias < 0) fail("result {} shares memory unsaid", o);
       if (alias < 0) continue;
-      alias_bytes += results[o]->bytes();
+      alias_bytes[static_cast<size_t>(results[o]->kind())] += results[o]->bytes();
       if (!donated(static_cast<size_t>(alias)))
         fail("result {} lies in argument {}, which was not donated", o, alias);
       if (results[o] != arguments[static_cast<size_t>(alias)])
         fail("result {} does not lie in argument {}", o, alias);
     }
-    if (alias_bytes != program_.memory_analysis().device().alias_bytes)
-      fail("alias bytes are {}", alias_bytes);
-    if (device.in_use_bytes(MemoryKind::kDevice) != held_bytes)
-      fail("{} bytes in use after the run, {} are held", device.in_use_bytes(MemoryKind::kDevice),
-           held_bytes);
+    for (size_t kind = 0; kind < held_bytes.size(); ++kind) {
+      if (alias_bytes[kind] != program_.memory_analysis().kinds[kind].alias_bytes)
+        fail("alias bytes are {}", alias_bytes[kind]);
+      const int64_t used = device.in_use_bytes(static_cast<MemoryKind>(kind));
+      if (used != held_bytes[kind])
+        fail("{} bytes in use after the run, {} are held", used, held_bytes[kind]);
+    }
   }
 
   const Executable& program_;

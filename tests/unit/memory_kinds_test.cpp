@@ -145,6 +145,21 @@ TEST_F(Offloading, SavesMemoryAndChangesNoBit) {
   EXPECT_LT(all_on_host.device().total_bytes, 8 * w_bytes);
 }
 
+TEST_F(Offloading, WithoutEffectIsAnError) {
+  const auto linear = checkpoint(
+      [](const Array& x, const Weights& w) {
+        return sum(tanh(matmul(x, slice(w.w1, 0, 0, 1).reshape({kWidth, kHidden})))) +
+               sum(checkpoint_name(w.w2, "x"));
+      },
+      save_and_offload_only_these_names({}, {"x"}));
+  const auto f = [&](const Array& x, const Weights& w) {
+    auto body = linear;
+    return sum(body(x, w));
+  };
+  EXPECT_THAT(message_of([&] { jit(grad<0, 1>(f)).lower(x_, w_).compile(); }),
+              HasSubstr("asks for the name 'x', which has no effect"));
+}
+
 TEST_F(Offloading, UnrolledLayersOffloadToo) {
   const auto body = checkpoint(
       [](const Array& x, const Weights& w) {

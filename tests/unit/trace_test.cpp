@@ -291,9 +291,9 @@ TEST(Trace, AuxComesOutBesideTheLoss) {
   EXPECT_EQ(result.second.shape(), (Shape{3}));
 }
 
-TEST(Trace, IntegerLeavesGetZeroGradients) {
+TEST(Trace, IntegerLeavesGetZeroGradientsWhenAllowed) {
   auto f = [](const Layer& w) { return sum(w.w1 * w.w2); };
-  const Graph g = traced(grad(f), Layer{f32({3}), i32({3})});
+  const Graph g = traced(grad(f, {.allow_int = true}), Layer{f32({3}), i32({3})});
   EXPECT_EQ(output_type(g, 1), "i32[3]");
 }
 

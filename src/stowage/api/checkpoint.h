@@ -8,7 +8,8 @@
 namespace stow {
 
 struct CheckpointOptions {
-  /// A barrier keeps the recomputation from being merged with the forward pass; not needed in scan.
+  /// JAX's barrier against merging the recomputation with the forward pass. Here they are never
+  /// merged, so it changes nothing; it is kept for the name and printed with the graph.
   bool prevent_cse = true;
 };
 
@@ -26,13 +27,13 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
 /// Source: JAX's jax.checkpoint (remat).
 template <typename F>
 auto checkpoint(F function, PolicyPtr policy = nullptr, CheckpointOptions options = {}, STOW_AT) {
-  return [function = std::move(function), policy = std::move(policy), options,
-          at](const auto&... args) mutable {
+  return [function = std::make_shared<F>(std::move(function)), policy = std::move(policy), options,
+          at](const auto&... args) {
     std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    using R = std::remove_cvref_t<decltype(std::apply(function, arguments))>;
-    if (!is_tracing()) return R(std::apply(function, arguments));
+    using R = std::remove_cvref_t<decltype(std::apply(*function, arguments))>;
+    if (!is_tracing()) return R(std::apply(*function, arguments));
     const CheckpointResult result =
-        run_checkpoint(tree_ref(arguments), leaf_function(function, std::as_const(arguments)),
+        run_checkpoint(tree_ref(arguments), leaf_function(*function, std::as_const(arguments)),
                        policy, options, at);
     return tree_unflatten(*static_cast<const R*>(result.result.ref.tree), result.outputs);
   };

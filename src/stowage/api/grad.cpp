@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "stowage/api/math_internal.h"
+#include "stowage/api/shaping.h"
+#include "stowage/api/vmap.h"
 #include "stowage/autodiff/reverse.h"
+#include "stowage/base/nearest.h"
 
 namespace stow {
 namespace {
@@ -18,14 +21,9 @@ void check_loss(const char* what, const std::vector<Array>& outputs) {
               describe(loss));
 }
 
-void check_cotangents(const std::vector<Array>& outputs, const std::vector<Array>& cotangents) {
-  if (outputs.size() != cotangents.size())
-    fail_here("[vjp] the function returned {} arrays, the cotangent has {}", outputs.size(),
-              cotangents.size());
-  for (size_t i = 0; i < outputs.size(); ++i)
-    if (!(outputs[i].type() == cotangents[i].type()))
-      fail_here("[vjp] output {} is {}, its cotangent {}", i, to_string(outputs[i].type()),
-                to_string(cotangents[i].type()));
+bool has_float(const std::vector<ArrayType>& types) {
+  return std::any_of(types.begin(), types.end(),
+                     [](const ArrayType& t) { return is_float(t.dtype); });
 }
 
 Array zeros_of(const ArrayType& type) {
@@ -33,7 +31,151 @@ Array zeros_of(const ArrayType& type) {
   return broadcast_array(zero, type.shape);
 }
 
+// Types of the leaves; none may be empty.
+std::vector<ArrayType> leaf_types(const char* what, const std::vector<Array>& leaves,
+                                  const std::vector<std::string>& paths) {
+  std::vector<ArrayType> types;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (leaves[i].empty()) fail_here("[{}] argument {} is an empty Array", what, paths[i]);
+    types.push_back(leaves[i].type());
+  }
+  return types;
+}
+
+std::vector<Array> abstract_like(const std::vector<ArrayType>& types) {
+  std::vector<Array> arrays;
+  for (const ArrayType& type : types) arrays.push_back(Array::abstract(type));
+  return arrays;
+}
+
+// "layers/*/w1" covers "layers/0/w1" and what lies below.
+bool covers(std::string_view pattern, std::string_view path) {
+  while (true) {
+    const size_t a = std::min(pattern.find('/'), pattern.size());
+    const size_t b = std::min(path.find('/'), path.size());
+    if (pattern.substr(0, a) != "*" && pattern.substr(0, a) != path.substr(0, b)) return false;
+    if (a == pattern.size()) return true;
+    if (b == path.size()) return false;
+    pattern.remove_prefix(a + 1);
+    path.remove_prefix(b + 1);
+  }
+}
+
+[[noreturn]] void no_such_leaf(const std::string& path, const std::vector<std::string>& paths) {
+  const std::string near = nearest_name(path, paths);
+  fail_here("[grad_by_path] no leaf is at '{}'{}", path,
+            near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+}
+
 }  // namespace
+
+struct Linearized {
+  Graph backward;
+  std::vector<Array> residuals;
+  std::vector<int> outputs;  ///< Those that take a cotangent.
+  std::vector<ArrayType> output_types, argument_types;
+};
+
+Linearization linearize(const TreeRef& arguments, const LeafFunction& function) {
+  Linearization l;
+  auto linearized = std::make_shared<Linearized>();
+  size_t n_outputs = 0;
+  std::vector<Array> all = traced_or_run("vjp", [&]() -> std::vector<Array> {
+    std::vector<Array> inputs = leaves_of(arguments);
+    const std::vector<std::string> paths = paths_of(arguments);
+    const std::vector<ArrayType> types = leaf_types("vjp", inputs, paths);
+    Nested nested =
+        trace_nested("vjp", types, paths, types.size(), [&](std::span<const Array> leaves) {
+          l.result = function(leaves);
+          return leaves_of(l.result.ref);
+        });
+    ReverseSpec spec;
+    for (size_t i = 0; i < types.size(); ++i)
+      if (is_float(types[i].dtype)) spec.wrt.push_back(static_cast<int>(i));
+    n_outputs = nested.graph.outputs().size();
+    for (size_t i = 0; i < n_outputs; ++i) {
+      const ArrayType& type = nested.graph.type(nested.graph.outputs()[i]);
+      linearized->output_types.push_back(type);
+      if (is_float(type.dtype)) spec.outputs.push_back(static_cast<int>(i));
+    }
+    SplitReverse split = reverse_in_two(nested.graph, spec);
+    linearized->backward = std::move(split.backward);
+    linearized->outputs = spec.outputs;
+    linearized->argument_types = types;
+    inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());
+    return inline_graph(split.forward, inputs);
+  });
+  const auto first_residual = all.begin() + static_cast<ptrdiff_t>(n_outputs);
+  l.outputs.assign(all.begin(), first_residual);
+  linearized->residuals.assign(first_residual, all.end());
+  l.output_types = abstract_like(linearized->output_types);
+  l.argument_types = abstract_like(linearized->argument_types);
+  l.linearized = std::move(linearized);
+  return l;
+}
+
+std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
+                             const TreeRef& cotangent) {
+  check_same_structure(result, cotangent, "[vjp] output and cotangent:");
+  const std::vector<Array> cotangents = leaves_of(cotangent);
+  const std::vector<std::string> paths = paths_of(cotangent);
+  std::vector<Array> inputs = linearized.residuals;
+  for (int i : linearized.outputs) {
+    const auto at = static_cast<size_t>(i);
+    const ArrayType& type = linearized.output_types[at];
+    if (cotangents[at].empty() || !(cotangents[at].type() == type))
+      fail_here("[vjp] output{} is {}, its cotangent {}",
+                paths[at].empty() ? "" : " '" + paths[at] + "'", to_string(type),
+                cotangents[at].empty() ? "an empty Array" : to_string(cotangents[at].type()));
+    inputs.push_back(cotangents[at]);
+  }
+  return traced_or_run("vjp", [&] {
+    std::vector<Array> gradients = inline_graph(linearized.backward, inputs), all;
+    size_t next = 0;
+    for (const ArrayType& type : linearized.argument_types)
+      all.push_back(is_float(type.dtype) ? gradients[next++] : zeros_of(type));
+    return all;
+  });
+}
+
+std::map<std::string, Array> selected_leaves(const TreeRef& tree,
+                                             const std::vector<std::string>& patterns) {
+  const std::vector<Array> leaves = leaves_of(tree);
+  const std::vector<std::string> paths = paths_of(tree);
+  std::map<std::string, Array> selected;
+  for (const std::string& pattern : patterns) {
+    bool any = false;
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (!covers(pattern, paths[i])) continue;
+      selected.emplace(paths[i], leaves[i]);
+      any = true;
+    }
+    if (!any) no_such_leaf(pattern, paths);
+  }
+  return selected;
+}
+
+void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& replacements) {
+  std::vector<Array> leaves = leaves_of(tree);
+  const std::vector<std::string> paths = paths_of(tree);
+  for (const auto& [path, leaf] : replacements) {
+    const auto found = std::find(paths.begin(), paths.end(), path);
+    if (found == paths.end()) no_such_leaf(path, paths);
+    leaves[static_cast<size_t>(found - paths.begin())] = leaf;
+  }
+  assign_leaves(tree, leaves);
+}
+
+Array jacobian_of(const Array& x, const std::function<Array(const Array&)>& function) {
+  const auto [y, pullback] = vjp(function, x);
+  const auto& pull = pullback;
+  const int64_t n = y.size();
+  Dims basis = y.shape().dims(), shape = basis;
+  basis.insert(basis.begin(), n);
+  shape.insert(shape.end(), x.shape().begin(), x.shape().end());
+  const auto row = [&pull](const Array& ct) { return std::get<0>(pull(ct)); };
+  return vmap(row)(eye(n, {}, y.dtype()).reshape(basis)).reshape(shape);
+}
 
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                          const LeafFunction& function) {
@@ -43,22 +185,14 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
   const auto body = [&]() -> std::vector<Array> {
     const std::vector<Array> leaves = leaves_of(arguments);
     const std::vector<std::string> paths = paths_of(arguments);
-    std::vector<ArrayType> types;
-    for (size_t i = 0; i < leaves.size(); ++i) {
-      if (leaves[i].empty())
-        fail_here("[{}] argument {} is an empty Array", request.what, paths[i]);
-      types.push_back(leaves[i].type());
-    }
+    const std::vector<ArrayType> types = leaf_types(request.what, leaves, paths);
     const SourceLocation here = context().site;
     Nested nested =
         trace_nested(request.what, types, paths, leaves.size(), [&](std::span<const Array> inputs) {
           derivative.result = function(inputs);
           std::vector<Array> outputs = leaves_of(derivative.result.ref);
           const Site back(here);
-          if (request.cotangents.empty())
-            check_loss(request.what, outputs);
-          else
-            check_cotangents(outputs, request.cotangents);
+          check_loss(request.what, outputs);
           return outputs;
         });
     n_outputs = nested.graph.outputs().size();
@@ -67,11 +201,15 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
     ReverseSpec spec;
     for (size_t i = 0; i < leaves.size(); ++i) {
       const auto& argnums = request.argnums;
-      if (!argnums.empty() &&
-          std::find(argnums.begin(), argnums.end(), std::stoi(paths[i])) == argnums.end())
-        continue;
+      if (std::find(argnums.begin(), argnums.end(), std::stoi(paths[i])) == argnums.end()) continue;
       asked.push_back(i);
-      if (is_float(types[i].dtype)) spec.wrt.push_back(static_cast<int>(i));
+      if (is_float(types[i].dtype))
+        spec.wrt.push_back(static_cast<int>(i));
+      else if (!request.options.allow_int && has_float(types))
+        fail_here(
+            "[{}] argument '{}' of type {} is no float; leave it out (grad_by_path, argnums) or "
+            "set allow_int, which gives it zeros",
+            request.what, paths[i], to_string(types[i]));
     }
     if (spec.wrt.empty())
       fail_here("[{}] nothing to differentiate by: no leaf of the argument is of a float type{}",
@@ -79,16 +217,8 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                 asked.empty() ? std::string() : ", the first is " + to_string(types[asked[0]]));
     std::vector<Array> inputs = leaves;
     inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());
-    if (request.cotangents.empty()) {
-      spec.outputs = {0};
-      const ArrayType& loss = nested.graph.type(nested.graph.outputs()[0]);
-      inputs.push_back(scalar_constant(1.0, loss.dtype));
-    }
-    for (size_t i = 0; i < request.cotangents.size(); ++i) {
-      if (!is_float(request.cotangents[i].dtype())) continue;
-      spec.outputs.push_back(static_cast<int>(i));
-      inputs.push_back(request.cotangents[i]);
-    }
+    spec.outputs = {0};
+    inputs.push_back(scalar_constant(1.0, nested.graph.type(nested.graph.outputs()[0]).dtype));
     std::vector<Array> results = inline_graph(reverse(nested.graph, spec), inputs);
     std::vector<Array> all(results.begin(), results.begin() + static_cast<int64_t>(n_outputs));
     size_t next = n_outputs;

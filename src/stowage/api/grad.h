@@ -1,7 +1,10 @@
-// grad, value_and_grad, vjp: reverse-mode derivatives as functions of functions.
+// grad, value_and_grad, vjp, jacrev: reverse-mode derivatives as functions of functions.
 // Not the differentiation itself; that is autodiff/reverse.h.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -9,11 +12,16 @@
 
 namespace stow {
 
-/// What a type-erased derivative is asked and answers.
+struct GradOptions {
+  /// Leaves that are no floats are an error unless this is set; then they get zeros of their type.
+  bool allow_int = false;
+};
+
+/// What a type-erased derivative of a loss is asked and answers.
 struct GradRequest {
-  const char* what;               ///< "grad", for errors.
-  std::vector<int> argnums;       ///< Arguments to differentiate by; empty means all.
-  std::vector<Array> cotangents;  ///< One an output leaf; empty for a scalar loss.
+  const char* what;          ///< "grad", for errors.
+  std::vector<int> argnums;  ///< Arguments to differentiate by.
+  GradOptions options;
   SourceLocation at;
 };
 struct Derivative {
@@ -24,6 +32,23 @@ struct Derivative {
 /// `arguments` is the tuple of them.
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                          const LeafFunction& function);
+
+/// The backward part of a derivative, and the values that it reads.
+struct Linearized;
+/// A type-erased vjp. The types are abstract arrays.
+struct Linearization {
+  std::vector<Array> outputs, output_types, argument_types;
+  OwnedTree result;
+  std::shared_ptr<const Linearized> linearized;
+};
+Linearization linearize(const TreeRef& arguments, const LeafFunction& function);
+/// Gradients of the leaves of the arguments.
+std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
+                             const TreeRef& cotangent);
+std::map<std::string, Array> selected_leaves(const TreeRef& tree,
+                                             const std::vector<std::string>& paths);
+void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& leaves);
+Array jacobian_of(const Array& x, const std::function<Array(const Array&)>& function);
 
 namespace grad_detail {
 
@@ -48,9 +73,10 @@ auto single_or_tuple(std::tuple<T...> trees) {
 }
 
 template <typename N, typename F, typename Tuple>
-auto run(const char* what, F& function, const Tuple& arguments, SourceLocation at) {
+auto run(const char* what, F& function, const Tuple& arguments, GradOptions options,
+         SourceLocation at) {
   using R = std::remove_cvref_t<decltype(std::apply(function, std::declval<Tuple&>()))>;
-  Derivative d = differentiate({what, N::list(), {}, at}, tree_ref(arguments),
+  Derivative d = differentiate({what, N::list(), options, at}, tree_ref(arguments),
                                leaf_function(function, arguments));
   const auto prototype = N::pick(arguments);
   R value = tree_unflatten(*static_cast<const R*>(d.result.ref.tree), d.outputs);
@@ -61,52 +87,146 @@ auto run(const char* what, F& function, const Tuple& arguments, SourceLocation a
 
 /// A function (args…) -> (loss, gradient), `function` returning the loss, a scalar of a float type.
 /// The gradient is a tree like the argument (argument 0, or value_and_grad<2>(f) argument 2, or
-/// value_and_grad<0, 1>(f) a tuple of both); leaves that are not floats get zeros of their type.
+/// value_and_grad<0, 1>(f) a tuple of both).
 /// Works inside jit and outside, and nested. Arrays of outer traces that the function captures are
 /// constants to this gradient, not to the outer one.
-/// Errors: TraceError if the loss is no float scalar, no leaf is a float, or an op has no gradient.
+/// Errors: TraceError if the loss is no float scalar, a leaf is no float (see GradOptions), or an
+/// op has no gradient.
 template <int... Argnum, typename F>
-auto value_and_grad(F function, STOW_AT) {
-  return [function = std::move(function), at](const auto&... args) mutable {
+auto value_and_grad(F function, GradOptions options = {}, STOW_AT) {
+  return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad", function, arguments,
-                                                             at);
+    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad", *function, arguments,
+                                                             options, at);
   };
 }
 
 /// A function (args…) -> ((loss, aux), gradient), `function` returning pair(loss, aux), aux being
 /// any tree. Otherwise as value_and_grad.
 template <int... Argnum, typename F>
-auto value_and_grad_aux(F function, STOW_AT) {
-  return [function = std::move(function), at](const auto&... args) mutable {
+auto value_and_grad_aux(F function, GradOptions options = {}, STOW_AT) {
+  return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad_aux", function,
-                                                             arguments, at);
+    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad_aux", *function,
+                                                             arguments, options, at);
   };
 }
 
 /// A function (args…) -> gradient. Otherwise as value_and_grad.
 template <int... Argnum, typename F>
-auto grad(F function, STOW_AT) {
-  return [function = std::move(function), at](const auto&... args) mutable {
+auto grad(F function, GradOptions options = {}, STOW_AT) {
+  return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", function, arguments, at)
+    return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", *function, arguments, options,
+                                                             at)
         .second;
   };
 }
 
-/// The outputs of `function` at `args`, and the product of `cotangent`, a tree like the outputs,
-/// with its Jacobian: a tuple of trees like the arguments. JAX's vjp with the pullback applied.
-/// Errors: TraceError where the cotangent's structure or a type differs from the outputs'.
-template <typename F, Tree R, typename... Args>
-auto vjp(F function, const R& cotangent, const Args&... args) {
-  const std::tuple<AsTree<Args>...> arguments(args...);
-  Derivative d = differentiate({"vjp", {}, tree_leaves(cotangent), {}}, tree_ref(arguments),
-                               leaf_function(function, arguments));
-  using Out = std::remove_cvref_t<decltype(function(args...))>;
-  static_assert(std::same_as<Out, R>, "the cotangent must be of the type the function returns");
-  check_same_structure(d.result.ref, tree_ref(cotangent), "[vjp] output and cotangent:");
-  return std::pair(tree_unflatten(cotangent, d.outputs), tree_unflatten(arguments, d.gradients));
+/// As grad of a function that returns pair(loss, aux): a function (args…) -> (gradient, aux).
+template <int... Argnum, typename F>
+auto grad_aux(F function, GradOptions options = {}, STOW_AT) {
+  return
+      [f = value_and_grad_aux<Argnum...>(std::move(function), options, at)](const auto&... args) {
+        auto [value, gradient] = f(args...);
+        return std::pair(std::move(gradient), std::move(value.second));
+      };
+}
+
+/// The transpose of a function's derivative at one point; made by vjp().
+template <typename R, typename Arguments>
+class Pullback {
+ public:
+  Pullback(R result, Arguments arguments, std::shared_ptr<const Linearized> linearized)
+      : result_(std::move(result)),
+        arguments_(std::move(arguments)),
+        linearized_(std::move(linearized)) {}
+
+  /// The product of `cotangent`, a tree like the function's result, with its Jacobian: a tuple of
+  /// trees like the arguments. Leaves that are no floats take any cotangent and get zeros. May be
+  /// called any number of times, in the trace that vjp() was called in or one nested in it (outside
+  /// any, where vjp() was); the forward work is not repeated, but for what a checkpoint policy says
+  /// where it is called once.
+  /// Errors: TraceError naming the leaf where the cotangent differs from the result.
+  Arguments operator()(const R& cotangent) const {
+    return tree_unflatten(arguments_,
+                          pull_back(*linearized_, tree_ref(result_), tree_ref(cotangent)));
+  }
+
+ private:
+  R result_;  // leaves of types alone, as those of the arguments
+  Arguments arguments_;
+  std::shared_ptr<const Linearized> linearized_;
+};
+
+/// The outputs of `function` at `args`, and its pullback. Outside a trace the pullback holds every
+/// value that it needs; checkpoint policies count only within one.
+/// Source: JAX's jax.vjp.
+template <typename F, typename... Args>
+auto vjp(F function, const Args&... args) {
+  using Arguments = std::tuple<AsTree<Args>...>;
+  const Arguments arguments(args...);
+  using R = std::remove_cvref_t<decltype(std::apply(function, std::declval<Arguments&>()))>;
+  Linearization l = linearize(tree_ref(arguments), leaf_function(function, arguments));
+  const R& like = *static_cast<const R*>(l.result.ref.tree);
+  R outputs = tree_unflatten(like, l.outputs);
+  return std::pair(
+      std::move(outputs),
+      Pullback<R, Arguments>(tree_unflatten(like, l.output_types),
+                             tree_unflatten(arguments, l.argument_types), std::move(l.linearized)));
+}
+
+/// The leaves of `tree` at these paths or below them, by path. A `*` stands for any one field, key
+/// or index: "layers/*/w1".
+/// Errors: TraceError if a path has no leaf, with the nearest that there is.
+template <Tree T>
+std::map<std::string, Array> select_leaves(const T& tree, const std::vector<std::string>& paths) {
+  return selected_leaves(tree_ref(tree), paths);
+}
+/// `tree` with these leaves in place of its own. Errors: TraceError for a path that is no leaf's.
+template <Tree T>
+T replace_leaves(const T& tree, const std::map<std::string, Array>& leaves) {
+  T copy = tree;
+  replace_selected(tree_ref(copy), leaves);
+  return copy;
+}
+
+/// A function (args…) -> (loss, gradient of the leaves of argument 0 at these paths, by path). The
+/// other leaves are constants to it: their gradients cost nothing.
+/// Errors: as value_and_grad and select_leaves.
+template <typename F>
+auto value_and_grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
+  return [function = std::make_shared<F>(std::move(function)), paths = std::move(paths), at](
+             const auto& first, const auto&... rest) {
+    const auto of_selected = [&](const std::map<std::string, Array>& leaves,
+                                 const auto&... others) {
+      return (*function)(replace_leaves(first, leaves), others...);
+    };
+    return value_and_grad(of_selected, {}, at)(select_leaves(first, paths), rest...);
+  };
+}
+/// The gradient alone.
+template <typename F>
+auto grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
+  return [f = value_and_grad_by_path(std::move(paths), std::move(function), at)](
+             const auto&... args) { return f(args...).second; };
+}
+
+/// The Jacobian of a function from one array to one array, by reverse mode over all elements of the
+/// result at once. Shapes: x [I…], function(x, …) [O…]; returns [O…, I…]. Further arguments are
+/// constants to it.
+template <typename F>
+auto jacrev(F function) {
+  return
+      [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
+        return jacobian_of(x, [&](const Array& at) { return Array((*function)(at, rest...)); });
+      };
+}
+/// The matrix of second derivatives of a function from one array to a scalar.
+/// Shapes: x [I…]; returns [I…, I…].
+template <typename F>
+auto hessian(F function) {
+  return jacrev(grad(std::move(function)));
 }
 
 }  // namespace stow

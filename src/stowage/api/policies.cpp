@@ -97,7 +97,9 @@ PolicyPtr save_anything_except_these_names(Names names) {
   return make(
       called("save_anything_except_these_names", names),
       [names](const PolicyQuery& query) {
-        return keep_if(query.op != OpKind::kName || !contains(names, query.name));
+        const auto refused = [&](std::string_view name) { return contains(names, name); };
+        return keep_if(!refused(query.name) &&
+                       std::none_of(query.twins.begin(), query.twins.end(), refused));
       },
       names);
 }

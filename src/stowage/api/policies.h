@@ -26,7 +26,8 @@ PolicyPtr offload_dot_with_no_batch_dims(MemoryKind destination = MemoryKind::kP
 PolicyPtr save_only_these_names(std::vector<std::string> names);
 /// Keeps named values with any other name.
 PolicyPtr save_any_names_but_these(std::vector<std::string> names);
-/// Keeps everything but the values of these names.
+/// Keeps everything but the values of these names, and what holds the same data: what was named, and
+/// its reshapes, transposes and reversals.
 PolicyPtr save_anything_except_these_names(std::vector<std::string> names);
 /// Keeps the values named in `saved`, moves those named in `offloaded` to `destination`.
 /// Errors: TraceError for a name in both.

@@ -3,44 +3,84 @@
 namespace stow {
 namespace {
 
-// Copies the nodes of `from` into `to`, checkpoints inlined. `inputs` are set in `map` already.
-void inline_nodes(const Graph& from, Graph& to, ValueMap& map, RegionId parent) {
+// Copies the nodes of `from` into `to`, checkpoints inlined, and the functions of custom_vjp nodes
+// where `all` says so. The inputs are set in `map` already. Work in a node of the backward part is
+// backward work.
+void inline_nodes(const Graph& from, Graph& to, ValueMap& map, RegionId parent, bool backward,
+                  bool all) {
   const std::vector<RegionId> regions = import_regions(from, to, parent);
   for (const Node& node : from.nodes()) {
     const RegionId around = node.region.valid() ? regions[node.region.index()] : parent;
-    if (node.op != OpKind::kCheckpoint) {
-      const NodeId id = copy_node(from, node, to, map, regions);
-      to.mutable_node(id).region = around;
+    const bool is_checkpoint = node.op == OpKind::kCheckpoint;
+    if (!is_checkpoint && !(all && node.op == OpKind::kCustomVjp)) {
+      Node& copy = to.mutable_node(copy_node(from, node, to, map, regions));
+      copy.region = around;
+      copy.backward |= backward;
+      if (!all) continue;
+      for (GraphPtr& nested : copy.graphs)
+        nested = std::make_shared<const Graph>(flatten_all(*nested));
       continue;
     }
-    const auto& params = node.as<CheckpointParams>();
-    const RegionId region = to.add_region({around, params.policy, params.prevent_cse});
+    RegionId region = around;
+    if (is_checkpoint) {
+      const auto& params = node.as<CheckpointParams>();
+      region = to.add_region({around, params.policy, params.prevent_cse});
+    }
     const Graph& body = *node.graphs[0];
     ValueMap inner(body);
     for (size_t i = 0; i < node.operands.size(); ++i)
       inner.set(body.inputs()[i], map[node.operands[i]]);
-    inline_nodes(body, to, inner, region);
+    inline_nodes(body, to, inner, region, backward || node.backward, all);
     for (int i = 0; i < node.n_results; ++i)
       map.set(node.result(i), inner[body.outputs()[static_cast<size_t>(i)]]);
   }
 }
 
 // True when a result of the node may carry a derivative of a varied operand.
-bool passes_derivative(OpKind op) { return op != OpKind::kStopGradient; }
+bool passes_derivative(OpKind op) {
+  return op != OpKind::kStopGradient;
+}
 
 }  // namespace
 
-Graph flatten_checkpoints(const Graph& graph) {
+namespace {
+
+Graph flatten(const Graph& graph, bool all) {
   Graph flat;
   ValueMap map(graph);
   for (size_t i = 0; i < graph.inputs().size(); ++i)
     map.set(graph.inputs()[i],
             flat.add_input(graph.type(graph.inputs()[i]), graph.input_names()[i]));
-  inline_nodes(graph, flat, map, RegionId());
+  inline_nodes(graph, flat, map, RegionId(), false, all);
   std::vector<ValueId> outputs;
   for (ValueId v : graph.outputs()) outputs.push_back(map[v]);
   flat.set_outputs(std::move(outputs));
   return flat;
+}
+
+}  // namespace
+
+Graph flatten_checkpoints(const Graph& graph) {
+  return flatten(graph, false);
+}
+Graph flatten_all(const Graph& graph) {
+  return flatten(graph, true);
+}
+
+std::vector<ValueId> inline_flat(const Graph& from, std::span<const ValueId> inputs, Graph& to,
+                                 RegionId parent, bool backward) {
+  const size_t first = to.n_nodes();
+  ValueMap map(from);
+  for (size_t i = 0; i < inputs.size(); ++i) map.set(from.inputs()[i], inputs[i]);
+  inline_nodes(from, to, map, parent, backward, false);
+  for (size_t n = first; n < to.n_nodes(); ++n) {
+    Node& node = to.mutable_node(NodeId(n));
+    node.backward = backward;
+    if (backward) node.region = RegionId();
+  }
+  std::vector<ValueId> outputs;
+  for (ValueId v : from.outputs()) outputs.push_back(map[v]);
+  return outputs;
 }
 
 Activity activity(const Graph& flat, const ReverseSpec& spec) {
@@ -55,8 +95,7 @@ Activity activity(const Graph& flat, const ReverseSpec& spec) {
     for (int i = 0; i < node.n_results; ++i)
       a.varied_[node.result(i).index()] = is_float(flat.type(node.result(i)).dtype);
   }
-  for (int i : spec.outputs)
-    a.useful_[flat.outputs()[static_cast<size_t>(i)].index()] = true;
+  for (int i : spec.outputs) a.useful_[flat.outputs()[static_cast<size_t>(i)].index()] = true;
   for (size_t n = flat.n_nodes(); n-- > 0;) {
     const Node& node = flat.nodes()[n];
     bool useful = false;

@@ -31,9 +31,12 @@ class Reverser {
                joint_.add_input(flat_.type(flat_.inputs()[i]), flat_.input_names()[i]));
     const std::vector<RegionId> regions = import_regions(flat_, joint_, RegionId());
     scans_.resize(flat_.n_nodes());
+    custom_residuals_.resize(flat_.n_nodes());
     for (size_t n = 0; n < flat_.n_nodes(); ++n) {
       const Node& node = flat_.nodes()[n];
-      if (node.op == OpKind::kScan && is_active_scan(node)) {
+      if (node.op == OpKind::kCustomVjp && is_active(node)) {
+        emit_forward_rule(n, node, regions);
+      } else if (node.op == OpKind::kScan && is_active(node)) {
         scans_[n] = differentiate_scan(node, activity_);
         emit_forward_scan(node, scans_[n]->split, regions);
       } else {
@@ -43,11 +46,23 @@ class Reverser {
     }
   }
 
-  bool is_active_scan(const Node& node) const {
+  bool is_active(const Node& node) const {
     bool varied = false, useful = false;
     for (ValueId v : node.operands) varied |= activity_.varied(v);
     for (int i = 0; i < node.n_results; ++i) useful |= activity_.active(node.result(i));
     return varied && useful;
+  }
+
+  // The forward rule in place of the function.
+  void emit_forward_rule(size_t n, const Node& node, std::span<const RegionId> regions) {
+    std::vector<ValueId> operands;
+    for (ValueId v : node.operands) operands.push_back(map_[v]);
+    const RegionId region = node.region.valid() ? regions[node.region.index()] : RegionId();
+    const std::vector<ValueId> outputs =
+        inline_flat(*node.graphs[1], operands, joint_, region, false);
+    for (int i = 0; i < node.n_results; ++i)
+      map_.set(node.result(i), outputs[static_cast<size_t>(i)]);
+    custom_residuals_[n].assign(outputs.begin() + node.n_results, outputs.end());
   }
 
   // The forward scan with the residuals as further stacked results.
@@ -174,10 +189,13 @@ class Reverser {
         const auto& p = node.as<SliceParams>();
         pieces_[node.operands[0]].push_back(
             {*axis, p.start[*axis], p.limit[*axis], *cotangents_[node.result().index()]});
-      } else if (scans_[n])
+      } else if (node.op == OpKind::kCustomVjp) {
+        custom_vjp(n, node);
+      } else if (scans_[n]) {
         scan_vjp(n, node);
-      else
+      } else {
         node_vjp(node, std::move(needed));
+      }
       // Cotangents of what this node made are not needed any more.
       for (int i = 0; i < node.n_results; ++i) cotangents_[node.result(i).index()].reset();
     }
@@ -198,6 +216,28 @@ class Reverser {
                  to_string(cts[i]->type()), i, to_string(flat_.type(node.operands[i])));
       accumulate(node.operands[i], *cts[i]);
     }
+  }
+
+  void custom_vjp(size_t n, const Node& node) {
+    const auto n_args = static_cast<size_t>(node.as<CustomVjpParams>().n_args);
+    for (size_t i = n_args; i < node.operands.size(); ++i)
+      if (activity_.varied(node.operands[i]))
+        throw_at(node, fmt::format("[custom_vjp] the function captures {}, by which it is "
+                                   "differentiated; make it an argument, so that the backward rule "
+                                   "gives its cotangent",
+                                   to_string(flat_.type(node.operands[i]))));
+    std::vector<ValueId> inputs = custom_residuals_[n];
+    for (int i = 0; i < node.n_results; ++i)
+      inputs.push_back(cotangent_or_zero(node.result(i)).id());
+    for (size_t i = n_args; i < node.operands.size(); ++i) inputs.push_back(map_[node.operands[i]]);
+    const std::vector<ValueId> cts = inline_flat(*node.graphs[2], inputs, joint_, RegionId(), true);
+    for (size_t i = 0; i < n_args; ++i)
+      if (activity_.varied(node.operands[i])) accumulate(node.operands[i], Val(builder_, cts[i]));
+  }
+
+  [[noreturn]] static void throw_at(const Node& node, const std::string& message) {
+    const std::string place = to_string(node.provenance);
+    throw TraceError(place.empty() ? message : message + "\n  at " + place);
   }
 
   void scan_vjp(size_t n, const Node& node) {
@@ -222,8 +262,7 @@ class Reverser {
     size_t r = 0;
     for (int i : g.active_carries)
       accumulate(node.operands[static_cast<size_t>(p.n_consts + i)], results[r++]);
-    for (int i : g.active_consts)
-      accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
+    for (int i : g.active_consts) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
     for (int i : g.active_xs) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
   }
 
@@ -249,13 +288,63 @@ class Reverser {
   GraphBuilder builder_;
   ValueMap map_;
   Activity activity_;
-  std::vector<std::optional<Val>> cotangents_;     // of values of flat_
-  std::map<ValueId, std::vector<Piece>> pieces_;   // of values of flat_ that are sliced
-  std::vector<std::optional<ScanGradient>> scans_;  // of nodes of flat_
-  std::vector<size_t> first_residual_;             // of nodes of flat_: a value of joint_
+  std::vector<std::optional<Val>> cotangents_;          // of values of flat_
+  std::map<ValueId, std::vector<Piece>> pieces_;        // of values of flat_ that are sliced
+  std::vector<std::optional<ScanGradient>> scans_;      // of nodes of flat_
+  std::vector<size_t> first_residual_;                  // of nodes of flat_: a value of joint_
+  std::vector<std::vector<ValueId>> custom_residuals_;  // of nodes of flat_: values of joint_
 };
 
+// The inputs and the outputs of one half of `joint`: its nodes that are backward work, or not.
+Graph half(const Graph& joint, bool backward, std::span<const ValueId> inputs,
+           std::span<const ValueId> outputs) {
+  Graph graph;
+  ValueMap map(joint);
+  for (ValueId v : inputs) {
+    const bool named = joint.is_input(v);
+    map.set(v, graph.add_input(
+                   joint.type(v),
+                   named ? joint.input_names()[static_cast<size_t>(joint.value(v).index)] : ""));
+  }
+  const std::vector<RegionId> regions = import_regions(joint, graph, RegionId());
+  for (const Node& node : joint.nodes())
+    if (node.backward == backward) copy_node(joint, node, graph, map, regions);
+  std::vector<ValueId> images;
+  for (ValueId v : outputs) images.push_back(map[v]);
+  graph.set_outputs(std::move(images));
+  return graph;
+}
+
 }  // namespace
+
+SplitReverse reverse_in_two(const Graph& graph, const ReverseSpec& spec) {
+  const Graph joint = reverse(graph, spec);
+  const size_t n_inputs = graph.inputs().size(), n_outputs = graph.outputs().size();
+  const std::span<const ValueId> inputs = joint.inputs(), outputs = joint.outputs();
+  std::vector<bool> seen(joint.n_values());
+  std::vector<ValueId> crossing;
+  const auto is_forward = [&](ValueId v) {
+    return joint.is_input(v) ? static_cast<size_t>(joint.value(v).index) < n_inputs
+                             : !joint.def(v).backward;
+  };
+  const auto read = [&](ValueId v) {
+    if (seen[v.index()] || !is_forward(v)) return;
+    seen[v.index()] = true;
+    crossing.push_back(v);
+  };
+  for (const Node& node : joint.nodes())
+    if (node.backward)
+      for (ValueId v : node.operands) read(v);
+  for (ValueId v : outputs.subspan(n_outputs)) read(v);
+
+  std::vector<ValueId> forward_outputs(outputs.begin(),
+                                       outputs.begin() + static_cast<ptrdiff_t>(n_outputs));
+  forward_outputs.insert(forward_outputs.end(), crossing.begin(), crossing.end());
+  std::vector<ValueId> backward_inputs = crossing;
+  for (ValueId v : inputs.subspan(n_inputs)) backward_inputs.push_back(v);
+  return {half(joint, false, inputs.first(n_inputs), forward_outputs),
+          half(joint, true, backward_inputs, outputs.subspan(n_outputs))};
+}
 
 Graph reverse(const Graph& graph, const ReverseSpec& spec) {
   for (int i : spec.wrt) {

@@ -21,4 +21,11 @@ struct ReverseSpec {
 /// Errors: TraceError where an op has no gradient, or an input or output is not of a float type.
 Graph reverse(const Graph& graph, const ReverseSpec& spec);
 
+/// The same as two graphs. `forward` gives the outputs, then every value that the backward part
+/// reads; `backward` takes these, then the cotangents, and gives the gradients.
+struct SplitReverse {
+  Graph forward, backward;
+};
+SplitReverse reverse_in_two(const Graph& graph, const ReverseSpec& spec);
+
 }  // namespace stow

@@ -53,6 +53,8 @@ Params empty_params(OpKind op) {
       return ScanParams();
     case OpKind::kCheckpoint:
       return CheckpointParams();
+    case OpKind::kCustomVjp:
+      return CustomVjpParams();
     case OpKind::kNeg:
     case OpKind::kAbs:
     case OpKind::kSign:
@@ -102,6 +104,7 @@ Params empty_params(OpKind op) {
 }
 
 int n_nested_graphs(OpKind op) {
+  if (op == OpKind::kCustomVjp) return 3;
   return op == OpKind::kScan || op == OpKind::kCheckpoint ? 1 : 0;
 }
 

@@ -55,6 +55,7 @@ STOW_FIELDS(NameParams, STOW_FIELD(name))
 STOW_FIELDS(ScanParams, STOW_FIELD(length), STOW_FIELD(n_consts), STOW_FIELD(n_carries),
             STOW_FIELD(reverse), STOW_FIELD(in_axes), STOW_FIELD(out_axes), STOW_FIELD(n_residuals))
 STOW_FIELDS(CheckpointParams, STOW_FIELD(policy), STOW_FIELD(prevent_cse))
+STOW_FIELDS(CustomVjpParams, STOW_FIELD(n_args), STOW_FIELD(n_residuals))
 STOW_FIELDS(Region, STOW_FIELD(parent), STOW_FIELD(policy), STOW_FIELD(prevent_cse))
 
 #undef STOW_FIELDS

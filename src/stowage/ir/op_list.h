@@ -85,6 +85,7 @@
   /* structure */                                                                        \
   X(Scan, "scan", Structure)                                                             \
   X(Checkpoint, "checkpoint", Structure)                                                 \
+  X(CustomVjp, "custom_vjp", Structure)                                                  \
   X(Name, "name", Identity)                                                              \
   X(StopGradient, "stop_gradient", Identity)                                             \
   X(OptimizationBarrier, "optimization_barrier", Identity)                               \

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -131,6 +132,9 @@ struct PolicyQuery {
   OpKind op;
   const struct Node* node;
   std::string_view name;  ///< Of a Name op; else empty.
+  /// All names that the same data bears in the region, on this value, on what it is a reshape,
+  /// transpose or reversal of, and on such of it.
+  std::span<const std::string_view> twins = {};
 };
 struct PolicyAnswer {
   Mark mark = Mark::kRecompute;
@@ -151,9 +155,18 @@ struct CheckpointParams {
   friend bool operator==(const CheckpointParams&, const CheckpointParams&) = default;
 };
 
+/// CustomVjp(args…, captures…): graph 0 gives the results from the operands; graph 1 the results and
+/// residuals from the operands; graph 2 a cotangent for each argument from (residuals…, a cotangent
+/// for each result…, captures…). Graphs 1 and 2 stand in for the gradient of graph 0.
+struct CustomVjpParams {
+  int n_args = 0, n_residuals = 0;
+  friend bool operator==(const CustomVjpParams&, const CustomVjpParams&) = default;
+};
+
 using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
-                 DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CheckpointParams>;
+                 DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams,
+                 CheckpointParams, CustomVjpParams>;
 
 }  // namespace stow

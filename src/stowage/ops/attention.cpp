@@ -52,6 +52,23 @@ Cotangents vjp_attention(const VjpContext& c) {
       c, [&] { return grads[0]; }, [&] { return grads[1]; }, [&] { return grads[2]; });
 }
 
+// The batch is folded into the leading axis of all operands, and taken out of the results'.
+Batched batch_attention(const BatchContext& c) {
+  std::vector<Val> folded;
+  for (const Val& x : all_batched_at(c, 0)) {
+    Dims dims(x.shape().begin() + 1, x.shape().end());
+    dims[0] *= c.size;
+    folded.push_back(reshape(x, Shape(std::move(dims))));
+  }
+  Batched results = rebuilt(c, c.node.params, folded, 0);
+  for (Val& y : results.values) {
+    Dims dims = inserted(y.shape().dims(), 0, c.size);
+    dims[1] /= c.size;
+    y = reshape(y, Shape(std::move(dims)));
+  }
+  return results;
+}
+
 // Letters: batch 0, heads 1. Heads of q and of k are cut together, group by group.
 const std::vector<int> kSequence = {0, kWhole, 1, kWhole};
 const std::vector<int> kLse = {0, 1, kWhole};
@@ -107,11 +124,13 @@ Cost cost_attention_grad(const InferContext& c, std::span<const ArrayType> resul
 constinit const OpDef kAttention = {.op = OpKind::kAttention,
                                     .infer = infer_attention,
                                     .vjp = vjp_attention,
+                                    .batch = batch_attention,
                                     .shard = shard_attention,
                                     .cost = cost_attention};
 constinit const OpDef kAttentionGrad = {.op = OpKind::kAttentionGrad,
                                         .infer = infer_attention_grad,
                                         .vjp = vjp_attention_grad,
+                                        .batch = batch_attention,
                                         .shard = shard_attention_grad,
                                         .cost = cost_attention_grad};
 

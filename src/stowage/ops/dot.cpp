@@ -113,6 +113,28 @@ Cotangents vjp_dot(const VjpContext& c) {
       [&] { return product(c.ct(), l.out, lhs, l.lhs, l.rhs, rhs.dtype()); });
 }
 
+// A batch of both operands is a batch axis, that of one a free axis of it: nothing is copied.
+Batched batch_dot(const BatchContext& c) {
+  DotParams p = c.node.as<DotParams>();
+  const auto widen = [&](size_t i, Dims& contract, Dims& batch) {
+    if (!c.batched(i)) return;
+    contract = beside(contract, c.axes[i]);
+    batch = beside(batch, c.axes[i]);
+  };
+  widen(0, p.lhs_contract, p.lhs_batch);
+  widen(1, p.rhs_contract, p.rhs_batch);
+  if (c.batched(0) && c.batched(1)) {
+    p.lhs_batch.insert(p.lhs_batch.begin(), c.axes[0]);
+    p.rhs_batch.insert(p.rhs_batch.begin(), c.axes[1]);
+    return rebuilt(c, p, c.operands, 0);
+  }
+  // The letter of the batch, a free axis now, says where it is in the result.
+  const int lhs_rank = c.operands[0].rank();
+  const Labels l = labels_of(p, lhs_rank, c.operands[1].rank());
+  const int64_t letter = c.batched(0) ? c.axes[0] : lhs_rank + c.axes[1];
+  return rebuilt(c, p, c.operands, find(l.out, static_cast<int>(letter)));
+}
+
 ShardingFactors shard_dot(const InferContext& c, std::span<const ArrayType>) {
   const Labels l =
       labels_of(c.as<DotParams>(), c.operand(0).shape.rank(), c.operand(1).shape.rank());
@@ -131,6 +153,7 @@ Cost cost_dot(const InferContext& c, std::span<const ArrayType> results) {
 constinit const OpDef kDotGeneral = {.op = OpKind::kDotGeneral,
                                      .infer = infer_dot,
                                      .vjp = vjp_dot,
+                                     .batch = batch_dot,
                                      .shard = shard_dot,
                                      .cost = cost_dot};
 

@@ -45,6 +45,50 @@ Cotangents vjp_dynamic_slice(const VjpContext& c) {
   return result;
 }
 
+bool starts_batched(const BatchContext& c, size_t first) {
+  for (size_t i = first; i < c.operands.size(); ++i)
+    if (c.batched(i)) return true;
+  return false;
+}
+
+// The starts with a zero for the batch axis before the one at `axis`.
+std::vector<Val> starts_with_zero(const BatchContext& c, size_t first, int64_t axis) {
+  std::vector<Val> starts(c.operands.begin() + static_cast<ptrdiff_t>(first), c.operands.end());
+  const DType dtype = starts.empty() ? DType::kI32 : starts[0].dtype();
+  starts.insert(starts.begin() + axis, constant_int(c.builder, dtype, 0));
+  return starts;
+}
+
+// Starts of their own for each example are a gather, which clamps alike.
+Batched batch_dynamic_slice(const BatchContext& c) {
+  const Dims& sizes = c.node.as<ShapeParams>().shape.dims();
+  if (!starts_batched(c, 1)) {
+    const int64_t axis = c.axes[0];
+    return {
+        {dynamic_slice(c.operands[0], starts_with_zero(c, 1, axis), inserted(sizes, axis, c.size))},
+        {axis}};
+  }
+  std::vector<Val> columns;
+  for (size_t i = 1; i < c.operands.size(); ++i)
+    columns.push_back(reshape(batched_at(c, i, 0), {c.size, 1}));
+  Val indices = concatenate(columns, 1);
+  GatherParams p{.start_index_map = all_axes(static_cast<int>(sizes.size())), .slice_sizes = sizes};
+  p.offset_axes = beside(p.start_index_map, 0);
+  if (!c.batched(0)) return {{gather(c.operands[0], indices, p)}, {0}};
+  p.collapsed_axes = {0};
+  p.start_index_map = all_axes(static_cast<int>(sizes.size()) + 1);
+  p.slice_sizes = inserted(sizes, 0, 1);
+  return {{gather(batched_at(c, 0, 0), numbered(indices, c.size), p)}, {0}};
+}
+
+Batched batch_dynamic_update_slice(const BatchContext& c) {
+  if (starts_batched(c, 2)) return batch_by_loop(c);
+  const int64_t axis = c.first_axis();
+  return {{dynamic_update_slice(batched_at(c, 0, axis), batched_at(c, 1, axis),
+                                starts_with_zero(c, 2, axis))},
+          {axis}};
+}
+
 ShardingFactors shard_dynamic_slice(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_elementwise(c, results);
   for (size_t i = 0; i < f.results[0].size(); ++i)
@@ -103,11 +147,13 @@ Cost cost_dynamic_update_slice(const InferContext& c, std::span<const ArrayType>
 constinit const OpDef kDynamicSlice = {.op = OpKind::kDynamicSlice,
                                        .infer = infer_dynamic_slice,
                                        .vjp = vjp_dynamic_slice,
+                                       .batch = batch_dynamic_slice,
                                        .shard = shard_dynamic_slice,
                                        .cost = cost_dynamic_slice};
 constinit const OpDef kDynamicUpdateSlice = {.op = OpKind::kDynamicUpdateSlice,
                                              .infer = infer_dynamic_update_slice,
                                              .vjp = vjp_dynamic_update_slice,
+                                             .batch = batch_dynamic_update_slice,
                                              .shard = shard_dynamic_update_slice,
                                              .cost = cost_dynamic_update_slice};
 

@@ -105,6 +105,44 @@ Cotangents vjp_gather(const VjpContext& c) {
   return result;
 }
 
+// Operand and updates (or result) have the batch at axis 0. Where the indices are the same for all,
+// it is an axis of the window; else each index vector begins with the number of its example.
+struct WideGather {
+  GatherParams params;
+  Val indices;
+};
+WideGather widen_gather(const BatchContext& c, bool operand) {
+  const auto& p = c.node.as<GatherParams>();
+  const bool indexed = c.batched(1);
+  WideGather wide{p, indexed ? batched_at(c, 1, 0) : c.operands[1]};
+  GatherParams& w = wide.params;
+  w.offset_axes = beside(p.offset_axes, 0);
+  if (!operand) return wide;
+  w.collapsed_axes = beside(p.collapsed_axes, 0);
+  w.start_index_map = beside(p.start_index_map, 0);
+  w.slice_sizes = inserted(p.slice_sizes, 0, indexed ? 1 : c.size);
+  if (!indexed) {
+    w.offset_axes = inserted(w.offset_axes, 0, 0);
+    return wide;
+  }
+  w.collapsed_axes = inserted(w.collapsed_axes, 0, 0);
+  w.start_index_map = inserted(w.start_index_map, 0, 0);
+  wide.indices = numbered(wide.indices, c.size);
+  return wide;
+}
+
+Batched batch_gather(const BatchContext& c) {
+  const WideGather wide = widen_gather(c, c.batched(0));
+  const Val x = c.batched(0) ? batched_at(c, 0, 0) : c.operands[0];
+  return rebuilt(c, wide.params, std::vector{x, wide.indices}, 0);
+}
+
+Batched batch_scatter_add(const BatchContext& c) {
+  const WideGather wide = widen_gather(c, true);
+  return rebuilt(c, wide.params,
+                 std::vector{batched_at(c, 0, 0), wide.indices, batched_at(c, 2, 0)}, 0);
+}
+
 // Letters 0… are axes of the operand, `rank`… axes of the indices.
 ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows) {
   const auto& p = c.as<GatherParams>();
@@ -191,11 +229,13 @@ Cost cost_scatter_add(const InferContext& c, std::span<const ArrayType>) {
 constinit const OpDef kGather = {.op = OpKind::kGather,
                                  .infer = infer_gather,
                                  .vjp = vjp_gather,
+                                 .batch = batch_gather,
                                  .shard = shard_gather,
                                  .cost = cost_gather};
 constinit const OpDef kScatterAdd = {.op = OpKind::kScatterAdd,
                                      .infer = infer_scatter_add,
                                      .vjp = vjp_scatter_add,
+                                     .batch = batch_scatter_add,
                                      .shard = shard_scatter_add,
                                      .cost = cost_scatter_add};
 

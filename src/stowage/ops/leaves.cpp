@@ -61,16 +61,19 @@ Cost cost_random_bits(const InferContext& c, std::span<const ArrayType> results)
 constinit const OpDef kConstant = {.op = OpKind::kConstant,
                                    .infer = infer_constant,
                                    .vjp = no_cotangents,
+                                   .batch = batch_leaf,
                                    .shard = shard_constant,
                                    .cost = cost_move};
 constinit const OpDef kIota = {.op = OpKind::kIota,
                                .infer = infer_iota,
                                .vjp = no_cotangents,
+                               .batch = batch_leaf,
                                .shard = shard_iota,
                                .cost = cost_move};
 constinit const OpDef kRandomBits = {.op = OpKind::kRandomBits,
                                      .infer = infer_random_bits,
                                      .vjp = no_cotangents,
+                                     .batch = batch_by_loop,
                                      .shard = shard_whole,
                                      .cost = cost_random_bits};
 

@@ -24,6 +24,7 @@ Cotangents vjp_device_put(const VjpContext& c) {
 constinit const OpDef kDevicePut = {.op = OpKind::kDevicePut,
                                     .infer = infer_device_put,
                                     .vjp = vjp_device_put,
+                                    .batch = batch_marks,
                                     .shard = shard_elementwise,
                                     .cost = cost_move};
 

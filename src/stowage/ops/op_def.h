@@ -1,4 +1,4 @@
-// OpDef: the meaning of an op in one place: type rule, gradient, sharding factors, cost.
+// OpDef: the meaning of an op in one place: types, gradient, batching, sharding factors, cost.
 // Not its kernels; each backend has a table of its own, generated from the same list.
 #pragma once
 
@@ -52,6 +52,31 @@ struct VjpContext {
 /// One an operand; none where it is zero, not needed or the operand is not differentiable.
 using Cotangents = std::vector<std::optional<Val>>;
 
+/// The batch axis of a value that is the same for all examples.
+inline constexpr int64_t kUnbatched = -1;
+
+/// What a batching rule sees: the node of one example, and its operands over the batch as values of
+/// the graph being written. The builder stamps new nodes as the node was.
+struct BatchContext {
+  const Node& node;
+  GraphBuilder& builder;
+  int64_t size;  ///< Of the batch, at least 1.
+  std::vector<Val> operands;
+  std::vector<int64_t> axes;  ///< The batch axis of each operand or kUnbatched; not all are that.
+
+  bool batched(size_t i) const { return axes[i] != kUnbatched; }
+  /// The batch axis of the first operand that has one.
+  int64_t first_axis() const {
+    for (int64_t axis : axes)
+      if (axis != kUnbatched) return axis;
+    return kUnbatched;
+  }
+};
+struct Batched {
+  std::vector<Val> values;    ///< One a result of the node.
+  std::vector<int64_t> axes;  ///< The batch axis of each, or kUnbatched.
+};
+
 /// Einsum-like sharding rule: a letter an axis; axes of one letter shard together, a letter in no
 /// result is summed over, kUnshardable keeps an axis whole. A letter is cut only into a number of
 /// parts that divides the extent of every axis that has it (reshape and grouped heads let axes of
@@ -72,6 +97,8 @@ struct OpDef {
   /// Result types. Throws TraceError naming the op and the types.
   Required<std::vector<ArrayType> (*)(const InferContext&)> infer;
   Required<Cotangents (*)(const VjpContext&)> vjp;
+  /// The op over a batch: example i of the results is the op of example i of the operands.
+  Required<Batched (*)(const BatchContext&)> batch;
   Required<ShardingFactors (*)(const InferContext&, std::span<const ArrayType> results)> shard;
   Required<Cost (*)(const InferContext&, std::span<const ArrayType> results)> cost;
 };

@@ -65,11 +65,13 @@ Cost cost_sort(const InferContext& c, std::span<const ArrayType> results) {
 constinit const OpDef kCumSum = {.op = OpKind::kCumSum,
                                  .infer = infer_cumsum,
                                  .vjp = vjp_cumsum,
+                                 .batch = batch_along_axis,
                                  .shard = shard_but_axis,
                                  .cost = cost_elementwise};
 constinit const OpDef kSort = {.op = OpKind::kSort,
                                .infer = infer_sort,
                                .vjp = vjp_sort,
+                               .batch = batch_along_axis,
                                .shard = shard_but_axis,
                                .cost = cost_sort};
 

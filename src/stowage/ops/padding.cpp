@@ -69,6 +69,23 @@ Cotangents vjp_pad(const VjpContext& c) {
       });
 }
 
+// Where the value differs between examples, it is selected outside of what came from the operand.
+Batched batch_pad(const BatchContext& c) {
+  const auto& p = c.node.as<PadParams>();
+  const bool values = c.batched(1);
+  const int64_t axis = values ? 0 : c.axes[0];
+  const PadParams wide{inserted(p.low, axis, 0), inserted(p.high, axis, 0),
+                       inserted(p.interior, axis, 0)};
+  const Val x = batched_at(c, 0, axis);
+  if (!values) return rebuilt(c, wide, std::vector{x, c.operands[1]}, axis);
+  const Val zero = constant(c.builder, x.dtype(), 0);
+  const Val padded = pad(x, zero, wide.low, wide.high, wide.interior);
+  const Val outside = pad(full(c.builder, {.dtype = DType::kBool, .shape = x.shape()}, 0),
+                          constant(c.builder, DType::kBool, 1), wide.low, wide.high, wide.interior);
+  const Val value = broadcast(move_axis(c.operands[1], c.axes[1], 0), padded.shape(), {0});
+  return {{select(outside, value, padded)}, {0}};
+}
+
 ShardingFactors shard_pad(const InferContext& c, std::span<const ArrayType> results) {
   const auto& p = c.as<PadParams>();
   ShardingFactors f = shard_elementwise(c, results);
@@ -121,11 +138,16 @@ Cotangents vjp_concatenate(const VjpContext& c) {
 
 }  // namespace
 
-constinit const OpDef kPad = {
-    .op = OpKind::kPad, .infer = infer_pad, .vjp = vjp_pad, .shard = shard_pad, .cost = cost_move};
+constinit const OpDef kPad = {.op = OpKind::kPad,
+                              .infer = infer_pad,
+                              .vjp = vjp_pad,
+                              .batch = batch_pad,
+                              .shard = shard_pad,
+                              .cost = cost_move};
 constinit const OpDef kConcatenate = {.op = OpKind::kConcatenate,
                                       .infer = infer_concatenate,
                                       .vjp = vjp_concatenate,
+                                      .batch = batch_along_axis,
                                       .shard = shard_but_axis,
                                       .cost = cost_move};
 

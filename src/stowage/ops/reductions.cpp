@@ -19,7 +19,9 @@ std::vector<ArrayType> infer_reduce(const InferContext& c) {
   return {derived(c, x.dtype, Shape(std::move(dims)))};
 }
 
-const Dims& axes_of(const VjpContext& c) { return c.node.as<AxesParams>().axes; }
+const Dims& axes_of(const VjpContext& c) {
+  return c.node.as<AxesParams>().axes;
+}
 
 Cotangents vjp_sum(const VjpContext& c) {
   return cotangents(c, [&] { return unreduce(c.ct(), c.operands[0].shape(), axes_of(c)); });
@@ -100,6 +102,7 @@ constexpr OpDef reduction(OpKind op, VjpFunction vjp) {
   return {.op = op,
           .infer = infer_reduce<K>,
           .vjp = vjp,
+          .batch = batch_reduce,
           .shard = op == OpKind::kReduceSum ? shard_sum : shard_other,
           .cost = cost_reduce};
 }
@@ -120,6 +123,13 @@ std::vector<ArrayType> infer_arg_reduce(const InferContext& c) {
   return {strong(c, p.index_dtype, Shape(std::move(dims)))};
 }
 
+Batched batch_arg_reduce(const BatchContext& c) {
+  ArgReduceParams p = c.node.as<ArgReduceParams>();
+  const int64_t batch = c.axes[0];
+  p.axis = beside(p.axis, batch);
+  return rebuilt(c, p, c.operands, batch - (p.axis < batch ? 1 : 0));
+}
+
 ShardingFactors shard_arg_reduce(const InferContext& c, std::span<const ArrayType>) {
   const int64_t axis = c.as<ArgReduceParams>().axis;
   ShardingFactors f{{letters(c.operand(0).shape.rank())}, {{}}};
@@ -133,6 +143,7 @@ constexpr OpDef arg_reduction(OpKind op) {
   return {.op = op,
           .infer = infer_arg_reduce,
           .vjp = no_cotangents,
+          .batch = batch_arg_reduce,
           .shard = shard_arg_reduce,
           .cost = cost_reduce};
 }

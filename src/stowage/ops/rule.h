@@ -99,6 +99,39 @@ Cotangents cotangents(const VjpContext& x, F... f) {
   return result;
 }
 
+// ---- Batching ----
+
+/// Where axes of one example stand beside a batch at axis `batch`.
+inline int64_t beside(int64_t axis, int64_t batch) {
+  return axis + (axis >= batch ? 1 : 0);
+}
+Dims beside(Dims axes, int64_t batch);
+/// `list` with `value` put before entry `at`.
+Dims inserted(Dims list, int64_t at, int64_t value);
+Val move_axis(const Val& x, int64_t from, int64_t to);
+/// Operand i with the batch at `axis`; broadcast where it has none.
+Val batched_at(const BatchContext& c, size_t i, int64_t axis);
+/// All operands so.
+std::vector<Val> all_batched_at(const BatchContext& c, int64_t axis);
+/// Appends the node with other parameters and operands; all results have the batch at `axis`.
+Batched rebuilt(const BatchContext& c, Params params, std::span<const Val> operands, int64_t axis);
+
+/// Leaves: never over a batch.
+[[noreturn]] Batched batch_leaf(const BatchContext& c);
+/// Operands and results alike, each element by itself.
+Batched batch_elementwise(const BatchContext& c);
+/// Result i is operand i.
+Batched batch_marks(const BatchContext& c);
+/// AxisParams, all operands having that axis.
+Batched batch_along_axis(const BatchContext& c);
+/// AxesParams, the axes vanishing: reductions.
+Batched batch_reduce(const BatchContext& c);
+/// Index vectors [size, …, n] with the number of the example before each, [size, …, n + 1]; of a
+/// wider dtype where theirs cannot count the examples.
+Val numbered(const Val& indices, int64_t size);
+/// Any op: a scan over the examples. The rule where an op takes no further axis.
+Batched batch_by_loop(const BatchContext& c);
+
 // ---- Sharding ----
 
 /// `n` letters, counting from `first`.
@@ -137,8 +170,12 @@ using InferFunction = std::vector<ArrayType> (*)(const InferContext&);
 using VjpFunction = Cotangents (*)(const VjpContext&);
 
 constexpr OpDef elementwise(OpKind op, InferFunction infer, VjpFunction vjp) {
-  return {
-      .op = op, .infer = infer, .vjp = vjp, .shard = shard_elementwise, .cost = cost_elementwise};
+  return {.op = op,
+          .infer = infer,
+          .vjp = vjp,
+          .batch = batch_elementwise,
+          .shard = shard_elementwise,
+          .cost = cost_elementwise};
 }
 
 }  // namespace stow::ops

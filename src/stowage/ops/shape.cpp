@@ -33,6 +33,15 @@ Cotangents vjp_broadcast(const VjpContext& c) {
   });
 }
 
+// The batch stands after the axes that come before it in the operand.
+Batched batch_broadcast(const BatchContext& c) {
+  const auto& p = c.node.as<BroadcastParams>();
+  const int64_t from = c.axes[0], to = from == 0 ? 0 : p.axes[static_cast<size_t>(from - 1)] + 1;
+  const BroadcastParams wide{Shape(inserted(p.shape.dims(), to, c.size)),
+                             inserted(beside(p.axes, to), from, to)};
+  return rebuilt(c, wide, c.operands, to);
+}
+
 ShardingFactors shard_broadcast(const InferContext& c, std::span<const ArrayType> results) {
   const auto& p = c.as<BroadcastParams>();
   ShardingFactors f = shard_elementwise(c, results);
@@ -55,6 +64,12 @@ std::vector<ArrayType> infer_reshape(const InferContext& c) {
 
 Cotangents vjp_reshape(const VjpContext& c) {
   return cotangents(c, [&] { return reshape(c.ct(), c.operands[0].shape()); });
+}
+
+Batched batch_reshape(const BatchContext& c) {
+  const auto& p = c.node.as<ShapeParams>();
+  return rebuilt(c, ShapeParams{Shape(inserted(p.shape.dims(), 0, c.size))}, all_batched_at(c, 0),
+                 0);
 }
 
 // Cuts both shapes into groups of axes of equal size; the outermost axes of a group (extents of 1
@@ -92,6 +107,11 @@ Cotangents vjp_transpose(const VjpContext& c) {
       inverse[static_cast<size_t>(axes[i])] = static_cast<int64_t>(i);
     return transpose(c.ct(), inverse);
   });
+}
+
+Batched batch_transpose(const BatchContext& c) {
+  const Dims axes = beside(c.node.as<AxesParams>().axes, c.axes[0]);
+  return rebuilt(c, AxesParams{inserted(axes, 0, c.axes[0])}, c.operands, 0);
 }
 
 ShardingFactors shard_transpose(const InferContext& c, std::span<const ArrayType> results) {
@@ -135,6 +155,15 @@ Cotangents vjp_slice(const VjpContext& c) {
   });
 }
 
+Batched batch_slice(const BatchContext& c) {
+  const auto& p = c.node.as<SliceParams>();
+  const int64_t axis = c.axes[0];
+  return rebuilt(c,
+                 SliceParams{inserted(p.start, axis, 0), inserted(p.limit, axis, c.size),
+                             inserted(p.stride, axis, 1)},
+                 c.operands, axis);
+}
+
 ShardingFactors shard_slice(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_elementwise(c, results);
   for (size_t i = 0; i < f.results[0].size(); ++i)
@@ -153,6 +182,11 @@ Cotangents vjp_reverse(const VjpContext& c) {
   return cotangents(c, [&] { return reverse(c.ct(), c.node.as<AxesParams>().axes); });
 }
 
+Batched batch_reverse(const BatchContext& c) {
+  const Dims& axes = c.node.as<AxesParams>().axes;
+  return rebuilt(c, AxesParams{beside(axes, c.axes[0])}, c.operands, c.axes[0]);
+}
+
 ShardingFactors shard_reverse(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_elementwise(c, results);
   for (int64_t axis : c.as<AxesParams>().axes)
@@ -165,26 +199,31 @@ ShardingFactors shard_reverse(const InferContext& c, std::span<const ArrayType> 
 constinit const OpDef kBroadcast = {.op = OpKind::kBroadcast,
                                     .infer = infer_broadcast,
                                     .vjp = vjp_broadcast,
+                                    .batch = batch_broadcast,
                                     .shard = shard_broadcast,
                                     .cost = cost_free};
 constinit const OpDef kReshape = {.op = OpKind::kReshape,
                                   .infer = infer_reshape,
                                   .vjp = vjp_reshape,
+                                  .batch = batch_reshape,
                                   .shard = shard_reshape,
                                   .cost = cost_free};
 constinit const OpDef kTranspose = {.op = OpKind::kTranspose,
                                     .infer = infer_transpose,
                                     .vjp = vjp_transpose,
+                                    .batch = batch_transpose,
                                     .shard = shard_transpose,
                                     .cost = cost_free};
 constinit const OpDef kSlice = {.op = OpKind::kSlice,
                                 .infer = infer_slice,
                                 .vjp = vjp_slice,
+                                .batch = batch_slice,
                                 .shard = shard_slice,
                                 .cost = cost_free};
 constinit const OpDef kReverse = {.op = OpKind::kReverse,
                                   .infer = infer_reverse,
                                   .vjp = vjp_reverse,
+                                  .batch = batch_reverse,
                                   .shard = shard_reverse,
                                   .cost = cost_free};
 

@@ -1,4 +1,5 @@
 // Scan, Checkpoint and the marks Name, StopGradient, OptimizationBarrier.
+#include "stowage/ops/batch.h"
 #include "stowage/ops/rule.h"
 
 namespace stow::ops {
@@ -104,6 +105,49 @@ std::vector<ArrayType> infer_scan(const InferContext& c) {
   return results;
 }
 
+// A carry has the batch at axis 0 once any iteration gives it one; everything else keeps its axis,
+// so that a backward scan still reads the residuals of its forward scan themselves.
+Batched batch_scan(const BatchContext& c) {
+  ScanParams p = c.node.as<ScanParams>();
+  const auto first_carry = static_cast<size_t>(p.n_consts);
+  const auto n_carries = static_cast<size_t>(p.n_carries);
+  const size_t first_x = first_carry + n_carries;
+  std::vector<int64_t> in = c.axes;
+  for (size_t i = first_x; i < in.size(); ++i) {
+    if (!c.batched(i)) continue;
+    int64_t& scanned = p.in_axes[i - first_x];
+    scanned = beside(scanned, in[i]);
+    in[i] -= in[i] > scanned ? 1 : 0;
+  }
+  std::vector<int64_t> out(n_carries + p.out_axes.size(), kAnyAxis);
+  for (size_t k = 0; k < n_carries; ++k)
+    if (c.batched(first_carry + k)) out[k] = in[first_carry + k] = 0;
+  BatchedGraph body;
+  for (bool settled = false; !settled;) {
+    body = batch_graph(*c.node.graphs[0], c.size, in, out);
+    settled = true;
+    for (size_t k = 0; k < n_carries; ++k) {
+      if (out[k] == 0 || body.out_axes[k] == kUnbatched) continue;
+      out[k] = in[first_carry + k] = 0;
+      settled = false;
+    }
+  }
+  std::vector<Val> operands = c.operands;
+  for (size_t k = 0; k < n_carries; ++k)
+    if (out[k] == 0) operands[first_carry + k] = batched_at(c, first_carry + k, 0);
+  std::vector<int64_t> axes = body.out_axes;
+  for (size_t i = 0; i < p.out_axes.size(); ++i) {
+    int64_t& axis = axes[n_carries + i];
+    if (axis == kUnbatched) continue;
+    int64_t& stacked = p.out_axes[i];
+    stacked += stacked > axis ? 1 : 0;
+    axis += stacked <= axis ? 1 : 0;
+  }
+  return {c.builder.add(OpKind::kScan, p, operands,
+                        {std::make_shared<const Graph>(std::move(body.graph))}),
+          std::move(axes)};
+}
+
 Cost cost_scan(const InferContext& c, std::span<const ArrayType>) {
   const Cost body = graph_cost(body_of(c));
   const auto n = static_cast<double>(c.as<ScanParams>().length);
@@ -120,6 +164,15 @@ std::vector<ArrayType> infer_checkpoint(const InferContext& c) {
   for (size_t i = 0; i < c.operands.size(); ++i)
     check_body_input(c, c.operand(i), body.type(body.inputs()[i]), "operand", i);
   return output_types(body);
+}
+
+Batched batch_checkpoint(const BatchContext& c) {
+  const Graph& graph = *c.node.graphs[0];
+  BatchedGraph body =
+      batch_graph(graph, c.size, c.axes, std::vector<int64_t>(graph.outputs().size(), kAnyAxis));
+  return {c.builder.add(OpKind::kCheckpoint, c.node.params, c.operands,
+                        {std::make_shared<const Graph>(std::move(body.graph))}),
+          std::move(body.out_axes)};
 }
 
 Cost cost_checkpoint(const InferContext& c, std::span<const ArrayType>) {
@@ -174,26 +227,31 @@ ShardingFactors shard_barrier(const InferContext& c, std::span<const ArrayType>)
 constinit const OpDef kScan = {.op = OpKind::kScan,
                                .infer = infer_scan,
                                .vjp = vjp_structure,
+                               .batch = batch_scan,
                                .shard = shard_whole,
                                .cost = cost_scan};
 constinit const OpDef kCheckpoint = {.op = OpKind::kCheckpoint,
                                      .infer = infer_checkpoint,
                                      .vjp = vjp_structure,
+                                     .batch = batch_checkpoint,
                                      .shard = shard_whole,
                                      .cost = cost_checkpoint};
 constinit const OpDef kName = {.op = OpKind::kName,
                                .infer = infer_name,
                                .vjp = vjp_identity,
+                               .batch = batch_marks,
                                .shard = shard_elementwise,
                                .cost = cost_free};
 constinit const OpDef kStopGradient = {.op = OpKind::kStopGradient,
                                        .infer = infer_mark<NoParams>,
                                        .vjp = no_cotangents,
+                                       .batch = batch_marks,
                                        .shard = shard_elementwise,
                                        .cost = cost_free};
 constinit const OpDef kOptimizationBarrier = {.op = OpKind::kOptimizationBarrier,
                                               .infer = infer_barrier,
                                               .vjp = vjp_identity,
+                                              .batch = batch_marks,
                                               .shard = shard_barrier,
                                               .cost = cost_free};
 

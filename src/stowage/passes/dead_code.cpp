@@ -6,8 +6,9 @@
 namespace stow {
 namespace {
 
+// The rules of a custom_vjp node need all of it.
 bool is_structure(const Node& node) {
-  return op_class(node.op) == OpClass::kStructure;
+  return op_class(node.op) == OpClass::kStructure && node.op != OpKind::kCustomVjp;
 }
 
 // How many carries a node with a nested graph has, and which operand is the first.

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "stowage/base/nearest.h"
 #include "stowage/ir/joint_scan.h"
 #include "stowage/passes/min_cut.h"
 
@@ -21,63 +22,87 @@ std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
   return chain;
 }
 
-void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
-  std::map<const Policy*, std::set<std::string>> names;
-  for (const Node& node : graph.nodes())
-    for (RegionId r : region_chain(graph, node.region))
-      if (const Policy* policy = graph.regions()[r.index()].policy.get()) {
-        std::set<std::string>& have = names[policy];
-        if (node.op == OpKind::kName) have.insert(node.as<NameParams>().name);
-      }
-  if (override_policy) return;  // a choice of ours, not a request
-  for (const auto& [policy, have] : names)
-    for (const std::string& wanted : policy->wanted_names)
-      if (!have.count(wanted))
-        trace_error("[checkpoint] policy {} asks for the name '{}', which no value in its region "
-                    "has; names there: {}",
-                    policy->name, wanted, have.empty() ? "none" : fmt::format("{}", fmt::join(have, ", ")));
+void insert_names(const Graph& graph, std::set<std::string>& names) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op == OpKind::kName) names.insert(node.as<NameParams>().name);
+    for (const GraphPtr& nested : node.graphs) insert_names(*nested, names);
+  }
 }
 
-// A request to offload that no value follows is a mistake of the user's.
-template <typename Level>
-void check_offloads(const Graph& graph, const Level& level, const std::vector<bool>& kept) {
-  struct Request {
-    const Node* node;
-    bool has_effect = false;
-  };
-  std::map<std::pair<const Policy*, std::string>, Request> requests;
-  for (const Node& node : graph.nodes()) {
-    if (node.op != OpKind::kName || !node.region.valid() || !level.is_forward(node)) continue;
-    const RegionId region = region_chain(graph, node.region).front();
-    const Policy* policy = graph.regions()[region.index()].policy.get();
-    const std::string& name = node.as<NameParams>().name;
-    if (!policy || policy->decide({node.op, &node, name}).mark != Mark::kOffload) continue;
-    Request& request = requests[{policy, name}];
-    request.node = &node;
-    request.has_effect |= kept[node.result().index()];
+// Which nodes the backward part would have to repeat were nothing kept.
+std::vector<bool> repeatable_nodes(const Graph& graph) {
+  std::vector<bool> needed(graph.n_values()), result(graph.n_nodes());
+  for (size_t n = graph.n_nodes(); n-- > 0;) {
+    const Node& node = graph.nodes()[n];
+    if (!node.backward)
+      for (int i = 0; i < node.n_results; ++i)
+        result[n] = result[n] || needed[node.result(i).index()];
+    if (node.backward || result[n])
+      for (ValueId v : node.operands) needed[v.index()] = true;
   }
-  // What was not differentiated is not meant: backward work comes from the same lines.
-  std::map<const Policy*, bool> differentiated;
-  std::set<const Provenance*> backward;
-  for (const Node& node : graph.nodes())
-    if (node.backward) backward.insert(node.provenance.get());
-  for (const Node& node : graph.nodes())
-    if (node.region.valid() && !node.backward && backward.count(node.provenance.get())) {
-      const RegionId region = region_chain(graph, node.region).front();
-      differentiated[graph.regions()[region.index()].policy.get()] = true;
+  return result;
+}
+
+// The names in the regions of one policy.
+struct RegionNames {
+  std::set<std::string> any, repeatable, inside_scans;
+  bool differentiated = false;
+};
+
+[[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
+                              const RegionNames& have) {
+  const std::vector<std::string> there(have.any.begin(), have.any.end());
+  if (have.any.count(wanted))
+    trace_error(
+        "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
+        "the backward pass reads depends on that value; names it can act on: {}",
+        policy.name, wanted,
+        have.repeatable.empty() ? "none" : fmt::format("{}", fmt::join(have.repeatable, ", ")));
+  const std::string near = nearest_name(wanted, there);
+  std::string hint;
+  if (have.inside_scans.count(wanted))
+    hint = "; it is given inside a scan: checkpoint the scan's body";
+  else if (!near.empty() && edit_distance(wanted, near) <= 2)
+    hint = fmt::format("; did you mean '{}'?", near);
+  trace_error(
+      "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
+      "region has; names there: {}{}",
+      policy.name, wanted, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
+      hint);
+}
+
+// A name that a policy asks for must be one it can act on: of a value in its region, and where
+// there is a derivative, of one that this depends on.
+void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
+  if (override_policy) return;  // a choice of ours, not a request
+  const std::vector<bool> repeatable = repeatable_nodes(graph);
+  std::map<const Policy*, RegionNames> names;
+  for (size_t n = 0; n < graph.n_nodes(); ++n) {
+    const Node& node = graph.nodes()[n];
+    for (RegionId r : region_chain(graph, node.region)) {
+      const Policy* policy = graph.regions()[r.index()].policy.get();
+      if (!policy || policy->wanted_names.empty()) continue;
+      RegionNames& have = names[policy];
+      have.differentiated = have.differentiated || repeatable[n];
+      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.inside_scans);
+      if (node.op != OpKind::kName) continue;
+      have.any.insert(node.as<NameParams>().name);
+      if (repeatable[n]) have.repeatable.insert(node.as<NameParams>().name);
     }
-  for (const auto& [key, request] : requests)
-    if (!request.has_effect && differentiated[key.first])
-      trace_error("[checkpoint] policy {} offloads '{}' at {}, which has no effect: the backward "
-                  "pass does not read it",
-                  key.first->name, key.second, to_string(request.node->provenance));
+  }
+  for (const auto& [policy, have] : names)
+    for (const std::string& wanted : policy->wanted_names)
+      if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
+        refuse_name(*policy, wanted, have);
 }
 
 // One level of the pass over one graph, scans being single nodes.
 class Level {
  public:
-  Level(const Graph& graph, const PolicyPtr& override_policy, int depth)
-      : graph_(graph), override_(override_policy), depth_(depth) {}
+  /// `clones` marks the nodes that earlier rounds recompute, those of no region being settled.
+  Level(const Graph& graph, const PolicyPtr& override_policy, int depth,
+        const std::vector<bool>& clones)
+      : graph_(graph), override_(override_policy), depth_(depth), clones_(clones) {}
 
   // Values of this round's forward work that are kept; all others that the backward part reads
   // are cloned. Empty when there is nothing to recompute.
@@ -87,6 +112,8 @@ class Level {
     vertex_.assign(graph_.n_values(), -1);
     destination_.assign(graph_.n_values(), MemoryKind::kDevice);
     mark_boundaries();
+    find_twins();
+    find_dear();
     for (ValueId v : crossing_) add_vertex(v);
     for (size_t i = 0; i < queue_.size(); ++i) expand(queue_[i]);
     MinCut cut(2 * queue_.size() + 2);
@@ -105,7 +132,14 @@ class Level {
     return depth_ == 0 ? !node.backward
                        : node.backward && static_cast<int>(chain(node).size()) >= 1;
   }
-  bool is_reader(const Node& node) const { return node.backward && !is_forward(node); }
+  // What earlier rounds recompute is no reader: it is there before the backward work that needs
+  // this round's values, and must not hold them until then.
+  bool is_reader(const Node& node) const {
+    return node.backward && !is_forward(node) && !is_clone(node);
+  }
+  bool is_clone(const Node& node) const {
+    return clones_[static_cast<size_t>(&node - graph_.nodes().data())];
+  }
 
   const std::vector<ValueId>& crossing() const { return crossing_; }
   /// Where a kept value waits for its readers.
@@ -146,7 +180,7 @@ class Level {
   void mark_boundaries() {
     boundary_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
-      if (!is_forward(node)) continue;
+      if (!is_forward(node) && !is_clone(node)) continue;
       const RegionId here = outermost(node);
       for (ValueId v : node.operands)
         if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;
@@ -154,7 +188,48 @@ class Level {
     for (ValueId v : graph_.outputs()) boundary_[v.index()] = true;
   }
 
-  PolicyAnswer ask(const Node& node) const {
+  // Unites values of one region that hold the same data.
+  void find_twins() {
+    twin_.resize(graph_.n_values());
+    for (size_t v = 0; v < twin_.size(); ++v) twin_[v] = ValueId(v);
+    const auto root = [&](ValueId v) {
+      while (twin_[v.index()] != v) v = twin_[v.index()] = twin_[twin_[v.index()].index()];
+      return v;
+    };
+    for (const Node& node : graph_.nodes()) {
+      const bool same_data = node.op == OpKind::kReshape || node.op == OpKind::kTranspose ||
+                             node.op == OpKind::kReverse || op_class(node.op) == OpClass::kIdentity;
+      if (!same_data || !is_forward(node)) continue;
+      for (int i = 0; i < node.n_results; ++i) {
+        const ValueId from = node.operands[static_cast<size_t>(i)];
+        if (is_forward_value(from) && outermost(graph_.def(from)) == outermost(node))
+          twin_[root(node.result(i)).index()] = root(from);
+      }
+    }
+    for (size_t v = 0; v < twin_.size(); ++v) twin_[v] = root(ValueId(v));
+    for (const Node& node : graph_.nodes())
+      if (node.op == OpKind::kName && is_forward(node))
+        twin_names_[twin_[node.result().index()]].push_back(node.as<NameParams>().name);
+  }
+
+  // Values whose recomputation repeats work that a policy says to recompute and that is not cheap.
+  // One that the policy keeps is kept then: it was asked for to spare that work.
+  void find_dear() {
+    dear_.assign(graph_.n_values(), false);
+    for (const Node& node : graph_.nodes()) {
+      if (!is_forward(node)) continue;
+      bool from_dear = false;
+      for (ValueId v : node.operands) from_dear = from_dear || dear_[v.index()];
+      for (int i = 0; i < node.n_results; ++i) {
+        const ValueId v = node.result(i);
+        const bool given = boundary_[v.index()] || ask(node, v).mark != Mark::kRecompute;
+        dear_[v.index()] = !given && (from_dear || !is_cheap(node));
+        if (given && from_dear) must_keep_.insert(v);
+      }
+    }
+  }
+
+  PolicyAnswer ask(const Node& node, ValueId v) const {
     const RegionId r = outermost(node);
     if (!r.valid()) return {Mark::kKeep};
     const Region& region = graph_.regions()[r.index()];
@@ -162,7 +237,12 @@ class Level {
     if (!policy) return {Mark::kRecompute};
     const std::string_view name =
         node.op == OpKind::kName ? std::string_view(node.as<NameParams>().name) : "";
-    return policy->decide({node.op, &node, name});
+    const auto twins = twin_names_.find(twin_[v.index()]);
+    PolicyAnswer answer = policy->decide(
+        {node.op, &node, name,
+         twins == twin_names_.end() ? std::span<const std::string_view>() : twins->second});
+    if (answer.mark == Mark::kUndecided) answer.mark = Mark::kRecompute;
+    return answer;
   }
 
   // What comes from another memory comes again rather than stay.
@@ -191,7 +271,7 @@ class Level {
       return;
     }
     const Node& node = graph_.def(v);
-    const PolicyAnswer answer = ask(node);
+    const PolicyAnswer answer = ask(node, v);
     if (answer.mark == Mark::kOffload && on_device) {
       if (answer.destination == MemoryKind::kDevice)
         trace_error("[checkpoint] a policy offloads a value of {} at {} to the device, where it is",
@@ -206,7 +286,8 @@ class Level {
     // input.
     const bool boundary = boundary_[v.index()];
     const bool recomputable = (answer.mark == Mark::kRecompute && !boundary) ||
-                              (is_cheap(node) && !(boundary && node.region.valid()));
+                              (is_cheap(node) && !(boundary && node.region.valid()) &&
+                               !must_keep_.count(v));
     const bool keepable = answer.mark == Mark::kKeep || boundary;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
@@ -226,8 +307,12 @@ class Level {
   const Graph& graph_;
   const PolicyPtr& override_;
   int depth_;
+  const std::vector<bool>& clones_;
   std::vector<ValueId> crossing_, queue_;
-  std::vector<bool> kept_, boundary_;
+  std::vector<bool> kept_, boundary_, dear_;
+  std::set<ValueId> must_keep_;
+  std::vector<ValueId> twin_;  // one for all values of the same data
+  std::map<ValueId, std::vector<std::string_view>> twin_names_;
   std::vector<int> vertex_;
   std::vector<MemoryKind> destination_;
   std::vector<Edge> edges_;
@@ -248,6 +333,7 @@ class Rewriter {
     fetched_.resize(from_.n_values());
     for (const Node& node : from_.nodes()) {
       if (!level_.is_reader(node)) {
+        clone_of_to_.push_back(level_.is_clone(node));
         const NodeId id = copy_node(from_, node, to_, map_, regions_);
         if (depth_ > 0) to_.mutable_node(id).region = RegionId();  // settled now
         for (int i = 0; i < node.n_results; ++i)
@@ -265,9 +351,12 @@ class Rewriter {
     to_.set_outputs(std::move(outputs));
     return std::move(to_);
   }
+  /// Which nodes of the result recompute others.
+  std::vector<bool> take_clones() { return std::move(clone_of_to_); }
 
  private:
   void add(const Node& node, Node copy, ValueMap& map) {
+    clone_of_to_.push_back(&map == &clones_);
     std::vector<ArrayType> types;
     for (int i = 0; i < node.n_results; ++i) types.push_back(from_.type(node.result(i)));
     const NodeId id = to_.add_node(std::move(copy), types);
@@ -286,6 +375,7 @@ class Rewriter {
     node.backward = backward;
     ArrayType type = to_.type(v);
     type.kind = kind;
+    clone_of_to_.push_back(false);
     return to_.node(to_.add_node(std::move(node), {&type, 1})).result();
   }
   // A kept value as a reader sees it: brought back, once, where it waits elsewhere.
@@ -351,6 +441,7 @@ class Rewriter {
   ValueMap map_, clones_;
   std::vector<ValueId> moved_, fetched_;  // of offloaded values: elsewhere, and back
   std::vector<RegionId> regions_;
+  std::vector<bool> clone_of_to_;
   std::map<std::pair<RegionId, int>, RegionId> inner_;
 };
 
@@ -358,13 +449,16 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
                    const std::set<ValueId>& costly_inputs) {
   check_wanted_names(graph, override_policy);
   Graph current = graph;
+  std::vector<bool> clones(graph.n_nodes(), false);
   for (int depth = 0;; ++depth) {
-    Level level(current, override_policy, depth);
+    Level level(current, override_policy, depth, clones);
     if (depth == 0) level.costly_inputs_ = costly_inputs;
     const std::vector<bool> kept = level.choose_kept();
-    if (depth == 0 && !override_policy) check_offloads(current, level, kept);
     if (level.crossing().empty()) return current;
-    current = Rewriter(current, level, kept, depth).run();
+    Rewriter rewriter(current, level, kept, depth);
+    Graph next = rewriter.run();
+    clones = rewriter.take_clones();
+    current = std::move(next);
   }
 }
 
@@ -451,7 +545,8 @@ class PairRewriter {
       return !from_.is_input(v) && &from_.def(v) == &forward && from_.value(v).index >= first;
     };
     for (const Node& node : from_.nodes())
-      if (&node != &backward && std::any_of(node.operands.begin(), node.operands.end(), is_residual))
+      if (&node != &backward &&
+          std::any_of(node.operands.begin(), node.operands.end(), is_residual))
         return true;
     return std::any_of(from_.outputs().begin(), from_.outputs().end(), is_residual);
   }

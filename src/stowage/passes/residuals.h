@@ -19,8 +19,8 @@ namespace stow {
 /// `override_policy`, when set, stands in for the policy of every region.
 /// A value that is to be offloaded is moved right after it is computed and brought back for its
 /// first backward reader; what was brought from another memory in the forward pass is brought again.
-/// Errors: TraceError when a policy asks for a name that no value in its region has, or offloads one
-/// that the backward part does not read.
+/// Errors: TraceError when a policy asks for a name that no value in its region has, or none that
+/// the backward part depends on.
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy);
 
 }  // namespace stow

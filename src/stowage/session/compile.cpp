@@ -48,15 +48,6 @@ class CompiledProgram final : public Executable {
   std::vector<int> aliases_;
 };
 
-// Checkpoints that nothing differentiated are their bodies; so it goes in nested graphs.
-Graph flatten_everywhere(const Graph& graph) {
-  Graph flat = flatten_checkpoints(graph);
-  for (size_t n = 0; n < flat.n_nodes(); ++n)
-    for (GraphPtr& nested : flat.mutable_node(NodeId(n)).graphs)
-      nested = std::make_shared<const Graph>(flatten_everywhere(*nested));
-  return flat;
-}
-
 class Dump {
  public:
   explicit Dump(const CompileOptions& options) : options_(options) {}
@@ -81,7 +72,7 @@ class Dump {
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
   Dump dump(options);
   dump.graph("traced", graph);
-  Graph g = flatten_everywhere(graph);
+  Graph g = flatten_all(graph);
   const auto pass = [&](const char* name, auto&& function) {
     g = function(g);
     dump.graph(name, g);

@@ -50,6 +50,7 @@
   case OpKind::kAttention:           \
   case OpKind::kAttentionGrad:       \
   case OpKind::kScan:                \
+  case OpKind::kCustomVjp:           \
   case OpKind::kCheckpoint
 
 namespace stow::cpu {

@@ -214,6 +214,7 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
 
     case OpKind::kScan:
     case OpKind::kCheckpoint:
+    case OpKind::kCustomVjp:
       STOW_CHECK(false, "{} holds graphs; the interpreter evaluates it", op_name(op));
       return;
     case OpKind::kName:

@@ -1,0 +1,135 @@
+#include "stowage/api/custom_vjp.h"
+
+#include "stowage/api/math_internal.h"
+
+namespace stow {
+namespace {
+
+std::string at_leaf(const std::string& path) {
+  return path.empty() ? "" : fmt::format(" at '{}'", path);
+}
+
+// The graph of a nested trace as one over its declared inputs and then the captures of all three,
+// its own being those from `first` on.
+GraphPtr over_all(const Nested& nested, size_t n_declared, std::span<const Array> captures,
+                  size_t first) {
+  auto graph = std::make_shared<Graph>();
+  const Graph& from = nested.graph;
+  ValueMap map(from);
+  for (size_t i = 0; i < n_declared; ++i) {
+    const ValueId id = from.inputs()[i];
+    map.set(id, graph->add_input(from.type(id), from.input_names()[i]));
+  }
+  for (size_t i = 0; i < captures.size(); ++i) {
+    const ValueId id = graph->add_input(captures[i].type(), fmt::format("captured/{}", i));
+    if (i >= first && i - first < nested.captures.size())
+      map.set(from.inputs()[n_declared + i - first], id);
+  }
+  const std::vector<RegionId> regions = import_regions(from, *graph, RegionId());
+  for (const Node& node : from.nodes()) copy_node(from, node, *graph, map, regions);
+  std::vector<ValueId> outputs;
+  for (ValueId id : from.outputs()) outputs.push_back(map[id]);
+  graph->set_outputs(std::move(outputs));
+  return graph;
+}
+
+Array zeros_of(const ArrayType& type) {
+  return broadcast_array(scalar_constant(0, type.dtype), type.shape);
+}
+
+// The cotangents that the backward rule returned, one a leaf of the arguments.
+std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arguments,
+                                      std::span<const ArrayType> types) {
+  check_same_structure(arguments, given.ref,
+                       "[custom_vjp] arguments and what the backward rule "
+                       "returns for them:");
+  std::vector<Array> cotangents = leaves_of(given.ref);
+  const std::vector<std::string> paths = paths_of(arguments);
+  for (size_t i = 0; i < cotangents.size(); ++i) {
+    if (cotangents[i].empty() || !is_float(types[i].dtype))
+      cotangents[i] = zeros_of(types[i]);
+    else if (!(cotangents[i].type() == types[i]))
+      fail_here("[custom_vjp] the backward rule returns {} for argument '{}', which is {}",
+                to_string(cotangents[i].type()), paths[i], to_string(types[i]));
+  }
+  return cotangents;
+}
+
+void check_forward(const TreeRef& result, const TreeRef& forward) {
+  check_same_structure(result, forward,
+                       "[custom_vjp] results of the function and of the forward "
+                       "rule:");
+  const std::vector<Array> a = leaves_of(result), b = leaves_of(forward);
+  const std::vector<std::string> paths = paths_of(result);
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!(a[i].type() == b[i].type()))
+      fail_here("[custom_vjp] the forward rule returns {}{}, the function {}",
+                to_string(b[i].type()), at_leaf(paths[i]), to_string(a[i].type()));
+}
+
+}  // namespace
+
+CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
+  const Site site(request.at);
+  const SourceLocation here = context().site;
+  CustomVjpResult result;
+  std::vector<Array> operands = leaves_of(request.arguments);
+  const std::vector<std::string> paths = paths_of(request.arguments);
+  std::vector<ArrayType> types;
+  for (const Array& array : operands) types.push_back(array.type());
+  const size_t n_args = operands.size();
+
+  const Nested function = trace_nested("custom_vjp", types, paths, n_args, [&](auto inputs) {
+    result.result = request.function(inputs);
+    return leaves_of(result.result.ref);
+  });
+  OwnedTree pair;
+  size_t n_residuals = 0;
+  const Nested forward =
+      trace_nested("custom_vjp (forward)", types, paths, n_args, [&](auto inputs) {
+        pair = request.forward(inputs);
+        const Site back(here);
+        check_forward(result.result.ref, request.parts(pair).first);
+        n_residuals = leaves_of(request.parts(pair).second).size();
+        return leaves_of(pair.ref);
+      });
+
+  // Residuals come first in the graph, cotangents in the pair that the rule is given.
+  std::vector<ArrayType> given;
+  std::vector<std::string> names;
+  const std::span<const ValueId> outputs = forward.graph.outputs();
+  const size_t n_results = outputs.size() - n_residuals;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const size_t at = i < n_residuals ? n_results + i : i - n_residuals;
+    given.push_back(forward.graph.type(outputs[at]));
+    names.push_back(i < n_residuals ? fmt::format("residual/{}", i)
+                                    : fmt::format("cotangent/{}", at));
+  }
+  const Nested backward =
+      trace_nested("custom_vjp (backward)", given, names, given.size(), [&](auto inputs) {
+        std::vector<Array> leaves(inputs.begin() + static_cast<ptrdiff_t>(n_residuals),
+                                  inputs.end());
+        leaves.insert(leaves.end(), inputs.begin(),
+                      inputs.begin() + static_cast<ptrdiff_t>(n_residuals));
+        const OwnedTree cotangents = request.backward(pair, leaves);
+        const Site back(here);
+        return checked_cotangents(cotangents, request.arguments, types);
+      });
+
+  std::vector<Array> captures;
+  std::vector<size_t> first;
+  for (const Nested* nested : {&function, &forward, &backward}) {
+    first.push_back(captures.size());
+    captures.insert(captures.end(), nested->captures.begin(), nested->captures.end());
+  }
+  operands.insert(operands.end(), captures.begin(), captures.end());
+  result.outputs =
+      record(OpKind::kCustomVjp,
+             CustomVjpParams{static_cast<int>(n_args), static_cast<int>(n_residuals)}, operands,
+             {over_all(function, n_args, captures, first[0]),
+              over_all(forward, n_args, captures, first[1]),
+              over_all(backward, given.size(), captures, first[2])});
+  return result;
+}
+
+}  // namespace stow

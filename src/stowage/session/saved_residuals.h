@@ -1,0 +1,38 @@
+// What a gradient keeps from its forward part for its backward part, value by value.
+// Not its memory over time; that is the plan's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// One value that the backward part reads.
+struct SavedResidual {
+  enum class Source : uint8_t {
+    kArgument,  ///< Of the function; there anyway.
+    kCaptured,  ///< An array that the function captured; there anyway.
+    kNamed,     ///< A value that has a name.
+    kCarry,     ///< What a scan carries, as each iteration found it.
+    kOutput     ///< What an op gave.
+  };
+  ArrayType type;  ///< That of the stack, where a scan keeps one an iteration.
+  Source source = Source::kOutput;
+  std::string name;      ///< The argument's path, the name, or the op's.
+  bool stacked = false;  ///< Over the iterations of a scan.
+  ProvenancePtr place;   ///< Where it was computed; null where that is not known.
+};
+/// "f32[3,4] from the argument '0/w'", "f32[8] named 'h' at mlp (m.cpp:41)",
+/// "f32[5,8] output of dot_general at m.cpp:40, stacked by scan".
+std::string to_string(const SavedResidual& residual);
+
+/// The values that the backward part of a joint graph (autodiff/reverse.h) reads once the policies
+/// of its regions are realised: arguments, captured arrays, then computed values in order. The
+/// first `n_arguments` inputs are arguments, the last `n_cotangents` cotangents.
+/// Errors: TraceError as compile().
+std::vector<SavedResidual> saved_residuals(const Graph& joint, size_t n_arguments,
+                                           size_t n_cotangents);
+
+}  // namespace stow

@@ -1,0 +1,203 @@
+// What a wrong use of a transform is told: exact messages, in a table. "@" stands for a line
+// number.
+#include <gtest/gtest.h>
+
+#include "stowage/stowage.h"
+#include "tests/error/message_table.h"
+
+namespace stow {
+namespace {
+
+using Case = testing::MessageCase;
+using testing::message_of;
+
+struct Net {
+  Array w, b;
+};
+STOW_TREE(Net, w, b);
+
+Array f32(Shape shape) {
+  return Array::abstract(std::move(shape));
+}
+Array i32(Shape shape) {
+  return Array::abstract(std::move(shape), DType::kI32);
+}
+Array product(const Array& a, const Array& b) {
+  return a * b;
+}
+
+// The gradient of a function of its own rules; each part may be wrong.
+template <typename Forward, typename Backward>
+void custom(Forward forward, Backward backward) {
+  const auto f = custom_vjp([](const Net& n) { return Net{n.w * 2, n.b * 2}; }, forward, backward);
+  jit(grad([&](const Net& n) { return sum(f(n).w); })).lower(Net{f32({3}), f32({2})});
+}
+auto good_forward() {
+  return [](const Net& n) { return std::pair(Net{n.w * 2, n.b * 2}, None{}); };
+}
+
+// A gradient under a policy of names.
+void policy(PolicyPtr policy) {
+  const auto f = checkpoint(
+      [](const Array& x) {
+        const Array h = checkpoint_name(matmul(x, x), "hidden");
+        checkpoint_name(h * 2, "dropped");
+        return std::pair(sin(h), checkpoint_name(h * 3, "aux"));
+      },
+      std::move(policy));
+  jit(grad_aux([&](const Array& x) {
+    const auto [y, aux] = f(x);
+    return std::pair(sum(y), aux);
+  }))
+      .lower(f32({4, 4}))
+      .compile();
+}
+
+const Case kCases[] = {
+    // ---- vmap ----
+    {"vmap_sizes",
+     [] {
+       vmap(product)(f32({3, 4}), f32({5, 4}));
+     },
+     "[vmap] argument '0' has 3 examples on axis 0 of f32[3,4], argument '1' has 5 on axis 0 of "
+     "f32[5,4]\n  at transform_messages_test.cpp:@"},
+    {"vmap_sizes_in_tree",
+     [] {
+       vmap([](const Net& n) { return n.w + n.b; }, 1)(Net{f32({2, 3}), f32({2, 4})});
+     },
+     "[vmap] argument '0/w' has 3 examples on axis 1 of f32[2,3], argument '0/b' has 4 on axis 1 "
+     "of "
+     "f32[2,4]\n  at transform_messages_test.cpp:@"},
+    {"vmap_axis_size", [] { vmap([](const Array& x) { return x; }, 0, 0, 7)(f32({3})); },
+     "[vmap] argument '0' has 3 examples on axis 0 of f32[3], axis_size is 7\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_axis",
+     [] {
+       vmap(product, {0, 2})(f32({3}), f32({3, 4}));
+     },
+     "[vmap] axis 2 of argument '1' is out of range for f32[3,4]\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_scalar", [] { vmap(product)(f32({}), f32({3})); },
+     "[vmap] axis 0 of argument '0' is out of range for f32[]\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_no_axis", [] { vmap(product, std::nullopt)(f32({}), f32({3})); },
+     "[vmap] no argument has a batch axis; give axis_size\n  at transform_messages_test.cpp:@"},
+    {"vmap_list_of_axes", [] { vmap(product, {0})(f32({3}), f32({3})); },
+     "[vmap] argument '1' has no entry in the list of 1 axes\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_out_none",
+     [] {
+       vmap([](const Net& n) { return n; }, 0,
+            {{{"w", 0}, {"b", std::nullopt}}})(Net{f32({3}), f32({3})});
+     },
+     "[vmap] output 'w' is in no tuple, and the axes are a list of 1\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_out_differs",
+     [] {
+       vmap([](const Net& n) { return n; }, 0,
+            TreeAxes{{"w", 0}, {"b", std::nullopt}})(Net{f32({3}), f32({3})});
+     },
+     "[vmap] output 'b' of type f32[] differs between examples, and its out_axes is none\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_out_axis",
+     [] {
+       vmap([](const Array& x) { return x; }, 0, 2)(f32({3, 4}));
+     },
+     "[vmap] axis 2 of the output is out of range for f32[4]\n"
+     "  at transform_messages_test.cpp:@"},
+
+    // ---- custom_vjp ----
+    {"custom_forward",
+     [] {
+       custom(
+           [](const Net& n) {
+             return std::pair(Net{n.w, sum(n.b)}, None{});
+           },
+           [](None, const Net& ct) { return ct; });
+     },
+     "[custom_vjp] the forward rule returns f32[] at 'b', the function f32[2]\n"
+     "  at transform_messages_test.cpp:@"},
+    {"custom_backward_type",
+     [] { custom(good_forward(), [](None, const Net& ct) {
+            return Net{ct.w, sum(ct.b)};
+          }); },
+     "[custom_vjp] the backward rule returns f32[] for argument '0/b', which is f32[2]\n"
+     "  at transform_messages_test.cpp:@"},
+    {"custom_backward_tree",
+     [] { custom(good_forward(), [](None, const Net& ct) { return std::tuple(ct, ct.w); }); },
+     "[custom_vjp] arguments and what the backward rule returns for them: the structures differ at "
+     "the root: a tuple of 1 there, a tuple of 2 here\n  at transform_messages_test.cpp:@"},
+    {"custom_captured",
+     [] {
+       jit(grad([](const Array& w) {
+         const auto f = custom_vjp([w](const Array& x) { return x * w; },
+                                   [w](const Array& x) { return std::pair(x * w, None{}); },
+                                   [](None, const Array& ct) { return ct; });
+         return sum(f(ones({3})));
+       })).lower(f32({3}));
+     },
+     "[custom_vjp] the function captures f32[3], by which it is differentiated; make it an "
+     "argument, "
+     "so that the backward rule gives its cotangent\n  at transform_messages_test.cpp:@"},
+
+    // ---- gradients ----
+    {"grad_int_leaf",
+     [] {
+       grad([](const Net& n) { return sum(n.w); })(Net{f32({3}), i32({3})});
+     },
+     "[grad] argument '0/b' of type i32[3] is no float; leave it out (grad_by_path, argnums) or "
+     "set "
+     "allow_int, which gives it zeros\n  at transform_messages_test.cpp:@"},
+    {"grad_by_path",
+     [] {
+       grad_by_path({"v"}, [](const Net& n) { return sum(n.w); })(Net{f32({3}), f32({3})});
+     },
+     "[grad_by_path] no leaf is at 'v'; did you mean 'w'?"},
+    {"vjp_cotangent",
+     [] {
+       const auto [y, pullback] = vjp([](const Net& n) { return n; }, Net{f32({3}), f32({2})});
+       pullback(Net{f32({3}), f32({3})});
+     },
+     "[vjp] output 'b' is f32[2], its cotangent f32[3]"},
+
+    // ---- policies ----
+    {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },
+     "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value "
+     "that "
+     "is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
+    {"policy_misspelt_exclusion", [] { policy(save_anything_except_these_names({"hiden"})); },
+     "[checkpoint] policy save_anything_except_these_names(hiden) asks for the name 'hiden', which "
+     "no value that is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
+    {"policy_dropped", [] { policy(save_only_these_names({"dropped"})); },
+     "[checkpoint] policy save_only_these_names(dropped) asks for the name 'dropped', which no "
+     "value "
+     "that is used in its region has; names there: aux, hidden"},
+    {"policy_no_residual", [] { policy(save_only_these_names({"aux"})); },
+     "[checkpoint] policy save_only_these_names(aux) asks for the name 'aux', which has no "
+     "effect: nothing that the backward pass reads depends on that value; names it can act on: "
+     "hidden"},
+    {"policy_name_in_scan",
+     [] {
+       const auto f = checkpoint(
+           [](const Array& x) {
+             return scan(
+                 [](const Array& c, const Array& w) { return sin(checkpoint_name(c * w, "h")); },
+                 x[0], x);
+           },
+           save_only_these_names({"h"}));
+       jit(grad([&](const Array& x) { return sum(f(x)); })).lower(f32({3, 4})).compile();
+     },
+     "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which no value that is "
+     "used in its region has; names there: none; it is given inside a scan: checkpoint the scan's "
+     "body"},
+};
+
+class TransformMessages : public ::testing::TestWithParam<Case> {};
+TEST_P(TransformMessages, AreExact) {
+  EXPECT_EQ(message_of(GetParam()), GetParam().message);
+}
+INSTANTIATE_TEST_SUITE_P(Table, TransformMessages, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace stow
