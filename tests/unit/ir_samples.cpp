@@ -112,7 +112,7 @@ Graph every_op() {
     Node node{.op = op, .params = empty_params(op), .operands = {x, last}};
     std::visit([](auto& p) { visit_fields(p, [](std::string_view, auto& v) { fill(v); }); },
                node.params);
-    if (n_nested_graphs(op) == 1) node.graphs = {nested};
+    node.graphs.assign(static_cast<size_t>(n_nested_graphs(op).least), nested);
     node.provenance = provenances[i % 4];
     if (i % 4 > 0) node.region = RegionId(static_cast<size_t>(i % 4 - 1));
     node.backward = i % 3 == 0;

@@ -84,6 +84,8 @@
   X(AttentionGrad, "attention_grad", Other)                                              \
   /* structure */                                                                        \
   X(Scan, "scan", Structure)                                                             \
+  X(Cond, "cond", Structure)                                                             \
+  X(While, "while", Structure)                                                           \
   X(Checkpoint, "checkpoint", Structure)                                                 \
   X(Name, "name", Identity)                                                              \
   X(StopGradient, "stop_gradient", Identity)                                             \

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "stowage/ir/joint_scan.h"
+#include "stowage/passes/cond_residuals.h"
 #include "stowage/passes/min_cut.h"
 
 namespace stow {
@@ -21,13 +22,20 @@ std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
   return chain;
 }
 
+// The names that a node gives, or the branches of a cond: a policy around it acts inside them.
+void collect_names(const Node& node, std::set<std::string>& names) {
+  if (node.op == OpKind::kName) names.insert(node.as<NameParams>().name);
+  if (node.op != OpKind::kCond) return;
+  for (const GraphPtr& branch : node.graphs)
+    for (const Node& inner : branch->nodes()) collect_names(inner, names);
+}
+
 void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
   std::map<const Policy*, std::set<std::string>> names;
   for (const Node& node : graph.nodes())
     for (RegionId r : region_chain(graph, node.region))
       if (const Policy* policy = graph.regions()[r.index()].policy.get()) {
-        std::set<std::string>& have = names[policy];
-        if (node.op == OpKind::kName) have.insert(node.as<NameParams>().name);
+        collect_names(node, names[policy]);
       }
   if (override_policy) return;  // a choice of ours, not a request
   for (const auto& [policy, have] : names)
@@ -113,7 +121,9 @@ class Level {
       for (ValueId v : node.operands)
         if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;
     }
-    for (ValueId v : graph_.outputs()) boundary_[v.index()] = true;
+    for (size_t i = 0; i < graph_.outputs().size(); ++i)
+      if (!boundary_outputs_ || (*boundary_outputs_)[i])
+        boundary_[graph_.outputs()[i].index()] = true;
   }
 
   PolicyAnswer ask(const Node& node) const {
@@ -153,9 +163,13 @@ class Level {
     // What enters another region is kept, or every region would be recomputed from the first one's
     // input.
     const bool boundary = boundary_[v.index()];
-    const bool recomputable = (answer.mark == Mark::kRecompute && !boundary) ||
-                              (is_cheap_to_recompute(node.op) && !(boundary && node.region.valid()));
-    const bool keepable = answer.mark == Mark::kKeep || boundary;
+    // What a cond saves was chosen inside its branches.
+    const bool settled = is_cond_residual(graph_, v);
+    const bool recomputable = !settled &&
+                              ((answer.mark == Mark::kRecompute && !boundary) ||
+                               (is_cheap_to_recompute(node.op) &&
+                                !(boundary && node.region.valid())));
+    const bool keepable = settled || answer.mark == Mark::kKeep || boundary;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
       edges_.push_back({-1, in(v), MinCut::kInfinite});
@@ -169,6 +183,7 @@ class Level {
 
  public:
   std::set<ValueId> costly_inputs_;
+  const std::vector<bool>* boundary_outputs_ = nullptr;  // none: all are
 
  private:
   const Graph& graph_;
@@ -273,12 +288,14 @@ class Rewriter {
 };
 
 Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
-                   const std::set<ValueId>& costly_inputs) {
+                   const std::set<ValueId>& costly_inputs,
+                   const std::vector<bool>* boundary_outputs) {
   check_wanted_names(graph, override_policy);
   Graph current = graph;
   for (int depth = 0;; ++depth) {
     Level level(current, override_policy, depth);
     if (depth == 0) level.costly_inputs_ = costly_inputs;
+    if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
     if (level.crossing().empty()) return current;
     current = Rewriter(current, level, kept, depth).run();
@@ -298,7 +315,8 @@ const Node* forward_of(const Graph& graph, const Node& node) {
 }
 
 Graph realize(const Graph& joint, const PolicyPtr& override_policy,
-              const std::set<ValueId>& costly_inputs);
+              const std::set<ValueId>& costly_inputs,
+              const std::vector<bool>* boundary_outputs = nullptr);
 
 // Rewrites every pair of forward and backward scans.
 class PairRewriter {
@@ -434,7 +452,7 @@ class PairRewriter {
   std::vector<Pair> pairs_;
 };
 
-// Scans that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
+// Loops and conds that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
 Graph descend(const Graph& graph, const PolicyPtr& override_policy) {
   Graph out = graph;
   for (size_t n = 0; n < out.n_nodes(); ++n) {
@@ -446,9 +464,14 @@ Graph descend(const Graph& graph, const PolicyPtr& override_policy) {
 }
 
 Graph realize(const Graph& joint, const PolicyPtr& override_policy,
-              const std::set<ValueId>& costly_inputs) {
-  const Graph flat = realize_flat(joint, override_policy, costly_inputs);
-  return PairRewriter(descend(flat, override_policy), override_policy).run();
+              const std::set<ValueId>& costly_inputs, const std::vector<bool>* boundary_outputs) {
+  const RealizeBranch branch = [&](const Graph& graph, const std::set<ValueId>& costly,
+                                   const std::vector<bool>& boundary) {
+    return realize(graph, override_policy, costly, &boundary);
+  };
+  const Graph prepared = realize_conds(descend(joint, override_policy), costly_inputs, branch);
+  const Graph flat = realize_flat(prepared, override_policy, costly_inputs, boundary_outputs);
+  return PairRewriter(flat, override_policy).run();
 }
 
 }  // namespace

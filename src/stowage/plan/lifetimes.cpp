@@ -9,9 +9,25 @@ namespace {
 // A loop whose iterations would make the timeline longer than this is walked at its ends only.
 constexpr int64_t kMaxInstants = 400'000;
 
+// Of an open loop so many iterations are walked: what lies alike in every iteration is then seen
+// from one to the next, as it is from any to the next.
+constexpr int64_t kOpenIterations = 2;
+
+int64_t count_instants(const std::vector<Instruction>& body);
+int64_t count_instants(const Instruction& i) {
+  if (i.kernel()) return 1;
+  if (const Loop* loop = i.loop()) {
+    if (loop->trip_count != Loop::kOpen) return loop->trip_count * count_instants(loop->body);
+    return kOpenIterations * count_instants(loop->body) +
+           (kOpenIterations + 1) * count_instants(loop->condition);
+  }
+  int64_t n = 0;
+  for (const auto& alternative : i.branch()->alternatives) n += count_instants(alternative);
+  return n;
+}
 int64_t count_instants(const std::vector<Instruction>& body) {
   int64_t n = 0;
-  for (const Instruction& i : body) n += i.kernel() ? 1 : i.loop()->trip_count * count_instants(i.loop()->body);
+  for (const Instruction& i : body) n += count_instants(i);
   return n;
 }
 
@@ -51,6 +67,7 @@ class Walker {
   struct Life {
     bool open = false;
     int64_t begin = 0, end = 0;
+    int held = 0;  // results of so many branches being walked: the life goes on
   };
 
   void walk(const std::vector<Instruction>& body, int64_t repeats) {
@@ -59,7 +76,15 @@ class Walker {
         visit(*kernel);
         continue;
       }
+      if (const Branch* branch = instruction.branch()) {
+        walk_branch(*branch, repeats);
+        continue;
+      }
       const Loop& loop = *instruction.loop();
+      if (loop.trip_count == Loop::kOpen) {
+        walk_open(loop, repeats);
+        continue;
+      }
       const int64_t n = loop.trip_count, inside = count_instants(loop.body);
       const bool sample = n > 4 && repeats * n * inside > kMaxInstants;
       sampled_[loop.id.index()] = sample;
@@ -71,6 +96,36 @@ class Walker {
     }
   }
 
+  // The alternatives are walked one after another, though one of them runs: what is private to one
+  // is dead during the others. What they leave behind lives from before the first to after the
+  // last, and no write in one of them ends the life that another may leave untouched.
+  void walk_branch(const Branch& branch, int64_t repeats) {
+    const auto start = static_cast<int64_t>(result_.at.size());
+    touch(branch.index, start, false);
+    std::vector<std::pair<size_t, size_t>> held;
+    for (const View& view : branch.results) {
+      touch(view, start, view.begins);
+      for_each_piece(view, [&](size_t b, size_t piece, bool) { held.emplace_back(b, piece); });
+    }
+    for (const auto& [b, piece] : held) ++lives_[b][piece].held;
+    for (const auto& alternative : branch.alternatives) walk(alternative, repeats);
+    for (const auto& [b, piece] : held) --lives_[b][piece].held;
+    const auto end = static_cast<int64_t>(result_.at.size());
+    if (end > start)
+      for (const View& view : branch.results) touch(view, end - 1, false);
+  }
+
+  // The host reads the predicate before anything else runs.
+  void walk_open(const Loop& loop, int64_t repeats) {
+    for (int64_t i = 0; i <= kOpenIterations; ++i) {
+      iteration_[loop.id.index()] = i;
+      walk(loop.condition, repeats * (kOpenIterations + 1));
+      const auto end = static_cast<int64_t>(result_.at.size());
+      touch(loop.predicate, std::max<int64_t>(end - 1, 0), false);
+      if (i < kOpenIterations) walk(loop.body, repeats * kOpenIterations);
+    }
+  }
+
   void visit(const Kernel& kernel) {
     const int64_t now = static_cast<int64_t>(result_.at.size());
     result_.at.push_back(&kernel);
@@ -79,20 +134,32 @@ class Walker {
     if (kernel.scratch.valid()) {
       Life& life = lives_[kernel.scratch.index()][0];
       if (life.open) close(kernel.scratch.index(), 0);
-      life = {true, now, now + 1};
+      life.open = true;
+      life.begin = now;
+      life.end = now + 1;
     }
   }
 
   void touch(const View& view, int64_t now, bool begins) {
+    // A slot that a loop fills bit by bit begins with the first bit.
+    for (const LoopTerm& term : view.terms)
+      if (std::abs(term.step * term.stride_bytes) <
+          schedule_.buffers[view.buffer.index()].slot_bytes)
+        begins &= iteration_[term.loop.index()] == 0;
+    for_each_piece(view, [&](size_t b, size_t piece, bool sampled) {
+      touch_piece(b, piece, now, begins, sampled);
+    });
+  }
+
+  /// visit(buffer, piece, sampled) for the pieces that a window touches in these iterations;
+  /// `sampled` where it may touch any.
+  template <typename Visit>
+  void for_each_piece(const View& view, Visit&& visit) {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
-    // A slot that a loop fills bit by bit begins with the first bit.
-    for (const LoopTerm& term : view.terms)
-      if (std::abs(term.step * term.stride_bytes) < buffer.slot_bytes)
-        begins &= iteration_[term.loop.index()] == 0;
     if (lives_[b].size() == 1) {
-      touch_piece(b, 0, now, begins, false);
+      visit(b, 0, false);
       return;
     }
     // Dimensions that step over whole slots are walked; the others span bytes of one.
@@ -114,8 +181,7 @@ class Walker {
         (stride < 0 ? low : high) += (view.dims[d] - 1) * stride;
     }
     if (sampled) {
-      for (size_t piece = 0; piece < lives_[b].size(); ++piece)
-        touch_piece(b, piece, now, begins, true);
+      for (size_t piece = 0; piece < lives_[b].size(); ++piece) visit(b, piece, true);
       return;
     }
     int64_t n = 1;
@@ -126,16 +192,12 @@ class Walker {
         shift += rest % extent * stride;
         rest /= extent;
       }
-      touch_range(b, low + shift, high + shift, now, begins);
-    }
-  }
-
-  void touch_range(size_t b, int64_t low, int64_t high, int64_t now, bool begins) {
-    const Buffer& buffer = schedule_.buffers[b];
-    STOW_CHECK(low >= 0 && high <= buffer.bytes, "a window reaches out of its buffer");
-    for (size_t piece = piece_at(buffer, low); piece < lives_[b].size(); ++piece) {
-      if (piece_begin(buffer, piece) >= high) break;
-      touch_piece(b, piece, now, begins, false);
+      const int64_t begin = low + shift, end = high + shift;
+      STOW_CHECK(begin >= 0 && end <= buffer.bytes, "a window reaches out of its buffer");
+      for (size_t piece = piece_at(buffer, begin); piece < lives_[b].size(); ++piece) {
+        if (piece_begin(buffer, piece) >= end) break;
+        visit(b, piece, false);
+      }
     }
   }
 
@@ -159,8 +221,11 @@ class Walker {
 
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
-    if (begins && !sampled && life.open) close(b, piece);
-    if (!life.open) life = {true, now, now};
+    if (begins && !sampled && life.open && life.held == 0) close(b, piece);
+    if (!life.open) {
+      life.open = true;
+      life.begin = now;
+    }
     life.end = now + 1;
   }
 

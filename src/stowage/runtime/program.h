@@ -30,20 +30,27 @@ class Program {
     int64_t offset_bytes;
     std::vector<LoopTerm> terms;
   };
+  enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
-    std::unique_ptr<cpu::BoundKernel> kernel;  // null for a loop
-    std::vector<Operand> operands;             // inputs, then outputs
+    StepKind kind = StepKind::kKernel;
+    std::unique_ptr<cpu::BoundKernel> kernel;
+    // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
+    std::vector<Operand> operands;
     size_t n_inputs = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
     bool has_scratch = false;
     LoopId loop;
     int64_t trip_count = 0;
-    std::vector<Step> body;
+    bool is_bool_index = false;
+    // Of a loop: the body, then the condition. Of a branch: the alternatives.
+    std::vector<std::vector<Step>> parts;
   };
   struct Frame;
 
   std::vector<Step> bind(const std::vector<Instruction>& body, int threads) const;
   void run_steps(const std::vector<Step>& steps, Frame& frame) const;
+  static std::byte* address(const Operand& operand, const Frame& frame);
+  void run_kernel(const Step& step, Frame& frame) const;
 
   Schedule schedule_;
   MemoryPlan plan_;

@@ -50,6 +50,8 @@
   case OpKind::kAttention:           \
   case OpKind::kAttentionGrad:       \
   case OpKind::kScan:                \
+  case OpKind::kCond:                \
+  case OpKind::kWhile:               \
   case OpKind::kCheckpoint
 
 namespace stow::cpu {
