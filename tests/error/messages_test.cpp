@@ -242,8 +242,8 @@ const Case kCases[] = {
        }).lower(f32({4}));
      },
      "[bool] bool[] made at messages_test.cpp:@ is traced by jit: C++ cannot branch on a value "
-     "that "
-     "is not known while tracing; use where(condition, a, b)"},
+     "that is not known while tracing; use cond(condition, true_fn, false_fn) or "
+     "where(condition, a, b)"},
     {"item_of_traced", [] { jit([](Array x) { return x * x.item<float>(); }).lower(f32({})); },
      "[item] f32[] is traced by jit: its value is not known while tracing; return it from the "
      "function and read the result\n"

@@ -322,6 +322,8 @@ TEST(PlanFuzz, ProgramsAreOfManyKinds) {
   EXPECT_GT(empty, 20);
   EXPECT_GT(nested, 20);
   for (const OpKind op : {OpKind::kScan,
+                          OpKind::kCond,
+                          OpKind::kWhile,
                           OpKind::kCheckpoint,
                           OpKind::kDotGeneral,
                           OpKind::kGather,
