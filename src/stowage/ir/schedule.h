@@ -111,6 +111,7 @@ struct Loop {
   std::vector<Instruction> body;
   std::vector<Instruction> condition;  ///< Of an open loop.
   View predicate;                      ///< Of an open loop.
+  std::vector<View> carries;  ///< Of an open loop: what it leaves, whenever the condition fails.
   ProvenancePtr provenance;
 };
 /// Alternatives, one of which runs: that of `index`, an i32 scalar that is clamped to them, or a

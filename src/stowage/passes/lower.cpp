@@ -708,6 +708,7 @@ class Level {
     condition.plan();
     condition.emit(loop->condition);
     loop->predicate = condition.access(condition.graph().outputs()[0]);
+    loop->carries = slots;
     body.set_inputs(inputs_of(1));
     body.emit_while_body(slots, loop->body, node);
     out_->push_back({std::move(loop)});

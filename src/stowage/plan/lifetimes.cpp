@@ -100,8 +100,10 @@ class Walker {
   // is dead during the others. What they leave behind lives from before the first to after the
   // last, and no write in one of them ends the life that another may leave untouched.
   void walk_branch(const Branch& branch, int64_t repeats) {
-    const auto start = static_cast<int64_t>(result_.at.size());
-    touch(branch.index, start, false);
+    touch(branch.index, last_instant(), false);
+    int64_t n = 0;
+    for (const auto& alternative : branch.alternatives) n += count_instants(alternative);
+    const int64_t start = n > 0 ? static_cast<int64_t>(result_.at.size()) : last_instant();
     std::vector<std::pair<size_t, size_t>> held;
     for (const View& view : branch.results) {
       touch(view, start, view.begins);
@@ -110,18 +112,21 @@ class Walker {
     for (const auto& [b, piece] : held) ++lives_[b][piece].held;
     for (const auto& alternative : branch.alternatives) walk(alternative, repeats);
     for (const auto& [b, piece] : held) --lives_[b][piece].held;
-    const auto end = static_cast<int64_t>(result_.at.size());
-    if (end > start)
-      for (const View& view : branch.results) touch(view, end - 1, false);
+    for (const View& view : branch.results) touch(view, last_instant(), false);
   }
 
-  // The host reads the predicate before anything else runs.
+  int64_t last_instant() const {
+    return std::max<int64_t>(static_cast<int64_t>(result_.at.size()) - 1, 0);
+  }
+
+  // The host reads the predicate before anything else runs, and the loop may end there.
   void walk_open(const Loop& loop, int64_t repeats) {
     for (int64_t i = 0; i <= kOpenIterations; ++i) {
       iteration_[loop.id.index()] = i;
       walk(loop.condition, repeats * (kOpenIterations + 1));
-      const auto end = static_cast<int64_t>(result_.at.size());
-      touch(loop.predicate, std::max<int64_t>(end - 1, 0), false);
+      const int64_t end = last_instant();
+      touch(loop.predicate, end, false);
+      for (const View& carry : loop.carries) touch(carry, end, false);
       if (i < kOpenIterations) walk(loop.body, repeats * kOpenIterations);
     }
   }
