@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "stowage/plan/memory_plan.h"
 
@@ -33,7 +34,7 @@ int64_t count_instants(const std::vector<Instruction>& body) {
 
 // Only what lies in the arena is laid out.
 bool is_placed(const Buffer& buffer) {
-  return buffer.role != BufferRole::kInput && !is_separate_output(buffer);
+  return buffer.role != BufferRole::kInput && !buffer.separate;
 }
 
 class Walker {
@@ -45,7 +46,14 @@ class Walker {
                        schedule.buffers[b].parts.size());
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
-    result_.problem.buffers.resize(schedule.buffers.size());
+    for (size_t b = 0; b < lives_.size(); ++b) {
+      const Buffer& buffer = schedule.buffers[b];
+      result_.first.push_back(result_.owner.size());
+      result_.owner.insert(result_.owner.end(),
+                           static_cast<size_t>(buffer.apart ? buffer.slots : buffer.iterations),
+                           BufferId(b));
+    }
+    result_.problem.buffers.resize(result_.owner.size());
   }
 
   Lifetimes run() {
@@ -67,7 +75,14 @@ class Walker {
   struct Life {
     bool open = false;
     int64_t begin = 0, end = 0;
+    int64_t iteration = 0;  // of Buffer::each
     int held = 0;  // results of so many branches being walked: the life goes on
+
+    void start(int64_t now, int64_t in_iteration) {
+      open = true;
+      begin = end = now;
+      iteration = in_iteration;
+    }
   };
 
   void walk(const std::vector<Instruction>& body, int64_t repeats) {
@@ -139,18 +154,17 @@ class Walker {
     if (kernel.scratch.valid()) {
       Life& life = lives_[kernel.scratch.index()][0];
       if (life.open) close(kernel.scratch.index(), 0);
-      life.open = true;
-      life.begin = now;
+      life.start(now, iteration_of(schedule_.buffers[kernel.scratch.index()]));
       life.end = now + 1;
     }
   }
 
   void touch(const View& view, int64_t now, bool begins) {
-    // A slot that a loop fills bit by bit begins with the first bit.
+    // A piece that a loop fills bit by bit begins with the first bit.
+    bit_bytes_ = std::numeric_limits<int64_t>::max();
     for (const LoopTerm& term : view.terms)
-      if (std::abs(term.step * term.stride_bytes) <
-          schedule_.buffers[view.buffer.index()].slot_bytes)
-        begins &= iteration_[term.loop.index()] == 0;
+      if (iteration_[term.loop.index()] > 0)
+        bit_bytes_ = std::min(bit_bytes_, std::abs(term.step * term.stride_bytes));
     for_each_piece(view, [&](size_t b, size_t piece, bool sampled) {
       touch_piece(b, piece, now, begins, sampled);
     });
@@ -226,12 +240,16 @@ class Walker {
 
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
-    if (begins && !sampled && life.open && life.held == 0) close(b, piece);
-    if (!life.open) {
-      life.open = true;
-      life.begin = now;
-    }
+    const Buffer& buffer = schedule_.buffers[b];
+    const int64_t iteration = iteration_of(buffer);
+    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0;
+    if (life.open && ((begins && !sampled) || iteration != life.iteration)) close(b, piece);
+    if (!life.open) life.start(now, iteration);
     life.end = now + 1;
+  }
+
+  int64_t iteration_of(const Buffer& buffer) const {
+    return buffer.each.valid() ? iteration_[buffer.each.index()] : 0;
   }
 
   void close(size_t b, size_t piece) {
@@ -245,13 +263,21 @@ class Walker {
     rect.size = piece_end(buffer, piece) - rect.offset;
     rect.lower = life.begin;
     rect.upper = life.end;
-    result_.problem.buffers[b].rects.push_back(rect);
+    size_t entry = result_.first[b];
+    if (buffer.apart) {
+      entry += piece / buffer.parts.size();
+      rect.offset %= buffer.slot_bytes;
+    } else if (buffer.each.valid()) {
+      entry += static_cast<size_t>(life.iteration);
+    }
+    result_.problem.buffers[entry].rects.push_back(rect);
   }
 
   const Schedule& schedule_;
   std::vector<std::vector<Life>> lives_;
   std::vector<int64_t> iteration_;
   std::vector<bool> sampled_;
+  int64_t bit_bytes_ = 0;  // the least step of a loop in a later iteration around this touch
   Lifetimes result_;
 };
 

@@ -29,6 +29,8 @@ class Program {
     size_t buffer;
     int64_t offset_bytes;
     std::vector<LoopTerm> terms;
+    int64_t slot_bytes = 0;  // of a buffer whose slots lie apart
+    LoopId each;             // whose iterations lie apart
   };
   enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
@@ -39,6 +41,7 @@ class Program {
     size_t n_inputs = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
     bool has_scratch = false;
+    LoopId scratch_each;
     LoopId loop;
     int64_t trip_count = 0;
     bool is_bool_index = false;
@@ -49,7 +52,8 @@ class Program {
 
   std::vector<Step> bind(const std::vector<Instruction>& body, int threads) const;
   void run_steps(const std::vector<Step>& steps, Frame& frame) const;
-  static std::byte* address(const Operand& operand, const Frame& frame);
+  std::byte* address(const Operand& operand, const Frame& frame) const;
+  int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
 
   Schedule schedule_;
