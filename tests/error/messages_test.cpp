@@ -378,8 +378,8 @@ const Case kCases[] = {
            true, [](Array x) { return std::vector<Array>{x}; },
            [](Array x) { return std::vector<Array>{x, x}; }, f32({2}));
      },
-     "[cond] results of false_fn and true_fn: the structures differ at the root: [ of 2 and [ of "
-     "1\n"
+     "[cond] the results of false_fn and true_fn: the structures differ at the root: a list of 2 "
+     "there, a list of 1 here\n"
      "  at messages_test.cpp:@"},
     {"cond_predicate",
      [] {

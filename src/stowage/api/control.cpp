@@ -127,8 +127,10 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
               body.graph.outputs().size(), carry.size());
   std::vector<ArrayType> types;
   for (const Array& c : carry) types.push_back(c.type());
+  const SourceLocation here = context().site;
   Nested test = trace_nested(loop.what, types, loop.names, 0, [&](std::span<const Array> inputs) {
     const Array truth = condition(inputs);
+    const Site back(here);
     if (truth.rank() != 0 || truth.dtype() != DType::kBool)
       fail_here("[{}] the condition must return a bool scalar, it returns {}", loop.what,
                 to_string(truth.type()));
@@ -183,7 +185,7 @@ BranchResult run_branches(const BranchRequest& request) {
         output_paths = paths_of(tree.ref);
       } else {
         check_same_structure(result.result.ref, tree.ref,
-                             fmt::format("[{}] results of {} and {}", request.what,
+                             fmt::format("[{}] the results of {} and {}:", request.what,
                                          branch_name(request, 0), branch_name(request, b)));
       }
     }
@@ -228,8 +230,10 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
     LoopBody loop = loop_body("fori_loop", request.init);
     loop.carry_paths.insert(loop.carry_paths.begin(), "counter");
     loop.names.insert(loop.names.begin(), "counter");
+    const SourceLocation here = context().site;
     loop.body = [&](std::span<const Array> inputs) {
       std::vector<Array> outputs = leaves_of(request.body(inputs).ref);
+      const Site back(here);
       if (outputs.size() != inputs.size() - 1)
         fail_here("[fori_loop] the body returns {} arrays, the carry has {}", outputs.size(),
                   inputs.size() - 1);
