@@ -24,7 +24,8 @@ inline GraphPtr scan_body() {
   return graph;
 }
 
-/// Branches (x f32[3,4], w f32[4,4]) -> (f32[3,4], f32[]): one reads both, one x alone, one neither.
+/// Branches (x f32[3,4], w f32[4,4]) -> (f32[3,4], f32[]): one reads both, one x alone, one
+/// neither.
 inline std::vector<GraphPtr> cond_branches(size_t n) {
   std::vector<GraphPtr> branches;
   for (size_t i = 0; i < n; ++i) {

@@ -30,8 +30,12 @@ STOW_TREE(Layer, w, b);
 Array f64(std::initializer_list<double> values, Shape shape) {
   return Array::from<double>(values, std::move(shape), DType::kF64);
 }
-std::vector<double> numbers(const Array& x) { return x.to_vector<double>(); }
-std::vector<double> bits_of(const Array& x) { return x.to_vector<double>(); }
+std::vector<double> numbers(const Array& x) {
+  return x.to_vector<double>();
+}
+std::vector<double> bits_of(const Array& x) {
+  return x.to_vector<double>();
+}
 
 // The slope of f along each element of x, by differences.
 template <typename F>
@@ -108,7 +112,11 @@ TEST(Cond, WeakLeavesTakeTheOtherBranchesType) {
 TEST(Cond, TreesInAndOut) {
   const auto f = [](Array p, Layer l) {
     return cond(
-        p, [](Layer l) { return Layer{l.b, l.w}; }, [](Layer l) { return l; }, l);
+        p,
+        [](Layer l) {
+          return Layer{l.b, l.w};
+        },
+        [](Layer l) { return l; }, l);
   };
   const Layer swapped = jit(f)(Array(true), Layer{f64({1}, {1}), f64({2}, {1})});
   EXPECT_THAT(numbers(swapped.w), ElementsAre(2));
@@ -173,9 +181,7 @@ TEST(Cond, InScanInCheckpointInCondAndPolicies) {
               [](Array h, Array w) { return checkpoint_name(h - w * w, "y"); }, h, w);
           return next;
         };
-        const auto all = [&](Array x) {
-          return sum(scan(checkpoint(layer, policy), x, xs));
-        };
+        const auto all = [&](Array x) { return sum(scan(checkpoint(layer, policy), x, xs)); };
         auto block = checkpoint(all, policy ? everything_saveable() : nullptr);
         return cond(
             Array(big), [&](Array x) { return block(x); }, [](Array x) { return sum(x * x); }, x);
@@ -202,8 +208,8 @@ TEST(Cond, PoliciesActInsideBranches) {
           policy);
       return block(x * 2);
     };
-    return jit(grad<1>(f)).lower(Array::abstract({}, DType::kBool),
-                                 Array::abstract({64, 64}))
+    return jit(grad<1>(f))
+        .lower(Array::abstract({}, DType::kBool), Array::abstract({64, 64}))
         .compile()
         .memory_analysis()
         .device()
@@ -298,9 +304,12 @@ TEST(Cond, BranchesShareMemory) {
                            .memory_analysis()
                            .device()
                            .total_bytes;
-  const int64_t alone =
-      jit([&](Array, Array x) { return one(x); }).lower(p, x).compile().memory_analysis().device()
-          .total_bytes;
+  const int64_t alone = jit([&](Array, Array x) { return one(x); })
+                            .lower(p, x)
+                            .compile()
+                            .memory_analysis()
+                            .device()
+                            .total_bytes;
   EXPECT_LE(both, alone + 256);
 }
 
@@ -310,8 +319,8 @@ TEST(Cond, OperandsAndResultsWithoutElements) {
         p, [](Array x) { return x * 2; }, [](Array x) { return x; }, x);
   };
   EXPECT_EQ(jit(f)(Array(true), f64({}, {0, 3})).shape(), (Shape{0, 3}));
-  const Array g = jit(grad<1>([&](Array p, Array x) { return sum(f(p, x)); }))(Array(true),
-                                                                              f64({}, {0, 3}));
+  const Array g =
+      jit(grad<1>([&](Array p, Array x) { return sum(f(p, x)); }))(Array(true), f64({}, {0, 3}));
   EXPECT_EQ(g.shape(), (Shape{0, 3}));
 }
 
@@ -320,7 +329,8 @@ TEST(While, RunsAsLongAsItHolds) {
     return while_loop([](std::pair<Array, Array> c) { return c.first != 1; },
                       [](std::pair<Array, Array> c) {
                         const Array n = c.first;
-                        return std::pair(where(n % 2 == 0, floor_divide(n, 2), n * 3 + 1), c.second + 1);
+                        return std::pair(where(n % 2 == 0, floor_divide(n, 2), n * 3 + 1),
+                                         c.second + 1);
                       },
                       std::pair(n, Array::scalar(0, DType::kI32)))
         .second;
@@ -465,8 +475,8 @@ TEST(Scan, UnrolledHasTheSameBits) {
   const Array w = f64({0.37, -0.21}, {2});
   for (const bool reverse : {false, true}) {
     std::vector<std::vector<double>> first;
-    for (const int64_t unroll : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{5}, int64_t{9},
-                                 kUnrollFully}) {
+    for (const int64_t unroll :
+         {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{5}, int64_t{9}, kUnrollFully}) {
       const auto f = [&](Array w, Array xs) {
         const auto [h, ys] = scan(
             [&](Array h, Array x) {
@@ -477,8 +487,8 @@ TEST(Scan, UnrolledHasTheSameBits) {
         return sum(h) + sum(ys * sin(ys));
       };
       const auto [value, gradients] = jit(value_and_grad<0, 1>(f))(w, xs);
-      const std::vector<std::vector<double>> all = {
-          bits_of(value), bits_of(std::get<0>(gradients)), bits_of(std::get<1>(gradients))};
+      const std::vector<std::vector<double>> all = {bits_of(value), bits_of(std::get<0>(gradients)),
+                                                    bits_of(std::get<1>(gradients))};
       if (first.empty())
         first = all;
       else

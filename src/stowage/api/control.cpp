@@ -206,9 +206,7 @@ std::vector<Array> run_while(const LoopRequest& request, const LeafFunction& con
   const Site site(request.at);
   return traced_or_run("while_loop", [&]() -> std::vector<Array> {
     LoopBody loop = loop_body("while_loop", request.init);
-    loop.body = [&](std::span<const Array> inputs) {
-      return leaves_of(request.body(inputs).ref);
-    };
+    loop.body = [&](std::span<const Array> inputs) { return leaves_of(request.body(inputs).ref); };
     std::vector<Array> carry = leaves_of(request.init);
     check_loop_carry(loop.what, carry, loop.carry_paths);
     return record_while(loop, std::move(carry), [&](std::span<const Array> inputs) {
@@ -242,8 +240,9 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       return outputs;
     };
     std::vector<Array> carry = leaves_of(request.init);
-    check_loop_carry(loop.what, carry, std::vector<std::string>(loop.carry_paths.begin() + 1,
-                                                                loop.carry_paths.end()));
+    check_loop_carry(
+        loop.what, carry,
+        std::vector<std::string>(loop.carry_paths.begin() + 1, loop.carry_paths.end()));
     carry.insert(carry.begin(), to_array(lower, {dtype, false}));
     std::vector<Array> results;
     if (lower.is_scalar() && upper.is_scalar()) {

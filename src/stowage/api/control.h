@@ -36,9 +36,8 @@ constexpr void check_alike() {
   static_assert(std::same_as<First, Second>, "the branches must return trees of one type");
 }
 template <typename F, typename... Args>
-using ResultOf =
-    std::remove_cvref_t<decltype(std::apply(std::declval<F&>(),
-                                            std::declval<std::tuple<Args...>&>()))>;
+using ResultOf = std::remove_cvref_t<decltype(std::apply(std::declval<F&>(),
+                                                         std::declval<std::tuple<Args...>&>()))>;
 
 template <typename R>
 R unflatten(const BranchResult& result) {
@@ -62,9 +61,11 @@ auto cond(const Operand& pred, True true_fn, False false_fn, const Args&... oper
   const std::tuple<AsTree<Args>...> arguments(operands...);
   using R = control_detail::ResultOf<True, AsTree<Args>...>;
   control_detail::check_alike<R, control_detail::ResultOf<False, AsTree<Args>...>>();
-  return control_detail::unflatten<R>(run_branches(
-      {"cond", pred, {leaf_function(false_fn, arguments), leaf_function(true_fn, arguments)},
-       tree_ref(arguments)}));
+  return control_detail::unflatten<R>(
+      run_branches({"cond",
+                    pred,
+                    {leaf_function(false_fn, arguments), leaf_function(true_fn, arguments)},
+                    tree_ref(arguments)}));
 }
 
 /// branches[index](operands…), the index clamped to the branches there are; as cond otherwise.
@@ -114,9 +115,8 @@ auto while_loop(Condition condition, Body body, const Init& init, STOW_AT) {
   const std::tuple<Carry> arguments(init);
   const auto truth = [&](Carry& carry) { return Array(as_tree(condition(carry))); };
   const Carry& carry = std::get<0>(arguments);
-  return tree_unflatten(
-      carry, run_while({tree_ref(carry), leaf_function(body, arguments), at},
-                       leaf_function(truth, arguments)));
+  return tree_unflatten(carry, run_while({tree_ref(carry), leaf_function(body, arguments), at},
+                                         leaf_function(truth, arguments)));
 }
 
 /// carry = init; for (i = lower; i < upper; ++i) carry = body(i, carry); returns the carry.
@@ -133,8 +133,8 @@ auto fori_loop(const Operand& lower, const Operand& upper, Body body, const Init
   static_assert(std::same_as<R, Carry>, "the body must return the carry that it is given");
   const std::tuple<Array, Carry> arguments(Array(0), init);
   const Carry& carry = std::get<1>(arguments);
-  return tree_unflatten(carry, run_fori({tree_ref(carry), leaf_function(body, arguments), lower.at},
-                                        lower, upper));
+  return tree_unflatten(
+      carry, run_fori({tree_ref(carry), leaf_function(body, arguments), lower.at}, lower, upper));
 }
 
 }  // namespace stow

@@ -143,8 +143,8 @@ class Splitter {
   static ValueId zeros(Graph& graph, const ArrayType& type) {
     Node node;
     node.op = OpKind::kConstant;
-    node.params = ConstantParams{
-        type, std::vector<std::byte>(static_cast<size_t>(dtype_bytes(type.dtype)))};
+    node.params =
+        ConstantParams{type, std::vector<std::byte>(static_cast<size_t>(dtype_bytes(type.dtype)))};
     return graph.node(graph.add_node(std::move(node), {&type, 1})).result();
   }
 

@@ -15,7 +15,8 @@ void check_sizes(const InferContext& c) {
 void check_inputs(const InferContext& c, const Graph& graph, std::string_view which,
                   std::string_view what, size_t first, size_t at, size_t n) {
   for (size_t i = 0; i < n; ++i)
-    if (const ArrayType& input = graph.type(graph.inputs()[first + i]); !(c.operand(at + i) == input))
+    if (const ArrayType& input = graph.type(graph.inputs()[first + i]);
+        !(c.operand(at + i) == input))
       c.error("{} {} is {}, the {} takes {}", what, i, to_string(c.operand(at + i)), which,
               to_string(input));
 }

@@ -12,8 +12,8 @@ namespace stow {
 
 /// Realises one joint branch. `costly_inputs` must be kept to be read; outputs that are not
 /// `boundary` ones (by number) are there only if the policy keeps them.
-using RealizeBranch = std::function<Graph(const Graph& joint, const std::set<ValueId>& costly_inputs,
-                                          const std::vector<bool>& boundary)>;
+using RealizeBranch = std::function<Graph(
+    const Graph& joint, const std::set<ValueId>& costly_inputs, const std::vector<bool>& boundary)>;
 
 /// True for a result of a cond that is saved for a backward cond.
 bool is_cond_residual(const Graph& graph, ValueId v);

@@ -138,9 +138,7 @@ class Unroller {
     }
   }
 
-  void copy_as_it_is(const Node& node) {
-    copy_node(from_, node, to_, map_, {});
-  }
+  void copy_as_it_is(const Node& node) { copy_node(from_, node, to_, map_, {}); }
 
   void remember(const Val& stack, const std::vector<Val>& slices, int64_t axis, bool reverse) {
     std::vector<ValueId>& known = slices_[{stack.id(), axis}];
