@@ -737,7 +737,7 @@ RandomProgram random_program(uint64_t seed) {
   Context c = make_context(seed);
   RandomProgram program;
   program.smooth = !c.discrete;
-  Maker maker(c, program.graph, 2);
+  Maker maker(c, program.graph, c.chance(20) ? 3 : 2);
   for (uint64_t i = 0, n = 2 + c.below(4); i < n; ++i) {
     const bool integer = i > 1 && c.chance(15);
     maker.input({integer ? DType::kI32 : c.float_dtype(), c.shape(3)});
