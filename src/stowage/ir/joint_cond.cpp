@@ -141,11 +141,19 @@ class Splitter {
     map.set(from.inputs()[i], to.add_input(from.type(from.inputs()[i]), from.input_names()[i]));
   }
   static ValueId zeros(Graph& graph, const ArrayType& type) {
+    ArrayType here = type;
+    here.kind = MemoryKind::kDevice;
     Node node;
     node.op = OpKind::kConstant;
-    node.params =
-        ConstantParams{type, std::vector<std::byte>(static_cast<size_t>(dtype_bytes(type.dtype)))};
-    return graph.node(graph.add_node(std::move(node), {&type, 1})).result();
+    node.params = ConstantParams{
+        here, std::vector<std::byte>(static_cast<size_t>(dtype_bytes(type.dtype)))};
+    const ValueId zero = graph.node(graph.add_node(std::move(node), {&here, 1})).result();
+    if (type.kind == MemoryKind::kDevice) return zero;
+    Node put;
+    put.op = OpKind::kDevicePut;
+    put.params = DevicePutParams{type.kind};
+    put.operands = {zero};
+    return graph.node(graph.add_node(std::move(put), {&type, 1})).result();
   }
 
   const JointCond& joint_;

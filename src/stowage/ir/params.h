@@ -99,6 +99,11 @@ struct AttentionParams {
   bool causal = false;
   friend bool operator==(const AttentionParams&, const AttentionParams&) = default;
 };
+/// DevicePut: the memory kind of the result.
+struct DevicePutParams {
+  MemoryKind kind = MemoryKind::kDevice;
+  friend bool operator==(const DevicePutParams&, const DevicePutParams&) = default;
+};
 /// Name: the name a checkpoint policy may ask for.
 struct NameParams {
   std::string name;
@@ -170,7 +175,7 @@ struct CheckpointParams {
 using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
-                 DotParams, AttentionParams, NameParams, ScanParams, CondParams,
+                 DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CondParams,
                  WhileParams, CheckpointParams>;
 
 }  // namespace stow
