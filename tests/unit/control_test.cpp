@@ -280,6 +280,27 @@ TEST(Cond, NamesInBranchesAreSaved) {
   EXPECT_EQ(pair_of(f, nullptr).backward_dots, 2);
 }
 
+TEST(Cond, OffloadsInsideBranches) {
+  const DevicePtr device = Device::virtual_device({1 << 20, 1 << 20, 0}, 1);
+  const DefaultDevice guard(device);
+  const Array w = Array::from<float>(std::vector<float>(16, 0.5f), Shape{8, 2});
+  const auto step = [&](PolicyPtr policy) {
+    const auto f = [w](Array p, Array x) {
+      return cond(
+          p, [w](Array x) { return sum(sin(checkpoint_name(matmul(x, w), "a"))); },
+          [](Array x) { return sum(x * x); }, x);
+    };
+    return jit([=](Array p, Array x) {
+      return grad([&](Array x) { return sum(checkpoint(f, policy)(p, x * 2)); })(x);
+    });
+  };
+  const Array x = Array::from<float>(std::vector<float>(64, 0.25f), Shape{8, 8});
+  const auto offloaded = step(save_and_offload_only_these_names({}, {"a"}));
+  EXPECT_EQ(offloaded.lower(Array(true), x).compile().memory_analysis().host().total_bytes, 64);
+  for (const bool p : {true, false})
+    EXPECT_EQ(bits_of(offloaded(Array(p), x)), bits_of(step(nullptr)(Array(p), x)));
+}
+
 TEST(Cond, DonatedStateIsUpdatedInPlace) {
   const auto f = [](Array p, Array state, Array g) {
     return cond(

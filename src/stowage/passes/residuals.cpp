@@ -369,7 +369,8 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
     if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
     if (level.crossing().empty()) return current;
-    if (depth == 0 && !override_policy) check_offloads(current, level, kept);
+    // In a branch of a cond a name may do without: another branch may read it.
+    if (depth == 0 && !override_policy && !boundary_outputs) check_offloads(current, level, kept);
     current = Rewriter(current, level, kept, depth).run();
   }
 }
