@@ -4,6 +4,7 @@
 
 #include "stowage/api/array.h"
 #include "stowage/api/checkpoint.h"
+#include "stowage/api/control.h"
 #include "stowage/api/custom_vjp.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"

@@ -237,8 +237,8 @@ const Case kCases[] = {
        }).lower(f32({4}));
      },
      "[bool] bool[] made at messages_test.cpp:@ is traced by jit: C++ cannot branch on a value "
-     "that "
-     "is not known while tracing; use where(condition, a, b)"},
+     "that is not known while tracing; use cond(condition, true_fn, false_fn) or "
+     "where(condition, a, b)"},
     {"item_of_traced", [] { jit([](Array x) { return x * x.item<float>(); }).lower(f32({})); },
      "[item] f32[] is traced by jit: its value is not known while tracing; return it from the "
      "function and read the result\n"
@@ -320,6 +320,112 @@ const Case kCases[] = {
      "  at messages_test.cpp:@"},
     {"scan_carry_dtype", [] { scan([](Array c, Array x) { return c + x; }, i32({}), f32({3})); },
      "[scan] the body returns the carry as f32[], and is given it as i32[]\n"
+     "  at messages_test.cpp:@"},
+
+    {"scan_axis",
+     [] {
+       scan([](Array c, Array x) { return c + sum(x); }, f32({}), f32({3, 4}), {.axes = {2}});
+     },
+     "[scan] axis 2 is out of range for the scanned, f32[3,4]\n"
+     "  at messages_test.cpp:@"},
+    {"scan_axes_count",
+     [] {
+       scan([](Array c, const Net& n) { return c + n.w + n.b; }, f32({}),
+            Net{f32({3}), f32({3})}, {.axes = {0, 0, 0}});
+     },
+     "[scan] axes lists 3 axes, there are 2 scanned leaves; give one for all, or one for each\n"
+     "  at messages_test.cpp:@"},
+    {"scan_axis_lengths",
+     [] {
+       scan([](Array c, const Net& n) { return c + sum(n.w) + n.b; }, f32({}),
+            Net{f32({3, 4}), f32({3})}, {.axes = {1, 0}});
+     },
+     "[scan] scanned 'w' has 4 slices, scanned 'b' has 3\n"
+     "  at messages_test.cpp:@"},
+    {"scan_out_axis",
+     [] {
+       scan([](Array c, Array x) { return std::pair(c, x); }, f32({}), f32({3}),
+            {.out_axes = {-2}});
+     },
+     "[scan] axis -2 is out of range for stacked results 0 of slices f32[]\n"
+     "  at messages_test.cpp:@"},
+
+    // ---- cond, switch_, loops ----
+    {"cond_types",
+     [] {
+       cond(
+           true, [](Net n) { return n; }, [](Net n) { return Net{n.w, stack({n.b, n.b})}; },
+           Net{f32({2}), f32({3})});
+     },
+     "[cond] output 'b' is f32[2,3] in false_fn and f32[3] in true_fn\n"
+     "  at messages_test.cpp:@"},
+    {"cond_dtype",
+     [] {
+       cond(
+           true, [](Array x) { return x; }, [](Array x) { return x.astype(DType::kF16); },
+           f32({2}));
+     },
+     "[cond] the output is f16[2] in false_fn and f32[2] in true_fn\n"
+     "  at messages_test.cpp:@"},
+    {"cond_structure",
+     [] {
+       cond(
+           true, [](Array x) { return std::vector<Array>{x}; },
+           [](Array x) { return std::vector<Array>{x, x}; }, f32({2}));
+     },
+     "[cond] the results of false_fn and true_fn: the structures differ at the root: a list of 2 "
+     "there, a list of 1 here\n"
+     "  at messages_test.cpp:@"},
+    {"cond_predicate",
+     [] {
+       cond(
+           f32({2}), [] { return Array(1); }, [] { return Array(2); });
+     },
+     "[cond] the predicate must be a scalar, got f32[2]\n"
+     "  at messages_test.cpp:@"},
+    {"switch_index", [] { switch_(f32({}), std::tuple([] { return Array(1); })); },
+     "[switch_] the index must be an integer scalar, got f32[]\n"
+     "  at messages_test.cpp:@"},
+    {"switch_nothing", [] { switch_(0, std::vector<std::function<Array()>>{}); },
+     "[switch_] there is no branch\n"
+     "  at messages_test.cpp:@"},
+    {"switch_types",
+     [] {
+       switch_(2, std::tuple([](Array x) { return x; }, [](Array x) { return x; },
+                             [](Array x) { return sum(x); }),
+               f32({2}));
+     },
+     "[switch_] the output is f32[2] in branch 0 and f32[] in branch 2\n"
+     "  at messages_test.cpp:@"},
+    {"while_condition",
+     [] {
+       while_loop([](Array x) { return x; }, [](Array x) { return x; }, f32({}));
+     },
+     "[while_loop] the condition must return a bool scalar, it returns f32[]\n"
+     "  at messages_test.cpp:@"},
+    {"while_carry",
+     [] {
+       while_loop([](Net n) { return n.b < 1; }, [](Net n) { return Net{sum(n.w), n.b}; },
+                  Net{f32({2}), f32({})});
+     },
+     "[while_loop] the body returns carry 'w' as f32[], and is given it as f32[2]\n"
+     "  at messages_test.cpp:@"},
+    {"while_gradient",
+     [] {
+       grad([](Array x) {
+         return while_loop([](Array x) { return x < 1; }, [](Array x) { return x * 2; }, x);
+       })(f32({}));
+     },
+     "[while_loop] has no reverse-mode derivative, for how often it runs is not known; use "
+     "fori_loop with C++ integers as bounds, or scan\n"
+     "  at messages_test.cpp:@"},
+    {"fori_bounds",
+     [] { fori_loop(0, f32({}), [](Array, Array x) { return x; }, f32({2})); },
+     "[fori_loop] the bounds must be integer scalars, got f32[]\n"
+     "  at messages_test.cpp:@"},
+    {"fori_carry",
+     [] { fori_loop(0, 3, [](Array i, Array x) { return x + i * 1.5; }, i32({})); },
+     "[fori_loop] the body returns the carry as f32[], and is given it as i32[]\n"
      "  at messages_test.cpp:@"},
 
     // ---- trees ----

@@ -49,12 +49,12 @@ TEST(VerifyError, NamesTheOpAndTheNode) {
                 "  graph(%0: f32[4]) { %1 = neg(%0) : f32[] return %1 }"),
        "[neg] result 0 is f32[], its type rule gives f32[4]\n  in %1 = neg(%0) : f32[]\n"
        "  in %2 = scan(%0) {length=3, n_consts=0, n_carries=1, reverse=false, in_axes=[], "
-       "out_axes=[], n_residuals=0} : f32[4]"},
+       "out_axes=[], n_residuals=0, unroll=1} : f32[4]"},
       {in_graph("%2 = scan(%0) {length=3, n_carries=1} : f32[4]\n"
                 "  graph(%0: f32[4]) { return }"),
        "[scan] the body gives 0 outputs, 1 carries and 0 slices are needed\n"
        "  in %2 = scan(%0) {length=3, n_consts=0, n_carries=1, reverse=false, in_axes=[], "
-       "out_axes=[], n_residuals=0} : f32[4]"},
+       "out_axes=[], n_residuals=0, unroll=1} : f32[4]"},
   };
   for (const Case& c : cases) EXPECT_EQ(verdict(c.text), c.error) << c.text;
 }

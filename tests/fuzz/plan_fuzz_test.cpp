@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "stowage/base/text_file.h"
 #include "stowage/core/scalar.h"
@@ -93,6 +94,26 @@ std::string compare_slopes(const RandomProgram& program, const std::vector<Bytes
   return fmt::format("gradient: slope {} for {} by differences", slope, near);
 }
 
+// The program with all scans as loops; nothing where that is what it is.
+std::optional<Graph> rolled(const Graph& graph) {
+  Graph result = graph;
+  bool changed = false;
+  for (size_t n = 0; n < result.n_nodes(); ++n) {
+    Node& node = result.mutable_node(NodeId(n));
+    if (auto* p = std::get_if<ScanParams>(&node.params)) {
+      changed |= p->unroll != 1;
+      p->unroll = 1;
+    }
+    for (GraphPtr& nested : node.graphs)
+      if (std::optional<Graph> inner = rolled(*nested)) {
+        nested = std::make_shared<const Graph>(std::move(*inner));
+        changed = true;
+      }
+  }
+  if (!changed) return std::nullopt;
+  return result;
+}
+
 // What does not hold of a program; empty when all does.
 std::string check(const RandomProgram& program) {
   const Graph& graph = program.graph;
@@ -108,6 +129,13 @@ std::string check(const RandomProgram& program) {
         return fault;
     if (program.forward)
       if (std::string fault = compare_slopes(program, judge.outputs); !fault.empty()) return fault;
+    if (const std::optional<Graph> loops = rolled(graph)) {
+      const Execution e =
+          testing::execute(*loops, {.donated = program.donated}, program.inputs, threads);
+      if (!e.fault.empty()) return "rolled: " + e.fault;
+      if (std::string fault = compare("rolled", graph, e.outputs, judge.outputs); !fault.empty())
+        return fault;
+    }
     const uint64_t second = graph.n_nodes() + 4;
     for (const PolicyPtr& policy : {PolicyPtr(), testing::random_policy(second)}) {
       if (policy && !program.differentiated) continue;
@@ -276,6 +304,8 @@ TEST(PlanFuzz, ProgramsAreOfManyKinds) {
   EXPECT_GT(empty, 20);
   EXPECT_GT(nested, 20);
   for (const OpKind op : {OpKind::kScan,
+                          OpKind::kCond,
+                          OpKind::kWhile,
                           OpKind::kCheckpoint,
                           OpKind::kCustomVjp,
                           OpKind::kDotGeneral,

@@ -23,7 +23,8 @@ struct Context {
   std::mt19937_64 random;
   Dims extents;  // axes are mostly of these
   int64_t max_elems = 0;
-  bool discrete = false;  // steps that are not continuous are allowed
+  bool discrete = false;        // steps that are not continuous are allowed
+  bool differentiated = false;  // open loops must not be on the way of a gradient
   std::vector<DType> floats;
 
   uint64_t below(uint64_t n) { return random() % n; }
@@ -154,7 +155,7 @@ class Maker {
   void step() {
     if (depth_ > 0 && context_.chance(4)) return batched_step();
     if (depth_ > 0 && context_.chance(3)) return custom_vjp_step();
-    switch (below(depth_ > 0 ? 27 : 21)) {
+    switch (below(depth_ > 0 ? 33 : 21)) {
       case 0:
       case 1:
       case 2:
@@ -198,6 +199,14 @@ class Maker {
       case 25:
       case 26:
         return checkpoint_step();
+      case 27:
+      case 28:
+      case 29:
+      case 30:
+        return cond_step();
+      case 31:
+      case 32:
+        return while_step();
     }
   }
 
@@ -494,6 +503,7 @@ class Maker {
   void scan_step() {
     constexpr int64_t kLengths[] = {0, 1, 2, 3, 3, 4, 5};
     ScanParams p{.length = kLengths[below(std::size(kLengths))], .reverse = below(2) == 0};
+    if (below(3) == 0) p.unroll = static_cast<int64_t>(below(4));
     std::vector<Val> operands;
     std::vector<ArrayType> types;
     const auto take = [&](const Val& v) {
@@ -680,6 +690,97 @@ class Maker {
       add(v);
   }
 
+  // A condition, a switch; results that are new, handed through or an operand's successor.
+  void cond_step() {
+    const bool is_bool = below(2) == 0;
+    Val index = of({is_bool ? DType::kBool : DType::kI32, {}});
+    if (is_bool && context_.discrete && below(2)) {
+      const Val x = any_float();
+      Dims axes;
+      for (int a = 0; a < x.rank(); ++a) axes.push_back(a);
+      index = gt(reduce_sum(x, axes), constant(builder_, x.dtype(), 0.1));
+    }
+    std::vector<Val> operands = {index};
+    for (uint64_t i = below(5); i > 0; --i)
+      operands.push_back(below(3) == 0 && operands.size() > 1 ? of(operands.back().type()) : any());
+    if (below(8) == 0) operands.push_back(operands.back());
+    std::vector<GraphPtr> graphs;
+    std::vector<ArrayType> types;
+    const uint64_t n_results = 1 + below(3);
+    for (uint64_t n = is_bool ? 2 : 1 + below(4), b = 0; b < n; ++b) {
+      auto graph = std::make_shared<Graph>();
+      Maker inner(context_, *graph, depth_ - 1);
+      for (size_t i = 1; i < operands.size(); ++i) inner.input(operands[i].type());
+      const std::vector<Val> inputs = inner.pool_;
+      if (inputs.size() + 1 != operands.size()) return;
+      if (inputs.empty()) inner.leaf_step();
+      if (below(4) > 0) inner.grow(1 + below(7));
+      std::vector<ValueId> outputs;
+      for (size_t j = 0; j < n_results; ++j) {
+        if (b == 0)
+          types.push_back(below(3) > 0 && !inputs.empty() ? inputs[below(inputs.size())].type()
+                                                          : inner.any().type());
+        std::vector<ValueId> alike;
+        for (const Val& v : inputs)
+          if (v.type() == types[j]) alike.push_back(v.id());
+        if (!alike.empty() && below(3) == 0)
+          outputs.push_back(alike[below(alike.size())]);
+        else if (!alike.empty() && is_float(types[j].dtype) && below(2) == 0)
+          outputs.push_back((Val(inner.builder_, alike[below(alike.size())]) * 0.5 +
+                             tanh(inner.of(types[j])))
+                                .id());
+        else
+          outputs.push_back(inner.of(types[j]).id());
+      }
+      graph->set_outputs(outputs);
+      graphs.push_back(graph);
+    }
+    for (const Val& v : builder_.add(OpKind::kCond, CondParams{}, operands, graphs)) add(v);
+  }
+
+  // A few iterations of a counter, and where jumps are allowed as long as a sum is small.
+  void while_step() {
+    if (context_.differentiated && context_.floats == std::vector{DType::kF64}) return;
+    const auto still = [&](const Val& v) {
+      return context_.differentiated && is_float(v.dtype())
+                 ? builder_.add1(OpKind::kStopGradient, NoParams{}, {v})
+                 : v;
+    };
+    WhileParams p{.n_cond_consts = 1, .n_body_consts = static_cast<int>(below(3))};
+    std::vector<Val> operands = {of({DType::kI32, {}})};
+    for (int i = 0; i < p.n_body_consts; ++i) operands.push_back(still(any()));
+    const size_t first = operands.size();
+    operands.push_back(below(2) ? constant_int(builder_, DType::kI32, 0)
+                                : max(of({DType::kI32, {}}), constant_int(builder_, DType::kI32, 1)));
+    for (uint64_t i = below(4); i > 0; --i)
+      operands.push_back(still(below(2) ? of(operands.back().type()) : any()));
+    auto condition = std::make_shared<Graph>(), body = std::make_shared<Graph>();
+    Maker c(context_, *condition, depth_ - 1), inner(context_, *body, depth_ - 1);
+    c.input(operands[0].type());
+    for (size_t i = 1; i < operands.size(); ++i) {
+      if (i >= first) c.input(operands[i].type());
+      inner.input(operands[i].type());
+    }
+    const std::vector<Val> seen = c.pool_, inputs = inner.pool_;
+    if (seen.size() != operands.size() - first + 1 || inputs.size() + 1 != operands.size()) return;
+    Val holds = lt(seen[1], min(seen[0], constant_int(c.builder_, DType::kI32, 4)));
+    if (context_.discrete && below(2)) {
+      const Val x = c.any_float();
+      Dims axes;
+      for (int a = 0; a < x.rank(); ++a) axes.push_back(a);
+      holds = logical_and(holds, lt(reduce_sum(x, axes), constant(c.builder_, x.dtype(), 2)));
+    }
+    condition->set_outputs({holds.id()});
+    inner.grow(1 + below(6));
+    const std::vector<Val> carried(inputs.begin() + p.n_body_consts, inputs.end());
+    std::vector<ValueId> outputs = carries(
+        inner, inputs, ScanParams{.n_consts = p.n_body_consts,
+                                  .n_carries = static_cast<int>(carried.size())});
+    outputs[0] = (carried[0] + 1).id();
+    body->set_outputs(outputs);
+    for (const Val& v : builder_.add(OpKind::kWhile, p, operands, {condition, body})) add(v);
+  }
+
   Context& context_;
   GraphBuilder builder_;
   int depth_;
@@ -729,14 +830,14 @@ RandomProgram random_program(uint64_t seed) {
   Context c = make_context(seed);
   RandomProgram program;
   program.smooth = !c.discrete;
-  Maker maker(c, program.graph, 2);
+  Maker maker(c, program.graph, c.chance(20) ? 3 : 2);
   for (uint64_t i = 0, n = 2 + c.below(4); i < n; ++i) {
     const bool integer = i > 1 && c.chance(15);
     maker.input({integer ? DType::kI32 : c.float_dtype(), c.shape(3)});
   }
   const size_t n_inputs = program.graph.inputs().size();
+  c.differentiated = program.differentiated = c.chance(60);
   maker.grow(6 + c.below(20));
-  program.differentiated = c.chance(60);
   ReverseSpec spec;
   if (program.differentiated) {
     const Val loss = maker.loss();

@@ -25,8 +25,8 @@ struct RandomProgram {
 };
 
 /// The program of a seed, the same everywhere: elementwise chains, broadcasts, reductions, views,
-/// products, indexing, scans and checkpoints nested up to two deep, for many a gradient and an
-/// update of donated inputs on top.
+/// products, indexing, scans (unrolled ones too), conds, open loops and checkpoints nested up to
+/// three deep, for many a gradient and an update of donated inputs on top.
 RandomProgram random_program(uint64_t seed);
 
 /// The checkpoint policy of a seed, named "random:SEED".

@@ -115,16 +115,18 @@ class Shrinker {
   bool drop_nested() {
     bool any = false;
     for (size_t n = best_.graph.n_nodes(); n-- > 0;) {
-      const auto& graphs = best_.graph.nodes()[n].graphs;
-      if (graphs.empty()) continue;
-      for (size_t m = graphs[0]->n_nodes(); m-- > 0;) {
-        const Graph& body = *best_.graph.nodes()[n].graphs[0];
-        if (m >= body.n_nodes() || body.nodes()[m].op == OpKind::kConstant) continue;
-        RandomProgram candidate = best_;
-        candidate.graph.mutable_node(NodeId(n)).graphs[0] =
-            std::make_shared<const Graph>(without_node(body, m, nullptr));
-        any |= accept(std::move(candidate));
-      }
+      const size_t n_graphs = best_.graph.nodes()[n].graphs.size();
+      // A while without its counter would not end.
+      if (best_.graph.nodes()[n].op == OpKind::kWhile) continue;
+      for (size_t g = 0; g < n_graphs; ++g)
+        for (size_t m = best_.graph.nodes()[n].graphs[g]->n_nodes(); m-- > 0;) {
+          const Graph& body = *best_.graph.nodes()[n].graphs[g];
+          if (m >= body.n_nodes() || body.nodes()[m].op == OpKind::kConstant) continue;
+          RandomProgram candidate = best_;
+          candidate.graph.mutable_node(NodeId(n)).graphs[g] =
+              std::make_shared<const Graph>(without_node(body, m, nullptr));
+          any |= accept(std::move(candidate));
+        }
     }
     return any && (clean(), true);
   }

@@ -69,13 +69,18 @@ class Mutator {
     any({&p.lhs_contract, &p.rhs_contract, &p.lhs_batch, &p.rhs_batch});
   }
   void change(ScanParams& p) {
-    switch (below(6)) {
+    switch (below(7)) {
+      case 6: return change(p.unroll);
       case 0: return change(p.length);
       case 1: return void(p.n_consts = static_cast<int>(number()));
       case 2: return void(p.n_carries = static_cast<int>(number()));
       case 3: return void(p.n_residuals = static_cast<int>(number()));
       default: return any({&p.in_axes, &p.out_axes});
     }
+  }
+  void change(CondParams& p) { p.n_residuals = static_cast<int>(number()); }
+  void change(WhileParams& p) {
+    (below(2) ? p.n_cond_consts : p.n_body_consts) = static_cast<int>(number());
   }
 
  private:

@@ -24,6 +24,46 @@ inline GraphPtr scan_body() {
   return graph;
 }
 
+/// Branches (x f32[3,4], w f32[4,4]) -> (f32[3,4], f32[]): one reads both, one x alone, one
+/// neither.
+inline std::vector<GraphPtr> cond_branches(size_t n) {
+  std::vector<GraphPtr> branches;
+  for (size_t i = 0; i < n; ++i) {
+    auto graph = std::make_shared<Graph>();
+    GraphBuilder b(*graph);
+    const Val x(b, graph->add_input(parse_type("f32[3,4]"), "x"));
+    const Val w(b, graph->add_input(parse_type("f32[4,4]"), "w"));
+    if (i % 3 == 0) {
+      const Val y = tanh(matmul(x, w));
+      graph->set_outputs({(y * sin(x)).id(), reduce_sum(y, {0, 1}).id()});
+    } else if (i % 3 == 1) {
+      graph->set_outputs({x.id(), reduce_sum(x * x, {0, 1}).id()});
+    } else {
+      graph->set_outputs({full(b, x.type(), 0.5).id(), constant(b, DType::kF32, 2).id()});
+    }
+    branches.push_back(graph);
+  }
+  return branches;
+}
+
+/// (limit i32[]; step f32[4]; count i32[], x f32[4], y f32[4]): while count < limit, x and y change
+/// places and x grows by step * y.
+inline std::vector<GraphPtr> while_graphs() {
+  auto condition = std::make_shared<Graph>(), body = std::make_shared<Graph>();
+  GraphBuilder c(*condition), b(*body);
+  const Val limit(c, condition->add_input(parse_type("i32[]"), "limit"));
+  const Val at(c, condition->add_input(parse_type("i32[]"), "count"));
+  condition->add_input(parse_type("f32[4]"), "x");
+  condition->add_input(parse_type("f32[4]"), "y");
+  condition->set_outputs({lt(at, limit).id()});
+  const Val step(b, body->add_input(parse_type("f32[4]"), "step"));
+  const Val count(b, body->add_input(parse_type("i32[]"), "count"));
+  const Val x(b, body->add_input(parse_type("f32[4]"), "x"));
+  const Val y(b, body->add_input(parse_type("f32[4]"), "y"));
+  body->set_outputs({(count + 1).id(), (y + step * x).id(), x.id()});
+  return {condition, body};
+}
+
 /// (x f32[3,4], w f32[4,4]) -> tanh(x w) named "hidden".
 inline GraphPtr checkpoint_body() {
   auto graph = std::make_shared<Graph>();

@@ -42,6 +42,10 @@ class Table {
     rows.back().graphs = {std::move(graph)};
     return *this;
   }
+  Table& graphs(std::vector<GraphPtr> graphs) {
+    rows.back().graphs = std::move(graphs);
+    return *this;
+  }
 };
 
 ConstantParams constant_params(std::string_view type, std::initializer_list<double> values) {
@@ -293,6 +297,27 @@ void add_structure(Table& t) {
         ScanParams{.length = 0, .n_consts = 1, .n_carries = 1, .in_axes = {2, 0}, .out_axes = {1}},
         {"f32[4]", "f32[2,0,3]"})
       .graph(scan_body());
+  t.add(K::kCond, "three branches", {"i32[]", "f32[3,4]", "f32[4,4]"}, CondParams{},
+        {"f32[3,4]", "f32[]"})
+      .graphs(cond_branches(3))
+      .ranges({{0, 1}})
+      .grad();
+  t.add(K::kCond, "clamped", {"i32[]", "f32[3,4]", "f32[4,4]"}, CondParams{},
+        {"f32[3,4]", "f32[]"})
+      .graphs(cond_branches(2))
+      .ranges({{7, 9}})
+      .grad();
+  t.add(K::kCond, "bool", {"bool[]", "f32[3,4]", "f32[4,4]"}, CondParams{}, {"f32[3,4]", "f32[]"})
+      .graphs(cond_branches(2))
+      .grad();
+  t.add(K::kWhile, "swap", {"i32[]", "f32[4]", "i32[]", "f32[4]", "f32[4]"},
+        WhileParams{.n_cond_consts = 1, .n_body_consts = 1}, {"i32[]", "f32[4]", "f32[4]"})
+      .graphs(while_graphs())
+      .ranges({{5, 6}, {}, {0, 1}});
+  t.add(K::kWhile, "no trip", {"i32[]", "f32[4]", "i32[]", "f32[4]", "f32[4]"},
+        WhileParams{.n_cond_consts = 1, .n_body_consts = 1}, {"i32[]", "f32[4]", "f32[4]"})
+      .graphs(while_graphs())
+      .ranges({{0, 1}, {}, {3, 4}});
   t.add(K::kCheckpoint, "block", {"f32[3,4]", "f32[4,4]"}, CheckpointParams{}, {"f32[3,4]"})
       .graph(checkpoint_body())
       .grad();

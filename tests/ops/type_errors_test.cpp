@@ -219,6 +219,65 @@ std::vector<Row> structure() {
   };
 }
 
+std::vector<Row> control() {
+  const auto cond = [&](Types operands, size_t n_branches, CondParams params, std::string message) {
+    Row r = row(OpKind::kCond, operands, params, std::move(message));
+    r.graphs = cond_branches(n_branches);
+    return r;
+  };
+  const auto loop = [&](Types operands, WhileParams params, std::string message) {
+    Row r = row(OpKind::kWhile, operands, params, std::move(message));
+    r.graphs = while_graphs();
+    return r;
+  };
+  Row unlike = row(OpKind::kCond, {"i32[]", "f32[3,4]", "f32[4,4]"}, CondParams{},
+                   "[cond] branch 1 gives 1 outputs, branch 0 gives 2");
+  unlike.graphs = {cond_branches(1)[0], checkpoint_body()};
+  auto sums = std::make_shared<Graph>(*checkpoint_body());
+  sums->set_outputs({sums->inputs()[1]});
+  Row types = row(OpKind::kCond, {"bool[]", "f32[3,4]", "f32[4,4]"}, CondParams{},
+                  "[cond] output 0 is f32[3,4] in branch 0 and f32[4,4] in branch 1");
+  types.graphs = {checkpoint_body(), sums};
+  const Types good = {"i32[]", "f32[4]", "i32[]", "f32[4]", "f32[4]"};
+  const WhileParams p{.n_cond_consts = 1, .n_body_consts = 1};
+  Row truth = row(OpKind::kWhile, good, p, "[while] the condition must give a bool[], got i32[]");
+  truth.graphs = while_graphs();
+  auto counting = std::make_shared<Graph>(*truth.graphs[0]);
+  counting->set_outputs({counting->inputs()[0]});
+  truth.graphs[0] = counting;
+  Row drift = row(OpKind::kWhile, good, p,
+                  "[while] carry 1 is f32[4] going into the body and i32[] coming out");
+  drift.graphs = while_graphs();
+  auto drifting = std::make_shared<Graph>(*drift.graphs[1]);
+  drifting->set_outputs({drifting->inputs()[1], drifting->inputs()[1], drifting->inputs()[2]});
+  drift.graphs[1] = drifting;
+  return {
+      row(OpKind::kCond, {"i32[]"}, CondParams{}, "[cond] takes at least 1 branch, got 0"),
+      cond({}, 2, {}, "[cond] takes an index and the operands of its branches, got nothing"),
+      cond({"f32[]", "f32[3,4]", "f32[4,4]"}, 2, {},
+           "[cond] the index must be i32[] or bool[], got f32[]"),
+      cond({"i32[1]", "f32[3,4]", "f32[4,4]"}, 2, {},
+           "[cond] the index must be i32[] or bool[], got i32[1]"),
+      cond({"bool[]", "f32[3,4]", "f32[4,4]"}, 3, {},
+           "[cond] a bool index chooses between 2 branches, got 3"),
+      cond({"i32[]", "f32[3,4]"}, 2, {}, "[cond] branch 0 takes 2 inputs, the operands are 1"),
+      cond({"i32[]", "f32[3,4]", "f32[4,5]"}, 2, {},
+           "[cond] operand 1 is f32[4,5], the branch 0 takes f32[4,4]"),
+      cond({"i32[]", "f32[3,4]", "f32[4,4]"}, 2, {3}, "[cond] 3 residuals of 2 results"),
+      std::move(unlike),
+      std::move(types),
+      row(OpKind::kWhile, good, p, "[while] takes 2 nested graphs, got 0"),
+      loop(good, {1, 7}, "[while] 1 and 7 consts of 5 operands cannot be"),
+      loop(good, {0, 1}, "[while] the body takes 4 inputs, its consts and the carries are 5"),
+      loop({"f32[]", "f32[4]", "i32[]", "f32[4]", "f32[4]"}, p,
+           "[while] const 0 is f32[], the condition takes i32[]"),
+      loop({"i32[]", "f32[4]", "i32[]", "f32[4]", "f32[5]"}, p,
+           "[while] carry 2 is f32[5], the condition takes f32[4]"),
+      std::move(truth),
+      std::move(drift),
+  };
+}
+
 void check(const std::vector<Row>& rows) {
   for (const Row& r : rows) {
     try {
@@ -234,6 +293,7 @@ TEST(TypeErrors, LeavesAndElementwise) { check(leaves_and_elementwise()); }
 TEST(TypeErrors, ViewsAndMovement) { check(views_and_movement()); }
 TEST(TypeErrors, ReductionsAndProducts) { check(reductions_and_products()); }
 TEST(TypeErrors, Structure) { check(structure()); }
+TEST(TypeErrors, Control) { check(control()); }
 
 TEST(TypeErrors, EndWithTheProvenance) {
   Graph graph;

@@ -1,5 +1,6 @@
 #include "tests/support/evaluate.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "stowage/runtime/cpu/reference/reference.h"
@@ -57,9 +58,39 @@ std::vector<Bytes> evaluate_scan(const Graph& graph, const Node& node,
   return results;
 }
 
+std::vector<Bytes> evaluate_cond(const Graph& graph, const Node& node,
+                                 std::vector<Bytes> operands) {
+  int32_t index = 0;
+  if (graph.type(node.operands[0]).dtype == DType::kBool)
+    index = operands[0][0] != std::byte{0};
+  else
+    std::memcpy(&index, operands[0].data(), sizeof index);
+  const auto last = static_cast<int32_t>(node.graphs.size()) - 1;
+  operands.erase(operands.begin());
+  return evaluate(*node.graphs[static_cast<size_t>(std::clamp(index, 0, last))], operands);
+}
+
+std::vector<Bytes> evaluate_while(const Node& node, const std::vector<Bytes>& operands) {
+  const auto& p = node.as<WhileParams>();
+  const auto begin = operands.begin();
+  const std::vector<Bytes> cond_consts(begin, begin + p.n_cond_consts);
+  const std::vector<Bytes> body_consts(begin + p.n_cond_consts,
+                                       begin + p.n_cond_consts + p.n_body_consts);
+  std::vector<Bytes> carries(begin + p.n_cond_consts + p.n_body_consts, operands.end());
+  const auto with = [&](std::vector<Bytes> consts) {
+    consts.insert(consts.end(), carries.begin(), carries.end());
+    return consts;
+  };
+  while (evaluate(*node.graphs[0], with(cond_consts))[0][0] != std::byte{0})
+    carries = evaluate(*node.graphs[1], with(body_consts));
+  return carries;
+}
+
 std::vector<Bytes> evaluate_node(const Graph& graph, const Node& node,
                                  std::vector<Bytes> operands) {
   if (node.op == OpKind::kScan) return evaluate_scan(graph, node, std::move(operands));
+  if (node.op == OpKind::kCond) return evaluate_cond(graph, node, std::move(operands));
+  if (node.op == OpKind::kWhile) return evaluate_while(node, operands);
   if (node.op == OpKind::kCheckpoint || node.op == OpKind::kCustomVjp)
     return evaluate(*node.graphs[0], operands);
   std::vector<TensorView> in, out;

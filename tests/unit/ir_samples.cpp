@@ -115,11 +115,13 @@ Graph every_op() {
     Node node{.op = op, .params = empty_params(op), .operands = {x, last}};
     std::visit([](auto& p) { visit_fields(p, [](std::string_view, auto& v) { fill(v); }); },
                node.params);
-    node.graphs.assign(static_cast<size_t>(n_nested_graphs(op)), nested);
+    node.graphs.assign(static_cast<size_t>(n_nested_graphs(op).least), nested);
     node.provenance = provenances[i % 4];
     if (i % 4 > 0) node.region = RegionId(static_cast<size_t>(i % 4 - 1));
     node.backward = i % 3 == 0;
-    const std::vector<ArrayType> types(static_cast<size_t>(i % 3), i % 2 ? f32 : host);
+    // The last has a result: text cannot tell whether an input was added before a node without.
+    const int n_results = i + 1 == kNumOps ? 1 : i % 3;
+    const std::vector<ArrayType> types(static_cast<size_t>(n_results), i % 2 ? f32 : host);
     const NodeId id = g.add_node(std::move(node), types);
     if (!types.empty()) last = g.node(id).result(static_cast<int>(types.size()) - 1);
     if (i == 20) g.add_input(host, "late");  // as a captured array that is met while tracing

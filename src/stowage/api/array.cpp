@@ -23,7 +23,7 @@ std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& typ
   if (std::string_view(what) == "bool")
     fail_here(
         "[bool] {}: C++ cannot branch on a value that is not known while tracing; use "
-        "where(condition, a, b)",
+        "cond(condition, true_fn, false_fn) or where(condition, a, b)",
         subject);
   fail_here(
       "[{}] {}: its value is not known while tracing; return it from the function and read "

@@ -6,11 +6,23 @@
 
 namespace stow {
 
+/// ScanOptions::unroll: no loop is left.
+inline constexpr int64_t kUnrollFully = 0;
+
 struct ScanOptions {
   /// The number of iterations; needed only where nothing is scanned, checked elsewhere.
   int64_t length = -1;
   /// From the last slice to the first; the stacked results keep the order of the slices.
   bool reverse = false;
+  /// The axis that is scanned over: one for all leaves, or one a leaf. Negative ones count from the
+  /// end.
+  Dims axes = {0};
+  /// The axis that the stacked results get, in the same way; negative ones count from the end of
+  /// the result.
+  Dims out_axes = {0};
+  /// So many iterations are laid out in the loop's body, one after another: another form of the
+  /// program with the same bits, gradients included.
+  int64_t unroll = 1;
 };
 
 /// A type-erased scan. The body's leaves are those of the carry, then of the slice; its result's
@@ -28,11 +40,14 @@ struct ScanResult {
 ScanResult run_scan(const ScanRequest& request);
 
 /// carry = init; for each i: (carry, y[i]) = body(carry, xs[i]); returns (carry, y stacked).
-/// Shapes:  leaves of xs [length, …]; slices drop the axis 0, stacked results get it.
+/// Shapes:  leaves of xs [length, …]; slices drop the axis 0, stacked results get it; other axes by
+///          `axes` and `out_axes`.
 /// Forms:   body returns pair(carry, y), and scan pair(carry, ys); or body returns the carry alone,
 ///          and so does scan. Pass None{} and `length` to scan nothing.
-/// Errors:  TraceError naming the leaf where lengths differ, or where the body returns a carry of
-///          another type than it was given (a weak scalar to begin with takes the body's type).
+/// Errors:  TraceError naming the leaf where lengths differ or an axis is not there, or where the
+///          body returns a carry of another type than it was given (a weak scalar to begin with
+///          takes the body's type).
+/// Source:  JAX's lax.scan.
 template <typename Body, typename Init, typename Xs = None>
 auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = {}, STOW_AT) {
   using Carry = AsTree<Init>;

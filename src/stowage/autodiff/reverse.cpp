@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "stowage/autodiff/cond_gradient.h"
 #include "stowage/autodiff/flatten.h"
 #include "stowage/autodiff/scan_gradient.h"
 #include "stowage/ops/build.h"
@@ -32,13 +33,20 @@ class Reverser {
     const std::vector<RegionId> regions = import_regions(flat_, joint_, RegionId());
     scans_.resize(flat_.n_nodes());
     custom_residuals_.resize(flat_.n_nodes());
+    conds_.resize(flat_.n_nodes());
+    first_residual_.resize(flat_.n_nodes());
     for (size_t n = 0; n < flat_.n_nodes(); ++n) {
       const Node& node = flat_.nodes()[n];
       if (node.op == OpKind::kCustomVjp && is_active(node)) {
         emit_forward_rule(n, node, regions);
       } else if (node.op == OpKind::kScan && is_active(node)) {
         scans_[n] = differentiate_scan(node, activity_);
-        emit_forward_scan(node, scans_[n]->split, regions);
+        const SplitScan& split = scans_[n]->split;
+        emit_forward(node, split.forward_params, {split.forward_body}, regions);
+      } else if (node.op == OpKind::kCond && is_active(node)) {
+        conds_[n] = differentiate_cond(node, activity_);
+        const SplitCond& split = conds_[n]->split;
+        emit_forward(node, CondParams{split.n_residuals}, split.forward, regions);
       } else {
         const NodeId id = copy_node(flat_, node, joint_, map_, regions);
         joint_.mutable_node(id).backward = false;
@@ -65,19 +73,18 @@ class Reverser {
     custom_residuals_[n].assign(outputs.begin() + node.n_results, outputs.end());
   }
 
-  // The forward scan with the residuals as further stacked results.
-  void emit_forward_scan(const Node& node, const SplitScan& split,
-                         std::span<const RegionId> regions) {
+  // The forward scan or cond with the residuals as further results.
+  void emit_forward(const Node& node, Params params, std::vector<GraphPtr> graphs,
+                    std::span<const RegionId> regions) {
     builder_.provenance = node.provenance;
     builder_.region = node.region.valid() ? regions[node.region.index()] : RegionId();
     builder_.backward = false;
     std::vector<Val> operands;
     for (ValueId v : node.operands) operands.emplace_back(builder_, map_[v]);
     const std::vector<Val> results =
-        builder_.add(OpKind::kScan, split.forward_params, operands, {split.forward_body});
+        builder_.add(node.op, std::move(params), operands, std::move(graphs));
     for (int i = 0; i < node.n_results; ++i)
       map_.set(node.result(i), results[static_cast<size_t>(i)].id());
-    first_residual_.resize(flat_.n_nodes());
     first_residual_[flat_.value(node.first_result).node.index()] =
         results[0].id().index() + static_cast<size_t>(node.n_results);
   }
@@ -193,6 +200,8 @@ class Reverser {
         custom_vjp(n, node);
       } else if (scans_[n]) {
         scan_vjp(n, node);
+      } else if (conds_[n]) {
+        cond_vjp(n, node);
       } else {
         node_vjp(node, std::move(needed));
       }
@@ -266,6 +275,23 @@ class Reverser {
     for (int i : g.active_xs) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
   }
 
+  void cond_vjp(size_t n, const Node& node) {
+    const CondGradient& g = *conds_[n];
+    if (g.active_operands.empty()) return;
+    std::vector<Val> operands;
+    const auto take = [&](ValueId v) { operands.emplace_back(builder_, map_[v]); };
+    take(node.operands[0]);
+    for (int i : g.split.forward_operands) take(node.operands[static_cast<size_t>(i) + 1]);
+    for (int i : g.split.forward_results) take(node.result(i));
+    for (int i : g.active_results) operands.push_back(cotangent_or_zero(node.result(i)));
+    for (int i = 0; i < g.split.n_residuals; ++i)
+      operands.emplace_back(builder_, ValueId(first_residual_[n] + static_cast<size_t>(i)));
+    const std::vector<Val> results =
+        builder_.add(OpKind::kCond, CondParams{}, operands, g.split.backward);
+    for (size_t i = 0; i < g.active_operands.size(); ++i)
+      accumulate(node.operands[static_cast<size_t>(g.active_operands[i])], results[i]);
+  }
+
   Val zeros(const ArrayType& type) { return full_anywhere(builder_, type, 0); }
   Val cotangent_or_zero(ValueId v) {
     const std::optional<Val>& ct = cotangents_[v.index()];
@@ -291,6 +317,7 @@ class Reverser {
   std::vector<std::optional<Val>> cotangents_;          // of values of flat_
   std::map<ValueId, std::vector<Piece>> pieces_;        // of values of flat_ that are sliced
   std::vector<std::optional<ScanGradient>> scans_;      // of nodes of flat_
+  std::vector<std::optional<CondGradient>> conds_;      // of nodes of flat_
   std::vector<size_t> first_residual_;                  // of nodes of flat_: a value of joint_
   std::vector<std::vector<ValueId>> custom_residuals_;  // of nodes of flat_: values of joint_
 };

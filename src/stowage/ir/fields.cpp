@@ -1,5 +1,7 @@
 #include "stowage/ir/fields.h"
 
+#include <limits>
+
 namespace stow {
 
 Params empty_params(OpKind op) {
@@ -51,6 +53,10 @@ Params empty_params(OpKind op) {
       return NameParams();
     case OpKind::kScan:
       return ScanParams();
+    case OpKind::kCond:
+      return CondParams();
+    case OpKind::kWhile:
+      return WhileParams();
     case OpKind::kCheckpoint:
       return CheckpointParams();
     case OpKind::kCustomVjp:
@@ -103,9 +109,12 @@ Params empty_params(OpKind op) {
   return NoParams();
 }
 
-int n_nested_graphs(OpKind op) {
-  if (op == OpKind::kCustomVjp) return 3;
-  return op == OpKind::kScan || op == OpKind::kCheckpoint ? 1 : 0;
+NestedCount n_nested_graphs(OpKind op) {
+  if (op == OpKind::kScan || op == OpKind::kCheckpoint) return {1, 1};
+  if (op == OpKind::kWhile) return {2, 2};
+  if (op == OpKind::kCustomVjp) return {3, 3};
+  if (op == OpKind::kCond) return {1, std::numeric_limits<int>::max()};
+  return {0, 0};
 }
 
 }  // namespace stow

@@ -53,7 +53,10 @@ STOW_FIELDS(AttentionParams, STOW_FIELD(scale), STOW_FIELD(causal))
 STOW_FIELDS(DevicePutParams, STOW_FIELD(kind))
 STOW_FIELDS(NameParams, STOW_FIELD(name))
 STOW_FIELDS(ScanParams, STOW_FIELD(length), STOW_FIELD(n_consts), STOW_FIELD(n_carries),
-            STOW_FIELD(reverse), STOW_FIELD(in_axes), STOW_FIELD(out_axes), STOW_FIELD(n_residuals))
+            STOW_FIELD(reverse), STOW_FIELD(in_axes), STOW_FIELD(out_axes), STOW_FIELD(n_residuals),
+            STOW_FIELD(unroll))
+STOW_FIELDS(CondParams, STOW_FIELD(n_residuals))
+STOW_FIELDS(WhileParams, STOW_FIELD(n_cond_consts), STOW_FIELD(n_body_consts))
 STOW_FIELDS(CheckpointParams, STOW_FIELD(policy), STOW_FIELD(prevent_cse))
 STOW_FIELDS(CustomVjpParams, STOW_FIELD(n_args), STOW_FIELD(n_residuals))
 STOW_FIELDS(Region, STOW_FIELD(parent), STOW_FIELD(policy), STOW_FIELD(prevent_cse))
@@ -96,6 +99,12 @@ void visit_fields(Struct& object, Visit&& visit) {
 /// Default parameters of the alternative that `op` takes.
 Params empty_params(OpKind op);
 /// How many nested graphs `op` holds.
-int n_nested_graphs(OpKind op);
+struct NestedCount {
+  int least = 0, most = 0;
+  bool admits(size_t n) const {
+    return n >= static_cast<size_t>(least) && n <= static_cast<size_t>(most);
+  }
+};
+NestedCount n_nested_graphs(OpKind op);
 
 }  // namespace stow

@@ -84,6 +84,8 @@
   X(AttentionGrad, "attention_grad", Other)                                              \
   /* structure */                                                                        \
   X(Scan, "scan", Structure)                                                             \
+  X(Cond, "cond", Structure)                                                             \
+  X(While, "while", Structure)                                                           \
   X(Checkpoint, "checkpoint", Structure)                                                 \
   X(CustomVjp, "custom_vjp", Structure)                                                  \
   X(Name, "name", Identity)                                                              \

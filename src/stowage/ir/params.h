@@ -121,7 +121,28 @@ struct ScanParams {
   Dims out_axes;  ///< The stacked axis of each stacked result.
   /// The last so many stacked results are residuals, saved for a backward scan.
   int n_residuals = 0;
+  /// So many iterations are laid out one after another in the loop's body, 0: all of them. A matter
+  /// of the program's form alone; the numbers are those of a loop.
+  int64_t unroll = 1;
   friend bool operator==(const ScanParams&, const ScanParams&) = default;
+};
+
+/// Cond(index, operands…) -> results of the branch chosen. The branches are the node's graphs, each
+/// (operands…) -> (results…). The index is an i32 scalar, clamped to the branches there are; or a
+/// bool scalar for two branches, of which graph 0 is taken for false and graph 1 for true.
+struct CondParams {
+  /// The last so many results are residuals, saved for a backward cond; which branch fills which
+  /// is the branches' affair, and what one does not need it fills with zeros.
+  int n_residuals = 0;
+  friend bool operator==(const CondParams&, const CondParams&) = default;
+};
+
+/// While(condition consts…, body consts…, carries…) -> final carries…; graph 0, the condition, is
+/// (condition consts…, carries…) -> bool[] and graph 1, the body, (body consts…, carries…) ->
+/// (carries…). The body runs as long as the condition holds of the carries.
+struct WhileParams {
+  int n_cond_consts = 0, n_body_consts = 0;
+  friend bool operator==(const WhileParams&, const WhileParams&) = default;
 };
 
 /// What a checkpoint policy answers for a value.
@@ -166,7 +187,7 @@ struct CustomVjpParams {
 using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
-                 DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams,
-                 CheckpointParams, CustomVjpParams>;
+                 DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CondParams,
+                 WhileParams, CheckpointParams, CustomVjpParams>;
 
 }  // namespace stow

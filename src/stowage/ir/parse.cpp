@@ -154,11 +154,11 @@ class Parser : private FieldReader {
     const std::vector<ArrayType> types = result_types(n_results);
     if (take_punct('@')) n.provenance = provenance();
     while (at_word("graph")) {
-      if (static_cast<int>(n.graphs.size()) == n_nested_graphs(n.op))
+      if (static_cast<int>(n.graphs.size()) == n_nested_graphs(n.op).most)
         error(offset(), "{} takes {} nested graphs and no more", op_name(n.op), n.graphs.size());
       n.graphs.push_back(graph(depth + 1));
     }
-    if (static_cast<int>(n.graphs.size()) < n_nested_graphs(n.op))
+    if (static_cast<int>(n.graphs.size()) < n_nested_graphs(n.op).least)
       unexpected(fmt::format("the nested graph of {}", op_name(n.op)));
     g.add_node(std::move(n), types);
   }

@@ -85,8 +85,9 @@ struct Kernel {
 };
 
 struct Loop;
+struct Branch;
 struct Instruction {
-  std::variant<Kernel, std::shared_ptr<Loop>> body;
+  std::variant<Kernel, std::shared_ptr<Loop>, std::shared_ptr<Branch>> body;
   const Kernel* kernel() const { return std::get_if<Kernel>(&body); }
   Kernel* kernel() { return std::get_if<Kernel>(&body); }
   const Loop* loop() const {
@@ -97,11 +98,32 @@ struct Instruction {
     auto* p = std::get_if<std::shared_ptr<Loop>>(&body);
     return p ? p->get() : nullptr;
   }
+  const Branch* branch() const {
+    const auto* p = std::get_if<std::shared_ptr<Branch>>(&body);
+    return p ? p->get() : nullptr;
+  }
 };
+/// A body that runs `trip_count` times; or, where that is kOpen, as long as `predicate` (a bool
+/// scalar, read after `condition` has run) holds.
 struct Loop {
+  static constexpr int64_t kOpen = -1;
   LoopId id;
   int64_t trip_count = 0;
   std::vector<Instruction> body;
+  std::vector<Instruction> condition;  ///< Of an open loop.
+  View predicate;                      ///< Of an open loop.
+  std::vector<View> carries;  ///< Of an open loop: what it leaves, whenever the condition fails.
+  ProvenancePtr provenance;
+};
+/// Alternatives, one of which runs: that of `index`, an i32 scalar that is clamped to them, or a
+/// bool scalar.
+struct Branch {
+  View index;
+  std::vector<std::vector<Instruction>> alternatives;
+  /// What every alternative leaves behind. `begins` says that a new life of the memory begins with
+  /// the branch; else the results lie over what lay there before, and some alternatives may leave
+  /// that untouched.
+  std::vector<View> results;
   ProvenancePtr provenance;
 };
 

@@ -69,6 +69,7 @@ std::vector<ArrayType> infer_scan(const InferContext& c) {
   check_sizes(c);
   if (p.length < 0 || p.n_consts < 0 || p.n_carries < 0)
     c.error("length {}, {} consts and {} carries cannot be", p.length, p.n_consts, p.n_carries);
+  if (p.unroll < 0) c.error("cannot be unrolled by {}", p.unroll);
   const auto n_consts = static_cast<size_t>(p.n_consts);
   const auto n_carries = static_cast<size_t>(p.n_carries);
   const size_t n_operands = n_consts + n_carries + p.in_axes.size();

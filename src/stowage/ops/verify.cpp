@@ -80,8 +80,11 @@ class Verifier {
       trace_error("[{}] {}", op_name(n.op), fmt::format(format, std::forward<Args>(args)...));
     };
     if (n.params.index() != empty_params(n.op).index()) error("has the parameters of another op");
-    if (static_cast<int>(n.graphs.size()) != n_nested_graphs(n.op))
-      error("takes {} nested graphs, got {}", n_nested_graphs(n.op), n.graphs.size());
+    if (const NestedCount count = n_nested_graphs(n.op); !count.admits(n.graphs.size())) {
+      if (count.least == count.most)
+        error("takes {} nested graphs, got {}", count.least, n.graphs.size());
+      error("takes at least {} nested graphs, got {}", count.least, n.graphs.size());
+    }
     if (n.region.valid() && n.region.index() >= g.regions().size())
       error("is in region {} of {}", n.region.value, g.regions().size());
     results(g, id, error);

@@ -11,12 +11,40 @@ bool is_structure(const Node& node) {
   return op_class(node.op) == OpClass::kStructure && node.op != OpKind::kCustomVjp;
 }
 
+// Inputs [first, first + n) of a nested graph take as many operands from `operand` on.
+struct InputRange {
+  size_t first, n, operand;
+};
+std::vector<InputRange> input_ranges(const Node& node, size_t g) {
+  const size_t n = node.graphs[g]->inputs().size();
+  if (node.op == OpKind::kCond) return {{0, n, 1}};
+  if (node.op != OpKind::kWhile) return {{0, n, 0}};
+  const auto& p = node.as<WhileParams>();
+  const auto n_cond = static_cast<size_t>(p.n_cond_consts),
+             n_body = static_cast<size_t>(p.n_body_consts);
+  const size_t n_consts = g == 0 ? n_cond : n_body;
+  return {{0, n_consts, g == 0 ? 0 : n_cond}, {n_consts, n - n_consts, n_cond + n_body}};
+}
+size_t operand_of_input(const Node& node, size_t g, size_t input) {
+  for (const InputRange& range : input_ranges(node, g))
+    if (input < range.first + range.n) return input - range.first + range.operand;
+  STOW_CHECK(false, "input {} of {} has no operand", input, op_name(node.op));
+  return 0;
+}
+
 // How many carries a node with a nested graph has, and which operand is the first.
 int n_carries(const Node& node) {
+  if (node.op == OpKind::kWhile) return node.n_results;
   return node.op == OpKind::kScan ? node.as<ScanParams>().n_carries : 0;
 }
 int first_carry(const Node& node) {
+  if (node.op == OpKind::kWhile)
+    return node.as<WhileParams>().n_cond_consts + node.as<WhileParams>().n_body_consts;
   return node.op == OpKind::kScan ? node.as<ScanParams>().n_consts : 0;
+}
+// Whether the results of a node are the outputs of its graph `g`.
+bool gives_results(const Node& node, size_t g) {
+  return node.op != OpKind::kWhile || g == 1;
 }
 
 // Which values of a graph are needed, those of nested graphs in a Liveness of their own. Values
@@ -33,8 +61,8 @@ class Liveness {
       if (live(node.result(i))) return true;
     return false;
   }
-  /// Of a live node with a nested graph.
-  const Liveness& body(size_t node) const { return *bodies_[node]; }
+  /// Of a live node with nested graphs.
+  const Liveness& body(size_t node, size_t graph) const { return *bodies_[node][graph]; }
 
   void mark(ValueId v) {
     if (live(v)) return;
@@ -62,17 +90,32 @@ class Liveness {
  private:
   void reach_result(NodeId id, int result) {
     const Node& node = graph_.node(id);
-    std::unique_ptr<Liveness>& body = bodies_[id.index()];
-    if (!body) body = std::make_unique<Liveness>(*node.graphs[0]);
-    // The final value of a carry is its first one where the scan has no iteration.
+    auto& bodies = bodies_[id.index()];
+    if (bodies.empty()) {
+      for (const GraphPtr& nested : node.graphs)
+        bodies.push_back(std::make_unique<Liveness>(*nested));
+      if (node.op == OpKind::kCond) mark(node.operands[0]);
+      if (node.op == OpKind::kWhile) bodies[0]->mark(node.graphs[0]->outputs()[0]);
+    }
+    // The final value of a carry is its first one where the loop has no iteration.
     if (result < n_carries(node)) mark(operand(node, first_carry(node) + result));
-    body->mark(body->graph_.outputs()[static_cast<size_t>(result)]);
-    for (body->run(); !body->reached_inputs_.empty(); body->run()) {
-      for (const int input : std::exchange(body->reached_inputs_, {})) {
-        mark(operand(node, input));
-        const int carry = input - first_carry(node);
-        if (carry >= 0 && carry < n_carries(node))
-          body->mark(body->graph_.outputs()[static_cast<size_t>(carry)]);
+    for (size_t g = 0; g < bodies.size(); ++g)
+      if (gives_results(node, g))
+        bodies[g]->mark(node.graphs[g]->outputs()[static_cast<size_t>(result)]);
+    for (bool again = true; again;) {
+      again = false;
+      for (size_t g = 0; g < bodies.size(); ++g) {
+        bodies[g]->run();
+        for (const int input : std::exchange(bodies[g]->reached_inputs_, {})) {
+          again = true;
+          const size_t at = operand_of_input(node, g, static_cast<size_t>(input));
+          mark(node.operands[at]);
+          const int carry = static_cast<int>(at) - first_carry(node);
+          if (carry < 0 || carry >= n_carries(node)) continue;
+          for (size_t other = 0; other < bodies.size(); ++other)
+            if (gives_results(node, other))
+              bodies[other]->mark(node.graphs[other]->outputs()[static_cast<size_t>(carry)]);
+        }
       }
     }
   }
@@ -80,12 +123,12 @@ class Liveness {
 
   const Graph& graph_;
   std::vector<bool> live_;
-  std::vector<std::unique_ptr<Liveness>> bodies_;  // one a node that has a nested graph and is live
+  std::vector<std::vector<std::unique_ptr<Liveness>>> bodies_;  // of live nodes with nested graphs
   std::vector<ValueId> work_;
   std::vector<int> reached_inputs_;  // since the holder last looked
 };
 
-// Which operands (inputs of the body) and results (outputs of the body) of a node stay.
+// Which inputs and outputs of a graph stay.
 struct Kept {
   std::vector<bool> inputs, outputs;
   bool all() const {
@@ -94,16 +137,34 @@ struct Kept {
   }
 };
 
-Kept kept_parts(const Node& node, const Liveness& outer, const Liveness& body) {
-  const Graph& graph = *node.graphs[0];
-  Kept kept;
-  for (ValueId input : graph.inputs()) kept.inputs.push_back(body.live(input));
-  for (int i = 0; i < node.n_results; ++i) kept.outputs.push_back(outer.live(node.result(i)));
+// Which operands and results of a node stay.
+Kept kept_parts(const Graph& graph, size_t index, const Liveness& liveness) {
+  const Node& node = graph.nodes()[index];
+  Kept kept{std::vector<bool>(node.operands.size(), node.op == OpKind::kCond), {}};
+  for (size_t i = 1; node.op == OpKind::kCond && i < kept.inputs.size(); ++i)
+    kept.inputs[i] = false;
+  for (size_t g = 0; g < node.graphs.size(); ++g)
+    for (size_t i = 0; i < node.graphs[g]->inputs().size(); ++i)
+      if (liveness.body(index, g).live(node.graphs[g]->inputs()[i]))
+        kept.inputs[operand_of_input(node, g, i)] = true;
+  for (int i = 0; i < node.n_results; ++i) kept.outputs.push_back(liveness.live(node.result(i)));
   for (int i = 0; i < n_carries(node); ++i) {
     const auto in = static_cast<size_t>(first_carry(node) + i), out = static_cast<size_t>(i);
     kept.inputs[in] = kept.outputs[out] = kept.inputs[in] || kept.outputs[out];
   }
   return kept;
+}
+
+// The same of one of its graphs.
+Kept kept_of_graph(const Node& node, size_t g, const Kept& kept) {
+  Kept result;
+  for (size_t i = 0; i < node.graphs[g]->inputs().size(); ++i)
+    result.inputs.push_back(kept.inputs[operand_of_input(node, g, i)]);
+  if (gives_results(node, g))
+    result.outputs = kept.outputs;
+  else
+    result.outputs.assign(node.graphs[g]->outputs().size(), true);
+  return result;
 }
 
 template <typename T>
@@ -114,46 +175,66 @@ std::vector<T> filtered(const std::vector<T>& list, const std::vector<bool>& kee
   return result;
 }
 
-ScanParams trimmed(const ScanParams& p, const Kept& kept) {
-  ScanParams result = p;
-  const auto n_consts = static_cast<size_t>(p.n_consts),
-             n_carries = static_cast<size_t>(p.n_carries);
-  const auto count = [](const std::vector<bool>& keep, size_t begin, size_t end) {
-    return static_cast<int>(std::count(keep.begin() + static_cast<ptrdiff_t>(begin),
-                                       keep.begin() + static_cast<ptrdiff_t>(end), true));
-  };
-  result.n_consts = count(kept.inputs, 0, n_consts);
-  result.n_carries = count(kept.outputs, 0, n_carries);
-  result.in_axes = filtered(p.in_axes, kept.inputs, n_consts + n_carries);
-  result.out_axes = filtered(p.out_axes, kept.outputs, n_carries);
-  result.n_residuals = count(kept.outputs, kept.outputs.size() - static_cast<size_t>(p.n_residuals),
-                             kept.outputs.size());
-  return result;
+int count_kept(const std::vector<bool>& keep, size_t begin, size_t end) {
+  return static_cast<int>(std::count(keep.begin() + static_cast<ptrdiff_t>(begin),
+                                     keep.begin() + static_cast<ptrdiff_t>(end), true));
+}
+int count_last(const std::vector<bool>& keep, int n) {
+  return count_kept(keep, keep.size() - static_cast<size_t>(n), keep.size());
+}
+
+Params trimmed(const Node& node, const Kept& kept) {
+  if (node.op == OpKind::kScan) {
+    auto p = node.as<ScanParams>();
+    const auto n_consts = static_cast<size_t>(p.n_consts),
+               n_carries = static_cast<size_t>(p.n_carries);
+    p.n_consts = count_kept(kept.inputs, 0, n_consts);
+    p.n_carries = count_kept(kept.outputs, 0, n_carries);
+    p.in_axes = filtered(p.in_axes, kept.inputs, n_consts + n_carries);
+    p.out_axes = filtered(p.out_axes, kept.outputs, n_carries);
+    p.n_residuals = count_last(kept.outputs, p.n_residuals);
+    return p;
+  }
+  if (node.op == OpKind::kCond)
+    return CondParams{count_last(kept.outputs, node.as<CondParams>().n_residuals)};
+  if (node.op == OpKind::kWhile) {
+    const auto& p = node.as<WhileParams>();
+    const auto n_cond = static_cast<size_t>(p.n_cond_consts),
+               n_body = static_cast<size_t>(p.n_body_consts);
+    return WhileParams{count_kept(kept.inputs, 0, n_cond),
+                       count_kept(kept.inputs, n_cond, n_cond + n_body)};
+  }
+  return node.params;
 }
 
 bool nothing_to_drop(const Graph& graph, const Liveness& liveness) {
   for (size_t i = 0; i < graph.n_nodes(); ++i) {
     const Node& node = graph.nodes()[i];
     if (!liveness.live(node)) return false;
-    if (is_structure(node) && (!kept_parts(node, liveness, liveness.body(i)).all() ||
-                               !nothing_to_drop(*node.graphs[0], liveness.body(i))))
-      return false;
+    if (!is_structure(node)) continue;
+    const Kept kept = kept_parts(graph, i, liveness);
+    if (!kept.all()) return false;
+    for (size_t g = 0; g < node.graphs.size(); ++g)
+      if (!nothing_to_drop(*node.graphs[g], liveness.body(i, g))) return false;
   }
   return true;
 }
 
 Graph keep(const Graph& from, const Liveness& liveness, const Kept& kept);
 
-// Appends the image of a node with a nested graph.
+// Appends the image of a node with nested graphs.
 void keep_structure(const Graph& from, size_t index, const Liveness& liveness, Graph& to,
                     ValueMap& map) {
   const Node& node = from.nodes()[index];
-  const Liveness& body = liveness.body(index);
-  const Kept kept = kept_parts(node, liveness, body);
+  const Kept kept = kept_parts(from, index, liveness);
   Node copy = node;
-  if (!kept.all() || !nothing_to_drop(*node.graphs[0], body))
-    copy.graphs = {std::make_shared<const Graph>(keep(*node.graphs[0], body, kept))};
-  if (node.op == OpKind::kScan) copy.params = trimmed(node.as<ScanParams>(), kept);
+  for (size_t g = 0; g < node.graphs.size(); ++g) {
+    const Kept of_graph = kept_of_graph(node, g, kept);
+    const Liveness& body = liveness.body(index, g);
+    if (!of_graph.all() || !nothing_to_drop(*node.graphs[g], body))
+      copy.graphs[g] = std::make_shared<const Graph>(keep(*node.graphs[g], body, of_graph));
+  }
+  copy.params = trimmed(node, kept);
   copy.operands = filtered(node.operands, kept.inputs, 0);
   for (ValueId& operand : copy.operands) operand = map[operand];
   std::vector<ArrayType> types;

@@ -138,6 +138,8 @@ class Fuser {
     Unit unit;
     unit.nodes = {id};
     unit.kind = node.op == OpKind::kScan          ? UnitKind::kScan
+                : node.op == OpKind::kCond        ? UnitKind::kCond
+                : node.op == OpKind::kWhile       ? UnitKind::kWhile
                 : node.op == OpKind::kConcatenate ? UnitKind::kConcat
                 : cls == OpClass::kView           ? UnitKind::kCopy
                                                   : UnitKind::kOp;

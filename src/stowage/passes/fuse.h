@@ -13,7 +13,9 @@ enum class UnitKind : uint8_t {
   kOp,      ///< One node with a kernel of its own.
   kConcat,  ///< One concatenate: its parts are written where they belong.
   kCopy,    ///< One view op whose result is no window of its operand.
-  kScan
+  kScan,
+  kCond,
+  kWhile
 };
 
 struct Unit {

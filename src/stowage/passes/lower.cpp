@@ -139,6 +139,15 @@ class Level {
   }
   bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
 
+  /// Asks for an output to be made in this window, where that can be; copy_to does the rest.
+  void send_output(ValueId out, const View& view) {
+    const ValueId root = made_root(out);
+    if (use(out).canon == root && !graph_.is_input(root) && !has_destination(root) &&
+        use(root).unit >= 0 && !storage_[root.index()] &&
+        (is_contiguous(view) || !use(root).reshaped))
+      set_destination(root, view);
+  }
+
   /// Real windows of the inputs; strides as told at construction.
   void set_inputs(const std::vector<View>& views) {
     input_views_ = views;
@@ -151,9 +160,12 @@ class Level {
 
   /// Destinations of what scans and concatenations are given, consumers before producers.
   void plan() {
-    for (const Unit& unit : units_.units)
-      if (unit.kind == UnitKind::kScan)
-        mark_whole_operands(graph_.node(unit.nodes[0]));
+    for (const Unit& unit : units_.units) {
+      const Node& node = graph_.node(unit.nodes[0]);
+      if (unit.kind == UnitKind::kScan) mark_whole_operands(node);
+      if (unit.kind == UnitKind::kCond || unit.kind == UnitKind::kWhile)
+        for (ValueId v : node.operands) units_.uses[use(v).root.index()].reshaped = true;
+    }
     for (size_t i = order_.size(); i-- > 0;) {
       const int u = order_[i];
       if (unit(u).kind == UnitKind::kScan) plan_scan(u);
@@ -227,6 +239,8 @@ class Level {
           return false;
       return use(def.operands[0]).root == root;
     }
+    if (un.kind == UnitKind::kCond) return cond_can_share(u, v, root);
+    if (un.kind == UnitKind::kWhile) return while_can_share(def, v, root);
     if (un.kind != UnitKind::kRows || !un.axes.empty() || tv.shape.dims() != un.dims) return false;
     bool read = false;
     for (NodeId m : un.nodes)
@@ -566,23 +580,16 @@ class Level {
   void plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
     Level& level = *plan.body;
     const Graph& body = level.graph();
-    const auto try_direct = [&](ValueId out, const View& view) {
-      const ValueId root = level.made_root(out);
-      const bool direct = level.use(out).canon == root;
-      if (direct && !body.is_input(root) && !level.has_destination(root) &&
-          level.use(root).unit >= 0 && !level.storage_[root.index()] &&
-          (is_contiguous(view) || !level.use(root).reshaped))
-        level.set_destination(root, view);
-    };
     for (int k = 0; k < p.n_carries; ++k) {
       const ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
       if (!ring.invariant)
-        try_direct(body.outputs()[static_cast<size_t>(k)],
-                   ring_view_in_loop(ring, p, plan.loop, 1));
+        level.send_output(body.outputs()[static_cast<size_t>(k)],
+                          ring_view_in_loop(ring, p, plan.loop, 1));
     }
     for (size_t j = 0; j < p.out_axes.size(); ++j)
-      try_direct(body.outputs()[static_cast<size_t>(p.n_carries) + j],
-                 slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p));
+      level.send_output(
+          body.outputs()[static_cast<size_t>(p.n_carries) + j],
+          slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p));
   }
 
   void emit_scan(int u) {
@@ -628,6 +635,198 @@ class Level {
                     slot_view(plan.stacks[j], static_cast<size_t>(p.out_axes[j]), plan.loop, p),
                     node.provenance);
     out_->push_back({std::move(loop)});
+  }
+
+  // ---- conds and whiles ----
+
+  // The levels of a cond's branches, or of a while's condition and body.
+  std::vector<std::unique_ptr<Level>>& levels_of(int u) const {
+    auto [it, fresh] = nested_.try_emplace(u);
+    if (!fresh) return it->second;
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    for (size_t g = 0; g < node.graphs.size(); ++g) {
+      const Graph& nested = *node.graphs[g];
+      std::vector<View> views;
+      for (size_t i = 0; i < nested.inputs().size(); ++i) {
+        const size_t operand = operand_of_input(node, g, i);
+        views.push_back(is_while_carry(node, operand)
+                            ? contiguous_view(BufferId(), nested.type(nested.inputs()[i]))
+                            : units_.windows[node.operands[operand].index()]);
+      }
+      std::vector<bool> reusable(views.size(), false);
+      it->second.push_back(
+          std::make_unique<Level>(context_, nested, std::move(views), std::move(reusable)));
+    }
+    return it->second;
+  }
+  static size_t first_while_carry(const Node& node) {
+    const auto& p = node.as<WhileParams>();
+    return static_cast<size_t>(p.n_cond_consts + p.n_body_consts);
+  }
+  static bool is_while_carry(const Node& node, size_t operand) {
+    return node.op == OpKind::kWhile && operand >= first_while_carry(node);
+  }
+  // The operand that input i of nested graph g takes.
+  static size_t operand_of_input(const Node& node, size_t g, size_t i) {
+    if (node.op == OpKind::kCond) return 1 + i;
+    const auto& p = node.as<WhileParams>();
+    const auto n_consts = static_cast<size_t>(g == 0 ? p.n_cond_consts : p.n_body_consts);
+    if (i >= n_consts) return first_while_carry(node) + i - n_consts;
+    return g == 0 ? i : static_cast<size_t>(p.n_cond_consts) + i;
+  }
+
+  // The number of the one operand that lies in the memory of `root`, all of it; -1 where there is
+  // no such one.
+  int sole_operand(const Node& node, ValueId root) const {
+    int found = -1;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (made_root(node.operands[i]) != root) continue;
+      if (found >= 0 || use(node.operands[i]).canon != root) return -1;
+      found = static_cast<int>(i);
+    }
+    return found;
+  }
+
+  // A branch's result may lie over an operand that every branch hands on as that result, or has
+  // read for the last time when it is written.
+  bool cond_can_share(int u, ValueId v, ValueId root) const {
+    const Node& node = graph_.def(v);
+    const int operand = sole_operand(node, root);
+    if (operand < 1) return false;
+    for (const std::unique_ptr<Level>& level : levels_of(u)) {
+      const Graph& branch = level->graph();
+      const ValueId in = branch.inputs()[static_cast<size_t>(operand - 1)];
+      if (!level->may_become(in, branch.outputs()[static_cast<size_t>(graph_.value(v).index)]))
+        return false;
+    }
+    return true;
+  }
+  bool while_can_share(const Node& node, ValueId v, ValueId root) const {
+    const auto carry = first_while_carry(node) + static_cast<size_t>(graph_.value(v).index);
+    return sole_operand(node, root) == static_cast<int>(carry);
+  }
+  // True when `out` may take the memory of input `in`: it is that input, or it is written (where it
+  // is made, or copied at the end) once the input has been read.
+  bool may_become(ValueId in, ValueId out) const {
+    if (use(out).canon == in) return true;
+    const int last = last_use(in);
+    if (last == kForever) return false;
+    const ValueId root = made_root(out);
+    if (use(out).canon != root || graph_.is_input(root) || use(root).unit < 0) return true;
+    const int defined = first_write(root);
+    return defined > last || (defined == last && can_share(use(root).unit, root, in));
+  }
+
+  // Whether the nested graphs may write over an operand, which dies here.
+  bool operand_dies(int u, const Node& node, size_t i, const std::vector<ValueId>& taken) const {
+    const ValueId root = made_root(node.operands[i]);
+    return context_.options.reuse && reusable_[root.index()] &&
+           last_use_with_parts(root) == position(u) &&
+           sole_operand(node, root) == static_cast<int>(i) &&
+           std::find(taken.begin(), taken.end(), root) == taken.end();
+  }
+
+  void emit_cond(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    auto branch = std::make_shared<Branch>();
+    branch->provenance = node.provenance;
+    branch->index = access(node.operands[0]);
+    std::vector<View> inputs;
+    for (size_t i = 1; i < node.operands.size(); ++i) inputs.push_back(access(node.operands[i]));
+    std::vector<ValueId> taken;
+    for (int j = 0; j < node.n_results; ++j) {
+      bool begins = true;
+      branch->results.push_back(place_result(u, node.result(j), begins, taken));
+    }
+    std::vector<bool> reusable;
+    for (size_t i = 1; i < node.operands.size(); ++i)
+      reusable.push_back(operand_dies(u, node, i, taken));
+    for (const std::unique_ptr<Level>& level : levels_of(u)) {
+      const std::vector<ValueId>& outputs = level->graph().outputs();
+      level->set_input_reusable(reusable);
+      level->set_inputs(inputs);
+      for (size_t j = 0; j < outputs.size(); ++j)
+        level->send_output(outputs[j], branch->results[j]);
+      level->plan();
+      level->emit(branch->alternatives.emplace_back());
+      for (size_t j = 0; j < outputs.size(); ++j)
+        level->copy_to(outputs[j], branch->results[j], node.provenance);
+    }
+    out_->push_back({std::move(branch)});
+  }
+
+  // Each carry lies in one slot, for how often the loop runs is not known: what the body makes of
+  // it is written there once the old value has been read, or copied there at the end.
+  void emit_while(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    const size_t first_carry = first_while_carry(node);
+    std::vector<ValueId> taken;
+    std::vector<View> slots;
+    for (int k = 0; k < node.n_results; ++k) {
+      const View init = access(node.operands[first_carry + static_cast<size_t>(k)]);
+      bool begins = true;
+      View slot = place_result(u, node.result(k), begins, taken);
+      if (!is_contiguous(slot)) {
+        slot = new_buffer(node.result(k), node);
+        begins = true;
+      }
+      if (!same_window(init, slot)) emit_copy(init, slot, begins, node.provenance);
+      slot.begins = false;
+      slots.push_back(std::move(slot));
+    }
+    const auto inputs_of = [&](size_t g) {
+      std::vector<View> views;
+      for (size_t i = 0; i < node.graphs[g]->inputs().size(); ++i) {
+        const size_t operand = operand_of_input(node, g, i);
+        views.push_back(operand < first_carry ? access(node.operands[operand])
+                                              : slots[operand - first_carry]);
+      }
+      return views;
+    };
+    auto loop = std::make_shared<Loop>();
+    loop->id = LoopId(context_.schedule.n_loops++);
+    loop->trip_count = Loop::kOpen;
+    loop->provenance = node.provenance;
+    Level &condition = *levels_of(u)[0], &body = *levels_of(u)[1];
+    condition.set_inputs(inputs_of(0));
+    condition.plan();
+    condition.emit(loop->condition);
+    loop->predicate = condition.access(condition.graph().outputs()[0]);
+    loop->carries = slots;
+    body.set_inputs(inputs_of(1));
+    body.emit_while_body(slots, loop->body, node);
+    out_->push_back({std::move(loop)});
+    for (int k = 0; k < node.n_results; ++k) {
+      const View& result = *storage_[node.result(k).index()];
+      if (!same_window(slots[static_cast<size_t>(k)], result))
+        emit_copy(slots[static_cast<size_t>(k)], result, true, node.provenance);
+    }
+  }
+
+  void emit_while_body(const std::vector<View>& slots, std::vector<Instruction>& out,
+                       const Node& node) {
+    const size_t first_carry = graph_.inputs().size() - slots.size();
+    for (size_t k = 0; k < slots.size(); ++k) {
+      const ValueId in = graph_.inputs()[first_carry + k], made = graph_.outputs()[k];
+      if (use(made).canon != in && may_become(in, made)) send_output(made, slots[k]);
+    }
+    plan();
+    emit(out);
+    // Carries that become other carries are read before any is written.
+    std::vector<std::optional<View>> saved(slots.size());
+    for (size_t k = 0; k < slots.size(); ++k) {
+      const ValueId made = graph_.outputs()[k];
+      if (!graph_.is_input(made_root(made)) || same_window(access(made), slots[k])) continue;
+      saved[k] = contiguous_view(
+          context_.add_buffer(graph_.type(made).bytes(), node.provenance, "carry", 1,
+                              graph_.type(made).kind),
+          graph_.type(made));
+      emit_copy(access(made), *saved[k], true, node.provenance);
+    }
+    for (size_t k = 0; k < slots.size(); ++k)
+      if (!saved[k]) copy_to(graph_.outputs()[k], slots[k], node.provenance);
+    for (size_t k = 0; k < slots.size(); ++k)
+      if (saved[k]) emit_copy(*saved[k], slots[k], true, node.provenance);
   }
 
   // ---- concatenations ----
@@ -762,6 +961,8 @@ class Level {
       case UnitKind::kConcat: emit_concat(u); break;
       case UnitKind::kCopy: emit_view_copy(u); break;
       case UnitKind::kScan: emit_scan(u); break;
+      case UnitKind::kCond: emit_cond(u); break;
+      case UnitKind::kWhile: emit_while(u); break;
     }
   }
 
@@ -903,6 +1104,7 @@ class Level {
   std::vector<bool> begun_;
   std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
   std::map<int, std::unique_ptr<ScanPlan>> scans_;
+  mutable std::map<int, std::vector<std::unique_ptr<Level>>> nested_;  // of conds and whiles
   std::vector<Instruction>* out_ = nullptr;
 
   friend class Program;

@@ -9,6 +9,7 @@
 
 #include "stowage/base/nearest.h"
 #include "stowage/ir/joint_scan.h"
+#include "stowage/passes/cond_residuals.h"
 #include "stowage/passes/min_cut.h"
 
 namespace stow {
@@ -84,6 +85,12 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
       if (!policy || policy->wanted_names.empty()) continue;
       RegionNames& have = names[policy];
       have.differentiated = have.differentiated || repeatable[n];
+      if (node.op == OpKind::kCond) {  // a policy around it acts inside its branches
+        for (const GraphPtr& branch : node.graphs) insert_names(*branch, have.any);
+        if (repeatable[n])
+          for (const GraphPtr& branch : node.graphs) insert_names(*branch, have.repeatable);
+        continue;
+      }
       for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.inside_scans);
       if (node.op != OpKind::kName) continue;
       have.any.insert(node.as<NameParams>().name);
@@ -185,7 +192,9 @@ class Level {
       for (ValueId v : node.operands)
         if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;
     }
-    for (ValueId v : graph_.outputs()) boundary_[v.index()] = true;
+    for (size_t i = 0; i < graph_.outputs().size(); ++i)
+      if (!boundary_outputs_ || (*boundary_outputs_)[i])
+        boundary_[graph_.outputs()[i].index()] = true;
   }
 
   // Unites values of one region that hold the same data.
@@ -222,7 +231,8 @@ class Level {
       for (ValueId v : node.operands) from_dear = from_dear || dear_[v.index()];
       for (int i = 0; i < node.n_results; ++i) {
         const ValueId v = node.result(i);
-        const bool given = boundary_[v.index()] || ask(node, v).mark != Mark::kRecompute;
+        const bool given = boundary_[v.index()] || is_cond_residual(graph_, v) ||
+                           ask(node, v).mark != Mark::kRecompute;
         dear_[v.index()] = !given && (from_dear || !is_cheap(node));
         if (given && from_dear) must_keep_.insert(v);
       }
@@ -272,7 +282,8 @@ class Level {
     }
     const Node& node = graph_.def(v);
     const PolicyAnswer answer = ask(node, v);
-    if (answer.mark == Mark::kOffload && on_device) {
+    const bool settled = is_cond_residual(graph_, v);  // chosen inside the cond's branches
+    if (answer.mark == Mark::kOffload && on_device && !settled) {
       if (answer.destination == MemoryKind::kDevice)
         trace_error("[checkpoint] a policy offloads a value of {} at {} to the device, where it is",
                     op_name(node.op), to_string(node.provenance));
@@ -285,10 +296,10 @@ class Level {
     // What enters another region is kept, or every region would be recomputed from the first one's
     // input.
     const bool boundary = boundary_[v.index()];
-    const bool recomputable = (answer.mark == Mark::kRecompute && !boundary) ||
-                              (is_cheap(node) && !(boundary && node.region.valid()) &&
-                               !must_keep_.count(v));
-    const bool keepable = answer.mark == Mark::kKeep || boundary;
+    const bool recomputable =
+        !settled && ((answer.mark == Mark::kRecompute && !boundary) ||
+                     (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
+    const bool keepable = settled || answer.mark == Mark::kKeep || boundary;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
       edges_.push_back({-1, in(v), MinCut::kInfinite});
@@ -302,6 +313,7 @@ class Level {
 
  public:
   std::set<ValueId> costly_inputs_;
+  const std::vector<bool>* boundary_outputs_ = nullptr;  // none: all are
 
  private:
   const Graph& graph_;
@@ -446,13 +458,15 @@ class Rewriter {
 };
 
 Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
-                   const std::set<ValueId>& costly_inputs) {
+                   const std::set<ValueId>& costly_inputs,
+                   const std::vector<bool>* boundary_outputs) {
   check_wanted_names(graph, override_policy);
   Graph current = graph;
   std::vector<bool> clones(graph.n_nodes(), false);
   for (int depth = 0;; ++depth) {
     Level level(current, override_policy, depth, clones);
     if (depth == 0) level.costly_inputs_ = costly_inputs;
+    if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
     if (level.crossing().empty()) return current;
     Rewriter rewriter(current, level, kept, depth);
@@ -475,7 +489,8 @@ const Node* forward_of(const Graph& graph, const Node& node) {
 }
 
 Graph realize(const Graph& joint, const PolicyPtr& override_policy,
-              const std::set<ValueId>& costly_inputs);
+              const std::set<ValueId>& costly_inputs,
+              const std::vector<bool>* boundary_outputs = nullptr);
 
 // Rewrites every pair of forward and backward scans.
 class PairRewriter {
@@ -612,7 +627,7 @@ class PairRewriter {
   std::vector<Pair> pairs_;
 };
 
-// Scans that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
+// Loops and conds that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
 Graph descend(const Graph& graph, const PolicyPtr& override_policy) {
   Graph out = graph;
   for (size_t n = 0; n < out.n_nodes(); ++n) {
@@ -624,9 +639,14 @@ Graph descend(const Graph& graph, const PolicyPtr& override_policy) {
 }
 
 Graph realize(const Graph& joint, const PolicyPtr& override_policy,
-              const std::set<ValueId>& costly_inputs) {
-  const Graph flat = realize_flat(joint, override_policy, costly_inputs);
-  return PairRewriter(descend(flat, override_policy), override_policy).run();
+              const std::set<ValueId>& costly_inputs, const std::vector<bool>* boundary_outputs) {
+  const RealizeBranch branch = [&](const Graph& graph, const std::set<ValueId>& costly,
+                                   const std::vector<bool>& boundary) {
+    return realize(graph, override_policy, costly, &boundary);
+  };
+  const Graph prepared = realize_conds(descend(joint, override_policy), costly_inputs, branch);
+  const Graph flat = realize_flat(prepared, override_policy, costly_inputs, boundary_outputs);
+  return PairRewriter(flat, override_policy).run();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "stowage/ir/utilities.h"
+#include "stowage/passes/hand_through.h"
 #include "stowage/passes/peephole.h"
 
 namespace stow {
@@ -64,14 +65,23 @@ class Simplifier {
       const ValueId same = peephole(to, copy, from.type(node.first_result));
       if (same.valid()) return map.set(node.first_result, same);
     }
+    types_.clear();
+    for (int i = 0; i < node.n_results; ++i) types_.push_back(from.type(node.result(i)));
+    const std::vector<ValueId> handed = hand_through(copy, types_);
+    copy.n_results = static_cast<int>(types_.size());
+    if (node.n_results > 0 && types_.empty()) {
+      for (int i = 0; i < node.n_results; ++i)
+        map.set(node.result(i), handed[static_cast<size_t>(i)]);
+      return;
+    }
     NodeId id(to.n_nodes());
     if (node.op != OpKind::kOptimizationBarrier) id = merger.find_or_enter(copy, id);
-    if (id.index() == to.n_nodes()) {
-      types_.clear();
-      for (int i = 0; i < node.n_results; ++i) types_.push_back(from.type(node.result(i)));
-      to.add_node(std::move(copy), types_);
-    }
-    for (int i = 0; i < node.n_results; ++i) map.set(node.result(i), to.node(id).result(i));
+    if (id.index() == to.n_nodes()) to.add_node(std::move(copy), types_);
+    int next = 0;
+    for (int i = 0; i < node.n_results; ++i)
+      map.set(node.result(i), handed[static_cast<size_t>(i)].valid()
+                                  ? handed[static_cast<size_t>(i)]
+                                  : to.node(id).result(next++));
   }
 
   GraphPtr rewrite_nested(const GraphPtr& nested) {

@@ -10,9 +10,25 @@ namespace {
 // A loop whose iterations would make the timeline longer than this is walked at its ends only.
 constexpr int64_t kMaxInstants = 400'000;
 
+// Of an open loop so many iterations are walked: what lies alike in every iteration is then seen
+// from one to the next, as it is from any to the next.
+constexpr int64_t kOpenIterations = 2;
+
+int64_t count_instants(const std::vector<Instruction>& body);
+int64_t count_instants(const Instruction& i) {
+  if (i.kernel()) return 1;
+  if (const Loop* loop = i.loop()) {
+    if (loop->trip_count != Loop::kOpen) return loop->trip_count * count_instants(loop->body);
+    return kOpenIterations * count_instants(loop->body) +
+           (kOpenIterations + 1) * count_instants(loop->condition);
+  }
+  int64_t n = 0;
+  for (const auto& alternative : i.branch()->alternatives) n += count_instants(alternative);
+  return n;
+}
 int64_t count_instants(const std::vector<Instruction>& body) {
   int64_t n = 0;
-  for (const Instruction& i : body) n += i.kernel() ? 1 : i.loop()->trip_count * count_instants(i.loop()->body);
+  for (const Instruction& i : body) n += count_instants(i);
   return n;
 }
 
@@ -60,6 +76,13 @@ class Walker {
     bool open = false;
     int64_t begin = 0, end = 0;
     int64_t iteration = 0;  // of Buffer::each
+    int held = 0;  // results of so many branches being walked: the life goes on
+
+    void start(int64_t now, int64_t in_iteration) {
+      open = true;
+      begin = end = now;
+      iteration = in_iteration;
+    }
   };
 
   void walk(const std::vector<Instruction>& body, int64_t repeats) {
@@ -68,7 +91,15 @@ class Walker {
         visit(*kernel);
         continue;
       }
+      if (const Branch* branch = instruction.branch()) {
+        walk_branch(*branch, repeats);
+        continue;
+      }
       const Loop& loop = *instruction.loop();
+      if (loop.trip_count == Loop::kOpen) {
+        walk_open(loop, repeats);
+        continue;
+      }
       const int64_t n = loop.trip_count, inside = count_instants(loop.body);
       const bool sample = n > 4 && repeats * n * inside > kMaxInstants;
       sampled_[loop.id.index()] = sample;
@@ -80,6 +111,41 @@ class Walker {
     }
   }
 
+  // The alternatives are walked one after another, though one of them runs: what is private to one
+  // is dead during the others. What they leave behind lives from before the first to after the
+  // last, and no write in one of them ends the life that another may leave untouched.
+  void walk_branch(const Branch& branch, int64_t repeats) {
+    touch(branch.index, last_instant(), false);
+    int64_t n = 0;
+    for (const auto& alternative : branch.alternatives) n += count_instants(alternative);
+    const int64_t start = n > 0 ? static_cast<int64_t>(result_.at.size()) : last_instant();
+    std::vector<std::pair<size_t, size_t>> held;
+    for (const View& view : branch.results) {
+      touch(view, start, view.begins);
+      for_each_piece(view, [&](size_t b, size_t piece, bool) { held.emplace_back(b, piece); });
+    }
+    for (const auto& [b, piece] : held) ++lives_[b][piece].held;
+    for (const auto& alternative : branch.alternatives) walk(alternative, repeats);
+    for (const auto& [b, piece] : held) --lives_[b][piece].held;
+    for (const View& view : branch.results) touch(view, last_instant(), false);
+  }
+
+  int64_t last_instant() const {
+    return std::max<int64_t>(static_cast<int64_t>(result_.at.size()) - 1, 0);
+  }
+
+  // The host reads the predicate before anything else runs, and the loop may end there.
+  void walk_open(const Loop& loop, int64_t repeats) {
+    for (int64_t i = 0; i <= kOpenIterations; ++i) {
+      iteration_[loop.id.index()] = i;
+      walk(loop.condition, repeats * (kOpenIterations + 1));
+      const int64_t end = last_instant();
+      touch(loop.predicate, end, false);
+      for (const View& carry : loop.carries) touch(carry, end, false);
+      if (i < kOpenIterations) walk(loop.body, repeats * kOpenIterations);
+    }
+  }
+
   void visit(const Kernel& kernel) {
     const int64_t now = static_cast<int64_t>(result_.at.size());
     result_.at.push_back(&kernel);
@@ -88,21 +154,31 @@ class Walker {
     if (kernel.scratch.valid()) {
       Life& life = lives_[kernel.scratch.index()][0];
       if (life.open) close(kernel.scratch.index(), 0);
-      life = {true, now, now + 1, iteration_of(schedule_.buffers[kernel.scratch.index()])};
+      life.start(now, iteration_of(schedule_.buffers[kernel.scratch.index()]));
+      life.end = now + 1;
     }
   }
 
   void touch(const View& view, int64_t now, bool begins) {
-    const size_t b = view.buffer.index();
-    const Buffer& buffer = schedule_.buffers[b];
-    if (!is_placed(buffer) || view.elems() == 0) return;
     // A piece that a loop fills bit by bit begins with the first bit.
     bit_bytes_ = std::numeric_limits<int64_t>::max();
     for (const LoopTerm& term : view.terms)
       if (iteration_[term.loop.index()] > 0)
         bit_bytes_ = std::min(bit_bytes_, std::abs(term.step * term.stride_bytes));
+    for_each_piece(view, [&](size_t b, size_t piece, bool sampled) {
+      touch_piece(b, piece, now, begins, sampled);
+    });
+  }
+
+  /// visit(buffer, piece, sampled) for the pieces that a window touches in these iterations;
+  /// `sampled` where it may touch any.
+  template <typename Visit>
+  void for_each_piece(const View& view, Visit&& visit) {
+    const size_t b = view.buffer.index();
+    const Buffer& buffer = schedule_.buffers[b];
+    if (!is_placed(buffer) || view.elems() == 0) return;
     if (lives_[b].size() == 1) {
-      touch_piece(b, 0, now, begins, false);
+      visit(b, 0, false);
       return;
     }
     // Dimensions that step over whole slots are walked; the others span bytes of one.
@@ -124,8 +200,7 @@ class Walker {
         (stride < 0 ? low : high) += (view.dims[d] - 1) * stride;
     }
     if (sampled) {
-      for (size_t piece = 0; piece < lives_[b].size(); ++piece)
-        touch_piece(b, piece, now, begins, true);
+      for (size_t piece = 0; piece < lives_[b].size(); ++piece) visit(b, piece, true);
       return;
     }
     int64_t n = 1;
@@ -136,16 +211,12 @@ class Walker {
         shift += rest % extent * stride;
         rest /= extent;
       }
-      touch_range(b, low + shift, high + shift, now, begins);
-    }
-  }
-
-  void touch_range(size_t b, int64_t low, int64_t high, int64_t now, bool begins) {
-    const Buffer& buffer = schedule_.buffers[b];
-    STOW_CHECK(low >= 0 && high <= buffer.bytes, "a window reaches out of its buffer");
-    for (size_t piece = piece_at(buffer, low); piece < lives_[b].size(); ++piece) {
-      if (piece_begin(buffer, piece) >= high) break;
-      touch_piece(b, piece, now, begins, false);
+      const int64_t begin = low + shift, end = high + shift;
+      STOW_CHECK(begin >= 0 && end <= buffer.bytes, "a window reaches out of its buffer");
+      for (size_t piece = piece_at(buffer, begin); piece < lives_[b].size(); ++piece) {
+        if (piece_begin(buffer, piece) >= end) break;
+        visit(b, piece, false);
+      }
     }
   }
 
@@ -171,9 +242,9 @@ class Walker {
     Life& life = lives_[b][piece];
     const Buffer& buffer = schedule_.buffers[b];
     const int64_t iteration = iteration_of(buffer);
-    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_;
+    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0;
     if (life.open && ((begins && !sampled) || iteration != life.iteration)) close(b, piece);
-    if (!life.open) life = {true, now, now, iteration};
+    if (!life.open) life.start(now, iteration);
     life.end = now + 1;
   }
 

@@ -1,6 +1,7 @@
 #include "stowage/runtime/program.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace stow {
 
@@ -20,65 +21,109 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
   std::vector<Step> steps;
   for (const Instruction& instruction : body) {
     Step step;
+    const auto take = [&](const View& view) {
+      const Buffer& buffer = schedule_.buffers[view.buffer.index()];
+      step.operands.push_back({view.buffer.index(), view.offset_bytes, view.terms,
+                               buffer.apart ? buffer.slot_bytes : 0, buffer.each});
+    };
     if (const Kernel* kernel = instruction.kernel()) {
       step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
-        for (const View& view : *views) {
-          const Buffer& buffer = schedule_.buffers[view.buffer.index()];
-          step.operands.push_back({view.buffer.index(), view.offset_bytes, view.terms,
-                                   buffer.apart ? buffer.slot_bytes : 0, buffer.each});
-        }
+        for (const View& view : *views) take(view);
       step.has_scratch = kernel->scratch.valid();
       if (step.has_scratch) {
         step.scratch = kernel->scratch.index();
         step.scratch_each = schedule_.buffers[step.scratch].each;
       }
+    } else if (const Loop* loop = instruction.loop()) {
+      const bool open = loop->trip_count == Loop::kOpen;
+      step.kind = open ? StepKind::kOpenLoop : StepKind::kLoop;
+      step.loop = loop->id;
+      step.trip_count = loop->trip_count;
+      step.parts.push_back(bind(loop->body, threads));
+      if (open) {
+        step.parts.push_back(bind(loop->condition, threads));
+        take(loop->predicate);
+      }
     } else {
-      step.loop = instruction.loop()->id;
-      step.trip_count = instruction.loop()->trip_count;
-      step.body = bind(instruction.loop()->body, threads);
+      const Branch& branch = *instruction.branch();
+      step.kind = StepKind::kBranch;
+      step.is_bool_index = branch.index.dtype == DType::kBool;
+      take(branch.index);
+      for (const auto& alternative : branch.alternatives)
+        step.parts.push_back(bind(alternative, threads));
     }
     steps.push_back(std::move(step));
   }
   return steps;
 }
 
+int64_t Program::place(size_t buffer, LoopId each, const Frame& frame) const {
+  return plan_.offsets[buffer][static_cast<size_t>(frame.iterations[each.index()])];
+}
+
+std::byte* Program::address(const Operand& operand, const Frame& frame) const {
+  int64_t offset = operand.offset_bytes;
+  for (const LoopTerm& term : operand.terms) {
+    int64_t slot = term.start + term.step * frame.iterations[term.loop.index()];
+    if (term.modulo > 0) slot %= term.modulo;
+    offset += slot * term.stride_bytes;
+  }
+  if (operand.slot_bytes > 0)
+    offset = plan_.offsets[operand.buffer][static_cast<size_t>(offset / operand.slot_bytes)] +
+             offset % operand.slot_bytes;
+  if (operand.each.valid()) offset += place(operand.buffer, operand.each, frame);
+  return frame.bases[operand.buffer] + offset;
+}
+
+void Program::run_kernel(const Step& step, Frame& frame) const {
+  frame.in.clear();
+  frame.out.clear();
+  for (size_t i = 0; i < step.operands.size(); ++i) {
+    std::byte* const at = address(step.operands[i], frame);
+    if (i < step.n_inputs)
+      frame.in.push_back(at);
+    else
+      frame.out.push_back(at);
+  }
+  std::byte* scratch = step.has_scratch ? frame.bases[step.scratch] : nullptr;
+  if (step.scratch_each.valid()) scratch += place(step.scratch, step.scratch_each, frame);
+  step.kernel->run(frame.in, frame.out, scratch);
+}
+
 void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
-  const auto place = [&](size_t buffer, LoopId each) {
-    return plan_.offsets[buffer][static_cast<size_t>(frame.iterations[each.index()])];
-  };
   for (const Step& step : steps) {
-    if (!step.kernel) {
-      for (int64_t i = 0; i < step.trip_count; ++i) {
-        frame.iterations[step.loop.index()] = i;
-        run_steps(step.body, frame);
+    switch (step.kind) {
+      case StepKind::kKernel:
+        run_kernel(step, frame);
+        break;
+      case StepKind::kLoop:
+        for (int64_t i = 0; i < step.trip_count; ++i) {
+          frame.iterations[step.loop.index()] = i;
+          run_steps(step.parts[0], frame);
+        }
+        break;
+      case StepKind::kOpenLoop:
+        for (int64_t i = 0;; ++i) {
+          frame.iterations[step.loop.index()] = i;
+          run_steps(step.parts[1], frame);
+          if (*address(step.operands[0], frame) == std::byte{0}) break;
+          run_steps(step.parts[0], frame);
+        }
+        break;
+      case StepKind::kBranch: {
+        const std::byte* const at = address(step.operands[0], frame);
+        int32_t index = 0;
+        if (step.is_bool_index)
+          index = *at != std::byte{0};
+        else
+          std::memcpy(&index, at, sizeof index);
+        const auto last = static_cast<int32_t>(step.parts.size()) - 1;
+        run_steps(step.parts[static_cast<size_t>(std::clamp(index, 0, last))], frame);
+        break;
       }
-      continue;
     }
-    frame.in.clear();
-    frame.out.clear();
-    for (size_t i = 0; i < step.operands.size(); ++i) {
-      const Operand& operand = step.operands[i];
-      int64_t offset = operand.offset_bytes;
-      for (const LoopTerm& term : operand.terms) {
-        int64_t slot = term.start + term.step * frame.iterations[term.loop.index()];
-        if (term.modulo > 0) slot %= term.modulo;
-        offset += slot * term.stride_bytes;
-      }
-      if (operand.slot_bytes > 0)
-        offset = plan_.offsets[operand.buffer][static_cast<size_t>(offset / operand.slot_bytes)] +
-                 offset % operand.slot_bytes;
-      if (operand.each.valid()) offset += place(operand.buffer, operand.each);
-      std::byte* address = frame.bases[operand.buffer] + offset;
-      if (i < step.n_inputs)
-        frame.in.push_back(address);
-      else
-        frame.out.push_back(address);
-    }
-    std::byte* scratch = step.has_scratch ? frame.bases[step.scratch] : nullptr;
-    if (step.scratch_each.valid()) scratch += place(step.scratch, step.scratch_each);
-    step.kernel->run(frame.in, frame.out, scratch);
   }
 }
 

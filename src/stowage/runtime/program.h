@@ -32,21 +32,29 @@ class Program {
     int64_t slot_bytes = 0;  // of a buffer whose slots lie apart
     LoopId each;             // whose iterations lie apart
   };
+  enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
-    std::unique_ptr<cpu::BoundKernel> kernel;  // null for a loop
-    std::vector<Operand> operands;             // inputs, then outputs
+    StepKind kind = StepKind::kKernel;
+    std::unique_ptr<cpu::BoundKernel> kernel;
+    // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
+    std::vector<Operand> operands;
     size_t n_inputs = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
     bool has_scratch = false;
     LoopId scratch_each;
     LoopId loop;
     int64_t trip_count = 0;
-    std::vector<Step> body;
+    bool is_bool_index = false;
+    // Of a loop: the body, then the condition. Of a branch: the alternatives.
+    std::vector<std::vector<Step>> parts;
   };
   struct Frame;
 
   std::vector<Step> bind(const std::vector<Instruction>& body, int threads) const;
   void run_steps(const std::vector<Step>& steps, Frame& frame) const;
+  std::byte* address(const Operand& operand, const Frame& frame) const;
+  int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
+  void run_kernel(const Step& step, Frame& frame) const;
 
   Schedule schedule_;
   MemoryPlan plan_;

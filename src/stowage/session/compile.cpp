@@ -12,6 +12,7 @@
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 
 namespace stow {
@@ -81,6 +82,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("simplify", [](const Graph& in) { return simplify(in); });
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
+  pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;

@@ -51,6 +51,8 @@
   case OpKind::kAttentionGrad:       \
   case OpKind::kScan:                \
   case OpKind::kCustomVjp:           \
+  case OpKind::kCond:                \
+  case OpKind::kWhile:               \
   case OpKind::kCheckpoint
 
 namespace stow::cpu {

@@ -213,6 +213,8 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
       return attention_grad(std::get<AttentionParams>(params), in, out);
 
     case OpKind::kScan:
+    case OpKind::kCond:
+    case OpKind::kWhile:
     case OpKind::kCheckpoint:
     case OpKind::kCustomVjp:
       STOW_CHECK(false, "{} holds graphs; the interpreter evaluates it", op_name(op));

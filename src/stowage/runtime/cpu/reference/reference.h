@@ -18,7 +18,7 @@ namespace stow {
 /// a window of scatter_add that is not wholly in range is dropped.
 /// Operands of dynamic_slice: x and one integer scalar an axis; of dynamic_update_slice: x, the
 /// update and one integer scalar an axis.
-/// Every op but the structure ops (scan, checkpoint), for which it aborts.
+/// Every op but the structure ops (scan, cond, while, checkpoint), for which it aborts.
 void reference_eval(OpKind op, const Params& params, std::span<const TensorView> inputs,
                     std::span<const TensorView> outputs);
 
