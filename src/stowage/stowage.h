@@ -1,4 +1,4 @@
-// Everything that a program over Stowage includes: arrays, functions, transforms.
+// Everything that a program over Stowage includes: arrays, functions, transforms, optimizers.
 // Not the insides; those are included one by one.
 #pragma once
 
@@ -16,4 +16,5 @@
 #include "stowage/api/shaping.h"
 #include "stowage/api/tree.h"
 #include "stowage/base/bytes.h"
+#include "stowage/optim/optimizers.h"
 #include "stowage/runtime/device.h"

@@ -5,18 +5,17 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "stowage/optim/adamw.h"
 #include "stowage/stowage.h"
+#include "stowage/train/optimizer.h"
 
 namespace stow {
 namespace {
 
 using nn::Llama;
-using optim::AdamState;
 
 struct TrainState {
   Llama model;
-  AdamState optimizer;
+  optim::OptState optimizer;
 };
 STOW_TREE(TrainState, model, optimizer);
 
@@ -39,23 +38,16 @@ nn::LlamaConfig llama_config(const TrainConfig& config) {
   return c;
 }
 
-StepResult train_step(const TrainConfig& config, TrainState state, const Array& tokens) {
+StepResult train_step(const TrainConfig& config, const TrainState& state, const Array& tokens) {
   const nn::LlamaConfig llama = llama_config(config);
-  const auto& o = config.optimizer;
-  auto loss_and_grad = value_and_grad(
-      [&](const Llama& model) { return nn::llama_loss(llama, model, tokens); });
-  auto [loss, grad] = loss_and_grad(state.model);
-  std::vector<Array> grads = tree_leaves(grad), params = tree_leaves(state.model);
-  const Array norm = optim::global_norm(grads);
-  if (o.clip > 0) grads = optim::clip_by_global_norm(grads, norm, o.clip);
-  const Array lr = optim::warmup_cosine(state.optimizer.count + 1, o.lr, o.warmup, o.total_steps, o.lr * 0.1);
-  optim::AdamWOptions options;
-  options.beta1 = o.beta1;
-  options.beta2 = o.beta2;
-  options.weight_decay = o.weight_decay;
-  optim::adamw_update(options, lr, tree_paths(state.model), grads, params, state.optimizer);
-  state.model = tree_unflatten(state.model, params);
-  return {state, loss, norm, lr};
+  const auto [loss, grads] = value_and_grad(
+      [&](const Llama& model) { return nn::llama_loss(llama, model, tokens); })(state.model);
+  const Optimizer optimizer = optimizer_of(config.optimizer);
+  const auto [updates, next] = optimizer.transformation.update(grads, state.optimizer, state.model);
+  return {{optim::apply_updates(state.model, updates), next},
+          loss,
+          optim::global_norm(optimizer.trained(grads)),
+          optimizer.learning_rate(state.optimizer)};
 }
 
 PolicyPtr named_policy(const std::string& name) {
@@ -97,12 +89,9 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   const int64_t b = config.data.batch, t = config.data.seq;
   TrainState state;
   state.model = nn::llama_abstract(llama);
-  state.optimizer.count = Array::abstract(Shape{}, DType::kI32);
-  const std::vector<Array> params = tree_leaves(state.model);
-  const std::vector<std::string> paths = tree_paths(state.model);
-  for (size_t i = 0; i < params.size(); ++i)
-    state.optimizer.mu[paths[i]] = state.optimizer.nu[paths[i]] = Array::abstract(params[i].type());
-  n_model_leaves_ = params.size();
+  const Optimizer optimizer = optimizer_of(config.optimizer);
+  state.optimizer = optimizer.transformation.init(state.model);
+  n_model_leaves_ = tree_leaves(state.model).size();
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -116,7 +105,7 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   init_ = jit([&](const Array& key) {
             TrainState s;
             s.model = nn::llama_init(llama, key);
-            s.optimizer = optim::adamw_init(tree_paths(s.model), tree_leaves(s.model));
+            s.optimizer = optimizer.transformation.init(s.model);
             return s;
           }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
   step_ = jit([&](const TrainState& s, const Array& x) { return train_step(config, s, x); })
