@@ -128,7 +128,7 @@ Result<void> Loader::read_toml(const std::string& path) {
 Result<void> Loader::check_optimizer() const {
   for (const ConfigKey& key : config_keys())
     if (places_.contains(key.name) && !key.serves(config_))
-      return fail("{} has no effect with {}; {} heed it", with_place(key.name),
+      return fail("{} has no effect with {}; it has one with {}", with_place(key.name),
                   with_place("optimizer.name"), key.optimizers);
   return {};
 }
@@ -254,7 +254,7 @@ std::string config_help() {
     if (key.name == "data.path") value = "the repository's data/corpus.txt";
     text += fmt::format("  {:<24}{}{}\n", key.name, key.help,
                         value.empty() ? "" : fmt::format(" (default: {})", value));
-    if (!key.optimizers.empty()) text += fmt::format("  {:<24}  of {}\n", "", key.optimizers);
+    if (!key.optimizers.empty()) text += fmt::format("  {:<24}  with {} alone\n", "", key.optimizers);
     const TextField* is_text = std::get_if<TextField>(&key.field);
     if (is_text && !is_text->choices) continue;
     text += fmt::format("  {:<24}  {}\n", "", key_takes(key));

@@ -32,13 +32,13 @@ constexpr ConfigKey kKeys[] = {
     {"optimizer.name", TextField{STOW_FIELD(optimizer.name), optimizer_names}, true, "the rule of the updates"},
     {"optimizer.lr", FloatField{STOW_FIELD(optimizer.lr), 0, 1e3}, true, "highest learning rate"},
     {"optimizer.warmup", IntField{STOW_FIELD(optimizer.warmup), 0, kMany}, true, "steps of linear rise to it"},
-    {"optimizer.weight_decay", FloatField{STOW_FIELD(optimizer.weight_decay), 0, 1e3}, true, "decay of the weights, times the learning rate", "adamw lion muon"},
+    {"optimizer.weight_decay", FloatField{STOW_FIELD(optimizer.weight_decay), 0, 1e3}, true, "decay of the weights, times the learning rate", "adamw, lion, muon"},
     {"optimizer.clip", FloatField{STOW_FIELD(optimizer.clip), 0, 1e9}, true, "largest global norm of the gradient; 0 for none"},
-    {"optimizer.beta1", FloatField{STOW_FIELD(optimizer.beta1), 0, 1, true}, true, "decay of the first moment", "adamw adam lion muon"},
-    {"optimizer.beta2", FloatField{STOW_FIELD(optimizer.beta2), 0, 1, true}, true, "decay of the second moment (of the only one of lion)", "adamw adam lion rmsprop muon"},
-    {"optimizer.eps", FloatField{STOW_FIELD(optimizer.eps), 0, 1}, true, "added to the root of the second moment", "adamw adam rmsprop muon"},
-    {"optimizer.momentum", FloatField{STOW_FIELD(optimizer.momentum), 0, 1, true}, true, "decay of the momentum; 0 for none", "sgd rmsprop adafactor"},
-    {"optimizer.nesterov", BoolField{STOW_FIELD(optimizer.nesterov)}, true, "whether the momentum looks one step ahead", "adamw adam sgd rmsprop"},
+    {"optimizer.beta1", FloatField{STOW_FIELD(optimizer.beta1), 0, 1, true}, true, "decay of the first moment", "adamw, adam, lion, muon"},
+    {"optimizer.beta2", FloatField{STOW_FIELD(optimizer.beta2), 0, 1, true}, true, "decay of the second moment (of the only one of lion)", "adamw, adam, lion, rmsprop, muon"},
+    {"optimizer.eps", FloatField{STOW_FIELD(optimizer.eps), 0, 1}, true, "added to the root of the second moment", "adamw, adam, rmsprop, muon"},
+    {"optimizer.momentum", FloatField{STOW_FIELD(optimizer.momentum), 0, 1, true}, true, "decay of the momentum; 0 for none", "sgd, rmsprop, adafactor"},
+    {"optimizer.nesterov", BoolField{STOW_FIELD(optimizer.nesterov)}, true, "whether the momentum looks one step ahead", "adamw, adam, sgd, rmsprop"},
     {"optimizer.freeze", TextField{STOW_FIELD(optimizer.freeze), nullptr, true}, true, "what is not trained: paths in the model with * and ?, by commas"},
     {"optimizer.total_steps", IntField{STOW_FIELD(optimizer.total_steps), 1, kMany}, true, "length of the schedule (default: train.steps)"},
     {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
@@ -162,9 +162,9 @@ struct Setter {
 }  // namespace
 
 bool ConfigKey::serves(const TrainConfig& config) const {
-  return optimizers.empty() || fmt::format(" {} ", optimizers)
-                                       .find(fmt::format(" {} ", config.optimizer.name)) !=
-                                   std::string::npos;
+  const std::string list = fmt::format(" {},", optimizers);
+  return optimizers.empty() ||
+         list.find(fmt::format(" {},", config.optimizer.name)) != std::string::npos;
 }
 
 std::span<const ConfigKey> config_keys() {

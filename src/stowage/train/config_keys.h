@@ -43,9 +43,9 @@ struct ConfigKey {
   std::variant<IntField, FloatField, BoolField, TextField, SizeField> field;
   bool resumes;  ///< Whether a resumed run must have the same value.
   std::string_view help;
-  std::string_view optimizers = "";  ///< Those that heed it, by name; empty for any.
+  std::string_view optimizers = "";  ///< Those it has an effect with: "sgd, lion"; empty for all.
 
-  /// Whether it has an effect with this optimizer.
+  /// Whether it has an effect with the configuration's optimizer.
   bool serves(const TrainConfig& config) const;
 };
 
