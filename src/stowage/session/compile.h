@@ -20,8 +20,10 @@ struct CompileOptions {
   PolicyPtr override_policy;
   bool fuse = true;       ///< Off: one kernel an op.
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
-  std::string dump_dir;   ///< When set, the graph after each pass and the timeline go there.
-  std::string dump_name;  ///< Prefix of the files.
+  /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
+  /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
+  std::string dump_dir;
+  std::string dump_name;  ///< What that folder is called, behind a number.
 };
 
 /// A compiled program. Immutable; may be run many times, by one thread at a time.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
@@ -134,11 +133,16 @@ JobPlan Job::plan(const std::string& policy) const {
   CompileOptions step;
   step.donated.assign(state_.size(), true);
   step.override_policy = named_policy(policy);
-  if (const char* dir = std::getenv("STOW_DUMP")) step.dump_dir = dir;
-  plan.programs.init = compile(init_, {}, threads_);
+  step.dump_name = "step-" + policy;
+  const auto plain = [&](const Graph& graph, const char* name) {
+    CompileOptions options;
+    options.dump_name = name;
+    return compile(graph, options, threads_);
+  };
+  plan.programs.init = plain(init_, "init");
   plan.programs.step = compile(step_, step, threads_);
-  plan.programs.eval = compile(eval_, {}, threads_);
-  plan.programs.sample = compile(sample_, {}, threads_);
+  plan.programs.eval = plain(eval_, "eval");
+  plan.programs.sample = plain(sample_, "sample");
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
   const auto weigh = [&](const char* phase, const ExecutablePtr& program, int64_t beside) {
     const KindAnalysis& k = program->memory_analysis().device();
