@@ -16,5 +16,6 @@
 #include "stowage/api/shaping.h"
 #include "stowage/api/tree.h"
 #include "stowage/base/bytes.h"
+#include "stowage/base/version.h"
 #include "stowage/optim/optimizers.h"
 #include "stowage/runtime/device.h"
