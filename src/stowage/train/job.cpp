@@ -37,8 +37,8 @@ nn::LlamaConfig llama_config(const TrainConfig& config) {
   return c;
 }
 
-StepResult train_step(const TrainConfig& config, const TrainState& state, const Array& tokens) {
-  const nn::LlamaConfig llama = llama_config(config);
+StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
+                      const TrainState& state, const Array& tokens) {
   const auto [loss, grads] = value_and_grad(
       [&](const Llama& model) { return nn::llama_loss(llama, model, tokens); })(state.model);
   const Optimizer optimizer = optimizer_of(config.optimizer);
@@ -51,7 +51,7 @@ StepResult train_step(const TrainConfig& config, const TrainState& state, const 
 
 PolicyPtr named_policy(const std::string& name) {
   if (name == "save_all") return everything_saveable();
-  if (name == "recompute") return nothing_saveable();
+  if (name == "recompute" || name == "nested") return nothing_saveable();
   const auto is_product = [](OpKind op) {
     return op == OpKind::kDotGeneral || op == OpKind::kAttention;
   };
@@ -107,9 +107,15 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
             s.optimizer = optimizer.transformation.init(s.model);
             return s;
           }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  step_ = jit([&](const TrainState& s, const Array& x) { return train_step(config, s, x); })
-              .lower(state, tokens(b, t + 1))
-              .graph();
+  const auto trace_step = [&](const nn::LlamaConfig& model) {
+    return jit([&](const TrainState& s, const Array& x) { return train_step(config, model, s, x); })
+        .lower(state, tokens(b, t + 1))
+        .graph();
+  };
+  step_ = trace_step(llama);
+  nn::LlamaConfig nested = llama;
+  nested.nested_blocks = {0};
+  nested_step_ = trace_step(nested);
   eval_ = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
               .lower(state.model, tokens(b, t + 1))
               .graph();
@@ -140,7 +146,7 @@ JobPlan Job::plan(const std::string& policy) const {
     return compile(graph, options, threads_);
   };
   plan.programs.init = plain(init_, "init");
-  plan.programs.step = compile(step_, step, threads_);
+  plan.programs.step = compile(policy == "nested" ? nested_step_ : step_, step, threads_);
   plan.programs.eval = plain(eval_, "eval");
   plan.programs.sample = plain(sample_, "sample");
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
@@ -162,7 +168,7 @@ JobPlan Job::plan(const std::string& policy) const {
 
 const std::vector<std::string>& policy_ladder() {
   static const std::vector<std::string> ladder = {"save_all", "save_dots", "save_named",
-                                                  "recompute"};
+                                                  "recompute", "nested"};
   return ladder;
 }
 
