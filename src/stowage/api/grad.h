@@ -30,6 +30,11 @@ namespace grad_detail {
 template <int... I>
 struct Argnums {
   static std::vector<int> list() { return {I...}; }
+  template <size_t n>
+  static constexpr void check() {
+    static_assert(((I >= 0 && I < static_cast<int>(n)) && ...),
+                  "stowage: an argnum names no argument of the function");
+  }
   template <typename Tuple>
   static std::tuple<std::tuple_element_t<I, Tuple>...> pick(const Tuple& arguments) {
     return {std::get<I>(arguments)...};
@@ -49,6 +54,8 @@ auto single_or_tuple(std::tuple<T...> trees) {
 
 template <typename N, typename F, typename Tuple>
 auto run(const char* what, F& function, const Tuple& arguments, SourceLocation at) {
+  []<typename... Args>(const std::tuple<Args...>*) { check_function<F, Args...>(); }(&arguments);
+  N::template check<std::tuple_size_v<Tuple>>();
   using R = std::remove_cvref_t<decltype(std::apply(function, std::declval<Tuple&>()))>;
   Derivative d = differentiate({what, N::list(), {}, at}, tree_ref(arguments),
                                leaf_function(function, arguments));
@@ -100,11 +107,12 @@ auto grad(F function, STOW_AT) {
 /// Errors: TraceError where the cotangent's structure or a type differs from the outputs'.
 template <typename F, Tree R, typename... Args>
 auto vjp(F function, const R& cotangent, const Args&... args) {
+  check_function<F, AsTree<Args>...>();
   const std::tuple<AsTree<Args>...> arguments(args...);
   Derivative d = differentiate({"vjp", {}, tree_leaves(cotangent), {}}, tree_ref(arguments),
                                leaf_function(function, arguments));
   using Out = std::remove_cvref_t<decltype(function(args...))>;
-  static_assert(std::same_as<Out, R>, "the cotangent must be of the type the function returns");
+  static_assert(std::same_as<Out, R>, "stowage: the cotangent must be of the type the function returns");
   check_same_structure(d.result.ref, tree_ref(cotangent), "[vjp] output and cotangent:");
   return std::pair(tree_unflatten(cotangent, d.outputs), tree_unflatten(arguments, d.gradients));
 }

@@ -90,13 +90,27 @@ decltype(auto) as_tree(const T& value) {
 template <typename T>
 using AsTree = std::conditional_t<Scalar<T>, Array, T>;
 
+/// Stops a compilation with a sentence where a function does not take or give trees of arrays, or
+/// cannot be called with the arguments.
+template <typename F, typename... Args>
+constexpr void check_function() {
+  static_assert((is_tree<Args>() && ...),
+                "stowage: an argument is no tree of arrays. Trees are Array, C++ scalars, Static, "
+                "structs named in STOW_TREE, and vectors, std::arrays, maps from std::string, "
+                "tuples, pairs and optionals of trees");
+  static_assert(std::is_invocable_v<F&, Args&...>,
+                "stowage: the function cannot be called with these arguments");
+  if constexpr (std::is_invocable_v<F&, Args&...>)
+    static_assert(is_tree<std::remove_cvref_t<std::invoke_result_t<F&, Args&...>>>(),
+                  "stowage: the function must return a tree of arrays");
+}
+
 /// `function` over arguments like these as a function over their leaves. Refers to both.
 template <typename F, typename... Args>
 LeafFunction leaf_function(F& function, const std::tuple<Args...>& arguments) {
   return [&function, &arguments](std::span<const Array> leaves) {
     std::tuple<Args...> traced = tree_unflatten(arguments, leaves);
     using R = std::remove_cvref_t<decltype(std::apply(function, traced))>;
-    static_assert(is_tree<R>(), "the function must return a tree of arrays");
     auto result = std::make_shared<R>(std::apply(function, traced));
     return OwnedTree{result, tree_ref(*result)};
   };
@@ -188,6 +202,7 @@ class Jitted {
   /// Errors: TraceError from tracing and for misused arguments; CapacityError.
   template <typename... Args>
   auto operator()(const Args&... args) const {
+    check_function<F, AsTree<Args>...>();
     std::tuple<AsTree<Args>...> tree(args...);
     using R = std::remove_cvref_t<decltype(std::apply(state_->function, tree))>;
     if (is_tracing()) return R(std::apply(state_->function, tree));
@@ -198,6 +213,7 @@ class Jitted {
   /// Traces only; the arguments may be abstract.
   template <typename... Args>
   auto lower(const Args&... args) const {
+    check_function<F, AsTree<Args>...>();
     std::tuple<AsTree<Args>...> tree(args...);
     using R = std::remove_cvref_t<decltype(std::apply(state_->function, tree))>;
     const TreeRef ref[] = {tree_ref(tree)};

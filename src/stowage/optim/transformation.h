@@ -47,8 +47,9 @@ class GradientTransformation {
   /// Shapes:  `updates` and `params` are trees of one structure; so is the first result.
   /// Errors:  TraceError where the structures differ, or the state is not one that init() gives for
   ///          these parameters.
-  template <Tree P>
-  std::pair<P, OptState> update(const P& updates, OptState state, const P& params, STOW_AT) const {
+  template <Tree U, Tree P>
+  std::pair<U, OptState> update(const U& updates, OptState state, const P& params, STOW_AT) const {
+    static_assert(std::same_as<U, P>, "stowage: the updates must be of the type of the parameters");
     check_same_structure(tree_ref(updates), tree_ref(params), "[update] updates and params:");
     const std::vector<Array> leaves =
         update_leaves(leaves_by_path(updates), state, leaves_by_path(params), at);
