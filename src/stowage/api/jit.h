@@ -55,7 +55,7 @@ struct JitEntry {
   /// abstract results.
   std::vector<Array> run(std::span<const TreeRef> arguments, const ExecutablePtr& program = {});
 };
-using JitEntryPtr = std::shared_ptr<JitEntry>;
+using JitEntryPtr = std::shared_ptr<JitEntry>;  ///< Shared by copies.
 
 /// The cache of one jitted function.
 class JitCache {
@@ -124,8 +124,8 @@ class Compiled {
       : entry_(std::move(entry)), executable_(std::move(executable)) {}
   /// Exact, without running.
   const MemoryAnalysis& memory_analysis() const { return executable_->memory_analysis(); }
-  const Executable& executable() const { return *executable_; }
-  const std::vector<std::string>& input_names() const { return entry_->input_names; }
+  const Executable& executable() const { return *executable_; }  ///< The program itself.
+  const std::vector<std::string>& input_names() const { return entry_->input_names; }  ///< By path.
   /// The arrays that the function captured; they are arguments of the program.
   std::vector<CapturedArray> captured() const;
   /// Errors: TraceError naming the leaf whose type differs; CapacityError.
@@ -153,7 +153,7 @@ template <typename R>
 class Lowered {
  public:
   explicit Lowered(JitEntryPtr entry) : entry_(std::move(entry)) {}
-  const Graph& graph() const { return entry_->graph; }
+  const Graph& graph() const { return entry_->graph; }  ///< As traced.
   /// The graph as ir/print.h prints it.
   std::string text() const;
   /// The types of the result.

@@ -18,13 +18,14 @@ struct Leaf {
   std::string path;
   Array value;
 };
-using Leaves = std::vector<Leaf>;
+using Leaves = std::vector<Leaf>;  ///< In the order of the tree.
 
 /// Leaves by their path: from patterns ("embed", "layers/*/norm?"), or a function of the path, or of
 /// the path and the leaf. In a pattern `*` stands for any characters but a slash, `?` for one of
 /// them, `**` for any at all; a pattern that fits a folder means all that is in it.
 class Mask {
  public:
+  /// Whether a leaf is meant.
   using Function = std::function<bool(const std::string& path, const Array& leaf)>;
 
   /// Every leaf.
@@ -43,7 +44,7 @@ class Mask {
 
   /// Whether anything was given; without, every leaf is meant.
   bool given() const { return function_ != nullptr || !patterns_.empty(); }
-  bool operator()(const Leaf& leaf) const;
+  bool operator()(const Leaf& leaf) const;  ///< Whether it is meant.
   /// Errors: TraceError naming a pattern that fits no leaf, with the nearest path. `what` names the
   /// one who asks: "[adamw] the mask".
   void check(const Leaves& leaves, std::string_view what) const;

@@ -22,9 +22,9 @@ class ScalarOrSchedule {
   template <std::invocable<const Array&> F>
   ScalarOrSchedule(F schedule) : schedule_(std::move(schedule)) {}  // NOLINT
 
-  bool is_schedule() const { return schedule_ != nullptr; }
-  double value() const { return value_; }
-  const Schedule& schedule() const { return schedule_; }
+  bool is_schedule() const { return schedule_ != nullptr; }  ///< Else a number.
+  double value() const { return value_; }  ///< If it is a number.
+  const Schedule& schedule() const { return schedule_; }  ///< If it is one.
 
  private:
   double value_ = 0;

@@ -85,6 +85,7 @@ class GradientTransformation {
 /// Applies the transformations one after another.
 /// Source: optax.chain.
 GradientTransformation chain(std::vector<GradientTransformation> transformations);
+/// The same.
 template <typename... T>
 requires(std::convertible_to<const T&, GradientTransformation>&&...)
 GradientTransformation chain(const GradientTransformation& first, const T&... rest) {
@@ -106,6 +107,7 @@ class Nested {
 /// Errors: TraceError where the structures or shapes differ.
 /// Source: optax.apply_updates.
 std::vector<Array> apply_updates(const Leaves& params, const Leaves& updates, SourceLocation at);
+/// The same for trees.
 template <Tree P>
 P apply_updates(const P& params, const P& updates, STOW_AT) {
   check_same_structure(tree_ref(params), tree_ref(updates), "[apply_updates] params and updates:");
@@ -118,6 +120,7 @@ P apply_updates(const P& params, const P& updates, STOW_AT) {
 /// Types:  f32, or f64 where all leaves are f64; sums in the same.
 /// Source: optax.global_norm.
 Array global_norm(const Leaves& leaves);
+/// The same for a tree.
 template <Tree P>
 Array global_norm(const P& tree) {
   return global_norm(GradientTransformation::leaves_by_path(tree));

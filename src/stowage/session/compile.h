@@ -30,18 +30,18 @@ struct CompileOptions {
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual const MemoryAnalysis& memory_analysis() const = 0;
+  virtual const MemoryAnalysis& memory_analysis() const = 0;  ///< Exact, without running.
   /// For each output the input whose memory it takes, or -1.
   virtual const std::vector<int>& output_aliases() const = 0;
-  virtual const std::vector<ArrayType>& input_types() const = 0;
-  virtual const std::vector<ArrayType>& output_types() const = 0;
+  virtual const std::vector<ArrayType>& input_types() const = 0;  ///< In order.
+  virtual const std::vector<ArrayType>& output_types() const = 0;  ///< In order.
   /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
   /// buffers of their own or, where aliased, the donated argument's.
   /// Errors: CapacityError before anything runs.
   virtual std::vector<DeviceBufferPtr> run(Device& device,
                                            std::span<const DeviceBufferPtr> arguments) const = 0;
 };
-using ExecutablePtr = std::shared_ptr<const Executable>;
+using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 
 /// Compiles for CPU devices with `threads` threads. Allocates no tensor.
 /// Errors: TraceError for a policy that cannot take effect.
