@@ -64,7 +64,7 @@ skipping { if ($0 ~ /^};/) skipping = 0; next }
   if (rest ~ /^(private|public):/ || $0 ~ /^};?$/ || $0 ~ /^namespace/) section[2] = ""
   if ($0 ~ /^#pragma once/) section[0] = section[2] = ""
   previous = rest
-  if (rest ~ /\(/ && rest !~ /^\/\//) {
+  if ((indent == 0 || indent == 2) && rest ~ /\(/ && rest !~ /^\/\//) {
     last_name = rest
     sub(/\(.*/, "", last_name)
     sub(/.* /, "", last_name)
