@@ -112,7 +112,8 @@ auto vjp(F function, const R& cotangent, const Args&... args) {
   Derivative d = differentiate({"vjp", {}, tree_leaves(cotangent), {}}, tree_ref(arguments),
                                leaf_function(function, arguments));
   using Out = std::remove_cvref_t<decltype(function(args...))>;
-  static_assert(std::same_as<Out, R>, "stowage: the cotangent must be of the type the function returns");
+  static_assert(std::same_as<Out, R>,
+                "stowage: the cotangent must be of the type the function returns");
   check_same_structure(d.result.ref, tree_ref(cotangent), "[vjp] output and cotangent:");
   return std::pair(tree_unflatten(cotangent, d.outputs), tree_unflatten(arguments, d.gradients));
 }

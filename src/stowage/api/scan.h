@@ -47,7 +47,8 @@ auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = 
     return tree_unflatten(carry, result.carry);
   } else {
     static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
-                  "stowage: the body must return the carry, or a pair of the carry and what is stacked");
+                  "stowage: the body must return the carry, or a pair of the carry and what is "
+                  "stacked");
     const R& prototype = *static_cast<const R*>(result.result.ref.tree);
     return std::pair(tree_unflatten(carry, result.carry),
                      tree_unflatten(prototype.second, result.ys));

@@ -4,6 +4,7 @@
 
 #include "stowage/api/linalg.h"
 #include "stowage/api/math.h"
+#include "stowage/api/nested_scan.h"
 #include "stowage/api/nn.h"
 #include "stowage/api/random.h"
 #include "stowage/api/reduce.h"

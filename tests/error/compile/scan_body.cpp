@@ -1,4 +1,4 @@
-// expect: stowage: the body must return the carry, or a pair of the carry and what is stacked
+// expect: stowage: the body must return the carry, or a pair of the carry and what is
 #include "stowage/stowage.h"
 struct State {
   stow::Array h;
