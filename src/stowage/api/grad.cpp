@@ -38,6 +38,7 @@ Array zeros_of(const ArrayType& type) {
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                          const LeafFunction& function) {
   const Site site(request.at);
+  const bool is_vjp = std::string_view(request.what) == "vjp";
   Derivative derivative;
   size_t n_outputs = 0;
   const auto body = [&]() -> std::vector<Array> {
@@ -55,7 +56,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
           derivative.result = function(inputs);
           std::vector<Array> outputs = leaves_of(derivative.result.ref);
           const Site back(here);
-          if (request.cotangents.empty())
+          if (!is_vjp)
             check_loss(request.what, outputs);
           else
             check_cotangents(outputs, request.cotangents);
@@ -79,7 +80,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
                 asked.empty() ? std::string() : ", the first is " + to_string(types[asked[0]]));
     std::vector<Array> inputs = leaves;
     inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());
-    if (request.cotangents.empty()) {
+    if (!is_vjp) {
       spec.outputs = {0};
       const ArrayType& loss = nested.graph.type(nested.graph.outputs()[0]);
       inputs.push_back(scalar_constant(1.0, loss.dtype));

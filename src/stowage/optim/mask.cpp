@@ -54,14 +54,19 @@ bool Mask::operator()(const Leaf& leaf) const {
 
 void Mask::check(const Leaves& leaves, std::string_view what) const {
   for (const std::string& pattern : patterns_) {
-    std::vector<std::string> paths;
-    for (const Leaf& leaf : leaves) paths.push_back(leaf.path);
-    if (std::any_of(paths.begin(), paths.end(),
-                    [&](const std::string& path) { return path_matches(pattern, path); }))
+    if (std::any_of(leaves.begin(), leaves.end(),
+                    [&](const Leaf& leaf) { return path_matches(pattern, leaf.path); }))
       continue;
-    if (paths.empty()) fail_here("{} pattern '{}' fits no leaf: there are none", what, pattern);
+    if (leaves.empty()) fail_here("{} pattern '{}' fits no leaf: there are none", what, pattern);
+    std::vector<std::string> names;  // of leaves and of folders
+    for (const Leaf& leaf : leaves)
+      for (size_t end = 0; end != std::string::npos; ++end) {
+        end = leaf.path.find('/', end);
+        names.push_back(leaf.path.substr(0, end));
+        if (end == std::string::npos) break;
+      }
     fail_here("{} pattern '{}' fits no leaf; the nearest is '{}'", what, pattern,
-              nearest_name(pattern, paths));
+              nearest_name(pattern, names));
   }
 }
 

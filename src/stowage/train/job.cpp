@@ -89,6 +89,8 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   TrainState state;
   state.model = nn::llama_abstract(llama);
   const Optimizer optimizer = optimizer_of(config.optimizer);
+  optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
+                         "optimizer.freeze: the");
   state.optimizer = optimizer.transformation.init(state.model);
   n_model_leaves_ = tree_leaves(state.model).size();
   const std::vector<Array> leaves = tree_leaves(state);
