@@ -12,7 +12,7 @@ function doc(indent, rest,   name) {
   if (rest !~ /^[A-Za-z~]/ || rest !~ /[({;<]/) return ""
   if (rest ~ /^(namespace|using|struct|class|enum|public:|private:|friend|return|static_assert|if|for)/)
     return ""
-  if (indent == 0 && rest ~ /JitEntry|ScanRequest|LeafFunction|print_graph/) return "For the library."
+  if (indent == 0 && rest ~ /JitEntry|ScanRequest|ScanResult|LeafFunction|print_graph/) return "For the library."
   if (indent == 2 && rest ~ /^(constexpr )?(explicit )?[A-Z][A-Za-z]*\(/)
     return "Takes what its parameters say."
   if (indent == 2 && rest ~ /^operator /) return "Stands for what it holds."

@@ -27,6 +27,25 @@ struct ScanResult {
 };
 ScanResult run_scan(const ScanRequest& request);
 
+/// What scan returns for a body that returns R, from the leaves.
+/// Errors: TraceError where the body returned a carry of another structure.
+template <typename R, typename Carry>
+auto scan_results(const Carry& carry, const ScanResult& result) {
+  const char* const what = "[scan] the carry and what the body returns for it:";
+  if constexpr (std::same_as<R, Carry>) {
+    check_same_structure(tree_ref(carry), result.result.ref, what);
+    return tree_unflatten(carry, result.carry);
+  } else {
+    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
+                  "stowage: the body must return the carry, or a pair of the carry and what is "
+                  "stacked");
+    const R& prototype = *static_cast<const R*>(result.result.ref.tree);
+    check_same_structure(tree_ref(carry), tree_ref(prototype.first), what);
+    return std::pair(tree_unflatten(carry, result.carry),
+                     tree_unflatten(prototype.second, result.ys));
+  }
+}
+
 /// carry = init; for each i: (carry, y[i]) = body(carry, xs[i]); returns (carry, y stacked).
 /// Shapes:  leaves of xs [length, …]; slices drop the axis 0, stacked results get it.
 /// Forms:   body returns pair(carry, y), and scan pair(carry, ys); or body returns the carry alone,
@@ -43,19 +62,7 @@ auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = 
   const auto& [carry, scanned] = arguments;
   ScanResult result =
       run_scan({tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
-  const char* const what = "[scan] the carry and what the body returns for it:";
-  if constexpr (std::same_as<R, Carry>) {
-    check_same_structure(tree_ref(carry), result.result.ref, what);
-    return tree_unflatten(carry, result.carry);
-  } else {
-    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
-                  "stowage: the body must return the carry, or a pair of the carry and what is "
-                  "stacked");
-    const R& prototype = *static_cast<const R*>(result.result.ref.tree);
-    check_same_structure(tree_ref(carry), tree_ref(prototype.first), what);
-    return std::pair(tree_unflatten(carry, result.carry),
-                     tree_unflatten(prototype.second, result.ys));
-  }
+  return scan_results<R>(carry, result);
 }
 
 }  // namespace stow
