@@ -1,4 +1,4 @@
-// Everything that a program over Stowage includes: arrays, functions, transforms.
+// Everything that a program over Stowage includes: arrays, functions, transforms, optimizers.
 // Not the insides; those are included one by one.
 #pragma once
 
@@ -22,4 +22,6 @@
 #include "stowage/api/tree.h"
 #include "stowage/api/vmap.h"
 #include "stowage/base/bytes.h"
+#include "stowage/base/version.h"
+#include "stowage/optim/optimizers.h"
 #include "stowage/runtime/device.h"

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "stowage/io/files.h"
+#include "stowage/train/optimizer.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -108,6 +110,71 @@ TEST_F(Train, AResumedRunGoesOnBitForBit) {
   std::vector<std::string> joined = first.losses;
   joined.insert(joined.end(), second.losses.begin(), second.losses.end());
   EXPECT_EQ(joined, whole.losses);
+}
+
+TEST_F(Train, EveryOptimizerLearnsAndResumes) {
+  const std::map<std::string, double> rates = {{"adamw", 3e-3}, {"adam", 3e-3},     {"sgd", 0.3},
+                                               {"lion", 1e-3},  {"adafactor", 0.1}, {"rmsprop", 1e-3},
+                                               {"muon", 3e-3}};
+  ASSERT_EQ(rates.size(), optimizer_names().size());
+  for (const auto& [name, rate] : rates) {
+    const auto with = [&](const std::string& folder, int64_t steps) {
+      TrainConfig c = config(name + folder, steps);
+      c.optimizer.name = name;
+      c.optimizer.lr = rate;
+      c.optimizer.momentum = 0.5;
+      return c;
+    };
+    const Outcome whole = train(with("-whole", 8), std::nullopt);
+    ASSERT_EQ(whole.status, 0) << name;
+    EXPECT_EQ(*whole.summary.find("predicted_peak_bytes"),
+              *whole.summary.find("measured_peak_bytes"));
+    EXPECT_LT(*whole.summary.find("last_loss")->as_double(),
+              *whole.summary.find("first_loss")->as_double() - 0.2)
+        << name;
+    const Outcome first = train(with("-parts", 4), std::nullopt);
+    const Outcome second = train(with("-parts", 8), std::nullopt, true);
+    std::vector<std::string> joined = first.losses;
+    joined.insert(joined.end(), second.losses.begin(), second.losses.end());
+    EXPECT_EQ(joined, whole.losses) << name;
+  }
+}
+
+TEST_F(Train, WhatIsFrozenStaysAndCostsLess) {
+  TrainConfig c = config("frozen", 4);
+  const int64_t all = choose_plan(Job(c, 1), std::nullopt).plan->peak_bytes[0];
+  c.optimizer.freeze = "embed,layers";
+  const Job job(c, 1);
+  int64_t frozen_bytes = 0;
+  for (const StateLeaf& leaf : job.state())
+    if (leaf.name.starts_with("model/embed") || leaf.name.starts_with("model/layers"))
+      frozen_bytes += leaf.type.bytes();
+  EXPECT_LE(choose_plan(job, std::nullopt).plan->peak_bytes[0], all - 2 * frozen_bytes);
+  for (const StateLeaf& leaf : job.state())
+    EXPECT_FALSE(leaf.name.starts_with("optimizer/") &&
+                 leaf.name.find("layers") != std::string::npos)
+        << leaf.name;
+  const Outcome o = train(c, std::nullopt);
+  ASSERT_EQ(o.status, 0);
+  EXPECT_LT(*o.summary.find("last_loss")->as_double(), *o.summary.find("first_loss")->as_double());
+  c.optimizer.freeze = "layer";
+  EXPECT_THROW(Job(c, 1), TraceError);
+}
+
+TEST_F(Train, ACheckpointOfAnotherOptimizerIsRefused) {
+  ASSERT_EQ(train(config("other", 2), std::nullopt).status, 0);
+  TrainConfig c = config("other", 4);
+  c.optimizer.name = "sgd";
+  const Job job(c, 1);
+  RunOptions options;
+  options.resume = true;
+  const Choice choice = choose_plan(job, std::nullopt);
+  const Result<int> status = run_training(job, choice, choice.plan->peak_bytes[0], options);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().find("is of another run: it was made with optimizer.name = \"adamw\", "
+                                "this run has \"sgd\""),
+            std::string::npos)
+      << status.error();
 }
 
 TEST_F(Train, ADamagedCheckpointIsRefusedByName) {

@@ -82,10 +82,10 @@ class Array {
 
   /// A type without data, for `lower` and for planning.
   static Array abstract(ArrayType type);
-  static Array abstract(Shape shape, DType dtype = DType::kF32);
+  static Array abstract(Shape shape, DType dtype = DType::kF32);  ///< The same.
   /// A strong scalar: like Array(value), but it does not yield in promotion.
   static Array scalar(ScalarValue value, DType dtype);
-  static Array scalar(ScalarValue value);
+  static Array scalar(ScalarValue value);  ///< Its own dtype.
   /// Copies `data`, row-major, to the default device; `dtype` converts on the way.
   /// Errors: TraceError if the sizes differ; CapacityError when the device is full.
   template <Scalar T>
@@ -109,16 +109,16 @@ class Array {
     return from(data, Shape{static_cast<int64_t>(data.size())}, dtype, at);
   }
 
-  bool empty() const { return impl_ == nullptr; }
-  bool is_concrete() const;
-  bool is_traced() const;
-  bool is_abstract() const;
+  bool empty() const { return impl_ == nullptr; }  ///< Default-constructed.
+  bool is_concrete() const;  ///< Has data.
+  bool is_traced() const;  ///< A value of a graph.
+  bool is_abstract() const;  ///< A type alone.
 
   /// The type and its parts. Errors: TraceError on an empty array.
   const ArrayType& type() const;
-  const Shape& shape() const { return type().shape; }
-  DType dtype() const { return type().dtype; }
-  int rank() const { return shape().rank(); }
+  const Shape& shape() const { return type().shape; }  ///< Its extents.
+  DType dtype() const { return type().dtype; }  ///< Of its elements.
+  int rank() const { return shape().rank(); }  ///< The number of axes.
   /// The number of elements.
   int64_t size() const { return type().elems(); }
   /// The extent of an axis; a negative one counts from the end.
@@ -154,8 +154,8 @@ class Array {
   Array index(std::initializer_list<Index> indices, STOW_AT) const;
   /// Element `i` of the leading axis, which is dropped; negative counts from the end.
   Array operator[](int64_t i) const;
-  Array astype(DType dtype, STOW_AT) const;
-  Array reshape(const Dims& dims, STOW_AT) const;
+  Array astype(DType dtype, STOW_AT) const;  ///< As stow::astype.
+  Array reshape(const Dims& dims, STOW_AT) const;  ///< As stow::reshape.
 
   // For the library.
   explicit Array(std::shared_ptr<ArrayImpl> impl) : impl_(std::move(impl)) {}
@@ -183,13 +183,13 @@ class Operand {
           int line = __builtin_LINE())
       : at{file, line}, scalar_(ScalarValue(value)) {}
 
-  bool is_scalar() const { return scalar_.has_value(); }
-  const ScalarValue& scalar() const { return *scalar_; }
-  const Array& array() const { return array_; }
+  bool is_scalar() const { return scalar_.has_value(); }  ///< A C++ number.
+  const ScalarValue& scalar() const { return *scalar_; }  ///< If it is one.
+  const Array& array() const { return array_; }  ///< If it is one.
   /// The dtype it would have, and whether that yields in promotion.
   WeakDType dtype() const;
-  Shape shape() const { return is_scalar() ? Shape{} : array_.shape(); }
-  int rank() const { return is_scalar() ? 0 : array_.rank(); }
+  Shape shape() const { return is_scalar() ? Shape{} : array_.shape(); }  ///< Of either.
+  int rank() const { return is_scalar() ? 0 : array_.rank(); }  ///< 0 for a number.
 
   SourceLocation at;
 
@@ -204,7 +204,7 @@ std::shared_ptr<Device> default_device();
 /// While it lives, `device` is this thread's default device.
 class DefaultDevice {
  public:
-  explicit DefaultDevice(std::shared_ptr<Device> device);
+  explicit DefaultDevice(std::shared_ptr<Device> device);  ///< Takes effect.
   ~DefaultDevice();
   DefaultDevice(const DefaultDevice&) = delete;
   DefaultDevice& operator=(const DefaultDevice&) = delete;
@@ -217,7 +217,7 @@ class DefaultDevice {
 /// nest as "mlp/up".
 class Scope {
  public:
-  explicit Scope(std::string_view name);
+  explicit Scope(std::string_view name);  ///< Enters it.
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;

@@ -29,6 +29,7 @@ template <typename F>
 auto checkpoint(F function, PolicyPtr policy = nullptr, CheckpointOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), policy = std::move(policy), options,
           at](const auto&... args) {
+    check_function<F, AsTree<std::remove_cvref_t<decltype(args)>>...>();
     std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
     using R = std::remove_cvref_t<decltype(std::apply(*function, arguments))>;
     if (!is_tracing()) return R(std::apply(*function, arguments));

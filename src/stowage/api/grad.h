@@ -55,6 +55,11 @@ namespace grad_detail {
 template <int... I>
 struct Argnums {
   static std::vector<int> list() { return {I...}; }
+  template <size_t n>
+  static constexpr void check() {
+    static_assert(((I >= 0 && I < static_cast<int>(n)) && ...),
+                  "stowage: an argnum names no argument of the function");
+  }
   template <typename Tuple>
   static std::tuple<std::tuple_element_t<I, Tuple>...> pick(const Tuple& arguments) {
     return {std::get<I>(arguments)...};
@@ -75,6 +80,8 @@ auto single_or_tuple(std::tuple<T...> trees) {
 template <typename N, typename F, typename Tuple>
 auto run(const char* what, F& function, const Tuple& arguments, GradOptions options,
          SourceLocation at) {
+  []<typename... Args>(const std::tuple<Args...>*) { check_function<F, Args...>(); }(&arguments);
+  N::template check<std::tuple_size_v<Tuple>>();
   using R = std::remove_cvref_t<decltype(std::apply(function, std::declval<Tuple&>()))>;
   Derivative d = differentiate({what, N::list(), options, at}, tree_ref(arguments),
                                leaf_function(function, arguments));
@@ -164,6 +171,7 @@ class Pullback {
 /// Source: JAX's jax.vjp.
 template <typename F, typename... Args>
 auto vjp(F function, const Args&... args) {
+  check_function<F, AsTree<Args>...>();
   using Arguments = std::tuple<AsTree<Args>...>;
   const Arguments arguments(args...);
   using R = std::remove_cvref_t<decltype(std::apply(function, std::declval<Arguments&>()))>;

@@ -55,7 +55,7 @@ struct JitEntry {
   /// abstract results.
   std::vector<Array> run(std::span<const TreeRef> arguments, const ExecutablePtr& program = {});
 };
-using JitEntryPtr = std::shared_ptr<JitEntry>;
+using JitEntryPtr = std::shared_ptr<JitEntry>;  ///< Shared by copies.
 
 /// The cache of one jitted function.
 class JitCache {
@@ -90,13 +90,27 @@ decltype(auto) as_tree(const T& value) {
 template <typename T>
 using AsTree = std::conditional_t<Scalar<T>, Array, T>;
 
+/// Stops a compilation with a sentence where a function does not take or give trees of arrays, or
+/// cannot be called with the arguments.
+template <typename F, typename... Args>
+constexpr void check_function() {
+  static_assert((is_tree<Args>() && ...),
+                "stowage: an argument is no tree of arrays. Trees are Array, C++ scalars, Static, "
+                "structs named in STOW_TREE, and vectors, std::arrays, maps from std::string, "
+                "tuples, pairs and optionals of trees");
+  static_assert(std::is_invocable_v<F&, Args&...>,
+                "stowage: the function cannot be called with these arguments");
+  if constexpr (std::is_invocable_v<F&, Args&...>)
+    static_assert(is_tree<std::remove_cvref_t<std::invoke_result_t<F&, Args&...>>>(),
+                  "stowage: the function must return a tree of arrays");
+}
+
 /// `function` over arguments like these as a function over their leaves. Refers to both.
 template <typename F, typename... Args>
 LeafFunction leaf_function(F& function, const std::tuple<Args...>& arguments) {
   return [&function, &arguments](std::span<const Array> leaves) {
     std::tuple<Args...> traced = tree_unflatten(arguments, leaves);
     using R = std::remove_cvref_t<decltype(std::apply(function, traced))>;
-    static_assert(is_tree<R>(), "the function must return a tree of arrays");
     auto result = std::make_shared<R>(std::apply(function, traced));
     return OwnedTree{result, tree_ref(*result)};
   };
@@ -110,8 +124,8 @@ class Compiled {
       : entry_(std::move(entry)), executable_(std::move(executable)) {}
   /// Exact, without running.
   const MemoryAnalysis& memory_analysis() const { return executable_->memory_analysis(); }
-  const Executable& executable() const { return *executable_; }
-  const std::vector<std::string>& input_names() const { return entry_->input_names; }
+  const Executable& executable() const { return *executable_; }  ///< The program itself.
+  const std::vector<std::string>& input_names() const { return entry_->input_names; }  ///< By path.
   /// The arrays that the function captured; they are arguments of the program.
   std::vector<CapturedArray> captured() const;
   /// Errors: TraceError naming the leaf whose type differs; CapacityError.
@@ -139,7 +153,7 @@ template <typename R>
 class Lowered {
  public:
   explicit Lowered(JitEntryPtr entry) : entry_(std::move(entry)) {}
-  const Graph& graph() const { return entry_->graph; }
+  const Graph& graph() const { return entry_->graph; }  ///< As traced.
   /// The graph as ir/print.h prints it.
   std::string text() const;
   /// The types of the result.
@@ -188,6 +202,7 @@ class Jitted {
   /// Errors: TraceError from tracing and for misused arguments; CapacityError.
   template <typename... Args>
   auto operator()(const Args&... args) const {
+    check_function<F, AsTree<Args>...>();
     std::tuple<AsTree<Args>...> tree(args...);
     using R = std::remove_cvref_t<decltype(std::apply(state_->function, tree))>;
     if (is_tracing()) return R(std::apply(state_->function, tree));
@@ -198,6 +213,7 @@ class Jitted {
   /// Traces only; the arguments may be abstract.
   template <typename... Args>
   auto lower(const Args&... args) const {
+    check_function<F, AsTree<Args>...>();
     std::tuple<AsTree<Args>...> tree(args...);
     using R = std::remove_cvref_t<decltype(std::apply(state_->function, tree))>;
     const TreeRef ref[] = {tree_ref(tree)};

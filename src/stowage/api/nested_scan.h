@@ -38,20 +38,12 @@ auto nested_scan(Body body, const Init& init, const Xs& xs = {}, NestedScanOptio
   using Carry = AsTree<Init>;
   using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>(), std::declval<Xs&>()))>;
   static_assert(is_tree<Carry>() && is_tree<Xs>() && is_tree<R>(),
-                "the carry, what is scanned and what the body returns must be trees");
+                "stowage: the carry, what is scanned and what the body returns must be trees");
   const std::tuple<Carry, Xs> arguments(init, xs);
   const auto& [carry, scanned] = arguments;
   ScanResult result = run_nested_scan(
       {tree_ref(carry), tree_ref(scanned), {}, leaf_function(body, arguments), at}, options);
-  if constexpr (std::same_as<R, Carry>) {
-    return tree_unflatten(carry, result.carry);
-  } else {
-    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
-                  "the body must return the carry, or a pair of the carry and what is stacked");
-    const R& prototype = *static_cast<const R*>(result.result.ref.tree);
-    return std::pair(tree_unflatten(carry, result.carry),
-                     tree_unflatten(prototype.second, result.ys));
-  }
+  return scan_results<R>(carry, result);
 }
 
 }  // namespace stow

@@ -141,4 +141,25 @@ PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const Polic
   return make(std::move(name), std::move(decide));
 }
 
+PolicyPtr policy_by_name(std::string_view name) {
+  using Plain = PolicyPtr (*)();
+  for (const Plain policy :
+       {&everything_saveable, &nothing_saveable, &dots_saveable, &dots_with_no_batch_dims_saveable})
+    if (policy()->name == name) return policy();
+  const size_t open = name.find('(');
+  if (open == std::string_view::npos || !name.ends_with(')')) return nullptr;
+  Names names;
+  std::string_view rest = name.substr(open + 1, name.size() - open - 2);
+  while (!rest.empty()) {
+    const size_t comma = rest.find(", ");
+    names.emplace_back(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
+  }
+  using Named = PolicyPtr (*)(Names);
+  for (const Named policy :
+       {&save_only_these_names, &save_any_names_but_these, &save_anything_except_these_names})
+    if (PolicyPtr made = policy(names); made->name == name) return made;
+  return nullptr;
+}
+
 }  // namespace stow

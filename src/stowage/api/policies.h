@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stowage/ir/params.h"
@@ -38,5 +39,9 @@ PolicyPtr save_and_offload_only_these_names(std::vector<std::string> saved,
 PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b);
 /// A policy of one's own: asked of each value, it answers keep, recompute or offload.
 PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide);
+
+/// The policy of a name as a printed graph has it: "dots_saveable", "save_only_these_names(a, b)".
+/// Null for any other: what one's own policy decides is not in its name.
+PolicyPtr policy_by_name(std::string_view name);
 
 }  // namespace stow

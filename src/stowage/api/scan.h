@@ -39,6 +39,25 @@ struct ScanResult {
 };
 ScanResult run_scan(const ScanRequest& request);
 
+/// What scan returns for a body that returns R, from the leaves.
+/// Errors: TraceError where the body returned a carry of another structure.
+template <typename R, typename Carry>
+auto scan_results(const Carry& carry, const ScanResult& result) {
+  const char* const what = "[scan] the carry and what the body returns for it:";
+  if constexpr (std::same_as<R, Carry>) {
+    check_same_structure(tree_ref(carry), result.result.ref, what);
+    return tree_unflatten(carry, result.carry);
+  } else {
+    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
+                  "stowage: the body must return the carry, or a pair of the carry and what is "
+                  "stacked");
+    const R& prototype = *static_cast<const R*>(result.result.ref.tree);
+    check_same_structure(tree_ref(carry), tree_ref(prototype.first), what);
+    return std::pair(tree_unflatten(carry, result.carry),
+                     tree_unflatten(prototype.second, result.ys));
+  }
+}
+
 /// carry = init; for each i: (carry, y[i]) = body(carry, xs[i]); returns (carry, y stacked).
 /// Shapes:  leaves of xs [length, …]; slices drop the axis 0, stacked results get it; other axes by
 ///          `axes` and `out_axes`.
@@ -53,20 +72,12 @@ auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = 
   using Carry = AsTree<Init>;
   using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>(), std::declval<Xs&>()))>;
   static_assert(is_tree<Carry>() && is_tree<Xs>() && is_tree<R>(),
-                "the carry, what is scanned and what the body returns must be trees");
+                "stowage: the carry, what is scanned and what the body returns must be trees");
   const std::tuple<Carry, Xs> arguments(init, xs);
   const auto& [carry, scanned] = arguments;
   ScanResult result =
       run_scan({tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
-  if constexpr (std::same_as<R, Carry>) {
-    return tree_unflatten(carry, result.carry);
-  } else {
-    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
-                  "the body must return the carry, or a pair of the carry and what is stacked");
-    const R& prototype = *static_cast<const R*>(result.result.ref.tree);
-    return std::pair(tree_unflatten(carry, result.carry),
-                     tree_unflatten(prototype.second, result.ys));
-  }
+  return scan_results<R>(carry, result);
 }
 
 }  // namespace stow

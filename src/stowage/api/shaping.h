@@ -16,8 +16,8 @@ class Axes {
   Axes(int64_t axis) : given_(true), axes_{axis} {}  // NOLINT
   Axes(std::initializer_list<int64_t> axes) : given_(true), axes_(axes) {}
   Axes(Dims axes) : given_(true), axes_(std::move(axes)) {}  // NOLINT
-  bool given() const { return given_; }
-  const Dims& list() const { return axes_; }
+  bool given() const { return given_; }  ///< False for "all".
+  const Dims& list() const { return axes_; }  ///< As given, not normalised.
 
  private:
   bool given_ = false;

@@ -138,7 +138,7 @@ template <typename T>
 void visit_tree(T& tree, TreeVisitor& visitor) {
   static_assert(
       is_tree<T>(),
-      "not a tree: only Array, Static, and vectors, maps from std::string, tuples, pairs, "
+      "stowage: not a tree: only Array, Static, and vectors, maps from std::string, tuples, pairs, "
       "optionals, std::arrays and STOW_TREE structs of trees are");
   using K = tree_detail::Kind<T>;
   auto child = [&](std::string_view name, auto& element) {

@@ -17,7 +17,7 @@ inline constexpr int kNumMemoryKinds = 3;
 
 /// "device", "pinned_host", "disk".
 std::string_view memory_kind_name(MemoryKind kind);
-std::optional<MemoryKind> parse_memory_kind(std::string_view name);
+std::optional<MemoryKind> parse_memory_kind(std::string_view name);  ///< None for no such name.
 
 struct ArrayType {
   DType dtype = DType::kF32;
@@ -25,8 +25,8 @@ struct ArrayType {
   MemoryKind kind = MemoryKind::kDevice;
   bool weak = false;  ///< Came from C++ scalars alone and yields in promotion.
 
-  int64_t elems() const { return shape.elems(); }
-  int64_t bytes() const { return elems() * dtype_bytes(dtype); }
+  int64_t elems() const { return shape.elems(); }  ///< Of all elements.
+  int64_t bytes() const { return elems() * dtype_bytes(dtype); }  ///< Without padding.
   /// Equality leaves `weak` out: it is a matter of promotion, not of what lies in memory.
   friend bool operator==(const ArrayType& a, const ArrayType& b) {
     return a.dtype == b.dtype && a.shape == b.shape && a.kind == b.kind;

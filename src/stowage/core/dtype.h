@@ -18,7 +18,7 @@ std::string_view dtype_name(DType t);
 /// The dtype of that name, as dtype_name prints it.
 std::optional<DType> parse_dtype(std::string_view name);
 
-constexpr bool is_float(DType t) { return t <= DType::kF16; }
+constexpr bool is_float(DType t) { return t <= DType::kF16; }  ///< f16, bf16, f32, f64.
 constexpr bool is_signed_int(DType t) { return t >= DType::kI64 && t <= DType::kI8; }
 constexpr bool is_unsigned_int(DType t) { return t >= DType::kU64 && t <= DType::kU8; }
 constexpr bool is_integer(DType t) { return is_signed_int(t) || is_unsigned_int(t); }
@@ -28,7 +28,7 @@ constexpr bool is_integer(DType t) { return is_signed_int(t) || is_unsigned_int(
 struct WeakDType {
   DType dtype;
   bool weak = false;
-  friend bool operator==(const WeakDType&, const WeakDType&) = default;
+  friend bool operator==(const WeakDType&, const WeakDType&) = default;  ///< Both fields.
 };
 
 /// The common type of two operands.

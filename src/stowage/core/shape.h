@@ -16,15 +16,15 @@ using Dims = std::vector<int64_t>;
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims) : dims_(dims) {}
-  explicit Shape(Dims dims) : dims_(std::move(dims)) {}
+  Shape(std::initializer_list<int64_t> dims) : dims_(dims) {}  ///< From extents.
+  explicit Shape(Dims dims) : dims_(std::move(dims)) {}  ///< From extents.
 
-  int rank() const { return static_cast<int>(dims_.size()); }
-  int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }
-  int64_t& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }
-  const Dims& dims() const { return dims_; }
-  auto begin() const { return dims_.begin(); }
-  auto end() const { return dims_.end(); }
+  int rank() const { return static_cast<int>(dims_.size()); }  ///< The number of axes.
+  int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis)]; }  ///< An extent.
+  int64_t& operator[](int axis) { return dims_[static_cast<size_t>(axis)]; }  ///< An extent.
+  const Dims& dims() const { return dims_; }  ///< All extents.
+  auto begin() const { return dims_.begin(); }  ///< Of the extents.
+  auto end() const { return dims_.end(); }  ///< Of the extents.
 
   /// The number of elements.
   int64_t elems() const {
@@ -32,7 +32,7 @@ class Shape {
     for (int64_t d : dims_) n *= d;
     return n;
   }
-  friend bool operator==(const Shape&, const Shape&) = default;
+  friend bool operator==(const Shape&, const Shape&) = default;  ///< Extents and rank.
 
  private:
   Dims dims_;

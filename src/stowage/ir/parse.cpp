@@ -29,7 +29,8 @@ struct OwnedProvenance {
 
 class Parser : private FieldReader {
  public:
-  using FieldReader::FieldReader;
+  Parser(std::string_view text, const PolicyResolver& policies, SourceLines* lines)
+      : FieldReader(text, policies), text_(text), lines_(lines) {}
 
   GraphPtr whole_text() {
     GraphPtr result = graph(1);
@@ -119,7 +120,16 @@ class Parser : private FieldReader {
     g.add_region(std::move(r));
   }
 
+  // The line of an offset that is not before the one asked for last.
+  int line_of(size_t at) {
+    line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_),
+                                         text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+    counted_ = at;
+    return line_;
+  }
+
   void node(Graph& g, int depth) {
+    const int line = line_of(offset());
     Node n;
     size_t n_results = 0;
     if (peek().kind == TokenKind::kValue) {
@@ -161,6 +171,7 @@ class Parser : private FieldReader {
     if (static_cast<int>(n.graphs.size()) < n_nested_graphs(n.op).least)
       unexpected(fmt::format("the nested graph of {}", op_name(n.op)));
     g.add_node(std::move(n), types);
+    if (lines_) (*lines_)[&g].push_back(line);
   }
 
   void check_constant(const ConstantParams& params, size_t at) {
@@ -205,6 +216,10 @@ class Parser : private FieldReader {
     return it->second;
   }
 
+  std::string_view text_;
+  SourceLines* lines_;
+  int line_ = 1;
+  size_t counted_ = 0;  // bytes before which lines have been counted
   std::unordered_map<std::string, ProvenancePtr> provenances_;
 };
 
@@ -219,12 +234,12 @@ Failure failure_at(std::string_view text, std::string_view file, const SyntaxErr
 }  // namespace
 
 Result<GraphPtr> parse_graph(std::string_view text, std::string_view file,
-                             const PolicyResolver& policies) {
+                             const PolicyResolver& policies, SourceLines* lines) {
   if (text.size() > kMaxTextBytes)
     return fail("{}:1:1: expected at most {} bytes of text, found {}", file, kMaxTextBytes,
                 text.size());
   try {
-    return Parser(text, policies).whole_text();
+    return Parser(text, policies, lines).whole_text();
   } catch (const SyntaxError& e) {
     return failure_at(text, file, e);
   }

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "stowage/base/result.h"
 #include "stowage/ir/graph.h"
@@ -12,6 +14,9 @@ namespace stow {
 
 /// The policy of that name; null if there is none.
 using PolicyResolver = std::function<PolicyPtr(std::string_view name)>;
+
+/// The line, from 1, on which each node of a graph and of those nested in it begins.
+using SourceLines = std::unordered_map<const Graph*, std::vector<int>>;
 
 /// What a text may hold at most; beyond it is an error, as any damage is.
 inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
@@ -24,8 +29,8 @@ inline constexpr int64_t kMaxTextInteger = int64_t{1} << 48;  ///< Either sign; 
 /// writes: the next free one, in order. A parameter left out has its default. Policies survive by
 /// name alone: `policies` gives the policy of a name, asked once a name.
 /// Errors: "file:line:column: expected …" (columns in bytes from 1). What is well-formed here may
-/// still be refused by verify().
+/// still be refused by verify(). `lines`, where given, receives the lines of the nodes.
 Result<GraphPtr> parse_graph(std::string_view text, std::string_view file,
-                             const PolicyResolver& policies = {});
+                             const PolicyResolver& policies = {}, SourceLines* lines = nullptr);
 
 }  // namespace stow

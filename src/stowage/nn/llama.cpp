@@ -2,7 +2,13 @@
 
 #include <cmath>
 
-#include "stowage/stowage.h"
+#include "stowage/api/linalg.h"
+#include "stowage/api/math.h"
+#include "stowage/api/nested_scan.h"
+#include "stowage/api/nn.h"
+#include "stowage/api/random.h"
+#include "stowage/api/reduce.h"
+#include "stowage/api/scan.h"
 
 namespace stow::nn {
 namespace {

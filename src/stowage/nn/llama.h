@@ -19,8 +19,8 @@ struct LlamaConfig {
   /// empty for none.
   std::vector<int64_t> nested_blocks = {};
 
-  int64_t head_dim() const { return dim / heads; }
-  int64_t kv_dim() const { return kv_heads * head_dim(); }
+  int64_t head_dim() const { return dim / heads; }  ///< Of one head.
+  int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Of all key heads.
 };
 
 /// One layer's weights, or all layers' with a leading axis [L]. Matrices are [in, out].

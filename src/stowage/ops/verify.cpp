@@ -69,7 +69,10 @@ class Verifier {
     } catch (const TraceError& e) {
       std::string place = print_node(g, g.node(id));
       if (place.size() > kMaxShownNode) place = place.substr(0, kMaxShownNode) + "…";
-      throw TraceError(fmt::format("{}\n  in {}", e.what(), place));
+      const std::string message = fmt::format("{}\n  in {}", e.what(), place);
+      if (const auto* inner = dynamic_cast<const VerifyError*>(&e))
+        throw VerifyError(message, inner->graph, inner->node);
+      throw VerifyError(message, &g, id);
     }
   }
 

@@ -40,6 +40,8 @@ bool is_row_value(const Unit& unit, const Shape& shape) {
 namespace {
 
 constexpr size_t kMaxMembers = 96;
+// Elements of a row that stay in a near cache between two passes over it.
+constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
 // Ops with kernels of their own that may lie between forward and backward work that is fused: what
 // a loss has between the two.
 constexpr int kNearHeavyNodes = 3;
@@ -268,9 +270,19 @@ class Fuser {
     } else if (op_class(node.op) == OpClass::kReduce || !is_row_value(g, shape)) {
       return false;
     }
-    for (ValueId v : node.operands)
+    for (ValueId v : node.operands) {
       if (!readable(v, joined, u, full)) return false;
+      if (full && reads_long_row_value(v, joined, u)) return false;
+    }
     return !reaches_outside(node, u);
+  }
+
+  // True for a value of a row that is the whole of a large array, such as a norm of weights. What
+  // reads it passes over the row once more anyway; in the same unit it would bring together all
+  // that is computed from the norm, of one array and of the others.
+  bool reads_long_row_value(ValueId v, const Unit& g, int u) {
+    if (use(use(v).root).unit != u || g.n_row_dims != 0) return false;
+    return Shape(g.dims).elems() > kMaxWholeRow && is_row_value(g, graph_.type(use(v).root).shape);
   }
 
   // Fixing the rows must not turn a member's value into an ambiguous one.

@@ -37,9 +37,9 @@ struct MemoryAnalysis {
   std::string peak_at;            ///< The instruction running at the peak.
   std::vector<PeakOwner> owners;  ///< Of the device's peak, largest first.
 
-  const KindAnalysis& device() const { return kinds[0]; }
-  const KindAnalysis& host() const { return kinds[1]; }
-  const KindAnalysis& disk() const { return kinds[2]; }
+  const KindAnalysis& device() const { return kinds[0]; }  ///< Device memory.
+  const KindAnalysis& host() const { return kinds[1]; }  ///< Pinned host memory.
+  const KindAnalysis& disk() const { return kinds[2]; }  ///< Disk.
 };
 
 /// A table for people.

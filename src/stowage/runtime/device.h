@@ -26,10 +26,10 @@ class DeviceBuffer {
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
-  std::byte* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
-  MemoryKind kind() const { return kind_; }
-  const std::shared_ptr<Device>& device() const { return device_; }
+  std::byte* data() const { return data_; }  ///< 64-byte aligned.
+  int64_t bytes() const { return bytes_; }  ///< Its length.
+  MemoryKind kind() const { return kind_; }  ///< Which heap.
+  const std::shared_ptr<Device>& device() const { return device_; }  ///< Owner.
 
  private:
   friend class Device;
@@ -39,7 +39,7 @@ class DeviceBuffer {
   std::byte* data_;
   int64_t bytes_;
 };
-using DeviceBufferPtr = std::shared_ptr<DeviceBuffer>;
+using DeviceBufferPtr = std::shared_ptr<DeviceBuffer>;  ///< Freed with the last.
 
 /// A half-open range of bytes.
 struct ByteRange {
@@ -51,9 +51,9 @@ class Device : public std::enable_shared_from_this<Device> {
  public:
   /// Capacity in bytes of each kind; unlimited_bytes() where nothing bounds it but the machine.
   using Capacities = std::array<int64_t, kNumMemoryKinds>;
-  static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }
+  static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }  ///< No bound.
 
-  explicit Device(std::string name, Capacities capacities, int threads);
+  explicit Device(std::string name, Capacities capacities, int threads);  ///< Any capacities.
 
   /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity
   /// and one thread a core. Made once.
@@ -77,13 +77,13 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Cuts `whole`, which nobody else holds, into buffers of these ranges and gives the rest back.
   std::vector<DeviceBufferPtr> split(DeviceBufferPtr whole, const std::vector<ByteRange>& ranges);
 
-  const std::string& name() const { return name_; }
-  int threads() const { return threads_; }
-  int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }
+  const std::string& name() const { return name_; }  ///< For errors.
+  int threads() const { return threads_; }  ///< Of its kernels.
+  int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Of a heap.
   /// What is mapped now, and the most that ever was since the last reset.
   int64_t in_use_bytes(MemoryKind kind) const { return in_use_[index(kind)]; }
-  int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }
-  void reset_high_water();
+  int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }  ///< Peak.
+  void reset_high_water();  ///< To what is in use.
 
  private:
   friend class DeviceBuffer;
@@ -101,6 +101,6 @@ class Device : public std::enable_shared_from_this<Device> {
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};
   std::array<DeviceBufferPtr, kNumMemoryKinds> arenas_;  // hold no reference to the device
 };
-using DevicePtr = std::shared_ptr<Device>;
+using DevicePtr = std::shared_ptr<Device>;  ///< Kept by its buffers.
 
 }  // namespace stow

@@ -1,12 +1,10 @@
 #include "stowage/session/compile.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <atomic>
 #include <optional>
 
 #include "stowage/autodiff/flatten.h"
-#include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
@@ -14,6 +12,7 @@
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
+#include "stowage/session/dump.h"
 
 namespace stow {
 namespace {
@@ -25,8 +24,8 @@ constexpr double kGoodGap = 0.002;
 
 class CompiledProgram final : public Executable {
  public:
-  CompiledProgram(const Graph& graph, Schedule schedule, MemoryPlan plan, int threads)
-      : program_(std::move(schedule), std::move(plan), threads) {
+  CompiledProgram(const Graph& graph, Schedule schedule, MemoryPlan plan, int threads, Dump dump)
+      : program_(std::move(schedule), std::move(plan), threads), dump_(std::move(dump)) {
     for (ValueId v : graph.inputs()) inputs_.push_back(graph.type(v));
     for (ValueId v : graph.outputs()) outputs_.push_back(graph.type(v));
     for (const View& view : program_.schedule().outputs) {
@@ -40,6 +39,7 @@ class CompiledProgram final : public Executable {
   const std::vector<ArrayType>& output_types() const override { return outputs_; }
   std::vector<DeviceBufferPtr> run(Device& device,
                                    std::span<const DeviceBufferPtr> arguments) const override {
+    if (dump_.on() && !has_dumped_.exchange(true)) dump_.inputs(inputs_, arguments);
     return program_.run(device, arguments);
   }
 
@@ -47,31 +47,15 @@ class CompiledProgram final : public Executable {
   Program program_;
   std::vector<ArrayType> inputs_, outputs_;
   std::vector<int> aliases_;
+  Dump dump_;
+  mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
 
-class Dump {
- public:
-  explicit Dump(const CompileOptions& options) : options_(options) {}
-  void write(const std::string& stage, const std::string& text, const char* extension) {
-    if (options_.dump_dir.empty()) return;
-    std::filesystem::create_directories(options_.dump_dir);
-    std::ofstream(fmt::format("{}/{}{:02}-{}.{}", options_.dump_dir, options_.dump_name, n_++, stage,
-                              extension))
-        << text;
-  }
-  void graph(const std::string& stage, const Graph& graph) {
-    if (!options_.dump_dir.empty()) write(stage, print(graph), "txt");
-  }
-
- private:
-  const CompileOptions& options_;
-  int n_ = 0;
-};
 
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
-  Dump dump(options);
+  Dump dump(options, graph);
   dump.graph("traced", graph);
   Graph g = flatten_all(graph);
   const auto pass = [&](const char* name, auto&& function) {
@@ -124,8 +108,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
       best_plan = std::move(plan);
     }
   }
-  if (!options.dump_dir.empty()) dump.write("timeline", timeline_csv(*best, *best_plan), "csv");
-  return std::make_shared<CompiledProgram>(g, std::move(*best), std::move(*best_plan), threads);
+  if (dump.on()) dump.timeline(timeline_csv(*best, *best_plan));
+  return std::make_shared<CompiledProgram>(g, std::move(*best), std::move(*best_plan), threads,
+                                           std::move(dump));
 }
 
 }  // namespace stow

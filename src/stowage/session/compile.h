@@ -20,26 +20,28 @@ struct CompileOptions {
   PolicyPtr override_policy;
   bool fuse = true;       ///< Off: one kernel an op.
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
-  std::string dump_dir;   ///< When set, the graph after each pass and the timeline go there.
-  std::string dump_name;  ///< Prefix of the files.
+  /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
+  /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
+  std::string dump_dir;
+  std::string dump_name;  ///< What that folder is called, behind a number.
 };
 
 /// A compiled program. Immutable; may be run many times, by one thread at a time.
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual const MemoryAnalysis& memory_analysis() const = 0;
+  virtual const MemoryAnalysis& memory_analysis() const = 0;  ///< Exact, without running.
   /// For each output the input whose memory it takes, or -1.
   virtual const std::vector<int>& output_aliases() const = 0;
-  virtual const std::vector<ArrayType>& input_types() const = 0;
-  virtual const std::vector<ArrayType>& output_types() const = 0;
+  virtual const std::vector<ArrayType>& input_types() const = 0;  ///< In order.
+  virtual const std::vector<ArrayType>& output_types() const = 0;  ///< In order.
   /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
   /// buffers of their own or, where aliased, the donated argument's.
   /// Errors: CapacityError before anything runs.
   virtual std::vector<DeviceBufferPtr> run(Device& device,
                                            std::span<const DeviceBufferPtr> arguments) const = 0;
 };
-using ExecutablePtr = std::shared_ptr<const Executable>;
+using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 
 /// Compiles for CPU devices with `threads` threads. Allocates no tensor.
 /// Errors: TraceError for a policy that cannot take effect.

@@ -55,6 +55,7 @@ class Loader {
                        place == places_.end() ? "default" : place->second);
   }
 
+  Result<void> check_optimizer() const;
   Result<void> check_model() const;
   Result<void> check_sizes() const;
 
@@ -123,6 +124,15 @@ Result<void> Loader::read_toml(const std::string& path) {
   return {};
 }
 
+// A key that was set and does nothing is a mistake of whoever set it.
+Result<void> Loader::check_optimizer() const {
+  for (const ConfigKey& key : config_keys())
+    if (places_.contains(key.name) && !key.serves(config_))
+      return fail("{} has no effect with {}; it has one with {}", with_place(key.name),
+                  with_place("optimizer.name"), key.optimizers);
+  return {};
+}
+
 Result<void> Loader::check_model() const {
   const TrainConfig::Model& m = config_.model;
   if (m.dim % m.heads != 0)
@@ -172,6 +182,7 @@ Result<void> Loader::check_sizes() const {
 Result<TrainConfig> Loader::finish() {
   if (config_.data.path.empty()) config_.data.path = default_data_path();
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
+  if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(); !fits) return fits.failure();
   return config_;
@@ -207,7 +218,7 @@ Result<TrainConfig> load_train_config(const ConfigSources& sources) {
 ConfigText config_text(const TrainConfig& config) {
   ConfigText text;
   for (const ConfigKey& key : config_keys())
-    if (std::string value = key_text(key, config); !value.empty())
+    if (std::string value = key_text(key, config); !value.empty() && key.serves(config))
       text.emplace_back(key.name, std::move(value));
   return text;
 }
@@ -215,7 +226,7 @@ ConfigText config_text(const TrainConfig& config) {
 ConfigText config_to_resume(const TrainConfig& config) {
   ConfigText text;
   for (const ConfigKey& key : config_keys())
-    if (key.resumes) text.emplace_back(key.name, key_text(key, config));
+    if (key.resumes && key.serves(config)) text.emplace_back(key.name, key_text(key, config));
   return text;
 }
 
@@ -223,7 +234,7 @@ std::string config_toml(const TrainConfig& config) {
   std::string text, section;
   for (const ConfigKey& key : config_keys()) {
     const std::string value = toml_value(key, config);
-    if (value.empty()) continue;
+    if (value.empty() || !key.serves(config)) continue;
     const size_t dot = key.name.find('.');
     if (key.name.substr(0, dot) != section) {
       section = key.name.substr(0, dot);
@@ -243,7 +254,9 @@ std::string config_help() {
     if (key.name == "data.path") value = "the repository's data/corpus.txt";
     text += fmt::format("  {:<24}{}{}\n", key.name, key.help,
                         value.empty() ? "" : fmt::format(" (default: {})", value));
-    if (std::holds_alternative<TextField>(key.field) && key.name != "memory.policy") continue;
+    if (!key.optimizers.empty()) text += fmt::format("  {:<24}  with {} alone\n", "", key.optimizers);
+    const TextField* is_text = std::get_if<TextField>(&key.field);
+    if (is_text && !is_text->choices) continue;
     text += fmt::format("  {:<24}  {}\n", "", key_takes(key));
   }
   return text;

@@ -29,12 +29,17 @@ struct TrainConfig {
     int64_t seq = 128;
   } data;
   struct Optimizer {
+    std::string name = "adamw";
     double lr = 3e-3;
     int64_t warmup = 20;
     double weight_decay = 0.1;
     double clip = 1.0;  ///< Of the global norm; 0 for none.
     double beta1 = 0.9;
     double beta2 = 0.95;
+    double eps = 1e-8;
+    double momentum = 0;
+    bool nesterov = false;
+    std::string freeze;  ///< Patterns of paths, by commas.
     int64_t total_steps = 0;  ///< The schedule's length; train.steps once loaded, unless set.
   } optimizer;
   struct Train {
@@ -63,10 +68,12 @@ struct ConfigSources {
 /// Loads and checks a configuration.
 /// Errors: one line that names the place ("run.toml:3", "--set model.dim=x") and what is wrong:
 /// syntax, an unknown key (with the nearest known one), a value of the wrong kind or out of range,
-/// values that do not fit one another (with the place of each).
+/// values that do not fit one another (with the place of each), a key that the optimizer does not
+/// heed.
 Result<TrainConfig> load_train_config(const ConfigSources& sources);
 
-/// Every key and its value, in the order of the help; a size without a value is left out.
+/// Every key that has an effect and its value, in the order of the help; what has no value is left
+/// out.
 ConfigText config_text(const TrainConfig& config);
 
 /// The part of config_text that a resumed run must share with the one it continues. Not in it: what

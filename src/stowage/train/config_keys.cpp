@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "stowage/base/bytes.h"
+#include "stowage/train/optimizer.h"
 
 namespace stow {
 namespace {
@@ -28,12 +29,17 @@ constexpr ConfigKey kKeys[] = {
     {"data.path", TextField{STOW_FIELD(data.path)}, false, "the file to train on; its last tenth is held out"},
     {"data.batch", IntField{STOW_FIELD(data.batch), 1, kMany}, true, "sequences a step"},
     {"data.seq", IntField{STOW_FIELD(data.seq), 1, kMany}, true, "tokens a sequence"},
+    {"optimizer.name", TextField{STOW_FIELD(optimizer.name), optimizer_names}, true, "the rule of the updates"},
     {"optimizer.lr", FloatField{STOW_FIELD(optimizer.lr), 0, 1e3}, true, "highest learning rate"},
     {"optimizer.warmup", IntField{STOW_FIELD(optimizer.warmup), 0, kMany}, true, "steps of linear rise to it"},
-    {"optimizer.weight_decay", FloatField{STOW_FIELD(optimizer.weight_decay), 0, 1e3}, true, "decay of the weights, times the learning rate"},
+    {"optimizer.weight_decay", FloatField{STOW_FIELD(optimizer.weight_decay), 0, 1e3}, true, "decay of the weights, times the learning rate", "adamw, lion, muon"},
     {"optimizer.clip", FloatField{STOW_FIELD(optimizer.clip), 0, 1e9}, true, "largest global norm of the gradient; 0 for none"},
-    {"optimizer.beta1", FloatField{STOW_FIELD(optimizer.beta1), 0, 1, true}, true, "decay of the first moment"},
-    {"optimizer.beta2", FloatField{STOW_FIELD(optimizer.beta2), 0, 1, true}, true, "decay of the second moment"},
+    {"optimizer.beta1", FloatField{STOW_FIELD(optimizer.beta1), 0, 1, true}, true, "decay of the first moment", "adamw, adam, lion, muon"},
+    {"optimizer.beta2", FloatField{STOW_FIELD(optimizer.beta2), 0, 1, true}, true, "decay of the second moment (of the only one of lion)", "adamw, adam, lion, rmsprop, muon"},
+    {"optimizer.eps", FloatField{STOW_FIELD(optimizer.eps), 0, 1}, true, "added to the root of the second moment", "adamw, adam, rmsprop, muon"},
+    {"optimizer.momentum", FloatField{STOW_FIELD(optimizer.momentum), 0, 1, true}, true, "decay of the momentum; 0 for none", "sgd, rmsprop, adafactor"},
+    {"optimizer.nesterov", BoolField{STOW_FIELD(optimizer.nesterov)}, true, "whether the momentum looks one step ahead", "adamw, adam, sgd, rmsprop"},
+    {"optimizer.freeze", TextField{STOW_FIELD(optimizer.freeze), nullptr, true}, true, "what is not trained: paths in the model with * and ?, by commas"},
     {"optimizer.total_steps", IntField{STOW_FIELD(optimizer.total_steps), 1, kMany}, true, "length of the schedule (default: train.steps)"},
     {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
     {"train.seed", IntField{STOW_FIELD(train.seed), 0, kMax}, true, "seed of weights and data order"},
@@ -41,7 +47,7 @@ constexpr ConfigKey kKeys[] = {
     {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},
     {"train.eval_every", IntField{STOW_FIELD(train.eval_every), 0, kMany}, false, "steps between evaluations; 0: at the end alone"},
     {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
-    {"memory.policy", TextField{STOW_FIELD(memory.policy), true}, false, "what the backward pass finds kept"},
+    {"memory.policy", TextField{STOW_FIELD(memory.policy), memory_policies}, false, "what the backward pass finds kept"},
 };
 // clang-format on
 
@@ -127,11 +133,12 @@ struct Setter {
 
   Result<void> operator()(const TextField& field) const {
     if (!text()) return wrong();
-    if (text()->empty()) return fail("{} is empty", key.name);
+    if (text()->empty() && !field.may_be_empty) return fail("{} is empty", key.name);
     if (text()->find('\0') != std::string::npos) return fail("{} holds a zero byte", key.name);
-    const std::vector<std::string>& policies = memory_policies();
-    if (field.is_policy && std::find(policies.begin(), policies.end(), *text()) == policies.end())
-      return wrong();
+    if (field.choices) {
+      const std::vector<std::string>& choices = field.choices();
+      if (std::find(choices.begin(), choices.end(), *text()) == choices.end()) return wrong();
+    }
     field.get(config) = *text();
     return {};
   }
@@ -153,6 +160,12 @@ struct Setter {
 };
 
 }  // namespace
+
+bool ConfigKey::serves(const TrainConfig& config) const {
+  const std::string list = fmt::format(" {},", optimizers);
+  return optimizers.empty() ||
+         list.find(fmt::format(" {},", config.optimizer.name)) != std::string::npos;
+}
 
 std::span<const ConfigKey> config_keys() {
   return kKeys;
@@ -190,8 +203,8 @@ std::string key_takes(const ConfigKey& key) {
           },
           [](const BoolField&) { return std::string("true or false"); },
           [](const TextField& f) {
-            return f.is_policy ? fmt::format("one of {}", fmt::join(memory_policies(), ", "))
-                               : std::string("a text");
+            return f.choices ? fmt::format("one of {}", fmt::join(f.choices(), ", "))
+                             : std::string("a text");
           },
           [](const SizeField&) { return std::string("a size such as 64MiB, at least 1"); }},
       key.field);

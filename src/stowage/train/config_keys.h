@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "stowage/base/result.h"
 #include "stowage/train/config.h"
@@ -27,10 +28,11 @@ struct FloatField {
 struct BoolField {
   bool& (*get)(TrainConfig&);
 };
-/// Text that is not empty; one of memory_policies() where `is_policy`.
+/// Text; one of `choices` where there are any.
 struct TextField {
   std::string& (*get)(TrainConfig&);
-  bool is_policy = false;
+  const std::vector<std::string>& (*choices)() = nullptr;
+  bool may_be_empty = false;
 };
 struct SizeField {
   std::optional<int64_t>& (*get)(TrainConfig&);
@@ -41,6 +43,10 @@ struct ConfigKey {
   std::variant<IntField, FloatField, BoolField, TextField, SizeField> field;
   bool resumes;  ///< Whether a resumed run must have the same value.
   std::string_view help;
+  std::string_view optimizers = "";  ///< Those it has an effect with: "sgd, lion"; empty for all.
+
+  /// Whether it has an effect with the configuration's optimizer.
+  bool serves(const TrainConfig& config) const;
 };
 
 std::span<const ConfigKey> config_keys();

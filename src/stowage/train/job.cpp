@@ -3,20 +3,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 
-#include "stowage/optim/adamw.h"
 #include "stowage/stowage.h"
+#include "stowage/train/optimizer.h"
 
 namespace stow {
 namespace {
 
 using nn::Llama;
-using optim::AdamState;
 
 struct TrainState {
   Llama model;
-  AdamState optimizer;
+  optim::OptState optimizer;
 };
 STOW_TREE(TrainState, model, optimizer);
 
@@ -39,23 +37,16 @@ nn::LlamaConfig llama_config(const TrainConfig& config) {
   return c;
 }
 
-StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama, TrainState state,
-                      const Array& tokens) {
-  const auto& o = config.optimizer;
-  auto loss_and_grad = value_and_grad(
-      [&](const Llama& model) { return nn::llama_loss(llama, model, tokens); });
-  auto [loss, grad] = loss_and_grad(state.model);
-  std::vector<Array> grads = tree_leaves(grad), params = tree_leaves(state.model);
-  const Array norm = optim::global_norm(grads);
-  if (o.clip > 0) grads = optim::clip_by_global_norm(grads, norm, o.clip);
-  const Array lr = optim::warmup_cosine(state.optimizer.count + 1, o.lr, o.warmup, o.total_steps, o.lr * 0.1);
-  optim::AdamWOptions options;
-  options.beta1 = o.beta1;
-  options.beta2 = o.beta2;
-  options.weight_decay = o.weight_decay;
-  optim::adamw_update(options, lr, tree_paths(state.model), grads, params, state.optimizer);
-  state.model = tree_unflatten(state.model, params);
-  return {state, loss, norm, lr};
+StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
+                      const TrainState& state, const Array& tokens) {
+  const auto [loss, grads] = value_and_grad(
+      [&](const Llama& model) { return nn::llama_loss(llama, model, tokens); })(state.model);
+  const Optimizer optimizer = optimizer_of(config.optimizer);
+  const auto [updates, next] = optimizer.transformation.update(grads, state.optimizer, state.model);
+  return {{optim::apply_updates(state.model, updates), next},
+          loss,
+          optim::global_norm(optimizer.trained(grads)),
+          optimizer.learning_rate(state.optimizer)};
 }
 
 PolicyPtr named_policy(const std::string& name) {
@@ -97,12 +88,11 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   const int64_t b = config.data.batch, t = config.data.seq;
   TrainState state;
   state.model = nn::llama_abstract(llama);
-  state.optimizer.count = Array::abstract(Shape{}, DType::kI32);
-  const std::vector<Array> params = tree_leaves(state.model);
-  const std::vector<std::string> paths = tree_paths(state.model);
-  for (size_t i = 0; i < params.size(); ++i)
-    state.optimizer.mu[paths[i]] = state.optimizer.nu[paths[i]] = Array::abstract(params[i].type());
-  n_model_leaves_ = params.size();
+  const Optimizer optimizer = optimizer_of(config.optimizer);
+  optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
+                         "optimizer.freeze: the");
+  state.optimizer = optimizer.transformation.init(state.model);
+  n_model_leaves_ = tree_leaves(state.model).size();
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -116,7 +106,7 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   init_ = jit([&](const Array& key) {
             TrainState s;
             s.model = nn::llama_init(llama, key);
-            s.optimizer = optim::adamw_init(tree_paths(s.model), tree_leaves(s.model));
+            s.optimizer = optimizer.transformation.init(s.model);
             return s;
           }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
   const auto trace_step = [&](const nn::LlamaConfig& model) {
@@ -151,11 +141,16 @@ JobPlan Job::plan(const std::string& policy) const {
   CompileOptions step;
   step.donated.assign(state_.size(), true);
   step.override_policy = named_policy(policy);
-  if (const char* dir = std::getenv("STOW_DUMP")) step.dump_dir = dir;
-  plan.programs.init = compile(init_, {}, threads_);
+  step.dump_name = "step-" + policy;
+  const auto plain = [&](const Graph& graph, const char* name) {
+    CompileOptions options;
+    options.dump_name = name;
+    return compile(graph, options, threads_);
+  };
+  plan.programs.init = plain(init_, "init");
   plan.programs.step = compile(policy == "nested" ? nested_step_ : step_, step, threads_);
-  plan.programs.eval = compile(eval_, {}, threads_);
-  plan.programs.sample = compile(sample_, {}, threads_);
+  plan.programs.eval = plain(eval_, "eval");
+  plan.programs.sample = plain(sample_, "sample");
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
   const auto weigh = [&](const char* phase, const ExecutablePtr& program, int64_t beside) {
     const KindAnalysis& k = program->memory_analysis().device();

@@ -13,7 +13,7 @@
 
 namespace stow {
 
-/// The leaves of the training state in order, by path ("model/layers/wq", "optimizer/mu/norm").
+/// The leaves of the training state in order, by path ("model/layers/wq", "optimizer/adam/mu/norm").
 struct StateLeaf {
   std::string name;
   ArrayType type;

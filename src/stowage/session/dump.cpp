@@ -1,0 +1,74 @@
+#include "stowage/session/dump.h"
+
+#include <atomic>
+#include <cctype>
+#include <cstdlib>
+#include <map>
+
+#include "stowage/io/files.h"
+#include "stowage/io/safetensors.h"
+#include "stowage/ir/print.h"
+#include "stowage/session/compile.h"
+
+namespace stow {
+namespace {
+
+void check(const Result<void>& done) {
+  if (!done) trace_error("[dump] {}", done.error());
+}
+
+std::string folder_name(const std::string& name) {
+  static std::atomic<int> n_programs = 0;
+  std::string text = fmt::format("{:04}-{}", n_programs++, name.empty() ? "op" : name);
+  for (char& c : text)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> input_keys(const Graph& graph) {
+  std::map<std::string, int> counts;
+  for (const std::string& name : graph.input_names()) ++counts[name];
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    const std::string& name = graph.input_names()[i];
+    keys.push_back(name.empty() || counts[name] > 1 || name.starts_with("%")
+                       ? fmt::format("%{}", graph.inputs()[i].value)
+                       : name);
+  }
+  return keys;
+}
+
+Dump::Dump(const CompileOptions& options, const Graph& graph) {
+  const char* variable = std::getenv("STOW_DUMP");
+  const std::string dir = !options.dump_dir.empty() ? options.dump_dir : variable ? variable : "";
+  if (dir.empty()) return;
+  folder_ = dir + "/" + folder_name(options.dump_name);
+  keys_ = input_keys(graph);
+  check(ensure_directory(folder_));
+  check(remove_file(folder_ + "/inputs.safetensors"));  // of an earlier process
+}
+
+void Dump::graph(const std::string& stage, const Graph& graph) {
+  if (!on()) return;
+  check(write_file_atomically(fmt::format("{}/{:02}-{}.txt", folder_, n_graphs_++, stage),
+                              print(graph)));
+}
+
+void Dump::timeline(const std::string& csv) const {
+  if (on()) check(write_file_atomically(folder_ + "/timeline.csv", csv));
+}
+
+void Dump::inputs(std::span<const ArrayType> types,
+                  std::span<const DeviceBufferPtr> buffers) const {
+  std::vector<TensorBytes> tensors;
+  for (size_t i = 0; i < types.size() && i < buffers.size(); ++i)
+    tensors.push_back({keys_[i],
+                       types[i].dtype,
+                       types[i].shape.dims(),
+                       {buffers[i]->data(), static_cast<size_t>(types[i].bytes())}});
+  check(save_safetensors(folder_ + "/inputs.safetensors", tensors));
+}
+
+}  // namespace stow

@@ -1,0 +1,102 @@
+#include "stowage/train/optimizer.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace stow {
+namespace {
+
+using optim::GradientTransformation;
+
+std::optional<double> positive(double value) {
+  return value > 0 ? std::optional(value) : std::nullopt;
+}
+
+GradientTransformation sgd(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+  return optim::sgd(rate, {.momentum = positive(o.momentum), .nesterov = o.nesterov});
+}
+GradientTransformation adam(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+  return optim::adam(rate,
+                     {.b1 = o.beta1, .b2 = o.beta2, .eps = o.eps, .nesterov = o.nesterov});
+}
+GradientTransformation adamw(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+  return optim::adamw(rate, {.b1 = o.beta1,
+                             .b2 = o.beta2,
+                             .eps = o.eps,
+                             .weight_decay = o.weight_decay,
+                             .nesterov = o.nesterov});
+}
+GradientTransformation lion(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+  return optim::lion(rate, {.b1 = o.beta1, .b2 = o.beta2, .weight_decay = o.weight_decay});
+}
+GradientTransformation rmsprop(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+  return optim::rmsprop(rate, {.decay = o.beta2,
+                               .eps = o.eps,
+                               .momentum = positive(o.momentum),
+                               .nesterov = o.nesterov});
+}
+GradientTransformation adafactor(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+  return optim::adafactor(rate, {.momentum = positive(o.momentum)});
+}
+// Muon takes the matrices of the layers; the embedding and the head, whose rows stand for tokens,
+// are AdamW's, as its authors advise.
+GradientTransformation muon(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
+  return optim::muon(rate, {.eps = o.eps,
+                            .weight_decay = o.weight_decay,
+                            .adam_b1 = o.beta1,
+                            .adam_b2 = o.beta2,
+                            .adam_weight_decay = o.weight_decay,
+                            .matrices = {"layers/w*"},
+                            .consistent_rms = 0.2});
+}
+
+struct Row {
+  const char* name;
+  GradientTransformation (*make)(const TrainConfig::Optimizer&, const optim::Schedule&);
+};
+constexpr Row kRows[] = {{"adamw", adamw},     {"adam", adam},           {"sgd", sgd},
+                         {"lion", lion},       {"adafactor", adafactor}, {"rmsprop", rmsprop},
+                         {"muon", muon}};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace
+
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Row& row : kRows) all.push_back(row.name);
+    return all;
+  }();
+  return names;
+}
+
+Optimizer optimizer_of(const TrainConfig::Optimizer& config) {
+  Optimizer result;
+  result.schedule = [rate = optim::warmup_cosine_decay_schedule(
+                         0, config.lr, config.warmup,
+                         std::max(config.total_steps, config.warmup + 1), 0.1 * config.lr)](
+                        const Array& count) { return rate(count + 1); };
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [&](const Row& r) { return config.name == r.name; });
+  STOW_CHECK(row != std::end(kRows), "optimizer {}", config.name);
+  GradientTransformation rule = row->make(config, result.schedule);
+  if (config.clip > 0) rule = chain(optim::clip_by_global_norm(config.clip), rule);
+  if (!config.freeze.empty()) {
+    result.frozen = optim::Mask(split(config.freeze));
+    rule = optim::selective_transform(rule, result.frozen);
+  }
+  result.transformation = rule;
+  return result;
+}
+
+Array Optimizer::learning_rate(const optim::OptState& state) const {
+  return schedule(state.at("schedule/count"));
+}
+
+}  // namespace stow

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs Stowage into a temporary folder, builds the project beside this script against it, with
+# every header included alone, and runs it; then takes Stowage into that project's own build.
+# Usage: stranger.sh CMAKE BUILD_FOLDER CXX SANITIZERS
+set -eu -o pipefail
+cmake=$1 build=$2 cxx=$3 sanitizers=$4
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# The quiet command, with its output where it fails.
+quietly() {
+  "$@" >"$folder/log" 2>&1 || { cat "$folder/log"; echo "failed: $*"; exit 1; }
+}
+
+"$cmake" --install "$build" --prefix "$folder/prefix" >/dev/null
+flags=${sanitizers:+-fsanitize=$sanitizers}
+quietly "$cmake" -S "$here/stranger" -B "$folder/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" \
+  -DCMAKE_PREFIX_PATH="$folder/prefix" -DCMAKE_CXX_FLAGS="$flags"
+quietly "$cmake" --build "$folder/build"
+result=$("$folder/build/fit")
+[[ $result == '3.00 -1.00' ]] || { echo "the stranger's program printed: $result"; exit 1; }
+
+# What is installed is whole: each header compiles with nothing but the installed ones.
+(cd "$folder/prefix/include" && find stowage -name '*.h' | sed 's/.*/#include <&>/') >"$folder/all.cpp"
+quietly "$cxx" -std=c++20 -fsyntax-only -I"$folder/prefix/include" "$folder/all.cpp"
+[[ $("$folder/prefix/bin/stowage" config | head -n 1) == '[model]' ]]
+
+# In a build of one's own: what is configured there finds its files (one source stands for all).
+quietly "$cmake" -S "$here/stranger" -B "$folder/sub" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" \
+  -DSTOWAGE_SOURCE="$source"
+quietly "$cmake" --build "$folder/sub" --target stowage/CMakeFiles/stowage.dir/src/stowage/train/config.cpp.o
+quietly "$cmake" --build "$folder/sub" --target CMakeFiles/fit.dir/fit.cpp.o
