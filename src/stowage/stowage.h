@@ -3,7 +3,10 @@
 #pragma once
 
 #include "stowage/api/array.h"
+#include "stowage/api/associative_scan.h"
+#include "stowage/api/at.h"
 #include "stowage/api/checkpoint.h"
+#include "stowage/api/convolution.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/linalg.h"

@@ -47,7 +47,7 @@ std::vector<Row> leaves_and_elementwise() {
       row(K::kAnd, {"f32[4]", "f32[4]"}, none, "[and] needs a bool or integer dtype, got f32[4]"),
       row(K::kShiftLeft, {"bool[4]", "bool[4]"}, none,
           "[shift_left] needs an integer dtype, got bool[4]"),
-      row(K::kPow, {"i32[4]", "i32[4]"}, none, "[pow] needs a float dtype, got i32[4]"),
+      row(K::kPow, {"bool[4]", "bool[4]"}, none, "[pow] needs a numeric dtype, got bool[4]"),
       row(K::kSelect, {"f32[4]", "f32[4]", "f32[4]"}, none,
           "[select] the condition must be bool, got f32[4]"),
       row(K::kSelect, {"bool[]", "f32[4]", "f32[4]"}, none,

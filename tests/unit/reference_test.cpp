@@ -298,7 +298,7 @@ TEST(Reference, AttentionAndItsGradient) {
   TestTensor y(DType::kF64, {1, 3, 2, 2}), lse(DType::kF64, {1, 2, 3});
   TestTensor dq(DType::kF64, {1, 3, 2, 2}), dk(DType::kF64, {1, 2, 1, 2});
   TestTensor dv(DType::kF64, {1, 2, 1, 2});
-  const Params params = AttentionParams{0.5f, true};
+  const Params params = AttentionParams{0.5f, true, -1};
   const std::vector<TensorView> in = {q.view, k.view, v.view}, out = {y.view, lse.view};
   reference_eval(OpKind::kAttention, params, in, out);
   const std::vector<TensorView> grad_in = {q.view, k.view, v.view, y.view, lse.view, dy.view};

@@ -107,8 +107,9 @@ Array pow(const Operand& a, const Operand& b) {
   }
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   if (is_float(dtype.dtype)) return binary_op(OpKind::kPow, a, b);
-  fail_here("[pow] {} to the power of an integer array; convert one of them to a float",
-            dtype_name(a.dtype().dtype));
+  if (is_float(a.dtype().dtype) || is_float(b.dtype().dtype))
+    return binary_op(OpKind::kPow, to_array(a, dtype), to_array(b, dtype));
+  return binary_op(OpKind::kPow, a, b);
 }
 
 Array logaddexp(const Operand& a, const Operand& b) {

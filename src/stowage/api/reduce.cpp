@@ -29,19 +29,6 @@ Array reduce(OpKind op, std::string_view name, const Array& x, const Axes& axes,
   return keep(record1(op, AxesParams{list}, {x}), x, list, keepdims);
 }
 
-// jax.numpy widens the small integers before it adds or multiplies.
-Array widened(const Array& x) {
-  switch (x.dtype()) {
-    case DType::kBool:
-    case DType::kI8:
-      return convert_to(x, DType::kI32);
-    case DType::kU8:
-      return convert_to(x, DType::kU32);
-    default:
-      return x;
-  }
-}
-
 Array extreme(OpKind op, std::string_view name, const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_array(x);
@@ -139,30 +126,6 @@ Array argmax(const Operand& x, std::optional<int> axis, bool keepdims) {
 }
 Array argmin(const Operand& x, std::optional<int> axis, bool keepdims) {
   return arg_extreme(OpKind::kArgMin, "argmin", x, axis, keepdims);
-}
-
-Array cumsum(const Operand& x, std::optional<int> axis, bool reverse) {
-  const Site site(x.at);
-  Array a = widened(to_array(x));
-  if (!axis) a = ravel(a);
-  return record1(OpKind::kCumSum,
-                 AxisParams{check_axis("cumsum", axis.value_or(0), a.rank(), a.type()), reverse},
-                 {a});
-}
-
-Array sort(const Operand& x, int axis, bool descending) {
-  const Site site(x.at);
-  const Array a = to_array(x);
-  const int64_t i = check_axis("sort", axis, a.rank(), a.type());
-  return record1(OpKind::kSort, AxisParams{i, descending}, {a});
-}
-
-Array argsort(const Operand& x, int axis, bool descending) {
-  const Site site(x.at);
-  const Array a = to_array(x);
-  const int64_t i = check_axis("argsort", axis, a.rank(), a.type());
-  const Array operands[] = {a, iota(a.shape(), static_cast<int>(i))};
-  return record(OpKind::kSort, AxisParams{i, descending}, operands)[1];
 }
 
 Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {

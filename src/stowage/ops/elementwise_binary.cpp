@@ -79,7 +79,7 @@ constinit const OpDef kMul = arithmetic<mul_a, mul_b>(OpKind::kMul);
 constinit const OpDef kDiv = arithmetic<div_a, div_b>(OpKind::kDiv);
 constinit const OpDef kRem = arithmetic<same, rem_b>(OpKind::kRem);
 constinit const OpDef kPow =
-    elementwise(OpKind::kPow, infer_elementwise<2, Kinds::kFloat>, vjp<pow_a, pow_b>);
+    elementwise(OpKind::kPow, infer_elementwise<2, Kinds::kNumeric>, vjp<pow_a, pow_b>);
 constinit const OpDef kAtan2 =
     elementwise(OpKind::kAtan2, infer_elementwise<2, Kinds::kFloat>, vjp<atan2_a, atan2_b>);
 constinit const OpDef kMax =
