@@ -46,8 +46,9 @@ Array put_slice(const Array& x, const Places& places, const Array& part) {
     pad.high.push_back(x.shape()[axis] - p.start[i] - (n - 1) * p.stride[i] - 1);
   }
   const Array spread = record1(OpKind::kPad, pad, {forward, scalar_constant(0, x.dtype())});
-  const Array mask = record1(OpKind::kPad, pad,
-                             {full(places.cut, true, DType::kBool), scalar_constant(false, DType::kBool)});
+  const Array mask =
+      record1(OpKind::kPad, pad,
+              {full(places.cut, true, DType::kBool), scalar_constant(false, DType::kBool)});
   return record1(OpKind::kSelect, NoParams{}, {mask, spread, x});
 }
 
@@ -79,12 +80,18 @@ Array AtIndex::update(OpKind op, const Operand& value, bool negate) const {
   });
 }
 
-Array AtIndex::set(const Operand& value) const { return update(OpKind::kScatter, value); }
-Array AtIndex::add(const Operand& value) const { return update(OpKind::kScatterAdd, value); }
+Array AtIndex::set(const Operand& value) const {
+  return update(OpKind::kScatter, value);
+}
+Array AtIndex::add(const Operand& value) const {
+  return update(OpKind::kScatterAdd, value);
+}
 Array AtIndex::subtract(const Operand& value) const {
   return update(OpKind::kScatterAdd, value, true);
 }
-Array AtIndex::multiply(const Operand& value) const { return update(OpKind::kScatterMul, value); }
+Array AtIndex::multiply(const Operand& value) const {
+  return update(OpKind::kScatterMul, value);
+}
 Array AtIndex::divide(const Operand& value) const {
   const Site site(at_);
   if (!is_float(array_.dtype()))
@@ -93,8 +100,12 @@ Array AtIndex::divide(const Operand& value) const {
   const Array divisor = AtIndex(ones_like(array_), indices_, at_).multiply(value);
   return array_ / divisor;
 }
-Array AtIndex::min(const Operand& value) const { return update(OpKind::kScatterMin, value); }
-Array AtIndex::max(const Operand& value) const { return update(OpKind::kScatterMax, value); }
+Array AtIndex::min(const Operand& value) const {
+  return update(OpKind::kScatterMin, value);
+}
+Array AtIndex::max(const Operand& value) const {
+  return update(OpKind::kScatterMax, value);
+}
 
 Array AtIndex::get(IndexMode mode) const {
   const Site site(at_);
@@ -119,8 +130,8 @@ Array AtIndex::get(IndexMode mode) const {
       if (std::find(places.gather.offset_axes.begin(), places.gather.offset_axes.end(), k) ==
           places.gather.offset_axes.end())
         spread[static_cast<size_t>(k)] = within.shape()[next++];
-    const Array filled =
-        where(reshape(within, spread), read, scalar_constant(out_of_range_value(read.dtype()), read.dtype()));
+    const Array filled = where(reshape(within, spread), read,
+                               scalar_constant(out_of_range_value(read.dtype()), read.dtype()));
     return reshape(filled, places.result.dims());
   });
 }

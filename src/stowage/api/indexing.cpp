@@ -200,7 +200,8 @@ Places::Places(const Array& x, std::span<const Index> indices) {
                   to_string(x.type()));
       const int64_t k = i.integer < 0 ? i.integer + extent : i.integer;
       if (has_arrays) {
-        components.push_back(scalar_constant(k, extent > (int64_t{1} << 31) ? DType::kI64 : DType::kI32));
+        components.push_back(
+            scalar_constant(k, extent > (int64_t{1} << 31) ? DType::kI64 : DType::kI32));
       } else {
         ranges[static_cast<size_t>(axis)] = {k, k + 1, 1};
         dropped.push_back(axis);
@@ -208,7 +209,8 @@ Places::Places(const Array& x, std::span<const Index> indices) {
     }
     if (i.kind == Kind::kArray)
       components.push_back(from_the_end(to_indices("index", "an index", i.array), extent));
-    if (i.kind == Kind::kArray || (has_arrays && i.kind == Kind::kInteger)) by_array.push_back(axis);
+    if (i.kind == Kind::kArray || (has_arrays && i.kind == Kind::kInteger))
+      by_array.push_back(axis);
     ++axis;
   }
   resolve_ranges("index", x, ranges, slice, reversed);
@@ -231,7 +233,8 @@ Places::Places(const Array& x, std::span<const Index> indices) {
       together = together && all[i].kind != Kind::kRange && all[i].kind != Kind::kNewAxis;
     ArrayType joint = components[0].type();
     for (const Array& c : components)
-      joint = {promote({joint.dtype}, {c.dtype()}).dtype, broadcast_shapes("index", joint, c.type())};
+      joint = {promote({joint.dtype}, {c.dtype()}).dtype,
+               broadcast_shapes("index", joint, c.type())};
     if (is_float(joint.dtype)) joint.dtype = DType::kI64;
     spread = joint.shape;
     for (Array& c : components)
@@ -267,7 +270,9 @@ Places::Places(const Array& x, std::span<const Index> indices) {
   result = Shape(result_dims);
 }
 
-Array Places::take_slice(const Array& x) const { return take_slice_of(x, slice, reversed); }
+Array Places::take_slice(const Array& x) const {
+  return take_slice_of(x, slice, reversed);
+}
 
 Array Array::slice(int axis, int64_t start, int64_t stop, int64_t step, SourceLocation at) const {
   return stow::slice(Operand(*this, at.file, at.line), axis, start, stop, step);

@@ -182,8 +182,7 @@ Array isinf(const Operand& x) {
   const Site site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) return full(a.shape(), false);
-  return run_as_one("isinf",
-                    [&] { return abs(a) == std::numeric_limits<double>::infinity(); });
+  return run_as_one("isinf", [&] { return abs(a) == std::numeric_limits<double>::infinity(); });
 }
 
 Array nan_to_num(const Operand& x, double nan, std::optional<double> posinf,

@@ -118,11 +118,12 @@ Array quantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
   joined.push_back(n);
   return run_as_one("quantile", [&] {
     const Array rows = reshape(transpose(a, order), joined);
-    const Array sorted = sort(where(any(isnan(rows), -1, true),
-                                    full_like(rows, std::numeric_limits<double>::quiet_NaN()),
-                                    rows));
+    const Array sorted =
+        sort(where(any(isnan(rows), -1, true),
+                   full_like(rows, std::numeric_limits<double>::quiet_NaN()), rows));
     const double wide = q * static_cast<double>(n - 1);
-    const double place = a.dtype() == DType::kF64 ? wide : static_cast<double>(static_cast<float>(wide));
+    const double place =
+        a.dtype() == DType::kF64 ? wide : static_cast<double>(static_cast<float>(wide));
     const auto low = static_cast<int64_t>(std::floor(place));
     const auto high = static_cast<int64_t>(std::ceil(place));
     const double weight = place - std::floor(place);

@@ -267,7 +267,12 @@ Array diagonal(const Operand& x, int64_t k, int axis1, int axis2) {
     const int64_t first_row = std::max<int64_t>(-k, 0), first_col = std::max<int64_t>(k, 0);
     const int64_t n = std::max<int64_t>(0, std::min(rows - first_row, cols - first_col));
     Dims dims(t.shape().begin(), t.shape().end() - 2);
-    if (n == 0) return zeros(Shape([&] { dims.push_back(0); return dims; }()), a.dtype());
+    if (n == 0)
+      return zeros(Shape([&] {
+                     dims.push_back(0);
+                     return dims;
+                   }()),
+                   a.dtype());
     // Every (cols + 1)-th element of the rows laid out one after the other.
     dims.push_back(rows * cols);
     const Array flat = reshape(t, dims);

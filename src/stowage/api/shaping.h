@@ -141,9 +141,9 @@ inline Range range(int64_t start, int64_t stop, int64_t step = 1) {
 class Index {
  public:
   enum class Kind : uint8_t { kInteger, kRange, kNewAxis, kEllipsis, kArray };
-  Index(int i) : kind(Kind::kInteger), integer(i) {}      // NOLINT: converts by design
-  Index(int64_t i) : kind(Kind::kInteger), integer(i) {}  // NOLINT
-  Index(Range r) : kind(Kind::kRange), range(r) {}        // NOLINT
+  Index(int i) : kind(Kind::kInteger), integer(i) {}           // NOLINT: converts by design
+  Index(int64_t i) : kind(Kind::kInteger), integer(i) {}       // NOLINT
+  Index(Range r) : kind(Kind::kRange), range(r) {}             // NOLINT
   Index(Array a) : kind(Kind::kArray), array(std::move(a)) {}  // NOLINT
   explicit Index(Kind k) : kind(k) {}
 
