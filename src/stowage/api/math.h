@@ -66,7 +66,7 @@ Array minimum(const Operand& a, const Operand& b);
 Array logaddexp(const Operand& a, const Operand& b);
 /// sqrt(a^2 + b^2) without overflow.
 Array hypot(const Operand& a, const Operand& b);
-/// The next number of the dtype after `a` towards `b`. Types: f32, f64, bf16.
+/// The next number of the dtype after `a` towards `b`; without a gradient. Types: f32, f64, bf16.
 Array nextafter(const Operand& a, const Operand& b);
 /// lax.clamp: as clip, but of one dtype, and with no gradient where x equals a bound.
 Array clamp(const Operand& low, const Operand& x, const Operand& high);

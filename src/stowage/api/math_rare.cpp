@@ -149,7 +149,8 @@ Array nextafter(const Operand& a, const Operand& b) {
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("nextafter", [&] {
     const Shape shape = broadcast_shapes("nextafter", x.type(), y.type());
-    const Array from = broadcast_array(x, shape), to = broadcast_array(y, shape);
+    const Array from = stop_gradient(broadcast_array(x, shape));
+    const Array to = stop_gradient(broadcast_array(y, shape));
     switch (dtype.dtype) {
       case DType::kF64:
         return step_towards(from, to, DType::kI64, 1);
