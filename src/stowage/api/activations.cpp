@@ -20,7 +20,7 @@ Array activation(const char* name, const Operand& x, const F& f) {
 Array relu6(const Operand& x) {
   const Site site(x.at);
   const Array a = to_array(x);
-  return run_as_one("relu6", [&] { return minimum(maximum(a, 0), 6); });
+  return run_as_one("relu6", [&] { return minimum(relu(a), 6); });
 }
 
 Array leaky_relu(const Operand& x, double slope) {

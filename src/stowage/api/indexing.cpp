@@ -149,7 +149,10 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
     return full(shape, out_of_range_value(a.dtype()), a.dtype());
   }
   return run_as_one("take_along_axis", [&] {
-    const Array chosen = broadcast_array(resolve_indices(given, extent, mode), shape);
+    // Unlike take, JAX counts negative indices from the end here before it clips.
+    const Array i = mode == IndexMode::kClip ? from_the_end(given, extent)
+                                             : resolve_indices(given, extent, mode);
+    const Array chosen = broadcast_array(i, shape);
     std::vector<Array> components;
     GatherParams p;
     for (int k = 0; k < a.rank(); ++k) {

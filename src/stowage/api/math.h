@@ -15,7 +15,7 @@ Array operator-(const Operand& a, const Operand& b);
 Array operator*(const Operand& a, const Operand& b);
 /// True division: integers give a float, as in NumPy.
 Array operator/(const Operand& a, const Operand& b);
-/// NumPy's remainder: it takes the sign of the divisor.
+/// NumPy's remainder: it takes the sign of the divisor; of integers by zero it is 0.
 Array operator%(const Operand& a, const Operand& b);
 Array operator-(const Operand& a);
 Array operator&(const Operand& a, const Operand& b);
@@ -43,12 +43,12 @@ Array add(const Operand& a, const Operand& b);
 Array subtract(const Operand& a, const Operand& b);
 Array multiply(const Operand& a, const Operand& b);
 Array divide(const Operand& a, const Operand& b);
-/// Rounds down, for integers and floats.
+/// Rounds down, for integers and floats. Integers by zero: as div, less 1 where x is not 0.
 Array floor_divide(const Operand& a, const Operand& b);
 /// As operator%.
 Array remainder(const Operand& a, const Operand& b);
 Array mod(const Operand& a, const Operand& b);
-/// C's remainder: it takes the sign of the dividend.
+/// C's remainder: it takes the sign of the dividend; of integers by zero it is 0.
 Array fmod(const Operand& a, const Operand& b);
 /// C's division (lax.div): integers round towards zero, x / 0 is -1, the smallest over -1 wraps.
 Array div(const Operand& a, const Operand& b);

@@ -42,18 +42,6 @@ Array to_float_array(const Operand& x) {
   return is_float(t.dtype) ? to_array(x) : to_array(x, {DType::kF32, t.weak});
 }
 
-Array widened(const Array& x) {
-  switch (x.dtype()) {
-    case DType::kBool:
-    case DType::kI8:
-      return convert_to(x, DType::kI32);
-    case DType::kU8:
-      return convert_to(x, DType::kU32);
-    default:
-      return x;
-  }
-}
-
 Array convert_to(const Array& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return record1(OpKind::kConvert, DTypeParams{dtype}, {x});

@@ -21,8 +21,6 @@ Operand promoted_scalar(const Operand& x, WeakDType dtype);
 Array run_as_one(const char* what, const std::function<Array()>& body);
 /// An array of a float dtype: integers to weak f32 where they are scalars, else f32.
 Array to_float_array(const Operand& x);
-/// i32 of bool and i8, u32 of u8: what jax.numpy adds and multiplies them as.
-Array widened(const Array& x);
 Array convert_to(const Array& x, DType dtype);
 /// The same value with that weakness.
 Array with_weak(const Array& x, bool weak);

@@ -18,15 +18,18 @@ Array cumulative(OpKind op, const char* name, const Array& x, std::optional<int>
                  {a});
 }
 
+// jax.numpy counts bools and keeps any other dtype.
+Array counted(const Array& x) { return x.dtype() == DType::kBool ? convert_to(x, DType::kI32) : x; }
+
 }  // namespace
 
 Array cumsum(const Operand& x, std::optional<int> axis, bool reverse) {
   const Site site(x.at);
-  return cumulative(OpKind::kCumSum, "cumsum", widened(to_array(x)), axis, reverse);
+  return cumulative(OpKind::kCumSum, "cumsum", counted(to_array(x)), axis, reverse);
 }
 Array cumprod(const Operand& x, std::optional<int> axis, bool reverse) {
   const Site site(x.at);
-  return cumulative(OpKind::kCumProd, "cumprod", widened(to_array(x)), axis, reverse);
+  return cumulative(OpKind::kCumProd, "cumprod", counted(to_array(x)), axis, reverse);
 }
 Array cummax(const Operand& x, int axis, bool reverse) {
   const Site site(x.at);

@@ -29,6 +29,19 @@ Array reduce(OpKind op, std::string_view name, const Array& x, const Axes& axes,
   return keep(record1(op, AxesParams{list}, {x}), x, list, keepdims);
 }
 
+// jax.numpy widens the small integers before it adds or multiplies.
+Array widened(const Array& x) {
+  switch (x.dtype()) {
+    case DType::kBool:
+    case DType::kI8:
+      return convert_to(x, DType::kI32);
+    case DType::kU8:
+      return convert_to(x, DType::kU32);
+    default:
+      return x;
+  }
+}
+
 Array extreme(OpKind op, std::string_view name, const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_array(x);

@@ -30,7 +30,7 @@ Array all(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array argmax(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
 Array argmin(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
 
-/// Running sums along an axis, or of the flattened array.
+/// Running sums (of bool i32, else of the dtype) along an axis, or of the flattened array.
 Array cumsum(const Operand& x, std::optional<int> axis = {}, bool reverse = false);
 /// Running products; exact where elements are zero, in the gradient too.
 Array cumprod(const Operand& x, std::optional<int> axis = {}, bool reverse = false);

@@ -103,7 +103,7 @@ Array dynamic_update_slice(const Operand& x, const Operand& update,
 /// What an index out of range does, once negative ones have been counted from the end.
 enum class IndexMode : uint8_t {
   kFill,  ///< Reads NaN, the smallest of a signed integer, the largest of an unsigned one, true.
-  kClip,  ///< Counts as the nearest in range; negative ones as 0.
+  kClip,  ///< Counts as the nearest in range; in `take` any negative one as 0.
   kWrap,  ///< Counts modulo the extent.
 };
 /// Elements `indices` of an axis: shape of x with the axis replaced by the shape of indices.

@@ -20,7 +20,8 @@ constexpr OpDef float_unary(OpKind op) {
 }
 
 Val neg_ct(const Val& ct, const Val&, const Val&) { return -ct; }
-Val abs_ct(const Val& ct, const Val& x, const Val&) { return ct * sign(x); }
+// 1 at zero, of either sign, as JAX has it.
+Val abs_ct(const Val& ct, const Val& x, const Val&) { return select(ge(x, zeros_like(x)), ct, -ct); }
 Val exp_ct(const Val& ct, const Val&, const Val& y) { return ct * y; }
 Val expm1_ct(const Val& ct, const Val&, const Val& y) { return ct * (y + 1.0); }
 Val log_ct(const Val& ct, const Val& x, const Val&) { return ct / x; }
@@ -37,10 +38,10 @@ Val sinh_ct(const Val& ct, const Val& x, const Val&) { return ct * unary(OpKind:
 Val cosh_ct(const Val& ct, const Val& x, const Val&) { return ct * unary(OpKind::kSinh, x); }
 Val asinh_ct(const Val& ct, const Val& x, const Val&) { return ct * rsqrt(x * x + 1.0); }
 Val acosh_ct(const Val& ct, const Val& x, const Val&) {
-  return ct * (rsqrt(x - 1.0) * rsqrt(x + 1.0));
+  return ct * rsqrt((x - 1.0) * (x + 1.0));
 }
 Val atanh_ct(const Val& ct, const Val& x, const Val&) { return ct / ((x + 1.0) * (1.0 - x)); }
-Val cbrt_ct(const Val& ct, const Val& x, const Val& y) { return ct * ((y / x) * (1.0 / 3)); }
+Val cbrt_ct(const Val& ct, const Val&, const Val& y) { return ct * (full_like(y, 1.0 / 3) / (y * y)); }
 Val sqrt_ct(const Val& ct, const Val&, const Val& y) { return ct * (full_like(y, 0.5) / y); }
 Val rsqrt_ct(const Val& ct, const Val&, const Val& y) { return ct * ((y * -0.5) * (y * y)); }
 Val logistic_ct(const Val& ct, const Val&, const Val& y) { return ct * (y * (1.0 - y)); }
