@@ -516,5 +516,9 @@ draw("categorical_shape",
      .repeat(2, 0))
 draw("bernoulli_p", lambda k, p: r.bernoulli(k, p), weights)
 
-print('{"arrays": {\n' + ",\n".join(f'"{n}": {json.dumps(a)}' for n, a in arrays.items()) +
-      '},\n"cases": [\n' + ",\n".join(json.dumps(c) for c in cases) + "\n]}")
+def text(x):
+    return json.dumps(x, separators=(",", ":"))
+
+
+print('{"arrays": {\n' + ",\n".join(f'"{n}": {text(a)}' for n, a in arrays.items()) +
+      '},\n"cases": [\n' + ",\n".join(text(c) for c in cases) + "\n]}")
