@@ -145,6 +145,9 @@ Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   const Dims list = sorted_axes("logsumexp", axes, a);
+  // A sum of nothing: its logarithm, and no gradient but through the (empty) operand.
+  if (n_reduced(a, list) == 0)
+    return run_as_one("logsumexp", [&] { return log(sum(exp(a), list, keepdims)); });
   return run_as_one("logsumexp", [&] {
     const Array peak = max(a, list, true);
     const Array shift = stop_gradient(where(isfinite(peak), peak, 0.0));
