@@ -29,7 +29,7 @@ struct Sample {
   std::vector<TestTensor> inputs;  ///< Filled, in random layouts.
   std::vector<std::pair<DType, Dims>> outputs;
   Agree agree = Agree::kBytes;
-  double tolerance = 0;   ///< kNear: absolute.
+  double tolerance = 0;  ///< kNear: absolute.
   /// kNear of 16 bits: 2 where sums of products round apart, so that both may round to neighbours.
   int roundings = 1;
   bool in_place = false;  ///< Also run with output 0 as the view of operand 0.
@@ -581,8 +581,8 @@ INSTANTIATE_TEST_SUITE_P(Families, OpKernels,
                          ::testing::Values(Family{"pad", pad}, Family{"concatenate", concatenate},
                                            Family{"dynamic_slice", dynamic_slice},
                                            Family{"dynamic_update_slice", dynamic_update_slice},
-                                           Family{"gather", gather},
-                                           Family{"scatter", scatter}, Family{"linear_scan", linear_scan},
+                                           Family{"gather", gather}, Family{"scatter", scatter},
+                                           Family{"linear_scan", linear_scan},
                                            Family{"top_k", top_k}, Family{"window", window},
                                            Family{"convolution", convolution},
                                            Family{"arg_reduce", arg_reduce},

@@ -207,7 +207,6 @@ Places::Places(const Array& x, std::span<const Index> indices) {
             scalar_constant(k, extent > (int64_t{1} << 31) ? DType::kI64 : DType::kI32));
       } else {
         ranges[static_cast<size_t>(axis)] = {k, k + 1, 1};
-        dropped.push_back(axis);
       }
     }
     if (i.kind == Kind::kArray)

@@ -25,8 +25,7 @@ struct Places {
   /// How the slice is taken: ranges with a positive step, then some axes reversed.
   SliceParams slice;
   Dims reversed;
-  Shape cut;     ///< Of the slice; indexed axes are whole.
-  Dims dropped;  ///< Axes of it that C++ integers took.
+  Shape cut;  ///< Of the slice; indexed axes are whole.
   bool has_arrays = false;
   GatherParams gather;  ///< Of the slice, where there are arrays.
   Array vectors;        ///< Index vectors for it, negative ones counted from the end.

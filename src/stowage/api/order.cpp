@@ -19,7 +19,9 @@ Array cumulative(OpKind op, const char* name, const Array& x, std::optional<int>
 }
 
 // jax.numpy counts bools and keeps any other dtype.
-Array counted(const Array& x) { return x.dtype() == DType::kBool ? convert_to(x, DType::kI32) : x; }
+Array counted(const Array& x) {
+  return x.dtype() == DType::kBool ? convert_to(x, DType::kI32) : x;
+}
 
 }  // namespace
 

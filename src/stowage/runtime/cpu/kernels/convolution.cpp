@@ -1,5 +1,6 @@
 // Convolution as one product: a window over a padded lhs is a set of strides, which the packed
-// product takes as they are. Scratch: the lhs padded and stretched, where it is not used as it lies.
+// product takes as they are. Scratch: the lhs padded and stretched, where it is not used as it
+// lies.
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"

@@ -101,7 +101,8 @@ void for_each_lane(int64_t axis_number, bool descending, Views in, Views out, vo
   for (size_t k = 0; k < out.size(); ++k)
     for (size_t a = 0; a < key.dims.size(); ++a)
       if (a != axis)
-        add_axis(nests[k], key.dims[a], {out[k].strides[a], in[std::min(k, in.size() - 1)].strides[a]});
+        add_axis(nests[k], key.dims[a],
+                 {out[k].strides[a], in[std::min(k, in.size() - 1)].strides[a]});
   const int64_t lanes = lanes_of(axis_number, key);
   const int users = static_cast<int>(std::clamp<int64_t>(lanes, 1, threads));
   with_dtype(key.dtype, [&](auto t) {

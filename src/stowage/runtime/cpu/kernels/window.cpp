@@ -70,40 +70,40 @@ void for_each_window(const WindowParams& p, const TensorView& x, const TensorVie
   const int64_t unit_bytes = window * width_of_all * dtype_bytes(x.dtype);
   parallel_for(threads, n_units, kBytesPerThread / std::max<int64_t>(unit_bytes, 1),
                [&](int64_t begin, int64_t end, int) {
-    auto group = make_group();
-    Dims o(rank), w(rank);
-    for (int64_t unit = begin; unit < end; ++unit) {
-      int64_t rest = unit, to = 0, width = 1;
-      for (size_t a = rank; a-- > 0;) {
-        o[a] = rest % units[a];
-        rest /= units[a];
-        if (static_cast<int64_t>(a) == lanes) {
-          o[a] *= kLanes;
-          width = std::min(kLanes, y.dims[a] - o[a]);
-        }
-        to += o[a] * y.strides[a];
-      }
-      group.start(width);
-      // The elements of the window; an index that falls nowhere skips all below it.
-      std::fill(w.begin(), w.end(), 0);
-      while (true) {
-        int64_t from = 0, place = 0;
-        size_t missing = rank;
-        for (size_t a = 0; a < rank && missing == rank; ++a) {
-          const int64_t i = tables.of_axis[a][o[a] * p.sizes[a] + w[a]];
-          if (i == kNowhere) missing = a;
-          from += i * x.strides[a];
-          place += i * places[a];
-        }
-        if (missing == rank) group.visit(from, place, width);
-        size_t a = missing == rank ? rank : missing + 1;
-        for (size_t below = a; below < rank; ++below) w[below] = 0;
-        while (a > 0 && ++w[a - 1] == p.sizes[a - 1]) w[--a] = 0;
-        if (a == 0) break;
-      }
-      group.finish(to, width);
-    }
-  });
+                 auto group = make_group();
+                 Dims o(rank), w(rank);
+                 for (int64_t unit = begin; unit < end; ++unit) {
+                   int64_t rest = unit, to = 0, width = 1;
+                   for (size_t a = rank; a-- > 0;) {
+                     o[a] = rest % units[a];
+                     rest /= units[a];
+                     if (static_cast<int64_t>(a) == lanes) {
+                       o[a] *= kLanes;
+                       width = std::min(kLanes, y.dims[a] - o[a]);
+                     }
+                     to += o[a] * y.strides[a];
+                   }
+                   group.start(width);
+                   // The elements of the window; an index that falls nowhere skips all below it.
+                   std::fill(w.begin(), w.end(), 0);
+                   while (true) {
+                     int64_t from = 0, place = 0;
+                     size_t missing = rank;
+                     for (size_t a = 0; a < rank && missing == rank; ++a) {
+                       const int64_t i = tables.of_axis[a][o[a] * p.sizes[a] + w[a]];
+                       if (i == kNowhere) missing = a;
+                       from += i * x.strides[a];
+                       place += i * places[a];
+                     }
+                     if (missing == rank) group.visit(from, place, width);
+                     size_t a = missing == rank ? rank : missing + 1;
+                     for (size_t below = a; below < rank; ++below) w[below] = 0;
+                     while (a > 0 && ++w[a - 1] == p.sizes[a - 1]) w[--a] = 0;
+                     if (a == 0) break;
+                   }
+                   group.finish(to, width);
+                 }
+               });
 }
 
 int64_t stride_of(const Dims& strides, int64_t axis) {

@@ -9,8 +9,7 @@ template <typename F>
 void along_lanes(const AxisParams& params, const Dims& dims, F f) {
   const int64_t n = dims[static_cast<size_t>(params.axis)];
   for_each_lane(dims, params.axis, [&](const Dims& lane) {
-    for (int64_t k = 0; k < n; ++k)
-      f(with(lane, params.axis, params.flag ? n - 1 - k : k), k == 0);
+    for (int64_t k = 0; k < n; ++k) f(with(lane, params.axis, params.flag ? n - 1 - k : k), k == 0);
   });
 }
 

@@ -21,7 +21,8 @@ Dims merge(const std::vector<bool>& is_reduced, const Dims& kept, const Dims& re
 bool sorts_before(const TensorView& key, const Dims& a, const Dims& b, bool descending) {
   if (is_float(key.dtype)) {
     const double x = load_float(key, a), y = load_float(key, b);
-    if (std::isnan(x) || std::isnan(y)) return std::isnan(x) != std::isnan(y) && std::isnan(x) == descending;
+    if (std::isnan(x) || std::isnan(y))
+      return std::isnan(x) != std::isnan(y) && std::isnan(x) == descending;
     return descending ? y < x : x < y;
   }
   const int64_t x = load_int(key, a), y = load_int(key, b);

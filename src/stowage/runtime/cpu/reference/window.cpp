@@ -67,7 +67,8 @@ void window_arg(const WindowParams& params, bool max, Views in, Views out) {
         if (better) float_best = value;
       } else {
         const int64_t value = load_int(x, i);
-        if (!better) better = max ? int_less(int_best, value, type) : int_less(value, int_best, type);
+        if (!better)
+          better = max ? int_less(int_best, value, type) : int_less(value, int_best, type);
         if (better) int_best = value;
       }
       if (better) best = place;
@@ -97,9 +98,9 @@ void convolution(const ConvParams& p, Views in, Views out) {
       if (is_float(x.dtype))
         float_sum += load_float(x, from) * load_float(k, weight);
       else
-        int_sum = int_add(int_sum,
-                          int_mul(load_int(x, from), load_int(k, weight), int_type(x.dtype)),
-                          int_type(x.dtype));
+        int_sum =
+            int_add(int_sum, int_mul(load_int(x, from), load_int(k, weight), int_type(x.dtype)),
+                    int_type(x.dtype));
     });
     if (is_float(x.dtype))
       store_float(y, o, float_sum);
