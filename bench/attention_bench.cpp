@@ -52,7 +52,8 @@ void measure(const Case& c, int threads) {
   const auto sq = strides(c.q_len, c.heads), skv = strides(c.kv_len, c.kv_heads);
   const cpu::AttentionSpec spec{DType::kF32, c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim,
                                 float(1 / std::sqrt(double(c.dim))), c.causal,
-                                sq, skv, skv, sq, sq, sq, skv, skv};
+                                sq, skv, skv, sq, sq, sq, skv, skv,
+                                c.causal ? c.kv_len - c.q_len : 0};
   const int64_t nq = c.batch * sq[0], nkv = c.batch * skv[0];
   auto q = random_values(nq), k = random_values(nkv), v = random_values(nkv);
   auto d_out = random_values(nq);

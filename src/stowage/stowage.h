@@ -3,8 +3,11 @@
 #pragma once
 
 #include "stowage/api/array.h"
+#include "stowage/api/associative_scan.h"
+#include "stowage/api/at.h"
 #include "stowage/api/checkpoint.h"
 #include "stowage/api/control.h"
+#include "stowage/api/convolution.h"
 #include "stowage/api/custom_vjp.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"

@@ -135,6 +135,61 @@ const Case kCases[] = {
      },
      "[index] 2 axes and 0 ellipses for f32[3]\n"
      "  at messages_test.cpp:@"},
+    {"index_by_floats", [] { f32({3}).index({f32({2})}); },
+     "[index] an index must be integers, got f32[2]\n"
+     "  at messages_test.cpp:@"},
+    {"at_value",
+     [] {
+       f32({3, 4}).at({0}).set(f32({3}));
+     },
+     "[at] f32[3] and f32[4] do not broadcast: axis -1 has extents 3 and 4\n"
+     "  at messages_test.cpp:@"},
+    {"at_value_rank",
+     [] {
+       f32({3, 4}).at({0}).add(f32({2, 4}));
+     },
+     "[at] f32[2,4] does not broadcast to (4), the places of f32[3,4]\n"
+     "  at messages_test.cpp:@"},
+    {"conv_ranks",
+     [] {
+       conv(f32({1, 2, 5}), f32({3, 2}), {1}, "VALID");
+     },
+     "[conv_general_dilated] f32[1,2,5] and f32[3,2] are not of one rank of at least 2\n"
+     "  at messages_test.cpp:@"},
+    {"conv_padding",
+     [] {
+       conv(f32({1, 2, 5}), f32({3, 2, 3}), {1}, "FULL");
+     },
+     "[conv_general_dilated] padding \"FULL\" is not VALID, SAME or SAME_LOWER\n"
+     "  at messages_test.cpp:@"},
+    {"pool_axes",
+     [] {
+       max_pool(f32({4, 4}), {2, 2});
+     },
+     "[max_pool] a window of 2 axes over f32[4,4], which is no [N, S..., C] of them\n"
+     "  at messages_test.cpp:@"},
+    {"top_k_too_many", [] { top_k(f32({3}), 4); },
+     "[top_k] k 4 of axis 0 of f32[3]\n"
+     "  at messages_test.cpp:@"},
+    {"glu_halves", [] { glu(f32({3})); },
+     "[glu] axis -1 of f32[3] has no two halves\n"
+     "  at messages_test.cpp:@"},
+    {"quantile_fraction", [] { quantile(f32({3}), 1.5); },
+     "[quantile] q must lie in [0, 1], got 1.5\n"
+     "  at messages_test.cpp:@"},
+    {"choice_too_many",
+     [] {
+       random::choice(random::key(1), 3, {4}, {.replace = false});
+     },
+     "[random] choice of 4 from 3 without replacement\n"
+     "  at messages_test.cpp:@"},
+    {"attention_alignment",
+     [] {
+       const Array x = f32({1, 2, 3, 4});
+       attention(x, x, x, {.align_last = true});
+     },
+     "[attention] align_last says how a causal mask lies; causal is not set\n"
+     "  at messages_test.cpp:@"},
     {"take_by_floats",
      [] {
        take(f32({3, 4}), f32({2}));

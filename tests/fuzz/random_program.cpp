@@ -152,7 +152,141 @@ class Maker {
     return axes;
   }
 
+  // The rarer functions, windows, convolutions, scatters and what runs along an axis.
+  void rarer_step() {
+    const Val x = any_float();
+    switch (below(6)) {
+      case 0:
+        return add(rare_function(x));
+      case 1:
+        return running_step(x);
+      case 2:
+        return window_step(x);
+      case 3:
+        return convolution_step(x);
+      case 4:
+        return scatter_step(x);
+      case 5: {
+        const ArrayType type{DType::kI32, context_.shape(2)};
+        return add(unary(below(2) ? OpKind::kPopulationCount : OpKind::kCountLeadingZeros,
+                         of(type)));
+      }
+    }
+  }
+
+  Val rare_function(const Val& x) {
+    constexpr OpKind kWithinOne[] = {OpKind::kTan,  OpKind::kAsin,  OpKind::kAcos, OpKind::kAtan,
+                                     OpKind::kSinh, OpKind::kCosh,  OpKind::kAsinh,
+                                     OpKind::kAtanh, OpKind::kErfc};
+    const Val y = bounded(x) * 0.8, positive = cos(bounded(x)) + 0.6;
+    switch (below(4)) {
+      case 0:
+        return unary(OpKind::kAcosh, positive + 0.5);
+      case 1:
+        return unary(OpKind::kCbrt, positive);
+      case 2:
+        return binary(OpKind::kAtan2, of(x.type()), positive);
+      default:
+        return unary(kWithinOne[below(std::size(kWithinOne))], y);
+    }
+  }
+
+  void running_step(const Val& x) {
+    if (x.rank() == 0) return;
+    const AxisParams p{axis_of(x), below(2) == 0};
+    switch (below(6)) {
+      case 0:
+        return add(builder_.add1(OpKind::kCumProd, p, {cos(bounded(x))}));
+      case 1:
+        return add(builder_.add1(OpKind::kCumMax, p, {x}));
+      case 2:
+        return add(builder_.add1(OpKind::kCumMin, p, {x}));
+      case 3:
+        return add(builder_.add1(OpKind::kCumLogSumExp, p, {x}));
+      case 4:
+        return add(builder_.add1(OpKind::kLinearScan, p, {bounded(x), of(x.type())}));
+      case 5: {
+        const auto n = static_cast<uint64_t>(x.shape()[static_cast<int>(p.axis)]);
+        const TopKParams k{p.axis, static_cast<int64_t>(below(n + 1))};
+        const Val operands[] = {x};
+        return add(builder_.add(OpKind::kTopK, k, operands)[0]);
+      }
+    }
+  }
+
+  // A window over an axis of n elements that fits at least once: size, stride, low, high, dilations.
+  struct Slide {
+    int64_t size, stride, low, high, base_dilation, window_dilation;
+  };
+  Slide slide(int64_t n) {
+    const auto number = [&](uint64_t more) { return 1 + static_cast<int64_t>(below(more)); };
+    Slide s{number(3), number(2), number(4) - 2, number(4) - 2, number(2), number(2)};
+    const int64_t room = (n == 0 ? 0 : (n - 1) * s.base_dilation + 1) + s.low + s.high;
+    if (room < (s.size - 1) * s.window_dilation + 1) return {1, 1, 1, 0, 1, 1};
+    return s;
+  }
+
+  void window_step(const Val& x) {
+    WindowParams p;
+    for (int64_t n : x.shape().dims()) {
+      const Slide s = below(3) == 0 ? Slide{1, 1, 0, 0, 1, 1} : slide(n);
+      p.sizes.push_back(s.size);
+      p.strides.push_back(s.stride);
+      p.low.push_back(s.low);
+      p.high.push_back(s.high);
+      p.base_dilation.push_back(s.base_dilation);
+      p.window_dilation.push_back(s.window_dilation);
+    }
+    if (below(2)) return add(builder_.add1(OpKind::kWindowSum, p, {x}));
+    // A window without elements has an infinite extreme.
+    const Val y =
+        builder_.add1(below(2) ? OpKind::kWindowMax : OpKind::kWindowMin, p, {bounded(x)});
+    const Val one = full_like(y, 1);
+    add(max(min(y, one), -one));
+  }
+
+  void convolution_step(const Val& x) {
+    if (x.rank() < 2 || x.rank() > 4) return;
+    ConvParams p;
+    Dims kernel = {context_.extent(), x.shape()[1]};
+    if (below(3) == 0) {  // one feature or two a channel
+      p.feature_groups = x.shape()[1];
+      kernel = {p.feature_groups * (1 + static_cast<int64_t>(below(2))), 1};
+    } else if (below(3) == 0 && x.shape()[0] > 0) {
+      p.batch_groups = x.shape()[0];
+      kernel[0] = p.batch_groups;
+    }
+    if (p.feature_groups == 0) return;
+    for (int i = 2; i < x.rank(); ++i) {
+      const Slide s = slide(x.shape()[i]);
+      kernel.push_back(s.size);
+      p.strides.push_back(s.stride);
+      p.low.push_back(s.low);
+      p.high.push_back(s.high);
+      p.lhs_dilation.push_back(s.base_dilation);
+      p.rhs_dilation.push_back(s.window_dilation);
+    }
+    if (Shape(kernel).elems() > context_.max_elems) return;
+    add(builder_.add1(OpKind::kConvolution, p, {x, of({x.dtype(), Shape(kernel)})}) * 0.4);
+  }
+
+  void scatter_step(const Val& x) {
+    if (x.rank() == 0 || x.shape()[0] == 0) return;
+    const Val index = of({DType::kI32, {context_.extent(), 1}});
+    GatherParams p{{}, {0}, {0}, x.shape().dims()};
+    p.slice_sizes[0] = 1;
+    for (int i = 1; i < x.rank(); ++i) p.offset_axes.push_back(i);
+    ArrayType updates = x.type();
+    updates.shape[0] = index.shape()[0];
+    const Val u = of(updates);
+    constexpr OpKind kOps[] = {OpKind::kScatter, OpKind::kScatterMin, OpKind::kScatterMax};
+    if (below(4) == 0)
+      return add(builder_.add1(OpKind::kScatterMul, p, {x, index, cos(bounded(u)) + 0.3}));
+    add(builder_.add1(kOps[below(std::size(kOps))], p, {x, index, u}));
+  }
+
   void step() {
+    if (context_.chance(12)) return rarer_step();
     if (depth_ > 0 && context_.chance(4)) return batched_step();
     if (depth_ > 0 && context_.chance(3)) return custom_vjp_step();
     switch (below(depth_ > 0 ? 33 : 21)) {

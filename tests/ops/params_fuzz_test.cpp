@@ -46,7 +46,18 @@ class Mutator {
   void change(CustomVjpParams& p) {
     (below(2) == 0 ? p.n_args : p.n_residuals) += static_cast<int>(below(5)) - 2;
   }
-  void change(AttentionParams& p) { p.causal = !p.causal; }
+  void change(AttentionParams& p) {
+    if (below(2) == 0) return void(p.causal = !p.causal);
+    change(p.offset);
+  }
+  void change(TopKParams& p) { change(below(2) == 0 ? p.axis : p.k); }
+  void change(WindowParams& p) {
+    any({&p.sizes, &p.strides, &p.low, &p.high, &p.base_dilation, &p.window_dilation});
+  }
+  void change(ConvParams& p) {
+    if (below(4) == 0) return change(below(2) == 0 ? p.feature_groups : p.batch_groups);
+    any({&p.strides, &p.low, &p.high, &p.lhs_dilation, &p.rhs_dilation});
+  }
   void change(ConstantParams& p) {
     if (below(2) == 0) return change(p.type);
     p.data.resize(below(20));

@@ -73,12 +73,23 @@ void add_leaves(Table& t) {
 void add_unary(Table& t) {
   using K = OpKind;
   for (K op : {K::kNeg, K::kAbs, K::kSign, K::kFloor, K::kCeil, K::kRound, K::kExp, K::kExpm1,
-               K::kTanh, K::kSin, K::kCos, K::kLogistic, K::kErf})
+               K::kTanh, K::kSin, K::kCos, K::kLogistic, K::kErf, K::kAtan, K::kSinh, K::kCosh,
+               K::kAsinh, K::kErfc})
     t.add(op, "f32", {"f32[3,4]"}, NoParams{}, {"f32[3,4]"}).grad();
   for (K op : {K::kLog, K::kSqrt, K::kRsqrt})
     t.add(op, "f32", {"f32[3,4]"}, NoParams{}, {"f32[3,4]"}).ranges({kPositive}).grad();
   t.add(K::kLog1p, "f32", {"f32[3,4]"}, NoParams{}, {"f32[3,4]"}).ranges({{-0.8, 3}}).grad();
   t.add(K::kErfInv, "f32", {"f32[3,4]"}, NoParams{}, {"f32[3,4]"}).ranges({{-0.9, 0.9}}).grad();
+  for (K op : {K::kTan, K::kAsin, K::kAcos, K::kAtanh})
+    t.add(op, "f32", {"f32[3,4]"}, NoParams{}, {"f32[3,4]"}).ranges({{-0.9, 0.9}}).grad();
+  t.add(K::kAcosh, "f32", {"f32[3,4]"}, NoParams{}, {"f32[3,4]"}).ranges({{1.2, 3}}).grad();
+  t.add(K::kCbrt, "f32", {"f32[3,4]"}, NoParams{}, {"f32[3,4]"}).ranges({{-3, -0.2}}).grad();
+  t.add(K::kErfc, "far out", {"f32[9]"}, NoParams{}, {"f32[9]"}).ranges({{2, 9}});
+  t.add(K::kSinh, "bf16", {"bf16[5]"}, NoParams{}, {"bf16[5]"});
+  for (K op : {K::kPopulationCount, K::kCountLeadingZeros})
+    for (std::string_view type : {"i8[9]", "u32[9]", "i64[9]"})
+      t.add(op, std::string(type.substr(0, type.find('['))), {type}, NoParams{}, {type})
+          .ranges({{type[0] == 'i' ? -100.0 : 0.0, 100}});
   t.add(K::kExp, "bf16", {"bf16[5]"}, NoParams{}, {"bf16[5]"});
   t.add(K::kTanh, "scalar f16", {"f16[]"}, NoParams{}, {"f16[]"});
   t.add(K::kLogistic, "wide", {"f32[2]"}, NoParams{}, {"f32[2]"}).ranges({{-40, 40}}).grad();
@@ -102,6 +113,11 @@ void add_binary(Table& t) {
   t.add(K::kPow, "f32", {"f32[3,4]", "f32[3,4]"}, NoParams{}, {"f32[3,4]"})
       .ranges({kPositive, {-2, 2}})
       .grad();
+  t.add(K::kPow, "i32", {"i32[9]", "i32[9]"}, NoParams{}, {"i32[9]"}).ranges({{-9, 9}, {-2, 40}});
+  t.add(K::kAtan2, "f32", {"f32[3,4]", "f32[3,4]"}, NoParams{}, {"f32[3,4]"})
+      .ranges({{-2, 2}, kAwayFromZero})
+      .grad();
+  t.add(K::kAtan2, "f16", {"f16[5]", "f16[5]"}, NoParams{}, {"f16[5]"});
   for (K op : {K::kMax, K::kMin}) {
     t.add(op, "f32", {"f32[3,4]", "f32[3,4]"}, NoParams{}, {"f32[3,4]"}).grad().distinct();
     t.add(op, "i32", {"i32[5]", "i32[5]"}, NoParams{}, {"i32[5]"}).ranges({{-3, 3}, {-3, 3}});
@@ -205,6 +221,25 @@ void add_movement(Table& t) {
         {"f32[4,1,5]"})
       .ranges({{}, {-1, 5}, {}})
       .grad();
+  // Elements far apart, so that no update equals another or the operand: ties are kinks.
+  for (K op : {K::kScatter, K::kScatterMul, K::kScatterMin, K::kScatterMax}) {
+    t.add(op, "rows", {"f32[6,3]", "i32[9,1]", "f32[9,3]"}, rows, {"f32[6,3]"})
+        .ranges({{0.5, 3}, {-2, 8}, {0.5, 3}})
+        .grad()
+        .distinct();
+    t.add(op, "windows", {"f32[4,1,5]", "i32[6,2]", "f32[2,6,3]"}, windows, {"f32[4,1,5]"})
+        .ranges({{0.5, 3}, {-1, 5}, {0.5, 3}})
+        .grad()
+        .distinct();
+    t.add(op, "i32", {"i32[6]", "i64[9,1]", "i32[9]"}, element, {"i32[6]"})
+        .ranges({{0, 9}, {-1, 7}, {0, 9}});
+    t.add(op, "bf16", {"bf16[6]", "u8[3,1]", "bf16[3]"}, element, {"bf16[6]"})
+        .ranges({{1, 2}, {0, 8}, {1, 2}});
+  }
+  t.add(K::kScatter, "bool", {"bool[6]", "i32[4,1]", "bool[4]"}, element, {"bool[6]"})
+      .ranges({{}, {0, 6}});
+  t.add(K::kScatterMul, "by zero", {"f32[3]", "i32[4,1]", "f32[4]"}, element, {"f32[3]"})
+      .ranges({{1, 2}, {0, 3}, {0, 0}});
   t.add(K::kScatterAdd, "i32", {"i32[6]", "i64[4,1]", "i32[4]"}, element, {"i32[6]"})
       .ranges({{0, 9}, {0, 6}, {0, 9}});
 }
@@ -229,6 +264,30 @@ void add_reductions(Table& t) {
   }
   t.add(K::kCumSum, "forward", {"f32[3,4]"}, AxisParams{0, false}, {"f32[3,4]"}).grad();
   t.add(K::kCumSum, "reverse", {"f32[3,4]"}, AxisParams{1, true}, {"f32[3,4]"}).grad();
+  for (K op : {K::kCumProd, K::kCumMax, K::kCumMin, K::kCumLogSumExp}) {
+    t.add(op, "forward", {"f32[5,3]"}, AxisParams{0, false}, {"f32[5,3]"}).grad().distinct();
+    t.add(op, "reverse", {"f32[2,5,3]"}, AxisParams{1, true}, {"f32[2,5,3]"}).grad().distinct();
+    t.add(op, "one", {"f32[3,1]"}, AxisParams{1, false}, {"f32[3,1]"}).grad();
+    t.add(op, "of nothing", {"f32[3,0]"}, AxisParams{1, true}, {"f32[3,0]"});
+    t.add(op, "bf16", {"bf16[7]"}, AxisParams{0, false}, {"bf16[7]"}).ranges({{0.5, 1.5}});
+    if (op != K::kCumLogSumExp)
+      t.add(op, "i32", {"i32[4,3]"}, AxisParams{0, true}, {"i32[4,3]"}).ranges({{-3, 3}});
+  }
+  t.add(K::kLinearScan, "forward", {"f32[5,3]", "f32[5,3]"}, AxisParams{0, false}, {"f32[5,3]"})
+      .grad();
+  t.add(K::kLinearScan, "reverse", {"f32[3,70]", "f32[3,70]"}, AxisParams{1, true}, {"f32[3,70]"})
+      .ranges({{-1, 1}})
+      .grad();
+  t.add(K::kLinearScan, "i32", {"i32[5]", "i32[5]"}, AxisParams{0, false}, {"i32[5]"})
+      .ranges({{-9, 9}, {-9, 9}});
+  t.add(K::kTopK, "last axis", {"f32[3,7]"}, TopKParams{1, 3}, {"f32[3,3]", "i32[3,3]"})
+      .grad()
+      .distinct();
+  t.add(K::kTopK, "middle axis", {"f32[2,5,3]"}, TopKParams{1, 2}, {"f32[2,2,3]", "i32[2,2,3]"})
+      .grad()
+      .distinct();
+  t.add(K::kTopK, "ties", {"i32[9]"}, TopKParams{0, 9}, {"i32[9]", "i32[9]"}).ranges({{0, 3}});
+  t.add(K::kTopK, "none", {"f32[3]"}, TopKParams{0, 0}, {"f32[0]", "i32[0]"}).grad();
   t.add(K::kSort, "one", {"f32[3,5]"}, AxisParams{1, false}, {"f32[3,5]"}).grad().distinct();
   t.add(K::kSort, "key and payloads", {"f32[5,2]", "f32[5,2]", "i32[5,2]"}, AxisParams{0, true},
         {"f32[5,2]", "f32[5,2]", "i32[5,2]"})
@@ -238,6 +297,73 @@ void add_reductions(Table& t) {
   t.add(K::kSort, "stable", {"i32[9]", "f32[9]"}, AxisParams{0, true}, {"i32[9]", "f32[9]"})
       .ranges({{0, 3}, {}})
       .grad();
+}
+
+void add_windows(Table& t) {
+  using K = OpKind;
+  const WindowParams pool{{1, 2, 2, 1}, {1, 2, 2, 1}, {0, 0, 1, 0},
+                          {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1}};
+  const WindowParams odd{{3, 2}, {2, 1}, {-1, 3}, {2, -1}, {2, 3}, {2, 1}};
+  const WindowParams beyond{{2}, {3}, {4}, {5}, {1}, {1}};
+  for (K op : {K::kWindowSum, K::kWindowMax, K::kWindowMin}) {
+    t.add(op, "pool", {"f32[2,4,5,3]"}, pool, {"f32[2,2,3,3]"}).grad().distinct();
+    t.add(op, "dilated and cut", {"f32[4,3]"}, odd, {"f32[2,8]"}).distinct();
+    if (op == K::kWindowSum) t.grad();
+    t.add(op, "beyond the edge", {"f32[3]"}, beyond, {"f32[4]"});
+    if (op == K::kWindowSum) t.grad();
+    t.add(op, "of nothing", {"f32[0]"}, beyond, {"f32[3]"});
+    t.add(op, "wide", {"f32[3,90]"}, WindowParams{{2, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, {1, 1}},
+          {"f32[2,90]"})
+        .grad()
+        .distinct();
+    t.add(op, "i32", {"i32[9]"}, WindowParams{{3}, {2}, {1}, {1}, {1}, {1}}, {"i32[5]"})
+        .ranges({{-9, 9}});
+    t.add(op, "bf16", {"bf16[9]"}, WindowParams{{3}, {2}, {1}, {1}, {1}, {1}}, {"bf16[5]"});
+  }
+  for (K op : {K::kWindowArgMax, K::kWindowArgMin}) {
+    t.add(op, "pool", {"f32[2,4,5,3]"}, pool, {"i32[2,2,3,3]"}).distinct();
+    t.add(op, "dilated and cut", {"f32[4,3]"}, odd, {"i32[2,8]"}).distinct();
+    t.add(op, "ties", {"i32[9]"}, WindowParams{{4}, {1}, {0}, {0}, {1}, {1}}, {"i32[6]"})
+        .ranges({{0, 3}});
+  }
+}
+
+void add_convolutions(Table& t) {
+  using K = OpKind;
+  t.add(K::kConvolution, "plain", {"f32[2,3,5,6]", "f32[4,3,2,3]"},
+        ConvParams{{1, 1}, {0, 0}, {0, 0}, {1, 1}, {1, 1}}, {"f32[2,4,4,4]"})
+      .grad();
+  t.add(K::kConvolution, "strided and padded", {"f32[2,3,5,6]", "f32[4,3,3,3]"},
+        ConvParams{{2, 3}, {1, 2}, {1, 0}, {1, 1}, {1, 1}}, {"f32[2,4,3,2]"})
+      .grad();
+  t.add(K::kConvolution, "dilated both ways", {"f32[1,2,4]", "f32[3,2,3]"},
+        ConvParams{{2}, {2}, {-1}, {3}, {2}}, {"f32[1,3,4]"})
+      .grad();
+  t.add(K::kConvolution, "cut off", {"f32[2,2,7]", "f32[3,2,2]"},
+        ConvParams{{2}, {-1}, {-2}, {1}, {1}}, {"f32[2,3,2]"})
+      .grad();
+  t.add(K::kConvolution, "feature groups", {"f32[2,4,5]", "f32[6,2,3]"},
+        ConvParams{{1}, {1}, {1}, {1}, {1}, 2, 1}, {"f32[2,6,5]"})
+      .grad();
+  t.add(K::kConvolution, "depthwise", {"f32[1,3,4,4]", "f32[3,1,2,2]"},
+        ConvParams{{2, 2}, {0, 0}, {0, 0}, {1, 1}, {1, 1}, 3, 1}, {"f32[1,3,2,2]"})
+      .grad();
+  t.add(K::kConvolution, "batch groups", {"f32[6,2,5]", "f32[4,2,3]"},
+        ConvParams{{2}, {1}, {1}, {1}, {1}, 1, 2}, {"f32[3,4,3]"})
+      .grad();
+  t.add(K::kConvolution, "no spatial axes", {"f32[3,4]", "f32[5,4]"}, ConvParams{}, {"f32[3,5]"})
+      .grad();
+  t.add(K::kConvolution, "window too wide", {"f32[1,2,2]", "f32[3,2,4]"},
+        ConvParams{{1}, {0}, {0}, {1}, {1}}, {"f32[1,3,0]"})
+      .grad();
+  t.add(K::kConvolution, "nothing but padding", {"f32[1,2,0]", "f32[3,2,2]"},
+        ConvParams{{1}, {2}, {1}, {1}, {1}}, {"f32[1,3,2]"})
+      .grad();
+  t.add(K::kConvolution, "bf16", {"bf16[1,2,6]", "bf16[3,2,3]"},
+        ConvParams{{1}, {1}, {1}, {1}, {1}}, {"bf16[1,3,6]"});
+  t.add(K::kConvolution, "i32", {"i32[1,2,6]", "i32[3,2,3]"},
+        ConvParams{{1}, {1}, {1}, {1}, {1}}, {"i32[1,3,6]"})
+      .ranges({{-9, 9}, {-9, 9}});
 }
 
 void add_products(Table& t) {
@@ -273,7 +399,7 @@ void add_products(Table& t) {
       .ranges({{-9, 9}, {-9, 9}});
   for (const bool causal : {false, true}) {
     const std::string name = causal ? "causal" : "full";
-    const AttentionParams p{0.5f, causal};
+    const AttentionParams p{0.5f, causal, causal ? 2 : 0};
     t.add(K::kAttention, name, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"}, p,
           {"f32[2,3,4,5]", "f32[2,4,3]"})
         .grad();
@@ -352,6 +478,8 @@ const std::vector<Sample>& samples() {
     add_views(t);
     add_movement(t);
     add_reductions(t);
+    add_windows(t);
+    add_convolutions(t);
     add_products(t);
     add_structure(t);
     std::stable_sort(t.rows.begin(), t.rows.end(),

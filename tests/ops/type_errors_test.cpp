@@ -47,7 +47,7 @@ std::vector<Row> leaves_and_elementwise() {
       row(K::kAnd, {"f32[4]", "f32[4]"}, none, "[and] needs a bool or integer dtype, got f32[4]"),
       row(K::kShiftLeft, {"bool[4]", "bool[4]"}, none,
           "[shift_left] needs an integer dtype, got bool[4]"),
-      row(K::kPow, {"i32[4]", "i32[4]"}, none, "[pow] needs a float dtype, got i32[4]"),
+      row(K::kPow, {"bool[4]", "bool[4]"}, none, "[pow] needs a numeric dtype, got bool[4]"),
       row(K::kSelect, {"f32[4]", "f32[4]", "f32[4]"}, none,
           "[select] the condition must be bool, got f32[4]"),
       row(K::kSelect, {"bool[]", "f32[4]", "f32[4]"}, none,
@@ -123,6 +123,10 @@ std::vector<Row> views_and_movement() {
           "[gather] slice size 4 of axis 1 does not fit f32[6,3]"),
       row(K::kGather, {"f32[6,3]", "i32[4,1]"}, GatherParams{{}, {0}, {0}, {1, 3}},
           "[gather] offset_axes has 0 entries, 1 axes of f32[6,3] are not collapsed"),
+      row(K::kScatter, {"bf16[6,3]", "i32[4,1]", "f32[4,3]"}, GatherParams{{1}, {0}, {0}, {1, 3}},
+          "[scatter] updates must be bf16[4,3], got f32[4,3]"),
+      row(K::kScatterMax, {"bool[6]", "i32[4,1]", "bool[4]"}, GatherParams{{}, {0}, {0}, {1}},
+          "[scatter_max] needs a numeric dtype, got bool[6]"),
       row(K::kScatterAdd, {"f32[6,3]", "i32[4,1]", "f32[3,4]"}, GatherParams{{1}, {0}, {0}, {1, 3}},
           "[scatter_add] updates must be f32[4,3], got f32[3,4]"),
   };
@@ -145,6 +149,13 @@ std::vector<Row> reductions_and_products() {
           "[argmin] the index dtype must be an integer, got f32"),
       row(K::kCumSum, {"f32[3]"}, AxisParams{2, false},
           "[cumsum] axis 2 is out of range for f32[3]"),
+      row(K::kCumProd, {"bool[3]"}, AxisParams{}, "[cumprod] needs a numeric dtype, got bool[3]"),
+      row(K::kCumLogSumExp, {"i32[3]"}, AxisParams{},
+          "[cumlogsumexp] needs a float dtype, got i32[3]"),
+      row(K::kLinearScan, {"f32[3]", "f32[2]"}, AxisParams{},
+          "[linear_scan] operands differ in shape: f32[3] and f32[2]"),
+      row(K::kTopK, {"f32[3]"}, TopKParams{0, 4}, "[top_k] k 4 of axis 0 of f32[3]"),
+      row(K::kTopK, {"f32[]"}, TopKParams{0, 1}, "[top_k] axis 0 is out of range for f32[]"),
       row(K::kSort, {"f32[3]", "i32[4]"}, AxisParams{},
           "[sort] operands differ in shape: f32[3] and i32[4]"),
       row(K::kDotGeneral, {"f32[8,64]", "f32[32,16]"}, DotParams{{1}, {0}, {}, {}, DType::kF32},
@@ -172,6 +183,51 @@ std::vector<Row> reductions_and_products() {
       row(K::kName, {"f32[3]"}, NameParams{}, "[name] the name is empty"),
       row(K::kOptimizationBarrier, {}, NoParams{},
           "[optimization_barrier] takes at least 1 operand, got 0"),
+  };
+}
+
+std::vector<Row> windows() {
+  const auto window = [](Dims sizes, Dims strides, Dims dilation) {
+    const Dims none(sizes.size(), 0), ones(sizes.size(), 1);
+    return WindowParams{sizes, strides, none, none, dilation, ones};
+  };
+  const auto conv = [](int64_t feature_groups, int64_t batch_groups, Dims strides) {
+    return ConvParams{strides, {0}, {0}, {1}, {1}, feature_groups, batch_groups};
+  };
+  const std::string x = "f32[4,6,9]";
+  return {
+      row(K::kWindowSum, {"bool[4]"}, window({2}, {1}, {1}),
+          "[reduce_window_sum] needs a numeric dtype, got bool[4]"),
+      row(K::kWindowMax, {"f32[4,3]"}, window({2}, {1}, {1}),
+          "[reduce_window_max] sizes has 1 entries, one an axis of f32[4,3] is needed"),
+      row(K::kWindowMin, {"f32[4]"}, window({0}, {1}, {1}),
+          "[reduce_window_min] window size 0 of axis 0"),
+      row(K::kWindowArgMax, {"f32[4]"}, window({2}, {0}, {1}),
+          "[window_argmax] stride 0 of axis 0"),
+      row(K::kWindowSum, {"f32[4]"}, window({2}, {1}, {-1}),
+          "[reduce_window_sum] base dilation -1 of axis 0"),
+      row(K::kConvolution, {x, "f32[5,6]"}, conv(1, 1, {1}),
+          "[conv_general_dilated] lhs [N,C,S...] and rhs [O,C/groups,K...] are of one rank of at "
+          "least 2, got f32[4,6,9] and f32[5,6]"),
+      row(K::kConvolution, {x, "f32[5,6,3]"}, conv(1, 1, {1, 1}),
+          "[conv_general_dilated] strides has 2 entries for the 1 spatial axes of f32[4,6,9]"),
+      row(K::kConvolution, {x, "f32[5,3,3]"}, conv(1, 1, {1}),
+          "[conv_general_dilated] 6 channels of lhs f32[4,6,9] in 1 groups differ from 3 of rhs "
+          "f32[5,3,3]"),
+      row(K::kConvolution, {x, "f32[5,3,3]"}, conv(2, 1, {1}),
+          "[conv_general_dilated] 5 features of rhs f32[5,3,3] do not divide into 2 groups"),
+      row(K::kConvolution, {x, "f32[6,6,3]"}, conv(1, 3, {1}),
+          "[conv_general_dilated] batch size 4 of lhs f32[4,6,9] does not divide into 3 groups"),
+      row(K::kConvolution, {x, "f32[6,6,3]"}, conv(2, 2, {1}),
+          "[conv_general_dilated] 2 feature groups and 2 batch groups; both are at least 1 and one "
+          "of them is 1"),
+      row(K::kConvolution, {x, "f32[6,6,0]"}, conv(1, 1, {1}),
+          "[conv_general_dilated] window size 0 of axis 0"),
+      row(K::kAttention, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"},
+          AttentionParams{1, true, 7}, "[attention] offset 7 with 3 queries and 6 keys"),
+      row(K::kAttention, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"},
+          AttentionParams{1, false, 3},
+          "[attention] offset 3 with 3 queries and 6 keys, not causal"),
   };
 }
 
@@ -292,6 +348,7 @@ void check(const std::vector<Row>& rows) {
 TEST(TypeErrors, LeavesAndElementwise) { check(leaves_and_elementwise()); }
 TEST(TypeErrors, ViewsAndMovement) { check(views_and_movement()); }
 TEST(TypeErrors, ReductionsAndProducts) { check(reductions_and_products()); }
+TEST(TypeErrors, Windows) { check(windows()); }
 TEST(TypeErrors, Structure) { check(structure()); }
 TEST(TypeErrors, Control) { check(control()); }
 

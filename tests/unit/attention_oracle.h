@@ -14,6 +14,9 @@ namespace stow::testing {
 struct AttentionShape {
   int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim;
   bool causal;
+  int64_t shift = 0;  ///< The last query sees so many keys more than all, or fewer.
+
+  int64_t offset() const { return causal ? kv_len - q_len + shift : 0; }
 };
 
 /// A tensor [batch, position, head, dim] with strides drawn from a seed.
@@ -72,7 +75,7 @@ struct AttentionProblem {
         spec{t, s.batch, s.q_heads, s.kv_heads, s.q_len, s.kv_len, s.head_dim,
              float(1 / std::sqrt(double(s.head_dim))), s.causal,
              q.strides, k.strides, v.strides, out.strides,
-             d_out.strides, dq.strides, dk.strides, dv.strides} {
+             d_out.strides, dq.strides, dk.strides, dv.strides, s.offset()} {
     q.fill(1), k.fill(2), v.fill(3), d_out.fill(4);
   }
 
@@ -128,7 +131,7 @@ inline AttentionResult attention_oracle(const AttentionProblem& p) {
       for (int64_t i = 0; i < s.q_len; ++i) {
         const int64_t g = h / group;
         const int64_t seen =
-            s.causal ? std::clamp<int64_t>(i + s.kv_len - s.q_len + 1, 0, s.kv_len) : s.kv_len;
+            s.causal ? std::clamp<int64_t>(i + s.offset() + 1, 0, s.kv_len) : s.kv_len;
         const size_t row = size_t(((b * s.q_len + i) * s.q_heads + h) * dims);
         auto kv_row = [&](int64_t j) { return size_t(((b * s.kv_len + j) * s.kv_heads + g) * dims); };
         double most = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;

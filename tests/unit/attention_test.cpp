@@ -10,7 +10,7 @@ namespace {
 
 using enum DType;
 
-// batch, q_heads, kv_heads, q_len, kv_len, head_dim, causal
+// batch, q_heads, kv_heads, q_len, kv_len, head_dim, causal, shift
 const AttentionShape kShapes[] = {
     {1, 1, 1, 1, 1, 8, false},     {2, 3, 3, 17, 17, 32, true},   {1, 2, 1, 64, 64, 64, true},
     {1, 1, 1, 200, 200, 48, true}, {1, 4, 2, 100, 230, 64, true}, {1, 2, 2, 100, 230, 40, false},
@@ -20,6 +20,9 @@ const AttentionShape kShapes[] = {
     {1, 1, 1, 0, 5, 8, true},      {3, 1, 1, 31, 96, 96, false},  {1, 2, 2, 300, 150, 20, true},
     {2, 8, 1, 1, 211, 9, false},   {1, 2, 2, 3, 400, 16, true},   {1, 2, 1, 2, 250, 72, true},
     {1, 3, 1, 2, 1, 24, true},     {2, 2, 2, 1, 193, 64, true},   {1, 5, 1, 1, 300, 33, true},
+    {1, 2, 1, 100, 230, 64, true, -130}, {1, 1, 1, 230, 100, 16, true, 130},
+    {1, 4, 2, 97, 193, 13, true, 40},    {1, 2, 1, 1, 250, 72, true, -249},
+    {1, 1, 1, 300, 290, 24, true, -30},
 };
 
 std::string describe(const AttentionShape& s) {

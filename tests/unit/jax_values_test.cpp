@@ -7,30 +7,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "stowage/stowage.h"
+#include "tests/unit/jax_cases.h"
 
 namespace stow {
 namespace {
 
 using nlohmann::json;
-using Arrays = std::vector<Array>;
-using Function = std::function<Arrays(const Arrays&)>;
-
-std::vector<double> numbers(const json& array) {
-  std::vector<double> values;
-  for (const json& v : array["data"])
-    values.push_back(v.is_string()    ? std::stod(v.get<std::string>())
-                     : v.is_boolean() ? static_cast<double>(v.get<bool>())
-                                      : v.get<double>());
-  return values;
-}
-
-Array load(const json& array) {
-  const Shape shape(array["shape"].get<Dims>());
-  const DType dtype = *parse_dtype(array["dtype"].get<std::string>());
-  if (dtype != DType::kU64) return Array::from(numbers(array), shape, dtype);
-  return Array::from(array["data"].get<std::vector<uint64_t>>(), shape, dtype);
-}
+using testing::Arrays;
+using testing::Function;
+using testing::load;
 
 // One array of one argument, of two, of three.
 template <typename F>
@@ -222,7 +207,7 @@ std::vector<json> cases() {
   return json::parse(file).get<std::vector<json>>();
 }
 
-class JaxValues : public testing::TestWithParam<json> {};
+class JaxValues : public ::testing::TestWithParam<json> {};
 
 TEST_P(JaxValues, Agree) {
   const json& c = GetParam();
@@ -250,7 +235,7 @@ TEST_P(JaxValues, Agree) {
   expect_near(grad(loss)(inputs[0]), c["grad"], 10 * tolerance, name + " gradient");
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, JaxValues, testing::ValuesIn(cases()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Table, JaxValues, ::testing::ValuesIn(cases()), [](const auto& info) {
   std::string name = info.param["name"];
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';

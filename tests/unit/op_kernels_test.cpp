@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "stowage/ops/op_def.h"
 #include "stowage/runtime/cpu/reference/element.h"
 #include "stowage/runtime/cpu/reference/reference.h"
 #include "tests/support/test_tensor.h"
@@ -28,7 +29,9 @@ struct Sample {
   std::vector<TestTensor> inputs;  ///< Filled, in random layouts.
   std::vector<std::pair<DType, Dims>> outputs;
   Agree agree = Agree::kBytes;
-  double tolerance = 0;   ///< kNear: absolute.
+  double tolerance = 0;  ///< kNear: absolute.
+  /// kNear of 16 bits: 2 where sums of products round apart, so that both may round to neighbours.
+  int roundings = 1;
   bool in_place = false;  ///< Also run with output 0 as the view of operand 0.
 };
 
@@ -106,7 +109,7 @@ void expect_agrees(const Sample& s, const TestTensor& got, const TestTensor& wan
       const double ulp = want.view.dtype == DType::kBF16  ? 0x1p-8
                          : want.view.dtype == DType::kF16 ? 0x1p-11
                                                           : 0;
-      ASSERT_NEAR(x, y, s.tolerance + ulp * 1.01 * std::fabs(y));
+      ASSERT_NEAR(x, y, s.tolerance + s.roundings * ulp * 1.01 * std::fabs(y));
     }
   });
 }
@@ -237,7 +240,7 @@ Sample dynamic_update_slice(Rng& rng, bool large) {
   return s;
 }
 
-// Dimension numbers of every form, for gather and scatter_add alike.
+// Dimension numbers of every form, for gather and the scatters alike.
 Sample gather(Rng& rng, bool large) {
   Sample s{OpKind::kGather};
   GatherParams p;
@@ -289,9 +292,11 @@ Sample gather(Rng& rng, bool large) {
   return s;
 }
 
-Sample scatter_add(Rng& rng, bool large) {
+Sample scatter(Rng& rng, bool large) {
   Sample s = gather(rng, large);
-  s.op = OpKind::kScatterAdd;
+  constexpr OpKind kOps[] = {OpKind::kScatterAdd, OpKind::kScatterAdd, OpKind::kScatter,
+                             OpKind::kScatterMul, OpKind::kScatterMin, OpKind::kScatterMax};
+  s.op = kOps[uniform(rng, 0, 5)];
   const auto [t, updates] = s.outputs[0];
   s.inputs.push_back(random_tensor(t, updates, rng, false));
   s.outputs = {{t, s.inputs[0].view.dims}};
@@ -316,11 +321,13 @@ Sample arg_reduce(Rng& rng, bool large) {
   return s;
 }
 
-Sample cumsum(Rng& rng, bool large) {
-  Sample s{OpKind::kCumSum};
+Sample cumulative(Rng& rng, bool large) {
+  constexpr OpKind kOps[] = {OpKind::kCumSum, OpKind::kCumSum, OpKind::kCumProd,
+                             OpKind::kCumMax, OpKind::kCumMin, OpKind::kCumLogSumExp};
+  Sample s{kOps[uniform(rng, 0, 5)]};
   Dims dims = large ? Dims{60, 30, 40} : random_dims(rng, 3, 8);
   if (dims.empty()) dims = {5};
-  const DType t = kAllDTypes[uniform(rng, 0, 9)];
+  const DType t = kAllDTypes[uniform(rng, 0, s.op == OpKind::kCumLogSumExp ? 3 : 9)];
   s.inputs.push_back(random_tensor(t, dims, rng, !is_float(t)));
   s.params =
       AxisParams{uniform(rng, 0, static_cast<int64_t>(dims.size()) - 1), uniform(rng, 0, 1) == 0};
@@ -329,6 +336,90 @@ Sample cumsum(Rng& rng, bool large) {
   s.tolerance = t == DType::kF64 ? 1e-12 : 1e-4;
   s.in_place = true;
   return s;
+}
+
+// The outputs that the type rule gives.
+Sample with_outputs(Sample s) {
+  std::vector<ArrayType> types;
+  for (const TestTensor& t : s.inputs) types.push_back({t.view.dtype, Shape(t.view.dims)});
+  for (const ArrayType& t : infer_types({s.op, types, s.params, {}}))
+    s.outputs.push_back({t.dtype, t.shape.dims()});
+  return s;
+}
+
+Sample linear_scan(Rng& rng, bool large) {
+  Sample s = cumulative(rng, large);
+  s.op = OpKind::kLinearScan;
+  s.roundings = 2;
+  const TensorView& x = s.inputs[0].view;
+  s.inputs.push_back(random_tensor(x.dtype, x.dims, rng, !is_float(x.dtype)));
+  s.in_place = false;
+  return s;
+}
+
+Sample top_k(Rng& rng, bool large) {
+  Sample s{OpKind::kTopK};
+  Dims dims = large ? Dims{40, 6, 70} : random_dims(rng, 3, 9);
+  if (dims.empty()) dims = {7};
+  const int64_t axis = uniform(rng, 0, static_cast<int64_t>(dims.size()) - 1);
+  s.inputs.push_back(random_tensor(random_dtype(rng), dims, rng));
+  s.params = TopKParams{axis, uniform(rng, 0, dims[static_cast<size_t>(axis)])};
+  return with_outputs(std::move(s));
+}
+
+Sample window(Rng& rng, bool large) {
+  constexpr OpKind kOps[] = {OpKind::kWindowSum, OpKind::kWindowMax, OpKind::kWindowMin,
+                             OpKind::kWindowArgMax, OpKind::kWindowArgMin};
+  Sample s{kOps[uniform(rng, 0, 4)]};
+  const Dims dims = large ? Dims{20, 30, 70} : random_dims(rng, 4, 6);
+  WindowParams p;
+  for (size_t a = 0; a < dims.size(); ++a) {
+    const bool plain = uniform(rng, 0, 2) == 0;
+    const auto number = [&](int64_t least, int64_t most) {
+      return plain ? std::max<int64_t>(least, 0) : uniform(rng, least, most);
+    };
+    p.sizes.push_back(number(1, 3));
+    p.strides.push_back(number(1, 3));
+    p.low.push_back(number(-2, 3));
+    p.high.push_back(number(-2, 3));
+    p.base_dilation.push_back(number(1, 2));
+    p.window_dilation.push_back(number(1, 2));
+  }
+  const bool sum = s.op == OpKind::kWindowSum;
+  const DType t = kAllDTypes[uniform(rng, 0, 9)];
+  s.params = p;
+  s.inputs.push_back(random_tensor(t, dims, rng, !sum));
+  s.agree = sum ? Agree::kNear : Agree::kValues;
+  s.tolerance = t == DType::kF64 ? 1e-12 : 1e-5;
+  return with_outputs(std::move(s));
+}
+
+Sample convolution(Rng& rng, bool large) {
+  Sample s{OpKind::kConvolution};
+  ConvParams p;
+  const int64_t groups = uniform(rng, 0, 2) == 0 ? uniform(rng, 1, 3) : 1;
+  const bool of_batch = groups > 1 && uniform(rng, 0, 1) == 0;
+  (of_batch ? p.batch_groups : p.feature_groups) = groups;
+  const int64_t channels = uniform(rng, 1, large ? 9 : 3);
+  Dims lhs = {uniform(rng, 1, 3) * (of_batch ? groups : 1), channels * (of_batch ? 1 : groups)};
+  Dims rhs = {groups * uniform(rng, 1, large ? 20 : 3), channels};
+  for (int64_t n = uniform(rng, large ? 1 : 0, large ? 2 : 3); n > 0; --n) {
+    lhs.push_back(uniform(rng, large ? 20 : 0, large ? 30 : 5));
+    rhs.push_back(uniform(rng, 1, 3));
+    p.strides.push_back(uniform(rng, 1, 2));
+    p.low.push_back(uniform(rng, -1, 2));
+    p.high.push_back(uniform(rng, -1, 2));
+    p.lhs_dilation.push_back(uniform(rng, 0, 3) == 0 ? 2 : 1);
+    p.rhs_dilation.push_back(uniform(rng, 0, 3) == 0 ? 2 : 1);
+  }
+  const DType t = kAllDTypes[uniform(rng, 0, 9)];
+  s.params = p;
+  s.roundings = 2;
+  s.inputs.push_back(random_tensor(t, lhs, rng, false));
+  s.inputs.push_back(random_tensor(t, rhs, rng, false));
+  s.agree = Agree::kNear;
+  s.tolerance = t == DType::kF64 ? 1e-12 : 1e-4;
+  return with_outputs(std::move(s));
 }
 
 Sample sort(Rng& rng, bool large) {
@@ -490,10 +581,12 @@ INSTANTIATE_TEST_SUITE_P(Families, OpKernels,
                          ::testing::Values(Family{"pad", pad}, Family{"concatenate", concatenate},
                                            Family{"dynamic_slice", dynamic_slice},
                                            Family{"dynamic_update_slice", dynamic_update_slice},
-                                           Family{"gather", gather},
-                                           Family{"scatter_add", scatter_add},
+                                           Family{"gather", gather}, Family{"scatter", scatter},
+                                           Family{"linear_scan", linear_scan},
+                                           Family{"top_k", top_k}, Family{"window", window},
+                                           Family{"convolution", convolution},
                                            Family{"arg_reduce", arg_reduce},
-                                           Family{"cumsum", cumsum}, Family{"sort", sort},
+                                           Family{"cumulative", cumulative}, Family{"sort", sort},
                                            Family{"random_bits", random_bits}, Family{"leaf", leaf},
                                            Family{"view_copy", view_copy},
                                            Family{"reduce", reduce}),

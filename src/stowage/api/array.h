@@ -19,6 +19,7 @@ namespace stow {
 class Device;
 struct ArrayImpl;
 class Index;
+class AtIndex;
 
 /// A C++ type of scalars: bool, the integers, float, double.
 template <typename T>
@@ -150,8 +151,12 @@ class Array {
   /// Half-open [start, stop) of one axis by steps; negative numbers count from the end, numbers
   /// past it are clamped, as in NumPy.
   Array slice(int axis, int64_t start, int64_t stop, int64_t step = 1, STOW_AT) const;
-  /// NumPy's basic indexing: x.index({0, all, range(1, 3), newaxis, ellipsis}).
+  /// NumPy's indexing: x.index({0, range(1, 3), newaxis, ellipsis, rows}), where `rows` is an array
+  /// of integers. An array's numbers out of range are clamped, as in JAX; a C++ integer out of range
+  /// is an error. Negative numbers count from the end.
   Array index(std::initializer_list<Index> indices, STOW_AT) const;
+  /// Updates of what `index` would read, as values: x.at({0}).set(1). See at.h.
+  AtIndex at(std::initializer_list<Index> indices, STOW_AT) const;
   /// Element `i` of the leading axis, which is dropped; negative counts from the end.
   Array operator[](int64_t i) const;
   Array astype(DType dtype, STOW_AT) const;  ///< As stow::astype.

@@ -1,15 +1,38 @@
-// Checks of axes shared by the functions that take them.
-// Not public; the functions are in shaping.h.
+// Axes and places of arrays, resolved: shared by the functions that take them.
+// Not public; the functions are in shaping.h and at.h.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "stowage/api/shaping.h"
+#include "stowage/ir/params.h"
 
 namespace stow {
 
 /// The axes meant, in [0, rank) and in the order given; all of them, or none, where not given.
 /// Errors: TraceError for one out of range or given twice.
 Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all);
+
+/// What IndexMode::kFill reads out of range.
+ScalarValue out_of_range_value(DType dtype);
+
+/// A list of Index resolved against an array: a slice of every axis, then elements by arrays, then
+/// new axes. Errors: TraceError "[index] …".
+struct Places {
+  Places(const Array& x, std::span<const Index> indices);
+
+  /// How the slice is taken: ranges with a positive step, then some axes reversed.
+  SliceParams slice;
+  Dims reversed;
+  Shape cut;  ///< Of the slice; indexed axes are whole.
+  bool has_arrays = false;
+  GatherParams gather;  ///< Of the slice, where there are arrays.
+  Array vectors;        ///< Index vectors for it, negative ones counted from the end.
+  Shape read;           ///< The shape before new axes.
+  Shape result;
+
+  Array take_slice(const Array& x) const;
+};
 
 }  // namespace stow

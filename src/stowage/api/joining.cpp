@@ -1,4 +1,4 @@
-// Joining, cutting and indexing: the second half of shaping.h.
+// Joining, cutting and dynamic slices: the second part of shaping.h.
 #include <algorithm>
 
 #include "stowage/api/indexing.h"
@@ -18,44 +18,6 @@ std::vector<Array> promoted(std::string_view name, const std::vector<Array>& arr
   return result;
 }
 
-// NumPy's clamping of a range of an axis.
-struct Resolved {
-  int64_t start, stop, step;
-};
-Resolved resolve(std::string_view name, const Range& r, int64_t extent) {
-  if (r.step == 0) fail_here("[{}] the step is zero", name);
-  const bool down = r.step < 0;
-  const int64_t low = down ? -1 : 0, high = down ? extent - 1 : extent;
-  auto place = [&](std::optional<int64_t> i, int64_t otherwise) {
-    if (!i) return otherwise;
-    return std::clamp(*i < 0 ? *i + extent : *i, low, high);
-  };
-  return {place(r.start, down ? high : low), place(r.stop, down ? low : high), r.step};
-}
-
-Array slice_ranges(std::string_view name, const Array& x, const std::vector<Range>& ranges) {
-  SliceParams p;
-  Dims reversed;
-  bool whole = true;
-  for (int i = 0; i < x.rank(); ++i) {
-    const int64_t extent = x.shape()[i];
-    Resolved r = resolve(name, ranges[static_cast<size_t>(i)], extent);
-    if (r.step < 0) {  // the same elements from the other end
-      const int64_t n = std::max<int64_t>(0, (r.start - r.stop - r.step - 1) / -r.step);
-      reversed.push_back(i);
-      r = {n ? r.start + (n - 1) * r.step : 0, n ? r.start + 1 : 0, -r.step};
-    }
-    r.stop = std::max(r.start, r.stop);
-    if (r.stop == r.start) r.step = 1;
-    whole = whole && r.start == 0 && r.stop == extent && r.step == 1;
-    p.start.push_back(r.start);
-    p.limit.push_back(r.stop);
-    p.stride.push_back(r.step);
-  }
-  const Array cut = whole ? x : record1(OpKind::kSlice, p, {x});
-  return reversed.empty() ? cut : record1(OpKind::kReverse, AxesParams{reversed}, {cut});
-}
-
 std::vector<Array> as_starts(std::string_view name, const Array& x,
                              const std::vector<Array>& starts) {
   if (static_cast<int>(starts.size()) != x.rank())
@@ -64,12 +26,6 @@ std::vector<Array> as_starts(std::string_view name, const Array& x,
     if (s.rank() != 0 || !is_integer(s.dtype()))
       fail_here("[{}] a start must be an integer scalar, got {}", name, to_string(s.type()));
   return starts.empty() ? starts : promoted(name, starts);
-}
-
-// Negative indices from the end.
-Array wrap_indices(const Array& indices, int64_t extent) {
-  if (is_unsigned_int(indices.dtype())) return indices;
-  return where(indices < 0, indices + extent, indices);
 }
 
 }  // namespace
@@ -123,6 +79,41 @@ std::vector<Array> split(const Operand& x, int n, int axis) {
   return split_at(a, indices, axis);
 }
 
+std::vector<Array> array_split(const Operand& x, int n, int axis) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const int64_t extent =
+      a.shape()[static_cast<int>(check_axis("array_split", axis, a.rank(), a.type()))];
+  if (n <= 0) fail_here("[array_split] into {} parts", n);
+  Dims indices;
+  for (int64_t i = 1; i < n; ++i) indices.push_back(extent / n * i + std::min(i, extent % n));
+  return split_at(a, indices, axis);
+}
+
+std::vector<Array> unstack(const Operand& x, int axis) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const auto i = static_cast<int>(check_axis("unstack", axis, a.rank(), a.type()));
+  std::vector<Array> parts;
+  for (int64_t k = 0; k < a.shape()[i]; ++k) parts.push_back(squeeze(slice(a, i, k, k + 1), i));
+  return parts;
+}
+
+Array hstack(const std::vector<Array>& arrays, SourceLocation at) {
+  const Site site(at);
+  const bool vectors = !arrays.empty() && arrays[0].rank() <= 1;
+  std::vector<Array> parts;
+  for (const Array& a : arrays) parts.push_back(a.rank() == 0 ? expand_dims(a, 0) : a);
+  return concatenate(parts, vectors ? 0 : 1, at);
+}
+
+Array vstack(const std::vector<Array>& arrays, SourceLocation at) {
+  const Site site(at);
+  std::vector<Array> parts;
+  for (const Array& a : arrays) parts.push_back(a.rank() <= 1 ? reshape(a, {1, -1}) : a);
+  return concatenate(parts, 0, at);
+}
+
 Array tile(const Operand& x, const Dims& repetitions) {
   const Site site(x.at);
   Array a = to_array(x);
@@ -158,14 +149,6 @@ Array roll(const Operand& x, int64_t shift, int axis) {
   return concatenate({slice(a, i, extent - by, extent), slice(a, i, 0, extent - by)}, i);
 }
 
-Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t step) {
-  const Site site(x.at);
-  const Array a = to_array(x);
-  std::vector<Range> ranges(static_cast<size_t>(a.rank()));
-  ranges[static_cast<size_t>(check_axis("slice", axis, a.rank(), a.type()))] = {start, stop, step};
-  return slice_ranges("slice", a, ranges);
-}
-
 Array dynamic_slice(const Operand& x, const std::vector<Array>& starts, const Dims& sizes) {
   const Site site(x.at);
   std::vector<Array> operands = {to_array(x)};
@@ -180,114 +163,6 @@ Array dynamic_update_slice(const Operand& x, const Operand& update,
   std::vector<Array> operands = {a, to_array(update, {a.dtype(), a.type().weak})};
   for (Array& s : as_starts("dynamic_update_slice", a, starts)) operands.push_back(s);
   return record(OpKind::kDynamicUpdateSlice, NoParams{}, operands).front();
-}
-
-Array take(const Operand& x, const Operand& indices, int axis) {
-  const Site site(x.at);
-  const Array a = to_array(x);
-  const int64_t at = check_axis("take", axis, a.rank(), a.type());
-  const Array i =
-      wrap_indices(to_indices("take", "indices", indices), a.shape()[static_cast<int>(at)]);
-  GatherParams p;
-  p.collapsed_axes = p.start_index_map = {at};
-  p.slice_sizes = a.shape().dims();
-  p.slice_sizes[static_cast<size_t>(at)] = 1;
-  for (int64_t k = 0; k < a.rank() - 1; ++k) p.offset_axes.push_back(k < at ? k : k + i.rank());
-  return record1(OpKind::kGather, p, {a, expand_dims(i, i.rank())});
-}
-
-Array take_along_axis(const Operand& x, const Operand& indices, int axis) {
-  const Site site(x.at);
-  const Array a = to_array(x), given = to_indices("take_along_axis", "indices", indices);
-  if (a.rank() != given.rank())
-    fail_here("[take_along_axis] {} and indices {} differ in rank", to_string(a.type()),
-              to_string(given.type()));
-  const auto at = static_cast<int>(check_axis("take_along_axis", axis, a.rank(), a.type()));
-  Dims dims = a.shape().dims();
-  dims[static_cast<size_t>(at)] = 1;
-  const ArrayType others{given.dtype(), Shape(dims)};
-  const Shape shape = broadcast_shapes("take_along_axis", given.type(), others);
-  const Array chosen = broadcast_array(wrap_indices(given, a.shape()[at]), shape);
-  std::vector<Array> components;
-  GatherParams p;
-  for (int k = 0; k < a.rank(); ++k) {
-    const bool one = k != at && a.shape()[k] == 1;  // broadcast: its only element
-    components.push_back(k == at ? chosen
-                         : one   ? zeros(shape, given.dtype())
-                                 : iota(shape, k, given.dtype()));
-    p.collapsed_axes.push_back(k);
-    p.start_index_map.push_back(k);
-    p.slice_sizes.push_back(1);
-  }
-  return record1(OpKind::kGather, p, {a, stack(components, -1)});
-}
-
-Array Array::slice(int axis, int64_t start, int64_t stop, int64_t step, SourceLocation at) const {
-  return stow::slice(Operand(*this, at.file, at.line), axis, start, stop, step);
-}
-
-Array Array::operator[](int64_t i) const {
-  return index({i}, SourceLocation{});
-}
-
-Array Array::index(std::initializer_list<Index> indices, SourceLocation at) const {
-  const Site site(at);
-  int named = 0, ellipses = 0;
-  for (const Index& i : indices) {
-    named += i.kind == Index::Kind::kInteger || i.kind == Index::Kind::kRange;
-    ellipses += i.kind == Index::Kind::kEllipsis;
-  }
-  if (named > rank() || ellipses > 1)
-    fail_here("[index] {} axes and {} ellipses for {}", named, ellipses, to_string(type()));
-  std::vector<Range> ranges(static_cast<size_t>(rank()));
-  std::vector<Index::Kind>
-      result_axes;  // kRange: the next axis of x; kInteger: one that is dropped
-  int axis = 0;
-  for (const Index& i : indices) {
-    switch (i.kind) {
-      case Index::Kind::kNewAxis:
-        result_axes.push_back(i.kind);
-        continue;
-      case Index::Kind::kEllipsis:
-        axis += rank() - named;
-        result_axes.insert(result_axes.end(), static_cast<size_t>(rank() - named),
-                           Index::Kind::kRange);
-        continue;
-      case Index::Kind::kRange:
-        ranges[static_cast<size_t>(axis)] = i.range;
-        break;
-      case Index::Kind::kInteger: {
-        const int64_t extent = shape()[axis];
-        if (i.integer < -extent || i.integer >= extent)
-          fail_here("[index] index {} is out of range for axis {} of {}", i.integer, axis,
-                    to_string(type()));
-        const int64_t k = i.integer < 0 ? i.integer + extent : i.integer;
-        ranges[static_cast<size_t>(axis)] = {k, k + 1, 1};
-      }
-    }
-    result_axes.push_back(i.kind);
-    ++axis;
-  }
-  const Array cut = slice_ranges("index", *this, ranges);
-  Dims dims;
-  axis = 0;
-  for (Index::Kind kind : result_axes) {
-    if (kind == Index::Kind::kNewAxis)
-      dims.push_back(1);
-    else if (kind == Index::Kind::kRange)
-      dims.push_back(cut.shape()[axis++]);
-    else
-      ++axis;
-  }
-  for (; axis < cut.rank(); ++axis) dims.push_back(cut.shape()[axis]);
-  return stow::reshape(cut, dims);
-}
-
-Array Array::astype(DType dtype, SourceLocation at) const {
-  return stow::astype(Operand(*this, at.file, at.line), dtype);
-}
-Array Array::reshape(const Dims& dims, SourceLocation at) const {
-  return stow::reshape(Operand(*this, at.file, at.line), dims);
 }
 
 }  // namespace stow

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
+#include "stowage/api/nn.h"
+#include "stowage/api/reduce.h"
 #include "stowage/api/shaping.h"
 
 namespace stow {
@@ -118,14 +121,128 @@ Array dot_general(const Operand& x, const Operand& y, const Dims& a_contract,
   return record_dot(a, b, DotParams{a_contract, b_contract, a_batch, b_batch}, out);
 }
 
+Array tensordot(const Operand& x, const Operand& y, const Dims& a_axes, const Dims& b_axes) {
+  const Site site(x.at);
+  const auto [a, b] = promoted(x, y);
+  if (a_axes.size() != b_axes.size())
+    fail_here("[tensordot] {} axes of the first and {} of the second", a_axes.size(),
+              b_axes.size());
+  DotParams p;
+  for (int64_t axis : a_axes)
+    p.lhs_contract.push_back(check_axis("tensordot", axis, a.rank(), a.type()));
+  for (int64_t axis : b_axes)
+    p.rhs_contract.push_back(check_axis("tensordot", axis, b.rank(), b.type()));
+  return record_dot(a, b, std::move(p), {});
+}
+
+Array tensordot(const Operand& x, const Operand& y, int n) {
+  const Site site(x.at);
+  if (n < 0 || n > x.rank() || n > y.rank())
+    fail_here("[tensordot] {} axes of rank {} and {}", n, x.rank(), y.rank());
+  Dims last, first;
+  for (int i = 0; i < n; ++i) {
+    last.push_back(x.rank() - n + i);
+    first.push_back(i);
+  }
+  return tensordot(x, y, last, first);
+}
+
+Array inner(const Operand& x, const Operand& y) {
+  const Site site(x.at);
+  if (x.rank() == 0 || y.rank() == 0) return multiply(x, y);
+  return tensordot(x, y, Dims{-1}, Dims{-1});
+}
+
+Array vdot(const Operand& x, const Operand& y) {
+  const Site site(x.at);
+  return tensordot(ravel(x), ravel(y), 1);
+}
+
+Array kron(const Operand& x, const Operand& y) {
+  const Site site(x.at);
+  Array a = to_array(x), b = to_array(y);
+  const int rank = std::max(a.rank(), b.rank());
+  const auto widened_to = [&](const Array& v) {
+    Dims dims(static_cast<size_t>(rank - v.rank()), 1);
+    dims.insert(dims.end(), v.shape().begin(), v.shape().end());
+    return dims;
+  };
+  const Dims da = widened_to(a), db = widened_to(b);
+  Dims a_spread, b_spread, joined;
+  for (size_t i = 0; i < da.size(); ++i) {
+    a_spread.insert(a_spread.end(), {da[i], 1});
+    b_spread.insert(b_spread.end(), {1, db[i]});
+    joined.push_back(da[i] * db[i]);
+  }
+  return run_as_one("kron",
+                    [&] { return reshape(reshape(a, a_spread) * reshape(b, b_spread), joined); });
+}
+
+Array trace(const Operand& x, int64_t k, int axis1, int axis2) {
+  const Site site(x.at);
+  return sum(diagonal(x, k, axis1, axis2), -1);
+}
+
+Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
+  const Site site(x.at);
+  const Array a = to_float_array(x);
+  return run_as_one("norm", [&] {
+    if (ord == 2) return sqrt(sum(square(a), axes, keepdims));
+    if (std::isinf(ord)) return ord > 0 ? max(abs(a), axes, keepdims) : min(abs(a), axes, keepdims);
+    if (ord == 0) return astype(sum(astype(a != 0, DType::kI32), axes, keepdims), a.dtype());
+    if (ord == 1) return sum(abs(a), axes, keepdims);
+    return pow(sum(pow(abs(a), ord), axes, keepdims), 1 / ord);
+  });
+}
+
+namespace {
+
+// With scores in memory, for what the fused kernel does not take.
+Array stored_attention(const Array& q, const Array& k, const Array& v, double scale,
+                       const AttentionOptions& options) {
+  if (k.rank() != 4 || v.rank() != 4 || k.dim(2) == 0 || q.dim(2) % k.dim(2) != 0)
+    fail_here(
+        "[attention] q must be [B,T,H,D] and k, v [B,S,G,D] with H a multiple of G, got {}, {}, {}",
+        to_string(q.type()), to_string(k.type()), to_string(v.type()));
+  const int64_t b = q.dim(0), t = q.dim(1), h = q.dim(2), d = q.dim(3), s = k.dim(1), g = k.dim(2);
+  const DType wide = q.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  const auto per_head = [&](const std::optional<Array>& x, DType dtype) {
+    return reshape(broadcast_to(astype(*x, dtype), Shape{b, h, t, s}), {b, g, h / g, t, s});
+  };
+  return run_as_one("attention", [&] {
+    const Array heads = reshape(q, {b, t, g, h / g, d});
+    Array scores = einsum("btghd,bsgd->bghts", {astype(heads, wide), astype(k, wide)}) * scale;
+    if (options.bias) scores = scores + per_head(options.bias, wide);
+    // As low as JAX has it: a query that sees nothing takes the mean.
+    const double lowest = wide == DType::kF64 ? -0.7 * std::numeric_limits<double>::max()
+                                              : -0.7 * double{std::numeric_limits<float>::max()};
+    if (options.mask)
+      scores = where(per_head(options.mask, DType::kBool), scores, full_like(scores, lowest));
+    if (options.causal) {
+      const int64_t offset = options.align_last ? s - t : 0;
+      scores = where(tri(t, s, offset, DType::kBool), scores, full_like(scores, lowest));
+    }
+    const Array weights = astype(softmax(scores), q.dtype());
+    return reshape(einsum("bghts,bsgd->btghd", {weights, v}), {b, t, h, d});
+  });
+}
+
+}  // namespace
+
 Array attention(const Operand& q, const Operand& k, const Operand& v,
                 const AttentionOptions& options) {
   const Site site(q.at);
   const Array a = to_array(q), b = to_array(k), c = to_array(v);
   if (a.rank() != 4) fail_here("[attention] q must be [B,T,H,D], got {}", to_string(a.type()));
+  if (options.align_last && !options.causal)
+    fail_here("[attention] align_last says how a causal mask lies; causal is not set");
   const float scale =
       options.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(a.dim(3)))));
-  return record1(OpKind::kAttention, AttentionParams{scale, options.causal}, {a, b, c});
+  if (options.bias || options.mask || a.dtype() == DType::kF64)
+    return stored_attention(a, b, c, scale, options);
+  AttentionParams p{scale, options.causal, 0};
+  if (options.align_last && b.rank() == 4) p.offset = b.dim(1) - a.dim(1);
+  return record1(OpKind::kAttention, p, {a, b, c});
 }
 
 }  // namespace stow

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "stowage/api/array.h"
+#include "stowage/api/shaping.h"
 #include "stowage/ir/params.h"
 
 namespace stow {
@@ -23,6 +23,21 @@ Array matmul(const Operand& a, const Operand& b, std::optional<DType> out = {});
 Array dot(const Operand& a, const Operand& b);
 /// Every product of an element of a with one of b, both flattened.
 Array outer(const Operand& a, const Operand& b);
+/// Sums of products over the last `n` axes of a and the first `n` of b.
+Array tensordot(const Operand& a, const Operand& b, int n = 2);
+/// The same over these axes.
+Array tensordot(const Operand& a, const Operand& b, const Dims& a_axes, const Dims& b_axes);
+/// The sum over the last axis of both, other axes as in an outer product.
+Array inner(const Operand& a, const Operand& b);
+/// The sum of products of both, flattened.
+Array vdot(const Operand& a, const Operand& b);
+/// Every element of a times b, block by block.
+Array kron(const Operand& a, const Operand& b);
+/// The sum of the k-th diagonal of two axes.
+Array trace(const Operand& x, int64_t k = 0, int axis1 = 0, int axis2 = 1);
+/// (sum |x|^ord)^(1/ord) over the axes; infinity gives the largest, -infinity the smallest, 0 the
+/// number of elements that are not 0. Of all axes: as one vector (for a matrix: Frobenius).
+Array norm(const Operand& x, const Axes& axes = {}, double ord = 2, bool keepdims = false);
 /// XLA's general product; axes of the result are batch, free of a, free of b.
 Array dot_general(const Operand& a, const Operand& b, const Dims& a_contract,
                   const Dims& b_contract, const Dims& a_batch = {}, const Dims& b_batch = {},
@@ -34,12 +49,19 @@ Array einsum(std::string_view spec, const std::vector<Array>& operands, STOW_AT)
 
 struct AttentionOptions {
   std::optional<float> scale = {};  ///< 1 / sqrt(D) if not given.
+  /// Query i sees keys 0 to i: aligned with the first key, as jax.nn.dot_product_attention does
+  /// also where there are more keys than queries.
   bool causal = false;
+  /// With `causal`: the last query sees all keys instead (decoding with a cache of keys).
+  bool align_last = false;
+  std::optional<Array> bias = {};  ///< Added to the scores; broadcasts to [B,H,T,S].
+  std::optional<Array> mask = {};  ///< Bool; where false a score counts for nothing. As bias.
 };
-/// Scaled dot-product attention.
+/// Scaled dot-product attention (jax.nn.dot_product_attention).
 /// Shapes:  q [B,T,H,D]; k, v [B,S,G,D] with H a multiple of G; returns [B,T,H,D].
 /// Types:   one float dtype; scores and sums in f32.
-/// Memory:  the gradient needs q, k, v, the result and f32 [B,H,T].
+/// Memory:  the gradient needs q, k, v, the result and f32 [B,H,T]; no scores are stored. With a
+///          bias, a mask or f64 it is a composition that does store scores [B,H,T,S].
 /// Errors:  TraceError if the shapes do not fit.
 /// Source:  Dao et al. 2022, Algorithm 1; jax.nn.dot_product_attention.
 Array attention(const Operand& q, const Operand& k, const Operand& v,

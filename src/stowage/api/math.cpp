@@ -1,6 +1,7 @@
 #include "stowage/api/math.h"
 
 #include "stowage/api/math_internal.h"
+#include "stowage/api/shaping.h"
 
 namespace stow {
 namespace {
@@ -27,6 +28,11 @@ Array rounding(OpKind op, const Operand& x) {
 
 Array as_bool(const Operand& x) {
   return x.dtype().dtype == DType::kBool ? to_array(x) : binary_op(OpKind::kNe, x, 0);
+}
+
+// Integer divisors with 1 for 0: numpy's remainders by zero are 0.
+Array unless_zero(const Array& y) {
+  return is_integer(y.dtype()) ? where(y == 0, ones_like(y), y) : y;
 }
 
 // x to a non-negative integer power by squaring, as lax.integer_pow.
@@ -57,7 +63,11 @@ Array minimum(const Operand& a, const Operand& b) {
   return arithmetic(OpKind::kMin, a, b);
 }
 Array fmod(const Operand& a, const Operand& b) {
-  return arithmetic(OpKind::kRem, a, b);
+  const Site site(a.at);
+  const WeakDType dtype = promote(a.dtype(), b.dtype());
+  if (!is_integer(dtype.dtype)) return arithmetic(OpKind::kRem, a, b);
+  const Array x = to_array(a, dtype), y = to_array(b, dtype);
+  return run_as_one("fmod", [&] { return binary_op(OpKind::kRem, x, unless_zero(y)); });
 }
 
 Array divide(const Operand& a, const Operand& b) {
@@ -73,12 +83,15 @@ Array floor_divide(const Operand& a, const Operand& b) {
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("floor_divide", [&] {
-    // Of floats, the multiple of y that leaves NumPy's remainder.
-    if (is_float(dtype.dtype)) return round((x - remainder(x, y)) / y);
+    const Array r = binary_op(OpKind::kRem, x, y);
+    if (is_float(dtype.dtype)) {
+      // The multiple of y that leaves the remainder; by zero, x / 0.
+      const Array q = where(y == 0, x, x - r) / y;
+      return round(where(logical_and(r != 0, sign(y) != sign(r)), q - 1, q));
+    }
     const Array q = binary_op(OpKind::kDiv, x, y);
     if (is_unsigned_int(dtype.dtype)) return q;
-    const Array r = binary_op(OpKind::kRem, x, y);
-    return where(logical_and(r != 0, (r < 0) != (y < 0)), q - 1, q);
+    return where(logical_and(r != 0, sign(x) != sign(y)), q - 1, q);
   });
 }
 
@@ -87,7 +100,7 @@ Array remainder(const Operand& a, const Operand& b) {
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("remainder", [&] {
-    const Array r = binary_op(OpKind::kRem, x, y);
+    const Array r = binary_op(OpKind::kRem, x, unless_zero(y));
     if (is_unsigned_int(dtype.dtype)) return r;
     return where(logical_and(r != 0, (r < 0) != (y < 0)), r + y, r);
   });
@@ -107,8 +120,9 @@ Array pow(const Operand& a, const Operand& b) {
   }
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   if (is_float(dtype.dtype)) return binary_op(OpKind::kPow, a, b);
-  fail_here("[pow] {} to the power of an integer array; convert one of them to a float",
-            dtype_name(a.dtype().dtype));
+  if (is_float(a.dtype().dtype) || is_float(b.dtype().dtype))
+    return binary_op(OpKind::kPow, to_array(a, dtype), to_array(b, dtype));
+  return binary_op(OpKind::kPow, a, b);
 }
 
 Array logaddexp(const Operand& a, const Operand& b) {
@@ -118,7 +132,8 @@ Array logaddexp(const Operand& a, const Operand& b) {
   const Array x = to_array(a, f), y = to_array(b, f);
   return run_as_one("logaddexp", [&] {
     const Array delta = x - y;
-    return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(-abs(delta))));
+    // -|delta| by a minimum, whose gradient at 0 is 0: both get half there.
+    return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(minimum(delta, -delta))));
   });
 }
 
@@ -158,6 +173,7 @@ Array sign(const Operand& x) {
 Array square(const Operand& x) {
   const Site site(x.at);
   const Array a = to_array(x);
+  if (a.dtype() == DType::kBool) return convert_to(a, DType::kI32);
   return multiply(a, a);
 }
 Array floor(const Operand& x) {

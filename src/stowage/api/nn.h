@@ -8,6 +8,32 @@ namespace stow {
 
 /// max(x, 0), with gradient 0 at 0; NaN stays NaN.
 Array relu(const Operand& x);
+/// min(max(x, 0), 6).
+Array relu6(const Operand& x);
+/// x, or slope * x below 0.
+Array leaky_relu(const Operand& x, double slope = 0.01);
+/// x, or alpha (exp(x) - 1) below 0.
+Array elu(const Operand& x, double alpha = 1);
+/// elu scaled so that variances stay. Source: Klambauer et al. 2017.
+Array selu(const Operand& x);
+/// max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1).
+Array celu(const Operand& x, double alpha = 1);
+/// x within [-1, 1], else the nearer bound.
+Array hard_tanh(const Operand& x);
+/// relu6(x + 3) / 6.
+Array hard_sigmoid(const Operand& x);
+/// x * hard_sigmoid(x).
+Array hard_silu(const Operand& x);
+/// x tanh(softplus(x)).
+Array mish(const Operand& x);
+/// x / (|x| + 1).
+Array soft_sign(const Operand& x);
+/// (x + sqrt(x^2 + b)) / 2.
+Array squareplus(const Operand& x, double b = 4);
+/// log(sigmoid(x)).
+Array log_sigmoid(const Operand& x);
+/// The first half of an axis times the sigmoid of the second.
+Array glu(const Operand& x, int axis = -1);
 /// x * sigmoid(x).
 Array silu(const Operand& x);
 /// The tanh form, or with erf where not approximate.
@@ -21,6 +47,8 @@ Array softmax(const Operand& x, const Axes& axes = -1);
 /// The logarithm of softmax. Stable.
 Array log_softmax(const Operand& x, const Axes& axes = -1);
 
+/// (x - mean) / sqrt(var + eps) along the axes.
+Array standardize(const Operand& x, const Axes& axes = -1, double eps = 1e-5);
 /// 1 where a new last axis of extent `n` equals the index, else 0; indices out of range give zeros.
 Array one_hot(const Operand& indices, int64_t n, DType dtype = DType::kF32);
 

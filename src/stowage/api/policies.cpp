@@ -55,7 +55,7 @@ PolicyPtr nothing_saveable() {
 
 PolicyPtr dots_saveable() {
   static const PolicyPtr policy = make("dots_saveable", [](const PolicyQuery& query) {
-    return keep_if(query.op == OpKind::kDotGeneral);
+    return keep_if(query.op == OpKind::kDotGeneral || query.op == OpKind::kConvolution);
   });
   return policy;
 }

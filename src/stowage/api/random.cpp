@@ -1,10 +1,12 @@
 #include "stowage/api/random.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
+#include "stowage/api/random_internal.h"
 #include "stowage/api/reduce.h"
 
 namespace stow::random {
@@ -35,13 +37,6 @@ Words threefry(const Array& k0, const Array& k1, Words x) {
     x = {x.hi + keys[(i + 1) % 3], x.lo + keys[(i + 2) % 3] + u32(i + 1)};
   }
   return x;
-}
-
-Array check_key(const Operand& key) {
-  const Array k = to_array(key);
-  if (k.dtype() != DType::kU32 || !(k.shape() == Shape{2}))
-    fail_here("[random] a key is u32[2], got {}", to_string(k.type()));
-  return k;
 }
 
 // The two words of the row-major index of each element.
@@ -93,7 +88,15 @@ Array stretch(const Array& u, double low, double high) {
   return convert_to(wide, dtype);
 }
 
-// The number of a dtype next to -1, towards 0.
+}  // namespace
+
+Array check_key(const Operand& key) {
+  const Array k = to_array(key);
+  if (k.dtype() != DType::kU32 || !(k.shape() == Shape{2}))
+    fail_here("[random] a key is u32[2], got {}", to_string(k.type()));
+  return k;
+}
+
 double after_minus_one(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -117,8 +120,6 @@ double smallest_normal(DType dtype) {
       return std::numeric_limits<float>::min();
   }
 }
-
-}  // namespace
 
 Array key(uint64_t seed) {
   const uint32_t both[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
@@ -195,6 +196,11 @@ Array bernoulli(const Operand& key, const Operand& p, const Shape& shape) {
   return uniform(key, shape, probability.dtype()) < probability;
 }
 
+Array bernoulli(const Operand& key, const Operand& p) {
+  const Site site(key.at);
+  return bernoulli(key, p, p.shape());
+}
+
 Array gumbel(const Operand& key, const Shape& shape, DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
@@ -202,10 +208,20 @@ Array gumbel(const Operand& key, const Shape& shape, DType dtype) {
       "gumbel", [&] { return -log(-log(uniform(k, shape, dtype, smallest_normal(dtype), 1))); });
 }
 
-Array categorical(const Operand& key, const Operand& logits, int axis) {
+Array categorical(const Operand& key, const Operand& logits, int axis,
+                  const std::optional<Shape>& shape) {
   const Site site(key.at);
   const Array x = to_float_array(logits);
-  return argmax(gumbel(key, x.shape(), x.dtype()) + x, axis);
+  const int64_t at = check_axis("categorical", axis, x.rank(), x.type());
+  Dims others = x.shape().dims(), dims = shape ? shape->dims() : Dims();
+  others.erase(others.begin() + at);
+  if (!shape) dims = others;
+  if (dims.size() < others.size() || !std::equal(others.rbegin(), others.rend(), dims.rbegin()))
+    fail_here("[random] categorical of shape ({}) from {}: it must end in ({})",
+              to_string(Shape(dims)), to_string(x.type()), to_string(Shape(others)));
+  const auto prefix = static_cast<int64_t>(dims.size() - others.size());
+  dims.insert(dims.begin() + prefix + at, x.shape()[static_cast<int>(at)]);
+  return argmax(gumbel(key, Shape(dims), x.dtype()) + x, static_cast<int>(prefix + at));
 }
 
 }  // namespace stow::random

@@ -24,11 +24,46 @@ Array uniform(const Operand& key, const Shape& shape, DType dtype = DType::kF32,
               double high = 1);
 /// Standard normal, by the inverse of erf.
 Array normal(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
+/// Normal numbers that lie in (low, high), by the inverse of erf.
+Array truncated_normal(const Operand& key, double low, double high, const Shape& shape,
+                       DType dtype = DType::kF32);
+/// Of density exp(-x) for x >= 0.
+Array exponential(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
+/// Of density exp(-|x|) / 2.
+Array laplace(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
+/// Of density exp(-x) / (1 + exp(-x))^2.
+Array logistic(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
+/// Of density 1 / (pi (1 + x^2)).
+Array cauchy(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
+/// -1 or 1 with equal probability.
+Array rademacher(const Operand& key, const Shape& shape, DType dtype = DType::kI32);
+/// Whole numbers in [low, high) of an integer dtype; `low` where that is empty. As in JAX, a range
+/// whose size is no power of two is uneven by about its square over 2^64.
+Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high,
+              DType dtype = DType::kI32);
+/// 0 to n - 1 (i32) in random order.
+Array permutation(const Operand& key, int64_t n);
+/// The slices of an axis in random order; `independent`: each lane of the axis in its own.
+Array permutation(const Operand& key, const Array& x, int axis = 0, bool independent = false);
+struct ChoiceOptions {
+  bool replace = true;
+  std::optional<Array> p = {};  ///< Probabilities, one an element; else all alike.
+  int axis = 0;                 ///< Of an array to choose from.
+};
+/// Numbers of 0 to n - 1 (i32), or slices of an axis of x, which `shape` replaces.
+/// Errors: also TraceError where without replacement more are asked for than there are.
+Array choice(const Operand& key, int64_t n, const Shape& shape, const ChoiceOptions& options = {});
+Array choice(const Operand& key, const Array& x, const Shape& shape,
+             const ChoiceOptions& options = {});
 /// True with probability p.
 Array bernoulli(const Operand& key, const Operand& p, const Shape& shape);
+/// Of the shape of p.
+Array bernoulli(const Operand& key, const Operand& p = 0.5);
 /// Standard Gumbel: -log(-log(uniform)).
 Array gumbel(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
-/// Indices (i32) drawn with probabilities softmax(logits) along an axis, which is dropped.
-Array categorical(const Operand& key, const Operand& logits, int axis = -1);
+/// Indices (i32) drawn with probabilities softmax(logits) along an axis, which is dropped; `shape`,
+/// if given, ends in the shape of the other axes and says how often they are drawn.
+Array categorical(const Operand& key, const Operand& logits, int axis = -1,
+                  const std::optional<Shape>& shape = {});
 
 }  // namespace stow::random

@@ -141,34 +141,13 @@ Array argmin(const Operand& x, std::optional<int> axis, bool keepdims) {
   return arg_extreme(OpKind::kArgMin, "argmin", x, axis, keepdims);
 }
 
-Array cumsum(const Operand& x, std::optional<int> axis, bool reverse) {
-  const Site site(x.at);
-  Array a = widened(to_array(x));
-  if (!axis) a = ravel(a);
-  return record1(OpKind::kCumSum,
-                 AxisParams{check_axis("cumsum", axis.value_or(0), a.rank(), a.type()), reverse},
-                 {a});
-}
-
-Array sort(const Operand& x, int axis, bool descending) {
-  const Site site(x.at);
-  const Array a = to_array(x);
-  const int64_t i = check_axis("sort", axis, a.rank(), a.type());
-  return record1(OpKind::kSort, AxisParams{i, descending}, {a});
-}
-
-Array argsort(const Operand& x, int axis, bool descending) {
-  const Site site(x.at);
-  const Array a = to_array(x);
-  const int64_t i = check_axis("argsort", axis, a.rank(), a.type());
-  const Array operands[] = {a, iota(a.shape(), static_cast<int>(i))};
-  return record(OpKind::kSort, AxisParams{i, descending}, operands)[1];
-}
-
 Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   const Dims list = sorted_axes("logsumexp", axes, a);
+  // A sum of nothing: its logarithm, and no gradient but through the (empty) operand.
+  if (n_reduced(a, list) == 0)
+    return run_as_one("logsumexp", [&] { return log(sum(exp(a), list, keepdims)); });
   return run_as_one("logsumexp", [&] {
     const Array peak = max(a, list, true);
     const Array shift = stop_gradient(where(isfinite(peak), peak, 0.0));

@@ -30,13 +30,36 @@ Array all(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array argmax(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
 Array argmin(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
 
-/// Running sums along an axis, or of the flattened array.
+/// Running sums (of bool i32, else of the dtype) along an axis, or of the flattened array.
 Array cumsum(const Operand& x, std::optional<int> axis = {}, bool reverse = false);
+/// Running products; exact where elements are zero, in the gradient too.
+Array cumprod(const Operand& x, std::optional<int> axis = {}, bool reverse = false);
+/// Running extremes (lax.cummax, lax.cummin). NaN stays. Where the running value and an element are
+/// equal, each gets half the gradient.
+Array cummax(const Operand& x, int axis = 0, bool reverse = false);
+Array cummin(const Operand& x, int axis = 0, bool reverse = false);
+/// log(sum(exp(x))) so far, without overflow.
+Array cumlogsumexp(const Operand& x, int axis = 0, bool reverse = false);
+/// y[i] = a[i] * y[i - 1] + b[i], y[-1] being 0: a linear recurrence along an axis.
+Array linear_scan(const Operand& a, const Operand& b, int axis = 0, bool reverse = false);
+/// x[1:] - x[:-1] along an axis.
+Array diff(const Operand& x, int axis = -1);
 
-/// Sorted along an axis; equal elements keep their order, NaN comes last.
+/// Sorted along an axis; NaN counts as the largest: it comes last, or first when descending.
 Array sort(const Operand& x, int axis = -1, bool descending = false);
-/// The indices (i32) that sort.
+/// The indices (i32) that sort; those of equal elements rise.
 Array argsort(const Operand& x, int axis = -1, bool descending = false);
+/// The k largest along an axis, the largest first, and their indices (i32); NaN is the largest, and
+/// of equal elements the first comes first.
+std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis = -1);
+/// The value below which a fraction q of the elements lies, interpolated linearly. NaN if one is.
+Array quantile(const Operand& x, double q, const Axes& axes = {}, bool keepdims = false);
+Array median(const Operand& x, const Axes& axes = {}, bool keepdims = false);
+/// Where in the sorted vector `sorted` the values would go: before equal ones, or after (right).
+/// Compares each value with all of `sorted`.
+Array searchsorted(const Operand& sorted, const Operand& values, bool right = false);
+/// How many elements differ from zero (i32).
+Array count_nonzero(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 
 /// log(sum(exp(x))) without overflow.
 Array logsumexp(const Operand& x, const Axes& axes = {}, bool keepdims = false);

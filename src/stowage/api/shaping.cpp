@@ -65,6 +65,45 @@ Array arange(int64_t stop, DType dtype, SourceLocation at) {
   return arange(0, stop, 1, dtype, at);
 }
 
+Array linspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
+               SourceLocation at) {
+  const Site site(at);
+  if (n < 0) fail_here("[linspace] {} numbers", n);
+  if (!is_float(dtype)) fail_here("[linspace] {} is no float dtype", dtype_name(dtype));
+  const int64_t steps = endpoint ? n - 1 : n;
+  return run_as_one("linspace", [&] {
+    const DType wide = dtype == DType::kF64 ? dtype : DType::kF32;
+    if (steps <= 0) return full({n}, start, dtype);
+    // Weights of both ends, so that the last number is `stop` itself.
+    const Array i = iota({n}, 0, wide) / static_cast<double>(steps);
+    const Array x = start * (1 - i) + stop * i;
+    if (!endpoint) return convert_to(x, dtype);
+    return convert_to(where(iota({n}, 0) == n - 1, full({n}, stop, wide), x), dtype);
+  });
+}
+
+std::vector<Array> meshgrid(const std::vector<Array>& vectors, bool ij, SourceLocation at) {
+  const Site site(at);
+  const size_t rank = vectors.size();
+  Dims extents;
+  for (const Array& v : vectors) {
+    if (v.rank() > 1) fail_here("[meshgrid] vectors are needed, got {}", to_string(v.type()));
+    extents.push_back(v.size());
+  }
+  std::vector<size_t> axis(rank);
+  std::iota(axis.begin(), axis.end(), size_t{0});
+  if (!ij && rank >= 2) std::swap(axis[0], axis[1]);
+  Dims shape(rank);
+  for (size_t i = 0; i < rank; ++i) shape[axis[i]] = extents[i];
+  std::vector<Array> grids;
+  for (size_t i = 0; i < rank; ++i) {
+    Dims spread(rank, 1);
+    spread[axis[i]] = extents[i];
+    grids.push_back(broadcast_to(reshape(vectors[i], spread), Shape(shape)));
+  }
+  return grids;
+}
+
 Array eye(int64_t n, std::optional<int64_t> m, DType dtype, SourceLocation at) {
   const Site site(at);
   const Shape shape{n, m.value_or(n)};
@@ -204,6 +243,57 @@ Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& 
     fail_here("[pad] {} widths given for {}", widths.size(),
               to_string(ArrayType{x.dtype().dtype, x.shape()}));
   return pad_general(x, value, low, high, Dims(widths.size(), 0));
+}
+
+Array tri(int64_t n, std::optional<int64_t> m, int64_t k, DType dtype, SourceLocation at) {
+  const Site site(at);
+  const Shape shape{n, m.value_or(n)};
+  return run_as_one("tri", [&] { return astype(iota(shape, 0) + k >= iota(shape, 1), dtype); });
+}
+
+Array diagonal(const Operand& x, int64_t k, int axis1, int axis2) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const int64_t r = check_axis("diagonal", axis1, a.rank(), a.type());
+  const int64_t c = check_axis("diagonal", axis2, a.rank(), a.type());
+  if (r == c) fail_here("[diagonal] axis {} is given twice for {}", axis1, to_string(a.type()));
+  Dims order;
+  for (int64_t i = 0; i < a.rank(); ++i)
+    if (i != r && i != c) order.push_back(i);
+  order.insert(order.end(), {r, c});
+  return run_as_one("diagonal", [&] {
+    const Array t = transpose(a, order);
+    const int64_t rows = t.dim(-2), cols = t.dim(-1);
+    const int64_t first_row = std::max<int64_t>(-k, 0), first_col = std::max<int64_t>(k, 0);
+    const int64_t n = std::max<int64_t>(0, std::min(rows - first_row, cols - first_col));
+    Dims dims(t.shape().begin(), t.shape().end() - 2);
+    if (n == 0)
+      return zeros(Shape([&] {
+                     dims.push_back(0);
+                     return dims;
+                   }()),
+                   a.dtype());
+    // Every (cols + 1)-th element of the rows laid out one after the other.
+    dims.push_back(rows * cols);
+    const Array flat = reshape(t, dims);
+    const int64_t start = first_row * cols + first_col;
+    return slice(flat, -1, start, start + (n - 1) * (cols + 1) + 1, cols + 1);
+  });
+}
+
+Array diag(const Operand& x, int64_t k) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (a.rank() == 2) return diagonal(a, k);
+  if (a.rank() != 1)
+    fail_here("[diag] a vector or a matrix is needed, got {}", to_string(a.type()));
+  return run_as_one("diag", [&] {
+    const int64_t by = k < 0 ? -k : k;
+    const Shape shape{a.size() + by, a.size() + by};
+    const int64_t before = std::max<int64_t>(k, 0), after = by - before;
+    const Array row = pad(a, {{before, after}});
+    return where(iota(shape, 0) + k == iota(shape, 1), row, zeros_like(row));
+  });
 }
 
 Array tril(const Operand& x, int64_t k) {

@@ -38,6 +38,11 @@ Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
 Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);
 /// Counts along one axis of `shape`.
 Array iota(const Shape& shape, int axis, DType dtype = DType::kI32, STOW_AT);
+/// `n` numbers from start to stop, both included, or without stop.
+Array linspace(double start, double stop, int64_t n, bool endpoint = true,
+               DType dtype = DType::kF32, STOW_AT);
+/// One array a vector, each spread over the axes of all ("xy" swaps the first two, as NumPy does).
+std::vector<Array> meshgrid(const std::vector<Array>& vectors, bool ij = false, STOW_AT);
 /// The identity matrix, or ones on the diagonal of [n, m].
 Array eye(int64_t n, std::optional<int64_t> m = {}, DType dtype = DType::kF32, STOW_AT);
 
@@ -56,10 +61,17 @@ Array broadcast_to(const Operand& x, const Shape& shape);
 Array ravel(const Operand& x);
 
 Array concatenate(const std::vector<Array>& arrays, int axis = 0, STOW_AT);
+/// Along the second axis, vectors along the first; along the first, vectors as rows.
+Array hstack(const std::vector<Array>& arrays, STOW_AT);
+Array vstack(const std::vector<Array>& arrays, STOW_AT);
 /// Along a new axis.
 Array stack(const std::vector<Array>& arrays, int axis = 0, STOW_AT);
 /// `n` equal parts.
 std::vector<Array> split(const Operand& x, int n, int axis = 0);
+/// n parts, the first ones longer where they cannot be equal.
+std::vector<Array> array_split(const Operand& x, int n, int axis = 0);
+/// The slices of an axis, which is dropped.
+std::vector<Array> unstack(const Operand& x, int axis = 0);
 /// Parts that end at these indices, and the rest.
 std::vector<Array> split_at(const Operand& x, const Dims& indices, int axis = 0);
 /// Repeats the whole array so many times along each axis.
@@ -88,11 +100,27 @@ Array dynamic_slice(const Operand& x, const std::vector<Array>& starts, const Di
 Array dynamic_update_slice(const Operand& x, const Operand& update,
                            const std::vector<Array>& starts);
 
+/// What an index out of range does, once negative ones have been counted from the end.
+enum class IndexMode : uint8_t {
+  kFill,  ///< Reads NaN, the smallest of a signed integer, the largest of an unsigned one, true.
+  kClip,  ///< Counts as the nearest in range; in `take` any negative one as 0.
+  kWrap,  ///< Counts modulo the extent.
+};
 /// Elements `indices` of an axis: shape of x with the axis replaced by the shape of indices.
-/// Negative indices count from the end; what is out of range is clamped (JAX fills with NaN).
-Array take(const Operand& x, const Operand& indices, int axis = 0);
+Array take(const Operand& x, const Operand& indices, int axis = 0,
+           IndexMode mode = IndexMode::kFill);
+/// Of the flattened array (jnp.take without an axis).
+Array take_flat(const Operand& x, const Operand& indices, IndexMode mode = IndexMode::kFill);
 /// result[i, j, …] = x[…, indices[i, j, …] at `axis`, …]; the other axes broadcast.
-Array take_along_axis(const Operand& x, const Operand& indices, int axis);
+Array take_along_axis(const Operand& x, const Operand& indices, int axis,
+                      IndexMode mode = IndexMode::kFill);
+/// The k-th diagonal of two axes, as the last axis of the result.
+Array diagonal(const Operand& x, int64_t k = 0, int axis1 = 0, int axis2 = 1);
+/// A vector as the k-th diagonal of a matrix, or the diagonal of a matrix.
+Array diag(const Operand& x, int64_t k = 0);
+/// Ones on and below the k-th diagonal of [n, m].
+Array tri(int64_t n, std::optional<int64_t> m = {}, int64_t k = 0, DType dtype = DType::kF32,
+          STOW_AT);
 /// What lies on and below the k-th diagonal of the last two axes, else zero.
 Array tril(const Operand& x, int64_t k = 0);
 /// On and above it.
@@ -107,18 +135,22 @@ inline Range range(int64_t start, int64_t stop, int64_t step = 1) {
   return {start, stop, step};
 }
 
-/// One place of Array::index: an integer (the axis is dropped), a range, all, newaxis, ellipsis.
+/// One place of Array::index: an integer (the axis is dropped), a range, all_of_axis, newaxis,
+/// ellipsis, or an array of integers. Several arrays broadcast together; as in NumPy their axes
+/// stand where the first array does, or in front where others come between arrays or integers.
 class Index {
  public:
-  enum class Kind : uint8_t { kInteger, kRange, kNewAxis, kEllipsis };
-  Index(int i) : kind(Kind::kInteger), integer(i) {}      // NOLINT: converts by design
-  Index(int64_t i) : kind(Kind::kInteger), integer(i) {}  // NOLINT
-  Index(Range r) : kind(Kind::kRange), range(r) {}        // NOLINT
-  constexpr explicit Index(Kind k) : kind(k) {}
+  enum class Kind : uint8_t { kInteger, kRange, kNewAxis, kEllipsis, kArray };
+  Index(int i) : kind(Kind::kInteger), integer(i) {}           // NOLINT: converts by design
+  Index(int64_t i) : kind(Kind::kInteger), integer(i) {}       // NOLINT
+  Index(Range r) : kind(Kind::kRange), range(r) {}             // NOLINT
+  Index(Array a) : kind(Kind::kArray), array(std::move(a)) {}  // NOLINT
+  explicit Index(Kind k) : kind(k) {}
 
   Kind kind;
   int64_t integer = 0;
   Range range;
+  Array array;
 };
 inline const Index all_of_axis{Index::Kind::kRange};
 inline const Index newaxis{Index::Kind::kNewAxis};

@@ -34,14 +34,33 @@ Params empty_params(OpKind op) {
       return PadParams();
     case OpKind::kConcatenate:
     case OpKind::kCumSum:
+    case OpKind::kCumProd:
+    case OpKind::kCumMax:
+    case OpKind::kCumMin:
+    case OpKind::kCumLogSumExp:
+    case OpKind::kLinearScan:
     case OpKind::kSort:
       return AxisParams();
     case OpKind::kArgMax:
     case OpKind::kArgMin:
       return ArgReduceParams();
     case OpKind::kGather:
+    case OpKind::kScatter:
     case OpKind::kScatterAdd:
+    case OpKind::kScatterMul:
+    case OpKind::kScatterMin:
+    case OpKind::kScatterMax:
       return GatherParams();
+    case OpKind::kTopK:
+      return TopKParams();
+    case OpKind::kWindowSum:
+    case OpKind::kWindowMax:
+    case OpKind::kWindowMin:
+    case OpKind::kWindowArgMax:
+    case OpKind::kWindowArgMin:
+      return WindowParams();
+    case OpKind::kConvolution:
+      return ConvParams();
     case OpKind::kDotGeneral:
       return DotParams();
     case OpKind::kAttention:
@@ -74,19 +93,33 @@ Params empty_params(OpKind op) {
     case OpKind::kTanh:
     case OpKind::kSin:
     case OpKind::kCos:
+    case OpKind::kTan:
+    case OpKind::kAsin:
+    case OpKind::kAcos:
+    case OpKind::kAtan:
+    case OpKind::kSinh:
+    case OpKind::kCosh:
+    case OpKind::kAsinh:
+    case OpKind::kAcosh:
+    case OpKind::kAtanh:
     case OpKind::kSqrt:
     case OpKind::kRsqrt:
+    case OpKind::kCbrt:
     case OpKind::kLogistic:
     case OpKind::kErf:
+    case OpKind::kErfc:
     case OpKind::kErfInv:
     case OpKind::kIsFinite:
     case OpKind::kNot:
+    case OpKind::kPopulationCount:
+    case OpKind::kCountLeadingZeros:
     case OpKind::kAdd:
     case OpKind::kSub:
     case OpKind::kMul:
     case OpKind::kDiv:
     case OpKind::kRem:
     case OpKind::kPow:
+    case OpKind::kAtan2:
     case OpKind::kMax:
     case OpKind::kMin:
     case OpKind::kAnd:

@@ -49,7 +49,13 @@ STOW_FIELDS(GatherParams, STOW_FIELD(offset_axes), STOW_FIELD(collapsed_axes),
             STOW_FIELD(start_index_map), STOW_FIELD(slice_sizes))
 STOW_FIELDS(DotParams, STOW_FIELD(lhs_contract), STOW_FIELD(rhs_contract), STOW_FIELD(lhs_batch),
             STOW_FIELD(rhs_batch), STOW_FIELD(out))
-STOW_FIELDS(AttentionParams, STOW_FIELD(scale), STOW_FIELD(causal))
+STOW_FIELDS(AttentionParams, STOW_FIELD(scale), STOW_FIELD(causal), STOW_FIELD(offset))
+STOW_FIELDS(TopKParams, STOW_FIELD(axis), STOW_FIELD(k))
+STOW_FIELDS(WindowParams, STOW_FIELD(sizes), STOW_FIELD(strides), STOW_FIELD(low), STOW_FIELD(high),
+            STOW_FIELD(base_dilation), STOW_FIELD(window_dilation))
+STOW_FIELDS(ConvParams, STOW_FIELD(strides), STOW_FIELD(low), STOW_FIELD(high),
+            STOW_FIELD(lhs_dilation), STOW_FIELD(rhs_dilation), STOW_FIELD(feature_groups),
+            STOW_FIELD(batch_groups))
 STOW_FIELDS(DevicePutParams, STOW_FIELD(kind))
 STOW_FIELDS(NameParams, STOW_FIELD(name))
 STOW_FIELDS(ScanParams, STOW_FIELD(length), STOW_FIELD(n_consts), STOW_FIELD(n_carries),

@@ -24,13 +24,26 @@
   X(Tanh, "tanh", Elementwise)                                                           \
   X(Sin, "sin", Elementwise)                                                             \
   X(Cos, "cos", Elementwise)                                                             \
+  X(Tan, "tan", Elementwise)                                                              \
+  X(Asin, "asin", Elementwise)                                                            \
+  X(Acos, "acos", Elementwise)                                                            \
+  X(Atan, "atan", Elementwise)                                                            \
+  X(Sinh, "sinh", Elementwise)                                                            \
+  X(Cosh, "cosh", Elementwise)                                                            \
+  X(Asinh, "asinh", Elementwise)                                                          \
+  X(Acosh, "acosh", Elementwise)                                                          \
+  X(Atanh, "atanh", Elementwise)                                                          \
   X(Sqrt, "sqrt", Elementwise)                                                           \
   X(Rsqrt, "rsqrt", Elementwise)                                                         \
+  X(Cbrt, "cbrt", Elementwise)                                                            \
   X(Logistic, "logistic", Elementwise)                                                   \
   X(Erf, "erf", Elementwise)                                                             \
+  X(Erfc, "erfc", Elementwise)                                                            \
   X(ErfInv, "erf_inv", Elementwise)                                                      \
   X(IsFinite, "is_finite", Elementwise)                                                  \
   X(Not, "not", Elementwise)                                                             \
+  X(PopulationCount, "population_count", Elementwise)                                     \
+  X(CountLeadingZeros, "clz", Elementwise)                                                \
   /* binary */                                                                           \
   X(Add, "add", Elementwise)                                                             \
   X(Sub, "sub", Elementwise)                                                             \
@@ -38,6 +51,7 @@
   X(Div, "div", Elementwise)                                                             \
   X(Rem, "rem", Elementwise)                                                             \
   X(Pow, "pow", Elementwise)                                                             \
+  X(Atan2, "atan2", Elementwise)                                                          \
   X(Max, "max", Elementwise)                                                             \
   X(Min, "min", Elementwise)                                                             \
   X(And, "and", Elementwise)                                                             \
@@ -66,7 +80,11 @@
   X(DynamicSlice, "dynamic_slice", Other)                                                \
   X(DynamicUpdateSlice, "dynamic_update_slice", Other)                                   \
   X(Gather, "gather", Other)                                                             \
+  X(Scatter, "scatter", Other)                                                            \
   X(ScatterAdd, "scatter_add", Other)                                                    \
+  X(ScatterMul, "scatter_mul", Other)                                                     \
+  X(ScatterMin, "scatter_min", Other)                                                     \
+  X(ScatterMax, "scatter_max", Other)                                                     \
   /* reductions */                                                                       \
   X(ReduceSum, "reduce_sum", Reduce)                                                     \
   X(ReduceProd, "reduce_prod", Reduce)                                                   \
@@ -77,9 +95,21 @@
   X(ArgMax, "argmax", Other)                                                             \
   X(ArgMin, "argmin", Other)                                                             \
   X(CumSum, "cumsum", Other)                                                             \
+  X(CumProd, "cumprod", Other)                                                            \
+  X(CumMax, "cummax", Other)                                                              \
+  X(CumMin, "cummin", Other)                                                              \
+  X(CumLogSumExp, "cumlogsumexp", Other)                                                  \
+  X(LinearScan, "linear_scan", Other)                                                     \
   X(Sort, "sort", Other)                                                                 \
+  X(TopK, "top_k", Other)                                                                 \
+  X(WindowSum, "reduce_window_sum", Other)                                                \
+  X(WindowMax, "reduce_window_max", Other)                                                \
+  X(WindowMin, "reduce_window_min", Other)                                                \
+  X(WindowArgMax, "window_argmax", Other)                                                 \
+  X(WindowArgMin, "window_argmin", Other)                                                 \
   /* products */                                                                         \
   X(DotGeneral, "dot_general", Other)                                                    \
+  X(Convolution, "conv_general_dilated", Other)                                           \
   X(Attention, "attention", Other)                                                       \
   X(AttentionGrad, "attention_grad", Other)                                              \
   /* structure */                                                                        \

@@ -63,8 +63,8 @@ struct PadParams {
   Dims low, high, interior;
   friend bool operator==(const PadParams&, const PadParams&) = default;
 };
-/// Concatenate, CumSum, Sort (the first operand is the key; stable): along `axis`.
-/// `flag` is CumSum's reverse and Sort's descending.
+/// Concatenate, the cumulative ops, LinearScan(a, b), Sort (the first operand is the key; stable):
+/// along `axis`. `flag` is the cumulative ops' reverse and Sort's descending.
 struct AxisParams {
   int64_t axis = 0;
   bool flag = false;
@@ -76,10 +76,23 @@ struct ArgReduceParams {
   DType index_dtype = DType::kI32;
   friend bool operator==(const ArgReduceParams&, const ArgReduceParams&) = default;
 };
+/// TopK(operand) -> (values, i32 indices): the `k` largest along `axis`, the largest first.
+struct TopKParams {
+  int64_t axis = 0, k = 0;
+  friend bool operator==(const TopKParams&, const TopKParams&) = default;
+};
+/// WindowSum and its like: one entry an axis of the operand, XLA's reduce-window. Between elements
+/// of the operand lie `base_dilation` - 1 holes, then low and high are added (negative: cut off);
+/// holes and what was added take no part. WindowArgMax, WindowArgMin: the row-major place in the
+/// operand of the first extreme of each window, -1 of a window without elements.
+struct WindowParams {
+  Dims sizes, strides, low, high, base_dilation, window_dilation;
+  friend bool operator==(const WindowParams&, const WindowParams&) = default;
+};
 /// Gather(operand, indices): XLA's general form; the index vector is the last axis of indices.
-/// Out-of-range starts are clamped. ScatterAdd(operand, indices, updates) with the same fields
-/// (offset_axes being XLA's update window, collapsed_axes its inserted window); updates out of
-/// range are dropped.
+/// Out-of-range starts are clamped. Scatter and its like (operand, indices, updates) with the same
+/// fields (offset_axes being XLA's update window, collapsed_axes its inserted window); a window of
+/// updates not wholly in range is dropped, others are taken in row-major order of the indices.
 struct GatherParams {
   Dims offset_axes;      ///< Result axes that are offsets into the slice.
   Dims collapsed_axes;   ///< Operand axes of slice size 1 that are dropped.
@@ -93,11 +106,19 @@ struct DotParams {
   DType out = DType::kF32;
   friend bool operator==(const DotParams&, const DotParams&) = default;
 };
+/// Convolution(lhs [N,C,S…], rhs [O,C/groups,K…]) -> [N/batch_groups,O,…], XLA's general form with
+/// one entry a spatial axis; padding may be negative, dilation puts zeros between elements.
+struct ConvParams {
+  Dims strides, low, high, lhs_dilation, rhs_dilation;
+  int64_t feature_groups = 1, batch_groups = 1;
+  friend bool operator==(const ConvParams&, const ConvParams&) = default;
+};
 /// Attention(q [B,T,H,D], k [B,S,G,D], v [B,S,G,D]) -> (out [B,T,H,D], lse f32 [B,H,T]).
 /// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv).
 struct AttentionParams {
   float scale = 1;
   bool causal = false;
+  int64_t offset = 0;  ///< Causal: query i sees the keys up to i + offset.
   friend bool operator==(const AttentionParams&, const AttentionParams&) = default;
 };
 /// DevicePut: the memory kind of the result.
@@ -188,6 +209,6 @@ using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
                  DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CondParams,
-                 WhileParams, CheckpointParams, CustomVjpParams>;
+                 WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams, ConvParams>;
 
 }  // namespace stow

@@ -96,7 +96,7 @@ Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& t
   Array x;
   {
     Scope scope("embed");
-    x = take(model.embed, tokens, 0);  // [B, T, d]
+    x = take(model.embed, tokens, 0, IndexMode::kClip);  // [B, T, d]
   }
   if (config.layers > 0) {
     Rotary rotary;

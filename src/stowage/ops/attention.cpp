@@ -23,6 +23,10 @@ void check_qkv(const InferContext& c) {
   if (q.shape[3] != k.shape[3])
     c.error("head size {} of q {} differs from {} of k {}", q.shape[3], to_string(q), k.shape[3],
             to_string(k));
+  const auto& p = c.as<AttentionParams>();
+  if (p.offset < -q.shape[1] || p.offset > k.shape[1] || (!p.causal && p.offset != 0))
+    c.error("offset {} with {} queries and {} keys{}", p.offset, q.shape[1], k.shape[1],
+            p.causal ? "" : ", not causal");
   if (k.shape[2] == 0 || q.shape[2] % k.shape[2] != 0)
     c.error("{} heads of q {} are no multiple of {} of k {}", q.shape[2], to_string(q), k.shape[2],
             to_string(k));

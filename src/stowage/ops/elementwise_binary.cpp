@@ -40,6 +40,13 @@ Val pow_a(const Val& ct, const Val& a, const Val& b, const Val&) {
 Val pow_b(const Val& ct, const Val& a, const Val&, const Val& y) {
   return ct * (log(select(eq(a, zeros_like(a)), full_like(a, 1.0), a)) * y);
 }
+// y is the first operand, x the second: d atan2 = (x dy - y dx) / (x^2 + y^2).
+Val atan2_a(const Val& ct, const Val& a, const Val& b, const Val&) {
+  return ct * (b / (a * a + b * b));
+}
+Val atan2_b(const Val& ct, const Val& a, const Val& b, const Val&) {
+  return -(ct * (a / (a * a + b * b)));
+}
 // What the winner of a comparison gets: all, half where both are equal, else nothing.
 Val won(const Val& ct, const Val& wins, const Val& a, const Val& b) {
   return select(wins, ct, select(eq(a, b), ct * 0.5, zeros_like(ct)));
@@ -72,7 +79,9 @@ constinit const OpDef kMul = arithmetic<mul_a, mul_b>(OpKind::kMul);
 constinit const OpDef kDiv = arithmetic<div_a, div_b>(OpKind::kDiv);
 constinit const OpDef kRem = arithmetic<same, rem_b>(OpKind::kRem);
 constinit const OpDef kPow =
-    elementwise(OpKind::kPow, infer_elementwise<2, Kinds::kFloat>, vjp<pow_a, pow_b>);
+    elementwise(OpKind::kPow, infer_elementwise<2, Kinds::kNumeric>, vjp<pow_a, pow_b>);
+constinit const OpDef kAtan2 =
+    elementwise(OpKind::kAtan2, infer_elementwise<2, Kinds::kFloat>, vjp<atan2_a, atan2_b>);
 constinit const OpDef kMax =
     elementwise(OpKind::kMax, infer_elementwise<2, Kinds::kAny>, vjp<max_a, max_b>);
 constinit const OpDef kMin =

@@ -1,17 +1,16 @@
-// Gather and ScatterAdd, XLA's general form. Gather clamps each start so that its window lies
-// within the operand; ScatterAdd drops a window of updates that does not lie within as a whole.
+// Gather, XLA's general form: it clamps each start so that its window lies within the operand.
 #include <algorithm>
 
 #include "stowage/core/scalar.h"
-#include "stowage/ops/rule.h"
+#include "stowage/ops/gather_rule.h"
 
 namespace stow::ops {
 namespace {
 
 constexpr int kWhole = ShardingFactors::kUnshardable;
 
-// The shape of what gather gives and scatter_add takes: offset axes hold the window without its
-// collapsed axes, the others the indices without their last axis.
+}  // namespace
+
 Shape window_shape(const InferContext& c, const GatherParams& p) {
   const ArrayType &x = c.operand(0), &indices = c.operand(1);
   const int rank = x.shape.rank();
@@ -47,6 +46,8 @@ Shape window_shape(const InferContext& c, const GatherParams& p) {
   return Shape(std::move(dims));
 }
 
+namespace {
+
 // One number a component of the index vectors, as indices of the same type.
 Val per_component(const Val& indices, const Dims& values) {
   const bool alike =
@@ -80,14 +81,16 @@ Val clamp_starts(const Val& indices, const Shape& x, const GatherParams& p) {
   return is_signed_int(indices.dtype()) ? max(capped, zeros_like(indices)) : capped;
 }
 
-// For each index vector, whether its window lies within: bool of the indices without their last
-// axis.
+}  // namespace
+
 Val windows_within(const Val& indices, const Shape& x, const GatherParams& p) {
   Val within = le(indices, last_starts(indices, x, p));
   if (is_signed_int(indices.dtype()))
     within = logical_and(within, ge(indices, zeros_like(indices)));
   return reduce(OpKind::kReduceAnd, within, {indices.rank() - 1});
 }
+
+namespace {
 
 std::vector<ArrayType> infer_gather(const InferContext& c) {
   const auto& p = expect<GatherParams>(c, 2);
@@ -105,12 +108,8 @@ Cotangents vjp_gather(const VjpContext& c) {
   return result;
 }
 
-// Operand and updates (or result) have the batch at axis 0. Where the indices are the same for all,
-// it is an axis of the window; else each index vector begins with the number of its example.
-struct WideGather {
-  GatherParams params;
-  Val indices;
-};
+}  // namespace
+
 WideGather widen_gather(const BatchContext& c, bool operand) {
   const auto& p = c.node.as<GatherParams>();
   const bool indexed = c.batched(1);
@@ -131,19 +130,6 @@ WideGather widen_gather(const BatchContext& c, bool operand) {
   return wide;
 }
 
-Batched batch_gather(const BatchContext& c) {
-  const WideGather wide = widen_gather(c, c.batched(0));
-  const Val x = c.batched(0) ? batched_at(c, 0, 0) : c.operands[0];
-  return rebuilt(c, wide.params, std::vector{x, wide.indices}, 0);
-}
-
-Batched batch_scatter_add(const BatchContext& c) {
-  const WideGather wide = widen_gather(c, true);
-  return rebuilt(c, wide.params,
-                 std::vector{batched_at(c, 0, 0), wide.indices, batched_at(c, 2, 0)}, 0);
-}
-
-// Letters 0… are axes of the operand, `rank`… axes of the indices.
 ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows) {
   const auto& p = c.as<GatherParams>();
   const int rank = c.operand(0).shape.rank(), n_batch = c.operand(1).shape.rank() - 1;
@@ -168,6 +154,8 @@ ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows) {
   return f;
 }
 
+namespace {
+
 ShardingFactors shard_gather(const InferContext& c, std::span<const ArrayType> results) {
   return shard_gather_like(c, results[0].shape);
 }
@@ -177,51 +165,10 @@ Cost cost_gather(const InferContext& c, std::span<const ArrayType> results) {
       0, 2.0 * static_cast<double>(results[0].bytes()) + static_cast<double>(c.operand(1).bytes())};
 }
 
-std::vector<ArrayType> infer_scatter_add(const InferContext& c) {
-  const auto& p = expect<GatherParams>(c, 3);
-  const ArrayType &x = c.operand(0), &updates = c.operand(2);
-  check_kinds(c, 0, Kinds::kNumeric);
-  const ArrayType wanted = strong(c, x.dtype, window_shape(c, p));
-  if (!(updates == wanted))
-    c.error("updates must be {}, got {}", to_string(wanted), to_string(updates));
-  ArrayType type = strong(c, x.dtype, x.shape);
-  type.weak = x.weak && updates.weak;
-  return {std::move(type)};
-}
-
-Cotangents vjp_scatter_add(const VjpContext& c) {
-  Cotangents result(3);
-  const auto& p = c.node.as<GatherParams>();
-  const Val &x = c.operands[0], &indices = c.operands[1], &updates = c.operands[2];
-  if (c.needed[0]) result[0] = c.ct();
-  if (c.needed[2]) {
-    // Gather clamps what scatter_add dropped, so those windows are zeroed.
-    const Val read = gather(c.ct(), indices, p);
-    const Val kept = broadcast(windows_within(indices, x.shape(), p), updates.shape(),
-                               other_axes(p.offset_axes, updates.rank()));
-    result[2] = select(kept, read, zeros_like(read));
-  }
-  return result;
-}
-
-// The operand is added once, not once a part, so the axes of the indices stay whole.
-ShardingFactors shard_scatter_add(const InferContext& c, std::span<const ArrayType>) {
-  ShardingFactors f = shard_gather_like(c, c.operand(2).shape);
-  const int rank = c.operand(0).shape.rank();
-  std::vector<int> updates = f.results[0];
-  for (std::vector<int>* list : {&f.operands[1], &updates})
-    for (int& letter : *list)
-      if (letter >= rank) letter = kWhole;
-  f.results = {f.operands[0]};
-  f.operands.push_back(std::move(updates));
-  return f;
-}
-
-// In place: reads and writes one element an update.
-Cost cost_scatter_add(const InferContext& c, std::span<const ArrayType>) {
-  const ArrayType& updates = c.operand(2);
-  return {static_cast<double>(updates.elems()),
-          3.0 * static_cast<double>(updates.bytes()) + static_cast<double>(c.operand(1).bytes())};
+Batched batch_gather(const BatchContext& c) {
+  const WideGather wide = widen_gather(c, c.batched(0));
+  const Val x = c.batched(0) ? batched_at(c, 0, 0) : c.operands[0];
+  return rebuilt(c, wide.params, std::vector{x, wide.indices}, 0);
 }
 
 }  // namespace
@@ -232,11 +179,5 @@ constinit const OpDef kGather = {.op = OpKind::kGather,
                                  .batch = batch_gather,
                                  .shard = shard_gather,
                                  .cost = cost_gather};
-constinit const OpDef kScatterAdd = {.op = OpKind::kScatterAdd,
-                                     .infer = infer_scatter_add,
-                                     .vjp = vjp_scatter_add,
-                                     .batch = batch_scatter_add,
-                                     .shard = shard_scatter_add,
-                                     .cost = cost_scatter_add};
 
 }  // namespace stow::ops

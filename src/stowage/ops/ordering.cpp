@@ -1,4 +1,4 @@
-// CumSum and Sort: what follows an order along one axis.
+// Sort and TopK.
 #include <cmath>
 #include <limits>
 
@@ -6,18 +6,6 @@
 
 namespace stow::ops {
 namespace {
-
-std::vector<ArrayType> infer_cumsum(const InferContext& c) {
-  const auto& p = expect<AxisParams>(c, 1);
-  check_kinds(c, 0, Kinds::kNumeric);
-  check_axis(c, p.axis, c.operand(0));
-  return {derived(c, c.operand(0).dtype, c.operand(0).shape)};
-}
-
-Cotangents vjp_cumsum(const VjpContext& c) {
-  const auto& p = c.node.as<AxisParams>();
-  return cotangents(c, [&] { return cumsum(c.ct(), p.axis, !p.flag); });
-}
 
 std::vector<ArrayType> infer_sort(const InferContext& c) {
   const auto& p = expect_any_count<AxisParams>(c);
@@ -53,6 +41,67 @@ Cotangents vjp_sort(const VjpContext& c) {
   return result;
 }
 
+std::vector<ArrayType> infer_top_k(const InferContext& c) {
+  const auto& p = expect<TopKParams>(c, 1);
+  const ArrayType& x = c.operand(0);
+  check_axis(c, p.axis, x);
+  const int64_t extent = x.shape[static_cast<int>(p.axis)];
+  if (p.k < 0 || p.k > extent) c.error("k {} of axis {} of {}", p.k, p.axis, to_string(x));
+  if (extent > std::numeric_limits<int32_t>::max())
+    c.error("i32 cannot count axis {} of {}", p.axis, to_string(x));
+  Shape shape = x.shape;
+  shape[static_cast<int>(p.axis)] = p.k;
+  return {derived(c, x.dtype, shape), strong(c, DType::kI32, shape)};
+}
+
+// Each cotangent goes back to the place that its value came from; all axes but one are rows.
+Cotangents vjp_top_k(const VjpContext& c) {
+  Cotangents result(1);
+  if (!c.needed[0] || !c.cotangents[0]) return result;
+  const auto& p = c.node.as<TopKParams>();
+  const Val& x = c.operands[0];
+  const int64_t n = x.shape()[static_cast<int>(p.axis)];
+  if (p.k == 0 || x.type().elems() == 0) {
+    result[0] = zeros_like(x);
+    return result;
+  }
+  Dims order = other_axes({p.axis}, x.rank()), back(order.size() + 1), turned;
+  order.push_back(p.axis);
+  for (size_t i = 0; i < order.size(); ++i)
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  for (int64_t axis : order) turned.push_back(x.shape()[static_cast<int>(axis)]);
+  const int64_t rows = x.type().elems() / n;
+  const auto flat = [&](const Val& v) { return reshape(transpose(v, order), {rows, p.k}); };
+  const Val places = reshape(flat(c.results[1]), {rows, p.k, 1});
+  const Val row = iota(x.builder(), {DType::kI32, {rows, p.k, 1}}, 0);
+  const Val parts[] = {row, places};
+  const GatherParams elements{{}, {0, 1}, {0, 1}, {1, 1}};
+  const Val none = full(x.builder(), {c.ct().dtype(), {rows, n}}, 0);
+  const Val ct = scatter_add(none, concatenate(parts, 2), flat(c.ct()), elements);
+  result[0] = transpose(reshape(ct, Shape(turned)), back);
+  return result;
+}
+
+Batched batch_top_k(const BatchContext& c) {
+  TopKParams p = c.node.as<TopKParams>();
+  ++p.axis;
+  return rebuilt(c, p, all_batched_at(c, 0), 0);
+}
+
+ShardingFactors shard_top_k(const InferContext& c, std::span<const ArrayType> results) {
+  ShardingFactors f = shard_elementwise(c, results);
+  const auto axis = static_cast<size_t>(c.as<TopKParams>().axis);
+  for (auto* list : {&f.operands[0], &f.results[0], &f.results[1]})
+    (*list)[axis] = ShardingFactors::kUnshardable;
+  return f;
+}
+
+Cost cost_top_k(const InferContext& c, std::span<const ArrayType> results) {
+  const auto n = static_cast<double>(c.operand(0).elems());
+  const auto k = static_cast<double>(c.as<TopKParams>().k);
+  return {n * (1 + std::log2(1 + k)), traffic(c, results)};
+}
+
 Cost cost_sort(const InferContext& c, std::span<const ArrayType> results) {
   const auto n = static_cast<double>(c.operand(0).elems());
   const auto extent =
@@ -62,17 +111,17 @@ Cost cost_sort(const InferContext& c, std::span<const ArrayType> results) {
 
 }  // namespace
 
-constinit const OpDef kCumSum = {.op = OpKind::kCumSum,
-                                 .infer = infer_cumsum,
-                                 .vjp = vjp_cumsum,
-                                 .batch = batch_along_axis,
-                                 .shard = shard_but_axis,
-                                 .cost = cost_elementwise};
 constinit const OpDef kSort = {.op = OpKind::kSort,
                                .infer = infer_sort,
                                .vjp = vjp_sort,
                                .batch = batch_along_axis,
                                .shard = shard_but_axis,
                                .cost = cost_sort};
+constinit const OpDef kTopK = {.op = OpKind::kTopK,
+                               .infer = infer_top_k,
+                               .vjp = vjp_top_k,
+                               .batch = batch_top_k,
+                               .shard = shard_top_k,
+                               .cost = cost_top_k};
 
 }  // namespace stow::ops

@@ -233,7 +233,10 @@ class Level {
       return false;
     const Node& def = graph_.def(v);
     if (un.kind == UnitKind::kOp) {
-      if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatterAdd) return false;
+      if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatter &&
+          def.op != OpKind::kScatterAdd && def.op != OpKind::kScatterMul &&
+          def.op != OpKind::kScatterMin && def.op != OpKind::kScatterMax)
+        return false;
       for (size_t i = 0; i < def.operands.size(); ++i)
         if (use(def.operands[i]).root == root && (i > 0 || use(def.operands[i]).canon != root))
           return false;

@@ -123,7 +123,7 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
               .graph();
   sample_ = jit([&](const Llama& m, const Array& x, const Array& position) {
               const Array hidden = nn::llama_hidden(llama, m, x);  // [1, T, d]
-              const Array last = take(hidden.reshape({t, llama.dim}), position, 0);
+              const Array last = take(hidden.reshape({t, llama.dim}), position, 0, IndexMode::kClip);
               return nn::llama_logits(m, last);
             }).lower(state.model, tokens(1, t), Array::abstract(Shape{}, DType::kI32)).graph();
 }

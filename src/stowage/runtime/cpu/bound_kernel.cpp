@@ -56,6 +56,7 @@ AttentionSpec attention_spec(const Kernel& kernel) {
   s.kv_heads = k.dims[2];
   s.scale = p.scale;
   s.causal = p.causal;
+  s.offset = p.offset;
   s.q = strides(q);
   s.k = strides(k);
   s.v = strides(v);

@@ -4,7 +4,7 @@
 //   out = softmax(scale * q k^T) v        per batch element and query head
 //
 // Sums, scores and softmax are f32 whatever the storage. Bits depend on the spec's extents, dtype,
-// scale and causality alone: not on strides, threads or batch neighbours, and AVX2 and AVX-512
+// scale, causality and offset alone: not on strides, threads or batch neighbours, and AVX2 and AVX-512
 // agree. Keys are taken in blocks of 192 from the first; exp is within 2 ulp and gives 0 for
 // results below 2^-126.
 // Source: Dao 2023, FlashAttention-2, Algorithms 1 and 2.
@@ -23,9 +23,10 @@ struct AttentionSpec {
                                      // key-value head h / (q_heads / kv_heads)
   int64_t q_len, kv_len, head_dim;
   float scale;
-  bool causal;  // query i sees keys j <= i + (kv_len - q_len)
+  bool causal;
   // Strides in elements of [batch, position, head, dim].
   std::array<int64_t, 4> q, k, v, out, d_out, dq, dk, dv;
+  int64_t offset = 0;  // causal: query i sees keys j <= i + offset
 };
 
 /// Bytes of workspace, a multiple of 64 and a function of the spec and the number of threads alone;

@@ -122,7 +122,7 @@ class BackwardTask {
   void meet(bool for_keys, float* dq) {
     for (int64_t key = 0; key < n_keys_; key += kWidth) {
       // Rows before `from` see none of these keys.
-      const int64_t unseen = s_.causal ? first_key_ + key - (s_.kv_len - s_.q_len) - first_row_ : 0;
+      const int64_t unseen = s_.causal ? first_key_ + key - s_.offset - first_row_ : 0;
       const int64_t from = std::max<int64_t>(unseen, 0) / kRows * kRows;
       if (from >= n_rows_) break;
       for (int64_t i = from; i < n_rows_; i += kRows) {

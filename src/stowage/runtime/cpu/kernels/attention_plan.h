@@ -41,7 +41,7 @@ inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / bl
 /// Keys that query position `pos` sees: a prefix of the keys, of this length.
 inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
   if (!s.causal) return s.kv_len;
-  return std::clamp<int64_t>(pos + s.kv_len - s.q_len + 1, 0, s.kv_len);
+  return std::clamp<int64_t>(pos + s.offset + 1, 0, s.kv_len);
 }
 
 /// Forward: a task is some columns, (position, head of the group) with the head innermost, of one

@@ -46,8 +46,9 @@ void dynamic_update_slice(Views in, Views out, int threads);
 void gather(const GatherParams& params, Views in, Views out, int threads);
 
 // scatter.cpp
-int64_t scatter_add_scratch_bytes(const GatherParams& params, Views in, Views out);
-void scatter_add(const GatherParams& params, Views in, Views out, void* scratch, int threads);
+int64_t scatter_scratch_bytes(OpKind op, const GatherParams& params, Views in, Views out);
+void scatter(OpKind op, const GatherParams& params, Views in, Views out, void* scratch,
+             int threads);
 
 // reduce.cpp
 int64_t reduce_scratch_bytes(OpKind op, const AxesParams& params, Views in, Views out, int threads);
@@ -55,10 +56,26 @@ void reduce(OpKind op, const AxesParams& params, Views in, Views out, void* scra
 
 // lanes.cpp
 void arg_reduce(const ArgReduceParams& params, bool max, Views in, Views out, int threads);
-void cumsum(const AxisParams& params, Views in, Views out, int threads);
+
+// cumulative.cpp
+void cumulative(OpKind op, const AxisParams& params, Views in, Views out, int threads);
+void linear_scan(const AxisParams& params, Views in, Views out, int threads);
 
 // sort.cpp
-int64_t sort_scratch_bytes(const AxisParams& params, Views in, int threads);
+/// Of sort and top_k.
+int64_t sort_scratch_bytes(int64_t axis, Views in, int threads);
 void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads);
+void top_k(const TopKParams& params, Views in, Views out, void* scratch, int threads);
+
+// window.cpp
+int64_t window_scratch_bytes(const WindowParams& params, Views out);
+void reduce_window(OpKind op, const WindowParams& params, Views in, Views out, void* scratch,
+                   int threads);
+void window_arg(OpKind op, const WindowParams& params, Views in, Views out, void* scratch,
+                int threads);
+
+// convolution.cpp
+int64_t convolution_scratch_bytes(const ConvParams& params, Views in, Views out, int threads);
+void convolution(const ConvParams& params, Views in, Views out, void* scratch, int threads);
 
 }  // namespace stow::cpu::kernels

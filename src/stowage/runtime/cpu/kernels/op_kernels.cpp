@@ -18,19 +18,33 @@
   case OpKind::kTanh:                \
   case OpKind::kSin:                 \
   case OpKind::kCos:                 \
+  case OpKind::kTan:                 \
+  case OpKind::kAsin:                \
+  case OpKind::kAcos:                \
+  case OpKind::kAtan:                \
+  case OpKind::kSinh:                \
+  case OpKind::kCosh:                \
+  case OpKind::kAsinh:               \
+  case OpKind::kAcosh:               \
+  case OpKind::kAtanh:               \
   case OpKind::kSqrt:                \
   case OpKind::kRsqrt:               \
+  case OpKind::kCbrt:                \
   case OpKind::kLogistic:            \
   case OpKind::kErf:                 \
+  case OpKind::kErfc:                \
   case OpKind::kErfInv:              \
   case OpKind::kIsFinite:            \
   case OpKind::kNot:                 \
+  case OpKind::kPopulationCount:     \
+  case OpKind::kCountLeadingZeros:   \
   case OpKind::kAdd:                 \
   case OpKind::kSub:                 \
   case OpKind::kMul:                 \
   case OpKind::kDiv:                 \
   case OpKind::kRem:                 \
   case OpKind::kPow:                 \
+  case OpKind::kAtan2:               \
   case OpKind::kMax:                 \
   case OpKind::kMin:                 \
   case OpKind::kAnd:                 \
@@ -77,7 +91,11 @@ bool has_op_kernel(OpKind op) {
     case OpKind::kDynamicSlice:
     case OpKind::kDynamicUpdateSlice:
     case OpKind::kGather:
+    case OpKind::kScatter:
     case OpKind::kScatterAdd:
+    case OpKind::kScatterMul:
+    case OpKind::kScatterMin:
+    case OpKind::kScatterMax:
     case OpKind::kReduceSum:
     case OpKind::kReduceProd:
     case OpKind::kReduceMax:
@@ -87,7 +105,19 @@ bool has_op_kernel(OpKind op) {
     case OpKind::kArgMax:
     case OpKind::kArgMin:
     case OpKind::kCumSum:
+    case OpKind::kCumProd:
+    case OpKind::kCumMax:
+    case OpKind::kCumMin:
+    case OpKind::kCumLogSumExp:
+    case OpKind::kLinearScan:
     case OpKind::kSort:
+    case OpKind::kTopK:
+    case OpKind::kWindowSum:
+    case OpKind::kWindowMax:
+    case OpKind::kWindowMin:
+    case OpKind::kWindowArgMax:
+    case OpKind::kWindowArgMin:
+    case OpKind::kConvolution:
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
@@ -102,8 +132,12 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
   switch (op) {
     case OpKind::kIota:
       return iota_scratch_bytes(std::get<IotaParams>(params), out);
+    case OpKind::kScatter:
     case OpKind::kScatterAdd:
-      return scatter_add_scratch_bytes(std::get<GatherParams>(params), in, out);
+    case OpKind::kScatterMul:
+    case OpKind::kScatterMin:
+    case OpKind::kScatterMax:
+      return scatter_scratch_bytes(op, std::get<GatherParams>(params), in, out);
     case OpKind::kReduceSum:
     case OpKind::kReduceProd:
     case OpKind::kReduceMax:
@@ -112,7 +146,17 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kReduceOr:
       return reduce_scratch_bytes(op, std::get<AxesParams>(params), in, out, threads);
     case OpKind::kSort:
-      return sort_scratch_bytes(std::get<AxisParams>(params), in, threads);
+      return sort_scratch_bytes(std::get<AxisParams>(params).axis, in, threads);
+    case OpKind::kTopK:
+      return sort_scratch_bytes(std::get<TopKParams>(params).axis, in, threads);
+    case OpKind::kWindowSum:
+    case OpKind::kWindowMax:
+    case OpKind::kWindowMin:
+    case OpKind::kWindowArgMax:
+    case OpKind::kWindowArgMin:
+      return window_scratch_bytes(std::get<WindowParams>(params), out);
+    case OpKind::kConvolution:
+      return convolution_scratch_bytes(std::get<ConvParams>(params), in, out, threads);
 
     case OpKind::kConstant:
     case OpKind::kRandomBits:
@@ -130,6 +174,11 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kArgMax:
     case OpKind::kArgMin:
     case OpKind::kCumSum:
+    case OpKind::kCumProd:
+    case OpKind::kCumMax:
+    case OpKind::kCumMin:
+    case OpKind::kCumLogSumExp:
+    case OpKind::kLinearScan:
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
@@ -178,8 +227,12 @@ void run_op(OpKind op, const Params& params, std::span<const TensorView> in,
       return dynamic_update_slice(in, out, threads);
     case OpKind::kGather:
       return gather(std::get<GatherParams>(params), in, out, threads);
+    case OpKind::kScatter:
     case OpKind::kScatterAdd:
-      return scatter_add(std::get<GatherParams>(params), in, out, scratch, threads);
+    case OpKind::kScatterMul:
+    case OpKind::kScatterMin:
+    case OpKind::kScatterMax:
+      return scatter(op, std::get<GatherParams>(params), in, out, scratch, threads);
     case OpKind::kReduceSum:
     case OpKind::kReduceProd:
     case OpKind::kReduceMax:
@@ -192,9 +245,26 @@ void run_op(OpKind op, const Params& params, std::span<const TensorView> in,
     case OpKind::kArgMin:
       return arg_reduce(std::get<ArgReduceParams>(params), false, in, out, threads);
     case OpKind::kCumSum:
-      return cumsum(std::get<AxisParams>(params), in, out, threads);
+    case OpKind::kCumProd:
+    case OpKind::kCumMax:
+    case OpKind::kCumMin:
+    case OpKind::kCumLogSumExp:
+      return cumulative(op, std::get<AxisParams>(params), in, out, threads);
+    case OpKind::kLinearScan:
+      return linear_scan(std::get<AxisParams>(params), in, out, threads);
     case OpKind::kSort:
       return sort(std::get<AxisParams>(params), in, out, scratch, threads);
+    case OpKind::kTopK:
+      return top_k(std::get<TopKParams>(params), in, out, scratch, threads);
+    case OpKind::kWindowSum:
+    case OpKind::kWindowMax:
+    case OpKind::kWindowMin:
+      return reduce_window(op, std::get<WindowParams>(params), in, out, scratch, threads);
+    case OpKind::kWindowArgMax:
+    case OpKind::kWindowArgMin:
+      return window_arg(op, std::get<WindowParams>(params), in, out, scratch, threads);
+    case OpKind::kConvolution:
+      return convolution(std::get<ConvParams>(params), in, out, scratch, threads);
     STOW_CASES_WITHOUT_OP_KERNEL:
       break;
   }

@@ -10,7 +10,8 @@
 namespace stow::cpu {
 
 /// True for the ops that run_op takes: leaves, views (as copies), identities (as copies), pad,
-/// concatenate, dynamic slices, gather, scatter_add, reductions, arg-reductions, cumsum, sort.
+/// concatenate, dynamic slices, gather, scatters, reductions, arg-reductions, cumulative ops, sort,
+/// top_k, windowed reductions, convolution.
 bool has_op_kernel(OpKind op);
 
 /// Scratch in bytes that run_op needs for these views with so many threads; the data of the views
@@ -23,14 +24,16 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
 /// dtypes and values, not on threads, strides or scratch.
 ///
 /// An output may be the very view (address and strides) of an input only so:
-///   identities, dynamic_update_slice and scatter_add with operand 0: the rest is left alone;
+///   identities, dynamic_update_slice and scatters with operand 0: the rest is left alone;
 ///   concatenate: an operand that already lies where it belongs is not moved;
-///   cumsum: any. Else outputs and inputs do not overlap.
+///   cumulative ops of one operand: any. Else outputs and inputs do not overlap.
 ///
 /// Sums: reductions in the order of ir/row_program.h: when the operand's last axis is reduced, the
 /// kept axes are rows and the reduced axes columns, both row-major (kReduceRow), otherwise the
-/// reduced axes are the rows of a column reduction. cumsum adds along the axis in order.
-/// scatter_add adds to each element its updates in row-major order of the index vectors. f16 and
+/// reduced axes are the rows of a column reduction. Cumulative ops go along the axis in order
+/// (cumlogsumexp of f32 in f64), window sums through the window in row-major order, convolutions as
+/// gemm.h says with k = (channel, place in the kernel).
+/// Scatters bring to each element its updates in row-major order of the index vectors. f16 and
 /// bf16 accumulate in f32 in all of them and are rounded once an element written.
 /// Sums of bool are "or", products "and". Other semantics: reference/reference.h.
 void run_op(OpKind op, const Params& params, std::span<const TensorView> inputs,

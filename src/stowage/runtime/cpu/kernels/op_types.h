@@ -2,6 +2,7 @@
 // Not the row programs' vector kernels; these are scalar and left to the compiler.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -100,13 +101,17 @@ A mul(A a, A b) {
     return a * b;
 }
 
-/// NaN where either is.
+/// NaN where either is; +0 is above -0.
 template <typename A>
 A maximum(A a, A b) {
+  if constexpr (std::is_floating_point_v<A>)
+    if (a == b) return std::signbit(a) ? b : a;
   return a > b || a != a ? a : b;
 }
 template <typename A>
 A minimum(A a, A b) {
+  if constexpr (std::is_floating_point_v<A>)
+    if (a == b) return std::signbit(a) ? a : b;
   return a < b || a != a ? a : b;
 }
 

@@ -1,4 +1,5 @@
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_scalar.h"
 #include "stowage/runtime/cpu/kernels/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -42,6 +43,28 @@ struct RowRem {
   }
 };
 
+// The rarer functions, element by element in double and rounded to f32.
+template <OpKind K>
+float libm1(float x, float) {
+  return static_cast<float>(scalar::Unary<K, double>::apply(x));
+}
+template <OpKind K>
+float libm2(float x, float y) {
+  return static_cast<float>(scalar::Binary<K, double>::apply(x, y));
+}
+template <OpKind K>
+struct RowLibm1 {
+  HWY_INLINE VF operator()(DF d, VF a) const {
+    return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, a, libm1<K>);
+  }
+};
+template <OpKind K>
+struct RowLibm2 {
+  HWY_INLINE VF operator()(DF d, VF a, VF b) const {
+    return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, b, libm2<K>);
+  }
+};
+
 MapKernel find_math(OpKind op) {
   if (op == OpKind::kExp) return map_f32<RowExp, 1>;
   if (op == OpKind::kExpm1) return map_f32<RowExpm1, 1>;
@@ -57,6 +80,21 @@ MapKernel find_math(OpKind op) {
   if (op == OpKind::kErfInv) return map_f32<RowErfInv, 1>;
   if (op == OpKind::kPow) return map_f32<RowPow, 2>;
   if (op == OpKind::kRem) return map_f32<RowRem, 2>;
+#define STOW_LIBM1(kind) \
+  if (op == OpKind::kind) return map_f32<RowLibm1<OpKind::kind>, 1>;
+  STOW_LIBM1(kTan)
+  STOW_LIBM1(kAsin)
+  STOW_LIBM1(kAcos)
+  STOW_LIBM1(kAtan)
+  STOW_LIBM1(kSinh)
+  STOW_LIBM1(kCosh)
+  STOW_LIBM1(kAsinh)
+  STOW_LIBM1(kAcosh)
+  STOW_LIBM1(kAtanh)
+  STOW_LIBM1(kCbrt)
+  STOW_LIBM1(kErfc)
+#undef STOW_LIBM1
+  if (op == OpKind::kAtan2) return map_f32<RowLibm2<OpKind::kAtan2>, 2>;
   return nullptr;
 }
 

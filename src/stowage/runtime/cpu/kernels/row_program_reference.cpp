@@ -1,9 +1,11 @@
 #include "stowage/runtime/cpu/kernels/row_program_reference.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "stowage/base/error.h"
@@ -145,6 +147,23 @@ double minimum(double a, double b) {
   return -maximum(-a, -b);
 }
 
+// Functions that f32 computes in double too; none where `op` is no such function.
+std::optional<double> rare_f64(OpKind op, double a, double b) {
+  if (op == OpKind::kTan) return std::tan(a);
+  if (op == OpKind::kAsin) return std::asin(a);
+  if (op == OpKind::kAcos) return std::acos(a);
+  if (op == OpKind::kAtan) return std::atan(a);
+  if (op == OpKind::kSinh) return std::sinh(a);
+  if (op == OpKind::kCosh) return std::cosh(a);
+  if (op == OpKind::kAsinh) return std::asinh(a);
+  if (op == OpKind::kAcosh) return std::acosh(a);
+  if (op == OpKind::kAtanh) return std::atanh(a);
+  if (op == OpKind::kCbrt) return std::cbrt(a);
+  if (op == OpKind::kErfc) return std::erfc(a);
+  if (op == OpKind::kAtan2) return std::atan2(a, b);
+  return std::nullopt;
+}
+
 double math_f64(OpKind op, double a, double b) {
   if (op == OpKind::kExp) return std::exp(a);
   if (op == OpKind::kExpm1) return std::expm1(a);
@@ -172,6 +191,7 @@ double float_op(OpKind op, bool is_f64, double a, double b) {
     apply_math_f32(op, &x, &y, &z, 1);
     return z;
   }
+  if (const auto y = rare_f64(op, a, b)) return *y;
   if (op == OpKind::kNeg) return -a;
   if (op == OpKind::kAbs) return std::fabs(a);
   if (op == OpKind::kSign) return a > 0 ? 1 : a < 0 ? -1 : a;
@@ -197,6 +217,9 @@ int64_t int_op(OpKind op, DType t, int64_t a, int64_t b) {
   if (op == OpKind::kAbs) return is_signed && a < 0 ? static_cast<int64_t>(0 - bits_of(a)) : a;
   if (op == OpKind::kSign) return a == 0 ? 0 : is_signed && a < 0 ? -1 : 1;
   if (op == OpKind::kNot) return ~a;
+  const uint64_t own_bits = bits_of(a) & (~uint64_t{0} >> (64 - width));
+  if (op == OpKind::kPopulationCount) return std::popcount(own_bits);
+  if (op == OpKind::kCountLeadingZeros) return std::countl_zero(own_bits) - (64 - width);
   if (op == OpKind::kAdd) return static_cast<int64_t>(bits_of(a) + bits_of(b));
   if (op == OpKind::kSub) return static_cast<int64_t>(bits_of(a) - bits_of(b));
   if (op == OpKind::kMul) return static_cast<int64_t>(bits_of(a) * bits_of(b));

@@ -2,6 +2,7 @@
 // Not the loops; those are in row_kernels_scalar.cpp.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -81,11 +82,26 @@ STOW_UNARY(kLog1p, Float, std::log1p(x));
 STOW_UNARY(kTanh, Float, std::tanh(x));
 STOW_UNARY(kSin, Float, std::sin(x));
 STOW_UNARY(kCos, Float, std::cos(x));
+STOW_UNARY(kTan, Float, std::tan(x));
+STOW_UNARY(kAsin, Float, std::asin(x));
+STOW_UNARY(kAcos, Float, std::acos(x));
+STOW_UNARY(kAtan, Float, std::atan(x));
+STOW_UNARY(kSinh, Float, std::sinh(x));
+STOW_UNARY(kCosh, Float, std::cosh(x));
+STOW_UNARY(kAsinh, Float, std::asinh(x));
+STOW_UNARY(kAcosh, Float, std::acosh(x));
+STOW_UNARY(kAtanh, Float, std::atanh(x));
+STOW_UNARY(kCbrt, Float, std::cbrt(x));
+STOW_UNARY(kErfc, Float, std::erfc(x));
 STOW_UNARY(kSqrt, Float, std::sqrt(x));
 STOW_UNARY(kRsqrt, Float, 1 / std::sqrt(x));
 STOW_UNARY(kLogistic, Float, x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)));
 STOW_UNARY(kErf, Float, std::erf(x));
 STOW_UNARY(kErfInv, Float, erf_inv(x));
+STOW_UNARY(kPopulationCount, Integer,
+           static_cast<T>(std::popcount(static_cast<std::make_unsigned_t<T>>(x))));
+STOW_UNARY(kCountLeadingZeros, Integer,
+           static_cast<T>(std::countl_zero(static_cast<std::make_unsigned_t<T>>(x))));
 STOW_UNARY(kNot, Integer, static_cast<T>(~wide(x)));
 template <>
 struct Unary<OpKind::kNot, Bool> {
@@ -144,6 +160,7 @@ STOW_BINARY(kMul, Float, a* b);
 STOW_BINARY(kDiv, Float, a / b);
 STOW_BINARY(kRem, Float, std::fmod(a, b));
 STOW_BINARY(kPow, Float, std::pow(a, b));
+STOW_BINARY(kAtan2, Float, std::atan2(a, b));
 // NaN wins, +0 is above -0.
 STOW_BINARY(kMax, Float, a != a ? a : a == b ? (std::signbit(a) ? b : a) : a > b ? a : b);
 STOW_BINARY(kMin, Float, a != a ? a : a == b ? (std::signbit(a) ? a : b) : a < b ? a : b);

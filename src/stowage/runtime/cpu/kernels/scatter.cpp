@@ -1,5 +1,5 @@
-// scatter_add, deterministic: a destination element belongs to one thread, which adds its updates
-// in row-major order of the index vectors.
+// Scatters, deterministic: a destination element belongs to one thread, which takes its updates in
+// row-major order of the index vectors.
 #include <cstring>
 
 #include "stowage/base/bytes.h"
@@ -32,13 +32,51 @@ int64_t count_rows(const GatherParams& params, const TensorView& operand) {
   return n;
 }
 
-template <typename T, typename U>
-void add_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, int64_t n) {
-  const auto one = [](T& t, U u) { store<T>(add(load(t), static_cast<Acc<T>>(load(u))), t); };
+// What an update u does to an element.
+struct Set {
+  template <typename T>
+  static void apply(T& t, T u) {
+    t = u;
+  }
+};
+template <typename F>
+struct Folded {
+  template <typename T, typename U>
+  static void apply(T& t, U u) {
+    store<T>(F::apply(load(t), static_cast<Acc<T>>(load(u))), t);
+  }
+};
+struct Sum {
+  template <typename A>
+  static A apply(A a, A b) {
+    return add(a, b);
+  }
+};
+struct Product {
+  template <typename A>
+  static A apply(A a, A b) {
+    return mul(a, b);
+  }
+};
+struct Smallest {
+  template <typename A>
+  static A apply(A a, A b) {
+    return minimum(a, b);
+  }
+};
+struct Largest {
+  template <typename A>
+  static A apply(A a, A b) {
+    return maximum(a, b);
+  }
+};
+
+template <typename F, typename T, typename U>
+void update_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, int64_t n) {
   if (to_stride == 1 && from_stride == 1)
-    for (int64_t i = 0; i < n; ++i) one(to[i], from[i]);
+    for (int64_t i = 0; i < n; ++i) F::apply(to[i], from[i]);
   else
-    for (int64_t i = 0; i < n; ++i) one(to[i * to_stride], from[i * from_stride]);
+    for (int64_t i = 0; i < n; ++i) F::apply(to[i * to_stride], from[i * from_stride]);
 }
 
 // The operand's axis along which threads own it: one that is not indexed where its share a thread
@@ -53,8 +91,8 @@ int64_t owned_axis(const GatherParams& params, const TensorView& y, int threads)
   return wide || row < 0 ? column : row;
 }
 
-// y += updates, a destination element rounded at every update: T is not a half type.
-template <typename T, typename U>
+// An element is rounded at every update, so T is no half type where that loses anything.
+template <typename F, typename T, typename U>
 void scatter_direct(const GatherParams& params, const TensorView& y, const TensorView& indices,
                     const TensorView& updates, int threads) {
   const IndexVectors vectors(params, y, indices, updates);
@@ -116,7 +154,7 @@ void scatter_direct(const GatherParams& params, const TensorView& y, const Tenso
       const LoopAxis<2>& row = part.back();
       walk.seek(0);
       for (int64_t left = count(part); left > 0; left -= row.extent) {
-        add_row(base + walk.offset[1], row.stride[1], source + walk.offset[0], row.stride[0],
+        update_row<F>(base + walk.offset[1], row.stride[1], source + walk.offset[0], row.stride[0],
                 row.extent);
         walk.advance(row.extent);
       }
@@ -189,7 +227,7 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
         for (int64_t i = 0; i < length; ++i) sum[i] = widen(t[i * line.stride[1]]);
         for (int32_t v = head[row]; v >= 0; v = next[v]) {
           walk.seek(v);
-          add_row(sum, 1, from + walk.offset[0] + inner.offset[0] + first * line.stride[0],
+          update_row<Folded<Sum>>(sum, 1, from + walk.offset[0] + inner.offset[0] + first * line.stride[0],
                   line.stride[0], length);
         }
         for (int64_t i = 0; i < length; ++i) narrow(sum[i], t[i * line.stride[1]]);
@@ -199,7 +237,7 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
 }
 
 // Half types where windows overlap in part: the whole destination in f32.
-template <typename T>
+template <typename F, typename T>
 void scatter_through_f32(const GatherParams& params, const TensorView& y, const TensorView& indices,
                          const TensorView& updates, std::byte* scratch, int threads) {
   TensorView wide{scratch, DType::kF32, y.dims, contiguous_strides(Shape(y.dims))};
@@ -217,7 +255,7 @@ void scatter_through_f32(const GatherParams& params, const TensorView& y, const 
     });
   };
   each([](const T& x, float& w) { w = widen(x); });
-  scatter_direct<float, T>(params, wide, indices, updates, threads);
+  scatter_direct<F, float, T>(params, wide, indices, updates, threads);
   each([](T& x, float w) { narrow(w, x); });
 }
 
@@ -227,27 +265,51 @@ bool is_half(DType t) {
 
 }  // namespace
 
-int64_t scatter_add_scratch_bytes(const GatherParams& params, Views in, Views out) {
+int64_t scatter_scratch_bytes(OpKind op, const GatherParams& params, Views in, Views out) {
   const TensorView &y = out[0], &updates = in[2];
+  if (op != OpKind::kScatterAdd && op != OpKind::kScatterMul) return 0;
   if (!is_half(y.dtype) || y.elems() == 0 || updates.elems() == 0) return 0;
-  if (!has_rows(params)) return align_up(y.elems() * 4, 64);
+  if (op == OpKind::kScatterMul || !has_rows(params)) return align_up(y.elems() * 4, 64);
   return align_up(count_rows(params, y) * 4, 64) + align_up(count_vectors(params, updates) * 4, 64);
 }
 
-void scatter_add(const GatherParams& params, Views in, Views out, void* scratch, int threads) {
+void scatter(OpKind op, const GatherParams& params, Views in, Views out, void* scratch,
+             int threads) {
   const TensorView &y = out[0], &indices = in[1], &updates = in[2];
   copy(in[0], y, threads);  // nothing to do when they are one
   if (y.elems() == 0 || updates.elems() == 0) return;
+  auto* bytes = static_cast<std::byte*>(scratch);
+  const auto direct = [&](auto f, auto t) {
+    using T = decltype(t);
+    scatter_direct<decltype(f), T, T>(params, y, indices, updates, threads);
+  };
+  if (op == OpKind::kScatter) {
+    switch (dtype_bytes(y.dtype)) {
+      case 1:
+        return direct(Set(), uint8_t{});
+      case 2:
+        return direct(Set(), uint16_t{});
+      case 4:
+        return direct(Set(), uint32_t{});
+      default:
+        return direct(Set(), uint64_t{});
+    }
+  }
   with_dtype(y.dtype, [&](auto t) {
     using T = decltype(t);
+    if (op == OpKind::kScatterMin) return direct(Folded<Smallest>(), t);
+    if (op == OpKind::kScatterMax) return direct(Folded<Largest>(), t);
     if constexpr (kIsHalf<T>) {
-      auto* bytes = static_cast<std::byte*>(scratch);
-      if (has_rows(params))
+      if (op == OpKind::kScatterMul)
+        scatter_through_f32<Folded<Product>, T>(params, y, indices, updates, bytes, threads);
+      else if (has_rows(params))
         scatter_rows<T>(params, y, indices, updates, bytes, threads);
       else
-        scatter_through_f32<T>(params, y, indices, updates, bytes, threads);
+        scatter_through_f32<Folded<Sum>, T>(params, y, indices, updates, bytes, threads);
+    } else if (op == OpKind::kScatterMul) {
+      direct(Folded<Product>(), t);
     } else {
-      scatter_direct<T, T>(params, y, indices, updates, threads);
+      direct(Folded<Sum>(), t);
     }
   });
 }

@@ -1,5 +1,7 @@
 // Sorting lanes: keys become unsigned integers of the same order, paired with their positions, so
 // that an unstable sort in place gives the stable order.
+#include <algorithm>
+
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/op_types.h"
@@ -21,14 +23,14 @@ struct Wide {
 template <typename T>
 using Entry = std::conditional_t<sizeof(T) == 8, Wide, Narrow>;
 
-// Unsigned, ordered as T is: NaN last either way, -0 as 0.
+// Unsigned, ordered as T is (the other way round if descending): NaN as the largest, -0 as 0.
 template <typename T>
 auto ordered(T x, bool descending) {
   if constexpr (kIsFloat<T>) {
     using A = Acc<T>;
     using U = std::conditional_t<sizeof(A) == 8, uint64_t, uint32_t>;
     const A value = load(x);
-    if (value != value) return ~U{0};
+    if (value != value) return descending ? U{0} : ~U{0};
     constexpr U kSign = U{1} << (8 * sizeof(U) - 1);
     const U bits = value == 0 ? U{0} : std::bit_cast<U>(value);
     const U key = (bits & kSign) != 0 ? ~bits : bits | kSign;
@@ -43,16 +45,16 @@ auto ordered(T x, bool descending) {
   }
 }
 
-int64_t lanes_of(const AxisParams& params, const TensorView& x) {
+int64_t lanes_of(int64_t axis, const TensorView& x) {
   int64_t n = 1;
   for (size_t a = 0; a < x.dims.size(); ++a)
-    if (static_cast<int64_t>(a) != params.axis) n *= x.dims[a];
+    if (static_cast<int64_t>(a) != axis) n *= x.dims[a];
   return n;
 }
 
-int64_t lane_scratch_bytes(const AxisParams& params, const TensorView& key) {
+int64_t lane_scratch_bytes(int64_t axis, const TensorView& key) {
   const int64_t entry_bytes = dtype_bytes(key.dtype) == 8 ? sizeof(Wide) : sizeof(Narrow);
-  return align_up(key.dims[static_cast<size_t>(params.axis)] * entry_bytes, 64);
+  return align_up(key.dims[static_cast<size_t>(axis)] * entry_bytes, 64);
 }
 
 template <typename E>
@@ -85,24 +87,23 @@ void permute(const E* entries, int64_t n, const TensorView& from, int64_t from_o
   }
 }
 
-}  // namespace
-
-int64_t sort_scratch_bytes(const AxisParams& params, Views in, int threads) {
-  const int64_t users = std::clamp<int64_t>(lanes_of(params, in[0]), 1, threads);
-  return in[0].elems() == 0 ? 0 : users * lane_scratch_bytes(params, in[0]);
-}
-
-void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads) {
+// Fills a lane's entries in order, orders them by `arrange` and hands them to `emit` with the walks
+// over the other axes: operand 0 of walk k is out[k], 1 in[k].
+template <typename Arrange, typename Emit>
+void for_each_lane(int64_t axis_number, bool descending, Views in, Views out, void* scratch,
+                   int threads, const Arrange& arrange, const Emit& emit) {
   const TensorView& key = in[0];
   if (key.elems() == 0) return;
-  const auto axis = static_cast<size_t>(params.axis);
-  const int64_t n = key.dims[axis], lane_bytes = lane_scratch_bytes(params, key);
+  const auto axis = static_cast<size_t>(axis_number);
+  const int64_t n = key.dims[axis], lane_bytes = lane_scratch_bytes(axis_number, key);
   // One nest an operand, all in one order, merged nowhere so that they stay in step.
-  std::vector<Nest<2>> nests(in.size());
-  for (size_t k = 0; k < in.size(); ++k)
+  std::vector<Nest<2>> nests(out.size());
+  for (size_t k = 0; k < out.size(); ++k)
     for (size_t a = 0; a < key.dims.size(); ++a)
-      if (a != axis) add_axis(nests[k], key.dims[a], {out[k].strides[a], in[k].strides[a]});
-  const int64_t lanes = lanes_of(params, key);
+      if (a != axis)
+        add_axis(nests[k], key.dims[a],
+                 {out[k].strides[a], in[std::min(k, in.size() - 1)].strides[a]});
+  const int64_t lanes = lanes_of(axis_number, key);
   const int users = static_cast<int>(std::clamp<int64_t>(lanes, 1, threads));
   with_dtype(key.dtype, [&](auto t) {
     using T = decltype(t);
@@ -115,21 +116,53 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
       for (const Nest<2>& nest : nests) walks.emplace_back(nest, begin);
       for (int64_t lane = begin; lane < end; ++lane) {
         for (int64_t i = 0; i < n; ++i) {
-          const auto k = ordered(data[walks[0].offset[1] + i * key.strides[axis]], params.flag);
+          const auto k = ordered(data[walks[0].offset[1] + i * key.strides[axis]], descending);
           if constexpr (sizeof(T) == 8)
             entries[i] = {k, static_cast<uint64_t>(i)};
           else
             entries[i] = uint64_t{k} << 32 | static_cast<uint64_t>(i);
         }
-        std::sort(entries, entries + n);
-        for (size_t k = 0; k < in.size(); ++k) {
-          permute(entries, n, in[k], walks[k].offset[1], in[k].strides[axis], out[k],
-                  walks[k].offset[0], out[k].strides[axis]);
-          walks[k].next();
-        }
+        arrange(entries, n);
+        emit(entries, walks);
+        for (Walk<2>& walk : walks) walk.next();
       }
     });
   });
+}
+
+}  // namespace
+
+int64_t sort_scratch_bytes(int64_t axis, Views in, int threads) {
+  const int64_t users = std::clamp<int64_t>(lanes_of(axis, in[0]), 1, threads);
+  return in[0].elems() == 0 ? 0 : users * lane_scratch_bytes(axis, in[0]);
+}
+
+void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads) {
+  const auto axis = static_cast<size_t>(params.axis);
+  for_each_lane(
+      params.axis, params.flag, in, out, scratch, threads,
+      [](auto* entries, int64_t n) { std::sort(entries, entries + n); },
+      [&](const auto* entries, const std::vector<Walk<2>>& walks) {
+        for (size_t k = 0; k < in.size(); ++k)
+          permute(entries, in[0].dims[axis], in[k], walks[k].offset[1], in[k].strides[axis], out[k],
+                  walks[k].offset[0], out[k].strides[axis]);
+      });
+}
+
+void top_k(const TopKParams& params, Views in, Views out, void* scratch, int threads) {
+  const auto axis = static_cast<size_t>(params.axis);
+  const int64_t k = params.k;
+  if (k == 0) return;
+  for_each_lane(
+      params.axis, true, in, out, scratch, threads,
+      [k](auto* entries, int64_t n) { std::partial_sort(entries, entries + k, entries + n); },
+      [&](const auto* entries, const std::vector<Walk<2>>& walks) {
+        permute(entries, k, in[0], walks[0].offset[1], in[0].strides[axis], out[0],
+                walks[0].offset[0], out[0].strides[axis]);
+        auto* to = reinterpret_cast<int32_t*>(out[1].data) + walks[1].offset[0];
+        for (int64_t i = 0; i < k; ++i)
+          to[i * out[1].strides[axis]] = static_cast<int32_t>(position(entries[i]));
+      });
 }
 
 }  // namespace stow::cpu::kernels

@@ -41,6 +41,7 @@ double logistic(double x);
 double erf_inv(double y);
 double maximum(double a, double b);
 double minimum(double a, double b);
+double log_add_exp(double a, double b);
 int64_t int_add(int64_t a, int64_t b, IntType);
 int64_t int_sub(int64_t a, int64_t b, IntType);
 int64_t int_mul(int64_t a, int64_t b, IntType);
@@ -51,6 +52,8 @@ int64_t int_max(int64_t a, int64_t b, IntType type);
 int64_t int_min(int64_t a, int64_t b, IntType type);
 int64_t int_shift_left(int64_t a, int64_t b, IntType type);
 int64_t int_shift_right(int64_t a, int64_t b, IntType type);
+int64_t int_population_count(int64_t x, IntType type);
+int64_t int_leading_zeros(int64_t x, IntType type);
 bool int_less(int64_t a, int64_t b, IntType type);
 
 // leaves.cpp
@@ -72,15 +75,27 @@ void dynamic_update_slice(Views in, Views out);
 
 // indexing.cpp
 void gather(const GatherParams& params, Views in, Views out);
-void scatter_add(const GatherParams& params, Views in, Views out);
+/// Every update u makes its element f(element, u).
+void scatter(const GatherParams& params, Views in, Views out, Float2 on_float, Int2 on_int);
 
 // reduction.cpp
 /// Folds from the identity: `float_identity`, or what `int_identity` gives for the type.
 void reduce(const AxesParams& params, Views in, Views out, Float2 on_float, double float_identity,
             Int2 on_int, int64_t (*int_identity)(IntType));
 void arg_reduce(const ArgReduceParams& params, bool max, Views in, Views out);
-void cumsum(const AxisParams& params, Views in, Views out);
 void sort(const AxisParams& params, Views in, Views out);
+void top_k(const TopKParams& params, Views in, Views out);
+
+// cumulative.cpp
+void cumulative(const AxisParams& params, Views in, Views out, Float2 on_float, Int2 on_int);
+/// y_j = a_j y_{j-1} + b_j, the first b_j alone.
+void linear_scan(const AxisParams& params, Views in, Views out);
+
+// window.cpp
+void reduce_window(const WindowParams& params, Views in, Views out, Float2 on_float,
+                   double float_identity, Int2 on_int, int64_t (*int_identity)(IntType));
+void window_arg(const WindowParams& params, bool max, Views in, Views out);
+void convolution(const ConvParams& params, Views in, Views out);
 
 // product.cpp
 void dot_general(const DotParams& params, Views in, Views out);

@@ -44,10 +44,10 @@ void gather(const GatherParams& params, Views in, Views out) {
   });
 }
 
-void scatter_add(const GatherParams& params, Views in, Views out) {
+void scatter(const GatherParams& params, Views in, Views out, Float2 on_float, Int2 on_int) {
   const TensorView &operand = in[0], &updates = in[2], &y = out[0];
   const bool floats = is_float(y.dtype);
-  // Sums are kept in double or int64, in row-major order of the result, and rounded once.
+  // Results are kept in double or int64, in row-major order of the result, and rounded once.
   std::vector<double> float_sums;
   std::vector<int64_t> int_sums;
   for_each_index(operand.dims, [&](const Dims& i) {
@@ -56,7 +56,16 @@ void scatter_add(const GatherParams& params, Views in, Views out) {
     else
       int_sums.push_back(load_int(operand, i));
   });
-  for_each_index(updates.dims, [&](const Dims& i) {
+  // Window by window: index vectors outside, places within a window inside.
+  std::vector<size_t> order;
+  for (const bool offsets : {false, true})
+    for (size_t k = 0; k < updates.dims.size(); ++k)
+      if (contains(params.offset_axes, k) == offsets) order.push_back(k);
+  Dims turned;
+  for (size_t axis : order) turned.push_back(updates.dims[axis]);
+  for_each_index(turned, [&](const Dims& t) {
+    Dims i(t.size());
+    for (size_t k = 0; k < order.size(); ++k) i[order[k]] = t[k];
     const Place place = place_of(params, operand, in[1], i);
     size_t element = 0;
     for (size_t k = 0; k < operand.dims.size(); ++k) {
@@ -66,9 +75,9 @@ void scatter_add(const GatherParams& params, Views in, Views out) {
                 static_cast<size_t>(start + place.inside[k]);
     }
     if (floats)
-      float_sums[element] += load_float(updates, i);
+      float_sums[element] = on_float(float_sums[element], load_float(updates, i));
     else
-      int_sums[element] = int_add(int_sums[element], load_int(updates, i), int_type(y.dtype));
+      int_sums[element] = on_int(int_sums[element], load_int(updates, i), int_type(y.dtype));
   });
   size_t element = 0;
   for_each_index(y.dims, [&](const Dims& i) {

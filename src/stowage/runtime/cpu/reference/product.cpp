@@ -25,9 +25,9 @@ void place(Dims& index, const Dims& axes, const Dims& values, size_t first) {
   for (size_t k = 0; k < axes.size(); ++k) index[static_cast<size_t>(axes[k])] = values[first + k];
 }
 
-// How many keys query i of T sees, of S.
-int64_t visible(const AttentionParams& params, int64_t i, int64_t t, int64_t s) {
-  return params.causal ? std::clamp<int64_t>(i + s - t + 1, 0, s) : s;
+// How many of S keys query i sees.
+int64_t visible(const AttentionParams& params, int64_t i, int64_t s) {
+  return params.causal ? std::clamp<int64_t>(i + params.offset + 1, 0, s) : s;
 }
 
 // sum over d of a[b,i,h,d] * c[b,j,g,d].
@@ -81,7 +81,7 @@ void attention(const AttentionParams& params, Views in, Views out) {
   const int64_t n_b = q.dims[0], n_t = q.dims[1], n_h = q.dims[2], n_s = k.dims[1];
   for_each_index({n_b, n_t, n_h}, [&](const Dims& index) {
     const int64_t b = index[0], i = index[1], h = index[2], g = h / (n_h / k.dims[2]);
-    const int64_t n = visible(params, i, n_t, n_s);
+    const int64_t n = visible(params, i, n_s);
     std::vector<double> score;
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
     for (int64_t j = 0; j < n; ++j) {
@@ -113,7 +113,7 @@ void attention_grad(const AttentionParams& params, Views in, Views out) {
   for_each_index({n_b, n_t, n_h}, [&](const Dims& index) {
     const int64_t b = index[0], i = index[1], h = index[2], g = h / heads_a_group;
     const double log_sum = load_float(lse, {b, h, i}), delta = dot(dy, y, b, i, h, i, h);
-    for (int64_t j = 0; j < visible(params, i, n_t, n_s); ++j) {
+    for (int64_t j = 0; j < visible(params, i, n_s); ++j) {
       const double p = std::exp(scale * dot(q, k, b, i, h, j, g) - log_sum);
       const double ds = scale * p * (dot(dy, v, b, i, h, j, g) - delta);
       for (int64_t d = 0; d < n_d; ++d) {

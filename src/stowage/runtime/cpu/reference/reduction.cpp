@@ -4,6 +4,7 @@
 
 #include "stowage/runtime/cpu/reference/element.h"
 #include "stowage/runtime/cpu/reference/families.h"
+#include "stowage/runtime/cpu/reference/lanes.h"
 
 namespace stow::ref {
 namespace {
@@ -16,23 +17,12 @@ Dims merge(const std::vector<bool>& is_reduced, const Dims& kept, const Dims& re
   return index;
 }
 
-Dims with(const Dims& index, int64_t axis, int64_t value) {
-  Dims changed(index);
-  changed[static_cast<size_t>(axis)] = value;
-  return changed;
-}
-
-// Every lane along `axis`: f(index with 0 there).
-template <typename F>
-void for_each_lane(const Dims& dims, int64_t axis, F f) {
-  for_each_index(with(dims, axis, 1), f);
-}
-
-// Whether the key at `a` comes before the one at `b`; NaN is last in either direction.
+// Whether the key at `a` comes before the one at `b`; NaN is the largest.
 bool sorts_before(const TensorView& key, const Dims& a, const Dims& b, bool descending) {
   if (is_float(key.dtype)) {
     const double x = load_float(key, a), y = load_float(key, b);
-    if (std::isnan(x) || std::isnan(y)) return !std::isnan(x) && std::isnan(y);
+    if (std::isnan(x) || std::isnan(y))
+      return std::isnan(x) != std::isnan(y) && std::isnan(x) == descending;
     return descending ? y < x : x < y;
   }
   const int64_t x = load_int(key, a), y = load_int(key, b);
@@ -92,38 +82,40 @@ void arg_reduce(const ArgReduceParams& params, bool max, Views in, Views out) {
   });
 }
 
-void cumsum(const AxisParams& params, Views in, Views out) {
-  const TensorView &x = in[0], &y = out[0];
-  const int64_t n = x.dims[static_cast<size_t>(params.axis)];
-  for_each_lane(x.dims, params.axis, [&](const Dims& lane) {
-    double float_sum = 0;
-    int64_t int_sum = 0;
-    for (int64_t k = 0; k < n; ++k) {
-      const Dims i = with(lane, params.axis, params.flag ? n - 1 - k : k);
-      if (is_float(x.dtype)) {
-        float_sum += load_float(x, i);
-        store_float(y, i, float_sum);
-      } else {
-        int_sum = int_add(int_sum, load_int(x, i), int_type(x.dtype));
-        store_int(y, i, int_sum);
-      }
-    }
+namespace {
+
+// The places along one lane in sorted order.
+std::vector<int64_t> sorted_places(const TensorView& key, const Dims& lane, int64_t axis,
+                                   bool descending) {
+  std::vector<int64_t> order(static_cast<size_t>(key.dims[static_cast<size_t>(axis)]));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return sorts_before(key, with(lane, axis, a), with(lane, axis, b), descending);
+  });
+  return order;
+}
+
+}  // namespace
+
+void sort(const AxisParams& params, Views in, Views out) {
+  for_each_lane(in[0].dims, params.axis, [&](const Dims& lane) {
+    const std::vector<int64_t> order = sorted_places(in[0], lane, params.axis, params.flag);
+    for (size_t k = 0; k < in.size(); ++k)
+      for (size_t i = 0; i < order.size(); ++i)
+        copy_element(in[k], with(lane, params.axis, order[i]), out[k],
+                     with(lane, params.axis, static_cast<int64_t>(i)));
   });
 }
 
-void sort(const AxisParams& params, Views in, Views out) {
-  const int64_t n = in[0].dims[static_cast<size_t>(params.axis)];
+void top_k(const TopKParams& params, Views in, Views out) {
   for_each_lane(in[0].dims, params.axis, [&](const Dims& lane) {
-    std::vector<int64_t> order(static_cast<size_t>(n));
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return sorts_before(in[0], with(lane, params.axis, a), with(lane, params.axis, b),
-                          params.flag);
-    });
-    for (size_t k = 0; k < in.size(); ++k)
-      for (int64_t i = 0; i < n; ++i)
-        copy_element(in[k], with(lane, params.axis, order[static_cast<size_t>(i)]), out[k],
-                     with(lane, params.axis, i));
+    const std::vector<int64_t> order = sorted_places(in[0], lane, params.axis, true);
+    for (int64_t i = 0; i < params.k; ++i) {
+      const int64_t from = order[static_cast<size_t>(i)];
+      const Dims to = with(lane, params.axis, i);
+      copy_element(in[0], with(lane, params.axis, from), out[0], to);
+      store_int(out[1], to, from);
+    }
   });
 }
 

@@ -74,6 +74,39 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
     case OpKind::kCos:
       return map1(
           in, out, [](double x) { return std::cos(x); }, nullptr);
+    case OpKind::kTan:
+      return map1(
+          in, out, [](double x) { return std::tan(x); }, nullptr);
+    case OpKind::kAsin:
+      return map1(
+          in, out, [](double x) { return std::asin(x); }, nullptr);
+    case OpKind::kAcos:
+      return map1(
+          in, out, [](double x) { return std::acos(x); }, nullptr);
+    case OpKind::kAtan:
+      return map1(
+          in, out, [](double x) { return std::atan(x); }, nullptr);
+    case OpKind::kSinh:
+      return map1(
+          in, out, [](double x) { return std::sinh(x); }, nullptr);
+    case OpKind::kCosh:
+      return map1(
+          in, out, [](double x) { return std::cosh(x); }, nullptr);
+    case OpKind::kAsinh:
+      return map1(
+          in, out, [](double x) { return std::asinh(x); }, nullptr);
+    case OpKind::kAcosh:
+      return map1(
+          in, out, [](double x) { return std::acosh(x); }, nullptr);
+    case OpKind::kAtanh:
+      return map1(
+          in, out, [](double x) { return std::atanh(x); }, nullptr);
+    case OpKind::kCbrt:
+      return map1(
+          in, out, [](double x) { return std::cbrt(x); }, nullptr);
+    case OpKind::kErfc:
+      return map1(
+          in, out, [](double x) { return std::erfc(x); }, nullptr);
     case OpKind::kSqrt:
       return map1(
           in, out, [](double x) { return std::sqrt(x); }, nullptr);
@@ -93,6 +126,11 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
       return map1(in, out, nullptr,
                   [](int64_t x, IntType t) { return t.bits == 1 ? int64_t{x == 0} : ~x; });
 
+    case OpKind::kPopulationCount:
+      return map1(in, out, nullptr, int_population_count);
+    case OpKind::kCountLeadingZeros:
+      return map1(in, out, nullptr, int_leading_zeros);
+
     case OpKind::kAdd:
       return map2(
           in, out, [](double a, double b) { return a + b; }, int_add);
@@ -111,6 +149,9 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
     case OpKind::kPow:
       return map2(
           in, out, [](double a, double b) { return std::pow(a, b); }, int_pow);
+    case OpKind::kAtan2:
+      return map2(
+          in, out, [](double a, double b) { return std::atan2(a, b); }, nullptr);
     case OpKind::kMax:
       return map2(in, out, maximum, int_max);
     case OpKind::kMin:
@@ -177,8 +218,22 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
       return dynamic_update_slice(in, out);
     case OpKind::kGather:
       return gather(std::get<GatherParams>(params), in, out);
+    case OpKind::kScatter:
+      return scatter(
+          std::get<GatherParams>(params), in, out, [](double, double u) { return u; },
+          [](int64_t, int64_t u, IntType) { return u; });
     case OpKind::kScatterAdd:
-      return scatter_add(std::get<GatherParams>(params), in, out);
+      return scatter(
+          std::get<GatherParams>(params), in, out, [](double a, double u) { return a + u; },
+          int_add);
+    case OpKind::kScatterMul:
+      return scatter(
+          std::get<GatherParams>(params), in, out, [](double a, double u) { return a * u; },
+          int_mul);
+    case OpKind::kScatterMin:
+      return scatter(std::get<GatherParams>(params), in, out, minimum, int_min);
+    case OpKind::kScatterMax:
+      return scatter(std::get<GatherParams>(params), in, out, maximum, int_max);
 
     case OpKind::kReduceSum:
       return reduce(
@@ -201,10 +256,39 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
     case OpKind::kArgMin:
       return arg_reduce(std::get<ArgReduceParams>(params), false, in, out);
     case OpKind::kCumSum:
-      return cumsum(std::get<AxisParams>(params), in, out);
+      return cumulative(
+          std::get<AxisParams>(params), in, out, [](double a, double b) { return a + b; }, int_add);
+    case OpKind::kCumProd:
+      return cumulative(
+          std::get<AxisParams>(params), in, out, [](double a, double b) { return a * b; }, int_mul);
+    case OpKind::kCumMax:
+      return cumulative(std::get<AxisParams>(params), in, out, maximum, int_max);
+    case OpKind::kCumMin:
+      return cumulative(std::get<AxisParams>(params), in, out, minimum, int_min);
+    case OpKind::kCumLogSumExp:
+      return cumulative(std::get<AxisParams>(params), in, out, log_add_exp, nullptr);
+    case OpKind::kLinearScan:
+      return linear_scan(std::get<AxisParams>(params), in, out);
     case OpKind::kSort:
       return sort(std::get<AxisParams>(params), in, out);
 
+    case OpKind::kTopK:
+      return top_k(std::get<TopKParams>(params), in, out);
+    case OpKind::kWindowSum:
+      return reduce_window(
+          std::get<WindowParams>(params), in, out, [](double a, double b) { return a + b; }, 0,
+          int_add, zero);
+    case OpKind::kWindowMax:
+      return reduce_window(std::get<WindowParams>(params), in, out, maximum, -inf, int_max, lowest);
+    case OpKind::kWindowMin:
+      return reduce_window(std::get<WindowParams>(params), in, out, minimum, inf, int_min, highest);
+    case OpKind::kWindowArgMax:
+      return window_arg(std::get<WindowParams>(params), true, in, out);
+    case OpKind::kWindowArgMin:
+      return window_arg(std::get<WindowParams>(params), false, in, out);
+
+    case OpKind::kConvolution:
+      return convolution(std::get<ConvParams>(params), in, out);
     case OpKind::kDotGeneral:
       return dot_general(std::get<DotParams>(params), in, out);
     case OpKind::kAttention:

@@ -14,8 +14,8 @@ namespace stow {
 /// Floats are computed in double and rounded once to the result's dtype; integers wrap.
 /// Integer x / 0 is -1 and x % 0 is x; shifts by the width or more give 0 (right shifts of signed
 /// values the sign); conversions of floats to integers saturate and NaN gives 0; max, min and their
-/// reductions propagate NaN; sorts are stable with NaN last in either direction and -0 equal to 0;
-/// a window of scatter_add that is not wholly in range is dropped.
+/// reductions propagate NaN; sorts are stable with NaN as the largest and -0 equal to 0; a window of
+/// a scatter that is not wholly in range is dropped, others are applied in row-major order.
 /// Operands of dynamic_slice: x and one integer scalar an axis; of dynamic_update_slice: x, the
 /// update and one integer scalar an axis.
 /// Every op but the structure ops (scan, cond, while, checkpoint), for which it aborts.

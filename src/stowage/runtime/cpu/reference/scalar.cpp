@@ -67,6 +67,13 @@ double minimum(double a, double b) {
   return a < b ? a : b;
 }
 
+double log_add_exp(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return a + b;
+  if (a == b) return a + std::log(2.0);  // infinities too
+  const double most = std::max(a, b);
+  return std::isinf(most) ? most : most + std::log1p(std::exp(std::min(a, b) - most));
+}
+
 int64_t int_add(int64_t a, int64_t b, IntType) {
   return s(u(a) + u(b));
 }
@@ -113,6 +120,18 @@ int64_t int_max(int64_t a, int64_t b, IntType type) {
 }
 int64_t int_min(int64_t a, int64_t b, IntType type) {
   return int_less(b, a, type) ? b : a;
+}
+
+int64_t int_population_count(int64_t x, IntType type) {
+  int64_t count = 0;
+  for (int i = 0; i < type.bits; ++i) count += u(x) >> i & 1;
+  return count;
+}
+
+int64_t int_leading_zeros(int64_t x, IntType type) {
+  int64_t count = 0;
+  for (int i = type.bits; i-- > 0 && (u(x) >> i & 1) == 0;) ++count;
+  return count;
 }
 
 int64_t int_shift_left(int64_t a, int64_t b, IntType type) {

@@ -1,0 +1,41 @@
+// x.at({...}).set(v) and its like: an array with some places changed, as a value.
+// Not assignment: x stays as it is; a program updates in place where nothing else reads x.
+#pragma once
+
+#include "stowage/api/shaping.h"
+#include "stowage/ir/op_list.h"
+
+namespace stow {
+
+/// Places of an array, by Array::at. Values broadcast to the shape that `index` would give and take
+/// the dtype of the array.
+/// Out of range: numbers of an index array that are out of range, once negative ones have been
+/// counted from the end, change nothing; a C++ integer out of range is an error.
+/// Repeated places: each update counts, in row-major order of the index arrays; the last of `set`
+/// wins. Gradients: an element that was overwritten gets none, nor an update that was.
+/// Errors: TraceError "[index] ..." or "[at] ...".
+class AtIndex {
+ public:
+  /// What `index` reads; out of range as `mode` says, kClip being the default of JAX too.
+  Array get(IndexMode mode = IndexMode::kClip) const;
+  Array set(const Operand& value) const;
+  Array add(const Operand& value) const;
+  Array subtract(const Operand& value) const;
+  Array multiply(const Operand& value) const;
+  /// Divides; repeated places are divided by the product.
+  Array divide(const Operand& value) const;
+  Array min(const Operand& value) const;
+  Array max(const Operand& value) const;
+
+ private:
+  friend class Array;
+  AtIndex(Array array, std::vector<Index> indices, SourceLocation at)
+      : array_(std::move(array)), indices_(std::move(indices)), at_(at) {}
+  Array update(OpKind op, const Operand& value, bool negate = false) const;
+
+  Array array_;
+  std::vector<Index> indices_;
+  SourceLocation at_;
+};
+
+}  // namespace stow

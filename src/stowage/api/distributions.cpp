@@ -1,0 +1,183 @@
+// Distributions made of uniform numbers and of bits: the second half of random.h.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "stowage/api/math.h"
+#include "stowage/api/math_internal.h"
+#include "stowage/api/random_internal.h"
+#include "stowage/api/reduce.h"
+#include "stowage/core/scalar.h"
+
+namespace stow::random {
+namespace {
+
+// Sorted by random 32-bit keys, often enough that no two elements had equal keys every time.
+Array shuffled(Array key, Array x, int64_t axis) {
+  const double n = static_cast<double>(std::max<int64_t>(1, x.size()));
+  const auto rounds = static_cast<int>(
+      std::ceil(3 * std::log(n) / std::log(double{std::numeric_limits<uint32_t>::max()})));
+  for (int i = 0; i < rounds; ++i) {
+    const std::vector<Array> keys = split(key);
+    key = keys[0];
+    const Array operands[] = {bits(keys[1], x.shape()), x};
+    x = record(OpKind::kSort, AxisParams{axis, false}, operands)[1];
+  }
+  return x;
+}
+
+// Which of n are drawn.
+Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions& options) {
+  const int64_t draws = shape.elems();
+  if (n <= 0) fail_here("[random] choice from nothing");
+  if (!options.replace && draws > n)
+    fail_here("[random] choice of {} from {} without replacement", draws, n);
+  if (!options.p) {
+    if (options.replace) return randint(key, shape, 0, n);
+    return reshape(slice(permutation(key, n), 0, 0, draws), shape.dims());
+  }
+  const Array p = to_float_array(*options.p);
+  if (!(p.shape() == Shape{n}))
+    fail_here("[random] choice from {} needs as many probabilities, got {}", n,
+              to_string(p.type()));
+  if (options.replace) {
+    const Array sums = cumsum(p, 0);
+    return searchsorted(sums, sums[-1] * (1.0 - uniform(key, shape, p.dtype())));
+  }
+  return reshape(top_k(gumbel(key, {n}, p.dtype()) + log(p), draws).second, shape.dims());
+}
+
+}  // namespace
+
+Array truncated_normal(const Operand& key, double low, double high, const Shape& shape,
+                       DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  if (!is_float(dtype)) fail_here("[random] {} is no float dtype", dtype_name(dtype));
+  return run_as_one("truncated_normal", [&] {
+    const auto edge = [&](double x) { return scalar_constant(x, dtype); };
+    const double root = std::numbers::sqrt2;
+    const auto rounded = [&](double x) {
+      return dtype == DType::kF64 ? x : static_cast<double>(static_cast<float>(x));
+    };
+    const Array u =
+        uniform(k, shape, dtype, rounded(std::erf(low / root)), rounded(std::erf(high / root)));
+    const double inf = std::numeric_limits<double>::infinity();
+    return clip(edge(root) * erf_inv(u), nextafter(edge(low), edge(inf)),
+                nextafter(edge(high), edge(-inf)));
+  });
+}
+
+Array exponential(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  return run_as_one("exponential", [&] { return -log1p(-uniform(k, shape, dtype)); });
+}
+
+Array laplace(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  return run_as_one("laplace", [&] {
+    const Array u = uniform(k, shape, dtype, after_minus_one(dtype), 1);
+    return sign(u) * log1p(-abs(u));
+  });
+}
+
+Array logistic(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  return run_as_one("logistic", [&] {
+    const Array u = uniform(k, shape, dtype, smallest_normal(dtype), 1);
+    return log(u / (1.0 - u));
+  });
+}
+
+Array cauchy(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  return run_as_one("cauchy", [&] {
+    const Array u = uniform(k, shape, dtype, smallest_normal(dtype), 1);
+    return tan((u - 0.5) * std::numbers::pi);
+  });
+}
+
+Array rademacher(const Operand& key, const Shape& shape, DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  return run_as_one("rademacher",
+                    [&] { return astype(2 * astype(bernoulli(k, 0.5, shape), dtype) - 1, dtype); });
+}
+
+Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high, DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  if (!is_integer(dtype)) fail_here("[random] {} is no integer dtype", dtype_name(dtype));
+  const int64_t least = min_int_value(dtype), most = max_int_value(dtype);
+  // Narrow dtypes are drawn as i32, whose range the bounds then lie in.
+  const DType drawn_as = dtype_bytes(dtype) < 4 ? DType::kI32 : dtype;
+  const bool narrow = drawn_as != dtype, wide = dtype_bytes(drawn_as) == 8;
+  const bool beyond = !narrow && high > most;
+  low = std::clamp(low, least, most);
+  high = std::clamp(high, least, narrow ? most + 1 : most);
+  uint64_t span = high <= low ? 1 : static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  if (beyond && high > low) ++span;
+  if (!wide) span &= 0xffffffffu;  // 0: every number of the dtype
+  const auto remainder_of = [&](uint64_t x) { return span == 0 ? x : x % span; };
+  // 2^bits modulo span, from its root.
+  uint64_t factor = remainder_of(wide ? uint64_t{1} << 32 : uint64_t{1} << 16);
+  factor = wide ? factor * factor : (factor * factor) & 0xffffffffu;
+  factor = remainder_of(factor);
+  const DType words = wide ? DType::kU64 : DType::kU32;
+  return run_as_one("randint", [&] {
+    const std::vector<Array> keys = split(k);
+    const Array upper = bits(keys[0], shape, words), lower = bits(keys[1], shape, words);
+    const Array n = scalar_constant(span, words), f = scalar_constant(factor, words);
+    const Array offset = rem(rem(upper, n) * f + rem(lower, n), n);
+    return astype(scalar_constant(low, drawn_as) + astype(offset, drawn_as), dtype);
+  });
+}
+
+Array permutation(const Operand& key, int64_t n) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  return run_as_one("permutation", [&] { return shuffled(k, arange(n), 0); });
+}
+
+Array permutation(const Operand& key, const Array& x, int axis, bool independent) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  const int64_t at = check_axis("permutation", axis, x.rank(), x.type());
+  return run_as_one("permutation", [&] {
+    if (independent || x.rank() == 1) return shuffled(k, x, at);
+    const Array order = shuffled(k, arange(x.shape()[static_cast<int>(at)]), 0);
+    return take(x, order, static_cast<int>(at), IndexMode::kClip);
+  });
+}
+
+Array choice(const Operand& key, int64_t n, const Shape& shape, const ChoiceOptions& options) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  if (shape.elems() == 0) return zeros(shape, DType::kI32);
+  return run_as_one("choice", [&] { return drawn(k, n, shape, options); });
+}
+
+Array choice(const Operand& key, const Array& x, const Shape& shape, const ChoiceOptions& options) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  const auto axis = static_cast<int>(check_axis("choice", options.axis, x.rank(), x.type()));
+  return run_as_one("choice", [&] {
+    if (!options.replace && !options.p && x.rank() > 0) {
+      if (shape.elems() > x.shape()[axis])
+        fail_here("[random] choice of {} from {} without replacement", shape.elems(),
+                  x.shape()[axis]);
+      Dims dims = x.shape().dims();
+      dims.erase(dims.begin() + axis);
+      dims.insert(dims.begin() + axis, shape.begin(), shape.end());
+      return reshape(slice(permutation(k, x, axis), axis, 0, shape.elems()), dims);
+    }
+    return take(x, drawn(k, x.shape()[axis], shape, options), axis, IndexMode::kClip);
+  });
+}
+
+}  // namespace stow::random

@@ -1,0 +1,311 @@
+// Slices and indexing: the third part of shaping.h.
+#include "stowage/api/indexing.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "stowage/api/math.h"
+#include "stowage/api/math_internal.h"
+#include "stowage/api/reduce.h"
+#include "stowage/core/scalar.h"
+
+namespace stow {
+namespace {
+
+// NumPy's clamping of a range of an axis.
+struct Resolved {
+  int64_t start, stop, step;
+};
+Resolved resolve(std::string_view name, const Range& r, int64_t extent) {
+  if (r.step == 0) fail_here("[{}] the step is zero", name);
+  const bool down = r.step < 0;
+  const int64_t low = down ? -1 : 0, high = down ? extent - 1 : extent;
+  auto place = [&](std::optional<int64_t> i, int64_t otherwise) {
+    if (!i) return otherwise;
+    return std::clamp(*i < 0 ? *i + extent : *i, low, high);
+  };
+  return {place(r.start, down ? high : low), place(r.stop, down ? low : high), r.step};
+}
+
+// A slice with positive steps, then axes to be reversed.
+void resolve_ranges(std::string_view name, const Array& x, const std::vector<Range>& ranges,
+                    SliceParams& p, Dims& reversed) {
+  for (int i = 0; i < x.rank(); ++i) {
+    Resolved r = resolve(name, ranges[static_cast<size_t>(i)], x.shape()[i]);
+    if (r.step < 0) {  // the same elements from the other end
+      const int64_t n = std::max<int64_t>(0, (r.start - r.stop - r.step - 1) / -r.step);
+      reversed.push_back(i);
+      r = {n ? r.start + (n - 1) * r.step : 0, n ? r.start + 1 : 0, -r.step};
+    }
+    r.stop = std::max(r.start, r.stop);
+    if (r.stop == r.start) r.step = 1;
+    p.start.push_back(r.start);
+    p.limit.push_back(r.stop);
+    p.stride.push_back(r.step);
+  }
+}
+
+Array take_slice_of(const Array& x, const SliceParams& p, const Dims& reversed) {
+  bool whole = true;
+  for (size_t i = 0; i < p.start.size(); ++i)
+    whole = whole && p.start[i] == 0 && p.limit[i] == x.shape()[static_cast<int>(i)] &&
+            p.stride[i] == 1;
+  const Array cut = whole ? x : record1(OpKind::kSlice, p, {x});
+  return reversed.empty() ? cut : record1(OpKind::kReverse, AxesParams{reversed}, {cut});
+}
+
+// Negative indices from the end.
+Array from_the_end(const Array& indices, int64_t extent) {
+  if (is_unsigned_int(indices.dtype())) return indices;
+  return where(indices < 0, indices + extent, indices);
+}
+
+// Indices as `mode` has them; gather clamps what is still out of range.
+Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
+  switch (mode) {
+    case IndexMode::kFill:
+      return from_the_end(indices, extent);
+    case IndexMode::kClip:
+      return indices;
+    case IndexMode::kWrap:
+      return extent == 0 ? indices : remainder(indices, extent);
+  }
+  return indices;
+}
+
+Array in_range(const Array& indices, int64_t extent) {
+  const Array below = indices < extent;
+  return is_unsigned_int(indices.dtype()) ? below : logical_and(below, indices >= 0);
+}
+
+}  // namespace
+
+ScalarValue out_of_range_value(DType dtype) {
+  if (is_float(dtype)) return std::numeric_limits<double>::quiet_NaN();
+  if (dtype == DType::kBool) return true;
+  if (dtype == DType::kU64) return std::numeric_limits<uint64_t>::max();
+  return is_unsigned_int(dtype) ? max_int_value(dtype) : min_int_value(dtype);
+}
+
+Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t step) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  std::vector<Range> ranges(static_cast<size_t>(a.rank()));
+  ranges[static_cast<size_t>(check_axis("slice", axis, a.rank(), a.type()))] = {start, stop, step};
+  SliceParams p;
+  Dims reversed;
+  resolve_ranges("slice", a, ranges, p, reversed);
+  return take_slice_of(a, p, reversed);
+}
+
+Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const int64_t at = check_axis("take", axis, a.rank(), a.type());
+  const int64_t extent = a.shape()[static_cast<int>(at)];
+  const Array given = to_indices("take", "indices", indices);
+  if (extent == 0 && given.size() > 0 && mode != IndexMode::kFill)
+    fail_here("[take] axis {} of {} is empty", axis, to_string(a.type()));
+  Dims dims = a.shape().dims();
+  dims.erase(dims.begin() + at);
+  dims.insert(dims.begin() + at, given.shape().begin(), given.shape().end());
+  if (extent == 0) return full(Shape(dims), out_of_range_value(a.dtype()), a.dtype());
+  GatherParams p;
+  p.collapsed_axes = p.start_index_map = {at};
+  p.slice_sizes = a.shape().dims();
+  p.slice_sizes[static_cast<size_t>(at)] = 1;
+  for (int64_t k = 0; k < a.rank() - 1; ++k) p.offset_axes.push_back(k < at ? k : k + given.rank());
+  return run_as_one("take", [&] {
+    const Array i = resolve_indices(given, extent, mode);
+    const Array read = record1(OpKind::kGather, p, {a, expand_dims(i, i.rank())});
+    if (mode != IndexMode::kFill) return read;
+    Dims spread(static_cast<size_t>(read.rank()), 1);
+    for (int k = 0; k < given.rank(); ++k) spread[static_cast<size_t>(at + k)] = given.shape()[k];
+    return where(reshape(in_range(i, extent), spread), read,
+                 scalar_constant(out_of_range_value(a.dtype()), a.dtype()));
+  });
+}
+
+Array take_flat(const Operand& x, const Operand& indices, IndexMode mode) {
+  const Site site(x.at);
+  return take(ravel(x), indices, 0, mode);
+}
+
+Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexMode mode) {
+  const Site site(x.at);
+  const Array a = to_array(x), given = to_indices("take_along_axis", "indices", indices);
+  if (a.rank() != given.rank())
+    fail_here("[take_along_axis] {} and indices {} differ in rank", to_string(a.type()),
+              to_string(given.type()));
+  const auto at = static_cast<int>(check_axis("take_along_axis", axis, a.rank(), a.type()));
+  const int64_t extent = a.shape()[at];
+  Dims dims = a.shape().dims();
+  dims[static_cast<size_t>(at)] = 1;
+  const ArrayType others{given.dtype(), Shape(dims)};
+  const Shape shape = broadcast_shapes("take_along_axis", given.type(), others);
+  if (a.size() == 0) {
+    if (shape.elems() > 0 && mode != IndexMode::kFill)
+      fail_here("[take_along_axis] axis {} of {} is empty", axis, to_string(a.type()));
+    return full(shape, out_of_range_value(a.dtype()), a.dtype());
+  }
+  return run_as_one("take_along_axis", [&] {
+    // Unlike take, JAX counts negative indices from the end here before it clips.
+    const Array i = mode == IndexMode::kClip ? from_the_end(given, extent)
+                                             : resolve_indices(given, extent, mode);
+    const Array chosen = broadcast_array(i, shape);
+    std::vector<Array> components;
+    GatherParams p;
+    for (int k = 0; k < a.rank(); ++k) {
+      const bool one = k != at && a.shape()[k] == 1;  // broadcast: its only element
+      components.push_back(k == at ? chosen
+                           : one   ? zeros(shape, given.dtype())
+                                   : iota(shape, k, given.dtype()));
+      p.collapsed_axes.push_back(k);
+      p.start_index_map.push_back(k);
+      p.slice_sizes.push_back(1);
+    }
+    const Array read = record1(OpKind::kGather, p, {a, stow::stack(components, -1)});
+    if (mode != IndexMode::kFill) return read;
+    return where(in_range(chosen, extent), read,
+                 scalar_constant(out_of_range_value(a.dtype()), a.dtype()));
+  });
+}
+
+Places::Places(const Array& x, std::span<const Index> indices) {
+  using Kind = Index::Kind;
+  int named = 0, ellipses = 0;
+  for (const Index& i : indices) {
+    named += i.kind == Kind::kInteger || i.kind == Kind::kRange || i.kind == Kind::kArray;
+    ellipses += i.kind == Kind::kEllipsis;
+    has_arrays = has_arrays || i.kind == Kind::kArray;
+  }
+  if (named > x.rank() || ellipses > 1)
+    fail_here("[index] {} axes and {} ellipses for {}", named, ellipses, to_string(x.type()));
+  // One entry an axis of x or new axis: a missing ellipsis stands at the end.
+  std::vector<Index> all;
+  const auto fill = [&] {
+    for (int i = 0; i < x.rank() - named; ++i) all.emplace_back(Kind::kRange);
+  };
+  for (const Index& i : indices) i.kind == Kind::kEllipsis ? fill() : all.push_back(i);
+  if (ellipses == 0) fill();
+
+  std::vector<Range> ranges(static_cast<size_t>(x.rank()));
+  std::vector<Array> components;
+  Dims by_array;  // axes that an array, or with arrays an integer, takes
+  int axis = 0;
+  for (const Index& i : all) {
+    if (i.kind == Kind::kNewAxis) continue;
+    const int64_t extent = x.shape()[axis];
+    if (i.kind == Kind::kRange) ranges[static_cast<size_t>(axis)] = i.range;
+    if (i.kind == Kind::kInteger) {
+      if (i.integer < -extent || i.integer >= extent)
+        fail_here("[index] index {} is out of range for axis {} of {}", i.integer, axis,
+                  to_string(x.type()));
+      const int64_t k = i.integer < 0 ? i.integer + extent : i.integer;
+      if (has_arrays) {
+        components.push_back(
+            scalar_constant(k, extent > (int64_t{1} << 31) ? DType::kI64 : DType::kI32));
+      } else {
+        ranges[static_cast<size_t>(axis)] = {k, k + 1, 1};
+      }
+    }
+    if (i.kind == Kind::kArray)
+      components.push_back(from_the_end(to_indices("index", "an index", i.array), extent));
+    if (i.kind == Kind::kArray || (has_arrays && i.kind == Kind::kInteger))
+      by_array.push_back(axis);
+    ++axis;
+  }
+  resolve_ranges("index", x, ranges, slice, reversed);
+  Dims dims;
+  for (size_t a = 0; a < slice.start.size(); ++a)
+    dims.push_back((slice.limit[a] - slice.start[a] + slice.stride[a] - 1) / slice.stride[a]);
+  cut = Shape(dims);
+
+  // Where the axes of the arrays stand in the result: at the first, or in front.
+  Shape spread;
+  bool together = true;
+  size_t first = all.size(), last = 0;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i].kind == Kind::kArray || (has_arrays && all[i].kind == Kind::kInteger)) {
+      first = std::min(first, i);
+      last = i;
+    }
+  if (has_arrays) {
+    for (size_t i = first; i <= last; ++i)
+      together = together && all[i].kind != Kind::kRange && all[i].kind != Kind::kNewAxis;
+    ArrayType joint = components[0].type();
+    for (const Array& c : components)
+      joint = {promote({joint.dtype}, {c.dtype()}).dtype,
+               broadcast_shapes("index", joint, c.type())};
+    if (is_float(joint.dtype)) joint.dtype = DType::kI64;
+    spread = joint.shape;
+    for (Array& c : components)
+      c = expand_dims(broadcast_array(convert_to(c, joint.dtype), spread), spread.rank());
+    vectors = components.size() == 1 ? components[0] : concatenate(components, -1);
+  }
+  Dims read_dims, result_dims;
+  const auto put_arrays = [&] {
+    for (int64_t extent : spread) {
+      read_dims.push_back(extent);
+      result_dims.push_back(extent);
+    }
+  };
+  if (has_arrays && !together) put_arrays();
+  axis = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (has_arrays && together && i == first) put_arrays();
+    if (all[i].kind == Kind::kNewAxis) {
+      result_dims.push_back(1);
+      continue;
+    }
+    if (all[i].kind == Kind::kRange) {
+      gather.offset_axes.push_back(static_cast<int64_t>(read_dims.size()));
+      read_dims.push_back(cut[axis]);
+      result_dims.push_back(cut[axis]);
+    }
+    ++axis;
+  }
+  gather.collapsed_axes = gather.start_index_map = by_array;
+  gather.slice_sizes = cut.dims();
+  for (int64_t a : by_array) gather.slice_sizes[static_cast<size_t>(a)] = 1;
+  read = Shape(read_dims);
+  result = Shape(result_dims);
+}
+
+Array Places::take_slice(const Array& x) const {
+  return take_slice_of(x, slice, reversed);
+}
+
+Array Array::slice(int axis, int64_t start, int64_t stop, int64_t step, SourceLocation at) const {
+  return stow::slice(Operand(*this, at.file, at.line), axis, start, stop, step);
+}
+
+Array Array::operator[](int64_t i) const {
+  return index({i}, SourceLocation{});
+}
+
+Array Array::index(std::initializer_list<Index> indices, SourceLocation at) const {
+  const Site site(at);
+  bool arrays = false;
+  for (const Index& i : indices) arrays = arrays || i.kind == Index::Kind::kArray;
+  const auto run = [&] {
+    const Places places(*this, std::span(indices.begin(), indices.size()));
+    const Array part = places.take_slice(*this);
+    if (!places.has_arrays) return stow::reshape(part, places.result.dims());
+    for (int64_t axis : places.gather.collapsed_axes)
+      if (part.shape()[static_cast<int>(axis)] == 0)
+        fail_here("[index] axis {} of {} is empty", axis, to_string(type()));
+    const Array read = record1(OpKind::kGather, places.gather, {part, places.vectors});
+    return stow::reshape(read, places.result.dims());
+  };
+  return arrays ? run_as_one("index", run) : run();
+}
+
+Array Array::astype(DType dtype, SourceLocation at) const {
+  return stow::astype(Operand(*this, at.file, at.line), dtype);
+}
+Array Array::reshape(const Dims& dims, SourceLocation at) const {
+  return stow::reshape(Operand(*this, at.file, at.line), dims);
+}
+
+}  // namespace stow

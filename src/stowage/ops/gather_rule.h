@@ -1,0 +1,29 @@
+// What the rules of gather and of the scatters share.
+// Not the rules; those are in gather.cpp and scatter.cpp.
+#pragma once
+
+#include "stowage/ops/rule.h"
+
+namespace stow::ops {
+
+/// The shape of what gather gives and scatters take: offset axes hold the window without its
+/// collapsed axes, the others the indices without their last axis. Operand 0 is what is indexed,
+/// operand 1 the indices. Throws TraceError where the parameters do not fit.
+Shape window_shape(const InferContext& c, const GatherParams& p);
+
+/// For each index vector, whether its window lies within: bool of the indices without their last
+/// axis.
+Val windows_within(const Val& indices, const Shape& x, const GatherParams& p);
+
+/// Operand and updates (or result) have the batch at axis 0. Where the indices are the same for all,
+/// it is an axis of the window; else each index vector begins with the number of its example.
+struct WideGather {
+  GatherParams params;
+  Val indices;
+};
+WideGather widen_gather(const BatchContext& c, bool operand);
+
+/// Letters 0… are axes of the operand, `rank`… axes of the indices.
+ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows);
+
+}  // namespace stow::ops

@@ -1,0 +1,21 @@
+// Walking an array lane by lane along one axis, for the reference.
+// Not for kernels.
+#pragma once
+
+#include "stowage/runtime/cpu/reference/element.h"
+
+namespace stow::ref {
+
+inline Dims with(const Dims& index, int64_t axis, int64_t value) {
+  Dims changed(index);
+  changed[static_cast<size_t>(axis)] = value;
+  return changed;
+}
+
+/// Every lane along `axis`: f(index with 0 there); none where another extent is 0.
+template <typename F>
+void for_each_lane(const Dims& dims, int64_t axis, F f) {
+  for_each_index(with(dims, axis, 1), f);
+}
+
+}  // namespace stow::ref

@@ -1,0 +1,527 @@
+"""Writes jax_functions.json: JAX's results and gradients for tests/unit/jax_functions_test.cpp.
+
+Run with JAX 0.10 on a CPU: JAX_PLATFORMS=cpu python make_jax_functions.py > jax_functions.json
+
+A case: the function's name in the test's table, its inputs (names of arrays stored once), its
+results, gradients of sum(first result * cos(0, 1, 2...)) by each float input, and what a number may
+be off by: `ulp` roundings of its dtype, relative to the larger of the number and `scale`.
+"""
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, nn
+
+rng = np.random.default_rng(7)
+bf16 = jnp.bfloat16
+names = {"float32": "f32", "float64": "f64", "int32": "i32", "uint32": "u32", "bool": "bool",
+         "int64": "i64", "uint8": "u8", "uint64": "u64", "int8": "i8", "bfloat16": "bf16",
+         "float16": "f16"}
+arrays, ids, cases = {}, {}, []
+
+
+def number(v, dtype):
+    if isinstance(v, bool):
+        return int(v)
+    if not isinstance(v, float):
+        return v
+    if not np.isfinite(v):
+        return str(v)
+    v = v if dtype == "float64" else float(str(np.float32(v)))
+    return int(v) if v == int(v) and abs(v) < 1000 and str(v) != "-0.0" else v
+
+
+def dump(x):
+    x = np.asarray(x)
+    dtype = str(x.dtype)
+    flat = x if dtype in ("bool",) or "int" in dtype else x.astype(np.float64)
+    return {"dtype": names[dtype], "shape": list(x.shape),
+            "data": [number(v, dtype) for v in flat.reshape(-1).tolist()]}
+
+
+def stored(x):
+    text = json.dumps(dump(x))
+    if text not in ids:
+        ids[text] = "x%d" % len(ids)
+        arrays[ids[text]] = dump(x)
+    return ids[text]
+
+
+def is_float(x):
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def case(name, f, *inputs, ulp=0, scale=0, grad=True, gulp=None, gscale=None):
+    inputs = [np.asarray(x) for x in inputs]
+    with jax.enable_x64(any(x.dtype.itemsize == 8 for x in inputs)):
+        given = [jnp.asarray(x) for x in inputs]
+        try:
+            out = f(*given)
+        except (TypeError, ValueError, NotImplementedError) as error:  # JAX refuses it
+            print("refused:", name, [str(x.dtype) for x in inputs], str(error)[:80], file=sys.stderr)
+            return
+        outs = list(out) if isinstance(out, (tuple, list)) else [out]
+        c = {"name": name, "inputs": [stored(x) for x in inputs],
+             "outputs": [dump(y) for y in outs], "ulp": ulp, "scale": scale}
+        if grad and is_float(outs[0]) and any(is_float(x) for x in given):
+            def loss(*a):
+                y = f(*a)
+                y = y[0] if isinstance(y, (tuple, list)) else y
+                w = jnp.cos(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))
+                return jnp.sum(y * w)
+            which = [i for i, x in enumerate(given) if is_float(x)]
+            try:
+                grads = jax.grad(loss, argnums=tuple(which))(*given)
+            except (TypeError, ValueError, NotImplementedError) as error:
+                print("no gradient:", name, str(error)[:80], file=sys.stderr)
+                cases.append(c)
+                return
+            c["gulp"] = 4 * ulp + 4 if gulp is None else gulp
+            c["gscale"] = scale if gscale is None else gscale
+            c["grads"] = {str(i): dump(g) for i, g in zip(which, grads)}
+    cases.append(c)
+
+
+def f32(*shape):
+    return (rng.standard_normal(shape) * 1.5).astype(np.float32)
+
+
+def ints(low, high, shape, dtype=np.int32):
+    return rng.integers(low, high, shape).astype(dtype)
+
+
+special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 30.0, -30.0,
+                    1e-8, -1e-8, 1e-30, 1e37, -1e37, 80.0, -80.0, 1.5, 7.25, 1e10], np.float32)
+some = f32(12)
+empty = np.zeros((0, 3), np.float32)
+
+# ---- unary ----
+exact = ["abs", "sign", "floor", "ceil", "round", "trunc", "negative", "isnan", "isinf", "isfinite",
+         "nan_to_num", "relu", "relu6", "hard_tanh", "logical_not", "square"]
+unary = {n: getattr(jnp, n) for n in
+         ["exp", "expm1", "log", "log1p", "sqrt", "cbrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
+          "exp2", "log2", "log10", "abs", "sign", "floor", "ceil", "round", "trunc", "square",
+          "reciprocal", "negative", "isnan", "isinf", "isfinite", "nan_to_num", "logical_not"]}
+unary |= {n: getattr(jnp, "arc" + n[1:]) for n in
+          ["asin", "acos", "atan", "asinh", "acosh", "atanh"]}
+unary |= {n: getattr(lax, n) for n in ["rsqrt", "erf", "erfc", "erf_inv", "logistic"]}
+unary |= {n: getattr(nn, n) for n in
+          ["relu", "relu6", "elu", "selu", "celu", "leaky_relu", "hard_tanh", "hard_sigmoid",
+           "hard_silu", "silu", "gelu", "softplus", "log_sigmoid", "mish", "soft_sign",
+           "squareplus"]}
+unary["gelu_exact"] = lambda a: nn.gelu(a, approximate=False)
+# What JAX itself rounds more than once or approximates.
+rough = {"sinh": 30, "cosh": 60, "asinh": 16, "acosh": 30, "atanh": 16, "erf_inv": 20, "exp2": 60,
+         "cbrt": 4, "tan": 16, "erf": 8, "erfc": 30, "gelu": 30, "gelu_exact": 30, "mish": 30,
+         "asin": 8, "acos": 8, "atan": 8, "expm1": 8, "log1p": 8, "tanh": 8, "log_sigmoid": 16,
+         "softplus": 16}
+small = {"gelu", "gelu_exact", "mish", "silu", "squareplus", "celu", "elu", "selu"}
+# Gradients that are compared to an absolute error: theirs or ours cancel.
+cancelling = {"tanh", "soft_sign", "mish", "log_sigmoid", "logistic", "silu", "gelu", "gelu_exact"}
+# Where gradients differ and ours is kept: relu's at NaN is 1, celu's 0 (JAX: 0 and NaN); rsqrt's at
+# -0 is inf (JAX -inf); squareplus' at squares that overflow is 0.5 or 1 (JAX NaN); softplus' at NaN
+# is 1 (JAX NaN); acosh's at -1, where it has no value, is -inf (JAX inf).
+without = {"relu": [4], "celu": [4], "rsqrt": [1], "squareplus": [16, 17], "softplus": [4],
+           "log_sigmoid": [4], "acosh": [6]}
+for n, f in unary.items():
+    ulp = 0 if n in exact else rough.get(n, 6)
+    scale = 1 if n in small else 0
+    gscale = 1 if n in cancelling else scale
+    if n in without:
+        case(n, f, special, ulp=ulp, scale=scale, grad=False)
+        case(n, f, np.delete(special, without[n]), ulp=ulp, scale=scale, gscale=gscale)
+    else:
+        case(n, f, special, ulp=ulp, scale=scale, gscale=gscale)
+    case(n, f, some, ulp=ulp, scale=max(scale, 0.1), gscale=max(gscale, 0.1))
+    case(n, f, empty, ulp=ulp)
+    if n != "exp2":  # JAX multiplies by log 2 in bf16
+        case(n, f, special[:16].astype(bf16), ulp=0 if n in exact else 2, scale=scale, grad=False)
+    wide = special[[1, 2, 4, 6, 7, 9, 13]].astype(np.float64)
+    if n not in ("erf_inv",):
+        case(n, f, wide, ulp=0 if n in exact else 4 * rough.get(n, 6), scale=scale, grad=False)
+        case(n, f, some.astype(np.float16), ulp=0 if n in exact else 2, scale=1, grad=False)
+for n in ["abs", "sign", "negative", "square", "floor", "round", "trunc", "exp", "sqrt", "isnan",
+          "logical_not", "relu", "nan_to_num"]:
+    case(n, unary[n], np.array([-7, 0, 3, -2**31, 2**31 - 1], np.int32), ulp=6)
+    if n not in ("negative", "relu", "sign", "nan_to_num"):
+        case(n, unary[n], np.array([True, False]), ulp=6)
+    case(n, unary[n], np.array([0, 1, 200, 255], np.uint8), ulp=6)
+edges = np.array([-2**31, -2**31 + 1, -7, -1, 0, 1, 2, 255, 2**31 - 1], np.int32)
+for n, f in [("population_count", lax.population_count), ("clz", lax.clz),
+             ("bitwise_not", jnp.bitwise_not)]:
+    for dtype in (np.int32, np.uint32, np.int8, np.uint8, np.int64):
+        case(n, f, edges.astype(dtype))
+
+# ---- binary ----
+points = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, -2.5, 3.0, 0.7], np.float32)
+fa, fb = [g.reshape(-1) for g in np.meshgrid(points, points)]
+pa, pb = f32(4, 3), f32(3)
+floats = {"add": jnp.add, "subtract": jnp.subtract, "multiply": jnp.multiply, "divide": jnp.divide,
+          "maximum": jnp.maximum, "minimum": jnp.minimum, "remainder": jnp.remainder,
+          "fmod": jnp.fmod, "floor_divide": jnp.floor_divide, "atan2": jnp.arctan2,
+          "hypot": jnp.hypot, "logaddexp": jnp.logaddexp, "power": jnp.power, "div": lax.div,
+          "rem": lax.rem, "nextafter": jnp.nextafter}
+for n, f in floats.items():
+    ulp = {"atan2": 8, "hypot": 8, "logaddexp": 8, "power": 8}.get(n, 0)
+    flat = n in ("floor_divide", "nextafter")
+    # JAX's own power and hypot give other gradients (NaN or not) at infinities and at zero.
+    case(n, f, fa, fb, ulp=ulp, grad=n not in ("power", "hypot", "nextafter", "atan2", "logaddexp"))
+    if n not in ("div", "rem"):
+        case(n, f, np.abs(pa) + np.float32(.1) if n == "power" else pa, pb, ulp=max(ulp, 2), scale=1,
+             grad=not flat)
+    case(n, f, fa.astype(bf16), fb.astype(bf16), ulp=0 if ulp == 0 else 2, grad=False)
+    if n != "nextafter":
+        case(n, f, fa.astype(np.float64), fb.astype(np.float64), ulp=4 * ulp, grad=False)
+    if n not in ("div", "rem"):
+        case(n, f, np.zeros((0, 3), np.float32), pb, ulp=ulp)
+for n, f in [("equal", jnp.equal), ("not_equal", jnp.not_equal), ("less", jnp.less),
+             ("less_equal", jnp.less_equal), ("greater", jnp.greater),
+             ("greater_equal", jnp.greater_equal), ("isclose", jnp.isclose)]:
+    case(n, f, fa, fb)
+ipoints = np.array([-2**31, -7, -1, 0, 1, 3, 2**31 - 1], np.int32)
+ia, ib = [g.reshape(-1) for g in np.meshgrid(ipoints, ipoints)]
+upoints = np.array([0, 1, 3, 100, 200, 255], np.uint8)
+ua, ub = [g.reshape(-1) for g in np.meshgrid(upoints, upoints)]
+ba, bb = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
+integers = {n: floats[n] for n in ["add", "subtract", "multiply", "divide", "maximum", "minimum"]}
+integers |= {"div": lax.div, "rem": lax.rem, "remainder": jnp.remainder, "fmod": jnp.fmod,
+             "floor_divide": jnp.floor_divide, "bitwise_and": jnp.bitwise_and,
+             "bitwise_or": jnp.bitwise_or, "bitwise_xor": jnp.bitwise_xor, "less": jnp.less,
+             "greater_equal": jnp.greater_equal, "equal": jnp.equal}
+for n, f in integers.items():
+    case(n, f, ia, ib, ulp=1)
+    case(n, f, ua, ub, ulp=1)
+    if n.startswith("bit") or n in ("add", "multiply", "maximum", "minimum", "less", "equal"):
+        case(n, f, ba, bb)
+case("power", jnp.power, np.array([2, -3, 0, 1, -1, 7, 0], np.int32),
+     np.array([5, 3, 0, 40, 7, 2, 3], np.int32))
+case("power", jnp.power, np.array([2, -3, 0.5], np.float32), np.array([5, 3, -2], np.int32), ulp=2)
+counts = np.array([0, 1, 5, 7, 8, 31, 32, 40], np.int32)
+for n, f in [("left_shift", jnp.left_shift), ("right_shift", jnp.right_shift),
+             ("shift_right_logical", lax.shift_right_logical)]:
+    for dtype in (np.int32, np.uint32, np.int8, np.uint8):
+        case(n, f, np.array([-100, -1, 77, 100, -128, 127, -7, 5], np.int32).astype(dtype),
+             counts.astype(dtype))
+for n, f in [("logical_and", jnp.logical_and), ("logical_or", jnp.logical_or),
+             ("logical_xor", jnp.logical_xor)]:
+    case(n, f, ba, bb)
+    case(n, f, fa, fb)
+case("clip", lambda a: jnp.clip(a, -0.5, 1.0), special)
+case("clamp", lambda a: lax.clamp(np.float32(-0.5), a, np.float32(1.0)), special)
+case("where", lambda c, a, b: jnp.where(c, a, b), fa > 0, fa, fb)
+case("where", lambda c, a, b: jnp.where(c, a, b), fa[:6].astype(np.int32), ia[:6],
+     np.float32(2.5), grad=False)
+case("integer_pow", lambda a: lax.integer_pow(a, 5), special, ulp=4)
+case("integer_pow_minus3", lambda a: lax.integer_pow(a, -3), some, ulp=8)
+
+# ---- reductions ----
+z = f32(2, 3, 4)
+odd = z.copy()
+odd[0, 0, 0], odd[0, 1, 2], odd[1, 2, 3], odd[1, 0, 1] = np.nan, np.inf, -np.inf, -0.0
+ties = np.array([[1, 1, 0], [2, 2, 2], [-1, -0.0, 0.0]], np.float32)
+bytes_ = ints(0, 255, (3, 4), np.uint8)
+reductions = {n: getattr(jnp, n) for n in
+              ["sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin",
+               "median", "count_nonzero"]} | {"logsumexp": nn.logsumexp}
+for n, f in reductions.items():
+    g = n not in ("any", "all", "argmax", "argmin", "count_nonzero")
+    # A tie of a median or a maximum is a kink; var and std of infinities are NaN either way.
+    case(n, lambda a: f(a), z, ulp=16, scale=1, grad=g)
+    case(n + "_axis1", lambda a: f(a, axis=1), z, ulp=16, scale=1, grad=g)
+    case(n + "_axis1", lambda a: f(a, axis=1), odd, ulp=16, scale=1, grad=False)
+    case(n + "_keep", lambda a: f(a, axis=-1, keepdims=True), z, ulp=16, scale=1, grad=g)
+    if n in ("sum", "prod", "max", "min", "mean", "logsumexp"):
+        case(n + "_axis1", lambda a: f(a, axis=1), ties, ulp=16, scale=1)
+    if n in ("sum", "prod", "mean", "any", "all", "logsumexp", "count_nonzero", "var"):
+        case(n + "_axis1", lambda a: f(a, axis=1), np.zeros((2, 0, 3), np.float32), ulp=4)
+    case(n + "_axis1", lambda a: f(a, axis=1), np.zeros((0, 2), np.float32), ulp=4)
+    if n != "logsumexp":
+        for x in (ints(-9, 9, (3, 4)), bytes_, ints(-100, 100, (3, 4), np.int8), bytes_ > 100):
+            if not (n == "median" and x.dtype == bool):
+                case(n + "_axis1", lambda a: f(a, axis=1), x, ulp=16, scale=1)
+    case(n + "_axis1", lambda a: f(a, axis=1), z.astype(bf16), ulp=4, scale=1, grad=False)
+    if n not in ("argmax", "argmin", "count_nonzero"):
+        case(n + "_axis1", lambda a: f(a, axis=1), z[:, :, :1].astype(np.float64), ulp=64, scale=1,
+             grad=False)
+case("quantile", lambda a: jnp.quantile(a, 0.3, axis=1), z, ulp=8, scale=1)
+case("var_ddof", lambda a: jnp.var(a, axis=1, ddof=1), z, ulp=16, scale=1)
+for o in (0, 1, 2, 3, np.inf, -np.inf):
+    case("norm_%s" % o, lambda a: jnp.linalg.norm(a, ord=o, axis=1), z, ulp=16, scale=1)
+case("norm", jnp.linalg.norm, z[0], ulp=16, scale=1)
+
+# ---- along an axis ----
+for n, f in [("cumsum", lambda a, reverse=False: lax.cumsum(a, 1, reverse)),
+             ("cumprod", lambda a, reverse=False: lax.cumprod(a, 1, reverse)),
+             ("cummax", lambda a, reverse=False: lax.cummax(a, 1, reverse)),
+             ("cummin", lambda a, reverse=False: lax.cummin(a, 1, reverse)),
+             ("cumlogsumexp", lambda a, reverse=False: lax.cumlogsumexp(a, 1, reverse))]:
+    case(n, f, z, ulp=16, scale=1)
+    case(n + "_reverse", lambda a: f(a, reverse=True), z, ulp=16, scale=1)
+    # At NaN and infinity JAX's gradients are those of its tree of additions.
+    case(n, f, odd, ulp=16, scale=1, grad=False)
+    case(n, f, np.zeros((2, 0, 3), np.float32))
+    case(n, f, z.astype(bf16), ulp=16, scale=1, grad=False)
+    if n != "cumlogsumexp":
+        case(n, f, ints(-9, 9, (3, 4)))
+zeros = z.copy()
+zeros[0, 1, 0] = zeros[1, 0, 1] = zeros[1, 2, 1] = 0
+case("cumprod", lambda a: lax.cumprod(a, 1), zeros, ulp=16, scale=1)
+case("prod_axis1", lambda a: jnp.prod(a, axis=1), zeros, ulp=16, scale=1)
+case("cumlogsumexp", lambda a: lax.cumlogsumexp(a, 1),
+     np.array([[-np.inf, -np.inf, 0, 1], [80, -80, -np.inf, 3]], np.float32), ulp=16, scale=1,
+     grad=False)
+case("jnp_cumsum", lambda a: jnp.cumsum(a), bytes_)
+case("jnp_cumprod", lambda a: jnp.cumprod(a, axis=0), bytes_ > 9)
+case("diff", lambda a: jnp.diff(a, axis=1), z)
+row = np.array([[3, np.nan, -0.0, 0.0, 3, -np.inf, np.inf, 1], [0, 0, 0, 1, -1, np.nan, np.nan, 2]],
+               np.float32)
+for x in (row, z, ints(0, 4, (3, 7)), bytes_, bytes_ > 99, z.astype(bf16), np.zeros((2, 0), np.int8)):
+    case("sort", lambda a: jnp.sort(a), x)
+    case("sort_descending", lambda a: jnp.sort(a, descending=True), x)
+    case("argsort", lambda a: jnp.argsort(a).astype(jnp.int32), x)
+    case("argsort_descending", lambda a: jnp.argsort(a, descending=True).astype(jnp.int32), x)
+    if x.shape[-1] > 3 and x.dtype != bool:
+        case("top_k", lambda a: lax.top_k(a, 3), x)
+case("searchsorted", lambda a, v: jnp.searchsorted(a, v).astype(jnp.int32),
+     np.array([1, 2, 2, 3, np.nan], np.float32), np.array([0, 2, 2.5, 9, np.nan], np.float32))
+case("searchsorted_right", lambda a, v: jnp.searchsorted(a, v, side="right").astype(jnp.int32),
+     np.array([1, 2, 2, 3], np.float32), np.array([[0, 2], [3, 9]], np.float32))
+
+
+def running(a, b):
+    def combine(x, y):
+        return x[0] * y[0], x[1] * y[0] + y[1]
+    return lax.associative_scan(combine, (a, b), axis=1)[1]
+
+
+case("linear_scan", running, z, f32(2, 3, 4), ulp=16, scale=1)
+case("associative_scan", running, z, f32(2, 3, 4), ulp=4, scale=1)
+case("associative_scan_mul", lambda a: lax.associative_scan(jnp.multiply, a, reverse=True), f32(7))
+case("associative_scan_max", lambda a: lax.associative_scan(jnp.maximum, a, axis=1), z)
+
+# ---- windows ----
+img = f32(2, 6, 5, 3)
+win = (1, 3, 2, 1)
+for n, init, op in [("sum", 0, lax.add), ("max", -np.inf, lax.max), ("min", np.inf, lax.min)]:
+    i = np.float32(init)
+    case(f"window_{n}", lambda a: lax.reduce_window(a, i, op, win, (1, 2, 2, 1), "SAME"), img,
+         ulp=4, scale=1)
+    case(f"window_{n}_valid", lambda a: lax.reduce_window(a, i, op, win, (1, 2, 1, 1), "VALID"), img,
+         ulp=4, scale=1)
+    case(f"window_{n}_odd",
+         lambda a: lax.reduce_window(a, i, op, (2, 3), (2, 1), ((1, -1), (-2, 3)), (2, 1), (1, 2)),
+         f32(5, 6), ulp=4, scale=1, grad=n == "sum")
+    case(f"window_{n}_valid", lambda a: lax.reduce_window(a, i, op, win, (1, 2, 1, 1), "VALID"),
+         np.where(rng.random((2, 6, 5, 3)) < .1, np.nan, np.round(img)).astype(np.float32),
+         ulp=4, scale=1, grad=False)
+case("window_max_valid", lambda a: lax.reduce_window(a, -np.float32(np.inf), lax.max, win,
+                                                     (1, 2, 1, 1), "VALID"),
+     np.round(img).astype(np.float32), gscale=1)
+case("window_sum_1d", lambda a: lax.reduce_window(a, np.int32(0), lax.add, (3,), (2,), "SAME"),
+     ints(-9, 9, (9,)))
+case("avg_pool", lambda a: lax.reduce_window(a, np.float32(0), lax.add, (1, 2, 2, 1), (1, 2, 2, 1),
+                                             "SAME") / 4, img, ulp=4, scale=1)
+
+# ---- convolutions ----
+convs = [
+    ("conv_plain", dict(window_strides=(1, 1), padding="VALID"), (2, 3, 5, 6), (4, 3, 2, 3)),
+    ("conv_same", dict(window_strides=(2, 2), padding="SAME"), (2, 3, 5, 6), (4, 3, 3, 3)),
+    ("conv_same_lower", dict(window_strides=(2, 1), padding="SAME_LOWER"), (2, 3, 5, 6),
+     (4, 3, 2, 2)),
+    ("conv_dilated", dict(window_strides=(2, 1), padding=((2, -1), (-1, 3)), lhs_dilation=(2, 1),
+                          rhs_dilation=(1, 2)), (1, 2, 5, 6), (3, 2, 2, 3)),
+    ("conv_groups", dict(window_strides=(1,), padding="SAME", feature_group_count=2), (2, 4, 5),
+     (6, 2, 3)),
+    ("conv_batch_groups", dict(window_strides=(1,), padding="SAME", batch_group_count=2), (4, 3, 5),
+     (6, 3, 3)),
+    ("conv_nhwc", dict(window_strides=(1, 2), padding="SAME",
+                       dimension_numbers=("NHWC", "HWIO", "NHWC")), (2, 5, 6, 3), (3, 2, 3, 4)),
+    ("conv_hwcn", dict(window_strides=(1, 1), padding="VALID",
+                       dimension_numbers=("HWCN", "OIWH", "NWHC")), (5, 6, 3, 2), (4, 3, 2, 3)),
+]
+for n, options, a, b in convs:
+    f = lambda x, k: lax.conv_general_dilated(x, k, **options)
+    case(n, f, f32(*a), f32(*b), ulp=32, scale=1)
+    case(n, f, f32(*a).astype(bf16), f32(*b).astype(bf16), ulp=2, scale=4, grad=False)
+case("conv_plain", lambda x, k: lax.conv_general_dilated(x, k, **convs[0][1]),
+     ints(-9, 9, (1, 2, 3, 4)), ints(-9, 9, (2, 2, 2, 2)))
+for p in ("SAME", "VALID"):
+    case("conv_transpose_" + p,
+         lambda x, k: lax.conv_transpose(x, k, (2, 3), p, dimension_numbers=("NHWC", "HWIO", "NHWC")),
+         f32(1, 3, 4, 2), f32(3, 2, 2, 3), ulp=32, scale=1)
+for m in ("full", "same", "valid"):
+    case("convolve_" + m, lambda a, v: jnp.convolve(a, v, m), f32(7), f32(4), ulp=16, scale=1)
+
+# ---- shapes ----
+case("split3", lambda a: jnp.array_split(a, 3, axis=1), f32(2, 7))
+case("unstack", lambda a: jnp.unstack(a, axis=1), z)
+case("hstack", lambda a, b: jnp.hstack([a, b]), f32(3), f32(2))
+case("vstack", lambda a, b: jnp.vstack([a, b]), f32(3), f32(2, 3))
+case("tile", lambda a: jnp.tile(a, (2, 1, 3)), z[0], gscale=1)
+case("repeat", lambda a: jnp.repeat(a, 3, axis=1), z, gscale=1)
+case("roll", lambda a: jnp.roll(a, 5, 2), z)
+case("flip", lambda a: jnp.flip(a, (0, 2)), z)
+case("moveaxis", lambda a: jnp.moveaxis(a, 0, -1), z)
+case("swapaxes", lambda a: jnp.swapaxes(a, 0, 2), z)
+case("squeeze", lambda a: jnp.squeeze(a[None, :, :1]), z)
+case("expand_dims", lambda a: jnp.expand_dims(a, (0, 2)), z)
+case("tril", lambda a: jnp.tril(a, 1), z)
+case("triu", lambda a: jnp.triu(a, -1), z)
+case("tri", lambda a: a * jnp.tri(3, 4, -1), z)
+for k in (-1, 0, 2):
+    case("diag_%d" % k, lambda a: jnp.diag(a, k), f32(3))
+    case("diag_%d" % k, lambda a: jnp.diag(a, k), z[0])
+    case("diagonal_%d" % k, lambda a: jnp.diagonal(a, k, 1, 2), z)
+    case("trace_%d" % k, lambda a: jnp.trace(a, k, 1, 2), z, ulp=4, scale=1)
+case("linspace", lambda a: a + jnp.linspace(-1, 2.7, 7, dtype=jnp.float32), np.zeros(7, np.float32),
+     ulp=2, scale=1)
+case("linspace_open", lambda a: a + jnp.linspace(3, -1, 6, endpoint=False, dtype=jnp.float32),
+     np.zeros(6, np.float32), ulp=2, scale=1)
+case("meshgrid", lambda a, b, c: jnp.meshgrid(a, b, c), f32(2), f32(3), f32(4))
+case("meshgrid_ij", lambda a, b: jnp.meshgrid(a, b, indexing="ij"), f32(2), f32(3))
+case("one_hot", lambda i: nn.one_hot(i, 4, dtype=jnp.float32), np.array([0, 3, 4, -1], np.int32))
+case("eye", lambda a: a * jnp.eye(3, 4), z)
+
+# ---- indexing ----
+i1, i2 = np.array([0, 2, -1, 5, -9], np.int32), np.array([[1], [3]], np.int32)
+for mode in ("fill", "clip", "wrap"):
+    case("take_" + mode, lambda a, i: jnp.take(a, i, axis=1, mode=mode), z, i1, gscale=1)
+    case("take_" + mode, lambda a, i: jnp.take(a, i, axis=1, mode=mode), ints(0, 9, (2, 3, 4)), i1)
+    case("take_" + mode, lambda a, i: jnp.take(a, i, axis=1, mode=mode), bytes_, i1)
+    along = np.array([[0, 2, 5, -1], [-3, -4, 1, 1]], np.int32)[:, None, :]
+    if mode != "wrap":
+        case("take_along_" + mode, lambda a, i: jnp.take_along_axis(a, i, axis=1, mode=mode), z,
+             along)
+case("take_flat", lambda a, i: jnp.take(a, i), z, i1)
+case("take_fill", lambda a, i: jnp.take(a, i, axis=1), bytes_ > 99, i1)
+case("take_fill", lambda a, i: jnp.take(a, i, axis=1), np.zeros((2, 0), np.float32),
+     np.zeros((0,), np.int32))
+getters = {
+    "index_rows": lambda a, i, j: a[i],
+    "index_columns": lambda a, i, j: a[:, i],
+    "index_both": lambda a, i, j: a[:, i, j],
+    "index_apart": lambda a, i, j: a[i, :, j],
+    "index_integer": lambda a, i, j: a[1, :, i],
+    "index_between": lambda a, i, j: a[..., None, i],
+    "index_sliced": lambda a, i, j: a[::-1, i, 1:3],
+    "index_front": lambda a, i, j: a[i, None, j],
+}
+for n, f in getters.items():
+    # Out of range both clamp, but JAX sends no gradient to the place that was read; ours does.
+    case(n, f, z, i1, i2, grad=False)
+    case(n, f, z, np.array([0, 1, -1, 0, -2], np.int32), np.array([[1], [0]], np.int32), gscale=1)
+case("get_fill", lambda a, i: a.at[:, i].get(mode="fill"), z, i1, gscale=1)
+places = {
+    "all": lambda a, i, j: a.at[...],
+    "one": lambda a, i, j: a.at[1, 2, -1],
+    "slice": lambda a, i, j: a.at[1:, :2],
+    "strided": lambda a, i, j: a.at[:, ::2, ::-2],
+    "rows": lambda a, i, j: a.at[:, i],
+    "apart": lambda a, i, j: a.at[i, :, j],
+    "integer": lambda a, i, j: a.at[1, :, i],
+    "sliced": lambda a, i, j: a.at[::-1, i, 1:3],
+}
+unique, other = np.array([2, 0, 7, -4], np.int32), np.array([[3], [1]], np.int32)
+repeated = np.array([0, 2, 0, 0, 9], np.int32)
+for n, f in places.items():
+    shape = f(jnp.asarray(z), unique, other).get().shape
+    v = f32(*shape)
+    for op in ("set", "add", "multiply", "divide", "min", "max", "subtract"):
+        # The quotient by several divisors rounds in another order; JAX has a gradient of products
+        # only where places are promised to be different.
+        more = {"unique_indices": True} if op in ("multiply", "divide") else {}
+        case(f"at_{n}_{op}", lambda a, i, j, u: getattr(f(a, i, j), op)(u, **more), z, unique,
+             other, v, ulp=4, scale=1 if op == "divide" else 0, gscale=8,
+             grad=not more or n != "integer")  # there two places are one
+for op in ("add", "min", "max"):
+    case(f"at_rows_{op}", lambda a, i, j, u: getattr(a.at[:, i], op)(u), z, repeated, other,
+         f32(2, 5, 4), ulp=4, scale=1)
+case("at_rows_multiply", lambda a, i, j, u: a.at[:, i].multiply(u), z, repeated, other,
+     f32(2, 5, 4), ulp=8, scale=1, grad=False)
+case("at_rows_max", lambda a, i, j, u: a.at[:, i].max(u), np.round(z), repeated, other,
+     np.round(f32(2, 5, 4)), gscale=1)
+case("at_rows_add", lambda a, i, j, u: a.at[:, i].add(u), ints(0, 9, (2, 3, 4), np.uint8), repeated,
+     other, ints(0, 255, (2, 5, 4), np.uint8))
+case("at_rows_add", lambda a, i, j, u: a.at[:, i].add(u), z, np.zeros((0,), np.int32), other,
+     np.zeros((2, 0, 4), np.float32))
+
+# ---- products ----
+case("tensordot", lambda a, b: jnp.tensordot(a, b, 2), z, f32(3, 4, 2), ulp=16, scale=1)
+case("tensordot_axes", lambda a, b: jnp.tensordot(a, b, ((0, 2), (1, 0))), z, f32(4, 2, 3), ulp=16,
+     scale=1)
+case("inner", jnp.inner, f32(2, 3), f32(4, 3), ulp=16, scale=1)
+case("vdot", jnp.vdot, f32(2, 3), f32(2, 3), ulp=16, scale=1)
+case("outer", jnp.outer, f32(3), f32(2, 2))
+case("kron", jnp.kron, f32(2, 3), f32(2), ulp=1)
+case("matmul", jnp.matmul, np.zeros((2, 0), np.float32), np.zeros((0, 3), np.float32))
+case("matmul", jnp.matmul, f32(2, 3).astype(bf16), f32(3, 4).astype(bf16), ulp=2, scale=1, grad=False)
+case("matmul", jnp.matmul, ints(-9, 9, (2, 3)), ints(-9, 9, (3, 4)))
+
+# ---- nn ----
+case("softmax", nn.softmax, odd[1], ulp=8)
+case("softmax", nn.softmax, z, ulp=16, scale=1)
+case("softmax", nn.softmax, np.array([[-np.inf, 0, 1], [-np.inf] * 3, [80, -80, 0]], np.float32), ulp=8)
+case("log_softmax", nn.log_softmax, np.array([[-np.inf, 0, 1], [80, -80, 0]], np.float32), ulp=8,
+     scale=1)
+case("softmax_axis0", lambda a: nn.softmax(a, axis=0), z.astype(bf16), ulp=4, scale=1, grad=False)
+case("glu", nn.glu, z, ulp=8, scale=1)
+case("standardize", nn.standardize, z, ulp=32, scale=1)
+for n, (t, s) in {"more_keys": (3, 5), "more_queries": (5, 3)}.items():
+    q, k, v = f32(2, t, 4, 8), f32(2, s, 2, 8), f32(2, s, 2, 8)
+    case("attention_causal", lambda a, b, c: nn.dot_product_attention(a, b, c, is_causal=True),
+         q, k, v, ulp=100, scale=1)
+    case("attention_bias", lambda a, b, c, d: nn.dot_product_attention(a, b, c, bias=d), q, k, v,
+         f32(2, 4, t, s), ulp=100, scale=1)
+    case("attention_mask",
+         lambda a, b, c, d: nn.dot_product_attention(a, b, c, mask=d, is_causal=True), q, k, v,
+         rng.random((2, 1, t, s)) < .7, ulp=100, scale=1)
+
+
+# ---- random numbers ----
+def draw(name, f, *inputs, ulp=0, scale=1, x64=False):
+    with jax.enable_x64(True):
+        key = jax.random.key(0x0123456789abcdef)
+    with jax.enable_x64(x64):
+        out = f(key, *[jnp.asarray(x) for x in inputs])
+        out = out.astype(jnp.int32) if out.dtype == jnp.int64 and not x64 else out
+        cases.append({"name": "random_" + name, "inputs": [stored(x) for x in inputs],
+                      "outputs": [dump(out)], "ulp": ulp, "scale": scale})
+
+
+r = jax.random
+draw("randint", lambda k: r.randint(k, (9,), -5, 17))
+draw("randint_all", lambda k: r.randint(k, (5,), -2**31, 2**31 - 1))
+draw("randint_empty", lambda k: r.randint(k, (5,), 7, 7))
+draw("randint_u8", lambda k: r.randint(k, (9,), 0, 256, jnp.uint8))
+draw("randint_i8", lambda k: r.randint(k, (9,), -200, 100, jnp.int8))
+draw("randint_u32", lambda k: r.randint(k, (9,), 5, 4000000000, jnp.uint32), x64=True)
+draw("randint_i64", lambda k: r.randint(k, (9,), -10**12, 10**15, jnp.int64), x64=True)
+draw("truncated_normal", lambda k: r.truncated_normal(k, -1.0, 2.5, (40,), jnp.float32), ulp=16)
+draw("exponential", lambda k: r.exponential(k, (9,), jnp.float32), ulp=4)
+draw("laplace", lambda k: r.laplace(k, (9,), jnp.float32), ulp=4)
+draw("logistic", lambda k: r.logistic(k, (9,), jnp.float32), ulp=8)
+draw("cauchy", lambda k: r.cauchy(k, (9,), jnp.float32), ulp=16)
+draw("rademacher", lambda k: r.rademacher(k, (9,), jnp.int32))
+draw("permutation", lambda k: r.permutation(k, 20).astype(jnp.int32))
+draw("permutation_rows", lambda k, x: r.permutation(k, x, axis=1), z)
+draw("permutation_independent", lambda k, x: r.permutation(k, x, axis=1, independent=True), z)
+draw("choice", lambda k: r.choice(k, 10, (7,)).astype(jnp.int32))
+draw("choice_distinct", lambda k: r.choice(k, 10, (2, 3), replace=False).astype(jnp.int32))
+draw("choice_rows", lambda k, x: r.choice(k, x, (5,), axis=1), z)
+weights = np.array([.1, .5, .05, .35], np.float32)
+draw("choice_weighted", lambda k, p: r.choice(k, 4, (9,), p=p).astype(jnp.int32), weights)
+draw("choice_weighted_distinct",
+     lambda k, p: r.choice(k, 4, (3,), replace=False, p=p).astype(jnp.int32), weights)
+draw("categorical_shape",
+     lambda k, x: r.categorical(k, x, axis=0, shape=(4, 3, 4)).astype(jnp.int32), z[0][None][0:1]
+     .repeat(2, 0))
+draw("bernoulli_p", lambda k, p: r.bernoulli(k, p), weights)
+
+def text(x):
+    return json.dumps(x, separators=(",", ":"))
+
+
+print('{"arrays": {\n' + ",\n".join(f'"{n}": {text(a)}' for n, a in arrays.items()) +
+      '},\n"cases": [\n' + ",\n".join(text(c) for c in cases) + "\n]}")

@@ -1,0 +1,31 @@
+// Arrays of the files with JAX's values, and the shape of a function under test.
+// Not the functions; the tests have a table each.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "stowage/stowage.h"
+
+namespace stow::testing {
+
+using Arrays = std::vector<Array>;
+using Function = std::function<Arrays(const Arrays&)>;
+
+inline std::vector<double> numbers(const nlohmann::json& array) {
+  std::vector<double> values;
+  for (const nlohmann::json& v : array["data"])
+    values.push_back(v.is_string()    ? std::stod(v.get<std::string>())
+                     : v.is_boolean() ? static_cast<double>(v.get<bool>())
+                                      : v.get<double>());
+  return values;
+}
+
+inline Array load(const nlohmann::json& array) {
+  const Shape shape(array["shape"].get<Dims>());
+  const DType dtype = *parse_dtype(array["dtype"].get<std::string>());
+  if (dtype != DType::kU64) return Array::from(numbers(array), shape, dtype);
+  return Array::from(array["data"].get<std::vector<uint64_t>>(), shape, dtype);
+}
+
+}  // namespace stow::testing
