@@ -157,7 +157,7 @@ TEST_F(Offloading, WithoutEffectIsAnError) {
     return sum(body(x, w));
   };
   EXPECT_THAT(message_of([&] { jit(grad<0, 1>(f)).lower(x_, w_).compile(); }),
-              HasSubstr("asks for the name 'x', which has no effect"));
+              HasSubstr("asks for the name 'x', which no value that is used in its region has"));
 }
 
 TEST_F(Offloading, UnrolledLayersOffloadToo) {

@@ -460,7 +460,8 @@ class Rewriter {
 Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
                    const std::set<ValueId>& costly_inputs,
                    const std::vector<bool>* boundary_outputs) {
-  check_wanted_names(graph, override_policy);
+  // In a branch of a cond a name may be missing: another branch may have it.
+  if (!boundary_outputs) check_wanted_names(graph, override_policy);
   Graph current = graph;
   std::vector<bool> clones(graph.n_nodes(), false);
   for (int depth = 0;; ++depth) {
