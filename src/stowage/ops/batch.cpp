@@ -67,7 +67,7 @@ class Batcher {
     Batched results;
     for (int i = 0; i < node.n_results; ++i) {
       results.values.push_back(
-          full(builder_, batched_type(from_.type(node.result(i)), 0, size_), 0));
+          full_anywhere(builder_, batched_type(from_.type(node.result(i)), 0, size_), 0));
       results.axes.push_back(0);
     }
     return results;

@@ -86,9 +86,10 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
       RegionNames& have = names[policy];
       have.differentiated = have.differentiated || repeatable[n];
       if (node.op == OpKind::kCond) {  // a policy around it acts inside its branches
-        for (const GraphPtr& branch : node.graphs) insert_names(*branch, have.any);
-        if (repeatable[n])
-          for (const GraphPtr& branch : node.graphs) insert_names(*branch, have.repeatable);
+        for (const GraphPtr& branch : node.graphs) {
+          insert_names(*branch, have.any);
+          insert_names(*branch, have.repeatable);
+        }
         continue;
       }
       for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.inside_scans);
