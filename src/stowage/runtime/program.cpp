@@ -1,7 +1,10 @@
 #include "stowage/runtime/program.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+
+#include "stowage/runtime/arena_guard.h"
 
 namespace stow {
 
@@ -10,11 +13,44 @@ struct Program::Frame {
   std::vector<int64_t> iterations;   // of loops
   std::vector<const std::byte*> in;  // scratch lists, kept to save allocations
   std::vector<std::byte*> out;
+  std::array<std::byte*, kNumMemoryKinds> arenas{};
+  size_t instant = 0;
 };
 
 Program::Program(Schedule schedule, MemoryPlan plan, int threads)
     : schedule_(std::move(schedule)), plan_(std::move(plan)) {
   steps_ = bind(schedule_.instructions, threads);
+  if (kFillsDeadBytes) find_deaths();
+}
+
+namespace {
+
+// The kernels of a run; -1 where branches or open loops let no two runs be alike.
+int64_t count_instants(const std::vector<Instruction>& body) {
+  int64_t n = 0;
+  for (const Instruction& instruction : body) {
+    const Loop* loop = instruction.loop();
+    const int64_t inside = loop && loop->trip_count != Loop::kOpen ? count_instants(loop->body) : -1;
+    if (!instruction.kernel() && inside < 0) return -1;
+    n += instruction.kernel() ? 1 : loop->trip_count * inside;
+  }
+  return n;
+}
+
+}  // namespace
+
+void Program::find_deaths() {
+  const Lifetimes lifetimes = compute_lifetimes(schedule_);
+  if (count_instants(schedule_.instructions) != static_cast<int64_t>(lifetimes.at.size())) return;
+  deaths_.resize(lifetimes.at.size());
+  for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
+    const size_t b = lifetimes.owner[e].index();
+    for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects)
+      if (rect.upper > rect.lower && rect.upper <= static_cast<int64_t>(deaths_.size()))
+        deaths_[static_cast<size_t>(rect.upper - 1)].push_back(
+            {schedule_.buffers[b].kind,
+             plan_.offsets[b][static_cast<size_t>(lifetimes.slot(e))] + rect.offset, rect.size});
+  }
 }
 
 std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, int threads) const {
@@ -23,8 +59,15 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
     Step step;
     const auto take = [&](const View& view) {
       const Buffer& buffer = schedule_.buffers[view.buffer.index()];
-      step.operands.push_back({view.buffer.index(), view.offset_bytes, view.terms,
-                               buffer.apart ? buffer.slot_bytes : 0, buffer.each});
+      Operand operand{view.buffer.index(), view.offset_bytes, view.terms,
+                      buffer.apart ? buffer.slot_bytes : 0, buffer.each};
+      operand.in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
+      operand.high_bytes = view.elems() > 0 ? dtype_bytes(view.dtype) : 0;
+      for (size_t d = 0; d < view.dims.size() && view.elems() > 0; ++d) {
+        const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
+        (reach < 0 ? operand.low_bytes : operand.high_bytes) += reach;
+      }
+      step.operands.push_back(std::move(operand));
     };
     if (const Kernel* kernel = instruction.kernel()) {
       step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
@@ -35,6 +78,7 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       if (step.has_scratch) {
         step.scratch = kernel->scratch.index();
         step.scratch_each = schedule_.buffers[step.scratch].each;
+        step.scratch_bytes = kernel->scratch_bytes;
       }
     } else if (const Loop* loop = instruction.loop()) {
       const bool open = loop->trip_count == Loop::kOpen;
@@ -77,6 +121,22 @@ std::byte* Program::address(const Operand& operand, const Frame& frame) const {
   return frame.bases[operand.buffer] + offset;
 }
 
+void Program::show(const Operand& operand, const std::byte* at, bool visible) const {
+  if (!kPoisonsArena || !operand.in_arena) return;
+  const int64_t bytes = operand.high_bytes - operand.low_bytes;
+  visible ? unpoison(at + operand.low_bytes, bytes) : poison(at + operand.low_bytes, bytes);
+}
+
+// The first eight bytes at most, for the runner's own decisions.
+const std::byte* Program::read_on_host(const Operand& operand, const Frame& frame,
+                                       std::byte* copy) const {
+  const std::byte* const at = address(operand, frame);
+  show(operand, at, true);
+  std::memcpy(copy, at, static_cast<size_t>(operand.high_bytes));
+  show(operand, at, false);
+  return copy;
+}
+
 void Program::run_kernel(const Step& step, Frame& frame) const {
   frame.in.clear();
   frame.out.clear();
@@ -89,7 +149,19 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
   }
   std::byte* scratch = step.has_scratch ? frame.bases[step.scratch] : nullptr;
   if (step.scratch_each.valid()) scratch += place(step.scratch, step.scratch_each, frame);
+  const auto show_all = [&](bool visible) {
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      show(step.operands[i], i < step.n_inputs ? frame.in[i] : frame.out[i - step.n_inputs],
+           visible);
+    if (step.has_scratch)
+      visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
+  };
+  if (kPoisonsArena) show_all(true);
   step.kernel->run(frame.in, frame.out, scratch);
+  if (kPoisonsArena) show_all(false);
+  if (kFillsDeadBytes && !deaths_.empty())
+    for (const Death& death : deaths_[frame.instant++])
+      fill_dead(frame.arenas[static_cast<size_t>(death.kind)] + death.offset, death.bytes);
 }
 
 void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
@@ -108,12 +180,14 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
         for (int64_t i = 0;; ++i) {
           frame.iterations[step.loop.index()] = i;
           run_steps(step.parts[1], frame);
-          if (*address(step.operands[0], frame) == std::byte{0}) break;
+          std::byte predicate[8];
+          if (*read_on_host(step.operands[0], frame, predicate) == std::byte{0}) break;
           run_steps(step.parts[0], frame);
         }
         break;
       case StepKind::kBranch: {
-        const std::byte* const at = address(step.operands[0], frame);
+        std::byte copy[8];
+        const std::byte* const at = read_on_host(step.operands[0], frame, copy);
         int32_t index = 0;
         if (step.is_bool_index)
           index = *at != std::byte{0};
@@ -165,7 +239,17 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     else if (arena)
       frame.bases[b] = arena->data() + (buffer.apart || buffer.each.valid() ? 0 : plan_.offsets[b][0]);
   }
+  for (size_t kind = 0; kind < arenas.size(); ++kind)
+    if (arenas[kind]) frame.arenas[kind] = arenas[kind]->data();
+  const auto hide_arenas = [&](bool hidden) {
+    for (size_t kind = 0; kind < arenas.size(); ++kind)
+      if (arenas[kind])
+        hidden ? poison(frame.arenas[kind], plan_.arena_bytes[kind])
+               : unpoison(frame.arenas[kind], plan_.arena_bytes[kind]);
+  };
+  if (kPoisonsArena) hide_arenas(true);
   run_steps(steps_, frame);
+  if (kPoisonsArena) hide_arenas(false);
 
   for (size_t kind = 0; kind < arenas.size(); ++kind) {
     if (kept[kind].empty()) continue;

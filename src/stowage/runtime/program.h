@@ -31,6 +31,9 @@ class Program {
     std::vector<LoopTerm> terms;
     int64_t slot_bytes = 0;  // of a buffer whose slots lie apart
     LoopId each;             // whose iterations lie apart
+    // For checking builds: the bytes around the address that it spans, in an arena.
+    int64_t low_bytes = 0, high_bytes = 0;
+    bool in_arena = false;
   };
   enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
@@ -40,6 +43,7 @@ class Program {
     std::vector<Operand> operands;
     size_t n_inputs = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
+    int64_t scratch_bytes = 0;
     bool has_scratch = false;
     LoopId scratch_each;
     LoopId loop;
@@ -55,10 +59,19 @@ class Program {
   std::byte* address(const Operand& operand, const Frame& frame) const;
   int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
+  const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
+  void show(const Operand& operand, const std::byte* at, bool visible) const;
+  void find_deaths();
 
   Schedule schedule_;
   MemoryPlan plan_;
   std::vector<Step> steps_;
+  // For debug builds: what dies after each instant; empty where the timeline is not that of a run.
+  struct Death {
+    MemoryKind kind;
+    int64_t offset, bytes;
+  };
+  std::vector<std::vector<Death>> deaths_;
 };
 
 }  // namespace stow

@@ -1,0 +1,52 @@
+// ArenaGuard: what a checking build does to arena bytes that no running instruction may touch.
+// Nothing in a release build, and no part of what is predicted or measured.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define STOW_POISONS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define STOW_POISONS 1
+#endif
+#endif
+#ifndef STOW_POISONS
+#define STOW_POISONS 0
+#endif
+#if STOW_POISONS
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace stow {
+
+/// Under the address sanitizer, everything in the arenas but the operands and results of the running
+/// instruction is poisoned.
+inline constexpr bool kPoisonsArena = STOW_POISONS != 0;
+/// In a debug build, bytes are filled with a NaN of every float type when their life ends.
+#ifdef NDEBUG
+inline constexpr bool kFillsDeadBytes = false;
+#else
+inline constexpr bool kFillsDeadBytes = !kPoisonsArena;
+#endif
+
+inline void poison([[maybe_unused]] const std::byte* data, [[maybe_unused]] int64_t bytes) {
+#if STOW_POISONS
+  __asan_poison_memory_region(data, static_cast<size_t>(bytes));
+#endif
+}
+inline void unpoison([[maybe_unused]] const std::byte* data, [[maybe_unused]] int64_t bytes) {
+#if STOW_POISONS
+  __asan_unpoison_memory_region(data, static_cast<size_t>(bytes));
+#endif
+}
+
+/// 0x7ff4 in every two bytes.
+inline void fill_dead(std::byte* data, int64_t bytes) {
+  constexpr unsigned char kPattern[2] = {0xf4, 0x7f};
+  for (int64_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(kPattern[i % 2]);
+}
+
+}  // namespace stow
