@@ -155,7 +155,9 @@ class Maker {
   // The rarer functions, windows, convolutions, scatters and what runs along an axis.
   void rarer_step() {
     const Val x = any_float();
-    switch (below(6)) {
+    switch (below(7)) {
+      case 6:
+        return moved_step(x);
       case 0:
         return add(rare_function(x));
       case 1:
@@ -189,6 +191,14 @@ class Maker {
       default:
         return unary(kWithinOne[below(std::size(kWithinOne))], y);
     }
+  }
+
+  // To the host and back, as a whole or in part.
+  void moved_step(const Val& x) {
+    Val host = device_put(x, MemoryKind::kPinnedHost);
+    if (below(2) && x.rank() > 0 && x.shape()[0] > 0)
+      host = slice_axis(host, 0, static_cast<int64_t>(below(2)) % x.shape()[0], x.shape()[0]);
+    add(device_put(host, MemoryKind::kDevice));
   }
 
   void running_step(const Val& x) {
@@ -1013,7 +1023,9 @@ PolicyPtr random_policy(uint64_t seed) {
                       : seed % 8 == 2 ? query.op == OpKind::kDotGeneral
                       : seed % 8 == 3 ? query.op == OpKind::kName && hash % 2 == 0
                                       : hash % 8 < seed % 8;
-    return {keep ? Mark::kKeep : Mark::kRecompute};
+    if (!keep) return {Mark::kRecompute};
+    if (seed % 3 == 0 && (hash >> 9) % 3 == 0) return {Mark::kOffload, MemoryKind::kPinnedHost};
+    return {Mark::kKeep};
   };
   return std::make_shared<const Policy>(Policy{fmt::format("random:{}", seed), decide, {}});
 }

@@ -151,7 +151,9 @@ Cotangents vjp_slice(const VjpContext& c) {
       high.push_back(x[static_cast<int>(i)] - last);
       interior.push_back(n > 1 ? p.stride[i] - 1 : 0);
     }
-    return pad(c.ct(), constant(c.ct().builder(), c.ct().dtype(), 0), p.start, high, interior);
+    const Val ct = device_put(c.ct(), MemoryKind::kDevice);
+    const Val padded = pad(ct, constant(ct.builder(), ct.dtype(), 0), p.start, high, interior);
+    return device_put(padded, c.operands[0].type().kind);
   });
 }
 
