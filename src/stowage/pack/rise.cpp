@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kLeaf = 8;  // Items in a leaf of the tree of lifetimes, at most.
 // More than any demand or slack, and small enough to add to.
-constexpr int64_t kFar = INT64_MAX / 4;
+constexpr int64_t kFar = int64_t{1} << 62;
 
 }  // namespace
 
@@ -326,19 +326,24 @@ bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::functi
     heap_.pop_back();
     if (end_of_[first] != last || height_of_[first] != height) continue;
     const Tightest tight = tightest(first, last, 1, 0, n_sections_ - 1);
-    int32_t item = best_item(first, tight.section, tight.section, last);
-    if (item < 0) item = best_item(first, last, first, last);
-    if (item >= 0) {
-      forget(first, last);
-      place(item, first, last, height);
-      continue;
-    }
     int64_t rise_to = INT64_MAX;
     if (first > 0 && !finished_[first - 1])
       rise_to = std::min(rise_to, height_of_[start_of_[first - 1]]);
     if (last + 1 < n_sections_ && !finished_[last + 1])
       rise_to = std::min(rise_to, height_of_[last + 1]);
     const int64_t gap = rise_to - height;
+    const bool near = bounded && static_cast<double>(gap) <=
+                                     strategy.tolerance * static_cast<double>(tight.slack);
+    int32_t item = -1;
+    if (!near) {
+      item = best_item(first, tight.section, tight.section, last);
+      if (item < 0) item = best_item(first, last, first, last);
+    }
+    if (item >= 0) {
+      forget(first, last);
+      place(item, first, last, height);
+      continue;
+    }
     if (bounded && tight.slack < gap) {
       const int32_t victim = choose_victim(tight.section, gap - tight.slack);
       forget(first, last);

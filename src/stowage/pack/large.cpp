@@ -1,0 +1,114 @@
+#include "stowage/pack/large.h"
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+
+#include "stowage/pack/rise.h"
+
+namespace stow::pack {
+namespace {
+
+constexpr int kPassesPerCapacity = 10;
+
+class Search {
+ public:
+  Search(const std::vector<Item>& items, int32_t n_sections, const LargeOptions& options)
+      : options_(options), rise_(items, n_sections) {
+    std::vector<int64_t> live(n_sections + 1);
+    for (const Item& item : items) {
+      live[item.first] += item.size;
+      live[item.last + 1] -= item.size;
+    }
+    int64_t sum = 0;
+    for (const int64_t change : live) bound_ = std::max(bound_, sum += change);
+  }
+
+  LargeResult solve() {
+    // Without a capacity, for a first packing and for what suits this problem.
+    for (const double power : {0.0, 0.3, 1.0}) {
+      const RiseStrategy strategy{.size_power = power};
+      if (!pass(strategy, Rise::kNoCapacity)) return best_;
+      if (rise_.height() < best_.height || best_.offsets.empty()) {
+        best_ = {rise_.offsets(), rise_.height()};
+        favourite_ = strategy;
+      }
+      if (done()) return best_;
+    }
+    favourite_.tolerance = 0.01;
+    favourite_.noise = 0.02;
+    // Then below what was reached: halfway to the bound, and closer to the best after each failure.
+    double share = 0.5;
+    while (!done()) {
+      const int64_t goal = std::max(bound_, options_.target);
+      const auto room = static_cast<double>(best_.height - goal);
+      const bool reached = reach(goal + static_cast<int64_t>(share * room));
+      share = reached ? std::max(0.3, 2 * share - 1) : std::min(0.97, (1 + share) / 2);
+    }
+    return best_;
+  }
+
+ private:
+  bool done() const {
+    return best_.height <= std::max(bound_, options_.target) || passes_ >= options_.passes ||
+           (options_.stop && options_.stop());
+  }
+
+  bool pass(const RiseStrategy& strategy, int64_t capacity) {
+    static const std::function<bool()> kNever;
+    return rise_.run(strategy, capacity, passes_++ == 0 ? kNever : options_.stop);
+  }
+
+  // A strategy beside the favourite one.
+  RiseStrategy vary() {
+    static constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1}, kLengths[] = {1, 1, 0.5},
+                            kNoises[] = {0.01, 0.05, 0.2},
+                            kTolerances[] = {0, 0.003, 0.01, 0.02, 0.04, 0.1};
+    const auto draw = [&](const auto& values) { return values[random_() % std::size(values)]; };
+    const auto change = [&] { return random_() % 3 == 0; };
+    RiseStrategy s = favourite_;
+    if (change()) s.size_power = draw(kPowers);
+    if (change()) s.length_power = draw(kLengths);
+    if (change()) s.noise = draw(kNoises);
+    if (change()) s.tolerance = draw(kTolerances);
+    s.seed = random_();
+    return s;
+  }
+
+  // Whether some pass stays within the capacity. The favourite becomes the one that left out least.
+  bool reach(int64_t capacity) {
+    double least = -1;
+    RiseStrategy favourite = favourite_;
+    for (int k = 0; k < kPassesPerCapacity && (k == 0 || !done()); ++k) {
+      const RiseStrategy strategy = vary();
+      if (!pass(strategy, capacity)) return false;
+      if (least < 0 || rise_.area_left_out() < least) {
+        least = rise_.area_left_out();
+        favourite = strategy;
+      }
+      if (rise_.n_left_out() == 0) {
+        favourite_ = strategy;
+        best_ = {rise_.offsets(), rise_.height()};
+        return true;
+      }
+    }
+    favourite_ = favourite;
+    return false;
+  }
+
+  const LargeOptions& options_;
+  Rise rise_;
+  int64_t bound_ = 0, passes_ = 0;
+  LargeResult best_;
+  RiseStrategy favourite_;
+  std::mt19937_64 random_{1};
+};
+
+}  // namespace
+
+LargeResult pack_large(const std::vector<Item>& items, int32_t n_sections,
+                       const LargeOptions& options) {
+  return Search(items, n_sections, options).solve();
+}
+
+}  // namespace stow::pack
