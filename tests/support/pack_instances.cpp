@@ -44,7 +44,7 @@ Problem uniform(int n, uint64_t seed, double length) {
   Problem p;
   for (int i = 0; i < n; ++i) {
     const int64_t lower = dice.pick(0, n);
-    add(p, lower, lower + dice.pick(1, static_cast<int64_t>(2 * length)), dice.pick(1, 1000));
+    add(p, lower, lower + dice.pick(1, 1 + static_cast<int64_t>(2 * length)), dice.pick(1, 1000));
   }
   return p;
 }
@@ -191,7 +191,7 @@ Problem full_heap_heavy(int n, uint64_t seed) { return full_heap(n, seed, 1 << 1
 Problem phases(int n, uint64_t seed) {
   Dice dice(seed);
   Problem p;
-  const int n_phases = 40;
+  const int n_phases = std::min(n, 40);
   for (int k = 0; k < n_phases; ++k) {
     const double middle = static_cast<double>(dice.pick(100, 100'000)), life = static_cast<double>(dice.pick(3, 300));
     for (int i = 0; i < n / n_phases; ++i) {

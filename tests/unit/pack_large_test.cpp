@@ -57,6 +57,8 @@ TEST(PackLarge, OrdinaryNaturesComeWithinHalfAPerCent) {
   }
 }
 
+TEST(PackLarge, NothingToPack) { EXPECT_TRUE(pack_large({}, 0, {}).offsets.empty()); }
+
 TEST(PackLarge, StopsAtTheTargetAndWhenAsked) {
   const Problem problem = all_natures()[1].make(2000, 1);
   const Sections sections = cut_sections(problem);

@@ -108,6 +108,7 @@ class Search {
 
 LargeResult pack_large(const std::vector<Item>& items, int32_t n_sections,
                        const LargeOptions& options) {
+  if (items.empty()) return {};
   return Search(items, n_sections, options).solve();
 }
 
