@@ -41,10 +41,8 @@ int main(int argc, char** argv) {
     for (const SectionRect& r : sections.rects) lives += r.last - r.first + 1;
     const auto bound = static_cast<double>(sections.largest_live);
     ExactResult first, last;
-    const double first_s =
-        seconds_of([&] { first = *pack_exact(problem, {.time_limit_s = 0}); });
-    const double last_s =
-        seconds_of([&] { last = *pack_exact(problem, {.time_limit_s = limit}); });
+    const double first_s = seconds_of([&] { first = *pack_exact(problem, {.time_limit_s = 0}); });
+    const double last_s = seconds_of([&] { last = *pack_exact(problem, {.time_limit_s = limit}); });
     for (const ExactResult* result : {&first, &last}) {
       const stow::Result<void> valid = validate(problem, result->solution);
       STOW_CHECK(valid.ok(), "{}: {}", nature.name, valid.error());

@@ -48,10 +48,18 @@ Problem uniform(int n, uint64_t seed, double length) {
   }
   return p;
 }
-Problem uniform_sparse(int n, uint64_t seed) { return uniform(n, seed, 4); }
-Problem uniform_some(int n, uint64_t seed) { return uniform(n, seed, 60); }
-Problem uniform_dense(int n, uint64_t seed) { return uniform(n, seed, 0.02 * n); }
-Problem uniform_huge(int n, uint64_t seed) { return uniform(n, seed, 0.3 * n); }
+Problem uniform_sparse(int n, uint64_t seed) {
+  return uniform(n, seed, 4);
+}
+Problem uniform_some(int n, uint64_t seed) {
+  return uniform(n, seed, 60);
+}
+Problem uniform_dense(int n, uint64_t seed) {
+  return uniform(n, seed, 0.02 * n);
+}
+Problem uniform_huge(int n, uint64_t seed) {
+  return uniform(n, seed, 0.3 * n);
+}
 
 // Two random ends.
 Problem two_ends(int n, uint64_t seed) {
@@ -183,9 +191,15 @@ Problem full_heap(int n, uint64_t seed, int64_t capacity, bool heavy) {
   for (const Live& v : live) add(p, v.lower, now, v.size);
   return p;
 }
-Problem full_heap_small(int n, uint64_t seed) { return full_heap(n, seed, 30'000, false); }
-Problem full_heap_large(int n, uint64_t seed) { return full_heap(n, seed, 500'000, false); }
-Problem full_heap_heavy(int n, uint64_t seed) { return full_heap(n, seed, 1 << 18, true); }
+Problem full_heap_small(int n, uint64_t seed) {
+  return full_heap(n, seed, 30'000, false);
+}
+Problem full_heap_large(int n, uint64_t seed) {
+  return full_heap(n, seed, 500'000, false);
+}
+Problem full_heap_heavy(int n, uint64_t seed) {
+  return full_heap(n, seed, 1 << 18, true);
+}
 
 // Phases whose sizes and lives differ, over a floor of long-lived state.
 Problem phases(int n, uint64_t seed) {
@@ -193,7 +207,8 @@ Problem phases(int n, uint64_t seed) {
   Problem p;
   const int n_phases = std::min(n, 40);
   for (int k = 0; k < n_phases; ++k) {
-    const double middle = static_cast<double>(dice.pick(100, 100'000)), life = static_cast<double>(dice.pick(3, 300));
+    const double middle = static_cast<double>(dice.pick(100, 100'000)),
+                 life = static_cast<double>(dice.pick(3, 300));
     for (int i = 0; i < n / n_phases; ++i) {
       const int64_t lower = k * (n / n_phases) + i;
       const bool lasts = dice.chance(0.01);
@@ -224,24 +239,38 @@ Problem unrolled(int n, uint64_t seed) {
   return p;
 }
 
-Problem cut_straight(int n, uint64_t seed) { return cut_rectangle(n, 1 << 30, false, seed); }
-Problem cut_windmill(int n, uint64_t seed) { return cut_rectangle(n, 1 << 30, true, seed); }
+Problem cut_straight(int n, uint64_t seed) {
+  return cut_rectangle(n, 1 << 30, false, seed);
+}
+Problem cut_windmill(int n, uint64_t seed) {
+  return cut_rectangle(n, 1 << 30, true, seed);
+}
 
 constexpr Nature kNatures[] = {
-    {"uniform-sparse", uniform_sparse},   {"uniform-some", uniform_some},
-    {"uniform-dense", uniform_dense},     {"uniform-huge", uniform_huge},
-    {"two-ends", two_ends},               {"heavy-tails", heavy_tails},
-    {"powers-of-two", powers_of_two},     {"training", training},
-    {"inference", inference},             {"nested-noisy", nested_noisy},
-    {"full-heap-small", full_heap_small}, {"full-heap-large", full_heap_large},
-    {"full-heap-heavy", full_heap_heavy}, {"phases", phases},
-    {"unrolled", unrolled},               {"cut-straight", cut_straight},
+    {"uniform-sparse", uniform_sparse},
+    {"uniform-some", uniform_some},
+    {"uniform-dense", uniform_dense},
+    {"uniform-huge", uniform_huge},
+    {"two-ends", two_ends},
+    {"heavy-tails", heavy_tails},
+    {"powers-of-two", powers_of_two},
+    {"training", training},
+    {"inference", inference},
+    {"nested-noisy", nested_noisy},
+    {"full-heap-small", full_heap_small},
+    {"full-heap-large", full_heap_large},
+    {"full-heap-heavy", full_heap_heavy},
+    {"phases", phases},
+    {"unrolled", unrolled},
+    {"cut-straight", cut_straight},
     {"cut-windmill", cut_windmill},
 };
 
 }  // namespace
 
-std::span<const Nature> all_natures() { return kNatures; }
+std::span<const Nature> all_natures() {
+  return kNatures;
+}
 
 Problem cut_rectangle(int n_buffers, int64_t capacity, bool windmills, uint64_t seed) {
   Dice dice(seed);

@@ -20,8 +20,8 @@ struct Nature {
 /// the same seed on every machine.
 std::span<const Nature> all_natures();
 
-/// A rectangle of `capacity` bytes and any length cut into `n_buffers` that fill it: its least
-/// height is `capacity`. With `windmills`, some cuts are of five pieces, which no straight cut parts.
+/// A rectangle of `capacity` bytes cut into about `n_buffers` that fill it: its least height is
+/// `capacity`. With `windmills`, some cuts are into five pieces, which no straight cut parts.
 Problem cut_rectangle(int n_buffers, int64_t capacity, bool windmills, uint64_t seed);
 
 }  // namespace stow::pack

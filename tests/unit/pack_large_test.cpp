@@ -57,7 +57,9 @@ TEST(PackLarge, OrdinaryNaturesComeWithinHalfAPerCent) {
   }
 }
 
-TEST(PackLarge, NothingToPack) { EXPECT_TRUE(pack_large({}, 0, {}).offsets.empty()); }
+TEST(PackLarge, NothingToPack) {
+  EXPECT_TRUE(pack_large({}, 0, {}).offsets.empty());
+}
 
 TEST(PackLarge, StopsAtTheTargetAndWhenAsked) {
   const Problem problem = all_natures()[1].make(2000, 1);

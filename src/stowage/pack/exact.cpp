@@ -159,9 +159,9 @@ class Driver {
 
   // Skylines, for a component beyond exact search or to start one.
   void raise_skylines(Component& c, int64_t goal, int64_t passes, double seconds) {
-    const LargeResult found = pack_large(
-        c.items, c.n_sections,
-        {.target = goal / c.unit, .passes = passes, .stop = stop_after(seconds)});
+    const LargeResult found =
+        pack_large(c.items, c.n_sections,
+                   {.target = goal / c.unit, .passes = passes, .stop = stop_after(seconds)});
     if (c.offsets.empty() || found.height * c.unit < c.height) take(c, found.offsets);
   }
 

@@ -1,5 +1,6 @@
 // Exact packing of plain buffers: reach a capacity or prove that none can, or find the least
-// height. Not for rigid groups, nor for hundreds of thousands of buffers (heuristics.h).
+// height. Beyond some thousand
+// buffers skylines alone (large.h). Not for rigid groups (heuristics.h).
 #pragma once
 
 #include <cstdint>

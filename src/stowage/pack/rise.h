@@ -14,7 +14,7 @@ namespace stow::pack {
 struct RiseStrategy {
   double size_power = 0;
   double length_power = 1;
-  double noise = 0;  // Relative.
+  double noise = 0;      // Relative.
   double tolerance = 0;  // A gap of at most this share of the slack above it is given up at once.
   uint64_t seed = 1;
 };
