@@ -51,7 +51,7 @@ class Runner {
   std::vector<Bytes> run_once(Device& device, bool dirty) {
     // The arena of the run before goes: what comes is measured from nothing. A dirty one holds
     // NaNs, so that a byte that is read before it is written shows.
-    device.drop_arena();
+    device.drop_arenas();
     const int64_t arena_bytes = program_.memory_analysis().device().arena_bytes;
     if (dirty && arena_bytes > 0)
       std::memset(device.borrow_arena(arena_bytes)->data(), 0xff, static_cast<size_t>(arena_bytes));
@@ -71,7 +71,7 @@ class Runner {
     const int64_t measured = device.high_water_bytes(MemoryKind::kDevice);
     const int64_t predicted = program_.memory_analysis().device().total_bytes;
     if (measured != predicted) fail("measured {} bytes, predicted {}", measured, predicted);
-    device.drop_arena();
+    device.drop_arenas();
     for (size_t i = 0; i < arguments.size(); ++i)
       if (!donated(i) && bytes_of(*arguments[i]) != inputs_[i])
         fail("argument {} was not donated and is overwritten", i);

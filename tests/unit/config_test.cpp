@@ -167,7 +167,7 @@ TEST(Config, SettingsThatAreWrong) {
       {"memory.policy=some",
        "--set memory.policy=some: memory.policy takes one of auto, save_all, save_dots, "
        "save_named, "
-       "recompute, not 'some'"},
+       "recompute, nested, not 'some'"},
       {"memory.device=0",
        "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},
       {"memory.device=12parsecs",

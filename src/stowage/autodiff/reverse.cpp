@@ -1,5 +1,7 @@
 #include "stowage/autodiff/reverse.h"
 
+#include <algorithm>
+#include <map>
 #include <optional>
 
 #include "stowage/autodiff/flatten.h"
@@ -82,9 +84,75 @@ class Reverser {
     sum = sum ? *sum + ct : ct;
   }
 
+  // The cotangent of one run of slices along an axis, kept until all of its operand's are known:
+  // together they are a concatenation, with no sum of padded arrays.
+  struct Piece {
+    size_t axis;
+    int64_t start, limit;
+    Val cotangent;
+  };
+  // The axis that a slice cuts, if it cuts one alone and without strides.
+  std::optional<size_t> cut_axis(const Node& node) const {
+    if (node.op != OpKind::kSlice) return std::nullopt;
+    const auto& p = node.as<SliceParams>();
+    const Shape& shape = flat_.type(node.operands[0]).shape;
+    std::optional<size_t> axis;
+    for (size_t a = 0; a < p.start.size(); ++a) {
+      if (p.stride[a] != 1 || p.limit[a] <= p.start[a]) return std::nullopt;
+      if (p.limit[a] - p.start[a] == shape.dims()[a]) continue;
+      if (axis) return std::nullopt;
+      axis = a;
+    }
+    return axis;
+  }
+
+  // Adds what the slices of v leave to its cotangent.
+  void settle_pieces(ValueId v) {
+    const auto found = pieces_.find(v);
+    if (found == pieces_.end()) return;
+    std::vector<Piece> pieces = std::move(found->second);
+    pieces_.erase(found);
+    std::reverse(pieces.begin(), pieces.end());  // as written
+    std::stable_sort(pieces.begin(), pieces.end(),
+                     [](const Piece& a, const Piece& b) { return a.start < b.start; });
+    bool apart = pieces.size() > 1;
+    for (size_t i = 1; i < pieces.size(); ++i)
+      apart &= pieces[i].axis == pieces[0].axis && pieces[i].start >= pieces[i - 1].limit;
+    const ArrayType& type = flat_.type(v);
+    const Dims& dims = type.shape.dims();
+    if (!apart) {
+      for (const Piece& piece : pieces) {
+        Dims low(dims.size()), high(dims.size());
+        low[piece.axis] = piece.start;
+        high[piece.axis] = dims[piece.axis] - piece.limit;
+        accumulate(v, pad(piece.cotangent, constant(builder_, type.dtype, 0), low, high,
+                          Dims(dims.size())));
+      }
+      return;
+    }
+    const size_t axis = pieces[0].axis;
+    std::vector<Val> parts;
+    int64_t at = 0;
+    const auto gap = [&](int64_t to) {
+      if (to == at) return;
+      Dims hole = dims;
+      hole[axis] = to - at;
+      parts.push_back(zeros({type.dtype, Shape(std::move(hole))}));
+    };
+    for (const Piece& piece : pieces) {
+      gap(piece.start);
+      parts.push_back(piece.cotangent);
+      at = piece.limit;
+    }
+    gap(dims[axis]);
+    accumulate(v, concatenate(parts, static_cast<int64_t>(axis)));
+  }
+
   void walk_back() {
     for (size_t n = flat_.n_nodes(); n-- > 0;) {
       const Node& node = flat_.nodes()[n];
+      builder_.provenance = node.provenance;
+      for (int i = 0; i < node.n_results; ++i) settle_pieces(node.result(i));
       bool any = false;
       for (int i = 0; i < node.n_results; ++i)
         any |= cotangents_[node.result(i).index()].has_value();
@@ -95,8 +163,11 @@ class Reverser {
         wanted |= needed.back();
       }
       if (!any || !wanted) continue;
-      builder_.provenance = node.provenance;
-      if (scans_[n])
+      if (const std::optional<size_t> axis = cut_axis(node)) {
+        const auto& p = node.as<SliceParams>();
+        pieces_[node.operands[0]].push_back(
+            {*axis, p.start[*axis], p.limit[*axis], *cotangents_[node.result().index()]});
+      } else if (scans_[n])
         scan_vjp(n, node);
       else
         node_vjp(node, std::move(needed));
@@ -159,6 +230,7 @@ class Reverser {
     std::vector<ValueId> outputs;
     for (ValueId v : flat_.outputs()) outputs.push_back(map_[v]);
     builder_.provenance = nullptr;
+    for (ValueId v : flat_.inputs()) settle_pieces(v);
     for (int i : spec_.wrt)
       outputs.push_back(cotangent_or_zero(flat_.inputs()[static_cast<size_t>(i)]).id());
     joint_.set_outputs(std::move(outputs));
@@ -171,6 +243,7 @@ class Reverser {
   ValueMap map_;
   Activity activity_;
   std::vector<std::optional<Val>> cotangents_;     // of values of flat_
+  std::map<ValueId, std::vector<Piece>> pieces_;   // of values of flat_ that are sliced
   std::vector<std::optional<ScanGradient>> scans_;  // of nodes of flat_
   std::vector<size_t> first_residual_;             // of nodes of flat_: a value of joint_
 };

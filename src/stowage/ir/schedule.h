@@ -29,6 +29,10 @@ struct Buffer {
   int64_t slots = 1;
   int64_t slot_bytes = 0;
   std::vector<int64_t> parts = {0};  ///< Where in a slot each part begins.
+  bool apart = false;  ///< Each slot may lie anywhere; no window reaches from one into another.
+  LoopId each;         ///< When valid: every iteration of that loop has a place of its own.
+  int64_t iterations = 1;  ///< Of that loop.
+  bool separate = false;   ///< An output with memory of its own beside the arena.
   MemoryKind kind = MemoryKind::kDevice;
   BufferRole role = BufferRole::kTemporary;
   int index = -1;  ///< Of the program's input or output.
@@ -37,12 +41,9 @@ struct Buffer {
   std::string label;  ///< What lies here, for reports: an op's name, "residual", "scratch".
 };
 
-/// A result this small has memory of its own beside the arena, so that a program whose results are
-/// numbers and donated arguments can leave its arena to the next one.
+/// Where all results together are this small they have memory of their own beside the arena, so that
+/// a program whose results are numbers and donated arguments can leave its arena to the next one.
 inline constexpr int64_t kSeparateOutputBytes = 64 << 10;
-inline bool is_separate_output(const Buffer& buffer) {
-  return buffer.role == BufferRole::kOutput && buffer.bytes <= kSeparateOutputBytes;
-}
 
 /// Adds ((start + step * i) mod modulo) * stride_bytes to a view's offset, i being the iteration.
 struct LoopTerm {

@@ -99,10 +99,12 @@ Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& t
       rotary = rotary_tables(config, tokens.dim(1));
     }
     Scope scope("layers");
-    auto body = checkpoint(
-        [&](const Array& h, const LlamaLayer& w, const Rotary& r) { return layer(config, h, w, r); },
-        policy, {.prevent_cse = false});
-    x = scan([&](Array h, const LlamaLayer& w) { return body(h, w, rotary); }, x, model.layers);
+    const auto one = [&](const Array& h, const LlamaLayer& w) { return layer(config, h, w, rotary); };
+    if (!config.nested_blocks.empty()) {
+      x = nested_scan(one, x, model.layers, {.blocks = config.nested_blocks, .policy = policy});
+    } else {
+      x = scan(checkpoint(one, policy, {.prevent_cse = false}), x, model.layers);
+    }
   }
   Scope scope("norm");
   return rms_norm(x, model.norm, config.norm_eps);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "stowage/api/checkpoint.h"
 #include "stowage/api/tree.h"
@@ -14,6 +15,9 @@ struct LlamaConfig {
   bool tied = false;  ///< The head is the embedding, transposed.
   double norm_eps = 1e-5;
   double rope_base = 10000;
+  /// Blocks of layers within which everything is recomputed, by level, as in NestedScanOptions;
+  /// empty for none.
+  std::vector<int64_t> nested_blocks = {};
 
   int64_t head_dim() const { return dim / heads; }
   int64_t kv_dim() const { return kv_heads * head_dim(); }

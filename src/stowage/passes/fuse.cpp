@@ -40,6 +40,9 @@ bool is_row_value(const Unit& unit, const Shape& shape) {
 namespace {
 
 constexpr size_t kMaxMembers = 96;
+// Ops with kernels of their own that may lie between forward and backward work that is fused: what
+// a loss has between the two.
+constexpr int kNearHeavyNodes = 3;
 
 class Fuser {
  public:
@@ -48,6 +51,7 @@ class Fuser {
 
   Units run() {
     resolve_values();
+    count_heavy();
     for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
     compact();
     fill_leaves();
@@ -228,12 +232,27 @@ class Fuser {
     if (home < 0) add_unit(std::move(own), node);
   }
 
+  void count_heavy() {
+    for (const Node& node : graph_.nodes()) {
+      const OpClass cls = op_class(node.op);
+      const bool heavy = cls == OpClass::kOther || cls == OpClass::kStructure;
+      heavy_before_.push_back((heavy_before_.empty() ? 0 : heavy_before_.back()) + heavy);
+    }
+  }
+  // Backward work beside forward work that was done long before would be done then too, and what
+  // it makes wait in memory: a clone would undo its recomputation.
+  bool is_far(NodeId a, NodeId b) const {
+    const auto [first, second] = std::minmax(a, b);
+    return graph_.node(second).backward && !graph_.node(first).backward &&
+           heavy_before_[second.index()] - heavy_before_[first.index()] > kNearHeavyNodes;
+  }
+
   // The row count that both agree on, or -2.
   static int common_rows(int a, int b) { return a < 0 ? b : b < 0 || a == b ? a : -2; }
 
   bool may_join(NodeId id, const Unit& own, int u) {
     const Unit& g = unit(u);
-    if (g.nodes.size() >= kMaxMembers) return false;
+    if (g.nodes.size() >= kMaxMembers || is_far(g.nodes.back(), id)) return false;
     const Node& node = graph_.node(id);
     Unit joined = g;
     const Shape& shape = graph_.type(op_class(node.op) == OpClass::kReduce ? node.operands[0]
@@ -342,7 +361,7 @@ class Fuser {
   bool may_merge(int a, int into) {
     const Unit &x = unit(a), &y = unit(into);
     if (x.dims != y.dims || common_rows(x.n_row_dims, y.n_row_dims) == -2 ||
-        x.nodes.size() + y.nodes.size() > kMaxMembers)
+        x.nodes.size() + y.nodes.size() > kMaxMembers || is_far(x.nodes.back(), y.nodes.back()))
       return false;
     Unit joined = y;
     joined.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
@@ -464,6 +483,7 @@ class Fuser {
   std::vector<size_t> first_node_;           // of each unit
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on
   std::vector<std::vector<int>> readers_;    // units that read it
+  std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
   std::vector<int> seen_;
   int stamp_ = 0;
 };

@@ -15,10 +15,15 @@ namespace {
 
 constexpr int kForever = std::numeric_limits<int>::max();
 
+// No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation.
+constexpr int kOwnLife = -1, kPieces = -2;
+constexpr size_t kMaxPieces = 4096;
+constexpr int64_t kMaxApartSlots = 512;
+
 // Where a value is asked to lie.
 struct Destination {
   View view;
-  int begin_group = -1;  // parts of one concatenation share a group: the first written begins it
+  int begin_group = kOwnLife;  // parts of one concatenation share a group: the first written begins it
 };
 
 class Level;
@@ -52,9 +57,35 @@ struct Context {
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
     b.label = std::move(label);
+    if (options.iterations_apart && each.valid()) {
+      b.each = each;
+      b.iterations = iterations;
+    }
     schedule.buffers.push_back(std::move(b));
     return BufferId(schedule.buffers.size() - 1);
   }
+
+  // The outermost loop that instructions are being made for; long ones do not count.
+  LoopId each;
+  int64_t iterations = 1;
+};
+
+// While it lives, buffers are made for the body of this loop.
+class InLoop {
+ public:
+  InLoop(Context& context, LoopId loop, int64_t iterations)
+      : context_(context), before_(context.each) {
+    if (before_.valid() || iterations > kMaxApartSlots) return;
+    context.each = loop;
+    context.iterations = iterations;
+  }
+  ~InLoop() { context_.each = before_; }
+  InLoop(const InLoop&) = delete;
+  InLoop& operator=(const InLoop&) = delete;
+
+ private:
+  Context& context_;
+  LoopId before_;
 };
 
 // One graph: the program's own or a loop's body.
@@ -103,7 +134,7 @@ class Level {
   }
 
   void set_destination(ValueId root, View view) {
-    destinations_[root.index()] = Destination{std::move(view), -1};
+    destinations_[root.index()] = Destination{std::move(view), kOwnLife};
   }
   bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
 
@@ -217,6 +248,27 @@ class Level {
           last = std::max(last, position_[u]);
         }
     for (ValueId v : graph_.outputs()) last_use_[made_root(v).index()] = kForever;
+    find_sliced_only();
+  }
+
+  // Roots that are read by scans alone, a slice of the leading axis at a time.
+  void find_sliced_only() {
+    sliced_only_.assign(graph_.n_values(), true);
+    for (const Unit& un : units_.units)
+      for (NodeId m : un.nodes) {
+        const Node& node = graph_.node(m);
+        for (size_t i = 0; i < node.operands.size(); ++i) {
+          const ValueId v = node.operands[i], root = made_root(v);
+          bool sliced = node.op == OpKind::kScan && use(v).canon == root;
+          if (sliced) {
+            const auto& p = node.as<ScanParams>();
+            const size_t first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+            sliced = i >= first_x && p.in_axes[i - first_x] == 0;
+          }
+          if (!sliced) sliced_only_[root.index()] = false;
+        }
+      }
+    for (ValueId v : graph_.outputs()) sliced_only_[made_root(v).index()] = false;
   }
 
   // The root whose memory a reader of v reads: a splat that was filled is its own root.
@@ -268,7 +320,10 @@ class Level {
     for (size_t j = 0; j < p.out_axes.size(); ++j) plan_stack(node, j, *plan);
     for (int k = 0; k < p.n_carries; ++k) plan_init(u, node, k, *plan);
     plan_body_outputs(p, *plan);
-    level.plan();
+    {
+      const InLoop inside(context_, plan->loop, p.length);
+      level.plan();
+    }
     scans_[u] = std::move(plan);
   }
 
@@ -346,6 +401,9 @@ class Level {
         context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                             ring.stack >= 0 ? "residual" : "carry", ring.depth);
     ring.base = contiguous_view(buffer, type);
+    if (ring.stack >= 0)
+      context_.schedule.buffers[buffer.index()].apart =
+          slots_apart(node.result(p.n_carries + ring.stack), p, static_cast<size_t>(ring.stack));
     return ring;
   }
 
@@ -378,6 +436,15 @@ class Level {
     return view;
   }
 
+  // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
+  // packer would have too much to place.
+  bool slots_apart(ValueId result, const ScanParams& p, size_t j) const {
+    const bool whole_iterations = context_.options.iterations_apart && context_.each.valid();
+    return context_.options.reuse && !whole_iterations && p.out_axes[j] == 0 && p.length > 1 &&
+           p.length <= kMaxApartSlots && sliced_only_[result.index()] &&
+           !has_destination(result) && graph_.type(result).bytes() > 0;
+  }
+
   // Stacks of one scan that nobody needs contiguous lie in one buffer, interleaved: what iteration
   // i stacks stands together. So one scan's results can follow, slot by slot, where another's
   // (the residuals that it consumes) were; two whole stacks could not both do so.
@@ -392,7 +459,7 @@ class Level {
       });
       if (context_.options.reuse && p.out_axes[j] == 0 && !saves_carry && p.length > 1 &&
           !has_destination(result) && !use(result).reshaped && last_use(result) != kForever &&
-          graph_.type(result).bytes() > 0)
+          graph_.type(result).bytes() > 0 && !slots_apart(result, p, j))
         together.push_back(j);
     }
     if (together.size() < 2) return;
@@ -436,10 +503,11 @@ class Level {
       const bool residual = static_cast<int>(j) >=
                             static_cast<int>(p.out_axes.size()) - p.n_residuals;
       const int64_t slots = p.out_axes[j] == 0 && type.bytes() > 0 ? p.length : 1;
-      view = contiguous_view(
+      const BufferId buffer =
           context_.add_buffer(type.bytes(), residual_provenance(plan, p, j, node),
-                              residual ? "residual" : "stacked", std::max<int64_t>(slots, 1)),
-          type);
+                              residual ? "residual" : "stacked", std::max<int64_t>(slots, 1));
+      view = contiguous_view(buffer, type);
+      context_.schedule.buffers[buffer.index()].apart = slots_apart(result, p, j);
       reusable_[result.index()] = context_.options.reuse;
     }
     plan.stacks.push_back(view);
@@ -531,6 +599,7 @@ class Level {
     loop->id = plan.loop;
     loop->trip_count = p.length;
     loop->provenance = node.provenance;
+    const InLoop inside(context_, plan.loop, p.length);
     level.emit(loop->body);
     const Graph& body = level.graph();
     for (int k = 0; k < p.n_carries; ++k) {
@@ -551,22 +620,72 @@ class Level {
   void plan_concat(int u) {
     const Node& node = graph_.node(unit(u).nodes[0]);
     const ValueId result = node.first_result;
+    const bool fresh = !has_destination(result);
     Destination& own = destination_of(result, node);
-    if (own.begin_group < 0) {
+    if (fresh && context_.options.reuse)
+      if (std::vector<int64_t> pieces = concat_pieces(node); pieces.size() > 1) {
+        context_.schedule.buffers[own.view.buffer.index()].parts = std::move(pieces);
+        own.begin_group = kPieces;
+      }
+    if (own.begin_group == kOwnLife) {
       own.begin_group = static_cast<int>(begun_.size());
       begun_.push_back(false);
     }
     const Destination whole = own;
+    const bool in_pieces = whole.begin_group == kPieces;
     int64_t at = 0;
     for (ValueId part : node.operands) {
-      const View view = part_view(whole.view, node, part, at);
+      const std::optional<View> view = root_view(part, part_view(whole.view, node, part, at));
       const ValueId root = use(part).root;
       const int maker = use(root).unit;
-      if (use(part).canon == root && maker >= 0 && !has_destination(root) &&
-          !storage_[root.index()] && !use(root).reshaped && last_use(root) != kForever &&
-          (unit(maker).kind == UnitKind::kRows || unit(maker).kind == UnitKind::kOp))
-        destinations_[root.index()] = Destination{view, whole.begin_group};
+      if (!view || maker < 0 || has_destination(root) || storage_[root.index()] ||
+          (use(root).reshaped && !is_contiguous(*view)) || last_use(root) == kForever)
+        continue;
+      const UnitKind kind = unit(maker).kind;
+      const bool stacked =
+          kind == UnitKind::kScan && in_pieces &&
+          graph_.value(root).index >= graph_.def(root).as<ScanParams>().n_carries;
+      if (kind == UnitKind::kRows || kind == UnitKind::kOp || stacked)
+        destinations_[root.index()] = Destination{*view, whole.begin_group};
     }
+  }
+
+  // The window that the root of `v` must take for `v` to lie at `view`, if there is one.
+  std::optional<View> root_view(ValueId v, View view) const {
+    std::optional<View> at = std::move(view);
+    while (at && use(v).root != v) {
+      const Node& node = graph_.def(v);
+      size_t i = 0;
+      if (op_class(node.op) == OpClass::kView)
+        at = invert_view_op(graph_, node, *at);
+      else
+        i = static_cast<size_t>(graph_.value(v).index) +
+            (node.op == OpKind::kScan ? static_cast<size_t>(node.as<ScanParams>().n_consts) : 0);
+      v = node.operands[i];
+    }
+    return at;
+  }
+
+  // Parts along the leading axis live and die one by one, and so do slices of those that a scan
+  // stacks.
+  std::vector<int64_t> concat_pieces(const Node& node) const {
+    const size_t axis = static_cast<size_t>(node.as<AxisParams>().axis);
+    const ArrayType& type = graph_.type(node.first_result);
+    for (size_t a = 0; a < axis; ++a)
+      if (type.shape.dims()[a] != 1) return {};
+    std::vector<int64_t> pieces;
+    int64_t at = 0;
+    for (ValueId part : node.operands) {
+      const ArrayType& t = graph_.type(part);
+      const ValueId root = use(part).root;
+      int64_t n = 1;
+      if (!graph_.is_input(root) && graph_.def(root).op == OpKind::kScan && t.bytes() > 0)
+        n = std::max<int64_t>(1, graph_.def(root).as<ScanParams>().length);
+      if (t.bytes() % n != 0) n = 1;
+      for (int64_t i = 0; i < n && t.bytes() > 0; ++i) pieces.push_back(at + t.bytes() / n * i);
+      at += t.bytes();
+    }
+    return pieces.size() > kMaxPieces ? std::vector<int64_t>{} : pieces;
   }
 
   static View part_view(View view, const Node& node, ValueId, int64_t& at, int64_t extent) {
@@ -583,7 +702,7 @@ class Level {
 
   Destination& destination_of(ValueId v, const Node& node) {
     std::optional<Destination>& d = destinations_[v.index()];
-    if (!d) d = Destination{new_buffer(v, node), -1};
+    if (!d) d = Destination{new_buffer(v, node), kOwnLife};
     return *d;
   }
 
@@ -764,6 +883,7 @@ class Level {
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
+  std::vector<bool> sliced_only_;
   std::vector<bool> begun_;
   std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
   std::map<int, std::unique_ptr<ScanPlan>> scans_;
@@ -859,6 +979,11 @@ class Program {
       view.begins = false;
       context_.schedule.outputs.push_back(std::move(view));
     }
+    int64_t bytes = 0;
+    for (const Buffer& b : buffers)
+      if (b.role == BufferRole::kOutput) bytes += b.bytes;
+    for (Buffer& b : buffers)
+      b.separate = b.role == BufferRole::kOutput && bytes <= kSeparateOutputBytes;
   }
 
   Context context_;

@@ -12,6 +12,8 @@ struct LowerOptions {
   bool fuse = true;
   bool reuse = true;  ///< Off: no value takes another's memory.
   OrderStrategy order = OrderStrategy::kProgram;
+  /// Each iteration of a loop has temporaries of its own place, as if it were written out.
+  bool iterations_apart = false;
   KernelTarget target;
 };
 

@@ -77,9 +77,11 @@ bool same_window(const View& a, const View& b) {
       if (t.modulo == 0) bytes += t.start * t.stride_bytes;
     return bytes;
   };
+  bool same_strides = a.dims == b.dims;
+  for (size_t i = 0; same_strides && i < a.dims.size(); ++i)
+    same_strides = a.dims[i] <= 1 || a.strides[i] == b.strides[i];
   return a.buffer == b.buffer && first(a) == first(b) &&
-         dtype_bytes(a.dtype) == dtype_bytes(b.dtype) && a.dims == b.dims &&
-         a.strides == b.strides &&
+         dtype_bytes(a.dtype) == dtype_bytes(b.dtype) && same_strides &&
          std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(), same_term);
 }
 
@@ -127,6 +129,36 @@ std::optional<View> apply_view_op(const Graph& graph, const Node& node, const Vi
     default:
       STOW_CHECK(op_class(node.op) == OpClass::kIdentity, "{} is no view", op_name(node.op));
       return out;
+  }
+}
+
+std::optional<View> invert_view_op(const Graph& graph, const Node& node, const View& out) {
+  const ArrayType& type = graph.type(node.operands[0]);
+  if (out.elems() == 0 || type.elems() != out.elems()) return std::nullopt;
+  View in = out;
+  in.dtype = type.dtype;
+  in.dims = type.shape.dims();
+  in.strides.assign(in.dims.size(), 0);
+  switch (node.op) {
+    case OpKind::kBroadcast: {
+      const auto& axes = node.as<BroadcastParams>().axes;
+      for (size_t i = 0; i < axes.size(); ++i)
+        in.strides[i] = out.strides[static_cast<size_t>(axes[i])];
+      return in;
+    }
+    case OpKind::kReshape: {
+      std::optional<Dims> strides = reshape_strides(out.dims, out.strides, in.dims);
+      if (!strides) return std::nullopt;
+      in.strides = std::move(*strides);
+      return in;
+    }
+    case OpKind::kTranspose: {
+      const auto& axes = node.as<AxesParams>().axes;
+      for (size_t i = 0; i < axes.size(); ++i)
+        in.strides[static_cast<size_t>(axes[i])] = out.strides[i];
+      return in;
+    }
+    default: return std::nullopt;
   }
 }
 

@@ -18,4 +18,8 @@ bool same_window(const View& a, const View& b);
 /// reshape cannot be told by strides.
 std::optional<View> apply_view_op(const Graph& graph, const Node& node, const View& in);
 
+/// The inverse: the window that the operand must take for the result to lie at `out`; none where
+/// the op is no bijection of elements or the strides do not fit.
+std::optional<View> invert_view_op(const Graph& graph, const Node& node, const View& out);
+
 }  // namespace stow

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "stowage/plan/memory_plan.h"
 
@@ -17,7 +18,7 @@ int64_t count_instants(const std::vector<Instruction>& body) {
 
 // Only what lies in the arena is laid out.
 bool is_placed(const Buffer& buffer) {
-  return buffer.role != BufferRole::kInput && !is_separate_output(buffer);
+  return buffer.role != BufferRole::kInput && !buffer.separate;
 }
 
 class Walker {
@@ -29,7 +30,14 @@ class Walker {
                        schedule.buffers[b].parts.size());
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
-    result_.problem.buffers.resize(schedule.buffers.size());
+    for (size_t b = 0; b < lives_.size(); ++b) {
+      const Buffer& buffer = schedule.buffers[b];
+      result_.first.push_back(result_.owner.size());
+      result_.owner.insert(result_.owner.end(),
+                           static_cast<size_t>(buffer.apart ? buffer.slots : buffer.iterations),
+                           BufferId(b));
+    }
+    result_.problem.buffers.resize(result_.owner.size());
   }
 
   Lifetimes run() {
@@ -51,6 +59,7 @@ class Walker {
   struct Life {
     bool open = false;
     int64_t begin = 0, end = 0;
+    int64_t iteration = 0;  // of Buffer::each
   };
 
   void walk(const std::vector<Instruction>& body, int64_t repeats) {
@@ -79,7 +88,7 @@ class Walker {
     if (kernel.scratch.valid()) {
       Life& life = lives_[kernel.scratch.index()][0];
       if (life.open) close(kernel.scratch.index(), 0);
-      life = {true, now, now + 1};
+      life = {true, now, now + 1, iteration_of(schedule_.buffers[kernel.scratch.index()])};
     }
   }
 
@@ -87,10 +96,11 @@ class Walker {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
-    // A slot that a loop fills bit by bit begins with the first bit.
+    // A piece that a loop fills bit by bit begins with the first bit.
+    bit_bytes_ = std::numeric_limits<int64_t>::max();
     for (const LoopTerm& term : view.terms)
-      if (std::abs(term.step * term.stride_bytes) < buffer.slot_bytes)
-        begins &= iteration_[term.loop.index()] == 0;
+      if (iteration_[term.loop.index()] > 0)
+        bit_bytes_ = std::min(bit_bytes_, std::abs(term.step * term.stride_bytes));
     if (lives_[b].size() == 1) {
       touch_piece(b, 0, now, begins, false);
       return;
@@ -159,9 +169,16 @@ class Walker {
 
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
-    if (begins && !sampled && life.open) close(b, piece);
-    if (!life.open) life = {true, now, now};
+    const Buffer& buffer = schedule_.buffers[b];
+    const int64_t iteration = iteration_of(buffer);
+    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_;
+    if (life.open && ((begins && !sampled) || iteration != life.iteration)) close(b, piece);
+    if (!life.open) life = {true, now, now, iteration};
     life.end = now + 1;
+  }
+
+  int64_t iteration_of(const Buffer& buffer) const {
+    return buffer.each.valid() ? iteration_[buffer.each.index()] : 0;
   }
 
   void close(size_t b, size_t piece) {
@@ -175,13 +192,21 @@ class Walker {
     rect.size = piece_end(buffer, piece) - rect.offset;
     rect.lower = life.begin;
     rect.upper = life.end;
-    result_.problem.buffers[b].rects.push_back(rect);
+    size_t entry = result_.first[b];
+    if (buffer.apart) {
+      entry += piece / buffer.parts.size();
+      rect.offset %= buffer.slot_bytes;
+    } else if (buffer.each.valid()) {
+      entry += static_cast<size_t>(life.iteration);
+    }
+    result_.problem.buffers[entry].rects.push_back(rect);
   }
 
   const Schedule& schedule_;
   std::vector<std::vector<Life>> lives_;
   std::vector<int64_t> iteration_;
   std::vector<bool> sampled_;
+  int64_t bit_bytes_ = 0;  // the least step of a loop in a later iteration around this touch
   Lifetimes result_;
 };
 

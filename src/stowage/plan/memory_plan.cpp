@@ -1,6 +1,7 @@
 #include "stowage/plan/memory_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "stowage/base/bytes.h"
@@ -9,16 +10,34 @@
 namespace stow {
 namespace {
 
-// Live bytes after each instant's begin, by the rectangles alone.
-std::vector<int64_t> live_sums(const Lifetimes& lifetimes) {
+// Live bytes of one kind after each instant's begin, by the rectangles alone.
+std::vector<int64_t> live_sums(const Schedule& schedule, const Lifetimes& lifetimes,
+                               MemoryKind kind) {
   std::vector<int64_t> change(lifetimes.at.size() + 2, 0);
-  for (const pack::Buffer& buffer : lifetimes.problem.buffers)
-    for (const pack::Rect& rect : buffer.rects) {
+  for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
+    if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
+    for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects) {
       change[static_cast<size_t>(rect.lower)] += rect.size;
       change[static_cast<size_t>(rect.upper)] -= rect.size;
     }
+  }
   for (size_t t = 1; t < change.size(); ++t) change[t] += change[t - 1];
   return change;
+}
+
+// The entries of one kind as a problem of their own.
+struct KindProblem {
+  pack::Problem problem;
+  std::vector<size_t> entries;
+};
+KindProblem problem_of(const Schedule& schedule, const Lifetimes& lifetimes, MemoryKind kind) {
+  KindProblem result;
+  for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
+    if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
+    result.problem.buffers.push_back(lifetimes.problem.buffers[e]);
+    result.entries.push_back(e);
+  }
+  return result;
 }
 
 void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t instant,
@@ -36,15 +55,16 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
     owner.bytes += bytes;
     ++owner.count;
   };
-  for (size_t b = 0; b < schedule.buffers.size(); ++b) {
-    const Buffer& buffer = schedule.buffers[b];
-    if (buffer.role == BufferRole::kInput) {
+  for (const Buffer& buffer : schedule.buffers)
+    if (buffer.role == BufferRole::kInput && buffer.kind == MemoryKind::kDevice) {
       PeakOwner& owner = owners[{buffer.label.substr(0, buffer.label.find('/')), "argument"}];
       owner.bytes += buffer.bytes;
       ++owner.count;
-      continue;
     }
-    for (const pack::Rect& rect : lifetimes.problem.buffers[b].rects)
+  for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
+    const Buffer& buffer = schedule.buffers[lifetimes.owner[e].index()];
+    if (buffer.kind != MemoryKind::kDevice) continue;
+    for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects)
       if (rect.lower <= instant && instant < rect.upper)
         add(buffer, rect.offset, buffer.role == BufferRole::kOutput ? "output" : buffer.label,
             rect.size);
@@ -58,31 +78,42 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
                    [](const PeakOwner& a, const PeakOwner& b) { return a.bytes > b.bytes; });
 }
 
-MemoryPlan finish_plan(const Schedule& schedule, const Lifetimes& lifetimes,
-                       const pack::Solution& solution) {
-  const Result<void> valid = pack::validate(lifetimes.problem, solution);
-  STOW_CHECK(valid.ok(), "{}", valid.error());
-  MemoryPlan plan;
-  plan.offsets = solution.offsets;
-  plan.arena_bytes = solution.height;
-  MemoryAnalysis& a = plan.analysis;
-  KindAnalysis& k = a.kinds[0];
-  for (const View& view : schedule.inputs)
-    k.argument_bytes += schedule.buffers[view.buffer.index()].bytes;
-  for (const View& view : schedule.outputs) {
-    const Buffer& buffer = schedule.buffers[view.buffer.index()];
-    k.output_bytes += buffer.bytes;
-    if (buffer.role == BufferRole::kInput) k.alias_bytes += buffer.bytes;
-  }
-  int64_t separate_bytes = 0;
-  for (const Buffer& buffer : schedule.buffers)
-    if (is_separate_output(buffer)) separate_bytes += buffer.bytes;
-  k.arena_bytes = plan.arena_bytes;
-  k.total_bytes = k.argument_bytes + separate_bytes + k.arena_bytes;
-  k.temp_bytes = k.total_bytes - k.argument_bytes - k.output_bytes + k.alias_bytes;
-  k.lower_bound_bytes = k.argument_bytes + separate_bytes + pack::lower_bound(lifetimes.problem);
+// What every layout is told of: the solver of one kind's problem.
+using Packer = std::function<pack::Solution(const KindProblem&)>;
 
-  const std::vector<int64_t> live = live_sums(lifetimes);
+MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
+  const Lifetimes lifetimes = compute_lifetimes(schedule);
+  MemoryPlan plan;
+  MemoryAnalysis& a = plan.analysis;
+  plan.offsets.resize(schedule.buffers.size());
+  for (int i = 0; i < kNumMemoryKinds; ++i) {
+    const auto kind = static_cast<MemoryKind>(i);
+    const KindProblem p = problem_of(schedule, lifetimes, kind);
+    const pack::Solution solution = packer(p);
+    const Result<void> valid = pack::validate(p.problem, solution);
+    STOW_CHECK(valid.ok(), "{}", valid.error());
+    for (size_t e = 0; e < p.entries.size(); ++e)
+      plan.offsets[lifetimes.owner[p.entries[e]].index()].push_back(solution.offsets[e]);
+
+    KindAnalysis& k = a.kinds[static_cast<size_t>(i)];
+    int64_t separate_bytes = 0;
+    for (const View& view : schedule.inputs)
+      if (const Buffer& b = schedule.buffers[view.buffer.index()]; b.kind == kind)
+        k.argument_bytes += b.bytes;
+    for (const View& view : schedule.outputs) {
+      const Buffer& b = schedule.buffers[view.buffer.index()];
+      if (b.kind != kind) continue;
+      k.output_bytes += b.bytes;
+      if (b.role == BufferRole::kInput) k.alias_bytes += b.bytes;
+    }
+    for (const Buffer& b : schedule.buffers)
+      if (b.kind == kind && b.separate) separate_bytes += b.bytes;
+    plan.arena_bytes[static_cast<size_t>(i)] = k.arena_bytes = solution.height;
+    k.total_bytes = k.argument_bytes + separate_bytes + k.arena_bytes;
+    k.temp_bytes = k.total_bytes - k.argument_bytes - k.output_bytes + k.alias_bytes;
+    k.lower_bound_bytes = k.argument_bytes + separate_bytes + pack::lower_bound(p.problem);
+  }
+  const std::vector<int64_t> live = live_sums(schedule, lifetimes, MemoryKind::kDevice);
   a.n_instants = static_cast<int64_t>(lifetimes.at.size());
   a.peak_instant = std::max_element(live.begin(), live.end()) - live.begin();
   if (a.peak_instant < a.n_instants) {
@@ -96,37 +127,45 @@ MemoryPlan finish_plan(const Schedule& schedule, const Lifetimes& lifetimes,
 }  // namespace
 
 MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
-  const Lifetimes lifetimes = compute_lifetimes(schedule);
-  pack::Options options;
-  options.work = work;
-  return finish_plan(schedule, lifetimes, pack::pack_greedy(lifetimes.problem, options));
+  return lay_out(schedule, [&](const KindProblem& p) {
+    pack::Options options;
+    options.work = work;
+    return pack::pack_greedy(p.problem, options);
+  });
 }
 
 MemoryPlan make_plan_apart(const Schedule& schedule) {
-  const Lifetimes lifetimes = compute_lifetimes(schedule);
-  pack::Solution solution;
-  for (size_t b = 0; b < schedule.buffers.size(); ++b) {
-    solution.offsets.push_back(solution.height);
-    if (!lifetimes.problem.buffers[b].rects.empty())
-      solution.height = align_up(solution.height + schedule.buffers[b].bytes, 64);
-  }
-  solution.height = pack::height_of(lifetimes.problem, solution.offsets);
-  return finish_plan(schedule, lifetimes, solution);
+  return lay_out(schedule, [](const KindProblem& p) {
+    pack::Solution solution;
+    int64_t at = 0;
+    for (const pack::Buffer& buffer : p.problem.buffers) {
+      int64_t bytes = 0;
+      for (const pack::Rect& rect : buffer.rects) bytes = std::max(bytes, rect.offset + rect.size);
+      solution.offsets.push_back(at);
+      at = align_up(at + bytes, 64);
+    }
+    solution.height = pack::height_of(p.problem, solution.offsets);
+    return solution;
+  });
 }
 
 std::string timeline_csv(const Schedule& schedule, const MemoryPlan& plan) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
-  const std::vector<int64_t> live = live_sums(lifetimes);
+  const std::vector<int64_t> live = live_sums(schedule, lifetimes, MemoryKind::kDevice);
   std::string text = "instant,kernel,source,live_bytes\n";
   for (size_t t = 0; t < lifetimes.at.size(); ++t)
     text += fmt::format("{},{},\"{}\",{}\n", t, op_name(lifetimes.at[t]->op),
                         to_string(lifetimes.at[t]->provenance), live[t]);
-  text += "\nid,lower,upper,size,offset,label,source\n";
-  for (size_t b = 0; b < schedule.buffers.size(); ++b)
-    for (const pack::Rect& rect : lifetimes.problem.buffers[b].rects)
-      text += fmt::format("{},{},{},{},{},{},\"{}\"\n", b, rect.lower, rect.upper, rect.size,
-                          plan.offsets[b] + rect.offset, schedule.buffers[b].label,
-                          to_string(schedule.buffers[b].provenance));
+  text += "\nid,lower,upper,size,offset,kind,label,source\n";
+  for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
+    const size_t b = lifetimes.owner[e].index();
+    const Buffer& buffer = schedule.buffers[b];
+    const int64_t base = plan.offsets[b][static_cast<size_t>(lifetimes.slot(e))];
+    for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects)
+      text += fmt::format("{},{},{},{},{},{},{},\"{}\"\n", e, rect.lower, rect.upper, rect.size,
+                          base + rect.offset, memory_kind_name(buffer.kind), buffer.label,
+                          to_string(buffer.provenance));
+  }
   return text;
 }
 

@@ -2,6 +2,7 @@
 // Not the schedule's order; plans of several schedules are compared by their peaks.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,14 +15,24 @@ namespace stow {
 /// The live ranges of a schedule's buffers. An instant is one run of one kernel; loops are walked
 /// iteration by iteration, so that each slot of a stack lives and dies by itself.
 struct Lifetimes {
-  pack::Problem problem;           ///< One entry a buffer; none where it is no temporary or output.
-  std::vector<const Kernel*> at;   ///< The kernel of each instant.
+  /// One entry a buffer, or one a slot or iteration where those of a buffer lie apart; without
+  /// rectangles where nothing is placed.
+  pack::Problem problem;
+  std::vector<BufferId> owner;    ///< Of each entry.
+  std::vector<size_t> first;      ///< Of each buffer: its first entry.
+  std::vector<const Kernel*> at;  ///< The kernel of each instant.
+
+  int64_t slot(size_t entry) const {
+    return static_cast<int64_t>(entry - first[owner[entry].index()]);
+  }
 };
 Lifetimes compute_lifetimes(const Schedule& schedule);
 
 struct MemoryPlan {
-  std::vector<int64_t> offsets;  ///< One a buffer; of arguments 0.
-  int64_t arena_bytes = 0;
+  /// Of each buffer one offset into the arena of its kind, or one a slot or iteration where those
+  /// lie apart; of arguments 0.
+  std::vector<std::vector<int64_t>> offsets;
+  std::array<int64_t, kNumMemoryKinds> arena_bytes{};
   MemoryAnalysis analysis;
 };
 

@@ -108,7 +108,7 @@ void Device::charge(MemoryKind kind, int64_t bytes) {
 
 DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind) {
   STOW_CHECK(bytes >= 0);
-  if (in_use_bytes(kind) + bytes > capacity_bytes(kind)) drop_arena();
+  if (in_use_bytes(kind) + bytes > capacity_bytes(kind)) drop_arenas();
   if (in_use_bytes(kind) + bytes > capacity_bytes(kind))
     throw CapacityError(fmt::format(
         "{}: {} more of {} memory do not fit: {} of {} are in use", name_, format_bytes(bytes),
@@ -120,20 +120,25 @@ DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind) {
   return std::make_shared<DeviceBuffer>(shared_from_this(), kind, std::move(mapping), data, bytes);
 }
 
-DeviceBufferPtr Device::borrow_arena(int64_t bytes) {
-  if (arena_ && arena_->bytes() >= bytes && arena_.use_count() == 1) return arena_;
-  drop_arena();
-  DeviceBufferPtr arena = allocate(bytes);
+DeviceBufferPtr Device::borrow_arena(int64_t bytes, MemoryKind kind) {
+  DeviceBufferPtr& kept = arenas_[index(kind)];
+  if (kept && kept->bytes() >= bytes && kept.use_count() == 1) return kept;
+  drop(kept);
+  DeviceBufferPtr arena = allocate(bytes, kind);
   if (bytes > 0) std::memset(arena->data(), 0, static_cast<size_t>(bytes));
   arena->device_.reset();  // else the device and what it keeps would hold each other
-  arena_ = std::move(arena);
-  return arena_;
+  kept = std::move(arena);
+  return kept;
 }
 
-void Device::drop_arena() {
-  if (!arena_) return;
-  charge(MemoryKind::kDevice, -arena_->bytes());
-  arena_.reset();
+void Device::drop(DeviceBufferPtr& arena) {
+  if (!arena || arena.use_count() > 1) return;
+  charge(arena->kind(), -arena->bytes());
+  arena.reset();
+}
+
+void Device::drop_arenas() {
+  for (DeviceBufferPtr& arena : arenas_) drop(arena);
 }
 
 std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,

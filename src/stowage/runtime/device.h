@@ -68,9 +68,9 @@ class Device : public std::enable_shared_from_this<Device> {
   /// An arena for a program's temporaries, at least `bytes` long, every page touched. The device
   /// keeps the last one for the next program and gives it back when something else needs room.
   /// Errors: CapacityError as allocate().
-  DeviceBufferPtr borrow_arena(int64_t bytes);
-  /// Gives the kept arena back.
-  void drop_arena();
+  DeviceBufferPtr borrow_arena(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
+  /// Gives the kept arenas back.
+  void drop_arenas();
   /// Cuts `whole`, which nobody else holds, into buffers of these ranges and gives the rest back.
   std::vector<DeviceBufferPtr> split(DeviceBufferPtr whole, const std::vector<ByteRange>& ranges);
 
@@ -86,12 +86,13 @@ class Device : public std::enable_shared_from_this<Device> {
   friend class DeviceBuffer;
   static size_t index(MemoryKind kind) { return static_cast<size_t>(kind); }
   void charge(MemoryKind kind, int64_t bytes);
+  void drop(DeviceBufferPtr& arena);
 
   std::string name_;
   int threads_;
   Capacities capacity_;
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};
-  DeviceBufferPtr arena_;  // holds no reference to the device
+  std::array<DeviceBufferPtr, kNumMemoryKinds> arenas_;  // hold no reference to the device
 };
 using DevicePtr = std::shared_ptr<Device>;
 

@@ -29,6 +29,8 @@ class Program {
     size_t buffer;
     int64_t offset_bytes;
     std::vector<LoopTerm> terms;
+    int64_t slot_bytes = 0;  // of a buffer whose slots lie apart
+    LoopId each;             // whose iterations lie apart
   };
   struct Step {
     std::unique_ptr<cpu::BoundKernel> kernel;  // null for a loop
@@ -36,6 +38,7 @@ class Program {
     size_t n_inputs = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
     bool has_scratch = false;
+    LoopId scratch_each;
     LoopId loop;
     int64_t trip_count = 0;
     std::vector<Step> body;

@@ -1,5 +1,6 @@
 #include "stowage/session/compile.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -18,6 +19,8 @@ namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
 constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
+// A plan this near to the largest live sum, as a share of it, is not worth another layout.
+constexpr double kGoodGap = 0.002;
 
 class CompiledProgram final : public Executable {
  public:
@@ -95,6 +98,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   lowering.target = {threads, cpu::kernel_scratch_bytes};
   std::optional<Schedule> best;
   std::optional<MemoryPlan> best_plan;
+  OrderStrategy best_order = OrderStrategy::kProgram;
   for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
     lowering.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, lowering);
@@ -103,11 +107,29 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
       continue;
     best = std::move(schedule);
     best_plan = std::move(plan);
+    best_order = lowering.order;
   }
   if (options.reuse &&
       best_plan->analysis.device().total_bytes > best_plan->analysis.device().lower_bound_bytes) {
     MemoryPlan plan = make_plan(*best, kFinalWork);
-    if (plan.arena_bytes < best_plan->arena_bytes) best_plan = std::move(plan);
+    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) best_plan = std::move(plan);
+  }
+  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
+  // around that. Where much is lost, every iteration is laid out by itself.
+  const auto gap = [](const MemoryPlan& plan) {
+    const KindAnalysis& k = plan.analysis.device();
+    return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
+           static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
+  };
+  if (options.reuse && best->n_loops > 0 && gap(*best_plan) > kGoodGap) {
+    lowering.order = best_order;
+    lowering.iterations_apart = true;
+    Schedule schedule = lower(g, lowering);
+    MemoryPlan plan = make_plan(schedule, kFinalWork);
+    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) {
+      best = std::move(schedule);
+      best_plan = std::move(plan);
+    }
   }
   if (!options.dump_dir.empty()) dump.write("timeline", timeline_csv(*best, *best_plan), "csv");
   return std::make_shared<CompiledProgram>(g, std::move(*best), std::move(*best_plan), threads);

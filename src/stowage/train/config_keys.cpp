@@ -160,7 +160,7 @@ std::span<const ConfigKey> config_keys() {
 
 const std::vector<std::string>& memory_policies() {
   static const std::vector<std::string> policies = {"auto", "save_all", "save_dots", "save_named",
-                                                    "recompute"};
+                                                    "recompute", "nested"};
   return policies;
 }
 

@@ -39,8 +39,8 @@ nn::LlamaConfig llama_config(const TrainConfig& config) {
   return c;
 }
 
-StepResult train_step(const TrainConfig& config, TrainState state, const Array& tokens) {
-  const nn::LlamaConfig llama = llama_config(config);
+StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama, TrainState state,
+                      const Array& tokens) {
   const auto& o = config.optimizer;
   auto loss_and_grad = value_and_grad(
       [&](const Llama& model) { return nn::llama_loss(llama, model, tokens); });
@@ -60,7 +60,7 @@ StepResult train_step(const TrainConfig& config, TrainState state, const Array& 
 
 PolicyPtr named_policy(const std::string& name) {
   if (name == "save_all") return everything_saveable();
-  if (name == "recompute") return nothing_saveable();
+  if (name == "recompute" || name == "nested") return nothing_saveable();
   const auto is_product = [](OpKind op) {
     return op == OpKind::kDotGeneral || op == OpKind::kAttention;
   };
@@ -119,9 +119,15 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
             s.optimizer = optim::adamw_init(tree_paths(s.model), tree_leaves(s.model));
             return s;
           }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  step_ = jit([&](const TrainState& s, const Array& x) { return train_step(config, s, x); })
-              .lower(state, tokens(b, t + 1))
-              .graph();
+  const auto trace_step = [&](const nn::LlamaConfig& model) {
+    return jit([&](const TrainState& s, const Array& x) { return train_step(config, model, s, x); })
+        .lower(state, tokens(b, t + 1))
+        .graph();
+  };
+  step_ = trace_step(llama);
+  nn::LlamaConfig nested = llama;
+  nested.nested_blocks = {0};
+  nested_step_ = trace_step(nested);
   eval_ = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
               .lower(state.model, tokens(b, t + 1))
               .graph();
@@ -147,7 +153,7 @@ JobPlan Job::plan(const std::string& policy) const {
   step.override_policy = named_policy(policy);
   if (const char* dir = std::getenv("STOW_DUMP")) step.dump_dir = dir;
   plan.programs.init = compile(init_, {}, threads_);
-  plan.programs.step = compile(step_, step, threads_);
+  plan.programs.step = compile(policy == "nested" ? nested_step_ : step_, step, threads_);
   plan.programs.eval = compile(eval_, {}, threads_);
   plan.programs.sample = compile(sample_, {}, threads_);
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
@@ -169,7 +175,7 @@ JobPlan Job::plan(const std::string& policy) const {
 
 const std::vector<std::string>& policy_ladder() {
   static const std::vector<std::string> ladder = {"save_all", "save_dots", "save_named",
-                                                  "recompute"};
+                                                  "recompute", "nested"};
   return ladder;
 }
 

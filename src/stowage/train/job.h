@@ -52,7 +52,8 @@ class Job {
   size_t n_model_leaves() const { return n_model_leaves_; }
   int64_t n_parameters() const;
 
-  /// Plans every program under a policy by name (save_all, save_dots, save_named, recompute).
+  /// Plans every program under a policy by name (save_all, save_dots, save_named, recompute,
+  /// nested).
   JobPlan plan(const std::string& policy) const;
 
  private:
@@ -61,7 +62,7 @@ class Job {
   std::vector<StateLeaf> state_;
   size_t n_model_leaves_ = 0;
   int64_t optimizer_bytes_ = 0;
-  Graph init_, step_, eval_, sample_;
+  Graph init_, step_, nested_step_, eval_, sample_;
 };
 
 /// A policy that was weighed, and why it was not chosen ("" for the chosen one).

@@ -217,7 +217,7 @@ class Run {
   }
 
   double evaluate() {
-    device_->drop_arena();
+    device_->drop_arenas();
     const int64_t windows = data_.n_validation_windows(), batch = config_.data.batch;
     const int64_t batches = std::clamp<int64_t>(windows / batch, 1, kEvalBatches);
     double total = 0;
@@ -228,7 +228,7 @@ class Run {
       arguments.push_back(upload(data_.validation_batch(first, batch)));
       total += read_float(plan_.programs.eval->run(*device_, arguments)[0]);
     }
-    device_->drop_arena();
+    device_->drop_arenas();
     return total / static_cast<double>(batches);
   }
 
@@ -238,7 +238,7 @@ class Run {
 
   // Text that the model continues, drawn at temperature 0.8, as the seed has it.
   std::string sample() {
-    device_->drop_arena();
+    device_->drop_arenas();
     const int64_t t = config_.data.seq;
     std::string text = data_.validation_text(std::min<int64_t>(t, 32));
     const size_t prompt = text.size();
@@ -254,7 +254,7 @@ class Run {
       const DeviceBufferPtr logits = plan_.programs.sample->run(*device_, arguments)[0];
       text += draw(reinterpret_cast<const float*>(logits->data()), i);
     }
-    device_->drop_arena();
+    device_->drop_arenas();
     return text.substr(prompt);
   }
 

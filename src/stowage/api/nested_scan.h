@@ -1,0 +1,57 @@
+// nested_scan: a scan in blocks of blocks, of which only the carries between blocks are kept.
+// Not another result: the same iterations in the same order.
+#pragma once
+
+#include "stowage/api/checkpoint.h"
+#include "stowage/api/scan.h"
+
+namespace stow {
+
+struct NestedScanOptions {
+  /// How many blocks, from the outermost level in; one entry more than there are levels of blocks
+  /// within blocks. 0 chooses: blocks and what they hold as equal as can be. N iterations keep near
+  /// k·N^(1/k) carries with k - 1 entries; sizes that do not divide N give blocks of two sizes that
+  /// differ by one.
+  std::vector<int64_t> blocks = {0};
+  /// Of each iteration; null recomputes everything but its carry.
+  PolicyPtr policy = nullptr;
+  /// As in ScanOptions.
+  int64_t length = -1;
+  bool reverse = false;
+};
+
+/// The sizes of the outermost blocks that `count` iterations are cut into, the larger first.
+/// More blocks than iterations are as many as there are iterations.
+std::vector<int64_t> nested_block_sizes(int64_t count, std::span<const int64_t> blocks);
+
+ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& options);
+
+/// scan(checkpoint(body, policy), init, xs), its iterations cut into nested blocks, each a
+/// checkpoint that keeps nothing but the carry that enters it: a backward pass runs each iteration's
+/// forward part once more for every level.
+/// Shapes, forms: as scan.
+/// Errors:  as scan; TraceError where more blocks are asked for than there are iterations.
+/// Source:  Chen et al. 2016 (arXiv 1604.06174), section 4; Griewank 1992 for many levels.
+template <typename Body, typename Init, typename Xs = None>
+auto nested_scan(Body body, const Init& init, const Xs& xs = {}, NestedScanOptions options = {},
+                 STOW_AT) {
+  using Carry = AsTree<Init>;
+  using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>(), std::declval<Xs&>()))>;
+  static_assert(is_tree<Carry>() && is_tree<Xs>() && is_tree<R>(),
+                "the carry, what is scanned and what the body returns must be trees");
+  const std::tuple<Carry, Xs> arguments(init, xs);
+  const auto& [carry, scanned] = arguments;
+  ScanResult result = run_nested_scan(
+      {tree_ref(carry), tree_ref(scanned), {}, leaf_function(body, arguments), at}, options);
+  if constexpr (std::same_as<R, Carry>) {
+    return tree_unflatten(carry, result.carry);
+  } else {
+    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
+                  "the body must return the carry, or a pair of the carry and what is stacked");
+    const R& prototype = *static_cast<const R*>(result.result.ref.tree);
+    return std::pair(tree_unflatten(carry, result.carry),
+                     tree_unflatten(prototype.second, result.ys));
+  }
+}
+
+}  // namespace stow

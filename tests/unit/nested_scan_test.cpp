@@ -1,0 +1,160 @@
+// nested_scan: the bits of scan, in the memory of blocks; and loops written out as lean as scans.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+using ::testing::ElementsAre;
+
+struct Weights {
+  Array w, b;
+};
+STOW_TREE(Weights, w, b);
+
+Weights weights(int64_t n, int64_t width) {
+  const Array key = random::key(7);
+  return {random::normal(random::fold_in(key, 1), {n, width, width}) * 0.3,
+          random::normal(random::fold_in(key, 2), {n, width})};
+}
+
+// Carry, and one stacked result an iteration.
+std::pair<Array, Array> layer(const Array& x, const Weights& w) {
+  const Array y = tanh(matmul(x, w.w) + w.b);
+  return {x + y, sum(y)};
+}
+
+std::vector<float> floats(const std::vector<Array>& arrays) {
+  std::vector<float> all;
+  for (const Array& a : arrays)
+    for (float f : a.to_vector<float>()) all.push_back(f);
+  return all;
+}
+
+TEST(NestedScan, BlockSizesAreAsEqualAsCanBe) {
+  EXPECT_THAT(nested_block_sizes(10, std::vector<int64_t>{3}), ElementsAre(4, 3, 3));
+  EXPECT_THAT(nested_block_sizes(16, std::vector<int64_t>{0}), ElementsAre(4, 4, 4, 4));
+  EXPECT_THAT(nested_block_sizes(7, std::vector<int64_t>{0}), ElementsAre(3, 2, 2));
+  EXPECT_THAT(nested_block_sizes(2, std::vector<int64_t>{5}), ElementsAre(1, 1));
+  EXPECT_THAT(nested_block_sizes(27, std::vector<int64_t>{0, 0}), ElementsAre(9, 9, 9));
+}
+
+TEST(NestedScan, ValuesAndGradientsAreThoseOfScan) {
+  const Array x = random::normal(random::key(3), {2, 4});
+  for (int64_t n : {0, 1, 2, 5, 7, 12})
+    for (bool reverse : {false, true})
+      for (const std::vector<int64_t>& blocks :
+           std::vector<std::vector<int64_t>>{{0}, {1}, {0, 0}, {2}, {2, 2, 2}}) {
+        if (n < blocks[0]) continue;
+        const Weights w = weights(n, 4);
+        const auto value = [](const std::pair<Array, Array>& out) {
+          return sum(out.first * out.first) + sum(out.second * 0.5);
+        };
+        const auto plain = value_and_grad<0, 1>([&](const Weights& p, const Array& h) {
+          return value(scan(layer, h, p, {.reverse = reverse}));
+        });
+        const auto nested = value_and_grad<0, 1>([&](const Weights& p, const Array& h) {
+          return value(nested_scan(layer, h, p, {.blocks = blocks, .reverse = reverse}));
+        });
+        const auto a = jit(plain)(w, x);
+        const auto b = jit(nested)(w, x);
+        EXPECT_EQ(floats(tree_leaves(a)), floats(tree_leaves(b)))
+            << n << " iterations, " << blocks.size() << " levels, first " << blocks[0];
+      }
+}
+
+int64_t temp_bytes(int64_t n, const std::vector<int64_t>& blocks) {
+  const auto f = [&](const Array& w, const Array& x) {
+    const auto body = [](const Array& h, const Array& p) { return h + tanh(h * p); };
+    return sum(blocks.empty() ? scan(checkpoint(body), x, w)
+                              : nested_scan(body, x, w, {.blocks = blocks}));
+  };
+  return jit(grad(f))
+      .lower(Array::abstract(Shape{n}), Array::abstract(Shape{1 << 16}))
+      .compile()
+      .memory_analysis()
+      .device()
+      .temp_bytes;
+}
+
+TEST(NestedScan, CarriesGrowAsTheRootOfTheDepth) {
+  const int64_t carry = (1 << 16) * 4;
+  EXPECT_GT(temp_bytes(256, {}), 255 * carry);
+  EXPECT_LT(temp_bytes(256, {0}), 36 * carry);         // 2 * 16 and a few
+  EXPECT_LT(temp_bytes(251, {0}), 36 * carry);         // a prime
+  EXPECT_LT(temp_bytes(256, {0, 0}), 25 * carry);      // 6 + 7 + 7 and a few
+  EXPECT_LT(temp_bytes(256, {2, 2, 2, 2, 2, 2, 2}), 22 * carry);
+}
+
+TEST(NestedScan, RefusesWhatCannotBeCut) {
+  const Array x = zeros({2, 2});
+  const auto body = [](const Array& h, const Array& p) { return h * p; };
+  try {
+    nested_scan(body, x, zeros({4}), {.blocks = {5}});
+    FAIL();
+  } catch (const TraceError& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr("[nested_scan] 5 blocks are asked for, and there are 4"));
+  }
+  try {
+    nested_scan([](const Array& h, const std::pair<Array, Array>& p) { return h * p.first; }, x,
+                std::pair(zeros({4}), zeros({3})));
+    FAIL();
+  } catch (const TraceError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("[nested_scan] '1' has 3 slices, not 4"));
+  }
+}
+
+// ---- loops written out ----
+
+struct Stack {
+  Array w1, w2, g;
+};
+STOW_TREE(Stack, w1, w2, g);
+
+constexpr int64_t kLayers = 32, kWidth = 64, kHidden = 256;
+
+Array block(const Array& x, const Stack& w) {
+  return x + matmul(silu(matmul(rms_norm(x, w.g), w.w1)), w.w2);
+}
+
+int64_t peak(bool scanned, const PolicyPtr& policy, int64_t rows, bool with_gradient) {
+  const auto body = checkpoint(block, policy);
+  const auto forward = [&](const Stack& w, const Array& x) {
+    auto f = body;
+    if (scanned) return sum(scan(f, x, w));
+    Array h = x;
+    for (int64_t i = 0; i < kLayers; ++i)
+      h = f(h, Stack{w.w1.slice(0, i, i + 1).reshape({kWidth, kHidden}),
+                     w.w2.slice(0, i, i + 1).reshape({kHidden, kWidth}),
+                     w.g.slice(0, i, i + 1).reshape({kWidth})});
+    return sum(h);
+  };
+  const Stack w{Array::abstract(Shape{kLayers, kWidth, kHidden}),
+                Array::abstract(Shape{kLayers, kHidden, kWidth}),
+                Array::abstract(Shape{kLayers, kWidth})};
+  const Array x = Array::abstract(Shape{rows, kWidth});
+  const auto total = [](const auto& compiled) {
+    return compiled.memory_analysis().device().total_bytes;
+  };
+  return with_gradient ? total(jit(grad(forward)).lower(w, x).compile())
+                       : total(jit(forward).lower(w, x).compile());
+}
+
+TEST(Unrolled, IsAsLeanAsScanned) {
+  for (const PolicyPtr& policy : {everything_saveable(), nothing_saveable(), dots_saveable()})
+    for (int64_t rows : {64, 256, 512})
+      for (bool with_gradient : {false, true}) {
+        const auto scanned = static_cast<double>(peak(true, policy, rows, with_gradient));
+        const auto unrolled = static_cast<double>(peak(false, policy, rows, with_gradient));
+        const std::string what =
+            fmt::format("{}, {} rows, gradient {}", policy->name, rows, with_gradient);
+        EXPECT_LE(unrolled, 1.02 * scanned) << what;
+        EXPECT_LE(scanned, 1.01 * unrolled) << what;
+      }
+}
+
+}  // namespace
+}  // namespace stow
