@@ -1,6 +1,5 @@
-// Exact packing of plain buffers: reach a capacity or prove that none can, or find the least
-// height. Beyond some thousand
-// buffers skylines alone (large.h). Not for rigid groups (heuristics.h).
+// Exact packing of plain buffers: reach a capacity or prove that none can, or find the least height.
+// Not for rigid groups (heuristics.h); of many thousand buffers it only raises skylines (large.h).
 #pragma once
 
 #include <cstdint>
