@@ -8,6 +8,7 @@
 #include "stowage/api/jit.h"
 #include "stowage/api/linalg.h"
 #include "stowage/api/math.h"
+#include "stowage/api/memory.h"
 #include "stowage/api/nested_scan.h"
 #include "stowage/api/nn.h"
 #include "stowage/api/policies.h"

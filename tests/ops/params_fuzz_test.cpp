@@ -51,6 +51,7 @@ class Mutator {
   void change(IotaParams& p) { below(2) == 0 ? change(p.type) : change(p.axis); }
   void change(ShapeParams& p) { change(p.shape); }
   void change(DTypeParams& p) { p.dtype = dtype(); }
+  void change(DevicePutParams& p) { p.kind = static_cast<MemoryKind>(below(kNumMemoryKinds)); }
   void change(BroadcastParams& p) { below(2) == 0 ? change(p.axes) : change(p.shape); }
   void change(AxesParams& p) { change(p.axes); }
   void change(SliceParams& p) { any({&p.start, &p.limit, &p.stride}); }

@@ -299,6 +299,10 @@ void add_structure(Table& t) {
   t.add(K::kName, "f32", {"f32[3]"}, NameParams{"x"}, {"f32[3]"}).grad();
   t.add(K::kName, "on the host", {"f32<pinned_host>[3]"}, NameParams{"x"}, {"f32<pinned_host>[3]"});
   t.add(K::kStopGradient, "f32", {"f32[3]"}, NoParams{}, {"f32[3]"});
+  t.add(K::kDevicePut, "to the host", {"f32[3,2]"}, DevicePutParams{MemoryKind::kPinnedHost},
+        {"f32<pinned_host>[3,2]"});
+  t.add(K::kDevicePut, "back", {"f32<pinned_host>[3,2]"}, DevicePutParams{MemoryKind::kDevice},
+        {"f32[3,2]"});
   t.add(K::kOptimizationBarrier, "two", {"f32[3]", "f32[2,2]"}, NoParams{}, {"f32[3]", "f32[2,2]"})
       .grad();
 }

@@ -44,6 +44,9 @@ void fill(float& v) {
 void fill(DType& v) {
   v = DType::kU8;
 }
+void fill(MemoryKind& v) {
+  v = MemoryKind::kPinnedHost;
+}
 void fill(std::string& v) {
   v = "quote \" slash \\ tab \t µ";
 }

@@ -81,7 +81,7 @@ class Reverser {
 
   void accumulate(ValueId v, const Val& ct) {
     std::optional<Val>& sum = cotangents_[v.index()];
-    sum = sum ? *sum + ct : ct;
+    sum = sum ? add_anywhere(*sum, ct) : ct;
   }
 
   // The cotangent of one run of slices along an axis, kept until all of its operand's are known:
@@ -120,13 +120,20 @@ class Reverser {
       apart &= pieces[i].axis == pieces[0].axis && pieces[i].start >= pieces[i - 1].limit;
     const ArrayType& type = flat_.type(v);
     const Dims& dims = type.shape.dims();
-    if (!apart) {
+    if (!apart && type.kind == MemoryKind::kDevice) {
       for (const Piece& piece : pieces) {
         Dims low(dims.size()), high(dims.size());
         low[piece.axis] = piece.start;
         high[piece.axis] = dims[piece.axis] - piece.limit;
         accumulate(v, pad(piece.cotangent, constant(builder_, type.dtype, 0), low, high,
                           Dims(dims.size())));
+      }
+      return;
+    }
+    if (!apart && pieces.size() > 1) {  // one at a time, each as large as the whole
+      for (const Piece& piece : pieces) {
+        pieces_[v] = {piece};
+        settle_pieces(v);
       }
       return;
     }
@@ -137,7 +144,7 @@ class Reverser {
       if (to == at) return;
       Dims hole = dims;
       hole[axis] = to - at;
-      parts.push_back(zeros({type.dtype, Shape(std::move(hole))}));
+      parts.push_back(zeros({type.dtype, Shape(std::move(hole)), type.kind}));
     };
     for (const Piece& piece : pieces) {
       gap(piece.start);
@@ -220,7 +227,7 @@ class Reverser {
     for (int i : g.active_xs) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
   }
 
-  Val zeros(const ArrayType& type) { return full(builder_, type, 0); }
+  Val zeros(const ArrayType& type) { return full_anywhere(builder_, type, 0); }
   Val cotangent_or_zero(ValueId v) {
     const std::optional<Val>& ct = cotangents_[v.index()];
     return ct ? *ct : zeros(flat_.type(v));

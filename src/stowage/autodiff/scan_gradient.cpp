@@ -96,7 +96,7 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
   for (ValueId v : joint.outputs()) outputs.push_back(map[v]);
   for (size_t i = 0; i < sums.size(); ++i) {
     ValueId& out = outputs[n_out + g.active_carries.size() + i];
-    out = (Val(builder, sums[i]) + Val(builder, out)).id();
+    out = add_anywhere(Val(builder, sums[i]), Val(builder, out)).id();
   }
   js.body.set_outputs(std::move(outputs));
   g.split = split_joint_scan(js);

@@ -121,6 +121,12 @@ void FieldReader::field(DType& value) {
   take();
   value = *dtype;
 }
+void FieldReader::field(MemoryKind& value) {
+  const auto kind = parse_memory_kind(peek().text);
+  if (peek().kind != TokenKind::kWord || !kind) unexpected("device, pinned_host or disk");
+  take();
+  value = *kind;
+}
 void FieldReader::field(std::string& value) {
   value = string("a string in quotes");
 }

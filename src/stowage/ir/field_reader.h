@@ -37,6 +37,7 @@ class FieldReader : public TokenReader {
   void field(bool& value);
   void field(float& value);
   void field(DType& value);
+  void field(MemoryKind& value);
   void field(std::string& value);
   void field(RegionId& value);
   void field(PolicyPtr& value);

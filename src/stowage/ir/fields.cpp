@@ -45,6 +45,8 @@ Params empty_params(OpKind op) {
     case OpKind::kAttention:
     case OpKind::kAttentionGrad:
       return AttentionParams();
+    case OpKind::kDevicePut:
+      return DevicePutParams();
     case OpKind::kName:
       return NameParams();
     case OpKind::kScan:

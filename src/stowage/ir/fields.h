@@ -50,6 +50,7 @@ STOW_FIELDS(GatherParams, STOW_FIELD(offset_axes), STOW_FIELD(collapsed_axes),
 STOW_FIELDS(DotParams, STOW_FIELD(lhs_contract), STOW_FIELD(rhs_contract), STOW_FIELD(lhs_batch),
             STOW_FIELD(rhs_batch), STOW_FIELD(out))
 STOW_FIELDS(AttentionParams, STOW_FIELD(scale), STOW_FIELD(causal))
+STOW_FIELDS(DevicePutParams, STOW_FIELD(kind))
 STOW_FIELDS(NameParams, STOW_FIELD(name))
 STOW_FIELDS(ScanParams, STOW_FIELD(length), STOW_FIELD(n_consts), STOW_FIELD(n_carries),
             STOW_FIELD(reverse), STOW_FIELD(in_axes), STOW_FIELD(out_axes), STOW_FIELD(n_residuals))

@@ -87,7 +87,9 @@
   X(Checkpoint, "checkpoint", Structure)                                                 \
   X(Name, "name", Identity)                                                              \
   X(StopGradient, "stop_gradient", Identity)                                             \
-  X(OptimizationBarrier, "optimization_barrier", Identity)
+  X(OptimizationBarrier, "optimization_barrier", Identity)                               \
+  /* movement */                                                                         \
+  X(DevicePut, "device_put", Other)
 
 namespace stow {
 

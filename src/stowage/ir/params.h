@@ -99,6 +99,11 @@ struct AttentionParams {
   bool causal = false;
   friend bool operator==(const AttentionParams&, const AttentionParams&) = default;
 };
+/// DevicePut: the memory kind of the result.
+struct DevicePutParams {
+  MemoryKind kind = MemoryKind::kDevice;
+  friend bool operator==(const DevicePutParams&, const DevicePutParams&) = default;
+};
 /// Name: the name a checkpoint policy may ask for.
 struct NameParams {
   std::string name;
@@ -149,6 +154,6 @@ struct CheckpointParams {
 using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
-                 DotParams, AttentionParams, NameParams, ScanParams, CheckpointParams>;
+                 DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CheckpointParams>;
 
 }  // namespace stow

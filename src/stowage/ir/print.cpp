@@ -154,6 +154,7 @@ class Printer {
   void field(bool value) { put("{}", value); }
   void field(float value) { elements(DType::kF32, std::as_bytes(std::span(&value, 1))); }
   void field(DType value) { out_ += dtype_name(value); }
+  void field(MemoryKind value) { out_ += memory_kind_name(value); }
   void field(const std::string& value) { string(value); }
   void field(RegionId value) { value.valid() ? put("{}", value.value) : put("none"); }
   void field(const PolicyPtr& value) { value ? string(value->name) : put("none"); }

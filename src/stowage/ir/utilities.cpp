@@ -46,6 +46,7 @@ class Hasher {
   void field(std::integral auto value) { add(static_cast<uint64_t>(value)); }
   void field(float value) { add(std::bit_cast<uint32_t>(value)); }
   void field(DType value) { add(static_cast<uint64_t>(value)); }
+  void field(MemoryKind value) { add(static_cast<uint64_t>(value)); }
   void field(RegionId value) { add(value.value); }
   void field(const PolicyPtr& value) { add(std::hash<PolicyPtr>()(value)); }
   void field(const std::string& value) { add(std::hash<std::string>()(value)); }

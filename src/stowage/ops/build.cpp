@@ -266,4 +266,18 @@ Val name(const Val& x, std::string name) {
   return x.builder().add1(OpKind::kName, NameParams{std::move(name)}, {x});
 }
 
+Val device_put(const Val& x, MemoryKind kind) {
+  if (x.type().kind == kind) return x;
+  return x.builder().add1(OpKind::kDevicePut, DevicePutParams{kind}, {x});
+}
+
+Val add_anywhere(const Val& a, const Val& b) {
+  const MemoryKind kind = a.type().kind;
+  return device_put(device_put(a, MemoryKind::kDevice) + device_put(b, MemoryKind::kDevice), kind);
+}
+
+Val full_anywhere(GraphBuilder& b, const ArrayType& type, double value) {
+  return device_put(full(b, {type.dtype, type.shape}, value), type.kind);
+}
+
 }  // namespace stow

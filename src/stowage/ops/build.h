@@ -89,5 +89,11 @@ Val dot_general(const Val& a, const Val& b, const DotParams& params);
 /// [..., m, k] x [k, n] and batched [B, m, k] x [B, k, n], the result of the operands' dtype.
 Val matmul(const Val& a, const Val& b);
 Val name(const Val& x, std::string name);
+/// x itself when it lies there.
+Val device_put(const Val& x, MemoryKind kind);
+/// a + b wherever both lie, the sum made on the device.
+Val add_anywhere(const Val& a, const Val& b);
+/// As full, on any memory kind.
+Val full_anywhere(GraphBuilder& b, const ArrayType& type, double value);
 
 }  // namespace stow

@@ -79,10 +79,17 @@ ShardingFactors shard_pad(const InferContext& c, std::span<const ArrayType> resu
 }
 
 std::vector<ArrayType> infer_concatenate(const InferContext& c) {
-  const auto& p = expect_any_count<AxisParams>(c);
+  check_no_graphs(c);
+  const auto& p = params_of<AxisParams>(c);
   if (c.operands.empty()) c.error("takes at least 1 operand, got 0");
   if (p.flag) wrong_params(c);
   const ArrayType& first = c.operand(0);
+  for (size_t i = 0; i < c.operands.size(); ++i) {
+    check_size(c, c.operand(i), fmt::format("operand {}", i));
+    if (c.operand(i).kind != first.kind)
+      c.error("operand 0 is on {} and operand {} on {}: {} and {}", memory_kind_name(first.kind), i,
+              memory_kind_name(c.operand(i).kind), to_string(first), to_string(c.operand(i)));
+  }
   check_axis(c, p.axis, first);
   check_same_dtypes(c);
   const int axis = static_cast<int>(p.axis);
@@ -97,7 +104,7 @@ std::vector<ArrayType> infer_concatenate(const InferContext& c) {
       c.error("operands differ off axis {}: {} and {}", p.axis, to_string(first),
               to_string(c.operand(i)));
   }
-  return {derived(c, first.dtype, std::move(shape))};
+  return {derived_in_place(c, first.dtype, std::move(shape))};
 }
 
 Cotangents vjp_concatenate(const VjpContext& c) {

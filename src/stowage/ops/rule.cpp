@@ -98,6 +98,12 @@ ArrayType derived(const InferContext& c, DType dtype, Shape shape) {
   return type;
 }
 
+ArrayType derived_in_place(const InferContext& c, DType dtype, Shape shape) {
+  ArrayType type = derived(c, dtype, std::move(shape));
+  type.kind = c.operand(0).kind;
+  return type;
+}
+
 ArrayType strong(const InferContext& c, DType dtype, Shape shape) {
   ArrayType type{dtype, std::move(shape)};
   check_size(c, type, "result");

@@ -34,6 +34,15 @@ const P& expect_any_count(const InferContext& c) {
   check_operands(c);
   return p;
 }
+/// The same for an op that moves no byte: its one operand may lie anywhere.
+template <typename P>
+const P& expect_view(const InferContext& c) {
+  check_no_graphs(c);
+  const P& p = params_of<P>(c);
+  check_count(c, 1);
+  check_size(c, c.operand(0), "operand 0");
+  return p;
+}
 template <typename P>
 const P& expect(const InferContext& c, size_t n_operands) {
   check_count(c, n_operands);
@@ -61,6 +70,8 @@ void check_same_shapes(const InferContext& c, size_t first = 0);
 
 /// A checked result on the device. Weak where all operands are.
 ArrayType derived(const InferContext& c, DType dtype, Shape shape);
+/// The same where the first operand lies.
+ArrayType derived_in_place(const InferContext& c, DType dtype, Shape shape);
 /// The same, never weak.
 ArrayType strong(const InferContext& c, DType dtype, Shape shape);
 

@@ -45,8 +45,8 @@ ShardingFactors shard_broadcast(const InferContext& c, std::span<const ArrayType
 }
 
 std::vector<ArrayType> infer_reshape(const InferContext& c) {
-  const auto& p = expect<ShapeParams>(c, 1);
-  ArrayType result = derived(c, c.operand(0).dtype, p.shape);
+  const auto& p = expect_view<ShapeParams>(c);
+  ArrayType result = derived_in_place(c, c.operand(0).dtype, p.shape);
   if (result.elems() != c.operand(0).elems())
     c.error("{} has {} elements, {} has {}", to_string(c.operand(0)), c.operand(0).elems(),
             to_string(result), result.elems());
@@ -75,13 +75,13 @@ ShardingFactors shard_reshape(const InferContext& c, std::span<const ArrayType> 
 }
 
 std::vector<ArrayType> infer_transpose(const InferContext& c) {
-  const auto& p = expect<AxesParams>(c, 1);
+  const auto& p = expect_view<AxesParams>(c);
   const ArrayType& x = c.operand(0);
   check_per_axis(c, p.axes, x, "axes");
   check_axes(c, p.axes, x.shape.rank(), "axis");
   Dims dims;
   for (int64_t axis : p.axes) dims.push_back(x.shape[static_cast<int>(axis)]);
-  return {derived(c, x.dtype, Shape(std::move(dims)))};
+  return {derived_in_place(c, x.dtype, Shape(std::move(dims)))};
 }
 
 Cotangents vjp_transpose(const VjpContext& c) {
@@ -102,7 +102,7 @@ ShardingFactors shard_transpose(const InferContext& c, std::span<const ArrayType
 }
 
 std::vector<ArrayType> infer_slice(const InferContext& c) {
-  const auto& p = expect<SliceParams>(c, 1);
+  const auto& p = expect_view<SliceParams>(c);
   const ArrayType& x = c.operand(0);
   check_per_axis(c, p.start, x, "start");
   check_per_axis(c, p.limit, x, "limit");
@@ -117,7 +117,7 @@ std::vector<ArrayType> infer_slice(const InferContext& c) {
     const int64_t n = p.limit[i] - p.start[i];
     dims.push_back(n == 0 ? 0 : (n - 1) / p.stride[i] + 1);
   }
-  return {derived(c, x.dtype, Shape(std::move(dims)))};
+  return {derived_in_place(c, x.dtype, Shape(std::move(dims)))};
 }
 
 Cotangents vjp_slice(const VjpContext& c) {

@@ -50,9 +50,10 @@ struct Context {
   const LowerOptions& options;
 
   BufferId add_buffer(int64_t bytes, const ProvenancePtr& provenance, std::string label,
-                      int64_t slots = 1) {
+                      int64_t slots = 1, MemoryKind kind = MemoryKind::kDevice) {
     Buffer b;
     b.bytes = bytes;
+    b.kind = kind;
     b.slots = slots;
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
@@ -191,9 +192,15 @@ class Level {
 
   void emit_copy(const View& from, const View& to, bool begins, const ProvenancePtr& provenance) {
     Kernel kernel;
-    kernel.kind = KernelKind::kRows;
-    kernel.op = OpKind::kConvert;
-    kernel.program = std::make_shared<const RowProgram>(copy_program(from, to));
+    const MemoryKind kind = kind_of(to);
+    if (kind_of(from) == MemoryKind::kDevice && kind == MemoryKind::kDevice) {
+      kernel.kind = KernelKind::kRows;
+      kernel.op = OpKind::kConvert;
+      kernel.program = std::make_shared<const RowProgram>(copy_program(from, to));
+    } else {
+      kernel.op = OpKind::kDevicePut;
+      kernel.params = DevicePutParams{kind};
+    }
     kernel.inputs = {from};
     kernel.outputs = {to};
     kernel.outputs[0].begins = begins;
@@ -201,11 +208,17 @@ class Level {
     push(std::move(kernel));
   }
 
+  MemoryKind kind_of(const View& view) const {
+    return context_.schedule.buffers[view.buffer.index()].kind;
+  }
+
   /// True when `unit` may write value `v` over the memory of `root`, which it reads.
   bool can_share(int u, ValueId v, ValueId root) const {
     const Unit& un = unit(u);
     const ArrayType &tv = graph_.type(v), &tr = graph_.type(root);
-    if (tv.shape != tr.shape || dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype)) return false;
+    if (tv.shape != tr.shape || tv.kind != tr.kind ||
+        dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
+      return false;
     const Node& def = graph_.def(v);
     if (un.kind == UnitKind::kOp) {
       if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatterAdd) return false;
@@ -234,7 +247,7 @@ class Level {
       const ValueId id(v);
       if (graph_.is_input(id) ? input_reusable_[static_cast<size_t>(graph_.value(id).index)]
                               : use(id).needed)
-        bytes[v] = graph_.type(id).bytes();
+        bytes[v] = graph_.type(id).kind == MemoryKind::kDevice ? graph_.type(id).bytes() : 0;
     }
     order_ = order_units(graph_, units_, bytes, context_.options.order);
     position_.resize(units_.units.size());
@@ -399,7 +412,7 @@ class Level {
     }
     const BufferId buffer =
         context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
-                            ring.stack >= 0 ? "residual" : "carry", ring.depth);
+                            ring.stack >= 0 ? "residual" : "carry", ring.depth, type.kind);
     ring.base = contiguous_view(buffer, type);
     if (ring.stack >= 0)
       context_.schedule.buffers[buffer.index()].apart =
@@ -459,7 +472,8 @@ class Level {
       });
       if (context_.options.reuse && p.out_axes[j] == 0 && !saves_carry && p.length > 1 &&
           !has_destination(result) && !use(result).reshaped && last_use(result) != kForever &&
-          graph_.type(result).bytes() > 0 && !slots_apart(result, p, j))
+          graph_.type(result).bytes() > 0 && graph_.type(result).kind == MemoryKind::kDevice &&
+          !slots_apart(result, p, j))
         together.push_back(j);
     }
     if (together.size() < 2) return;
@@ -505,7 +519,8 @@ class Level {
       const int64_t slots = p.out_axes[j] == 0 && type.bytes() > 0 ? p.length : 1;
       const BufferId buffer =
           context_.add_buffer(type.bytes(), residual_provenance(plan, p, j, node),
-                              residual ? "residual" : "stacked", std::max<int64_t>(slots, 1));
+                              residual ? "residual" : "stacked", std::max<int64_t>(slots, 1),
+                              type.kind);
       view = contiguous_view(buffer, type);
       context_.schedule.buffers[buffer.index()].apart = slots_apart(result, p, j);
       reusable_[result.index()] = context_.options.reuse;
@@ -707,9 +722,10 @@ class Level {
   }
 
   View new_buffer(ValueId v, const Node& node) {
-    return contiguous_view(context_.add_buffer(graph_.type(v).bytes(), node.provenance,
-                                               std::string(op_name(node.op))),
-                           graph_.type(v));
+    return contiguous_view(
+        context_.add_buffer(graph_.type(v).bytes(), node.provenance, std::string(op_name(node.op)), 1,
+                            graph_.type(v).kind),
+        graph_.type(v));
   }
 
   void emit_concat(int u) {
@@ -901,7 +917,8 @@ class Program {
     std::vector<View> inputs;
     for (size_t i = 0; i < graph_.inputs().size(); ++i) {
       const ArrayType& type = graph_.type(graph_.inputs()[i]);
-      const BufferId buffer = context_.add_buffer(type.bytes(), nullptr, graph_.input_names()[i]);
+      const BufferId buffer =
+          context_.add_buffer(type.bytes(), nullptr, graph_.input_names()[i], 1, type.kind);
       Buffer& b = context_.schedule.buffers[buffer.index()];
       b.role = BufferRole::kInput;
       b.index = static_cast<int>(i);
@@ -965,7 +982,8 @@ class Program {
       } else {
         const ProvenancePtr provenance =
             graph_.is_input(v) ? nullptr : graph_.def(v).provenance;
-        const View to = contiguous_view(context_.add_buffer(type.bytes(), provenance, "output"), type);
+        const View to = contiguous_view(
+            context_.add_buffer(type.bytes(), provenance, "output", 1, type.kind), type);
         claimed.push_back(true);
         level.emit_copy(view, to, true, provenance);
         claimed.resize(buffers.size(), false);

@@ -98,6 +98,7 @@ bool is_identity(const Node& node) {
   }
   return op == OpKind::kConvert || op == OpKind::kBitcast || op == OpKind::kReshape ||
          op == OpKind::kBroadcast || op == OpKind::kSlice || op == OpKind::kStopGradient ||
+         op == OpKind::kDevicePut ||
          op == OpKind::kDynamicSlice;  // whose starts are clamped
 }
 

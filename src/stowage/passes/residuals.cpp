@@ -38,6 +38,41 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
                     policy->name, wanted, have.empty() ? "none" : fmt::format("{}", fmt::join(have, ", ")));
 }
 
+// A request to offload that no value follows is a mistake of the user's.
+template <typename Level>
+void check_offloads(const Graph& graph, const Level& level, const std::vector<bool>& kept) {
+  struct Request {
+    const Node* node;
+    bool has_effect = false;
+  };
+  std::map<std::pair<const Policy*, std::string>, Request> requests;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != OpKind::kName || !node.region.valid() || !level.is_forward(node)) continue;
+    const RegionId region = region_chain(graph, node.region).front();
+    const Policy* policy = graph.regions()[region.index()].policy.get();
+    const std::string& name = node.as<NameParams>().name;
+    if (!policy || policy->decide({node.op, &node, name}).mark != Mark::kOffload) continue;
+    Request& request = requests[{policy, name}];
+    request.node = &node;
+    request.has_effect |= kept[node.result().index()];
+  }
+  // What was not differentiated is not meant: backward work comes from the same lines.
+  std::map<const Policy*, bool> differentiated;
+  std::set<const Provenance*> backward;
+  for (const Node& node : graph.nodes())
+    if (node.backward) backward.insert(node.provenance.get());
+  for (const Node& node : graph.nodes())
+    if (node.region.valid() && !node.backward && backward.count(node.provenance.get())) {
+      const RegionId region = region_chain(graph, node.region).front();
+      differentiated[graph.regions()[region.index()].policy.get()] = true;
+    }
+  for (const auto& [key, request] : requests)
+    if (!request.has_effect && differentiated[key.first])
+      trace_error("[checkpoint] policy {} offloads '{}' at {}, which has no effect: the backward "
+                  "pass does not read it",
+                  key.first->name, key.second, to_string(request.node->provenance));
+}
+
 // One level of the pass over one graph, scans being single nodes.
 class Level {
  public:
@@ -50,6 +85,7 @@ class Level {
     collect_crossing();
     kept_.assign(graph_.n_values(), false);
     vertex_.assign(graph_.n_values(), -1);
+    destination_.assign(graph_.n_values(), MemoryKind::kDevice);
     mark_boundaries();
     for (ValueId v : crossing_) add_vertex(v);
     for (size_t i = 0; i < queue_.size(); ++i) expand(queue_[i]);
@@ -72,6 +108,8 @@ class Level {
   bool is_reader(const Node& node) const { return node.backward && !is_forward(node); }
 
   const std::vector<ValueId>& crossing() const { return crossing_; }
+  /// Where a kept value waits for its readers.
+  MemoryKind destination(ValueId v) const { return destination_[v.index()]; }
   bool is_forward_value(ValueId v) const {
     return !graph_.is_input(v) && is_forward(graph_.def(v));
   }
@@ -127,6 +165,13 @@ class Level {
     return policy->decide({node.op, &node, name});
   }
 
+  // What comes from another memory comes again rather than stay.
+  bool is_cheap(const Node& node) const {
+    if (node.op == OpKind::kDevicePut)
+      return graph_.type(node.operands[0]).kind != MemoryKind::kDevice;
+    return is_cheap_to_recompute(node.op);
+  }
+
   void add_vertex(ValueId v) {
     if (vertex_[v.index()] >= 0) return;
     vertex_[v.index()] = static_cast<int>(queue_.size());
@@ -138,7 +183,8 @@ class Level {
       edges_.push_back({in(v), out(v), 0});
       return;
     }
-    const int64_t bytes = std::max<int64_t>(1, graph_.type(v).bytes());
+    const bool on_device = graph_.type(v).kind == MemoryKind::kDevice;
+    const int64_t bytes = on_device ? std::max<int64_t>(1, graph_.type(v).bytes()) : 1;
     if (graph_.is_input(v)) {
       edges_.push_back({in(v), out(v), bytes});
       edges_.push_back({-1, in(v), MinCut::kInfinite});
@@ -146,15 +192,21 @@ class Level {
     }
     const Node& node = graph_.def(v);
     const PolicyAnswer answer = ask(node);
-    if (answer.mark == Mark::kOffload)
-      trace_error("[checkpoint] a policy offloads a value of {} at {}, which has no effect here: "
-                  "this platform has no second memory to move it to",
-                  op_name(node.op), to_string(node.provenance));
+    if (answer.mark == Mark::kOffload && on_device) {
+      if (answer.destination == MemoryKind::kDevice)
+        trace_error("[checkpoint] a policy offloads a value of {} at {} to the device, where it is",
+                    op_name(node.op), to_string(node.provenance));
+      // It waits elsewhere, at next to no cost here.
+      destination_[v.index()] = answer.destination;
+      edges_.push_back({in(v), out(v), 1});
+      edges_.push_back({-1, in(v), MinCut::kInfinite});
+      return;
+    }
     // What enters another region is kept, or every region would be recomputed from the first one's
     // input.
     const bool boundary = boundary_[v.index()];
     const bool recomputable = (answer.mark == Mark::kRecompute && !boundary) ||
-                              (is_cheap_to_recompute(node.op) && !(boundary && node.region.valid()));
+                              (is_cheap(node) && !(boundary && node.region.valid()));
     const bool keepable = answer.mark == Mark::kKeep || boundary;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
@@ -177,6 +229,7 @@ class Level {
   std::vector<ValueId> crossing_, queue_;
   std::vector<bool> kept_, boundary_;
   std::vector<int> vertex_;
+  std::vector<MemoryKind> destination_;
   std::vector<Edge> edges_;
 };
 
@@ -191,10 +244,15 @@ class Rewriter {
       map_.set(from_.inputs()[i],
                to_.add_input(from_.type(from_.inputs()[i]), from_.input_names()[i]));
     regions_ = import_regions(from_, to_, RegionId());
+    moved_.resize(from_.n_values());
+    fetched_.resize(from_.n_values());
     for (const Node& node : from_.nodes()) {
       if (!level_.is_reader(node)) {
         const NodeId id = copy_node(from_, node, to_, map_, regions_);
         if (depth_ > 0) to_.mutable_node(id).region = RegionId();  // settled now
+        for (int i = 0; i < node.n_results; ++i)
+          if (const ValueId v = node.result(i); is_offloaded(v))
+            moved_[v.index()] = put(map_[v], level_.destination(v), node, node.backward);
         continue;
       }
       Node copy = node;
@@ -216,9 +274,32 @@ class Rewriter {
     for (int i = 0; i < node.n_results; ++i) map.set(node.result(i), to_.node(id).result(i));
   }
 
+  bool is_offloaded(ValueId v) const {
+    return kept_[v.index()] && level_.destination(v) != MemoryKind::kDevice;
+  }
+  ValueId put(ValueId v, MemoryKind kind, const Node& like, bool backward) {
+    Node node;
+    node.op = OpKind::kDevicePut;
+    node.params = DevicePutParams{kind};
+    node.operands = {v};
+    node.provenance = like.provenance;
+    node.backward = backward;
+    ArrayType type = to_.type(v);
+    type.kind = kind;
+    return to_.node(to_.add_node(std::move(node), {&type, 1})).result();
+  }
+  // A kept value as a reader sees it: brought back, once, where it waits elsewhere.
+  ValueId kept_value(ValueId v) {
+    if (!is_offloaded(v)) return map_[v];
+    ValueId& fetched = fetched_[v.index()];
+    if (!fetched.valid())
+      fetched = put(moved_[v.index()], MemoryKind::kDevice, from_.def(v), true);
+    return fetched;
+  }
+
   // What a reader reads for `v`: the value itself when kept or no forward work, else a clone.
   ValueId read(ValueId v) {
-    if (!level_.is_forward_value(v) || kept_[v.index()]) return map_[v];
+    if (!level_.is_forward_value(v) || kept_[v.index()]) return kept_value(v);
     std::vector<ValueId> stack = {v};  // clones what is missing, operands first
     while (!stack.empty()) {
       const ValueId top = stack.back();
@@ -237,7 +318,7 @@ class Rewriter {
       Node copy = node;
       for (ValueId& operand : copy.operands)
         operand = level_.is_forward_value(operand) && !kept_[operand.index()] ? clones_[operand]
-                                                                                : map_[operand];
+                                                                              : kept_value(operand);
       copy.backward = true;
       copy.region = inner_region(node);
       add(node, std::move(copy), clones_);
@@ -268,6 +349,7 @@ class Rewriter {
   int depth_;
   Graph to_;
   ValueMap map_, clones_;
+  std::vector<ValueId> moved_, fetched_;  // of offloaded values: elsewhere, and back
   std::vector<RegionId> regions_;
   std::map<std::pair<RegionId, int>, RegionId> inner_;
 };
@@ -280,6 +362,7 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
     Level level(current, override_policy, depth);
     if (depth == 0) level.costly_inputs_ = costly_inputs;
     const std::vector<bool> kept = level.choose_kept();
+    if (depth == 0 && !override_policy) check_offloads(current, level, kept);
     if (level.crossing().empty()) return current;
     current = Rewriter(current, level, kept, depth).run();
   }

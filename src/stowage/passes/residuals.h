@@ -17,7 +17,10 @@ namespace stow {
 /// treated as one iteration of both, their stacks following.
 ///
 /// `override_policy`, when set, stands in for the policy of every region.
-/// Errors: TraceError when a policy asks for a name that no value in its region has.
+/// A value that is to be offloaded is moved right after it is computed and brought back for its
+/// first backward reader; what was brought from another memory in the forward pass is brought again.
+/// Errors: TraceError when a policy asks for a name that no value in its region has, or offloads one
+/// that the backward part does not read.
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy);
 
 }  // namespace stow

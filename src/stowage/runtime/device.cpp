@@ -92,7 +92,20 @@ int64_t available_bytes() {
 }  // namespace
 
 std::shared_ptr<Device> Device::cpu_with_capacity(int64_t device_bytes, int threads) {
-  return std::make_shared<Device>("cpu", Capacities{device_bytes, 0, 0}, threads);
+  auto device = std::make_shared<Device>("cpu", Capacities{device_bytes, device_bytes, 0}, threads);
+  device->one_ram_ = true;
+  return device;
+}
+
+std::shared_ptr<Device> Device::virtual_device(Capacities capacities, int threads) {
+  return std::make_shared<Device>("virtual", capacities, threads);
+}
+
+int64_t Device::left_bytes(MemoryKind kind) const {
+  int64_t used = in_use_bytes(kind);
+  if (one_ram_ && kind == MemoryKind::kDevice) used += in_use_bytes(MemoryKind::kPinnedHost);
+  if (one_ram_ && kind == MemoryKind::kPinnedHost) used += in_use_bytes(MemoryKind::kDevice);
+  return capacity_bytes(kind) - used;
 }
 
 std::shared_ptr<Device> Device::cpu() {
@@ -108,8 +121,8 @@ void Device::charge(MemoryKind kind, int64_t bytes) {
 
 DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind) {
   STOW_CHECK(bytes >= 0);
-  if (in_use_bytes(kind) + bytes > capacity_bytes(kind)) drop_arenas();
-  if (in_use_bytes(kind) + bytes > capacity_bytes(kind))
+  if (bytes > left_bytes(kind)) drop_arenas();
+  if (bytes > left_bytes(kind))
     throw CapacityError(fmt::format(
         "{}: {} more of {} memory do not fit: {} of {} are in use", name_, format_bytes(bytes),
         memory_kind_name(kind), format_bytes(in_use_bytes(kind)),

@@ -58,8 +58,11 @@ class Device : public std::enable_shared_from_this<Device> {
   /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity
   /// and one thread a core. Made once.
   static std::shared_ptr<Device> cpu();
-  /// A CPU device with its own capacity for `device` memory.
+  /// A CPU device with its own capacity, which `device` and `pinned_host` memory share: they are
+  /// the same RAM.
   static std::shared_ptr<Device> cpu_with_capacity(int64_t device_bytes, int threads = 0);
+  /// A device whose kinds are heaps apart, each with a capacity of its own, as an accelerator has.
+  static std::shared_ptr<Device> virtual_device(Capacities capacities, int threads = 0);
 
   /// Maps `bytes` of zeroed memory, 64-byte aligned. Zero bytes map nothing.
   /// Errors: CapacityError naming the device, the kind, what is in use and the capacity.
@@ -88,7 +91,11 @@ class Device : public std::enable_shared_from_this<Device> {
   void charge(MemoryKind kind, int64_t bytes);
   void drop(DeviceBufferPtr& arena);
 
+  // What of `kind` is left; where kinds share memory, what of both.
+  int64_t left_bytes(MemoryKind kind) const;
+
   std::string name_;
+  bool one_ram_ = false;  // `device` and `pinned_host` share one capacity
   int threads_;
   Capacities capacity_;
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};

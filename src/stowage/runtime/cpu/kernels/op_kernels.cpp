@@ -88,6 +88,7 @@ bool has_op_kernel(OpKind op) {
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
+    case OpKind::kDevicePut:
       return true;
   }
   return false;
@@ -129,6 +130,7 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
+    case OpKind::kDevicePut:
       return 0;
     STOW_CASES_WITHOUT_OP_KERNEL:
       break;
@@ -150,6 +152,7 @@ void run_op(OpKind op, const Params& params, std::span<const TensorView> in,
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
+    case OpKind::kDevicePut:
       for (size_t k = 0; k < out.size(); ++k) copy(in[k], out[k], threads);
       return;
     case OpKind::kBroadcast:

@@ -219,6 +219,7 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
+    case OpKind::kDevicePut:
       return copy_all(in, out);
   }
 }
