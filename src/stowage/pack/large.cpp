@@ -4,17 +4,20 @@
 #include <iterator>
 #include <random>
 
+#include "stowage/pack/eject.h"
 #include "stowage/pack/rise.h"
 
 namespace stow::pack {
 namespace {
 
-constexpr int kPassesPerCapacity = 10;
+constexpr int kPassesPerCapacity = 3;
+// Work of a repair, an item.
+constexpr double kFirstRepair = 500, kMostRepair = 10'000;
 
 class Search {
  public:
   Search(const std::vector<Item>& items, int32_t n_sections, const LargeOptions& options)
-      : options_(options), rise_(items, n_sections) {
+      : options_(options), items_(items), rise_(items, n_sections), ejector_(items, n_sections) {
     std::vector<int64_t> live(n_sections + 1);
     for (const Item& item : items) {
       live[item.first] += item.size;
@@ -75,29 +78,48 @@ class Search {
     return s;
   }
 
-  // Whether some pass stays within the capacity. The favourite becomes the one that left out least.
+  // Whether a pass stays within the capacity, or the one that left out least once it is repaired.
+  // That one becomes the favourite.
   bool reach(int64_t capacity) {
     double least = -1;
     RiseStrategy favourite = favourite_;
+    std::vector<int64_t> offsets;
     for (int k = 0; k < kPassesPerCapacity && (k == 0 || !done()); ++k) {
       const RiseStrategy strategy = vary();
       if (!pass(strategy, capacity)) return false;
       if (least < 0 || rise_.area_left_out() < least) {
         least = rise_.area_left_out();
         favourite = strategy;
+        offsets = rise_.offsets();
       }
-      if (rise_.n_left_out() == 0) {
-        favourite_ = strategy;
-        best_ = {rise_.offsets(), rise_.height()};
+      if (rise_.n_left_out() == 0) break;
+    }
+    favourite_ = favourite;
+    if (least > 0 && !repair(&offsets, capacity)) return false;
+    best_ = {offsets, 0};
+    for (size_t i = 0; i < items_.size(); ++i)
+      best_.height = std::max(best_.height, offsets[i] + items_[i].size);
+    return true;
+  }
+
+  bool repair(std::vector<int64_t>* offsets, int64_t capacity) {
+    const auto work = static_cast<int64_t>(repair_share_ * static_cast<double>(items_.size()));
+    for (const double growth : {1.1, 1.01, 1.0}) {
+      const EjectStrategy strategy{.growth = growth, .seed = random_()};
+      if (ejector_.run(*offsets, capacity, strategy, work, options_.stop)) {
+        *offsets = ejector_.offsets();
         return true;
       }
     }
-    favourite_ = favourite;
+    repair_share_ = std::min(1.2 * repair_share_, kMostRepair);
     return false;
   }
 
   const LargeOptions& options_;
+  const std::vector<Item>& items_;
   Rise rise_;
+  Ejector ejector_;
+  double repair_share_ = kFirstRepair;
   int64_t bound_ = 0, passes_ = 0;
   LargeResult best_;
   RiseStrategy favourite_;
