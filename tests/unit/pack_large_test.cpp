@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "stowage/pack/eject.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/rise.h"
 #include "stowage/pack/sections.h"
@@ -103,6 +104,29 @@ TEST(Rise, LeavesOutWhatHasNoRoom) {
   solution.height = rise.height();
   EXPECT_EQ(left_out, rise.n_left_out());
   EXPECT_TRUE(validate(kept, solution).ok()) << validate(kept, solution).error();
+}
+
+// What a skyline leaves out of a packing that exists is forced in.
+TEST(Ejector, FindsRoomForWhatWasLeftOut) {
+  const auto nature = std::find_if(all_natures().begin(), all_natures().end(),
+                                   [](const Nature& n) { return n.name == "unrolled"; });
+  ASSERT_NE(nature, all_natures().end());
+  const Problem problem = nature->make(20'000, 3);
+  const Sections sections = cut_sections(problem);
+  const std::vector<Item> items = items_of(sections);
+  const int64_t capacity = sections.largest_live + sections.largest_live / 100;
+  Rise rise(items, sections.count());
+  ASSERT_TRUE(rise.run({.size_power = 0.3, .tolerance = 0.02}, capacity, {}));
+  ASSERT_GT(rise.n_left_out(), 0);
+  Ejector ejector(items, sections.count());
+  EXPECT_FALSE(ejector.run(rise.offsets(), capacity, {.growth = 1.1}, 1, {}));
+  EXPECT_GT(ejector.n_left_out(), 0u);
+  ASSERT_TRUE(ejector.run(rise.offsets(), capacity, {.growth = 1.1}, 1'000'000'000, {}));
+  int64_t height = 0;
+  for (size_t i = 0; i < items.size(); ++i)
+    height = std::max(height, ejector.offsets()[i] + items[i].size);
+  EXPECT_LE(height, capacity);
+  EXPECT_TRUE(validate(problem, {ejector.offsets(), height}).ok());
 }
 
 // A rectangle in five, which no straight cut need part.

@@ -11,8 +11,10 @@ namespace stow::pack {
 namespace {
 
 constexpr int kPassesPerCapacity = 3;
+// More than this many left out are not repaired.
+constexpr int32_t kMostToRepair = 300;
 // Work of a repair, an item.
-constexpr double kFirstRepair = 500, kMostRepair = 10'000;
+constexpr double kFirstRepair = 100, kMostRepair = 10'000;
 
 class Search {
  public:
@@ -38,14 +40,23 @@ class Search {
       }
       if (done()) return best_;
     }
-    favourite_.tolerance = 0.01;
-    favourite_.noise = 0.02;
-    // Then below what was reached: halfway to the bound, and closer to the best after each failure.
+    // Then what leaves out least half a per cent above the goal: such a capacity tells more of what
+    // suits than a height does.
+    const int64_t goal = std::max(bound_, options_.target);
+    std::vector<RiseStrategy> survey;
+    for (const double tolerance : {0.01, 0.03, 0.003})
+      for (const double power : {0.0, 0.3, 1.0})
+        survey.push_back({.size_power = power, .noise = 0.02, .tolerance = tolerance});
+    reach(std::min(best_.height - 1, goal + goal / 200), survey);
+    // Then below what was reached: halfway to the goal, and closer to the best after each failure.
     double share = 0.5;
     while (!done()) {
-      const int64_t goal = std::max(bound_, options_.target);
       const auto room = static_cast<double>(best_.height - goal);
-      const bool reached = reach(goal + static_cast<int64_t>(share * room));
+      std::vector<RiseStrategy> varied;
+      for (int k = 0; k < kPassesPerCapacity; ++k) varied.push_back(vary());
+      varied[0] = favourite_;
+      varied[0].seed = random_();
+      const bool reached = reach(goal + static_cast<int64_t>(share * room), varied);
       share = reached ? std::max(0.3, 2 * share - 1) : std::min(0.97, (1 + share) / 2);
     }
     return best_;
@@ -80,22 +91,29 @@ class Search {
 
   // Whether a pass stays within the capacity, or the one that left out least once it is repaired.
   // That one becomes the favourite.
-  bool reach(int64_t capacity) {
+  bool reach(int64_t capacity, const std::vector<RiseStrategy>& strategies) {
     double least = -1;
     RiseStrategy favourite = favourite_;
     std::vector<int64_t> offsets;
-    for (int k = 0; k < kPassesPerCapacity && (k == 0 || !done()); ++k) {
-      const RiseStrategy strategy = vary();
+    int32_t n_left_out = 0;
+    for (const RiseStrategy& strategy : strategies) {
+      if (least >= 0 && done()) break;
       if (!pass(strategy, capacity)) return false;
       if (least < 0 || rise_.area_left_out() < least) {
         least = rise_.area_left_out();
         favourite = strategy;
         offsets = rise_.offsets();
+        n_left_out = rise_.n_left_out();
       }
       if (rise_.n_left_out() == 0) break;
     }
     favourite_ = favourite;
-    if (least > 0 && !repair(&offsets, capacity)) return false;
+    if (n_left_out > kMostToRepair) return false;
+    if (n_left_out > 0 && !repair(&offsets, capacity)) {
+      // What is above the capacity of the best packing may be little as well.
+      offsets = best_.offsets;
+      if (!repair(&offsets, capacity)) return false;
+    }
     best_ = {offsets, 0};
     for (size_t i = 0; i < items_.size(); ++i)
       best_.height = std::max(best_.height, offsets[i] + items_[i].size);
