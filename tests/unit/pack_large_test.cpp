@@ -33,8 +33,8 @@ TEST(PackLarge, EveryNatureIsValidAndMorePassesAreNeverWorse) {
       const Sections sections = cut_sections(problem);
       const std::vector<Item> items = items_of(sections);
       const LargeResult first = pack_large(items, sections.count(), {.passes = 1});
-      const LargeResult more = pack_large(items, sections.count(), {.passes = 30});
-      const LargeResult again = pack_large(items, sections.count(), {.passes = 30});
+      const LargeResult more = pack_large(items, sections.count(), {.passes = 15});
+      const LargeResult again = pack_large(items, sections.count(), {.passes = 15});
       const Result<void> valid = validate(problem, {more.offsets, more.height});
       EXPECT_TRUE(valid.ok()) << valid.error();
       EXPECT_TRUE(validate(problem, {first.offsets, first.height}).ok());

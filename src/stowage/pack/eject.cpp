@@ -9,6 +9,7 @@ namespace stow::pack {
 namespace {
 
 constexpr int32_t kLeaf = 16;  // Items below a leaf of the tree.
+constexpr int64_t kWorkToAsk = 100'000;  // Between two questions whether to stop.
 
 }  // namespace
 
@@ -129,8 +130,11 @@ bool Ejector::run(const std::vector<int64_t>& offsets, int64_t capacity,
     offsets_[i] = kLeftOut;
     left_out_.push_back(static_cast<int32_t>(i));
   }
-  for (int64_t step = 1; !left_out_.empty() && work_ < work; ++step) {
-    if (step % 64 == 0 && stop && stop()) return false;
+  for (int64_t ask_at = kWorkToAsk; !left_out_.empty() && work_ < work;) {
+    if (work_ >= ask_at) {
+      if (stop && stop()) return false;
+      ask_at = work_ + kWorkToAsk;
+    }
     // The heaviest of a few.
     size_t which = random_() % left_out_.size();
     for (int k = 0; k < 3; ++k) {

@@ -43,11 +43,21 @@ class Search {
     // Then what leaves out least half a per cent above the goal: such a capacity tells more of what
     // suits than a height does.
     const int64_t goal = std::max(bound_, options_.target);
-    std::vector<RiseStrategy> survey;
-    for (const double tolerance : {0.01, 0.03, 0.003})
+    RiseStrategy best_suited = favourite_;
+    double least = -1;
+    for (const double tolerance : {0.01, 0.03, 0.003}) {
+      std::vector<RiseStrategy> survey;
       for (const double power : {0.0, 0.3, 1.0})
         survey.push_back({.size_power = power, .noise = 0.02, .tolerance = tolerance});
-    reach(std::min(best_.height - 1, goal + goal / 200), survey);
+      const bool reached = reach(std::min(best_.height - 1, goal + goal / 200), survey);
+      if (done()) return best_;
+      if (least < 0 || reached || left_out_area_ < least) {
+        least = left_out_area_;
+        best_suited = favourite_;
+      }
+      if (reached) break;
+    }
+    favourite_ = best_suited;
     // Then below what was reached: halfway to the goal, and closer to the best after each failure.
     double share = 0.5;
     while (!done()) {
@@ -108,6 +118,7 @@ class Search {
       if (rise_.n_left_out() == 0) break;
     }
     favourite_ = favourite;
+    left_out_area_ = least;
     if (n_left_out > kMostToRepair) return false;
     if (n_left_out > 0 && !repair(&offsets, capacity)) {
       // What is above the capacity of the best packing may be little as well.
@@ -141,6 +152,7 @@ class Search {
   int64_t bound_ = 0, passes_ = 0;
   LargeResult best_;
   RiseStrategy favourite_;
+  double left_out_area_ = 0;  // The least at the last capacity asked for.
   std::mt19937_64 random_{1};
 };
 
