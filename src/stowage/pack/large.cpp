@@ -47,8 +47,9 @@ class Search {
     double least = -1;
     for (const double tolerance : {0.01, 0.03, 0.003}) {
       std::vector<RiseStrategy> survey;
-      for (const double power : {0.0, 0.3, 1.0})
-        survey.push_back({.size_power = power, .noise = 0.02, .tolerance = tolerance});
+      for (const auto& [size, length] : {std::pair(0.0, 1.0), {0.3, 1.0}, {0.0, 0.5}})
+        survey.push_back(
+            {.size_power = size, .length_power = length, .noise = 0.02, .tolerance = tolerance});
       const bool reached = reach(std::min(best_.height - 1, goal + goal / 200), survey);
       if (done()) return best_;
       if (least < 0 || reached || left_out_area_ < least) {
@@ -85,9 +86,9 @@ class Search {
 
   // A strategy beside the favourite one.
   RiseStrategy vary() {
-    static constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1}, kLengths[] = {1, 1, 0.5},
+    static constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1}, kLengths[] = {1, 0.5, 0.25},
                             kNoises[] = {0.01, 0.05, 0.2},
-                            kTolerances[] = {0, 0.003, 0.01, 0.02, 0.04, 0.1};
+                            kTolerances[] = {0, 0.001, 0.003, 0.01, 0.02, 0.04, 0.1};
     const auto draw = [&](const auto& values) { return values[random_() % std::size(values)]; };
     const auto change = [&] { return random_() % 3 == 0; };
     RiseStrategy s = favourite_;
