@@ -7,6 +7,7 @@
 
 #include "stowage/pack/exact_search.h"
 #include "stowage/pack/heuristics.h"
+#include "stowage/pack/large.h"
 #include "stowage/pack/sections.h"
 
 namespace stow::pack {
@@ -18,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 // Beyond these sizes it is hopeless, and all the time goes to greedy packing.
 constexpr int64_t kMaxPairs = 4'000'000;
 constexpr size_t kMaxItems = 4000;
+// Skylines to start a smaller component with.
+constexpr int64_t kFirstPasses = 40;
 
 // The time to a solution has a heavy tail whatever the strategy, so each dive draws its own: mostly
 // the lowest base and the longest buffer first, which solved the known hard instances soonest.
@@ -99,15 +102,18 @@ class Driver {
     // Greedy first: it is done with most of the components, and an answer whatever comes.
     double large_items = 0;
     for (Component& c : components_) {
-      if (too_large(c))
+      if (too_large(c)) {
         large_items += static_cast<double>(c.items.size());
-      else
+        continue;
+      }
+      raise_skylines(c, goal, kFirstPasses, remaining() * 0.1);
+      if (c.height > goal)
         pack_greedily(c, goal, 2'000'000 + 2000 * c.items.size(), remaining() * 0.5);
     }
     for (Component& c : components_) {
       if (!too_large(c)) continue;
       const auto items = static_cast<double>(c.items.size());
-      pack_large(c, goal, remaining() * items / large_items);
+      raise_skylines(c, goal, INT64_MAX, remaining() * items / large_items);
       large_items -= items;
     }
     if (options_.capacity && *options_.capacity < bound_) return result(Verdict::kImpossible);
@@ -151,54 +157,12 @@ class Driver {
           pack_greedy(problem_of(c), {.work = work, .target = goal, .stop = stop_after(seconds)}));
   }
 
-  // A component beyond exact search: its core, what lives where the live sum is almost the largest,
-  // is small enough. It is packed exactly, and leads the orders of greedy packing.
-  void pack_large(Component& c, int64_t goal, double seconds) {
-    const auto stop = stop_after(seconds);
-    const Problem part = problem_of(c);
-    offer(c, pack_greedy(part, {.target = goal, .stop = stop_after(seconds * 0.2)}));
-    std::vector<int32_t> lead;
-    for (const double share : {0.99, 0.97, 0.95, 0.92, 0.89, 0.86, 0.82, 0.78, 0.74, 0.7}) {
-      if (c.height <= goal || stop()) return;
-      const std::vector<int32_t> core = core_of(c, share);
-      if (core.size() > kMaxItems) break;
-      Problem alone;
-      for (const int32_t i : core) alone.buffers.push_back(part.buffers[i]);
-      const ExactResult found =
-          Driver(alone, {.capacity = goal, .time_limit_s = seconds * 0.1}).run();
-      if (found.verdict != Verdict::kReached) break;
-      std::vector<size_t> rising(core.size());
-      std::iota(rising.begin(), rising.end(), 0);
-      std::sort(rising.begin(), rising.end(), [&](size_t a, size_t b) {
-        return std::pair(found.solution.offsets[a], a) < std::pair(found.solution.offsets[b], b);
-      });
-      std::vector<int32_t> order;
-      for (const size_t k : rising) order.push_back(core[k]);
-      const int64_t before = c.height;
-      offer(c, pack_greedy(part, {.target = goal, .lead = order, .stop = stop}));
-      if (c.height < before) lead = order;
-    }
-    if (c.height > goal && !stop())
-      offer(c, pack_greedy(part, {.work = INT64_MAX, .target = goal, .lead = lead, .stop = stop}));
-  }
-
-  // The items that live in a section whose live sum is at least this share of the largest.
-  static std::vector<int32_t> core_of(const Component& c, double share) {
-    std::vector<int64_t> live(c.n_sections + 1);
-    for (const Item& item : c.items) {
-      live[item.first] += item.size;
-      live[item.last + 1] -= item.size;
-    }
-    std::partial_sum(live.begin(), live.end(), live.begin());
-    const double least = share * static_cast<double>(*std::max_element(live.begin(), live.end()));
-    std::vector<int32_t> critical(c.n_sections + 1);  // How many before.
-    for (int32_t s = 0; s < c.n_sections; ++s)
-      critical[s + 1] = critical[s] + (static_cast<double>(live[s]) >= least);
-    std::vector<int32_t> core;
-    for (size_t i = 0; i < c.items.size(); ++i)
-      if (critical[c.items[i].last + 1] > critical[c.items[i].first])
-        core.push_back(static_cast<int32_t>(i));
-    return core;
+  // Skylines, for a component beyond exact search or to start one.
+  void raise_skylines(Component& c, int64_t goal, int64_t passes, double seconds) {
+    const LargeResult found =
+        pack_large(c.items, c.n_sections,
+                   {.target = goal / c.unit, .passes = passes, .stop = stop_after(seconds)});
+    if (c.offsets.empty() || found.height * c.unit < c.height) take(c, found.offsets);
   }
 
   int64_t height() const {
@@ -234,6 +198,7 @@ class Driver {
 
   static void take(Component& c, const std::vector<int64_t>& offsets) {
     c.height = 0;
+    c.offsets.resize(c.items.size());
     for (size_t i = 0; i < c.items.size(); ++i) {
       c.offsets[i] = offsets[i] * c.unit;
       c.height = std::max(c.height, c.offsets[i] + c.items[i].size * c.unit);

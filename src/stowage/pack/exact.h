@@ -1,5 +1,5 @@
-// Exact packing of plain buffers: reach a capacity or prove that none can, or find the least
-// height. Not for rigid groups, nor for hundreds of thousands of buffers (heuristics.h).
+// Exact packing of plain buffers: reach a capacity or prove that none can, or find the least height.
+// Not for rigid groups (heuristics.h); of many thousand buffers it only raises skylines (large.h).
 #pragma once
 
 #include <cstdint>

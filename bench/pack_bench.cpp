@@ -1,0 +1,59 @@
+// How close packing comes to the largest live sum: one row a nature of problem.
+// Not a test: it reads the clock. Sizes, seconds and seed are the arguments.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "stowage/pack/exact.h"
+#include "stowage/pack/sections.h"
+#include "tests/support/pack_instances.h"
+
+namespace {
+
+using namespace stow::pack;
+
+double seconds_of(const auto& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2 || std::atoi(argv[1]) <= 0) {
+    fmt::print(stderr, "usage: pack_bench BUFFERS [SECONDS=10] [SEED=1] [NATURE]\n");
+    return 1;
+  }
+  const int n = std::atoi(argv[1]);
+  const double limit = argc > 2 ? std::atof(argv[2]) : 10;
+  const auto seed = static_cast<uint64_t>(argc > 3 ? std::atoll(argv[3]) : 1);
+  fmt::print("| nature | buffers | live at once | first pass, s | gap, % | after, s | gap, % |\n");
+  fmt::print("|---|---:|---:|---:|---:|---:|---:|\n");
+  for (const Nature& nature : all_natures()) {
+    if (argc > 4 && nature.name != std::string_view(argv[4])) continue;
+    const Problem problem = nature.make(n, seed);
+    const Sections sections = cut_sections(problem);
+    double lives = 0;
+    for (const SectionRect& r : sections.rects) lives += r.last - r.first + 1;
+    const auto bound = static_cast<double>(sections.largest_live);
+    ExactResult first, last;
+    const double first_s = seconds_of([&] { first = *pack_exact(problem, {.time_limit_s = 0}); });
+    const double last_s = seconds_of([&] { last = *pack_exact(problem, {.time_limit_s = limit}); });
+    for (const ExactResult* result : {&first, &last}) {
+      const stow::Result<void> valid = validate(problem, result->solution);
+      STOW_CHECK(valid.ok(), "{}: {}", nature.name, valid.error());
+    }
+    const auto gap = [&](const ExactResult& r) {
+      return 100 * (static_cast<double>(r.solution.height) - bound) / bound;
+    };
+    fmt::print("| {} | {} | {:.0f} | {:.2f} | {:.2f} | {:.1f} | {:.2f} |\n", nature.name,
+               problem.buffers.size(), lives / sections.count(), first_s, gap(first), last_s,
+               gap(last));
+    std::fflush(stdout);
+  }
+  return 0;
+}

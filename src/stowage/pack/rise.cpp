@@ -1,0 +1,360 @@
+#include "stowage/pack/rise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace stow::pack {
+namespace {
+
+constexpr int32_t kLeaf = 8;  // Items in a leaf of the tree of lifetimes, at most.
+// More than any demand or slack, and small enough to add to.
+constexpr int64_t kFar = int64_t{1} << 62;
+
+}  // namespace
+
+Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
+    : items_(items), n_sections_(n_sections), live_(n_sections + 1) {
+  const auto n = static_cast<int32_t>(items.size());
+  for (const Item& item : items) {
+    live_[item.first] += item.size;
+    live_[item.last + 1] -= item.size;
+  }
+  std::partial_sum(live_.begin(), live_.end(), live_.begin());
+  by_box_.resize(n);
+  std::iota(by_box_.begin(), by_box_.end(), 0);
+  int32_t n_boxes = 2;
+  while (n_boxes * kLeaf < 4 * n) n_boxes *= 2;
+  boxes_.resize(n_boxes);
+  build_boxes(1, 0, n, true);
+  position_.resize(n);
+  for (int32_t p = 0; p < n; ++p) position_[by_box_[p]] = p;
+  rank_.resize(n);
+  int32_t leaves = 1;
+  while (leaves < n_sections) leaves *= 2;
+  nodes_.resize(2 * static_cast<size_t>(leaves));
+}
+
+void Rise::build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first) {
+  Box& b = boxes_[box];
+  b = {INT32_MAX, -1, INT32_MAX, -1, -1};
+  for (int32_t p = begin; p < end; ++p) {
+    const Item& item = items_[by_box_[p]];
+    b.first_from = std::min(b.first_from, item.first);
+    b.first_to = std::max(b.first_to, item.first);
+    b.last_from = std::min(b.last_from, item.last);
+    b.last_to = std::max(b.last_to, item.last);
+  }
+  if (end - begin <= kLeaf) return;
+  const int32_t middle = (begin + end) / 2;
+  std::nth_element(by_box_.begin() + begin, by_box_.begin() + middle, by_box_.begin() + end,
+                   [&](int32_t x, int32_t y) {
+                     const int32_t a = by_first ? items_[x].first : items_[x].last;
+                     const int32_t c = by_first ? items_[y].first : items_[y].last;
+                     return a != c ? a < c : x < y;
+                   });
+  build_boxes(2 * box, begin, middle, !by_first);
+  build_boxes(2 * box + 1, middle, end, !by_first);
+}
+
+void Rise::rank_boxes(int32_t box, int32_t begin, int32_t end) {
+  if (end - begin <= kLeaf) {
+    boxes_[box].rank = -1;
+    for (int32_t p = begin; p < end; ++p)
+      boxes_[box].rank = std::max(boxes_[box].rank, rank_[by_box_[p]]);
+    return;
+  }
+  const int32_t middle = (begin + end) / 2;
+  rank_boxes(2 * box, begin, middle);
+  rank_boxes(2 * box + 1, middle, end);
+  boxes_[box].rank = std::max(boxes_[2 * box].rank, boxes_[2 * box + 1].rank);
+}
+
+void Rise::take_out(int32_t item) {
+  const double old = rank_[item];
+  rank_[item] = -1;
+  // Down to the leaf, then up as far as the rank was the item's.
+  int32_t box = 1, begin = 0, end = static_cast<int32_t>(items_.size());
+  while (end - begin > kLeaf) {
+    const int32_t middle = (begin + end) / 2;
+    const bool right = position_[item] >= middle;
+    (right ? begin : end) = middle;
+    box = 2 * box + right;
+  }
+  double best = -1;
+  for (int32_t p = begin; p < end; ++p) best = std::max(best, rank_[by_box_[p]]);
+  while (boxes_[box].rank == old) {
+    boxes_[box].rank = best;
+    if (box == 1) break;
+    best = std::max(best, boxes_[box ^ 1].rank);
+    box /= 2;
+  }
+}
+
+void Rise::best_within(const Box& region, int32_t box, int32_t begin, int32_t end, double* rank,
+                       int32_t* item) const {
+  const Box& b = boxes_[box];
+  if (b.rank <= *rank || b.first_to < region.first_from || b.first_from > region.first_to ||
+      b.last_to < region.last_from || b.last_from > region.last_to)
+    return;
+  if (end - begin <= kLeaf) {
+    for (int32_t p = begin; p < end; ++p) {
+      const int32_t i = by_box_[p];
+      const Item& it = items_[i];
+      if (rank_[i] > *rank && it.first >= region.first_from && it.first <= region.first_to &&
+          it.last >= region.last_from && it.last <= region.last_to) {
+        *rank = rank_[i];
+        *item = i;
+      }
+    }
+    return;
+  }
+  const int32_t middle = (begin + end) / 2;
+  const bool right_first = boxes_[2 * box + 1].rank > boxes_[2 * box].rank;
+  if (right_first) best_within(region, 2 * box + 1, middle, end, rank, item);
+  best_within(region, 2 * box, begin, middle, rank, item);
+  if (!right_first) best_within(region, 2 * box + 1, middle, end, rank, item);
+}
+
+int32_t Rise::best_item(int32_t first_from, int32_t first_to, int32_t last_from,
+                        int32_t last_to) const {
+  double rank = -1;
+  int32_t item = -1;
+  best_within({first_from, first_to, last_from, last_to, 0}, 1, 0,
+              static_cast<int32_t>(items_.size()), &rank, &item);
+  return item;
+}
+
+template <typename Fn>
+void Rise::each_through(int32_t section, int32_t box, int32_t begin, int32_t end, Fn& fn) const {
+  const Box& b = boxes_[box];
+  if (b.rank < 0 || b.first_from > section || b.last_to < section) return;
+  if (end - begin <= kLeaf) {
+    for (int32_t p = begin; p < end; ++p) {
+      const int32_t i = by_box_[p];
+      if (rank_[i] >= 0 && items_[i].first <= section && items_[i].last >= section) fn(i);
+    }
+    return;
+  }
+  const int32_t middle = (begin + end) / 2;
+  each_through(section, 2 * box, begin, middle, fn);
+  each_through(section, 2 * box + 1, middle, end, fn);
+}
+
+void Rise::build_nodes(int32_t v, int32_t l, int32_t r, const std::vector<int64_t>& live,
+                       int64_t capacity) {
+  nodes_[v] = {live[l], capacity - live[l], 0, 0, l};
+  if (l == r) return;
+  const int32_t middle = (l + r) / 2;
+  build_nodes(2 * v, l, middle, live, capacity);
+  build_nodes(2 * v + 1, middle + 1, r, live, capacity);
+  pull(v);
+}
+
+void Rise::pull(int32_t v) {
+  const Node &a = nodes_[2 * v], &b = nodes_[2 * v + 1];
+  nodes_[v].demand = std::min(a.demand, b.demand) + nodes_[v].add_demand;
+  nodes_[v].slack = std::min(a.slack, b.slack) + nodes_[v].add_slack;
+  nodes_[v].tightest = b.slack < a.slack ? b.tightest : a.tightest;
+}
+
+void Rise::add(int32_t first, int32_t last, int64_t demand, int64_t slack, int32_t v, int32_t l,
+               int32_t r) {
+  if (first <= l && r <= last) {
+    nodes_[v].demand += demand;
+    nodes_[v].add_demand += demand;
+    nodes_[v].slack += slack;
+    nodes_[v].add_slack += slack;
+    return;
+  }
+  const int32_t middle = (l + r) / 2;
+  if (first <= middle) add(first, last, demand, slack, 2 * v, l, middle);
+  if (last > middle) add(first, last, demand, slack, 2 * v + 1, middle + 1, r);
+  pull(v);
+}
+
+// Takes the sections without demand out of the tree; `above` is what ancestors add.
+void Rise::finish(int32_t first, int32_t last, int64_t above, int32_t v, int32_t l, int32_t r) {
+  if (last < l || r < first || nodes_[v].demand + above > 0) return;
+  if (l == r) {
+    nodes_[v].demand = nodes_[v].slack = kFar;
+    finished_[l] = 1;
+    newly_finished_.push_back(l);
+    return;
+  }
+  above += nodes_[v].add_demand;
+  const int32_t middle = (l + r) / 2;
+  finish(first, last, above, 2 * v, l, middle);
+  finish(first, last, above, 2 * v + 1, middle + 1, r);
+  pull(v);
+}
+
+Rise::Tightest Rise::tightest(int32_t first, int32_t last, int32_t v, int32_t l, int32_t r) const {
+  if (first <= l && r <= last) return {nodes_[v].slack, nodes_[v].tightest};
+  const int32_t middle = (l + r) / 2;
+  Tightest best{kFar, first};
+  if (first <= middle) best = tightest(first, last, 2 * v, l, middle);
+  if (last > middle) {
+    const Tightest right = tightest(first, last, 2 * v + 1, middle + 1, r);
+    if (right.slack < best.slack) best = right;
+  }
+  best.slack += nodes_[v].add_slack;
+  return best;
+}
+
+void Rise::push(int32_t first, int32_t last, int64_t height) {
+  // One stretch with neighbours of the same height.
+  if (first > 0 && !finished_[first - 1]) {
+    const int32_t left = start_of_[first - 1];
+    if (left >= 0 && end_of_[left] == first - 1 && height_of_[left] == height) first = left;
+  }
+  if (last + 1 < n_sections_ && !finished_[last + 1] && end_of_[last + 1] >= 0 &&
+      height_of_[last + 1] == height) {
+    const int32_t right = last + 1;
+    last = end_of_[right];
+    end_of_[right] = -1;
+  }
+  end_of_[first] = last;
+  start_of_[last] = first;
+  height_of_[first] = height;
+  heap_.push_back({height, first, last});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+void Rise::forget(int32_t first, int32_t last) {
+  end_of_[first] = -1;
+  start_of_[last] = -1;
+}
+
+// first..last lies at `height`; what is finished in it leaves the skyline.
+void Rise::settle(int32_t first, int32_t last, int64_t height) {
+  newly_finished_.clear();
+  finish(first, last, 0, 1, 0, n_sections_ - 1);
+  int32_t from = first;
+  for (const int32_t s : newly_finished_) {
+    if (s > from) push(from, s - 1, height);
+    from = s + 1;
+  }
+  if (from <= last) push(from, last, height);
+}
+
+void Rise::place(int32_t item, int32_t first, int32_t last, int64_t height) {
+  const Item& it = items_[item];
+  offsets_[item] = height;
+  height_ = std::max(height_, height + it.size);
+  take_out(item);
+  add(it.first, it.last, -it.size, 0, 1, 0, n_sections_ - 1);
+  if (it.first > first) push(first, it.first - 1, height);
+  if (it.last < last) push(it.last + 1, last, height);
+  settle(it.first, it.last, height + it.size);
+}
+
+// The stretch first..last stays where it is.
+void Rise::leave_out(int32_t item, int32_t first, int32_t last, int64_t height) {
+  const Item& it = items_[item];
+  offsets_[item] = kLeftOut;
+  ++n_left_out_;
+  area_left_out_ += static_cast<double>(it.size) * (it.last - it.first + 1);
+  take_out(item);
+  add(it.first, it.last, -it.size, it.size, 1, 0, n_sections_ - 1);
+  // Other stretches that the buffer lived in may have come to their end as well.
+  newly_finished_.clear();
+  finish(it.first, it.last, 0, 1, 0, n_sections_ - 1);
+  push(first, last, height);
+  for (const int32_t s : newly_finished_) {
+    int32_t a = s;
+    while (end_of_[a] < s) --a;
+    const int32_t b = end_of_[a];
+    const int64_t h = height_of_[a];
+    forget(a, b);
+    if (a < s) push(a, s - 1, h);
+    if (s < b) push(s + 1, b, h);
+  }
+}
+
+// Of the buffers that live through the section the one that takes least with it and makes enough
+// room; else the largest.
+int32_t Rise::choose_victim(int32_t section, int64_t need) const {
+  int32_t best = -1;
+  double best_area = HUGE_VAL;
+  const auto look = [&](int32_t i) {
+    const Item& it = items_[i];
+    const double area = static_cast<double>(it.size) * (it.last - it.first + 1);
+    const bool enough = it.size >= need;
+    if (best >= 0) {
+      const bool best_enough = items_[best].size >= need;
+      if (enough != best_enough) {
+        if (!enough) return;
+      } else if (enough ? area >= best_area : it.size <= items_[best].size) {
+        return;
+      }
+    }
+    best = i;
+    best_area = area;
+  };
+  each_through(section, 1, 0, static_cast<int32_t>(items_.size()), look);
+  return best;
+}
+
+bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop) {
+  const auto n = static_cast<int32_t>(items_.size());
+  std::mt19937_64 random(strategy.seed);
+  for (int32_t i = 0; i < n; ++i) {
+    const double unit = static_cast<double>(random() >> 11) * 0x1.0p-53;
+    rank_[i] = std::pow(static_cast<double>(items_[i].size), strategy.size_power) *
+               std::pow(items_[i].last - items_[i].first + 1, strategy.length_power) *
+               (1 + strategy.noise * (2 * unit - 1));
+  }
+  rank_boxes(1, 0, n);
+  const bool bounded = capacity != kNoCapacity;
+  build_nodes(1, 0, n_sections_ - 1, live_, bounded ? capacity : kFar / 2);
+  finished_.assign(n_sections_, 0);
+  end_of_.assign(n_sections_, -1);
+  start_of_.assign(n_sections_, -1);
+  height_of_.assign(n_sections_, 0);
+  offsets_.assign(n, 0);
+  height_ = 0;
+  n_left_out_ = 0;
+  area_left_out_ = 0;
+  heap_.clear();
+  push(0, n_sections_ - 1, 0);
+  for (int64_t step = 1; !heap_.empty(); ++step) {
+    if (step % 1024 == 0 && stop && stop()) return false;
+    std::pop_heap(heap_.begin(), heap_.end());
+    const auto [height, first, last] = heap_.back();
+    heap_.pop_back();
+    if (end_of_[first] != last || height_of_[first] != height) continue;
+    const Tightest tight = tightest(first, last, 1, 0, n_sections_ - 1);
+    int64_t rise_to = INT64_MAX;
+    if (first > 0 && !finished_[first - 1])
+      rise_to = std::min(rise_to, height_of_[start_of_[first - 1]]);
+    if (last + 1 < n_sections_ && !finished_[last + 1])
+      rise_to = std::min(rise_to, height_of_[last + 1]);
+    const int64_t gap = rise_to - height;
+    const bool near = bounded && static_cast<double>(gap) <=
+                                     strategy.tolerance * static_cast<double>(tight.slack);
+    int32_t item = -1;
+    if (!near) {
+      item = best_item(first, tight.section, tight.section, last);
+      if (item < 0) item = best_item(first, last, first, last);
+    }
+    if (item >= 0) {
+      forget(first, last);
+      place(item, first, last, height);
+      continue;
+    }
+    if (bounded && tight.slack < gap) {
+      const int32_t victim = choose_victim(tight.section, gap - tight.slack);
+      forget(first, last);
+      leave_out(victim, first, last, height);
+      continue;
+    }
+    forget(first, last);
+    add(first, last, 0, -gap, 1, 0, n_sections_ - 1);
+    push(first, last, rise_to);
+  }
+  return true;
+}
+
+}  // namespace stow::pack

@@ -1,0 +1,115 @@
+// A rising skyline over plain buffers that fills what is tightest first: one fast pass.
+// Not a search: each decision stands. What has no room below the capacity is left out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "stowage/pack/exact_search.h"
+
+namespace stow::pack {
+
+/// How a pass ranks buffers that would lie equally well: size^a * length^b, largest first.
+struct RiseStrategy {
+  double size_power = 0;
+  double length_power = 1;
+  double noise = 0;      // Relative.
+  double tolerance = 0;  // A gap of at most this share of the slack above it is given up at once.
+  uint64_t seed = 1;
+};
+
+/// The skyline is the top of what is placed in each section. Its lowest stretch takes, of the
+/// buffers that live wholly within it, one that lives through its tightest section: where what is
+/// placed, the gaps below and what is yet to be placed come highest. Where none lives within the
+/// stretch, it rises to its lower neighbour and the gap is lost. Each step costs O(log n) and a
+/// search in a tree of lifetimes, whatever the number of overlaps.
+class Rise {
+ public:
+  static constexpr int64_t kNoCapacity = INT64_MAX;
+
+  Rise(const std::vector<Item>& items, int32_t n_sections);
+
+  /// One pass. A stretch that cannot rise below `capacity` gives up a buffer. False if stop() was
+  /// true; the pass is then of no use.
+  bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop);
+
+  /// [items] of the last pass; kLeftOut where there was no room.
+  static constexpr int64_t kLeftOut = -1;
+  const std::vector<int64_t>& offsets() const { return offsets_; }
+  int64_t height() const { return height_; }
+  int32_t n_left_out() const { return n_left_out_; }
+  double area_left_out() const { return area_left_out_; }  // In sections times bytes.
+
+ private:
+  // Of a run of sections: the least of what is still to be placed there, and of the slack that the
+  // capacity leaves; both without what is added to whole ancestors.
+  struct Node {
+    int64_t demand, slack;
+    int64_t add_demand, add_slack;
+    int32_t tightest;  // The section of the least slack.
+  };
+  // Of a part of the lifetimes: what it spans, and the largest rank of what is not placed.
+  struct Box {
+    int32_t first_from, first_to, last_from, last_to;
+    double rank;
+  };
+  struct Tightest {
+    int64_t slack;
+    int32_t section;
+  };
+
+  void build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first);
+  void rank_boxes(int32_t box, int32_t begin, int32_t end);
+  void take_out(int32_t item);
+  template <typename Fn>
+  void each_through(int32_t section, int32_t box, int32_t begin, int32_t end, Fn& fn) const;
+  void best_within(const Box& region, int32_t box, int32_t begin, int32_t end, double* rank,
+                   int32_t* item) const;
+  int32_t best_item(int32_t first_from, int32_t first_to, int32_t last_from, int32_t last_to) const;
+
+  void build_nodes(int32_t v, int32_t l, int32_t r, const std::vector<int64_t>& live,
+                   int64_t capacity);
+  void pull(int32_t v);
+  void add(int32_t first, int32_t last, int64_t demand, int64_t slack, int32_t v, int32_t l,
+           int32_t r);
+  void finish(int32_t first, int32_t last, int64_t above, int32_t v, int32_t l, int32_t r);
+  Tightest tightest(int32_t first, int32_t last, int32_t v, int32_t l, int32_t r) const;
+
+  void push(int32_t first, int32_t last, int64_t height);
+  void forget(int32_t first, int32_t last);
+  void settle(int32_t first, int32_t last, int64_t height);
+  void place(int32_t item, int32_t first, int32_t last, int64_t height);
+  void leave_out(int32_t item, int32_t first, int32_t last, int64_t height);
+  int32_t choose_victim(int32_t section, int64_t need) const;
+
+  const std::vector<Item>& items_;
+  const int32_t n_sections_;
+  std::vector<int64_t> live_;  // [sections]
+
+  std::vector<int32_t> by_box_, position_;  // Items in the order of the tree's leaves, and back.
+  std::vector<Box> boxes_;
+  std::vector<double> rank_;  // [items] -1 when placed or left out.
+
+  std::vector<Node> nodes_;
+  std::vector<uint8_t> finished_;  // [sections] nothing more lives there.
+  std::vector<int32_t> newly_finished_;
+
+  struct Stretch {
+    int64_t height;
+    int32_t first, last;
+    bool operator<(const Stretch& o) const {  // For a heap with the lowest on top.
+      return height != o.height ? height > o.height : first > o.first;
+    }
+  };
+  std::vector<Stretch> heap_;
+  std::vector<int32_t> end_of_, start_of_;  // Of the stretch that starts, or ends, at a section.
+  std::vector<int64_t> height_of_;          // Of the stretch that starts at a section.
+
+  std::vector<int64_t> offsets_;
+  int64_t height_ = 0;
+  int32_t n_left_out_ = 0;
+  double area_left_out_ = 0;
+};
+
+}  // namespace stow::pack
