@@ -18,6 +18,7 @@ void copy_slice(const ArrayType& stack_type, int64_t axis, int64_t index, std::b
   int64_t outer = 1, inner = dtype_bytes(stack_type.dtype);
   for (int i = 0; i < stack_type.shape.rank(); ++i)
     (i < axis ? outer : inner) *= i == axis ? 1 : stack_type.shape[i];
+  if (inner == 0) return;  // there may be no memory at all
   const int64_t length = stack_type.shape[static_cast<int>(axis)];
   for (int64_t o = 0; o < outer; ++o) {
     std::byte* const at = stack + (o * length + index) * inner;

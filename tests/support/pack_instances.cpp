@@ -66,7 +66,7 @@ Problem two_ends(int n, uint64_t seed) {
   Dice dice(seed);
   Problem p;
   for (int i = 0; i < n; ++i) {
-    const auto [lower, upper] = std::minmax(dice.pick(0, 4 * n), dice.pick(0, 4 * n));
+    const auto [lower, upper] = std::minmax({dice.pick(0, 4 * n), dice.pick(0, 4 * n)});
     add(p, lower, upper + 1, dice.lognormal(4096, 1));
   }
   return p;
