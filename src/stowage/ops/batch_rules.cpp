@@ -26,8 +26,8 @@ Val move_axis(const Val& x, int64_t from, int64_t to) {
 Val batched_at(const BatchContext& c, size_t i, int64_t axis) {
   const Val& x = c.operands[i];
   if (c.batched(i)) return move_axis(x, c.axes[i], axis);
-  return broadcast(x, Shape(inserted(x.shape().dims(), axis, c.size)),
-                   beside(all_axes(x.rank()), axis));
+  return broadcast_anywhere(x, Shape(inserted(x.shape().dims(), axis, c.size)),
+                            beside(all_axes(x.rank()), axis));
 }
 
 std::vector<Val> all_batched_at(const BatchContext& c, int64_t axis) {

@@ -280,4 +280,8 @@ Val full_anywhere(GraphBuilder& b, const ArrayType& type, double value) {
   return device_put(full(b, {type.dtype, type.shape}, value), type.kind);
 }
 
+Val broadcast_anywhere(const Val& x, const Shape& shape, const Dims& axes) {
+  return device_put(broadcast(device_put(x, MemoryKind::kDevice), shape, axes), x.type().kind);
+}
+
 }  // namespace stow

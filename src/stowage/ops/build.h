@@ -93,6 +93,8 @@ Val name(const Val& x, std::string name);
 Val device_put(const Val& x, MemoryKind kind);
 /// a + b wherever both lie, the sum made on the device.
 Val add_anywhere(const Val& a, const Val& b);
+/// As broadcast, of a value anywhere: made on the device and put where the operand lies.
+Val broadcast_anywhere(const Val& x, const Shape& shape, const Dims& axes);
 /// As full, on any memory kind.
 Val full_anywhere(GraphBuilder& b, const ArrayType& type, double value);
 
