@@ -118,7 +118,7 @@ TEST_F(Train, EveryOptimizerLearnsAndResumes) {
                                                {"muon", 3e-3}};
   ASSERT_EQ(rates.size(), optimizer_names().size());
   for (const auto& [name, rate] : rates) {
-    const auto with = [&](const std::string& folder, int64_t steps) {
+    const auto with = [&, name = name, rate = rate](const std::string& folder, int64_t steps) {
       TrainConfig c = config(name + folder, steps);
       c.optimizer.name = name;
       c.optimizer.lr = rate;
