@@ -30,8 +30,7 @@ std::vector<Array> share_captures(std::vector<Nested>& branches, size_t n_operan
     Graph graph;
     ValueMap map(from);
     for (size_t i = 0; i < n_operands; ++i)
-      map.set(from.inputs()[i],
-              graph.add_input(from.type(from.inputs()[i]), from.input_names()[i]));
+      copy_input(from, i, graph, map);
     std::vector<ValueId> inputs;
     for (size_t i = 0; i < captures.size(); ++i)
       inputs.push_back(graph.add_input(captures[i].type(), fmt::format("captured/{}", i)));
@@ -39,9 +38,7 @@ std::vector<Array> share_captures(std::vector<Nested>& branches, size_t n_operan
       map.set(from.inputs()[n_operands + i], inputs[number.at(identity_of(branch.captures[i]))]);
     const std::vector<RegionId> regions = import_regions(from, graph, RegionId());
     for (const Node& node : from.nodes()) copy_node(from, node, graph, map, regions);
-    std::vector<ValueId> outputs;
-    for (ValueId v : from.outputs()) outputs.push_back(map[v]);
-    graph.set_outputs(std::move(outputs));
+    graph.set_outputs(map.images(from.outputs()));
     branch.graph = std::move(graph);
   }
   return captures;

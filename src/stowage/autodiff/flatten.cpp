@@ -48,13 +48,9 @@ namespace {
 Graph flatten(const Graph& graph, bool all) {
   Graph flat;
   ValueMap map(graph);
-  for (size_t i = 0; i < graph.inputs().size(); ++i)
-    map.set(graph.inputs()[i],
-            flat.add_input(graph.type(graph.inputs()[i]), graph.input_names()[i]));
+  copy_inputs(graph, flat, map);
   inline_nodes(graph, flat, map, RegionId(), false, all);
-  std::vector<ValueId> outputs;
-  for (ValueId v : graph.outputs()) outputs.push_back(map[v]);
-  flat.set_outputs(std::move(outputs));
+  flat.set_outputs(map.images(graph.outputs()));
   return flat;
 }
 
@@ -78,9 +74,7 @@ std::vector<ValueId> inline_flat(const Graph& from, std::span<const ValueId> inp
     node.backward = backward;
     if (backward) node.region = RegionId();
   }
-  std::vector<ValueId> outputs;
-  for (ValueId v : from.outputs()) outputs.push_back(map[v]);
-  return outputs;
+  return map.images(from.outputs());
 }
 
 Activity activity(const Graph& flat, const ReverseSpec& spec) {

@@ -27,9 +27,7 @@ class Reverser {
 
  private:
   void copy_forward() {
-    for (size_t i = 0; i < flat_.inputs().size(); ++i)
-      map_.set(flat_.inputs()[i],
-               joint_.add_input(flat_.type(flat_.inputs()[i]), flat_.input_names()[i]));
+    copy_inputs(flat_, joint_, map_);
     const std::vector<RegionId> regions = import_regions(flat_, joint_, RegionId());
     scans_.resize(flat_.n_nodes());
     custom_residuals_.resize(flat_.n_nodes());
@@ -63,8 +61,7 @@ class Reverser {
 
   // The forward rule in place of the function.
   void emit_forward_rule(size_t n, const Node& node, std::span<const RegionId> regions) {
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(map_[v]);
+    std::vector<ValueId> operands = map_.images(node.operands);
     const RegionId region = node.region.valid() ? regions[node.region.index()] : RegionId();
     const std::vector<ValueId> outputs =
         inline_flat(*node.graphs[1], operands, joint_, region, false);
@@ -109,6 +106,7 @@ class Reverser {
   // The cotangent of one run of slices along an axis, kept until all of its operand's are known:
   // together they are a concatenation, with no sum of padded arrays.
   struct Piece {
+    const Node* slice;
     size_t axis;
     int64_t start, limit;
     Val cotangent;
@@ -140,25 +138,19 @@ class Reverser {
     bool apart = pieces.size() > 1;
     for (size_t i = 1; i < pieces.size(); ++i)
       apart &= pieces[i].axis == pieces[0].axis && pieces[i].start >= pieces[i - 1].limit;
+    if (!apart) {
+      for (const Piece& piece : pieces) {
+        const VjpContext context{*piece.slice,
+                                 {Val(builder_, map_[v])},
+                                 {Val(builder_, map_[piece.slice->result()])},
+                                 {piece.cotangent},
+                                 {true}};
+        accumulate(v, *op_def(OpKind::kSlice).vjp.function(context)[0]);
+      }
+      return;
+    }
     const ArrayType& type = flat_.type(v);
     const Dims& dims = type.shape.dims();
-    if (!apart && type.kind == MemoryKind::kDevice) {
-      for (const Piece& piece : pieces) {
-        Dims low(dims.size()), high(dims.size());
-        low[piece.axis] = piece.start;
-        high[piece.axis] = dims[piece.axis] - piece.limit;
-        accumulate(v, pad(piece.cotangent, constant(builder_, type.dtype, 0), low, high,
-                          Dims(dims.size())));
-      }
-      return;
-    }
-    if (!apart && pieces.size() > 1) {  // one at a time, each as large as the whole
-      for (const Piece& piece : pieces) {
-        pieces_[v] = {piece};
-        settle_pieces(v);
-      }
-      return;
-    }
     const size_t axis = pieces[0].axis;
     std::vector<Val> parts;
     int64_t at = 0;
@@ -195,7 +187,7 @@ class Reverser {
       if (const std::optional<size_t> axis = cut_axis(node)) {
         const auto& p = node.as<SliceParams>();
         pieces_[node.operands[0]].push_back(
-            {*axis, p.start[*axis], p.limit[*axis], *cotangents_[node.result().index()]});
+            {&node, *axis, p.start[*axis], p.limit[*axis], *cotangents_[node.result().index()]});
       } else if (node.op == OpKind::kCustomVjp) {
         custom_vjp(n, node);
       } else if (scans_[n]) {
@@ -299,8 +291,7 @@ class Reverser {
   }
 
   void finish() {
-    std::vector<ValueId> outputs;
-    for (ValueId v : flat_.outputs()) outputs.push_back(map_[v]);
+    std::vector<ValueId> outputs = map_.images(flat_.outputs());
     builder_.provenance = nullptr;
     for (ValueId v : flat_.inputs()) settle_pieces(v);
     for (int i : spec_.wrt)

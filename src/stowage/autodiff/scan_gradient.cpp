@@ -78,8 +78,7 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
     js.backward_out_axes.push_back(p.in_axes[static_cast<size_t>(i) - first_x]);
   ValueMap map(joint);
   const auto add_input = [&](size_t i) {
-    map.set(joint.inputs()[i],
-            js.body.add_input(joint.type(joint.inputs()[i]), joint.input_names()[i]));
+    copy_input(joint, i, js.body, map);
   };
   size_t in = 0;
   for (; in < n_in + g.active_carries.size(); ++in) add_input(in);
@@ -92,8 +91,7 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
   GraphBuilder builder(js.body);
   builder.backward = true;
   builder.provenance = scan.provenance;
-  std::vector<ValueId> outputs;
-  for (ValueId v : joint.outputs()) outputs.push_back(map[v]);
+  std::vector<ValueId> outputs = map.images(joint.outputs());
   for (size_t i = 0; i < sums.size(); ++i) {
     ValueId& out = outputs[n_out + g.active_carries.size() + i];
     out = add_anywhere(Val(builder, sums[i]), Val(builder, out)).id();

@@ -39,6 +39,15 @@ RegionId Graph::add_region(Region region) {
   return RegionId(regions_.size() - 1);
 }
 
+void copy_input(const Graph& from, size_t i, Graph& to, ValueMap& map) {
+  const ValueId v = from.inputs()[i];
+  map.set(v, to.add_input(from.type(v), from.input_names()[i]));
+}
+
+void copy_inputs(const Graph& from, Graph& to, ValueMap& map) {
+  for (size_t i = 0; i < from.inputs().size(); ++i) copy_input(from, i, to, map);
+}
+
 NodeId copy_node(const Graph& from, const Node& node, Graph& to, ValueMap& map,
                  std::span<const RegionId> regions) {
   Node copy = node;

@@ -114,10 +114,21 @@ class ValueMap {
     STOW_CHECK(has(from), "value %{} has no image", from.value);
     return to_[from.index()];
   }
+  /// The images of several values, in order.
+  std::vector<ValueId> images(std::span<const ValueId> from) const {
+    std::vector<ValueId> to;
+    for (ValueId v : from) to.push_back((*this)[v]);
+    return to;
+  }
 
  private:
   std::vector<ValueId> to_;
 };
+
+/// Gives `to` an input like number `i` of `from`, name and all, and enters it as its image.
+void copy_input(const Graph& from, size_t i, Graph& to, ValueMap& map);
+/// The same for every input, in order.
+void copy_inputs(const Graph& from, Graph& to, ValueMap& map);
 
 /// Copies one node into `to`, its operands mapped, its region translated through `regions` (one an
 /// entry of the source's table; empty drops regions), and enters the images of its results.

@@ -138,7 +138,7 @@ class Splitter {
   }
 
   static void take_input(const Graph& from, size_t i, Graph& to, ValueMap& map) {
-    map.set(from.inputs()[i], to.add_input(from.type(from.inputs()[i]), from.input_names()[i]));
+    copy_input(from, i, to, map);
   }
   static ValueId zeros(Graph& graph, const ArrayType& type) {
     ArrayType here = type;
@@ -198,11 +198,10 @@ JointCond join_conds(const Graph& graph, const Node& forward, const Node& backwa
     const Graph &f = *forward.graphs[b], &k = *backward.graphs[b];
     Graph& branch = joint.branches.emplace_back();
     ValueMap fmap(f), kmap(k);
-    for (size_t i = 0; i < f.inputs().size(); ++i)
-      fmap.set(f.inputs()[i], branch.add_input(f.type(f.inputs()[i]), f.input_names()[i]));
+    copy_inputs(f, branch, fmap);
     for (size_t i = 0; i < sources.size(); ++i)
       if (sources[i].operand < 0 && sources[i].result < 0)
-        kmap.set(k.inputs()[i], branch.add_input(k.type(k.inputs()[i]), k.input_names()[i]));
+        copy_input(k, i, branch, kmap);
     const std::vector<RegionId> fregions = import_regions(f, branch, RegionId());
     for (const Node& node : f.nodes())
       branch.mutable_node(copy_node(f, node, branch, fmap, fregions)).backward = false;

@@ -40,8 +40,7 @@ SplitScan split_joint_scan(const JointScan& js) {
   Graph forward;
   ValueMap fmap(joint);
   for (size_t i = 0; i < n_in; ++i)
-    fmap.set(joint.inputs()[i],
-             forward.add_input(joint.type(joint.inputs()[i]), joint.input_names()[i]));
+    copy_input(joint, i, forward, fmap);
   const std::vector<RegionId> regions = import_regions(joint, forward, RegionId());
   for (const Node& node : joint.nodes())
     if (!node.backward) copy_node(joint, node, forward, fmap, regions);
@@ -52,8 +51,7 @@ SplitScan split_joint_scan(const JointScan& js) {
   ValueMap bmap(joint);
   const auto input_number = [&](ValueId v) { return joint.is_input(v) ? joint.value(v).index : -1; };
   const auto take_input = [&](size_t i) {
-    bmap.set(joint.inputs()[i],
-             backward.add_input(joint.type(joint.inputs()[i]), joint.input_names()[i]));
+    copy_input(joint, i, backward, bmap);
   };
   for (ValueId v : crossing)
     if (const int i = input_number(v); i >= 0 && i < p.n_consts) {
@@ -122,14 +120,11 @@ JointScan join_scans(const Graph& graph, const Node& forward, const Node& backwa
 
   Graph& joint = js.body;
   ValueMap fmap(fbody), bmap(bbody);
-  for (size_t i = 0; i < fbody.inputs().size(); ++i)
-    fmap.set(fbody.inputs()[i],
-             joint.add_input(fbody.type(fbody.inputs()[i]), fbody.input_names()[i]));
+  copy_inputs(fbody, joint, fmap);
   // Backward-only inputs, in the order consts, carries, slices; the others are bound below.
   std::vector<std::pair<ValueId, ValueId>> bound;  // a backward body input, a forward body value
   const auto take = [&](size_t i) {
-    bmap.set(bbody.inputs()[i],
-             joint.add_input(bbody.type(bbody.inputs()[i]), bbody.input_names()[i]));
+    copy_input(bbody, i, joint, bmap);
     backward_only.push_back(backward.operands[i]);
   };
   const auto forward_operand = [&](ValueId v, int begin, int end) {

@@ -2,6 +2,7 @@
 // Not bound to memory; plan/ gives every buffer an offset and runtime/ an address.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <variant>
@@ -71,6 +72,19 @@ struct View {
 
 enum class KernelKind : uint8_t { kRows, kOp };
 
+/// What runs beside what. A move between two memories runs on the stream of its direction, all else
+/// on kCompute; a stream does one thing after another.
+enum class StreamKind : uint8_t { kCompute, kCopyIn, kCopyOut, kDiskRead, kDiskWrite };
+inline constexpr int kNumStreams = 5;
+/// The stream of a move: kCopyIn from the host to the device, kCopyOut the other way, kDiskRead and
+/// kDiskWrite whatever the other side; kCompute within one memory.
+StreamKind stream_of(MemoryKind from, MemoryKind to);
+
+/// A move (a kernel of op DevicePut) either runs whole, where it stands; or it is a pair of
+/// instructions, the start, which gives it to its stream, and the done, which waits for it. Both
+/// hold the same windows, as both touch the memory.
+enum class MovePhase : uint8_t { kWhole, kStart, kDone };
+
 /// One call of a kernel. kRows: `program` over inputs and outputs, whose strides it holds itself
 /// (the views give buffer, offset and loop terms). kOp: the op's own kernel over strided views.
 struct Kernel {
@@ -81,13 +95,23 @@ struct Kernel {
   std::vector<View> inputs, outputs;
   BufferId scratch;  ///< Invalid when none is needed.
   int64_t scratch_bytes = 0;
+  MovePhase phase = MovePhase::kWhole;  ///< Of a move.
+  int transfer = -1;  ///< Numbers the pair: a done waits for the oldest start of its number.
   ProvenancePtr provenance;
 };
 
 struct Loop;
 struct Branch;
+/// Iterations [begin, end) of the innermost loop around; a start for the next iteration is not made
+/// in the last, nor is a move of the one before awaited in the first.
+struct Guard {
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+  bool holds(int64_t iteration) const { return begin <= iteration && iteration < end; }
+};
 struct Instruction {
   std::variant<Kernel, std::shared_ptr<Loop>, std::shared_ptr<Branch>> body;
+  Guard guard;
   const Kernel* kernel() const { return std::get_if<Kernel>(&body); }
   Kernel* kernel() { return std::get_if<Kernel>(&body); }
   const Loop* loop() const {

@@ -25,9 +25,7 @@ class Rewriter {
   Graph run() {
     find_pairs();
     if (pairs_.empty()) return from_;
-    for (size_t i = 0; i < from_.inputs().size(); ++i)
-      map_.set(from_.inputs()[i],
-               to_.add_input(from_.type(from_.inputs()[i]), from_.input_names()[i]));
+    copy_inputs(from_, to_, map_);
     regions_ = import_regions(from_, to_, RegionId());
     for (const Node& node : from_.nodes()) {
       Pair* forward = find(node, &Pair::forward);
@@ -39,9 +37,7 @@ class Rewriter {
       else
         copy_node(from_, node, to_, map_, regions_);
     }
-    std::vector<ValueId> outputs;
-    for (ValueId v : from_.outputs()) outputs.push_back(map_[v]);
-    to_.set_outputs(std::move(outputs));
+    to_.set_outputs(map_.images(from_.outputs()));
     return std::move(to_);
   }
 
@@ -131,9 +127,7 @@ class Rewriter {
       chain.push_back(r);
     Graph graph;
     ValueMap map(branch);
-    for (size_t i = 0; i < branch.inputs().size(); ++i)
-      map.set(branch.inputs()[i],
-              graph.add_input(branch.type(branch.inputs()[i]), branch.input_names()[i]));
+    copy_inputs(branch, graph, map);
     RegionId around;
     for (size_t i = chain.size(); i-- > 0;) {
       const Region& region = from_.regions()[chain[i].index()];
@@ -144,9 +138,7 @@ class Rewriter {
       const NodeId id = copy_node(branch, node, graph, map, regions);
       if (!node.backward && !node.region.valid()) graph.mutable_node(id).region = around;
     }
-    std::vector<ValueId> outputs;
-    for (ValueId v : branch.outputs()) outputs.push_back(map[v]);
-    graph.set_outputs(std::move(outputs));
+    graph.set_outputs(map.images(branch.outputs()));
     return graph;
   }
 
@@ -164,8 +156,7 @@ class Rewriter {
 
   void emit_forward(Pair& pair) {
     const Node& node = *pair.forward;
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(map_[v]);
+    std::vector<ValueId> operands = map_.images(node.operands);
     const NodeId id = emit(node, pair.split.n_residuals, pair.split.forward, std::move(operands));
     const int n = node.n_results - node.as<CondParams>().n_residuals;
     for (int i = 0; i < n; ++i) map_.set(node.result(i), to_.node(id).result(i));

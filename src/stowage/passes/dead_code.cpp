@@ -251,7 +251,7 @@ Graph keep(const Graph& from, const Liveness& liveness, const Kept& kept) {
   ValueMap map(from);
   for (size_t i = 0; i < from.inputs().size(); ++i)
     if (kept.inputs[i])
-      map.set(from.inputs()[i], to.add_input(from.type(from.inputs()[i]), from.input_names()[i]));
+      copy_input(from, i, to, map);
   const std::vector<RegionId> regions = import_regions(from, to, RegionId());
   for (size_t i = 0; i < from.n_nodes(); ++i) {
     const Node& node = from.nodes()[i];

@@ -11,7 +11,7 @@ GraphPtr rearranged(const Graph& from, const std::vector<size_t>& inputs,
   Graph graph;
   ValueMap map(from);
   for (size_t i : inputs)
-    map.set(from.inputs()[i], graph.add_input(from.type(from.inputs()[i]), from.input_names()[i]));
+    copy_input(from, i, graph, map);
   const std::vector<RegionId> regions = import_regions(from, graph, RegionId());
   for (const Node& node : from.nodes()) copy_node(from, node, graph, map, regions);
   std::vector<ValueId> results;

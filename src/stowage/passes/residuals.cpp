@@ -338,9 +338,7 @@ class Rewriter {
       : from_(from), level_(level), kept_(kept), depth_(depth), map_(from), clones_(from) {}
 
   Graph run() {
-    for (size_t i = 0; i < from_.inputs().size(); ++i)
-      map_.set(from_.inputs()[i],
-               to_.add_input(from_.type(from_.inputs()[i]), from_.input_names()[i]));
+    copy_inputs(from_, to_, map_);
     regions_ = import_regions(from_, to_, RegionId());
     moved_.resize(from_.n_values());
     fetched_.resize(from_.n_values());
@@ -359,9 +357,7 @@ class Rewriter {
       copy.region = node.region.valid() ? regions_[node.region.index()] : RegionId();
       add(node, std::move(copy), map_);
     }
-    std::vector<ValueId> outputs;
-    for (ValueId v : from_.outputs()) outputs.push_back(map_[v]);
-    to_.set_outputs(std::move(outputs));
+    to_.set_outputs(map_.images(from_.outputs()));
     return std::move(to_);
   }
   /// Which nodes of the result recompute others.
@@ -502,9 +498,7 @@ class PairRewriter {
 
   Graph run() {
     find_pairs();
-    for (size_t i = 0; i < from_.inputs().size(); ++i)
-      map_.set(from_.inputs()[i],
-               to_.add_input(from_.type(from_.inputs()[i]), from_.input_names()[i]));
+    copy_inputs(from_, to_, map_);
     const std::vector<RegionId> regions = import_regions(from_, to_, RegionId());
     for (const Node& node : from_.nodes()) {
       if (Pair* pair = find(node, &Pair::forward)) {
@@ -515,9 +509,7 @@ class PairRewriter {
         copy_node(from_, node, to_, map_, regions);
       }
     }
-    std::vector<ValueId> outputs;
-    for (ValueId v : from_.outputs()) outputs.push_back(map_[v]);
-    to_.set_outputs(std::move(outputs));
+    to_.set_outputs(map_.images(from_.outputs()));
     return std::move(to_);
   }
 
@@ -591,8 +583,7 @@ class PairRewriter {
 
   void emit_forward(Pair& pair, std::span<const RegionId> regions) {
     const Node& node = *pair.forward;
-    std::vector<ValueId> operands;
-    for (ValueId v : node.operands) operands.push_back(map_[v]);
+    std::vector<ValueId> operands = map_.images(node.operands);
     const NodeId id = emit(node, pair.split.forward_params, pair.split.forward_body,
                            std::move(operands), regions);
     const int n = node.n_results - node.as<ScanParams>().n_residuals;

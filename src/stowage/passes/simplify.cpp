@@ -46,8 +46,7 @@ class Simplifier {
     Graph to;
     ValueMap map(from);
     Merger merger(to, from.n_nodes());
-    for (size_t i = 0; i < from.inputs().size(); ++i)
-      map.set(from.inputs()[i], to.add_input(from.type(from.inputs()[i]), from.input_names()[i]));
+    copy_inputs(from, to, map);
     import_regions(from, to, RegionId());  // with the same numbers
     for (const Node& node : from.nodes()) rewrite_node(from, node, to, map, merger);
     std::vector<ValueId> outputs = from.outputs();

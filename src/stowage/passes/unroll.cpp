@@ -32,9 +32,7 @@ class Unroller {
   explicit Unroller(const Graph& from) : from_(from), builder_(to_), map_(from) {}
 
   Graph run() {
-    for (size_t i = 0; i < from_.inputs().size(); ++i)
-      map_.set(from_.inputs()[i],
-               to_.add_input(from_.type(from_.inputs()[i]), from_.input_names()[i]));
+    copy_inputs(from_, to_, map_);
     const std::vector<RegionId> regions = import_regions(from_, to_, RegionId());
     for (const Node& node : from_.nodes()) {
       if (node.op == OpKind::kScan && node.as<ScanParams>().unroll != 1 &&
@@ -49,9 +47,7 @@ class Unroller {
       for (GraphPtr& nested : to_.mutable_node(id).graphs)
         nested = std::make_shared<const Graph>(unroll_scans(*nested));
     }
-    std::vector<ValueId> outputs;
-    for (ValueId v : from_.outputs()) outputs.push_back(map_[v]);
-    to_.set_outputs(std::move(outputs));
+    to_.set_outputs(map_.images(from_.outputs()));
     return std::move(to_);
   }
 

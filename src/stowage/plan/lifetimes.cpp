@@ -103,6 +103,7 @@ class Walker {
       const int64_t n = loop.trip_count, inside = count_instants(loop.body);
       const bool sample = n > 4 && repeats * n * inside > kMaxInstants;
       sampled_[loop.id.index()] = sample;
+      result_.of_every_run &= !sample;
       for (int64_t i = 0; i < n; ++i) {
         if (sample && i == 2) i = n - 2;
         iteration_[loop.id.index()] = i;
@@ -115,6 +116,7 @@ class Walker {
   // is dead during the others. What they leave behind lives from before the first to after the
   // last, and no write in one of them ends the life that another may leave untouched.
   void walk_branch(const Branch& branch, int64_t repeats) {
+    result_.of_every_run = false;
     touch(branch.index, last_instant(), false);
     int64_t n = 0;
     for (const auto& alternative : branch.alternatives) n += count_instants(alternative);
@@ -136,6 +138,7 @@ class Walker {
 
   // The host reads the predicate before anything else runs, and the loop may end there.
   void walk_open(const Loop& loop, int64_t repeats) {
+    result_.of_every_run = false;
     for (int64_t i = 0; i <= kOpenIterations; ++i) {
       iteration_[loop.id.index()] = i;
       walk(loop.condition, repeats * (kOpenIterations + 1));

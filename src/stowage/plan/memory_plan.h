@@ -21,6 +21,8 @@ struct Lifetimes {
   std::vector<BufferId> owner;    ///< Of each entry.
   std::vector<size_t> first;      ///< Of each buffer: its first entry.
   std::vector<const Kernel*> at;  ///< The kernel of each instant.
+  /// Whether every run has these instants: no branch, no open loop, and no loop walked in part.
+  bool of_every_run = true;
 
   int64_t slot(size_t entry) const {
     return static_cast<int64_t>(entry - first[owner[entry].index()]);

@@ -23,25 +23,9 @@ Program::Program(Schedule schedule, MemoryPlan plan, int threads)
   if (kFillsDeadBytes) find_deaths();
 }
 
-namespace {
-
-// The kernels of a run; -1 where branches or open loops let no two runs be alike.
-int64_t count_instants(const std::vector<Instruction>& body) {
-  int64_t n = 0;
-  for (const Instruction& instruction : body) {
-    const Loop* loop = instruction.loop();
-    const int64_t inside = loop && loop->trip_count != Loop::kOpen ? count_instants(loop->body) : -1;
-    if (!instruction.kernel() && inside < 0) return -1;
-    n += instruction.kernel() ? 1 : loop->trip_count * inside;
-  }
-  return n;
-}
-
-}  // namespace
-
 void Program::find_deaths() {
   const Lifetimes lifetimes = compute_lifetimes(schedule_);
-  if (count_instants(schedule_.instructions) != static_cast<int64_t>(lifetimes.at.size())) return;
+  if (!lifetimes.of_every_run) return;
   deaths_.resize(lifetimes.at.size());
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const size_t b = lifetimes.owner[e].index();
