@@ -39,6 +39,7 @@ const std::vector<Row> kCommands = {
     {"plan", "says what a run would need, without running it", run_plan},
     {"config", "checks a configuration and prints it whole", run_config},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
+    {"bench", "measures programs: program1, program2", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 

@@ -13,6 +13,9 @@
 
 namespace stow {
 
+/// How large the tiles of a streamed update are.
+inline constexpr int64_t kTileBytes = 1 << 20;
+
 struct CompileOptions {
   /// Inputs that may be overwritten; empty means none.
   std::vector<bool> donated;
@@ -20,6 +23,9 @@ struct CompileOptions {
   PolicyPtr override_policy;
   bool fuse = true;       ///< Off: one kernel an op.
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
+  /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
+  /// each (passes/tiles.h). 0: whole.
+  int64_t tile_bytes = kTileBytes;
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;
