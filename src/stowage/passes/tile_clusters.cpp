@@ -79,10 +79,12 @@ class Finder {
       if (const NodeId maker = graph_.value(v).node; maker.valid() && below_[maker.index()])
         below_[id.index()] = true;
       fetches |= is_fetch(graph_, v) && is_big(v);
-      const int c = cluster_of(v);
-      if (c >= 0 && dims(v) == cluster(c).dims &&
-          std::find(candidates.begin(), candidates.end(), c) == candidates.end())
-        candidates.push_back(c);
+      for (ValueId read : {v, brought_back(graph_, v)}) {
+        const int c = read.valid() ? cluster_of(read) : -1;
+        if (c >= 0 && dims(v) == cluster(c).dims &&
+            std::find(candidates.begin(), candidates.end(), c) == candidates.end())
+          candidates.push_back(c);
+      }
     }
     const bool elementwise = is_tileable(node);
     const int reduced = first_reduced_axis(graph_, node);
@@ -118,9 +120,17 @@ class Finder {
     cluster(from) = {};
   }
 
-  void push_makers(const Node& node, std::vector<NodeId>& stack) const {
-    for (ValueId v : node.operands)
-      if (const NodeId maker = graph_.value(v).node; maker.valid()) stack.push_back(maker);
+  // What must run before `node` does, as a member of one of these clusters.
+  void push_makers(const Node& node, std::initializer_list<int> clusters,
+                   std::vector<NodeId>& stack) const {
+    for (ValueId v : node.operands) {
+      const ValueId back = brought_back(graph_, v);
+      const auto inside = [&](ValueId x) {
+        return std::find(clusters.begin(), clusters.end(), cluster_of(x)) != clusters.end();
+      };
+      if (graph_.is_input(v) || inside(v) || (back.valid() && inside(back))) continue;
+      stack.push_back(graph_.value(v).node);
+    }
   }
 
   // True when cluster c must run before one of these nodes, each cluster taken as one node.
@@ -135,27 +145,23 @@ class Finder {
       const int at = cluster_of(id);
       if (at == c) return true;
       if (at < 0)
-        push_makers(graph_.node(id), stack);
+        push_makers(graph_.node(id), {}, stack);
       else if (seen_clusters.insert(at).second)
-        for (NodeId member : cluster(at).nodes) push_makers(graph_.node(member), stack);
+        for (NodeId member : cluster(at).nodes) push_makers(graph_.node(member), {at}, stack);
     }
     return false;
   }
 
   bool can_join(const Node& node, int c) {
     std::vector<NodeId> stack;
-    push_makers(node, stack);
-    std::erase_if(stack, [&](NodeId id) { return cluster_of(id) == c; });
+    push_makers(node, {c}, stack);
     return !reaches(std::move(stack), c);
   }
   bool can_merge(int a, int b) {
     if (cluster(a).dims != cluster(b).dims) return false;
     for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
       std::vector<NodeId> stack;
-      for (NodeId member : cluster(from).nodes) push_makers(graph_.node(member), stack);
-      std::erase_if(stack, [&, from = from, to = to](NodeId id) {
-        return cluster_of(id) == from || cluster_of(id) == to;
-      });
+      for (NodeId member : cluster(from).nodes) push_makers(graph_.node(member), {a, b}, stack);
       if (reaches(std::move(stack), to)) return false;
     }
     return true;
@@ -229,6 +235,13 @@ bool is_fetch(const Graph& graph, ValueId v) {
   if (graph.is_input(v) || graph.def(v).op != OpKind::kDevicePut) return false;
   return graph.type(v).kind == MemoryKind::kDevice &&
          graph.type(graph.def(v).operands[0]).kind != MemoryKind::kDevice;
+}
+
+ValueId brought_back(const Graph& graph, ValueId v) {
+  if (!is_fetch(graph, v)) return ValueId();
+  const ValueId there = graph.def(v).operands[0];
+  const bool moved = !graph.is_input(there) && moves_off_device(graph, graph.def(there));
+  return moved ? graph.def(there).operands[0] : ValueId();
 }
 
 ValueId uniform_source(const Graph& graph, ValueId v) {

@@ -20,6 +20,12 @@ struct Tiling {
   int64_t rows = 1, n_tiles = 1, rest = 0;
 };
 
+struct Cluster : TileCluster {
+  Tiling tiling;
+  /// A value of the device that members read moved away and back: they read it where it is made.
+  ValueId direct;
+};
+
 int64_t product(const Dims& dims, size_t begin, size_t end) {
   int64_t n = 1;
   for (size_t i = begin; i < end; ++i) n *= dims[i];
@@ -55,11 +61,14 @@ class Streamer {
       : from_(from), tile_bytes_(tile_bytes), builder_(to_), map_(from) {}
 
   Graph run() {
-    for (TileCluster& c : find_tile_clusters(from_, tile_bytes_))
-      if (const std::optional<Tiling> tiling = choose_tiling(c)) {
-        clusters_.push_back(std::move(c));
-        tilings_.push_back(*tiling);
-      }
+    for (TileCluster& found : find_tile_clusters(from_, tile_bytes_)) {
+      Cluster c{std::move(found), {}, {}};
+      c.direct = choose_direct(c);
+      const std::optional<Tiling> tiling = choose_tiling(c);
+      if (!tiling) continue;
+      c.tiling = *tiling;
+      clusters_.push_back(std::move(c));
+    }
     if (clusters_.empty()) return from_;
     copy_inputs(from_, to_, map_);
     regions_ = import_regions(from_, to_, RegionId());
@@ -71,11 +80,42 @@ class Streamer {
  private:
   // ---- where to cut ----
 
-  // What a member reads whole: arrays that are cut, in order, each once.
-  std::vector<ValueId> cut_values(const TileCluster& c) const {
-    std::vector<ValueId> values;
+  // What a member's operand is to it: what it reads moved away and back, where that is at hand.
+  ValueId read_by(const Cluster& c, ValueId v) const {
+    const ValueId back = brought_back(from_, v);
+    return back.valid() && (back == c.direct || is_member(c, back)) ? back : v;
+  }
+
+  // A value that is read moved away and back need not be moved where it is the last that the cluster
+  // waits for: a gradient that is added to another one elsewhere.
+  ValueId choose_direct(const Cluster& c) const {
+    ValueId last;
+    const auto maker = [&](ValueId v) { return from_.value(v).node; };
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
+        const ValueId back = brought_back(from_, v);
+        if (!back.valid() || from_.is_input(back) || is_member(c, back)) continue;
+        if (!last.valid() || maker(last) < maker(back)) last = back;
+      }
+    if (!last.valid()) return last;
+    for (NodeId id : c.nodes)
+      for (ValueId v : from_.node(id).operands) {
+        if (is_member(c, v) || brought_back(from_, v) == last) continue;
+        const ValueId uniform = uniform_source(from_, v);
+        const ValueId source = uniform.valid()       ? uniform
+                               : is_fetch(from_, v) ? from_.def(v).operands[0]
+                                                    : v;
+        if (!from_.is_input(source) && maker(last) < maker(source)) return ValueId();
+      }
+    return last;
+  }
+
+  // What a member reads whole: arrays that are cut, in order, each once.
+  std::vector<ValueId> cut_values(const Cluster& c) const {
+    std::vector<ValueId> values;
+    for (NodeId id : c.nodes)
+      for (ValueId operand : from_.node(id).operands) {
+        const ValueId v = read_by(c, operand);
         if (is_member(c, v) || uniform_source(from_, v).valid()) continue;
         const ValueId source = is_fetch(from_, v) ? from_.def(v).operands[0] : v;
         if (std::find(values.begin(), values.end(), source) == values.end()) values.push_back(source);
@@ -87,7 +127,7 @@ class Streamer {
     return maker.valid() && std::binary_search(c.nodes.begin(), c.nodes.end(), maker);
   }
 
-  std::optional<Tiling> choose_tiling(const TileCluster& c) const {
+  std::optional<Tiling> choose_tiling(const Cluster& c) const {
     int64_t width = 1;
     bool flat = true;
     for (ValueId v : cut_values(c)) {
@@ -139,9 +179,11 @@ class Streamer {
       const size_t item = item_of(NodeId(i));
       place[item] = i;
       std::set<size_t> makers;
-      for (ValueId v : from_.nodes()[i].operands)
+      for (ValueId operand : from_.nodes()[i].operands) {
+        const ValueId v = item < n ? operand : read_by(clusters_[item - n], operand);
         if (const NodeId maker = from_.value(v).node; maker.valid() && item_of(maker) != item)
           makers.insert(item_of(maker));
+      }
       for (size_t maker : makers) {
         readers[maker].push_back(item);
         ++waiting[item];
@@ -182,8 +224,8 @@ class Streamer {
   }
 
   void emit_cluster(size_t at) {
-    const TileCluster& c = clusters_[at];
-    const Tiling& tiling = tilings_[at];
+    const Cluster& c = clusters_[at];
+    const Tiling& tiling = c.tiling;
     const std::vector<ValueId> results = results_of(c);
     if (results.empty()) {  // nothing reads it; dead code has been removed, so this is no loss
       for (NodeId id : c.nodes) copy_node(from_, from_.node(id), to_, map_, regions_);
@@ -192,7 +234,7 @@ class Streamer {
     const Node& last = from_.node(c.nodes.back());
     builder_.provenance = last.provenance;
     builder_.backward = last.backward;
-    std::vector<Val> whole = scan_rows(c, tiling, 0, tiling.n_tiles, tiling.rows, results);
+    std::vector<Val> whole = scan_rows(c, 0, tiling.n_tiles, tiling.rows, results);
     if (tiling.rest == 0) {
       for (size_t j = 0; j < results.size(); ++j) {
         const Val full = reshape(whole[j], from_.type(results[j]).shape);
@@ -202,7 +244,7 @@ class Streamer {
       return;
     }
     const int64_t even = tiling.n_tiles * tiling.rows;
-    const std::vector<Val> rest = scan_rows(c, tiling, even, 1, tiling.rest, results);
+    const std::vector<Val> rest = scan_rows(c, even, 1, tiling.rest, results);
     for (size_t j = 0; j < results.size(); ++j) {
       const std::vector<Val> parts = {as_rows(whole[j]), as_rows(rest[j])};
       map_.set(results[j], reshape(concatenate(parts, 0), from_.type(results[j]).shape).id());
@@ -231,10 +273,11 @@ class Streamer {
   }
 
   // The stacked results of the cluster over some of its rows.
-  std::vector<Val> scan_rows(const TileCluster& c, const Tiling& tiling, int64_t first,
-                             int64_t n_tiles, int64_t rows, const std::vector<ValueId>& results) {
+  std::vector<Val> scan_rows(const Cluster& c, int64_t first, int64_t n_tiles,
+                             int64_t rows, const std::vector<ValueId>& results) {
     auto body = std::make_shared<Graph>();
     GraphBuilder b(*body);
+    const Tiling& tiling = c.tiling;
     Dims tile(c.dims.begin() + tiling.n_axes, c.dims.end());
     tile.insert(tile.begin(), rows);
     std::vector<Val> operands;
@@ -256,7 +299,7 @@ class Streamer {
       inner.emplace(v, Val(b, body->add_input(type)));
       params.in_axes.push_back(0);
     }
-    for (NodeId id : c.nodes) add_member(b, from_.node(id), tiling, inner);
+    for (NodeId id : c.nodes) add_member(b, c, from_.node(id), inner);
     std::vector<ValueId> outputs;
     for (ValueId v : results) outputs.push_back(inner.at(v).id());
     params.out_axes.assign(results.size(), 0);
@@ -280,12 +323,13 @@ class Streamer {
     return broadcast_scalar(known->second, tile);
   }
 
-  void add_member(GraphBuilder& b, const Node& node, const Tiling& tiling,
+  void add_member(GraphBuilder& b, const Cluster& c, const Node& node,
                   std::map<ValueId, Val>& inner) {
     b.provenance = node.provenance;
     b.backward = node.backward;
     std::vector<Val> operands;
-    for (ValueId v : node.operands) {
+    for (ValueId operand : node.operands) {
+      const ValueId v = read_by(c, operand);
       if (!inner.contains(v)) {
         STOW_CHECK(is_fetch(from_, v), "a tile lacks an operand");
         inner.emplace(v, device_put(inner.at(from_.def(v).operands[0]), MemoryKind::kDevice));
@@ -294,7 +338,7 @@ class Streamer {
     }
     Params params = node.params;
     if (op_class(node.op) == OpClass::kReduce)
-      for (int64_t& axis : std::get<AxesParams>(params).axes) axis += 1 - tiling.n_axes;
+      for (int64_t& axis : std::get<AxesParams>(params).axes) axis += 1 - c.tiling.n_axes;
     inner.emplace(node.first_result, b.add(node.op, std::move(params), operands).front());
   }
 
@@ -304,8 +348,7 @@ class Streamer {
   GraphBuilder builder_;
   ValueMap map_;
   std::vector<RegionId> regions_;
-  std::vector<TileCluster> clusters_;
-  std::vector<Tiling> tilings_;
+  std::vector<Cluster> clusters_;
   std::map<ValueId, ValueId> stacks_;  // of to_: what a scan stacked, by the whole that it makes
 };
 
