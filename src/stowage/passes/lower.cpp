@@ -277,7 +277,7 @@ class Level {
                               : use(id).needed)
         bytes[v] = graph_.type(id).kind == MemoryKind::kDevice ? graph_.type(id).bytes() : 0;
     }
-    order_ = order_units(graph_, units_, bytes, context_.options.order);
+    order_ = order_units(graph_, units_, bytes, scratch_bytes(), context_.options.order);
     position_.resize(units_.units.size());
     for (size_t i = 0; i < order_.size(); ++i)
       position_[static_cast<size_t>(order_[i])] = static_cast<int>(i);
@@ -290,6 +290,24 @@ class Level {
         }
     for (ValueId v : graph_.outputs()) last_use_[made_root(v).index()] = kForever;
     find_sliced_only();
+  }
+
+  // The scratch of each unit that is one op, were every value contiguous.
+  std::vector<int64_t> scratch_bytes() const {
+    std::vector<int64_t> bytes(units_.units.size(), 0);
+    const KernelTarget& target = context_.options.target;
+    for (size_t u = 0; u < bytes.size() && target.scratch_bytes; ++u) {
+      if (units_.units[u].kind != UnitKind::kOp) continue;
+      const Node& node = graph_.node(units_.units[u].nodes[0]);
+      Kernel kernel;
+      kernel.op = node.op;
+      kernel.params = node.params;
+      for (ValueId v : node.operands) kernel.inputs.push_back(units_.windows[v.index()]);
+      for (int i = 0; i < node.n_results; ++i)
+        kernel.outputs.push_back(contiguous_view(BufferId(), graph_.type(node.result(i))));
+      bytes[u] = target.scratch_bytes(kernel, target.threads);
+    }
+    return bytes;
   }
 
   // Roots that are read by scans alone, a slice of the leading axis at a time.
@@ -348,7 +366,11 @@ class Level {
     plan->reusable.assign(views.size(), false);
     for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
       plan->reusable[i] = slices_die(u, node, i);
-    plan->body = std::make_unique<Level>(context_, body, std::move(views), plan->reusable);
+    // Whether a carry's memory may be written over depends on the order; that takes it to be free
+    // once the carry has been read.
+    std::vector<bool> dying = plan->reusable;
+    for (int k = 0; k < p.n_carries; ++k) dying[static_cast<size_t>(p.n_consts + k)] = true;
+    plan->body = std::make_unique<Level>(context_, body, std::move(views), std::move(dying));
     return *plan;
   }
 
