@@ -95,9 +95,19 @@ bool is_inward(StreamKind stream) {
 
 class Overlapper {
  public:
-  Overlapper(Schedule schedule, int ahead) : schedule_(std::move(schedule)), ahead_(ahead) {}
+  Overlapper(Schedule schedule, const std::vector<int>& ahead)
+      : schedule_(std::move(schedule)), ahead_(ahead) {}
+
+  size_t count() {
+    size_t n = 0;
+    for (Instruction& instruction : schedule_.instructions)
+      for_each_kernel(instruction, [&](const Kernel& kernel) { n += is_move(kernel); });
+    return n;
+  }
 
   Schedule run() {
+    for (Instruction& instruction : schedule_.instructions) number_moves(instruction);
+    STOW_CHECK(n_transfers_ == static_cast<int>(ahead_.size()), "one number a move");
     share_scratch();
     count_accesses();
     Instructions before, after;
@@ -112,6 +122,30 @@ class Overlapper {
     const auto kind = [&](const View& view) { return buffer(view.buffer).kind; };
     return stream_of(kind(kernel.inputs[0]), kind(kernel.outputs[0]));
   }
+  bool is_move(const Kernel& kernel) const {
+    return stream_of_kernel(kernel) != StreamKind::kCompute && kernel.phase == MovePhase::kWhole;
+  }
+  // Also cuts the loops off from the schedule that they were copied from.
+  void number_moves(Instruction& instruction) {
+    const auto all = [&](Instructions& list) {
+      for (Instruction& i : list) number_moves(i);
+    };
+    if (Kernel* kernel = instruction.kernel()) {
+      if (is_move(*kernel)) kernel->transfer = n_transfers_++;
+    } else if (instruction.loop()) {
+      auto own = std::make_shared<Loop>(*instruction.loop());
+      all(own->body);
+      all(own->condition);
+      instruction.body = std::move(own);
+    } else {
+      auto own = std::make_shared<Branch>(branch_of(instruction));
+      for (Instructions& alternative : own->alternatives) all(alternative);
+      instruction.body = std::move(own);
+    }
+  }
+  int ahead_of(const Item& item) const {
+    return ahead_[static_cast<size_t>(item.instruction.kernel()->transfer)];
+  }
   Buffer& buffer(BufferId id) { return schedule_.buffers[id.index()]; }
   const Buffer& buffer(BufferId id) const { return schedule_.buffers[id.index()]; }
 
@@ -121,7 +155,9 @@ class Overlapper {
     for (Instruction& instruction : schedule_.instructions)
       for_each_kernel(instruction, [&](Kernel& kernel) {
         const StreamKind stream = stream_of_kernel(kernel);
-        if (stream == StreamKind::kCompute || !kernel.scratch.valid()) return;
+        if (!is_move(kernel) || ahead_[static_cast<size_t>(kernel.transfer)] == 0 ||
+            !kernel.scratch.valid())
+          return;
         const auto [it, fresh] = shared.try_emplace(stream, kernel.scratch);
         if (!fresh) {
           Buffer& own = buffer(kernel.scratch);
@@ -158,10 +194,9 @@ class Overlapper {
         for (Instructions& alternative : branch_of(instruction).alternatives)
           process_alone(alternative);
         add(items, std::move(instruction));
-      } else if (stream_of_kernel(*instruction.kernel()) != StreamKind::kCompute &&
-                 instruction.kernel()->phase == MovePhase::kWhole) {
+      } else if (is_move(*instruction.kernel()) &&
+                 ahead_[static_cast<size_t>(instruction.kernel()->transfer)] > 0) {
         Instruction start = std::move(instruction);
-        start.kernel()->transfer = n_transfers_++;
         Instruction done = start;
         start.kernel()->phase = MovePhase::kStart;
         done.kernel()->phase = MovePhase::kDone;
@@ -378,11 +413,12 @@ class Overlapper {
         ++i;
         continue;
       }
+      const int ahead = ahead_of(item);
       int passed = 0;
       std::set<size_t> rings;
       const auto blocked = [&](const Item& other) {
         if (other.move(item.stream, MovePhase::kStart) || has_moves(other, item.stream)) return true;
-        if (other.move(item.stream, MovePhase::kDone) && ++passed >= ahead_) return true;
+        if (other.move(item.stream, MovePhase::kDone) && ++passed >= ahead) return true;
         return bound(item, other, rings);
       };
       size_t to = i;
@@ -414,11 +450,12 @@ class Overlapper {
       Item& item = items[i];
       const Kernel* k = item.instruction.kernel();
       if (!k || k->phase != MovePhase::kDone || is_inward(item.stream) || item.shift != 0) continue;
+      const int ahead = ahead_of(item);
       int passed = 0;
       std::set<size_t> rings;
       const auto blocked = [&](const Item& other) {
         if (other.move(item.stream, MovePhase::kDone) || has_moves(other, item.stream)) return true;
-        if (other.move(item.stream, MovePhase::kStart) && ++passed >= ahead_) return true;
+        if (other.move(item.stream, MovePhase::kStart) && ++passed >= ahead) return true;
         return bound(item, other, rings);
       };
       size_t to = i;
@@ -516,7 +553,7 @@ class Overlapper {
   }
 
   Schedule schedule_;
-  int ahead_;
+  const std::vector<int>& ahead_;
   int n_transfers_ = 0;
   std::vector<int> n_accesses_;     // of each buffer, before any move was split
   const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
@@ -525,8 +562,12 @@ class Overlapper {
 
 }  // namespace
 
-Schedule overlap_transfers(Schedule schedule, int ahead) {
-  return ahead > 0 ? Overlapper(std::move(schedule), ahead).run() : schedule;
+size_t count_moves(const Schedule& schedule) {
+  return Overlapper(schedule, {}).count();
+}
+
+Schedule overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead) {
+  return Overlapper(schedule, ahead).run();
 }
 
 }  // namespace stow

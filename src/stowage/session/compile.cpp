@@ -10,16 +10,16 @@
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
-#include "stowage/passes/transfers.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
+#include "stowage/session/overlap.h"
 
 namespace stow {
 namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
-constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
+constexpr int64_t kTrialWork = 200'000;
 // A plan this near to the largest live sum, as a share of it, is not worth another layout.
 constexpr double kGoodGap = 0.002;
 
@@ -51,25 +51,13 @@ class CompiledProgram final : public Executable {
   Dump dump_;
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
-struct Planned {
-  Schedule schedule;
-  MemoryPlan plan;
-};
-
-bool fits(const MemoryPlan& plan, const Device::Capacities& capacities) {
-  for (size_t kind = 0; kind < capacities.size(); ++kind)
-    if (plan.analysis.kinds[kind].total_bytes > capacities[kind]) return false;
-  return true;
-}
-
-// The order and layout of the lowest peak, with so many moves ahead.
-Planned lay_out(const Graph& g, LowerOptions lowering, int ahead) {
-  const auto lowered = [&] { return overlap_transfers(lower(g, lowering), ahead); };
+// The order and layout of the lowest peak.
+Planned lay_out(const Graph& g, LowerOptions lowering) {
   std::optional<Planned> best;
   OrderStrategy best_order = OrderStrategy::kProgram;
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
     lowering.order = static_cast<OrderStrategy>(s);
-    Schedule schedule = lowered();
+    Schedule schedule = lower(g, lowering);
     MemoryPlan plan = lowering.reuse ? make_plan(schedule, kTrialWork) : make_plan_apart(schedule);
     if (best && plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes)
       continue;
@@ -92,7 +80,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering, int ahead) {
   if (best->schedule.n_loops > 0 && gap(best->plan) > kGoodGap) {
     lowering.order = best_order;
     lowering.iterations_apart = true;
-    Schedule schedule = lowered();
+    Schedule schedule = lower(g, lowering);
     MemoryPlan plan = make_plan(schedule, kFinalWork);
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0])
       best = Planned{std::move(schedule), std::move(plan)};
@@ -121,11 +109,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   lowering.fuse = options.fuse;
   lowering.reuse = options.reuse;
   lowering.target = {threads, cpu::kernel_scratch_bytes};
-  Planned planned = lay_out(g, lowering, options.reuse ? options.transfers_ahead : 0);
-  for (int ahead = options.transfers_ahead; options.reuse && ahead > 0;) {
-    if (fits(planned.plan, options.capacities)) break;
-    planned = lay_out(g, lowering, --ahead);
-  }
+  Planned planned = lay_out(g, lowering);
+  if (options.reuse)
+    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
   if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
   return std::make_shared<CompiledProgram>(g, std::move(planned.schedule), std::move(planned.plan),
                                            threads, std::move(dump));
