@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "stowage/runtime/arena_guard.h"
+#include "stowage/runtime/kernel_clock.h"
 
 namespace stow {
 
@@ -55,6 +57,7 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
     };
     if (const Kernel* kernel = instruction.kernel()) {
       step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
+      step.source = kernel;
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
         for (const View& view : *views) take(view);
@@ -141,7 +144,14 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
-  step.kernel->run(frame.in, frame.out, scratch);
+  if (KernelClock* const clock = KernelClockScope::current()) {
+    using Time = std::chrono::steady_clock;
+    const auto start = Time::now();
+    step.kernel->run(frame.in, frame.out, scratch);
+    clock->ran(*step.source, std::chrono::duration<double>(Time::now() - start).count());
+  } else {
+    step.kernel->run(frame.in, frame.out, scratch);
+  }
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
     for (const Death& death : deaths_[frame.instant++])
