@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <deque>
 
 #include "stowage/runtime/arena_guard.h"
+#include "stowage/runtime/kernel_clock.h"
 #include "stowage/runtime/streams.h"
 
 namespace stow {
@@ -68,6 +70,7 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       }
       step.kernel = std::make_unique<cpu::BoundKernel>(
           *kernel, step.stream == StreamKind::kCompute ? threads : 1);
+      step.source = kernel;
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
         for (const View& view : *views) take(view);
@@ -154,12 +157,22 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
-  if (step.phase == MovePhase::kStart)
-    start_move(step, scratch, frame);
-  else if (step.phase == MovePhase::kDone)
-    finish_move(step, frame);
-  else
-    step.kernel->run(frame.in, frame.out, scratch);
+  const auto work = [&] {
+    if (step.phase == MovePhase::kStart)
+      start_move(step, scratch, frame);
+    else if (step.phase == MovePhase::kDone)
+      finish_move(step, frame);
+    else
+      step.kernel->run(frame.in, frame.out, scratch);
+  };
+  if (KernelClock* const clock = KernelClockScope::current()) {
+    using Time = std::chrono::steady_clock;
+    const auto start = Time::now();
+    work();
+    clock->ran(*step.source, std::chrono::duration<double>(Time::now() - start).count());
+  } else {
+    work();
+  }
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
     for (const Death& death : deaths_[frame.instant++])

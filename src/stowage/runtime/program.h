@@ -39,6 +39,7 @@ class Program {
   struct Step {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<cpu::BoundKernel> kernel;
+    const Kernel* source = nullptr;  // of the kernel, in the schedule
     // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0;
