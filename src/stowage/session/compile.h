@@ -26,6 +26,13 @@ struct CompileOptions {
   /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
   /// each (passes/tiles.h). 0: whole.
   int64_t tile_bytes = kTileBytes;
+  /// How many moves between memories may be under way, in each direction, beside the one whose
+  /// value is in use: 0 runs every move by itself.
+  int transfers_ahead = 1;
+  /// Of each memory kind. Within them memory is spent on moves ahead; where there is no limit, only
+  /// what does not raise the peak is.
+  Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
+                                   Device::unlimited_bytes()};
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;
