@@ -5,6 +5,7 @@
 #include <map>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/disk_blocks.h"
 #include "stowage/pack/heuristics.h"
 
 namespace stow {
@@ -25,6 +26,12 @@ std::vector<int64_t> live_sums(const Schedule& schedule, const Lifetimes& lifeti
   return change;
 }
 
+// What goes to or comes from a disk needs no copy on the way where both ends lie on blocks.
+int64_t alignment_of(const Buffer& buffer) {
+  if (buffer.kind == MemoryKind::kDevice) return pack::Buffer().alignment;
+  return disk_alignment(buffer.apart ? buffer.slot_bytes : buffer.bytes);
+}
+
 // The entries of one kind as a problem of their own.
 struct KindProblem {
   pack::Problem problem;
@@ -35,6 +42,7 @@ KindProblem problem_of(const Schedule& schedule, const Lifetimes& lifetimes, Mem
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
     result.problem.buffers.push_back(lifetimes.problem.buffers[e]);
+    result.problem.buffers.back().alignment = alignment_of(schedule.buffers[lifetimes.owner[e].index()]);
     result.entries.push_back(e);
   }
   return result;
@@ -141,8 +149,9 @@ MemoryPlan make_plan_apart(const Schedule& schedule) {
     for (const pack::Buffer& buffer : p.problem.buffers) {
       int64_t bytes = 0;
       for (const pack::Rect& rect : buffer.rects) bytes = std::max(bytes, rect.offset + rect.size);
+      at = align_up(at, buffer.alignment);
       solution.offsets.push_back(at);
-      at = align_up(at + bytes, 64);
+      at += bytes;
     }
     solution.height = pack::height_of(p.problem, solution.offsets);
     return solution;
