@@ -54,9 +54,9 @@ TEST(DiskExtents, FirstFitAndMerging) {
   EXPECT_EQ(extents.take(kBlock + 1), 3 * kBlock);
   EXPECT_EQ(extents.take(5), 5 * kBlock);
   extents.give(kBlock, 2 * kBlock);
-  EXPECT_EQ(extents.take(kBlock), kBlock);  // the hole's first block
+  EXPECT_EQ(extents.take(kBlock), kBlock);          // the hole's first block
   EXPECT_EQ(extents.take(2 * kBlock), 6 * kBlock);  // one block of the hole is too few
-  extents.give(3 * kBlock, kBlock + 1);  // next to the rest of the hole
+  extents.give(3 * kBlock, kBlock + 1);             // next to the rest of the hole
   EXPECT_EQ(extents.take(3 * kBlock), 2 * kBlock);
   extents.give(6 * kBlock, 2 * kBlock);
   EXPECT_EQ(extents.end(), 6 * kBlock);
@@ -115,11 +115,11 @@ TEST_P(DiskModes, AnyRange) {
     }
     // Bounces of any size and alignment, and the disk's own.
     const std::span<std::byte> given =
-        i % 2 ? std::span(bounce).subspan(
-                    random() % 100,
-                    static_cast<size_t>(2 * kBlock) +
-                        random() % static_cast<size_t>(kDiskBounceBytes - 2 * kBlock))
-              : std::span<std::byte>();
+        i % 2
+            ? std::span(bounce).subspan(
+                  random() % 100, static_cast<size_t>(2 * kBlock) +
+                                      random() % static_cast<size_t>(kDiskBounceBytes - 2 * kBlock))
+            : std::span<std::byte>();
     const Bytes data = random_bytes(n + 64, random());
     const auto part = std::span(data).subspan(random() % 64, static_cast<size_t>(n));
     disk.write(base + at, part, given);
@@ -299,14 +299,16 @@ TEST_P(DiskModes, ErrorsNameTheFolderAndTheRange) {
 
 TEST(Disk, FoldersThatDoNotServe) {
   TemporaryFolder folder;
-  EXPECT_THAT(message_of([&] { Disk disk({.folder = folder / "none"}); }),
-              HasSubstr(fmt::format("disk folder '{}/none': no file can be made there: No such file "
-                                    "or directory",
-                                    folder.path())));
+  EXPECT_THAT(
+      message_of([&] { Disk disk({.folder = folder / "none"}); }),
+      HasSubstr(fmt::format("disk folder '{}/none': no file can be made there: No such file "
+                            "or directory",
+                            folder.path())));
   write_bytes(folder / "file", "x");
   EXPECT_THAT(message_of([&] { Disk disk({.folder = folder / "file"}); }),
               HasSubstr("no file can be made there: Not a directory"));
-  EXPECT_THAT(message_of([&] { Disk disk({.folder = "/proc"}); }), HasSubstr("disk folder '/proc'"));
+  EXPECT_THAT(message_of([&] { Disk disk({.folder = "/proc"}); }),
+              HasSubstr("disk folder '/proc'"));
 }
 
 TEST(Disk, AFullDiskIsSaidWhenSpaceIsReserved) {

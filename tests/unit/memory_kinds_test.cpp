@@ -66,7 +66,7 @@ TEST_P(MemoryKinds, ValuesSurviveMovesInsideAndOutsideOfJit) {
   EXPECT_EQ(h.to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(device_put(h, kDevice).to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(device_put(h, away_).impl(), h.impl());  // no copy
-  const auto there_and_back = jit([](const Array& a) {
+  const auto there_and_back = jit([&](const Array& a) {
     return std::pair(device_put(device_put(a, away_), kDevice) + 1.0, device_put(a, away_));
   });
   const auto [device, host] = there_and_back(x);
@@ -95,7 +95,7 @@ TEST_P(MemoryKinds, CompiledProgramsKnowKinds) {
 }
 
 TEST_P(MemoryKinds, DonationWorksWithinAKind) {
-  const auto f = [](const Array& a) { return device_put(device_put(a, kDevice) + 1.0, away_); };
+  const auto f = [&](const Array& a) { return device_put(device_put(a, kDevice) + 1.0, away_); };
   const auto compiled = jit(f, {.donate_argnums = {0}})
                             .lower(device_put(ones({1 << 16}), away_))
                             .compile();
@@ -129,7 +129,8 @@ TEST_P(MemoryKinds, EmptyValues) {
   EXPECT_TRUE(empty.to_vector<float>().empty());
   const auto f = [&](const Array& a) {
     const Array back = device_put(a, kDevice) + 1.0;
-    return std::pair(device_put(concatenate({back, ones({2, 4})}, 0), away_), device_put(back, away_));
+    return std::pair(device_put(concatenate({back, ones({2, 4})}, 0), away_),
+                     device_put(back, away_));
   };
   const auto [two, none] = jit(f)(empty);
   EXPECT_EQ(two.to_vector<float>(), std::vector<float>(8, 1.0f));
@@ -147,18 +148,22 @@ TEST_P(MemoryKinds, GradientsLieWhereTheirParametersLie) {
 
 TEST_P(MemoryKinds, ConditionsAndLoopsCarryThem) {
   const Array x = random::normal(random::key(1), {5, 7});
-  const auto f = [&](const Array& a, const Array& up) {
-    const Array chosen =
-        cond(up, [](const Array& v) { return device_put(device_put(v, kDevice) * 2.0, SingleDeviceSharding(v.type().kind)); },
-             [](const Array& v) { return v; }, a);
-    return fori_loop(0, 3, [&](const Array&, const Array& v) {
-      return device_put(device_put(v, kDevice) + 1.0, SingleDeviceSharding(v.type().kind));
-    }, chosen);
+  const auto map = [](const Array& v, auto g) {
+    return device_put(g(device_put(v, kDevice)), sharding_of(v));
+  };
+  const auto f = [&](const Array& a, const Array& up, const Array& n) {
+    const Array chosen = cond(
+        up, [&](const Array& v) { return map(v, [](const Array& h) { return h * 2.0; }); },
+        [](const Array& v) { return v; }, a);
+    const auto body = [&](const Array&, const Array& v) {
+      return map(v, [](const Array& h) { return h + 1.0; });
+    };
+    return fori_loop(0, n, body, fori_loop(0, 3, body, chosen));
   };
   for (const bool up : {false, true}) {
-    const Array far = jit(f)(device_put(x, away_), Array(up));
+    const Array far = jit(f)(device_put(x, away_), Array(up), Array(2));
     EXPECT_EQ(sharding_of(far), away_);
-    EXPECT_EQ(far.to_vector<float>(), jit(f)(x, Array(up)).to_vector<float>());
+    EXPECT_EQ(far.to_vector<float>(), jit(f)(x, Array(up), Array(2)).to_vector<float>());
   }
 }
 

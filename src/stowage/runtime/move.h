@@ -18,8 +18,8 @@ struct MoveShape {
 };
 
 /// Copies element by element. The sides do not overlap, or are the same. Thread-safe where no two
-/// moves write the same bytes. `bounce`: where a side lies on a disk, memory on a block, two blocks at
-/// least (core/disk_blocks.h says how much serves best). `threads` share a copy within memory.
+/// moves write the same bytes. `bounce`: where a side lies on a disk, memory on a block, two blocks
+/// at least (core/disk_blocks.h says how much serves best). `threads` share a copy within memory.
 /// Errors: DiskError.
 void move(const Place& from, const Place& to, const MoveShape& shape, std::span<std::byte> bounce,
           int threads);

@@ -21,8 +21,7 @@ TensorBytes tensor_of(std::string name, const ArrayType& type, const DeviceBuffe
 
 Result<void> fill(DeviceBuffer& buffer,
                   const std::function<Result<void>(int64_t, std::span<std::byte>)>& read) {
-  if (!buffer.place().disk)
-    return read(0, {buffer.data(), static_cast<size_t>(buffer.bytes())});
+  if (!buffer.place().disk) return read(0, {buffer.data(), static_cast<size_t>(buffer.bytes())});
   std::vector<std::byte> piece(static_cast<size_t>(std::min(kPieceBytes, buffer.bytes())));
   for (int64_t at = 0; at < buffer.bytes(); at += kPieceBytes) {
     const auto n = static_cast<size_t>(std::min(kPieceBytes, buffer.bytes() - at));

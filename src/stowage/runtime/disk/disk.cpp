@@ -63,8 +63,10 @@ DiskError::DiskError(const std::string& folder, const std::string& what, int err
 
 const char* disk_engine_name(DiskEngine engine) {
   switch (engine) {
-    case DiskEngine::kUring: return "io_uring";
-    case DiskEngine::kThreads: return "threads";
+    case DiskEngine::kUring:
+      return "io_uring";
+    case DiskEngine::kThreads:
+      return "threads";
   }
   return "";
 }
@@ -154,7 +156,8 @@ void Disk::release(int64_t offset, int64_t bytes) {
 }
 
 void Disk::discard(int64_t begin, int64_t end) {
-  const int64_t first = align_up(begin, kDiskBlockBytes), last = end / kDiskBlockBytes * kDiskBlockBytes;
+  const int64_t first = align_up(begin, kDiskBlockBytes),
+                last = end / kDiskBlockBytes * kDiskBlockBytes;
   if (first >= last) return;
   // Where holes cannot be punched the bytes stay until the file goes.
   (void)retried([&] {
@@ -209,9 +212,9 @@ void Disk::transfer(bool write, const DiskWindow& window, std::span<std::byte> b
 // Keeps the page cache from filling up with what it would only hold for nobody.
 void Disk::forget(bool wrote, int64_t begin, int64_t end) const {
   if (wrote)
-    (void)::sync_file_range(file_, begin, end - begin,
-                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                                SYNC_FILE_RANGE_WAIT_AFTER);
+    (void)::sync_file_range(
+        file_, begin, end - begin,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   (void)::posix_fadvise(file_, begin, end - begin, POSIX_FADV_DONTNEED);
 }
 

@@ -33,9 +33,9 @@ class DiskFaults {
  public:
   /// What befalls a piece before the system sees it.
   struct Fault {
-    int error = 0;                             ///< An errno; then nothing is moved.
-    int64_t most_bytes = int64_t{1} << 62;     ///< A short transfer: no more than this.
-    int64_t delay_us = 0;                      ///< It takes so much longer.
+    int error = 0;                          ///< An errno; then nothing is moved.
+    int64_t most_bytes = int64_t{1} << 62;  ///< A short transfer: no more than this.
+    int64_t delay_us = 0;                   ///< It takes so much longer.
   };
   virtual ~DiskFaults() = default;
   /// Asked before each piece, retries and continuations included.
@@ -81,8 +81,8 @@ class Disk {
   Disk& operator=(const Disk&) = delete;
 
   const std::string& folder() const { return folder_; }  ///< As given, or the default.
-  DiskEngine engine() const { return engine_; }  ///< Which one it is.
-  bool direct() const { return direct_; }  ///< Whether transfers pass the page cache.
+  DiskEngine engine() const { return engine_; }          ///< Which one it is.
+  bool direct() const { return direct_; }                ///< Whether transfers pass the page cache.
 
   /// Reserves at least `bytes` > 0 on whole blocks; they read as zeros.
   /// Errors: CapacityError that names the folder where it is full or a limit forbids it.
@@ -92,9 +92,10 @@ class Disk {
   /// Gives the whole blocks inside a reserved range back to the file system; the range stays taken.
   void discard(int64_t begin, int64_t end);
 
-  /// Moves bytes; any offset, length and alignment. What lies on blocks on both sides is moved as it
-  /// is, all else through `bounce`: memory that holds a block at least (disk_bounce_bytes() serve
-  /// best); where none is given, some is allocated. Errors: DiskError, with all transfers ended.
+  /// Moves bytes; any offset, length and alignment. What lies on blocks on both sides is moved as
+  /// it is, all else through `bounce`: memory that holds a block at least (disk_bounce_bytes()
+  /// serve best); where none is given, some is allocated. Errors: DiskError, with all transfers
+  /// ended.
   void read(int64_t offset, std::span<std::byte> to, std::span<std::byte> bounce = {});
   void write(int64_t offset, std::span<const std::byte> from, std::span<std::byte> bounce = {});
   /// The same for a strided window.

@@ -101,10 +101,17 @@ class Odometer {
 // Most runs are whole blocks or single elements.
 void copy_run(std::byte* to, const std::byte* from, int64_t bytes) {
   switch (bytes) {
-    case 2: std::memcpy(to, from, 2); return;
-    case 4: std::memcpy(to, from, 4); return;
-    case 8: std::memcpy(to, from, 8); return;
-    default: std::memcpy(to, from, static_cast<size_t>(bytes));
+    case 2:
+      std::memcpy(to, from, 2);
+      return;
+    case 4:
+      std::memcpy(to, from, 4);
+      return;
+    case 8:
+      std::memcpy(to, from, 8);
+      return;
+    default:
+      std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 }
 
@@ -132,8 +139,8 @@ class Mover {
  private:
   struct Piece {
     DiskPiece io;
-    int64_t begin = 0, end = 0;  // bytes of the chunk that it carries
-    int64_t chunk = 0;           // where that begins
+    int64_t begin = 0, end = 0;   // bytes of the chunk that it carries
+    int64_t chunk = 0;            // where that begins
     std::byte* memory = nullptr;  // of the chunk
     bool direct = false;
   };
@@ -238,8 +245,8 @@ class Mover {
 
 }  // namespace
 
-void move_window(Flight& flight, bool write, const DiskWindow& window,
-                 std::span<std::byte> bounce, int64_t block_bytes) {
+void move_window(Flight& flight, bool write, const DiskWindow& window, std::span<std::byte> bounce,
+                 int64_t block_bytes) {
   for (const DiskAxis& axis : window.axes)
     if (axis.extent == 0) return;
   const Layout layout = layout_of(window);

@@ -14,7 +14,7 @@ namespace stow {
 /// `bounce`, which begins on a block and has at least one; near elements share a piece, holes
 /// between them included. What a write changes in part is read first.
 /// Errors: DiskError.
-void move_window(Flight& flight, bool write, const DiskWindow& window,
-                 std::span<std::byte> bounce, int64_t block_bytes);
+void move_window(Flight& flight, bool write, const DiskWindow& window, std::span<std::byte> bounce,
+                 int64_t block_bytes);
 
 }  // namespace stow
