@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/disk_blocks.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/rows.h"
 #include "stowage/passes/view.h"
@@ -1089,8 +1090,16 @@ class Level {
       return;
     const KernelTarget& target = context_.options.target;
     if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel, target.threads);
+    MemoryKind kind = MemoryKind::kDevice;
+    if (kernel.op == OpKind::kDevicePut && (kind_of(kernel.inputs[0]) == MemoryKind::kDisk ||
+                                            kind_of(kernel.outputs[0]) == MemoryKind::kDisk)) {
+      kind = MemoryKind::kPinnedHost;
+      const View& moved = kernel.outputs[0];
+      kernel.scratch_bytes = disk_bounce_bytes(moved.elems() * dtype_bytes(moved.dtype));
+    }
     if (kernel.scratch_bytes > 0)
-      kernel.scratch = context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch");
+      kernel.scratch =
+          context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch", 1, kind);
     out_->push_back({std::move(kernel)});
   }
 

@@ -44,7 +44,8 @@ class Executable {
   virtual const std::vector<ArrayType>& output_types() const = 0;  ///< In order.
   /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
   /// buffers of their own or, where aliased, the donated argument's.
-  /// Errors: CapacityError before anything runs.
+  /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
+  /// arguments hold nothing of use.
   virtual std::vector<DeviceBufferPtr> run(Device& device,
                                            std::span<const DeviceBufferPtr> arguments) const = 0;
 };
