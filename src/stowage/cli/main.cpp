@@ -41,6 +41,7 @@ const std::vector<Row> kCommands = {
     {"bench", "times the training step of a benchmark's model", run_bench},
     {"config", "checks a configuration and prints it whole", run_config},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
+    {"bench", "measures programs: program1, program2", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 

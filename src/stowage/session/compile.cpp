@@ -10,6 +10,7 @@
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/tiles.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
@@ -103,6 +104,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
+  pass("tiles", [&](const Graph& in) { return stream_tiles(in, options.tile_bytes); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;

@@ -13,6 +13,9 @@
 
 namespace stow {
 
+/// How large the tiles of a streamed update are.
+inline constexpr int64_t kTileBytes = 1 << 20;
+
 struct CompileOptions {
   /// Inputs that may be overwritten; empty means none.
   std::vector<bool> donated;
@@ -27,6 +30,9 @@ struct CompileOptions {
   /// what does not raise the peak is.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
+  /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
+  /// each (passes/tiles.h). 0: whole.
+  int64_t tile_bytes = kTileBytes;
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;
