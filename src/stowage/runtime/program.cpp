@@ -2,11 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "stowage/runtime/arena_guard.h"
 
 namespace stow {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
 
 struct Program::Frame {
   std::vector<std::byte*> bases;     // of buffers
@@ -15,6 +25,7 @@ struct Program::Frame {
   std::vector<std::byte*> out;
   std::array<std::byte*, kNumMemoryKinds> arenas{};
   size_t instant = 0;
+  RunObserver* observer = nullptr;
 };
 
 Program::Program(Schedule schedule, MemoryPlan plan, int threads)
@@ -55,6 +66,7 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
     };
     if (const Kernel* kernel = instruction.kernel()) {
       step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
+      step.source = kernel;
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
         for (const View& view : *views) take(view);
@@ -141,11 +153,16 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
+  const int64_t begin_ns = frame.observer ? now_ns() : 0;
   step.kernel->run(frame.in, frame.out, scratch);
+  if (frame.observer)
+    frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),
+                         begin_ns, now_ns()});
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
-    for (const Death& death : deaths_[frame.instant++])
+    for (const Death& death : deaths_[frame.instant])
       fill_dead(frame.arenas[static_cast<size_t>(death.kind)] + death.offset, death.bytes);
+  ++frame.instant;
 }
 
 void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
@@ -186,9 +203,11 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
 }
 
 std::vector<DeviceBufferPtr> Program::run(Device& device,
-                                          std::span<const DeviceBufferPtr> arguments) const {
+                                          std::span<const DeviceBufferPtr> arguments,
+                                          RunObserver* observer) const {
   STOW_CHECK(arguments.size() == schedule_.inputs.size());
   Frame frame;
+  frame.observer = observer;
   frame.bases.resize(schedule_.buffers.size(), nullptr);
   frame.iterations.resize(schedule_.n_loops, 0);
 

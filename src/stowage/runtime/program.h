@@ -9,6 +9,7 @@
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/runtime/device.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
@@ -19,10 +20,11 @@ class Program {
   const Schedule& schedule() const { return schedule_; }
   const MemoryPlan& plan() const { return plan_; }
 
-  /// One buffer an input, in; one an output, out: an argument's own where it was donated.
+  /// One buffer an input, in; one an output, out: an argument's own where it was donated. The
+  /// observer, where there is one, hears of every kernel.
   /// Errors: CapacityError before anything runs.
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const;
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer = nullptr) const;
 
  private:
   struct Operand {
@@ -39,6 +41,7 @@ class Program {
   struct Step {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<cpu::BoundKernel> kernel;
+    const Kernel* source = nullptr;  // of the schedule, for the observer
     // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0;
