@@ -11,7 +11,6 @@
 #include "stowage/runtime/streams.h"
 
 namespace stow {
-
 struct Program::Frame {
   std::vector<Place> bases;          // of buffers
   std::vector<int64_t> iterations;   // of loops
@@ -22,9 +21,16 @@ struct Program::Frame {
   size_t instant = 0;
   Streams* streams = nullptr;
   std::vector<std::deque<uint64_t>> tickets;  // of moves under way, by transfer
+  RunObserver* observer = nullptr;
 };
 
 namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 // While it lives, a checking build lets nobody touch the arenas, but for what a kernel is shown.
 class HiddenArenas {
@@ -200,6 +206,7 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       step.kernel->run(frame.in, frame.out, scratch);
     }
   };
+  const int64_t begin_ns = frame.observer ? now_ns() : 0;
   if (KernelClock* const clock = KernelClockScope::current()) {
     using Time = std::chrono::steady_clock;
     const auto start = Time::now();
@@ -208,17 +215,24 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
   } else {
     work();
   }
+  if (frame.observer && step.phase != MovePhase::kStart)
+    frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),
+                         begin_ns, now_ns()});
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
-    for (const Death& death : deaths_[frame.instant++])
+    for (const Death& death : deaths_[frame.instant])
       if (std::byte* const arena = frame.arenas[static_cast<size_t>(death.kind)])
         fill_dead(arena + death.offset, death.bytes);
+  ++frame.instant;
 }
 
 void Program::start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const {
   frame.tickets[step.transfer].push_back(frame.streams->stream(step.stream).start(
-      [shape = step.move.get(), from = frame.operands[0], to = frame.operands[1], bounce] {
-        move(from, to, *shape, bounce, 1);
+      [&step, from = frame.operands[0], to = frame.operands[1], bounce,
+       observer = frame.observer, instant = static_cast<int64_t>(frame.instant)] {
+        const int64_t begin_ns = observer ? now_ns() : 0;
+        move(from, to, *step.move, bounce, 1);
+        if (observer) observer->ran({step.source, step.stream, instant, begin_ns, now_ns()});
       }));
 }
 
@@ -269,9 +283,11 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, int64_t it
 }
 
 std::vector<DeviceBufferPtr> Program::run(Device& device,
-                                          std::span<const DeviceBufferPtr> arguments) const {
+                                          std::span<const DeviceBufferPtr> arguments,
+                                          RunObserver* observer) const {
   STOW_CHECK(arguments.size() == schedule_.inputs.size());
   Frame frame;
+  frame.observer = observer;
   frame.bases.resize(schedule_.buffers.size());
   frame.iterations.resize(schedule_.n_loops, 0);
 

@@ -10,6 +10,7 @@
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/runtime/device.h"
 #include "stowage/runtime/move.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
@@ -20,11 +21,12 @@ class Program {
   const Schedule& schedule() const { return schedule_; }
   const MemoryPlan& plan() const { return plan_; }
 
-  /// One buffer an input, in; one an output, out: an argument's own where it was donated.
+  /// One buffer an input, in; one an output, out: an argument's own where it was donated. The
+  /// observer, where there is one, hears of every kernel.
   /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
   /// arguments hold nothing of use.
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const;
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer = nullptr) const;
 
  private:
   struct Operand {

@@ -36,13 +36,14 @@ class CompiledProgram final : public Executable {
     }
   }
   const MemoryAnalysis& memory_analysis() const override { return program_.plan().analysis; }
+  const Schedule& schedule() const override { return program_.schedule(); }
   const std::vector<int>& output_aliases() const override { return aliases_; }
   const std::vector<ArrayType>& input_types() const override { return inputs_; }
   const std::vector<ArrayType>& output_types() const override { return outputs_; }
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const override {
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer) const override {
     if (dump_.on() && !has_dumped_.exchange(true)) dump_.inputs(inputs_, arguments);
-    return program_.run(device, arguments);
+    return program_.run(device, arguments, observer);
   }
 
  private:
