@@ -227,7 +227,7 @@ class Level {
     kernel.inputs = {from};
     kernel.outputs = {to};
     kernel.outputs[0].begins = begins;
-    kernel.provenance = provenance;
+    kernel.provenance = made_by(Pass::kLower, provenance);
     push(std::move(kernel));
   }
 
@@ -1153,9 +1153,11 @@ class Level {
   }
 
   ProvenancePtr unit_provenance(const Unit& un) const {
+    // The last node whose place in the source is known, else the last.
     for (size_t i = un.nodes.size(); i-- > 0;)
-      if (graph_.node(un.nodes[i]).provenance) return graph_.node(un.nodes[i]).provenance;
-    return nullptr;
+      if (!source_path(graph_.node(un.nodes[i]).provenance).empty())
+        return graph_.node(un.nodes[i]).provenance;
+    return graph_.node(un.nodes.back()).provenance;
   }
 
   void emit_op(int u) {

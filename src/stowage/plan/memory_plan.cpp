@@ -89,7 +89,7 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
       const auto part = std::upper_bound(buffer.parts.begin(), buffer.parts.end(), inside) - 1;
       whose = buffer.part_provenance[static_cast<size_t>(part - buffer.parts.begin())];
     }
-    PeakOwner& owner = owners[{to_string(whose), what}];
+    PeakOwner& owner = owners[{source_path(whose), what}];
     owner.bytes += bytes;
     ++owner.count;
   };
@@ -205,19 +205,20 @@ MemoryPlan make_plan_apart(const Schedule& schedule) {
 std::string timeline_csv(const Schedule& schedule, const MemoryPlan& plan) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   const std::vector<int64_t> live = live_sums(schedule, lifetimes, MemoryKind::kDevice);
-  std::string text = "instant,kernel,source,live_bytes\n";
+  std::string text = "instant,kernel,source,pass,live_bytes\n";
   for (size_t t = 0; t < lifetimes.at.size(); ++t)
-    text += fmt::format("{},{},\"{}\",{}\n", t, op_name(lifetimes.at[t]->op),
-                        to_string(lifetimes.at[t]->provenance), live[t]);
-  text += "\nid,lower,upper,size,offset,kind,label,source\n";
+    text += fmt::format("{},{},\"{}\",{},{}\n", t, op_name(lifetimes.at[t]->op),
+                        source_path(lifetimes.at[t]->provenance),
+                        pass_name(pass_of(lifetimes.at[t]->provenance)), live[t]);
+  text += "\nid,lower,upper,size,offset,kind,label,source,pass\n";
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const size_t b = lifetimes.owner[e].index();
     const Buffer& buffer = schedule.buffers[b];
     const int64_t base = plan.offsets[b][static_cast<size_t>(lifetimes.slot(e))];
     for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects)
-      text += fmt::format("{},{},{},{},{},{},{},\"{}\"\n", e, rect.lower, rect.upper, rect.size,
+      text += fmt::format("{},{},{},{},{},{},{},\"{}\",{}\n", e, rect.lower, rect.upper, rect.size,
                           base + rect.offset, memory_kind_name(buffer.kind), buffer.label,
-                          to_string(buffer.provenance));
+                          source_path(buffer.provenance), pass_name(pass_of(buffer.provenance)));
   }
   return text;
 }

@@ -10,6 +10,7 @@
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_moves.h"
 #include "stowage/passes/tiles.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
@@ -102,6 +103,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     verify(g);
   };
   pass("simplify", [](const Graph& in) { return simplify(in); });
+  pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
