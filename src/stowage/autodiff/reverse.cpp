@@ -76,6 +76,7 @@ class Reverser {
     builder_.provenance = node.provenance;
     builder_.region = node.region.valid() ? regions[node.region.index()] : RegionId();
     builder_.backward = false;
+    builder_.pass = Pass::kTraced;
     std::vector<Val> operands;
     for (ValueId v : node.operands) operands.emplace_back(builder_, map_[v]);
     const std::vector<Val> results =
@@ -88,6 +89,7 @@ class Reverser {
 
   void seed() {
     builder_.backward = true;  // an output that is there twice adds its cotangents
+    builder_.pass = Pass::kVjp;
     builder_.region = RegionId();
     builder_.provenance = nullptr;
     cotangents_.resize(flat_.n_values());

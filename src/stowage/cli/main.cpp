@@ -40,7 +40,7 @@ const std::vector<Row> kCommands = {
     {"profile", "says where the time of a step goes", run_profile},
     {"config", "checks a configuration and prints it whole", run_config},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
-    {"bench", "measures a training step, or a program row by row", run_bench},
+    {"bench", "measures programs: step, program1, program2", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/disk_blocks.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/rows.h"
 #include "stowage/passes/view.h"
@@ -226,7 +227,7 @@ class Level {
     kernel.inputs = {from};
     kernel.outputs = {to};
     kernel.outputs[0].begins = begins;
-    kernel.provenance = provenance;
+    kernel.provenance = made_by(Pass::kLower, provenance);
     push(std::move(kernel));
   }
 
@@ -1152,9 +1153,11 @@ class Level {
   }
 
   ProvenancePtr unit_provenance(const Unit& un) const {
+    // The last node whose place in the source is known, else the last.
     for (size_t i = un.nodes.size(); i-- > 0;)
-      if (graph_.node(un.nodes[i]).provenance) return graph_.node(un.nodes[i]).provenance;
-    return nullptr;
+      if (!source_path(graph_.node(un.nodes[i]).provenance).empty())
+        return graph_.node(un.nodes[i]).provenance;
+    return graph_.node(un.nodes.back()).provenance;
   }
 
   void emit_op(int u) {
@@ -1202,8 +1205,16 @@ class Level {
       return;
     const KernelTarget& target = context_.options.target;
     if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel, target.threads);
+    MemoryKind kind = MemoryKind::kDevice;
+    if (kernel.op == OpKind::kDevicePut && (kind_of(kernel.inputs[0]) == MemoryKind::kDisk ||
+                                            kind_of(kernel.outputs[0]) == MemoryKind::kDisk)) {
+      kind = MemoryKind::kPinnedHost;
+      const View& moved = kernel.outputs[0];
+      kernel.scratch_bytes = disk_bounce_bytes(moved.elems() * dtype_bytes(moved.dtype));
+    }
     if (kernel.scratch_bytes > 0)
-      kernel.scratch = context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch");
+      kernel.scratch =
+          context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch", 1, kind);
     out_->push_back({std::move(kernel)});
   }
 
