@@ -68,8 +68,11 @@ TEST_F(MemoryKinds, ValuesSurviveMovesInsideAndOutsideOfJit) {
 TEST_F(MemoryKinds, ArithmeticElsewhereIsAnErrorThatNamesTheKind) {
   const Array h = device_put(ones({4}), kHost);
   EXPECT_THAT(message_of([&] { h + 1.0; }),
-              HasSubstr("operand 0 is on pinned_host: f32<pinned_host>[4]; move it with device_put "
-                        "first"));
+              HasSubstr("is on pinned_host and operand 1 on device: f32<pinned_host>[4] and f32[4]; "
+                        "move them to one memory with device_put first"));
+  EXPECT_THAT(message_of([&] { exp(h); }),
+              HasSubstr("[exp] operand 0 is on pinned_host: f32<pinned_host>[4]; move it with "
+                        "device_put first\n  operand 0 is made at memory_kinds_test.cpp:"));
 }
 
 TEST_F(MemoryKinds, CompiledProgramsKnowKinds) {

@@ -24,6 +24,8 @@ class AtIndex {
   Array multiply(const Operand& value) const;
   /// Divides; repeated places are divided by the product.
   Array divide(const Operand& value) const;
+  /// To the power; of repeated places to the product.
+  Array power(const Operand& value) const;
   Array min(const Operand& value) const;
   Array max(const Operand& value) const;
 

@@ -86,8 +86,18 @@ Array roll(const Operand& x, int64_t shift, int axis);
 struct PadWidth {
   int64_t before = 0, after = 0;
 };
-/// Pads with `value`, one width an axis.
+/// Pads with `value`, one width an axis (jnp.pad's mode "constant").
 Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& value = 0);
+/// What fills the places around an array, axis by axis, as in NumPy.
+enum class PadMode : uint8_t {
+  kEdge,       ///< The nearest element.
+  kReflect,    ///< The array mirrored at its edge element, which is not repeated.
+  kSymmetric,  ///< The array mirrored beyond its edge element.
+  kWrap,       ///< The array again and again.
+  kLinearRamp  ///< A straight line from the edge to 0 at the end. Of floats.
+};
+/// Errors: also TraceError where an axis without elements is to grow.
+Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode);
 /// XLA's pad: low and high may be negative, interior goes between elements.
 Array pad_general(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                   const Dims& interior);
