@@ -189,14 +189,23 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
     buffers.push_back(buffer_of(arguments[i], device));
   }
   const ExecutablePtr& runs = program ? program : executable(device->threads());
-  std::vector<DeviceBufferPtr> outputs = runs->run(*device, buffers);
-  for (size_t i = 0; i < options.donated.size(); ++i) {
-    if (!options.donated[i]) continue;
-    Storage& storage = *arguments[i].impl()->storage;
-    storage.donated = name;
-    if (at.line) storage.donated += " at " + to_string(current_provenance());
-    storage.buffer.reset();
+  const auto take_donated = [&](const char* how) {
+    for (size_t i = 0; i < options.donated.size(); ++i) {
+      if (!options.donated[i]) continue;
+      Storage& storage = *arguments[i].impl()->storage;
+      storage.donated = name + how;
+      if (at.line) storage.donated += " at " + to_string(current_provenance());
+      storage.buffer.reset();
+    }
+  };
+  std::vector<DeviceBufferPtr> outputs;
+  try {
+    outputs = runs->run(*device, buffers);
+  } catch (const DiskError&) {
+    take_donated(" (whose run failed)");  // and may have been written in part
+    throw;
   }
+  take_donated("");
   std::vector<Array> results;
   results.reserve(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i)

@@ -11,6 +11,7 @@
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
+#include "stowage/passes/tiles.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
@@ -36,13 +37,14 @@ class CompiledProgram final : public Executable {
     }
   }
   const MemoryAnalysis& memory_analysis() const override { return program_.plan().analysis; }
+  const Schedule& schedule() const override { return program_.schedule(); }
   const std::vector<int>& output_aliases() const override { return aliases_; }
   const std::vector<ArrayType>& input_types() const override { return inputs_; }
   const std::vector<ArrayType>& output_types() const override { return outputs_; }
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const override {
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer) const override {
     if (dump_.on() && !has_dumped_.exchange(true)) dump_.inputs(inputs_, arguments);
-    return program_.run(device, arguments);
+    return program_.run(device, arguments, observer);
   }
 
  private:
@@ -105,6 +107,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
+  pass("tiles", [&](const Graph& in) { return stream_tiles(in, options.tile_bytes); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;
