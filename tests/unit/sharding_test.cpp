@@ -42,7 +42,7 @@ std::vector<float> squares(std::vector<float> values) {
 
 class Shardings : public ::testing::Test {
  protected:
-  DevicePtr device_ = Device::virtual_device({64 * kMiB, 64 * kMiB, 0}, 1);
+  DevicePtr device_ = Device::virtual_device({64 * kMiB, 64 * kMiB, 64 * kMiB}, 1);
   DefaultDevice guard_{device_};
   Mesh mesh_ = make_mesh({1, 1}, {"x", "y"});
 };
@@ -123,7 +123,7 @@ TEST_P(Waiting, DevicePutDeviceToHost) {
 }
 
 TEST_P(Waiting, DevicePutToAnotherDevice) {
-  const DevicePtr other = Device::virtual_device({kMiB, kMiB, 0}, 1);
+  const DevicePtr other = Device::virtual_device({kMiB, kMiB, kMiB}, 1);
   const SingleDeviceSharding device(other), host(other, kind_);
   for (const Sharding& from : {Sharding(s_host_), Sharding(s_dev_)})
     for (const Sharding& to : {Sharding(device), Sharding(host)}) {
@@ -132,6 +132,7 @@ TEST_P(Waiting, DevicePutToAnotherDevice) {
       EXPECT_EQ(sharding_of(moved).device(), other);
       expect(device_put(moved, from), data_, from);
     }
+  other->drop_arenas();
   EXPECT_EQ(other->in_use_bytes(MemoryKind::kDevice), 0);
   expect(device_put(2.5, device), {2.5f}, device);
 }
@@ -445,7 +446,7 @@ TEST_P(Waiting, InAndOutShardings) {
 }
 
 TEST_P(Waiting, ProgramsRunOnOneDevice) {
-  const DevicePtr other = Device::virtual_device({kMiB, kMiB, 0}, 1);
+  const DevicePtr other = Device::virtual_device({kMiB, kMiB, kMiB}, 1);
   const auto f = jit([&](const Array& x) { return device_put(x, SingleDeviceSharding(other, kind_)); });
   EXPECT_THAT(message_of([&] { f(put(s_dev_)); }), HasSubstr("[device_put] "));
 }
@@ -531,8 +532,8 @@ TEST_P(Waiting, UpdatesOfSlicesThere) {
   EXPECT_EQ(f.lower(host).compile().memory_analysis().device().total_bytes, 16);
 }
 
-// The disk joins with its heap.
-INSTANTIATE_TEST_SUITE_P(Kinds, Waiting, ::testing::Values(MemoryKind::kPinnedHost),
+INSTANTIATE_TEST_SUITE_P(Kinds, Waiting,
+                         ::testing::Values(MemoryKind::kPinnedHost, MemoryKind::kDisk),
                          [](const auto& info) { return std::string(memory_kind_name(info.param)); });
 
 }  // namespace

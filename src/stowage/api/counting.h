@@ -7,7 +7,7 @@
 namespace stow {
 
 // Shapes are static, so what NumPy returns in a length that depends on values has `size` places
-// here, as under JAX's jit: the first ones, in row-major order, and `fill_value` where there are fewer.
+// here, as under JAX's jit: the first in row-major order, and `fill_value` where there are fewer.
 
 /// The index (i32) of each element that is not zero: one vector an axis of x.
 /// Errors: TraceError for a scalar x or a negative size.
@@ -20,8 +20,8 @@ Array argwhere(const Operand& x, int64_t size, int64_t fill_value = 0);
 /// `fill_value` where there are fewer (jnp.compress with `size`).
 Array compress(const Operand& condition, const Operand& x, int64_t size, int axis = 0,
                double fill_value = 0);
-/// How often each of 0 to length - 1 is in x, or the sum of its weights; negative numbers count as 0,
-/// larger ones not at all. Types: i32, or that of the weights.
+/// How often each of 0 to length - 1 is in x, or the sum of its weights; negative numbers count as
+/// 0, larger ones not at all. Types: i32, or that of the weights.
 /// Errors: TraceError where x is no vector of integers or the weights are of another shape.
 Array bincount(const Operand& x, int64_t length, const std::optional<Array>& weights = {});
 
