@@ -233,6 +233,7 @@ class Streamer {
     }
     const Node& last = from_.node(c.nodes.back());
     builder_.provenance = last.provenance;
+    builder_.pass = Pass::kTiles;
     builder_.backward = last.backward;
     std::vector<Val> whole = scan_rows(c, 0, tiling.n_tiles, tiling.rows, results);
     if (tiling.rest == 0) {
@@ -326,6 +327,7 @@ class Streamer {
   void add_member(GraphBuilder& b, const Cluster& c, const Node& node,
                   std::map<ValueId, Val>& inner) {
     b.provenance = node.provenance;
+    b.pass = Pass::kTiles;
     b.backward = node.backward;
     std::vector<Val> operands;
     for (ValueId operand : node.operands) {
