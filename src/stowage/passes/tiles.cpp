@@ -327,7 +327,6 @@ class Streamer {
   void add_member(GraphBuilder& b, const Cluster& c, const Node& node,
                   std::map<ValueId, Val>& inner) {
     b.provenance = node.provenance;
-    b.pass = Pass::kTiles;
     b.backward = node.backward;
     std::vector<Val> operands;
     for (ValueId operand : node.operands) {
