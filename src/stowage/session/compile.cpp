@@ -103,9 +103,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     verify(g);
   };
   pass("simplify", [](const Graph& in) { return simplify(in); });
-  pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
+  pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
   pass("tiles", [&](const Graph& in) { return stream_tiles(in, options.tile_bytes); });
 
