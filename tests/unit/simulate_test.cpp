@@ -114,8 +114,8 @@ TEST(Simulate, MoveThatNothingWaitsForEndsBeforeTheStep) {
 
 TEST(Simulate, LatencyAndRatesOfEachDirection) {
   DeviceDescription d = round_device();
-  d.link = {8000, 2000, 0.001};
-  d.disk = {16000, 1000, 0.002};
+  d.link = {.to_device = 8000, .to_host = 2000, .latency_s = 0.001};
+  d.disk = {.read = 16000, .write = 1000, .latency_s = 0.002};
   const double bytes = 40;
   EXPECT_DOUBLE_EQ(ms(move_seconds(d, kHost, kDevice, bytes)), 1 + 5);
   EXPECT_DOUBLE_EQ(ms(move_seconds(d, kDevice, kHost, bytes)), 1 + 20);
@@ -235,6 +235,29 @@ TEST(Simulate, EventsSayWhatRanWhen) {
   is(4, StreamKind::kCopyOut, 5, 7);
   options.max_events = 2;
   EXPECT_EQ(simulate(schedule, round_device(), options).events.size(), 2u);
+}
+
+TEST(Simulate, CopiesSlowWhatRunsBesideThem) {
+  DeviceDescription d = round_device();
+  d.link.slows_compute = 0.5;
+  d.disk.slows_compute = 0.25;
+  ScheduleKit k;
+  // 4 ms beside both at a quarter, 2 ms beside the copy at a half, then 3 ms alone: 1 + 1 + 3.
+  const Simulation s = simulate(
+      k.schedule({k.start_in(6, 0), k.move(kDisk, kHost, 4, MovePhase::kStart, 1), k.dot(5),
+                  k.done_in(6, 0), k.move(kDisk, kHost, 4, MovePhase::kDone, 1)}),
+      d);
+  expect_times(s, 9, 9);
+  EXPECT_DOUBLE_EQ(ms(s.bound_s), 6);
+}
+
+TEST(Simulate, MovedBytesNeedNoDevice) {
+  ScheduleKit k;
+  const auto streams = moved_bytes(
+      k.schedule({k.loop(7, {k.start_in(5, 0), k.dot(1), k.done_in(5, 0)}), k.start_out(3, 1)}));
+  EXPECT_EQ(streams[static_cast<size_t>(StreamKind::kCopyIn)].bytes, 7 * 20);
+  EXPECT_EQ(streams[static_cast<size_t>(StreamKind::kCopyIn)].runs, 7);
+  EXPECT_EQ(streams[static_cast<size_t>(StreamKind::kCopyOut)].bytes, 12);
 }
 
 TEST(Simulate, MeasuredTimesStandBeforeTheDescription) {

@@ -37,6 +37,7 @@ Result<int> run_allocate(std::span<const std::string> arguments) {
 const std::vector<Row> kCommands = {
     {"train", "trains a language model under a memory budget", run_train},
     {"plan", "says what a run would need, without running it", run_plan},
+    {"calibrate", "measures this machine, for the step times of plans", run_calibrate},
     {"config", "checks a configuration and prints it whole", run_config},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
     {"allocate", "packs the buffers of a CSV file", run_allocate},

@@ -2,21 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 
 #include "stowage/runtime/arena_guard.h"
 
 namespace stow {
-namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 struct Program::Frame {
   std::vector<std::byte*> bases;     // of buffers
@@ -153,11 +143,11 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
-  const int64_t begin_ns = frame.observer ? now_ns() : 0;
+  const double begin_s = frame.observer ? steady_seconds() : 0;
   step.kernel->run(frame.in, frame.out, scratch);
   if (frame.observer)
     frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),
-                         begin_ns, now_ns()});
+                         begin_s, steady_seconds()});
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
     for (const Death& death : deaths_[frame.instant])
