@@ -293,7 +293,7 @@ TEST(KernelCost, RowProgramsAreCountedStepByStep) {
              {.kind = StepKind::kCompute, .op = OpKind::kSqrt, .args = {1, -1, -1}},
              {.kind = StepKind::kCompute, .op = OpKind::kMul, .args = {4, 5, -1}},
              {.kind = StepKind::kStore, .index = 0, .args = {6, -1, -1}}};
-  const KernelWork work = kernel_work(rows(p), {});
+  const KernelCost work = kernel_cost(rows(p), {});
   EXPECT_EQ(work.bytes, 1000 * 2 + 10 * 4 + 1000 * 4);
   EXPECT_EQ(work.vector_ops, 1000 + 1000 + 1000);  // max, sub, mul
   EXPECT_EQ(work.special_ops, 1000 + 10);          // exp of all, the root of one a row
@@ -304,7 +304,7 @@ TEST(KernelCost, RowProgramsAreCountedStepByStep) {
 TEST(KernelCost, RooflineTakesTheLonger) {
   DeviceDescription d = round_device();
   d.compute.launch_s = 0.25;
-  KernelWork work;
+  KernelCost work;
   work.vector_ops = 1000;  // a second
   work.bytes = 100;
   EXPECT_DOUBLE_EQ(kernel_seconds(work, d), 1.25);
@@ -322,7 +322,7 @@ TEST(KernelCost, ProductsHaveTheRateOfTheirDType) {
   DeviceDescription d = round_device();
   d.compute.achievable = 0.5;
   d.compute.attention_achievable = 0.25;
-  KernelWork work;
+  KernelCost work;
   work.product_flops = 1000;
   const auto seconds = [&](DType t) {
     work.product_dtype = t;
@@ -344,9 +344,9 @@ TEST(KernelCost, UpdateElsewhereCopiesTheRest) {
   kernel.inputs = {big.kernel()->inputs[0], small.kernel()->inputs[0]};
   kernel.outputs = {kernel.inputs[0]};
   const Schedule schedule = k.schedule({});
-  EXPECT_EQ(kernel_work(kernel, schedule).bytes, 80);
+  EXPECT_EQ(kernel_cost(kernel, schedule).bytes, 80);
   kernel.outputs = {big.kernel()->outputs[0]};
-  EXPECT_EQ(kernel_work(kernel, schedule).bytes, 8080);
+  EXPECT_EQ(kernel_cost(kernel, schedule).bytes, 8080);
 }
 
 }  // namespace

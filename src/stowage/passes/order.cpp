@@ -12,12 +12,15 @@ struct UnitFacts {
   std::vector<ValueId> reads;   // roots that lie in memory
   std::vector<ValueId> writes;  // roots that it makes and something needs
   int64_t write_bytes = 0;
+  int64_t scratch_bytes = 0;
 };
 
 std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
-                                     const std::vector<int64_t>& bytes) {
+                                     const std::vector<int64_t>& bytes,
+                                     const std::vector<int64_t>& scratch_bytes) {
   std::vector<UnitFacts> facts(units.units.size());
   for (size_t u = 0; u < units.units.size(); ++u) {
+    facts[u].scratch_bytes = scratch_bytes[u];
     std::set<ValueId> reads;
     for (NodeId m : units.units[u].nodes) {
       for (ValueId v : graph.node(m).operands) {
@@ -127,7 +130,8 @@ class BeamSearch {
     // A row program may write over what it frees.
     const bool in_place = units_.units[static_cast<size_t>(u)].kind == UnitKind::kRows;
     const int64_t during =
-        s.live + (in_place ? std::max<int64_t>(0, f.write_bytes - freed) : f.write_bytes);
+        s.live + f.scratch_bytes +
+        (in_place ? std::max<int64_t>(0, f.write_bytes - freed) : f.write_bytes);
     const int64_t after = s.live + f.write_bytes - freed;
     return {index, u, after, std::max({s.peak, during, after})};
   }
@@ -161,7 +165,8 @@ class BeamSearch {
 }  // namespace
 
 std::vector<int> order_units(const Graph& graph, const Units& units,
-                             const std::vector<int64_t>& value_bytes, OrderStrategy strategy) {
+                             const std::vector<int64_t>& value_bytes,
+                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy) {
   const size_t n = units.units.size();
   std::vector<int> waiting(n, 0);
   std::vector<std::vector<int>> readers(n);
@@ -186,7 +191,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     return pa != pb ? pa < pb : a > b;  // fills come last in the list and go first
   };
 
-  const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes);
+  const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
   if (strategy == OrderStrategy::kBeam && n > 0)
     return BeamSearch(graph, units, facts, value_bytes, place).run();
   std::vector<int> uses_left(graph.n_values(), 0);

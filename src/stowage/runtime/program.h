@@ -9,6 +9,7 @@
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/runtime/device.h"
+#include "stowage/runtime/move.h"
 #include "stowage/runtime/run_observer.h"
 
 namespace stow {
@@ -22,7 +23,8 @@ class Program {
 
   /// One buffer an input, in; one an output, out: an argument's own where it was donated. The
   /// observer, where there is one, hears of every kernel.
-  /// Errors: CapacityError before anything runs.
+  /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
+  /// arguments hold nothing of use.
   std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
                                    RunObserver* observer = nullptr) const;
 
@@ -41,10 +43,15 @@ class Program {
   struct Step {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<cpu::BoundKernel> kernel;
-    const Kernel* source = nullptr;  // of the schedule, for the observer
+    std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
+    const Kernel* source = nullptr;         // of either, in the schedule
     // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0;
+    Guard guard;
+    MovePhase phase = MovePhase::kWhole;
+    StreamKind stream = StreamKind::kCompute;
+    size_t transfer = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
@@ -57,18 +64,22 @@ class Program {
   };
   struct Frame;
 
-  std::vector<Step> bind(const std::vector<Instruction>& body, int threads) const;
-  void run_steps(const std::vector<Step>& steps, Frame& frame) const;
-  std::byte* address(const Operand& operand, const Frame& frame) const;
+  std::vector<Step> bind(const std::vector<Instruction>& body, int threads);
+  void run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration = 0) const;
+  void start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const;
+  void finish_move(const Step& step, Frame& frame) const;
+  Place locate(const Operand& operand, const Frame& frame) const;
   int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
-  void show(const Operand& operand, const std::byte* at, bool visible) const;
+  void show(const Operand& operand, const Place& at, bool visible) const;
   void find_deaths();
 
   Schedule schedule_;
   MemoryPlan plan_;
+  int threads_;
   std::vector<Step> steps_;
+  size_t n_transfers_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.
   struct Death {
     MemoryKind kind;

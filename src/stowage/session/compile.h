@@ -16,6 +16,9 @@ namespace stow {
 struct Schedule;    // ir/schedule.h
 class RunObserver;  // runtime/run_observer.h
 
+/// How large the tiles of a streamed update are.
+inline constexpr int64_t kTileBytes = 1 << 20;
+
 struct CompileOptions {
   /// Inputs that may be overwritten; empty means none.
   std::vector<bool> donated;
@@ -23,6 +26,16 @@ struct CompileOptions {
   PolicyPtr override_policy;
   bool fuse = true;       ///< Off: one kernel an op.
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
+  /// How many moves between memories may be under way, in each direction, beside the one whose
+  /// value is in use: 0 runs every move by itself.
+  int transfers_ahead = 1;
+  /// Of each memory kind. Within them memory is spent on moves ahead; where there is no limit, only
+  /// what does not raise the peak is.
+  Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
+                                   Device::unlimited_bytes()};
+  /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
+  /// each (passes/tiles.h). 0: whole.
+  int64_t tile_bytes = kTileBytes;
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;
@@ -43,7 +56,8 @@ class Executable {
   /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
   /// buffers of their own or, where aliased, the donated argument's. The observer, where there is
   /// one, hears of every kernel.
-  /// Errors: CapacityError before anything runs.
+  /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
+  /// arguments hold nothing of use.
   virtual std::vector<DeviceBufferPtr> run(Device& device,
                                            std::span<const DeviceBufferPtr> arguments,
                                            RunObserver* observer = nullptr) const = 0;

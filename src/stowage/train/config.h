@@ -31,6 +31,7 @@ struct TrainConfig {
   struct Optimizer {
     std::string name = "adamw";
     double lr = 3e-3;
+    std::string schedule = "cosine";
     int64_t warmup = 20;
     double weight_decay = 0.1;
     double clip = 1.0;  ///< Of the global norm; 0 for none.
@@ -44,19 +45,40 @@ struct TrainConfig {
   } optimizer;
   struct Train {
     int64_t steps = 300;
+    std::string compute = "f32";  ///< What activations and products are computed in.
+    int64_t loss_chunk = 0;       ///< Tokens whose logits exist at a time; 0: all.
     int64_t seed = 0;
     std::string out = "out";
     int64_t checkpoint_every = 100;  ///< 0: at the end alone.
     int64_t eval_every = 100;        ///< 0: at the end alone.
   } train;
+  struct Runtime {
+    std::string platform = "cpu";
+    std::string disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
+  } runtime;
   struct Memory {
     std::optional<int64_t> device;  ///< Bytes; none: what the machine can give.
+    std::optional<int64_t> host;    ///< Of a virtual device; none: no limit.
+    std::optional<int64_t> disk;    ///< None: no disk.
     std::string policy = "auto";
+    std::string activations = "auto";  ///< Where those go that leave the device.
+    std::string optimizer = "auto";    ///< Where the optimizer's state lies.
+    std::string parameters = "auto";   ///< Where weights and their gradients lie.
   } memory;
+
+  bool is_virtual() const { return runtime.platform == "virtual"; }
 };
+
+/// What `optimizer.schedule` and `train.compute` may be.
+const std::vector<std::string>& schedule_names();
+const std::vector<std::string>& compute_dtypes();
 
 /// What `memory.policy` may be: "auto" and the policies by name.
 const std::vector<std::string>& memory_policies();
+/// What `runtime.platform`, `memory.activations` and the other places may be.
+const std::vector<std::string>& platforms();
+const std::vector<std::string>& activation_places();
+const std::vector<std::string>& state_places();
 
 /// Where values come from, the later over the earlier: defaults, file, settings in order, memory.
 struct ConfigSources {
@@ -87,8 +109,10 @@ std::string config_toml(const TrainConfig& config);
 /// A table of all keys for people: key, what it takes, default, meaning.
 std::string config_help();
 
-/// The text that the default job trains on, in the repository: below $STOW_ROOT, which the launcher
-/// sets, or else below the folder the program was built from.
+/// A file of the repository: below $STOW_ROOT, which the launcher sets, or else below the folder the
+/// program was built from.
+std::string repository_file(const std::string& path);
+/// The text that the default job trains on, in the repository.
 std::string default_data_path();
 
 }  // namespace stow

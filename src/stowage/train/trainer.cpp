@@ -11,6 +11,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
+#include "stowage/session/buffer_file.h"
 
 namespace stow {
 namespace {
@@ -50,7 +51,7 @@ double now_s() {
 
 float read_float(const DeviceBufferPtr& buffer) {
   float value;
-  std::memcpy(&value, buffer->data(), sizeof value);
+  buffer->read(0, std::as_writable_bytes(std::span(&value, 1)));
   return value;
 }
 
@@ -61,17 +62,27 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
 }
 
+DevicePtr make_device(const TrainConfig& config, const Budgets& budgets) {
+  Device::Capacities capacities;
+  for (size_t kind = 0; kind < capacities.size(); ++kind)
+    capacities[kind] = budgets[kind].value_or(Device::unlimited_bytes());
+  DiskOptions disk;
+  disk.folder = config.runtime.disk_folder;
+  return config.is_virtual() ? Device::virtual_device(capacities, 0, disk)
+                             : Device::cpu_with_capacity(capacities[0], 0, capacities[2], disk);
+}
+
 class Run {
  public:
-  Run(const Job& job, const JobPlan& plan, int64_t budget_bytes, const RunOptions& options,
+  Run(const Job& job, const JobPlan& plan, const Budgets& budgets, const RunOptions& options,
       ByteData data)
       : job_(job),
         config_(job.config()),
         plan_(plan),
-        budget_bytes_(budget_bytes),
+        budget_bytes_(budgets[0].value_or(Device::unlimited_bytes())),
         options_(options),
         data_(std::move(data)),
-        device_(Device::cpu_with_capacity(budget_bytes)) {}
+        device_(make_device(config_, budgets)) {}
 
   Result<int> run() {
     if (Result<void> started = start(); !started) return started.failure();
@@ -127,9 +138,12 @@ class Run {
     Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
     if (!checkpoint) return checkpoint.failure();
     for (const StateLeaf& leaf : job_.state()) {
-      DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes());
-      const std::span<std::byte> bytes(buffer->data(), static_cast<size_t>(buffer->bytes()));
-      if (Result<void> read = checkpoint->read(leaf.name, bytes); !read) return read;
+      const MemoryKind kind = plan_.programs.step->input_types()[state_.size()].kind;
+      DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes(), kind);
+      const auto read = [&](int64_t offset, std::span<std::byte> out) {
+        return checkpoint->read_part(leaf.name, offset, out);
+      };
+      if (Result<void> filled = fill(*buffer, read); !filled) return filled;
       state_.push_back(std::move(buffer));
     }
     step_ = saved_step_ = checkpoint->meta().step;
@@ -144,11 +158,8 @@ class Run {
     meta.seed = static_cast<uint64_t>(config_.train.seed);
     meta.config = config_to_resume(config_);
     std::vector<TensorBytes> tensors;
-    for (size_t i = 0; i < state_.size(); ++i) {
-      const StateLeaf& leaf = job_.state()[i];
-      tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims(),
-                         {state_[i]->data(), static_cast<size_t>(state_[i]->bytes())}});
-    }
+    for (size_t i = 0; i < state_.size(); ++i)
+      tensors.push_back(tensor_of(job_.state()[i].name, job_.state()[i].type, *state_[i]));
     Result<std::string> path = save_checkpoint(config_.train.out, meta, tensors, kKeptCheckpoints);
     if (!path) {
       return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,
@@ -316,7 +327,8 @@ class Run {
       const Result<void> written = options_.json->write(Json::object(
           {{"summary", true},
            {"steps", step_},
-           {"policy", plan_.policy},
+           {"policy", plan_.placement.policy},
+           {"placement", to_string(plan_.placement)},
            {"first_loss", first_loss_},
            {"last_loss", last_loss_},
            {"validation_loss", validation},
@@ -361,12 +373,12 @@ Json bytes_json(const BytesByKind& bytes) {
   return object;
 }
 
-Result<int> run_training(const Job& job, const Choice& choice, int64_t budget_bytes,
+Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options) {
   const TrainConfig& config = job.config();
   Result<ByteData> data = ByteData::open(config.data.path, config.model.vocab, config.data.seq);
   if (!data) return data.failure();
-  return Run(job, *choice.plan, budget_bytes, options, std::move(*data)).run();
+  return Run(job, *choice.plan, budgets, options, std::move(*data)).run();
 }
 
 }  // namespace stow

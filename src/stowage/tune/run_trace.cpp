@@ -14,7 +14,7 @@ namespace {
 StreamKind stream_of_event(const Schedule& schedule, const RunEvent& event) {
   const Kernel& kernel = *event.kernel;
   if (kernel.op != OpKind::kDevicePut || kernel.phase == MovePhase::kDone) return event.stream;
-  return kernel_work(kernel, schedule).stream();
+  return kernel_cost(kernel, schedule).stream();
 }
 
 int64_t moved(const Kernel& kernel) {

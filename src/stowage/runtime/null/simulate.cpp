@@ -67,7 +67,7 @@ class Reader {
  private:
   Item read(const Kernel& kernel) {
     Item item;
-    const KernelWork work = kernel_work(kernel, schedule_);
+    const KernelCost work = kernel_cost(kernel, schedule_);
     item.kernel = &kernel;
     item.seconds = options_.measured_s ? options_.measured_s(kernel) : -1;
     if (item.seconds < 0) item.seconds = kernel_seconds(work, description_);

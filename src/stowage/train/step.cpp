@@ -1,0 +1,78 @@
+#include "stowage/train/step.h"
+
+#include "stowage/api/grad.h"
+#include "stowage/api/memory.h"
+#include "stowage/train/optimizer.h"
+
+namespace stow {
+
+nn::LlamaConfig llama_config(const TrainConfig& config) {
+  nn::LlamaConfig c;
+  const auto& m = config.model;
+  c.vocab = m.vocab;
+  c.dim = m.dim;
+  c.layers = m.layers;
+  c.heads = m.heads;
+  c.kv_heads = m.kv_heads;
+  c.ffn = m.ffn;
+  c.tied = m.tied;
+  c.compute = config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
+  c.loss_chunk = config.train.loss_chunk;
+  return c;
+}
+
+StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
+                      const TrainState& state, const Array& tokens) {
+  const auto [loss, grads] = value_and_grad(
+      [&](const nn::Llama& model) { return nn::llama_loss(llama, model, tokens); })(state.model);
+  const Optimizer optimizer = optimizer_of(config.optimizer);
+  // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
+  const nn::Llama model = device_put(state.model, MemoryKind::kDevice);
+  const nn::Llama gradients = device_put(grads, MemoryKind::kDevice);
+  const optim::OptState before = device_put(state.optimizer, MemoryKind::kDevice);
+  const auto [updates, next] = optimizer.transformation.update(gradients, before, model);
+  return {put_like({optim::apply_updates(model, updates), next}, state),
+          loss,
+          optim::global_norm(optimizer.trained(gradients)),
+          optimizer.learning_rate(before)};
+}
+
+TrainState put_like(const TrainState& state, const TrainState& like) {
+  std::vector<Array> leaves = tree_leaves(state);
+  const std::vector<Array> places = tree_leaves(like);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    leaves[i] = device_put(leaves[i], places[i].type().kind);
+  return tree_unflatten(state, leaves);
+}
+
+PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
+  if (name == "save_all") return everything_saveable();
+  if (name == "recompute" || name == "nested") return nothing_saveable();
+  // What attention needs again, and the stream between attention and the wide layer behind it.
+  const auto is_named = [](const PolicyQuery& q) {
+    return q.op == OpKind::kAttention || q.name == "attn_q" || q.name == "attn_k" ||
+           q.name == "attn_v" || q.name == "attn_residual";
+  };
+  Policy policy;
+  policy.name = name;
+  if (name == "save_dots") {
+    policy.decide = [](const PolicyQuery& q) {
+      const bool keep = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
+      return PolicyAnswer{keep ? Mark::kKeep : Mark::kRecompute};
+    };
+  } else if (name == "save_named") {
+    policy.decide = [=](const PolicyQuery& q) {
+      return PolicyAnswer{is_named(q) ? Mark::kKeep : Mark::kRecompute};
+    };
+  } else {
+    STOW_CHECK(name == "offload_named" || name == "offload_carries", "policy {}", name);
+    const bool carries_alone = name == "offload_carries";
+    policy.decide = [=](const PolicyQuery& q) {
+      const bool moves = q.name == "layer_in" || (!carries_alone && is_named(q));
+      return PolicyAnswer{moves ? Mark::kOffload : Mark::kRecompute, elsewhere};
+    };
+  }
+  return std::make_shared<const Policy>(std::move(policy));
+}
+
+}  // namespace stow
