@@ -26,12 +26,6 @@ struct Program::Frame {
 
 namespace {
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // While it lives, a checking build lets nobody touch the arenas, but for what a kernel is shown.
 class HiddenArenas {
  public:
@@ -206,7 +200,7 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       step.kernel->run(frame.in, frame.out, scratch);
     }
   };
-  const int64_t begin_ns = frame.observer ? now_ns() : 0;
+  const double begin_s = frame.observer ? steady_seconds() : 0;
   if (KernelClock* const clock = KernelClockScope::current()) {
     using Time = std::chrono::steady_clock;
     const auto start = Time::now();
@@ -217,7 +211,7 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
   }
   if (frame.observer && step.phase != MovePhase::kStart)
     frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),
-                         begin_ns, now_ns()});
+                         begin_s, steady_seconds()});
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
     for (const Death& death : deaths_[frame.instant])
@@ -230,9 +224,9 @@ void Program::start_move(const Step& step, std::span<std::byte> bounce, Frame& f
   frame.tickets[step.transfer].push_back(frame.streams->stream(step.stream).start(
       [&step, from = frame.operands[0], to = frame.operands[1], bounce,
        observer = frame.observer, instant = static_cast<int64_t>(frame.instant)] {
-        const int64_t begin_ns = observer ? now_ns() : 0;
+        const double begin_s = observer ? steady_seconds() : 0;
         move(from, to, *step.move, bounce, 1);
-        if (observer) observer->ran({step.source, step.stream, instant, begin_ns, now_ns()});
+        if (observer) observer->ran({step.source, step.stream, instant, begin_s, steady_seconds()});
       }));
 }
 
