@@ -9,6 +9,7 @@
 #include "stowage/api/random.h"
 #include "stowage/api/reduce.h"
 #include "stowage/api/scan.h"
+#include "stowage/nn/loss.h"
 
 namespace stow::nn {
 namespace {
@@ -27,7 +28,7 @@ Rotary rotary_tables(const LlamaConfig& c, int64_t length) {
   const Array angle = iota(Shape{length}, 0, DType::kF32).reshape({length, 1}) * rate.reshape({1, half});
   const Array sign = iota(Shape{2}, 0, DType::kF32).reshape({1, 1, 2, 1}) * 2.0 - 1.0;
   const Array a = angle.reshape({length, 1, 1, half});
-  return {cos(a), sin(a) * sign};
+  return {cos(a).astype(c.compute), (sin(a) * sign).astype(c.compute)};
 }
 
 // x [B, T, H, D]: halves (a, b) become (a cos - b sin, b cos + a sin).
@@ -38,7 +39,8 @@ Array rotate(const Array& x, const Rotary& r) {
   return turned.reshape({x.dim(0), x.dim(1), x.dim(2), d});
 }
 
-Array layer(const LlamaConfig& c, const Array& x, const LlamaLayer& w, const Rotary& rotary) {
+Array layer(const LlamaConfig& c, const Array& x, const LlamaLayer& weights, const Rotary& rotary) {
+  const LlamaLayer w = tree_map([&](const Array& a) { return a.astype(c.compute); }, weights);
   const int64_t b = x.dim(0), t = x.dim(1), d = c.head_dim();
   Array mid;
   {
@@ -96,7 +98,7 @@ Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& t
   Array x;
   {
     Scope scope("embed");
-    x = take(model.embed, tokens, 0, IndexMode::kClip);  // [B, T, d]
+    x = take(model.embed, tokens, 0, IndexMode::kClip).astype(config.compute);  // [B, T, d]
   }
   if (config.layers > 0) {
     Rotary rotary;
@@ -113,18 +115,31 @@ Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& t
     }
   }
   Scope scope("norm");
-  return rms_norm(x, model.norm, config.norm_eps);
+  return rms_norm(x, model.norm.astype(config.compute), config.norm_eps);
 }
+
+namespace {
+
+Array head_of(const Llama& model) {  // [d, V]
+  return model.head ? *model.head : swapaxes(model.embed, 0, 1);
+}
+
+}  // namespace
 
 Array llama_logits(const Llama& model, const Array& hidden) {
   Scope scope("head");
-  return model.head ? matmul(hidden, *model.head) : matmul(hidden, swapaxes(model.embed, 0, 1));
+  return matmul(hidden, head_of(model).astype(hidden.dtype()));
 }
 
 Array llama_loss(const LlamaConfig& config, const Llama& model, const Array& tokens,
                  const PolicyPtr& policy) {
   const int64_t t = tokens.dim(1) - 1;
   const Array hidden = llama_hidden(config, model, tokens.slice(1, 0, t), policy);
+  if (config.loss_chunk > 0) {
+    Scope scope("loss");
+    return linear_cross_entropy(hidden, head_of(model), tokens.slice(1, 1, t + 1),
+                                config.loss_chunk);
+  }
   const Array logits = llama_logits(model, hidden);
   Scope scope("loss");
   return mean(cross_entropy(logits, tokens.slice(1, 1, t + 1)));

@@ -18,6 +18,12 @@ struct LlamaConfig {
   /// Blocks of layers within which everything is recomputed, by level, as in NestedScanOptions;
   /// empty for none.
   std::vector<int64_t> nested_blocks = {};
+  /// What activations and products are computed in. Weights keep their own dtype and are rounded
+  /// where they are used; norms, scores and the loss are computed in f32 all the same.
+  DType compute = DType::kF32;
+  /// Tokens whose logits exist at a time in the loss; 0 for all at once. Changes the order in which
+  /// the losses and the gradient of the head are summed.
+  int64_t loss_chunk = 0;
 
   int64_t head_dim() const { return dim / heads; }  ///< Of one head.
   int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Of all key heads.
@@ -51,9 +57,11 @@ Llama llama_init(const LlamaConfig& config, const Array& key);
 /// "attn_out", "attn_residual", "mlp_gate", "mlp_up".
 Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& tokens,
                    const PolicyPtr& policy = nullptr);
-/// Logits [.., V] of hidden states [.., d].
+/// Logits [.., V] of hidden states [.., d], in their dtype.
 Array llama_logits(const Llama& model, const Array& hidden);
-/// Mean next-token cross-entropy in nats. tokens i32 [B, T + 1]; a scalar.
+/// Mean next-token cross-entropy in nats. tokens i32 [B, T + 1]; an f32 scalar.
+/// With `loss_chunk` the logits are computed chunk by chunk and once more in the backward pass, so
+/// that no more than a chunk of them is ever there.
 Array llama_loss(const LlamaConfig& config, const Llama& model, const Array& tokens,
                  const PolicyPtr& policy = nullptr);
 

@@ -472,6 +472,8 @@ class Fuser {
       use(root).root = root;
       result_.units.push_back(std::move(unit));
     }
+    // What is filled has the strides of its own elements, not those of a broadcast.
+    if (use(v).splat) result_.windows[v.index()] = contiguous_view(BufferId(), graph_.type(v));
     if (reader >= 0) add_operand_unit(result_.units[static_cast<size_t>(reader)], use(root).unit);
   }
 

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <deque>
 
 #include "stowage/runtime/arena_guard.h"
+#include "stowage/runtime/kernel_clock.h"
+#include "stowage/runtime/streams.h"
 
 namespace stow {
 
@@ -16,6 +20,8 @@ struct Program::Frame {
   std::vector<std::byte*> out;
   std::array<std::byte*, kNumMemoryKinds> arenas{};  // null on disk
   size_t instant = 0;
+  Streams* streams = nullptr;
+  std::vector<std::deque<uint64_t>> tickets;  // of moves under way, by transfer
 };
 
 namespace {
@@ -63,10 +69,11 @@ void Program::find_deaths() {
   }
 }
 
-std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, int threads) const {
+std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, int threads) {
   std::vector<Step> steps;
   for (const Instruction& instruction : body) {
     Step step;
+    step.guard = instruction.guard;
     const auto take = [&](const View& view) {
       const Buffer& buffer = schedule_.buffers[view.buffer.index()];
       Operand operand{view.buffer.index(), view.offset_bytes, view.terms,
@@ -80,13 +87,21 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       step.operands.push_back(std::move(operand));
     };
     if (const Kernel* kernel = instruction.kernel()) {
-      if (kernel->op == OpKind::kDevicePut)
-        step.move = std::make_unique<MoveShape>(MoveShape{kernel->inputs[0].dtype,
-                                                          kernel->inputs[0].dims,
-                                                          kernel->inputs[0].strides,
-                                                          kernel->outputs[0].strides});
-      else
+      step.phase = kernel->phase;
+      if (kernel->phase != MovePhase::kWhole) {
+        const auto kind = [&](const View& v) { return schedule_.buffers[v.buffer.index()].kind; };
+        step.stream = stream_of(kind(kernel->inputs[0]), kind(kernel->outputs[0]));
+        step.transfer = static_cast<size_t>(kernel->transfer);
+        n_transfers_ = std::max(n_transfers_, step.transfer + 1);
+      }
+      if (kernel->op == OpKind::kDevicePut) {
+        const View &from = kernel->inputs[0], &to = kernel->outputs[0];
+        step.move = std::make_unique<MoveShape>(
+            MoveShape{from.dtype, from.dims, from.strides, to.strides});
+      } else {
         step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
+      }
+      step.source = kernel;
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
         for (const View& view : *views) take(view);
@@ -166,18 +181,21 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
-  if (step.move) {
-    move(frame.operands[0], frame.operands[1], *step.move,
-         {scratch, static_cast<size_t>(step.scratch_bytes)}, threads_);
+  const auto work = [&] {
+    if (step.phase == MovePhase::kStart)
+      start_move(step, scratch, frame);
+    else if (step.phase == MovePhase::kDone)
+      finish_move(step, frame);
+    else
+      run_whole(step, scratch, frame);
+  };
+  if (KernelClock* const clock = KernelClockScope::current()) {
+    using Time = std::chrono::steady_clock;
+    const auto start = Time::now();
+    work();
+    clock->ran(*step.source, std::chrono::duration<double>(Time::now() - start).count());
   } else {
-    frame.in.clear();
-    frame.out.clear();
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      if (i < step.n_inputs)
-        frame.in.push_back(frame.operands[i].memory);
-      else
-        frame.out.push_back(frame.operands[i].memory);
-    step.kernel->run(frame.in, frame.out, scratch);
+    work();
   }
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
@@ -186,8 +204,41 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
         fill_dead(arena + death.offset, death.bytes);
 }
 
-void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
+void Program::run_whole(const Step& step, std::byte* scratch, Frame& frame) const {
+  const std::vector<Place>& at = frame.operands;
+  if (step.move)
+    return move(at[0], at[1], *step.move, {scratch, static_cast<size_t>(step.scratch_bytes)},
+                threads_);
+  frame.in.clear();
+  frame.out.clear();
+  for (size_t i = 0; i < at.size(); ++i)
+    if (i < step.n_inputs)
+      frame.in.push_back(at[i].memory);
+    else
+      frame.out.push_back(at[i].memory);
+  step.kernel->run(frame.in, frame.out, scratch);
+}
+
+void Program::start_move(const Step& step, std::byte* scratch, Frame& frame) const {
+  std::deque<uint64_t>& tickets = frame.tickets[step.transfer];
+  const std::span<std::byte> bounce(scratch, static_cast<size_t>(step.scratch_bytes));
+  tickets.push_back(frame.streams->stream(step.stream).start(
+      [from = frame.operands[0], to = frame.operands[1], shape = step.move.get(), bounce] {
+        move(from, to, *shape, bounce, 1);
+      }));
+}
+
+void Program::finish_move(const Step& step, Frame& frame) const {
+  std::deque<uint64_t>& tickets = frame.tickets[step.transfer];
+  STOW_CHECK(!tickets.empty(), "a move is awaited that was not started");
+  const uint64_t ticket = tickets.front();
+  tickets.pop_front();
+  frame.streams->stream(step.stream).wait(ticket);
+}
+
+void Program::run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration) const {
   for (const Step& step : steps) {
+    if (!step.guard.holds(iteration)) continue;
     switch (step.kind) {
       case StepKind::kKernel:
         run_kernel(step, frame);
@@ -195,7 +246,7 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
       case StepKind::kLoop:
         for (int64_t i = 0; i < step.trip_count; ++i) {
           frame.iterations[step.loop.index()] = i;
-          run_steps(step.parts[0], frame);
+          run_steps(step.parts[0], frame, i);
         }
         break;
       case StepKind::kOpenLoop:
@@ -264,8 +315,11 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
   }
   for (size_t kind = 0; kind < arenas.size(); ++kind)
     if (arenas[kind]) frame.arenas[kind] = arenas[kind]->place().memory;
+  frame.streams = &device.streams();
+  frame.tickets.resize(n_transfers_);
   {
     const HiddenArenas hidden(frame.arenas, plan_.arena_bytes);
+    const Drain drain(device.streams());  // an error leaves none at work on memory that goes
     run_steps(steps_, frame);
   }
 

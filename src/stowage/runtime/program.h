@@ -42,9 +42,14 @@ class Program {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<cpu::BoundKernel> kernel;
     std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
+    const Kernel* source = nullptr;         // of the kernel, in the schedule
     // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0;
+    Guard guard;
+    MovePhase phase = MovePhase::kWhole;
+    StreamKind stream = StreamKind::kCompute;
+    size_t transfer = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
@@ -57,8 +62,11 @@ class Program {
   };
   struct Frame;
 
-  std::vector<Step> bind(const std::vector<Instruction>& body, int threads) const;
-  void run_steps(const std::vector<Step>& steps, Frame& frame) const;
+  std::vector<Step> bind(const std::vector<Instruction>& body, int threads);
+  void run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration = 0) const;
+  void start_move(const Step& step, std::byte* scratch, Frame& frame) const;
+  void finish_move(const Step& step, Frame& frame) const;
+  void run_whole(const Step& step, std::byte* scratch, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
   int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
@@ -70,6 +78,7 @@ class Program {
   MemoryPlan plan_;
   int threads_;
   std::vector<Step> steps_;
+  size_t n_transfers_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.
   struct Death {
     MemoryKind kind;

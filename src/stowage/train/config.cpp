@@ -127,9 +127,13 @@ Result<void> Loader::read_toml(const std::string& path) {
 // A key that was set and does nothing is a mistake of whoever set it.
 Result<void> Loader::check_optimizer() const {
   for (const ConfigKey& key : config_keys())
-    if (places_.contains(key.name) && !key.serves(config_))
+    if (places_.contains(key.name) && !key.serves(config_)) {
+      if (key.optimizers.empty())
+        return fail("{} has no effect with {}", with_place(key.name),
+                    with_place("optimizer.schedule"));
       return fail("{} has no effect with {}; it has one with {}", with_place(key.name),
                   with_place("optimizer.name"), key.optimizers);
+    }
   return {};
 }
 
@@ -196,10 +200,12 @@ std::string toml_value(const ConfigKey& key, const TrainConfig& config) {
 
 }  // namespace
 
-std::string default_data_path() {
+std::string repository_file(const std::string& path) {
   const char* root = std::getenv("STOW_ROOT");
-  return std::string(root && *root ? root : STOW_SOURCE_DIR) + "/data/corpus.txt";
+  return std::string(root && *root ? root : STOW_SOURCE_DIR) + "/" + path;
 }
+
+std::string default_data_path() { return repository_file("data/corpus.txt"); }
 
 Result<TrainConfig> load_train_config(const ConfigSources& sources) {
   Loader loader;

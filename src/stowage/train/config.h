@@ -31,6 +31,7 @@ struct TrainConfig {
   struct Optimizer {
     std::string name = "adamw";
     double lr = 3e-3;
+    std::string schedule = "cosine";
     int64_t warmup = 20;
     double weight_decay = 0.1;
     double clip = 1.0;  ///< Of the global norm; 0 for none.
@@ -44,6 +45,8 @@ struct TrainConfig {
   } optimizer;
   struct Train {
     int64_t steps = 300;
+    std::string compute = "f32";  ///< What activations and products are computed in.
+    int64_t loss_chunk = 0;       ///< Tokens whose logits exist at a time; 0: all.
     int64_t seed = 0;
     std::string out = "out";
     int64_t checkpoint_every = 100;  ///< 0: at the end alone.
@@ -54,6 +57,10 @@ struct TrainConfig {
     std::string policy = "auto";
   } memory;
 };
+
+/// What `optimizer.schedule` and `train.compute` may be.
+const std::vector<std::string>& schedule_names();
+const std::vector<std::string>& compute_dtypes();
 
 /// What `memory.policy` may be: "auto" and the policies by name.
 const std::vector<std::string>& memory_policies();
@@ -87,8 +94,10 @@ std::string config_toml(const TrainConfig& config);
 /// A table of all keys for people: key, what it takes, default, meaning.
 std::string config_help();
 
-/// The text that the default job trains on, in the repository: below $STOW_ROOT, which the launcher
-/// sets, or else below the folder the program was built from.
+/// A file of the repository: below $STOW_ROOT, which the launcher sets, or else below the folder the
+/// program was built from.
+std::string repository_file(const std::string& path);
+/// The text that the default job trains on, in the repository.
 std::string default_data_path();
 
 }  // namespace stow

@@ -31,6 +31,7 @@ constexpr ConfigKey kKeys[] = {
     {"data.seq", IntField{STOW_FIELD(data.seq), 1, kMany}, true, "tokens a sequence"},
     {"optimizer.name", TextField{STOW_FIELD(optimizer.name), optimizer_names}, true, "the rule of the updates"},
     {"optimizer.lr", FloatField{STOW_FIELD(optimizer.lr), 0, 1e3}, true, "highest learning rate"},
+    {"optimizer.schedule", TextField{STOW_FIELD(optimizer.schedule), schedule_names}, true, "after the warm-up: down a cosine to a tenth, or as it is"},
     {"optimizer.warmup", IntField{STOW_FIELD(optimizer.warmup), 0, kMany}, true, "steps of linear rise to it"},
     {"optimizer.weight_decay", FloatField{STOW_FIELD(optimizer.weight_decay), 0, 1e3}, true, "decay of the weights, times the learning rate", "adamw, lion, muon"},
     {"optimizer.clip", FloatField{STOW_FIELD(optimizer.clip), 0, 1e9}, true, "largest global norm of the gradient; 0 for none"},
@@ -42,6 +43,8 @@ constexpr ConfigKey kKeys[] = {
     {"optimizer.freeze", TextField{STOW_FIELD(optimizer.freeze), nullptr, true}, true, "what is not trained: paths in the model with * and ?, by commas"},
     {"optimizer.total_steps", IntField{STOW_FIELD(optimizer.total_steps), 1, kMany}, true, "length of the schedule (default: train.steps)"},
     {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
+    {"train.compute", TextField{STOW_FIELD(train.compute), compute_dtypes}, true, "dtype of activations and products; weights and moments stay f32"},
+    {"train.loss_chunk", IntField{STOW_FIELD(train.loss_chunk), 0, kMany}, true, "tokens whose logits exist at a time; 0 for all"},
     {"train.seed", IntField{STOW_FIELD(train.seed), 0, kMax}, true, "seed of weights and data order"},
     {"train.out", TextField{STOW_FIELD(train.out)}, false, "folder for checkpoints"},
     {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},
@@ -162,6 +165,7 @@ struct Setter {
 }  // namespace
 
 bool ConfigKey::serves(const TrainConfig& config) const {
+  if (name == "optimizer.total_steps" && config.optimizer.schedule == "constant") return false;
   const std::string list = fmt::format(" {},", optimizers);
   return optimizers.empty() ||
          list.find(fmt::format(" {},", config.optimizer.name)) != std::string::npos;
@@ -169,6 +173,16 @@ bool ConfigKey::serves(const TrainConfig& config) const {
 
 std::span<const ConfigKey> config_keys() {
   return kKeys;
+}
+
+const std::vector<std::string>& schedule_names() {
+  static const std::vector<std::string> names = {"cosine", "constant"};
+  return names;
+}
+
+const std::vector<std::string>& compute_dtypes() {
+  static const std::vector<std::string> names = {"f32", "bf16"};
+  return names;
 }
 
 const std::vector<std::string>& memory_policies() {

@@ -45,7 +45,7 @@ struct ConfigKey {
   std::string_view help;
   std::string_view optimizers = "";  ///< Those it has an effect with: "sgd, lion"; empty for all.
 
-  /// Whether it has an effect with the configuration's optimizer.
+  /// Whether it has an effect with the configuration's optimizer and schedule.
   bool serves(const TrainConfig& config) const;
 };
 

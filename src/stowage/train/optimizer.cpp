@@ -78,10 +78,13 @@ const std::vector<std::string>& optimizer_names() {
 
 Optimizer optimizer_of(const TrainConfig::Optimizer& config) {
   Optimizer result;
-  result.schedule = [rate = optim::warmup_cosine_decay_schedule(
-                         0, config.lr, config.warmup,
-                         std::max(config.total_steps, config.warmup + 1), 0.1 * config.lr)](
-                        const Array& count) { return rate(count + 1); };
+  const optim::Schedule rate =
+      config.schedule == "constant"
+          ? optim::linear_schedule(config.warmup > 0 ? 0 : config.lr, config.lr, config.warmup)
+          : optim::warmup_cosine_decay_schedule(0, config.lr, config.warmup,
+                                                std::max(config.total_steps, config.warmup + 1),
+                                                0.1 * config.lr);
+  result.schedule = [rate](const Array& count) { return rate(count + 1); };
   const auto row = std::find_if(std::begin(kRows), std::end(kRows),
                                 [&](const Row& r) { return config.name == r.name; });
   STOW_CHECK(row != std::end(kRows), "optimizer {}", config.name);

@@ -26,8 +26,8 @@ struct Optimizer {
 /// What `optimizer.name` may be.
 const std::vector<std::string>& optimizer_names();
 
-/// Linear warm-up and a cosine to a tenth of the rate, which begins at count 1: the first step does
-/// something. `optimizer.freeze` lists patterns of paths in the model, as optim::Mask takes them.
+/// Linear warm-up, then a cosine to a tenth of the rate or the rate itself; it begins at count 1: the
+/// first step does something. `optimizer.freeze` lists patterns of paths in the model, as optim::Mask takes them.
 Optimizer optimizer_of(const TrainConfig::Optimizer& config);
 
 }  // namespace stow

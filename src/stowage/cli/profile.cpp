@@ -1,0 +1,135 @@
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "stowage/base/bytes.h"
+#include "stowage/cli/arguments.h"
+#include "stowage/cli/commands.h"
+#include "stowage/io/json.h"
+#include "stowage/runtime/device.h"
+#include "stowage/train/kernel_profile.h"
+#include "stowage/train/machine_rates.h"
+#include "stowage/train/step_run.h"
+
+namespace stow {
+namespace {
+
+constexpr size_t kShown = 16;
+constexpr int kSteps = 3;  // behind one that is not counted
+
+using Groups = std::map<std::string, KernelWork>;
+
+std::vector<std::pair<std::string, KernelWork>> slowest_first(const Groups& groups) {
+  std::vector<std::pair<std::string, KernelWork>> rows(groups.begin(), groups.end());
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second.seconds > b.second.seconds;
+  });
+  return rows;
+}
+
+struct Rates {
+  double flops_per_s, bytes_per_s;
+};
+
+void print_groups(std::FILE* out, const char* title, const Groups& groups, const KernelWork& total,
+                  const Rates& best) {
+  fmt::print(out, "\n{:<56} {:>6} {:>9} {:>6} {:>8} {:>5} {:>7} {:>5}\n", title, "calls", "ms", "",
+             "GFLOP/s", "", "GB/s", "");
+  size_t shown = 0;
+  KernelWork rest;
+  const auto line = [&](const std::string& name, const KernelWork& w) {
+    const double flops = w.flops / w.seconds, bytes = w.bytes / w.seconds;
+    fmt::print(out, "{:<56} {:>6} {:>9.2f} {:>5.1f}% {:>8} {:>5} {:>7.1f} {:>4.0f}%\n", name,
+               w.calls / kSteps, 1e3 * w.seconds / kSteps, 100 * w.seconds / total.seconds,
+               w.flops > 0 ? fmt::format("{:.1f}", 1e-9 * flops) : "",
+               w.flops > 0 ? fmt::format("{:.0f}%", 100 * flops / best.flops_per_s) : "",
+               1e-9 * bytes, 100 * bytes / best.bytes_per_s);
+  };
+  for (const auto& [name, work] : slowest_first(groups)) {
+    if (shown++ < kShown)
+      line(name, work);
+    else
+      rest += work;
+  }
+  if (shown > kShown) line(fmt::format("{} others", shown - kShown), rest);
+}
+
+Json groups_json(const Groups& groups) {
+  Json rows = Json::array();
+  for (const auto& [name, w] : slowest_first(groups))
+    rows.push_back(Json::object({{"name", name},
+                                 {"calls", w.calls / kSteps},
+                                 {"seconds", w.seconds / kSteps},
+                                 {"flops", w.flops / kSteps},
+                                 {"bytes", w.bytes / kSteps}}));
+  return rows;
+}
+
+}  // namespace
+
+Result<int> run_profile(std::span<const std::string> arguments) {
+  Result<CommandLine> line = parse_train_arguments(
+      "profile", "Runs some steps on seeded weights and tokens and says where the time goes.",
+      arguments);
+  if (!line) return line.failure();
+  if (!line->help.empty()) {
+    fmt::print("{}", line->help);
+    return kExitDone;
+  }
+  if (line->resume) return fail("profile: --resume has no effect: it starts from seeded weights");
+  StepRunOptions options;
+  options.config = line->config;
+  options.threads = omp_get_max_threads();
+  options.budget_bytes = line->config.memory.device.value_or(
+      Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  Result<StepRun> run = StepRun::make(options);
+  if (!run) return run.failure();
+  run->step();  // touches all memory
+  KernelProfile profile;
+  double wall = 0;
+  {
+    const KernelClockScope clock(&profile);
+    for (int i = 0; i < kSteps; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      run->step();
+      wall += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+  }
+  const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
+  const Rates best = {measured_product_rate(compute, options.threads),
+                      measured_triad_rate(options.threads)};
+  const KernelWork total = profile.total();
+  std::FILE* const out = line->json_path == "-" ? stderr : stdout;
+  const double tokens = static_cast<double>(line->config.data.batch * line->config.data.seq);
+  fmt::print(out,
+             "{:.1f} ms a step ({:.0f} tokens/s), of which {:.1f} ms in kernels; the mean of {} "
+             "steps, {} threads, {}\n"
+             "this machine reaches {:.1f} GFLOP/s in a product of {} and {:.1f} GB/s in a triad; "
+             "percentages are of these\n"
+             "{:.1f} GFLOP a step: {:.1f} ms at that rate\n",
+             1e3 * wall / kSteps, tokens * kSteps / wall, 1e3 * total.seconds / kSteps, kSteps,
+             options.threads, run->policy(), 1e-9 * best.flops_per_s, dtype_name(compute),
+             1e-9 * best.bytes_per_s, 1e-9 * total.flops / kSteps,
+             1e3 * total.flops / kSteps / best.flops_per_s);
+  print_groups(out, "by op", profile.by_op(), total, best);
+  print_groups(out, "by source", profile.by_source(), total, best);
+  print_groups(out, "by kernel", profile.by_kernel(), total, best);
+  if (line->json_path.empty()) return kExitDone;
+  Result<JsonLines> json = JsonLines::open(line->json_path);
+  if (!json) return json.failure();
+  const Result<void> written =
+      json->write(Json::object({{"step_s", wall / kSteps},
+                                {"kernels_s", total.seconds / kSteps},
+                                {"product_flops_per_s", best.flops_per_s},
+                                {"triad_bytes_per_s", best.bytes_per_s},
+                                {"flops", total.flops / kSteps},
+                                {"by_op", groups_json(profile.by_op())},
+                                {"by_source", groups_json(profile.by_source())},
+                                {"by_kernel", groups_json(profile.by_kernel())}}));
+  if (!written) return written.failure();
+  return kExitDone;
+}
+
+}  // namespace stow

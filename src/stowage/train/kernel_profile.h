@@ -1,0 +1,40 @@
+// KernelProfile: the time of a program's kernels by op and by source, with the work they did.
+// Not a trace; when each ran is not kept.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "stowage/runtime/kernel_clock.h"
+
+namespace stow {
+
+/// What some kernels did and how long they took.
+struct KernelWork {
+  int64_t calls = 0;
+  double seconds = 0;
+  double flops = 0;  ///< Of products and attention; masked scores do not count. Else 0.
+  double bytes = 0;  ///< Read and written, each element of an operand once.
+  KernelWork& operator+=(const KernelWork& other);
+};
+/// The work of one call; `calls` and `seconds` are 0.
+KernelWork kernel_work(const Kernel& kernel);
+/// "dot_general", "rows add", "attention_grad".
+std::string kernel_name(const Kernel& kernel);
+
+class KernelProfile final : public KernelClock {
+ public:
+  void ran(const Kernel& kernel, double seconds) override;
+
+  KernelWork total() const;
+  double gemm_share() const;  ///< Of the kernels' time, in products.
+  std::map<std::string, KernelWork> by_op() const;
+  std::map<std::string, KernelWork> by_source() const;  ///< "layers/mlp/up (llama.cpp:41)"
+  /// By source, kind and sizes: what a person would look at to make one of them faster.
+  std::map<std::string, KernelWork> by_kernel() const;
+
+ private:
+  std::map<const Kernel*, KernelWork> work_;
+};
+
+}  // namespace stow

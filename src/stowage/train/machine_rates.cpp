@@ -1,0 +1,56 @@
+#include "stowage/train/machine_rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "stowage/runtime/cpu/kernels/gemm.h"
+#include "stowage/runtime/device.h"
+
+namespace stow {
+namespace {
+
+template <typename F>
+double best_seconds(int times, F run) {
+  double best = 1e30;
+  for (int i = 0; i < times; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double measured_product_rate(DType dtype, int threads) {
+  constexpr int64_t n = 768;
+  const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), threads);
+  const cpu::GemmSpec spec = {dtype, dtype, dtype, {}, {{n, n, 0, n}}, {{n, 0, 1, 1}}, {{n, 1, n, 0}}};
+  const int64_t bytes = n * n * dtype_bytes(dtype);
+  const DeviceBufferPtr a = device->allocate(bytes), b = device->allocate(bytes),
+                        c = device->allocate(bytes),
+                        work = device->allocate(cpu::gemm_workspace_bytes(spec, threads));
+  const double seconds = best_seconds(12, [&] {
+    cpu::gemm(spec, a->data(), b->data(), c->data(), work->data(), threads);
+  });
+  return 2.0 * static_cast<double>(n * n * n) / seconds;
+}
+
+double measured_triad_rate(int threads) {
+  constexpr int64_t n = 1 << 24;
+  const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), threads);
+  const DeviceBufferPtr buffers[] = {device->allocate(n * 4), device->allocate(n * 4),
+                                     device->allocate(n * 4)};
+  float* const a = reinterpret_cast<float*>(buffers[0]->data());
+  const float* const b = reinterpret_cast<float*>(buffers[1]->data());
+  const float* const c = reinterpret_cast<float*>(buffers[2]->data());
+  const double seconds = best_seconds(6, [&] {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < n; ++i) a[i] = b[i] + 3.0f * c[i];
+  });
+  return 12.0 * static_cast<double>(n) / seconds;
+}
+
+}  // namespace stow

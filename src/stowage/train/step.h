@@ -1,0 +1,34 @@
+// The training step as a function to trace: loss, gradients, update.
+// Not compiled programs; those are of job.h.
+#pragma once
+
+#include <string>
+
+#include "stowage/api/checkpoint.h"
+#include "stowage/nn/llama.h"
+#include "stowage/optim/transformation.h"
+#include "stowage/train/config.h"
+
+namespace stow {
+
+struct TrainState {
+  nn::Llama model;
+  optim::OptState optimizer;
+};
+STOW_TREE(TrainState, model, optimizer);
+
+struct StepResult {
+  TrainState state;
+  Array loss, grad_norm, lr;  // f32 scalars
+};
+STOW_TREE(StepResult, state, loss, grad_norm, lr);
+
+/// The model of a configuration.
+nn::LlamaConfig llama_config(const TrainConfig& config);
+/// One step on tokens i32 [B, T + 1].
+StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
+                      const TrainState& state, const Array& tokens);
+/// The checkpoint policy behind a word of `memory.policy` other than "auto".
+PolicyPtr named_policy(const std::string& name);
+
+}  // namespace stow

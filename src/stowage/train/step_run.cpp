@@ -1,0 +1,163 @@
+#include "stowage/train/step_run.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "stowage/base/bytes.h"
+#include "stowage/base/error.h"
+#include "stowage/io/safetensors.h"
+#include "stowage/train/data.h"
+#include "stowage/train/job.h"
+#include "stowage/train/optimizer.h"
+#include "stowage/train/step.h"
+
+namespace stow {
+namespace {
+
+std::span<std::byte> bytes_of(const DeviceBufferPtr& buffer) {
+  return {buffer->data(), static_cast<size_t>(buffer->bytes())};
+}
+
+// The tensor of that name, into a buffer of its own; it must have this type.
+Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::string& name,
+                                    const ArrayType& type, Device& device) {
+  const TensorInfo* tensor = file.find(name);
+  if (!tensor) return fail("{}: no tensor '{}'", file.path(), name);
+  if (tensor->dtype != type.dtype || tensor->shape != type.shape.dims())
+    return fail("{}: '{}' is {}, the model has {}", file.path(), name,
+                tensor_type(tensor->dtype, tensor->shape), to_string(type));
+  DeviceBufferPtr buffer = device.allocate(type.bytes());
+  if (Result<void> read = file.read(*tensor, bytes_of(buffer)); !read) return read.failure();
+  return buffer;
+}
+
+}  // namespace
+
+Result<StepRun> StepRun::make(const StepRunOptions& options) {
+  StepRun run;
+  run.compile_step(options);
+  run.device_ = Device::cpu_with_capacity(options.budget_bytes, options.threads);
+  if (Result<void> made = run.make_tokens(options); !made) return made.failure();
+  if (Result<void> made = run.make_state(options); !made) return made.failure();
+  run.device_->drop_arenas();
+  run.device_->reset_high_water();
+  return run;
+}
+
+void StepRun::compile_step(const StepRunOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const TrainConfig& config = options.config;
+  TrainState state;
+  state.model = nn::llama_abstract(llama_config(config));
+  state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
+  const Array tokens =
+      Array::abstract(Shape{config.data.batch, config.data.seq + 1}, DType::kI32);
+  const auto trace = [&](const std::string& policy) {
+    nn::LlamaConfig llama = llama_config(config);
+    if (policy == "nested") llama.nested_blocks = {0};
+    return jit([&](const TrainState& s, const Array& x) { return train_step(config, llama, s, x); })
+        .lower(state, tokens)
+        .graph();
+  };
+  Graph graph = trace("");
+  int64_t least = 0;
+  for (const std::string& policy : config.memory.policy == "auto"
+                                       ? policy_ladder()
+                                       : std::vector<std::string>{config.memory.policy}) {
+    if (policy == "nested") graph = trace(policy);
+    CompileOptions compile_options;
+    compile_options.donated.assign(tree_leaves(state).size(), true);
+    compile_options.override_policy = named_policy(policy);
+    compile_options.dump_name = "step-" + policy;
+    program_ = compile(graph, compile_options, options.threads);
+    policy_ = policy;
+    const int64_t peak = program_->memory_analysis().device().total_bytes;
+    if (peak <= options.budget_bytes) {
+      compile_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      return;
+    }
+    least = least == 0 ? peak : std::min(least, peak);
+  }
+  throw CapacityError(fmt::format("the step needs {} at least, {} more than the budget of {}",
+                                  format_bytes(least), format_bytes(least - options.budget_bytes),
+                                  format_bytes(options.budget_bytes)));
+}
+
+Result<void> StepRun::make_state(const StepRunOptions& options) {
+  const nn::LlamaConfig llama = llama_config(options.config);
+  const Optimizer optimizer = optimizer_of(options.config.optimizer);
+  const nn::Llama types = nn::llama_abstract(llama);
+  if (options.weights_path.empty()) {
+    const Graph graph = jit([&](const Array& key) { return nn::llama_init(llama, key); })
+                            .lower(Array::abstract(Shape{2}, DType::kU32))
+                            .graph();
+    DeviceBufferPtr key = device_->allocate(8);
+    const uint32_t words[2] = {0, static_cast<uint32_t>(options.config.train.seed)};
+    std::memcpy(key->data(), words, sizeof words);
+    state_ = compile(graph, {}, options.threads)->run(*device_, std::array{key});
+  } else {
+    const Result<SafetensorsFile> file = SafetensorsFile::open(options.weights_path);
+    if (!file) return file.failure();
+    const std::vector<Array> leaves = tree_leaves(types);
+    const std::vector<std::string> names = tree_paths(types);
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      Result<DeviceBufferPtr> buffer = read_tensor(*file, names[i], leaves[i].type(), *device_);
+      if (!buffer) return buffer.failure();
+      state_.push_back(std::move(*buffer));
+    }
+    if (file->tensors().size() != leaves.size())
+      for (const TensorInfo& tensor : file->tensors())
+        if (std::find(names.begin(), names.end(), tensor.name) == names.end())
+          return fail("{}: the model has no '{}'", file->path(), tensor.name);
+  }
+  const Graph graph = jit([&](const nn::Llama& model) { return optimizer.transformation.init(model); })
+                          .lower(types)
+                          .graph();
+  for (DeviceBufferPtr& buffer : compile(graph, {}, options.threads)->run(*device_, state_))
+    state_.push_back(std::move(buffer));
+  return {};
+}
+
+Result<void> StepRun::make_tokens(const StepRunOptions& options) {
+  const TrainConfig& config = options.config;
+  const ArrayType type = {DType::kI32, Shape{config.data.batch, config.data.seq + 1}};
+  if (options.tokens_path.empty()) {
+    tokens_ = device_->allocate(type.bytes());
+  } else {
+    const Result<SafetensorsFile> file = SafetensorsFile::open(options.tokens_path);
+    if (!file) return file.failure();
+    Result<DeviceBufferPtr> buffer = read_tensor(*file, "tokens", type, *device_);
+    if (!buffer) return buffer.failure();
+    tokens_ = std::move(*buffer);
+  }
+  const int64_t vocab = config.model.vocab;
+  auto* const tokens = reinterpret_cast<int32_t*>(tokens_->data());
+  for (int64_t i = 0; i < type.elems(); ++i) {
+    if (options.tokens_path.empty()) {
+      const uint64_t bits = mix_bits(static_cast<uint64_t>(config.train.seed), 0x70ce5, static_cast<uint64_t>(i));
+      tokens[i] = static_cast<int32_t>(bits % static_cast<uint64_t>(vocab));
+    } else if (tokens[i] < 0 || tokens[i] >= vocab) {
+      return fail("{}: 'tokens' has {} at {}, outside the vocabulary of {}", options.tokens_path,
+                  tokens[i], i, vocab);
+    }
+  }
+  return {};
+}
+
+float StepRun::step() {
+  std::vector<DeviceBufferPtr> arguments = std::move(state_);
+  const size_t n = arguments.size();
+  arguments.push_back(tokens_);
+  std::vector<DeviceBufferPtr> results = program_->run(*device_, arguments);
+  float loss;
+  std::memcpy(&loss, results[n]->data(), sizeof loss);
+  results.resize(n);
+  state_ = std::move(results);
+  return loss;
+}
+
+int64_t StepRun::measured_peak_bytes() const {
+  return device_->high_water_bytes(MemoryKind::kDevice);
+}
+
+}  // namespace stow

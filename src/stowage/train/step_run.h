@@ -1,0 +1,55 @@
+// StepRun: the training step of a configuration, compiled and run by itself, for measurements.
+// Not a training run: no data, no evaluation, no checkpoints.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stowage/base/result.h"
+#include "stowage/session/compile.h"
+#include "stowage/train/config.h"
+
+namespace stow {
+
+struct StepRunOptions {
+  TrainConfig config;
+  std::string weights_path;  ///< Safetensors with the model's leaves by path, f32; empty: seeded.
+  std::string tokens_path;   ///< Safetensors with "tokens" i32 [batch, seq + 1]; empty: seeded.
+  int64_t budget_bytes = 0;
+  int threads = 1;
+};
+
+/// The step of one configuration, with its state. Used by one thread.
+class StepRun {
+ public:
+  /// Traces and compiles the step under the first policy that fits, or the one asked for, then
+  /// reads or makes weights and tokens.
+  /// Errors: a file that is missing, malformed or has other tensors or types than the model, with
+  ///         its path and the tensor's name; a token outside the vocabulary; CapacityError where no
+  ///         policy fits the budget.
+  static Result<StepRun> make(const StepRunOptions& options);
+
+  /// Runs one step; returns its loss.
+  float step();
+
+  const Executable& program() const { return *program_; }
+  const std::string& policy() const { return policy_; }  ///< That it was planned under.
+  double compile_s() const { return compile_s_; }  ///< From the first trace to the chosen program.
+  int64_t measured_peak_bytes() const;             ///< Since the state was made.
+
+ private:
+  StepRun() = default;
+  void compile_step(const StepRunOptions& options);
+  Result<void> make_state(const StepRunOptions& options);
+  Result<void> make_tokens(const StepRunOptions& options);
+
+  ExecutablePtr program_;
+  std::string policy_;
+  double compile_s_ = 0;
+  DevicePtr device_;
+  std::vector<DeviceBufferPtr> state_;
+  DeviceBufferPtr tokens_;
+};
+
+}  // namespace stow
