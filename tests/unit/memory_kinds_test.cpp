@@ -81,8 +81,8 @@ TEST_P(MemoryKinds, ValuesSurviveMovesInsideAndOutsideOfJit) {
 TEST_P(MemoryKinds, ArithmeticElsewhereIsAnErrorThatNamesTheKind) {
   const Array h = device_put(ones({4}), away_);
   EXPECT_THAT(message_of([&] { h + 1.0; }),
-              HasSubstr(fmt::format("operand 0 is on {0}: f32<{0}>[4]; move it with device_put first",
-                                    name_)));
+              HasSubstr(fmt::format(
+                  "operand 0 is on {0}: f32<{0}>[4]; move it with device_put first", name_)));
 }
 
 TEST_P(MemoryKinds, CompiledProgramsKnowKinds) {

@@ -75,6 +75,17 @@ class Run {
         device_(Device::cpu_with_capacity(budget_bytes)) {}
 
   Result<int> run() {
+    try {
+      return run_all();
+    } catch (const DiskError& error) {
+      end_line();
+      return fail("{}; the run stops after step {}, the last checkpoint is {}", error.what(), step_,
+                  saved_.empty() ? "none" : saved_);
+    }
+  }
+
+ private:
+  Result<int> run_all() {
     if (Result<void> started = start(); !started) return started.failure();
     const InterruptGuard guard;
     begin_s_ = now_s();
@@ -96,7 +107,6 @@ class Run {
     return finish();
   }
 
- private:
   template <typename... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) {
     if (options_.text) fmt::print(options_.text, format, std::forward<Args>(args)...);
