@@ -18,7 +18,7 @@ namespace stow {
 namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
-constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
+constexpr int64_t kTrialWork = 200'000, kFinalWork = 6'000'000;
 // A plan this near to the largest live sum, as a share of it, is not worth another layout.
 constexpr double kGoodGap = 0.002;
 
@@ -92,21 +92,23 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) best_plan = std::move(plan);
   }
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself.
+  // around that. Where much is lost, every iteration is laid out by itself, in the best order or, if
+  // need be, in another.
   const auto gap = [](const MemoryPlan& plan) {
     const KindAnalysis& k = plan.analysis.device();
     return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };
-  if (options.reuse && best->n_loops > 0 && gap(*best_plan) > kGoodGap) {
-    lowering.order = best_order;
-    lowering.iterations_apart = true;
+  lowering.iterations_apart = true;
+  for (int s = 0; s < kNumOrderStrategies; ++s) {
+    if (!options.reuse || best->n_loops == 0 || gap(*best_plan) <= kGoodGap) break;
+    const int order = static_cast<int>(best_order) + s;
+    lowering.order = static_cast<OrderStrategy>(order % kNumOrderStrategies);
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan = make_plan(schedule, kFinalWork);
-    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) {
-      best = std::move(schedule);
-      best_plan = std::move(plan);
-    }
+    if (plan.analysis.device().total_bytes >= best_plan->analysis.device().total_bytes) continue;
+    best = std::move(schedule);
+    best_plan = std::move(plan);
   }
   if (dump.on()) dump.timeline(timeline_csv(*best, *best_plan));
   return std::make_shared<CompiledProgram>(g, std::move(*best), std::move(*best_plan), threads,
