@@ -10,16 +10,13 @@
 namespace stow::pack {
 
 int64_t count_overlaps(const Sections& sections) {
-  // Each rectangle with those that start no later and still live.
   std::vector<int64_t> started(static_cast<size_t>(sections.count()) + 1);
   for (const SectionRect& r : sections.rects) ++started[r.first + 1];
-  std::partial_sum(started.begin(), started.end(), started.begin());
   int64_t n = 0;
-  for (const SectionRect& r : sections.rects) {
-    const int64_t with_it = started[r.first + 1] - started[r.first];
-    n += started[r.last + 1] - started[r.first + 1];  // Those that start within it, later.
-    n += (with_it - 1) / 2;
-  }
+  for (const int64_t together : started) n += together * (together - 1) / 2;
+  // Then each with those that start within it, later.
+  std::partial_sum(started.begin(), started.end(), started.begin());
+  for (const SectionRect& r : sections.rects) n += started[r.last + 1] - started[r.first + 1];
   return n;
 }
 
@@ -30,8 +27,7 @@ Reorder::Reorder(const Sections& sections, std::vector<int64_t> alignments)
   states_.resize(n);
   for (size_t b = 0; b < n; ++b)
     for (int32_t i = sections.begin[b]; i < sections.begin[b + 1]; ++i)
-      extents_[b] =
-          std::max(extents_[b], sections.rects[i].offset + sections.rects[i].size);
+      extents_[b] = std::max(extents_[b], sections.rects[i].offset + sections.rects[i].size);
   find_overlaps();
 }
 
@@ -195,15 +191,6 @@ void Reorder::move(size_t from, size_t to) {
       other.stale = true;
   }
   first_stale_ = std::min(first_stale_, to);
-}
-
-const std::vector<size_t>& Reorder::overlapping_before(size_t at) {
-  const int32_t b = order_[at];
-  before_.clear();
-  for (int64_t e = begin_[b]; e < begin_[b + 1]; ++e)
-    if (states_[others_[e]].position < static_cast<int32_t>(at))
-      before_.push_back(static_cast<size_t>(states_[others_[e]].position));
-  return before_;
 }
 
 std::vector<int64_t> Reorder::offsets() const {

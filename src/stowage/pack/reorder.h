@@ -31,21 +31,16 @@ class Reorder {
   /// Moves the buffer at `from` forward, to just before the one at `to`.
   void move(size_t from, size_t to);
 
-  /// Of the buffer at `at`: the positions before it of what overlaps it, in no order.
-  const std::vector<size_t>& overlapping_before(size_t at);
-
   const std::vector<int32_t>& order() const { return order_; }
   /// [buffers] Up to date after a place() that succeeded.
   std::vector<int64_t> offsets() const;
   int64_t height() const;
-  int64_t extent(int32_t buffer) const { return extents_[buffer]; }
   int64_t work() const { return work_; }  // Steps of a few nanoseconds, in all.
 
  private:
   // Bases, relative to that of the other buffer, at which the two share bytes: those in between.
   struct Delta {
     int64_t low, high;
-    bool operator==(const Delta&) const = default;
   };
   struct State {
     int64_t offset;
@@ -66,7 +61,6 @@ class Reorder {
   std::vector<int32_t> order_;
   std::vector<State> states_;    // [buffers]
   std::vector<Delta> taken_;     // Of the buffer being placed.
-  std::vector<size_t> before_;
   size_t first_stale_ = 0;       // No position before it is stale,
   int64_t placed_limit_ = 0;     // and all those end at or below this.
   int64_t work_ = 0;
