@@ -19,8 +19,9 @@ namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
 constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
-// A plan this near to the largest live sum, as a share of it, is not worth another layout.
-constexpr double kGoodGap = 0.002;
+// A plan this near to the largest live sum, as a share of it, is not worth another layout; one
+// still nearer is not worth a longer search.
+constexpr double kGoodGap = 0.002, kNegligibleGap = 0.001;
 
 class CompiledProgram final : public Executable {
  public:
@@ -86,18 +87,17 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     best_plan = std::move(plan);
     best_order = lowering.order;
   }
-  if (options.reuse &&
-      best_plan->analysis.device().total_bytes > best_plan->analysis.device().lower_bound_bytes) {
-    MemoryPlan plan = make_plan(*best, kFinalWork);
-    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) best_plan = std::move(plan);
-  }
-  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself.
   const auto gap = [](const MemoryPlan& plan) {
     const KindAnalysis& k = plan.analysis.device();
     return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };
+  if (options.reuse && gap(*best_plan) > kNegligibleGap) {
+    MemoryPlan plan = make_plan(*best, kFinalWork);
+    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) best_plan = std::move(plan);
+  }
+  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
+  // around that. Where much is lost, every iteration is laid out by itself.
   if (options.reuse && best->n_loops > 0 && gap(*best_plan) > kGoodGap) {
     lowering.order = best_order;
     lowering.iterations_apart = true;
