@@ -144,12 +144,17 @@ std::string check(const RandomProgram& program) {
         for (const bool reuse : {true, false}) {
           if (!policy && !fuse && !reuse) continue;
           if (!policy && fuse != reuse && graph.n_nodes() % 4 != 0) continue;  // to save time
-          const Execution e = testing::execute(
-              graph,
-              {.donated = program.donated, .override_policy = policy, .fuse = fuse, .reuse = reuse},
-              program.inputs, threads);
+          const int ahead = static_cast<int>((graph.n_nodes() + (policy ? 1 : 0) + fuse) % 4);
+          const Execution e = testing::execute(graph,
+                                               {.donated = program.donated,
+                                                .override_policy = policy,
+                                                .fuse = fuse,
+                                                .reuse = reuse,
+                                                .transfers_ahead = ahead},
+                                               program.inputs, threads);
           const std::string how =
-              fmt::format("{}{}{}", which, fuse ? ", fused" : "", reuse ? ", reused" : "");
+              fmt::format("{}{}{}, {} moves ahead", which, fuse ? ", fused" : "",
+                          reuse ? ", reused" : "", ahead);
           if (!e.fault.empty()) return how + ": " + e.fault;
           if (std::string fault = compare(how.c_str(), graph, e.outputs, judge.outputs);
               !fault.empty())

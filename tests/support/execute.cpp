@@ -3,6 +3,8 @@
 #include <cstring>
 #include <set>
 
+#include "stowage/runtime/streams.h"
+
 namespace stow::testing {
 namespace {
 
@@ -56,6 +58,9 @@ class Runner {
     // The arena of the run before goes: what comes is measured from nothing. A dirty one holds
     // NaNs, so that a byte that is read before it is written shows.
     device.drop_arenas();
+    device.streams().set_timing(!dirty                    ? StreamTiming::kAtWait
+                                : inputs_.size() % 2 == 0 ? StreamTiming::kAtStart
+                                                          : StreamTiming::kBeside);
     for (int kind = 0; kind < kNumMemoryKinds; ++kind) {
       const int64_t bytes = program_.memory_analysis().kinds[static_cast<size_t>(kind)].arena_bytes;
       if (dirty && bytes > 0)

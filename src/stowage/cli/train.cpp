@@ -21,9 +21,9 @@ Result<std::optional<JsonLines>> open_json(const CommandLine& line) {
   return std::optional<JsonLines>(std::move(*json));
 }
 
-int refuse(const Job& job, const Choice& choice, int64_t budget, int threads) {
+int refuse(const Job& job, const Choice& choice, const Budgets& budgets, int threads) {
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: over budget: {}", describe_refusal(job, choice, budget, threads));
+  fmt::print(stderr, "stowage: over budget: {}", describe_refusal(job, choice, budgets, threads));
   return kExitOverBudget;
 }
 
@@ -45,24 +45,25 @@ Result<int> run_train(std::span<const std::string> arguments) {
     return kExitDone;
   }
   const int threads = omp_get_max_threads();
-  const int64_t budget = line->config.memory.device.value_or(
-      Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  const Budgets budgets =
+      budgets_of(line->config, line->config.memory.device.value_or(
+                                   Device::cpu()->capacity_bytes(MemoryKind::kDevice)));
   // What is wrong with the data is said before anything is planned.
   if (Result<ByteData> data = ByteData::open(line->config.data.path, line->config.model.vocab,
                                              line->config.data.seq);
       !data)
     return data.failure();
   const Job job(line->config, threads);
-  const Choice choice = choose_plan(job, budget);
-  if (!choice.plan) return refuse(job, choice, budget, threads);
-  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budget));
+  const Choice choice = choose_plan(job, budgets);
+  if (!choice.plan) return refuse(job, choice, budgets, threads);
+  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budgets));
   Result<std::optional<JsonLines>> json = open_json(*line);
   if (!json) return json.failure();
   RunOptions options;
   options.resume = line->resume;
   options.json = json->has_value() ? &**json : nullptr;
   options.text = text_stream(*line);
-  return run_training(job, choice, budget, options);
+  return run_training(job, choice, budgets, options);
 }
 
 Result<int> run_plan(std::span<const std::string> arguments) {
@@ -74,13 +75,13 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     return kExitDone;
   }
   const int threads = omp_get_max_threads();
-  const std::optional<int64_t> budget = line->config.memory.device;
+  const Budgets budgets = budgets_of(line->config, line->config.memory.device);
   const Job job(line->config, threads);
-  const Choice choice = choose_plan(job, budget);
-  if (!choice.plan) return refuse(job, choice, *budget, threads);
-  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budget));
+  const Choice choice = choose_plan(job, budgets);
+  if (!choice.plan) return refuse(job, choice, budgets, threads);
+  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budgets));
   const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);
-  if (!budget && choice.plan->peak_bytes[0] > here)
+  if (!budgets[0] && choice.plan->peak_bytes[0] > here)
     fmt::print(text_stream(*line), "this machine has {} to give: it would not run here\n",
                format_bytes(here));
   Result<std::optional<JsonLines>> json = open_json(*line);
@@ -90,11 +91,15 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     Json rungs = Json::array();
     for (const Rung& r : choice.rungs)
       rungs.push_back(Json::object(
-          {{"policy", r.policy}, {"peak_bytes", r.peak_bytes}, {"verdict", r.verdict}}));
+          {{"policy", to_string(r.placement)},
+           {"peak_bytes", r.peak_bytes[0]},
+           {"by_kind", bytes_json(r.peak_bytes)},
+           {"verdict", r.verdict}}));
     const Result<void> written = (*json)->write(
         Json::object({{"predicted_peak_bytes", bytes_json(plan.peak_bytes)},
                       {"lower_bound_bytes", bytes_json(plan.lower_bound_bytes)},
-                      {"policy", plan.policy},
+                      {"policy", plan.placement.policy},
+                      {"placement", to_string(plan.placement)},
                       {"plan_s", plan.plan_s},
                       {"parameters", job.n_parameters()},
                       {"peak_phase", plan.peak_phase},

@@ -85,8 +85,9 @@ class Walker {
     }
   };
 
-  void walk(const std::vector<Instruction>& body, int64_t repeats) {
+  void walk(const std::vector<Instruction>& body, int64_t repeats, int64_t iteration = 0) {
     for (const Instruction& instruction : body) {
+      if (!instruction.guard.holds(iteration)) continue;
       if (const Kernel* kernel = instruction.kernel()) {
         visit(*kernel);
         continue;
@@ -107,7 +108,7 @@ class Walker {
       for (int64_t i = 0; i < n; ++i) {
         if (sample && i == 2) i = n - 2;
         iteration_[loop.id.index()] = i;
-        walk(loop.body, sample ? repeats * 4 : repeats * n);
+        walk(loop.body, sample ? repeats * 4 : repeats * n, i);
       }
     }
   }
@@ -156,8 +157,9 @@ class Walker {
     for (const View& view : kernel.outputs) touch(view, now, view.begins);
     if (kernel.scratch.valid()) {
       Life& life = lives_[kernel.scratch.index()][0];
-      if (life.open) close(kernel.scratch.index(), 0);
-      life.start(now, iteration_of(schedule_.buffers[kernel.scratch.index()]));
+      const bool shared = kernel.phase != MovePhase::kWhole;  // by all moves of a stream
+      if (life.open && !shared) close(kernel.scratch.index(), 0);
+      if (!life.open) life.start(now, iteration_of(schedule_.buffers[kernel.scratch.index()]));
       life.end = now + 1;
     }
   }

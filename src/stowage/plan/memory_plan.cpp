@@ -126,6 +126,19 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
 
 }  // namespace
 
+PeakBound peak_bound(const Schedule& schedule) {
+  const Lifetimes lifetimes = compute_lifetimes(schedule);
+  PeakBound bound;
+  bound.n_instants = static_cast<int64_t>(lifetimes.at.size());
+  for (const Buffer& b : schedule.buffers)
+    if (b.role == BufferRole::kInput || b.separate) bound.bytes[static_cast<size_t>(b.kind)] += b.bytes;
+  for (size_t kind = 0; kind < bound.bytes.size(); ++kind) {
+    const std::vector<int64_t> live = live_sums(schedule, lifetimes, static_cast<MemoryKind>(kind));
+    bound.bytes[kind] += *std::max_element(live.begin(), live.end());
+  }
+  return bound;
+}
+
 MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
   return lay_out(schedule, [&](const KindProblem& p) {
     pack::Options options;

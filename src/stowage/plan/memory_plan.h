@@ -38,6 +38,13 @@ struct MemoryPlan {
   MemoryAnalysis analysis;
 };
 
+/// What no layout of a schedule gets below, by memory kind, in bytes; and the length of its timeline.
+struct PeakBound {
+  std::array<int64_t, kNumMemoryKinds> bytes{};
+  int64_t n_instants = 0;
+};
+PeakBound peak_bound(const Schedule& schedule);
+
 /// Lays the buffers out and says who owns the peak. `work` is what the packer may spend beyond its
 /// first pass. The result is validated apart from the packer.
 MemoryPlan make_plan(const Schedule& schedule, int64_t work);

@@ -11,6 +11,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/runtime/streams.h"
 
 namespace stow {
 
@@ -73,6 +74,13 @@ Device::Device(std::string name, Capacities capacities, int threads)
     : name_(std::move(name)),
       threads_(threads > 0 ? threads : omp_get_max_threads()),
       capacity_(capacities) {}
+
+Device::~Device() = default;
+
+Streams& Device::streams() {
+  if (!streams_) streams_ = std::make_unique<Streams>();
+  return *streams_;
+}
 
 namespace {
 

@@ -13,6 +13,7 @@
 namespace stow {
 
 class Device;
+class Streams;
 
 /// Address space that buffers lie in; unmapped with the last of them.
 class Mapping;
@@ -54,6 +55,7 @@ class Device : public std::enable_shared_from_this<Device> {
   static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }  ///< No bound.
 
   explicit Device(std::string name, Capacities capacities, int threads);  ///< Any capacities.
+  ~Device();
 
   /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity
   /// and one thread a core. Made once.
@@ -85,6 +87,8 @@ class Device : public std::enable_shared_from_this<Device> {
   int64_t high_water_bytes(MemoryKind kind) const { return high_water_[index(kind)]; }  ///< Peak.
   void reset_high_water();  ///< To what is in use.
 
+  Streams& streams();  ///< Its copy streams, made when first asked for.
+
  private:
   friend class DeviceBuffer;
   static size_t index(MemoryKind kind) { return static_cast<size_t>(kind); }
@@ -100,6 +104,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Capacities capacity_;
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};
   std::array<DeviceBufferPtr, kNumMemoryKinds> arenas_;  // hold no reference to the device
+  std::unique_ptr<Streams> streams_;
 };
 using DevicePtr = std::shared_ptr<Device>;  ///< Kept by its buffers.
 

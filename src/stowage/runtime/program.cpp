@@ -4,9 +4,11 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 
 #include "stowage/runtime/arena_guard.h"
 #include "stowage/runtime/kernel_clock.h"
+#include "stowage/runtime/streams.h"
 
 namespace stow {
 
@@ -17,6 +19,8 @@ struct Program::Frame {
   std::vector<std::byte*> out;
   std::array<std::byte*, kNumMemoryKinds> arenas{};
   size_t instant = 0;
+  Streams* streams = nullptr;
+  std::vector<std::deque<uint64_t>> tickets;  // of moves under way, by transfer
 };
 
 Program::Program(Schedule schedule, MemoryPlan plan, int threads)
@@ -39,10 +43,11 @@ void Program::find_deaths() {
   }
 }
 
-std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, int threads) const {
+std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, int threads) {
   std::vector<Step> steps;
   for (const Instruction& instruction : body) {
     Step step;
+    step.guard = instruction.guard;
     const auto take = [&](const View& view) {
       const Buffer& buffer = schedule_.buffers[view.buffer.index()];
       Operand operand{view.buffer.index(), view.offset_bytes, view.terms,
@@ -56,7 +61,15 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       step.operands.push_back(std::move(operand));
     };
     if (const Kernel* kernel = instruction.kernel()) {
-      step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
+      step.phase = kernel->phase;
+      if (kernel->phase != MovePhase::kWhole) {
+        const auto kind = [&](const View& v) { return schedule_.buffers[v.buffer.index()].kind; };
+        step.stream = stream_of(kind(kernel->inputs[0]), kind(kernel->outputs[0]));
+        step.transfer = static_cast<size_t>(kernel->transfer);
+        n_transfers_ = std::max(n_transfers_, step.transfer + 1);
+      }
+      step.kernel = std::make_unique<cpu::BoundKernel>(
+          *kernel, step.stream == StreamKind::kCompute ? threads : 1);
       step.source = kernel;
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
@@ -144,13 +157,21 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
+  const auto work = [&] {
+    if (step.phase == MovePhase::kStart)
+      start_move(step, scratch, frame);
+    else if (step.phase == MovePhase::kDone)
+      finish_move(step, frame);
+    else
+      step.kernel->run(frame.in, frame.out, scratch);
+  };
   if (KernelClock* const clock = KernelClockScope::current()) {
     using Time = std::chrono::steady_clock;
     const auto start = Time::now();
-    step.kernel->run(frame.in, frame.out, scratch);
+    work();
     clock->ran(*step.source, std::chrono::duration<double>(Time::now() - start).count());
   } else {
-    step.kernel->run(frame.in, frame.out, scratch);
+    work();
   }
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
@@ -158,8 +179,25 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       fill_dead(frame.arenas[static_cast<size_t>(death.kind)] + death.offset, death.bytes);
 }
 
-void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
+void Program::start_move(const Step& step, std::byte* scratch, Frame& frame) const {
+  std::deque<uint64_t>& tickets = frame.tickets[step.transfer];
+  tickets.push_back(frame.streams->stream(step.stream).start(
+      [kernel = step.kernel.get(), in = frame.in, out = frame.out, scratch] {
+        kernel->run(in, out, scratch);
+      }));
+}
+
+void Program::finish_move(const Step& step, Frame& frame) const {
+  std::deque<uint64_t>& tickets = frame.tickets[step.transfer];
+  STOW_CHECK(!tickets.empty(), "a move is awaited that was not started");
+  const uint64_t ticket = tickets.front();
+  tickets.pop_front();
+  frame.streams->stream(step.stream).wait(ticket);
+}
+
+void Program::run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration) const {
   for (const Step& step : steps) {
+    if (!step.guard.holds(iteration)) continue;
     switch (step.kind) {
       case StepKind::kKernel:
         run_kernel(step, frame);
@@ -167,7 +205,7 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame) const {
       case StepKind::kLoop:
         for (int64_t i = 0; i < step.trip_count; ++i) {
           frame.iterations[step.loop.index()] = i;
-          run_steps(step.parts[0], frame);
+          run_steps(step.parts[0], frame, i);
         }
         break;
       case StepKind::kOpenLoop:
@@ -242,7 +280,12 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
                : unpoison(frame.arenas[kind], plan_.arena_bytes[kind]);
   };
   if (kPoisonsArena) hide_arenas(true);
-  run_steps(steps_, frame);
+  frame.streams = &device.streams();
+  frame.tickets.resize(n_transfers_);
+  {
+    const Drain drain(device.streams());  // an error leaves none at work on memory that goes
+    run_steps(steps_, frame);
+  }
   if (kPoisonsArena) hide_arenas(false);
 
   for (size_t kind = 0; kind < arenas.size(); ++kind) {

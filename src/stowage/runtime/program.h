@@ -43,6 +43,10 @@ class Program {
     // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0;
+    Guard guard;
+    MovePhase phase = MovePhase::kWhole;
+    StreamKind stream = StreamKind::kCompute;
+    size_t transfer = 0;
     size_t scratch = 0;  // buffer; read only where has_scratch
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
@@ -55,8 +59,10 @@ class Program {
   };
   struct Frame;
 
-  std::vector<Step> bind(const std::vector<Instruction>& body, int threads) const;
-  void run_steps(const std::vector<Step>& steps, Frame& frame) const;
+  std::vector<Step> bind(const std::vector<Instruction>& body, int threads);
+  void run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration = 0) const;
+  void start_move(const Step& step, std::byte* scratch, Frame& frame) const;
+  void finish_move(const Step& step, Frame& frame) const;
   std::byte* address(const Operand& operand, const Frame& frame) const;
   int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
@@ -67,6 +73,7 @@ class Program {
   Schedule schedule_;
   MemoryPlan plan_;
   std::vector<Step> steps_;
+  size_t n_transfers_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.
   struct Death {
     MemoryKind kind;

@@ -13,12 +13,13 @@
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
+#include "stowage/session/overlap.h"
 
 namespace stow {
 namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
-constexpr int64_t kTrialWork = 200'000, kFinalWork = 4'000'000;
+constexpr int64_t kTrialWork = 200'000;
 // A plan this near to the largest live sum, as a share of it, is not worth another layout; one
 // still nearer is not worth a longer search.
 constexpr double kGoodGap = 0.002, kNegligibleGap = 0.001;
@@ -51,7 +52,41 @@ class CompiledProgram final : public Executable {
   Dump dump_;
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
-
+// The order and layout of the lowest peak.
+Planned lay_out(const Graph& g, LowerOptions lowering) {
+  std::optional<Planned> best;
+  OrderStrategy best_order = OrderStrategy::kProgram;
+  for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
+    lowering.order = static_cast<OrderStrategy>(s);
+    Schedule schedule = lower(g, lowering);
+    MemoryPlan plan = lowering.reuse ? make_plan(schedule, kTrialWork) : make_plan_apart(schedule);
+    if (best && plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes)
+      continue;
+    best = Planned{std::move(schedule), std::move(plan)};
+    best_order = lowering.order;
+  }
+  if (!lowering.reuse) return std::move(*best);
+  const auto gap = [](const MemoryPlan& plan) {
+    const KindAnalysis& k = plan.analysis.device();
+    return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
+           static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
+  };
+  if (gap(best->plan) > kNegligibleGap) {
+    MemoryPlan plan = make_plan(best->schedule, kFinalWork);
+    if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
+  }
+  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
+  // around that. Where much is lost, every iteration is laid out by itself.
+  if (best->schedule.n_loops > 0 && gap(best->plan) > kGoodGap) {
+    lowering.order = best_order;
+    lowering.iterations_apart = true;
+    Schedule schedule = lower(g, lowering);
+    MemoryPlan plan = make_plan(schedule, kFinalWork);
+    if (plan.arena_bytes[0] < best->plan.arena_bytes[0])
+      best = Planned{std::move(schedule), std::move(plan)};
+  }
+  return std::move(*best);
+}
 
 }  // namespace
 
@@ -74,43 +109,12 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   lowering.fuse = options.fuse;
   lowering.reuse = options.reuse;
   lowering.target = {threads, cpu::kernel_scratch_bytes};
-  std::optional<Schedule> best;
-  std::optional<MemoryPlan> best_plan;
-  OrderStrategy best_order = OrderStrategy::kProgram;
-  for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
-    lowering.order = static_cast<OrderStrategy>(s);
-    Schedule schedule = lower(g, lowering);
-    MemoryPlan plan = options.reuse ? make_plan(schedule, kTrialWork) : make_plan_apart(schedule);
-    if (best && plan.analysis.device().total_bytes >= best_plan->analysis.device().total_bytes)
-      continue;
-    best = std::move(schedule);
-    best_plan = std::move(plan);
-    best_order = lowering.order;
-  }
-  const auto gap = [](const MemoryPlan& plan) {
-    const KindAnalysis& k = plan.analysis.device();
-    return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
-           static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
-  };
-  if (options.reuse && gap(*best_plan) > kNegligibleGap) {
-    MemoryPlan plan = make_plan(*best, kFinalWork);
-    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) best_plan = std::move(plan);
-  }
-  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself.
-  if (options.reuse && best->n_loops > 0 && gap(*best_plan) > kGoodGap) {
-    lowering.order = best_order;
-    lowering.iterations_apart = true;
-    Schedule schedule = lower(g, lowering);
-    MemoryPlan plan = make_plan(schedule, kFinalWork);
-    if (plan.arena_bytes[0] < best_plan->arena_bytes[0]) {
-      best = std::move(schedule);
-      best_plan = std::move(plan);
-    }
-  }
-  if (dump.on()) dump.timeline(timeline_csv(*best, *best_plan));
-  return std::make_shared<CompiledProgram>(g, std::move(*best), std::move(*best_plan), threads,
-                                           std::move(dump));
+  Planned planned = lay_out(g, lowering);
+  if (options.reuse)
+    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
+  if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
+  return std::make_shared<CompiledProgram>(g, std::move(planned.schedule), std::move(planned.plan),
+                                           threads, std::move(dump));
 }
 
 }  // namespace stow

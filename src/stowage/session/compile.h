@@ -20,6 +20,13 @@ struct CompileOptions {
   PolicyPtr override_policy;
   bool fuse = true;       ///< Off: one kernel an op.
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
+  /// How many moves between memories may be under way, in each direction, beside the one whose
+  /// value is in use: 0 runs every move by itself.
+  int transfers_ahead = 1;
+  /// Of each memory kind. Within them memory is spent on moves ahead; where there is no limit, only
+  /// what does not raise the peak is.
+  Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
+                                   Device::unlimited_bytes()};
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;

@@ -58,6 +58,7 @@ class Loader {
   Result<void> check_optimizer() const;
   Result<void> check_model() const;
   Result<void> check_sizes() const;
+  Result<void> check_places() const;
 
   TrainConfig config_;
   std::map<std::string, std::string, std::less<>> places_;
@@ -183,12 +184,40 @@ Result<void> Loader::check_sizes() const {
   return {};
 }
 
+// A place that the run has not got.
+Result<void> Loader::check_places() const {
+  const TrainConfig::Memory& m = config_.memory;
+  if (m.host && !config_.is_virtual())
+    return fail("{} has no effect with {}: the host's memory is the device's there",
+                with_place("memory.host"), with_place("runtime.platform"));
+  const std::pair<std::string_view, const std::string&> places[] = {
+      {"memory.activations", m.activations},
+      {"memory.optimizer", m.optimizer},
+      {"memory.parameters", m.parameters}};
+  for (const auto& [key, place] : places) {
+    if (place == "pinned_host" && !config_.is_virtual())
+      return fail("{} saves nothing with {}: the host's memory is the device's there",
+                  with_place(key), with_place("runtime.platform"));
+    if (place == "disk" && !m.disk)
+      return fail("{} needs space there: set memory.disk", with_place(key));
+  }
+  const bool moves = m.policy == "offload_named" || m.policy == "offload_carries";
+  if (moves && !config_.is_virtual() && !m.disk)
+    return fail("{} has nowhere to put them: set memory.disk, or runtime.platform=virtual",
+                with_place("memory.policy"));
+  if (m.activations != "auto" && m.policy != "auto" && !moves)
+    return fail("{} has no effect with {}", with_place("memory.activations"),
+                with_place("memory.policy"));
+  return {};
+}
+
 Result<TrainConfig> Loader::finish() {
   if (config_.data.path.empty()) config_.data.path = default_data_path();
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(); !fits) return fits.failure();
+  if (Result<void> fits = check_places(); !fits) return fits.failure();
   return config_;
 }
 

@@ -61,17 +61,25 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
 }
 
+DevicePtr make_device(const TrainConfig& config, const Budgets& budgets) {
+  Device::Capacities capacities;
+  for (size_t kind = 0; kind < capacities.size(); ++kind)
+    capacities[kind] = budgets[kind].value_or(Device::unlimited_bytes());
+  return config.is_virtual() ? Device::virtual_device(capacities)
+                             : Device::cpu_with_capacity(capacities[0]);
+}
+
 class Run {
  public:
-  Run(const Job& job, const JobPlan& plan, int64_t budget_bytes, const RunOptions& options,
+  Run(const Job& job, const JobPlan& plan, const Budgets& budgets, const RunOptions& options,
       ByteData data)
       : job_(job),
         config_(job.config()),
         plan_(plan),
-        budget_bytes_(budget_bytes),
+        budget_bytes_(budgets[0].value_or(Device::unlimited_bytes())),
         options_(options),
         data_(std::move(data)),
-        device_(Device::cpu_with_capacity(budget_bytes)) {}
+        device_(make_device(config_, budgets)) {}
 
   Result<int> run() {
     if (Result<void> started = start(); !started) return started.failure();
@@ -127,7 +135,8 @@ class Run {
     Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
     if (!checkpoint) return checkpoint.failure();
     for (const StateLeaf& leaf : job_.state()) {
-      DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes());
+      const MemoryKind kind = plan_.programs.step->input_types()[state_.size()].kind;
+      DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes(), kind);
       const std::span<std::byte> bytes(buffer->data(), static_cast<size_t>(buffer->bytes()));
       if (Result<void> read = checkpoint->read(leaf.name, bytes); !read) return read;
       state_.push_back(std::move(buffer));
@@ -316,7 +325,8 @@ class Run {
       const Result<void> written = options_.json->write(Json::object(
           {{"summary", true},
            {"steps", step_},
-           {"policy", plan_.policy},
+           {"policy", plan_.placement.policy},
+           {"placement", to_string(plan_.placement)},
            {"first_loss", first_loss_},
            {"last_loss", last_loss_},
            {"validation_loss", validation},
@@ -361,12 +371,12 @@ Json bytes_json(const BytesByKind& bytes) {
   return object;
 }
 
-Result<int> run_training(const Job& job, const Choice& choice, int64_t budget_bytes,
+Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options) {
   const TrainConfig& config = job.config();
   Result<ByteData> data = ByteData::open(config.data.path, config.model.vocab, config.data.seq);
   if (!data) return data.failure();
-  return Run(job, *choice.plan, budget_bytes, options, std::move(*data)).run();
+  return Run(job, *choice.plan, budgets, options, std::move(*data)).run();
 }
 
 }  // namespace stow

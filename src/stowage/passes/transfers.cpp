@@ -1,0 +1,573 @@
+#include "stowage/passes/transfers.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "stowage/base/bytes.h"
+#include "stowage/base/error.h"
+
+namespace stow {
+namespace {
+
+// Bytes that an instruction touches.
+struct Access {
+  BufferId buffer;
+  bool write = false;
+  bool whole = false;  // of a nested loop: any of the buffer
+  int64_t low = 0, high = 0;
+  std::vector<LoopTerm> terms;
+};
+
+Access access_of(const View& view, bool write) {
+  Access a{view.buffer, write, false, view.offset_bytes, view.offset_bytes, view.terms};
+  if (view.elems() == 0) return a;
+  a.high += dtype_bytes(view.dtype);
+  for (size_t d = 0; d < view.dims.size(); ++d) {
+    const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
+    (reach < 0 ? a.low : a.high) += reach;
+  }
+  return a;
+}
+
+using Instructions = std::vector<Instruction>;
+
+Branch& branch_of(Instruction& instruction) {
+  return *std::get<std::shared_ptr<Branch>>(instruction.body);
+}
+
+template <typename Visit>
+void for_each_view(Instructions& list, Visit&& visit);
+template <typename Visit>
+void for_each_view(Instruction& instruction, Visit&& visit) {
+  if (Kernel* kernel = instruction.kernel()) {
+    for (View& view : kernel->inputs) visit(view, false);
+    for (View& view : kernel->outputs) visit(view, true);
+  } else if (Loop* loop = instruction.loop()) {
+    for_each_view(loop->body, visit);
+    for_each_view(loop->condition, visit);
+    if (loop->trip_count == Loop::kOpen) visit(loop->predicate, false);
+    for (View& view : loop->carries) visit(view, false);
+  } else {
+    Branch& branch = branch_of(instruction);
+    visit(branch.index, false);
+    for (Instructions& alternative : branch.alternatives) for_each_view(alternative, visit);
+    for (View& view : branch.results) visit(view, true);
+  }
+}
+template <typename Visit>
+void for_each_view(Instructions& list, Visit&& visit) {
+  for (Instruction& instruction : list) for_each_view(instruction, visit);
+}
+
+// The buffers that kernels use as scratch, nested ones too.
+template <typename Visit>
+void for_each_kernel(Instruction& instruction, Visit&& visit) {
+  if (Kernel* kernel = instruction.kernel()) {
+    visit(*kernel);
+  } else if (Loop* loop = instruction.loop()) {
+    for (Instruction& i : loop->body) for_each_kernel(i, visit);
+    for (Instruction& i : loop->condition) for_each_kernel(i, visit);
+  } else {
+    for (Instructions& alternative : branch_of(instruction).alternatives)
+      for (Instruction& i : alternative) for_each_kernel(i, visit);
+  }
+}
+
+// One instruction of a list, `shift` iterations ahead of the loop around (behind, where negative).
+struct Item {
+  Instruction instruction;
+  int shift = 0;
+  std::vector<Access> accesses;
+  std::vector<bool> moves;  // by stream: whether a nested list has moves of it
+  const Kernel* move(StreamKind stream, MovePhase phase) const {
+    const Kernel* k = instruction.kernel();
+    return k && k->phase == phase && this->stream == stream ? k : nullptr;
+  }
+  StreamKind stream = StreamKind::kCompute;
+};
+
+bool is_inward(StreamKind stream) {
+  return stream == StreamKind::kCopyIn || stream == StreamKind::kDiskRead;
+}
+
+class Overlapper {
+ public:
+  Overlapper(Schedule schedule, const std::vector<int>& ahead)
+      : schedule_(std::move(schedule)), ahead_(ahead) {}
+
+  size_t count() {
+    size_t n = 0;
+    for (Instruction& instruction : schedule_.instructions)
+      for_each_kernel(instruction, [&](const Kernel& kernel) { n += is_move(kernel); });
+    return n;
+  }
+
+  Schedule run() {
+    for (Instruction& instruction : schedule_.instructions) number_moves(instruction);
+    STOW_CHECK(n_transfers_ == static_cast<int>(ahead_.size()), "one number a move");
+    share_scratch();
+    count_accesses();
+    Instructions before, after;
+    process(schedule_.instructions, nullptr, before, after);
+    return std::move(schedule_);
+  }
+
+ private:
+  StreamKind stream_of_kernel(const Kernel& kernel) const {
+    if (kernel.op != OpKind::kDevicePut || kernel.kind != KernelKind::kOp)
+      return StreamKind::kCompute;
+    const auto kind = [&](const View& view) { return buffer(view.buffer).kind; };
+    return stream_of(kind(kernel.inputs[0]), kind(kernel.outputs[0]));
+  }
+  bool is_move(const Kernel& kernel) const {
+    return stream_of_kernel(kernel) != StreamKind::kCompute && kernel.phase == MovePhase::kWhole;
+  }
+  // Also cuts the loops off from the schedule that they were copied from.
+  void number_moves(Instruction& instruction) {
+    const auto all = [&](Instructions& list) {
+      for (Instruction& i : list) number_moves(i);
+    };
+    if (Kernel* kernel = instruction.kernel()) {
+      if (is_move(*kernel)) kernel->transfer = n_transfers_++;
+    } else if (instruction.loop()) {
+      auto own = std::make_shared<Loop>(*instruction.loop());
+      all(own->body);
+      all(own->condition);
+      instruction.body = std::move(own);
+    } else {
+      auto own = std::make_shared<Branch>(branch_of(instruction));
+      for (Instructions& alternative : own->alternatives) all(alternative);
+      instruction.body = std::move(own);
+    }
+  }
+  int ahead_of(const Item& item) const {
+    return ahead_[static_cast<size_t>(item.instruction.kernel()->transfer)];
+  }
+  Buffer& buffer(BufferId id) { return schedule_.buffers[id.index()]; }
+  const Buffer& buffer(BufferId id) const { return schedule_.buffers[id.index()]; }
+
+  // Moves of one stream run one after another: one bounce buffer serves them all.
+  void share_scratch() {
+    std::map<StreamKind, BufferId> shared;
+    for (Instruction& instruction : schedule_.instructions)
+      for_each_kernel(instruction, [&](Kernel& kernel) {
+        const StreamKind stream = stream_of_kernel(kernel);
+        if (!is_move(kernel) || ahead_[static_cast<size_t>(kernel.transfer)] == 0 ||
+            !kernel.scratch.valid())
+          return;
+        const auto [it, fresh] = shared.try_emplace(stream, kernel.scratch);
+        if (!fresh) {
+          Buffer& own = buffer(kernel.scratch);
+          buffer(it->second).bytes = std::max(buffer(it->second).bytes, own.bytes);
+          buffer(it->second).slot_bytes = buffer(it->second).bytes;
+          own.bytes = own.slot_bytes = 0;
+          kernel.scratch = it->second;
+        }
+        buffer(it->second).each = LoopId();
+        buffer(it->second).iterations = 1;
+      });
+  }
+
+  void count_accesses() {
+    n_accesses_.assign(schedule_.buffers.size(), 0);
+    for_each_view(schedule_.instructions,
+                  [&](const View& view, bool) { ++n_accesses_[view.buffer.index()]; });
+    for (const View& view : schedule_.outputs) ++n_accesses_[view.buffer.index()];
+  }
+
+  // ---- lists ----
+
+  void process(Instructions& list, const Loop* loop, Instructions& before, Instructions& after) {
+    std::vector<Item> items;
+    for (Instruction& instruction : list) {
+      if (Loop* nested = instruction.loop()) {
+        Instructions pre, post;
+        process(nested->body, nested->trip_count == Loop::kOpen ? nullptr : nested, pre, post);
+        process_alone(nested->condition);
+        for (Instruction& i : pre) add(items, std::move(i));
+        add(items, std::move(instruction));
+        for (Instruction& i : post) add(items, std::move(i));
+      } else if (instruction.branch()) {
+        for (Instructions& alternative : branch_of(instruction).alternatives)
+          process_alone(alternative);
+        add(items, std::move(instruction));
+      } else if (is_move(*instruction.kernel()) &&
+                 ahead_[static_cast<size_t>(instruction.kernel()->transfer)] > 0) {
+        Instruction start = std::move(instruction);
+        Instruction done = start;
+        start.kernel()->phase = MovePhase::kStart;
+        done.kernel()->phase = MovePhase::kDone;
+        done.kernel()->outputs[0].begins = false;
+        add(items, std::move(start));
+        add(items, std::move(done));
+      } else {
+        add(items, std::move(instruction));
+      }
+    }
+    loop_ = loop && loop->trip_count > 1 ? loop : nullptr;
+    rings_.clear();
+    find_ringable(items);
+    settle(items);
+    hoist_starts(items);
+    sink_dones(items);
+    write(items, loop ? loop->trip_count : 1, list, before, after);
+  }
+  void process_alone(Instructions& list) {
+    Instructions before, after;
+    process(list, nullptr, before, after);
+  }
+
+  void add(std::vector<Item>& items, Instruction instruction) {
+    Item item;
+    item.instruction = std::move(instruction);
+    item.moves.assign(kNumStreams, false);
+    if (const Kernel* kernel = item.instruction.kernel()) item.stream = stream_of_kernel(*kernel);
+    find_accesses(item);
+    items.push_back(std::move(item));
+  }
+
+  void find_accesses(Item& item) {
+    const bool nested = !item.instruction.kernel();
+    std::set<LoopId> inside;
+    collect_loops(item.instruction, inside);
+    std::set<std::pair<size_t, bool>> whole;
+    for_each_view(item.instruction, [&](const View& view, bool write) {
+      Access a = access_of(view, write);
+      a.whole = nested && std::any_of(a.terms.begin(), a.terms.end(),
+                                      [&](const LoopTerm& t) { return inside.contains(t.loop); });
+      if (a.whole && !whole.emplace(view.buffer.index(), write).second) return;
+      item.accesses.push_back(std::move(a));
+    });
+    if (nested)
+      for_each_kernel(item.instruction, [&](const Kernel& kernel) {
+        item.moves[static_cast<size_t>(stream_of_kernel(kernel))] = true;
+      });
+  }
+  static void collect_loops(Instruction& instruction, std::set<LoopId>& loops) {
+    if (Loop* loop = instruction.loop()) {
+      loops.insert(loop->id);
+      for (Instruction& i : loop->body) collect_loops(i, loops);
+      for (Instruction& i : loop->condition) collect_loops(i, loops);
+    } else if (instruction.branch()) {
+      for (Instructions& alternative : branch_of(instruction).alternatives)
+        for (Instruction& i : alternative) collect_loops(i, loops);
+    }
+  }
+
+  // ---- conflicts ----
+
+  // Whether two accesses may meet, `a` being made `shift` iterations later than `b`.
+  bool meet(const Access& a, const Access& b, int shift) const {
+    if (a.buffer != b.buffer || (!a.whole && a.low == a.high) || (!b.whole && b.low == b.high))
+      return false;
+    if (shift != 0 && loop_ && buffer(a.buffer).each == loop_->id) return false;
+    if (a.whole || b.whole) return true;
+    std::vector<LoopTerm> rest_a, rest_b;
+    std::optional<LoopTerm> own_a, own_b;
+    if (!part(a, rest_a, own_a) || !part(b, rest_b, own_b) || !same_terms(rest_a, rest_b) ||
+        own_a.has_value() != own_b.has_value())
+      return true;
+    int64_t delta = 0;
+    if (own_a) {
+      if (own_a->step != own_b->step || own_a->modulo != own_b->modulo ||
+          own_a->stride_bytes != own_b->stride_bytes)
+        return true;
+      int64_t slots = own_a->start + own_a->step * shift - own_b->start;
+      if (own_a->modulo > 0) {
+        const int64_t stride = std::abs(own_a->stride_bytes);
+        if (slots % own_a->modulo != 0)
+          return !(stride > 0 && a.low % stride + (a.high - a.low) <= stride &&
+                   b.low % stride + (b.high - b.low) <= stride);
+        slots = 0;
+      }
+      delta = slots * own_a->stride_bytes;
+    }
+    return a.low + delta < b.high && b.low < a.high + delta;
+  }
+  // Splits terms into that of the loop around and the others; false where there are several.
+  bool part(const Access& a, std::vector<LoopTerm>& rest, std::optional<LoopTerm>& own) const {
+    for (const LoopTerm& term : a.terms) {
+      if (!loop_ || term.loop != loop_->id) {
+        rest.push_back(term);
+      } else if (own) {
+        return false;
+      } else {
+        own = term;
+      }
+    }
+    return true;
+  }
+  static bool same_terms(const std::vector<LoopTerm>& a, const std::vector<LoopTerm>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const LoopTerm& x, const LoopTerm& y) {
+                        return x.loop == y.loop && x.start == y.start && x.step == y.step &&
+                               x.modulo == y.modulo && x.stride_bytes == y.stride_bytes;
+                      });
+  }
+
+  // Staging buffers of this list alone, each iteration's written whole before they are read.
+  void find_ringable(std::vector<Item>& items) {
+    ringable_.clear();
+    if (!loop_) return;
+    std::map<size_t, int> here;
+    std::map<size_t, bool> begins;
+    for (Item& item : items) {
+      const bool nested = !item.instruction.kernel();
+      for_each_view(item.instruction, [&](const View& view, bool) {
+        ++here[view.buffer.index()];
+        begins.try_emplace(view.buffer.index(), false);
+      });
+      if (nested) continue;
+      const Kernel& kernel = *item.instruction.kernel();
+      for (const View& view : kernel.outputs)
+        if (view.begins && first_touch(here, kernel, view)) begins[view.buffer.index()] = true;
+    }
+    // A done counts as its start does: both hold the windows of one move.
+    std::map<size_t, int> dones;
+    for (const Item& item : items)
+      if (const Kernel* k = item.instruction.kernel(); k && k->phase == MovePhase::kDone)
+        for (const auto* views : {&k->inputs, &k->outputs})
+          for (const View& view : *views) ++dones[view.buffer.index()];
+    for (const auto& [b, n] : here) {
+      const Buffer& candidate = schedule_.buffers[b];
+      if (candidate.role == BufferRole::kTemporary && !candidate.separate && candidate.slots == 1 &&
+          candidate.parts.size() == 1 && !candidate.apart && begins[b] &&
+          n - dones[b] == n_accesses_[b])
+        ringable_.insert(b);
+    }
+  }
+  // Whether this output is the only access of its buffer so far.
+  static bool first_touch(const std::map<size_t, int>& here, const Kernel& kernel,
+                          const View& view) {
+    if (here.at(view.buffer.index()) != 1) return false;
+    return std::none_of(kernel.inputs.begin(), kernel.inputs.end(),
+                        [&](const View& in) { return in.buffer == view.buffer; });
+  }
+
+  // Whether a move, its windows `item`'s, must stay behind (or before) another instruction. A
+  // meeting with another iteration's use of the staging buffer only asks for a ring; moves of one
+  // stream run in order anyway.
+  bool bound(const Item& item, const Item& other, std::set<size_t>& needs_ring) const {
+    if (other.stream == item.stream) return false;
+    const int shift = item.shift - other.shift;
+    const Access &from = item.accesses[0], &to = item.accesses[1];
+    const bool in = is_inward(item.stream);
+    const Access& staging = in ? to : from;
+    for (const Access& a : other.accesses) {
+      if (!(meet(to, a, shift) || (a.write && meet(from, a, shift)))) continue;
+      if (shift == 0 || a.buffer != staging.buffer || !ringable_.contains(a.buffer.index()))
+        return true;
+      needs_ring.insert(a.buffer.index());
+    }
+    return false;
+  }
+
+  bool has_moves(const Item& item, StreamKind stream) const {
+    return item.moves[static_cast<size_t>(stream)];
+  }
+
+  // ---- moving instructions ----
+
+  static void relocate(std::vector<Item>& items, size_t from, size_t to) {
+    const auto at = [&](size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
+    if (from < to)
+      std::rotate(at(from), at(from + 1), at(to + 1));
+    else
+      std::rotate(at(to), at(from), at(from + 1));
+  }
+
+  // Dones of what comes in go down to the first reader; starts of what goes out up to the writer.
+  void settle(std::vector<Item>& items) {
+    std::set<size_t> none;
+    for (size_t i = items.size(); i-- > 0;) {
+      const Item& item = items[i];
+      const Kernel* k = item.instruction.kernel();
+      if (!k || k->phase != MovePhase::kDone || !is_inward(item.stream)) continue;
+      size_t to = i;
+      while (to + 1 < items.size() && !bound(item, items[to + 1], none)) ++to;
+      if (to + 1 < items.size()) relocate(items, i, to);
+    }
+    for (size_t i = 0; i < items.size(); ++i) {
+      const Item& item = items[i];
+      const Kernel* k = item.instruction.kernel();
+      if (!k || k->phase != MovePhase::kStart || is_inward(item.stream)) continue;
+      size_t to = i;
+      while (to > 0 && !bound(item, items[to - 1], none) &&
+             !items[to - 1].move(item.stream, MovePhase::kStart) &&
+             !has_moves(items[to - 1], item.stream))
+        --to;
+      if (to > 0) relocate(items, i, to);
+    }
+  }
+
+  void hoist_starts(std::vector<Item>& items) {
+    // In order; those that wrap to the end of the list are not met again.
+    size_t unvisited = items.size();
+    for (size_t i = 0; i < unvisited;) {
+      Item& item = items[i];
+      const Kernel* k = item.instruction.kernel();
+      if (!k || k->phase != MovePhase::kStart || !is_inward(item.stream) || item.shift != 0) {
+        ++i;
+        continue;
+      }
+      const int ahead = ahead_of(item);
+      int passed = 0;
+      std::set<size_t> rings;
+      const auto blocked = [&](const Item& other) {
+        if (other.move(item.stream, MovePhase::kStart) || has_moves(other, item.stream)) return true;
+        if (other.move(item.stream, MovePhase::kDone) && ++passed >= ahead) return true;
+        return bound(item, other, rings);
+      };
+      size_t to = i;
+      while (to > 0 && !blocked(items[to - 1])) --to;
+      if (to > 0 || !loop_ || !shiftable(item)) {
+        relocate(items, i, to);
+        ++i;
+        continue;
+      }
+      // On into the iteration before.
+      item.shift = 1;
+      size_t end = items.size();
+      while (end > i + 1 && !blocked(items[end - 1])) --end;
+      if (end == items.size()) {
+        item.shift = 0;
+        relocate(items, i, 0);
+        ++i;
+        continue;
+      }
+      rings_.insert(rings.begin(), rings.end());
+      relocate(items, i, end - 1);
+      --unvisited;
+    }
+  }
+
+  void sink_dones(std::vector<Item>& items) {
+    for (size_t n = items.size(); n-- > 0;) {
+      const size_t i = n;
+      Item& item = items[i];
+      const Kernel* k = item.instruction.kernel();
+      if (!k || k->phase != MovePhase::kDone || is_inward(item.stream) || item.shift != 0) continue;
+      const int ahead = ahead_of(item);
+      int passed = 0;
+      std::set<size_t> rings;
+      const auto blocked = [&](const Item& other) {
+        if (other.move(item.stream, MovePhase::kDone) || has_moves(other, item.stream)) return true;
+        if (other.move(item.stream, MovePhase::kStart) && ++passed >= ahead) return true;
+        return bound(item, other, rings);
+      };
+      size_t to = i;
+      while (to + 1 < items.size() && !blocked(items[to + 1])) ++to;
+      if (to + 1 < items.size() || !loop_ || !shiftable(item)) {
+        relocate(items, i, to);
+        continue;
+      }
+      item.shift = -1;
+      size_t begin = 0;
+      while (begin < i && !blocked(items[begin])) ++begin;
+      if (begin == 0) {
+        item.shift = 0;
+        relocate(items, i, items.size() - 1);
+        continue;
+      }
+      rings_.insert(rings.begin(), rings.end());
+      relocate(items, i, begin);
+      ++n;  // what was before it now stands here
+    }
+  }
+
+  // Windows of which the next iteration's can be told: those with one term of the loop at most.
+  bool shiftable(const Item& item) const {
+    for (const Access& a : item.accesses) {
+      const auto n = std::count_if(a.terms.begin(), a.terms.end(),
+                                   [&](const LoopTerm& t) { return t.loop == loop_->id; });
+      if (n > 1) return false;
+    }
+    return true;
+  }
+
+  // ---- the list as it will run ----
+
+  void write(std::vector<Item>& items, int64_t trips, Instructions& list, Instructions& before,
+             Instructions& after) {
+    if (loop_) {
+      for (const Item& item : items)
+        if (item.shift != 0)
+          for (const Access& a : item.accesses)
+            if (buffer(a.buffer).each == loop_->id) rings_.insert(a.buffer.index());
+      for (size_t b : rings_) make_ring(items, BufferId(b));
+    }
+    list.clear();
+    for (Item& item : items) {
+      Instruction& instruction = item.instruction;
+      if (item.shift != 0) {
+        Instruction apart = instruction;
+        for_each_view(apart, [&](View& view, bool) { fix(view, item.shift > 0 ? 0 : trips - 1); });
+        (item.shift > 0 ? before : after).push_back(std::move(apart));
+        for_each_view(instruction, [&](View& view, bool) {
+          for (LoopTerm& term : view.terms)
+            if (term.loop == loop_->id) term.start += term.step * item.shift;
+        });
+        if (item.shift > 0)
+          instruction.guard.end = trips - item.shift;
+        else
+          instruction.guard.begin = -item.shift;
+      }
+      list.push_back(std::move(instruction));
+    }
+  }
+
+  // The window in one iteration.
+  void fix(View& view, int64_t iteration) const {
+    std::erase_if(view.terms, [&](const LoopTerm& term) {
+      if (term.loop != loop_->id) return false;
+      int64_t slot = term.start + term.step * iteration;
+      if (term.modulo > 0) slot %= term.modulo;
+      view.offset_bytes += slot * term.stride_bytes;
+      return true;
+    });
+  }
+
+  // A buffer of one slot becomes two that take turns; one with a place for each iteration of this
+  // loop, as many as that.
+  void make_ring(std::vector<Item>& items, BufferId id) {
+    Buffer& b = buffer(id);
+    const bool each = b.each == loop_->id;
+    const int64_t slots = each ? b.iterations : 2;
+    b.slot_bytes = align_up(b.bytes, 64);
+    b.bytes = b.slot_bytes * slots;
+    b.slots = slots;
+    b.apart = true;
+    b.each = LoopId();
+    b.iterations = 1;
+    LoopTerm term;
+    term.loop = loop_->id;
+    term.modulo = each ? 0 : slots;
+    term.stride_bytes = b.slot_bytes;
+    for (Item& item : items)
+      for_each_view(item.instruction, [&](View& view, bool) {
+        if (view.buffer == id) view.terms.push_back(term);
+      });
+  }
+
+  Schedule schedule_;
+  const std::vector<int>& ahead_;
+  int n_transfers_ = 0;
+  std::vector<int> n_accesses_;     // of each buffer, before any move was split
+  const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
+  std::set<size_t> ringable_, rings_;
+};
+
+}  // namespace
+
+size_t count_moves(const Schedule& schedule) {
+  return Overlapper(schedule, {}).count();
+}
+
+Schedule overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead) {
+  return Overlapper(schedule, ahead).run();
+}
+
+}  // namespace stow

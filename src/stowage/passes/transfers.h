@@ -1,0 +1,23 @@
+// The pass that lets moves between memories run beside the computation.
+// Not a choice of what is moved, nor of how far ahead the budget allows; session/ tries that.
+#pragma once
+
+#include "stowage/ir/schedule.h"
+
+namespace stow {
+
+/// Moves between two memories in a schedule, those in loops counted once.
+size_t count_moves(const Schedule& schedule);
+
+/// Splits moves between two memories into a start and a done, and puts computation between them:
+/// what comes in is started as soon as at most `ahead` others of its stream are under way or wait
+/// for their reader; what goes out is awaited as late. In a loop a move may be started in the
+/// iteration before, or awaited in the one after; its staging buffer then becomes a ring of two
+/// where one would be written over. No move passes what writes its source or touches its
+/// destination, so values are the same.
+///
+/// `ahead` is one number a move, in the order in which count_moves() meets them; a move of 0 stays
+/// as it is. Errors: none; the lengths must agree.
+Schedule overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead);
+
+}  // namespace stow

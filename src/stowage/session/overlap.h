@@ -1,0 +1,24 @@
+// Which moves between memories run beside the computation, as far as memory allows.
+// Not how; passes/transfers.h does that.
+#pragma once
+
+#include "stowage/plan/memory_plan.h"
+#include "stowage/runtime/device.h"
+
+namespace stow {
+
+/// A schedule and its layout.
+struct Planned {
+  Schedule schedule;
+  MemoryPlan plan;
+};
+
+/// Work that the packer may spend on a plan that will be run.
+inline constexpr int64_t kFinalWork = 4'000'000;
+
+/// The same program with up to `ahead` moves of each stream under way at a time. Its totals stay
+/// within the capacities; where the device has no limit, within the plan's own total there. A plan
+/// over a capacity is returned as it is.
+Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities);
+
+}  // namespace stow
