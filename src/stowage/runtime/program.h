@@ -73,6 +73,7 @@ class Program {
   Schedule schedule_;
   MemoryPlan plan_;
   std::vector<Step> steps_;
+  bool one_thread_ = false;
   size_t n_transfers_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.
   struct Death {
