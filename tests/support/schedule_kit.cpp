@@ -12,8 +12,8 @@ DeviceDescription round_device() {
                .vector_flops = 1000,
                .special_flops = 100};
   d.memory.bandwidth = 1e12;
-  d.link = {4000, 4000, 0};
-  d.disk = {4000, 4000, 0};
+  d.link = {.to_device = 4000, .to_host = 4000};
+  d.disk = {.read = 4000, .write = 4000};
   return d;
 }
 

@@ -114,8 +114,8 @@ TEST(Simulate, MoveThatNothingWaitsForEndsBeforeTheStep) {
 
 TEST(Simulate, LatencyAndRatesOfEachDirection) {
   DeviceDescription d = round_device();
-  d.link = {8000, 2000, 0.001};
-  d.disk = {16000, 1000, 0.002};
+  d.link = {.to_device = 8000, .to_host = 2000, .latency_s = 0.001};
+  d.disk = {.read = 16000, .write = 1000, .latency_s = 0.002};
   const double bytes = 40;
   EXPECT_DOUBLE_EQ(ms(move_seconds(d, kHost, kDevice, bytes)), 1 + 5);
   EXPECT_DOUBLE_EQ(ms(move_seconds(d, kDevice, kHost, bytes)), 1 + 20);
@@ -237,6 +237,29 @@ TEST(Simulate, EventsSayWhatRanWhen) {
   EXPECT_EQ(simulate(schedule, round_device(), options).events.size(), 2u);
 }
 
+TEST(Simulate, CopiesSlowWhatRunsBesideThem) {
+  DeviceDescription d = round_device();
+  d.link.slows_compute = 0.5;
+  d.disk.slows_compute = 0.25;
+  ScheduleKit k;
+  // 4 ms beside both at a quarter, 2 ms beside the copy at a half, then 3 ms alone: 1 + 1 + 3.
+  const Simulation s = simulate(
+      k.schedule({k.start_in(6, 0), k.move(kDisk, kHost, 4, MovePhase::kStart, 1), k.dot(5),
+                  k.done_in(6, 0), k.move(kDisk, kHost, 4, MovePhase::kDone, 1)}),
+      d);
+  expect_times(s, 9, 9);
+  EXPECT_DOUBLE_EQ(ms(s.bound_s), 6);
+}
+
+TEST(Simulate, MovedBytesNeedNoDevice) {
+  ScheduleKit k;
+  const auto streams = moved_bytes(
+      k.schedule({k.loop(7, {k.start_in(5, 0), k.dot(1), k.done_in(5, 0)}), k.start_out(3, 1)}));
+  EXPECT_EQ(streams[static_cast<size_t>(StreamKind::kCopyIn)].bytes, 7 * 20);
+  EXPECT_EQ(streams[static_cast<size_t>(StreamKind::kCopyIn)].runs, 7);
+  EXPECT_EQ(streams[static_cast<size_t>(StreamKind::kCopyOut)].bytes, 12);
+}
+
 TEST(Simulate, MeasuredTimesStandBeforeTheDescription) {
   ScheduleKit k;
   SimulateOptions options;
@@ -270,7 +293,7 @@ TEST(KernelCost, RowProgramsAreCountedStepByStep) {
              {.kind = StepKind::kCompute, .op = OpKind::kSqrt, .args = {1, -1, -1}},
              {.kind = StepKind::kCompute, .op = OpKind::kMul, .args = {4, 5, -1}},
              {.kind = StepKind::kStore, .index = 0, .args = {6, -1, -1}}};
-  const KernelWork work = kernel_work(rows(p), {});
+  const KernelCost work = kernel_cost(rows(p), {});
   EXPECT_EQ(work.bytes, 1000 * 2 + 10 * 4 + 1000 * 4);
   EXPECT_EQ(work.vector_ops, 1000 + 1000 + 1000);  // max, sub, mul
   EXPECT_EQ(work.special_ops, 1000 + 10);          // exp of all, the root of one a row
@@ -281,7 +304,7 @@ TEST(KernelCost, RowProgramsAreCountedStepByStep) {
 TEST(KernelCost, RooflineTakesTheLonger) {
   DeviceDescription d = round_device();
   d.compute.launch_s = 0.25;
-  KernelWork work;
+  KernelCost work;
   work.vector_ops = 1000;  // a second
   work.bytes = 100;
   EXPECT_DOUBLE_EQ(kernel_seconds(work, d), 1.25);
@@ -299,7 +322,7 @@ TEST(KernelCost, ProductsHaveTheRateOfTheirDType) {
   DeviceDescription d = round_device();
   d.compute.achievable = 0.5;
   d.compute.attention_achievable = 0.25;
-  KernelWork work;
+  KernelCost work;
   work.product_flops = 1000;
   const auto seconds = [&](DType t) {
     work.product_dtype = t;
@@ -321,9 +344,9 @@ TEST(KernelCost, UpdateElsewhereCopiesTheRest) {
   kernel.inputs = {big.kernel()->inputs[0], small.kernel()->inputs[0]};
   kernel.outputs = {kernel.inputs[0]};
   const Schedule schedule = k.schedule({});
-  EXPECT_EQ(kernel_work(kernel, schedule).bytes, 80);
+  EXPECT_EQ(kernel_cost(kernel, schedule).bytes, 80);
   kernel.outputs = {big.kernel()->outputs[0]};
-  EXPECT_EQ(kernel_work(kernel, schedule).bytes, 8080);
+  EXPECT_EQ(kernel_cost(kernel, schedule).bytes, 8080);
 }
 
 }  // namespace

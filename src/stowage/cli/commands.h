@@ -18,6 +18,7 @@ using Command = Result<int> (*)(std::span<const std::string> arguments);
 
 Result<int> run_train(std::span<const std::string> arguments);
 Result<int> run_plan(std::span<const std::string> arguments);
+Result<int> run_calibrate(std::span<const std::string> arguments);
 Result<int> run_config(std::span<const std::string> arguments);
 Result<int> run_bench(std::span<const std::string> arguments);
 Result<int> run_profile(std::span<const std::string> arguments);

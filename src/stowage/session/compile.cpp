@@ -74,19 +74,22 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
   }
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself.
+  // around that. Where much is lost, every iteration is laid out by itself, in the best order or, if
+  // need be, in another.
   const auto gap = [](const MemoryPlan& plan) {
     const KindAnalysis& k = plan.analysis.device();
     return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };
-  if (best->schedule.n_loops > 0 && gap(best->plan) > kGoodGap) {
-    lowering.order = best_order;
-    lowering.iterations_apart = true;
+  lowering.iterations_apart = true;
+  for (int s = 0; s < kNumOrderStrategies; ++s) {
+    if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
+    const int order = static_cast<int>(best_order) + s;
+    lowering.order = static_cast<OrderStrategy>(order % kNumOrderStrategies);
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan = make_plan(schedule, kFinalWork);
-    if (plan.arena_bytes[0] < best->plan.arena_bytes[0])
-      best = Planned{std::move(schedule), std::move(plan)};
+    if (plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes) continue;
+    best = Planned{std::move(schedule), std::move(plan)};
   }
   return std::move(*best);
 }

@@ -21,6 +21,7 @@ struct RateField {
 };
 struct ShareField {
   double& (*get)(D&);
+  bool may_be_zero = false;
 };
 struct SecondsField {
   double& (*get)(D&);
@@ -63,9 +64,11 @@ const std::vector<Key>& keys() {
       {"link.to_device", RateField{STOW_FIELD(link.to_device)}},
       {"link.to_host", RateField{STOW_FIELD(link.to_host)}},
       {"link.latency_s", SecondsField{STOW_FIELD(link.latency_s)}},
+      {"link.slows_compute", ShareField{STOW_FIELD(link.slows_compute), true}, false},
       {"disk.read", RateField{STOW_FIELD(disk.read)}},
       {"disk.write", RateField{STOW_FIELD(disk.write)}},
       {"disk.latency_s", SecondsField{STOW_FIELD(disk.latency_s)}},
+      {"disk.slows_compute", ShareField{STOW_FIELD(disk.slows_compute), true}, false},
   };
   return rows;
 }
@@ -105,7 +108,8 @@ struct Setter {
   }
   std::string operator()(const ShareField& field) const {
     const double x = number_of(value);
-    if (!(x > 0 && x <= 1)) return "a share, above 0 and at most 1";
+    if (field.may_be_zero && !(x >= 0 && x < 1)) return "a share, from 0 to below 1";
+    if (!field.may_be_zero && !(x > 0 && x <= 1)) return "a share, above 0 and at most 1";
     field.get(d) = x;
     return "";
   }

@@ -12,7 +12,7 @@
 namespace stow {
 
 /// Rates are operations and bytes a second, times seconds, sizes bytes. The keys of the file are the
-/// fields: `compute.bf16_flops`. A figure without a default must be given.
+/// fields: `compute.bf16_flops`. Only the cache and `slows_compute` may be left out.
 struct DeviceDescription {
   std::string name;
   struct Compute {
@@ -36,10 +36,14 @@ struct DeviceDescription {
   struct Link {
     double to_device = 0, to_host = 0;  ///< Copies of pinned memory, alone on the link.
     double latency_s = 0;               ///< Of each copy.
+    /// Share of its speed that compute loses while a copy runs: where copies are made by the
+    /// processor that computes.
+    double slows_compute = 0;
   } link;
   struct Disk {
     double read = 0, write = 0;
     double latency_s = 0;
+    double slows_compute = 0;  ///< As that of the link.
   } disk;
 };
 

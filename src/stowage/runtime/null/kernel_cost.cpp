@@ -42,7 +42,7 @@ double distinct_bytes(const View& view) {
 }
 
 // A value that a row reduction gave is computed on once a row, all else once a point.
-void count_rows(const RowProgram& program, KernelWork& work) {
+void count_rows(const RowProgram& program, KernelCost& work) {
   const double rows = static_cast<double>(program.rows());
   const double points = rows * static_cast<double>(program.cols());
   for (const RowOperand& o : program.inputs)
@@ -77,7 +77,7 @@ void count_rows(const RowProgram& program, KernelWork& work) {
   }
 }
 
-void count_op(const Kernel& kernel, KernelWork& work) {
+void count_op(const Kernel& kernel, KernelCost& work) {
   std::vector<ArrayType> operands, results;
   const auto types = [](const std::vector<View>& views, std::vector<ArrayType>& out) {
     for (const View& view : views) out.push_back({view.dtype, Shape(view.dims)});
@@ -107,7 +107,7 @@ void count_op(const Kernel& kernel, KernelWork& work) {
   }
 }
 
-double product_rate(const KernelWork& work, const DeviceDescription& d) {
+double product_rate(const KernelCost& work, const DeviceDescription& d) {
   const double share = work.attention ? d.compute.attention_achievable : d.compute.achievable;
   switch (work.product_dtype) {
     case DType::kF64: return share * d.compute.f64_flops;
@@ -127,8 +127,8 @@ double product_rate(const KernelWork& work, const DeviceDescription& d) {
 
 }  // namespace
 
-KernelWork kernel_work(const Kernel& kernel, const Schedule& schedule) {
-  KernelWork work;
+KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
+  KernelCost work;
   if (kernel.kind == KernelKind::kRows) {
     count_rows(*kernel.program, work);
   } else if (kernel.op == OpKind::kDevicePut) {
@@ -145,7 +145,7 @@ KernelWork kernel_work(const Kernel& kernel, const Schedule& schedule) {
   return work;
 }
 
-double kernel_seconds(const KernelWork& work, const DeviceDescription& d) {
+double kernel_seconds(const KernelCost& work, const DeviceDescription& d) {
   if (work.stream() != StreamKind::kCompute || work.within_host())
     return move_seconds(d, work.from, work.to, work.bytes);
   double bandwidth = d.memory.bandwidth * d.memory.achievable;

@@ -8,7 +8,7 @@
 namespace stow {
 
 /// One run of a kernel.
-struct KernelWork {
+struct KernelCost {
   double product_flops = 0;  ///< Of products, convolutions and attention.
   DType product_dtype = DType::kF32;
   bool attention = false;   ///< Whether they are attention's.
@@ -25,10 +25,10 @@ struct KernelWork {
 /// What a kernel of this schedule does. Row programs are counted step by step, other kernels by the
 /// cost of their op; where an op that changes a part of its operand writes elsewhere, the copy of
 /// the rest counts too.
-KernelWork kernel_work(const Kernel& kernel, const Schedule& schedule);
+KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule);
 
 /// Seconds of it: the launch, and the longer of computing and of reading and writing; of a move, the
 /// copy.
-double kernel_seconds(const KernelWork& work, const DeviceDescription& description);
+double kernel_seconds(const KernelCost& work, const DeviceDescription& description);
 
 }  // namespace stow

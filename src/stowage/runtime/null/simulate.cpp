@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
 
 #include "stowage/runtime/null/kernel_cost.h"
@@ -11,6 +12,8 @@ namespace stow {
 namespace {
 
 constexpr size_t kCompute = static_cast<size_t>(StreamKind::kCompute);
+// What is left of compute beside any transfers.
+constexpr double kLeastShare = 0.05;
 
 // An instruction with all that time asks of it.
 struct Item {
@@ -64,7 +67,7 @@ class Reader {
  private:
   Item read(const Kernel& kernel) {
     Item item;
-    const KernelWork work = kernel_work(kernel, schedule_);
+    const KernelCost work = kernel_cost(kernel, schedule_);
     item.kernel = &kernel;
     item.seconds = options_.measured_s ? options_.measured_s(kernel) : -1;
     if (item.seconds < 0) item.seconds = kernel_seconds(work, description_);
@@ -149,12 +152,17 @@ void count_ticks(std::vector<Item>& items, double per_second) {
 
 class Simulator {
  public:
-  Simulator(const SimulateOptions& options, double ticks_per_second, size_t n_transfers,
-            Simulation& result)
+  Simulator(const DeviceDescription& description, const SimulateOptions& options,
+            double ticks_per_second, size_t n_transfers, Simulation& result)
       : options_(options),
         tick_s_(1 / ticks_per_second),
         under_way_(n_transfers),
-        result_(result) {}
+        result_(result) {
+    for (const StreamKind s : {StreamKind::kCopyIn, StreamKind::kCopyOut})
+      slows_[static_cast<size_t>(s)] = description.link.slows_compute;
+    for (const StreamKind s : {StreamKind::kDiskRead, StreamKind::kDiskWrite})
+      slows_[static_cast<size_t>(s)] = description.disk.slows_compute;
+  }
 
   void run(const std::vector<Item>& items) {
     walk(items, 0);
@@ -163,7 +171,7 @@ class Simulator {
     for (size_t s = 0; s < kNumStreams; ++s) {
       result_.streams[s] = {static_cast<double>(totals_[s].busy) * tick_s_, totals_[s].runs,
                             totals_[s].bytes};
-      bound = std::max(bound, totals_[s].busy);
+      bound = std::max(bound, totals_[s].work);
     }
     result_.step_s = static_cast<double>(end) * tick_s_;
     result_.bound_s = static_cast<double>(bound) * tick_s_;
@@ -173,6 +181,7 @@ class Simulator {
  private:
   struct Total {
     int64_t busy = 0, runs = 0;
+    int64_t work = 0;  // busy, less what others slowed it
     double bytes = 0;
   };
   using Totals = std::array<Total, kNumStreams>;
@@ -216,10 +225,11 @@ class Simulator {
     } else {
       int64_t& clock = clock_[stream];
       begin = std::max(now, clock);
-      clock = begin + item.ticks;
+      clock = begin + (stream == kCompute ? slowed(item.ticks) : item.ticks);
       if (item.kind == Item::Kind::kStart) under_way_[item.transfer].push_back(clock);
       if (item.kind == Item::Kind::kMove) now = clock;
-      totals_[stream].busy += item.ticks;
+      totals_[stream].busy += clock - begin;
+      totals_[stream].work += item.ticks;
       totals_[stream].runs += 1;
       totals_[stream].bytes += item.bytes;
     }
@@ -230,6 +240,28 @@ class Simulator {
                                 static_cast<double>(end) * tick_s_});
     }
     ++instant_;
+  }
+
+  // Ticks that so many ticks of computing take from now on beside the transfers that are under way.
+  int64_t slowed(int64_t work) const {
+    const int64_t now = clock_[kCompute];
+    int64_t at = now;
+    while (work > 0) {
+      double share = 1;
+      int64_t until = std::numeric_limits<int64_t>::max();
+      for (size_t s = 0; s < kNumStreams; ++s) {
+        if (clock_[s] <= at || slows_[s] == 0) continue;
+        share -= slows_[s];
+        until = std::min(until, clock_[s]);
+      }
+      if (share == 1) return at - now + work;
+      share = std::max(share, kLeastShare);
+      const int64_t done = std::llround(static_cast<double>(until - at) * share);
+      if (done >= work) return at - now + std::llround(static_cast<double>(work) / share);
+      work -= done;
+      at = until;
+    }
+    return at - now;
   }
 
   // Between two changes of a guard all iterations do the same. Where the streams stand towards one
@@ -280,6 +312,7 @@ class Simulator {
       for (int64_t& e : ends) e += shift;
     for (size_t s = 0; s < kNumStreams; ++s) {
       totals_[s].busy += times * (totals_[s].busy - mark.totals[s].busy);
+      totals_[s].work += times * (totals_[s].work - mark.totals[s].work);
       totals_[s].runs += times * (totals_[s].runs - mark.totals[s].runs);
       totals_[s].bytes += static_cast<double>(times) * (totals_[s].bytes - mark.totals[s].bytes);
     }
@@ -289,6 +322,7 @@ class Simulator {
 
   const SimulateOptions& options_;
   double tick_s_;
+  std::array<double, kNumStreams> slows_{};  // share of compute that a busy stream takes
   std::array<int64_t, kNumStreams> clock_{};
   std::vector<std::deque<int64_t>> under_way_;  // of each transfer number, when its starts end
   Totals totals_;
@@ -305,8 +339,20 @@ Simulation simulate(const Schedule& schedule, const DeviceDescription& descripti
   std::vector<Item> items = reader.read(schedule.instructions);
   const double per_second = ticks_per_second(items);
   count_ticks(items, per_second);
-  Simulator(options, per_second, reader.n_transfers(), result).run(items);
+  Simulator(description, options, per_second, reader.n_transfers(), result).run(items);
   return result;
+}
+
+std::array<StreamUse, kNumStreams> moved_bytes(const Schedule& schedule) {
+  // Any device moves the same.
+  DeviceDescription any;
+  any.compute = {.f32_flops = 1, .bf16_flops = 1, .f64_flops = 1, .vector_flops = 1, .special_flops = 1};
+  any.memory.bandwidth = 1;
+  any.link = {.to_device = 1, .to_host = 1};
+  any.disk = {.read = 1, .write = 1};
+  auto streams = simulate(schedule, any).streams;
+  for (StreamUse& use : streams) use.busy_s = 0;
+  return streams;
 }
 
 std::string_view stream_name(StreamKind stream) {

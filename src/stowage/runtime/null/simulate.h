@@ -9,27 +9,21 @@
 
 #include "stowage/ir/schedule.h"
 #include "stowage/runtime/null/device_description.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
-/// One run of a kernel, of a move, or of a wait for one (phase kDone, on kCompute).
-struct SimulatedEvent {
-  const Kernel* kernel = nullptr;  ///< Of the schedule.
-  StreamKind stream = StreamKind::kCompute;
-  int64_t instant = 0;  ///< Counts what the program comes by, as the plan's timeline does.
-  double begin_s = 0, end_s = 0;
-};
-
 struct StreamUse {
   double busy_s = 0;
-  int64_t runs = 0;   ///< Kernels or moves.
-  double bytes = 0;   ///< Moved; of kCompute 0.
+  int64_t runs = 0;  ///< Kernels or moves.
+  double bytes = 0;  ///< Moved; of kCompute 0.
 };
 
 struct Simulation {
   double step_s = 0;
-  double exposed_s = 0;  ///< The compute stream waited for transfers; step less compute.
-  double bound_s = 0;    ///< The busiest stream: no order of the same work is faster.
+  double exposed_s = 0;  ///< The compute stream waited for transfers; step less its busy time.
+  /// The busiest stream, each as if alone on the device: no order of the same work is faster.
+  double bound_s = 0;
   std::array<StreamUse, kNumStreams> streams;
   /// False where the schedule leaves open what runs: of a branch the longest alternative was taken,
   /// of an open loop so many iterations as the options say.
@@ -38,7 +32,7 @@ struct Simulation {
   /// last gone.
   bool exact = true;
   int64_t walked = 0;  ///< Instructions that were gone through one by one.
-  std::vector<SimulatedEvent> events;  ///< The first ones, where asked for, in order of issue.
+  std::vector<RunEvent> events;  ///< The first ones, where asked for, in order of issue.
 
   const StreamUse& stream(StreamKind s) const { return streams[static_cast<size_t>(s)]; }
   double compute_busy_s() const { return stream(StreamKind::kCompute).busy_s; }
@@ -57,11 +51,14 @@ struct SimulateOptions {
 /// order. A whole move (MovePhase::kWhole) runs on the stream of its direction while compute waits.
 /// A start waits for compute to have come by it and for what its stream was given before; compute
 /// goes on, and waits at the done for the oldest start of that number. Starts that nothing waits for
-/// end before the step does. Time is counted in whole ticks of a picosecond (longer where a step
-/// takes weeks), so that the steady state of a loop is found exactly: with and without `skips` the
-/// result is the same.
+/// end before the step does. While transfers run, kernels are as much slower as the description
+/// says. Time is counted in whole ticks of a picosecond (longer where a step takes weeks), so that
+/// the steady state of a loop is found exactly: with and without `skips` the result is the same.
 Simulation simulate(const Schedule& schedule, const DeviceDescription& description,
                     const SimulateOptions& options = {});
+
+/// Bytes that a step moves on each stream, and how often; no times.
+std::array<StreamUse, kNumStreams> moved_bytes(const Schedule& schedule);
 
 /// "compute", "copy in", "copy out", "disk read", "disk write".
 std::string_view stream_name(StreamKind stream);
