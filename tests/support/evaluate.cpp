@@ -64,6 +64,7 @@ bool computes(OpKind op) {
     case OpClass::kLeaf:
     case OpClass::kView:
     case OpClass::kIdentity:
+    case OpClass::kStructure:
       return false;
   }
   return false;

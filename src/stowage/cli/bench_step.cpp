@@ -5,10 +5,6 @@
 #include <chrono>
 
 #include "stowage/base/bytes.h"
-<<<<<<< HEAD
-=======
-#include "stowage/base/nearest.h"
->>>>>>> main
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"

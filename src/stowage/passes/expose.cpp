@@ -71,6 +71,7 @@ bool may_be_exposed(const Node& node) {
   switch (op_class(node.op)) {
     case OpClass::kLeaf:
     case OpClass::kView:
+    case OpClass::kStructure:
       return false;
     case OpClass::kIdentity:
       return node.op == OpKind::kName;
