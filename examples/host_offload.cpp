@@ -78,13 +78,13 @@ bool run_program2(int64_t n, bool run) {
       if (!run) return Array::abstract(type);
       return device_put(random::normal(random::key(seed), type.shape) * 0.05, kind);
     };
-    Params params;
+    Parameters params;
     for (uint64_t i = 1; i <= 4; ++i) params[fmt::format("w{}", i)] = array(i, at.params);
     const Array inputs = array(5, at.activations);
     const optim::OptState state = device_put(optimizer().init(params), at.moments);
     // Old parameters and moments may be written over by the new ones.
     const auto step = jit(
-        [&](const Params& p, const optim::OptState& s, const Array& x) {
+        [&](const Parameters& p, const optim::OptState& s, const Array& x) {
           return train_step(p, s, x, at);
         },
         {.donate_argnums = {0, 1}});

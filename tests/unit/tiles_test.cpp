@@ -138,7 +138,9 @@ TEST_F(Tiles, TheOptimizersOfTheLibraryStream) {
     EXPECT_LE(a.device().total_bytes, 8 * kTileBytes);
     EXPECT_EQ(a.host().alias_bytes, a.host().output_bytes);
     // Norms are of rows first, and there are more of these.
-    if (before > 0) EXPECT_LE(a.device().total_bytes, before + 8192 * 4);
+    if (before > 0) {
+      EXPECT_LE(a.device().total_bytes, before + 8192 * 4);
+    }
     before = a.device().total_bytes;
   }
 }

@@ -246,6 +246,7 @@ class Level {
         dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
       return false;
     const Node& def = graph_.def(v);
+    if (un.kind == UnitKind::kOp && un.nodes.size() == 2) return root == sum_of(un);
     if (un.kind == UnitKind::kOp) {
       if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatter &&
           def.op != OpKind::kScatterAdd && def.op != OpKind::kScatterMul &&
@@ -271,6 +272,12 @@ class Level {
 
  private:
   const Unit& unit(int u) const { return units_.units[static_cast<size_t>(u)]; }
+
+  // The sum that a unit of a product and an addition adds to.
+  ValueId sum_of(const Unit& un) const {
+    const Node& add = graph_.node(un.nodes[1]);
+    return add.operands[add.operands[0] == graph_.node(un.nodes[0]).first_result ? 1 : 0];
+  }
 
   void order() {
     std::vector<int64_t> bytes(graph_.n_values(), 0);
@@ -1171,6 +1178,17 @@ class Level {
     for (ValueId v : node.operands) kernel.inputs.push_back(access(v));
     if (node.op == OpKind::kAttentionGrad) lay_out(node, 4, kernel.inputs[4]);
     std::vector<ValueId> taken;
+    if (unit(u).nodes.size() == 2) {
+      const View sum = access(sum_of(unit(u)));
+      bool begins = true;
+      View out = place_result(u, graph_.node(unit(u).nodes[1]).first_result, begins, taken);
+      if (!same_window(sum, out)) emit_copy(sum, out, begins, node.provenance);
+      out.begins = false;
+      kernel.inputs.push_back(out);
+      kernel.outputs.push_back(std::move(out));
+      push(std::move(kernel));
+      return;
+    }
     for (int i = 0; i < node.n_results; ++i) {
       bool begins = true;
       kernel.outputs.push_back(place_result(u, node.result(i), begins, taken));

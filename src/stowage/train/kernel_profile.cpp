@@ -59,6 +59,7 @@ KernelTotals& KernelTotals::operator+=(const KernelTotals& other) {
   seconds += other.seconds;
   flops += other.flops;
   bytes += other.bytes;
+  least_seconds += other.least_seconds;
   return *this;
 }
 
@@ -85,7 +86,11 @@ std::string kernel_name(const Kernel& kernel) {
 
 void KernelProfile::ran(const Kernel& kernel, double seconds) {
   KernelTotals& work = work_[&kernel];
-  if (work.calls == 0) work = kernel_work(kernel);  // of one call, until it is asked for
+  if (work.calls == 0) {  // of one call, until it is asked for
+    work = kernel_work(kernel);
+    work.least_seconds = seconds;
+  }
+  work.least_seconds = std::min(work.least_seconds, seconds);
   ++work.calls;
   work.seconds += seconds;
 }
@@ -95,6 +100,7 @@ namespace {
 KernelTotals all_calls(KernelTotals work) {
   work.flops *= static_cast<double>(work.calls);
   work.bytes *= static_cast<double>(work.calls);
+  work.least_seconds *= static_cast<double>(work.calls);
   return work;
 }
 

@@ -15,6 +15,7 @@ struct KernelTotals {
   double seconds = 0;
   double flops = 0;  ///< Of products and attention; masked scores do not count. Else 0.
   double bytes = 0;  ///< Read and written, each element of an operand once.
+  double least_seconds = 0;  ///< The calls of each kernel, were all as fast as its fastest.
   KernelTotals& operator+=(const KernelTotals& other);
 };
 /// The work of one call; `calls` and `seconds` are 0.
