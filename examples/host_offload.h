@@ -56,7 +56,7 @@ inline Layers layer_gradients(const Layers& weights, const Array& input, const P
 
 // ---- Program 2: four layers of gelu, trained by Adam with clipping ----
 
-using Params = std::map<std::string, Array>;  // "w1" to "w4", [n, n] each
+using Parameters = std::map<std::string, Array>;  // "w1" to "w4", [n, n] each
 
 struct Placement2 {
   std::string row;
@@ -77,13 +77,13 @@ inline Array gelu(const Array& x) {
 }
 
 /// mean((f(inputs) - inputs)^2) + 0.001 * the sum of all squared weights.
-inline Array reconstruction_loss(const Params& params, const Array& inputs, const Placement2& at) {
+inline Array reconstruction_loss(const Parameters& params, const Array& inputs, const Placement2& at) {
   // What a product makes is kept, here or in another memory; gelu is computed again.
   const PolicyPtr policy = at.activations == MemoryKind::kDevice
                                ? dots_saveable()
                                : offload_dot_with_no_batch_dims(at.activations);
   const auto forward = checkpoint(
-      [](const Params& weights, Array x) {
+      [](const Parameters& weights, Array x) {
         for (const auto& [name, w] : weights) x = gelu(matmul(x, device_put(w, MemoryKind::kDevice)));
         return x;
       },
@@ -99,13 +99,13 @@ inline optim::GradientTransformation optimizer() {
 }
 
 /// One step: the new parameters and the new state, each where the old one lies.
-inline std::pair<Params, optim::OptState> train_step(const Params& params,
+inline std::pair<Parameters, optim::OptState> train_step(const Parameters& params,
                                                      const optim::OptState& state,
                                                      const Array& inputs, const Placement2& at) {
-  const auto loss = [&](const Params& p) { return reconstruction_loss(p, inputs, at); };
-  const Params gradients = grad(loss)(params);
+  const auto loss = [&](const Parameters& p) { return reconstruction_loss(p, inputs, at); };
+  const Parameters gradients = grad(loss)(params);
   // Arithmetic is done on the device. Written on whole arrays, run tile by tile.
-  const Params here = device_put(params, MemoryKind::kDevice);
+  const Parameters here = device_put(params, MemoryKind::kDevice);
   const auto [updates, next] = optimizer().update(device_put(gradients, MemoryKind::kDevice),
                                                   device_put(state, MemoryKind::kDevice), here);
   return {device_put(optim::apply_updates(here, updates), at.params),

@@ -33,7 +33,7 @@ class Mesh {
   const std::vector<std::string>& axis_names() const { return axis_names_; }   ///< By axis.
   /// The extent of the axis of that name. Errors: TraceError that lists the names.
   int64_t extent(std::string_view axis) const;
-  friend bool operator==(const Mesh&, const Mesh&) = default;
+  friend bool operator==(const Mesh&, const Mesh&) = default;  ///< All.
 
  private:
   std::vector<DevicePtr> devices_;
@@ -49,10 +49,10 @@ std::string to_string(const Mesh& mesh);
 class SingleDeviceSharding {
  public:
   /// On the device where the array is, or else the default one.
-  SingleDeviceSharding(MemoryKind kind = MemoryKind::kDevice) : kind_(kind) {}  // NOLINT: a kind is one
+  SingleDeviceSharding(MemoryKind kind = MemoryKind::kDevice) : kind_(kind) {}  // NOLINT
   /// By name: "device", "pinned_host" or "disk"; "" is the default, the device.
   /// Errors: TraceError that lists the valid names.
-  explicit SingleDeviceSharding(std::string_view memory_kind) : kind_(memory_kind_of(memory_kind)) {}
+  explicit SingleDeviceSharding(std::string_view kind) : kind_(memory_kind_of(kind)) {}
   /// On that device. Errors: as above.
   explicit SingleDeviceSharding(DevicePtr device, std::string_view memory_kind = "")
       : device_(std::move(device)), kind_(memory_kind_of(memory_kind)) {}
@@ -63,7 +63,7 @@ class SingleDeviceSharding {
   SingleDeviceSharding with_memory_kind(std::string_view memory_kind) const {
     return SingleDeviceSharding(device_, memory_kind);
   }
-  friend bool operator==(const SingleDeviceSharding&, const SingleDeviceSharding&) = default;
+  friend bool operator==(const SingleDeviceSharding&, const SingleDeviceSharding&) = default;  ///< All.
 
  private:
   DevicePtr device_;
@@ -84,7 +84,7 @@ class NamedSharding {
   NamedSharding with_memory_kind(std::string_view memory_kind) const {
     return NamedSharding(mesh_, spec_, memory_kind);
   }
-  friend bool operator==(const NamedSharding&, const NamedSharding&) = default;
+  friend bool operator==(const NamedSharding&, const NamedSharding&) = default;  ///< All.
 
  private:
   Mesh mesh_;
@@ -95,19 +95,19 @@ class NamedSharding {
 /// Any of them; what functions take. Kinds are shardings too: a SingleDeviceSharding of that kind.
 class Sharding {
  public:
-  Sharding(SingleDeviceSharding sharding = {}) : of_(std::move(sharding)) {}  // NOLINT: converts by design
-  Sharding(NamedSharding sharding) : of_(std::move(sharding)) {}              // NOLINT: converts by design
-  Sharding(MemoryKind kind) : of_(SingleDeviceSharding(kind)) {}              // NOLINT: converts by design
+  Sharding(SingleDeviceSharding sharding = {}) : of_(std::move(sharding)) {}  // NOLINT
+  Sharding(NamedSharding sharding) : of_(std::move(sharding)) {}  // NOLINT
+  Sharding(MemoryKind kind) : of_(SingleDeviceSharding(kind)) {}  // NOLINT
 
   MemoryKind memory_kind() const;  ///< Which memory.
   /// The device of an array that lies on one; null where that is not said.
   DevicePtr device() const;
-  const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }  ///< If it is one.
+  const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }  ///< Or null.
   /// The same placement in another memory. Errors: TraceError that lists the valid names.
   Sharding with_memory_kind(std::string_view memory_kind) const;
   /// Whether arrays of that rank lie alike under both: over one device, in one memory.
   bool is_equivalent_to(const Sharding& other, int rank) const;
-  friend bool operator==(const Sharding&, const Sharding&) = default;
+  friend bool operator==(const Sharding&, const Sharding&) = default;  ///< All.
 
  private:
   std::variant<SingleDeviceSharding, NamedSharding> of_;
@@ -115,19 +115,19 @@ class Sharding {
 /// "SingleDeviceSharding(pinned_host)", "NamedSharding(Mesh('x': 1), P('x'), device)".
 std::string to_string(const Sharding& sharding);
 
-/// Throws TraceError "[what] …" where an array of that type cannot lie so: the specification has more
-/// entries than the array has axes, or an extent is not divisible by those of the mesh axes.
+/// Throws TraceError "[what] …" where an array of that type cannot lie so: the specification has
+/// more entries than the array has axes, or an extent is not divisible by those of the mesh axes.
 void check_sharding(std::string_view what, const Sharding& sharding, const ArrayType& type);
 
-/// Shardings of the leaves of a tree: one for all, or one for each leaf below a path. A path names a
-/// leaf, a part of the tree ("1/moments") or, empty, all of it; the longest that fits counts, and
+/// Shardings of the leaves of a tree: one for all, or one for each leaf below a path. A path names
+/// a leaf, a part of the tree ("1/moments") or, empty, all of it; the longest that fits counts, and
 /// leaves that none fits are left as they are.
 class ShardingsByPath {
  public:
   ShardingsByPath() = default;  ///< None.
   template <typename S>
   requires(std::convertible_to<const S&, Sharding>)
-  ShardingsByPath(const S& all) : by_path_{{"", Sharding(all)}} {}  // NOLINT: converts by design
+  ShardingsByPath(const S& all) : by_path_{{"", Sharding(all)}} {}  // NOLINT
   ShardingsByPath(std::initializer_list<std::pair<std::string, Sharding>> by_path)
       : by_path_(by_path) {}  ///< One a path.
 

@@ -16,7 +16,7 @@ namespace stow {
 namespace {
 
 using host_offload::Layers;
-using host_offload::Params;
+using host_offload::Parameters;
 using host_offload::Placement1;
 using host_offload::Placement2;
 
@@ -139,7 +139,7 @@ Result<Row> measure1(const Placement1& at, const Flags& flags) {
 
 // ---- program 2 ----
 
-void add_to_dump(Dump& dump, const std::string& prefix, const Params& params,
+void add_to_dump(Dump& dump, const std::string& prefix, const Parameters& params,
                  const optim::OptState& state) {
   dump.add(prefix, params);
   for (const auto& [name, array] : state)
@@ -153,14 +153,14 @@ Result<Row> measure2(const Placement2& at, const Flags& flags) {
   const DevicePtr device = new_device();
   const DefaultDevice guard(device);
   const auto step = jit(
-      [&](const Params& params, const optim::OptState& state, const Array& inputs) {
+      [&](const Parameters& params, const optim::OptState& state, const Array& inputs) {
         return host_offload::train_step(params, state, inputs, at);
       },
       {.donate_argnums = {0, 1}, .name = "program2-" + at.row});
   const auto abstract = [&](MemoryKind kind) {
     return Array::abstract({DType::kF32, Shape{flags.n, flags.n}, kind});
   };
-  Params params;
+  Parameters params;
   for (int i = 1; i <= 4; ++i) params[fmt::format("w{}", i)] = abstract(at.params);
   const optim::OptState state =
       device_put(host_offload::optimizer().init(params), at.moments);

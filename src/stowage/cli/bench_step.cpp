@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/nearest.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"

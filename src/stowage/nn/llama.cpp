@@ -53,7 +53,7 @@ Array layer(const LlamaConfig& c, const Array& input, const LlamaLayer& weights,
   Array mid;
   {
     Scope scope("attention");
-    const Array h = rms_norm(x, w.norm1, c.norm_eps);
+    const Array h = checkpoint_name(rms_norm(x, w.norm1, c.norm_eps), "attn_in");
     const Array q = checkpoint_name(matmul(h, w.wq), "attn_q");
     const Array k = checkpoint_name(matmul(h, w.wk), "attn_k");
     const Array v = checkpoint_name(matmul(h, w.wv), "attn_v");
@@ -66,7 +66,7 @@ Array layer(const LlamaConfig& c, const Array& input, const LlamaLayer& weights,
     mid = checkpoint_name(x + matmul(out, w.wo), "attn_residual");
   }
   Scope scope("mlp");
-  const Array h = rms_norm(mid, w.norm2, c.norm_eps);
+  const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
   const Array gate = checkpoint_name(matmul(h, w.w1), "mlp_gate");
   const Array up = checkpoint_name(matmul(h, w.w3), "mlp_up");
   return mid + matmul(silu(gate) * up, w.w2);

@@ -19,7 +19,7 @@ constexpr int kForever = std::numeric_limits<int>::max();
 // No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation.
 constexpr int kOwnLife = -1, kPieces = -2;
 constexpr size_t kMaxPieces = 4096;
-constexpr int64_t kMaxApartSlots = 512;
+constexpr int64_t kMaxPlaces = 512;  // Of one buffer: slots and iterations that lie apart.
 
 // Where a value is asked to lie.
 struct Destination {
@@ -60,35 +60,37 @@ struct Context {
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
     b.label = std::move(label);
-    if (options.iterations_apart && each.valid()) {
-      b.each = each;
-      b.iterations = iterations;
-    }
+    if (options.iterations_apart) b.each = each;
     schedule.buffers.push_back(std::move(b));
     return BufferId(schedule.buffers.size() - 1);
   }
 
-  // The outermost loop that instructions are being made for; long ones do not count.
-  LoopId each;
-  int64_t iterations = 1;
+  int64_t iterations() const {
+    int64_t n = 1;
+    for (const EachIteration& e : each) n *= e.trip_count;
+    return n;
+  }
+
+  // The loops around the instructions that are being made; those do not count with which the
+  // iterations would be too many.
+  std::vector<EachIteration> each;
 };
 
 // While it lives, buffers are made for the body of this loop.
 class InLoop {
  public:
-  InLoop(Context& context, LoopId loop, int64_t iterations)
-      : context_(context), before_(context.each) {
-    if (before_.valid() || iterations > kMaxApartSlots) return;
-    context.each = loop;
-    context.iterations = iterations;
+  InLoop(Context& context, LoopId loop, int64_t trip_count)
+      : context_(context), depth_(context.each.size()) {
+    if (context.iterations() * trip_count <= kMaxPlaces)
+      context.each.push_back({loop, trip_count});
   }
-  ~InLoop() { context_.each = before_; }
+  ~InLoop() { context_.each.resize(depth_); }
   InLoop(const InLoop&) = delete;
   InLoop& operator=(const InLoop&) = delete;
 
  private:
   Context& context_;
-  LoopId before_;
+  size_t depth_;
 };
 
 // One graph: the program's own or a loop's body.
@@ -244,6 +246,7 @@ class Level {
         dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
       return false;
     const Node& def = graph_.def(v);
+    if (un.kind == UnitKind::kOp && un.nodes.size() == 2) return root == sum_of(un);
     if (un.kind == UnitKind::kOp) {
       if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatter &&
           def.op != OpKind::kScatterAdd && def.op != OpKind::kScatterMul &&
@@ -269,6 +272,12 @@ class Level {
 
  private:
   const Unit& unit(int u) const { return units_.units[static_cast<size_t>(u)]; }
+
+  // The sum that a unit of a product and an addition adds to.
+  ValueId sum_of(const Unit& un) const {
+    const Node& add = graph_.node(un.nodes[1]);
+    return add.operands[add.operands[0] == graph_.node(un.nodes[0]).first_result ? 1 : 0];
+  }
 
   void order() {
     std::vector<int64_t> bytes(graph_.n_values(), 0);
@@ -583,9 +592,9 @@ class Level {
   // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
   // packer would have too much to place.
   bool slots_apart(ValueId result, const ScanParams& p, size_t j) const {
-    const bool whole_iterations = context_.options.iterations_apart && context_.each.valid();
-    return context_.options.reuse && !whole_iterations && p.out_axes[j] == 0 && p.length > 1 &&
-           p.length <= kMaxApartSlots && sliced_only_[result.index()] &&
+    const int64_t iterations = context_.options.iterations_apart ? context_.iterations() : 1;
+    return context_.options.reuse && p.out_axes[j] == 0 && p.length > 1 &&
+           iterations * p.length <= kMaxPlaces && sliced_only_[result.index()] &&
            !has_destination(result) && graph_.type(result).bytes() > 0;
   }
 
@@ -1169,6 +1178,17 @@ class Level {
     for (ValueId v : node.operands) kernel.inputs.push_back(access(v));
     if (node.op == OpKind::kAttentionGrad) lay_out(node, 4, kernel.inputs[4]);
     std::vector<ValueId> taken;
+    if (unit(u).nodes.size() == 2) {
+      const View sum = access(sum_of(unit(u)));
+      bool begins = true;
+      View out = place_result(u, graph_.node(unit(u).nodes[1]).first_result, begins, taken);
+      if (!same_window(sum, out)) emit_copy(sum, out, begins, node.provenance);
+      out.begins = false;
+      kernel.inputs.push_back(out);
+      kernel.outputs.push_back(std::move(out));
+      push(std::move(kernel));
+      return;
+    }
     for (int i = 0; i < node.n_results; ++i) {
       bool begins = true;
       kernel.outputs.push_back(place_result(u, node.result(i), begins, taken));

@@ -233,6 +233,7 @@ class Streamer {
     }
     const Node& last = from_.node(c.nodes.back());
     builder_.provenance = last.provenance;
+    builder_.pass = Pass::kTiles;
     builder_.backward = last.backward;
     std::vector<Val> whole = scan_rows(c, 0, tiling.n_tiles, tiling.rows, results);
     if (tiling.rest == 0) {

@@ -253,8 +253,8 @@ std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,
   }
   discard(at, whole->bytes());
   for (const ByteRange& r : ranges)
-    parts.push_back(std::make_shared<DeviceBuffer>(shared_from_this(), whole->kind(), whole->mapping_,
-                                                   r.begin, r.end - r.begin));
+    parts.push_back(std::make_shared<DeviceBuffer>(shared_from_this(), whole->kind(),
+                                                   whole->mapping_, r.begin, r.end - r.begin));
   // The parts' bytes stay charged; what is cut away is not.
   int64_t kept = 0;
   for (const ByteRange& r : ranges) kept += r.end - r.begin;

@@ -9,7 +9,8 @@ namespace stow {
 class KernelClock {
  public:
   virtual ~KernelClock() = default;
-  /// Called behind each kernel, on the thread that runs the program.
+  /// Called behind each kernel, on the thread that runs the program. The seconds are those of the
+  /// wall, or of the processor where the program has one thread.
   virtual void ran(const Kernel& kernel, double seconds) = 0;
 };
 

@@ -33,8 +33,7 @@ class Program {
     size_t buffer;
     int64_t offset_bytes;
     std::vector<LoopTerm> terms;
-    int64_t slot_bytes = 0;  // of a buffer whose slots lie apart
-    LoopId each;             // whose iterations lie apart
+    const Buffer* places = nullptr;  // a buffer that has several, one a slot or iteration
     // For checking builds: the bytes around the address that it spans, in an arena.
     int64_t low_bytes = 0, high_bytes = 0;
     bool in_arena = false;
@@ -55,7 +54,6 @@ class Program {
     size_t scratch = 0;  // buffer; read only where has_scratch
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
-    LoopId scratch_each;
     LoopId loop;
     int64_t trip_count = 0;
     bool is_bool_index = false;
@@ -69,7 +67,6 @@ class Program {
   void start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
-  int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
   void show(const Operand& operand, const Place& at, bool visible) const;

@@ -173,7 +173,7 @@ Result<void> Loader::check_places() const {
     if (place == "disk" && !m.disk)
       return fail("{} needs space there: set memory.disk", with_place(key));
   }
-  const bool moves = m.policy == "offload_named" || m.policy == "offload_carries";
+  const bool moves = m.policy.starts_with("offload_");
   if (moves && !config_.is_virtual() && !m.disk)
     return fail("{} has nowhere to put them: set memory.disk, or runtime.platform=virtual",
                 with_place("memory.policy"));

@@ -55,7 +55,7 @@ constexpr ConfigKey kKeys[] = {
     {"memory.host", SizeField{STOW_FIELD(memory.host)}, false, "the host's memory beside a virtual device (default: no limit)"},
     {"memory.disk", SizeField{STOW_FIELD(memory.disk)}, false, "space on the disk (default: none)"},
     {"memory.policy", TextField{STOW_FIELD(memory.policy), memory_policies}, false, "what the backward pass finds kept"},
-    {"memory.activations", TextField{STOW_FIELD(memory.activations), activation_places}, false, "where the policies offload_named and offload_carries put what they move"},
+    {"memory.activations", TextField{STOW_FIELD(memory.activations), activation_places}, false, "where the offloading policies put what they move"},
     {"memory.optimizer", TextField{STOW_FIELD(memory.optimizer), state_places}, false, "where the optimizer's state lies between its updates"},
     {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights and their gradients lie"},
 };
@@ -194,8 +194,8 @@ const std::vector<std::string>& compute_dtypes() {
 
 const std::vector<std::string>& memory_policies() {
   static const std::vector<std::string> policies = {
-      "auto",      "save_all",        "save_dots", "save_named", "offload_named",
-      "recompute", "offload_carries", "nested"};
+      "auto",      "save_all",        "save_dots",   "save_named", "offload_named",
+      "recompute", "offload_carries", "offload_all", "nested"};
   return policies;
 }
 const std::vector<std::string>& platforms() {

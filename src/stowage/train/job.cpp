@@ -23,9 +23,11 @@ const MemoryAnalysis& JobPlan::peak_analysis() const {
   return program->memory_analysis();
 }
 
+bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
+
 std::string to_string(const Placement& p) {
   std::string text = p.policy;
-  if (p.policy == "offload_named" || p.policy == "offload_carries")
+  if (offloads(p.policy))
     text += fmt::format(" to {}", memory_kind_name(p.activations));
   if (p.optimizer != MemoryKind::kDevice)
     text += fmt::format(", optimizer on {}", memory_kind_name(p.optimizer));
@@ -198,14 +200,14 @@ namespace {
 double cost_of(const std::string& policy) {
   static const std::map<std::string, double> costs = {
       {"save_all", 0},  {"save_dots", 1},       {"save_named", 2}, {"offload_named", 3},
-      {"recompute", 4}, {"offload_carries", 5}, {"nested", 7}};
+      {"recompute", 4}, {"offload_carries", 5}, {"offload_all", 6},   {"nested", 7}};
   return costs.at(policy);
 }
 double cost_of(MemoryKind kind, double moves) {
   return moves * (kind == MemoryKind::kDevice ? 0 : kind == MemoryKind::kPinnedHost ? 1.5 : 4);
 }
 double cost_of(const Placement& p) {
-  const bool moves = p.policy == "offload_named" || p.policy == "offload_carries";
+  const bool moves = offloads(p.policy);
   return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
          cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2);
 }
@@ -226,11 +228,11 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
   std::vector<std::string> policies = {m.policy};
   if (m.policy == "auto") {
     policies = policy_ladder();
-    policies.insert(policies.end(), {"offload_named", "offload_carries"});
+    policies.insert(policies.end(), {"offload_named", "offload_carries", "offload_all"});
   }
   std::vector<Placement> ladder;
   for (const std::string& policy : policies) {
-    const bool moves = policy == "offload_named" || policy == "offload_carries";
+    const bool moves = offloads(policy);
     for (MemoryKind activations :
          moves ? places(m.activations, false) : std::vector{MemoryKind::kPinnedHost})
       for (MemoryKind parameters : places(m.parameters, true))
@@ -274,7 +276,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     const auto add = [&](const char* key, MemoryKind kind) {
       text += fmt::format(" --set memory.{}={}", key, memory_kind_name(kind));
     };
-    if (p.policy.starts_with("offload")) add("activations", p.activations);
+    if (offloads(p.policy)) add("activations", p.activations);
     if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
     if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
     return text;

@@ -39,6 +39,8 @@ struct Placement {
   MemoryKind parameters = MemoryKind::kDevice;       ///< And their gradients.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
+/// Whether a policy moves values off the device.
+bool offloads(const std::string& policy);
 /// "recompute", "offload_named to disk, optimizer on pinned_host".
 std::string to_string(const Placement& placement);
 

@@ -10,15 +10,16 @@
 namespace stow {
 
 /// What some kernels did and how long they took.
-struct KernelWork {
+struct KernelTotals {
   int64_t calls = 0;
   double seconds = 0;
   double flops = 0;  ///< Of products and attention; masked scores do not count. Else 0.
   double bytes = 0;  ///< Read and written, each element of an operand once.
-  KernelWork& operator+=(const KernelWork& other);
+  double least_seconds = 0;  ///< The calls of each kernel, were all as fast as its fastest.
+  KernelTotals& operator+=(const KernelTotals& other);
 };
 /// The work of one call; `calls` and `seconds` are 0.
-KernelWork kernel_work(const Kernel& kernel);
+KernelTotals kernel_work(const Kernel& kernel);
 /// "dot_general", "rows add", "attention_grad".
 std::string kernel_name(const Kernel& kernel);
 
@@ -26,15 +27,15 @@ class KernelProfile final : public KernelClock {
  public:
   void ran(const Kernel& kernel, double seconds) override;
 
-  KernelWork total() const;
+  KernelTotals total() const;
   double gemm_share() const;  ///< Of the kernels' time, in products.
-  std::map<std::string, KernelWork> by_op() const;
-  std::map<std::string, KernelWork> by_source() const;  ///< "layers/mlp/up (llama.cpp:41)"
+  std::map<std::string, KernelTotals> by_op() const;
+  std::map<std::string, KernelTotals> by_source() const;  ///< "layers/mlp/up (llama.cpp:41)"
   /// By source, kind and sizes: what a person would look at to make one of them faster.
-  std::map<std::string, KernelWork> by_kernel() const;
+  std::map<std::string, KernelTotals> by_kernel() const;
 
  private:
-  std::map<const Kernel*, KernelWork> work_;
+  std::map<const Kernel*, KernelTotals> work_;
 };
 
 }  // namespace stow

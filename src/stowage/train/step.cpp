@@ -65,10 +65,11 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
       return PolicyAnswer{is_named(q) ? Mark::kKeep : Mark::kRecompute};
     };
   } else {
-    STOW_CHECK(name == "offload_named" || name == "offload_carries", "policy {}", name);
-    const bool carries_alone = name == "offload_carries";
+    STOW_CHECK(name == "offload_all" || name == "offload_named" || name == "offload_carries",
+               "policy {}", name);
     policy.decide = [=](const PolicyQuery& q) {
-      const bool moves = q.name == "layer_in" || (!carries_alone && is_named(q));
+      const bool moves = q.name == "layer_in" || (name == "offload_named" && is_named(q)) ||
+                         (name == "offload_all" && !q.name.empty());
       return PolicyAnswer{moves ? Mark::kOffload : Mark::kRecompute, elsewhere};
     };
   }

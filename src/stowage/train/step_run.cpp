@@ -6,6 +6,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/session/buffer_file.h"
 #include "stowage/train/data.h"
 #include "stowage/train/job.h"
 #include "stowage/train/optimizer.h"
@@ -13,10 +14,6 @@
 
 namespace stow {
 namespace {
-
-std::span<std::byte> bytes_of(const DeviceBufferPtr& buffer) {
-  return {buffer->data(), static_cast<size_t>(buffer->bytes())};
-}
 
 // The tensor of that name, into a buffer of its own; it must have this type.
 Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::string& name,
@@ -26,8 +23,11 @@ Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::stri
   if (tensor->dtype != type.dtype || tensor->shape != type.shape.dims())
     return fail("{}: '{}' is {}, the model has {}", file.path(), name,
                 tensor_type(tensor->dtype, tensor->shape), to_string(type));
-  DeviceBufferPtr buffer = device.allocate(type.bytes());
-  if (Result<void> read = file.read(*tensor, bytes_of(buffer)); !read) return read.failure();
+  DeviceBufferPtr buffer = device.allocate(type.bytes(), type.kind);
+  const auto read = [&](int64_t offset, std::span<std::byte> out) {
+    return file.read_part(*tensor, offset, out);
+  };
+  if (Result<void> filled = fill(*buffer, read); !filled) return filled.failure();
   return buffer;
 }
 
@@ -150,7 +150,7 @@ float StepRun::step() {
   arguments.push_back(tokens_);
   std::vector<DeviceBufferPtr> results = program_->run(*device_, arguments);
   float loss;
-  std::memcpy(&loss, results[n]->data(), sizeof loss);
+  results[n]->read(0, std::as_writable_bytes(std::span(&loss, 1)));
   results.resize(n);
   state_ = std::move(results);
   return loss;

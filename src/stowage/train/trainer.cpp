@@ -86,6 +86,17 @@ class Run {
         device_(make_device(config_, budgets)) {}
 
   Result<int> run() {
+    try {
+      return run_all();
+    } catch (const DiskError& error) {
+      end_line();
+      return fail("{}; the run stops after step {}, the last checkpoint is {}", error.what(), step_,
+                  saved_.empty() ? "none" : saved_);
+    }
+  }
+
+ private:
+  Result<int> run_all() {
     if (Result<void> started = start(); !started) return started.failure();
     const InterruptGuard guard;
     begin_s_ = now_s();
@@ -107,7 +118,6 @@ class Run {
     return finish();
   }
 
- private:
   template <typename... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) {
     if (options_.text) fmt::print(options_.text, format, std::forward<Args>(args)...);
