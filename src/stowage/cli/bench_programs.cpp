@@ -8,6 +8,9 @@
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/runtime/null/simulate.h"
+#include "stowage/tune/devices.h"
+#include "stowage/tune/run_trace.h"
 
 namespace stow {
 namespace {
@@ -32,7 +35,15 @@ struct Row {
   MemoryAnalysis analysis;
   std::optional<int64_t> measured_peak_bytes;
   std::optional<double> step_s;
+  Simulation simulated;  // on an H200
 };
+
+Result<void> simulate_row(const Executable& program, Row& row) {
+  const Result<DeviceDescription> device = load_device_description("h200");
+  if (!device) return device.failure();
+  row.simulated = simulate(program.schedule(), *device);
+  return {};
+}
 
 // Tensors of a dump, which outlive the arrays.
 class Dump {
@@ -105,6 +116,7 @@ Result<Row> measure1(const Placement1& at, const Flags& flags) {
                                 Array::abstract(input))
                             .compile();
   row.analysis = compiled.memory_analysis();
+  if (Result<void> done = simulate_row(compiled.executable(), row); !done) return done.failure();
   if (flags.plan_only) return row;
   const auto weight = [&](uint64_t seed, const Shape& shape) {
     return device_put(random::normal(random::key(seed), shape) * 0.05, at.weights);
@@ -154,6 +166,7 @@ Result<Row> measure2(const Placement2& at, const Flags& flags) {
       device_put(host_offload::optimizer().init(params), at.moments);
   const auto compiled = step.lower(params, state, abstract(at.activations)).compile();
   row.analysis = compiled.memory_analysis();
+  if (Result<void> done = simulate_row(compiled.executable(), row); !done) return done.failure();
   if (flags.plan_only) return row;
   // Weights that keep the size of what they multiply, so that nothing vanishes.
   uint64_t seed = 0;
@@ -194,16 +207,19 @@ Json to_json(const Row& row) {
   object.set("measured_peak_bytes",
              row.measured_peak_bytes ? Json(*row.measured_peak_bytes) : Json(nullptr));
   object.set("step_s", row.step_s ? Json(*row.step_s) : Json(nullptr));
+  object.set("simulated_s", row.simulated.step_s);
+  object.set("bound_s", row.simulated.bound_s);
   return object;
 }
 
 void print_row(std::FILE* text, const Row& row) {
   const KindAnalysis& k = row.analysis.device();
-  fmt::print(text, "{:<22}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", row.name,
+  fmt::print(text, "{:<22}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}{:>10}\n", row.name,
              format_bytes(k.total_bytes), format_bytes(k.argument_bytes),
              format_bytes(k.output_bytes), format_bytes(k.alias_bytes), format_bytes(k.temp_bytes),
              format_bytes(row.analysis.host().total_bytes),
-             format_bytes(row.analysis.disk().total_bytes));
+             format_bytes(row.analysis.disk().total_bytes), format_seconds(row.simulated.step_s),
+             format_seconds(row.simulated.bound_s));
   if (row.measured_peak_bytes && *row.measured_peak_bytes != k.total_bytes)
     fmt::print(text, "  measured {}, predicted {}\n", *row.measured_peak_bytes, k.total_bytes);
 }
@@ -218,8 +234,8 @@ Result<int> run_rows(const Flags& flags, const std::vector<Placement>& placement
     if (!opened) return opened.failure();
     json = std::move(*opened);
   }
-  fmt::print(text, "{:<22}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "row", "total", "argument",
-             "output", "alias", "temp", "host", "disk");
+  fmt::print(text, "{:<22}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}{:>10}\n", "row",
+             "total", "argument", "output", "alias", "temp", "host", "disk", "H200", "at least");
   for (const Placement& placement : placements) {
     const Result<Row> row = measure(placement, flags);
     if (!row) return row.failure();
