@@ -7,6 +7,7 @@
 #include "stowage/ops/build.h"
 #include "stowage/plan/memory_plan.h"
 #include "stowage/session/compile.h"
+#include "stowage/tune/kernel_times.h"
 #include "stowage/tune/run_trace.h"
 #include "tests/support/schedule_kit.h"
 #include "tests/support/temporary_folder.h"
@@ -169,6 +170,30 @@ TEST(RunRecorder, HearsEveryKernelOfARun) {
     EXPECT_EQ(use.streams[i].bytes, s.streams[i].bytes) << i;
   }
   EXPECT_EQ(use.stream(StreamKind::kCopyOut).bytes, 64 * 64 * 4);
+
+  // Simulated with the times that were measured, every stream is busy as long as it really was.
+  KernelTimes times;
+  times.add(events);
+  SimulateOptions replay;
+  replay.measured_s = [&](const Kernel& kernel) { return times.seconds(kernel); };
+  const Simulation again = simulate(program->schedule(), round_device(), replay);
+  for (size_t i = 0; i < use.streams.size(); ++i)
+    EXPECT_NEAR(again.streams[i].busy_s, use.streams[i].busy_s, 1e-9) << i;
+}
+
+TEST(KernelTimes, AreMediansOfWhatRan) {
+  ScheduleKit k;
+  const Schedule schedule = k.schedule({k.dot(1), k.dot(2), k.done_in(3, 0)});
+  const auto kernel = [&](size_t i) { return schedule.instructions[i].kernel(); };
+  KernelTimes times;
+  std::vector<RunEvent> events;
+  for (const double seconds : {5.0, 1.0, 100.0})
+    events.push_back({kernel(0), StreamKind::kCompute, 0, 10, 10 + seconds});
+  events.push_back({kernel(2), StreamKind::kCompute, 0, 0, 7});
+  times.add(events);
+  EXPECT_EQ(times.seconds(*kernel(0)), 5);
+  EXPECT_EQ(times.seconds(*kernel(1)), -1);  // never ran
+  EXPECT_EQ(times.seconds(*kernel(2)), -1);  // a wait is no work
 }
 
 }  // namespace

@@ -26,15 +26,17 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   app.add_option("--json", line.json_path, "Writes one JSON object a line to FILE, - for stdout")
       ->type_name("FILE");
   app.add_flag("--resume", line.resume, "Goes on from the last checkpoint in train.out");
-  if (command == "plan" || command == "train") {
+  if (command == "plan" || command == "train" || command == "profile") {
     app.add_option("--device-description", line.device,
                    fmt::format("The device of the step time: {}, or a file (default: this machine as "
                                "./stowage calibrate measured it)",
                                fmt::join(device_names(), ", ")))
         ->type_name("NAME");
     app.add_option("--trace", line.trace_path,
-                   command == "plan" ? "Writes the simulated step for Perfetto (ui.perfetto.dev)"
-                                     : "Writes the third step for Perfetto (ui.perfetto.dev)")
+                   fmt::format("Writes {} for Perfetto (ui.perfetto.dev)",
+                               command == "plan"    ? "the simulated step"
+                               : command == "train" ? "the third step"
+                                                    : "a step"))
         ->type_name("FILE");
   }
   app.footer("\n" + config_help());

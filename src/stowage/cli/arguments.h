@@ -11,7 +11,7 @@
 namespace stow {
 
 /// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked; of
-/// `plan` and `train` also `[--device-description NAME] [--trace FILE]`.
+/// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`.
 struct CommandLine {
   TrainConfig config;
   std::string json_path;    ///< For JsonLines::open; empty for none, "-" for standard output.

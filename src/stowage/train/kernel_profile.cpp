@@ -84,7 +84,10 @@ std::string kernel_name(const Kernel& kernel) {
                                           : std::string(op_name(kernel.op));
 }
 
-void KernelProfile::ran(const Kernel& kernel, double seconds) {
+void KernelProfile::ran(const RunEvent& event) {
+  if (event.stream != StreamKind::kCompute) return;  // of another thread
+  const Kernel& kernel = *event.kernel;
+  const double seconds = event.end_s - event.begin_s;
   KernelTotals& work = work_[&kernel];
   if (work.calls == 0) {  // of one call, until it is asked for
     work = kernel_work(kernel);

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "stowage/runtime/kernel_clock.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
@@ -23,9 +23,10 @@ KernelTotals kernel_work(const Kernel& kernel);
 /// "dot_general", "rows add", "attention_grad".
 std::string kernel_name(const Kernel& kernel);
 
-class KernelProfile final : public KernelClock {
+/// Of what the computing thread ran: kernels, whole moves and waits for others.
+class KernelProfile final : public RunObserver {
  public:
-  void ran(const Kernel& kernel, double seconds) override;
+  void ran(const RunEvent& event) override;
 
   KernelTotals total() const;
   double gemm_share() const;  ///< Of the kernels' time, in products.

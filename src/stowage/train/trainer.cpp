@@ -11,6 +11,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
+#include "stowage/tune/kernel_times.h"
 #include "stowage/tune/run_trace.h"
 #include "stowage/session/buffer_file.h"
 
@@ -20,6 +21,7 @@ namespace {
 constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
 constexpr int64_t kKeptCheckpoints = 3, kSampleBytes = 240;
 constexpr int64_t kEvalBatches = 8;
+constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
 
 volatile std::sig_atomic_t interrupted = 0;
 void on_interrupt(int) { interrupted = 1; }
@@ -242,14 +244,19 @@ class Run {
     return interrupted ? kStatusInterrupted : 0;
   }
 
-  // The third step, where memory is touched and what follows is like it; the last of a shorter run.
+  // From the third step on, where memory is touched and what follows is like it; or the last of a
+  // shorter run.
+  int64_t first_traced() const { return std::min(first_step_ + 2, config_.train.steps - 1); }
   bool is_traced() const {
-    return !options_.trace_path.empty() &&
-           step_ == std::min(first_step_ + 2, config_.train.steps - 1);
+    return !options_.trace_path.empty() && step_ >= first_traced() &&
+           step_ < first_traced() + kTimedSteps;
   }
   Result<void> save_trace() {
     const Schedule& schedule = plan_.programs.step->schedule();
     const std::vector<RunEvent> events = recorder_.take();
+    times_.add(events);
+    traced_s_.push_back(summarize_run(schedule, events).step_s);
+    if (step_ > first_traced()) return {};
     if (Result<void> written = write_trace(
             options_.trace_path, trace_run(schedule, events, fmt::format("step {}", step_ + 1)));
         !written)
@@ -262,12 +269,25 @@ class Run {
     return {};
   }
 
-  // The median: the first steps touch memory, and a busy machine is slow at times.
-  double usual_step_s() const {
-    if (step_s_.empty()) return 0;
-    std::vector<double> sorted = step_s_;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
+  // What the order and the overlap make of the time that each kernel was measured to take.
+  void say_replay() {
+    if (traced_s_.empty()) return;
+    SimulateOptions options;
+    options.measured_s = [this](const Kernel& k) { return std::max(0.0, times_.seconds(k)); };
+    // No figure of the device counts: everything was measured.
+    const double simulated_s = simulate(plan_.programs.step->schedule(), {}, options).step_s;
+    const double measured_s = median(traced_s_);
+    say("step: simulated from its kernels' measured times {}, measured {} ({:+.1f} %), medians of "
+        "{}\n",
+        format_seconds(simulated_s), format_seconds(measured_s),
+        100 * (simulated_s / measured_s - 1), traced_s_.size());
+  }
+
+  // Of steps: the first ones touch memory, and a busy machine is slow at times.
+  static double median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
   }
 
   double evaluate() {
@@ -365,12 +385,13 @@ class Run {
     say("sample:\n{}\n", printable(text));
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", plan_.peak_bytes[0], measured[0],
         format_bytes(measured[0]), format_bytes(budget_bytes_));
-    const double step_s = usual_step_s();
+    const double step_s = median(step_s_);
     say("step: {}measured {}, the median of {}\n",
         options_.predicted_step_s
             ? fmt::format("predicted {}, ", format_seconds(*options_.predicted_step_s))
             : std::string(),
         format_seconds(step_s), step_s_.size());
+    say_replay();
     say("saved to {}\n", saved_);
     if (options_.json) {
       const Result<void> written = options_.json->write(Json::object(
@@ -412,6 +433,8 @@ class Run {
   std::vector<DeviceBufferPtr> state_;
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
   RunRecorder recorder_;
+  KernelTimes times_;
+  std::vector<double> traced_s_;
   std::vector<double> step_s_;
   double first_loss_ = -1, last_loss_ = -1, begin_s_ = 0, shown_s_ = 0;
   std::string saved_;
