@@ -28,3 +28,4 @@
 #include "stowage/base/version.h"
 #include "stowage/optim/optimizers.h"
 #include "stowage/runtime/device.h"
+#include "stowage/runtime/disk/disk.h"

@@ -193,12 +193,14 @@ class Maker {
     }
   }
 
-  // To the host and back, as a whole or in part.
+  // To the host or the disk and back, as a whole or in part, maybe from one to the other.
   void moved_step(const Val& x) {
-    Val host = device_put(x, MemoryKind::kPinnedHost);
+    constexpr MemoryKind kKinds[] = {MemoryKind::kPinnedHost, MemoryKind::kDisk};
+    Val away = device_put(x, kKinds[below(2)]);
     if (below(2) && x.rank() > 0 && x.shape()[0] > 0)
-      host = slice_axis(host, 0, static_cast<int64_t>(below(2)) % x.shape()[0], x.shape()[0]);
-    add(device_put(host, MemoryKind::kDevice));
+      away = slice_axis(away, 0, static_cast<int64_t>(below(2)) % x.shape()[0], x.shape()[0]);
+    if (below(3) == 0) away = device_put(away, kKinds[below(2)]);
+    add(device_put(away, MemoryKind::kDevice));
   }
 
   void running_step(const Val& x) {
@@ -1024,7 +1026,8 @@ PolicyPtr random_policy(uint64_t seed) {
                       : seed % 8 == 3 ? query.op == OpKind::kName && hash % 2 == 0
                                       : hash % 8 < seed % 8;
     if (!keep) return {Mark::kRecompute};
-    if (seed % 3 == 0 && (hash >> 9) % 3 == 0) return {Mark::kOffload, MemoryKind::kPinnedHost};
+    if (seed % 3 == 0 && (hash >> 9) % 3 == 0)
+      return {Mark::kOffload, (hash >> 14) % 2 ? MemoryKind::kDisk : MemoryKind::kPinnedHost};
     return {Mark::kKeep};
   };
   return std::make_shared<const Policy>(Policy{fmt::format("random:{}", seed), decide, {}});

@@ -1,6 +1,5 @@
 #include "tests/support/execute.h"
 
-#include <cstring>
 #include <set>
 
 #include "stowage/runtime/streams.h"
@@ -9,7 +8,9 @@ namespace stow::testing {
 namespace {
 
 Bytes bytes_of(const DeviceBuffer& buffer) {
-  return {buffer.data(), buffer.data() + buffer.bytes()};
+  Bytes bytes(static_cast<size_t>(buffer.bytes()));
+  buffer.read(0, bytes);
+  return bytes;
 }
 
 class Runner {
@@ -64,8 +65,8 @@ class Runner {
     for (int kind = 0; kind < kNumMemoryKinds; ++kind) {
       const int64_t bytes = program_.memory_analysis().kinds[static_cast<size_t>(kind)].arena_bytes;
       if (dirty && bytes > 0)
-        std::memset(device.borrow_arena(bytes, static_cast<MemoryKind>(kind))->data(), 0xff,
-                    static_cast<size_t>(bytes));
+        device.borrow_arena(bytes, static_cast<MemoryKind>(kind))
+            ->write(0, Bytes(static_cast<size_t>(bytes), std::byte{0xff}));
     }
     std::vector<DeviceBufferPtr> arguments, results;
     std::vector<Bytes> outputs;
@@ -75,7 +76,7 @@ class Runner {
         const Bytes& input = inputs_[i];
         arguments.push_back(
             device.allocate(static_cast<int64_t>(input.size()), program_.input_types()[i].kind));
-        if (!input.empty()) std::memcpy(arguments.back()->data(), input.data(), input.size());
+        arguments.back()->write(0, input);
       }
       results = program_.run(device, arguments);
     } catch (const std::exception& error) {

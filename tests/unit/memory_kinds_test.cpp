@@ -1,4 +1,5 @@
-// Arrays in other memories than the device: moves, offloaded residuals, plans by kind.
+// Arrays in other memories than the device, on the host and on disk: moves, offloaded residuals,
+// plans by kind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const SingleDeviceSharding kHost("pinned_host"), kDevice("device");
+const SingleDeviceSharding kDevice("device");
 
 struct Weights {
   Array w1, w2;
@@ -18,11 +19,17 @@ STOW_TREE(Weights, w1, w2);
 
 constexpr int64_t kMiB = 1 << 20;
 
-class MemoryKinds : public ::testing::Test {
+class MemoryKinds : public ::testing::TestWithParam<MemoryKind> {
  protected:
-  DevicePtr device_ = Device::virtual_device({256 * kMiB, 256 * kMiB, 0}, 1);
+  const SingleDeviceSharding away_{GetParam()};
+  const std::string name_{memory_kind_name(GetParam())};
+  DevicePtr device_ = Device::virtual_device({256 * kMiB, 256 * kMiB, 256 * kMiB}, 1);
   DefaultDevice guard_{device_};
 
+  PolicyPtr offload_x() const { return save_and_offload_only_these_names({}, {"x"}, GetParam()); }
+  const KindAnalysis& away(const MemoryAnalysis& a) const {
+    return a.kinds[static_cast<size_t>(GetParam())];
+  }
   int64_t used(MemoryKind kind) const { return device_->in_use_bytes(kind); }
 };
 
@@ -36,63 +43,129 @@ std::string message_of(F f) {
   return "nothing was thrown";
 }
 
-TEST_F(MemoryKinds, NamesAndDefaults) {
+std::string name_of(const ::testing::TestParamInfo<MemoryKind>& info) {
+  return std::string(memory_kind_name(info.param));
+}
+constexpr MemoryKind kElsewhere[] = {MemoryKind::kPinnedHost, MemoryKind::kDisk};
+INSTANTIATE_TEST_SUITE_P(, MemoryKinds, ::testing::ValuesIn(kElsewhere), name_of);
+
+TEST_P(MemoryKinds, NamesAndDefaults) {
   EXPECT_EQ(SingleDeviceSharding(), SingleDeviceSharding(""));
-  EXPECT_EQ(kDevice.with_memory_kind("pinned_host"), kHost);
+  EXPECT_EQ(kDevice.with_memory_kind(name_), away_);
   EXPECT_THAT(message_of([] { SingleDeviceSharding("hbm"); }),
               HasSubstr("[sharding] there is no memory kind 'hbm'; the kinds are device, "
                         "pinned_host and disk"));
 }
 
-TEST_F(MemoryKinds, ValuesSurviveMovesInsideAndOutsideOfJit) {
+TEST_P(MemoryKinds, ValuesSurviveMovesInsideAndOutsideOfJit) {
   const Array x = random::normal(random::key(1), {3, 5});
-  const int64_t before = used(MemoryKind::kPinnedHost);
-  const Array h = device_put(x, kHost);
-  EXPECT_EQ(sharding_of(h), kHost);
-  EXPECT_EQ(used(MemoryKind::kPinnedHost) - before, 60);
+  const int64_t before = used(GetParam());
+  const Array h = device_put(x, away_);
+  EXPECT_EQ(sharding_of(h), away_);
+  EXPECT_EQ(used(GetParam()) - before, 60);
   EXPECT_EQ(h.to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(device_put(h, kDevice).to_vector<float>(), x.to_vector<float>());
-  EXPECT_EQ(device_put(h, kHost).impl(), h.impl());  // no copy
-  const auto there_and_back = jit([](const Array& a) {
-    return std::pair(device_put(device_put(a, kHost), kDevice) + 1.0, device_put(a, kHost));
+  EXPECT_EQ(device_put(h, away_).impl(), h.impl());  // no copy
+  const auto there_and_back = jit([&](const Array& a) {
+    return std::pair(device_put(device_put(a, away_), kDevice) + 1.0, device_put(a, away_));
   });
   const auto [device, host] = there_and_back(x);
   EXPECT_EQ(device.to_vector<float>(), (x + 1.0).to_vector<float>());
-  EXPECT_EQ(sharding_of(host), kHost);
+  EXPECT_EQ(sharding_of(host), away_);
   EXPECT_EQ(host.to_vector<float>(), x.to_vector<float>());
-  const Array empty = device_put(zeros({0, 4}), kHost);
+  const Array empty = device_put(zeros({0, 4}), away_);
   EXPECT_EQ(empty.shape(), (Shape{0, 4}));
-  EXPECT_EQ(device_put(2.5, kHost).item<float>(), 2.5f);
+  EXPECT_EQ(device_put(2.5, away_).item<float>(), 2.5f);
 }
 
-TEST_F(MemoryKinds, ArithmeticElsewhereIsAnErrorThatNamesTheKind) {
-  const Array h = device_put(ones({4}), kHost);
+TEST_P(MemoryKinds, ArithmeticElsewhereIsAnErrorThatNamesTheKind) {
+  const Array h = device_put(ones({4}), away_);
   EXPECT_THAT(message_of([&] { h + 1.0; }),
-              HasSubstr("operand 0 is on pinned_host: f32<pinned_host>[4]; move it with device_put "
-                        "first"));
+              HasSubstr(fmt::format("operand 0 is on {0} and operand 1 on device: f32<{0}>[4] and "
+                                    "f32[4]; move them to one memory with device_put first",
+                                    name_)));
 }
 
-TEST_F(MemoryKinds, CompiledProgramsKnowKinds) {
+TEST_P(MemoryKinds, CompiledProgramsKnowKinds) {
   const auto f = jit([](const Array& a) { return device_put(a, kDevice) * 2.0; });
   const Array x = ones({8});
   f(x);
-  f(device_put(x, kHost));
-  f(device_put(x + 1.0, kHost));
+  f(device_put(x, away_));
+  f(device_put(x + 1.0, away_));
   EXPECT_EQ(f.n_traces(), 2);
 }
 
-TEST_F(MemoryKinds, DonationWorksWithinAKind) {
-  const auto f = [](const Array& a) { return device_put(device_put(a, kDevice) + 1.0, kHost); };
+TEST_P(MemoryKinds, DonationWorksWithinAKind) {
+  const auto f = [&](const Array& a) { return device_put(device_put(a, kDevice) + 1.0, away_); };
   const auto compiled = jit(f, {.donate_argnums = {0}})
-                            .lower(device_put(ones({1 << 16}), kHost))
+                            .lower(device_put(ones({1 << 16}), away_))
                             .compile();
-  EXPECT_EQ(compiled.memory_analysis().host().alias_bytes, 4 << 16);
-  EXPECT_EQ(compiled.memory_analysis().host().total_bytes, 4 << 16);
+  EXPECT_EQ(away(compiled.memory_analysis()).alias_bytes, 4 << 16);
+  EXPECT_EQ(away(compiled.memory_analysis()).total_bytes, 4 << 16);
   const auto crossing = jit([](const Array& a) { return device_put(a, kDevice); },
                             {.donate_argnums = {0}})
-                            .lower(device_put(ones({1 << 16}), kHost))
+                            .lower(device_put(ones({1 << 16}), away_))
                             .compile();
-  EXPECT_EQ(crossing.memory_analysis().host().alias_bytes, 0);
+  EXPECT_EQ(away(crossing.memory_analysis()).alias_bytes, 0);
+}
+
+TEST_P(MemoryKinds, ViewsAndJoinsStayWhereTheyAre) {
+  const Array x = random::normal(random::key(1), {6, 40, 30});
+  const Array far = device_put(x, away_);
+  const auto f = [](const Array& a) {
+    const Array cut = a.slice(0, 1, 5).slice(2, 3, 20);
+    return std::pair(concatenate({cut, cut}, 1), transpose(cut, {2, 0, 1}).reshape({17 * 4, 40}));
+  };
+  const auto [joined, turned] = jit(f)(far);
+  EXPECT_EQ(sharding_of(joined), away_);
+  EXPECT_EQ(sharding_of(turned), away_);
+  const auto [joined_here, turned_here] = f(x);
+  EXPECT_EQ(joined.to_vector<float>(), joined_here.to_vector<float>());
+  EXPECT_EQ(turned.to_vector<float>(), turned_here.to_vector<float>());
+}
+
+TEST_P(MemoryKinds, EmptyValues) {
+  const Array empty = device_put(zeros({0, 4}), away_);
+  EXPECT_EQ(used(GetParam()), 0);
+  EXPECT_TRUE(empty.to_vector<float>().empty());
+  const auto f = [&](const Array& a) {
+    const Array back = device_put(a, kDevice) + 1.0;
+    return std::pair(device_put(concatenate({back, ones({2, 4})}, 0), away_),
+                     device_put(back, away_));
+  };
+  const auto [two, none] = jit(f)(empty);
+  EXPECT_EQ(two.to_vector<float>(), std::vector<float>(8, 1.0f));
+  EXPECT_EQ(none.shape(), (Shape{0, 4}));
+  EXPECT_EQ(sharding_of(none), away_);
+}
+
+TEST_P(MemoryKinds, GradientsLieWhereTheirParametersLie) {
+  const Array w = random::normal(random::key(1), {8, 8}), x = ones({4, 8});
+  const auto loss = [&](const Array& a) { return sum(tanh(matmul(x, device_put(a, kDevice)))); };
+  const Array g = jit(grad(loss))(device_put(w, away_));
+  EXPECT_EQ(sharding_of(g), away_);
+  EXPECT_EQ(g.to_vector<float>(), jit(grad(loss))(w).to_vector<float>());
+}
+
+TEST_P(MemoryKinds, ConditionsAndLoopsCarryThem) {
+  const Array x = random::normal(random::key(1), {5, 7});
+  const auto map = [](const Array& v, auto g) {
+    return device_put(g(device_put(v, kDevice)), sharding_of(v));
+  };
+  const auto f = [&](const Array& a, const Array& up, const Array& n) {
+    const Array chosen = cond(
+        up, [&](const Array& v) { return map(v, [](const Array& h) { return h * 2.0; }); },
+        [](const Array& v) { return v; }, a);
+    const auto body = [&](const Array&, const Array& v) {
+      return map(v, [](const Array& h) { return h + 1.0; });
+    };
+    return fori_loop(0, n, body, fori_loop(0, 3, body, chosen));
+  };
+  for (const bool up : {false, true}) {
+    const Array far = jit(f)(device_put(x, away_), Array(up), Array(2));
+    EXPECT_EQ(sharding_of(far), away_);
+    EXPECT_EQ(far.to_vector<float>(), jit(f)(x, Array(up), Array(2)).to_vector<float>());
+  }
 }
 
 // The first of the seed's programs: ten layers y = x w1, x = y w2, scanned.
@@ -108,50 +181,52 @@ class Offloading : public MemoryKinds {
     const auto f = jit(grad([&](const Weights& p, const Array& x) { return sum(scan(body, x, p)); }));
     const auto compiled = f.lower(w, x_).compile();
     const MemoryAnalysis analysis = compiled.memory_analysis();
-    std::array<int64_t, 2> before{};
+    std::array<int64_t, kNumMemoryKinds> before{};
     device_->drop_arenas();
     device_->reset_high_water();
-    for (size_t k = 0; k < 2; ++k) before[k] = used(static_cast<MemoryKind>(k));
+    for (size_t k = 0; k < before.size(); ++k) before[k] = used(static_cast<MemoryKind>(k));
     const Weights g = compiled(w, x_);
-    for (size_t k = 0; k < 2; ++k)
+    for (size_t k = 0; k < before.size(); ++k)
       EXPECT_EQ(device_->high_water_bytes(static_cast<MemoryKind>(k)) - before[k],
                 analysis.kinds[k].total_bytes - analysis.kinds[k].argument_bytes);
     return {{device_put(g.w1, kDevice), device_put(g.w2, kDevice)}, analysis};
   }
 };
 
-TEST_F(Offloading, SavesMemoryAndChangesNoBit) {
+INSTANTIATE_TEST_SUITE_P(, Offloading, ::testing::ValuesIn(kElsewhere), name_of);
+
+TEST_P(Offloading, SavesMemoryAndChangesNoBit) {
   const auto plain = [](const Array& x, const Weights& w) {
     return matmul(matmul(checkpoint_name(x, "x"), w.w1), w.w2);
   };
-  const auto offloaded = checkpoint(plain, save_and_offload_only_these_names({}, {"x"}));
+  const auto offloaded = checkpoint(plain, offload_x());
   const auto streamed = checkpoint(
       [&](const Array& x, const Weights& w) { return plain(x, device_put(w, kDevice)); },
-      save_and_offload_only_these_names({}, {"x"}));
+      offload_x());
   const auto [g, on_device] = gradient(plain, w_);
-  const auto [g_x, x_on_host] = gradient(offloaded, w_);
-  const Weights host = device_put(w_, kHost);
-  const auto [g_w, all_on_host] = gradient(streamed, host);
+  const auto [g_x, x_away] = gradient(offloaded, w_);
+  const Weights host = device_put(w_, away_);
+  const auto [g_w, all_away] = gradient(streamed, host);
   EXPECT_EQ(g.w1.to_vector<float>(), g_x.w1.to_vector<float>());
   EXPECT_EQ(g.w2.to_vector<float>(), g_x.w2.to_vector<float>());
   EXPECT_EQ(g.w1.to_vector<float>(), g_w.w1.to_vector<float>());
   EXPECT_EQ(g.w2.to_vector<float>(), g_w.w2.to_vector<float>());
-  // The stack of x is on the host, and one layer's worth of everything is on the device.
+  // The stack of x is elsewhere, and one layer's worth of everything is on the device.
   const int64_t x_bytes = kRows * kWidth * 4, w_bytes = kWidth * kHidden * 4;
-  EXPECT_EQ(x_on_host.host().total_bytes, kLayers * x_bytes);
-  EXPECT_LT(x_on_host.device().total_bytes, on_device.device().total_bytes);
+  EXPECT_EQ(away(x_away).total_bytes, kLayers * x_bytes);
+  EXPECT_LT(x_away.device().total_bytes, on_device.device().total_bytes);
   // Gradients follow where slots of x were.
-  EXPECT_LE(all_on_host.host().total_bytes, kLayers * (4 * w_bytes + x_bytes));
-  EXPECT_LT(all_on_host.device().total_bytes, 8 * w_bytes);
+  EXPECT_LE(away(all_away).total_bytes, kLayers * (4 * w_bytes + x_bytes));
+  EXPECT_LT(all_away.device().total_bytes, 8 * w_bytes);
 }
 
-TEST_F(Offloading, WithoutEffectIsAnError) {
+TEST_P(Offloading, WithoutEffectIsAnError) {
   const auto linear = checkpoint(
       [](const Array& x, const Weights& w) {
         return sum(tanh(matmul(x, slice(w.w1, 0, 0, 1).reshape({kWidth, kHidden})))) +
                sum(checkpoint_name(w.w2, "x"));
       },
-      save_and_offload_only_these_names({}, {"x"}));
+      offload_x());
   const auto f = [&](const Array& x, const Weights& w) {
     auto body = linear;
     return sum(body(x, w));
@@ -160,13 +235,13 @@ TEST_F(Offloading, WithoutEffectIsAnError) {
               HasSubstr("asks for the name 'x', which no value that is used in its region has"));
 }
 
-TEST_F(Offloading, UnrolledLayersOffloadToo) {
+TEST_P(Offloading, UnrolledLayersOffloadToo) {
   const auto body = checkpoint(
       [](const Array& x, const Weights& w) {
         return matmul(tanh(matmul(checkpoint_name(x, "x"), device_put(w.w1, kDevice))),
                       device_put(w.w2, kDevice));
       },
-      save_and_offload_only_these_names({}, {"x"}));
+      offload_x());
   const auto unrolled = [&](const Weights& w, const Array& x) {
     auto f = body;
     Array h = x;
@@ -176,7 +251,7 @@ TEST_F(Offloading, UnrolledLayersOffloadToo) {
     return sum(h);
   };
   const auto scanned = [&](const Weights& w, const Array& x) { return sum(scan(body, x, w)); };
-  const Weights host = device_put(w_, kHost);
+  const Weights host = device_put(w_, away_);
   const auto a = jit(grad(unrolled)).lower(host, x_).compile();
   const auto b = jit(grad(scanned)).lower(host, x_).compile();
   EXPECT_EQ(a(host, x_).w1.to_vector<float>(), b(host, x_).w1.to_vector<float>());

@@ -1,5 +1,6 @@
 #include "stowage/api/array.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "stowage/api/elements.h"
@@ -14,6 +15,18 @@ std::shared_ptr<ArrayImpl> new_impl(ArrayImpl::State state, const ArrayType& typ
   impl->type = type;
   impl->made = current_provenance();
   return impl;
+}
+
+// What lies on disk comes piece by piece: there is no room for a whole array beside the result.
+void read_staged(const DeviceBuffer& buffer, DType dtype, std::byte* out, DType as, int64_t n) {
+  constexpr int64_t kPieceElems = 1 << 16;
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(n, kPieceElems) * dtype_bytes(dtype)));
+  for (int64_t at = 0; at < n; at += kPieceElems) {
+    const int64_t here = std::min(kPieceElems, n - at);
+    buffer.read(at * dtype_bytes(dtype),
+                std::span(piece).first(static_cast<size_t>(here * dtype_bytes(dtype))));
+    convert_elements(piece.data(), dtype, out + at * dtype_bytes(as), as, here);
+  }
 }
 
 // Why the value of a traced array is out of reach.
@@ -97,6 +110,8 @@ void Array::read(void* out, DType as, const char* what, SourceLocation at) const
   if (!storage.donated.empty())
     fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
               storage.donated);
+  if (storage.buffer && storage.buffer->place().disk)
+    return read_staged(*storage.buffer, t.dtype, static_cast<std::byte*>(out), as, t.elems());
   const std::byte* data = storage.buffer ? storage.buffer->data() : storage.literal.data();
   convert_elements(data, t.dtype, out, as, t.elems());
 }

@@ -23,4 +23,9 @@ Result<int> run_bench(std::span<const std::string> arguments);
 Result<int> run_profile(std::span<const std::string> arguments);
 Result<int> run_graph_file(std::span<const std::string> arguments);
 
+/// Of `bench`.
+Result<int> run_bench_step(std::span<const std::string> arguments);
+Result<int> run_program1(std::span<const std::string> arguments);
+Result<int> run_program2(std::span<const std::string> arguments);
+
 }  // namespace stow

@@ -19,10 +19,10 @@ namespace {
 constexpr size_t kShown = 16;
 constexpr int kSteps = 5;  // behind one that is not counted
 
-using Groups = std::map<std::string, KernelWork>;
+using Groups = std::map<std::string, KernelTotals>;
 
-std::vector<std::pair<std::string, KernelWork>> slowest_first(const Groups& groups) {
-  std::vector<std::pair<std::string, KernelWork>> rows(groups.begin(), groups.end());
+std::vector<std::pair<std::string, KernelTotals>> slowest_first(const Groups& groups) {
+  std::vector<std::pair<std::string, KernelTotals>> rows(groups.begin(), groups.end());
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.second.seconds > b.second.seconds;
   });
@@ -33,13 +33,13 @@ struct Rates {
   double flops_per_s, bytes_per_s;
 };
 
-void print_groups(std::FILE* out, const char* title, const Groups& groups, const KernelWork& total,
+void print_groups(std::FILE* out, const char* title, const Groups& groups, const KernelTotals& total,
                   const Rates& best) {
   fmt::print(out, "\n{:<56} {:>6} {:>9} {:>9} {:>6} {:>8} {:>5} {:>7} {:>5}\n", title, "calls", "ms",
              "least ms", "", "GFLOP/s", "", "GB/s", "");
   size_t shown = 0;
-  KernelWork rest;
-  const auto line = [&](const std::string& name, const KernelWork& w) {
+  KernelTotals rest;
+  const auto line = [&](const std::string& name, const KernelTotals& w) {
     const double flops = w.flops / w.least_seconds, bytes = w.bytes / w.least_seconds;
     fmt::print(out, "{:<56} {:>6} {:>9.2f} {:>9.2f} {:>5.1f}% {:>8} {:>5} {:>7.1f} {:>4.0f}%\n",
                name, w.calls / kSteps, 1e3 * w.seconds / kSteps, 1e3 * w.least_seconds / kSteps,
@@ -89,20 +89,17 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   Result<StepRun> run = StepRun::make(options);
   if (!run) return run.failure();
   run->step();  // touches all memory
-  KernelProfile profile;
+  KernelProfile profile(options.threads);
   double wall = 0;
-  {
-    const KernelClockScope clock(&profile);
-    for (int i = 0; i < kSteps; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      run->step();
-      wall += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    }
+  for (int i = 0; i < kSteps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run->step(&profile);
+    wall += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
   const Rates best = {measured_product_rate(compute, options.threads),
                       measured_triad_rate(options.threads)};
-  const KernelWork total = profile.total();
+  const KernelTotals total = profile.total();
   std::FILE* const out = line->json_path == "-" ? stderr : stdout;
   const double tokens = static_cast<double>(line->config.data.batch * line->config.data.seq);
   fmt::print(out,

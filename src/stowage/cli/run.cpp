@@ -11,6 +11,7 @@
 #include "stowage/io/files.h"
 #include "stowage/io/json.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/session/buffer_file.h"
 #include "stowage/session/compile.h"
 #include "stowage/session/dump.h"
 #include "stowage/session/graph_file.h"
@@ -24,10 +25,6 @@ struct Flags {
   std::string graph, inputs, output, json, memory;
   bool plan = false;
 };
-
-std::span<const std::byte> bytes_of(const DeviceBufferPtr& buffer, const ArrayType& type) {
-  return {buffer->data(), static_cast<size_t>(type.bytes())};
-}
 
 double element(std::span<const std::byte> bytes, DType dtype, int64_t i) {
   return decode_scalar(dtype, bytes.subspan(static_cast<size_t>(i * dtype_bytes(dtype))));
@@ -106,8 +103,10 @@ Result<std::vector<DeviceBufferPtr>> load_inputs(const Graph& graph, const Flags
       return fail("{}: '{}' is {}, input {} of {} is {}", path, keys[i],
                   tensor_type(tensor->dtype, tensor->shape), i, flags.graph, to_string(type));
     DeviceBufferPtr buffer = device->allocate(type.bytes(), type.kind);
-    const std::span<std::byte> bytes(buffer->data(), static_cast<size_t>(type.bytes()));
-    if (Result<void> read = file->read(*tensor, bytes); !read) return read.failure();
+    const auto read = [&](int64_t offset, std::span<std::byte> out) {
+      return file->read_part(*tensor, offset, out);
+    };
+    if (Result<void> filled = fill(*buffer, read); !filled) return filled.failure();
     buffers.push_back(std::move(buffer));
   }
   return buffers;
@@ -116,11 +115,8 @@ Result<std::vector<DeviceBufferPtr>> load_inputs(const Graph& graph, const Flags
 Result<void> save_outputs(const std::string& path, const Executable& program,
                           const std::vector<DeviceBufferPtr>& outputs) {
   std::vector<TensorBytes> tensors;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const ArrayType& type = program.output_types()[i];
-    tensors.push_back(
-        {std::to_string(i), type.dtype, type.shape.dims(), bytes_of(outputs[i], type)});
-  }
+  for (size_t i = 0; i < outputs.size(); ++i)
+    tensors.push_back(tensor_of(std::to_string(i), program.output_types()[i], *outputs[i]));
   return save_safetensors(path, tensors);
 }
 
@@ -169,7 +165,8 @@ Result<int> run(const Flags& flags) {
     Json results = Json::array();
     for (size_t i = 0; i < outputs.size(); ++i) {
       const ArrayType& type = program->output_types()[i];
-      const std::span<const std::byte> bytes = bytes_of(outputs[i], type);
+      std::vector<std::byte> bytes(static_cast<size_t>(type.bytes()));
+      outputs[i]->read(0, bytes);
       fmt::print(text, "output {}: {} {}\n", i, to_string(type), describe(bytes, type));
       results.push_back(to_json(bytes, type));
     }

@@ -291,9 +291,18 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNee
 }
 
 Result<void> Checkpoint::read(std::string_view name, std::span<std::byte> out) const {
+  return file_.read(tensor(name), out);
+}
+
+Result<void> Checkpoint::read_part(std::string_view name, int64_t offset_bytes,
+                                   std::span<std::byte> out) const {
+  return file_.read_part(tensor(name), offset_bytes, out);
+}
+
+const TensorInfo& Checkpoint::tensor(std::string_view name) const {
   const TensorInfo* tensor = file_.find(name);
   STOW_CHECK(tensor, "'{}' was not needed of {}", name, file_.path());
-  return file_.read(*tensor, out);
+  return *tensor;
 }
 
 }  // namespace stow

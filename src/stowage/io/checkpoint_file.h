@@ -83,10 +83,15 @@ class Checkpoint {
   const CheckpointMeta& meta() const { return meta_; }
   /// Reads a tensor that was needed; `out` has its size.
   Result<void> read(std::string_view name, std::span<std::byte> out) const;
+  /// Fills `out` with the bytes of such a tensor from an offset on.
+  Result<void> read_part(std::string_view name, int64_t offset_bytes,
+                         std::span<std::byte> out) const;
 
  private:
   Checkpoint(CheckpointMeta meta, SafetensorsFile file)
       : meta_(std::move(meta)), file_(std::move(file)) {}
+
+  const TensorInfo& tensor(std::string_view name) const;
 
   CheckpointMeta meta_;
   SafetensorsFile file_;

@@ -19,7 +19,7 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 constexpr size_t kMaxRank = 64;
-constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr int64_t kPieceBytes = 1 << 20;
 
 // In the order of DType.
 constexpr std::array<std::string_view, kNumDTypes> kDTypeNames = {
@@ -115,7 +115,7 @@ Result<std::string> make_header(std::span<const TensorBytes* const> order,
     if (!names.insert(tensor->name).second)
       return fail("two tensors have the name {}", quoted(tensor->name));
     const std::optional<int64_t> bytes = size_of(tensor->dtype, tensor->shape);
-    if (!bytes || static_cast<uint64_t>(*bytes) != tensor->bytes.size())
+    if (!bytes || (!tensor->read && static_cast<uint64_t>(*bytes) != tensor->bytes.size()))
       return fail("tensor {}: {} bytes given for {}", quoted(tensor->name), tensor->bytes.size(),
                   tensor_type(tensor->dtype, tensor->shape));
     Json::Array shape(tensor->shape.begin(), tensor->shape.end());
@@ -226,6 +226,13 @@ Result<void> SafetensorsFile::read(const TensorInfo& tensor, std::span<std::byte
   return file_.read(tensor.offset_bytes, out);
 }
 
+Result<void> SafetensorsFile::read_part(const TensorInfo& tensor, int64_t offset_bytes,
+                                        std::span<std::byte> out) const {
+  STOW_CHECK(offset_bytes >= 0 && offset_bytes + static_cast<int64_t>(out.size()) <= tensor.n_bytes,
+             "{} has {} bytes", tensor.name, tensor.n_bytes);
+  return file_.read(tensor.offset_bytes + offset_bytes, out);
+}
+
 Result<Digest> SafetensorsFile::digest() const {
   Digest digest;
   std::vector<std::byte> piece(kPieceBytes);
@@ -255,8 +262,21 @@ Result<AtomicFile> write_safetensors(const std::string& path, std::span<const Te
     return file->write(bytes);
   };
   if (Result<void> written = put(as_bytes(*header)); !written) return written.failure();
-  for (const TensorBytes* tensor : order)
-    if (Result<void> written = put(tensor->bytes); !written) return written.failure();
+  std::vector<std::byte> piece;
+  for (const TensorBytes* tensor : order) {
+    if (!tensor->read) {
+      if (Result<void> written = put(tensor->bytes); !written) return written.failure();
+      continue;
+    }
+    const int64_t bytes = *size_of(tensor->dtype, tensor->shape);
+    piece.resize(static_cast<size_t>(std::min(kPieceBytes, bytes)));
+    for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+      const std::span<std::byte> part =
+          std::span(piece).first(static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
+      tensor->read(at, part);
+      if (Result<void> written = put(part); !written) return written.failure();
+    }
+  }
   return file;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -26,12 +27,14 @@ struct TensorInfo {
   int64_t n_bytes = 0;
 };
 
-/// A tensor to be written: the bytes in row-major order, little-endian.
+/// A tensor to be written: the bytes in row-major order, little-endian, in memory, or where `read` is
+/// set what that gives: it fills `out` from an offset on, and may throw.
 struct TensorBytes {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   std::span<const std::byte> bytes;
+  std::function<void(int64_t offset_bytes, std::span<std::byte> out)> read;
 };
 
 /// "f32[8,64]".
@@ -59,6 +62,9 @@ class SafetensorsFile {
 
   /// Reads a tensor of this file; `out` has its size.
   Result<void> read(const TensorInfo& tensor, std::span<std::byte> out) const;
+  /// Fills `out` with the bytes of a tensor from an offset on.
+  Result<void> read_part(const TensorInfo& tensor, int64_t offset_bytes,
+                         std::span<std::byte> out) const;
   /// The digest of the whole file, read piece by piece.
   Result<Digest> digest() const;
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/disk_blocks.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/rows.h"
 #include "stowage/passes/view.h"
@@ -41,7 +42,8 @@ struct ScanPlan {
     bool init_in_place = false;
   };
   std::vector<Ring> rings;
-  std::vector<View> stacks;  // whole stacked results
+  std::vector<bool> reusable;  // body inputs whose memory the body may write over
+  std::vector<View> stacks;    // whole stacked results
   std::vector<std::optional<View>> interleaved;  // those that share a buffer
 };
 
@@ -139,6 +141,15 @@ class Level {
   }
   bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
 
+  /// True when v is all of its root in the same order: the root itself or a reshape of it.
+  bool is_whole(ValueId v) const {
+    const ValueId root = made_root(v);
+    v = use(v).canon;
+    while (v != root && !graph_.is_input(v) && graph_.def(v).op == OpKind::kReshape)
+      v = use(graph_.def(v).operands[0]).canon;
+    return v == root;
+  }
+
   /// Asks for an output to be made in this window, where that can be; copy_to does the rest.
   void send_output(ValueId out, const View& view) {
     const ValueId root = made_root(out);
@@ -216,7 +227,7 @@ class Level {
     kernel.inputs = {from};
     kernel.outputs = {to};
     kernel.outputs[0].begins = begins;
-    kernel.provenance = provenance;
+    kernel.provenance = made_by(Pass::kLower, provenance);
     push(std::move(kernel));
   }
 
@@ -227,6 +238,7 @@ class Level {
   /// True when `unit` may write value `v` over the memory of `root`, which it reads.
   bool can_share(int u, ValueId v, ValueId root) const {
     const Unit& un = unit(u);
+    if (un.kind == UnitKind::kScan) return scan_can_share(u, v, root);
     const ArrayType &tv = graph_.type(v), &tr = graph_.type(root);
     if (tv.shape != tr.shape || tv.kind != tr.kind ||
         dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
@@ -273,7 +285,7 @@ class Level {
                               : use(id).needed)
         bytes[v] = graph_.type(id).kind == MemoryKind::kDevice ? graph_.type(id).bytes() : 0;
     }
-    order_ = order_units(graph_, units_, bytes, context_.options.order);
+    order_ = order_units(graph_, units_, bytes, scratch_bytes(), context_.options.order);
     position_.resize(units_.units.size());
     for (size_t i = 0; i < order_.size(); ++i)
       position_[static_cast<size_t>(order_[i])] = static_cast<int>(i);
@@ -286,6 +298,24 @@ class Level {
         }
     for (ValueId v : graph_.outputs()) last_use_[made_root(v).index()] = kForever;
     find_sliced_only();
+  }
+
+  // The scratch of each unit that is one op, were every value contiguous.
+  std::vector<int64_t> scratch_bytes() const {
+    std::vector<int64_t> bytes(units_.units.size(), 0);
+    const KernelTarget& target = context_.options.target;
+    for (size_t u = 0; u < bytes.size() && target.scratch_bytes; ++u) {
+      if (units_.units[u].kind != UnitKind::kOp) continue;
+      const Node& node = graph_.node(units_.units[u].nodes[0]);
+      Kernel kernel;
+      kernel.op = node.op;
+      kernel.params = node.params;
+      for (ValueId v : node.operands) kernel.inputs.push_back(units_.windows[v.index()]);
+      for (int i = 0; i < node.n_results; ++i)
+        kernel.outputs.push_back(contiguous_view(BufferId(), graph_.type(node.result(i))));
+      bytes[u] = target.scratch_bytes(kernel, target.threads);
+    }
+    return bytes;
   }
 
   // Roots that are read by scans alone, a slice of the leading axis at a time.
@@ -327,23 +357,39 @@ class Level {
 
   // ---- scans ----
 
-  void plan_scan(int u) {
+  // The body of a scan, ordered, and nothing planned yet.
+  ScanPlan& open_scan(int u) const {
+    std::unique_ptr<ScanPlan>& plan = scans_[u];
+    if (plan) return *plan;
     const Node& node = graph_.node(unit(u).nodes[0]);
     const auto& p = node.as<ScanParams>();
     const Graph& body = *node.graphs[0];
-    auto plan = std::make_unique<ScanPlan>();
+    plan = std::make_unique<ScanPlan>();
     plan->loop = LoopId(context_.schedule.n_loops++);
 
     std::vector<View> views;
     for (size_t i = 0; i < node.operands.size(); ++i)
       views.push_back(
           body_input_view(p, body, i, units_.windows[node.operands[i].index()], plan->loop));
-    std::vector<bool> reusable(views.size(), false);
+    plan->reusable.assign(views.size(), false);
     for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
-      reusable[i] = slices_die(u, node, i);
-    plan->body = std::make_unique<Level>(context_, body, std::move(views), reusable);
-    Level& level = *plan->body;
+      plan->reusable[i] = slices_die(u, node, i);
+    // Whether a carry's memory may be written over depends on the order; that takes it to be free
+    // once the carry has been read.
+    std::vector<bool> dying = plan->reusable;
+    for (int k = 0; k < p.n_carries; ++k) dying[static_cast<size_t>(p.n_consts + k)] = true;
+    plan->body = std::make_unique<Level>(context_, body, std::move(views), std::move(dying));
+    return *plan;
+  }
 
+  void plan_scan(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    const auto& p = node.as<ScanParams>();
+    ScanPlan* const plan = &open_scan(u);
+    Level& level = *plan->body;
+    std::vector<bool>& reusable = plan->reusable;
+
+    plan_over_operands(u, node, *plan);
     for (int k = 0; k < p.n_carries; ++k) plan->rings.push_back(plan_ring(node, k, *plan));
     // Carries in a ring of two may be overwritten once read; those in a ring of one only by what
     // they become.
@@ -361,7 +407,75 @@ class Level {
       const InLoop inside(context_, plan->loop, p.length);
       level.plan();
     }
-    scans_[u] = std::move(plan);
+  }
+
+  // The scanned operand, if there is one, that is all of `root`, of which the scan reads nothing
+  // else, slice by slice of its leading axis; else -1.
+  int sole_slices(const Node& scan, ValueId root) const {
+    const auto& p = scan.as<ScanParams>();
+    const size_t first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+    int found = -1;
+    for (size_t i = 0; i < scan.operands.size(); ++i) {
+      if (made_root(scan.operands[i]) != root) continue;
+      if (found >= 0 || i < first_x || p.in_axes[i - first_x] != 0 || !is_whole(scan.operands[i]))
+        return -1;
+      found = static_cast<int>(i);
+    }
+    return found;
+  }
+
+  // A stacked result may lie over a scanned operand where each iteration has read its slice when it
+  // writes the result's.
+  bool scan_can_share(int u, ValueId v, ValueId root) const {
+    const Node& node = graph_.def(v);
+    const auto& p = node.as<ScanParams>();
+    const int j = graph_.value(v).index - p.n_carries;
+    const ArrayType &tv = graph_.type(v), &tr = graph_.type(root);
+    if (j < 0 || p.out_axes[static_cast<size_t>(j)] != 0 || p.length == 0 || tv.kind != tr.kind ||
+        tv.elems() != tr.elems() || dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
+      return false;
+    const int operand = sole_slices(node, root);
+    if (operand < 0) return false;
+    const Level& body = *open_scan(u).body;
+    const ValueId out = body.graph_.outputs()[static_cast<size_t>(p.n_carries + j)];
+    const ValueId in = body.graph_.inputs()[static_cast<size_t>(operand)];
+    return !body.graph_.is_input(body.made_root(out)) && body.may_become(in, out);
+  }
+
+  // Stacked results that are to lie over scanned operands: where that was settled already, and over
+  // what is made whole for this scan alone.
+  void plan_over_operands(int u, const Node& node, ScanPlan& plan) {
+    const auto& p = node.as<ScanParams>();
+    const auto first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+    std::vector<bool> taken(node.operands.size(), false);
+    for (int j = 0; j < static_cast<int>(p.out_axes.size()); ++j) {
+      const ValueId result = node.result(p.n_carries + j);
+      const bool settled = has_destination(result);
+      for (size_t i = first_x; context_.options.reuse && i < node.operands.size(); ++i) {
+        const ValueId root = made_root(node.operands[i]);
+        const bool possible =
+            settled ? graph_.is_input(root) || has_destination(root) : may_be_sent(u, root);
+        if (taken[i] || !possible || !scan_can_share(u, result, root)) continue;
+        // The body must not put anything else there.
+        plan.reusable[i] = false;
+        taken[i] = true;
+        if (settled) continue;
+        const ArrayType& type = graph_.type(result);
+        const BufferId buffer = context_.add_buffer(type.bytes(), node.provenance, "stacked",
+                                                    p.length, type.kind);
+        set_destination(result, contiguous_view(buffer, type));
+        set_destination(root, contiguous_view(buffer, graph_.type(root)));
+        break;
+      }
+    }
+  }
+  // Whether a value that unit u reads last can be made where u wants it.
+  bool may_be_sent(int u, ValueId root) const {
+    if (graph_.is_input(root) || use(root).unit < 0 || storage_[root.index()] ||
+        has_destination(root) || last_use_with_parts(root) != position(u))
+      return false;
+    const UnitKind kind = unit(use(root).unit).kind;
+    return (kind == UnitKind::kRows || kind == UnitKind::kOp) && !use(root).splat;
   }
 
   // The window of body input i, given that of the operand. Carries get theirs from the ring.
@@ -388,7 +502,7 @@ class Level {
   }
 
   // A scanned operand whose stack nothing reads after this scan, nor this scan twice.
-  bool slices_die(int u, const Node& node, size_t i) {
+  bool slices_die(int u, const Node& node, size_t i) const {
     if (!context_.options.reuse) return false;
     const ValueId root = use(node.operands[i]).root;
     if (use(root).unit < 0 || last_use_with_parts(root) != position(u)) return false;
@@ -1046,9 +1160,11 @@ class Level {
   }
 
   ProvenancePtr unit_provenance(const Unit& un) const {
+    // The last node whose place in the source is known, else the last.
     for (size_t i = un.nodes.size(); i-- > 0;)
-      if (graph_.node(un.nodes[i]).provenance) return graph_.node(un.nodes[i]).provenance;
-    return nullptr;
+      if (!source_path(graph_.node(un.nodes[i]).provenance).empty())
+        return graph_.node(un.nodes[i]).provenance;
+    return graph_.node(un.nodes.back()).provenance;
   }
 
   void emit_op(int u) {
@@ -1107,8 +1223,16 @@ class Level {
       return;
     const KernelTarget& target = context_.options.target;
     if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel, target.threads);
+    MemoryKind kind = MemoryKind::kDevice;
+    if (kernel.op == OpKind::kDevicePut && (kind_of(kernel.inputs[0]) == MemoryKind::kDisk ||
+                                            kind_of(kernel.outputs[0]) == MemoryKind::kDisk)) {
+      kind = MemoryKind::kPinnedHost;
+      const View& moved = kernel.outputs[0];
+      kernel.scratch_bytes = disk_bounce_bytes(moved.elems() * dtype_bytes(moved.dtype));
+    }
     if (kernel.scratch_bytes > 0)
-      kernel.scratch = context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch");
+      kernel.scratch =
+          context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch", 1, kind);
     out_->push_back({std::move(kernel)});
   }
 
@@ -1123,8 +1247,8 @@ class Level {
   std::vector<bool> reusable_;
   std::vector<bool> sliced_only_;
   std::vector<bool> begun_;
-  std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
-  std::map<int, std::unique_ptr<ScanPlan>> scans_;
+  mutable std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
+  mutable std::map<int, std::unique_ptr<ScanPlan>> scans_;
   mutable std::map<int, std::vector<std::unique_ptr<Level>>> nested_;  // of conds and whiles
   std::vector<Instruction>* out_ = nullptr;
 
@@ -1170,18 +1294,18 @@ class Program {
     for (const bool in_place : {true, false})
       for (ValueId out : graph_.outputs()) {
         const ValueId root = level.made_root(out);
-        if (level.use(out).canon != root || level.use(root).unit < 0 ||
-            level.has_destination(root))
+        if (!level.is_whole(out) || level.use(root).unit < 0 || level.has_destination(root))
           continue;
         const int u = level.use(root).unit;
         for (size_t i = 0; i < graph_.inputs().size(); ++i) {
           const ValueId in = graph_.inputs()[i];
-          if (!donated(i) || !(graph_.type(in) == graph_.type(root))) continue;
+          if (!donated(i) || !(graph_.type(in) == graph_.type(out))) continue;
           const bool fits = in_place ? level.last_use(in) == level.position(u) &&
                                            level.can_share(u, root, in)
                                      : level.last_use(in) < level.first_write(root);
           if (!fits) continue;
-          level.set_destination(root, context_.schedule.inputs[i]);
+          level.set_destination(
+              root, contiguous_view(context_.schedule.inputs[i].buffer, graph_.type(root)));
           taken_[i] = true;
           break;
         }

@@ -380,7 +380,7 @@ class Rewriter {
     node.op = OpKind::kDevicePut;
     node.params = DevicePutParams{kind};
     node.operands = {v};
-    node.provenance = like.provenance;
+    node.provenance = made_by(Pass::kResiduals, like.provenance);
     node.backward = backward;
     ArrayType type = to_.type(v);
     type.kind = kind;
@@ -419,6 +419,7 @@ class Rewriter {
         operand = level_.is_forward_value(operand) && !kept_[operand.index()] ? clones_[operand]
                                                                               : kept_value(operand);
       copy.backward = true;
+      copy.provenance = made_by(Pass::kResiduals, node.provenance);
       copy.region = inner_region(node);
       add(node, std::move(copy), clones_);
       stack.pop_back();

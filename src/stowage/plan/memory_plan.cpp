@@ -5,6 +5,7 @@
 #include <map>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/disk_blocks.h"
 #include "stowage/pack/heuristics.h"
 
 namespace stow {
@@ -25,16 +26,53 @@ std::vector<int64_t> live_sums(const Schedule& schedule, const Lifetimes& lifeti
   return change;
 }
 
+// Marks the buffers at the two ends of every move to or from a disk, and what it bounces through.
+void mark_ends_of_disk_moves(const Schedule& schedule, const std::vector<Instruction>& body,
+                             std::vector<bool>& marked) {
+  for (const Instruction& instruction : body) {
+    if (const Kernel* kernel = instruction.kernel()) {
+      if (kernel->op != OpKind::kDevicePut) continue;
+      const size_t from = kernel->inputs[0].buffer.index(), to = kernel->outputs[0].buffer.index();
+      if (schedule.buffers[from].kind == MemoryKind::kDisk ||
+          schedule.buffers[to].kind == MemoryKind::kDisk)
+        marked[from] = marked[to] = true;
+      if (kernel->scratch.valid()) marked[kernel->scratch.index()] = marked[from];
+    } else if (const Loop* loop = instruction.loop()) {
+      mark_ends_of_disk_moves(schedule, loop->body, marked);
+      mark_ends_of_disk_moves(schedule, loop->condition, marked);
+    } else {
+      for (const auto& alternative : instruction.branch()->alternatives)
+        mark_ends_of_disk_moves(schedule, alternative, marked);
+    }
+  }
+}
+
+// Of each buffer. What goes to or comes from a disk needs no copy on the way where both ends lie on
+// blocks.
+std::vector<int64_t> alignments_of(const Schedule& schedule) {
+  std::vector<bool> marked(schedule.buffers.size(), false);
+  mark_ends_of_disk_moves(schedule, schedule.instructions, marked);
+  std::vector<int64_t> alignments;
+  for (size_t b = 0; b < marked.size(); ++b) {
+    const Buffer& buffer = schedule.buffers[b];
+    alignments.push_back(marked[b] ? disk_alignment(buffer.apart ? buffer.slot_bytes : buffer.bytes)
+                                   : pack::Buffer().alignment);
+  }
+  return alignments;
+}
+
 // The entries of one kind as a problem of their own.
 struct KindProblem {
   pack::Problem problem;
   std::vector<size_t> entries;
 };
-KindProblem problem_of(const Schedule& schedule, const Lifetimes& lifetimes, MemoryKind kind) {
+KindProblem problem_of(const Schedule& schedule, const Lifetimes& lifetimes,
+                       const std::vector<int64_t>& alignments, MemoryKind kind) {
   KindProblem result;
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
     result.problem.buffers.push_back(lifetimes.problem.buffers[e]);
+    result.problem.buffers.back().alignment = alignments[lifetimes.owner[e].index()];
     result.entries.push_back(e);
   }
   return result;
@@ -51,7 +89,7 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
       const auto part = std::upper_bound(buffer.parts.begin(), buffer.parts.end(), inside) - 1;
       whose = buffer.part_provenance[static_cast<size_t>(part - buffer.parts.begin())];
     }
-    PeakOwner& owner = owners[{to_string(whose), what}];
+    PeakOwner& owner = owners[{source_path(whose), what}];
     owner.bytes += bytes;
     ++owner.count;
   };
@@ -83,12 +121,13 @@ using Packer = std::function<pack::Solution(const KindProblem&)>;
 
 MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
+  const std::vector<int64_t> alignments = alignments_of(schedule);
   MemoryPlan plan;
   MemoryAnalysis& a = plan.analysis;
   plan.offsets.resize(schedule.buffers.size());
   for (int i = 0; i < kNumMemoryKinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
-    const KindProblem p = problem_of(schedule, lifetimes, kind);
+    const KindProblem p = problem_of(schedule, lifetimes, alignments, kind);
     const pack::Solution solution = packer(p);
     const Result<void> valid = pack::validate(p.problem, solution);
     STOW_CHECK(valid.ok(), "{}", valid.error());
@@ -154,8 +193,9 @@ MemoryPlan make_plan_apart(const Schedule& schedule) {
     for (const pack::Buffer& buffer : p.problem.buffers) {
       int64_t bytes = 0;
       for (const pack::Rect& rect : buffer.rects) bytes = std::max(bytes, rect.offset + rect.size);
+      at = align_up(at, buffer.alignment);
       solution.offsets.push_back(at);
-      at = align_up(at + bytes, 64);
+      at += bytes;
     }
     solution.height = pack::height_of(p.problem, solution.offsets);
     return solution;
@@ -165,19 +205,20 @@ MemoryPlan make_plan_apart(const Schedule& schedule) {
 std::string timeline_csv(const Schedule& schedule, const MemoryPlan& plan) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   const std::vector<int64_t> live = live_sums(schedule, lifetimes, MemoryKind::kDevice);
-  std::string text = "instant,kernel,source,live_bytes\n";
+  std::string text = "instant,kernel,source,pass,live_bytes\n";
   for (size_t t = 0; t < lifetimes.at.size(); ++t)
-    text += fmt::format("{},{},\"{}\",{}\n", t, op_name(lifetimes.at[t]->op),
-                        to_string(lifetimes.at[t]->provenance), live[t]);
-  text += "\nid,lower,upper,size,offset,kind,label,source\n";
+    text += fmt::format("{},{},\"{}\",{},{}\n", t, op_name(lifetimes.at[t]->op),
+                        source_path(lifetimes.at[t]->provenance),
+                        pass_name(pass_of(lifetimes.at[t]->provenance)), live[t]);
+  text += "\nid,lower,upper,size,offset,kind,label,source,pass\n";
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const size_t b = lifetimes.owner[e].index();
     const Buffer& buffer = schedule.buffers[b];
     const int64_t base = plan.offsets[b][static_cast<size_t>(lifetimes.slot(e))];
     for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects)
-      text += fmt::format("{},{},{},{},{},{},{},\"{}\"\n", e, rect.lower, rect.upper, rect.size,
+      text += fmt::format("{},{},{},{},{},{},{},\"{}\",{}\n", e, rect.lower, rect.upper, rect.size,
                           base + rect.offset, memory_kind_name(buffer.kind), buffer.label,
-                          to_string(buffer.provenance));
+                          source_path(buffer.provenance), pass_name(pass_of(buffer.provenance)));
   }
   return text;
 }

@@ -11,18 +11,32 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/core/disk_blocks.h"
 #include "stowage/runtime/streams.h"
 
 namespace stow {
 
-// Small buffers come from malloc, large ones are mapped apart so that they go back to the system.
 class Mapping {
+ public:
+  virtual ~Mapping() = default;
+  virtual Place place() const = 0;
+  // Gives what can be given of a range back to the system; the range itself stays.
+  virtual void discard(int64_t begin, int64_t end) = 0;
+};
+
+namespace {
+
+// Small buffers come from malloc, large ones are mapped apart so that they go back to the system.
+class MemoryMapping final : public Mapping {
  public:
   static constexpr int64_t kMapFrom = 64 << 10;
 
-  Mapping(int64_t bytes, bool touch) : bytes_(bytes) {
+  MemoryMapping(int64_t bytes, bool touch) : bytes_(bytes) {
     if (bytes < kMapFrom) {
-      data_ = static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(align_up(bytes, 64))));
+      const int64_t alignment = bytes < kDiskBlockBytes ? 64 : kDiskBlockBytes;
+      data_ = static_cast<std::byte*>(
+          std::aligned_alloc(static_cast<size_t>(alignment),
+                             static_cast<size_t>(align_up(bytes, alignment))));
       if (data_) std::memset(data_, 0, static_cast<size_t>(bytes));
     } else {
       void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
@@ -32,24 +46,24 @@ class Mapping {
     if (!data_)
       throw CapacityError(fmt::format("the machine refused {}", format_bytes(bytes)));
   }
-  ~Mapping() {
+  ~MemoryMapping() override {
     if (bytes_ < kMapFrom)
       std::free(data_);
     else
       munmap(data_, static_cast<size_t>(bytes_));
   }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
+  MemoryMapping(const MemoryMapping&) = delete;
+  MemoryMapping& operator=(const MemoryMapping&) = delete;
 
-  std::byte* data() const { return data_; }
+  Place place() const override { return {data_, nullptr, 0}; }
 
-  // Gives the whole pages inside a range back to the system; their address space stays.
-  void discard(std::byte* begin, std::byte* end) {
+  // Whole pages; their address space stays.
+  void discard(int64_t begin, int64_t end) override {
     if (bytes_ < kMapFrom) return;
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const uintptr_t b = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
-    const uintptr_t e = reinterpret_cast<uintptr_t>(end) / page * page;
-    if (b < e) madvise(reinterpret_cast<void*>(b), e - b, MADV_DONTNEED);
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    begin = align_up(begin, page);
+    end = end / page * page;
+    if (begin < end) madvise(data_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
   }
 
  private:
@@ -57,17 +71,61 @@ class Mapping {
   int64_t bytes_;
 };
 
+class DiskMapping final : public Mapping {
+ public:
+  DiskMapping(std::shared_ptr<Disk> disk, int64_t bytes)
+      : disk_(std::move(disk)), offset_(disk_->reserve(bytes)), bytes_(bytes) {}
+  ~DiskMapping() override { disk_->release(offset_, bytes_); }
+  DiskMapping(const DiskMapping&) = delete;
+  DiskMapping& operator=(const DiskMapping&) = delete;
+
+  Place place() const override { return {nullptr, disk_.get(), offset_}; }
+  void discard(int64_t begin, int64_t end) override {
+    disk_->discard(offset_ + begin, offset_ + end);
+  }
+
+ private:
+  std::shared_ptr<Disk> disk_;
+  int64_t offset_, bytes_;
+};
+
+}  // namespace
+
 DeviceBuffer::DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind,
-                           std::shared_ptr<Mapping> mapping, std::byte* data, int64_t bytes)
+                           std::shared_ptr<Mapping> mapping, int64_t begin, int64_t bytes)
     : device_(std::move(device)),
       kind_(kind),
       mapping_(std::move(mapping)),
-      data_(data),
+      begin_(begin),
+      place_(mapping_ ? mapping_->place().plus(begin) : Place()),
       bytes_(bytes) {}
 
 DeviceBuffer::~DeviceBuffer() {
-  if (mapping_ && mapping_.use_count() > 1) mapping_->discard(data_, data_ + bytes_);
+  if (mapping_ && mapping_.use_count() > 1) mapping_->discard(begin_, begin_ + bytes_);
   if (device_) device_->charge(kind_, -bytes_);
+}
+
+std::byte* DeviceBuffer::data() const {
+  STOW_CHECK(!place_.disk, "what lies on disk has no address");
+  return place_.memory;
+}
+
+void DeviceBuffer::read(int64_t offset, std::span<std::byte> to) const {
+  STOW_CHECK(offset >= 0 && offset + static_cast<int64_t>(to.size()) <= bytes_);
+  if (to.empty()) return;
+  if (place_.disk)
+    place_.disk->read(place_.offset + offset, to);
+  else
+    std::memcpy(to.data(), place_.memory + offset, to.size());
+}
+
+void DeviceBuffer::write(int64_t offset, std::span<const std::byte> from) {
+  STOW_CHECK(offset >= 0 && offset + static_cast<int64_t>(from.size()) <= bytes_);
+  if (from.empty()) return;
+  if (place_.disk)
+    place_.disk->write(place_.offset + offset, from);
+  else
+    std::memcpy(place_.memory + offset, from.data(), from.size());
 }
 
 Device::Device(std::string name, Capacities capacities, int threads)
@@ -99,14 +157,25 @@ int64_t available_bytes() {
 
 }  // namespace
 
-std::shared_ptr<Device> Device::cpu_with_capacity(int64_t device_bytes, int threads) {
-  auto device = std::make_shared<Device>("cpu", Capacities{device_bytes, device_bytes, 0}, threads);
+std::shared_ptr<Device> Device::cpu_with_capacity(int64_t device_bytes, int threads,
+                                                  int64_t disk_bytes, DiskOptions disk) {
+  auto device = std::make_shared<Device>(
+      "cpu", Capacities{device_bytes, device_bytes, disk_bytes}, threads);
   device->one_ram_ = true;
+  device->disk_options_ = std::move(disk);
   return device;
 }
 
-std::shared_ptr<Device> Device::virtual_device(Capacities capacities, int threads) {
-  return std::make_shared<Device>("virtual", capacities, threads);
+std::shared_ptr<Device> Device::virtual_device(Capacities capacities, int threads,
+                                               DiskOptions disk) {
+  auto device = std::make_shared<Device>("virtual", capacities, threads);
+  device->disk_options_ = std::move(disk);
+  return device;
+}
+
+Disk& Device::disk() {
+  if (!disk_) disk_ = std::make_shared<Disk>(disk_options_);
+  return *disk_;
 }
 
 int64_t Device::left_bytes(MemoryKind kind) const {
@@ -135,10 +204,15 @@ DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind) {
         "{}: {} more of {} memory do not fit: {} of {} are in use", name_, format_bytes(bytes),
         memory_kind_name(kind), format_bytes(in_use_bytes(kind)),
         format_bytes(capacity_bytes(kind))));
-  std::shared_ptr<Mapping> mapping = bytes > 0 ? std::make_shared<Mapping>(bytes, false) : nullptr;
-  std::byte* data = mapping ? mapping->data() : nullptr;
+  std::shared_ptr<Mapping> mapping;
+  if (bytes > 0 && kind == MemoryKind::kDisk) {
+    disk();
+    mapping = std::make_shared<DiskMapping>(disk_, bytes);
+  } else if (bytes > 0) {
+    mapping = std::make_shared<MemoryMapping>(bytes, false);
+  }
   charge(kind, bytes);
-  return std::make_shared<DeviceBuffer>(shared_from_this(), kind, std::move(mapping), data, bytes);
+  return std::make_shared<DeviceBuffer>(shared_from_this(), kind, std::move(mapping), 0, bytes);
 }
 
 DeviceBufferPtr Device::borrow_arena(int64_t bytes, MemoryKind kind) {
@@ -146,7 +220,8 @@ DeviceBufferPtr Device::borrow_arena(int64_t bytes, MemoryKind kind) {
   if (kept && kept->bytes() >= bytes && kept.use_count() == 1) return kept;
   drop(kept);
   DeviceBufferPtr arena = allocate(bytes, kind);
-  if (bytes > 0) std::memset(arena->data(), 0, static_cast<size_t>(bytes));
+  if (bytes > 0 && kind != MemoryKind::kDisk)
+    std::memset(arena->data(), 0, static_cast<size_t>(bytes));
   arena->device_.reset();  // else the device and what it keeps would hold each other
   kept = std::move(arena);
   return kept;
@@ -170,7 +245,7 @@ std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,
             [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
   int64_t at = 0;
   const auto discard = [&](int64_t begin, int64_t end) {
-    if (whole->mapping_) whole->mapping_->discard(whole->data() + begin, whole->data() + end);
+    if (whole->mapping_) whole->mapping_->discard(begin, end);
   };
   for (const ByteRange& r : sorted) {
     discard(at, r.begin);
@@ -179,7 +254,7 @@ std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,
   discard(at, whole->bytes());
   for (const ByteRange& r : ranges)
     parts.push_back(std::make_shared<DeviceBuffer>(shared_from_this(), whole->kind(), whole->mapping_,
-                                                   whole->data() + r.begin, r.end - r.begin));
+                                                   r.begin, r.end - r.begin));
   // The parts' bytes stay charged; what is cut away is not.
   int64_t kept = 0;
   for (const ByteRange& r : ranges) kept += r.end - r.begin;

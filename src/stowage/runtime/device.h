@@ -5,29 +5,39 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "stowage/core/array_type.h"
+#include "stowage/runtime/disk/disk.h"
+#include "stowage/runtime/place.h"
 
 namespace stow {
 
 class Device;
 class Streams;
 
-/// Address space that buffers lie in; unmapped with the last of them.
+/// Address space, or a range of a disk, that buffers lie in; given back with the last of them.
 class Mapping;
 
 /// A range of a device's heap, returned when the last owner lets go.
 class DeviceBuffer {
  public:
+  /// `bytes` of a mapping from `begin` on; of none where there are no bytes.
   DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind, std::shared_ptr<Mapping> mapping,
-               std::byte* data, int64_t bytes);
+               int64_t begin, int64_t bytes);
   ~DeviceBuffer();
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
-  std::byte* data() const { return data_; }  ///< 64-byte aligned.
+  std::byte* data() const;  ///< 64-byte aligned. Not of what lies on disk; see read() and write().
+  /// Where it begins: in memory, or on the device's disk. Null memory for no bytes.
+  const Place& place() const { return place_; }
+  /// Copies out of it or into it, wherever it lies; the range must be inside.
+  /// Errors: DiskError.
+  void read(int64_t offset, std::span<std::byte> to) const;
+  void write(int64_t offset, std::span<const std::byte> from);  ///< As read().
   int64_t bytes() const { return bytes_; }  ///< Its length.
   MemoryKind kind() const { return kind_; }  ///< Which heap.
   const std::shared_ptr<Device>& device() const { return device_; }  ///< Owner.
@@ -37,7 +47,8 @@ class DeviceBuffer {
   std::shared_ptr<Device> device_;
   MemoryKind kind_;
   std::shared_ptr<Mapping> mapping_;
-  std::byte* data_;
+  int64_t begin_;
+  Place place_;
   int64_t bytes_;
 };
 using DeviceBufferPtr = std::shared_ptr<DeviceBuffer>;  ///< Freed with the last.
@@ -61,23 +72,32 @@ class Device : public std::enable_shared_from_this<Device> {
   /// and one thread a core. Made once.
   static std::shared_ptr<Device> cpu();
   /// A CPU device with its own capacity, which `device` and `pinned_host` memory share: they are
-  /// the same RAM.
-  static std::shared_ptr<Device> cpu_with_capacity(int64_t device_bytes, int threads = 0);
+  /// the same RAM. The disk is bounded by its file system, or by `disk_bytes`.
+  static std::shared_ptr<Device> cpu_with_capacity(int64_t device_bytes, int threads = 0,
+                                                   int64_t disk_bytes = unlimited_bytes(),
+                                                   DiskOptions disk = {});
   /// A device whose kinds are heaps apart, each with a capacity of its own, as an accelerator has.
-  static std::shared_ptr<Device> virtual_device(Capacities capacities, int threads = 0);
+  static std::shared_ptr<Device> virtual_device(Capacities capacities, int threads = 0,
+                                                DiskOptions disk = {});
 
-  /// Maps `bytes` of zeroed memory, 64-byte aligned. Zero bytes map nothing.
-  /// Errors: CapacityError naming the device, the kind, what is in use and the capacity.
+  /// Maps `bytes` of zeroed memory, 64-byte aligned, or reserves them on the disk, on whole blocks.
+  /// Zero bytes map nothing.
+  /// Errors: CapacityError naming the device, the kind, what is in use and the capacity, or the
+  /// disk's folder and what is wrong with it.
   DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
 
-  /// An arena for a program's temporaries, at least `bytes` long, every page touched. The device
-  /// keeps the last one for the next program and gives it back when something else needs room.
+  /// An arena for a program's temporaries, at least `bytes` long, every page of memory touched. The
+  /// device keeps the last one for the next program and gives it back when something else needs
+  /// room.
   /// Errors: CapacityError as allocate().
   DeviceBufferPtr borrow_arena(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
   /// Gives the kept arenas back.
   void drop_arenas();
   /// Cuts `whole`, which nobody else holds, into buffers of these ranges and gives the rest back.
   std::vector<DeviceBufferPtr> split(DeviceBufferPtr whole, const std::vector<ByteRange>& ranges);
+
+  /// The disk, opened when it is first needed. Errors: CapacityError naming the folder.
+  Disk& disk();
 
   const std::string& name() const { return name_; }  ///< For errors.
   int threads() const { return threads_; }  ///< Of its kernels.
@@ -102,6 +122,8 @@ class Device : public std::enable_shared_from_this<Device> {
   bool one_ram_ = false;  // `device` and `pinned_host` share one capacity
   int threads_;
   Capacities capacity_;
+  DiskOptions disk_options_;
+  std::shared_ptr<Disk> disk_;
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};
   std::array<DeviceBufferPtr, kNumMemoryKinds> arenas_;  // hold no reference to the device
   std::unique_ptr<Streams> streams_;

@@ -7,35 +7,60 @@
 #include <deque>
 
 #include "stowage/runtime/arena_guard.h"
-#include "stowage/runtime/kernel_clock.h"
 #include "stowage/runtime/streams.h"
 
 namespace stow {
 
 namespace {
 
-// One thread is timed by its processor time, which a busy neighbour disturbs less.
-double seconds_now(bool one_thread) {
-  timespec t;
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 }  // namespace
 
 struct Program::Frame {
-  std::vector<std::byte*> bases;     // of buffers
+  std::vector<Place> bases;          // of buffers
   std::vector<int64_t> iterations;   // of loops
-  std::vector<const std::byte*> in;  // scratch lists, kept to save allocations
+  std::vector<Place> operands;       // scratch lists, kept to save allocations
+  std::vector<const std::byte*> in;
   std::vector<std::byte*> out;
-  std::array<std::byte*, kNumMemoryKinds> arenas{};
+  std::array<std::byte*, kNumMemoryKinds> arenas{};  // null on disk
   size_t instant = 0;
   Streams* streams = nullptr;
   std::vector<std::deque<uint64_t>> tickets;  // of moves under way, by transfer
+  RunObserver* observer = nullptr;
 };
 
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// While it lives, a checking build lets nobody touch the arenas, but for what a kernel is shown.
+class HiddenArenas {
+ public:
+  HiddenArenas(const std::array<std::byte*, kNumMemoryKinds>& arenas,
+               const std::array<int64_t, kNumMemoryKinds>& bytes)
+      : arenas_(arenas), bytes_(bytes) {
+    for (size_t kind = 0; kind < arenas_.size(); ++kind)
+      if (arenas_[kind]) poison(arenas_[kind], bytes_[kind]);
+  }
+  ~HiddenArenas() {
+    for (size_t kind = 0; kind < arenas_.size(); ++kind)
+      if (arenas_[kind]) unpoison(arenas_[kind], bytes_[kind]);
+  }
+  HiddenArenas(const HiddenArenas&) = delete;
+  HiddenArenas& operator=(const HiddenArenas&) = delete;
+
+ private:
+  std::array<std::byte*, kNumMemoryKinds> arenas_;
+  std::array<int64_t, kNumMemoryKinds> bytes_;
+};
+
+}  // namespace
+
 Program::Program(Schedule schedule, MemoryPlan plan, int threads)
-    : schedule_(std::move(schedule)), plan_(std::move(plan)), one_thread_(threads == 1) {
+    : schedule_(std::move(schedule)), plan_(std::move(plan)) {
   steps_ = bind(schedule_.instructions, threads);
   if (kFillsDeadBytes) find_deaths();
 }
@@ -72,16 +97,21 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       step.operands.push_back(std::move(operand));
     };
     if (const Kernel* kernel = instruction.kernel()) {
-      step.phase = kernel->phase;
       if (kernel->phase != MovePhase::kWhole) {
         const auto kind = [&](const View& v) { return schedule_.buffers[v.buffer.index()].kind; };
+        step.phase = kernel->phase;
         step.stream = stream_of(kind(kernel->inputs[0]), kind(kernel->outputs[0]));
         step.transfer = static_cast<size_t>(kernel->transfer);
         n_transfers_ = std::max(n_transfers_, step.transfer + 1);
       }
-      step.kernel = std::make_unique<cpu::BoundKernel>(
-          *kernel, step.stream == StreamKind::kCompute ? threads : 1);
       step.source = kernel;
+      if (kernel->op == OpKind::kDevicePut)
+        step.move = std::make_unique<MoveShape>(MoveShape{kernel->inputs[0].dtype,
+                                                          kernel->inputs[0].dims,
+                                                          kernel->inputs[0].strides,
+                                                          kernel->outputs[0].strides});
+      else
+        step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
         for (const View& view : *views) take(view);
@@ -118,7 +148,7 @@ int64_t Program::place(size_t buffer, LoopId each, const Frame& frame) const {
   return plan_.offsets[buffer][static_cast<size_t>(frame.iterations[each.index()])];
 }
 
-std::byte* Program::address(const Operand& operand, const Frame& frame) const {
+Place Program::locate(const Operand& operand, const Frame& frame) const {
   int64_t offset = operand.offset_bytes;
   for (const LoopTerm& term : operand.terms) {
     int64_t slot = term.start + term.step * frame.iterations[term.loop.index()];
@@ -129,71 +159,77 @@ std::byte* Program::address(const Operand& operand, const Frame& frame) const {
     offset = plan_.offsets[operand.buffer][static_cast<size_t>(offset / operand.slot_bytes)] +
              offset % operand.slot_bytes;
   if (operand.each.valid()) offset += place(operand.buffer, operand.each, frame);
-  return frame.bases[operand.buffer] + offset;
+  return frame.bases[operand.buffer].plus(offset);
 }
 
-void Program::show(const Operand& operand, const std::byte* at, bool visible) const {
-  if (!kPoisonsArena || !operand.in_arena) return;
+void Program::show(const Operand& operand, const Place& at, bool visible) const {
+  if (!kPoisonsArena || !operand.in_arena || at.disk) return;
   const int64_t bytes = operand.high_bytes - operand.low_bytes;
-  visible ? unpoison(at + operand.low_bytes, bytes) : poison(at + operand.low_bytes, bytes);
+  std::byte* const low = at.memory + operand.low_bytes;
+  visible ? unpoison(low, bytes) : poison(low, bytes);
 }
 
 // The first eight bytes at most, for the runner's own decisions.
 const std::byte* Program::read_on_host(const Operand& operand, const Frame& frame,
                                        std::byte* copy) const {
-  const std::byte* const at = address(operand, frame);
+  const Place at = locate(operand, frame);
   show(operand, at, true);
-  std::memcpy(copy, at, static_cast<size_t>(operand.high_bytes));
+  std::memcpy(copy, at.memory, static_cast<size_t>(operand.high_bytes));
   show(operand, at, false);
   return copy;
 }
 
 void Program::run_kernel(const Step& step, Frame& frame) const {
-  frame.in.clear();
-  frame.out.clear();
-  for (size_t i = 0; i < step.operands.size(); ++i) {
-    std::byte* const at = address(step.operands[i], frame);
-    if (i < step.n_inputs)
-      frame.in.push_back(at);
-    else
-      frame.out.push_back(at);
-  }
-  std::byte* scratch = step.has_scratch ? frame.bases[step.scratch] : nullptr;
+  frame.operands.clear();
+  for (const Operand& operand : step.operands) frame.operands.push_back(locate(operand, frame));
+  std::byte* scratch = step.has_scratch ? frame.bases[step.scratch].memory : nullptr;
   if (step.scratch_each.valid()) scratch += place(step.scratch, step.scratch_each, frame);
   const auto show_all = [&](bool visible) {
     for (size_t i = 0; i < step.operands.size(); ++i)
-      show(step.operands[i], i < step.n_inputs ? frame.in[i] : frame.out[i - step.n_inputs],
-           visible);
+      show(step.operands[i], frame.operands[i], visible);
     if (step.has_scratch)
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
   const auto work = [&] {
-    if (step.phase == MovePhase::kStart)
-      start_move(step, scratch, frame);
-    else if (step.phase == MovePhase::kDone)
+    const std::span<std::byte> bounce(scratch, static_cast<size_t>(step.scratch_bytes));
+    if (step.phase == MovePhase::kStart) {
+      start_move(step, bounce, frame);
+    } else if (step.phase == MovePhase::kDone) {
       finish_move(step, frame);
-    else
+    } else if (step.move) {
+      move(frame.operands[0], frame.operands[1], *step.move, bounce, threads_);
+    } else {
+      frame.in.clear();
+      frame.out.clear();
+      for (size_t i = 0; i < step.operands.size(); ++i)
+        if (i < step.n_inputs)
+          frame.in.push_back(frame.operands[i].memory);
+        else
+          frame.out.push_back(frame.operands[i].memory);
       step.kernel->run(frame.in, frame.out, scratch);
+    }
   };
-  if (KernelClock* const clock = KernelClockScope::current()) {
-    const double start = seconds_now(one_thread_);
-    work();
-    clock->ran(*step.source, seconds_now(one_thread_) - start);
-  } else {
-    work();
-  }
+  const int64_t begin_ns = frame.observer ? now_ns() : 0;
+  work();
+  if (frame.observer && step.phase != MovePhase::kStart)
+    frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),
+                         begin_ns, now_ns()});
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
-    for (const Death& death : deaths_[frame.instant++])
-      fill_dead(frame.arenas[static_cast<size_t>(death.kind)] + death.offset, death.bytes);
+    for (const Death& death : deaths_[frame.instant])
+      if (std::byte* const arena = frame.arenas[static_cast<size_t>(death.kind)])
+        fill_dead(arena + death.offset, death.bytes);
+  ++frame.instant;
 }
 
-void Program::start_move(const Step& step, std::byte* scratch, Frame& frame) const {
-  std::deque<uint64_t>& tickets = frame.tickets[step.transfer];
-  tickets.push_back(frame.streams->stream(step.stream).start(
-      [kernel = step.kernel.get(), in = frame.in, out = frame.out, scratch] {
-        kernel->run(in, out, scratch);
+void Program::start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const {
+  frame.tickets[step.transfer].push_back(frame.streams->stream(step.stream).start(
+      [&step, from = frame.operands[0], to = frame.operands[1], bounce,
+       observer = frame.observer, instant = static_cast<int64_t>(frame.instant)] {
+        const int64_t begin_ns = observer ? now_ns() : 0;
+        move(from, to, *step.move, bounce, 1);
+        if (observer) observer->ran({step.source, step.stream, instant, begin_ns, now_ns()});
       }));
 }
 
@@ -244,10 +280,12 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, int64_t it
 }
 
 std::vector<DeviceBufferPtr> Program::run(Device& device,
-                                          std::span<const DeviceBufferPtr> arguments) const {
+                                          std::span<const DeviceBufferPtr> arguments,
+                                          RunObserver* observer) const {
   STOW_CHECK(arguments.size() == schedule_.inputs.size());
   Frame frame;
-  frame.bases.resize(schedule_.buffers.size(), nullptr);
+  frame.observer = observer;
+  frame.bases.resize(schedule_.buffers.size());
   frame.iterations.resize(schedule_.n_loops, 0);
 
   // Outputs that share an arena's bytes make it theirs; else the device's kept arena serves.
@@ -277,26 +315,20 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     const Buffer& buffer = schedule_.buffers[b];
     const DeviceBufferPtr& arena = arenas[static_cast<size_t>(buffer.kind)];
     if (by_buffer[b])
-      frame.bases[b] = by_buffer[b]->data();
+      frame.bases[b] = by_buffer[b]->place();
     else if (arena)
-      frame.bases[b] = arena->data() + (buffer.apart || buffer.each.valid() ? 0 : plan_.offsets[b][0]);
+      frame.bases[b] =
+          arena->place().plus(buffer.apart || buffer.each.valid() ? 0 : plan_.offsets[b][0]);
   }
   for (size_t kind = 0; kind < arenas.size(); ++kind)
-    if (arenas[kind]) frame.arenas[kind] = arenas[kind]->data();
-  const auto hide_arenas = [&](bool hidden) {
-    for (size_t kind = 0; kind < arenas.size(); ++kind)
-      if (arenas[kind])
-        hidden ? poison(frame.arenas[kind], plan_.arena_bytes[kind])
-               : unpoison(frame.arenas[kind], plan_.arena_bytes[kind]);
-  };
-  if (kPoisonsArena) hide_arenas(true);
+    if (arenas[kind]) frame.arenas[kind] = arenas[kind]->place().memory;
   frame.streams = &device.streams();
   frame.tickets.resize(n_transfers_);
   {
+    const HiddenArenas hidden(frame.arenas, plan_.arena_bytes);
     const Drain drain(device.streams());  // an error leaves none at work on memory that goes
     run_steps(steps_, frame);
   }
-  if (kPoisonsArena) hide_arenas(false);
 
   for (size_t kind = 0; kind < arenas.size(); ++kind) {
     if (kept[kind].empty()) continue;

@@ -9,6 +9,8 @@
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/runtime/device.h"
+#include "stowage/runtime/move.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
@@ -19,10 +21,12 @@ class Program {
   const Schedule& schedule() const { return schedule_; }
   const MemoryPlan& plan() const { return plan_; }
 
-  /// One buffer an input, in; one an output, out: an argument's own where it was donated.
-  /// Errors: CapacityError before anything runs.
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const;
+  /// One buffer an input, in; one an output, out: an argument's own where it was donated. The
+  /// observer, where there is one, hears of every kernel.
+  /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
+  /// arguments hold nothing of use.
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer = nullptr) const;
 
  private:
   struct Operand {
@@ -39,7 +43,8 @@ class Program {
   struct Step {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<cpu::BoundKernel> kernel;
-    const Kernel* source = nullptr;  // of the kernel, in the schedule
+    std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
+    const Kernel* source = nullptr;         // of either, in the schedule
     // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0;
@@ -61,19 +66,19 @@ class Program {
 
   std::vector<Step> bind(const std::vector<Instruction>& body, int threads);
   void run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration = 0) const;
-  void start_move(const Step& step, std::byte* scratch, Frame& frame) const;
+  void start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
-  std::byte* address(const Operand& operand, const Frame& frame) const;
+  Place locate(const Operand& operand, const Frame& frame) const;
   int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
-  void show(const Operand& operand, const std::byte* at, bool visible) const;
+  void show(const Operand& operand, const Place& at, bool visible) const;
   void find_deaths();
 
   Schedule schedule_;
   MemoryPlan plan_;
+  int threads_;
   std::vector<Step> steps_;
-  bool one_thread_ = false;
   size_t n_transfers_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.
   struct Death {

@@ -10,6 +10,8 @@
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_moves.h"
+#include "stowage/passes/tiles.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
@@ -36,13 +38,14 @@ class CompiledProgram final : public Executable {
     }
   }
   const MemoryAnalysis& memory_analysis() const override { return program_.plan().analysis; }
+  const Schedule& schedule() const override { return program_.schedule(); }
   const std::vector<int>& output_aliases() const override { return aliases_; }
   const std::vector<ArrayType>& input_types() const override { return inputs_; }
   const std::vector<ArrayType>& output_types() const override { return outputs_; }
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const override {
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer) const override {
     if (dump_.on() && !has_dumped_.exchange(true)) dump_.inputs(inputs_, arguments);
-    return program_.run(device, arguments);
+    return program_.run(device, arguments, observer);
   }
 
  private:
@@ -100,9 +103,11 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     verify(g);
   };
   pass("simplify", [](const Graph& in) { return simplify(in); });
+  pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
+  pass("tiles", [&](const Graph& in) { return stream_tiles(in, options.tile_bytes); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;

@@ -8,6 +8,7 @@
 #include "stowage/io/files.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/ir/print.h"
+#include "stowage/session/buffer_file.h"
 #include "stowage/session/compile.h"
 
 namespace stow {
@@ -64,10 +65,7 @@ void Dump::inputs(std::span<const ArrayType> types,
                   std::span<const DeviceBufferPtr> buffers) const {
   std::vector<TensorBytes> tensors;
   for (size_t i = 0; i < types.size() && i < buffers.size(); ++i)
-    tensors.push_back({keys_[i],
-                       types[i].dtype,
-                       types[i].shape.dims(),
-                       {buffers[i]->data(), static_cast<size_t>(types[i].bytes())}});
+    tensors.push_back(tensor_of(keys_[i], types[i], *buffers[i]));
   check(save_safetensors(folder_ + "/inputs.safetensors", tensors));
 }
 

@@ -1,11 +1,11 @@
 #include "stowage/train/config.h"
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 
 #include "stowage/base/nearest.h"
+#include "stowage/base/toml_entries.h"
 #include "stowage/io/files.h"
 #include "stowage/train/config_keys.h"
 
@@ -64,24 +64,6 @@ class Loader {
   std::map<std::string, std::string, std::less<>> places_;
 };
 
-// What stands in a file, by line: the errors come in the order in which people read.
-struct TomlEntry {
-  uint32_t line;
-  std::string name;
-  const toml::node* node;
-};
-
-void collect(const toml::table& table, const std::string& prefix, std::vector<TomlEntry>& out) {
-  for (const auto& [key, node] : table) {
-    const std::string name = prefix + std::string(key.str());
-    const toml::table* inner = node.as_table();
-    if (inner && !find_key(name) && !inner->empty())
-      collect(*inner, name + ".", out);
-    else
-      out.push_back({key.source().begin.line, name, &node});
-  }
-}
-
 bool is_section(const std::string& name) {
   return std::any_of(config_keys().begin(), config_keys().end(),
                      [&](const ConfigKey& key) { return key.name.starts_with(name + "."); });
@@ -90,34 +72,24 @@ bool is_section(const std::string& name) {
 Result<void> Loader::read_toml(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxTomlBytes);
   if (!text) return text.failure();
-  toml::table table;
-  try {
-    table = toml::parse(*text, path);
-  } catch (const toml::parse_error& error) {
-    return fail("{}:{}: {}", path, error.source().begin.line, error.description());
-  }
-  std::vector<TomlEntry> entries;
-  collect(table, "", entries);
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const TomlEntry& a, const TomlEntry& b) { return a.line < b.line; });
-  for (const TomlEntry& entry : entries) {
+  const Result<std::vector<TomlEntry>> entries = read_toml_entries(
+      *text, path, [](const std::string& name) { return find_key(name) != nullptr; });
+  if (!entries) return entries.failure();
+  for (const TomlEntry& entry : *entries) {
     const std::string place = fmt::format("{}:{}", path, entry.line);
-    RawValue raw;
-    if (const auto* integer = entry.node->as_integer()) {
-      raw.value = integer->get();
-    } else if (const auto* number = entry.node->as_floating_point()) {
-      raw.value = number->get();
-    } else if (const auto* boolean = entry.node->as_boolean()) {
-      raw.value = boolean->get();
-    } else if (const auto* string = entry.node->as_string()) {
-      raw.value = string->get();
-    } else if (const ConfigKey* key = find_key(entry.name)) {
+    const TomlOther* other = std::get_if<TomlOther>(&entry.value);
+    const ConfigKey* key = find_key(entry.name);
+    if (other && key)
       return fail("{}: {} takes {}, not a value of this kind", place, key->name, key_takes(*key));
-    } else if (entry.node->is_table() && is_section(entry.name)) {
+    if (other && *other == TomlOther::kTable && is_section(entry.name))
       continue;  // a section without keys
-    } else {
-      return fail("{}: {}", place, unknown_key(entry.name).message);
-    }
+    if (other) return fail("{}: {}", place, unknown_key(entry.name).message);
+    RawValue raw;
+    std::visit(
+        [&](const auto& value) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, TomlOther>) raw.value = value;
+        },
+        entry.value);
     if (is_section(entry.name))
       return fail("{}: '{}' is a section of keys, not a key", place, entry.name);
     if (Result<void> done = set(entry.name, raw, place); !done) return done;

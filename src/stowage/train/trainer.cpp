@@ -11,6 +11,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
+#include "stowage/session/buffer_file.h"
 
 namespace stow {
 namespace {
@@ -50,7 +51,7 @@ double now_s() {
 
 float read_float(const DeviceBufferPtr& buffer) {
   float value;
-  std::memcpy(&value, buffer->data(), sizeof value);
+  buffer->read(0, std::as_writable_bytes(std::span(&value, 1)));
   return value;
 }
 
@@ -65,8 +66,10 @@ DevicePtr make_device(const TrainConfig& config, const Budgets& budgets) {
   Device::Capacities capacities;
   for (size_t kind = 0; kind < capacities.size(); ++kind)
     capacities[kind] = budgets[kind].value_or(Device::unlimited_bytes());
-  return config.is_virtual() ? Device::virtual_device(capacities)
-                             : Device::cpu_with_capacity(capacities[0]);
+  DiskOptions disk;
+  disk.folder = config.runtime.disk_folder;
+  return config.is_virtual() ? Device::virtual_device(capacities, 0, disk)
+                             : Device::cpu_with_capacity(capacities[0], 0, capacities[2], disk);
 }
 
 class Run {
@@ -137,8 +140,10 @@ class Run {
     for (const StateLeaf& leaf : job_.state()) {
       const MemoryKind kind = plan_.programs.step->input_types()[state_.size()].kind;
       DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes(), kind);
-      const std::span<std::byte> bytes(buffer->data(), static_cast<size_t>(buffer->bytes()));
-      if (Result<void> read = checkpoint->read(leaf.name, bytes); !read) return read;
+      const auto read = [&](int64_t offset, std::span<std::byte> out) {
+        return checkpoint->read_part(leaf.name, offset, out);
+      };
+      if (Result<void> filled = fill(*buffer, read); !filled) return filled;
       state_.push_back(std::move(buffer));
     }
     step_ = saved_step_ = checkpoint->meta().step;
@@ -153,11 +158,8 @@ class Run {
     meta.seed = static_cast<uint64_t>(config_.train.seed);
     meta.config = config_to_resume(config_);
     std::vector<TensorBytes> tensors;
-    for (size_t i = 0; i < state_.size(); ++i) {
-      const StateLeaf& leaf = job_.state()[i];
-      tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims(),
-                         {state_[i]->data(), static_cast<size_t>(state_[i]->bytes())}});
-    }
+    for (size_t i = 0; i < state_.size(); ++i)
+      tensors.push_back(tensor_of(job_.state()[i].name, job_.state()[i].type, *state_[i]));
     Result<std::string> path = save_checkpoint(config_.train.out, meta, tensors, kKeptCheckpoints);
     if (!path) {
       return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,

@@ -1,0 +1,115 @@
+// The two programs of JAX's tutorial on host offloading, as functions over arrays.
+// Not their measurement: host_offload.cpp prints what they need, `./stowage bench` checks it.
+#pragma once
+
+#include <stowage/stowage.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace host_offload {
+
+using namespace stow;
+
+// ---- Program 1: ten layers of two products, scanned ----
+
+struct Layers {
+  Array w1;  // [L, D, H]
+  Array w2;  // [L, H, D]
+};
+STOW_TREE(Layers, w1, w2);
+
+/// Where the layers' inputs wait for the backward pass, where the weights lie and where their
+/// gradients go.
+struct Placement1 {
+  std::string row;
+  MemoryKind activations = MemoryKind::kDevice, weights = MemoryKind::kDevice,
+             gradients = MemoryKind::kDevice;
+};
+inline std::vector<Placement1> placements1() {
+  constexpr MemoryKind host = MemoryKind::kPinnedHost, disk = MemoryKind::kDisk;
+  return {{"save_all"},
+          {"offload_x", host},
+          {"offload_x_w", host, host},
+          {"offload_x_w_g", host, host, host},
+          {"disk", disk, disk, disk}};
+}
+
+/// The gradients of sum(x w1[0] w2[0] w1[1] …) for the weights.
+inline Layers layer_gradients(const Layers& weights, const Array& input, const Placement1& at) {
+  const PolicyPtr policy = at.activations == MemoryKind::kDevice
+                               ? everything_saveable()
+                               : save_and_offload_only_these_names({}, {"x"}, at.activations);
+  const auto layer = checkpoint(
+      [](const Array& carry, const Layers& slices) {
+        const Layers w = device_put(slices, MemoryKind::kDevice);  // nothing where they are there
+        const Array x = checkpoint_name(carry, "x");
+        return matmul(matmul(x, w.w1), w.w2);
+      },
+      policy);
+  const auto loss = [&](const Layers& w) { return sum(scan(layer, input, w)); };
+  // A gradient lies where its parameter lies; device_put moves what shall lie elsewhere.
+  return device_put(grad(loss)(weights), at.gradients);
+}
+
+// ---- Program 2: four layers of gelu, trained by Adam with clipping ----
+
+using Params = std::map<std::string, Array>;  // "w1" to "w4", [n, n] each
+
+struct Placement2 {
+  std::string row;
+  MemoryKind moments = MemoryKind::kDevice, params = MemoryKind::kDevice,
+             activations = MemoryKind::kDevice;
+};
+inline std::vector<Placement2> placements2() {
+  constexpr MemoryKind device = MemoryKind::kDevice, host = MemoryKind::kPinnedHost;
+  return {{"device"},
+          {"adam_host", host},
+          {"adam_host_params_host", host, host},
+          {"all_host", host, host, host},
+          {"adam_disk", MemoryKind::kDisk, device, device}};
+}
+
+inline Array gelu(const Array& x) {
+  return 0.5 * x * (1.0 + tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * (x * x * x))));
+}
+
+/// mean((f(inputs) - inputs)^2) + 0.001 * the sum of all squared weights.
+inline Array reconstruction_loss(const Params& params, const Array& inputs, const Placement2& at) {
+  // What a product makes is kept, here or in another memory; gelu is computed again.
+  const PolicyPtr policy = at.activations == MemoryKind::kDevice
+                               ? dots_saveable()
+                               : offload_dot_with_no_batch_dims(at.activations);
+  const auto forward = checkpoint(
+      [](const Params& weights, Array x) {
+        for (const auto& [name, w] : weights) x = gelu(matmul(x, device_put(w, MemoryKind::kDevice)));
+        return x;
+      },
+      policy);
+  const Array x = device_put(inputs, MemoryKind::kDevice);
+  Array l2 = 0.0;
+  for (const auto& [name, w] : params) l2 = l2 + sum(square(device_put(w, MemoryKind::kDevice)));
+  return mean(square(forward(params, x) - x)) + 0.001 * l2;
+}
+
+inline optim::GradientTransformation optimizer() {
+  return optim::chain(optim::clip_by_global_norm(1.0), optim::adam(0.1));
+}
+
+/// One step: the new parameters and the new state, each where the old one lies.
+inline std::pair<Params, optim::OptState> train_step(const Params& params,
+                                                     const optim::OptState& state,
+                                                     const Array& inputs, const Placement2& at) {
+  const auto loss = [&](const Params& p) { return reconstruction_loss(p, inputs, at); };
+  const Params gradients = grad(loss)(params);
+  // Arithmetic is done on the device. Written on whole arrays, run tile by tile.
+  const Params here = device_put(params, MemoryKind::kDevice);
+  const auto [updates, next] = optimizer().update(device_put(gradients, MemoryKind::kDevice),
+                                                  device_put(state, MemoryKind::kDevice), here);
+  return {device_put(optim::apply_updates(here, updates), at.params),
+          device_put(next, at.moments)};
+}
+
+}  // namespace host_offload
