@@ -1293,11 +1293,19 @@ class Program {
     return i < d.size() && d[i] && !taken_[i];
   }
 
-  // Pairs results with donated arguments: in place where the last reader makes the result, else
-  // where the argument is dead before the result is begun.
+  // Pairs results with donated arguments: an argument that is a result stays where it is; else in
+  // place where the last reader makes the result, or where the argument is dead before the result
+  // is begun.
   void assign_donations(Level& level) {
     taken_.assign(graph_.inputs().size(), false);
+    returned_ = taken_;
     if (!context_.options.reuse) return;
+    for (ValueId out : graph_.outputs()) {
+      const ValueId root = level.made_root(out);
+      if (!graph_.is_input(root) || !(graph_.type(root) == graph_.type(out))) continue;
+      const auto i = static_cast<size_t>(graph_.value(root).index);
+      if (donated(i)) taken_[i] = returned_[i] = true;
+    }
     for (const bool in_place : {true, false})
       for (ValueId out : graph_.outputs()) {
         const ValueId root = level.made_root(out);
@@ -1330,7 +1338,9 @@ class Program {
       const ValueId root = level.made_root(v);
       const bool whole = is_contiguous(view) && view.terms.empty() && view.offset_bytes == 0 &&
                          at.bytes == type.bytes() && !claimed[view.buffer.index()];
-      const bool in_argument = at.role == BufferRole::kInput && level.has_destination(root);
+      const bool in_argument =
+          at.role == BufferRole::kInput &&
+          (level.has_destination(root) || returned_[static_cast<size_t>(at.index)]);
       if (whole && (at.role == BufferRole::kTemporary || in_argument)) {
         claimed[view.buffer.index()] = true;
       } else {
@@ -1360,7 +1370,7 @@ class Program {
 
   Context context_;
   const Graph& graph_;
-  std::vector<bool> taken_;
+  std::vector<bool> taken_, returned_;
 };
 
 }  // namespace
