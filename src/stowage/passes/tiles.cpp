@@ -108,7 +108,8 @@ class Streamer {
         const ValueId source = uniform.valid()       ? uniform
                                : is_fetch(from_, v) ? from_.def(v).operands[0]
                                                     : v;
-        if (!from_.is_input(source) && maker(last) < maker(source)) return ValueId();
+        const bool made = !from_.is_input(source) && from_.def(source).op != OpKind::kConstant;
+        if (made && maker(last) < maker(source)) return ValueId();
       }
     return last;
   }
