@@ -226,7 +226,7 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
 TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
   TrainConfig c = config("traced", 4);
   c.runtime.platform = "virtual";
-  c.memory.optimizer = "host";
+  c.memory.optimizer = "pinned_host";
   const Job job(c, omp_get_max_threads());
   const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
   ASSERT_TRUE(choice.plan);

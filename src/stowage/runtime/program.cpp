@@ -24,14 +24,6 @@ struct Program::Frame {
 };
 
 namespace {
-
-// One thread is timed by its processor time, which a busy neighbour disturbs less.
-double seconds_now(bool one_thread) {
-  timespec t;
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // Whether the place depends on the slot or on the iteration.
 bool has_places(const Buffer& buffer) {
   return buffer.apart || !buffer.each.empty();
