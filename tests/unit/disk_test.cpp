@@ -214,6 +214,23 @@ TEST_P(DiskModes, AnyWindow) {
   }
 }
 
+// Rows that are moved one by one end and begin in the same blocks: the second waits for the first.
+TEST_P(DiskModes, LongRowsThatShareBlocks) {
+  Disk disk(options());
+  constexpr int64_t kRows = 60, kRow = 67'000, kStep = 67'500;
+  const int64_t base = disk.reserve(kRows * kStep);
+  Bytes mirror(kRows * kStep), read(mirror.size());
+  for (uint64_t round = 0; round < 5; ++round) {
+    const Bytes rows = random_bytes(kRows * kRow, round);
+    const DiskAxis axes[] = {{kRows, kStep, kRow}, {kRow, 1, 1}};
+    disk.write({base, const_cast<std::byte*>(rows.data()), 1, axes}, {});
+    for (int64_t r = 0; r < kRows; ++r)
+      std::copy_n(rows.begin() + r * kRow, kRow, mirror.begin() + r * kStep);
+    disk.read(base, read);
+    ASSERT_EQ(read, mirror) << round;
+  }
+}
+
 // A value that is repeated along an axis is read as often.
 TEST_P(DiskModes, Broadcast) {
   Disk disk(options());

@@ -34,7 +34,7 @@ double number(const Json& event, const char* key) {
 
 TEST(TraceFile, HoldsTracksSlicesAndCounters) {
   TemporaryFolder folder;
-  Trace trace;
+  TraceFile trace;
   trace.name = "a \"run\"";
   trace.tracks = {"compute", "copy in"};
   trace.slices = {{1, "put\n", 0.5, 0.75, {{"source", "layers/\xff"}}}};
@@ -75,7 +75,7 @@ TEST(RunTrace, PutsEveryInstructionOnItsStream) {
   SimulateOptions options;
   options.max_events = 100;
   const Simulation s = simulate(schedule, round_device(), options);
-  const Trace trace = trace_run(schedule, s.events, "step");
+  const TraceFile trace = trace_run(schedule, s.events, "step");
   std::vector<std::string> got;
   for (const TraceSlice& slice : trace.slices)
     got.push_back(fmt::format("{}: {} {:.0f}-{:.0f}", trace.tracks[slice.track], slice.name,
@@ -93,7 +93,7 @@ TEST(RunTrace, CountersFollowThePlan) {
   SimulateOptions options;
   options.max_events = 100;
   const Simulation s = simulate(schedule, round_device(), options);
-  const Trace trace = trace_run(schedule, s.events, "step");
+  const TraceFile trace = trace_run(schedule, s.events, "step");
   EXPECT_EQ(trace.counters, (std::vector<std::string>{"device bytes", "pinned_host bytes"}));
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   const std::vector<int64_t> live = live_bytes(schedule, lifetimes, MemoryKind::kDevice);

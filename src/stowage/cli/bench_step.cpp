@@ -90,7 +90,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
   }
   Result<StepRun> run = StepRun::make(a.run);
   if (!run) return run.failure();
-  KernelProfile profile;
+  KernelProfile profile(a.run.threads);
   double best = 0;
   Json losses = Json::array();
   for (int64_t i = 0; i < a.steps; ++i) {

@@ -94,7 +94,7 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   if (!run) return run.failure();
   const Forecast forecast = forecast_step(run->program(), std::move(*device));
   run->step();  // touches all memory
-  KernelProfile profile;
+  KernelProfile profile(options.threads);
   double wall = 0;
   for (int i = 0; i < kSteps; ++i) {
     const double start = steady_seconds();

@@ -563,7 +563,12 @@ class Level {
   // The slot of a carry as iteration `version` finds it (version N is the final one).
   static int64_t ring_slot(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
     if (ring.stack >= 0) return p.reverse ? p.length - version : version;
-    return version % ring.depth;
+    return (version + first_slot(ring, p)) % ring.depth;
+  }
+  // The last iteration finds its carry in slot 0, the lowest: what a loop stacks is most then, and
+  // fits better around a ring that has its free slot on the inner side.
+  static int64_t first_slot(const ScanPlan::Ring& ring, const ScanParams& p) {
+    return (ring.depth - (std::max<int64_t>(p.length, 1) - 1) % ring.depth) % ring.depth;
   }
   static View ring_view(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
     View view = ring.base;
@@ -582,7 +587,7 @@ class Level {
       term.start = p.reverse ? p.length - ahead : ahead;
       term.step = p.reverse ? -1 : 1;
     } else {
-      term.start = ahead;
+      term.start = ahead + first_slot(ring, p);
       term.modulo = ring.depth;
     }
     view.terms.push_back(term);
@@ -1288,11 +1293,19 @@ class Program {
     return i < d.size() && d[i] && !taken_[i];
   }
 
-  // Pairs results with donated arguments: in place where the last reader makes the result, else
-  // where the argument is dead before the result is begun.
+  // Pairs results with donated arguments: an argument that is a result stays where it is; else in
+  // place where the last reader makes the result, or where the argument is dead before the result
+  // is begun.
   void assign_donations(Level& level) {
     taken_.assign(graph_.inputs().size(), false);
+    returned_ = taken_;
     if (!context_.options.reuse) return;
+    for (ValueId out : graph_.outputs()) {
+      const ValueId root = level.made_root(out);
+      if (!graph_.is_input(root) || !(graph_.type(root) == graph_.type(out))) continue;
+      const auto i = static_cast<size_t>(graph_.value(root).index);
+      if (donated(i)) taken_[i] = returned_[i] = true;
+    }
     for (const bool in_place : {true, false})
       for (ValueId out : graph_.outputs()) {
         const ValueId root = level.made_root(out);
@@ -1325,7 +1338,9 @@ class Program {
       const ValueId root = level.made_root(v);
       const bool whole = is_contiguous(view) && view.terms.empty() && view.offset_bytes == 0 &&
                          at.bytes == type.bytes() && !claimed[view.buffer.index()];
-      const bool in_argument = at.role == BufferRole::kInput && level.has_destination(root);
+      const bool in_argument =
+          at.role == BufferRole::kInput &&
+          (level.has_destination(root) || returned_[static_cast<size_t>(at.index)]);
       if (whole && (at.role == BufferRole::kTemporary || in_argument)) {
         claimed[view.buffer.index()] = true;
       } else {
@@ -1355,7 +1370,7 @@ class Program {
 
   Context context_;
   const Graph& graph_;
-  std::vector<bool> taken_;
+  std::vector<bool> taken_, returned_;
 };
 
 }  // namespace

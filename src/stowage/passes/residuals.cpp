@@ -26,16 +26,26 @@ std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
   return chain;
 }
 
+// A carry of a loop: what enters an iteration, and what the one before makes of it.
+using Carries = std::vector<std::pair<ValueId, ValueId>>;
+
 // Which nodes the backward part would have to repeat were nothing kept.
-std::vector<bool> repeatable_nodes(const Graph& graph) {
+std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = {}) {
   std::vector<bool> needed(graph.n_values()), result(graph.n_nodes());
-  for (size_t n = graph.n_nodes(); n-- > 0;) {
-    const Node& node = graph.nodes()[n];
-    if (!node.backward)
-      for (int i = 0; i < node.n_results; ++i)
-        result[n] = result[n] || needed[node.result(i).index()];
-    if (node.backward || result[n])
-      for (ValueId v : node.operands) needed[v.index()] = true;
+  for (bool grown = true; grown;) {
+    for (size_t n = graph.n_nodes(); n-- > 0;) {
+      const Node& node = graph.nodes()[n];
+      if (!node.backward)
+        for (int i = 0; i < node.n_results; ++i)
+          result[n] = result[n] || needed[node.result(i).index()];
+      if (node.backward || result[n])
+        for (ValueId v : node.operands) needed[v.index()] = true;
+    }
+    grown = false;
+    for (const auto& [in, out] : carries) {
+      if (!needed[in.index()] || needed[out.index()]) continue;
+      needed[out.index()] = grown = true;
+    }
   }
   return result;
 }
@@ -101,8 +111,8 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, Region
     if (repeatable) have.repeatable.insert(node.as<NameParams>().name);
   }
   if (node.graphs.empty()) return;
-  const auto inside = [&](const Graph& nested, bool joined) {
-    const std::vector<bool> repeated = repeatable_nodes(nested);
+  const auto inside = [&](const Graph& nested, bool joined, const Carries& carries = {}) {
+    const std::vector<bool> repeated = repeatable_nodes(nested, carries);
     for (size_t n = 0; n < nested.n_nodes(); ++n) {
       const Node& inner = nested.nodes()[n];
       if (inner.backward) continue;
@@ -116,15 +126,22 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, Region
   };
   const Node* backward = backward_of(joint, node);
   std::vector<ValueId> unused;
-  if (node.op == OpKind::kScan && backward)
-    inside(join_scans(joint, node, *backward, unused).body, true);
-  else if (node.op == OpKind::kCond && backward && backward->operands[0] == node.operands[0])
+  if (node.op == OpKind::kScan && backward) {
+    const JointScan pair = join_scans(joint, node, *backward, unused);
+    Carries carries;
+    for (int k = 0; k < pair.forward.n_carries; ++k)
+      carries.emplace_back(
+          pair.body.inputs()[static_cast<size_t>(pair.forward.n_consts + k)],
+          pair.body.outputs()[static_cast<size_t>(k)]);
+    inside(pair.body, true, carries);
+  } else if (node.op == OpKind::kCond && backward && backward->operands[0] == node.operands[0]) {
     for (const Graph& branch : join_conds(joint, node, *backward, unused).branches)
       inside(branch, true);
-  else if (node.op == OpKind::kScan || node.op == OpKind::kCond)
+  } else if (node.op == OpKind::kScan || node.op == OpKind::kCond) {
     for (const GraphPtr& nested : node.graphs) inside(*nested, false);
-  else
+  } else {
     for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.elsewhere);
+  }
 }
 
 // A name that a policy asks for must be one it can act on: of a value in its region, and where

@@ -24,6 +24,7 @@ struct Program::Frame {
 };
 
 namespace {
+
 // Whether the place depends on the slot or on the iteration.
 bool has_places(const Buffer& buffer) {
   return buffer.apart || !buffer.each.empty();
