@@ -145,16 +145,19 @@ std::string check(const RandomProgram& program) {
           if (!policy && !fuse && !reuse) continue;
           if (!policy && fuse != reuse && graph.n_nodes() % 4 != 0) continue;  // to save time
           const int ahead = static_cast<int>((graph.n_nodes() + (policy ? 1 : 0) + fuse) % 4);
+          constexpr int64_t kTiles[] = {8, 32, 100, 512, 0};
+          const int64_t tile_bytes = kTiles[(graph.n_nodes() / 4 + reuse) % std::size(kTiles)];
           const Execution e = testing::execute(graph,
                                                {.donated = program.donated,
                                                 .override_policy = policy,
                                                 .fuse = fuse,
                                                 .reuse = reuse,
-                                                .transfers_ahead = ahead},
+                                                .transfers_ahead = ahead,
+                                                .tile_bytes = tile_bytes},
                                                program.inputs, threads);
           const std::string how =
-              fmt::format("{}{}{}, {} moves ahead", which, fuse ? ", fused" : "",
-                          reuse ? ", reused" : "", ahead);
+              fmt::format("{}{}{}, {} moves ahead, tiles of {}", which, fuse ? ", fused" : "",
+                          reuse ? ", reused" : "", ahead, tile_bytes);
           if (!e.fault.empty()) return how + ": " + e.fault;
           if (std::string fault = compare(how.c_str(), graph, e.outputs, judge.outputs);
               !fault.empty())
