@@ -1,6 +1,7 @@
-# Makes Doxygen see what a reader sees. A plain // comment above declarations speaks for all that
-# follow it, up to the next one, and have no /// of their own. Options are those of the function of
-# their name. Constructors take what their parameters say. What takes a JitEntry, ScanRequest or
+# Makes Doxygen see what a reader sees. A plain // comment right above declarations speaks for those of
+# its paragraph that have no /// of their own, and for nothing past a blank line: what stands there
+# undocumented is an error. Overloads speak for one another. Options are those of the function of
+# their name. Constructors take what their parameters say. What takes a JitEntry, Request, TreeRef or
 # LeafFunction is the type-erased half of a template, and no user's.
 function doc(indent, rest,   name) {
   if (rest ~ /^struct [A-Za-z]*Options \{/) {
@@ -12,7 +13,8 @@ function doc(indent, rest,   name) {
   if (rest !~ /^[A-Za-z~]/ || rest !~ /[({;<]/) return ""
   if (rest ~ /^(namespace|using|struct|class|enum|public:|private:|friend|return|static_assert|if|for)/)
     return ""
-  if (indent == 0 && rest ~ /JitEntry|ScanRequest|ScanResult|LeafFunction|print_graph/) return "For the library."
+  if (indent == 0 && rest ~ /JitEntry|Request|ScanResult|LeafFunction|TreeRef|print_graph|jacobian_of/)
+    return "For the library."
   if (indent == 2 && rest ~ /^(constexpr )?(explicit )?[A-Z][A-Za-z]*\(/)
     return "Takes what its parameters say."
   if (indent == 2 && rest ~ /^operator /) return "Stands for what it holds."
@@ -61,6 +63,7 @@ skipping { if ($0 ~ /^};/) skipping = 0; next }
     print held
     held = ""
   }
+  if (rest == "") section[0] = section[2] = last_name = ""
   if (rest ~ /^(private|public):/ || $0 ~ /^};?$/ || $0 ~ /^namespace/) section[2] = ""
   if ($0 ~ /^#pragma once/) section[0] = section[2] = ""
   previous = rest

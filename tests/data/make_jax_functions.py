@@ -519,6 +519,86 @@ draw("categorical_shape",
      .repeat(2, 0))
 draw("bernoulli_p", lambda k, p: r.bernoulli(k, p), weights)
 
+rng = np.random.default_rng(8)
+for n, (low, high) in {
+        "row": (np.array([-3, 0, 7, 2**30], np.int32), np.array([4, 0, 8, 2**31 - 1], np.int32)),
+        "scalar": (np.array(-5, np.int32), np.array([1, 2, 70000, -5], np.int32))}.items():
+    draw("randint_bounds_" + n, lambda k, a, b: r.randint(k, (3, 4), a, b), low, high)
+draw("randint_bounds_u8", lambda k, a, b: r.randint(k, (3, 4), a, b, jnp.uint8),
+     np.array([0, 5, 250, -7], np.int32), np.array([256, 9, 256, 300], np.int32))
+draw("randint_bounds_i64", lambda k, a, b: r.randint(k, (2, 3), a, b, jnp.int64),
+     np.array([-10**12, 0, 5], np.int64), np.array([10**15, 3, 6], np.int64), x64=True)
+
+# ---- special functions ----
+gamma_points = np.array([0.0, -0.0, -1, -2, -0.5, -1.5, -2.25, -30.5, .25, .5, .75, 1.25, 2.5, 3, 7, 30,
+                         1e4, 1e10, 1e37, 1e-8, np.inf, -np.inf, np.nan], np.float32)
+for n, f in {"lgamma": lax.lgamma, "digamma": lax.digamma}.items():
+    # JAX's digamma has NaN as its gradient at infinity; ours is the limit, 0. Below zero its trigamma
+    # is the series of zeta for positive numbers.
+    points = gamma_points if n == "lgamma" else np.delete(gamma_points, [2, 3, 4, 5, 6, 7, 20, 21])
+    case(n, f, gamma_points, ulp=40, scale=1, grad=False)
+    case(n, f, points, ulp=40, scale=1, gulp=200, gscale=1)
+    case(n, f, np.abs(some) + np.float32(.1), ulp=40, scale=1, gulp=80, gscale=1)
+    case(n, f, empty, ulp=40)
+    case(n, f, gamma_points[8:16].astype(bf16), ulp=2, scale=1, grad=False)
+    case(n, f, gamma_points[8:16].astype(np.float64), ulp=400, scale=1, gulp=4000)
+case("signbit", jnp.signbit, special)
+case("signbit", jnp.signbit, np.array([-3, 0, 4], np.int32))
+case("copysign", jnp.copysign, special, special[::-1].copy())
+case("log1mexp", nn.log1mexp, np.array([1e-30, 1e-8, .1, .5, .69, .7, 1, 5, 30, 100, np.inf], np.float32),
+     ulp=16, scale=0)
+
+# ---- padding by what is there ----
+for mode in ["edge", "reflect", "symmetric", "wrap", "linear_ramp"]:
+    for n, widths in {"a": ((2, 1), (0, 3)), "b": ((7, 9), (5, 4)), "c": ((0, 0), (1, 0))}.items():
+        case(f"pad_{mode}_{n}", lambda a, m=mode, w=widths: jnp.pad(a, w, mode=m), f32(3, 4),
+             ulp=4 if mode == "linear_ramp" else 0, scale=1, gulp=16, gscale=4)
+    if mode != "linear_ramp":
+        case(f"pad_{mode}_one", lambda a, m=mode: jnp.pad(a, ((2, 3),), mode=m), f32(1), gulp=8)
+        case(f"pad_{mode}_a", lambda a, m=mode: jnp.pad(a, ((2, 1), (0, 3)), mode=m),
+             ints(-9, 9, (3, 4)))
+
+# ---- places and counts ----
+holes = np.where(rng.random((3, 5)) < .4, np.float32(0), f32(3, 5))
+holes[1, 2] = np.nan
+for n, x in {"float": holes, "bool": rng.random((4, 3)) < .5, "none": np.zeros((2, 3), np.int32)}.items():
+    for size in (3, 12):
+        case(f"nonzero_{size}", lambda a, s=size: jnp.nonzero(a, size=s, fill_value=-1), x)
+        case(f"flatnonzero_{size}", lambda a, s=size: jnp.flatnonzero(a, size=s), x)
+        case(f"argwhere_{size}", lambda a, s=size: jnp.argwhere(a, size=s, fill_value=7), x)
+case("compress", lambda c, a: jnp.compress(c, a, axis=1, size=3, fill_value=2),
+     np.array([True, False, True, True]), f32(3, 5))
+case("compress_all", lambda c, a: jnp.compress(c, a, axis=0, size=2),
+     np.array([False, True]), f32(3, 2))
+case("bincount", lambda a: jnp.bincount(a, length=6), np.array([0, 5, 5, 9, -3, 2, 2, 2], np.int32))
+case("bincount_weights", lambda a, w: jnp.bincount(a, weights=w, length=5),
+     np.array([0, 4, 4, 9, -3, 2], np.int32), f32(6), ulp=4, scale=1)
+case("bincount_weights", lambda a, w: jnp.bincount(a, weights=w, length=5), np.zeros(0, np.int32),
+     np.zeros(0, np.float32))
+gaps = f32(4, 5)
+gaps[1, 2] = gaps[0] = np.nan
+gaps[2, 3] = np.inf
+for n in ["nansum", "nanprod", "nanmax", "nanmin", "nanmean"]:
+    for m, x in {"gaps": gaps, "whole": f32(3, 4), "half": f32(3, 4).astype(bf16),
+                 "ints": ints(-5, 5, (3, 4))}.items():
+        is_float_mean = n == "nanmean" or m != "ints"
+        case(n, getattr(jnp, n), x, ulp=8 if is_float_mean else 0, scale=4, gulp=32, gscale=4)
+        case(n + "_axis1", lambda a, f=getattr(jnp, n): f(a, axis=1), x,
+             ulp=8 if is_float_mean else 0, scale=4, gulp=32, gscale=4, grad=m != "gaps")
+case("ptp", jnp.ptp, f32(3, 4), ulp=2, scale=1)
+case("ptp_axis1", lambda a: jnp.ptp(a, axis=1), ints(-9, 9, (3, 4)))
+case("average", lambda a, w: jnp.average(a, axis=1, weights=w), f32(3, 4), np.abs(f32(3, 4)) + 1,
+     ulp=16, scale=1, gulp=64)
+case("percentile", lambda a: jnp.percentile(a, 30, axis=1), f32(3, 5), ulp=4, scale=1)
+
+# ---- powers at places ----
+for where, at in {"one": lambda a: a.at[1], "slice": lambda a: a.at[:, 1:3]}.items():
+    case(f"at_{where}_power", lambda a, v, at=at: at(a).power(v), np.abs(f32(3, 4)) + 1, f32(),
+         ulp=16, scale=1, gulp=64)
+case("at_rows_power", lambda a, i, v: a.at[i].power(v), np.abs(f32(3, 4)) + 1,
+     np.array([0, 2, 2, 5], np.int32), f32(), ulp=16, scale=1, gulp=64)
+
+
 def text(x):
     return json.dumps(x, separators=(",", ":"))
 

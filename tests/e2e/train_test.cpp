@@ -9,8 +9,10 @@
 #include <map>
 
 #include "stowage/io/files.h"
+#include "stowage/train/forecast.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/trainer.h"
+#include "stowage/tune/devices.h"
 
 namespace stow {
 namespace {
@@ -45,10 +47,15 @@ class Train : public ::testing::Test {
     Json summary;
   };
 
+  // Of each memory what was predicted, and no byte more.
+  static Budgets exactly(const JobPlan& plan) {
+    return {plan.peak_bytes[0], plan.peak_bytes[1], plan.peak_bytes[2]};
+  }
+
   Outcome train(const TrainConfig& c, std::optional<int64_t> budget, bool resume = false) {
     Outcome outcome;
     const Job job(c, omp_get_max_threads());
-    const Choice choice = choose_plan(job, budget);
+    const Choice choice = choose_plan(job, budgets_of(c, budget));
     if (!choice.plan) return outcome;
     const std::string path = (folder_ / "out.jsonl").string();
     {
@@ -57,7 +64,7 @@ class Train : public ::testing::Test {
       options.resume = resume;
       options.json = &*json;
       const Result<int> status =
-          run_training(job, choice, budget.value_or(choice.plan->peak_bytes[0]), options);
+          run_training(job, choice, exactly(*choice.plan), options);
       EXPECT_TRUE(status.ok()) << status.error();
       outcome.status = status.ok() ? *status : -1;
     }
@@ -140,16 +147,37 @@ TEST_F(Train, EveryOptimizerLearnsAndResumes) {
   }
 }
 
+TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
+  TrainConfig c = config("places", 4);
+  c.runtime.platform = "virtual";
+  std::vector<std::string> losses;
+  int n = 0;
+  for (const Placement& p : placement_ladder(c)) {
+    c.memory.policy = p.policy;
+    c.memory.optimizer = memory_kind_name(p.optimizer);
+    c.memory.parameters = memory_kind_name(p.parameters);
+    const Outcome o = train(c, std::nullopt);
+    ASSERT_EQ(o.status, 0) << to_string(p);
+    if (losses.empty()) losses = o.losses;
+    EXPECT_EQ(o.losses, losses) << to_string(p);
+    EXPECT_EQ(o.losses.size(), 4u);
+    EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"))
+        << to_string(p);
+    ++n;
+  }
+  EXPECT_GE(n, 21);
+}
+
 TEST_F(Train, WhatIsFrozenStaysAndCostsLess) {
   TrainConfig c = config("frozen", 4);
-  const int64_t all = choose_plan(Job(c, 1), std::nullopt).plan->peak_bytes[0];
+  const int64_t all = choose_plan(Job(c, 1), budgets_of(c, std::nullopt)).plan->peak_bytes[0];
   c.optimizer.freeze = "embed,layers";
   const Job job(c, 1);
   int64_t frozen_bytes = 0;
   for (const StateLeaf& leaf : job.state())
     if (leaf.name.starts_with("model/embed") || leaf.name.starts_with("model/layers"))
       frozen_bytes += leaf.type.bytes();
-  EXPECT_LE(choose_plan(job, std::nullopt).plan->peak_bytes[0], all - 2 * frozen_bytes);
+  EXPECT_LE(choose_plan(job, budgets_of(c, std::nullopt)).plan->peak_bytes[0], all - 2 * frozen_bytes);
   for (const StateLeaf& leaf : job.state())
     EXPECT_FALSE(leaf.name.starts_with("optimizer/") &&
                  leaf.name.find("layers") != std::string::npos)
@@ -168,8 +196,8 @@ TEST_F(Train, ACheckpointOfAnotherOptimizerIsRefused) {
   const Job job(c, 1);
   RunOptions options;
   options.resume = true;
-  const Choice choice = choose_plan(job, std::nullopt);
-  const Result<int> status = run_training(job, choice, choice.plan->peak_bytes[0], options);
+  const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
+  const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().find("is of another run: it was made with optimizer.name = \"adamw\", "
                                 "this run has \"sgd\""),
@@ -189,10 +217,55 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
   const Job job(c, 1);
   RunOptions options;
   options.resume = true;
-  const Choice choice = choose_plan(job, std::nullopt);
-  const Result<int> status = run_training(job, choice, choice.plan->peak_bytes[0], options);
+  const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
+  const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().find("step-000004"), std::string::npos) << status.error();
+}
+
+TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
+  TrainConfig c = config("traced", 4);
+  c.runtime.platform = "virtual";
+  c.memory.optimizer = "pinned_host";
+  const Job job(c, omp_get_max_threads());
+  const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
+  ASSERT_TRUE(choice.plan);
+  const Executable& step = *choice.plan->programs.step;
+  const Forecast forecast = forecast_step(step, *load_device_description("h200"));
+  EXPECT_GT(forecast.moved[static_cast<size_t>(StreamKind::kCopyIn)].bytes, 0);
+  EXPECT_GE(forecast.simulation->step_s, forecast.simulation->bound_s);
+  EXPECT_GT(forecast.simulation->bound_s, 0);
+  EXPECT_EQ(forecast_step(step, {}).moved[1].bytes, forecast.moved[1].bytes);
+  EXPECT_TRUE(to_json(forecast_step(step, {})).find("simulated")->is_null());
+
+  const std::string path = (folder_ / "trace.json").string(), lines = (folder_ / "t.jsonl").string();
+  {
+    Result<JsonLines> json = JsonLines::open(lines);
+    RunOptions options;
+    options.json = &*json;
+    options.predicted_step_s = 0.125;
+    options.trace_path = path;
+    const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
+    ASSERT_TRUE(status.ok()) << status.error();
+  }
+  // As many compute slices and moves as the simulation has of the same schedule.
+  const Result<std::string> text = read_text_file(path);
+  ASSERT_TRUE(text);
+  const Result<Json> trace = parse_json(*text);
+  ASSERT_TRUE(trace) << trace.error();
+  std::map<int64_t, int64_t> slices;
+  for (const Json& event : *trace->find("traceEvents")->as_array())
+    if (*event.find("ph")->as_string() == "X" &&
+        !event.find("name")->as_string()->starts_with("wait"))
+      ++slices[*event.find("tid")->as_int()];
+  for (int64_t s = 0; s < kNumStreams; ++s)
+    EXPECT_EQ(slices[s + 1], forecast.simulation->streams[static_cast<size_t>(s)].runs) << s;
+
+  std::ifstream file(lines);
+  Json summary;
+  for (std::string line; std::getline(file, line);) summary = *parse_json(line);
+  EXPECT_EQ(*summary.find("predicted_step_s")->as_double(), 0.125);
+  EXPECT_GT(*summary.find("measured_step_s")->as_double(), 0);
 }
 
 TEST_F(Train, NoLayersAtAllIsLegal) {

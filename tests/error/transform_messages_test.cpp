@@ -180,16 +180,17 @@ const Case kCases[] = {
      [] {
        const auto f = checkpoint(
            [](const Array& x) {
-             return scan(
+             const auto body = checkpoint(
                  [](const Array& c, const Array& w) { return sin(checkpoint_name(c * w, "h")); },
-                 x[0], x);
+                 nothing_saveable());
+             return scan(body, x[0], x);
            },
            save_only_these_names({"h"}));
        jit(grad([&](const Array& x) { return sum(f(x)); })).lower(f32({3, 4})).compile();
      },
      "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which no value that is "
-     "used in its region has; names there: none; it is given inside a scan: checkpoint the scan's "
-     "body"},
+     "used in its region has; names there: none; it is given inside a while loop, a custom_vjp or a "
+     "checkpoint with a policy of its own"},
 };
 
 class TransformMessages : public ::testing::TestWithParam<Case> {};

@@ -36,7 +36,8 @@ std::vector<Row> leaves_and_elementwise() {
       row(K::kAdd, {"f32[4]", "bf16[4]"}, none,
           "[add] operands differ in dtype: f32[4] and bf16[4]"),
       row(K::kAdd, {"f32[4]", "f32<pinned_host>[4]"}, none,
-          "[add] operand 1 is on pinned_host: f32<pinned_host>[4]; move it with device_put first"),
+          "[add] operand 1 is on pinned_host and operand 0 on device: f32<pinned_host>[4] and "
+          "f32[4]; move them to one memory with device_put first"),
       row(K::kAdd, {"f32[4]"}, none, "[add] takes 2 operands, got 1"),
       row(K::kAdd, {"f32[4]", "f32[4]"}, AxesParams{}, "[add] has the parameters of another op"),
       row(K::kAdd, {"bool[4]", "bool[4]"}, none, "[add] needs a numeric dtype, got bool[4]"),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "stowage/ir/graph.h"
@@ -13,5 +14,10 @@ using Bytes = std::vector<std::byte>;
 
 /// The bytes of the outputs, row-major, given those of the inputs.
 std::vector<Bytes> evaluate(const Graph& graph, const std::vector<Bytes>& inputs);
+
+/// The same with every number that an op computes off by what another kernel may round differently
+/// in its dtype, up or down at random: how far results move says how far they may differ.
+std::vector<Bytes> evaluate_nudged(const Graph& graph, const std::vector<Bytes>& inputs,
+                                   uint64_t seed);
 
 }  // namespace stow::testing

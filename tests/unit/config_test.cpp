@@ -48,11 +48,13 @@ TEST(Config, DefaultsAreTheDefaultJob) {
   EXPECT_EQ(all,
             "model.dim=128 model.layers=6 model.heads=4 model.kv_heads=2 model.ffn=344 "
             "model.vocab=256 model.tied=false data.batch=16 data.seq=128 optimizer.name=adamw "
-            "optimizer.lr=0.003 "
+            "optimizer.lr=0.003 optimizer.schedule=cosine "
             "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
             "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
-            "optimizer.total_steps=300 train.steps=300 train.seed=0 "
-            "train.out=out train.checkpoint_every=100 train.eval_every=100 memory.policy=auto ");
+            "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 train.seed=0 "
+            "train.out=out train.checkpoint_every=100 train.eval_every=100 runtime.platform=cpu "
+            "memory.policy=auto memory.activations=auto memory.optimizer=auto "
+            "memory.parameters=auto ");
 }
 
 TEST(Config, FindsTheDefaultTextBesideTheLauncher) {
@@ -89,16 +91,21 @@ TEST(Config, TomlRoundTripsEveryKey) {
       "model.dim=48", "model.layers=0", "model.heads=6", "model.kv_heads=3", "model.ffn=7",
       "model.vocab=300", "model.tied=true", "data.path=a \"b\"\\\t.txt", "data.batch=3",
       "data.seq=5", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
-      "optimizer.freeze=embed,layers/w?", "optimizer.total_steps=11", "train.steps=12",
+      "optimizer.freeze=embed,layers/w?", "train.steps=12",
       "train.seed=13", "train.out=some/where", "train.checkpoint_every=0", "train.eval_every=0",
-      "memory.policy=save_dots"};
+      "train.compute=bf16", "train.loss_chunk=4", "runtime.platform=virtual",
+      "runtime.disk_folder=some/folder", "memory.host=5MiB", "memory.disk=7MiB",
+      "memory.policy=offload_named", "memory.activations=disk", "memory.optimizer=disk",
+      "memory.parameters=pinned_host"};
   const TrainConfig defaults = load_train_config({}).value();
   std::set<std::string_view> changed;
   for (const std::vector<std::string>& own :
        {std::vector<std::string>{"optimizer.name=lion", "optimizer.weight_decay=0",
-                                 "optimizer.beta1=0.123456789", "optimizer.beta2=0.999"},
+                                 "optimizer.beta1=0.123456789", "optimizer.beta2=0.999",
+                                 "optimizer.total_steps=11"},
         std::vector<std::string>{"optimizer.name=rmsprop", "optimizer.eps=0.5",
-                                 "optimizer.momentum=0.25", "optimizer.nesterov=true"}}) {
+                                 "optimizer.momentum=0.25", "optimizer.nesterov=true",
+                                 "optimizer.schedule=constant"}}) {
     std::vector<std::string> settings = common;
     settings.insert(settings.end(), own.begin(), own.end());
     const Result<TrainConfig> config =
@@ -172,8 +179,8 @@ TEST(Config, SettingsThatAreWrong) {
        "adamw (default); it has one with sgd, rmsprop, adafactor"},
       {"memory.policy=some",
        "--set memory.policy=some: memory.policy takes one of auto, save_all, save_dots, "
-       "save_named, "
-       "recompute, nested, not 'some'"},
+       "save_named, offload_named, recompute, offload_carries, offload_all, "
+       "nested, not 'some'"},
       {"memory.device=0",
        "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},
       {"memory.device=12parsecs",

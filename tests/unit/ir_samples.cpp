@@ -108,7 +108,7 @@ Graph every_op() {
   const ProvenancePtr provenances[] = {
       nullptr, std::make_shared<Provenance>(),
       std::make_shared<Provenance>(Provenance{"layers/0 \"a\"", {}}),
-      std::make_shared<Provenance>(Provenance{"", {"/src/model.cpp", 41}})};
+      std::make_shared<Provenance>(Provenance{"", {"/src/model.cpp", 41}, Pass::kVjp})};
   ValueId last = x;
   for (int i = 0; i < kNumOps; ++i) {
     const auto op = static_cast<OpKind>(i);

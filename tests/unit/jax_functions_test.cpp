@@ -368,6 +368,10 @@ void add_random(Table& t) {
       STOW_R("randint_i8", randint(key(), {9}, -200, 100, DType::kI8)),
       STOW_R("randint_u32", randint(key(), {9}, 5, 4000000000, DType::kU32)),
       STOW_R("randint_i64", randint(key(), {9}, -1000000000000, 1000000000000000, DType::kI64)),
+      STOW_R("randint_bounds_row", randint(key(), {3, 4}, x[0], x[1])),
+      STOW_R("randint_bounds_scalar", randint(key(), {3, 4}, x[0], x[1])),
+      STOW_R("randint_bounds_u8", randint(key(), {3, 4}, x[0], x[1], DType::kU8)),
+      STOW_R("randint_bounds_i64", randint(key(), {2, 3}, x[0], x[1], DType::kI64)),
       STOW_R("truncated_normal", truncated_normal(key(), -1, 2.5, {40})),
       STOW_R("exponential", exponential(key(), {9})),
       STOW_R("laplace", laplace(key(), {9})),
@@ -387,6 +391,47 @@ void add_random(Table& t) {
   });
 }
 
+void add_special(Table& t) {
+  t.insert({STOW_1(lgamma), STOW_1(digamma), STOW_1(signbit), STOW_2(copysign), STOW_1(log1mexp)});
+  for (const auto& [name, mode] : {std::pair<const char*, PadMode>{"edge", PadMode::kEdge},
+                                   {"reflect", PadMode::kReflect},
+                                   {"symmetric", PadMode::kSymmetric},
+                                   {"wrap", PadMode::kWrap},
+                                   {"linear_ramp", PadMode::kLinearRamp}})
+    for (const auto& [n, widths] :
+         {std::pair<const char*, std::vector<PadWidth>>{"a", {{2, 1}, {0, 3}}},
+          {"b", {{7, 9}, {5, 4}}},
+          {"c", {{0, 0}, {1, 0}}},
+          {"one", {{2, 3}}}})
+      t[fmt::format("pad_{}_{}", name, n)] = [mode = mode, widths = widths](const Arrays& x) {
+        return Arrays{pad(x[0], widths, mode)};
+      };
+}
+
+void add_counting(Table& t) {
+  for (const int64_t size : {3, 12}) {
+    t[fmt::format("nonzero_{}", size)] = [size](const Arrays& x) { return nonzero(x[0], size, -1); };
+    t[fmt::format("flatnonzero_{}", size)] = [size](const Arrays& x) {
+      return Arrays{flatnonzero(x[0], size)};
+    };
+    t[fmt::format("argwhere_{}", size)] = [size](const Arrays& x) {
+      return Arrays{argwhere(x[0], size, 7)};
+    };
+  }
+#define STOW_NAN(f) STOW_F(#f, f(x[0])), STOW_F(#f "_axis1", f(x[0], 1))
+  t.insert({STOW_F("compress", compress(x[0], x[1], 3, 1, 2)),
+            STOW_F("compress_all", compress(x[0], x[1], 2)),
+            STOW_F("bincount", bincount(x[0], 6)),
+            STOW_F("bincount_weights", bincount(x[0], 5, x[1])), STOW_NAN(nansum),
+            STOW_NAN(nanprod), STOW_NAN(nanmax), STOW_NAN(nanmin), STOW_NAN(nanmean),
+            STOW_1(ptp), STOW_F("ptp_axis1", ptp(x[0], 1)),
+            STOW_F("average", average(x[0], x[1], 1)),
+            STOW_F("percentile", percentile(x[0], 30, 1)),
+            STOW_F("at_one_power", x[0].at({1}).power(x[1])),
+            STOW_F("at_slice_power", x[0].at({all_of_axis, range(1, 3)}).power(x[1])),
+            STOW_F("at_rows_power", x[0].at({x[1]}).power(x[2]))});
+}
+
 const Table& functions() {
   static const Table table = [] {
     Table t;
@@ -399,6 +444,8 @@ const Table& functions() {
     add_indexing(t);
     add_products(t);
     add_random(t);
+    add_special(t);
+    add_counting(t);
     return t;
   }();
   return table;

@@ -72,8 +72,13 @@ TEST_P(MemoryKinds, ValuesSurviveMovesInsideAndOutsideOfJit) {
 TEST_P(MemoryKinds, ArithmeticElsewhereIsAnErrorThatNamesTheKind) {
   const Array h = device_put(ones({4}), away_);
   EXPECT_THAT(message_of([&] { h + 1.0; }),
-              HasSubstr(fmt::format(
-                  "operand 0 is on {0}: f32<{0}>[4]; move it with device_put first", name_)));
+              HasSubstr(fmt::format("is on {0} and operand 1 on device: f32<{0}>[4] and f32[4]; move "
+                                    "them to one memory with device_put first",
+                                    name_)));
+  EXPECT_THAT(message_of([&] { exp(h); }),
+              HasSubstr(fmt::format("[exp] operand 0 is on {0}: f32<{0}>[4]; move it with device_put "
+                                    "first\n  operand 0 is made at memory_kinds_test.cpp:",
+                                    name_)));
 }
 
 TEST_P(MemoryKinds, CompiledProgramsKnowKinds) {

@@ -100,6 +100,10 @@ Array AtIndex::divide(const Operand& value) const {
   const Array divisor = AtIndex(ones_like(array_), indices_, at_).multiply(value);
   return array_ / divisor;
 }
+Array AtIndex::power(const Operand& value) const {
+  const Site site(at_);
+  return pow(array_, AtIndex(ones_like(array_), indices_, at_).multiply(value));
+}
 Array AtIndex::min(const Operand& value) const {
   return update(OpKind::kScatterMin, value);
 }

@@ -18,14 +18,16 @@ class AtIndex {
  public:
   /// What `index` reads; out of range as `mode` says, kClip being the default of JAX too.
   Array get(IndexMode mode = IndexMode::kClip) const;
-  Array set(const Operand& value) const;
-  Array add(const Operand& value) const;
-  Array subtract(const Operand& value) const;
-  Array multiply(const Operand& value) const;
+  Array set(const Operand& value) const;  ///< Writes.
+  Array add(const Operand& value) const;  ///< Adds.
+  Array subtract(const Operand& value) const;  ///< Subtracts.
+  Array multiply(const Operand& value) const;  ///< Multiplies.
   /// Divides; repeated places are divided by the product.
   Array divide(const Operand& value) const;
-  Array min(const Operand& value) const;
-  Array max(const Operand& value) const;
+  /// To the power; of repeated places to the product.
+  Array power(const Operand& value) const;
+  Array min(const Operand& value) const;  ///< Keeps the smaller.
+  Array max(const Operand& value) const;  ///< Keeps the larger.
 
  private:
   friend class Array;

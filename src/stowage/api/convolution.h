@@ -24,7 +24,7 @@ class Padding {
   std::vector<PadWidth> widths(std::string_view function, const Dims& extents, const Dims& windows,
                                const Dims& strides) const;
 
-  bool is_rule(std::string_view rule) const { return rule_ == rule; }
+  bool is_rule(std::string_view rule) const { return rule_ == rule; }  ///< By that name.
 
  private:
   std::string rule_;
@@ -78,8 +78,8 @@ Array reduce_window_min(const Operand& x, const Dims& window, const WindowOption
 Array max_pool(const Operand& x, const Dims& window, const Dims& strides = {},
                const Padding& padding = "VALID");
 Array min_pool(const Operand& x, const Dims& window, const Dims& strides = {},
-               const Padding& padding = "VALID");
+               const Padding& padding = "VALID");  ///< The smallest in each window.
 Array avg_pool(const Operand& x, const Dims& window, const Dims& strides = {},
-               const Padding& padding = "VALID", bool count_padding = true);
+               const Padding& padding = "VALID", bool count_padding = true);  ///< The mean of each window.
 
 }  // namespace stow

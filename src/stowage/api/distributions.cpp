@@ -48,6 +48,15 @@ Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions
   return reshape(top_k(gumbel(key, {n}, p.dtype()) + log(p), draws).second, shape.dims());
 }
 
+// low + a number below `span` (0: any), of two draws; `factor` is 2^bits modulo it.
+Array drawn(const Array& key, const Shape& shape, DType words, const Array& low, const Array& span,
+            const Array& factor) {
+  const std::vector<Array> keys = split(key);
+  const Array upper = bits(keys[0], shape, words), lower = bits(keys[1], shape, words);
+  const Array offset = rem(rem(upper, span) * factor + rem(lower, span), span);
+  return low + astype(offset, low.dtype());
+}
+
 }  // namespace
 
 Array truncated_normal(const Operand& key, double low, double high, const Shape& shape,
@@ -130,11 +139,47 @@ Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high,
   factor = remainder_of(factor);
   const DType words = wide ? DType::kU64 : DType::kU32;
   return run_as_one("randint", [&] {
-    const std::vector<Array> keys = split(k);
-    const Array upper = bits(keys[0], shape, words), lower = bits(keys[1], shape, words);
-    const Array n = scalar_constant(span, words), f = scalar_constant(factor, words);
-    const Array offset = rem(rem(upper, n) * f + rem(lower, n), n);
-    return astype(scalar_constant(low, drawn_as) + astype(offset, drawn_as), dtype);
+    return astype(drawn(k, shape, words, scalar_constant(low, drawn_as),
+                        scalar_constant(span, words), scalar_constant(factor, words)),
+                  dtype);
+  });
+}
+
+Array randint(const Operand& key, const Shape& shape, const Array& low, const Array& high,
+              DType dtype) {
+  const Site site(key.at);
+  const Array k = check_key(key);
+  if (!is_integer(dtype)) fail_here("[random] {} is no integer dtype", dtype_name(dtype));
+  for (const Array* bound : {&low, &high})
+    if (!is_integer(bound->dtype()))
+      fail_here("[random] a bound of randint must be of integers, got {}", to_string(bound->type()));
+  const DType drawn_as = dtype_bytes(dtype) < 4 ? DType::kI32 : dtype;
+  const bool narrow = drawn_as != dtype, wide = dtype_bytes(drawn_as) == 8;
+  const DType words = wide ? DType::kU64 : DType::kU32;
+  return run_as_one("randint", [&] {
+    const auto spread = [&](const Array& x) {
+      if (!(broadcast_shapes("randint", x.type(), {x.dtype(), shape}) == shape))
+        fail_here("[random] bounds {} do not broadcast to ({})", to_string(x.type()),
+                  to_string(shape));
+      return broadcast_array(x, shape);
+    };
+    // Bounds of 64 bits of the other signedness are taken as they are.
+    const DType counts = wide ? dtype : DType::kI64;
+    const auto bounded = [&](const Array& x, int64_t most) {
+      const Array v = astype(spread(x), counts);
+      return wide ? v
+                  : clip(v, scalar_constant(min_int_value(dtype), counts),
+                         scalar_constant(most, counts));
+    };
+    const int64_t most = max_int_value(dtype);
+    const Array lowest = bounded(low, most), above = bounded(high, narrow ? most + 1 : most);
+    Array size = astype(above - lowest, words);
+    if (!narrow && !wide)  // a bound just above the dtype's largest number
+      size = where(astype(spread(high), counts) > most, size + 1, size);
+    const Array span = where(above > lowest, size, scalar_constant(1, words));
+    const Array root = rem(scalar_constant(wide ? int64_t{1} << 32 : int64_t{1} << 16, words), span);
+    const Array factor = rem(root * root, span);
+    return astype(drawn(k, shape, words, astype(lowest, drawn_as), span, factor), dtype);
   });
 }
 

@@ -1,9 +1,13 @@
 #include "stowage/api/jit.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 
+#include "stowage/api/memory.h"
 #include "stowage/api/trace.h"
+#include "stowage/base/log.h"
 #include "stowage/ir/print.h"
 
 namespace stow {
@@ -75,6 +79,54 @@ void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
   }
 }
 
+void check_known(const JitOptions& options, const char* option, const char* whose,
+                 const ShardingsByPath& shardings, const std::vector<std::string>& paths) {
+  if (const std::optional<std::string> path = shardings.unknown(paths))
+    fail_here("[{}] {} names '{}', which is no part of the {}; the leaves are {}", options.name,
+              option, *path, whose,
+              paths.empty() ? "none" : fmt::format("'{}'", fmt::join(paths, "', '")));
+}
+
+void check_in_sharding(const JitOptions& options, const std::string& path, const ArrayType& type) {
+  const Sharding* sharding = options.in_shardings.find(path);
+  if (!sharding) return;
+  if (sharding->memory_kind() != type.kind)
+    fail_here("[{}] in_shardings say {} for argument {}, which is on {}: {}; move it with device_put "
+              "first",
+              options.name, memory_kind_name(sharding->memory_kind()), path,
+              memory_kind_name(type.kind), to_string(type));
+  check_sharding(options.name, *sharding, type);
+}
+
+// Donated arguments that no result of their kind could take, and one of another kind would have: a
+// donation never crosses kinds, so they are kept.
+void keep_crossing_donations(JitEntry& entry) {
+  std::vector<ArrayType> results = entry.output_types;
+  const auto take = [&](const ArrayType& type) {
+    const auto it = std::find(results.begin(), results.end(), type);
+    if (it == results.end()) return false;
+    results.erase(it);
+    return true;
+  };
+  std::vector<size_t> left;
+  for (size_t i = 0; i < entry.options.donated.size(); ++i)
+    if (entry.options.donated[i] && !take(entry.graph.type(entry.graph.inputs()[i])))
+      left.push_back(i);
+  for (size_t i : left) {
+    ArrayType type = entry.graph.type(entry.graph.inputs()[i]);
+    const MemoryKind from = type.kind;
+    for (int kind = 0; kind < kNumMemoryKinds && entry.options.donated[i]; ++kind) {
+      type.kind = static_cast<MemoryKind>(kind);
+      if (type.kind == from || !take(type)) continue;
+      entry.options.donated[i] = false;
+      log_warning(fmt::format("[{}] argument {} is donated on {} and its result is on {}; a donation "
+                              "never crosses memories, the argument is kept",
+                              entry.name, entry.input_names[i], memory_kind_name(from),
+                              memory_kind_name(type.kind)));
+    }
+  }
+}
+
 }  // namespace
 
 bool is_tracing() {
@@ -92,9 +144,15 @@ std::vector<CapturedArray> captured_of(const JitEntry& entry) {
   return captured;
 }
 
+Array JitEntry::placed(Array result, size_t i) const {
+  result.impl()->sharding = output_shardings[i];
+  return result;
+}
+
 std::vector<Array> abstract_results(const JitEntry& entry) {
   std::vector<Array> results;
-  for (const ArrayType& type : entry.output_types) results.push_back(Array::abstract(type));
+  for (const ArrayType& type : entry.output_types)
+    results.push_back(entry.placed(Array::abstract(type), results.size()));
   return results;
 }
 
@@ -151,7 +209,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
   std::vector<Array> results;
   results.reserve(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i)
-    results.push_back(make_concrete(output_types[i], std::move(outputs[i])));
+    results.push_back(placed(make_concrete(output_types[i], std::move(outputs[i])), i));
   return results;
 }
 
@@ -188,23 +246,30 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
       fail_here("[{}] donate_argnums names argument {}, which holds no array", options_.name,
                 argnum);
 
+  check_known(options_, "in_shardings", "arguments", options_.in_shardings, entry->input_names);
+
   auto trace = std::make_shared<Trace>(options_.name, true);
   {
     const ActiveTrace active(trace);
     std::vector<Array> inputs;
     const std::vector<Array> leaves = all_leaves(arguments);
-    for (size_t i = 0; i < leaves.size(); ++i)
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      check_in_sharding(options_, entry->input_names[i], leaves[i].type());
       inputs.push_back(trace->input(leaves[i].type(), entry->input_names[i]));
+    }
     entry->result = function(inputs);
     const Site back(at_);
-    const std::vector<Array> results = leaves_of(entry->result.ref);
+    std::vector<Array> results = leaves_of(entry->result.ref);
+    const std::vector<std::string> paths = paths_of(entry->result.ref);
+    check_known(options_, "out_shardings", "result", options_.out_shardings, paths);
     std::vector<ValueId> outputs;
     for (size_t i = 0; i < results.size(); ++i) {
-      if (results[i].empty()) {
-        const std::string path = paths_of(entry->result.ref)[i];
+      if (results[i].empty())
         fail_here("[{}] the function returned an empty Array{}", options_.name,
-                  path.empty() ? "" : " at '" + path + "'");
-      }
+                  paths[i].empty() ? "" : " at '" + paths[i] + "'");
+      if (const Sharding* sharding = options_.out_shardings.find(paths[i]))
+        results[i] = device_put(results[i], *sharding);
+      entry->output_shardings.push_back(results[i].impl()->sharding);
       outputs.push_back(trace->lift(results[i]));
       entry->output_types.push_back(results[i].type());
     }
@@ -218,6 +283,7 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     for (size_t i = 0; i < entry->input_names.size(); ++i)
       entry->options.donated.push_back(i < entry->n_leaves &&
                                        donated.count(argument_number(entry->input_names[i])) > 0);
+  keep_crossing_donations(*entry);
   return entry;
 }
 

@@ -8,14 +8,22 @@
 #include <string>
 #include <unordered_map>
 
+#include "stowage/api/sharding.h"
 #include "stowage/api/tree.h"
 #include "stowage/session/compile.h"
 
 namespace stow {
 
 struct JitOptions {
-  /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call.
+  /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call. One
+  /// whose result lies in another memory is kept, with a warning in the log.
   std::vector<int> donate_argnums = {};
+  /// Where arguments must lie, by path: "0" is the first argument, "0/w1" a part of it. One that lies
+  /// in another memory is an error, as in JAX.
+  ShardingsByPath in_shardings = {};
+  /// Where results lie, by their path in the result ("" is all of it). A stack that a scan makes is
+  /// written there slice by slice.
+  ShardingsByPath out_shardings = {};
   /// What errors and reports call the function.
   std::string name = "jit";
   /// Passes and dumps; its `donated` is filled in from donate_argnums.
@@ -47,10 +55,13 @@ struct JitEntry {
   size_t n_leaves = 0;                   ///< Of the arguments.
   std::vector<Array> captures;
   std::vector<ArrayType> output_types;
+  std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Null: nowhere by name.
   OwnedTree result;                                    ///< Its leaves are empty.
   std::unordered_map<int, ExecutablePtr> executables;  ///< By threads.
 
   const ExecutablePtr& executable(int threads);
+  /// Result number `i`, lying where the function put it.
+  Array placed(Array result, size_t i) const;
   /// Runs it, by this program if given; donated arguments are marked. Abstract arguments give
   /// abstract results.
   std::vector<Array> run(std::span<const TreeRef> arguments, const ExecutablePtr& program = {});

@@ -10,19 +10,19 @@ namespace stow {
 // broadcast shapes as NumPy does. Errors: TraceError where shapes do not broadcast or the op does
 // not take the dtype; it names the op, the types and the place in the caller's source.
 
-Array operator+(const Operand& a, const Operand& b);
-Array operator-(const Operand& a, const Operand& b);
-Array operator*(const Operand& a, const Operand& b);
+Array operator+(const Operand& a, const Operand& b);  ///< The sum.
+Array operator-(const Operand& a, const Operand& b);  ///< The difference.
+Array operator*(const Operand& a, const Operand& b);  ///< The product.
 /// True division: integers give a float, as in NumPy.
 Array operator/(const Operand& a, const Operand& b);
 /// NumPy's remainder: it takes the sign of the divisor; of integers by zero it is 0.
 Array operator%(const Operand& a, const Operand& b);
-Array operator-(const Operand& a);
-Array operator&(const Operand& a, const Operand& b);
-Array operator|(const Operand& a, const Operand& b);
-Array operator^(const Operand& a, const Operand& b);
-Array operator~(const Operand& a);
-Array operator<<(const Operand& a, const Operand& b);
+Array operator-(const Operand& a);  ///< The negative.
+Array operator&(const Operand& a, const Operand& b);  ///< Bits of both; of bool "and".
+Array operator|(const Operand& a, const Operand& b);  ///< Bits of either; of bool "or".
+Array operator^(const Operand& a, const Operand& b);  ///< Bits of one alone; of bool "xor".
+Array operator~(const Operand& a);  ///< The other bits; of bool "not".
+Array operator<<(const Operand& a, const Operand& b);  ///< To the left; too far gives 0.
 /// Arithmetic for signed types, logical for unsigned ones.
 Array operator>>(const Operand& a, const Operand& b);
 
@@ -34,20 +34,20 @@ Array operator<=(const Operand& a, const Operand& b);
 Array operator>(const Operand& a, const Operand& b);
 Array operator>=(const Operand& a, const Operand& b);
 
-Array& operator+=(Array& a, const Operand& b);
-Array& operator-=(Array& a, const Operand& b);
-Array& operator*=(Array& a, const Operand& b);
-Array& operator/=(Array& a, const Operand& b);
+Array& operator+=(Array& a, const Operand& b);  ///< a = a + b.
+Array& operator-=(Array& a, const Operand& b);  ///< a = a - b.
+Array& operator*=(Array& a, const Operand& b);  ///< a = a * b.
+Array& operator/=(Array& a, const Operand& b);  ///< a = a / b.
 
-Array add(const Operand& a, const Operand& b);
-Array subtract(const Operand& a, const Operand& b);
-Array multiply(const Operand& a, const Operand& b);
-Array divide(const Operand& a, const Operand& b);
+Array add(const Operand& a, const Operand& b);  ///< As operator+.
+Array subtract(const Operand& a, const Operand& b);  ///< As operator-.
+Array multiply(const Operand& a, const Operand& b);  ///< As operator*.
+Array divide(const Operand& a, const Operand& b);  ///< As operator/.
 /// Rounds down, for integers and floats. Integers by zero: as div, less 1 where x is not 0.
 Array floor_divide(const Operand& a, const Operand& b);
 /// As operator%.
 Array remainder(const Operand& a, const Operand& b);
-Array mod(const Operand& a, const Operand& b);
+Array mod(const Operand& a, const Operand& b);  ///< As operator%.
 /// C's remainder: it takes the sign of the dividend; of integers by zero it is 0.
 Array fmod(const Operand& a, const Operand& b);
 /// C's division (lax.div): integers round towards zero, x / 0 is -1, the smallest over -1 wraps.
@@ -61,7 +61,7 @@ Array pow(const Operand& a, const Operand& b);
 Array integer_pow(const Operand& x, int n);
 /// Propagates NaN.
 Array maximum(const Operand& a, const Operand& b);
-Array minimum(const Operand& a, const Operand& b);
+Array minimum(const Operand& a, const Operand& b);  ///< The smaller; propagates NaN.
 /// log(exp(a) + exp(b)) without overflow.
 Array logaddexp(const Operand& a, const Operand& b);
 /// sqrt(a^2 + b^2) without overflow.
@@ -75,10 +75,10 @@ Array clip(const Operand& x, const Operand& low, const Operand& high);
 /// Elements of `a` where `condition` is not zero, else of `b`; all three broadcast.
 Array where(const Operand& condition, const Operand& a, const Operand& b);
 
-Array negative(const Operand& x);
-Array abs(const Operand& x);
-Array sign(const Operand& x);
-Array square(const Operand& x);
+Array negative(const Operand& x);  ///< As operator-.
+Array abs(const Operand& x);  ///< Without the sign.
+Array sign(const Operand& x);  ///< -1, 0 or 1; -0 and NaN stay.
+Array square(const Operand& x);  ///< x times x.
 // Of integers these are the integers themselves.
 Array floor(const Operand& x);
 Array ceil(const Operand& x);
@@ -133,10 +133,10 @@ Array nan_to_num(const Operand& x, double nan = 0, std::optional<double> posinf 
 Array isclose(const Operand& a, const Operand& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false);
 
-Array logical_not(const Operand& x);
-Array logical_and(const Operand& a, const Operand& b);
-Array logical_or(const Operand& a, const Operand& b);
-Array logical_xor(const Operand& a, const Operand& b);
+Array logical_not(const Operand& x);  ///< Whether x is zero.
+Array logical_and(const Operand& a, const Operand& b);  ///< Whether both differ from zero.
+Array logical_or(const Operand& a, const Operand& b);  ///< Whether one does.
+Array logical_xor(const Operand& a, const Operand& b);  ///< Whether just one does.
 
 // Bits of integers.
 /// The number of ones (lax.population_count, jnp.bitwise_count).

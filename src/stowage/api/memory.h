@@ -1,46 +1,44 @@
-// Memory kinds in the user's hands: shardings that name one, and device_put.
-// Not a mesh; an array lies whole on one device.
+// device_put and the sharding of an array: memory kinds in the user's hands.
+// Not what a sharding is; that is sharding.h.
 #pragma once
 
-#include <string_view>
+#include <span>
 
+#include "stowage/api/sharding.h"
 #include "stowage/api/tree.h"
 
 namespace stow {
 
-/// Where an array lies on one device: in which memory.
-class SingleDeviceSharding {
- public:
-  SingleDeviceSharding(MemoryKind kind = MemoryKind::kDevice) : kind_(kind) {}  // NOLINT: a kind is one
-  /// By name: "device", "pinned_host" or "disk"; "" is the default, the device.
-  /// Errors: TraceError that lists the valid names.
-  explicit SingleDeviceSharding(std::string_view memory_kind);
-
-  MemoryKind memory_kind() const { return kind_; }
-  /// The same placement in another memory. Errors: as the constructor.
-  SingleDeviceSharding with_memory_kind(std::string_view memory_kind) const {
-    return SingleDeviceSharding(memory_kind);
-  }
-  friend bool operator==(const SingleDeviceSharding&, const SingleDeviceSharding&) = default;
-
- private:
-  MemoryKind kind_;
-};
-
-/// x in that memory: x itself where it lies there already, else a copy. Works on concrete, traced
-/// and abstract arrays of any shape, C++ scalars included. The cotangent goes the other way: a
-/// gradient lies where its parameter lies.
-/// Errors: CapacityError where it does not fit (when it runs).
-Array device_put(const Operand& x, SingleDeviceSharding to);
+/// x in that place: x itself, and no copy, where it lies there already, else a copy. Works on
+/// concrete, traced and abstract arrays of any shape, C++ scalars included. The cotangent goes the
+/// other way: a gradient lies where its parameter lies.
+/// Errors: TraceError where the array cannot be cut so, and, while tracing, for another device than
+/// the default one; CapacityError where it does not fit (when it runs).
+Array device_put(const Operand& x, const Sharding& to);
+/// Into another memory of where it lies, the rest of its sharding kept.
+Array device_put(const Operand& x, MemoryKind kind);
+/// For the library: what device_put of a span does.
+Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
+                       const Sharding& to, SourceLocation at);
+/// The elements of `data`, row-major, written straight to that place; `dtype` converts on the way.
+/// Errors: as above, and TraceError if the sizes differ.
+template <Scalar T>
+Array device_put(std::span<const T> data, Shape shape, const Sharding& to,
+                 DType dtype = dtype_of<T>(), STOW_AT) {
+  return device_put_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>(),
+                          std::move(shape), dtype, to, at);
+}
 /// The same for every leaf of a tree.
 template <typename T>
 requires(!std::convertible_to<const T&, Operand> && is_tree<T>()) T
-    device_put(const T& tree, SingleDeviceSharding to, STOW_AT) {
+    device_put(const T& tree, const Sharding& to, STOW_AT) {
   std::vector<Array> leaves = tree_leaves(tree);
   for (Array& leaf : leaves) leaf = device_put(Operand(leaf, at.file, at.line), to);
   return tree_unflatten(tree, leaves);
 }
-/// The sharding of an array. Errors: TraceError on an empty one.
-SingleDeviceSharding sharding_of(const Array& x);
+/// Where an array lies: what it was put to, or else whole on its device in the memory of its type.
+/// An operation's result remembers no mesh; a move, and what out_shardings says, does.
+/// Errors: TraceError on an empty one.
+Sharding sharding_of(const Array& x);
 
 }  // namespace stow

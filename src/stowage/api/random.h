@@ -45,6 +45,9 @@ Array randint(const Operand& key, const Shape& shape, int64_t low, int64_t high,
 Array permutation(const Operand& key, int64_t n);
 /// The slices of an axis in random order; `independent`: each lane of the axis in its own.
 Array permutation(const Operand& key, const Array& x, int axis = 0, bool independent = false);
+/// The same between bounds that are arrays of integers and broadcast to `shape`.
+Array randint(const Operand& key, const Shape& shape, const Array& low, const Array& high,
+              DType dtype = DType::kI32);
 struct ChoiceOptions {
   bool replace = true;
   std::optional<Array> p = {};  ///< Probabilities, one an element; else all alike.

@@ -11,8 +11,8 @@ namespace stow {
 // sums of f16 and bf16 are in f32 and rounded once.
 // Errors: TraceError for an axis out of range or given twice.
 
-Array sum(const Operand& x, const Axes& axes = {}, bool keepdims = false);
-Array prod(const Operand& x, const Axes& axes = {}, bool keepdims = false);
+Array sum(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The sum.
+Array prod(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The product.
 /// Of integers f32.
 Array mean(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 /// The mean squared distance from the mean, over n - ddof.
@@ -22,13 +22,13 @@ Array standard_deviation(const Operand& x, const Axes& axes = {}, int ddof = 0,
                          bool keepdims = false);
 /// NaN wins. Errors: also TraceError where nothing is reduced over.
 Array max(const Operand& x, const Axes& axes = {}, bool keepdims = false);
-Array min(const Operand& x, const Axes& axes = {}, bool keepdims = false);
-Array any(const Operand& x, const Axes& axes = {}, bool keepdims = false);
-Array all(const Operand& x, const Axes& axes = {}, bool keepdims = false);
+Array min(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The smallest.
+Array any(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< If one is not 0.
+Array all(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< If none is 0.
 
 /// The first index (i32) of the extreme along an axis, or of the flattened array.
 Array argmax(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
-Array argmin(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
+Array argmin(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);  ///< The smallest's.
 
 /// Running sums (of bool i32, else of the dtype) along an axis, or of the flattened array.
 Array cumsum(const Operand& x, std::optional<int> axis = {}, bool reverse = false);
@@ -37,7 +37,7 @@ Array cumprod(const Operand& x, std::optional<int> axis = {}, bool reverse = fal
 /// Running extremes (lax.cummax, lax.cummin). NaN stays. Where the running value and an element are
 /// equal, each gets half the gradient.
 Array cummax(const Operand& x, int axis = 0, bool reverse = false);
-Array cummin(const Operand& x, int axis = 0, bool reverse = false);
+Array cummin(const Operand& x, int axis = 0, bool reverse = false);  ///< The smallest so far.
 /// log(sum(exp(x))) so far, without overflow.
 Array cumlogsumexp(const Operand& x, int axis = 0, bool reverse = false);
 /// y[i] = a[i] * y[i - 1] + b[i], y[-1] being 0: a linear recurrence along an axis.
@@ -54,7 +54,7 @@ Array argsort(const Operand& x, int axis = -1, bool descending = false);
 std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis = -1);
 /// The value below which a fraction q of the elements lies, interpolated linearly. NaN if one is.
 Array quantile(const Operand& x, double q, const Axes& axes = {}, bool keepdims = false);
-Array median(const Operand& x, const Axes& axes = {}, bool keepdims = false);
+Array median(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The middle one.
 /// Where in the sorted vector `sorted` the values would go: before equal ones, or after (right).
 /// Compares each value with all of `sorted`.
 Array searchsorted(const Operand& sorted, const Operand& values, bool right = false);

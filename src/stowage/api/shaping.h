@@ -26,13 +26,13 @@ class Axes {
 
 // Errors of all that follows: TraceError naming the function, the type and the place.
 
-Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);
-Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);
+Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 0.
+Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 1.
 /// Without a dtype, f32, i32 or bool by the value.
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
-Array zeros_like(const Operand& x);
-Array ones_like(const Operand& x);
-Array full_like(const Operand& x, ScalarValue value);
+Array zeros_like(const Operand& x);  ///< All 0, of the type of x.
+Array ones_like(const Operand& x);  ///< All 1, of the type of x.
+Array full_like(const Operand& x, ScalarValue value);  ///< All `value`, of the type of x.
 /// 0, 1, … n - 1 as i32; or [start, stop) by steps.
 Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
 Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);
@@ -50,20 +50,20 @@ Array eye(int64_t n, std::optional<int64_t> m = {}, DType dtype = DType::kF32, S
 Array reshape(const Operand& x, const Dims& dims);
 /// Reverses the axes, or permutes them: axis i of the result is axes[i] of x.
 Array transpose(const Operand& x, const Axes& axes = {});
-Array swapaxes(const Operand& x, int a, int b);
-Array moveaxis(const Operand& x, int source, int destination);
+Array swapaxes(const Operand& x, int a, int b);  ///< Exchanges two axes.
+Array moveaxis(const Operand& x, int source, int destination);  ///< Moves one.
 /// Drops axes of extent 1, all of them by default.
 Array squeeze(const Operand& x, const Axes& axes = {});
 /// Adds an axis of extent 1 at each of these places of the result.
 Array expand_dims(const Operand& x, const Axes& axes);
-Array broadcast_to(const Operand& x, const Shape& shape);
+Array broadcast_to(const Operand& x, const Shape& shape);  ///< By NumPy's rule.
 /// One dimension.
 Array ravel(const Operand& x);
 
-Array concatenate(const std::vector<Array>& arrays, int axis = 0, STOW_AT);
+Array concatenate(const std::vector<Array>& arrays, int axis = 0, STOW_AT);  ///< Along an axis.
 /// Along the second axis, vectors along the first; along the first, vectors as rows.
 Array hstack(const std::vector<Array>& arrays, STOW_AT);
-Array vstack(const std::vector<Array>& arrays, STOW_AT);
+Array vstack(const std::vector<Array>& arrays, STOW_AT);  ///< Along the first axis.
 /// Along a new axis.
 Array stack(const std::vector<Array>& arrays, int axis = 0, STOW_AT);
 /// `n` equal parts.
@@ -78,7 +78,7 @@ std::vector<Array> split_at(const Operand& x, const Dims& indices, int axis = 0)
 Array tile(const Operand& x, const Dims& repetitions);
 /// Repeats each element along an axis.
 Array repeat(const Operand& x, int64_t n, int axis);
-Array flip(const Operand& x, const Axes& axes = {});
+Array flip(const Operand& x, const Axes& axes = {});  ///< Reverses axes, all by default.
 /// Shifts elements along an axis; what falls off comes back at the other end.
 Array roll(const Operand& x, int64_t shift, int axis);
 
@@ -86,8 +86,18 @@ Array roll(const Operand& x, int64_t shift, int axis);
 struct PadWidth {
   int64_t before = 0, after = 0;
 };
-/// Pads with `value`, one width an axis.
+/// Pads with `value`, one width an axis (jnp.pad's mode "constant").
 Array pad(const Operand& x, const std::vector<PadWidth>& widths, const Operand& value = 0);
+/// What fills the places around an array, axis by axis, as in NumPy.
+enum class PadMode : uint8_t {
+  kEdge,       ///< The nearest element.
+  kReflect,    ///< The array mirrored at its edge element, which is not repeated.
+  kSymmetric,  ///< The array mirrored beyond its edge element.
+  kWrap,       ///< The array again and again.
+  kLinearRamp  ///< A straight line from the edge to 0 at the end. Of floats.
+};
+/// Errors: also TraceError where an axis without elements is to grow.
+Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode);
 /// XLA's pad: low and high may be negative, interior goes between elements.
 Array pad_general(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                   const Dims& interior);
@@ -131,7 +141,7 @@ struct Range {
   std::optional<int64_t> start, stop;
   int64_t step = 1;
 };
-inline Range range(int64_t start, int64_t stop, int64_t step = 1) {
+inline Range range(int64_t start, int64_t stop, int64_t step = 1) {  ///< One with both ends.
   return {start, stop, step};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "stowage/ops/kind_error.h"
 #include "stowage/ops/op_def.h"
 
 namespace stow {
@@ -18,11 +19,32 @@ std::string with_place(const std::string& message) {
   return message + "\n  at " + place;
 }
 
+// What a user calls an array: an argument by its path, anything else by where it was made.
+std::string named(const Array& array) {
+  const ArrayImpl& impl = *array.impl();
+  if (impl.state == ArrayImpl::State::kTraced && impl.trace->graph.is_input(impl.id)) {
+    const Graph& graph = impl.trace->graph;
+    const std::string& name =
+        graph.input_names()[static_cast<size_t>(graph.value(impl.id).index)];
+    if (!name.empty()) return fmt::format("argument '{}' of {}", name, impl.trace->what);
+  }
+  const std::string place = source_path(impl.made);
+  return place.empty() ? "" : "made at " + place;
+}
+
 std::vector<ArrayType> infer_here(OpKind op, const Params& params,
                                   std::span<const ArrayType> operands,
-                                  std::span<const GraphPtr> graphs) {
+                                  std::span<const GraphPtr> graphs,
+                                  std::span<const Array> arrays) {
   try {
     return infer_types(InferContext{op, operands, params, graphs});
+  } catch (const KindError& error) {
+    std::string message = error.what();
+    for (size_t i = 0; i < arrays.size(); ++i)
+      if (const std::string name = named(arrays[i]);
+          !name.empty() && arrays[i].type().kind != MemoryKind::kDevice)
+        message += fmt::format("\n  operand {} is {}", i, name);
+    throw TraceError(with_place(message));
   } catch (const TraceError& error) {
     throw TraceError(with_place(error.what()));
   }
@@ -61,7 +83,7 @@ std::vector<Array> record_outside(OpKind op, Params params, std::span<const Arra
     if (a.is_traced()) Trace("", false).lift(a);  // throws: no trace is active
     types.push_back(a.type());
   }
-  std::vector<ArrayType> result_types = infer_here(op, params, types, graphs);
+  std::vector<ArrayType> result_types = infer_here(op, params, types, graphs, operands);
   Graph graph;
   Node node{.op = op, .params = std::move(params), .graphs = std::move(graphs)};
   node.provenance = current_provenance();
@@ -199,7 +221,7 @@ std::vector<Array> record(OpKind op, Params params, std::span<const Array> opera
     node.operands.push_back(trace->lift(a));
     types.push_back(a.type());
   }
-  types = infer_here(op, node.params, types, node.graphs);
+  types = infer_here(op, node.params, types, node.graphs, operands);
   node.provenance = current_provenance();
   const ProvenancePtr made = node.provenance;
   const NodeId id = trace->graph.add_node(std::move(node), types);

@@ -17,6 +17,7 @@
 
 namespace stow {
 
+class Sharding;
 class Trace;
 
 /// The data of a concrete array, shared by whatever handles differ in nothing but their weakness.
@@ -32,6 +33,7 @@ struct ArrayImpl {
   enum class State : uint8_t { kAbstract, kConcrete, kTraced };
   State state = State::kAbstract;
   ArrayType type;
+  std::shared_ptr<const Sharding> sharding;  ///< Where it was put; null: nowhere by name.
 
   std::shared_ptr<Storage> storage;  ///< Of a concrete one.
 

@@ -16,12 +16,12 @@ namespace stow {
 /// counting.
 class TreeAxes {
  public:
-  using Axis = std::optional<int>;
+  using Axis = std::optional<int>;  ///< Or none.
   TreeAxes(int axis) : by_path_{{"", axis}} {}                // NOLINT: converts by design
   TreeAxes(std::nullopt_t) : by_path_{{"", std::nullopt}} {}  // NOLINT: converts by design
   TreeAxes(std::initializer_list<std::pair<const char*, Axis>> by_path)
       : by_path_(by_path.begin(), by_path.end()) {}
-  const std::vector<std::pair<std::string, Axis>>& by_path() const { return by_path_; }
+  const std::vector<std::pair<std::string, Axis>>& by_path() const { return by_path_; }  ///< As given.
 
  private:
   std::vector<std::pair<std::string, Axis>> by_path_;
@@ -35,8 +35,8 @@ class VmapAxes {
   VmapAxes(std::nullopt_t none) : all_(TreeAxes(none)) {}  // NOLINT: converts by design
   VmapAxes(TreeAxes axes) : all_(std::move(axes)) {}       // NOLINT: converts by design
   VmapAxes(std::initializer_list<TreeAxes> each) : each_(each) {}
-  const std::optional<TreeAxes>& all() const { return all_; }
-  const std::vector<TreeAxes>& each() const { return each_; }
+  const std::optional<TreeAxes>& all() const { return all_; }  ///< If it is one for all.
+  const std::vector<TreeAxes>& each() const { return each_; }  ///< One an argument.
 
  private:
   std::optional<TreeAxes> all_;

@@ -76,6 +76,7 @@ class Reverser {
     builder_.provenance = node.provenance;
     builder_.region = node.region.valid() ? regions[node.region.index()] : RegionId();
     builder_.backward = false;
+    builder_.pass = Pass::kTraced;
     std::vector<Val> operands;
     for (ValueId v : node.operands) operands.emplace_back(builder_, map_[v]);
     const std::vector<Val> results =
@@ -88,6 +89,7 @@ class Reverser {
 
   void seed() {
     builder_.backward = true;  // an output that is there twice adds its cotangents
+    builder_.pass = Pass::kVjp;
     builder_.region = RegionId();
     builder_.provenance = nullptr;
     cotangents_.resize(flat_.n_values());
@@ -209,9 +211,16 @@ class Reverser {
       context.results.emplace_back(builder_, map_[node.result(i)]);
       context.cotangents.push_back(cotangents_[node.result(i).index()]);
     }
-    const Cotangents cts = op_def(node.op).vjp.function(context);
+    Cotangents cts = op_def(node.op).vjp.function(context);
     for (size_t i = 0; i < cts.size(); ++i) {
       if (!needed[i] || !cts[i]) continue;
+      // What a node gives for one operand in several places (x * x) is one sum, whatever else is
+      // added to it and wherever that lies.
+      for (size_t k = i + 1; k < cts.size(); ++k)
+        if (node.operands[k] == node.operands[i] && cts[k]) {
+          cts[i] = add_anywhere(*cts[i], *cts[k]);
+          cts[k].reset();
+        }
       STOW_CHECK(cts[i]->type() == flat_.type(node.operands[i]),
                  "gradient of {} gives {} for operand {} of type {}", op_name(node.op),
                  to_string(cts[i]->type()), i, to_string(flat_.type(node.operands[i])));

@@ -90,6 +90,7 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
   for (const Node& node : joint.nodes()) copy_node(joint, node, js.body, map, regions);
   GraphBuilder builder(js.body);
   builder.backward = true;
+  builder.pass = Pass::kVjp;
   builder.provenance = scan.provenance;
   std::vector<ValueId> outputs = map.images(joint.outputs());
   for (size_t i = 0; i < sums.size(); ++i) {

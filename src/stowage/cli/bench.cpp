@@ -1,142 +1,40 @@
-#include <omp.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
+#include <vector>
 
-#include "stowage/base/bytes.h"
 #include "stowage/base/nearest.h"
 #include "stowage/cli/commands.h"
-#include "stowage/io/json.h"
-#include "stowage/runtime/device.h"
-#include "stowage/train/kernel_profile.h"
-#include "stowage/train/step_run.h"
 
 namespace stow {
 namespace {
 
-const std::vector<std::string> kConfigs = {"small", "medium", "vocab", "long"};
-
-struct StepArguments {
-  std::string config = "small", dtype = "f32", memory, json;
-  std::vector<std::string> settings;
-  int64_t steps = 5;
-  StepRunOptions run;
+struct Bench {
+  const char* name;
+  const char* help;
+  Command run;
 };
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
-// The help to print, or nothing where there is work to do.
-Result<std::string> parse(std::span<const std::string> arguments, StepArguments& a) {
-  CLI::App app("Times the training step of a benchmark's model, in one process and nothing else.",
-               "./stowage bench step");
-  app.set_help_flag("-h,--help", "This text");
-  app.add_option("--config", a.config, "The model: " + joined(kConfigs))->capture_default_str();
-  app.add_option("--dtype", a.dtype, "What activations and products are computed in: f32 or bf16")
-      ->capture_default_str();
-  app.add_option("--steps", a.steps, "Steps to run; the best counts")->capture_default_str();
-  app.add_option("--weights", a.run.weights_path, "Safetensors with the first weights")
-      ->type_name("FILE");
-  app.add_option("--tokens", a.run.tokens_path, "Safetensors with the tokens")->type_name("FILE");
-  app.add_option("--memory", a.memory, "The budget: 64MiB, 1.5GB or a number of bytes")
-      ->type_name("SIZE");
-  app.add_option("--set", a.settings, "One key of the configuration, as for ./stowage train")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--json", a.json, "Writes one JSON object to FILE, - for stdout")
-      ->type_name("FILE");
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::CallForHelp&) {
-    return app.help();
-  } catch (const CLI::ParseError& error) {
-    return fail("bench step: {} (see ./stowage bench step --help)", error.what());
-  }
-  for (const char* name : {"--weights", "--tokens", "--memory", "--json"})
-    if (const CLI::Option* option = app.get_option(name);
-        option->count() > 0 && option->as<std::string>().empty())
-      return fail("bench step: {} is empty", name);
-  if (std::find(kConfigs.begin(), kConfigs.end(), a.config) == kConfigs.end())
-    return fail("bench step: no configuration '{}'; there are {}", a.config, joined(kConfigs));
-  if (a.steps < 1 || a.steps > 1'000'000)
-    return fail("bench step: --steps takes 1 to 1000000, not {}", a.steps);
-  ConfigSources sources;
-  sources.toml_path = repository_file("data/bench/" + a.config + ".toml");
-  sources.settings = a.settings;
-  sources.settings.insert(sources.settings.begin(), "train.compute=" + a.dtype);
-  sources.memory = a.memory;
-  Result<TrainConfig> config = load_train_config(sources);
-  if (!config) return config.failure();
-  a.run.config = std::move(*config);
-  a.run.threads = omp_get_max_threads();
-  a.run.budget_bytes = a.run.config.memory.device.value_or(
-      Device::cpu()->capacity_bytes(MemoryKind::kDevice));
-  return std::string();
-}
-
-Result<int> bench_step(std::span<const std::string> arguments) {
-  StepArguments a;
-  const Result<std::string> help = parse(arguments, a);
-  if (!help) return help.failure();
-  if (!help->empty()) {
-    fmt::print("{}", *help);
-    return kExitDone;
-  }
-  Result<StepRun> run = StepRun::make(a.run);
-  if (!run) return run.failure();
-  KernelProfile profile;
-  double best = 0;
-  Json losses = Json::array();
-  {
-    const KernelClockScope clock(&profile);
-    for (int64_t i = 0; i < a.steps; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      const float loss = run->step();
-      const double seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      best = i == 0 ? seconds : std::min(best, seconds);
-      losses.push_back(static_cast<double>(loss));
-    }
-  }
-  const KindAnalysis& memory = run->program().memory_analysis().device();
-  const TrainConfig::Data& data = a.run.config.data;
-  const double tokens_per_s = static_cast<double>(data.batch * data.seq) / best;
-  fmt::print(a.json == "-" ? stderr : stdout,
-             "{} {}: {:.4f} s a step, {:.0f} tokens/s, {:.0f} % in products; {} planned ({}), "
-             "{} at least; ready in {:.2f} s\n",
-             a.config, a.dtype, best, tokens_per_s, 100 * profile.gemm_share(),
-             format_bytes(memory.total_bytes), run->policy(), format_bytes(memory.lower_bound_bytes),
-             run->compile_s());
-  if (a.json.empty()) return kExitDone;
-  Result<JsonLines> json = JsonLines::open(a.json);
-  if (!json) return json.failure();
-  const Result<void> written = json->write(Json::object({{"config", a.config},
-                                                         {"dtype", a.dtype},
-                                                         {"steps", a.steps},
-                                                         {"threads", a.run.threads},
-                                                         {"policy", run->policy()},
-                                                         {"step_s", best},
-                                                         {"tokens_per_s", tokens_per_s},
-                                                         {"compile_s", run->compile_s()},
-                                                         {"peak_bytes", memory.total_bytes},
-                                                         {"measured_peak_bytes", run->measured_peak_bytes()},
-                                                         {"lower_bound_bytes", memory.lower_bound_bytes},
-                                                         {"losses", losses},
-                                                         {"gemm_share", profile.gemm_share()}}));
-  if (!written) return written.failure();
-  return kExitDone;
-}
+const std::vector<Bench> kBenches = {
+    {"step", "the training step of a benchmark's model", run_bench_step},
+    {"program1", "ten scanned layers, more and more of them offloaded", run_program1},
+    {"program2", "four layers of gelu trained by Adam, more and more of it offloaded", run_program2},
+};
 
 }  // namespace
 
 Result<int> run_bench(std::span<const std::string> arguments) {
-  if (!arguments.empty() && arguments[0] == "step") return bench_step(arguments.subspan(1));
-  return fail("bench: takes step, or a kernel of ./stowage help; see ./stowage bench step --help");
+  const std::string name = arguments.empty() ? "--help" : arguments[0];
+  if (name == "-h" || name == "--help") {
+    fmt::print("./stowage bench NAME …\n\n");
+    for (const Bench& bench : kBenches) fmt::print("  {:<12}{}\n", bench.name, bench.help);
+    fmt::print("\n./stowage bench NAME --help lists the options of one.\n");
+    return kExitDone;
+  }
+  std::vector<std::string> names;
+  for (const Bench& bench : kBenches) {
+    names.push_back(bench.name);
+    if (name == bench.name) return bench.run(arguments.subspan(1));
+  }
+  return fail("bench: no '{}'; did you mean '{}'?", name, nearest_name(name, names));
 }
 
 }  // namespace stow

@@ -18,9 +18,15 @@ using Command = Result<int> (*)(std::span<const std::string> arguments);
 
 Result<int> run_train(std::span<const std::string> arguments);
 Result<int> run_plan(std::span<const std::string> arguments);
+Result<int> run_calibrate(std::span<const std::string> arguments);
 Result<int> run_config(std::span<const std::string> arguments);
 Result<int> run_bench(std::span<const std::string> arguments);
 Result<int> run_profile(std::span<const std::string> arguments);
 Result<int> run_graph_file(std::span<const std::string> arguments);
+
+/// Of `bench`.
+Result<int> run_bench_step(std::span<const std::string> arguments);
+Result<int> run_program1(std::span<const std::string> arguments);
+Result<int> run_program2(std::span<const std::string> arguments);
 
 }  // namespace stow

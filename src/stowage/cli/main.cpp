@@ -38,9 +38,10 @@ const std::vector<Row> kCommands = {
     {"train", "trains a language model under a memory budget", run_train},
     {"plan", "says what a run would need, without running it", run_plan},
     {"profile", "says where the time of a step goes", run_profile},
-    {"bench", "times the training step of a benchmark's model", run_bench},
+    {"calibrate", "measures this machine, for the step times of plans", run_calibrate},
     {"config", "checks a configuration and prints it whole", run_config},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
+    {"bench", "measures programs: step, program1, program2", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 

@@ -9,20 +9,22 @@
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/forecast.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/machine_rates.h"
 #include "stowage/train/step_run.h"
+#include "stowage/tune/run_trace.h"
 
 namespace stow {
 namespace {
 
 constexpr size_t kShown = 16;
-constexpr int kSteps = 3;  // behind one that is not counted
+constexpr int kSteps = 5;  // behind one that is not counted
 
-using Groups = std::map<std::string, KernelWork>;
+using Groups = std::map<std::string, KernelTotals>;
 
-std::vector<std::pair<std::string, KernelWork>> slowest_first(const Groups& groups) {
-  std::vector<std::pair<std::string, KernelWork>> rows(groups.begin(), groups.end());
+std::vector<std::pair<std::string, KernelTotals>> slowest_first(const Groups& groups) {
+  std::vector<std::pair<std::string, KernelTotals>> rows(groups.begin(), groups.end());
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.second.seconds > b.second.seconds;
   });
@@ -33,16 +35,17 @@ struct Rates {
   double flops_per_s, bytes_per_s;
 };
 
-void print_groups(std::FILE* out, const char* title, const Groups& groups, const KernelWork& total,
+void print_groups(std::FILE* out, const char* title, const Groups& groups, const KernelTotals& total,
                   const Rates& best) {
-  fmt::print(out, "\n{:<56} {:>6} {:>9} {:>6} {:>8} {:>5} {:>7} {:>5}\n", title, "calls", "ms", "",
-             "GFLOP/s", "", "GB/s", "");
+  fmt::print(out, "\n{:<56} {:>6} {:>9} {:>9} {:>6} {:>8} {:>5} {:>7} {:>5}\n", title, "calls", "ms",
+             "least ms", "", "GFLOP/s", "", "GB/s", "");
   size_t shown = 0;
-  KernelWork rest;
-  const auto line = [&](const std::string& name, const KernelWork& w) {
-    const double flops = w.flops / w.seconds, bytes = w.bytes / w.seconds;
-    fmt::print(out, "{:<56} {:>6} {:>9.2f} {:>5.1f}% {:>8} {:>5} {:>7.1f} {:>4.0f}%\n", name,
-               w.calls / kSteps, 1e3 * w.seconds / kSteps, 100 * w.seconds / total.seconds,
+  KernelTotals rest;
+  const auto line = [&](const std::string& name, const KernelTotals& w) {
+    const double flops = w.flops / w.least_seconds, bytes = w.bytes / w.least_seconds;
+    fmt::print(out, "{:<56} {:>6} {:>9.2f} {:>9.2f} {:>5.1f}% {:>8} {:>5} {:>7.1f} {:>4.0f}%\n",
+               name, w.calls / kSteps, 1e3 * w.seconds / kSteps, 1e3 * w.least_seconds / kSteps,
+               100 * w.least_seconds / total.least_seconds,
                w.flops > 0 ? fmt::format("{:.1f}", 1e-9 * flops) : "",
                w.flops > 0 ? fmt::format("{:.0f}%", 100 * flops / best.flops_per_s) : "",
                1e-9 * bytes, 100 * bytes / best.bytes_per_s);
@@ -62,6 +65,7 @@ Json groups_json(const Groups& groups) {
     rows.push_back(Json::object({{"name", name},
                                  {"calls", w.calls / kSteps},
                                  {"seconds", w.seconds / kSteps},
+                                 {"least_seconds", w.least_seconds / kSteps},
                                  {"flops", w.flops / kSteps},
                                  {"bytes", w.bytes / kSteps}}));
   return rows;
@@ -84,35 +88,45 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   options.threads = omp_get_max_threads();
   options.budget_bytes = line->config.memory.device.value_or(
       Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, options.threads);
+  if (!device) return device.failure();
   Result<StepRun> run = StepRun::make(options);
   if (!run) return run.failure();
+  const Forecast forecast = forecast_step(run->program(), std::move(*device));
   run->step();  // touches all memory
-  KernelProfile profile;
+  KernelProfile profile(options.threads);
   double wall = 0;
-  {
-    const KernelClockScope clock(&profile);
-    for (int i = 0; i < kSteps; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      run->step();
-      wall += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    }
+  for (int i = 0; i < kSteps; ++i) {
+    const double start = steady_seconds();
+    run->step(&profile);
+    wall += steady_seconds() - start;
+  }
+  if (!line->trace_path.empty()) {
+    RunRecorder recorder;
+    run->step(&recorder);
+    const Schedule& schedule = run->program().schedule();
+    const Result<void> written =
+        write_trace(line->trace_path, trace_run(schedule, recorder.take(), "step"));
+    if (!written) return written.failure();
   }
   const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
   const Rates best = {measured_product_rate(compute, options.threads),
                       measured_triad_rate(options.threads)};
-  const KernelWork total = profile.total();
+  const KernelTotals total = profile.total();
   std::FILE* const out = line->json_path == "-" ? stderr : stdout;
   const double tokens = static_cast<double>(line->config.data.batch * line->config.data.seq);
   fmt::print(out,
              "{:.1f} ms a step ({:.0f} tokens/s), of which {:.1f} ms in kernels; the mean of {} "
              "steps, {} threads, {}\n"
-             "this machine reaches {:.1f} GFLOP/s in a product of {} and {:.1f} GB/s in a triad; "
-             "percentages are of these\n"
+             "this machine reaches {:.1f} GFLOP/s in a product of {} and {:.1f} GB/s in a triad\n"
+             "least ms: were all calls of a kernel as fast as its fastest, {:.1f} ms in all; rates "
+             "and shares are of these\n"
              "{:.1f} GFLOP a step: {:.1f} ms at that rate\n",
              1e3 * wall / kSteps, tokens * kSteps / wall, 1e3 * total.seconds / kSteps, kSteps,
              options.threads, run->policy(), 1e-9 * best.flops_per_s, dtype_name(compute),
-             1e-9 * best.bytes_per_s, 1e-9 * total.flops / kSteps,
+             1e-9 * best.bytes_per_s, 1e3 * total.least_seconds / kSteps, 1e-9 * total.flops / kSteps,
              1e3 * total.flops / kSteps / best.flops_per_s);
+  fmt::print(out, "{}", to_string(forecast));
   print_groups(out, "by op", profile.by_op(), total, best);
   print_groups(out, "by source", profile.by_source(), total, best);
   print_groups(out, "by kernel", profile.by_kernel(), total, best);
@@ -121,6 +135,9 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   if (!json) return json.failure();
   const Result<void> written =
       json->write(Json::object({{"step_s", wall / kSteps},
+                                {"predicted_step_s", forecast.simulation
+                                                         ? Json(forecast.simulation->step_s)
+                                                         : Json()},
                                 {"kernels_s", total.seconds / kSteps},
                                 {"product_flops_per_s", best.flops_per_s},
                                 {"triad_bytes_per_s", best.bytes_per_s},

@@ -6,6 +6,7 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/forecast.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -21,9 +22,9 @@ Result<std::optional<JsonLines>> open_json(const CommandLine& line) {
   return std::optional<JsonLines>(std::move(*json));
 }
 
-int refuse(const Job& job, const Choice& choice, int64_t budget, int threads) {
+int refuse(const Job& job, const Choice& choice, const Budgets& budgets, int threads) {
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: over budget: {}", describe_refusal(job, choice, budget, threads));
+  fmt::print(stderr, "stowage: over budget: {}", describe_refusal(job, choice, budgets, threads));
   return kExitOverBudget;
 }
 
@@ -45,24 +46,31 @@ Result<int> run_train(std::span<const std::string> arguments) {
     return kExitDone;
   }
   const int threads = omp_get_max_threads();
-  const int64_t budget = line->config.memory.device.value_or(
-      Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  const Budgets budgets =
+      budgets_of(line->config, line->config.memory.device.value_or(
+                                   Device::cpu()->capacity_bytes(MemoryKind::kDevice)));
   // What is wrong with the data is said before anything is planned.
   if (Result<ByteData> data = ByteData::open(line->config.data.path, line->config.model.vocab,
                                              line->config.data.seq);
       !data)
     return data.failure();
+  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
+  if (!device) return device.failure();
   const Job job(line->config, threads);
-  const Choice choice = choose_plan(job, budget);
-  if (!choice.plan) return refuse(job, choice, budget, threads);
-  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budget));
+  const Choice choice = choose_plan(job, budgets);
+  if (!choice.plan) return refuse(job, choice, budgets, threads);
+  const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
+  fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
+             to_string(forecast));
   Result<std::optional<JsonLines>> json = open_json(*line);
   if (!json) return json.failure();
   RunOptions options;
+  options.trace_path = line->trace_path;
+  if (forecast.simulation) options.predicted_step_s = forecast.simulation->step_s;
   options.resume = line->resume;
   options.json = json->has_value() ? &**json : nullptr;
   options.text = text_stream(*line);
-  return run_training(job, choice, budget, options);
+  return run_training(job, choice, budgets, options);
 }
 
 Result<int> run_plan(std::span<const std::string> arguments) {
@@ -74,13 +82,21 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     return kExitDone;
   }
   const int threads = omp_get_max_threads();
-  const std::optional<int64_t> budget = line->config.memory.device;
+  const Budgets budgets = budgets_of(line->config, line->config.memory.device);
+  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
+  if (!device) return device.failure();
   const Job job(line->config, threads);
-  const Choice choice = choose_plan(job, budget);
-  if (!choice.plan) return refuse(job, choice, *budget, threads);
-  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budget));
+  const Choice choice = choose_plan(job, budgets);
+  if (!choice.plan) return refuse(job, choice, budgets, threads);
+  const Executable& step = *choice.plan->programs.step;
+  const Forecast forecast = forecast_step(step, std::move(*device));
+  fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
+             to_string(forecast));
+  if (!line->trace_path.empty())
+    if (Result<void> traced = write_simulated_trace(line->trace_path, step, forecast); !traced)
+      return traced.failure();
   const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);
-  if (!budget && choice.plan->peak_bytes[0] > here)
+  if (!budgets[0] && choice.plan->peak_bytes[0] > here)
     fmt::print(text_stream(*line), "this machine has {} to give: it would not run here\n",
                format_bytes(here));
   Result<std::optional<JsonLines>> json = open_json(*line);
@@ -90,18 +106,25 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     Json rungs = Json::array();
     for (const Rung& r : choice.rungs)
       rungs.push_back(Json::object(
-          {{"policy", r.policy}, {"peak_bytes", r.peak_bytes}, {"verdict", r.verdict}}));
-    const Result<void> written = (*json)->write(
+          {{"policy", to_string(r.placement)},
+           {"peak_bytes", r.peak_bytes[0]},
+           {"by_kind", bytes_json(r.peak_bytes)},
+           {"verdict", r.verdict}}));
+    Json report =
         Json::object({{"predicted_peak_bytes", bytes_json(plan.peak_bytes)},
                       {"lower_bound_bytes", bytes_json(plan.lower_bound_bytes)},
-                      {"policy", plan.policy},
+                      {"policy", plan.placement.policy},
+                      {"placement", to_string(plan.placement)},
                       {"plan_s", plan.plan_s},
                       {"parameters", job.n_parameters()},
                       {"peak_phase", plan.peak_phase},
                       {"peak_at", plan.peak_analysis().peak_at},
                       {"rungs", rungs},
-                      {"owners", owners_json(plan.peak_analysis())}}));
-    if (!written) return written.failure();
+                      {"owners", owners_json(plan.peak_analysis())}});
+    const Json forecast_json = to_json(forecast);
+    for (const JsonMember& member : *forecast_json.as_object())
+      report.set(member.key, member.value);
+    if (Result<void> written = (*json)->write(report); !written) return written.failure();
   }
   return kExitDone;
 }

@@ -4,13 +4,46 @@
 
 namespace stow {
 
-std::string to_string(const ProvenancePtr& p) {
+std::string_view pass_name(Pass pass) {
+  switch (pass) {
+    case Pass::kTraced: return "traced";
+    case Pass::kVjp: return "vjp";
+    case Pass::kVmap: return "vmap";
+    case Pass::kResiduals: return "residuals";
+    case Pass::kUnroll: return "unroll";
+    case Pass::kTiles: return "tiles";
+    case Pass::kTransfers: return "transfers";
+    case Pass::kLower: return "lower";
+  }
+  return "?";
+}
+
+std::string source_path(const ProvenancePtr& p) {
   if (!p) return {};
   if (p->location.line == 0) return p->scope;
   const char* slash = std::strrchr(p->location.file, '/');
   const std::string place =
       fmt::format("{}:{}", slash ? slash + 1 : p->location.file, p->location.line);
   return p->scope.empty() ? place : fmt::format("{} ({})", p->scope, place);
+}
+
+std::string to_string(const ProvenancePtr& p) {
+  const std::string path = source_path(p);
+  if (pass_of(p) == Pass::kTraced) return path;
+  return fmt::format("{}{}[{}]", path, path.empty() ? "" : " ", pass_name(p->pass));
+}
+
+ProvenancePtr made_by(Pass pass, const ProvenancePtr& provenance) {
+  if (pass_of(provenance) == pass) return provenance;
+  Provenance made = provenance ? *provenance : Provenance{};
+  made.pass = pass;
+  // The name of a file may live in the provenance that it was parsed into.
+  struct Owner {
+    Provenance made;
+    ProvenancePtr from;
+  };
+  const auto owner = std::make_shared<const Owner>(Owner{std::move(made), provenance});
+  return ProvenancePtr(owner, &owner->made);
 }
 
 ValueId Graph::add_input(const ArrayType& type, std::string name) {

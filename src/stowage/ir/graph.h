@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stowage/base/error.h"
@@ -24,14 +25,37 @@ struct SourceLocation {
   int line = 0;
 };
 
-/// The named scopes around an operation ("layers/mlp/up") and its place in the user's source.
+/// What made a node, or a kernel that stands for none.
+enum class Pass : uint8_t {
+  kTraced,     ///< The user's function, as it was traced.
+  kVjp,        ///< Reverse mode.
+  kVmap,       ///< The rewriting of a function over a batch.
+  kResiduals,  ///< A value computed again, or moved to wait elsewhere.
+  kUnroll,     ///< What joins the iterations of a loop that is written out.
+  kTiles,      ///< The cutting of work over host memory into tiles.
+  kTransfers,  ///< The scheduling of moves.
+  kLower       ///< A copy that the layout needs.
+};
+inline constexpr int kNumPasses = 8;
+/// "traced", "vjp", …
+std::string_view pass_name(Pass pass);
+
+/// The named scopes around an operation ("layers/mlp/up"), its place in the user's source, and the
+/// pass that made the node.
 struct Provenance {
   std::string scope;
   SourceLocation location;
+  Pass pass = Pass::kTraced;
 };
 using ProvenancePtr = std::shared_ptr<const Provenance>;
 /// "layers/mlp/up (model.cpp:41)"; what is not known is left out.
+std::string source_path(const ProvenancePtr& provenance);
+/// The same and, in brackets, the pass where that is not the trace: "mlp/up (model.cpp:41) [vjp]".
 std::string to_string(const ProvenancePtr& provenance);
+/// The pass; kTraced of nothing.
+inline Pass pass_of(const ProvenancePtr& p) { return p ? p->pass : Pass::kTraced; }
+/// The same place, made by a pass.
+ProvenancePtr made_by(Pass pass, const ProvenancePtr& provenance);
 
 /// A checkpointed region of a flat graph: the nodes that came from one checkpoint node.
 struct Region {

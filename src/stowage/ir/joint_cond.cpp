@@ -147,10 +147,12 @@ class Splitter {
     node.op = OpKind::kConstant;
     node.params = ConstantParams{
         here, std::vector<std::byte>(static_cast<size_t>(dtype_bytes(type.dtype)))};
+    node.provenance = made_by(Pass::kResiduals, nullptr);
     const ValueId zero = graph.node(graph.add_node(std::move(node), {&here, 1})).result();
     if (type.kind == MemoryKind::kDevice) return zero;
     Node put;
     put.op = OpKind::kDevicePut;
+    put.provenance = made_by(Pass::kResiduals, nullptr);
     put.params = DevicePutParams{type.kind};
     put.operands = {zero};
     return graph.node(graph.add_node(std::move(put), {&type, 1})).result();

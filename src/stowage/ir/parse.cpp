@@ -205,15 +205,27 @@ class Parser : private FieldReader {
       expect(':');
       line = static_cast<int>(integer(0, INT32_MAX, "a line number"));
     }
-    std::string key = fmt::format("{}\n{}\n{}", line, file, scope);
+    const Pass pass = take_word("by") ? pass_word() : Pass::kTraced;
+    std::string key =
+        fmt::format("{}\n{}\n{}\n{}", static_cast<int>(pass), line, file, scope);
     const auto [it, is_new] = provenances_.try_emplace(std::move(key));
     if (is_new) {
       auto owner = std::make_shared<OwnedProvenance>();
       owner->file = std::move(file);
-      owner->provenance = {std::move(scope), {owner->file.c_str(), line}};
+      owner->provenance = {std::move(scope), {owner->file.c_str(), line}, pass};
       it->second = ProvenancePtr(owner, &owner->provenance);
     }
     return it->second;
+  }
+
+  Pass pass_word() {
+    const std::string_view word = peek().text;
+    for (int i = 0; i < kNumPasses; ++i)
+      if (take_word(pass_name(static_cast<Pass>(i)))) return static_cast<Pass>(i);
+    std::string names;
+    for (int i = 0; i < kNumPasses; ++i)
+      names += fmt::format("{}{}", i ? ", " : "", pass_name(static_cast<Pass>(i)));
+    error(offset(), "there is no pass '{}'; the passes are {}", word, names);
   }
 
   std::string_view text_;

@@ -113,10 +113,12 @@ class Printer {
     if (!p) return;
     out_ += " @";
     string(p->scope);
-    if (p->location.line == 0 && *p->location.file == '\0') return;
-    out_ += ' ';
-    string(p->location.file);
-    put(":{}", p->location.line);
+    if (p->location.line != 0 || *p->location.file != '\0') {
+      out_ += ' ';
+      string(p->location.file);
+      put(":{}", p->location.line);
+    }
+    if (p->pass != Pass::kTraced) put(" by {}", pass_name(p->pass));
   }
   void string(std::string_view text) {
     out_ += '"';

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,6 +23,12 @@ enum class BufferRole : uint8_t {
   kOutput      ///< Placed by the plan and kept after the run.
 };
 
+/// The iterations of a loop, told from each other.
+struct EachIteration {
+  LoopId loop;
+  int64_t trip_count = 1;
+};
+
 /// Memory of one size. `slots` > 1 cuts it into equal slots of `slot_bytes` that live and die one
 /// by one (a stack that a loop fills, a ring of staging buffers); `parts` cuts each slot further
 /// (several stacks interleaved iteration by iteration).
@@ -31,15 +38,28 @@ struct Buffer {
   int64_t slot_bytes = 0;
   std::vector<int64_t> parts = {0};  ///< Where in a slot each part begins.
   bool apart = false;  ///< Each slot may lie anywhere; no window reaches from one into another.
-  LoopId each;         ///< When valid: every iteration of that loop has a place of its own.
-  int64_t iterations = 1;  ///< Of that loop.
-  bool separate = false;   ///< An output with memory of its own beside the arena.
+  /// Every iteration of these loops, the outermost first, has places of its own.
+  std::vector<EachIteration> each;
+  bool separate = false;  ///< An output with memory of its own beside the arena.
   MemoryKind kind = MemoryKind::kDevice;
   BufferRole role = BufferRole::kTemporary;
   int index = -1;  ///< Of the program's input or output.
   ProvenancePtr provenance;
   std::vector<ProvenancePtr> part_provenance;  ///< Where parts have owners of their own.
   std::string label;  ///< What lies here, for reports: an op's name, "residual", "scratch".
+
+  /// Places that the plan finds: one a slot where those lie apart, and so for each iteration.
+  int64_t n_places() const {
+    int64_t n = apart ? slots : 1;
+    for (const EachIteration& e : each) n *= e.trip_count;
+    return n;
+  }
+  /// The number of a slot's place in these iterations, [loops] of the schedule.
+  int64_t place(std::span<const int64_t> iterations, int64_t slot) const {
+    int64_t at = 0;
+    for (const EachIteration& e : each) at = at * e.trip_count + iterations[e.loop.index()];
+    return apart ? at * slots + slot : at;
+  }
 };
 
 /// Where all results together are this small they have memory of their own beside the arena, so that

@@ -4,6 +4,7 @@
 
 #include "stowage/api/linalg.h"
 #include "stowage/api/math.h"
+#include "stowage/api/memory.h"
 #include "stowage/api/nested_scan.h"
 #include "stowage/api/nn.h"
 #include "stowage/api/random.h"
@@ -39,13 +40,20 @@ Array rotate(const Array& x, const Rotary& r) {
   return turned.reshape({x.dim(0), x.dim(1), x.dim(2), d});
 }
 
-Array layer(const LlamaConfig& c, const Array& x, const LlamaLayer& weights, const Rotary& rotary) {
-  const LlamaLayer w = tree_map([&](const Array& a) { return a.astype(c.compute); }, weights);
+// A weight, wherever it lies, ready for use.
+Array use(const Array& weight, DType compute) {
+  return device_put(weight, MemoryKind::kDevice).astype(compute);
+}
+
+Array layer(const LlamaConfig& c, const Array& input, const LlamaLayer& weights,
+            const Rotary& rotary) {
+  const Array x = checkpoint_name(input, "layer_in");
+  const LlamaLayer w = tree_map([&](const Array& a) { return use(a, c.compute); }, weights);
   const int64_t b = x.dim(0), t = x.dim(1), d = c.head_dim();
   Array mid;
   {
     Scope scope("attention");
-    const Array h = rms_norm(x, w.norm1, c.norm_eps);
+    const Array h = checkpoint_name(rms_norm(x, w.norm1, c.norm_eps), "attn_in");
     const Array q = checkpoint_name(matmul(h, w.wq), "attn_q");
     const Array k = checkpoint_name(matmul(h, w.wk), "attn_k");
     const Array v = checkpoint_name(matmul(h, w.wv), "attn_v");
@@ -58,7 +66,7 @@ Array layer(const LlamaConfig& c, const Array& x, const LlamaLayer& weights, con
     mid = checkpoint_name(x + matmul(out, w.wo), "attn_residual");
   }
   Scope scope("mlp");
-  const Array h = rms_norm(mid, w.norm2, c.norm_eps);
+  const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
   const Array gate = checkpoint_name(matmul(h, w.w1), "mlp_gate");
   const Array up = checkpoint_name(matmul(h, w.w3), "mlp_up");
   return mid + matmul(silu(gate) * up, w.w2);
@@ -98,7 +106,8 @@ Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& t
   Array x;
   {
     Scope scope("embed");
-    x = take(model.embed, tokens, 0, IndexMode::kClip).astype(config.compute);  // [B, T, d]
+    x = take(device_put(model.embed, MemoryKind::kDevice), tokens, 0, IndexMode::kClip)
+            .astype(config.compute);  // [B, T, d]
   }
   if (config.layers > 0) {
     Rotary rotary;
@@ -115,13 +124,14 @@ Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& t
     }
   }
   Scope scope("norm");
-  return rms_norm(x, model.norm.astype(config.compute), config.norm_eps);
+  return rms_norm(x, use(model.norm, config.compute), config.norm_eps);
 }
 
 namespace {
 
 Array head_of(const Llama& model) {  // [d, V]
-  return model.head ? *model.head : swapaxes(model.embed, 0, 1);
+  return model.head ? device_put(*model.head, MemoryKind::kDevice)
+                    : swapaxes(device_put(model.embed, MemoryKind::kDevice), 0, 1);
 }
 
 }  // namespace

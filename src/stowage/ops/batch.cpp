@@ -49,6 +49,7 @@ class Batcher {
 
   void stamp(const Node& node) {
     builder_.provenance = node.provenance;
+    builder_.pass = pass_of(node.provenance) == Pass::kVjp ? Pass::kTraced : Pass::kVmap;
     builder_.backward = node.backward;
     builder_.region = RegionId();
   }

@@ -83,6 +83,7 @@ Batched batch_by_loop(const BatchContext& c) {
   auto body = std::make_shared<Graph>();
   GraphBuilder b(*body);
   b.provenance = c.node.provenance;
+  b.pass = Pass::kVmap;
   ScanParams p{.length = c.size};
   std::vector<Val> consts, examples, places(c.operands.size(), Val(b, ValueId()));
   for (const bool batched : {false, true})  // consts come first

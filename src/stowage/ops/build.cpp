@@ -46,7 +46,7 @@ std::vector<Val> GraphBuilder::add(OpKind op, Params params, std::span<const Val
             .params = std::move(params),
             .operands = {},
             .graphs = std::move(graphs),
-            .provenance = provenance,
+            .provenance = stamp(),
             .region = region,
             .backward = backward};
   std::vector<ArrayType> operand_types, types;
@@ -59,7 +59,7 @@ std::vector<Val> GraphBuilder::add(OpKind op, Params params, std::span<const Val
     }
     types = infer_types({op, operand_types, node.params, node.graphs});
   } catch (const TraceError& error) {
-    const std::string place = to_string(provenance);
+    const std::string place = to_string(stamp());
     if (place.empty()) throw;
     throw TraceError(fmt::format("{}\n  at {}", error.what(), place));
   }
@@ -68,6 +68,15 @@ std::vector<Val> GraphBuilder::add(OpKind op, Params params, std::span<const Val
   for (size_t i = 0; i < types.size(); ++i)
     results.emplace_back(*this, graph_->node(id).result(static_cast<int>(i)));
   return results;
+}
+
+ProvenancePtr GraphBuilder::stamp() {
+  if (pass == Pass::kTraced) return provenance;
+  if (!stamped_ || stamped_->pass != pass || stamped_from_ != provenance) {
+    stamped_from_ = provenance;
+    stamped_ = made_by(pass, provenance);
+  }
+  return stamped_;
 }
 
 Val GraphBuilder::add1(OpKind op, Params params, std::initializer_list<Val> operands) {

@@ -91,6 +91,7 @@ Batched batch_custom_vjp(const BatchContext& c) {
 
   GraphBuilder b(backward.graph);
   b.provenance = c.node.provenance;
+  b.pass = Pass::kVmap;
   std::vector<ValueId> cotangents = backward.graph.outputs();
   for (size_t i = 0; i < n_args; ++i) {
     if (c.batched(i)) continue;

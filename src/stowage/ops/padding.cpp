@@ -1,6 +1,7 @@
 // Pad and Concatenate.
 #include <algorithm>
 
+#include "stowage/ops/kind_error.h"
 #include "stowage/ops/rule.h"
 
 namespace stow::ops {
@@ -104,8 +105,10 @@ std::vector<ArrayType> infer_concatenate(const InferContext& c) {
   for (size_t i = 0; i < c.operands.size(); ++i) {
     check_size(c, c.operand(i), fmt::format("operand {}", i));
     if (c.operand(i).kind != first.kind)
-      c.error("operand 0 is on {} and operand {} on {}: {} and {}", memory_kind_name(first.kind), i,
-              memory_kind_name(c.operand(i).kind), to_string(first), to_string(c.operand(i)));
+      throw KindError(fmt::format("[concatenate] operand 0 is on {} and operand {} on {}: {} and {}",
+                                  memory_kind_name(first.kind), i,
+                                  memory_kind_name(c.operand(i).kind), to_string(first),
+                                  to_string(c.operand(i))));
   }
   check_axis(c, p.axis, first);
   check_same_dtypes(c);

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "stowage/ops/kind_error.h"
+
 namespace stow::ops {
 
 void check_size(const InferContext& c, const ArrayType& type, std::string_view what) {
@@ -23,12 +25,24 @@ void check_no_graphs(const InferContext& c) {
   if (!c.graphs.empty()) c.error("takes no nested graphs, got {}", c.graphs.size());
 }
 
+// Names operand `i`, which is not on the device, and one that is, where there is one.
+[[noreturn]] void refuse_kind(const InferContext& c, size_t i) {
+  const ArrayType& type = c.operand(i);
+  for (size_t j = 0; j < c.operands.size(); ++j)
+    if (c.operand(j).kind == MemoryKind::kDevice)
+      throw KindError(fmt::format(
+          "[{}] operand {} is on {} and operand {} on device: {} and {}; move them to one memory "
+          "with device_put first",
+          op_name(c.op), i, memory_kind_name(type.kind), j, to_string(type),
+          to_string(c.operand(j))));
+  throw KindError(fmt::format("[{}] operand {} is on {}: {}; move it with device_put first",
+                              op_name(c.op), i, memory_kind_name(type.kind), to_string(type)));
+}
+
 void check_operands(const InferContext& c) {
   for (size_t i = 0; i < c.operands.size(); ++i) {
     const ArrayType& type = c.operand(i);
-    if (type.kind != MemoryKind::kDevice)
-      c.error("operand {} is on {}: {}; move it with device_put first", i,
-              memory_kind_name(type.kind), to_string(type));
+    if (type.kind != MemoryKind::kDevice) refuse_kind(c, i);
     check_size(c, type, fmt::format("operand {}", i));
   }
 }

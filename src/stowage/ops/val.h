@@ -24,11 +24,15 @@ class GraphBuilder {
   Val add1(OpKind op, Params params, std::initializer_list<Val> operands);
 
   ProvenancePtr provenance;
+  Pass pass = Pass::kTraced;  ///< That new nodes are said to come from; kTraced: as `provenance` says.
   RegionId region;
   bool backward = false;
 
  private:
+  ProvenancePtr stamp();
+
   Graph* graph_;
+  ProvenancePtr stamped_from_, stamped_;
 };
 
 /// A value of a graph under construction.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "stowage/api/control.h"
 #include "stowage/api/reduce.h"
 #include "stowage/api/trace.h"
 #include "stowage/optim/internal.h"
@@ -19,21 +20,38 @@ OptState take_own(OptState& state, std::initializer_list<const char*> names) {
   return own;
 }
 
-// a where `condition`, else b, name by name.
-OptState choose(const Array& condition, const OptState& a, const OptState& b) {
-  OptState chosen;
-  for (const auto& [name, array] : a) {
-    const Scope scope(name);
-    chosen[name] = where(condition, array, b.at(name));
-  }
-  return chosen;
-}
-
-void keep_or_zero(Leaves& updates, const Array& condition) {
-  for (Leaf& leaf : updates) {
-    const Scope scope(leaf.path);
-    if (!leaf.value.empty()) leaf.value = where(condition, leaf.value, 0.0);
-  }
+// The update of `nested` where `accept` holds; else updates of zero and the state as it was, and then
+// nothing of the nested work is done.
+void update_if(const Array& accept, const Nested& nested, Leaves& updates, OptState& state,
+               const Leaves& params) {
+  using Updated = std::pair<std::vector<Array>, OptState>;
+  std::vector<Array> given;
+  for (const Leaf& leaf : updates) given.push_back(leaf.value);
+  // What the update is like is known once it has been traced, which it is first. An update that
+  // leaves a parameter alone is an empty array, which no branch can return.
+  std::vector<Array> like(updates.size());
+  const auto update = [&](const std::vector<Array>& values, const OptState& before) {
+    Leaves leaves = updates;
+    for (size_t i = 0; i < leaves.size(); ++i) leaves[i].value = values[i];
+    Updated result{{}, before};
+    nested.update(leaves, result.second, params);
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (!leaves[i].value.empty()) like[i] = Array::abstract(leaves[i].value.type());
+      result.first.push_back(leaves[i].value.empty() ? zeros_like(values[i]) : leaves[i].value);
+    }
+    return result;
+  };
+  const auto leave = [&](const std::vector<Array>& values, const OptState& before) {
+    Updated result{{}, before};
+    for (size_t i = 0; i < values.size(); ++i)
+      result.first.push_back(
+          zeros(values[i].shape(), like[i].empty() ? values[i].dtype() : like[i].dtype()));
+    return result;
+  };
+  const Updated updated = cond(logical_not(accept), leave, update, given, state);
+  for (size_t i = 0; i < updates.size(); ++i)
+    updates[i].value = like[i].empty() ? Array() : updated.first[i];
+  state = updated.second;
 }
 
 }  // namespace
@@ -107,7 +125,6 @@ GradientTransformation multi_steps(const GradientTransformation& inner, int64_t 
   };
   const auto update = [=](Leaves& updates, OptState& state, const Leaves& params) {
     OptState own = take_own(state, {"mini_step", "gradient_step"});
-    const OptState before = state;
     const Array mini_step = own["mini_step"];
     const Array emit = mini_step == k - 1;
     for (Leaf& leaf : updates) {
@@ -119,12 +136,10 @@ GradientTransformation multi_steps(const GradientTransformation& inner, int64_t 
       acc = where(emit, 0.0, total).astype(acc.dtype());
       leaf.value = total.astype(leaf.value.dtype());
     }
-    nested.update(updates, state, params);
-    keep_or_zero(updates, emit);
+    update_if(emit, nested, updates, state, params);
     own["mini_step"] = (mini_step + 1) % k;
     own["gradient_step"] =
         where(emit, increment(own["gradient_step"]), own["gradient_step"]);
-    state = choose(emit, state, before);
     state.merge(own);
   };
   return {"multi_steps", init, update};
@@ -152,10 +167,7 @@ GradientTransformation apply_if_finite(const GradientTransformation& inner,
     total = where(finite, total, increment(total));
     own["last_finite"] = finite;
     const Array accept = logical_or(finite, count > max_consecutive_errors);
-    const OptState before = state;
-    nested.update(updates, state, params);
-    keep_or_zero(updates, accept);
-    state = choose(accept, state, before);
+    update_if(accept, nested, updates, state, params);
     state.merge(own);
   };
   return {"apply_if_finite", init, update};

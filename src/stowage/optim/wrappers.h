@@ -35,7 +35,7 @@ GradientTransformation partition(
     std::function<std::string(const std::string& path, const Array& param)> label);
 
 /// Takes the mean of k updates (or their sum), and lets `inner` act on it every k-th time; the other
-/// times the update is zero.
+/// times the update is zero, and inner's work is not done.
 /// State:  "multi_steps/mini_step", "…/gradient_step", "…/acc/<path>" (f32) and that of inner.
 /// Errors: TraceError where k is not positive.
 /// Source: optax.MultiSteps.
@@ -43,7 +43,7 @@ GradientTransformation multi_steps(const GradientTransformation& inner, int64_t 
                                    bool use_grad_mean = true);
 
 /// `inner`, but an update with elements that are not finite is taken as zero and leaves inner's
-/// state alone, up to `max_consecutive_errors` times in a row.
+/// state alone, without doing inner's work, up to `max_consecutive_errors` times in a row.
 /// State:  "apply_if_finite/notfinite_count", "…/last_finite", "…/total_notfinite" and inner's.
 /// Source: optax.apply_if_finite.
 GradientTransformation apply_if_finite(const GradientTransformation& inner,

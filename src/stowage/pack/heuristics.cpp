@@ -6,6 +6,7 @@
 
 #include "stowage/pack/orders.h"
 #include "stowage/pack/placer.h"
+#include "stowage/pack/reorder.h"
 #include "stowage/pack/sections.h"
 #include "stowage/pack/skyline.h"
 #include "stowage/pack/window.h"
@@ -16,6 +17,10 @@ namespace {
 // Rigid groups come by the hundred; far larger problems are left to the other ways.
 constexpr size_t kWindowBuffers = 4000;
 constexpr int64_t kWindowFails = 2000;
+// Finding all overlaps, and for a few repairs to be worth it.
+constexpr int64_t kWorkPerOverlap = 16;
+// Failures to go lower before repairs begin again from the best.
+constexpr int kFailures = 1024;
 
 class Search {
  public:
@@ -42,7 +47,11 @@ class Search {
     }
     justify(best_.offsets);
     if (!done() && problem_.buffers.size() <= kWindowBuffers) follow_window();
-    // Two ways to go on, each given the same share of the work.
+    if (!done() && count_overlaps(sections_) <= (options_.work - work()) / kWorkPerOverlap) {
+      reorder();
+      return best_;
+    }
+    // Of too many overlaps: two ways to go on, each given the same share of the work.
     int64_t repairing = 0, rising = 0;
     while (!done()) {
       const bool rise = rising <= repairing;
@@ -54,7 +63,7 @@ class Search {
   }
 
  private:
-  int64_t work() const { return placer_.work() + skyline_work_; }
+  int64_t work() const { return placer_.work() + skyline_work_ + reorder_work_; }
 
   bool done() const {
     return best_.height <= bound_ || work() >= options_.work || (options_.stop && options_.stop());
@@ -137,7 +146,30 @@ class Search {
       justify(placer_.offsets());
   }
 
-  // Moves the buffer that does not fit below the best height earlier, and tries again.
+  // Moves the buffer that does not fit below the best height earlier, to anywhere, and places anew
+  // what that changes; again and again.
+  void reorder() {
+    std::vector<int64_t> alignments;
+    for (const Buffer& b : problem_.buffers) alignments.push_back(b.alignment);
+    Reorder packing(sections_, std::move(alignments));
+    for (int failures = kFailures; !done(); reorder_work_ = packing.work()) {
+      if (failures == kFailures) {
+        packing.start(best_order_);
+        failures = 0;
+      }
+      const size_t placed = packing.place(best_.height - 1);
+      if (placed < best_order_.size()) {
+        ++failures;
+        packing.move(placed, placed == 0 ? 0 : random_() % placed);
+        continue;
+      }
+      best_ = {packing.offsets(), packing.height()};
+      best_order_ = packing.order();
+      failures = 0;
+    }
+  }
+
+  // The same by whole passes, where there are too many overlaps to keep.
   void repair() {
     std::vector<int32_t> order = best_order_;
     const Fit fit = best_fit_;
@@ -164,7 +196,7 @@ class Search {
   Fit best_fit_ = Fit::kFirst;
   std::mt19937_64 random_{1};
   uint64_t rises_ = 0;
-  int64_t skyline_work_ = 0;
+  int64_t skyline_work_ = 0, reorder_work_ = 0;
 };
 
 }  // namespace

@@ -54,6 +54,7 @@ class Fuser {
   Units run() {
     resolve_values();
     count_heavy();
+    count_uses();
     for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
     compact();
     fill_leaves();
@@ -213,6 +214,7 @@ class Fuser {
 
   void place_rows(NodeId id) {
     const Node& node = graph_.node(id);
+    if (fuse_ && accumulate(id)) return;
     Unit own = own_unit(id);
     if (!fuse_ || !own.axes.empty()) {
       add_unit(std::move(own), node);
@@ -234,6 +236,40 @@ class Fuser {
         merge(u, home);
       }
     if (home < 0) add_unit(std::move(own), node);
+  }
+
+  void count_uses() {
+    n_uses_.assign(graph_.n_values(), 0);
+    for (const Node& node : graph_.nodes())
+      for (ValueId v : node.operands) ++n_uses_[v.index()];
+    for (ValueId v : graph_.outputs()) ++n_uses_[v.index()];
+  }
+  int n_uses(ValueId v) const { return n_uses_[v.index()]; }
+
+  // A sum that is handed from the graph's inputs to its outputs (a gradient over a loop's
+  // iterations) and a product that is only added to it: one unit, whose product adds to what lies
+  // where the sum is. The product is rounded before it is added, so the bits are the same.
+  bool accumulate(NodeId id) {
+    const Node& node = graph_.node(id);
+    if (node.op != OpKind::kAdd || graph_.type(node.first_result).dtype != DType::kF32 ||
+        n_uses(node.first_result) != 1 || !is_output(node.first_result))
+      return false;
+    for (int i = 0; i < 2; ++i) {
+      const ValueId sum = node.operands[static_cast<size_t>(i)];
+      const ValueId product = node.operands[static_cast<size_t>(1 - i)];
+      if (!graph_.is_input(sum) || graph_.is_input(product) || n_uses(sum) != 1 ||
+          n_uses(product) != 1 || graph_.def(product).op != OpKind::kDotGeneral)
+        continue;
+      const int u = use(product).unit;
+      result_.units[static_cast<size_t>(u)].nodes.push_back(id);
+      raise(u, id.index());
+      use(node.first_result).unit = u;
+      return true;
+    }
+    return false;
+  }
+  bool is_output(ValueId v) const {
+    return std::find(graph_.outputs().begin(), graph_.outputs().end(), v) != graph_.outputs().end();
   }
 
   void count_heavy() {
@@ -499,6 +535,7 @@ class Fuser {
   std::vector<size_t> first_node_;           // of each unit
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on
   std::vector<std::vector<int>> readers_;    // units that read it
+  std::vector<int> n_uses_;                  // of values, by nodes and as outputs
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
   std::vector<int> seen_;
   int stamp_ = 0;

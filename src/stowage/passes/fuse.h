@@ -10,7 +10,7 @@ namespace stow {
 
 enum class UnitKind : uint8_t {
   kRows,    ///< Nodes that make one row program.
-  kOp,      ///< One node with a kernel of its own.
+  kOp,      ///< One node with a kernel of its own; or a product and the addition to a sum.
   kConcat,  ///< One concatenate: its parts are written where they belong.
   kCopy,    ///< One view op whose result is no window of its operand.
   kScan,
@@ -20,7 +20,7 @@ enum class UnitKind : uint8_t {
 
 struct Unit {
   UnitKind kind = UnitKind::kOp;
-  std::vector<NodeId> nodes;  ///< In topological order; more than one only for kRows.
+  std::vector<NodeId> nodes;  ///< In topological order; more than one for kRows and sums.
   // kRows: the iteration space; `axes` are the axes of the nodes' shape in that order (empty: as
   // they are). n_row_dims is -1 while nothing has fixed it.
   Dims dims;

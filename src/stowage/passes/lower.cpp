@@ -19,7 +19,7 @@ constexpr int kForever = std::numeric_limits<int>::max();
 // No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation.
 constexpr int kOwnLife = -1, kPieces = -2;
 constexpr size_t kMaxPieces = 4096;
-constexpr int64_t kMaxApartSlots = 512;
+constexpr int64_t kMaxPlaces = 512;  // Of one buffer: slots and iterations that lie apart.
 
 // Where a value is asked to lie.
 struct Destination {
@@ -42,7 +42,8 @@ struct ScanPlan {
     bool init_in_place = false;
   };
   std::vector<Ring> rings;
-  std::vector<View> stacks;  // whole stacked results
+  std::vector<bool> reusable;  // body inputs whose memory the body may write over
+  std::vector<View> stacks;    // whole stacked results
   std::vector<std::optional<View>> interleaved;  // those that share a buffer
 };
 
@@ -59,35 +60,37 @@ struct Context {
     b.slot_bytes = slots > 0 ? bytes / slots : 0;
     b.provenance = provenance;
     b.label = std::move(label);
-    if (options.iterations_apart && each.valid()) {
-      b.each = each;
-      b.iterations = iterations;
-    }
+    if (options.iterations_apart) b.each = each;
     schedule.buffers.push_back(std::move(b));
     return BufferId(schedule.buffers.size() - 1);
   }
 
-  // The outermost loop that instructions are being made for; long ones do not count.
-  LoopId each;
-  int64_t iterations = 1;
+  int64_t iterations() const {
+    int64_t n = 1;
+    for (const EachIteration& e : each) n *= e.trip_count;
+    return n;
+  }
+
+  // The loops around the instructions that are being made; those do not count with which the
+  // iterations would be too many.
+  std::vector<EachIteration> each;
 };
 
 // While it lives, buffers are made for the body of this loop.
 class InLoop {
  public:
-  InLoop(Context& context, LoopId loop, int64_t iterations)
-      : context_(context), before_(context.each) {
-    if (before_.valid() || iterations > kMaxApartSlots) return;
-    context.each = loop;
-    context.iterations = iterations;
+  InLoop(Context& context, LoopId loop, int64_t trip_count)
+      : context_(context), depth_(context.each.size()) {
+    if (context.iterations() * trip_count <= kMaxPlaces)
+      context.each.push_back({loop, trip_count});
   }
-  ~InLoop() { context_.each = before_; }
+  ~InLoop() { context_.each.resize(depth_); }
   InLoop(const InLoop&) = delete;
   InLoop& operator=(const InLoop&) = delete;
 
  private:
   Context& context_;
-  LoopId before_;
+  size_t depth_;
 };
 
 // One graph: the program's own or a loop's body.
@@ -139,6 +142,15 @@ class Level {
     destinations_[root.index()] = Destination{std::move(view), kOwnLife};
   }
   bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
+
+  /// True when v is all of its root in the same order: the root itself or a reshape of it.
+  bool is_whole(ValueId v) const {
+    const ValueId root = made_root(v);
+    v = use(v).canon;
+    while (v != root && !graph_.is_input(v) && graph_.def(v).op == OpKind::kReshape)
+      v = use(graph_.def(v).operands[0]).canon;
+    return v == root;
+  }
 
   /// Asks for an output to be made in this window, where that can be; copy_to does the rest.
   void send_output(ValueId out, const View& view) {
@@ -217,7 +229,7 @@ class Level {
     kernel.inputs = {from};
     kernel.outputs = {to};
     kernel.outputs[0].begins = begins;
-    kernel.provenance = provenance;
+    kernel.provenance = made_by(Pass::kLower, provenance);
     push(std::move(kernel));
   }
 
@@ -228,11 +240,13 @@ class Level {
   /// True when `unit` may write value `v` over the memory of `root`, which it reads.
   bool can_share(int u, ValueId v, ValueId root) const {
     const Unit& un = unit(u);
+    if (un.kind == UnitKind::kScan) return scan_can_share(u, v, root);
     const ArrayType &tv = graph_.type(v), &tr = graph_.type(root);
     if (tv.shape != tr.shape || tv.kind != tr.kind ||
         dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
       return false;
     const Node& def = graph_.def(v);
+    if (un.kind == UnitKind::kOp && un.nodes.size() == 2) return root == sum_of(un);
     if (un.kind == UnitKind::kOp) {
       if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatter &&
           def.op != OpKind::kScatterAdd && def.op != OpKind::kScatterMul &&
@@ -259,6 +273,12 @@ class Level {
  private:
   const Unit& unit(int u) const { return units_.units[static_cast<size_t>(u)]; }
 
+  // The sum that a unit of a product and an addition adds to.
+  ValueId sum_of(const Unit& un) const {
+    const Node& add = graph_.node(un.nodes[1]);
+    return add.operands[add.operands[0] == graph_.node(un.nodes[0]).first_result ? 1 : 0];
+  }
+
   void order() {
     std::vector<int64_t> bytes(graph_.n_values(), 0);
     for (size_t v = 0; v < bytes.size(); ++v) {
@@ -267,7 +287,7 @@ class Level {
                               : use(id).needed)
         bytes[v] = graph_.type(id).kind == MemoryKind::kDevice ? graph_.type(id).bytes() : 0;
     }
-    order_ = order_units(graph_, units_, bytes, context_.options.order);
+    order_ = order_units(graph_, units_, bytes, scratch_bytes(), context_.options.order);
     position_.resize(units_.units.size());
     for (size_t i = 0; i < order_.size(); ++i)
       position_[static_cast<size_t>(order_[i])] = static_cast<int>(i);
@@ -280,6 +300,24 @@ class Level {
         }
     for (ValueId v : graph_.outputs()) last_use_[made_root(v).index()] = kForever;
     find_sliced_only();
+  }
+
+  // The scratch of each unit that is one op, were every value contiguous.
+  std::vector<int64_t> scratch_bytes() const {
+    std::vector<int64_t> bytes(units_.units.size(), 0);
+    const KernelTarget& target = context_.options.target;
+    for (size_t u = 0; u < bytes.size() && target.scratch_bytes; ++u) {
+      if (units_.units[u].kind != UnitKind::kOp) continue;
+      const Node& node = graph_.node(units_.units[u].nodes[0]);
+      Kernel kernel;
+      kernel.op = node.op;
+      kernel.params = node.params;
+      for (ValueId v : node.operands) kernel.inputs.push_back(units_.windows[v.index()]);
+      for (int i = 0; i < node.n_results; ++i)
+        kernel.outputs.push_back(contiguous_view(BufferId(), graph_.type(node.result(i))));
+      bytes[u] = target.scratch_bytes(kernel, target.threads);
+    }
+    return bytes;
   }
 
   // Roots that are read by scans alone, a slice of the leading axis at a time.
@@ -321,23 +359,39 @@ class Level {
 
   // ---- scans ----
 
-  void plan_scan(int u) {
+  // The body of a scan, ordered, and nothing planned yet.
+  ScanPlan& open_scan(int u) const {
+    std::unique_ptr<ScanPlan>& plan = scans_[u];
+    if (plan) return *plan;
     const Node& node = graph_.node(unit(u).nodes[0]);
     const auto& p = node.as<ScanParams>();
     const Graph& body = *node.graphs[0];
-    auto plan = std::make_unique<ScanPlan>();
+    plan = std::make_unique<ScanPlan>();
     plan->loop = LoopId(context_.schedule.n_loops++);
 
     std::vector<View> views;
     for (size_t i = 0; i < node.operands.size(); ++i)
       views.push_back(
           body_input_view(p, body, i, units_.windows[node.operands[i].index()], plan->loop));
-    std::vector<bool> reusable(views.size(), false);
+    plan->reusable.assign(views.size(), false);
     for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
-      reusable[i] = slices_die(u, node, i);
-    plan->body = std::make_unique<Level>(context_, body, std::move(views), reusable);
-    Level& level = *plan->body;
+      plan->reusable[i] = slices_die(u, node, i);
+    // Whether a carry's memory may be written over depends on the order; that takes it to be free
+    // once the carry has been read.
+    std::vector<bool> dying = plan->reusable;
+    for (int k = 0; k < p.n_carries; ++k) dying[static_cast<size_t>(p.n_consts + k)] = true;
+    plan->body = std::make_unique<Level>(context_, body, std::move(views), std::move(dying));
+    return *plan;
+  }
 
+  void plan_scan(int u) {
+    const Node& node = graph_.node(unit(u).nodes[0]);
+    const auto& p = node.as<ScanParams>();
+    ScanPlan* const plan = &open_scan(u);
+    Level& level = *plan->body;
+    std::vector<bool>& reusable = plan->reusable;
+
+    plan_over_operands(u, node, *plan);
     for (int k = 0; k < p.n_carries; ++k) plan->rings.push_back(plan_ring(node, k, *plan));
     // Carries in a ring of two may be overwritten once read; those in a ring of one only by what
     // they become.
@@ -355,7 +409,75 @@ class Level {
       const InLoop inside(context_, plan->loop, p.length);
       level.plan();
     }
-    scans_[u] = std::move(plan);
+  }
+
+  // The scanned operand, if there is one, that is all of `root`, of which the scan reads nothing
+  // else, slice by slice of its leading axis; else -1.
+  int sole_slices(const Node& scan, ValueId root) const {
+    const auto& p = scan.as<ScanParams>();
+    const size_t first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+    int found = -1;
+    for (size_t i = 0; i < scan.operands.size(); ++i) {
+      if (made_root(scan.operands[i]) != root) continue;
+      if (found >= 0 || i < first_x || p.in_axes[i - first_x] != 0 || !is_whole(scan.operands[i]))
+        return -1;
+      found = static_cast<int>(i);
+    }
+    return found;
+  }
+
+  // A stacked result may lie over a scanned operand where each iteration has read its slice when it
+  // writes the result's.
+  bool scan_can_share(int u, ValueId v, ValueId root) const {
+    const Node& node = graph_.def(v);
+    const auto& p = node.as<ScanParams>();
+    const int j = graph_.value(v).index - p.n_carries;
+    const ArrayType &tv = graph_.type(v), &tr = graph_.type(root);
+    if (j < 0 || p.out_axes[static_cast<size_t>(j)] != 0 || p.length == 0 || tv.kind != tr.kind ||
+        tv.elems() != tr.elems() || dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
+      return false;
+    const int operand = sole_slices(node, root);
+    if (operand < 0) return false;
+    const Level& body = *open_scan(u).body;
+    const ValueId out = body.graph_.outputs()[static_cast<size_t>(p.n_carries + j)];
+    const ValueId in = body.graph_.inputs()[static_cast<size_t>(operand)];
+    return !body.graph_.is_input(body.made_root(out)) && body.may_become(in, out);
+  }
+
+  // Stacked results that are to lie over scanned operands: where that was settled already, and over
+  // what is made whole for this scan alone.
+  void plan_over_operands(int u, const Node& node, ScanPlan& plan) {
+    const auto& p = node.as<ScanParams>();
+    const auto first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+    std::vector<bool> taken(node.operands.size(), false);
+    for (int j = 0; j < static_cast<int>(p.out_axes.size()); ++j) {
+      const ValueId result = node.result(p.n_carries + j);
+      const bool settled = has_destination(result);
+      for (size_t i = first_x; context_.options.reuse && i < node.operands.size(); ++i) {
+        const ValueId root = made_root(node.operands[i]);
+        const bool possible =
+            settled ? graph_.is_input(root) || has_destination(root) : may_be_sent(u, root);
+        if (taken[i] || !possible || !scan_can_share(u, result, root)) continue;
+        // The body must not put anything else there.
+        plan.reusable[i] = false;
+        taken[i] = true;
+        if (settled) continue;
+        const ArrayType& type = graph_.type(result);
+        const BufferId buffer = context_.add_buffer(type.bytes(), node.provenance, "stacked",
+                                                    p.length, type.kind);
+        set_destination(result, contiguous_view(buffer, type));
+        set_destination(root, contiguous_view(buffer, graph_.type(root)));
+        break;
+      }
+    }
+  }
+  // Whether a value that unit u reads last can be made where u wants it.
+  bool may_be_sent(int u, ValueId root) const {
+    if (graph_.is_input(root) || use(root).unit < 0 || storage_[root.index()] ||
+        has_destination(root) || last_use_with_parts(root) != position(u))
+      return false;
+    const UnitKind kind = unit(use(root).unit).kind;
+    return (kind == UnitKind::kRows || kind == UnitKind::kOp) && !use(root).splat;
   }
 
   // The window of body input i, given that of the operand. Carries get theirs from the ring.
@@ -382,7 +504,7 @@ class Level {
   }
 
   // A scanned operand whose stack nothing reads after this scan, nor this scan twice.
-  bool slices_die(int u, const Node& node, size_t i) {
+  bool slices_die(int u, const Node& node, size_t i) const {
     if (!context_.options.reuse) return false;
     const ValueId root = use(node.operands[i]).root;
     if (use(root).unit < 0 || last_use_with_parts(root) != position(u)) return false;
@@ -441,7 +563,12 @@ class Level {
   // The slot of a carry as iteration `version` finds it (version N is the final one).
   static int64_t ring_slot(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
     if (ring.stack >= 0) return p.reverse ? p.length - version : version;
-    return version % ring.depth;
+    return (version + first_slot(ring, p)) % ring.depth;
+  }
+  // The last iteration finds its carry in slot 0, the lowest: what a loop stacks is most then, and
+  // fits better around a ring that has its free slot on the inner side.
+  static int64_t first_slot(const ScanPlan::Ring& ring, const ScanParams& p) {
+    return (ring.depth - (std::max<int64_t>(p.length, 1) - 1) % ring.depth) % ring.depth;
   }
   static View ring_view(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
     View view = ring.base;
@@ -460,7 +587,7 @@ class Level {
       term.start = p.reverse ? p.length - ahead : ahead;
       term.step = p.reverse ? -1 : 1;
     } else {
-      term.start = ahead;
+      term.start = ahead + first_slot(ring, p);
       term.modulo = ring.depth;
     }
     view.terms.push_back(term);
@@ -470,9 +597,9 @@ class Level {
   // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
   // packer would have too much to place.
   bool slots_apart(ValueId result, const ScanParams& p, size_t j) const {
-    const bool whole_iterations = context_.options.iterations_apart && context_.each.valid();
-    return context_.options.reuse && !whole_iterations && p.out_axes[j] == 0 && p.length > 1 &&
-           p.length <= kMaxApartSlots && sliced_only_[result.index()] &&
+    const int64_t iterations = context_.options.iterations_apart ? context_.iterations() : 1;
+    return context_.options.reuse && p.out_axes[j] == 0 && p.length > 1 &&
+           iterations * p.length <= kMaxPlaces && sliced_only_[result.index()] &&
            !has_destination(result) && graph_.type(result).bytes() > 0;
   }
 
@@ -1040,9 +1167,11 @@ class Level {
   }
 
   ProvenancePtr unit_provenance(const Unit& un) const {
+    // The last node whose place in the source is known, else the last.
     for (size_t i = un.nodes.size(); i-- > 0;)
-      if (graph_.node(un.nodes[i]).provenance) return graph_.node(un.nodes[i]).provenance;
-    return nullptr;
+      if (!source_path(graph_.node(un.nodes[i]).provenance).empty())
+        return graph_.node(un.nodes[i]).provenance;
+    return graph_.node(un.nodes.back()).provenance;
   }
 
   void emit_op(int u) {
@@ -1054,6 +1183,17 @@ class Level {
     for (ValueId v : node.operands) kernel.inputs.push_back(access(v));
     if (node.op == OpKind::kAttentionGrad) lay_out(node, 4, kernel.inputs[4]);
     std::vector<ValueId> taken;
+    if (unit(u).nodes.size() == 2) {
+      const View sum = access(sum_of(unit(u)));
+      bool begins = true;
+      View out = place_result(u, graph_.node(unit(u).nodes[1]).first_result, begins, taken);
+      if (!same_window(sum, out)) emit_copy(sum, out, begins, node.provenance);
+      out.begins = false;
+      kernel.inputs.push_back(out);
+      kernel.outputs.push_back(std::move(out));
+      push(std::move(kernel));
+      return;
+    }
     for (int i = 0; i < node.n_results; ++i) {
       bool begins = true;
       kernel.outputs.push_back(place_result(u, node.result(i), begins, taken));
@@ -1114,8 +1254,8 @@ class Level {
   std::vector<bool> reusable_;
   std::vector<bool> sliced_only_;
   std::vector<bool> begun_;
-  std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
-  std::map<int, std::unique_ptr<ScanPlan>> scans_;
+  mutable std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
+  mutable std::map<int, std::unique_ptr<ScanPlan>> scans_;
   mutable std::map<int, std::vector<std::unique_ptr<Level>>> nested_;  // of conds and whiles
   std::vector<Instruction>* out_ = nullptr;
 
@@ -1153,26 +1293,34 @@ class Program {
     return i < d.size() && d[i] && !taken_[i];
   }
 
-  // Pairs results with donated arguments: in place where the last reader makes the result, else
-  // where the argument is dead before the result is begun.
+  // Pairs results with donated arguments: an argument that is a result stays where it is; else in
+  // place where the last reader makes the result, or where the argument is dead before the result
+  // is begun.
   void assign_donations(Level& level) {
     taken_.assign(graph_.inputs().size(), false);
+    returned_ = taken_;
     if (!context_.options.reuse) return;
+    for (ValueId out : graph_.outputs()) {
+      const ValueId root = level.made_root(out);
+      if (!graph_.is_input(root) || !(graph_.type(root) == graph_.type(out))) continue;
+      const auto i = static_cast<size_t>(graph_.value(root).index);
+      if (donated(i)) taken_[i] = returned_[i] = true;
+    }
     for (const bool in_place : {true, false})
       for (ValueId out : graph_.outputs()) {
         const ValueId root = level.made_root(out);
-        if (level.use(out).canon != root || level.use(root).unit < 0 ||
-            level.has_destination(root))
+        if (!level.is_whole(out) || level.use(root).unit < 0 || level.has_destination(root))
           continue;
         const int u = level.use(root).unit;
         for (size_t i = 0; i < graph_.inputs().size(); ++i) {
           const ValueId in = graph_.inputs()[i];
-          if (!donated(i) || !(graph_.type(in) == graph_.type(root))) continue;
+          if (!donated(i) || !(graph_.type(in) == graph_.type(out))) continue;
           const bool fits = in_place ? level.last_use(in) == level.position(u) &&
                                            level.can_share(u, root, in)
                                      : level.last_use(in) < level.first_write(root);
           if (!fits) continue;
-          level.set_destination(root, context_.schedule.inputs[i]);
+          level.set_destination(
+              root, contiguous_view(context_.schedule.inputs[i].buffer, graph_.type(root)));
           taken_[i] = true;
           break;
         }
@@ -1190,7 +1338,9 @@ class Program {
       const ValueId root = level.made_root(v);
       const bool whole = is_contiguous(view) && view.terms.empty() && view.offset_bytes == 0 &&
                          at.bytes == type.bytes() && !claimed[view.buffer.index()];
-      const bool in_argument = at.role == BufferRole::kInput && level.has_destination(root);
+      const bool in_argument =
+          at.role == BufferRole::kInput &&
+          (level.has_destination(root) || returned_[static_cast<size_t>(at.index)]);
       if (whole && (at.role == BufferRole::kTemporary || in_argument)) {
         claimed[view.buffer.index()] = true;
       } else {
@@ -1220,7 +1370,7 @@ class Program {
 
   Context context_;
   const Graph& graph_;
-  std::vector<bool> taken_;
+  std::vector<bool> taken_, returned_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <queue>
 #include <set>
 
@@ -12,12 +13,15 @@ struct UnitFacts {
   std::vector<ValueId> reads;   // roots that lie in memory
   std::vector<ValueId> writes;  // roots that it makes and something needs
   int64_t write_bytes = 0;
+  int64_t scratch_bytes = 0;
 };
 
 std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
-                                     const std::vector<int64_t>& bytes) {
+                                     const std::vector<int64_t>& bytes,
+                                     const std::vector<int64_t>& scratch_bytes) {
   std::vector<UnitFacts> facts(units.units.size());
   for (size_t u = 0; u < units.units.size(); ++u) {
+    facts[u].scratch_bytes = scratch_bytes[u];
     std::set<ValueId> reads;
     for (NodeId m : units.units[u].nodes) {
       for (ValueId v : graph.node(m).operands) {
@@ -54,7 +58,38 @@ class BeamSearch {
     for (ValueId v : graph.outputs()) returned_[units.uses[v.index()].root.index()] = true;
   }
 
+  // The best order that a beam finds, and then pieces of it as well as can be.
   std::vector<int> run() {
+    std::vector<int> order = search();
+    if (n_ > kWholeSearch) {
+      delay(order);
+      refine(order);
+    }
+    return order;
+  }
+
+ private:
+  struct State {
+    std::vector<uint64_t> done;
+    std::vector<int> ready;
+    int64_t live = 0, peak = 0;
+    int link = -1;  // the order so far, shared between states
+  };
+  struct Link {
+    int parent, unit;
+  };
+  struct Move {
+    size_t state;
+    int unit;
+    int64_t live, peak;
+  };
+
+  // Lists as short as this the beam searches nearly whole.
+  static constexpr size_t kWholeSearch = 48;
+  static constexpr size_t kWindow = 20, kWindowWidth = 256;
+  static constexpr int kMaxWindows = 600;
+
+  std::vector<int> search() {
     // The work stays bounded: wide beams for loop bodies, narrow ones for long straight programs.
     const size_t width = std::clamp<size_t>(40'000 / (n_ + 1), 1, 200);
     std::vector<State> beam(1);
@@ -91,21 +126,159 @@ class BeamSearch {
     return order;
   }
 
- private:
-  struct State {
-    std::vector<uint64_t> done;
-    std::vector<int> ready;
-    int64_t live = 0, peak = 0;
-    int link = -1;  // the order so far, shared between states
+  // Bytes while each unit runs, and behind it.
+  struct Course {
+    std::vector<int64_t> during, after;
   };
-  struct Link {
-    int parent, unit;
-  };
-  struct Move {
-    size_t state;
-    int unit;
-    int64_t live, peak;
-  };
+  Course follow(const std::vector<int>& order) const {
+    State s;
+    s.done.resize((n_ + 63) / 64);
+    Course course;
+    for (int u : order) {
+      s.peak = 0;
+      const Move move = weigh(s, 0, u);
+      course.during.push_back(move.peak);
+      course.after.push_back(move.live);
+      s.live = move.live;
+      s.done[static_cast<size_t>(u) / 64] |= uint64_t{1} << (u % 64);
+    }
+    return course;
+  }
+
+  // What takes more than it frees goes down to just before its first reader.
+  void delay(std::vector<int>& order) const {
+    const Course before = follow(order);
+    std::vector<int> later = order;
+    std::vector<size_t> at(n_);
+    for (size_t i = 0; i < n_; ++i) at[static_cast<size_t>(order[i])] = i;
+    for (size_t i = n_; i-- > 0;) {
+      const int u = order[i];  // those behind it may have moved, those before it have not
+      const int64_t live = i > 0 ? before.after[i - 1] : 0;
+      if (before.after[i] <= live) continue;
+      const size_t from = at[static_cast<size_t>(u)];
+      size_t first = n_;
+      for (int r : users_[static_cast<size_t>(u)])
+        first = std::min(first, at[static_cast<size_t>(r)]);
+      if (first == n_ || first <= from + 1) continue;
+      std::rotate(later.begin() + static_cast<std::ptrdiff_t>(from),
+                  later.begin() + static_cast<std::ptrdiff_t>(from) + 1,
+                  later.begin() + static_cast<std::ptrdiff_t>(first));
+      for (size_t j = from; j < first; ++j) at[static_cast<size_t>(later[j])] = j;
+    }
+    const Course after = follow(later);
+    if (*std::max_element(after.during.begin(), after.during.end()) <=
+        *std::max_element(before.during.begin(), before.during.end()))
+      order = std::move(later);
+  }
+
+  // A long list has a peak in each of its layers: as long as all of the highest can be lowered, the
+  // units around each are put in their best order.
+  void refine(std::vector<int>& order) const {
+    Course course = follow(order);
+    for (int windows = 0; windows < kMaxWindows; ++windows) {
+      const size_t top = static_cast<size_t>(
+          std::max_element(course.during.begin(), course.during.end()) - course.during.begin());
+      bool lowered = false;
+      // The peak in the middle of the window, then near its end, then near its begin.
+      for (const size_t before : {kWindow / 2, kWindow - 4, size_t{4}}) {
+        const size_t begin = top > before ? top - before : 0;
+        const size_t end = std::min(n_, begin + kWindow);
+        const std::vector<int> piece = best_piece(order, begin, end, course);
+        if (piece.empty()) continue;
+        std::copy(piece.begin(), piece.end(), order.begin() + static_cast<std::ptrdiff_t>(begin));
+        course = follow(order);
+        lowered = true;
+        break;
+      }
+      if (!lowered) return;
+    }
+  }
+
+  // The units of a window in an order of a lower peak; empty where there is none.
+  std::vector<int> best_piece(const std::vector<int>& order, size_t begin, size_t end,
+                              const Course& course) const {
+    const size_t n = end - begin;
+    const int64_t live = begin > 0 ? course.after[begin - 1] : 0;
+    const int64_t peak = *std::max_element(course.during.begin() + static_cast<std::ptrdiff_t>(begin),
+                                           course.during.begin() + static_cast<std::ptrdiff_t>(end));
+    std::vector<int> index(n_, -1);
+    for (size_t i = 0; i < n; ++i) index[static_cast<size_t>(order[begin + i])] = static_cast<int>(i);
+    std::vector<bool> past(n_);
+    for (size_t i = 0; i < begin; ++i) past[static_cast<size_t>(order[i])] = true;
+    struct Local {
+      uint32_t needs = 0;
+      std::vector<std::pair<uint32_t, int64_t>> frees;  // once all these have run, so many bytes
+    };
+    std::vector<Local> local(n);
+    for (size_t i = 0; i < n; ++i) {
+      const auto u = static_cast<size_t>(order[begin + i]);
+      for (int o : units_.units[u].operand_units)
+        if (index[static_cast<size_t>(o)] >= 0) local[i].needs |= 1u << index[static_cast<size_t>(o)];
+      for (ValueId v : facts_[u].reads) {
+        if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
+        uint32_t readers = 0;
+        bool later = false;
+        for (int r : readers_of_[v.index()]) {
+          const auto unit = static_cast<size_t>(r);
+          if (index[unit] >= 0)
+            readers |= 1u << index[unit];
+          else
+            later |= !past[unit];
+        }
+        if (!later) local[i].frees.emplace_back(readers, bytes_[v.index()]);
+      }
+    }
+    struct Piece {
+      uint32_t done;
+      int64_t live, peak;
+      std::vector<uint8_t> order;
+    };
+    std::vector<Piece> pieces = {{0, live, 0, {}}};
+    for (size_t step = 0; step < n; ++step) {
+      std::map<uint32_t, Piece> next;
+      for (const Piece& p : pieces)
+        for (size_t i = 0; i < n; ++i) {
+          const uint32_t bit = 1u << i;
+          if (p.done & bit || (local[i].needs & ~p.done)) continue;
+          const uint32_t done = p.done | bit;
+          int64_t freed = 0;
+          for (const auto& [readers, bytes] : local[i].frees)
+            if ((readers & ~done) == 0) freed += bytes;
+          const auto u = static_cast<size_t>(order[begin + i]);
+          const auto [during, after] = bytes_around(static_cast<int>(u), p.live, freed);
+          const int64_t so_far = std::max({p.peak, during, after});
+          if (so_far >= peak) continue;
+          const auto [it, fresh] = next.try_emplace(done, Piece{done, after, so_far, {}});
+          if (!fresh && it->second.peak <= so_far) continue;
+          it->second.peak = so_far;
+          it->second.order = p.order;
+          it->second.order.push_back(static_cast<uint8_t>(i));
+        }
+      pieces.clear();
+      for (auto& [done, p] : next) pieces.push_back(std::move(p));
+      if (pieces.empty()) return {};
+      if (pieces.size() > kWindowWidth) {
+        std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+          return a.peak != b.peak ? a.peak < b.peak : a.live < b.live;
+        });
+        pieces.resize(kWindowWidth);
+      }
+    }
+    std::vector<int> piece;
+    for (uint8_t i : pieces[0].order) piece.push_back(order[begin + i]);
+    return piece;
+  }
+
+  // While a unit runs and behind it, where it frees so many bytes.
+  std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, int64_t freed) const {
+    const UnitFacts& f = facts_[static_cast<size_t>(u)];
+    // A row program may write over what it frees.
+    const bool in_place = units_.units[static_cast<size_t>(u)].kind == UnitKind::kRows;
+    const int64_t during =
+        live + f.scratch_bytes +
+        (in_place ? std::max<int64_t>(0, f.write_bytes - freed) : f.write_bytes);
+    return {during, live + f.write_bytes - freed};
+  }
 
   bool before(int a, int b) const {
     const size_t pa = place_[static_cast<size_t>(a)], pb = place_[static_cast<size_t>(b)];
@@ -124,11 +297,7 @@ class BeamSearch {
       for (int r : readers_of_[v.index()]) last &= r == u || has(s, r);
       if (last) freed += bytes_[v.index()];
     }
-    // A row program may write over what it frees.
-    const bool in_place = units_.units[static_cast<size_t>(u)].kind == UnitKind::kRows;
-    const int64_t during =
-        s.live + (in_place ? std::max<int64_t>(0, f.write_bytes - freed) : f.write_bytes);
-    const int64_t after = s.live + f.write_bytes - freed;
+    const auto [during, after] = bytes_around(u, s.live, freed);
     return {index, u, after, std::max({s.peak, during, after})};
   }
 
@@ -161,7 +330,8 @@ class BeamSearch {
 }  // namespace
 
 std::vector<int> order_units(const Graph& graph, const Units& units,
-                             const std::vector<int64_t>& value_bytes, OrderStrategy strategy) {
+                             const std::vector<int64_t>& value_bytes,
+                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy) {
   const size_t n = units.units.size();
   std::vector<int> waiting(n, 0);
   std::vector<std::vector<int>> readers(n);
@@ -186,7 +356,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     return pa != pb ? pa < pb : a > b;  // fills come last in the list and go first
   };
 
-  const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes);
+  const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
   if (strategy == OrderStrategy::kBeam && n > 0)
     return BeamSearch(graph, units, facts, value_bytes, place).run();
   std::vector<int> uses_left(graph.n_values(), 0);

@@ -15,9 +15,11 @@ enum class OrderStrategy : uint8_t {
 };
 inline constexpr int kNumOrderStrategies = 3;
 
-/// Bytes that a value takes when it is made and gives back after its last reader, by value; 0 for
-/// what lies elsewhere (arguments, slices of stacks that stay).
+/// `value_bytes`: what a value takes when it is made and gives back after its last reader, by value;
+/// 0 for what lies elsewhere (arguments, slices of stacks that stay). `scratch_bytes`: what a unit
+/// takes while it runs, by unit; only the beam search heeds it.
 std::vector<int> order_units(const Graph& graph, const Units& units,
-                             const std::vector<int64_t>& value_bytes, OrderStrategy strategy);
+                             const std::vector<int64_t>& value_bytes,
+                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy);
 
 }  // namespace stow

@@ -128,7 +128,28 @@ ValueId selected(const Graph& graph, const Node& node) {
   return ValueId();
 }
 
+// A reduction of so many elements goes by rows, and rows are of these lengths.
+constexpr int64_t kLargeReduction = int64_t{1} << 16;
+constexpr int64_t kShortestRow = 64, kLongestRow = int64_t{1} << 18;
+
 }  // namespace
+
+int first_axis_of_rows(const Graph& graph, const Node& node) {
+  if (op_class(node.op) != OpClass::kReduce) return 0;
+  const ArrayType& type = graph.type(node.operands[0]);
+  const Dims& dims = type.shape.dims();
+  // Low precision rounds what each reduction gives, so one is better than two.
+  const bool rounds = is_float(type.dtype) && dtype_bytes(type.dtype) < 4;
+  if (rounds || node.as<AxesParams>().axes.size() != dims.size() || type.elems() < kLargeReduction)
+    return 0;
+  int64_t row = type.elems();
+  for (size_t axis = 1; axis < dims.size(); ++axis) {
+    row /= dims[axis - 1];
+    if (row < kShortestRow) return 0;
+    if (row <= kLongestRow && row < type.elems()) return static_cast<int>(axis);
+  }
+  return 0;
+}
 
 ValueId peephole(const Graph& graph, Node& node, const ArrayType& type) {
   if (node.operands.empty()) return ValueId();

@@ -13,4 +13,11 @@ namespace stow {
 /// signaling where an arithmetic op would have made it quiet.
 ValueId peephole(const Graph& graph, Node& node, const ArrayType& type);
 
+/// Where a reduction of all axes of a large array begins: it is to be one of trailing axes, from the
+/// returned one on, and then one of what that leaves. 0 for any other node.
+///
+/// This gives sums another order, by the shape alone and so in every program alike: rows can then be
+/// reduced wherever they are, tile by tile.
+int first_axis_of_rows(const Graph& graph, const Node& node);
+
 }  // namespace stow

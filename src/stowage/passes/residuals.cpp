@@ -8,8 +8,11 @@
 #include <fmt/ranges.h>
 
 #include "stowage/base/nearest.h"
+#include "stowage/ir/joint_cond.h"
 #include "stowage/ir/joint_scan.h"
 #include "stowage/passes/cond_residuals.h"
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/expose.h"
 #include "stowage/passes/min_cut.h"
 
 namespace stow {
@@ -23,30 +26,33 @@ std::vector<RegionId> region_chain(const Graph& graph, RegionId region) {
   return chain;
 }
 
-void insert_names(const Graph& graph, std::set<std::string>& names) {
-  for (const Node& node : graph.nodes()) {
-    if (node.op == OpKind::kName) names.insert(node.as<NameParams>().name);
-    for (const GraphPtr& nested : node.graphs) insert_names(*nested, names);
-  }
-}
+// A carry of a loop: what enters an iteration, and what the one before makes of it.
+using Carries = std::vector<std::pair<ValueId, ValueId>>;
 
 // Which nodes the backward part would have to repeat were nothing kept.
-std::vector<bool> repeatable_nodes(const Graph& graph) {
+std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = {}) {
   std::vector<bool> needed(graph.n_values()), result(graph.n_nodes());
-  for (size_t n = graph.n_nodes(); n-- > 0;) {
-    const Node& node = graph.nodes()[n];
-    if (!node.backward)
-      for (int i = 0; i < node.n_results; ++i)
-        result[n] = result[n] || needed[node.result(i).index()];
-    if (node.backward || result[n])
-      for (ValueId v : node.operands) needed[v.index()] = true;
+  for (bool grown = true; grown;) {
+    for (size_t n = graph.n_nodes(); n-- > 0;) {
+      const Node& node = graph.nodes()[n];
+      if (!node.backward)
+        for (int i = 0; i < node.n_results; ++i)
+          result[n] = result[n] || needed[node.result(i).index()];
+      if (node.backward || result[n])
+        for (ValueId v : node.operands) needed[v.index()] = true;
+    }
+    grown = false;
+    for (const auto& [in, out] : carries) {
+      if (!needed[in.index()] || needed[out.index()]) continue;
+      needed[out.index()] = grown = true;
+    }
   }
   return result;
 }
 
 // The names in the regions of one policy.
 struct RegionNames {
-  std::set<std::string> any, repeatable, inside_scans;
+  std::set<std::string> any, repeatable, elsewhere;
   bool differentiated = false;
 };
 
@@ -61,8 +67,8 @@ struct RegionNames {
         have.repeatable.empty() ? "none" : fmt::format("{}", fmt::join(have.repeatable, ", ")));
   const std::string near = nearest_name(wanted, there);
   std::string hint;
-  if (have.inside_scans.count(wanted))
-    hint = "; it is given inside a scan: checkpoint the scan's body";
+  if (have.elsewhere.count(wanted))
+    hint = "; it is given inside a while loop, a custom_vjp or a checkpoint with a policy of its own";
   else if (!near.empty() && edit_distance(wanted, near) <= 2)
     hint = fmt::format("; did you mean '{}'?", near);
   trace_error(
@@ -70,6 +76,72 @@ struct RegionNames {
       "region has; names there: {}{}",
       policy.name, wanted, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
       hint);
+}
+
+void insert_names(const Graph& graph, std::set<std::string>& names) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op == OpKind::kName) names.insert(node.as<NameParams>().name);
+    for (const GraphPtr& nested : node.graphs) insert_names(*nested, names);
+  }
+}
+
+// The one backward node that reads residuals of a forward scan or cond; null where there is none.
+const Node* backward_of(const Graph& graph, const Node& forward) {
+  int n_residuals = 0;
+  if (forward.op == OpKind::kScan) n_residuals = forward.as<ScanParams>().n_residuals;
+  if (forward.op == OpKind::kCond) n_residuals = forward.as<CondParams>().n_residuals;
+  const Node* reader = nullptr;
+  for (const Node& node : graph.nodes())
+    for (ValueId v : node.operands) {
+      if (graph.is_input(v) || &graph.def(v) != &forward ||
+          graph.value(v).index < forward.n_results - n_residuals)
+        continue;
+      if ((reader && reader != &node) || node.op != forward.op || !node.backward) return nullptr;
+      reader = &node;
+    }
+  return reader;
+}
+
+// Adds the names of one node of a joint graph, and of those nested in it that a policy around it
+// acts on: in the bodies of scans and the branches of conds, but not in regions of their own.
+void collect_names(const Graph& joint, const Node& node, bool repeatable, RegionNames& have) {
+  have.differentiated = have.differentiated || repeatable;
+  if (node.op == OpKind::kName) {
+    have.any.insert(node.as<NameParams>().name);
+    if (repeatable) have.repeatable.insert(node.as<NameParams>().name);
+  }
+  if (node.graphs.empty()) return;
+  const auto inside = [&](const Graph& nested, bool joined, const Carries& carries = {}) {
+    const std::vector<bool> repeated = repeatable_nodes(nested, carries);
+    for (size_t n = 0; n < nested.n_nodes(); ++n) {
+      const Node& inner = nested.nodes()[n];
+      if (inner.backward) continue;
+      if (inner.region.valid()) {
+        if (inner.op == OpKind::kName) have.elsewhere.insert(inner.as<NameParams>().name);
+        for (const GraphPtr& g : inner.graphs) insert_names(*g, have.elsewhere);
+      } else {
+        collect_names(nested, inner, joined && repeatable && repeated[n], have);
+      }
+    }
+  };
+  const Node* backward = backward_of(joint, node);
+  std::vector<ValueId> unused;
+  if (node.op == OpKind::kScan && backward) {
+    const JointScan pair = join_scans(joint, node, *backward, unused);
+    Carries carries;
+    for (int k = 0; k < pair.forward.n_carries; ++k)
+      carries.emplace_back(
+          pair.body.inputs()[static_cast<size_t>(pair.forward.n_consts + k)],
+          pair.body.outputs()[static_cast<size_t>(k)]);
+    inside(pair.body, true, carries);
+  } else if (node.op == OpKind::kCond && backward && backward->operands[0] == node.operands[0]) {
+    for (const Graph& branch : join_conds(joint, node, *backward, unused).branches)
+      inside(branch, true);
+  } else if (node.op == OpKind::kScan || node.op == OpKind::kCond) {
+    for (const GraphPtr& nested : node.graphs) inside(*nested, false);
+  } else {
+    for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.elsewhere);
+  }
 }
 
 // A name that a policy asks for must be one it can act on: of a value in its region, and where
@@ -82,20 +154,8 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
     const Node& node = graph.nodes()[n];
     for (RegionId r : region_chain(graph, node.region)) {
       const Policy* policy = graph.regions()[r.index()].policy.get();
-      if (!policy || policy->wanted_names.empty()) continue;
-      RegionNames& have = names[policy];
-      have.differentiated = have.differentiated || repeatable[n];
-      if (node.op == OpKind::kCond) {  // a policy around it acts inside its branches
-        for (const GraphPtr& branch : node.graphs) {
-          insert_names(*branch, have.any);
-          insert_names(*branch, have.repeatable);
-        }
-        continue;
-      }
-      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.inside_scans);
-      if (node.op != OpKind::kName) continue;
-      have.any.insert(node.as<NameParams>().name);
-      if (repeatable[n]) have.repeatable.insert(node.as<NameParams>().name);
+      if (policy && !policy->wanted_names.empty())
+        collect_names(graph, node, repeatable[n], names[policy]);
     }
   }
   for (const auto& [policy, have] : names)
@@ -109,8 +169,12 @@ class Level {
  public:
   /// `clones` marks the nodes that earlier rounds recompute, those of no region being settled.
   Level(const Graph& graph, const PolicyPtr& override_policy, int depth,
-        const std::vector<bool>& clones)
-      : graph_(graph), override_(override_policy), depth_(depth), clones_(clones) {}
+        const std::vector<bool>& clones, const std::map<size_t, ExposedScan>& exposed)
+      : graph_(graph),
+        override_(override_policy),
+        depth_(depth),
+        clones_(clones),
+        exposed_(exposed) {}
 
   // Values of this round's forward work that are kept; all others that the backward part reads
   // are cloned. Empty when there is nothing to recompute.
@@ -132,6 +196,7 @@ class Level {
     STOW_CHECK(flow < MinCut::kInfinite, "a residual can be neither kept nor recomputed");
     for (ValueId v : queue_)
       if (!free(v) && !cut.on_sink_side(in(v)) && cut.on_sink_side(out(v))) kept_[v.index()] = true;
+    keep_exposed();
     return kept_;
   }
 
@@ -263,6 +328,29 @@ class Level {
     return is_cheap_to_recompute(node.op);
   }
 
+  // What the policy keeps of the bodies of scans that will be cloned.
+  void keep_exposed() {
+    if (exposed_.empty()) return;
+    std::vector<bool> seen(graph_.n_values());
+    std::vector<ValueId> stack = crossing_;
+    while (!stack.empty()) {
+      const ValueId v = stack.back();
+      stack.pop_back();
+      if (seen[v.index()] || kept_[v.index()] || !is_forward_value(v)) continue;
+      seen[v.index()] = true;
+      const Node& node = graph_.def(v);
+      stack.insert(stack.end(), node.operands.begin(), node.operands.end());
+      const auto found = exposed_.find(static_cast<size_t>(&node - graph_.nodes().data()));
+      if (found == exposed_.end()) continue;
+      for (const ExposedValue& value : found->second.values) {
+        const ValueId stack_value = node.result(value.result);
+        kept_[stack_value.index()] = true;
+        if (value.answer.mark == Mark::kOffload)
+          destination_[stack_value.index()] = value.answer.destination;
+      }
+    }
+  }
+
   void add_vertex(ValueId v) {
     if (vertex_[v.index()] >= 0) return;
     vertex_[v.index()] = static_cast<int>(queue_.size());
@@ -321,6 +409,7 @@ class Level {
   const PolicyPtr& override_;
   int depth_;
   const std::vector<bool>& clones_;
+  const std::map<size_t, ExposedScan>& exposed_;
   std::vector<ValueId> crossing_, queue_;
   std::vector<bool> kept_, boundary_, dear_;
   std::set<ValueId> must_keep_;
@@ -334,8 +423,15 @@ class Level {
 // Rewrites the graph of one level: readers see kept values or clones.
 class Rewriter {
  public:
-  Rewriter(const Graph& from, const Level& level, const std::vector<bool>& kept, int depth)
-      : from_(from), level_(level), kept_(kept), depth_(depth), map_(from), clones_(from) {}
+  Rewriter(const Graph& from, const Level& level, const std::vector<bool>& kept, int depth,
+           const std::map<size_t, ExposedScan>& exposed)
+      : from_(from),
+        level_(level),
+        kept_(kept),
+        depth_(depth),
+        exposed_(exposed),
+        map_(from),
+        clones_(from) {}
 
   Graph run() {
     copy_inputs(from_, to_, map_);
@@ -380,7 +476,7 @@ class Rewriter {
     node.op = OpKind::kDevicePut;
     node.params = DevicePutParams{kind};
     node.operands = {v};
-    node.provenance = like.provenance;
+    node.provenance = made_by(Pass::kResiduals, like.provenance);
     node.backward = backward;
     ArrayType type = to_.type(v);
     type.kind = kind;
@@ -414,16 +510,34 @@ class Rewriter {
           ready = false;
         }
       if (!ready) continue;
-      Node copy = node;
+      std::vector<ValueId> more;
+      Node copy = as_cloned(node, more);
       for (ValueId& operand : copy.operands)
         operand = level_.is_forward_value(operand) && !kept_[operand.index()] ? clones_[operand]
                                                                               : kept_value(operand);
+      copy.operands.insert(copy.operands.end(), more.begin(), more.end());
       copy.backward = true;
+      copy.provenance = made_by(Pass::kResiduals, node.provenance);
       copy.region = inner_region(node);
       add(node, std::move(copy), clones_);
       stack.pop_back();
     }
     return clones_[v];
+  }
+
+  // The node, given what is kept of a scan's body; that is `more` operands.
+  Node as_cloned(const Node& node, std::vector<ValueId>& more) const {
+    const auto found = exposed_.find(static_cast<size_t>(&node - from_.nodes().data()));
+    if (found == exposed_.end()) return node;
+    std::vector<std::optional<ArrayType>> given;
+    for (const ExposedValue& value : found->second.values) {
+      const ValueId v = node.result(value.result);
+      given.emplace_back();
+      if (!kept_[v.index()]) continue;
+      more.push_back(is_offloaded(v) ? moved_[v.index()] : map_[v]);
+      given.back() = to_.type(more.back());
+    }
+    return given_exposed(node, found->second, given);
   }
 
   // The region of a clone: as before, less the outermost, which is realised now.
@@ -446,6 +560,7 @@ class Rewriter {
   const Level& level_;
   const std::vector<bool>& kept_;
   int depth_;
+  const std::map<size_t, ExposedScan>& exposed_;
   Graph to_;
   ValueMap map_, clones_;
   std::vector<ValueId> moved_, fetched_;  // of offloaded values: elsewhere, and back
@@ -457,17 +572,32 @@ class Rewriter {
 Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
                    const std::set<ValueId>& costly_inputs,
                    const std::vector<bool>* boundary_outputs) {
-  // In a branch of a cond a name may be missing: another branch may have it.
-  if (!boundary_outputs) check_wanted_names(graph, override_policy);
   Graph current = graph;
+  std::set<ValueId> costly = costly_inputs;
   std::vector<bool> clones(graph.n_nodes(), false);
+  bool widened = false;
   for (int depth = 0;; ++depth) {
-    Level level(current, override_policy, depth, clones);
-    if (depth == 0) level.costly_inputs_ = costly_inputs;
+    // A policy around a scan acts on the values of its body.
+    ExposedGraph exposed = expose_scans(current, [&](const Node& node) -> const Policy* {
+      const auto n = static_cast<size_t>(&node - current.nodes().data());
+      if (!node.region.valid() || clones[n] || node.backward != (depth > 0)) return nullptr;
+      if (override_policy) return override_policy.get();
+      return current.regions()[region_chain(current, node.region)[0].index()].policy.get();
+    });
+    if (!exposed.scans.empty()) {
+      widened = true;
+      std::set<ValueId> images;
+      for (ValueId v : costly) images.insert(exposed.images[v.index()]);
+      costly = std::move(images);
+      current = std::move(exposed.graph);
+    }
+    Level level(current, override_policy, depth, clones, exposed.scans);
+    if (depth == 0) level.costly_inputs_ = costly;
     if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
-    if (level.crossing().empty()) return current;
-    Rewriter rewriter(current, level, kept, depth);
+    // Stacks that nothing reads after all are no results of their scans.
+    if (level.crossing().empty()) return widened ? remove_dead_code(std::move(current)) : current;
+    Rewriter rewriter(current, level, kept, depth, exposed.scans);
     Graph next = rewriter.run();
     clones = rewriter.take_clones();
     current = std::move(next);
@@ -637,6 +767,8 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy,
                                    const std::vector<bool>& boundary) {
     return realize(graph, override_policy, costly, &boundary);
   };
+  // In a branch of a cond a name may be missing: another branch may have it.
+  if (!boundary_outputs) check_wanted_names(joint, override_policy);
   const Graph prepared = realize_conds(descend(joint, override_policy), costly_inputs, branch);
   const Graph flat = realize_flat(prepared, override_policy, costly_inputs, boundary_outputs);
   return PairRewriter(flat, override_policy).run();

@@ -60,6 +60,7 @@ class Simplifier {
     Node copy = node;
     for (ValueId& operand : copy.operands) operand = map[operand];
     for (GraphPtr& nested : copy.graphs) nested = rewrite_nested(nested);
+    if (const int axis = first_axis_of_rows(to, copy); axis > 0) reduce_rows(axis, to, copy, merger);
     if (node.n_results == 1) {
       const ValueId same = peephole(to, copy, from.type(node.first_result));
       if (same.valid()) return map.set(node.first_result, same);
@@ -81,6 +82,24 @@ class Simplifier {
       map.set(node.result(i), handed[static_cast<size_t>(i)].valid()
                                   ? handed[static_cast<size_t>(i)]
                                   : to.node(id).result(next++));
+  }
+
+  // Has the trailing axes of a reduction reduced first; `node` is left the rest.
+  static void reduce_rows(int first_axis, Graph& to, Node& node, Merger& merger) {
+    const ArrayType& whole = to.type(node.operands[0]);
+    const auto first = static_cast<std::ptrdiff_t>(first_axis);
+    Node rows = node;
+    Dims reduced, left;
+    for (int axis = 0; axis < whole.shape.rank(); ++axis)
+      (axis < first_axis ? left : reduced).push_back(axis);
+    ArrayType type = whole;
+    type.shape = Shape(Dims(whole.shape.begin(), whole.shape.begin() + first));
+    rows.params = AxesParams{std::move(reduced)};
+    NodeId id(to.n_nodes());
+    id = merger.find_or_enter(rows, id);
+    if (id.index() == to.n_nodes()) to.add_node(std::move(rows), {&type, 1});
+    node.operands = {to.node(id).result()};
+    node.params = AxesParams{std::move(left)};
   }
 
   GraphPtr rewrite_nested(const GraphPtr& nested) {

@@ -166,8 +166,7 @@ class Overlapper {
           own.bytes = own.slot_bytes = 0;
           kernel.scratch = it->second;
         }
-        buffer(it->second).each = LoopId();
-        buffer(it->second).iterations = 1;
+        buffer(it->second).each.clear();
       });
   }
 
@@ -263,7 +262,7 @@ class Overlapper {
   bool meet(const Access& a, const Access& b, int shift) const {
     if (a.buffer != b.buffer || (!a.whole && a.low == a.high) || (!b.whole && b.low == b.high))
       return false;
-    if (shift != 0 && loop_ && buffer(a.buffer).each == loop_->id) return false;
+    if (shift != 0 && told_apart(a.buffer)) return false;
     if (a.whole || b.whole) return true;
     std::vector<LoopTerm> rest_a, rest_b;
     std::optional<LoopTerm> own_a, own_b;
@@ -286,6 +285,13 @@ class Overlapper {
       delta = slots * own_a->stride_bytes;
     }
     return a.low + delta < b.high && b.low < a.high + delta;
+  }
+  // Whether each iteration of the loop around has a place of its own for the buffer.
+  bool told_apart(BufferId id) const {
+    const std::vector<EachIteration>& each = buffer(id).each;
+    return loop_ && std::any_of(each.begin(), each.end(), [&](const EachIteration& e) {
+             return e.loop == loop_->id;
+           });
   }
   // Splits terms into that of the loop around and the others; false where there are several.
   bool part(const Access& a, std::vector<LoopTerm>& rest, std::optional<LoopTerm>& own) const {
@@ -358,7 +364,9 @@ class Overlapper {
     const Access& staging = in ? to : from;
     for (const Access& a : other.accesses) {
       if (!(meet(to, a, shift) || (a.write && meet(from, a, shift)))) continue;
-      if (shift == 0 || a.buffer != staging.buffer || !ringable_.contains(a.buffer.index()))
+      // A ring has two slots: what is two iterations away lies in the same one.
+      if (std::abs(shift) != 1 || a.buffer != staging.buffer ||
+          !ringable_.contains(a.buffer.index()))
         return true;
       needs_ring.insert(a.buffer.index());
     }
@@ -496,7 +504,7 @@ class Overlapper {
       for (const Item& item : items)
         if (item.shift != 0)
           for (const Access& a : item.accesses)
-            if (buffer(a.buffer).each == loop_->id) rings_.insert(a.buffer.index());
+            if (told_apart(a.buffer)) rings_.insert(a.buffer.index());
       for (size_t b : rings_) make_ring(items, BufferId(b));
     }
     list.clear();
@@ -534,14 +542,13 @@ class Overlapper {
   // loop, as many as that.
   void make_ring(std::vector<Item>& items, BufferId id) {
     Buffer& b = buffer(id);
-    const bool each = b.each == loop_->id;
-    const int64_t slots = each ? b.iterations : 2;
+    const bool each = told_apart(id);
+    const int64_t slots = each ? loop_->trip_count : 2;
     b.slot_bytes = align_up(b.bytes, 64);
     b.bytes = b.slot_bytes * slots;
     b.slots = slots;
     b.apart = true;
-    b.each = LoopId();
-    b.iterations = 1;
+    std::erase_if(b.each, [&](const EachIteration& e) { return e.loop == loop_->id; });
     LoopTerm term;
     term.loop = loop_->id;
     term.modulo = each ? 0 : slots;

@@ -38,6 +38,7 @@ class Unroller {
       if (node.op == OpKind::kScan && node.as<ScanParams>().unroll != 1 &&
           node.as<ScanParams>().length > 0) {
         builder_.provenance = node.provenance;
+        builder_.pass = Pass::kUnroll;
         builder_.region = node.region.valid() ? regions[node.region.index()] : RegionId();
         builder_.backward = node.backward;
         unroll(node);

@@ -46,12 +46,13 @@ class Walker {
                        schedule.buffers[b].parts.size());
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
+    told_apart_.resize(schedule.n_loops);
     for (size_t b = 0; b < lives_.size(); ++b) {
       const Buffer& buffer = schedule.buffers[b];
       result_.first.push_back(result_.owner.size());
       result_.owner.insert(result_.owner.end(),
-                           static_cast<size_t>(buffer.apart ? buffer.slots : buffer.iterations),
-                           BufferId(b));
+                           static_cast<size_t>(buffer.n_places()), BufferId(b));
+      for (const EachIteration& e : buffer.each) told_apart_[e.loop.index()] = true;
     }
     result_.problem.buffers.resize(result_.owner.size());
   }
@@ -75,13 +76,13 @@ class Walker {
   struct Life {
     bool open = false;
     int64_t begin = 0, end = 0;
-    int64_t iteration = 0;  // of Buffer::each
+    int64_t place = 0;  // of slot 0: that of the iterations of Buffer::each
     int held = 0;  // results of so many branches being walked: the life goes on
 
-    void start(int64_t now, int64_t in_iteration) {
+    void start(int64_t now, int64_t at_place) {
       open = true;
       begin = end = now;
-      iteration = in_iteration;
+      place = at_place;
     }
   };
 
@@ -102,7 +103,8 @@ class Walker {
         continue;
       }
       const int64_t n = loop.trip_count, inside = count_instants(loop.body);
-      const bool sample = n > 4 && repeats * n * inside > kMaxInstants;
+      const bool sample =
+          n > 4 && repeats * n * inside > kMaxInstants && !told_apart_[loop.id.index()];
       sampled_[loop.id.index()] = sample;
       result_.of_every_run &= !sample;
       for (int64_t i = 0; i < n; ++i) {
@@ -159,7 +161,7 @@ class Walker {
       Life& life = lives_[kernel.scratch.index()][0];
       const bool shared = kernel.phase != MovePhase::kWhole;  // by all moves of a stream
       if (life.open && !shared) close(kernel.scratch.index(), 0);
-      if (!life.open) life.start(now, iteration_of(schedule_.buffers[kernel.scratch.index()]));
+      if (!life.open) life.start(now, schedule_.buffers[kernel.scratch.index()].place(iteration_, 0));
       life.end = now + 1;
     }
   }
@@ -246,15 +248,11 @@ class Walker {
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
     const Buffer& buffer = schedule_.buffers[b];
-    const int64_t iteration = iteration_of(buffer);
+    const int64_t place = buffer.place(iteration_, 0);
     begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0;
-    if (life.open && ((begins && !sampled) || iteration != life.iteration)) close(b, piece);
-    if (!life.open) life.start(now, iteration);
+    if (life.open && ((begins && !sampled) || place != life.place)) close(b, piece);
+    if (!life.open) life.start(now, place);
     life.end = now + 1;
-  }
-
-  int64_t iteration_of(const Buffer& buffer) const {
-    return buffer.each.valid() ? iteration_[buffer.each.index()] : 0;
   }
 
   void close(size_t b, size_t piece) {
@@ -268,12 +266,10 @@ class Walker {
     rect.size = piece_end(buffer, piece) - rect.offset;
     rect.lower = life.begin;
     rect.upper = life.end;
-    size_t entry = result_.first[b];
+    size_t entry = result_.first[b] + static_cast<size_t>(life.place);
     if (buffer.apart) {
       entry += piece / buffer.parts.size();
       rect.offset %= buffer.slot_bytes;
-    } else if (buffer.each.valid()) {
-      entry += static_cast<size_t>(life.iteration);
     }
     result_.problem.buffers[entry].rects.push_back(rect);
   }
@@ -282,6 +278,7 @@ class Walker {
   std::vector<std::vector<Life>> lives_;
   std::vector<int64_t> iteration_;
   std::vector<bool> sampled_;
+  std::vector<bool> told_apart_;  // loops whose every iteration has places of its own
   int64_t bit_bytes_ = 0;  // the least step of a loop in a later iteration around this touch
   Lifetimes result_;
 };

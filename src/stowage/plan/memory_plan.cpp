@@ -11,21 +11,6 @@
 namespace stow {
 namespace {
 
-// Live bytes of one kind after each instant's begin, by the rectangles alone.
-std::vector<int64_t> live_sums(const Schedule& schedule, const Lifetimes& lifetimes,
-                               MemoryKind kind) {
-  std::vector<int64_t> change(lifetimes.at.size() + 2, 0);
-  for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
-    if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
-    for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects) {
-      change[static_cast<size_t>(rect.lower)] += rect.size;
-      change[static_cast<size_t>(rect.upper)] -= rect.size;
-    }
-  }
-  for (size_t t = 1; t < change.size(); ++t) change[t] += change[t - 1];
-  return change;
-}
-
 // Marks the buffers at the two ends of every move to or from a disk, and what it bounces through.
 void mark_ends_of_disk_moves(const Schedule& schedule, const std::vector<Instruction>& body,
                              std::vector<bool>& marked) {
@@ -89,7 +74,7 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
       const auto part = std::upper_bound(buffer.parts.begin(), buffer.parts.end(), inside) - 1;
       whose = buffer.part_provenance[static_cast<size_t>(part - buffer.parts.begin())];
     }
-    PeakOwner& owner = owners[{to_string(whose), what}];
+    PeakOwner& owner = owners[{source_path(whose), what}];
     owner.bytes += bytes;
     ++owner.count;
   };
@@ -152,7 +137,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
     k.temp_bytes = k.total_bytes - k.argument_bytes - k.output_bytes + k.alias_bytes;
     k.lower_bound_bytes = k.argument_bytes + separate_bytes + pack::lower_bound(p.problem);
   }
-  const std::vector<int64_t> live = live_sums(schedule, lifetimes, MemoryKind::kDevice);
+  const std::vector<int64_t> live = live_bytes(schedule, lifetimes, MemoryKind::kDevice);
   a.n_instants = static_cast<int64_t>(lifetimes.at.size());
   a.peak_instant = std::max_element(live.begin(), live.end()) - live.begin();
   if (a.peak_instant < a.n_instants) {
@@ -165,6 +150,20 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
 
 }  // namespace
 
+std::vector<int64_t> live_bytes(const Schedule& schedule, const Lifetimes& lifetimes,
+                                MemoryKind kind) {
+  std::vector<int64_t> change(lifetimes.at.size() + 2, 0);
+  for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
+    if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
+    for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects) {
+      change[static_cast<size_t>(rect.lower)] += rect.size;
+      change[static_cast<size_t>(rect.upper)] -= rect.size;
+    }
+  }
+  for (size_t t = 1; t < change.size(); ++t) change[t] += change[t - 1];
+  return change;
+}
+
 PeakBound peak_bound(const Schedule& schedule) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   PeakBound bound;
@@ -172,7 +171,7 @@ PeakBound peak_bound(const Schedule& schedule) {
   for (const Buffer& b : schedule.buffers)
     if (b.role == BufferRole::kInput || b.separate) bound.bytes[static_cast<size_t>(b.kind)] += b.bytes;
   for (size_t kind = 0; kind < bound.bytes.size(); ++kind) {
-    const std::vector<int64_t> live = live_sums(schedule, lifetimes, static_cast<MemoryKind>(kind));
+    const std::vector<int64_t> live = live_bytes(schedule, lifetimes, static_cast<MemoryKind>(kind));
     bound.bytes[kind] += *std::max_element(live.begin(), live.end());
   }
   return bound;
@@ -204,20 +203,21 @@ MemoryPlan make_plan_apart(const Schedule& schedule) {
 
 std::string timeline_csv(const Schedule& schedule, const MemoryPlan& plan) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
-  const std::vector<int64_t> live = live_sums(schedule, lifetimes, MemoryKind::kDevice);
-  std::string text = "instant,kernel,source,live_bytes\n";
+  const std::vector<int64_t> live = live_bytes(schedule, lifetimes, MemoryKind::kDevice);
+  std::string text = "instant,kernel,source,pass,live_bytes\n";
   for (size_t t = 0; t < lifetimes.at.size(); ++t)
-    text += fmt::format("{},{},\"{}\",{}\n", t, op_name(lifetimes.at[t]->op),
-                        to_string(lifetimes.at[t]->provenance), live[t]);
-  text += "\nid,lower,upper,size,offset,kind,label,source\n";
+    text += fmt::format("{},{},\"{}\",{},{}\n", t, op_name(lifetimes.at[t]->op),
+                        source_path(lifetimes.at[t]->provenance),
+                        pass_name(pass_of(lifetimes.at[t]->provenance)), live[t]);
+  text += "\nid,lower,upper,size,offset,kind,label,source,pass\n";
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const size_t b = lifetimes.owner[e].index();
     const Buffer& buffer = schedule.buffers[b];
     const int64_t base = plan.offsets[b][static_cast<size_t>(lifetimes.slot(e))];
     for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects)
-      text += fmt::format("{},{},{},{},{},{},{},\"{}\"\n", e, rect.lower, rect.upper, rect.size,
+      text += fmt::format("{},{},{},{},{},{},{},\"{}\",{}\n", e, rect.lower, rect.upper, rect.size,
                           base + rect.offset, memory_kind_name(buffer.kind), buffer.label,
-                          to_string(buffer.provenance));
+                          source_path(buffer.provenance), pass_name(pass_of(buffer.provenance)));
   }
   return text;
 }

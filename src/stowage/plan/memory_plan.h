@@ -30,6 +30,10 @@ struct Lifetimes {
 };
 Lifetimes compute_lifetimes(const Schedule& schedule);
 
+/// Bytes of one kind that live at each instant, of what the plan places; ends with what is left.
+std::vector<int64_t> live_bytes(const Schedule& schedule, const Lifetimes& lifetimes,
+                                MemoryKind kind);
+
 struct MemoryPlan {
   /// Of each buffer one offset into the arena of its kind, or one a slot or iteration where those
   /// lie apart; of arguments 0.

@@ -25,11 +25,12 @@ namespace stow {
 /// Under the address sanitizer, everything in the arenas but the operands and results of the running
 /// instruction is poisoned.
 inline constexpr bool kPoisonsArena = STOW_POISONS != 0;
-/// In a debug build, bytes are filled with a NaN of every float type when their life ends.
+/// In builds with assertions, sanitizers or not, bytes are filled with a NaN of every float type when
+/// their life ends.
 #ifdef NDEBUG
 inline constexpr bool kFillsDeadBytes = false;
 #else
-inline constexpr bool kFillsDeadBytes = !kPoisonsArena;
+inline constexpr bool kFillsDeadBytes = true;
 #endif
 
 inline void poison([[maybe_unused]] const std::byte* data, [[maybe_unused]] int64_t bytes) {
@@ -43,10 +44,12 @@ inline void unpoison([[maybe_unused]] const std::byte* data, [[maybe_unused]] in
 #endif
 }
 
-/// 0x7ff4 in every two bytes.
+/// 0x7ff4 in every two bytes, which stay poisoned where dead bytes are.
 inline void fill_dead(std::byte* data, int64_t bytes) {
   constexpr unsigned char kPattern[2] = {0xf4, 0x7f};
+  unpoison(data, bytes);
   for (int64_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(kPattern[i % 2]);
+  poison(data, bytes);
 }
 
 }  // namespace stow

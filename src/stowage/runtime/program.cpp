@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <deque>
 
 #include "stowage/runtime/arena_guard.h"
-#include "stowage/runtime/kernel_clock.h"
 #include "stowage/runtime/streams.h"
 
 namespace stow {
-
 struct Program::Frame {
   std::vector<Place> bases;          // of buffers
   std::vector<int64_t> iterations;   // of loops
@@ -22,9 +20,15 @@ struct Program::Frame {
   size_t instant = 0;
   Streams* streams = nullptr;
   std::vector<std::deque<uint64_t>> tickets;  // of moves under way, by transfer
+  RunObserver* observer = nullptr;
 };
 
 namespace {
+
+// Whether the place depends on the slot or on the iteration.
+bool has_places(const Buffer& buffer) {
+  return buffer.apart || !buffer.each.empty();
+}
 
 // While it lives, a checking build lets nobody touch the arenas, but for what a kernel is shown.
 class HiddenArenas {
@@ -76,8 +80,8 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
     step.guard = instruction.guard;
     const auto take = [&](const View& view) {
       const Buffer& buffer = schedule_.buffers[view.buffer.index()];
-      Operand operand{view.buffer.index(), view.offset_bytes, view.terms,
-                      buffer.apart ? buffer.slot_bytes : 0, buffer.each};
+      Operand operand{view.buffer.index(), view.offset_bytes, view.terms};
+      if (has_places(buffer)) operand.places = &buffer;
       operand.in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
       operand.high_bytes = view.elems() > 0 ? dtype_bytes(view.dtype) : 0;
       for (size_t d = 0; d < view.dims.size() && view.elems() > 0; ++d) {
@@ -87,28 +91,27 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       step.operands.push_back(std::move(operand));
     };
     if (const Kernel* kernel = instruction.kernel()) {
-      step.phase = kernel->phase;
       if (kernel->phase != MovePhase::kWhole) {
         const auto kind = [&](const View& v) { return schedule_.buffers[v.buffer.index()].kind; };
+        step.phase = kernel->phase;
         step.stream = stream_of(kind(kernel->inputs[0]), kind(kernel->outputs[0]));
         step.transfer = static_cast<size_t>(kernel->transfer);
         n_transfers_ = std::max(n_transfers_, step.transfer + 1);
       }
-      if (kernel->op == OpKind::kDevicePut) {
-        const View &from = kernel->inputs[0], &to = kernel->outputs[0];
-        step.move = std::make_unique<MoveShape>(
-            MoveShape{from.dtype, from.dims, from.strides, to.strides});
-      } else {
-        step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
-      }
       step.source = kernel;
+      if (kernel->op == OpKind::kDevicePut)
+        step.move = std::make_unique<MoveShape>(MoveShape{kernel->inputs[0].dtype,
+                                                          kernel->inputs[0].dims,
+                                                          kernel->inputs[0].strides,
+                                                          kernel->outputs[0].strides});
+      else
+        step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
         for (const View& view : *views) take(view);
       step.has_scratch = kernel->scratch.valid();
       if (step.has_scratch) {
         step.scratch = kernel->scratch.index();
-        step.scratch_each = schedule_.buffers[step.scratch].each;
         step.scratch_bytes = kernel->scratch_bytes;
       }
     } else if (const Loop* loop = instruction.loop()) {
@@ -134,10 +137,6 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
   return steps;
 }
 
-int64_t Program::place(size_t buffer, LoopId each, const Frame& frame) const {
-  return plan_.offsets[buffer][static_cast<size_t>(frame.iterations[each.index()])];
-}
-
 Place Program::locate(const Operand& operand, const Frame& frame) const {
   int64_t offset = operand.offset_bytes;
   for (const LoopTerm& term : operand.terms) {
@@ -145,10 +144,11 @@ Place Program::locate(const Operand& operand, const Frame& frame) const {
     if (term.modulo > 0) slot %= term.modulo;
     offset += slot * term.stride_bytes;
   }
-  if (operand.slot_bytes > 0)
-    offset = plan_.offsets[operand.buffer][static_cast<size_t>(offset / operand.slot_bytes)] +
-             offset % operand.slot_bytes;
-  if (operand.each.valid()) offset += place(operand.buffer, operand.each, frame);
+  if (const Buffer* buffer = operand.places) {
+    const int64_t slot = buffer->apart ? offset / buffer->slot_bytes : 0;
+    const int64_t place = buffer->place(frame.iterations, slot);
+    offset += plan_.offsets[operand.buffer][static_cast<size_t>(place)] - slot * buffer->slot_bytes;
+  }
   return frame.bases[operand.buffer].plus(offset);
 }
 
@@ -173,7 +173,10 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
   frame.operands.clear();
   for (const Operand& operand : step.operands) frame.operands.push_back(locate(operand, frame));
   std::byte* scratch = step.has_scratch ? frame.bases[step.scratch].memory : nullptr;
-  if (step.scratch_each.valid()) scratch += place(step.scratch, step.scratch_each, frame);
+  if (step.has_scratch && has_places(schedule_.buffers[step.scratch])) {
+    const int64_t place = schedule_.buffers[step.scratch].place(frame.iterations, 0);
+    scratch += plan_.offsets[step.scratch][static_cast<size_t>(place)];
+  }
   const auto show_all = [&](bool visible) {
     for (size_t i = 0; i < step.operands.size(); ++i)
       show(step.operands[i], frame.operands[i], visible);
@@ -181,50 +184,42 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
-  const auto work = [&] {
-    if (step.phase == MovePhase::kStart)
-      start_move(step, scratch, frame);
-    else if (step.phase == MovePhase::kDone)
-      finish_move(step, frame);
-    else
-      run_whole(step, scratch, frame);
-  };
-  if (KernelClock* const clock = KernelClockScope::current()) {
-    using Time = std::chrono::steady_clock;
-    const auto start = Time::now();
-    work();
-    clock->ran(*step.source, std::chrono::duration<double>(Time::now() - start).count());
+  const double begin_s = frame.observer ? steady_seconds() : 0;
+  const std::span<std::byte> bounce(scratch, static_cast<size_t>(step.scratch_bytes));
+  if (step.phase == MovePhase::kStart) {
+    start_move(step, bounce, frame);
+  } else if (step.phase == MovePhase::kDone) {
+    finish_move(step, frame);
+  } else if (step.move) {
+    move(frame.operands[0], frame.operands[1], *step.move, bounce, threads_);
   } else {
-    work();
+    frame.in.clear();
+    frame.out.clear();
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      if (i < step.n_inputs)
+        frame.in.push_back(frame.operands[i].memory);
+      else
+        frame.out.push_back(frame.operands[i].memory);
+    step.kernel->run(frame.in, frame.out, scratch);
   }
+  if (frame.observer && step.phase != MovePhase::kStart)
+    frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),
+                         begin_s, steady_seconds()});
   if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
-    for (const Death& death : deaths_[frame.instant++])
+    for (const Death& death : deaths_[frame.instant])
       if (std::byte* const arena = frame.arenas[static_cast<size_t>(death.kind)])
         fill_dead(arena + death.offset, death.bytes);
+  ++frame.instant;
 }
 
-void Program::run_whole(const Step& step, std::byte* scratch, Frame& frame) const {
-  const std::vector<Place>& at = frame.operands;
-  if (step.move)
-    return move(at[0], at[1], *step.move, {scratch, static_cast<size_t>(step.scratch_bytes)},
-                threads_);
-  frame.in.clear();
-  frame.out.clear();
-  for (size_t i = 0; i < at.size(); ++i)
-    if (i < step.n_inputs)
-      frame.in.push_back(at[i].memory);
-    else
-      frame.out.push_back(at[i].memory);
-  step.kernel->run(frame.in, frame.out, scratch);
-}
-
-void Program::start_move(const Step& step, std::byte* scratch, Frame& frame) const {
-  std::deque<uint64_t>& tickets = frame.tickets[step.transfer];
-  const std::span<std::byte> bounce(scratch, static_cast<size_t>(step.scratch_bytes));
-  tickets.push_back(frame.streams->stream(step.stream).start(
-      [from = frame.operands[0], to = frame.operands[1], shape = step.move.get(), bounce] {
-        move(from, to, *shape, bounce, 1);
+void Program::start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const {
+  frame.tickets[step.transfer].push_back(frame.streams->stream(step.stream).start(
+      [&step, from = frame.operands[0], to = frame.operands[1], bounce,
+       observer = frame.observer, instant = static_cast<int64_t>(frame.instant)] {
+        const double begin_s = observer ? steady_seconds() : 0;
+        move(from, to, *step.move, bounce, 1);
+        if (observer) observer->ran({step.source, step.stream, instant, begin_s, steady_seconds()});
       }));
 }
 
@@ -275,9 +270,11 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, int64_t it
 }
 
 std::vector<DeviceBufferPtr> Program::run(Device& device,
-                                          std::span<const DeviceBufferPtr> arguments) const {
+                                          std::span<const DeviceBufferPtr> arguments,
+                                          RunObserver* observer) const {
   STOW_CHECK(arguments.size() == schedule_.inputs.size());
   Frame frame;
+  frame.observer = observer;
   frame.bases.resize(schedule_.buffers.size());
   frame.iterations.resize(schedule_.n_loops, 0);
 
@@ -310,8 +307,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     if (by_buffer[b])
       frame.bases[b] = by_buffer[b]->place();
     else if (arena)
-      frame.bases[b] =
-          arena->place().plus(buffer.apart || buffer.each.valid() ? 0 : plan_.offsets[b][0]);
+      frame.bases[b] = arena->place().plus(has_places(buffer) ? 0 : plan_.offsets[b][0]);
   }
   for (size_t kind = 0; kind < arenas.size(); ++kind)
     if (arenas[kind]) frame.arenas[kind] = arenas[kind]->place().memory;

@@ -10,6 +10,7 @@
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/runtime/device.h"
 #include "stowage/runtime/move.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
@@ -20,19 +21,19 @@ class Program {
   const Schedule& schedule() const { return schedule_; }
   const MemoryPlan& plan() const { return plan_; }
 
-  /// One buffer an input, in; one an output, out: an argument's own where it was donated.
+  /// One buffer an input, in; one an output, out: an argument's own where it was donated. The
+  /// observer, where there is one, hears of every kernel.
   /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
   /// arguments hold nothing of use.
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const;
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer = nullptr) const;
 
  private:
   struct Operand {
     size_t buffer;
     int64_t offset_bytes;
     std::vector<LoopTerm> terms;
-    int64_t slot_bytes = 0;  // of a buffer whose slots lie apart
-    LoopId each;             // whose iterations lie apart
+    const Buffer* places = nullptr;  // a buffer that has several, one a slot or iteration
     // For checking builds: the bytes around the address that it spans, in an arena.
     int64_t low_bytes = 0, high_bytes = 0;
     bool in_arena = false;
@@ -42,7 +43,7 @@ class Program {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<cpu::BoundKernel> kernel;
     std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
-    const Kernel* source = nullptr;         // of the kernel, in the schedule
+    const Kernel* source = nullptr;         // of either, in the schedule
     // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
     std::vector<Operand> operands;
     size_t n_inputs = 0;
@@ -53,7 +54,6 @@ class Program {
     size_t scratch = 0;  // buffer; read only where has_scratch
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
-    LoopId scratch_each;
     LoopId loop;
     int64_t trip_count = 0;
     bool is_bool_index = false;
@@ -64,11 +64,9 @@ class Program {
 
   std::vector<Step> bind(const std::vector<Instruction>& body, int threads);
   void run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration = 0) const;
-  void start_move(const Step& step, std::byte* scratch, Frame& frame) const;
+  void start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
-  void run_whole(const Step& step, std::byte* scratch, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
-  int64_t place(size_t buffer, LoopId each, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
   void show(const Operand& operand, const Place& at, bool visible) const;

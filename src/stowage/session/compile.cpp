@@ -10,6 +10,8 @@
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_moves.h"
+#include "stowage/passes/tiles.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
@@ -20,8 +22,9 @@ namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
 constexpr int64_t kTrialWork = 200'000;
-// A plan this near to the largest live sum, as a share of it, is not worth another layout.
-constexpr double kGoodGap = 0.002;
+// A plan this near to the largest live sum, as a share of it, is not worth another layout; one
+// still nearer is not worth a longer search.
+constexpr double kGoodGap = 0.002, kNegligibleGap = 0.001;
 
 class CompiledProgram final : public Executable {
  public:
@@ -35,13 +38,14 @@ class CompiledProgram final : public Executable {
     }
   }
   const MemoryAnalysis& memory_analysis() const override { return program_.plan().analysis; }
+  const Schedule& schedule() const override { return program_.schedule(); }
   const std::vector<int>& output_aliases() const override { return aliases_; }
   const std::vector<ArrayType>& input_types() const override { return inputs_; }
   const std::vector<ArrayType>& output_types() const override { return outputs_; }
-  std::vector<DeviceBufferPtr> run(Device& device,
-                                   std::span<const DeviceBufferPtr> arguments) const override {
+  std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
+                                   RunObserver* observer) const override {
     if (dump_.on() && !has_dumped_.exchange(true)) dump_.inputs(inputs_, arguments);
-    return program_.run(device, arguments);
+    return program_.run(device, arguments, observer);
   }
 
  private:
@@ -65,25 +69,27 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     best_order = lowering.order;
   }
   if (!lowering.reuse) return std::move(*best);
-  const KindAnalysis& found = best->plan.analysis.device();
-  if (found.total_bytes > found.lower_bound_bytes) {
-    MemoryPlan plan = make_plan(best->schedule, kFinalWork);
-    if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
-  }
-  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself.
   const auto gap = [](const MemoryPlan& plan) {
     const KindAnalysis& k = plan.analysis.device();
     return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };
-  if (best->schedule.n_loops > 0 && gap(best->plan) > kGoodGap) {
-    lowering.order = best_order;
-    lowering.iterations_apart = true;
+  if (gap(best->plan) > kNegligibleGap) {
+    MemoryPlan plan = make_plan(best->schedule, kFinalWork);
+    if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
+  }
+  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
+  // around that. Where much is lost, every iteration is laid out by itself, in the best order or, if
+  // need be, in another.
+  lowering.iterations_apart = true;
+  for (int s = 0; s < kNumOrderStrategies; ++s) {
+    if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
+    const int order = static_cast<int>(best_order) + s;
+    lowering.order = static_cast<OrderStrategy>(order % kNumOrderStrategies);
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan = make_plan(schedule, kFinalWork);
-    if (plan.arena_bytes[0] < best->plan.arena_bytes[0])
-      best = Planned{std::move(schedule), std::move(plan)};
+    if (plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes) continue;
+    best = Planned{std::move(schedule), std::move(plan)};
   }
   return std::move(*best);
 }
@@ -102,7 +108,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("simplify", [](const Graph& in) { return simplify(in); });
   pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
+  pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
+  pass("tiles", [&](const Graph& in) { return stream_tiles(in, options.tile_bytes); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;

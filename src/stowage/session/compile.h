@@ -13,6 +13,12 @@
 
 namespace stow {
 
+struct Schedule;    // ir/schedule.h
+class RunObserver;  // runtime/run_observer.h
+
+/// How large the tiles of a streamed update are.
+inline constexpr int64_t kTileBytes = 1 << 20;
+
 struct CompileOptions {
   /// Inputs that may be overwritten; empty means none.
   std::vector<bool> donated;
@@ -27,6 +33,9 @@ struct CompileOptions {
   /// what does not raise the peak is.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
+  /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
+  /// each (passes/tiles.h). 0: whole.
+  int64_t tile_bytes = kTileBytes;
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;
@@ -38,16 +47,20 @@ class Executable {
  public:
   virtual ~Executable() = default;
   virtual const MemoryAnalysis& memory_analysis() const = 0;  ///< Exact, without running.
+  /// What it runs, in order; for simulate() and traces.
+  virtual const Schedule& schedule() const = 0;
   /// For each output the input whose memory it takes, or -1.
   virtual const std::vector<int>& output_aliases() const = 0;
   virtual const std::vector<ArrayType>& input_types() const = 0;  ///< In order.
   virtual const std::vector<ArrayType>& output_types() const = 0;  ///< In order.
   /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
-  /// buffers of their own or, where aliased, the donated argument's.
+  /// buffers of their own or, where aliased, the donated argument's. The observer, where there is
+  /// one, hears of every kernel.
   /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
   /// arguments hold nothing of use.
   virtual std::vector<DeviceBufferPtr> run(Device& device,
-                                           std::span<const DeviceBufferPtr> arguments) const = 0;
+                                           std::span<const DeviceBufferPtr> arguments,
+                                           RunObserver* observer = nullptr) const = 0;
 };
 using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 

@@ -14,7 +14,7 @@ struct Planned {
 };
 
 /// Work that the packer may spend on a plan that will be run.
-inline constexpr int64_t kFinalWork = 4'000'000;
+inline constexpr int64_t kFinalWork = 6'000'000;
 
 /// The same program with up to `ahead` moves of each stream under way at a time. Its totals stay
 /// within the capacities; where the device has no limit, within the plan's own total there. A plan

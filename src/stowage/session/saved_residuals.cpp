@@ -60,7 +60,7 @@ std::string to_string(const SavedResidual& r) {
       text += fmt::format(" output of {}", r.name);
       break;
   }
-  const std::string place = to_string(r.place);
+  const std::string place = source_path(r.place);
   if (!place.empty()) text += " at " + place;
   return r.stacked ? text + ", stacked by scan" : text;
 }

@@ -1,11 +1,11 @@
 #include "stowage/train/config.h"
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 
 #include "stowage/base/nearest.h"
+#include "stowage/base/toml_entries.h"
 #include "stowage/io/files.h"
 #include "stowage/train/config_keys.h"
 
@@ -58,28 +58,11 @@ class Loader {
   Result<void> check_optimizer() const;
   Result<void> check_model() const;
   Result<void> check_sizes() const;
+  Result<void> check_places() const;
 
   TrainConfig config_;
   std::map<std::string, std::string, std::less<>> places_;
 };
-
-// What stands in a file, by line: the errors come in the order in which people read.
-struct TomlEntry {
-  uint32_t line;
-  std::string name;
-  const toml::node* node;
-};
-
-void collect(const toml::table& table, const std::string& prefix, std::vector<TomlEntry>& out) {
-  for (const auto& [key, node] : table) {
-    const std::string name = prefix + std::string(key.str());
-    const toml::table* inner = node.as_table();
-    if (inner && !find_key(name) && !inner->empty())
-      collect(*inner, name + ".", out);
-    else
-      out.push_back({key.source().begin.line, name, &node});
-  }
-}
 
 bool is_section(const std::string& name) {
   return std::any_of(config_keys().begin(), config_keys().end(),
@@ -89,34 +72,24 @@ bool is_section(const std::string& name) {
 Result<void> Loader::read_toml(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxTomlBytes);
   if (!text) return text.failure();
-  toml::table table;
-  try {
-    table = toml::parse(*text, path);
-  } catch (const toml::parse_error& error) {
-    return fail("{}:{}: {}", path, error.source().begin.line, error.description());
-  }
-  std::vector<TomlEntry> entries;
-  collect(table, "", entries);
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const TomlEntry& a, const TomlEntry& b) { return a.line < b.line; });
-  for (const TomlEntry& entry : entries) {
+  const Result<std::vector<TomlEntry>> entries = read_toml_entries(
+      *text, path, [](const std::string& name) { return find_key(name) != nullptr; });
+  if (!entries) return entries.failure();
+  for (const TomlEntry& entry : *entries) {
     const std::string place = fmt::format("{}:{}", path, entry.line);
-    RawValue raw;
-    if (const auto* integer = entry.node->as_integer()) {
-      raw.value = integer->get();
-    } else if (const auto* number = entry.node->as_floating_point()) {
-      raw.value = number->get();
-    } else if (const auto* boolean = entry.node->as_boolean()) {
-      raw.value = boolean->get();
-    } else if (const auto* string = entry.node->as_string()) {
-      raw.value = string->get();
-    } else if (const ConfigKey* key = find_key(entry.name)) {
+    const TomlOther* other = std::get_if<TomlOther>(&entry.value);
+    const ConfigKey* key = find_key(entry.name);
+    if (other && key)
       return fail("{}: {} takes {}, not a value of this kind", place, key->name, key_takes(*key));
-    } else if (entry.node->is_table() && is_section(entry.name)) {
+    if (other && *other == TomlOther::kTable && is_section(entry.name))
       continue;  // a section without keys
-    } else {
-      return fail("{}: {}", place, unknown_key(entry.name).message);
-    }
+    if (other) return fail("{}: {}", place, unknown_key(entry.name).message);
+    RawValue raw;
+    std::visit(
+        [&](const auto& value) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, TomlOther>) raw.value = value;
+        },
+        entry.value);
     if (is_section(entry.name))
       return fail("{}: '{}' is a section of keys, not a key", place, entry.name);
     if (Result<void> done = set(entry.name, raw, place); !done) return done;
@@ -183,12 +156,40 @@ Result<void> Loader::check_sizes() const {
   return {};
 }
 
+// A place that the run has not got.
+Result<void> Loader::check_places() const {
+  const TrainConfig::Memory& m = config_.memory;
+  if (m.host && !config_.is_virtual())
+    return fail("{} has no effect with {}: the host's memory is the device's there",
+                with_place("memory.host"), with_place("runtime.platform"));
+  const std::pair<std::string_view, const std::string&> places[] = {
+      {"memory.activations", m.activations},
+      {"memory.optimizer", m.optimizer},
+      {"memory.parameters", m.parameters}};
+  for (const auto& [key, place] : places) {
+    if (place == "pinned_host" && !config_.is_virtual())
+      return fail("{} saves nothing with {}: the host's memory is the device's there",
+                  with_place(key), with_place("runtime.platform"));
+    if (place == "disk" && !m.disk)
+      return fail("{} needs space there: set memory.disk", with_place(key));
+  }
+  const bool moves = m.policy.starts_with("offload_");
+  if (moves && !config_.is_virtual() && !m.disk)
+    return fail("{} has nowhere to put them: set memory.disk, or runtime.platform=virtual",
+                with_place("memory.policy"));
+  if (m.activations != "auto" && m.policy != "auto" && !moves)
+    return fail("{} has no effect with {}", with_place("memory.activations"),
+                with_place("memory.policy"));
+  return {};
+}
+
 Result<TrainConfig> Loader::finish() {
   if (config_.data.path.empty()) config_.data.path = default_data_path();
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(); !fits) return fits.failure();
+  if (Result<void> fits = check_places(); !fits) return fits.failure();
   return config_;
 }
 

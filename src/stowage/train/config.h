@@ -52,10 +52,21 @@ struct TrainConfig {
     int64_t checkpoint_every = 100;  ///< 0: at the end alone.
     int64_t eval_every = 100;        ///< 0: at the end alone.
   } train;
+  struct Runtime {
+    std::string platform = "cpu";
+    std::string disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
+  } runtime;
   struct Memory {
     std::optional<int64_t> device;  ///< Bytes; none: what the machine can give.
+    std::optional<int64_t> host;    ///< Of a virtual device; none: no limit.
+    std::optional<int64_t> disk;    ///< None: no disk.
     std::string policy = "auto";
+    std::string activations = "auto";  ///< Where those go that leave the device.
+    std::string optimizer = "auto";    ///< Where the optimizer's state lies.
+    std::string parameters = "auto";   ///< Where weights and their gradients lie.
   } memory;
+
+  bool is_virtual() const { return runtime.platform == "virtual"; }
 };
 
 /// What `optimizer.schedule` and `train.compute` may be.
@@ -64,6 +75,10 @@ const std::vector<std::string>& compute_dtypes();
 
 /// What `memory.policy` may be: "auto" and the policies by name.
 const std::vector<std::string>& memory_policies();
+/// What `runtime.platform`, `memory.activations` and the other places may be.
+const std::vector<std::string>& platforms();
+const std::vector<std::string>& activation_places();
+const std::vector<std::string>& state_places();
 
 /// Where values come from, the later over the earlier: defaults, file, settings in order, memory.
 struct ConfigSources {

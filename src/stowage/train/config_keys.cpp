@@ -49,8 +49,15 @@ constexpr ConfigKey kKeys[] = {
     {"train.out", TextField{STOW_FIELD(train.out)}, false, "folder for checkpoints"},
     {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},
     {"train.eval_every", IntField{STOW_FIELD(train.eval_every), 0, kMany}, false, "steps between evaluations; 0: at the end alone"},
+    {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},
+    {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "where the disk's file lies"},
     {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
+    {"memory.host", SizeField{STOW_FIELD(memory.host)}, false, "the host's memory beside a virtual device (default: no limit)"},
+    {"memory.disk", SizeField{STOW_FIELD(memory.disk)}, false, "space on the disk (default: none)"},
     {"memory.policy", TextField{STOW_FIELD(memory.policy), memory_policies}, false, "what the backward pass finds kept"},
+    {"memory.activations", TextField{STOW_FIELD(memory.activations), activation_places}, false, "where the offloading policies put what they move"},
+    {"memory.optimizer", TextField{STOW_FIELD(memory.optimizer), state_places}, false, "where the optimizer's state lies between its updates"},
+    {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights and their gradients lie"},
 };
 // clang-format on
 
@@ -186,9 +193,22 @@ const std::vector<std::string>& compute_dtypes() {
 }
 
 const std::vector<std::string>& memory_policies() {
-  static const std::vector<std::string> policies = {"auto", "save_all", "save_dots", "save_named",
-                                                    "recompute", "nested"};
+  static const std::vector<std::string> policies = {
+      "auto",      "save_all",        "save_dots",   "save_named", "offload_named",
+      "recompute", "offload_carries", "offload_all", "nested"};
   return policies;
+}
+const std::vector<std::string>& platforms() {
+  static const std::vector<std::string> names = {"cpu", "virtual"};
+  return names;
+}
+const std::vector<std::string>& activation_places() {
+  static const std::vector<std::string> names = {"auto", "pinned_host", "disk"};
+  return names;
+}
+const std::vector<std::string>& state_places() {
+  static const std::vector<std::string> names = {"auto", "device", "pinned_host", "disk"};
+  return names;
 }
 
 Result<void> set_key(const ConfigKey& key, const RawValue& raw, TrainConfig& config) {

@@ -18,23 +18,30 @@ std::string describe_peak(const JobPlan& plan) {
 
 }  // namespace
 
-std::string describe_choice(const Job& job, const Choice& choice,
-                            std::optional<int64_t> budget_bytes) {
+std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
   const JobPlan& plan = *choice.plan;
   const TrainConfig& c = job.config();
   std::string text = fmt::format(
       "model: {} parameters, {} layers of {}; {} sequences of {} tokens a step\n", job.n_parameters(),
       c.model.layers, c.model.dim, c.data.batch, c.data.seq);
   text += fmt::format("budget: {}\n",
-                      budget_bytes ? format_bytes(*budget_bytes) : "none given, none assumed");
+                      budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
+  size_t width = 11;
+  for (const Rung& rung : choice.rungs) width = std::max(width, to_string(rung.placement).size());
   for (const Rung& rung : choice.rungs) {
-    const bool chosen = rung.policy == plan.policy;
-    text += fmt::format("  {:<11} {:>11}  {}\n", rung.policy, format_bytes(rung.peak_bytes),
-                        !chosen                          ? rung.verdict
-                        : c.memory.policy != "auto"      ? "asked for"
-                        : choice.rungs.size() == 1       ? "chosen: it fits and recomputes least"
-                                                         : "chosen: the first that fits");
+    const bool chosen = rung.placement == plan.placement;
+    text += fmt::format("  {:<{}} {:>11}  {}\n", to_string(rung.placement), width,
+                        format_bytes(rung.peak_bytes[0]),
+                        !chosen                     ? rung.verdict
+                        : c.memory.policy != "auto" ? "asked for"
+                        : choice.rungs.size() == 1  ? "chosen: it fits and recomputes least"
+                                                    : "chosen: the first that fits");
   }
+  for (size_t kind = 1; kind < plan.peak_bytes.size(); ++kind)
+    if (plan.peak_bytes[kind] > 0)
+      text += fmt::format("{}: {}{}\n", memory_kind_name(static_cast<MemoryKind>(kind)),
+                          format_bytes(plan.peak_bytes[kind]),
+                          budgets[kind] ? " of " + format_bytes(*budgets[kind]) : "");
   text += describe_peak(plan);
   text += fmt::format("lower bound of this order: {} (the plan is {:.2f} % above); planned in {:.0f} ms\n",
                       format_bytes(plan.lower_bound_bytes[0]),
@@ -45,11 +52,21 @@ std::string describe_choice(const Job& job, const Choice& choice,
   return text;
 }
 
-std::string describe_refusal(const Job& job, const Choice& choice, int64_t budget_bytes,
+std::string describe_refusal(const Job& job, const Choice& choice, const Budgets& budgets,
                              int threads) {
   const JobPlan& least = choice.least;
+  const int64_t budget_bytes = budgets[0].value_or(least.peak_bytes[0]);
+  if (least.peak_bytes[0] <= budget_bytes) {
+    std::string text = fmt::format("no plan fits every memory; the least on the device ({}):\n",
+                                   to_string(least.placement));
+    for (const Rung& rung : choice.rungs)
+      text += fmt::format("  {}: {} on the device; {}\n", to_string(rung.placement),
+                          format_bytes(rung.peak_bytes[0]), rung.verdict);
+    return text;
+  }
   std::string text = fmt::format(
-      "the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n", least.policy,
+      "the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
+      to_string(least.placement),
       format_bytes(least.peak_bytes[0]), least.peak_bytes[0],
       format_bytes(least.peak_bytes[0] - budget_bytes), format_bytes(budget_bytes));
   text += describe_peak(least);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <map>
 
+#include "stowage/base/bytes.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -20,11 +23,41 @@ const MemoryAnalysis& JobPlan::peak_analysis() const {
   return program->memory_analysis();
 }
 
+bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
+
+std::string to_string(const Placement& p) {
+  std::string text = p.policy;
+  if (offloads(p.policy))
+    text += fmt::format(" to {}", memory_kind_name(p.activations));
+  if (p.optimizer != MemoryKind::kDevice)
+    text += fmt::format(", optimizer on {}", memory_kind_name(p.optimizer));
+  if (p.parameters != MemoryKind::kDevice)
+    text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
+  return text;
+}
+
+Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes) {
+  return {device_bytes, config.is_virtual() ? config.memory.host : std::optional<int64_t>(0),
+          config.memory.disk.value_or(0)};
+}
+
+// The graphs of one placement of the state, and what was compiled of them whatever the policy.
+struct Job::Traced {
+  MemoryKind optimizer, parameters;
+  BytesByKind optimizer_bytes{};
+  size_t n_state = 0;
+  Graph init, step, eval, sample;
+  std::optional<Graph> nested_step;
+  ExecutablePtr init_program, eval_program, sample_program;
+  std::function<Graph()> trace_nested;
+};
+
+Job::~Job() = default;
+Job::Job(Job&&) noexcept = default;
+
 Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(threads) {
-  const nn::LlamaConfig llama = llama_config(config);
-  const int64_t b = config.data.batch, t = config.data.seq;
   TrainState state;
-  state.model = nn::llama_abstract(llama);
+  state.model = nn::llama_abstract(llama_config(config));
   const Optimizer optimizer = optimizer_of(config.optimizer);
   optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
                          "optimizer.freeze: the");
@@ -32,37 +65,75 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   n_model_leaves_ = tree_leaves(state.model).size();
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    state_.push_back({names[i], leaves[i].type()});
-    if (i >= n_model_leaves_) optimizer_bytes_ += leaves[i].type().bytes();
-  }
+  for (size_t i = 0; i < leaves.size(); ++i) state_.push_back({names[i], leaves[i].type()});
+}
 
-  const auto tokens = [](int64_t rows, int64_t cols) {
-    return Array::abstract(Shape{rows, cols}, DType::kI32);
+namespace {
+
+Array abstract_tokens(int64_t rows, int64_t cols) {
+  return Array::abstract(Shape{rows, cols}, DType::kI32);
+}
+
+// The state of a model, every array but scalars where the placement has it.
+TrainState abstract_state(const TrainConfig& config, MemoryKind optimizer, MemoryKind parameters) {
+  const auto move = [](const auto& tree, MemoryKind kind) {
+    return tree_map([&](const Array& a) { return a.shape().rank() == 0 ? a : device_put(a, kind); },
+                    tree);
   };
-  init_ = jit([&](const Array& key) {
-            TrainState s;
-            s.model = nn::llama_init(llama, key);
-            s.optimizer = optimizer.transformation.init(s.model);
-            return s;
-          }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  const auto trace_step = [&](const nn::LlamaConfig& model) {
-    return jit([&](const TrainState& s, const Array& x) { return train_step(config, model, s, x); })
-        .lower(state, tokens(b, t + 1))
+  TrainState state;
+  state.model = nn::llama_abstract(llama_config(config));
+  state.optimizer =
+      move(optimizer_of(config.optimizer).transformation.init(state.model), optimizer);
+  state.model = move(state.model, parameters);
+  return state;
+}
+
+}  // namespace
+
+Job::Traced& Job::traced(const Placement& placement) const {
+  for (const std::unique_ptr<Traced>& t : traced_)
+    if (t->optimizer == placement.optimizer && t->parameters == placement.parameters) return *t;
+  auto made = std::make_unique<Traced>();
+  Traced& t = *made;
+  t.optimizer = placement.optimizer;
+  t.parameters = placement.parameters;
+  const nn::LlamaConfig llama = llama_config(config_);
+  const int64_t b = config_.data.batch, length = config_.data.seq;
+  const TrainState state = abstract_state(config_, t.optimizer, t.parameters);
+  for (const Array& leaf : tree_leaves(state.optimizer))
+    t.optimizer_bytes[static_cast<size_t>(leaf.type().kind)] += leaf.type().bytes();
+  t.n_state = state_.size();
+  t.init = jit([&](const Array& key) {
+             TrainState s;
+             s.model = nn::llama_init(llama, key);
+             s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
+             return put_like(s, state);
+           }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
+  const auto trace_step = [this, state, b, length](const nn::LlamaConfig& model) {
+    return jit([&](const TrainState& s, const Array& x) { return train_step(config_, model, s, x); })
+        .lower(state, abstract_tokens(b, length + 1))
         .graph();
   };
-  step_ = trace_step(llama);
-  nn::LlamaConfig nested = llama;
-  nested.nested_blocks = {0};
-  nested_step_ = trace_step(nested);
-  eval_ = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
-              .lower(state.model, tokens(b, t + 1))
-              .graph();
-  sample_ = jit([&](const Llama& m, const Array& x, const Array& position) {
-              const Array hidden = nn::llama_hidden(llama, m, x);  // [1, T, d]
-              const Array last = take(hidden.reshape({t, llama.dim}), position, 0, IndexMode::kClip);
-              return nn::llama_logits(m, last);
-            }).lower(state.model, tokens(1, t), Array::abstract(Shape{}, DType::kI32)).graph();
+  t.step = trace_step(llama);
+  t.trace_nested = [trace_step, llama] {
+    nn::LlamaConfig nested = llama;
+    nested.nested_blocks = {0};
+    return trace_step(nested);
+  };
+  t.eval = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
+               .lower(state.model, abstract_tokens(b, length + 1))
+               .graph();
+  t.sample = jit([&](const Llama& m, const Array& x, const Array& position) {
+               const Array hidden = nn::llama_hidden(llama, m, x);  // [1, T, d]
+               const Array last =
+                   take(hidden.reshape({length, llama.dim}), position, 0, IndexMode::kClip);
+               return nn::llama_logits(m, last);
+             })
+                 .lower(state.model, abstract_tokens(1, length),
+                        Array::abstract(Shape{}, DType::kI32))
+                 .graph();
+  traced_.push_back(std::move(made));
+  return t;
 }
 
 int64_t Job::n_parameters() const {
@@ -71,36 +142,47 @@ int64_t Job::n_parameters() const {
   return n;
 }
 
-JobPlan Job::plan(const std::string& policy) const {
+JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   const auto start = std::chrono::steady_clock::now();
+  Traced& t = traced(placement);
   JobPlan plan;
-  plan.policy = policy;
-  CompileOptions step;
-  step.donated.assign(state_.size(), true);
-  step.override_policy = named_policy(policy);
-  step.dump_name = "step-" + policy;
+  plan.placement = placement;
   const auto plain = [&](const Graph& graph, const char* name) {
     CompileOptions options;
     options.dump_name = name;
     return compile(graph, options, threads_);
   };
-  plan.programs.init = plain(init_, "init");
-  plan.programs.step = compile(policy == "nested" ? nested_step_ : step_, step, threads_);
-  plan.programs.eval = plain(eval_, "eval");
-  plan.programs.sample = plain(sample_, "sample");
+  if (!t.init_program) t.init_program = plain(t.init, "init");
+  CompileOptions step;
+  step.donated.assign(t.n_state, true);
+  step.override_policy = named_policy(placement.policy, placement.activations);
+  step.dump_name = "step-" + placement.policy;
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (budgets[kind]) step.capacities[kind] = *budgets[kind];
+  const bool nested = placement.policy == "nested";
+  if (nested && !t.nested_step) t.nested_step = t.trace_nested();
+  plan.programs.step = compile(nested ? *t.nested_step : t.step, step, threads_);
+  if (!t.eval_program) t.eval_program = plain(t.eval, "eval");
+  if (!t.sample_program) t.sample_program = plain(t.sample, "sample");
+  plan.programs.init = t.init_program;
+  plan.programs.eval = t.eval_program;
+  plan.programs.sample = t.sample_program;
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
-  const auto weigh = [&](const char* phase, const ExecutablePtr& program, int64_t beside) {
-    const KindAnalysis& k = program->memory_analysis().device();
-    if (k.total_bytes + beside > plan.peak_bytes[0]) {
-      plan.peak_bytes[0] = k.total_bytes + beside;
-      plan.peak_phase = phase;
+  const auto weigh = [&](const char* phase, const ExecutablePtr& program, const BytesByKind& beside) {
+    for (size_t kind = 0; kind < beside.size(); ++kind) {
+      const KindAnalysis& k = program->memory_analysis().kinds[kind];
+      if (k.total_bytes + beside[kind] > plan.peak_bytes[kind]) {
+        plan.peak_bytes[kind] = k.total_bytes + beside[kind];
+        if (kind == 0) plan.peak_phase = phase;
+      }
+      plan.lower_bound_bytes[kind] =
+          std::max(plan.lower_bound_bytes[kind], k.lower_bound_bytes + beside[kind]);
     }
-    plan.lower_bound_bytes[0] = std::max(plan.lower_bound_bytes[0], k.lower_bound_bytes + beside);
   };
-  weigh("step", plan.programs.step, 0);
-  weigh("init", plan.programs.init, 0);
-  weigh("eval", plan.programs.eval, optimizer_bytes_);
-  weigh("sample", plan.programs.sample, optimizer_bytes_);
+  weigh("step", plan.programs.step, {});
+  weigh("init", plan.programs.init, {});
+  weigh("eval", plan.programs.eval, t.optimizer_bytes);
+  weigh("sample", plan.programs.sample, t.optimizer_bytes);
   plan.plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return plan;
 }
@@ -111,18 +193,76 @@ const std::vector<std::string>& policy_ladder() {
   return ladder;
 }
 
-Choice choose_plan(const Job& job, std::optional<int64_t> budget_bytes) {
-  Choice choice;
-  const std::string& asked = job.config().memory.policy;
-  const std::vector<std::string> policies =
-      asked == "auto" ? policy_ladder() : std::vector<std::string>{asked};
+namespace {
+
+// How much of a step's time a choice may cost, roughly: work done again, bytes moved. What is worth
+// trying first; that it fits is planned.
+double cost_of(const std::string& policy) {
+  static const std::map<std::string, double> costs = {
+      {"save_all", 0},  {"save_dots", 1},       {"save_named", 2}, {"offload_named", 3},
+      {"recompute", 4}, {"offload_carries", 5}, {"offload_all", 6},   {"nested", 7}};
+  return costs.at(policy);
+}
+double cost_of(MemoryKind kind, double moves) {
+  return moves * (kind == MemoryKind::kDevice ? 0 : kind == MemoryKind::kPinnedHost ? 1.5 : 4);
+}
+double cost_of(const Placement& p) {
+  const bool moves = offloads(p.policy);
+  return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
+         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2);
+}
+
+}  // namespace
+
+std::vector<Placement> placement_ladder(const TrainConfig& config) {
+  const TrainConfig::Memory& m = config.memory;
+  std::vector<MemoryKind> elsewhere;
+  if (config.is_virtual()) elsewhere.push_back(MemoryKind::kPinnedHost);
+  if (m.disk) elsewhere.push_back(MemoryKind::kDisk);
+  const auto places = [&](const std::string& asked, bool device) {
+    if (asked != "auto") return std::vector<MemoryKind>{*parse_memory_kind(asked)};
+    std::vector<MemoryKind> kinds = elsewhere;
+    if (device) kinds.insert(kinds.begin(), MemoryKind::kDevice);
+    return kinds;
+  };
+  std::vector<std::string> policies = {m.policy};
+  if (m.policy == "auto") {
+    policies = policy_ladder();
+    policies.insert(policies.end(), {"offload_named", "offload_carries", "offload_all"});
+  }
+  std::vector<Placement> ladder;
   for (const std::string& policy : policies) {
-    JobPlan plan = job.plan(policy);
-    const int64_t peak = plan.peak_bytes[0];
-    const bool fits = !budget_bytes || peak <= *budget_bytes;
-    choice.rungs.push_back({policy, peak, fits ? "" : "over the budget"});
-    if (choice.least.policy.empty() || peak < choice.least.peak_bytes[0]) choice.least = plan;
-    if (!fits) continue;
+    const bool moves = offloads(policy);
+    for (MemoryKind activations :
+         moves ? places(m.activations, false) : std::vector{MemoryKind::kPinnedHost})
+      for (MemoryKind parameters : places(m.parameters, true))
+        for (MemoryKind optimizer : places(m.optimizer, true)) {
+          // State that is read once a step leaves before what every pass reads.
+          if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
+          ladder.push_back({policy, activations, optimizer, parameters});
+        }
+  }
+  std::stable_sort(ladder.begin(), ladder.end(), [](const Placement& a, const Placement& b) {
+    return cost_of(a) < cost_of(b);
+  });
+  return ladder;
+}
+
+Choice choose_plan(const Job& job, const Budgets& budgets) {
+  Choice choice;
+  for (const Placement& placement : placement_ladder(job.config())) {
+    JobPlan plan = job.plan(placement, budgets);
+    std::string over;
+    for (size_t kind = 0; kind < budgets.size() && over.empty(); ++kind)
+      if (budgets[kind] && plan.peak_bytes[kind] > *budgets[kind])
+        over = kind == 0 ? "over the budget"
+                         : fmt::format("over the budget of {}: {}",
+                                       memory_kind_name(static_cast<MemoryKind>(kind)),
+                                       format_bytes(plan.peak_bytes[kind]));
+    choice.rungs.push_back({placement, plan.peak_bytes, over});
+    if (!choice.least.programs.step || plan.peak_bytes[0] < choice.least.peak_bytes[0])
+      choice.least = plan;
+    if (!over.empty()) continue;
     choice.plan = std::move(plan);
     break;
   }
@@ -131,19 +271,36 @@ Choice choose_plan(const Job& job, std::optional<int64_t> budget_bytes) {
 
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice, int threads) {
   std::vector<Remedy> remedies;
-  for (const std::string& policy : policy_ladder()) {
-    const auto known = std::find_if(choice.rungs.begin(), choice.rungs.end(),
-                                    [&](const Rung& r) { return r.policy == policy; });
-    const int64_t peak = known != choice.rungs.end() ? known->peak_bytes
-                                                     : Job(config, threads).plan(policy).peak_bytes[0];
-    remedies.push_back({"--set memory.policy=" + policy, peak, false});
+  const auto settings = [](const Placement& p) {
+    std::string text = "--set memory.policy=" + p.policy;
+    const auto add = [&](const char* key, MemoryKind kind) {
+      text += fmt::format(" --set memory.{}={}", key, memory_kind_name(kind));
+    };
+    if (offloads(p.policy)) add("activations", p.activations);
+    if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
+    if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
+    return text;
+  };
+  TrainConfig open = config;  // what could be chosen, were nothing asked for
+  open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
+      "auto";
+  const Job job(open, threads);
+  Placement best;
+  int64_t lowest = -1;
+  for (const Placement& placement : placement_ladder(open)) {
+    const auto known =
+        std::find_if(choice.rungs.begin(), choice.rungs.end(),
+                     [&](const Rung& r) { return r.placement == placement; });
+    const int64_t peak = known != choice.rungs.end() ? known->peak_bytes[0]
+                                                     : job.plan(placement).peak_bytes[0];
+    if (lowest < 0 || peak < lowest) {
+      lowest = peak;
+      best = placement;
+    }
+    remedies.push_back({settings(placement), peak, false});
   }
-  const std::string best =
-      std::min_element(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
-        return a.peak_bytes < b.peak_bytes;
-      })->change.substr(std::string("--set memory.policy=").size());
   const auto add = [&](const std::string& change, const TrainConfig& changed) {
-    remedies.push_back({fmt::format("{} ({})", change, best),
+    remedies.push_back({fmt::format("{} ({})", change, to_string(best)),
                         Job(changed, threads).plan(best).peak_bytes[0], true});
   };
   if (config.data.batch > 1) {

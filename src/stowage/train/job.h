@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,57 +31,82 @@ struct JobPrograms {
 
 using BytesByKind = std::array<int64_t, kNumMemoryKinds>;
 
-/// A job planned under one policy.
+/// What the backward pass finds kept, and where the parts of a run lie.
+struct Placement {
+  std::string policy = "save_all";
+  MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
+  MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
+  MemoryKind parameters = MemoryKind::kDevice;       ///< And their gradients.
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+/// Whether a policy moves values off the device.
+bool offloads(const std::string& policy);
+/// "recompute", "offload_named to disk, optimizer on pinned_host".
+std::string to_string(const Placement& placement);
+
+/// A job planned one way.
 struct JobPlan {
-  std::string policy;
+  Placement placement;
   JobPrograms programs;
   BytesByKind peak_bytes{};         ///< Of the whole run, every program of it.
   BytesByKind lower_bound_bytes{};  ///< The same with each program at its largest live sum.
-  std::string peak_phase;           ///< The program whose peak it is.
+  std::string peak_phase;           ///< The program whose peak on the device it is.
   double plan_s = 0;
   const MemoryAnalysis& peak_analysis() const;
 };
 
-/// The traced graphs of a configuration. Planning one of several policies traces nothing again.
+/// Bytes of each memory that a run may take; none: without limit.
+using Budgets = std::array<std::optional<int64_t>, kNumMemoryKinds>;
+/// What a configuration allows; its device's budget is `device_bytes`.
+Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes);
+
+/// The traced graphs of a configuration. Planning under another policy traces nothing again; with
+/// the state in other memories the graphs are others.
 class Job {
  public:
   /// Errors: TraceError where the model cannot be built.
   explicit Job(const TrainConfig& config, int threads);
+  ~Job();
+  Job(Job&&) noexcept;
 
   const TrainConfig& config() const { return config_; }
+  /// Names and types; where a leaf lies is the placement's.
   const std::vector<StateLeaf>& state() const { return state_; }
   size_t n_model_leaves() const { return n_model_leaves_; }
   int64_t n_parameters() const;
 
-  /// Plans every program under a policy by name (save_all, save_dots, save_named, recompute,
-  /// nested).
-  JobPlan plan(const std::string& policy) const;
+  /// Plans every program. Memory within the budgets is spent on moves that run ahead.
+  JobPlan plan(const Placement& placement, const Budgets& budgets = {}) const;
 
  private:
+  struct Traced;
+  Traced& traced(const Placement& placement) const;
+
   TrainConfig config_;
   int threads_;
   std::vector<StateLeaf> state_;
   size_t n_model_leaves_ = 0;
-  int64_t optimizer_bytes_ = 0;
-  Graph init_, step_, nested_step_, eval_, sample_;
+  mutable std::vector<std::unique_ptr<Traced>> traced_;
 };
 
-/// A policy that was weighed, and why it was not chosen ("" for the chosen one).
+/// A placement that was weighed, and why it was not chosen ("" for the chosen one).
 struct Rung {
-  std::string policy;
-  int64_t peak_bytes = 0;
+  Placement placement;
+  BytesByKind peak_bytes{};
   std::string verdict;
 };
 /// What is chosen under a budget, and what was passed over.
 struct Choice {
   std::optional<JobPlan> plan;  ///< None where nothing fits.
-  JobPlan least;                ///< The plan of the lowest peak that was weighed.
+  JobPlan least;                ///< The plan of the lowest peak on the device that was weighed.
   std::vector<Rung> rungs;
 };
 /// Policies from the cheapest in time to the cheapest in memory.
 const std::vector<std::string>& policy_ladder();
-/// The cheapest policy that fits, or the one asked for. No budget: the first one.
-Choice choose_plan(const Job& job, std::optional<int64_t> budget_bytes);
+/// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
+std::vector<Placement> placement_ladder(const TrainConfig& config);
+/// The cheapest placement that fits, or the one asked for.
+Choice choose_plan(const Job& job, const Budgets& budgets);
 
 /// A change that would lower the peak, planned.
 struct Remedy {
@@ -88,7 +114,7 @@ struct Remedy {
   int64_t peak_bytes = 0;
   bool changes_numbers = false;
 };
-/// What a person could turn, each planned with its best policy, the lowest peak first.
+/// What a person could turn, each planned with its best placement, the lowest peak first.
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice, int threads);
 
 }  // namespace stow

@@ -3,9 +3,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ctime>
 
 namespace stow {
 namespace {
+
+double processor_seconds() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
 
 double view_bytes(const View& view) {
   double elems = 1;
@@ -54,16 +61,17 @@ std::string sizes(const Kernel& kernel) {
 
 }  // namespace
 
-KernelWork& KernelWork::operator+=(const KernelWork& other) {
+KernelTotals& KernelTotals::operator+=(const KernelTotals& other) {
   calls += other.calls;
   seconds += other.seconds;
   flops += other.flops;
   bytes += other.bytes;
+  least_seconds += other.least_seconds;
   return *this;
 }
 
-KernelWork kernel_work(const Kernel& kernel) {
-  KernelWork work;
+KernelTotals kernel_work(const Kernel& kernel) {
+  KernelTotals work;
   if (kernel.kind == KernelKind::kRows) {
     for (const auto* operands : {&kernel.program->inputs, &kernel.program->outputs})
       for (const RowOperand& operand : *operands)
@@ -83,32 +91,44 @@ std::string kernel_name(const Kernel& kernel) {
                                           : std::string(op_name(kernel.op));
 }
 
-void KernelProfile::ran(const Kernel& kernel, double seconds) {
-  KernelWork& work = work_[&kernel];
-  if (work.calls == 0) work = kernel_work(kernel);  // of one call, until it is asked for
+void KernelProfile::ran(const RunEvent& event) {
+  const std::lock_guard lock(mutex_);
+  double seconds = event.end_s - event.begin_s;
+  if (one_thread_ && event.stream == StreamKind::kCompute) {
+    const double before = processor_s_;
+    processor_s_ = processor_seconds();
+    if (event.instant > 0) seconds = processor_s_ - before;
+  }
+  KernelTotals& work = work_[event.kernel];
+  if (work.calls == 0) {  // of one call, until it is asked for
+    work = kernel_work(*event.kernel);
+    work.least_seconds = seconds;
+  }
+  work.least_seconds = std::min(work.least_seconds, seconds);
   ++work.calls;
   work.seconds += seconds;
 }
 
 namespace {
 
-KernelWork all_calls(KernelWork work) {
+KernelTotals all_calls(KernelTotals work) {
   work.flops *= static_cast<double>(work.calls);
   work.bytes *= static_cast<double>(work.calls);
+  work.least_seconds *= static_cast<double>(work.calls);
   return work;
 }
 
 template <typename Key>
-std::map<std::string, KernelWork> grouped(const std::map<const Kernel*, KernelWork>& all, Key key) {
-  std::map<std::string, KernelWork> groups;
+std::map<std::string, KernelTotals> grouped(const std::map<const Kernel*, KernelTotals>& all, Key key) {
+  std::map<std::string, KernelTotals> groups;
   for (const auto& [kernel, work] : all) groups[key(*kernel)] += all_calls(work);
   return groups;
 }
 
 }  // namespace
 
-KernelWork KernelProfile::total() const {
-  KernelWork total;
+KernelTotals KernelProfile::total() const {
+  KernelTotals total;
   for (const auto& [kernel, work] : work_) total += all_calls(work);
   return total;
 }
@@ -122,13 +142,13 @@ double KernelProfile::gemm_share() const {
   return all > 0 ? products / all : 0;
 }
 
-std::map<std::string, KernelWork> KernelProfile::by_op() const {
+std::map<std::string, KernelTotals> KernelProfile::by_op() const {
   return grouped(work_, kernel_name);
 }
-std::map<std::string, KernelWork> KernelProfile::by_source() const {
+std::map<std::string, KernelTotals> KernelProfile::by_source() const {
   return grouped(work_, [](const Kernel& k) { return to_string(k.provenance); });
 }
-std::map<std::string, KernelWork> KernelProfile::by_kernel() const {
+std::map<std::string, KernelTotals> KernelProfile::by_kernel() const {
   return grouped(work_, [](const Kernel& k) {
     return fmt::format("{} {} {}", to_string(k.provenance), kernel_name(k), sizes(k));
   });

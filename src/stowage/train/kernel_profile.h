@@ -3,38 +3,47 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <string>
 
-#include "stowage/runtime/kernel_clock.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
 /// What some kernels did and how long they took.
-struct KernelWork {
+struct KernelTotals {
   int64_t calls = 0;
   double seconds = 0;
   double flops = 0;  ///< Of products and attention; masked scores do not count. Else 0.
   double bytes = 0;  ///< Read and written, each element of an operand once.
-  KernelWork& operator+=(const KernelWork& other);
+  double least_seconds = 0;  ///< The calls of each kernel, were all as fast as its fastest.
+  KernelTotals& operator+=(const KernelTotals& other);
 };
 /// The work of one call; `calls` and `seconds` are 0.
-KernelWork kernel_work(const Kernel& kernel);
+KernelTotals kernel_work(const Kernel& kernel);
 /// "dot_general", "rows add", "attention_grad".
 std::string kernel_name(const Kernel& kernel);
 
-class KernelProfile final : public KernelClock {
+class KernelProfile final : public RunObserver {
  public:
-  void ran(const Kernel& kernel, double seconds) override;
+  /// Of a program that runs on so many threads. One thread's compute is timed by its processor time,
+  /// which a busy neighbour disturbs less: it is what passes from the end of one kernel to that of
+  /// the next.
+  explicit KernelProfile(int threads) : one_thread_(threads == 1) {}
+  void ran(const RunEvent& event) override;
 
-  KernelWork total() const;
+  KernelTotals total() const;
   double gemm_share() const;  ///< Of the kernels' time, in products.
-  std::map<std::string, KernelWork> by_op() const;
-  std::map<std::string, KernelWork> by_source() const;  ///< "layers/mlp/up (llama.cpp:41)"
+  std::map<std::string, KernelTotals> by_op() const;
+  std::map<std::string, KernelTotals> by_source() const;  ///< "layers/mlp/up (llama.cpp:41)"
   /// By source, kind and sizes: what a person would look at to make one of them faster.
-  std::map<std::string, KernelWork> by_kernel() const;
+  std::map<std::string, KernelTotals> by_kernel() const;
 
  private:
-  std::map<const Kernel*, KernelWork> work_;
+  bool one_thread_;
+  double processor_s_ = 0;  // when the last kernel ended
+  std::mutex mutex_;
+  std::map<const Kernel*, KernelTotals> work_;
 };
 
 }  // namespace stow

@@ -1,6 +1,7 @@
 #include "stowage/train/step.h"
 
 #include "stowage/api/grad.h"
+#include "stowage/api/memory.h"
 #include "stowage/train/optimizer.h"
 
 namespace stow {
@@ -25,32 +26,51 @@ StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
   const auto [loss, grads] = value_and_grad(
       [&](const nn::Llama& model) { return nn::llama_loss(llama, model, tokens); })(state.model);
   const Optimizer optimizer = optimizer_of(config.optimizer);
-  const auto [updates, next] = optimizer.transformation.update(grads, state.optimizer, state.model);
-  return {{optim::apply_updates(state.model, updates), next},
+  // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
+  const nn::Llama model = device_put(state.model, MemoryKind::kDevice);
+  const nn::Llama gradients = device_put(grads, MemoryKind::kDevice);
+  const optim::OptState before = device_put(state.optimizer, MemoryKind::kDevice);
+  const auto [updates, next] = optimizer.transformation.update(gradients, before, model);
+  return {put_like({optim::apply_updates(model, updates), next}, state),
           loss,
-          optim::global_norm(optimizer.trained(grads)),
-          optimizer.learning_rate(state.optimizer)};
+          optim::global_norm(optimizer.trained(gradients)),
+          optimizer.learning_rate(before)};
 }
 
-PolicyPtr named_policy(const std::string& name) {
+TrainState put_like(const TrainState& state, const TrainState& like) {
+  std::vector<Array> leaves = tree_leaves(state);
+  const std::vector<Array> places = tree_leaves(like);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    leaves[i] = device_put(leaves[i], places[i].type().kind);
+  return tree_unflatten(state, leaves);
+}
+
+PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
   if (name == "save_all") return everything_saveable();
   if (name == "recompute" || name == "nested") return nothing_saveable();
-  const auto is_product = [](OpKind op) {
-    return op == OpKind::kDotGeneral || op == OpKind::kAttention;
+  // What attention needs again, and the stream between attention and the wide layer behind it.
+  const auto is_named = [](const PolicyQuery& q) {
+    return q.op == OpKind::kAttention || q.name == "attn_q" || q.name == "attn_k" ||
+           q.name == "attn_v" || q.name == "attn_residual";
   };
   Policy policy;
   policy.name = name;
   if (name == "save_dots") {
+    policy.decide = [](const PolicyQuery& q) {
+      const bool keep = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
+      return PolicyAnswer{keep ? Mark::kKeep : Mark::kRecompute};
+    };
+  } else if (name == "save_named") {
     policy.decide = [=](const PolicyQuery& q) {
-      return PolicyAnswer{is_product(q.op) ? Mark::kKeep : Mark::kRecompute};
+      return PolicyAnswer{is_named(q) ? Mark::kKeep : Mark::kRecompute};
     };
   } else {
-    STOW_CHECK(name == "save_named", "policy {}", name);
-    // What attention needs again, and the stream between attention and the wide layer behind it.
-    policy.decide = [](const PolicyQuery& q) {
-      const bool keep = q.op == OpKind::kAttention || q.name == "attn_q" || q.name == "attn_k" ||
-                        q.name == "attn_v" || q.name == "attn_residual";
-      return PolicyAnswer{keep ? Mark::kKeep : Mark::kRecompute};
+    STOW_CHECK(name == "offload_all" || name == "offload_named" || name == "offload_carries",
+               "policy {}", name);
+    policy.decide = [=](const PolicyQuery& q) {
+      const bool moves = q.name == "layer_in" || (name == "offload_named" && is_named(q)) ||
+                         (name == "offload_all" && !q.name.empty());
+      return PolicyAnswer{moves ? Mark::kOffload : Mark::kRecompute, elsewhere};
     };
   }
   return std::make_shared<const Policy>(std::move(policy));

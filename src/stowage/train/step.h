@@ -25,10 +25,13 @@ STOW_TREE(StepResult, state, loss, grad_norm, lr);
 
 /// The model of a configuration.
 nn::LlamaConfig llama_config(const TrainConfig& config);
-/// One step on tokens i32 [B, T + 1].
+/// One step on tokens i32 [B, T + 1]. The new state lies where the old one does.
 StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
                       const TrainState& state, const Array& tokens);
-/// The checkpoint policy behind a word of `memory.policy` other than "auto".
-PolicyPtr named_policy(const std::string& name);
+/// The arrays of `state` in the memories of those of `like`.
+TrainState put_like(const TrainState& state, const TrainState& like);
+/// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the
+/// offloading ones move values.
+PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere = MemoryKind::kPinnedHost);
 
 }  // namespace stow

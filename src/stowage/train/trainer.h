@@ -15,22 +15,23 @@ struct RunOptions {
   bool resume = false;
   JsonLines* json = nullptr;  ///< One object a step and a summary, when set.
   std::FILE* text = nullptr;  ///< Progress for people.
+  std::optional<double> predicted_step_s;  ///< To be shown beside what a step takes.
+  std::string trace_path;  ///< Where the trace of a step goes; empty for none.
 };
 
-/// Runs the job as planned on a device whose capacity is the budget.
+/// Runs the job as planned on a device whose capacities are the budgets.
 /// Returns the exit status: 0 when done, 3 when a loss or norm was not finite, 130 after Ctrl-C
 /// (the state is saved).
 /// Errors: data, checkpoints and folders, named; CapacityError never for what was admitted.
-Result<int> run_training(const Job& job, const Choice& choice, int64_t budget_bytes,
+Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options);
 
 /// Bytes by kind as a JSON object.
 Json bytes_json(const BytesByKind& bytes);
 /// The plan for people: budget, choice and why, owners of the peak.
-std::string describe_choice(const Job& job, const Choice& choice,
-                            std::optional<int64_t> budget_bytes);
+std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
 /// What to print where nothing fits: by how much, where the peak is, who owns it, what would help.
-std::string describe_refusal(const Job& job, const Choice& choice, int64_t budget_bytes,
+std::string describe_refusal(const Job& job, const Choice& choice, const Budgets& budgets,
                              int threads);
 
 }  // namespace stow

@@ -18,7 +18,8 @@ TensorView tensor(const View& view, std::byte* data) {
 GemmSpec gemm_spec(const Kernel& kernel) {
   const auto& p = std::get<DotParams>(kernel.params);
   const View &a = kernel.inputs[0], &b = kernel.inputs[1], &c = kernel.outputs[0];
-  GemmSpec spec{a.dtype, b.dtype, c.dtype, {}, {}, {}, {}, false};
+  // A third input is the output as it was before.
+  GemmSpec spec{a.dtype, b.dtype, c.dtype, {}, {}, {}, {}, kernel.inputs.size() == 3};
   std::vector<bool> a_used(a.dims.size()), b_used(b.dims.size());
   size_t out = 0;
   for (size_t i = 0; i < p.lhs_batch.size(); ++i, ++out) {

@@ -9,6 +9,17 @@
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 
 namespace stow::cpu {
+namespace {
+
+// Pairs of bf16 need a depth that makes them; a short K stays exact for subnormal numbers too.
+constexpr int64_t kMinPairedK = 16;
+
+bool is_paired(const GemmPlan& plan) {
+  return plan.a == DType::kBF16 && plan.b == DType::kBF16 && plan.c != DType::kF64 &&
+         plan.k.extent >= kMinPairedK && has_bf16_products();
+}
+
+}  // namespace
 
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
   const GemmPlan plan = plan_gemm(spec, threads);
@@ -22,6 +33,7 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
   GemmThreadFn run = is_integer(plan.c)                                    ? &gemm_thread_int
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64
+                     : is_paired(plan)                                    ? &gemm_thread_bf16
                                                                           : &gemm_thread_f32;
   if (plan.k.extent == 0) {
     if (plan.accumulate) return;

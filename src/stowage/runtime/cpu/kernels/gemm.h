@@ -9,7 +9,8 @@
 // are f32 (f64 when the operands are); the total is rounded to C's dtype once. So an element's bits
 // depend on its row of A and its column of B only: not on threads, strides, the split of m, n or
 // batch, nor on which FMA target runs (AVX2 and AVX-512 agree; the fallback without FMA rounds the
-// product too). The payload of a NaN is not covered.
+// product too). The payload of a NaN is not covered; nor are subnormal numbers in products of bf16
+// with K of at least 16, which machines with instructions for them may take and give as zeros.
 //
 // accumulate: C = round(C + round(product)): the bits of the product alone, then of an addition.
 // Integer operands are widened with their sign; their products wrap in C's dtype.

@@ -45,6 +45,20 @@ void merge(std::vector<Dim>& dims) {
   dims = std::move(merged);
 }
 
+// A kernel is called for a run of the innermost row dimension at a time. Where that gives it little
+// to do, as between the halves of a head, another dimension comes innermost: the nearest one that
+// gives enough, or the longest.
+void widen_calls(std::vector<Dim>& rows, int64_t cols) {
+  constexpr int64_t kEnough = 128;  // elements a call
+  if (rows.empty() || cols == 0 || rows.back().extent * cols >= kEnough) return;
+  auto best = rows.rbegin();
+  for (auto d = rows.rbegin(); d != rows.rend(); ++d) {
+    if (d->extent > best->extent) best = d;
+    if (d->extent * cols >= kEnough) break;
+  }
+  std::rotate(best.base() - 1, best.base(), rows.end());
+}
+
 }  // namespace
 
 void plan_dims(const RowProgram& program, RowPlan& plan) {
@@ -90,6 +104,7 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
     if (!rows.empty()) {
       cols.push_back(std::move(rows.back()));
       rows.pop_back();
+      widen_calls(rows, cols.back().extent);
     }
     plan.cols = cols.empty() ? 1 : cols.back().extent;
     plan.rows = 1;

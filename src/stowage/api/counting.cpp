@@ -1,0 +1,174 @@
+#include "stowage/api/counting.h"
+
+#include <limits>
+
+#include "stowage/api/at.h"
+#include "stowage/api/math.h"
+#include "stowage/api/math_internal.h"
+
+namespace stow {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// For each place the number of its element in x flattened, and whether there is one.
+struct Found {
+  Array flat, there;
+};
+Found find(const char* name, const Array& x, int64_t size) {
+  if (size < 0) fail_here("[{}] size is {}", name, size);
+  if (x.size() == 0 || size == 0)
+    return {zeros({size}, DType::kI32), zeros({size}, DType::kBool)};
+  const Array is = astype(astype(ravel(x), DType::kBool), DType::kI32);
+  const Array count = cumsum(is, 0);
+  // Places beyond the last are dropped.
+  const Array place = where(is != 0, count - 1, full_like(count, size));
+  const Array flat = zeros({size}, DType::kI32).at({place}).set(arange(x.size()));
+  return {flat, arange(size) < count[-1]};
+}
+
+Array without_nan(const Array& a, double instead) {
+  return where(isnan(a), full_like(a, instead), a);
+}
+
+// The extreme of what is no NaN; NaN of nothing but NaN.
+Array nan_extreme(const char* name, const Operand& x, const Axes& axes, bool keepdims,
+                  Array (*extreme)(const Operand&, const Axes&, bool), double neutral) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (!is_float(a.dtype())) return extreme(a, axes, keepdims);
+  return run_as_one(name, [&] {
+    const Array found = extreme(without_nan(a, neutral), axes, keepdims);
+    const Array nothing = all(isnan(a), axes, keepdims);
+    return where(nothing, full_like(found, std::numeric_limits<double>::quiet_NaN()), found);
+  });
+}
+
+}  // namespace
+
+std::vector<Array> nonzero(const Operand& x, int64_t size, int64_t fill_value) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (a.rank() == 0) fail_here("[nonzero] {} has no axis to find places along", to_string(a.type()));
+  return traced_or_run("nonzero", [&] {
+    const Found found = find("nonzero", a, size);
+    std::vector<Array> indices(static_cast<size_t>(a.rank()));
+    Array rest = found.flat;
+    for (int axis = a.rank(); axis-- > 0;) {
+      const auto extent = static_cast<int32_t>(std::max<int64_t>(a.shape()[axis], 1));
+      indices[static_cast<size_t>(axis)] =
+          where(found.there, rem(rest, extent), static_cast<int32_t>(fill_value));
+      rest = div(rest, extent);
+    }
+    return indices;
+  });
+}
+
+Array flatnonzero(const Operand& x, int64_t size, int64_t fill_value) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return run_as_one("flatnonzero", [&] {
+    const Found found = find("flatnonzero", a, size);
+    return where(found.there, found.flat, static_cast<int32_t>(fill_value));
+  });
+}
+
+Array argwhere(const Operand& x, int64_t size, int64_t fill_value) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return run_as_one("argwhere", [&] { return stack(nonzero(a, size, fill_value), 1); });
+}
+
+Array compress(const Operand& condition, const Operand& x, int64_t size, int axis,
+               double fill_value) {
+  const Site site(condition.at);
+  const Array c = to_array(condition), a = to_array(x);
+  const int64_t at = check_axis("compress", axis, a.rank(), a.type());
+  if (c.rank() != 1 || c.size() > a.shape()[static_cast<int>(at)])
+    fail_here("[compress] a vector no longer than axis {} of {} is needed, got {}", at,
+              to_string(a.type()), to_string(c.type()));
+  return run_as_one("compress", [&] {
+    const Found found = find("compress", c, size);
+    Dims spread(static_cast<size_t>(a.rank()), 1);
+    spread[static_cast<size_t>(at)] = size;
+    if (a.shape()[static_cast<int>(at)] == 0) {
+      Dims dims = a.shape().dims();
+      dims[static_cast<size_t>(at)] = size;
+      return full(Shape(dims), fill_value, a.dtype());
+    }
+    const Array taken = take(a, found.flat, static_cast<int>(at), IndexMode::kClip);
+    return where(reshape(found.there, spread), taken, full_like(taken, fill_value));
+  });
+}
+
+Array bincount(const Operand& x, int64_t length, const std::optional<Array>& weights) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (!is_integer(a.dtype()) || a.rank() != 1)
+    fail_here("[bincount] a vector of integers is needed, got {}", to_string(a.type()));
+  if (length < 0) fail_here("[bincount] length is {}", length);
+  if (weights && !(weights->shape() == a.shape()))
+    fail_here("[bincount] weights {} for {}", to_string(weights->type()), to_string(a.type()));
+  return run_as_one("bincount", [&] {
+    const Array each = weights ? *weights : ones(a.shape(), DType::kI32);
+    const Array counts = zeros({length}, each.dtype());
+    if (length == 0 || a.size() == 0) return counts;
+    return counts.at({maximum(a, 0)}).add(each);
+  });
+}
+
+Array nansum(const Operand& x, const Axes& axes, bool keepdims) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return run_as_one("nansum", [&] {
+    return sum(is_float(a.dtype()) ? without_nan(a, 0) : a, axes, keepdims);
+  });
+}
+Array nanprod(const Operand& x, const Axes& axes, bool keepdims) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return run_as_one("nanprod", [&] {
+    return prod(is_float(a.dtype()) ? without_nan(a, 1) : a, axes, keepdims);
+  });
+}
+Array nanmax(const Operand& x, const Axes& axes, bool keepdims) {
+  return nan_extreme("nanmax", x, axes, keepdims, max, -kInf);
+}
+Array nanmin(const Operand& x, const Axes& axes, bool keepdims) {
+  return nan_extreme("nanmin", x, axes, keepdims, min, kInf);
+}
+Array nanmean(const Operand& x, const Axes& axes, bool keepdims) {
+  const Site site(x.at);
+  const Array a = to_float_array(x);
+  return run_as_one("nanmean", [&] {
+    const bool narrow = a.dtype() == DType::kBF16 || a.dtype() == DType::kF16;
+    const Array f = narrow ? convert_to(a, DType::kF32) : a;
+    const Array count = sum(astype(logical_not(isnan(f)), f.dtype()), axes, keepdims);
+    return convert_to(sum(without_nan(f, 0), axes, keepdims) / count, a.dtype());
+  });
+}
+
+Array ptp(const Operand& x, const Axes& axes, bool keepdims) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return run_as_one("ptp", [&] { return max(a, axes, keepdims) - min(a, axes, keepdims); });
+}
+
+Array average(const Operand& x, const Operand& weights, const Axes& axes, bool keepdims) {
+  const Site site(x.at);
+  const WeakDType joint = promote(x.dtype(), weights.dtype());
+  const WeakDType dtype = is_float(joint.dtype) ? joint : WeakDType{DType::kF32, joint.weak};
+  const Array a = to_array(x, dtype), w = to_array(weights, dtype);
+  return run_as_one("average", [&] {
+    const Array each = broadcast_array(w, broadcast_shapes("average", a.type(), w.type()));
+    return sum(a * each, axes, keepdims) / sum(each, axes, keepdims);
+  });
+}
+
+Array percentile(const Operand& x, double q, const Axes& axes, bool keepdims) {
+  const Site site(x.at);
+  if (!(q >= 0 && q <= 100)) fail_here("[percentile] q must lie in [0, 100], got {}", q);
+  return quantile(x, q / 100, axes, keepdims);
+}
+
+}  // namespace stow

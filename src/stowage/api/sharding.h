@@ -1,0 +1,144 @@
+// Shardings: on which devices an array lies, cut how, and in which memory.
+// Not a partitioner; a mesh has one device until there is one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "stowage/core/array_type.h"
+#include "stowage/core/partition_spec.h"
+#include "stowage/runtime/device.h"
+
+namespace stow {
+
+/// The kind of that name; "" is the default, the device.
+/// Errors: TraceError that lists the valid names.
+MemoryKind memory_kind_of(std::string_view name);
+
+/// Devices in a grid whose axes have names.
+class Mesh {
+ public:
+  /// `devices`, row-major over `shape`.
+  /// Errors: TraceError where the counts differ, an extent is below 1, or a name is empty or there
+  /// twice; and for more than one device, which no program runs on yet.
+  Mesh(std::vector<DevicePtr> devices, std::vector<int64_t> shape,
+       std::vector<std::string> axis_names);
+
+  const std::vector<DevicePtr>& devices() const { return devices_; }           ///< Row-major.
+  const std::vector<int64_t>& shape() const { return shape_; }                 ///< By axis.
+  const std::vector<std::string>& axis_names() const { return axis_names_; }   ///< By axis.
+  /// The extent of the axis of that name. Errors: TraceError that lists the names.
+  int64_t extent(std::string_view axis) const;
+  friend bool operator==(const Mesh&, const Mesh&) = default;  ///< All.
+
+ private:
+  std::vector<DevicePtr> devices_;
+  std::vector<int64_t> shape_;
+  std::vector<std::string> axis_names_;
+};
+/// A mesh of the default device: make_mesh({1, 1}, {"data", "model"}). Errors: as Mesh.
+Mesh make_mesh(std::vector<int64_t> shape, std::vector<std::string> axis_names);
+/// "Mesh('data': 1, 'model': 1)".
+std::string to_string(const Mesh& mesh);
+
+/// An array that lies whole on one device, in one of its memories.
+class SingleDeviceSharding {
+ public:
+  /// On the device where the array is, or else the default one.
+  SingleDeviceSharding(MemoryKind kind = MemoryKind::kDevice) : kind_(kind) {}  // NOLINT
+  /// By name: "device", "pinned_host" or "disk"; "" is the default, the device.
+  /// Errors: TraceError that lists the valid names.
+  explicit SingleDeviceSharding(std::string_view kind) : kind_(memory_kind_of(kind)) {}
+  /// On that device. Errors: as above.
+  explicit SingleDeviceSharding(DevicePtr device, std::string_view memory_kind = "")
+      : device_(std::move(device)), kind_(memory_kind_of(memory_kind)) {}
+
+  const DevicePtr& device() const { return device_; }  ///< Null: wherever the array is.
+  MemoryKind memory_kind() const { return kind_; }     ///< Which memory.
+  /// The same placement in another memory. Errors: as the constructor.
+  SingleDeviceSharding with_memory_kind(std::string_view memory_kind) const {
+    return SingleDeviceSharding(device_, memory_kind);
+  }
+  friend bool operator==(const SingleDeviceSharding&, const SingleDeviceSharding&) = default;  ///< All.
+
+ private:
+  DevicePtr device_;
+  MemoryKind kind_;
+};
+
+/// An array cut over the devices of a mesh.
+class NamedSharding {
+ public:
+  /// Errors: TraceError where the specification names an axis that the mesh has not, or one twice;
+  /// where the kind is none, listing the valid ones.
+  NamedSharding(Mesh mesh, PartitionSpec spec, std::string_view memory_kind = "");
+
+  const Mesh& mesh() const { return mesh_; }           ///< Its devices.
+  const PartitionSpec& spec() const { return spec_; }  ///< How they share the array.
+  MemoryKind memory_kind() const { return kind_; }     ///< Which memory of theirs.
+  /// The same placement in another memory. Errors: as the constructor.
+  NamedSharding with_memory_kind(std::string_view memory_kind) const {
+    return NamedSharding(mesh_, spec_, memory_kind);
+  }
+  friend bool operator==(const NamedSharding&, const NamedSharding&) = default;  ///< All.
+
+ private:
+  Mesh mesh_;
+  PartitionSpec spec_;
+  MemoryKind kind_;
+};
+
+/// Any of them; what functions take. Kinds are shardings too: a SingleDeviceSharding of that kind.
+class Sharding {
+ public:
+  Sharding(SingleDeviceSharding sharding = {}) : of_(std::move(sharding)) {}  // NOLINT
+  Sharding(NamedSharding sharding) : of_(std::move(sharding)) {}  // NOLINT
+  Sharding(MemoryKind kind) : of_(SingleDeviceSharding(kind)) {}  // NOLINT
+
+  MemoryKind memory_kind() const;  ///< Which memory.
+  /// The device of an array that lies on one; null where that is not said.
+  DevicePtr device() const;
+  const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }  ///< Or null.
+  /// The same placement in another memory. Errors: TraceError that lists the valid names.
+  Sharding with_memory_kind(std::string_view memory_kind) const;
+  /// Whether arrays of that rank lie alike under both: over one device, in one memory.
+  bool is_equivalent_to(const Sharding& other, int rank) const;
+  friend bool operator==(const Sharding&, const Sharding&) = default;  ///< All.
+
+ private:
+  std::variant<SingleDeviceSharding, NamedSharding> of_;
+};
+/// "SingleDeviceSharding(pinned_host)", "NamedSharding(Mesh('x': 1), P('x'), device)".
+std::string to_string(const Sharding& sharding);
+
+/// Throws TraceError "[what] …" where an array of that type cannot lie so: the specification has
+/// more entries than the array has axes, or an extent is not divisible by those of the mesh axes.
+void check_sharding(std::string_view what, const Sharding& sharding, const ArrayType& type);
+
+/// Shardings of the leaves of a tree: one for all, or one for each leaf below a path. A path names
+/// a leaf, a part of the tree ("1/moments") or, empty, all of it; the longest that fits counts, and
+/// leaves that none fits are left as they are.
+class ShardingsByPath {
+ public:
+  ShardingsByPath() = default;  ///< None.
+  template <typename S>
+  requires(std::convertible_to<const S&, Sharding>)
+  ShardingsByPath(const S& all) : by_path_{{"", Sharding(all)}} {}  // NOLINT
+  ShardingsByPath(std::initializer_list<std::pair<std::string, Sharding>> by_path)
+      : by_path_(by_path) {}  ///< One a path.
+
+  bool empty() const { return by_path_.empty(); }  ///< Nothing is said.
+  /// The one for a leaf, or null.
+  const Sharding* find(std::string_view path) const;
+  /// A path that none of these leaves lies below; none if all do.
+  std::optional<std::string> unknown(const std::vector<std::string>& leaf_paths) const;
+
+ private:
+  std::vector<std::pair<std::string, Sharding>> by_path_;
+};
+
+}  // namespace stow

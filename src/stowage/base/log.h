@@ -1,0 +1,12 @@
+// The log: what a user should know and no call returns.
+// Not for errors; those are thrown or returned.
+#pragma once
+
+#include <string_view>
+
+namespace stow {
+
+/// Writes "stowage: warning: MESSAGE" to stderr.
+void log_warning(std::string_view message);
+
+}  // namespace stow

@@ -1,0 +1,51 @@
+#include "stowage/base/toml_entries.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+
+namespace stow {
+namespace {
+
+void collect(const toml::table& table, const std::string& prefix,
+             const std::function<bool(const std::string&)>& is_key, std::vector<TomlEntry>& out) {
+  for (const auto& [key, node] : table) {
+    TomlEntry entry{key.source().begin.line, prefix + std::string(key.str()), TomlOther::kOther};
+    if (const toml::table* inner = node.as_table()) {
+      if (!inner->empty() && !is_key(entry.name)) {
+        collect(*inner, entry.name + ".", is_key, out);
+        continue;
+      }
+      entry.value = TomlOther::kTable;
+    } else if (const auto* integer = node.as_integer()) {
+      entry.value = integer->get();
+    } else if (const auto* number = node.as_floating_point()) {
+      entry.value = number->get();
+    } else if (const auto* boolean = node.as_boolean()) {
+      entry.value = boolean->get();
+    } else if (const auto* string = node.as_string()) {
+      entry.value = string->get();
+    }
+    out.push_back(std::move(entry));
+  }
+}
+
+}  // namespace
+
+Result<std::vector<TomlEntry>> read_toml_entries(
+    std::string_view text, const std::string& path,
+    const std::function<bool(const std::string&)>& is_key) {
+  toml::table table;
+  try {
+    table = toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    return fail("{}:{}: {}", path, error.source().begin.line, error.description());
+  }
+  std::vector<TomlEntry> entries;
+  collect(table, "", is_key, entries);
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const TomlEntry& a, const TomlEntry& b) { return a.line < b.line; });
+  return entries;
+}
+
+}  // namespace stow

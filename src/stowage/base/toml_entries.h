@@ -1,0 +1,31 @@
+// The keys of a TOML file in the order in which people read them, with the line of each.
+// Not what they mean; each table of keys judges its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "stowage/base/result.h"
+
+namespace stow {
+
+/// What stands under a key that is neither a number, a boolean nor a text.
+enum class TomlOther : uint8_t { kTable, kOther };
+
+struct TomlEntry {
+  uint32_t line = 0;
+  std::string name;  ///< Dotted: "model.dim".
+  std::variant<int64_t, double, bool, std::string, TomlOther> value;
+};
+
+/// Tables are opened but for those that `is_key` claims and empty ones, which come as entries.
+/// Errors: "PATH:LINE: what the syntax lacks".
+Result<std::vector<TomlEntry>> read_toml_entries(
+    std::string_view text, const std::string& path,
+    const std::function<bool(const std::string&)>& is_key);
+
+}  // namespace stow

@@ -1,0 +1,53 @@
+#include <omp.h>
+
+#include <CLI/CLI.hpp>
+
+#include "stowage/cli/commands.h"
+#include "stowage/io/files.h"
+#include "stowage/tune/calibrate.h"
+#include "stowage/tune/devices.h"
+
+namespace stow {
+
+Result<int> run_calibrate(std::span<const std::string> arguments) {
+  std::string output, folder = ".";
+  CLI::App app(
+      "Measures this machine. The description it writes gives `plan` and `train` their step times.",
+      "./stowage calibrate");
+  app.set_help_flag("-h,--help", "This text");
+  app.add_option("--output", output, "Where to write it (default: the user's cache)")
+      ->type_name("FILE.toml");
+  app.add_option("--folder", folder, "Where to measure the disk (default: the current folder)")
+      ->type_name("FOLDER");
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return kExitDone;
+  } catch (const CLI::ParseError& error) {
+    return fail("calibrate: {} (see ./stowage calibrate --help)", error.what());
+  }
+  if (output.empty()) output = calibrated_path();
+  if (output.empty())
+    return fail("calibrate: neither XDG_CACHE_HOME nor HOME is set: give --output FILE.toml");
+  // Better before the measurements than after them.
+  if (Result<void> made = ensure_directory(parent_directory(output)); !made) return made.failure();
+  CalibrateOptions options;
+  options.threads = omp_get_max_threads();
+  options.folder = folder;
+  options.report = [](const std::string& line) {
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  };
+  const Result<DeviceDescription> description = calibrate(options);
+  if (!description) return description.failure();
+  const Result<void> written = write_file_atomically(
+      output, "# Written by ./stowage calibrate: medians of what it measured on this machine.\n" +
+                  device_description_toml(*description));
+  if (!written) return written.failure();
+  fmt::print("wrote {}\n", output);
+  return kExitDone;
+}
+
+}  // namespace stow

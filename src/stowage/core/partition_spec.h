@@ -1,0 +1,53 @@
+// PartitionSpec: which axes of a mesh cut each axis of an array.
+// Not a placement; a NamedSharding (api/sharding.h) joins it with a mesh and a memory kind.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace stow {
+
+/// One entry an axis of the array, from the first; axes beyond the last are whole. An entry is
+/// the name of a mesh axis, several of them (major first), or nullptr for a whole axis:
+/// P("data", nullptr, P::Axes{"x", "y"}).
+class PartitionSpec {
+ public:
+  /// The mesh axes that cut one axis; none: it is whole.
+  class Axes {
+   public:
+    Axes(std::nullptr_t) {}  ///< A whole axis. NOLINT
+    Axes(const char* name) : names_{name} {}  ///< One. NOLINT
+    Axes(std::string name) : names_{std::move(name)} {}  ///< One. NOLINT
+    /// Several.
+    Axes(std::initializer_list<const char*> names) : names_(names.begin(), names.end()) {}
+
+    const std::vector<std::string>& names() const { return names_; }  ///< Major first.
+    friend bool operator==(const Axes&, const Axes&) = default;  ///< The same names.
+
+   private:
+    std::vector<std::string> names_;
+  };
+
+  PartitionSpec() = default;  ///< Every axis is whole: replicated.
+  /// One entry an axis.
+  template <typename... Entries>
+  requires(sizeof...(Entries) > 0 && (std::constructible_from<Axes, Entries> && ...))
+  explicit PartitionSpec(Entries&&... entries)
+      : entries_{Axes(std::forward<Entries>(entries))...} {}
+
+  const std::vector<Axes>& entries() const { return entries_; }  ///< By axis of the array.
+  /// As written: P("x") and P("x", nullptr) differ, as in JAX.
+  friend bool operator==(const PartitionSpec&, const PartitionSpec&) = default;
+
+ private:
+  std::vector<Axes> entries_;
+};
+using P = PartitionSpec;  ///< As JAX programs call it.
+
+/// "P('data', None, ('x', 'y'))".
+std::string to_string(const PartitionSpec& spec);
+
+}  // namespace stow

@@ -1,0 +1,264 @@
+#include "stowage/passes/tile_clusters.h"
+
+#include <algorithm>
+#include <set>
+
+#include "stowage/ir/utilities.h"
+
+namespace stow {
+namespace {
+
+bool is_splat_constant(const Node& node) {
+  return node.op == OpKind::kConstant && node.as<ConstantParams>().is_splat();
+}
+
+bool moves_off_device(const Graph& graph, const Node& node) {
+  return node.op == OpKind::kDevicePut &&
+         graph.type(node.operands[0]).kind == MemoryKind::kDevice &&
+         graph.type(node.first_result).kind != MemoryKind::kDevice;
+}
+
+bool is_mark(const Node& node) {
+  return node.op == OpKind::kName || node.op == OpKind::kStopGradient;
+}
+
+// The axes of a reduction that keeps leading axes and drops the rest: where the rest begins; 0 for
+// any other.
+int first_reduced_axis(const Graph& graph, const Node& node) {
+  if (op_class(node.op) != OpClass::kReduce) return 0;
+  Dims axes = node.as<AxesParams>().axes;
+  std::sort(axes.begin(), axes.end());
+  const int rank = graph.type(node.operands[0]).shape.rank();
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rank - static_cast<int64_t>(axes.size() - i)) return 0;
+  return rank - static_cast<int>(axes.size());
+}
+
+class Finder {
+ public:
+  Finder(const Graph& graph, int64_t tile_bytes)
+      : graph_(graph), tile_bytes_(tile_bytes), users_(graph), cluster_(graph.n_nodes(), -1),
+        below_(graph.n_nodes(), false), seen_(graph.n_nodes(), 0),
+        returned_(graph.n_values(), false) {
+    for (ValueId v : graph.outputs()) returned_[v.index()] = true;
+  }
+
+  std::vector<TileCluster> run() {
+    for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
+    for (size_t n = 0; n < graph_.n_nodes(); ++n) begin_at_store(NodeId(n));
+    for (size_t n = graph_.n_nodes(); n-- > 0;) absorb(NodeId(n));
+    std::vector<TileCluster> found;
+    for (TileCluster& c : clusters_) {
+      if (!is_worth_it(c)) continue;
+      std::sort(c.nodes.begin(), c.nodes.end());
+      found.push_back(std::move(c));
+    }
+    return found;
+  }
+
+ private:
+  const Dims& dims(ValueId v) const { return graph_.type(v).shape.dims(); }
+  bool is_big(ValueId v) const { return graph_.type(v).bytes() > 2 * tile_bytes_; }
+  int cluster_of(NodeId n) const { return n.valid() ? cluster_[n.index()] : -1; }
+  int cluster_of(ValueId v) const { return cluster_of(graph_.value(v).node); }
+  TileCluster& cluster(int c) { return clusters_[static_cast<size_t>(c)]; }
+
+  // Elementwise work that can be done on a tile, given those of its operands.
+  bool is_tileable(const Node& node) const {
+    if (op_class(node.op) != OpClass::kElementwise || !is_big(node.first_result)) return false;
+    return std::none_of(node.operands.begin(), node.operands.end(), [&](ValueId v) {
+      return !graph_.is_input(v) && graph_.def(v).op == OpKind::kIota;
+    });
+  }
+
+  void place(NodeId id) {
+    const Node& node = graph_.node(id);
+    bool fetches = false;
+    std::vector<int> candidates;
+    for (ValueId v : node.operands) {
+      if (const NodeId maker = graph_.value(v).node; maker.valid() && below_[maker.index()])
+        below_[id.index()] = true;
+      fetches |= is_fetch(graph_, v) && is_big(v);
+      for (ValueId read : {v, brought_back(graph_, v)}) {
+        const int c = read.valid() ? cluster_of(read) : -1;
+        if (c >= 0 && dims(v) == cluster(c).dims &&
+            std::find(candidates.begin(), candidates.end(), c) == candidates.end())
+          candidates.push_back(c);
+      }
+    }
+    const bool elementwise = is_tileable(node);
+    const int reduced = first_reduced_axis(graph_, node);
+    const bool follows = moves_off_device(graph_, node) || is_mark(node);
+    if (!elementwise && reduced == 0 && !follows) return;
+    int home = -1;
+    for (int c : candidates)
+      if (home < 0) {
+        if (can_join(node, c)) join(id, home = c);
+      } else if (can_merge(c, home)) {
+        merge(c, home);
+      }
+    if (home < 0 && fetches && !follows) begin(id, dims(node.operands[0]));
+  }
+
+  void begin(NodeId id, const Dims& dims) {
+    clusters_.push_back({{}, dims, static_cast<int>(dims.size())});
+    join(id, static_cast<int>(clusters_.size()) - 1);
+  }
+  void join(NodeId id, int c) {
+    TileCluster& home = cluster(c);
+    home.nodes.push_back(id);
+    if (const int axes = first_reduced_axis(graph_, graph_.node(id)); axes > 0)
+      home.n_axes = std::min(home.n_axes, axes);
+    cluster_[id.index()] = c;
+    below_[id.index()] = true;
+  }
+  void merge(int from, int into) {
+    for (NodeId id : cluster(from).nodes) cluster_[id.index()] = into;
+    TileCluster& home = cluster(into);
+    home.nodes.insert(home.nodes.end(), cluster(from).nodes.begin(), cluster(from).nodes.end());
+    home.n_axes = std::min(home.n_axes, cluster(from).n_axes);
+    cluster(from) = {};
+  }
+
+  // What must run before `node` does, as a member of one of these clusters.
+  void push_makers(const Node& node, std::initializer_list<int> clusters,
+                   std::vector<NodeId>& stack) const {
+    for (ValueId v : node.operands) {
+      const ValueId back = brought_back(graph_, v);
+      const auto inside = [&](ValueId x) {
+        return std::find(clusters.begin(), clusters.end(), cluster_of(x)) != clusters.end();
+      };
+      if (graph_.is_input(v) || inside(v) || (back.valid() && inside(back))) continue;
+      stack.push_back(graph_.value(v).node);
+    }
+  }
+
+  // True when cluster c must run before one of these nodes, each cluster taken as one node.
+  bool reaches(std::vector<NodeId> stack, int c) {
+    ++stamp_;
+    std::set<int> seen_clusters;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (!below_[id.index()] || seen_[id.index()] == stamp_) continue;
+      seen_[id.index()] = stamp_;
+      const int at = cluster_of(id);
+      if (at == c) return true;
+      if (at < 0)
+        push_makers(graph_.node(id), {}, stack);
+      else if (seen_clusters.insert(at).second)
+        for (NodeId member : cluster(at).nodes) push_makers(graph_.node(member), {at}, stack);
+    }
+    return false;
+  }
+
+  bool can_join(const Node& node, int c) {
+    std::vector<NodeId> stack;
+    push_makers(node, {c}, stack);
+    return !reaches(std::move(stack), c);
+  }
+  bool can_merge(int a, int b) {
+    if (cluster(a).dims != cluster(b).dims) return false;
+    for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
+      std::vector<NodeId> stack;
+      for (NodeId member : cluster(from).nodes) push_makers(graph_.node(member), {a, b}, stack);
+      if (reaches(std::move(stack), to)) return false;
+    }
+    return true;
+  }
+
+  // What is computed only to be moved away.
+  void begin_at_store(NodeId id) {
+    const Node& node = graph_.node(id);
+    if (!moves_off_device(graph_, node) || cluster_of(id) >= 0) return;
+    const ValueId v = node.operands[0];
+    if (graph_.is_input(v) || cluster_of(v) >= 0 || returned_[v.index()] ||
+        users_.of(v).size() != 1 || !is_tileable(graph_.def(v)))
+      return;
+    begin(graph_.value(v).node, dims(v));
+    join(id, cluster_of(v));
+  }
+
+  // Whole arrays on the device that a node reads.
+  std::set<ValueId> whole_operands(const Node& node, int c) const {
+    std::set<ValueId> whole;
+    for (ValueId v : node.operands)
+      if (cluster_of(v) != c && !is_fetch(graph_, v) && !uniform_source(graph_, v).valid())
+        whole.insert(v);
+    return whole;
+  }
+
+  // Work that nothing but one cluster reads joins it, unless more arrays would have to wait for the
+  // cluster then.
+  void absorb(NodeId id) {
+    const Node& node = graph_.node(id);
+    if (cluster_of(id) >= 0 || (!is_tileable(node) && !is_mark(node))) return;
+    const ValueId v = node.first_result;
+    if (returned_[v.index()] || users_.of(v).empty() || uniform_source(graph_, v).valid()) return;
+    const int c = cluster_of(users_.of(v).front().node);
+    if (c < 0 || dims(v) != cluster(c).dims) return;
+    for (const Use& use : users_.of(v))
+      if (cluster_of(use.node) != c) return;
+    std::set<ValueId> read_already;
+    for (NodeId member : cluster(c).nodes) read_already.merge(whole_operands(graph_.node(member), c));
+    size_t more = 0;
+    for (ValueId operand : whole_operands(node, c)) more += read_already.count(operand) == 0;
+    if (more <= 1) join(id, c);
+  }
+
+  // Something to compute, between memories.
+  bool is_worth_it(const TileCluster& c) const {
+    bool computes = false, moves = false;
+    for (NodeId id : c.nodes) {
+      const Node& node = graph_.node(id);
+      computes |= op_class(node.op) == OpClass::kElementwise || op_class(node.op) == OpClass::kReduce;
+      moves |= node.op == OpKind::kDevicePut;
+      for (ValueId v : node.operands) moves |= is_fetch(graph_, v);
+    }
+    return computes && moves;
+  }
+
+  const Graph& graph_;
+  const int64_t tile_bytes_;
+  const Users users_;
+  std::vector<TileCluster> clusters_;  // those merged away are empty
+  std::vector<int> cluster_;           // of each node, or -1
+  std::vector<bool> below_;            // a node that is of a cluster or depends on one
+  std::vector<int> seen_;
+  int stamp_ = 0;
+  std::vector<bool> returned_;
+};
+
+}  // namespace
+
+bool is_fetch(const Graph& graph, ValueId v) {
+  if (graph.is_input(v) || graph.def(v).op != OpKind::kDevicePut) return false;
+  return graph.type(v).kind == MemoryKind::kDevice &&
+         graph.type(graph.def(v).operands[0]).kind != MemoryKind::kDevice;
+}
+
+ValueId brought_back(const Graph& graph, ValueId v) {
+  if (!is_fetch(graph, v)) return ValueId();
+  const ValueId there = graph.def(v).operands[0];
+  const bool moved = !graph.is_input(there) && moves_off_device(graph, graph.def(there));
+  return moved ? graph.def(there).operands[0] : ValueId();
+}
+
+ValueId uniform_source(const Graph& graph, ValueId v) {
+  ValueId at = v;
+  while (true) {
+    if (graph.is_input(at))
+      return graph.type(at).elems() == 1 && at != v ? at : ValueId();
+    const Node& node = graph.def(at);
+    if (is_splat_constant(node)) return at;
+    const bool passes = node.op == OpKind::kBroadcast || node.op == OpKind::kReshape || is_mark(node);
+    if (!passes) return graph.type(at).elems() == 1 && at != v ? at : ValueId();
+    at = node.operands[0];
+  }
+}
+
+std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes) {
+  return Finder(graph, tile_bytes).run();
+}
+
+}  // namespace stow

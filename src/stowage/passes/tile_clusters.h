@@ -1,0 +1,35 @@
+// What of a graph can be streamed: elementwise work over arrays that lie on the host or disk.
+// Not the rewriting into scans; that is tiles.h.
+#pragma once
+
+#include <vector>
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// Nodes that can run together on one tile after another: elementwise ones over one shape, moves of
+/// their results to other memories, and reductions of trailing axes. Moves of what they read to the
+/// device are no members; each cluster makes its own, and a member that reads what another one moved
+/// away and back reads that one. No path leads from a member over other nodes, or other clusters, to
+/// a member.
+struct TileCluster {
+  std::vector<NodeId> nodes;  ///< In topological order.
+  Dims dims;                  ///< The shape of what is cut into tiles.
+  int n_axes = 0;  ///< So many leading axes may be cut; a member needs the others whole.
+};
+
+/// The clusters over arrays of more than two tiles.
+std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes);
+
+/// A move from another memory to the device.
+bool is_fetch(const Graph& graph, ValueId v);
+
+/// The x of a device_put of x away from the device and back; invalid for any other value.
+ValueId brought_back(const Graph& graph, ValueId v);
+
+/// A value all of whose elements are one: a splat constant, or the broadcast of a scalar. `source`
+/// is that constant's value or that scalar; invalid for any other value.
+ValueId uniform_source(const Graph& graph, ValueId v);
+
+}  // namespace stow

@@ -1,0 +1,372 @@
+#include "stowage/passes/tiles.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
+
+#include "stowage/ops/build.h"
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/tile_clusters.h"
+
+namespace stow {
+namespace {
+
+// An array of more than so many tiles gets larger ones, of up to so many times the bytes asked for.
+constexpr int64_t kManyTiles = 64, kLargestTile = 4;
+
+// How a cluster is cut: the first `n_axes` axes are one, of n_tiles * rows + rest rows.
+struct Tiling {
+  int n_axes = 1;
+  int64_t rows = 1, n_tiles = 1, rest = 0;
+};
+
+struct Cluster : TileCluster {
+  Tiling tiling;
+  /// A value of the device that members read moved away and back: they read it where it is made.
+  ValueId direct;
+};
+
+int64_t product(const Dims& dims, size_t begin, size_t end) {
+  int64_t n = 1;
+  for (size_t i = begin; i < end; ++i) n *= dims[i];
+  return n;
+}
+
+// The largest divisor of n up to `most`.
+int64_t divisor_up_to(int64_t n, int64_t most) {
+  for (int64_t d = std::min(n, most); d > 1; --d)
+    if (n % d == 0) return d;
+  return 1;
+}
+
+// Leading axes can be taken as one where a value's rows follow each other in memory.
+bool rows_follow(const Graph& graph, ValueId v) {
+  while (!graph.is_input(v) && op_class(graph.def(v).op) == OpClass::kView) {
+    const Node& node = graph.def(v);
+    if (node.op != OpKind::kReshape && node.op != OpKind::kSlice) return false;
+    if (node.op == OpKind::kSlice) {
+      const auto& p = node.as<SliceParams>();
+      const Dims& dims = graph.type(node.operands[0]).shape.dims();
+      for (size_t i = 0; i < dims.size(); ++i)
+        if (p.stride[i] != 1 || (i > 0 && (p.start[i] != 0 || p.limit[i] != dims[i]))) return false;
+    }
+    v = node.operands[0];
+  }
+  return true;
+}
+
+class Streamer {
+ public:
+  Streamer(const Graph& from, int64_t tile_bytes)
+      : from_(from), tile_bytes_(tile_bytes), builder_(to_), map_(from) {}
+
+  Graph run() {
+    for (TileCluster& found : find_tile_clusters(from_, tile_bytes_)) {
+      Cluster c{std::move(found), {}, {}};
+      c.direct = choose_direct(c);
+      const std::optional<Tiling> tiling = choose_tiling(c);
+      if (!tiling) continue;
+      c.tiling = *tiling;
+      clusters_.push_back(std::move(c));
+    }
+    if (clusters_.empty()) return from_;
+    copy_inputs(from_, to_, map_);
+    regions_ = import_regions(from_, to_, RegionId());
+    emit_all();
+    to_.set_outputs(map_.images(from_.outputs()));
+    return remove_dead_code(to_);
+  }
+
+ private:
+  // ---- where to cut ----
+
+  // What a member's operand is to it: what it reads moved away and back, where that is at hand.
+  ValueId read_by(const Cluster& c, ValueId v) const {
+    const ValueId back = brought_back(from_, v);
+    return back.valid() && (back == c.direct || is_member(c, back)) ? back : v;
+  }
+
+  // A value that is read moved away and back need not be moved where it is the last that the cluster
+  // waits for: a gradient that is added to another one elsewhere.
+  ValueId choose_direct(const Cluster& c) const {
+    ValueId last;
+    const auto maker = [&](ValueId v) { return from_.value(v).node; };
+    for (NodeId id : c.nodes)
+      for (ValueId v : from_.node(id).operands) {
+        const ValueId back = brought_back(from_, v);
+        if (!back.valid() || from_.is_input(back) || is_member(c, back)) continue;
+        if (!last.valid() || maker(last) < maker(back)) last = back;
+      }
+    if (!last.valid()) return last;
+    for (NodeId id : c.nodes)
+      for (ValueId v : from_.node(id).operands) {
+        if (is_member(c, v) || brought_back(from_, v) == last) continue;
+        const ValueId uniform = uniform_source(from_, v);
+        const ValueId source = uniform.valid()       ? uniform
+                               : is_fetch(from_, v) ? from_.def(v).operands[0]
+                                                    : v;
+        const bool made = !from_.is_input(source) && from_.def(source).op != OpKind::kConstant;
+        if (made && maker(last) < maker(source)) return ValueId();
+      }
+    return last;
+  }
+
+  // What a member reads whole: arrays that are cut, in order, each once.
+  std::vector<ValueId> cut_values(const Cluster& c) const {
+    std::vector<ValueId> values;
+    for (NodeId id : c.nodes)
+      for (ValueId operand : from_.node(id).operands) {
+        const ValueId v = read_by(c, operand);
+        if (is_member(c, v) || uniform_source(from_, v).valid()) continue;
+        const ValueId source = is_fetch(from_, v) ? from_.def(v).operands[0] : v;
+        if (std::find(values.begin(), values.end(), source) == values.end()) values.push_back(source);
+      }
+    return values;
+  }
+  bool is_member(const TileCluster& c, ValueId v) const {
+    const NodeId maker = from_.value(v).node;
+    return maker.valid() && std::binary_search(c.nodes.begin(), c.nodes.end(), maker);
+  }
+
+  std::optional<Tiling> choose_tiling(const Cluster& c) const {
+    int64_t width = 1;
+    bool flat = true;
+    for (ValueId v : cut_values(c)) {
+      width = std::max(width, dtype_bytes(from_.type(v).dtype));
+      flat = flat && rows_follow(from_, v);
+    }
+    for (NodeId id : c.nodes)
+      width = std::max(width, dtype_bytes(from_.type(from_.node(id).first_result).dtype));
+    const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
+    const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
+    const int most = flat ? c.n_axes : 1;
+    // The first cut that gives tiles near the target; else one of smaller tiles, or an uneven one.
+    for (int n = 1; n <= most; ++n) {
+      const auto axes = static_cast<size_t>(n);
+      const int64_t all = product(c.dims, 0, axes), row = product(c.dims, axes, c.dims.size());
+      if (row > target) continue;
+      const int64_t rows = divisor_up_to(all, target / row);
+      if (4 * rows * row >= target) return checked({n, rows, all / rows, 0});
+    }
+    for (int n = 1; n <= most; ++n) {
+      const auto axes = static_cast<size_t>(n);
+      const int64_t all = product(c.dims, 0, axes), row = product(c.dims, axes, c.dims.size());
+      if (row > target && n < most) continue;
+      const int64_t rows = std::clamp<int64_t>(target / row, 1, all);
+      return checked({n, rows, all / rows, all % rows});
+    }
+    return std::nullopt;
+  }
+  // Many tiles of little each wait more for the latency of moves than for the moves.
+  int64_t tile_of(int64_t whole_bytes) const {
+    return std::clamp(whole_bytes / kManyTiles, tile_bytes_, kLargestTile * tile_bytes_);
+  }
+  static std::optional<Tiling> checked(Tiling tiling) {
+    if (tiling.n_tiles < 2) return std::nullopt;
+    return tiling;
+  }
+
+  // ---- an order in which each cluster is one node ----
+
+  void emit_all() {
+    const size_t n = from_.n_nodes();
+    std::vector<int> cluster(n, -1);
+    for (size_t c = 0; c < clusters_.size(); ++c)
+      for (NodeId id : clusters_[c].nodes) cluster[id.index()] = static_cast<int>(c);
+    // Items: nodes, then clusters. An item stands where its last node stood.
+    const auto item_of = [&](NodeId id) {
+      const int c = cluster[id.index()];
+      return c < 0 ? id.index() : n + static_cast<size_t>(c);
+    };
+    std::vector<std::vector<size_t>> readers(n + clusters_.size());
+    std::vector<int> waiting(readers.size(), 0);
+    std::vector<size_t> place(readers.size());
+    for (size_t i = 0; i < n; ++i) {
+      const size_t item = item_of(NodeId(i));
+      place[item] = i;
+      std::set<size_t> makers;
+      for (ValueId operand : from_.nodes()[i].operands) {
+        const ValueId v = item < n ? operand : read_by(clusters_[item - n], operand);
+        if (const NodeId maker = from_.value(v).node; maker.valid() && item_of(maker) != item)
+          makers.insert(item_of(maker));
+      }
+      for (size_t maker : makers) {
+        readers[maker].push_back(item);
+        ++waiting[item];
+      }
+    }
+    const auto later = [&](size_t a, size_t b) { return place[a] > place[b]; };
+    std::priority_queue<size_t, std::vector<size_t>, decltype(later)> ready(later);
+    for (size_t i = 0; i < n; ++i)
+      if (const size_t item = item_of(NodeId(i)); place[item] == i && waiting[item] == 0)
+        ready.push(item);
+    size_t done = 0;
+    while (!ready.empty()) {
+      const size_t item = ready.top();
+      ready.pop();
+      if (item < n)
+        copy_node(from_, from_.nodes()[item], to_, map_, regions_);
+      else
+        emit_cluster(item - n);
+      done += item < n ? 1 : clusters_[item - n].nodes.size();
+      for (size_t reader : readers[item])
+        if (--waiting[reader] == 0) ready.push(reader);
+    }
+    STOW_CHECK(done == n, "clusters of tiles depend on each other in a circle");
+  }
+
+  // ---- one cluster as scans ----
+
+  // Values of members that something else reads.
+  std::vector<ValueId> results_of(const TileCluster& c) const {
+    std::set<ValueId> read;
+    for (size_t i = 0; i < from_.n_nodes(); ++i)
+      if (!std::binary_search(c.nodes.begin(), c.nodes.end(), NodeId(i)))
+        for (ValueId v : from_.nodes()[i].operands)
+          if (is_member(c, v)) read.insert(v);
+    for (ValueId v : from_.outputs())
+      if (is_member(c, v)) read.insert(v);
+    return {read.begin(), read.end()};
+  }
+
+  void emit_cluster(size_t at) {
+    const Cluster& c = clusters_[at];
+    const Tiling& tiling = c.tiling;
+    const std::vector<ValueId> results = results_of(c);
+    if (results.empty()) {  // nothing reads it; dead code has been removed, so this is no loss
+      for (NodeId id : c.nodes) copy_node(from_, from_.node(id), to_, map_, regions_);
+      return;
+    }
+    const Node& last = from_.node(c.nodes.back());
+    builder_.provenance = last.provenance;
+    builder_.pass = Pass::kTiles;
+    builder_.backward = last.backward;
+    std::vector<Val> whole = scan_rows(c, 0, tiling.n_tiles, tiling.rows, results);
+    if (tiling.rest == 0) {
+      for (size_t j = 0; j < results.size(); ++j) {
+        const Val full = reshape(whole[j], from_.type(results[j]).shape);
+        stacks_.emplace(full.id(), whole[j].id());
+        map_.set(results[j], full.id());
+      }
+      return;
+    }
+    const int64_t even = tiling.n_tiles * tiling.rows;
+    const std::vector<Val> rest = scan_rows(c, even, 1, tiling.rest, results);
+    for (size_t j = 0; j < results.size(); ++j) {
+      const std::vector<Val> parts = {as_rows(whole[j]), as_rows(rest[j])};
+      map_.set(results[j], reshape(concatenate(parts, 0), from_.type(results[j]).shape).id());
+    }
+  }
+
+  // [tiles, rows, …] as [tiles * rows, …].
+  static Val as_rows(const Val& stack) {
+    Dims dims(stack.shape().begin() + 1, stack.shape().end());
+    dims[0] *= stack.shape()[0];
+    return reshape(stack, Shape(std::move(dims)));
+  }
+
+  // Rows [first, first + n_tiles * rows) of a value as [n_tiles, rows, …].
+  Val cut(const Val& v, const Tiling& tiling, int64_t first, int64_t n_tiles, int64_t rows) {
+    const Dims& dims = v.shape().dims();
+    const auto n = static_cast<size_t>(tiling.n_axes);
+    Dims tiles(dims.begin() + tiling.n_axes, dims.end());
+    tiles.insert(tiles.begin(), {n_tiles, rows});
+    if (const auto stack = stacks_.find(v.id()); stack != stacks_.end())
+      if (const Val known(builder_, stack->second); known.shape().dims() == tiles) return known;
+    Dims flat(tiles.begin() + 1, tiles.end());
+    flat[0] = product(dims, 0, n);
+    const Val part = slice_axis(reshape(v, Shape(flat)), 0, first, first + n_tiles * rows);
+    return reshape(part, Shape(tiles));
+  }
+
+  // The stacked results of the cluster over some of its rows.
+  std::vector<Val> scan_rows(const Cluster& c, int64_t first, int64_t n_tiles,
+                             int64_t rows, const std::vector<ValueId>& results) {
+    auto body = std::make_shared<Graph>();
+    GraphBuilder b(*body);
+    const Tiling& tiling = c.tiling;
+    Dims tile(c.dims.begin() + tiling.n_axes, c.dims.end());
+    tile.insert(tile.begin(), rows);
+    std::vector<Val> operands;
+    std::map<ValueId, Val> inner;
+    // Scalars are the scan's constants; they come before what is cut.
+    for (NodeId id : c.nodes)
+      for (ValueId v : from_.node(id).operands) {
+        const ValueId source = is_member(c, v) ? ValueId() : uniform_source(from_, v);
+        if (!source.valid() || inner.contains(v)) continue;
+        inner.emplace(v, uniform(b, source, from_.type(v).dtype, Shape(tile), operands, inner));
+      }
+    ScanParams params;
+    params.length = n_tiles;
+    params.n_consts = static_cast<int>(operands.size());
+    for (ValueId v : cut_values(c)) {
+      operands.push_back(cut(Val(builder_, map_[v]), tiling, first, n_tiles, rows));
+      ArrayType type = operands.back().type();
+      type.shape = Shape(Dims(type.shape.begin() + 1, type.shape.end()));
+      inner.emplace(v, Val(b, body->add_input(type)));
+      params.in_axes.push_back(0);
+    }
+    for (NodeId id : c.nodes) add_member(b, c, from_.node(id), inner);
+    std::vector<ValueId> outputs;
+    for (ValueId v : results) outputs.push_back(inner.at(v).id());
+    params.out_axes.assign(results.size(), 0);
+    body->set_outputs(std::move(outputs));
+    return builder_.add(OpKind::kScan, params, operands, {body});
+  }
+
+  // A value that is alike everywhere, for a tile.
+  Val uniform(GraphBuilder& b, ValueId source, DType dtype, const Shape& tile,
+              std::vector<Val>& operands, std::map<ValueId, Val>& scalars) {
+    if (!from_.is_input(source) && from_.def(source).op == OpKind::kConstant) {
+      ConstantParams constant = from_.def(source).as<ConstantParams>();
+      constant.type = {dtype, {}};
+      return broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), tile);
+    }
+    auto known = scalars.find(source);
+    if (known == scalars.end()) {
+      operands.push_back(reshape(Val(builder_, map_[source]), {}));
+      known = scalars.emplace(source, Val(b, b.graph().add_input(operands.back().type()))).first;
+    }
+    return broadcast_scalar(known->second, tile);
+  }
+
+  void add_member(GraphBuilder& b, const Cluster& c, const Node& node,
+                  std::map<ValueId, Val>& inner) {
+    b.provenance = node.provenance;
+    b.backward = node.backward;
+    std::vector<Val> operands;
+    for (ValueId operand : node.operands) {
+      const ValueId v = read_by(c, operand);
+      if (!inner.contains(v)) {
+        STOW_CHECK(is_fetch(from_, v), "a tile lacks an operand");
+        inner.emplace(v, device_put(inner.at(from_.def(v).operands[0]), MemoryKind::kDevice));
+      }
+      operands.push_back(inner.at(v));
+    }
+    Params params = node.params;
+    if (op_class(node.op) == OpClass::kReduce)
+      for (int64_t& axis : std::get<AxesParams>(params).axes) axis += 1 - c.tiling.n_axes;
+    inner.emplace(node.first_result, b.add(node.op, std::move(params), operands).front());
+  }
+
+  const Graph& from_;
+  const int64_t tile_bytes_;
+  Graph to_;
+  GraphBuilder builder_;
+  ValueMap map_;
+  std::vector<RegionId> regions_;
+  std::vector<Cluster> clusters_;
+  std::map<ValueId, ValueId> stacks_;  // of to_: what a scan stacked, by the whole that it makes
+};
+
+}  // namespace
+
+Graph stream_tiles(const Graph& graph, int64_t tile_bytes) {
+  if (tile_bytes <= 0) return graph;
+  return Streamer(graph, tile_bytes).run();
+}
+
+}  // namespace stow

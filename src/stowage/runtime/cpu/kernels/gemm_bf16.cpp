@@ -1,0 +1,320 @@
+// One thread's share of a product of two bf16 operands, on machines that multiply pairs of them
+// (AVX-512-BF16). The same bits as the widening kernel has: the instruction adds the product of the
+// high halves, rounds, then that of the low halves, so the earlier k goes into the high half. Only
+// subnormal numbers differ: it takes and gives zeros for them.
+#include "stowage/runtime/cpu/kernels/gemm_thread.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+// GCC 12 takes the deliberately undefined registers of its own intrinsics for mistakes of ours.
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "stowage/runtime/cpu/kernels/half.h"
+
+// On every function, as no other machine may meet these instructions.
+#define STOW_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+
+namespace stow::cpu {
+namespace {
+
+constexpr int64_t kRows = 12, kCols = 32, kLanes = 16;  // of a micro-kernel's piece of C
+static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols == 0);
+
+bool is_run(const int64_t* offsets, int64_t n) {
+  for (int64_t i = 1; i < n; ++i)
+    if (offsets[i] != offsets[0] + i) return false;
+  return true;
+}
+
+// The low n of 16 lanes, or of 32.
+STOW_BF16 inline __mmask16 first16(int64_t n) {
+  return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
+}
+STOW_BF16 inline __mmask32 first32(int64_t n) {
+  return n >= 32 ? ~__mmask32{0} : n <= 0 ? 0 : (__mmask32{1} << n) - 1;
+}
+
+// Turns a 16 x 16 block of pairs held as rows.
+STOW_BF16 inline void turn(__m512i* v) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      v[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+      v[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+    }
+  // v[4 g + c]: column c of each 128-bit block, rows 4 g to 4 g + 3.
+  for (int c = 0; c < 4; ++c) {
+    const __m512i a = _mm512_shuffle_i32x4(v[c], v[4 + c], 0x88);
+    const __m512i b = _mm512_shuffle_i32x4(v[c], v[4 + c], 0xdd);
+    const __m512i d = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0x88);
+    const __m512i e = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0xdd);
+    t[c] = _mm512_shuffle_i32x4(a, d, 0x88);
+    t[8 + c] = _mm512_shuffle_i32x4(a, d, 0xdd);
+    t[4 + c] = _mm512_shuffle_i32x4(b, e, 0x88);
+    t[12 + c] = _mm512_shuffle_i32x4(b, e, 0xdd);
+  }
+  for (int i = 0; i < 16; ++i) v[i] = t[i];
+}
+
+// Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]; the earlier k of a
+// pair is its high half. Zeros stand for the rows missing from the last panel and for an odd k.
+template <int W>
+STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                          int64_t kc, uint32_t* dst) {
+  const int64_t pairs = (kc + 1) / 2;
+  const bool along_k = is_run(ks, kc);
+  for (int64_t p = 0; p < n; p += W, rows += W, dst += pairs * W) {
+    const int64_t w = std::min<int64_t>(W, n - p);
+    if (is_run(rows, w)) {
+      for (int64_t k = 0; k < pairs; ++k)
+        for (int64_t c = 0; c < W; c += kLanes) {
+          const __mmask16 mask = first16(w - c);
+          const uint16_t* const even = src + rows[0] + ks[2 * k] + c;
+          const __m512i high = _mm512_slli_epi32(
+              _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even)), 16);
+          __m512i low = _mm512_setzero_si512();
+          if (2 * k + 1 < kc)
+            low = _mm512_cvtepu16_epi32(
+                _mm256_maskz_loadu_epi16(mask, src + rows[0] + ks[2 * k + 1] + c));
+          _mm512_mask_storeu_epi32(dst + k * W + c, first16(W - c), _mm512_or_si512(high, low));
+        }
+    } else if (along_k) {
+      for (int64_t c = 0; c < W; c += kLanes)
+        for (int64_t k = 0; k < pairs; k += kLanes) {
+          const __mmask32 mask = first32(kc - 2 * k);
+          __m512i v[kLanes];
+          for (int64_t r = 0; r < kLanes; ++r)
+            v[r] = c + r < w ? _mm512_rol_epi32(_mm512_maskz_loadu_epi16(
+                                                    mask, src + rows[c + r] + ks[0] + 2 * k), 16)
+                             : _mm512_setzero_si512();
+          turn(v);
+          for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
+            _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
+        }
+    } else {
+      for (int64_t k = 0; k < pairs; ++k)
+        for (int64_t r = 0; r < W; ++r) {
+          uint32_t pair = 0;
+          if (r < w) {
+            pair = static_cast<uint32_t>(src[rows[r] + ks[2 * k]]) << 16;
+            if (2 * k + 1 < kc) pair |= src[rows[r] + ks[2 * k + 1]];
+          }
+          dst[k * W + r] = pair;
+        }
+    }
+  }
+}
+
+struct MicroArgs {
+  int64_t pairs;
+  const uint32_t *a, *b;  // panels
+  float* out;
+  ptrdiff_t out_stride;
+  const float* prev;  // added to the sums; may be out, or null
+  ptrdiff_t prev_stride;
+  int64_t cols;
+};
+
+// As gemm_micro-inl.h's, two steps of k at a time.
+template <int R>
+STOW_BF16 void micro(const MicroArgs& args) {
+  __m512 acc[R][2];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+    acc[r][0] = acc[r][1] = _mm512_setzero_ps();
+    __builtin_prefetch(args.out + r * args.out_stride, 1);
+    __builtin_prefetch(args.out + r * args.out_stride + kLanes, 1);
+  }
+  const uint32_t *a = args.a, *b = args.b;
+  for (int64_t k = args.pairs; k > 0; --k, a += kRows, b += kCols) {
+    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
+    const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r]));
+      acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
+      acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
+    }
+  }
+  const __mmask16 masks[2] = {first16(args.cols), first16(args.cols - kLanes)};
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      if (args.prev)
+        acc[r][v] = _mm512_add_ps(
+            _mm512_maskz_loadu_ps(masks[v], args.prev + r * args.prev_stride + v * kLanes),
+            acc[r][v]);
+      _mm512_mask_storeu_ps(args.out + r * args.out_stride + v * kLanes, masks[v], acc[r][v]);
+    }
+  }
+}
+
+using MicroFn = void (*)(const MicroArgs&);
+template <int... R>
+constexpr std::array<MicroFn, sizeof...(R)> micro_table(std::integer_sequence<int, R...>) {
+  return {&micro<R + 1>...};
+}
+constexpr auto kMicro = micro_table(std::make_integer_sequence<int, kRows>());
+
+// A finished piece [rows, kCols] rounded into C; with `add`, added to it after rounding.
+template <typename C>
+STOW_BF16 void put(const float* piece, C* c, const int64_t* row_offsets, int64_t rows,
+                   const int64_t* col_offsets, int64_t cols, bool add) {
+  const bool run = is_run(col_offsets, cols);
+  for (int64_t r = 0; r < rows; ++r, piece += kCols) {
+    C* const to = c + row_offsets[r];
+    if (run && !add) {
+      for (int64_t j = 0; j < cols; ++j) narrow(piece[j], to[col_offsets[0] + j]);
+      continue;
+    }
+    for (int64_t j = 0; j < cols; ++j) {
+      C& element = to[col_offsets[j]];
+      C value;
+      narrow(piece[j], value);
+      if (add) narrow(widen(element) + widen(value), value);
+      element = value;
+    }
+  }
+}
+
+// One thread's share, a tile of C at a time, K blocks inside; see gemm_run-inl.h.
+class Bf16Thread {
+ public:
+  Bf16Thread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
+      : p_(plan),
+        a_(static_cast<const uint16_t*>(a)),
+        b_(static_cast<const uint16_t*>(b)),
+        c_(c),
+        b_pack_(static_cast<uint32_t*>(workspace)),
+        a_pack_(b_pack_ + plan.b_pack_bytes / 4),
+        sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
+        sums_in_c_(plan.c == DType::kF32 && !plan.accumulate) {}
+
+  void run(int64_t first_task, int64_t last_task) {
+    for (int64_t t = first_task; t < last_task; ++t) {
+      const int64_t im = t % p_.tasks_m, in = t / p_.tasks_m % p_.tasks_n;
+      const int64_t batch = t / (p_.tasks_m * p_.tasks_n);
+      gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
+      gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b_batch_);
+      gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
+      const int64_t m_end = std::min((im + 1) * p_.task_m, p_.m.extent);
+      const int64_t n_end = std::min((in + 1) * p_.task_n, p_.n.extent);
+      for (int64_t n = in * p_.task_n; n < n_end; n += p_.tile_n)
+        for (int64_t m = im * p_.task_m; m < m_end; m += p_.tile_m)
+          tile(m, std::min(m + p_.tile_m, m_end), n, std::min(n + p_.tile_n, n_end));
+    }
+  }
+
+ private:
+  void tile(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+    const int64_t cols = n1 - n0;
+    gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
+    gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
+      const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
+      gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
+      gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
+      pack_pairs<kCols>(b_ + b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
+      first_k_ = k0 == 0;
+      last_k_ = k0 + kc == p_.k.extent;
+      for (int64_t m = m0; m < m1; m += p_.block_m) {
+        const int64_t rows = std::min(p_.block_m, m1 - m);
+        gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
+        gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+        pack_pairs<kRows>(a_ + a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
+        for (int64_t j = 0; j < cols; j += kCols)
+          for (int64_t i = 0; i < rows; i += kRows)
+            piece((kc + 1) / 2, i, std::min(kRows, rows - i), j, std::min(kCols, cols - j),
+                  sums_ + (m - m0) * p_.tile_n);
+      }
+    }
+  }
+
+  // A panel of A times one of B, on its way into C.
+  void piece(int64_t pairs, int64_t i, int64_t h, int64_t j, int64_t w, float* sums) {
+    const uint32_t *a = a_pack_ + i * pairs, *b = b_pack_ + j * pairs;
+    const MicroFn run = kMicro[static_cast<size_t>(h - 1)];
+    if (p_.partial_sums && !last_k_) {
+      float* const to = sums + i * p_.tile_n + j;
+      run({pairs, a, b, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
+    } else if (sums_in_c_ && is_run(c_cols_ + j, w) && evenly_spaced(c_rows_ + i, h)) {
+      float* const to = static_cast<float*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
+      const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
+      run({pairs, a, b, to, stride, first_k_ ? nullptr : to, stride, w});
+    } else {
+      alignas(64) float out[kRows * kCols];
+      const float* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
+      run({pairs, a, b, out, kCols, before, p_.tile_n, w});
+      const bool add = p_.accumulate || (!p_.partial_sums && !first_k_);
+      if (p_.c == DType::kF32)
+        put(out, static_cast<float*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+      else if (p_.c == DType::kBF16)
+        put(out, static_cast<Bf16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+      else
+        put(out, static_cast<F16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+    }
+  }
+
+  static bool evenly_spaced(const int64_t* offsets, int64_t n) {
+    for (int64_t i = 2; i < n; ++i)
+      if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
+    return true;
+  }
+
+  const GemmPlan& p_;
+  const uint16_t *a_, *b_;
+  void* c_;
+  uint32_t *b_pack_, *a_pack_;
+  float* sums_;
+  bool sums_in_c_, first_k_ = false, last_k_ = false;
+  int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
+  int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
+  int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
+  int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
+};
+
+}  // namespace
+
+bool has_bf16_products() {
+  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
+  return has && (hwy::SupportedTargets() & HWY_AVX3) != 0;
+}
+
+void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
+                      int64_t first_task, int64_t last_task) {
+  Bf16Thread(plan, a, b, c, workspace).run(first_task, last_task);
+}
+
+}  // namespace stow::cpu
+
+#else
+
+namespace stow::cpu {
+
+bool has_bf16_products() { return false; }
+
+// Never called where there are no such products.
+void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
+                      int64_t first_task, int64_t last_task) {
+  gemm_thread_f32(plan, a, b, c, workspace, first_task, last_task);
+}
+
+}  // namespace stow::cpu
+
+#endif

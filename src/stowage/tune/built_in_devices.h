@@ -1,0 +1,18 @@
+// The files of devices/ as the build put them into the program.
+// Not for users; tune/devices.h finds them by name.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace stow {
+
+struct BuiltInDevice {
+  std::string_view name;  ///< Of the file, without ".toml".
+  std::string_view toml;
+};
+
+/// In alphabetical order. Defined in a source that CMakeLists.txt writes.
+std::span<const BuiltInDevice> built_in_devices();
+
+}  // namespace stow

@@ -1,0 +1,32 @@
+// Where device descriptions come from: those that the program carries, files, and what calibration
+// measured of this machine.
+// Not what they say; that is runtime/null/device_description.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stowage/runtime/null/device_description.h"
+
+namespace stow {
+
+/// The names of the descriptions in the program: the files of devices/, in order.
+std::vector<std::string> device_names();
+
+/// The description of a name, or of a file: what ends in ".toml" or has a folder.
+/// Errors: no such name (with the nearest), the file's.
+Result<DeviceDescription> load_device_description(const std::string& name_or_path);
+
+/// What a description of this machine is called: its processor and the threads that kernels use.
+std::string this_machine(int threads);
+
+/// Where calibration leaves what it measured: $XDG_CACHE_HOME/stowage/device.toml, or below
+/// ~/.cache; empty where the environment names neither.
+std::string calibrated_path();
+
+/// What was measured of this machine with so many threads; none where nothing was, or on another
+/// machine. Errors: the file is there and cannot be read.
+Result<std::optional<DeviceDescription>> calibrated_description(int threads);
+
+}  // namespace stow

@@ -1,0 +1,219 @@
+// Elementwise work over arrays on the host or disk, tile by tile: same bits, little memory, in place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stowage/ir/utilities.h"
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/simplify.h"
+#include "stowage/passes/tiles.h"
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+constexpr MemoryKind kHost = MemoryKind::kPinnedHost, kDevice = MemoryKind::kDevice;
+constexpr int64_t kMiB = 1 << 20;
+
+using State = std::map<std::string, Array>;
+
+class Tiles : public ::testing::Test {
+ protected:
+  DevicePtr device_ = Device::virtual_device({256 * kMiB, 512 * kMiB, 0}, 2);
+  DefaultDevice guard_{device_};
+
+  static Array noise(uint64_t seed, const Shape& shape) {
+    return random::normal(random::key(seed), shape);
+  }
+  static JitOptions tiled(int64_t tile_bytes, std::vector<int> donated = {}) {
+    JitOptions options;
+    options.donate_argnums = std::move(donated);
+    options.compile.tile_bytes = tile_bytes;
+    return options;
+  }
+  template <Tree T>
+  static std::vector<std::vector<float>> bits(const T& tree) {
+    std::vector<std::vector<float>> all;
+    for (const Array& a : tree_leaves(tree)) all.push_back(device_put(a, kDevice).to_vector<float>());
+    return all;
+  }
+  // The same results whole and in tiles of a few sizes.
+  template <typename F, typename... Args>
+  static void expect_same_bits(F f, const Args&... args) {
+    const auto whole = bits(jit(f, tiled(0))(args...));
+    for (int64_t tile : {256, 1000, 4096, 1 << 14}) {
+      SCOPED_TRACE(tile);
+      EXPECT_EQ(bits(jit(f, tiled(tile))(args...)), whole);
+    }
+  }
+  template <typename F, typename... Args>
+  static Graph streamed(F f, int64_t tile, const Args&... args) {
+    return stream_tiles(remove_dead_code(simplify(jit(f).lower(args...).graph())), tile);
+  }
+};
+
+// One step of Adam as a user writes it, the moments elsewhere.
+State adam_step(const State& s) {
+  const Array g = s.at("g"), w = device_put(s.at("w"), kDevice);
+  const Array m = device_put(s.at("m"), kDevice) * 0.9 + g * 0.1;
+  const Array v = device_put(s.at("v"), kDevice) * 0.999 + g * g * 0.001;
+  const MemoryKind kind = sharding_of(s.at("w")).memory_kind();
+  return {{"w", device_put(w - 0.1 * (m / (sqrt(v) + 1e-8)), kind)},
+          {"m", device_put(m, kHost)},
+          {"v", device_put(v, kHost)}};
+}
+State adam_state(const Shape& shape, MemoryKind weights) {
+  const auto at = [&](uint64_t seed, MemoryKind kind) {
+    return device_put(square(random::normal(random::key(seed), shape)), kind);
+  };
+  return {{"g", at(1, kDevice)}, {"m", at(2, kHost)}, {"v", at(3, kHost)}, {"w", at(4, weights)}};
+}
+
+TEST_F(Tiles, AdamHasTheSameBitsInTilesOfAnySizeAndShape) {
+  for (const Shape& shape : {Shape{64, 48}, Shape{3, 5, 700}, Shape{1021, 7}, Shape{5003}, Shape{1, 4096},
+                             Shape{2, 2, 2, 600}})
+    for (MemoryKind weights : {kDevice, kHost}) {
+      SCOPED_TRACE(to_string(shape));
+      expect_same_bits(adam_step, adam_state(shape, weights));
+    }
+}
+
+TEST_F(Tiles, AnUpdateTakesAFewTilesWhateverTheSizeOfTheLeaf) {
+  std::vector<int64_t> temporaries;
+  for (int64_t rows : {1024, 4096}) {
+    const State s = adam_state({rows, 1024}, kHost);
+    const auto step = jit(adam_step, tiled(kTileBytes, {0})).lower(s).compile();
+    const MemoryAnalysis& a = step.memory_analysis();
+    EXPECT_EQ(a.device().argument_bytes, rows * 1024 * 4);
+    temporaries.push_back(a.device().temp_bytes);
+    EXPECT_LE(a.device().temp_bytes, 6 * kTileBytes);
+    // Weights and moments lie over the old ones.
+    EXPECT_EQ(a.host().alias_bytes, 3 * rows * 1024 * 4);
+    EXPECT_EQ(a.host().temp_bytes, 0);
+    EXPECT_EQ(a.host().total_bytes, 3 * rows * 1024 * 4);
+  }
+  EXPECT_EQ(temporaries[0], temporaries[1]);
+}
+
+TEST_F(Tiles, WeightsOnTheDeviceAreUpdatedInPlaceSliceBySlice) {
+  const State s = adam_state({2048, 1024}, kDevice);
+  const auto step = jit(adam_step, tiled(kTileBytes, {0})).lower(s).compile();
+  const MemoryAnalysis& a = step.memory_analysis();
+  EXPECT_EQ(a.device().alias_bytes, 2048 * 1024 * 4);
+  EXPECT_LE(a.device().temp_bytes, 6 * kTileBytes);
+  EXPECT_EQ(a.host().alias_bytes, 2 * 2048 * 1024 * 4);
+  EXPECT_EQ(a.host().temp_bytes, 0);
+  // What was predicted is what is metered, and the bits are those of the whole.
+  const auto whole = bits(jit(adam_step, tiled(0))(s));
+  device_->drop_arenas();
+  const int64_t before = device_->in_use_bytes(kDevice);
+  device_->reset_high_water();
+  const State next = step(s);
+  EXPECT_EQ(device_->high_water_bytes(kDevice) - before,
+            a.device().total_bytes - a.device().argument_bytes);
+  EXPECT_EQ(bits(next), whole);
+}
+
+TEST_F(Tiles, TheOptimizersOfTheLibraryStream) {
+  const optim::GradientTransformation optimizer =
+      optim::chain(optim::clip_by_global_norm(0.5), optim::adamw(0.01));
+  const auto step = [&](const State& params, const optim::OptState& state, const State& gradients) {
+    const State p = device_put(params, kDevice);
+    const auto [updates, next] = optimizer.update(device_put(gradients, kDevice),
+                                                  device_put(state, kDevice), p);
+    return std::pair(device_put(optim::apply_updates(p, updates), kHost), device_put(next, kHost));
+  };
+  const auto arguments = [&](int64_t rows) {
+    const State params = {{"a", noise(1, {rows, 512})}, {"b", noise(2, {7})}};
+    const State gradients = {{"a", noise(3, {rows, 512})}, {"b", noise(4, {7})}};
+    return std::tuple(device_put(params, kHost), device_put(optimizer.init(params), kHost),
+                      device_put(gradients, kHost));
+  };
+  const auto [params, state, gradients] = arguments(64);
+  expect_same_bits(step, params, state, gradients);
+  int64_t before = 0;
+  for (int64_t rows : {2048, 8192}) {
+    const auto [p, s, g] = arguments(rows);
+    const auto compiled = jit(step, tiled(kTileBytes, {0, 1})).lower(p, s, g).compile();
+    const MemoryAnalysis& a = compiled.memory_analysis();
+    EXPECT_LE(a.device().total_bytes, 8 * kTileBytes);
+    EXPECT_EQ(a.host().alias_bytes, a.host().output_bytes);
+    // Norms are of rows first, and there are more of these.
+    if (before > 0) {
+      EXPECT_LE(a.device().total_bytes, before + 8192 * 4);
+    }
+    before = a.device().total_bytes;
+  }
+}
+
+TEST_F(Tiles, ANormHasTheSameBitsWhereverTheArrayLies) {
+  const auto norm = [](const Array& x) { return sqrt(sum(square(device_put(x, kDevice)))); };
+  for (const Shape& shape : {Shape{512, 700}, Shape{3, 129, 300}, Shape{40000, 3}, Shape{300000}}) {
+    SCOPED_TRACE(to_string(shape));
+    const Array x = noise(5, shape);
+    const float on_device = norm(x).item<float>();
+    EXPECT_EQ(jit(norm)(x).item<float>(), on_device);
+    for (int64_t tile : {0, 4096, 1 << 16})
+      EXPECT_EQ(jit(norm, tiled(tile))(device_put(x, kHost)).item<float>(), on_device);
+  }
+  const auto compiled =
+      jit(norm).lower(Array::abstract({DType::kF32, Shape{16384, 1024}, kHost})).compile();
+  EXPECT_LE(compiled.memory_analysis().device().total_bytes, 3 * kTileBytes);
+}
+
+TEST_F(Tiles, WhatTheHostHasTwiceIsReadTwiceAndWhatIsReadLaterStays) {
+  // The weights are multiplied whole, and updated in tiles with what comes of that.
+  const auto f = [](const Array& w, const Array& x) {
+    const Array here = device_put(w, kDevice);
+    const Array y = matmul(x, here);
+    const Array g = matmul(transpose(x), y);
+    return std::pair(device_put(here - 0.01 * g, kHost), sum(here * 2.0, {1}) + sum(y));
+  };
+  const Array w = device_put(noise(1, {96, 64}), kHost), x = noise(2, {32, 96});
+  expect_same_bits(f, w, x);
+  const Graph graph = streamed(f, 1024, w, x);
+  EXPECT_EQ(count_ops(graph, OpKind::kScan, false), 2);
+}
+
+TEST_F(Tiles, WorkThatWaitsForItsOwnNormIsCutInTwo) {
+  const auto f = [](const Array& g, const Array& m) {
+    const Array here = device_put(g, kDevice) * 2.0;
+    const Array clipped = here / maximum(sqrt(sum(square(here))), 1.0);
+    return device_put(device_put(m, kDevice) * 0.9 + clipped, kHost);
+  };
+  const Array g = device_put(noise(1, {512, 256}), kHost), m = device_put(noise(2, {512, 256}), kHost);
+  expect_same_bits(f, g, m);
+}
+
+TEST_F(Tiles, AGradientMovedAwayAndBackIsReadWhereItIsMade) {
+  const auto f = [](const Array& w, const Array& x) {
+    const Array g = device_put(matmul(transpose(x), x), kHost);
+    const Array decay = device_put(device_put(w, kDevice) * 0.1, kHost);
+    return device_put(device_put(g, kDevice) + device_put(decay, kDevice), kHost);
+  };
+  const Array w = device_put(noise(1, {64, 64}), kHost), x = noise(2, {32, 64});
+  expect_same_bits(f, w, x);
+  const Graph graph = streamed(f, 1024, w, x);
+  EXPECT_EQ(count_ops(graph, OpKind::kScan, false), 1);
+  EXPECT_EQ(count_ops(graph, OpKind::kDevicePut, false), 0);  // all moves are of tiles
+}
+
+TEST_F(Tiles, SmallArraysStayWhole) {
+  const State s = adam_state({16, 16}, kHost);
+  EXPECT_EQ(count_ops(streamed(adam_step, 4096, s), OpKind::kScan, true), 0);
+  EXPECT_EQ(count_ops(streamed(adam_step, 64, s), OpKind::kScan, true), 1);
+}
+
+TEST_F(Tiles, OtherDtypesSelectsAndConvertsStream) {
+  const auto f = [](const Array& master, const Array& g) {
+    const Array w = device_put(master, kDevice);
+    const Array step = where(abs(g) > 1.0, sign(g), g).astype(DType::kF32);
+    const Array next = w - 0.1 * step;
+    return std::pair(device_put(next, kHost), next.astype(DType::kBF16));
+  };
+  const Array master = device_put(noise(1, {100, 33}), kHost);
+  const Array g = noise(2, {100, 33}).astype(DType::kBF16);
+  expect_same_bits(f, master, g);
+}
+
+}  // namespace
+}  // namespace stow
