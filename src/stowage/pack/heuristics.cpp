@@ -14,7 +14,6 @@ namespace stow::pack {
 namespace {
 
 // Rigid groups come by the hundred; far larger problems are left to the other ways.
-constexpr size_t kWindowBuffers = 4000;
 constexpr int64_t kWindowFails = 2000;
 
 class Search {
@@ -41,7 +40,7 @@ class Search {
       }
     }
     justify(best_.offsets);
-    if (!done() && problem_.buffers.size() <= kWindowBuffers) follow_window();
+    if (!done() && problem_.buffers.size() <= options_.window_buffers) follow_window();
     // Two ways to go on, each given the same share of the work.
     int64_t repairing = 0, rising = 0;
     while (!done()) {
