@@ -162,6 +162,24 @@ std::string check(const RandomProgram& program) {
           if (std::string fault = compare(how.c_str(), graph, e.outputs, judge.outputs);
               !fault.empty())
             return fault;
+          if (!reuse || e.analysis.host().total_bytes + e.analysis.disk().total_bytes == 0) continue;
+          // A budget between the least and half as much again buys moves that run ahead.
+          CompileOptions budgeted{.donated = program.donated,
+                                  .override_policy = policy,
+                                  .fuse = fuse,
+                                  .transfers_ahead = 0};
+          const int64_t total =
+              compile(graph, budgeted, threads)->memory_analysis().device().total_bytes;
+          const int64_t budget = total + total * static_cast<int64_t>(graph.n_nodes() % 8) / 16;
+          budgeted.transfers_ahead = 1 + ahead % 3;
+          budgeted.capacities[0] = budget;
+          const Execution b = testing::execute(graph, budgeted, program.inputs, threads);
+          if (!b.fault.empty()) return "under a budget: " + b.fault;
+          if (b.analysis.device().total_bytes > budget)
+            return fmt::format("under a budget of {}: {}", budget, b.analysis.device().total_bytes);
+          if (std::string fault = compare("under a budget", graph, b.outputs, judge.outputs);
+              !fault.empty())
+            return fault;
         }
     }
   } catch (const std::exception& error) {

@@ -191,7 +191,7 @@ TEST(SimulateFuzz, RandomSchedules) {
 
 TEST(SimulateFuzz, CompiledPrograms) {
   const uint64_t first = environment("STOW_FUZZ_SEED", 1),
-                 count = environment("STOW_FUZZ_COUNT", 300) / 10;
+                 count = environment("STOW_FUZZ_COUNT", 300) / 20;
   for (uint64_t seed = first; seed < first + count && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     const testing::RandomProgram program = testing::random_program(seed);

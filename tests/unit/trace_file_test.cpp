@@ -181,13 +181,13 @@ TEST(RunRecorder, HearsEveryKernelOfARun) {
     EXPECT_NEAR(again.streams[i].busy_s, use.streams[i].busy_s, 1e-9) << i;
 }
 
-TEST(KernelTimes, AreMediansOfWhatRan) {
+TEST(KernelTimes, AreMeansOfWhatRan) {
   ScheduleKit k;
   const Schedule schedule = k.schedule({k.dot(1), k.dot(2), k.done_in(3, 0)});
   const auto kernel = [&](size_t i) { return schedule.instructions[i].kernel(); };
   KernelTimes times;
   std::vector<RunEvent> events;
-  for (const double seconds : {5.0, 1.0, 100.0})
+  for (const double seconds : {5.0, 1.0, 9.0})
     events.push_back({kernel(0), StreamKind::kCompute, 0, 10, 10 + seconds});
   events.push_back({kernel(2), StreamKind::kCompute, 0, 0, 7});
   times.add(events);

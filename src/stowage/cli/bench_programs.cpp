@@ -6,10 +6,11 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/commands.h"
+#include "stowage/io/files.h"
 #include "stowage/io/json.h"
 #include "stowage/io/safetensors.h"
-#include "stowage/runtime/null/simulate.h"
-#include "stowage/train/config.h"
+#include "stowage/train/forecast.h"
+#include "stowage/tune/devices.h"
 
 namespace stow {
 namespace {
@@ -23,10 +24,11 @@ constexpr int64_t kLayers = 10, kWidth = 256, kHidden = 1024;
 constexpr int kTimedRuns = 3;
 
 struct Flags {
-  std::string json, dump;
+  std::string json, dump, trace;
+  std::string device_name = "h200";  // what the step time is simulated on
   int64_t n = 7168;
   bool plan_only = false;
-  DeviceDescription h200;  // what the step time is simulated on
+  std::optional<DeviceDescription> device;
 };
 
 // What one row is told of and what came of it.
@@ -39,12 +41,15 @@ struct Row {
 };
 
 // What is known of a row without running it.
-template <typename R>
-void plan(const Compiled<R>& compiled, const Flags& flags, Row& row) {
-  row.analysis = compiled.memory_analysis();
-  const Simulation simulation = simulate(compiled.executable().schedule(), flags.h200);
-  row.simulated_s = simulation.step_s;
-  row.bound_s = simulation.bound_s;
+Result<void> plan(const Executable& program, const Flags& flags, Row& row) {
+  row.analysis = program.memory_analysis();
+  const Forecast forecast = forecast_step(program, flags.device);
+  row.simulated_s = forecast.simulation->step_s;
+  row.bound_s = forecast.simulation->bound_s;
+  if (flags.trace.empty()) return {};
+  if (Result<void> made = ensure_directory(flags.trace); !made) return made;
+  return write_simulated_trace(fmt::format("{}/{}.{}.json", flags.trace, row.program, row.name),
+                               program, forecast);
 }
 
 // Tensors of a dump, which outlive the arrays.
@@ -117,7 +122,8 @@ Result<Row> measure1(const Placement1& at, const Flags& flags) {
                                        Array::abstract({DType::kF32, out, at.weights})},
                                 Array::abstract(input))
                             .compile();
-  plan(compiled, flags, row);
+  if (Result<void> planned = plan(compiled.executable(), flags, row); !planned)
+    return planned.failure();
   if (flags.plan_only) return row;
   const auto weight = [&](uint64_t seed, const Shape& shape) {
     return device_put(random::normal(random::key(seed), shape) * 0.05, at.weights);
@@ -167,7 +173,8 @@ Result<Row> measure2(const Placement2& at, const Flags& flags) {
   const optim::OptState state =
       device_put(host_offload::optimizer().init(params), at.moments);
   const auto compiled = step.lower(params, state, abstract(at.activations)).compile();
-  plan(compiled, flags, row);
+  if (Result<void> planned = plan(compiled.executable(), flags, row); !planned)
+    return planned.failure();
   if (flags.plan_only) return row;
   // Weights that keep the size of what they multiply, so that nothing vanishes.
   uint64_t seed = 0;
@@ -235,7 +242,7 @@ Result<int> run_rows(const Flags& flags, const std::vector<Placement>& placement
     json = std::move(*opened);
   }
   fmt::print(text, "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>15}{:>13}\n", "row", "total",
-             "argument", "output", "alias", "temp", "host", "disk", "on an H200", "its bound");
+             "argument", "output", "alias", "temp", "host", "disk", "simulated", "its bound");
   for (const Placement& placement : placements) {
     const Result<Row> row = measure(placement, flags);
     if (!row) return row.failure();
@@ -255,12 +262,11 @@ Result<std::optional<int>> parse(CLI::App& app, const char* name, Flags& flags,
   app.add_option("--dump", flags.dump, "Writes the inputs and results of each row here")
       ->type_name("DIR");
   app.add_flag("--plan-only", flags.plan_only, "Plans alone: allocates nothing and runs nothing");
-  const std::string path = repository_file("devices/h200.toml");
-  const Result<std::string> description = read_text_file(path);
-  if (!description) return description.failure();
-  Result<DeviceDescription> h200 = parse_device_description(*description, path);
-  if (!h200) return h200.failure();
-  flags.h200 = std::move(*h200);
+  app.add_option("--device-description", flags.device_name, "The device of the simulated times")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("--trace", flags.trace, "Writes the simulated run of each row here, for Perfetto")
+      ->type_name("DIR");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
@@ -270,6 +276,9 @@ Result<std::optional<int>> parse(CLI::App& app, const char* name, Flags& flags,
   } catch (const CLI::ParseError& error) {
     return fail("bench {0}: {1} (see ./stowage bench {0} --help)", name, error.what());
   }
+  Result<DeviceDescription> device = load_device_description(flags.device_name);
+  if (!device) return device.failure();
+  flags.device = std::move(*device);
   return std::optional<int>();
 }
 

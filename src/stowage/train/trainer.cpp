@@ -254,8 +254,7 @@ class Run {
   Result<void> save_trace() {
     const Schedule& schedule = plan_.programs.step->schedule();
     const std::vector<RunEvent> events = recorder_.take();
-    times_.add(events);
-    traced_s_.push_back(summarize_run(schedule, events).step_s);
+    replay(schedule, events);
     if (step_ > first_traced()) return {};
     if (Result<void> written = write_trace(
             options_.trace_path, trace_run(schedule, events, fmt::format("step {}", step_ + 1)));
@@ -269,18 +268,17 @@ class Run {
     return {};
   }
 
-  // What the order and the overlap make of the time that each kernel was measured to take.
-  void say_replay() {
-    if (traced_s_.empty()) return;
+  // What order, overlap and waiting make of the time that each kernel of this step took, beside what
+  // the step took; as a share of that.
+  void replay(const Schedule& schedule, std::span<const RunEvent> events) {
+    KernelTimes times;
+    times.add(events);
     SimulateOptions options;
-    options.measured_s = [this](const Kernel& k) { return std::max(0.0, times_.seconds(k)); };
+    options.measured_s = [&](const Kernel& k) { return std::max(0.0, times.seconds(k)); };
     // No figure of the device counts: everything was measured.
-    const double simulated_s = simulate(plan_.programs.step->schedule(), {}, options).step_s;
-    const double measured_s = median(traced_s_);
-    say("step: simulated from its kernels' measured times {}, measured {} ({:+.1f} %), medians of "
-        "{}\n",
-        format_seconds(simulated_s), format_seconds(measured_s),
-        100 * (simulated_s / measured_s - 1), traced_s_.size());
+    const double simulated_s = simulate(schedule, {}, options).step_s;
+    const double measured_s = summarize_run(schedule, events).step_s;
+    replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
   }
 
   // Of steps: the first ones touch memory, and a busy machine is slow at times.
@@ -391,7 +389,10 @@ class Run {
             ? fmt::format("predicted {}, ", format_seconds(*options_.predicted_step_s))
             : std::string(),
         format_seconds(step_s), step_s_.size());
-    say_replay();
+    if (!replay_errors_.empty())
+      say("order and overlap, simulated with each step's own kernel times, are {:.1f} % off, the "
+          "median of {} steps\n",
+          100 * median(replay_errors_), replay_errors_.size());
     say("saved to {}\n", saved_);
     if (options_.json) {
       const Result<void> written = options_.json->write(Json::object(
@@ -433,8 +434,7 @@ class Run {
   std::vector<DeviceBufferPtr> state_;
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
   RunRecorder recorder_;
-  KernelTimes times_;
-  std::vector<double> traced_s_;
+  std::vector<double> replay_errors_;
   std::vector<double> step_s_;
   double first_loss_ = -1, last_loss_ = -1, begin_s_ = 0, shown_s_ = 0;
   std::string saved_;

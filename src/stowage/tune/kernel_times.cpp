@@ -1,22 +1,20 @@
 #include "stowage/tune/kernel_times.h"
 
-#include <algorithm>
-
 namespace stow {
 
 void KernelTimes::add(std::span<const RunEvent> events) {
-  for (const RunEvent& event : events)
-    if (event.kernel->phase != MovePhase::kDone)
-      seconds_[event.kernel].push_back(event.end_s - event.begin_s);
+  for (const RunEvent& event : events) {
+    if (event.kernel->phase == MovePhase::kDone) continue;
+    Sum& sum = sums_[event.kernel];
+    sum.seconds += event.end_s - event.begin_s;
+    ++sum.runs;
+  }
 }
 
 double KernelTimes::seconds(const Kernel& kernel) const {
-  const auto found = seconds_.find(&kernel);
-  if (found == seconds_.end()) return -1;
-  std::vector<double> sorted = found->second;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
+  const auto found = sums_.find(&kernel);
+  if (found == sums_.end()) return -1;
+  return found->second.seconds / static_cast<double>(found->second.runs);
 }
 
 }  // namespace stow

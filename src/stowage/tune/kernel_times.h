@@ -4,7 +4,6 @@
 
 #include <map>
 #include <span>
-#include <vector>
 
 #include "stowage/runtime/run_observer.h"
 
@@ -14,13 +13,17 @@ class KernelTimes {
  public:
   /// Takes in the events of one run.
   void add(std::span<const RunEvent> events);
-  /// The median seconds of a kernel, or of a move while its stream was at it; -1 where it never ran.
+  /// The mean seconds of a kernel, or of a move while its stream was at it; -1 where it never ran.
   /// To be given to simulate() as SimulateOptions::measured_s: then what is simulated is the order,
   /// the overlap and the waiting alone.
   double seconds(const Kernel& kernel) const;
 
  private:
-  std::map<const Kernel*, std::vector<double>> seconds_;
+  struct Sum {
+    double seconds = 0;
+    int64_t runs = 0;
+  };
+  std::map<const Kernel*, Sum> sums_;
 };
 
 }  // namespace stow
