@@ -58,7 +58,8 @@ bool run_program1() {
     const Array input = full({256, 256}, 0.001f);
     const Layers weights = device_put(
         Layers{full({10, 256, 1024}, 0.001f), full({10, 1024, 256}, 0.001f)}, at.weights);
-    const auto f = jit([&](const Layers& w, const Array& x) { return layer_gradients(w, x, at); });
+    const auto f = jit([&](const Layers& w, const Array& x) { return layer_gradients(w, x, at); },
+                       within(at.budget_mib * (1 << 20)));
     const auto compiled = f.lower(weights, input).compile();
     print_analysis(at.row, compiled.memory_analysis());
     const std::vector<float> g = values_of(compiled(weights, input));
@@ -87,7 +88,7 @@ bool run_program2(int64_t n, bool run) {
         [&](const Parameters& p, const optim::OptState& s, const Array& x) {
           return train_step(p, s, x, at);
         },
-        {.donate_argnums = {0, 1}});
+        within(at.budget_matrices * static_cast<double>(4 * n * n), {.donate_argnums = {0, 1}}));
     const auto compiled = step.lower(params, state, inputs).compile();
     print_analysis(at.row, compiled.memory_analysis());
     if (run) ok = same.check(values_of(compiled(params, state, inputs))) && ok;

@@ -21,20 +21,27 @@ struct Layers {
 };
 STOW_TREE(Layers, w1, w2);
 
+/// What of the device a program may take. Where there is room, moves run ahead of their use.
+inline JitOptions within(double budget_bytes, JitOptions options = {}) {
+  options.compile.capacities[0] = static_cast<int64_t>(budget_bytes);
+  return options;
+}
+
 /// Where the layers' inputs wait for the backward pass, where the weights lie and where their
-/// gradients go.
+/// gradients go; and a budget for the device.
 struct Placement1 {
   std::string row;
+  double budget_mib;
   MemoryKind activations = MemoryKind::kDevice, weights = MemoryKind::kDevice,
              gradients = MemoryKind::kDevice;
 };
 inline std::vector<Placement1> placements1() {
   constexpr MemoryKind host = MemoryKind::kPinnedHost, disk = MemoryKind::kDisk;
-  return {{"save_all"},
-          {"offload_x", host},
-          {"offload_x_w", host, host},
-          {"offload_x_w_g", host, host, host},
-          {"disk", disk, disk, disk}};
+  return {{"save_all", 44.5},
+          {"offload_x", 42.5, host},
+          {"offload_x_w", 23.5, host, host},
+          {"offload_x_w_g", 4.5, host, host, host},
+          {"disk", 4.5, disk, disk, disk}};
 }
 
 /// The gradients of sum(x w1[0] w2[0] w1[1] …) for the weights.
@@ -58,18 +65,20 @@ inline Layers layer_gradients(const Layers& weights, const Array& input, const P
 
 using Parameters = std::map<std::string, Array>;  // "w1" to "w4", [n, n] each
 
+/// The budget is in matrices: nineteen are the least with everything on the device.
 struct Placement2 {
   std::string row;
+  double budget_matrices;
   MemoryKind moments = MemoryKind::kDevice, params = MemoryKind::kDevice,
              activations = MemoryKind::kDevice;
 };
 inline std::vector<Placement2> placements2() {
   constexpr MemoryKind device = MemoryKind::kDevice, host = MemoryKind::kPinnedHost;
-  return {{"device"},
-          {"adam_host", host},
-          {"adam_host_params_host", host, host},
-          {"all_host", host, host, host},
-          {"adam_disk", MemoryKind::kDisk, device, device}};
+  return {{"device", 19.3},
+          {"adam_host", 11.4, host},
+          {"adam_host_params_host", 7.3, host, host},
+          {"all_host", 5.2, host, host, host},
+          {"adam_disk", 11.4, MemoryKind::kDisk, device, device}};
 }
 
 inline Array gelu(const Array& x) {

@@ -9,8 +9,10 @@
 #include <map>
 
 #include "stowage/io/files.h"
+#include "stowage/train/forecast.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/trainer.h"
+#include "stowage/tune/devices.h"
 
 namespace stow {
 namespace {
@@ -219,6 +221,51 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
   const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().find("step-000004"), std::string::npos) << status.error();
+}
+
+TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
+  TrainConfig c = config("traced", 4);
+  c.runtime.platform = "virtual";
+  c.memory.optimizer = "pinned_host";
+  const Job job(c, omp_get_max_threads());
+  const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
+  ASSERT_TRUE(choice.plan);
+  const Executable& step = *choice.plan->programs.step;
+  const Forecast forecast = forecast_step(step, *load_device_description("h200"));
+  EXPECT_GT(forecast.moved[static_cast<size_t>(StreamKind::kCopyIn)].bytes, 0);
+  EXPECT_GE(forecast.simulation->step_s, forecast.simulation->bound_s);
+  EXPECT_GT(forecast.simulation->bound_s, 0);
+  EXPECT_EQ(forecast_step(step, {}).moved[1].bytes, forecast.moved[1].bytes);
+  EXPECT_TRUE(to_json(forecast_step(step, {})).find("simulated")->is_null());
+
+  const std::string path = (folder_ / "trace.json").string(), lines = (folder_ / "t.jsonl").string();
+  {
+    Result<JsonLines> json = JsonLines::open(lines);
+    RunOptions options;
+    options.json = &*json;
+    options.predicted_step_s = 0.125;
+    options.trace_path = path;
+    const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
+    ASSERT_TRUE(status.ok()) << status.error();
+  }
+  // As many compute slices and moves as the simulation has of the same schedule.
+  const Result<std::string> text = read_text_file(path);
+  ASSERT_TRUE(text);
+  const Result<Json> trace = parse_json(*text);
+  ASSERT_TRUE(trace) << trace.error();
+  std::map<int64_t, int64_t> slices;
+  for (const Json& event : *trace->find("traceEvents")->as_array())
+    if (*event.find("ph")->as_string() == "X" &&
+        !event.find("name")->as_string()->starts_with("wait"))
+      ++slices[*event.find("tid")->as_int()];
+  for (int64_t s = 0; s < kNumStreams; ++s)
+    EXPECT_EQ(slices[s + 1], forecast.simulation->streams[static_cast<size_t>(s)].runs) << s;
+
+  std::ifstream file(lines);
+  Json summary;
+  for (std::string line; std::getline(file, line);) summary = *parse_json(line);
+  EXPECT_EQ(*summary.find("predicted_step_s")->as_double(), 0.125);
+  EXPECT_GT(*summary.find("measured_step_s")->as_double(), 0);
 }
 
 TEST_F(Train, NoLayersAtAllIsLegal) {

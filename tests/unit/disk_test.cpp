@@ -20,6 +20,7 @@
 #include "stowage/runtime/move.h"
 #include "tests/support/disk_faults.h"
 #include "tests/support/file_size_limit.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -35,16 +36,6 @@ Bytes random_bytes(int64_t n, uint64_t seed) {
   Bytes bytes(static_cast<size_t>(n));
   for (std::byte& b : bytes) b = static_cast<std::byte>(random());
   return bytes;
-}
-
-template <typename F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(DiskExtents, FirstFitAndMerging) {
@@ -211,6 +202,23 @@ TEST_P(DiskModes, AnyWindow) {
     ASSERT_EQ(to, from) << i;
     disk.release(second, n * width + 100);
     disk.release(base, size);
+  }
+}
+
+// Rows that are moved one by one end and begin in the same blocks: the second waits for the first.
+TEST_P(DiskModes, LongRowsThatShareBlocks) {
+  Disk disk(options());
+  constexpr int64_t kRows = 60, kRow = 67'000, kStep = 67'500;
+  const int64_t base = disk.reserve(kRows * kStep);
+  Bytes mirror(kRows * kStep), read(mirror.size());
+  for (uint64_t round = 0; round < 5; ++round) {
+    const Bytes rows = random_bytes(kRows * kRow, round);
+    const DiskAxis axes[] = {{kRows, kStep, kRow}, {kRow, 1, 1}};
+    disk.write({base, const_cast<std::byte*>(rows.data()), 1, axes}, {});
+    for (int64_t r = 0; r < kRows; ++r)
+      std::copy_n(rows.begin() + r * kRow, kRow, mirror.begin() + r * kStep);
+    disk.read(base, read);
+    ASSERT_EQ(read, mirror) << round;
   }
 }
 

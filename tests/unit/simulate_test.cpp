@@ -117,12 +117,19 @@ TEST(Simulate, LatencyAndRatesOfEachDirection) {
   d.link = {.to_device = 8000, .to_host = 2000, .latency_s = 0.001};
   d.disk = {.read = 16000, .write = 1000, .latency_s = 0.002};
   const double bytes = 40;
-  EXPECT_DOUBLE_EQ(ms(move_seconds(d, kHost, kDevice, bytes)), 1 + 5);
-  EXPECT_DOUBLE_EQ(ms(move_seconds(d, kDevice, kHost, bytes)), 1 + 20);
+  EXPECT_DOUBLE_EQ(ms(move_seconds(d, kHost, kDevice, bytes)), 5);
+  EXPECT_DOUBLE_EQ(ms(move_seconds(d, kDevice, kHost, bytes)), 20);
   EXPECT_DOUBLE_EQ(ms(move_seconds(d, kDisk, kHost, bytes)), 2 + 2.5);
   EXPECT_DOUBLE_EQ(ms(move_seconds(d, kDisk, kDevice, bytes)), 2 + 2.5);
   EXPECT_DOUBLE_EQ(ms(move_seconds(d, kHost, kDisk, bytes)), 2 + 40);
-  EXPECT_DOUBLE_EQ(ms(move_seconds(d, kHost, kHost, bytes)), 1 + 20);
+  EXPECT_DOUBLE_EQ(ms(move_seconds(d, kHost, kHost, bytes)), 20);
+  // The link's latency of the second copy lies beside the first; the disk's keeps it busy.
+  ScheduleKit k;
+  expect_times(simulate(k.schedule({k.start_in(10, 0), k.start_in(10, 1), k.done_in(10, 1)}), d),
+               1 + 5 + 5, 0);
+  ScheduleKit k2;
+  expect_times(simulate(k2.schedule({k2.move(kDisk, kDevice, 10), k2.move(kDisk, kDevice, 10)}), d),
+               2 * (2 + 2.5), 0);
 }
 
 // The next iteration's operand comes while this one computes.

@@ -1,8 +1,12 @@
 #include "stowage/cli/arguments.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>
+
+#include "stowage/tune/devices.h"
 
 namespace stow {
 
@@ -22,6 +26,19 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   app.add_option("--json", line.json_path, "Writes one JSON object a line to FILE, - for stdout")
       ->type_name("FILE");
   app.add_flag("--resume", line.resume, "Goes on from the last checkpoint in train.out");
+  if (command == "plan" || command == "train" || command == "profile") {
+    app.add_option("--device-description", line.device,
+                   fmt::format("The device of the step time: {}, or a file (default: this machine as "
+                               "./stowage calibrate measured it)",
+                               fmt::join(device_names(), ", ")))
+        ->type_name("NAME");
+    app.add_option("--trace", line.trace_path,
+                   fmt::format("Writes {} for Perfetto (ui.perfetto.dev)",
+                               command == "plan"    ? "the simulated step"
+                               : command == "train" ? "the third step"
+                                                    : "a step"))
+        ->type_name("FILE");
+  }
   app.footer("\n" + config_help());
 
   // CLI11 takes the arguments last first.
@@ -35,9 +52,9 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
     return fail("{}: {} (see ./stowage {} --help)", command, error.what(), command);
   }
   // An empty option is one that a script has lost its value for, and not one left out.
-  for (const char* name : {"--memory", "--json", "CONFIG.toml"})
-    if (const CLI::Option* option = app.get_option(name);
-        option->count() > 0 && option->as<std::string>().empty())
+  for (const char* name : {"--memory", "--json", "CONFIG.toml", "--device-description", "--trace"})
+    if (const CLI::Option* option = app.get_option_no_throw(name);
+        option && option->count() > 0 && option->as<std::string>().empty())
       return fail("{}: {} is empty", command, name);
   sources.memory = line.memory_text;
   Result<TrainConfig> config = load_train_config(sources);

@@ -10,12 +10,15 @@
 
 namespace stow {
 
-/// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked.
+/// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked; of
+/// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`.
 struct CommandLine {
   TrainConfig config;
   std::string json_path;    ///< For JsonLines::open; empty for none, "-" for standard output.
   std::string memory_text;  ///< The budget as it was given to --memory; empty where it was not.
   bool resume = false;
+  std::string device;      ///< A device description's name or file; empty where none was given.
+  std::string trace_path;  ///< Where a trace goes; empty for none.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };
 

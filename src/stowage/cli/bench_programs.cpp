@@ -6,8 +6,11 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/commands.h"
+#include "stowage/io/files.h"
 #include "stowage/io/json.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/train/forecast.h"
+#include "stowage/tune/devices.h"
 
 namespace stow {
 namespace {
@@ -21,18 +24,33 @@ constexpr int64_t kLayers = 10, kWidth = 256, kHidden = 1024;
 constexpr int kTimedRuns = 3;
 
 struct Flags {
-  std::string json, dump;
+  std::string json, dump, trace;
+  std::string device_name = "h200";  // what the step time is simulated on
   int64_t n = 7168;
   bool plan_only = false;
+  std::optional<DeviceDescription> device;
 };
 
 // What one row is told of and what came of it.
 struct Row {
   std::string program, name;
   MemoryAnalysis analysis;
+  double simulated_s = 0, bound_s = 0;
   std::optional<int64_t> measured_peak_bytes;
   std::optional<double> step_s;
 };
+
+// What is known of a row without running it.
+Result<void> plan(const Executable& program, const Flags& flags, Row& row) {
+  row.analysis = program.memory_analysis();
+  const Forecast forecast = forecast_step(program, flags.device);
+  row.simulated_s = forecast.simulation->step_s;
+  row.bound_s = forecast.simulation->bound_s;
+  if (flags.trace.empty()) return {};
+  if (Result<void> made = ensure_directory(flags.trace); !made) return made;
+  return write_simulated_trace(fmt::format("{}/{}.{}.json", flags.trace, row.program, row.name),
+                               program, forecast);
+}
 
 // Tensors of a dump, which outlive the arrays.
 class Dump {
@@ -93,18 +111,19 @@ std::string dump_path(const Flags& flags, const Row& row) {
 // ---- program 1 ----
 
 Result<Row> measure1(const Placement1& at, const Flags& flags) {
-  Row row{"program1", at.row, {}, {}, {}};
+  Row row{.program = "program1", .name = at.row};
   const DevicePtr device = new_device();
   const DefaultDevice guard(device);
-  const auto f = jit([&](const Layers& w, const Array& x) {
-    return host_offload::layer_gradients(w, x, at);
-  }, {.name = "program1-" + at.row});
+  const auto f = jit(
+      [&](const Layers& w, const Array& x) { return host_offload::layer_gradients(w, x, at); },
+      host_offload::within(at.budget_mib * (1 << 20), {.name = "program1-" + at.row}));
   const Shape in{kLayers, kWidth, kHidden}, out{kLayers, kHidden, kWidth}, input{kWidth, kWidth};
   const auto compiled = f.lower(Layers{Array::abstract({DType::kF32, in, at.weights}),
                                        Array::abstract({DType::kF32, out, at.weights})},
                                 Array::abstract(input))
                             .compile();
-  row.analysis = compiled.memory_analysis();
+  if (Result<void> planned = plan(compiled.executable(), flags, row); !planned)
+    return planned.failure();
   if (flags.plan_only) return row;
   const auto weight = [&](uint64_t seed, const Shape& shape) {
     return device_put(random::normal(random::key(seed), shape) * 0.05, at.weights);
@@ -137,14 +156,15 @@ void add_to_dump(Dump& dump, const std::string& prefix, const Parameters& params
 }
 
 Result<Row> measure2(const Placement2& at, const Flags& flags) {
-  Row row{"program2", at.row, {}, {}, {}};
+  Row row{.program = "program2", .name = at.row};
   const DevicePtr device = new_device();
   const DefaultDevice guard(device);
   const auto step = jit(
       [&](const Parameters& params, const optim::OptState& state, const Array& inputs) {
         return host_offload::train_step(params, state, inputs, at);
       },
-      {.donate_argnums = {0, 1}, .name = "program2-" + at.row});
+      host_offload::within(at.budget_matrices * static_cast<double>(4 * flags.n * flags.n),
+                           {.donate_argnums = {0, 1}, .name = "program2-" + at.row}));
   const auto abstract = [&](MemoryKind kind) {
     return Array::abstract({DType::kF32, Shape{flags.n, flags.n}, kind});
   };
@@ -153,7 +173,8 @@ Result<Row> measure2(const Placement2& at, const Flags& flags) {
   const optim::OptState state =
       device_put(host_offload::optimizer().init(params), at.moments);
   const auto compiled = step.lower(params, state, abstract(at.activations)).compile();
-  row.analysis = compiled.memory_analysis();
+  if (Result<void> planned = plan(compiled.executable(), flags, row); !planned)
+    return planned.failure();
   if (flags.plan_only) return row;
   // Weights that keep the size of what they multiply, so that nothing vanishes.
   uint64_t seed = 0;
@@ -194,16 +215,18 @@ Json to_json(const Row& row) {
   object.set("measured_peak_bytes",
              row.measured_peak_bytes ? Json(*row.measured_peak_bytes) : Json(nullptr));
   object.set("step_s", row.step_s ? Json(*row.step_s) : Json(nullptr));
+  object.set("simulated_s", row.simulated_s);
+  object.set("bound_s", row.bound_s);
   return object;
 }
 
 void print_row(std::FILE* text, const Row& row) {
   const KindAnalysis& k = row.analysis.device();
-  fmt::print(text, "{:<22}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", row.name,
+  fmt::print(text, "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>13.5f} s{:>11.5f} s\n", row.name,
              format_bytes(k.total_bytes), format_bytes(k.argument_bytes),
              format_bytes(k.output_bytes), format_bytes(k.alias_bytes), format_bytes(k.temp_bytes),
              format_bytes(row.analysis.host().total_bytes),
-             format_bytes(row.analysis.disk().total_bytes));
+             format_bytes(row.analysis.disk().total_bytes), row.simulated_s, row.bound_s);
   if (row.measured_peak_bytes && *row.measured_peak_bytes != k.total_bytes)
     fmt::print(text, "  measured {}, predicted {}\n", *row.measured_peak_bytes, k.total_bytes);
 }
@@ -218,8 +241,8 @@ Result<int> run_rows(const Flags& flags, const std::vector<Placement>& placement
     if (!opened) return opened.failure();
     json = std::move(*opened);
   }
-  fmt::print(text, "{:<22}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "row", "total", "argument",
-             "output", "alias", "temp", "host", "disk");
+  fmt::print(text, "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>15}{:>13}\n", "row", "total",
+             "argument", "output", "alias", "temp", "host", "disk", "simulated", "its bound");
   for (const Placement& placement : placements) {
     const Result<Row> row = measure(placement, flags);
     if (!row) return row.failure();
@@ -239,6 +262,11 @@ Result<std::optional<int>> parse(CLI::App& app, const char* name, Flags& flags,
   app.add_option("--dump", flags.dump, "Writes the inputs and results of each row here")
       ->type_name("DIR");
   app.add_flag("--plan-only", flags.plan_only, "Plans alone: allocates nothing and runs nothing");
+  app.add_option("--device-description", flags.device_name, "The device of the simulated times")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("--trace", flags.trace, "Writes the simulated run of each row here, for Perfetto")
+      ->type_name("DIR");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
@@ -248,6 +276,9 @@ Result<std::optional<int>> parse(CLI::App& app, const char* name, Flags& flags,
   } catch (const CLI::ParseError& error) {
     return fail("bench {0}: {1} (see ./stowage bench {0} --help)", name, error.what());
   }
+  Result<DeviceDescription> device = load_device_description(flags.device_name);
+  if (!device) return device.failure();
+  flags.device = std::move(*device);
   return std::optional<int>();
 }
 

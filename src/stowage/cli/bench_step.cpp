@@ -90,19 +90,15 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
   }
   Result<StepRun> run = StepRun::make(a.run);
   if (!run) return run.failure();
-  KernelProfile profile;
+  KernelProfile profile(a.run.threads);
   double best = 0;
   Json losses = Json::array();
-  {
-    const KernelClockScope clock(&profile);
-    for (int64_t i = 0; i < a.steps; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      const float loss = run->step();
-      const double seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      best = i == 0 ? seconds : std::min(best, seconds);
-      losses.push_back(static_cast<double>(loss));
-    }
+  for (int64_t i = 0; i < a.steps; ++i) {
+    const double start = steady_seconds();
+    const float loss = run->step(&profile);
+    const double seconds = steady_seconds() - start;
+    best = i == 0 ? seconds : std::min(best, seconds);
+    losses.push_back(static_cast<double>(loss));
   }
   const KindAnalysis& memory = run->program().memory_analysis().device();
   const TrainConfig::Data& data = a.run.config.data;

@@ -9,9 +9,11 @@
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/forecast.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/machine_rates.h"
 #include "stowage/train/step_run.h"
+#include "stowage/tune/run_trace.h"
 
 namespace stow {
 namespace {
@@ -86,18 +88,26 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   options.threads = omp_get_max_threads();
   options.budget_bytes = line->config.memory.device.value_or(
       Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, options.threads);
+  if (!device) return device.failure();
   Result<StepRun> run = StepRun::make(options);
   if (!run) return run.failure();
+  const Forecast forecast = forecast_step(run->program(), std::move(*device));
   run->step();  // touches all memory
-  KernelProfile profile;
+  KernelProfile profile(options.threads);
   double wall = 0;
-  {
-    const KernelClockScope clock(&profile);
-    for (int i = 0; i < kSteps; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      run->step();
-      wall += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    }
+  for (int i = 0; i < kSteps; ++i) {
+    const double start = steady_seconds();
+    run->step(&profile);
+    wall += steady_seconds() - start;
+  }
+  if (!line->trace_path.empty()) {
+    RunRecorder recorder;
+    run->step(&recorder);
+    const Schedule& schedule = run->program().schedule();
+    const Result<void> written =
+        write_trace(line->trace_path, trace_run(schedule, recorder.take(), "step"));
+    if (!written) return written.failure();
   }
   const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
   const Rates best = {measured_product_rate(compute, options.threads),
@@ -116,6 +126,7 @@ Result<int> run_profile(std::span<const std::string> arguments) {
              options.threads, run->policy(), 1e-9 * best.flops_per_s, dtype_name(compute),
              1e-9 * best.bytes_per_s, 1e3 * total.least_seconds / kSteps, 1e-9 * total.flops / kSteps,
              1e3 * total.flops / kSteps / best.flops_per_s);
+  fmt::print(out, "{}", to_string(forecast));
   print_groups(out, "by op", profile.by_op(), total, best);
   print_groups(out, "by source", profile.by_source(), total, best);
   print_groups(out, "by kernel", profile.by_kernel(), total, best);
@@ -124,6 +135,9 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   if (!json) return json.failure();
   const Result<void> written =
       json->write(Json::object({{"step_s", wall / kSteps},
+                                {"predicted_step_s", forecast.simulation
+                                                         ? Json(forecast.simulation->step_s)
+                                                         : Json()},
                                 {"kernels_s", total.seconds / kSteps},
                                 {"product_flops_per_s", best.flops_per_s},
                                 {"triad_bytes_per_s", best.bytes_per_s},

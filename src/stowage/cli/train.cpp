@@ -6,6 +6,7 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/forecast.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -53,13 +54,19 @@ Result<int> run_train(std::span<const std::string> arguments) {
                                              line->config.data.seq);
       !data)
     return data.failure();
+  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
+  if (!device) return device.failure();
   const Job job(line->config, threads);
   const Choice choice = choose_plan(job, budgets);
   if (!choice.plan) return refuse(job, choice, budgets, threads);
-  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budgets));
+  const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
+  fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
+             to_string(forecast));
   Result<std::optional<JsonLines>> json = open_json(*line);
   if (!json) return json.failure();
   RunOptions options;
+  options.trace_path = line->trace_path;
+  if (forecast.simulation) options.predicted_step_s = forecast.simulation->step_s;
   options.resume = line->resume;
   options.json = json->has_value() ? &**json : nullptr;
   options.text = text_stream(*line);
@@ -76,10 +83,18 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   }
   const int threads = omp_get_max_threads();
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
+  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
+  if (!device) return device.failure();
   const Job job(line->config, threads);
   const Choice choice = choose_plan(job, budgets);
   if (!choice.plan) return refuse(job, choice, budgets, threads);
-  fmt::print(text_stream(*line), "{}", describe_choice(job, choice, budgets));
+  const Executable& step = *choice.plan->programs.step;
+  const Forecast forecast = forecast_step(step, std::move(*device));
+  fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
+             to_string(forecast));
+  if (!line->trace_path.empty())
+    if (Result<void> traced = write_simulated_trace(line->trace_path, step, forecast); !traced)
+      return traced.failure();
   const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);
   if (!budgets[0] && choice.plan->peak_bytes[0] > here)
     fmt::print(text_stream(*line), "this machine has {} to give: it would not run here\n",
@@ -95,7 +110,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
            {"peak_bytes", r.peak_bytes[0]},
            {"by_kind", bytes_json(r.peak_bytes)},
            {"verdict", r.verdict}}));
-    const Result<void> written = (*json)->write(
+    Json report =
         Json::object({{"predicted_peak_bytes", bytes_json(plan.peak_bytes)},
                       {"lower_bound_bytes", bytes_json(plan.lower_bound_bytes)},
                       {"policy", plan.placement.policy},
@@ -105,8 +120,11 @@ Result<int> run_plan(std::span<const std::string> arguments) {
                       {"peak_phase", plan.peak_phase},
                       {"peak_at", plan.peak_analysis().peak_at},
                       {"rungs", rungs},
-                      {"owners", owners_json(plan.peak_analysis())}}));
-    if (!written) return written.failure();
+                      {"owners", owners_json(plan.peak_analysis())}});
+    const Json forecast_json = to_json(forecast);
+    for (const JsonMember& member : *forecast_json.as_object())
+      report.set(member.key, member.value);
+    if (Result<void> written = (*json)->write(report); !written) return written.failure();
   }
   return kExitDone;
 }

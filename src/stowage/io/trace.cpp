@@ -30,7 +30,7 @@ void name_event(const char* what, size_t thread, const std::string& name, std::s
 
 }  // namespace
 
-Result<void> write_trace(const std::string& path, const Trace& trace) {
+Result<void> write_trace(const std::string& path, const TraceFile& trace) {
   Result<AtomicFile> file = AtomicFile::create(path);
   if (!file) return file.failure();
   std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";

@@ -1,4 +1,4 @@
-// Trace: what ran when, on named tracks, as a file that Perfetto and chrome://tracing show.
+// TraceFile: what ran when, on named tracks, as a file that Perfetto and chrome://tracing show.
 // Not a recorder, and it knows of no program; tune/run_trace.h makes traces of runs.
 #pragma once
 
@@ -25,7 +25,7 @@ struct TraceSample {
   double value = 0;
 };
 
-struct Trace {
+struct TraceFile {
   std::string name;                   ///< Of all tracks together.
   std::vector<std::string> tracks;    ///< In the order in which they are shown.
   std::vector<TraceSlice> slices;     ///< In any order; those of one track do not overlap.
@@ -36,6 +36,6 @@ struct Trace {
 /// Writes the trace in Chrome's trace event format (JSON, one event a line).
 /// Source: "Trace Event Format", Chromium project: complete events, counters, metadata.
 /// Errors: the file cannot be written, with path and reason.
-Result<void> write_trace(const std::string& path, const Trace& trace);
+Result<void> write_trace(const std::string& path, const TraceFile& trace);
 
 }  // namespace stow

@@ -563,7 +563,12 @@ class Level {
   // The slot of a carry as iteration `version` finds it (version N is the final one).
   static int64_t ring_slot(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
     if (ring.stack >= 0) return p.reverse ? p.length - version : version;
-    return version % ring.depth;
+    return (version + first_slot(ring, p)) % ring.depth;
+  }
+  // The last iteration finds its carry in slot 0, the lowest: what a loop stacks is most then, and
+  // fits better around a ring that has its free slot on the inner side.
+  static int64_t first_slot(const ScanPlan::Ring& ring, const ScanParams& p) {
+    return (ring.depth - (std::max<int64_t>(p.length, 1) - 1) % ring.depth) % ring.depth;
   }
   static View ring_view(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
     View view = ring.base;
@@ -582,7 +587,7 @@ class Level {
       term.start = p.reverse ? p.length - ahead : ahead;
       term.step = p.reverse ? -1 : 1;
     } else {
-      term.start = ahead;
+      term.start = ahead + first_slot(ring, p);
       term.modulo = ring.depth;
     }
     view.terms.push_back(term);

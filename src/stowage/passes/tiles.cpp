@@ -14,6 +14,9 @@
 namespace stow {
 namespace {
 
+// An array of more than so many tiles gets larger ones, of up to so many times the bytes asked for.
+constexpr int64_t kManyTiles = 64, kLargestTile = 4;
+
 // How a cluster is cut: the first `n_axes` axes are one, of n_tiles * rows + rest rows.
 struct Tiling {
   int n_axes = 1;
@@ -105,7 +108,8 @@ class Streamer {
         const ValueId source = uniform.valid()       ? uniform
                                : is_fetch(from_, v) ? from_.def(v).operands[0]
                                                     : v;
-        if (!from_.is_input(source) && maker(last) < maker(source)) return ValueId();
+        const bool made = !from_.is_input(source) && from_.def(source).op != OpKind::kConstant;
+        if (made && maker(last) < maker(source)) return ValueId();
       }
     return last;
   }
@@ -136,7 +140,8 @@ class Streamer {
     }
     for (NodeId id : c.nodes)
       width = std::max(width, dtype_bytes(from_.type(from_.node(id).first_result).dtype));
-    const int64_t target = std::max<int64_t>(1, tile_bytes_ / width);
+    const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
+    const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
     const int most = flat ? c.n_axes : 1;
     // The first cut that gives tiles near the target; else one of smaller tiles, or an uneven one.
     for (int n = 1; n <= most; ++n) {
@@ -154,6 +159,10 @@ class Streamer {
       return checked({n, rows, all / rows, all % rows});
     }
     return std::nullopt;
+  }
+  // Many tiles of little each wait more for the latency of moves than for the moves.
+  int64_t tile_of(int64_t whole_bytes) const {
+    return std::clamp(whole_bytes / kManyTiles, tile_bytes_, kLargestTile * tile_bytes_);
   }
   static std::optional<Tiling> checked(Tiling tiling) {
     if (tiling.n_tiles < 2) return std::nullopt;

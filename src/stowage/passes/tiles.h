@@ -6,11 +6,12 @@
 
 namespace stow {
 
-/// Rewrites each cluster (tile_clusters.h) into a scan over tiles of near `tile_bytes` (0: none): its
-/// scanned operands are what was moved to the device, where it lies, and arrays on the device that
-/// the cluster reads; its constants are scalars; its body moves a tile in, computes and moves a tile
-/// out. So an optimizer's update of moments and weights on the host never has a whole one on the
-/// device. What other work needs whole on the device is moved there for that work as before.
+/// Rewrites each cluster (tile_clusters.h) into a scan over tiles of near `tile_bytes` (0: none), or
+/// up to four times that where there would be more than 64. Its scanned operands are what was moved
+/// to the device, where it lies, and arrays on the device that the cluster reads; its constants are
+/// scalars; its body moves a tile in, computes and moves a tile out. So an optimizer's update of
+/// moments and weights on the host never has a whole one on the device. What other work needs whole
+/// on the device is moved there for that work as before.
 ///
 /// The leading axes are cut, evenly where a fitting divisor exists; else a second scan of one tile
 /// does the rest, and the results are concatenated. Elementwise work and reductions of trailing axes

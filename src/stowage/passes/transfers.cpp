@@ -364,7 +364,9 @@ class Overlapper {
     const Access& staging = in ? to : from;
     for (const Access& a : other.accesses) {
       if (!(meet(to, a, shift) || (a.write && meet(from, a, shift)))) continue;
-      if (shift == 0 || a.buffer != staging.buffer || !ringable_.contains(a.buffer.index()))
+      // A ring has two slots: what is two iterations away lies in the same one.
+      if (std::abs(shift) != 1 || a.buffer != staging.buffer ||
+          !ringable_.contains(a.buffer.index()))
         return true;
       needs_ring.insert(a.buffer.index());
     }

@@ -7,7 +7,6 @@
 #include <deque>
 
 #include "stowage/runtime/arena_guard.h"
-#include "stowage/runtime/kernel_clock.h"
 #include "stowage/runtime/streams.h"
 
 namespace stow {
@@ -25,13 +24,6 @@ struct Program::Frame {
 };
 
 namespace {
-
-// One thread is timed by its processor time, which a busy neighbour disturbs less.
-double seconds_now(bool one_thread) {
-  timespec t;
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 // Whether the place depends on the slot or on the iteration.
 bool has_places(const Buffer& buffer) {
@@ -192,32 +184,23 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };
   if (kPoisonsArena) show_all(true);
-  const auto work = [&] {
-    const std::span<std::byte> bounce(scratch, static_cast<size_t>(step.scratch_bytes));
-    if (step.phase == MovePhase::kStart) {
-      start_move(step, bounce, frame);
-    } else if (step.phase == MovePhase::kDone) {
-      finish_move(step, frame);
-    } else if (step.move) {
-      move(frame.operands[0], frame.operands[1], *step.move, bounce, threads_);
-    } else {
-      frame.in.clear();
-      frame.out.clear();
-      for (size_t i = 0; i < step.operands.size(); ++i)
-        if (i < step.n_inputs)
-          frame.in.push_back(frame.operands[i].memory);
-        else
-          frame.out.push_back(frame.operands[i].memory);
-      step.kernel->run(frame.in, frame.out, scratch);
-    }
-  };
   const double begin_s = frame.observer ? steady_seconds() : 0;
-  if (KernelClock* const clock = KernelClockScope::current()) {
-    const double start = seconds_now(threads_ == 1);
-    work();
-    clock->ran(*step.source, seconds_now(threads_ == 1) - start);
+  const std::span<std::byte> bounce(scratch, static_cast<size_t>(step.scratch_bytes));
+  if (step.phase == MovePhase::kStart) {
+    start_move(step, bounce, frame);
+  } else if (step.phase == MovePhase::kDone) {
+    finish_move(step, frame);
+  } else if (step.move) {
+    move(frame.operands[0], frame.operands[1], *step.move, bounce, threads_);
   } else {
-    work();
+    frame.in.clear();
+    frame.out.clear();
+    for (size_t i = 0; i < step.operands.size(); ++i)
+      if (i < step.n_inputs)
+        frame.in.push_back(frame.operands[i].memory);
+      else
+        frame.out.push_back(frame.operands[i].memory);
+    step.kernel->run(frame.in, frame.out, scratch);
   }
   if (frame.observer && step.phase != MovePhase::kStart)
     frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),

@@ -188,8 +188,8 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
 }
 
 const std::vector<std::string>& policy_ladder() {
-  static const std::vector<std::string> ladder = {"save_all", "save_dots", "save_named",
-                                                  "recompute", "nested"};
+  static const std::vector<std::string> ladder = {"save_all", "save_dots", "save_gate",
+                                                  "save_named", "recompute", "nested"};
   return ladder;
 }
 
@@ -199,8 +199,9 @@ namespace {
 // trying first; that it fits is planned.
 double cost_of(const std::string& policy) {
   static const std::map<std::string, double> costs = {
-      {"save_all", 0},  {"save_dots", 1},       {"save_named", 2}, {"offload_named", 3},
-      {"recompute", 4}, {"offload_carries", 5}, {"offload_all", 6},   {"nested", 7}};
+      {"save_all", 0},      {"save_dots", 1}, {"save_gate", 1.2},     {"save_named", 2},
+      {"offload_named", 3}, {"recompute", 4}, {"offload_carries", 5}, {"offload_all", 6},
+      {"nested", 7}};
   return costs.at(policy);
 }
 double cost_of(MemoryKind kind, double moves) {

@@ -3,9 +3,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ctime>
 
 namespace stow {
 namespace {
+
+double processor_seconds() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
 
 double view_bytes(const View& view) {
   double elems = 1;
@@ -84,10 +91,17 @@ std::string kernel_name(const Kernel& kernel) {
                                           : std::string(op_name(kernel.op));
 }
 
-void KernelProfile::ran(const Kernel& kernel, double seconds) {
-  KernelTotals& work = work_[&kernel];
+void KernelProfile::ran(const RunEvent& event) {
+  const std::lock_guard lock(mutex_);
+  double seconds = event.end_s - event.begin_s;
+  if (one_thread_ && event.stream == StreamKind::kCompute) {
+    const double before = processor_s_;
+    processor_s_ = processor_seconds();
+    if (event.instant > 0) seconds = processor_s_ - before;
+  }
+  KernelTotals& work = work_[event.kernel];
   if (work.calls == 0) {  // of one call, until it is asked for
-    work = kernel_work(kernel);
+    work = kernel_work(*event.kernel);
     work.least_seconds = seconds;
   }
   work.least_seconds = std::min(work.least_seconds, seconds);

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <string>
 
-#include "stowage/runtime/kernel_clock.h"
+#include "stowage/runtime/run_observer.h"
 
 namespace stow {
 
@@ -23,9 +24,13 @@ KernelTotals kernel_work(const Kernel& kernel);
 /// "dot_general", "rows add", "attention_grad".
 std::string kernel_name(const Kernel& kernel);
 
-class KernelProfile final : public KernelClock {
+class KernelProfile final : public RunObserver {
  public:
-  void ran(const Kernel& kernel, double seconds) override;
+  /// Of a program that runs on so many threads. One thread's compute is timed by its processor time,
+  /// which a busy neighbour disturbs less: it is what passes from the end of one kernel to that of
+  /// the next.
+  explicit KernelProfile(int threads) : one_thread_(threads == 1) {}
+  void ran(const RunEvent& event) override;
 
   KernelTotals total() const;
   double gemm_share() const;  ///< Of the kernels' time, in products.
@@ -35,6 +40,9 @@ class KernelProfile final : public KernelClock {
   std::map<std::string, KernelTotals> by_kernel() const;
 
  private:
+  bool one_thread_;
+  double processor_s_ = 0;  // when the last kernel ended
+  std::mutex mutex_;
   std::map<const Kernel*, KernelTotals> work_;
 };
 

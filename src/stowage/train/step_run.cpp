@@ -144,11 +144,11 @@ Result<void> StepRun::make_tokens(const StepRunOptions& options) {
   return {};
 }
 
-float StepRun::step() {
+float StepRun::step(RunObserver* observer) {
   std::vector<DeviceBufferPtr> arguments = std::move(state_);
   const size_t n = arguments.size();
   arguments.push_back(tokens_);
-  std::vector<DeviceBufferPtr> results = program_->run(*device_, arguments);
+  std::vector<DeviceBufferPtr> results = program_->run(*device_, arguments, observer);
   float loss;
   results[n]->read(0, std::as_writable_bytes(std::span(&loss, 1)));
   results.resize(n);

@@ -30,8 +30,8 @@ class StepRun {
   ///         policy fits the budget.
   static Result<StepRun> make(const StepRunOptions& options);
 
-  /// Runs one step; returns its loss.
-  float step();
+  /// Runs one step; returns its loss. The observer, where there is one, hears of every kernel.
+  float step(RunObserver* observer = nullptr);
 
   const Executable& program() const { return *program_; }
   const std::string& policy() const { return policy_; }  ///< That it was planned under.

@@ -11,6 +11,8 @@
 #include "stowage/base/bytes.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
+#include "stowage/tune/kernel_times.h"
+#include "stowage/tune/run_trace.h"
 #include "stowage/session/buffer_file.h"
 
 namespace stow {
@@ -19,6 +21,7 @@ namespace {
 constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
 constexpr int64_t kKeptCheckpoints = 3, kSampleBytes = 240;
 constexpr int64_t kEvalBatches = 8;
+constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
 
 volatile std::sig_atomic_t interrupted = 0;
 void on_interrupt(int) { interrupted = 1; }
@@ -194,7 +197,8 @@ class Run {
       state_.clear();
       arguments.push_back(upload(
           data_.train_batch(static_cast<uint64_t>(config_.train.seed), step_, config_.data.batch)));
-      std::vector<DeviceBufferPtr> results = plan_.programs.step->run(*device_, arguments);
+      std::vector<DeviceBufferPtr> results =
+          plan_.programs.step->run(*device_, arguments, is_traced() ? &recorder_ : nullptr);
       const size_t n = job_.state().size();
       loss = read_float(results[n]);
       norm = read_float(results[n + 1]);
@@ -202,8 +206,11 @@ class Run {
       results.resize(n);
       state_ = std::move(results);
     }
-    ++step_;
     const double seconds = now_s() - started_s;
+    if (is_traced())
+      if (Result<void> traced = save_trace(); !traced) return traced.failure();
+    ++step_;
+    step_s_.push_back(seconds);
     const double tokens_per_s =
         static_cast<double>(config_.data.batch * config_.data.seq) / seconds;
     if (first_loss_ < 0) first_loss_ = loss;
@@ -235,6 +242,50 @@ class Run {
     if (save_every > 0 && step_ % save_every == 0)
       if (Result<void> saved = save(); !saved) return saved.failure();
     return interrupted ? kStatusInterrupted : 0;
+  }
+
+  // From the third step on, where memory is touched and what follows is like it; or the last of a
+  // shorter run.
+  int64_t first_traced() const { return std::min(first_step_ + 2, config_.train.steps - 1); }
+  bool is_traced() const {
+    return !options_.trace_path.empty() && step_ >= first_traced() &&
+           step_ < first_traced() + kTimedSteps;
+  }
+  Result<void> save_trace() {
+    const Schedule& schedule = plan_.programs.step->schedule();
+    const std::vector<RunEvent> events = recorder_.take();
+    replay(schedule, events);
+    if (step_ > first_traced()) return {};
+    if (Result<void> written = write_trace(
+            options_.trace_path, trace_run(schedule, events, fmt::format("step {}", step_ + 1)));
+        !written)
+      return written;
+    end_line();
+    const Simulation use = summarize_run(schedule, events);
+    say("step {} is in {}: {}, of which compute waited {} for transfers\n{}", step_ + 1,
+        options_.trace_path, format_seconds(use.step_s), format_seconds(use.exposed_s),
+        streams_table(use));
+    return {};
+  }
+
+  // What order, overlap and waiting make of the time that each kernel of this step took, beside what
+  // the step took; as a share of that.
+  void replay(const Schedule& schedule, std::span<const RunEvent> events) {
+    KernelTimes times;
+    times.add(events);
+    SimulateOptions options;
+    options.measured_s = [&](const Kernel& k) { return std::max(0.0, times.seconds(k)); };
+    // No figure of the device counts: everything was measured.
+    const double simulated_s = simulate(schedule, {}, options).step_s;
+    const double measured_s = summarize_run(schedule, events).step_s;
+    replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
+  }
+
+  // Of steps: the first ones touch memory, and a busy machine is slow at times.
+  static double median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
   }
 
   double evaluate() {
@@ -332,6 +383,16 @@ class Run {
     say("sample:\n{}\n", printable(text));
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", plan_.peak_bytes[0], measured[0],
         format_bytes(measured[0]), format_bytes(budget_bytes_));
+    const double step_s = median(step_s_);
+    say("step: {}measured {}, the median of {}\n",
+        options_.predicted_step_s
+            ? fmt::format("predicted {}, ", format_seconds(*options_.predicted_step_s))
+            : std::string(),
+        format_seconds(step_s), step_s_.size());
+    if (!replay_errors_.empty())
+      say("order and overlap, simulated with each step's own kernel times, are {:.1f} % off, the "
+          "median of {} steps\n",
+          100 * median(replay_errors_), replay_errors_.size());
     say("saved to {}\n", saved_);
     if (options_.json) {
       const Result<void> written = options_.json->write(Json::object(
@@ -347,6 +408,9 @@ class Run {
            {"lower_bound_bytes", bytes_json(plan_.lower_bound_bytes)},
            {"data_path", config_.data.path},
            {"compile_s", plan_.plan_s},
+           {"predicted_step_s",
+            options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},
+           {"measured_step_s", step_s},
            {"checkpoint", saved_}}));
       if (!written) return written.failure();
     }
@@ -369,6 +433,9 @@ class Run {
   DevicePtr device_;
   std::vector<DeviceBufferPtr> state_;
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
+  RunRecorder recorder_;
+  std::vector<double> replay_errors_;
+  std::vector<double> step_s_;
   double first_loss_ = -1, last_loss_ = -1, begin_s_ = 0, shown_s_ = 0;
   std::string saved_;
   bool open_line_ = false;

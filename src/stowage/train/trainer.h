@@ -15,6 +15,8 @@ struct RunOptions {
   bool resume = false;
   JsonLines* json = nullptr;  ///< One object a step and a summary, when set.
   std::FILE* text = nullptr;  ///< Progress for people.
+  std::optional<double> predicted_step_s;  ///< To be shown beside what a step takes.
+  std::string trace_path;  ///< Where the trace of a step goes; empty for none.
 };
 
 /// Runs the job as planned on a device whose capacities are the budgets.

@@ -31,7 +31,7 @@ int64_t standing_bytes(const Schedule& schedule, MemoryKind kind) {
 }
 
 // The bytes in use while each instruction runs, at the time when compute comes by it.
-void add_counters(const Schedule& schedule, std::span<const RunEvent> events, Trace& trace) {
+void add_counters(const Schedule& schedule, std::span<const RunEvent> events, TraceFile& trace) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   if (!lifetimes.of_every_run) return;
   for (int k = 0; k < kNumMemoryKinds; ++k) {
@@ -79,8 +79,8 @@ std::vector<RunEvent> RunRecorder::take() {
   return events;
 }
 
-Trace trace_run(const Schedule& schedule, std::span<const RunEvent> events, std::string name) {
-  Trace trace;
+TraceFile trace_run(const Schedule& schedule, std::span<const RunEvent> events, std::string name) {
+  TraceFile trace;
   trace.name = std::move(name);
   for (int s = 0; s < kNumStreams; ++s)
     trace.tracks.emplace_back(stream_name(static_cast<StreamKind>(s)));

@@ -27,7 +27,7 @@ class RunRecorder final : public RunObserver {
 /// A trace of one run: a track for each stream with instructions by op and source, waits among
 /// them; and, where every run of the schedule is alike, a counter for each memory kind with the bytes
 /// in use, arguments included.
-Trace trace_run(const Schedule& schedule, std::span<const RunEvent> events, std::string name);
+TraceFile trace_run(const Schedule& schedule, std::span<const RunEvent> events, std::string name);
 
 /// What the streams did in a real run, in the terms of a simulated one. Exposed is what compute
 /// waited: at dones, and while whole moves ran.

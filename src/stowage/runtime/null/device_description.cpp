@@ -208,8 +208,8 @@ std::string device_description_toml(const DeviceDescription& description) {
 
 double move_seconds(const DeviceDescription& d, MemoryKind from, MemoryKind to, double bytes) {
   switch (stream_of(from, to)) {
-    case StreamKind::kCopyIn: return d.link.latency_s + bytes / d.link.to_device;
-    case StreamKind::kCopyOut: return d.link.latency_s + bytes / d.link.to_host;
+    case StreamKind::kCopyIn: return bytes / d.link.to_device;
+    case StreamKind::kCopyOut: return bytes / d.link.to_host;
     case StreamKind::kDiskRead: return d.disk.latency_s + bytes / d.disk.read;
     case StreamKind::kDiskWrite: return d.disk.latency_s + bytes / d.disk.write;
     case StreamKind::kCompute: break;
@@ -218,7 +218,7 @@ double move_seconds(const DeviceDescription& d, MemoryKind from, MemoryKind to, 
     case MemoryKind::kDevice:
       return d.compute.launch_s + 2 * bytes / (d.memory.bandwidth * d.memory.achievable);
     case MemoryKind::kPinnedHost:
-      return d.link.latency_s + bytes / std::min(d.link.to_device, d.link.to_host);
+      return bytes / std::min(d.link.to_device, d.link.to_host);
     case MemoryKind::kDisk: break;
   }
   return 2 * d.disk.latency_s + bytes / d.disk.read + bytes / d.disk.write;

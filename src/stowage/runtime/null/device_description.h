@@ -35,14 +35,14 @@ struct DeviceDescription {
   } memory;
   struct Link {
     double to_device = 0, to_host = 0;  ///< Copies of pinned memory, alone on the link.
-    double latency_s = 0;               ///< Of each copy.
+    double latency_s = 0;  ///< From giving a copy to the link to its first byte; others may run.
     /// Share of its speed that compute loses while a copy runs: where copies are made by the
     /// processor that computes.
     double slows_compute = 0;
   } link;
   struct Disk {
     double read = 0, write = 0;
-    double latency_s = 0;
+    double latency_s = 0;      ///< Of each transfer, in which the disk does nothing else.
     double slows_compute = 0;  ///< As that of the link.
   } disk;
 };
@@ -55,8 +55,8 @@ Result<DeviceDescription> parse_device_description(std::string_view text, const 
 /// The description as TOML that reads back to the same.
 std::string device_description_toml(const DeviceDescription& description);
 
-/// Seconds that a copy takes from one memory to another, alone on its stream. Within the host's
-/// memory or the disk it goes at the slower of that memory's two directions.
+/// Seconds that a copy from one memory to another keeps its stream busy. Within the host's memory or
+/// the disk it goes at the slower of that memory's two directions.
 double move_seconds(const DeviceDescription& description, MemoryKind from, MemoryKind to,
                     double bytes);
 

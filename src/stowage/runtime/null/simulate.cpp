@@ -11,7 +11,9 @@
 namespace stow {
 namespace {
 
-constexpr size_t kCompute = static_cast<size_t>(StreamKind::kCompute);
+constexpr size_t kCompute = static_cast<size_t>(StreamKind::kCompute),
+                 kCopyIn = static_cast<size_t>(StreamKind::kCopyIn),
+                 kCopyOut = static_cast<size_t>(StreamKind::kCopyOut);
 // What is left of compute beside any transfers.
 constexpr double kLeastShare = 0.05;
 
@@ -24,6 +26,7 @@ struct Item {
   size_t stream = kCompute;
   double seconds = 0, bytes = 0;
   int64_t ticks = 0;
+  int64_t delay_ticks = 0;   // from when it is given to its stream
   size_t transfer = 0;       // of a start, a done
   int64_t trip_count = 0;    // of a loop
   std::vector<int64_t> ends; // of a loop: iterations before which a guard changes, the last included
@@ -143,10 +146,12 @@ double ticks_per_second(const std::vector<Item>& items) {
   while (total_seconds(items) * ticks > 0x1p61) ticks /= 1000;
   return ticks;
 }
-void count_ticks(std::vector<Item>& items, double per_second) {
+void count_ticks(std::vector<Item>& items, double per_second, double link_latency_s) {
   for (Item& item : items) {
     item.ticks = std::llround(item.seconds * per_second);
-    count_ticks(item.body, per_second);
+    if (item.stream == kCopyIn || item.stream == kCopyOut)
+      item.delay_ticks = std::llround(link_latency_s * per_second);
+    count_ticks(item.body, per_second, link_latency_s);
   }
 }
 
@@ -158,8 +163,7 @@ class Simulator {
         tick_s_(1 / ticks_per_second),
         under_way_(n_transfers),
         result_(result) {
-    for (const StreamKind s : {StreamKind::kCopyIn, StreamKind::kCopyOut})
-      slows_[static_cast<size_t>(s)] = description.link.slows_compute;
+    for (const size_t s : {kCopyIn, kCopyOut}) slows_[s] = description.link.slows_compute;
     for (const StreamKind s : {StreamKind::kDiskRead, StreamKind::kDiskWrite})
       slows_[static_cast<size_t>(s)] = description.disk.slows_compute;
   }
@@ -224,7 +228,7 @@ class Simulator {
       }
     } else {
       int64_t& clock = clock_[stream];
-      begin = std::max(now, clock);
+      begin = std::max(now + item.delay_ticks, clock);
       clock = begin + (stream == kCompute ? slowed(item.ticks) : item.ticks);
       if (item.kind == Item::Kind::kStart) under_way_[item.transfer].push_back(clock);
       if (item.kind == Item::Kind::kMove) now = clock;
@@ -338,7 +342,7 @@ Simulation simulate(const Schedule& schedule, const DeviceDescription& descripti
   Reader reader(schedule, description, options, result);
   std::vector<Item> items = reader.read(schedule.instructions);
   const double per_second = ticks_per_second(items);
-  count_ticks(items, per_second);
+  count_ticks(items, per_second, description.link.latency_s);
   Simulator(description, options, per_second, reader.n_transfers(), result).run(items);
   return result;
 }

@@ -49,8 +49,8 @@ struct SimulateOptions {
 
 /// Goes through the schedule as the program runner does. The compute stream takes its kernels in
 /// order. A whole move (MovePhase::kWhole) runs on the stream of its direction while compute waits.
-/// A start waits for compute to have come by it and for what its stream was given before; compute
-/// goes on, and waits at the done for the oldest start of that number. Starts that nothing waits for
+/// A start waits for compute to have come by it, the link's latency, and for what its stream was
+/// given before; compute goes on, and waits at the done for the oldest start of that number. Starts that nothing waits for
 /// end before the step does. While transfers run, kernels are as much slower as the description
 /// says. Time is counted in whole ticks of a picosecond (longer where a step takes weeks), so that
 /// the steady state of a loop is found exactly: with and without `skips` the result is the same.

@@ -1,0 +1,93 @@
+#include "stowage/train/forecast.h"
+
+#include <fmt/ranges.h>
+
+#include "stowage/base/bytes.h"
+#include "stowage/tune/devices.h"
+#include "stowage/tune/run_trace.h"
+
+namespace stow {
+namespace {
+
+// So long may a trace become: more than a person looks at, less than a browser chokes on.
+constexpr int64_t kMaxTraceEvents = 400'000;
+
+}  // namespace
+
+Result<std::optional<DeviceDescription>> forecast_device(const std::string& asked, int threads) {
+  if (asked.empty()) return calibrated_description(threads);
+  Result<DeviceDescription> description = load_device_description(asked);
+  if (!description) return fail("--device-description: {}", description.error());
+  return std::optional<DeviceDescription>(std::move(*description));
+}
+
+Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> device) {
+  Forecast forecast;
+  forecast.moved = moved_bytes(step.schedule());
+  if (device) forecast.simulation = simulate(step.schedule(), *device);
+  forecast.device = std::move(device);
+  return forecast;
+}
+
+std::string to_string(const Forecast& forecast) {
+  std::vector<std::string> moves;
+  for (int s = 0; s < kNumStreams; ++s)
+    if (const auto bytes = static_cast<int64_t>(forecast.moved[static_cast<size_t>(s)].bytes))
+      moves.push_back(
+          fmt::format("{} {}", stream_name(static_cast<StreamKind>(s)), format_bytes(bytes)));
+  std::string text;
+  if (!moves.empty()) text = fmt::format("a step moves: {}\n", fmt::join(moves, ", "));
+  if (!forecast.simulation)
+    return text + fmt::format(
+                      "no step time: ./stowage calibrate measures this machine, and "
+                      "--device-description names another ({})\n",
+                      fmt::join(device_names(), ", "));
+  const Simulation& s = *forecast.simulation;
+  text += fmt::format("step on {}: {} simulated, {} at least", forecast.device->name,
+                      format_seconds(s.step_s), format_seconds(s.bound_s));
+  if (!moves.empty())
+    text += fmt::format("; compute waits {} for transfers\n{}", format_seconds(s.exposed_s),
+                        streams_table(s));
+  else
+    text += "\n";
+  if (!s.every_run)
+    text += "(of each branch its longest side, of each open loop one iteration)\n";
+  return text;
+}
+
+Json to_json(const Forecast& forecast) {
+  Json moved = Json::object();
+  for (int s = 0; s < kNumStreams; ++s)
+    if (static_cast<StreamKind>(s) != StreamKind::kCompute)
+      moved.set(stream_name(static_cast<StreamKind>(s)),
+                static_cast<int64_t>(forecast.moved[static_cast<size_t>(s)].bytes));
+  Json simulated;
+  if (forecast.simulation) {
+    const Simulation& s = *forecast.simulation;
+    Json streams = Json::object();
+    for (int i = 0; i < kNumStreams; ++i)
+      streams.set(stream_name(static_cast<StreamKind>(i)), s.streams[static_cast<size_t>(i)].busy_s);
+    simulated = Json::object({{"device", forecast.device->name},
+                              {"step_s", s.step_s},
+                              {"bound_s", s.bound_s},
+                              {"exposed_s", s.exposed_s},
+                              {"busy_s", streams},
+                              {"every_run", s.every_run}});
+  }
+  return Json::object({{"moved_bytes", moved}, {"simulated", simulated}});
+}
+
+Result<void> write_simulated_trace(const std::string& path, const Executable& step,
+                                   const Forecast& forecast) {
+  if (!forecast.device)
+    return fail("--trace: there is no device to simulate: name one with --device-description ({}), "
+                "or measure this machine with ./stowage calibrate",
+                fmt::join(device_names(), ", "));
+  SimulateOptions options;
+  options.max_events = kMaxTraceEvents;
+  const Simulation simulation = simulate(step.schedule(), *forecast.device, options);
+  return write_trace(path, trace_run(step.schedule(), simulation.events,
+                                     fmt::format("step, simulated on {}", forecast.device->name)));
+}
+
+}  // namespace stow

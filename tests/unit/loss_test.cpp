@@ -1,0 +1,141 @@
+// The loss in chunks: the values and gradients of the loss over all logits, without all logits; and
+// products that add to the sums which its loop carries, with the bits of an addition.
+#include "stowage/nn/loss.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Case {
+  int64_t batch, length, chunk;
+};
+// The boundaries that SkyRL tx tests: chunks that divide the tokens, that do not, that are longer.
+constexpr Case kCases[] = {{2, 4, 3}, {2, 4, 8}, {2, 4, 16}, {1, 8, 3}, {4, 1, 2}, {1, 1, 1}};
+constexpr int64_t kWidth = 6, kVocab = 11;
+
+Array hidden_of(const Case& c) {
+  return random::normal(random::key(1), {c.batch, c.length, kWidth});
+}
+Array targets_of(const Case& c) {
+  return random::randint(random::key(3), {c.batch, c.length}, 0, kVocab);
+}
+Array head() { return random::normal(random::key(2), {kWidth, kVocab}); }
+
+Array whole(const Array& h, const Array& w, const Array& t) {
+  return mean(cross_entropy(matmul(h, w.astype(h.dtype())), t));
+}
+
+void expect_near(const Array& a, const Array& b, double tolerance, const std::string& what) {
+  const std::vector<float> x = a.to_vector<float>(), y = b.to_vector<float>();
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], tolerance) << what << " " << i;
+}
+
+TEST(LinearCrossEntropy, IsTheMeanOverAllLogits) {
+  for (const Case& c : kCases)
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const std::string what = fmt::format("{} {} {} {}", c.batch, c.length, c.chunk, dtype_name(compute));
+      const Array h = hidden_of(c).astype(compute), w = head(), t = targets_of(c);
+      const auto run = [&](auto loss) {
+        return jit([&](const Array& x, const Array& y) {
+          return value_and_grad<0, 1>([&](const Array& p, const Array& q) { return loss(p, q, t) * 3.0; })(x, y);
+        })(h, w);
+      };
+      const auto in_chunks = [&](const Array& x, const Array& y, const Array& z) {
+        return nn::linear_cross_entropy(x, y, z, c.chunk);
+      };
+      const auto [loss, grads] = run(in_chunks);
+      const auto [expected, expected_grads] = run(whole);
+      const double tolerance = compute == DType::kF32 ? 1e-6 : 2e-2;
+      expect_near(loss, expected, 5e-6, what);
+      expect_near(std::get<0>(grads).astype(DType::kF32),
+                  std::get<0>(expected_grads).astype(DType::kF32), tolerance, what);
+      expect_near(std::get<1>(grads), std::get<1>(expected_grads), tolerance, what);
+      EXPECT_EQ(std::get<0>(grads).dtype(), compute);
+      // Without a derivative, too.
+      expect_near(jit(in_chunks)(h, w, t), expected / 3.0, 5e-6, what);
+    }
+}
+
+TEST(LinearCrossEntropy, NeverHoldsAllLogits) {
+  constexpr int64_t tokens = 512, width = 8, vocab = 1000;
+  const auto bytes_of = [&](int64_t chunk) {
+    return jit([=](const Array& h, const Array& w, const Array& t) {
+             return value_and_grad<0, 1>([&](const Array& x, const Array& y) {
+               return chunk > 0 ? nn::linear_cross_entropy(x, y, t, chunk) : whole(x, y, t);
+             })(h, w);
+           })
+        .lower(Array::abstract(Shape{tokens, width}), Array::abstract(Shape{width, vocab}),
+               Array::abstract(Shape{tokens}, DType::kI32))
+        .compile()
+        .memory_analysis()
+        .device()
+        .temp_bytes;
+  };
+  EXPECT_GT(bytes_of(0), tokens * vocab * 4);
+  // Logits of one chunk, some for the rows, and scratch of the products.
+  EXPECT_LT(bytes_of(32), tokens * vocab * 4 / 2);
+}
+
+TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
+  const Array h = Array::abstract(Shape{2, 3, 4}), w = Array::abstract(Shape{4, 7});
+  const Array t = Array::abstract(Shape{2, 3}, DType::kI32);
+  const auto message = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const TraceError& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, w, t, 0); }),
+              HasSubstr("[linear_cross_entropy] a chunk of 0 tokens"));
+  EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, Array::abstract(Shape{5, 7}), t, 2); }),
+              HasSubstr("[linear_cross_entropy] hidden f32[2,3,4] and head f32[5,7]: floats [..., d] "
+                        "and [d, V] are needed"));
+  EXPECT_THAT(message([&] {
+                nn::linear_cross_entropy(h, w, Array::abstract(Shape{3, 2}, DType::kI32), 2);
+              }),
+              HasSubstr("[linear_cross_entropy] targets for hidden f32[2,3,4] must be of shape (2,3), "
+                        "got i32[3,2]"));
+}
+
+// Sums of products over the slices of a scan, as gradients of what a loop reads are.
+TEST(Accumulation, AProductAddsToTheSumWithTheSameBits) {
+  constexpr int64_t n = 5, m = 96, d = 128;
+  const auto sums = [](auto add) {
+    return jit([=](const Array& start, const std::pair<Array, Array>& ab) {
+      return scan(
+          [=](const Array& total, const std::pair<Array, Array>& x) {
+            return add(total, matmul(swapaxes(x.first, 0, 1), x.second));
+          },
+          start, ab);
+    });
+  };
+  for (const int64_t k : {200, 300}) {
+    const Array start = random::normal(random::key(1), {m, d});
+    const std::pair<Array, Array> ab = {random::normal(random::key(2), {n, k, m}),
+                                        random::normal(random::key(3), {n, k, d})};
+    const auto lowered = sums([](const Array& a, const Array& b) { return b + a; }).lower(start, ab);
+    CompileOptions plain;
+    plain.fuse = plain.reuse = false;
+    const std::vector<float> expected = lowered.compile(plain)(start, ab).to_vector<float>();
+    EXPECT_EQ(lowered.compile()(start, ab).to_vector<float>(), expected) << k;
+    if (k > 256) continue;  // needs a place for partial sums
+    // A product by itself needs room beside the sum.
+    const auto temp_bytes = [](const auto& compiled) {
+      return compiled.memory_analysis().device().temp_bytes;
+    };
+    const auto apart = sums([](const Array& a, const Array& b) { return a - b; }).lower(start, ab);
+    EXPECT_EQ(temp_bytes(apart.compile()) - temp_bytes(lowered.compile()), m * d * 4);
+  }
+}
+
+}  // namespace
+}  // namespace stow
