@@ -145,18 +145,39 @@ std::string check(const RandomProgram& program) {
           if (!policy && !fuse && !reuse) continue;
           if (!policy && fuse != reuse && graph.n_nodes() % 4 != 0) continue;  // to save time
           const int ahead = static_cast<int>((graph.n_nodes() + (policy ? 1 : 0) + fuse) % 4);
+          constexpr int64_t kTiles[] = {8, 32, 100, 512, 0};
+          const int64_t tile_bytes = kTiles[(graph.n_nodes() / 4 + reuse) % std::size(kTiles)];
           const Execution e = testing::execute(graph,
                                                {.donated = program.donated,
                                                 .override_policy = policy,
                                                 .fuse = fuse,
                                                 .reuse = reuse,
-                                                .transfers_ahead = ahead},
+                                                .transfers_ahead = ahead,
+                                                .tile_bytes = tile_bytes},
                                                program.inputs, threads);
           const std::string how =
-              fmt::format("{}{}{}, {} moves ahead", which, fuse ? ", fused" : "",
-                          reuse ? ", reused" : "", ahead);
+              fmt::format("{}{}{}, {} moves ahead, tiles of {}", which, fuse ? ", fused" : "",
+                          reuse ? ", reused" : "", ahead, tile_bytes);
           if (!e.fault.empty()) return how + ": " + e.fault;
           if (std::string fault = compare(how.c_str(), graph, e.outputs, judge.outputs);
+              !fault.empty())
+            return fault;
+          if (!reuse || e.analysis.host().total_bytes + e.analysis.disk().total_bytes == 0) continue;
+          // A budget between the least and half as much again buys moves that run ahead.
+          CompileOptions budgeted{.donated = program.donated,
+                                  .override_policy = policy,
+                                  .fuse = fuse,
+                                  .transfers_ahead = 0};
+          const int64_t total =
+              compile(graph, budgeted, threads)->memory_analysis().device().total_bytes;
+          const int64_t budget = total + total * static_cast<int64_t>(graph.n_nodes() % 8) / 16;
+          budgeted.transfers_ahead = 1 + ahead % 3;
+          budgeted.capacities[0] = budget;
+          const Execution b = testing::execute(graph, budgeted, program.inputs, threads);
+          if (!b.fault.empty()) return "under a budget: " + b.fault;
+          if (b.analysis.device().total_bytes > budget)
+            return fmt::format("under a budget of {}: {}", budget, b.analysis.device().total_bytes);
+          if (std::string fault = compare("under a budget", graph, b.outputs, judge.outputs);
               !fault.empty())
             return fault;
         }

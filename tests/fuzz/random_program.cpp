@@ -955,7 +955,8 @@ bool holds_stop(const Graph& graph) {
   return count_ops(graph, OpKind::kStopGradient, true) > 0;
 }
 
-// w - g / 8 for each gradient, over the donated old one.
+// w - g / 8 for each gradient, over the donated old one; or with a moment that waits on the host or
+// the disk instead of g, scaled by the gradient's squares or not.
 void add_update(Context& c, RandomProgram& program, const ReverseSpec& spec, size_t n_forward) {
   GraphBuilder b(program.graph);
   std::vector<ValueId> outputs(
@@ -963,7 +964,25 @@ void add_update(Context& c, RandomProgram& program, const ReverseSpec& spec, siz
       program.graph.outputs().begin() + static_cast<std::ptrdiff_t>(n_forward));
   for (size_t i = 0; i < spec.wrt.size(); ++i) {
     const auto input = static_cast<size_t>(spec.wrt[i]);
-    const Val w(b, program.graph.inputs()[input]), g(b, program.graph.outputs()[n_forward + i]);
+    const Val w(b, program.graph.inputs()[input]);
+    Val g(b, program.graph.outputs()[n_forward + i]);
+    if (c.chance(50)) {
+      const MemoryKind kind = c.chance(50) ? MemoryKind::kPinnedHost : MemoryKind::kDisk;
+      if (c.chance(30)) g = device_put(g, kind);
+      ArrayType type = w.type();
+      type.kind = kind;
+      const Val moment = device_put(Val(b, program.graph.add_input(type)), MemoryKind::kDevice);
+      program.donated.push_back(c.chance(80));
+      g = device_put(g, MemoryKind::kDevice);
+      if (c.chance(50)) {
+        Dims axes;
+        for (int axis = 0; axis < g.rank(); ++axis) axes.push_back(axis);
+        const Val squares = reduce_sum(g * g, axes);
+        g = g / broadcast_scalar(squares + 1.0, g.shape());
+      }
+      g = moment * 0.5 + g;
+      outputs.push_back(device_put(g, kind).id());
+    }
     outputs.push_back((w - g * 0.125).id());
     if (c.chance(80)) program.donated[input] = true;
   }

@@ -8,6 +8,7 @@
 #include "stowage/stowage.h"
 #include "tests/support/disk_faults.h"
 #include "tests/support/file_size_limit.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -23,16 +24,6 @@ struct Weights {
   Array w1, w2;
 };
 STOW_TREE(Weights, w1, w2);
-
-template <typename F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 // Layers y = tanh(x w1), x = y w2, scanned, the carry offloaded to disk, the weights there, one
 // step of descent in place.

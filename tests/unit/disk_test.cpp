@@ -20,6 +20,7 @@
 #include "stowage/runtime/move.h"
 #include "tests/support/disk_faults.h"
 #include "tests/support/file_size_limit.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -35,16 +36,6 @@ Bytes random_bytes(int64_t n, uint64_t seed) {
   Bytes bytes(static_cast<size_t>(n));
   for (std::byte& b : bytes) b = static_cast<std::byte>(random());
   return bytes;
-}
-
-template <typename F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(DiskExtents, FirstFitAndMerging) {

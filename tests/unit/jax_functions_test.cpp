@@ -420,7 +420,7 @@ void add_counting(Table& t) {
   }
 #define STOW_NAN(f) STOW_F(#f, f(x[0])), STOW_F(#f "_axis1", f(x[0], 1))
   t.insert({STOW_F("compress", compress(x[0], x[1], 3, 1, 2)),
-            STOW_F("compress_all", compress(x[0], x[1], 4)),
+            STOW_F("compress_all", compress(x[0], x[1], 2)),
             STOW_F("bincount", bincount(x[0], 6)),
             STOW_F("bincount_weights", bincount(x[0], 5, x[1])), STOW_NAN(nansum),
             STOW_NAN(nanprod), STOW_NAN(nanmax), STOW_NAN(nanmin), STOW_NAN(nanmean),

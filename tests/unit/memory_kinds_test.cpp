@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "stowage/stowage.h"
+#include "tests/support/message_of.h"
 
 namespace stow {
 namespace {
@@ -32,16 +33,6 @@ class MemoryKinds : public ::testing::TestWithParam<MemoryKind> {
   }
   int64_t used(MemoryKind kind) const { return device_->in_use_bytes(kind); }
 };
-
-template <typename F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 std::string name_of(const ::testing::TestParamInfo<MemoryKind>& info) {
   return std::string(memory_kind_name(info.param));

@@ -32,6 +32,9 @@ struct PeakOwner {
 
 struct MemoryAnalysis {
   std::array<KindAnalysis, kNumMemoryKinds> kinds;
+  /// The most bytes of the device at a time that moves under way (started, not yet awaited) read or
+  /// write: what overlap costs at most.
+  int64_t under_way_bytes = 0;
   int64_t peak_instant = 0;  ///< Index on the timeline of the first instant of the device's peak.
   int64_t n_instants = 0;
   std::string peak_at;            ///< The instruction running at the peak.

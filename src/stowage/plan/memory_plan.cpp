@@ -1,6 +1,7 @@
 #include "stowage/plan/memory_plan.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 
@@ -101,6 +102,28 @@ void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t i
                    [](const PeakOwner& a, const PeakOwner& b) { return a.bytes > b.bytes; });
 }
 
+int64_t max_under_way(const Schedule& schedule, const Lifetimes& lifetimes) {
+  std::map<int, std::deque<int64_t>> started;  // by transfer
+  int64_t now = 0, most = 0;
+  for (const Kernel* kernel : lifetimes.at) {
+    if (kernel->phase == MovePhase::kWhole) continue;
+    std::deque<int64_t>& moves = started[kernel->transfer];
+    if (kernel->phase == MovePhase::kDone) {
+      if (moves.empty()) continue;  // of an iteration that was not walked
+      now -= moves.front();
+      moves.pop_front();
+      continue;
+    }
+    int64_t bytes = 0;
+    for (const View* view : {&kernel->inputs[0], &kernel->outputs[0]})
+      if (schedule.buffers[view->buffer.index()].kind == MemoryKind::kDevice)
+        bytes += view->elems() * dtype_bytes(view->dtype);
+    moves.push_back(bytes);
+    most = std::max(most, now += bytes);
+  }
+  return most;
+}
+
 // What every layout is told of: the solver of one kind's problem.
 using Packer = std::function<pack::Solution(const KindProblem&)>;
 
@@ -139,6 +162,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   }
   const std::vector<int64_t> live = live_bytes(schedule, lifetimes, MemoryKind::kDevice);
   a.n_instants = static_cast<int64_t>(lifetimes.at.size());
+  a.under_way_bytes = max_under_way(schedule, lifetimes);
   a.peak_instant = std::max_element(live.begin(), live.end()) - live.begin();
   if (a.peak_instant < a.n_instants) {
     const Kernel& kernel = *lifetimes.at[static_cast<size_t>(a.peak_instant)];
@@ -233,6 +257,9 @@ std::string to_string(const MemoryAnalysis& analysis, size_t max_owners) {
         format_bytes(k.argument_bytes), format_bytes(k.output_bytes), format_bytes(k.alias_bytes),
         format_bytes(k.temp_bytes), format_bytes(k.lower_bound_bytes));
   }
+  if (analysis.under_way_bytes > 0)
+    text += fmt::format("moves under way: at most {} of the device\n",
+                        format_bytes(analysis.under_way_bytes));
   text += fmt::format("peak at instant {} of {}: {}\n", analysis.peak_instant, analysis.n_instants,
                       analysis.peak_at);
   for (size_t i = 0; i < std::min(max_owners, analysis.owners.size()); ++i) {

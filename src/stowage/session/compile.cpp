@@ -25,6 +25,7 @@ constexpr int64_t kTrialWork = 200'000;
 // A plan this near to the largest live sum, as a share of it, is not worth another layout; one
 // still nearer is not worth a longer search.
 constexpr double kGoodGap = 0.002, kNegligibleGap = 0.001;
+constexpr int64_t kNegligibleBytes = 1024;
 
 class CompiledProgram final : public Executable {
  public:
@@ -71,6 +72,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
   if (!lowering.reuse) return std::move(*best);
   const auto gap = [](const MemoryPlan& plan) {
     const KindAnalysis& k = plan.analysis.device();
+    if (k.total_bytes - k.lower_bound_bytes <= kNegligibleBytes) return 0.0;
     return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };

@@ -79,7 +79,7 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     for (int a = 1; a <= ahead; ++a) chooser.raise(a);
     if (!chooser.any()) break;
     Schedule schedule = chooser.schedule();
-    MemoryPlan plan = make_plan(schedule, kFinalWork);
+    MemoryPlan plan = make_plan(schedule, kFinalWork / 8);
     bool fits = true;
     for (size_t kind = 0; kind < limits.size(); ++kind) {
       const int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];

@@ -1,0 +1,152 @@
+// Moves beside the computation: the same bits whenever they are made, within every budget.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stowage/runtime/null/simulate.h"
+#include "stowage/runtime/streams.h"
+#include "stowage/stowage.h"
+#include "stowage/tune/devices.h"
+
+namespace stow {
+namespace {
+
+struct Weights {
+  Array w1, w2;
+};
+STOW_TREE(Weights, w1, w2);
+
+constexpr int64_t kLayers = 8, kRows = 64, kWidth = 64, kHidden = 256;
+
+class Transfers : public ::testing::Test {
+ protected:
+  DevicePtr device_ = Device::virtual_device(
+      {Device::unlimited_bytes(), Device::unlimited_bytes(), Device::unlimited_bytes()}, 1);
+  DefaultDevice guard_{device_};
+  Array x_ = random::normal(random::key(1), {kRows, kWidth});
+
+  static Weights weights(int64_t layers, MemoryKind kind) {
+    return {device_put(random::normal(random::key(2), {layers, kWidth, kHidden}) * 0.1, kind),
+            device_put(random::normal(random::key(3), {layers, kHidden, kWidth}) * 0.1, kind)};
+  }
+
+  // The loss of layers whose weights stream in and whose inputs wait elsewhere.
+  static Array loss(const Weights& w, const Array& x, bool scanned, MemoryKind away) {
+    auto body = checkpoint(
+        [](const Array& x, const Weights& w) {
+          const Weights here = device_put(w, MemoryKind::kDevice);
+          return matmul(tanh(matmul(checkpoint_name(x, "x"), here.w1)), here.w2) + x;
+        },
+        save_and_offload_only_these_names({}, {"x"}, away));
+    if (scanned) return sum(scan(body, x, w));
+    Array h = x;
+    const int64_t layers = w.w1.dim(0);
+    for (int64_t i = 0; i < layers; ++i)
+      h = body(h, Weights{w.w1.slice(0, i, i + 1).reshape({kWidth, kHidden}),
+                          w.w2.slice(0, i, i + 1).reshape({kHidden, kWidth})});
+    return sum(h);
+  }
+  static auto gradient(bool scanned, MemoryKind away) {
+    return jit([=](const Weights& w, const Array& x) {
+      return grad([&](const Weights& p) { return loss(p, x, scanned, away); })(w);
+    });
+  }
+  static CompileOptions within(int64_t device_bytes, int ahead) {
+    CompileOptions options;
+    options.transfers_ahead = ahead;
+    options.capacities[0] = device_bytes;
+    return options;
+  }
+};
+
+int count_starts(const std::vector<Instruction>& list, bool guarded) {
+  int n = 0;
+  for (const Instruction& i : list) {
+    if (const Kernel* k = i.kernel())
+      n += k->phase == MovePhase::kStart && (!guarded || !i.guard.holds(kLayers - 1));
+    if (const Loop* loop = i.loop()) n += count_starts(loop->body, guarded);
+  }
+  return n;
+}
+
+TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
+  for (const MemoryKind away : {MemoryKind::kPinnedHost, MemoryKind::kDisk})
+    for (const bool scanned : {true, false}) {
+      const Weights w = weights(kLayers, away);
+      const auto f = gradient(scanned, away);
+      const auto plain = f.lower(w, x_).compile(within(Device::unlimited_bytes(), 0));
+      EXPECT_EQ(count_starts(plain.executable().schedule().instructions, false), 0);
+      const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
+      for (const int ahead : {1, 2, 3}) {
+        const auto compiled = f.lower(w, x_).compile(within(1 << 30, ahead));
+        const auto& list = compiled.executable().schedule().instructions;
+        EXPECT_GT(count_starts(list, false), 4);
+        if (scanned) {
+          EXPECT_GT(count_starts(list, true), 0);  // for the iteration after
+        }
+        for (const StreamTiming timing :
+             {StreamTiming::kBeside, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
+          device_->streams().set_timing(timing);
+          EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want) << ahead;
+        }
+        device_->streams().set_timing(StreamTiming::kBeside);
+      }
+    }
+}
+
+TEST_F(Transfers, EveryBudgetIsKeptAndMoreMemoryBuysTime) {
+  const Weights w = weights(kLayers, MemoryKind::kPinnedHost);
+  const auto f = gradient(true, MemoryKind::kPinnedHost);
+  const DeviceDescription h200 = load_device_description("h200").value();
+  const auto compiled = [&](int64_t budget, int ahead) {
+    return f.lower(w, x_).compile(within(budget, ahead));
+  };
+  const auto least = compiled(Device::unlimited_bytes(), 0);
+  const int64_t floor = least.memory_analysis().device().total_bytes;
+  const double slowest = simulate(least.executable().schedule(), h200).step_s;
+  double fastest = slowest;
+  for (int64_t budget = floor; budget < 3 * floor; budget += floor / 8) {
+    const auto c = compiled(budget, 3);
+    EXPECT_LE(c.memory_analysis().device().total_bytes, budget);
+    fastest = std::min(fastest, simulate(c.executable().schedule(), h200).step_s);
+    EXPECT_LE(fastest, slowest);
+  }
+  EXPECT_LT(fastest, 0.6 * slowest);
+  // No limit: what overlaps costs nothing.
+  EXPECT_LE(compiled(Device::unlimited_bytes(), 3).memory_analysis().device().total_bytes, floor);
+}
+
+TEST_F(Transfers, UnrolledLayersTakeNoMoreThanWhatIsUnderWay) {
+  const Weights w{Array::abstract({DType::kF32, {32, kWidth, kHidden}, MemoryKind::kPinnedHost}),
+                  Array::abstract({DType::kF32, {32, kHidden, kWidth}, MemoryKind::kPinnedHost})};
+  const auto f = gradient(false, MemoryKind::kPinnedHost);
+  const auto peak = [&](int ahead) {
+    return f.lower(w, Array::abstract(x_.type())).compile(within(1 << 30, ahead)).memory_analysis();
+  };
+  const int64_t plain = peak(0).device().total_bytes;
+  for (const int ahead : {1, 2, 3}) {
+    const MemoryAnalysis a = peak(ahead);
+    EXPECT_GT(a.under_way_bytes, 0);
+    EXPECT_LE(a.device().total_bytes, plain + a.under_way_bytes) << ahead;
+  }
+}
+
+TEST_F(Transfers, AnErrorOfAStreamIsThrownByWhoWaits) {
+  for (const StreamTiming timing :
+       {StreamTiming::kBeside, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
+    Stream stream;
+    stream.set_timing(timing);
+    int done = 0;
+    stream.wait(stream.start([&] { ++done; }));
+    const uint64_t bad = stream.start([] { throw std::runtime_error("torn"); });
+    const uint64_t behind = stream.start([&] { ++done; });
+    EXPECT_THROW(stream.wait(behind), std::runtime_error);
+    EXPECT_NO_THROW(stream.wait(bad));  // once
+    EXPECT_EQ(done, 1);
+    stream.drain();
+    stream.wait(stream.start([&] { ++done; }));
+    EXPECT_EQ(done, 2);
+  }
+}
+
+}  // namespace
+}  // namespace stow
