@@ -22,9 +22,8 @@ namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
 constexpr int64_t kTrialWork = 200'000;
-// A plan this near to the largest live sum, as a share of it, is not worth another layout; one
-// still nearer is not worth a longer search.
-constexpr double kGoodGap = 0.002, kNegligibleGap = 0.001;
+// A plan this near to the largest live sum, as a share of it, is not worth another layout.
+constexpr double kGoodGap = 0.002;
 constexpr int64_t kNegligibleBytes = 1024;
 
 class CompiledProgram final : public Executable {
@@ -76,7 +75,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };
-  if (gap(best->plan) > kNegligibleGap) {
+  if (gap(best->plan) > 0) {
     MemoryPlan plan = make_plan(best->schedule, kFinalWork);
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
   }
