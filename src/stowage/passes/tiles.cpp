@@ -297,7 +297,8 @@ class Streamer {
     std::map<ValueId, Val> inner;
     // Scalars are the scan's constants; they come before what is cut.
     for (NodeId id : c.nodes)
-      for (ValueId v : from_.node(id).operands) {
+      for (ValueId operand : from_.node(id).operands) {
+        const ValueId v = read_by(c, operand);
         const ValueId source = is_member(c, v) ? ValueId() : uniform_source(from_, v);
         if (!source.valid() || inner.contains(v)) continue;
         inner.emplace(v, uniform(b, source, from_.type(v).dtype, Shape(tile), operands, inner));
