@@ -21,6 +21,7 @@ namespace {
 constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
 constexpr int64_t kKeptCheckpoints = 3, kSampleBytes = 240;
 constexpr int64_t kEvalBatches = 8;
+constexpr size_t kShownWaits = 5;
 constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -262,9 +263,9 @@ class Run {
       return written;
     end_line();
     const Simulation use = summarize_run(schedule, events);
-    say("step {} is in {}: {}, of which compute waited {} for transfers\n{}", step_ + 1,
+    say("step {} is in {}: {}, of which compute waited {} for transfers\n{}{}", step_ + 1,
         options_.trace_path, format_seconds(use.step_s), format_seconds(use.exposed_s),
-        streams_table(use));
+        waits_table(schedule, events, kShownWaits), streams_table(use));
     return {};
   }
 
