@@ -179,7 +179,7 @@ TEST(Config, SettingsThatAreWrong) {
        "adamw (default); it has one with sgd, rmsprop, adafactor"},
       {"memory.policy=some",
        "--set memory.policy=some: memory.policy takes one of auto, save_all, save_dots, "
-       "save_named, offload_named, recompute, offload_carries, offload_all, "
+       "save_gate, save_named, offload_named, recompute, offload_carries, offload_all, "
        "nested, not 'some'"},
       {"memory.device=0",
        "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},

@@ -49,6 +49,8 @@ Array update_moment(const Array& value, const Array& moment, double decay) {
 
 Array bias_correction(const Array& moment, double decay, const Array& count) {
   const Array correction = 1.0 - pow(Array(decay), count.astype(DType::kF32));
+  // One division, not one an element; a reciprocal rounded to a short dtype would show.
+  if (moment.dtype() == DType::kF32) return moment * reciprocal(correction);
   return moment / correction.astype(moment.dtype());
 }
 

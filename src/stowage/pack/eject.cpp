@@ -8,7 +8,7 @@
 namespace stow::pack {
 namespace {
 
-constexpr int32_t kLeaf = 16;  // Items below a leaf of the tree.
+constexpr int32_t kLeaf = 16;            // Items below a leaf of the tree.
 constexpr int64_t kWorkToAsk = 100'000;  // Between two questions whether to stop.
 
 }  // namespace
@@ -67,6 +67,41 @@ void Ejector::gather(int32_t first, int32_t last) {
   work_ += 64 + 8 * static_cast<int64_t>(spans_.size());
 }
 
+// Sorts by position, in linear time where positions are spread evenly.
+void Ejector::sort_edges(std::vector<Edge>& edges) {
+  const auto less = [](const Edge& a, const Edge& b) { return a.at < b.at; };
+  const size_t n = edges.size();
+  if (n < 64) {
+    std::sort(edges.begin(), edges.end(), less);
+    return;
+  }
+  const auto [least, most] = std::minmax_element(edges.begin(), edges.end(), less);
+  const auto from = static_cast<double>(least->at);
+  const double scale = static_cast<double>(n) / (static_cast<double>(most->at) - from + 1);
+  const auto bucket = [&](const Edge& e) {
+    return std::min(static_cast<size_t>((static_cast<double>(e.at) - from) * scale), n - 1);
+  };
+  bucket_ends_.assign(n + 1, 0);
+  for (const Edge& e : edges) ++bucket_ends_[bucket(e) + 1];
+  std::partial_sum(bucket_ends_.begin(), bucket_ends_.end(), bucket_ends_.begin());
+  sorted_.resize(n);
+  for (const Edge& e : edges) sorted_[bucket_ends_[bucket(e)]++] = e;
+  edges.swap(sorted_);
+  for (size_t k = 0, begin = 0; k < n; begin = bucket_ends_[k++]) {
+    const size_t end = bucket_ends_[k];
+    if (end - begin > 16) {
+      std::sort(edges.begin() + begin, edges.begin() + end, less);
+      continue;
+    }
+    for (size_t i = begin + 1; i < end; ++i) {
+      const Edge e = edges[i];
+      size_t to = i;
+      for (; to > begin && edges[to - 1].at > e.at; --to) edges[to] = edges[to - 1];
+      edges[to] = e;
+    }
+  }
+}
+
 // Where the gathered buffers in the way weigh least; of equals any, but a place without loss above
 // or below before another.
 int64_t Ejector::choose_offset(int32_t item) {
@@ -74,46 +109,47 @@ int64_t Ejector::choose_offset(int32_t item) {
   lows_.clear();
   highs_.clear();
   for (const Span& s : spans_) {
-    lows_.emplace_back(s.low - size, s.weight);  // In the way of offsets above this,
-    highs_.emplace_back(s.high, s.weight);       // and below this.
+    lows_.push_back({s.low - size, s.weight});  // In the way of offsets above this,
+    highs_.push_back({s.high, s.weight});       // and below this.
   }
-  std::sort(lows_.begin(), lows_.end());
-  std::sort(highs_.begin(), highs_.end());
+  sort_edges(lows_);
+  sort_edges(highs_);
+  // The floor and the ceiling are places, too.
+  lows_.push_back({std::max<int64_t>(top, 0), 0});
+  lows_.push_back({INT64_MAX, 0});
+  highs_.push_back({INT64_MAX, 0});
+  for (size_t i = lows_.size() - 2; i > 0 && lows_[i].at < lows_[i - 1].at; --i)
+    std::swap(lows_[i], lows_[i - 1]);
   int64_t best = 0;
   double least = HUGE_VAL;
   int64_t least_hole = 0;
-  int ties = 0;
-  size_t low = 0, high = 0;
+  uint64_t ties = 0;
   double weight = 0;
-  const auto look = [&](int64_t offset) {
-    if (offset < 0 || offset > top) return;
-    for (; low < lows_.size() && lows_[low].first < offset; ++low) weight += lows_[low].second;
-    for (; high < highs_.size() && highs_[high].first <= offset; ++high)
-      weight -= highs_[high].second;
+  size_t low = 0, high = 0;
+  for (; lows_[low].at < 0; ++low) weight += lows_[low].weight;
+  int64_t floor = 0;
+  for (int64_t at = 0; at <= top;) {
+    for (; highs_[high].at <= at; ++high) {
+      weight -= highs_[high].weight;
+      floor = highs_[high].at;
+    }
     // What is added and taken away again leaves a trace of rounding. Where nothing is in the way,
     // the tightest hole.
     const double w = weight < 1e-6 ? 0 : weight;
-    int64_t hole = 0;
-    if (w == 0)
-      hole =
-          (low < lows_.size() ? lows_[low].first : top) - (high > 0 ? highs_[high - 1].first : 0);
-    if (std::pair(w, hole) < std::pair(least, least_hole)) {
-      least = w;
-      least_hole = hole;
-      best = offset;
-      ties = 1;
-    } else if (w == least && hole == least_hole && random_() % static_cast<uint64_t>(++ties) == 0) {
-      best = offset;
+    if (w <= least) {
+      const int64_t hole = w == 0 ? std::min(lows_[low].at, top) - floor : 0;
+      if (w < least || hole < least_hole) {
+        least = w;
+        least_hole = hole;
+        best = at;
+        ties = 1;
+      } else if (hole == least_hole && random_() % ++ties == 0) {
+        best = at;
+      }
     }
-  };
-  look(0);
-  size_t a = 0, b = 0;
-  while (a < lows_.size() || b < highs_.size()) {
-    const bool from_low =
-        b == highs_.size() || (a < lows_.size() && lows_[a].first <= highs_[b].first);
-    look(from_low ? lows_[a++].first : highs_[b++].first);
+    for (; lows_[low].at <= at; ++low) weight += lows_[low].weight;
+    at = std::min(lows_[low].at, highs_[high].at);
   }
-  look(top);
   return best;
 }
 

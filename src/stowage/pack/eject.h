@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "stowage/pack/exact_search.h"
@@ -20,7 +19,7 @@ struct EjectStrategy {
 
 /// Each step takes a buffer that is left out and puts it where the buffers in its way weigh least:
 /// at first the root of their area. Where nothing is in the way, into the tightest hole. A step
-/// costs O(k log k) for the k buffers that live at some time of its life.
+/// costs O(k) to O(k log k) for the k buffers that live at some time of its life.
 /// Source: the ejections of Nagata and Braysy 2009, "A powerful route minimization heuristic for
 /// the vehicle routing problem with time windows", there of customers from routes.
 class Ejector {
@@ -47,6 +46,13 @@ class Ejector {
     int32_t item;
   };
 
+  // Where something in the way begins or ends.
+  struct Edge {
+    int64_t at;
+    double weight;
+  };
+
+  void sort_edges(std::vector<Edge>& edges);
   void gather(int32_t first, int32_t last);
   void gather_through(int32_t section, int32_t node, int32_t begin, int32_t end, int32_t before);
   void meet(int32_t item);
@@ -60,7 +66,8 @@ class Ejector {
   std::vector<int64_t> offsets_;
   std::vector<int32_t> left_out_;
   std::vector<Span> spans_;  // Placed buffers that live with the one to be placed.
-  std::vector<std::pair<int64_t, double>> lows_, highs_;
+  std::vector<Edge> lows_, highs_, sorted_;
+  std::vector<size_t> bucket_ends_;
   int64_t capacity_ = 0, work_ = 0;
   std::mt19937_64 random_;
 };

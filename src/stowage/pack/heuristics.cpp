@@ -15,7 +15,6 @@ namespace stow::pack {
 namespace {
 
 // Rigid groups come by the hundred; far larger problems are left to the other ways.
-constexpr size_t kWindowBuffers = 4000;
 constexpr int64_t kWindowFails = 2000;
 // Finding all overlaps, and for a few repairs to be worth it.
 constexpr int64_t kWorkPerOverlap = 16;
@@ -46,7 +45,7 @@ class Search {
       }
     }
     justify(best_.offsets);
-    if (!done() && problem_.buffers.size() <= kWindowBuffers) follow_window();
+    if (!done() && problem_.buffers.size() <= options_.window_buffers) follow_window();
     if (!done() && count_overlaps(sections_) <= (options_.work - work()) / kWorkPerOverlap) {
       reorder();
       return best_;

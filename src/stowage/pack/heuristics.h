@@ -18,6 +18,9 @@ struct Options {
   int64_t target = 0;
   /// Buffers that every order but a skyline's begins with, in this order; without repetition.
   std::vector<int32_t> lead;
+  /// Largest problem, in buffers, whose peak's surroundings are packed exactly to find an order. The
+  /// time of that is not bounded by `work`: seconds with a thousand buffers.
+  size_t window_buffers = 4000;
   /// Asked now and then after the first pass; true ends the search. It may read a clock, at the
   /// cost of determinism.
   std::function<bool()> stop;

@@ -14,7 +14,7 @@ constexpr int kPassesPerCapacity = 3;
 // More than this many left out are not repaired.
 constexpr int32_t kMostToRepair = 300;
 // Work of a repair, an item.
-constexpr double kFirstRepair = 100, kMostRepair = 10'000;
+constexpr double kFirstRepair = 100, kMostRepair = 1000;
 
 class Search {
  public:

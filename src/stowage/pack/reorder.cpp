@@ -84,10 +84,10 @@ void Reorder::find_overlaps() {
   entries.resize(static_cast<size_t>(begin_.back()));
   each_pair([&](int32_t r, int32_t s) {
     const SectionRect &a = rects[r], &b = rects[s];
-    entries[fill[owner[r]]++] = {
-        owner[s], {b.offset - a.offset - a.size, b.offset + b.size - a.offset}};
-    entries[fill[owner[s]]++] = {
-        owner[r], {a.offset - b.offset - b.size, a.offset + a.size - b.offset}};
+    entries[fill[owner[r]]++] = {owner[s],
+                                 {b.offset - a.offset - a.size, b.offset + b.size - a.offset}};
+    entries[fill[owner[s]]++] = {owner[r],
+                                 {a.offset - b.offset - b.size, a.offset + a.size - b.offset}};
   });
   work_ += 16 * begin_.back();
   // What two groups are to each other in every iteration of a loop is kept once.

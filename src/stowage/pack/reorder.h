@@ -59,10 +59,10 @@ class Reorder {
   std::vector<int32_t> others_;  // Sorted for each buffer.
   std::vector<Delta> deltas_;    // Empty where all are plain.
   std::vector<int32_t> order_;
-  std::vector<State> states_;    // [buffers]
-  std::vector<Delta> taken_;     // Of the buffer being placed.
-  size_t first_stale_ = 0;       // No position before it is stale,
-  int64_t placed_limit_ = 0;     // and all those end at or below this.
+  std::vector<State> states_;  // [buffers]
+  std::vector<Delta> taken_;   // Of the buffer being placed.
+  size_t first_stale_ = 0;     // No position before it is stale,
+  int64_t placed_limit_ = 0;   // and all those end at or below this.
   int64_t work_ = 0;
 };
 

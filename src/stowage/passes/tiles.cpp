@@ -103,7 +103,8 @@ class Streamer {
     if (!last.valid()) return last;
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
-        if (is_member(c, v) || brought_back(from_, v) == last) continue;
+        const ValueId back = brought_back(from_, v);
+        if (is_member(c, v) || back == last || (back.valid() && is_member(c, back))) continue;
         const ValueId uniform = uniform_source(from_, v);
         const ValueId source = uniform.valid()       ? uniform
                                : is_fetch(from_, v) ? from_.def(v).operands[0]

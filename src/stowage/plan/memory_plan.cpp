@@ -203,8 +203,10 @@ PeakBound peak_bound(const Schedule& schedule) {
 
 MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
   return lay_out(schedule, [&](const KindProblem& p) {
+    // Compiling must not take longer than a step: a small program's windows are quickly packed.
     pack::Options options;
     options.work = work;
+    options.window_buffers = 256;
     return pack::pack_greedy(p.problem, options);
   });
 }

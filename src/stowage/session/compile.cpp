@@ -22,9 +22,8 @@ namespace {
 
 // Work that the packer may spend on each candidate order, and on the one that won.
 constexpr int64_t kTrialWork = 200'000;
-// A plan this near to the largest live sum, as a share of it, is not worth another layout; one
-// still nearer is not worth a longer search.
-constexpr double kGoodGap = 0.002, kNegligibleGap = 0.001;
+// A plan this near to the largest live sum, as a share of it, is not worth another layout.
+constexpr double kGoodGap = 0.002;
 constexpr int64_t kNegligibleBytes = 1024;
 
 class CompiledProgram final : public Executable {
@@ -76,7 +75,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };
-  if (gap(best->plan) > kNegligibleGap) {
+  if (gap(best->plan) > 0) {
     MemoryPlan plan = make_plan(best->schedule, kFinalWork);
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
   }
@@ -96,6 +95,13 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
   return std::move(*best);
 }
 
+// Tiles small beside what the device has: an update needs a handful of them at a time.
+int64_t tile_bytes(const CompileOptions& options) {
+  constexpr int64_t kOfDevice = 64, kSmallest = 16 << 10;
+  const int64_t share = std::max(options.capacities[0] / kOfDevice, kSmallest);
+  return std::min(options.tile_bytes, share);
+}
+
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
@@ -112,7 +118,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
-  pass("tiles", [&](const Graph& in) { return stream_tiles(in, options.tile_bytes); });
+  pass("tiles", [&](const Graph& in) { return stream_tiles(in, tile_bytes(options)); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;

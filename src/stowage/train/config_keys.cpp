@@ -194,7 +194,7 @@ const std::vector<std::string>& compute_dtypes() {
 
 const std::vector<std::string>& memory_policies() {
   static const std::vector<std::string> policies = {
-      "auto",      "save_all",        "save_dots",   "save_named", "offload_named",
+      "auto",      "save_all",        "save_dots",   "save_gate", "save_named", "offload_named",
       "recompute", "offload_carries", "offload_all", "nested"};
   return policies;
 }

@@ -1,5 +1,7 @@
 #include "stowage/train/step.h"
 
+#include <algorithm>
+
 #include "stowage/api/grad.h"
 #include "stowage/api/memory.h"
 #include "stowage/train/optimizer.h"
@@ -55,10 +57,13 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
   };
   Policy policy;
   policy.name = name;
-  if (name == "save_dots") {
-    policy.decide = [](const PolicyQuery& q) {
-      const bool keep = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
-      return PolicyAnswer{keep ? Mark::kKeep : Mark::kRecompute};
+  if (name == "save_dots" || name == "save_gate") {
+    // save_gate lets go of one of the two wide products of a layer.
+    policy.decide = [all = name == "save_dots"](const PolicyQuery& q) {
+      const bool is_up =
+          std::find(q.twins.begin(), q.twins.end(), "mlp_up") != q.twins.end() || q.name == "mlp_up";
+      const bool is_product = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
+      return PolicyAnswer{is_product && (all || !is_up) ? Mark::kKeep : Mark::kRecompute};
     };
   } else if (name == "save_named") {
     policy.decide = [=](const PolicyQuery& q) {
