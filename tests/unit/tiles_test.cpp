@@ -197,6 +197,14 @@ TEST_F(Tiles, AGradientMovedAwayAndBackIsReadWhereItIsMade) {
   EXPECT_EQ(count_ops(graph, OpKind::kDevicePut, false), 0);  // all moves are of tiles
 }
 
+TEST_F(Tiles, WhatIsStreamedAwayIsReadFromThere) {
+  const auto f = [](const Array& a, const Array& b) {
+    const Array there = device_put(a + b, kHost);
+    return device_put(a * device_put(there, kDevice), kHost);
+  };
+  expect_same_bits(f, noise(1, {64, 64}), noise(2, {64, 64}));
+}
+
 TEST_F(Tiles, SmallArraysStayWhole) {
   const State s = adam_state({16, 16}, kHost);
   EXPECT_EQ(count_ops(streamed(adam_step, 4096, s), OpKind::kScan, true), 0);

@@ -126,6 +126,11 @@ TEST(RunTrace, SummaryOfSimulatedEventsIsTheSimulation) {
             "  compute                   5.00 ms busy,  42 % of the step\n"
             "  copy in           20 B    5.00 ms busy,  42 % of the step\n"
             "  disk write        16 B    4.00 ms busy,  33 % of the step\n");
+  EXPECT_EQ(waits_table(schedule, s.events, 5),
+            "    4.00 ms      1 time   disk write, 16 B at \n"
+            "    3.00 ms      1 time   copy in, 20 B at \n");
+  EXPECT_EQ(waits_table(schedule, s.events, 1),
+            "    4.00 ms      1 time   disk write, 16 B at \n");
 }
 
 TEST(RunTrace, SecondsForPeople) {

@@ -58,7 +58,10 @@ class Finder {
 
  private:
   const Dims& dims(ValueId v) const { return graph_.type(v).shape.dims(); }
-  bool is_big(ValueId v) const { return graph_.type(v).bytes() > 2 * tile_bytes_; }
+  // By the number of elements, so that a comparison or a conversion is as big as what it is of.
+  bool is_big(ValueId v) const {
+    return graph_.type(v).elems() * dtype_bytes(DType::kF32) > 2 * tile_bytes_;
+  }
   int cluster_of(NodeId n) const { return n.valid() ? cluster_[n.index()] : -1; }
   int cluster_of(ValueId v) const { return cluster_of(graph_.value(v).node); }
   TileCluster& cluster(int c) { return clusters_[static_cast<size_t>(c)]; }

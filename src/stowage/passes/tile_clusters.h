@@ -19,7 +19,7 @@ struct TileCluster {
   int n_axes = 0;  ///< So many leading axes may be cut; a member needs the others whole.
 };
 
-/// The clusters over arrays of more than two tiles.
+/// The clusters over arrays of more than two tiles, were they of f32.
 std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes);
 
 /// A move from another memory to the device.

@@ -64,7 +64,9 @@ class Streamer {
       : from_(from), tile_bytes_(tile_bytes), builder_(to_), map_(from) {}
 
   Graph run() {
-    for (TileCluster& found : find_tile_clusters(from_, tile_bytes_)) {
+    std::vector<TileCluster> all = find_tile_clusters(from_, tile_bytes_);
+    for (const TileCluster& found : all) members_.insert(found.nodes.begin(), found.nodes.end());
+    for (TileCluster& found : all) {
       Cluster c{std::move(found), {}, {}};
       c.direct = choose_direct(c);
       const std::optional<Tiling> tiling = choose_tiling(c);
@@ -89,21 +91,22 @@ class Streamer {
     return back.valid() && (back == c.direct || is_member(c, back)) ? back : v;
   }
 
-  // A value that is read moved away and back need not be moved where it is the last that the cluster
-  // waits for: a gradient that is added to another one elsewhere.
+  // A value that is read moved away and back need not be moved where it is whole on the device and
+  // the last that the cluster waits for: a gradient that is added to another one elsewhere.
   ValueId choose_direct(const Cluster& c) const {
     ValueId last;
     const auto maker = [&](ValueId v) { return from_.value(v).node; };
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
         const ValueId back = brought_back(from_, v);
-        if (!back.valid() || from_.is_input(back) || is_member(c, back)) continue;
+        if (!back.valid() || from_.is_input(back) || members_.contains(maker(back))) continue;
         if (!last.valid() || maker(last) < maker(back)) last = back;
       }
     if (!last.valid()) return last;
     for (NodeId id : c.nodes)
       for (ValueId v : from_.node(id).operands) {
-        if (is_member(c, v) || brought_back(from_, v) == last) continue;
+        const ValueId back = brought_back(from_, v);
+        if (is_member(c, v) || back == last || (back.valid() && is_member(c, back))) continue;
         const ValueId uniform = uniform_source(from_, v);
         const ValueId source = uniform.valid()       ? uniform
                                : is_fetch(from_, v) ? from_.def(v).operands[0]
@@ -358,6 +361,7 @@ class Streamer {
   GraphBuilder builder_;
   ValueMap map_;
   std::vector<RegionId> regions_;
+  std::set<NodeId> members_;  // of any cluster
   std::vector<Cluster> clusters_;
   std::map<ValueId, ValueId> stacks_;  // of to_: what a scan stacked, by the whole that it makes
 };

@@ -95,6 +95,13 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
   return std::move(*best);
 }
 
+// Tiles small beside what the device has: an update needs a handful of them at a time.
+int64_t tile_bytes(const CompileOptions& options) {
+  constexpr int64_t kOfDevice = 64, kSmallest = 16 << 10;
+  const int64_t share = std::max(options.capacities[0] / kOfDevice, kSmallest);
+  return std::min(options.tile_bytes, share);
+}
+
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
@@ -111,7 +118,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
-  pass("tiles", [&](const Graph& in) { return stream_tiles(in, options.tile_bytes); });
+  pass("tiles", [&](const Graph& in) { return stream_tiles(in, tile_bytes(options)); });
 
   LowerOptions lowering;
   lowering.donated = options.donated;

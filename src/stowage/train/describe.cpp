@@ -54,9 +54,11 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
 
 std::string describe_refusal(const Job& job, const Choice& choice, const Budgets& budgets,
                              int threads) {
+  constexpr size_t kShown = 12;
   const JobPlan& least = choice.least;
-  const int64_t budget_bytes = budgets[0].value_or(least.peak_bytes[0]);
-  if (least.peak_bytes[0] <= budget_bytes) {
+  const int64_t needed = device_bytes(job.config(), least.peak_bytes);
+  const int64_t budget_bytes = budgets[0].value_or(needed);
+  if (needed <= budget_bytes) {
     std::string text = fmt::format("no plan fits every memory; the least on the device ({}):\n",
                                    to_string(least.placement));
     for (const Rung& rung : choice.rungs)
@@ -66,15 +68,20 @@ std::string describe_refusal(const Job& job, const Choice& choice, const Budgets
   }
   std::string text = fmt::format(
       "the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
-      to_string(least.placement),
-      format_bytes(least.peak_bytes[0]), least.peak_bytes[0],
-      format_bytes(least.peak_bytes[0] - budget_bytes), format_bytes(budget_bytes));
+      to_string(least.placement), format_bytes(needed), needed, format_bytes(needed - budget_bytes),
+      format_bytes(budget_bytes));
   text += describe_peak(least);
   text += "what would lower it (each planned):\n";
-  for (const Remedy& r : plan_remedies(job.config(), choice, threads))
+  const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, threads);
+  for (size_t i = 0; i < std::min(kShown, remedies.size()); ++i) {
+    const Remedy& r = remedies[i];
     text += fmt::format("  {:>11}  {:<40} {}{}\n", format_bytes(r.peak_bytes), r.change,
                         r.peak_bytes <= budget_bytes ? "fits" : "still over",
                         r.changes_numbers ? "; changes the numbers" : "");
+  }
+  if (remedies.size() > kShown)
+    text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
+                        format_bytes(remedies[kShown - 1].peak_bytes));
   return text;
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 // So long may a trace become: more than a person looks at, less than a browser chokes on.
 constexpr int64_t kMaxTraceEvents = 400'000;
+constexpr size_t kShownWaits = 5;
 
 }  // namespace
 
@@ -24,7 +25,14 @@ Result<std::optional<DeviceDescription>> forecast_device(const std::string& aske
 Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> device) {
   Forecast forecast;
   forecast.moved = moved_bytes(step.schedule());
-  if (device) forecast.simulation = simulate(step.schedule(), *device);
+  if (device) {
+    SimulateOptions options;
+    options.max_events = kMaxTraceEvents;
+    forecast.simulation = simulate(step.schedule(), *device, options);
+    std::vector<RunEvent> events = std::move(forecast.simulation->events);
+    forecast.simulation->events.clear();
+    forecast.waits = waits_table(step.schedule(), events, kShownWaits);
+  }
   forecast.device = std::move(device);
   return forecast;
 }
@@ -43,10 +51,12 @@ std::string to_string(const Forecast& forecast) {
                       "--device-description names another ({})\n",
                       fmt::join(device_names(), ", "));
   const Simulation& s = *forecast.simulation;
-  text += fmt::format("step on {}: {} simulated, {} at least", forecast.device->name,
-                      format_seconds(s.step_s), format_seconds(s.bound_s));
+  text += fmt::format("step on {}: {} simulated, {} at least{}", forecast.device->name,
+                      format_seconds(s.step_s), format_seconds(s.bound_s),
+                      forecast.device->compute.f32_as == "tf32" ? ", f32 products as TF32" : "");
   if (!moves.empty())
-    text += fmt::format("; compute waits {} for transfers\n{}", format_seconds(s.exposed_s),
+    text += fmt::format("; compute waits {} for transfers{}\n{}{}", format_seconds(s.exposed_s),
+                        forecast.waits.empty() ? "" : ", longest for", forecast.waits,
                         streams_table(s));
   else
     text += "\n";

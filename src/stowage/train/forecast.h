@@ -15,6 +15,7 @@ struct Forecast {
   std::array<StreamUse, kNumStreams> moved;  ///< Bytes and moves; of kCompute 0 bytes.
   std::optional<DeviceDescription> device;
   std::optional<Simulation> simulation;  ///< Where there is a device.
+  std::string waits;                     ///< Lines for people: where compute waits longest.
 };
 
 /// The device that is asked for by name or file; where none is, this machine as calibration measured

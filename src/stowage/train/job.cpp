@@ -23,6 +23,10 @@ const MemoryAnalysis& JobPlan::peak_analysis() const {
   return program->memory_analysis();
 }
 
+int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
+  return bytes[0] + (config.is_virtual() ? 0 : bytes[1]);
+}
+
 bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
 
 std::string to_string(const Placement& p) {
@@ -37,7 +41,8 @@ std::string to_string(const Placement& p) {
 }
 
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes) {
-  return {device_bytes, config.is_virtual() ? config.memory.host : std::optional<int64_t>(0),
+  // Without a device of its own the host's memory is in the device's budget.
+  return {device_bytes, config.is_virtual() ? config.memory.host : std::nullopt,
           config.memory.disk.value_or(0)};
 }
 
@@ -161,7 +166,15 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
   const bool nested = placement.policy == "nested";
   if (nested && !t.nested_step) t.nested_step = t.trace_nested();
-  plan.programs.step = compile(nested ? *t.nested_step : t.step, step, threads_);
+  const Graph& step_graph = nested ? *t.nested_step : t.step;
+  plan.programs.step = compile(step_graph, step, threads_);
+  // What moves ahead leaves no room for what the host's memory holds beside the device's.
+  const MemoryAnalysis& found = plan.programs.step->memory_analysis();
+  if (budgets[0] && device_bytes(config_, {found.device().total_bytes, found.host().total_bytes}) >
+                        *budgets[0] && found.under_way_bytes > 0) {
+    step.capacities[0] = *budgets[0] - found.host().total_bytes;
+    plan.programs.step = compile(step_graph, step, threads_);
+  }
   if (!t.eval_program) t.eval_program = plain(t.eval, "eval");
   if (!t.sample_program) t.sample_program = plain(t.sample, "sample");
   plan.programs.init = t.init_program;
@@ -254,14 +267,17 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
   for (const Placement& placement : placement_ladder(job.config())) {
     JobPlan plan = job.plan(placement, budgets);
     std::string over;
+    BytesByKind needs = plan.peak_bytes;
+    needs[0] = device_bytes(job.config(), plan.peak_bytes);
     for (size_t kind = 0; kind < budgets.size() && over.empty(); ++kind)
-      if (budgets[kind] && plan.peak_bytes[kind] > *budgets[kind])
+      if (budgets[kind] && needs[kind] > *budgets[kind])
         over = kind == 0 ? "over the budget"
                          : fmt::format("over the budget of {}: {}",
                                        memory_kind_name(static_cast<MemoryKind>(kind)),
                                        format_bytes(plan.peak_bytes[kind]));
     choice.rungs.push_back({placement, plan.peak_bytes, over});
-    if (!choice.least.programs.step || plan.peak_bytes[0] < choice.least.peak_bytes[0])
+    if (!choice.least.programs.step ||
+        needs[0] < device_bytes(job.config(), choice.least.peak_bytes))
       choice.least = plan;
     if (!over.empty()) continue;
     choice.plan = std::move(plan);
@@ -292,8 +308,9 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     const auto known =
         std::find_if(choice.rungs.begin(), choice.rungs.end(),
                      [&](const Rung& r) { return r.placement == placement; });
-    const int64_t peak = known != choice.rungs.end() ? known->peak_bytes[0]
-                                                     : job.plan(placement).peak_bytes[0];
+    const int64_t peak = device_bytes(open, known != choice.rungs.end()
+                                                ? known->peak_bytes
+                                                : job.plan(placement).peak_bytes);
     if (lowest < 0 || peak < lowest) {
       lowest = peak;
       best = placement;
@@ -302,7 +319,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   }
   const auto add = [&](const std::string& change, const TrainConfig& changed) {
     remedies.push_back({fmt::format("{} ({})", change, to_string(best)),
-                        Job(changed, threads).plan(best).peak_bytes[0], true});
+                        device_bytes(changed, Job(changed, threads).plan(best).peak_bytes), true});
   };
   if (config.data.batch > 1) {
     TrainConfig c = config;

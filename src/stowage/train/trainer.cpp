@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/median.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
 #include "stowage/tune/kernel_times.h"
@@ -21,6 +22,7 @@ namespace {
 constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
 constexpr int64_t kKeptCheckpoints = 3, kSampleBytes = 240;
 constexpr int64_t kEvalBatches = 8;
+constexpr size_t kShownWaits = 5;
 constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -262,9 +264,9 @@ class Run {
       return written;
     end_line();
     const Simulation use = summarize_run(schedule, events);
-    say("step {} is in {}: {}, of which compute waited {} for transfers\n{}", step_ + 1,
+    say("step {} is in {}: {}, of which compute waited {} for transfers\n{}{}", step_ + 1,
         options_.trace_path, format_seconds(use.step_s), format_seconds(use.exposed_s),
-        streams_table(use));
+        waits_table(schedule, events, kShownWaits), streams_table(use));
     return {};
   }
 
@@ -279,13 +281,6 @@ class Run {
     const double simulated_s = simulate(schedule, {}, options).step_s;
     const double measured_s = summarize_run(schedule, events).step_s;
     replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
-  }
-
-  // Of steps: the first ones touch memory, and a busy machine is slow at times.
-  static double median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
   }
 
   double evaluate() {

@@ -1,7 +1,7 @@
 #include "stowage/tune/run_trace.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 
 #include "stowage/base/bytes.h"
 #include "stowage/plan/memory_plan.h"
@@ -138,6 +138,36 @@ std::string streams_table(const Simulation& simulation) {
                         moves, format_seconds(use.busy_s),
                         simulation.step_s > 0 ? 100 * use.busy_s / simulation.step_s : 0);
   }
+  return text;
+}
+
+std::string waits_table(const Schedule& schedule, std::span<const RunEvent> events, size_t n_most) {
+  struct Wait {
+    double seconds = 0;
+    int64_t times = 0;
+  };
+  std::map<std::string, Wait> waits;
+  for (const RunEvent& event : events) {
+    const Kernel& kernel = *event.kernel;
+    if (kernel.op != OpKind::kDevicePut || kernel.phase == MovePhase::kStart ||
+        event.end_s <= event.begin_s)
+      continue;
+    const StreamKind stream = kernel_cost(kernel, schedule).stream();
+    if (stream == StreamKind::kCompute) continue;
+    Wait& wait = waits[fmt::format("{}, {} at {}", stream_name(stream), format_bytes(moved(kernel)),
+                                   to_string(kernel.provenance))];
+    wait.seconds += event.end_s - event.begin_s;
+    ++wait.times;
+  }
+  std::vector<std::pair<std::string, Wait>> rows(waits.begin(), waits.end());
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second.seconds > b.second.seconds;
+  });
+  rows.resize(std::min(rows.size(), n_most));
+  std::string text;
+  for (const auto& [where, wait] : rows)
+    text += fmt::format("  {:>9}  {:>5} time{}  {}\n", format_seconds(wait.seconds), wait.times,
+                        wait.times == 1 ? " " : "s", where);
   return text;
 }
 
