@@ -3,6 +3,7 @@
 // STOW_FUZZ_COUNT programs (300) from STOW_FUZZ_SEED (1) on; STOW_FUZZ_FORK=1 runs each in a
 // process of its own, with one thread, so that a check that aborts is shrunk as well.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,7 +198,9 @@ std::string check_apart(const RandomProgram& program) {
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
     testing::set_crash_note("");
-    alarm(60);
+    // Of its own time, so that a busy machine fails nobody.
+    const rlimit limit{60, 60};
+    setrlimit(RLIMIT_CPU, &limit);
     const std::string fault = check(program);
     const bool written = write(STDERR_FILENO, fault.data(), fault.size()) >= 0;
     _exit(fault.empty() && written ? 0 : 1);

@@ -150,6 +150,24 @@ TEST(Optim, BadGradientsAreTakenAtLastAfterTooManyInARow) {
   }
 }
 
+TEST(Optim, SkippedUpdatesAreNotComputed) {
+  const auto text_of = [](const GradientTransformation& opt) {
+    const Array p = Array::abstract({4}, DType::kF32);
+    const auto step = [&](const Array& g, const OptState& state) { return opt.update(g, state, p); };
+    return jit(step).lower(p, opt.init(p)).text();
+  };
+  // The inner work, of which the root is a part, stands in a branch, and so further in.
+  for (const GradientTransformation& opt :
+       {optim::apply_if_finite(optim::adam(0.1), 2), optim::multi_steps(optim::adam(0.1), 3)}) {
+    const std::string text = text_of(opt);
+    const size_t root = text.find(" = sqrt(");
+    ASSERT_NE(root, std::string::npos);
+    const size_t line = text.rfind('\n', root) + 1;
+    EXPECT_GT(text.find('%', line) - line, 2u);
+    EXPECT_NE(text.find(" = cond("), std::string::npos);
+  }
+}
+
 TEST(Optim, ATransformationOfOnesOwn) {
   const GradientTransformation halve(
       "halve", [](const optim::Leaves&) { return OptState{{"n", Array::scalar(0, DType::kI32)}}; },

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "stowage/stowage.h"
+#include "tests/support/message_of.h"
 
 namespace stow {
 namespace {
@@ -12,16 +13,6 @@ using ::testing::Not;
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kSteps = 6, kWidth = 16;
-
-template <typename F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 class ScanPolicies : public ::testing::Test {
  protected:

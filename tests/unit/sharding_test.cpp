@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "stowage/stowage.h"
+#include "tests/support/message_of.h"
 
 namespace stow {
 namespace {
@@ -13,16 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
-
-template <typename F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 std::vector<float> counted(int64_t n) {
   std::vector<float> data(static_cast<size_t>(n));

@@ -1,6 +1,7 @@
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
@@ -33,6 +34,12 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
     return fail("calibrate: neither XDG_CACHE_HOME nor HOME is set: give --output FILE.toml");
   // Better before the measurements than after them.
   if (Result<void> made = ensure_directory(parent_directory(output)); !made) return made.failure();
+  double load = 0;
+  if (::getloadavg(&load, 1) == 1 && load > 0.5)
+    fmt::print(stderr,
+               "stowage: warning: the machine is busy (load {:.1f}): what is measured now is what "
+               "its other work leaves\n",
+               load);
   CalibrateOptions options;
   options.threads = omp_get_max_threads();
   options.folder = folder;

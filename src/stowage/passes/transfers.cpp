@@ -1,80 +1,15 @@
 #include "stowage/passes/transfers.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/passes/access.h"
 
 namespace stow {
 namespace {
-
-// Bytes that an instruction touches.
-struct Access {
-  BufferId buffer;
-  bool write = false;
-  bool whole = false;  // of a nested loop: any of the buffer
-  int64_t low = 0, high = 0;
-  std::vector<LoopTerm> terms;
-};
-
-Access access_of(const View& view, bool write) {
-  Access a{view.buffer, write, false, view.offset_bytes, view.offset_bytes, view.terms};
-  if (view.elems() == 0) return a;
-  a.high += dtype_bytes(view.dtype);
-  for (size_t d = 0; d < view.dims.size(); ++d) {
-    const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
-    (reach < 0 ? a.low : a.high) += reach;
-  }
-  return a;
-}
-
-using Instructions = std::vector<Instruction>;
-
-Branch& branch_of(Instruction& instruction) {
-  return *std::get<std::shared_ptr<Branch>>(instruction.body);
-}
-
-template <typename Visit>
-void for_each_view(Instructions& list, Visit&& visit);
-template <typename Visit>
-void for_each_view(Instruction& instruction, Visit&& visit) {
-  if (Kernel* kernel = instruction.kernel()) {
-    for (View& view : kernel->inputs) visit(view, false);
-    for (View& view : kernel->outputs) visit(view, true);
-  } else if (Loop* loop = instruction.loop()) {
-    for_each_view(loop->body, visit);
-    for_each_view(loop->condition, visit);
-    if (loop->trip_count == Loop::kOpen) visit(loop->predicate, false);
-    for (View& view : loop->carries) visit(view, false);
-  } else {
-    Branch& branch = branch_of(instruction);
-    visit(branch.index, false);
-    for (Instructions& alternative : branch.alternatives) for_each_view(alternative, visit);
-    for (View& view : branch.results) visit(view, true);
-  }
-}
-template <typename Visit>
-void for_each_view(Instructions& list, Visit&& visit) {
-  for (Instruction& instruction : list) for_each_view(instruction, visit);
-}
-
-// The buffers that kernels use as scratch, nested ones too.
-template <typename Visit>
-void for_each_kernel(Instruction& instruction, Visit&& visit) {
-  if (Kernel* kernel = instruction.kernel()) {
-    visit(*kernel);
-  } else if (Loop* loop = instruction.loop()) {
-    for (Instruction& i : loop->body) for_each_kernel(i, visit);
-    for (Instruction& i : loop->condition) for_each_kernel(i, visit);
-  } else {
-    for (Instructions& alternative : branch_of(instruction).alternatives)
-      for (Instruction& i : alternative) for_each_kernel(i, visit);
-  }
-}
 
 // One instruction of a list, `shift` iterations ahead of the loop around (behind, where negative).
 struct Item {
@@ -258,33 +193,9 @@ class Overlapper {
 
   // ---- conflicts ----
 
-  // Whether two accesses may meet, `a` being made `shift` iterations later than `b`.
   bool meet(const Access& a, const Access& b, int shift) const {
-    if (a.buffer != b.buffer || (!a.whole && a.low == a.high) || (!b.whole && b.low == b.high))
-      return false;
     if (shift != 0 && told_apart(a.buffer)) return false;
-    if (a.whole || b.whole) return true;
-    std::vector<LoopTerm> rest_a, rest_b;
-    std::optional<LoopTerm> own_a, own_b;
-    if (!part(a, rest_a, own_a) || !part(b, rest_b, own_b) || !same_terms(rest_a, rest_b) ||
-        own_a.has_value() != own_b.has_value())
-      return true;
-    int64_t delta = 0;
-    if (own_a) {
-      if (own_a->step != own_b->step || own_a->modulo != own_b->modulo ||
-          own_a->stride_bytes != own_b->stride_bytes)
-        return true;
-      int64_t slots = own_a->start + own_a->step * shift - own_b->start;
-      if (own_a->modulo > 0) {
-        const int64_t stride = std::abs(own_a->stride_bytes);
-        if (slots % own_a->modulo != 0)
-          return !(stride > 0 && a.low % stride + (a.high - a.low) <= stride &&
-                   b.low % stride + (b.high - b.low) <= stride);
-        slots = 0;
-      }
-      delta = slots * own_a->stride_bytes;
-    }
-    return a.low + delta < b.high && b.low < a.high + delta;
+    return may_meet(a, b, shift, loop_ ? loop_->id : LoopId());
   }
   // Whether each iteration of the loop around has a place of its own for the buffer.
   bool told_apart(BufferId id) const {
@@ -293,27 +204,6 @@ class Overlapper {
              return e.loop == loop_->id;
            });
   }
-  // Splits terms into that of the loop around and the others; false where there are several.
-  bool part(const Access& a, std::vector<LoopTerm>& rest, std::optional<LoopTerm>& own) const {
-    for (const LoopTerm& term : a.terms) {
-      if (!loop_ || term.loop != loop_->id) {
-        rest.push_back(term);
-      } else if (own) {
-        return false;
-      } else {
-        own = term;
-      }
-    }
-    return true;
-  }
-  static bool same_terms(const std::vector<LoopTerm>& a, const std::vector<LoopTerm>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const LoopTerm& x, const LoopTerm& y) {
-                        return x.loop == y.loop && x.start == y.start && x.step == y.step &&
-                               x.modulo == y.modulo && x.stride_bytes == y.stride_bytes;
-                      });
-  }
-
   // Staging buffers of this list alone, each iteration's written whole before they are read.
   void find_ringable(std::vector<Item>& items) {
     ringable_.clear();

@@ -28,7 +28,7 @@ struct CompileOptions {
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
   /// How many moves between memories may be under way, in each direction, beside the one whose
   /// value is in use: 0 runs every move by itself.
-  int transfers_ahead = 3;
+  int transfers_ahead = 8;
   /// Of each memory kind. Within them memory is spent on moves ahead; where there is no limit, only
   /// what does not raise the peak is.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),

@@ -16,12 +16,12 @@ class Chooser {
   Chooser(const Planned& planned, const Device::Capacities& limits)
       : planned_(planned), limits_(limits), ahead_(count_moves(planned.schedule), 0) {}
 
-  // Raises as many moves as can be to this many ahead.
-  void raise(int ahead) {
+  // Raises as many moves as can be from so many ahead to so many.
+  void raise(int from, int to) {
     std::vector<size_t> moves;
     for (size_t m = 0; m < ahead_.size(); ++m)
-      if (ahead_[m] == ahead - 1) moves.push_back(m);
-    try_all(moves, ahead);
+      if (ahead_[m] == from) moves.push_back(m);
+    try_all(moves, to);
   }
   void tighten(MemoryKind kind, int64_t bytes) { limits_[static_cast<size_t>(kind)] -= bytes; }
   void clear() {
@@ -76,7 +76,8 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
   }
   Chooser chooser(planned, limits);
   for (int attempt = 0; attempt < 4; ++attempt) {
-    for (int a = 1; a <= ahead; ++a) chooser.raise(a);
+    for (int from = 0, to = 1; from < ahead; from = to, to = std::min(ahead, to + (to + 1) / 2))
+      chooser.raise(from, to);
     if (!chooser.any()) break;
     Schedule schedule = chooser.schedule();
     MemoryPlan plan = make_plan(schedule, kFinalWork / 8);

@@ -51,8 +51,9 @@ std::string to_string(const Forecast& forecast) {
                       "--device-description names another ({})\n",
                       fmt::join(device_names(), ", "));
   const Simulation& s = *forecast.simulation;
-  text += fmt::format("step on {}: {} simulated, {} at least", forecast.device->name,
-                      format_seconds(s.step_s), format_seconds(s.bound_s));
+  text += fmt::format("step on {}: {} simulated, {} at least{}", forecast.device->name,
+                      format_seconds(s.step_s), format_seconds(s.bound_s),
+                      forecast.device->compute.f32_as == "tf32" ? ", f32 products as TF32" : "");
   if (!moves.empty())
     text += fmt::format("; compute waits {} for transfers{}\n{}{}", format_seconds(s.exposed_s),
                         forecast.waits.empty() ? "" : ", longest for", forecast.waits,

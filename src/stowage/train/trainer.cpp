@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/median.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
 #include "stowage/tune/kernel_times.h"
@@ -280,13 +281,6 @@ class Run {
     const double simulated_s = simulate(schedule, {}, options).step_s;
     const double measured_s = summarize_run(schedule, events).step_s;
     replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
-  }
-
-  // Of steps: the first ones touch memory, and a busy machine is slow at times.
-  static double median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
   }
 
   double evaluate() {

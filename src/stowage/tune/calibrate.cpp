@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/median.h"
 #include "stowage/ops/build.h"
 #include "stowage/runtime/device.h"
 #include "stowage/session/compile.h"
@@ -25,12 +26,6 @@ namespace {
 // Operations a chain does to each element: enough that memory is not what it waits for.
 constexpr int kChain = 16;
 constexpr int64_t kCopyBlockBytes = 8 << 20;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 // A program on arguments of small positive numbers, run again and again.
 class Probe {

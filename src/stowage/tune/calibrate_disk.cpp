@@ -7,9 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "stowage/base/bytes.h"
+#include "stowage/base/median.h"
 #include "stowage/io/files.h"
 #include "stowage/runtime/run_observer.h"
 #include "stowage/tune/calibrate.h"
@@ -60,12 +61,6 @@ bool whole(Transfer transfer, int fd, char* data, int64_t bytes, int64_t offset)
     bytes -= n;
   }
   return true;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace

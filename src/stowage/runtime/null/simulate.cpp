@@ -195,7 +195,6 @@ class Simulator {
     int64_t now = 0;
     std::vector<int64_t> state;
     Totals totals;
-    int64_t instant = 0;
   };
 
   void walk(const std::vector<Item>& items, int64_t iteration) {
@@ -289,7 +288,7 @@ class Simulator {
           i += skip(mark, i, end);
           may_skip = false;
         } else if ((walked & (walked - 1)) == 0) {
-          mark = {i, clock_[kCompute], std::move(state), totals_, instant_};
+          mark = {i, clock_[kCompute], std::move(state), totals_};
         }
       }
     }
@@ -320,7 +319,6 @@ class Simulator {
       totals_[s].runs += times * (totals_[s].runs - mark.totals[s].runs);
       totals_[s].bytes += static_cast<double>(times) * (totals_[s].bytes - mark.totals[s].bytes);
     }
-    instant_ += times * (instant_ - mark.instant);
     return times * period;
   }
 
@@ -330,7 +328,7 @@ class Simulator {
   std::array<int64_t, kNumStreams> clock_{};
   std::vector<std::deque<int64_t>> under_way_;  // of each transfer number, when its starts end
   Totals totals_;
-  int64_t instant_ = 0;
+  int64_t instant_ = 0;  // true until the first skip, and then nothing asks for it
   Simulation& result_;
 };
 

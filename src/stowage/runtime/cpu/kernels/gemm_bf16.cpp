@@ -207,18 +207,13 @@ class Bf16Thread {
         sums_in_c_(plan.c == DType::kF32 && !plan.accumulate) {}
 
   void run(int64_t first_task, int64_t last_task) {
-    for (int64_t t = first_task; t < last_task; ++t) {
-      const int64_t im = t % p_.tasks_m, in = t / p_.tasks_m % p_.tasks_n;
-      const int64_t batch = t / (p_.tasks_m * p_.tasks_n);
-      gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
-      gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b_batch_);
-      gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
-      const int64_t m_end = std::min((im + 1) * p_.task_m, p_.m.extent);
-      const int64_t n_end = std::min((in + 1) * p_.task_n, p_.n.extent);
-      for (int64_t n = in * p_.task_n; n < n_end; n += p_.tile_n)
-        for (int64_t m = im * p_.task_m; m < m_end; m += p_.tile_m)
-          tile(m, std::min(m + p_.tile_m, m_end), n, std::min(n + p_.tile_n, n_end));
-    }
+    for_each_gemm_tile(p_, first_task, last_task,
+                       [&](int64_t batch, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+                         gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
+                         gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b_batch_);
+                         gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
+                         tile(m0, m1, n0, n1);
+                       });
   }
 
  private:

@@ -2,6 +2,7 @@
 // Not a kernel: nothing here depends on the instruction set.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -51,5 +52,19 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads);
 /// strides: out[i] = sum of index * stride.
 void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first, int64_t count,
                   int64_t* out);
+
+/// Calls f(batch element, first row, end, first column, end) for each tile of these tasks.
+template <typename F>
+void for_each_gemm_tile(const GemmPlan& p, int64_t first_task, int64_t last_task, F f) {
+  for (int64_t t = first_task; t < last_task; ++t) {
+    const int64_t im = t % p.tasks_m, in = t / p.tasks_m % p.tasks_n;
+    const int64_t m_end = std::min((im + 1) * p.task_m, p.m.extent);
+    const int64_t n_end = std::min((in + 1) * p.task_n, p.n.extent);
+    for (int64_t n = in * p.task_n; n < n_end; n += p.tile_n)
+      for (int64_t m = im * p.task_m; m < m_end; m += p.tile_m)
+        f(t / (p.tasks_m * p.tasks_n), m, std::min(m + p.tile_m, m_end), n,
+          std::min(n + p.tile_n, n_end));
+  }
+}
 
 }  // namespace stow::cpu
