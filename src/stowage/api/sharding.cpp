@@ -140,10 +140,10 @@ const Sharding* ShardingsByPath::find(std::string_view path) const {
 
 std::optional<std::string> ShardingsByPath::unknown(
     const std::vector<std::string>& leaf_paths) const {
-  for (const auto& [part, sharding] : by_path_)
+  for (const auto& entry : by_path_)
     if (std::none_of(leaf_paths.begin(), leaf_paths.end(),
-                     [&](const std::string& leaf) { return lies_below(leaf, part); }))
-      return part;
+                     [&](const std::string& leaf) { return lies_below(leaf, entry.first); }))
+      return entry.first;
   return std::nullopt;
 }
 

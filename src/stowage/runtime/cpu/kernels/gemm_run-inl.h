@@ -145,7 +145,7 @@ class GemmThread {
       for (int64_t i = 0; i < rows; i += kRows)
         for (int64_t j = 0; j < cols;) j += piece(kc, i, rows, j, cols, sums);
     } else {
-      for (int64_t j = 0, w; j < cols; j += w)
+      for (int64_t j = 0, w = 0; j < cols; j += w)
         for (int64_t i = 0; i < rows; i += kRows) w = piece(kc, i, rows, j, cols, sums);
     }
   }
