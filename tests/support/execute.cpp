@@ -55,13 +55,22 @@ class Runner {
       fail("the bound {} is above the peak {}", k.lower_bound_bytes, k.total_bytes);
   }
 
+  // As late as can be; or what comes in at once and what goes out late, which shows memory that is
+  // written again too soon; in the second run at once or beside.
+  void set_timing(Streams& streams, bool dirty) const {
+    const bool even = inputs_.size() % 2 == 0;
+    streams.set_timing(dirty ? even ? StreamTiming::kAtStart : StreamTiming::kBeside
+                             : StreamTiming::kAtWait);
+    if (dirty || even) return;
+    for (const StreamKind in : {StreamKind::kCopyIn, StreamKind::kDiskRead})
+      streams.stream(in).set_timing(StreamTiming::kAtStart);
+  }
+
   std::vector<Bytes> run_once(Device& device, bool dirty) {
     // The arena of the run before goes: what comes is measured from nothing. A dirty one holds
     // NaNs, so that a byte that is read before it is written shows.
     device.drop_arenas();
-    device.streams().set_timing(!dirty                    ? StreamTiming::kAtWait
-                                : inputs_.size() % 2 == 0 ? StreamTiming::kAtStart
-                                                          : StreamTiming::kBeside);
+    set_timing(device.streams(), dirty);
     for (int kind = 0; kind < kNumMemoryKinds; ++kind) {
       const int64_t bytes = program_.memory_analysis().kinds[static_cast<size_t>(kind)].arena_bytes;
       if (dirty && bytes > 0)

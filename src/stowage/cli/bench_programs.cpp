@@ -234,6 +234,10 @@ void print_row(std::FILE* text, const Row& row) {
 template <typename Placement>
 Result<int> run_rows(const Flags& flags, const std::vector<Placement>& placements,
                      Result<Row> (*measure)(const Placement&, const Flags&)) {
+  if (!flags.dump.empty()) {
+    if (flags.plan_only) return fail("bench: --dump has no effect with --plan-only");
+    if (Result<void> made = ensure_directory(flags.dump); !made) return made.failure();
+  }
   std::FILE* const text = flags.json == "-" ? stderr : stdout;
   std::optional<JsonLines> json;
   if (!flags.json.empty()) {

@@ -162,6 +162,9 @@ Result<void> Loader::check_places() const {
   if (m.host && !config_.is_virtual())
     return fail("{} has no effect with {}: the host's memory is the device's there",
                 with_place("memory.host"), with_place("runtime.platform"));
+  if (!config_.runtime.disk_folder.empty() && !m.disk)
+    return fail("{} has no effect without a disk: set memory.disk",
+                with_place("runtime.disk_folder"));
   const std::pair<std::string_view, const std::string&> places[] = {
       {"memory.activations", m.activations},
       {"memory.optimizer", m.optimizer},

@@ -31,7 +31,7 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   for (const Rung& rung : choice.rungs) {
     const bool chosen = rung.placement == plan.placement;
     text += fmt::format("  {:<{}} {:>11}  {}\n", to_string(rung.placement), width,
-                        format_bytes(rung.peak_bytes[0]),
+                        format_bytes(device_bytes(c, rung.peak_bytes)),
                         !chosen                     ? rung.verdict
                         : c.memory.policy != "auto" ? "asked for"
                         : choice.rungs.size() == 1  ? "chosen: it fits and recomputes least"

@@ -168,11 +168,15 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   if (nested && !t.nested_step) t.nested_step = t.trace_nested();
   const Graph& step_graph = nested ? *t.nested_step : t.step;
   plan.programs.step = compile(step_graph, step, threads_);
-  // What moves ahead leaves no room for what the host's memory holds beside the device's.
-  const MemoryAnalysis& found = plan.programs.step->memory_analysis();
-  if (budgets[0] && device_bytes(config_, {found.device().total_bytes, found.host().total_bytes}) >
-                        *budgets[0] && found.under_way_bytes > 0) {
-    step.capacities[0] = *budgets[0] - found.host().total_bytes;
+  // What moves ahead must leave room for what the host's memory holds where that is the device's;
+  // as a last resort nothing moves ahead.
+  for (int tries = 0; budgets[0] && step.transfers_ahead > 0; ++tries) {
+    const MemoryAnalysis& found = plan.programs.step->memory_analysis();
+    const int64_t over =
+        device_bytes(config_, {found.device().total_bytes, found.host().total_bytes}) - *budgets[0];
+    if (over <= 0 || found.under_way_bytes == 0) break;
+    step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
+    if (tries == 3) step.transfers_ahead = 0;
     plan.programs.step = compile(step_graph, step, threads_);
   }
   if (!t.eval_program) t.eval_program = plain(t.eval, "eval");
