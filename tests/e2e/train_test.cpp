@@ -168,6 +168,22 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
   EXPECT_GE(n, 21);
 }
 
+TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
+  TrainConfig c = config("more", 1);
+  c.memory.disk = int64_t{1} << 30;
+  c.memory.policy = "offload_all";
+  c.memory.activations = c.memory.optimizer = "disk";
+  c.memory.parameters = "device";
+  const Job job(c, 1);
+  const auto needs = [&](const JobPlan& plan) { return device_bytes(c, plan.peak_bytes); };
+  const int64_t least = needs(job.plan(placement_ladder(c)[0]));
+  for (int64_t budget = least; budget < 2 * least; budget += least / 24) {
+    const Choice choice = choose_plan(job, budgets_of(c, budget));
+    ASSERT_TRUE(choice.plan) << budget << " where " << least << " is enough";
+    EXPECT_LE(needs(*choice.plan), budget);
+  }
+}
+
 TEST_F(Train, WhatIsFrozenStaysAndCostsLess) {
   TrainConfig c = config("frozen", 4);
   const int64_t all = choose_plan(Job(c, 1), budgets_of(c, std::nullopt)).plan->peak_bytes[0];
