@@ -53,18 +53,4 @@ void for_each_view(Instructions& list, Visit&& visit) {
   for (Instruction& instruction : list) for_each_view(instruction, visit);
 }
 
-/// visit(Kernel&) for every kernel, nested ones too.
-template <typename Visit>
-void for_each_kernel(Instruction& instruction, Visit&& visit) {
-  if (Kernel* kernel = instruction.kernel()) {
-    visit(*kernel);
-  } else if (Loop* loop = instruction.loop()) {
-    for (Instruction& i : loop->body) for_each_kernel(i, visit);
-    for (Instruction& i : loop->condition) for_each_kernel(i, visit);
-  } else {
-    for (Instructions& alternative : branch_of(instruction).alternatives)
-      for (Instruction& i : alternative) for_each_kernel(i, visit);
-  }
-}
-
 }  // namespace stow

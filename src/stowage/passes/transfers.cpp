@@ -6,6 +6,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/passes/access.h"
 
 namespace stow {
@@ -24,6 +25,10 @@ struct Item {
   StreamKind stream = StreamKind::kCompute;
 };
 
+bool is_move(const Kernel& kernel, const std::vector<Buffer>& buffers) {
+  return kernel.phase == MovePhase::kWhole && stream_of(kernel, buffers) != StreamKind::kCompute;
+}
+
 bool is_inward(StreamKind stream) {
   return stream == StreamKind::kCopyIn || stream == StreamKind::kDiskRead;
 }
@@ -32,13 +37,6 @@ class Overlapper {
  public:
   Overlapper(Schedule schedule, const std::vector<int>& ahead)
       : schedule_(std::move(schedule)), ahead_(ahead) {}
-
-  size_t count() {
-    size_t n = 0;
-    for (Instruction& instruction : schedule_.instructions)
-      for_each_kernel(instruction, [&](const Kernel& kernel) { n += is_move(kernel); });
-    return n;
-  }
 
   Schedule run() {
     for (Instruction& instruction : schedule_.instructions) number_moves(instruction);
@@ -51,22 +49,13 @@ class Overlapper {
   }
 
  private:
-  StreamKind stream_of_kernel(const Kernel& kernel) const {
-    if (kernel.op != OpKind::kDevicePut || kernel.kind != KernelKind::kOp)
-      return StreamKind::kCompute;
-    const auto kind = [&](const View& view) { return buffer(view.buffer).kind; };
-    return stream_of(kind(kernel.inputs[0]), kind(kernel.outputs[0]));
-  }
-  bool is_move(const Kernel& kernel) const {
-    return stream_of_kernel(kernel) != StreamKind::kCompute && kernel.phase == MovePhase::kWhole;
-  }
   // Also cuts the loops off from the schedule that they were copied from.
   void number_moves(Instruction& instruction) {
     const auto all = [&](Instructions& list) {
       for (Instruction& i : list) number_moves(i);
     };
     if (Kernel* kernel = instruction.kernel()) {
-      if (is_move(*kernel)) kernel->transfer = n_transfers_++;
+      if (is_move(*kernel, schedule_.buffers)) kernel->transfer = n_transfers_++;
     } else if (instruction.loop()) {
       auto own = std::make_shared<Loop>(*instruction.loop());
       all(own->body);
@@ -78,8 +67,10 @@ class Overlapper {
       instruction.body = std::move(own);
     }
   }
-  int ahead_of(const Item& item) const {
-    return ahead_[static_cast<size_t>(item.instruction.kernel()->transfer)];
+  int ahead_of(const Kernel& move) const { return ahead_[static_cast<size_t>(move.transfer)]; }
+  // Whether a kernel is a move that is to be cut in two.
+  bool is_cut(const Kernel& kernel) const {
+    return is_move(kernel, schedule_.buffers) && ahead_of(kernel) > 0;
   }
   Buffer& buffer(BufferId id) { return schedule_.buffers[id.index()]; }
   const Buffer& buffer(BufferId id) const { return schedule_.buffers[id.index()]; }
@@ -87,22 +78,19 @@ class Overlapper {
   // Moves of one stream run one after another: one bounce buffer serves them all.
   void share_scratch() {
     std::map<StreamKind, BufferId> shared;
-    for (Instruction& instruction : schedule_.instructions)
-      for_each_kernel(instruction, [&](Kernel& kernel) {
-        const StreamKind stream = stream_of_kernel(kernel);
-        if (!is_move(kernel) || ahead_[static_cast<size_t>(kernel.transfer)] == 0 ||
-            !kernel.scratch.valid())
-          return;
-        const auto [it, fresh] = shared.try_emplace(stream, kernel.scratch);
-        if (!fresh) {
-          Buffer& own = buffer(kernel.scratch);
-          buffer(it->second).bytes = std::max(buffer(it->second).bytes, own.bytes);
-          buffer(it->second).slot_bytes = buffer(it->second).bytes;
-          own.bytes = own.slot_bytes = 0;
-          kernel.scratch = it->second;
-        }
-        buffer(it->second).each.clear();
-      });
+    for_each_kernel(schedule_.instructions, [&](Kernel& kernel) {
+      if (!is_cut(kernel) || !kernel.scratch.valid()) return;
+      const auto [it, fresh] =
+          shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
+      if (!fresh) {
+        Buffer& own = buffer(kernel.scratch);
+        buffer(it->second).bytes = std::max(buffer(it->second).bytes, own.bytes);
+        buffer(it->second).slot_bytes = buffer(it->second).bytes;
+        own.bytes = own.slot_bytes = 0;
+        kernel.scratch = it->second;
+      }
+      buffer(it->second).each.clear();
+    });
   }
 
   void count_accesses() {
@@ -128,8 +116,7 @@ class Overlapper {
         for (Instructions& alternative : branch_of(instruction).alternatives)
           process_alone(alternative);
         add(items, std::move(instruction));
-      } else if (is_move(*instruction.kernel()) &&
-                 ahead_[static_cast<size_t>(instruction.kernel()->transfer)] > 0) {
+      } else if (is_cut(*instruction.kernel())) {
         Instruction start = std::move(instruction);
         Instruction done = start;
         start.kernel()->phase = MovePhase::kStart;
@@ -158,7 +145,8 @@ class Overlapper {
     Item item;
     item.instruction = std::move(instruction);
     item.moves.assign(kNumStreams, false);
-    if (const Kernel* kernel = item.instruction.kernel()) item.stream = stream_of_kernel(*kernel);
+    if (const Kernel* kernel = item.instruction.kernel())
+      item.stream = stream_of(*kernel, schedule_.buffers);
     find_accesses(item);
     items.push_back(std::move(item));
   }
@@ -176,8 +164,8 @@ class Overlapper {
       item.accesses.push_back(std::move(a));
     });
     if (nested)
-      for_each_kernel(item.instruction, [&](const Kernel& kernel) {
-        item.moves[static_cast<size_t>(stream_of_kernel(kernel))] = true;
+      for_each_kernel(std::span(&item.instruction, 1), [&](const Kernel& kernel) {
+        item.moves[static_cast<size_t>(stream_of(kernel, schedule_.buffers))] = true;
       });
   }
   static void collect_loops(Instruction& instruction, std::set<LoopId>& loops) {
@@ -311,7 +299,7 @@ class Overlapper {
         ++i;
         continue;
       }
-      const int ahead = ahead_of(item);
+      const int ahead = ahead_of(*k);
       int passed = 0;
       std::set<size_t> rings;
       const auto blocked = [&](const Item& other) {
@@ -348,7 +336,7 @@ class Overlapper {
       Item& item = items[i];
       const Kernel* k = item.instruction.kernel();
       if (!k || k->phase != MovePhase::kDone || is_inward(item.stream) || item.shift != 0) continue;
-      const int ahead = ahead_of(item);
+      const int ahead = ahead_of(*k);
       int passed = 0;
       std::set<size_t> rings;
       const auto blocked = [&](const Item& other) {
@@ -460,7 +448,10 @@ class Overlapper {
 }  // namespace
 
 size_t count_moves(const Schedule& schedule) {
-  return Overlapper(schedule, {}).count();
+  size_t n = 0;
+  for_each_kernel(schedule.instructions,
+                  [&](const Kernel& kernel) { n += is_move(kernel, schedule.buffers); });
+  return n;
 }
 
 Schedule overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead) {

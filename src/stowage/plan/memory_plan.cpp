@@ -7,37 +7,24 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/core/disk_blocks.h"
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/pack/heuristics.h"
 
 namespace stow {
 namespace {
 
-// Marks the buffers at the two ends of every move to or from a disk, and what it bounces through.
-void mark_ends_of_disk_moves(const Schedule& schedule, const std::vector<Instruction>& body,
-                             std::vector<bool>& marked) {
-  for (const Instruction& instruction : body) {
-    if (const Kernel* kernel = instruction.kernel()) {
-      if (kernel->op != OpKind::kDevicePut) continue;
-      const size_t from = kernel->inputs[0].buffer.index(), to = kernel->outputs[0].buffer.index();
-      if (schedule.buffers[from].kind == MemoryKind::kDisk ||
-          schedule.buffers[to].kind == MemoryKind::kDisk)
-        marked[from] = marked[to] = true;
-      if (kernel->scratch.valid()) marked[kernel->scratch.index()] = marked[from];
-    } else if (const Loop* loop = instruction.loop()) {
-      mark_ends_of_disk_moves(schedule, loop->body, marked);
-      mark_ends_of_disk_moves(schedule, loop->condition, marked);
-    } else {
-      for (const auto& alternative : instruction.branch()->alternatives)
-        mark_ends_of_disk_moves(schedule, alternative, marked);
-    }
-  }
-}
-
-// Of each buffer. What goes to or comes from a disk needs no copy on the way where both ends lie on
-// blocks.
+// Of each buffer. The ends of disk moves, and what they bounce through, are marked: what goes to or
+// comes from a disk needs no copy on the way where both ends lie on blocks.
 std::vector<int64_t> alignments_of(const Schedule& schedule) {
   std::vector<bool> marked(schedule.buffers.size(), false);
-  mark_ends_of_disk_moves(schedule, schedule.instructions, marked);
+  for_each_kernel(schedule.instructions, [&](const Kernel& kernel) {
+    if (kernel.op != OpKind::kDevicePut) return;
+    const size_t from = kernel.inputs[0].buffer.index(), to = kernel.outputs[0].buffer.index();
+    if (schedule.buffers[from].kind == MemoryKind::kDisk ||
+        schedule.buffers[to].kind == MemoryKind::kDisk)
+      marked[from] = marked[to] = true;
+    if (kernel.scratch.valid()) marked[kernel.scratch.index()] = marked[from];
+  });
   std::vector<int64_t> alignments;
   for (size_t b = 0; b < marked.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];

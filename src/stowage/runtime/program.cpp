@@ -6,6 +6,7 @@
 #include <ctime>
 #include <deque>
 
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/arena_guard.h"
 #include "stowage/runtime/streams.h"
 
@@ -55,7 +56,7 @@ class HiddenArenas {
 
 Program::Program(Schedule schedule, MemoryPlan plan, int threads)
     : schedule_(std::move(schedule)), plan_(std::move(plan)), threads_(threads) {
-  steps_ = bind(schedule_.instructions, threads);
+  steps_ = bind(schedule_.instructions);
   if (kFillsDeadBytes) find_deaths();
 }
 
@@ -73,7 +74,7 @@ void Program::find_deaths() {
   }
 }
 
-std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, int threads) {
+std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body) {
   std::vector<Step> steps;
   for (const Instruction& instruction : body) {
     Step step;
@@ -92,9 +93,8 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
     };
     if (const Kernel* kernel = instruction.kernel()) {
       if (kernel->phase != MovePhase::kWhole) {
-        const auto kind = [&](const View& v) { return schedule_.buffers[v.buffer.index()].kind; };
         step.phase = kernel->phase;
-        step.stream = stream_of(kind(kernel->inputs[0]), kind(kernel->outputs[0]));
+        step.stream = stream_of(*kernel, schedule_.buffers);
         step.transfer = static_cast<size_t>(kernel->transfer);
         n_transfers_ = std::max(n_transfers_, step.transfer + 1);
       }
@@ -105,7 +105,7 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
                                                           kernel->inputs[0].strides,
                                                           kernel->outputs[0].strides});
       else
-        step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads);
+        step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads_);
       step.n_inputs = kernel->inputs.size();
       for (const auto* views : {&kernel->inputs, &kernel->outputs})
         for (const View& view : *views) take(view);
@@ -119,9 +119,9 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       step.kind = open ? StepKind::kOpenLoop : StepKind::kLoop;
       step.loop = loop->id;
       step.trip_count = loop->trip_count;
-      step.parts.push_back(bind(loop->body, threads));
+      step.parts.push_back(bind(loop->body));
       if (open) {
-        step.parts.push_back(bind(loop->condition, threads));
+        step.parts.push_back(bind(loop->condition));
         take(loop->predicate);
       }
     } else {
@@ -130,7 +130,7 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, i
       step.is_bool_index = branch.index.dtype == DType::kBool;
       take(branch.index);
       for (const auto& alternative : branch.alternatives)
-        step.parts.push_back(bind(alternative, threads));
+        step.parts.push_back(bind(alternative));
     }
     steps.push_back(std::move(step));
   }

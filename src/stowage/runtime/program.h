@@ -62,7 +62,7 @@ class Program {
   };
   struct Frame;
 
-  std::vector<Step> bind(const std::vector<Instruction>& body, int threads);
+  std::vector<Step> bind(const std::vector<Instruction>& body);
   void run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration = 0) const;
   void start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;

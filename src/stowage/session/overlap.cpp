@@ -13,8 +13,8 @@ constexpr int64_t kMaxTrialInstants = 2'000'000;
 
 class Chooser {
  public:
-  Chooser(const Planned& planned, const Device::Capacities& limits)
-      : planned_(planned), limits_(limits), ahead_(count_moves(planned.schedule), 0) {}
+  Chooser(const Planned& planned, size_t n_moves, const Device::Capacities& limits)
+      : planned_(planned), limits_(limits), ahead_(n_moves, 0) {}
 
   // Raises as many moves as can be from so many ahead to so many.
   void raise(int from, int to) {
@@ -67,14 +67,15 @@ class Chooser {
 }  // namespace
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
-  if (ahead == 0 || count_moves(planned.schedule) == 0) return planned;
+  const size_t n_moves = count_moves(planned.schedule);
+  if (ahead == 0 || n_moves == 0) return planned;
   Device::Capacities limits = capacities;
   for (size_t kind = 0; kind < limits.size(); ++kind) {
     const int64_t total = planned.plan.analysis.kinds[kind].total_bytes;
     if (total > limits[kind]) return planned;
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
-  Chooser chooser(planned, limits);
+  Chooser chooser(planned, n_moves, limits);
   for (int attempt = 0; attempt < 4; ++attempt) {
     for (int from = 0, to = 1; from < ahead; from = to, to = std::min(ahead, to + (to + 1) / 2))
       chooser.raise(from, to);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <functional>
 #include <map>
 
 #include "stowage/base/bytes.h"
@@ -50,11 +49,10 @@ Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_byte
 struct Job::Traced {
   MemoryKind optimizer, parameters;
   BytesByKind optimizer_bytes{};
-  size_t n_state = 0;
+  TrainState state;  // abstract
   Graph init, step, eval, sample;
   std::optional<Graph> nested_step;
   ExecutablePtr init_program, eval_program, sample_program;
-  std::function<Graph()> trace_nested;
 };
 
 Job::~Job() = default;
@@ -104,27 +102,17 @@ Job::Traced& Job::traced(const Placement& placement) const {
   t.parameters = placement.parameters;
   const nn::LlamaConfig llama = llama_config(config_);
   const int64_t b = config_.data.batch, length = config_.data.seq;
-  const TrainState state = abstract_state(config_, t.optimizer, t.parameters);
+  t.state = abstract_state(config_, t.optimizer, t.parameters);
+  const TrainState& state = t.state;
   for (const Array& leaf : tree_leaves(state.optimizer))
     t.optimizer_bytes[static_cast<size_t>(leaf.type().kind)] += leaf.type().bytes();
-  t.n_state = state_.size();
   t.init = jit([&](const Array& key) {
              TrainState s;
              s.model = nn::llama_init(llama, key);
              s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
              return put_like(s, state);
            }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  const auto trace_step = [this, state, b, length](const nn::LlamaConfig& model) {
-    return jit([&](const TrainState& s, const Array& x) { return train_step(config_, model, s, x); })
-        .lower(state, abstract_tokens(b, length + 1))
-        .graph();
-  };
-  t.step = trace_step(llama);
-  t.trace_nested = [trace_step, llama] {
-    nn::LlamaConfig nested = llama;
-    nested.nested_blocks = {0};
-    return trace_step(nested);
-  };
+  t.step = trace_step(config_, state, false);
   t.eval = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
                .lower(state.model, abstract_tokens(b, length + 1))
                .graph();
@@ -159,13 +147,13 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   };
   if (!t.init_program) t.init_program = plain(t.init, "init");
   CompileOptions step;
-  step.donated.assign(t.n_state, true);
+  step.donated.assign(state_.size(), true);
   step.override_policy = named_policy(placement.policy, placement.activations);
   step.dump_name = "step-" + placement.policy;
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
   const bool nested = placement.policy == "nested";
-  if (nested && !t.nested_step) t.nested_step = t.trace_nested();
+  if (nested && !t.nested_step) t.nested_step = trace_step(config_, t.state, true);
   const Graph& step_graph = nested ? *t.nested_step : t.step;
   plan.programs.step = compile(step_graph, step, threads_);
   // What moves ahead must leave room for what the host's memory holds where that is the device's;

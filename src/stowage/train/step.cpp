@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stowage/api/grad.h"
+#include "stowage/api/jit.h"
 #include "stowage/api/memory.h"
 #include "stowage/train/optimizer.h"
 
@@ -37,6 +38,14 @@ StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
           loss,
           optim::global_norm(optimizer.trained(gradients)),
           optimizer.learning_rate(before)};
+}
+
+Graph trace_step(const TrainConfig& config, const TrainState& state, bool nested) {
+  nn::LlamaConfig llama = llama_config(config);
+  if (nested) llama.nested_blocks = {0};
+  return jit([&](const TrainState& s, const Array& x) { return train_step(config, llama, s, x); })
+      .lower(state, Array::abstract(Shape{config.data.batch, config.data.seq + 1}, DType::kI32))
+      .graph();
 }
 
 TrainState put_like(const TrainState& state, const TrainState& like) {

@@ -28,6 +28,8 @@ nn::LlamaConfig llama_config(const TrainConfig& config);
 /// One step on tokens i32 [B, T + 1]. The new state lies where the old one does.
 StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
                       const TrainState& state, const Array& tokens);
+/// That step traced for a state of such types and places; `nested`: with the layers in nested blocks.
+Graph trace_step(const TrainConfig& config, const TrainState& state, bool nested);
 /// The arrays of `state` in the memories of those of `like`.
 TrainState put_like(const TrainState& state, const TrainState& like);
 /// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the

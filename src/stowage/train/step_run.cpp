@@ -50,21 +50,12 @@ void StepRun::compile_step(const StepRunOptions& options) {
   TrainState state;
   state.model = nn::llama_abstract(llama_config(config));
   state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
-  const Array tokens =
-      Array::abstract(Shape{config.data.batch, config.data.seq + 1}, DType::kI32);
-  const auto trace = [&](const std::string& policy) {
-    nn::LlamaConfig llama = llama_config(config);
-    if (policy == "nested") llama.nested_blocks = {0};
-    return jit([&](const TrainState& s, const Array& x) { return train_step(config, llama, s, x); })
-        .lower(state, tokens)
-        .graph();
-  };
-  Graph graph = trace("");
+  Graph graph = trace_step(config, state, false);
   int64_t least = 0;
   for (const std::string& policy : config.memory.policy == "auto"
                                        ? policy_ladder()
                                        : std::vector<std::string>{config.memory.policy}) {
-    if (policy == "nested") graph = trace(policy);
+    if (policy == "nested") graph = trace_step(config, state, true);
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(policy);

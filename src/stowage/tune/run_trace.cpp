@@ -4,6 +4,7 @@
 #include <map>
 
 #include "stowage/base/bytes.h"
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/null/kernel_cost.h"
 
@@ -14,7 +15,7 @@ namespace {
 StreamKind stream_of_event(const Schedule& schedule, const RunEvent& event) {
   const Kernel& kernel = *event.kernel;
   if (kernel.op != OpKind::kDevicePut || kernel.phase == MovePhase::kDone) return event.stream;
-  return kernel_cost(kernel, schedule).stream();
+  return stream_of(kernel, schedule.buffers);
 }
 
 int64_t moved(const Kernel& kernel) {

@@ -1,0 +1,33 @@
+// Walks over all kernels of a schedule, those in loops and branches once.
+// Not in the order and number in which they run; plan/ walks the timeline.
+#pragma once
+
+#include "stowage/ir/schedule.h"
+
+namespace stow {
+
+/// visit(kernel) for every kernel of a list, nested ones too; a list that is not const gives kernels
+/// that may be changed.
+template <typename List, typename Visit>
+void for_each_kernel(List&& list, Visit&& visit) {
+  for (auto& instruction : list) {
+    if (auto* kernel = instruction.kernel()) {
+      visit(*kernel);
+    } else if (auto* loop = instruction.loop()) {
+      for_each_kernel(loop->body, visit);
+      for_each_kernel(loop->condition, visit);
+    } else {
+      for (auto& alternative : std::get<std::shared_ptr<Branch>>(instruction.body)->alternatives)
+        for_each_kernel(alternative, visit);
+    }
+  }
+}
+
+/// The stream that a kernel of these buffers' schedule runs on.
+inline StreamKind stream_of(const Kernel& kernel, const std::vector<Buffer>& buffers) {
+  if (kernel.kind != KernelKind::kOp || kernel.op != OpKind::kDevicePut) return StreamKind::kCompute;
+  const auto kind = [&](const View& view) { return buffers[view.buffer.index()].kind; };
+  return stream_of(kind(kernel.inputs[0]), kind(kernel.outputs[0]));
+}
+
+}  // namespace stow
