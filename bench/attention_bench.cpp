@@ -1,6 +1,7 @@
-// Times of attention forward and backward.
-//   attention_bench [threads]
-// bench/attention_peer.py prints the same table for PyTorch.
+// Times of attention forward and backward, f32.
+//   attention_bench [threads]                       the table of shapes below
+//   attention_bench threads B H G T S D causal|full one shape: G key heads, T queries, S keys
+// bench/attention_peer.py prints the same for PyTorch; `bench tables` runs them turn about.
 #include <fmt/core.h>
 #include <omp.h>
 
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <string_view>
 #include <vector>
 
 #include "stowage/runtime/cpu/kernels/attention.h"
@@ -89,13 +91,21 @@ void measure(const Case& c, int threads) {
 
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
+  if (argc > 8) {
+    const auto at = [&](int i) { return std::atoll(argv[i]); };
+    stow::measure({at(2), at(3), at(4), at(5), at(6), at(7), argv[8] == std::string_view("causal")},
+                  threads);
+    return 0;
+  }
   for (const stow::Case& c : std::vector<stow::Case>{{4, 12, 12, 512, 512, 64, true},
+                                                     {2, 12, 12, 1024, 1024, 64, true},
                                                      {1, 12, 12, 2048, 2048, 64, true},
                                                      {1, 12, 12, 2048, 2048, 64, false},
+                                                     {1, 4, 4, 4096, 4096, 64, true},
+                                                     {1, 2, 2, 8192, 8192, 64, true},
                                                      {1, 8, 2, 1024, 1024, 64, true},
                                                      {1, 16, 16, 1024, 1024, 128, true},
                                                      {16, 8, 8, 128, 128, 32, true},
-                                                     {1, 1, 1, 4096, 4096, 64, true},
                                                      {1, 12, 12, 1, 2048, 64, true},
                                                      {1, 32, 8, 1, 2048, 128, true}})
     stow::measure(c, threads);

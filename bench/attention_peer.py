@@ -1,14 +1,20 @@
-"""PyTorch's CPU attention on the table of attention_bench.cpp: attention_peer.py [threads]."""
+"""PyTorch's CPU attention on the table of attention_bench.cpp, or on one shape, in f32.
+
+  attention_peer.py [threads [B H G T S D causal|full]]
+"""
 import sys
 import time
 
 import torch
 
-CASES = [(4, 12, 12, 512, 512, 64, True), (1, 12, 12, 2048, 2048, 64, True),
-         (1, 12, 12, 2048, 2048, 64, False), (1, 8, 2, 1024, 1024, 64, True),
-         (1, 16, 16, 1024, 1024, 128, True), (16, 8, 8, 128, 128, 32, True),
-         (1, 1, 1, 4096, 4096, 64, True), (1, 12, 12, 1, 2048, 64, True),
+CASES = [(4, 12, 12, 512, 512, 64, True), (2, 12, 12, 1024, 1024, 64, True),
+         (1, 12, 12, 2048, 2048, 64, True), (1, 12, 12, 2048, 2048, 64, False),
+         (1, 4, 4, 4096, 4096, 64, True), (1, 2, 2, 8192, 8192, 64, True),
+         (1, 8, 2, 1024, 1024, 64, True), (1, 16, 16, 1024, 1024, 128, True),
+         (16, 8, 8, 128, 128, 32, True), (1, 12, 12, 1, 2048, 64, True),
          (1, 32, 8, 1, 2048, 128, True)]
+if len(sys.argv) > 8:
+    CASES = [(*map(int, sys.argv[2:8]), sys.argv[8] == "causal")]
 
 
 # One thread is timed by its processor time, which a busy neighbour disturbs less.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes docs/benchmarks.md: the training step beside JAX and PyTorch, products beside oneDNN, and
-where the time of a step goes.
+"""Writes docs/benchmarks.md: the training step beside JAX and PyTorch, products beside oneDNN,
+attention beside PyTorch, and where the time of a step goes.
 
   ./stowage bench tables [--rounds 2] [--steps 3] [--compare FILE]     (some 20 minutes)
 
@@ -146,7 +146,24 @@ def profile_tables(runs):
             yield f"| {r['name']} | {1e3 * s:.1f} | {100 * s / p['least']:.1f} % | {rate} | {1e-9 * r['bytes'] / s:.0f} |"
 
 
-def missed(results, runs, products):
+def attention_table(python, rounds=3):
+    """Heads of 64 under a causal mask, ours and PyTorch's turn about; the best of all turns counts."""
+    yield "| batch x heads x sequence | ours forward ms | PyTorch | times faster | ours backward ms | PyTorch | times faster |"
+    yield "|---|---|---|---|---|---|---|"
+    row = re.compile(r"forward +([\d.]+) ms.*backward +([\d.]+) ms")
+    for batch, heads, length in ((4, 12, 512), (2, 12, 1024), (1, 12, 2048), (1, 4, 4096), (1, 2, 8192)):
+        case = [str(n) for n in (1, batch, heads, heads, length, length, 64)] + ["causal"]
+        turns = []
+        for _ in range(rounds):
+            ours = row.search(run(BUILD / "bench/attention_bench", *case)).groups()
+            peer = row.search(run(python, ROOT / "bench/attention_peer.py", *case)).groups()
+            turns.append([float(ms) for ms in (*ours, *peer)])
+        forward, backward, peer_forward, peer_backward = (min(column) for column in zip(*turns))
+        yield (f"| {batch} x {heads} x {length} | {forward:.1f} | {peer_forward:.1f} | {peer_forward / forward:.2f} |"
+               f" {backward:.1f} | {peer_backward:.1f} | {peer_backward / backward:.2f} |")
+
+
+def missed(results, runs, products, attention):
     """What falls short of the goals, in sentences."""
     for line in step_table(results):
         if "**no**" in line:
@@ -165,6 +182,11 @@ def missed(results, runs, products):
     short = [r for r in products if r.startswith("| 1 x") and float(r.split("|")[-2]) < 0.95]
     if short:
         yield f"- {len(short)} of {len(products) - 2} products reach less than 95 % of oneDNN's rate."
+    for line in attention[2:]:
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        for ratio, what in ((cells[3], "forward"), (cells[6], "backward")):
+            if float(ratio) < 1:
+                yield f"- Attention {what} of {cells[0]} is {ratio} times as fast as PyTorch's; 1 is the goal."
     triad = max(p["triad_bytes_per_s"] for _, p in runs.values())
     rows = [r for _, p in runs.values() for r in p["by_op"] if r["name"].startswith("rows ") and r["least_seconds"] > 5e-3]
     slow = min(r["bytes"] / r["least_seconds"] for r in rows), max(r["bytes"] / r["least_seconds"] for r in rows)
@@ -205,6 +227,7 @@ def main():
     runs = {(c, p): measured(c, p) for c in CONFIGS for p in POLICIES}
     products = list(product_table())
     python = run("bash", "-c", 'echo "${STOW_PEERS:-$HOME/.cache/stowage-peers}/bin/python"').strip()
+    attention = list(attention_table(python))
     versions = run(python, "-c", "import jax, torch; print('JAX', jax.__version__, 'and PyTorch', torch.__version__)")
     page = [
         "# Benchmarks", "",
@@ -226,12 +249,16 @@ def main():
         "## Products", "",
         "One thread, by processor time, beside oneDNN's matmul, alternating.", "",
         *products, "",
+        "## Attention", "",
+        "Heads of 64, causal, f32; one thread, by processor time, beside PyTorch's scaled_dot_product_attention, "
+        "turn about.", "",
+        *attention, "",
         "## Where the time goes", "",
         "`./stowage profile` on one thread, by processor time, f32; each kernel at its fastest call. A row program "
         "is named after its last op. Bytes count each operand once.",
         *profile_tables(runs), "",
         "## What misses its goal", "",
-        *missed(results, runs, products), ""]
+        *missed(results, runs, products, attention), ""]
     (ROOT / "docs/benchmarks.md").write_text("\n".join(page))
 
 

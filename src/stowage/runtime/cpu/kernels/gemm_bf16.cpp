@@ -18,8 +18,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
+#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 
 // On every function, as no other machine may meet these instructions.
@@ -123,22 +125,37 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
 struct MicroArgs {
   int64_t pairs;
   const uint32_t *a, *b;  // panels
-  float* out;
+  void* out;
   ptrdiff_t out_stride;
   const float* prev;  // added to the sums; may be out, or null
   ptrdiff_t prev_stride;
   int64_t cols;
 };
 
-// As gemm_micro-inl.h's, two steps of k at a time.
-template <int R>
+// Rounded as narrow() does it, subnormal numbers too, which the conversion alone would make zeros.
+STOW_BF16 inline __m512i rounded(__m512 low, __m512 high) {
+  constexpr int kSubnormal = 0x20;
+  const __mmask16 rare = _kor_mask16(_mm512_fpclass_ps_mask(low, kSubnormal),
+                                     _mm512_fpclass_ps_mask(high, kSubnormal));
+  if (!rare) [[likely]] return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+  alignas(64) float from[2 * kLanes];
+  alignas(64) Bf16 to[2 * kLanes];
+  _mm512_store_ps(from, low);
+  _mm512_store_ps(from + kLanes, high);
+  for (int64_t i = 0; i < 2 * kLanes; ++i) narrow(from[i], to[i]);
+  return _mm512_load_si512(to);
+}
+
+// As gemm_micro-inl.h's, two steps of k at a time; into f32, or rounded into bf16.
+template <typename Out, int R>
 STOW_BF16 void micro(const MicroArgs& args) {
   __m512 acc[R][2];
+  Out* const out = static_cast<Out*>(args.out);
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
     acc[r][0] = acc[r][1] = _mm512_setzero_ps();
-    __builtin_prefetch(args.out + r * args.out_stride, 1);
-    __builtin_prefetch(args.out + r * args.out_stride + kLanes, 1);
+    __builtin_prefetch(out + r * args.out_stride, 1);
+    __builtin_prefetch(out + r * args.out_stride + kLanes, 1);
   }
   const uint32_t *a = args.a, *b = args.b;
   for (int64_t k = args.pairs; k > 0; --k, a += kRows, b += kCols) {
@@ -154,23 +171,28 @@ STOW_BF16 void micro(const MicroArgs& args) {
   const __mmask16 masks[2] = {first16(args.cols), first16(args.cols - kLanes)};
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      if (args.prev)
-        acc[r][v] = _mm512_add_ps(
-            _mm512_maskz_loadu_ps(masks[v], args.prev + r * args.prev_stride + v * kLanes),
-            acc[r][v]);
-      _mm512_mask_storeu_ps(args.out + r * args.out_stride + v * kLanes, masks[v], acc[r][v]);
+    if (args.prev) {
+      const float* const prev = args.prev + r * args.prev_stride;
+      acc[r][0] = _mm512_add_ps(_mm512_maskz_loadu_ps(masks[0], prev), acc[r][0]);
+      acc[r][1] = _mm512_add_ps(_mm512_maskz_loadu_ps(masks[1], prev + kLanes), acc[r][1]);
+    }
+    Out* const to = out + r * args.out_stride;
+    if constexpr (std::is_same_v<Out, Bf16>) {
+      _mm512_mask_storeu_epi16(to, first32(args.cols), rounded(acc[r][0], acc[r][1]));
+    } else {
+      _mm512_mask_storeu_ps(to, masks[0], acc[r][0]);
+      _mm512_mask_storeu_ps(to + kLanes, masks[1], acc[r][1]);
     }
   }
 }
 
 using MicroFn = void (*)(const MicroArgs&);
-template <int... R>
+template <typename Out, int... R>
 constexpr std::array<MicroFn, sizeof...(R)> micro_table(std::integer_sequence<int, R...>) {
-  return {&micro<R + 1>...};
+  return {&micro<Out, R + 1>...};
 }
-constexpr auto kMicro = micro_table(std::make_integer_sequence<int, kRows>());
+template <typename Out>
+constexpr auto kMicro = micro_table<Out>(std::make_integer_sequence<int, kRows>());
 
 // A finished piece [rows, kCols] rounded into C; with `add`, added to it after rounding.
 template <typename C>
@@ -179,17 +201,16 @@ STOW_BF16 void put(const float* piece, C* c, const int64_t* row_offsets, int64_t
   const bool run = is_run(col_offsets, cols);
   for (int64_t r = 0; r < rows; ++r, piece += kCols) {
     C* const to = c + row_offsets[r];
-    if (run && !add) {
-      for (int64_t j = 0; j < cols; ++j) narrow(piece[j], to[col_offsets[0] + j]);
-      continue;
-    }
-    for (int64_t j = 0; j < cols; ++j) {
-      C& element = to[col_offsets[j]];
+    const auto put_one = [&](float x, C& element) {
       C value;
-      narrow(piece[j], value);
+      narrow(x, value);
       if (add) narrow(widen(element) + widen(value), value);
       element = value;
-    }
+    };
+    if (run)
+      for (int64_t j = 0; j < cols; ++j) put_one(piece[j], to[col_offsets[0] + j]);
+    else
+      for (int64_t j = 0; j < cols; ++j) put_one(piece[j], to[col_offsets[j]]);
   }
 }
 
@@ -204,7 +225,8 @@ class Bf16Thread {
         b_pack_(static_cast<uint32_t*>(workspace)),
         a_pack_(b_pack_ + plan.b_pack_bytes / 4),
         sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
-        sums_in_c_(plan.c == DType::kF32 && !plan.accumulate) {}
+        sums_in_c_(plan.c == DType::kF32 && !plan.accumulate),
+        large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge) {}
 
   void run(int64_t first_task, int64_t last_task) {
     for_each_gemm_tile(p_, first_task, last_task,
@@ -221,22 +243,61 @@ class Bf16Thread {
     const int64_t cols = n1 - n0;
     gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
     gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    for (int64_t j = 0; j < cols; j += kCols)
+      c_cols_run_[j / kCols] = is_run(c_cols_ + j, std::min(kCols, cols - j));
     for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
       const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
       gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
       gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
-      pack_pairs<kCols>(b_ + b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
       first_k_ = k0 == 0;
       last_k_ = k0 + kc == p_.k.extent;
       for (int64_t m = m0; m < m1; m += p_.block_m) {
         const int64_t rows = std::min(p_.block_m, m1 - m);
         gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
         gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+        for (int64_t i = 0; i < rows; i += kRows)
+          c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min(kRows, rows - i));
         pack_pairs<kRows>(a_ + a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
-        for (int64_t j = 0; j < cols; j += kCols)
-          for (int64_t i = 0; i < rows; i += kRows)
-            piece((kc + 1) / 2, i, std::min(kRows, rows - i), j, std::min(kCols, cols - j),
-                  sums_ + (m - m0) * p_.tile_n);
+        // The next block of A, of these k or the next.
+        const bool turn = m + p_.block_m >= m1;
+        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0 + kGemmBlockK : k0;
+        ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m,
+              std::min(p_.block_m, m1 - next_m), next_k,
+              (rows + kRows - 1) / kRows * ((cols + kCols - 1) / kCols));
+        block({n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
+      }
+    }
+  }
+
+  void ahead(GemmAhead& of, const uint16_t* base, int64_t GemmDim::*stride, const GemmDims& outer,
+             int64_t first, int64_t n, int64_t k, int64_t calls) {
+    of.stop();
+    if (large_ && k < p_.k.extent)
+      of.start(base, 2, stride, outer, first, n, p_.k, k, std::min(kGemmBlockK, p_.k.extent - k),
+               calls);
+  }
+
+  // A block of A times a tile of B.
+  struct Block {
+    int64_t n0, k0, kc, rows, cols;
+    bool first;  // the tile of B is yet to be packed: a panel at a time, right before its first use
+  };
+
+  void block(const Block& x, float* sums) {
+    const int64_t pairs = (x.kc + 1) / 2;
+    b_ahead_.stop();
+    for (int64_t j = 0; j < x.cols; j += kCols) {
+      if (x.first) {
+        const int64_t next = j + kCols;
+        pack_pairs<kCols>(b_ + b_batch_, b_cols_ + j, std::min(kCols, x.cols - j), b_ks_, x.kc,
+                          b_pack_ + j * pairs);
+        ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
+              std::min(kCols, x.cols - next), x.k0, (x.rows + kRows - 1) / kRows);
+      }
+      for (int64_t i = 0; i < x.rows; i += kRows) {
+        a_ahead_.fetch();
+        b_ahead_.fetch();
+        piece(pairs, i, std::min(kRows, x.rows - i), j, std::min(kCols, x.cols - j), sums);
       }
     }
   }
@@ -244,18 +305,22 @@ class Bf16Thread {
   // A panel of A times one of B, on its way into C.
   void piece(int64_t pairs, int64_t i, int64_t h, int64_t j, int64_t w, float* sums) {
     const uint32_t *a = a_pack_ + i * pairs, *b = b_pack_ + j * pairs;
-    const MicroFn run = kMicro[static_cast<size_t>(h - 1)];
+    const size_t rows = static_cast<size_t>(h - 1);
+    const float* const before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
+    const bool even = c_cols_run_[j / kCols] && c_rows_even_[i / kRows];
+    const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
+    const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
     if (p_.partial_sums && !last_k_) {
       float* const to = sums + i * p_.tile_n + j;
-      run({pairs, a, b, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
-    } else if (sums_in_c_ && is_run(c_cols_ + j, w) && evenly_spaced(c_rows_ + i, h)) {
-      float* const to = static_cast<float*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
-      const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-      run({pairs, a, b, to, stride, first_k_ ? nullptr : to, stride, w});
+      kMicro<float>[rows]({pairs, a, b, to, p_.tile_n, before, p_.tile_n, w});
+    } else if (sums_in_c_ && even) {
+      float* const to = static_cast<float*>(c_) + at;
+      kMicro<float>[rows]({pairs, a, b, to, stride, first_k_ ? nullptr : to, stride, w});
+    } else if (p_.c == DType::kBF16 && !p_.accumulate && even) {
+      kMicro<Bf16>[rows]({pairs, a, b, static_cast<Bf16*>(c_) + at, stride, before, p_.tile_n, w});
     } else {
       alignas(64) float out[kRows * kCols];
-      const float* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-      run({pairs, a, b, out, kCols, before, p_.tile_n, w});
+      kMicro<float>[rows]({pairs, a, b, out, kCols, before, p_.tile_n, w});
       const bool add = p_.accumulate || (!p_.partial_sums && !first_k_);
       if (p_.c == DType::kF32)
         put(out, static_cast<float*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
@@ -272,16 +337,20 @@ class Bf16Thread {
     return true;
   }
 
+  static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
+
   const GemmPlan& p_;
   const uint16_t *a_, *b_;
   void* c_;
   uint32_t *b_pack_, *a_pack_;
   float* sums_;
-  bool sums_in_c_, first_k_ = false, last_k_ = false;
+  bool sums_in_c_, large_, first_k_ = false, last_k_ = false;
+  GemmAhead a_ahead_, b_ahead_;
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
+  bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];
 };
 
 }  // namespace

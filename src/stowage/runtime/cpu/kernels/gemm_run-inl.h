@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
@@ -78,6 +79,7 @@ class GemmThread {
     a_pack_ = reinterpret_cast<T*>(at + plan.b_pack_bytes);
     sums_ = reinterpret_cast<T*>(at + plan.b_pack_bytes + plan.a_pack_bytes);
     c_is_sum_ = dtype_bytes(plan.c) == sizeof(T);
+    large_ = plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge;
   }
 
   void run(int64_t first_task, int64_t last_task) {
@@ -96,6 +98,11 @@ class GemmThread {
     if (changed(n_, {n0, cols})) {
       gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
       gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+      for (int64_t j = 0; j < cols; j += kCols<T>) {
+        const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
+        b_cols_run_[j / kCols<T>] = w == kCols<T> && is_run(b_cols_ + j, w);
+        c_cols_run_[j / kCols<T>] = is_run(c_cols_ + j, w);
+      }
     }
     for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
       const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
@@ -103,7 +110,7 @@ class GemmThread {
         gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
         gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
       }
-      pack_b(kc, m1 - m0, cols);
+      place_b(kc, m1 - m0);
       first_k_ = k0 == 0;
       last_k_ = k0 + kc == p_.k.extent;
       for (int64_t m = m0; m < m1; m += p_.block_m) {
@@ -111,27 +118,45 @@ class GemmThread {
         if (changed(m_, {m, rows})) {
           gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
           gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+          for (int64_t i = 0; i < rows; i += kRows)
+            c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
         // A short walk over B does not repay packing A.
         a_in_place_ = cols <= kFewCols && rows > kWideRows && dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
                       evenly_spaced(a_rows_, rows);
         if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
-        block(kc, rows, cols, sums_ + (m - m0) * p_.tile_n);
+        // The next block of A, of these k or the next.
+        const bool turn = m + p_.block_m >= m1;
+        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0 + kGemmBlockK : k0;
+        ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
+              std::min(p_.block_m, m1 - next_m), next_k,
+              (rows + kRows - 1) / kRows * ((cols + kCols<T> - 1) / kCols<T>));
+        block({n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
       }
     }
   }
 
-  // Packs the tile of B, but for panels that can as well be read where they are: rows of whole
-  // vectors of the right type, all of it small or needed once.
-  void pack_b(int64_t kc, int64_t rows, int64_t cols) {
+  void ahead(GemmAhead& of, DType t, const void* base, int64_t batch, int64_t GemmDim::*stride,
+             const GemmDims& outer, int64_t first, int64_t n, int64_t k, int64_t calls) {
+    const int64_t bytes = dtype_bytes(t);
+    of.stop();
+    if (large_ && k < p_.k.extent)
+      of.start(static_cast<const char*>(base) + batch * bytes, bytes, stride, outer, first, n, p_.k,
+               k, std::min(kGemmBlockK, p_.k.extent - k), calls);
+  }
+
+  // Whether panels of B can as well be read where they are: rows of whole vectors of the right
+  // type, all of it small or needed once.
+  void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
     b_in_place_ = dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc) &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
-    if (!b_in_place_) return pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_, cols, b_ks_, kc, b_pack_);
-    for (int64_t j = 0; j < cols; j += kCols<T>)
-      if (!whole_panels(j, cols, 1))
-        pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j),
-                       b_ks_, kc, b_pack_ + j * kc);
+  }
+
+  void pack_b(int64_t kc, int64_t j, int64_t cols) {
+    if (!b_in_place_ || !b_cols_run_[j / kCols<T>])
+      pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j), b_ks_,
+                     kc, b_pack_ + j * kc);
   }
 
   // Whether n panels of B from column j on are rows of whole adjacent vectors.
@@ -139,14 +164,35 @@ class GemmThread {
     return j + n * kCols<T> <= cols && is_run(b_cols_ + j, n * kCols<T>);
   }
 
-  // All of a packed block of A times all of the tile of B, whichever operand is small inside.
-  void block(int64_t kc, int64_t rows, int64_t cols, T* sums) {
-    if (kc * cols <= kSmallB) {
-      for (int64_t i = 0; i < rows; i += kRows)
-        for (int64_t j = 0; j < cols;) j += piece(kc, i, rows, j, cols, sums);
-    } else {
-      for (int64_t j = 0, w = 0; j < cols; j += w)
-        for (int64_t i = 0; i < rows; i += kRows) w = piece(kc, i, rows, j, cols, sums);
+  // A block of A times a tile of B.
+  struct Block {
+    int64_t n0, k0, kc, rows, cols;
+    bool first;  // the tile of B is yet to be packed
+  };
+
+  // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, right
+  // before its first use.
+  void block(const Block& x, T* sums) {
+    if (x.kc * x.cols <= kSmallB) {
+      for (int64_t j = 0; x.first && j < x.cols; j += kCols<T>) pack_b(x.kc, j, x.cols);
+      for (int64_t i = 0; i < x.rows; i += kRows)
+        for (int64_t j = 0; j < x.cols;) j += piece(x.kc, i, x.rows, j, x.cols, sums);
+      return;
+    }
+    b_ahead_.stop();
+    for (int64_t j = 0, w = 0; j < x.cols; j += w) {
+      if (x.first) {
+        pack_b(x.kc, j, x.cols);
+        const int64_t next = j + kCols<T>;
+        if (!b_in_place_)
+          ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
+                std::min<int64_t>(kCols<T>, x.cols - next), x.k0, (x.rows + kRows - 1) / kRows);
+      }
+      for (int64_t i = 0; i < x.rows; i += kRows) {
+        a_ahead_.fetch();
+        b_ahead_.fetch();
+        w = piece(x.kc, i, x.rows, j, x.cols, sums);
+      }
     }
   }
 
@@ -167,7 +213,7 @@ class GemmThread {
     const T* b = b_pack_ + j * kc;
     ptrdiff_t b_stride = kCols<T>;
     const bool to_sums = p_.partial_sums && !last_k_;
-    if (b_in_place_ && whole_panels(j, cols, 1)) {
+    if (b_in_place_ && b_cols_run_[j / kCols<T>]) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
       constexpr int64_t kWide = kWideVectors / 2;
@@ -180,7 +226,7 @@ class GemmThread {
     if (to_sums) {
       T* to = sums + i * p_.tile_n + j;
       run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
-    } else if (sums_in_c() && is_run(c_cols_ + j, w) && evenly_spaced(c_rows_ + i, h)) {
+    } else if (sums_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) && c_rows_even_[i / kRows]) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
       run({kc, a, a_stride, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w});
@@ -216,19 +262,25 @@ class GemmThread {
 
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
 
+  static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
+
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
 
   const GemmPlan& p_;
   const void *a_, *b_;
   void* c_;
   T *b_pack_, *a_pack_, *sums_;
-  bool c_is_sum_, first_k_ = false, last_k_ = false, a_in_place_ = false, b_in_place_ = false;
+  bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
+  bool a_in_place_ = false, b_in_place_ = false;
+  GemmAhead a_ahead_, b_ahead_;
   ptrdiff_t b_stride_ = 0;
   Range m_, n_, k_;
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
+  bool c_rows_even_[kGemmMaxBlockM / kRows];  // of a panel: evenly spaced
+  bool b_cols_run_[kGemmMaxTileN / kCols<T>], c_cols_run_[kGemmMaxTileN / kCols<T>];  // adjacent
 };
 
 }  // namespace stow::cpu::HWY_NAMESPACE
