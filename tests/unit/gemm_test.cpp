@@ -26,6 +26,8 @@ const GemmShape kShapes[] = {
     {{}, {203}, {70}, {64}},
     {{}, {64}, {1030}, {20}},
     {{}, {520}, {40}, {270}},
+    {{}, {30}, {40}, {2400}},
+    {{}, {3}, {70}, {2400}},
     {{}, {40}, {40}, {1}},
     {{7}, {17}, {19}, {23}},
     {{2, 3}, {4, 5}, {3, 11}, {2, 13}},
@@ -237,7 +239,14 @@ TEST(Gemm, WorkspaceIsTheDocumentedFormula) {
   EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 4 * 256 * (768 + 192));
   EXPECT_EQ(cpu::gemm_workspace_bytes(s, 2), 2 * 4 * 256 * (768 + 180));
   s.c = kBF16;
-  EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 4 * 256 * (768 + 144) + 4 * 420 * 768);
+  EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 4 * 256 * (768 + 180) + 4 * 516 * 768);
+  s.k[0].extent = 2048;
+  const int64_t wide = cpu::gemm_workspace_bytes(s, 1);
+  s.a = s.b = kBF16;  // pairs: all of K at once, so that no sums wait
+  EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 2 * 2048 * (768 + 96) + 4 * 96 * 32);
+  EXPECT_GT(cpu::gemm_workspace_bytes(s, 1), wide);
+  s.k[0].extent = 15;
+  EXPECT_EQ(cpu::gemm_workspace_bytes(s, 1), 4 * 15 * (768 + 192));
 }
 
 }  // namespace

@@ -9,31 +9,25 @@
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 
 namespace stow::cpu {
-namespace {
-
-// Pairs of bf16 need a depth that makes them; a short K stays exact for subnormal numbers too.
-constexpr int64_t kMinPairedK = 16;
-
-bool is_paired(const GemmPlan& plan) {
-  return plan.a == DType::kBF16 && plan.b == DType::kBF16 && plan.c != DType::kF64 &&
-         plan.k.extent >= kMinPairedK && has_bf16_products();
-}
-
-}  // namespace
-
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
-  const GemmPlan plan = plan_gemm(spec, threads);
-  return plan.thread_bytes * plan.threads;
+  // The same on machines with products of pairs and on others.
+  int64_t bytes = 0;
+  for (bool paired : {false, true}) {
+    if (paired && !gemm_may_pair(spec)) continue;
+    const GemmPlan plan = plan_gemm(spec, threads, paired);
+    bytes = std::max(bytes, plan.thread_bytes * plan.threads);
+  }
+  return bytes;
 }
 
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
           int threads) {
-  const GemmPlan plan = plan_gemm(spec, threads);
+  const GemmPlan plan = plan_gemm(spec, threads, gemm_may_pair(spec) && has_bf16_products());
   if (plan.n_tasks() == 0) return;
   GemmThreadFn run = is_integer(plan.c)                                    ? &gemm_thread_int
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64
-                     : is_paired(plan)                                    ? &gemm_thread_bf16
+                     : plan.paired                                        ? &gemm_thread_bf16
                                                                           : &gemm_thread_f32;
   if (plan.k.extent == 0) {
     if (plan.accumulate) return;

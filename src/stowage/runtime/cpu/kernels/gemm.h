@@ -41,10 +41,16 @@ struct GemmSpec {
 
 /// Bytes of workspace that gemm() needs, a multiple of 64 and a function of the spec and the number
 /// of threads alone. Per thread that gets work, each part rounded up to 64 bytes:
-///   256*tile_n + 256*block_m elements of packed operands (K in place of 256 where it is smaller),
-///   tile_n <= 1024 (128 for at most 12 rows), block_m <= 192; plus tile_m * tile_n partial sums, tile_m <= 504, where
-///   K > 256 and C cannot hold them (C is bf16 or f16, or accumulate). An element is an f32, or an
-///   f64 for f64 products. Products without packing need none.
+///   depth * tile_n + depth * block_m elements of packed operands: depth is K, at most 256;
+///   tile_n <= 1024 (128 for at most 12 rows); block_m <= 192;
+///   tile_m * tile_n <= 2^19 partial sums where K > 256 and C cannot hold them (C is bf16 or f16, or
+///   accumulate).
+/// An element is an f32, or an f64 for f64 products. For two bf16 and K >= 16, what packing them as
+/// pairs needs where that is more, on every machine:
+///   as above with elements of 2 bytes and a depth of at most 2048 (256 for at most 12 rows), even;
+///   block_m * depth <= 96 * 2048; block_m * 32 sums of f32 where K > 256; and partial sums where K
+///   exceeds the depth.
+/// Products without packing need none.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 
 /// Computes the product. K = 0 writes zeros, or leaves C alone when accumulating; another extent of

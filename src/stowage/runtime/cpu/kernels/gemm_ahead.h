@@ -1,4 +1,4 @@
-// Fetches what a product packs next into the cache, a few lines between two micro-kernels.
+// What a product packs next, fetched into the cache by the micro-kernels that run before.
 // Not packing: nothing is written, and a wrong guess costs nothing but time.
 #pragma once
 
@@ -10,45 +10,50 @@
 
 namespace stow::cpu {
 
+/// What one micro-kernel is to fetch: lines at `at`, `at + step`, ...; always an address to read.
+struct GemmFetch {
+  const char* at;
+  int64_t step;
+};
+
 class GemmAhead {
  public:
-  /// From now on each of `calls` calls of fetch() takes its part of a block of an operand: elements
-  /// [first, first + n) of the class `outer` by [k, k + depth) of `inner`, `bytes` each, at `base`.
-  /// Takes nothing where a class has several dimensions, whose blocks are not even.
+  /// From now on next() walks over a block of an operand: elements [first, first + n) of the class
+  /// `outer` by [k, k + depth) of `inner`, `bytes` each, at `base`. There is nothing to fetch where
+  /// a class has several dimensions, whose blocks are not even.
   void start(const void* base, int64_t bytes, int64_t GemmDim::*stride, const GemmDims& outer,
-             int64_t first, int64_t n, const GemmDims& inner, int64_t k, int64_t depth,
-             int64_t calls) {
-    left_ = 0;
+             int64_t first, int64_t n, const GemmDims& inner, int64_t k, int64_t depth) {
+    lines_ = 0;
     if (outer.count > 1 || inner.count > 1 || n <= 0 || depth <= 0) return;
     int64_t row = outer.count ? outer.dims[0].*stride * bytes : 0;
     int64_t col = inner.count ? inner.dims[0].*stride * bytes : 0;
     const char* at = static_cast<const char*>(base) + first * row + k * col;
     if (std::abs(row) < std::abs(col)) std::swap(row, col), std::swap(n, depth);
-    if (row < 0) at += (n - 1) * row, row = -row;
     if (col < 0) at += (depth - 1) * col, col = -col;
-    row_ = at, row_step_ = row;
-    col_step_ = std::max(col, kLine);
-    cols_ = (depth * col + col_step_ - 1) / col_step_ + (col < kLine ? 1 : 0);
-    col_ = 0;
-    left_ = (row == 0 ? 1 : n) * cols_;
-    each_ = (left_ + calls - 1) / calls;
+    at_ = at;
+    rows_ = row == 0 ? 1 : n;
+    row_step_ = row;
+    line_step_ = std::max(col, kLine);
+    lines_ = std::max<int64_t>((depth * col + line_step_ - 1) / line_step_, 1);
+    row_ = 0;
   }
-  void stop() { left_ = 0; }
+  void stop() { lines_ = 0; }
 
-  void fetch() {
-    const int64_t n = std::min(each_, left_);
-    left_ -= n;
-    for (int64_t i = 0; i < n; ++i) {
-      __builtin_prefetch(row_ + col_ * col_step_, 0, 2);
-      if (++col_ == cols_) col_ = 0, row_ += row_step_;
-    }
+  /// The part of a micro-kernel that fetches `count` lines; `idle` if there is none left.
+  GemmFetch next(int64_t count, const void* idle) {
+    if (lines_ == 0) return {static_cast<const char*>(idle), 0};
+    const GemmFetch part = {at_ + row_ * row_step_, row_step_};
+    row_ += count;
+    if (row_ >= rows_) row_ = 0, at_ += line_step_, --lines_;
+    return part;
   }
+  bool done() const { return lines_ == 0; }
 
  private:
   static constexpr int64_t kLine = 64;
-  const char* row_ = nullptr;
-  int64_t row_step_ = 0, col_step_ = 0, cols_ = 0, col_ = 0;  // cols_ lines a row
-  int64_t left_ = 0, each_ = 0;
+  const char* at_ = nullptr;
+  int64_t row_step_ = 0, line_step_ = 0, rows_ = 0, row_ = 0;
+  int64_t lines_ = 0;  // left in each row
 };
 
 }  // namespace stow::cpu

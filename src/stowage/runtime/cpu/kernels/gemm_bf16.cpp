@@ -130,7 +130,9 @@ struct MicroArgs {
   const float* prev;  // added to the sums; may be out, or null
   ptrdiff_t prev_stride;
   int64_t cols;
+  GemmFetch fetch;
 };
+constexpr int64_t kFetchEvery = 4;  // steps to a line fetched ahead
 
 // Rounded as narrow() does it, subnormal numbers too, which the conversion alone would make zeros.
 STOW_BF16 inline __m512i rounded(__m512 low, __m512 high) {
@@ -158,14 +160,20 @@ STOW_BF16 void micro(const MicroArgs& args) {
     __builtin_prefetch(out + r * args.out_stride + kLanes, 1);
   }
   const uint32_t *a = args.a, *b = args.b;
-  for (int64_t k = args.pairs; k > 0; --k, a += kRows, b += kCols) {
-    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
-    const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
+  const char* ahead = args.fetch.at;
+  for (int64_t k = args.pairs; k > 0; ahead += args.fetch.step) {
+    _mm_prefetch(ahead, _MM_HINT_T1);
+    const int64_t steps = std::min(k, kFetchEvery);
+    k -= steps;
+    for (int64_t i = 0; i < steps; ++i, a += kRows, b += kCols) {
+      const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
+      const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
 #pragma GCC unroll 12
-    for (int r = 0; r < R; ++r) {
-      const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r]));
-      acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
-      acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
+      for (int r = 0; r < R; ++r) {
+        const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r]));
+        acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
+        acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
+      }
     }
   }
   const __mmask16 masks[2] = {first16(args.cols), first16(args.cols - kLanes)};
@@ -214,7 +222,9 @@ STOW_BF16 void put(const float* piece, C* c, const int64_t* row_offsets, int64_t
   }
 }
 
-// One thread's share, a tile of C at a time, K blocks inside; see gemm_run-inl.h.
+// One thread's share, a tile of C at a time. Packed are up to kGemmPairedDepth of k, as K blocks one
+// after the other; a panel of B then goes through its K blocks with the sums of a block of rows kept
+// near, so that C is written once.
 class Bf16Thread {
  public:
   Bf16Thread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
@@ -225,6 +235,7 @@ class Bf16Thread {
         b_pack_(static_cast<uint32_t*>(workspace)),
         a_pack_(b_pack_ + plan.b_pack_bytes / 4),
         sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
+        kept_(sums_ + plan.sums_bytes / 4),
         sums_in_c_(plan.c == DType::kF32 && !plan.accumulate),
         large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge) {}
 
@@ -245,90 +256,119 @@ class Bf16Thread {
     gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
     for (int64_t j = 0; j < cols; j += kCols)
       c_cols_run_[j / kCols] = is_run(c_cols_ + j, std::min(kCols, cols - j));
-    for (int64_t k0 = 0; k0 < p_.k.extent; k0 += kGemmBlockK) {
-      const int64_t kc = std::min(kGemmBlockK, p_.k.extent - k0);
-      gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
-      gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
-      first_k_ = k0 == 0;
-      last_k_ = k0 + kc == p_.k.extent;
+    for (k0_ = 0; k0_ < p_.k.extent; k0_ += p_.depth) {
+      depth_ = std::min(p_.depth, p_.k.extent - k0_);
+      last_k_ = k0_ + depth_ == p_.k.extent;
       for (int64_t m = m0; m < m1; m += p_.block_m) {
         const int64_t rows = std::min(p_.block_m, m1 - m);
         gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
         gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
         for (int64_t i = 0; i < rows; i += kRows)
           c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min(kRows, rows - i));
-        pack_pairs<kRows>(a_ + a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
+        uint32_t* to = a_pack_;
+        for_each_k_block([&](int64_t, const int64_t* a_ks, const int64_t*, int64_t kc) {
+          pack_pairs<kRows>(a_ + a_batch_, a_rows_, rows, a_ks, kc, to);
+          to += (kc + 1) / 2 * round_up(rows);
+        });
         // The next block of A, of these k or the next.
         const bool turn = m + p_.block_m >= m1;
-        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0 + kGemmBlockK : k0;
+        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
         ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m,
-              std::min(p_.block_m, m1 - next_m), next_k,
-              (rows + kRows - 1) / kRows * ((cols + kCols - 1) / kCols));
-        block({n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
+              std::min(p_.block_m, m1 - next_m), next_k);
+        block(n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
       }
+    }
+  }
+
+  static int64_t round_up(int64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
+
+  // Calls f(k from k0_ on, offsets of these k in A, and in B, how many).
+  template <typename F>
+  void for_each_k_block(F f) {
+    for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
+      const int64_t kc = std::min(kGemmBlockK, depth_ - k);
+      int64_t a_ks[kGemmBlockK], b_ks[kGemmBlockK];
+      gemm_offsets(p_.k, &GemmDim::a_stride, k0_ + k, kc, a_ks);
+      gemm_offsets(p_.k, &GemmDim::b_stride, k0_ + k, kc, b_ks);
+      f(k, a_ks, b_ks, kc);
     }
   }
 
   void ahead(GemmAhead& of, const uint16_t* base, int64_t GemmDim::*stride, const GemmDims& outer,
-             int64_t first, int64_t n, int64_t k, int64_t calls) {
+             int64_t first, int64_t n, int64_t k) {
     of.stop();
     if (large_ && k < p_.k.extent)
-      of.start(base, 2, stride, outer, first, n, p_.k, k, std::min(kGemmBlockK, p_.k.extent - k),
-               calls);
+      of.start(base, 2, stride, outer, first, n, p_.k, k, std::min(p_.depth, p_.k.extent - k));
   }
 
-  // A block of A times a tile of B.
-  struct Block {
-    int64_t n0, k0, kc, rows, cols;
-    bool first;  // the tile of B is yet to be packed: a panel at a time, right before its first use
-  };
-
-  void block(const Block& x, float* sums) {
-    const int64_t pairs = (x.kc + 1) / 2;
+  // A block of A times a tile of B, whose panels the first block packs, each right before its use.
+  void block(int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
+    const int64_t b_panel = (depth_ + 1) / 2 * kCols;
     b_ahead_.stop();
-    for (int64_t j = 0; j < x.cols; j += kCols) {
-      if (x.first) {
-        const int64_t next = j + kCols;
-        pack_pairs<kCols>(b_ + b_batch_, b_cols_ + j, std::min(kCols, x.cols - j), b_ks_, x.kc,
-                          b_pack_ + j * pairs);
-        ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
-              std::min(kCols, x.cols - next), x.k0, (x.rows + kRows - 1) / kRows);
+    for (int64_t j = 0; j < cols; j += kCols) {
+      const int64_t w = std::min(kCols, cols - j);
+      uint32_t* const b = b_pack_ + j / kCols * b_panel;
+      if (first) {
+        for_each_k_block([&](int64_t k, const int64_t*, const int64_t* b_ks, int64_t kc) {
+          pack_pairs<kCols>(b_ + b_batch_, b_cols_ + j, w, b_ks, kc, b + k / 2 * kCols);
+        });
+        ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + j + kCols,
+              std::min(kCols, cols - j - kCols), k0_);
       }
-      for (int64_t i = 0; i < x.rows; i += kRows) {
-        a_ahead_.fetch();
-        b_ahead_.fetch();
-        piece(pairs, i, std::min(kRows, x.rows - i), j, std::min(kCols, x.cols - j), sums);
-      }
+      for (int64_t k = 0; k < depth_; k += kGemmBlockK)
+        for (int64_t i = 0; i < rows; i += kRows)
+          piece(k, a_pack_ + k / 2 * round_up(rows), b + k / 2 * kCols, i,
+                std::min(kRows, rows - i), j, w, sums);
     }
   }
 
-  // A panel of A times one of B, on its way into C.
-  void piece(int64_t pairs, int64_t i, int64_t h, int64_t j, int64_t w, float* sums) {
-    const uint32_t *a = a_pack_ + i * pairs, *b = b_pack_ + j * pairs;
-    const size_t rows = static_cast<size_t>(h - 1);
-    const float* const before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
+  // A panel of A times one of B, K block k of those packed, on its way into C.
+  void piece(int64_t k, const uint32_t* a, const uint32_t* b, int64_t i, int64_t h, int64_t j,
+             int64_t w, float* sums) {
+    const int64_t pairs = (std::min(kGemmBlockK, depth_ - k) + 1) / 2;
+    a += i * pairs;
     const bool even = c_cols_run_[j / kCols] && c_rows_even_[i / kRows];
     const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
     const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
+    float* const c_sums = sums_in_c_ && even ? static_cast<float*>(c_) + at : nullptr;
+    float *const kept = kept_ + i * kCols, *const part = sums + i * p_.tile_n + j;
+    GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
+    MicroArgs args = {pairs, a, b, kept, kCols, kept, kCols, w, next.next(pairs / kFetchEvery, a)};
+    const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
+    if (begins && k0_ == 0) args.prev = nullptr;
+    else if (begins && p_.partial_sums) args.prev = part, args.prev_stride = p_.tile_n;
+    else if (begins && even) args.prev = c_sums, args.prev_stride = stride;
+    else if (begins) take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
+    const size_t r = static_cast<size_t>(h - 1);
+    if (!ends) return kMicro<float>[r](args);
     if (p_.partial_sums && !last_k_) {
-      float* const to = sums + i * p_.tile_n + j;
-      kMicro<float>[rows]({pairs, a, b, to, p_.tile_n, before, p_.tile_n, w});
-    } else if (sums_in_c_ && even) {
-      float* const to = static_cast<float*>(c_) + at;
-      kMicro<float>[rows]({pairs, a, b, to, stride, first_k_ ? nullptr : to, stride, w});
-    } else if (p_.c == DType::kBF16 && !p_.accumulate && even) {
-      kMicro<Bf16>[rows]({pairs, a, b, static_cast<Bf16*>(c_) + at, stride, before, p_.tile_n, w});
-    } else {
-      alignas(64) float out[kRows * kCols];
-      kMicro<float>[rows]({pairs, a, b, out, kCols, before, p_.tile_n, w});
-      const bool add = p_.accumulate || (!p_.partial_sums && !first_k_);
-      if (p_.c == DType::kF32)
-        put(out, static_cast<float*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
-      else if (p_.c == DType::kBF16)
-        put(out, static_cast<Bf16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
-      else
-        put(out, static_cast<F16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+      args.out = part, args.out_stride = p_.tile_n;
+      return kMicro<float>[r](args);
     }
+    if (c_sums) {
+      args.out = c_sums, args.out_stride = stride;
+      return kMicro<float>[r](args);
+    }
+    if (p_.c == DType::kBF16 && !p_.accumulate && even) {
+      args.out = static_cast<Bf16*>(c_) + at, args.out_stride = stride;
+      return kMicro<Bf16>[r](args);
+    }
+    alignas(64) float out[kRows * kCols];
+    args.out = out, args.out_stride = kCols;
+    kMicro<float>[r](args);
+    const bool add = p_.accumulate;
+    if (p_.c == DType::kF32)
+      put(out, static_cast<float*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+    else if (p_.c == DType::kBF16)
+      put(out, static_cast<Bf16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+    else
+      put(out, static_cast<F16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+  }
+
+  // A piece of C at any strides.
+  void take(const float* c, int64_t i, int64_t h, int64_t j, int64_t w, float* to) const {
+    for (int64_t r = 0; r < h; ++r)
+      for (int64_t x = 0; x < w; ++x) to[r * kCols + x] = c[c_rows_[i + r] + c_cols_[j + x]];
   }
 
   static bool evenly_spaced(const int64_t* offsets, int64_t n) {
@@ -343,11 +383,11 @@ class Bf16Thread {
   const uint16_t *a_, *b_;
   void* c_;
   uint32_t *b_pack_, *a_pack_;
-  float* sums_;
-  bool sums_in_c_, large_, first_k_ = false, last_k_ = false;
+  float *sums_, *kept_;
+  bool sums_in_c_, large_, last_k_ = false;
   GemmAhead a_ahead_, b_ahead_;
+  int64_t k0_ = 0, depth_ = 0;  // the k that are packed
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
-  int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
   bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];

@@ -9,10 +9,13 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+
+#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -39,7 +42,11 @@ struct MicroArgs {
   const T* prev;          // what is added to the sums, [R, cols]; may be out, or null
   ptrdiff_t prev_stride;
   int64_t cols;           // of the last vector's columns, at least one
+  GemmFetch fetch;        // by a whole micro-kernel, every kFetchEvery steps of k
 };
+
+/// Steps of k to a line fetched ahead.
+constexpr int kFetchEvery = 4;
 
 /// Row r of A at some k, from pointers to every fourth row: two registers of strides for them all.
 template <typename T>
@@ -67,21 +74,32 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const char* a_rows[3];
   const ptrdiff_t step = args.a_stride * static_cast<ptrdiff_t>(sizeof(T)), step3 = 3 * step;
   for (int r = 0; r < 3; ++r) a_rows[r] = reinterpret_cast<const char*>(a + 4 * r * args.a_stride);
-  for (int64_t k = args.kc; k > 0; --k) {
-    hn::Vec<decltype(d)> row[V];
-    HWY_UNROLL(16) for (int v = 0; v < V; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
-    HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-      const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
-      const auto x = hn::Set(d, a_r);
-      HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+  const char* ahead = args.fetch.at;
+  int64_t k = args.kc;
+  do {
+    int64_t steps = k;
+    if constexpr (R == kRows && V == 2 && !kInPlace) {
+      __builtin_prefetch(ahead, 0, 2);
+      ahead += args.fetch.step;
+      steps = std::min<int64_t>(k, kFetchEvery);
     }
-    if constexpr (kInPlace) {
-      HWY_UNROLL(4) for (int r = 0; r < (R + 3) / 4; ++r) a_rows[r] += sizeof(T);
-    } else {
-      a += kRows;
+    k -= steps;
+    for (; steps > 0; --steps) {
+      hn::Vec<decltype(d)> row[V];
+      HWY_UNROLL(16) for (int v = 0; v < V; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
+      HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
+        const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
+        const auto x = hn::Set(d, a_r);
+        HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+      }
+      if constexpr (kInPlace) {
+        HWY_UNROLL(4) for (int r = 0; r < (R + 3) / 4; ++r) a_rows[r] += sizeof(T);
+      } else {
+        a += kRows;
+      }
+      b += b_stride;
     }
-    b += b_stride;
-  }
+  } while (k > 0);
   T* const out = args.out;
   const T* const prev = args.prev;
   if (args.cols == V * kLanes) {
@@ -136,7 +154,8 @@ constexpr auto kWideMicro =
 template <typename T>
 HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b, T* out,
                                 ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {
-  kMicro<2, false, T>[rows - 1]({kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride, kCols<T>});
+  kMicro<2, false, T>[rows - 1]({kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride,
+                               kCols<T>, {reinterpret_cast<const char*>(a), 0}});
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

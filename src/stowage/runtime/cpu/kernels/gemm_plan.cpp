@@ -81,7 +81,15 @@ bool is_small_float(DType t) { return t == DType::kF32 || t == DType::kBF16 || t
 
 }  // namespace
 
-GemmPlan plan_gemm(const GemmSpec& spec, int threads) {
+bool gemm_may_pair(const GemmSpec& spec) {
+  // A short K has few pairs, and stays exact for subnormal numbers.
+  constexpr int64_t kLeast = 16;
+  int64_t k = 1;
+  for (const GemmDim& d : spec.k) k *= d.extent;
+  return spec.a == DType::kBF16 && spec.b == DType::kBF16 && is_small_float(spec.c) && k >= kLeast;
+}
+
+GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired) {
   const bool same = spec.a == spec.b;
   STOW_CHECK((is_small_float(spec.a) && is_small_float(spec.b) && is_small_float(spec.c)) ||
                  (same && is_float(spec.a) && is_float(spec.c)) ||
@@ -104,20 +112,27 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads) {
   split(p, std::max(threads, 1));
   if (is_integer(p.c) || (p.a == DType::kF64) != (p.c == DType::kF64)) return p;
 
-  const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
   const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;
-  p.partial_sums = p.k.extent > kGemmBlockK && (!c_is_sum || p.accumulate);
   // Few rows: the product is a walk through B, so each part of B is packed where it stays nearest.
   const bool few_rows = p.task_m <= kGemmRowUnit;
+  p.paired = paired;
+  p.depth = std::min(p.k.extent, paired && !few_rows ? kGemmPairedDepth : kGemmBlockK);
+  p.partial_sums = p.k.extent > p.depth && (!c_is_sum || p.accumulate);
   p.tile_n = even_piece(p.task_n, few_rows ? kGemmFewRowsTileN : kGemmMaxTileN, kGemmColUnit);
-  p.tile_m = p.partial_sums ? even_piece(p.task_m, kGemmMaxAccM, kGemmRowUnit)
-                            : round_up(p.task_m, kGemmRowUnit);
-  p.block_m = even_piece(p.tile_m, kGemmMaxBlockM, kGemmRowUnit);
-  const int64_t depth = std::min(p.k.extent, kGemmBlockK);
-  p.b_pack_bytes = align_up(depth * p.tile_n * bytes, 64);
-  p.a_pack_bytes = align_up(depth * p.block_m * bytes, 64);
+  p.tile_m = p.partial_sums
+                 ? even_piece(p.task_m, kGemmMaxSums / p.tile_n / kGemmRowUnit * kGemmRowUnit,
+                              kGemmRowUnit)
+                 : round_up(p.task_m, kGemmRowUnit);
+  const int64_t most = paired ? kGemmPairedBlock / p.depth / kGemmRowUnit * kGemmRowUnit
+                              : kGemmMaxBlockM;
+  p.block_m = even_piece(p.tile_m, std::min(most, kGemmMaxBlockM), kGemmRowUnit);
+  const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
+  const int64_t pack = paired ? (p.depth + 1) / 2 * 4 : p.depth * bytes;
+  p.b_pack_bytes = align_up(pack * p.tile_n, 64);
+  p.a_pack_bytes = align_up(pack * p.block_m, 64);
   p.sums_bytes = p.partial_sums ? align_up(p.tile_m * p.tile_n * bytes, 64) : 0;
-  p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes;
+  p.kept_bytes = paired && p.k.extent > kGemmBlockK ? align_up(p.block_m * kGemmColUnit * bytes, 64) : 0;
+  p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes;
   return p;
 }
 

@@ -17,7 +17,9 @@ inline constexpr int64_t kGemmColUnit = 32;      // likewise of its columns
 inline constexpr int64_t kGemmMaxBlockM = 192;   // rows of A packed at a time: L2
 inline constexpr int64_t kGemmMaxTileN = 1024;   // columns of B packed at a time
 inline constexpr int64_t kGemmFewRowsTileN = 128;  // likewise where a task has at most 12 rows
-inline constexpr int64_t kGemmMaxAccM = 504;     // rows of a tile whose partial sums need a place
+inline constexpr int64_t kGemmMaxSums = 1 << 19;   // elements of a tile whose sums need a place
+inline constexpr int64_t kGemmPairedDepth = 2048;   // k packed at a time as pairs of bf16
+inline constexpr int64_t kGemmPairedBlock = 96 * 2048;  // elements of A packed so at a time
 inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
 
 /// The dimensions of one class, adjacent ones merged where all strides allow, extents of 1 dropped.
@@ -33,20 +35,25 @@ struct GemmDims {
 struct GemmPlan {
   DType a, b, c;
   bool accumulate = false, swapped = false;
+  bool paired = false;  // as pairs of bf16, see gemm_bf16.cpp
   GemmDims batch, m, n, k;
   int64_t task_m = 0, task_n = 0;      // rows and columns of one task (multiples of the units)
   int64_t tasks_m = 0, tasks_n = 0;    // tasks a batch element is cut into
   int64_t tile_m = 0, tile_n = 0;      // a task is walked in tiles; B is packed a tile at a time
   int64_t block_m = 0;                 // and A a block of rows at a time
-  bool partial_sums = false;           // K blocks meet in the workspace rather than in C
+  int64_t depth = 0;                   // k packed at a time: a K block, or several where paired
+  bool partial_sums = false;           // what stands between depths lies in the workspace, not in C
   int threads = 1;                     // that get work
-  int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, thread_bytes = 0;
+  int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, kept_bytes = 0, thread_bytes = 0;
 
   int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
 };
 
+/// Whether machines that multiply pairs of bf16 do so for this product.
+bool gemm_may_pair(const GemmSpec& spec);
+
 /// Errors: aborts on a mix of dtypes that gemm.h does not allow.
-GemmPlan plan_gemm(const GemmSpec& spec, int threads);
+GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired);
 
 /// Writes the offsets of flat indices [first, first + count) of a class for one of the three
 /// strides: out[i] = sum of index * stride.

@@ -129,20 +129,19 @@ class GemmThread {
         const bool turn = m + p_.block_m >= m1;
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0 + kGemmBlockK : k0;
         ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
-              std::min(p_.block_m, m1 - next_m), next_k,
-              (rows + kRows - 1) / kRows * ((cols + kCols<T> - 1) / kCols<T>));
+              std::min(p_.block_m, m1 - next_m), next_k);
         block({n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
       }
     }
   }
 
   void ahead(GemmAhead& of, DType t, const void* base, int64_t batch, int64_t GemmDim::*stride,
-             const GemmDims& outer, int64_t first, int64_t n, int64_t k, int64_t calls) {
+             const GemmDims& outer, int64_t first, int64_t n, int64_t k) {
     const int64_t bytes = dtype_bytes(t);
     of.stop();
     if (large_ && k < p_.k.extent)
       of.start(static_cast<const char*>(base) + batch * bytes, bytes, stride, outer, first, n, p_.k,
-               k, std::min(kGemmBlockK, p_.k.extent - k), calls);
+               k, std::min(kGemmBlockK, p_.k.extent - k));
   }
 
   // Whether panels of B can as well be read where they are: rows of whole vectors of the right
@@ -186,13 +185,9 @@ class GemmThread {
         const int64_t next = j + kCols<T>;
         if (!b_in_place_)
           ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
-                std::min<int64_t>(kCols<T>, x.cols - next), x.k0, (x.rows + kRows - 1) / kRows);
+                std::min<int64_t>(kCols<T>, x.cols - next), x.k0);
       }
-      for (int64_t i = 0; i < x.rows; i += kRows) {
-        a_ahead_.fetch();
-        b_ahead_.fetch();
-        w = piece(x.kc, i, x.rows, j, x.cols, sums);
-      }
+      for (int64_t i = 0; i < x.rows; i += kRows) w = piece(x.kc, i, x.rows, j, x.cols, sums);
     }
   }
 
@@ -212,6 +207,8 @@ class GemmThread {
     }
     const T* b = b_pack_ + j * kc;
     ptrdiff_t b_stride = kCols<T>;
+    GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
+    const GemmFetch fetch = next.next(kc / kFetchEvery, a);
     const bool to_sums = p_.partial_sums && !last_k_;
     if (b_in_place_ && b_cols_run_[j / kCols<T>]) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
@@ -225,15 +222,15 @@ class GemmThread {
     }
     if (to_sums) {
       T* to = sums + i * p_.tile_n + j;
-      run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w});
+      run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w, fetch});
     } else if (sums_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) && c_rows_even_[i / kRows]) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-      run({kc, a, a_stride, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w});
+      run({kc, a, a_stride, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w, fetch});
     } else {
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-      run({kc, a, a_stride, b, b_stride, sum, kCols<T>, before, p_.tile_n, w});
+      run({kc, a, a_stride, b, b_stride, sum, kCols<T>, before, p_.tile_n, w, fetch});
       put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
           p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
     }
