@@ -73,41 +73,67 @@ STOW_BF16 inline void turn(__m512i* v) {
   for (int i = 0; i < 16; ++i) v[i] = t[i];
 }
 
+// Pairs [first, last) of a panel of w adjacent rows from `src` on: dst[pair][W].
+template <int W>
+STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, int64_t kc,
+                             int64_t first, int64_t last, uint32_t* dst) {
+  // Word i of the low halves, then word i of the high ones; of the first 16 and of the last.
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i first_half = _mm512_or_si512(
+      lane, _mm512_slli_epi32(_mm512_or_si512(lane, _mm512_set1_epi32(32)), 16));
+  const __m512i last_half = _mm512_add_epi32(first_half, _mm512_set1_epi32(16 << 16 | 16));
+  for (int64_t k = first; k < last; ++k) {
+    const __m512i high = _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k]);
+    const __m512i low = 2 * k + 1 < kc ? _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k + 1])
+                                       : _mm512_setzero_si512();
+    for (int64_t c = 0; c < W; c += kLanes)
+      _mm512_mask_storeu_epi32(
+          dst + k * W + c, first16(W - c),
+          _mm512_permutex2var_epi16(low, c == 0 ? first_half : last_half, high));
+  }
+}
+
+// Pairs of a panel of w rows of adjacent k, 16 by 16.
+template <int W>
+STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, int64_t kc,
+                           uint32_t* dst) {
+  const int64_t pairs = (kc + 1) / 2;
+  for (int64_t c = 0; c < W; c += kLanes)
+    for (int64_t k = 0; k < pairs; k += kLanes) {
+      const __mmask32 mask = first32(kc - 2 * k);
+      __m512i v[kLanes];
+      for (int64_t r = 0; r < kLanes; ++r)
+        v[r] = c + r < w ? _mm512_rol_epi32(
+                               _mm512_maskz_loadu_epi16(mask, src + rows[c + r] + 2 * k), 16)
+                         : _mm512_setzero_si512();
+      turn(v);
+      for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
+        _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
+    }
+}
+
 // Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]; the earlier k of a
 // pair is its high half. Zeros stand for the rows missing from the last panel and for an odd k.
 template <int W>
 STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                           int64_t kc, uint32_t* dst) {
   const int64_t pairs = (kc + 1) / 2;
+  if (is_run(rows, n)) {
+    // All panels for a few k at a time, as they share the cache lines of a k.
+    constexpr int64_t kFew = 16;
+    for (int64_t k = 0; k < pairs; k += kFew)
+      for (int64_t p = 0; p < n; p += W)
+        pack_straight<W>(src + rows[p], std::min<int64_t>(W, n - p), ks, kc, k,
+                         std::min(k + kFew, pairs), dst + p * pairs);
+    return;
+  }
   const bool along_k = is_run(ks, kc);
   for (int64_t p = 0; p < n; p += W, rows += W, dst += pairs * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
     if (is_run(rows, w)) {
-      for (int64_t k = 0; k < pairs; ++k)
-        for (int64_t c = 0; c < W; c += kLanes) {
-          const __mmask16 mask = first16(w - c);
-          const uint16_t* const even = src + rows[0] + ks[2 * k] + c;
-          const __m512i high = _mm512_slli_epi32(
-              _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even)), 16);
-          __m512i low = _mm512_setzero_si512();
-          if (2 * k + 1 < kc)
-            low = _mm512_cvtepu16_epi32(
-                _mm256_maskz_loadu_epi16(mask, src + rows[0] + ks[2 * k + 1] + c));
-          _mm512_mask_storeu_epi32(dst + k * W + c, first16(W - c), _mm512_or_si512(high, low));
-        }
+      pack_straight<W>(src + rows[0], w, ks, kc, 0, pairs, dst);
     } else if (along_k) {
-      for (int64_t c = 0; c < W; c += kLanes)
-        for (int64_t k = 0; k < pairs; k += kLanes) {
-          const __mmask32 mask = first32(kc - 2 * k);
-          __m512i v[kLanes];
-          for (int64_t r = 0; r < kLanes; ++r)
-            v[r] = c + r < w ? _mm512_rol_epi32(_mm512_maskz_loadu_epi16(
-                                                    mask, src + rows[c + r] + ks[0] + 2 * k), 16)
-                             : _mm512_setzero_si512();
-          turn(v);
-          for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
-            _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
-        }
+      pack_turned<W>(src + ks[0], rows, w, kc, dst);
     } else {
       for (int64_t k = 0; k < pairs; ++k)
         for (int64_t r = 0; r < W; ++r) {

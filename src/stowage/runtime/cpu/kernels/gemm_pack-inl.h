@@ -155,7 +155,15 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
 template <int W, typename T, typename S>
 HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, const int64_t* ks,
                               int64_t kc, T* dst) {
-  for (int64_t p = 0; p < n; p += W, rows += W, dst += kc * W) {
+  // Adjacent rows: all panels for a few k at a time, as panels share the cache lines of a k.
+  constexpr int64_t kFew = 16;
+  const bool straight = is_run(rows, n);
+  for (int64_t k = 0; straight && n > W && k < kc; k += kFew)
+    for (int64_t p = 0; p + W <= n; p += W)
+      pack_straight<W>(src + rows[p], W, ks + k, std::min(kFew, kc - k), dst + p * kc + k * W);
+  const int64_t done = straight && n > W ? n / W * W : 0;
+  rows += done, dst += done * kc;
+  for (int64_t p = done; p < n; p += W, rows += W, dst += kc * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
     if (w < W) std::fill(dst, dst + kc * W, T(0));
     if (is_run(rows, w)) pack_straight<W>(src + rows[0], w, ks, kc, dst);

@@ -121,8 +121,8 @@ class GemmThread {
           for (int64_t i = 0; i < rows; i += kRows)
             c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
-        // A short walk over B does not repay packing A.
-        a_in_place_ = cols <= kFewCols && rows > kWideRows && dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
+        // A short walk over B does not repay packing an A that is near.
+        a_in_place_ = cols <= kFewCols && p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows && dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
                       evenly_spaced(a_rows_, rows);
         if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         // The next block of A, of these k or the next.
@@ -262,6 +262,7 @@ class GemmThread {
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
 
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
+  static constexpr int64_t kNearA = 1 << 20;  // elements of A that are read where they are
 
   const GemmPlan& p_;
   const void *a_, *b_;
