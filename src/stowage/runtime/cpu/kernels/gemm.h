@@ -47,7 +47,8 @@ struct GemmSpec {
 ///   accumulate).
 /// An element is an f32, or an f64 for f64 products. For two bf16 and K >= 16, what packing them as
 /// pairs needs where that is more, on every machine:
-///   as above with elements of 2 bytes and a depth of at most 2048 (256 for at most 12 rows), even;
+///   as above with elements of 2 bytes and a depth of at most 2048, even (for at most 12 rows a
+///   depth of at most 256 and tile_n <= 512);
 ///   block_m * depth <= 96 * 2048; block_m * 32 sums of f32 where K > 256; and partial sums where K
 ///   exceeds the depth.
 /// Products without packing need none.

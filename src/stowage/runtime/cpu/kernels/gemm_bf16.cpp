@@ -13,8 +13,6 @@
 #endif
 #include <immintrin.h>
 
-#include <hwy/targets.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -82,7 +80,12 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
   const __m512i first_half = _mm512_or_si512(
       lane, _mm512_slli_epi32(_mm512_or_si512(lane, _mm512_set1_epi32(32)), 16));
   const __m512i last_half = _mm512_add_epi32(first_half, _mm512_set1_epi32(16 << 16 | 16));
+  constexpr int64_t kAhead = 33;  // k
   for (int64_t k = first; k < last; ++k) {
+    if (2 * k + kAhead < kc) {
+      _mm_prefetch(src + ks[2 * k + kAhead - 1], _MM_HINT_T0);
+      _mm_prefetch(src + ks[2 * k + kAhead], _MM_HINT_T0);
+    }
     const __m512i high = _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k]);
     const __m512i low = 2 * k + 1 < kc ? _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k + 1])
                                        : _mm512_setzero_si512();
@@ -93,14 +96,16 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
   }
 }
 
-// Pairs of a panel of w rows of adjacent k, 16 by 16.
+// Pairs of a panel of w rows of adjacent k, 16 by 16. `next`: the rows that come after, or none.
 template <int W>
-STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, int64_t kc,
-                           uint32_t* dst) {
+STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w,
+                           const int64_t* next, int64_t kc, uint32_t* dst) {
   const int64_t pairs = (kc + 1) / 2;
   for (int64_t c = 0; c < W; c += kLanes)
     for (int64_t k = 0; k < pairs; k += kLanes) {
       const __mmask32 mask = first32(kc - 2 * k);
+      for (int64_t r = 0; next && r < kLanes; ++r)
+        _mm_prefetch(src + next[c + r] + 2 * k, _MM_HINT_T0);
       __m512i v[kLanes];
       for (int64_t r = 0; r < kLanes; ++r)
         v[r] = c + r < w ? _mm512_rol_epi32(
@@ -133,7 +138,7 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
     if (is_run(rows, w)) {
       pack_straight<W>(src + rows[0], w, ks, kc, 0, pairs, dst);
     } else if (along_k) {
-      pack_turned<W>(src + ks[0], rows, w, kc, dst);
+      pack_turned<W>(src + ks[0], rows, w, W > kRows && p + 2 * W <= n ? rows + W : nullptr, kc, dst);
     } else {
       for (int64_t k = 0; k < pairs; ++k)
         for (int64_t r = 0; r < W; ++r) {
@@ -263,6 +268,7 @@ class Bf16Thread {
         sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
         kept_(sums_ + plan.sums_bytes / 4),
         sums_in_c_(plan.c == DType::kF32 && !plan.accumulate),
+        few_rows_(plan.depth <= kGemmBlockK && plan.task_m <= kRows),
         large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge) {}
 
   void run(int64_t first_task, int64_t last_task) {
@@ -334,7 +340,12 @@ class Bf16Thread {
     for (int64_t j = 0; j < cols; j += kCols) {
       const int64_t w = std::min(kCols, cols - j);
       uint32_t* const b = b_pack_ + j / kCols * b_panel;
-      if (first) {
+      if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
+        if (j == 0)
+          for_each_k_block([&](int64_t, const int64_t*, const int64_t* b_ks, int64_t kc) {
+            pack_pairs<kCols>(b_ + b_batch_, b_cols_, cols, b_ks, kc, b_pack_);
+          });
+      } else if (first) {
         for_each_k_block([&](int64_t k, const int64_t*, const int64_t* b_ks, int64_t kc) {
           pack_pairs<kCols>(b_ + b_batch_, b_cols_ + j, w, b_ks, kc, b + k / 2 * kCols);
         });
@@ -410,7 +421,7 @@ class Bf16Thread {
   void* c_;
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
-  bool sums_in_c_, large_, last_k_ = false;
+  bool sums_in_c_, few_rows_, large_, last_k_ = false;
   GemmAhead a_ahead_, b_ahead_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
@@ -423,7 +434,7 @@ class Bf16Thread {
 
 bool has_bf16_products() {
   static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
-  return has && (hwy::SupportedTargets() & HWY_AVX3) != 0;
+  return has && gemm_target_is_avx512();
 }
 
 void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,

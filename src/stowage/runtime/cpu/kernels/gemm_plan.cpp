@@ -118,7 +118,9 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired) {
   p.paired = paired;
   p.depth = std::min(p.k.extent, paired && !few_rows ? kGemmPairedDepth : kGemmBlockK);
   p.partial_sums = p.k.extent > p.depth && (!c_is_sum || p.accumulate);
-  p.tile_n = even_piece(p.task_n, few_rows ? kGemmFewRowsTileN : kGemmMaxTileN, kGemmColUnit);
+  p.tile_n = even_piece(p.task_n,
+                        !few_rows ? kGemmMaxTileN : paired ? kGemmPairedFewTileN : kGemmFewRowsTileN,
+                        kGemmColUnit);
   p.tile_m = p.partial_sums
                  ? even_piece(p.task_m, kGemmMaxSums / p.tile_n / kGemmRowUnit * kGemmRowUnit,
                               kGemmRowUnit)

@@ -19,6 +19,7 @@ inline constexpr int64_t kGemmMaxTileN = 1024;   // columns of B packed at a tim
 inline constexpr int64_t kGemmFewRowsTileN = 128;  // likewise where a task has at most 12 rows
 inline constexpr int64_t kGemmMaxSums = 1 << 19;   // elements of a tile whose sums need a place
 inline constexpr int64_t kGemmPairedDepth = 2048;   // k packed at a time as pairs of bf16
+inline constexpr int64_t kGemmPairedFewTileN = 512;  // columns of few rows, where packed as pairs
 inline constexpr int64_t kGemmPairedBlock = 96 * 2048;  // elements of A packed so at a time
 inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
 

@@ -15,6 +15,8 @@ using GemmThreadFn = void (*)(const GemmPlan& plan, const void* a, const void* b
 
 void gemm_thread_f32(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                      int64_t first_task, int64_t last_task);
+/// Whether kernels run for AVX-512.
+bool gemm_target_is_avx512();
 /// Whether this machine multiplies pairs of bf16; and the kernel that does, for a and b of bf16.
 bool has_bf16_products();
 void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
