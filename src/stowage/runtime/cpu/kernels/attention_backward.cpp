@@ -45,27 +45,37 @@ class BackwardTask {
   void all() {
     const int64_t rows = a_.plan.group * s_.q_len;
     std::fill_n(buf_.dq, rows * dq_stride_, 0.0f);
-    for (int64_t b = 0; b < a_.plan.key_blocks; ++b) keys(b, buf_.dq);
+    for (int64_t b = 0; b < a_.plan.key_blocks; b += a_.plan.key_run)
+      keys(b, std::min(a_.plan.key_run, a_.plan.key_blocks - b), buf_.dq);
     for (int64_t g = 0; g < a_.plan.group; ++g) {
       q_head_ = kv_head_ * a_.plan.group + g;
       write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
     }
   }
 
-  // The gradients of one block of keys; with `dq` [group, q_len, dq_stride_], its part of that too.
-  void keys(int64_t block, float* dq) {
-    pack_keys(block, dq != nullptr);
-    std::fill_n(buf_.dk, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
-    std::fill_n(buf_.dv, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
+  // The gradients of some blocks of keys; with `dq` [group, q_len, dq_stride_], their part of that
+  // too.
+  void keys(int64_t block, int64_t blocks, float* dq) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      turn_to(block + i, i);
+      pack_keys(dq != nullptr);
+      std::fill_n(dk_, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
+      std::fill_n(dv_, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
+    }
     for (int64_t g = 0; g < a_.plan.group; ++g)
       for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
-        const int64_t last = std::min((b + 1) * kQueryBlock, s_.q_len) - 1;
-        if (visible_keys(s_, last) <= first_key_) continue;
-        pack_queries(g, b, true);
-        meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
+        const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
+        for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
+          if (i == 0) pack_queries(g, b, true);
+          turn_to(block + i, i);
+          meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
+        }
       }
-    write_keys(buf_.dk, s_.scale, a_.dk, s_.dk);
-    write_keys(buf_.dv, 1.0f, a_.dv, s_.dv);
+    for (int64_t i = 0; i < blocks; ++i) {
+      turn_to(block + i, i);
+      write_keys(dk_, s_.scale, a_.dk, s_.dk);
+      write_keys(dv_, 1.0f, a_.dv, s_.dv);
+    }
   }
 
   void queries(int64_t g, int64_t block) {
@@ -73,7 +83,8 @@ class BackwardTask {
     std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
     const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
     for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
-      pack_keys(b, true);
+      turn_to(b, 0);
+      pack_keys(true);
       meet(false, buf_.dq);
     }
     write_dq(buf_.dq, first_row_, n_rows_);
@@ -84,19 +95,28 @@ class BackwardTask {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
   }
 
-  void pack_keys(int64_t block, bool for_dq) {
+  // What follows is about this block of keys, which lies at this place among those packed.
+  void turn_to(int64_t block, int64_t place) {
     first_key_ = block * kKeyBlock;
     n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
+    k_lanes_ = buf_.k_lanes + place * buf_.lanes_size;
+    v_lanes_ = buf_.v_lanes + place * buf_.lanes_size;
+    k_deep_ = buf_.k_deep + place * buf_.deep_size;
+    dk_ = buf_.dk + place * buf_.lanes_size;
+    dv_ = buf_.dv + place * buf_.lanes_size;
+  }
+
+  void pack_keys(bool for_dq) {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.k[1];
     dim_offsets(s_.k[3]);
     const int64_t k0 = batch_ * s_.k[0] + kv_head_ * s_.k[2];
-    pack<kWidth>(s_.dtype, a_.k, k0, at, n_keys_, buf_.dims, dims_, buf_.k_lanes);
-    if (for_dq) pack<kWidth>(s_.dtype, a_.k, k0, buf_.dims, dims_, at, n_keys_, buf_.k_deep);
+    pack<kWidth>(s_.dtype, a_.k, k0, at, n_keys_, buf_.dims, dims_, k_lanes_);
+    if (for_dq) pack<kWidth>(s_.dtype, a_.k, k0, buf_.dims, dims_, at, n_keys_, k_deep_);
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
     dim_offsets(s_.v[3]);
     pack<kWidth>(s_.dtype, a_.v, batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_, buf_.dims,
-                 dims_, buf_.v_lanes);
+                 dims_, v_lanes_);
   }
 
   void pack_queries(int64_t g, int64_t block, bool for_keys) {
@@ -127,9 +147,9 @@ class BackwardTask {
       if (from >= n_rows_) break;
       for (int64_t i = from; i < n_rows_; i += kRows) {
         const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
-        multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, buf_.k_lanes + key * dims_,
+        multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, k_lanes_ + key * dims_,
                                buf_.p + i * kWidth, kWidth, nullptr, 0);
-        multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, buf_.v_lanes + key * dims_,
+        multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, v_lanes_ + key * dims_,
                                buf_.ds + i * kWidth, kWidth, nullptr, 0);
       }
       for (int64_t i = from; i < n_rows_; ++i) row(i, first_key_ + key);
@@ -138,10 +158,10 @@ class BackwardTask {
         for (int64_t d = 0; d < dims_; d += kRows) {
           const int64_t h = std::min<int64_t>(kRows, dims_ - d);
           const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
-          multiply_panels<float>(h, depth, buf_.do_deep + a, buf_.p + from * kWidth, buf_.dv + to,
-                                 kWidth, buf_.dv + to, kWidth);
-          multiply_panels<float>(h, depth, buf_.q_deep + a, buf_.ds + from * kWidth, buf_.dk + to,
-                                 kWidth, buf_.dk + to, kWidth);
+          multiply_panels<float>(h, depth, buf_.do_deep + a, buf_.p + from * kWidth, dv_ + to,
+                                 kWidth, dv_ + to, kWidth);
+          multiply_panels<float>(h, depth, buf_.q_deep + a, buf_.ds + from * kWidth, dk_ + to,
+                                 kWidth, dk_ + to, kWidth);
         }
       }
       if (dq) {
@@ -160,7 +180,7 @@ class BackwardTask {
       if (depth <= 0) continue;
       for (int64_t d = 0; d < dims_; d += kWidth) {
         float* to = dq + i * dq_stride_ + d;
-        multiply_panels<float>(h, depth, buf_.ds_turned + i * n_keys_, buf_.k_deep + d * n_keys_, to,
+        multiply_panels<float>(h, depth, buf_.ds_turned + i * n_keys_, k_deep_ + d * n_keys_, to,
                                dq_stride_, to, dq_stride_);
       }
     }
@@ -214,6 +234,7 @@ class BackwardTask {
   Carver carver_;
   AttentionBackwardBuffers buf_;
   int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
+  float *k_lanes_ = nullptr, *v_lanes_ = nullptr, *k_deep_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
   int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
 };
 
@@ -225,7 +246,7 @@ void run_backward_task(const AttentionBackwardArgs& args, AttentionPart part, vo
       return BackwardTask(args, workspace, task).all();
     case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
       return BackwardTask(args, workspace, task / plan.key_blocks)
-          .keys(plan.key_blocks - 1 - task % plan.key_blocks, nullptr);
+          .keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
     case AttentionPart::kQueries: {
       const int64_t rest = task / plan.query_blocks;
       return BackwardTask(args, workspace, rest / plan.group)

@@ -57,6 +57,7 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
   threads = std::max(threads, 1);
   // Five products of whole heads a thread, or seven of evenly shared blocks.
   p.fused = 5 * double(blocks_of(p.heads, threads)) <= 7 * double(p.heads) / threads;
+  p.key_run = p.fused ? std::clamp<int64_t>(p.key_blocks, 1, kKeyRun) : 1;
   const int64_t most = p.fused ? p.heads
                                : p.heads * std::max(p.key_blocks, p.group * p.query_blocks);
   p.threads = static_cast<int>(std::min<int64_t>(threads, most));
@@ -73,11 +74,13 @@ AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
   const int64_t rows = round_up_to(std::min(kQueryBlock, s.q_len), kPanelRows);
   const int64_t dim_rows = round_up_to(s.head_dim, kPanelRows);
   const int64_t dim_cols = round_up_to(s.head_dim, kPanelCols);
-  k_lanes = from.take<float>(lanes * s.head_dim);
-  v_lanes = from.take<float>(lanes * s.head_dim);
-  k_deep = from.take<float>(keys * dim_cols);
-  dk = from.take<float>(lanes * s.head_dim);
-  dv = from.take<float>(lanes * s.head_dim);
+  lanes_size = lanes * s.head_dim;
+  deep_size = keys * dim_cols;
+  k_lanes = from.take<float>(p.key_run * lanes_size);
+  v_lanes = from.take<float>(p.key_run * lanes_size);
+  k_deep = from.take<float>(p.key_run * deep_size);
+  dk = from.take<float>(p.key_run * lanes_size);
+  dv = from.take<float>(p.key_run * lanes_size);
   q_rows = from.take<float>(rows * s.head_dim);
   do_rows = from.take<float>(rows * s.head_dim);
   q_deep = from.take<float>(rows * dim_rows);

@@ -12,7 +12,8 @@ namespace stow::cpu {
 
 inline constexpr int64_t kKeyBlock = 192;    // keys at a time: part of the order of sums
 inline constexpr int64_t kQueryBlock = 96;   // query rows at a time in the backward pass: likewise
-inline constexpr int64_t kQueryColumns = 256;  // most query columns of a forward task
+inline constexpr int64_t kKeyRun = 2;        // blocks of keys that a packed block of queries meets
+inline constexpr int64_t kQueryColumns = 512;  // most query columns of a forward task
 inline constexpr int64_t kFewColumns = 8;    // up to so many, a forward task walks rows of k and v
 inline constexpr int64_t kFewLanes = 8;      // in vectors of this many
 inline constexpr int64_t kPanelRows = 12;    // a multiple of every target's micro-kernel rows
@@ -65,13 +66,16 @@ struct AttentionForwardBuffers {
 struct AttentionBackwardPlan {
   int64_t group, heads, key_blocks, query_blocks;
   bool fused;
+  int64_t key_run;  // blocks of keys that lie packed at a time
   int threads;
   int64_t delta_bytes, thread_bytes;
 };
 AttentionBackwardPlan plan_attention_backward(const AttentionSpec& spec, int threads);
 
 struct AttentionBackwardBuffers {
-  float *k_lanes, *v_lanes, *k_deep, *dk, *dv;      // a block of keys
+  // Blocks of keys, one after the other.
+  float *k_lanes, *v_lanes, *k_deep, *dk, *dv;
+  int64_t lanes_size, deep_size;  // of a block, in elements: k_deep's, and all others'
   float *q_rows, *do_rows, *q_deep, *do_deep;       // a block of queries
   float *p, *ds, *ds_turned, *dq;
   int64_t* dims;
