@@ -180,6 +180,9 @@ Result<void> Loader::check_places() const {
   if (moves && !config_.is_virtual() && !m.disk)
     return fail("{} has nowhere to put them: set memory.disk, or runtime.platform=virtual",
                 with_place("memory.policy"));
+  if (m.feed_forward == "chunked" && config_.train.compute != "f32")
+    return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
+                with_place("memory.feed_forward"), with_place("train.compute"));
   if (m.activations != "auto" && m.policy != "auto" && !moves)
     return fail("{} has no effect with {}", with_place("memory.activations"),
                 with_place("memory.policy"));

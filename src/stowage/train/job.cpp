@@ -6,6 +6,7 @@
 #include <map>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/sums.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -36,6 +37,7 @@ std::string to_string(const Placement& p) {
     text += fmt::format(", optimizer on {}", memory_kind_name(p.optimizer));
   if (p.parameters != MemoryKind::kDevice)
     text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
+  if (p.chunked) text += ", feed-forward chunked";
   return text;
 }
 
@@ -50,8 +52,8 @@ struct Job::Traced {
   MemoryKind optimizer, parameters;
   BytesByKind optimizer_bytes{};
   TrainState state;  // abstract
-  Graph init, step, eval, sample;
-  std::optional<Graph> nested_step;
+  Graph init, eval, sample;
+  std::map<StepForm, Graph> steps;
   ExecutablePtr init_program, eval_program, sample_program;
 };
 
@@ -100,7 +102,8 @@ Job::Traced& Job::traced(const Placement& placement) const {
   Traced& t = *made;
   t.optimizer = placement.optimizer;
   t.parameters = placement.parameters;
-  const nn::LlamaConfig llama = llama_config(config_);
+  nn::LlamaConfig llama = llama_config(config_);
+  llama.ffn_chunk = kProductBlock;  // forward alone it costs nothing, and changes nothing
   const int64_t b = config_.data.batch, length = config_.data.seq;
   t.state = abstract_state(config_, t.optimizer, t.parameters);
   const TrainState& state = t.state;
@@ -112,7 +115,6 @@ Job::Traced& Job::traced(const Placement& placement) const {
              s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
              return put_like(s, state);
            }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  t.step = trace_step(config_, state, false);
   t.eval = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
                .lower(state.model, abstract_tokens(b, length + 1))
                .graph();
@@ -152,9 +154,9 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   step.dump_name = "step-" + placement.policy;
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
-  const bool nested = placement.policy == "nested";
-  if (nested && !t.nested_step) t.nested_step = trace_step(config_, t.state, true);
-  const Graph& step_graph = nested ? *t.nested_step : t.step;
+  const StepForm form = {.nested = placement.policy == "nested", .chunked = placement.chunked};
+  if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
+  const Graph& step_graph = t.steps.at(form);
   plan.programs.step = compile(step_graph, step, threads_);
   // What moves ahead must leave room for what the host's memory holds where that is the device's;
   // as a last resort nothing moves ahead.
@@ -215,7 +217,20 @@ double cost_of(MemoryKind kind, double moves) {
 double cost_of(const Placement& p) {
   const bool moves = offloads(p.policy);
   return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
-         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2);
+         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) + (p.chunked ? 0.3 : 0);
+}
+
+// Whether the feed-forward blocks in chunks are worth a try: where the backward pass computes them
+// again, and there is more than a chunk.
+std::vector<bool> chunked_forms(const TrainConfig& config, const std::string& policy) {
+  const std::string& asked = config.memory.feed_forward;
+  if (asked != "auto") return {asked == "chunked"};
+  const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
+                     policy == "offload_all";
+  if (keeps || config.train.compute != "f32" ||
+      config.data.batch * config.data.seq <= kProductBlock)
+    return {false};
+  return {false, true};
 }
 
 }  // namespace
@@ -245,7 +260,8 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
         for (MemoryKind optimizer : places(m.optimizer, true)) {
           // State that is read once a step leaves before what every pass reads.
           if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
-          ladder.push_back({policy, activations, optimizer, parameters});
+          for (bool chunked : chunked_forms(config, policy))
+            ladder.push_back({policy, activations, optimizer, parameters, chunked});
         }
   }
   std::stable_sort(ladder.begin(), ladder.end(), [](const Placement& a, const Placement& b) {
@@ -288,11 +304,12 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (offloads(p.policy)) add("activations", p.activations);
     if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
     if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
+    if (p.chunked) text += " --set memory.feed_forward=chunked";
     return text;
   };
   TrainConfig open = config;  // what could be chosen, were nothing asked for
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
-      "auto";
+      open.memory.feed_forward = "auto";
   const Job job(open, threads);
   Placement best;
   int64_t lowest = -1;

@@ -37,6 +37,7 @@ struct Placement {
   MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
   MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
   MemoryKind parameters = MemoryKind::kDevice;       ///< And their gradients.
+  bool chunked = false;  ///< The feed-forward blocks, of f32: chunk by chunk.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 /// Whether a policy moves values off the device.
