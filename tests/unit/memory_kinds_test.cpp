@@ -303,6 +303,54 @@ TEST_P(Offloading, WithoutEffectIsAnError) {
               HasSubstr("asks for the name 'x', which no value that is used in its region has"));
 }
 
+// Policies that move products, and names of what does not lie on the device.
+TEST_P(Offloading, OfNothingIsAnError) {
+  const auto products = offload_dot_with_no_batch_dims(GetParam());
+  const auto refused = [&](const auto& f, const auto&... args) {
+    return message_of([&] { jit(grad(f)).lower(args...).compile(); });
+  };
+  EXPECT_EQ(refused([&](const Array& x) {
+              return sum(checkpoint([](const Array& a) { return tanh(sin(a)); }, products)(x));
+            }, x_),
+            "[checkpoint] policy " + products->name +
+                " has no effect: there is no product without batch axes in its region");
+  EXPECT_EQ(refused([&](const Array& x) {
+              return sum(checkpoint([](const Array& a) { return matmul(a, a) + sin(a); }, products)(x));
+            }, x_),
+            "[checkpoint] policy " + products->name +
+                " has no effect: the backward pass reads nothing that depends on a product without "
+                "batch axes in its region");
+  EXPECT_EQ(refused([&](const Array& x) {
+              const auto inner = [&](const Array& c, const Array& row) {
+                return checkpoint([](const Array& a, const Array& b) { return tanh(matmul(a, b)); },
+                                  nothing_saveable())(c, row);
+              };
+              const auto all = [&](const Array& a) {
+                return scan(inner, ones({2, 4}), a.reshape({kRows * kWidth / 16, 4, 4}));
+              };
+              return sum(checkpoint(all, products)(x));
+            }, x_),
+            "[checkpoint] policy " + products->name +
+                " has no effect: the products in its region are inside a while loop, a custom_vjp or "
+                "a checkpoint with a policy of its own");
+  const auto named = offload_x();
+  EXPECT_EQ(refused([&](const Weights& w) {
+              return sum(checkpoint([](const Weights& p) {
+                return tanh(device_put(checkpoint_name(p.w1, "x"), kDevice));
+              }, named)(w));
+            }, device_put(w_, away_)),
+            "[checkpoint] policy " + named->name +
+                " offloads what is named 'x', which has no effect: it lies on " + name_ +
+                " already, and only what is on the device is offloaded");
+  // Legitimate: nothing is differentiated; one of several regions under a policy has what it wants.
+  const auto f = checkpoint([](const Array& a) { return tanh(sin(a)); }, products);
+  EXPECT_NO_THROW(jit([&](const Array& x) { return f(x); }).lower(x_).compile());
+  const auto both = [&](const Array& x) {
+    return sum(tanh(checkpoint([](const Array& a) { return tanh(matmul(a, a)); }, products)(f(x))));
+  };
+  EXPECT_NO_THROW(jit(grad(both)).lower(x_).compile());
+}
+
 TEST_P(Offloading, UnrolledLayersOffloadToo) {
   const auto body = checkpoint(
       [](const Array& x, const Weights& w) {
