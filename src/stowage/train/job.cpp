@@ -28,6 +28,7 @@ int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
 
 bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
 
+bool nests(const std::string& policy) { return policy == "nested" || policy == "offload_nested"; }
 std::string to_string(const Placement& p) {
   std::string text = p.policy;
   if (offloads(p.policy))
@@ -37,6 +38,8 @@ std::string to_string(const Placement& p) {
   if (p.parameters != MemoryKind::kDevice)
     text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
   return text;
+  if (p.gradients != p.parameters)
+    text += fmt::format(", gradients on {}", memory_kind_name(p.gradients));
 }
 
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes) {
@@ -50,8 +53,8 @@ struct Job::Traced {
   MemoryKind optimizer, parameters;
   BytesByKind optimizer_bytes{};
   TrainState state;  // abstract
-  Graph init, step, eval, sample;
-  std::optional<Graph> nested_step;
+  Graph init, eval, sample;
+  std::map<std::pair<bool, MemoryKind>, Graph> steps;  // nested or not; where gradients lie
   ExecutablePtr init_program, eval_program, sample_program;
 };
 
@@ -112,7 +115,6 @@ Job::Traced& Job::traced(const Placement& placement) const {
              s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
              return put_like(s, state);
            }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  t.step = trace_step(config_, state, false);
   t.eval = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
                .lower(state.model, abstract_tokens(b, length + 1))
                .graph();
@@ -152,9 +154,10 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   step.dump_name = "step-" + placement.policy;
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
-  const bool nested = placement.policy == "nested";
-  if (nested && !t.nested_step) t.nested_step = trace_step(config_, t.state, true);
-  const Graph& step_graph = nested ? *t.nested_step : t.step;
+  const bool nested = nests(placement.policy);
+  const auto [traced_step, is_new] = t.steps.try_emplace({nested, placement.gradients});
+  Graph& step_graph = traced_step->second;
+  if (is_new) step_graph = trace_step(config_, t.state, nested, placement.gradients);
   plan.programs.step = compile(step_graph, step, threads_);
   // What moves ahead must leave room for what the host's memory holds where that is the device's;
   // as a last resort nothing moves ahead.
@@ -206,7 +209,7 @@ double cost_of(const std::string& policy) {
   static const std::map<std::string, double> costs = {
       {"save_all", 0},      {"save_dots", 1}, {"save_gate", 1.2},     {"save_named", 2},
       {"offload_named", 3}, {"recompute", 4}, {"offload_carries", 5}, {"offload_all", 6},
-      {"nested", 7}};
+      {"nested", 7},        {"offload_nested", 8}};
   return costs.at(policy);
 }
 double cost_of(MemoryKind kind, double moves) {
@@ -215,7 +218,8 @@ double cost_of(MemoryKind kind, double moves) {
 double cost_of(const Placement& p) {
   const bool moves = offloads(p.policy);
   return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
-         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2);
+         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) +
+         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6));
 }
 
 }  // namespace
@@ -234,7 +238,9 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
   std::vector<std::string> policies = {m.policy};
   if (m.policy == "auto") {
     policies = policy_ladder();
-    policies.insert(policies.end(), {"offload_named", "offload_carries", "offload_all"});
+    if (config.model.layers > 0)
+      policies.insert(policies.end(),
+                      {"offload_named", "offload_carries", "offload_all", "offload_nested"});
   }
   std::vector<Placement> ladder;
   for (const std::string& policy : policies) {
@@ -242,11 +248,16 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
     for (MemoryKind activations :
          moves ? places(m.activations, false) : std::vector{MemoryKind::kPinnedHost})
       for (MemoryKind parameters : places(m.parameters, true))
-        for (MemoryKind optimizer : places(m.optimizer, true)) {
-          // State that is read once a step leaves before what every pass reads.
-          if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
-          ladder.push_back({policy, activations, optimizer, parameters});
-        }
+        for (MemoryKind optimizer : places(m.optimizer, true))
+          for (MemoryKind gradients : places(m.gradients, true)) {
+            // State that is read once a step leaves before what every pass reads.
+            if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
+            // Gradients that nobody places lie beside their parameters, or leave after the state.
+            if (m.gradients == "auto" && gradients != parameters &&
+                (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
+              continue;
+            ladder.push_back({policy, activations, optimizer, parameters, gradients});
+          }
   }
   std::stable_sort(ladder.begin(), ladder.end(), [](const Placement& a, const Placement& b) {
     return cost_of(a) < cost_of(b);
@@ -292,7 +303,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   };
   TrainConfig open = config;  // what could be chosen, were nothing asked for
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
-      "auto";
+      open.memory.gradients = "auto";
   const Job job(open, threads);
   Placement best;
   int64_t lowest = -1;
@@ -313,6 +324,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     remedies.push_back({fmt::format("{} ({})", change, to_string(best)),
                         device_bytes(changed, Job(changed, threads).plan(best).peak_bytes), true});
   };
+    if (p.gradients != p.parameters) add("gradients", p.gradients);
   if (config.data.batch > 1) {
     TrainConfig c = config;
     c.data.batch /= 2;

@@ -36,12 +36,16 @@ struct Placement {
   std::string policy = "save_all";
   MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
   MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
-  MemoryKind parameters = MemoryKind::kDevice;       ///< And their gradients.
+  MemoryKind parameters = MemoryKind::kDevice;
+  MemoryKind gradients = MemoryKind::kDevice;
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 /// Whether a policy moves values off the device.
 bool offloads(const std::string& policy);
-/// "recompute", "offload_named to disk, optimizer on pinned_host".
+/// Whether a policy is for layers in nested blocks.
+bool nests(const std::string& policy);
+/// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do
+/// not lie beside their parameters.
 std::string to_string(const Placement& placement);
 
 /// A job planned one way.

@@ -25,11 +25,14 @@ STOW_TREE(StepResult, state, loss, grad_norm, lr);
 
 /// The model of a configuration.
 nn::LlamaConfig llama_config(const TrainConfig& config);
-/// One step on tokens i32 [B, T + 1]. The new state lies where the old one does.
+/// One step on tokens i32 [B, T + 1]. The new state lies where the old one does, the gradients wait
+/// for the update in `gradients`.
 StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
-                      const TrainState& state, const Array& tokens);
+                      const TrainState& state, const Array& tokens,
+                      MemoryKind gradients = MemoryKind::kDevice);
 /// That step traced for a state of such types and places; `nested`: with the layers in nested blocks.
-Graph trace_step(const TrainConfig& config, const TrainState& state, bool nested);
+Graph trace_step(const TrainConfig& config, const TrainState& state, bool nested,
+                 MemoryKind gradients = MemoryKind::kDevice);
 /// The arrays of `state` in the memories of those of `like`.
 TrainState put_like(const TrainState& state, const TrainState& like);
 /// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the
