@@ -1,6 +1,7 @@
 #include "stowage/train/job.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -27,8 +28,8 @@ int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
 }
 
 bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
-
 bool nests(const std::string& policy) { return policy == "nested" || policy == "offload_nested"; }
+
 std::string to_string(const Placement& p) {
   std::string text = p.policy;
   if (offloads(p.policy))
@@ -37,9 +38,9 @@ std::string to_string(const Placement& p) {
     text += fmt::format(", optimizer on {}", memory_kind_name(p.optimizer));
   if (p.parameters != MemoryKind::kDevice)
     text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
-  return text;
   if (p.gradients != p.parameters)
     text += fmt::format(", gradients on {}", memory_kind_name(p.gradients));
+  return text;
 }
 
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes) {
@@ -289,8 +290,32 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
   return choice;
 }
 
-std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice, int threads) {
+namespace {
+
+// Tokens of a chunk of the loss whose logits are few beside the hidden states of all tokens; 0 where
+// the batch is not worth chunks.
+int64_t sensible_loss_chunk(const TrainConfig& config) {
+  constexpr int64_t kFewestChunks = 8;
+  const int64_t tokens = config.data.batch * config.data.seq;
+  const int64_t most = std::min(tokens / kFewestChunks,
+                                tokens * config.model.dim / config.model.vocab);
+  return most < 1 ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+}
+
+}  // namespace
+
+std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
+                                  const Budgets& budgets, int threads) {
   std::vector<Remedy> remedies;
+  const auto weigh = [&](const std::string& change, const BytesByKind& peak_bytes,
+                         bool changes_numbers) {
+    BytesByKind needs = peak_bytes;
+    needs[0] = device_bytes(config, peak_bytes);
+    bool fits = true;
+    for (size_t kind = 0; kind < budgets.size(); ++kind)
+      fits = fits && (!budgets[kind] || needs[kind] <= *budgets[kind]);
+    remedies.push_back({change, needs[0], changes_numbers, fits});
+  };
   const auto settings = [](const Placement& p) {
     std::string text = "--set memory.policy=" + p.policy;
     const auto add = [&](const char* key, MemoryKind kind) {
@@ -299,6 +324,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (offloads(p.policy)) add("activations", p.activations);
     if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
     if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
+    if (p.gradients != p.parameters) add("gradients", p.gradients);
     return text;
   };
   TrainConfig open = config;  // what could be chosen, were nothing asked for
@@ -311,20 +337,20 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     const auto known =
         std::find_if(choice.rungs.begin(), choice.rungs.end(),
                      [&](const Rung& r) { return r.placement == placement; });
-    const int64_t peak = device_bytes(open, known != choice.rungs.end()
-                                                ? known->peak_bytes
-                                                : job.plan(placement).peak_bytes);
+    const BytesByKind peak_bytes = known != choice.rungs.end()
+                                       ? known->peak_bytes
+                                       : job.plan(placement, budgets).peak_bytes;
+    const int64_t peak = device_bytes(open, peak_bytes);
     if (lowest < 0 || peak < lowest) {
       lowest = peak;
       best = placement;
     }
-    remedies.push_back({settings(placement), peak, false});
+    weigh(settings(placement), peak_bytes, false);
   }
   const auto add = [&](const std::string& change, const TrainConfig& changed) {
-    remedies.push_back({fmt::format("{} ({})", change, to_string(best)),
-                        device_bytes(changed, Job(changed, threads).plan(best).peak_bytes), true});
+    weigh(fmt::format("{} ({})", change, to_string(best)),
+          Job(changed, threads).plan(best, budgets).peak_bytes, true);
   };
-    if (p.gradients != p.parameters) add("gradients", p.gradients);
   if (config.data.batch > 1) {
     TrainConfig c = config;
     c.data.batch /= 2;
@@ -339,6 +365,16 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     TrainConfig c = config;
     c.model.tied = true;
     add("--set model.tied=true", c);
+  }
+  if (config.train.compute == "f32") {
+    TrainConfig c = config;
+    c.train.compute = "bf16";
+    add("--set train.compute=bf16", c);
+  }
+  if (const int64_t chunk = sensible_loss_chunk(config); config.train.loss_chunk == 0 && chunk > 0) {
+    TrainConfig c = config;
+    c.train.loss_chunk = chunk;
+    add(fmt::format("--set train.loss_chunk={}", chunk), c);
   }
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
     return a.peak_bytes < b.peak_bytes;

@@ -118,10 +118,12 @@ Choice choose_plan(const Job& job, const Budgets& budgets);
 /// A change that would lower the peak, planned.
 struct Remedy {
   std::string change;  ///< "--set data.batch=8"
-  int64_t peak_bytes = 0;
+  int64_t peak_bytes = 0;  ///< Of what counts against the device's budget.
   bool changes_numbers = false;
+  bool fits = false;  ///< Every budget.
 };
 /// What a person could turn, each planned with its best placement, the lowest peak first.
-std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice, int threads);
+std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
+                                  const Budgets& budgets, int threads);
 
 }  // namespace stow
