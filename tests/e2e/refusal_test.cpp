@@ -170,5 +170,48 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   EXPECT_TRUE(chunk);
 }
 
+TEST_F(Refusal, OfAFolderNamesItAndTheKey) {
+  write_bytes(folder_ / "file", "no folder");
+  const std::pair<std::string, const char*> kFolders[] = {
+      {folder_ / "missing", "No such file or directory"}, {folder_ / "file", "Not a directory"}};
+  for (const auto& [place, reason] : kFolders)
+    for (const auto& [name, command] : kCommands) {
+      const Outcome o = run(command, {"memory.disk=1GiB", "runtime.disk_folder=" + place});
+      ASSERT_FALSE(o.status.ok()) << name;
+      EXPECT_EQ(o.status.error(),
+                fmt::format("runtime.disk_folder: disk folder '{}': no file can be made there: {}",
+                            place, reason));
+    }
+}
+
+TEST_F(Refusal, OfAFullFolderComesBeforeTheRun) {
+  const std::vector<std::string> settings = {"memory.disk=1GiB", "memory.optimizer=disk",
+                                             "runtime.disk_folder=" + folder_.path()};
+  const Outcome first = run(run_train, settings);
+  ASSERT_EQ(*first.status, kExitDone);
+  EXPECT_THAT(first.printed,
+              HasSubstr(fmt::format("disk: a file in {}, moved by ", folder_.path())));
+  const Json& disk = *first.json.back().find("disk");
+  EXPECT_EQ(*disk.find("folder")->as_string(), folder_.path());
+  EXPECT_THAT(*disk.find("engine")->as_string(), ::testing::AnyOf("io_uring", "threads"));
+  const size_t n_checkpoints = count_entries(folder_ / "out");
+
+  const FileSizeLimit limit(100 << 10);
+  const Outcome plan = run(run_plan, settings);
+  EXPECT_EQ(*plan.status, kExitDone);
+  EXPECT_THAT(plan.printed, HasSubstr(folder_.path() + " has 100.00 KiB to give "
+                                      "(runtime.disk_folder), "));
+  const Outcome train = run(run_train, settings);
+  EXPECT_EQ(*train.status, kExitOverBudget);
+  EXPECT_THAT(train.errors, HasSubstr(fmt::format("runtime.disk_folder: disk folder '{}': ",
+                                                  folder_.path())));
+  EXPECT_THAT(train.errors, HasSubstr("cannot be reserved: File too large"));
+  ASSERT_EQ(train.json.size(), 1u);
+  EXPECT_EQ(*train.json[0].find("refused")->as_string(), train.errors);
+  EXPECT_GT(bytes(train.json[0], "needed_bytes", "disk"), 100 << 10);
+  EXPECT_EQ(bytes(train.json[0], "allowed_bytes", "disk"), 1 << 30);
+  EXPECT_EQ(count_entries(folder_ / "out"), n_checkpoints) << "checkpoints are where they were";
+}
+
 }  // namespace
 }  // namespace stow

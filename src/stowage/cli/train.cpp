@@ -7,6 +7,7 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/disk_folder.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/trainer.h"
 
@@ -80,6 +81,7 @@ Result<int> run_train(std::span<const std::string> arguments) {
                                              line->config.data.seq);
       !data)
     return data.failure();
+  if (Result<void> usable = check_disk_folder(line->config); !usable) return usable.failure();
   Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
   if (!device) return device.failure();
   const Job job(line->config, threads);
@@ -97,6 +99,10 @@ Result<int> run_train(std::span<const std::string> arguments) {
   options.json = json->has_value() ? &**json : nullptr;
   options.text = text_stream(*line);
   return unless_refused(*choice.plan, budgets, *json, [&] {
+    // Before checkpoints of an earlier run are set aside.
+    const int64_t disk_bytes = choice.plan->peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
+    if (Result<void> reserved = check_disk_space(line->config, disk_bytes); !reserved)
+      throw CapacityError(reserved.error());
     return run_training(job, choice, budgets, options);
   });
 }
@@ -111,6 +117,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   }
   const int threads = omp_get_max_threads();
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
+  if (Result<void> usable = check_disk_folder(line->config); !usable) return usable.failure();
   Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
   if (!device) return device.failure();
   const Job job(line->config, threads);
@@ -129,6 +136,17 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   if (!budgets[0] && choice.plan->peak_bytes[0] > here)
     fmt::print(text_stream(*line), "this machine has {} to give: it would not run here\n",
                format_bytes(here));
+  const int64_t disk_bytes = choice.plan->peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
+  if (disk_bytes > 0) {
+    const Result<int64_t> space = disk_space_bytes(line->config);
+    if (!space) return space.failure();
+    if (disk_bytes > *space)
+      fmt::print(text_stream(*line),
+                 "{} has {} to give (runtime.disk_folder), {} are needed: it would not run here\n",
+                 line->config.runtime.disk_folder.empty() ? "the folder for temporary files"
+                                                          : line->config.runtime.disk_folder,
+                 format_bytes(*space), format_bytes(disk_bytes));
+  }
   if (*json) {
     const JobPlan& plan = *choice.plan;
     Json rungs = Json::array();
