@@ -73,6 +73,35 @@ std::string describe_over(const Shortfall& s, const Budgets& budgets) {
   return text;
 }
 
+constexpr size_t kShown = 12;
+
+std::string describe_remedies(const Job& job, const Choice& choice, const Budgets& budgets,
+                              int threads) {
+  std::string text = "what would lower it (each planned):\n";
+  const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, budgets, threads);
+  for (size_t i = 0; i < std::min(kShown, remedies.size()); ++i) {
+    const Remedy& r = remedies[i];
+    text += fmt::format("  {:>11}  {:<40} {}{}\n", format_bytes(r.peak_bytes), r.change,
+                        r.fits ? "fits" : "still over",
+                        r.changes_numbers ? "; changes the numbers" : "");
+  }
+  if (remedies.size() > kShown)
+    text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
+                        format_bytes(remedies[kShown - 1].peak_bytes));
+  return text;
+}
+
+std::string describe_rungs(const Job& job, const Choice& choice) {
+  std::string text = "what was tried, by its peak on the device:\n";
+  for (size_t i = 0; i < std::min(kShown, choice.rungs.size()); ++i)
+    text += fmt::format("  {:>11}  {}: {}\n",
+                        format_bytes(device_bytes(job.config(), choice.rungs[i].peak_bytes)),
+                        to_string(choice.rungs[i].placement), choice.rungs[i].verdict);
+  if (choice.rungs.size() > kShown)
+    text += fmt::format("  and {} more\n", choice.rungs.size() - kShown);
+  return text;
+}
+
 }  // namespace
 
 int64_t Shortfall::total() const {
@@ -152,42 +181,25 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
 
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
                              const Budgets& budgets, int threads) {
-  constexpr size_t kShown = 12;
   const Shortfall& first = near[0];
-  if (first.over_bytes[0] < first.total()) {
-    std::string text = fmt::format("no plan fits every memory; the nearest ({}) needs {}\n",
-                                   to_string(first.placement), describe_over(first, budgets));
+  std::string text;
+  if (first.over_bytes[0] == first.total()) {
+    text = fmt::format("the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
+                       to_string(first.placement), format_bytes(first.needed_bytes[0]),
+                       first.needed_bytes[0], format_bytes(first.over_bytes[0]),
+                       format_bytes(*budgets[0]));
+    text += describe_peak(first.placement == choice.least.placement
+                              ? choice.least
+                              : job.plan(first.placement, budgets));
+  } else {
+    text = fmt::format("no plan fits every memory; the nearest ({}) needs {}\n",
+                       to_string(first.placement), describe_over(first, budgets));
     text += "what would be enough (each planned):\n";
     for (const Shortfall& s : near)
       text += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
-    text += "what was tried, by its peak on the device:\n";
-    for (size_t i = 0; i < std::min(kShown, choice.rungs.size()); ++i)
-      text += fmt::format("  {:>11}  {}: {}\n",
-                          format_bytes(device_bytes(job.config(), choice.rungs[i].peak_bytes)),
-                          to_string(choice.rungs[i].placement), choice.rungs[i].verdict);
-    if (choice.rungs.size() > kShown)
-      text += fmt::format("  and {} more\n", choice.rungs.size() - kShown);
-    return text;
   }
-  std::string text = fmt::format(
-      "the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
-      to_string(first.placement), format_bytes(first.needed_bytes[0]), first.needed_bytes[0],
-      format_bytes(first.over_bytes[0]), format_bytes(*budgets[0]));
-  text += describe_peak(first.placement == choice.least.placement
-                            ? choice.least
-                            : job.plan(first.placement, budgets));
-  text += "what would lower it (each planned):\n";
-  const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, budgets, threads);
-  for (size_t i = 0; i < std::min(kShown, remedies.size()); ++i) {
-    const Remedy& r = remedies[i];
-    text += fmt::format("  {:>11}  {:<40} {}{}\n", format_bytes(r.peak_bytes), r.change,
-                        r.fits ? "fits" : "still over",
-                        r.changes_numbers ? "; changes the numbers" : "");
-  }
-  if (remedies.size() > kShown)
-    text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
-                        format_bytes(remedies[kShown - 1].peak_bytes));
-  return text;
+  return text + (first.over_bytes[0] > 0 ? describe_remedies(job, choice, budgets, threads)
+                                         : describe_rungs(job, choice));
 }
 
 }  // namespace stow

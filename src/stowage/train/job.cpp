@@ -273,12 +273,13 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
     std::string over;
     BytesByKind needs = plan.peak_bytes;
     needs[0] = device_bytes(job.config(), plan.peak_bytes);
-    for (size_t kind = 0; kind < budgets.size() && over.empty(); ++kind)
+    for (size_t kind = 0; kind < budgets.size(); ++kind)
       if (budgets[kind] && needs[kind] > *budgets[kind])
-        over = kind == 0 ? "over the budget"
-                         : fmt::format("over the budget of {}: {}",
-                                       memory_kind_name(static_cast<MemoryKind>(kind)),
-                                       format_bytes(plan.peak_bytes[kind]));
+        over += (over.empty() ? "" : ", ") +
+                (kind == 0 ? "over the budget"
+                           : fmt::format("over the budget of {}: {}",
+                                         memory_kind_name(static_cast<MemoryKind>(kind)),
+                                         format_bytes(plan.peak_bytes[kind])));
     choice.rungs.push_back({placement, plan.peak_bytes, over});
     if (!choice.least.programs.step ||
         needs[0] < device_bytes(job.config(), choice.least.peak_bytes))
