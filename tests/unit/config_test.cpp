@@ -54,7 +54,7 @@ TEST(Config, DefaultsAreTheDefaultJob) {
             "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 train.seed=0 "
             "train.out=out train.checkpoint_every=100 train.eval_every=100 runtime.platform=cpu "
             "memory.policy=auto memory.activations=auto memory.optimizer=auto "
-            "memory.parameters=auto memory.gradients=auto ");
+            "memory.parameters=auto memory.gradients=auto memory.feed_forward=auto ");
 }
 
 TEST(Config, FindsTheDefaultTextBesideTheLauncher) {
@@ -96,7 +96,7 @@ TEST(Config, TomlRoundTripsEveryKey) {
       "train.compute=bf16", "train.loss_chunk=4", "runtime.platform=virtual",
       "runtime.disk_folder=some/folder", "memory.host=5MiB", "memory.disk=7MiB",
       "memory.policy=offload_named", "memory.activations=disk", "memory.optimizer=disk",
-      "memory.parameters=pinned_host", "memory.gradients=device"};
+      "memory.parameters=pinned_host", "memory.gradients=device", "memory.feed_forward=whole"};
   const TrainConfig defaults = load_train_config({}).value();
   std::set<std::string_view> changed;
   for (const std::vector<std::string>& own :

@@ -7,6 +7,7 @@
 #include "stowage/autodiff/cond_gradient.h"
 #include "stowage/autodiff/flatten.h"
 #include "stowage/autodiff/scan_gradient.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/build.h"
 
 namespace stow {
@@ -198,6 +199,7 @@ class Reverser {
         wanted |= needed.back();
       }
       if (!any || !wanted) continue;
+      mark_leaving(node);
       if (const std::optional<size_t> axis = cut_axis(node)) {
         const auto& p = node.as<SliceParams>();
         pieces_[node.operands[0]].push_back(
@@ -213,6 +215,16 @@ class Reverser {
       }
       // Cotangents of what this node made are not needed any more.
       for (int i = 0; i < node.n_results; ++i) cotangents_[node.result(i).index()].reset();
+    }
+  }
+
+  // What a node reads of a region that it is not in; its gradient may read that too.
+  void mark_leaving(const Node& node) {
+    for (ValueId v : node.operands) {
+      if (flat_.is_input(v) || joint_.is_input(map_[v])) continue;
+      const RegionId from = outermost_region(flat_, flat_.def(v).region);
+      if (!from.valid() || from == outermost_region(flat_, node.region)) continue;
+      joint_.mutable_node(joint_.value(map_[v]).node).leaves = true;
     }
   }
 

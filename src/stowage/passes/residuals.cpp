@@ -11,6 +11,7 @@
 #include "stowage/ir/joint_cond.h"
 #include "stowage/ir/joint_scan.h"
 #include "stowage/ir/policy_wants.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/passes/cond_residuals.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/expose.h"
@@ -118,16 +119,21 @@ void insert_names(const Graph& graph, std::set<std::string>& names) {
   }
 }
 
+// The results of a node that its function has: residuals of scans and conds come behind them.
+int n_own_results(const Node& node) {
+  int n_residuals = 0;
+  if (node.op == OpKind::kScan) n_residuals = node.as<ScanParams>().n_residuals;
+  if (node.op == OpKind::kCond) n_residuals = node.as<CondParams>().n_residuals;
+  return node.n_results - n_residuals;
+}
+
 // The one backward node that reads residuals of a forward scan or cond; null where there is none.
 const Node* backward_of(const Graph& graph, const Node& forward) {
-  int n_residuals = 0;
-  if (forward.op == OpKind::kScan) n_residuals = forward.as<ScanParams>().n_residuals;
-  if (forward.op == OpKind::kCond) n_residuals = forward.as<CondParams>().n_residuals;
   const Node* reader = nullptr;
   for (const Node& node : graph.nodes())
     for (ValueId v : node.operands) {
       if (graph.is_input(v) || &graph.def(v) != &forward ||
-          graph.value(v).index < forward.n_results - n_residuals)
+          graph.value(v).index < n_own_results(forward))
         continue;
       if ((reader && reader != &node) || node.op != forward.op || !node.backward) return nullptr;
       reader = &node;
@@ -271,8 +277,7 @@ class Level {
   };
   std::vector<RegionId> chain(const Node& node) const { return region_chain(graph_, node.region); }
   RegionId outermost(const Node& node) const {
-    const std::vector<RegionId> c = chain(node);
-    return c.empty() ? RegionId() : c.front();
+    return outermost_region(graph_, node.region);
   }
   int in(ValueId v) const { return 2 * vertex_[v.index()]; }
   int out(ValueId v) const { return 2 * vertex_[v.index()] + 1; }
@@ -292,11 +297,14 @@ class Level {
         for (ValueId v : node.operands) add(v);
   }
 
-  // A value that leaves its outermost region for other forward work is there anyway.
+  // A value that leaves its outermost region, for other forward work or for the gradient of what is
+  // outside, is there anyway.
   void mark_boundaries() {
     boundary_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
       if (!is_forward(node) && !is_clone(node)) continue;
+      for (int i = 0; node.leaves && i < n_own_results(node); ++i)
+        boundary_[node.result(i).index()] = true;
       const RegionId here = outermost(node);
       for (ValueId v : node.operands)
         if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;

@@ -184,6 +184,9 @@ Result<void> Loader::check_places() const {
   if (moves && config_.model.layers == 0)
     return fail("{} has no effect with {}: it moves what layers keep", with_place("memory.policy"),
                 with_place("model.layers"));
+  if (m.feed_forward == "chunked" && config_.train.compute != "f32")
+    return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
+                with_place("memory.feed_forward"), with_place("train.compute"));
   if (m.activations != "auto" && m.policy != "auto" && !moves)
     return fail("{} has no effect with {}{}", with_place("memory.activations"),
                 with_place("memory.policy"),

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/sums.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -40,6 +41,7 @@ std::string to_string(const Placement& p) {
     text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
   if (p.gradients != p.parameters)
     text += fmt::format(", gradients on {}", memory_kind_name(p.gradients));
+  if (p.chunked) text += ", feed-forward chunked";
   return text;
 }
 
@@ -55,7 +57,7 @@ struct Job::Traced {
   BytesByKind optimizer_bytes{};
   TrainState state;  // abstract
   Graph init, eval, sample;
-  std::map<std::pair<bool, MemoryKind>, Graph> steps;  // nested or not; where gradients lie
+  std::map<StepForm, Graph> steps;
   ExecutablePtr init_program, eval_program, sample_program;
 };
 
@@ -104,7 +106,8 @@ Job::Traced& Job::traced(const Placement& placement) const {
   Traced& t = *made;
   t.optimizer = placement.optimizer;
   t.parameters = placement.parameters;
-  const nn::LlamaConfig llama = llama_config(config_);
+  nn::LlamaConfig llama = llama_config(config_);
+  llama.ffn_chunk = kProductBlock;  // forward alone it costs nothing, and changes nothing
   const int64_t b = config_.data.batch, length = config_.data.seq;
   t.state = abstract_state(config_, t.optimizer, t.parameters);
   const TrainState& state = t.state;
@@ -155,10 +158,11 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   step.dump_name = "step-" + placement.policy;
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
-  const bool nested = nests(placement.policy);
-  const auto [traced_step, is_new] = t.steps.try_emplace({nested, placement.gradients});
-  Graph& step_graph = traced_step->second;
-  if (is_new) step_graph = trace_step(config_, t.state, nested, placement.gradients);
+  const StepForm form = {.nested = nests(placement.policy),
+                         .chunked = placement.chunked,
+                         .gradients = placement.gradients};
+  if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
+  const Graph& step_graph = t.steps.at(form);
   plan.programs.step = compile(step_graph, step, threads_);
   // What moves ahead must leave room for what the host's memory holds where that is the device's;
   // as a last resort nothing moves ahead.
@@ -220,7 +224,20 @@ double cost_of(const Placement& p) {
   const bool moves = offloads(p.policy);
   return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
          cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) +
-         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6));
+         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) + (p.chunked ? 0.3 : 0);
+}
+
+// Whether the feed-forward blocks in chunks are worth a try: where the backward pass computes them
+// again, and there is more than a chunk.
+std::vector<bool> chunked_forms(const TrainConfig& config, const std::string& policy) {
+  const std::string& asked = config.memory.feed_forward;
+  if (asked != "auto") return {asked == "chunked"};
+  const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
+                     policy == "offload_all";
+  if (keeps || config.train.compute != "f32" ||
+      config.data.batch * config.data.seq <= kProductBlock)
+    return {false};
+  return {false, true};
 }
 
 }  // namespace
@@ -249,16 +266,18 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
     for (MemoryKind activations :
          moves ? places(m.activations, false) : std::vector{MemoryKind::kPinnedHost})
       for (MemoryKind parameters : places(m.parameters, true))
-        for (MemoryKind optimizer : places(m.optimizer, true))
+        for (MemoryKind optimizer : places(m.optimizer, true)) {
+          // State that is read once a step leaves before what every pass reads.
+          if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
           for (MemoryKind gradients : places(m.gradients, true)) {
-            // State that is read once a step leaves before what every pass reads.
-            if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
             // Gradients that nobody places lie beside their parameters, or leave after the state.
             if (m.gradients == "auto" && gradients != parameters &&
                 (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
               continue;
-            ladder.push_back({policy, activations, optimizer, parameters, gradients});
+            for (bool chunked : chunked_forms(config, policy))
+              ladder.push_back({policy, activations, optimizer, parameters, gradients, chunked});
           }
+        }
   }
   std::stable_sort(ladder.begin(), ladder.end(), [](const Placement& a, const Placement& b) {
     return cost_of(a) < cost_of(b);
@@ -326,11 +345,12 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
     if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
     if (p.gradients != p.parameters) add("gradients", p.gradients);
+    if (p.chunked) text += " --set memory.feed_forward=chunked";
     return text;
   };
   TrainConfig open = config;  // what could be chosen, were nothing asked for
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
-      open.memory.gradients = "auto";
+      open.memory.gradients = open.memory.feed_forward = "auto";
   const Job job(open, threads);
   Placement best;
   int64_t lowest = -1;
@@ -349,8 +369,10 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     weigh(settings(placement), peak_bytes, false);
   }
   const auto add = [&](const std::string& change, const TrainConfig& changed) {
-    weigh(fmt::format("{} ({})", change, to_string(best)),
-          Job(changed, threads).plan(best, budgets).peak_bytes, true);
+    Placement placement = best;
+    placement.chunked = placement.chunked && changed.train.compute == "f32";
+    weigh(fmt::format("{} ({})", change, to_string(placement)),
+          Job(changed, threads).plan(placement, budgets).peak_bytes, true);
   };
   if (config.data.batch > 1) {
     TrainConfig c = config;
@@ -370,7 +392,10 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   if (config.train.compute == "f32") {
     TrainConfig c = config;
     c.train.compute = "bf16";
-    add("--set train.compute=bf16", c);
+    const bool chunked = config.memory.feed_forward == "chunked";
+    add(chunked ? "--set train.compute=bf16 --set memory.feed_forward=whole"
+                : "--set train.compute=bf16",
+        c);
   }
   if (const int64_t chunk = sensible_loss_chunk(config); config.train.loss_chunk == 0 && chunk > 0) {
     TrainConfig c = config;

@@ -38,6 +38,7 @@ struct Placement {
   MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
   MemoryKind parameters = MemoryKind::kDevice;
   MemoryKind gradients = MemoryKind::kDevice;
+  bool chunked = false;  ///< The feed-forward blocks, of f32: chunk by chunk.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 /// Whether a policy moves values off the device.

@@ -5,6 +5,7 @@
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/memory.h"
+#include "stowage/core/sums.h"
 #include "stowage/train/optimizer.h"
 
 namespace stow {
@@ -42,12 +43,12 @@ StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
           optimizer.learning_rate(before)};
 }
 
-Graph trace_step(const TrainConfig& config, const TrainState& state, bool nested,
-                 MemoryKind gradients) {
+Graph trace_step(const TrainConfig& config, const TrainState& state, StepForm form) {
   nn::LlamaConfig llama = llama_config(config);
-  if (nested) llama.nested_blocks = {0};
+  if (form.nested) llama.nested_blocks = {0};
+  if (form.chunked) llama.ffn_chunk = kProductBlock;
   return jit([&](const TrainState& s, const Array& x) {
-           return train_step(config, llama, s, x, gradients);
+           return train_step(config, llama, s, x, form.gradients);
          })
       .lower(state, Array::abstract(Shape{config.data.batch, config.data.seq + 1}, DType::kI32))
       .graph();

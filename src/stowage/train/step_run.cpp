@@ -50,12 +50,12 @@ void StepRun::compile_step(const StepRunOptions& options) {
   TrainState state;
   state.model = nn::llama_abstract(llama_config(config));
   state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
-  Graph graph = trace_step(config, state, false);
+  Graph graph = trace_step(config, state, {});
   int64_t least = 0;
   for (const std::string& policy : config.memory.policy == "auto"
                                        ? policy_ladder()
                                        : std::vector<std::string>{config.memory.policy}) {
-    if (nests(policy)) graph = trace_step(config, state, true);
+    if (nests(policy)) graph = trace_step(config, state, {.nested = true});
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(policy);
