@@ -110,6 +110,33 @@ TEST(NestedScan, IterationsOfInnerScansLieApart) {
   }
 }
 
+// What enters each block waits elsewhere; what enters an iteration of the block at work does not.
+TEST(NestedScan, WhatEntersBlocksCanBeOffloaded) {
+  constexpr int64_t kRows = 32, kWide = 16, kCarry = kRows * kWide * 4, kMiB = 1 << 20;
+  const DevicePtr device = Device::virtual_device({64 * kMiB, 64 * kMiB, 64 * kMiB}, 1);
+  const DefaultDevice guard(device);
+  const Array x = random::normal(random::key(3), {kRows, kWide});
+  const auto body = [](const Array& h, const Weights& p) { return h + tanh(matmul(h, p.w) + p.b); };
+  for (const MemoryKind away : {MemoryKind::kPinnedHost, MemoryKind::kDisk})
+    for (const int64_t n : {16, 7, 2}) {
+      const Weights w = weights(n, kWide);
+      const auto f = [&](const PolicyPtr& policy) {
+        return jit(grad([&, policy](const Weights& p, const Array& h) {
+          return sum(square(nested_scan(body, h, p, {.blocks = {0}, .block_policy = policy})));
+        }));
+      };
+      const auto moved = f(save_and_offload_only_these_names({}, {"block_in"}, away));
+      EXPECT_EQ(floats(tree_leaves(moved(w, x))), floats(tree_leaves(f(nullptr)(w, x)))) << n;
+      const MemoryAnalysis a = moved.lower(w, x).compile().memory_analysis();
+      const auto n_blocks =
+          static_cast<int64_t>(nested_block_sizes(n, std::vector<int64_t>{0}).size());
+      EXPECT_EQ(a.kinds[static_cast<size_t>(away)].total_bytes, n_blocks * kCarry) << n;
+      EXPECT_LE(a.device().temp_bytes,
+                f(nullptr).lower(w, x).compile().memory_analysis().device().temp_bytes)
+          << n;
+    }
+}
+
 TEST(NestedScan, RefusesWhatCannotBeCut) {
   const Array x = zeros({2, 2});
   const auto body = [](const Array& h, const Array& p) { return h * p; };

@@ -64,7 +64,8 @@ struct TrainConfig {
     std::string policy = "auto";
     std::string activations = "auto";   ///< Where those go that leave the device.
     std::string optimizer = "auto";     ///< Where the optimizer's state lies.
-    std::string parameters = "auto";    ///< Where weights and their gradients lie.
+    std::string parameters = "auto";    ///< Where weights lie.
+    std::string gradients = "auto";     ///< Where their gradients lie.
     std::string feed_forward = "auto";  ///< Whether those blocks are computed chunk by chunk.
   } memory;
 

@@ -55,7 +55,7 @@ void StepRun::compile_step(const StepRunOptions& options) {
   for (const std::string& policy : config.memory.policy == "auto"
                                        ? policy_ladder()
                                        : std::vector<std::string>{config.memory.policy}) {
-    if (policy == "nested") graph = trace_step(config, state, {.nested = true});
+    if (nests(policy)) graph = trace_step(config, state, {.nested = true});
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(policy);
