@@ -223,6 +223,42 @@ TEST_F(Train, GradientsLieWhereTheyAreAskedTo) {
   }
 }
 
+TEST_F(Train, FeedForwardInChunksGivesTheSameLossesInLess) {
+  TrainConfig c = config("chunks", 4);
+  c.model.ffn = 256;
+  c.data.batch = 9;  // 288 tokens: a chunk and some
+  std::vector<std::string> losses;
+  for (const std::string policy : {"save_named", "recompute", "nested"}) {
+    std::map<std::string, int64_t> peaks;
+    for (const std::string form : {"whole", "chunked"}) {
+      c.memory.policy = policy;
+      c.memory.feed_forward = form;
+      const Outcome o = train(c, std::nullopt);
+      ASSERT_EQ(o.status, 0) << policy << form;
+      if (losses.empty()) losses = o.losses;
+      EXPECT_EQ(o.losses, losses) << policy << form;
+      EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+      peaks[form] = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
+    }
+    EXPECT_LT(peaks["chunked"], peaks["whole"]) << policy;
+  }
+}
+
+// Planned alone, as `./stowage plan` does.
+TEST_F(Train, TheDefaultJobFitsATenthOfWhatSavingAllTakes) {
+  for (const bool is_virtual : {false, true}) {
+    TrainConfig c;
+    c.data.path = (folder_ / "data.txt").string();
+    c.memory.disk = int64_t{1} << 30;
+    if (is_virtual) c.runtime.platform = "virtual";
+    const Job job(c, 2);
+    const int64_t all = device_bytes(c, job.plan({.policy = "save_all"}).peak_bytes);
+    const Choice choice = choose_plan(job, budgets_of(c, all / 10));
+    ASSERT_TRUE(choice.plan) << is_virtual;
+    EXPECT_LE(device_bytes(c, choice.plan->peak_bytes), all / 10);
+  }
+}
+
 TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
   TrainConfig c = config("more", 1);
   c.memory.disk = int64_t{1} << 30;
