@@ -292,6 +292,12 @@ TEST_F(Train, WhatIsFrozenStaysAndCostsLess) {
   const Outcome o = train(c, std::nullopt);
   ASSERT_EQ(o.status, 0);
   EXPECT_LT(*o.summary.find("last_loss")->as_double(), *o.summary.find("first_loss")->as_double());
+  // What layers keep cannot be moved where they keep nothing.
+  c.runtime.platform = "virtual";
+  c.memory.policy = "offload_carries";
+  EXPECT_THROW(Job(c, 1), TraceError);
+  c.optimizer.freeze = "layers";
+  EXPECT_NO_THROW(Job(c, 1));
   c.optimizer.freeze = "layer";
   EXPECT_THROW(Job(c, 1), TraceError);
 }

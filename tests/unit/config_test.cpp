@@ -88,7 +88,7 @@ TEST(Config, LaterValuesStandOverEarlierOnes) {
 
 TEST(Config, TomlRoundTripsEveryKey) {
   const std::vector<std::string> common = {
-      "model.dim=48", "model.layers=0", "model.heads=6", "model.kv_heads=3", "model.ffn=7",
+      "model.dim=48", "model.layers=3", "model.heads=6", "model.kv_heads=3", "model.ffn=7",
       "model.vocab=300", "model.tied=true", "data.path=a \"b\"\\\t.txt", "data.batch=3",
       "data.seq=5", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
       "optimizer.freeze=embed,layers/w?", "train.steps=12",

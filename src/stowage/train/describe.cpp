@@ -79,12 +79,13 @@ std::string describe_remedies(const Job& job, const Choice& choice, const Budget
                               int threads) {
   std::string text = "what would lower it (each planned):\n";
   const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, budgets, threads);
-  for (size_t i = 0; i < std::min(kShown, remedies.size()); ++i) {
-    const Remedy& r = remedies[i];
-    text += fmt::format("  {:>11}  {:<40} {}{}\n", format_bytes(r.peak_bytes), r.change,
+  const std::span<const Remedy> shown = std::span(remedies).first(std::min(kShown, remedies.size()));
+  size_t width = 0;
+  for (const Remedy& r : shown) width = std::max(width, r.change.size());
+  for (const Remedy& r : shown)
+    text += fmt::format("  {:>11}  {:<{}}  {}{}\n", format_bytes(r.peak_bytes), r.change, width,
                         r.fits ? "fits" : "still over",
                         r.changes_numbers ? "; changes the numbers" : "");
-  }
   if (remedies.size() > kShown)
     text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
                         format_bytes(remedies[kShown - 1].peak_bytes));

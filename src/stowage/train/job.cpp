@@ -70,6 +70,14 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   const Optimizer optimizer = optimizer_of(config.optimizer);
   optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
                          "optimizer.freeze: the");
+  const optim::Leaves trained = optimizer.trained(state.model);
+  if (offloads(config.memory.policy) &&
+      std::none_of(trained.begin(), trained.end(), [](const optim::Leaf& leaf) {
+        return leaf.path == "embed" || leaf.path.starts_with("layers/");
+      }))
+    trace_error("memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
+                "not reach the layers",
+                config.memory.policy, config.optimizer.freeze);
   state.optimizer = optimizer.transformation.init(state.model);
   n_model_leaves_ = tree_leaves(state.model).size();
   const std::vector<Array> leaves = tree_leaves(state);
