@@ -83,7 +83,7 @@ std::string joined(const std::set<std::string>& names) {
               : have.elsewhere.count(product)
                   ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
                     "with a policy of its own"
-                  : "there is no product without batch axes in its region");
+                  : "no product without batch axes is used in its region");
 }
 
 [[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
