@@ -307,14 +307,13 @@ TEST_P(Offloading, WithoutEffectIsAnError) {
 TEST_P(Offloading, OfNothingIsAnError) {
   const auto products = offload_dot_with_no_batch_dims(GetParam());
   const auto refused = [&](const auto& f, const auto&... args) {
-    // The value too: what nobody needs is not there to be refused.
     return message_of([&] { jit(value_and_grad(f)).lower(args...).compile(); });
   };
   EXPECT_EQ(refused([&](const Array& x) {
               return sum(checkpoint([](const Array& a) { return tanh(sin(a)); }, products)(x));
             }, x_),
             "[checkpoint] policy " + products->name +
-                " has no effect: there is no product without batch axes in its region");
+                " has no effect: no product without batch axes is used in its region");
   EXPECT_EQ(refused([&](const Array& x) {
               const auto f = [](const Array& a) { return matmul(a, a) + tanh(sin(a)); };
               return sum(checkpoint(f, products)(x));
