@@ -131,7 +131,8 @@ TEST(NestedScan, WhatEntersBlocksCanBeOffloaded) {
       const auto n_blocks =
           static_cast<int64_t>(nested_block_sizes(n, std::vector<int64_t>{0}).size());
       EXPECT_EQ(a.kinds[static_cast<size_t>(away)].total_bytes, n_blocks * kCarry) << n;
-      if (n == 16) {
+      // The first block begins with the argument, and of the others one is at work.
+      if (n_blocks > 3) {
         EXPECT_LT(a.device().temp_bytes,
                   f(nullptr).lower(w, x).compile().memory_analysis().device().temp_bytes)
             << n;

@@ -125,7 +125,8 @@ class Finder {
     if (const int axes = first_reduced_axis(graph_, graph_.node(id)); axes > 0)
       home.n_axes = std::min(home.n_axes, axes);
     for (ValueId v : graph_.node(id).operands)
-      if (is_sum_of_rows(graph_, v)) home.n_axes = 1;
+      for (ValueId read : {v, brought_back(graph_, v)})
+        if (read.valid() && is_sum_of_rows(graph_, read)) home.n_axes = 1;
     cluster_[id.index()] = c;
     below_[id.index()] = true;
   }

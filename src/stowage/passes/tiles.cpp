@@ -152,9 +152,11 @@ class Streamer {
     std::vector<ValueId> sums;
     if (!c.sums_rows) return sums;
     for (NodeId id : c.nodes)
-      for (ValueId v : from_.node(id).operands)
+      for (ValueId operand : from_.node(id).operands) {
+        const ValueId v = read_by(c, operand);
         if (is_sum_of_rows(from_, v) && std::find(sums.begin(), sums.end(), v) == sums.end())
           sums.push_back(v);
+      }
     return sums;
   }
   bool is_member(const TileCluster& c, ValueId v) const {
