@@ -346,6 +346,11 @@ TEST_P(Offloading, OfNothingIsAnError) {
   // Legitimate: nothing is differentiated; one of several regions under a policy has what it wants.
   const auto f = checkpoint([](const Array& a) { return tanh(sin(a)); }, products);
   EXPECT_NO_THROW(jit([&](const Array& x) { return f(x); }).lower(x_).compile());
+  EXPECT_NO_THROW(jit([&](const Array& w) {
+                    return checkpoint([](const Array& a) {
+                      return tanh(device_put(checkpoint_name(a, "x"), kDevice));
+                    }, named)(w);
+                  }).lower(device_put(x_, away_)).compile());
   const auto both = [&](const Array& x) {
     return sum(tanh(checkpoint([](const Array& a) { return tanh(matmul(a, a)); }, products)(f(x))));
   };

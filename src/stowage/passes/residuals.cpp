@@ -191,8 +191,8 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
 }
 
 // A name that a policy asks for must be one it can act on: of a value in its region, and where
-// there is a derivative, of one that this depends on. So must products, where there is one: a
-// function that is not differentiated keeps nothing anyway.
+// there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
+// where there is a derivative alone: a function without one keeps nothing anyway.
 void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
   if (override_policy) return;  // a choice of ours, not a request
   const std::vector<bool> repeatable = repeatable_nodes(graph);
@@ -207,7 +207,8 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
   }
   for (const auto& [policy, have] : names)
     for (const std::string& wanted : policy->wanted_names) {
-      if (wanted == kWantsPlainProduct && !have.differentiated) continue;
+      const bool needs_derivative = wanted == kWantsPlainProduct || have.off_device.count(wanted) > 0;
+      if (needs_derivative && !have.differentiated) continue;
       if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
         refuse_name(*policy, wanted, have);
     }
