@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stowage/runtime/cpu/kernels/row_plan.h"
+#include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
 namespace {
@@ -472,8 +473,12 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
       for (const PlanStep& s : plan.column_stores) worker.finish_columns(s, first, last);
   };
   if (threads == 1) return work(0, 1);
+  TeamEdge edge;
 #pragma omp parallel num_threads(threads)
-  work(omp_get_thread_num(), omp_get_num_threads());
+  {
+    work(omp_get_thread_num(), omp_get_num_threads());
+    edge.leave();
+  }
 }
 
 }  // namespace stow::cpu
