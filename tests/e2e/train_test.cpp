@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 
+#include "stowage/core/disk_blocks.h"
 #include "stowage/io/files.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/optimizer.h"
@@ -156,6 +157,7 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
     c.memory.policy = p.policy;
     c.memory.optimizer = memory_kind_name(p.optimizer);
     c.memory.parameters = memory_kind_name(p.parameters);
+    c.memory.gradients = memory_kind_name(p.gradients);
     const Outcome o = train(c, std::nullopt);
     ASSERT_EQ(o.status, 0) << to_string(p);
     if (losses.empty()) losses = o.losses;
@@ -165,7 +167,96 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
         << to_string(p);
     ++n;
   }
-  EXPECT_GE(n, 21);
+  EXPECT_GE(n, 40);
+}
+
+// Wherever parameters and gradients lie, beside one another or not: the same losses, at the peaks
+// that were predicted, with no more than the gradients elsewhere for them.
+TEST_F(Train, GradientsLieWhereTheyAreAskedTo) {
+  TrainConfig c = config("gradients", 4);
+  c.runtime.platform = "virtual";
+  c.memory.disk = int64_t{1} << 30;
+  c.memory.policy = "recompute";
+  c.memory.optimizer = "device";
+  c.model.ffn = 512;  // gradients are the peak
+  c.data.batch = 2;
+  std::vector<std::string> losses;
+  std::map<std::pair<std::string, std::string>, BytesByKind> peaks;
+  for (const bool tied : {false, true}) {
+    c.model.tied = tied;
+    losses.clear();
+    for (const std::string parameters : {"device", "pinned_host", "disk"})
+      for (const std::string gradients : {"device", "pinned_host", "disk"}) {
+        SCOPED_TRACE(parameters + " and " + gradients);
+        c.memory.parameters = parameters;
+        c.memory.gradients = gradients;
+        const Outcome o = train(c, std::nullopt);
+        ASSERT_EQ(o.status, 0);
+        if (losses.empty()) losses = o.losses;
+        EXPECT_EQ(o.losses, losses);
+        EXPECT_EQ(o.losses.size(), 4u);
+        EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+        const std::string placement = *o.summary.find("placement")->as_string();
+        EXPECT_EQ(placement.find("gradients") != std::string::npos, parameters != gradients)
+            << placement;
+        for (size_t kind = 0; kind < kNumMemoryKinds; ++kind)
+          peaks[{parameters, gradients}][kind] =
+              *o.summary.find("measured_peak_bytes")
+                   ->find(memory_kind_name(static_cast<MemoryKind>(kind)))
+                   ->as_int();
+      }
+    // What is elsewhere is not on the device, and is all that is there.
+    int64_t model_bytes = 0;
+    const Job job(c, 1);
+    for (size_t i = 0; i < job.n_model_leaves(); ++i) model_bytes += job.state()[i].type.bytes();
+    for (const std::string parameters : {"device", "pinned_host", "disk"}) {
+      EXPECT_LT((peaks[{parameters, "pinned_host"}][0]), (peaks[{parameters, "device"}][0]));
+      EXPECT_LT((peaks[{parameters, "disk"}][0]), (peaks[{parameters, "device"}][0]));
+    }
+    EXPECT_EQ((peaks[{"device", "device"}][1]), 0);
+    EXPECT_EQ((peaks[{"device", "device"}][2]), 0);
+    EXPECT_LE((peaks[{"device", "pinned_host"}][1]), model_bytes);
+    const auto blocks = static_cast<int64_t>(job.n_model_leaves()) * kDiskBlockBytes;
+    EXPECT_LE((peaks[{"device", "disk"}][2]), model_bytes + blocks);
+    EXPECT_EQ((peaks[{"pinned_host", "device"}][1]), model_bytes);
+    EXPECT_LE((peaks[{"pinned_host", "pinned_host"}][1]), 2 * model_bytes);
+  }
+}
+
+TEST_F(Train, FeedForwardInChunksGivesTheSameLossesInLess) {
+  TrainConfig c = config("chunks", 4);
+  c.model.ffn = 256;
+  c.data.batch = 9;  // 288 tokens: a chunk and some
+  std::vector<std::string> losses;
+  for (const std::string policy : {"save_named", "recompute", "nested"}) {
+    std::map<std::string, int64_t> peaks;
+    for (const std::string form : {"whole", "chunked"}) {
+      c.memory.policy = policy;
+      c.memory.feed_forward = form;
+      const Outcome o = train(c, std::nullopt);
+      ASSERT_EQ(o.status, 0) << policy << form;
+      if (losses.empty()) losses = o.losses;
+      EXPECT_EQ(o.losses, losses) << policy << form;
+      EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+      peaks[form] = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
+    }
+    EXPECT_LT(peaks["chunked"], peaks["whole"]) << policy;
+  }
+}
+
+// Planned alone, as `./stowage plan` does.
+TEST_F(Train, TheDefaultJobFitsATenthOfWhatSavingAllTakes) {
+  for (const bool is_virtual : {false, true}) {
+    TrainConfig c;
+    c.data.path = (folder_ / "data.txt").string();
+    c.memory.disk = int64_t{1} << 30;
+    if (is_virtual) c.runtime.platform = "virtual";
+    const Job job(c, 2);
+    const int64_t all = device_bytes(c, job.plan({.policy = "save_all"}).peak_bytes);
+    const Choice choice = choose_plan(job, budgets_of(c, all / 10));
+    ASSERT_TRUE(choice.plan) << is_virtual;
+    EXPECT_LE(device_bytes(c, choice.plan->peak_bytes), all / 10);
+  }
 }
 
 TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
@@ -201,6 +292,12 @@ TEST_F(Train, WhatIsFrozenStaysAndCostsLess) {
   const Outcome o = train(c, std::nullopt);
   ASSERT_EQ(o.status, 0);
   EXPECT_LT(*o.summary.find("last_loss")->as_double(), *o.summary.find("first_loss")->as_double());
+  // What layers keep cannot be moved where they keep nothing.
+  c.runtime.platform = "virtual";
+  c.memory.policy = "offload_carries";
+  EXPECT_THROW(Job(c, 1), TraceError);
+  c.optimizer.freeze = "layers";
+  EXPECT_NO_THROW(Job(c, 1));
   c.optimizer.freeze = "layer";
   EXPECT_THROW(Job(c, 1), TraceError);
 }

@@ -54,7 +54,7 @@ TEST(Config, DefaultsAreTheDefaultJob) {
             "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 train.seed=0 "
             "train.out=out train.checkpoint_every=100 train.eval_every=100 runtime.platform=cpu "
             "memory.policy=auto memory.activations=auto memory.optimizer=auto "
-            "memory.parameters=auto ");
+            "memory.parameters=auto memory.gradients=auto memory.feed_forward=auto ");
 }
 
 TEST(Config, FindsTheDefaultTextBesideTheLauncher) {
@@ -88,7 +88,7 @@ TEST(Config, LaterValuesStandOverEarlierOnes) {
 
 TEST(Config, TomlRoundTripsEveryKey) {
   const std::vector<std::string> common = {
-      "model.dim=48", "model.layers=0", "model.heads=6", "model.kv_heads=3", "model.ffn=7",
+      "model.dim=48", "model.layers=3", "model.heads=6", "model.kv_heads=3", "model.ffn=7",
       "model.vocab=300", "model.tied=true", "data.path=a \"b\"\\\t.txt", "data.batch=3",
       "data.seq=5", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
       "optimizer.freeze=embed,layers/w?", "train.steps=12",
@@ -96,7 +96,7 @@ TEST(Config, TomlRoundTripsEveryKey) {
       "train.compute=bf16", "train.loss_chunk=4", "runtime.platform=virtual",
       "runtime.disk_folder=some/folder", "memory.host=5MiB", "memory.disk=7MiB",
       "memory.policy=offload_named", "memory.activations=disk", "memory.optimizer=disk",
-      "memory.parameters=pinned_host"};
+      "memory.parameters=pinned_host", "memory.gradients=device", "memory.feed_forward=whole"};
   const TrainConfig defaults = load_train_config({}).value();
   std::set<std::string_view> changed;
   for (const std::vector<std::string>& own :
@@ -180,7 +180,18 @@ TEST(Config, SettingsThatAreWrong) {
       {"memory.policy=some",
        "--set memory.policy=some: memory.policy takes one of auto, save_all, save_dots, "
        "save_gate, save_named, offload_named, recompute, offload_carries, offload_all, "
-       "nested, not 'some'"},
+       "nested, offload_nested, not 'some'"},
+      {"memory.gradients=here",
+       "--set memory.gradients=here: memory.gradients takes one of auto, device, pinned_host, disk, "
+       "not 'here'"},
+      {"memory.gradients=pinned_host",
+       "memory.gradients = pinned_host (--set memory.gradients=pinned_host) saves nothing with "
+       "runtime.platform = cpu (default): the host's memory is the device's there"},
+      {"memory.gradients=disk",
+       "memory.gradients = disk (--set memory.gradients=disk) needs space there: set memory.disk"},
+      {"memory.policy=offload_nested",
+       "memory.policy = offload_nested (--set memory.policy=offload_nested) has nowhere to put them: "
+       "set memory.disk, or runtime.platform=virtual"},
       {"memory.device=0",
        "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},
       {"memory.device=12parsecs",
@@ -202,6 +213,24 @@ TEST(Config, SettingsThatAreWrong) {
   EXPECT_EQ(load_train_config({.memory = "12parsecs"}).error(),
             "--memory 12parsecs: memory.device: '12parsecs' is not a size: 'parsecs' is no unit "
             "(write 64MiB, 1.5GB or a number of bytes)");
+}
+
+TEST(Config, SettingsThatHaveNoEffectTogether) {
+  EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=nested",
+                      "memory.activations=pinned_host"}),
+            "memory.activations = pinned_host (--set memory.activations=pinned_host) has no effect "
+            "with memory.policy = nested (--set memory.policy=nested); offload_nested moves what "
+            "enters each block");
+  EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=recompute",
+                      "memory.activations=pinned_host"}),
+            "memory.activations = pinned_host (--set memory.activations=pinned_host) has no effect "
+            "with memory.policy = recompute (--set memory.policy=recompute)");
+  EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=offload_carries", "model.layers=0"}),
+            "memory.policy = offload_carries (--set memory.policy=offload_carries) has no effect with "
+            "model.layers = 0 (--set model.layers=0): it moves what layers keep");
+  EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=offload_nested",
+                      "memory.activations=pinned_host", "memory.gradients=pinned_host"}),
+            "");
 }
 
 TEST(Config, FilesThatAreWrong) {

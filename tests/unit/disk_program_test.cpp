@@ -201,6 +201,51 @@ TEST(DiskPrograms, FilesOfArraysOnDisk) {
   EXPECT_EQ(count_entries(folder.path()), 1u);
 }
 
+// What comes from the program's own memory, or from another device, is never whole in the host's.
+TEST(DiskPrograms, ArraysReachTheDiskInPieces) {
+  TemporaryFolder folder;
+  const auto make = [&](int64_t host_bytes) {
+    return Device::virtual_device({64 * kMiB, host_bytes, 64 * kMiB}, 1, {.folder = folder.path()});
+  };
+  const DevicePtr device = make(2 * kMiB), other = make(2 * kMiB);
+  const DefaultDevice guard(device);
+  const auto at_most = [](const DevicePtr& d, int64_t bytes) {
+    EXPECT_GT(d->high_water_bytes(MemoryKind::kPinnedHost), 0);
+    EXPECT_LE(d->high_water_bytes(MemoryKind::kPinnedHost), bytes);
+    EXPECT_EQ(d->in_use_bytes(MemoryKind::kPinnedHost), 0);
+  };
+  // More than some pieces, whole pieces, no whole blocks, a few bytes.
+  for (const int64_t n : {int64_t{2'000'001}, kMiB, int64_t{1025}, int64_t{3}, int64_t{0}}) {
+    SCOPED_TRACE(n);
+    std::vector<float> data(static_cast<size_t>(n));
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 4099);
+    device->reset_high_water();
+    const Array far = device_put(std::span<const float>(data), {n}, kDisk);
+    EXPECT_EQ(far.type(), (ArrayType{DType::kF32, {n}, MemoryKind::kDisk}));
+    EXPECT_EQ(device->in_use_bytes(MemoryKind::kDisk), 4 * n);
+    if (n > 0) at_most(device, std::min(kMiB, 4 * n + kDiskBlockBytes) + kDiskBounceBytes);
+    EXPECT_EQ(far.to_vector<float>(), data);
+    const std::vector<int> numbers(data.begin(), data.end());
+    EXPECT_EQ(device_put(std::span<const int>(numbers), {n}, kDisk, DType::kBF16).to_vector<float>(),
+              device_put(std::span<const float>(data), {n}, kDevice, DType::kBF16).to_vector<float>());
+
+    other->reset_high_water();
+    const Array there = device_put(far, SingleDeviceSharding(other, "disk"));
+    EXPECT_EQ(other->in_use_bytes(MemoryKind::kDisk), 4 * n);
+    if (n > 0) at_most(other, std::min(kMiB, 4 * n + kDiskBlockBytes) + kDiskBounceBytes);
+    EXPECT_EQ(there.to_vector<float>(), data);
+    EXPECT_EQ(device_put(there, SingleDeviceSharding(device)).to_vector<float>(), data);
+  }
+  // A host without room for a piece is told so, and nothing stays behind.
+  const DevicePtr narrow = make(kMiB);
+  const std::vector<float> data(static_cast<size_t>(kMiB));
+  EXPECT_THAT(message_of([&] {
+                device_put(std::span<const float>(data), {kMiB}, SingleDeviceSharding(narrow, "disk"));
+              }),
+              HasSubstr("1.50 MiB more of pinned_host memory do not fit"));
+  EXPECT_EQ(narrow->in_use_bytes(MemoryKind::kDisk), 0);
+}
+
 // Slices of stacks on disk along any axis, and results written slice by slice.
 TEST(DiskPrograms, ScansOverStacksOnDisk) {
   TemporaryFolder folder;

@@ -142,6 +142,79 @@ TEST_P(MemoryKinds, GradientsLieWhereTheirParametersLie) {
   EXPECT_EQ(g.to_vector<float>(), jit(grad(loss))(w).to_vector<float>());
 }
 
+// With on_device they stay on the device, whatever happens to their parameters on the way: the same
+// bits, and no byte of them elsewhere.
+TEST_P(MemoryKinds, GradientsCanStayOnTheDevice) {
+  const Weights w{random::normal(random::key(1), {4, 8, 8}), random::normal(random::key(2), {4, 8, 8})};
+  const Array x = random::normal(random::key(3), {4, 8});
+  const auto layer = [](const Array& h, const Weights& p) {
+    const Weights here = device_put(p, kDevice);
+    return h + tanh(matmul(matmul(h, here.w1), here.w2));
+  };
+  const auto row = [](const Array& a, int64_t i) {
+    return a.slice(0, i, i + 1).reshape({8, 8});
+  };
+  const std::pair<const char*, std::function<Array(const Weights&)>> losses[] = {
+      {"scanned", [&](const Weights& p) { return sum(scan(layer, x, p)); }},
+      {"unrolled",
+       [&](const Weights& p) {
+         Array h = x;
+         for (int64_t i = 0; i < 4; ++i) h = layer(h, {row(p.w1, i), row(p.w2, i)});
+         return sum(h);
+       }},
+      {"overlapping slices",
+       [&](const Weights& p) {
+         const Array a = device_put(p.w1.slice(0, 0, 3), kDevice);
+         const Array b = device_put(p.w1.slice(0, 1, 4), kDevice);
+         return sum(a * b) + sum(device_put(transpose(concatenate({p.w2, p.w2}, 1), {1, 0, 2}), kDevice));
+       }},
+      {"a constant of a loop, and a cond",
+       [&](const Weights& p) {
+         const Array h = fori_loop(0, 3, [&](const Array&, const Array& v) {
+           return tanh(matmul(v, device_put(row(p.w1, 1), kDevice)));
+         }, x);
+         return cond(
+             sum(h) > 0.0, [](const Array& a, const Weights& q) { return sum(matmul(a, device_put(q.w2, kDevice).slice(0, 0, 1).reshape({8, 8}))); },
+             [](const Array& a, const Weights& q) { return sum(a) * sum(device_put(q.w1, kDevice)); }, h, p);
+       }},
+      {"rules of its own",
+       [&](const Weights& p) {
+         const auto twice = custom_vjp(
+             [](const Array& a) { return device_put(device_put(a, kDevice) * 2.0, sharding_of(a)); },
+             [](const Array& a) {
+               return std::pair(device_put(device_put(a, kDevice) * 2.0, sharding_of(a)), None{});
+             },
+             [](None, const Array& ct) {
+               return device_put(device_put(ct, kDevice) * 2.0, sharding_of(ct));
+             });
+         return sum(tanh(device_put(twice(p.w1), kDevice))) + sum(device_put(p.w2, kDevice));
+       }},
+  };
+  for (const auto& [what, loss] : losses) {
+    SCOPED_TRACE(what);
+    const auto step = jit(grad(loss, {.on_device = true}));
+    const Weights there = device_put(w, away_);
+    const Weights g = step(there);
+    EXPECT_EQ(sharding_of(g.w1), kDevice);
+    EXPECT_EQ(sharding_of(g.w2), kDevice);
+    const Weights plain = jit(grad(loss))(w);
+    EXPECT_EQ(g.w1.to_vector<float>(), plain.w1.to_vector<float>());
+    EXPECT_EQ(g.w2.to_vector<float>(), plain.w2.to_vector<float>());
+    EXPECT_EQ(away(step.lower(there).compile().memory_analysis()).output_bytes, 0);
+  }
+  // Nothing of them goes elsewhere on the way, and where they are put, they go slice by slice.
+  const auto stay = jit(grad(losses[0].second, {.on_device = true}));
+  const auto leave = jit([&](const Weights& p) {
+    return device_put(grad(losses[0].second, {.on_device = true})(p), away_);
+  });
+  const MemoryAnalysis kept = stay.lower(device_put(w, away_)).compile().memory_analysis();
+  const MemoryAnalysis gone = leave.lower(w).compile().memory_analysis();
+  const int64_t bytes = 2 * 4 * 8 * 8 * 4;
+  EXPECT_EQ(away(kept).total_bytes, bytes);  // the parameters
+  EXPECT_EQ(away(gone).total_bytes, bytes);  // the gradients
+  EXPECT_LT(gone.device().total_bytes, kept.device().total_bytes);
+}
+
 TEST_P(MemoryKinds, ConditionsAndLoopsCarryThem) {
   const Array x = random::normal(random::key(1), {5, 7});
   const auto map = [](const Array& v, auto g) {
@@ -228,6 +301,60 @@ TEST_P(Offloading, WithoutEffectIsAnError) {
   };
   EXPECT_THAT(message_of([&] { jit(grad<0, 1>(f)).lower(x_, w_).compile(); }),
               HasSubstr("asks for the name 'x', which no value that is used in its region has"));
+}
+
+// Policies that move products, and names of what does not lie on the device.
+TEST_P(Offloading, OfNothingIsAnError) {
+  const auto products = offload_dot_with_no_batch_dims(GetParam());
+  const auto refused = [&](const auto& f, const auto&... args) {
+    return message_of([&] { jit(value_and_grad(f)).lower(args...).compile(); });
+  };
+  EXPECT_EQ(refused([&](const Array& x) {
+              return sum(checkpoint([](const Array& a) { return tanh(sin(a)); }, products)(x));
+            }, x_),
+            "[checkpoint] policy " + products->name +
+                " has no effect: no product without batch axes is used in its region");
+  EXPECT_EQ(refused([&](const Array& x) {
+              const auto f = [](const Array& a) { return matmul(a, a) + tanh(sin(a)); };
+              return sum(checkpoint(f, products)(x));
+            }, x_),
+            "[checkpoint] policy " + products->name +
+                " has no effect: the backward pass reads nothing that depends on a product without "
+                "batch axes in its region");
+  EXPECT_EQ(refused([&](const Array& x) {
+              const auto inner = [&](const Array& c, const Array& row) {
+                return checkpoint([](const Array& a, const Array& b) { return tanh(matmul(a, b)); },
+                                  nothing_saveable())(c, row);
+              };
+              const auto all = [&](const Array& a) {
+                return scan(inner, ones({2, 4}), a.reshape({kRows * kWidth / 16, 4, 4}));
+              };
+              return sum(checkpoint(all, products)(x));
+            }, x_),
+            "[checkpoint] policy " + products->name +
+                " has no effect: the products in its region are inside a while loop, a custom_vjp or "
+                "a checkpoint with a policy of its own");
+  const auto named = offload_x();
+  EXPECT_EQ(refused([&](const Weights& w) {
+              return sum(checkpoint([](const Weights& p) {
+                return tanh(device_put(checkpoint_name(p.w1, "x"), kDevice));
+              }, named)(w));
+            }, device_put(w_, away_)),
+            "[checkpoint] policy " + named->name +
+                " offloads what is named 'x', which has no effect: it lies on " + name_ +
+                " already, and only what is on the device is offloaded");
+  // Legitimate: nothing is differentiated; one of several regions under a policy has what it wants.
+  const auto f = checkpoint([](const Array& a) { return tanh(sin(a)); }, products);
+  EXPECT_NO_THROW(jit([&](const Array& x) { return f(x); }).lower(x_).compile());
+  EXPECT_NO_THROW(jit([&](const Array& w) {
+                    return checkpoint([](const Array& a) {
+                      return tanh(device_put(checkpoint_name(a, "x"), kDevice));
+                    }, named)(w);
+                  }).lower(device_put(x_, away_)).compile());
+  const auto both = [&](const Array& x) {
+    return sum(tanh(checkpoint([](const Array& a) { return tanh(matmul(a, a)); }, products)(f(x))));
+  };
+  EXPECT_NO_THROW(jit(grad(both)).lower(x_).compile());
 }
 
 TEST_P(Offloading, UnrolledLayersOffloadToo) {

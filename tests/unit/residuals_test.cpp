@@ -89,6 +89,19 @@ TEST(Remat, DotsSaveableIsTwoSinesAndSixProducts) {
   EXPECT_EQ(count(g, OpKind::kDotGeneral).backward, 6);
 }
 
+// What a loss outside of the checkpoint reads is there, as in JAX, and not computed again.
+TEST(Remat, WhatTheGradientOutsideReadsIsKept) {
+  const auto block = checkpoint([](const Array& x) { return x + matmul(sin(matmul(x, x)), x); });
+  const Graph g = remove_dead_code(realize_residuals(
+      simplify(flatten_all(jit(grad([&](const Array& x) { return sum(square(block(x))); }))
+                               .lower(f32({4, 4}))
+                               .graph())),
+      PolicyPtr()));
+  EXPECT_EQ(count(g, OpKind::kDotGeneral).forward, 2);
+  // The inner product again, and two for the cotangents of each.
+  EXPECT_EQ(count(g, OpKind::kDotGeneral).backward, 5);
+}
+
 // prevent_cse changes nothing: recomputation is made after equal work was merged.
 TEST(Remat, PreventCseIsAlwaysSo) {
   for (const bool prevent : {false, true}) {

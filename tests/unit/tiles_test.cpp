@@ -113,6 +113,65 @@ TEST_F(Tiles, WeightsOnTheDeviceAreUpdatedInPlaceSliceBySlice) {
   EXPECT_EQ(bits(next), whole);
 }
 
+// An embedding and a step down its gradient, clipped by its norm.
+State embedding_step(const State& s) {
+  const Array g = grad([&](const Array& table) {
+    return sum(take(table, s.at("tokens"), 0, IndexMode::kFill) * s.at("weight"));
+  })(s.at("table"));
+  const Array scale = minimum(1.0 / sqrt(sum(g * g)), 1.0);
+  const Array m = s.at("m") * 0.9 + g * scale;
+  return {{"table", s.at("table") - 0.1 * m - 0.01 * s.at("table")}, {"m", m}};
+}
+State embedding_state(int64_t rows, int64_t width, DType index) {
+  const auto at = [&](uint64_t seed, const Shape& shape) {
+    return random::normal(random::key(seed), shape);
+  };
+  // Some twice, some out of range.
+  const Array tokens = random::randint(random::key(9), {40}, -3, rows + 3).astype(index);
+  return {{"table", at(1, {rows, width})}, {"m", at(2, {rows, width})},
+          {"tokens", concatenate({tokens, tokens.slice(0, 0, 9)})}, {"weight", at(3, {49, width})}};
+}
+
+TEST_F(Tiles, TheGradientOfAnEmbeddingHasTheSameBitsInTiles) {
+  for (DType index : {DType::kI32, DType::kI64, DType::kI8, DType::kU32})
+    for (int64_t rows : {64, 120, 127}) {
+      SCOPED_TRACE(fmt::format("{} rows, {}", rows, dtype_name(index)));
+      expect_same_bits(embedding_step, embedding_state(rows, 640, index));
+    }
+}
+
+// Moved away and back before it is used, as gradients of what lies elsewhere are.
+TEST_F(Tiles, TheGradientOfAnEmbeddingElsewhereHasTheSameBitsInTiles) {
+  const auto step = [](const State& s) {
+    const Array g = grad([&](const Array& table) {
+      return sum(take(device_put(table, kDevice), s.at("tokens"), 0, IndexMode::kFill) * s.at("weight"));
+    })(s.at("table"));
+    const Array away = device_put(device_put(g, kDevice) + s.at("m"), kHost);
+    return State{{"table", away}, {"m", device_put(device_put(away, kDevice) * 0.5, kHost)}};
+  };
+  for (int64_t rows : {64, 127}) {
+    State s = embedding_state(rows, 640, DType::kI32);
+    s.at("table") = device_put(s.at("table"), kHost);
+    expect_same_bits(step, s);
+  }
+}
+
+TEST_F(Tiles, TheGradientOfAnEmbeddingIsNeverDense) {
+  const int64_t table = 8192 * 512 * 4;
+  const State s = embedding_state(8192, 512, DType::kI32);
+  const auto temporary = [&](int64_t tile) {
+    const auto step = jit(embedding_step, tiled(tile, {0})).lower(s).compile();
+    EXPECT_EQ(step.memory_analysis().device().alias_bytes, 2 * table);
+    return step.memory_analysis().device().temp_bytes;
+  };
+  EXPECT_GE(temporary(0), table);
+  EXPECT_LE(temporary(kTileBytes), 4 * kTileBytes);
+  // A prime number of rows has no even tiles of a size; it stays whole.
+  const State odd = embedding_state(8191, 512, DType::kI32);
+  EXPECT_GE(jit(embedding_step, tiled(kTileBytes, {0})).lower(odd).compile().memory_analysis().device().temp_bytes,
+            8191 * 512 * 4);
+}
+
 TEST_F(Tiles, TheOptimizersOfTheLibraryStream) {
   const optim::GradientTransformation optimizer =
       optim::chain(optim::clip_by_global_norm(0.5), optim::adamw(0.01));

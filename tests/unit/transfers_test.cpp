@@ -115,6 +115,34 @@ TEST_F(Transfers, EveryBudgetIsKeptAndMoreMemoryBuysTime) {
   EXPECT_LE(compiled(Device::unlimited_bytes(), 3).memory_analysis().device().total_bytes, floor);
 }
 
+// Capacities bound what moves ahead may take, and not the program.
+TEST_F(Transfers, ABudgetTooSmallCompilesWithEveryMoveByItself) {
+  const Weights w = weights(kLayers, MemoryKind::kPinnedHost);
+  const auto f = gradient(true, MemoryKind::kPinnedHost);
+  const auto compiled = [&](Device::Capacities capacities, int ahead) {
+    CompileOptions options;
+    options.transfers_ahead = ahead;
+    options.capacities = capacities;
+    return f.lower(w, x_).compile(options);
+  };
+  constexpr int64_t kNoLimit = Device::unlimited_bytes();
+  const auto plain = compiled({1 << 30, kNoLimit, kNoLimit}, 0);
+  const int64_t device = plain.memory_analysis().device().total_bytes;
+  const int64_t host = plain.memory_analysis().host().total_bytes;
+  for (const Device::Capacities& small : {Device::Capacities{device - 1, kNoLimit, kNoLimit},
+                                          Device::Capacities{1 << 30, host - 1, kNoLimit}}) {
+    const auto over = compiled(small, 3);
+    EXPECT_EQ(over.memory_analysis().device().total_bytes, device);
+    EXPECT_EQ(over.memory_analysis().host().total_bytes, host);
+    EXPECT_EQ(count_starts(over.executable().schedule().instructions, false), 0);
+    EXPECT_EQ(over(w, x_).w1.to_vector<float>(), plain(w, x_).w1.to_vector<float>());
+  }
+  // One with just enough takes no more than that.
+  const auto enough = compiled({device, host, kNoLimit}, 3);
+  EXPECT_LE(enough.memory_analysis().device().total_bytes, device);
+  EXPECT_LE(enough.memory_analysis().host().total_bytes, host);
+}
+
 TEST_F(Transfers, UnrolledLayersTakeNoMoreThanWhatIsUnderWay) {
   const Weights w{Array::abstract({DType::kF32, {32, kWidth, kHidden}, MemoryKind::kPinnedHost}),
                   Array::abstract({DType::kF32, {32, kHidden, kWidth}, MemoryKind::kPinnedHost})};

@@ -218,6 +218,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
     std::vector<Array> inputs = leaves;
     inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());
     spec.outputs = {0};
+    spec.on_device = request.options.on_device;
     inputs.push_back(scalar_constant(1.0, nested.graph.type(nested.graph.outputs()[0]).dtype));
     std::vector<Array> results = inline_graph(reverse(nested.graph, spec), inputs);
     std::vector<Array> all(results.begin(), results.begin() + static_cast<int64_t>(n_outputs));

@@ -15,6 +15,10 @@ namespace stow {
 struct GradOptions {
   /// Leaves that are no floats are an error unless this is set; then they get zeros of their type.
   bool allow_int = false;
+  /// Gradients lie on the device wherever their leaves lie, and are never anywhere else; to have
+  /// them in another memory, device_put them there. Off: each lies where its leaf lies, as the
+  /// gradient of a move is the move back.
+  bool on_device = false;
 };
 
 /// What a type-erased derivative of a loss is asked and answers.

@@ -1,17 +1,18 @@
 #include "stowage/api/memory.h"
 
-#include <cstring>
+#include <algorithm>
+#include <functional>
 
 #include "stowage/api/elements.h"
 #include "stowage/api/math_internal.h"
 #include "stowage/api/trace.h"
+#include "stowage/core/disk_blocks.h"
 
 namespace stow {
 namespace {
 
-bool is_mapped(MemoryKind kind) {
-  return kind != MemoryKind::kDisk;
-}
+// What goes to a disk passes through so much of the host's memory at a time.
+constexpr int64_t kPieceBytes = 1 << 20;
 
 // The same handle under another sharding; nothing is copied.
 Array with_sharding(const Array& x, const Sharding& sharding) {
@@ -33,16 +34,39 @@ DevicePtr device_of(const Array& x) {
   return buffer ? buffer->device() : nullptr;
 }
 
-// A copy on another device. What the processor cannot address passes through its memory.
+// A new array, written by `write(offset, out)`: at once where the processor can address it, else
+// piece by piece through memory that the device meters, whatever the size of the array.
+Array written(const DevicePtr& device, const ArrayType& type,
+              const std::function<void(int64_t offset, std::span<std::byte> out)>& write) {
+  const int64_t bytes = type.bytes();
+  DeviceBufferPtr buffer = device->allocate(bytes, type.kind);
+  const Place place = buffer->place();
+  if (bytes > 0 && !place.disk) write(0, {place.memory, static_cast<size_t>(bytes)});
+  if (bytes > 0 && place.disk) {
+    const int64_t piece_bytes = std::min(kPieceBytes, align_up(bytes, kDiskBlockBytes));
+    const int64_t bounce_bytes = disk_bounce_bytes(piece_bytes);
+    const DeviceBufferPtr staging =
+        device->allocate(piece_bytes + bounce_bytes, MemoryKind::kPinnedHost);
+    const std::span<std::byte> piece(staging->data(), static_cast<size_t>(piece_bytes));
+    const std::span<std::byte> bounce(staging->data() + piece_bytes,
+                                      static_cast<size_t>(bounce_bytes));
+    for (int64_t at = 0; at < bytes; at += piece_bytes) {
+      const auto part = piece.first(static_cast<size_t>(std::min(piece_bytes, bytes - at)));
+      write(at, part);
+      place.disk->write(place.offset + at, part, bounce);
+    }
+  }
+  return make_concrete(type, std::move(buffer));
+}
+
+// A copy on another device.
 Array copied_to(const Array& x, const DevicePtr& device, MemoryKind kind) {
-  const Array from = is_mapped(x.type().kind) ? x : in_kind(x, MemoryKind::kPinnedHost);
-  ArrayType type = from.type();
-  type.kind = is_mapped(kind) ? kind : MemoryKind::kPinnedHost;
-  const DeviceBufferPtr source = buffer_of(from, device_of(from) ? device_of(from) : device);
-  DeviceBufferPtr buffer = device->allocate(type.bytes(), type.kind);
-  if (type.bytes() > 0)
-    std::memcpy(buffer->data(), source->data(), static_cast<size_t>(type.bytes()));
-  return in_kind(make_concrete(type, std::move(buffer)), kind);
+  ArrayType type = x.type();
+  type.kind = kind;
+  const DeviceBufferPtr source = buffer_of(x, device_of(x) ? device_of(x) : device);
+  return written(device, type, [&](int64_t offset, std::span<std::byte> out) {
+    source->read(offset, out);
+  });
 }
 
 }  // namespace
@@ -76,8 +100,7 @@ Array device_put(const Operand& x, MemoryKind kind) {
 Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
                        const Sharding& to, SourceLocation at) {
   const Site site(at);
-  const MemoryKind kind = to.memory_kind();
-  const ArrayType type{dtype, std::move(shape), is_mapped(kind) ? kind : MemoryKind::kPinnedHost};
+  const ArrayType type{dtype, std::move(shape), to.memory_kind()};
   check_sharding("device_put", to, type);
   for (int64_t d : type.shape)
     if (d < 0) fail_here("[device_put] negative extent in {}", to_string(type));
@@ -85,9 +108,13 @@ Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shap
     fail_here("[device_put] {} holds {} elements, the data has {}", to_string(type), type.elems(),
               n);
   const DevicePtr device = to.device() ? to.device() : default_device();
-  DeviceBufferPtr buffer = device->allocate(type.bytes(), type.kind);
-  convert_elements(data, data_dtype, buffer->data(), dtype, n);
-  return with_sharding(in_kind(make_concrete(type, std::move(buffer)), kind), to);
+  // Pieces are of whole blocks, hence of whole elements.
+  const Array array = written(device, type, [&](int64_t offset, std::span<std::byte> out) {
+    const int64_t width = dtype_bytes(dtype), first = offset / width;
+    convert_elements(static_cast<const std::byte*>(data) + first * dtype_bytes(data_dtype),
+                     data_dtype, out.data(), dtype, static_cast<int64_t>(out.size()) / width);
+  });
+  return with_sharding(array, to);
 }
 
 Sharding sharding_of(const Array& x) {

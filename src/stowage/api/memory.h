@@ -21,7 +21,8 @@ Array device_put(const Operand& x, MemoryKind kind);
 Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shape, DType dtype,
                        const Sharding& to, SourceLocation at);
 /// The elements of `data`, row-major, written straight to that place; `dtype` converts on the way.
-/// Errors: as above, and TraceError if the sizes differ.
+/// To a disk they go in pieces, through up to 1.5 MiB of the device's pinned_host memory.
+/// Errors: as above, and TraceError if the sizes differ; DiskError.
 template <Scalar T>
 Array device_put(std::span<const T> data, Shape shape, const Sharding& to,
                  DType dtype = dtype_of<T>(), STOW_AT) {

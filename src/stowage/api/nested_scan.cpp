@@ -26,7 +26,8 @@ Array unfold_blocks(const Array& x) {
 }
 
 std::pair<Leaves, Leaves> run_level(const Step& step, Leaves carry, const Leaves& xs, int64_t count,
-                                    std::span<const int64_t> blocks, bool reverse) {
+                                    std::span<const int64_t> blocks, const PolicyPtr& policy,
+                                    bool reverse) {
   if (blocks.empty() || count == 0)
     return scan(step, carry, xs, {.length = count, .reverse = reverse});
   const std::vector<int64_t> sizes = nested_block_sizes(count, blocks);
@@ -47,9 +48,11 @@ std::pair<Leaves, Leaves> run_level(const Step& step, Leaves carry, const Leaves
     const Run& run = runs[r];
     auto block = checkpoint(
         [&](const Leaves& c, const Leaves& x) {
-          return run_level(step, c, x, run.size, blocks.subspan(1), reverse);
+          Leaves entering;
+          for (const Array& a : c) entering.push_back(checkpoint_name(a, "block_in"));
+          return run_level(step, entering, x, run.size, blocks.subspan(1), policy, reverse);
         },
-        nullptr, {.prevent_cse = false});
+        policy, {.prevent_cse = false});
     Leaves parts;
     for (const Array& x : xs) {
       const Array part = runs.size() == 1
@@ -128,7 +131,7 @@ ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& 
       return std::pair(Leaves(out.begin(), split), Leaves(split, out.end()));
     };
     auto [carry, ys] = run_level(checkpoint(step, options.policy, {.prevent_cse = false}), init, xs,
-                                 count, options.blocks, options.reverse);
+                                 count, options.blocks, options.block_policy, options.reverse);
     carry.insert(carry.end(), ys.begin(), ys.end());
     return carry;
   });

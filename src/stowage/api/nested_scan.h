@@ -15,6 +15,9 @@ struct NestedScanOptions {
   std::vector<int64_t> blocks = {0};
   /// Of each iteration; null recomputes everything but its carry.
   PolicyPtr policy = nullptr;
+  /// Of each block, of every level; null keeps what enters it and nothing else. The carry that enters
+  /// a block is named "block_in" in it, so that a policy can move it elsewhere.
+  PolicyPtr block_policy = nullptr;
   /// As in ScanOptions.
   int64_t length = -1;
   bool reverse = false;
@@ -27,7 +30,7 @@ std::vector<int64_t> nested_block_sizes(int64_t count, std::span<const int64_t> 
 ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& options);
 
 /// scan(checkpoint(body, policy), init, xs), its iterations cut into nested blocks, each a
-/// checkpoint that keeps nothing but the carry that enters it: a backward pass runs each iteration's
+/// checkpoint that keeps nothing but the carry that enters it (see block_policy): a backward pass runs each iteration's
 /// forward part once more for every level.
 /// Shapes, forms: as scan.
 /// Errors:  as scan; TraceError where more blocks are asked for than there are iterations.

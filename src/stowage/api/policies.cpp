@@ -6,6 +6,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/ir/graph.h"
+#include "stowage/ir/policy_wants.h"
 
 namespace stow {
 namespace {
@@ -21,12 +22,6 @@ PolicyAnswer keep_if(bool condition) {
 
 bool contains(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool is_plain_dot(const PolicyQuery& query) {
-  if (query.op != OpKind::kDotGeneral) return false;
-  const auto& dims = query.node->as<DotParams>();
-  return dims.lhs_batch.empty() && dims.rhs_batch.empty();
 }
 
 PolicyPtr make(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
@@ -63,7 +58,7 @@ PolicyPtr dots_saveable() {
 PolicyPtr dots_with_no_batch_dims_saveable() {
   static const PolicyPtr policy =
       make("dots_with_no_batch_dims_saveable",
-           [](const PolicyQuery& query) { return keep_if(is_plain_dot(query)); });
+           [](const PolicyQuery& query) { return keep_if(is_plain_product(*query.node)); });
   return policy;
 }
 
@@ -71,8 +66,10 @@ PolicyPtr offload_dot_with_no_batch_dims(MemoryKind destination) {
   return make(
       fmt::format("offload_dot_with_no_batch_dims({})", memory_kind_name(destination)),
       [destination](const PolicyQuery& query) {
-        return is_plain_dot(query) ? PolicyAnswer{Mark::kOffload, destination} : kRecomputeIt;
-      });
+        return is_plain_product(*query.node) ? PolicyAnswer{Mark::kOffload, destination}
+                                             : kRecomputeIt;
+      },
+      {std::string(kWantsPlainProduct)});
 }
 
 PolicyPtr save_only_these_names(Names names) {

@@ -2,7 +2,7 @@
 
 namespace stow {
 
-CondGradient differentiate_cond(const Node& cond, const Activity& outer) {
+CondGradient differentiate_cond(const Node& cond, const Activity& outer, bool on_device) {
   std::vector<Graph> branches;
   for (const GraphPtr& graph : cond.graphs) branches.push_back(flatten_checkpoints(*graph));
   const Graph& first = branches[0];
@@ -26,6 +26,7 @@ CondGradient differentiate_cond(const Node& cond, const Activity& outer) {
   }
   CondGradient g;
   ReverseSpec spec;
+  spec.on_device = on_device;
   for (int i : all.wrt)
     if (operand_active[static_cast<size_t>(i)]) {
       spec.wrt.push_back(i);

@@ -17,6 +17,7 @@ struct CondGradient {
   std::vector<int> active_operands, active_results;
 };
 
-CondGradient differentiate_cond(const Node& cond, const Activity& outer);
+/// `on_device` as in ReverseSpec.
+CondGradient differentiate_cond(const Node& cond, const Activity& outer, bool on_device);
 
 }  // namespace stow

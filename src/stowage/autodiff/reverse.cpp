@@ -7,6 +7,7 @@
 #include "stowage/autodiff/cond_gradient.h"
 #include "stowage/autodiff/flatten.h"
 #include "stowage/autodiff/scan_gradient.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/build.h"
 
 namespace stow {
@@ -38,11 +39,11 @@ class Reverser {
       if (node.op == OpKind::kCustomVjp && is_active(node)) {
         emit_forward_rule(n, node, regions);
       } else if (node.op == OpKind::kScan && is_active(node)) {
-        scans_[n] = differentiate_scan(node, activity_);
+        scans_[n] = differentiate_scan(node, activity_, spec_.on_device);
         const SplitScan& split = scans_[n]->split;
         emit_forward(node, split.forward_params, {split.forward_body}, regions);
       } else if (node.op == OpKind::kCond && is_active(node)) {
-        conds_[n] = differentiate_cond(node, activity_);
+        conds_[n] = differentiate_cond(node, activity_, spec_.on_device);
         const SplitCond& split = conds_[n]->split;
         emit_forward(node, CondParams{split.n_residuals}, split.forward, regions);
       } else {
@@ -95,7 +96,7 @@ class Reverser {
     cotangents_.resize(flat_.n_values());
     for (int i : spec_.outputs) {
       const ValueId out = flat_.outputs()[static_cast<size_t>(i)];
-      const ValueId ct = joint_.add_input(flat_.type(out), fmt::format("cotangent/{}", i));
+      const ValueId ct = joint_.add_input(cotangent_type(out), fmt::format("cotangent/{}", i));
       accumulate(out, Val(builder_, ct));
     }
   }
@@ -103,6 +104,18 @@ class Reverser {
   void accumulate(ValueId v, const Val& ct) {
     std::optional<Val>& sum = cotangents_[v.index()];
     sum = sum ? add_anywhere(*sum, ct) : ct;
+  }
+
+  // The type of what belongs to a value: its cotangent, and sums of such.
+  ArrayType cotangent_type(ValueId v) const {
+    ArrayType type = flat_.type(v);
+    if (spec_.on_device) type.kind = MemoryKind::kDevice;
+    return type;
+  }
+  // A cotangent beside its value, for rules that expect it there; and what they give, in its place.
+  Val beside(ValueId v, const Val& ct) const { return device_put(ct, flat_.type(v).kind); }
+  Val placed(const Val& ct) const {
+    return spec_.on_device ? device_put(ct, MemoryKind::kDevice) : ct;
   }
 
   // The cotangent of one run of slices along an axis, kept until all of its operand's are known:
@@ -147,11 +160,11 @@ class Reverser {
                                  {Val(builder_, map_[piece.slice->result()])},
                                  {piece.cotangent},
                                  {true}};
-        accumulate(v, *op_def(OpKind::kSlice).vjp.function(context)[0]);
+        accumulate(v, placed(*op_def(OpKind::kSlice).vjp.function(context)[0]));
       }
       return;
     }
-    const ArrayType& type = flat_.type(v);
+    const ArrayType type = cotangent_type(v);
     const Dims& dims = type.shape.dims();
     const size_t axis = pieces[0].axis;
     std::vector<Val> parts;
@@ -186,6 +199,7 @@ class Reverser {
         wanted |= needed.back();
       }
       if (!any || !wanted) continue;
+      mark_leaving(node);
       if (const std::optional<size_t> axis = cut_axis(node)) {
         const auto& p = node.as<SliceParams>();
         pieces_[node.operands[0]].push_back(
@@ -204,12 +218,32 @@ class Reverser {
     }
   }
 
+  // What a node reads of a region that it is not in; its gradient may read that too.
+  void mark_leaving(const Node& node) {
+    for (ValueId v : node.operands) {
+      if (flat_.is_input(v) || joint_.is_input(map_[v])) continue;
+      const RegionId from = outermost_region(flat_, flat_.def(v).region);
+      if (!from.valid() || from == outermost_region(flat_, node.region)) continue;
+      joint_.mutable_node(joint_.value(map_[v]).node).leaves = true;
+    }
+  }
+
   void node_vjp(const Node& node, std::vector<bool> needed) {
+    // Where cotangents lie does not change with a move of what they are of.
+    if (node.op == OpKind::kDevicePut && spec_.on_device)
+      return accumulate(node.operands[0], *cotangents_[node.result().index()]);
+    // Rules that only look at a cotangent, or add some up, take it wherever it lies.
+    const OpClass kind = op_class(node.op);
+    const bool anywhere = kind == OpClass::kView || kind == OpClass::kIdentity ||
+                          node.op == OpKind::kConcatenate;
     VjpContext context{node, {}, {}, {}, needed};
     for (ValueId v : node.operands) context.operands.emplace_back(builder_, map_[v]);
     for (int i = 0; i < node.n_results; ++i) {
-      context.results.emplace_back(builder_, map_[node.result(i)]);
-      context.cotangents.push_back(cotangents_[node.result(i).index()]);
+      const ValueId v = node.result(i);
+      context.results.emplace_back(builder_, map_[v]);
+      std::optional<Val> ct = cotangents_[v.index()];
+      if (ct && !anywhere) ct = beside(v, *ct);
+      context.cotangents.push_back(ct);
     }
     Cotangents cts = op_def(node.op).vjp.function(context);
     for (size_t i = 0; i < cts.size(); ++i) {
@@ -221,7 +255,8 @@ class Reverser {
           cts[i] = add_anywhere(*cts[i], *cts[k]);
           cts[k].reset();
         }
-      STOW_CHECK(cts[i]->type() == flat_.type(node.operands[i]),
+      cts[i] = placed(*cts[i]);
+      STOW_CHECK(cts[i]->type() == cotangent_type(node.operands[i]),
                  "gradient of {} gives {} for operand {} of type {}", op_name(node.op),
                  to_string(cts[i]->type()), i, to_string(flat_.type(node.operands[i])));
       accumulate(node.operands[i], *cts[i]);
@@ -238,11 +273,11 @@ class Reverser {
                                    to_string(flat_.type(node.operands[i]))));
     std::vector<ValueId> inputs = custom_residuals_[n];
     for (int i = 0; i < node.n_results; ++i)
-      inputs.push_back(cotangent_or_zero(node.result(i)).id());
+      inputs.push_back(beside(node.result(i), cotangent_or_zero(node.result(i))).id());
     for (size_t i = n_args; i < node.operands.size(); ++i) inputs.push_back(map_[node.operands[i]]);
     const std::vector<ValueId> cts = inline_flat(*node.graphs[2], inputs, joint_, RegionId(), true);
     for (size_t i = 0; i < n_args; ++i)
-      if (activity_.varied(node.operands[i])) accumulate(node.operands[i], Val(builder_, cts[i]));
+      if (activity_.varied(node.operands[i])) accumulate(node.operands[i], placed(Val(builder_, cts[i])));
   }
 
   [[noreturn]] static void throw_at(const Node& node, const std::string& message) {
@@ -261,7 +296,7 @@ class Reverser {
     for (int i : split.forward_consts) take(i);
     for (int i : g.active_carries) operands.push_back(cotangent_or_zero(node.result(i)));
     for (int i : g.active_consts)
-      operands.push_back(zeros(flat_.type(node.operands[static_cast<size_t>(i)])));
+      operands.push_back(zeros(cotangent_type(node.operands[static_cast<size_t>(i)])));
     for (int i : split.forward_xs) take(p.n_consts + p.n_carries + i);
     for (int i = 0; i < split.forward_params.n_residuals; ++i)
       operands.emplace_back(builder_, ValueId(first_residual_[n] + static_cast<size_t>(i)));
@@ -296,7 +331,7 @@ class Reverser {
   Val zeros(const ArrayType& type) { return full_anywhere(builder_, type, 0); }
   Val cotangent_or_zero(ValueId v) {
     const std::optional<Val>& ct = cotangents_[v.index()];
-    return ct ? *ct : zeros(flat_.type(v));
+    return ct ? *ct : zeros(cotangent_type(v));
   }
 
   void finish() {

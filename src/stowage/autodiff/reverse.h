@@ -12,11 +12,14 @@ namespace stow {
 struct ReverseSpec {
   std::vector<int> wrt;      ///< Inputs whose gradients are wanted.
   std::vector<int> outputs;  ///< Outputs that have a cotangent.
+  /// Cotangents and gradients lie on the device, wherever lies what they are of. Else each lies
+  /// where that does.
+  bool on_device = false;
 };
 
 /// The joint graph. Inputs: those of `graph`, then a cotangent for each of `spec.outputs`, of that
 /// output's type. Outputs: those of `graph`, then a gradient for each of `spec.wrt`, of that
-/// input's type (zeros where it does not matter). Checkpoint nodes become regions whose nodes carry
+/// input's type (zeros where it does not matter), but for `spec.on_device`. Checkpoint nodes become regions whose nodes carry
 /// their id; a differentiated scan becomes a forward scan with residuals and a backward scan.
 /// Errors: TraceError where an op has no gradient, or an input or output is not of a float type.
 Graph reverse(const Graph& graph, const ReverseSpec& spec);

@@ -31,7 +31,7 @@ Activity widen_carries(const Graph& body, const ScanParams& p, std::vector<bool>
 
 }  // namespace
 
-ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
+ScanGradient differentiate_scan(const Node& scan, const Activity& outer, bool on_device) {
   const auto& p = scan.as<ScanParams>();
   const Graph body = flatten_checkpoints(*scan.graphs[0]);
   const size_t n_in = body.inputs().size(), n_out = body.outputs().size();
@@ -58,6 +58,7 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
     if (useful_out[i] && a.varied(body.outputs()[i])) g.active_ys.push_back(static_cast<int>(i));
 
   ReverseSpec spec;
+  spec.on_device = on_device;
   for (int k : g.active_carries) {
     spec.wrt.push_back(p.n_consts + k);
     spec.outputs.push_back(k);
@@ -83,8 +84,11 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer) {
   size_t in = 0;
   for (; in < n_in + g.active_carries.size(); ++in) add_input(in);
   std::vector<ValueId> sums;
-  for (int i : g.active_consts)
-    sums.push_back(js.body.add_input(body.type(body.inputs()[static_cast<size_t>(i)]), "sum"));
+  for (int i : g.active_consts) {
+    ArrayType type = body.type(body.inputs()[static_cast<size_t>(i)]);
+    if (on_device) type.kind = MemoryKind::kDevice;
+    sums.push_back(js.body.add_input(type, "sum"));
+  }
   for (; in < joint.inputs().size(); ++in) add_input(in);
   const std::vector<RegionId> regions = import_regions(joint, js.body, RegionId());
   for (const Node& node : joint.nodes()) copy_node(joint, node, js.body, map, regions);

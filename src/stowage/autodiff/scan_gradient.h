@@ -18,6 +18,7 @@ struct ScanGradient {
   std::vector<int> active_carries, active_consts, active_xs, active_ys;
 };
 
-ScanGradient differentiate_scan(const Node& scan, const Activity& outer);
+/// `on_device` as in ReverseSpec.
+ScanGradient differentiate_scan(const Node& scan, const Activity& outer, bool on_device);
 
 }  // namespace stow

@@ -107,7 +107,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
              "{} {}: {:.4f} s a step, {:.0f} tokens/s, {:.0f} % in products; {} planned ({}), "
              "{} at least; ready in {:.2f} s\n",
              a.config, a.dtype, best, tokens_per_s, 100 * profile.gemm_share(),
-             format_bytes(memory.total_bytes), run->policy(), format_bytes(memory.lower_bound_bytes),
+             format_bytes(memory.total_bytes), to_string(run->placement()), format_bytes(memory.lower_bound_bytes),
              run->compile_s());
   if (a.json.empty()) return kExitDone;
   Result<JsonLines> json = JsonLines::open(a.json);
@@ -116,7 +116,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
                                                          {"dtype", a.dtype},
                                                          {"steps", a.steps},
                                                          {"threads", a.run.threads},
-                                                         {"policy", run->policy()},
+                                                         {"policy", to_string(run->placement())},
                                                          {"step_s", best},
                                                          {"tokens_per_s", tokens_per_s},
                                                          {"compile_s", run->compile_s()},

@@ -123,7 +123,7 @@ Result<int> run_profile(std::span<const std::string> arguments) {
              "and shares are of these\n"
              "{:.1f} GFLOP a step: {:.1f} ms at that rate\n",
              1e3 * wall / kSteps, tokens * kSteps / wall, 1e3 * total.seconds / kSteps, kSteps,
-             options.threads, run->policy(), 1e-9 * best.flops_per_s, dtype_name(compute),
+             options.threads, to_string(run->placement()), 1e-9 * best.flops_per_s, dtype_name(compute),
              1e-9 * best.bytes_per_s, 1e3 * total.least_seconds / kSteps, 1e-9 * total.flops / kSteps,
              1e3 * total.flops / kSteps / best.flops_per_s);
   fmt::print(out, "{}", to_string(forecast));

@@ -1,11 +1,13 @@
 #include <omp.h>
 
+#include <functional>
 #include <optional>
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/runtime/device.h"
+#include "stowage/train/disk_folder.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/trainer.h"
 
@@ -22,10 +24,35 @@ Result<std::optional<JsonLines>> open_json(const CommandLine& line) {
   return std::optional<JsonLines>(std::move(*json));
 }
 
-int refuse(const Job& job, const Choice& choice, const Budgets& budgets, int threads) {
+Result<void> write_json(std::optional<JsonLines>& json, const Json& object) {
+  return json ? json->write(object) : Result<void>();
+}
+
+Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets, int threads,
+                   std::optional<JsonLines>& json) {
+  const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
+  const std::string text = describe_refusal(job, choice, near, budgets, threads);
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: over budget: {}", describe_refusal(job, choice, budgets, threads));
+  fmt::print(stderr, "stowage: over budget: {}", text);
+  const Result<void> written =
+      write_json(json, refusal_json(text.substr(0, text.find('\n')), near[0], budgets));
+  if (!written) return written.failure();
   return kExitOverBudget;
+}
+
+// Runs `attempt`; where the machine refuses what the plan takes, that is written as well.
+Result<int> unless_refused(const JobPlan& plan, const Budgets& budgets,
+                           std::optional<JsonLines>& json,
+                           const std::function<Result<int>()>& attempt) {
+  try {
+    return attempt();
+  } catch (const CapacityError& error) {
+    if (const Result<void> written = write_json(
+            json, refusal_json(error.what(), {plan.placement, plan.peak_bytes, {}}, budgets));
+        !written)
+      return written.failure();
+    throw;
+  }
 }
 
 Json owners_json(const MemoryAnalysis& analysis) {
@@ -54,23 +81,30 @@ Result<int> run_train(std::span<const std::string> arguments) {
                                              line->config.data.seq);
       !data)
     return data.failure();
+  if (Result<void> usable = check_disk_folder(line->config); !usable) return usable.failure();
   Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
   if (!device) return device.failure();
   const Job job(line->config, threads);
+  Result<std::optional<JsonLines>> json = open_json(*line);
+  if (!json) return json.failure();
   const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, threads);
+  if (!choice.plan) return refuse(job, choice, budgets, threads, *json);
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
   fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
              to_string(forecast));
-  Result<std::optional<JsonLines>> json = open_json(*line);
-  if (!json) return json.failure();
   RunOptions options;
   options.trace_path = line->trace_path;
   if (forecast.simulation) options.predicted_step_s = forecast.simulation->step_s;
   options.resume = line->resume;
   options.json = json->has_value() ? &**json : nullptr;
   options.text = text_stream(*line);
-  return run_training(job, choice, budgets, options);
+  return unless_refused(*choice.plan, budgets, *json, [&] {
+    // Before checkpoints of an earlier run are set aside.
+    const int64_t disk_bytes = choice.plan->peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
+    if (Result<void> reserved = check_disk_space(line->config, disk_bytes); !reserved)
+      throw CapacityError(reserved.error());
+    return run_training(job, choice, budgets, options);
+  });
 }
 
 Result<int> run_plan(std::span<const std::string> arguments) {
@@ -83,11 +117,14 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   }
   const int threads = omp_get_max_threads();
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
+  if (Result<void> usable = check_disk_folder(line->config); !usable) return usable.failure();
   Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
   if (!device) return device.failure();
   const Job job(line->config, threads);
+  Result<std::optional<JsonLines>> json = open_json(*line);
+  if (!json) return json.failure();
   const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, threads);
+  if (!choice.plan) return refuse(job, choice, budgets, threads, *json);
   const Executable& step = *choice.plan->programs.step;
   const Forecast forecast = forecast_step(step, std::move(*device));
   fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
@@ -99,8 +136,17 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   if (!budgets[0] && choice.plan->peak_bytes[0] > here)
     fmt::print(text_stream(*line), "this machine has {} to give: it would not run here\n",
                format_bytes(here));
-  Result<std::optional<JsonLines>> json = open_json(*line);
-  if (!json) return json.failure();
+  const int64_t disk_bytes = choice.plan->peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
+  if (disk_bytes > 0) {
+    const Result<int64_t> space = disk_space_bytes(line->config);
+    if (!space) return space.failure();
+    if (disk_bytes > *space)
+      fmt::print(text_stream(*line),
+                 "{} has {} to give (runtime.disk_folder), {} are needed: it would not run here\n",
+                 line->config.runtime.disk_folder.empty() ? "the folder for temporary files"
+                                                          : line->config.runtime.disk_folder,
+                 format_bytes(*space), format_bytes(disk_bytes));
+  }
   if (*json) {
     const JobPlan& plan = *choice.plan;
     Json rungs = Json::array();

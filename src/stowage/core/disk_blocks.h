@@ -15,10 +15,12 @@ inline constexpr int64_t kDiskBlockBytes = 4096;
 inline constexpr int64_t kDiskBounceBytes = 512 << 10;
 
 /// Bounce memory, on a block, that a move of so many bytes to or from a disk is given: what it can
-/// use, up to kDiskBounceBytes. Two blocks are the least.
+/// use, up to kDiskBounceBytes. Two blocks are the least; they do where only the ends of spans take
+/// that way.
 constexpr int64_t disk_bounce_bytes(int64_t moved_bytes) {
   // A span of so many bytes touches one block more than it fills.
-  return std::min(kDiskBounceBytes, align_up(moved_bytes, kDiskBlockBytes) + kDiskBlockBytes);
+  return std::clamp(align_up(moved_bytes, kDiskBlockBytes) + kDiskBlockBytes, 2 * kDiskBlockBytes,
+                    kDiskBounceBytes);
 }
 
 /// Where a range of memory outside of the device is best placed: large ones, and those of whole

@@ -77,6 +77,9 @@ struct Node {
   ProvenancePtr provenance;
   RegionId region;        ///< Of the owning graph's table; invalid outside any.
   bool backward = false;  ///< Made by reverse mode for cotangents.
+  /// Of a node in a region: the gradient of something outside reads a result of it, so they are there
+  /// whether or not the region is computed again. Residuals of scans and conds are not meant.
+  bool leaves = false;
 
   ValueId result(int i = 0) const {
     return ValueId(first_result.index() + static_cast<size_t>(i));

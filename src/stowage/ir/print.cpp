@@ -56,6 +56,7 @@ class Printer {
       out_ += '}';
     }
     if (n.region.valid()) put(" region {}", n.region.value);
+    if (n.leaves) out_ += " leaves";
     if (n.backward) out_ += " backward";
     out_ += " : ";
     if (n.n_results == 0) out_ += "()";

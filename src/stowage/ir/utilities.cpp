@@ -88,6 +88,12 @@ bool same_operation(const Node& a, const Node& b) {
   return true;
 }
 
+RegionId outermost_region(const Graph& graph, RegionId region) {
+  while (region.valid() && graph.regions()[region.index()].parent.valid())
+    region = graph.regions()[region.index()].parent;
+  return region;
+}
+
 bool equal(const Graph& a, const Graph& b) {
   if (&a == &b) return true;
   if (a.n_nodes() != b.n_nodes() || a.n_values() != b.n_values() || a.inputs() != b.inputs() ||
@@ -100,7 +106,7 @@ bool equal(const Graph& a, const Graph& b) {
   for (size_t i = 0; i < a.n_nodes(); ++i) {
     const Node &x = a.nodes()[i], &y = b.nodes()[i];
     if (x.operands != y.operands || x.first_result != y.first_result || x.region != y.region ||
-        x.backward != y.backward || !same_operation(x, y))
+        x.backward != y.backward || x.leaves != y.leaves || !same_operation(x, y))
       return false;
   }
   return true;
@@ -126,6 +132,7 @@ size_t structural_hash(const Graph& graph) {
     h.values(node.operands);
     h.add(node.region.value);
     h.add(node.backward);
+    h.add(node.leaves);
     for (int i = 0; i < node.n_results; ++i) h.field(graph.type(node.result(i)));
   }
   h.values(graph.outputs());

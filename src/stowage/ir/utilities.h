@@ -9,6 +9,9 @@
 
 namespace stow {
 
+/// The region around a region, and around that, up to one that nothing is around.
+RegionId outermost_region(const Graph& graph, RegionId region);
+
 /// Same nodes, operands, types, parameters (floats bit by bit, policies by identity), regions and
 /// marks, in nested graphs too. Names of inputs, provenance and weakness of types do not count.
 bool equal(const Graph& a, const Graph& b);

@@ -45,6 +45,24 @@ Array use(const Array& weight, DType compute) {
   return device_put(weight, MemoryKind::kDevice).astype(compute);
 }
 
+// block(h) for so many tokens after another, h [B, T, d]; nothing within is kept.
+// The last chunk comes first, so that the backward pass sums weights' gradients from the first on,
+// as a product over all tokens does.
+template <typename Block>
+Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
+  const int64_t d = h.dim(-1), n = h.size() / d, even = n / chunk * chunk;
+  const Array rows = h.reshape({n, d});
+  const auto one = checkpoint(block, nullptr, {.prevent_cse = false});
+  std::vector<Array> parts;
+  if (even > 0) {
+    const Array chunks = rows.slice(0, 0, even).reshape({even / chunk, chunk, d});
+    const auto step = [&](None, const Array& in) { return std::pair(None{}, one(in)); };
+    parts.push_back(scan(step, None{}, chunks, {.reverse = true}).second.reshape({even, d}));
+  }
+  if (even < n) parts.push_back(one(rows.slice(0, even, n)));
+  return concatenate(parts).reshape({h.dim(0), h.dim(1), d});
+}
+
 Array layer(const LlamaConfig& c, const Array& input, const LlamaLayer& weights,
             const Rotary& rotary) {
   const Array x = checkpoint_name(input, "layer_in");
@@ -67,9 +85,12 @@ Array layer(const LlamaConfig& c, const Array& input, const LlamaLayer& weights,
   }
   Scope scope("mlp");
   const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
-  const Array gate = checkpoint_name(matmul(h, w.w1), "mlp_gate");
-  const Array up = checkpoint_name(matmul(h, w.w3), "mlp_up");
-  return mid + matmul(silu(gate) * up, w.w2);
+  const auto block = [&](const Array& in) {
+    const Array gate = checkpoint_name(matmul(in, w.w1), "mlp_gate");
+    const Array up = checkpoint_name(matmul(in, w.w3), "mlp_up");
+    return matmul(silu(gate) * up, w.w2);
+  };
+  return mid + (c.ffn_chunk > 0 ? by_tokens(block, h, c.ffn_chunk) : block(h));
 }
 
 // Every weight from its shape, whether it exists or not.

@@ -24,6 +24,10 @@ struct LlamaConfig {
   /// Tokens whose logits exist at a time in the loss; 0 for all at once. Changes the order in which
   /// the losses and the gradient of the head are summed.
   int64_t loss_chunk = 0;
+  /// Tokens whose feed-forward block is computed at a time, and again in the backward pass; 0 for all
+  /// at once. With f32 and chunks of kProductBlock no number changes: so the gradients of the
+  /// weights are summed anyway.
+  int64_t ffn_chunk = 0;
 
   int64_t head_dim() const { return dim / heads; }  ///< Of one head.
   int64_t kv_dim() const { return kv_heads * head_dim(); }  ///< Of all key heads.

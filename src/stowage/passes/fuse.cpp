@@ -246,27 +246,39 @@ class Fuser {
   }
   int n_uses(ValueId v) const { return n_uses_[v.index()]; }
 
-  // A sum that is handed from the graph's inputs to its outputs (a gradient over a loop's
-  // iterations) and a product that is only added to it: one unit, whose product adds to what lies
-  // where the sum is. The product is rounded before it is added, so the bits are the same.
+  // A sum, and a product that is only added to it: one unit, whose product adds to what lies where
+  // the sum is. The product is rounded before it is added, so the bits are the same.
   bool accumulate(NodeId id) {
     const Node& node = graph_.node(id);
-    if (node.op != OpKind::kAdd || graph_.type(node.first_result).dtype != DType::kF32 ||
-        n_uses(node.first_result) != 1 || !is_output(node.first_result))
-      return false;
+    if (node.op != OpKind::kAdd || graph_.type(node.first_result).dtype != DType::kF32) return false;
     for (int i = 0; i < 2; ++i) {
       const ValueId sum = node.operands[static_cast<size_t>(i)];
       const ValueId product = node.operands[static_cast<size_t>(1 - i)];
-      if (!graph_.is_input(sum) || graph_.is_input(product) || n_uses(sum) != 1 ||
-          n_uses(product) != 1 || graph_.def(product).op != OpKind::kDotGeneral)
+      if (n_uses(sum) != 1 || n_uses(product) != 1 || !is_product(product) ||
+          !(is_carried(sum, node.first_result) || is_sum_of_products(sum)))
         continue;
-      const int u = use(product).unit;
+      const int u = use(product).unit, maker = use(sum).unit;
+      if (maker >= 0 && reaches({maker}, u)) continue;
       result_.units[static_cast<size_t>(u)].nodes.push_back(id);
       raise(u, id.index());
+      link(u, maker);
       use(node.first_result).unit = u;
       return true;
     }
     return false;
+  }
+  bool is_product(ValueId v) const {
+    return !graph_.is_input(v) && graph_.def(v).op == OpKind::kDotGeneral;
+  }
+  // Handed from the graph's inputs to its outputs: a gradient over a loop's iterations.
+  bool is_carried(ValueId sum, ValueId result) const {
+    return graph_.is_input(sum) && n_uses(result) == 1 && is_output(result);
+  }
+  // A product, or what a product was added to.
+  bool is_sum_of_products(ValueId v) {
+    if (graph_.is_input(v) || use(v).unit < 0 || use(v).root != v) return false;
+    const Unit& maker = unit(use(v).unit);
+    return maker.kind == UnitKind::kOp && is_product(graph_.node(maker.nodes[0]).first_result);
   }
   bool is_output(ValueId v) const {
     return std::find(graph_.outputs().begin(), graph_.outputs().end(), v) != graph_.outputs().end();

@@ -7,6 +7,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/core/disk_blocks.h"
+#include "stowage/passes/first_slots.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/rows.h"
 #include "stowage/passes/view.h"
@@ -70,6 +71,9 @@ struct Context {
     for (const EachIteration& e : each) n *= e.trip_count;
     return n;
   }
+
+  // What a nested graph takes while it runs, beside its inputs; known ones.
+  std::map<const Graph*, int64_t> inner_bytes;
 
   // The loops around the instructions that are being made; those do not count with which the
   // iterations would be too many.
@@ -287,7 +291,9 @@ class Level {
                               : use(id).needed)
         bytes[v] = graph_.type(id).kind == MemoryKind::kDevice ? graph_.type(id).bytes() : 0;
     }
-    order_ = order_units(graph_, units_, bytes, scratch_bytes(), context_.options.order);
+    const std::vector<int64_t> scratch = scratch_bytes();
+    order_ = order_units(graph_, units_, bytes, scratch, context_.options.order);
+    peak_bytes_ = peak_bytes(graph_, units_, bytes, scratch, order_);
     position_.resize(units_.units.size());
     for (size_t i = 0; i < order_.size(); ++i)
       position_[static_cast<size_t>(order_[i])] = static_cast<int>(i);
@@ -302,13 +308,27 @@ class Level {
     find_sliced_only();
   }
 
-  // The scratch of each unit that is one op, were every value contiguous.
+  // What a nested graph takes, in an order of its own.
+  int64_t inner_bytes(const Graph& graph) const {
+    if (const auto known = context_.inner_bytes.find(&graph); known != context_.inner_bytes.end())
+      return known->second;
+    std::vector<View> views;
+    for (ValueId v : graph.inputs()) views.push_back(contiguous_view(BufferId(), graph.type(v)));
+    const std::vector<bool> stay(views.size(), false);
+    const int64_t bytes = Level(context_, graph, std::move(views), stay).peak_bytes_;
+    context_.inner_bytes.emplace(&graph, bytes);
+    return bytes;
+  }
+
+  // What each unit of one op takes beside what it reads and makes: a kernel's scratch, were every
+  // value contiguous; what its nested graphs need.
   std::vector<int64_t> scratch_bytes() const {
     std::vector<int64_t> bytes(units_.units.size(), 0);
     const KernelTarget& target = context_.options.target;
-    for (size_t u = 0; u < bytes.size() && target.scratch_bytes; ++u) {
-      if (units_.units[u].kind != UnitKind::kOp) continue;
+    for (size_t u = 0; u < bytes.size(); ++u) {
       const Node& node = graph_.node(units_.units[u].nodes[0]);
+      for (const auto& nested : node.graphs) bytes[u] = std::max(bytes[u], inner_bytes(*nested));
+      if (units_.units[u].kind != UnitKind::kOp || !target.scratch_bytes) continue;
       Kernel kernel;
       kernel.op = node.op;
       kernel.params = node.params;
@@ -1223,6 +1243,18 @@ class Level {
     emit_copy(from, laid_out, begins, node.provenance);
   }
 
+  // A window that begins on a block in every iteration, as the plan will place it, and has no gaps:
+  // between two of those a disk moves all but the ends of a span without a bounce.
+  bool lies_on_blocks(const View& view) const {
+    const Buffer& b = context_.schedule.buffers[view.buffer.index()];
+    const auto fits = [](int64_t bytes) { return bytes % kDiskBlockBytes == 0; };
+    if (b.role != BufferRole::kTemporary && b.kind == MemoryKind::kDevice) return false;
+    return is_contiguous(view) && fits(view.offset_bytes) &&
+           disk_alignment(b.slots > 1 ? b.slot_bytes : b.bytes) == kDiskBlockBytes &&
+           std::all_of(view.terms.begin(), view.terms.end(),
+                       [&](const LoopTerm& t) { return fits(t.stride_bytes); });
+  }
+
   void push(Kernel kernel) {
     // Windows without elements have no strides to speak of.
     if (std::all_of(kernel.outputs.begin(), kernel.outputs.end(),
@@ -1235,7 +1267,9 @@ class Level {
                                             kind_of(kernel.outputs[0]) == MemoryKind::kDisk)) {
       kind = MemoryKind::kPinnedHost;
       const View& moved = kernel.outputs[0];
-      kernel.scratch_bytes = disk_bounce_bytes(moved.elems() * dtype_bytes(moved.dtype));
+      const int64_t bytes = moved.elems() * dtype_bytes(moved.dtype);
+      const bool direct = lies_on_blocks(kernel.inputs[0]) && lies_on_blocks(kernel.outputs[0]);
+      kernel.scratch_bytes = disk_bounce_bytes(direct ? 0 : bytes);
     }
     if (kernel.scratch_bytes > 0)
       kernel.scratch =
@@ -1249,6 +1283,7 @@ class Level {
   std::vector<bool> input_reusable_;
   Units units_;
   std::vector<int> order_, position_, last_use_;
+  int64_t peak_bytes_ = 0;  // the largest sum of live bytes, in that order
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
@@ -1284,6 +1319,7 @@ class Program {
     level.plan();
     level.emit(context_.schedule.instructions);
     finish(level);
+    if (context_.options.reuse) share_first_slots(context_.schedule);
     return std::move(context_.schedule);
   }
 

@@ -58,14 +58,21 @@ class BeamSearch {
     for (ValueId v : graph.outputs()) returned_[units.uses[v.index()].root.index()] = true;
   }
 
-  // The best order that a beam finds, and then pieces of it as well as can be.
+  int64_t peak_of(const std::vector<int>& order) const {
+    const Course course = follow(order);
+    return order.empty() ? 0 : *std::max_element(course.during.begin(), course.during.end());
+  }
+
   std::vector<int> run() {
     std::vector<int> order = search();
-    if (n_ > kWholeSearch) {
-      delay(order);
-      refine(order);
-    }
+    improve(order);
     return order;
+  }
+
+  // Pieces of a long order as well as can be.
+  void improve(std::vector<int>& order) const {
+    delay(order);
+    if (n_ > kWholeSearch) refine(order);
   }
 
  private:
@@ -88,6 +95,7 @@ class BeamSearch {
   static constexpr size_t kWholeSearch = 48;
   static constexpr size_t kWindow = 20, kWindowWidth = 256;
   static constexpr int kMaxWindows = 600;
+  static constexpr size_t kMaxDelayed = 2500;  // each costs a walk of the list
 
   std::vector<int> search() {
     // The work stays bounded: wide beams for loop bodies, narrow ones for long straight programs.
@@ -145,30 +153,35 @@ class BeamSearch {
     return course;
   }
 
-  // What takes more than it frees goes down to just before its first reader.
+  // What takes as much as it frees, or more, goes down to just before its first reader, unless that
+  // raises the peak; so does then what it reads.
   void delay(std::vector<int>& order) const {
-    const Course before = follow(order);
-    std::vector<int> later = order;
+    if (n_ < 2 || n_ > kMaxDelayed) return;
+    Course course = follow(order);
+    int64_t peak = *std::max_element(course.during.begin(), course.during.end());
     std::vector<size_t> at(n_);
     for (size_t i = 0; i < n_; ++i) at[static_cast<size_t>(order[i])] = i;
-    for (size_t i = n_; i-- > 0;) {
-      const int u = order[i];  // those behind it may have moved, those before it have not
-      const int64_t live = i > 0 ? before.after[i - 1] : 0;
-      if (before.after[i] <= live) continue;
+    const std::vector<int> from_last(order.rbegin(), order.rend());
+    for (int u : from_last) {
       const size_t from = at[static_cast<size_t>(u)];
       size_t first = n_;
       for (int r : users_[static_cast<size_t>(u)])
         first = std::min(first, at[static_cast<size_t>(r)]);
-      if (first == n_ || first <= from + 1) continue;
-      std::rotate(later.begin() + static_cast<std::ptrdiff_t>(from),
-                  later.begin() + static_cast<std::ptrdiff_t>(from) + 1,
-                  later.begin() + static_cast<std::ptrdiff_t>(first));
-      for (size_t j = from; j < first; ++j) at[static_cast<size_t>(later[j])] = j;
+      const int64_t live = from > 0 ? course.after[from - 1] : 0;
+      if (course.after[from] < live || first == n_ || first <= from + 1) continue;
+      const auto begin = order.begin() + static_cast<std::ptrdiff_t>(from);
+      const auto end = order.begin() + static_cast<std::ptrdiff_t>(first);
+      std::rotate(begin, begin + 1, end);
+      Course moved = follow(order);
+      const int64_t highest = *std::max_element(moved.during.begin(), moved.during.end());
+      if (highest > peak) {
+        std::rotate(begin, end - 1, end);
+        continue;
+      }
+      peak = highest;
+      course = std::move(moved);
+      for (size_t j = from; j < first; ++j) at[static_cast<size_t>(order[j])] = j;
     }
-    const Course after = follow(later);
-    if (*std::max_element(after.during.begin(), after.during.end()) <=
-        *std::max_element(before.during.begin(), before.during.end()))
-      order = std::move(later);
   }
 
   // A long list has a peak in each of its layers: as long as all of the highest can be lowered, the
@@ -272,8 +285,10 @@ class BeamSearch {
   // While a unit runs and behind it, where it frees so many bytes.
   std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, int64_t freed) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
-    // A row program may write over what it frees.
-    const bool in_place = units_.units[static_cast<size_t>(u)].kind == UnitKind::kRows;
+    // A row program may write over what it frees, a product over the sum that it adds to.
+    const Unit& unit = units_.units[static_cast<size_t>(u)];
+    const bool in_place =
+        unit.kind == UnitKind::kRows || (unit.kind == UnitKind::kOp && unit.nodes.size() == 2);
     const int64_t during =
         live + f.scratch_bytes +
         (in_place ? std::max<int64_t>(0, f.write_bytes - freed) : f.write_bytes);
@@ -398,7 +413,15 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
       if (--waiting[static_cast<size_t>(r)] == 0) queue.insert(r);
   }
   STOW_CHECK(order.size() == n, "the units depend on each other in a circle");
+  if (strategy == OrderStrategy::kGreedy)
+    BeamSearch(graph, units, facts, value_bytes, place).improve(order);
   return order;
+}
+
+int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
+                   const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order) {
+  const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
+  return BeamSearch(graph, units, facts, value_bytes, {}).peak_of(order);
 }
 
 }  // namespace stow

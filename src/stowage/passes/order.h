@@ -22,4 +22,8 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
                              const std::vector<int64_t>& value_bytes,
                              const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy);
 
+/// The largest sum of live bytes in that order, scratch included.
+int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,
+                   const std::vector<int64_t>& scratch_bytes, const std::vector<int>& order);
+
 }  // namespace stow

@@ -10,6 +10,8 @@
 #include "stowage/base/nearest.h"
 #include "stowage/ir/joint_cond.h"
 #include "stowage/ir/joint_scan.h"
+#include "stowage/ir/policy_wants.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/passes/cond_residuals.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/expose.h"
@@ -50,21 +52,54 @@ std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = 
   return result;
 }
 
-// The names in the regions of one policy.
+// The names in the regions of one policy; a product bears that of any product.
 struct RegionNames {
   std::set<std::string> any, repeatable, elsewhere;
+  std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
   bool differentiated = false;
 };
 
+// What a policy may want to find this node by.
+std::optional<std::string> wanted_name(const Node& node) {
+  if (node.op == OpKind::kName) return node.as<NameParams>().name;
+  if (is_plain_product(node)) return std::string(kWantsPlainProduct);
+  return std::nullopt;
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::vector<std::string> list;
+  for (const std::string& name : names)
+    if (name != kWantsPlainProduct) list.push_back(name);
+  return list.empty() ? "none" : fmt::format("{}", fmt::join(list, ", "));
+}
+
+// A policy that offloads products, and finds none that is a residual.
+[[noreturn]] void refuse_products(const Policy& policy, const RegionNames& have) {
+  const std::string product(kWantsPlainProduct);
+  trace_error("[checkpoint] policy {} has no effect: {}", policy.name,
+              have.any.count(product)
+                  ? "the backward pass reads nothing that depends on a product without batch axes "
+                    "in its region"
+              : have.elsewhere.count(product)
+                  ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
+                    "with a policy of its own"
+                  : "no product without batch axes is used in its region");
+}
+
 [[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
                               const RegionNames& have) {
+  if (wanted == kWantsPlainProduct) refuse_products(policy, have);
+  if (have.off_device.count(wanted))
+    trace_error(
+        "[checkpoint] policy {} offloads what is named '{}', which has no effect: it lies on {} "
+        "already, and only what is on the device is offloaded",
+        policy.name, wanted, memory_kind_name(have.off_device.at(wanted)));
   const std::vector<std::string> there(have.any.begin(), have.any.end());
   if (have.any.count(wanted))
     trace_error(
         "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
         "the backward pass reads depends on that value; names it can act on: {}",
-        policy.name, wanted,
-        have.repeatable.empty() ? "none" : fmt::format("{}", fmt::join(have.repeatable, ", ")));
+        policy.name, wanted, joined(have.repeatable));
   const std::string near = nearest_name(wanted, there);
   std::string hint;
   if (have.elsewhere.count(wanted))
@@ -74,27 +109,31 @@ struct RegionNames {
   trace_error(
       "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
       "region has; names there: {}{}",
-      policy.name, wanted, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")),
-      hint);
+      policy.name, wanted, joined(have.any), hint);
 }
 
 void insert_names(const Graph& graph, std::set<std::string>& names) {
   for (const Node& node : graph.nodes()) {
-    if (node.op == OpKind::kName) names.insert(node.as<NameParams>().name);
+    if (const auto name = wanted_name(node)) names.insert(*name);
     for (const GraphPtr& nested : node.graphs) insert_names(*nested, names);
   }
 }
 
+// The results of a node that its function has: residuals of scans and conds come behind them.
+int n_own_results(const Node& node) {
+  int n_residuals = 0;
+  if (node.op == OpKind::kScan) n_residuals = node.as<ScanParams>().n_residuals;
+  if (node.op == OpKind::kCond) n_residuals = node.as<CondParams>().n_residuals;
+  return node.n_results - n_residuals;
+}
+
 // The one backward node that reads residuals of a forward scan or cond; null where there is none.
 const Node* backward_of(const Graph& graph, const Node& forward) {
-  int n_residuals = 0;
-  if (forward.op == OpKind::kScan) n_residuals = forward.as<ScanParams>().n_residuals;
-  if (forward.op == OpKind::kCond) n_residuals = forward.as<CondParams>().n_residuals;
   const Node* reader = nullptr;
   for (const Node& node : graph.nodes())
     for (ValueId v : node.operands) {
       if (graph.is_input(v) || &graph.def(v) != &forward ||
-          graph.value(v).index < forward.n_results - n_residuals)
+          graph.value(v).index < n_own_results(forward))
         continue;
       if ((reader && reader != &node) || node.op != forward.op || !node.backward) return nullptr;
       reader = &node;
@@ -104,23 +143,30 @@ const Node* backward_of(const Graph& graph, const Node& forward) {
 
 // Adds the names of one node of a joint graph, and of those nested in it that a policy around it
 // acts on: in the bodies of scans and the branches of conds, but not in regions of their own.
-void collect_names(const Graph& joint, const Node& node, bool repeatable, RegionNames& have) {
+void collect_names(const Graph& joint, const Node& node, bool repeatable, const Policy& policy,
+                   RegionNames& have) {
   have.differentiated = have.differentiated || repeatable;
-  if (node.op == OpKind::kName) {
-    have.any.insert(node.as<NameParams>().name);
-    if (repeatable) have.repeatable.insert(node.as<NameParams>().name);
+  if (const auto name = wanted_name(node)) {
+    const MemoryKind kind = joint.type(node.result()).kind;
+    if (kind != MemoryKind::kDevice &&
+        policy.decide({node.op, &node, *name}).mark == Mark::kOffload) {
+      have.off_device[*name] = kind;
+    } else {
+      have.any.insert(*name);
+      if (repeatable) have.repeatable.insert(*name);
+    }
   }
   if (node.graphs.empty()) return;
-  const auto inside = [&](const Graph& nested, bool joined, const Carries& carries = {}) {
+  const auto inside = [&](const Graph& nested, bool paired, const Carries& carries = {}) {
     const std::vector<bool> repeated = repeatable_nodes(nested, carries);
     for (size_t n = 0; n < nested.n_nodes(); ++n) {
       const Node& inner = nested.nodes()[n];
       if (inner.backward) continue;
       if (inner.region.valid()) {
-        if (inner.op == OpKind::kName) have.elsewhere.insert(inner.as<NameParams>().name);
+        if (const auto name = wanted_name(inner)) have.elsewhere.insert(*name);
         for (const GraphPtr& g : inner.graphs) insert_names(*g, have.elsewhere);
       } else {
-        collect_names(nested, inner, joined && repeatable && repeated[n], have);
+        collect_names(nested, inner, paired && repeatable && repeated[n], policy, have);
       }
     }
   };
@@ -145,7 +191,8 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, Region
 }
 
 // A name that a policy asks for must be one it can act on: of a value in its region, and where
-// there is a derivative, of one that this depends on.
+// there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
+// where there is a derivative alone: a function without one keeps nothing anyway.
 void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
   if (override_policy) return;  // a choice of ours, not a request
   const std::vector<bool> repeatable = repeatable_nodes(graph);
@@ -155,13 +202,16 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
     for (RegionId r : region_chain(graph, node.region)) {
       const Policy* policy = graph.regions()[r.index()].policy.get();
       if (policy && !policy->wanted_names.empty())
-        collect_names(graph, node, repeatable[n], names[policy]);
+        collect_names(graph, node, repeatable[n], *policy, names[policy]);
     }
   }
   for (const auto& [policy, have] : names)
-    for (const std::string& wanted : policy->wanted_names)
+    for (const std::string& wanted : policy->wanted_names) {
+      const bool needs_derivative = wanted == kWantsPlainProduct || have.off_device.count(wanted) > 0;
+      if (needs_derivative && !have.differentiated) continue;
       if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
         refuse_name(*policy, wanted, have);
+    }
 }
 
 // One level of the pass over one graph, scans being single nodes.
@@ -228,8 +278,7 @@ class Level {
   };
   std::vector<RegionId> chain(const Node& node) const { return region_chain(graph_, node.region); }
   RegionId outermost(const Node& node) const {
-    const std::vector<RegionId> c = chain(node);
-    return c.empty() ? RegionId() : c.front();
+    return outermost_region(graph_, node.region);
   }
   int in(ValueId v) const { return 2 * vertex_[v.index()]; }
   int out(ValueId v) const { return 2 * vertex_[v.index()] + 1; }
@@ -249,11 +298,14 @@ class Level {
         for (ValueId v : node.operands) add(v);
   }
 
-  // A value that leaves its outermost region for other forward work is there anyway.
+  // A value that leaves its outermost region, for other forward work or for the gradient of what is
+  // outside, is there anyway.
   void mark_boundaries() {
     boundary_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
       if (!is_forward(node) && !is_clone(node)) continue;
+      for (int i = 0; node.leaves && i < n_own_results(node); ++i)
+        boundary_[node.result(i).index()] = true;
       const RegionId here = outermost(node);
       for (ValueId v : node.operands)
         if (is_forward_value(v) && outermost(graph_.def(v)) != here) boundary_[v.index()] = true;

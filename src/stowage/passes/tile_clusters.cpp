@@ -62,6 +62,18 @@ class Finder {
   bool is_big(ValueId v) const {
     return graph_.type(v).elems() * dtype_bytes(DType::kF32) > 2 * tile_bytes_;
   }
+  // What a cluster brings in, or makes, tile by tile.
+  bool is_source(ValueId v) const {
+    return is_fetch(graph_, v) || (is_sum_of_rows(graph_, v) && is_read_in_tiles(v));
+  }
+  // Where other work needs it whole, nothing is won.
+  bool is_read_in_tiles(ValueId v) const {
+    if (returned_[v.index()]) return false;
+    return std::all_of(users_.of(v).begin(), users_.of(v).end(), [&](const Use& use) {
+      const Node& reader = graph_.node(use.node);
+      return is_tileable(reader) || first_reduced_axis(graph_, reader) > 0;
+    });
+  }
   int cluster_of(NodeId n) const { return n.valid() ? cluster_[n.index()] : -1; }
   int cluster_of(ValueId v) const { return cluster_of(graph_.value(v).node); }
   TileCluster& cluster(int c) { return clusters_[static_cast<size_t>(c)]; }
@@ -81,7 +93,7 @@ class Finder {
     for (ValueId v : node.operands) {
       if (const NodeId maker = graph_.value(v).node; maker.valid() && below_[maker.index()])
         below_[id.index()] = true;
-      fetches |= is_fetch(graph_, v) && is_big(v);
+      fetches |= is_source(v) && is_big(v);
       for (ValueId read : {v, brought_back(graph_, v)}) {
         const int c = read.valid() ? cluster_of(read) : -1;
         if (c >= 0 && dims(v) == cluster(c).dims &&
@@ -112,6 +124,9 @@ class Finder {
     home.nodes.push_back(id);
     if (const int axes = first_reduced_axis(graph_, graph_.node(id)); axes > 0)
       home.n_axes = std::min(home.n_axes, axes);
+    for (ValueId v : graph_.node(id).operands)
+      for (ValueId read : {v, brought_back(graph_, v)})
+        if (read.valid() && is_sum_of_rows(graph_, read)) home.n_axes = 1;
     cluster_[id.index()] = c;
     below_[id.index()] = true;
   }
@@ -186,7 +201,7 @@ class Finder {
   std::set<ValueId> whole_operands(const Node& node, int c) const {
     std::set<ValueId> whole;
     for (ValueId v : node.operands)
-      if (cluster_of(v) != c && !is_fetch(graph_, v) && !uniform_source(graph_, v).valid())
+      if (cluster_of(v) != c && !is_source(v) && !uniform_source(graph_, v).valid())
         whole.insert(v);
     return whole;
   }
@@ -209,14 +224,14 @@ class Finder {
     if (more <= 1) join(id, c);
   }
 
-  // Something to compute, between memories.
+  // Something to compute, between memories or of sums of rows.
   bool is_worth_it(const TileCluster& c) const {
     bool computes = false, moves = false;
     for (NodeId id : c.nodes) {
       const Node& node = graph_.node(id);
       computes |= op_class(node.op) == OpClass::kElementwise || op_class(node.op) == OpClass::kReduce;
       moves |= node.op == OpKind::kDevicePut;
-      for (ValueId v : node.operands) moves |= is_fetch(graph_, v);
+      for (ValueId v : node.operands) moves |= is_source(v);
     }
     return computes && moves;
   }
@@ -233,6 +248,18 @@ class Finder {
 };
 
 }  // namespace
+
+bool is_sum_of_rows(const Graph& graph, ValueId v) {
+  if (graph.is_input(v) || graph.def(v).op != OpKind::kScatterAdd) return false;
+  const Node& node = graph.def(v);
+  const auto& p = node.as<GatherParams>();
+  const Dims& dims = graph.type(v).shape.dims();
+  const ValueId onto = uniform_source(graph, node.operands[0]);
+  if (!onto.valid() || graph.is_input(onto) || !is_splat_constant(graph.def(onto)) ||
+      p.start_index_map != Dims{0} || p.slice_sizes[0] != 1)
+    return false;
+  return std::equal(dims.begin() + 1, dims.end(), p.slice_sizes.begin() + 1);
+}
 
 bool is_fetch(const Graph& graph, ValueId v) {
   if (graph.is_input(v) || graph.def(v).op != OpKind::kDevicePut) return false;

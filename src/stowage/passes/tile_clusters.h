@@ -1,4 +1,5 @@
-// What of a graph can be streamed: elementwise work over arrays that lie on the host or disk.
+// What of a graph can be streamed: elementwise work over arrays that lie on the host or disk, or that
+// are sums of few rows.
 // Not the rewriting into scans; that is tiles.h.
 #pragma once
 
@@ -10,7 +11,7 @@ namespace stow {
 
 /// Nodes that can run together on one tile after another: elementwise ones over one shape, moves of
 /// their results to other memories, and reductions of trailing axes. Moves of what they read to the
-/// device are no members; each cluster makes its own, and a member that reads what another one moved
+/// device, and sums of rows, are no members; each cluster makes its own, and a member that reads what another one moved
 /// away and back reads that one. No path leads from a member over other nodes, or other clusters, to
 /// a member.
 struct TileCluster {
@@ -21,6 +22,10 @@ struct TileCluster {
 
 /// The clusters over arrays of more than two tiles, were they of f32.
 std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes);
+
+/// A scatter_add of whole rows, along the first axis, to a constant: the gradient of an embedding.
+/// A tile of it is made from its few rows, and the whole need never be there.
+bool is_sum_of_rows(const Graph& graph, ValueId v);
 
 /// A move from another memory to the device.
 bool is_fetch(const Graph& graph, ValueId v);

@@ -16,6 +16,8 @@ namespace {
 
 // An array of more than so many tiles gets larger ones, of up to so many times the bytes asked for.
 constexpr int64_t kManyTiles = 64, kLargestTile = 4;
+// Sums of rows are looked through once a tile: no tiles of fewer bytes.
+constexpr int64_t kSmallestTile = 32 << 10;
 
 // How a cluster is cut: the first `n_axes` axes are one, of n_tiles * rows + rest rows.
 struct Tiling {
@@ -27,6 +29,7 @@ struct Cluster : TileCluster {
   Tiling tiling;
   /// A value of the device that members read moved away and back: they read it where it is made.
   ValueId direct;
+  bool sums_rows = true;  ///< Makes the sums of rows that it reads tile by tile.
 };
 
 int64_t product(const Dims& dims, size_t begin, size_t end) {
@@ -69,7 +72,11 @@ class Streamer {
     for (TileCluster& found : all) {
       Cluster c{std::move(found), {}, {}};
       c.direct = choose_direct(c);
-      const std::optional<Tiling> tiling = choose_tiling(c);
+      std::optional<Tiling> tiling = choose_tiling(c);
+      if (!tiling && moves(c)) {
+        c.sums_rows = false;
+        tiling = choose_tiling(c);
+      }
       if (!tiling) continue;
       c.tiling = *tiling;
       clusters_.push_back(std::move(c));
@@ -123,11 +130,34 @@ class Streamer {
     for (NodeId id : c.nodes)
       for (ValueId operand : from_.node(id).operands) {
         const ValueId v = read_by(c, operand);
-        if (is_member(c, v) || uniform_source(from_, v).valid()) continue;
+        if (is_member(c, v) || uniform_source(from_, v).valid() ||
+            (c.sums_rows && is_sum_of_rows(from_, v)))
+          continue;
         const ValueId source = is_fetch(from_, v) ? from_.def(v).operands[0] : v;
         if (std::find(values.begin(), values.end(), source) == values.end()) values.push_back(source);
       }
     return values;
+  }
+  // Whether anything of it is in another memory.
+  bool moves(const Cluster& c) const {
+    return std::any_of(c.nodes.begin(), c.nodes.end(), [&](NodeId id) {
+      const Node& node = from_.node(id);
+      return node.op == OpKind::kDevicePut ||
+             std::any_of(node.operands.begin(), node.operands.end(),
+                         [&](ValueId v) { return is_fetch(from_, v); });
+    });
+  }
+  // The sums of rows that members read, each once.
+  std::vector<ValueId> sums_of_rows(const Cluster& c) const {
+    std::vector<ValueId> sums;
+    if (!c.sums_rows) return sums;
+    for (NodeId id : c.nodes)
+      for (ValueId operand : from_.node(id).operands) {
+        const ValueId v = read_by(c, operand);
+        if (is_sum_of_rows(from_, v) && std::find(sums.begin(), sums.end(), v) == sums.end())
+          sums.push_back(v);
+      }
+    return sums;
   }
   bool is_member(const TileCluster& c, ValueId v) const {
     const NodeId maker = from_.value(v).node;
@@ -146,6 +176,12 @@ class Streamer {
     const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
     const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
     const int most = flat ? c.n_axes : 1;
+    if (!sums_of_rows(c).empty()) {  // evenly or not at all: what is on the device stays in place
+      const int64_t row = product(c.dims, 1, c.dims.size());
+      const int64_t rows = divisor_up_to(c.dims[0], std::max<int64_t>(target / row, 1));
+      if (rows * row * width < kSmallestTile) return std::nullopt;
+      return checked({1, rows, c.dims[0] / rows, 0});
+    }
     // The first cut that gives tiles near the target; else one of smaller tiles, or an uneven one.
     for (int n = 1; n <= most; ++n) {
       const auto axes = static_cast<size_t>(n);
@@ -303,6 +339,16 @@ class Streamer {
         if (!source.valid() || inner.contains(v)) continue;
         inner.emplace(v, uniform(b, source, from_.type(v).dtype, Shape(tile), operands, inner));
       }
+    // So are the rows that are summed; which of them are a tile's its place tells.
+    std::map<ValueId, std::array<Val, 2>> rows_of;
+    for (ValueId sum : sums_of_rows(c)) {
+      const auto constant = [&](ValueId v) {
+        operands.push_back(Val(builder_, map_[v]));
+        return Val(b, body->add_input(operands.back().type()));
+      };
+      const Node& node = from_.def(sum);
+      rows_of.emplace(sum, std::array{constant(node.operands[1]), constant(node.operands[2])});
+    }
     ScanParams params;
     params.length = n_tiles;
     params.n_consts = static_cast<int>(operands.size());
@@ -313,12 +359,39 @@ class Streamer {
       inner.emplace(v, Val(b, body->add_input(type)));
       params.in_axes.push_back(0);
     }
+    if (!rows_of.empty()) {
+      const ArrayType places(DType::kI64, {n_tiles});
+      operands.push_back(iota(builder_, places, 0) * full(builder_, places, rows) +
+                         full(builder_, places, first));
+      params.in_axes.push_back(0);
+      const Val place(b, body->add_input({DType::kI64, {}}));
+      for (const auto& [sum, given] : rows_of)
+        inner.emplace(sum, sum_of_rows(from_.def(sum), given[0], given[1], place, Shape(tile)));
+    }
     for (NodeId id : c.nodes) add_member(b, c, from_.node(id), inner);
     std::vector<ValueId> outputs;
     for (ValueId v : results) outputs.push_back(inner.at(v).id());
     params.out_axes.assign(results.size(), 0);
     body->set_outputs(std::move(outputs));
     return builder_.add(OpKind::kScan, params, operands, {body});
+  }
+
+  // The tile of a sum of rows that begins at `place`: rows of others are out of its range.
+  Val sum_of_rows(const Node& node, const Val& indices, const Val& updates, const Val& place,
+                  const Shape& tile) const {
+    GraphBuilder& b = place.builder();
+    b.provenance = node.provenance;
+    b.backward = node.backward;
+    const ConstantParams& onto =
+        from_.def(uniform_source(from_, node.operands[0])).as<ConstantParams>();
+    ConstantParams constant = onto;
+    constant.type = {updates.dtype(), {}};
+    GatherParams params = node.as<GatherParams>();
+    params.slice_sizes.assign(tile.begin(), tile.end());
+    params.slice_sizes[0] = 1;
+    const Val near = convert(indices, DType::kI64) - broadcast_scalar(place, indices.shape());
+    return scatter_add(broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), tile),
+                       near, updates, params);
   }
 
   // A value that is alike everywhere, for a tile.

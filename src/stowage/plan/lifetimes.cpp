@@ -248,6 +248,7 @@ class Walker {
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
     const Buffer& buffer = schedule_.buffers[b];
+    if (piece == 0 && buffer.first_slot.valid()) return;
     const int64_t place = buffer.place(iteration_, 0);
     begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0;
     if (life.open && ((begins && !sampled) || place != life.place)) close(b, piece);

@@ -8,6 +8,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/core/disk_blocks.h"
 #include "stowage/ir/schedule_walk.h"
+#include "stowage/pack/exact.h"
 #include "stowage/pack/heuristics.h"
 
 namespace stow {
@@ -111,6 +112,26 @@ int64_t max_under_way(const Schedule& schedule, const Lifetimes& lifetimes) {
   return most;
 }
 
+// Exact search where greedy packing left a gap, of plain buffers few enough to be searched.
+void search_further(const pack::Problem& problem, double seconds, pack::Solution& best) {
+  constexpr size_t kMostSearched = 2000;
+  if (seconds <= 0 || problem.buffers.size() > kMostSearched ||
+      static_cast<double>(best.height) <=
+          (1 + kGoodGap) * static_cast<double>(pack::lower_bound(problem)))
+    return;
+  // Sizes in whole alignments, as the search wants them; offsets for those do for the buffers.
+  pack::Problem padded = problem;
+  int64_t alignment = 1;
+  for (const pack::Buffer& b : problem.buffers) alignment = std::max(alignment, b.alignment);
+  for (pack::Buffer& b : padded.buffers)
+    for (pack::Rect& rect : b.rects) rect.size = align_up(rect.size, alignment);
+  const Result<pack::ExactResult> found =
+      pack::pack_exact(padded, {.time_limit_s = seconds, .counted = true});
+  if (!found) return;  // rigid groups
+  const int64_t height = pack::height_of(problem, found->solution.offsets);
+  if (height < best.height) best = {found->solution.offsets, height};
+}
+
 // What every layout is told of: the solver of one kind's problem.
 using Packer = std::function<pack::Solution(const KindProblem&)>;
 
@@ -188,13 +209,15 @@ PeakBound peak_bound(const Schedule& schedule) {
   return bound;
 }
 
-MemoryPlan make_plan(const Schedule& schedule, int64_t work) {
+MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
   return lay_out(schedule, [&](const KindProblem& p) {
     // Compiling must not take longer than a step: a small program's windows are quickly packed.
     pack::Options options;
-    options.work = work;
+    options.work = effort.work;
     options.window_buffers = 256;
-    return pack::pack_greedy(p.problem, options);
+    pack::Solution solution = pack::pack_greedy(p.problem, options);
+    search_further(p.problem, effort.search_s, solution);
+    return solution;
   });
 }
 

@@ -49,9 +49,19 @@ struct PeakBound {
 };
 PeakBound peak_bound(const Schedule& schedule);
 
-/// Lays the buffers out and says who owns the peak. `work` is what the packer may spend beyond its
-/// first pass. The result is validated apart from the packer.
-MemoryPlan make_plan(const Schedule& schedule, int64_t work);
+/// A layout this near to the largest live sum, as a share of it, is not worth another.
+inline constexpr double kGoodGap = 0.002;
+
+/// What the packer may spend; counted, so that a plan is the same everywhere.
+struct PackEffort {
+  int64_t work = 0;     ///< Of greedy packing beyond its first pass (pack/heuristics.h).
+  double search_s = 0;  ///< Of exact search, near so many seconds, where that left more than a gap.
+};
+/// For a plan that will be run.
+inline constexpr PackEffort kFinalEffort = {6'000'000, 0.2};
+
+/// Lays the buffers out and says who owns the peak. The result is validated apart from the packer.
+MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort);
 
 /// Every buffer at bytes of its own: the layout of a run that shares nothing, for comparison.
 MemoryPlan make_plan_apart(const Schedule& schedule);

@@ -146,14 +146,20 @@ Place Program::locate(const Operand& operand, const Frame& frame) const {
   }
   if (const Buffer* buffer = operand.places) {
     const int64_t slot = buffer->apart ? offset / buffer->slot_bytes : 0;
+    if (slot == 0 && buffer->first_slot.valid())
+      return frame.bases[buffer->first_slot.index()].plus(offset);
     const int64_t place = buffer->place(frame.iterations, slot);
     offset += plan_.offsets[operand.buffer][static_cast<size_t>(place)] - slot * buffer->slot_bytes;
   }
   return frame.bases[operand.buffer].plus(offset);
 }
 
-void Program::show(const Operand& operand, const Place& at, bool visible) const {
+void Program::show(const Operand& operand, const Place& at, const Frame& frame,
+                   bool visible) const {
   if (!kPoisonsArena || !operand.in_arena || at.disk) return;
+  if (operand.places && operand.places->first_slot.valid() &&
+      at.memory == frame.bases[operand.places->first_slot.index()].memory)
+    return;
   const int64_t bytes = operand.high_bytes - operand.low_bytes;
   std::byte* const low = at.memory + operand.low_bytes;
   visible ? unpoison(low, bytes) : poison(low, bytes);
@@ -163,9 +169,9 @@ void Program::show(const Operand& operand, const Place& at, bool visible) const 
 const std::byte* Program::read_on_host(const Operand& operand, const Frame& frame,
                                        std::byte* copy) const {
   const Place at = locate(operand, frame);
-  show(operand, at, true);
+  show(operand, at, frame, true);
   std::memcpy(copy, at.memory, static_cast<size_t>(operand.high_bytes));
-  show(operand, at, false);
+  show(operand, at, frame, false);
   return copy;
 }
 
@@ -179,7 +185,7 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
   }
   const auto show_all = [&](bool visible) {
     for (size_t i = 0; i < step.operands.size(); ++i)
-      show(step.operands[i], frame.operands[i], visible);
+      show(step.operands[i], frame.operands[i], frame, visible);
     if (step.has_scratch)
       visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
   };

@@ -69,7 +69,7 @@ class Program {
   Place locate(const Operand& operand, const Frame& frame) const;
   void run_kernel(const Step& step, Frame& frame) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
-  void show(const Operand& operand, const Place& at, bool visible) const;
+  void show(const Operand& operand, const Place& at, const Frame& frame, bool visible) const;
   void find_deaths();
 
   Schedule schedule_;

@@ -20,10 +20,8 @@
 namespace stow {
 namespace {
 
-// Work that the packer may spend on each candidate order, and on the one that won.
-constexpr int64_t kTrialWork = 200'000;
-// A plan this near to the largest live sum, as a share of it, is not worth another layout.
-constexpr double kGoodGap = 0.002;
+// For each candidate order.
+constexpr PackEffort kTrialEffort = {.work = 200'000};
 constexpr int64_t kNegligibleBytes = 1024;
 
 class CompiledProgram final : public Executable {
@@ -62,7 +60,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
     lowering.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, lowering);
-    MemoryPlan plan = lowering.reuse ? make_plan(schedule, kTrialWork) : make_plan_apart(schedule);
+    MemoryPlan plan = lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
     if (best && plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes)
       continue;
     best = Planned{std::move(schedule), std::move(plan)};
@@ -76,7 +74,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
            static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
   };
   if (gap(best->plan) > 0) {
-    MemoryPlan plan = make_plan(best->schedule, kFinalWork);
+    MemoryPlan plan = make_plan(best->schedule, kFinalEffort);
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
   }
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
@@ -88,7 +86,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     const int order = static_cast<int>(best_order) + s;
     lowering.order = static_cast<OrderStrategy>(order % kNumOrderStrategies);
     Schedule schedule = lower(g, lowering);
-    MemoryPlan plan = make_plan(schedule, kFinalWork);
+    MemoryPlan plan = make_plan(schedule, kFinalEffort);
     if (plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes) continue;
     best = Planned{std::move(schedule), std::move(plan)};
   }

@@ -29,12 +29,12 @@ struct CompileOptions {
   /// How many moves between memories may be under way, in each direction, beside the one whose
   /// value is in use: 0 runs every move by itself.
   int transfers_ahead = 8;
-  /// Of each memory kind. Within them memory is spent on moves ahead; where there is no limit, only
-  /// what does not raise the peak is.
+  /// What moves ahead may raise each kind's total to. No bound on the program: one that takes more
+  /// without any is compiled so, and fails to run. Unlimited: none raises the peak on the device.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
   /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
-  /// each (passes/tiles.h). 0: whole.
+  /// each (passes/tiles.h), but a 64th of the device's capacity above at most. 0: whole.
   int64_t tile_bytes = kTileBytes;
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.

@@ -10,6 +10,7 @@ namespace {
 // Trials cost a walk of the timeline each.
 constexpr int kMaxTrials = 200;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
+constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
 class Chooser {
  public:
@@ -81,7 +82,7 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
       chooser.raise(from, to);
     if (!chooser.any()) break;
     Schedule schedule = chooser.schedule();
-    MemoryPlan plan = make_plan(schedule, kFinalWork / 8);
+    MemoryPlan plan = make_plan(schedule, kTrialEffort);
     bool fits = true;
     for (size_t kind = 0; kind < limits.size(); ++kind) {
       const int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];

@@ -13,9 +13,6 @@ struct Planned {
   MemoryPlan plan;
 };
 
-/// Work that the packer may spend on a plan that will be run.
-inline constexpr int64_t kFinalWork = 6'000'000;
-
 /// The same program with up to `ahead` moves of each stream under way at a time. Its totals stay
 /// within the capacities; where the device has no limit, within the plan's own total there. A plan
 /// over a capacity is returned as it is.

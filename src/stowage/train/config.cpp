@@ -168,7 +168,8 @@ Result<void> Loader::check_places() const {
   const std::pair<std::string_view, const std::string&> places[] = {
       {"memory.activations", m.activations},
       {"memory.optimizer", m.optimizer},
-      {"memory.parameters", m.parameters}};
+      {"memory.parameters", m.parameters},
+      {"memory.gradients", m.gradients}};
   for (const auto& [key, place] : places) {
     if (place == "pinned_host" && !config_.is_virtual())
       return fail("{} saves nothing with {}: the host's memory is the device's there",
@@ -180,9 +181,16 @@ Result<void> Loader::check_places() const {
   if (moves && !config_.is_virtual() && !m.disk)
     return fail("{} has nowhere to put them: set memory.disk, or runtime.platform=virtual",
                 with_place("memory.policy"));
+  if (moves && config_.model.layers == 0)
+    return fail("{} has no effect with {}: it moves what layers keep", with_place("memory.policy"),
+                with_place("model.layers"));
+  if (m.feed_forward == "chunked" && config_.train.compute != "f32")
+    return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
+                with_place("memory.feed_forward"), with_place("train.compute"));
   if (m.activations != "auto" && m.policy != "auto" && !moves)
-    return fail("{} has no effect with {}", with_place("memory.activations"),
-                with_place("memory.policy"));
+    return fail("{} has no effect with {}{}", with_place("memory.activations"),
+                with_place("memory.policy"),
+                m.policy == "nested" ? "; offload_nested moves what enters each block" : "");
   return {};
 }
 

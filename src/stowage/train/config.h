@@ -40,7 +40,7 @@ struct TrainConfig {
     double eps = 1e-8;
     double momentum = 0;
     bool nesterov = false;
-    std::string freeze;  ///< Patterns of paths, by commas.
+    std::string freeze;       ///< Patterns of paths, by commas.
     int64_t total_steps = 0;  ///< The schedule's length; train.steps once loaded, unless set.
   } optimizer;
   struct Train {
@@ -54,16 +54,19 @@ struct TrainConfig {
   } train;
   struct Runtime {
     std::string platform = "cpu";
-    std::string disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
+    std::string
+        disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
   } runtime;
   struct Memory {
     std::optional<int64_t> device;  ///< Bytes; none: what the machine can give.
     std::optional<int64_t> host;    ///< Of a virtual device; none: no limit.
     std::optional<int64_t> disk;    ///< None: no disk.
     std::string policy = "auto";
-    std::string activations = "auto";  ///< Where those go that leave the device.
-    std::string optimizer = "auto";    ///< Where the optimizer's state lies.
-    std::string parameters = "auto";   ///< Where weights and their gradients lie.
+    std::string activations = "auto";   ///< Where those go that leave the device.
+    std::string optimizer = "auto";     ///< Where the optimizer's state lies.
+    std::string parameters = "auto";    ///< Where weights lie.
+    std::string gradients = "auto";     ///< Where their gradients lie.
+    std::string feed_forward = "auto";  ///< Whether those blocks are computed chunk by chunk.
   } memory;
 
   bool is_virtual() const { return runtime.platform == "virtual"; }
@@ -79,6 +82,8 @@ const std::vector<std::string>& memory_policies();
 const std::vector<std::string>& platforms();
 const std::vector<std::string>& activation_places();
 const std::vector<std::string>& state_places();
+/// What `memory.feed_forward` may be.
+const std::vector<std::string>& feed_forward_forms();
 
 /// Where values come from, the later over the earlier: defaults, file, settings in order, memory.
 struct ConfigSources {
@@ -109,8 +114,8 @@ std::string config_toml(const TrainConfig& config);
 /// A table of all keys for people: key, what it takes, default, meaning.
 std::string config_help();
 
-/// A file of the repository: below $STOW_ROOT, which the launcher sets, or else below the folder the
-/// program was built from.
+/// A file of the repository: below $STOW_ROOT, which the launcher sets, or else below the folder
+/// the program was built from.
 std::string repository_file(const std::string& path);
 /// The text that the default job trains on, in the repository.
 std::string default_data_path();

@@ -57,7 +57,9 @@ constexpr ConfigKey kKeys[] = {
     {"memory.policy", TextField{STOW_FIELD(memory.policy), memory_policies}, false, "what the backward pass finds kept"},
     {"memory.activations", TextField{STOW_FIELD(memory.activations), activation_places}, false, "where the offloading policies put what they move"},
     {"memory.optimizer", TextField{STOW_FIELD(memory.optimizer), state_places}, false, "where the optimizer's state lies between its updates"},
-    {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights and their gradients lie"},
+    {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights lie"},
+    {"memory.gradients", TextField{STOW_FIELD(memory.gradients), state_places}, false, "where the weights' gradients lie (auto: beside them, or further away where need be)"},
+    {"memory.feed_forward", TextField{STOW_FIELD(memory.feed_forward), feed_forward_forms}, false, "those blocks for all tokens at once, or for 256 after another"},
 };
 // clang-format on
 
@@ -195,7 +197,7 @@ const std::vector<std::string>& compute_dtypes() {
 const std::vector<std::string>& memory_policies() {
   static const std::vector<std::string> policies = {
       "auto",      "save_all",        "save_dots",   "save_gate", "save_named", "offload_named",
-      "recompute", "offload_carries", "offload_all", "nested"};
+      "recompute", "offload_carries", "offload_all", "nested",    "offload_nested"};
   return policies;
 }
 const std::vector<std::string>& platforms() {
@@ -208,6 +210,11 @@ const std::vector<std::string>& activation_places() {
 }
 const std::vector<std::string>& state_places() {
   static const std::vector<std::string> names = {"auto", "device", "pinned_host", "disk"};
+  return names;
+}
+
+const std::vector<std::string>& feed_forward_forms() {
+  static const std::vector<std::string> names = {"auto", "whole", "chunked"};
   return names;
 }
 

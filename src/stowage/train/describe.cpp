@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <numeric>
+
 #include "stowage/base/bytes.h"
 #include "stowage/train/trainer.h"
 
@@ -16,7 +19,132 @@ std::string describe_peak(const JobPlan& plan) {
   return text;
 }
 
+// The key of a configuration that bounds a memory.
+const char* budget_key(size_t kind) {
+  static constexpr std::array<const char*, kNumMemoryKinds> kKeys = {"memory.device", "memory.host",
+                                                                     "memory.disk"};
+  return kKeys[kind];
+}
+
+Shortfall shortfall_of(const Job& job, const Placement& placement, const BytesByKind& peak_bytes,
+                       const Budgets& budgets) {
+  Shortfall s{placement, peak_bytes, {}};
+  s.needed_bytes[0] = device_bytes(job.config(), peak_bytes);
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (budgets[kind])
+      s.over_bytes[kind] = std::max<int64_t>(0, s.needed_bytes[kind] - *budgets[kind]);
+  return s;
+}
+
+// What would be enough: "--set memory.host=1234".
+std::string settings_for(const Shortfall& shortfall) {
+  std::string text;
+  for (size_t kind = 0; kind < shortfall.over_bytes.size(); ++kind)
+    if (shortfall.over_bytes[kind] > 0)
+      text += fmt::format("{}--set {}={}", text.empty() ? "" : " ", budget_key(kind),
+                          shortfall.needed_bytes[kind]);
+  return text;
+}
+
+// The same with what it takes of larger budgets, as tiles and moves ahead grow with them.
+Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
+  constexpr int kMostTries = 4;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    Budgets raised = budgets;
+    for (size_t kind = 0; kind < raised.size(); ++kind)
+      if (s.over_bytes[kind] > 0) raised[kind] = s.needed_bytes[kind];
+    const BytesByKind peak_bytes = job.plan(s.placement, raised).peak_bytes;
+    if (shortfall_of(job, s.placement, peak_bytes, raised).total() == 0) break;
+    s = shortfall_of(job, s.placement, peak_bytes, budgets);
+  }
+  return s;
+}
+
+// "43.53 MiB (45645824 bytes) of disk, 3.53 MiB more than memory.disk = 40.00 MiB"
+std::string describe_over(const Shortfall& s, const Budgets& budgets) {
+  std::string text;
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (s.over_bytes[kind] > 0)
+      text += fmt::format("{}{} ({} bytes) of {}, {} more than {} = {}",
+                          text.empty() ? "" : ", and ", format_bytes(s.needed_bytes[kind]),
+                          s.needed_bytes[kind], memory_kind_name(static_cast<MemoryKind>(kind)),
+                          format_bytes(s.over_bytes[kind]), budget_key(kind),
+                          format_bytes(*budgets[kind]));
+  return text;
+}
+
+constexpr size_t kShown = 12;
+
+std::string describe_remedies(const Job& job, const Choice& choice, const Budgets& budgets,
+                              int threads) {
+  std::string text = "what would lower it (each planned):\n";
+  const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, budgets, threads);
+  const std::span<const Remedy> shown = std::span(remedies).first(std::min(kShown, remedies.size()));
+  size_t width = 0;
+  for (const Remedy& r : shown) width = std::max(width, r.change.size());
+  for (const Remedy& r : shown)
+    text += fmt::format("  {:>11}  {:<{}}  {}{}\n", format_bytes(r.peak_bytes), r.change, width,
+                        r.fits ? "fits" : "still over",
+                        r.changes_numbers ? "; changes the numbers" : "");
+  if (remedies.size() > kShown)
+    text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
+                        format_bytes(remedies[kShown - 1].peak_bytes));
+  return text;
+}
+
+std::string describe_rungs(const Job& job, const Choice& choice) {
+  std::string text = "what was tried, by its peak on the device:\n";
+  for (size_t i = 0; i < std::min(kShown, choice.rungs.size()); ++i)
+    text += fmt::format("  {:>11}  {}: {}\n",
+                        format_bytes(device_bytes(job.config(), choice.rungs[i].peak_bytes)),
+                        to_string(choice.rungs[i].placement), choice.rungs[i].verdict);
+  if (choice.rungs.size() > kShown)
+    text += fmt::format("  and {} more\n", choice.rungs.size() - kShown);
+  return text;
+}
+
 }  // namespace
+
+int64_t Shortfall::total() const {
+  return std::accumulate(over_bytes.begin(), over_bytes.end(), int64_t{0});
+}
+
+std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets) {
+  // Of the plans that are over in one memory alone, the nearest; last, of all plans.
+  std::array<std::optional<Shortfall>, kNumMemoryKinds + 1> nearest;
+  for (const Rung& rung : choice.rungs) {
+    const Shortfall s = shortfall_of(job, rung.placement, rung.peak_bytes, budgets);
+    const auto keep = [&](std::optional<Shortfall>& kept) {
+      if (!kept || s.total() < kept->total()) kept = s;
+    };
+    keep(nearest.back());
+    for (size_t kind = 0; kind < budgets.size(); ++kind)
+      if (s.over_bytes[kind] == s.total()) keep(nearest[kind]);
+  }
+  std::vector<Shortfall> all;
+  for (const std::optional<Shortfall>& s : nearest)
+    if (s && std::none_of(all.begin(), all.end(), [&](const Shortfall& other) {
+          return other.placement == s->placement;
+        }))
+      all.push_back(enough(job, *s, budgets));
+  std::stable_sort(all.begin(), all.end(), [](const Shortfall& a, const Shortfall& b) {
+    return a.total() < b.total();
+  });
+  return all;
+}
+
+Json refusal_json(const std::string& why, const Shortfall& shortfall, const Budgets& budgets) {
+  Json allowed = Json::object();
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    allowed.set(memory_kind_name(static_cast<MemoryKind>(kind)),
+                budgets[kind] ? Json(*budgets[kind]) : Json());
+  return Json::object({{"summary", true},
+                       {"refused", why},
+                       {"placement", to_string(shortfall.placement)},
+                       {"needed_bytes", bytes_json(shortfall.needed_bytes)},
+                       {"allowed_bytes", allowed},
+                       {"over_bytes", bytes_json(shortfall.over_bytes)}});
+}
 
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
   const JobPlan& plan = *choice.plan;
@@ -52,37 +180,27 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   return text;
 }
 
-std::string describe_refusal(const Job& job, const Choice& choice, const Budgets& budgets,
-                             int threads) {
-  constexpr size_t kShown = 12;
-  const JobPlan& least = choice.least;
-  const int64_t needed = device_bytes(job.config(), least.peak_bytes);
-  const int64_t budget_bytes = budgets[0].value_or(needed);
-  if (needed <= budget_bytes) {
-    std::string text = fmt::format("no plan fits every memory; the least on the device ({}):\n",
-                                   to_string(least.placement));
-    for (const Rung& rung : choice.rungs)
-      text += fmt::format("  {}: {} on the device; {}\n", to_string(rung.placement),
-                          format_bytes(rung.peak_bytes[0]), rung.verdict);
-    return text;
+std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
+                             const Budgets& budgets, int threads) {
+  const Shortfall& first = near[0];
+  std::string text;
+  if (first.over_bytes[0] == first.total()) {
+    text = fmt::format("the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
+                       to_string(first.placement), format_bytes(first.needed_bytes[0]),
+                       first.needed_bytes[0], format_bytes(first.over_bytes[0]),
+                       format_bytes(*budgets[0]));
+    text += describe_peak(first.placement == choice.least.placement
+                              ? choice.least
+                              : job.plan(first.placement, budgets));
+  } else {
+    text = fmt::format("no plan fits every memory; the nearest ({}) needs {}\n",
+                       to_string(first.placement), describe_over(first, budgets));
+    text += "what would be enough (each planned):\n";
+    for (const Shortfall& s : near)
+      text += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
   }
-  std::string text = fmt::format(
-      "the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
-      to_string(least.placement), format_bytes(needed), needed, format_bytes(needed - budget_bytes),
-      format_bytes(budget_bytes));
-  text += describe_peak(least);
-  text += "what would lower it (each planned):\n";
-  const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, threads);
-  for (size_t i = 0; i < std::min(kShown, remedies.size()); ++i) {
-    const Remedy& r = remedies[i];
-    text += fmt::format("  {:>11}  {:<40} {}{}\n", format_bytes(r.peak_bytes), r.change,
-                        r.peak_bytes <= budget_bytes ? "fits" : "still over",
-                        r.changes_numbers ? "; changes the numbers" : "");
-  }
-  if (remedies.size() > kShown)
-    text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
-                        format_bytes(remedies[kShown - 1].peak_bytes));
-  return text;
+  return text + (first.over_bytes[0] > 0 ? describe_remedies(job, choice, budgets, threads)
+                                         : describe_rungs(job, choice));
 }
 
 }  // namespace stow

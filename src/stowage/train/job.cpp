@@ -1,11 +1,15 @@
 #include "stowage/train/job.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "stowage/base/bytes.h"
+#include "stowage/core/sums.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -27,6 +31,7 @@ int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
 }
 
 bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
+bool nests(const std::string& policy) { return policy == "nested" || policy == "offload_nested"; }
 
 std::string to_string(const Placement& p) {
   std::string text = p.policy;
@@ -36,6 +41,9 @@ std::string to_string(const Placement& p) {
     text += fmt::format(", optimizer on {}", memory_kind_name(p.optimizer));
   if (p.parameters != MemoryKind::kDevice)
     text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
+  if (p.gradients != p.parameters)
+    text += fmt::format(", gradients on {}", memory_kind_name(p.gradients));
+  if (p.chunked) text += ", feed-forward chunked";
   return text;
 }
 
@@ -50,8 +58,8 @@ struct Job::Traced {
   MemoryKind optimizer, parameters;
   BytesByKind optimizer_bytes{};
   TrainState state;  // abstract
-  Graph init, step, eval, sample;
-  std::optional<Graph> nested_step;
+  Graph init, eval, sample;
+  std::map<StepForm, Graph> steps;
   ExecutablePtr init_program, eval_program, sample_program;
 };
 
@@ -64,6 +72,14 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
   const Optimizer optimizer = optimizer_of(config.optimizer);
   optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
                          "optimizer.freeze: the");
+  const optim::Leaves trained = optimizer.trained(state.model);
+  if (offloads(config.memory.policy) &&
+      std::none_of(trained.begin(), trained.end(), [](const optim::Leaf& leaf) {
+        return leaf.path == "embed" || leaf.path.starts_with("layers/");
+      }))
+    trace_error("memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
+                "not reach the layers",
+                config.memory.policy, config.optimizer.freeze);
   state.optimizer = optimizer.transformation.init(state.model);
   n_model_leaves_ = tree_leaves(state.model).size();
   const std::vector<Array> leaves = tree_leaves(state);
@@ -100,7 +116,8 @@ Job::Traced& Job::traced(const Placement& placement) const {
   Traced& t = *made;
   t.optimizer = placement.optimizer;
   t.parameters = placement.parameters;
-  const nn::LlamaConfig llama = llama_config(config_);
+  nn::LlamaConfig llama = llama_config(config_);
+  llama.ffn_chunk = kProductBlock;  // forward alone it costs nothing, and changes nothing
   const int64_t b = config_.data.batch, length = config_.data.seq;
   t.state = abstract_state(config_, t.optimizer, t.parameters);
   const TrainState& state = t.state;
@@ -112,7 +129,6 @@ Job::Traced& Job::traced(const Placement& placement) const {
              s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
              return put_like(s, state);
            }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  t.step = trace_step(config_, state, false);
   t.eval = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
                .lower(state.model, abstract_tokens(b, length + 1))
                .graph();
@@ -152,9 +168,11 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   step.dump_name = "step-" + placement.policy;
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
-  const bool nested = placement.policy == "nested";
-  if (nested && !t.nested_step) t.nested_step = trace_step(config_, t.state, true);
-  const Graph& step_graph = nested ? *t.nested_step : t.step;
+  const StepForm form = {.nested = nests(placement.policy),
+                         .chunked = placement.chunked,
+                         .gradients = placement.gradients};
+  if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
+  const Graph& step_graph = t.steps.at(form);
   plan.programs.step = compile(step_graph, step, threads_);
   // What moves ahead must leave room for what the host's memory holds where that is the device's;
   // as a last resort nothing moves ahead.
@@ -206,7 +224,7 @@ double cost_of(const std::string& policy) {
   static const std::map<std::string, double> costs = {
       {"save_all", 0},      {"save_dots", 1}, {"save_gate", 1.2},     {"save_named", 2},
       {"offload_named", 3}, {"recompute", 4}, {"offload_carries", 5}, {"offload_all", 6},
-      {"nested", 7}};
+      {"nested", 7},        {"offload_nested", 8}};
   return costs.at(policy);
 }
 double cost_of(MemoryKind kind, double moves) {
@@ -215,7 +233,21 @@ double cost_of(MemoryKind kind, double moves) {
 double cost_of(const Placement& p) {
   const bool moves = offloads(p.policy);
   return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
-         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2);
+         cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) +
+         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) + (p.chunked ? 0.3 : 0);
+}
+
+// Whether the feed-forward blocks in chunks are worth a try: where the backward pass computes them
+// again, and there is more than a chunk.
+std::vector<bool> chunked_forms(const TrainConfig& config, const std::string& policy) {
+  const std::string& asked = config.memory.feed_forward;
+  if (asked != "auto") return {asked == "chunked"};
+  const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
+                     policy == "offload_all";
+  if (keeps || config.train.compute != "f32" ||
+      config.data.batch * config.data.seq <= kProductBlock)
+    return {false};
+  return {false, true};
 }
 
 }  // namespace
@@ -234,7 +266,9 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
   std::vector<std::string> policies = {m.policy};
   if (m.policy == "auto") {
     policies = policy_ladder();
-    policies.insert(policies.end(), {"offload_named", "offload_carries", "offload_all"});
+    if (config.model.layers > 0)
+      policies.insert(policies.end(),
+                      {"offload_named", "offload_carries", "offload_all", "offload_nested"});
   }
   std::vector<Placement> ladder;
   for (const std::string& policy : policies) {
@@ -245,7 +279,14 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
         for (MemoryKind optimizer : places(m.optimizer, true)) {
           // State that is read once a step leaves before what every pass reads.
           if (m.parameters == "auto" && m.optimizer == "auto" && optimizer < parameters) continue;
-          ladder.push_back({policy, activations, optimizer, parameters});
+          for (MemoryKind gradients : places(m.gradients, true)) {
+            // Gradients that nobody places lie beside their parameters, or leave after the state.
+            if (m.gradients == "auto" && gradients != parameters &&
+                (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
+              continue;
+            for (bool chunked : chunked_forms(config, policy))
+              ladder.push_back({policy, activations, optimizer, parameters, gradients, chunked});
+          }
         }
   }
   std::stable_sort(ladder.begin(), ladder.end(), [](const Placement& a, const Placement& b) {
@@ -254,19 +295,50 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
   return ladder;
 }
 
+namespace {
+
+// Placements that differ only in which other memory things are in take as much of a virtual device:
+// once one is too much for it, so are those like it.
+class TooMuch {
+ public:
+  TooMuch(const TrainConfig& config, const Budgets& budgets) : config_(config), budgets_(budgets) {}
+
+  bool is_known(const Placement& p) const { return config_.is_virtual() && forms_.contains(form(p)); }
+  void note(const Placement& p, const BytesByKind& peak_bytes) {
+    if (budgets_[0] && peak_bytes[0] > *budgets_[0]) forms_.insert(form(p));
+  }
+
+ private:
+  using Form = std::tuple<std::string, bool, bool, bool, bool>;
+  static Form form(const Placement& p) {
+    const auto is_away = [](MemoryKind kind) { return kind != MemoryKind::kDevice; };
+    return {p.policy, is_away(p.optimizer), is_away(p.parameters), is_away(p.gradients), p.chunked};
+  }
+
+  const TrainConfig& config_;
+  const Budgets& budgets_;
+  std::set<Form> forms_;
+};
+
+}  // namespace
+
 Choice choose_plan(const Job& job, const Budgets& budgets) {
   Choice choice;
+  TooMuch too_much(job.config(), budgets);
   for (const Placement& placement : placement_ladder(job.config())) {
+    if (too_much.is_known(placement)) continue;
     JobPlan plan = job.plan(placement, budgets);
+    too_much.note(placement, plan.peak_bytes);
     std::string over;
     BytesByKind needs = plan.peak_bytes;
     needs[0] = device_bytes(job.config(), plan.peak_bytes);
-    for (size_t kind = 0; kind < budgets.size() && over.empty(); ++kind)
+    for (size_t kind = 0; kind < budgets.size(); ++kind)
       if (budgets[kind] && needs[kind] > *budgets[kind])
-        over = kind == 0 ? "over the budget"
-                         : fmt::format("over the budget of {}: {}",
-                                       memory_kind_name(static_cast<MemoryKind>(kind)),
-                                       format_bytes(plan.peak_bytes[kind]));
+        over += (over.empty() ? "" : ", ") +
+                (kind == 0 ? "over the budget"
+                           : fmt::format("over the budget of {}: {}",
+                                         memory_kind_name(static_cast<MemoryKind>(kind)),
+                                         format_bytes(plan.peak_bytes[kind])));
     choice.rungs.push_back({placement, plan.peak_bytes, over});
     if (!choice.least.programs.step ||
         needs[0] < device_bytes(job.config(), choice.least.peak_bytes))
@@ -278,8 +350,32 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
   return choice;
 }
 
-std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice, int threads) {
+namespace {
+
+// Tokens of a chunk of the loss whose logits are few beside the hidden states of all tokens; 0 where
+// the batch is not worth chunks.
+int64_t sensible_loss_chunk(const TrainConfig& config) {
+  constexpr int64_t kFewestChunks = 8;
+  const int64_t tokens = config.data.batch * config.data.seq;
+  const int64_t most = std::min(tokens / kFewestChunks,
+                                tokens * config.model.dim / config.model.vocab);
+  return most < 1 ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+}
+
+}  // namespace
+
+std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
+                                  const Budgets& budgets, int threads) {
   std::vector<Remedy> remedies;
+  const auto weigh = [&](const std::string& change, const BytesByKind& peak_bytes,
+                         bool changes_numbers) {
+    BytesByKind needs = peak_bytes;
+    needs[0] = device_bytes(config, peak_bytes);
+    bool fits = true;
+    for (size_t kind = 0; kind < budgets.size(); ++kind)
+      fits = fits && (!budgets[kind] || needs[kind] <= *budgets[kind]);
+    remedies.push_back({change, needs[0], changes_numbers, fits});
+  };
   const auto settings = [](const Placement& p) {
     std::string text = "--set memory.policy=" + p.policy;
     const auto add = [&](const char* key, MemoryKind kind) {
@@ -288,30 +384,38 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (offloads(p.policy)) add("activations", p.activations);
     if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
     if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
+    if (p.gradients != p.parameters) add("gradients", p.gradients);
+    if (p.chunked) text += " --set memory.feed_forward=chunked";
     return text;
   };
   TrainConfig open = config;  // what could be chosen, were nothing asked for
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
-      "auto";
+      open.memory.gradients = open.memory.feed_forward = "auto";
   const Job job(open, threads);
   Placement best;
   int64_t lowest = -1;
+  TooMuch too_much(open, budgets);
   for (const Placement& placement : placement_ladder(open)) {
+    if (too_much.is_known(placement)) continue;
     const auto known =
         std::find_if(choice.rungs.begin(), choice.rungs.end(),
                      [&](const Rung& r) { return r.placement == placement; });
-    const int64_t peak = device_bytes(open, known != choice.rungs.end()
-                                                ? known->peak_bytes
-                                                : job.plan(placement).peak_bytes);
+    const BytesByKind peak_bytes = known != choice.rungs.end()
+                                       ? known->peak_bytes
+                                       : job.plan(placement, budgets).peak_bytes;
+    too_much.note(placement, peak_bytes);
+    const int64_t peak = device_bytes(open, peak_bytes);
     if (lowest < 0 || peak < lowest) {
       lowest = peak;
       best = placement;
     }
-    remedies.push_back({settings(placement), peak, false});
+    weigh(settings(placement), peak_bytes, false);
   }
   const auto add = [&](const std::string& change, const TrainConfig& changed) {
-    remedies.push_back({fmt::format("{} ({})", change, to_string(best)),
-                        device_bytes(changed, Job(changed, threads).plan(best).peak_bytes), true});
+    Placement placement = best;
+    placement.chunked = placement.chunked && changed.train.compute == "f32";
+    weigh(fmt::format("{} ({})", change, to_string(placement)),
+          Job(changed, threads).plan(placement, budgets).peak_bytes, true);
   };
   if (config.data.batch > 1) {
     TrainConfig c = config;
@@ -327,6 +431,19 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     TrainConfig c = config;
     c.model.tied = true;
     add("--set model.tied=true", c);
+  }
+  if (config.train.compute == "f32") {
+    TrainConfig c = config;
+    c.train.compute = "bf16";
+    const bool chunked = config.memory.feed_forward == "chunked";
+    add(chunked ? "--set train.compute=bf16 --set memory.feed_forward=whole"
+                : "--set train.compute=bf16",
+        c);
+  }
+  if (const int64_t chunk = sensible_loss_chunk(config); config.train.loss_chunk == 0 && chunk > 0) {
+    TrainConfig c = config;
+    c.train.loss_chunk = chunk;
+    add(fmt::format("--set train.loss_chunk={}", chunk), c);
   }
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
     return a.peak_bytes < b.peak_bytes;

@@ -36,12 +36,17 @@ struct Placement {
   std::string policy = "save_all";
   MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
   MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
-  MemoryKind parameters = MemoryKind::kDevice;       ///< And their gradients.
+  MemoryKind parameters = MemoryKind::kDevice;
+  MemoryKind gradients = MemoryKind::kDevice;
+  bool chunked = false;  ///< The feed-forward blocks, of f32: chunk by chunk.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 /// Whether a policy moves values off the device.
 bool offloads(const std::string& policy);
-/// "recompute", "offload_named to disk, optimizer on pinned_host".
+/// Whether a policy is for layers in nested blocks.
+bool nests(const std::string& policy);
+/// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do
+/// not lie beside their parameters.
 std::string to_string(const Placement& placement);
 
 /// A job planned one way.
@@ -102,6 +107,7 @@ struct Rung {
 struct Choice {
   std::optional<JobPlan> plan;  ///< None where nothing fits.
   JobPlan least;                ///< The plan of the lowest peak on the device that was weighed.
+  /// In the order tried. Of those that take as much of a virtual device, and more than there is, one.
   std::vector<Rung> rungs;
 };
 /// Policies from the cheapest in time to the cheapest in memory.
@@ -114,10 +120,12 @@ Choice choose_plan(const Job& job, const Budgets& budgets);
 /// A change that would lower the peak, planned.
 struct Remedy {
   std::string change;  ///< "--set data.batch=8"
-  int64_t peak_bytes = 0;
+  int64_t peak_bytes = 0;  ///< Of what counts against the device's budget.
   bool changes_numbers = false;
+  bool fits = false;  ///< Every budget.
 };
 /// What a person could turn, each planned with its best placement, the lowest peak first.
-std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice, int threads);
+std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
+                                  const Budgets& budgets, int threads);
 
 }  // namespace stow

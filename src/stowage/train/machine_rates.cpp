@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "stowage/runtime/cpu/kernels/gemm.h"
+#include "stowage/runtime/cpu/kernels/parallel_for.h"
 #include "stowage/runtime/device.h"
 
 namespace stow {
@@ -53,8 +54,9 @@ double measured_triad_rate(int threads) {
   const float* const b = reinterpret_cast<float*>(buffers[1]->data());
   const float* const c = reinterpret_cast<float*>(buffers[2]->data());
   const double seconds = best_seconds(6, threads, [&] {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < n; ++i) a[i] = b[i] + 3.0f * c[i];
+    cpu::kernels::parallel_for(threads, n, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) a[i] = b[i] + 3.0f * c[i];
+    });
   });
   return 12.0 * static_cast<double>(n) / seconds;
 }

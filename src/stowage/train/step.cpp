@@ -5,6 +5,7 @@
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/memory.h"
+#include "stowage/core/sums.h"
 #include "stowage/train/optimizer.h"
 
 namespace stow {
@@ -25,9 +26,11 @@ nn::LlamaConfig llama_config(const TrainConfig& config) {
 }
 
 StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
-                      const TrainState& state, const Array& tokens) {
-  const auto [loss, grads] = value_and_grad(
-      [&](const nn::Llama& model) { return nn::llama_loss(llama, model, tokens); })(state.model);
+                      const TrainState& state, const Array& tokens, MemoryKind gradients_lie) {
+  const auto [loss, made] = value_and_grad(
+      [&](const nn::Llama& model) { return nn::llama_loss(llama, model, tokens); },
+      {.on_device = true})(state.model);
+  const nn::Llama grads = device_put(made, gradients_lie);
   const Optimizer optimizer = optimizer_of(config.optimizer);
   // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
   const nn::Llama model = device_put(state.model, MemoryKind::kDevice);
@@ -40,10 +43,13 @@ StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
           optimizer.learning_rate(before)};
 }
 
-Graph trace_step(const TrainConfig& config, const TrainState& state, bool nested) {
+Graph trace_step(const TrainConfig& config, const TrainState& state, StepForm form) {
   nn::LlamaConfig llama = llama_config(config);
-  if (nested) llama.nested_blocks = {0};
-  return jit([&](const TrainState& s, const Array& x) { return train_step(config, llama, s, x); })
+  if (form.nested) llama.nested_blocks = {0};
+  if (form.chunked) llama.ffn_chunk = kProductBlock;
+  return jit([&](const TrainState& s, const Array& x) {
+           return train_step(config, llama, s, x, form.gradients);
+         })
       .lower(state, Array::abstract(Shape{config.data.batch, config.data.seq + 1}, DType::kI32))
       .graph();
 }
@@ -79,10 +85,13 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
       return PolicyAnswer{is_named(q) ? Mark::kKeep : Mark::kRecompute};
     };
   } else {
-    STOW_CHECK(name == "offload_all" || name == "offload_named" || name == "offload_carries",
+    const bool nested = name == "offload_nested";
+    STOW_CHECK(nested || name == "offload_all" || name == "offload_named" ||
+                   name == "offload_carries",
                "policy {}", name);
     policy.decide = [=](const PolicyQuery& q) {
-      const bool moves = q.name == "layer_in" || (name == "offload_named" && is_named(q)) ||
+      const bool moves = nested ? q.name == "block_in" :
+                         q.name == "layer_in" || (name == "offload_named" && is_named(q)) ||
                          (name == "offload_all" && !q.name.empty());
       return PolicyAnswer{moves ? Mark::kOffload : Mark::kRecompute, elsewhere};
     };

@@ -25,11 +25,20 @@ STOW_TREE(StepResult, state, loss, grad_norm, lr);
 
 /// The model of a configuration.
 nn::LlamaConfig llama_config(const TrainConfig& config);
-/// One step on tokens i32 [B, T + 1]. The new state lies where the old one does.
+/// One step on tokens i32 [B, T + 1]. The new state lies where the old one does, the gradients wait
+/// for the update in `gradients`.
 StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
-                      const TrainState& state, const Array& tokens);
-/// That step traced for a state of such types and places; `nested`: with the layers in nested blocks.
-Graph trace_step(const TrainConfig& config, const TrainState& state, bool nested);
+                      const TrainState& state, const Array& tokens,
+                      MemoryKind gradients = MemoryKind::kDevice);
+/// Forms of one step that have the same bits: the layers in nested blocks, the feed-forward blocks
+/// chunk by chunk, where the gradients wait.
+struct StepForm {
+  bool nested = false, chunked = false;
+  MemoryKind gradients = MemoryKind::kDevice;
+  friend auto operator<=>(const StepForm&, const StepForm&) = default;
+};
+/// That step traced for a state of such types and places.
+Graph trace_step(const TrainConfig& config, const TrainState& state, StepForm form);
 /// The arrays of `state` in the memories of those of `like`.
 TrainState put_like(const TrainState& state, const TrainState& like);
 /// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the

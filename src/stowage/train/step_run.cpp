@@ -2,13 +2,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <map>
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/session/buffer_file.h"
 #include "stowage/train/data.h"
-#include "stowage/train/job.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
 
@@ -50,18 +50,17 @@ void StepRun::compile_step(const StepRunOptions& options) {
   TrainState state;
   state.model = nn::llama_abstract(llama_config(config));
   state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
-  Graph graph = trace_step(config, state, false);
+  std::map<StepForm, Graph> graphs;
   int64_t least = 0;
-  for (const std::string& policy : config.memory.policy == "auto"
-                                       ? policy_ladder()
-                                       : std::vector<std::string>{config.memory.policy}) {
-    if (policy == "nested") graph = trace_step(config, state, true);
+  for (const Placement& placement : placement_ladder(config)) {
+    const StepForm form = {nests(placement.policy), placement.chunked};
+    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, state, form));
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
-    compile_options.override_policy = named_policy(policy);
-    compile_options.dump_name = "step-" + policy;
-    program_ = compile(graph, compile_options, options.threads);
-    policy_ = policy;
+    compile_options.override_policy = named_policy(placement.policy);
+    compile_options.dump_name = "step-" + placement.policy;
+    program_ = compile(graphs.at(form), compile_options, options.threads);
+    placement_ = placement;
     const int64_t peak = program_->memory_analysis().device().total_bytes;
     if (peak <= options.budget_bytes) {
       compile_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -9,6 +9,7 @@
 #include "stowage/base/result.h"
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
+#include "stowage/train/job.h"
 
 namespace stow {
 
@@ -34,7 +35,7 @@ class StepRun {
   float step(RunObserver* observer = nullptr);
 
   const Executable& program() const { return *program_; }
-  const std::string& policy() const { return policy_; }  ///< That it was planned under.
+  const Placement& placement() const { return placement_; }  ///< That it was planned with.
   double compile_s() const { return compile_s_; }  ///< From the first trace to the chosen program.
   int64_t measured_peak_bytes() const;             ///< Since the state was made.
 
@@ -45,7 +46,7 @@ class StepRun {
   Result<void> make_tokens(const StepRunOptions& options);
 
   ExecutablePtr program_;
-  std::string policy_;
+  Placement placement_;
   double compile_s_ = 0;
   DevicePtr device_;
   std::vector<DeviceBufferPtr> state_;

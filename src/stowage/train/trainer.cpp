@@ -130,6 +130,9 @@ class Run {
 
   Result<void> start() {
     if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
+    if (const Disk* disk = used_disk())
+      say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
+          disk->direct() ? "" : " through the page cache");
     if (options_.resume) return load();
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
@@ -140,6 +143,18 @@ class Run {
     std::memcpy(key->data(), words, sizeof words);
     state_ = plan_.programs.init->run(*device_, std::array{key});
     return {};
+  }
+
+  // The device's disk, where the plan has anything there.
+  const Disk* used_disk() {
+    return plan_.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)] > 0 ? &device_->disk() : nullptr;
+  }
+  Json disk_json() {
+    const Disk* disk = used_disk();
+    if (!disk) return Json();
+    return Json::object({{"folder", disk->folder()},
+                         {"engine", disk_engine_name(disk->engine())},
+                         {"direct", disk->direct()}});
   }
 
   Result<void> load() {
@@ -402,6 +417,7 @@ class Run {
            {"measured_peak_bytes", bytes_json(measured)},
            {"lower_bound_bytes", bytes_json(plan_.lower_bound_bytes)},
            {"data_path", config_.data.path},
+           {"disk", disk_json()},
            {"compile_s", plan_.plan_s},
            {"predicted_step_s",
             options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
@@ -30,8 +31,22 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
 Json bytes_json(const BytesByKind& bytes);
 /// The plan for people: budget, choice and why, owners of the peak.
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
-/// What to print where nothing fits: by how much, where the peak is, who owns it, what would help.
-std::string describe_refusal(const Job& job, const Choice& choice, const Budgets& budgets,
-                             int threads);
+/// What a run that is refused takes beyond its budgets.
+struct Shortfall {
+  Placement placement;
+  BytesByKind needed_bytes{};  ///< Of the device what counts against its budget.
+  BytesByKind over_bytes{};
+  int64_t total() const;  ///< Of what it is over.
+};
+/// Of a choice without a plan: what lacks least, and, for each memory that would be enough by itself
+/// if there were more of it, what lacks least of that; without repetition.
+std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
+/// What to print where nothing fits, `near` being its shortfalls: by how much, which key to raise to
+/// what, where the peak is, who owns it, what would help.
+std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
+                             const Budgets& budgets, int threads);
+/// {"summary": true, "refused": WHY, "placement": …, "needed_bytes": {kind: …}, "allowed_bytes":
+/// {kind: … or null}, "over_bytes": {kind: …}}.
+Json refusal_json(const std::string& why, const Shortfall& shortfall, const Budgets& budgets);
 
 }  // namespace stow

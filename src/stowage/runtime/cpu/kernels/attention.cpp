@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
+#include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
 namespace {
@@ -17,9 +18,13 @@ void each_task(int threads, int64_t n, Run run) {
     return;
   }
   std::atomic<int64_t> left = n;
+  TeamEdge edge;
 #pragma omp parallel num_threads(threads)
-  for (int64_t t; (t = left.fetch_sub(1, std::memory_order_relaxed) - 1) >= 0;)
-    run(omp_get_thread_num(), t);
+  {
+    for (int64_t t; (t = left.fetch_sub(1, std::memory_order_relaxed) - 1) >= 0;)
+      run(omp_get_thread_num(), t);
+    edge.leave();
+  }
 }
 
 int64_t forward_thread_bytes(const AttentionSpec& spec, const AttentionForwardPlan& plan) {

@@ -7,6 +7,7 @@
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
+#include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
@@ -38,12 +39,14 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
   const int64_t n_tasks = plan.n_tasks();
   if (plan.threads == 1) return run(plan, a, b, c, workspace, 0, n_tasks);
   const int shares = plan.threads;
+  TeamEdge edge;
 #pragma omp parallel num_threads(shares)
   {
     // The runtime may grant fewer threads than asked; the shares stay the same.
     for (int i = omp_get_thread_num(); i < shares; i += omp_get_num_threads())
       run(plan, a, b, c, static_cast<char*>(workspace) + i * plan.thread_bytes,
           n_tasks * i / shares, n_tasks * (i + 1) / shares);
+    edge.leave();
   }
 }
 

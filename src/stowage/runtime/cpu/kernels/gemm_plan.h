@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <span>
 
+#include "stowage/core/sums.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 
 namespace stow::cpu {
 
-inline constexpr int64_t kGemmBlockK = 256;      // part of the contract on bits
+inline constexpr int64_t kGemmBlockK = kProductBlock;
 inline constexpr int64_t kGemmRowUnit = 12;      // a multiple of every target's micro-kernel rows
 inline constexpr int64_t kGemmColUnit = 32;      // likewise of its columns
 inline constexpr int64_t kGemmMaxBlockM = 192;   // rows of A packed at a time: L2

@@ -1,0 +1,216 @@
+// What cannot be: refusals that name the key to raise and by how much, remedies that were planned,
+// folders that are no place for a disk; for people and as JSON, from `plan` and from `train`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "stowage/cli/commands.h"
+#include "stowage/train/trainer.h"
+#include "tests/support/file_size_limit.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temporary_folder.h"
+
+namespace stow {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Refusal : public ::testing::Test {
+ protected:
+  struct Outcome {
+    Result<int> status;
+    std::string printed, errors;
+    std::vector<Json> json;
+  };
+
+  // A small job; what it says and writes.
+  Outcome run(Command command, const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments = {"--json", folder_ / "out.jsonl"};
+    for (const char* setting :
+         {"model.dim=32", "model.layers=4", "model.ffn=64", "data.batch=4", "data.seq=32",
+          "train.steps=2", "optimizer.warmup=1"})
+      arguments.insert(arguments.end(), {"--set", setting});
+    arguments.insert(arguments.end(), {"--set", "train.out=" + (folder_ / "out")});
+    for (const std::string& setting : settings)
+      arguments.insert(arguments.end(), {"--set", setting});
+    write_bytes(folder_ / "out.jsonl", "");
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    Outcome o{fail("it threw"), {}, {}, {}};
+    std::string thrown;
+    try {
+      o.status = command(arguments);
+    } catch (const CapacityError& error) {  // as main() has it
+      o.status = kExitOverBudget;
+      thrown = error.what();
+    }
+    std::fflush(stdout);
+    o.printed = ::testing::internal::GetCapturedStdout();
+    o.errors = ::testing::internal::GetCapturedStderr() + thrown;
+    std::ifstream lines(folder_ / "out.jsonl");
+    for (std::string line; std::getline(lines, line);) o.json.push_back(*parse_json(line));
+    return o;
+  }
+  static int64_t bytes(const Json& object, const char* field, const char* kind) {
+    return *object.find(field)->find(kind)->as_int();
+  }
+  // Behind the first `--set KEY=` in a text.
+  static std::string suggested(const std::string& text, const std::string& key) {
+    const size_t at = text.find("--set " + key + "=");
+    if (at == std::string::npos) return "";
+    const size_t begin = at + 6;
+    return text.substr(begin, text.find(' ', begin) - begin);
+  }
+
+  TemporaryFolder folder_;
+};
+
+constexpr std::pair<const char*, Command> kCommands[] = {{"plan", run_plan}, {"train", run_train}};
+
+TEST_F(Refusal, NamesTheKeyToRaiseAndByHowMuch) {
+  const struct {
+    const char *key, *kind;
+    std::vector<std::string> settings;
+  } kCases[] = {
+      {"memory.host", "pinned_host",
+       {"runtime.platform=virtual", "memory.optimizer=pinned_host", "memory.host=100KiB"}},
+      {"memory.disk", "disk",
+       {"memory.parameters=disk", "memory.policy=recompute", "memory.disk=50KiB"}},
+      {"memory.disk", "disk",
+       {"runtime.platform=virtual", "memory.policy=offload_all", "memory.activations=disk",
+        "memory.optimizer=device", "memory.parameters=device", "memory.disk=4KiB"}},
+  };
+  for (const auto& [key, kind, settings] : kCases)
+    for (const auto& [name, command] : kCommands) {
+      SCOPED_TRACE(fmt::format("{}, {}", key, name));
+      const Outcome o = run(command, settings);
+      ASSERT_TRUE(o.status.ok()) << o.status.error();
+      EXPECT_EQ(*o.status, kExitOverBudget);
+      const std::string first = o.errors.substr(0, o.errors.find('\n'));
+      EXPECT_THAT(first, AllOf(StartsWith("stowage: over budget: no plan fits every memory; "),
+                               HasSubstr(fmt::format(" of {}, ", kind)),
+                               HasSubstr(fmt::format(" more than {} = ", key))));
+      ASSERT_EQ(o.json.size(), 1u);
+      const Json& json = o.json[0];
+      EXPECT_TRUE(*json.find("summary")->as_bool());
+      EXPECT_EQ("stowage: over budget: " + *json.find("refused")->as_string(), first);
+      const int64_t needed = bytes(json, "needed_bytes", kind);
+      EXPECT_EQ(bytes(json, "over_bytes", kind), needed - bytes(json, "allowed_bytes", kind));
+      EXPECT_GT(bytes(json, "over_bytes", kind), 0);
+      EXPECT_EQ(bytes(json, "over_bytes", "device"), 0);
+      // What is said is enough, and a byte less is not.
+      const std::string enough = suggested(o.errors, key);
+      EXPECT_EQ(enough, fmt::format("{}={}", key, needed));
+      if (command == run_train) continue;
+      std::vector<std::string> raised = settings;
+      raised.push_back(enough);
+      EXPECT_EQ(*run(run_plan, raised).status, kExitDone) << enough;
+      raised.back() = fmt::format("{}={}", key, needed - 1);
+      EXPECT_EQ(*run(run_plan, raised).status, kExitOverBudget);
+    }
+}
+
+TEST_F(Refusal, OfTheDeviceListsRemediesThatWerePlanned) {
+  for (const auto& [name, command] : kCommands) {
+    SCOPED_TRACE(name);
+    const Outcome o = run(command, {"memory.device=400KiB"});
+    EXPECT_EQ(*o.status, kExitOverBudget);
+    EXPECT_THAT(o.errors, StartsWith("stowage: over budget: the least plan ("));
+    ASSERT_EQ(o.json.size(), 1u);
+    EXPECT_EQ(bytes(o.json[0], "allowed_bytes", "device"), 400 << 10);
+    EXPECT_EQ(bytes(o.json[0], "over_bytes", "device"),
+              bytes(o.json[0], "needed_bytes", "device") - (400 << 10));
+    EXPECT_TRUE(o.json[0].find("allowed_bytes")->find("pinned_host")->is_null());
+    EXPECT_THAT(o.errors, HasSubstr("what would lower it (each planned)"));
+    // 128 tokens of 32 over a vocabulary of 256: a chunk's logits are as many as the hidden states.
+    for (const char* change : {"train.compute=bf16", "train.loss_chunk=16", "data.batch=2"}) {
+      const size_t at = o.errors.find(fmt::format("--set {} (", change));
+      ASSERT_NE(at, std::string::npos) << change << "\n" << o.errors;
+      EXPECT_THAT(o.errors.substr(at, o.errors.find('\n', at) - at),
+                  EndsWith("; changes the numbers"));
+    }
+  }
+  const Outcome set = run(run_plan, {"memory.device=300KiB", "train.compute=bf16", "train.loss_chunk=16"});
+  EXPECT_EQ(*set.status, kExitOverBudget);
+  EXPECT_EQ(set.errors.find("train.compute"), std::string::npos);
+  EXPECT_EQ(set.errors.find("train.loss_chunk"), std::string::npos);
+}
+
+// Each row has the peak of a plan with those settings, and fits where that fits.
+TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
+  TrainConfig c;
+  c.model = {.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .ffn = 64, .vocab = 256, .tied = false};
+  c.data = {.path = "none", .batch = 4, .seq = 32};
+  const Job job(c, 1);
+  const Budgets budgets = budgets_of(c, int64_t{700} << 10);
+  const Choice choice = choose_plan(job, budgets);
+  ASSERT_FALSE(choice.plan);
+  bool bf16 = false, chunk = false;
+  for (const Remedy& r : plan_remedies(c, choice, budgets, 1)) {
+    EXPECT_EQ(r.fits, r.peak_bytes <= *budgets[0]) << r.change;
+    TrainConfig changed = c;
+    if (r.change.starts_with("--set train.compute=bf16 ")) {
+      bf16 = true;
+      changed.train.compute = "bf16";
+    } else if (r.change.starts_with("--set train.loss_chunk=16 ")) {
+      chunk = true;
+      changed.train.loss_chunk = 16;
+    } else {
+      continue;
+    }
+    EXPECT_TRUE(r.changes_numbers);
+    EXPECT_EQ(r.peak_bytes, Job(changed, 1).plan(choice.least.placement, budgets).peak_bytes[0]);
+  }
+  EXPECT_TRUE(bf16);
+  EXPECT_TRUE(chunk);
+}
+
+TEST_F(Refusal, OfAFolderNamesItAndTheKey) {
+  write_bytes(folder_ / "file", "no folder");
+  const std::pair<std::string, const char*> kFolders[] = {
+      {folder_ / "missing", "No such file or directory"}, {folder_ / "file", "Not a directory"}};
+  for (const auto& [place, reason] : kFolders)
+    for (const auto& [name, command] : kCommands) {
+      const Outcome o = run(command, {"memory.disk=1GiB", "runtime.disk_folder=" + place});
+      ASSERT_FALSE(o.status.ok()) << name;
+      EXPECT_EQ(o.status.error(),
+                fmt::format("runtime.disk_folder: disk folder '{}': no file can be made there: {}",
+                            place, reason));
+    }
+}
+
+TEST_F(Refusal, OfAFullFolderComesBeforeTheRun) {
+  const std::vector<std::string> settings = {"memory.disk=1GiB", "memory.optimizer=disk",
+                                             "runtime.disk_folder=" + folder_.path()};
+  const Outcome first = run(run_train, settings);
+  ASSERT_EQ(*first.status, kExitDone);
+  EXPECT_THAT(first.printed,
+              HasSubstr(fmt::format("disk: a file in {}, moved by ", folder_.path())));
+  const Json& disk = *first.json.back().find("disk");
+  EXPECT_EQ(*disk.find("folder")->as_string(), folder_.path());
+  EXPECT_THAT(*disk.find("engine")->as_string(), ::testing::AnyOf("io_uring", "threads"));
+  const size_t n_checkpoints = count_entries(folder_ / "out");
+
+  const FileSizeLimit limit(100 << 10);
+  const Outcome plan = run(run_plan, settings);
+  EXPECT_EQ(*plan.status, kExitDone);
+  EXPECT_THAT(plan.printed, HasSubstr(folder_.path() + " has 100.00 KiB to give "
+                                      "(runtime.disk_folder), "));
+  const Outcome train = run(run_train, settings);
+  EXPECT_EQ(*train.status, kExitOverBudget);
+  EXPECT_THAT(train.errors, HasSubstr(fmt::format("runtime.disk_folder: disk folder '{}': ",
+                                                  folder_.path())));
+  EXPECT_THAT(train.errors, HasSubstr("cannot be reserved: File too large"));
+  ASSERT_EQ(train.json.size(), 1u);
+  EXPECT_EQ(*train.json[0].find("refused")->as_string(), train.errors);
+  EXPECT_GT(bytes(train.json[0], "needed_bytes", "disk"), 100 << 10);
+  EXPECT_EQ(bytes(train.json[0], "allowed_bytes", "disk"), 1 << 30);
+  EXPECT_EQ(count_entries(folder_ / "out"), n_checkpoints) << "checkpoints are where they were";
+}
+
+}  // namespace
+}  // namespace stow
