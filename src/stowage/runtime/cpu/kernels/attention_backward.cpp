@@ -234,7 +234,8 @@ class BackwardTask {
   Carver carver_;
   AttentionBackwardBuffers buf_;
   int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
-  float *k_lanes_ = nullptr, *v_lanes_ = nullptr, *k_deep_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
+  float *k_lanes_ = nullptr, *v_lanes_ = nullptr, *k_deep_ = nullptr, *dk_ = nullptr,
+        *dv_ = nullptr;
   int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
+
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
   // The same on machines with products of pairs and on others.
   int64_t bytes = 0;
@@ -25,7 +26,7 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
           int threads) {
   const GemmPlan plan = plan_gemm(spec, threads, gemm_may_pair(spec) && has_bf16_products());
   if (plan.n_tasks() == 0) return;
-  GemmThreadFn run = is_integer(plan.c)                                    ? &gemm_thread_int
+  GemmThreadFn run = is_integer(plan.c)                                   ? &gemm_thread_int
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64
                      : plan.paired                                        ? &gemm_thread_bf16

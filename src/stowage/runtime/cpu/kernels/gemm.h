@@ -43,8 +43,8 @@ struct GemmSpec {
 /// of threads alone. Per thread that gets work, each part rounded up to 64 bytes:
 ///   depth * tile_n + depth * block_m elements of packed operands: depth is K, at most 256;
 ///   tile_n <= 1024 (128 for at most 12 rows); block_m <= 192;
-///   tile_m * tile_n <= 2^19 partial sums where K > 256 and C cannot hold them (C is bf16 or f16, or
-///   accumulate).
+///   tile_m * tile_n <= 2^19 partial sums where K > 256 and C cannot hold them (C is bf16 or f16,
+///   or accumulate).
 /// An element is an f32, or an f64 for f64 products. For two bf16 and K >= 16, what packing them as
 /// pairs needs where that is more, on every machine:
 ///   as above with elements of 2 bytes and a depth of at most 2048, even (for at most 12 rows a

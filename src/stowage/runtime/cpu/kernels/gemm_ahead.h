@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 

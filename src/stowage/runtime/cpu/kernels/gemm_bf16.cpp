@@ -77,8 +77,8 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
                              int64_t first, int64_t last, uint32_t* dst) {
   // Word i of the low halves, then word i of the high ones; of the first 16 and of the last.
   const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i first_half = _mm512_or_si512(
-      lane, _mm512_slli_epi32(_mm512_or_si512(lane, _mm512_set1_epi32(32)), 16));
+  const __m512i first_half =
+      _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_or_si512(lane, _mm512_set1_epi32(32)), 16));
   const __m512i last_half = _mm512_add_epi32(first_half, _mm512_set1_epi32(16 << 16 | 16));
   constexpr int64_t kAhead = 33;  // k
   for (int64_t k = first; k < last; ++k) {
@@ -98,8 +98,8 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
 
 // Pairs of a panel of w rows of adjacent k, 16 by 16. `next`: the rows that come after, or none.
 template <int W>
-STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w,
-                           const int64_t* next, int64_t kc, uint32_t* dst) {
+STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, const int64_t* next,
+                           int64_t kc, uint32_t* dst) {
   const int64_t pairs = (kc + 1) / 2;
   for (int64_t c = 0; c < W; c += kLanes)
     for (int64_t k = 0; k < pairs; k += kLanes) {
@@ -108,9 +108,9 @@ STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w,
         _mm_prefetch(src + next[c + r] + 2 * k, _MM_HINT_T0);
       __m512i v[kLanes];
       for (int64_t r = 0; r < kLanes; ++r)
-        v[r] = c + r < w ? _mm512_rol_epi32(
-                               _mm512_maskz_loadu_epi16(mask, src + rows[c + r] + 2 * k), 16)
-                         : _mm512_setzero_si512();
+        v[r] = c + r < w
+                   ? _mm512_rol_epi32(_mm512_maskz_loadu_epi16(mask, src + rows[c + r] + 2 * k), 16)
+                   : _mm512_setzero_si512();
       turn(v);
       for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
         _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
@@ -138,7 +138,8 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
     if (is_run(rows, w)) {
       pack_straight<W>(src + rows[0], w, ks, kc, 0, pairs, dst);
     } else if (along_k) {
-      pack_turned<W>(src + ks[0], rows, w, W > kRows && p + 2 * W <= n ? rows + W : nullptr, kc, dst);
+      pack_turned<W>(src + ks[0], rows, w, W > kRows && p + 2 * W <= n ? rows + W : nullptr, kc,
+                     dst);
     } else {
       for (int64_t k = 0; k < pairs; ++k)
         for (int64_t r = 0; r < W; ++r) {
@@ -170,7 +171,8 @@ STOW_BF16 inline __m512i rounded(__m512 low, __m512 high) {
   constexpr int kSubnormal = 0x20;
   const __mmask16 rare = _kor_mask16(_mm512_fpclass_ps_mask(low, kSubnormal),
                                      _mm512_fpclass_ps_mask(high, kSubnormal));
-  if (!rare) [[likely]] return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+  if (!rare) [[likely]]
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
   alignas(64) float from[2 * kLanes];
   alignas(64) Bf16 to[2 * kLanes];
   _mm512_store_ps(from, low);
@@ -253,9 +255,9 @@ STOW_BF16 void put(const float* piece, C* c, const int64_t* row_offsets, int64_t
   }
 }
 
-// One thread's share, a tile of C at a time. Packed are up to kGemmPairedDepth of k, as K blocks one
-// after the other; a panel of B then goes through its K blocks with the sums of a block of rows kept
-// near, so that C is written once.
+// One thread's share, a tile of C at a time. Packed are up to kGemmPairedDepth of k, as K blocks
+// one after the other; a panel of B then goes through its K blocks with the sums of a block of rows
+// kept near, so that C is written once.
 class Bf16Thread {
  public:
   Bf16Thread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
@@ -372,10 +374,14 @@ class Bf16Thread {
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     MicroArgs args = {pairs, a, b, kept, kCols, kept, kCols, w, next.next(pairs / kFetchEvery, a)};
     const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
-    if (begins && k0_ == 0) args.prev = nullptr;
-    else if (begins && p_.partial_sums) args.prev = part, args.prev_stride = p_.tile_n;
-    else if (begins && even) args.prev = c_sums, args.prev_stride = stride;
-    else if (begins) take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
+    if (begins && k0_ == 0)
+      args.prev = nullptr;
+    else if (begins && p_.partial_sums)
+      args.prev = part, args.prev_stride = p_.tile_n;
+    else if (begins && even)
+      args.prev = c_sums, args.prev_stride = stride;
+    else if (begins)
+      take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
     const size_t r = static_cast<size_t>(h - 1);
     if (!ends) return kMicro<float>[r](args);
     if (p_.partial_sums && !last_k_) {

@@ -15,7 +15,9 @@ void run_gemm_f32(const GemmPlan& plan, const void* a, const void* b, void* c, v
   GemmThread<float>(plan, a, b, c, workspace).run(first_task, last_task);
 }
 
-bool is_avx512() { return HWY_TARGET <= HWY_AVX3; }
+bool is_avx512() {
+  return HWY_TARGET <= HWY_AVX3;
+}
 
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -26,7 +28,9 @@ namespace stow::cpu {
 HWY_EXPORT(run_gemm_f32);
 HWY_EXPORT(is_avx512);
 
-bool gemm_target_is_avx512() { return HWY_DYNAMIC_DISPATCH(is_avx512)(); }
+bool gemm_target_is_avx512() {
+  return HWY_DYNAMIC_DISPATCH(is_avx512)();
+}
 
 void gemm_thread_f32(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                      int64_t first_task, int64_t last_task) {

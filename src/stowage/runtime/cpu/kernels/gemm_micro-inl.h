@@ -154,8 +154,9 @@ constexpr auto kWideMicro =
 template <typename T>
 HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b, T* out,
                                 ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {
-  kMicro<2, false, T>[rows - 1]({kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride,
-                               kCols<T>, {reinterpret_cast<const char*>(a), 0}});
+  const GemmFetch none = {reinterpret_cast<const char*>(a), 0};
+  kMicro<2, false, T>[rows - 1](
+      {kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride, kCols<T>, none});
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

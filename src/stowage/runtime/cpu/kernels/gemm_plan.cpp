@@ -119,21 +119,24 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired) {
   p.depth = std::min(p.k.extent, paired && !few_rows ? kGemmPairedDepth : kGemmBlockK);
   p.partial_sums = p.k.extent > p.depth && (!c_is_sum || p.accumulate);
   p.tile_n = even_piece(p.task_n,
-                        !few_rows ? kGemmMaxTileN : paired ? kGemmPairedFewTileN : kGemmFewRowsTileN,
+                        !few_rows ? kGemmMaxTileN
+                        : paired  ? kGemmPairedFewTileN
+                                  : kGemmFewRowsTileN,
                         kGemmColUnit);
   p.tile_m = p.partial_sums
                  ? even_piece(p.task_m, kGemmMaxSums / p.tile_n / kGemmRowUnit * kGemmRowUnit,
                               kGemmRowUnit)
                  : round_up(p.task_m, kGemmRowUnit);
-  const int64_t most = paired ? kGemmPairedBlock / p.depth / kGemmRowUnit * kGemmRowUnit
-                              : kGemmMaxBlockM;
+  const int64_t most =
+      paired ? kGemmPairedBlock / p.depth / kGemmRowUnit * kGemmRowUnit : kGemmMaxBlockM;
   p.block_m = even_piece(p.tile_m, std::min(most, kGemmMaxBlockM), kGemmRowUnit);
   const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
   const int64_t pack = paired ? (p.depth + 1) / 2 * 4 : p.depth * bytes;
   p.b_pack_bytes = align_up(pack * p.tile_n, 64);
   p.a_pack_bytes = align_up(pack * p.block_m, 64);
   p.sums_bytes = p.partial_sums ? align_up(p.tile_m * p.tile_n * bytes, 64) : 0;
-  p.kept_bytes = paired && p.k.extent > kGemmBlockK ? align_up(p.block_m * kGemmColUnit * bytes, 64) : 0;
+  p.kept_bytes =
+      paired && p.k.extent > kGemmBlockK ? align_up(p.block_m * kGemmColUnit * bytes, 64) : 0;
   p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes;
   return p;
 }

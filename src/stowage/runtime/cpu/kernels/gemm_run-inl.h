@@ -119,10 +119,12 @@ class GemmThread {
           gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
           gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
           for (int64_t i = 0; i < rows; i += kRows)
-            c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
+            c_rows_even_[i / kRows] =
+                evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
         // A short walk over B does not repay packing an A that is near.
-        a_in_place_ = cols <= kFewCols && p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows && dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
+        a_in_place_ = cols <= kFewCols && p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows &&
+                      dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
                       evenly_spaced(a_rows_, rows);
         if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         // The next block of A, of these k or the next.
@@ -222,8 +224,10 @@ class GemmThread {
     }
     if (to_sums) {
       T* to = sums + i * p_.tile_n + j;
-      run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w, fetch});
-    } else if (sums_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) && c_rows_even_[i / kRows]) {
+      run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w,
+           fetch});
+    } else if (sums_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) &&
+               c_rows_even_[i / kRows]) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
       run({kc, a, a_stride, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w, fetch});
