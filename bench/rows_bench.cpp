@@ -1,344 +1,329 @@
-// Row programs beside STREAM's triad and beside one hand-fused vector loop each.
-// Every benchmark reports GB/s of the operands' bytes; compare within one run.
+// Row programs that the compiler makes of everyday functions, beside streams of the same traffic.
+//
+// A function is compiled as a training step holds it, what training donates in place, over arrays
+// far beyond the caches. Its row programs then take turns with STREAM's triad (a = b + 3 c) and with
+// a plain loop over as many bytes read, updated in place and written fresh, in memory of the same
+// pages. The fastest turn of each counts, by processor time. Bytes are each argument and result
+// once; a store to memory that is in no cache reads it first, which nobody counts ("allocate" is its
+// share on top). Neither loop's stores are non-temporal unless the name says so.
 // Arguments: threads.
 #include <benchmark/benchmark.h>
 #include <omp.h>
 
-#include <bit>
-#include <cstdlib>
+#include <array>
 #include <cstring>
-#include <memory>
-#include <random>
-#include <vector>
+#include <ctime>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "stowage/api/grad.h"
+#include "stowage/api/jit.h"
+#include "stowage/api/math.h"
+#include "stowage/api/nn.h"
+#include "stowage/api/reduce.h"
+#include "stowage/ir/schedule.h"
+#include "stowage/optim/optimizers.h"
 #include "stowage/runtime/cpu/kernels/row_program.h"
-#include "stowage/runtime/cpu/kernels/simd_math-inl.h"
 
-namespace stow::cpu {
+namespace stow {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-namespace math = HWY_NAMESPACE;
-const hn::ScalableTag<float> d;
-using V = hn::Vec<decltype(d)>;
-const int64_t kLanes = static_cast<int64_t>(hn::Lanes(d));
 
-constexpr int64_t kN = 24 << 20;  // elements of an elementwise benchmark: well beyond the caches
-constexpr int64_t kRows = 8192;
+constexpr int64_t kTokens = 8192, kWidth = 1024, kWide = 2048;
+constexpr int64_t kElems = int64_t{16} << 20;
+constexpr int kTurnsUntilFilled = 16;  // what is updated in place must not die out
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-template <typename T>
-std::unique_ptr<T, Free> make_array(int64_t n) {
-  auto* p = static_cast<T*>(std::aligned_alloc(
-      4096, static_cast<size_t>((n * static_cast<int64_t>(sizeof(T)) + 4095) / 4096 * 4096)));
-#pragma omp parallel for
-  for (int64_t i = 0; i < n; ++i)
-    p[i] = sizeof(T) == 2 ? static_cast<T>(0x3f80 + i % 64)
-                          : static_cast<T>(0.25 + static_cast<double>(i % 1000) / 1000);
-  return std::unique_ptr<T, Free>(p);
+double processor_seconds(int threads) {
+  timespec t;
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec)) / threads;
 }
 
-class Builder {
+void fill(DType dtype, std::byte* data, int64_t bytes) {
+  const int64_t width = dtype_bytes(dtype);
+  for (int64_t i = 0; i * width < bytes; ++i) {
+    const float f = 0.25f + static_cast<float>(i % 1000) / 1000;
+    const auto n = static_cast<int32_t>(i % 1000);
+    const auto half = static_cast<uint16_t>(0x3f00 + i % 64);  // of bf16
+    const void* from = width == 2 ? static_cast<const void*>(&half)
+                       : is_float(dtype) ? static_cast<const void*>(&f)
+                                         : static_cast<const void*>(&n);
+    std::memcpy(data + i * width, from, static_cast<size_t>(width));
+  }
+}
+
+// The row programs of a compiled function, each of its buffers in memory of its own.
+class Rows {
  public:
-  Builder(Dims dims, int n_row_dims) { p.dims = std::move(dims), p.n_row_dims = n_row_dims; }
-  int load(DType t, Dims strides) {
-    p.inputs.push_back({t, std::move(strides)});
-    return add(
-        {.kind = StepKind::kLoad, .dtype = t, .index = static_cast<int>(p.inputs.size()) - 1});
+  explicit Rows(const Executable& program, int threads)
+      : schedule_(program.schedule()), threads_(threads) {
+    for (const Buffer& b : schedule_.buffers) buffers_.push_back(Device::cpu()->allocate(b.bytes));
+    int64_t scratch = 0;
+    for (const Instruction& instruction : schedule_.instructions) {
+      const Kernel* k = instruction.kernel();
+      if (k == nullptr || k->kind != KernelKind::kRows) continue;
+      Bound bound{cpu::CompiledRowProgram(*k->program), {}, {}};
+      for (const View& v : k->inputs) bound.inputs.push_back(place(v));
+      for (const View& v : k->outputs) bound.outputs.push_back(place(v));
+      scratch = std::max(scratch, bound.program.scratch_bytes(threads));
+      kernels_.push_back(std::move(bound));
+    }
+    scratch_ = Device::cpu()->allocate(scratch);
+    std::vector<bool> over(program.input_types().size());
+    for (int input : program.output_aliases())
+      if (input >= 0) over[static_cast<size_t>(input)] = true;
+    for (size_t i = 0; i < over.size(); ++i)
+      (over[i] ? updated_bytes : read_bytes) += program.input_types()[i].bytes();
+    for (size_t i = 0; i < program.output_types().size(); ++i)
+      if (program.output_aliases()[i] < 0) written_bytes += program.output_types()[i].bytes();
+    refill();
   }
-  int constant(float x) {
-    return add({.kind = StepKind::kConstant, .imm = std::bit_cast<uint32_t>(x)});
+  void refill() {
+    for (const View& v : schedule_.inputs)
+      fill(v.dtype, place(v), v.elems() * dtype_bytes(v.dtype));
   }
-  int op(OpKind kind, int a, int b = -1, int c = -1, DType t = DType::kF32) {
-    return add({.kind = StepKind::kCompute, .op = kind, .dtype = t, .args = {a, b, c}});
+  void operator()() {
+    for (const Bound& k : kernels_) k.program.run(k.inputs, k.outputs, scratch_->data(), threads_);
   }
-  int mul(int a, int b) { return op(OpKind::kMul, a, b); }
-  int sum(int a, int b) { return op(OpKind::kAdd, a, b); }
-  int sub(int a, int b) { return op(OpKind::kSub, a, b); }
-  int reduce(OpKind kind, int a) {
-    return add({.kind = StepKind::kReduceRow, .op = kind, .args = {a, -1, -1}});
-  }
-  void store(int a, Dims strides, DType t = DType::kF32) {
-    output(StepKind::kStore, a, std::move(strides), t);
-  }
-  void columns(int a, Dims strides) {
-    output(StepKind::kReduceColumns, a, std::move(strides), DType::kF32);
-  }
-  RowProgram p;
+  size_t n_programs() const { return kernels_.size(); }
+  int64_t read_bytes = 0, updated_bytes = 0, written_bytes = 0;
+  int64_t bytes() const { return read_bytes + 2 * updated_bytes + written_bytes; }
 
  private:
-  int add(const Step& s) {
-    p.steps.push_back(s);
-    return static_cast<int>(p.steps.size()) - 1;
+  struct Bound {
+    cpu::CompiledRowProgram program;
+    std::vector<const std::byte*> inputs;
+    std::vector<std::byte*> outputs;
+  };
+  std::byte* place(const View& v) const {
+    return buffers_[v.buffer.index()]->data() + v.offset_bytes;
   }
-  void output(StepKind kind, int a, Dims strides, DType t) {
-    p.outputs.push_back({t, std::move(strides)});
-    add({.kind = kind,
-         .op = OpKind::kReduceSum,
-         .dtype = t,
-         .index = static_cast<int>(p.outputs.size()) - 1,
-         .args = {a, -1, -1}});
-  }
+  const Schedule& schedule_;
+  int threads_;
+  std::vector<DeviceBufferPtr> buffers_;
+  DeviceBufferPtr scratch_;
+  std::vector<Bound> kernels_;
 };
 
-void run_program(benchmark::State& state, const RowProgram& program,
-                 const std::vector<const void*>& in, const std::vector<void*>& out, int64_t bytes) {
-  const int threads = static_cast<int>(state.range(0));
-  const CompiledRowProgram compiled(program);
-  auto scratch = make_array<float>(compiled.scratch_bytes(threads) / 4 + 16);
-  std::vector<const std::byte*> inputs;
-  std::vector<std::byte*> outputs;
-  for (const void* p : in) inputs.push_back(static_cast<const std::byte*>(p));
-  for (void* p : out) outputs.push_back(static_cast<std::byte*>(p));
-  for (auto _ : state) compiled.run(inputs, outputs, scratch.get(), threads);
-  state.SetBytesProcessed(state.iterations() * bytes);
-}
-template <typename F>
-void run_by_hand(benchmark::State& state, int64_t n, int64_t bytes, F f) {
-  const int threads = static_cast<int>(state.range(0));
-  for (auto _ : state) {
-#pragma omp parallel num_threads(threads)
-    {
-      const int64_t t = omp_get_thread_num(), all = omp_get_num_threads();
-      const int64_t from = n / 16 * t / all * 16, to = n / 16 * (t + 1) / all * 16;
-      f(from, to);
+// Reads R arrays, updates U in place and writes W.
+template <int R, int U, int W, bool kNonTemporal = false>
+class Stream {
+ public:
+  Stream(int64_t bytes, int threads)
+      : n_(bytes / 4 / (R + 2 * U + W) / 64 * 64), threads_(threads), sinks_(static_cast<size_t>(threads) * 16) {
+    for (int i = 0; i < R + U + W; ++i) {
+      arrays_.push_back(Device::cpu()->allocate(4 * n_));
+      fill(DType::kF32, arrays_.back()->data(), 4 * n_);
     }
+  }
+  int64_t bytes() const { return 4 * n_ * (R + 2 * U + W); }
+  void operator()() {
+    if (threads_ == 1) return run(0, n_, 0);
+#pragma omp parallel num_threads(threads_)
+    {
+      const int64_t t = omp_get_thread_num(), lines = n_ / 64;
+      run(lines * t / threads_ * 64, lines * (t + 1) / threads_ * 64, t);
+    }
+  }
+
+ private:
+  void run(int64_t i, int64_t to, int64_t thread) {
+    const hn::ScalableTag<float> d;
+    std::array<float*, R + U + W> a;
+    for (size_t k = 0; k < a.size(); ++k) a[k] = reinterpret_cast<float*>(arrays_[k]->data());
+    auto sums = std::array{hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    const auto three = hn::Set(d, 3.0f);
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (; i < to; i += 4 * lanes)
+      for (int64_t q = 0; q < 4; ++q) {
+        const int64_t at = i + q * lanes;
+        auto x = hn::Zero(d);
+        if constexpr (R > 0) x = hn::Load(d, a[0] + at);
+        for (size_t k = 1; k < R; ++k) x = hn::Add(x, hn::Mul(three, hn::Load(d, a[k] + at)));
+        for (size_t k = R; k < R + U; ++k)
+          hn::Store(hn::Add(x, hn::Mul(three, hn::Load(d, a[k] + at))), d, a[k] + at);
+        for (size_t k = R + U; k < R + U + W; ++k) {
+          if (kNonTemporal) hn::Stream(x, d, a[k] + at);
+          else hn::Store(x, d, a[k] + at);
+        }
+        if constexpr (U + W == 0) sums[static_cast<size_t>(q)] = hn::Add(sums[static_cast<size_t>(q)], x);
+      }
+    if constexpr (kNonTemporal) hwy::FlushStream();
+    if constexpr (U + W == 0)
+      sinks_[static_cast<size_t>(thread) * 16] =
+          hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() * bytes);
-}
-
-struct Arrays {
-  explicit Arrays(int64_t n, int count) {
-    for (int i = 0; i < count; ++i) a.push_back(make_array<float>(n));
-  }
-  float* operator[](size_t i) const { return a[i].get(); }
-  std::vector<std::unique_ptr<float, Free>> a;
+  int64_t n_;
+  int threads_;
+  std::vector<float> sinks_;
+  std::vector<DeviceBufferPtr> arrays_;
 };
+using Triad = Stream<2, 0, 1>;
 
-// a = b + s c
-void triad_hand(benchmark::State& state) {
-  const int64_t n = state.range(1);
-  const Arrays x(n, 3);
-  run_by_hand(state, n, 12 * n, [&](int64_t i, int64_t to) {
-    const V s = hn::Set(d, 3.0f);
-    for (; i < to; i += kLanes)
-      hn::Store(hn::Add(hn::Load(d, x[1] + i), hn::Mul(s, hn::Load(d, x[2] + i))), d, x[0] + i);
+template <typename F>
+double seconds(F& f, int threads) {
+  const double begin = processor_seconds(threads);
+  f();
+  return processor_seconds(threads) - begin;
+}
+
+template <int R, int U, int W, typename F>
+void measure(benchmark::State& state, F make) {
+  const int threads = static_cast<int>(state.range(0));
+  const auto compiled = make();
+  Rows rows(compiled.executable(), threads);
+  Stream<R, U, W> stream(rows.bytes(), threads);
+  Triad triad(12 * kElems, threads);
+  rows();  // touches what no argument lies in
+  double best_rows = 1e30, best_stream = 1e30, best_triad = 1e30;
+  int turn = 0;
+  for (auto _ : state) {
+    if (++turn % kTurnsUntilFilled == 0) rows.refill();
+    const double s = seconds(rows, threads);
+    best_rows = std::min(best_rows, s);
+    best_stream = std::min(best_stream, seconds(stream, threads));
+    best_triad = std::min(best_triad, seconds(triad, threads));
+    state.SetIterationTime(s);
+  }
+  const double rate = static_cast<double>(rows.bytes()) / best_rows;
+  const double stream_rate = static_cast<double>(stream.bytes()) / best_stream;
+  const double triad_rate = static_cast<double>(triad.bytes()) / best_triad;
+  state.counters["GB/s"] = 1e-9 * rate;
+  state.counters["triad"] = 1e-9 * triad_rate;
+  state.counters["stream"] = 1e-9 * stream_rate;
+  state.counters["of_triad"] = rate / triad_rate;
+  state.counters["of_stream"] = rate / stream_rate;
+  state.counters["allocate"] = static_cast<double>(rows.written_bytes) / static_cast<double>(rows.bytes());
+  state.counters["programs"] = static_cast<double>(rows.n_programs());
+}
+
+Array matrix(int64_t rows, int64_t cols, DType dtype = DType::kF32) {
+  return Array::abstract(Shape{rows, cols}, dtype);
+}
+
+void adamw(benchmark::State& state) {
+  measure<1, 3, 0>(state, [] {
+    using Parameters = std::map<std::string, Array>;
+    const auto optimizer = optim::adamw(1e-3);
+    const Parameters p = {{"w", Array::abstract(Shape{kElems})}};
+    return jit(
+               [=](const Parameters& params, const optim::OptState& before, const Parameters& gradients) {
+                 const auto [updates, after] = optimizer.update(gradients, before, params);
+                 return std::pair(optim::apply_updates(params, updates), after);
+               },
+               {.donate_argnums = {0, 1}})
+        .lower(p, optimizer.init(p), p)
+        .compile();
   });
 }
-void triad_rows(benchmark::State& state) {
-  const int64_t n = state.range(1);
-  const Arrays x(n, 3);
-  Builder b({n}, 0);
-  const int p = b.load(DType::kF32, {1}), q = b.load(DType::kF32, {1});
-  b.store(b.sum(p, b.mul(q, b.constant(3))), {1});
-  run_program(state, b.p, {x[1], x[2]}, {x[0]}, 12 * n);
-}
-
-// AdamW in place over p, m, v, with decoupled decay: 28 bytes an element.
-void adamw_hand(benchmark::State& state) {
-  const int64_t n = state.range(1);
-  const Arrays x(n, 4);
-  run_by_hand(state, n, 28 * n, [&](int64_t i, int64_t to) {
-    const auto c = [](float v) { return hn::Set(d, v); };
-    for (; i < to; i += kLanes) {
-      const V p = hn::Load(d, x[0] + i), g = hn::Load(d, x[3] + i);
-      const V m = hn::Add(hn::Mul(hn::Load(d, x[1] + i), c(.9f)), hn::Mul(g, c(.1f)));
-      const V v =
-          hn::Add(hn::Mul(hn::Load(d, x[2] + i), c(.999f)), hn::Mul(hn::Mul(g, g), c(.001f)));
-      const V step = hn::Div(hn::Mul(m, c(1.1f)), hn::Add(hn::Sqrt(hn::Mul(v, c(1.2f))), c(1e-8f)));
-      const V update = hn::Add(step, hn::Mul(p, c(.01f)));
-      hn::Store(m, d, x[1] + i);
-      hn::Store(v, d, x[2] + i);
-      hn::Store(hn::Sub(p, hn::Mul(update, c(1e-3f))), d, x[0] + i);
-    }
+void rms_norm_forward(benchmark::State& state) {
+  measure<1, 0, 1>(state, [] {
+    return jit([](const Array& x, const Array& w) { return rms_norm(x, w); })
+        .lower(matrix(kTokens, kWidth), Array::abstract(Shape{kWidth}))
+        .compile();
   });
 }
-void adamw_rows(benchmark::State& state) {
-  const int64_t n = state.range(1);
-  const Arrays x(n, 4);
-  const DType t = DType::kF32;
-  Builder b({n}, 0);
-  const int p = b.load(t, {1}), m0 = b.load(t, {1}), v0 = b.load(t, {1}), g = b.load(t, {1});
-  const int m = b.sum(b.mul(m0, b.constant(.9f)), b.mul(g, b.constant(.1f)));
-  const int v = b.sum(b.mul(v0, b.constant(.999f)), b.mul(b.mul(g, g), b.constant(.001f)));
-  const int root = b.op(OpKind::kSqrt, b.mul(v, b.constant(1.2f)));
-  const int step = b.op(OpKind::kDiv, b.mul(m, b.constant(1.1f)), b.sum(root, b.constant(1e-8f)));
-  const int update = b.sum(step, b.mul(p, b.constant(.01f)));
-  const int p1 = b.sub(p, b.mul(update, b.constant(1e-3f)));
-  b.store(p1, {1});
-  b.store(m, {1});
-  b.store(v, {1});
-  run_program(state, b.p, {x[0], x[1], x[2], x[3]}, {x[0], x[1], x[2]}, 28 * n);
-}
-
-// y = x rsqrt(mean(x^2) + eps) w
-void rmsnorm_hand(benchmark::State& state) {
-  const int64_t cols = state.range(1), n = kRows * cols;
-  const Arrays x(n, 2), w(cols, 1);
-  run_by_hand(state, kRows, 8 * n, [&](int64_t r, int64_t to) {
-    for (; r < to; ++r) {
-      const float* row = x[0] + r * cols;
-      V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-      for (int64_t i = 0; i < cols; i += 4 * kLanes) {
-        const V a = hn::Load(d, row + i), b = hn::Load(d, row + i + kLanes);
-        const V c = hn::Load(d, row + i + 2 * kLanes), e = hn::Load(d, row + i + 3 * kLanes);
-        s0 = hn::MulAdd(a, a, s0), s1 = hn::MulAdd(b, b, s1);
-        s2 = hn::MulAdd(c, c, s2), s3 = hn::MulAdd(e, e, s3);
-      }
-      const float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
-      const V scale = hn::Set(d, 1 / std::sqrt(sum / static_cast<float>(cols) + 1e-6f));
-      for (int64_t i = 0; i < cols; i += kLanes)
-        hn::Store(hn::Mul(hn::Mul(hn::Load(d, row + i), scale), hn::Load(d, w[0] + i)), d,
-                  x[1] + r * cols + i);
-    }
+void rms_norm_backward(benchmark::State& state) {
+  measure<1, 1, 0>(state, [] {
+    return jit(
+               [](const Array& x, const Array& w, const Array& dy) {
+                 return vjp([](const Array& a, const Array& b) { return rms_norm(a, b); }, x, w).second(dy);
+               },
+               {.donate_argnums = {2}})
+        .lower(matrix(kTokens, kWidth), Array::abstract(Shape{kWidth}), matrix(kTokens, kWidth))
+        .compile();
   });
 }
-void rmsnorm_rows(benchmark::State& state) {
-  const int64_t cols = state.range(1), n = kRows * cols;
-  const Arrays x(n, 2), w(cols, 1);
-  Builder b({kRows, cols}, 1);
-  const int a = b.load(DType::kF32, {cols, 1}), g = b.load(DType::kF32, {0, 1});
-  const int mean =
-      b.mul(b.reduce(OpKind::kReduceSum, b.mul(a, a)), b.constant(1.0f / static_cast<float>(cols)));
-  const int scale = b.op(OpKind::kRsqrt, b.sum(mean, b.constant(1e-6f)));
-  b.store(b.mul(b.mul(a, scale), g), {cols, 1});
-  run_program(state, b.p, {x[0], w[0]}, {x[1]}, 8 * n);
-}
-
-void softmax_hand(benchmark::State& state) {
-  const int64_t cols = state.range(1), n = kRows * cols;
-  const Arrays x(n, 2);
-  run_by_hand(state, kRows, 8 * n, [&](int64_t r, int64_t to) {
-    for (; r < to; ++r) {
-      const float* row = x[0] + r * cols;
-      float* out = x[1] + r * cols;
-      V m = hn::Load(d, row);
-      for (int64_t i = kLanes; i < cols; i += kLanes) m = hn::Max(m, hn::Load(d, row + i));
-      m = hn::MaxOfLanes(d, m);
-      V s = hn::Zero(d);
-      for (int64_t i = 0; i < cols; i += kLanes) {
-        const V e = math::exp_f32(d, hn::Sub(hn::Load(d, row + i), m));
-        s = hn::Add(s, e);
-        hn::Store(e, d, out + i);
-      }
-      const V sum = hn::SumOfLanes(d, s);
-      for (int64_t i = 0; i < cols; i += kLanes)
-        hn::Store(hn::Div(hn::Load(d, out + i), sum), d, out + i);
-    }
+void residual_add(benchmark::State& state) {
+  measure<1, 1, 0>(state, [] {
+    return jit([](const Array& x, const Array& y) { return x + y; }, {.donate_argnums = {0}})
+        .lower(matrix(kTokens, kWide), matrix(kTokens, kWide))
+        .compile();
   });
 }
-void softmax_rows(benchmark::State& state) {
-  const int64_t cols = state.range(1), n = kRows * cols;
-  const Arrays x(n, 2);
-  Builder b({kRows, cols}, 1);
-  const int a = b.load(DType::kF32, {cols, 1});
-  const int e = b.op(OpKind::kExp, b.sub(a, b.reduce(OpKind::kReduceMax, a)));
-  b.store(b.op(OpKind::kDiv, e, b.reduce(OpKind::kReduceSum, e)), {cols, 1});
-  run_program(state, b.p, {x[0]}, {x[1]}, 8 * n);
+void swiglu_forward(benchmark::State& state) {
+  measure<2, 0, 1>(state, [] {
+    return jit([](const Array& gate, const Array& up) { return silu(gate) * up; })
+        .lower(matrix(kTokens, kWide), matrix(kTokens, kWide))
+        .compile();
+  });
+}
+void swiglu_backward(benchmark::State& state) {
+  measure<1, 2, 0>(state, [] {
+    return jit(
+               [](const Array& gate, const Array& up, const Array& dy) {
+                 return vjp([](const Array& a, const Array& b) { return silu(a) * b; }, gate, up).second(dy);
+               },
+               {.donate_argnums = {0, 1}})
+        .lower(matrix(kTokens, kWide), matrix(kTokens, kWide), matrix(kTokens, kWide))
+        .compile();
+  });
+}
+void swiglu_forward_bf16(benchmark::State& state) {
+  measure<2, 0, 1>(state, [] {
+    const Array x = matrix(kTokens, 2 * kWide, DType::kBF16);
+    return jit([](const Array& gate, const Array& up) { return silu(gate) * up; }).lower(x, x).compile();
+  });
+}
+void clip_scale(benchmark::State& state) {
+  measure<0, 1, 0>(state, [] {
+    return jit([](const Array& g, const Array& norm) { return g * (1.0 / maximum(norm, 1.0)); },
+               {.donate_argnums = {0}})
+        .lower(matrix(kTokens, kWide), Array::abstract(Shape{}))
+        .compile();
+  });
+}
+void sum_of_squares(benchmark::State& state) {
+  measure<1, 0, 0>(state, [] {
+    return jit([](const Array& g) { return sum(square(g)); }).lower(matrix(kTokens, kWide)).compile();
+  });
+}
+void cross_entropy_gradient(benchmark::State& state) {
+  measure<0, 1, 0>(state, [] {
+    return jit(
+               [](const Array& logits, const Array& targets) {
+                 return value_and_grad([&](const Array& x) { return mean(cross_entropy(x, targets)); })(logits);
+               },
+               {.donate_argnums = {0}})
+        .lower(matrix(1024, 32768), Array::abstract(Shape{1024}, DType::kI32))
+        .compile();
+  });
+}
+void cast_to_bf16(benchmark::State& state) {
+  measure<2, 0, 1>(state, [] {
+    return jit([](const Array& x) { return x.astype(DType::kBF16); }).lower(matrix(kTokens, kWide)).compile();
+  });
+}
+// The triad once more with stores that go past the caches.
+void triad_non_temporal(benchmark::State& state) {
+  const int threads = static_cast<int>(state.range(0));
+  Stream<2, 0, 1, true> stream(12 * kElems, threads);
+  double best = 1e30;
+  for (auto _ : state) {
+    const double s = seconds(stream, threads);
+    best = std::min(best, s);
+    state.SetIterationTime(s);
+  }
+  state.counters["GB/s"] = 1e-9 * static_cast<double>(stream.bytes()) / best;
 }
 
-// dx of a layer norm (given x hat, 1/sigma) and the sums of dw, db over rows.
-void norm_grad_rows(benchmark::State& state) {
-  const int64_t cols = state.range(1), n = kRows * cols;
-  const Arrays x(n, 3), w(cols, 3), s(kRows, 1);
-  Builder b({kRows, cols}, 1);
-  const DType t = DType::kF32;
-  const int dy = b.load(t, {cols, 1}), hat = b.load(t, {cols, 1}), g = b.load(t, {0, 1});
-  const int inv = b.load(t, {1, 0}), k = b.constant(1.0f / static_cast<float>(cols));
-  const int dyh = b.mul(dy, hat), dg = b.mul(dy, g);
-  const int m1 = b.mul(b.reduce(OpKind::kReduceSum, dg), k);
-  const int m2 = b.mul(b.reduce(OpKind::kReduceSum, b.mul(dg, hat)), k);
-  b.store(b.mul(b.sub(b.sub(dg, m1), b.mul(hat, m2)), inv), {cols, 1});
-  b.columns(dyh, {0, 1});
-  b.columns(dy, {0, 1});
-  run_program(state, b.p, {x[0], x[1], w[0], s[0]}, {x[2], w[1], w[2]}, 12 * n);
-}
-
-// Tanh gelu of bf16, computed in f32: 4 bytes an element.
-void gelu_bf16_rows(benchmark::State& state) {
-  const int64_t n = state.range(1);
-  const auto x = make_array<uint16_t>(n), y = make_array<uint16_t>(n);
-  Builder b({n}, 0);
-  const int a = b.op(OpKind::kConvert, b.load(DType::kBF16, {1}));
-  const int cube = b.mul(b.mul(a, a), a);
-  const int inner = b.mul(b.sum(a, b.mul(cube, b.constant(.044715f))), b.constant(.7978846f));
-  const int h = b.mul(b.mul(a, b.constant(.5f)), b.sum(b.op(OpKind::kTanh, inner), b.constant(1)));
-  b.store(b.op(OpKind::kConvert, h, -1, -1, DType::kBF16), {1}, DType::kBF16);
-  run_program(state, b.p, {x.get()}, {y.get()}, 4 * n);
-}
-// Bias of each column and a residual, in bf16 throughout.
-void bias_bf16_rows(benchmark::State& state) {
-  const int64_t cols = 4096, rows = kN / cols;
-  const auto x = make_array<uint16_t>(kN), r = make_array<uint16_t>(kN),
-             y = make_array<uint16_t>(kN);
-  const auto bias = make_array<uint16_t>(cols);
-  Builder b({rows, cols}, 1);
-  const DType t = DType::kBF16;
-  const int a = b.load(t, {cols, 1}), c = b.load(t, {0, 1}), e = b.load(t, {cols, 1});
-  b.store(b.op(OpKind::kAdd, b.op(OpKind::kAdd, a, c, -1, t), e, -1, t), {cols, 1}, t);
-  run_program(state, b.p, {x.get(), bias.get(), r.get()}, {y.get()}, 6 * kN);
-}
-// Column sums alone.
-void column_sum_rows(benchmark::State& state) {
-  const int64_t cols = 4096, rows = kN / cols;
-  const Arrays x(kN, 1), y(cols, 1);
-  Builder b({rows, cols}, 1);
-  b.columns(b.load(DType::kF32, {cols, 1}), {0, 1});
-  run_program(state, b.p, {x[0]}, {y[0]}, 4 * kN);
-}
-// The sum of squares of everything: one row.
-void norm_rows(benchmark::State& state) {
-  const Arrays x(kN, 1), y(1, 1);
-  Builder b({kN}, 0);
-  const int a = b.load(DType::kF32, {1});
-  b.store(b.reduce(OpKind::kReduceSum, b.mul(a, a)), {0});
-  run_program(state, b.p, {x[0]}, {y[0]}, 4 * kN);
-}
-void transpose_rows(benchmark::State& state) {
-  const int64_t cols = 4096, rows = kN / cols;
-  const Arrays x(kN, 2);
-  Builder b({rows, cols}, 1);
-  b.store(b.mul(b.load(DType::kF32, {1, rows}), b.constant(2)), {cols, 1});
-  run_program(state, b.p, {x[0]}, {x[1]}, 8 * kN);
-}
-
-#define STOW_BENCH(name) BENCHMARK(name)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime()
-#define STOW_BENCH_ELEMS(name)         \
-  BENCHMARK(name)                      \
-      ->ArgNames({"threads", "elems"}) \
-      ->Args({1, 1 << 14})             \
-      ->Args({1, 12 << 20})            \
-      ->Args({2, 12 << 20})            \
-      ->UseRealTime()
-#define STOW_BENCH_COLS(name)         \
-  BENCHMARK(name)                     \
-      ->ArgNames({"threads", "cols"}) \
-      ->Args({1, 64})                 \
-      ->Args({1, 1024})               \
-      ->Args({2, 1024})               \
-      ->Args({1, 4096})               \
-      ->Args({1, 8192})               \
-      ->UseRealTime()
-STOW_BENCH_ELEMS(triad_hand);
-STOW_BENCH_ELEMS(triad_rows);
-STOW_BENCH_ELEMS(adamw_hand);
-STOW_BENCH_ELEMS(adamw_rows);
-STOW_BENCH_COLS(rmsnorm_hand);
-STOW_BENCH_COLS(rmsnorm_rows);
-STOW_BENCH_COLS(softmax_hand);
-STOW_BENCH_COLS(softmax_rows);
-STOW_BENCH_COLS(norm_grad_rows);
-STOW_BENCH_ELEMS(gelu_bf16_rows);
-STOW_BENCH(bias_bf16_rows);
-STOW_BENCH(column_sum_rows);
-STOW_BENCH(norm_rows);
-STOW_BENCH(transpose_rows);
+#define STOW_BENCH(name) BENCHMARK(name)->ArgName("threads")->Arg(1)->Arg(2)->UseManualTime()
+STOW_BENCH(adamw);
+STOW_BENCH(rms_norm_forward);
+STOW_BENCH(rms_norm_backward);
+STOW_BENCH(residual_add);
+STOW_BENCH(swiglu_forward);
+STOW_BENCH(swiglu_backward);
+STOW_BENCH(swiglu_forward_bf16);
+STOW_BENCH(clip_scale);
+STOW_BENCH(sum_of_squares);
+STOW_BENCH(cross_entropy_gradient);
+STOW_BENCH(cast_to_bf16);
+STOW_BENCH(triad_non_temporal);
 
 }  // namespace
-}  // namespace stow::cpu
+}  // namespace stow
 
 BENCHMARK_MAIN();

@@ -22,6 +22,15 @@ uint64_t splat_bits(const Graph& graph, ValueId v) {
   return bits;
 }
 
+// The number of the step: of an equal one, where the program has it. Passes leave equal nodes where
+// one is to be computed again in the backward part; in one program that would be for nothing.
+int32_t add_step(RowProgram& program, const Step& step) {
+  const auto at = std::find(program.steps.begin(), program.steps.end(), step);
+  if (at != program.steps.end()) return static_cast<int32_t>(at - program.steps.begin());
+  program.steps.push_back(step);
+  return static_cast<int32_t>(program.steps.size() - 1);
+}
+
 }  // namespace
 
 RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index)
@@ -56,18 +65,12 @@ bool RowsBuilder::is_step(ValueId v) const {
 int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t>& steps,
                                   ValueId v) const {
   const ValueUse& use = units_.uses[v.index()];
-  const auto add = [&](Step step) {
-    program.steps.push_back(step);
-    return static_cast<int32_t>(program.steps.size() - 1);
-  };
   if (use.splat) {
     Step step;
     step.kind = StepKind::kConstant;
     step.dtype = graph_.type(v).dtype;
     step.imm = splat_bits(graph_, v);
-    for (size_t i = 0; i < program.steps.size(); ++i)
-      if (program.steps[i] == step) return static_cast<int32_t>(i);
-    return add(step);
+    return add_step(program, step);
   }
   if (const auto it = steps.find(use.canon); it != steps.end()) return it->second;
   if (units_.uses[use.root.index()].unit == unit_index_) {
@@ -86,7 +89,7 @@ int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t
     step.index = static_cast<int32_t>(graph_.def(use.canon).as<IotaParams>().axis);
   }
   step.dtype = graph_.type(v).dtype;
-  return steps[use.canon] = add(step);
+  return steps[use.canon] = add_step(program, step);
 }
 
 // Strides along the iteration space of a window that is full, one a row, or one a column.
@@ -143,8 +146,7 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
       }
     }
     if (columns && out < 0) continue;  // nobody reads it
-    program.steps.push_back(step);
-    const int32_t at = static_cast<int32_t>(program.steps.size() - 1);
+    const int32_t at = add_step(program, step);
     steps[v] = at;
     if (out < 0) continue;
     const View& view = outputs[static_cast<size_t>(out)];

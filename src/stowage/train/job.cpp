@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "stowage/base/bytes.h"
 #include "stowage/core/sums.h"
@@ -293,10 +295,40 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
   return ladder;
 }
 
+namespace {
+
+// Placements that differ only in which other memory things are in take as much of a virtual device:
+// once one is too much for it, so are those like it.
+class TooMuch {
+ public:
+  TooMuch(const TrainConfig& config, const Budgets& budgets) : config_(config), budgets_(budgets) {}
+
+  bool is_known(const Placement& p) const { return config_.is_virtual() && forms_.contains(form(p)); }
+  void note(const Placement& p, const BytesByKind& peak_bytes) {
+    if (budgets_[0] && peak_bytes[0] > *budgets_[0]) forms_.insert(form(p));
+  }
+
+ private:
+  using Form = std::tuple<std::string, bool, bool, bool, bool>;
+  static Form form(const Placement& p) {
+    const auto is_away = [](MemoryKind kind) { return kind != MemoryKind::kDevice; };
+    return {p.policy, is_away(p.optimizer), is_away(p.parameters), is_away(p.gradients), p.chunked};
+  }
+
+  const TrainConfig& config_;
+  const Budgets& budgets_;
+  std::set<Form> forms_;
+};
+
+}  // namespace
+
 Choice choose_plan(const Job& job, const Budgets& budgets) {
   Choice choice;
+  TooMuch too_much(job.config(), budgets);
   for (const Placement& placement : placement_ladder(job.config())) {
+    if (too_much.is_known(placement)) continue;
     JobPlan plan = job.plan(placement, budgets);
+    too_much.note(placement, plan.peak_bytes);
     std::string over;
     BytesByKind needs = plan.peak_bytes;
     needs[0] = device_bytes(job.config(), plan.peak_bytes);
@@ -362,13 +394,16 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   const Job job(open, threads);
   Placement best;
   int64_t lowest = -1;
+  TooMuch too_much(open, budgets);
   for (const Placement& placement : placement_ladder(open)) {
+    if (too_much.is_known(placement)) continue;
     const auto known =
         std::find_if(choice.rungs.begin(), choice.rungs.end(),
                      [&](const Rung& r) { return r.placement == placement; });
     const BytesByKind peak_bytes = known != choice.rungs.end()
                                        ? known->peak_bytes
                                        : job.plan(placement, budgets).peak_bytes;
+    too_much.note(placement, peak_bytes);
     const int64_t peak = device_bytes(open, peak_bytes);
     if (lowest < 0 || peak < lowest) {
       lowest = peak;

@@ -107,6 +107,7 @@ struct Rung {
 struct Choice {
   std::optional<JobPlan> plan;  ///< None where nothing fits.
   JobPlan least;                ///< The plan of the lowest peak on the device that was weighed.
+  /// In the order tried. Of those that take as much of a virtual device, and more than there is, one.
   std::vector<Rung> rungs;
 };
 /// Policies from the cheapest in time to the cheapest in memory.

@@ -9,14 +9,26 @@
 namespace stow::cpu {
 namespace {
 
-constexpr int64_t kTileElems = 1536;
+constexpr int64_t kTileElems = 1024;
 constexpr int64_t kRowTileElems = 2048;
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
+constexpr int64_t kFetchBytes = 384 << 10;  // of rows, while others are at work
 
 int64_t round_up(int64_t x, int64_t to) {
   return (x + to - 1) / to * to;
+}
+
+// The time of an elementwise op on what lies near, an addition's being 1.
+int64_t weight_of(OpKind op) {
+  constexpr OpKind kDivides[] = {OpKind::kDiv, OpKind::kSqrt, OpKind::kRem};
+  constexpr OpKind kFunctions[] = {OpKind::kExp,  OpKind::kLog,  OpKind::kRsqrt, OpKind::kLogistic,
+                                   OpKind::kTanh, OpKind::kSin,  OpKind::kCos,   OpKind::kErf,
+                                   OpKind::kPow,  OpKind::kLog1p, OpKind::kExpm1};
+  if (std::find(std::begin(kDivides), std::end(kDivides), op) != std::end(kDivides)) return 6;
+  if (std::find(std::begin(kFunctions), std::end(kFunctions), op) != std::end(kFunctions)) return 12;
+  return 1;
 }
 
 // What is known of a step before it has a place.
@@ -503,6 +515,9 @@ class Compiler {
         p.map = fused.map != nullptr ? fused.map : map_kernel(s.op, in, s.dtype);
         STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op), dtype_name(in),
                    dtype_name(s.dtype));
+        p.weight += weight_of(s.op);
+        for (int k = 0; k < n_args(s); ++k)
+          if (value(s.args[k]).absorbed_by == i) p.weight += weight_of(step(s.args[k]).op);
         if (v.fused_store < 0) define(i);
         break;
       }
@@ -641,10 +656,23 @@ class Compiler {
     for (PlanPhase& phase : plan_.phases) {
       bind_each(phase.row_steps);
       bind_each(phase.strip_steps);
-      plan_.strip_step_count += static_cast<int64_t>(phase.strip_steps.size());
+      for (const PlanStep& s : phase.strip_steps) {
+        phase.weight += s.weight;
+        for (const Place& p : s.args)
+          if (p.kind == Place::kOperand) phase.direct.push_back(p.index);
+        if (s.out.kind == Place::kOperand) phase.direct.push_back(s.out.index);
+      }
+      sort_out(phase.direct);
     }
-    std::sort(plan_.direct.begin(), plan_.direct.end());
-    plan_.direct.erase(std::unique(plan_.direct.begin(), plan_.direct.end()), plan_.direct.end());
+    sort_out(plan_.direct);
+    int64_t row_bytes = 0;
+    for (int32_t k : plan_.direct)
+      if (has_row(operand(k).span)) row_bytes += plan_.cols * operand(k).elem_bytes;
+    plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
+  }
+  static void sort_out(std::vector<int32_t>& list) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
   }
   void bind_each(std::vector<PlanStep>& steps) {
     for (PlanStep& s : steps) {

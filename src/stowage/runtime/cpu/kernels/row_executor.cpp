@@ -45,16 +45,14 @@ class Worker {
     for (int64_t r = row; r < row_end;) {
       const int64_t n = std::min({plan_.r_tile, row_end - r, inner - r % inner});
       set_row(r);
+      if (plan_.fetch_rows) aim_at_rows(n, col, col_end);
       for (const PlanPhase& phase : plan_.phases) {
         for (const PlanStep& s : phase.row_steps) run_step(s, {r, n, 0, 1});
         for (int64_t c = col; c < col_end; c += plan_.c_tile) {
           const Tile tile = {r, n, c, std::min(plan_.c_tile, col_end - c)};
           set_column(c);
-          if (&phase == plan_.phases.data()) aim_prefetch(tile, col, col_end);
-          for (const PlanStep& s : phase.strip_steps) {
-            run_step(s, tile);
-            prefetch_some();
-          }
+          if (!plan_.fetch_rows) aim_at_strip(phase, tile, col, col_end);
+          for (const PlanStep& s : phase.strip_steps) run_strip_step(s, tile);
         }
         if (plan_.cols == 0) empty_rows(phase, n);
       }
@@ -75,7 +73,8 @@ class Worker {
            c += plan_.c_tile) {
         const Tile tile = {row, 1, c, std::min(plan_.c_tile, plan_.cols - c)};
         set_column(c);
-        for (const PlanStep& s : phase.strip_steps) run_step(s, tile);
+        aim_at_strip(phase, tile, c, plan_.cols);
+        for (const PlanStep& s : phase.strip_steps) run_strip_step(s, tile);
       }
       wide_ = false;
 #pragma omp barrier
@@ -170,38 +169,41 @@ class Worker {
     for (int32_t k : plan_.direct) bases_[kOperandBase + k] = address(k, col);
   }
 
-  // Names what the strip after `t` reads straight from inputs, where contiguous; the steps of this
-  // strip then fetch it between them, so that memory is at work while they compute.
-  void aim_prefetch(const Tile& t, int64_t col, int64_t col_end) {
-    n_ahead_ = 0;
-    const bool same_rows = t.col + plan_.c_tile < col_end;
-    const int64_t d_rows = same_rows ? 0 : t.rows;
-    const int64_t d_cols = same_rows ? plan_.c_tile : col - t.col;
-    int64_t lines = 0;
-    for (int32_t k : plan_.direct) {
-      if (k >= plan_.n_inputs) break;  // stores wait for nobody
+  // Names what of `operands` comes `d_rows` rows and `d_cols` columns after the tile at which the
+  // bases stand, where contiguous.
+  void aim(const std::vector<int32_t>& operands, int64_t rows, int64_t cols, int64_t d_rows,
+           int64_t d_cols) {
+    ahead_.clear();
+    for (int32_t k : operands) {
       const PlanOperand& o = operand(k);
-      if (o.span == Span::kColumn && !same_rows) continue;  // the same columns again
-      if (t.rows > 1 && o.inner_row != t.cols) continue;
-      if (n_ahead_ == kMaxAhead) break;
-      Ahead& ahead = ahead_[n_ahead_++];
-      ahead.next = bases_[kOperandBase + k] + (d_rows * o.inner_row + d_cols) * o.elem_bytes;
-      ahead.lines = ((o.span == Span::kColumn ? 1 : t.rows) * t.cols * o.elem_bytes + 63) / 64;
-      lines += ahead.lines;
+      if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
+      const int64_t n = has_row(o.span) ? rows : 1;
+      if (n > 1 && o.inner_row != cols) continue;
+      const std::byte* base = bases_[kOperandBase + k];
+      bool in_place = false;  // an output over an input that is fetched
+      for (int32_t j : operands) in_place = in_place || (j < k && bases_[kOperandBase + j] == base);
+      if (!in_place)
+        ahead_.add(base + (d_rows * o.inner_row + d_cols) * o.elem_bytes, n * cols * o.elem_bytes);
     }
-    lines_a_step_ = lines / std::max<int64_t>(1, plan_.strip_step_count) + 1;
   }
-  void prefetch_some() {
-    int64_t budget = lines_a_step_;
-    while (n_ahead_ > 0 && budget > 0) {
-      Ahead& ahead = ahead_[n_ahead_ - 1];
-      const int64_t n = std::min(budget, ahead.lines);
-      for (int64_t i = 0; i < n; ++i) __builtin_prefetch(ahead.next + 64 * i, 0, 2);
-      ahead.next += 64 * n;
-      ahead.lines -= n;
-      budget -= n;
-      if (ahead.lines == 0) --n_ahead_;
-    }
+  void aim_at_strip(const PlanPhase& phase, const Tile& t, int64_t col, int64_t col_end) {
+    const bool same_rows = t.col + plan_.c_tile < col_end;
+    aim(phase.direct, t.rows, t.cols, same_rows ? 0 : t.rows,
+        same_rows ? plan_.c_tile : col - t.col);
+    ahead_.share_out(phase.weight);
+  }
+  void aim_at_rows(int64_t rows, int64_t col, int64_t col_end) {
+    set_column(col);
+    aim(plan_.direct, rows, col_end - col, rows, 0);
+    const int64_t strips = (col_end - col + plan_.c_tile - 1) / plan_.c_tile;
+    int64_t weight = 0;
+    for (const PlanPhase& phase : plan_.phases) weight += strips * phase.weight;
+    ahead_.share_out(weight);
+  }
+  void run_strip_step(const PlanStep& s, const Tile& tile) {
+    ahead_.begin(s.weight, (has_row(s.span) ? tile.rows : 1) * tile.cols);
+    run_step(s, tile);
+    ahead_.end();
   }
 
   // f(first column, length) of each run along the innermost column dimension.
@@ -255,6 +257,7 @@ class Worker {
     KernelCall call;
     extents(s.span, t, call.rows, call.cols);
     call.round = s.round;
+    call.ahead = &ahead_;
     const KernelArg out = arg(s.out, t.cols);
     call.out = const_cast<std::byte*>(out.data);
     call.out_row_step = out.row_step;
@@ -355,6 +358,7 @@ class Worker {
     call.rows = t.rows;
     call.arg = arg(s.args[0], t.cols);
     call.lanes = own_ + s.lanes_offset;
+    call.ahead = &ahead_;
     const std::byte* data = call.arg.data;
     // A call stays within a block of the row.
     for (int64_t c = t.col; c < t.col + t.cols; c += call.cols) {
@@ -407,6 +411,7 @@ class Worker {
     call.cols = s.partial_cols == 1 ? 1 : t.cols;
     if (s.partial_cols == 1 && t.col != 0) return;
     call.arg = arg(s.args[0], t.cols);
+    call.ahead = &ahead_;
     call.acc = partial(s, chunk_) + (s.partial_cols == 1 ? 0 : t.col * s.out.elem_bytes);
     s.reduce.columns(call);
   }
@@ -425,14 +430,7 @@ class Worker {
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
   int64_t chunk_ = 0;
-  struct Ahead {
-    const std::byte* next;
-    int64_t lines;
-  };
-  static constexpr int kMaxAhead = 12;
-  Ahead ahead_[kMaxAhead];
-  int n_ahead_ = 0;
-  int64_t lines_a_step_ = 0;
+  Ahead ahead_;
   bool wide_ = false;
 };
 

@@ -5,6 +5,7 @@
 // itself, bool one byte. In memory a value has its dtype's own form.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,6 +25,68 @@ constexpr Form form_of(DType t) {
   return t == DType::kBF16 ? Form::kBF16 : t == DType::kF16 ? Form::kF16 : Form::kNative;
 }
 
+/// Memory that later steps will touch. The kernels of f32 fetch a little of it with every kTurnElems
+/// elements, so that memory is at work while they compute; what others leave the executor fetches.
+class Ahead {
+ public:
+  static constexpr size_t kTurnElems = 64;
+
+  void clear() { n_ranges_ = 0, lines_ = 0, next_ = nullptr; }
+  /// Does nothing where there are many already.
+  void add(const std::byte* from, int64_t bytes) {
+    if (n_ranges_ == kMaxRanges || bytes == 0) return;
+    ranges_[n_ranges_++] = {from, from + bytes};
+    lines_ += (bytes + kLineBytes - 1) / kLineBytes;
+  }
+  /// So many steps of weight 1 are to fetch it all.
+  void share_out(int64_t weight) {
+    a_weight_ = lines_ * kOne / std::max<int64_t>(1, weight);
+    pop();
+  }
+  /// A kernel over `elems` elements begins.
+  void begin(int64_t weight, int64_t elems) {
+    left_ = a_weight_ * weight;
+    a_turn_ = left_ / std::max<int64_t>(1, elems / int64_t{kTurnElems});
+  }
+  void turn() {
+    left_ -= a_turn_;
+    due_ += a_turn_;
+    if (due_ >= kOne) fetch();
+  }
+  /// Fetches what the kernel did not.
+  void end() {
+    due_ += std::max<int64_t>(0, left_);
+    if (due_ >= kOne) fetch();
+  }
+
+ private:
+  struct Range {
+    const std::byte *next, *end;
+  };
+  void pop() {
+    next_ = nullptr;
+    if (n_ranges_ == 0) return;
+    --n_ranges_;
+    next_ = ranges_[n_ranges_].next;
+    end_ = ranges_[n_ranges_].end;
+  }
+  void fetch() {
+    const int64_t lines = due_ / kOne;
+    due_ %= kOne;
+    if (next_ == nullptr) return;
+    const std::byte* const stop = next_ + lines * kLineBytes;
+    for (; next_ < stop; next_ += kLineBytes) __builtin_prefetch(next_, 0, 2);
+    if (next_ >= end_) pop();
+  }
+  static constexpr int64_t kLineBytes = 64, kOne = 1 << 16;
+  static constexpr int kMaxRanges = 12;
+  Range ranges_[kMaxRanges];
+  int n_ranges_ = 0;
+  const std::byte *next_ = nullptr, *end_ = nullptr;
+  int64_t lines_ = 0;
+  int64_t a_weight_ = 0, left_ = 0, a_turn_ = 0, due_ = 0;  // lines, in parts of kOne
+};
+
 /// An operand of a kernel: element (r, c) lies at data + r * row_step + c * its size, or, when it
 /// is one value a row (`splat`), at data + r * row_step.
 struct KernelArg {
@@ -42,6 +105,7 @@ struct KernelCall {
   Form out_form = Form::kNative;
   Form round = Form::kNative;
   KernelArg args[4];
+  Ahead* ahead = nullptr;  ///< Null where there is nothing to fetch.
 };
 using MapKernel = void (*)(const KernelCall&);
 
@@ -85,6 +149,7 @@ struct ReduceRowsCall {
   std::byte* lanes = nullptr;  ///< kReduceLanes accumulators a row, kept between calls.
   std::byte* out = nullptr;    ///< One accumulator a row.
   Form round = Form::kNative;
+  Ahead* ahead = nullptr;
 };
 using ReduceRowsKernel = void (*)(const ReduceRowsCall&);
 
@@ -93,6 +158,7 @@ struct ReduceColumnsCall {
   int64_t rows = 0, cols = 0;
   KernelArg arg;
   std::byte* acc = nullptr;
+  Ahead* ahead = nullptr;
 };
 using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
 
@@ -110,6 +176,7 @@ ReduceKernels reduce_kernels(OpKind op, DType dtype);
 MapKernel f32_map_kernel(OpKind op);   ///< f32 to f32; arithmetic and copies.
 MapKernel f32_math_kernel(OpKind op);  ///< f32 to f32; exp and its like.
 MapKernel f32_test_kernel(OpKind op);  ///< f32 to bool.
+MapKernel i32_test_kernel(OpKind op);  ///< i32 to bool.
 MapKernel select32_kernel();           ///< bool and two of f32, i32 or u32.
 ReduceKernels f32_reduce_kernels(OpKind op);
 

@@ -93,7 +93,10 @@ HWY_INLINE size_t form_bytes(Form form) {
   return form == Form::kNative ? 4 : 2;
 }
 
-/// A row of an argument. A splat stands as one vector of equal lanes that `mask` keeps re-reading.
+/// Elements that loops take at once.
+constexpr size_t kTurn = Ahead::kTurnElems;
+
+/// A row of an argument. A splat stands as kTurn equal elements that `mask` keeps re-reading.
 struct Row {
   const std::byte* data;
   size_t mask;  // ~0, or 0 for a splat
@@ -110,7 +113,7 @@ HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) 
     std::memcpy(&bits, data, sizeof(bits));
     x = arg.form == Form::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
   }
-  hn::Store(hn::Set(d, x), d, splat);
+  for (size_t i = 0; i < kTurn; i += hn::Lanes(d)) hn::Store(hn::Set(d, x), d, splat + i);
   return {reinterpret_cast<const std::byte*>(splat), 0, Form::kNative};
 }
 
@@ -129,11 +132,22 @@ HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[4]) {
 /// The loop over one row. kPlain: every form native, nothing to round.
 template <class Op, int N, bool kPlain>
 HWY_INLINE void map_row(DF d, const Row (&rows)[4], std::byte* out, Form out_form, Form round,
-                        size_t n) {
+                        size_t n, Ahead* ahead) {
   const Op op;
   const size_t lanes = hn::Lanes(d);
   VF v[4];
   size_t i = 0;
+  for (; i + kTurn <= n; i += kTurn) {
+    size_t at[N];
+    for (int k = 0; k < N; ++k) at[k] = i & rows[k].mask;
+    for (size_t q = 0; q < kTurn; q += lanes) {
+      for (int k = 0; k < N; ++k)
+        v[k] = load_form(d, rows[k].data, at[k] + q, kPlain ? Form::kNative : rows[k].form);
+      store_form(d, call_op<Op, N>(d, op, v), out, i + q, kPlain ? Form::kNative : out_form,
+                 kPlain ? Form::kNative : round);
+    }
+    if (ahead != nullptr) ahead->turn();
+  }
   for (; i + lanes <= n; i += lanes) {
     for (int k = 0; k < N; ++k)
       v[k] = load_form(d, rows[k].data, i & rows[k].mask, kPlain ? Form::kNative : rows[k].form);
@@ -169,7 +183,7 @@ HWY_INLINE void map_row(DF d, const Row (&rows)[4], std::byte* out, Form out_for
 template <class Op, int N>
 void map_f32(const KernelCall& c) {
   const DF d;
-  HWY_ALIGN float splats[N][kMaxLanes];
+  HWY_ALIGN float splats[N][kTurn];
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   for (int k = 0; k < N; ++k) plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
   for (int64_t r = 0; r < c.rows; ++r) {
@@ -178,9 +192,9 @@ void map_f32(const KernelCall& c) {
     std::byte* out = c.out + r * c.out_row_step;
     const auto n = static_cast<size_t>(c.cols);
     if (plain)
-      map_row<Op, N, true>(d, rows, out, Form::kNative, Form::kNative, n);
+      map_row<Op, N, true>(d, rows, out, Form::kNative, Form::kNative, n, c.ahead);
     else
-      map_row<Op, N, false>(d, rows, out, c.out_form, c.round, n);
+      map_row<Op, N, false>(d, rows, out, c.out_form, c.round, n, c.ahead);
   }
 }
 

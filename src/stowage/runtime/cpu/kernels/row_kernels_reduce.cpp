@@ -72,16 +72,20 @@ HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVe
 
 // Folds columns [0, n) of R rows at once into their lanes: the chains of R rows hide each other.
 template <class Op, int R>
-HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], size_t n, VF (&acc)[R][kVectors]) {
+HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], size_t n, Ahead* ahead,
+                          VF (&acc)[R][kVectors]) {
   const Op op;
   const size_t lanes = hn::Lanes(d), step = kReduceLanes;
   VF v[kVectors];
   size_t i = 0;
-  for (; i + step <= n; i += step)
-    for (int q = 0; q < R; ++q) {
-      load_lanes<true>(d, rows[q], i, step, v);
-      for (size_t k = 0; k < kVectors; ++k) acc[q][k] = op(acc[q][k], v[k]);
-    }
+  for (const size_t whole = n / step * step; i < whole;) {
+    for (const size_t turn = HWY_MIN(whole, i + kTurn / R); i < turn; i += step)
+      for (int q = 0; q < R; ++q) {
+        load_lanes<true>(d, rows[q], i, step, v);
+        for (size_t k = 0; k < kVectors; ++k) acc[q][k] = op(acc[q][k], v[k]);
+      }
+    if (ahead != nullptr) ahead->turn();
+  }
   if (i == n) return;
   for (int q = 0; q < R; ++q) {
     load_lanes<false>(d, rows[q], i, n - i, v);
@@ -97,7 +101,7 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], size_t n, VF (&acc)[R][kVe
 // The lanes of a maximum or minimum by the machine's own, several chains at once: right but where a
 // lane meets a NaN or comes out 0, of either sign. Then false.
 template <class Op>
-HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, VF (&acc)[kVectors]) {
+HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&acc)[kVectors]) {
   const Op op;
   constexpr size_t kChains = 4;
   const size_t lanes = hn::Lanes(d), step = kReduceLanes;
@@ -107,7 +111,8 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, VF (&acc)[kVectors]
     for (size_t k = 0; k < kVectors; ++k) chains[q][k] = start;
   MaskF odd = hn::IsNaN(start);
   size_t i = 0;
-  for (; i + kChains * step <= n; i += kChains * step)
+  static_assert(kChains * kReduceLanes == kTurn);
+  for (; i + kChains * step <= n; i += kChains * step) {
     for (size_t q = 0; q < kChains; ++q) {
       load_lanes<true>(d, row, i + q * step, step, v);
       for (size_t k = 0; k < kVectors; ++k) {
@@ -115,6 +120,8 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, VF (&acc)[kVectors]
         chains[q][k] = Op::plain(v[k], chains[q][k]);
       }
     }
+    if (ahead != nullptr) ahead->turn();
+  }
   for (; i < n; i += step) {
     if (i + step <= n) load_lanes<true>(d, row, i, step, v);
     else load_lanes<false>(d, row, i, n - i, v);
@@ -139,7 +146,7 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, VF (&acc)[kVectors]
 template <class Op, int R>
 HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d);
-  HWY_ALIGN float splats[R][kMaxLanes];
+  HWY_ALIGN float splats[R][kTurn];
   Row rows[R];
   VF acc[R][kVectors];
   const bool begins = c.first_col % kReduceBlock == 0;
@@ -152,8 +159,8 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   }
   bool done = false;
   if constexpr (Op::kExtreme && R == 1)
-    done = fold_extreme<Op>(d, rows[0], static_cast<size_t>(c.cols), acc[0]);
-  if (!done) fold_rows<Op, R>(d, rows, static_cast<size_t>(c.cols), acc);
+    done = fold_extreme<Op>(d, rows[0], static_cast<size_t>(c.cols), c.ahead, acc[0]);
+  if (!done) fold_rows<Op, R>(d, rows, static_cast<size_t>(c.cols), c.ahead, acc);
   for (int q = 0; q < R; ++q) {
     if (end % kReduceBlock != 0 && end != c.total_cols) {
       auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;
@@ -188,7 +195,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
   auto* acc = reinterpret_cast<float*>(c.acc);
   if (c.arg.splat) {  // one value a row: rare, and every column alike
     for (int64_t r = 0; r < c.rows; ++r) {
-      HWY_ALIGN float splat[kMaxLanes] = {};
+      HWY_ALIGN float splat[kTurn];
       begin_row(d, c.arg, r, splat);
       for (size_t i = 0; i < n; ++i) acc[i] = Op::fold(acc[i], splat[0]);
     }
@@ -204,6 +211,7 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     }
     hn::StoreU(a, d, acc + i);
     hn::StoreU(b, d, acc + i + lanes);
+    if (c.ahead != nullptr) c.ahead->turn();
   }
   const size_t size = form_bytes(c.arg.form);
   HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};

@@ -275,7 +275,7 @@ MapKernel map_kernel(OpKind op, DType in, DType out) {
     case DType::kI64:
       return find<int64_t>(op);
     case DType::kI32:
-      return find<int32_t>(op);
+      return is_test(op) ? i32_test_kernel(op) : find<int32_t>(op);
     case DType::kI8:
       return find<int8_t>(op);
     case DType::kU64:

@@ -88,10 +88,13 @@ struct PlanStep {
   int64_t lanes_offset = 0;     ///< kReduceRows: in the thread's scratch.
   int64_t partials_offset = 0;  ///< Reductions: in the shared scratch; rows' only when wide.
   int64_t partial_cols = 0;     ///< kReduceColumns: columns, or 1 where all are alike.
+  int64_t weight = 1;           ///< Its time an element, near enough to share out what it fetches.
 };
 
 struct PlanPhase {
   std::vector<PlanStep> row_steps, strip_steps;
+  std::vector<int32_t> direct;  ///< Operands that kernels of its strips address themselves.
+  int64_t weight = 0;           ///< Of its strip_steps.
 };
 
 struct RowPlan {
@@ -105,7 +108,7 @@ struct RowPlan {
   std::vector<PlanStep> once_steps;  ///< Values alike everywhere, computed by each thread first.
   std::vector<PlanPhase> phases;
   std::vector<int32_t> direct;       ///< Operands that kernels address themselves.
-  int64_t strip_step_count = 0;      ///< Of all phases.
+  bool fetch_rows = false;  ///< All phases fetch the next tile of rows; else each its next strip.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
 
