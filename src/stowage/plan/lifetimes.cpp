@@ -251,7 +251,9 @@ class Walker {
     if (piece == 0 && buffer.first_slot.valid()) return;
     const int64_t place = buffer.place(iteration_, 0);
     begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0;
-    if (life.open && ((begins && !sampled) || place != life.place)) close(b, piece);
+    // One kernel may fill a piece through several windows.
+    const bool is_new = begins && !sampled && life.begin < now;
+    if (life.open && (is_new || place != life.place)) close(b, piece);
     if (!life.open) life.start(now, place);
     life.end = now + 1;
   }

@@ -323,14 +323,16 @@ class Compiler {
     return is_store(s) ? store_phase(s) : value(j).level;
   }
 
-  // Whether step i is arithmetic of f32 that nothing but step j wants, at each of j's points.
-  bool can_absorb(int j, int i) {
+  // Whether step i is arithmetic of f32 that nothing but one other wants.
+  bool is_absorbable(int i) {
     const Step& s = step(i);
     const Value& v = value(i);
     return s.kind == StepKind::kCompute && s.dtype == DType::kF32 && n_args(s) == 2 &&
            step(s.args[0]).dtype == DType::kF32 && uses_[static_cast<size_t>(i)] == 1 &&
-           has_column(v.span) && v.span == value(j).span && v.absorbed_by < 0 && !absorbs(i);
+           has_column(v.span) && v.absorbed_by < 0 && !absorbs(i);
   }
+  // Whether that other is step j, which wants it at each of its own points.
+  bool can_absorb(int j, int i) { return is_absorbable(i) && value(i).span == value(j).span; }
   bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
 
   int n_absorbable(int i) {
@@ -349,6 +351,14 @@ class Compiler {
         for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
     for (int j = n_steps() - 1; j >= 0; --j) {
       const Step& s = step(j);
+      // A sum of products.
+      if (s.kind == StepKind::kReduceRow && is_live_[static_cast<size_t>(j)] &&
+          s.dtype == DType::kF32 && step(s.args[0]).op == OpKind::kMul && is_absorbable(s.args[0]) &&
+          reduce_kernels(s.op, s.dtype).products != nullptr) {
+        const Step& product = step(s.args[0]);
+        fused_[static_cast<size_t>(j)].args = {product.args[0], product.args[1]};
+        value(s.args[0]).absorbed_by = j;
+      }
       if (s.kind != StepKind::kCompute || !is_live_[static_cast<size_t>(j)] ||
           value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2)
         continue;
@@ -376,7 +386,8 @@ class Compiler {
         f.args = {step(a).args[0], step(a).args[1]};
         if (b >= 0) f.args.push_back(b);
       }
-      if (f.map != nullptr) value(a).absorbed_by = j;
+      if (f.map == nullptr) continue;
+      value(a).absorbed_by = j;
       fused_[static_cast<size_t>(j)] = std::move(f);
     }
   }
@@ -487,7 +498,7 @@ class Compiler {
     if (v.absorbed_by >= 0) return;
     ++position_;
     const Fused& fused = fused_[static_cast<size_t>(i)];
-    if (fused.map != nullptr) {
+    if (!fused.args.empty()) {
       p.n_args = static_cast<int>(fused.args.size());
       for (int k = 0; k < p.n_args; ++k)
         p.args[k] = place_of(fused.args[static_cast<size_t>(k)]);
@@ -529,6 +540,7 @@ class Compiler {
         STOW_CHECK(p.reduce.rows != nullptr &&
                        register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
+        if (!fused.args.empty()) p.reduce.rows = p.reduce.products;
         p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
         break;
       case StepKind::kReduceColumns:

@@ -357,14 +357,16 @@ class Worker {
     ReduceRowsCall call;
     call.rows = t.rows;
     call.arg = arg(s.args[0], t.cols);
+    if (s.n_args == 2) call.factor = arg(s.args[1], t.cols);
     call.lanes = own_ + s.lanes_offset;
     call.ahead = &ahead_;
-    const std::byte* data = call.arg.data;
+    const std::byte *data = call.arg.data, *factor = call.factor.data;
     // A call stays within a block of the row.
     for (int64_t c = t.col; c < t.col + t.cols; c += call.cols) {
       const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
       call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
       if (!call.arg.splat) call.arg.data = data + (c - t.col) * s.args[0].elem_bytes;
+      if (!call.factor.splat) call.factor.data = factor + (c - t.col) * s.args[1].elem_bytes;
       if (wide_) {  // each block as a row of its own
         call.first_col = c - first;
         call.total_cols = std::min(kReduceBlock, plan_.cols - first);

@@ -146,6 +146,7 @@ struct ReduceRowsCall {
   int64_t rows = 0, cols = 0;
   int64_t first_col = 0, total_cols = 0;
   KernelArg arg;
+  KernelArg factor;            ///< For `products`.
   std::byte* lanes = nullptr;  ///< kReduceLanes accumulators a row, kept between calls.
   std::byte* out = nullptr;    ///< One accumulator a row.
   Form round = Form::kNative;
@@ -166,6 +167,7 @@ using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
 /// Accumulators are of register_dtype(dtype).
 struct ReduceKernels {
   ReduceRowsKernel rows = nullptr;
+  ReduceRowsKernel products = nullptr;  ///< Of arg times factor, rounded; null where there is none.
   ReduceColumnsKernel columns = nullptr;
   /// Fills `n` accumulators with the identity.
   void (*fill_identity)(std::byte* acc, int64_t n) = nullptr;

@@ -70,10 +70,22 @@ HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVe
     v[k] = load_form(d, data, (i + k * lanes) & row.mask, row.form);
 }
 
+// The same of products.
+template <bool kWhole, bool kProduct>
+HWY_INLINE void load_terms(DF d, const Row& row, const Row& factor, size_t i, size_t n,
+                           VF (&v)[kVectors]) {
+  load_lanes<kWhole>(d, row, i, n, v);
+  if constexpr (kProduct) {
+    VF w[kVectors];
+    load_lanes<kWhole>(d, factor, i, n, w);
+    for (size_t k = 0; k < kVectors; ++k) v[k] = hn::Mul(v[k], w[k]);
+  }
+}
+
 // Folds columns [0, n) of R rows at once into their lanes: the chains of R rows hide each other.
-template <class Op, int R>
-HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], size_t n, Ahead* ahead,
-                          VF (&acc)[R][kVectors]) {
+template <class Op, int R, bool kProduct>
+HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], const Row (&factors)[R], size_t n,
+                          Ahead* ahead, VF (&acc)[R][kVectors]) {
   const Op op;
   const size_t lanes = hn::Lanes(d), step = kReduceLanes;
   VF v[kVectors];
@@ -81,14 +93,14 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], size_t n, Ahead* ahead,
   for (const size_t whole = n / step * step; i < whole;) {
     for (const size_t turn = HWY_MIN(whole, i + kTurn / R); i < turn; i += step)
       for (int q = 0; q < R; ++q) {
-        load_lanes<true>(d, rows[q], i, step, v);
+        load_terms<true, kProduct>(d, rows[q], factors[q], i, step, v);
         for (size_t k = 0; k < kVectors; ++k) acc[q][k] = op(acc[q][k], v[k]);
       }
     if (ahead != nullptr) ahead->turn();
   }
   if (i == n) return;
   for (int q = 0; q < R; ++q) {
-    load_lanes<false>(d, rows[q], i, n - i, v);
+    load_terms<false, kProduct>(d, rows[q], factors[q], i, n - i, v);
     for (size_t k = 0; k < kVectors; ++k) {
       const size_t before = i + k * lanes;
       if (before >= n) break;
@@ -143,16 +155,17 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
   return true;
 }
 
-template <class Op, int R>
+template <class Op, int R, bool kProduct>
 HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d);
-  HWY_ALIGN float splats[R][kTurn];
-  Row rows[R];
+  HWY_ALIGN float splats[2 * R][kTurn];
+  Row rows[R], factors[R];
   VF acc[R][kVectors];
   const bool begins = c.first_col % kReduceBlock == 0;
   const int64_t end = c.first_col + c.cols;
   for (int q = 0; q < R; ++q) {
     rows[q] = begin_row(d, c.arg, r + q, splats[q]);
+    factors[q] = kProduct ? begin_row(d, c.factor, r + q, splats[R + q]) : rows[q];
     const auto* state = reinterpret_cast<const float*>(c.lanes) + (r + q) * kReduceLanes;
     for (size_t k = 0; k < kVectors; ++k)
       acc[q][k] = begins ? hn::Set(d, Op::kIdentity) : hn::LoadU(d, state + k * lanes);
@@ -160,7 +173,8 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   bool done = false;
   if constexpr (Op::kExtreme && R == 1)
     done = fold_extreme<Op>(d, rows[0], static_cast<size_t>(c.cols), c.ahead, acc[0]);
-  if (!done) fold_rows<Op, R>(d, rows, static_cast<size_t>(c.cols), c.ahead, acc);
+  if (!done)
+    fold_rows<Op, R, kProduct>(d, rows, factors, static_cast<size_t>(c.cols), c.ahead, acc);
   for (int q = 0; q < R; ++q) {
     if (end % kReduceBlock != 0 && end != c.total_cols) {
       auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;
@@ -178,13 +192,13 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   }
 }
 
-template <class Op>
+template <class Op, bool kProduct>
 void reduce_rows_f32(const ReduceRowsCall& c) {
   const DF d;
   int64_t r = 0;
   if (!Op::kExtreme || c.cols < 4 * kReduceLanes)
-    for (; r + 4 <= c.rows; r += 4) reduce_some_rows<Op, 4>(d, c, r);
-  for (; r < c.rows; ++r) reduce_some_rows<Op, 1>(d, c, r);
+    for (; r + 4 <= c.rows; r += 4) reduce_some_rows<Op, 4, kProduct>(d, c, r);
+  for (; r < c.rows; ++r) reduce_some_rows<Op, 1, kProduct>(d, c, r);
 }
 
 template <class Op>
@@ -236,10 +250,14 @@ void fill_identity_f32(std::byte* acc, int64_t n) {
 }
 template <class Op>
 ReduceKernels kernels_f32() {
-  return {reduce_rows_f32<Op>, reduce_columns_f32<Op>, fill_identity_f32<Op>};
+  return {reduce_rows_f32<Op, false>, nullptr, reduce_columns_f32<Op>, fill_identity_f32<Op>};
 }
 ReduceKernels find_reduce(OpKind op) {
-  if (op == OpKind::kReduceSum) return kernels_f32<FoldSum>();
+  if (op == OpKind::kReduceSum) {
+    ReduceKernels sum = kernels_f32<FoldSum>();
+    sum.products = reduce_rows_f32<FoldSum, true>;
+    return sum;
+  }
   if (op == OpKind::kReduceProd) return kernels_f32<FoldProd>();
   if (op == OpKind::kReduceMax) return kernels_f32<FoldMax>();
   if (op == OpKind::kReduceMin) return kernels_f32<FoldMin>();
@@ -352,7 +370,7 @@ template <typename T, OpKind K>
 ReduceKernels find_one() {
   using F = Fold<K, T>;
   if constexpr (requires(T x) { F::fold(x, x); })
-    return {reduce_rows<T, F>, reduce_columns<T, F>, fill_identity<T, F>};
+    return {reduce_rows<T, F>, nullptr, reduce_columns<T, F>, fill_identity<T, F>};
   else
     return {};
 }
