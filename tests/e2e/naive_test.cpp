@@ -75,7 +75,7 @@ class NaiveTest : public ::testing::Test {
     TrainState types;
     types.model = nn::llama_abstract(llama_config(config_));
     types.optimizer = optimizer_of(config_.optimizer).transformation.init(types.model);
-    const Graph graph = trace_step(config_, types, false);
+    const Graph graph = trace_step(config_, types, {});
     const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), 1);
     std::vector<Bytes> state;
     for (const DeviceBufferPtr& leaf : first_state(Job(config_, 1).plan({}), *device))

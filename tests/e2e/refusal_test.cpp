@@ -77,7 +77,8 @@ TEST_F(Refusal, NamesTheKeyToRaiseAndByHowMuch) {
     std::vector<std::string> settings;
   } kCases[] = {
       {"memory.host", "pinned_host",
-       {"runtime.platform=virtual", "memory.optimizer=pinned_host", "memory.host=100KiB"}},
+       {"runtime.platform=virtual", "memory.optimizer=pinned_host", "memory.host=100KiB",
+        "memory.policy=recompute"}},
       {"memory.disk", "disk",
        {"memory.parameters=disk", "memory.policy=recompute", "memory.disk=50KiB"}},
       {"memory.disk", "disk",

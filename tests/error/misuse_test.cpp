@@ -229,6 +229,12 @@ const Case kCases[] = {
               "--set", "data.batch=1", "--set", "data.seq=8"});
      },
      "FOLDER/new: no checkpoint to resume from"},
+    {"profile_of_a_disk",
+     [] {
+       const std::vector<std::string> arguments = {"--set", "memory.disk=1GiB"};
+       must(run_profile(arguments));
+     },
+     "profile: memory.disk has no effect: everything lies in this machine's memory"},
     {"graph_missing", [] { run({"/no/such.txt"}); }, "/no/such.txt: No such file or directory"},
     {"graph_syntax", [] { run({file("g.txt", "graph(%0: f33[2]) { return %0 }")}); },
      "FOLDER/g.txt:1:11: expected a type such as f32[8,64], found 'f33'"},

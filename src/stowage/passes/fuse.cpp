@@ -427,9 +427,9 @@ class Fuser {
       return false;
     Unit joined = y;
     joined.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
-    if (joined.n_row_dims != y.n_row_dims && !columns_fit(joined)) return false;
+    if (!columns_fit(joined)) return false;
     joined.nodes = x.nodes;
-    if (joined.n_row_dims != x.n_row_dims && !columns_fit(joined)) return false;
+    if (!columns_fit(joined)) return false;
     // Members must read each other as they are.
     for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
       for (NodeId m : unit(from).nodes) {
