@@ -1,6 +1,6 @@
 // The default job on its own text, beside the same step run node by node with the naive kernels; and
 // under several plans, with one thread and with two: the same bits.
-// STOW_NAIVE_TOKENS tokens (384). Ten thousand, the default job's own batches, take the naive kernels
+// STOW_NAIVE_TOKENS tokens (256). Ten thousand, the default job's own batches, take the naive kernels
 // half an hour.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class NaiveTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* text = std::getenv("STOW_NAIVE_TOKENS");
-    const int64_t tokens = text ? std::strtoll(text, nullptr, 10) : 384;
+    const int64_t tokens = text ? std::strtoll(text, nullptr, 10) : 256;
     config_ = load_train_config({}).value();
     if (tokens < 10000) config_.data.batch = 1;
     const int64_t a_step = config_.data.batch * config_.data.seq;
