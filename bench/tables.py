@@ -263,7 +263,7 @@ def main():
         *attention, "",
         "## Row programs", "",
         "`./stowage bench rows`: what the compiler makes of everyday functions, over arrays far beyond the caches, by "
-        "processor time (of two threads: the sum over both, halved), beside STREAM's triad and a loop over as much "
+        "processor time (of two threads by the clock), beside STREAM's triad and a loop over as much "
         "memory read, updated and written, alternating. Bytes count each argument and result once; no store is "
         "non-temporal, so what is written fresh is read first, which is not counted.", "",
         *rows, "",
