@@ -21,6 +21,7 @@ void each_task(int threads, int64_t n, Run run) {
   TeamEdge edge;
 #pragma omp parallel num_threads(threads)
   {
+    edge.enter();
     for (int64_t t; (t = left.fetch_sub(1, std::memory_order_relaxed) - 1) >= 0;)
       run(omp_get_thread_num(), t);
     edge.leave();

@@ -43,6 +43,7 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
   TeamEdge edge;
 #pragma omp parallel num_threads(shares)
   {
+    edge.enter();
     // The runtime may grant fewer threads than asked; the shares stay the same.
     for (int i = omp_get_thread_num(); i < shares; i += omp_get_num_threads())
       run(plan, a, b, c, static_cast<char*>(workspace) + i * plan.thread_bytes,

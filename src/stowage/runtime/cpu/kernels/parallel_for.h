@@ -22,6 +22,7 @@ void parallel_for(int threads, int64_t n, int64_t grain, const F& f) {
   TeamEdge edge;
 #pragma omp parallel num_threads(parts)
   {
+    edge.enter();
     const int64_t p = omp_get_num_threads(), t = omp_get_thread_num();
     const int64_t begin = n / p * t + std::min(t, n % p);
     const int64_t end = begin + n / p + (t < n % p ? 1 : 0);

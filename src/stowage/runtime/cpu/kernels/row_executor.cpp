@@ -77,11 +77,11 @@ class Worker {
         for (const PlanStep& s : phase.strip_steps) run_strip_step(s, tile);
       }
       wide_ = false;
-#pragma omp barrier
+      team_barrier();
       for (const PlanStep& s : phase.strip_steps)
         if (s.kind == PlanStep::kReduceRows) fold_blocks(s, blocks);
     }
-#pragma omp barrier
+    team_barrier();
     if (thread == 0)
       for (const PlanStep& s : plan_.row_stores) run_step(s, {row, 1, 0, 1});
   }
@@ -465,7 +465,7 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
     }
     if (plan.column_stores.empty()) return;
     if (n_threads > 1) {
-#pragma omp barrier
+      team_barrier();
     }
     // In multiples of 64 columns, so that threads share no cache line of the partials.
     const int64_t blocks = (plan.cols + 63) / 64;
@@ -478,6 +478,7 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
   TeamEdge edge;
 #pragma omp parallel num_threads(threads)
   {
+    edge.enter();
     work(omp_get_thread_num(), omp_get_num_threads());
     edge.leave();
   }

@@ -1,5 +1,5 @@
-// What a thread sanitizer is told of the end of a parallel region: GCC's OpenMP does not tell it.
-// Not a barrier, and nothing at all in other builds.
+// What a thread sanitizer is told of parallel regions: GCC's OpenMP does not tell it.
+// Not a barrier itself, and nothing at all in other builds.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -8,20 +8,35 @@
 
 namespace stow::cpu {
 
-/// Stands before a region, whose threads call leave() last: what they did comes before all that is
-/// done behind it.
+/// Stands before a region, whose threads call enter() first and leave() last: what was done before
+/// it comes before what they do, and that before what is done behind it.
 class TeamEdge {
  public:
-  TeamEdge() = default;
   TeamEdge(const TeamEdge&) = delete;
   TeamEdge& operator=(const TeamEdge&) = delete;
 #if defined(__SANITIZE_THREAD__)
+  TeamEdge() { __tsan_release(this); }
   ~TeamEdge() { __tsan_acquire(this); }
+  void enter() { __tsan_acquire(this); }
   void leave() { __tsan_release(this); }
 #else
+  TeamEdge() {}
   ~TeamEdge() {}
+  void enter() {}
   void leave() {}
 #endif
 };
+
+/// All threads of the innermost region.
+inline void team_barrier() {
+#if defined(__SANITIZE_THREAD__)
+  static char meeting;
+  __tsan_release(&meeting);
+#pragma omp barrier
+  __tsan_acquire(&meeting);
+#else
+#pragma omp barrier
+#endif
+}
 
 }  // namespace stow::cpu
