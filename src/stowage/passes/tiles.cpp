@@ -360,11 +360,11 @@ class Streamer {
       params.in_axes.push_back(0);
     }
     if (!rows_of.empty()) {
-      const ArrayType places(DType::kI64, {n_tiles});
+      const ArrayType places{DType::kI64, Shape{n_tiles}};
       operands.push_back(iota(builder_, places, 0) * full(builder_, places, rows) +
                          full(builder_, places, first));
       params.in_axes.push_back(0);
-      const Val place(b, body->add_input({DType::kI64, {}}));
+      const Val place(b, body->add_input(ArrayType{DType::kI64, {}}));
       for (const auto& [sum, given] : rows_of)
         inner.emplace(sum, sum_of_rows(from_.def(sum), given[0], given[1], place, Shape(tile)));
     }
