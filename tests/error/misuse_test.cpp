@@ -234,7 +234,7 @@ const Case kCases[] = {
        const std::vector<std::string> arguments = {"--set", "memory.disk=1GiB"};
        must(run_profile(arguments));
      },
-     "profile: memory.disk has no effect: everything lies in this machine's memory"},
+     "memory.disk has no effect: everything lies in this machine's memory"},
     {"graph_missing", [] { run({"/no/such.txt"}); }, "/no/such.txt: No such file or directory"},
     {"graph_syntax", [] { run({file("g.txt", "graph(%0: f33[2]) { return %0 }")}); },
      "FOLDER/g.txt:1:11: expected a type such as f32[8,64], found 'f33'"},

@@ -217,6 +217,33 @@ TEST(Unrolled, IsAsLeanAsScannedWhereWeightsAndResidualsAreElsewhere) {
     }
 }
 
+// The first slot of what a scan saves is the argument only where the scan begins with that, not with
+// what one kernel makes of it.
+TEST(FirstSlots, AreArgumentsOnlyWhereTheseAreTheInitialValues) {
+  const Array x = random::normal(random::key(5), {24, 8}) * 0.3;
+  const Array w = random::normal(random::key(6), {6, 8, 8});
+  const auto loss = [&](const auto& start) {
+    return [&, start](const Array& a, const Array& b) {
+      const auto body = checkpoint([](const Array& h, const Array& m) { return tanh(matmul(h, m)) + h; });
+      return sum(square(scan(body, start(a), b)));
+    };
+  };
+  const auto check = [&](const auto& start) {
+    JitOptions apart;
+    apart.compile.reuse = apart.compile.fuse = false;
+    const auto f = grad<0, 1>(loss(start));
+    const auto [gx, gw] = jit(f)(x, w);
+    const auto [want_x, want_w] = jit(f, apart)(x, w);
+    EXPECT_EQ(gx.template to_vector<float>(), want_x.template to_vector<float>());
+    EXPECT_EQ(gw.template to_vector<float>(), want_w.template to_vector<float>());
+    return jit(f).lower(x, w).compile().memory_analysis().device().temp_bytes;
+  };
+  const int64_t shared = check([](const Array& a) { return a; });
+  EXPECT_GT(check([](const Array& a) { return a.astype(DType::kI32).astype(DType::kF32); }), shared);
+  EXPECT_GT(check([](const Array& a) { return a.astype(DType::kBF16).astype(DType::kF32); }), shared);
+  EXPECT_GT(check([](const Array& a) { return (a > 0.0).astype(DType::kF32); }), shared);
+}
+
 TEST(Unrolled, IsAsLeanAsScanned) {
   for (const PolicyPtr& policy : {everything_saveable(), nothing_saveable(), dots_saveable()})
     for (int64_t rows : {64, 256, 512})

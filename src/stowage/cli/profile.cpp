@@ -83,9 +83,6 @@ Result<int> run_profile(std::span<const std::string> arguments) {
     return kExitDone;
   }
   if (line->resume) return fail("profile: --resume has no effect: it starts from seeded weights");
-  if (line->config.is_virtual() || line->config.memory.disk)
-    return fail("profile: {} has no effect: everything lies in this machine's memory",
-                line->config.is_virtual() ? "runtime.platform = virtual" : "memory.disk");
   StepRunOptions options;
   options.config = line->config;
   options.threads = omp_get_max_threads();

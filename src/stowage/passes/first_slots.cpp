@@ -6,6 +6,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/passes/access.h"
+#include "stowage/passes/rows.h"
 #include "stowage/passes/view.h"
 
 namespace stow {
@@ -34,8 +35,7 @@ class Sharer {
 
   // All of an argument into the first slot of a stack whose slots lie where they like.
   bool is_copy_of_argument(const Kernel& kernel) {
-    if (kernel.kind != KernelKind::kRows || kernel.op != OpKind::kConvert ||
-        kernel.inputs.size() != 1 || kernel.outputs.size() != 1)
+    if (kernel.kind != KernelKind::kRows || kernel.inputs.size() != 1 || kernel.outputs.size() != 1)
       return false;
     const View &from = kernel.inputs[0], &to = kernel.outputs[0];
     const Buffer &argument = buffer(from.buffer), &stack = buffer(to.buffer);
@@ -46,7 +46,8 @@ class Sharer {
            stack.apart && stack.slots > 1 && stack.each.empty() && stack.parts.size() == 1 &&
            stack.kind == argument.kind && stack.slot_bytes == argument.bytes &&
            from.dtype == to.dtype && from.dims == to.dims && is_start(from) && is_start(to) &&
-           from.elems() * dtype_bytes(from.dtype) == argument.bytes;
+           from.elems() * dtype_bytes(from.dtype) == argument.bytes &&
+           *kernel.program == copy_program(from, to);
   }
 
   // What a window that steps with loops may reach least.

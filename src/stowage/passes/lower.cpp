@@ -1248,7 +1248,8 @@ class Level {
   bool lies_on_blocks(const View& view) const {
     const Buffer& b = context_.schedule.buffers[view.buffer.index()];
     const auto fits = [](int64_t bytes) { return bytes % kDiskBlockBytes == 0; };
-    if (b.role != BufferRole::kTemporary && b.kind == MemoryKind::kDevice) return false;
+    // An argument in memory lies where its maker put it.
+    if (b.role != BufferRole::kTemporary && b.kind != MemoryKind::kDisk) return false;
     return is_contiguous(view) && fits(view.offset_bytes) &&
            disk_alignment(b.slots > 1 ? b.slot_bytes : b.bytes) == kDiskBlockBytes &&
            std::all_of(view.terms.begin(), view.terms.end(),
@@ -1268,8 +1269,13 @@ class Level {
       kind = MemoryKind::kPinnedHost;
       const View& moved = kernel.outputs[0];
       const int64_t bytes = moved.elems() * dtype_bytes(moved.dtype);
+      // From disk to disk there is no memory but the bounce; else it may serve the ends of spans alone.
+      constexpr int64_t kBetweenDisks = 31 * kDiskBlockBytes;
+      const bool between_disks = kind_of(kernel.inputs[0]) == kind_of(kernel.outputs[0]);
       const bool direct = lies_on_blocks(kernel.inputs[0]) && lies_on_blocks(kernel.outputs[0]);
-      kernel.scratch_bytes = disk_bounce_bytes(direct ? 0 : bytes);
+      kernel.scratch_bytes = disk_bounce_bytes(between_disks ? std::min(bytes, kBetweenDisks)
+                                               : direct      ? 0
+                                                             : bytes);
     }
     if (kernel.scratch_bytes > 0)
       kernel.scratch =

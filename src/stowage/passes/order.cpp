@@ -139,16 +139,17 @@ class BeamSearch {
     std::vector<int64_t> during, after;
   };
   Course follow(const std::vector<int>& order) const {
-    State s;
-    s.done.resize((n_ + 63) / 64);
+    std::vector<size_t> left(readers_of_.size());  // readers that have not run
+    for (size_t v = 0; v < left.size(); ++v) left[v] = readers_of_[v].size();
     Course course;
+    int64_t live = 0;
     for (int u : order) {
-      s.peak = 0;
-      const Move move = weigh(s, 0, u);
-      course.during.push_back(move.peak);
-      course.after.push_back(move.live);
-      s.live = move.live;
-      s.done[static_cast<size_t>(u) / 64] |= uint64_t{1} << (u % 64);
+      int64_t freed = 0;
+      for (ValueId v : facts_[static_cast<size_t>(u)].reads)
+        if (--left[v.index()] == 0 && !returned_[v.index()]) freed += bytes_[v.index()];
+      const auto [during, after] = bytes_around(u, live, freed);
+      course.during.push_back(std::max(during, after));
+      course.after.push_back(live = after);
     }
     return course;
   }

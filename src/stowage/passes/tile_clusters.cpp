@@ -51,6 +51,7 @@ class Finder {
     for (TileCluster& c : clusters_) {
       if (!is_worth_it(c)) continue;
       std::sort(c.nodes.begin(), c.nodes.end());
+      c.sums = sums_of(c);
       found.push_back(std::move(c));
     }
     return found;
@@ -63,8 +64,18 @@ class Finder {
     return graph_.type(v).elems() * dtype_bytes(DType::kF32) > 2 * tile_bytes_;
   }
   // What a cluster brings in, or makes, tile by tile.
-  bool is_source(ValueId v) const {
-    return is_fetch(graph_, v) || (is_sum_of_rows(graph_, v) && is_read_in_tiles(v));
+  bool is_source(ValueId v) const { return is_fetch(graph_, v) || is_made_in_tiles(v); }
+  bool is_made_in_tiles(ValueId v) const {
+    return v.valid() && is_sum_of_rows(graph_, v) && is_read_in_tiles(v);
+  }
+  std::vector<ValueId> sums_of(const TileCluster& c) const {
+    std::vector<ValueId> sums;
+    for (NodeId id : c.nodes)
+      for (ValueId v : graph_.node(id).operands)
+        for (ValueId read : {v, brought_back(graph_, v)})
+          if (is_made_in_tiles(read) && std::find(sums.begin(), sums.end(), read) == sums.end())
+            sums.push_back(read);
+    return sums;
   }
   // Where other work needs it whole, nothing is won.
   bool is_read_in_tiles(ValueId v) const {
@@ -126,7 +137,7 @@ class Finder {
       home.n_axes = std::min(home.n_axes, axes);
     for (ValueId v : graph_.node(id).operands)
       for (ValueId read : {v, brought_back(graph_, v)})
-        if (read.valid() && is_sum_of_rows(graph_, read)) home.n_axes = 1;
+        if (is_made_in_tiles(read)) home.n_axes = 1;
     cluster_[id.index()] = c;
     below_[id.index()] = true;
   }
@@ -256,7 +267,8 @@ bool is_sum_of_rows(const Graph& graph, ValueId v) {
   const Dims& dims = graph.type(v).shape.dims();
   const ValueId onto = uniform_source(graph, node.operands[0]);
   if (!onto.valid() || graph.is_input(onto) || !is_splat_constant(graph.def(onto)) ||
-      p.start_index_map != Dims{0} || p.slice_sizes[0] != 1)
+      p.start_index_map != Dims{0} || p.slice_sizes[0] != 1 ||
+      2 * graph.type(node.operands[2]).elems() > graph.type(v).elems())
     return false;
   return std::equal(dims.begin() + 1, dims.end(), p.slice_sizes.begin() + 1);
 }

@@ -18,13 +18,15 @@ struct TileCluster {
   std::vector<NodeId> nodes;  ///< In topological order.
   Dims dims;                  ///< The shape of what is cut into tiles.
   int n_axes = 0;  ///< So many leading axes may be cut; a member needs the others whole.
+  std::vector<ValueId> sums;  ///< Sums of rows that members read, and nothing needs whole.
 };
 
 /// The clusters over arrays of more than two tiles, were they of f32.
 std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes);
 
-/// A scatter_add of whole rows, along the first axis, to a constant: the gradient of an embedding.
-/// A tile of it is made from its few rows, and the whole need never be there.
+/// A scatter_add of whole rows, along the first axis, to a constant, of at most half as many rows as
+/// there are: the gradient of an embedding. A tile of it is made from them, and the whole need never
+/// be there.
 bool is_sum_of_rows(const Graph& graph, ValueId v);
 
 /// A move from another memory to the device.

@@ -131,7 +131,7 @@ class Streamer {
       for (ValueId operand : from_.node(id).operands) {
         const ValueId v = read_by(c, operand);
         if (is_member(c, v) || uniform_source(from_, v).valid() ||
-            (c.sums_rows && is_sum_of_rows(from_, v)))
+            is_summed(c, v))
           continue;
         const ValueId source = is_fetch(from_, v) ? from_.def(v).operands[0] : v;
         if (std::find(values.begin(), values.end(), source) == values.end()) values.push_back(source);
@@ -147,17 +147,9 @@ class Streamer {
                          [&](ValueId v) { return is_fetch(from_, v); });
     });
   }
-  // The sums of rows that members read, each once.
-  std::vector<ValueId> sums_of_rows(const Cluster& c) const {
-    std::vector<ValueId> sums;
-    if (!c.sums_rows) return sums;
-    for (NodeId id : c.nodes)
-      for (ValueId operand : from_.node(id).operands) {
-        const ValueId v = read_by(c, operand);
-        if (is_sum_of_rows(from_, v) && std::find(sums.begin(), sums.end(), v) == sums.end())
-          sums.push_back(v);
-      }
-    return sums;
+  // Whether members have a sum of rows made tile by tile; each reads it itself or moved and back.
+  bool is_summed(const Cluster& c, ValueId v) const {
+    return c.sums_rows && std::find(c.sums.begin(), c.sums.end(), v) != c.sums.end();
   }
   bool is_member(const TileCluster& c, ValueId v) const {
     const NodeId maker = from_.value(v).node;
@@ -176,7 +168,7 @@ class Streamer {
     const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
     const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
     const int most = flat ? c.n_axes : 1;
-    if (!sums_of_rows(c).empty()) {  // evenly or not at all: what is on the device stays in place
+    if (c.sums_rows && !c.sums.empty()) {  // evenly or not at all: what is on the device stays in place
       const int64_t row = product(c.dims, 1, c.dims.size());
       const int64_t rows = divisor_up_to(c.dims[0], std::max<int64_t>(target / row, 1));
       if (rows * row * width < kSmallestTile) return std::nullopt;
@@ -341,7 +333,7 @@ class Streamer {
       }
     // So are the rows that are summed; which of them are a tile's its place tells.
     std::map<ValueId, std::array<Val, 2>> rows_of;
-    for (ValueId sum : sums_of_rows(c)) {
+    for (ValueId sum : c.sums_rows ? c.sums : std::vector<ValueId>()) {
       const auto constant = [&](ValueId v) {
         operands.push_back(Val(builder_, map_[v]));
         return Val(b, body->add_input(operands.back().type()));

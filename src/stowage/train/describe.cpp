@@ -41,8 +41,9 @@ std::string settings_for(const Shortfall& shortfall) {
   std::string text;
   for (size_t kind = 0; kind < shortfall.over_bytes.size(); ++kind)
     if (shortfall.over_bytes[kind] > 0)
-      text += fmt::format("{}--set {}={}", text.empty() ? "" : " ", budget_key(kind),
-                          shortfall.needed_bytes[kind]);
+      text += (text.empty() ? "" : " ") +
+              (kind == 0 ? fmt::format("--memory {}", shortfall.needed_bytes[kind])  // over the key
+                         : fmt::format("--set {}={}", budget_key(kind), shortfall.needed_bytes[kind]));
   return text;
 }
 

@@ -33,6 +33,12 @@ int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
 bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
 bool nests(const std::string& policy) { return policy == "nested" || policy == "offload_nested"; }
 
+bool is_all_on_device(const Placement& p) {
+  const auto is_there = [](MemoryKind kind) { return kind == MemoryKind::kDevice; };
+  return !offloads(p.policy) && is_there(p.optimizer) && is_there(p.parameters) &&
+         is_there(p.gradients);
+}
+
 std::string to_string(const Placement& p) {
   std::string text = p.policy;
   if (offloads(p.policy))

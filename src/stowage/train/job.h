@@ -45,6 +45,8 @@ struct Placement {
 bool offloads(const std::string& policy);
 /// Whether a policy is for layers in nested blocks.
 bool nests(const std::string& policy);
+/// Whether nothing of a run leaves the device.
+bool is_all_on_device(const Placement& placement);
 /// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do
 /// not lie beside their parameters.
 std::string to_string(const Placement& placement);

@@ -34,6 +34,9 @@ Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::stri
 }  // namespace
 
 Result<StepRun> StepRun::make(const StepRunOptions& options) {
+  if (options.config.is_virtual() || options.config.memory.disk)
+    return fail("{} has no effect: everything lies in this machine's memory",
+                options.config.is_virtual() ? "runtime.platform = virtual" : "memory.disk");
   StepRun run;
   run.compile_step(options);
   run.device_ = Device::cpu_with_capacity(options.budget_bytes, options.threads);
@@ -53,6 +56,7 @@ void StepRun::compile_step(const StepRunOptions& options) {
   std::map<StepForm, Graph> graphs;
   int64_t least = 0;
   for (const Placement& placement : placement_ladder(config)) {
+    if (!is_all_on_device(placement)) continue;
     const StepForm form = {nests(placement.policy), placement.chunked};
     if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, state, form));
     CompileOptions compile_options;

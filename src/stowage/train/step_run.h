@@ -26,9 +26,10 @@ class StepRun {
  public:
   /// Traces and compiles the step under the first policy that fits, or the one asked for, then
   /// reads or makes weights and tokens.
-  /// Errors: a file that is missing, malformed or has other tensors or types than the model, with
-  ///         its path and the tensor's name; a token outside the vocabulary; CapacityError where no
-  ///         policy fits the budget.
+  /// Errors: a configuration with memories beside the device's, which it does not use; a file that is
+  ///         missing, malformed or has other tensors or types than the model, with its path and the
+  ///         tensor's name; a token outside the vocabulary; CapacityError where no policy fits the
+  ///         budget.
   static Result<StepRun> make(const StepRunOptions& options);
 
   /// Runs one step; returns its loss. The observer, where there is one, hears of every kernel.

@@ -183,7 +183,7 @@ class Worker {
       bool in_place = false;  // an output over an input that is fetched
       for (int32_t j : operands) in_place = in_place || (j < k && bases_[kOperandBase + j] == base);
       if (!in_place)
-        ahead_.add(base + (d_rows * o.inner_row + d_cols) * o.elem_bytes, n * cols * o.elem_bytes);
+        ahead_.add(base, (d_rows * o.inner_row + d_cols) * o.elem_bytes, n * cols * o.elem_bytes);
     }
   }
   void aim_at_strip(const PlanPhase& phase, const Tile& t, int64_t col, int64_t col_end) {

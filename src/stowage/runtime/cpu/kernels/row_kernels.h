@@ -31,11 +31,13 @@ class Ahead {
  public:
   static constexpr size_t kTurnElems = 64;
 
-  void clear() { n_ranges_ = 0, lines_ = 0, next_ = nullptr; }
-  /// Does nothing where there are many already.
-  void add(const std::byte* from, int64_t bytes) {
+  void clear() { n_ranges_ = 0, lines_ = 0, next_ = 0; }
+  /// So many bytes at `offset` from `base`; addresses are numbers here, as a guess may lie outside of
+  /// any array. Does nothing where there are many already.
+  void add(const std::byte* base, int64_t offset, int64_t bytes) {
     if (n_ranges_ == kMaxRanges || bytes == 0) return;
-    ranges_[n_ranges_++] = {from, from + bytes};
+    const uintptr_t from = reinterpret_cast<uintptr_t>(base) + static_cast<uintptr_t>(offset);
+    ranges_[n_ranges_++] = {from, from + static_cast<uintptr_t>(bytes)};
     lines_ += (bytes + kLineBytes - 1) / kLineBytes;
   }
   /// So many steps of weight 1 are to fetch it all.
@@ -61,10 +63,10 @@ class Ahead {
 
  private:
   struct Range {
-    const std::byte *next, *end;
+    uintptr_t next, end;
   };
   void pop() {
-    next_ = nullptr;
+    next_ = 0;
     if (n_ranges_ == 0) return;
     --n_ranges_;
     next_ = ranges_[n_ranges_].next;
@@ -73,16 +75,16 @@ class Ahead {
   void fetch() {
     const int64_t lines = due_ / kOne;
     due_ %= kOne;
-    if (next_ == nullptr) return;
-    const std::byte* const stop = next_ + lines * kLineBytes;
-    for (; next_ < stop; next_ += kLineBytes) __builtin_prefetch(next_, 0, 2);
+    if (next_ == 0) return;
+    for (int64_t i = 0; i < lines; ++i, next_ += kLineBytes)
+      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, 2);
     if (next_ >= end_) pop();
   }
   static constexpr int64_t kLineBytes = 64, kOne = 1 << 16;
   static constexpr int kMaxRanges = 12;
   Range ranges_[kMaxRanges];
   int n_ranges_ = 0;
-  const std::byte *next_ = nullptr, *end_ = nullptr;
+  uintptr_t next_ = 0, end_ = 0;
   int64_t lines_ = 0;
   int64_t a_weight_ = 0, left_ = 0, a_turn_ = 0, due_ = 0;  // lines, in parts of kOne
 };
