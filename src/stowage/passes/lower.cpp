@@ -717,7 +717,8 @@ class Level {
     // A ring is overwritten: nothing else may read the initial value at or after the loop.
     int readers_here = 0;
     for (ValueId v : node.operands) readers_here += made_root(v) == root;
-    const bool private_value = last_use_with_parts(root) == position(u) && readers_here == 1;
+    const bool private_value = last_use_with_parts(root) == position(u) && readers_here == 1 &&
+                               !reads_part(node, root);
     if (readers_here != 1 || (ring.stack < 0 && !private_value)) return;
     // A saved initial value may be read later, unless whoever reads the stack writes over it.
     if (!private_value && std::find(overwritten_.begin(), overwritten_.end(),
@@ -726,6 +727,15 @@ class Level {
     if (last_use(root) == kForever) return;
     set_destination(root, ring_view(ring, p, 0));
     ring.init_in_place = true;
+  }
+
+  // Whether a node reads by itself what is a part of a concatenation, and may lie in it.
+  bool reads_part(const Node& node, ValueId root) const {
+    if (unit(use(root).unit).kind != UnitKind::kConcat) return false;
+    for (ValueId part : graph_.def(root).operands)
+      for (ValueId v : node.operands)
+        if (made_root(v) == made_root(part)) return true;
+    return false;
   }
 
   void plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
