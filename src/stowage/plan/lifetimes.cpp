@@ -251,8 +251,8 @@ class Walker {
     if (piece == 0 && buffer.first_slot.valid()) return;
     const int64_t place = buffer.place(iteration_, 0);
     begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0;
-    // One kernel may fill a piece through several windows.
-    const bool is_new = begins && !sampled && life.begin < now;
+    // One kernel may fill a piece through several windows, or over what it reads there.
+    const bool is_new = begins && !sampled && life.end <= now;
     if (life.open && (is_new || place != life.place)) close(b, piece);
     if (!life.open) life.start(now, place);
     life.end = now + 1;
