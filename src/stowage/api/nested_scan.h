@@ -30,8 +30,8 @@ std::vector<int64_t> nested_block_sizes(int64_t count, std::span<const int64_t> 
 ScanResult run_nested_scan(const ScanRequest& request, const NestedScanOptions& options);
 
 /// scan(checkpoint(body, policy), init, xs), its iterations cut into nested blocks, each a
-/// checkpoint that keeps nothing but the carry that enters it (see block_policy): a backward pass runs each iteration's
-/// forward part once more for every level.
+/// checkpoint that keeps nothing but the carry that enters it (see block_policy): a backward pass runs
+/// each iteration's forward part once more for every level.
 /// Shapes, forms: as scan.
 /// Errors:  as scan; TraceError where more blocks are asked for than there are iterations.
 /// Source:  Chen et al. 2016 (arXiv 1604.06174), section 4; Griewank 1992 for many levels.

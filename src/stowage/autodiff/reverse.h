@@ -19,8 +19,9 @@ struct ReverseSpec {
 
 /// The joint graph. Inputs: those of `graph`, then a cotangent for each of `spec.outputs`, of that
 /// output's type. Outputs: those of `graph`, then a gradient for each of `spec.wrt`, of that
-/// input's type (zeros where it does not matter), but for `spec.on_device`. Checkpoint nodes become regions whose nodes carry
-/// their id; a differentiated scan becomes a forward scan with residuals and a backward scan.
+/// input's type (zeros where it does not matter), but for `spec.on_device`. Checkpoint nodes become
+/// regions whose nodes carry their id; a differentiated scan becomes a forward scan with residuals and
+/// a backward scan.
 /// Errors: TraceError where an op has no gradient, or an input or output is not of a float type.
 Graph reverse(const Graph& graph, const ReverseSpec& spec);
 

@@ -283,7 +283,8 @@ class Level {
     return add.operands[add.operands[0] == graph_.node(un.nodes[0]).first_result ? 1 : 0];
   }
 
-  void order() {
+  // What each value takes of the device while it lives; 0 for what lies elsewhere.
+  std::vector<int64_t> value_bytes() const {
     std::vector<int64_t> bytes(graph_.n_values(), 0);
     for (size_t v = 0; v < bytes.size(); ++v) {
       const ValueId id(v);
@@ -291,9 +292,11 @@ class Level {
                               : use(id).needed)
         bytes[v] = graph_.type(id).kind == MemoryKind::kDevice ? graph_.type(id).bytes() : 0;
     }
-    const std::vector<int64_t> scratch = scratch_bytes();
-    order_ = order_units(graph_, units_, bytes, scratch, context_.options.order);
-    peak_bytes_ = peak_bytes(graph_, units_, bytes, scratch, order_);
+    return bytes;
+  }
+
+  void order() {
+    order_ = order_units(graph_, units_, value_bytes(), scratch_bytes(), context_.options.order);
     position_.resize(units_.units.size());
     for (size_t i = 0; i < order_.size(); ++i)
       position_[static_cast<size_t>(order_[i])] = static_cast<int>(i);
@@ -315,7 +318,9 @@ class Level {
     std::vector<View> views;
     for (ValueId v : graph.inputs()) views.push_back(contiguous_view(BufferId(), graph.type(v)));
     const std::vector<bool> stay(views.size(), false);
-    const int64_t bytes = Level(context_, graph, std::move(views), stay).peak_bytes_;
+    const Level level(context_, graph, std::move(views), stay);
+    const int64_t bytes = peak_bytes(graph, level.units_, level.value_bytes(),
+                                     level.scratch_bytes(), level.order_);
     context_.inner_bytes.emplace(&graph, bytes);
     return bytes;
   }
@@ -1299,7 +1304,6 @@ class Level {
   std::vector<bool> input_reusable_;
   Units units_;
   std::vector<int> order_, position_, last_use_;
-  int64_t peak_bytes_ = 0;  // the largest sum of live bytes, in that order
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;

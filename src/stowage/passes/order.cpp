@@ -69,7 +69,7 @@ class BeamSearch {
     return order;
   }
 
-  // Pieces of a long order as well as can be.
+  // What can wait goes down; of a long order pieces are then put as well as can be.
   void improve(std::vector<int>& order) const {
     delay(order);
     if (n_ > kWholeSearch) refine(order);

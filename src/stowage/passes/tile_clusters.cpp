@@ -49,9 +49,10 @@ class Finder {
     for (size_t n = graph_.n_nodes(); n-- > 0;) absorb(NodeId(n));
     std::vector<TileCluster> found;
     for (TileCluster& c : clusters_) {
-      if (!is_worth_it(c)) continue;
-      std::sort(c.nodes.begin(), c.nodes.end());
       c.sums = sums_of(c);
+      c.moves = moves(c);
+      if (!computes(c) || !(c.moves || !c.sums.empty())) continue;
+      std::sort(c.nodes.begin(), c.nodes.end());
       found.push_back(std::move(c));
     }
     return found;
@@ -235,16 +236,19 @@ class Finder {
     if (more <= 1) join(id, c);
   }
 
-  // Something to compute, between memories or of sums of rows.
-  bool is_worth_it(const TileCluster& c) const {
-    bool computes = false, moves = false;
-    for (NodeId id : c.nodes) {
+  bool computes(const TileCluster& c) const {
+    return std::any_of(c.nodes.begin(), c.nodes.end(), [&](NodeId id) {
+      const OpClass kind = op_class(graph_.node(id).op);
+      return kind == OpClass::kElementwise || kind == OpClass::kReduce;
+    });
+  }
+  bool moves(const TileCluster& c) const {
+    return std::any_of(c.nodes.begin(), c.nodes.end(), [&](NodeId id) {
       const Node& node = graph_.node(id);
-      computes |= op_class(node.op) == OpClass::kElementwise || op_class(node.op) == OpClass::kReduce;
-      moves |= node.op == OpKind::kDevicePut;
-      for (ValueId v : node.operands) moves |= is_source(v);
-    }
-    return computes && moves;
+      return node.op == OpKind::kDevicePut ||
+             std::any_of(node.operands.begin(), node.operands.end(),
+                         [&](ValueId v) { return is_fetch(graph_, v); });
+    });
   }
 
   const Graph& graph_;

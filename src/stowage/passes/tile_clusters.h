@@ -11,14 +11,15 @@ namespace stow {
 
 /// Nodes that can run together on one tile after another: elementwise ones over one shape, moves of
 /// their results to other memories, and reductions of trailing axes. Moves of what they read to the
-/// device, and sums of rows, are no members; each cluster makes its own, and a member that reads what another one moved
-/// away and back reads that one. No path leads from a member over other nodes, or other clusters, to
-/// a member.
+/// device, and sums of rows, are no members; each cluster makes its own, and a member that reads what
+/// another one moved away and back reads that one. No path leads from a member over other nodes, or
+/// other clusters, to a member.
 struct TileCluster {
   std::vector<NodeId> nodes;  ///< In topological order.
   Dims dims;                  ///< The shape of what is cut into tiles.
   int n_axes = 0;  ///< So many leading axes may be cut; a member needs the others whole.
   std::vector<ValueId> sums;  ///< Sums of rows that members read, and nothing needs whole.
+  bool moves = false;         ///< Something of it is in another memory.
 };
 
 /// The clusters over arrays of more than two tiles, were they of f32.

@@ -29,7 +29,6 @@ struct Cluster : TileCluster {
   Tiling tiling;
   /// A value of the device that members read moved away and back: they read it where it is made.
   ValueId direct;
-  bool sums_rows = true;  ///< Makes the sums of rows that it reads tile by tile.
 };
 
 int64_t product(const Dims& dims, size_t begin, size_t end) {
@@ -73,8 +72,8 @@ class Streamer {
       Cluster c{std::move(found), {}, {}};
       c.direct = choose_direct(c);
       std::optional<Tiling> tiling = choose_tiling(c);
-      if (!tiling && moves(c)) {
-        c.sums_rows = false;
+      if (!tiling && c.moves && !c.sums.empty()) {
+        c.sums.clear();  // made whole
         tiling = choose_tiling(c);
       }
       if (!tiling) continue;
@@ -130,26 +129,15 @@ class Streamer {
     for (NodeId id : c.nodes)
       for (ValueId operand : from_.node(id).operands) {
         const ValueId v = read_by(c, operand);
-        if (is_member(c, v) || uniform_source(from_, v).valid() ||
-            is_summed(c, v))
-          continue;
+        if (is_member(c, v) || uniform_source(from_, v).valid() || is_summed(c, v)) continue;
         const ValueId source = is_fetch(from_, v) ? from_.def(v).operands[0] : v;
         if (std::find(values.begin(), values.end(), source) == values.end()) values.push_back(source);
       }
     return values;
   }
-  // Whether anything of it is in another memory.
-  bool moves(const Cluster& c) const {
-    return std::any_of(c.nodes.begin(), c.nodes.end(), [&](NodeId id) {
-      const Node& node = from_.node(id);
-      return node.op == OpKind::kDevicePut ||
-             std::any_of(node.operands.begin(), node.operands.end(),
-                         [&](ValueId v) { return is_fetch(from_, v); });
-    });
-  }
   // Whether members have a sum of rows made tile by tile; each reads it itself or moved and back.
   bool is_summed(const Cluster& c, ValueId v) const {
-    return c.sums_rows && std::find(c.sums.begin(), c.sums.end(), v) != c.sums.end();
+    return std::find(c.sums.begin(), c.sums.end(), v) != c.sums.end();
   }
   bool is_member(const TileCluster& c, ValueId v) const {
     const NodeId maker = from_.value(v).node;
@@ -168,7 +156,7 @@ class Streamer {
     const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
     const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
     const int most = flat ? c.n_axes : 1;
-    if (c.sums_rows && !c.sums.empty()) {  // evenly or not at all: what is on the device stays in place
+    if (!c.sums.empty()) {  // evenly or not at all: what is on the device stays in place
       const int64_t row = product(c.dims, 1, c.dims.size());
       const int64_t rows = divisor_up_to(c.dims[0], std::max<int64_t>(target / row, 1));
       if (rows * row * width < kSmallestTile) return std::nullopt;
@@ -333,7 +321,7 @@ class Streamer {
       }
     // So are the rows that are summed; which of them are a tile's its place tells.
     std::map<ValueId, std::array<Val, 2>> rows_of;
-    for (ValueId sum : c.sums_rows ? c.sums : std::vector<ValueId>()) {
+    for (ValueId sum : c.sums) {
       const auto constant = [&](ValueId v) {
         operands.push_back(Val(builder_, map_[v]));
         return Val(b, body->add_input(operands.back().type()));

@@ -90,9 +90,9 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
                    name == "offload_carries",
                "policy {}", name);
     policy.decide = [=](const PolicyQuery& q) {
-      const bool moves = nested ? q.name == "block_in" :
-                         q.name == "layer_in" || (name == "offload_named" && is_named(q)) ||
-                         (name == "offload_all" && !q.name.empty());
+      const bool of_layer = q.name == "layer_in" || (name == "offload_named" && is_named(q)) ||
+                            (name == "offload_all" && !q.name.empty());
+      const bool moves = nested ? q.name == "block_in" : of_layer;
       return PolicyAnswer{moves ? Mark::kOffload : Mark::kRecompute, elsewhere};
     };
   }
