@@ -6,6 +6,7 @@
 #include "stowage/runtime/streams.h"
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
+#include "tests/support/check_lives.h"
 
 namespace stow {
 namespace {
@@ -66,6 +67,31 @@ int count_starts(const std::vector<Instruction>& list, bool guarded) {
     if (const Loop* loop = i.loop()) n += count_starts(loop->body, guarded);
   }
   return n;
+}
+
+// What enters a block comes back an outer iteration ahead, into the first slot of a stack that the
+// inner loop fills: the ring of such stacks keeps their slots apart.
+TEST_F(Transfers, WhatEntersABlockComesBackAheadOfTheBlockBefore) {
+  const Weights w = weights(9, MemoryKind::kDevice);
+  const auto f = jit([](const Weights& w, const Array& x) {
+    return grad([&](const Weights& p) {
+      const auto body = [](const Array& h, const Weights& w) {
+        return matmul(tanh(matmul(h, w.w1)), w.w2) + h;
+      };
+      return sum(nested_scan(body, x, p,
+                             {.blocks = {3},
+                              .block_policy = save_and_offload_only_these_names({}, {"block_in"})}));
+    })(w);
+  });
+  const auto plain = f.lower(w, x_).compile(within(Device::unlimited_bytes(), 0));
+  EXPECT_EQ(testing::check_lives(plain.executable().schedule()), "");
+  const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
+  for (const int ahead : {1, 2}) {
+    const auto compiled = f.lower(w, x_).compile(within(1 << 30, ahead));
+    EXPECT_GT(count_starts(compiled.executable().schedule().instructions, false), 0);
+    EXPECT_EQ(testing::check_lives(compiled.executable().schedule()), "");
+    EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want);
+  }
 }
 
 TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
