@@ -5,7 +5,18 @@
 #include <algorithm>
 #include <optional>
 
+#include "stowage/autodiff/flatten.h"
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/lower.h"
+#include "stowage/passes/residuals.h"
+#include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_moves.h"
+#include "stowage/passes/tiles.h"
+#include "stowage/passes/transfers.h"
+#include "stowage/passes/unroll.h"
 #include "stowage/plan/memory_plan.h"
+#include "stowage/runtime/cpu/bound_kernel.h"
+#include "stowage/session/compile.h"
 
 namespace stow::testing {
 namespace {
@@ -133,5 +144,29 @@ class Checker {
 }  // namespace
 
 std::string check_lives(const Schedule& schedule) { return Checker(schedule).run(); }
+
+std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated) {
+  Graph g = flatten_all(graph);
+  g = remove_dead_code(realize_residuals(simplify(g), nullptr));
+  g = stream_tiles(remove_dead_code(unroll_scans(sink_moves(g))), kTileBytes);
+  for (int order = 0; order < kNumOrderStrategies; ++order)
+    for (const bool apart : {false, true}) {
+      LowerOptions options{.donated = donated,
+                           .order = static_cast<OrderStrategy>(order),
+                           .iterations_apart = apart,
+                           .target = {1, cpu::kernel_scratch_bytes}};
+      const Schedule schedule = lower(g, options);
+      const size_t n_moves = count_moves(schedule);
+      for (int ahead = 0; ahead < (n_moves > 0 ? 3 : 1); ++ahead) {
+        const std::string fault = check_lives(
+            ahead == 0 ? schedule
+                       : overlap_transfers(schedule, std::vector<int>(n_moves, ahead)));
+        if (!fault.empty())
+          return fmt::format("order {}, iterations {}, {} ahead: {}", order,
+                             apart ? "apart" : "together", ahead, fault);
+      }
+    }
+  return "";
+}
 
 }  // namespace stow::testing

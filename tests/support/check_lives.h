@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "stowage/ir/schedule.h"
 
@@ -12,5 +13,9 @@ namespace stow::testing {
 /// live range from its write to then; a layout cannot be wrong then. Empty when all do; also for a
 /// schedule with branches or open loops, or too long for the timeline to hold every iteration.
 std::string check_lives(const Schedule& schedule);
+
+/// The same of every schedule that a graph may get: in each order, iterations of loops together and
+/// apart, moves by themselves and ahead.
+std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated);
 
 }  // namespace stow::testing
