@@ -318,6 +318,30 @@ TEST_F(Train, ACheckpointOfAnotherOptimizerIsRefused) {
       << status.error();
 }
 
+TEST_F(Train, ACheckpointOfAnotherTextIsRefusedAndOneThatMovedIsNot) {
+  ASSERT_EQ(train(config("text", 2), std::nullopt).status, 0);
+  TrainConfig c = config("text", 4);
+  const auto resume = [&] {
+    const Job job(c, 1);
+    const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
+    RunOptions options;
+    options.resume = true;
+    return run_training(job, choice, exactly(*choice.plan), options);
+  };
+  const std::string moved = (folder_ / "moved.txt").string();
+  std::filesystem::copy_file(c.data.path, moved);
+  c.data.path = moved;
+  std::ofstream(moved, std::ios::app) << "x";
+  const Result<int> refused = resume();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().find("is of another run: it was made with data.digest"),
+            std::string::npos)
+      << refused.error();
+  std::filesystem::resize_file(moved, std::filesystem::file_size(moved) - 1);
+  const Result<int> resumed = resume();
+  ASSERT_TRUE(resumed.ok()) << resumed.error();
+}
+
 TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
   ASSERT_EQ(train(config("damaged", 4), std::nullopt).status, 0);
   const std::string path = (folder_ / "damaged" / "step-000004.safetensors").string();

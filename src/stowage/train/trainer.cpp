@@ -157,6 +157,13 @@ class Run {
                          {"direct", disk->direct()}});
   }
 
+  // The file may have moved, but not changed.
+  ConfigText what_must_agree() const {
+    ConfigText text = config_to_resume(config_);
+    text.emplace_back("data.digest", data_.digest());
+    return text;
+  }
+
   Result<void> load() {
     Result<std::optional<CheckpointName>> latest = latest_checkpoint(config_.train.out);
     if (!latest) return latest.failure();
@@ -164,7 +171,7 @@ class Run {
     CheckpointNeeds needs;
     for (const StateLeaf& leaf : job_.state())
       needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
-    needs.config = config_to_resume(config_);
+    needs.config = what_must_agree();
     Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
     if (!checkpoint) return checkpoint.failure();
     for (const StateLeaf& leaf : job_.state()) {
@@ -186,7 +193,7 @@ class Run {
     CheckpointMeta meta;
     meta.step = meta.data_position = step_;
     meta.seed = static_cast<uint64_t>(config_.train.seed);
-    meta.config = config_to_resume(config_);
+    meta.config = what_must_agree();
     std::vector<TensorBytes> tensors;
     for (size_t i = 0; i < state_.size(); ++i)
       tensors.push_back(tensor_of(job_.state()[i].name, job_.state()[i].type, *state_[i]));
