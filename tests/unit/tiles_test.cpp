@@ -5,6 +5,8 @@
 #include "stowage/ir/utilities.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_moves.h"
+#include "stowage/passes/sum_slices.h"
 #include "stowage/passes/tiles.h"
 #include "stowage/stowage.h"
 
@@ -262,6 +264,42 @@ TEST_F(Tiles, WhatIsStreamedAwayIsReadFromThere) {
     return device_put(a * device_put(there, kDevice), kHost);
   };
   expect_same_bits(f, noise(1, {64, 64}), noise(2, {64, 64}));
+}
+
+// Layers whose gradients go to the host slice by slice, and the squares' sum of all of them.
+std::pair<Array, Array> stacked_with_norm(const Array& ws, const Array& x, MemoryKind at) {
+  const auto layer = [&](const Array& carry, const Array& w) {
+    return std::pair(tanh(matmul(carry, w)), matmul(transpose(carry), carry) * 0.5);
+  };
+  const Array stack = device_put(scan(layer, x, ws).second, at);
+  const Array here = device_put(stack, kDevice);
+  const Array halves = device_put(stack, kDevice) / 2.0;
+  return {stack, sum(sum(square(here), {-1})) + sum(max(halves, {1, 2}))};
+}
+
+TEST_F(Tiles, ASumOverAStackThatLeavesIsMadeOfItsSlicesBeforeTheyLeave) {
+  const Array ws = noise(1, {5, 48, 48}), x = noise(2, {16, 48});
+  const auto f = [](MemoryKind at) {
+    return [at](const Array& w, const Array& in) { return stacked_with_norm(w, in, at); };
+  };
+  expect_same_bits(f(kHost), ws, x);
+  EXPECT_EQ(bits(jit(f(kHost), tiled(1000))(ws, x)), bits(jit(f(kDevice), tiled(1000))(ws, x)));
+  const Graph before = sink_moves(remove_dead_code(simplify(jit(f(kHost)).lower(ws, x).graph())));
+  EXPECT_GT(count_ops(before, OpKind::kDevicePut, false), 0);
+  const Graph after = sum_slices(before);
+  EXPECT_EQ(count_ops(after, OpKind::kDevicePut, false), 0);  // nothing comes back
+  EXPECT_EQ(count_ops(after, OpKind::kScan, false), 1);
+}
+
+TEST_F(Tiles, AReductionOverTheStackItselfReadsItBack) {
+  const auto f = [](const Array& ws, const Array& x) {
+    const Array stack = stacked_with_norm(ws, x, kHost).first;
+    return std::pair(stack, sum(device_put(stack, kDevice), {0}));
+  };
+  const Array ws = noise(1, {5, 48, 48}), x = noise(2, {16, 48});
+  expect_same_bits(f, ws, x);
+  const Graph before = sink_moves(remove_dead_code(simplify(jit(f).lower(ws, x).graph())));
+  EXPECT_TRUE(equal(sum_slices(before), before));
 }
 
 TEST_F(Tiles, SmallArraysStayWhole) {

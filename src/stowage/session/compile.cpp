@@ -11,6 +11,7 @@
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
+#include "stowage/passes/sum_slices.h"
 #include "stowage/passes/tiles.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
@@ -116,6 +117,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
+  pass("sums", [](const Graph& in) { return sum_slices(in); });
   pass("tiles", [&](const Graph& in) { return stream_tiles(in, tile_bytes(options)); });
 
   LowerOptions lowering;

@@ -7,6 +7,8 @@
 namespace stow {
 namespace {
 
+// Layouts tried; each asks for less by twice what the one before was over.
+constexpr int kMaxAttempts = 5;
 // Trials cost a walk of the timeline each.
 constexpr int kMaxTrials = 200;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
@@ -24,7 +26,11 @@ class Chooser {
       if (ahead_[m] == from) moves.push_back(m);
     try_all(moves, to);
   }
-  void tighten(MemoryKind kind, int64_t bytes) { limits_[static_cast<size_t>(kind)] -= bytes; }
+  // Starts again, with so much less than what the last choice came to.
+  void tighten(MemoryKind kind, int64_t bytes) {
+    int64_t& limit = limits_[static_cast<size_t>(kind)];
+    limit = std::min(limit, reached_[static_cast<size_t>(kind)]) - bytes;
+  }
   void clear() {
     std::fill(ahead_.begin(), ahead_.end(), 0);
     spent_ = 0;
@@ -55,11 +61,13 @@ class Chooser {
     spent_ += bound.n_instants;
     for (size_t kind = 0; kind < limits_.size(); ++kind)
       if (bound.bytes[kind] > limits_[kind]) return false;
+    reached_ = bound.bytes;
     return true;
   }
 
   const Planned& planned_;
   Device::Capacities limits_;
+  Device::Capacities reached_{};  // the largest live sums of the choice so far
   std::vector<int> ahead_;
   int n_trials_ = 0;
   int64_t spent_ = 0;
@@ -77,7 +85,7 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
   Chooser chooser(planned, n_moves, limits);
-  for (int attempt = 0; attempt < 4; ++attempt) {
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     for (int from = 0, to = 1; from < ahead; from = to, to = std::min(ahead, to + (to + 1) / 2))
       chooser.raise(from, to);
     if (!chooser.any()) break;
@@ -88,7 +96,7 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
       const int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];
       if (over <= 0) continue;
       fits = false;
-      chooser.tighten(static_cast<MemoryKind>(kind), over);
+      chooser.tighten(static_cast<MemoryKind>(kind), over << attempt);
     }
     if (fits) return {std::move(schedule), std::move(plan)};
     chooser.clear();
