@@ -27,7 +27,8 @@ class Summer {
  private:
   // ---- what can be done on slices ----
 
-  // The value in the scan's body of which result `i` stacks what it is moved to; invalid for others.
+  // The value in the scan's body of which result `i` stacks what it is moved to; invalid for
+  // others.
   static ValueId leaves(const Node& scan, int i) {
     const auto& p = scan.as<ScanParams>();
     if (i < p.n_carries || p.out_axes[static_cast<size_t>(i - p.n_carries)] != 0) return ValueId();
@@ -35,8 +36,8 @@ class Summer {
     const ValueId slice = body.outputs()[static_cast<size_t>(i)];
     if (body.is_input(slice) || body.def(slice).op != OpKind::kDevicePut) return ValueId();
     const ValueId here = body.def(slice).operands[0];
-    const bool leaves = body.type(here).kind == MemoryKind::kDevice &&
-                        body.type(slice).kind != MemoryKind::kDevice;
+    const bool leaves =
+        body.type(here).kind == MemoryKind::kDevice && body.type(slice).kind != MemoryKind::kDevice;
     return leaves ? here : ValueId();
   }
 
@@ -66,8 +67,7 @@ class Summer {
   }
   bool is_constant(ValueId v) const {
     const ValueId source = uniform_source(from_, v);
-    return source.valid() && !from_.is_input(source) &&
-           from_.def(source).op == OpKind::kConstant;
+    return source.valid() && !from_.is_input(source) && from_.def(source).op == OpKind::kConstant;
   }
 
   // ---- the graph with that done ----
@@ -86,8 +86,10 @@ class Summer {
     copy.graphs[0] = body_with(node, sums);
     // Before the residuals, which are the last.
     auto& params = std::get<ScanParams>(copy.params);
-    const int first_new = node.n_results - params.n_residuals, n_new = static_cast<int>(sums.size());
-    params.out_axes.insert(params.out_axes.begin() + (first_new - params.n_carries), sums.size(), 0);
+    const int first_new = node.n_results - params.n_residuals,
+              n_new = static_cast<int>(sums.size());
+    params.out_axes.insert(params.out_axes.begin() + (first_new - params.n_carries), sums.size(),
+                           0);
     copy.n_results += n_new;
     std::vector<ValueId> results;
     for (int i = 0; i < node.n_results; ++i) results.push_back(node.result(i));
@@ -140,12 +142,14 @@ class Summer {
   Graph to_;
   ValueMap map_;
   std::vector<RegionId> regions_;
-  std::vector<NodeId> slices_of_;  // of a value whose slices a scan's body can make
+  std::vector<NodeId> slices_of_;                // of a value whose slices a scan's body can make
   std::map<NodeId, std::vector<ValueId>> sums_;  // reductions that the scan's body can make
 };
 
 }  // namespace
 
-Graph sum_slices(const Graph& graph) { return Summer(graph).run(); }
+Graph sum_slices(const Graph& graph) {
+  return Summer(graph).run();
+}
 
 }  // namespace stow
