@@ -5,14 +5,16 @@
 #include <optional>
 
 #include "stowage/autodiff/flatten.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
-#include "stowage/passes/sum_slices.h"
+#include "stowage/passes/slice_work.h"
 #include "stowage/passes/tiles.h"
+#include "stowage/passes/transfers.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
@@ -61,7 +63,8 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
     lowering.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, lowering);
-    MemoryPlan plan = lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
+    MemoryPlan plan =
+        lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
     if (best && plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes)
       continue;
     best = Planned{std::move(schedule), std::move(plan)};
@@ -79,8 +82,8 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
   }
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself, in the best order or, if
-  // need be, in another.
+  // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
+  // if need be, in another.
   lowering.iterations_apart = true;
   for (int s = 0; s < kNumOrderStrategies; ++s) {
     if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
@@ -101,6 +104,33 @@ int64_t tile_bytes(const CompileOptions& options) {
   return std::min(options.tile_bytes, share);
 }
 
+// A graph with its updates where they are to be, and what came of it.
+struct Variant {
+  Graph updates, tiled;
+  Planned planned;
+
+  int64_t bytes() const { return planned.plan.analysis.device().total_bytes; }
+  bool is_over(const CompileOptions& options) const {
+    for (size_t kind = 0; kind < options.capacities.size(); ++kind)
+      if (planned.plan.analysis.kinds[kind].total_bytes > options.capacities[kind]) return true;
+    return false;
+  }
+};
+Variant planned_as(Graph graph, const CompileOptions& options, int threads) {
+  verify(graph);
+  Graph tiled = stream_tiles(graph, tile_bytes(options));
+  verify(tiled);
+  LowerOptions lowering;
+  lowering.donated = options.donated;
+  lowering.fuse = options.fuse;
+  lowering.reuse = options.reuse;
+  lowering.target = {threads, cpu::kernel_scratch_bytes};
+  Planned planned = lay_out(tiled, lowering);
+  if (options.reuse)
+    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
+  return {std::move(graph), std::move(tiled), std::move(planned)};
+}
+
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
@@ -113,24 +143,27 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     verify(g);
   };
   pass("simplify", [](const Graph& in) { return simplify(in); });
-  pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
+  pass("residuals",
+       [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
   pass("sums", [](const Graph& in) { return sum_slices(in); });
-  pass("tiles", [&](const Graph& in) { return stream_tiles(in, tile_bytes(options)); });
 
-  LowerOptions lowering;
-  lowering.donated = options.donated;
-  lowering.fuse = options.fuse;
-  lowering.reuse = options.reuse;
-  lowering.target = {threads, cpu::kernel_scratch_bytes};
-  Planned planned = lay_out(g, lowering);
-  if (options.reuse)
-    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
+  // Updates in the scans that make the gradients: where that hides moves, unless it takes more than
+  // there is; else where it takes no more than updates apart.
+  Variant chosen = planned_as(options.update_in_backward ? update_slices(g) : g, options, threads);
+  const bool hides = options.capacities[0] < Device::unlimited_bytes() &&
+                     count_moves(chosen.planned.schedule) > 0 && !chosen.is_over(options);
+  if (!hides && !equal(chosen.updates, g))
+    if (Variant apart = planned_as(g, options, threads); apart.bytes() < chosen.bytes())
+      chosen = std::move(apart);
+  dump.graph("updates", chosen.updates);
+  dump.graph("tiles", chosen.tiled);
+  Planned& planned = chosen.planned;
   if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
-  return std::make_shared<CompiledProgram>(g, std::move(planned.schedule), std::move(planned.plan),
-                                           threads, std::move(dump));
+  return std::make_shared<CompiledProgram>(chosen.tiled, std::move(planned.schedule),
+                                           std::move(planned.plan), threads, std::move(dump));
 }
 
 }  // namespace stow
