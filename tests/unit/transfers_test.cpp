@@ -4,10 +4,12 @@
 
 #include <limits>
 
+#include "stowage/ir/parse.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
+#include "tests/support/check_lives.h"
 
 namespace stow {
 namespace {
@@ -68,6 +70,33 @@ int count_starts(const std::vector<Instruction>& list, bool guarded) {
     if (const Loop* loop = i.loop()) n += count_starts(loop->body, guarded);
   }
   return n;
+}
+
+// What enters a block comes back an outer iteration ahead, into the first slot of a stack that the
+// inner loop fills: the ring of such stacks keeps their slots apart.
+TEST_F(Transfers, WhatEntersABlockComesBackAheadOfTheBlockBefore) {
+  const Weights w = weights(9, MemoryKind::kDevice);
+  const auto f = jit([](const Weights& w, const Array& x) {
+    return grad([&](const Weights& p) {
+      const auto body = [](const Array& h, const Weights& w) {
+        return matmul(tanh(matmul(h, w.w1)), w.w2) + h;
+      };
+      return sum(nested_scan(body, x, p,
+                             {.blocks = {3},
+                              .block_policy = save_and_offload_only_these_names({}, {"block_in"})}));
+    })(w);
+  });
+  const auto lowered = f.lower(w, x_);
+  const Result<GraphPtr> graph = parse_graph(lowered.text(), "lowered", policy_by_name);
+  ASSERT_TRUE(graph.ok()) << graph.error();
+  EXPECT_EQ(testing::check_lives_of_all(**graph, {}), "");
+  const auto plain = lowered.compile(within(Device::unlimited_bytes(), 0));
+  const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
+  for (const int ahead : {1, 2}) {
+    const auto compiled = lowered.compile(within(1 << 30, ahead));
+    EXPECT_GT(count_starts(compiled.executable().schedule().instructions, false), 0);
+    EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want);
+  }
 }
 
 TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
