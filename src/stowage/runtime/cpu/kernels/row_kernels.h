@@ -189,6 +189,8 @@ ReduceKernels f32_reduce_kernels(OpKind op);
 MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first);
 /// outer(left(args 0, 1), right(args 2, 3)).
 MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right);
+/// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
+MapKernel f32_gate_kernel(bool has_factor);
 
 // Scalar conversions that the portable kernels and the executor share.
 float bf16_to_f32(uint16_t bits);

@@ -196,8 +196,10 @@ template <class Op, bool kProduct>
 void reduce_rows_f32(const ReduceRowsCall& c) {
   const DF d;
   int64_t r = 0;
-  if (!Op::kExtreme || c.cols < 4 * kReduceLanes)
+  if (!Op::kExtreme || c.cols < 4 * kReduceLanes) {
     for (; r + 4 <= c.rows; r += 4) reduce_some_rows<Op, 4, kProduct>(d, c, r);
+    for (; r + 2 <= c.rows; r += 2) reduce_some_rows<Op, 2, kProduct>(d, c, r);
+  }
   for (; r < c.rows; ++r) reduce_some_rows<Op, 1, kProduct>(d, c, r);
 }
 
