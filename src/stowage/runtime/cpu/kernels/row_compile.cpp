@@ -46,9 +46,7 @@ struct Value {
 
 class Compiler {
  public:
-  /// Tiles of whole rows are of so many elements, or of one row.
-  Compiler(const RowProgram& program, bool careful, int64_t row_tile_elems)
-      : program_(program), careful_(careful), row_tile_elems_(row_tile_elems) {}
+  Compiler(const RowProgram& program, bool careful) : program_(program), careful_(careful) {}
 
   RowPlan compile() {
     plan_dims(program_, plan_);
@@ -149,7 +147,7 @@ class Compiler {
     if (plan_.has_row_reductions) {
       const bool one_strip = C <= 8192;
       plan_.c_tile = one_strip ? C : 2048;
-      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(row_tile_elems_ / C, 1, kMaxTileRows);
+      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kRowTileElems / C, 1, kMaxTileRows);
     } else {
       plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : kTileElems);
       plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4 : 1) * kTileElems / plan_.c_tile);
@@ -778,7 +776,6 @@ class Compiler {
 
   const RowProgram& program_;
   const bool careful_;
-  const int64_t row_tile_elems_;
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;
@@ -795,15 +792,7 @@ class Compiler {
 }  // namespace
 
 RowPlan compile_row_plan(const RowProgram& program, bool careful) {
-  RowPlan plan = Compiler(program, careful, kRowTileElems).compile();
-  const bool has_tiles =
-      std::any_of(plan.registers.begin(), plan.registers.end(),
-                  [](const Register& r) { return r.span == Span::kFull; });
-  // Where no scratch shares the near cache with the operands, tiles of more rows: sums of several
-  // rows go on side by side.
-  if (plan.has_row_reductions && !has_tiles)
-    plan = Compiler(program, careful, 2 * kRowTileElems).compile();
-  return plan;
+  return Compiler(program, careful).compile();
 }
 
 }  // namespace stow::cpu

@@ -170,13 +170,15 @@ class Worker {
   }
 
   // Names what of `operands` comes `d_rows` rows and `d_cols` columns after the tile at which the
-  // bases stand, where contiguous.
+  // bases stand, where contiguous. What a strip writes anew is left to its stores, which do not wait;
+  // of whole rows it is fetched while they are summed up, and nothing is stored.
   void aim(const std::vector<int32_t>& operands, int64_t rows, int64_t cols, int64_t d_rows,
            int64_t d_cols) {
     ahead_.clear();
     for (int32_t k : operands) {
       const PlanOperand& o = operand(k);
       if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
+      if (k >= plan_.n_inputs && !plan_.fetch_rows) continue;
       const int64_t n = has_row(o.span) ? rows : 1;
       if (n > 1 && o.inner_row != cols) continue;
       const std::byte* base = bases_[kOperandBase + k];

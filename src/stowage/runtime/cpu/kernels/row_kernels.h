@@ -77,7 +77,7 @@ class Ahead {
     due_ %= kOne;
     if (next_ == 0) return;
     for (int64_t i = 0; i < lines; ++i, next_ += kLineBytes)
-      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, 2);
+      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, 3);
     if (next_ >= end_) pop();
   }
   static constexpr int64_t kLineBytes = 64, kOne = 1 << 16;

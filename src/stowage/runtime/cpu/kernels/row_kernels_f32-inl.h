@@ -109,13 +109,15 @@ HWY_INLINE size_t form_bytes(Form form) {
 /// Elements that loops take at once.
 constexpr size_t kTurn = Ahead::kTurnElems;
 
-/// A row of an argument. A splat stands as kTurn equal elements that `mask` keeps re-reading.
+/// A row of an argument. A splat stands as kTurn equal elements that `mask` keeps re-reading, or as
+/// the vectors that hold the row's n elements where these are fewer.
 struct Row {
   const std::byte* data;
   size_t mask;  // ~0, or 0 for a splat
   Form form;
 };
-HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) {
+HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat,
+                         size_t n = kTurn) {
   const std::byte* data = arg.data + row * arg.row_step;
   if (!arg.splat) return {data, ~size_t{0}, arg.form};
   float x;
@@ -126,7 +128,8 @@ HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) 
     std::memcpy(&bits, data, sizeof(bits));
     x = arg.form == Form::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
   }
-  for (size_t i = 0; i < kTurn; i += hn::Lanes(d)) hn::Store(hn::Set(d, x), d, splat + i);
+  for (size_t i = 0; i < HWY_MIN(n, kTurn); i += hn::Lanes(d))
+    hn::Store(hn::Set(d, x), d, splat + i);
   return {reinterpret_cast<const std::byte*>(splat), 0, Form::kNative};
 }
 
@@ -252,10 +255,10 @@ void map_f32(const KernelCall& c) {
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   for (int k = 0; k < N; ++k) plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
   for (int64_t r = 0; r < c.rows; ++r) {
-    Row rows[4];
-    for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k]);
-    std::byte* out = c.out + r * c.out_row_step;
     const auto n = static_cast<size_t>(c.cols);
+    Row rows[4];
+    for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);
+    std::byte* out = c.out + r * c.out_row_step;
     if (plain)
       map_row<Op, N>(rows, reinterpret_cast<float*>(out), n, c.ahead);
     else
