@@ -351,8 +351,8 @@ class Compiler {
     if (s.kind != StepKind::kCompute || s.op != OpKind::kMul) return -1;
     for (int k = 0; k < 2; ++k) {
       const int i = s.args[k];
-      if (step(i).op == OpKind::kLogistic && step(i).args[0] == s.args[1 - k] && is_wanted_once(i) &&
-          value(i).span == value(j).span)
+      if (step(i).op == OpKind::kLogistic && step(i).args[0] == s.args[1 - k] &&
+          is_wanted_once(i) && value(i).span == value(j).span)
         return i;
     }
     return -1;

@@ -41,8 +41,8 @@ HWY_INLINE VF from_f16(DF d, const uint16_t* p) {
 #endif
 }
 
-/// `bits` and what makes it round to the nearest even bf16 when its lower half is cut off; a NaN may
-/// become anything, unless its lower half is 0.
+/// `bits` and what makes it round to the nearest even bf16 when its lower half is cut off; a NaN
+/// may become anything, unless its lower half is 0.
 HWY_INLINE hn::Vec<DU32> add_half_bf16(hn::Vec<DU32> bits) {
   const DU32 du;
   const auto below = hn::Add(bits, hn::Set(du, 0x7fff));
@@ -116,8 +116,7 @@ struct Row {
   size_t mask;  // ~0, or 0 for a splat
   Form form;
 };
-HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat,
-                         size_t n = kTurn) {
+HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat, size_t n = kTurn) {
   const std::byte* data = arg.data + row * arg.row_step;
   if (!arg.splat) return {data, ~size_t{0}, arg.form};
   float x;

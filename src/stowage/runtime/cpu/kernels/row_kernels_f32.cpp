@@ -73,8 +73,10 @@ void copy_f32(const KernelCall& c) {
     const std::byte* from = arg.data + r * arg.row_step;
     std::byte* to = c.out + r * c.out_row_step;
     for (int64_t i = 0; i < whole; i += kTurn, from += kTurn * from_size, to += kTurn * to_size) {
-      if (native) widen_turn(from, arg.form, kTurn, reinterpret_cast<float*>(to));
-      else narrow_turn(reinterpret_cast<const float*>(from), kTurn, to, c.out_form, c.round);
+      if (native)
+        widen_turn(from, arg.form, kTurn, reinterpret_cast<float*>(to));
+      else
+        narrow_turn(reinterpret_cast<const float*>(from), kTurn, to, c.out_form, c.round);
       if (c.ahead != nullptr) c.ahead->turn();
     }
   }

@@ -67,8 +67,7 @@ HWY_INLINE void logistic_group(DF d, const std::byte* x, Group& s) {
 }
 // From the logistic `s` of `x`.
 template <class Lanes, bool kFactor>
-HWY_INLINE void gate_group(DF d, Group& s, const std::byte* x, const std::byte* y,
-                           std::byte* out) {
+HWY_INLINE void gate_group(DF d, Group& s, const std::byte* x, const std::byte* y, std::byte* out) {
   Group v;
   Lanes::load(d, x, v);
   for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(v[k], Lanes::round(d, s[k]));
@@ -112,12 +111,8 @@ struct RowGate {
   static HWY_INLINE VF round(DF d, VF x) {
     return kRound == Form::kBF16 ? round_bf16(d, x) : kRound == Form::kF16 ? round_f16(d, x) : x;
   }
-  HWY_INLINE VF operator()(DF d, VF x) const {
-    return hn::Mul(x, round(d, logistic_f32(d, x)));
-  }
-  HWY_INLINE VF operator()(DF d, VF x, VF y) const {
-    return hn::Mul(round(d, (*this)(d, x)), y);
-  }
+  HWY_INLINE VF operator()(DF d, VF x) const { return hn::Mul(x, round(d, logistic_f32(d, x))); }
+  HWY_INLINE VF operator()(DF d, VF x, VF y) const { return hn::Mul(round(d, (*this)(d, x)), y); }
 };
 
 template <bool kFactor>

@@ -141,8 +141,10 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
     if (ahead != nullptr) ahead->turn();
   }
   for (; i < n; i += step) {
-    if (i + step <= n) load_lanes<true, false>(d, row, i, step, v);
-    else load_lanes<false, false>(d, row, i, n - i, v);
+    if (i + step <= n)
+      load_lanes<true, false>(d, row, i, step, v);
+    else
+      load_lanes<false, false>(d, row, i, n - i, v);
     for (size_t k = 0; k < kVectors; ++k) {
       const size_t before = i + k * lanes;
       if (before >= n) break;
