@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "stowage/autodiff/flatten.h"
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
@@ -104,12 +105,43 @@ int64_t tile_bytes(const CompileOptions& options) {
   return std::min(options.tile_bytes, share);
 }
 
+// Bytes that a list moves between memories, and those of moves that computation waits for at once.
+struct Moved {
+  double all = 0, waited_for = 0;
+  void add(const Moved& other, int64_t times) {
+    all += static_cast<double>(times) * other.all;
+    waited_for += static_cast<double>(times) * other.waited_for;
+  }
+};
+Moved moved_by(const std::vector<Instruction>& list, const std::vector<Buffer>& buffers) {
+  Moved sum;
+  for (const Instruction& i : list) {
+    if (const Kernel* k = i.kernel()) {
+      if (k->phase == MovePhase::kDone || stream_of(*k, buffers) == StreamKind::kCompute) continue;
+      const View& to = k->outputs[0];
+      const auto bytes = static_cast<double>(to.elems() * dtype_bytes(to.dtype));
+      sum.add({bytes, k->phase == MovePhase::kWhole ? bytes : 0}, 1);
+    } else if (const Loop* loop = i.loop()) {
+      sum.add(moved_by(loop->body, buffers), std::max<int64_t>(loop->trip_count, 1));
+    } else {
+      for (const auto& alternative : i.branch()->alternatives)
+        sum.add(moved_by(alternative, buffers), 1);
+    }
+  }
+  return sum;
+}
+
 // A graph with its updates where they are to be, and what came of it.
 struct Variant {
   Graph updates, tiled;
   Planned planned;
 
   int64_t bytes() const { return planned.plan.analysis.device().total_bytes; }
+  // The share of what is moved that nothing is computed beside.
+  double share_waited_for() const {
+    const Moved moved = moved_by(planned.schedule.instructions, planned.schedule.buffers);
+    return moved.all == 0 ? 0 : moved.waited_for / moved.all;
+  }
   bool is_over(const CompileOptions& options) const {
     for (size_t kind = 0; kind < options.capacities.size(); ++kind)
       if (planned.plan.analysis.kinds[kind].total_bytes > options.capacities[kind]) return true;
@@ -131,6 +163,23 @@ Variant planned_as(Graph graph, const CompileOptions& options, int threads) {
   return {std::move(graph), std::move(tiled), std::move(planned)};
 }
 
+// Updates inside the scans that make the gradients, or apart. Where both fit and moves may run ahead,
+// inside if no larger share of what is moved is waited for; else if that takes no more memory.
+Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
+  constexpr double kNegligibleShare = 0.01;
+  if (!options.update_in_backward) return planned_as(graph, options, threads);
+  Variant inside = planned_as(update_slices(graph), options, threads);
+  if (equal(inside.updates, graph)) return inside;
+  const bool may_hide = options.capacities[0] < Device::unlimited_bytes() &&
+                        count_moves(inside.planned.schedule) > 0 && !inside.is_over(options);
+  const double share = inside.share_waited_for();
+  if (may_hide && share < kNegligibleShare) return inside;
+  Variant apart = planned_as(graph, options, threads);
+  const bool better = may_hide && !apart.is_over(options) ? share <= apart.share_waited_for()
+                                                          : inside.bytes() <= apart.bytes();
+  return better ? std::move(inside) : std::move(apart);
+}
+
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
@@ -150,14 +199,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
   pass("sums", [](const Graph& in) { return sum_slices(in); });
 
-  // Updates in the scans that make the gradients: where that hides moves, unless it takes more than
-  // there is; else where it takes no more than updates apart.
-  Variant chosen = planned_as(options.update_in_backward ? update_slices(g) : g, options, threads);
-  const bool hides = options.capacities[0] < Device::unlimited_bytes() &&
-                     count_moves(chosen.planned.schedule) > 0 && !chosen.is_over(options);
-  if (!hides && !equal(chosen.updates, g))
-    if (Variant apart = planned_as(g, options, threads); apart.bytes() < chosen.bytes())
-      chosen = std::move(apart);
+  Variant chosen = place_updates(g, options, threads);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
   Planned& planned = chosen.planned;
