@@ -480,5 +480,88 @@ TEST(RowProgramRandom, LongRowsAgreeWithTheReference) {
   check(100000, 150, true);
 }
 
+// silu(gate) * up, or silu(gate) alone. `apart`: every step is stored, so that each has a kernel of
+// its own.
+RowProgram gate_program(DType t, const Dims& dims, bool has_up, bool apart) {
+  RowProgram p;
+  p.dims = dims;
+  p.n_row_dims = 1;
+  const RowOperand whole{t, {dims[1], 1}};
+  p.inputs.assign(has_up ? 2 : 1, whole);
+  const auto add = [&](StepKind kind, OpKind op, int32_t a, int32_t b) {
+    Step s;
+    s.kind = kind;
+    s.op = op;
+    s.dtype = t;
+    s.args[0] = a;
+    s.args[1] = b;
+    p.steps.push_back(s);
+    return static_cast<int32_t>(p.steps.size() - 1);
+  };
+  const auto store = [&](int32_t value) {
+    add(StepKind::kStore, OpKind::kAdd, value, -1);
+    p.steps.back().index = static_cast<int32_t>(p.outputs.size());
+    p.outputs.push_back(whole);
+  };
+  const int32_t gate = add(StepKind::kLoad, OpKind::kAdd, -1, -1);
+  const int32_t logistic = add(StepKind::kCompute, OpKind::kLogistic, gate, -1);
+  int32_t y = add(StepKind::kCompute, OpKind::kMul, gate, logistic);
+  const int32_t silu = y;
+  if (has_up) {
+    const int32_t up = add(StepKind::kLoad, OpKind::kAdd, -1, -1);
+    p.steps.back().index = 1;
+    y = add(StepKind::kCompute, OpKind::kMul, y, up);
+  }
+  store(y);
+  if (apart) {
+    store(logistic);
+    if (has_up) store(silu);
+  }
+  return p;
+}
+
+// Every gate of the halves, and as many others of f32.
+TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
+  const std::vector<Dims> spaces = {{16, 4096},         {2048, 32}, {1, 65535},
+                                    {65536 / 129, 129}, {5, 63},    {65536, 1}};
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16})
+    for (const Dims& dims : spaces)
+      for (const bool has_up : {false, true}) {
+        Case c;
+        const size_t bytes = static_cast<size_t>(dims[0] * dims[1] * dtype_bytes(t));
+        Random random(7);
+        Bytes gate(bytes), up(bytes);
+        for (int64_t i = 0; i < dims[0] * dims[1]; ++i) {
+          const uint64_t x =
+              t == DType::kF32 ? random_element(random, t) : static_cast<uint64_t>(i);
+          const uint64_t u = random_element(random, t);
+          const auto size = static_cast<size_t>(dtype_bytes(t));
+          std::memcpy(gate.data() + static_cast<size_t>(i) * size, &x, size);
+          std::memcpy(up.data() + static_cast<size_t>(i) * size, &u, size);
+        }
+        c.memory = {gate, up, Bytes(bytes), Bytes(bytes), Bytes(bytes)};
+        c.inputs = {{0, 0}, {1, 0}};
+        if (!has_up) c.inputs.pop_back();
+        c.outputs = {{2, 0}};
+        c.program = gate_program(t, dims, has_up, false);
+        Case apart = c;
+        apart.program = gate_program(t, dims, has_up, true);
+        for (size_t k = 1; k < apart.program.outputs.size(); ++k)
+          apart.outputs.push_back({2 + k, 0});
+        std::vector<Bytes> want = run(apart, 1), got = run(c, 1);
+        want.resize(3);
+        got.resize(3);
+        ASSERT_TRUE(same(c, got, want)) << dtype_name(t) << " " << describe(c.program);
+        c.outputs = {{0, 0}};  // over the gate
+        got = run(c, 2);
+        got[2] = got[0];
+        got[0] = want[0];
+        got.resize(3);
+        c.outputs = {{2, 0}};
+        ASSERT_TRUE(same(c, got, want))
+            << "in place, " << dtype_name(t) << " " << describe(c.program);
+      }
+}
+
 }  // namespace
 }  // namespace stow::cpu

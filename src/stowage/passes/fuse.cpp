@@ -427,9 +427,13 @@ class Fuser {
       return false;
     Unit joined = y;
     joined.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
-    if (!columns_fit(joined)) return false;
-    joined.nodes = x.nodes;
-    if (!columns_fit(joined)) return false;
+    Unit joined_x = joined;
+    joined_x.nodes = x.nodes;
+    if (!columns_fit(joined) || !columns_fit(joined_x)) {
+      const bool fixes_rows =
+          x.n_row_dims != joined.n_row_dims || y.n_row_dims != joined.n_row_dims;
+      if (fixes_rows || !are_one_in_time(a, into)) return false;
+    }
     // Members must read each other as they are.
     for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
       for (NodeId m : unit(from).nodes) {
@@ -447,6 +451,27 @@ class Fuser {
       if (reaches(std::move(stack), to)) return false;
     }
     return true;
+  }
+
+  // True when neither unit, but for what `into` reads of a, can begin before the other, and a makes
+  // nothing large for a third: to run them as one makes nothing wait in memory.
+  bool are_one_in_time(int a, int into) {
+    for (NodeId m : unit(a).nodes) {
+      const ValueId v = graph_.node(m).first_result;
+      if (graph_.type(v).shape.dims() != unit(a).dims) continue;
+      int inside = 0;
+      for (int u : {a, into})
+        for (NodeId reader : unit(u).nodes)
+          for (ValueId o : graph_.node(reader).operands) inside += o == v ? 1 : 0;
+      if (inside != n_uses(v)) return false;
+    }
+    const auto waits_for = [&](int late, int early) {
+      std::vector<int> others = unit(late).operand_units;
+      std::erase(others, early);
+      return std::all_of(unit(early).operand_units.begin(), unit(early).operand_units.end(),
+                         [&](int o) { return o == late || reaches(others, o); });
+    };
+    return waits_for(a, into) && waits_for(into, a);
   }
 
   void merge(int a, int into) {

@@ -323,13 +323,17 @@ class Compiler {
     return is_store(s) ? store_phase(s) : value(j).level;
   }
 
-  // Whether step i is arithmetic of f32 that nothing but one other wants.
+  // Whether nothing but one other step wants step i, which may then be computed there.
+  bool is_wanted_once(int i) {
+    const Value& v = value(i);
+    return step(i).kind == StepKind::kCompute && uses_[static_cast<size_t>(i)] == 1 &&
+           has_column(v.span) && v.absorbed_by < 0 && !absorbs(i);
+  }
+  // Whether it is arithmetic of f32 as well.
   bool is_absorbable(int i) {
     const Step& s = step(i);
-    const Value& v = value(i);
-    return s.kind == StepKind::kCompute && s.dtype == DType::kF32 && n_args(s) == 2 &&
-           step(s.args[0]).dtype == DType::kF32 && uses_[static_cast<size_t>(i)] == 1 &&
-           has_column(v.span) && v.absorbed_by < 0 && !absorbs(i);
+    return is_wanted_once(i) && s.dtype == DType::kF32 && n_args(s) == 2 &&
+           step(s.args[0]).dtype == DType::kF32;
   }
   // Whether that other is step j, which wants it at each of its own points.
   bool can_absorb(int j, int i) { return is_absorbable(i) && value(i).span == value(j).span; }
@@ -339,6 +343,36 @@ class Compiler {
     int n = 0;
     for (int k = 0; k < n_args(step(i)); ++k) n += can_absorb(i, step(i).args[k]) ? 1 : 0;
     return n;
+  }
+
+  // Where step j is x times the logistic of x, which nothing else wants: that logistic. Else -1.
+  int logistic_of_gate(int j) {
+    const Step& s = step(j);
+    if (s.kind != StepKind::kCompute || s.op != OpKind::kMul) return -1;
+    for (int k = 0; k < 2; ++k) {
+      const int i = s.args[k];
+      if (step(i).op == OpKind::kLogistic && step(i).args[0] == s.args[1 - k] &&
+          is_wanted_once(i) && value(i).span == value(j).span)
+        return i;
+    }
+    return -1;
+  }
+  // Step j as silu(x), or as silu(x) times another value.
+  bool fuse_gate(int j) {
+    const Step& s = step(j);
+    Fused& f = fused_[static_cast<size_t>(j)];
+    for (int k = 0; k < n_args(s) && s.op == OpKind::kMul; ++k) {
+      const int silu = s.args[k], logistic = logistic_of_gate(silu);
+      if (logistic < 0 || !is_wanted_once(silu) || value(silu).span != value(j).span) continue;
+      f = {f32_gate_kernel(true), {step(logistic).args[0], s.args[1 - k]}};
+      value(silu).absorbed_by = value(logistic).absorbed_by = j;
+      return true;
+    }
+    const int logistic = logistic_of_gate(j);
+    if (logistic < 0) return false;
+    f = {f32_gate_kernel(false), {step(logistic).args[0]}};
+    value(logistic).absorbed_by = j;
+    return true;
   }
 
   // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
@@ -360,7 +394,8 @@ class Compiler {
         value(s.args[0]).absorbed_by = j;
       }
       if (s.kind != StepKind::kCompute || !is_live_[static_cast<size_t>(j)] ||
-          value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2)
+          value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2 ||
+          fuse_gate(j))
         continue;
       const int a = s.args[0], b = s.args[1];
       const bool first = can_absorb(j, a), second = b >= 0 && can_absorb(j, b);
@@ -527,8 +562,8 @@ class Compiler {
         STOW_CHECK(p.map != nullptr, "no kernel for {} of {} to {}", op_name(s.op), dtype_name(in),
                    dtype_name(s.dtype));
         p.weight += weight_of(s.op);
-        for (int k = 0; k < n_args(s); ++k)
-          if (value(s.args[k]).absorbed_by == i) p.weight += weight_of(step(s.args[k]).op);
+        for (int k = 0; k < i; ++k)
+          if (value(k).absorbed_by == i) p.weight += weight_of(step(k).op);
         if (v.fused_store < 0) define(i);
         break;
       }

@@ -170,13 +170,14 @@ class Worker {
   }
 
   // Names what of `operands` comes `d_rows` rows and `d_cols` columns after the tile at which the
-  // bases stand, where contiguous.
-  void aim(const std::vector<int32_t>& operands, int64_t rows, int64_t cols, int64_t d_rows,
-           int64_t d_cols) {
+  // bases stand, where contiguous; of outputs only if `outputs`.
+  void aim(const std::vector<int32_t>& operands, bool outputs, int64_t rows, int64_t cols,
+           int64_t d_rows, int64_t d_cols) {
     ahead_.clear();
     for (int32_t k : operands) {
       const PlanOperand& o = operand(k);
       if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
+      if (k >= plan_.n_inputs && !outputs) continue;
       const int64_t n = has_row(o.span) ? rows : 1;
       if (n > 1 && o.inner_row != cols) continue;
       const std::byte* base = bases_[kOperandBase + k];
@@ -188,13 +189,15 @@ class Worker {
   }
   void aim_at_strip(const PlanPhase& phase, const Tile& t, int64_t col, int64_t col_end) {
     const bool same_rows = t.col + plan_.c_tile < col_end;
-    aim(phase.direct, t.rows, t.cols, same_rows ? 0 : t.rows,
+    // Stores do not wait for memory; what steps before them leave idle could be theirs, though.
+    const bool outputs = phase.strip_steps.size() > 1;
+    aim(phase.direct, outputs, t.rows, t.cols, same_rows ? 0 : t.rows,
         same_rows ? plan_.c_tile : col - t.col);
     ahead_.share_out(phase.weight);
   }
   void aim_at_rows(int64_t rows, int64_t col, int64_t col_end) {
     set_column(col);
-    aim(plan_.direct, rows, col_end - col, rows, 0);
+    aim(plan_.direct, true, rows, col_end - col, rows, 0);
     const int64_t strips = (col_end - col + plan_.c_tile - 1) / plan_.c_tile;
     int64_t weight = 0;
     for (const PlanPhase& phase : plan_.phases) weight += strips * phase.weight;

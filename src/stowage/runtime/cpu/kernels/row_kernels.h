@@ -77,7 +77,7 @@ class Ahead {
     due_ %= kOne;
     if (next_ == 0) return;
     for (int64_t i = 0; i < lines; ++i, next_ += kLineBytes)
-      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, 2);
+      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, 3);
     if (next_ >= end_) pop();
   }
   static constexpr int64_t kLineBytes = 64, kOne = 1 << 16;
@@ -189,6 +189,8 @@ ReduceKernels f32_reduce_kernels(OpKind op);
 MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first);
 /// outer(left(args 0, 1), right(args 2, 3)).
 MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right);
+/// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
+MapKernel f32_gate_kernel(bool has_factor);
 
 // Scalar conversions that the portable kernels and the executor share.
 float bf16_to_f32(uint16_t bits);

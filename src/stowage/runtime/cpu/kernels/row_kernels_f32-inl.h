@@ -41,15 +41,28 @@ HWY_INLINE VF from_f16(DF d, const uint16_t* p) {
 #endif
 }
 
+/// `bits` and what makes it round to the nearest even bf16 when its lower half is cut off; a NaN
+/// may become anything, unless its lower half is 0.
+HWY_INLINE hn::Vec<DU32> add_half_bf16(hn::Vec<DU32> bits) {
+  const DU32 du;
+  const auto below = hn::Add(bits, hn::Set(du, 0x7fff));
+#if HWY_TARGET == HWY_AVX3
+  const auto odd = hn::TestBit(bits, hn::Set(du, 0x10000));
+  return hn::IfThenElse(odd, hn::Add(bits, hn::Set(du, 0x8000)), below);
+#else
+  return hn::Add(below, hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1)));
+#endif
+}
+HWY_INLINE VF upper_half(DF d, hn::Vec<DU32> bits) {
+  return hn::BitCast(d, hn::And(bits, hn::Set(DU32(), 0xffff0000)));
+}
 /// Nearest even; a NaN stays one.
 HWY_INLINE VF round_bf16(DF d, VF v) {
   const DU32 du;
   const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000));
   const auto nan = hn::RebindMask(du, hn::IsNaN(v));
-  return hn::BitCast(d, hn::And(hn::IfThenElse(nan, quiet, rounded), hn::Set(du, 0xffff0000)));
+  return upper_half(d, hn::IfThenElse(nan, quiet, add_half_bf16(bits)));
 }
 HWY_INLINE void to_bf16(DF, VF rounded, uint16_t* p) {
   const DI32 di;
@@ -96,13 +109,14 @@ HWY_INLINE size_t form_bytes(Form form) {
 /// Elements that loops take at once.
 constexpr size_t kTurn = Ahead::kTurnElems;
 
-/// A row of an argument. A splat stands as kTurn equal elements that `mask` keeps re-reading.
+/// A row of an argument. A splat stands as kTurn equal elements that `mask` keeps re-reading, or as
+/// the vectors that hold the row's n elements where these are fewer.
 struct Row {
   const std::byte* data;
   size_t mask;  // ~0, or 0 for a splat
   Form form;
 };
-HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) {
+HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat, size_t n = kTurn) {
   const std::byte* data = arg.data + row * arg.row_step;
   if (!arg.splat) return {data, ~size_t{0}, arg.form};
   float x;
@@ -113,7 +127,8 @@ HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat) 
     std::memcpy(&bits, data, sizeof(bits));
     x = arg.form == Form::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
   }
-  for (size_t i = 0; i < kTurn; i += hn::Lanes(d)) hn::Store(hn::Set(d, x), d, splat + i);
+  for (size_t i = 0; i < HWY_MIN(n, kTurn); i += hn::Lanes(d))
+    hn::Store(hn::Set(d, x), d, splat + i);
   return {reinterpret_cast<const std::byte*>(splat), 0, Form::kNative};
 }
 
@@ -129,54 +144,106 @@ HWY_INLINE VF call_op(DF d, const Op& op, const VF (&v)[4]) {
     return op(d, v[0], v[1], v[2], v[3]);
 }
 
-/// The loop over one row. kPlain: every form native, nothing to round.
-template <class Op, int N, bool kPlain>
-HWY_INLINE void map_row(DF d, const Row (&rows)[4], std::byte* out, Form out_form, Form round,
-                        size_t n, Ahead* ahead) {
+/// The loop over one row of native floats.
+template <class Op, int N>
+HWY_NOINLINE void map_row(const Row (&rows)[4], float* out, size_t n, Ahead* ahead) {
+  const DF d;
   const Op op;
   const size_t lanes = hn::Lanes(d);
+  const float* data[N];
+  for (int k = 0; k < N; ++k) data[k] = reinterpret_cast<const float*>(rows[k].data);
   VF v[4];
   size_t i = 0;
   for (; i + kTurn <= n; i += kTurn) {
     size_t at[N];
     for (int k = 0; k < N; ++k) at[k] = i & rows[k].mask;
     for (size_t q = 0; q < kTurn; q += lanes) {
-      for (int k = 0; k < N; ++k)
-        v[k] = load_form(d, rows[k].data, at[k] + q, kPlain ? Form::kNative : rows[k].form);
-      store_form(d, call_op<Op, N>(d, op, v), out, i + q, kPlain ? Form::kNative : out_form,
-                 kPlain ? Form::kNative : round);
+      for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + at[k] + q);
+      hn::StoreU(call_op<Op, N>(d, op, v), d, out + i + q);
     }
     if (ahead != nullptr) ahead->turn();
   }
   for (; i + lanes <= n; i += lanes) {
-    for (int k = 0; k < N; ++k)
-      v[k] = load_form(d, rows[k].data, i & rows[k].mask, kPlain ? Form::kNative : rows[k].form);
-    store_form(d, call_op<Op, N>(d, op, v), out, i, kPlain ? Form::kNative : out_form,
-               kPlain ? Form::kNative : round);
+    for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, data[k] + (i & rows[k].mask));
+    hn::StoreU(call_op<Op, N>(d, op, v), d, out + i);
   }
   if (i == n) return;
 #if HWY_TARGET <= HWY_AVX2
-  if (kPlain) {
-    const auto some = hn::FirstN(d, n - i);
-    for (int k = 0; k < N; ++k)
-      v[k] = hn::MaskedLoad(some, d,
-                            reinterpret_cast<const float*>(rows[k].data) + (i & rows[k].mask));
-    hn::BlendedStore(call_op<Op, N>(d, op, v), some, d, reinterpret_cast<float*>(out) + i);
-    return;
-  }
-#endif
-  HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
+  const auto some = hn::FirstN(d, n - i);
+  for (int k = 0; k < N; ++k) v[k] = hn::MaskedLoad(some, d, data[k] + (i & rows[k].mask));
+  hn::BlendedStore(call_op<Op, N>(d, op, v), some, d, out + i);
+#else
+  HWY_ALIGN float pad[kMaxLanes] = {};
   for (int k = 0; k < N; ++k) {
-    const Row& row = rows[k];
-    if (row.mask == 0) {
-      v[k] = load_form(d, row.data, 0, Form::kNative);
-      continue;
-    }
-    std::memcpy(pad, row.data + i * form_bytes(row.form), (n - i) * form_bytes(row.form));
-    v[k] = load_form(d, pad, 0, row.form);
+    if (rows[k].mask != 0) std::memcpy(pad, data[k] + i, (n - i) * sizeof(float));
+    v[k] = rows[k].mask != 0 ? hn::Load(d, pad) : hn::LoadU(d, data[k]);
   }
-  store_form(d, call_op<Op, N>(d, op, v), pad, 0, out_form, round);
-  std::memcpy(out + i * form_bytes(out_form), pad, (n - i) * form_bytes(out_form));
+  hn::Store(call_op<Op, N>(d, op, v), d, pad);
+  std::memcpy(out + i, pad, (n - i) * sizeof(float));
+#endif
+}
+
+/// f(data, i) for each vector of n elements of `form` at `data`, the last by way of a padded one
+/// that is written back where `kWrites`.
+template <bool kWrites, class Byte, class F>
+HWY_INLINE void each_vector(Byte* data, Form form, size_t n, F f) {
+  const size_t lanes = hn::Lanes(DF()), size = form_bytes(form);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) f(data + i * size, i);
+  if (i == n) return;
+  HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
+  if constexpr (!kWrites) std::memcpy(pad, data + i * size, (n - i) * size);
+  f(static_cast<Byte*>(pad), i);
+  if constexpr (kWrites) std::memcpy(data + i * size, pad, (n - i) * size);
+}
+
+/// n <= kTurn elements of `form` as floats; what is behind them up to a vector's end is zero.
+inline HWY_NOINLINE void widen_turn(const std::byte* data, Form form, size_t n, float* wide) {
+  const DF d;
+  if (form == Form::kBF16)
+    each_vector<false>(data, form, n, [&](const std::byte* p, size_t i) {
+      hn::StoreU(load_form(d, p, 0, Form::kBF16), d, wide + i);
+    });
+  else
+    each_vector<false>(data, form, n, [&](const std::byte* p, size_t i) {
+      hn::StoreU(load_form(d, p, 0, form), d, wide + i);
+    });
+}
+/// Rounds the n <= kTurn elements of `y`, which is of kTurn elements, and writes them.
+inline HWY_NOINLINE void narrow_turn(const float* y, size_t n, std::byte* out, Form form,
+                                     Form round) {
+  const DF d;
+  if (form == Form::kBF16 && round == Form::kBF16)
+    each_vector<true>(out, form, n, [&](std::byte* p, size_t i) {
+      store_form(d, hn::LoadU(d, y + i), p, 0, Form::kBF16, Form::kBF16);
+    });
+  else
+    each_vector<true>(out, form, n, [&](std::byte* p, size_t i) {
+      store_form(d, hn::LoadU(d, y + i), p, 0, form, round);
+    });
+}
+
+/// The loop over a row of which something is no native float, or is rounded: kTurn elements at a
+/// time, widened before and narrowed after.
+template <class Op, int N>
+HWY_INLINE void map_row_forms(const Row (&rows)[4], std::byte* out, Form out_form, Form round,
+                              size_t n, Ahead* ahead) {
+  HWY_ALIGN float wide[N][kTurn], y[kTurn];
+  for (size_t i = 0; i < n; i += kTurn) {
+    const size_t some = HWY_MIN(kTurn, n - i);
+    Row turn[4];
+    for (int k = 0; k < N; ++k) {
+      turn[k] = rows[k];
+      if (rows[k].mask == 0) continue;
+      turn[k].data += i * form_bytes(rows[k].form);
+      if (rows[k].form == Form::kNative) continue;
+      widen_turn(turn[k].data, rows[k].form, some, wide[k]);
+      turn[k].data = reinterpret_cast<const std::byte*>(wide[k]);
+    }
+    map_row<Op, N>(turn, y, some, nullptr);
+    narrow_turn(y, some, out + i * form_bytes(out_form), out_form, round);
+    if (ahead != nullptr && some == kTurn) ahead->turn();
+  }
 }
 
 /// The map kernel of a functor op(d, v...) of N operands.
@@ -187,14 +254,14 @@ void map_f32(const KernelCall& c) {
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   for (int k = 0; k < N; ++k) plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
   for (int64_t r = 0; r < c.rows; ++r) {
-    Row rows[4];
-    for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k]);
-    std::byte* out = c.out + r * c.out_row_step;
     const auto n = static_cast<size_t>(c.cols);
+    Row rows[4];
+    for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);
+    std::byte* out = c.out + r * c.out_row_step;
     if (plain)
-      map_row<Op, N, true>(d, rows, out, Form::kNative, Form::kNative, n, c.ahead);
+      map_row<Op, N>(rows, reinterpret_cast<float*>(out), n, c.ahead);
     else
-      map_row<Op, N, false>(d, rows, out, c.out_form, c.round, n, c.ahead);
+      map_row_forms<Op, N>(rows, out, c.out_form, c.round, n, c.ahead);
   }
 }
 

@@ -62,8 +62,34 @@ struct RowMin {
   }
 };
 
+// From floats to another form and back there is nothing between widening and narrowing.
+void copy_f32(const KernelCall& c) {
+  const bool native = c.out_form == Form::kNative && c.round == Form::kNative;
+  const KernelArg& arg = c.args[0];
+  if (arg.splat || native == (arg.form == Form::kNative)) return map_f32<RowCopy, 1>(c);
+  const int64_t whole = c.cols / int64_t{kTurn} * int64_t{kTurn};
+  const size_t from_size = form_bytes(arg.form), to_size = form_bytes(c.out_form);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    const std::byte* from = arg.data + r * arg.row_step;
+    std::byte* to = c.out + r * c.out_row_step;
+    for (int64_t i = 0; i < whole; i += kTurn, from += kTurn * from_size, to += kTurn * to_size) {
+      if (native)
+        widen_turn(from, arg.form, kTurn, reinterpret_cast<float*>(to));
+      else
+        narrow_turn(reinterpret_cast<const float*>(from), kTurn, to, c.out_form, c.round);
+      if (c.ahead != nullptr) c.ahead->turn();
+    }
+  }
+  if (whole == c.cols) return;
+  KernelCall rest = c;
+  rest.cols -= whole;
+  rest.out += static_cast<size_t>(whole) * to_size;
+  rest.args[0].data += static_cast<size_t>(whole) * from_size;
+  map_f32<RowCopy, 1>(rest);
+}
+
 MapKernel find_map(OpKind op) {
-  if (op == OpKind::kReshape) return map_f32<RowCopy, 1>;
+  if (op == OpKind::kReshape) return copy_f32;
   if (op == OpKind::kNeg) return map_f32<RowNeg, 1>;
   if (op == OpKind::kAbs) return map_f32<RowAbs, 1>;
   if (op == OpKind::kSign) return map_f32<RowSign, 1>;

@@ -54,10 +54,16 @@ struct FoldMin {
   static float fold(float a, float b) { return scalar::Binary<OpKind::kMin, float>::apply(a, b); }
 };
 
-// Sixteen lanes from data[i..], the first `n` of them; the others are 0.
-template <bool kWhole>
+// Sixteen lanes from data[i..], the first `n` of them; the others are 0. kPlain: of floats, one a
+// column.
+template <bool kWhole, bool kPlain>
 HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVectors]) {
   const size_t lanes = hn::Lanes(d);
+  if constexpr (kWhole && kPlain) {
+    for (size_t k = 0; k < kVectors; ++k)
+      v[k] = hn::LoadU(d, reinterpret_cast<const float*>(row.data) + i + k * lanes);
+    return;
+  }
   const std::byte* data = row.data;
   HWY_ALIGN std::byte pad[kReduceLanes * sizeof(float)];
   if (!kWhole && row.mask != 0) {
@@ -71,19 +77,19 @@ HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVe
 }
 
 // The same of products.
-template <bool kWhole, bool kProduct>
+template <bool kWhole, bool kPlain, bool kProduct>
 HWY_INLINE void load_terms(DF d, const Row& row, const Row& factor, size_t i, size_t n,
                            VF (&v)[kVectors]) {
-  load_lanes<kWhole>(d, row, i, n, v);
+  load_lanes<kWhole, kPlain>(d, row, i, n, v);
   if constexpr (kProduct) {
     VF w[kVectors];
-    load_lanes<kWhole>(d, factor, i, n, w);
+    load_lanes<kWhole, kPlain>(d, factor, i, n, w);
     for (size_t k = 0; k < kVectors; ++k) v[k] = hn::Mul(v[k], w[k]);
   }
 }
 
 // Folds columns [0, n) of R rows at once into their lanes: the chains of R rows hide each other.
-template <class Op, int R, bool kProduct>
+template <class Op, int R, bool kPlain, bool kProduct>
 HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], const Row (&factors)[R], size_t n,
                           Ahead* ahead, VF (&acc)[R][kVectors]) {
   const Op op;
@@ -93,14 +99,14 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], const Row (&factors)[R], s
   for (const size_t whole = n / step * step; i < whole;) {
     for (const size_t turn = HWY_MIN(whole, i + kTurn / R); i < turn; i += step)
       for (int q = 0; q < R; ++q) {
-        load_terms<true, kProduct>(d, rows[q], factors[q], i, step, v);
+        load_terms<true, kPlain, kProduct>(d, rows[q], factors[q], i, step, v);
         for (size_t k = 0; k < kVectors; ++k) acc[q][k] = op(acc[q][k], v[k]);
       }
     if (ahead != nullptr) ahead->turn();
   }
   if (i == n) return;
   for (int q = 0; q < R; ++q) {
-    load_terms<false, kProduct>(d, rows[q], factors[q], i, n - i, v);
+    load_terms<false, kPlain, kProduct>(d, rows[q], factors[q], i, n - i, v);
     for (size_t k = 0; k < kVectors; ++k) {
       const size_t before = i + k * lanes;
       if (before >= n) break;
@@ -126,7 +132,7 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
   static_assert(kChains * kReduceLanes == kTurn);
   for (; i + kChains * step <= n; i += kChains * step) {
     for (size_t q = 0; q < kChains; ++q) {
-      load_lanes<true>(d, row, i + q * step, step, v);
+      load_lanes<true, false>(d, row, i + q * step, step, v);
       for (size_t k = 0; k < kVectors; ++k) {
         odd = hn::Or(odd, hn::IsNaN(v[k]));
         chains[q][k] = Op::plain(v[k], chains[q][k]);
@@ -135,8 +141,10 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
     if (ahead != nullptr) ahead->turn();
   }
   for (; i < n; i += step) {
-    if (i + step <= n) load_lanes<true>(d, row, i, step, v);
-    else load_lanes<false>(d, row, i, n - i, v);
+    if (i + step <= n)
+      load_lanes<true, false>(d, row, i, step, v);
+    else
+      load_lanes<false, false>(d, row, i, n - i, v);
     for (size_t k = 0; k < kVectors; ++k) {
       const size_t before = i + k * lanes;
       if (before >= n) break;
@@ -173,8 +181,13 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   bool done = false;
   if constexpr (Op::kExtreme && R == 1)
     done = fold_extreme<Op>(d, rows[0], static_cast<size_t>(c.cols), c.ahead, acc[0]);
-  if (!done)
-    fold_rows<Op, R, kProduct>(d, rows, factors, static_cast<size_t>(c.cols), c.ahead, acc);
+  const auto n = static_cast<size_t>(c.cols);
+  const bool plain = rows[0].mask != 0 && rows[0].form == Form::kNative && factors[0].mask != 0 &&
+                     factors[0].form == Form::kNative;
+  if (!done && plain)
+    fold_rows<Op, R, true, kProduct>(d, rows, factors, n, c.ahead, acc);
+  else if (!done)
+    fold_rows<Op, R, false, kProduct>(d, rows, factors, n, c.ahead, acc);
   for (int q = 0; q < R; ++q) {
     if (end % kReduceBlock != 0 && end != c.total_cols) {
       auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;

@@ -27,9 +27,19 @@ HWY_INLINE V magic_f32(D d) {
   return hn::Set(d, 12582912.0f);  // 1.5 * 2^23
 }
 
-/// r * 2^n for n in [-300, 300], rounding once unless r * 2^(n/2) is denormal too.
+/// AVX-512 scales by powers of two and takes fractions in one instruction.
+#if HWY_TARGET == HWY_AVX3
+template <class D>
+constexpr bool kHasScale = hn::MaxLanes(D()) == 16;
+#endif
+
+/// r * 2^n for n in [-300, 300], rounding once unless r * 2^(n/2) is denormal too. `whole` is n.
 template <class D, class VI, class V = hn::Vec<D>>
-HWY_INLINE V scale_f32(D d, V r, VI n) {
+HWY_INLINE V scale_f32(D d, V r, VI n, V whole) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kHasScale<D>) return V{_mm512_scalef_ps(r.raw, whole.raw)};
+#endif
+  (void)whole;
   const hn::RebindToSigned<D> di;
   const VI bias = hn::Set(di, 127);
   const VI half = hn::ShiftRight<1>(n);
@@ -38,12 +48,13 @@ HWY_INLINE V scale_f32(D d, V r, VI n) {
   return hn::Mul(hn::Mul(r, a), b);
 }
 
-/// x = n ln 2 + r, |r| <= ln 2 / 2: n as an integer, r, and expm1(r).
+/// x = n ln 2 + r, |r| <= ln 2 / 2: n as an integer and as a float, and expm1(r).
 /// Source: the polynomial of Cephes' expf (Moshier).
 template <class D, class V = hn::Vec<D>>
 struct ExpParts {
   hn::Vec<hn::RebindToSigned<D>> n;
-  V p;  ///< expm1(r)
+  V whole;  ///< n
+  V p;      ///< expm1(r)
 };
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE ExpParts<D> exp_parts_f32(D d, V x) {
@@ -59,17 +70,22 @@ HWY_INLINE ExpParts<D> exp_parts_f32(D d, V x) {
   q = hn::MulAdd(q, r, hn::Set(d, 4.1665795894e-2f));
   q = hn::MulAdd(q, r, hn::Set(d, 1.6666665459e-1f));
   q = hn::MulAdd(q, r, hn::Set(d, 5.0000001201e-1f));
-  return {hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic)),
+  return {hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic)), n,
           hn::MulAdd(hn::Mul(r, r), q, r)};
+}
+
+/// e^x for x up to 89.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_small_f32(D d, V x) {
+  // The second operand of Min and Max on x86 passes a NaN through; elsewhere either does.
+  const auto parts = exp_parts_f32(d, hn::Max(hn::Set(d, -105.0f), x));
+  return scale_f32(d, hn::Add(parts.p, hn::Set(d, 1.0f)), parts.n, parts.whole);
 }
 
 /// e^x.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_f32(D d, V x) {
-  // The second operand of Min and Max on x86 passes a NaN through; elsewhere either does.
-  x = hn::Min(hn::Set(d, 89.0f), hn::Max(hn::Set(d, -105.0f), x));
-  const auto parts = exp_parts_f32(d, x);
-  return scale_f32(d, hn::Add(parts.p, hn::Set(d, 1.0f)), parts.n);
+  return exp_small_f32(d, hn::Min(hn::Set(d, 89.0f), x));
 }
 
 /// e^x - 1.
@@ -175,8 +191,32 @@ HWY_INLINE V tanh_f32(D d, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_f32(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  const V e = exp_f32(d, hn::Neg(hn::Abs(x)));
+  const V e = exp_small_f32(d, hn::Or(hn::SignBit(d), x));  // -|x|
   return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+/// logistic_f32 for an x of bf16 and a result that is rounded to bf16: near enough for the same
+/// bits, which a test holds for every x. A NaN gives a NaN, whose sign may differ.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V logistic_bf16(D d, V x) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kHasScale<D>) {
+    // 2^-64 / (2^-64 + 2^(t - 64)): nothing overflows that matters. 2^fraction is a polynomial
+    // whose coefficients, and log2(e) with them, were searched for these very results.
+    constexpr float kUnit = 0x1p-64f;
+    const V t = hn::Mul(x, hn::Set(d, -0x1.715478p+0f));
+    const V fraction = V{_mm512_reduce_ps(t.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+    V p = hn::Set(d, 0x1.bfe008p-7f * kUnit);
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.a7fb8ep-5f * kUnit));
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.eed3aap-3f * kUnit));
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.62cd9ap-1f * kUnit));
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.00001p+0f * kUnit));
+    const V e = V{_mm512_scalef_ps(p.raw, t.raw)};  // by 2^floor(t)
+    const V unit = hn::Set(d, kUnit);
+    return hn::Div(unit, hn::Add(unit, e));
+  }
+#endif
+  return logistic_f32(d, x);
 }
 
 template <class D, class V = hn::Vec<D>>

@@ -1,0 +1,152 @@
+// silu(x), or silu(x) * y, in one pass over a tile: three steps of one dtype, each rounding as if
+// alone.
+//
+// A logistic is a long chain of instructions that wait for each other, so a group of vectors goes
+// through it while the group before is multiplied, rounded and stored.
+#include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_gate.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
+#include "stowage/runtime/cpu/kernels/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stow::cpu::HWY_NAMESPACE {
+
+constexpr size_t kGroup = 4;  // vectors
+using Group = VF[kGroup];
+
+// Where gate, factor and result are f32 in memory.
+struct F32Lanes {
+  static constexpr size_t kBytes = 4;
+  static HWY_INLINE void load(DF d, const std::byte* p, Group& v) {
+    for (size_t k = 0; k < kGroup; ++k)
+      v[k] = hn::LoadU(d, reinterpret_cast<const float*>(p) + k * hn::Lanes(d));
+  }
+  static HWY_INLINE void store(DF d, const Group& v, std::byte* p) {
+    for (size_t k = 0; k < kGroup; ++k)
+      hn::StoreU(v[k], d, reinterpret_cast<float*>(p) + k * hn::Lanes(d));
+  }
+  static HWY_INLINE VF logistic(DF d, VF x) { return logistic_f32(d, x); }
+  static HWY_INLINE VF round(DF, VF x) { return x; }
+};
+
+// Where they are bf16: two vectors are the even and the odd elements of one in memory. Every NaN
+// has a lower half of 0, as it comes from an element or is the machine's own.
+struct BF16Lanes {
+  static constexpr size_t kBytes = 2;
+  static HWY_INLINE void load(DF d, const std::byte* p, Group& v) {
+    const DU32 du;
+    for (size_t k = 0; k < kGroup; k += 2) {
+      const auto both = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p) + k / 2 * hn::Lanes(d));
+      v[k] = hn::BitCast(d, hn::ShiftLeft<16>(both));
+      v[k + 1] = upper_half(d, both);
+    }
+  }
+  static HWY_INLINE void store(DF d, const Group& v, std::byte* p) {
+    const DU32 du;
+    for (size_t k = 0; k < kGroup; k += 2) {
+      const auto even = hn::ShiftRight<16>(add_half_bf16(hn::BitCast(du, v[k])));
+      const auto odd = hn::BitCast(du, round(d, v[k + 1]));
+      hn::StoreU(hn::Or(even, odd), du, reinterpret_cast<uint32_t*>(p) + k / 2 * hn::Lanes(d));
+    }
+  }
+  static HWY_INLINE VF logistic(DF d, VF x) { return logistic_bf16(d, x); }
+  static HWY_INLINE VF round(DF d, VF x) {
+    return upper_half(d, add_half_bf16(hn::BitCast(DU32(), x)));
+  }
+};
+
+template <class Lanes>
+HWY_INLINE void logistic_group(DF d, const std::byte* x, Group& s) {
+  Lanes::load(d, x, s);
+  for (size_t k = 0; k < kGroup; ++k) s[k] = Lanes::logistic(d, s[k]);
+}
+// From the logistic `s` of `x`.
+template <class Lanes, bool kFactor>
+HWY_INLINE void gate_group(DF d, Group& s, const std::byte* x, const std::byte* y, std::byte* out) {
+  Group v;
+  Lanes::load(d, x, v);
+  for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(v[k], Lanes::round(d, s[k]));
+  if constexpr (kFactor) {
+    Lanes::load(d, y, v);
+    for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(Lanes::round(d, s[k]), v[k]);
+  }
+  Lanes::store(d, s, out);
+}
+
+template <class Lanes, bool kFactor>
+void gate_row(const std::byte* x, const std::byte* y, std::byte* out, size_t n, Ahead* ahead) {
+  const DF d;
+  const size_t elems = kGroup * hn::Lanes(d), bytes = elems * Lanes::kBytes;
+  Group now, next;
+  if (n >= elems) {
+    logistic_group<Lanes>(d, x, now);
+    for (size_t i = 2 * elems; i <= n; i += elems) {
+      logistic_group<Lanes>(d, x + bytes, next);
+      gate_group<Lanes, kFactor>(d, now, x, y, out);
+      for (size_t k = 0; k < kGroup; ++k) now[k] = next[k];
+      x += bytes, y += kFactor ? bytes : 0, out += bytes;
+      if (ahead != nullptr && i % kTurn == 0) ahead->turn();
+    }
+    gate_group<Lanes, kFactor>(d, now, x, y, out);
+    x += bytes, y += kFactor ? bytes : 0, out += bytes;
+  }
+  const size_t rest = n % elems * Lanes::kBytes;
+  if (rest == 0) return;
+  HWY_ALIGN std::byte pad[2][kGroup * kMaxLanes * sizeof(float)] = {};
+  std::memcpy(pad[0], x, rest);
+  if constexpr (kFactor) std::memcpy(pad[1], y, rest);
+  logistic_group<Lanes>(d, pad[0], now);
+  gate_group<Lanes, kFactor>(d, now, pad[0], pad[1], pad[0]);
+  std::memcpy(out, pad[0], rest);
+}
+
+// Of operands in any form.
+template <Form kRound, bool kFactor>
+struct RowGate {
+  static HWY_INLINE VF round(DF d, VF x) {
+    return kRound == Form::kBF16 ? round_bf16(d, x) : kRound == Form::kF16 ? round_f16(d, x) : x;
+  }
+  HWY_INLINE VF operator()(DF d, VF x) const { return hn::Mul(x, round(d, logistic_f32(d, x))); }
+  HWY_INLINE VF operator()(DF d, VF x, VF y) const { return hn::Mul(round(d, (*this)(d, x)), y); }
+};
+
+template <bool kFactor>
+void gate(const KernelCall& c) {
+  constexpr int kArgs = kFactor ? 2 : 1;
+  const auto all_are = [&](Form form) {
+    bool all = c.out_form == form && c.round == form;
+    for (int k = 0; k < kArgs; ++k) all = all && !c.args[k].splat && c.args[k].form == form;
+    return all;
+  };
+  const auto rows = [&](auto row) {
+    for (int64_t r = 0; r < c.rows; ++r)
+      row(c.args[0].data + r * c.args[0].row_step,
+          kFactor ? c.args[1].data + r * c.args[1].row_step : nullptr, c.out + r * c.out_row_step,
+          static_cast<size_t>(c.cols), c.ahead);
+  };
+  if (all_are(Form::kNative)) return rows(gate_row<F32Lanes, kFactor>);
+  if (all_are(Form::kBF16)) return rows(gate_row<BF16Lanes, kFactor>);
+  if (c.round == Form::kNative) return map_f32<RowGate<Form::kNative, kFactor>, kArgs>(c);
+  if (c.round == Form::kBF16) return map_f32<RowGate<Form::kBF16, kFactor>, kArgs>(c);
+  map_f32<RowGate<Form::kF16, kFactor>, kArgs>(c);
+}
+MapKernel find_gate(bool has_factor) {
+  return has_factor ? gate<true> : gate<false>;
+}
+
+}  // namespace stow::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stow::cpu {
+HWY_EXPORT(find_gate);
+MapKernel f32_gate_kernel(bool has_factor) {
+  return HWY_DYNAMIC_DISPATCH(find_gate)(has_factor);
+}
+}  // namespace stow::cpu
+#endif  // HWY_ONCE
