@@ -390,6 +390,21 @@ class Run {
     open_line_ = false;
   }
 
+  // Peak and lower bound of the programs that this run is of: one that goes on initialises nothing,
+  // and may have no step left.
+  std::pair<BytesByKind, BytesByKind> bounds() const {
+    std::pair<BytesByKind, BytesByKind> result;
+    for (const JobPlan::Phase& phase : plan_.phases) {
+      if (phase.name == "init" && options_.resume) continue;
+      if (phase.name == "step" && step_ == first_step_) continue;
+      for (size_t kind = 0; kind < result.first.size(); ++kind) {
+        result.first[kind] = std::max(result.first[kind], phase.peak_bytes[kind]);
+        result.second[kind] = std::max(result.second[kind], phase.lower_bound_bytes[kind]);
+      }
+    }
+    return result;
+  }
+
   Result<int> finish() {
     const double validation = evaluate();
     const std::string text = sample();
@@ -398,7 +413,8 @@ class Run {
                                   device_->high_water_bytes(MemoryKind::kDisk)};
     say("validation loss {:.4f} nats a byte\n", validation);
     say("sample:\n{}\n", printable(text));
-    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", plan_.peak_bytes[0], measured[0],
+    const auto [predicted, lower_bound] = bounds();
+    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", predicted[0], measured[0],
         format_bytes(measured[0]), format_bytes(budget_bytes_));
     const double step_s = median(step_s_);
     say("step: {}measured {}, the median of {}\n",
@@ -420,9 +436,9 @@ class Run {
            {"first_loss", first_loss_},
            {"last_loss", last_loss_},
            {"validation_loss", validation},
-           {"predicted_peak_bytes", bytes_json(plan_.peak_bytes)},
+           {"predicted_peak_bytes", bytes_json(predicted)},
            {"measured_peak_bytes", bytes_json(measured)},
-           {"lower_bound_bytes", bytes_json(plan_.lower_bound_bytes)},
+           {"lower_bound_bytes", bytes_json(lower_bound)},
            {"data_path", config_.data.path},
            {"disk", disk_json()},
            {"compile_s", plan_.plan_s},
