@@ -1,7 +1,6 @@
 #include "stowage/train/data.h"
 
 #include <algorithm>
-
 #include <span>
 
 #include "stowage/base/bytes.h"

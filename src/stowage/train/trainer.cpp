@@ -87,6 +87,7 @@ class Run {
         budget_bytes_(budgets[0].value_or(Device::unlimited_bytes())),
         options_(options),
         data_(std::move(data)),
+        data_digest_(data_.digest()),
         device_(make_device(config_, budgets)) {}
 
   Result<int> run() {
@@ -160,7 +161,7 @@ class Run {
   // The file may have moved, but not changed.
   ConfigText what_must_agree() const {
     ConfigText text = config_to_resume(config_);
-    text.emplace_back("data.digest", data_.digest());
+    text.emplace_back("data.digest", data_digest_);
     return text;
   }
 
@@ -464,6 +465,7 @@ class Run {
   int64_t budget_bytes_;
   const RunOptions& options_;
   ByteData data_;
+  std::string data_digest_;
   DevicePtr device_;
   std::vector<DeviceBufferPtr> state_;
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
