@@ -369,7 +369,8 @@ class Worker {
       const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
       call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
       if (!call.arg.splat) call.arg.data = data + (c - t.col) * s.args[0].elem_bytes;
-      if (!call.factor.splat) call.factor.data = factor + (c - t.col) * s.args[1].elem_bytes;
+      if (s.n_args == 2 && !call.factor.splat)
+        call.factor.data = factor + (c - t.col) * s.args[1].elem_bytes;
       if (wide_) {  // each block as a row of its own
         call.first_col = c - first;
         call.total_cols = std::min(kReduceBlock, plan_.cols - first);
