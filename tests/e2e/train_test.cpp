@@ -343,6 +343,47 @@ TEST_F(Train, ACheckpointOfAnotherOptimizerIsRefused) {
       << status.error();
 }
 
+// A run that goes on initialises nothing, and one that is over makes no step.
+TEST_F(Train, WhatIsPredictedIsOfTheProgramsThatRun) {
+  TrainConfig c = config("goes_on", 4);
+  c.model = {.dim = 12, .layers = 13, .heads = 6, .kv_heads = 2, .ffn = 24, .vocab = 300, .tied = true};
+  c.data.seq = c.data.batch = 2;
+  c.runtime.platform = "virtual";
+  c.memory.optimizer = c.memory.parameters = "pinned_host";
+  c.memory.gradients = "device";
+  ASSERT_EQ(train(c, std::nullopt).status, 0);
+  for (const int64_t steps : {6, 6}) {
+    c.train.steps = steps;
+    const Outcome o = train(c, std::nullopt, true);
+    ASSERT_EQ(o.status, 0);
+    EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+  }
+}
+
+TEST_F(Train, ACheckpointOfAnotherTextIsRefusedAndOneThatMovedIsNot) {
+  ASSERT_EQ(train(config("text", 2), std::nullopt).status, 0);
+  TrainConfig c = config("text", 4);
+  const auto resume = [&] {
+    const Job job(c, 1);
+    const Choice choice = choose_plan(job, budgets_of(c, std::nullopt));
+    RunOptions options;
+    options.resume = true;
+    return run_training(job, choice, exactly(*choice.plan), options);
+  };
+  const std::string moved = (folder_ / "moved.txt").string();
+  std::filesystem::copy_file(c.data.path, moved);
+  c.data.path = moved;
+  std::ofstream(moved, std::ios::app) << "x";
+  const Result<int> refused = resume();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().find("is of another run: it was made with data.digest"),
+            std::string::npos)
+      << refused.error();
+  std::filesystem::resize_file(moved, std::filesystem::file_size(moved) - 1);
+  const Result<int> resumed = resume();
+  ASSERT_TRUE(resumed.ok()) << resumed.error();
+}
+
 TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
   ASSERT_EQ(train(config("damaged", 4), std::nullopt).status, 0);
   const std::string path = (folder_ / "damaged" / "step-000004.safetensors").string();

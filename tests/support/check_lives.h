@@ -11,7 +11,7 @@ namespace stow::testing {
 
 /// Every byte that a kernel reads, and that a result or the done of a move finds, must lie in one
 /// live range from its write to then; a layout cannot be wrong then. Empty when all do; also for a
-/// schedule with branches or open loops, or too long for the timeline to hold every iteration.
+/// schedule too long for the timeline to hold every iteration.
 std::string check_lives(const Schedule& schedule);
 
 /// The same of every schedule that a graph may get: in each order, iterations of loops together and

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include <span>
+
 #include "stowage/base/bytes.h"
+#include "stowage/io/digest.h"
 #include "stowage/io/files.h"
 
 namespace stow {
@@ -75,6 +78,12 @@ std::vector<int32_t> ByteData::validation_batch(int64_t first_window, int64_t ba
 
 std::string ByteData::validation_text(int64_t bytes) const {
   return text_.substr(static_cast<size_t>(n_train_), static_cast<size_t>(bytes));
+}
+
+std::string ByteData::digest() const {
+  Digest digest;
+  digest.update(std::as_bytes(std::span(text_)));
+  return digest.hex();
 }
 
 }  // namespace stow

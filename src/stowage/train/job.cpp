@@ -197,15 +197,18 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   plan.programs.eval = t.eval_program;
   plan.programs.sample = t.sample_program;
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
-  const auto weigh = [&](const char* phase, const ExecutablePtr& program, const BytesByKind& beside) {
+  const auto weigh = [&](const char* name, const ExecutablePtr& program, const BytesByKind& beside) {
+    JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});
     for (size_t kind = 0; kind < beside.size(); ++kind) {
       const KindAnalysis& k = program->memory_analysis().kinds[kind];
-      if (k.total_bytes + beside[kind] > plan.peak_bytes[kind]) {
-        plan.peak_bytes[kind] = k.total_bytes + beside[kind];
-        if (kind == 0) plan.peak_phase = phase;
+      phase.peak_bytes[kind] = k.total_bytes + beside[kind];
+      phase.lower_bound_bytes[kind] = k.lower_bound_bytes + beside[kind];
+      if (phase.peak_bytes[kind] > plan.peak_bytes[kind]) {
+        plan.peak_bytes[kind] = phase.peak_bytes[kind];
+        if (kind == 0) plan.peak_phase = name;
       }
       plan.lower_bound_bytes[kind] =
-          std::max(plan.lower_bound_bytes[kind], k.lower_bound_bytes + beside[kind]);
+          std::max(plan.lower_bound_bytes[kind], phase.lower_bound_bytes[kind]);
     }
   };
   weigh("step", plan.programs.step, {});

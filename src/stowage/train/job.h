@@ -58,6 +58,12 @@ struct JobPlan {
   BytesByKind peak_bytes{};         ///< Of the whole run, every program of it.
   BytesByKind lower_bound_bytes{};  ///< The same with each program at its largest live sum.
   std::string peak_phase;           ///< The program whose peak on the device it is.
+  /// What the run takes while a program of it runs, and the least that it could.
+  struct Phase {
+    std::string name;  ///< "step", "init", "eval" or "sample".
+    BytesByKind peak_bytes{}, lower_bound_bytes{};
+  };
+  std::vector<Phase> phases;
   double plan_s = 0;
   const MemoryAnalysis& peak_analysis() const;
 };

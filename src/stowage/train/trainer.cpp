@@ -157,6 +157,13 @@ class Run {
                          {"direct", disk->direct()}});
   }
 
+  // The file may have moved, but not changed.
+  ConfigText what_must_agree() const {
+    ConfigText text = config_to_resume(config_);
+    text.emplace_back("data.digest", data_.digest());
+    return text;
+  }
+
   Result<void> load() {
     Result<std::optional<CheckpointName>> latest = latest_checkpoint(config_.train.out);
     if (!latest) return latest.failure();
@@ -164,7 +171,7 @@ class Run {
     CheckpointNeeds needs;
     for (const StateLeaf& leaf : job_.state())
       needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
-    needs.config = config_to_resume(config_);
+    needs.config = what_must_agree();
     Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
     if (!checkpoint) return checkpoint.failure();
     for (const StateLeaf& leaf : job_.state()) {
@@ -186,7 +193,7 @@ class Run {
     CheckpointMeta meta;
     meta.step = meta.data_position = step_;
     meta.seed = static_cast<uint64_t>(config_.train.seed);
-    meta.config = config_to_resume(config_);
+    meta.config = what_must_agree();
     std::vector<TensorBytes> tensors;
     for (size_t i = 0; i < state_.size(); ++i)
       tensors.push_back(tensor_of(job_.state()[i].name, job_.state()[i].type, *state_[i]));
@@ -383,6 +390,21 @@ class Run {
     open_line_ = false;
   }
 
+  // Peak and lower bound of the programs that this run is of: one that goes on initialises nothing,
+  // and may have no step left.
+  std::pair<BytesByKind, BytesByKind> bounds() const {
+    std::pair<BytesByKind, BytesByKind> result;
+    for (const JobPlan::Phase& phase : plan_.phases) {
+      if (phase.name == "init" && options_.resume) continue;
+      if (phase.name == "step" && step_ == first_step_) continue;
+      for (size_t kind = 0; kind < result.first.size(); ++kind) {
+        result.first[kind] = std::max(result.first[kind], phase.peak_bytes[kind]);
+        result.second[kind] = std::max(result.second[kind], phase.lower_bound_bytes[kind]);
+      }
+    }
+    return result;
+  }
+
   Result<int> finish() {
     const double validation = evaluate();
     const std::string text = sample();
@@ -391,7 +413,8 @@ class Run {
                                   device_->high_water_bytes(MemoryKind::kDisk)};
     say("validation loss {:.4f} nats a byte\n", validation);
     say("sample:\n{}\n", printable(text));
-    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", plan_.peak_bytes[0], measured[0],
+    const auto [predicted, lower_bound] = bounds();
+    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", predicted[0], measured[0],
         format_bytes(measured[0]), format_bytes(budget_bytes_));
     const double step_s = median(step_s_);
     say("step: {}measured {}, the median of {}\n",
@@ -413,9 +436,9 @@ class Run {
            {"first_loss", first_loss_},
            {"last_loss", last_loss_},
            {"validation_loss", validation},
-           {"predicted_peak_bytes", bytes_json(plan_.peak_bytes)},
+           {"predicted_peak_bytes", bytes_json(predicted)},
            {"measured_peak_bytes", bytes_json(measured)},
-           {"lower_bound_bytes", bytes_json(plan_.lower_bound_bytes)},
+           {"lower_bound_bytes", bytes_json(lower_bound)},
            {"data_path", config_.data.path},
            {"disk", disk_json()},
            {"compile_s", plan_.plan_s},
