@@ -375,6 +375,46 @@ class Compiler {
     return true;
   }
 
+  // The products of f32 that column reduction j sums up, of two values or three.
+  void fuse_column_products(int j) {
+    const Step& s = step(j);
+    const int product = s.args[0];
+    if (s.dtype != DType::kF32 || step(product).op != OpKind::kMul || !is_absorbable(product) ||
+        reduce_kernels(s.op, s.dtype).column_products == nullptr)
+      return;
+    std::vector<int>& args = fused_[static_cast<size_t>(j)].args;
+    args = {step(product).args[0], step(product).args[1]};
+    value(product).absorbed_by = j;
+    for (int k = 0; k < 2; ++k) {
+      const int inner = args[static_cast<size_t>(k)], other = args[static_cast<size_t>(1 - k)];
+      if (step(inner).op != OpKind::kMul || !can_absorb(product, inner)) continue;
+      args = {step(inner).args[0], step(inner).args[1], other};
+      value(inner).absorbed_by = j;
+      return;
+    }
+  }
+  // Step j as a sum or product to which twice a product is added, the product rounded.
+  bool fuse_square_grad(int j) {
+    const Step& s = step(j);
+    for (int k = 0; k < n_args(s) && s.op == OpKind::kAdd; ++k) {
+      const int twice = s.args[k], left = s.args[1 - k];
+      if (left == twice || !can_absorb(j, left) || !can_absorb(j, twice)) continue;
+      const int p = step(twice).args[0];
+      if (step(twice).op != OpKind::kAdd || step(twice).args[1] != p ||
+          uses_[static_cast<size_t>(p)] != 2 || step(p).op != OpKind::kMul ||
+          step(p).kind != StepKind::kCompute || value(p).span != value(j).span ||
+          value(p).absorbed_by >= 0 || absorbs(p))
+        continue;
+      const MapKernel map = f32_square_grad_kernel(step(left).op);
+      if (map == nullptr) continue;
+      fused_[static_cast<size_t>(j)] = {
+          map, {step(left).args[0], step(left).args[1], step(p).args[0], step(p).args[1]}};
+      value(left).absorbed_by = value(twice).absorbed_by = value(p).absorbed_by = j;
+      return true;
+    }
+    return false;
+  }
+
   // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
   // goes first: it is nearer to what is stored.
   void choose_fused_steps() {
@@ -385,6 +425,7 @@ class Compiler {
         for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
     for (int j = n_steps() - 1; j >= 0; --j) {
       const Step& s = step(j);
+      if (s.kind == StepKind::kReduceColumns) fuse_column_products(j);
       // A sum of products.
       if (s.kind == StepKind::kReduceRow && is_live_[static_cast<size_t>(j)] &&
           s.dtype == DType::kF32 && step(s.args[0]).op == OpKind::kMul && is_absorbable(s.args[0]) &&
@@ -395,7 +436,7 @@ class Compiler {
       }
       if (s.kind != StepKind::kCompute || !is_live_[static_cast<size_t>(j)] ||
           value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2 ||
-          fuse_gate(j))
+          fuse_gate(j) || fuse_square_grad(j))
         continue;
       const int a = s.args[0], b = s.args[1];
       const bool first = can_absorb(j, a), second = b >= 0 && can_absorb(j, b);
@@ -586,7 +627,7 @@ class Compiler {
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
         p.partial_cols = has_column(value(s.args[0]).span) ? plan_.cols : 1;
         p.out.elem_bytes = static_cast<int32_t>(dtype_bytes(register_dtype(s.dtype)));
-        p.args[1].index = output_operand(s);
+        p.out.index = output_operand(s);
         p.move = store_kernel(s.dtype);
         p.partials_offset = shared_bytes_;
         shared_bytes_ += round_up(column_chunks() * p.partial_cols * p.out.elem_bytes, 64);
