@@ -20,6 +20,9 @@ int64_t round_up(int64_t x, int64_t to) {
   return (x + to - 1) / to * to;
 }
 
+// The time of a sum, whose additions wait for one another, in that of an elementwise addition.
+constexpr int64_t kChainWeight = 3;
+
 // The time of an elementwise op on what lies near, an addition's being 1.
 int64_t weight_of(OpKind op) {
   constexpr OpKind kDivides[] = {OpKind::kDiv, OpKind::kSqrt, OpKind::kRem};
@@ -46,7 +49,9 @@ struct Value {
 
 class Compiler {
  public:
-  Compiler(const RowProgram& program, bool careful) : program_(program), careful_(careful) {}
+  /// Strips are of about so many elements, where no reduction asks for others.
+  Compiler(const RowProgram& program, bool careful, int64_t tile_elems)
+      : program_(program), careful_(careful), tile_elems_(tile_elems) {}
 
   RowPlan compile() {
     plan_dims(program_, plan_);
@@ -149,8 +154,8 @@ class Compiler {
       plan_.c_tile = one_strip ? C : 2048;
       plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kRowTileElems / C, 1, kMaxTileRows);
     } else {
-      plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : kTileElems);
-      plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4 : 1) * kTileElems / plan_.c_tile);
+      plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : tile_elems_);
+      plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4096 : tile_elems_) / plan_.c_tile);
     }
     // What a row shares is read and written by one unit: reductions, outputs of one value a row.
     bool whole_rows = plan_.has_row_reductions;
@@ -612,6 +617,7 @@ class Compiler {
         if (v.reg < 0) define(i);
         p.kind = PlanStep::kReduceRows;
         p.span = value(s.args[0]).span;
+        p.weight = kChainWeight;
         p.reduce = reduce_kernels(s.op, s.dtype);
         STOW_CHECK(p.reduce.rows != nullptr &&
                        register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
@@ -817,6 +823,7 @@ class Compiler {
 
   const RowProgram& program_;
   const bool careful_;
+  const int64_t tile_elems_;
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;
@@ -833,7 +840,13 @@ class Compiler {
 }  // namespace
 
 RowPlan compile_row_plan(const RowProgram& program, bool careful) {
-  return Compiler(program, careful).compile();
+  RowPlan plan = Compiler(program, careful, kTileElems).compile();
+  // Strips with nothing in scratch share the near cache with nobody, and may be longer.
+  const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
+                                      [](const Register& r) { return has_column(r.span); });
+  if (!plan.has_row_reductions && plan.column_stores.empty() && !has_strips)
+    plan = Compiler(program, careful, 2 * kTileElems).compile();
+  return plan;
 }
 
 }  // namespace stow::cpu
