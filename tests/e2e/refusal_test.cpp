@@ -152,7 +152,7 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   ASSERT_FALSE(choice.plan);
   bool bf16 = false, chunk = false;
   for (const Remedy& r : plan_remedies(c, choice, budgets, 1)) {
-    EXPECT_EQ(r.fits, r.peak_bytes <= *budgets[0]) << r.change;
+    EXPECT_EQ(!r.over, r.peak_bytes <= *budgets[0]) << r.change;
     TrainConfig changed = c;
     if (r.change.starts_with("--set train.compute=bf16 ")) {
       bf16 = true;

@@ -170,6 +170,31 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
   EXPECT_GE(n, 40);
 }
 
+// Without clipping an update stands in the backward pass where that hides moves, with a budget, or
+// takes less, and behind it where not: the same losses and norms.
+TEST_F(Train, UpdatesThatNeedNoNormOfAllGiveTheSameLosses) {
+  TrainConfig c = config("updates", 4);
+  c.runtime.platform = "virtual";
+  c.memory.disk = int64_t{1} << 30;
+  c.optimizer.clip = 0;
+  std::vector<std::string> losses;
+  const std::vector<Placement> ladder = placement_ladder(c);
+  for (size_t i = 0; i < ladder.size(); i += 17)
+    for (const std::optional<int64_t> budget : {std::optional<int64_t>(), {int64_t{8} << 20}}) {
+      const Placement& p = ladder[i];
+      c.memory.policy = p.policy;
+      c.memory.optimizer = memory_kind_name(p.optimizer);
+      c.memory.parameters = memory_kind_name(p.parameters);
+      c.memory.gradients = memory_kind_name(p.gradients);
+      const Outcome o = train(c, budget);
+      ASSERT_EQ(o.status, 0) << to_string(p);
+      if (losses.empty()) losses = o.losses;
+      EXPECT_EQ(o.losses, losses) << to_string(p);
+      EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"))
+          << to_string(p);
+    }
+}
+
 // Wherever parameters and gradients lie, beside one another or not: the same losses, at the peaks
 // that were predicted, with no more than the gradients elsewhere for them.
 TEST_F(Train, GradientsLieWhereTheyAreAskedTo) {

@@ -22,6 +22,7 @@
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/shrink.h"
+#include "tests/support/check_lives.h"
 #include "tests/support/crash_note.h"
 #include "tests/support/execute.h"
 
@@ -121,6 +122,8 @@ std::string check(const RandomProgram& program) {
   const int threads = forks() ? 1 : 2;
   try {
     verify(graph);
+    if (std::string fault = testing::check_lives_of_all(graph, program.donated); !fault.empty())
+      return "lives: " + fault;
     const Execution judge = testing::execute(
         graph, {.donated = program.donated, .fuse = false, .reuse = false}, program.inputs, 1);
     if (!judge.fault.empty()) return "judge: " + judge.fault;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "stowage/runtime/streams.h"
+#include "tests/support/check_lives.h"
 
 namespace stow::testing {
 namespace {
@@ -22,6 +23,8 @@ class Runner {
     Execution e;
     e.aliases = program_.output_aliases();
     e.analysis = program_.memory_analysis();
+    if (const std::string fault = check_lives(program_.schedule()); !fault.empty())
+      fail("{}", fault);
     Device::Capacities capacities{};
     for (size_t kind = 0; kind < capacities.size(); ++kind) {
       check_analysis(e.analysis.kinds[kind]);

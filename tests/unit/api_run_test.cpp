@@ -232,6 +232,14 @@ TEST(ApiRun, EmptyArraysPass) {
   EXPECT_THAT(sum(x, 0).to_vector<float>(), ElementsAre(0, 0, 0));
   const Array none = scan([](Array c, Array r) { return c + sum(r); }, 1.0, x);
   EXPECT_EQ(none.item<float>(), 1);
+  const Array bare = zeros({3, 0});
+  EXPECT_EQ(softmax(bare).shape(), (Shape{3, 0}));
+  EXPECT_EQ(log_softmax(bare, 1).shape(), (Shape{3, 0}));
+  EXPECT_THAT(softmax(bare, 0).to_vector<float>(), ElementsAre());
+  // A place of an axis without elements is out of range, and changes nothing.
+  const Array first = Array::from({0});
+  EXPECT_EQ(bare.at({all_of_axis, first}).set(1).shape(), (Shape{3, 0}));
+  EXPECT_EQ(bare.at({0, zeros({0}, DType::kI32)}).add(1).shape(), (Shape{3, 0}));
 }
 
 TEST(ApiRun, AuxAndTreesOfEveryKindComeBack) {

@@ -78,6 +78,29 @@ TEST(Policies, KnowTheNamesTheyActOn) {
   EXPECT_EQ(save_only_these_names({"a", "b"})->name, "save_only_these_names(a, b)");
 }
 
+TEST(Policies, AreFoundByTheNamesThatPrintedGraphsHold) {
+  const PolicyPtr offload = save_and_offload_only_these_names({"a", "b"}, {"c"}, MemoryKind::kDisk);
+  for (const PolicyPtr& policy :
+       {dots_saveable(), save_only_these_names({}), save_any_names_but_these({"a", "b"}), offload,
+        save_and_offload_only_these_names({}, {"block_in"}),
+        offload_dot_with_no_batch_dims(MemoryKind::kDisk),
+        save_from_both_policies(save_from_both_policies(offload, dots_saveable()),
+                                save_only_these_names({"d", "e"}))}) {
+    const PolicyPtr found = policy_by_name(policy->name);
+    ASSERT_TRUE(found) << policy->name;
+    EXPECT_EQ(found->name, policy->name);
+    EXPECT_EQ(found->wanted_names, policy->wanted_names) << policy->name;
+  }
+  const PolicyAnswer moved = policy_by_name(offload->name)->decide({OpKind::kName, &kNamed, "c"});
+  EXPECT_EQ(moved.mark, Mark::kOffload);
+  EXPECT_EQ(moved.destination, MemoryKind::kDisk);
+  for (const char* name :
+       {"mine", "mine(a)", "save_from_both_policies(mine, dots_saveable)", "dots_saveable()",
+        "offload_dot_with_no_batch_dims(moon)", "save_and_offload_only_these_names([a], [a], disk)",
+        "save_and_offload_only_these_names([a, [b], disk)"})
+    EXPECT_EQ(policy_by_name(name), nullptr) << name;
+}
+
 TEST(Policies, OffloadGoesWhereItIsTold) {
   const PolicyPtr policy = save_and_offload_only_these_names({}, {"x"}, MemoryKind::kDisk);
   EXPECT_EQ(policy->decide({OpKind::kName, &kNamed, "x"}).destination, MemoryKind::kDisk);

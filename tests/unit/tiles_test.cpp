@@ -1,10 +1,15 @@
-// Elementwise work over arrays on the host or disk, tile by tile: same bits, little memory, in place.
+// Work over arrays on the host or disk tile by tile, and over stacks slice by slice: same bits,
+// little memory, in place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "stowage/autodiff/flatten.h"
 #include "stowage/ir/utilities.h"
 #include "stowage/passes/dead_code.h"
+#include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_moves.h"
+#include "stowage/passes/slice_work.h"
 #include "stowage/passes/tiles.h"
 #include "stowage/stowage.h"
 
@@ -18,7 +23,7 @@ using State = std::map<std::string, Array>;
 
 class Tiles : public ::testing::Test {
  protected:
-  DevicePtr device_ = Device::virtual_device({256 * kMiB, 512 * kMiB, 0}, 2);
+  DevicePtr device_ = Device::virtual_device({256 * kMiB, 512 * kMiB, 64 * kMiB}, 2);
   DefaultDevice guard_{device_};
 
   static Array noise(uint64_t seed, const Shape& shape) {
@@ -33,7 +38,8 @@ class Tiles : public ::testing::Test {
   template <Tree T>
   static std::vector<std::vector<float>> bits(const T& tree) {
     std::vector<std::vector<float>> all;
-    for (const Array& a : tree_leaves(tree)) all.push_back(device_put(a, kDevice).to_vector<float>());
+    for (const Array& a : tree_leaves(tree))
+      all.push_back(device_put(a, kDevice).to_vector<float>());
     return all;
   }
   // The same results whole and in tiles of a few sizes.
@@ -69,8 +75,8 @@ State adam_state(const Shape& shape, MemoryKind weights) {
 }
 
 TEST_F(Tiles, AdamHasTheSameBitsInTilesOfAnySizeAndShape) {
-  for (const Shape& shape : {Shape{64, 48}, Shape{3, 5, 700}, Shape{1021, 7}, Shape{5003}, Shape{1, 4096},
-                             Shape{2, 2, 2, 600}})
+  for (const Shape& shape : {Shape{64, 48}, Shape{3, 5, 700}, Shape{1021, 7}, Shape{5003},
+                             Shape{1, 4096}, Shape{2, 2, 2, 600}})
     for (MemoryKind weights : {kDevice, kHost}) {
       SCOPED_TRACE(to_string(shape));
       expect_same_bits(adam_step, adam_state(shape, weights));
@@ -128,8 +134,10 @@ State embedding_state(int64_t rows, int64_t width, DType index) {
   };
   // Some twice, some out of range.
   const Array tokens = random::randint(random::key(9), {40}, -3, rows + 3).astype(index);
-  return {{"table", at(1, {rows, width})}, {"m", at(2, {rows, width})},
-          {"tokens", concatenate({tokens, tokens.slice(0, 0, 9)})}, {"weight", at(3, {49, width})}};
+  return {{"table", at(1, {rows, width})},
+          {"m", at(2, {rows, width})},
+          {"tokens", concatenate({tokens, tokens.slice(0, 0, 9)})},
+          {"weight", at(3, {49, width})}};
 }
 
 TEST_F(Tiles, TheGradientOfAnEmbeddingHasTheSameBitsInTiles) {
@@ -144,7 +152,8 @@ TEST_F(Tiles, TheGradientOfAnEmbeddingHasTheSameBitsInTiles) {
 TEST_F(Tiles, TheGradientOfAnEmbeddingElsewhereHasTheSameBitsInTiles) {
   const auto step = [](const State& s) {
     const Array g = grad([&](const Array& table) {
-      return sum(take(device_put(table, kDevice), s.at("tokens"), 0, IndexMode::kFill) * s.at("weight"));
+      return sum(take(device_put(table, kDevice), s.at("tokens"), 0, IndexMode::kFill) *
+                 s.at("weight"));
     })(s.at("table"));
     const Array away = device_put(device_put(g, kDevice) + s.at("m"), kHost);
     return State{{"table", away}, {"m", device_put(device_put(away, kDevice) * 0.5, kHost)}};
@@ -168,7 +177,12 @@ TEST_F(Tiles, TheGradientOfAnEmbeddingIsNeverDense) {
   EXPECT_LE(temporary(kTileBytes), 4 * kTileBytes);
   // A prime number of rows has no even tiles of a size; it stays whole.
   const State odd = embedding_state(8191, 512, DType::kI32);
-  EXPECT_GE(jit(embedding_step, tiled(kTileBytes, {0})).lower(odd).compile().memory_analysis().device().temp_bytes,
+  EXPECT_GE(jit(embedding_step, tiled(kTileBytes, {0}))
+                .lower(odd)
+                .compile()
+                .memory_analysis()
+                .device()
+                .temp_bytes,
             8191 * 512 * 4);
 }
 
@@ -177,8 +191,8 @@ TEST_F(Tiles, TheOptimizersOfTheLibraryStream) {
       optim::chain(optim::clip_by_global_norm(0.5), optim::adamw(0.01));
   const auto step = [&](const State& params, const optim::OptState& state, const State& gradients) {
     const State p = device_put(params, kDevice);
-    const auto [updates, next] = optimizer.update(device_put(gradients, kDevice),
-                                                  device_put(state, kDevice), p);
+    const auto [updates, next] =
+        optimizer.update(device_put(gradients, kDevice), device_put(state, kDevice), p);
     return std::pair(device_put(optim::apply_updates(p, updates), kHost), device_put(next, kHost));
   };
   const auto arguments = [&](int64_t rows) {
@@ -239,7 +253,8 @@ TEST_F(Tiles, WorkThatWaitsForItsOwnNormIsCutInTwo) {
     const Array clipped = here / maximum(sqrt(sum(square(here))), 1.0);
     return device_put(device_put(m, kDevice) * 0.9 + clipped, kHost);
   };
-  const Array g = device_put(noise(1, {512, 256}), kHost), m = device_put(noise(2, {512, 256}), kHost);
+  const Array g = device_put(noise(1, {512, 256}), kHost),
+              m = device_put(noise(2, {512, 256}), kHost);
   expect_same_bits(f, g, m);
 }
 
@@ -262,6 +277,129 @@ TEST_F(Tiles, WhatIsStreamedAwayIsReadFromThere) {
     return device_put(a * device_put(there, kDevice), kHost);
   };
   expect_same_bits(f, noise(1, {64, 64}), noise(2, {64, 64}));
+}
+
+// Layers whose gradients go to the host slice by slice, and the squares' sum of all of them.
+std::pair<Array, Array> stacked_with_norm(const Array& ws, const Array& x, MemoryKind at) {
+  const auto layer = [&](const Array& carry, const Array& w) {
+    return std::pair(tanh(matmul(carry, w)), matmul(transpose(carry), carry) * 0.5);
+  };
+  const Array stack = device_put(scan(layer, x, ws).second, at);
+  const Array here = device_put(stack, kDevice);
+  const Array halves = device_put(stack, kDevice) / 2.0;
+  return {stack, sum(sum(square(here), {-1})) + sum(max(halves, {1, 2}))};
+}
+
+TEST_F(Tiles, ASumOverAStackThatLeavesIsMadeOfItsSlicesBeforeTheyLeave) {
+  const Array ws = noise(1, {5, 48, 48}), x = noise(2, {16, 48});
+  const auto f = [](MemoryKind at) {
+    return [at](const Array& w, const Array& in) { return stacked_with_norm(w, in, at); };
+  };
+  expect_same_bits(f(kHost), ws, x);
+  EXPECT_EQ(bits(jit(f(kHost), tiled(1000))(ws, x)), bits(jit(f(kDevice), tiled(1000))(ws, x)));
+  const Graph before = sink_moves(remove_dead_code(simplify(jit(f(kHost)).lower(ws, x).graph())));
+  EXPECT_GT(count_ops(before, OpKind::kDevicePut, false), 0);
+  const Graph after = sum_slices(before);
+  EXPECT_EQ(count_ops(after, OpKind::kDevicePut, false), 0);  // nothing comes back
+  EXPECT_EQ(count_ops(after, OpKind::kScan, false), 1);
+}
+
+TEST_F(Tiles, AReductionOverTheStackItselfReadsItBack) {
+  const auto f = [](const Array& ws, const Array& x) {
+    const Array stack = stacked_with_norm(ws, x, kHost).first;
+    return std::pair(stack, sum(device_put(stack, kDevice), {0}));
+  };
+  const Array ws = noise(1, {5, 48, 48}), x = noise(2, {16, 48});
+  expect_same_bits(f, ws, x);
+  const Graph before = sink_moves(remove_dead_code(simplify(jit(f).lower(ws, x).graph())));
+  EXPECT_TRUE(equal(sum_slices(before), before));
+}
+
+// A step of Adam over scanned layers, no norm in between; weights, moments and activations apart.
+struct Learner {
+  MemoryKind weights = kDevice, moments = kDevice;
+  bool clips = false;
+  int64_t layers = 6;
+
+  State operator()(const State& s, const Array& x) const {
+    const auto layer = checkpoint(
+        [](const Array& carry, const Array& w) {
+          return tanh(matmul(carry, device_put(w, kDevice))) + carry;
+        },
+        nothing_saveable());
+    const auto loss = [&](const Array& w) { return sum(square(scan(layer, x, w))); };
+    const Array w = s.at("w");
+    Array g = device_put(grad(loss)(w), kDevice);
+    const Array norm = sqrt(sum(sum(square(g), {-1})));
+    if (clips) g = g / maximum(norm, 1.0);
+    const Array m = device_put(s.at("m"), kDevice) * 0.9 + g * 0.1;
+    const Array v = device_put(s.at("v"), kDevice) * 0.999 + g * g * 0.001;
+    const Array next = device_put(w, kDevice) - s.at("rate") * (m / (sqrt(v) + 1e-8));
+    return {{"w", device_put(next, weights)},
+            {"m", device_put(m, moments)},
+            {"v", device_put(v, moments)},
+            {"norm", norm},
+            {"rate", s.at("rate") * 0.5}};
+  }
+  State state() const {
+    const auto at = [&](uint64_t seed, MemoryKind kind) {
+      return device_put(square(noise(seed, {layers, 64, 64})) * 0.05, kind);
+    };
+    return {{"w", at(1, weights)},
+            {"m", at(2, moments)},
+            {"v", at(3, moments)},
+            {"rate", Array(0.01f)}};
+  }
+  static Array noise(uint64_t seed, const Shape& shape) {
+    return random::normal(random::key(seed), shape);
+  }
+  Graph graph(const Array& x) const {
+    const Graph flat = simplify(flatten_all(jit(*this).lower(state(), x).graph()));
+    return sink_moves(remove_dead_code(realize_residuals(flat, nullptr)));
+  }
+};
+
+TEST_F(Tiles, AnUpdateThatWaitsForNothingElseHappensInTheBackwardPass) {
+  const Array x = noise(9, {32, 64});
+  for (const MemoryKind weights : {kDevice, kHost})
+    for (const MemoryKind moments : {kDevice, kHost, MemoryKind::kDisk}) {
+      const Learner learner{weights, moments};
+      const Graph before = learner.graph(x), after = update_slices(before);
+      const auto n_big = [](const Graph& g, OpKind op) {
+        int64_t n = 0;
+        for (const Node& node : g.nodes())
+          n += node.op == op && g.type(node.first_result).shape.rank() == 3;
+        return n;
+      };
+      EXPECT_GT(n_big(before, OpKind::kAdd), 0);
+      EXPECT_EQ(n_big(after, OpKind::kAdd), 0);
+      EXPECT_EQ(n_big(after, OpKind::kDevicePut), 0);
+      // The same bits as in a program whose updates stand apart.
+      JitOptions together = tiled(1 << 14, {0}), apart = together;
+      together.compile.capacities[0] = 64 * kMiB;
+      apart.compile.update_in_backward = false;
+      EXPECT_EQ(bits(jit(learner, together)(learner.state(), x)),
+                bits(jit(learner, apart)(learner.state(), x)));
+    }
+}
+
+TEST_F(Tiles, GradientsOfAllLayersAreNeverThereTogether) {
+  const Learner learner{.layers = 16};
+  const Array x = noise(9, {8, 64});
+  const auto peak = [&](bool in_backward) {
+    JitOptions options = tiled(0, {0});
+    options.compile.update_in_backward = in_backward;
+    return jit(learner, options).lower(learner.state(), x).compile().memory_analysis().device();
+  };
+  const int64_t gradients = 16 * 64 * 64 * 4;
+  EXPECT_LT(peak(true).temp_bytes, gradients / 2);
+  EXPECT_GT(peak(false).temp_bytes, gradients);
+  EXPECT_EQ(peak(true).alias_bytes, 3 * gradients + 4);  // all in place
+}
+
+TEST_F(Tiles, AnUpdateThatWaitsForANormStaysBehindTheBackwardPass) {
+  const Graph graph = Learner{.clips = true}.graph(noise(9, {32, 64}));
+  EXPECT_TRUE(equal(update_slices(graph), graph));
 }
 
 TEST_F(Tiles, SmallArraysStayWhole) {

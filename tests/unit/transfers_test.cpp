@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "stowage/ir/parse.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
+#include "tests/support/check_lives.h"
 
 namespace stow {
 namespace {
@@ -68,6 +72,33 @@ int count_starts(const std::vector<Instruction>& list, bool guarded) {
   return n;
 }
 
+// What enters a block comes back an outer iteration ahead, into the first slot of a stack that the
+// inner loop fills: the ring of such stacks keeps their slots apart.
+TEST_F(Transfers, WhatEntersABlockComesBackAheadOfTheBlockBefore) {
+  const Weights w = weights(9, MemoryKind::kDevice);
+  const auto f = jit([](const Weights& w, const Array& x) {
+    return grad([&](const Weights& p) {
+      const auto body = [](const Array& h, const Weights& w) {
+        return matmul(tanh(matmul(h, w.w1)), w.w2) + h;
+      };
+      return sum(nested_scan(body, x, p,
+                             {.blocks = {3},
+                              .block_policy = save_and_offload_only_these_names({}, {"block_in"})}));
+    })(w);
+  });
+  const auto lowered = f.lower(w, x_);
+  const Result<GraphPtr> graph = parse_graph(lowered.text(), "lowered", policy_by_name);
+  ASSERT_TRUE(graph.ok()) << graph.error();
+  EXPECT_EQ(testing::check_lives_of_all(**graph, {}), "");
+  const auto plain = lowered.compile(within(Device::unlimited_bytes(), 0));
+  const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
+  for (const int ahead : {1, 2}) {
+    const auto compiled = lowered.compile(within(1 << 30, ahead));
+    EXPECT_GT(count_starts(compiled.executable().schedule().instructions, false), 0);
+    EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want);
+  }
+}
+
 TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
   for (const MemoryKind away : {MemoryKind::kPinnedHost, MemoryKind::kDisk})
     for (const bool scanned : {true, false}) {
@@ -113,6 +144,39 @@ TEST_F(Transfers, EveryBudgetIsKeptAndMoreMemoryBuysTime) {
   EXPECT_LT(fastest, 0.6 * slowest);
   // No limit: what overlaps costs nothing.
   EXPECT_LE(compiled(Device::unlimited_bytes(), 3).memory_analysis().device().total_bytes, floor);
+}
+
+// A budget that overlap nearly fills is no worse than a smaller one: a layout that misses it is
+// tried with less, down to what lives far from the peak.
+TEST_F(Transfers, ALargerBudgetDoesNotCostTime) {
+  const Weights w = weights(kLayers, MemoryKind::kPinnedHost), m = w;
+  const auto step = jit([](const Weights& w, const Weights& m, const Array& x) {
+    const Weights g =
+        grad([&](const Weights& p) { return loss(p, x, true, MemoryKind::kPinnedHost); })(w);
+    const auto next = [](const Array& w, const Array& m, const Array& g) {
+      const Array moment =
+          0.9 * device_put(m, MemoryKind::kDevice) + device_put(g, MemoryKind::kDevice);
+      return std::pair(
+          device_put(moment, MemoryKind::kPinnedHost),
+          device_put(device_put(w, MemoryKind::kDevice) - 0.1 * moment, MemoryKind::kPinnedHost));
+    };
+    return std::pair(next(w.w1, m.w1, g.w1), next(w.w2, m.w2, g.w2));
+  });
+  const DeviceDescription h200 = load_device_description("h200").value();
+  const auto compiled = [&](int64_t budget, int ahead) {
+    CompileOptions options = within(budget, ahead);
+    options.tile_bytes = 16 << 10;
+    return step.lower(w, m, x_).compile(options);
+  };
+  const int64_t floor = compiled(1 << 30, 0).memory_analysis().device().total_bytes;
+  double best = std::numeric_limits<double>::infinity();
+  for (int64_t budget = floor; budget < 2 * floor; budget += floor / 40) {
+    const auto c = compiled(budget, 8);
+    EXPECT_LE(c.memory_analysis().device().total_bytes, budget);
+    const double step_s = simulate(c.executable().schedule(), h200).step_s;
+    EXPECT_LE(step_s, 1.15 * best) << budget << " beyond " << floor;
+    best = std::min(best, step_s);
+  }
 }
 
 // Capacities bound what moves ahead may take, and not the program.

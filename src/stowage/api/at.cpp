@@ -72,6 +72,7 @@ Array AtIndex::update(OpKind op, const Operand& value, bool negate) const {
     Array u = reshape(broadcast_array(v, places.result), places.read.dims());
     if (negate) u = -u;
     const Array part = places.take_slice(array_);
+    if (part.size() == 0) return array_;  // every place is out of range
     if (places.has_arrays)
       return put_slice(array_, places, record1(op, places.gather, {part, places.vectors, u}));
     u = reshape(u, places.cut.dims());

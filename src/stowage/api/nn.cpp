@@ -29,6 +29,11 @@ Array float_with_axis(const char* name, const Operand& x) {
   return a;
 }
 
+// Less its maximum, which an array without elements has not.
+Array below_zero(const Array& x, const Axes& axes) {
+  return x.size() == 0 ? x : x - stop_gradient(max(x, axes, true));
+}
+
 }  // namespace
 
 Array relu(const Operand& x) {
@@ -62,7 +67,7 @@ Array softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
   const Array a = float_with_axis("softmax", x);
   return run_as_one("softmax", [&] {
-    const Array e = exp(a - stop_gradient(max(a, axes, true)));
+    const Array e = exp(below_zero(a, axes));
     return e / sum(e, axes, true);
   });
 }
@@ -71,7 +76,7 @@ Array log_softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
   const Array a = float_with_axis("log_softmax", x);
   return run_as_one("log_softmax", [&] {
-    const Array shifted = a - stop_gradient(max(a, axes, true));
+    const Array shifted = below_zero(a, axes);
     return shifted - log(sum(exp(shifted), axes, true));
   });
 }

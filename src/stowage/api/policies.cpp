@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "stowage/base/error.h"
 #include "stowage/ir/graph.h"
@@ -138,6 +139,51 @@ PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const Polic
   return make(std::move(name), std::move(decide));
 }
 
+namespace {
+
+// What stands between commas, but not those of what is bracketed.
+Names items(std::string_view list) {
+  Names result;
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    depth += list[i] == '(' || list[i] == '[' ? 1 : list[i] == ')' || list[i] == ']' ? -1 : 0;
+    if (depth > 0 || !list.substr(i).starts_with(", ")) continue;
+    result.emplace_back(list.substr(begin, i - begin));
+    begin = i + 2;
+  }
+  if (!list.empty()) result.emplace_back(list.substr(begin));
+  return result;
+}
+Names bracketed(std::string_view list) {
+  return list.size() < 2 ? Names() : items(list.substr(1, list.size() - 2));
+}
+
+// What a function's name and arguments made; null for any other.
+PolicyPtr policy_of(std::string_view function, const Names& arguments) {
+  const size_t n = arguments.size();
+  if (function == "save_only_these_names") return save_only_these_names(arguments);
+  if (function == "save_any_names_but_these") return save_any_names_but_these(arguments);
+  if (function == "save_anything_except_these_names")
+    return save_anything_except_these_names(arguments);
+  if (function == "save_from_both_policies" && n == 2) {
+    const PolicyPtr a = policy_by_name(arguments[0]), b = policy_by_name(arguments[1]);
+    return a && b ? save_from_both_policies(a, b) : nullptr;
+  }
+  const std::optional<MemoryKind> to = parse_memory_kind(n > 0 ? arguments.back() : std::string());
+  if (function == "offload_dot_with_no_batch_dims" && n == 1 && to)
+    return offload_dot_with_no_batch_dims(*to);
+  if (function == "save_and_offload_only_these_names" && n == 3 && to) {
+    const Names saved = bracketed(arguments[0]), offloaded = bracketed(arguments[1]);
+    const auto is_saved = [&](const std::string& name) { return contains(saved, name); };
+    if (std::none_of(offloaded.begin(), offloaded.end(), is_saved))
+      return save_and_offload_only_these_names(saved, offloaded, *to);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 PolicyPtr policy_by_name(std::string_view name) {
   using Plain = PolicyPtr (*)();
   for (const Plain policy :
@@ -145,18 +191,9 @@ PolicyPtr policy_by_name(std::string_view name) {
     if (policy()->name == name) return policy();
   const size_t open = name.find('(');
   if (open == std::string_view::npos || !name.ends_with(')')) return nullptr;
-  Names names;
-  std::string_view rest = name.substr(open + 1, name.size() - open - 2);
-  while (!rest.empty()) {
-    const size_t comma = rest.find(", ");
-    names.emplace_back(rest.substr(0, comma));
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 2);
-  }
-  using Named = PolicyPtr (*)(Names);
-  for (const Named policy :
-       {&save_only_these_names, &save_any_names_but_these, &save_anything_except_these_names})
-    if (PolicyPtr made = policy(names); made->name == name) return made;
-  return nullptr;
+  const PolicyPtr made =
+      policy_of(name.substr(0, open), items(name.substr(open + 1, name.size() - open - 2)));
+  return made && made->name == name ? made : nullptr;
 }
 
 }  // namespace stow

@@ -1188,10 +1188,12 @@ class Level {
     kernel.kind = KernelKind::kRows;
     std::vector<ValueId> taken;
     std::vector<View> outputs;
-    for (ValueId v : builder.stores()) {
+    const auto place = [&](ValueId v) {
       bool begins = true;
-      outputs.push_back(place_result(u, v, begins, taken));
-    }
+      return place_result(u, v, begins, taken);
+    };
+    for (ValueId v : builder.empty()) place(v);
+    for (ValueId v : builder.stores()) outputs.push_back(place(v));
     if (outputs.empty()) return;
     kernel.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
     kernel.op = graph_.node(un.nodes.back()).op;

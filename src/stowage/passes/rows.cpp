@@ -48,7 +48,8 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
       if (std::find(loads_.begin(), loads_.end(), canon) == loads_.end()) loads_.push_back(canon);
     }
     for (int i = 0; i < node.n_results; ++i)
-      if (units.uses[node.result(i).index()].needed) stores_.push_back(node.result(i));
+      if (const ValueId v = node.result(i); units.uses[v.index()].needed)
+        (graph.type(v).elems() > 0 ? stores_ : empty_).push_back(v);
   }
 }
 

@@ -17,6 +17,8 @@ class RowsBuilder {
   const std::vector<ValueId>& loads() const { return loads_; }
   /// Values that it writes.
   const std::vector<ValueId>& stores() const { return stores_; }
+  /// Values without elements that others read: no program writes them.
+  const std::vector<ValueId>& empty() const { return empty_; }
   /// The program, given where loads and stores lie.
   RowProgram build(const std::vector<View>& inputs, const std::vector<View>& outputs) const;
 
@@ -30,7 +32,7 @@ class RowsBuilder {
   const Units& units_;
   int unit_index_;
   int n_row_dims_;
-  std::vector<ValueId> loads_, stores_;
+  std::vector<ValueId> loads_, stores_, empty_;
 };
 
 /// Element for element from one window to another of the same dims.

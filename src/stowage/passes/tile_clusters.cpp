@@ -22,18 +22,6 @@ bool is_mark(const Node& node) {
   return node.op == OpKind::kName || node.op == OpKind::kStopGradient;
 }
 
-// The axes of a reduction that keeps leading axes and drops the rest: where the rest begins; 0 for
-// any other.
-int first_reduced_axis(const Graph& graph, const Node& node) {
-  if (op_class(node.op) != OpClass::kReduce) return 0;
-  Dims axes = node.as<AxesParams>().axes;
-  std::sort(axes.begin(), axes.end());
-  const int rank = graph.type(node.operands[0]).shape.rank();
-  for (size_t i = 0; i < axes.size(); ++i)
-    if (axes[i] != rank - static_cast<int64_t>(axes.size() - i)) return 0;
-  return rank - static_cast<int>(axes.size());
-}
-
 class Finder {
  public:
   Finder(const Graph& graph, int64_t tile_bytes)
@@ -275,6 +263,16 @@ bool is_sum_of_rows(const Graph& graph, ValueId v) {
       2 * graph.type(node.operands[2]).elems() > graph.type(v).elems())
     return false;
   return std::equal(dims.begin() + 1, dims.end(), p.slice_sizes.begin() + 1);
+}
+
+int first_reduced_axis(const Graph& graph, const Node& node) {
+  if (op_class(node.op) != OpClass::kReduce) return 0;
+  Dims axes = node.as<AxesParams>().axes;
+  std::sort(axes.begin(), axes.end());
+  const int rank = graph.type(node.operands[0]).shape.rank();
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rank - static_cast<int64_t>(axes.size() - i)) return 0;
+  return rank - static_cast<int>(axes.size());
 }
 
 bool is_fetch(const Graph& graph, ValueId v) {

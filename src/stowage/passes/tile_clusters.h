@@ -30,6 +30,9 @@ std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_byt
 /// be there.
 bool is_sum_of_rows(const Graph& graph, ValueId v);
 
+/// The first axis that a reduction of trailing axes drops; 0 for any other node.
+int first_reduced_axis(const Graph& graph, const Node& node);
+
 /// A move from another memory to the device.
 bool is_fetch(const Graph& graph, ValueId v);
 

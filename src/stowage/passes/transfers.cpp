@@ -416,11 +416,42 @@ class Overlapper {
     });
   }
 
+  // The slots of a stack become parts of a new one, and live and die as before. Where one write
+  // begins several, or slots have parts, all that an iteration has lives from its first use on.
+  void make_parts(std::vector<Item>& items, BufferId id) {
+    Buffer& b = buffer(id);
+    bool by_slot = b.parts.size() == 1;
+    const auto all_views = [&](auto&& visit) {
+      for (Item& item : items)
+        for_each_view(item.instruction, [&](View& view, bool) {
+          if (view.buffer == id) visit(view);
+        });
+    };
+    all_views([&](const View& view) { by_slot &= !view.begins || in_one_slot(view, b.slot_bytes); });
+    if (!by_slot) {
+      b.parts = {0};
+      b.part_provenance.clear();
+      all_views([](View& view) { view.begins = false; });
+      return;
+    }
+    b.parts.clear();
+    for (int64_t slot = 0; slot < b.slots; ++slot) b.parts.push_back(slot * b.slot_bytes);
+    if (!b.part_provenance.empty()) b.part_provenance.resize(b.parts.size(), b.part_provenance[0]);
+  }
+  static bool in_one_slot(const View& view, int64_t slot_bytes) {
+    const Access a = access_of(view, true);
+    return a.low % slot_bytes + (a.high - a.low) <= slot_bytes &&
+           std::all_of(a.terms.begin(), a.terms.end(), [&](const LoopTerm& t) {
+             return t.stride_bytes % slot_bytes == 0;
+           });
+  }
+
   // A buffer of one slot becomes two that take turns; one with a place for each iteration of this
   // loop, as many as that.
   void make_ring(std::vector<Item>& items, BufferId id) {
     Buffer& b = buffer(id);
     const bool each = told_apart(id);
+    if (b.slots > 1) make_parts(items, id);
     const int64_t slots = each ? loop_->trip_count : 2;
     b.slot_bytes = align_up(b.bytes, 64);
     b.bytes = b.slot_bytes * slots;

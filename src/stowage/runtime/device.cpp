@@ -264,9 +264,9 @@ std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,
   const auto discard = [&](int64_t begin, int64_t end) {
     if (whole->mapping_) whole->mapping_->discard(begin, end);
   };
-  for (const ByteRange& r : sorted) {
-    discard(at, r.begin);
-    at = r.end;
+  for (const ByteRange& r : sorted) {  // an empty one may lie within another
+    if (r.begin > at) discard(at, r.begin);
+    at = std::max(at, r.end);
   }
   discard(at, whole->bytes());
   for (const ByteRange& r : ranges)

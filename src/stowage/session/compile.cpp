@@ -5,13 +5,17 @@
 #include <optional>
 
 #include "stowage/autodiff/flatten.h"
+#include "stowage/ir/schedule_walk.h"
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
+#include "stowage/passes/slice_work.h"
 #include "stowage/passes/tiles.h"
+#include "stowage/passes/transfers.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
@@ -60,7 +64,8 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
     lowering.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, lowering);
-    MemoryPlan plan = lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
+    MemoryPlan plan =
+        lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
     if (best && plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes)
       continue;
     best = Planned{std::move(schedule), std::move(plan)};
@@ -78,8 +83,8 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
   }
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
-  // around that. Where much is lost, every iteration is laid out by itself, in the best order or, if
-  // need be, in another.
+  // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
+  // if need be, in another.
   lowering.iterations_apart = true;
   for (int s = 0; s < kNumOrderStrategies; ++s) {
     if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
@@ -100,6 +105,81 @@ int64_t tile_bytes(const CompileOptions& options) {
   return std::min(options.tile_bytes, share);
 }
 
+// Bytes that a list moves between memories, and those of moves that computation waits for at once.
+struct Moved {
+  double all = 0, waited_for = 0;
+  void add(const Moved& other, int64_t times) {
+    all += static_cast<double>(times) * other.all;
+    waited_for += static_cast<double>(times) * other.waited_for;
+  }
+};
+Moved moved_by(const std::vector<Instruction>& list, const std::vector<Buffer>& buffers) {
+  Moved sum;
+  for (const Instruction& i : list) {
+    if (const Kernel* k = i.kernel()) {
+      if (k->phase == MovePhase::kDone || stream_of(*k, buffers) == StreamKind::kCompute) continue;
+      const View& to = k->outputs[0];
+      const auto bytes = static_cast<double>(to.elems() * dtype_bytes(to.dtype));
+      sum.add({bytes, k->phase == MovePhase::kWhole ? bytes : 0}, 1);
+    } else if (const Loop* loop = i.loop()) {
+      sum.add(moved_by(loop->body, buffers), std::max<int64_t>(loop->trip_count, 1));
+    } else {
+      for (const auto& alternative : i.branch()->alternatives)
+        sum.add(moved_by(alternative, buffers), 1);
+    }
+  }
+  return sum;
+}
+
+// A graph with its updates where they are to be, and what came of it.
+struct Variant {
+  Graph updates, tiled;
+  Planned planned;
+
+  int64_t bytes() const { return planned.plan.analysis.device().total_bytes; }
+  // The share of what is moved that nothing is computed beside.
+  double share_waited_for() const {
+    const Moved moved = moved_by(planned.schedule.instructions, planned.schedule.buffers);
+    return moved.all == 0 ? 0 : moved.waited_for / moved.all;
+  }
+  bool is_over(const CompileOptions& options) const {
+    for (size_t kind = 0; kind < options.capacities.size(); ++kind)
+      if (planned.plan.analysis.kinds[kind].total_bytes > options.capacities[kind]) return true;
+    return false;
+  }
+};
+Variant planned_as(Graph graph, const CompileOptions& options, int threads) {
+  verify(graph);
+  Graph tiled = stream_tiles(graph, tile_bytes(options));
+  verify(tiled);
+  LowerOptions lowering;
+  lowering.donated = options.donated;
+  lowering.fuse = options.fuse;
+  lowering.reuse = options.reuse;
+  lowering.target = {threads, cpu::kernel_scratch_bytes};
+  Planned planned = lay_out(tiled, lowering);
+  if (options.reuse)
+    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
+  return {std::move(graph), std::move(tiled), std::move(planned)};
+}
+
+// Updates inside the scans that make the gradients, or apart. Where both fit and moves may run ahead,
+// inside if no larger share of what is moved is waited for; else if that takes no more memory.
+Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
+  constexpr double kNegligibleShare = 0.01;
+  if (!options.update_in_backward) return planned_as(graph, options, threads);
+  Variant inside = planned_as(update_slices(graph), options, threads);
+  if (equal(inside.updates, graph)) return inside;
+  const bool may_hide = options.capacities[0] < Device::unlimited_bytes() &&
+                        count_moves(inside.planned.schedule) > 0 && !inside.is_over(options);
+  const double share = inside.share_waited_for();
+  if (may_hide && share < kNegligibleShare) return inside;
+  Variant apart = planned_as(graph, options, threads);
+  const bool better = may_hide && !apart.is_over(options) ? share <= apart.share_waited_for()
+                                                          : inside.bytes() <= apart.bytes();
+  return better ? std::move(inside) : std::move(apart);
+}
+
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
@@ -112,23 +192,20 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     verify(g);
   };
   pass("simplify", [](const Graph& in) { return simplify(in); });
-  pass("residuals", [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
+  pass("residuals",
+       [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("sink", [](const Graph& in) { return sink_moves(in); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
-  pass("tiles", [&](const Graph& in) { return stream_tiles(in, tile_bytes(options)); });
+  pass("sums", [](const Graph& in) { return sum_slices(in); });
 
-  LowerOptions lowering;
-  lowering.donated = options.donated;
-  lowering.fuse = options.fuse;
-  lowering.reuse = options.reuse;
-  lowering.target = {threads, cpu::kernel_scratch_bytes};
-  Planned planned = lay_out(g, lowering);
-  if (options.reuse)
-    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
+  Variant chosen = place_updates(g, options, threads);
+  dump.graph("updates", chosen.updates);
+  dump.graph("tiles", chosen.tiled);
+  Planned& planned = chosen.planned;
   if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
-  return std::make_shared<CompiledProgram>(g, std::move(planned.schedule), std::move(planned.plan),
-                                           threads, std::move(dump));
+  return std::make_shared<CompiledProgram>(chosen.tiled, std::move(planned.schedule),
+                                           std::move(planned.plan), threads, std::move(dump));
 }
 
 }  // namespace stow

@@ -36,6 +36,9 @@ struct CompileOptions {
   /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
   /// each (passes/tiles.h), but a 64th of the device's capacity above at most. 0: whole.
   int64_t tile_bytes = kTileBytes;
+  /// Updates that wait for nothing but their gradient happen in the scan that makes it, layer by layer
+  /// (passes/slice_work.h), where that hides moves within the capacities or takes no more memory.
+  bool update_in_backward = true;
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;

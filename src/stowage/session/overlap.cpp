@@ -1,21 +1,123 @@
 #include "stowage/session/overlap.h"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 
 #include "stowage/passes/transfers.h"
 
 namespace stow {
 namespace {
 
-// Trials cost a walk of the timeline each.
-constexpr int kMaxTrials = 200;
+// Layouts tried; each asks for less by twice what the one before was over.
+constexpr int kMaxAttempts = 6;
+// Trials of one attempt; each costs a walk of the timeline.
+constexpr int kMaxTrials = 100;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
 constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
+// How far ahead: 0, 1, 2, 3, 5, 8, …
+int more(int ahead, int most) {
+  return std::min(most, ahead + (ahead + 1) / 2 + (ahead == 0));
+}
+int less(int ahead) {
+  int below = 0;
+  while (more(below, ahead) < ahead) below = more(below, ahead);
+  return below;
+}
+
 class Chooser {
  public:
-  Chooser(const Planned& planned, size_t n_moves, const Device::Capacities& limits)
-      : planned_(planned), limits_(limits), ahead_(n_moves, 0) {}
+  Chooser(const Schedule& schedule, size_t n_moves, int most, const Device::Capacities& limits)
+      : schedule_(schedule),
+        most_(most),
+        limits_(limits),
+        ahead_(n_moves),
+        least_(peak_bound(schedule).bytes) {}
+
+  // All moves as far ahead as can be; then those that live where it is too much less and less, then
+  // one half or quarter of them further again.
+  void choose() {
+    std::fill(ahead_.begin(), ahead_.end(), most_);
+    n_trials_ = 0;
+    spent_ = 0;
+    while (lower()) {
+    }
+    for (size_t kind = 0; kind < limits_.size(); ++kind)
+      if (limits_[kind] < least_[kind]) return;
+    for (int to = more(0, most_), from = 0; from < most_; from = to, to = more(to, most_))
+      raise(from, to);
+  }
+  // What choose() asks for: so much less than what it came to.
+  void tighten(MemoryKind kind, int64_t bytes) {
+    int64_t& limit = limits_[static_cast<size_t>(kind)];
+    limit = std::min(limit, reached_[static_cast<size_t>(kind)]) - bytes;
+  }
+  bool any() const {
+    return std::any_of(ahead_.begin(), ahead_.end(), [](int a) { return a > 0; });
+  }
+  Schedule schedule() const { return overlap_transfers(schedule_, ahead_); }
+
+ private:
+  // True where moves were lowered: those under way at an instant when more lives than may.
+  bool lower() {
+    const Schedule trial = schedule();
+    const Lifetimes lifetimes = compute_lifetimes(trial);
+    const size_t n = lifetimes.at.size();
+    ++n_trials_;
+    spent_ += static_cast<int64_t>(n);
+    reached_ = arguments_of(trial);
+    std::vector<bool> over(n, false);
+    bool beyond = false;  // even what stays without any overlap
+    for (size_t kind = 0; kind < limits_.size(); ++kind) {
+      const std::vector<int64_t> live = live_bytes(trial, lifetimes, static_cast<MemoryKind>(kind));
+      const int64_t room = limits_[kind] - reached_[kind];
+      for (size_t t = 0; t < n; ++t)
+        if (live[t] > room) over[t] = true;
+      reached_[kind] += *std::max_element(live.begin(), live.end());
+      beyond = beyond || reached_[kind] > std::max(limits_[kind], least_[kind]);
+    }
+    std::vector<bool> lowered = under_way(lifetimes, over);
+    if (std::none_of(lowered.begin(), lowered.end(), std::identity())) {
+      if (!beyond) return false;
+      lowered.assign(lowered.size(), true);  // what moves share, as a bounce buffer
+    }
+    const bool tired = n_trials_ >= kMaxTrials / 4 || spent_ >= kMaxTrialInstants / 2;
+    bool any = false;
+    for (size_t m = 0; m < ahead_.size(); ++m) {
+      if (!lowered[m] || ahead_[m] == 0) continue;
+      ahead_[m] = tired ? 0 : less(ahead_[m]);
+      any = true;
+    }
+    return any;
+  }
+
+  static Device::Capacities arguments_of(const Schedule& schedule) {
+    Device::Capacities bytes{};
+    for (const Buffer& b : schedule.buffers)
+      if (b.role == BufferRole::kInput || b.separate) bytes[static_cast<size_t>(b.kind)] += b.bytes;
+    return bytes;
+  }
+
+  // The moves that are under way at any of these instants.
+  std::vector<bool> under_way(const Lifetimes& lifetimes, const std::vector<bool>& at) const {
+    std::vector<int64_t> n_before = {0};
+    for (bool marked : at) n_before.push_back(n_before.back() + marked);
+    std::vector<bool> found(ahead_.size(), false);
+    std::vector<std::deque<size_t>> started(ahead_.size());
+    for (size_t t = 0; t < lifetimes.at.size(); ++t) {
+      const Kernel& kernel = *lifetimes.at[t];
+      if (kernel.phase == MovePhase::kWhole) continue;
+      const auto move = static_cast<size_t>(kernel.transfer);
+      if (kernel.phase == MovePhase::kStart) {
+        started[move].push_back(t);
+      } else if (!started[move].empty()) {  // of a loop walked in part some are missing
+        if (n_before[t + 1] > n_before[started[move].front()]) found[move] = true;
+        started[move].pop_front();
+      }
+    }
+    return found;
+  }
 
   // Raises as many moves as can be from so many ahead to so many.
   void raise(int from, int to) {
@@ -24,17 +126,6 @@ class Chooser {
       if (ahead_[m] == from) moves.push_back(m);
     try_all(moves, to);
   }
-  void tighten(MemoryKind kind, int64_t bytes) { limits_[static_cast<size_t>(kind)] -= bytes; }
-  void clear() {
-    std::fill(ahead_.begin(), ahead_.end(), 0);
-    spent_ = 0;
-  }
-  bool any() const {
-    return std::any_of(ahead_.begin(), ahead_.end(), [](int a) { return a > 0; });
-  }
-  Schedule schedule() const { return overlap_transfers(planned_.schedule, ahead_); }
-
- private:
   // All of them; or, where that is too much, what goes of either half.
   void try_all(const std::vector<size_t>& moves, int ahead) {
     if (moves.empty() || n_trials_ >= kMaxTrials || spent_ >= kMaxTrialInstants) return;
@@ -55,12 +146,16 @@ class Chooser {
     spent_ += bound.n_instants;
     for (size_t kind = 0; kind < limits_.size(); ++kind)
       if (bound.bytes[kind] > limits_[kind]) return false;
+    reached_ = bound.bytes;
     return true;
   }
 
-  const Planned& planned_;
+  const Schedule& schedule_;
+  const int most_;
   Device::Capacities limits_;
   std::vector<int> ahead_;
+  const Device::Capacities least_;  // the largest live sums without any overlap
+  Device::Capacities reached_{};    // and with the choice so far
   int n_trials_ = 0;
   int64_t spent_ = 0;
 };
@@ -76,22 +171,20 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (total > limits[kind]) return planned;
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
-  Chooser chooser(planned, n_moves, limits);
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    for (int from = 0, to = 1; from < ahead; from = to, to = std::min(ahead, to + (to + 1) / 2))
-      chooser.raise(from, to);
+  Chooser chooser(planned.schedule, n_moves, ahead, limits);
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    chooser.choose();
     if (!chooser.any()) break;
     Schedule schedule = chooser.schedule();
-    MemoryPlan plan = make_plan(schedule, kTrialEffort);
+    MemoryPlan plan = make_plan(schedule, attempt == 0 ? kTrialEffort : kFinalEffort);
     bool fits = true;
     for (size_t kind = 0; kind < limits.size(); ++kind) {
       const int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];
       if (over <= 0) continue;
       fits = false;
-      chooser.tighten(static_cast<MemoryKind>(kind), over);
+      chooser.tighten(static_cast<MemoryKind>(kind), over << attempt);
     }
     if (fits) return {std::move(schedule), std::move(plan)};
-    chooser.clear();
   }
   return planned;
 }

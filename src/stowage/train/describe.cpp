@@ -28,7 +28,7 @@ const char* budget_key(size_t kind) {
 
 Shortfall shortfall_of(const Job& job, const Placement& placement, const BytesByKind& peak_bytes,
                        const Budgets& budgets) {
-  Shortfall s{placement, peak_bytes, {}};
+  Shortfall s{.placement = placement, .needed_bytes = peak_bytes};
   s.needed_bytes[0] = device_bytes(job.config(), peak_bytes);
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind])
@@ -47,16 +47,23 @@ std::string settings_for(const Shortfall& shortfall) {
   return text;
 }
 
-// The same with what it takes of larger budgets, as tiles and moves ahead grow with them.
+// The same with what it takes of larger budgets, as tiles and moves ahead grow with them; where the
+// plan keeps growing, from the third try on with more than it last took.
 Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
-  constexpr int kMostTries = 4;
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  constexpr int kMostTries = 8;
+  for (int tries = 0; tries < kMostTries && !s.is_enough; ++tries) {
     Budgets raised = budgets;
-    for (size_t kind = 0; kind < raised.size(); ++kind)
-      if (s.over_bytes[kind] > 0) raised[kind] = s.needed_bytes[kind];
+    for (size_t kind = 0; kind < raised.size(); ++kind) {
+      if (s.over_bytes[kind] == 0) continue;
+      if (tries > 1) s.needed_bytes[kind] += s.needed_bytes[kind] >> (kMostTries - tries);
+      raised[kind] = s.needed_bytes[kind];
+      s.over_bytes[kind] = *raised[kind] - *budgets[kind];
+    }
     const BytesByKind peak_bytes = job.plan(s.placement, raised).peak_bytes;
-    if (shortfall_of(job, s.placement, peak_bytes, raised).total() == 0) break;
-    s = shortfall_of(job, s.placement, peak_bytes, budgets);
+    if (shortfall_of(job, s.placement, peak_bytes, raised).total() == 0)
+      s.is_enough = true;
+    else
+      s = shortfall_of(job, s.placement, peak_bytes, budgets);
   }
   return s;
 }
@@ -85,7 +92,10 @@ std::string describe_remedies(const Job& job, const Choice& choice, const Budget
   for (const Remedy& r : shown) width = std::max(width, r.change.size());
   for (const Remedy& r : shown)
     text += fmt::format("  {:>11}  {:<{}}  {}{}\n", format_bytes(r.peak_bytes), r.change, width,
-                        r.fits ? "fits" : "still over",
+                        !r.over ? "fits"
+                        : *r.over == MemoryKind::kDevice
+                            ? "still over"
+                            : fmt::format("too much for {}", memory_kind_name(*r.over)),
                         r.changes_numbers ? "; changes the numbers" : "");
   if (remedies.size() > kShown)
     text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
@@ -198,7 +208,8 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
                        to_string(first.placement), describe_over(first, budgets));
     text += "what would be enough (each planned):\n";
     for (const Shortfall& s : near)
-      text += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
+      if (s.is_enough)
+        text += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
   }
   return text + (first.over_bytes[0] > 0 ? describe_remedies(job, choice, budgets, threads)
                                          : describe_rungs(job, choice));

@@ -377,10 +377,11 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
                          bool changes_numbers) {
     BytesByKind needs = peak_bytes;
     needs[0] = device_bytes(config, peak_bytes);
-    bool fits = true;
+    std::optional<MemoryKind> over;
     for (size_t kind = 0; kind < budgets.size(); ++kind)
-      fits = fits && (!budgets[kind] || needs[kind] <= *budgets[kind]);
-    remedies.push_back({change, needs[0], changes_numbers, fits});
+      if (!over && budgets[kind] && needs[kind] > *budgets[kind])
+        over = static_cast<MemoryKind>(kind);
+    remedies.push_back({change, needs[0], changes_numbers, over});
   };
   const auto settings = [](const Placement& p) {
     std::string text = "--set memory.policy=" + p.policy;

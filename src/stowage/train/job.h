@@ -124,7 +124,7 @@ struct Remedy {
   std::string change;  ///< "--set data.batch=8"
   int64_t peak_bytes = 0;  ///< Of what counts against the device's budget.
   bool changes_numbers = false;
-  bool fits = false;  ///< Every budget.
+  std::optional<MemoryKind> over;  ///< The first memory whose budget it is beyond; of none it fits.
 };
 /// What a person could turn, each planned with its best placement, the lowest peak first.
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,

@@ -36,7 +36,8 @@ struct Shortfall {
   Placement placement;
   BytesByKind needed_bytes{};  ///< Of the device what counts against its budget.
   BytesByKind over_bytes{};
-  int64_t total() const;  ///< Of what it is over.
+  bool is_enough = false;  ///< Whether a plan with budgets of `needed_bytes` fits them.
+  int64_t total() const;   ///< Of what it is over.
 };
 /// Of a choice without a plan: what lacks least, and, for each memory that would be enough by itself
 /// if there were more of it, what lacks least of that; without repetition.
