@@ -563,5 +563,64 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
       }
 }
 
+// The steps of a norm's gradient: column sums of products of two values and of three, one of them a
+// value of each row, and twice a product added to a sum and to a product.
+TEST(RowProgramNormGradient, AgreesWithTheReference) {
+  for (const Dims& dims :
+       std::vector<Dims>{{37, 129}, {5, 1024}, {64, 16}, {300, 7}, {1, 33}, {18, 9000}}) {
+    Case c;
+    RowProgram& p = c.program;
+    p.dims = dims;
+    p.n_row_dims = 1;
+    const RowOperand whole{DType::kF32, {dims[1], 1}};
+    p.inputs = {whole, whole};
+    const auto add = [&](StepKind kind, OpKind op, int32_t a = -1, int32_t b = -1,
+                         int32_t index = 0) {
+      Step s;
+      s.kind = kind;
+      s.op = op;
+      s.args[0] = a;
+      s.args[1] = b;
+      s.index = index;
+      p.steps.push_back(s);
+      return static_cast<int32_t>(p.steps.size() - 1);
+    };
+    const auto compute = [&](OpKind op, int32_t a, int32_t b) {
+      return add(StepKind::kCompute, op, a, b);
+    };
+    const auto write = [&](StepKind kind, int32_t value) {
+      const bool sum = kind == StepKind::kReduceColumns;
+      add(kind, OpKind::kReduceSum, value, -1, static_cast<int32_t>(p.outputs.size()));
+      p.outputs.push_back(sum ? RowOperand{DType::kF32, {0, 1}} : whole);
+    };
+    const int32_t x = add(StepKind::kLoad, OpKind::kAdd);
+    const int32_t dy = add(StepKind::kLoad, OpKind::kAdd, -1, -1, 1);
+    const int32_t r = add(StepKind::kReduceRow, OpKind::kReduceSum, compute(OpKind::kMul, x, x));
+    write(StepKind::kReduceColumns, compute(OpKind::kMul, dy, compute(OpKind::kMul, x, r)));
+    write(StepKind::kReduceColumns, compute(OpKind::kMul, x, dy));
+    for (OpKind left : {OpKind::kMul, OpKind::kAdd}) {
+      const int32_t m = compute(OpKind::kMul, r, left == OpKind::kMul ? x : dy);
+      const int32_t twice = compute(OpKind::kAdd, m, m);
+      write(StepKind::kStore, left == OpKind::kMul
+                                  ? compute(OpKind::kAdd, compute(left, dy, r), twice)
+                                  : compute(OpKind::kAdd, twice, compute(left, dy, x)));
+    }
+    Random random(11);
+    for (const bool input : {true, true, false, false, false, false}) {
+      Bytes b(static_cast<size_t>(dims[0] * dims[1]) * 4);
+      for (size_t i = 0; input && i < b.size(); i += 4) {
+        const uint64_t e = random_element(random, DType::kF32);
+        std::memcpy(b.data() + i, &e, 4);
+      }
+      (input ? c.inputs : c.outputs).push_back({c.memory.size(), 0});
+      c.memory.push_back(std::move(b));
+    }
+    std::vector<Bytes> want = c.memory;
+    const Pointers at = pointers(c, want);
+    run_row_program_reference(p, at.inputs, at.outputs);
+    for (int threads : {1, 3}) ASSERT_TRUE(same(c, run(c, threads), want)) << describe(p);
+  }
+}
+
 }  // namespace
 }  // namespace stow::cpu

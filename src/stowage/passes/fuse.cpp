@@ -453,17 +453,26 @@ class Fuser {
     return true;
   }
 
-  // True when neither unit, but for what `into` reads of a, can begin before the other, and a makes
-  // nothing large for a third: to run them as one makes nothing wait in memory.
+  // True when neither unit, but for what `into` reads of a, can begin before the other, and a
+  // neither makes anything large for a third nor reads anything large that `into` does not: to run
+  // them as one makes nothing wait in memory.
   bool are_one_in_time(int a, int into) {
+    const auto is_large = [&](ValueId v) {
+      return graph_.type(use(v).root).shape.elems() >= Shape(unit(a).dims).elems();
+    };
+    const auto n_reads = [&](int u, ValueId v) {
+      int n = 0;
+      for (NodeId m : unit(u).nodes)
+        for (ValueId o : graph_.node(m).operands) n += use(o).canon == use(v).canon ? 1 : 0;
+      return n;
+    };
     for (NodeId m : unit(a).nodes) {
-      const ValueId v = graph_.node(m).first_result;
-      if (graph_.type(v).shape.dims() != unit(a).dims) continue;
-      int inside = 0;
-      for (int u : {a, into})
-        for (NodeId reader : unit(u).nodes)
-          for (ValueId o : graph_.node(reader).operands) inside += o == v ? 1 : 0;
-      if (inside != n_uses(v)) return false;
+      const Node& node = graph_.node(m);
+      const ValueId v = node.first_result;
+      if (is_large(v) && n_reads(a, v) + n_reads(into, v) != n_uses(v)) return false;
+      for (ValueId o : node.operands)
+        if (is_large(o) && !use(o).splat && use(use(o).root).unit != a && n_reads(into, o) == 0)
+          return false;
     }
     const auto waits_for = [&](int late, int early) {
       std::vector<int> others = unit(late).operand_units;

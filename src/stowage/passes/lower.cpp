@@ -395,9 +395,12 @@ class Level {
     plan->loop = LoopId(context_.schedule.n_loops++);
 
     std::vector<View> views;
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      views.push_back(
-          body_input_view(p, body, i, units_.windows[node.operands[i].index()], plan->loop));
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const View& window = units_.windows[node.operands[i].index()];
+      const int64_t k = static_cast<int64_t>(i) - p.n_consts;
+      const bool stays = k >= 0 && k < p.n_carries && is_invariant(p, body, k);
+      views.push_back(stays ? window : body_input_view(p, body, i, window, plan->loop));
+    }
     plan->reusable.assign(views.size(), false);
     for (size_t i = static_cast<size_t>(p.n_consts + p.n_carries); i < views.size(); ++i)
       plan->reusable[i] = slices_die(u, node, i);
@@ -505,6 +508,12 @@ class Level {
     return (kind == UnitKind::kRows || kind == UnitKind::kOp) && !use(root).splat;
   }
 
+  // Whether a carry never changes: it stays where the initial value lies.
+  static bool is_invariant(const ScanParams& p, const Graph& body, int64_t k) {
+    return handed_through(body, body.outputs()[static_cast<size_t>(k)]) ==
+           body.inputs()[static_cast<size_t>(p.n_consts + k)];
+  }
+
   // The window of body input i, given that of the operand. Carries get theirs from the ring.
   static View body_input_view(const ScanParams& p, const Graph& body, size_t i, View view,
                               LoopId loop) {
@@ -549,7 +558,7 @@ class Level {
     const ArrayType& type = body.type(in);
     ScanPlan::Ring ring;
     ring.slot_bytes = type.bytes();
-    if (level.use(out).canon == in) {
+    if (is_invariant(p, body, k)) {
       ring.invariant = true;
       return ring;
     }

@@ -440,7 +440,8 @@ class Level {
     const bool recomputable =
         !settled && ((answer.mark == Mark::kRecompute && !boundary) ||
                      (is_cheap(node) && !(boundary && node.region.valid()) && !must_keep_.count(v)));
-    const bool keepable = settled || answer.mark == Mark::kKeep || boundary;
+    // What is to be offloaded and lies elsewhere already stays there.
+    const bool keepable = settled || boundary || answer.mark != Mark::kRecompute;
     edges_.push_back({in(v), out(v), keepable ? bytes : MinCut::kInfinite});
     if (!recomputable) {
       edges_.push_back({-1, in(v), MinCut::kInfinite});

@@ -16,7 +16,8 @@ struct Place {
 
   /// The place so many bytes further on.
   Place plus(int64_t bytes) const {
-    return disk ? Place{nullptr, disk, offset + bytes} : Place{memory + bytes, nullptr, 0};
+    if (disk) return {nullptr, disk, offset + bytes};
+    return {memory ? memory + bytes : nullptr, nullptr, 0};  // null where there are no elements
   }
 };
 

@@ -20,6 +20,9 @@ int64_t round_up(int64_t x, int64_t to) {
   return (x + to - 1) / to * to;
 }
 
+// The time of a sum, whose additions wait for one another, in that of an elementwise addition.
+constexpr int64_t kChainWeight = 3;
+
 // The time of an elementwise op on what lies near, an addition's being 1.
 int64_t weight_of(OpKind op) {
   constexpr OpKind kDivides[] = {OpKind::kDiv, OpKind::kSqrt, OpKind::kRem};
@@ -46,7 +49,9 @@ struct Value {
 
 class Compiler {
  public:
-  Compiler(const RowProgram& program, bool careful) : program_(program), careful_(careful) {}
+  /// Strips are of about so many elements, where no reduction asks for others.
+  Compiler(const RowProgram& program, bool careful, int64_t tile_elems)
+      : program_(program), careful_(careful), tile_elems_(tile_elems) {}
 
   RowPlan compile() {
     plan_dims(program_, plan_);
@@ -149,8 +154,8 @@ class Compiler {
       plan_.c_tile = one_strip ? C : 2048;
       plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kRowTileElems / C, 1, kMaxTileRows);
     } else {
-      plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : kTileElems);
-      plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4 : 1) * kTileElems / plan_.c_tile);
+      plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : tile_elems_);
+      plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4096 : tile_elems_) / plan_.c_tile);
     }
     // What a row shares is read and written by one unit: reductions, outputs of one value a row.
     bool whole_rows = plan_.has_row_reductions;
@@ -375,6 +380,46 @@ class Compiler {
     return true;
   }
 
+  // The products of f32 that column reduction j sums up, of two values or three.
+  void fuse_column_products(int j) {
+    const Step& s = step(j);
+    const int product = s.args[0];
+    if (s.dtype != DType::kF32 || step(product).op != OpKind::kMul || !is_absorbable(product) ||
+        reduce_kernels(s.op, s.dtype).column_products == nullptr)
+      return;
+    std::vector<int>& args = fused_[static_cast<size_t>(j)].args;
+    args = {step(product).args[0], step(product).args[1]};
+    value(product).absorbed_by = j;
+    for (int k = 0; k < 2; ++k) {
+      const int inner = args[static_cast<size_t>(k)], other = args[static_cast<size_t>(1 - k)];
+      if (step(inner).op != OpKind::kMul || !can_absorb(product, inner)) continue;
+      args = {step(inner).args[0], step(inner).args[1], other};
+      value(inner).absorbed_by = j;
+      return;
+    }
+  }
+  // Step j as a sum or product to which twice a product is added, the product rounded.
+  bool fuse_square_grad(int j) {
+    const Step& s = step(j);
+    for (int k = 0; k < n_args(s) && s.op == OpKind::kAdd; ++k) {
+      const int twice = s.args[k], left = s.args[1 - k];
+      if (left == twice || !can_absorb(j, left) || !can_absorb(j, twice)) continue;
+      const int p = step(twice).args[0];
+      if (step(twice).op != OpKind::kAdd || step(twice).args[1] != p ||
+          uses_[static_cast<size_t>(p)] != 2 || step(p).op != OpKind::kMul ||
+          step(p).kind != StepKind::kCompute || value(p).span != value(j).span ||
+          value(p).absorbed_by >= 0 || absorbs(p))
+        continue;
+      const MapKernel map = f32_square_grad_kernel(step(left).op);
+      if (map == nullptr) continue;
+      fused_[static_cast<size_t>(j)] = {
+          map, {step(left).args[0], step(left).args[1], step(p).args[0], step(p).args[1]}};
+      value(left).absorbed_by = value(twice).absorbed_by = value(p).absorbed_by = j;
+      return true;
+    }
+    return false;
+  }
+
   // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
   // goes first: it is nearer to what is stored.
   void choose_fused_steps() {
@@ -385,6 +430,7 @@ class Compiler {
         for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
     for (int j = n_steps() - 1; j >= 0; --j) {
       const Step& s = step(j);
+      if (s.kind == StepKind::kReduceColumns) fuse_column_products(j);
       // A sum of products.
       if (s.kind == StepKind::kReduceRow && is_live_[static_cast<size_t>(j)] &&
           s.dtype == DType::kF32 && step(s.args[0]).op == OpKind::kMul && is_absorbable(s.args[0]) &&
@@ -395,7 +441,7 @@ class Compiler {
       }
       if (s.kind != StepKind::kCompute || !is_live_[static_cast<size_t>(j)] ||
           value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2 ||
-          fuse_gate(j))
+          fuse_gate(j) || fuse_square_grad(j))
         continue;
       const int a = s.args[0], b = s.args[1];
       const bool first = can_absorb(j, a), second = b >= 0 && can_absorb(j, b);
@@ -571,6 +617,7 @@ class Compiler {
         if (v.reg < 0) define(i);
         p.kind = PlanStep::kReduceRows;
         p.span = value(s.args[0]).span;
+        p.weight = kChainWeight;
         p.reduce = reduce_kernels(s.op, s.dtype);
         STOW_CHECK(p.reduce.rows != nullptr &&
                        register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
@@ -586,7 +633,7 @@ class Compiler {
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
         p.partial_cols = has_column(value(s.args[0]).span) ? plan_.cols : 1;
         p.out.elem_bytes = static_cast<int32_t>(dtype_bytes(register_dtype(s.dtype)));
-        p.args[1].index = output_operand(s);
+        p.out.index = output_operand(s);
         p.move = store_kernel(s.dtype);
         p.partials_offset = shared_bytes_;
         shared_bytes_ += round_up(column_chunks() * p.partial_cols * p.out.elem_bytes, 64);
@@ -776,6 +823,7 @@ class Compiler {
 
   const RowProgram& program_;
   const bool careful_;
+  const int64_t tile_elems_;
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;
@@ -792,7 +840,13 @@ class Compiler {
 }  // namespace
 
 RowPlan compile_row_plan(const RowProgram& program, bool careful) {
-  return Compiler(program, careful).compile();
+  RowPlan plan = Compiler(program, careful, kTileElems).compile();
+  // Strips with nothing in scratch share the near cache with nobody, and may be longer.
+  const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
+                                      [](const Register& r) { return has_column(r.span); });
+  if (!plan.has_row_reductions && plan.column_stores.empty() && !has_strips)
+    plan = Compiler(program, careful, 2 * kTileElems).compile();
+  return plan;
 }
 
 }  // namespace stow::cpu

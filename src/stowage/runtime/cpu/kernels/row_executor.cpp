@@ -106,7 +106,7 @@ class Worker {
     call.arg.row_step = s.partial_cols * size;
     call.acc = acc;
     if (call.rows > 0) s.reduce.columns(call);
-    const PlanOperand& out = operand(s.args[1].index);
+    const PlanOperand& out = operand(s.out.index);
     if (!has_column(out.span)) col_end = std::min(col_end, col + 1);
     for_each_run({0, 1, col, col_end - col}, [&](int64_t c, int64_t n_run) {
       MoveCall move;
@@ -114,7 +114,7 @@ class Worker {
       move.cols = n_run;
       move.from = acc + (alike ? 0 : (c - col) * size);
       move.from_col_step = alike ? 0 : size;
-      move.to = outputs_[s.args[1].index - plan_.n_inputs] + column_offset(out, c) * out.elem_bytes;
+      move.to = outputs_[s.out.index - plan_.n_inputs] + column_offset(out, c) * out.elem_bytes;
       move.to_col_step = out.inner_col * out.elem_bytes;
       s.move(move);
     });
@@ -369,7 +369,8 @@ class Worker {
       const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
       call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
       if (!call.arg.splat) call.arg.data = data + (c - t.col) * s.args[0].elem_bytes;
-      if (!call.factor.splat) call.factor.data = factor + (c - t.col) * s.args[1].elem_bytes;
+      if (s.n_args == 2 && !call.factor.splat)
+        call.factor.data = factor + (c - t.col) * s.args[1].elem_bytes;
       if (wide_) {  // each block as a row of its own
         call.first_col = c - first;
         call.total_cols = std::min(kReduceBlock, plan_.cols - first);
@@ -416,9 +417,11 @@ class Worker {
     call.cols = s.partial_cols == 1 ? 1 : t.cols;
     if (s.partial_cols == 1 && t.col != 0) return;
     call.arg = arg(s.args[0], t.cols);
+    call.n_factors = s.n_args - 1;
+    for (int k = 0; k < call.n_factors; ++k) call.factors[k] = arg(s.args[k + 1], t.cols);
     call.ahead = &ahead_;
     call.acc = partial(s, chunk_) + (s.partial_cols == 1 ? 0 : t.col * s.out.elem_bytes);
-    s.reduce.columns(call);
+    (call.n_factors > 0 ? s.reduce.column_products : s.reduce.columns)(call);
   }
 
   // Rows without columns: their reductions are identities.

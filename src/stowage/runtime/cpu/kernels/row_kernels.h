@@ -160,6 +160,8 @@ using ReduceRowsKernel = void (*)(const ReduceRowsCall&);
 struct ReduceColumnsCall {
   int64_t rows = 0, cols = 0;
   KernelArg arg;
+  KernelArg factors[2];  ///< For `column_products`.
+  int n_factors = 0;
   std::byte* acc = nullptr;
   Ahead* ahead = nullptr;
 };
@@ -171,6 +173,8 @@ struct ReduceKernels {
   ReduceRowsKernel rows = nullptr;
   ReduceRowsKernel products = nullptr;  ///< Of arg times factor, rounded; null where there is none.
   ReduceColumnsKernel columns = nullptr;
+  /// Of arg times the first factor, rounded, times the second if there is one.
+  ReduceColumnsKernel column_products = nullptr;
   /// Fills `n` accumulators with the identity.
   void (*fill_identity)(std::byte* acc, int64_t n) = nullptr;
 };
@@ -189,6 +193,8 @@ ReduceKernels f32_reduce_kernels(OpKind op);
 MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first);
 /// outer(left(args 0, 1), right(args 2, 3)).
 MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right);
+/// left(args 0, 1) + (p + p) where p is args 2 times 3: what the gradient of a square is added to.
+MapKernel f32_square_grad_kernel(OpKind left);
 /// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_kernel(bool has_factor);
 

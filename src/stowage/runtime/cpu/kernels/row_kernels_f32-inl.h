@@ -109,6 +109,19 @@ HWY_INLINE size_t form_bytes(Form form) {
 /// Elements that loops take at once.
 constexpr size_t kTurn = Ahead::kTurnElems;
 
+/// The value of a row of a splat.
+HWY_INLINE float splat_of(const KernelArg& arg, int64_t row) {
+  const std::byte* data = arg.data + row * arg.row_step;
+  if (arg.form == Form::kNative) {
+    float x;
+    std::memcpy(&x, data, sizeof(x));
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, data, sizeof(bits));
+  return arg.form == Form::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+}
+
 /// A row of an argument. A splat stands as kTurn equal elements that `mask` keeps re-reading, or as
 /// the vectors that hold the row's n elements where these are fewer.
 struct Row {
@@ -117,16 +130,8 @@ struct Row {
   Form form;
 };
 HWY_INLINE Row begin_row(DF d, const KernelArg& arg, int64_t row, float* splat, size_t n = kTurn) {
-  const std::byte* data = arg.data + row * arg.row_step;
-  if (!arg.splat) return {data, ~size_t{0}, arg.form};
-  float x;
-  if (arg.form == Form::kNative) {
-    std::memcpy(&x, data, sizeof(x));
-  } else {
-    uint16_t bits;
-    std::memcpy(&bits, data, sizeof(bits));
-    x = arg.form == Form::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
-  }
+  if (!arg.splat) return {arg.data + row * arg.row_step, ~size_t{0}, arg.form};
+  const float x = splat_of(arg, row);
   for (size_t i = 0; i < HWY_MIN(n, kTurn); i += hn::Lanes(d))
     hn::Store(hn::Set(d, x), d, splat + i);
   return {reinterpret_cast<const std::byte*>(splat), 0, Form::kNative};

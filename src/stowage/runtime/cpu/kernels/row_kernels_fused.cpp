@@ -37,6 +37,14 @@ struct RowTriple {
     return binary<Outer>(binary<Left>(a, b), binary<Right>(c, e));
   }
 };
+// left(a, b) + (p + p), p = c e.
+template <OpKind Left>
+struct RowSquareGrad {
+  HWY_INLINE VF operator()(DF, VF a, VF b, VF c, VF e) const {
+    const VF p = hn::Mul(c, e);
+    return hn::Add(binary<Left>(a, b), hn::Add(p, p));
+  }
+};
 struct RowExpSub {
   HWY_INLINE VF operator()(DF d, VF a, VF b) const { return exp_f32(d, hn::Sub(a, b)); }
 };
@@ -89,6 +97,12 @@ MapKernel find_triple(OpKind outer, OpKind left, OpKind right) {
   return nullptr;
 }
 
+MapKernel find_square_grad(OpKind left) {
+  if (left == OpKind::kAdd) return map_f32<RowSquareGrad<OpKind::kAdd>, 4>;
+  if (left == OpKind::kMul) return map_f32<RowSquareGrad<OpKind::kMul>, 4>;
+  return nullptr;
+}
+
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -96,11 +110,15 @@ HWY_AFTER_NAMESPACE();
 namespace stow::cpu {
 HWY_EXPORT(find_pair);
 HWY_EXPORT(find_triple);
+HWY_EXPORT(find_square_grad);
 MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first) {
   return HWY_DYNAMIC_DISPATCH(find_pair)(outer, inner, inner_first);
 }
 MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right) {
   return HWY_DYNAMIC_DISPATCH(find_triple)(outer, left, right);
+}
+MapKernel f32_square_grad_kernel(OpKind left) {
+  return HWY_DYNAMIC_DISPATCH(find_square_grad)(left);
 }
 }  // namespace stow::cpu
 #endif  // HWY_ONCE

@@ -257,18 +257,77 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
   }
 }
 
+// The same of products, whose factors may be values of a row: R rows at once. kPlain: of floats.
+template <int kTerms, int R, bool kPlain>
+HWY_INLINE void sum_products_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
+  const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
+  auto* acc = reinterpret_cast<float*>(c.acc);
+  HWY_ALIGN float splats[R][kTerms][kTurn];
+  Row rows[R][kTerms];
+  for (int q = 0; q < R; ++q)
+    for (int k = 0; k < kTerms; ++k)
+      rows[q][k] = begin_row(d, k == 0 ? c.arg : c.factors[k - 1], r + q, splats[q][k], 2 * lanes);
+  const auto product = [&](const Row(&terms)[kTerms], size_t i, size_t more) {
+    VF v[kTerms];
+    for (int k = 0; k < kTerms; ++k)
+      v[k] = load_form(d, terms[k].data, (i & terms[k].mask) + more,
+                       kPlain ? Form::kNative : terms[k].form);
+    for (int k = 1; k < kTerms; ++k) v[0] = hn::Mul(v[0], v[k]);
+    return v[0];
+  };
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    VF x = hn::LoadU(d, acc + i), y = hn::LoadU(d, acc + i + lanes);
+    for (int q = 0; q < R; ++q) {
+      x = hn::Add(x, product(rows[q], i, 0));
+      y = hn::Add(y, product(rows[q], i, lanes));
+    }
+    hn::StoreU(x, d, acc + i);
+    hn::StoreU(y, d, acc + i + lanes);
+    if (c.ahead != nullptr) c.ahead->turn();
+  }
+  for (; i < n; ++i)
+    for (int q = 0; q < R; ++q) {
+      float x = 1;
+      for (int k = 0; k < kTerms; ++k) {
+        KernelArg one = k == 0 ? c.arg : c.factors[k - 1];
+        if (!one.splat) one.data += i * form_bytes(one.form);
+        x = k == 0 ? splat_of(one, r + q) : x * splat_of(one, r + q);
+      }
+      acc[i] += x;
+    }
+}
+template <int kTerms>
+void sum_products(const ReduceColumnsCall& c) {
+  const DF d;
+  bool plain = true;
+  for (int k = 0; k < kTerms; ++k) {
+    const KernelArg& t = k == 0 ? c.arg : c.factors[k - 1];
+    plain = plain && (t.splat || t.form == Form::kNative);
+  }
+  int64_t r = 0;
+  for (; plain && r + 2 <= c.rows; r += 2) sum_products_of_rows<kTerms, 2, true>(d, c, r);
+  for (; plain && r < c.rows; ++r) sum_products_of_rows<kTerms, 1, true>(d, c, r);
+  for (; r < c.rows; ++r) sum_products_of_rows<kTerms, 1, false>(d, c, r);
+}
+void sum_column_products_f32(const ReduceColumnsCall& c) {
+  c.n_factors == 2 ? sum_products<3>(c) : sum_products<2>(c);
+}
+
 template <class Op>
 void fill_identity_f32(std::byte* acc, int64_t n) {
   for (int64_t i = 0; i < n; ++i) reinterpret_cast<float*>(acc)[i] = Op::kIdentity;
 }
 template <class Op>
 ReduceKernels kernels_f32() {
-  return {reduce_rows_f32<Op, false>, nullptr, reduce_columns_f32<Op>, fill_identity_f32<Op>};
+  return {reduce_rows_f32<Op, false>, nullptr, reduce_columns_f32<Op>, nullptr,
+          fill_identity_f32<Op>};
 }
 ReduceKernels find_reduce(OpKind op) {
   if (op == OpKind::kReduceSum) {
     ReduceKernels sum = kernels_f32<FoldSum>();
     sum.products = reduce_rows_f32<FoldSum, true>;
+    sum.column_products = sum_column_products_f32;
     return sum;
   }
   if (op == OpKind::kReduceProd) return kernels_f32<FoldProd>();
@@ -383,7 +442,7 @@ template <typename T, OpKind K>
 ReduceKernels find_one() {
   using F = Fold<K, T>;
   if constexpr (requires(T x) { F::fold(x, x); })
-    return {reduce_rows<T, F>, nullptr, reduce_columns<T, F>, fill_identity<T, F>};
+    return {reduce_rows<T, F>, nullptr, reduce_columns<T, F>, nullptr, fill_identity<T, F>};
   else
     return {};
 }

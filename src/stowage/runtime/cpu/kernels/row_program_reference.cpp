@@ -443,7 +443,8 @@ void run_row_program_reference(const RowProgram& program, std::span<const std::b
       case StepKind::kReduceColumns: {
         std::vector<Cell> sums;
         for (int64_t c = 0; c < cols; ++c)
-          sums.push_back(reduce_column({s.op, s.dtype}, arg(0) + c, rows, cols));
+          sums.push_back(
+              reduce_column({s.op, s.dtype}, rows > 0 ? arg(0) + c : nullptr, rows, cols));
         stores.emplace_back(&s, std::move(sums));
         break;
       }
