@@ -148,9 +148,9 @@ struct Variant {
     return false;
   }
 };
-Variant planned_as(Graph graph, const CompileOptions& options, int threads) {
-  verify(graph);
-  Graph tiled = stream_tiles(graph, tile_bytes(options));
+Variant planned_with(const Graph& graph, int64_t tile_bytes, const CompileOptions& options,
+                     int threads) {
+  Graph tiled = stream_tiles(graph, tile_bytes);
   verify(tiled);
   LowerOptions lowering;
   lowering.donated = options.donated;
@@ -160,11 +160,24 @@ Variant planned_as(Graph graph, const CompileOptions& options, int threads) {
   Planned planned = lay_out(tiled, lowering);
   if (options.reuse)
     planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
-  return {std::move(graph), std::move(tiled), std::move(planned)};
+  return {graph, std::move(tiled), std::move(planned)};
+}
+Variant planned_as(const Graph& graph, const CompileOptions& options, int threads) {
+  verify(graph);
+  const int64_t small = tile_bytes(options);
+  Variant best = planned_with(graph, small, options, threads);
+  // A little too much may be for the tiles: whole arrays on the device may wait for them.
+  if (small < options.tile_bytes && best.is_over(options) &&
+      best.bytes() / 3 < options.capacities[0] / 2)
+    if (Variant large = planned_with(graph, options.tile_bytes, options, threads);
+        large.bytes() < best.bytes())
+      best = std::move(large);
+  return best;
 }
 
-// Updates inside the scans that make the gradients, or apart. Where both fit and moves may run ahead,
-// inside if no larger share of what is moved is waited for; else if that takes no more memory.
+// Updates inside the scans that make the gradients, or apart. Where both fit and moves may run
+// ahead, inside if no larger share of what is moved is waited for; else if that takes no more
+// memory.
 Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
   constexpr double kNegligibleShare = 0.01;
   if (!options.update_in_backward) return planned_as(graph, options, threads);
