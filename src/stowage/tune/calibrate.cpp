@@ -31,8 +31,10 @@ constexpr int64_t kCopyBlockBytes = 8 << 20;
 class Probe {
  public:
   using Body = std::function<std::vector<Val>(const std::vector<Val>&)>;
-  Probe(const std::vector<ArrayType>& types, const Body& body, int threads)
-      : device_(Device::cpu()) {
+  // In place: the result lies where the first argument did, and is the next run's; no run waits for
+  // fresh pages then.
+  Probe(const std::vector<ArrayType>& types, const Body& body, int threads, bool in_place = false)
+      : device_(Device::cpu()), in_place_(in_place) {
     Graph graph;
     GraphBuilder builder(graph);
     std::vector<Val> inputs;
@@ -40,7 +42,10 @@ class Probe {
     std::vector<ValueId> outputs;
     for (const Val& v : body(inputs)) outputs.push_back(v.id());
     graph.set_outputs(outputs);
-    program_ = compile(graph, {}, threads);
+    CompileOptions options;
+    options.donated.assign(types.size(), false);
+    options.donated[0] = in_place;
+    program_ = compile(graph, options, threads);
     for (const ArrayType& type : types) {
       arguments_.push_back(device_->allocate(type.bytes()));
       fill(type.dtype, *arguments_.back());
@@ -48,16 +53,19 @@ class Probe {
     run();
   }
 
-  void run() { results_ = program_->run(*device_, arguments_); }
+  void run(RunObserver* observer = nullptr) {
+    results_.clear();
+    results_ = program_->run(*device_, arguments_, observer);
+    if (in_place_) arguments_[0] = results_[0];
+  }
 
   // Seconds of the program's kernels in one run, the median of as many as the time allows.
   double kernel_seconds(double budget_s) {
     std::vector<double> seconds;
     const double begin = steady_seconds();
     do {
-      results_.clear();
       RunRecorder recorder;
-      results_ = program_->run(*device_, arguments_, &recorder);
+      run(&recorder);
       double sum = 0;
       for (const RunEvent& event : recorder.take()) sum += event.end_s - event.begin_s;
       seconds.push_back(sum);
@@ -97,6 +105,7 @@ class Probe {
   }
 
   DevicePtr device_;
+  const bool in_place_;
   ExecutablePtr program_;
   std::vector<DeviceBufferPtr> arguments_, results_;
 };
@@ -132,13 +141,14 @@ class Calibration {
 
   Probe chain_of_products(int n) const {
     const ArrayType t{DType::kF32, Shape{4, 4}};
-    return Probe({t, t},
-                 [&](const std::vector<Val>& in) {
-                   Val x = in[0];
-                   for (int i = 0; i < n; ++i) x = matmul(x, in[1]);
-                   return std::vector<Val>{x};
-                 },
-                 o_.threads);
+    return Probe(
+        {t, t},
+        [&](const std::vector<Val>& in) {
+          Val x = in[0];
+          for (int i = 0; i < n; ++i) x = matmul(x, in[1]);
+          return std::vector<Val>{x};
+        },
+        o_.threads);
   }
 
   // Less the launch, which is counted by itself.
@@ -148,9 +158,10 @@ class Calibration {
   }
 
   Probe product(DType dtype, int64_t m, int64_t n, int64_t k) const {
-    return Probe({{dtype, Shape{m, k}}, {dtype, Shape{k, n}}},
-                 [](const std::vector<Val>& in) { return std::vector<Val>{matmul(in[0], in[1])}; },
-                 o_.threads);
+    return Probe(
+        {{dtype, Shape{m, k}}, {dtype, Shape{k, n}}},
+        [](const std::vector<Val>& in) { return std::vector<Val>{matmul(in[0], in[1])}; },
+        o_.threads);
   }
   double product_rate(DType dtype, int64_t m, int64_t n, int64_t k) const {
     return 2.0 * static_cast<double>(m * n * k) / work_seconds(product(dtype, m, n, k));
@@ -193,28 +204,27 @@ class Calibration {
     // Forward two products of half the scores, backward five.
     const double flops = 3.5 * 2.0 * static_cast<double>(heads * width * t * t);
     say(fmt::format("attention of {} positions", t), "{}", rate(flops / seconds, "FLOP"));
-    d_.compute.attention_achievable =
-        std::min(1.0, flops / seconds / d_.compute.f32_flops);
+    d_.compute.attention_achievable = std::min(1.0, flops / seconds / d_.compute.f32_flops);
   }
 
   void elementwise() {
     const int64_t n = cache_bytes() / 32;
     const ArrayType t{DType::kF32, Shape{n}};
     const auto chain = [&](const std::function<Val(const Val&, const std::vector<Val>&)>& link) {
-      return work_seconds(Probe({t, t, t},
-                                [&](const std::vector<Val>& in) {
-                                  Val x = in[0];
-                                  for (int i = 0; i < kChain; ++i) x = link(x, in);
-                                  return std::vector<Val>{x};
-                                },
-                                o_.threads)) /
+      return work_seconds(Probe(
+                 {t, t, t},
+                 [&](const std::vector<Val>& in) {
+                   Val x = in[0];
+                   for (int i = 0; i < kChain; ++i) x = link(x, in);
+                   return std::vector<Val>{x};
+                 },
+                 o_.threads)) /
              static_cast<double>(kChain * n);
     };
     const double two = chain([](const Val& x, const auto& in) { return x * in[1] + in[2]; });
     d_.compute.vector_flops = 2 / two;
-    const double special = chain([](const Val& x, const auto& in) {
-      return in[1] / logistic(sqrt(x));
-    });
+    const double special =
+        chain([](const Val& x, const auto& in) { return in[1] / logistic(sqrt(x)); });
     d_.compute.special_flops = 3 / special;
     say("multiply and add", "{}", rate(d_.compute.vector_flops, "op"));
     say("division, root, logistic", "{}", rate(d_.compute.special_flops, "op"));
@@ -224,7 +234,7 @@ class Calibration {
     const ArrayType t{DType::kF32, Shape{n}};
     const double seconds = work_seconds(Probe(
         {t, t}, [](const std::vector<Val>& in) { return std::vector<Val>{in[0] + in[1] * 3.0}; },
-        o_.threads));
+        o_.threads, true));
     return 12.0 * static_cast<double>(n) / seconds;
   }
 
@@ -236,8 +246,7 @@ class Calibration {
   void memory() {
     d_.memory.cache = cache_bytes();
     d_.memory.bandwidth = triad_rate(std::max(o_.work >> 6, 8 * d_.memory.cache / 12));
-    d_.memory.cache_bandwidth =
-        std::max(triad_rate(d_.memory.cache / 24), d_.memory.bandwidth);
+    d_.memory.cache_bandwidth = std::max(triad_rate(d_.memory.cache / 24), d_.memory.bandwidth);
     say("triad in memory", "{}", rate(d_.memory.bandwidth, "B"));
     say(fmt::format("triad in {} of cache", format_bytes(d_.memory.cache)), "{}",
         rate(d_.memory.cache_bandwidth, "B"));
