@@ -246,7 +246,7 @@ def main():
         "The models of `data/bench`, trained by each from the same weights and tokens, turn about in one run of "
         "`../shared/peers/compare`, so that a slow spell of the machine hits all; the best step of all rounds counts. "
         "AdamW with weight decay 0.1, gradients clipped at 1. JAX's memory is what XLA plans, ours what the plan "
-        "says and the run was measured to take; PyTorch's is its process. `vocab` computes its loss 512 tokens at a "
+        "says and the run was measured to take; PyTorch's is its process. `vocab` computes its loss 256 tokens at a "
         "time (`train.loss_chunk`).", "",
         *step_table(results), "",
         "## Memory", "",
