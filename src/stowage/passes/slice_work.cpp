@@ -215,17 +215,22 @@ class Rewriter {
           body.inner[body.scan.graphs[0]->inputs()[static_cast<size_t>(scanned_at(body.scan, v))]]);
     if (is_scan_result(from_, v)) return Val(b, body.inner[slice_here(from_, v)]);
     const Node& node = from_.def(v);
-    b.provenance = node.provenance;
-    b.backward = node.backward;
     if (is_fetch(from_, v)) {
       const ValueId there = node.operands[0];
       if (is_scan_result(from_, there)) return on_slice(body, there);
       if (const auto it = fetched_.find({&body.scan, there}); it != fetched_.end())
         return Val(b, it->second);
     }
+    const auto stand_for_node = [&] {  // what its operands need says what it is for itself
+      b.provenance = node.provenance;
+      b.backward = node.backward;
+    };
     std::vector<Val> operands;
-    for (ValueId operand : node.operands) operands.push_back(on_slice(body, operand));
-    b.provenance = node.provenance;
+    for (ValueId operand : node.operands) {
+      stand_for_node();
+      operands.push_back(on_slice(body, operand));
+    }
+    stand_for_node();
     Params params = node.params;
     if (op_class(node.op) == OpClass::kReduce)
       for (int64_t& axis : std::get<AxesParams>(params).axes) --axis;

@@ -196,12 +196,18 @@ std::vector<int64_t> live_bytes(const Schedule& schedule, const Lifetimes& lifet
   return change;
 }
 
+std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule) {
+  std::array<int64_t, kNumMemoryKinds> bytes{};
+  for (const Buffer& b : schedule.buffers)
+    if (b.role == BufferRole::kInput || b.separate) bytes[static_cast<size_t>(b.kind)] += b.bytes;
+  return bytes;
+}
+
 PeakBound peak_bound(const Schedule& schedule) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   PeakBound bound;
   bound.n_instants = static_cast<int64_t>(lifetimes.at.size());
-  for (const Buffer& b : schedule.buffers)
-    if (b.role == BufferRole::kInput || b.separate) bound.bytes[static_cast<size_t>(b.kind)] += b.bytes;
+  bound.bytes = bytes_beside_arena(schedule);
   for (size_t kind = 0; kind < bound.bytes.size(); ++kind) {
     const std::vector<int64_t> live = live_bytes(schedule, lifetimes, static_cast<MemoryKind>(kind));
     bound.bytes[kind] += *std::max_element(live.begin(), live.end());

@@ -49,6 +49,10 @@ struct PeakBound {
 };
 PeakBound peak_bound(const Schedule& schedule);
 
+/// Bytes of each kind that are there all along beside the arena: arguments, and results with memory
+/// of their own.
+std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule);
+
 /// A layout this near to the largest live sum, as a share of it, is not worth another.
 inline constexpr double kGoodGap = 0.002;
 

@@ -163,7 +163,6 @@ Variant planned_with(const Graph& graph, int64_t tile_bytes, const CompileOption
   return {graph, std::move(tiled), std::move(planned)};
 }
 Variant planned_as(const Graph& graph, const CompileOptions& options, int threads) {
-  verify(graph);
   const int64_t small = tile_bytes(options);
   Variant best = planned_with(graph, small, options, threads);
   // A little too much may be for the tiles: whole arrays on the device may wait for them.
@@ -180,9 +179,10 @@ Variant planned_as(const Graph& graph, const CompileOptions& options, int thread
 // memory.
 Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
   constexpr double kNegligibleShare = 0.01;
-  if (!options.update_in_backward) return planned_as(graph, options, threads);
-  Variant inside = planned_as(update_slices(graph), options, threads);
-  if (equal(inside.updates, graph)) return inside;
+  const Graph updates = options.update_in_backward ? update_slices(graph) : graph;
+  if (equal(updates, graph)) return planned_as(graph, options, threads);
+  verify(updates);
+  Variant inside = planned_as(updates, options, threads);
   const bool may_hide = options.capacities[0] < Device::unlimited_bytes() &&
                         count_moves(inside.planned.schedule) > 0 && !inside.is_over(options);
   const double share = inside.share_waited_for();

@@ -66,7 +66,7 @@ class Chooser {
     const size_t n = lifetimes.at.size();
     ++n_trials_;
     spent_ += static_cast<int64_t>(n);
-    reached_ = arguments_of(trial);
+    reached_ = bytes_beside_arena(trial);
     std::vector<bool> over(n, false);
     bool beyond = false;  // even what stays without any overlap
     for (size_t kind = 0; kind < limits_.size(); ++kind) {
@@ -90,13 +90,6 @@ class Chooser {
       any = true;
     }
     return any;
-  }
-
-  static Device::Capacities arguments_of(const Schedule& schedule) {
-    Device::Capacities bytes{};
-    for (const Buffer& b : schedule.buffers)
-      if (b.role == BufferRole::kInput || b.separate) bytes[static_cast<size_t>(b.kind)] += b.bytes;
-    return bytes;
   }
 
   // The moves that are under way at any of these instants.

@@ -6,7 +6,6 @@
 
 #include "stowage/base/nearest.h"
 #include "stowage/base/toml_entries.h"
-#include "stowage/core/sums.h"
 #include "stowage/io/files.h"
 #include "stowage/train/config_keys.h"
 
@@ -188,13 +187,12 @@ Result<void> Loader::check_places() const {
   if (m.feed_forward == "chunked" && config_.train.compute != "f32")
     return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
                 with_place("memory.feed_forward"), with_place("train.compute"));
-  if (m.feed_forward == "chunked" &&
-      (config_.model.layers == 0 || config_.data.batch * config_.data.seq <= kProductBlock))
+  if (m.feed_forward == "chunked" && (config_.model.layers == 0 || !config_.has_chunks()))
     return fail("{} has no effect: {}", with_place("memory.feed_forward"),
                 config_.model.layers == 0
                     ? with_place("model.layers")
                     : fmt::format("a chunk has {} tokens, and a step {}", kProductBlock,
-                                  config_.data.batch * config_.data.seq));
+                                  config_.tokens_a_step()));
   if (m.activations != "auto" && m.policy != "auto" && !moves)
     return fail("{} has no effect with {}{}", with_place("memory.activations"),
                 with_place("memory.policy"),

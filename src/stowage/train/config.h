@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stowage/base/result.h"
+#include "stowage/core/sums.h"
 #include "stowage/io/checkpoint_file.h"
 
 namespace stow {
@@ -70,6 +71,9 @@ struct TrainConfig {
   } memory;
 
   bool is_virtual() const { return runtime.platform == "virtual"; }
+  int64_t tokens_a_step() const { return data.batch * data.seq; }
+  /// Whether a step has more tokens than a chunk of a feed-forward block.
+  bool has_chunks() const { return tokens_a_step() > kProductBlock; }
 };
 
 /// What `optimizer.schedule` and `train.compute` may be.

@@ -253,9 +253,7 @@ std::vector<bool> chunked_forms(const TrainConfig& config, const std::string& po
   if (asked != "auto") return {asked == "chunked"};
   const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
                      policy == "offload_all";
-  if (keeps || config.train.compute != "f32" ||
-      config.data.batch * config.data.seq <= kProductBlock)
-    return {false};
+  if (keeps || config.train.compute != "f32" || !config.has_chunks()) return {false};
   return {false, true};
 }
 
