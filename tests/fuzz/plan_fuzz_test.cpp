@@ -301,7 +301,7 @@ TEST(PlanFuzz, FoundPrograms) {
     }
     ++n;
   }
-  EXPECT_GE(n, 9);
+  EXPECT_GE(n, 19);
 }
 
 // What the programs hold, so that a change of the generator that loses a kind is seen.

@@ -1,4 +1,4 @@
-// Walks over all kernels of a schedule, those in loops and branches once.
+// Walks over all kernels and windows of a schedule, those in loops and branches once.
 // Not in the order and number in which they run; plan/ walks the timeline.
 #pragma once
 
@@ -20,6 +20,28 @@ void for_each_kernel(List&& list, Visit&& visit) {
       for (auto& alternative : std::get<std::shared_ptr<Branch>>(instruction.body)->alternatives)
         for_each_kernel(alternative, visit);
     }
+  }
+}
+
+/// visit(view, write) for every window of an instruction or of a list of them, nested ones too; one
+/// that is not const gives windows that may be changed.
+template <typename Item, typename Visit>
+void for_each_view(Item&& item, Visit&& visit) {
+  if constexpr (requires { item.begin(); }) {
+    for (auto& instruction : item) for_each_view(instruction, visit);
+  } else if (auto* kernel = item.kernel()) {
+    for (auto& view : kernel->inputs) visit(view, false);
+    for (auto& view : kernel->outputs) visit(view, true);
+  } else if (auto* loop = item.loop()) {
+    for_each_view(loop->body, visit);
+    for_each_view(loop->condition, visit);
+    if (loop->trip_count == Loop::kOpen) visit(loop->predicate, false);
+    for (auto& view : loop->carries) visit(view, false);
+  } else {
+    auto& branch = *std::get<std::shared_ptr<Branch>>(item.body);
+    visit(branch.index, false);
+    for (auto& alternative : branch.alternatives) for_each_view(alternative, visit);
+    for (auto& view : branch.results) visit(view, true);
   }
 }
 

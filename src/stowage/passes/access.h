@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "stowage/ir/schedule.h"
+#include "stowage/ir/schedule_walk.h"
 
 namespace stow {
 
@@ -26,31 +26,6 @@ using Instructions = std::vector<Instruction>;
 
 inline Branch& branch_of(Instruction& instruction) {
   return *std::get<std::shared_ptr<Branch>>(instruction.body);
-}
-
-/// visit(View&, bool write) for every window of an instruction or a list, nested ones too.
-template <typename Visit>
-void for_each_view(Instructions& list, Visit&& visit);
-template <typename Visit>
-void for_each_view(Instruction& instruction, Visit&& visit) {
-  if (Kernel* kernel = instruction.kernel()) {
-    for (View& view : kernel->inputs) visit(view, false);
-    for (View& view : kernel->outputs) visit(view, true);
-  } else if (Loop* loop = instruction.loop()) {
-    for_each_view(loop->body, visit);
-    for_each_view(loop->condition, visit);
-    if (loop->trip_count == Loop::kOpen) visit(loop->predicate, false);
-    for (View& view : loop->carries) visit(view, false);
-  } else {
-    Branch& branch = branch_of(instruction);
-    visit(branch.index, false);
-    for (Instructions& alternative : branch.alternatives) for_each_view(alternative, visit);
-    for (View& view : branch.results) visit(view, true);
-  }
-}
-template <typename Visit>
-void for_each_view(Instructions& list, Visit&& visit) {
-  for (Instruction& instruction : list) for_each_view(instruction, visit);
 }
 
 }  // namespace stow

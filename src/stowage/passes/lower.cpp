@@ -930,6 +930,15 @@ class Level {
     out_->push_back({std::move(branch)});
   }
 
+  // Whether a window is all of what lives and dies as one. A carry is begun anew in each iteration,
+  // which would end the life of what lies beside it in its piece.
+  bool is_piece(const View& view) const {
+    const Buffer& buffer = context_.schedule.buffers[view.buffer.index()];
+    const int64_t bytes = buffer.slots > 1 ? buffer.slot_bytes : buffer.bytes;
+    return is_contiguous(view) && buffer.parts.size() == 1 &&
+           view.elems() * dtype_bytes(view.dtype) == bytes;
+  }
+
   // Each carry lies in one slot, for how often the loop runs is not known: what the body makes of
   // it is written there once the old value has been read, or copied there at the end.
   void emit_while(int u) {
@@ -937,11 +946,13 @@ class Level {
     const size_t first_carry = first_while_carry(node);
     std::vector<ValueId> taken;
     std::vector<View> slots;
+    std::vector<bool> results_begin;
     for (int k = 0; k < node.n_results; ++k) {
       const View init = access(node.operands[first_carry + static_cast<size_t>(k)]);
       bool begins = true;
       View slot = place_result(u, node.result(k), begins, taken);
-      if (!is_contiguous(slot)) {
+      results_begin.push_back(begins);
+      if (!is_piece(slot)) {
         slot = new_buffer(node.result(k), node);
         begins = true;
       }
@@ -974,7 +985,8 @@ class Level {
     for (int k = 0; k < node.n_results; ++k) {
       const View& result = *storage_[node.result(k).index()];
       if (!same_window(slots[static_cast<size_t>(k)], result))
-        emit_copy(slots[static_cast<size_t>(k)], result, true, node.provenance);
+        emit_copy(slots[static_cast<size_t>(k)], result, results_begin[static_cast<size_t>(k)],
+                  node.provenance);
     }
   }
 

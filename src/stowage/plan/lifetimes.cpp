@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <map>
+#include <set>
 
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/plan/memory_plan.h"
 
 namespace stow {
@@ -77,7 +80,7 @@ class Walker {
     bool open = false;
     int64_t begin = 0, end = 0;
     int64_t place = 0;  // of slot 0: that of the iterations of Buffer::each
-    int held = 0;  // results of so many branches being walked: the life goes on
+    int held = 0;  // by so many branches being walked: the life goes on
 
     void start(int64_t now, int64_t at_place) {
       open = true;
@@ -117,22 +120,38 @@ class Walker {
 
   // The alternatives are walked one after another, though one of them runs: what is private to one
   // is dead during the others. What they leave behind lives from before the first to after the
-  // last, and no write in one of them ends the life that another may leave untouched.
+  // last, and so does what several of them touch: no write in one of them ends the life that
+  // another may leave untouched, or still read.
   void walk_branch(const Branch& branch, int64_t repeats) {
     result_.of_every_run = false;
     touch(branch.index, last_instant(), false);
     int64_t n = 0;
     for (const auto& alternative : branch.alternatives) n += count_instants(alternative);
     const int64_t start = n > 0 ? static_cast<int64_t>(result_.at.size()) : last_instant();
-    std::vector<std::pair<size_t, size_t>> held;
-    for (const View& view : branch.results) {
-      touch(view, start, view.begins);
-      for_each_piece(view, [&](size_t b, size_t piece, bool) { held.emplace_back(b, piece); });
-    }
-    for (const auto& [b, piece] : held) ++lives_[b][piece].held;
+    for (const View& view : branch.results) touch(view, start, view.begins);
+    const std::set<size_t>& held = held_by(branch);
+    for (size_t b : held)
+      for (Life& life : lives_[b]) ++life.held;
     for (const auto& alternative : branch.alternatives) walk(alternative, repeats);
-    for (const auto& [b, piece] : held) --lives_[b][piece].held;
+    for (size_t b : held)
+      for (Life& life : lives_[b]) --life.held;
     for (const View& view : branch.results) touch(view, last_instant(), false);
+  }
+
+  // The buffers that a branch leaves behind, and those that several of its alternatives touch.
+  const std::set<size_t>& held_by(const Branch& branch) {
+    const auto [it, is_new] = held_by_.try_emplace(&branch);
+    if (!is_new) return it->second;
+    std::set<size_t> seen;
+    for (const View& view : branch.results) it->second.insert(view.buffer.index());
+    for (const auto& alternative : branch.alternatives) {
+      std::set<size_t> here;
+      for_each_view(alternative,
+                    [&](const View& view, bool) { here.insert(view.buffer.index()); });
+      for (size_t b : here)
+        if (!seen.insert(b).second) it->second.insert(b);
+    }
+    return it->second;
   }
 
   int64_t last_instant() const {
@@ -281,6 +300,7 @@ class Walker {
   std::vector<std::vector<Life>> lives_;
   std::vector<int64_t> iteration_;
   std::vector<bool> sampled_;
+  std::map<const Branch*, std::set<size_t>> held_by_;
   std::vector<bool> told_apart_;  // loops whose every iteration has places of its own
   int64_t bit_bytes_ = 0;  // the least step of a loop in a later iteration around this touch
   Lifetimes result_;
