@@ -10,6 +10,7 @@
 
 #include "stowage/core/disk_blocks.h"
 #include "stowage/io/files.h"
+#include "stowage/runtime/null/order_bound.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/trainer.h"
@@ -400,6 +401,46 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
   const Result<int> status = run_training(job, choice, exactly(*choice.plan), options);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().find("step-000004"), std::string::npos) << status.error();
+}
+
+// All that a step has waits on the host, and the link takes half, all and twice the computation's
+// time: the step takes the longer of the two. Where they are alike, the forward pass computes for
+// longer than its moves take, and the backward pass moves for longer than it computes.
+TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
+  TrainConfig c = config("linked", 4);
+  c.runtime.platform = "virtual";
+  c.model.dim = 1024;
+  c.model.ffn = 3584;
+  c.model.layers = 32;
+  c.model.heads = 16;
+  c.model.kv_heads = 8;
+  c.data.batch = 8;
+  c.data.seq = 1024;
+  c.optimizer.clip = 0;  // nothing waits for the norm of all gradients
+  c.memory.policy = "offload_carries";
+  for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
+                             &c.memory.gradients})
+    *place = "pinned_host";
+  c.memory.host = 64'000'000'000;
+  const Job job(c, 1);
+  const Choice choice = choose_plan(job, budgets_of(c, 4'000'000'000));
+  ASSERT_TRUE(choice.plan);
+  const Schedule& schedule = choice.plan->programs.step->schedule();
+  DeviceDescription device = *load_device_description("h200");
+  const Simulation first = simulate(schedule, device);
+  const double in = first.stream(StreamKind::kCopyIn).bytes;
+  ASSERT_GT(in, 1e9);
+  for (const double share : {0.5, 1.0, 2.0}) {
+    device.link.to_device = device.link.to_host = in / (share * first.compute_busy_s());
+    const Simulation s = simulate(schedule, device);
+    EXPECT_NEAR(s.bound_s, std::max(1.0, share) * first.compute_busy_s(), 0.02 * s.bound_s);
+    EXPECT_LE(s.step_s, (share == 1 ? 1.065 : 1.05) * s.bound_s) << share;
+    const std::optional<double> in_order = order_bound(schedule, device);
+    ASSERT_TRUE(in_order);
+    EXPECT_GE(*in_order, s.bound_s * (1 - 1e-9));
+    EXPECT_LE(*in_order, s.step_s * (1 + 1e-9));
+    EXPECT_LE(s.step_s, 1.01 * *in_order) << share;  // what memory costs
+  }
 }
 
 TEST_F(Train, ATraceHoldsOneStepOfTheRun) {

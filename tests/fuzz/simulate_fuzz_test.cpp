@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "stowage/runtime/null/simulate.h"
+#include "stowage/runtime/null/order_bound.h"
 #include "stowage/session/compile.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/support/schedule_kit.h"
@@ -152,6 +152,10 @@ void check(const Schedule& schedule, const DeviceDescription& device) {
     sum += use.busy_s + static_cast<double>(use.runs) * device.link.latency_s;
   }
   EXPECT_LE(s.bound_s, s.step_s * (1 + 1e-12));
+  const std::optional<double> in_order = order_bound(schedule, device);
+  ASSERT_TRUE(in_order);
+  EXPECT_GE(*in_order, s.bound_s * (1 - 1e-6));
+  EXPECT_LE(*in_order, s.step_s * (1 + 1e-6));
   EXPECT_LE(s.step_s, sum * (1 + 1e-12));
   EXPECT_GE(s.exposed_s, 0);
   EXPECT_NEAR(s.exposed_s + s.compute_busy_s(), s.step_s, 1e-9 * s.step_s + 1e-12);

@@ -201,7 +201,8 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
                            .target = {1, cpu::kernel_scratch_bytes}};
       const Schedule schedule = lower(g, options);
       const size_t n_moves = count_moves(schedule);
-      for (int ahead = 0; ahead < (n_moves > 0 ? 3 : 1); ++ahead) {
+      for (const int ahead : {0, 1, 2, 13}) {
+        if (ahead > 0 && n_moves == 0) break;
         const std::string fault = check_lives(
             ahead == 0 ? schedule
                        : overlap_transfers(schedule, std::vector<int>(n_moves, ahead)));

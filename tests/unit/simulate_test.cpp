@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "stowage/runtime/null/kernel_cost.h"
+#include "stowage/runtime/null/order_bound.h"
 #include "tests/support/schedule_kit.h"
 
 namespace stow {
@@ -306,6 +307,53 @@ TEST(KernelCost, RowProgramsAreCountedStepByStep) {
   EXPECT_EQ(work.special_ops, 1000 + 10);          // exp of all, the root of one a row
   EXPECT_EQ(work.product_flops, 0);
   EXPECT_EQ(work.stream(), StreamKind::kCompute);
+}
+
+double order_bound_ms(ScheduleKit& kit, std::vector<Instruction> instructions) {
+  return ms(*order_bound(kit.schedule(std::move(instructions)), round_device()));
+}
+// The second reads what the first wrote.
+Instruction reading(Instruction second, const Instruction& first) {
+  second.kernel()->inputs[0].buffer = first.kernel()->outputs[0].buffer;
+  return second;
+}
+
+TEST(OrderBound, NothingWaitsForASlotToBeFree) {
+  ScheduleKit k;
+  // One staging buffer, so nothing runs beside anything; without end of memory the copies would.
+  const Instruction in = k.move(kHost, kDevice, 4);
+  const std::vector<Instruction> all = {k.loop(5, {in, reading(k.dot(3), in)})};
+  EXPECT_DOUBLE_EQ(order_bound_ms(k, all), 5 * 4 + 3);
+}
+
+TEST(OrderBound, WhatIsReadMustHaveBeenWritten) {
+  for (const int64_t between : {1, 20}) {
+    ScheduleKit k;
+    const Instruction made = k.dot(2), out = reading(k.move(kDevice, kHost, 5), made),
+                      in = reading(k.move(kHost, kDevice, 3), out);
+    const std::vector<Instruction> all = {made, out, k.dot(between), in, reading(k.dot(1), in)};
+    EXPECT_DOUBLE_EQ(order_bound_ms(k, all), std::max<int64_t>(2 + 5 + 3, 2 + between) + 1);
+  }
+}
+
+TEST(OrderBound, SlicesAreToldApart) {
+  for (const int64_t slot : {0, 1}) {
+    ScheduleKit k;
+    const Instruction both = k.move(kDevice, kHost, 8);
+    Instruction out = k.move(kDevice, kHost, 4), in = k.move(kHost, kDevice, 4);
+    out.kernel()->outputs[0].buffer = in.kernel()->inputs[0].buffer =
+        both.kernel()->outputs[0].buffer;
+    in.kernel()->inputs[0].offset_bytes = slot * 16;
+    const std::vector<Instruction> all = {out, in, reading(k.dot(1), in)};
+    EXPECT_DOUBLE_EQ(order_bound_ms(k, all), slot == 0 ? 9 : 5);
+  }
+}
+
+TEST(OrderBound, TooMuchIsNotGoneThrough) {
+  ScheduleKit k;
+  const Schedule schedule = k.schedule({k.loop(10, {k.dot(1)})});
+  EXPECT_FALSE(order_bound(schedule, round_device(), {.max_walked = 9}));
+  EXPECT_TRUE(order_bound(schedule, round_device(), {.max_walked = 10}));
 }
 
 TEST(KernelCost, RooflineTakesTheLonger) {

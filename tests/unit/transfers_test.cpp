@@ -93,7 +93,7 @@ TEST_F(Transfers, WhatEntersABlockComesBackAheadOfTheBlockBefore) {
   EXPECT_EQ(testing::check_lives_of_all(**graph, {}), "");
   const auto plain = lowered.compile(within(Device::unlimited_bytes(), 0));
   const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
-  for (const int ahead : {1, 2}) {
+  for (const int ahead : {1, 2, 13}) {
     const auto compiled = lowered.compile(within(1 << 30, ahead));
     EXPECT_GT(count_starts(compiled.executable().schedule().instructions, false), 0);
     EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want);
@@ -108,7 +108,7 @@ TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
       const auto plain = f.lower(w, x_).compile(within(Device::unlimited_bytes(), 0));
       EXPECT_EQ(count_starts(plain.executable().schedule().instructions, false), 0);
       const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
-      for (const int ahead : {1, 2, 3}) {
+      for (const int ahead : {1, 2, 3, 13}) {
         const auto compiled = f.lower(w, x_).compile(within(1 << 30, ahead));
         const auto& list = compiled.executable().schedule().instructions;
         EXPECT_GT(count_starts(list, false), 4);
@@ -171,11 +171,11 @@ TEST_F(Transfers, ALargerBudgetDoesNotCostTime) {
   };
   const int64_t floor = compiled(1 << 30, 0).memory_analysis().device().total_bytes;
   double best = std::numeric_limits<double>::infinity();
-  for (int64_t budget = floor; budget < 2 * floor; budget += floor / 40) {
-    const auto c = compiled(budget, 8);
+  for (int64_t budget = floor; budget < 2 * floor; budget += floor / 20) {
+    const auto c = compiled(budget, 21);
     EXPECT_LE(c.memory_analysis().device().total_bytes, budget);
     const double step_s = simulate(c.executable().schedule(), h200).step_s;
-    EXPECT_LE(step_s, 1.15 * best) << budget << " beyond " << floor;
+    EXPECT_LE(step_s, 1.05 * best) << budget << " beyond " << floor;
     best = std::min(best, step_s);
   }
 }
@@ -216,7 +216,7 @@ TEST_F(Transfers, UnrolledLayersTakeNoMoreThanWhatIsUnderWay) {
     return f.lower(w, Array::abstract(x_.type())).compile(within(1 << 30, ahead)).memory_analysis();
   };
   const int64_t plain = peak(0).device().total_bytes;
-  for (const int ahead : {1, 2, 3}) {
+  for (const int ahead : {1, 2, 3, 5, 8, 21}) {
     const MemoryAnalysis a = peak(ahead);
     EXPECT_GT(a.under_way_bytes, 0);
     EXPECT_LE(a.device().total_bytes, plain + a.under_way_bytes) << ahead;

@@ -36,6 +36,7 @@ struct Row {
   std::string program, name;
   MemoryAnalysis analysis;
   double simulated_s = 0, bound_s = 0;
+  std::optional<double> order_bound_s;
   std::optional<int64_t> measured_peak_bytes;
   std::optional<double> step_s;
 };
@@ -46,6 +47,7 @@ Result<void> plan(const Executable& program, const Flags& flags, Row& row) {
   const Forecast forecast = forecast_step(program, flags.device);
   row.simulated_s = forecast.simulation->step_s;
   row.bound_s = forecast.simulation->bound_s;
+  row.order_bound_s = forecast.order_bound_s;
   if (flags.trace.empty()) return {};
   if (Result<void> made = ensure_directory(flags.trace); !made) return made;
   return write_simulated_trace(fmt::format("{}/{}.{}.json", flags.trace, row.program, row.name),
@@ -217,6 +219,7 @@ Json to_json(const Row& row) {
   object.set("step_s", row.step_s ? Json(*row.step_s) : Json(nullptr));
   object.set("simulated_s", row.simulated_s);
   object.set("bound_s", row.bound_s);
+  object.set("order_bound_s", row.order_bound_s ? Json(*row.order_bound_s) : Json(nullptr));
   return object;
 }
 

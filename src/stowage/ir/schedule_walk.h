@@ -2,6 +2,8 @@
 // Not in the order and number in which they run; plan/ walks the timeline.
 #pragma once
 
+#include <utility>
+
 #include "stowage/ir/schedule.h"
 
 namespace stow {
@@ -43,6 +45,18 @@ void for_each_view(Item&& item, Visit&& visit) {
     for (auto& alternative : branch.alternatives) for_each_view(alternative, visit);
     for (auto& view : branch.results) visit(view, true);
   }
+}
+
+/// Bytes [low, high) of its buffer that a window reaches from and to, its loop terms aside.
+inline std::pair<int64_t, int64_t> reach_of(const View& view) {
+  int64_t low = view.offset_bytes, high = view.offset_bytes;
+  if (view.elems() == 0) return {low, high};
+  high += dtype_bytes(view.dtype);
+  for (size_t d = 0; d < view.dims.size(); ++d) {
+    const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
+    (reach < 0 ? low : high) += reach;
+  }
+  return {low, high};
 }
 
 /// The stream that a kernel of these buffers' schedule runs on.

@@ -6,14 +6,8 @@
 namespace stow {
 
 Access access_of(const View& view, bool write) {
-  Access a{view.buffer, write, false, view.offset_bytes, view.offset_bytes, view.terms};
-  if (view.elems() == 0) return a;
-  a.high += dtype_bytes(view.dtype);
-  for (size_t d = 0; d < view.dims.size(); ++d) {
-    const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
-    (reach < 0 ? a.low : a.high) += reach;
-  }
-  return a;
+  const auto [low, high] = reach_of(view);
+  return {view.buffer, write, false, low, high, view.terms};
 }
 
 namespace {

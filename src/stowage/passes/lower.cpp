@@ -161,7 +161,8 @@ class Level {
     const ValueId root = made_root(out);
     if (use(out).canon == root && !graph_.is_input(root) && !has_destination(root) &&
         use(root).unit >= 0 && !storage_[root.index()] &&
-        (is_contiguous(view) || !use(root).reshaped))
+        (is_contiguous(view) ||
+         (!use(root).reshaped && unit(use(root).unit).kind != UnitKind::kCopy)))
       set_destination(root, view);
   }
 

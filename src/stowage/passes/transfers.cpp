@@ -17,6 +17,7 @@ struct Item {
   Instruction instruction;
   int shift = 0;
   std::vector<Access> accesses;
+  int passed = 0;  // of a start or a done: so many others of its stream are under way at once
   std::vector<bool> moves;  // by stream: whether a nested list has moves of it
   const Kernel* move(StreamKind stream, MovePhase phase) const {
     const Kernel* k = instruction.kernel();
@@ -32,6 +33,9 @@ bool is_move(const Kernel& kernel, const std::vector<Buffer>& buffers) {
 bool is_inward(StreamKind stream) {
   return stream == StreamKind::kCopyIn || stream == StreamKind::kDiskRead;
 }
+
+// By buffer: the slots of the ring that it must become.
+using RingSlots = std::map<size_t, int>;
 
 class Overlapper {
  public:
@@ -234,7 +238,7 @@ class Overlapper {
   // Whether a move, its windows `item`'s, must stay behind (or before) another instruction. A
   // meeting with another iteration's use of the staging buffer only asks for a ring; moves of one
   // stream run in order anyway.
-  bool bound(const Item& item, const Item& other, std::set<size_t>& needs_ring) const {
+  bool bound(const Item& item, const Item& other, RingSlots& needed) const {
     if (other.stream == item.stream) return false;
     const int shift = item.shift - other.shift;
     const Access &from = item.accesses[0], &to = item.accesses[1];
@@ -242,13 +246,24 @@ class Overlapper {
     const Access& staging = in ? to : from;
     for (const Access& a : other.accesses) {
       if (!(meet(to, a, shift) || (a.write && meet(from, a, shift)))) continue;
-      // A ring has two slots: what is two iterations away lies in the same one.
-      if (std::abs(shift) != 1 || a.buffer != staging.buffer ||
+      // What is as many iterations away as a ring has slots lies in the same one.
+      const int apart = std::abs(shift);
+      if (apart == 0 || apart >= most_slots(item) || a.buffer != staging.buffer ||
           !ringable_.contains(a.buffer.index()))
         return true;
-      needs_ring.insert(a.buffer.index());
+      int& slots = needed[a.buffer.index()];
+      slots = std::max(slots, apart + 1);
     }
     return false;
+  }
+
+  // Of a ring: one in which what is updated in place can come in an iteration ahead and leave one
+  // behind has three, which few moves ahead do not ask for.
+  int most_slots(const Item& item) const {
+    return ahead_of(*item.instruction.kernel()) > kFewAhead ? 3 : 2;
+  }
+  void merge(const RingSlots& rings) {
+    for (const auto& [b, slots] : rings) rings_[b] = std::max(rings_[b], slots);
   }
 
   bool has_moves(const Item& item, StreamKind stream) const {
@@ -267,7 +282,7 @@ class Overlapper {
 
   // Dones of what comes in go down to the first reader; starts of what goes out up to the writer.
   void settle(std::vector<Item>& items) {
-    std::set<size_t> none;
+    RingSlots none;
     for (size_t i = items.size(); i-- > 0;) {
       const Item& item = items[i];
       const Kernel* k = item.instruction.kernel();
@@ -289,26 +304,37 @@ class Overlapper {
     }
   }
 
+  // Whether a start of what comes in must stay behind another instruction, or a done of what goes
+  // out before it: moves of a stream keep their order, and at most so many are under way.
+  bool stopped(Item& item, const Item& other, RingSlots& rings) const {
+    const bool in = is_inward(item.stream);
+    const MovePhase same = in ? MovePhase::kStart : MovePhase::kDone,
+                    opposite = in ? MovePhase::kDone : MovePhase::kStart;
+    if (other.move(item.stream, same) || has_moves(other, item.stream)) return true;
+    const bool counts = other.move(item.stream, opposite);
+    if (counts && item.passed + 1 >= ahead_of(*item.instruction.kernel())) return true;
+    if (bound(item, other, rings)) return true;
+    item.passed += counts;
+    return false;
+  }
+
+  // A start of what comes in, or a done of what goes out, of this many iterations' shift.
+  static bool is_movable(const Item& item, bool in, int shift) {
+    const Kernel* k = item.instruction.kernel();
+    return k && k->phase == (in ? MovePhase::kStart : MovePhase::kDone) &&
+           is_inward(item.stream) == in && item.shift == shift;
+  }
+
   void hoist_starts(std::vector<Item>& items) {
-    // In order; those that wrap to the end of the list are not met again.
-    size_t unvisited = items.size();
-    for (size_t i = 0; i < unvisited;) {
+    for (size_t i = 0; i < items.size();) {
       Item& item = items[i];
-      const Kernel* k = item.instruction.kernel();
-      if (!k || k->phase != MovePhase::kStart || !is_inward(item.stream) || item.shift != 0) {
+      if (!is_movable(item, true, 0)) {
         ++i;
         continue;
       }
-      const int ahead = ahead_of(*k);
-      int passed = 0;
-      std::set<size_t> rings;
-      const auto blocked = [&](const Item& other) {
-        if (other.move(item.stream, MovePhase::kStart) || has_moves(other, item.stream)) return true;
-        if (other.move(item.stream, MovePhase::kDone) && ++passed >= ahead) return true;
-        return bound(item, other, rings);
-      };
+      RingSlots rings;
       size_t to = i;
-      while (to > 0 && !blocked(items[to - 1])) --to;
+      while (to > 0 && !stopped(item, items[to - 1], rings)) --to;
       if (to > 0 || !loop_ || !shiftable(item)) {
         relocate(items, i, to);
         ++i;
@@ -317,16 +343,23 @@ class Overlapper {
       // On into the iteration before.
       item.shift = 1;
       size_t end = items.size();
-      while (end > i + 1 && !blocked(items[end - 1])) --end;
+      while (end > i + 1 && !stopped(item, items[end - 1], rings)) --end;
       if (end == items.size()) {
         item.shift = 0;
         relocate(items, i, 0);
         ++i;
         continue;
       }
-      rings_.insert(rings.begin(), rings.end());
+      merge(rings);
       relocate(items, i, end - 1);
-      --unvisited;
+    }
+    // What stopped there at the start of another goes on where that has gone since. In a ring of two
+    // it would take the time of what leaves the same slot.
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (!is_movable(items[i], true, 1) || most_slots(items[i]) == 2) continue;
+      size_t to = i;
+      while (to > 0 && !stopped(items[i], items[to - 1], rings_)) --to;
+      relocate(items, i, to);
     }
   }
 
@@ -334,33 +367,31 @@ class Overlapper {
     for (size_t n = items.size(); n-- > 0;) {
       const size_t i = n;
       Item& item = items[i];
-      const Kernel* k = item.instruction.kernel();
-      if (!k || k->phase != MovePhase::kDone || is_inward(item.stream) || item.shift != 0) continue;
-      const int ahead = ahead_of(*k);
-      int passed = 0;
-      std::set<size_t> rings;
-      const auto blocked = [&](const Item& other) {
-        if (other.move(item.stream, MovePhase::kDone) || has_moves(other, item.stream)) return true;
-        if (other.move(item.stream, MovePhase::kStart) && ++passed >= ahead) return true;
-        return bound(item, other, rings);
-      };
+      if (!is_movable(item, false, 0)) continue;
+      RingSlots rings;
       size_t to = i;
-      while (to + 1 < items.size() && !blocked(items[to + 1])) ++to;
+      while (to + 1 < items.size() && !stopped(item, items[to + 1], rings)) ++to;
       if (to + 1 < items.size() || !loop_ || !shiftable(item)) {
         relocate(items, i, to);
         continue;
       }
       item.shift = -1;
       size_t begin = 0;
-      while (begin < i && !blocked(items[begin])) ++begin;
+      while (begin < i && !stopped(item, items[begin], rings)) ++begin;
       if (begin == 0) {
         item.shift = 0;
         relocate(items, i, items.size() - 1);
         continue;
       }
-      rings_.insert(rings.begin(), rings.end());
+      merge(rings);
       relocate(items, i, begin);
       ++n;  // what was before it now stands here
+    }
+    for (size_t i = items.size(); i-- > 0;) {
+      if (!is_movable(items[i], false, -1) || most_slots(items[i]) == 2) continue;
+      size_t to = i;
+      while (to + 1 < items.size() && !stopped(items[i], items[to + 1], rings_)) ++to;
+      relocate(items, i, to);
     }
   }
 
@@ -382,8 +413,8 @@ class Overlapper {
       for (const Item& item : items)
         if (item.shift != 0)
           for (const Access& a : item.accesses)
-            if (told_apart(a.buffer)) rings_.insert(a.buffer.index());
-      for (size_t b : rings_) make_ring(items, BufferId(b));
+            if (told_apart(a.buffer)) rings_.try_emplace(a.buffer.index(), 2);
+      for (const auto& [b, slots] : rings_) make_ring(items, BufferId(b), slots);
     }
     list.clear();
     for (Item& item : items) {
@@ -446,13 +477,13 @@ class Overlapper {
            });
   }
 
-  // A buffer of one slot becomes two that take turns; one with a place for each iteration of this
-  // loop, as many as that.
-  void make_ring(std::vector<Item>& items, BufferId id) {
+  // A buffer of one slot becomes several that take turns; one with a place for each iteration of
+  // this loop, as many as that.
+  void make_ring(std::vector<Item>& items, BufferId id, int slots_needed) {
     Buffer& b = buffer(id);
     const bool each = told_apart(id);
     if (b.slots > 1) make_parts(items, id);
-    const int64_t slots = each ? loop_->trip_count : 2;
+    const int64_t slots = each ? loop_->trip_count : slots_needed;
     b.slot_bytes = align_up(b.bytes, 64);
     b.bytes = b.slot_bytes * slots;
     b.slots = slots;
@@ -473,7 +504,8 @@ class Overlapper {
   int n_transfers_ = 0;
   std::vector<int> n_accesses_;     // of each buffer, before any move was split
   const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
-  std::set<size_t> ringable_, rings_;
+  std::set<size_t> ringable_;
+  RingSlots rings_;
 };
 
 }  // namespace

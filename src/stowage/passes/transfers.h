@@ -9,10 +9,13 @@ namespace stow {
 /// Moves between two memories in a schedule, those in loops counted once.
 size_t count_moves(const Schedule& schedule);
 
+/// Up to so many moves ahead a staging buffer becomes a ring of two slots at most, else of three.
+inline constexpr int kFewAhead = 8;
+
 /// Splits moves between two memories into a start and a done, and puts computation between them:
 /// what comes in is started as soon as at most `ahead` others of its stream are under way or wait
 /// for their reader; what goes out is awaited as late. In a loop a move may be started in the
-/// iteration before, or awaited in the one after; its staging buffer then becomes a ring of two
+/// iteration before, or awaited in the one after; its staging buffer then becomes a ring of slots
 /// where one would be written over. No move passes what writes its source or touches its
 /// destination, so values are the same.
 ///

@@ -196,6 +196,15 @@ std::vector<int64_t> live_bytes(const Schedule& schedule, const Lifetimes& lifet
   return change;
 }
 
+double gap(const MemoryPlan& plan) {
+  constexpr int64_t kNegligibleBytes = 1024;
+  const KindAnalysis& k = plan.analysis.device();
+  const int64_t over = k.total_bytes - k.lower_bound_bytes;
+  return over <= kNegligibleBytes
+             ? 0
+             : static_cast<double>(over) / static_cast<double>(k.total_bytes);
+}
+
 std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule) {
   std::array<int64_t, kNumMemoryKinds> bytes{};
   for (const Buffer& b : schedule.buffers)

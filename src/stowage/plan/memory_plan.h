@@ -53,7 +53,11 @@ PeakBound peak_bound(const Schedule& schedule);
 /// of their own.
 std::array<int64_t, kNumMemoryKinds> bytes_beside_arena(const Schedule& schedule);
 
-/// A layout this near to the largest live sum, as a share of it, is not worth another.
+/// What a layout takes on the device beyond its lower bound, as a share of it all; 0 where that is
+/// at most a kilobyte.
+double gap(const MemoryPlan& plan);
+
+/// A layout this near to the largest live sum is not worth another.
 inline constexpr double kGoodGap = 0.002;
 
 /// What the packer may spend; counted, so that a plan is the same everywhere.

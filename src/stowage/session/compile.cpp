@@ -26,7 +26,6 @@ namespace {
 
 // For each candidate order.
 constexpr PackEffort kTrialEffort = {.work = 200'000};
-constexpr int64_t kNegligibleBytes = 1024;
 
 class CompiledProgram final : public Executable {
  public:
@@ -72,12 +71,6 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     best_order = lowering.order;
   }
   if (!lowering.reuse) return std::move(*best);
-  const auto gap = [](const MemoryPlan& plan) {
-    const KindAnalysis& k = plan.analysis.device();
-    if (k.total_bytes - k.lower_bound_bytes <= kNegligibleBytes) return 0.0;
-    return static_cast<double>(k.total_bytes - k.lower_bound_bytes) /
-           static_cast<double>(std::max<int64_t>(k.total_bytes, 1));
-  };
   if (gap(best->plan) > 0) {
     MemoryPlan plan = make_plan(best->schedule, kFinalEffort);
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
@@ -108,6 +101,7 @@ int64_t tile_bytes(const CompileOptions& options) {
 // Bytes that a list moves between memories, and those of moves that computation waits for at once.
 struct Moved {
   double all = 0, waited_for = 0;
+  double share_waited_for() const { return all == 0 ? 0 : waited_for / all; }
   void add(const Moved& other, int64_t times) {
     all += static_cast<double>(times) * other.all;
     waited_for += static_cast<double>(times) * other.waited_for;
@@ -137,10 +131,8 @@ struct Variant {
   Planned planned;
 
   int64_t bytes() const { return planned.plan.analysis.device().total_bytes; }
-  // The share of what is moved that nothing is computed beside.
-  double share_waited_for() const {
-    const Moved moved = moved_by(planned.schedule.instructions, planned.schedule.buffers);
-    return moved.all == 0 ? 0 : moved.waited_for / moved.all;
+  Moved moved() const {
+    return moved_by(planned.schedule.instructions, planned.schedule.buffers);
   }
   bool is_over(const CompileOptions& options) const {
     for (size_t kind = 0; kind < options.capacities.size(); ++kind)
@@ -183,13 +175,15 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   if (equal(updates, graph)) return planned_as(graph, options, threads);
   verify(updates);
   Variant inside = planned_as(updates, options, threads);
-  const bool may_hide = options.capacities[0] < Device::unlimited_bytes() &&
-                        count_moves(inside.planned.schedule) > 0 && !inside.is_over(options);
-  const double share = inside.share_waited_for();
+  const Moved moved = inside.moved();
+  const bool may_hide = options.capacities[0] < Device::unlimited_bytes() && moved.all > 0 &&
+                        !inside.is_over(options);
+  const double share = moved.share_waited_for();
   if (may_hide && share < kNegligibleShare) return inside;
   Variant apart = planned_as(graph, options, threads);
-  const bool better = may_hide && !apart.is_over(options) ? share <= apart.share_waited_for()
-                                                          : inside.bytes() <= apart.bytes();
+  const bool better = may_hide && !apart.is_over(options)
+                          ? share <= apart.moved().share_waited_for()
+                          : inside.bytes() <= apart.bytes();
   return better ? std::move(inside) : std::move(apart);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <optional>
 
 #include "stowage/passes/transfers.h"
 
@@ -10,10 +11,13 @@ namespace stow {
 namespace {
 
 // Layouts tried; each asks for less by twice what the one before was over.
-constexpr int kMaxAttempts = 6;
+constexpr int kMaxAttempts = 7;
+// Of these so many after one that fits, where more or less might do better.
+constexpr int kMaxRefinements = 2;
 // Trials of one attempt; each costs a walk of the timeline.
 constexpr int kMaxTrials = 100;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
+constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 1};
 constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
 // How far ahead: 0, 1, 2, 3, 5, 8, …
@@ -28,17 +32,14 @@ int less(int ahead) {
 
 class Chooser {
  public:
-  Chooser(const Schedule& schedule, size_t n_moves, int most, const Device::Capacities& limits)
-      : schedule_(schedule),
-        most_(most),
-        limits_(limits),
-        ahead_(n_moves),
-        least_(peak_bound(schedule).bytes) {}
+  Chooser(const Schedule& schedule, size_t n_moves, int most)
+      : schedule_(schedule), most_(most), ahead_(n_moves), least_(peak_bound(schedule).bytes) {}
 
-  // All moves as far ahead as can be; then those that live where it is too much less and less, then
-  // one half or quarter of them further again.
-  void choose() {
-    std::fill(ahead_.begin(), ahead_.end(), most_);
+  // All moves a few ahead; then those that live where it is too much less and less, then one half or
+  // quarter of them further again, as far as asked for.
+  void choose(const Device::Capacities& limits) {
+    limits_ = limits;
+    std::fill(ahead_.begin(), ahead_.end(), std::min(most_, kFewAhead));
     n_trials_ = 0;
     spent_ = 0;
     while (lower()) {
@@ -48,11 +49,8 @@ class Chooser {
     for (int to = more(0, most_), from = 0; from < most_; from = to, to = more(to, most_))
       raise(from, to);
   }
-  // What choose() asks for: so much less than what it came to.
-  void tighten(MemoryKind kind, int64_t bytes) {
-    int64_t& limit = limits_[static_cast<size_t>(kind)];
-    limit = std::min(limit, reached_[static_cast<size_t>(kind)]) - bytes;
-  }
+  // What that comes to.
+  const Device::Capacities& reached() const { return reached_; }
   bool any() const {
     return std::any_of(ahead_.begin(), ahead_.end(), [](int a) { return a > 0; });
   }
@@ -145,7 +143,7 @@ class Chooser {
 
   const Schedule& schedule_;
   const int most_;
-  Device::Capacities limits_;
+  Device::Capacities limits_{};
   std::vector<int> ahead_;
   const Device::Capacities least_;  // the largest live sums without any overlap
   Device::Capacities reached_{};    // and with the choice so far
@@ -153,33 +151,70 @@ class Chooser {
   int64_t spent_ = 0;
 };
 
+// A layout that fits, and what it takes beyond the bytes that are under way: gaps between them.
+struct Fit {
+  Planned planned;
+  int64_t beyond = 0;
+  int64_t bytes() const { return planned.plan.analysis.device().total_bytes; }
+  int64_t live_bytes() const { return planned.plan.analysis.device().lower_bound_bytes; }
+  // What is under way may cost its bytes and no more; the more lives at once the more that is.
+  bool is_better_than(const Fit& other) const {
+    if (beyond > 0 || other.beyond > 0) return beyond < other.beyond;
+    return live_bytes() > other.live_bytes();
+  }
+};
+
 }  // namespace
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
   const size_t n_moves = count_moves(planned.schedule);
   if (ahead == 0 || n_moves == 0) return planned;
+  const MemoryAnalysis& plain = planned.plan.analysis;
   Device::Capacities limits = capacities;
   for (size_t kind = 0; kind < limits.size(); ++kind) {
-    const int64_t total = planned.plan.analysis.kinds[kind].total_bytes;
+    const int64_t total = plain.kinds[kind].total_bytes;
     if (total > limits[kind]) return planned;
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
-  Chooser chooser(planned.schedule, n_moves, ahead, limits);
+  Chooser chooser(planned.schedule, n_moves, ahead);
+  std::optional<Fit> best;
+  Device::Capacities asked = limits;
+  std::optional<Device::Capacities> fitted, refused;
+  int n_refined = 0;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    chooser.choose();
+    chooser.choose(asked);
     if (!chooser.any()) break;
-    Schedule schedule = chooser.schedule();
-    MemoryPlan plan = make_plan(schedule, attempt == 0 ? kTrialEffort : kFinalEffort);
+    Fit fit{{chooser.schedule(), {}}};
+    MemoryPlan& plan = fit.planned.plan;
+    plan = make_plan(fit.planned.schedule, attempt == 0 ? kTrialEffort : kFinalEffort);
+    const auto try_harder = [&](const PackEffort& effort) {
+      if (MemoryPlan better = make_plan(fit.planned.schedule, effort); gap(better) < gap(plan))
+        plan = std::move(better);
+    };
+    const auto beyond = [&] {
+      return fit.bytes() - plain.device().total_bytes - plan.analysis.under_way_bytes;
+    };
+    if (attempt == 0 && gap(plan) > kGoodGap) try_harder(kFinalEffort);
+    if (beyond() > 0) try_harder(kHardEffort);
+    fit.beyond = std::max<int64_t>(beyond(), 0);
+    Device::Capacities less = asked;
     bool fits = true;
     for (size_t kind = 0; kind < limits.size(); ++kind) {
-      const int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];
-      if (over <= 0) continue;
-      fits = false;
-      chooser.tighten(static_cast<MemoryKind>(kind), over << attempt);
+      int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];
+      fits &= over <= 0;
+      if (kind == 0) over = std::max(over, fit.beyond);
+      if (over > 0) less[kind] = std::min(asked[kind], chooser.reached()[kind]) - (over << attempt);
     }
-    if (fits) return {std::move(schedule), std::move(plan)};
+    (fits ? fitted : refused) = asked;
+    const bool is_enough = fits && fit.beyond == 0 && !refused;
+    if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
+    if (is_enough || (best && ++n_refined > kMaxRefinements)) break;
+    asked = less;
+    if (fitted && refused)  // between the two
+      for (size_t kind = 0; kind < asked.size(); ++kind)
+        asked[kind] = (*fitted)[kind] + ((*refused)[kind] - (*fitted)[kind]) / 2;
   }
-  return planned;
+  return best ? std::move(best->planned) : std::move(planned);
 }
 
 }  // namespace stow

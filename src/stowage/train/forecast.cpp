@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "stowage/base/bytes.h"
+#include "stowage/runtime/null/order_bound.h"
 #include "stowage/tune/devices.h"
 #include "stowage/tune/run_trace.h"
 
@@ -31,6 +32,7 @@ Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> 
     forecast.simulation = simulate(step.schedule(), *device, options);
     std::vector<RunEvent> events = std::move(forecast.simulation->events);
     forecast.simulation->events.clear();
+    forecast.order_bound_s = order_bound(step.schedule(), *device, options);
     forecast.waits = waits_table(step.schedule(), events, kShownWaits);
   }
   forecast.device = std::move(device);
@@ -51,8 +53,11 @@ std::string to_string(const Forecast& forecast) {
                       "--device-description names another ({})\n",
                       fmt::join(device_names(), ", "));
   const Simulation& s = *forecast.simulation;
-  text += fmt::format("step on {}: {} simulated, {} at least{}", forecast.device->name,
+  text += fmt::format("step on {}: {} simulated, {} at least{}{}", forecast.device->name,
                       format_seconds(s.step_s), format_seconds(s.bound_s),
+                      forecast.order_bound_s && !moves.empty()
+                          ? fmt::format(" ({} in this order)", format_seconds(*forecast.order_bound_s))
+                          : "",
                       forecast.device->compute.f32_as == "tf32" ? ", f32 products as TF32" : "");
   if (!moves.empty())
     text += fmt::format("; compute waits {} for transfers{}\n{}{}", format_seconds(s.exposed_s),
@@ -80,6 +85,9 @@ Json to_json(const Forecast& forecast) {
     simulated = Json::object({{"device", forecast.device->name},
                               {"step_s", s.step_s},
                               {"bound_s", s.bound_s},
+                              {"order_bound_s", forecast.order_bound_s
+                                                    ? Json(*forecast.order_bound_s)
+                                                    : Json(nullptr)},
                               {"exposed_s", s.exposed_s},
                               {"busy_s", streams},
                               {"every_run", s.every_run}});

@@ -15,6 +15,8 @@ struct Forecast {
   std::array<StreamUse, kNumStreams> moved;  ///< Bytes and moves; of kCompute 0 bytes.
   std::optional<DeviceDescription> device;
   std::optional<Simulation> simulation;  ///< Where there is a device.
+  /// The step if memory had no end; none where that was too much to go through.
+  std::optional<double> order_bound_s;
   std::string waits;                     ///< Lines for people: where compute waits longest.
 };
 

@@ -179,23 +179,29 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
                          .gradients = placement.gradients};
   if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
   const Graph& step_graph = t.steps.at(form);
-  plan.programs.step = compile(step_graph, step, threads_);
-  // What moves ahead must leave room for what the host's memory holds where that is the device's;
-  // as a last resort nothing moves ahead.
-  for (int tries = 0; budgets[0] && step.transfers_ahead > 0; ++tries) {
-    const MemoryAnalysis& found = plan.programs.step->memory_analysis();
-    const int64_t over =
-        device_bytes(config_, {found.device().total_bytes, found.host().total_bytes}) - *budgets[0];
-    if (over <= 0 || found.under_way_bytes == 0) break;
-    step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
-    if (tries == 3) step.transfers_ahead = 0;
-    plan.programs.step = compile(step_graph, step, threads_);
-  }
   if (!t.eval_program) t.eval_program = plain(t.eval, "eval");
   if (!t.sample_program) t.sample_program = plain(t.sample, "sample");
   plan.programs.init = t.init_program;
   plan.programs.eval = t.eval_program;
   plan.programs.sample = t.sample_program;
+  plan.programs.step = compile(step_graph, step, threads_);
+  // What moves ahead must leave room for what the host's memory holds, in any phase, where that is
+  // the device's; as a last resort nothing moves ahead.
+  const auto host_of = [](const ExecutablePtr& program) {
+    return program->memory_analysis().host().total_bytes;
+  };
+  const int64_t host_beside =
+      std::max(host_of(t.init_program),
+               t.optimizer_bytes[1] + std::max(host_of(t.eval_program), host_of(t.sample_program)));
+  for (int tries = 0; budgets[0] && step.transfers_ahead > 0; ++tries) {
+    const MemoryAnalysis& found = plan.programs.step->memory_analysis();
+    const int64_t host = std::max(found.host().total_bytes, host_beside);
+    const int64_t over = device_bytes(config_, {found.device().total_bytes, host}) - *budgets[0];
+    if (over <= 0 || found.under_way_bytes == 0) break;
+    step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
+    if (tries == 3) step.transfers_ahead = 0;
+    plan.programs.step = compile(step_graph, step, threads_);
+  }
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
   const auto weigh = [&](const char* name, const ExecutablePtr& program, const BytesByKind& beside) {
     JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});
