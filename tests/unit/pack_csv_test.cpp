@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 
 #include "stowage/base/text_file.h"
@@ -117,6 +119,24 @@ TEST_F(PackCsv, RefusesDamage) {
             path_ + ":1: column 'offset' is missing");
   EXPECT_THAT(read_csv(folder_ + "/none.csv").error(), testing::HasSubstr("No such file"));
   EXPECT_THAT(read_csv(folder_).error(), testing::HasSubstr("directory"));
+}
+
+TEST_F(PackCsv, ADashIsStandardInputAndOutput) {
+  const auto from_stdin = [&](const std::string& text) {
+    const int kept = ::dup(STDIN_FILENO);
+    EXPECT_TRUE(write_text_file(path_, text).ok());
+    EXPECT_NE(std::freopen(path_.c_str(), "rb", stdin), nullptr);
+    Result<CsvProblem> got = read_csv("-");
+    ::dup2(kept, STDIN_FILENO);
+    ::close(kept);
+    return got;
+  };
+  const Result<CsvProblem> got = from_stdin("id,lower,upper,size\na,0,2,4\n");
+  ASSERT_TRUE(got.ok()) << got.error();
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(write_csv("-", *got, {7}).ok());
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "id,lower,upper,size,offset\na,0,2,4,7\n");
+  EXPECT_EQ(from_stdin("id,lower\n").error(), "standard input:1: column 'upper' is missing");
 }
 
 TEST_F(PackCsv, SvgDrawsEachRectangleAndEscapesNames) {

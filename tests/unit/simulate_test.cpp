@@ -271,10 +271,11 @@ TEST(Simulate, MovedBytesNeedNoDevice) {
 TEST(Simulate, MeasuredTimesStandBeforeTheDescription) {
   ScheduleKit k;
   SimulateOptions options;
-  options.measured_s = [](const Kernel& kernel) {
-    return kernel.op == OpKind::kDotGeneral && kernel.inputs[0].dims[0] == 3 ? 0.5 : -1;
+  options.measured_s = [](const Kernel& kernel, int64_t run) {
+    if (kernel.op != OpKind::kDotGeneral || kernel.inputs[0].dims[0] != 3) return -1.0;
+    return 0.5 + 0.001 * static_cast<double>(run);
   };
-  expect_times(run(k, {k.dot(3), k.dot(4)}, options), 504, 504);
+  expect_times(run(k, {k.loop(3, {k.dot(3)}), k.dot(4)}, options), 1507, 1507);
 }
 
 // --- the cost of kernels

@@ -180,13 +180,15 @@ TEST(RunRecorder, HearsEveryKernelOfARun) {
   KernelTimes times;
   times.add(events);
   SimulateOptions replay;
-  replay.measured_s = [&](const Kernel& kernel) { return times.seconds(kernel); };
+  replay.measured_s = [&](const Kernel& kernel, int64_t run) {
+    return times.seconds(kernel, run);
+  };
   const Simulation again = simulate(program->schedule(), round_device(), replay);
   for (size_t i = 0; i < use.streams.size(); ++i)
     EXPECT_NEAR(again.streams[i].busy_s, use.streams[i].busy_s, 1e-9) << i;
 }
 
-TEST(KernelTimes, AreMeansOfWhatRan) {
+TEST(KernelTimes, AreThoseOfEachRun) {
   ScheduleKit k;
   const Schedule schedule = k.schedule({k.dot(1), k.dot(2), k.done_in(3, 0)});
   const auto kernel = [&](size_t i) { return schedule.instructions[i].kernel(); };
@@ -196,9 +198,11 @@ TEST(KernelTimes, AreMeansOfWhatRan) {
     events.push_back({kernel(0), StreamKind::kCompute, 0, 10, 10 + seconds});
   events.push_back({kernel(2), StreamKind::kCompute, 0, 0, 7});
   times.add(events);
-  EXPECT_EQ(times.seconds(*kernel(0)), 5);
-  EXPECT_EQ(times.seconds(*kernel(1)), -1);  // never ran
-  EXPECT_EQ(times.seconds(*kernel(2)), -1);  // a wait is no work
+  EXPECT_EQ(times.seconds(*kernel(0), 0), 5);
+  EXPECT_EQ(times.seconds(*kernel(0), 2), 9);
+  EXPECT_EQ(times.seconds(*kernel(0), 3), -1);  // ran three times
+  EXPECT_EQ(times.seconds(*kernel(1), 0), -1);  // never ran
+  EXPECT_EQ(times.seconds(*kernel(2), 0), -1);  // a wait is no work
 }
 
 }  // namespace

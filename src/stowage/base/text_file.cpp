@@ -13,20 +13,28 @@ Failure refused(const std::string& path) {
   return fail("{}: {}", path, std::strerror(errno));
 }
 
+// All that is left of a stream.
+Result<std::string> read_all(std::FILE* file, const std::string& name) {
+  std::string text;
+  char block[1 << 16];
+  errno = 0;
+  while (const size_t n = std::fread(block, 1, sizeof block, file)) text.append(block, n);
+  if (std::ferror(file) != 0) return refused(name);
+  return text;
+}
+
 }  // namespace
 
 Result<std::string> read_text_file(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "rb");
   if (!file) return refused(path);
-  std::string text;
-  char block[1 << 16];
-  errno = 0;
-  while (const size_t n = std::fread(block, 1, sizeof block, file)) text.append(block, n);
-  const bool broken = std::ferror(file) != 0;
-  const Failure failure = refused(path);
+  Result<std::string> text = read_all(file, path);
   std::fclose(file);
-  if (broken) return failure;
   return text;
+}
+
+Result<std::string> read_text_or_stdin(const std::string& path) {
+  return path == "-" ? read_all(stdin, "standard input") : read_text_file(path);
 }
 
 Result<void> write_text_file(const std::string& path, std::string_view text) {
@@ -42,6 +50,13 @@ Result<void> write_text_file(const std::string& path, std::string_view text) {
   const Failure failure = refused(path);
   std::remove(temporary.c_str());
   return failure;
+}
+
+Result<void> write_text_or_stdout(const std::string& path, std::string_view text) {
+  if (path != "-") return write_text_file(path, text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    return refused("standard output");
+  return {};
 }
 
 }  // namespace stow

@@ -66,6 +66,15 @@ Result<int> allocate(const Flags& flags) {
   if (!std::isfinite(flags.time_limit_s) || flags.time_limit_s < 0 || flags.time_limit_s > 1e9)
     return fail("--time-limit: {} is no number of seconds from 0 to 1e9", flags.time_limit_s);
 
+  // What goes to standard output goes there alone; people read on stderr then.
+  const std::string* to_stdout = nullptr;
+  for (const std::string* path : {&flags.output, &flags.json, &flags.svg}) {
+    if (*path != "-") continue;
+    if (to_stdout) return fail("only one of --output, --json and --svg can be standard output");
+    to_stdout = path;
+  }
+  std::FILE* const text = to_stdout ? stderr : stdout;
+
   const auto start = std::chrono::steady_clock::now();
   const Result<pack::CsvProblem> csv = pack::read_csv(flags.input);
   if (!csv) return csv.failure();
@@ -83,6 +92,7 @@ Result<int> allocate(const Flags& flags) {
   const double seconds = seconds_gone();
 
   fmt::print(
+      text,
       "buffers      {}\npeak         {} ({})\nlower bound  {} ({})\nproven       {}\n"
       "time         {:.3f} s\n",
       csv->ids.size(), solution.height, format_bytes(solution.height), packed->lower_bound,
@@ -92,23 +102,20 @@ Result<int> allocate(const Flags& flags) {
           : fmt::format("within {:.2f} %",
                         100.0 * (solution.height - packed->lower_bound) / packed->lower_bound),
       seconds);
-  std::fflush(stdout);
+  std::fflush(text);
   if (!flags.output.empty())
     if (auto done = pack::write_csv(flags.output, *csv, solution.offsets); !done)
       return done.failure();
   if (!flags.svg.empty())
-    if (auto done = write_text_file(flags.svg, pack::draw_svg(csv->problem, solution, csv->ids));
+    if (auto done =
+            write_text_or_stdout(flags.svg, pack::draw_svg(csv->problem, solution, csv->ids));
         !done)
       return done.failure();
   if (!flags.json.empty()) {
-    const std::string text = to_json(flags, csv->ids.size(), capacity, *packed, seconds)
+    const std::string json = to_json(flags, csv->ids.size(), capacity, *packed, seconds)
                                  .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
                              "\n";
-    if (flags.json == "-") {
-      fmt::print("{}", text);
-    } else if (auto done = write_text_file(flags.json, text); !done) {
-      return done.failure();
-    }
+    if (auto done = write_text_or_stdout(flags.json, json); !done) return done.failure();
   }
   if (!capacity || packed->verdict == pack::Verdict::kReached) return 0;
   if (packed->verdict == pack::Verdict::kImpossible)
@@ -128,13 +135,13 @@ int run_allocate(int argc, char** argv) {
   Flags flags;
   CLI::App app("Packs the buffers of a CSV (id,lower,upper,size) into as few bytes as it can",
                "stowage allocate");
-  app.add_option("FILE", flags.input, "The buffers; lifetimes are half-open")->required();
+  app.add_option("FILE", flags.input, "The buffers; lifetimes are half-open; - is stdin")->required();
   app.add_option("--capacity", flags.capacity, "Stop at a packing within it: 1MiB, 4096");
   app.add_option("--time-limit", flags.time_limit_s, "Seconds to search for")
       ->capture_default_str();
-  app.add_option("--output", flags.output, "Write the rows with their offset here");
+  app.add_option("--output", flags.output, "Write the rows with their offset here; - is stdout");
   app.add_option("--json", flags.json, "Write the outcome here; - is stdout");
-  app.add_option("--svg", flags.svg, "Draw the packing here");
+  app.add_option("--svg", flags.svg, "Draw the packing here; - is stdout");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -62,6 +62,76 @@ Json owners_json(const MemoryAnalysis& analysis) {
   return owners;
 }
 
+// A run that has a plan.
+struct Opening {
+  const Job& job;
+  const Choice& choice;
+  const Forecast& forecast;
+  std::optional<JsonLines>& json;
+};
+
+// Plans and shows the plan, as `plan` and `train` do alike, and goes on with it; refuses what does not
+// fit.
+Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
+                      const std::function<Result<int>(const Opening&)>& go_on) {
+  const int threads = omp_get_max_threads();
+  if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
+  Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
+  if (!device) return device.failure();
+  const Job job(line.config, threads);
+  Result<std::optional<JsonLines>> json = open_json(line);
+  if (!json) return json.failure();
+  const Choice choice = choose_plan(job, budgets);
+  if (!choice.plan) return refuse(job, choice, budgets, threads, *json);
+  const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
+  fmt::print(text_stream(line), "{}{}", describe_choice(job, choice, budgets),
+             to_string(forecast));
+  return go_on({job, choice, forecast, *json});
+}
+
+Json plan_json(const Opening& opening) {
+  const JobPlan& plan = *opening.choice.plan;
+  Json rungs = Json::array();
+  for (const Rung& r : opening.choice.rungs)
+    rungs.push_back(Json::object({{"policy", to_string(r.placement)},
+                                  {"peak_bytes", r.peak_bytes[0]},
+                                  {"by_kind", bytes_json(r.peak_bytes)},
+                                  {"verdict", r.verdict}}));
+  Json report = Json::object({{"predicted_peak_bytes", bytes_json(plan.peak_bytes)},
+                              {"lower_bound_bytes", bytes_json(plan.lower_bound_bytes)},
+                              {"policy", plan.placement.policy},
+                              {"placement", to_string(plan.placement)},
+                              {"plan_s", plan.plan_s},
+                              {"parameters", opening.job.n_parameters()},
+                              {"peak_phase", plan.peak_phase},
+                              {"peak_at", plan.peak_analysis().peak_at},
+                              {"rungs", rungs},
+                              {"owners", owners_json(plan.peak_analysis())}});
+  const Json forecast = to_json(opening.forecast);
+  for (const JsonMember& member : *forecast.as_object()) report.set(member.key, member.value);
+  return report;
+}
+
+// What this machine lacks for a run of the plan.
+Result<void> print_what_lacks(const CommandLine& line, const Budgets& budgets,
+                              const JobPlan& plan) {
+  const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);
+  if (!budgets[0] && plan.peak_bytes[0] > here)
+    fmt::print(text_stream(line), "this machine has {} to give: it would not run here\n",
+               format_bytes(here));
+  const int64_t disk_bytes = plan.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
+  if (disk_bytes == 0) return {};
+  const Result<int64_t> space = disk_space_bytes(line.config);
+  if (!space) return space.failure();
+  const std::string& folder = line.config.runtime.disk_folder;
+  if (disk_bytes > *space)
+    fmt::print(text_stream(line),
+               "{} has {} to give (runtime.disk_folder), {} are needed: it would not run here\n",
+               folder.empty() ? "the folder for temporary files" : folder, format_bytes(*space),
+               format_bytes(disk_bytes));
+  return {};
+}
+
 }  // namespace
 
 Result<int> run_train(std::span<const std::string> arguments) {
@@ -72,7 +142,6 @@ Result<int> run_train(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
-  const int threads = omp_get_max_threads();
   const Budgets budgets =
       budgets_of(line->config, line->config.memory.device.value_or(
                                    Device::cpu()->capacity_bytes(MemoryKind::kDevice)));
@@ -81,29 +150,22 @@ Result<int> run_train(std::span<const std::string> arguments) {
                                              line->config.data.seq);
       !data)
     return data.failure();
-  if (Result<void> usable = check_disk_folder(line->config); !usable) return usable.failure();
-  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
-  if (!device) return device.failure();
-  const Job job(line->config, threads);
-  Result<std::optional<JsonLines>> json = open_json(*line);
-  if (!json) return json.failure();
-  const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, threads, *json);
-  const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
-  fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
-             to_string(forecast));
-  RunOptions options;
-  options.trace_path = line->trace_path;
-  if (forecast.simulation) options.predicted_step_s = forecast.simulation->step_s;
-  options.resume = line->resume;
-  options.json = json->has_value() ? &**json : nullptr;
-  options.text = text_stream(*line);
-  return unless_refused(*choice.plan, budgets, *json, [&] {
-    // Before checkpoints of an earlier run are set aside.
-    const int64_t disk_bytes = choice.plan->peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
-    if (Result<void> reserved = check_disk_space(line->config, disk_bytes); !reserved)
-      throw CapacityError(reserved.error());
-    return run_training(job, choice, budgets, options);
+  return with_plan(*line, budgets, [&](const Opening& opening) {
+    const JobPlan& plan = *opening.choice.plan;
+    RunOptions options;
+    options.trace_path = line->trace_path;
+    if (opening.forecast.simulation)
+      options.predicted_step_s = opening.forecast.simulation->step_s;
+    options.resume = line->resume;
+    options.json = opening.json ? &*opening.json : nullptr;
+    options.text = text_stream(*line);
+    return unless_refused(plan, budgets, opening.json, [&] {
+      // Before checkpoints of an earlier run are set aside.
+      const int64_t disk_bytes = plan.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
+      if (Result<void> reserved = check_disk_space(line->config, disk_bytes); !reserved)
+        throw CapacityError(reserved.error());
+      return run_training(opening.job, opening.choice, budgets, options);
+    });
   });
 }
 
@@ -115,64 +177,20 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
-  const int threads = omp_get_max_threads();
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
-  if (Result<void> usable = check_disk_folder(line->config); !usable) return usable.failure();
-  Result<std::optional<DeviceDescription>> device = forecast_device(line->device, threads);
-  if (!device) return device.failure();
-  const Job job(line->config, threads);
-  Result<std::optional<JsonLines>> json = open_json(*line);
-  if (!json) return json.failure();
-  const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, threads, *json);
-  const Executable& step = *choice.plan->programs.step;
-  const Forecast forecast = forecast_step(step, std::move(*device));
-  fmt::print(text_stream(*line), "{}{}", describe_choice(job, choice, budgets),
-             to_string(forecast));
-  if (!line->trace_path.empty())
-    if (Result<void> traced = write_simulated_trace(line->trace_path, step, forecast); !traced)
-      return traced.failure();
-  const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);
-  if (!budgets[0] && choice.plan->peak_bytes[0] > here)
-    fmt::print(text_stream(*line), "this machine has {} to give: it would not run here\n",
-               format_bytes(here));
-  const int64_t disk_bytes = choice.plan->peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
-  if (disk_bytes > 0) {
-    const Result<int64_t> space = disk_space_bytes(line->config);
-    if (!space) return space.failure();
-    if (disk_bytes > *space)
-      fmt::print(text_stream(*line),
-                 "{} has {} to give (runtime.disk_folder), {} are needed: it would not run here\n",
-                 line->config.runtime.disk_folder.empty() ? "the folder for temporary files"
-                                                          : line->config.runtime.disk_folder,
-                 format_bytes(*space), format_bytes(disk_bytes));
-  }
-  if (*json) {
-    const JobPlan& plan = *choice.plan;
-    Json rungs = Json::array();
-    for (const Rung& r : choice.rungs)
-      rungs.push_back(Json::object(
-          {{"policy", to_string(r.placement)},
-           {"peak_bytes", r.peak_bytes[0]},
-           {"by_kind", bytes_json(r.peak_bytes)},
-           {"verdict", r.verdict}}));
-    Json report =
-        Json::object({{"predicted_peak_bytes", bytes_json(plan.peak_bytes)},
-                      {"lower_bound_bytes", bytes_json(plan.lower_bound_bytes)},
-                      {"policy", plan.placement.policy},
-                      {"placement", to_string(plan.placement)},
-                      {"plan_s", plan.plan_s},
-                      {"parameters", job.n_parameters()},
-                      {"peak_phase", plan.peak_phase},
-                      {"peak_at", plan.peak_analysis().peak_at},
-                      {"rungs", rungs},
-                      {"owners", owners_json(plan.peak_analysis())}});
-    const Json forecast_json = to_json(forecast);
-    for (const JsonMember& member : *forecast_json.as_object())
-      report.set(member.key, member.value);
-    if (Result<void> written = (*json)->write(report); !written) return written.failure();
-  }
-  return kExitDone;
+  return with_plan(*line, budgets, [&](const Opening& opening) -> Result<int> {
+    const JobPlan& plan = *opening.choice.plan;
+    if (!line->trace_path.empty())
+      if (Result<void> traced = write_simulated_trace(line->trace_path, *plan.programs.step,
+                                                      opening.forecast);
+          !traced)
+        return traced.failure();
+    if (Result<void> said = print_what_lacks(*line, budgets, plan); !said) return said.failure();
+    if (opening.json)
+      if (Result<void> written = opening.json->write(plan_json(opening)); !written)
+        return written.failure();
+    return kExitDone;
+  });
 }
 
 }  // namespace stow

@@ -103,12 +103,12 @@ Result<Row> read_row(std::string_view line, const std::vector<Column>& order,
 }  // namespace
 
 Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns) {
-  const Result<std::string> file = read_text_file(path);
+  const Result<std::string> file = read_text_or_stdin(path);
   if (!file) return file.failure();
   std::string_view text = *file;
   size_t line_number = 1;
   const auto bad = [&](const std::string& why) {
-    return fail("{}:{}: {}", path, line_number, why);
+    return fail("{}:{}: {}", path == "-" ? "standard input" : path, line_number, why);
   };
 
   if (text.empty()) return bad("the file is empty");
@@ -148,7 +148,7 @@ Result<void> write_csv(const std::string& path, const CsvProblem& rows,
     fmt::format_to(std::back_inserter(text), "{},{},{},{},{}\n", rows.ids[i], r.lower, r.upper,
                    r.size, offsets[i]);
   }
-  return write_text_file(path, text);
+  return write_text_or_stdout(path, text);
 }
 
 }  // namespace stow::pack

@@ -24,10 +24,11 @@ enum class CsvColumns {
 /// Reads a header and rows of exactly these columns, in any order. Lifetimes are half-open.
 /// Errors, as "FILE:LINE: why": missing, repeated or other columns, fields that are no integers of
 /// 64 bits, negative numbers, lower >= upper, repeated or empty ids, no rows, sizes that sum to
-/// more than 2^62; and a file that cannot be read.
+/// more than 2^62; and a file that cannot be read. "-" is standard input.
 Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns = CsvColumns::kProblem);
 
-/// Writes the rows as id,lower,upper,size,offset: to a temporary file beside `path`, then renamed.
+/// Writes the rows as id,lower,upper,size,offset: to a temporary file beside `path`, then renamed;
+/// "-" is standard output.
 Result<void> write_csv(const std::string& path, const CsvProblem& rows,
                        const std::vector<int64_t>& offsets);
 

@@ -299,7 +299,9 @@ class Run {
     KernelTimes times;
     times.add(events);
     SimulateOptions options;
-    options.measured_s = [&](const Kernel& k) { return std::max(0.0, times.seconds(k)); };
+    options.measured_s = [&](const Kernel& k, int64_t run) {
+      return std::max(0.0, times.seconds(k, run));
+    };
     // No figure of the device counts: everything was measured.
     const double simulated_s = simulate(schedule, {}, options).step_s;
     const double measured_s = summarize_run(schedule, events).step_s;

@@ -1,9 +1,10 @@
-// KernelTimes: how long each kernel and move of a schedule took in real runs of it.
+// KernelTimes: how long each kernel and move of a schedule took in a real run of it.
 // Not a cost model; it knows nothing of kernels that never ran.
 #pragma once
 
 #include <map>
 #include <span>
+#include <vector>
 
 #include "stowage/runtime/run_observer.h"
 
@@ -11,19 +12,15 @@ namespace stow {
 
 class KernelTimes {
  public:
-  /// Takes in the events of one run.
+  /// Takes in the events of one run of the schedule.
   void add(std::span<const RunEvent> events);
-  /// The mean seconds of a kernel, or of a move while its stream was at it; -1 where it never ran.
-  /// To be given to simulate() as SimulateOptions::measured_s: then what is simulated is the order,
-  /// the overlap and the waiting alone.
-  double seconds(const Kernel& kernel) const;
+  /// Seconds of a kernel's run, the first being 0, or of a move's while its stream was at it; -1
+  /// where it did not run so often. To be given to simulate() as SimulateOptions::measured_s: then
+  /// what is simulated is the order, the overlap and the waiting alone.
+  double seconds(const Kernel& kernel, int64_t run) const;
 
  private:
-  struct Sum {
-    double seconds = 0;
-    int64_t runs = 0;
-  };
-  std::map<const Kernel*, Sum> sums_;
+  std::map<const Kernel*, std::vector<double>> seconds_;  // of each run
 };
 
 }  // namespace stow

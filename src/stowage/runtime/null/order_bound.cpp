@@ -146,8 +146,7 @@ class Walker {
     if (!is_new) return work;
     const KernelCost cost = kernel_cost(kernel, schedule_);
     work.stream = cost.stream();
-    work.seconds = options_.measured_s ? options_.measured_s(kernel) : -1;
-    if (work.seconds < 0) work.seconds = kernel_seconds(cost, description_);
+    work.seconds = kernel_seconds(cost, description_);
     if (work.stream == StreamKind::kCopyIn || work.stream == StreamKind::kCopyOut)
       work.delay_s = description_.link.latency_s;
     return work;

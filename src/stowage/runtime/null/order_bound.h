@@ -11,7 +11,8 @@ namespace stow {
 /// Seconds of a step in which nothing waits for memory: each stream takes what it is given in the
 /// order of the schedule, as soon as what it reads has been written. More memory, or moves further
 /// ahead, do not make the step faster than this; it is never below Simulation::bound_s. None for a
-/// schedule of more than `options.max_walked` instructions, as each of them is gone through.
+/// schedule of more than `options.max_walked` instructions, as each of them is gone through. What the
+/// options say of events, skips and measured times is left out.
 std::optional<double> order_bound(const Schedule& schedule, const DeviceDescription& description,
                                   const SimulateOptions& options = {});
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <unordered_map>
 
 #include "stowage/runtime/null/kernel_cost.h"
 
@@ -72,8 +73,10 @@ class Reader {
     Item item;
     const KernelCost work = kernel_cost(kernel, schedule_);
     item.kernel = &kernel;
-    item.seconds = options_.measured_s ? options_.measured_s(kernel) : -1;
-    if (item.seconds < 0) item.seconds = kernel_seconds(work, description_);
+    item.seconds = kernel_seconds(work, description_);
+    if (options_.measured_s)
+      if (const double measured = options_.measured_s(kernel, 0); measured >= 0)
+        item.seconds = measured;
     item.stream = static_cast<size_t>(work.stream());
     if (item.stream != kCompute) item.bytes = work.bytes;
     if (kernel.phase == MovePhase::kWhole) {
@@ -211,6 +214,13 @@ class Simulator {
     }
   }
 
+  // Ticks of the next run of an item.
+  int64_t ticks_of(const Item& item) {
+    if (!options_.measured_s || item.kind == Item::Kind::kDone) return item.ticks;
+    const double measured = options_.measured_s(*item.kernel, n_runs_[item.kernel]++);
+    return measured < 0 ? item.ticks : std::llround(measured / tick_s_);
+  }
+
   void visit(const Item& item) {
     ++result_.walked;
     int64_t& now = clock_[kCompute];
@@ -227,12 +237,13 @@ class Simulator {
       }
     } else {
       int64_t& clock = clock_[stream];
+      const int64_t ticks = ticks_of(item);
       begin = std::max(now + item.delay_ticks, clock);
-      clock = begin + (stream == kCompute ? slowed(item.ticks) : item.ticks);
+      clock = begin + (stream == kCompute ? slowed(ticks) : ticks);
       if (item.kind == Item::Kind::kStart) under_way_[item.transfer].push_back(clock);
       if (item.kind == Item::Kind::kMove) now = clock;
       totals_[stream].busy += clock - begin;
-      totals_[stream].work += item.ticks;
+      totals_[stream].work += ticks;
       totals_[stream].runs += 1;
       totals_[stream].bytes += item.bytes;
     }
@@ -274,7 +285,7 @@ class Simulator {
     for (const int64_t end : loop.ends) {
       Mark mark;
       int64_t walked = 0;
-      bool may_skip = options_.skips;
+      bool may_skip = options_.skips && !options_.measured_s;
       for (; i < end; ++i) {
         walk(loop.body, i);
         ++walked;
@@ -328,6 +339,7 @@ class Simulator {
   std::array<int64_t, kNumStreams> clock_{};
   std::vector<std::deque<int64_t>> under_way_;  // of each transfer number, when its starts end
   Totals totals_;
+  std::unordered_map<const Kernel*, int64_t> n_runs_;  // where each run has a time of its own
   int64_t instant_ = 0;  // true until the first skip, and then nothing asks for it
   Simulation& result_;
 };

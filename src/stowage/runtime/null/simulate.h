@@ -43,8 +43,9 @@ struct SimulateOptions {
   int64_t open_iterations = 1;  ///< Of a loop whose trip count is known at run time alone.
   bool skips = true;  ///< Whether a loop's steady state is multiplied out instead of walked.
   int64_t max_walked = 20'000'000;
-  /// Seconds of a kernel, where known better than from the description; below 0: not known.
-  std::function<double(const Kernel&)> measured_s;
+  /// Seconds of a kernel's run, the first being 0, where known better than from the description;
+  /// below 0: not known. Loops are walked iteration by iteration for them.
+  std::function<double(const Kernel&, int64_t run)> measured_s;
 };
 
 /// Goes through the schedule as the program runner does. The compute stream takes its kernels in
