@@ -113,7 +113,13 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
   RowProgram program;
   program.dims = unit_.dims;
   program.n_row_dims = n_row_dims_;
-  for (const View& view : inputs) program.inputs.push_back({view.dtype, program_strides(view)});
+  for (const View& view : inputs) {
+    Dims strides = program_strides(view);
+    // A window without elements, a broadcast too, is not one value for all points: nothing is there.
+    for (size_t i = 0; i < strides.size() && view.elems() == 0; ++i)
+      if (unit_.dims[i] == 0) strides[i] = 1;
+    program.inputs.push_back({view.dtype, std::move(strides)});
+  }
 
   std::map<ValueId, int32_t> steps;
   const auto output_index = [&](ValueId v) {
