@@ -72,6 +72,11 @@ struct LoopTerm {
   LoopId loop;
   int64_t start = 0, step = 1, modulo = 0;  ///< modulo 0: none.
   int64_t stride_bytes = 0;
+
+  int64_t bytes_at(int64_t iteration) const {
+    const int64_t slot = start + step * iteration;
+    return (modulo > 0 ? slot % modulo : slot) * stride_bytes;
+  }
 };
 
 /// A strided window on a buffer.

@@ -440,9 +440,7 @@ class Overlapper {
   void fix(View& view, int64_t iteration) const {
     std::erase_if(view.terms, [&](const LoopTerm& term) {
       if (term.loop != loop_->id) return false;
-      int64_t slot = term.start + term.step * iteration;
-      if (term.modulo > 0) slot %= term.modulo;
-      view.offset_bytes += slot * term.stride_bytes;
+      view.offset_bytes += term.bytes_at(iteration);
       return true;
     });
   }

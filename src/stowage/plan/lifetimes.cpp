@@ -212,9 +212,7 @@ class Walker {
     int64_t low = view.offset_bytes;
     for (const LoopTerm& term : view.terms) {
       sampled |= sampled_[term.loop.index()];
-      int64_t slot = term.start + term.step * iteration_[term.loop.index()];
-      if (term.modulo > 0) slot %= term.modulo;
-      low += slot * term.stride_bytes;
+      low += term.bytes_at(iteration_[term.loop.index()]);
     }
     int64_t high = low + dtype_bytes(view.dtype);
     std::vector<std::pair<int64_t, int64_t>> outer;  // extent, stride in bytes

@@ -139,11 +139,8 @@ std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body) {
 
 Place Program::locate(const Operand& operand, const Frame& frame) const {
   int64_t offset = operand.offset_bytes;
-  for (const LoopTerm& term : operand.terms) {
-    int64_t slot = term.start + term.step * frame.iterations[term.loop.index()];
-    if (term.modulo > 0) slot %= term.modulo;
-    offset += slot * term.stride_bytes;
-  }
+  for (const LoopTerm& term : operand.terms)
+    offset += term.bytes_at(frame.iterations[term.loop.index()]);
   if (const Buffer* buffer = operand.places) {
     const int64_t slot = buffer->apart ? offset / buffer->slot_bytes : 0;
     if (slot == 0 && buffer->first_slot.valid())

@@ -197,19 +197,20 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (attempt == 0 && gap(plan) > kGoodGap) try_harder(kFinalEffort);
     if (beyond() > 0) try_harder(kHardEffort);
     fit.beyond = std::max<int64_t>(beyond(), 0);
-    Device::Capacities less = asked;
+    Device::Capacities tighter = asked;
     bool fits = true;
     for (size_t kind = 0; kind < limits.size(); ++kind) {
       int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];
       fits &= over <= 0;
       if (kind == 0) over = std::max(over, fit.beyond);
-      if (over > 0) less[kind] = std::min(asked[kind], chooser.reached()[kind]) - (over << attempt);
+      if (over > 0)
+        tighter[kind] = std::min(asked[kind], chooser.reached()[kind]) - (over << attempt);
     }
     (fits ? fitted : refused) = asked;
     const bool is_enough = fits && fit.beyond == 0 && !refused;
     if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
     if (is_enough || (best && ++n_refined > kMaxRefinements)) break;
-    asked = less;
+    asked = tighter;
     if (fitted && refused)  // between the two
       for (size_t kind = 0; kind < asked.size(); ++kind)
         asked[kind] = (*fitted)[kind] + ((*refused)[kind] - (*fitted)[kind]) / 2;

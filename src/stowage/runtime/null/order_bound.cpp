@@ -88,9 +88,13 @@ class Walker {
     return walk(loop.condition, 0);
   }
 
+  // The same in every iteration, so it is looked for once.
   const std::vector<Instruction>& longest(const Branch& branch) {
-    return *std::max_element(branch.alternatives.begin(), branch.alternatives.end(),
-                             [&](const auto& a, const auto& b) { return total(a) < total(b); });
+    const std::vector<Instruction>*& found = longest_[&branch];
+    if (!found)
+      found = &*std::max_element(branch.alternatives.begin(), branch.alternatives.end(),
+                                 [&](const auto& a, const auto& b) { return total(a) < total(b); });
+    return *found;
   }
   double total(const std::vector<Instruction>& body) {
     double sum = 0;
@@ -127,11 +131,8 @@ class Walker {
   std::pair<int64_t, int64_t> bytes_of(const View& view) const {
     const auto [low, high] = reach_of(view);
     int64_t shift = 0;
-    for (const LoopTerm& term : view.terms) {
-      int64_t slot = term.start + term.step * iterations_[term.loop.index()];
-      if (term.modulo > 0) slot %= term.modulo;
-      shift += slot * term.stride_bytes;
-    }
+    for (const LoopTerm& term : view.terms)
+      shift += term.bytes_at(iterations_[term.loop.index()]);
     return {low + shift, high + shift};
   }
 
@@ -158,6 +159,7 @@ class Walker {
   std::vector<int64_t> iterations_;
   std::vector<WriteTimes> written_;  // [buffers]
   std::unordered_map<const Kernel*, Work> works_;
+  std::unordered_map<const Branch*, const std::vector<Instruction>*> longest_;
   std::array<double, kNumStreams> clock_{};
   int64_t walked_ = 0;
 };
