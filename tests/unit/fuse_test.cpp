@@ -5,6 +5,7 @@
 #include "stowage/api/jit.h"
 #include "stowage/api/linalg.h"
 #include "stowage/api/nn.h"
+#include "stowage/api/reduce.h"
 #include "stowage/api/shaping.h"
 #include "stowage/ir/schedule.h"
 
@@ -35,6 +36,24 @@ TEST(Fuse, ANormThatAThirdReadsStaysApartFromItsGradient) {
     return std::pair(matmul(transpose(y), dy), back(dy));
   };
   EXPECT_EQ(n_row_programs(jit(gradient).lower(kX, kWeight, kX).compile().executable()), 2);
+}
+
+// The comparison of targets with columns waits for nothing and comes to the softmax; neither it nor
+// the iota in it is ever an array.
+TEST(Fuse, TheGradientOfACrossEntropyIsOneRowProgramOverTheLogits) {
+  const auto loss = [](const Array& logits, const Array& targets) {
+    return value_and_grad([&](const Array& x) { return mean(cross_entropy(x, targets)); })(logits);
+  };
+  const auto compiled =
+      jit(loss).lower(kX, Array::abstract(Shape{64}, DType::kI32)).compile();
+  int n = 0;
+  for (const Instruction& instruction : compiled.executable().schedule().instructions) {
+    const Kernel* kernel = instruction.kernel();
+    if (kernel == nullptr || kernel->kind != KernelKind::kRows) continue;
+    n += Shape(kernel->program->dims).elems() == 64 * 32;
+    EXPECT_TRUE(kernel->program->dims != Dims{32}) << "an iota";
+  }
+  EXPECT_EQ(n, 1);
 }
 
 }  // namespace

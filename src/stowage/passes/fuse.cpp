@@ -25,6 +25,25 @@ ValueId handed_through(const Graph& graph, ValueId v) {
   return v;
 }
 
+int iota_dim(const Graph& graph, const Units& units, const Unit& unit, ValueId v) {
+  const ValueUse& use = units.uses[v.index()];
+  const View& window = units.windows[v.index()];
+  if (!unit.axes.empty() || !units.uses[use.root.index()].lazy_iota || window.dims != unit.dims)
+    return -1;
+  const Shape& shape = graph.type(use.root).shape;
+  const auto axis = static_cast<size_t>(graph.def(use.root).as<IotaParams>().axis);
+  if (use.canon == use.root) return static_cast<int>(axis);
+  // Elements of the root are their own positions where no other axis has an extent.
+  if (shape.elems() != shape.dims()[axis] || window.offset_bytes != 0) return -1;
+  int found = -1;
+  for (size_t i = 0; i < window.dims.size(); ++i) {
+    if (window.dims[i] == 1 || window.strides[i] == 0) continue;
+    if (found >= 0 || window.strides[i] != 1) return -1;
+    found = static_cast<int>(i);
+  }
+  return found;
+}
+
 bool is_row_value(const Unit& unit, const Shape& shape) {
   if (unit.n_row_dims < 0 || static_cast<size_t>(unit.n_row_dims) == unit.dims.size()) return false;
   const size_t n = static_cast<size_t>(unit.n_row_dims);
@@ -227,7 +246,11 @@ class Fuser {
           std::find(candidates.begin(), candidates.end(), u) == candidates.end())
         candidates.push_back(u);
     }
-    std::sort(candidates.rbegin(), candidates.rend());
+    // The latest first; but what reads nothing large comes to the others rather than they to it.
+    std::sort(candidates.begin(), candidates.end(), [&](int a, int b) {
+      const bool light = reads_nothing_large(a), other = reads_nothing_large(b);
+      return light != other ? other : a > b;
+    });
     int home = -1;
     for (int u : candidates)
       if (home < 0) {
@@ -236,6 +259,16 @@ class Fuser {
         merge(u, home);
       }
     if (home < 0) add_unit(std::move(own), node);
+  }
+
+  // True for a unit that reads no array of its own size, such as a comparison of rows with columns.
+  bool reads_nothing_large(int u) {
+    for (NodeId m : unit(u).nodes)
+      for (ValueId v : graph_.node(m).operands)
+        if (!use(v).splat && use(use(v).root).unit != u &&
+            graph_.type(use(v).root).shape.elems() >= Shape(unit(u).dims).elems())
+          return false;
+    return true;
   }
 
   void count_uses() {
@@ -425,15 +458,13 @@ class Fuser {
     if (x.dims != y.dims || common_rows(x.n_row_dims, y.n_row_dims) == -2 ||
         x.nodes.size() + y.nodes.size() > kMaxMembers || is_far(x.nodes.back(), y.nodes.back()))
       return false;
-    Unit joined = y;
-    joined.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
-    Unit joined_x = joined;
-    joined_x.nodes = x.nodes;
-    if (!columns_fit(joined) || !columns_fit(joined_x)) {
-      const bool fixes_rows =
-          x.n_row_dims != joined.n_row_dims || y.n_row_dims != joined.n_row_dims;
-      if (fixes_rows || !are_one_in_time(a, into)) return false;
-    }
+    Unit joined = y, joined_x = x;
+    joined.n_row_dims = joined_x.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
+    const bool fits = columns_fit(joined), fits_x = columns_fit(joined_x);
+    if ((!fits && y.n_row_dims != joined.n_row_dims) ||
+        (!fits_x && x.n_row_dims != joined.n_row_dims) ||
+        ((!fits || !fits_x) && !are_one_in_time(a, into)))
+      return false;
     // Members must read each other as they are.
     for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
       for (NodeId m : unit(from).nodes) {
@@ -453,9 +484,9 @@ class Fuser {
     return true;
   }
 
-  // True when neither unit, but for what `into` reads of a, can begin before the other, and a
-  // neither makes anything large for a third nor reads anything large that `into` does not: to run
-  // them as one makes nothing wait in memory.
+  // True when unit a makes nothing large for a third and reads nothing large that `into` does not,
+  // and neither of them, but for what `into` reads of a, can begin before the other: to run them as
+  // one makes nothing wait in memory. Where a reads nothing large at all it may wait itself.
   bool are_one_in_time(int a, int into) {
     const auto is_large = [&](ValueId v) {
       return graph_.type(use(v).root).shape.elems() >= Shape(unit(a).dims).elems();
@@ -478,9 +509,17 @@ class Fuser {
       std::vector<int> others = unit(late).operand_units;
       std::erase(others, early);
       return std::all_of(unit(early).operand_units.begin(), unit(early).operand_units.end(),
-                         [&](int o) { return o == late || reaches(others, o); });
+                         [&](int o) { return o == late || is_ready_with(o, others, into); });
     };
-    return waits_for(a, into) && waits_for(into, a);
+    return waits_for(into, a) && (reads_nothing_large(a) || waits_for(a, into));
+  }
+  // Whether one of `others` waits for unit o as well, or o is little work on what they wait for.
+  bool is_ready_with(int o, const std::vector<int>& others, int space) {
+    if (reaches(others, o)) return true;
+    const Unit& u = unit(o);
+    return u.kind == UnitKind::kRows && Shape(u.dims).elems() < Shape(unit(space).dims).elems() &&
+           std::all_of(u.operand_units.begin(), u.operand_units.end(),
+                       [&](int below) { return is_ready_with(below, others, space); });
   }
 
   void merge(int a, int into) {
@@ -528,17 +567,11 @@ class Fuser {
       for (NodeId m : nodes)
         for (ValueId v : graph_.node(m).operands) {
           const bool rows = result_.units[u].kind == UnitKind::kRows;
-          if (rows && (use(v).splat || is_step_iota(v, result_.units[u]))) continue;
+          if (rows && (use(v).splat || iota_dim(graph_, result_, result_.units[u], v) >= 0)) continue;
           fill(v, static_cast<int>(u));
         }
     }
     for (ValueId v : graph_.outputs()) fill(v, -1);
-  }
-
-  bool is_step_iota(ValueId v, const Unit& unit) {
-    const ValueId canon = use(v).canon;
-    return use(canon).lazy_iota && unit.axes.empty() &&
-           graph_.type(canon).shape.dims() == unit.dims;
   }
 
   void fill(ValueId v, int reader) {

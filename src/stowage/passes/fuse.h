@@ -53,6 +53,10 @@ Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse);
 /// The value behind identity ops and behind carries that scans hand through unchanged.
 ValueId handed_through(const Graph& graph, ValueId v);
 
+/// The dimension of a kRows unit's space whose coordinate the value is, an iota seen through
+/// broadcasts and reshapes: a step, not something to read. -1 where it is no such value.
+int iota_dim(const Graph& graph, const Units& units, const Unit& unit, ValueId v);
+
 /// True when, in a kRows unit, the value is one a row (or one a column for a column sum's result).
 bool is_row_value(const Unit& unit, const Shape& shape);
 

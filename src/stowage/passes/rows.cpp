@@ -57,9 +57,7 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
 bool RowsBuilder::is_step(ValueId v) const {
   const ValueUse& use = units_.uses[v.index()];
   if (use.splat) return true;
-  const ValueUse& canon = units_.uses[use.canon.index()];
-  if (canon.lazy_iota && unit_.axes.empty() && graph_.type(use.canon).shape.dims() == unit_.dims)
-    return true;
+  if (iota_dim(graph_, units_, unit_, v) >= 0) return true;
   return units_.uses[use.root.index()].unit == unit_index_;
 }
 
@@ -87,7 +85,7 @@ int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t
     step.index = static_cast<int32_t>(load - loads_.begin());
   } else {
     step.kind = StepKind::kIota;
-    step.index = static_cast<int32_t>(graph_.def(use.canon).as<IotaParams>().axis);
+    step.index = iota_dim(graph_, units_, unit_, v);
   }
   step.dtype = graph_.type(v).dtype;
   return steps[use.canon] = add_step(program, step);

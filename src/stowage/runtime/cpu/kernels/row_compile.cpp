@@ -1,6 +1,7 @@
 // From a row program to a row plan: tiles, phases, what is kept, registers.
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "stowage/base/error.h"
 #include "stowage/runtime/cpu/kernels/row_dims.h"
@@ -10,7 +11,7 @@ namespace stow::cpu {
 namespace {
 
 constexpr int64_t kTileElems = 1024;
-constexpr int64_t kRowTileElems = 2048;
+constexpr int64_t kRowTileElems = 8192;  // of all operands together
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
@@ -20,8 +21,10 @@ int64_t round_up(int64_t x, int64_t to) {
   return (x + to - 1) / to * to;
 }
 
-// The time of a sum, whose additions wait for one another, in that of an elementwise addition.
+// The time of a sum over a row, whose additions wait for one another, and over columns, which reads
+// and writes its sums, in that of an elementwise addition.
 constexpr int64_t kChainWeight = 3;
+constexpr int64_t kColumnsWeight = 5;
 
 // The time of an elementwise op on what lies near, an addition's being 1.
 int64_t weight_of(OpKind op) {
@@ -45,13 +48,14 @@ struct Value {
   int32_t absorbed_by = -1;   // The step whose kernel computes this one too.
   int32_t fused_store = -1;  // The store that its kernel does itself.
   int32_t reg = -1;
+  bool by_position = false;  // A step that find_one_hot() has made.
 };
 
 class Compiler {
  public:
   /// Strips are of about so many elements, where no reduction asks for others.
   Compiler(const RowProgram& program, bool careful, int64_t tile_elems)
-      : program_(program), careful_(careful), tile_elems_(tile_elems) {}
+      : program_(program), steps_(program.steps), careful_(careful), tile_elems_(tile_elems) {}
 
   RowPlan compile() {
     plan_dims(program_, plan_);
@@ -68,9 +72,9 @@ class Compiler {
   }
 
  private:
-  const Step& step(int i) const { return program_.steps[static_cast<size_t>(i)]; }
+  const Step& step(int i) const { return steps_[static_cast<size_t>(i)]; }
   Value& value(int i) { return values_[static_cast<size_t>(i)]; }
-  int n_steps() const { return static_cast<int>(program_.steps.size()); }
+  int n_steps() const { return static_cast<int>(steps_.size()); }
   PlanOperand& operand(int i) { return plan_.operands[static_cast<size_t>(i)]; }
   static bool is_store(const Step& s) {
     return s.kind == StepKind::kStore || s.kind == StepKind::kReduceColumns;
@@ -86,9 +90,10 @@ class Compiler {
 
   // Spans and levels; checks the contract.
   void analyse() {
-    values_.resize(program_.steps.size());
+    values_.resize(steps_.size());
     int next_iota = plan_.n_inputs + plan_.n_outputs;
     for (int i = 0; i < n_steps(); ++i) {
+      find_one_hot(i);
       const Step& s = step(i);
       Value& v = value(i);
       for (int k = 0; k < n_args(s); ++k) {
@@ -123,6 +128,51 @@ class Compiler {
     }
   }
 
+  // Where step i is `column == position ? x : 0`, the position one i32 a row: which x and position.
+  std::optional<std::pair<int, int>> one_hot(int i) const {
+    const Step& s = step(i);
+    if (s.kind != StepKind::kCompute || s.op != OpKind::kSelect || s.dtype != DType::kF32)
+      return std::nullopt;
+    const Step &test = step(s.args[0]), &other = step(s.args[2]);
+    if (test.kind != StepKind::kCompute || test.op != OpKind::kEq ||
+        other.kind != StepKind::kConstant || other.imm != 0)
+      return std::nullopt;
+    for (int k = 0; k < 2; ++k) {
+      const int column = test.args[k], position = test.args[1 - k];
+      if (step(column).kind != StepKind::kIota || step(column).dtype != DType::kI32 ||
+          has_column(values_[static_cast<size_t>(position)].span))
+        continue;
+      const PlanOperand& o =
+          plan_.operands[static_cast<size_t>(values_[static_cast<size_t>(column)].operand)];
+      if (o.unit_columns && o.span == Span::kColumn) return std::pair(s.args[1], position);
+    }
+    return std::nullopt;
+  }
+  // What is summed or added of a row with but one element is had for the price of one: step i then
+  // takes that element and its position, and whole rows of zeros are never made.
+  void find_one_hot(int i) {
+    Step& s = steps_[static_cast<size_t>(i)];
+    if (s.dtype != DType::kF32) return;
+    if (s.kind == StepKind::kReduceRow && s.op == OpKind::kReduceSum) {
+      if (const auto hot = one_hot(s.args[0])) {
+        s.args[0] = hot->first;
+        s.args[1] = hot->second;
+        value(i).by_position = true;
+      }
+    } else if (s.kind == StepKind::kCompute && (s.op == OpKind::kAdd || s.op == OpKind::kSub)) {
+      for (int k = s.op == OpKind::kAdd ? 0 : 1; k < 2; ++k) {
+        const auto hot = one_hot(s.args[k]);
+        if (!hot || s.args[0] == s.args[1]) continue;
+        value(i).span = Span::kColumn;
+        s.args[0] = s.args[1 - k];
+        s.args[1] = hot->first;
+        s.args[2] = hot->second;
+        value(i).by_position = true;
+        return;
+      }
+    }
+  }
+
   void check_store(int i) {
     const Step& s = step(i);
     STOW_CHECK(s.index >= 0 && s.index < plan_.n_outputs && n_args(s) == 1);
@@ -141,25 +191,28 @@ class Compiler {
 
   void choose_tiles() {
     bool column_reductions = false, transposed = false;
-    for (const Step& s : program_.steps)
+    int64_t n_full = 0;
+    for (const Step& s : steps_)
       column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
     for (int k = 0; k < plan_.n_inputs + plan_.n_outputs; ++k) {
       const PlanOperand& o = operand(k);
       transposed = transposed || (o.span == Span::kFull && std::abs(o.inner_col) > 1 &&
                                   std::abs(o.inner_row) < std::abs(o.inner_col));
+      n_full += o.span == Span::kFull ? 1 : 0;
     }
     const int64_t R = std::max<int64_t>(1, plan_.rows), C = std::max<int64_t>(1, plan_.cols);
     if (plan_.has_row_reductions) {
       const bool one_strip = C <= 8192;
-      plan_.c_tile = one_strip ? C : 2048;
-      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(kRowTileElems / C, 1, kMaxTileRows);
+      plan_.c_tile = one_strip ? C : 4096;
+      const int64_t near = kRowTileElems / std::max<int64_t>(1, n_full) / C;
+      plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(near, 1, kMaxTileRows);
     } else {
       plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : tile_elems_);
       plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4096 : tile_elems_) / plan_.c_tile);
     }
     // What a row shares is read and written by one unit: reductions, outputs of one value a row.
     bool whole_rows = plan_.has_row_reductions;
-    for (const Step& s : program_.steps)
+    for (const Step& s : steps_)
       whole_rows = whole_rows ||
                    (s.kind == StepKind::kStore && !has_column(operand(output_operand(s)).span));
     plan_.r_tile = std::min({plan_.r_tile, R, std::max<int64_t>(1, plan_.inner_rows())});
@@ -175,7 +228,7 @@ class Compiler {
           std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * plan_.unit_cols));
       plan_.unit_rows = plan_.r_tile * more;
     }
-    plan_.work = plan_.rows * plan_.cols * static_cast<int64_t>(program_.steps.size());
+    plan_.work = plan_.rows * plan_.cols * static_cast<int64_t>(steps_.size());
   }
 
   // Whether a step's kernel reads and writes the memory forms of bf16 and f16.
@@ -245,7 +298,7 @@ class Compiler {
 
   // Steps with columns that phase `phase` must compute, given what was kept before.
   std::vector<bool> needed_in(int phase) {
-    std::vector<bool> needed(program_.steps.size(), false);
+    std::vector<bool> needed(steps_.size(), false);
     for (int i = n_steps() - 1; i >= 0; --i) {
       const Step& s = step(i);
       bool wanted = needed[static_cast<size_t>(i)];
@@ -268,7 +321,7 @@ class Compiler {
   }
 
   void choose_phases() {
-    is_live_.assign(program_.steps.size(), false);
+    is_live_.assign(steps_.size(), false);
     for (int i = n_steps() - 1; i >= 0; --i) {
       if (is_store(step(i))) is_live_[static_cast<size_t>(i)] = true;
       if (!is_live_[static_cast<size_t>(i)]) continue;
@@ -315,7 +368,7 @@ class Compiler {
           value(i).available = true;
     }
     bool column_reductions = false;
-    for (const Step& s : program_.steps)
+    for (const Step& s : steps_)
       column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
     plan_.can_go_wide = plan_.has_row_reductions && !column_reductions && has_many_strips() &&
                         (again.empty() || !fits) && plan_.r_tile == 1;
@@ -420,27 +473,86 @@ class Compiler {
     return false;
   }
 
+  // Whether row reduction j may compute step i on the way, which others may want as well, but not
+  // before it.
+  bool can_make(int j, int i) {
+    const Value& v = value(i);
+    const int phase = executed_in(j);
+    if (step(i).kind != StepKind::kCompute || step(i).dtype != DType::kF32 || absorbs(i) ||
+        v.absorbed_by >= 0 || v.level != phase || v.span != value(step(j).args[0]).span)
+      return false;
+    // Rows that are all alike are reduced each by itself: the first must not change what others read.
+    if (!has_row(v.span) && plan_.rows != 1) return false;
+    for (int p = phase + 1; p < n_phases_; ++p)
+      if (needed_[static_cast<size_t>(p)][static_cast<size_t>(i)]) return false;
+    for (int u = i + 1; u < j; ++u)
+      for (int k = 0; k < n_args(step(u)); ++k)
+        if (step(u).args[k] == i && is_live_[static_cast<size_t>(u)] && executed_in(u) == phase &&
+            value(u).absorbed_by != j)
+          return false;
+    return true;
+  }
+  // Row reduction j with the terms that it sums up: products of two or three values of f32, or
+  // exponentials of differences.
+  void fuse_terms(int j) {
+    const Step& s = step(j);
+    const int t = s.args[0];
+    if (s.dtype != DType::kF32 || value(j).by_position || step(t).kind != StepKind::kCompute) return;
+    const ReduceKernels kernels = reduce_kernels(s.op, s.dtype);
+    Fused& f = fused_[static_cast<size_t>(j)];
+    const auto make = [&](ReduceRowsKernel kernel, int inner, std::vector<int> args) {
+      f.reduce = kernel;
+      f.args = std::move(args);
+      f.keeps = uses_[static_cast<size_t>(inner)] > 1 ? inner : -1;
+      value(inner).absorbed_by = j;
+    };
+    if (step(t).op == OpKind::kExp && kernels.exps != nullptr) {
+      const int x = step(t).args[0];
+      if (step(x).op != OpKind::kSub || !is_absorbable(x) || value(x).span != value(t).span ||
+          !can_make(j, t))
+        return;
+      make(kernels.exps, t, {step(x).args[0], step(x).args[1]});
+      value(x).absorbed_by = j;
+    } else if (step(t).op == OpKind::kMul && is_absorbable(t) && kernels.products != nullptr) {
+      value(t).absorbed_by = j;
+      for (int k = 0; k < 2; ++k) {
+        const int inner = step(t).args[k], third = step(t).args[1 - k];
+        if (inner == third || step(inner).op != OpKind::kMul || !can_make(j, inner)) continue;
+        return make(kernels.products_by_third, inner,
+                    {step(inner).args[0], step(inner).args[1], third});
+      }
+      make(kernels.products, t, {step(t).args[0], step(t).args[1]});
+    }
+  }
+
+  // Step j, one element added to a row, with the product that makes the row.
+  void fuse_poke(int j) {
+    const Step& s = step(j);
+    const int x = s.args[0];
+    const bool of_product = step(x).op == OpKind::kMul && can_absorb(j, x);
+    Fused& f = fused_[static_cast<size_t>(j)];
+    f.map = f32_poke_kernel(s.op, of_product);
+    f.args = {x, s.args[1], s.args[2]};
+    if (!of_product) return;
+    f.args = {step(x).args[0], step(x).args[1], s.args[1], s.args[2]};
+    value(x).absorbed_by = j;
+  }
+
   // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
   // goes first: it is nearer to what is stored.
   void choose_fused_steps() {
-    uses_.assign(program_.steps.size(), 0);
-    fused_.resize(program_.steps.size());
+    uses_.assign(steps_.size(), 0);
+    fused_.resize(steps_.size());
     for (int i = 0; i < n_steps(); ++i)
       if (is_live_[static_cast<size_t>(i)])
         for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
     for (int j = n_steps() - 1; j >= 0; --j) {
       const Step& s = step(j);
+      if (!is_live_[static_cast<size_t>(j)]) continue;
       if (s.kind == StepKind::kReduceColumns) fuse_column_products(j);
-      // A sum of products.
-      if (s.kind == StepKind::kReduceRow && is_live_[static_cast<size_t>(j)] &&
-          s.dtype == DType::kF32 && step(s.args[0]).op == OpKind::kMul && is_absorbable(s.args[0]) &&
-          reduce_kernels(s.op, s.dtype).products != nullptr) {
-        const Step& product = step(s.args[0]);
-        fused_[static_cast<size_t>(j)].args = {product.args[0], product.args[1]};
-        value(s.args[0]).absorbed_by = j;
-      }
-      if (s.kind != StepKind::kCompute || !is_live_[static_cast<size_t>(j)] ||
-          value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2 ||
+      if (s.kind == StepKind::kReduceRow) fuse_terms(j);
+      if (s.kind == StepKind::kCompute && value(j).by_position) fuse_poke(j);
+      if (s.kind != StepKind::kCompute || value(j).by_position || value(j).absorbed_by >= 0 || register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2 ||
           fuse_gate(j) || fuse_square_grad(j))
         continue;
       const int a = s.args[0], b = s.args[1];
@@ -540,6 +652,7 @@ class Compiler {
       return p;
     }
     p.kind = Place::kRegister;
+    STOW_CHECK(v.reg >= 0, "step {} is read before it is made", i);
     p.index = v.reg;
     last_use_[static_cast<size_t>(v.reg)] = position_;
     return p;
@@ -576,6 +689,7 @@ class Compiler {
     p.span = v.span;
     p.round = form_of(s.dtype);
     p.n_args = n_args(s);
+    p.by_position = v.by_position;
     if (v.absorbed_by >= 0) return;
     ++position_;
     const Fused& fused = fused_[static_cast<size_t>(i)];
@@ -622,11 +736,23 @@ class Compiler {
         STOW_CHECK(p.reduce.rows != nullptr &&
                        register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
                    "no kernel for {} of {}", op_name(s.op), dtype_name(s.dtype));
-        if (!fused.args.empty()) p.reduce.rows = p.reduce.products;
+        if (fused.reduce != nullptr) p.reduce.rows = fused.reduce;
+        if (fused.reduce != nullptr && fused.reduce == p.reduce.exps)
+          p.weight = weight_of(OpKind::kExp) + 2;
+        if (fused.keeps >= 0) {
+          define(fused.keeps);
+          p.args[p.n_args++] = place_of(fused.keeps);
+          p.keeps = true;
+        }
+        if (v.by_position) {
+          p.reduce.rows = f32_pick_kernel();
+          p.weight = 0;
+        }
         p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
         break;
       case StepKind::kReduceColumns:
         p.kind = PlanStep::kReduceColumns;
+        p.weight = kColumnsWeight;
         p.reduce = reduce_kernels(s.op, s.dtype);
         STOW_CHECK(p.reduce.columns != nullptr &&
                        register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),
@@ -819,9 +945,12 @@ class Compiler {
   struct Fused {
     MapKernel map = nullptr;
     std::vector<int> args;
+    ReduceRowsKernel reduce = nullptr;
+    int keeps = -1;  // A step that it absorbs and others want as well.
   };
 
   const RowProgram& program_;
+  std::vector<Step> steps_;
   const bool careful_;
   const int64_t tile_elems_;
   RowPlan plan_;

@@ -25,6 +25,7 @@ class Worker {
     bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
     bases_[kOwnBase] = own;
     bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
+    map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
   }
 
   void run_once() {
@@ -257,16 +258,16 @@ class Worker {
   }
 
   void run_map(const PlanStep& s, const Tile& t) {
-    KernelCall call;
+    KernelCall& call = map_call_;
     extents(s.span, t, call.rows, call.cols);
     call.round = s.round;
-    call.ahead = &ahead_;
     const KernelArg out = arg(s.out, t.cols);
     call.out = const_cast<std::byte*>(out.data);
     call.out_row_step = out.row_step;
     call.out_form = out.form;
     for (int k = 0; k < s.n_args; ++k) call.args[k] = arg(s.args[k], t.cols);
-    if (call.rows > 1) {
+    call.first_col = t.col;
+    if (call.rows > 1 && !s.by_position) {
       bool flat = out.row_step == call.cols * s.out.elem_bytes;
       for (int k = 0; k < s.n_args; ++k) {
         const KernelArg& a = call.args[k];
@@ -357,20 +358,21 @@ class Worker {
   }
 
   void run_reduce_rows(const PlanStep& s, const Tile& t) {
-    ReduceRowsCall call;
+    ReduceRowsCall& call = reduce_call_;
     call.rows = t.rows;
-    call.arg = arg(s.args[0], t.cols);
-    if (s.n_args == 2) call.factor = arg(s.args[1], t.cols);
+    const int n = s.n_args - (s.keeps ? 1 : 0);
+    for (int k = 0; k < n; ++k) call.args[k] = arg(s.args[k], t.cols);
+    call.keep = s.keeps ? arg(s.args[n], t.cols) : KernelArg();
     call.lanes = own_ + s.lanes_offset;
-    call.ahead = &ahead_;
-    const std::byte *data = call.arg.data, *factor = call.factor.data;
+    call.round = Form::kNative;
     // A call stays within a block of the row.
-    for (int64_t c = t.col; c < t.col + t.cols; c += call.cols) {
+    const auto move_on = [&](KernelArg& a, const Place& p) {
+      if (a.data != nullptr && !a.splat) a.data += call.cols * p.elem_bytes;
+    };
+    for (int64_t c = t.col; c < t.col + t.cols;) {
       const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
       call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
-      if (!call.arg.splat) call.arg.data = data + (c - t.col) * s.args[0].elem_bytes;
-      if (s.n_args == 2 && !call.factor.splat)
-        call.factor.data = factor + (c - t.col) * s.args[1].elem_bytes;
+      call.at_col = c;
       if (wide_) {  // each block as a row of its own
         call.first_col = c - first;
         call.total_cols = std::min(kReduceBlock, plan_.cols - first);
@@ -382,6 +384,9 @@ class Worker {
         call.out = own_ + reg(s.out.index).offset;
       }
       s.reduce.rows(call);
+      c += call.cols;
+      for (int k = 0; k < n; ++k) move_on(call.args[k], s.args[k]);
+      if (s.keeps) move_on(call.keep, s.args[n]);
     }
   }
 
@@ -412,14 +417,13 @@ class Worker {
   }
 
   void run_reduce_columns(const PlanStep& s, const Tile& t) {
-    ReduceColumnsCall call;
+    ReduceColumnsCall& call = columns_call_;
     call.rows = t.rows;
     call.cols = s.partial_cols == 1 ? 1 : t.cols;
     if (s.partial_cols == 1 && t.col != 0) return;
     call.arg = arg(s.args[0], t.cols);
     call.n_factors = s.n_args - 1;
     for (int k = 0; k < call.n_factors; ++k) call.factors[k] = arg(s.args[k + 1], t.cols);
-    call.ahead = &ahead_;
     call.acc = partial(s, chunk_) + (s.partial_cols == 1 ? 0 : t.col * s.out.elem_bytes);
     (call.n_factors > 0 ? s.reduce.column_products : s.reduce.columns)(call);
   }
@@ -439,6 +443,10 @@ class Worker {
   std::byte *shared_, *own_;
   int64_t chunk_ = 0;
   Ahead ahead_;
+  // Not begun anew at each step: they are large, and a step sets what its kernel reads.
+  KernelCall map_call_;
+  ReduceRowsCall reduce_call_;
+  ReduceColumnsCall columns_call_;
   bool wide_ = false;
 };
 

@@ -107,6 +107,7 @@ struct KernelCall {
   Form out_form = Form::kNative;
   Form round = Form::kNative;
   KernelArg args[4];
+  int64_t first_col = 0;   ///< For f32_poke_kernel.
   Ahead* ahead = nullptr;  ///< Null where there is nothing to fetch.
 };
 using MapKernel = void (*)(const KernelCall&);
@@ -147,8 +148,9 @@ inline constexpr int64_t kReduceLanes = 16;
 struct ReduceRowsCall {
   int64_t rows = 0, cols = 0;
   int64_t first_col = 0, total_cols = 0;
-  KernelArg arg;
-  KernelArg factor;            ///< For `products`.
+  int64_t at_col = 0;  ///< For f32_pick_kernel: as first_col, where threads share a row too.
+  KernelArg args[3];           ///< `rows` takes one; f32_pick_kernel an element's position as well.
+  KernelArg keep;              ///< Where a term's inner value goes; nowhere if its data is null.
   std::byte* lanes = nullptr;  ///< kReduceLanes accumulators a row, kept between calls.
   std::byte* out = nullptr;    ///< One accumulator a row.
   Form round = Form::kNative;
@@ -171,7 +173,11 @@ using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
 /// Accumulators are of register_dtype(dtype).
 struct ReduceKernels {
   ReduceRowsKernel rows = nullptr;
-  ReduceRowsKernel products = nullptr;  ///< Of arg times factor, rounded; null where there is none.
+  // Sums of terms whose every op rounds; null where there are none. The inner value, written on
+  // the way, may lie over arg 0.
+  ReduceRowsKernel products = nullptr;         ///< Of the inner value arg 0 * arg 1.
+  ReduceRowsKernel products_by_third = nullptr;  ///< Of the inner value arg 0 * arg 1, times arg 2.
+  ReduceRowsKernel exps = nullptr;             ///< Of the inner value e^(arg 0 - arg 1).
   ReduceColumnsKernel columns = nullptr;
   /// Of arg times the first factor, rounded, times the second if there is one.
   ReduceColumnsKernel column_products = nullptr;
@@ -195,6 +201,12 @@ MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first);
 MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right);
 /// left(args 0, 1) + (p + p) where p is args 2 times 3: what the gradient of a square is added to.
 MapKernel f32_square_grad_kernel(OpKind left);
+/// What a sum over a row comes to of which all but the element at column `factor` (one i32 a row, in
+/// the row or not) is taken as 0.
+ReduceRowsKernel f32_pick_kernel();
+/// x + (column == position ? c : 0), or x - it; x is arg 0, or args 0 times 1 for `of_product`; then
+/// c, then the position, one i32 a row. Null for an outer that is no sum or difference.
+MapKernel f32_poke_kernel(OpKind outer, bool of_product);
 /// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_kernel(bool has_factor);
 

@@ -25,14 +25,23 @@ struct RowSign {
     return hn::IfThenElse(hn::Gt(hn::Abs(a), hn::Zero(d)), one, a);  // ±0 and NaN are their own
   }
 };
+// Without an instruction for it Highway rounds by way of integers, which have no -0.
+HWY_INLINE VF with_sign_of(VF rounded, VF a) {
+#if HWY_TARGET <= HWY_AVX2
+  (void)a;
+  return rounded;
+#else
+  return hn::CopySign(rounded, a);
+#endif
+}
 struct RowFloor {
-  HWY_INLINE VF operator()(DF, VF a) const { return hn::Floor(a); }
+  HWY_INLINE VF operator()(DF, VF a) const { return with_sign_of(hn::Floor(a), a); }
 };
 struct RowCeil {
-  HWY_INLINE VF operator()(DF, VF a) const { return hn::Ceil(a); }
+  HWY_INLINE VF operator()(DF, VF a) const { return with_sign_of(hn::Ceil(a), a); }
 };
 struct RowRound {
-  HWY_INLINE VF operator()(DF, VF a) const { return hn::Round(a); }
+  HWY_INLINE VF operator()(DF, VF a) const { return with_sign_of(hn::Round(a), a); }
 };
 struct RowAdd {
   HWY_INLINE VF operator()(DF, VF a, VF b) const { return hn::Add(a, b); }

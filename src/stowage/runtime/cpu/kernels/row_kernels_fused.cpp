@@ -103,6 +103,56 @@ MapKernel find_square_grad(OpKind left) {
   return nullptr;
 }
 
+// x + 0 or x - 0, which of -0 are not the same.
+template <OpKind Outer>
+HWY_INLINE VF with_zero(DF d, VF x) {
+  return Outer == OpKind::kAdd ? hn::Add(x, hn::Zero(d)) : x;
+}
+template <OpKind Outer>
+struct RowWithZero {
+  HWY_INLINE VF operator()(DF d, VF a) const { return with_zero<Outer>(d, a); }
+};
+template <OpKind Outer>
+struct RowProductWithZero {
+  HWY_INLINE VF operator()(DF d, VF a, VF b) const { return with_zero<Outer>(d, hn::Mul(a, b)); }
+};
+
+template <OpKind Outer, bool kOfProduct>
+void poke(const KernelCall& c) {
+  const KernelArg &value = c.args[kOfProduct ? 2 : 1], &position = c.args[kOfProduct ? 3 : 2];
+  const auto element = [](KernelArg arg, int64_t row, int64_t i) {
+    if (!arg.splat) arg.data += i * static_cast<int64_t>(sizeof(float));
+    return splat_of(arg, row);
+  };
+  for (int64_t r = 0; r < c.rows; ++r) {
+    int32_t column;
+    std::memcpy(&column, position.data + r * position.row_step, sizeof(column));
+    const int64_t i = column - c.first_col;
+    float hit = 0;
+    const bool inside = 0 <= i && i < c.cols;
+    if (inside) {  // before the row is written, as it may lie over what is read
+      hit = element(c.args[0], r, i);
+      if (kOfProduct) hit *= element(c.args[1], r, i);
+      const float other = element(value, r, i);
+      hit = Outer == OpKind::kAdd ? hit + other : hit - other;
+    }
+    KernelCall row = c;
+    row.rows = 1;
+    row.out += r * c.out_row_step;
+    for (int k = 0; k < (kOfProduct ? 2 : 1); ++k) row.args[k].data += r * c.args[k].row_step;
+    if constexpr (kOfProduct)
+      map_f32<RowProductWithZero<Outer>, 2>(row);
+    else
+      map_f32<RowWithZero<Outer>, 1>(row);
+    if (inside) reinterpret_cast<float*>(row.out)[i] = hit;
+  }
+}
+MapKernel find_poke(OpKind outer, bool of_product) {
+  if (outer == OpKind::kAdd) return of_product ? poke<OpKind::kAdd, true> : poke<OpKind::kAdd, false>;
+  if (outer == OpKind::kSub) return of_product ? poke<OpKind::kSub, true> : poke<OpKind::kSub, false>;
+  return nullptr;
+}
+
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -111,6 +161,7 @@ namespace stow::cpu {
 HWY_EXPORT(find_pair);
 HWY_EXPORT(find_triple);
 HWY_EXPORT(find_square_grad);
+HWY_EXPORT(find_poke);
 MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first) {
   return HWY_DYNAMIC_DISPATCH(find_pair)(outer, inner, inner_first);
 }
@@ -119,6 +170,9 @@ MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right) {
 }
 MapKernel f32_square_grad_kernel(OpKind left) {
   return HWY_DYNAMIC_DISPATCH(find_square_grad)(left);
+}
+MapKernel f32_poke_kernel(OpKind outer, bool of_product) {
+  return HWY_DYNAMIC_DISPATCH(find_poke)(outer, of_product);
 }
 }  // namespace stow::cpu
 #endif  // HWY_ONCE

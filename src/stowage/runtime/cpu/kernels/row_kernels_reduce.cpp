@@ -1,5 +1,7 @@
 // Reductions of a row program: those of f32 as vector code, the others portable.
 // The order of every sum is the contract of ir/row_program.h.
+#include <type_traits>
+
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 #include "stowage/runtime/cpu/kernels/row_scalar.h"
 #include "stowage/runtime/cpu/kernels/simd_targets.h"
@@ -10,6 +12,7 @@
 #include <hwy/highway.h>
 #include "stowage/ir/row_program.h"
 #include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
+#include "stowage/runtime/cpu/kernels/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -22,22 +25,25 @@ static_assert(kMaxLanes <= kReduceLanes);
 struct FoldSum {
   static constexpr bool kExtreme = false;
   static constexpr float kIdentity = 0;
-  HWY_INLINE VF operator()(VF a, VF b) const { return hn::Add(a, b); }
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const { return hn::Add(a, b); }
   static float fold(float a, float b) { return a + b; }
 };
 struct FoldProd {
   static constexpr bool kExtreme = false;
   static constexpr float kIdentity = 1;
-  HWY_INLINE VF operator()(VF a, VF b) const { return hn::Mul(a, b); }
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const { return hn::Mul(a, b); }
   static float fold(float a, float b) { return a * b; }
 };
 struct FoldMax {
   static constexpr bool kExtreme = true;
   static HWY_INLINE VF plain(VF a, VF b) { return hn::Max(a, b); }
   static constexpr float kIdentity = -std::numeric_limits<float>::infinity();
-  HWY_INLINE VF operator()(VF a, VF b) const {
-    const VF larger = hn::IfThenElse(hn::Gt(a, b), a, b);
-    const VF y = hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), larger);
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    const V larger = hn::IfThenElse(hn::Gt(a, b), a, b);
+    const V y = hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), larger);
     return hn::IfThenElse(hn::IsNaN(a), a, y);
   }
   static float fold(float a, float b) { return scalar::Binary<OpKind::kMax, float>::apply(a, b); }
@@ -46,9 +52,10 @@ struct FoldMin {
   static constexpr bool kExtreme = true;
   static HWY_INLINE VF plain(VF a, VF b) { return hn::Min(a, b); }
   static constexpr float kIdentity = std::numeric_limits<float>::infinity();
-  HWY_INLINE VF operator()(VF a, VF b) const {
-    const VF smaller = hn::IfThenElse(hn::Lt(a, b), a, b);
-    const VF y = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), smaller);
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    const V smaller = hn::IfThenElse(hn::Lt(a, b), a, b);
+    const V y = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), smaller);
     return hn::IfThenElse(hn::IsNaN(a), a, y);
   }
   static float fold(float a, float b) { return scalar::Binary<OpKind::kMin, float>::apply(a, b); }
@@ -76,44 +83,71 @@ HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVe
     v[k] = load_form(d, data, (i + k * lanes) & row.mask, row.form);
 }
 
-// The same of products.
-template <bool kWhole, bool kPlain, bool kProduct>
-HWY_INLINE void load_terms(DF d, const Row& row, const Row& factor, size_t i, size_t n,
-                           VF (&v)[kVectors]) {
-  load_lanes<kWhole, kPlain>(d, row, i, n, v);
-  if constexpr (kProduct) {
-    VF w[kVectors];
-    load_lanes<kWhole, kPlain>(d, factor, i, n, w);
-    for (size_t k = 0; k < kVectors; ++k) v[k] = hn::Mul(v[k], w[k]);
-  }
-}
+// What is folded: a term of kArgs values, and the value inside it that others may want.
+struct TermPlain {
+  static constexpr size_t kArgs = 1;
+  HWY_INLINE VF inner(DF, const VF (&x)[1]) const { return x[0]; }
+  HWY_INLINE VF term(VF inner, const VF (&)[1]) const { return inner; }
+};
+struct TermProduct {
+  static constexpr size_t kArgs = 2;
+  HWY_INLINE VF inner(DF, const VF (&x)[2]) const { return hn::Mul(x[0], x[1]); }
+  HWY_INLINE VF term(VF inner, const VF (&)[2]) const { return inner; }
+};
+struct TermProductByThird {
+  static constexpr size_t kArgs = 3;
+  HWY_INLINE VF inner(DF, const VF (&x)[3]) const { return hn::Mul(x[0], x[1]); }
+  HWY_INLINE VF term(VF inner, const VF (&x)[3]) const { return hn::Mul(inner, x[2]); }
+};
+struct TermExp {
+  static constexpr size_t kArgs = 2;
+  HWY_INLINE VF inner(DF d, const VF (&x)[2]) const { return exp_f32(d, hn::Sub(x[0], x[1])); }
+  HWY_INLINE VF term(VF inner, const VF (&)[2]) const { return inner; }
+};
 
 // Folds columns [0, n) of R rows at once into their lanes: the chains of R rows hide each other.
-template <class Op, int R, bool kPlain, bool kProduct>
-HWY_INLINE void fold_rows(DF d, const Row (&rows)[R], const Row (&factors)[R], size_t n,
+// Writes the inner values of a single row where `keep` is not null.
+template <class Op, class Term, int R, bool kPlain>
+HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, size_t n,
                           Ahead* ahead, VF (&acc)[R][kVectors]) {
   const Op op;
+  const Term term;
   const size_t lanes = hn::Lanes(d), step = kReduceLanes;
-  VF v[kVectors];
-  size_t i = 0;
-  for (const size_t whole = n / step * step; i < whole;) {
-    for (const size_t turn = HWY_MIN(whole, i + kTurn / R); i < turn; i += step)
-      for (int q = 0; q < R; ++q) {
-        load_terms<true, kPlain, kProduct>(d, rows[q], factors[q], i, step, v);
-        for (size_t k = 0; k < kVectors; ++k) acc[q][k] = op(acc[q][k], v[k]);
+  constexpr size_t kTurnCols = kTurn / R;
+  const auto fold = [&](size_t at, size_t some, auto is_whole) HWY_ATTR {
+    constexpr bool kWhole = decltype(is_whole)::value;
+    for (int q = 0; q < R; ++q) {
+      VF v[Term::kArgs][kVectors];
+      for (size_t a = 0; a < Term::kArgs; ++a)
+        load_lanes<kWhole, kPlain>(d, rows[q][a], at, some, v[a]);
+      for (size_t k = 0; k < kVectors; ++k) {
+        VF x[Term::kArgs];
+        for (size_t a = 0; a < Term::kArgs; ++a) x[a] = v[a][k];
+        const VF inner = term.inner(d, x);
+        const VF folded = op(acc[q][k], term.term(inner, x));
+        float* to = keep + at + k * lanes;
+        if constexpr (kWhole) {
+          if (R == 1 && keep != nullptr) hn::StoreU(inner, d, to);
+          acc[q][k] = folded;
+        } else if (k * lanes < some) {
+          const size_t left = HWY_MIN(lanes, some - k * lanes);
+          if (R == 1 && keep != nullptr) {
+            HWY_ALIGN float pad[kMaxLanes];
+            hn::Store(inner, d, pad);
+            std::memcpy(to, pad, left * sizeof(float));
+          }
+          acc[q][k] = hn::IfThenElse(hn::FirstN(d, left), folded, acc[q][k]);
+        }
       }
+    }
+  };
+  size_t i = 0;
+  for (; i + kTurnCols <= n; i += kTurnCols) {
+    for (size_t c = 0; c < kTurnCols; c += step) fold(i + c, step, std::true_type());
     if (ahead != nullptr) ahead->turn();
   }
-  if (i == n) return;
-  for (int q = 0; q < R; ++q) {
-    load_terms<false, kPlain, kProduct>(d, rows[q], factors[q], i, n - i, v);
-    for (size_t k = 0; k < kVectors; ++k) {
-      const size_t before = i + k * lanes;
-      if (before >= n) break;
-      const auto some = hn::FirstN(d, HWY_MIN(lanes, n - before));
-      acc[q][k] = hn::IfThenElse(some, op(acc[q][k], v[k]), acc[q][k]);
-    }
-  }
+  for (; i + step <= n; i += step) fold(i, step, std::true_type());
+  if (i < n) fold(i, n - i, std::false_type());
 }
 
 // The lanes of a maximum or minimum by the machine's own, several chains at once: right but where a
@@ -163,55 +197,77 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
   return true;
 }
 
-template <class Op, int R, bool kProduct>
+// Lane l with l + n / 2, until one is left.
+template <class Op, size_t n>
+HWY_INLINE void fold_halves(float* x) {
+  if constexpr (n > 1) {
+    constexpr size_t kHalf = n / 2;
+    const hn::CappedTag<float, kHalf> d;
+    for (size_t i = 0; i < kHalf; i += hn::Lanes(d))
+      hn::Store(Op()(hn::Load(d, x + i), hn::Load(d, x + kHalf + i)), d, x + i);
+    fold_halves<Op, kHalf>(x);
+  }
+}
+template <class Op>
+HWY_INLINE float fold_lanes(DF d, const VF (&acc)[kVectors]) {
+  HWY_ALIGN float x[kReduceLanes];
+  for (size_t k = 0; k < kVectors; ++k) hn::Store(acc[k], d, x + k * hn::Lanes(d));
+  fold_halves<Op, kReduceLanes>(x);
+  return x[0];
+}
+
+template <class Op, class Term, int R>
 HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d);
-  HWY_ALIGN float splats[2 * R][kTurn];
-  Row rows[R], factors[R];
+  HWY_ALIGN float splats[R][Term::kArgs][kTurn];
+  Row rows[R][Term::kArgs];
   VF acc[R][kVectors];
   const bool begins = c.first_col % kReduceBlock == 0;
   const int64_t end = c.first_col + c.cols;
+  bool plain = true;
   for (int q = 0; q < R; ++q) {
-    rows[q] = begin_row(d, c.arg, r + q, splats[q]);
-    factors[q] = kProduct ? begin_row(d, c.factor, r + q, splats[R + q]) : rows[q];
+    for (size_t a = 0; a < Term::kArgs; ++a) {
+      rows[q][a] = begin_row(d, c.args[a], r + q, splats[q][a]);
+      plain = plain && rows[q][a].mask != 0 && rows[q][a].form == Form::kNative;
+    }
     const auto* state = reinterpret_cast<const float*>(c.lanes) + (r + q) * kReduceLanes;
     for (size_t k = 0; k < kVectors; ++k)
       acc[q][k] = begins ? hn::Set(d, Op::kIdentity) : hn::LoadU(d, state + k * lanes);
   }
-  bool done = false;
-  if constexpr (Op::kExtreme && R == 1)
-    done = fold_extreme<Op>(d, rows[0], static_cast<size_t>(c.cols), c.ahead, acc[0]);
   const auto n = static_cast<size_t>(c.cols);
-  const bool plain = rows[0].mask != 0 && rows[0].form == Form::kNative && factors[0].mask != 0 &&
-                     factors[0].form == Form::kNative;
+  auto* keep = reinterpret_cast<float*>(const_cast<std::byte*>(c.keep.data));
+  if (keep != nullptr) keep += r * c.keep.row_step / static_cast<int64_t>(sizeof(float));
+  bool done = false;
+  if constexpr (Op::kExtreme && R == 1) done = fold_extreme<Op>(d, rows[0][0], n, c.ahead, acc[0]);
   if (!done && plain)
-    fold_rows<Op, R, true, kProduct>(d, rows, factors, n, c.ahead, acc);
+    fold_rows<Op, Term, R, true>(d, rows, keep, n, c.ahead, acc);
   else if (!done)
-    fold_rows<Op, R, false, kProduct>(d, rows, factors, n, c.ahead, acc);
+    fold_rows<Op, Term, R, false>(d, rows, keep, n, c.ahead, acc);
   for (int q = 0; q < R; ++q) {
     if (end % kReduceBlock != 0 && end != c.total_cols) {
       auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;
       for (size_t k = 0; k < kVectors; ++k) hn::StoreU(acc[q][k], d, state + k * lanes);
       continue;
     }
-    HWY_ALIGN float x[kReduceLanes];
-    for (size_t k = 0; k < kVectors; ++k) hn::Store(acc[q][k], d, x + k * lanes);
-    for (int64_t half = kReduceLanes / 2; half > 0; half /= 2)
-      for (int64_t l = 0; l < half; ++l) x[l] = Op::fold(x[l], x[l + half]);
+    const float x = fold_lanes<Op>(d, acc[q]);
     float* out = reinterpret_cast<float*>(c.out) + r + q;
-    *out = end <= kReduceBlock ? x[0] : Op::fold(*out, x[0]);
+    *out = end <= kReduceBlock ? x : Op::fold(*out, x);
     if (end == c.total_cols && c.round == Form::kBF16) *out = bf16_to_f32(f32_to_bf16(*out));
     if (end == c.total_cols && c.round == Form::kF16) *out = f16_to_f32(f32_to_f16(*out));
   }
 }
 
-template <class Op, bool kProduct>
+template <class Op, class Term>
 void reduce_rows_f32(const ReduceRowsCall& c) {
   const DF d;
   int64_t r = 0;
-  if (!Op::kExtreme || c.cols < 4 * kReduceLanes)
-    for (; r + 4 <= c.rows; r += 4) reduce_some_rows<Op, 4, kProduct>(d, c, r);
-  for (; r < c.rows; ++r) reduce_some_rows<Op, 1, kProduct>(d, c, r);
+  // An exponential hides the additions by itself, long rows come faster one after another, and
+  // values that are kept are those of one row.
+  constexpr int64_t kShort = 512;
+  const bool together = c.cols < (Op::kExtreme ? 4 * kReduceLanes : kShort) && c.keep.data == nullptr;
+  if constexpr (!std::is_same_v<Term, TermExp>)
+    for (; together && r + 4 <= c.rows; r += 4) reduce_some_rows<Op, Term, 4>(d, c, r);
+  for (; r < c.rows; ++r) reduce_some_rows<Op, Term, 1>(d, c, r);
 }
 
 template <class Op>
@@ -320,13 +376,18 @@ void fill_identity_f32(std::byte* acc, int64_t n) {
 }
 template <class Op>
 ReduceKernels kernels_f32() {
-  return {reduce_rows_f32<Op, false>, nullptr, reduce_columns_f32<Op>, nullptr,
-          fill_identity_f32<Op>};
+  ReduceKernels kernels;
+  kernels.rows = reduce_rows_f32<Op, TermPlain>;
+  kernels.columns = reduce_columns_f32<Op>;
+  kernels.fill_identity = fill_identity_f32<Op>;
+  return kernels;
 }
 ReduceKernels find_reduce(OpKind op) {
   if (op == OpKind::kReduceSum) {
     ReduceKernels sum = kernels_f32<FoldSum>();
-    sum.products = reduce_rows_f32<FoldSum, true>;
+    sum.products = reduce_rows_f32<FoldSum, TermProduct>;
+    sum.products_by_third = reduce_rows_f32<FoldSum, TermProductByThird>;
+    sum.exps = reduce_rows_f32<FoldSum, TermExp>;
     sum.column_products = sum_column_products_f32;
     return sum;
   }
@@ -406,21 +467,35 @@ template <typename T, typename F>
 void reduce_rows(const ReduceRowsCall& c) {
   for (int64_t r = 0; r < c.rows; ++r) {
     T* lanes = reinterpret_cast<T*>(c.lanes) + r * kReduceLanes;
-    const T* x = reinterpret_cast<const T*>(c.arg.data + r * c.arg.row_step);
+    const T* x = reinterpret_cast<const T*>(c.args[0].data + r * c.args[0].row_step);
     if (c.first_col % kReduceBlock == 0)
       for (int64_t l = 0; l < kReduceLanes; ++l) lanes[l] = F::identity();
     int64_t i = 0;
-    if (!c.arg.splat)
+    if (!c.args[0].splat)
       for (; i + kReduceLanes <= c.cols; i += kReduceLanes)
         for (int64_t l = 0; l < kReduceLanes; ++l) lanes[l] = F::fold(lanes[l], x[i + l]);
     for (; i < c.cols; ++i)
-      lanes[i % kReduceLanes] = F::fold(lanes[i % kReduceLanes], x[c.arg.splat ? 0 : i]);
+      lanes[i % kReduceLanes] = F::fold(lanes[i % kReduceLanes], x[c.args[0].splat ? 0 : i]);
     const int64_t end = c.first_col + c.cols;
     if (end % kReduceBlock != 0 && end != c.total_cols) continue;
     for (int64_t half = kReduceLanes / 2; half > 0; half /= 2)
       for (int64_t l = 0; l < half; ++l) lanes[l] = F::fold(lanes[l], lanes[l + half]);
     T* out = reinterpret_cast<T*>(c.out) + r;
     *out = end <= kReduceBlock ? lanes[0] : F::fold(*out, lanes[0]);
+  }
+}
+
+void pick_f32(const ReduceRowsCall& c) {
+  for (int64_t r = 0; r < c.rows; ++r) {
+    int32_t column;
+    std::memcpy(&column, c.args[1].data + r * c.args[1].row_step, sizeof(column));
+    auto* out = reinterpret_cast<float*>(c.out) + r;
+    if (c.first_col == 0) *out = 0;
+    const int64_t i = column - c.at_col;
+    if (i < 0 || i >= c.cols) continue;
+    float x;
+    std::memcpy(&x, c.args[0].data + r * c.args[0].row_step + (c.args[0].splat ? 0 : i * 4), sizeof(x));
+    *out += x;
   }
 }
 
@@ -442,7 +517,9 @@ template <typename T, OpKind K>
 ReduceKernels find_one() {
   using F = Fold<K, T>;
   if constexpr (requires(T x) { F::fold(x, x); })
-    return {reduce_rows<T, F>, nullptr, reduce_columns<T, F>, nullptr, fill_identity<T, F>};
+    return {.rows = reduce_rows<T, F>,
+            .columns = reduce_columns<T, F>,
+            .fill_identity = fill_identity<T, F>};
   else
     return {};
 }
@@ -464,6 +541,10 @@ ReduceKernels find(OpKind op) {
 }
 
 }  // namespace
+
+ReduceRowsKernel f32_pick_kernel() {
+  return pick_f32;
+}
 
 ReduceKernels reduce_kernels(OpKind op, DType dtype) {
   switch (register_dtype(dtype)) {

@@ -74,18 +74,36 @@ HWY_INLINE ExpParts<D> exp_parts_f32(D d, V x) {
           hn::MulAdd(hn::Mul(r, r), q, r)};
 }
 
+/// x within a bound; a NaN stays one. On x86 Min and Max hand their second operand on with a NaN; the
+/// portable ones hand on the operand that is none.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V at_most(D d, float bound, V x) {
+#if HWY_TARGET <= HWY_SSSE3
+  return hn::Min(hn::Set(d, bound), x);
+#else
+  return hn::IfThenElse(hn::Gt(x, hn::Set(d, bound)), hn::Set(d, bound), x);
+#endif
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V at_least(D d, float bound, V x) {
+#if HWY_TARGET <= HWY_SSSE3
+  return hn::Max(hn::Set(d, bound), x);
+#else
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, bound)), hn::Set(d, bound), x);
+#endif
+}
+
 /// e^x for x up to 89.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_small_f32(D d, V x) {
-  // The second operand of Min and Max on x86 passes a NaN through; elsewhere either does.
-  const auto parts = exp_parts_f32(d, hn::Max(hn::Set(d, -105.0f), x));
+  const auto parts = exp_parts_f32(d, at_least(d, -105.0f, x));
   return scale_f32(d, hn::Add(parts.p, hn::Set(d, 1.0f)), parts.n, parts.whole);
 }
 
 /// e^x.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_f32(D d, V x) {
-  return exp_small_f32(d, hn::Min(hn::Set(d, 89.0f), x));
+  return exp_small_f32(d, at_most(d, 89.0f, x));
 }
 
 /// e^x - 1.
@@ -94,7 +112,7 @@ HWY_INLINE V expm1_f32(D d, V x0) {
   const hn::RebindToSigned<D> di;
   using VI = hn::Vec<decltype(di)>;
   const V one = hn::Set(d, 1.0f);
-  const V x = hn::Min(hn::Set(d, 89.0f), hn::Max(hn::Set(d, -25.0f), x0));
+  const V x = at_most(d, 89.0f, at_least(d, -25.0f, x0));
   const auto parts = exp_parts_f32(d, x);
   // 2^n p + (2^n - 1), by way of n - 1 at n = 128, where 2^n is no float.
   const VI m = hn::Min(parts.n, hn::Set(di, 127));
@@ -181,7 +199,7 @@ HWY_INLINE V tanh_f32(D d, V x) {
   const V a = hn::Abs(x), one = hn::Set(d, 1.0f), two = hn::Set(d, 2.0f);
   const auto large = hn::Gt(a, hn::Set(d, 0.549306f));   // log(3) / 2
   const auto small = hn::Lt(a, hn::Set(d, 0.2554128f));  // log(5/3) / 2
-  const V doubled = hn::Min(hn::Set(d, 40.0f), hn::Add(a, a));
+  const V doubled = at_most(d, 40.0f, hn::Add(a, a));
   const V t = expm1_f32(d, hn::IfThenElse(small, hn::Neg(doubled), doubled));
   const V q = hn::Div(hn::IfThenElse(large, two, hn::Abs(t)), hn::Add(t, two));
   return hn::CopySign(hn::IfThenElse(large, hn::Sub(one, q), q), x);
