@@ -11,14 +11,14 @@
 namespace stow {
 
 Result<int> run_calibrate(std::span<const std::string> arguments) {
-  std::string output, folder = ".";
+  std::string output, folder;
   CLI::App app(
       "Measures this machine. The description it writes gives `plan` and `train` their step times.",
       "./stowage calibrate");
   app.set_help_flag("-h,--help", "This text");
   app.add_option("--output", output, "Where to write it (default: the user's cache)")
       ->type_name("FILE.toml");
-  app.add_option("--folder", folder, "Where to measure the disk (default: the current folder)")
+  app.add_option("--folder", folder, "Where to measure the disk (default: $TMPDIR or /tmp, where runs have it)")
       ->type_name("FOLDER");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {

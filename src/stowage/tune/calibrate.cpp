@@ -16,6 +16,7 @@
 #include "stowage/base/median.h"
 #include "stowage/ops/build.h"
 #include "stowage/runtime/device.h"
+#include "stowage/runtime/disk/disk.h"
 #include "stowage/session/compile.h"
 #include "stowage/tune/devices.h"
 #include "stowage/tune/run_trace.h"
@@ -303,17 +304,24 @@ class Calibration {
   }
 
   Result<void> disk() {
-    const Result<DiskRates> rates = measure_disk(o_.folder, o_.work >> 2);
+    const auto side = static_cast<int64_t>(std::cbrt(static_cast<double>(o_.work)));
+    Probe compute = product(DType::kF32, side, side, side);
+    const Result<DiskRates> rates = measure_disk(
+        o_.folder, o_.work >> 2, [&] { return compute.kernel_seconds(o_.budget_s); });
     if (!rates) return rates.failure();
     d_.disk.read = rates->read;
     d_.disk.write = rates->write;
     d_.disk.latency_s = rates->latency_s;
+    d_.disk.slows_compute = rates->slows_compute;
     const char* how = rates->direct ? "" : " (not past the page cache: the file system refuses)";
     say("disk, reading", "{}{}", rate(d_.disk.read, "B"), how);
     say("disk, writing", "{}", rate(d_.disk.write, "B"));
-    say("disk, one small read", "{}", format_seconds(d_.disk.latency_s));
+    say("disk, beside that each", "{}", format_seconds(d_.disk.latency_s));
+    say("disk beside products", "makes them {:.0f} % slower",
+        100 * (1 / (1 - d_.disk.slows_compute) - 1));
     struct statvfs space {};
-    if (::statvfs(o_.folder.c_str(), &space) != 0) return fail("{}: no space known", o_.folder);
+    const std::string folder = o_.folder.empty() ? default_disk_folder() : o_.folder;
+    if (::statvfs(folder.c_str(), &space) != 0) return fail("{}: no space known", folder);
     d_.memory.disk = static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
     return {};
   }

@@ -1,121 +1,109 @@
 // The disk's part of calibration.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <utility>
+#include <thread>
 #include <vector>
 
 #include "stowage/base/median.h"
-#include "stowage/io/files.h"
+#include "stowage/runtime/disk/disk.h"
+#include "stowage/runtime/disk/window.h"
 #include "stowage/runtime/run_observer.h"
 #include "stowage/tune/calibrate.h"
 
 namespace stow {
 namespace {
 
-constexpr int64_t kBlockBytes = 4 << 20, kSmallBytes = 4096;
-constexpr int kRounds = 3, kSmallReads = 64;
+constexpr int64_t kLargeBytes = 4 << 20, kSmallBytes = 128 << 10;
+constexpr int kSmallTransfers = 64;
 
-// A file of one measurement, without a name from the start, so that it goes whatever happens.
-class ScratchFile {
+// A file, and memory as an arena has it: not on the blocks of a disk.
+class DiskProbe {
  public:
-  static Result<ScratchFile> create(const std::string& folder) {
-    std::string path = folder + "/.stowage-calibrate-XXXXXX";
-    const int fd = ::mkostemp(path.data(), O_CLOEXEC);
-    if (fd < 0) return system_failure(folder);
-    ScratchFile file(fd);
-    file.direct_ = ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_DIRECT) == 0;
-    if (::unlink(path.c_str()) != 0) return system_failure(path);
-    return file;
+  DiskProbe(const std::string& folder, int64_t bytes)
+      : disk_({.folder = folder}),
+        bytes_(bytes),
+        offset_(disk_.reserve(bytes)),
+        memory_(static_cast<size_t>(kLargeBytes) + 64),
+        bounce_(static_cast<size_t>(disk_bounce_bytes(kLargeBytes))) {
+    // Bytes that no disk can leave out or squeeze together.
+    uint64_t x = 0x9e3779b97f4a7c15;
+    for (size_t i = 0; i + 8 <= memory_.size(); i += 8) {
+      x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+      std::memcpy(memory_.data() + i, &x, 8);
+    }
   }
-  ScratchFile(ScratchFile&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), direct_(other.direct_) {}
-  ScratchFile& operator=(ScratchFile&&) = delete;
-  ~ScratchFile() {
-    if (fd_ >= 0) ::close(fd_);
+  ~DiskProbe() { disk_.release(offset_, bytes_); }
+  bool direct() const { return disk_.direct(); }
+
+  // Seconds of a transfer of `size`, the median over the file or the first `most` of it.
+  double seconds(bool write, int64_t size, int64_t most) {
+    std::vector<double> all;
+    for (int64_t at = 0; at + size <= std::min(bytes_, most * size); at += size) {
+      const double begin = steady_seconds();
+      move(write, at, size);
+      all.push_back(steady_seconds() - begin);
+    }
+    return median(all);
   }
-  int fd() const { return fd_; }
-  bool direct() const { return direct_; }
+  // Goes on with either direction in turn.
+  void work_until(const std::atomic<bool>& ends) {
+    for (int64_t at = 0; !ends; at = (at + kLargeBytes) % bytes_) {
+      move(true, at, kLargeBytes);
+      move(false, at, kLargeBytes);
+    }
+  }
 
  private:
-  explicit ScratchFile(int fd) : fd_(fd) {}
-  int fd_;
-  bool direct_ = false;
-};
-
-// All bytes of one transfer; false where the system refuses, with errno.
-template <typename Transfer>
-bool whole(Transfer transfer, int fd, char* data, int64_t bytes, int64_t offset) {
-  while (bytes > 0) {
-    const ssize_t n = transfer(fd, data, static_cast<size_t>(bytes), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = EIO;
-    if (n <= 0) return false;
-    data += n;
-    offset += n;
-    bytes -= n;
+  void move(bool write, int64_t at, int64_t size) {
+    const std::span<std::byte> some(memory_.data() + 64, static_cast<size_t>(size));
+    if (write) disk_.write(offset_ + at, some, bounce_);
+    else disk_.read(offset_ + at, some, bounce_);
   }
-  return true;
-}
+  Disk disk_;
+  int64_t bytes_, offset_;
+  std::vector<std::byte> memory_, bounce_;
+};
 
 }  // namespace
 
-Result<DiskRates> measure_disk(const std::string& folder, int64_t bytes) {
-  bytes = std::max(bytes / kBlockBytes, int64_t{1}) * kBlockBytes;
-  Result<ScratchFile> file = ScratchFile::create(folder);
-  if (!file) return file.failure();
-  const std::unique_ptr<char, decltype(&std::free)> block(
-      static_cast<char*>(std::aligned_alloc(kSmallBytes, kBlockBytes)), &std::free);
-  // Bytes that no disk can leave out or squeeze together.
-  uint64_t x = 0x9e3779b97f4a7c15;
-  for (int64_t i = 0; i + 8 <= kBlockBytes; i += 8) {
-    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    std::memcpy(block.get() + i, &x, 8);
-  }
-  const int fd = file->fd();
-  // The page cache is no disk: without direct transfers what is written is waited for, and what is
-  // read was dropped from the cache before.
-  const auto past_cache = [&] {
-    if (file->direct()) return true;
-    return ::fdatasync(fd) == 0 && ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0;
-  };
-  const auto blocks_per_second = [&](auto transfer) -> Result<double> {
-    std::vector<double> seconds;
-    for (int round = 0; round < kRounds; ++round) {
-      const double begin = steady_seconds();
-      for (int64_t at = 0; at < bytes; at += kBlockBytes)
-        if (!whole(transfer, fd, block.get(), kBlockBytes, at)) return system_failure(folder);
-      if (!past_cache()) return system_failure(folder);
-      seconds.push_back(steady_seconds() - begin);
-    }
-    return static_cast<double>(bytes) / median(seconds);
-  };
+Result<DiskRates> measure_disk(const std::string& folder, int64_t bytes,
+                               const std::function<double()>& compute) try {
+  DiskProbe probe(folder, std::max(bytes / kLargeBytes, int64_t{1}) * kLargeBytes);
   DiskRates rates;
-  rates.direct = file->direct();
-  const Result<double> write = blocks_per_second(
-      [](int f, const char* p, size_t n, int64_t at) { return ::pwrite(f, p, n, at); });
-  if (!write) return write.failure();
-  const Result<double> read =
-      blocks_per_second([](int f, char* p, size_t n, int64_t at) { return ::pread(f, p, n, at); });
-  if (!read) return read.failure();
-  rates.write = *write;
-  rates.read = *read;
-  std::vector<double> small;
-  for (int i = 0; i < kSmallReads; ++i) {
-    const int64_t at = (int64_t{i} * 7919 * kSmallBytes) % bytes;
-    const double begin = steady_seconds();
-    if (!whole([](int f, char* p, size_t n, int64_t o) { return ::pread(f, p, n, o); }, fd,
-               block.get(), kSmallBytes, at))
-      return system_failure(folder);
-    small.push_back(steady_seconds() - begin);
+  rates.direct = probe.direct();
+  std::vector<double> latencies;
+  for (const bool write : {true, false}) {
+    const double large = probe.seconds(write, kLargeBytes, bytes);
+    const double small = probe.seconds(write, kSmallBytes, kSmallTransfers);
+    const double rate = (kLargeBytes - kSmallBytes) / std::max(large - small, 1e-9);
+    (write ? rates.write : rates.read) = rate;
+    latencies.push_back(std::clamp(small - kSmallBytes / rate, 0.0, 1.0));
   }
-  rates.latency_s = std::min(median(small), 1.0);
+  rates.latency_s = (latencies[0] + latencies[1]) / 2;
+  if (!compute) return rates;
+  const double alone = compute();
+  std::atomic<bool> ends = false;
+  std::exception_ptr failure;
+  std::thread other([&] {
+    try {
+      probe.work_until(ends);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  const double beside = compute();
+  ends = true;
+  other.join();
+  if (failure) std::rethrow_exception(failure);
+  rates.slows_compute = std::clamp(1 - alone / beside, 0.0, 0.9);
   return rates;
+} catch (const DiskError& error) {
+  return fail("{}", error.what());
+} catch (const CapacityError& error) {
+  return fail("{}", error.what());
 }
 
 }  // namespace stow

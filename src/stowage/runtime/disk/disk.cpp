@@ -27,11 +27,6 @@ std::string message(const std::string& folder, const std::string& what, int erro
                      std::system_category().message(error));
 }
 
-std::string default_folder() {
-  const char* variable = std::getenv("TMPDIR");
-  return variable && *variable ? variable : "/tmp";
-}
-
 template <typename Call>
 auto retried(const Call& call) {
   decltype(call()) status;
@@ -58,6 +53,11 @@ int64_t moved_bytes(const DiskWindow& window) {
 
 }  // namespace
 
+std::string default_disk_folder() {
+  const char* variable = std::getenv("TMPDIR");
+  return variable && *variable ? variable : "/tmp";
+}
+
 DiskError::DiskError(const std::string& folder, const std::string& what, int error)
     : std::runtime_error(message(folder, what, error)), error_(error) {}
 
@@ -72,7 +72,7 @@ const char* disk_engine_name(DiskEngine engine) {
 }
 
 Disk::Disk(const DiskOptions& options)
-    : folder_(options.folder.empty() ? default_folder() : options.folder),
+    : folder_(options.folder.empty() ? default_disk_folder() : options.folder),
       direct_(options.direct),
       faults_(options.faults) {
   open_file();

@@ -47,8 +47,11 @@ enum class DiskEngine : uint8_t { kUring, kThreads };
 /// "io_uring", "threads".
 const char* disk_engine_name(DiskEngine engine);
 
+/// $TMPDIR, or else /tmp.
+std::string default_disk_folder();
+
 struct DiskOptions {
-  std::string folder;  ///< Where the file lies; "": $TMPDIR, or else /tmp.
+  std::string folder;  ///< Where the file lies; "": default_disk_folder().
   bool uring = true;   ///< Off: threads, even where the kernel allows io_uring.
   bool direct = true;  ///< Off: through the page cache, even where the file system needs not.
   std::shared_ptr<DiskFaults> faults;  ///< For tests.
