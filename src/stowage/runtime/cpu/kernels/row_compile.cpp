@@ -385,7 +385,7 @@ class Compiler {
   bool is_wanted_once(int i) {
     const Value& v = value(i);
     return step(i).kind == StepKind::kCompute && uses_[static_cast<size_t>(i)] == 1 &&
-           has_column(v.span) && v.absorbed_by < 0 && !absorbs(i);
+           v.absorbed_by < 0 && !absorbs(i);
   }
   // Whether it is arithmetic of f32 as well.
   bool is_absorbable(int i) {
@@ -438,6 +438,7 @@ class Compiler {
     const Step& s = step(j);
     const int product = s.args[0];
     if (s.dtype != DType::kF32 || step(product).op != OpKind::kMul || !is_absorbable(product) ||
+        !has_column(value(product).span) ||
         reduce_kernels(s.op, s.dtype).column_products == nullptr)
       return;
     std::vector<int>& args = fused_[static_cast<size_t>(j)].args;
@@ -497,7 +498,9 @@ class Compiler {
   void fuse_terms(int j) {
     const Step& s = step(j);
     const int t = s.args[0];
-    if (s.dtype != DType::kF32 || value(j).by_position || step(t).kind != StepKind::kCompute) return;
+    if (s.dtype != DType::kF32 || value(j).by_position || step(t).kind != StepKind::kCompute ||
+        !has_column(value(t).span))
+      return;
     const ReduceKernels kernels = reduce_kernels(s.op, s.dtype);
     Fused& f = fused_[static_cast<size_t>(j)];
     const auto make = [&](ReduceRowsKernel kernel, int inner, std::vector<int> args) {

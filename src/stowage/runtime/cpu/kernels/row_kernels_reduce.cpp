@@ -106,8 +106,8 @@ struct TermExp {
 };
 
 // Folds columns [0, n) of R rows at once into their lanes: the chains of R rows hide each other.
-// Writes the inner values of a single row where `keep` is not null.
-template <class Op, class Term, int R, bool kPlain>
+// kKeeps: writes the inner values of a single row at `keep`.
+template <class Op, class Term, int R, bool kPlain, bool kKeeps>
 HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, size_t n,
                           Ahead* ahead, VF (&acc)[R][kVectors]) {
   const Op op;
@@ -125,13 +125,13 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
         for (size_t a = 0; a < Term::kArgs; ++a) x[a] = v[a][k];
         const VF inner = term.inner(d, x);
         const VF folded = op(acc[q][k], term.term(inner, x));
-        float* to = keep + at + k * lanes;
+        [[maybe_unused]] float* to = keep + at + k * lanes;
         if constexpr (kWhole) {
-          if (R == 1 && keep != nullptr) hn::StoreU(inner, d, to);
+          if constexpr (kKeeps) hn::StoreU(inner, d, to);
           acc[q][k] = folded;
         } else if (k * lanes < some) {
           const size_t left = HWY_MIN(lanes, some - k * lanes);
-          if (R == 1 && keep != nullptr) {
+          if constexpr (kKeeps) {
             HWY_ALIGN float pad[kMaxLanes];
             hn::Store(inner, d, pad);
             std::memcpy(to, pad, left * sizeof(float));
@@ -143,7 +143,12 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
   };
   size_t i = 0;
   for (; i + kTurnCols <= n; i += kTurnCols) {
-    for (size_t c = 0; c < kTurnCols; c += step) fold(i + c, step, std::true_type());
+    if constexpr (kKeeps || std::is_same_v<Term, TermExp>) {
+      for (size_t c = 0; c < kTurnCols; c += step) fold(i + c, step, std::true_type());
+    } else {  // what only reads is as fast as memory, and that likes one load after another
+#pragma GCC unroll 1
+      for (size_t c = 0; c < kTurnCols; c += step) fold(i + c, step, std::true_type());
+    }
     if (ahead != nullptr) ahead->turn();
   }
   for (; i + step <= n; i += step) fold(i, step, std::true_type());
@@ -239,10 +244,18 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   if (keep != nullptr) keep += r * c.keep.row_step / static_cast<int64_t>(sizeof(float));
   bool done = false;
   if constexpr (Op::kExtreme && R == 1) done = fold_extreme<Op>(d, rows[0][0], n, c.ahead, acc[0]);
-  if (!done && plain)
-    fold_rows<Op, Term, R, true>(d, rows, keep, n, c.ahead, acc);
-  else if (!done)
-    fold_rows<Op, Term, R, false>(d, rows, keep, n, c.ahead, acc);
+  const auto fold = [&](auto is_plain, auto keeps) HWY_ATTR {
+    fold_rows<Op, Term, R, decltype(is_plain)::value, decltype(keeps)::value>(d, rows, keep, n,
+                                                                             c.ahead, acc);
+  };
+  using Yes = std::true_type;
+  using No = std::false_type;
+  if constexpr (R == 1 && Term::kArgs > 1)
+    if (keep != nullptr) {
+      plain ? fold(Yes(), Yes()) : fold(No(), Yes());
+      done = true;
+    }
+  if (!done) plain ? fold(Yes(), No()) : fold(No(), No());
   for (int q = 0; q < R; ++q) {
     if (end % kReduceBlock != 0 && end != c.total_cols) {
       auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;
