@@ -9,6 +9,10 @@ namespace stow::pack {
 namespace {
 
 constexpr int32_t kLeaf = 8;  // Items in a leaf of the tree of lifetimes, at most.
+// Of the weight of a section of the largest live sum, what any section has.
+constexpr double kLeastWeight = 0.02;
+// The largest share of the slack that a gap given up takes, however narrow the stretch.
+constexpr double kMostGivenUp = 0.05;
 // More than any demand or slack, and small enough to add to.
 constexpr int64_t kFar = int64_t{1} << 62;
 
@@ -20,6 +24,7 @@ Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
   for (const Item& item : items) {
     live_[item.first] += item.size;
     live_[item.last + 1] -= item.size;
+    mean_length_ += (item.last - item.first + 1) / static_cast<double>(n);
   }
   std::partial_sum(live_.begin(), live_.end(), live_.begin());
   by_box_.resize(n);
@@ -297,15 +302,41 @@ int32_t Rise::choose_victim(int32_t section, int64_t need) const {
   return best;
 }
 
-bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop) {
-  const auto n = static_cast<int32_t>(items_.size());
+void Rise::rank(const RiseStrategy& strategy) {
+  const auto most = static_cast<double>(*std::max_element(live_.begin(), live_.end()));
+  std::vector<double> until(n_sections_ + 1);  // The sum of all weights before.
+  for (int32_t s = 0; s < n_sections_; ++s) {
+    const double below = 1 - static_cast<double>(live_[s]) / most;
+    until[s + 1] = until[s] + kLeastWeight + std::exp(-below / strategy.focus);
+  }
   std::mt19937_64 random(strategy.seed);
-  for (int32_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < items_.size(); ++i) {
     const double unit = static_cast<double>(random() >> 11) * 0x1.0p-53;
     rank_[i] = std::pow(static_cast<double>(items_[i].size), strategy.size_power) *
-               std::pow(items_[i].last - items_[i].first + 1, strategy.length_power) *
+               (until[items_[i].last + 1] - until[items_[i].first]) *
                (1 + strategy.noise * (2 * unit - 1));
   }
+}
+
+// Whether the stretch first..last shall rise by `gap`, to the lower of its neighbours at heights
+// `left` and `right`, though something may live within it.
+bool Rise::give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
+                   int64_t left, int64_t right, int64_t gap) const {
+  const auto lost = static_cast<double>(gap);
+  const double share = strategy.tolerance * mean_length_ / (last - first + 1);
+  if (lost <= std::min(share, kMostGivenUp) * static_cast<double>(slack)) return true;
+  if (lost > strategy.levelling * static_cast<double>(slack)) return false;
+  int64_t other = INT64_MAX;
+  if (left <= right) other = tightest(start_of_[first - 1], first - 1, 1, 0, n_sections_ - 1).slack;
+  if (right <= left)
+    other = std::min(other, tightest(last + 1, end_of_[last + 1], 1, 0, n_sections_ - 1).slack);
+  return lost <= strategy.levelling * static_cast<double>(slack - other);
+}
+
+bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
+               double most_left_out) {
+  const auto n = static_cast<int32_t>(items_.size());
+  rank(strategy);
   rank_boxes(1, 0, n);
   const bool bounded = capacity != kNoCapacity;
   build_nodes(1, 0, n_sections_ - 1, live_, bounded ? capacity : kFar / 2);
@@ -326,16 +357,12 @@ bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::functi
     heap_.pop_back();
     if (end_of_[first] != last || height_of_[first] != height) continue;
     const Tightest tight = tightest(first, last, 1, 0, n_sections_ - 1);
-    int64_t rise_to = INT64_MAX;
-    if (first > 0 && !finished_[first - 1])
-      rise_to = std::min(rise_to, height_of_[start_of_[first - 1]]);
-    if (last + 1 < n_sections_ && !finished_[last + 1])
-      rise_to = std::min(rise_to, height_of_[last + 1]);
-    const int64_t gap = rise_to - height;
-    const bool near = bounded && static_cast<double>(gap) <=
-                                     strategy.tolerance * static_cast<double>(tight.slack);
+    int64_t left = INT64_MAX, right = INT64_MAX;  // Heights of the neighbours.
+    if (first > 0 && !finished_[first - 1]) left = height_of_[start_of_[first - 1]];
+    if (last + 1 < n_sections_ && !finished_[last + 1]) right = height_of_[last + 1];
+    const int64_t rise_to = std::min(left, right), gap = rise_to - height;
     int32_t item = -1;
-    if (!near) {
+    if (!bounded || !give_up(strategy, first, last, tight.slack, left, right, gap)) {
       item = best_item(first, tight.section, tight.section, last);
       if (item < 0) item = best_item(first, last, first, last);
     }
@@ -348,6 +375,7 @@ bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::functi
       const int32_t victim = choose_victim(tight.section, gap - tight.slack);
       forget(first, last);
       leave_out(victim, first, last, height);
+      if (area_left_out_ > most_left_out) return false;
       continue;
     }
     forget(first, last);

@@ -2,6 +2,7 @@
 // Not a search: each decision stands. What has no room below the capacity is left out.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -10,12 +11,19 @@
 
 namespace stow::pack {
 
-/// How a pass ranks buffers that would lie equally well: size^a * length^b, largest first.
+/// How a pass ranks buffers that would lie equally well: size^a * length, largest first. A section
+/// where the live sum is below its largest by a share x counts for exp(-x / focus) in a length.
 struct RiseStrategy {
   double size_power = 0;
-  double length_power = 1;
-  double noise = 0;      // Relative.
-  double tolerance = 0;  // A gap of at most this share of the slack above it is given up at once.
+  double focus = 0.05;
+  double noise = 0;  // Relative.
+  /// A gap is given up at once, and what is short kept for where it is needed more, when it is at
+  /// most this share of the slack above it; more where the stretch is narrower than buffers are
+  /// long on average, less where it is wider.
+  double tolerance = 0;
+  /// So is one of at most this share of what its slack is more than that of the neighbour to which
+  /// it rises: a level skyline is worth most where it is tight.
+  double levelling = 0;
   uint64_t seed = 1;
 };
 
@@ -31,8 +39,9 @@ class Rise {
   Rise(const std::vector<Item>& items, int32_t n_sections);
 
   /// One pass. A stretch that cannot rise below `capacity` gives up a buffer. False if stop() was
-  /// true; the pass is then of no use.
-  bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop);
+  /// true or the area left out is more than `most_left_out`; the pass is then of no use.
+  bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
+           double most_left_out = HUGE_VAL);
 
   /// [items] of the last pass; kLeftOut where there was no room.
   static constexpr int64_t kLeftOut = -1;
@@ -59,6 +68,7 @@ class Rise {
     int32_t section;
   };
 
+  void rank(const RiseStrategy& strategy);
   void build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first);
   void rank_boxes(int32_t box, int32_t begin, int32_t end);
   void take_out(int32_t item);
@@ -81,11 +91,14 @@ class Rise {
   void settle(int32_t first, int32_t last, int64_t height);
   void place(int32_t item, int32_t first, int32_t last, int64_t height);
   void leave_out(int32_t item, int32_t first, int32_t last, int64_t height);
+  bool give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
+               int64_t left, int64_t right, int64_t gap) const;
   int32_t choose_victim(int32_t section, int64_t need) const;
 
   const std::vector<Item>& items_;
   const int32_t n_sections_;
   std::vector<int64_t> live_;  // [sections]
+  double mean_length_ = 0;     // Of the items, in sections.
 
   std::vector<int32_t> by_box_, position_;  // Items in the order of the tree's leaves, and back.
   std::vector<Box> boxes_;
