@@ -51,17 +51,22 @@ class Rise {
   double area_left_out() const { return area_left_out_; }  // In sections times bytes.
 
  private:
-  // Of a run of sections: the least of what is still to be placed there, and of the slack that the
-  // capacity leaves; both without what is added to whole ancestors.
-  struct Node {
-    int64_t demand, slack;
-    int64_t add_demand, add_slack;
-    int32_t tightest;  // The section of the least slack.
+  // Of a run of sections, without what is added to whole ancestors.
+  struct CountNode {
+    int32_t least, add;  // Of how many buffers are still to be placed in a section.
+  };
+  struct SlackNode {
+    int64_t least, add;  // Of what the capacity leaves in a section.
+    int32_t section;     // The first that has the least.
   };
   // Of a part of the lifetimes: what it spans, and the largest rank of what is not placed.
   struct Box {
     int32_t first_from, first_to, last_from, last_to;
     double rank;
+  };
+  struct Entry {
+    int32_t first, last;
+    double rank;  // -1 when placed or left out.
   };
   struct Tightest {
     int64_t slack;
@@ -78,13 +83,11 @@ class Rise {
                    int32_t* item) const;
   int32_t best_item(int32_t first_from, int32_t first_to, int32_t last_from, int32_t last_to) const;
 
-  void build_nodes(int32_t v, int32_t l, int32_t r, const std::vector<int64_t>& live,
-                   int64_t capacity);
-  void pull(int32_t v);
-  void add(int32_t first, int32_t last, int64_t demand, int64_t slack, int32_t v, int32_t l,
-           int32_t r);
-  void finish(int32_t first, int32_t last, int64_t above, int32_t v, int32_t l, int32_t r);
-  Tightest tightest(int32_t first, int32_t last, int32_t v, int32_t l, int32_t r) const;
+  void build_sections(int64_t capacity);
+  template <typename Node, typename Value>
+  void add(std::vector<Node>& nodes, int32_t first, int32_t last, Value value);
+  void finish(int32_t first, int32_t last, int32_t above, int32_t v, int32_t l, int32_t r);
+  Tightest tightest(int32_t first, int32_t last) const;
 
   void push(int32_t first, int32_t last, int64_t height);
   void forget(int32_t first, int32_t last);
@@ -97,14 +100,17 @@ class Rise {
 
   const std::vector<Item>& items_;
   const int32_t n_sections_;
-  std::vector<int64_t> live_;  // [sections]
-  double mean_length_ = 0;     // Of the items, in sections.
+  std::vector<int64_t> live_;   // [sections] bytes.
+  std::vector<int32_t> count_;  // [sections] buffers.
+  double mean_length_ = 0;      // Of the items, in sections.
 
   std::vector<int32_t> by_box_, position_;  // Items in the order of the tree's leaves, and back.
   std::vector<Box> boxes_;
-  std::vector<double> rank_;  // [items] -1 when placed or left out.
+  std::vector<Entry> entries_;  // In the order of the tree's leaves.
 
-  std::vector<Node> nodes_;
+  int32_t leaves_ = 1;
+  std::vector<CountNode> counts_;
+  std::vector<SlackNode> slacks_;
   std::vector<uint8_t> finished_;  // [sections] nothing more lives there.
   std::vector<int32_t> newly_finished_;
 
