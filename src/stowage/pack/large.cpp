@@ -11,7 +11,6 @@
 namespace stow::pack {
 namespace {
 
-constexpr int kPassesPerCapacity = 4;
 // More than this many left out are not repaired.
 constexpr int32_t kMostToRepair = 300;
 // Work of a repair, an item.
@@ -62,8 +61,8 @@ class Search {
     double share = 0.5;
     while (!done()) {
       const auto room = static_cast<double>(best_.height - goal);
-      std::vector<Choice> varied;
-      for (int k = 0; k < kPassesPerCapacity; ++k) varied.push_back(k == 0 ? favourite_ : vary());
+      const std::vector<Choice> varied = {favourite_, vary(favourite_), vary(favourite_),
+                                          vary(kSurvey[random_() % kSurvey.size()])};
       const bool reached = reach(goal + static_cast<int64_t>(share * room), varied);
       share = reached ? std::max(0.3, 2 * share - 1) : std::min(0.97, (1 + share) / 2);
     }
@@ -87,9 +86,8 @@ class Search {
     return rise_.run(strategy, capacity, passes_++ == 0 ? kNever : options_.stop, most_left_out);
   }
 
-  // A choice beside the favourite one.
-  Choice vary() {
-    Choice c = favourite_;
+  // A choice beside this one.
+  Choice vary(Choice c) {
     const auto move = [&](size_t& place, const auto& list) {
       if (random_() % 3 != 0) return;
       const bool up = random_() % 2 == 0;
