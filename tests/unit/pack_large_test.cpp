@@ -106,6 +106,20 @@ TEST(Rise, LeavesOutWhatHasNoRoom) {
   EXPECT_TRUE(validate(kept, solution).ok()) << validate(kept, solution).error();
 }
 
+// Weighing lengths where it is tight, giving up narrow gaps and levelling leave out less than half.
+TEST(Rise, WastesWhereThereIsRoom) {
+  const Problem problem = all_natures()[2].make(20'000, 3);
+  const Sections sections = cut_sections(problem);
+  const std::vector<Item> items = items_of(sections);
+  Rise rise(items, sections.count());
+  ASSERT_TRUE(rise.run({.focus = 1e9}, sections.largest_live, {}));
+  const double least = rise.area_left_out() / 2;
+  const RiseStrategy strategy{.focus = 0.02, .tolerance = 0.002, .levelling = 0.006};
+  ASSERT_TRUE(rise.run(strategy, sections.largest_live, {}));
+  EXPECT_LT(rise.area_left_out(), least);
+  EXPECT_FALSE(rise.run({.focus = 1e9}, sections.largest_live, {}, least));
+}
+
 // What a skyline leaves out of a packing that exists is forced in.
 TEST(Ejector, FindsRoomForWhatWasLeftOut) {
   const auto nature = std::find_if(all_natures().begin(), all_natures().end(),

@@ -166,6 +166,7 @@ bool Ejector::run(const std::vector<int64_t>& offsets, int64_t capacity,
     offsets_[i] = kLeftOut;
     left_out_.push_back(static_cast<int32_t>(i));
   }
+  n_first_left_out_ = left_out_.size();
   for (int64_t ask_at = kWorkToAsk; !left_out_.empty() && work_ < work;) {
     if (work_ >= ask_at) {
       if (stop && stop()) return false;

@@ -37,6 +37,7 @@ class Ejector {
   /// [items] of the last run.
   const std::vector<int64_t>& offsets() const { return offsets_; }
   size_t n_left_out() const { return left_out_.size(); }
+  size_t n_first_left_out() const { return n_first_left_out_; }  // When it began.
   int64_t work() const { return work_; }  // Of the last run.
 
  private:
@@ -65,6 +66,7 @@ class Ejector {
   std::vector<double> first_weight_, weight_;  // [items]
   std::vector<int64_t> offsets_;
   std::vector<int32_t> left_out_;
+  size_t n_first_left_out_ = 0;
   std::vector<Span> spans_;  // Placed buffers that live with the one to be placed.
   std::vector<Edge> lows_, highs_, sorted_;
   std::vector<size_t> bucket_ends_;

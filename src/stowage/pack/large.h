@@ -22,7 +22,7 @@ struct LargeResult {
   int64_t height = 0;
 };
 
-/// The first pass takes about 3 microseconds an item, and each further one as long. The same
+/// The first pass takes about 2 microseconds an item, and each further one as long. The same
 /// problem and options give the same answer, unless `stop` cuts in.
 LargeResult pack_large(const std::vector<Item>& items, int32_t n_sections,
                        const LargeOptions& options);

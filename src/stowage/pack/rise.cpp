@@ -9,19 +9,36 @@ namespace stow::pack {
 namespace {
 
 constexpr int32_t kLeaf = 8;  // Items in a leaf of the tree of lifetimes, at most.
+// Of the weight of a section of the largest live sum, what any section has.
+constexpr double kLeastWeight = 0.02;
+// The largest share of the slack that a gap given up takes, however narrow the stretch.
+constexpr double kMostGivenUp = 0.05;
 // More than any demand or slack, and small enough to add to.
 constexpr int64_t kFar = int64_t{1} << 62;
+
+// A node of a tree of sections, from its two children.
+template <typename Node>
+void pull(std::vector<Node>& nodes, int32_t v) {
+  const Node &left = nodes[2 * v], &right = nodes[2 * v + 1];
+  const Node& least = right.least < left.least ? right : left;
+  if constexpr (requires { least.section; }) nodes[v].section = least.section;
+  nodes[v].least = least.least + nodes[v].add;
+}
 
 }  // namespace
 
 Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
-    : items_(items), n_sections_(n_sections), live_(n_sections + 1) {
+    : items_(items), n_sections_(n_sections), live_(n_sections + 1), count_(n_sections + 1) {
   const auto n = static_cast<int32_t>(items.size());
   for (const Item& item : items) {
     live_[item.first] += item.size;
     live_[item.last + 1] -= item.size;
+    ++count_[item.first];
+    --count_[item.last + 1];
+    mean_length_ += (item.last - item.first + 1) / static_cast<double>(n);
   }
   std::partial_sum(live_.begin(), live_.end(), live_.begin());
+  std::partial_sum(count_.begin(), count_.end(), count_.begin());
   by_box_.resize(n);
   std::iota(by_box_.begin(), by_box_.end(), 0);
   int32_t n_boxes = 2;
@@ -30,10 +47,10 @@ Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
   build_boxes(1, 0, n, true);
   position_.resize(n);
   for (int32_t p = 0; p < n; ++p) position_[by_box_[p]] = p;
-  rank_.resize(n);
-  int32_t leaves = 1;
-  while (leaves < n_sections) leaves *= 2;
-  nodes_.resize(2 * static_cast<size_t>(leaves));
+  for (const int32_t i : by_box_) entries_.push_back({items[i].first, items[i].last, -1});
+  while (leaves_ < n_sections) leaves_ *= 2;
+  counts_.resize(2 * static_cast<size_t>(leaves_));
+  slacks_.resize(2 * static_cast<size_t>(leaves_));
 }
 
 void Rise::build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first) {
@@ -62,7 +79,7 @@ void Rise::rank_boxes(int32_t box, int32_t begin, int32_t end) {
   if (end - begin <= kLeaf) {
     boxes_[box].rank = -1;
     for (int32_t p = begin; p < end; ++p)
-      boxes_[box].rank = std::max(boxes_[box].rank, rank_[by_box_[p]]);
+      boxes_[box].rank = std::max(boxes_[box].rank, entries_[p].rank);
     return;
   }
   const int32_t middle = (begin + end) / 2;
@@ -72,8 +89,8 @@ void Rise::rank_boxes(int32_t box, int32_t begin, int32_t end) {
 }
 
 void Rise::take_out(int32_t item) {
-  const double old = rank_[item];
-  rank_[item] = -1;
+  const double old = entries_[position_[item]].rank;
+  entries_[position_[item]].rank = -1;
   // Down to the leaf, then up as far as the rank was the item's.
   int32_t box = 1, begin = 0, end = static_cast<int32_t>(items_.size());
   while (end - begin > kLeaf) {
@@ -83,7 +100,7 @@ void Rise::take_out(int32_t item) {
     box = 2 * box + right;
   }
   double best = -1;
-  for (int32_t p = begin; p < end; ++p) best = std::max(best, rank_[by_box_[p]]);
+  for (int32_t p = begin; p < end; ++p) best = std::max(best, entries_[p].rank);
   while (boxes_[box].rank == old) {
     boxes_[box].rank = best;
     if (box == 1) break;
@@ -100,12 +117,11 @@ void Rise::best_within(const Box& region, int32_t box, int32_t begin, int32_t en
     return;
   if (end - begin <= kLeaf) {
     for (int32_t p = begin; p < end; ++p) {
-      const int32_t i = by_box_[p];
-      const Item& it = items_[i];
-      if (rank_[i] > *rank && it.first >= region.first_from && it.first <= region.first_to &&
-          it.last >= region.last_from && it.last <= region.last_to) {
-        *rank = rank_[i];
-        *item = i;
+      const Entry& e = entries_[p];
+      if (e.rank > *rank && e.first >= region.first_from && e.first <= region.first_to &&
+          e.last >= region.last_from && e.last <= region.last_to) {
+        *rank = e.rank;
+        *item = by_box_[p];
       }
     }
     return;
@@ -132,8 +148,8 @@ void Rise::each_through(int32_t section, int32_t box, int32_t begin, int32_t end
   if (b.rank < 0 || b.first_from > section || b.last_to < section) return;
   if (end - begin <= kLeaf) {
     for (int32_t p = begin; p < end; ++p) {
-      const int32_t i = by_box_[p];
-      if (rank_[i] >= 0 && items_[i].first <= section && items_[i].last >= section) fn(i);
+      const Entry& e = entries_[p];
+      if (e.rank >= 0 && e.first <= section && e.last >= section) fn(by_box_[p]);
     }
     return;
   }
@@ -142,65 +158,74 @@ void Rise::each_through(int32_t section, int32_t box, int32_t begin, int32_t end
   each_through(section, 2 * box + 1, middle, end, fn);
 }
 
-void Rise::build_nodes(int32_t v, int32_t l, int32_t r, const std::vector<int64_t>& live,
-                       int64_t capacity) {
-  nodes_[v] = {live[l], capacity - live[l], 0, 0, l};
-  if (l == r) return;
-  const int32_t middle = (l + r) / 2;
-  build_nodes(2 * v, l, middle, live, capacity);
-  build_nodes(2 * v + 1, middle + 1, r, live, capacity);
-  pull(v);
-}
-
-void Rise::pull(int32_t v) {
-  const Node &a = nodes_[2 * v], &b = nodes_[2 * v + 1];
-  nodes_[v].demand = std::min(a.demand, b.demand) + nodes_[v].add_demand;
-  nodes_[v].slack = std::min(a.slack, b.slack) + nodes_[v].add_slack;
-  nodes_[v].tightest = b.slack < a.slack ? b.tightest : a.tightest;
-}
-
-void Rise::add(int32_t first, int32_t last, int64_t demand, int64_t slack, int32_t v, int32_t l,
-               int32_t r) {
-  if (first <= l && r <= last) {
-    nodes_[v].demand += demand;
-    nodes_[v].add_demand += demand;
-    nodes_[v].slack += slack;
-    nodes_[v].add_slack += slack;
-    return;
+void Rise::build_sections(int64_t capacity) {
+  for (int32_t s = 0; s < leaves_; ++s) {
+    const bool real = s < n_sections_;
+    counts_[leaves_ + s] = {real ? count_[s] : INT32_MAX / 2, 0};
+    slacks_[leaves_ + s] = {real ? capacity - live_[s] : kFar, 0, s};
   }
-  const int32_t middle = (l + r) / 2;
-  if (first <= middle) add(first, last, demand, slack, 2 * v, l, middle);
-  if (last > middle) add(first, last, demand, slack, 2 * v + 1, middle + 1, r);
-  pull(v);
+  for (int32_t v = leaves_ - 1; v > 0; --v) {
+    counts_[v].add = 0;
+    slacks_[v].add = 0;
+    pull(counts_, v);
+    pull(slacks_, v);
+  }
 }
 
-// Takes the sections without demand out of the tree; `above` is what ancestors add.
-void Rise::finish(int32_t first, int32_t last, int64_t above, int32_t v, int32_t l, int32_t r) {
-  if (last < l || r < first || nodes_[v].demand + above > 0) return;
+template <typename Node, typename Value>
+void Rise::add(std::vector<Node>& nodes, int32_t first, int32_t last, Value value) {
+  const auto apply = [&](int32_t v) {
+    nodes[v].least += value;
+    nodes[v].add += value;
+  };
+  int32_t a = first + leaves_, b = last + leaves_;
+  for (int32_t l = a, r = b + 1; l < r; l /= 2, r /= 2) {
+    if (l % 2 == 1) apply(l++);
+    if (r % 2 == 1) apply(--r);
+  }
+  for (a /= 2, b /= 2; a != b; a /= 2, b /= 2) {
+    pull(nodes, a);
+    pull(nodes, b);
+  }
+  for (; a > 0; a /= 2) pull(nodes, a);
+}
+
+// Takes the sections in which nothing more is to be placed out of the trees; `above` is what
+// ancestors add.
+void Rise::finish(int32_t first, int32_t last, int32_t above, int32_t v, int32_t l, int32_t r) {
+  if (last < l || r < first || counts_[v].least + above > 0) return;
   if (l == r) {
-    nodes_[v].demand = nodes_[v].slack = kFar;
+    counts_[v].least = INT32_MAX / 2;
+    slacks_[v].least = kFar;
+    for (int32_t parent = v / 2; parent > 0; parent /= 2) pull(slacks_, parent);
     finished_[l] = 1;
     newly_finished_.push_back(l);
     return;
   }
-  above += nodes_[v].add_demand;
+  above += counts_[v].add;
   const int32_t middle = (l + r) / 2;
   finish(first, last, above, 2 * v, l, middle);
   finish(first, last, above, 2 * v + 1, middle + 1, r);
-  pull(v);
+  pull(counts_, v);
 }
 
-Rise::Tightest Rise::tightest(int32_t first, int32_t last, int32_t v, int32_t l, int32_t r) const {
-  if (first <= l && r <= last) return {nodes_[v].slack, nodes_[v].tightest};
-  const int32_t middle = (l + r) / 2;
-  Tightest best{kFar, first};
-  if (first <= middle) best = tightest(first, last, 2 * v, l, middle);
-  if (last > middle) {
-    const Tightest right = tightest(first, last, 2 * v + 1, middle + 1, r);
-    if (right.slack < best.slack) best = right;
+Rise::Tightest Rise::tightest(int32_t first, int32_t last) const {
+  int32_t l = first + leaves_, r = last + leaves_;
+  // What was seen from either end, up to the ancestors l and r.
+  Tightest a{slacks_[l].least, first}, b{slacks_[r].least, last};
+  while ((l ^ r) > 1) {
+    if (l % 2 == 0 && slacks_[l + 1].least < a.slack)
+      a = {slacks_[l + 1].least, slacks_[l + 1].section};
+    if (r % 2 == 1 && slacks_[r - 1].least <= b.slack)
+      b = {slacks_[r - 1].least, slacks_[r - 1].section};
+    l /= 2;
+    r /= 2;
+    a.slack += slacks_[l].add;
+    b.slack += slacks_[r].add;
   }
-  best.slack += nodes_[v].add_slack;
-  return best;
+  if (b.slack < a.slack) a = b;
+  for (l /= 2; l > 0; l /= 2) a.slack += slacks_[l].add;
+  return a;
 }
 
 void Rise::push(int32_t first, int32_t last, int64_t height) {
@@ -230,7 +255,7 @@ void Rise::forget(int32_t first, int32_t last) {
 // first..last lies at `height`; what is finished in it leaves the skyline.
 void Rise::settle(int32_t first, int32_t last, int64_t height) {
   newly_finished_.clear();
-  finish(first, last, 0, 1, 0, n_sections_ - 1);
+  finish(first, last, 0, 1, 0, leaves_ - 1);
   int32_t from = first;
   for (const int32_t s : newly_finished_) {
     if (s > from) push(from, s - 1, height);
@@ -244,7 +269,7 @@ void Rise::place(int32_t item, int32_t first, int32_t last, int64_t height) {
   offsets_[item] = height;
   height_ = std::max(height_, height + it.size);
   take_out(item);
-  add(it.first, it.last, -it.size, 0, 1, 0, n_sections_ - 1);
+  add(counts_, it.first, it.last, -1);
   if (it.first > first) push(first, it.first - 1, height);
   if (it.last < last) push(it.last + 1, last, height);
   settle(it.first, it.last, height + it.size);
@@ -257,10 +282,11 @@ void Rise::leave_out(int32_t item, int32_t first, int32_t last, int64_t height) 
   ++n_left_out_;
   area_left_out_ += static_cast<double>(it.size) * (it.last - it.first + 1);
   take_out(item);
-  add(it.first, it.last, -it.size, it.size, 1, 0, n_sections_ - 1);
+  add(counts_, it.first, it.last, -1);
+  add(slacks_, it.first, it.last, it.size);
   // Other stretches that the buffer lived in may have come to their end as well.
   newly_finished_.clear();
-  finish(it.first, it.last, 0, 1, 0, n_sections_ - 1);
+  finish(it.first, it.last, 0, 1, 0, leaves_ - 1);
   push(first, last, height);
   for (const int32_t s : newly_finished_) {
     int32_t a = s;
@@ -297,18 +323,44 @@ int32_t Rise::choose_victim(int32_t section, int64_t need) const {
   return best;
 }
 
-bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop) {
-  const auto n = static_cast<int32_t>(items_.size());
-  std::mt19937_64 random(strategy.seed);
-  for (int32_t i = 0; i < n; ++i) {
-    const double unit = static_cast<double>(random() >> 11) * 0x1.0p-53;
-    rank_[i] = std::pow(static_cast<double>(items_[i].size), strategy.size_power) *
-               std::pow(items_[i].last - items_[i].first + 1, strategy.length_power) *
-               (1 + strategy.noise * (2 * unit - 1));
+void Rise::rank(const RiseStrategy& strategy) {
+  const auto most = static_cast<double>(*std::max_element(live_.begin(), live_.end()));
+  std::vector<double> until(n_sections_ + 1);  // The sum of all weights before.
+  for (int32_t s = 0; s < n_sections_; ++s) {
+    const double below = 1 - static_cast<double>(live_[s]) / most;
+    until[s + 1] = until[s] + kLeastWeight + std::exp(-below / strategy.focus);
   }
+  std::mt19937_64 random(strategy.seed);
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const double unit = static_cast<double>(random() >> 11) * 0x1.0p-53;
+    entries_[position_[i]].rank =
+        std::pow(static_cast<double>(items_[i].size), strategy.size_power) *
+        (until[items_[i].last + 1] - until[items_[i].first]) *
+        (1 + strategy.noise * (2 * unit - 1));
+  }
+}
+
+// Whether the stretch first..last shall rise by `gap`, to the lower of its neighbours at heights
+// `left` and `right`, though something may live within it.
+bool Rise::give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
+                   int64_t left, int64_t right, int64_t gap) const {
+  const auto lost = static_cast<double>(gap);
+  const double share = strategy.tolerance * mean_length_ / (last - first + 1);
+  if (lost <= std::min(share, kMostGivenUp) * static_cast<double>(slack)) return true;
+  if (lost > strategy.levelling * static_cast<double>(slack)) return false;
+  int64_t other = INT64_MAX;
+  if (left <= right) other = tightest(start_of_[first - 1], first - 1).slack;
+  if (right <= left) other = std::min(other, tightest(last + 1, end_of_[last + 1]).slack);
+  return lost <= strategy.levelling * static_cast<double>(slack - other);
+}
+
+bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
+               double most_left_out) {
+  const auto n = static_cast<int32_t>(items_.size());
+  rank(strategy);
   rank_boxes(1, 0, n);
   const bool bounded = capacity != kNoCapacity;
-  build_nodes(1, 0, n_sections_ - 1, live_, bounded ? capacity : kFar / 2);
+  build_sections(bounded ? capacity : kFar / 2);
   finished_.assign(n_sections_, 0);
   end_of_.assign(n_sections_, -1);
   start_of_.assign(n_sections_, -1);
@@ -325,17 +377,13 @@ bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::functi
     const auto [height, first, last] = heap_.back();
     heap_.pop_back();
     if (end_of_[first] != last || height_of_[first] != height) continue;
-    const Tightest tight = tightest(first, last, 1, 0, n_sections_ - 1);
-    int64_t rise_to = INT64_MAX;
-    if (first > 0 && !finished_[first - 1])
-      rise_to = std::min(rise_to, height_of_[start_of_[first - 1]]);
-    if (last + 1 < n_sections_ && !finished_[last + 1])
-      rise_to = std::min(rise_to, height_of_[last + 1]);
-    const int64_t gap = rise_to - height;
-    const bool near = bounded && static_cast<double>(gap) <=
-                                     strategy.tolerance * static_cast<double>(tight.slack);
+    const Tightest tight = tightest(first, last);
+    int64_t left = INT64_MAX, right = INT64_MAX;  // Heights of the neighbours.
+    if (first > 0 && !finished_[first - 1]) left = height_of_[start_of_[first - 1]];
+    if (last + 1 < n_sections_ && !finished_[last + 1]) right = height_of_[last + 1];
+    const int64_t rise_to = std::min(left, right), gap = rise_to - height;
     int32_t item = -1;
-    if (!near) {
+    if (!bounded || !give_up(strategy, first, last, tight.slack, left, right, gap)) {
       item = best_item(first, tight.section, tight.section, last);
       if (item < 0) item = best_item(first, last, first, last);
     }
@@ -348,10 +396,11 @@ bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::functi
       const int32_t victim = choose_victim(tight.section, gap - tight.slack);
       forget(first, last);
       leave_out(victim, first, last, height);
+      if (area_left_out_ > most_left_out) return false;
       continue;
     }
     forget(first, last);
-    add(first, last, 0, -gap, 1, 0, n_sections_ - 1);
+    add(slacks_, first, last, -gap);
     push(first, last, rise_to);
   }
   return true;

@@ -2,6 +2,7 @@
 // Not a search: each decision stands. What has no room below the capacity is left out.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -10,12 +11,19 @@
 
 namespace stow::pack {
 
-/// How a pass ranks buffers that would lie equally well: size^a * length^b, largest first.
+/// How a pass ranks buffers that would lie equally well: size^a * length, largest first. A section
+/// where the live sum is below its largest by a share x counts for exp(-x / focus) in a length.
 struct RiseStrategy {
   double size_power = 0;
-  double length_power = 1;
-  double noise = 0;      // Relative.
-  double tolerance = 0;  // A gap of at most this share of the slack above it is given up at once.
+  double focus = 0.05;
+  double noise = 0;  // Relative.
+  /// A gap is given up at once, and what is short kept for where it is needed more, when it is at
+  /// most this share of the slack above it; more where the stretch is narrower than buffers are
+  /// long on average, less where it is wider.
+  double tolerance = 0;
+  /// So is one of at most this share of what its slack is more than that of the neighbour to which
+  /// it rises: a level skyline is worth most where it is tight.
+  double levelling = 0;
   uint64_t seed = 1;
 };
 
@@ -31,8 +39,9 @@ class Rise {
   Rise(const std::vector<Item>& items, int32_t n_sections);
 
   /// One pass. A stretch that cannot rise below `capacity` gives up a buffer. False if stop() was
-  /// true; the pass is then of no use.
-  bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop);
+  /// true or the area left out is more than `most_left_out`; the pass is then of no use.
+  bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
+           double most_left_out = HUGE_VAL);
 
   /// [items] of the last pass; kLeftOut where there was no room.
   static constexpr int64_t kLeftOut = -1;
@@ -42,23 +51,29 @@ class Rise {
   double area_left_out() const { return area_left_out_; }  // In sections times bytes.
 
  private:
-  // Of a run of sections: the least of what is still to be placed there, and of the slack that the
-  // capacity leaves; both without what is added to whole ancestors.
-  struct Node {
-    int64_t demand, slack;
-    int64_t add_demand, add_slack;
-    int32_t tightest;  // The section of the least slack.
+  // Of a run of sections, without what is added to whole ancestors.
+  struct CountNode {
+    int32_t least, add;  // Of how many buffers are still to be placed in a section.
+  };
+  struct SlackNode {
+    int64_t least, add;  // Of what the capacity leaves in a section.
+    int32_t section;     // The first that has the least.
   };
   // Of a part of the lifetimes: what it spans, and the largest rank of what is not placed.
   struct Box {
     int32_t first_from, first_to, last_from, last_to;
     double rank;
   };
+  struct Entry {
+    int32_t first, last;
+    double rank;  // -1 when placed or left out.
+  };
   struct Tightest {
     int64_t slack;
     int32_t section;
   };
 
+  void rank(const RiseStrategy& strategy);
   void build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first);
   void rank_boxes(int32_t box, int32_t begin, int32_t end);
   void take_out(int32_t item);
@@ -68,30 +83,34 @@ class Rise {
                    int32_t* item) const;
   int32_t best_item(int32_t first_from, int32_t first_to, int32_t last_from, int32_t last_to) const;
 
-  void build_nodes(int32_t v, int32_t l, int32_t r, const std::vector<int64_t>& live,
-                   int64_t capacity);
-  void pull(int32_t v);
-  void add(int32_t first, int32_t last, int64_t demand, int64_t slack, int32_t v, int32_t l,
-           int32_t r);
-  void finish(int32_t first, int32_t last, int64_t above, int32_t v, int32_t l, int32_t r);
-  Tightest tightest(int32_t first, int32_t last, int32_t v, int32_t l, int32_t r) const;
+  void build_sections(int64_t capacity);
+  template <typename Node, typename Value>
+  void add(std::vector<Node>& nodes, int32_t first, int32_t last, Value value);
+  void finish(int32_t first, int32_t last, int32_t above, int32_t v, int32_t l, int32_t r);
+  Tightest tightest(int32_t first, int32_t last) const;
 
   void push(int32_t first, int32_t last, int64_t height);
   void forget(int32_t first, int32_t last);
   void settle(int32_t first, int32_t last, int64_t height);
   void place(int32_t item, int32_t first, int32_t last, int64_t height);
   void leave_out(int32_t item, int32_t first, int32_t last, int64_t height);
+  bool give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
+               int64_t left, int64_t right, int64_t gap) const;
   int32_t choose_victim(int32_t section, int64_t need) const;
 
   const std::vector<Item>& items_;
   const int32_t n_sections_;
-  std::vector<int64_t> live_;  // [sections]
+  std::vector<int64_t> live_;   // [sections] bytes.
+  std::vector<int32_t> count_;  // [sections] buffers.
+  double mean_length_ = 0;      // Of the items, in sections.
 
   std::vector<int32_t> by_box_, position_;  // Items in the order of the tree's leaves, and back.
   std::vector<Box> boxes_;
-  std::vector<double> rank_;  // [items] -1 when placed or left out.
+  std::vector<Entry> entries_;  // In the order of the tree's leaves.
 
-  std::vector<Node> nodes_;
+  int32_t leaves_ = 1;
+  std::vector<CountNode> counts_;
+  std::vector<SlackNode> slacks_;
   std::vector<uint8_t> finished_;  // [sections] nothing more lives there.
   std::vector<int32_t> newly_finished_;
 
