@@ -1,6 +1,9 @@
 #include "stowage/io/files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -8,6 +11,8 @@
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
+// Of base/text_file.h, whose read_text_file() is another one.
+Result<void> write_text_file(const std::string& path, std::string_view text);
 namespace {
 
 TEST(Files, WritesAndReplacesWhole) {
@@ -17,6 +22,43 @@ TEST(Files, WritesAndReplacesWhole) {
   ASSERT_TRUE(write_file_atomically(path, "two").ok());
   EXPECT_EQ(read_text_file(path).value(), "two");
   EXPECT_EQ(count_entries(folder.path()), 1u);
+}
+
+TEST(Files, WhatIsNoRegularFileIsWrittenToAndStays) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder / "pipe", link = folder / "link", file = folder / "file",
+                    loose = folder / "loose";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_TRUE(write_file_atomically(file, "old").ok());
+  ASSERT_EQ(::chmod(file.c_str(), 0640), 0);
+  ASSERT_EQ(::symlink("file", link.c_str()), 0);
+  ASSERT_EQ(::symlink("made", loose.c_str()), 0);
+  struct stat info {};
+  for (const auto& write : {write_file_atomically, write_text_file}) {
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+    ASSERT_TRUE(write(pipe, "through").ok());
+    char text[8] = {};
+    EXPECT_EQ(::read(reader, text, sizeof text), 7);
+    EXPECT_STREQ(text, "through");
+    ::close(reader);
+    ASSERT_EQ(::lstat(pipe.c_str(), &info), 0);
+    EXPECT_TRUE(S_ISFIFO(info.st_mode));
+
+    ASSERT_TRUE(write(link, "by the link").ok());
+    EXPECT_EQ(read_text_file(file).value(), "by the link");
+    ASSERT_EQ(::lstat(link.c_str(), &info), 0);
+    EXPECT_TRUE(S_ISLNK(info.st_mode));
+    ASSERT_EQ(::stat(file.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0640u);
+
+    ASSERT_TRUE(write(loose, "made").ok());
+    EXPECT_EQ(read_text_file(folder / "made").value(), "made");
+    EXPECT_TRUE(write("/dev/null", "nothing").ok());
+    ASSERT_EQ(::stat("/dev/null", &info), 0);
+    EXPECT_TRUE(S_ISCHR(info.st_mode));
+    EXPECT_EQ(write("/dev/full", "much").error(), "/dev/full: No space left on device");
+  }
+  EXPECT_EQ(count_entries(folder.path()), 5u);
 }
 
 TEST(Files, AFullDiskLeavesTheOldFileAndNoOther) {

@@ -47,6 +47,10 @@ TEST_F(PackCsv, ReadsAnyOrderOfColumnsAndEndings) {
   }
 }
 
+TEST_F(PackCsv, AByteOrderMarkIsNoPartOfTheFirstName) {
+  EXPECT_TRUE(read("\xef\xbb\xbfid,lower,upper,size\na,0,1,4\n").ok());
+}
+
 TEST_F(PackCsv, WritesWhatItReads) {
   const CsvProblem problem =
       read("id,lower,upper,size\na,0,3,4\nb,2,9223372036854775807,4611686018427387000\n").value();

@@ -211,7 +211,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
             "set allow_int, which gives it zeros",
             request.what, paths[i], to_string(types[i]));
     }
-    if (spec.wrt.empty())
+    if (spec.wrt.empty() && !(request.options.allow_int && !asked.empty()))
       fail_here("[{}] nothing to differentiate by: no leaf of the argument is of a float type{}",
                 request.what,
                 asked.empty() ? std::string() : ", the first is " + to_string(types[asked[0]]));

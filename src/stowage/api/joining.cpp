@@ -25,7 +25,16 @@ std::vector<Array> as_starts(std::string_view name, const Array& x,
   for (const Array& s : starts)
     if (s.rank() != 0 || !is_integer(s.dtype()))
       fail_here("[{}] a start must be an integer scalar, got {}", name, to_string(s.type()));
-  return starts.empty() ? starts : promoted(name, starts);
+  if (starts.empty()) return starts;
+  std::vector<Array> all = promoted(name, starts);
+  if (is_unsigned_int(all[0].dtype())) return all;
+  // Below 0 they count from the end.
+  for (int i = 0; i < x.rank(); ++i) {
+    Array& s = all[static_cast<size_t>(i)];
+    if (s.dtype() == DType::kI8) s = convert_to(s, DType::kI32);
+    s = where(s < 0, s + x.dim(i), s);
+  }
+  return all;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "stowage/api/math.h"
 
+#include "stowage/api/custom_vjp.h"
+
 #include "stowage/api/math_internal.h"
 #include "stowage/api/shaping.h"
 
@@ -43,6 +45,18 @@ Array integer_power(const Array& x, int64_t n) {
     if (n > 1) base = multiply(base, base);
   }
   return result;
+}
+
+// 1 / x^-n. By that quotient its gradient would take the square of x^-n, which overflows; so it has a
+// rule, and so has its gradient, as a rule's own rule is traced at once, up to the third.
+Array negative_power(const Array& x, int64_t n, int rules = 3) {
+  const auto value = [n](const Array& a) { return reciprocal(integer_power(a, -n)); };
+  if (n == -1 || rules == 0) return value(x);
+  const auto backward = [n, rules](const Array& a, const Array& ct) {
+    return ct * (negative_power(a, n - 1, rules - 1) * static_cast<double>(n));
+  };
+  return custom_vjp(
+      value, [value](const Array& a) { return std::pair(value(a), a); }, backward)(x);
 }
 
 }  // namespace
@@ -116,7 +130,7 @@ Array pow(const Operand& a, const Operand& b) {
     if (n > 0) return run_as_one("pow", [&] { return integer_power(x, n); });
     if (!is_float(dtype.dtype))
       fail_here("[pow] {} to the negative power {}: integers have none", to_string(x.type()), n);
-    return run_as_one("pow", [&] { return reciprocal(integer_power(x, -n)); });
+    return run_as_one("pow", [&] { return negative_power(x, n); });
   }
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   if (is_float(dtype.dtype)) return binary_op(OpKind::kPow, a, b);

@@ -13,6 +13,15 @@ Array scalar_array(const ScalarValue& value, WeakDType dtype) {
   return make_literal(type, scalar_bytes(value, dtype.dtype));
 }
 
+// A scalar for an array's dtype. One of i32 is not cut off in silence: sizes and counts are of 64 bits.
+Array scalar_for(const ScalarValue& value, WeakDType dtype) {
+  if (dtype.dtype == DType::kI32 && is_integer(value.dtype) &&
+      value.integer != static_cast<int32_t>(value.integer))
+    fail_here("the scalar {} does not fit {}; convert the array (astype) or the scalar first",
+              value.integer, dtype_name(dtype.dtype));
+  return scalar_array(value, dtype);
+}
+
 bool is_compare(OpKind op) {
   return op == OpKind::kEq || op == OpKind::kNe || op == OpKind::kLt || op == OpKind::kLe ||
          op == OpKind::kGt || op == OpKind::kGe;
@@ -29,11 +38,11 @@ Operand promoted_scalar(const Operand& x, WeakDType dtype) {
 }
 
 Array to_array(const Operand& x) {
-  return x.is_scalar() ? scalar_array(x.scalar(), x.dtype()) : x.array();
+  return x.is_scalar() ? scalar_for(x.scalar(), x.dtype()) : x.array();
 }
 
 Array to_array(const Operand& x, WeakDType dtype) {
-  if (x.is_scalar()) return scalar_array(x.scalar(), dtype);
+  if (x.is_scalar()) return scalar_for(x.scalar(), dtype);
   return with_weak(convert_to(x.array(), dtype.dtype), dtype.weak);
 }
 

@@ -1,10 +1,13 @@
 #include "stowage/base/text_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+
+#include "stowage/base/output_target.h"
 
 namespace stow {
 namespace {
@@ -38,17 +41,23 @@ Result<std::string> read_text_or_stdin(const std::string& path) {
 }
 
 Result<void> write_text_file(const std::string& path, std::string_view text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  const OutputTarget target = output_target(path);
+  const std::string temporary =
+      target.in_place ? path : fmt::format("{}.{}.tmp", target.path, ::getpid());
   std::FILE* file = std::fopen(temporary.c_str(), "wb");
   if (!file) return refused(path);
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
-                       std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
+  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() &&
+                 std::fflush(file) == 0;
+  if (!target.in_place)
+    written = written && (!target.mode || ::fchmod(::fileno(file), *target.mode) == 0) &&
+              ::fsync(::fileno(file)) == 0;
   const int written_error = errno;
   const bool closed = std::fclose(file) == 0;
-  if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
+  if (target.in_place && written && closed) return {};
+  if (written && closed && std::rename(temporary.c_str(), target.path.c_str()) == 0) return {};
   if (!written) errno = written_error;
   const Failure failure = refused(path);
-  std::remove(temporary.c_str());
+  if (!target.in_place) std::remove(temporary.c_str());
   return failure;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -68,7 +69,12 @@ Result<int> allocate(const Flags& flags) {
 
   // What goes to standard output goes there alone; people read on stderr then.
   const std::string* to_stdout = nullptr;
-  for (const std::string* path : {&flags.output, &flags.json, &flags.svg}) {
+  const std::array paths = {&flags.output, &flags.json, &flags.svg};
+  for (size_t i = 0; i < paths.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (*paths[i] == *paths[k] && !paths[i]->empty() && *paths[i] != "-")
+        return fail("{} is to hold two of --output, --json and --svg", *paths[i]);
+  for (const std::string* path : paths) {
     if (*path != "-") continue;
     if (to_stdout) return fail("only one of --output, --json and --svg can be standard output");
     to_stdout = path;

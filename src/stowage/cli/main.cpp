@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
     status = error(e.what());
   }
   // Output that did not arrive is no success.
-  if (std::fflush(stdout) != 0 && status == kExitDone)
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && status == kExitDone)
     return error("standard output: " + std::system_category().message(errno));
   return status;
 }

@@ -153,10 +153,13 @@ Result<int> run(const Flags& flags) {
                               {"predicted_peak_bytes", need.total_bytes},
                               {"lower_bound_bytes", need.lower_bound_bytes}});
   if (!flags.plan) {
-    if (need.total_bytes > device->capacity_bytes(MemoryKind::kDevice))
+    const int64_t there = device->capacity_bytes(MemoryKind::kDevice);
+    if (need.total_bytes > there) {
+      const bool hidden = format_bytes(need.total_bytes) == format_bytes(there);
+      const auto shown = [&](int64_t n) { return hidden ? fmt::format("{} B", n) : format_bytes(n); };
       throw CapacityError(fmt::format("{} needs {} of the {} there are", flags.graph,
-                                      format_bytes(need.total_bytes),
-                                      format_bytes(device->capacity_bytes(MemoryKind::kDevice))));
+                                      shown(need.total_bytes), shown(there)));
+    }
     Result<std::vector<DeviceBufferPtr>> inputs = load_inputs(**graph, flags, device);
     if (!inputs) return inputs.failure();
     const std::vector<DeviceBufferPtr> outputs = program->run(*device, *inputs);

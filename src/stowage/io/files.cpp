@@ -1,5 +1,7 @@
 #include "stowage/io/files.h"
 
+#include "stowage/base/output_target.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,12 +114,20 @@ Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
 // --- AtomicFile --------------------------------------------------------------------------------
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
-  const std::string temporary = path + ".tmp";
+  const OutputTarget target = output_target(path);
+  if (target.in_place) {
+    const int fd = open_retrying(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (fd < 0) return system_failure(path);
+    return AtomicFile(path, path, fd);
+  }
+  const std::string temporary = target.path + ".tmp";
   // What a killed run left under the temporary name is of no use to anyone.
   ::unlink(temporary.c_str());
   const int fd = open_retrying(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
   if (fd < 0) return system_failure(temporary);
-  return AtomicFile(path, fd);
+  AtomicFile file(target.path, temporary, fd);
+  if (target.mode && ::fchmod(fd, *target.mode) != 0) return system_failure(temporary);
+  return file;
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
@@ -128,7 +138,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!in_place()) ::unlink(temporary_.c_str());
 }
 
 Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
@@ -137,6 +147,7 @@ Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
 
 Result<void> AtomicFile::commit(const std::string& path) {
   const std::string& target = path.empty() ? path_ : path;
+  if (in_place()) return ::close(std::exchange(fd_, -1)) == 0 ? Result<void>() : system_failure(path_);
   if (::fsync(fd_) != 0) return system_failure(temporary_);
   // The descriptor stays open until the rename, so that a failure still removes the file.
   if (::rename(temporary_.c_str(), target.c_str()) != 0) return system_failure(target);

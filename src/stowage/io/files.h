@@ -58,8 +58,10 @@ class AtomicFile {
   Result<void> commit(const std::string& path = "");
 
  private:
-  AtomicFile(std::string path, int fd)
-      : path_(std::move(path)), temporary_(path_ + ".tmp"), fd_(fd) {}
+  AtomicFile(std::string path, std::string temporary, int fd)
+      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+  // What is no regular file is written to as it is.
+  bool in_place() const { return path_ == temporary_; }
 
   std::string path_;
   std::string temporary_;

@@ -111,6 +111,7 @@ Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns) {
     return fail("{}:{}: {}", path == "-" ? "standard input" : path, line_number, why);
   };
 
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark
   if (text.empty()) return bad("the file is empty");
   const Result<std::vector<Column>> order =
       read_header(next_line(text), columns == CsvColumns::kSolution ? 5 : 4);

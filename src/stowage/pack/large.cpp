@@ -14,9 +14,9 @@ namespace {
 // More than this many left out are not repaired.
 constexpr int32_t kMostToRepair = 300;
 // Work of a repair, an item.
-constexpr double kLeastRepair = 50, kMostRepair = 600;
+constexpr double kLeastRepair = 50, kMostRepair = 1000;
 
-constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1}, kFocuses[] = {0.01, 0.02, 0.03, 0.05, 0.2},
+constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1}, kFocuses[] = {0.01, 0.02, 0.03, 0.05, 0.2, HUGE_VAL},
                  kNoises[] = {0.001, 0.005, 0.02},
                  kTolerances[] = {0, 0.0003, 0.001, 0.002, 0.004, 0.01, 0.03},
                  kLevellings[] = {0, 0.002, 0.004, 0.006, 0.01, 0.02};
@@ -30,7 +30,9 @@ const std::vector<Choice> kSurvey = {{.focus = 2, .tolerance = 2, .levelling = 2
                                      {.focus = 1, .tolerance = 1},
                                      {.focus = 2, .tolerance = 5, .levelling = 5},
                                      {.power = 2, .focus = 2, .tolerance = 2},
-                                     {.power = 2, .focus = 2, .tolerance = 4, .levelling = 5}};
+                                     {.power = 2, .focus = 2, .tolerance = 4, .levelling = 5},
+                                     {.focus = 5, .noise = 2, .tolerance = 5},
+                                     {.power = 2, .focus = 5, .noise = 2, .tolerance = 5}};
 
 class Search {
  public:
@@ -136,7 +138,7 @@ class Search {
         }
         // More work for what came nearer.
         const bool nearer = ejector_.n_left_out() < ejector_.n_first_left_out();
-        r.share = std::clamp(r.share * (nearer ? 1.1 : 0.9), kLeastRepair, kMostRepair);
+        r.share = std::clamp(r.share * (nearer ? 1.2 : 1.0), kLeastRepair, kMostRepair);
       }
     }
     return false;
@@ -149,7 +151,7 @@ class Search {
   struct Repair {
     double growth, share;
   };
-  Repair repairs_[2] = {{1.1, 100}, {1.01, 100}};
+  Repair repairs_[3] = {{1.1, 100}, {1.01, 100}, {1.0, 100}};
   int64_t bound_ = 0, passes_ = 0;
   LargeResult best_;
   Choice favourite_;

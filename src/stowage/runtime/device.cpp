@@ -213,14 +213,20 @@ void Device::charge(MemoryKind kind, int64_t bytes) {
   high_water_[index(kind)] = std::max(high_water_[index(kind)], now);
 }
 
+// What is short where the figures before it, rounded, would not show it.
+static std::string lacking(int64_t bytes, int64_t capacity) {
+  return bytes < capacity / 100 ? fmt::format(", {} too few", format_bytes(bytes)) : std::string();
+}
+
 DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind) {
   STOW_CHECK(bytes >= 0);
   if (bytes > left_bytes(kind)) drop_arenas();
   if (bytes > left_bytes(kind))
     throw CapacityError(fmt::format(
-        "{}: {} more of {} memory do not fit: {} of {} are in use", name_, format_bytes(bytes),
+        "{}: {} more of {} memory do not fit: {} of {} are in use{}", name_, format_bytes(bytes),
         memory_kind_name(kind), format_bytes(in_use_bytes(kind)),
-        format_bytes(capacity_bytes(kind))));
+        format_bytes(capacity_bytes(kind)),
+        lacking(bytes - left_bytes(kind), capacity_bytes(kind))));
   std::shared_ptr<Mapping> mapping;
   if (bytes > 0 && kind == MemoryKind::kDisk) {
     disk();

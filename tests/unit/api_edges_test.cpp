@@ -1,0 +1,111 @@
+// Edges of the API at which users of JAX stand: figures are JAX 0.10's unless said otherwise.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(ApiEdges, ANegativeStartOfADynamicSliceCountsFromTheEnd) {
+  const Array x = arange(5);
+  const auto part = [&](const Array& start) {
+    return dynamic_slice(x, {start}, {2}).to_vector<int32_t>();
+  };
+  for (const auto& [start, first] : std::vector<std::pair<int32_t, int32_t>>{
+           {-2, 3}, {-1, 3}, {-5, 0}, {-9, 0}, {0, 0}, {2, 2}, {7, 3}}) {
+    EXPECT_THAT(part(Array(start)), ElementsAre(first, first + 1)) << start;
+    const auto traced = jit([&](const Array& s) { return dynamic_slice(x, {s}, {2}); });
+    EXPECT_THAT(traced(Array(start)).to_vector<int32_t>(), ElementsAre(first, first + 1)) << start;
+  }
+  // Of a narrow dtype, for an axis that is longer than it counts.
+  const Array start = Array(-1).astype(DType::kI8);
+  EXPECT_THAT(dynamic_slice(arange(300), {start}, {1}).to_vector<int32_t>(), ElementsAre(299));
+  EXPECT_THAT(dynamic_update_slice(x, Array::from<int32_t>({9}), {Array(-1)}).to_vector<int32_t>(),
+              ElementsAre(0, 1, 2, 3, 9));
+}
+
+TEST(ApiEdges, NegativePowersHaveTheGradientOfAPower) {
+  const auto slope = [](int n, float x) {
+    return grad([n](const Array& a) { return pow(a, n); })(Array(x)).item<float>();
+  };
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_FLOAT_EQ(slope(-2, 1e-11f), -2e33f);
+  EXPECT_EQ(slope(-2, 0.0f), -inf);
+  EXPECT_FLOAT_EQ(slope(-2, 1e12f), -2e-36f);
+  EXPECT_FLOAT_EQ(slope(-3, 1e-8f), -3e32f);
+  EXPECT_FLOAT_EQ(slope(-3, 2.0f), -3.0f / 16);
+  EXPECT_FLOAT_EQ(slope(-1, 2.0f), -0.25f);
+  const auto second = grad([](const Array& x) {
+    return grad([](const Array& a) { return pow(a, -2); })(x);
+  });
+  EXPECT_FLOAT_EQ(second(Array(2.0f)).item<float>(), 6.0f / 16);
+}
+
+TEST(ApiEdges, AnIntegerThatDoesNotFitIsNotCutOff) {
+  const Array i = arange(3);
+  const int64_t big = int64_t{1} << 40;
+  for (const std::string& error :
+       {error_of([&] { i < big; }), error_of([&] { i * big; }), error_of([&] { i + big; }),
+        error_of([&] { minimum(i, -big); }), error_of([&] { clip(i, 0, big); })})
+    EXPECT_THAT(error, HasSubstr("does not fit i32")) << error;
+  EXPECT_THAT((i + int64_t{5}).to_vector<int32_t>(), ElementsAre(5, 6, 7));
+  EXPECT_FLOAT_EQ((arange(3).astype(DType::kF32) * big).to_vector<float>()[1], 0x1p40f);
+}
+
+TEST(ApiEdges, AllIntegerArgumentsHaveZerosForGradients) {
+  GradOptions options;
+  options.allow_int = true;
+  const auto f = [](const Array& i) { return sum(i.astype(DType::kF32)); };
+  EXPECT_EQ(grad(f, options)(arange(2)).shape(), Shape({2}));
+  EXPECT_THAT(error_of([&] { grad(f)(arange(2)); }), HasSubstr("nothing to differentiate by"));
+}
+
+TEST(ApiEdges, NoPlacesOfAnEmptyAxisAreNone) {
+  EXPECT_EQ(zeros({0, 4}).index({zeros({0}, DType::kI32)}).shape(), Shape({0, 4}));
+  EXPECT_THAT(error_of([] { zeros({0, 4}).index({zeros({1}, DType::kI32)}); }),
+              HasSubstr("is empty"));
+}
+
+TEST(ApiEdges, NextafterOfF16StepsThroughEveryNumber) {
+  // From each positive number to the next, by its bits.
+  const int n = 0x7c00;
+  std::vector<float> x;
+  for (int k = 0; k <= n; ++k) {
+    const int e = k >> 10, m = k & 1023;
+    x.push_back(e == 31 ? std::numeric_limits<float>::infinity()
+                : e == 0 ? std::ldexp(static_cast<float>(m), -24)
+                         : std::ldexp(static_cast<float>(1024 + m), e - 25));
+  }
+  const Array h = Array::from<float>(x, {static_cast<int64_t>(x.size())}).astype(DType::kF16);
+  const std::vector<float> above =
+      nextafter(h, std::numeric_limits<float>::infinity()).astype(DType::kF32).to_vector<float>();
+  const std::vector<float> below = nextafter(h, -1.0f).astype(DType::kF32).to_vector<float>();
+  const std::vector<float> mirrored = nextafter(-h, 1.0f).astype(DType::kF32).to_vector<float>();
+  for (size_t k = 0; k < x.size(); ++k) {
+    EXPECT_EQ(above[k], k + 1 < x.size() ? x[k + 1] : x[k]) << k;
+    EXPECT_EQ(below[k], k > 0 ? x[k - 1] : -x[1]) << k;
+    EXPECT_EQ(mirrored[k], -below[k]) << k;
+  }
+  const Array drawn = random::truncated_normal(random::key(0), -1, 2, {40}, DType::kF16);
+  EXPECT_TRUE(all(logical_and(drawn > -1, drawn < 2)).item<bool>());
+}
+
+}  // namespace
+}  // namespace stow
