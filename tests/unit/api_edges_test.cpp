@@ -6,22 +6,13 @@
 #include <limits>
 
 #include "stowage/stowage.h"
+#include "tests/support/message_of.h"
 
 namespace stow {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <typename F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST(ApiEdges, ANegativeStartOfADynamicSliceCountsFromTheEnd) {
   const Array x = arange(5);
@@ -62,8 +53,8 @@ TEST(ApiEdges, AnIntegerThatDoesNotFitIsNotCutOff) {
   const Array i = arange(3);
   const int64_t big = int64_t{1} << 40;
   for (const std::string& error :
-       {error_of([&] { i < big; }), error_of([&] { i * big; }), error_of([&] { i + big; }),
-        error_of([&] { minimum(i, -big); }), error_of([&] { clip(i, 0, big); })})
+       {message_of([&] { i < big; }), message_of([&] { i * big; }), message_of([&] { i + big; }),
+        message_of([&] { minimum(i, -big); }), message_of([&] { clip(i, 0, big); })})
     EXPECT_THAT(error, HasSubstr("does not fit i32")) << error;
   EXPECT_THAT((i + int64_t{5}).to_vector<int32_t>(), ElementsAre(5, 6, 7));
   EXPECT_FLOAT_EQ((arange(3).astype(DType::kF32) * big).to_vector<float>()[1], 0x1p40f);
@@ -74,12 +65,12 @@ TEST(ApiEdges, AllIntegerArgumentsHaveZerosForGradients) {
   options.allow_int = true;
   const auto f = [](const Array& i) { return sum(i.astype(DType::kF32)); };
   EXPECT_EQ(grad(f, options)(arange(2)).shape(), Shape({2}));
-  EXPECT_THAT(error_of([&] { grad(f)(arange(2)); }), HasSubstr("nothing to differentiate by"));
+  EXPECT_THAT(message_of([&] { grad(f)(arange(2)); }), HasSubstr("nothing to differentiate by"));
 }
 
 TEST(ApiEdges, NoPlacesOfAnEmptyAxisAreNone) {
   EXPECT_EQ(zeros({0, 4}).index({zeros({0}, DType::kI32)}).shape(), Shape({0, 4}));
-  EXPECT_THAT(error_of([] { zeros({0, 4}).index({zeros({1}, DType::kI32)}); }),
+  EXPECT_THAT(message_of([] { zeros({0, 4}).index({zeros({1}, DType::kI32)}); }),
               HasSubstr("is empty"));
 }
 

@@ -292,10 +292,10 @@ Array Array::index(std::initializer_list<Index> indices, SourceLocation at) cons
     const Places places(*this, std::span(indices.begin(), indices.size()));
     const Array part = places.take_slice(*this);
     if (!places.has_arrays) return stow::reshape(part, places.result.dims());
-    for (int64_t axis : places.gather.collapsed_axes)
-      if (part.shape()[static_cast<int>(axis)] == 0 && places.result.elems() > 0)
-        fail_here("[index] axis {} of {} is empty", axis, to_string(type()));
     if (places.result.elems() == 0) return zeros(places.result, part.dtype());
+    for (int64_t axis : places.gather.collapsed_axes)
+      if (part.shape()[static_cast<int>(axis)] == 0)
+        fail_here("[index] axis {} of {} is empty", axis, to_string(type()));
     const Array read = record1(OpKind::kGather, places.gather, {part, places.vectors});
     return stow::reshape(read, places.result.dims());
   };

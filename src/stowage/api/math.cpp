@@ -1,7 +1,6 @@
 #include "stowage/api/math.h"
 
 #include "stowage/api/custom_vjp.h"
-
 #include "stowage/api/math_internal.h"
 #include "stowage/api/shaping.h"
 

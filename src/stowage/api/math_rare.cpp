@@ -165,7 +165,7 @@ Array nextafter(const Operand& a, const Operand& b) {
         // In an f32: the 14th bit from below, but a fixed step near 0, and nothing above 65504.
         const Array x32 = convert_to(from, DType::kF32), y32 = convert_to(to, DType::kF32);
         const Array tiny = where(y32 > x32, 0x1p-24f, -0x1p-24f);
-        const Array next = where(abs(x32) <= 0x1p-14f, x32 + where(x32 == y32, 0.0, tiny),
+        const Array next = where(abs(x32) <= 0x1p-14f, x32 + tiny,
                                  step_towards(x32, y32, DType::kI32, 1 << 13));
         const Array down = where(logical_and(isinf(x32), x32 != y32), sign(x32) * 65504.0, next);
         return convert_to(where(isnan(y32), y32, where(x32 == y32, y32, down)), DType::kF16);

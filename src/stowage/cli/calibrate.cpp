@@ -5,13 +5,14 @@
 
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
+#include "stowage/runtime/disk/disk.h"
 #include "stowage/tune/calibrate.h"
 #include "stowage/tune/devices.h"
 
 namespace stow {
 
 Result<int> run_calibrate(std::span<const std::string> arguments) {
-  std::string output, folder;
+  std::string output, folder = default_disk_folder();
   CLI::App app(
       "Measures this machine. The description it writes gives `plan` and `train` their step times.",
       "./stowage calibrate");

@@ -14,9 +14,10 @@ namespace {
 // More than this many left out are not repaired.
 constexpr int32_t kMostToRepair = 300;
 // Work of a repair, an item.
-constexpr double kLeastRepair = 50, kMostRepair = 1000;
+constexpr double kFirstRepair = 100, kMostRepair = 1000;
 
-constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1}, kFocuses[] = {0.01, 0.02, 0.03, 0.05, 0.2, HUGE_VAL},
+constexpr double kPowers[] = {0, 0.15, 0.3, 0.6, 1},
+                 kFocuses[] = {0.01, 0.02, 0.03, 0.05, 0.2, HUGE_VAL},
                  kNoises[] = {0.001, 0.005, 0.02},
                  kTolerances[] = {0, 0.0003, 0.001, 0.002, 0.004, 0.01, 0.03},
                  kLevellings[] = {0, 0.002, 0.004, 0.006, 0.01, 0.02};
@@ -138,7 +139,7 @@ class Search {
         }
         // More work for what came nearer.
         const bool nearer = ejector_.n_left_out() < ejector_.n_first_left_out();
-        r.share = std::clamp(r.share * (nearer ? 1.2 : 1.0), kLeastRepair, kMostRepair);
+        if (nearer) r.share = std::min(1.2 * r.share, kMostRepair);
       }
     }
     return false;
@@ -151,7 +152,7 @@ class Search {
   struct Repair {
     double growth, share;
   };
-  Repair repairs_[3] = {{1.1, 100}, {1.01, 100}, {1.0, 100}};
+  Repair repairs_[3] = {{1.1, kFirstRepair}, {1.01, kFirstRepair}, {1.0, kFirstRepair}};
   int64_t bound_ = 0, passes_ = 0;
   LargeResult best_;
   Choice favourite_;

@@ -247,10 +247,10 @@ class Fuser {
         candidates.push_back(u);
     }
     // The latest first; but what reads nothing large comes to the others rather than they to it.
-    std::sort(candidates.begin(), candidates.end(), [&](int a, int b) {
-      const bool light = reads_nothing_large(a), other = reads_nothing_large(b);
-      return light != other ? other : a > b;
-    });
+    std::sort(candidates.rbegin(), candidates.rend());
+    if (candidates.size() > 1)
+      std::stable_partition(candidates.begin(), candidates.end(),
+                            [&](int u) { return !reads_nothing_large(u); });
     int home = -1;
     for (int u : candidates)
       if (home < 0) {

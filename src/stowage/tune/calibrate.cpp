@@ -16,7 +16,6 @@
 #include "stowage/base/median.h"
 #include "stowage/ops/build.h"
 #include "stowage/runtime/device.h"
-#include "stowage/runtime/disk/disk.h"
 #include "stowage/session/compile.h"
 #include "stowage/tune/devices.h"
 #include "stowage/tune/run_trace.h"
@@ -164,12 +163,15 @@ class Calibration {
         [](const std::vector<Val>& in) { return std::vector<Val>{matmul(in[0], in[1])}; },
         o_.threads);
   }
+  // Of the largest product, a cube.
+  int64_t side() const { return static_cast<int64_t>(std::cbrt(static_cast<double>(o_.work))); }
+  Probe large_product() const { return product(DType::kF32, side(), side(), side()); }
   double product_rate(DType dtype, int64_t m, int64_t n, int64_t k) const {
     return 2.0 * static_cast<double>(m * n * k) / work_seconds(product(dtype, m, n, k));
   }
 
   void products() {
-    const auto side = static_cast<int64_t>(std::cbrt(static_cast<double>(o_.work)));
+    const int64_t side = this->side();
     const int64_t shapes[][3] = {
         {side, side, side}, {4 * side, side / 2, side / 2}, {2 * side, 2 * side, side / 4}};
     std::vector<double> rates;
@@ -257,8 +259,7 @@ class Calibration {
 
   // Copies of another thread while this one computes, as a virtual device's stream makes them.
   void copies() {
-    const auto side = static_cast<int64_t>(std::cbrt(static_cast<double>(o_.work)));
-    Probe compute = product(DType::kF32, side, side, side);
+    Probe compute = large_product();
     const double alone = compute.kernel_seconds(o_.budget_s);
     std::vector<char> from(static_cast<size_t>(4 * kCopyBlockBytes), 1), to(from.size());
     std::atomic<bool> ends = false;
@@ -304,8 +305,7 @@ class Calibration {
   }
 
   Result<void> disk() {
-    const auto side = static_cast<int64_t>(std::cbrt(static_cast<double>(o_.work)));
-    Probe compute = product(DType::kF32, side, side, side);
+    Probe compute = large_product();
     const Result<DiskRates> rates = measure_disk(
         o_.folder, o_.work >> 2, [&] { return compute.kernel_seconds(o_.budget_s); });
     if (!rates) return rates.failure();
@@ -320,8 +320,7 @@ class Calibration {
     say("disk beside products", "makes them {:.0f} % slower",
         100 * (1 / (1 - d_.disk.slows_compute) - 1));
     struct statvfs space {};
-    const std::string folder = o_.folder.empty() ? default_disk_folder() : o_.folder;
-    if (::statvfs(folder.c_str(), &space) != 0) return fail("{}: no space known", folder);
+    if (::statvfs(o_.folder.c_str(), &space) != 0) return fail("{}: no space known", o_.folder);
     d_.memory.disk = static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
     return {};
   }

@@ -1,9 +1,9 @@
 // The disk's part of calibration.
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <exception>
+#include <span>
 #include <thread>
 #include <vector>
 
