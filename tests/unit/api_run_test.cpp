@@ -4,6 +4,7 @@
 
 #include "stowage/api/trace.h"
 #include "stowage/stowage.h"
+#include "tests/support/message_of.h"
 
 namespace stow {
 namespace {
@@ -21,16 +22,6 @@ Array sequence(Shape shape, float scale = 1) {
   for (size_t i = 0; i < data.size(); ++i)
     data[i] = scale * static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 50;
   return Array::from(data, std::move(shape));
-}
-
-template <typename F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(ApiRun, ArraysComputeAtOnceOutsideATrace) {
@@ -141,10 +132,10 @@ TEST(ApiRun, DonatedArgumentsAreGone) {
   const Array x = sequence({64}), y = sequence({64});
   const Array alias = x;
   step(x, y);
-  EXPECT_THAT(error_of([&] { step(x, y); }), HasSubstr("was donated to step at api_run_test.cpp:"));
-  EXPECT_THAT(error_of([&] { (alias + 1).to_vector<float>(); }), HasSubstr("cannot be used again"));
-  EXPECT_THAT(error_of([&] { alias.to_vector<float>(); }), HasSubstr("cannot be used again"));
-  EXPECT_THAT(error_of([&] { step(y, y); }),
+  EXPECT_THAT(message_of([&] { step(x, y); }), HasSubstr("was donated to step at api_run_test.cpp:"));
+  EXPECT_THAT(message_of([&] { (alias + 1).to_vector<float>(); }), HasSubstr("cannot be used again"));
+  EXPECT_THAT(message_of([&] { alias.to_vector<float>(); }), HasSubstr("cannot be used again"));
+  EXPECT_THAT(message_of([&] { step(y, y); }),
               HasSubstr("[step] argument 0 is donated, and the same array is argument 1"));
   EXPECT_EQ(y.to_vector<float>().size(), 64u);
 }
@@ -177,11 +168,11 @@ TEST(ApiRun, CompiledProgramsRefuseOtherArguments) {
                             .lower(Layer{Array::abstract({4}), Array::abstract({4})})
                             .compile();
   EXPECT_EQ(compiled(Layer{sequence({4}), sequence({4})}).size(), 4);
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(message_of([&] {
                 compiled(Layer{sequence({4}), sequence({5})});
               }),
               HasSubstr("[jit] argument 0/w2 is f32[5], compiled for f32[4]\n  at api_run"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(message_of([&] {
                 compiled(Layer{sequence({4}), Array(1.0)});
               }),
               HasSubstr("[jit] argument 0/w2 is f32[] (weak), compiled for f32[4]\n  at api_run"));
@@ -217,7 +208,7 @@ TEST(ApiRun, ProgramsRunOnTheDeviceOfTheirArguments) {
   }
   const Array y = x * 2;
   EXPECT_EQ(y.impl()->storage->buffer->device(), small);
-  EXPECT_THAT(error_of([&] { x + sequence({1000}); }), HasSubstr("[device] f32[1000]"));
+  EXPECT_THAT(message_of([&] { x + sequence({1000}); }), HasSubstr("[device] f32[1000]"));
   EXPECT_THROW(
       {
         const DefaultDevice guard(small);
