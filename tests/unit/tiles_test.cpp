@@ -5,6 +5,7 @@
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/ir/utilities.h"
+#include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
@@ -381,6 +382,77 @@ TEST_F(Tiles, AnUpdateThatWaitsForNothingElseHappensInTheBackwardPass) {
       EXPECT_EQ(bits(jit(learner, together)(learner.state(), x)),
                 bits(jit(learner, apart)(learner.state(), x)));
     }
+}
+
+// The same under a head, whose update need not wait for the layers'.
+struct LearnerWithHead {
+  int64_t width = 96;
+  bool clips = false;
+  Learner learner{.weights = kHost, .moments = kHost, .layers = 8};
+
+  State operator()(const State& s, const Array& x) const {
+    const auto layer = checkpoint(
+        [](const Array& carry, const Array& w) {
+          return tanh(matmul(carry, device_put(w, kDevice))) + carry;
+        },
+        nothing_saveable());
+    const auto loss = [&](const std::vector<Array>& w) {
+      return sum(square(matmul(scan(layer, x, w[0]), device_put(w[1], kDevice))));
+    };
+    const std::vector<Array> w = {s.at("w"), s.at("head")};
+    std::vector<Array> g = device_put(grad(loss)(w), kDevice);
+    if (clips) g[1] = g[1] / sum(g[0]);
+    const Array norm = sqrt(sum(sum(square(g[1]), {-1})));
+    const Array m = device_put(s.at("m"), kDevice) * 0.9 + g[1] * 0.1;
+    const Array head = device_put(w[1], kDevice) - s.at("rate") * m;
+    const Array layers = device_put(w[0], kDevice) - s.at("rate") * g[0];
+    return {{"w", device_put(layers, kHost)},
+            {"head", device_put(head, kHost)},
+            {"m", device_put(m, kHost)},
+            {"norm", norm},
+            {"rate", s.at("rate") * 0.5}};
+  }
+  State state() const {
+    State s = learner.state();
+    s.erase("v");
+    s["head"] = device_put(Learner::noise(5, {64, width}), kHost);
+    s["m"] = device_put(Learner::noise(6, {64, width}), kHost);
+    return s;
+  }
+  Graph graph(const Array& x) const {
+    const Graph flat = simplify(flatten_all(jit(*this).lower(state(), x).graph()));
+    return update_slices(sink_moves(remove_dead_code(realize_residuals(flat, nullptr))));
+  }
+};
+
+int64_t n_scans(const Graph& graph) {
+  return count_ops(graph, OpKind::kScan, false);
+}
+
+TEST_F(Tiles, AnUpdateThatNeedNotWaitForTheLayersIsDoneBesideThem) {
+  const Array x = noise(9, {32, 64});
+  const LearnerWithHead learner;
+  const Graph graph = learner.graph(x);
+  const Graph apart = stream_tiles(graph, 1 << 10), beside = stream_tiles(graph, 1 << 10, true);
+  EXPECT_EQ(n_scans(apart), n_scans(graph) + 2);  // the update and the norm
+  EXPECT_EQ(n_scans(beside), n_scans(graph));
+  verify(beside);
+  JitOptions hidden = tiled(1 << 10, {0}), plain = hidden;
+  hidden.compile.capacities[0] = 64 * kMiB;
+  plain.compile.update_in_backward = false;
+  const auto program = jit(learner, hidden).lower(learner.state(), x).compile();
+  EXPECT_EQ(program.memory_analysis().host().alias_bytes, (8 * 64 * 64 + 2 * 64 * 96) * 4);
+  EXPECT_EQ(bits(jit(learner, hidden)(learner.state(), x)),
+            bits(jit(learner, plain)(learner.state(), x)));
+}
+
+TEST_F(Tiles, WhatWaitsForTheLayersOrIsNotCutEvenlyStaysApart) {
+  const Array x = noise(9, {32, 64});
+  for (const LearnerWithHead& learner :
+       {LearnerWithHead{.clips = true}, LearnerWithHead{.width = 97, .learner = {.weights = kHost, .moments = kHost, .layers = 7}}}) {
+    const Graph graph = learner.graph(x);
+    EXPECT_TRUE(equal(stream_tiles(graph, 1 << 10, true), stream_tiles(graph, 1 << 10)));
+  }
 }
 
 TEST_F(Tiles, GradientsOfAllLayersAreNeverThereTogether) {

@@ -24,8 +24,9 @@ bool is_mark(const Node& node) {
 
 class Finder {
  public:
-  Finder(const Graph& graph, int64_t tile_bytes)
-      : graph_(graph), tile_bytes_(tile_bytes), users_(graph), cluster_(graph.n_nodes(), -1),
+  Finder(const Graph& graph, int64_t tile_bytes, bool with_stores)
+      : graph_(graph), tile_bytes_(tile_bytes), with_stores_(with_stores), users_(graph),
+        cluster_(graph.n_nodes(), -1),
         below_(graph.n_nodes(), false), seen_(graph.n_nodes(), 0),
         returned_(graph.n_values(), false) {
     for (ValueId v : graph.outputs()) returned_[v.index()] = true;
@@ -195,6 +196,19 @@ class Finder {
       return;
     begin(graph_.value(v).node, dims(v));
     join(id, cluster_of(v));
+    if (with_stores_) merge_into_reader(node.first_result);
+  }
+  // The cluster of what is moved away becomes part of the one that brings it back.
+  void merge_into_reader(ValueId stored) {
+    for (size_t n = 0; n < graph_.n_nodes(); ++n)
+      for (ValueId v : graph_.node(NodeId(n)).operands)
+        if (!graph_.is_input(v) && below_[graph_.value(v).node.index()]) below_[n] = true;
+    for (const Use& fetch : users_.of(stored)) {
+      const ValueId back = graph_.node(fetch.node).first_result;
+      if (!is_fetch(graph_, back) || users_.of(back).empty()) continue;
+      const int reader = cluster_of(users_.of(back).front().node), own = cluster_of(stored);
+      if (reader >= 0 && reader != own && can_merge(own, reader)) merge(own, reader);
+    }
   }
 
   // Whole arrays on the device that a node reads.
@@ -241,6 +255,7 @@ class Finder {
 
   const Graph& graph_;
   const int64_t tile_bytes_;
+  const bool with_stores_;
   const Users users_;
   std::vector<TileCluster> clusters_;  // those merged away are empty
   std::vector<int> cluster_;           // of each node, or -1
@@ -301,8 +316,9 @@ ValueId uniform_source(const Graph& graph, ValueId v) {
   }
 }
 
-std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes) {
-  return Finder(graph, tile_bytes).run();
+std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes,
+                                            bool with_stores) {
+  return Finder(graph, tile_bytes, with_stores).run();
 }
 
 }  // namespace stow

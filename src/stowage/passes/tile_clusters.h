@@ -22,8 +22,11 @@ struct TileCluster {
   bool moves = false;         ///< Something of it is in another memory.
 };
 
-/// The clusters over arrays of more than two tiles, were they of f32.
-std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes);
+/// The clusters over arrays of more than two tiles, were they of f32. What is made to be moved away and
+/// is then brought back is a cluster of its own, so that it leaves early; or, `with_stores`, part of
+/// the one that brings it back.
+std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes,
+                                            bool with_stores = false);
 
 /// A scatter_add of whole rows, along the first axis, to a constant, of at most half as many rows as
 /// there are: the gradient of an embedding. A tile of it is made from them, and the whole need never

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "stowage/ops/build.h"
+#include "stowage/passes/beside.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/tile_clusters.h"
 
@@ -65,11 +66,22 @@ class Streamer {
   Streamer(const Graph& from, int64_t tile_bytes)
       : from_(from), tile_bytes_(tile_bytes), builder_(to_), map_(from) {}
 
+  // What is independent of this scan is cut into as many tiles as it has iterations.
+  void go_beside(NodeId scan) {
+    beside_length_ = from_.node(scan).as<ScanParams>().length;
+    may_go_beside_ = independent_of(from_, {scan});
+  }
+
   Graph run() {
-    std::vector<TileCluster> all = find_tile_clusters(from_, tile_bytes_);
+    std::vector<TileCluster> all = find_tile_clusters(from_, tile_bytes_, beside_length_ > 0);
     for (const TileCluster& found : all) members_.insert(found.nodes.begin(), found.nodes.end());
     for (TileCluster& found : all) {
       Cluster c{std::move(found), {}, {}};
+      if (const std::optional<Tiling> tiling = tiling_beside(c)) {
+        c.tiling = *tiling;
+        clusters_.push_back(std::move(c));
+        continue;
+      }
       c.direct = choose_direct(c);
       std::optional<Tiling> tiling = choose_tiling(c);
       if (!tiling && c.moves && !c.sums.empty()) {
@@ -177,6 +189,19 @@ class Streamer {
       const int64_t rows = std::clamp<int64_t>(target / row, 1, all);
       return checked({n, rows, all / rows, all % rows});
     }
+    return std::nullopt;
+  }
+  // One tile an iteration of the scan beside which it is done; none where it cannot be.
+  std::optional<Tiling> tiling_beside(const Cluster& c) const {
+    const bool can = beside_length_ > 1 && c.moves && c.sums.empty() &&
+                     std::all_of(c.nodes.begin(), c.nodes.end(),
+                                 [&](NodeId id) { return may_go_beside_[id.index()]; });
+    if (!can) return std::nullopt;
+    const std::vector<ValueId> cut = cut_values(c);
+    const bool flat = std::all_of(cut.begin(), cut.end(), [&](ValueId v) { return rows_follow(from_, v); });
+    for (int n = 1; n <= (flat ? c.n_axes : 1); ++n)
+      if (const int64_t all = product(c.dims, 0, static_cast<size_t>(n)); all % beside_length_ == 0)
+        return Tiling{n, all / beside_length_, beside_length_, 0};
     return std::nullopt;
   }
   // Many tiles of little each wait more for the latency of moves than for the moves.
@@ -418,13 +443,19 @@ class Streamer {
   std::set<NodeId> members_;  // of any cluster
   std::vector<Cluster> clusters_;
   std::map<ValueId, ValueId> stacks_;  // of to_: what a scan stacked, by the whole that it makes
+  int64_t beside_length_ = 0;
+  std::vector<bool> may_go_beside_;
 };
 
 }  // namespace
 
-Graph stream_tiles(const Graph& graph, int64_t tile_bytes) {
+Graph stream_tiles(const Graph& graph, int64_t tile_bytes, bool beside) {
   if (tile_bytes <= 0) return graph;
-  return Streamer(graph, tile_bytes).run();
+  Streamer streamer(graph, tile_bytes);
+  const NodeId scan = beside ? busiest_backward_scan(graph) : NodeId();
+  if (!scan.valid()) return streamer.run();
+  streamer.go_beside(scan);
+  return merge_beside(streamer.run());
 }
 
 }  // namespace stow

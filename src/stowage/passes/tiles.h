@@ -17,6 +17,10 @@ namespace stow {
 /// does the rest, and the results are concatenated. Elementwise work and reductions of trailing axes
 /// have the same bits in tiles. Left whole: arrays of up to two tiles, work over shapes that cannot
 /// be cut, and everything in nested graphs.
-Graph stream_tiles(const Graph& graph, int64_t tile_bytes);
+///
+/// `beside`: what neither waits for the busiest scan of the backward pass nor is waited for by it is
+/// cut into as many tiles as that has iterations, of whatever size, where that goes evenly, and done
+/// in it (beside.h).
+Graph stream_tiles(const Graph& graph, int64_t tile_bytes, bool beside = false);
 
 }  // namespace stow

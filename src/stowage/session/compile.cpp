@@ -139,10 +139,12 @@ struct Variant {
       if (planned.plan.analysis.kinds[kind].total_bytes > options.capacities[kind]) return true;
     return false;
   }
+  // Whether moves may run beside the computation.
+  bool may_hide(const CompileOptions& options) const {
+    return options.capacities[0] < Device::unlimited_bytes() && moved().all > 0 && !is_over(options);
+  }
 };
-Variant planned_with(const Graph& graph, int64_t tile_bytes, const CompileOptions& options,
-                     int threads) {
-  Graph tiled = stream_tiles(graph, tile_bytes);
+Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& options, int threads) {
   verify(tiled);
   LowerOptions lowering;
   lowering.donated = options.donated;
@@ -156,11 +158,12 @@ Variant planned_with(const Graph& graph, int64_t tile_bytes, const CompileOption
 }
 Variant planned_as(const Graph& graph, const CompileOptions& options, int threads) {
   const int64_t small = tile_bytes(options);
-  Variant best = planned_with(graph, small, options, threads);
+  Variant best = planned_with(graph, stream_tiles(graph, small), options, threads);
   // A little too much may be for the tiles: whole arrays on the device may wait for them.
   if (small < options.tile_bytes && best.is_over(options) &&
       best.bytes() / 3 < options.capacities[0] / 2)
-    if (Variant large = planned_with(graph, options.tile_bytes, options, threads);
+    if (Variant large =
+            planned_with(graph, stream_tiles(graph, options.tile_bytes), options, threads);
         large.bytes() < best.bytes())
       best = std::move(large);
   return best;
@@ -169,22 +172,34 @@ Variant planned_as(const Graph& graph, const CompileOptions& options, int thread
 // Updates inside the scans that make the gradients, or apart. Where both fit and moves may run
 // ahead, inside if no larger share of what is moved is waited for; else if that takes no more
 // memory.
-Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
+Variant with_updates_placed(const Graph& graph, const CompileOptions& options, int threads) {
   constexpr double kNegligibleShare = 0.01;
   const Graph updates = options.update_in_backward ? update_slices(graph) : graph;
   if (equal(updates, graph)) return planned_as(graph, options, threads);
   verify(updates);
   Variant inside = planned_as(updates, options, threads);
-  const Moved moved = inside.moved();
-  const bool may_hide = options.capacities[0] < Device::unlimited_bytes() && moved.all > 0 &&
-                        !inside.is_over(options);
-  const double share = moved.share_waited_for();
-  if (may_hide && share < kNegligibleShare) return inside;
+  const bool hides = inside.may_hide(options);
+  const double share = inside.moved().share_waited_for();
+  if (hides && share < kNegligibleShare) return inside;
   Variant apart = planned_as(graph, options, threads);
-  const bool better = may_hide && !apart.is_over(options)
+  const bool better = hides && !apart.is_over(options)
                           ? share <= apart.moved().share_waited_for()
                           : inside.bytes() <= apart.bytes();
   return better ? std::move(inside) : std::move(apart);
+}
+
+// Updates that need not wait for the layers' gradients are done beside the layers, where that fits
+// and is nominally faster.
+Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
+  Variant best = with_updates_placed(graph, options, threads);
+  if (!options.update_in_backward || !best.may_hide(options)) return best;
+  const int64_t tile = tile_bytes(options);
+  Graph tiled = stream_tiles(best.updates, tile, true);
+  if (equal(tiled, stream_tiles(best.updates, tile))) return best;
+  Variant beside = planned_with(best.updates, std::move(tiled), options, threads);
+  const bool better = !beside.is_over(options) && nominal_step_s(beside.planned.schedule) <
+                                                      nominal_step_s(best.planned.schedule);
+  return better ? std::move(beside) : std::move(best);
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "stowage/passes/transfers.h"
+#include "stowage/runtime/null/simulate.h"
 
 namespace stow {
 namespace {
@@ -20,9 +22,11 @@ constexpr int64_t kMaxTrialInstants = 2'000'000;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 1};
 constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
-// How far ahead: 0, 1, 2, 3, 5, 8, …
+// How far ahead: 0, 1, 2, 3, 5, 8, 13, 21, …
 int more(int ahead, int most) {
-  return std::min(most, ahead + (ahead + 1) / 2 + (ahead == 0));
+  int before = 1, next = 1;
+  while (next <= ahead) before = std::exchange(next, before + next);
+  return std::min(most, next);
 }
 int less(int ahead) {
   int below = 0;
@@ -164,11 +168,8 @@ struct Fit {
   }
 };
 
-}  // namespace
-
-Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
+Planned overlap_up_to(int ahead, Planned planned, const Device::Capacities& capacities) {
   const size_t n_moves = count_moves(planned.schedule);
-  if (ahead == 0 || n_moves == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
   Device::Capacities limits = capacities;
   for (size_t kind = 0; kind < limits.size(); ++kind) {
@@ -216,6 +217,36 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
         asked[kind] = (*fitted)[kind] + ((*refused)[kind] - (*fitted)[kind]) / 2;
   }
   return best ? std::move(best->planned) : std::move(planned);
+}
+
+}  // namespace
+
+double nominal_step_s(const Schedule& schedule) {
+  DeviceDescription d;  // devices/h200.toml in round figures
+  d.compute.f32_flops = 4e14;
+  d.compute.bf16_flops = 8e14;
+  d.compute.f64_flops = 5e13;
+  d.compute.attention_achievable = 0.75;
+  d.compute.vector_flops = 3e13;
+  d.compute.special_flops = 4e12;
+  d.compute.launch_s = 3e-6;
+  d.memory.bandwidth = 4e12;
+  d.link.to_device = d.link.to_host = 55e9;
+  d.link.latency_s = 5e-6;
+  d.disk.read = 6.5e9;
+  d.disk.write = 4e9;
+  d.disk.latency_s = 80e-6;
+  return simulate(schedule, d).step_s;
+}
+
+Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
+  if (ahead == 0 || count_moves(planned.schedule) == 0) return planned;
+  Planned best = overlap_up_to(ahead, planned, capacities);
+  // What one move takes for running far ahead another may lack for running at all.
+  constexpr int kFewer = 21;
+  if (ahead <= kFewer || capacities[0] >= Device::unlimited_bytes()) return best;
+  Planned fewer = overlap_up_to(kFewer, std::move(planned), capacities);
+  return nominal_step_s(fewer.schedule) < nominal_step_s(best.schedule) ? fewer : best;
 }
 
 }  // namespace stow
