@@ -680,17 +680,18 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
       }
 }
 
-// The steps of a norm's gradient: column sums of products of two values and of three, one of them a
-// value of each row, and twice a product added to a sum and to a product.
-TEST(RowProgramNormGradient, AgreesWithTheReference) {
-  for (const Dims& dims :
-       std::vector<Dims>{{37, 129}, {5, 1024}, {64, 16}, {300, 7}, {1, 33}, {18, 9000}}) {
+// The steps of a norm's gradient: a sum of squares beside one of products by the same values, column
+// sums of products of two values and of three, one of them a value of each row, and twice a product
+// added to a sum and to a product. `keeps`: what the sum of products multiplies is read again.
+void check_norm_gradient(bool keeps) {
+  for (const Dims& dims : std::vector<Dims>{
+           {37, 129}, {5, 1024}, {64, 16}, {300, 7}, {1, 33}, {18, 9000}, {3, 8224}}) {
     Case c;
     RowProgram& p = c.program;
     p.dims = dims;
     p.n_row_dims = 1;
     const RowOperand whole{DType::kF32, {dims[1], 1}};
-    p.inputs = {whole, whole};
+    p.inputs = {whole, whole, {DType::kF32, {0, 1}}};
     const auto add = [&](StepKind kind, OpKind op, int32_t a = -1, int32_t b = -1,
                          int32_t index = 0) {
       Step s;
@@ -713,6 +714,10 @@ TEST(RowProgramNormGradient, AgreesWithTheReference) {
     const int32_t x = add(StepKind::kLoad, OpKind::kAdd);
     const int32_t dy = add(StepKind::kLoad, OpKind::kAdd, -1, -1, 1);
     const int32_t r = add(StepKind::kReduceRow, OpKind::kReduceSum, compute(OpKind::kMul, x, x));
+    const int32_t w = add(StepKind::kLoad, OpKind::kAdd, -1, -1, 2);
+    const int32_t inner = compute(OpKind::kMul, dy, w);
+    const int32_t products = add(StepKind::kReduceRow, OpKind::kReduceSum, compute(OpKind::kMul, x, inner));
+    write(StepKind::kStore, compute(OpKind::kMul, products, keeps ? inner : x));
     write(StepKind::kReduceColumns, compute(OpKind::kMul, dy, compute(OpKind::kMul, x, r)));
     write(StepKind::kReduceColumns, compute(OpKind::kMul, x, dy));
     for (OpKind left : {OpKind::kMul, OpKind::kAdd}) {
@@ -723,7 +728,7 @@ TEST(RowProgramNormGradient, AgreesWithTheReference) {
                                   : compute(OpKind::kAdd, twice, compute(left, dy, x)));
     }
     Random random(11);
-    for (const bool input : {true, true, false, false, false, false}) {
+    for (const bool input : {true, true, true, false, false, false, false, false}) {
       Bytes b(static_cast<size_t>(dims[0] * dims[1]) * 4);
       for (size_t i = 0; input && i < b.size(); i += 4) {
         const uint64_t e = random_element(random, DType::kF32);
@@ -737,6 +742,12 @@ TEST(RowProgramNormGradient, AgreesWithTheReference) {
     run_row_program_reference(p, at.inputs, at.outputs);
     for (int threads : {1, 3}) ASSERT_TRUE(same(c, run(c, threads), want)) << describe(p);
   }
+}
+TEST(RowProgramNormGradient, AgreesWithTheReference) {
+  check_norm_gradient(false);
+}
+TEST(RowProgramNormGradient, AgreesWhereWhatIsMultipliedIsReadAgain) {
+  check_norm_gradient(true);
 }
 
 }  // namespace

@@ -818,11 +818,38 @@ class Compiler {
         if (needed[static_cast<size_t>(i)] && step(i).kind == StepKind::kStore &&
             has_column(operand(output_operand(step(i))).span))
           emit_step(i, phase.strip_steps);
+      join_sums(phase.strip_steps);
       plan_.phases.push_back(std::move(phase));
     }
     for (int i = 0; i < n_steps(); ++i)
       if (step(i).kind == StepKind::kStore && !has_column(operand(output_operand(step(i))).span))
         emit_step(i, plan_.row_stores);
+  }
+
+  // A sum of squares beside a sum of products by the same values: one pass over the row, in which the
+  // additions of the two hide each other. What is between them in the list may be neither's operand.
+  void join_sums(std::vector<PlanStep>& steps) const {
+    if (plan_.can_go_wide) return;  // where each sum has partials for threads
+    const auto is_sum = [](const PlanStep& s, ReduceRowsKernel ReduceKernels::*kernel) {
+      return s.kind == PlanStep::kReduceRows && s.reduce.*kernel != nullptr &&
+             s.reduce.rows == s.reduce.*kernel;
+    };
+    const auto same = [](const Place& a, const Place& b) {
+      return a.kind == Place::kOperand && b.kind == a.kind && b.index == a.index;
+    };
+    for (PlanStep& by_third : steps) {
+      if (!is_sum(by_third, &ReduceKernels::products_by_third)) continue;
+      const auto squares = std::find_if(steps.begin(), steps.end(), [&](const PlanStep& s) {
+        return is_sum(s, &ReduceKernels::products) && !s.keeps && same(s.args[0], s.args[1]) &&
+               same(s.args[0], by_third.args[2]);
+      });
+      if (squares == steps.end()) continue;
+      by_third.reduce.rows = by_third.reduce.and_squares;
+      by_third.square_register = squares->out.index;
+      by_third.weight += squares->weight;
+      steps.erase(squares);
+      return;
+    }
   }
 
   int64_t register_bytes(const Register& r) const {
@@ -865,6 +892,10 @@ class Compiler {
         s.lanes_offset = bytes;
         bytes += plan_.r_tile * kReduceLanes * s.out.elem_bytes;
         bytes = round_up(bytes, 64);
+        if (s.square_register >= 0) {
+          s.square_lanes_offset = bytes;
+          bytes = round_up(bytes + plan_.r_tile * kReduceLanes * s.out.elem_bytes, 64);
+        }
         if (!plan_.can_go_wide) continue;
         s.partials_offset = shared_bytes_;
         shared_bytes_ += round_up(std::max<int64_t>(1, blocks) * s.out.elem_bytes, 64);

@@ -31,6 +31,8 @@ class Ahead {
  public:
   static constexpr size_t kTurnElems = 64;
 
+  /// `to_nearest`: into the first cache, else the second.
+  explicit Ahead(bool to_nearest) : to_nearest_(to_nearest) {}
   void clear() { n_ranges_ = 0, lines_ = 0, next_ = 0; }
   /// So many bytes at `offset` from `base`; addresses are numbers here, as a guess may lie outside of
   /// any array. Does nothing where there are many already.
@@ -76,12 +78,19 @@ class Ahead {
     const int64_t lines = due_ / kOne;
     due_ %= kOne;
     if (next_ == 0) return;
-    for (int64_t i = 0; i < lines; ++i, next_ += kLineBytes)
-      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, 3);
+    const auto at = [&](int64_t i) {
+      return reinterpret_cast<const void*>(next_ + static_cast<uintptr_t>(i * kLineBytes));
+    };
+    if (to_nearest_)
+      for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(at(i), 0, 3);
+    else
+      for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(at(i), 0, 2);
+    next_ += static_cast<uintptr_t>(lines * kLineBytes);
     if (next_ >= end_) pop();
   }
   static constexpr int64_t kLineBytes = 64, kOne = 1 << 16;
   static constexpr int kMaxRanges = 12;
+  const bool to_nearest_;
   Range ranges_[kMaxRanges];
   int n_ranges_ = 0;
   uintptr_t next_ = 0, end_ = 0;
@@ -153,6 +162,7 @@ struct ReduceRowsCall {
   KernelArg keep;              ///< Where a term's inner value goes; nowhere if its data is null.
   std::byte* lanes = nullptr;  ///< kReduceLanes accumulators a row, kept between calls.
   std::byte* out = nullptr;    ///< One accumulator a row.
+  std::byte *square_lanes = nullptr, *square_out = nullptr;  ///< The same of a second sum.
   Form round = Form::kNative;
   Ahead* ahead = nullptr;
 };
@@ -177,6 +187,7 @@ struct ReduceKernels {
   // the way, may lie over arg 0.
   ReduceRowsKernel products = nullptr;         ///< Of the inner value arg 0 * arg 1.
   ReduceRowsKernel products_by_third = nullptr;  ///< Of the inner value arg 0 * arg 1, times arg 2.
+  ReduceRowsKernel and_squares = nullptr;        ///< The same, and the sum of the squares of arg 2.
   ReduceRowsKernel exps = nullptr;             ///< Of the inner value e^(arg 0 - arg 1).
   ReduceColumnsKernel columns = nullptr;
   /// Of arg times the first factor, rounded, times the second if there is one.

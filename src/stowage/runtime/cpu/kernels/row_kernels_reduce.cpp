@@ -221,23 +221,43 @@ HWY_INLINE float fold_lanes(DF d, const VF (&acc)[kVectors]) {
   return x[0];
 }
 
+// What row r has at the first of a block's calls, and what becomes of it after each.
+template <class Op>
+HWY_INLINE void enter_row(DF d, const ReduceRowsCall& c, int64_t r, const std::byte* lanes,
+                          VF (&acc)[kVectors]) {
+  const auto* state = reinterpret_cast<const float*>(lanes) + r * kReduceLanes;
+  const bool begins = c.first_col % kReduceBlock == 0;
+  for (size_t k = 0; k < kVectors; ++k)
+    acc[k] = begins ? hn::Set(d, Op::kIdentity) : hn::LoadU(d, state + k * hn::Lanes(d));
+}
+template <class Op>
+HWY_INLINE void leave_row(DF d, const ReduceRowsCall& c, int64_t r, const VF (&acc)[kVectors],
+                          std::byte* lanes, std::byte* results) {
+  const int64_t end = c.first_col + c.cols;
+  if (end % kReduceBlock != 0 && end != c.total_cols) {
+    auto* state = reinterpret_cast<float*>(lanes) + r * kReduceLanes;
+    for (size_t k = 0; k < kVectors; ++k) hn::StoreU(acc[k], d, state + k * hn::Lanes(d));
+    return;
+  }
+  const float x = fold_lanes<Op>(d, acc);
+  float* out = reinterpret_cast<float*>(results) + r;
+  *out = end <= kReduceBlock ? x : Op::fold(*out, x);
+  if (end == c.total_cols && c.round == Form::kBF16) *out = bf16_to_f32(f32_to_bf16(*out));
+  if (end == c.total_cols && c.round == Form::kF16) *out = f16_to_f32(f32_to_f16(*out));
+}
+
 template <class Op, class Term, int R>
 HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
-  const size_t lanes = hn::Lanes(d);
   HWY_ALIGN float splats[R][Term::kArgs][kTurn];
   Row rows[R][Term::kArgs];
   VF acc[R][kVectors];
-  const bool begins = c.first_col % kReduceBlock == 0;
-  const int64_t end = c.first_col + c.cols;
   bool plain = true;
   for (int q = 0; q < R; ++q) {
     for (size_t a = 0; a < Term::kArgs; ++a) {
       rows[q][a] = begin_row(d, c.args[a], r + q, splats[q][a]);
       plain = plain && rows[q][a].mask != 0 && rows[q][a].form == Form::kNative;
     }
-    const auto* state = reinterpret_cast<const float*>(c.lanes) + (r + q) * kReduceLanes;
-    for (size_t k = 0; k < kVectors; ++k)
-      acc[q][k] = begins ? hn::Set(d, Op::kIdentity) : hn::LoadU(d, state + k * lanes);
+    enter_row<Op>(d, c, r + q, c.lanes, acc[q]);
   }
   const auto n = static_cast<size_t>(c.cols);
   auto* keep = reinterpret_cast<float*>(const_cast<std::byte*>(c.keep.data));
@@ -256,18 +276,7 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
       done = true;
     }
   if (!done) plain ? fold(Yes(), No()) : fold(No(), No());
-  for (int q = 0; q < R; ++q) {
-    if (end % kReduceBlock != 0 && end != c.total_cols) {
-      auto* state = reinterpret_cast<float*>(c.lanes) + (r + q) * kReduceLanes;
-      for (size_t k = 0; k < kVectors; ++k) hn::StoreU(acc[q][k], d, state + k * lanes);
-      continue;
-    }
-    const float x = fold_lanes<Op>(d, acc[q]);
-    float* out = reinterpret_cast<float*>(c.out) + r + q;
-    *out = end <= kReduceBlock ? x : Op::fold(*out, x);
-    if (end == c.total_cols && c.round == Form::kBF16) *out = bf16_to_f32(f32_to_bf16(*out));
-    if (end == c.total_cols && c.round == Form::kF16) *out = f16_to_f32(f32_to_f16(*out));
-  }
+  for (int q = 0; q < R; ++q) leave_row<Op>(d, c, r + q, acc[q], c.lanes, c.out);
 }
 
 template <class Op, class Term>
@@ -281,6 +290,59 @@ void reduce_rows_f32(const ReduceRowsCall& c) {
   if constexpr (!std::is_same_v<Term, TermExp>)
     for (; together && r + 4 <= c.rows; r += 4) reduce_some_rows<Op, Term, 4>(d, c, r);
   for (; r < c.rows; ++r) reduce_some_rows<Op, Term, 1>(d, c, r);
+}
+
+// Sums of (a b) c and of c c, side by side. kKeeps: a b goes to `keep`.
+template <bool kKeeps>
+HWY_INLINE void sum_with_squares(DF d, const float* a, const float* b, const float* c, float* keep,
+                                 size_t n, Ahead* ahead, VF (&sum)[kVectors],
+                                 VF (&squares)[kVectors]) {
+  const size_t lanes = hn::Lanes(d);
+  const auto fold = [&](size_t at) HWY_ATTR {
+    for (size_t k = 0; k < kVectors; ++k, at += lanes) {
+      const VF x = hn::LoadU(d, c + at), inner = hn::Mul(hn::LoadU(d, a + at), hn::LoadU(d, b + at));
+      if constexpr (kKeeps) hn::StoreU(inner, d, keep + at);
+      squares[k] = hn::Add(squares[k], hn::Mul(x, x));
+      sum[k] = hn::Add(sum[k], hn::Mul(inner, x));
+    }
+  };
+  size_t i = 0;
+  for (; i + kTurn <= n; i += kTurn) {
+    for (size_t q = 0; q < kTurn; q += kReduceLanes) fold(i + q);
+    if (ahead != nullptr) ahead->turn();
+  }
+  for (; i < n; i += kReduceLanes) fold(i);
+}
+void products_by_third_and_squares(const ReduceRowsCall& c) {
+  const DF d;
+  bool plain = c.cols % kReduceLanes == 0;
+  for (const KernelArg& arg : c.args) plain = plain && !arg.splat && arg.form == Form::kNative;
+  if (!plain) {
+    ReduceRowsCall squares = c;
+    squares.args[0] = squares.args[1] = c.args[2];
+    squares.keep = {};
+    squares.lanes = c.square_lanes;
+    squares.out = c.square_out;
+    squares.ahead = nullptr;
+    reduce_rows_f32<FoldSum, TermProduct>(squares);
+    return reduce_rows_f32<FoldSum, TermProductByThird>(c);
+  }
+  const auto floats = [](const KernelArg& arg, int64_t r) {
+    return reinterpret_cast<float*>(const_cast<std::byte*>(arg.data) + r * arg.row_step);
+  };
+  const auto n = static_cast<size_t>(c.cols);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    VF sum[kVectors], squares[kVectors];
+    enter_row<FoldSum>(d, c, r, c.lanes, sum);
+    enter_row<FoldSum>(d, c, r, c.square_lanes, squares);
+    const float *x = floats(c.args[0], r), *y = floats(c.args[1], r), *z = floats(c.args[2], r);
+    if (c.keep.data != nullptr)
+      sum_with_squares<true>(d, x, y, z, floats(c.keep, r), n, c.ahead, sum, squares);
+    else
+      sum_with_squares<false>(d, x, y, z, nullptr, n, c.ahead, sum, squares);
+    leave_row<FoldSum>(d, c, r, sum, c.lanes, c.out);
+    leave_row<FoldSum>(d, c, r, squares, c.square_lanes, c.square_out);
+  }
 }
 
 template <class Op>
@@ -400,6 +462,7 @@ ReduceKernels find_reduce(OpKind op) {
     ReduceKernels sum = kernels_f32<FoldSum>();
     sum.products = reduce_rows_f32<FoldSum, TermProduct>;
     sum.products_by_third = reduce_rows_f32<FoldSum, TermProductByThird>;
+    sum.and_squares = products_by_third_and_squares;
     sum.exps = reduce_rows_f32<FoldSum, TermExp>;
     sum.column_products = sum_column_products_f32;
     return sum;

@@ -89,6 +89,8 @@ struct PlanStep {
   int64_t partials_offset = 0;  ///< Reductions: in the shared scratch; rows' only when wide.
   int64_t partial_cols = 0;     ///< kReduceColumns: columns, or 1 where all are alike.
   bool keeps = false;           ///< kReduceRows: the last of `args` is a register to write.
+  int32_t square_register = -1;  ///< kReduceRows: of a second sum, by ReduceKernels::and_squares.
+  int64_t square_lanes_offset = 0;
   bool by_position = false;     ///< Its kernel must know its columns: rows stay apart.
   int64_t weight = 1;           ///< Its time an element, near enough to share out what it fetches.
 };
