@@ -65,9 +65,10 @@ bool has_float_result(const Sample& s) {
 
 TEST(Gradients, HaveTheTypesOfTheOperands) {
   for (const Sample& s : samples()) {
-    if (is_structure(s) || !has_float_result(s) || s.op == OpKind::kAttentionGrad) continue;
+    if (is_structure(s) || !has_float_result(s)) continue;
+    const bool no_f64 = s.op == OpKind::kAttention || s.op == OpKind::kAttentionGrad;
     for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
-      if (s.op == OpKind::kAttention && dtype == DType::kF64) continue;
+      if (no_f64 && dtype == DType::kF64) continue;
       const Sample typed = retyped(s, DType::kF32, dtype);
       SCOPED_TRACE(fmt::format("{} as {}", to_string(s), dtype_name(dtype)));
       const Differentiated d(typed);
@@ -126,13 +127,11 @@ TEST(Gradients, OfAMixedProductAreComputedWide) {
 }
 
 TEST(Gradients, OfAttentionAreOneNode) {
-  const Differentiated d(sample(OpKind::kAttention, "causal"));
+  Sample attention = sample(OpKind::kAttention, "causal");
+  attention.cotangent_results = {0};
+  const Differentiated d(attention);
   EXPECT_EQ(d.count(OpKind::kAttentionGrad), 1);
   EXPECT_EQ(d.graph.n_nodes(), d.n_forward + 1);
-  Sample lse = sample(OpKind::kAttention, "full");
-  lse.cotangent_results = {0, 1};
-  EXPECT_THROW(Differentiated{lse}, TraceError);
-  EXPECT_THROW(Differentiated{sample(OpKind::kAttentionGrad, "full")}, TraceError);
 }
 
 TEST(Gradients, OnlyOfNeededOperands) {

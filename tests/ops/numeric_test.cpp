@@ -220,8 +220,8 @@ TEST(Samples, HaveTheGradientsOfFiniteDifferences) {
   for (const Sample& original : testing::samples()) {
     if (!original.differentiable) continue;
     // Where f64 is refused, f32 with wider steps.
-    const bool narrow = original.op == OpKind::kAttention;
-    const Sample sample = narrow ? original : retyped(original, DType::kF32, DType::kF64);
+    const Sample sample = testing::widest(original);
+    const bool narrow = sample.op == OpKind::kAttention || sample.op == OpKind::kAttentionGrad;
     SCOPED_TRACE(to_string(sample));
     for (int draw = 0; draw < 3; ++draw)
       ASSERT_NO_FATAL_FAILURE(

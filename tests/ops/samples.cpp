@@ -403,12 +403,12 @@ void add_products(Table& t) {
     t.add(K::kAttention, name, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"}, p,
           {"f32[2,3,4,5]", "f32[2,4,3]"})
         .grad();
-    t.rows.back().cotangent_results = {0};
     t.add(K::kAttentionGrad, name,
           {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]", "f32[2,3,4,5]", "f32[2,4,3]",
            "f32[2,3,4,5]"},
           p, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"})
-        .ranges({{}, {}, {}, {}, {3, 5}, {}});
+        .ranges({{}, {}, {}, {}, {3, 5}, {}})
+        .grad();
   }
 }
 
@@ -546,6 +546,11 @@ Sample retyped(const Sample& sample, DType from, DType to) {
   if (sample.op == OpKind::kAttentionGrad && !result.operands.empty())
     result.operands[4].dtype = DType::kF32;
   return result;
+}
+
+Sample widest(const Sample& sample) {
+  const bool narrow = sample.op == OpKind::kAttention || sample.op == OpKind::kAttentionGrad;
+  return narrow ? sample : retyped(sample, DType::kF32, DType::kF64);
 }
 
 ArrayType parse_type(std::string_view text) {

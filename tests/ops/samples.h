@@ -45,6 +45,9 @@ const std::vector<Sample>& samples();
 /// graphs. Attention's lse stays f32, bitcasts stay.
 Sample retyped(const Sample& sample, DType from, DType to);
 
+/// The sample with f64 for f32, where its op takes f64: all but attention do.
+Sample widest(const Sample& sample);
+
 /// Parses "f32[8,64]", "f32<pinned_host>[4]", "bf16[]". Aborts on anything else.
 ArrayType parse_type(std::string_view text);
 std::vector<ArrayType> parse_types(std::initializer_list<std::string_view> texts);

@@ -1,4 +1,6 @@
 // Attention and AttentionGrad.
+#include <limits>
+
 #include "stowage/ops/rule.h"
 
 namespace stow::ops {
@@ -43,17 +45,101 @@ std::vector<ArrayType> infer_attention(const InferContext& c) {
   return {strong(c, c.operand(0).dtype, c.operand(0).shape), lse_type(c)};
 }
 
+void add_to(std::optional<Val>& sum, const Val& x) {
+  sum = sum ? *sum + x : x;
+}
+
+// Attention written out in f32, with scores [B,G,T,R,S] in memory, where R = H / G: for gradients
+// that the kernel does not have.
+class WrittenOut {
+ public:
+  // Operands as of the ops.
+  WrittenOut(const AttentionParams& p, const Val& q, const Val& k, const Val& lse)
+      : heads_(q.shape()), groups_(k.shape()[2]), probabilities_(weigh(p, q, k, lse)) {}
+
+  const Val& probabilities() const { return probabilities_; }
+
+  // [B,T,H,D] as [B,T,G,R,D], and [B,S,G,D] as it is.
+  Val queries(const Val& x) const {
+    return convert(reshape(x, {heads_[0], heads_[1], groups_, heads_[2] / groups_, heads_[3]}),
+                   DType::kF32);
+  }
+  static Val keys(const Val& x) { return convert(x, DType::kF32); }
+  // [B,H,T] as [B,G,T,R], and back.
+  Val rows(const Val& x) const {
+    return transpose(reshape(x, {heads_[0], groups_, heads_[2] / groups_, heads_[1]}),
+                     {0, 1, 3, 2});
+  }
+  Val per_head(const Val& rows) const {
+    return reshape(transpose(rows, {0, 1, 3, 2}), {heads_[0], heads_[2], heads_[1]});
+  }
+  // One value a row [B,G,T,R], spread over the keys, or over what queries have.
+  static Val spread(const Val& rows, const Shape& scores) {
+    return broadcast(rows, scores, {0, 1, 2, 3});
+  }
+  static Val over_queries(const Val& rows, const Val& queries) {
+    return broadcast(transpose(rows, {0, 2, 1, 3}), queries.shape(), {0, 1, 2, 3});
+  }
+  // Of queries and keys: every product, [B,G,T,R,S], and one a row, [B,G,T,R].
+  static Val products(const Val& queries, const Val& keys) {
+    return dot_general(queries, keys, {{4}, {3}, {0, 2}, {0, 2}, DType::kF32});
+  }
+  static Val row_products(const Val& a, const Val& b) {
+    return transpose(reduce_sum(a * b, {4}), {0, 2, 1, 3});
+  }
+  // Keys summed by their weights, and queries: as queries and keys are.
+  static Val sum_keys(const Val& weights, const Val& keys) {
+    const Val sum = dot_general(weights, keys, {{4}, {1}, {0, 1}, {0, 2}, DType::kF32});
+    return transpose(sum, {0, 2, 1, 3, 4});
+  }
+  static Val sum_queries(const Val& weights, const Val& queries) {
+    const Val sum = dot_general(weights, queries, {{2, 3}, {1, 3}, {0, 1}, {0, 2}, DType::kF32});
+    return transpose(sum, {0, 2, 1, 3});
+  }
+
+ private:
+  Val weigh(const AttentionParams& p, const Val& q, const Val& k, const Val& lse) const {
+    const Val scores = products(queries(q), keys(k)) * p.scale;
+    Val shifted = scores - spread(rows(lse), scores.shape());
+    if (p.causal) {
+      GraphBuilder& b = q.builder();
+      const ArrayType counter{DType::kI32, scores.shape()};
+      const Val last = iota(b, counter, 2) + full(b, counter, static_cast<double>(p.offset));
+      const Val nothing = full_like(scores, -std::numeric_limits<double>::infinity());
+      shifted = select(le(iota(b, counter, 4), last), shifted, nothing);
+    }
+    return exp(shifted);
+  }
+
+  Shape heads_;  // of q
+  int64_t groups_;
+  Val probabilities_;
+};
+
+// A gradient as its operand is.
+Val like(const Val& gradient, const Val& operand) {
+  return convert(reshape(gradient, operand.shape()), operand.dtype());
+}
+
 Cotangents vjp_attention(const VjpContext& c) {
-  if (c.cotangents[1])
-    trace_error("[attention] the lse result is not differentiable: it is a residual of {}",
-                to_string(c.results[1].type()));
-  if (!c.cotangents[0]) return no_cotangents(c);
-  const Val operands[] = {c.operands[0], c.operands[1], c.operands[2],
-                          c.results[0],  c.results[1],  c.ct()};
-  const std::vector<Val> grads =
-      c.ct().builder().add(OpKind::kAttentionGrad, c.node.as<AttentionParams>(), operands);
-  return cotangents(
-      c, [&] { return grads[0]; }, [&] { return grads[1]; }, [&] { return grads[2]; });
+  const auto& p = c.node.as<AttentionParams>();
+  Cotangents result(3);
+  if (c.cotangents[0]) {
+    const Val operands[] = {c.operands[0], c.operands[1], c.operands[2],
+                            c.results[0],  c.results[1],  c.ct()};
+    const std::vector<Val> grads = c.ct().builder().add(OpKind::kAttentionGrad, p, operands);
+    result = cotangents(
+        c, [&] { return grads[0]; }, [&] { return grads[1]; }, [&] { return grads[2]; });
+  }
+  if (!c.cotangents[1] || (!c.needed[0] && !c.needed[1])) return result;
+  // The gradient of lse by the scores is the probabilities.
+  const Val &q = c.operands[0], &k = c.operands[1];
+  const WrittenOut w(p, q, k, c.results[1]);
+  const Val d_scores =
+      w.probabilities() * w.spread(w.rows(*c.cotangents[1]), w.probabilities().shape()) * p.scale;
+  if (c.needed[0]) add_to(result[0], like(w.sum_keys(d_scores, w.keys(k)), q));
+  if (c.needed[1]) add_to(result[1], like(w.sum_queries(d_scores, w.queries(q)), k));
+  return result;
 }
 
 // The batch is folded into the leading axis of all operands, and taken out of the results'.
@@ -109,8 +195,53 @@ std::vector<ArrayType> infer_attention_grad(const InferContext& c) {
   return results;
 }
 
-Cotangents vjp_attention_grad(const VjpContext&) {
-  trace_error("[attention_grad] is not differentiable: attention has no second derivative");
+// With P the probabilities, g = d_out and d = sum(g out), the op is dS = P (g v' - d),
+// dq = scale dS k, dk = scale dS' q and dv = P' g. All that reads P follows from that.
+Cotangents vjp_attention_grad(const VjpContext& c) {
+  const auto& p = c.node.as<AttentionParams>();
+  const Val &q = c.operands[0], &k = c.operands[1], &v = c.operands[2];
+  const WrittenOut w(p, q, k, c.operands[4]);
+  const Val& probabilities = w.probabilities();
+  const Val qs = w.queries(q), ks = w.keys(k), vs = w.keys(v);
+  const Val out = w.queries(c.operands[3]), g = w.queries(c.operands[5]);
+  const auto spread = [&](const Val& rows) { return w.spread(rows, probabilities.shape()); };
+
+  // Of dS, of P, and what is summed to gradients.
+  std::optional<Val> of_ds, of_p, dq, dk, dv, d_g;
+  if (c.cotangents[0]) add_to(of_ds, w.products(w.queries(*c.cotangents[0]), ks));
+  if (c.cotangents[1]) add_to(of_ds, w.products(qs, w.keys(*c.cotangents[1])));
+  std::optional<Val> d_out;
+  if (of_ds) {
+    of_ds = *of_ds * p.scale;
+    const Val centered = w.products(g, vs) - spread(w.row_products(g, out));
+    const Val ds = probabilities * centered * p.scale;
+    if (c.cotangents[1]) add_to(dq, w.sum_keys(ds, w.keys(*c.cotangents[1])));
+    if (c.cotangents[0]) add_to(dk, w.sum_queries(ds, w.queries(*c.cotangents[0])));
+    add_to(of_p, *of_ds * centered);
+    const Val weights = probabilities * *of_ds;
+    const Val of_d = w.over_queries(-reduce_sum(weights, {4}), g);
+    dv = w.sum_queries(weights, g);
+    add_to(d_g, w.sum_keys(weights, vs) + of_d * out);
+    d_out = of_d * g;
+  }
+  if (c.cotangents[2]) {
+    const Val of_dv = w.keys(*c.cotangents[2]);
+    add_to(of_p, w.products(g, of_dv));
+    add_to(d_g, w.sum_keys(probabilities, of_dv));
+  }
+  if (!of_p) return no_cotangents(c);
+  const Val of_scores = probabilities * *of_p;
+  add_to(dq, w.sum_keys(of_scores * p.scale, ks));
+  add_to(dk, w.sum_queries(of_scores * p.scale, qs));
+  const Val d_lse = w.per_head(-reduce_sum(of_scores, {4}));
+  const auto of = [&](size_t operand, const std::optional<Val>& gradient) {
+    return [&c, operand, &gradient]() -> std::optional<Val> {
+      if (!gradient) return std::nullopt;
+      return like(*gradient, c.operands[operand]);
+    };
+  };
+  return cotangents(
+      c, of(0, dq), of(1, dk), of(2, dv), of(3, d_out), [&] { return d_lse; }, of(5, d_g));
 }
 
 ShardingFactors shard_attention_grad(const InferContext&, std::span<const ArrayType>) {

@@ -1,0 +1,134 @@
+// Derivatives of attention of second and third order, beside those of the form that stores scores.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stowage/stowage.h"
+
+namespace stow {
+namespace {
+
+struct Inputs {
+  Array q, k, v;
+};
+STOW_TREE(Inputs, q, k, v);
+
+struct Form {
+  std::string name;
+  Shape q, kv;
+  AttentionOptions options;
+};
+
+const std::vector<Form>& forms() {
+  static const std::vector<Form> forms = {
+      {"full", {2, 3, 2, 4}, {2, 5, 2, 4}, {}},
+      {"grouped heads", {2, 3, 4, 4}, {2, 5, 2, 4}, {.scale = 0.7f}},
+      {"causal", {1, 4, 2, 4}, {1, 4, 2, 4}, {.causal = true}},
+      {"causal, more keys", {1, 3, 4, 3}, {1, 6, 1, 3}, {.causal = true}},
+      {"causal, aligned last", {1, 3, 4, 3}, {1, 6, 2, 3}, {.causal = true, .align_last = true}},
+  };
+  return forms;
+}
+
+Inputs inputs_of(const Form& f) {
+  const std::vector<Array> keys = random::split(random::key(5), 3);
+  return {random::normal(keys[0], f.q), random::normal(keys[1], f.kv),
+          random::normal(keys[2], f.kv)};
+}
+
+// Some loss of the result: of the fused form, or in f64, whose scores are stored.
+auto loss_of(const Form& f, bool stored) {
+  return [&f, stored](const Inputs& x) {
+    const DType dtype = stored ? DType::kF64 : x.q.dtype();
+    const Array y =
+        attention(astype(x.q, dtype), astype(x.k, dtype), astype(x.v, dtype), f.options);
+    return sum(sin(astype(y, DType::kF32) * 2));
+  };
+}
+template <typename F>
+auto squared_gradient(F loss) {
+  return [loss](const Inputs& x) {
+    const Inputs g = grad(loss)(x);
+    return sum(square(g.q)) + sum(square(g.k)) + sum(g.v * g.v * g.v);
+  };
+}
+
+void expect_near(const Array& got, const Array& want, float error) {
+  ASSERT_EQ(got.shape(), want.shape());
+  const float scale = std::max(1.0f, max(abs(want)).item<float>());
+  EXPECT_THAT(got.to_vector<float>(),
+              ::testing::Pointwise(::testing::FloatNear(error * scale), want.to_vector<float>()));
+}
+void expect_near(const Inputs& got, const Inputs& want, float error) {
+  expect_near(got.q, want.q, error);
+  expect_near(got.k, want.k, error);
+  expect_near(got.v, want.v, error);
+}
+
+TEST(AttentionDerivatives, OfSecondAndThirdOrder) {
+  for (const Form& f : forms()) {
+    SCOPED_TRACE(f.name);
+    const Inputs x = inputs_of(f);
+    const auto fused = squared_gradient(loss_of(f, false));
+    const auto stored = squared_gradient(loss_of(f, true));
+    expect_near(jit(grad(fused))(x), jit(grad(stored))(x), 1e-5f);
+  }
+  const Form& f = forms()[3];
+  const Inputs x = inputs_of(f);
+  const auto third = [&](bool stored) {
+    return jit(grad(squared_gradient(squared_gradient(loss_of(f, stored)))));
+  };
+  expect_near(third(false)(x), third(true)(x), 1e-4f);
+}
+
+TEST(AttentionDerivatives, UnderVmapScanAndCheckpoint) {
+  const Form& f = forms()[4];
+  const Inputs x = inputs_of(f);
+  const auto stacked = [](const Array& a) { return stack({a, a * 0.5f, a - 1}); };
+  const Inputs xs{stacked(x.q), stacked(x.k), stacked(x.v)};
+  const auto batched = [&](bool stored) {
+    return jit(vmap(grad(squared_gradient(loss_of(f, stored)))));
+  };
+  expect_near(batched(false)(xs), batched(true)(xs), 1e-5f);
+  // Queries go through attention again and again.
+  const auto repeated = [&](bool stored) {
+    const DType dtype = stored ? DType::kF64 : DType::kF32;
+    const auto loss = [&f, dtype](const Inputs& y) {
+      const auto step = checkpoint([&](const Array& q, const Array& s) {
+        return q + attention(q * s, astype(y.k, dtype), astype(y.v, dtype), f.options);
+      });
+      const Array scales = astype(Array::from({1.0f, 0.5f}), dtype);
+      return sum(astype(scan(step, astype(y.q, dtype), scales), DType::kF32));
+    };
+    return jit(grad(squared_gradient(loss)));
+  };
+  expect_near(repeated(false)(x), repeated(true)(x), 2e-5f);
+}
+
+TEST(AttentionDerivatives, OfQueriesThatSeeNothingAreZero) {
+  const Form f{"", {1, 4, 2, 3}, {1, 2, 2, 3}, {.causal = true, .align_last = true}};
+  const Inputs g = jit(grad(squared_gradient(loss_of(f, false))))(inputs_of(f));
+  EXPECT_TRUE(all(isfinite(g.q)).item<bool>());
+  EXPECT_TRUE(all(isfinite(g.k)).item<bool>());
+  EXPECT_TRUE(all(isfinite(g.v)).item<bool>());
+  EXPECT_TRUE(all(slice(g.q, 1, 0, 2) == 0).item<bool>());
+  EXPECT_FALSE(all(slice(g.q, 1, 3, 4) == 0).item<bool>());
+}
+
+TEST(AttentionDerivatives, OfNarrowFloats) {
+  const Form& f = forms()[1];
+  const Inputs x = inputs_of(f);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const Inputs narrow{astype(x.q, dtype), astype(x.k, dtype), astype(x.v, dtype)};
+    const Inputs wide{astype(narrow.q, DType::kF32), astype(narrow.k, DType::kF32),
+                      astype(narrow.v, DType::kF32)};
+    const auto second = jit(grad(squared_gradient(loss_of(f, false))));
+    const Inputs got = second(narrow);
+    EXPECT_EQ(got.k.dtype(), dtype);
+    expect_near(
+        {astype(got.q, DType::kF32), astype(got.k, DType::kF32), astype(got.v, DType::kF32)},
+        second(wide), dtype == DType::kBF16 ? 5e-2f : 1e-2f);
+  }
+}
+
+}  // namespace
+}  // namespace stow
