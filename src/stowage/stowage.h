@@ -10,6 +10,7 @@
 #include "stowage/api/convolution.h"
 #include "stowage/api/counting.h"
 #include "stowage/api/custom_vjp.h"
+#include "stowage/api/gather.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/linalg.h"

@@ -600,6 +600,39 @@ for where, at in {"one": lambda a: a.at[1], "slice": lambda a: a.at[:, 1:3]}.ite
 case("at_rows_power", lambda a, i, v: a.at[i].power(v), np.abs(f32(3, 4)) + 1,
      np.array([0, 2, 2, 5], np.int32), f32(), ulp=16, scale=1, gulp=64)
 
+# ---- gather and scatter in their general form ----
+table = np.sin(np.arange(24, dtype=np.float32)).reshape(2, 3, 4)
+G, S = lax.GatherDimensionNumbers, lax.ScatterDimensionNumbers
+forms = {  # dimension numbers of both, slice sizes, and indices: in range and apart, and not
+    "windows": (((0, 2), (1,), (1, 2)), (2, 1, 2), [[0, 2], [2, 0], [2, 2]],
+                [[0, 3], [-1, 0], [2, 1], [7, 1]]),
+    "batching": (((1, 3), (), (2,), (0,), (1,)), (1, 3, 2),
+                 [[[0], [2]], [[2], [0]]], [[[0], [2]], [[3], [-1]], [[1], [5]]]),
+    "turned": (((), (1,), (1,), (0, 2), (2, 0)), (1, 1, 1),
+               np.arange(8).reshape(4, 1, 2, 1) % 3, np.arange(8).reshape(4, 1, 2, 1) % 5 - 1),
+}
+for n, (numbers, sizes, within, beyond) in forms.items():
+    for mode in ("fill", "clip", "promise_in_bounds"):
+        def f(a, i, mode=mode, value=None):
+            return lax.gather(a, i, G(*numbers), sizes, mode=mode, fill_value=value)
+        i = np.array(within if mode == "promise_in_bounds" else beyond, np.int32)
+        case(f"gather_{n}_{mode}", f, table, i, gscale=1)
+        if mode == "fill":
+            case(f"gather_{n}_fill", f, (table * 100).astype(np.int32), i.astype(np.int8))
+            case(f"gather_{n}_fill", f, (table > 0), i)
+            case(f"gather_{n}_seven", lambda a, i: f(a, i, "fill", 7), table, i, gscale=1)
+    for op in ("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"):
+        for mode in ("drop", "clip", "promise_in_bounds"):
+            apart = mode == "promise_in_bounds" or op in ("scatter", "scatter_mul")
+            # JAX divides by counts at the places before they are clipped: infinities.
+            right = mode != "clip" or op not in ("scatter_min", "scatter_max")
+            i = np.array(within if apart else beyond, np.int32)
+            shape = lax.gather(jnp.asarray(table), i, G(*numbers), sizes).shape
+            case(f"{op}_{n}_{mode}", lambda a, i, u: getattr(lax, op)(
+                     a, i, u, S(*numbers), mode=mode, unique_indices=apart),
+                 table, i, np.cos(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape),
+                 ulp=4, scale=1, gscale=4, grad=right)
+
 
 def text(x):
     return json.dumps(x, separators=(",", ":"))

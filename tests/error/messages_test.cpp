@@ -214,6 +214,55 @@ const Case kCases[] = {
      },
      "[einsum] \"ijk->i\": term \"ijk\" does not fit f32[2,3]\n"
      "  at messages_test.cpp:@"},
+    {"gather_batching_extents",
+     [] {
+       gather(f32({2, 5}), i32({3, 1}), {{}, {}, {1}, {0}, {0}}, {1, 1});
+     },
+     "[gather] batching axis 0 of f32[2,5] has extent 2, axis 0 of i32[3,1] 3\n"
+     "  at messages_test.cpp:@"},
+    {"gather_batching_twice",
+     [] {
+       gather(f32({2, 5}), i32({2, 1}), {{}, {0}, {1}, {0}, {0}}, {1, 1});
+     },
+     "[gather] axis 0 is in operand_batching_dims and in collapsed_slice_dims\n"
+     "  at messages_test.cpp:@"},
+    {"gather_batching_index_vectors",
+     [] {
+       gather(f32({2, 5, 3}), i32({2, 2}), {{}, {}, {1, 2}, {0}, {1}}, {1, 1, 1});
+     },
+     "[gather] start_indices_batching_dims name axis 1 of i32[2,2], which has 1 before its index "
+     "vectors\n"
+     "  at messages_test.cpp:@"},
+    {"scatter_map",
+     [] {
+       scatter_add(f32({2, 5}), i32({3, 1}), f32({3, 5}), {{1}, {0}, {2}}, GatherScatterMode::kClip);
+     },
+     "[scatter_add] scatter_dims_to_operand_dims names axis 2, which f32[2,5] has not\n"
+     "  at messages_test.cpp:@"},
+    {"gather_index_vectors",
+     [] {
+       gather(f32({2, 5}), i32({3}), {{1}, {0}, {0}}, {1, 5});
+     },
+     "[gather] start_index_map has 1 entries, but i32[3] is no array of such index vectors\n"
+     "  at messages_test.cpp:@"},
+    {"gather_slice_sizes",
+     [] {
+       gather(f32({2, 5}), i32({3, 1}), {{1}, {0}, {0}}, {1, 6});
+     },
+     "[gather] slice size 6 of axis 1 does not fit f32[2,5]\n"
+     "  at messages_test.cpp:@"},
+    {"scatter_window",
+     [] {
+       scatter(f32({2, 5}), i32({3, 1}), f32({3, 5}), {{}, {0}, {0}});
+     },
+     "[scatter] update_window_dims name no axis of f32[3,5] for axis 1 of f32[2,5]\n"
+     "  at messages_test.cpp:@"},
+    {"scatter_add_updates",
+     [] {
+       scatter_add(f32({2, 5}), i32({3, 1}), i32({3, 5}), {{1}, {0}, {0}});
+     },
+     "[scatter_add] updates must be f32[3,5], got i32[3,5]\n"
+     "  at messages_test.cpp:@"},
     {"attention",
      [] {
        attention(f32({1, 8, 4, 16}), f32({1, 8, 2, 8}), f32({1, 8, 2, 8}));

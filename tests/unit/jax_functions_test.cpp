@@ -333,6 +333,48 @@ void add_indexing(Table& t) {
   }
 }
 
+// Dimension numbers of gather and scatter, and slice sizes.
+struct Windows {
+  const char* name;
+  GatherDimensionNumbers numbers;
+  Dims sizes;
+};
+
+void add_general_indexing(Table& t) {
+  const Windows forms[] = {{"windows", {{0, 2}, {1}, {1, 2}}, {2, 1, 2}},
+                           {"batching", {{1, 3}, {}, {2}, {0}, {1}}, {1, 3, 2}},
+                           {"turned", {{}, {1}, {1}, {0, 2}, {2, 0}}, {1, 1, 1}}};
+  using Scatter = Array (*)(const Operand&, const Operand&, const Operand&,
+                            const ScatterDimensionNumbers&, GatherScatterMode);
+  using enum GatherScatterMode;
+  for (const Windows& w : forms) {
+    const ScatterDimensionNumbers s{w.numbers.offset_dims, w.numbers.collapsed_slice_dims,
+                                    w.numbers.start_index_map, w.numbers.operand_batching_dims,
+                                    w.numbers.start_indices_batching_dims};
+    for (const auto& [name, mode] : {std::pair{"fill", kFillOrDrop},
+                                     {"drop", kFillOrDrop},
+                                     {"clip", kClip},
+                                     {"promise_in_bounds", kPromiseInBounds}}) {
+      t[fmt::format("gather_{}_{}", w.name, name)] = [w, mode = mode](const Arrays& x) -> Arrays {
+        return {gather(x[0], x[1], w.numbers, w.sizes, mode)};
+      };
+      for (const auto& [op, scatter] :
+           {std::pair<const char*, Scatter>{"scatter", &stow::scatter},
+            {"scatter_add", &scatter_add},
+            {"scatter_mul", &scatter_mul},
+            {"scatter_min", &scatter_min},
+            {"scatter_max", &scatter_max}})
+        t[fmt::format("{}_{}_{}", op, w.name, name)] = [s, scatter = scatter,
+                                                        mode = mode](const Arrays& x) -> Arrays {
+          return {scatter(x[0], x[1], x[2], s, mode)};
+        };
+    }
+    t[fmt::format("gather_{}_seven", w.name)] = [w](const Arrays& x) -> Arrays {
+      return {gather(x[0], x[1], w.numbers, w.sizes, kFillOrDrop, 7)};
+    };
+  }
+}
+
 void add_products(Table& t) {
   t.insert({
       STOW_F("tensordot", tensordot(x[0], x[1], 2)),
@@ -442,6 +484,7 @@ const Table& functions() {
     add_convolutions(t);
     add_shapes(t);
     add_indexing(t);
+    add_general_indexing(t);
     add_products(t);
     add_random(t);
     add_special(t);

@@ -119,24 +119,18 @@ Array AtIndex::get(IndexMode mode) const {
     const Array part = places.take_slice(array_);
     if (!places.has_arrays) return reshape(part, places.result.dims());
     Array vectors = places.vectors;
-    std::vector<int64_t> extents;
-    for (int64_t axis : places.gather.start_index_map)
-      extents.push_back(part.shape()[static_cast<int>(axis)]);
-    const Array extent = Array::from(std::span<const int64_t>(extents),
-                                     Shape{static_cast<int64_t>(extents.size())}, vectors.dtype());
-    if (mode == IndexMode::kWrap) vectors = remainder(vectors, extent);
+    if (mode == IndexMode::kWrap) {
+      std::vector<int64_t> extents;
+      for (int64_t axis : places.gather.start_index_map)
+        extents.push_back(part.shape()[static_cast<int>(axis)]);
+      const Shape shape{static_cast<int64_t>(extents.size())};
+      vectors = remainder(vectors,
+                          Array::from(std::span<const int64_t>(extents), shape, vectors.dtype()));
+    }
     const Array read = record1(OpKind::kGather, places.gather, {part, vectors});
     if (mode != IndexMode::kFill) return reshape(read, places.result.dims());
-    const Array within = all(logical_and(vectors >= 0, vectors < extent), -1);
-    // The window's mask: one value an index vector, spread over the axes of the slice.
-    Dims spread(static_cast<size_t>(read.rank()), 1);
-    int next = 0;
-    for (int k = 0; k < read.rank(); ++k)
-      if (std::find(places.gather.offset_axes.begin(), places.gather.offset_axes.end(), k) ==
-          places.gather.offset_axes.end())
-        spread[static_cast<size_t>(k)] = within.shape()[next++];
-    const Array filled = where(reshape(within, spread), read,
-                               scalar_constant(out_of_range_value(read.dtype()), read.dtype()));
+    const Array filled =
+        filled_outside(read, vectors, part, places.gather, out_of_range_value(read.dtype()));
     return reshape(filled, places.result.dims());
   });
 }

@@ -73,6 +73,17 @@ Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
   return indices;
 }
 
+// The last start of each component of an index vector at which its window lies within.
+Array last_starts(const Array& indices, const Array& x, const GatherParams& p) {
+  std::vector<int64_t> last;
+  for (int64_t axis : p.start_index_map)
+    last.push_back(std::clamp<int64_t>(
+        x.shape()[static_cast<int>(axis)] - p.slice_sizes[static_cast<size_t>(axis)], 0,
+        max_int_value(indices.dtype())));
+  const Shape shape{static_cast<int64_t>(last.size())};
+  return Array::from(std::span<const int64_t>(last), shape, indices.dtype());
+}
+
 Array in_range(const Array& indices, int64_t extent) {
   const Array below = indices < extent;
   return is_unsigned_int(indices.dtype()) ? below : logical_and(below, indices >= 0);
@@ -85,6 +96,22 @@ ScalarValue out_of_range_value(DType dtype) {
   if (dtype == DType::kBool) return true;
   if (dtype == DType::kU64) return std::numeric_limits<uint64_t>::max();
   return is_unsigned_int(dtype) ? max_int_value(dtype) : min_int_value(dtype);
+}
+
+Array starts_within(const Array& indices, const Array& x, const GatherParams& p) {
+  return maximum(minimum(indices, last_starts(indices, x, p)), 0);
+}
+
+Array filled_outside(const Array& read, const Array& indices, const Array& x, const GatherParams& p,
+                     const ScalarValue& value) {
+  const Array within = all(logical_and(indices >= 0, indices <= last_starts(indices, x, p)), -1);
+  // One value an index vector, spread over the axes of its window.
+  Dims spread(static_cast<size_t>(read.rank()), 1);
+  int next = 0;
+  for (int64_t k = 0; k < read.rank(); ++k)
+    if (std::find(p.offset_axes.begin(), p.offset_axes.end(), k) == p.offset_axes.end())
+      spread[static_cast<size_t>(k)] = within.shape()[next++];
+  return where(reshape(within, spread), read, scalar_constant(value, read.dtype()));
 }
 
 Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t step) {

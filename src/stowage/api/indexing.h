@@ -17,6 +17,13 @@ Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, 
 /// What IndexMode::kFill reads out of range.
 ScalarValue out_of_range_value(DType dtype);
 
+/// Index vectors moved so that the window of each lies wholly within x, which the parameters fit.
+Array starts_within(const Array& indices, const Array& x, const GatherParams& p);
+/// What gather read by these index vectors, with `value` in each window that does not lie wholly
+/// within x.
+Array filled_outside(const Array& read, const Array& indices, const Array& x, const GatherParams& p,
+                     const ScalarValue& value);
+
 /// A list of Index resolved against an array: a slice of every axis, then elements by arrays, then
 /// new axes. Errors: TraceError "[index] …".
 struct Places {

@@ -1,0 +1,147 @@
+#include "stowage/api/gather.h"
+
+#include <algorithm>
+
+#include "stowage/api/indexing.h"
+#include "stowage/api/math_internal.h"
+
+namespace stow {
+namespace {
+
+bool contains(const Dims& list, int64_t x) {
+  return std::find(list.begin(), list.end(), x) != list.end();
+}
+
+// Lists of dimension numbers, and what messages call them.
+struct Numbers {
+  std::string_view op, indices_name, dropped_name, map_name;
+  const Dims &operand_dims, &indices_dims;  // that go along with one another
+};
+
+// What the op itself does not say in these words, or says too late.
+void check(const Numbers& b, const Array& operand, const Array& indices, const Dims& dropped,
+           const Dims& map) {
+  const int64_t n_map = std::ssize(map);
+  if (indices.rank() == 0 || n_map != indices.dim(-1))
+    fail_here("[{}] {} has {} entries, but {} is no array of such index vectors", b.op, b.map_name,
+              n_map, to_string(indices.type()));
+  for (int64_t axis : map)
+    if (axis < 0 || axis >= operand.rank())
+      fail_here("[{}] {} names axis {}, which {} has not", b.op, b.map_name, axis,
+                to_string(operand.type()));
+  if (b.operand_dims.size() != b.indices_dims.size())
+    fail_here("[{}] {} operand_batching_dims and {} {}", b.op, b.operand_dims.size(),
+              b.indices_dims.size(), b.indices_name);
+  for (size_t i = 0; i < b.operand_dims.size(); ++i) {
+    const int64_t axis = b.operand_dims[i], along = b.indices_dims[i];
+    if (axis < 0 || axis >= operand.rank())
+      fail_here("[{}] operand_batching_dims name axis {}, which {} has not", b.op, axis,
+                to_string(operand.type()));
+    if (along < 0 || along >= indices.rank() - 1)
+      fail_here("[{}] {} name axis {} of {}, which has {} before its index vectors", b.op,
+                b.indices_name, along, to_string(indices.type()), indices.rank() - 1);
+    if (std::count(b.indices_dims.begin(), b.indices_dims.end(), along) > 1)
+      fail_here("[{}] {} name axis {} twice", b.op, b.indices_name, along);
+    if (contains(dropped, axis) || contains(map, axis))
+      fail_here("[{}] axis {} is in operand_batching_dims and in {}", b.op, axis,
+                contains(map, axis) ? b.map_name : b.dropped_name);
+    const int64_t n = operand.shape()[static_cast<int>(axis)];
+    const int64_t m = indices.shape()[static_cast<int>(along)];
+    if (n != m)
+      fail_here("[{}] batching axis {} of {} has extent {}, axis {} of {} {}", b.op, axis,
+                to_string(operand.type()), n, along, to_string(indices.type()), m);
+  }
+}
+
+// Batching axes are indexed like others: each index vector begins with its own place along them.
+Array with_places(const Numbers& b, const Array& indices, GatherParams& p) {
+  if (b.operand_dims.empty()) return indices;
+  Dims dropped(p.collapsed_axes.size() + b.operand_dims.size());
+  std::merge(p.collapsed_axes.begin(), p.collapsed_axes.end(), b.operand_dims.begin(),
+             b.operand_dims.end(), dropped.begin());
+  p.collapsed_axes = std::move(dropped);
+  p.start_index_map.insert(p.start_index_map.begin(), b.operand_dims.begin(), b.operand_dims.end());
+  Dims one = indices.shape().dims();
+  one.back() = 1;
+  std::vector<Array> parts;
+  for (int64_t along : b.indices_dims)
+    parts.push_back(iota(Shape(one), static_cast<int>(along), indices.dtype()));
+  parts.push_back(indices);
+  return concatenate(parts, -1);
+}
+
+Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
+                 const Operand& scatter_indices, const Operand& updates,
+                 const ScatterDimensionNumbers& n, GatherScatterMode mode) {
+  const Site site(operand.at);
+  const Array x = to_array(operand);
+  const Array given = to_indices(name, "scatter_indices", scatter_indices), u = to_array(updates);
+  const Numbers numbers{name,
+                        "scatter_indices_batching_dims",
+                        "inserted_window_dims",
+                        "scatter_dims_to_operand_dims",
+                        n.operand_batching_dims,
+                        n.scatter_indices_batching_dims};
+  check(numbers, x, given, n.inserted_window_dims, n.scatter_dims_to_operand_dims);
+  GatherParams p{n.update_window_dims, n.inserted_window_dims, n.scatter_dims_to_operand_dims, {}};
+  size_t next = 0;
+  for (int64_t axis = 0; axis < x.rank(); ++axis) {
+    if (contains(n.inserted_window_dims, axis) || contains(n.operand_batching_dims, axis)) {
+      p.slice_sizes.push_back(1);
+      continue;
+    }
+    const int64_t along = next < n.update_window_dims.size() ? n.update_window_dims[next++] : -1;
+    if (along < 0 || along >= u.rank())
+      fail_here("[{}] update_window_dims name no axis of {} for axis {} of {}", name,
+                to_string(u.type()), axis, to_string(x.type()));
+    p.slice_sizes.push_back(u.shape()[static_cast<int>(along)]);
+  }
+  return run_as_one("scatter", [&] {
+    Array indices = with_places(numbers, given, p);
+    if (mode == GatherScatterMode::kClip) indices = starts_within(indices, x, p);
+    return record1(op, p, {x, indices, u});
+  });
+}
+
+}  // namespace
+
+Array gather(const Operand& operand, const Operand& start_indices, const GatherDimensionNumbers& n,
+             const Dims& slice_sizes, GatherScatterMode mode,
+             std::optional<ScalarValue> fill_value) {
+  const Site site(operand.at);
+  const Array x = to_array(operand), given = to_indices("gather", "start_indices", start_indices);
+  const Numbers numbers{
+      "gather",          "start_indices_batching_dims", "collapsed_slice_dims",
+      "start_index_map", n.operand_batching_dims,       n.start_indices_batching_dims};
+  check(numbers, x, given, n.collapsed_slice_dims, n.start_index_map);
+  GatherParams p{n.offset_dims, n.collapsed_slice_dims, n.start_index_map, slice_sizes};
+  return run_as_one("gather", [&] {
+    const Array indices = with_places(numbers, given, p);
+    const Array read = record1(OpKind::kGather, p, {x, indices});
+    if (mode != GatherScatterMode::kFillOrDrop) return read;
+    return filled_outside(read, indices, x, p, fill_value.value_or(out_of_range_value(x.dtype())));
+  });
+}
+
+Array scatter(const Operand& x, const Operand& indices, const Operand& updates,
+              const ScatterDimensionNumbers& n, GatherScatterMode mode) {
+  return scatter_by(OpKind::kScatter, "scatter", x, indices, updates, n, mode);
+}
+Array scatter_add(const Operand& x, const Operand& indices, const Operand& updates,
+                  const ScatterDimensionNumbers& n, GatherScatterMode mode) {
+  return scatter_by(OpKind::kScatterAdd, "scatter_add", x, indices, updates, n, mode);
+}
+Array scatter_mul(const Operand& x, const Operand& indices, const Operand& updates,
+                  const ScatterDimensionNumbers& n, GatherScatterMode mode) {
+  return scatter_by(OpKind::kScatterMul, "scatter_mul", x, indices, updates, n, mode);
+}
+Array scatter_min(const Operand& x, const Operand& indices, const Operand& updates,
+                  const ScatterDimensionNumbers& n, GatherScatterMode mode) {
+  return scatter_by(OpKind::kScatterMin, "scatter_min", x, indices, updates, n, mode);
+}
+Array scatter_max(const Operand& x, const Operand& indices, const Operand& updates,
+                  const ScatterDimensionNumbers& n, GatherScatterMode mode) {
+  return scatter_by(OpKind::kScatterMax, "scatter_max", x, indices, updates, n, mode);
+}
+
+}  // namespace stow
