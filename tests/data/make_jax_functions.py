@@ -633,6 +633,25 @@ for n, (numbers, sizes, within, beyond) in forms.items():
                  table, i, np.cos(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape),
                  ulp=4, scale=1, gscale=4, grad=right)
 
+# ---- bools, integers and narrow floats where they were refused or differed ----
+truth = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]], bool)
+for spec in ("ij,jk->ik", "ij,kj->", "ij,ij->i", "ii,jk->ik"):
+    case(f"einsum_{spec}", lambda a, b: jnp.einsum(spec, a, b), truth, ~truth.T)
+for spec in ("ij->i", "ii->i", "ii->"):
+    case(f"einsum_{spec}", lambda a: jnp.einsum(spec, a), truth)
+case("matmul", jnp.matmul, truth, ~truth.T)
+case("matmul", jnp.matmul, truth[:, :0], truth[:0])
+case("inner", jnp.inner, truth, ~truth)
+case("vdot", jnp.vdot, truth, ~truth)
+case("matmul_i32", lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32), truth, truth.T)
+for n in ("int8", "uint8", "int32", "uint32", "int64", "bool"):
+    for m, (first, last, count) in {"up": (0, 10, 4), "down": (2.5, -3.75, 9), "far": (-5, 300, 4),
+                                    "one": (2.7, 5, 1)}.items():
+        case(f"linspace_{names[n]}_{m}", lambda a: jnp.linspace(first, last, count, dtype=n),
+             np.zeros((), n))
+    case(f"linspace_{names[n]}_open",
+         lambda a: jnp.linspace(-3, 4, 5, endpoint=False, dtype=n), np.zeros((), n))
+
 
 def text(x):
     return json.dumps(x, separators=(",", ":"))

@@ -384,6 +384,7 @@ void add_products(Table& t) {
       STOW_2(outer),
       STOW_2(kron),
       STOW_2(matmul),
+      STOW_F("matmul_i32", matmul(x[0], x[1], DType::kI32)),
       STOW_1(softmax),
       STOW_1(log_softmax),
       STOW_F("softmax_axis0", softmax(x[0], 0)),
@@ -393,6 +394,29 @@ void add_products(Table& t) {
       STOW_F("attention_bias", attention(x[0], x[1], x[2], {.bias = x[3]})),
       STOW_F("attention_mask", attention(x[0], x[1], x[2], {.causal = true, .mask = x[3]})),
   });
+}
+
+void add_einsum_and_linspace(Table& t) {
+  for (const char* spec :
+       {"ij,jk->ik", "ij,kj->", "ij,ij->i", "ii,jk->ik", "ij->i", "ii->i", "ii->"})
+    t[fmt::format("einsum_{}", spec)] = [spec](const Arrays& x) -> Arrays {
+      return {einsum(spec, x)};
+    };
+  struct Line {
+    const char* name;
+    double start, stop;
+    int64_t n;
+    bool endpoint = true;
+  };
+  for (const DType dtype :
+       {DType::kI8, DType::kU8, DType::kI32, DType::kU32, DType::kI64, DType::kBool})
+    for (const Line& l : {Line{"up", 0, 10, 4}, Line{"down", 2.5, -3.75, 9},
+                          Line{"far", -5, 300, 4}, Line{"one", 2.7, 5, 1},
+                          Line{"open", -3, 4, 5, false}})
+      t[fmt::format("linspace_{}_{}", dtype_name(dtype), l.name)] =
+          [l, dtype](const Arrays&) -> Arrays {
+        return {linspace(l.start, l.stop, l.n, l.endpoint, dtype)};
+      };
 }
 
 void add_random(Table& t) {
@@ -486,6 +510,7 @@ const Table& functions() {
     add_indexing(t);
     add_general_indexing(t);
     add_products(t);
+    add_einsum_and_linspace(t);
     add_random(t);
     add_special(t);
     add_counting(t);

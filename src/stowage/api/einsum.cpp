@@ -78,6 +78,11 @@ bool has(const std::string& letters, char c) {
   return letters.find(c) != std::string::npos;
 }
 
+// Of bools whether any is true.
+Array total(const Array& x, const Axes& axes) {
+  return x.dtype() == DType::kBool ? any(x, axes) : sum(x, axes);
+}
+
 // Letters that a term has twice become one axis: the diagonal.
 Term take_diagonals(Term t) {
   for (size_t i = 0; i < t.letters.size(); ++i) {
@@ -86,7 +91,7 @@ Term take_diagonals(Term t) {
     const Shape& shape = t.array.shape();
     const auto ii = static_cast<int>(i), jj = static_cast<int>(j);
     const Array on = iota(shape, ii) == iota(shape, jj);
-    t.array = sum(where(on, t.array, zeros_like(t.array)), static_cast<int64_t>(j));
+    t.array = total(where(on, t.array, zeros_like(t.array)), static_cast<int64_t>(j));
     t.letters.erase(j, 1);
     --i;
   }
@@ -103,7 +108,7 @@ Term sum_alone(Term t, const std::set<char>& wanted) {
     else
       axes.push_back(static_cast<int64_t>(i));
   }
-  if (!axes.empty()) t = {sum(t.array, axes), kept};
+  if (!axes.empty()) t = {total(t.array, axes), kept};
   return t;
 }
 

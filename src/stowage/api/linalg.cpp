@@ -23,6 +23,16 @@ Pair promoted(const Operand& a, const Operand& b) {
 
 Array record_dot(const Array& a, const Array& b, DotParams p, std::optional<DType> out) {
   p.out = out.value_or(a.dtype());
+  if (a.dtype() == DType::kBool) {
+    // A sum of ones and zeros is above 0, rounded or not, where one of them is.
+    const bool logical = p.out == DType::kBool;
+    if (logical) p.out = DType::kF32;
+    return run_as_one("dot_general", [&] {
+      const Array sums =
+          record1(OpKind::kDotGeneral, p, {convert_to(a, p.out), convert_to(b, p.out)});
+      return logical ? sums > 0 : sums;
+    });
+  }
   return record1(OpKind::kDotGeneral, std::move(p), {a, b});
 }
 

@@ -69,16 +69,17 @@ Array linspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
                SourceLocation at) {
   const Site site(at);
   if (n < 0) fail_here("[linspace] {} numbers", n);
-  if (!is_float(dtype)) fail_here("[linspace] {} is no float dtype", dtype_name(dtype));
   const int64_t steps = endpoint ? n - 1 : n;
   return run_as_one("linspace", [&] {
-    const DType wide = dtype == DType::kF64 ? dtype : DType::kF32;
-    if (steps <= 0) return full({n}, start, dtype);
-    // Weights of both ends, so that the last number is `stop` itself.
-    const Array i = iota({n}, 0, wide) / static_cast<double>(steps);
-    const Array x = start * (1 - i) + stop * i;
-    if (!endpoint) return convert_to(x, dtype);
-    return convert_to(where(iota({n}, 0) == n - 1, full({n}, stop, wide), x), dtype);
+    const DType wide = dtype_bytes(dtype) == 8 ? DType::kF64 : DType::kF32;
+    Array x = full({n}, start, wide);
+    if (steps > 0) {
+      // Weights of both ends, so that the last number is `stop` itself.
+      const Array i = iota({n}, 0, wide) / static_cast<double>(steps);
+      x = start * (1 - i) + stop * i;
+      if (endpoint) x = where(iota({n}, 0) == n - 1, full({n}, stop, wide), x);
+    }
+    return convert_to(is_integer(dtype) ? floor(x) : x, dtype);
   });
 }
 

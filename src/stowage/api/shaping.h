@@ -38,7 +38,8 @@ Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
 Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);
 /// Counts along one axis of `shape`.
 Array iota(const Shape& shape, int axis, DType dtype = DType::kI32, STOW_AT);
-/// `n` numbers from start to stop, both included, or without stop.
+/// `n` numbers from start to stop, both included, or without stop. Computed in f32, or in f64 where
+/// the dtype has 64 bits; integers are the numbers rounded down.
 Array linspace(double start, double stop, int64_t n, bool endpoint = true,
                DType dtype = DType::kF32, STOW_AT);
 /// One array a vector, each spread over the axes of all ("xy" swaps the first two, as NumPy does).
