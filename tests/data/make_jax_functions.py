@@ -651,6 +651,8 @@ for n in ("int8", "uint8", "int32", "uint32", "int64", "bool"):
              np.zeros((), n))
     case(f"linspace_{names[n]}_open",
          lambda a: jnp.linspace(-3, 4, 5, endpoint=False, dtype=n), np.zeros((), n))
+for n in ("float16", "bfloat16", "float32"):
+    draw(f"cauchy_{names[n]}", lambda k: r.cauchy(k, (60,), n), ulp=16 if n == "float32" else 1)
 
 
 def text(x):

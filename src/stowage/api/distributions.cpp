@@ -106,7 +106,8 @@ Array cauchy(const Operand& key, const Shape& shape, DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
   return run_as_one("cauchy", [&] {
-    const Array u = uniform(k, shape, dtype, smallest_normal(dtype), 1);
+    const double epsilon = 2 * (1 + after_minus_one(dtype));
+    const Array u = uniform(k, shape, dtype, epsilon, 1);
     return tan((u - 0.5) * std::numbers::pi);
   });
 }
