@@ -9,6 +9,7 @@
 namespace stow {
 namespace {
 
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -209,6 +210,18 @@ TEST(ApiRun, ProgramsRunOnTheDeviceOfTheirArguments) {
   const Array y = x * 2;
   EXPECT_EQ(y.impl()->storage->buffer->device(), small);
   EXPECT_THAT(message_of([&] { x + sequence({1000}); }), HasSubstr("[device] f32[1000]"));
+  // Devices of one name are told apart by number.
+  const DevicePtr other = Device::virtual_device({1 << 20, 1 << 20, 1 << 20}),
+                  third = Device::virtual_device({1 << 20, 1 << 20, 1 << 20});
+  const auto there = [&](const DevicePtr& device) {
+    return device_put(x, SingleDeviceSharding(device));
+  };
+  EXPECT_THAT(message_of([&] { there(other) + x; }),
+              ContainsRegex("is on virtual and .* on cpu\n"));
+  EXPECT_THAT(message_of([&] { there(other) + there(third); }),
+              ContainsRegex(fmt::format("is on virtual:{} and .* on virtual:{}\n",
+                                        other->number(), third->number())));
+  EXPECT_NE(other->number(), third->number());
   EXPECT_THROW(
       {
         const DefaultDevice guard(small);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -145,12 +146,20 @@ void DeviceBuffer::write(int64_t offset, std::span<const std::byte> from) {
     std::memcpy(place_.memory + offset, from.data(), from.size());
 }
 
+static std::atomic<int64_t> n_devices = 0;
+
 Device::Device(std::string name, Capacities capacities, int threads)
     : name_(std::move(name)),
+      number_(n_devices++),
       threads_(threads > 0 ? threads : omp_get_max_threads()),
       capacity_(capacities) {}
 
 Device::~Device() = default;
+
+std::string name_beside(const Device& device, const Device& other) {
+  if (device.name() != other.name()) return device.name();
+  return fmt::format("{}:{}", device.name(), device.number());
+}
 
 Streams& Device::streams() {
   if (!streams_) streams_ = std::make_unique<Streams>();

@@ -100,6 +100,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Disk& disk();
 
   const std::string& name() const { return name_; }  ///< For errors.
+  /// How many devices this process made before it.
+  int64_t number() const { return number_; }
   int threads() const { return threads_; }  ///< Of its kernels.
   int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Of a heap.
   /// What is mapped now, and the most that ever was since the last reset.
@@ -119,6 +121,7 @@ class Device : public std::enable_shared_from_this<Device> {
   int64_t left_bytes(MemoryKind kind) const;
 
   std::string name_;
+  int64_t number_;
   bool one_ram_ = false;  // `device` and `pinned_host` share one capacity
   int threads_;
   Capacities capacity_;
@@ -129,5 +132,9 @@ class Device : public std::enable_shared_from_this<Device> {
   std::unique_ptr<Streams> streams_;
 };
 using DevicePtr = std::shared_ptr<Device>;  ///< Kept by its buffers.
+
+/// The name of `device` for a message that names `other` too: "virtual", or "virtual:3" with its
+/// number where both have one name.
+std::string name_beside(const Device& device, const Device& other);
 
 }  // namespace stow
