@@ -8,8 +8,8 @@
 #include <fstream>
 #include <map>
 
+#include "stowage/base/text_file.h"
 #include "stowage/core/disk_blocks.h"
-#include "stowage/io/files.h"
 #include "stowage/runtime/null/order_bound.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/optimizer.h"
@@ -27,7 +27,7 @@ class Train : public ::testing::Test {
     std::filesystem::create_directories(folder_);
     std::string text;
     for (int i = 0; text.size() < 20000; ++i) text += "the quick brown fox " + std::to_string(i * i % 97) + "\n";
-    ASSERT_TRUE(write_file_atomically((folder_ / "data.txt").string(), text).ok());
+    ASSERT_TRUE(write_text_file((folder_ / "data.txt").string(), text).ok());
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 

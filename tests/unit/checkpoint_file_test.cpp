@@ -90,7 +90,7 @@ TEST(CheckpointFile, ListsByStepAndKeepsTheLast) {
   // What a killed run left.
   write_bytes(folder / "step-000003.safetensors", "without its JSON file");
   write_bytes(folder / "step-000004.safetensors.tmp", "half");
-  write_bytes(folder / "step-000004.json.tmp", "half");
+  write_bytes(folder / "step-000004.json.12-0.tmp", "half");
 
   EXPECT_THAT(list_checkpoints(folder.path()).value(),
               ElementsAre(CheckpointName{5, folder / "step-000005.json"},
@@ -138,11 +138,16 @@ TEST(CheckpointFile, ReplacesOneOfTheSameStepInOneInstant) {
   EXPECT_EQ(refusal(folder, 5, run.needs), "");
   EXPECT_EQ(count_entries(folder.path()), 2u);
 
-  // So does a run that ends between the two files: here the JSON file's temporary name is taken.
-  ASSERT_TRUE(ensure_directory(folder / "step-000005.json.tmp").ok());
-  EXPECT_FALSE(run.save(folder.path(), 5, 3).ok());
+  // So does a run that ends between the two files: its tensors alone are there.
+  run.data[0] = 'y';
+  const TemporaryFolder other;
+  std::filesystem::copy(folder.path(), other.path());
+  ASSERT_TRUE(save_checkpoint(other.path(), run.meta, run.tensors(), 3).ok());
+  using std::filesystem::copy_options;
+  std::filesystem::copy(other.path(), folder.path(),
+                        copy_options::skip_existing | copy_options::recursive);
+  EXPECT_EQ(count_entries(folder.path()), 3u);
   EXPECT_EQ(refusal(folder, 5, run.needs), "");
-  std::filesystem::remove(folder / "step-000005.json.tmp");
   ASSERT_TRUE(run.save(folder.path(), 5, 3).ok());
   EXPECT_EQ(refusal(folder, 5, run.needs), "");
   EXPECT_EQ(count_entries(folder.path()), 2u);
@@ -157,7 +162,7 @@ TEST(CheckpointFile, AFullDiskLeavesThePreviousOne) {
     const FileSizeLimit limit(limit_bytes);
     const Result<std::string> saved = run.save(folder.path(), 6, 1);
     ASSERT_FALSE(saved.ok());
-    EXPECT_EQ(saved.error(), folder / "step-000006.safetensors.tmp" + ": File too large");
+    EXPECT_EQ(saved.error(), folder / "step-000006.safetensors" + ": File too large");
   }
   EXPECT_EQ(latest_checkpoint(folder.path()).value()->step, 5);
   EXPECT_EQ(refusal(folder, 5, run.needs), "");

@@ -122,7 +122,7 @@ TEST_F(PackCsv, RefusesDamage) {
   EXPECT_EQ(read(head + "a,0,1,4\n", CsvColumns::kSolution).error(),
             path_ + ":1: column 'offset' is missing");
   EXPECT_THAT(read_csv(folder_ + "/none.csv").error(), testing::HasSubstr("No such file"));
-  EXPECT_THAT(read_csv(folder_).error(), testing::HasSubstr("directory"));
+  EXPECT_THAT(read_csv(folder_).error(), testing::HasSubstr("is a folder"));
 }
 
 TEST_F(PackCsv, ADashIsStandardInputAndOutput) {

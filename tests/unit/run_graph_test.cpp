@@ -127,7 +127,7 @@ TEST_F(RunGraph, WhatIsWrongIsSaidWithItsPlace) {
   EXPECT_THAT(run({neg, "--inputs", path("x.safetensors"), "--memory", "8"}),
               testing::MatchesRegex("neg.txt needs [0-9]+ B of the 8 B there are"));
   EXPECT_EQ(run({neg, "--inputs", path("x.safetensors"), "--output", path("no/such/folder")}),
-            "no/such/folder.tmp: No such file or directory");
+            "no/such/folder: No such file or directory");
 }
 
 TEST_F(RunGraph, HostileTextsAreRefused) {

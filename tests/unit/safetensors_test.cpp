@@ -268,7 +268,7 @@ TEST(Safetensors, AFullDiskLeavesTheOldFile) {
     const FileSizeLimit limit(50000);
     saved = save_safetensors(path, large);
   }
-  EXPECT_EQ(saved.error(), path + ".tmp: File too large");
+  EXPECT_EQ(saved.error(), path + ": File too large");
   EXPECT_EQ(read_bytes(path), before);
   EXPECT_EQ(count_entries(folder.path()), 1u);
 }

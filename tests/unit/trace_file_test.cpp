@@ -65,7 +65,7 @@ TEST(TraceFile, OfNothingIsStillAFile) {
   ASSERT_TRUE(write_trace(folder / "t.json", {}));
   EXPECT_TRUE(events_of(folder / "t.json", "X").empty());
   const Result<void> refused = write_trace(folder / "none/t.json", {});
-  EXPECT_EQ(refused.error(), (folder / "none/t.json.tmp") + ": No such file or directory");
+  EXPECT_EQ(refused.error(), (folder / "none/t.json") + ": No such file or directory");
 }
 
 TEST(RunTrace, PutsEveryInstructionOnItsStream) {

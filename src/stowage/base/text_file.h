@@ -2,6 +2,7 @@
 // Not for large data or streams.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,14 +10,15 @@
 
 namespace stow {
 
-/// The whole file. Errors: "PATH: why the system refused".
-Result<std::string> read_text_file(const std::string& path);
+/// The whole file, or all that comes through a pipe.
+/// Errors: missing, a folder, unreadable, more than `max_bytes`; "PATH: reason".
+Result<std::string> read_text_file(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
 /// The same, where "-" is standard input.
-Result<std::string> read_text_or_stdin(const std::string& path);
+Result<std::string> read_text_or_stdin(const std::string& path,
+                                       int64_t max_bytes = int64_t{1} << 30);
 
-/// Writes `text` to a temporary file beside `path`, then renames it. On failure nothing is left
-/// and what stood at `path` still does. Errors: "PATH: why the system refused".
+/// Writes `text` as an AtomicFile. Errors: as there.
 Result<void> write_text_file(const std::string& path, std::string_view text);
 
 /// The same, where "-" is standard output.

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
+#include "stowage/base/text_file.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
 #include "stowage/runtime/disk/disk.h"
@@ -50,7 +51,7 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
   };
   const Result<DeviceDescription> description = calibrate(options);
   if (!description) return description.failure();
-  const Result<void> written = write_file_atomically(
+  const Result<void> written = write_text_file(
       output, "# Written by ./stowage calibrate: medians of what it measured on this machine.\n" +
                   device_description_toml(*description));
   if (!written) return written.failure();

@@ -6,6 +6,8 @@
 #include <set>
 #include <system_error>
 
+#include "stowage/base/text_file.h"
+
 namespace stow {
 namespace {
 
@@ -21,7 +23,8 @@ std::string stem_of(int64_t step) {
 }
 
 // What a file name of ours says: step-000123.json, step-000123.safetensors or, where a checkpoint
-// of that step was there already, step-000123-0123456789abcdef.safetensors; each also with .tmp.
+// of that step was there already, step-000123-0123456789abcdef.safetensors; each also with what
+// AtomicFile puts after a temporary name.
 struct FileName {
   int64_t step = 0;
   bool json = false;
@@ -50,7 +53,13 @@ std::optional<FileName> parse_file_name(std::string_view name) {
     }
     if (!strip(".safetensors")) return std::nullopt;
   }
-  result.temporary = strip(".tmp");
+  if (name.ends_with(".tmp")) {
+    name.remove_suffix(4);
+    result.temporary = true;
+    // What AtomicFile puts between.
+    if (strip("."))
+      name.remove_prefix(std::min(name.find_first_not_of("0123456789-"), name.size()));
+  }
   if (!name.empty()) return std::nullopt;
   return result;
 }
@@ -239,7 +248,7 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
   const std::string tensors_name = (replaces ? stem + "-" + digest.hex() : stem) + ".safetensors";
   if (Result<void> done = file->commit(folder + "/" + tensors_name); !done) return done.failure();
   const std::string text = to_json(meta, tensors_name, digest).dump() + "\n";
-  if (Result<void> done = write_file_atomically(json_path, text); !done) return done.failure();
+  if (Result<void> done = write_text_file(json_path, text); !done) return done.failure();
   tidy(folder, {.step = meta.step}, tensors_name, keep_last);
   return json_path;
 }

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "stowage/io/files.h"
+#include "stowage/base/atomic_file.h"
 #include "stowage/io/json.h"
 
 namespace stow {

@@ -1,6 +1,6 @@
 #include "stowage/io/trace.h"
 
-#include "stowage/io/files.h"
+#include "stowage/base/atomic_file.h"
 #include "stowage/io/json.h"
 
 namespace stow {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "stowage/base/text_file.h"
 #include "stowage/io/files.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/ir/print.h"
@@ -53,12 +54,11 @@ Dump::Dump(const CompileOptions& options, const Graph& graph) {
 
 void Dump::graph(const std::string& stage, const Graph& graph) {
   if (!on()) return;
-  check(write_file_atomically(fmt::format("{}/{:02}-{}.txt", folder_, n_graphs_++, stage),
-                              print(graph)));
+  check(write_text_file(fmt::format("{}/{:02}-{}.txt", folder_, n_graphs_++, stage), print(graph)));
 }
 
 void Dump::timeline(const std::string& csv) const {
-  if (on()) check(write_file_atomically(folder_ + "/timeline.csv", csv));
+  if (on()) check(write_text_file(folder_ + "/timeline.csv", csv));
 }
 
 void Dump::inputs(std::span<const ArrayType> types,

@@ -1,6 +1,6 @@
 #include "stowage/session/graph_file.h"
 
-#include "stowage/io/files.h"
+#include "stowage/base/text_file.h"
 #include "stowage/ops/verify.h"
 
 namespace stow {

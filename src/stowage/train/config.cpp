@@ -5,8 +5,8 @@
 #include <map>
 
 #include "stowage/base/nearest.h"
+#include "stowage/base/text_file.h"
 #include "stowage/base/toml_entries.h"
-#include "stowage/io/files.h"
 #include "stowage/train/config_keys.h"
 
 namespace stow {

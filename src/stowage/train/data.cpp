@@ -4,8 +4,8 @@
 #include <span>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/text_file.h"
 #include "stowage/io/digest.h"
-#include "stowage/io/files.h"
 
 namespace stow {
 

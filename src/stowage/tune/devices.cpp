@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "stowage/base/nearest.h"
+#include "stowage/base/text_file.h"
 #include "stowage/io/files.h"
 #include "stowage/tune/built_in_devices.h"
 
