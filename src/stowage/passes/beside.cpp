@@ -2,18 +2,11 @@
 
 #include <algorithm>
 
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/op_def.h"
 
 namespace stow {
 namespace {
-
-bool multiplies(const Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
-    return node.op == OpKind::kDotGeneral ||
-           std::any_of(node.graphs.begin(), node.graphs.end(),
-                       [](const GraphPtr& nested) { return multiplies(*nested); });
-  });
-}
 
 bool is_tile_scan(const Node& node, int64_t length) {
   if (node.op != OpKind::kScan || !node.provenance || node.provenance->pass != Pass::kTiles)
@@ -159,7 +152,9 @@ NodeId busiest_backward_scan(const Graph& graph) {
   double most = 0;
   for (size_t n = 0; n < graph.n_nodes(); ++n) {
     const Node& node = graph.node(NodeId(n));
-    if (node.op != OpKind::kScan || !node.backward || !multiplies(*node.graphs[0])) continue;
+    if (node.op != OpKind::kScan || !node.backward ||
+        count_ops(*node.graphs[0], OpKind::kDotGeneral, true) == 0)
+      continue;
     const double flops =
         graph_cost(*node.graphs[0]).flops * static_cast<double>(node.as<ScanParams>().length);
     if (flops > most) {

@@ -200,7 +200,8 @@ class Finder {
   }
   // The cluster of what is moved away becomes part of the one that brings it back.
   void merge_into_reader(ValueId stored) {
-    for (size_t n = 0; n < graph_.n_nodes(); ++n)
+    // What reads it was looked at when it was of no cluster.
+    for (size_t n = graph_.value(stored).node.index(); n < graph_.n_nodes(); ++n)
       for (ValueId v : graph_.node(NodeId(n)).operands)
         if (!graph_.is_input(v) && below_[graph_.value(v).node.index()]) below_[n] = true;
     for (const Use& fetch : users_.of(stored)) {

@@ -156,18 +156,22 @@ class Streamer {
     return maker.valid() && std::binary_search(c.nodes.begin(), c.nodes.end(), maker);
   }
 
+  // So many leading axes can be cut as one.
+  int most_axes(const Cluster& c, const std::vector<ValueId>& cut) const {
+    const bool flat =
+        std::all_of(cut.begin(), cut.end(), [&](ValueId v) { return rows_follow(from_, v); });
+    return flat ? c.n_axes : 1;
+  }
+
   std::optional<Tiling> choose_tiling(const Cluster& c) const {
     int64_t width = 1;
-    bool flat = true;
-    for (ValueId v : cut_values(c)) {
-      width = std::max(width, dtype_bytes(from_.type(v).dtype));
-      flat = flat && rows_follow(from_, v);
-    }
+    const std::vector<ValueId> cut = cut_values(c);
+    for (ValueId v : cut) width = std::max(width, dtype_bytes(from_.type(v).dtype));
     for (NodeId id : c.nodes)
       width = std::max(width, dtype_bytes(from_.type(from_.node(id).first_result).dtype));
     const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
     const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
-    const int most = flat ? c.n_axes : 1;
+    const int most = most_axes(c, cut);
     if (!c.sums.empty()) {  // evenly or not at all: what is on the device stays in place
       const int64_t row = product(c.dims, 1, c.dims.size());
       const int64_t rows = divisor_up_to(c.dims[0], std::max<int64_t>(target / row, 1));
@@ -197,9 +201,7 @@ class Streamer {
                      std::all_of(c.nodes.begin(), c.nodes.end(),
                                  [&](NodeId id) { return may_go_beside_[id.index()]; });
     if (!can) return std::nullopt;
-    const std::vector<ValueId> cut = cut_values(c);
-    const bool flat = std::all_of(cut.begin(), cut.end(), [&](ValueId v) { return rows_follow(from_, v); });
-    for (int n = 1; n <= (flat ? c.n_axes : 1); ++n)
+    for (int n = 1, most = most_axes(c, cut_values(c)); n <= most; ++n)
       if (const int64_t all = product(c.dims, 0, static_cast<size_t>(n)); all % beside_length_ == 0)
         return Tiling{n, all / beside_length_, beside_length_, 0};
     return std::nullopt;

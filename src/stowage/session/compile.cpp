@@ -193,9 +193,8 @@ Variant with_updates_placed(const Graph& graph, const CompileOptions& options, i
 Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
   Variant best = with_updates_placed(graph, options, threads);
   if (!options.update_in_backward || !best.may_hide(options)) return best;
-  const int64_t tile = tile_bytes(options);
-  Graph tiled = stream_tiles(best.updates, tile, true);
-  if (equal(tiled, stream_tiles(best.updates, tile))) return best;
+  Graph tiled = stream_tiles(best.updates, tile_bytes(options), true);
+  if (equal(tiled, best.tiled)) return best;
   Variant beside = planned_with(best.updates, std::move(tiled), options, threads);
   const bool better = !beside.is_over(options) && nominal_step_s(beside.planned.schedule) <
                                                       nominal_step_s(best.planned.schedule);
