@@ -405,7 +405,8 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
 
 // All that a step has waits on the host, and the link takes half, all and twice the computation's
 // time: the step takes the longer of the two. Where they are alike, the forward pass computes for
-// longer than its moves take, and the backward pass moves for longer than it computes.
+// longer than its moves take, and the backward pass moves for longer than it computes: moves for the
+// one must be made during the other.
 TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
   TrainConfig c = config("linked", 4);
   c.runtime.platform = "virtual";
@@ -434,12 +435,12 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
     device.link.to_device = device.link.to_host = in / (share * first.compute_busy_s());
     const Simulation s = simulate(schedule, device);
     EXPECT_NEAR(s.bound_s, std::max(1.0, share) * first.compute_busy_s(), 0.02 * s.bound_s);
-    EXPECT_LE(s.step_s, (share == 1 ? 1.065 : 1.05) * s.bound_s) << share;
+    EXPECT_LE(s.step_s, 1.05 * s.bound_s) << share;
     const std::optional<double> in_order = order_bound(schedule, device);
     ASSERT_TRUE(in_order);
     EXPECT_GE(*in_order, s.bound_s * (1 - 1e-9));
     EXPECT_LE(*in_order, s.step_s * (1 + 1e-9));
-    EXPECT_LE(s.step_s, 1.01 * *in_order) << share;  // what memory costs
+    EXPECT_LE(s.step_s, 1.02 * *in_order) << share;  // what memory costs
   }
 }
 

@@ -148,7 +148,7 @@ std::string check(const RandomProgram& program) {
         for (const bool reuse : {true, false}) {
           if (!policy && !fuse && !reuse) continue;
           if (!policy && fuse != reuse && graph.n_nodes() % 4 != 0) continue;  // to save time
-          constexpr int kAhead[] = {0, 1, 3, 13};
+          constexpr int kAhead[] = {0, 1, 3, 13, 89};
           const size_t draw = graph.n_nodes() + (policy ? 1 : 0) + fuse;
           const int ahead = kAhead[draw % std::size(kAhead)];
           constexpr int64_t kTiles[] = {8, 32, 100, 512, 0};
@@ -177,7 +177,7 @@ std::string check(const RandomProgram& program) {
           const int64_t total =
               compile(graph, budgeted, threads)->memory_analysis().device().total_bytes;
           const int64_t budget = total + total * static_cast<int64_t>(graph.n_nodes() % 8) / 16;
-          budgeted.transfers_ahead = kAhead[1 + draw % 3];
+          budgeted.transfers_ahead = kAhead[1 + draw % 4];
           budgeted.capacities[0] = budget;
           const Execution b = testing::execute(graph, budgeted, program.inputs, threads);
           if (!b.fault.empty()) return "under a budget: " + b.fault;

@@ -201,11 +201,12 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
                            .target = {1, cpu::kernel_scratch_bytes}};
       const Schedule schedule = lower(g, options);
       const size_t n_moves = count_moves(schedule);
-      for (const int ahead : {0, 1, 2, 13}) {
+      constexpr int64_t kOvertaking = 10'000;
+      for (const int ahead : {0, 1, 2, 13, 89}) {
         if (ahead > 0 && n_moves == 0) break;
+        const std::vector<int> all(n_moves, ahead);
         const std::string fault = check_lives(
-            ahead == 0 ? schedule
-                       : overlap_transfers(schedule, std::vector<int>(n_moves, ahead)));
+            ahead == 0 ? schedule : overlap_transfers(schedule, all, kOvertaking).schedule);
         if (!fault.empty())
           return fmt::format("order {}, iterations {}, {} ahead: {}", order,
                              apart ? "apart" : "together", ahead, fault);

@@ -5,7 +5,10 @@
 #include <limits>
 
 #include "stowage/ir/parse.h"
+#include "stowage/passes/transfers.h"
+#include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/null/simulate.h"
+#include "stowage/runtime/program.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
@@ -93,7 +96,7 @@ TEST_F(Transfers, WhatEntersABlockComesBackAheadOfTheBlockBefore) {
   EXPECT_EQ(testing::check_lives_of_all(**graph, {}), "");
   const auto plain = lowered.compile(within(Device::unlimited_bytes(), 0));
   const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
-  for (const int ahead : {1, 2, 13}) {
+  for (const int ahead : {1, 2, 13, 89}) {
     const auto compiled = lowered.compile(within(1 << 30, ahead));
     EXPECT_GT(count_starts(compiled.executable().schedule().instructions, false), 0);
     EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want);
@@ -108,7 +111,7 @@ TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
       const auto plain = f.lower(w, x_).compile(within(Device::unlimited_bytes(), 0));
       EXPECT_EQ(count_starts(plain.executable().schedule().instructions, false), 0);
       const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
-      for (const int ahead : {1, 2, 3, 13}) {
+      for (const int ahead : {1, 2, 3, 13, 89}) {
         const auto compiled = f.lower(w, x_).compile(within(1 << 30, ahead));
         const auto& list = compiled.executable().schedule().instructions;
         EXPECT_GT(count_starts(list, false), 4);
@@ -123,6 +126,56 @@ TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
         device_->streams().set_timing(StreamTiming::kBeside);
       }
     }
+}
+
+// Starts for a loop that enter the last iterations of the one before, past others that wait for
+// what leaves there; and rings of up to five slots.
+TEST_F(Transfers, TheSameBitsFarAheadAndPastOthers) {
+  for (const MemoryKind away : {MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
+    const Weights w = weights(kLayers, away);
+    const auto plain =
+        gradient(true, away).lower(w, x_).compile(within(Device::unlimited_bytes(), 0));
+    const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
+    const Schedule& schedule = plain.executable().schedule();
+    std::vector<DeviceBufferPtr> arguments;
+    for (const Array& a : {w.w1, w.w2, x_}) {
+      const std::vector<float> values = a.to_vector<float>();
+      arguments.push_back(device_->allocate(a.type().bytes(), a.type().kind));
+      arguments.back()->write(0, std::as_bytes(std::span(values)));
+    }
+    int64_t most_overtaking = 0;
+    int entering = 0, deepest = 0;
+    for (const int ahead : {3, 13, 34, 55, 89})
+      for (const int64_t overtaking : {int64_t{0}, int64_t{100'000}, int64_t{1} << 40}) {
+        const std::vector<int> all(count_moves(schedule), ahead);
+        const Overlapped made = overlap_transfers(schedule, all, overtaking);
+        EXPECT_EQ(testing::check_lives(made.schedule), "");
+        most_overtaking = std::max(most_overtaking, made.overtaking_bytes);
+        if (overtaking == 0) {
+          EXPECT_EQ(made.overtaking_bytes, 0);
+        }
+        for (const Instruction& i : made.schedule.instructions)
+          if (const Loop* loop = i.loop())
+            for (const Instruction& inside : loop->body) {
+              const int64_t end = inside.guard.end;
+              entering += inside.guard.is_only(kLayers - 1);
+              if (end < kLayers) deepest = std::max(deepest, static_cast<int>(kLayers - end));
+            }
+        const Program program(made.schedule, make_plan(made.schedule, {}), 1);
+        for (const StreamTiming timing :
+             {StreamTiming::kBeside, StreamTiming::kAtStart, StreamTiming::kAtWait}) {
+          device_->streams().set_timing(timing);
+          const std::vector<DeviceBufferPtr> results = program.run(*device_, arguments);
+          std::vector<float> got(want.size());
+          results[0]->read(0, std::as_writable_bytes(std::span(got)));
+          EXPECT_EQ(got, want) << ahead << " " << overtaking;
+        }
+        device_->streams().set_timing(StreamTiming::kBeside);
+      }
+    EXPECT_GT(most_overtaking, 0);
+    EXPECT_GT(entering, 0);
+    EXPECT_EQ(deepest, 3);
+  }
 }
 
 TEST_F(Transfers, EveryBudgetIsKeptAndMoreMemoryBuysTime) {

@@ -134,6 +134,7 @@ struct Guard {
   int64_t begin = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
   bool holds(int64_t iteration) const { return begin <= iteration && iteration < end; }
+  bool is_only(int64_t iteration) const { return begin == iteration && end == iteration + 1; }
 };
 struct Instruction {
   std::variant<Kernel, std::shared_ptr<Loop>, std::shared_ptr<Branch>> body;

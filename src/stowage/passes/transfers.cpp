@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
@@ -34,22 +36,34 @@ bool is_inward(StreamKind stream) {
   return stream == StreamKind::kCopyIn || stream == StreamKind::kDiskRead;
 }
 
+// Iterations of a loop that moves of what comes after it, or before, may enter.
+constexpr int64_t kMostEntered = 3;
+
+// Slots of a ring for a move that may be so far ahead. In one of three what is updated in place can
+// come in an iteration ahead and leave one behind; with each more it comes in one more ahead.
+int slots_for(int ahead) {
+  constexpr int kOneIteration = 34, kTwoIterations = 55;
+  if (ahead <= kFewAhead) return 2;
+  if (ahead <= kOneIteration) return 3;
+  return ahead <= kTwoIterations ? 4 : 5;
+}
+
 // By buffer: the slots of the ring that it must become.
 using RingSlots = std::map<size_t, int>;
 
 class Overlapper {
  public:
-  Overlapper(Schedule schedule, const std::vector<int>& ahead)
-      : schedule_(std::move(schedule)), ahead_(ahead) {}
+  Overlapper(Schedule schedule, const std::vector<int>& ahead, int64_t overtaking_bytes)
+      : schedule_(std::move(schedule)), ahead_(ahead), overtaking_bytes_(overtaking_bytes) {}
 
-  Schedule run() {
+  Overlapped run() {
     for (Instruction& instruction : schedule_.instructions) number_moves(instruction);
     STOW_CHECK(n_transfers_ == static_cast<int>(ahead_.size()), "one number a move");
     share_scratch();
     count_accesses();
     Instructions before, after;
     process(schedule_.instructions, nullptr, before, after);
-    return std::move(schedule_);
+    return {std::move(schedule_), most_overtaking_};
   }
 
  private:
@@ -135,6 +149,7 @@ class Overlapper {
     loop_ = loop && loop->trip_count > 1 ? loop : nullptr;
     rings_.clear();
     find_ringable(items);
+    postpone(items);
     settle(items);
     hoist_starts(items);
     sink_dones(items);
@@ -148,20 +163,28 @@ class Overlapper {
   void add(std::vector<Item>& items, Instruction instruction) {
     Item item;
     item.instruction = std::move(instruction);
-    item.moves.assign(kNumStreams, false);
-    if (const Kernel* kernel = item.instruction.kernel())
-      item.stream = stream_of(*kernel, schedule_.buffers);
-    find_accesses(item);
+    describe(item);
     items.push_back(std::move(item));
   }
 
-  void find_accesses(Item& item) {
+  // Of an instruction in a loop: what it touches in one of its iterations.
+  void describe(Item& item, const Loop* in = nullptr, int64_t iteration = 0) {
+    item.moves.assign(kNumStreams, false);
+    if (const Kernel* kernel = item.instruction.kernel())
+      item.stream = stream_of(*kernel, schedule_.buffers);
     const bool nested = !item.instruction.kernel();
     std::set<LoopId> inside;
     collect_loops(item.instruction, inside);
     std::set<std::pair<size_t, bool>> whole;
     for_each_view(item.instruction, [&](const View& view, bool write) {
-      Access a = access_of(view, write);
+      Access a;
+      if (in) {
+        View fixed = view;
+        fix(fixed, in->id, iteration);
+        a = access_of(fixed, write);
+      } else {
+        a = access_of(view, write);
+      }
       a.whole = nested && std::any_of(a.terms.begin(), a.terms.end(),
                                       [&](const LoopTerm& t) { return inside.contains(t.loop); });
       if (a.whole && !whole.emplace(view.buffer.index(), write).second) return;
@@ -257,10 +280,8 @@ class Overlapper {
     return false;
   }
 
-  // Of a ring: one in which what is updated in place can come in an iteration ahead and leave one
-  // behind has three, which few moves ahead do not ask for.
   int most_slots(const Item& item) const {
-    return ahead_of(*item.instruction.kernel()) > kFewAhead ? 3 : 2;
+    return slots_for(ahead_of(*item.instruction.kernel()));
   }
   void merge(const RingSlots& rings) {
     for (const auto& [b, slots] : rings) rings_[b] = std::max(rings_[b], slots);
@@ -278,6 +299,59 @@ class Overlapper {
       std::rotate(at(from), at(from + 1), at(to + 1));
     else
       std::rotate(at(to), at(from), at(from + 1));
+  }
+
+  // What comes back in just before a loop, having left there, and what waits for it, goes behind
+  // the loop, where nothing in it waits for that: moves for the loop need not wait for it then.
+  void postpone(std::vector<Item>& items) {
+    for (size_t l = items.size(); l-- > 0;) {
+      if (!items[l].instruction.loop()) continue;
+      size_t begin = l;
+      while (begin > 0 && items[begin - 1].instruction.kernel()) --begin;
+      std::vector<bool> waits(l + 1);
+      size_t n = 0;
+      for (size_t i = begin; i <= l; ++i) {
+        for (size_t j = begin; j < i && !waits[i]; ++j)
+          waits[i] = conflict(items[j], items[i]) && (waits[j] || starts_late(items[i], items[j]));
+        n += waits[i];
+      }
+      if (n == 0 || waits[l] || !costs_little(items, begin, waits)) continue;
+      const auto at = [&](size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
+      size_t i = begin;
+      std::stable_partition(at(begin), at(l + 1), [&](const Item&) { return !waits[i++]; });
+    }
+  }
+  // Of a move that may run far ahead and another that leaves its source.
+  bool starts_late(const Item& item, const Item& before) const {
+    const Kernel* k = item.instruction.kernel();
+    return k && k->phase == MovePhase::kStart && is_inward(item.stream) &&
+           ahead_of(*k) > kFewAhead && before.stream != StreamKind::kCompute;
+  }
+  bool conflict(const Item& a, const Item& b) const {
+    return std::any_of(a.accesses.begin(), a.accesses.end(), [&](const Access& x) {
+      return std::any_of(b.accesses.begin(), b.accesses.end(), [&](const Access& y) {
+        return (x.write || y.write) && meet(x, y, 0);
+      });
+    });
+  }
+  // Whether what is postponed keeps no more memory of the device than it brings there itself.
+  bool costs_little(const std::vector<Item>& items, size_t begin,
+                    const std::vector<bool>& waits) const {
+    std::map<size_t, bool> read;  // what was there before; whether it came in here
+    std::set<size_t> made, came;
+    for (size_t i = begin; i < waits.size(); ++i)
+      for (const Access& a : items[i].accesses) {
+        const size_t b = a.buffer.index();
+        if (a.write && is_inward(items[i].stream)) came.insert(b);
+        if (a.write && waits[i]) made.insert(b);
+        if (waits[i] && (came.contains(b) || !made.contains(b))) read.emplace(b, came.contains(b));
+      }
+    int64_t kept = 0;
+    for (const auto& [b, is_staging] : read)
+      if (const Buffer& other = schedule_.buffers[b];
+          other.kind == MemoryKind::kDevice && other.role == BufferRole::kTemporary)
+        kept += is_staging ? -other.bytes : other.bytes;
+    return kept <= 0;
   }
 
   // Dones of what comes in go down to the first reader; starts of what goes out up to the writer.
@@ -325,52 +399,169 @@ class Overlapper {
            is_inward(item.stream) == in && item.shift == shift;
   }
 
+  // The place that a start gets to up a list, or a done down it, from another place.
+  size_t reach(Item& item, const std::vector<Item>& items, size_t at, RingSlots& rings) const {
+    if (is_inward(item.stream))
+      while (at > 0 && !stopped(item, items[at - 1], rings)) --at;
+    else
+      while (at + 1 < items.size() && !stopped(item, items[at + 1], rings)) ++at;
+    return at;
+  }
+
+  // The body of a loop as one of its iterations sees it.
+  std::vector<Item>& inside(Loop& loop, int64_t iteration) {
+    std::vector<Item>& body = inside_[loop.id][iteration];
+    if (body.empty())
+      for (const Instruction& instruction : loop.body) {
+        body.push_back({instruction});
+        describe(body.back(), &loop, iteration);
+      }
+    return body;
+  }
+
+  // A place in one of the iterations at an end of a loop.
+  struct Entry {
+    int64_t iteration = -1;
+    size_t at = 0;
+    bool overtakes = false;
+  };
+  // How far a start gets into the last iterations of a loop that it cannot pass, a done into the
+  // first ones.
+  std::optional<Entry> entry(Item& item, Item& around) {
+    std::optional<Entry> found;
+    Loop* const loop = around.instruction.loop();
+    if (!loop || loop->trip_count <= 1) return found;
+    const bool up = is_inward(item.stream);
+    RingSlots none;
+    bool overtakes = false;
+    for (int64_t n = 0; n < std::min(loop->trip_count, kMostEntered); ++n) {
+      const int64_t iteration = up ? loop->trip_count - 1 - n : n;
+      const std::vector<Item>& body = inside(*loop, iteration);
+      size_t passed = 0, entered = 0;  // the latter: so many last that entered it before
+      for (size_t at = 0; at < body.size(); ++at) {
+        const Item& other = body[up ? body.size() - 1 - at : at];
+        if (other.instruction.guard.is_only(iteration) && may_overtake(item, other)) {
+          ++entered;
+          continue;
+        }
+        if (other.instruction.guard.holds(iteration) && stopped(item, other, none)) break;
+        overtakes = overtakes || entered > 0;
+        passed = at + 1;
+        entered = 0;
+      }
+      if (passed > 0) found = {iteration, up ? body.size() - passed : passed, overtakes};
+      if (passed + entered < body.size()) break;
+    }
+    return found;
+  }
+  void enter(Item& item, Item& around, const Entry& entry) {
+    Loop& loop = *around.instruction.loop();
+    item.instruction.guard = {entry.iteration, entry.iteration + 1};
+    const auto at = static_cast<std::ptrdiff_t>(entry.at);
+    loop.body.insert(loop.body.begin() + at, item.instruction);
+    around.accesses.insert(around.accesses.end(), item.accesses.begin(), item.accesses.end());
+    around.moves[static_cast<size_t>(item.stream)] = true;
+    for (auto& [iteration, body] : inside_[loop.id]) body.insert(body.begin() + at, item);
+  }
+
+  // Past starts of the same stream that something holds which does not hold this one: what they
+  // wait for would keep the stream idle. Where that leads from `at`, or `at`.
+  size_t overtake(Item& item, std::vector<Item>& items, size_t at, RingSlots& rings) {
+    size_t above = at;
+    while (above > 0 && may_overtake(item, items[above - 1])) --above;
+    if (above == at || above == 0) return at;
+    if (const size_t to = reach(item, items, above, rings); to < above) return to;
+    return entry(item, items[above - 1]) ? above : at;
+  }
+  bool may_overtake(const Item& item, const Item& other) const {
+    const Kernel& own = *item.instruction.kernel();
+    const Kernel* k = other.move(item.stream, own.phase);
+    if (!k || k->transfer == own.transfer) return false;
+    if (own.phase == MovePhase::kStart && overtaking_ >= overtaking_bytes_) return false;
+    const Access &from = item.accesses[0], &to = item.accesses[1];
+    return std::none_of(other.accesses.begin(), other.accesses.end(), [&](const Access& a) {
+      return meet(to, a, 0) || (a.write && meet(from, a, 0));
+    });
+  }
+
+  // False where the start is no longer here.
+  bool hoist(std::vector<Item>& items, size_t i) {
+    Item& item = items[i];
+    RingSlots rings;
+    const size_t behind = reach(item, items, i, rings);
+    size_t to = behind;
+    for (size_t at = i; to > 0 && to != at;) {
+      at = to;
+      to = overtake(item, items, at, rings);
+    }
+    const auto count = [&](bool overtakes) {
+      if (overtakes) overtaking_ += buffer(item.accesses[1].buffer).slot_bytes;
+      most_overtaking_ = std::max(most_overtaking_, overtaking_);
+    };
+    if (to > 0)
+      if (const std::optional<Entry> found = entry(item, items[to - 1])) {
+        count(to < behind || found->overtakes);
+        enter(item, items[to - 1], *found);
+        items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
+        return false;
+      }
+    count(to < behind);
+    if (to == 0 && wrap(items, i, 1)) return false;
+    relocate(items, i, to);
+    return true;
+  }
+
   void hoist_starts(std::vector<Item>& items) {
+    inside_.clear();
+    overtaking_ = 0;
     for (size_t i = 0; i < items.size();) {
-      Item& item = items[i];
-      if (!is_movable(item, true, 0)) {
-        ++i;
-        continue;
-      }
-      RingSlots rings;
-      size_t to = i;
-      while (to > 0 && !stopped(item, items[to - 1], rings)) --to;
-      if (to > 0 || !loop_ || !shiftable(item)) {
+      if (!is_movable(items[i], true, 0) || hoist(items, i)) ++i;
+    }
+    // What stopped there at the start of another goes on where that has gone since, and further
+    // iterations ahead. In a ring of two it would take the time of what leaves the same slot.
+    for (bool again = true; again;) {
+      again = false;
+      for (size_t i = 0; i < items.size(); ++i) {
+        const int shift = items[i].shift;
+        if (shift < 1 || !is_movable(items[i], true, shift) || most_slots(items[i]) == 2) continue;
+        const size_t to = reach(items[i], items, i, rings_);
         relocate(items, i, to);
-        ++i;
-        continue;
+        if (to == 0 && shift + 2 < most_slots(items[0])) again |= wrap(items, 0, shift + 1);
       }
-      // On into the iteration before.
-      item.shift = 1;
-      size_t end = items.size();
-      while (end > i + 1 && !stopped(item, items[end - 1], rings)) --end;
-      if (end == items.size()) {
-        item.shift = 0;
-        relocate(items, i, 0);
-        ++i;
-        continue;
-      }
-      merge(rings);
-      relocate(items, i, end - 1);
     }
-    // What stopped there at the start of another goes on where that has gone since. In a ring of two
-    // it would take the time of what leaves the same slot.
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (!is_movable(items[i], true, 1) || most_slots(items[i]) == 2) continue;
-      size_t to = i;
-      while (to > 0 && !stopped(items[i], items[to - 1], rings_)) --to;
-      relocate(items, i, to);
+  }
+  // On from the top of the list into the iteration before.
+  bool wrap(std::vector<Item>& items, size_t i, int shift) {
+    Item& item = items[i];
+    if (!loop_ || loop_->trip_count <= shift || !shiftable(item)) return false;
+    const int before = std::exchange(item.shift, shift);
+    RingSlots rings;
+    size_t end = items.size();
+    while (end > i + 1 && !stopped(item, items[end - 1], rings)) --end;
+    if (end == items.size()) {
+      item.shift = before;
+      return false;
     }
+    merge(rings);
+    relocate(items, i, end - 1);
+    return true;
   }
 
   void sink_dones(std::vector<Item>& items) {
+    inside_.clear();
     for (size_t n = items.size(); n-- > 0;) {
       const size_t i = n;
       Item& item = items[i];
       if (!is_movable(item, false, 0)) continue;
       RingSlots rings;
-      size_t to = i;
-      while (to + 1 < items.size() && !stopped(item, items[to + 1], rings)) ++to;
+      const size_t to = reach(item, items, i, rings);
+      if (to + 1 < items.size()) {
+        if (const std::optional<Entry> found = entry(item, items[to + 1])) {
+          enter(item, items[to + 1], *found);
+          items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
+          continue;
+        }
+      }
       if (to + 1 < items.size() || !loop_ || !shiftable(item)) {
         relocate(items, i, to);
         continue;
@@ -389,9 +580,7 @@ class Overlapper {
     }
     for (size_t i = items.size(); i-- > 0;) {
       if (!is_movable(items[i], false, -1) || most_slots(items[i]) == 2) continue;
-      size_t to = i;
-      while (to + 1 < items.size() && !stopped(items[i], items[to + 1], rings_)) ++to;
-      relocate(items, i, to);
+      relocate(items, i, reach(items[i], items, i, rings_));
     }
   }
 
@@ -416,13 +605,28 @@ class Overlapper {
             if (told_apart(a.buffer)) rings_.try_emplace(a.buffer.index(), 2);
       for (const auto& [b, slots] : rings_) make_ring(items, BufferId(b), slots);
     }
+    // What is done ahead of the first iterations, or behind the last: as in iterations before and
+    // after them.
+    int first = 0, last = 0;
+    for (const Item& item : items) {
+      first = std::min(first, -item.shift);
+      last = std::max(last, -item.shift);
+    }
+    const auto put = [&](Instructions& to, int64_t iteration) {
+      for (const Item& item : items) {
+        const int64_t its = iteration + item.shift;
+        if (item.shift == 0 || (item.shift > 0) != (iteration < 0) || its < 0 || its >= trips)
+          continue;
+        to.push_back(item.instruction);
+        for_each_view(to.back(), [&](View& view, bool) { fix(view, loop_->id, its); });
+      }
+    };
+    for (int64_t i = first; i < 0; ++i) put(before, i);
+    for (int64_t i = trips; i < trips + last; ++i) put(after, i);
     list.clear();
     for (Item& item : items) {
       Instruction& instruction = item.instruction;
       if (item.shift != 0) {
-        Instruction apart = instruction;
-        for_each_view(apart, [&](View& view, bool) { fix(view, item.shift > 0 ? 0 : trips - 1); });
-        (item.shift > 0 ? before : after).push_back(std::move(apart));
         for_each_view(instruction, [&](View& view, bool) {
           for (LoopTerm& term : view.terms)
             if (term.loop == loop_->id) term.start += term.step * item.shift;
@@ -436,10 +640,10 @@ class Overlapper {
     }
   }
 
-  // The window in one iteration.
-  void fix(View& view, int64_t iteration) const {
+  // The window in one iteration of a loop.
+  static void fix(View& view, LoopId loop, int64_t iteration) {
     std::erase_if(view.terms, [&](const LoopTerm& term) {
-      if (term.loop != loop_->id) return false;
+      if (term.loop != loop) return false;
       view.offset_bytes += term.bytes_at(iteration);
       return true;
     });
@@ -499,11 +703,15 @@ class Overlapper {
 
   Schedule schedule_;
   const std::vector<int>& ahead_;
+  const int64_t overtaking_bytes_;
+  int64_t overtaking_ = 0, most_overtaking_ = 0;  // bytes of this list, and of any
   int n_transfers_ = 0;
   std::vector<int> n_accesses_;     // of each buffer, before any move was split
   const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
   std::set<size_t> ringable_;
   RingSlots rings_;
+  // Iterations of loops that moves may enter.
+  std::map<LoopId, std::map<int64_t, std::vector<Item>>> inside_;
 };
 
 }  // namespace
@@ -515,8 +723,9 @@ size_t count_moves(const Schedule& schedule) {
   return n;
 }
 
-Schedule overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead) {
-  return Overlapper(schedule, ahead).run();
+Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
+                             int64_t overtaking_bytes) {
+  return Overlapper(schedule, ahead, overtaking_bytes).run();
 }
 
 }  // namespace stow

@@ -9,18 +9,25 @@ namespace stow {
 /// Moves between two memories in a schedule, those in loops counted once.
 size_t count_moves(const Schedule& schedule);
 
-/// Up to so many moves ahead a staging buffer becomes a ring of two slots at most, else of three.
+/// Up to so many moves ahead a staging buffer becomes a ring of two slots at most.
 inline constexpr int kFewAhead = 8;
 
 /// Splits moves between two memories into a start and a done, and puts computation between them:
 /// what comes in is started as soon as at most `ahead` others of its stream are under way or wait
 /// for their reader; what goes out is awaited as late. In a loop a move may be started in the
 /// iteration before, or awaited in the one after; its staging buffer then becomes a ring of slots
-/// where one would be written over. No move passes what writes its source or touches its
-/// destination, so values are the same.
+/// where one would be written over. A move for a loop may be started in the last iterations of a loop
+/// before it, and one of a loop awaited in the first iterations of the next. No move passes what
+/// writes its source or touches its destination, so values are the same.
 ///
 /// `ahead` is one number a move, in the order in which count_moves() meets them; a move of 0 stays
-/// as it is. Errors: none; the lengths must agree.
-Schedule overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead);
+/// as it is. Moves of up to `overtaking_bytes` a list are started before others of their stream whose
+/// source is not there yet. Errors: none; the lengths must agree.
+struct Overlapped {
+  Schedule schedule;
+  int64_t overtaking_bytes = 0;  ///< The most that was started so in any list.
+};
+Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
+                             int64_t overtaking_bytes = 0);
 
 }  // namespace stow

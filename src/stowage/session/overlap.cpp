@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -43,6 +44,7 @@ class Chooser {
   // quarter of them further again, as far as asked for.
   void choose(const Device::Capacities& limits) {
     limits_ = limits;
+    overtaking_bytes_ = 0;
     std::fill(ahead_.begin(), ahead_.end(), std::min(most_, kFewAhead));
     n_trials_ = 0;
     spent_ = 0;
@@ -52,15 +54,34 @@ class Chooser {
       if (limits_[kind] < least_[kind]) return;
     for (int to = more(0, most_), from = 0; from < most_; from = to, to = more(to, most_))
       raise(from, to);
+    overtake();
   }
   // What that comes to.
   const Device::Capacities& reached() const { return reached_; }
   bool any() const {
     return std::any_of(ahead_.begin(), ahead_.end(), [](int a) { return a > 0; });
   }
-  Schedule schedule() const { return overlap_transfers(schedule_, ahead_); }
+  Schedule schedule() const { return overlapped().schedule; }
 
  private:
+  Overlapped overlapped() const { return overlap_transfers(schedule_, ahead_, overtaking_bytes_); }
+
+  // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
+  void overtake() {
+    double least = nominal_step_s(schedule());
+    overtaking_bytes_ = std::numeric_limits<int64_t>::max();
+    const int64_t most = overlapped().overtaking_bytes;
+    int64_t best = 0;
+    for (int eighths = 8; eighths > 0 && most > 0; eighths /= 2) {
+      overtaking_bytes_ = most * eighths / 8;
+      if (const double step = nominal_step_s(schedule()); step < least && fits()) {
+        least = step;
+        best = overtaking_bytes_;
+      }
+    }
+    overtaking_bytes_ = best;
+  }
+
   // True where moves were lowered: those under way at an instant when more lives than may.
   bool lower() {
     const Schedule trial = schedule();
@@ -149,6 +170,7 @@ class Chooser {
   const int most_;
   Device::Capacities limits_{};
   std::vector<int> ahead_;
+  int64_t overtaking_bytes_ = 0;
   const Device::Capacities least_;  // the largest live sums without any overlap
   Device::Capacities reached_{};    // and with the choice so far
   int n_trials_ = 0;
@@ -160,11 +182,10 @@ struct Fit {
   Planned planned;
   int64_t beyond = 0;
   int64_t bytes() const { return planned.plan.analysis.device().total_bytes; }
-  int64_t live_bytes() const { return planned.plan.analysis.device().lower_bound_bytes; }
-  // What is under way may cost its bytes and no more; the more lives at once the more that is.
+  // What is under way may cost its bytes and no more.
   bool is_better_than(const Fit& other) const {
     if (beyond > 0 || other.beyond > 0) return beyond < other.beyond;
-    return live_bytes() > other.live_bytes();
+    return nominal_step_s(planned.schedule) < nominal_step_s(other.planned.schedule);
   }
 };
 
@@ -236,17 +257,27 @@ double nominal_step_s(const Schedule& schedule) {
   d.disk.read = 6.5e9;
   d.disk.write = 4e9;
   d.disk.latency_s = 80e-6;
-  return simulate(schedule, d).step_s;
+  Simulation at_nominal = simulate(schedule, d);
+  const auto busy = [&](StreamKind s) { return at_nominal.stream(s).busy_s; };
+  const double link = std::max(busy(StreamKind::kCopyIn), busy(StreamKind::kCopyOut));
+  const double compute = busy(StreamKind::kCompute);
+  if (link == 0 || compute == 0) return at_nominal.step_s;
+  d.link.to_device = d.link.to_host = d.link.to_device * link / compute;
+  return at_nominal.step_s + simulate(schedule, d).step_s;
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
   if (ahead == 0 || count_moves(planned.schedule) == 0) return planned;
-  Planned best = overlap_up_to(ahead, planned, capacities);
-  // What one move takes for running far ahead another may lack for running at all.
+  // What one move takes for running far ahead another may lack for running at all; and where it wins
+  // nothing, memory is worth more.
   constexpr int kFewer = 21;
-  if (ahead <= kFewer || capacities[0] >= Device::unlimited_bytes()) return best;
-  Planned fewer = overlap_up_to(kFewer, std::move(planned), capacities);
-  return nominal_step_s(fewer.schedule) < nominal_step_s(best.schedule) ? fewer : best;
+  constexpr double kWorthIt = 0.999;
+  Planned far = overlap_up_to(ahead, planned, capacities);
+  if (ahead <= kFewer || capacities[0] >= Device::unlimited_bytes()) return far;
+  Planned near = overlap_up_to(kFewer, std::move(planned), capacities);
+  const bool is_worth_it =
+      nominal_step_s(far.schedule) < kWorthIt * nominal_step_s(near.schedule);
+  return is_worth_it ? far : near;
 }
 
 }  // namespace stow

@@ -13,8 +13,9 @@ struct Planned {
   MemoryPlan plan;
 };
 
-/// Seconds that a step would take on an accelerator of today: what tells which of two schedules hides
-/// its moves better where nobody said what it will run on.
+/// Seconds that a step would take on an accelerator of today, and those it would take with a link as
+/// fast as its computation, where hiding is hardest: what tells which of two schedules hides its
+/// moves better where nobody said what it will run on.
 double nominal_step_s(const Schedule& schedule);
 
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where that
