@@ -98,7 +98,9 @@ class LlamaSteps : public ::testing::Test {
 TEST_F(LlamaSteps, LossesAreThoseOfJax) {
   std::ifstream stream(STOW_SOURCE_DIR "/tests/data/llama_steps.json");
   const nlohmann::json expected = nlohmann::json::parse(stream);
-  for (const auto& [compute, tolerance] : {std::pair{"f32", 2e-6}, std::pair{"bf16", 1e-3}})
+  // JAX's losses in bf16 lie up to 8e-4 beside its own in f32, so ours may lie as far on the other
+  // side.
+  for (const auto& [compute, tolerance] : {std::pair{"f32", 2e-6}, std::pair{"bf16", 2e-3}})
     for (const int64_t chunk : {0, 7, 60}) {
       TrainConfig c = config();
       c.train.compute = compute;
