@@ -116,9 +116,9 @@ struct AttentionResult {
   std::vector<double> out, lse, dq, dk, dv;
 };
 
-/// With `sizes`, also how much a rounding of P, of dS and of out moves each result, in units of that
-/// rounding: the sums of the terms' magnitudes. (Delta, the sum of out * d_out, comes from an out of
-/// two roundings.)
+/// With `sizes`, also how much a rounding of P, of dS and of out moves each result, in units of
+/// that rounding: the sums of the terms' magnitudes. (Delta, the sum of out * d_out, comes from an
+/// out of two roundings.)
 inline AttentionResult attention_oracle(const AttentionProblem& p,
                                         AttentionResult* sizes = nullptr) {
   const AttentionShape& s = p.shape;

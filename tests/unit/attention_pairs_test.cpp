@@ -29,7 +29,8 @@ const AttentionShape kShapes[] = {
     {1, 2, 1, 100, 231, 64, true, -131}, {1, 1, 1, 13, 0, 8, false},
     {2, 8, 2, 1, 301, 64, true},     {1, 1, 1, 1, 401, 128, false},  {1, 2, 1, 3, 194, 100, true},
     {2, 4, 2, 2, 211, 33, true},     {1, 7, 1, 1, 193, 31, false},   {1, 1, 1, 8, 17, 300, true},
-    {1, 1, 1, 5, 0, 8, false},       {1, 2, 2, 7, 3, 40, true},      {1, 2, 1, 1, 250, 72, true, -249},
+    {1, 1, 1, 5, 0, 8, false},       {1, 2, 2, 7, 3, 40, true},
+    {1, 2, 1, 1, 250, 72, true, -249},
 };
 
 std::string describe(const AttentionShape& s) {

@@ -21,8 +21,8 @@ constexpr auto& kTilesInPlace = kTiles<kKeyPairs, 1, Onto::kOut>;
 const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
 
 // A block of queries meets a block of keys a tile of kTileRows queries and kTileCols keys at a
-// time. P and dS stand as pairs of queries, [pairs, kTileCols keys], the right operand for dv^T and dk^T
-// [dims, kTileCols keys]; dS also as pairs of keys, [queries, pairs], the left operand for dq.
+// time. P and dS stand as pairs of queries, [pairs, kTileCols keys], the right operand for dv^T and
+// dk^T [dims, kTileCols keys]; dS also as pairs of keys, [queries, pairs], the left operand for dq.
 class BackwardPairs {
  public:
   BackwardPairs(const AttentionBackwardArgs& args, void* workspace, int64_t head)
