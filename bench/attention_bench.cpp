@@ -1,6 +1,7 @@
-// Times of attention forward and backward, f32.
-//   attention_bench [threads]                       the table of shapes below
-//   attention_bench threads B H G T S D causal|full one shape: G key heads, T queries, S keys
+// Times of attention forward and backward.
+//   attention_bench [threads [f32|bf16]]            the table of shapes below
+//   attention_bench threads B H G T S D causal|full [f32|bf16]
+//                                                   one shape: G key heads, T queries, S keys
 // bench/attention_peer.py prints the same for PyTorch; `bench tables` runs them turn about.
 #include <fmt/core.h>
 #include <omp.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "stowage/runtime/cpu/kernels/attention.h"
+#include "stowage/runtime/cpu/kernels/half.h"
 
 namespace stow {
 namespace {
@@ -40,26 +42,29 @@ double best_seconds(int threads, F f) {
   return best;
 }
 
-std::vector<float> random_values(int64_t n) {
-  std::vector<float> out(static_cast<size_t>(n));
+template <typename T>
+std::vector<T> random_values(int64_t n) {
+  std::vector<T> out(static_cast<size_t>(n));
   uint32_t x = 1;
-  for (float& value : out) value = float(int32_t(x = x * 1664525u + 1013904223u)) * 0x1p-31f;
+  for (T& value : out)
+    cpu::narrow(float(int32_t(x = x * 1664525u + 1013904223u)) * 0x1p-31f, value);
   return out;
 }
 
-void measure(const Case& c, int threads) {
+template <typename T>
+void measure(const Case& c, int threads, DType dtype) {
   auto strides = [&](int64_t len, int64_t heads) {
     return std::array<int64_t, 4>{len * heads * c.dim, heads * c.dim, c.dim, 1};
   };
   const auto sq = strides(c.q_len, c.heads), skv = strides(c.kv_len, c.kv_heads);
-  const cpu::AttentionSpec spec{DType::kF32, c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim,
+  const cpu::AttentionSpec spec{dtype, c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim,
                                 float(1 / std::sqrt(double(c.dim))), c.causal,
                                 sq, skv, skv, sq, sq, sq, skv, skv,
                                 c.causal ? c.kv_len - c.q_len : 0};
   const int64_t nq = c.batch * sq[0], nkv = c.batch * skv[0];
-  auto q = random_values(nq), k = random_values(nkv), v = random_values(nkv);
-  auto d_out = random_values(nq);
-  std::vector<float> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
+  const auto q = random_values<T>(nq), k = random_values<T>(nkv), v = random_values<T>(nkv);
+  const auto d_out = random_values<T>(nq);
+  std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
   std::vector<float> lse(size_t(c.batch * c.heads * c.q_len));
   const int64_t bytes = std::max(cpu::attention_forward_workspace_bytes(spec, threads),
                                  cpu::attention_backward_workspace_bytes(spec, threads));
@@ -77,13 +82,18 @@ void measure(const Case& c, int threads) {
   std::free(workspace);
   const double flops = 4.0 * double(c.batch * c.heads * c.q_len) * double(c.kv_len * c.dim) *
                        (c.causal && c.q_len > 1 ? 0.5 : 1.0);
-  fmt::print("{} B{} H{}/{} T{} S{} D{} {:6}: forward {:8.3f} ms {:6.1f} GFLOP/s", threads, c.batch,
-             c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.causal ? "causal" : "full",
+  fmt::print("{} {} B{} H{}/{} T{} S{} D{} {:6}: forward {:8.3f} ms {:6.1f} GFLOP/s", dtype_name(dtype), threads,
+             c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.causal ? "causal" : "full",
              forward * 1e3, flops / forward * 1e-9);
   if (backward > 0)
     fmt::print(", backward {:8.3f} ms {:6.1f} GFLOP/s", backward * 1e3,
                2.5 * flops / backward * 1e-9);
   fmt::print(", workspace {} KiB\n", bytes >> 10);
+}
+
+void measure(const Case& c, int threads, std::string_view dtype) {
+  if (dtype == "bf16") return measure<cpu::Bf16>(c, threads, DType::kBF16);
+  measure<float>(c, threads, DType::kF32);
 }
 
 }  // namespace
@@ -94,7 +104,7 @@ int main(int argc, char** argv) {
   if (argc > 8) {
     const auto at = [&](int i) { return std::atoll(argv[i]); };
     stow::measure({at(2), at(3), at(4), at(5), at(6), at(7), argv[8] == std::string_view("causal")},
-                  threads);
+                  threads, argc > 9 ? argv[9] : "f32");
     return 0;
   }
   for (const stow::Case& c : std::vector<stow::Case>{{4, 12, 12, 512, 512, 64, true},
@@ -108,5 +118,5 @@ int main(int argc, char** argv) {
                                                      {16, 8, 8, 128, 128, 32, true},
                                                      {1, 12, 12, 1, 2048, 64, true},
                                                      {1, 32, 8, 1, 2048, 128, true}})
-    stow::measure(c, threads);
+    stow::measure(c, threads, argc > 2 ? argv[2] : "f32");
 }

@@ -116,7 +116,11 @@ struct AttentionResult {
   std::vector<double> out, lse, dq, dk, dv;
 };
 
-inline AttentionResult attention_oracle(const AttentionProblem& p) {
+/// With `sizes`, also how much a rounding of P, of dS and of out moves each result, in units of
+/// that rounding: the sums of the terms' magnitudes. (Delta, the sum of out * d_out, comes from an
+/// out of two roundings.)
+inline AttentionResult attention_oracle(const AttentionProblem& p,
+                                        AttentionResult* sizes = nullptr) {
   const AttentionShape& s = p.shape;
   const int64_t group = s.q_heads / s.kv_heads, dims = s.head_dim;
   AttentionResult r;
@@ -125,6 +129,7 @@ inline AttentionResult attention_oracle(const AttentionProblem& p) {
   r.dk.resize(size_t(s.batch * s.kv_len * s.kv_heads * dims));
   r.dv = r.dk;
   r.lse.resize(size_t(s.batch * s.q_heads * s.q_len));
+  if (sizes) *sizes = r;
   std::vector<double> prob(size_t(s.kv_len)), d_prob(size_t(s.kv_len));
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.q_heads; ++h)
@@ -153,11 +158,24 @@ inline AttentionResult attention_oracle(const AttentionProblem& p) {
           }
           delta += prob[size_t(j)] * d_prob[size_t(j)];
         }
+        double delta_size = 0;
+        for (int64_t j = 0; sizes && j < seen; ++j)
+          for (int64_t d = 0; d < dims; ++d) {
+            const double term = prob[size_t(j)] * std::abs(p.v.at(b, j, g, d));
+            sizes->out[row + size_t(d)] += term;
+            sizes->dv[kv_row(j) + size_t(d)] +=
+                prob[size_t(j)] * std::abs(p.d_out.at(b, i, h, d));
+            delta_size += 2 * term * std::abs(p.d_out.at(b, i, h, d));
+          }
         for (int64_t j = 0; j < seen; ++j) {
           const double ds = prob[size_t(j)] * (d_prob[size_t(j)] - delta) * double(p.spec.scale);
           for (int64_t d = 0; d < dims; ++d) {
             r.dq[row + size_t(d)] += ds * p.k.at(b, j, g, d);
             r.dk[kv_row(j) + size_t(d)] += ds * p.q.at(b, i, h, d);
+            if (!sizes) continue;
+            const double size = std::abs(ds) + prob[size_t(j)] * delta_size * double(p.spec.scale);
+            sizes->dq[row + size_t(d)] += size * std::abs(p.k.at(b, j, g, d));
+            sizes->dk[kv_row(j) + size_t(d)] += size * std::abs(p.q.at(b, i, h, d));
           }
         }
       }

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
+#include "stowage/runtime/cpu/kernels/gemm_thread.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
@@ -28,26 +29,22 @@ void each_task(int threads, int64_t n, Run run) {
   }
 }
 
-int64_t forward_thread_bytes(const AttentionSpec& spec, const AttentionForwardPlan& plan) {
-  Carver measure(nullptr);
-  AttentionForwardBuffers(spec, plan, measure);
-  return measure.used();
-}
+bool paired(const AttentionSpec& spec) { return attention_may_pair(spec) && has_bf16_products(); }
 
 }  // namespace
 
 int64_t attention_forward_workspace_bytes(const AttentionSpec& spec, int threads) {
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
-  return plan.threads * forward_thread_bytes(spec, plan);
+  return plan.threads * plan.thread_bytes;
 }
 
 void attention_forward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
                        void* out, float* lse, void* workspace, int threads) {
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
   const AttentionForwardArgs args{spec, plan, q, k, v, out, lse};
-  const int64_t bytes = forward_thread_bytes(spec, plan);
+  const auto run = paired(spec) && !plan.few() ? &attention_forward_pairs : &attention_forward_task;
   each_task(plan.threads, plan.n_tasks, [&](int thread, int64_t task) {
-    attention_forward_task(args, static_cast<char*>(workspace) + thread * bytes, task);
+    run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task);
   });
 }
 
@@ -64,11 +61,14 @@ void attention_backward(const AttentionSpec& spec, const void* q, const void* k,
                                    out,   lse,  d_out, dq, dk,
                                    dv,    static_cast<float*>(workspace)};
   char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes;
+  const bool pairs = paired(spec);
+  const auto delta = pairs ? &attention_delta_pairs : &attention_delta_task;
+  const auto part_task = pairs ? &attention_backward_pairs : &attention_backward_task;
   each_task(plan.threads, spec.batch * spec.q_heads,
-            [&](int, int64_t task) { attention_delta_task(args, task); });
+            [&](int, int64_t task) { delta(args, task); });
   auto run = [&](AttentionPart part, int64_t n) {
     each_task(plan.threads, n, [&](int thread, int64_t task) {
-      attention_backward_task(args, part, buffers + thread * plan.thread_bytes, task);
+      part_task(args, part, buffers + thread * plan.thread_bytes, task);
     });
   };
   if (plan.fused) return run(AttentionPart::kAll, plan.heads);

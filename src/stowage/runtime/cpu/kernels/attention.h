@@ -4,9 +4,13 @@
 //   out = softmax(scale * q k^T) v        per batch element and query head
 //
 // Sums, scores and softmax are f32 whatever the storage. Bits depend on the spec's extents, dtype,
-// scale, causality and offset alone: not on strides, threads or batch neighbours, and AVX2 and AVX-512
-// agree. Keys are taken in blocks of 192 from the first; exp is within 2 ulp and gives 0 for
-// results below 2^-126.
+// scale, causality and offset alone: not on strides, threads or batch neighbours. Keys are taken in
+// blocks of 192 from the first; exp is within 2 ulp and gives 0 for results below 2^-126.
+//
+// In f32 and f16 AVX2 and AVX-512 agree. bf16 under a positive scale is multiplied in pairs where
+// the machine does that (attention_pairs.h): there P and dS are rounded to bf16 for their products,
+// as FlashAttention rounds them, and bits differ from other machines'. Not so the forward pass of a
+// few queries, which waits for memory.
 // Source: Dao 2023, FlashAttention-2, Algorithms 1 and 2.
 #pragma once
 

@@ -33,7 +33,8 @@ HWY_NOINLINE void few_scores(const float* HWY_RESTRICT q, const S* HWY_RESTRICT 
   for (int64_t j = 0; j < n; ++j, rows += stride) {
     hn::Vec<D8> acc[C];
     HWY_UNROLL(8) for (int c = 0; c < C; ++c) acc[c] = hn::Zero(d);
-    __builtin_prefetch(rows + 8 * stride);
+    for (int64_t i = 0; i < depth; i += 64 / int64_t{sizeof(S)})
+      __builtin_prefetch(rows + 8 * stride + i);
     for (int64_t i = 0; i < depth; i += kFewLanes) {
       const auto k = load_wide(d, rows + i);
       HWY_UNROLL(8) for (int c = 0; c < C; ++c) {
@@ -63,6 +64,9 @@ HWY_NOINLINE void few_outputs(const float* HWY_RESTRICT p, const S* HWY_RESTRICT
     for (int64_t j = 0; j < n; ++j) {
       const S* HWY_RESTRICT row = rows + j * stride + i;
       hn::Vec<D8> x[V];
+      HWY_UNROLL(8) for (int v = 0; v < V; v += 64 / kFewLanes / static_cast<int>(sizeof(S))) {
+        __builtin_prefetch(row + 8 * stride + v * kFewLanes);
+      }
       HWY_UNROLL(8) for (int v = 0; v < V; ++v) x[v] = load_wide(d, row + v * kFewLanes);
       HWY_UNROLL(8) for (int c = 0; c < C; ++c) {
         const auto weight = hn::Set(d, p[c * kKeyBlock + j]);

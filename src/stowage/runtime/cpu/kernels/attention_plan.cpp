@@ -12,6 +12,13 @@ void check(const AttentionSpec& s) {
              s.q_heads, s.kv_heads);
 }
 
+template <typename Buffers, typename Plan>
+int64_t measured(const AttentionSpec& s, const Plan& p) {
+  Carver measure(nullptr);
+  Buffers(s, p, measure);
+  return measure.used();
+}
+
 }  // namespace
 
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads) {
@@ -28,6 +35,9 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
   p.tasks_per_head = p.columns ? blocks_of(p.columns, p.task_columns) : 0;
   p.n_tasks = heads * p.tasks_per_head;
   p.threads = static_cast<int>(std::min<int64_t>(std::max(threads, 1), p.n_tasks));
+  p.thread_bytes = measured<AttentionForwardBuffers>(s, p);
+  if (attention_may_pair(s))
+    p.thread_bytes = std::max(p.thread_bytes, measured<AttentionForwardPairs>(s, p));
   return p;
 }
 
@@ -47,6 +57,22 @@ AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
   rows = p.few() ? from.take<float>(keys * round_up_to(s.head_dim, kFewLanes)) : nullptr;
 }
 
+AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
+                                             Carver& from) {
+  static_assert(kKeyBlock % 2 == 0);
+  const int64_t keys = std::min(kKeyBlock, s.kv_len), dim_pairs = pairs_of(s.head_dim);
+  q = from.take<uint32_t>(p.task_columns * dim_pairs);
+  k = from.take<uint32_t>(round_up_to(keys, kPanelRows) * dim_pairs);
+  v = from.take<uint32_t>(pairs_of(keys) * round_up_to(s.head_dim, kPanelRows));
+  this->p = from.take<uint32_t>(kKeyBlock / 2 * kPanelCols);
+  o = from.take<float>(p.task_columns * s.head_dim);
+  scores = from.take<float>(kKeyBlock * kPanelCols);
+  max = from.take<float>(p.task_columns);
+  sum = from.take<float>(p.task_columns);
+  factors = from.take<float>(kPanelCols);
+  dims = from.take<int64_t>(s.head_dim);
+}
+
 AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int threads) {
   check(s);
   AttentionBackwardPlan p;
@@ -62,9 +88,9 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
                                : p.heads * std::max(p.key_blocks, p.group * p.query_blocks);
   p.threads = static_cast<int>(std::min<int64_t>(threads, most));
   p.delta_bytes = align_up(s.batch * s.q_heads * s.q_len * int64_t{sizeof(float)}, 64);
-  Carver measure(nullptr);
-  AttentionBackwardBuffers(s, p, measure);
-  p.thread_bytes = measure.used();
+  p.thread_bytes = measured<AttentionBackwardBuffers>(s, p);
+  if (attention_may_pair(s))
+    p.thread_bytes = std::max(p.thread_bytes, measured<AttentionBackwardPairs>(s, p));
   return p;
 }
 
@@ -88,6 +114,35 @@ AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
   this->p = from.take<float>(rows * kPanelCols);
   ds = from.take<float>(rows * kPanelCols);
   ds_turned = from.take<float>(rows * keys);
+  dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
+  dims = from.take<int64_t>(s.head_dim);
+}
+
+AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
+                                               const AttentionBackwardPlan& p, Carver& from) {
+  static_assert(kPanelRows % 2 == 0 && kQueryBlock % kPanelRows == 0);
+  const int64_t keys = std::min(kKeyBlock, s.kv_len), lanes = round_up_to(keys, kPanelCols);
+  const int64_t rows = round_up_to(std::min(kQueryBlock, s.q_len), kPanelRows);
+  const int64_t dim_rows = round_up_to(s.head_dim, kPanelRows);
+  const int64_t dim_cols = round_up_to(s.head_dim, kPanelCols);
+  pairs_size = lanes * pairs_of(s.head_dim);
+  deep_size = pairs_of(keys) * dim_cols;
+  sums_size = lanes * s.head_dim;
+  k_lanes = from.take<uint32_t>(p.key_run * pairs_size);
+  v_lanes = from.take<uint32_t>(p.key_run * pairs_size);
+  k_deep = from.take<uint32_t>(p.key_run * deep_size);
+  dk = from.take<float>(p.key_run * sums_size);
+  dv = from.take<float>(p.key_run * sums_size);
+  q_rows = from.take<uint32_t>(rows * pairs_of(s.head_dim));
+  do_rows = from.take<uint32_t>(rows * pairs_of(s.head_dim));
+  q_deep = from.take<uint32_t>(rows / 2 * dim_rows);
+  do_deep = from.take<uint32_t>(rows / 2 * dim_rows);
+  this->p = from.take<uint32_t>(rows / 2 * kPanelCols);
+  ds = from.take<uint32_t>(rows / 2 * kPanelCols);
+  ds_rows = from.take<uint32_t>(rows * (kKeyBlock / 2));
+  scores = from.take<float>(kPanelRows * kPanelCols);
+  dp = from.take<float>(kPanelRows * kPanelCols);
+  lse = from.take<float>(rows);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);
 }

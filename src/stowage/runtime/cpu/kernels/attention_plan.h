@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/cpu/kernels/attention.h"
@@ -39,6 +40,13 @@ class Carver {
 inline int64_t round_up_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
+/// Whether machines that multiply pairs of bf16 do so for this attention. Scores are scaled after
+/// their maximum is taken, so the scale has to keep their order.
+inline bool attention_may_pair(const AttentionSpec& s) {
+  return s.dtype == DType::kBF16 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max();
+}
+inline int64_t pairs_of(int64_t n) { return (n + 1) / 2; }
+
 /// Keys that query position `pos` sees: a prefix of the keys, of this length.
 inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
   if (!s.causal) return s.kv_len;
@@ -50,6 +58,7 @@ inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
 struct AttentionForwardPlan {
   int64_t group, columns, task_columns, tasks_per_head, n_tasks;
   int threads;
+  int64_t thread_bytes;  // the same on machines with products of pairs and on others
   bool few() const { return columns <= kFewColumns; }
 };
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
@@ -59,6 +68,14 @@ struct AttentionForwardBuffers {
   float *q, *o, *k, *v, *scores, *max, *sum, *rows;
   int64_t* dims;
   AttentionForwardBuffers(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
+};
+
+/// The same where products are of pairs of bf16: words of two, panels are [.., pairs, width].
+struct AttentionForwardPairs {
+  uint32_t *q, *k, *v, *p;
+  float *o, *scores, *max, *sum, *factors;
+  int64_t* dims;
+  AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
 };
 
 /// Backward: either one task a batch element and key-value head does all five products (fused), or
@@ -80,6 +97,20 @@ struct AttentionBackwardBuffers {
   float *p, *ds, *ds_turned, *dq;
   int64_t* dims;
   AttentionBackwardBuffers(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from);
+};
+
+/// The same where products are of pairs of bf16.
+struct AttentionBackwardPairs {
+  uint32_t *k_lanes, *v_lanes, *k_deep;
+  float *dk, *dv;
+  // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
+  int64_t pairs_size, deep_size, sums_size;
+  uint32_t *q_rows, *do_rows, *q_deep, *do_deep;
+  uint32_t *p, *ds;   // pairs of queries, of kPanelCols keys
+  uint32_t* ds_rows;  // [queries, pairs of kKeyBlock keys]
+  float *scores, *dp, *lse, *dq;
+  int64_t* dims;
+  AttentionBackwardPairs(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from);
 };
 
 }  // namespace stow::cpu

@@ -36,4 +36,11 @@ enum class AttentionPart { kAll, kKeys, kQueries };
 void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
                              int64_t task);
 
+/// The same with products of pairs of bf16, where attention_may_pair() and has_bf16_products(). The
+/// forward task is not for few().
+void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task);
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task);
+void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
+                              void* workspace, int64_t task);
+
 }  // namespace stow::cpu

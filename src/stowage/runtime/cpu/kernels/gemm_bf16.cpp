@@ -6,13 +6,6 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-// GCC 12 takes the deliberately undefined registers of its own intrinsics for mistakes of ours.
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -21,138 +14,15 @@
 
 #include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/half.h"
-
-// On every function, as no other machine may meet these instructions.
-#define STOW_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+#include "stowage/runtime/cpu/kernels/pairs.h"
 
 namespace stow::cpu {
 namespace {
 
-constexpr int64_t kRows = 12, kCols = 32, kLanes = 16;  // of a micro-kernel's piece of C
+using namespace pairs;
+
+constexpr int64_t kRows = 12, kCols = 32;  // of a micro-kernel's piece of C
 static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols == 0);
-
-bool is_run(const int64_t* offsets, int64_t n) {
-  for (int64_t i = 1; i < n; ++i)
-    if (offsets[i] != offsets[0] + i) return false;
-  return true;
-}
-
-// The low n of 16 lanes, or of 32.
-STOW_BF16 inline __mmask16 first16(int64_t n) {
-  return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
-}
-STOW_BF16 inline __mmask32 first32(int64_t n) {
-  return n >= 32 ? ~__mmask32{0} : n <= 0 ? 0 : (__mmask32{1} << n) - 1;
-}
-
-// Turns a 16 x 16 block of pairs held as rows.
-STOW_BF16 inline void turn(__m512i* v) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      v[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      v[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  // v[4 g + c]: column c of each 128-bit block, rows 4 g to 4 g + 3.
-  for (int c = 0; c < 4; ++c) {
-    const __m512i a = _mm512_shuffle_i32x4(v[c], v[4 + c], 0x88);
-    const __m512i b = _mm512_shuffle_i32x4(v[c], v[4 + c], 0xdd);
-    const __m512i d = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0x88);
-    const __m512i e = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0xdd);
-    t[c] = _mm512_shuffle_i32x4(a, d, 0x88);
-    t[8 + c] = _mm512_shuffle_i32x4(a, d, 0xdd);
-    t[4 + c] = _mm512_shuffle_i32x4(b, e, 0x88);
-    t[12 + c] = _mm512_shuffle_i32x4(b, e, 0xdd);
-  }
-  for (int i = 0; i < 16; ++i) v[i] = t[i];
-}
-
-// Pairs [first, last) of a panel of w adjacent rows from `src` on: dst[pair][W].
-template <int W>
-STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, int64_t kc,
-                             int64_t first, int64_t last, uint32_t* dst) {
-  // Word i of the low halves, then word i of the high ones; of the first 16 and of the last.
-  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  const __m512i first_half =
-      _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_or_si512(lane, _mm512_set1_epi32(32)), 16));
-  const __m512i last_half = _mm512_add_epi32(first_half, _mm512_set1_epi32(16 << 16 | 16));
-  constexpr int64_t kAhead = 33;  // k
-  for (int64_t k = first; k < last; ++k) {
-    if (2 * k + kAhead < kc) {
-      _mm_prefetch(src + ks[2 * k + kAhead - 1], _MM_HINT_T0);
-      _mm_prefetch(src + ks[2 * k + kAhead], _MM_HINT_T0);
-    }
-    const __m512i high = _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k]);
-    const __m512i low = 2 * k + 1 < kc ? _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k + 1])
-                                       : _mm512_setzero_si512();
-    for (int64_t c = 0; c < W; c += kLanes)
-      _mm512_mask_storeu_epi32(
-          dst + k * W + c, first16(W - c),
-          _mm512_permutex2var_epi16(low, c == 0 ? first_half : last_half, high));
-  }
-}
-
-// Pairs of a panel of w rows of adjacent k, 16 by 16. `next`: the rows that come after, or none.
-template <int W>
-STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, const int64_t* next,
-                           int64_t kc, uint32_t* dst) {
-  const int64_t pairs = (kc + 1) / 2;
-  for (int64_t c = 0; c < W; c += kLanes)
-    for (int64_t k = 0; k < pairs; k += kLanes) {
-      const __mmask32 mask = first32(kc - 2 * k);
-      for (int64_t r = 0; next && r < kLanes; ++r)
-        _mm_prefetch(src + next[c + r] + 2 * k, _MM_HINT_T0);
-      __m512i v[kLanes];
-      for (int64_t r = 0; r < kLanes; ++r)
-        v[r] = c + r < w
-                   ? _mm512_rol_epi32(_mm512_maskz_loadu_epi16(mask, src + rows[c + r] + 2 * k), 16)
-                   : _mm512_setzero_si512();
-      turn(v);
-      for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
-        _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
-    }
-}
-
-// Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]; the earlier k of a
-// pair is its high half. Zeros stand for the rows missing from the last panel and for an odd k.
-template <int W>
-STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                          int64_t kc, uint32_t* dst) {
-  const int64_t pairs = (kc + 1) / 2;
-  if (is_run(rows, n)) {
-    // All panels for a few k at a time, as they share the cache lines of a k.
-    constexpr int64_t kFew = 16;
-    for (int64_t k = 0; k < pairs; k += kFew)
-      for (int64_t p = 0; p < n; p += W)
-        pack_straight<W>(src + rows[p], std::min<int64_t>(W, n - p), ks, kc, k,
-                         std::min(k + kFew, pairs), dst + p * pairs);
-    return;
-  }
-  const bool along_k = is_run(ks, kc);
-  for (int64_t p = 0; p < n; p += W, rows += W, dst += pairs * W) {
-    const int64_t w = std::min<int64_t>(W, n - p);
-    if (is_run(rows, w)) {
-      pack_straight<W>(src + rows[0], w, ks, kc, 0, pairs, dst);
-    } else if (along_k) {
-      pack_turned<W>(src + ks[0], rows, w, W > kRows && p + 2 * W <= n ? rows + W : nullptr, kc,
-                     dst);
-    } else {
-      for (int64_t k = 0; k < pairs; ++k)
-        for (int64_t r = 0; r < W; ++r) {
-          uint32_t pair = 0;
-          if (r < w) {
-            pair = static_cast<uint32_t>(src[rows[r] + ks[2 * k]]) << 16;
-            if (2 * k + 1 < kc) pair |= src[rows[r] + ks[2 * k + 1]];
-          }
-          dst[k * W + r] = pair;
-        }
-    }
-  }
-}
 
 struct MicroArgs {
   int64_t pairs;
@@ -165,21 +35,6 @@ struct MicroArgs {
   GemmFetch fetch;
 };
 constexpr int64_t kFetchEvery = 4;  // steps to a line fetched ahead
-
-// Rounded as narrow() does it, subnormal numbers too, which the conversion alone would make zeros.
-STOW_BF16 inline __m512i rounded(__m512 low, __m512 high) {
-  constexpr int kSubnormal = 0x20;
-  const __mmask16 rare = _kor_mask16(_mm512_fpclass_ps_mask(low, kSubnormal),
-                                     _mm512_fpclass_ps_mask(high, kSubnormal));
-  if (!rare) [[likely]]
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-  alignas(64) float from[2 * kLanes];
-  alignas(64) Bf16 to[2 * kLanes];
-  _mm512_store_ps(from, low);
-  _mm512_store_ps(from + kLanes, high);
-  for (int64_t i = 0; i < 2 * kLanes; ++i) narrow(from[i], to[i]);
-  return _mm512_load_si512(to);
-}
 
 // As gemm_micro-inl.h's, two steps of k at a time; into f32, or rounded into bf16.
 template <typename Out, int R>

@@ -1,0 +1,301 @@
+// Attention backward on pairs of bf16, where the machine multiplies them: the blocks and the order
+// of attention_backward.cpp, with P and dS rounded to bf16 for their products.
+#include "stowage/runtime/cpu/kernels/attention_thread.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <algorithm>
+
+#include "stowage/runtime/cpu/kernels/attention_pairs.h"
+
+namespace stow::cpu {
+namespace {
+
+using namespace pairs;
+
+constexpr int64_t kKeyPairs = kKeyBlock / 2;
+static_assert(kPanelCols == kTileCols && kPanelRows == kTileRows);
+// A tile of dS is read where its rows are.
+constexpr auto& kTilesInPlace = kTiles<kKeyPairs, 1, Onto::kOut>;
+
+const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
+
+// A block of queries meets a block of keys a tile of kTileRows queries and kTileCols keys at a
+// time. P and dS stand as pairs of queries, [pairs, kTileCols keys], the right operand for dv^T and
+// dk^T [dims, kTileCols keys]; dS also as pairs of keys, [queries, pairs], the left operand for dq.
+class BackwardPairs {
+ public:
+  BackwardPairs(const AttentionBackwardArgs& args, void* workspace, int64_t head)
+      : a_(args), s_(args.spec), dims_(args.spec.head_dim), dim_pairs_(pairs_of(dims_)),
+        carver_(workspace), buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
+        kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)) {}
+
+  void all() {
+    const int64_t rows = a_.plan.group * s_.q_len;
+    std::fill_n(buf_.dq, rows * dq_stride_, 0.0f);
+    for (int64_t b = 0; b < a_.plan.key_blocks; b += a_.plan.key_run)
+      keys(b, std::min(a_.plan.key_run, a_.plan.key_blocks - b), buf_.dq);
+    for (int64_t g = 0; g < a_.plan.group; ++g) {
+      q_head_ = kv_head_ * a_.plan.group + g;
+      write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
+    }
+  }
+
+  // The gradients of some blocks of keys; with `dq` [group, q_len, dq_stride_], their part of that
+  // too.
+  void keys(int64_t block, int64_t blocks, float* dq) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      turn_to(block + i, i);
+      pack_keys(dq != nullptr);
+      std::fill_n(dk_, round_up_to(n_keys_, kTileCols) * dims_, 0.0f);
+      std::fill_n(dv_, round_up_to(n_keys_, kTileCols) * dims_, 0.0f);
+    }
+    for (int64_t g = 0; g < a_.plan.group; ++g)
+      for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
+        const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
+        for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
+          if (i == 0) pack_queries(g, b, true);
+          turn_to(block + i, i);
+          meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
+        }
+      }
+    for (int64_t i = 0; i < blocks; ++i) {
+      turn_to(block + i, i);
+      write_keys(dk_, s_.scale, a_.dk, s_.dk);
+      write_keys(dv_, 1.0f, a_.dv, s_.dv);
+    }
+  }
+
+  void queries(int64_t g, int64_t block) {
+    pack_queries(g, block, false);
+    std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
+    const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
+    for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
+      turn_to(b, 0);
+      pack_keys(true);
+      meet(false, buf_.dq);
+    }
+    write_dq(buf_.dq, first_row_, n_rows_);
+  }
+
+ private:
+  void dim_offsets(int64_t stride) {
+    for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
+  }
+
+  // What follows is about this block of keys, which lies at this place among those packed.
+  void turn_to(int64_t block, int64_t place) {
+    first_key_ = block * kKeyBlock;
+    n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
+    k_lanes_ = buf_.k_lanes + place * buf_.pairs_size;
+    v_lanes_ = buf_.v_lanes + place * buf_.pairs_size;
+    k_deep_ = buf_.k_deep + place * buf_.deep_size;
+    dk_ = buf_.dk + place * buf_.sums_size;
+    dv_ = buf_.dv + place * buf_.sums_size;
+  }
+
+  void pack_keys(bool for_dq) {
+    int64_t at[kKeyBlock];
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.k[1];
+    dim_offsets(s_.k[3]);
+    const uint16_t* const k = words(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2];
+    pack_pairs<kTileCols>(k, at, n_keys_, buf_.dims, dims_, k_lanes_);
+    if (for_dq) pack_pairs<kTileCols>(k, buf_.dims, dims_, at, n_keys_, k_deep_);
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
+    dim_offsets(s_.v[3]);
+    pack_pairs<kTileCols>(words(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_,
+                          buf_.dims, dims_, v_lanes_);
+  }
+
+  void pack_queries(int64_t g, int64_t block, bool for_keys) {
+    q_head_ = kv_head_ * a_.plan.group + g;
+    first_row_ = block * kQueryBlock;
+    n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
+    int64_t at[kQueryBlock];
+    auto both = [&](const void* data, const std::array<int64_t, 4>& stride, uint32_t* rows,
+                    uint32_t* deep) {
+      for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
+      dim_offsets(stride[3]);
+      const uint16_t* const from = words(data) + batch_ * stride[0] + q_head_ * stride[2];
+      pack_pairs<kTileRows>(from, at, n_rows_, buf_.dims, dims_, rows);
+      if (for_keys) pack_pairs<kTileRows>(from, buf_.dims, dims_, at, n_rows_, deep);
+    };
+    both(a_.q, s_.q, buf_.q_rows, buf_.q_deep);
+    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_deep);
+    const int64_t head = (batch_ * s_.q_heads + q_head_) * s_.q_len + first_row_;
+    delta_ = a_.delta + head;
+    for (int64_t i = 0; i < n_rows_; ++i) buf_.lse[i] = a_.lse[head + i] * kLog2E;
+  }
+
+  // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
+  // given.
+  void meet(bool for_keys, float* dq) {
+    const int64_t row_pairs = pairs_of(n_rows_);
+    for (int64_t key = 0; key < n_keys_; key += kTileCols) {
+      // Rows before `from` see none of these keys.
+      const int64_t unseen = s_.causal ? first_key_ + key - s_.offset - first_row_ : 0;
+      const int64_t from = std::max<int64_t>(unseen, 0) / kTileRows * kTileRows;
+      if (from >= n_rows_) break;
+      for (int64_t i = from; i < n_rows_; i += kTileRows) {
+        const int64_t h = std::min<int64_t>(kTileRows, n_rows_ - i);
+        multiply_panels(h, {dim_pairs_, buf_.q_rows + i * dim_pairs_, k_lanes_ + key * dim_pairs_,
+                            buf_.scores, kTileCols, nullptr});
+        multiply_panels(h, {dim_pairs_, buf_.do_rows + i * dim_pairs_, v_lanes_ + key * dim_pairs_,
+                            buf_.dp, kTileCols, nullptr});
+        differentiate(i, h, key);
+      }
+      if (!for_keys) continue;
+      const int64_t depth = row_pairs - from / 2;
+      for (int64_t d = 0; d < dims_; d += kTileRows) {
+        const int64_t h = std::min<int64_t>(kTileRows, dims_ - d);
+        const int64_t a = d * row_pairs + from / 2 * kTileRows, b = from / 2 * kTileCols;
+        const int64_t to = key * dims_ + d * kTileCols;
+        multiply_panels<Onto::kOut>(h, {depth, buf_.do_deep + a, buf_.p + b, dv_ + to, kTileCols,
+                                        nullptr});
+        multiply_panels<Onto::kOut>(h, {depth, buf_.q_deep + a, buf_.ds + b, dk_ + to, kTileCols,
+                                        nullptr});
+      }
+    }
+    if (!dq) return;
+    const int64_t key_pairs = pairs_of(n_keys_);
+    for (int64_t i = 0; i < n_rows_; i += kTileRows) {
+      const int64_t h = std::min<int64_t>(kTileRows, n_rows_ - i);
+      const int64_t seen = visible_keys(s_, first_row_ + i + h - 1) - first_key_;
+      const int64_t depth = pairs_of(std::min(seen, n_keys_));
+      if (depth <= 0) continue;
+      for (int64_t d = 0; d < dims_; d += kTileCols)
+        kTilesInPlace[static_cast<size_t>(h - 1)]({depth, buf_.ds_rows + i * kKeyPairs,
+                                                   k_deep_ + d * key_pairs, dq + i * dq_stride_ + d,
+                                                   dq_stride_, nullptr});
+    }
+  }
+
+  // A tile of S and dP, the n queries from row i on: P = exp(S - lse), dS = P (dP - delta), two
+  // rows at a time; zeros stand for what is not seen, and for the last row's missing partner.
+  STOW_BF16 void differentiate(int64_t i, int64_t n, int64_t key) {
+    const __m512 c = _mm512_set1_ps(s_.scale * kLog2E);
+    for (int64_t r = 0; r < n; r += 2) {
+      __m512 p[2][2], ds[2][2];
+#pragma GCC unroll 2
+      for (int64_t j = 0; j < 2; ++j) {
+        const int64_t row = i + std::min(r + j, n - 1), at = (row - i) * kTileCols;
+        const __m512 lse = _mm512_set1_ps(buf_.lse[row]), delta = _mm512_set1_ps(delta_[row]);
+        const int64_t seen =
+            r + j < n ? visible_keys(s_, first_row_ + row) - first_key_ - key : 0;
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; ++h) {
+          const __mmask16 sees = first16(seen - h * kLanes);
+          const __m512 score = _mm512_load_ps(buf_.scores + at + h * kLanes);
+          const __m512 dp = _mm512_load_ps(buf_.dp + at + h * kLanes);
+          p[j][h] = _mm512_maskz_mov_ps(sees, exp2_of(_mm512_fmsub_ps(score, c, lse)));
+          ds[j][h] = _mm512_maskz_mul_ps(sees, p[j][h], _mm512_sub_ps(dp, delta));
+        }
+        // In a pair of keys, too, the earlier one is the high half.
+        uint32_t* const turned = buf_.ds_rows + (i + r + j) * kKeyPairs + key / 2;
+        _mm512_storeu_si512(turned,
+                            _mm512_rol_epi32((__m512i)_mm512_cvtne2ps_pbh(ds[j][1], ds[j][0]), 16));
+      }
+      const int64_t to = (i + r) / 2 * kTileCols;
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        _mm512_store_si512(buf_.p + to + h * kLanes, pair_of(p[0][h], p[1][h]));
+        _mm512_store_si512(buf_.ds + to + h * kLanes, pair_of(ds[0][h], ds[1][h]));
+      }
+    }
+  }
+
+  void write_keys(const float* sums, float factor, void* to, const std::array<int64_t, 4>& stride) {
+    int64_t at[kKeyBlock];
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * stride[1];
+    alignas(64) float factors[kTileCols];
+    std::fill_n(factors, kTileCols, factor);
+    for (int64_t key = 0; key < n_keys_; key += kTileCols)
+      store_columns(sums + key * dims_, factors, std::min<int64_t>(kTileCols, n_keys_ - key), dims_,
+                    static_cast<Bf16*>(to) + batch_ * stride[0] + kv_head_ * stride[2], at + key,
+                    stride[3]);
+  }
+
+  void write_dq(const float* sums, int64_t first_row, int64_t rows) {
+    Bf16* const to = static_cast<Bf16*>(a_.dq) + batch_ * s_.dq[0] + q_head_ * s_.dq[2];
+    for (int64_t i = 0; i < rows; ++i)
+      store_row(sums + i * dq_stride_, s_.scale, dims_, to + (first_row + i) * s_.dq[1], s_.dq[3]);
+  }
+
+  const AttentionBackwardArgs& a_;
+  const AttentionSpec& s_;
+  int64_t dims_, dim_pairs_;
+  Carver carver_;
+  AttentionBackwardPairs buf_;
+  int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
+  const float* delta_ = nullptr;  // of the packed queries
+  uint32_t *k_lanes_ = nullptr, *v_lanes_ = nullptr, *k_deep_ = nullptr;
+  float *dk_ = nullptr, *dv_ = nullptr;
+  int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
+};
+
+// The words of n <= 32 elements of a row, zeros behind them.
+STOW_BF16 __m512i load_row(const uint16_t* from, int64_t n, int64_t stride) {
+  if (stride == 1) return _mm512_maskz_loadu_epi16(first32(n), from);
+  alignas(64) uint16_t row[2 * kLanes] = {};
+  for (int64_t i = 0; i < std::min(n, 2 * kLanes); ++i) row[i] = from[i * stride];
+  return _mm512_load_si512(row);
+}
+
+STOW_BF16 void delta_rows(const AttentionSpec& s, const uint16_t* out, const uint16_t* d_out,
+                          float* delta) {
+  for (int64_t i = 0; i < s.q_len; ++i, out += s.out[1], d_out += s.d_out[1]) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t d = 0; d < s.head_dim; d += 2 * kLanes) {
+      const __m512i o = load_row(out + d * s.out[3], s.head_dim - d, s.out[3]);
+      const __m512i g = load_row(d_out + d * s.d_out[3], s.head_dim - d, s.d_out[3]);
+      sum = _mm512_dpbf16_ps(sum, (__m512bh)o, (__m512bh)g);
+    }
+    delta[i] = _mm512_reduce_add_ps(sum);
+  }
+}
+
+}  // namespace
+
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task) {
+  const AttentionSpec& s = args.spec;
+  const int64_t batch = task / s.q_heads, head = task % s.q_heads;
+  delta_rows(s, words(args.out) + batch * s.out[0] + head * s.out[2],
+             words(args.d_out) + batch * s.d_out[0] + head * s.d_out[2],
+             args.delta + task * s.q_len);
+}
+
+void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
+                              void* workspace, int64_t task) {
+  const AttentionBackwardPlan& plan = args.plan;
+  switch (part) {
+    case AttentionPart::kAll:
+      return BackwardPairs(args, workspace, task).all();
+    case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
+      return BackwardPairs(args, workspace, task / plan.key_blocks)
+          .keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
+    case AttentionPart::kQueries: {
+      const int64_t rest = task / plan.query_blocks;
+      return BackwardPairs(args, workspace, rest / plan.group)
+          .queries(rest % plan.group, task % plan.query_blocks);
+    }
+  }
+}
+
+}  // namespace stow::cpu
+
+#else
+
+namespace stow::cpu {
+
+// Never called where there are no such products.
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task) {
+  attention_delta_task(args, task);
+}
+void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
+                              void* workspace, int64_t task) {
+  attention_backward_task(args, part, workspace, task);
+}
+
+}  // namespace stow::cpu
+
+#endif

@@ -1,0 +1,150 @@
+// What attention on pairs of bf16 is made of: the register kernel, 2^x, and ways out of its panels.
+// Not for other machines; see pairs.h.
+#pragma once
+
+#include "stowage/runtime/cpu/kernels/pairs.h"
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+namespace stow::cpu::pairs {
+
+inline constexpr int kTileRows = 12, kTileCols = 32;
+inline constexpr float kLog2E = 1.44269504f;
+
+/// What the sums of a tile are added to: nothing, what `out` holds, or that by a factor a column.
+enum class Onto { kNothing, kOut, kScaledOut };
+
+struct TileArgs {
+  int64_t pairs;
+  const uint32_t *a, *b;  // word (row, pair) of a is at row * kRowStep + pair * kPairStep
+  float* out;
+  ptrdiff_t out_stride;
+  const float* factors;
+};
+
+/// out[r][0, 32) = sum over pairs of a[r] * b, plus what it is added to: one accumulator an
+/// element, from zero, in order.
+template <int64_t kRowStep, int64_t kPairStep, Onto kOnto, int R>
+STOW_BF16 void tile(const TileArgs& args) {
+  __m512 acc[R][2];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
+  const uint32_t *a = args.a, *b = args.b;
+  for (int64_t k = args.pairs; k > 0; --k, a += kPairStep, b += kTileCols) {
+    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
+    const __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r * kRowStep]));
+      acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
+      acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
+    }
+  }
+  float* const out = args.out;
+  const ptrdiff_t stride = args.out_stride;
+  if constexpr (kOnto == Onto::kScaledOut) {
+    const __m512 f0 = _mm512_load_ps(args.factors), f1 = _mm512_load_ps(args.factors + kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      acc[r][0] = _mm512_fmadd_ps(_mm512_load_ps(out + r * stride), f0, acc[r][0]);
+      acc[r][1] = _mm512_fmadd_ps(_mm512_load_ps(out + r * stride + kLanes), f1, acc[r][1]);
+    }
+  } else if constexpr (kOnto == Onto::kOut) {
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      acc[r][0] = _mm512_add_ps(_mm512_load_ps(out + r * stride), acc[r][0]);
+      acc[r][1] = _mm512_add_ps(_mm512_load_ps(out + r * stride + kLanes), acc[r][1]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+    _mm512_store_ps(out + r * stride, acc[r][0]);
+    _mm512_store_ps(out + r * stride + kLanes, acc[r][1]);
+  }
+}
+
+template <int64_t kRowStep, int64_t kPairStep, Onto kOnto, int... R>
+constexpr auto tile_table(std::integer_sequence<int, R...>) {
+  return std::array{&tile<kRowStep, kPairStep, kOnto, R + 1>...};
+}
+template <int64_t kRowStep, int64_t kPairStep, Onto kOnto>
+inline constexpr auto kTiles =
+    tile_table<kRowStep, kPairStep, kOnto>(std::make_integer_sequence<int, kTileRows>());
+
+/// Of packed panels of a: [pairs, kTileRows].
+template <Onto kOnto = Onto::kNothing>
+inline void multiply_panels(int64_t rows, const TileArgs& args) {
+  kTiles<1, kTileRows, kOnto>[static_cast<size_t>(rows - 1)](args);
+}
+
+/// 2^t within 2 ulp, for t at most 127: 0 below -150, NaN stays NaN, 2^0 is 1. The polynomial
+/// is the one of least relative error on [-1/2, 1/2] among those with 1 at 0: 9.2e-8.
+STOW_BF16 inline __m512 exp2_of(__m512 t) {
+  t = _mm512_max_ps(_mm512_set1_ps(-200.0f), t);  // of a NaN and a number it gives the second
+  const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 r = _mm512_sub_ps(t, n);
+  __m512 p = _mm512_set1_ps(0.00132647331f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.00967151299f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.0555073358f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.240222424f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.693147004f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, n);
+}
+
+/// Word i of the low halves, then word i of the high ones, for each i.
+STOW_BF16 inline __m512i woven(__m512i halves) {
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i high = _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(16)), 16);
+  return _mm512_permutexvar_epi16(_mm512_or_si512(lane, high), halves);
+}
+
+/// A word a lane: `first` rounded in its high half, `second` in its low one. Subnormal numbers
+/// become zeros, as the products would take them.
+STOW_BF16 inline __m512i pair_of(__m512 first, __m512 second) {
+  return woven((__m512i)_mm512_cvtne2ps_pbh(first, second));
+}
+
+/// to[offsets[c] + d * d_stride] = panel[d][c] * factors[c], rounded, for c < w, d < dims.
+STOW_BF16 inline void store_columns(const float* panel, const float* factors, int64_t w,
+                                    int64_t dims, Bf16* to, const int64_t* offsets,
+                                    int64_t d_stride) {
+  if (d_stride != 1) {
+    for (int64_t c = 0; c < w; ++c)
+      for (int64_t d = 0; d < dims; ++d)
+        narrow(panel[d * kTileCols + c] * factors[c], to[offsets[c] + d * d_stride]);
+    return;
+  }
+  for (int64_t c = 0; c < w; c += kLanes) {
+    const __m512 f = _mm512_load_ps(factors + c);
+    for (int64_t d = 0; d < dims; d += 2 * kLanes) {
+      __m512i v[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const int64_t at = d + 2 * i;
+        __m512 x[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+        for (int64_t j = 0; j < 2; ++j)
+          if (at + j < dims)
+            x[j] = _mm512_mul_ps(_mm512_load_ps(panel + (at + j) * kTileCols + c), f);
+        v[i] = woven(rounded(x[0], x[1]));
+      }
+      turn(v);
+      for (int64_t i = 0; i < std::min(kLanes, w - c); ++i)
+        _mm512_mask_storeu_epi16(to + offsets[c + i] + d, first32(dims - d), v[i]);
+    }
+  }
+}
+
+/// to[d * d_stride] = row[d] * factor, rounded; the row is readable to a multiple of 32.
+STOW_BF16 inline void store_row(const float* row, float factor, int64_t dims, Bf16* to,
+                                int64_t d_stride) {
+  const __m512 f = _mm512_set1_ps(factor);
+  for (int64_t d = 0; d < dims && d_stride == 1; d += 2 * kLanes)
+    _mm512_mask_storeu_epi16(to + d, first32(dims - d),
+                             rounded(_mm512_mul_ps(_mm512_load_ps(row + d), f),
+                                     _mm512_mul_ps(_mm512_load_ps(row + d + kLanes), f)));
+  for (int64_t d = 0; d < dims && d_stride != 1; ++d) narrow(row[d] * factor, to[d * d_stride]);
+}
+
+}  // namespace stow::cpu::pairs
