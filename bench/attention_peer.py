@@ -1,6 +1,7 @@
-"""PyTorch's CPU attention on the table of attention_bench.cpp, or on one shape, in f32.
+"""PyTorch's CPU attention on the table of attention_bench.cpp, or on one shape.
 
-  attention_peer.py [threads [B H G T S D causal|full]]
+  attention_peer.py [threads [f32|bf16]]
+  attention_peer.py threads B H G T S D causal|full [f32|bf16]
 """
 import sys
 import time
@@ -13,6 +14,7 @@ CASES = [(4, 12, 12, 512, 512, 64, True), (2, 12, 12, 1024, 1024, 64, True),
          (1, 8, 2, 1024, 1024, 64, True), (1, 16, 16, 1024, 1024, 128, True),
          (16, 8, 8, 128, 128, 32, True), (1, 12, 12, 1, 2048, 64, True),
          (1, 32, 8, 1, 2048, 128, True)]
+dtype = torch.bfloat16 if sys.argv[-1] == "bf16" else torch.float32
 if len(sys.argv) > 8:
     CASES = [(*map(int, sys.argv[2:8]), sys.argv[8] == "causal")]
 
@@ -33,7 +35,7 @@ def best(f):
 
 
 for b, h, g, t, s, d, causal in CASES:
-    make = lambda n, heads: torch.randn(b, n, heads, d).transpose(1, 2).requires_grad_(t > 1)
+    make = lambda n, heads: torch.randn(b, n, heads, d, dtype=dtype).transpose(1, 2).requires_grad_(t > 1)
     q, k, v = make(t, h), make(s, g), make(s, g)
     attend = lambda: torch.nn.functional.scaled_dot_product_attention(
         q, k, v, is_causal=causal and t > 1, enable_gqa=h != g)

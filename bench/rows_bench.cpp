@@ -6,7 +6,8 @@
 // pages. The fastest turn of each counts: of one thread by processor time, of two by the clock.
 // Bytes are each argument and result once; a store to memory that is in no cache reads it first,
 // which nobody counts ("allocate" is its share on top). No loop's stores are non-temporal unless its
-// name says so.
+// name says so. "in_cache" is the rate of one thread over so few rows that all lies in the second
+// cache: what the arithmetic allows, wherever data come from.
 // Arguments: threads.
 #include <benchmark/benchmark.h>
 #include <omp.h>
@@ -33,6 +34,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kTokens = 8192, kWidth = 1024, kWide = 2048;
 constexpr int64_t kElems = int64_t{16} << 20;
+constexpr int64_t kCacheBytes = 384 << 10;  // of all arrays where they are to lie in the second cache
 constexpr int kTurnsUntilFilled = 16;  // what is updated in place must not die out
 
 // One thread is timed by its processor time, which a busy neighbour disturbs less.
@@ -171,10 +173,28 @@ double seconds(F& f, int threads) {
   return now_s(threads) - begin;
 }
 
+// Bytes a second of one thread over rows that stay in its second cache.
+template <typename F>
+double rate_in_cache(F& make, int64_t bytes) {
+  constexpr int kTurns = 40, kCalls = 50;
+  const auto compiled = make(std::max<int64_t>(1, (bytes + kCacheBytes - 1) / kCacheBytes));
+  Rows rows(compiled.executable(), 1);
+  auto calls = [&] {
+    for (int i = 0; i < kCalls; ++i) rows();
+  };
+  double best = 1e30;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    rows.refill();
+    best = std::min(best, seconds(calls, 1));
+  }
+  return kCalls * static_cast<double>(rows.bytes()) / best;
+}
+
+// `make(share)` compiles the function over so many times fewer rows.
 template <int R, int U, int W, typename F>
 void measure(benchmark::State& state, F make) {
   const int threads = static_cast<int>(state.range(0));
-  const auto compiled = make();
+  const auto compiled = make(1);
   Rows rows(compiled.executable(), threads);
   Stream<R, U, W> stream(rows.bytes(), threads);
   Triad triad(12 * kElems, threads);
@@ -198,6 +218,7 @@ void measure(benchmark::State& state, F make) {
   state.counters["of_triad"] = rate / triad_rate;
   state.counters["of_stream"] = rate / stream_rate;
   state.counters["allocate"] = static_cast<double>(rows.written_bytes) / static_cast<double>(rows.bytes());
+  if (threads == 1) state.counters["in_cache"] = 1e-9 * rate_in_cache(make, rows.bytes());
   state.counters["programs"] = static_cast<double>(rows.n_programs());
 }
 
@@ -206,10 +227,10 @@ Array matrix(int64_t rows, int64_t cols, DType dtype = DType::kF32) {
 }
 
 void adamw(benchmark::State& state) {
-  measure<1, 3, 0>(state, [] {
+  measure<1, 3, 0>(state, [](int64_t share) {
     using Parameters = std::map<std::string, Array>;
     const auto optimizer = optim::adamw(1e-3);
-    const Parameters p = {{"w", Array::abstract(Shape{kElems})}};
+    const Parameters p = {{"w", Array::abstract(Shape{kElems / share})}};
     return jit(
                [=](const Parameters& params, const optim::OptState& before, const Parameters& gradients) {
                  const auto [updates, after] = optimizer.update(gradients, before, params);
@@ -221,81 +242,82 @@ void adamw(benchmark::State& state) {
   });
 }
 void rms_norm_forward(benchmark::State& state) {
-  measure<1, 0, 1>(state, [] {
+  measure<1, 0, 1>(state, [](int64_t share) {
     return jit([](const Array& x, const Array& w) { return rms_norm(x, w); })
-        .lower(matrix(kTokens, kWidth), Array::abstract(Shape{kWidth}))
+        .lower(matrix(kTokens / share, kWidth), Array::abstract(Shape{kWidth}))
         .compile();
   });
 }
 void rms_norm_backward(benchmark::State& state) {
-  measure<1, 1, 0>(state, [] {
+  measure<1, 1, 0>(state, [](int64_t share) {
     return jit(
                [](const Array& x, const Array& w, const Array& dy) {
                  return vjp([](const Array& a, const Array& b) { return rms_norm(a, b); }, x, w).second(dy);
                },
                {.donate_argnums = {2}})
-        .lower(matrix(kTokens, kWidth), Array::abstract(Shape{kWidth}), matrix(kTokens, kWidth))
+        .lower(matrix(kTokens / share, kWidth), Array::abstract(Shape{kWidth}), matrix(kTokens / share, kWidth))
         .compile();
   });
 }
 void residual_add(benchmark::State& state) {
-  measure<1, 1, 0>(state, [] {
+  measure<1, 1, 0>(state, [](int64_t share) {
     return jit([](const Array& x, const Array& y) { return x + y; }, {.donate_argnums = {0}})
-        .lower(matrix(kTokens, kWide), matrix(kTokens, kWide))
+        .lower(matrix(kTokens / share, kWide), matrix(kTokens / share, kWide))
         .compile();
   });
 }
 void swiglu_forward(benchmark::State& state) {
-  measure<2, 0, 1>(state, [] {
+  measure<2, 0, 1>(state, [](int64_t share) {
     return jit([](const Array& gate, const Array& up) { return silu(gate) * up; })
-        .lower(matrix(kTokens, kWide), matrix(kTokens, kWide))
+        .lower(matrix(kTokens / share, kWide), matrix(kTokens / share, kWide))
         .compile();
   });
 }
 void swiglu_backward(benchmark::State& state) {
-  measure<1, 2, 0>(state, [] {
+  measure<1, 2, 0>(state, [](int64_t share) {
     return jit(
                [](const Array& gate, const Array& up, const Array& dy) {
                  return vjp([](const Array& a, const Array& b) { return silu(a) * b; }, gate, up).second(dy);
                },
                {.donate_argnums = {0, 1}})
-        .lower(matrix(kTokens, kWide), matrix(kTokens, kWide), matrix(kTokens, kWide))
+        .lower(matrix(kTokens / share, kWide), matrix(kTokens / share, kWide), matrix(kTokens / share, kWide))
         .compile();
   });
 }
 void swiglu_forward_bf16(benchmark::State& state) {
-  measure<2, 0, 1>(state, [] {
-    const Array x = matrix(kTokens, 2 * kWide, DType::kBF16);
+  measure<2, 0, 1>(state, [](int64_t share) {
+    const Array x = matrix(kTokens / share, 2 * kWide, DType::kBF16);
     return jit([](const Array& gate, const Array& up) { return silu(gate) * up; }).lower(x, x).compile();
   });
 }
 void clip_scale(benchmark::State& state) {
-  measure<0, 1, 0>(state, [] {
+  measure<0, 1, 0>(state, [](int64_t share) {
     return jit([](const Array& g, const Array& norm) { return g * (1.0 / maximum(norm, 1.0)); },
                {.donate_argnums = {0}})
-        .lower(matrix(kTokens, kWide), Array::abstract(Shape{}))
+        .lower(matrix(kTokens / share, kWide), Array::abstract(Shape{}))
         .compile();
   });
 }
 void sum_of_squares(benchmark::State& state) {
-  measure<1, 0, 0>(state, [] {
-    return jit([](const Array& g) { return sum(square(g)); }).lower(matrix(kTokens, kWide)).compile();
+  measure<1, 0, 0>(state, [](int64_t share) {
+    return jit([](const Array& g) { return sum(square(g)); }).lower(matrix(kTokens / share, kWide)).compile();
   });
 }
 void cross_entropy_gradient(benchmark::State& state) {
-  measure<0, 1, 0>(state, [] {
+  measure<0, 1, 0>(state, [](int64_t share) {
+    const int64_t rows = std::max<int64_t>(1, 1024 / share);
     return jit(
                [](const Array& logits, const Array& targets) {
                  return value_and_grad([&](const Array& x) { return mean(cross_entropy(x, targets)); })(logits);
                },
                {.donate_argnums = {0}})
-        .lower(matrix(1024, 32768), Array::abstract(Shape{1024}, DType::kI32))
+        .lower(matrix(rows, 32768), Array::abstract(Shape{rows}, DType::kI32))
         .compile();
   });
 }
 void cast_to_bf16(benchmark::State& state) {
-  measure<2, 0, 1>(state, [] {
-    return jit([](const Array& x) { return x.astype(DType::kBF16); }).lower(matrix(kTokens, kWide)).compile();
+  measure<2, 0, 1>(state, [](int64_t share) {
+    return jit([](const Array& x) { return x.astype(DType::kBF16); }).lower(matrix(kTokens / share, kWide)).compile();
   });
 }
 // The triad once more with stores that go past the caches.

@@ -125,6 +125,7 @@ class Bf16Thread {
         sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
         kept_(sums_ + plan.sums_bytes / 4),
         sums_in_c_(plan.c == DType::kF32 && !plan.accumulate),
+        adds_to_c_(plan.c == DType::kF32 && plan.accumulate && !plan.partial_sums),
         few_rows_(plan.depth <= kGemmBlockK && plan.task_m <= kRows),
         large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge) {}
 
@@ -229,6 +230,11 @@ class Bf16Thread {
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     MicroArgs args = {pairs, a, b, kept, kCols, kept, kCols, w, next.next(pairs / kFetchEvery, a)};
     const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
+    if (begins && ends && even && adds_to_c_) {
+      args.prev = static_cast<float*>(args.out = static_cast<float*>(c_) + at);
+      args.prev_stride = args.out_stride = stride;
+      return kMicro<float>[static_cast<size_t>(h - 1)](args);
+    }
     if (begins && k0_ == 0)
       args.prev = nullptr;
     else if (begins && p_.partial_sums)
@@ -282,7 +288,7 @@ class Bf16Thread {
   void* c_;
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
-  bool sums_in_c_, few_rows_, large_, last_k_ = false;
+  bool sums_in_c_, adds_to_c_, few_rows_, large_, last_k_ = false;
   GemmAhead a_ahead_, b_ahead_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;

@@ -217,7 +217,7 @@ class GemmThread {
       b_stride = b_stride_;
       constexpr int64_t kWide = kWideVectors / 2;
       if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
-          (to_sums || (sums_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
+          (to_sums || (made_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
         w = kWide * kCols<T>;
         run = kWideMicro<T>[h - 1];
       }
@@ -226,11 +226,12 @@ class GemmThread {
       T* to = sums + i * p_.tile_n + j;
       run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w,
            fetch});
-    } else if (sums_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) &&
+    } else if (made_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) &&
                c_rows_even_[i / kRows]) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-      run({kc, a, a_stride, b, b_stride, to, stride, first_k_ ? nullptr : to, stride, w, fetch});
+      const T* before = first_k_ && !p_.accumulate ? nullptr : to;
+      run({kc, a, a_stride, b, b_stride, to, stride, before, stride, w, fetch});
     } else {
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
@@ -241,8 +242,8 @@ class GemmThread {
     return w;
   }
 
-  // Whether C itself holds the sums while K blocks go by.
-  bool sums_in_c() const { return c_is_sum_ && !p_.accumulate; }
+  // Whether C itself holds the sums while K blocks go by, or what the only one is added to.
+  bool made_in_c() const { return c_is_sum_ && !p_.partial_sums; }
 
   // A range whose offsets are at hand; in a batch of small products it stays the same.
   struct Range {

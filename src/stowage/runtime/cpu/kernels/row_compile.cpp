@@ -1,4 +1,6 @@
 // From a row program to a row plan: tiles, phases, what is kept, registers.
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -1002,14 +1004,25 @@ class Compiler {
 
 }  // namespace
 
+bool first_cache_is_large() {
+  static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
+  return is_large;
+}
+
 RowPlan compile_row_plan(const RowProgram& program, bool careful) {
   RowPlan plan = Compiler(program, careful, kTileElems).compile();
-  // Strips with nothing in scratch share the near cache with nobody, and may be longer.
+  // Strips with nothing in scratch share the near cache with nobody, and may be longer; much longer
+  // where what comes next is fetched into the second one, unless that takes more of the workspace,
+  // which is the same on every machine.
   const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
                                       [](const Register& r) { return has_column(r.span); });
-  if (!plan.has_row_reductions && plan.column_stores.empty() && !has_strips)
-    plan = Compiler(program, careful, 2 * kTileElems).compile();
-  return plan;
+  if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
+  plan = Compiler(program, careful, 2 * kTileElems).compile();
+  if (first_cache_is_large()) return plan;
+  RowPlan longer = Compiler(program, careful, 8 * kTileElems).compile();
+  const bool alike =
+      longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;
+  return alike ? longer : plan;
 }
 
 }  // namespace stow::cpu

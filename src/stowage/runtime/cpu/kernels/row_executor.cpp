@@ -1,6 +1,5 @@
 // The loops of a row plan: units over threads, tiles of rows, phases, strips.
 #include <omp.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -9,13 +8,6 @@
 
 namespace stow::cpu {
 namespace {
-
-// Whether a first cache holds a tile and the next. Of 48 KiB it does well enough; in 32 KiB what is
-// fetched ahead drives out what is worked on, and programs take up to 1.5 times as long.
-bool first_cache_is_large() {
-  static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
-  return is_large;
-}
 
 // Addresses for steps over `rows` rows from `row` and `cols` columns from `col`.
 struct Tile {
