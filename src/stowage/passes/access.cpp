@@ -10,6 +10,14 @@ Access access_of(const View& view, bool write) {
   return {view.buffer, write, false, low, high, view.terms};
 }
 
+void fix_iteration(View& view, LoopId loop, int64_t iteration) {
+  std::erase_if(view.terms, [&](const LoopTerm& term) {
+    if (term.loop != loop) return false;
+    view.offset_bytes += term.bytes_at(iteration);
+    return true;
+  });
+}
+
 namespace {
 
 // Splits terms into that of one loop and the others; false where there are several of it.

@@ -18,6 +18,9 @@ struct Access {
 };
 Access access_of(const View& view, bool write);
 
+/// The window that a view is in one iteration of a loop.
+void fix_iteration(View& view, LoopId loop, int64_t iteration);
+
 /// Whether two accesses of a list in `loop` may meet, `a` being made `shift` iterations later than
 /// `b`. An invalid loop is none; the shift is 0 then.
 bool may_meet(const Access& a, const Access& b, int shift, LoopId loop);

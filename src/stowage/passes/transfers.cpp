@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/passes/access.h"
+#include "stowage/passes/rings.h"
 
 namespace stow {
 namespace {
@@ -180,7 +180,7 @@ class Overlapper {
       Access a;
       if (in) {
         View fixed = view;
-        fix(fixed, in->id, iteration);
+        fix_iteration(fixed, in->id, iteration);
         a = access_of(fixed, write);
       } else {
         a = access_of(view, write);
@@ -213,12 +213,7 @@ class Overlapper {
     return may_meet(a, b, shift, loop_ ? loop_->id : LoopId());
   }
   // Whether each iteration of the loop around has a place of its own for the buffer.
-  bool told_apart(BufferId id) const {
-    const std::vector<EachIteration>& each = buffer(id).each;
-    return loop_ && std::any_of(each.begin(), each.end(), [&](const EachIteration& e) {
-             return e.loop == loop_->id;
-           });
-  }
+  bool told_apart(BufferId id) const { return loop_ && stow::told_apart(buffer(id), loop_->id); }
   // Staging buffers of this list alone, each iteration's written whole before they are read.
   void find_ringable(std::vector<Item>& items) {
     ringable_.clear();
@@ -433,24 +428,30 @@ class Overlapper {
     if (!loop || loop->trip_count <= 1) return found;
     const bool up = is_inward(item.stream);
     RingSlots none;
-    bool overtakes = false;
+    bool overtakes = false, over_others = false;
     for (int64_t n = 0; n < std::min(loop->trip_count, kMostEntered); ++n) {
       const int64_t iteration = up ? loop->trip_count - 1 - n : n;
       const std::vector<Item>& body = inside(*loop, iteration);
-      size_t passed = 0, entered = 0;  // the latter: so many last that entered it before
+      // Beyond: moves that entered before, and what does not run then.
+      size_t passed = 0, beyond = 0;
       for (size_t at = 0; at < body.size(); ++at) {
         const Item& other = body[up ? body.size() - 1 - at : at];
-        if (other.instruction.guard.is_only(iteration) && may_overtake(item, other)) {
-          ++entered;
+        const bool idle = !other.instruction.guard.holds(iteration);
+        const bool entered =
+            other.instruction.guard.is_only(iteration) && may_overtake(item, other);
+        over_others = over_others || entered;
+        if (entered || (idle && over_others)) {
+          ++beyond;
           continue;
         }
-        if (other.instruction.guard.holds(iteration) && stopped(item, other, none)) break;
-        overtakes = overtakes || entered > 0;
+        if (!idle && stopped(item, other, none)) break;
+        overtakes = overtakes || over_others;
         passed = at + 1;
-        entered = 0;
+        beyond = 0;
+        over_others = false;
       }
       if (passed > 0) found = {iteration, up ? body.size() - passed : passed, overtakes};
-      if (passed + entered < body.size()) break;
+      if (passed + beyond < body.size()) break;
     }
     return found;
   }
@@ -490,7 +491,7 @@ class Overlapper {
     RingSlots rings;
     const size_t behind = reach(item, items, i, rings);
     size_t to = behind;
-    for (size_t at = i; to > 0 && to != at;) {
+    for (size_t at = items.size(); to > 0 && to != at;) {
       at = to;
       to = overtake(item, items, at, rings);
     }
@@ -603,7 +604,9 @@ class Overlapper {
         if (item.shift != 0)
           for (const Access& a : item.accesses)
             if (told_apart(a.buffer)) rings_.try_emplace(a.buffer.index(), 2);
-      for (const auto& [b, slots] : rings_) make_ring(items, BufferId(b), slots);
+      std::vector<Instruction*> list;
+      for (Item& item : items) list.push_back(&item.instruction);
+      for (const auto& [b, slots] : rings_) make_ring(schedule_, list, *loop_, BufferId(b), slots);
     }
     // What is done ahead of the first iterations, or behind the last: as in iterations before and
     // after them.
@@ -618,7 +621,7 @@ class Overlapper {
         if (item.shift == 0 || (item.shift > 0) != (iteration < 0) || its < 0 || its >= trips)
           continue;
         to.push_back(item.instruction);
-        for_each_view(to.back(), [&](View& view, bool) { fix(view, loop_->id, its); });
+        for_each_view(to.back(), [&](View& view, bool) { fix_iteration(view, loop_->id, its); });
       }
     };
     for (int64_t i = first; i < 0; ++i) put(before, i);
@@ -638,67 +641,6 @@ class Overlapper {
       }
       list.push_back(std::move(instruction));
     }
-  }
-
-  // The window in one iteration of a loop.
-  static void fix(View& view, LoopId loop, int64_t iteration) {
-    std::erase_if(view.terms, [&](const LoopTerm& term) {
-      if (term.loop != loop) return false;
-      view.offset_bytes += term.bytes_at(iteration);
-      return true;
-    });
-  }
-
-  // The slots of a stack become parts of a new one, and live and die as before. Where one write
-  // begins several, or slots have parts, all that an iteration has lives from its first use on.
-  void make_parts(std::vector<Item>& items, BufferId id) {
-    Buffer& b = buffer(id);
-    bool by_slot = b.parts.size() == 1;
-    const auto all_views = [&](auto&& visit) {
-      for (Item& item : items)
-        for_each_view(item.instruction, [&](View& view, bool) {
-          if (view.buffer == id) visit(view);
-        });
-    };
-    all_views([&](const View& view) { by_slot &= !view.begins || in_one_slot(view, b.slot_bytes); });
-    if (!by_slot) {
-      b.parts = {0};
-      b.part_provenance.clear();
-      all_views([](View& view) { view.begins = false; });
-      return;
-    }
-    b.parts.clear();
-    for (int64_t slot = 0; slot < b.slots; ++slot) b.parts.push_back(slot * b.slot_bytes);
-    if (!b.part_provenance.empty()) b.part_provenance.resize(b.parts.size(), b.part_provenance[0]);
-  }
-  static bool in_one_slot(const View& view, int64_t slot_bytes) {
-    const Access a = access_of(view, true);
-    return a.low % slot_bytes + (a.high - a.low) <= slot_bytes &&
-           std::all_of(a.terms.begin(), a.terms.end(), [&](const LoopTerm& t) {
-             return t.stride_bytes % slot_bytes == 0;
-           });
-  }
-
-  // A buffer of one slot becomes several that take turns; one with a place for each iteration of
-  // this loop, as many as that.
-  void make_ring(std::vector<Item>& items, BufferId id, int slots_needed) {
-    Buffer& b = buffer(id);
-    const bool each = told_apart(id);
-    if (b.slots > 1) make_parts(items, id);
-    const int64_t slots = each ? loop_->trip_count : slots_needed;
-    b.slot_bytes = align_up(b.bytes, 64);
-    b.bytes = b.slot_bytes * slots;
-    b.slots = slots;
-    b.apart = true;
-    std::erase_if(b.each, [&](const EachIteration& e) { return e.loop == loop_->id; });
-    LoopTerm term;
-    term.loop = loop_->id;
-    term.modulo = each ? 0 : slots;
-    term.stride_bytes = b.slot_bytes;
-    for (Item& item : items)
-      for_each_view(item.instruction, [&](View& view, bool) {
-        if (view.buffer == id) view.terms.push_back(term);
-      });
   }
 
   Schedule schedule_;
