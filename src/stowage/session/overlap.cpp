@@ -68,13 +68,16 @@ class Chooser {
 
   // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
   void overtake() {
-    double least = nominal_step_s(schedule());
     overtaking_bytes_ = std::numeric_limits<int64_t>::max();
     const int64_t most = overlapped().overtaking_bytes;
+    overtaking_bytes_ = 0;
+    if (most == 0) return;
+    double least = nominal_step_s(schedule());
     int64_t best = 0;
-    for (int eighths = 8; eighths > 0 && most > 0; eighths /= 2) {
+    for (int eighths = 8; eighths > 0; eighths /= 2) {
       overtaking_bytes_ = most * eighths / 8;
-      if (const double step = nominal_step_s(schedule()); step < least && fits()) {
+      const Schedule trial = schedule();
+      if (const double step = nominal_step_s(trial); step < least && fits(trial)) {
         least = step;
         best = overtaking_bytes_;
       }
@@ -147,7 +150,7 @@ class Chooser {
     if (moves.empty() || n_trials_ >= kMaxTrials || spent_ >= kMaxTrialInstants) return;
     const std::vector<int> before = ahead_;
     for (size_t m : moves) ahead_[m] = ahead;
-    if (fits()) return;
+    if (fits(schedule())) return;
     ahead_ = before;
     if (moves.size() == 1) return;
     const auto middle = moves.begin() + static_cast<std::ptrdiff_t>(moves.size() / 2);
@@ -156,9 +159,9 @@ class Chooser {
   }
 
   // By the largest live sums, which a layout nearly reaches.
-  bool fits() {
+  bool fits(const Schedule& trial) {
     ++n_trials_;
-    const PeakBound bound = peak_bound(schedule());
+    const PeakBound bound = peak_bound(trial);
     spent_ += bound.n_instants;
     for (size_t kind = 0; kind < limits_.size(); ++kind)
       if (bound.bytes[kind] > limits_[kind]) return false;

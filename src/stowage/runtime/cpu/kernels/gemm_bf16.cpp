@@ -124,8 +124,6 @@ class Bf16Thread {
         a_pack_(b_pack_ + plan.b_pack_bytes / 4),
         sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
         kept_(sums_ + plan.sums_bytes / 4),
-        sums_in_c_(plan.c == DType::kF32 && !plan.accumulate),
-        adds_to_c_(plan.c == DType::kF32 && plan.accumulate && !plan.partial_sums),
         few_rows_(plan.depth <= kGemmBlockK && plan.task_m <= kRows),
         large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge) {}
 
@@ -225,18 +223,16 @@ class Bf16Thread {
     const bool even = c_cols_run_[j / kCols] && c_rows_even_[i / kRows];
     const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
     const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-    float* const c_sums = sums_in_c_ && even ? static_cast<float*>(c_) + at : nullptr;
+    const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
+    // Whether C itself holds the sums, or what the only part of them is added to.
+    const bool in_c = p_.c == DType::kF32 && even &&
+                      (!p_.accumulate || (begins && ends && !p_.partial_sums));
+    float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
     float *const kept = kept_ + i * kCols, *const part = sums + i * p_.tile_n + j;
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     MicroArgs args = {pairs, a, b, kept, kCols, kept, kCols, w, next.next(pairs / kFetchEvery, a)};
-    const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
-    if (begins && ends && even && adds_to_c_) {
-      args.prev = static_cast<float*>(args.out = static_cast<float*>(c_) + at);
-      args.prev_stride = args.out_stride = stride;
-      return kMicro<float>[static_cast<size_t>(h - 1)](args);
-    }
     if (begins && k0_ == 0)
-      args.prev = nullptr;
+      args.prev = p_.accumulate ? c_sums : nullptr, args.prev_stride = stride;
     else if (begins && p_.partial_sums)
       args.prev = part, args.prev_stride = p_.tile_n;
     else if (begins && even)
@@ -288,7 +284,7 @@ class Bf16Thread {
   void* c_;
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
-  bool sums_in_c_, adds_to_c_, few_rows_, large_, last_k_ = false;
+  bool few_rows_, large_, last_k_ = false;
   GemmAhead a_ahead_, b_ahead_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
