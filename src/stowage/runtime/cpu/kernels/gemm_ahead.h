@@ -49,6 +49,8 @@ class GemmAhead {
     return part;
   }
   bool done() const { return lines_ == 0; }
+  /// Lines left to fetch.
+  int64_t left() const { return lines_ * rows_ - row_; }
 
  private:
   static constexpr int64_t kLine = 64;

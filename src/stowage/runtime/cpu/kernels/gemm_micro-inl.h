@@ -43,10 +43,15 @@ struct MicroArgs {
   ptrdiff_t prev_stride;
   int64_t cols;           // of the last vector's columns, at least one
   GemmFetch fetch;        // by a whole micro-kernel, every kFetchEvery steps of k
+  T* packed = nullptr;    // [kc, kCols], where what is read of B goes as well
 };
 
 /// Steps of k to a line fetched ahead.
 constexpr int kFetchEvery = 4;
+
+/// Steps of k from what is packed to what is fetched for it. Rows of B a power of two apart share
+/// one set of the first cache, so no more than its ways.
+constexpr int kPackAhead = 6;
 
 /// Row r of A at some k, from pointers to every fourth row: two registers of strides for them all.
 template <typename T>
@@ -56,8 +61,8 @@ HWY_INLINE T element_in_place(const char* const* rows, int r, ptrdiff_t step, pt
 }
 
 /// out[r][j] = sum over k of a[k][r] * b[k][j], plus prev[r][j] if given: one accumulator an
-/// element, from zero, fma over k in order. R rows by V vectors.
-template <int R, int V, bool kInPlace, typename T>
+/// element, from zero, fma over k in order. R rows by V vectors. With kPack, B is packed in passing.
+template <int R, int V, bool kInPlace, typename T, bool kPack = false>
 HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = kLanesOf<T>;
@@ -75,6 +80,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const ptrdiff_t step = args.a_stride * static_cast<ptrdiff_t>(sizeof(T)), step3 = 3 * step;
   for (int r = 0; r < 3; ++r) a_rows[r] = reinterpret_cast<const char*>(a + 4 * r * args.a_stride);
   const char* ahead = args.fetch.at;
+  T* packed = args.packed;
   int64_t k = args.kc;
   do {
     int64_t steps = k;
@@ -86,7 +92,13 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
     k -= steps;
     for (; steps > 0; --steps) {
       hn::Vec<decltype(d)> row[V];
-      HWY_UNROLL(16) for (int v = 0; v < V; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
+      HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
+        row[v] = hn::LoadU(d, b + v * kLanes);
+        if constexpr (kPack) {
+          __builtin_prefetch(b + kPackAhead * b_stride + v * kLanes);
+          hn::StoreU(row[v], d, packed + v * kLanes);
+        }
+      }
       HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
         const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
         const auto x = hn::Set(d, a_r);
@@ -98,6 +110,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
         a += kRows;
       }
       b += b_stride;
+      if constexpr (kPack) packed += V * kLanes;
     }
   } while (k > 0);
   T* const out = args.out;
@@ -142,6 +155,10 @@ constexpr std::array<MicroFn<T>, sizeof...(R)> micro_table(std::integer_sequence
 /// kMicro<V, kInPlace, T>[rows - 1]: the micro-kernel for that many rows and V vectors.
 template <int V, bool kInPlace, typename T>
 constexpr auto kMicro = micro_table<V, kInPlace, T>(std::make_integer_sequence<int, kRows>());
+
+/// Whole panels of both, the one of B where it lies and packed in passing.
+template <typename T>
+constexpr MicroFn<T> kPackingMicro = micro<kRows, 2, false, T, true>;
 
 /// For one or two rows, where B passes by once: more of a row of B at a time.
 constexpr int kWideVectors = 8;

@@ -74,8 +74,19 @@ HWY_INLINE void turn_4x4(D d, V& v0, V& v1, V& v2, V& v3) {
   v3 = hn::BitCast(d, hn::InterleaveUpper(d64, u01, u23));
 }
 
-// Turns a square block of kLanes rows held in v: first
-// inside 128-bit blocks, then the blocks themselves.
+// Likewise a 4 x 4 block of blocks of 128 bits.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void turn_blocks(D d, V& v0, V& v1, V& v2, V& v3) {
+  const V a = hn::ConcatLowerLower(d, v2, v0), b = hn::ConcatLowerLower(d, v3, v1);
+  const V e = hn::ConcatUpperUpper(d, v2, v0), f = hn::ConcatUpperUpper(d, v3, v1);
+  v0 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a);
+  v1 = hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a));
+  v2 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(f), e);
+  v3 = hn::OddEvenBlocks(f, hn::SwapAdjacentBlocks(e));
+}
+
+// Turns a square block of kLanes rows held in v: first inside 128-bit blocks, then the blocks
+// themselves.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void turn_square(D d, V* HWY_RESTRICT v) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
@@ -90,16 +101,24 @@ HWY_INLINE void turn_square(D d, V* HWY_RESTRICT v) {
     }
   } else if constexpr (kLanes == 16) {
     HWY_UNROLL(4) for (int i = 0; i < 4; ++i) {
-      const V a = hn::ConcatLowerLower(d, v[i + 8], v[i]);
-      const V b = hn::ConcatLowerLower(d, v[i + 12], v[i + 4]);
-      const V e = hn::ConcatUpperUpper(d, v[i + 8], v[i]);
-      const V f = hn::ConcatUpperUpper(d, v[i + 12], v[i + 4]);
-      v[i] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a);
-      v[i + 4] = hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a));
-      v[i + 8] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(f), e);
-      v[i + 12] = hn::OddEvenBlocks(f, hn::SwapAdjacentBlocks(e));
+      turn_blocks(d, v[i], v[i + 4], v[i + 8], v[i + 12]);
     }
   }
+}
+
+// Turns 12 rows of 16 lanes into 16 rows of 12: v[3 * i + j] then holds elements [16 * j, 16 * j +
+// 16) of the four rows from 4 * i on, 12 each.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void turn_12x16(D d, V* HWY_RESTRICT v) {
+  HWY_UNROLL(4) for (int g = 0; g < 12; g += 4) {
+    turn_4x4(d, v[g], v[g + 1], v[g + 2], v[g + 3]);
+  }
+  // Now block i of v[4 * g + c] holds row 4 * i + c, elements from 4 * g on.
+  turn_blocks(d, v[0], v[4], v[8], v[1]);
+  turn_blocks(d, v[5], v[9], v[2], v[6]);
+  turn_blocks(d, v[10], v[3], v[7], v[11]);
+  const V turned[12] = {v[0], v[5], v[10], v[4], v[9], v[3], v[8], v[2], v[7], v[1], v[6], v[11]};
+  HWY_UNROLL(12) for (int i = 0; i < 12; ++i) v[i] = turned[i];
 }
 
 // kLanes adjacent elements from each of R <= kLanes rows, into dst[k][0, R), W apart. Except in the
@@ -112,9 +131,14 @@ HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* 
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   V v[kLanes];
   HWY_UNROLL(16) for (int r = 0; r < kLanes; ++r) {
-    if (r < R) __builtin_prefetch(rows[r] + at + 8 * kLanes);
+    if (r < R) __builtin_prefetch(rows[r] + at + 8 * kLanes, 0, 2);
     if (r < R) v[r] = load_wide(d, rows[r] + at);
     else v[r] = hn::Zero(d);
+  }
+  if constexpr (R == 12 && W == 12 && kLanes == 16) {
+    turn_12x16(d, v);
+    HWY_UNROLL(12) for (int i = 0; i < R; ++i) hn::StoreU(v[i], d, dst + i * kLanes);
+    return;
   }
   turn_square(d, v);
   HWY_UNROLL(16) for (int k = 0; k < kLanes - 1; ++k) hn::StoreU(v[k], d, dst + k * W);

@@ -150,14 +150,17 @@ class GemmThread {
   // type, all of it small or needed once.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
-    b_in_place_ = dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc) &&
-                  (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
+    b_even_ = dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc);
+    b_in_place_ = b_even_ && (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
   }
 
   void pack_b(int64_t kc, int64_t j, int64_t cols) {
-    if (!b_in_place_ || !b_cols_run_[j / kCols<T>])
-      pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j), b_ks_,
-                     kc, b_pack_ + j * kc);
+    if (!b_in_place_ || !b_cols_run_[j / kCols<T>]) pack_part(kc, j, cols, 0, kc);
+  }
+  // Of a panel of B the steps [from, to) of k.
+  void pack_part(int64_t kc, int64_t j, int64_t cols, int64_t from, int64_t to) {
+    pack<kCols<T>>(p_.b, b_, b_batch_, b_cols_ + j, std::min<int64_t>(kCols<T>, cols - j),
+                   b_ks_ + from, to - from, b_pack_ + j * kc + from * kCols<T>);
   }
 
   // Whether n panels of B from column j on are rows of whole adjacent vectors.
@@ -174,28 +177,48 @@ class GemmThread {
   // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, right
   // before its first use.
   void block(const Block& x, T* sums) {
+    a_from_ = 0;
     if (x.kc * x.cols <= kSmallB) {
       for (int64_t j = 0; x.first && j < x.cols; j += kCols<T>) pack_b(x.kc, j, x.cols);
       for (int64_t i = 0; i < x.rows; i += kRows)
-        for (int64_t j = 0; j < x.cols;) j += piece(x.kc, i, x.rows, j, x.cols, sums);
+        for (int64_t j = 0; j < x.cols;) j += piece(x.kc, i, x.rows, j, x.cols, sums, false);
       return;
     }
     b_ahead_.stop();
+    const int64_t n_products = (x.rows + kRows - 1) / kRows;  // of a panel of B
+    // The next block of A is fetched late: the tile of B that passes by would drive it out.
+    const int64_t a_panel = std::max<int64_t>(x.kc / kFetchEvery * n_products, 1);
+    a_from_ = x.cols - (a_ahead_.left() / a_panel + 2) * kCols<T>;
+    // A panel that is not packed in passing is packed a few k after each product of the one before,
+    // whose arithmetic does not wait for what is moved.
+    const int64_t few = ((x.kc + n_products - 1) / n_products + kFewK - 1) / kFewK * kFewK;
+    bool packed = false;
     for (int64_t j = 0, w = 0; j < x.cols; j += w) {
-      if (x.first) {
-        pack_b(x.kc, j, x.cols);
-        const int64_t next = j + kCols<T>;
-        if (!b_in_place_)
-          ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
-                std::min<int64_t>(kCols<T>, x.cols - next), x.k0);
+      const bool packs = x.first && packs_in_passing(j, x.rows);
+      if (x.first && !packs && !packed) pack_b(x.kc, j, x.cols);
+      const int64_t next = j + kCols<T>;
+      packed = x.first && !b_in_place_ && next < x.cols && !packs_in_passing(next, x.rows);
+      if (x.first && !b_in_place_)
+        ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
+              std::min<int64_t>(kCols<T>, x.cols - next), x.k0);
+      for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
+        w = piece(x.kc, i, x.rows, j, x.cols, sums, packs && i == 0);
+        if (!packed || k >= x.kc) continue;
+        pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
+        k += few;
       }
-      for (int64_t i = 0; i < x.rows; i += kRows) w = piece(x.kc, i, x.rows, j, x.cols, sums);
     }
   }
 
-  // One panel of A times one of B (or some that lie in a row), on its way into C. Returns the
-  // columns done, the same for every i.
-  HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums) {
+  // Whether the first product of a panel of B packs it: rows of whole vectors of the right type.
+  bool packs_in_passing(int64_t j, int64_t rows) const {
+    return !b_in_place_ && !a_in_place_ && b_even_ && b_cols_run_[j / kCols<T>] && rows >= kRows;
+  }
+
+  // One panel of A times one of B (or some that lie in a row), on its way into C; packs that of B
+  // in passing if asked. Returns the columns done, the same for every i.
+  HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums,
+                           bool packs) {
     const int64_t h = std::min<int64_t>(kRows, rows - i);
     int64_t w = std::min<int64_t>(kCols<T>, cols - j);
     const bool two = w > kLanesOf<T>;
@@ -209,14 +232,19 @@ class GemmThread {
     }
     const T* b = b_pack_ + j * kc;
     ptrdiff_t b_stride = kCols<T>;
-    GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
+    T* packed = nullptr;
+    if (packs) {
+      run = kPackingMicro<T>;
+      packed = b_pack_ + j * kc;
+    }
+    GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
     const GemmFetch fetch = next.next(kc / kFetchEvery, a);
     const bool to_sums = p_.partial_sums && !last_k_;
-    if (b_in_place_ && b_cols_run_[j / kCols<T>]) {
+    if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
       constexpr int64_t kWide = kWideVectors / 2;
-      if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
+      if (!packs && rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
           (to_sums || (made_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
         w = kWide * kCols<T>;
         run = kWideMicro<T>[h - 1];
@@ -225,17 +253,17 @@ class GemmThread {
     if (to_sums) {
       T* to = sums + i * p_.tile_n + j;
       run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w,
-           fetch});
+           fetch, packed});
     } else if (made_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) &&
                c_rows_even_[i / kRows]) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
       const T* before = first_k_ && !p_.accumulate ? nullptr : to;
-      run({kc, a, a_stride, b, b_stride, to, stride, before, stride, w, fetch});
+      run({kc, a, a_stride, b, b_stride, to, stride, before, stride, w, fetch, packed});
     } else {
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-      run({kc, a, a_stride, b, b_stride, sum, kCols<T>, before, p_.tile_n, w, fetch});
+      run({kc, a, a_stride, b, b_stride, sum, kCols<T>, before, p_.tile_n, w, fetch, packed});
       put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
           p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
     }
@@ -262,6 +290,8 @@ class GemmThread {
     return true;
   }
 
+  static constexpr int64_t kFewK = 16;  // steps of k packed at once between products
+
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
 
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
@@ -274,8 +304,9 @@ class GemmThread {
   void* c_;
   T *b_pack_, *a_pack_, *sums_;
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
-  bool a_in_place_ = false, b_in_place_ = false;
+  bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   GemmAhead a_ahead_, b_ahead_;
+  int64_t a_from_ = 0;  // the column of a tile from which on A is fetched ahead
   ptrdiff_t b_stride_ = 0;
   Range m_, n_, k_;
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
