@@ -5,6 +5,7 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -584,17 +585,22 @@ TEST(RowProgramRandom, LongRowsAgreeWithTheReference) {
   check(100000, 200, true);
 }
 // The instruction sets that a machine has beside its best, and what stands for those without any.
-TEST(RowProgramRandom, EveryTargetAgreesWithTheReference) {
+void with_other_targets(void (*f)()) {
   for (int64_t target : {int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
     if (target != int64_t{HWY_EMU128} && (hwy::SupportedTargets() & target) == 0) continue;
     SCOPED_TRACE(hwy::TargetName(target));
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    check(200000, 1000, false);
-    check(300000, 60, true);
+    f();
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
+}
+TEST(RowProgramRandom, EveryTargetAgreesWithTheReference) {
+  with_other_targets([] {
+    check(200000, 1000, false);
+    check(300000, 60, true);
+  });
 }
 
 // silu(gate) * up, or silu(gate) alone. `apart`: every step is stored, so that each has a kernel of
@@ -678,6 +684,93 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
         ASSERT_TRUE(same(c, got, want))
             << "in place, " << dtype_name(t) << " " << describe(c.program);
       }
+}
+
+// The gradient of silu(x), or of silu(x) * y by both and, with three outputs, the product itself.
+// `turned`: factors and terms stand in another order, and the product comes last.
+RowProgram gate_grad_program(DType t, const Dims& dims, int n_outs, bool turned) {
+  RowProgram p;
+  p.dims = dims;
+  p.n_row_dims = 1;
+  const RowOperand whole{t, {dims[1], 1}};
+  const auto add = [&](StepKind kind, OpKind op, int32_t a = -1, int32_t b = -1, int32_t index = 0) {
+    Step s;
+    s.kind = kind;
+    s.op = op;
+    s.dtype = t;
+    s.args[0] = a;
+    s.args[1] = b;
+    s.index = index;
+    p.steps.push_back(s);
+    return static_cast<int32_t>(p.steps.size() - 1);
+  };
+  const auto load = [&] {
+    p.inputs.push_back(whole);
+    return add(StepKind::kLoad, OpKind::kAdd, -1, -1, static_cast<int32_t>(p.inputs.size() - 1));
+  };
+  const auto store = [&](int32_t value) {
+    add(StepKind::kStore, OpKind::kAdd, value, -1, static_cast<int32_t>(p.outputs.size()));
+    p.outputs.push_back(whole);
+  };
+  const auto both = [&](OpKind op, int32_t a, int32_t b) {
+    return turned ? add(StepKind::kCompute, op, b, a) : add(StepKind::kCompute, op, a, b);
+  };
+  const int32_t x = load(), dy = load(), y = n_outs > 1 ? load() : -1;
+  const int32_t s = add(StepKind::kCompute, OpKind::kLogistic, x);
+  const int32_t silu = n_outs > 1 ? both(OpKind::kMul, x, s) : -1;
+  int32_t product = n_outs > 2 && !turned ? both(OpKind::kMul, silu, y) : -1;
+  const int32_t d = n_outs > 1 ? both(OpKind::kMul, dy, y) : dy;
+  const int32_t by_y = n_outs > 1 ? both(OpKind::kMul, dy, silu) : -1;
+  const int32_t straight = both(OpKind::kMul, d, s), by_x = both(OpKind::kMul, d, x);
+  const int32_t one = add(StepKind::kConstant, OpKind::kAdd);
+  p.steps.back().imm = float_bits(t, 1);
+  const int32_t rest = add(StepKind::kCompute, OpKind::kSub, one, s);
+  const int32_t bent = both(OpKind::kMul, by_x, both(OpKind::kMul, s, rest));
+  store(both(OpKind::kAdd, straight, bent));
+  if (n_outs > 2 && turned) product = both(OpKind::kMul, silu, y);
+  if (n_outs > 1) store(by_y);
+  if (n_outs > 2) store(product);
+  return p;
+}
+
+void check_gate_gradients(const std::vector<Dims>& spaces) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16})
+    for (const Dims& dims : spaces)
+      for (int n_outs : {1, 2, 3})
+        for (const bool turned : {false, true}) {
+          Case c;
+          c.program = gate_grad_program(t, dims, n_outs, turned);
+          // One kernel, which leaves nothing in scratch.
+          ASSERT_LT(CompiledRowProgram(c.program).scratch_bytes(1), 512) << describe(c.program);
+          Random random(13);
+          const auto size = static_cast<size_t>(dtype_bytes(t));
+          for (int k = 0; k < 6; ++k) {
+            Bytes b(static_cast<size_t>(dims[0] * dims[1]) * size);
+            for (size_t i = 0; i < b.size(); i += size) {
+              const uint64_t e = random_element(random, t);
+              std::memcpy(b.data() + i, &e, size);
+            }
+            c.memory.push_back(std::move(b));
+          }
+          for (size_t k = 0; k < c.program.inputs.size(); ++k) c.inputs.push_back({k, 0});
+          // Apart; each over an input; over the inputs in another order.
+          for (const auto& places : {std::array<size_t, 3>{3, 4, 5}, {0, 1, 2}, {1, 2, 0}}) {
+            c.outputs.clear();
+            for (size_t k = 0; k < c.program.outputs.size(); ++k) c.outputs.push_back({places[k], 0});
+            std::vector<Bytes> want = c.memory;
+            const Pointers at = pointers(c, want);
+            run_row_program_reference(c.program, at.inputs, at.outputs);
+            for (int threads : {1, 2})
+              ASSERT_TRUE(same(c, run(c, threads), want))
+                  << dtype_name(t) << " over " << places[0] << " " << describe(c.program);
+          }
+        }
+}
+TEST(RowProgramGate, GradientsAreOneKernelAndAgreeWithTheReference) {
+  check_gate_gradients({{3, 4096}, {700, 32}, {1, 20001}, {40, 129}, {5, 63}, {900, 1}});
+}
+TEST(RowProgramGate, GradientsOfEveryTargetAgreeWithTheReference) {
+  with_other_targets([] { check_gate_gradients({{40, 129}}); });
 }
 
 // The steps of a norm's gradient: a sum of squares beside one of products by the same values, column

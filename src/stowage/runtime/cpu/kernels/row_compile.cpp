@@ -48,6 +48,7 @@ struct Value {
   bool keep = false;         // For the whole row, beyond the phase that computes it.
   bool available = false;    // Kept, and computed in an earlier phase.
   int32_t absorbed_by = -1;   // The step whose kernel computes this one too.
+  int32_t made_by = -1;      // Likewise, where others want this one as well.
   int32_t fused_store = -1;  // The store that its kernel does itself.
   int32_t reg = -1;
   bool by_position = false;  // A step that find_one_hot() has made.
@@ -387,7 +388,7 @@ class Compiler {
   bool is_wanted_once(int i) {
     const Value& v = value(i);
     return step(i).kind == StepKind::kCompute && uses_[static_cast<size_t>(i)] == 1 &&
-           v.absorbed_by < 0 && !absorbs(i);
+           v.absorbed_by < 0 && v.made_by < 0 && !absorbs(i);
   }
   // Whether it is arithmetic of f32 as well.
   bool is_absorbable(int i) {
@@ -432,6 +433,96 @@ class Compiler {
     if (logistic < 0) return false;
     f = {f32_gate_kernel(false), {step(logistic).args[0]}};
     value(logistic).absorbed_by = j;
+    return true;
+  }
+
+  // The other factor where step i is the product of v and something, of the dtype of step j and
+  // wanted at its points; else -1.
+  int factor_beside(int i, int v, int j) {
+    const Step& s = step(i);
+    if (s.kind != StepKind::kCompute || s.op != OpKind::kMul || s.dtype != step(j).dtype ||
+        value(i).span != value(j).span)
+      return -1;
+    return s.args[0] == v ? s.args[1] : s.args[1] == v ? s.args[0] : -1;
+  }
+  bool is_one(int i) const {
+    const Step& s = step(i);
+    return s.kind == StepKind::kConstant && s.imm == (s.dtype == DType::kF32    ? 0x3f800000u
+                                                      : s.dtype == DType::kBF16 ? 0x3f80u
+                                                                                : 0x3c00u);
+  }
+  // Step j as the gradient of silu(x), dy s + (dy x) (s (1 - s)), and what else of a gate the same
+  // program computes: of silu(x) y that by y, and the product itself.
+  bool fuse_gate_grad(int j) {
+    const Step& sum = step(j);
+    if (sum.kind != StepKind::kCompute || sum.op != OpKind::kAdd || !has_column(value(j).span) ||
+        register_dtype(sum.dtype) != DType::kF32)
+      return false;
+    const auto is_alone = [&](int i) { return uses_[static_cast<size_t>(i)] == 1; };
+    for (int turn = 0; turn < 4; ++turn) {
+      const int straight = sum.args[turn / 2], bent = sum.args[1 - turn / 2];
+      const Step& product = step(straight);
+      const int s = product.args[turn % 2], d = product.args[1 - turn % 2];
+      if (s < 0 || factor_beside(straight, s, j) < 0 || step(s).op != OpKind::kLogistic ||
+          step(s).kind != StepKind::kCompute || value(s).span != value(j).span)
+        continue;
+      const int x = step(s).args[0];
+      for (int k = 0; k < 2; ++k) {
+        const int by_x = step(bent).args[k], slope = step(bent).args[1 - k];
+        if (by_x < 0 || factor_beside(bent, by_x, j) < 0 || factor_beside(by_x, x, j) != d) continue;
+        const int rest = factor_beside(slope, s, j);
+        if (rest < 0 || step(rest).kind != StepKind::kCompute || step(rest).op != OpKind::kSub ||
+            !is_one(step(rest).args[0]) || step(rest).args[1] != s || !is_alone(straight) ||
+            !is_alone(bent) || !is_alone(by_x) || !is_alone(slope) || !is_alone(rest))
+          continue;
+        return fuse_gate_grad(j, {straight, bent, by_x, slope, rest}, s, x, d);
+      }
+    }
+    return false;
+  }
+  // Once it is known to be one: of the logistic s of x and dy = d.
+  bool fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d) {
+    Fused f;
+    if (uses_[static_cast<size_t>(s)] == 3) {
+      f = {f32_gate_grad_kernel(1), {x, d}};
+    } else {
+      const auto users = [&](int i) {
+        std::vector<int> list;
+        for (int u = i + 1; u < n_steps(); ++u)
+          for (int k = 0; k < n_args(step(u)); ++k)
+            if (is_live_[static_cast<size_t>(u)] && step(u).args[k] == i) list.push_back(u);
+        return list;
+      };
+      int silu = -1;
+      for (int u : users(s))
+        if (value(u).absorbed_by < 0 && factor_beside(u, s, j) == x) silu = u;
+      if (silu < 0 || uses_[static_cast<size_t>(s)] != 4 || uses_[static_cast<size_t>(d)] != 2) return false;
+      // The factors of d, each of which silu(x) may be multiplied by as well.
+      const std::vector<int> products = users(silu);
+      if (products.empty() || products.size() > 2) return false;
+      const int dy = factor_beside(products[0], silu, j);
+      if (dy < 0 || factor_beside(d, dy, j) < 0) return false;
+      const int y = factor_beside(d, dy, j);
+      if (products.size() == 2 && factor_beside(products[1], silu, j) != y) return false;
+      f = {f32_gate_grad_kernel(1 + static_cast<int>(products.size())), {x, y, dy}};
+      f.more = products;
+      parts.insert(parts.end(), {silu, d});
+    }
+    parts.push_back(s);
+    for (int a : f.args)
+      if (value(a).span != value(j).span) return false;
+    // What the kernel computes early must not be wanted before, nor in other phases.
+    for (int made : f.more) {
+      for (const std::vector<bool>& needed : needed_)
+        if (needed[static_cast<size_t>(made)] != needed[static_cast<size_t>(j)]) return false;
+      for (int u = made + 1; u < j; ++u)
+        for (int k = 0; k < n_args(step(u)); ++k)
+          if (step(u).args[k] == made && is_live_[static_cast<size_t>(u)] && !is_store(step(u)))
+            return false;
+    }
+    for (int part : parts) value(part).absorbed_by = j;
+    for (int made : f.more) value(made).made_by = j;
+    fused_[static_cast<size_t>(j)] = std::move(f);
     return true;
   }
 
@@ -551,9 +642,11 @@ class Compiler {
     for (int i = 0; i < n_steps(); ++i)
       if (is_live_[static_cast<size_t>(i)])
         for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
+    for (int j = n_steps() - 1; j >= 0; --j)
+      if (is_live_[static_cast<size_t>(j)]) fuse_gate_grad(j);
     for (int j = n_steps() - 1; j >= 0; --j) {
       const Step& s = step(j);
-      if (!is_live_[static_cast<size_t>(j)]) continue;
+      if (!is_live_[static_cast<size_t>(j)] || value(j).made_by >= 0 || absorbs(j)) continue;
       if (s.kind == StepKind::kReduceColumns) fuse_column_products(j);
       if (s.kind == StepKind::kReduceRow) fuse_terms(j);
       if (s.kind == StepKind::kCompute && value(j).by_position) fuse_poke(j);
@@ -598,6 +691,7 @@ class Compiler {
       if (s.kind != StepKind::kStore) continue;
       const int a = s.args[0];
       Value& v = value(a);
+      const int kernel = v.made_by >= 0 ? v.made_by : a;
       const PlanOperand& out = operand(output_operand(s));
       int first = 0;  // phase that computes it
       while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
@@ -615,8 +709,10 @@ class Compiler {
       for (int p = first; p < n_phases_ && possible; ++p)
         for (int j = 0; j < n_steps(); ++j) {
           if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
-          const int reader = value(j).absorbed_by >= 0 ? value(j).absorbed_by : j;
-          const bool later = p > first || reader > a;
+          const int reader = value(j).absorbed_by >= 0 ? value(j).absorbed_by
+                             : value(j).made_by >= 0   ? value(j).made_by
+                                                       : j;
+          const bool later = p > first || reader > kernel;
           for (int k = 0; k < n_args(step(j)); ++k) {
             const int b = step(j).args[k];
             if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)
@@ -695,7 +791,7 @@ class Compiler {
     p.round = form_of(s.dtype);
     p.n_args = n_args(s);
     p.by_position = v.by_position;
-    if (v.absorbed_by >= 0) return;
+    if (v.absorbed_by >= 0 || v.made_by >= 0) return;
     ++position_;
     const Fused& fused = fused_[static_cast<size_t>(i)];
     if (!fused.args.empty()) {
@@ -730,6 +826,11 @@ class Compiler {
         for (int k = 0; k < i; ++k)
           if (value(k).absorbed_by == i) p.weight += weight_of(step(k).op);
         if (v.fused_store < 0) define(i);
+        for (int made : fused.more) {
+          p.weight += weight_of(step(made).op);
+          if (value(made).fused_store < 0) define(made);
+          p.more[p.n_more++] = place_of(made);
+        }
         break;
       }
       case StepKind::kReduceRow:
@@ -916,6 +1017,8 @@ class Compiler {
         phase.weight += s.weight;
         for (const Place& p : s.args)
           if (p.kind == Place::kOperand) phase.direct.push_back(p.index);
+        for (const Place& p : s.more)
+          if (p.kind == Place::kOperand) phase.direct.push_back(p.index);
         if (s.out.kind == Place::kOperand) phase.direct.push_back(s.out.index);
       }
       sort_out(phase.direct);
@@ -940,6 +1043,7 @@ class Compiler {
       if (!loads)
         for (int k = 0; k < s.n_args; ++k) bind(s.args[k], by_row);
       if (s.kind != PlanStep::kStore && !reduces) bind(s.out, by_row);
+      for (int k = 0; k < s.n_more; ++k) bind(s.more[k], by_row);
     }
   }
   void bind(Place& p, bool by_row) {
@@ -983,6 +1087,7 @@ class Compiler {
     std::vector<int> args;
     ReduceRowsKernel reduce = nullptr;
     int keeps = -1;  // A step that it absorbs and others want as well.
+    std::vector<int> more;  // Likewise, of a map.
   };
 
   const RowProgram& program_;

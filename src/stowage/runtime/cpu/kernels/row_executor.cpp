@@ -269,6 +269,7 @@ class Worker {
     call.out_row_step = out.row_step;
     call.out_form = out.form;
     for (int k = 0; k < s.n_args; ++k) call.args[k] = arg(s.args[k], t.cols);
+    for (int k = 0; k < s.n_more; ++k) call.more[k] = arg(s.more[k], t.cols);
     call.first_col = t.col;
     if (call.rows > 1 && !s.by_position) {
       bool flat = out.row_step == call.cols * s.out.elem_bytes;
@@ -276,6 +277,8 @@ class Worker {
         const KernelArg& a = call.args[k];
         flat = flat && a.row_step == (a.splat ? 0 : call.cols * s.args[k].elem_bytes);
       }
+      for (int k = 0; k < s.n_more; ++k)
+        flat = flat && call.more[k].row_step == call.cols * s.more[k].elem_bytes;
       if (flat) {
         call.cols *= call.rows;
         call.rows = 1;

@@ -116,6 +116,7 @@ struct KernelCall {
   Form out_form = Form::kNative;
   Form round = Form::kNative;
   KernelArg args[4];
+  KernelArg more[2];       ///< Where f32_gate_grad_kernel leaves what it computes beside `out`.
   int64_t first_col = 0;   ///< For f32_poke_kernel.
   Ahead* ahead = nullptr;  ///< Null where there is nothing to fetch.
 };
@@ -220,6 +221,10 @@ ReduceRowsKernel f32_pick_kernel();
 MapKernel f32_poke_kernel(OpKind outer, bool of_product);
 /// silu(arg 0), or silu(arg 0) times arg 1: f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_kernel(bool has_factor);
+/// The gradient of the gate silu(x): with s = logistic(x), dy s + (dy x) (s (1 - s)) from args x and
+/// dy. Of silu(x) y with several outputs: the same of dy y, from args x, y and dy; then dy silu(x);
+/// then silu(x) y. No argument is a splat; f32, bf16 or f16, every op rounded to `round`.
+MapKernel f32_gate_grad_kernel(int n_outs);
 
 // Scalar conversions that the portable kernels and the executor share.
 float bf16_to_f32(uint16_t bits);

@@ -1,5 +1,5 @@
-// silu(x), or silu(x) * y, in one pass over a tile: three steps of one dtype, each rounding as if
-// alone.
+// silu(x), or silu(x) * y, in one pass over a tile, and the gradients of these: steps of one dtype,
+// each rounding as if alone.
 //
 // A logistic is a long chain of instructions that wait for each other, so a group of vectors goes
 // through it while the group before is multiplied, rounded and stored.
@@ -139,14 +139,146 @@ MapKernel find_gate(bool has_factor) {
   return has_factor ? gate<true> : gate<false>;
 }
 
+// As F32Lanes, with every result rounded to a half's values.
+template <Form kRound>
+struct RoundedLanes : F32Lanes {
+  static HWY_INLINE VF round(DF d, VF x) {
+    return kRound == Form::kBF16 ? round_bf16(d, x) : round_f16(d, x);
+  }
+};
+
+constexpr int gate_grad_args(int n_outs) {
+  return n_outs == 1 ? 2 : 3;
+}
+// From the logistic `s` of args[0], read before anything is written.
+template <class Lanes, int kOuts>
+HWY_INLINE void gate_grad_group(DF d, const Group& s, const std::byte* const* args,
+                                std::byte* const* outs) {
+  const VF one = hn::Set(d, 1.0f);
+  Group x, dy, results[kOuts];
+  Lanes::load(d, args[0], x);
+  Lanes::load(d, args[gate_grad_args(kOuts) - 1], dy);
+  if constexpr (kOuts > 1) {
+    Group y;
+    Lanes::load(d, args[1], y);
+    for (size_t k = 0; k < kGroup; ++k) {
+      const VF silu = Lanes::round(d, hn::Mul(x[k], Lanes::round(d, s[k])));
+      results[1][k] = hn::Mul(dy[k], silu);
+      if constexpr (kOuts > 2) results[2][k] = hn::Mul(silu, y[k]);
+      dy[k] = Lanes::round(d, hn::Mul(dy[k], y[k]));
+    }
+  }
+  for (size_t k = 0; k < kGroup; ++k) {
+    const VF sigma = Lanes::round(d, s[k]);
+    const VF slope = Lanes::round(d, hn::Mul(sigma, Lanes::round(d, hn::Sub(one, sigma))));
+    const VF bent = Lanes::round(d, hn::Mul(Lanes::round(d, hn::Mul(dy[k], x[k])), slope));
+    results[0][k] = hn::Add(Lanes::round(d, hn::Mul(dy[k], sigma)), bent);
+  }
+  for (int o = 0; o < kOuts; ++o) Lanes::store(d, results[o], outs[o]);
+}
+
+template <class Lanes, int kOuts>
+void gate_grad_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahead* ahead) {
+  constexpr int kArgs = gate_grad_args(kOuts);
+  const DF d;
+  const size_t elems = kGroup * hn::Lanes(d), bytes = elems * Lanes::kBytes;
+  const std::byte* args[kArgs];
+  std::byte* outs[kOuts];
+  std::copy_n(from, kArgs, args);
+  std::copy_n(to, kOuts, outs);
+  Group now, next;
+  if (n >= elems) {
+    logistic_group<Lanes>(d, args[0], now);
+    for (size_t i = 2 * elems; i <= n; i += elems) {
+      logistic_group<Lanes>(d, args[0] + bytes, next);
+      gate_grad_group<Lanes, kOuts>(d, now, args, outs);
+      for (size_t k = 0; k < kGroup; ++k) now[k] = next[k];
+      for (auto& a : args) a += bytes;
+      for (auto& o : outs) o += bytes;
+      if (ahead != nullptr && i % kTurn == 0) ahead->turn();
+    }
+    gate_grad_group<Lanes, kOuts>(d, now, args, outs);
+    for (auto& a : args) a += bytes;
+    for (auto& o : outs) o += bytes;
+  }
+  const size_t rest = n % elems * Lanes::kBytes;
+  if (rest == 0) return;
+  HWY_ALIGN std::byte pad[3][kGroup * kMaxLanes * sizeof(float)] = {};
+  const std::byte* pad_args[] = {pad[0], pad[1], pad[2]};
+  std::byte* pad_outs[] = {pad[0], pad[1], pad[2]};
+  for (int k = 0; k < kArgs; ++k) std::memcpy(pad[k], args[k], rest);
+  logistic_group<Lanes>(d, pad[0], now);
+  gate_grad_group<Lanes, kOuts>(d, now, pad_args, pad_outs);
+  for (int o = 0; o < kOuts; ++o) std::memcpy(outs[o], pad[o], rest);
+}
+
+// Of operands in any form: kTurn elements at a time, widened before and narrowed after.
+template <class Lanes, int kOuts>
+void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::byte* const* to,
+                     const Form* to_forms, Form round, size_t n, Ahead* ahead) {
+  constexpr int kArgs = gate_grad_args(kOuts);
+  HWY_ALIGN float wide[3][kTurn];
+  const std::byte* args[3];
+  std::byte* outs[3];
+  for (int k = 0; k < 3; ++k) args[k] = outs[k] = reinterpret_cast<std::byte*>(wide[k]);
+  for (size_t i = 0; i < n; i += kTurn) {
+    const size_t some = HWY_MIN(kTurn, n - i);
+    for (int k = 0; k < kArgs; ++k)
+      widen_turn(from[k] + i * form_bytes(from_forms[k]), from_forms[k], some, wide[k]);
+    gate_grad_row<Lanes, kOuts>(args, outs, some, nullptr);
+    for (int o = 0; o < kOuts; ++o)
+      narrow_turn(wide[o], some, to[o] + i * form_bytes(to_forms[o]), to_forms[o], round);
+    if (ahead != nullptr && some == kTurn) ahead->turn();
+  }
+}
+
+template <int kOuts>
+void gate_grad(const KernelCall& c) {
+  constexpr int kArgs = gate_grad_args(kOuts);
+  Form arg_forms[kArgs], out_forms[kOuts] = {c.out_form};
+  for (int k = 0; k < kArgs; ++k) arg_forms[k] = c.args[k].form;
+  for (int o = 1; o < kOuts; ++o) out_forms[o] = c.more[o - 1].form;
+  const auto all_are = [&](Form form) {
+    const auto is = [&](Form f) { return f == form; };
+    return is(c.round) && std::all_of(arg_forms, arg_forms + kArgs, is) &&
+           std::all_of(out_forms, out_forms + kOuts, is);
+  };
+  const bool native = all_are(Form::kNative), bf16 = all_are(Form::kBF16);
+  for (int64_t r = 0; r < c.rows; ++r) {
+    const std::byte* args[kArgs];
+    std::byte* outs[kOuts] = {c.out + r * c.out_row_step};
+    for (int k = 0; k < kArgs; ++k) args[k] = c.args[k].data + r * c.args[k].row_step;
+    for (int o = 1; o < kOuts; ++o)
+      outs[o] = const_cast<std::byte*>(c.more[o - 1].data) + r * c.more[o - 1].row_step;
+    const auto n = static_cast<size_t>(c.cols);
+    if (native)
+      gate_grad_row<F32Lanes, kOuts>(args, outs, n, c.ahead);
+    else if (bf16)
+      gate_grad_row<BF16Lanes, kOuts>(args, outs, n, c.ahead);
+    else if (c.round == Form::kBF16)
+      gate_grad_forms<RoundedLanes<Form::kBF16>, kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
+    else if (c.round == Form::kF16)
+      gate_grad_forms<RoundedLanes<Form::kF16>, kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
+    else
+      gate_grad_forms<F32Lanes, kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
+  }
+}
+MapKernel find_gate_grad(int n_outs) {
+  return n_outs == 1 ? gate_grad<1> : n_outs == 2 ? gate_grad<2> : gate_grad<3>;
+}
+
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace stow::cpu {
 HWY_EXPORT(find_gate);
+HWY_EXPORT(find_gate_grad);
 MapKernel f32_gate_kernel(bool has_factor) {
   return HWY_DYNAMIC_DISPATCH(find_gate)(has_factor);
+}
+MapKernel f32_gate_grad_kernel(int n_outs) {
+  return HWY_DYNAMIC_DISPATCH(find_gate_grad)(n_outs);
 }
 }  // namespace stow::cpu
 #endif  // HWY_ONCE

@@ -79,8 +79,9 @@ struct PlanStep {
   Kind kind = kMap;
   Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
   Form round = Form::kNative;
-  int n_args = 0;
+  int n_args = 0, n_more = 0;
   Place out, args[4];
+  Place more[2];  ///< kMap: what else its kernel computes.
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
   IotaKernel iota = nullptr;
