@@ -195,8 +195,11 @@ class Worker {
     const bool same_rows = t.col + plan_.c_tile < col_end;
     // Stores do not wait for memory; what steps before them leave idle could be theirs, though.
     const bool outputs = phase.strip_steps.size() > 1;
-    aim(phase.direct, outputs, t.rows, t.cols, same_rows ? 0 : t.rows,
-        same_rows ? plan_.c_tile : col - t.col);
+    if (plan_.fetch_elems > 0)
+      aim(phase.direct, outputs, t.rows, t.cols, 0, plan_.fetch_elems);
+    else
+      aim(phase.direct, outputs, t.rows, t.cols, same_rows ? 0 : t.rows,
+          same_rows ? plan_.c_tile : col - t.col);
     ahead_.share_out(phase.weight);
   }
   void aim_at_rows(int64_t rows, int64_t col, int64_t col_end) {

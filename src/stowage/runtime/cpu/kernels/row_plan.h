@@ -113,6 +113,7 @@ struct RowPlan {
   std::vector<PlanStep> once_steps;  ///< Values alike everywhere, computed by each thread first.
   std::vector<PlanPhase> phases;
   std::vector<int32_t> direct;       ///< Operands that kernels address themselves.
+  int64_t fetch_elems = 0;  ///< If not 0, what lies so far ahead is fetched, not the next strip.
   bool fetch_rows = false;  ///< All phases fetch the next tile of rows; else each its next strip.
   std::vector<PlanStep> row_stores;
   std::vector<PlanStep> column_stores;  ///< The kReduceColumns steps, in order.
