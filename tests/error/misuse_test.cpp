@@ -51,6 +51,19 @@ void train(std::vector<std::string> arguments) {
 void run(std::vector<std::string> arguments) {
   must(run_graph_file(arguments));
 }
+void bench(std::vector<std::string> arguments) {
+  must(run_bench(arguments));
+}
+// What it writes on stderr, where it is refused.
+void allocate(std::vector<std::string> arguments) {
+  std::string name = "allocate";
+  std::vector<char*> argv = {name.data()};
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  testing::internal::CaptureStderr();
+  const int status = cli::run_allocate(static_cast<int>(argv.size()), argv.data());
+  const std::string text = testing::internal::GetCapturedStderr();
+  if (status == 1) throw TraceError(text);
+}
 void safetensors(const std::string& header, const std::string& data) {
   std::string text(8, '\0');
   for (size_t i = 0; i < 8; ++i) text[i] = static_cast<char>(header.size() >> (8 * i) & 255);
@@ -200,6 +213,22 @@ const Case kCases[] = {
     // ---- the command line and its configuration ----
     {"no_such_flag", [] { train({"--resum"}); },
      "train: The following argument was not expected: --resum (see ./stowage train --help)"},
+    {"empty_option", [] { train({"--trace", ""}); }, "train: --trace is empty"},
+    {"empty_option_of_run", [] { run({"g.txt", "--memory", ""}); }, "run: --memory is empty"},
+    {"empty_option_of_bench_step", [] { bench({"step", "--dtype", ""}); },
+     "bench step: --dtype is empty"},
+    {"empty_option_of_a_program", [] { bench({"program1", "--dump", ""}); },
+     "bench program1: --dump is empty"},
+    {"empty_option_of_calibrate",
+     [] {
+       const std::vector<std::string> arguments = {"--output", ""};
+       must(run_calibrate(arguments));
+     },
+     "calibrate: --output is empty"},
+    {"empty_option_of_allocate", [] { allocate({"x.csv", "--capacity", ""}); },
+     "stowage allocate: --capacity is empty\n"},
+    {"dtype_of_bench_step", [] { bench({"step", "--dtype", "f16"}); },
+     "bench step: --dtype takes f32 or bf16, not 'f16'"},
     {"no_such_file", [] { train({"/no/such.toml"}); }, "/no/such.toml: No such file or directory"},
     {"no_such_key", [] { train({"--set", "optimizer.momentun=0.9"}); },
      "--set optimizer.momentun=0.9: unknown key 'optimizer.momentun'; did you mean "

@@ -12,6 +12,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/text_file.h"
+#include "stowage/cli/arguments.h"
 #include "stowage/pack/csv.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/svg.h"
@@ -155,7 +156,8 @@ int run_allocate(int argc, char** argv) {
     fmt::print(stderr, "stowage allocate: {}\n", error.what());
     return 1;
   }
-  const Result<int> status = allocate(flags);
+  const Result<void> given = check_not_empty(app, "");
+  const Result<int> status = given ? allocate(flags) : Result<int>(given.failure());
   if (status) return *status;
   fmt::print(stderr, "stowage allocate: {}\n", status.error());
   return 1;

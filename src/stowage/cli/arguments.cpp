@@ -10,6 +10,13 @@
 
 namespace stow {
 
+Result<void> check_not_empty(const CLI::App& app, std::string_view command) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty()) return fail("{}{} is empty", command, option->get_name());
+  return {};
+}
+
 Result<CommandLine> parse_train_arguments(const std::string& command,
                                           const std::string& description,
                                           std::span<const std::string> arguments) {
@@ -51,11 +58,7 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   } catch (const CLI::ParseError& error) {
     return fail("{}: {} (see ./stowage {} --help)", command, error.what(), command);
   }
-  // An empty option is one that a script has lost its value for, and not one left out.
-  for (const char* name : {"--memory", "--json", "CONFIG.toml", "--device-description", "--trace"})
-    if (const CLI::Option* option = app.get_option_no_throw(name);
-        option && option->count() > 0 && option->as<std::string>().empty())
-      return fail("{}: {} is empty", command, name);
+  if (Result<void> given = check_not_empty(app, command + ": "); !given) return given.failure();
   sources.memory = line.memory_text;
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();

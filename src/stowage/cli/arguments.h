@@ -1,4 +1,4 @@
-// The arguments that `train`, `plan` and their kin share.
+// The arguments that `train`, `plan` and their kin share, and what all commands check of theirs.
 // Not the commands; each has a file of its own.
 #pragma once
 
@@ -8,7 +8,15 @@
 #include "stowage/base/result.h"
 #include "stowage/train/config.h"
 
+namespace CLI {
+class App;
+}
+
 namespace stow {
+
+/// Errors: an option or a file that was given, and is empty. Such a one is what a script has lost
+/// the value for, and not one left out. The message begins with `command` ("run: ").
+Result<void> check_not_empty(const CLI::App& app, std::string_view command);
 
 /// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked; of
 /// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`.

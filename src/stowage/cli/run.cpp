@@ -6,6 +6,7 @@
 #include "stowage/api/policies.h"
 #include "stowage/base/bytes.h"
 #include "stowage/base/nearest.h"
+#include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/core/scalar.h"
 #include "stowage/io/files.h"
@@ -213,6 +214,7 @@ Result<int> run_graph_file(std::span<const std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     return fail("run: {} (see ./stowage run --help)", error.what());
   }
+  if (Result<void> given = check_not_empty(app, "run: "); !given) return given.failure();
   return run(flags);
 }
 
