@@ -268,6 +268,12 @@ TEST(Config, FilesThatAreWrong) {
   EXPECT_TRUE(ConfigFile("").load().ok());
   EXPECT_FALSE(ConfigFile("x = " + std::string(100000, '[')).load().ok());
   EXPECT_FALSE(ConfigFile("a\xff").load().ok());
+  // The parser alone would go down this key until the stack ends.
+  std::string deep = "\na";
+  for (int i = 0; i < 200000; ++i) deep += ".a";
+  EXPECT_EQ(ConfigFile(deep + " = 1\n").error(),
+            "run.toml:2: has more than 64 dots: keys do not nest that deep");
+  EXPECT_TRUE(ConfigFile("# " + std::string(1000, '.') + "\n").load().ok());
   EXPECT_EQ(load_train_config({.toml_path = "/no/such.toml"}).error(),
             "/no/such.toml: No such file or directory");
 }
