@@ -252,6 +252,8 @@ const Case kCases[] = {
     {"data_too_short", [] { train({"--set", "data.path=" + file("short.txt", "too short")}); },
      "FOLDER/short.txt: 9 B are too few for data.seq=128: a tenth is held out and must hold 129 "
      "bytes"},
+    {"data_without_an_end", [] { train({"--set", "data.path=/dev/zero"}); },
+     "/dev/zero: is no regular file"},
     {"resume_without_checkpoint",
      [] {
        train({"--resume", "--set", "train.out=" + folder() + "/new", "--set", "model.layers=0",
