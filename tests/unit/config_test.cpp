@@ -157,8 +157,14 @@ TEST(Config, SettingsThatAreWrong) {
        "--set train.steps=-1: train.steps takes an integer, at least 1, not '-1'"},
       {"train.steps=0", "--set train.steps=0: train.steps takes an integer, at least 1, not '0'"},
       {"train.seed=9223372036854775808",
-       "--set train.seed=9223372036854775808: train.seed takes an integer, at least 0, not "
-       "'9223372036854775808'"},
+       "--set train.seed=9223372036854775808: train.seed takes an integer, at least 0 and at "
+       "most 9223372036854775807, not '9223372036854775808'"},
+      {"train.seed=-9223372036854775809",
+       "--set train.seed=-9223372036854775809: train.seed takes an integer, at least 0, not "
+       "'-9223372036854775809'"},
+      {"data.seq=2147483649",
+       "--set data.seq=2147483649: data.seq takes an integer, at least 1 and at most 2147483648, "
+       "not '2147483649'"},
       {"model.vocab=255",
        "--set model.vocab=255: model.vocab takes an integer, from 256 to 16777216, not '255'"},
       {"optimizer.lr=nan",
