@@ -11,6 +11,7 @@
 #include <string>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/printable.h"
 #include "stowage/base/text_file.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/pack/csv.h"
@@ -159,7 +160,7 @@ int run_allocate(int argc, char** argv) {
   const Result<void> given = check_not_empty(app, "");
   const Result<int> status = given ? allocate(flags) : Result<int>(given.failure());
   if (status) return *status;
-  fmt::print(stderr, "stowage allocate: {}\n", status.error());
+  fmt::print(stderr, "stowage allocate: {}\n", printable(status.error()));
   return 1;
 }
 
