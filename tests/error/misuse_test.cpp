@@ -229,6 +229,42 @@ const Case kCases[] = {
      "stowage allocate: --capacity is empty\n"},
     {"dtype_of_bench_step", [] { bench({"step", "--dtype", "f16"}); },
      "bench step: --dtype takes f32 or bf16, not 'f16'"},
+    {"json_over_the_configuration",
+     [] {
+       const std::string path = file("a.toml", "");
+       train({path, "--json", folder() + "/./a.toml"});
+     },
+     "train: --json would write over FOLDER/./a.toml, which is CONFIG.toml"},
+    {"trace_over_the_text",
+     [] {
+       const std::string path = file("text.txt", "a");
+       train({"--set", "data.path=" + path, "--trace", path});
+     },
+     "train: --trace would write over FOLDER/text.txt, which is data.path"},
+    {"json_and_trace_in_one",
+     [] { train({"--json", folder() + "/new", "--trace", folder() + "/./new"}); },
+     "train: --json and --trace would both write FOLDER/./new"},
+    {"output_over_the_graph",
+     [] {
+       const std::string path = file("g.txt", "graph() {}");
+       run({path, "--output", path});
+     },
+     "run: --output would write over FOLDER/g.txt, which is the graph"},
+    {"json_over_the_weights",
+     [] {
+       const std::string path = file("w.safetensors", "");
+       bench({"step", "--weights", path, "--json", path});
+     },
+     "bench step: --json would write over FOLDER/w.safetensors, which is --weights"},
+    {"json_over_the_buffers",
+     [] {
+       const std::string path = file("x.csv", "id,lower,upper,size\na,0,1,1\n");
+       allocate({path, "--json", path});
+     },
+     "stowage allocate: --json would write over FOLDER/x.csv, which is the file to be read\n"},
+    {"drawing_over_the_packing",
+     [] { allocate({"-", "--svg", folder() + "/o", "--output", folder() + "/o"}); },
+     "stowage allocate: --svg and --output would both write FOLDER/o\n"},
     {"no_such_file", [] { train({"/no/such.toml"}); }, "/no/such.toml: No such file or directory"},
     {"no_such_key", [] { train({"--set", "optimizer.momentun=0.9"}); },
      "--set optimizer.momentun=0.9: unknown key 'optimizer.momentun'; did you mean "

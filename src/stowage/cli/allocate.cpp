@@ -72,10 +72,12 @@ Result<int> allocate(const Flags& flags) {
   // What goes to standard output goes there alone; people read on stderr then.
   const std::string* to_stdout = nullptr;
   const std::array paths = {&flags.output, &flags.json, &flags.svg};
-  for (size_t i = 0; i < paths.size(); ++i)
-    for (size_t k = 0; k < i; ++k)
-      if (*paths[i] == *paths[k] && !paths[i]->empty() && *paths[i] != "-")
-        return fail("{} is to hold two of --output, --json and --svg", *paths[i]);
+  // --output may be the file itself: its rows are all there again.
+  const std::array<NamedFile, 2> drawn = {{{"--json", flags.json}, {"--svg", flags.svg}}};
+  const std::array<NamedFile, 3> written = {{drawn[0], drawn[1], {"--output", flags.output}}};
+  if (Result<void> distinct = check_distinct("", written, {}); !distinct) return distinct.failure();
+  const std::array<NamedFile, 1> read = {{{"the file to be read", flags.input}}};
+  if (Result<void> kept = check_distinct("", drawn, read); !kept) return kept.failure();
   for (const std::string* path : paths) {
     if (*path != "-") continue;
     if (to_stdout) return fail("only one of --output, --json and --svg can be standard output");

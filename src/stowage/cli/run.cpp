@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -215,6 +216,10 @@ Result<int> run_graph_file(std::span<const std::string> arguments) {
     return fail("run: {} (see ./stowage run --help)", error.what());
   }
   if (Result<void> given = check_not_empty(app, "run: "); !given) return given.failure();
+  const Result<void> distinct = check_distinct(
+      "run: ", std::array<NamedFile, 2>{{{"--output", flags.output}, {"--json", flags.json}}},
+      std::array<NamedFile, 2>{{{"the graph", flags.graph}, {"--inputs", flags.inputs}}});
+  if (!distinct) return distinct.failure();
   return run(flags);
 }
 
