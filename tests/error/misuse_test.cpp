@@ -51,6 +51,19 @@ void train(std::vector<std::string> arguments) {
 void run(std::vector<std::string> arguments) {
   must(run_graph_file(arguments));
 }
+void bench(std::vector<std::string> arguments) {
+  must(run_bench(arguments));
+}
+// What it writes on stderr, where it is refused.
+void allocate(std::vector<std::string> arguments) {
+  std::string name = "allocate";
+  std::vector<char*> argv = {name.data()};
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  testing::internal::CaptureStderr();
+  const int status = cli::run_allocate(static_cast<int>(argv.size()), argv.data());
+  const std::string text = testing::internal::GetCapturedStderr();
+  if (status == 1) throw TraceError(text);
+}
 void safetensors(const std::string& header, const std::string& data) {
   std::string text(8, '\0');
   for (size_t i = 0; i < 8; ++i) text[i] = static_cast<char>(header.size() >> (8 * i) & 255);
@@ -200,6 +213,58 @@ const Case kCases[] = {
     // ---- the command line and its configuration ----
     {"no_such_flag", [] { train({"--resum"}); },
      "train: The following argument was not expected: --resum (see ./stowage train --help)"},
+    {"empty_option", [] { train({"--trace", ""}); }, "train: --trace is empty"},
+    {"empty_option_of_run", [] { run({"g.txt", "--memory", ""}); }, "run: --memory is empty"},
+    {"empty_option_of_bench_step", [] { bench({"step", "--dtype", ""}); },
+     "bench step: --dtype is empty"},
+    {"empty_option_of_a_program", [] { bench({"program1", "--dump", ""}); },
+     "bench program1: --dump is empty"},
+    {"empty_option_of_calibrate",
+     [] {
+       const std::vector<std::string> arguments = {"--output", ""};
+       must(run_calibrate(arguments));
+     },
+     "calibrate: --output is empty"},
+    {"empty_option_of_allocate", [] { allocate({"x.csv", "--capacity", ""}); },
+     "stowage allocate: --capacity is empty\n"},
+    {"dtype_of_bench_step", [] { bench({"step", "--dtype", "f16"}); },
+     "bench step: --dtype takes f32 or bf16, not 'f16'"},
+    {"json_over_the_configuration",
+     [] {
+       const std::string path = file("a.toml", "");
+       train({path, "--json", folder() + "/./a.toml"});
+     },
+     "train: --json would write over FOLDER/./a.toml, which is CONFIG.toml"},
+    {"trace_over_the_text",
+     [] {
+       const std::string path = file("text.txt", "a");
+       train({"--set", "data.path=" + path, "--trace", path});
+     },
+     "train: --trace would write over FOLDER/text.txt, which is data.path"},
+    {"json_and_trace_in_one",
+     [] { train({"--json", folder() + "/new", "--trace", folder() + "/./new"}); },
+     "train: --json and --trace would both write FOLDER/./new"},
+    {"output_over_the_graph",
+     [] {
+       const std::string path = file("g.txt", "graph() {}");
+       run({path, "--output", path});
+     },
+     "run: --output would write over FOLDER/g.txt, which is the graph"},
+    {"json_over_the_weights",
+     [] {
+       const std::string path = file("w.safetensors", "");
+       bench({"step", "--weights", path, "--json", path});
+     },
+     "bench step: --json would write over FOLDER/w.safetensors, which is --weights"},
+    {"json_over_the_buffers",
+     [] {
+       const std::string path = file("x.csv", "id,lower,upper,size\na,0,1,1\n");
+       allocate({path, "--json", path});
+     },
+     "stowage allocate: --json would write over FOLDER/x.csv, which is the file to be read\n"},
+    {"drawing_over_the_packing",
+     [] { allocate({"-", "--svg", folder() + "/o", "--output", folder() + "/o"}); },
+     "stowage allocate: --svg and --output would both write FOLDER/o\n"},
     {"no_such_file", [] { train({"/no/such.toml"}); }, "/no/such.toml: No such file or directory"},
     {"no_such_key", [] { train({"--set", "optimizer.momentun=0.9"}); },
      "--set optimizer.momentun=0.9: unknown key 'optimizer.momentun'; did you mean "
@@ -223,6 +288,8 @@ const Case kCases[] = {
     {"data_too_short", [] { train({"--set", "data.path=" + file("short.txt", "too short")}); },
      "FOLDER/short.txt: 9 B are too few for data.seq=128: a tenth is held out and must hold 129 "
      "bytes"},
+    {"data_without_an_end", [] { train({"--set", "data.path=/dev/zero"}); },
+     "/dev/zero: is no regular file"},
     {"resume_without_checkpoint",
      [] {
        train({"--resume", "--set", "train.out=" + folder() + "/new", "--set", "model.layers=0",

@@ -16,6 +16,8 @@ TEST(Bytes, ParsesUnits) {
 TEST(Bytes, RefusesWhatIsNoSize) {
   for (const char* text : {"", "12parsecs", "-1", "1.5", "MiB", "1e3", "99999999TiB", "nan", "inf"})
     EXPECT_FALSE(parse_bytes(text).ok()) << text;
+  for (const char* text : {"nan", "-nan", "inf", "infinity"})
+    EXPECT_NE(parse_bytes(text).error().find("does not begin with a number"), std::string::npos);
   EXPECT_NE(parse_bytes("12parsecs").error().find("parsecs"), std::string::npos);
 }
 

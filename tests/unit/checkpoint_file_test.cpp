@@ -209,6 +209,17 @@ TEST(CheckpointFile, RefusesAnotherRun) {
             "has not");
 }
 
+TEST(CheckpointFile, RefusesTheNameOfAnotherStep) {
+  const TemporaryFolder folder;
+  SmallRun run;
+  ASSERT_TRUE(run.save(folder.path(), 5).ok());
+  std::filesystem::copy(folder / "step-000005.json", folder / "step-000009.json");
+  std::filesystem::copy(folder / "step-000005.json", folder / "best.json");
+  EXPECT_EQ(refusal(folder, 9, run.needs),
+            "…/step-000009.json: is of step 5, which is not what its name says");
+  EXPECT_TRUE(Checkpoint::open(folder / "best.json", run.needs).ok());
+}
+
 TEST(CheckpointFile, RefusesForeignFiles) {
   const TemporaryFolder folder;
   const SmallRun run;

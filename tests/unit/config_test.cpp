@@ -157,8 +157,14 @@ TEST(Config, SettingsThatAreWrong) {
        "--set train.steps=-1: train.steps takes an integer, at least 1, not '-1'"},
       {"train.steps=0", "--set train.steps=0: train.steps takes an integer, at least 1, not '0'"},
       {"train.seed=9223372036854775808",
-       "--set train.seed=9223372036854775808: train.seed takes an integer, at least 0, not "
-       "'9223372036854775808'"},
+       "--set train.seed=9223372036854775808: train.seed takes an integer, at least 0 and at "
+       "most 9223372036854775807, not '9223372036854775808'"},
+      {"train.seed=-9223372036854775809",
+       "--set train.seed=-9223372036854775809: train.seed takes an integer, at least 0, not "
+       "'-9223372036854775809'"},
+      {"data.seq=2147483649",
+       "--set data.seq=2147483649: data.seq takes an integer, at least 1 and at most 2147483648, "
+       "not '2147483649'"},
       {"model.vocab=255",
        "--set model.vocab=255: model.vocab takes an integer, from 256 to 16777216, not '255'"},
       {"optimizer.lr=nan",
@@ -268,6 +274,12 @@ TEST(Config, FilesThatAreWrong) {
   EXPECT_TRUE(ConfigFile("").load().ok());
   EXPECT_FALSE(ConfigFile("x = " + std::string(100000, '[')).load().ok());
   EXPECT_FALSE(ConfigFile("a\xff").load().ok());
+  // The parser alone would go down this key until the stack ends.
+  std::string deep = "\na";
+  for (int i = 0; i < 200000; ++i) deep += ".a";
+  EXPECT_EQ(ConfigFile(deep + " = 1\n").error(),
+            "run.toml:2: has more than 64 dots: keys do not nest that deep");
+  EXPECT_TRUE(ConfigFile("# " + std::string(1000, '.') + "\n").load().ok());
   EXPECT_EQ(load_train_config({.toml_path = "/no/such.toml"}).error(),
             "/no/such.toml: No such file or directory");
 }

@@ -48,20 +48,25 @@ TEST(DeviceDescription, ErrorsNameLineKeyAndWhatItTakes) {
   EXPECT_EQ(error_with("f32_flops", "f32_flop = 1"),
             "x.toml:4: unknown key 'compute.f32_flop'; did you mean 'compute.f32_flops'?");
   EXPECT_EQ(error_with("f32_flops", "f32_flops = -1.5"),
-            "x.toml:4: compute.f32_flops takes a rate a second, a number above 0, not -1.5");
+            "x.toml:4: compute.f32_flops takes a rate a second, at least 1, not -1.5");
+  // Times are finite.
+  EXPECT_EQ(error_with("f32_flops", "f32_flops = 1e-308"),
+            "x.toml:4: compute.f32_flops takes a rate a second, at least 1, not 1e-308");
+  EXPECT_EQ(error_with("achievable", "achievable = 1e-308"),
+            "x.toml:8: compute.achievable takes a share, from 1e-6 to 1, not 1e-308");
   EXPECT_EQ(error_with("f32_flops", "f32_flops = nan"),
-            "x.toml:4: compute.f32_flops takes a rate a second, a number above 0, not nan");
+            "x.toml:4: compute.f32_flops takes a rate a second, at least 1, not nan");
   EXPECT_EQ(error_with("f32_flops", "f32_flops = inf"),
-            "x.toml:4: compute.f32_flops takes a rate a second, a number above 0, not inf");
+            "x.toml:4: compute.f32_flops takes a rate a second, at least 1, not inf");
   EXPECT_EQ(error_with("f32_flops", "f32_flops = \"fast\""),
-            "x.toml:4: compute.f32_flops takes a rate a second, a number above 0, not 'fast'");
+            "x.toml:4: compute.f32_flops takes a rate a second, at least 1, not 'fast'");
   EXPECT_EQ(error_with("f32_flops", "f32_flops = [1]"),
-            "x.toml:4: compute.f32_flops takes a rate a second, a number above 0, not a value of "
+            "x.toml:4: compute.f32_flops takes a rate a second, at least 1, not a value of "
             "this kind");
   EXPECT_EQ(error_with("f32_as", "f32_as = \"fp8\""),
             "x.toml:5: compute.f32_as takes \"f32\" or \"tf32\", not 'fp8'");
   EXPECT_EQ(error_with("achievable", "achievable = 1.01"),
-            "x.toml:8: compute.achievable takes a share, above 0 and at most 1, not 1.01");
+            "x.toml:8: compute.achievable takes a share, from 1e-6 to 1, not 1.01");
   EXPECT_EQ(error_with("launch_s", "launch_s = true"),
             "x.toml:12: compute.launch_s takes seconds, from 0 to 1, not true");
   EXPECT_EQ(error_with("device", "device = \"12 parsecs\""),

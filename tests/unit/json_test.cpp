@@ -13,6 +13,8 @@
 namespace stow {
 namespace {
 
+using namespace std::string_view_literals;
+
 TEST(Json, PrintsInOrderOnOneLine) {
   Json json = Json::object({{"b", 1}, {"a", Json::array()}, {"text", "x\n\"\\\t\x01"}});
   json.set("b", -2);
@@ -73,6 +75,9 @@ TEST(Json, ReadsStrictly) {
     ASSERT_FALSE(json.ok()) << text;
     EXPECT_NE(json.error().find(why), std::string::npos) << text << ": " << json.error();
   }
+  for (const std::string_view tail : {"\0"sv, "\0 x"sv, " \0{}"sv})
+    EXPECT_FALSE(parse_json("{}" + std::string(tail)).ok());
+  EXPECT_EQ(parse_json("[1]\0x"sv).error(), "not JSON that can be read: a zero byte at byte 4");
   EXPECT_TRUE(parse_json("[[[1]]]", {.depth = 3, .n_values = 4}).ok());
   EXPECT_FALSE(parse_json(std::string(1 << 20, '[')).ok());
 }

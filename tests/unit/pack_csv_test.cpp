@@ -150,6 +150,8 @@ TEST_F(PackCsv, SvgDrawsEachRectangleAndEscapesNames) {
   for (size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1))
     ++rects;
   EXPECT_EQ(rects, 2u);
+  const std::string odd = draw_svg(csv.problem, {{0, 0, 0}, 4}, {"\xff\x1b", "nil", "d"});
+  EXPECT_THAT(odd, testing::HasSubstr("<title>??: [0, 4) bytes"));
   EXPECT_THAT(svg,
               testing::HasSubstr("<title>a&lt;b&amp;c&gt;: [0, 4) bytes, [0, 3) time</title>"));
 }

@@ -39,7 +39,8 @@ Result<int64_t> parse_bytes(std::string_view text) {
   double number = 0;
   const auto [end, code] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (code != std::errc() || end == text.data()) return bad("it does not begin with a number");
+  if (code != std::errc() || end == text.data() || !std::isfinite(number))
+    return bad("it does not begin with a number");
   std::string unit;
   for (const char* p = end; p != text.data() + text.size(); ++p)
     if (*p != ' ' || !unit.empty()) unit += static_cast<char>(std::tolower(*p));

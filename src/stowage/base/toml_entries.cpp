@@ -7,6 +7,8 @@
 namespace stow {
 namespace {
 
+constexpr int kMaxDots = 64;  // in a line
+
 void collect(const toml::table& table, const std::string& prefix,
              const std::function<bool(const std::string&)>& is_key, std::vector<TomlEntry>& out) {
   for (const auto& [key, node] : table) {
@@ -30,11 +32,30 @@ void collect(const toml::table& table, const std::string& prefix,
   }
 }
 
+// The line in which a key may have more parts than the stack has room for, or 0: the parser, and
+// whoever takes its tables apart, goes down part by part. "..." counts as one dot.
+uint32_t line_of_many_dots(std::string_view text) {
+  uint32_t line = 1;
+  int n_dots = 0;
+  char before = 0;
+  for (const char c : text) {
+    if (c == '\n') {
+      ++line;
+      n_dots = 0;
+    }
+    if (c == '.' && before != '.' && ++n_dots > kMaxDots) return line;
+    before = c;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Result<std::vector<TomlEntry>> read_toml_entries(
     std::string_view text, const std::string& path,
     const std::function<bool(const std::string&)>& is_key) {
+  if (const uint32_t line = line_of_many_dots(text))
+    return fail("{}:{}: has more than {} dots: keys do not nest that deep", path, line, kMaxDots);
   toml::table table;
   try {
     table = toml::parse(text, path);

@@ -11,7 +11,9 @@
 #include <string>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/printable.h"
 #include "stowage/base/text_file.h"
+#include "stowage/cli/arguments.h"
 #include "stowage/pack/csv.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/svg.h"
@@ -70,10 +72,12 @@ Result<int> allocate(const Flags& flags) {
   // What goes to standard output goes there alone; people read on stderr then.
   const std::string* to_stdout = nullptr;
   const std::array paths = {&flags.output, &flags.json, &flags.svg};
-  for (size_t i = 0; i < paths.size(); ++i)
-    for (size_t k = 0; k < i; ++k)
-      if (*paths[i] == *paths[k] && !paths[i]->empty() && *paths[i] != "-")
-        return fail("{} is to hold two of --output, --json and --svg", *paths[i]);
+  // --output may be the file itself: its rows are all there again.
+  const std::array<NamedFile, 2> drawn = {{{"--json", flags.json}, {"--svg", flags.svg}}};
+  const std::array<NamedFile, 3> written = {{drawn[0], drawn[1], {"--output", flags.output}}};
+  if (Result<void> distinct = check_distinct("", written, {}); !distinct) return distinct.failure();
+  const std::array<NamedFile, 1> read = {{{"the file to be read", flags.input}}};
+  if (Result<void> kept = check_distinct("", drawn, read); !kept) return kept.failure();
   for (const std::string* path : paths) {
     if (*path != "-") continue;
     if (to_stdout) return fail("only one of --output, --json and --svg can be standard output");
@@ -155,9 +159,10 @@ int run_allocate(int argc, char** argv) {
     fmt::print(stderr, "stowage allocate: {}\n", error.what());
     return 1;
   }
-  const Result<int> status = allocate(flags);
+  const Result<void> given = check_not_empty(app, "");
+  const Result<int> status = given ? allocate(flags) : Result<int>(given.failure());
   if (status) return *status;
-  fmt::print(stderr, "stowage allocate: {}\n", status.error());
+  fmt::print(stderr, "stowage allocate: {}\n", printable(status.error()));
   return 1;
 }
 

@@ -4,11 +4,53 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "stowage/tune/devices.h"
 
 namespace stow {
+
+Result<void> check_not_empty(const CLI::App& app, std::string_view command) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty()) return fail("{}{} is empty", command, option->get_name());
+  return {};
+}
+
+namespace {
+
+bool is_file(const NamedFile& file) { return !file.path.empty() && file.path != "-"; }
+
+bool are_one(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  if (fs::equivalent(a, b, code) && !code) return true;
+  const fs::path one = fs::weakly_canonical(a, code), other = fs::weakly_canonical(b, code);
+  return !code && one == other;
+}
+
+}  // namespace
+
+Result<void> check_distinct(std::string_view command, std::span<const NamedFile> written,
+                            std::span<const NamedFile> read) {
+  for (size_t i = 0; i < written.size(); ++i) {
+    if (!is_file(written[i])) continue;
+    for (size_t k = 0; k < i; ++k)
+      if (is_file(written[k]) && are_one(written[i].path, written[k].path))
+        return fail("{}{} and {} would both write {}", command, written[k].name, written[i].name,
+                    written[i].path);
+    std::error_code code;
+    if (!std::filesystem::is_regular_file(written[i].path, code)) continue;
+    for (const NamedFile& file : read)
+      if (is_file(file) && are_one(written[i].path, file.path))
+        return fail("{}{} would write over {}, which is {}", command, written[i].name,
+                    written[i].path, file.name);
+  }
+  return {};
+}
 
 Result<CommandLine> parse_train_arguments(const std::string& command,
                                           const std::string& description,
@@ -51,15 +93,18 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   } catch (const CLI::ParseError& error) {
     return fail("{}: {} (see ./stowage {} --help)", command, error.what(), command);
   }
-  // An empty option is one that a script has lost its value for, and not one left out.
-  for (const char* name : {"--memory", "--json", "CONFIG.toml", "--device-description", "--trace"})
-    if (const CLI::Option* option = app.get_option_no_throw(name);
-        option && option->count() > 0 && option->as<std::string>().empty())
-      return fail("{}: {} is empty", command, name);
+  if (Result<void> given = check_not_empty(app, command + ": "); !given) return given.failure();
   sources.memory = line.memory_text;
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();
   line.config = std::move(*config);
+  const Result<void> distinct = check_distinct(
+      command + ": ",
+      std::array<NamedFile, 2>{{{"--json", line.json_path}, {"--trace", line.trace_path}}},
+      std::array<NamedFile, 3>{{{"CONFIG.toml", sources.toml_path},
+                                {"data.path", line.config.data.path},
+                                {"the device's description", line.device}}});
+  if (!distinct) return distinct.failure();
   return line;
 }
 

@@ -1,4 +1,4 @@
-// The arguments that `train`, `plan` and their kin share.
+// The arguments that `train`, `plan` and their kin share, and what all commands check of theirs.
 // Not the commands; each has a file of its own.
 #pragma once
 
@@ -8,7 +8,26 @@
 #include "stowage/base/result.h"
 #include "stowage/train/config.h"
 
+namespace CLI {
+class App;
+}
+
 namespace stow {
+
+/// Errors: an option or a file that was given, and is empty. Such a one is what a script has lost
+/// the value for, and not one left out. The message begins with `command` ("run: ").
+Result<void> check_not_empty(const CLI::App& app, std::string_view command);
+
+/// A file as the command line names it: "--json", and its path; "-" and an empty one are none.
+struct NamedFile {
+  std::string_view name;
+  std::string path;
+};
+
+/// Errors: a file that is to be written is one that is read, or two are the same, by whatever paths.
+/// The message begins with `command`, as above.
+Result<void> check_distinct(std::string_view command, std::span<const NamedFile> written,
+                            std::span<const NamedFile> read);
 
 /// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked; of
 /// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`.

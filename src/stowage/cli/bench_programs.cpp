@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "stowage/base/bytes.h"
+#include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
 #include "stowage/io/json.h"
@@ -283,6 +284,8 @@ Result<std::optional<int>> parse(CLI::App& app, const char* name, Flags& flags,
   } catch (const CLI::ParseError& error) {
     return fail("bench {0}: {1} (see ./stowage bench {0} --help)", name, error.what());
   }
+  if (Result<void> given = check_not_empty(app, fmt::format("bench {}: ", name)); !given)
+    return given.failure();
   Result<DeviceDescription> device = load_device_description(flags.device_name);
   if (!device) return device.failure();
   flags.device = std::move(*device);

@@ -2,9 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "stowage/base/bytes.h"
+#include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
@@ -56,12 +58,15 @@ Result<std::string> parse(std::span<const std::string> arguments, StepArguments&
   } catch (const CLI::ParseError& error) {
     return fail("bench step: {} (see ./stowage bench step --help)", error.what());
   }
-  for (const char* name : {"--weights", "--tokens", "--memory", "--json"})
-    if (const CLI::Option* option = app.get_option(name);
-        option->count() > 0 && option->as<std::string>().empty())
-      return fail("bench step: {} is empty", name);
+  if (Result<void> given = check_not_empty(app, "bench step: "); !given) return given.failure();
+  const Result<void> distinct = check_distinct(
+      "bench step: ", std::array<NamedFile, 1>{{{"--json", a.json}}},
+      std::array<NamedFile, 2>{{{"--weights", a.run.weights_path}, {"--tokens", a.run.tokens_path}}});
+  if (!distinct) return distinct.failure();
   if (std::find(kConfigs.begin(), kConfigs.end(), a.config) == kConfigs.end())
     return fail("bench step: no configuration '{}'; there are {}", a.config, joined(kConfigs));
+  if (a.dtype != "f32" && a.dtype != "bf16")
+    return fail("bench step: --dtype takes f32 or bf16, not '{}'", a.dtype);
   if (a.steps < 1 || a.steps > 1'000'000)
     return fail("bench step: --steps takes 1 to 1000000, not {}", a.steps);
   ConfigSources sources;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "stowage/base/text_file.h"
+#include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
 #include "stowage/runtime/disk/disk.h"
@@ -31,6 +32,7 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     return fail("calibrate: {} (see ./stowage calibrate --help)", error.what());
   }
+  if (Result<void> given = check_not_empty(app, "calibrate: "); !given) return given.failure();
   if (output.empty()) output = calibrated_path();
   if (output.empty())
     return fail("calibrate: neither XDG_CACHE_HOME nor HOME is set: give --output FILE.toml");

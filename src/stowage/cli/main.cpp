@@ -13,6 +13,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/base/nearest.h"
+#include "stowage/base/printable.h"
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
 
@@ -53,7 +54,7 @@ void print_help() {
 
 int error(const std::string& message, int status = kExitError) {
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: error: {}\n", message);
+  fmt::print(stderr, "stowage: error: {}\n", printable(message));
   return status;
 }
 

@@ -1,11 +1,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
 #include "stowage/api/policies.h"
 #include "stowage/base/bytes.h"
 #include "stowage/base/nearest.h"
+#include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/core/scalar.h"
 #include "stowage/io/files.h"
@@ -213,6 +215,11 @@ Result<int> run_graph_file(std::span<const std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     return fail("run: {} (see ./stowage run --help)", error.what());
   }
+  if (Result<void> given = check_not_empty(app, "run: "); !given) return given.failure();
+  const Result<void> distinct = check_distinct(
+      "run: ", std::array<NamedFile, 2>{{{"--output", flags.output}, {"--json", flags.json}}},
+      std::array<NamedFile, 2>{{{"the graph", flags.graph}, {"--inputs", flags.inputs}}});
+  if (!distinct) return distinct.failure();
   return run(flags);
 }
 

@@ -283,6 +283,10 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNee
   if (!text) return text.failure();
   Result<ParsedMeta> parsed = parse_meta(*text);
   if (!parsed) return fail("{}: {}", path, parsed.error());
+  // Under another step's name it would be found again and again, and newer ones would not.
+  const std::optional<FileName> name = parse_file_name(fs::path(path).filename().string());
+  if (name && name->json && name->step != parsed->meta.step)
+    return fail("{}: is of step {}, which is not what its name says", path, parsed->meta.step);
   if (const Result<void> same = check_config(parsed->meta.config, needs.config); !same)
     return fail("{}: {}", path, same.error());
 

@@ -76,7 +76,7 @@ Result<std::string> set_aside_checkpoints(const std::string& folder);
 class Checkpoint {
  public:
   /// Reads the JSON file at `path` and the tensors' file whole, and checks both: format, version,
-  /// digests, configuration, the tensors' names and types.
+  /// digests, configuration, the step in its name, the tensors' names and types.
   /// Errors: "FILE: reason" for a damaged, truncated or foreign checkpoint, the first found.
   static Result<Checkpoint> open(const std::string& path, const CheckpointNeeds& needs);
 

@@ -105,6 +105,9 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
+  // The parser takes a zero byte for the end and would not see what stands behind it.
+  if (const size_t at = text.find('\0'); at != std::string_view::npos)
+    return fail("not JSON that can be read: a zero byte at byte {}", at + 1);
   Builder builder(limits);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder))
     return fail("not JSON that can be read: {}", builder.error());

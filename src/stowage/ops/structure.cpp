@@ -1,4 +1,6 @@
 // Scan, Checkpoint and the marks Name, StopGradient, OptimizationBarrier.
+#include <algorithm>
+
 #include "stowage/ops/batch.h"
 #include "stowage/ops/rule.h"
 
@@ -63,6 +65,27 @@ ArrayType stack_type(const InferContext& c, const ArrayType& slice, int64_t axis
   return stack;
 }
 
+constexpr int64_t kMaxUnrolled = int64_t{1} << 20;  // nodes, far beyond any model
+
+// How often the body is written out, or just over the limit.
+int64_t times_unrolled(const ScanParams& p) {
+  const int64_t times = p.unroll == 0 ? p.length : std::min(p.unroll, p.length);
+  return std::clamp<int64_t>(times, 1, kMaxUnrolled + 1);
+}
+
+// The nodes of a graph once its scans are unrolled, or more than the limit. A body of none counts as
+// one: its iterations are gone through.
+int64_t n_unrolled(const Graph& graph) {
+  int64_t total = 1;
+  for (const Node& node : graph.nodes()) {
+    int64_t n = 1;
+    for (const GraphPtr& nested : node.graphs) n += n_unrolled(*nested);
+    if (node.op == OpKind::kScan) n *= times_unrolled(node.as<ScanParams>());
+    total = std::min(total + n, kMaxUnrolled + 1);
+  }
+  return total;
+}
+
 std::vector<ArrayType> infer_scan(const InferContext& c) {
   const auto& p = params_of<ScanParams>(c);
   const Graph& body = body_of(c);
@@ -70,6 +93,9 @@ std::vector<ArrayType> infer_scan(const InferContext& c) {
   if (p.length < 0 || p.n_consts < 0 || p.n_carries < 0)
     c.error("length {}, {} consts and {} carries cannot be", p.length, p.n_consts, p.n_carries);
   if (p.unroll < 0) c.error("cannot be unrolled by {}", p.unroll);
+  if (p.unroll != 1 && times_unrolled(p) * n_unrolled(body) > kMaxUnrolled)
+    c.error("unrolled by {} it has more than {} nodes", p.unroll == 0 ? p.length : p.unroll,
+            kMaxUnrolled);
   const auto n_consts = static_cast<size_t>(p.n_consts);
   const auto n_carries = static_cast<size_t>(p.n_carries);
   const size_t n_operands = n_consts + n_carries + p.in_axes.size();

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/printable.h"
 
 namespace stow::pack {
 namespace {
@@ -14,7 +15,7 @@ constexpr double kWidth = 1200, kHeight = 800, kMargin = 20;
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -26,7 +27,7 @@ std::string escaped(const std::string& text) {
         out += "&gt;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+        out += c;
     }
   }
   return out;

@@ -105,14 +105,22 @@ struct Setter {
     return fail("{} takes {}, not {}", key.name, key_takes(key), shown(raw));
   }
 
+  // What it takes need not tell the limit.
+  Failure too_large(const IntField& field) const {
+    if (field.max < kMany) return wrong();
+    return fail("{} takes {} and at most {}, not {}", key.name, key_takes(key), field.max,
+                shown(raw));
+  }
+
   Result<void> operator()(const IntField& field) const {
     int64_t value = 0;
     bool too_big = false;
     if (const int64_t* number = std::get_if<int64_t>(&raw.value))
       value = *number;
     else if (!raw.from_text || !text() || !parse_number(*text(), value, too_big))
-      return wrong();
-    if (value < field.min || value > field.max) return wrong();
+      return too_big && text()->front() != '-' ? too_large(field) : wrong();
+    if (value > field.max) return too_large(field);
+    if (value < field.min) return wrong();
     field.get(config) = value;
     return {};
   }

@@ -4,10 +4,15 @@
 #include <span>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/text_file.h"
 #include "stowage/io/digest.h"
+#include "stowage/io/files.h"
 
 namespace stow {
+namespace {
+
+constexpr int64_t kMaxTextBytes = int64_t{16} << 30;
+
+}  // namespace
 
 uint64_t mix_bits(uint64_t a, uint64_t b, uint64_t c) {
   uint64_t x = a;
@@ -21,12 +26,18 @@ uint64_t mix_bits(uint64_t a, uint64_t b, uint64_t c) {
 }
 
 Result<ByteData> ByteData::open(const std::string& path, int64_t vocab, int64_t seq) {
-  Result<std::string> text = read_text_file(path, int64_t{16} << 30);
-  if (!text) return text.failure();
+  // A pipe could not be read again and a device need not end: both are refused.
+  const Result<InputFile> file = InputFile::open(path);
+  if (!file) return file.failure();
+  const int64_t n = file->size_bytes();
+  if (n > kMaxTextBytes)
+    return fail("{}: is {}, more than the {} taken", path, format_bytes(n),
+                format_bytes(kMaxTextBytes));
   ByteData data;
-  data.text_ = std::move(*text);
   data.seq_ = seq;
-  const int64_t n = static_cast<int64_t>(data.text_.size());
+  data.text_.resize(static_cast<size_t>(n));
+  if (Result<void> read = file->read(0, std::as_writable_bytes(std::span(data.text_))); !read)
+    return read.failure();
   if (n == 0) return fail("{}: the file is empty", path);
   const int64_t held_out = n / 10;
   data.n_train_ = n - held_out;

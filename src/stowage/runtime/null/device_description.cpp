@@ -102,14 +102,14 @@ struct Setter {
 
   std::string operator()(const RateField& field) const {
     const double x = number_of(value);
-    if (!(x > 0) || std::isinf(x)) return "a rate a second, a number above 0";
+    if (!(x >= 1) || std::isinf(x)) return "a rate a second, at least 1";
     field.get(d) = x;
     return "";
   }
   std::string operator()(const ShareField& field) const {
     const double x = number_of(value);
     if (field.may_be_zero && !(x >= 0 && x < 1)) return "a share, from 0 to below 1";
-    if (!field.may_be_zero && !(x > 0 && x <= 1)) return "a share, above 0 and at most 1";
+    if (!field.may_be_zero && !(x >= 1e-6 && x <= 1)) return "a share, from 1e-6 to 1";
     field.get(d) = x;
     return "";
   }
