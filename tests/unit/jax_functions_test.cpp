@@ -134,6 +134,9 @@ void add_elementwise(Table& t) {
       STOW_F("where", where(x[0], x[1], x[2])),
       STOW_F("integer_pow", integer_pow(x[0], 5)),
       STOW_F("integer_pow_minus3", integer_pow(x[0], -3)),
+      STOW_F("log_of_maximum", log(maximum(x[0], x[1]))),
+      STOW_F("softplus_slope", grad([](const Array& a) { return sum(softplus(a)); })(x[0])),
+      STOW_F("digamma_slope", grad([](const Array& a) { return sum(digamma(a)); })(x[0])),
   });
 }
 
