@@ -680,6 +680,18 @@ for n in ("floor_divide", "remainder", "fmod", "power"):
 for n, f in {"left_shift": jnp.left_shift, "right_shift": jnp.right_shift}.items():
     case(n, f, ba, bb)
 
+# ---- too few to divide by, infinities in the middle, signed zeros in order ----
+case("var_ddof3", lambda a: jnp.var(a, axis=1, ddof=3), z[:, :, :1])
+case("median_axis1", lambda a: jnp.median(a, axis=1),
+     np.array([[np.inf, 1, np.inf], [-np.inf, -np.inf, -np.inf], [np.inf, -np.inf, 0], [2, 1, 2]],
+              np.float32), ulp=1, grad=False)
+for x in (np.float32, bf16, np.float64):
+    case("top_k", lambda a: lax.top_k(a, 3), np.array([[-0.0, 0, -0.0, -1], [0, -0.0, 0, 1]], x))
+case("norm_inf", lambda a: jnp.linalg.norm(a, ord=np.inf, axis=1),
+     np.array([[0, 0, 0], [1, -2, 2]], np.float32))
+case("norm_inf", lambda a: jnp.linalg.norm(a, ord=np.inf, axis=1), np.zeros((2, 0), np.float32))
+case("convolve_full", lambda a, v: jnp.convolve(a, v), ints(-9, 9, (4,)), ints(-9, 9, (3,)))
+
 
 def text(x):
     return json.dumps(x, separators=(",", ":"))

@@ -154,6 +154,7 @@ void add_reductions(Table& t) {
             STOW_F("std_axis1", standard_deviation(x[0], 1)),
             STOW_F("std_keep", standard_deviation(x[0], -1, 0, true)),
             STOW_F("quantile", quantile(x[0], 0.3, 1)), STOW_F("var_ddof", var(x[0], 1, 1)),
+            STOW_F("var_ddof3", var(x[0], 1, 3)),
             STOW_F("norm_0", norm(x[0], 1, 0)), STOW_F("norm_1", norm(x[0], 1, 1)),
             STOW_F("norm_2", norm(x[0], 1, 2)), STOW_F("norm_3", norm(x[0], 1, 3)),
             STOW_F("norm_inf", norm(x[0], 1, kInf)), STOW_F("norm_-inf", norm(x[0], 1, -kInf)),
