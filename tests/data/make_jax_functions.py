@@ -690,6 +690,11 @@ for x in (np.float32, bf16, np.float64):
 case("norm_inf", lambda a: jnp.linalg.norm(a, ord=np.inf, axis=1),
      np.array([[0, 0, 0], [1, -2, 2]], np.float32))
 case("norm_inf", lambda a: jnp.linalg.norm(a, ord=np.inf, axis=1), np.zeros((2, 0), np.float32))
+case("average_axis0", lambda a, w: jnp.average(a, axis=0, weights=w),
+     np.arange(9, dtype=np.float32).reshape(3, 3), np.array([1, 2, 5], np.float32), ulp=4, scale=1)
+case("average_axes20", lambda a, w: jnp.average(a, axis=(2, 0), weights=w),
+     np.arange(8, dtype=np.float32).reshape(2, 2, 2), np.array([[1, 2], [5, 4]], np.float32), ulp=4,
+     scale=1)
 case("convolve_full", lambda a, v: jnp.convolve(a, v), ints(-9, 9, (4,)), ints(-9, 9, (3,)))
 
 

@@ -498,6 +498,8 @@ void add_counting(Table& t) {
             STOW_F("bincount_weights", bincount(x[0], 5, x[1])), STOW_NAN(nansum),
             STOW_NAN(nanprod), STOW_NAN(nanmax), STOW_NAN(nanmin), STOW_NAN(nanmean),
             STOW_1(ptp), STOW_F("ptp_axis1", ptp(x[0], 1)),
+            STOW_F("average_axis0", average(x[0], x[1], 0)),
+            STOW_F("average_axes20", average(x[0], x[1], {2, 0})),
             STOW_F("average", average(x[0], x[1], 1)),
             STOW_F("percentile", percentile(x[0], 30, 1)),
             STOW_F("at_one_power", x[0].at({1}).power(x[1])),
