@@ -120,9 +120,9 @@ rough = {"sinh": 30, "cosh": 60, "asinh": 16, "acosh": 30, "atanh": 16, "erf_inv
 small = {"gelu", "gelu_exact", "mish", "silu", "squareplus", "celu", "elu", "selu"}
 # Gradients that are compared to an absolute error: theirs or ours cancel.
 cancelling = {"tanh", "soft_sign", "mish", "log_sigmoid", "logistic", "silu", "gelu", "gelu_exact"}
-# Where gradients differ and ours is kept: relu's at NaN is 1, celu's 0 (JAX: 0 and NaN); rsqrt's at
-# -0 is inf (JAX -inf); squareplus' at squares that overflow is 0.5 or 1 (JAX NaN); softplus' at NaN
-# is 1 (JAX NaN); acosh's at -1, where it has no value, is -inf (JAX inf).
+# Where gradients differ and ours is kept: relu's at NaN is 1 (JAX: 0); rsqrt's at -0 is inf (JAX
+# -inf); squareplus' at squares that overflow is 0.5 or 1 (JAX NaN); acosh's at -1, where it has no
+# value, is -inf (JAX inf). Those of celu and softplus at NaN are compared further down.
 without = {"relu": [4], "celu": [4], "rsqrt": [1], "squareplus": [16, 17], "softplus": [4],
            "log_sigmoid": [4], "acosh": [6]}
 for n, f in unary.items():
@@ -166,7 +166,7 @@ floats = {"add": jnp.add, "subtract": jnp.subtract, "multiply": jnp.multiply, "d
 for n, f in floats.items():
     ulp = {"atan2": 8, "hypot": 8, "logaddexp": 8, "power": 8}.get(n, 0)
     flat = n in ("floor_divide", "nextafter")
-    # JAX's own power and hypot give other gradients (NaN or not) at infinities and at zero.
+    # Gradients of power, hypot and logaddexp at infinities and at zero are compared further down.
     case(n, f, fa, fb, ulp=ulp, grad=n not in ("power", "hypot", "nextafter", "atan2", "logaddexp"))
     if n not in ("div", "rem"):
         case(n, f, np.abs(pa) + np.float32(.1) if n == "power" else pa, pb, ulp=max(ulp, 2), scale=1,
@@ -653,6 +653,49 @@ for n in ("int8", "uint8", "int32", "uint32", "int64", "bool"):
          lambda a: jnp.linspace(-3, 4, 5, endpoint=False, dtype=n), np.zeros((), n))
 for n in ("float16", "bfloat16", "float32"):
     draw(f"cauchy_{names[n]}", lambda k: r.cauchy(k, (60,), n), ulp=16 if n == "float32" else 1)
+
+
+# ---- gradients at zero, at infinity and of what is not finite; bools; second derivatives ----
+bases = np.array([0.0, -0.0, 2, -2, np.inf, -np.inf, np.nan, 1, 0.5], np.float32)
+pb_, pe = [g.reshape(-1) for g in np.meshgrid(bases, np.array([0, 1, 2, -1, 0.5, np.inf, np.nan], np.float32))]
+case("power", jnp.power, pb_, pe, ulp=8)
+case("power", jnp.power, *[g.reshape(-1) for g in np.meshgrid(bases, np.array([0, 1, 3, -2], np.int32))],
+     ulp=8)
+for n in ("hypot", "logaddexp"):
+    case(n, floats[n], fa, fb, ulp=8, gscale=1)
+case("log_of_maximum", lambda a, b: jnp.log(jnp.maximum(a, b)), np.array([-1, 0, 2, np.nan], np.float32),
+     np.zeros(4, np.float32), ulp=4)
+for n in ("softplus", "log_sigmoid", "celu"):
+    case(n, unary[n], special, ulp=16, scale=1, gscale=1)
+for n, f in {"softplus_slope": nn.softplus, "digamma_slope": lax.digamma}.items():
+    case(n, jax.grad(lambda a, f=f: jnp.sum(f(a))), np.array([0, 1, 2, 0.75, 7], np.float32)[n[0] == "d":],
+         ulp=40, scale=1, gulp=80, gscale=1)
+case("relu6", nn.relu6, np.array([0, 6, 7, 3], np.float32))
+case("hard_silu", nn.hard_silu, np.array([-3, 3, 4, 0], np.float32), ulp=4)
+for n in ("relu", "relu6"):
+    for dtype in (bool, np.int32, np.uint8):
+        case(n, unary[n], np.array([0, 1, 9], dtype))
+for n in ("floor_divide", "remainder", "fmod", "power"):
+    case(n, floats[n], ba, bb)
+for n, f in {"left_shift": jnp.left_shift, "right_shift": jnp.right_shift}.items():
+    case(n, f, ba, bb)
+
+# ---- too few to divide by, infinities in the middle, signed zeros in order ----
+case("var_ddof3", lambda a: jnp.var(a, axis=1, ddof=3), z[:, :, :1])
+case("median_axis1", lambda a: jnp.median(a, axis=1),
+     np.array([[np.inf, 1, np.inf], [-np.inf, -np.inf, -np.inf], [np.inf, -np.inf, 0], [2, 1, 2]],
+              np.float32), ulp=1, grad=False)
+for x in (np.float32, bf16, np.float64):
+    case("top_k", lambda a: lax.top_k(a, 3), np.array([[-0.0, 0, -0.0, -1], [0, -0.0, 0, 1]], x))
+case("norm_inf", lambda a: jnp.linalg.norm(a, ord=np.inf, axis=1),
+     np.array([[0, 0, 0], [1, -2, 2]], np.float32))
+case("norm_inf", lambda a: jnp.linalg.norm(a, ord=np.inf, axis=1), np.zeros((2, 0), np.float32))
+case("average_axis0", lambda a, w: jnp.average(a, axis=0, weights=w),
+     np.arange(9, dtype=np.float32).reshape(3, 3), np.array([1, 2, 5], np.float32), ulp=4, scale=1)
+case("average_axes20", lambda a, w: jnp.average(a, axis=(2, 0), weights=w),
+     np.arange(8, dtype=np.float32).reshape(2, 2, 2), np.array([[1, 2], [5, 4]], np.float32), ulp=4,
+     scale=1)
+case("convolve_full", lambda a, v: jnp.convolve(a, v), ints(-9, 9, (4,)), ints(-9, 9, (3,)))
 
 
 def text(x):

@@ -353,10 +353,11 @@ TEST_F(Train, WhatIsPredictedIsOfTheProgramsThatRun) {
   c.memory.optimizer = c.memory.parameters = "pinned_host";
   c.memory.gradients = "device";
   ASSERT_EQ(train(c, std::nullopt).status, 0);
-  for (const int64_t steps : {6, 6}) {
-    c.train.steps = steps;
+  c.train.steps = 6;
+  for (const bool goes_on : {true, false}) {
     const Outcome o = train(c, std::nullopt, true);
     ASSERT_EQ(o.status, 0);
+    EXPECT_EQ(o.summary.find("last_loss")->as_double().has_value(), goes_on);
     EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
   }
 }

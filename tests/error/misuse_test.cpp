@@ -250,6 +250,8 @@ const Case kCases[] = {
        run({path, "--output", path});
      },
      "run: --output would write over FOLDER/g.txt, which is the graph"},
+    {"output_to_stdout", [] { run({"g.txt", "--output", "-"}); },
+     "run: --output takes a file, not standard output"},
     {"json_over_the_weights",
      [] {
        const std::string path = file("w.safetensors", "");

@@ -134,6 +134,9 @@ void add_elementwise(Table& t) {
       STOW_F("where", where(x[0], x[1], x[2])),
       STOW_F("integer_pow", integer_pow(x[0], 5)),
       STOW_F("integer_pow_minus3", integer_pow(x[0], -3)),
+      STOW_F("log_of_maximum", log(maximum(x[0], x[1]))),
+      STOW_F("softplus_slope", grad([](const Array& a) { return sum(softplus(a)); })(x[0])),
+      STOW_F("digamma_slope", grad([](const Array& a) { return sum(digamma(a)); })(x[0])),
   });
 }
 
@@ -151,6 +154,7 @@ void add_reductions(Table& t) {
             STOW_F("std_axis1", standard_deviation(x[0], 1)),
             STOW_F("std_keep", standard_deviation(x[0], -1, 0, true)),
             STOW_F("quantile", quantile(x[0], 0.3, 1)), STOW_F("var_ddof", var(x[0], 1, 1)),
+            STOW_F("var_ddof3", var(x[0], 1, 3)),
             STOW_F("norm_0", norm(x[0], 1, 0)), STOW_F("norm_1", norm(x[0], 1, 1)),
             STOW_F("norm_2", norm(x[0], 1, 2)), STOW_F("norm_3", norm(x[0], 1, 3)),
             STOW_F("norm_inf", norm(x[0], 1, kInf)), STOW_F("norm_-inf", norm(x[0], 1, -kInf)),
@@ -494,6 +498,8 @@ void add_counting(Table& t) {
             STOW_F("bincount_weights", bincount(x[0], 5, x[1])), STOW_NAN(nansum),
             STOW_NAN(nanprod), STOW_NAN(nanmax), STOW_NAN(nanmin), STOW_NAN(nanmean),
             STOW_1(ptp), STOW_F("ptp_axis1", ptp(x[0], 1)),
+            STOW_F("average_axis0", average(x[0], x[1], 0)),
+            STOW_F("average_axes20", average(x[0], x[1], {2, 0})),
             STOW_F("average", average(x[0], x[1], 1)),
             STOW_F("percentile", percentile(x[0], 30, 1)),
             STOW_F("at_one_power", x[0].at({1}).power(x[1])),

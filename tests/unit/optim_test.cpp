@@ -183,6 +183,21 @@ TEST(Optim, ATransformationOfOnesOwn) {
   EXPECT_EQ(state.at("halve_2/n").item<int>(), 1);
 }
 
+// Of boundaries that fall on one count the last counts; values of optax.
+TEST(Optim, OnecycleSchedulesWhoseBoundariesMeet) {
+  const std::pair<optim::Schedule, std::vector<float>> cases[] = {
+      {optim::linear_onecycle_schedule(1, 1.0), {.0016f, 1.6e-7f, 1.6e-7f, 1.6e-7f}},
+      {optim::linear_onecycle_schedule(
+           10, 2.0, {.pct_start = .5, .pct_final = .5, .div_factor = 5, .final_div_factor = 10}),
+       {.4f, .336f, .272f, .208f}},
+      {optim::linear_onecycle_schedule(3, 1.0, {.pct_final = 1}), {1.f, .6667f, .3334f, 1e-4f}},
+      {optim::cosine_onecycle_schedule(4, 1.0, {.pct_start = 1}), {.04f, .03414216f, .02f, .005858f}},
+  };
+  for (const auto& [schedule, want] : cases)
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(schedule(Array(static_cast<int>(i))).item<float>() / want[i], 1, 1e-5f) << i;
+}
+
 TEST(Optim, WithoutLeavesThereIsNothingToDo) {
   const std::vector<Array> none;
   const GradientTransformation opt = optim::chain(optim::clip_by_global_norm(1.0), optim::adam(0.1));

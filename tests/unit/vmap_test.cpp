@@ -181,6 +181,27 @@ TEST(Vmap, CapturesOuterValuesAndOtherTransforms) {
   EXPECT_EQ(vmap([](const Array& x) { return sum(x); })(sequence({0, 4})).shape(), (Shape{0}));
 }
 
+// Where each example takes its own branch, policies around it see the values in the branches.
+TEST(Vmap, PoliciesReachIntoBranchesOfABatch) {
+  const auto gradient = [](const PolicyPtr& policy) {
+    const auto step = [](const Array& w, const Array& h) {
+      return cond(
+          h[0] > 0, [&](const Array& u) { return tanh(checkpoint_name(matmul(w, u), "product")); },
+          [](const Array& u) { return sin(u); }, h);
+    };
+    const auto loss = [=](const Array& w, const Array& h) {
+      return sum(square(checkpoint(step, policy)(w, h)));
+    };
+    const Array w = Array::from({.1f, -.2f, .3f, .4f}, Shape{2, 2});
+    const Array h = Array::from({1.f, -2.f, -3.f, 4.f, 5.f, -6.f}, Shape{3, 2});
+    return jit(vmap(grad(loss), {std::nullopt, 0}))(w, h).to_vector<float>();
+  };
+  const std::vector<float> want = gradient(everything_saveable());
+  EXPECT_EQ(gradient(save_only_these_names({"product"})), want);
+  EXPECT_EQ(gradient(save_and_offload_only_these_names({}, {"product"})), want);
+  EXPECT_EQ(gradient(nullptr), want);
+}
+
 TEST(Vjp, PullsBackAnyNumberOfTimes) {
   const Array x = sequence({3}), w = sequence({3, 2});
   const auto f = [](const Array& a, const Net& n) { return Net{tanh(matmul(a, n.w)), a * n.b}; };

@@ -20,7 +20,11 @@ Array activation(const char* name, const Operand& x, const F& f) {
 Array relu6(const Operand& x) {
   const Site site(x.at);
   const Array a = to_array(x);
-  return run_as_one("relu6", [&] { return minimum(relu(a), 6); });
+  // No gradient at the bounds and at NaN.
+  return run_as_one("relu6", [&] {
+    const Array bounded = minimum(maximum(stop_gradient(a), 0), 6.0);
+    return where(logical_and(a > 0, a < 6), a, bounded);
+  });
 }
 
 Array leaky_relu(const Operand& x, double slope) {

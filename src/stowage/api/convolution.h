@@ -57,6 +57,7 @@ Array conv(const Operand& lhs, const Operand& rhs, const Dims& strides, const Pa
 Array conv_transpose(const Operand& lhs, const Operand& rhs, const Dims& strides,
                      const ConvOptions& options = {});
 /// Of vectors, the kernel turned around: "full", "same" or "valid" (jnp.convolve).
+/// Integers give f32.
 Array convolve(const Operand& a, const Operand& v, std::string_view mode = "full");
 
 struct WindowOptions {

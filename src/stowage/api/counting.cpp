@@ -1,8 +1,11 @@
 #include "stowage/api/counting.h"
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "stowage/api/at.h"
+#include "stowage/api/indexing.h"
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
 
@@ -154,13 +157,35 @@ Array ptp(const Operand& x, const Axes& axes, bool keepdims) {
   return run_as_one("ptp", [&] { return max(a, axes, keepdims) - min(a, axes, keepdims); });
 }
 
+namespace {
+
+// Weights of the extents that `axes` of x have, in that order, as weights along these axes; others as
+// they are.
+Array along(const Array& weights, const Dims& axes, const Array& x) {
+  Dims extents, order(axes.size()), shape(static_cast<size_t>(x.rank()), 1);
+  for (const int64_t axis : axes) {
+    extents.push_back(x.shape()[static_cast<int>(axis)]);
+    shape[static_cast<size_t>(axis)] = extents.back();
+  }
+  if (weights.shape() == x.shape() || weights.shape() != Shape(extents)) return weights;
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+    return axes[static_cast<size_t>(i)] < axes[static_cast<size_t>(j)];
+  });
+  return reshape(transpose(weights, order), shape);
+}
+
+}  // namespace
+
 Array average(const Operand& x, const Operand& weights, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const WeakDType joint = promote(x.dtype(), weights.dtype());
   const WeakDType dtype = is_float(joint.dtype) ? joint : WeakDType{DType::kF32, joint.weak};
   const Array a = to_array(x, dtype), w = to_array(weights, dtype);
   return run_as_one("average", [&] {
-    const Array each = broadcast_array(w, broadcast_shapes("average", a.type(), w.type()));
+    const Array placed = axes.given() ? along(w, check_axes("average", axes, a.type(), true), a) : w;
+    const Array each =
+        broadcast_array(placed, broadcast_shapes("average", a.type(), placed.type()));
     return sum(a * each, axes, keepdims) / sum(each, axes, keepdims);
   });
 }

@@ -198,7 +198,10 @@ Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
   const Array a = to_float_array(x);
   return run_as_one("norm", [&] {
     if (ord == 2) return sqrt(sum(square(a), axes, keepdims));
-    if (std::isinf(ord)) return ord > 0 ? max(abs(a), axes, keepdims) : min(abs(a), axes, keepdims);
+    if (std::isinf(ord) && ord < 0) return min(abs(a), axes, keepdims);
+    // Of nothing 0; where the largest is 0, it shares the gradient with that one.
+    if (std::isinf(ord))
+      return a.size() == 0 ? sum(a, axes, keepdims) : maximum(max(abs(a), axes, keepdims), 0);
     if (ord == 0) return astype(sum(astype(a != 0, DType::kI32), axes, keepdims), a.dtype());
     if (ord == 1) return sum(abs(a), axes, keepdims);
     return pow(sum(pow(abs(a), ord), axes, keepdims), 1 / ord);

@@ -1,5 +1,7 @@
 #include "stowage/api/math.h"
 
+#include <limits>
+
 #include "stowage/api/custom_vjp.h"
 #include "stowage/api/math_internal.h"
 #include "stowage/api/shaping.h"
@@ -36,6 +38,19 @@ Array unless_zero(const Array& y) {
   return is_integer(y.dtype()) ? where(y == 0, ones_like(y), y) : y;
 }
 
+// The dtype that two operands are divided, raised or shifted in: bools count as i32.
+WeakDType number_dtype(const Operand& a, const Operand& b) {
+  const WeakDType dtype = promote(a.dtype(), b.dtype());
+  return dtype.dtype == DType::kBool ? WeakDType{DType::kI32, dtype.weak} : dtype;
+}
+
+Array number_op(OpKind op, const Operand& a, const Operand& b) {
+  const Site site(a.at);
+  const WeakDType dtype = number_dtype(a, b);
+  if (promote(a.dtype(), b.dtype()).dtype != DType::kBool) return binary_op(op, a, b);
+  return binary_op(op, to_array(a, dtype), to_array(b, dtype));
+}
+
 // x to a non-negative integer power by squaring, as lax.integer_pow.
 Array integer_power(const Array& x, int64_t n) {
   Array result, base = x;
@@ -58,6 +73,29 @@ Array negative_power(const Array& x, int64_t n, int rules = 3) {
       value, [value](const Array& a) { return std::pair(value(a), a); }, backward)(x);
 }
 
+// log(exp(x) + exp(y)) and JAX's rule for it: infinities count as 0 there, so that none meets
+// another.
+struct LogSum {
+  Array x, y, result;
+};
+STOW_TREE(LogSum, x, y, result);
+Array log_sum(const Array& x, const Array& y) {
+  const Array delta = x - y;
+  // -|delta| by a minimum, whose gradient at 0 is 0: in second derivatives both get half there.
+  return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(minimum(delta, -delta))));
+}
+std::pair<Array, LogSum> log_sum_forward(const Array& x, const Array& y) {
+  const Array result = log_sum(x, y);
+  return {result, {x, y, result}};
+}
+std::pair<Array, Array> log_sum_backward(const LogSum& of, const Array& ct) {
+  const auto finite = [](const Array& a) {
+    return where(a == std::numeric_limits<double>::infinity(), 0.0, a);
+  };
+  const Array result = finite(of.result);
+  return {ct * exp(finite(of.x) - result), ct * exp(finite(of.y) - result)};
+}
+
 }  // namespace
 
 Array add(const Operand& a, const Operand& b) {
@@ -77,10 +115,12 @@ Array minimum(const Operand& a, const Operand& b) {
 }
 Array fmod(const Operand& a, const Operand& b) {
   const Site site(a.at);
-  const WeakDType dtype = promote(a.dtype(), b.dtype());
+  const WeakDType dtype = number_dtype(a, b);
   if (!is_integer(dtype.dtype)) return arithmetic(OpKind::kRem, a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
-  return run_as_one("fmod", [&] { return binary_op(OpKind::kRem, x, unless_zero(y)); });
+  // Of bools by false it is the dividend, in JAX too.
+  const bool bools = promote(a.dtype(), b.dtype()).dtype == DType::kBool;
+  return run_as_one("fmod", [&] { return binary_op(OpKind::kRem, x, bools ? y : unless_zero(y)); });
 }
 
 Array divide(const Operand& a, const Operand& b) {
@@ -93,7 +133,7 @@ Array divide(const Operand& a, const Operand& b) {
 
 Array floor_divide(const Operand& a, const Operand& b) {
   const Site site(a.at);
-  const WeakDType dtype = promote(a.dtype(), b.dtype());
+  const WeakDType dtype = number_dtype(a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("floor_divide", [&] {
     const Array r = binary_op(OpKind::kRem, x, y);
@@ -110,7 +150,7 @@ Array floor_divide(const Operand& a, const Operand& b) {
 
 Array remainder(const Operand& a, const Operand& b) {
   const Site site(a.at);
-  const WeakDType dtype = promote(a.dtype(), b.dtype());
+  const WeakDType dtype = number_dtype(a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("remainder", [&] {
     const Array r = binary_op(OpKind::kRem, x, unless_zero(y));
@@ -131,11 +171,13 @@ Array pow(const Operand& a, const Operand& b) {
       fail_here("[pow] {} to the negative power {}: integers have none", to_string(x.type()), n);
     return run_as_one("pow", [&] { return negative_power(x, n); });
   }
-  const WeakDType dtype = promote(a.dtype(), b.dtype());
-  if (is_float(dtype.dtype)) return binary_op(OpKind::kPow, a, b);
-  if (is_float(a.dtype().dtype) || is_float(b.dtype().dtype))
-    return binary_op(OpKind::kPow, to_array(a, dtype), to_array(b, dtype));
-  return binary_op(OpKind::kPow, a, b);
+  const WeakDType dtype = number_dtype(a, b);
+  if (!is_float(dtype.dtype) || is_float(b.dtype().dtype)) return number_op(OpKind::kPow, a, b);
+  // To the whole power 0 it is a constant, also where x is 0.
+  return run_as_one("pow", [&] {
+    const Array n = to_array(b, dtype);
+    return binary_op(OpKind::kPow, where(n == 0, 1, to_array(a, dtype)), n);
+  });
 }
 
 Array logaddexp(const Operand& a, const Operand& b) {
@@ -144,9 +186,9 @@ Array logaddexp(const Operand& a, const Operand& b) {
   const WeakDType f = is_float(dtype.dtype) ? dtype : WeakDType{DType::kF32, dtype.weak};
   const Array x = to_array(a, f), y = to_array(b, f);
   return run_as_one("logaddexp", [&] {
-    const Array delta = x - y;
-    // -|delta| by a minimum, whose gradient at 0 is 0: both get half there.
-    return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(minimum(delta, -delta))));
+    const Shape shape = broadcast_shapes("logaddexp", x.type(), y.type());
+    return custom_vjp(log_sum, log_sum_forward, log_sum_backward)(broadcast_array(x, shape),
+                                                                  broadcast_array(y, shape));
   });
 }
 
@@ -322,10 +364,10 @@ Array operator~(const Operand& a) {
   return unary_op(OpKind::kNot, a);
 }
 Array operator<<(const Operand& a, const Operand& b) {
-  return binary_op(OpKind::kShiftLeft, a, b);
+  return number_op(OpKind::kShiftLeft, a, b);
 }
 Array operator>>(const Operand& a, const Operand& b) {
-  return binary_op(OpKind::kShiftRight, a, b);
+  return number_op(OpKind::kShiftRight, a, b);
 }
 Array operator==(const Operand& a, const Operand& b) {
   return binary_op(OpKind::kEq, a, b);

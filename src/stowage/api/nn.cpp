@@ -38,7 +38,8 @@ Array below_zero(const Array& x, const Axes& axes) {
 
 Array relu(const Operand& x) {
   const Site site(x.at);
-  const Array a = to_array(x);
+  const Array a =
+      x.dtype().dtype == DType::kBool ? convert_to(to_array(x), DType::kI32) : to_array(x);
   return run_as_one("relu", [&] { return where(a <= 0, zeros_like(a), a); });
 }
 

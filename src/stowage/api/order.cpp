@@ -99,11 +99,16 @@ std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis) {
   return {results[0], results[1]};
 }
 
-Array quantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
+namespace {
+
+// A function of the two of the sorted elements between which the fraction q lies, given also how
+// far it is from the first to the second.
+using Between = Array (*)(const Array& low, const Array& high, double weight);
+Array order_statistic(const char* name, const Operand& x, double q, const Axes& axes, bool keepdims,
+                      Between between) {
   const Site site(x.at);
   const Array a = to_float_array(x);
-  if (!(q >= 0 && q <= 1)) fail_here("[quantile] q must lie in [0, 1], got {}", q);
-  Dims list = check_axes("quantile", axes, a.type(), true);
+  Dims list = check_axes(name, axes, a.type(), true);
   std::sort(list.begin(), list.end());
   // The axes meant, joined and last.
   Dims order, lead, kept = a.shape().dims();
@@ -118,10 +123,10 @@ Array quantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
     n *= a.shape()[static_cast<int>(axis)];
     kept[static_cast<size_t>(axis)] = 1;
   }
-  if (n == 0) fail_here("[quantile] nothing to take it of in {}", to_string(a.type()));
+  if (n == 0) fail_here("[{}] nothing to take it of in {}", name, to_string(a.type()));
   Dims joined = lead;
   joined.push_back(n);
-  return run_as_one("quantile", [&] {
+  return run_as_one(name, [&] {
     const Array rows = reshape(transpose(a, order), joined);
     const Array sorted =
         sort(where(any(isnan(rows), -1, true),
@@ -133,14 +138,28 @@ Array quantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
     const auto high = static_cast<int64_t>(std::ceil(place));
     const double weight = place - std::floor(place);
     const auto at = [&](int64_t i) { return squeeze(slice(sorted, -1, i, i + 1), -1); };
-    const Array value = at(low) * (1 - weight) + at(high) * weight;
+    const Array value = between(at(low), at(high), weight);
     return keepdims ? reshape(value, kept) : value;
   });
 }
 
+}  // namespace
+
+Array quantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
+  const Site site(x.at);
+  if (!(q >= 0 && q <= 1)) fail_here("[quantile] q must lie in [0, 1], got {}", q);
+  return order_statistic("quantile", x, q, axes, keepdims,
+                         [](const Array& low, const Array& high, double weight) {
+                           return low * (1 - weight) + high * weight;
+                         });
+}
+
+// Half of the sum of both, also where they are one: of infinity, infinity.
 Array median(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
-  return quantile(x, 0.5, axes, keepdims);
+  return order_statistic(
+      "median", x, 0.5, axes, keepdims,
+      [](const Array& low, const Array& high, double) { return (low + high) * 0.5; });
 }
 
 Array searchsorted(const Operand& sorted, const Operand& values, bool right) {

@@ -109,7 +109,10 @@ Array var(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
   return run_as_one("var", [&] {
     const Array f = is_small_float(a.dtype()) ? convert_to(a, DType::kF32) : a;
     const Array squares = square(f - mean(f, list, true));
-    return convert_to(reduce(OpKind::kReduceSum, "var", squares, list, keepdims) / n, a.dtype());
+    const Array total = reduce(OpKind::kReduceSum, "var", squares, list, keepdims);
+    Array result = total / n;
+    if (n <= 0) result = 0.0 * result + std::numeric_limits<double>::quiet_NaN();
+    return convert_to(result, a.dtype());
   });
 }
 

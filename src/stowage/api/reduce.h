@@ -15,7 +15,7 @@ Array sum(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///<
 Array prod(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The product.
 /// Of integers f32.
 Array mean(const Operand& x, const Axes& axes = {}, bool keepdims = false);
-/// The mean squared distance from the mean, over n - ddof.
+/// The mean squared distance from the mean, over n - ddof; NaN where that is not positive.
 Array var(const Operand& x, const Axes& axes = {}, int ddof = 0, bool keepdims = false);
 /// The root of var (jax.numpy.std).
 Array standard_deviation(const Operand& x, const Axes& axes = {}, int ddof = 0,
@@ -49,8 +49,8 @@ Array diff(const Operand& x, int axis = -1);
 Array sort(const Operand& x, int axis = -1, bool descending = false);
 /// The indices (i32) that sort; those of equal elements rise.
 Array argsort(const Operand& x, int axis = -1, bool descending = false);
-/// The k largest along an axis, the largest first, and their indices (i32); NaN is the largest, and
-/// of equal elements the first comes first.
+/// The k largest along an axis, the largest first, and their indices (i32); NaN is the largest, 0
+/// is larger than -0, and of equal elements the first comes first.
 std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis = -1);
 /// The value below which a fraction q of the elements lies, interpolated linearly. NaN if one is.
 Array quantile(const Operand& x, double q, const Axes& axes = {}, bool keepdims = false);

@@ -88,7 +88,8 @@ Array trigamma(const Array& a) {
     Array tail = full_like(y, -691.0 / 2730);
     for (const double b : {5.0 / 66, -1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6}) tail = tail * r2 + b;
     const Array value = sum + r + r2 * 0.5 + tail * r2 * r;
-    const Array sine = sin(std::numbers::pi * from_whole(x));
+    // Kept from 0 where it does not count, lest it make a gradient NaN.
+    const Array sine = where(reflect, sin(std::numbers::pi * from_whole(x)), 1.0);
     const Array mirrored = std::numbers::pi * std::numbers::pi / (sine * sine) - value;
     return where(reflect, mirrored, value);
   });

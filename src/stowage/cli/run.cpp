@@ -216,6 +216,7 @@ Result<int> run_graph_file(std::span<const std::string> arguments) {
     return fail("run: {} (see ./stowage run --help)", error.what());
   }
   if (Result<void> given = check_not_empty(app, "run: "); !given) return given.failure();
+  if (flags.output == "-") return fail("run: --output takes a file, not standard output");
   const Result<void> distinct = check_distinct(
       "run: ", std::array<NamedFile, 2>{{{"--output", flags.output}, {"--json", flags.json}}},
       std::array<NamedFile, 2>{{{"the graph", flags.graph}, {"--inputs", flags.inputs}}});

@@ -218,7 +218,8 @@ Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder) 
   std::vector<CheckpointName> checkpoints;
   for (const std::string& name : *names) {
     const std::optional<FileName> file = parse_file_name(name);
-    if (file && file->json && !file->temporary)
+    std::error_code code;
+    if (file && file->json && !file->temporary && fs::is_regular_file(folder + "/" + name, code))
       checkpoints.push_back({file->step, folder + "/" + name});
   }
   std::sort(checkpoints.begin(), checkpoints.end(),

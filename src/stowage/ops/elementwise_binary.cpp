@@ -32,10 +32,8 @@ Val rem_b(const Val& ct, const Val& a, const Val& b, const Val&) {
   const Val ratio = a / b;
   return -(ct * (sign(ratio) * floor(abs(ratio))));
 }
-// Where b is 0 the power is a constant, even at a = 0.
 Val pow_a(const Val& ct, const Val& a, const Val& b, const Val&) {
-  const Val exponent = select(eq(b, zeros_like(b)), full_like(b, 1.0), b - 1.0);
-  return ct * (b * pow(a, exponent));
+  return ct * (b * pow(a, b - 1.0));
 }
 Val pow_b(const Val& ct, const Val& a, const Val&, const Val& y) {
   return ct * (log(select(eq(a, zeros_like(a)), full_like(a, 1.0), a)) * y);
@@ -47,9 +45,11 @@ Val atan2_a(const Val& ct, const Val& a, const Val& b, const Val&) {
 Val atan2_b(const Val& ct, const Val& a, const Val& b, const Val&) {
   return -(ct * (a / (a * a + b * b)));
 }
-// What the winner of a comparison gets: all, half where both are equal, else nothing.
+// What the winner of a comparison gets: all, half where both are equal, else nothing. A product, as
+// in JAX: the loser's share of what is not finite is NaN.
 Val won(const Val& ct, const Val& wins, const Val& a, const Val& b) {
-  return select(wins, ct, select(eq(a, b), ct * 0.5, zeros_like(ct)));
+  const Val half = select(eq(a, b), full_like(ct, 0.5), zeros_like(ct));
+  return ct * select(wins, full_like(ct, 1.0), half);
 }
 Val max_a(const Val& ct, const Val& a, const Val& b, const Val&) { return won(ct, gt(a, b), a, b); }
 Val max_b(const Val& ct, const Val& a, const Val& b, const Val&) { return won(ct, lt(a, b), a, b); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 
 #include "stowage/api/math.h"
@@ -17,6 +18,18 @@ Array as_f32(const Array& count) {
 // How many of the `steps` after `begin` are over, as f32.
 Array progress(const Array& count, int64_t begin, int64_t steps) {
   return clip(as_f32(count - std::max<int64_t>(begin, 0)), 0.0, static_cast<double>(steps));
+}
+
+// Points (count, value): the first at 0, and each further one a multiple of the one before. Of two
+// at one count the later replaces the earlier, as in optax.
+std::vector<std::pair<int64_t, double>> scaled(
+    double first, const std::vector<std::pair<int64_t, double>>& scales) {
+  std::map<int64_t, double> by_count;
+  for (const auto& [count, scale] : scales) by_count[count] = scale;
+  std::vector<std::pair<int64_t, double>> points = {{0, first}};
+  for (const auto& [count, scale] : by_count)
+    points.emplace_back(count, points.back().second * scale);
+  return points;
 }
 
 // Between points (count, value), by `between(from, to, part)`; the last value behind the last.
@@ -120,11 +133,10 @@ Schedule warmup_cosine_decay_schedule(double init_value, double peak_value, int6
 Schedule linear_onecycle_schedule(int64_t transition_steps, double peak_value,
                                   const OnecycleOptions& options) {
   check_onecycle("linear_onecycle_schedule", transition_steps);
-  const double first = peak_value / options.div_factor;
-  return interpolate({{0, first},
-                      {part_of(options.pct_start, transition_steps), peak_value},
-                      {part_of(options.pct_final, transition_steps), first},
-                      {transition_steps, first / options.final_div_factor}},
+  return interpolate(scaled(peak_value / options.div_factor,
+                            {{part_of(options.pct_start, transition_steps), options.div_factor},
+                             {part_of(options.pct_final, transition_steps), 1 / options.div_factor},
+                             {transition_steps, 1 / options.final_div_factor}}),
                      [](double from, double to, const Array& part) {
                        return part * (to - from) + from;
                      });
@@ -133,13 +145,13 @@ Schedule linear_onecycle_schedule(int64_t transition_steps, double peak_value,
 Schedule cosine_onecycle_schedule(int64_t transition_steps, double peak_value,
                                   const OnecycleOptions& options) {
   check_onecycle("cosine_onecycle_schedule", transition_steps);
-  const double first = peak_value / options.div_factor;
-  return interpolate({{0, first},
-                      {part_of(options.pct_start, transition_steps), peak_value},
-                      {transition_steps, first / options.final_div_factor}},
-                     [](double from, double to, const Array& part) {
-                       return (cos(part * std::numbers::pi) + 1.0) * ((from - to) / 2) + to;
-                     });
+  return interpolate(
+      scaled(peak_value / options.div_factor,
+             {{part_of(options.pct_start, transition_steps), options.div_factor},
+              {transition_steps, 1 / (options.div_factor * options.final_div_factor)}}),
+      [](double from, double to, const Array& part) {
+        return (cos(part * std::numbers::pi) + 1.0) * ((from - to) / 2) + to;
+      });
 }
 
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries) {

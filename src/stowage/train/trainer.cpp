@@ -187,6 +187,8 @@ class Run {
     step_ = saved_step_ = checkpoint->meta().step;
     saved_ = (*latest)->path;
     say("resumed from {} at step {}\n", saved_, step_);
+    if (step_ >= config_.train.steps)
+      say("no step is left to do: train.steps is {}\n", config_.train.steps);
     return {};
   }
 
@@ -420,11 +422,13 @@ class Run {
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", predicted[0], measured[0],
         format_bytes(measured[0]), format_bytes(budget_bytes_));
     const double step_s = median(step_s_);
-    say("step: {}measured {}, the median of {}\n",
-        options_.predicted_step_s
-            ? fmt::format("predicted {}, ", format_seconds(*options_.predicted_step_s))
-            : std::string(),
-        format_seconds(step_s), step_s_.size());
+    const bool has_steps = !step_s_.empty();
+    if (has_steps)
+      say("step: {}measured {}, the median of {}\n",
+          options_.predicted_step_s
+              ? fmt::format("predicted {}, ", format_seconds(*options_.predicted_step_s))
+              : std::string(),
+          format_seconds(step_s), step_s_.size());
     if (!replay_errors_.empty())
       say("order and overlap, simulated with each step's own kernel times, are {:.1f} % off, the "
           "median of {} steps\n",
@@ -436,8 +440,8 @@ class Run {
            {"steps", step_},
            {"policy", plan_.placement.policy},
            {"placement", to_string(plan_.placement)},
-           {"first_loss", first_loss_},
-           {"last_loss", last_loss_},
+           {"first_loss", has_steps ? Json(first_loss_) : Json()},
+           {"last_loss", has_steps ? Json(last_loss_) : Json()},
            {"validation_loss", validation},
            {"predicted_peak_bytes", bytes_json(predicted)},
            {"measured_peak_bytes", bytes_json(measured)},
@@ -447,7 +451,7 @@ class Run {
            {"compile_s", plan_.plan_s},
            {"predicted_step_s",
             options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},
-           {"measured_step_s", step_s},
+           {"measured_step_s", has_steps ? Json(step_s) : Json()},
            {"checkpoint", saved_}}));
       if (!written) return written.failure();
     }

@@ -23,16 +23,23 @@ struct Wide {
 template <typename T>
 using Entry = std::conditional_t<sizeof(T) == 8, Wide, Narrow>;
 
-// Unsigned, ordered as T is (the other way round if descending): NaN as the largest, -0 as 0.
+// How elements are ordered. NaN is the largest.
+struct Order {
+  bool descending;
+  bool signed_zeros;  // -0 comes before 0; else they are equal
+};
+
+// Unsigned, ordered as T is in this order.
 template <typename T>
-auto ordered(T x, bool descending) {
+auto ordered(T x, Order order) {
+  const bool descending = order.descending;
   if constexpr (kIsFloat<T>) {
     using A = Acc<T>;
     using U = std::conditional_t<sizeof(A) == 8, uint64_t, uint32_t>;
     const A value = load(x);
     if (value != value) return descending ? U{0} : ~U{0};
     constexpr U kSign = U{1} << (8 * sizeof(U) - 1);
-    const U bits = value == 0 ? U{0} : std::bit_cast<U>(value);
+    const U bits = value == 0 && !order.signed_zeros ? U{0} : std::bit_cast<U>(value);
     const U key = (bits & kSign) != 0 ? ~bits : bits | kSign;
     return descending ? static_cast<U>(~key) : key;
   } else if constexpr (std::is_same_v<T, Bool>) {
@@ -90,7 +97,7 @@ void permute(const E* entries, int64_t n, const TensorView& from, int64_t from_o
 // Fills a lane's entries in order, orders them by `arrange` and hands them to `emit` with the walks
 // over the other axes: operand 0 of walk k is out[k], 1 in[k].
 template <typename Arrange, typename Emit>
-void for_each_lane(int64_t axis_number, bool descending, Views in, Views out, void* scratch,
+void for_each_lane(int64_t axis_number, Order order, Views in, Views out, void* scratch,
                    int threads, const Arrange& arrange, const Emit& emit) {
   const TensorView& key = in[0];
   if (key.elems() == 0) return;
@@ -116,7 +123,7 @@ void for_each_lane(int64_t axis_number, bool descending, Views in, Views out, vo
       for (const Nest<2>& nest : nests) walks.emplace_back(nest, begin);
       for (int64_t lane = begin; lane < end; ++lane) {
         for (int64_t i = 0; i < n; ++i) {
-          const auto k = ordered(data[walks[0].offset[1] + i * key.strides[axis]], descending);
+          const auto k = ordered(data[walks[0].offset[1] + i * key.strides[axis]], order);
           if constexpr (sizeof(T) == 8)
             entries[i] = {k, static_cast<uint64_t>(i)};
           else
@@ -140,7 +147,7 @@ int64_t sort_scratch_bytes(int64_t axis, Views in, int threads) {
 void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads) {
   const auto axis = static_cast<size_t>(params.axis);
   for_each_lane(
-      params.axis, params.flag, in, out, scratch, threads,
+      params.axis, {params.flag, false}, in, out, scratch, threads,
       [](auto* entries, int64_t n) { std::sort(entries, entries + n); },
       [&](const auto* entries, const std::vector<Walk<2>>& walks) {
         for (size_t k = 0; k < in.size(); ++k)
@@ -154,7 +161,7 @@ void top_k(const TopKParams& params, Views in, Views out, void* scratch, int thr
   const int64_t k = params.k;
   if (k == 0) return;
   for_each_lane(
-      params.axis, true, in, out, scratch, threads,
+      params.axis, {true, true}, in, out, scratch, threads,
       [k](auto* entries, int64_t n) { std::partial_sort(entries, entries + k, entries + n); },
       [&](const auto* entries, const std::vector<Walk<2>>& walks) {
         permute(entries, k, in[0], walks[0].offset[1], in[0].strides[axis], out[0],

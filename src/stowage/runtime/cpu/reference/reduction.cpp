@@ -18,11 +18,14 @@ Dims merge(const std::vector<bool>& is_reduced, const Dims& kept, const Dims& re
 }
 
 // Whether the key at `a` comes before the one at `b`; NaN is the largest.
-bool sorts_before(const TensorView& key, const Dims& a, const Dims& b, bool descending) {
+bool sorts_before(const TensorView& key, const Dims& a, const Dims& b, bool descending,
+                  bool signed_zeros) {
   if (is_float(key.dtype)) {
     const double x = load_float(key, a), y = load_float(key, b);
     if (std::isnan(x) || std::isnan(y))
       return std::isnan(x) != std::isnan(y) && std::isnan(x) == descending;
+    if (signed_zeros && x == 0 && y == 0)
+      return std::signbit(x) != std::signbit(y) && std::signbit(x) != descending;
     return descending ? y < x : x < y;
   }
   const int64_t x = load_int(key, a), y = load_int(key, b);
@@ -86,11 +89,11 @@ namespace {
 
 // The places along one lane in sorted order.
 std::vector<int64_t> sorted_places(const TensorView& key, const Dims& lane, int64_t axis,
-                                   bool descending) {
+                                   bool descending, bool signed_zeros) {
   std::vector<int64_t> order(static_cast<size_t>(key.dims[static_cast<size_t>(axis)]));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return sorts_before(key, with(lane, axis, a), with(lane, axis, b), descending);
+    return sorts_before(key, with(lane, axis, a), with(lane, axis, b), descending, signed_zeros);
   });
   return order;
 }
@@ -99,7 +102,7 @@ std::vector<int64_t> sorted_places(const TensorView& key, const Dims& lane, int6
 
 void sort(const AxisParams& params, Views in, Views out) {
   for_each_lane(in[0].dims, params.axis, [&](const Dims& lane) {
-    const std::vector<int64_t> order = sorted_places(in[0], lane, params.axis, params.flag);
+    const std::vector<int64_t> order = sorted_places(in[0], lane, params.axis, params.flag, false);
     for (size_t k = 0; k < in.size(); ++k)
       for (size_t i = 0; i < order.size(); ++i)
         copy_element(in[k], with(lane, params.axis, order[i]), out[k],
@@ -109,7 +112,7 @@ void sort(const AxisParams& params, Views in, Views out) {
 
 void top_k(const TopKParams& params, Views in, Views out) {
   for_each_lane(in[0].dims, params.axis, [&](const Dims& lane) {
-    const std::vector<int64_t> order = sorted_places(in[0], lane, params.axis, true);
+    const std::vector<int64_t> order = sorted_places(in[0], lane, params.axis, true, true);
     for (int64_t i = 0; i < params.k; ++i) {
       const int64_t from = order[static_cast<size_t>(i)];
       const Dims to = with(lane, params.axis, i);
