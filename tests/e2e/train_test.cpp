@@ -357,7 +357,7 @@ TEST_F(Train, WhatIsPredictedIsOfTheProgramsThatRun) {
   for (const bool goes_on : {true, false}) {
     const Outcome o = train(c, std::nullopt, true);
     ASSERT_EQ(o.status, 0);
-    EXPECT_EQ(o.summary.find("last_loss")->as_double().has_value(), goes_on);
+    EXPECT_EQ(o.summary.find("last_loss")->as_double().ok(), goes_on);
     EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
   }
 }
