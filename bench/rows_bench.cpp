@@ -219,7 +219,8 @@ void measure(benchmark::State& state, F make) {
   state.counters["of_stream"] = rate / stream_rate;
   state.counters["allocate"] = static_cast<double>(rows.written_bytes) / static_cast<double>(rows.bytes());
   // Calls over few rows cost something as well; arithmetic allows what was reached in any case.
-  if (threads == 1) state.counters["in_cache"] = 1e-9 * std::max(rate, rate_in_cache(make, rows.bytes()));
+  if (threads == 1)
+    state.counters["in_cache"] = 1e-9 * std::max(rate, rate_in_cache(make, rows.bytes()));
   state.counters["programs"] = static_cast<double>(rows.n_programs());
 }
 

@@ -470,7 +470,8 @@ class Compiler {
       const int x = step(s).args[0];
       for (int k = 0; k < 2; ++k) {
         const int by_x = step(bent).args[k], slope = step(bent).args[1 - k];
-        if (by_x < 0 || factor_beside(bent, by_x, j) < 0 || factor_beside(by_x, x, j) != d) continue;
+        if (by_x < 0 || factor_beside(bent, by_x, j) < 0 || factor_beside(by_x, x, j) != d)
+          continue;
         const int rest = factor_beside(slope, s, j);
         if (rest < 0 || step(rest).kind != StepKind::kCompute || step(rest).op != OpKind::kSub ||
             !is_one(step(rest).args[0]) || step(rest).args[1] != s || !is_alone(straight) ||
@@ -497,7 +498,8 @@ class Compiler {
       int silu = -1;
       for (int u : users(s))
         if (value(u).absorbed_by < 0 && factor_beside(u, s, j) == x) silu = u;
-      if (silu < 0 || uses_[static_cast<size_t>(s)] != 4 || uses_[static_cast<size_t>(d)] != 2) return false;
+      if (silu < 0 || uses_[static_cast<size_t>(s)] != 4 || uses_[static_cast<size_t>(d)] != 2)
+        return false;
       // The factors of d, each of which silu(x) may be multiplied by as well.
       const std::vector<int> products = users(silu);
       if (products.empty() || products.size() > 2) return false;

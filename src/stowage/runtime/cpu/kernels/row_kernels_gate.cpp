@@ -251,16 +251,14 @@ void gate_grad(const KernelCall& c) {
     for (int o = 1; o < kOuts; ++o)
       outs[o] = const_cast<std::byte*>(c.more[o - 1].data) + r * c.more[o - 1].row_step;
     const auto n = static_cast<size_t>(c.cols);
-    if (native)
-      gate_grad_row<F32Lanes, kOuts>(args, outs, n, c.ahead);
-    else if (bf16)
-      gate_grad_row<BF16Lanes, kOuts>(args, outs, n, c.ahead);
-    else if (c.round == Form::kBF16)
-      gate_grad_forms<RoundedLanes<Form::kBF16>, kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
-    else if (c.round == Form::kF16)
-      gate_grad_forms<RoundedLanes<Form::kF16>, kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
-    else
-      gate_grad_forms<F32Lanes, kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
+    const auto in_forms = [&](auto lanes) {
+      gate_grad_forms<decltype(lanes), kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
+    };
+    if (native) gate_grad_row<F32Lanes, kOuts>(args, outs, n, c.ahead);
+    else if (bf16) gate_grad_row<BF16Lanes, kOuts>(args, outs, n, c.ahead);
+    else if (c.round == Form::kBF16) in_forms(RoundedLanes<Form::kBF16>());
+    else if (c.round == Form::kF16) in_forms(RoundedLanes<Form::kF16>());
+    else in_forms(F32Lanes());
   }
 }
 MapKernel find_gate_grad(int n_outs) {
