@@ -244,6 +244,25 @@ TEST(FirstSlots, AreArgumentsOnlyWhereTheseAreTheInitialValues) {
   EXPECT_GT(check([](const Array& a) { return (a > 0.0).astype(DType::kF32); }), shared);
 }
 
+// A concatenation that a scan begins with is the first of what it stacks: who reads the
+// concatenation last must not write over it.
+TEST(FirstSlots, OfConcatenationsAreKept) {
+  const Array a = random::normal(random::key(5), {2, 4}), b = random::normal(random::key(6), {2, 4});
+  const Array w = random::normal(random::key(7), {4, 4});
+  const auto f = [](const Array& x, const Array& y, const Array& m) {
+    const Array start = concatenate({matmul(x, m), matmul(y, m)}, 0);
+    const auto body = [](const Array& c, const Array& z) { return std::pair(sin(matmul(c, z)), c); };
+    const auto [last, kept] = scan(body, start, stack({m, m, m}));
+    return std::pair(kept, matmul(start + 1.0, m));
+  };
+  JitOptions apart;
+  apart.compile.reuse = apart.compile.fuse = false;
+  const auto [kept, product] = jit(f)(a, b, w);
+  const auto [want_kept, want_product] = jit(f, apart)(a, b, w);
+  EXPECT_EQ(kept.to_vector<float>(), want_kept.to_vector<float>());
+  EXPECT_EQ(product.to_vector<float>(), want_product.to_vector<float>());
+}
+
 TEST(Unrolled, IsAsLeanAsScanned) {
   for (const PolicyPtr& policy : {everything_saveable(), nothing_saveable(), dots_saveable()})
     for (int64_t rows : {64, 256, 512})

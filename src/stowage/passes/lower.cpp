@@ -1104,7 +1104,10 @@ class Level {
 
   Destination& destination_of(ValueId v, const Node& node) {
     std::optional<Destination>& d = destinations_[v.index()];
-    if (!d) d = Destination{new_buffer(v, node), kOwnLife};
+    if (!d) {
+      d = Destination{new_buffer(v, node), kOwnLife};
+      reusable_[v.index()] = context_.options.reuse;
+    }
     return *d;
   }
 
@@ -1130,7 +1133,8 @@ class Level {
       emit_copy(from, to, begin(whole), node.provenance);
     }
     storage_[node.first_result.index()] = whole.view;
-    reusable_[node.first_result.index()] = context_.options.reuse && parts_die;
+    // Where another reader wanted it, as a scan wants what it begins with, that one may keep it.
+    if (!parts_die) reusable_[node.first_result.index()] = false;
   }
 
   bool begin(const Destination& d) {
