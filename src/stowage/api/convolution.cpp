@@ -207,8 +207,7 @@ Array conv_transpose(const Operand& lhs, const Operand& rhs, const Dims& strides
 
 Array convolve(const Operand& a, const Operand& v, std::string_view mode) {
   const Site site(a.at);
-  const WeakDType joint = promote(a.dtype(), v.dtype());
-  const WeakDType dtype = is_float(joint.dtype) ? joint : WeakDType{DType::kF32, joint.weak};
+  const WeakDType dtype = float_dtype(a, v);
   Array x = to_array(a, dtype), k = to_array(v, dtype);
   if (x.rank() != 1 || k.rank() != 1 || x.size() == 0 || k.size() == 0)
     fail_here("[convolve] two vectors with elements are needed, got {} and {}", to_string(x.type()),

@@ -179,8 +179,7 @@ Array along(const Array& weights, const Dims& axes, const Array& x) {
 
 Array average(const Operand& x, const Operand& weights, const Axes& axes, bool keepdims) {
   const Site site(x.at);
-  const WeakDType joint = promote(x.dtype(), weights.dtype());
-  const WeakDType dtype = is_float(joint.dtype) ? joint : WeakDType{DType::kF32, joint.weak};
+  const WeakDType dtype = float_dtype(x, weights);
   const Array a = to_array(x, dtype), w = to_array(weights, dtype);
   return run_as_one("average", [&] {
     const Array placed = axes.given() ? along(w, check_axes("average", axes, a.type(), true), a) : w;

@@ -38,16 +38,20 @@ Array unless_zero(const Array& y) {
   return is_integer(y.dtype()) ? where(y == 0, ones_like(y), y) : y;
 }
 
+bool are_bools(const Operand& a, const Operand& b) {
+  return promote(a.dtype(), b.dtype()).dtype == DType::kBool;
+}
+
 // The dtype that two operands are divided, raised or shifted in: bools count as i32.
 WeakDType number_dtype(const Operand& a, const Operand& b) {
   const WeakDType dtype = promote(a.dtype(), b.dtype());
-  return dtype.dtype == DType::kBool ? WeakDType{DType::kI32, dtype.weak} : dtype;
+  return are_bools(a, b) ? WeakDType{DType::kI32, dtype.weak} : dtype;
 }
 
 Array number_op(OpKind op, const Operand& a, const Operand& b) {
+  if (!are_bools(a, b)) return binary_op(op, a, b);
   const Site site(a.at);
   const WeakDType dtype = number_dtype(a, b);
-  if (promote(a.dtype(), b.dtype()).dtype != DType::kBool) return binary_op(op, a, b);
   return binary_op(op, to_array(a, dtype), to_array(b, dtype));
 }
 
@@ -119,8 +123,8 @@ Array fmod(const Operand& a, const Operand& b) {
   if (!is_integer(dtype.dtype)) return arithmetic(OpKind::kRem, a, b);
   const Array x = to_array(a, dtype), y = to_array(b, dtype);
   // Of bools by false it is the dividend, in JAX too.
-  const bool bools = promote(a.dtype(), b.dtype()).dtype == DType::kBool;
-  return run_as_one("fmod", [&] { return binary_op(OpKind::kRem, x, bools ? y : unless_zero(y)); });
+  return run_as_one(
+      "fmod", [&] { return binary_op(OpKind::kRem, x, are_bools(a, b) ? y : unless_zero(y)); });
 }
 
 Array divide(const Operand& a, const Operand& b) {
@@ -182,9 +186,8 @@ Array pow(const Operand& a, const Operand& b) {
 
 Array logaddexp(const Operand& a, const Operand& b) {
   const Site site(a.at);
-  const WeakDType dtype = promote(a.dtype(), b.dtype());
-  const WeakDType f = is_float(dtype.dtype) ? dtype : WeakDType{DType::kF32, dtype.weak};
-  const Array x = to_array(a, f), y = to_array(b, f);
+  const WeakDType dtype = float_dtype(a, b);
+  const Array x = to_array(a, dtype), y = to_array(b, dtype);
   return run_as_one("logaddexp", [&] {
     const Shape shape = broadcast_shapes("logaddexp", x.type(), y.type());
     return custom_vjp(log_sum, log_sum_forward, log_sum_backward)(broadcast_array(x, shape),

@@ -51,6 +51,11 @@ Array to_float_array(const Operand& x) {
   return is_float(t.dtype) ? to_array(x) : to_array(x, {DType::kF32, t.weak});
 }
 
+WeakDType float_dtype(const Operand& a, const Operand& b) {
+  const WeakDType dtype = promote(a.dtype(), b.dtype());
+  return is_float(dtype.dtype) ? dtype : WeakDType{DType::kF32, dtype.weak};
+}
+
 Array convert_to(const Array& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return record1(OpKind::kConvert, DTypeParams{dtype}, {x});

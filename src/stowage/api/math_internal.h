@@ -21,6 +21,8 @@ Operand promoted_scalar(const Operand& x, WeakDType dtype);
 Array run_as_one(const char* what, const std::function<Array()>& body);
 /// An array of a float dtype: integers to weak f32 where they are scalars, else f32.
 Array to_float_array(const Operand& x);
+/// The dtype of a function of both to floats: of integers f32.
+WeakDType float_dtype(const Operand& a, const Operand& b);
 Array convert_to(const Array& x, DType dtype);
 /// The same value with that weakness.
 Array with_weak(const Array& x, bool weak);

@@ -15,12 +15,6 @@ Array float_op(OpKind op, const Operand& x) {
   return record1(op, NoParams{}, {to_float_array(x)});
 }
 
-// The dtype of a function of both to floats.
-WeakDType float_dtype(const Operand& a, const Operand& b) {
-  const WeakDType dtype = promote(a.dtype(), b.dtype());
-  return is_float(dtype.dtype) ? dtype : WeakDType{DType::kF32, dtype.weak};
-}
-
 // Largest finite numbers, as doubles.
 double largest(DType dtype) {
   switch (dtype) {

@@ -144,8 +144,7 @@ Array signbit(const Operand& x) {
 
 Array copysign(const Operand& x, const Operand& y) {
   const Site site(x.at);
-  const WeakDType joint = promote(x.dtype(), y.dtype());
-  const WeakDType dtype = is_float(joint.dtype) ? joint : WeakDType{DType::kF32, joint.weak};
+  const WeakDType dtype = float_dtype(x, y);
   const Array a = to_array(x, dtype), b = to_array(y, dtype);
   return run_as_one("copysign", [&] { return where(signbit(a) == signbit(b), a, -a); });
 }

@@ -174,8 +174,8 @@ class GemmThread {
     bool first;  // the tile of B is yet to be packed
   };
 
-  // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, right
-  // before its first use.
+  // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, shortly
+  // before its first use or by it.
   void block(const Block& x, T* sums) {
     a_from_ = 0;
     if (x.kc * x.cols <= kSmallB) {
@@ -244,7 +244,7 @@ class GemmThread {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
       constexpr int64_t kWide = kWideVectors / 2;
-      if (!packs && rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
+      if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
           (to_sums || (made_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
         w = kWide * kCols<T>;
         run = kWideMicro<T>[h - 1];
