@@ -65,44 +65,87 @@ HWY_INLINE void logistic_group(DF d, const std::byte* x, Group& s) {
   Lanes::load(d, x, s);
   for (size_t k = 0; k < kGroup; ++k) s[k] = Lanes::logistic(d, s[k]);
 }
-// From the logistic `s` of `x`.
-template <class Lanes, bool kFactor>
-HWY_INLINE void gate_group(DF d, Group& s, const std::byte* x, const std::byte* y, std::byte* out) {
-  Group v;
-  Lanes::load(d, x, v);
-  for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(v[k], Lanes::round(d, s[k]));
-  if constexpr (kFactor) {
-    Lanes::load(d, y, v);
-    for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(Lanes::round(d, s[k]), v[k]);
+// silu(args[0]), or that times args[1], from the logistic `s` of args[0].
+template <bool kFactor>
+struct Gate {
+  static constexpr int kArgs = kFactor ? 2 : 1, kOuts = 1;
+  template <class Lanes>
+  static HWY_INLINE void run(DF d, Group& s, const std::byte* const* args, std::byte* const* outs) {
+    Group v;
+    Lanes::load(d, args[0], v);
+    for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(v[k], Lanes::round(d, s[k]));
+    if constexpr (kFactor) {
+      Lanes::load(d, args[1], v);
+      for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(Lanes::round(d, s[k]), v[k]);
+    }
+    Lanes::store(d, s, outs[0]);
   }
-  Lanes::store(d, s, out);
-}
+};
+// What f32_gate_grad_kernel says, likewise; all is read before anything is written.
+template <int kNOuts>
+struct GateGrad {
+  static constexpr int kArgs = kNOuts == 1 ? 2 : 3, kOuts = kNOuts;
+  template <class Lanes>
+  static HWY_INLINE void run(DF d, Group& s, const std::byte* const* args, std::byte* const* outs) {
+    const VF one = hn::Set(d, 1.0f);
+    Group x, dy, results[kOuts];
+    Lanes::load(d, args[0], x);
+    Lanes::load(d, args[kArgs - 1], dy);
+    if constexpr (kOuts > 1) {
+      Group y;
+      Lanes::load(d, args[1], y);
+      for (size_t k = 0; k < kGroup; ++k) {
+        const VF silu = Lanes::round(d, hn::Mul(x[k], Lanes::round(d, s[k])));
+        results[1][k] = hn::Mul(dy[k], silu);
+        if constexpr (kOuts > 2) results[2][k] = hn::Mul(silu, y[k]);
+        dy[k] = Lanes::round(d, hn::Mul(dy[k], y[k]));
+      }
+    }
+    for (size_t k = 0; k < kGroup; ++k) {
+      const VF sigma = Lanes::round(d, s[k]);
+      const VF slope = Lanes::round(d, hn::Mul(sigma, Lanes::round(d, hn::Sub(one, sigma))));
+      const VF bent = Lanes::round(d, hn::Mul(Lanes::round(d, hn::Mul(dy[k], x[k])), slope));
+      results[0][k] = hn::Add(Lanes::round(d, hn::Mul(dy[k], sigma)), bent);
+    }
+    for (int o = 0; o < kOuts; ++o) Lanes::store(d, results[o], outs[o]);
+  }
+};
 
-template <class Lanes, bool kFactor>
-void gate_row(const std::byte* x, const std::byte* y, std::byte* out, size_t n, Ahead* ahead) {
+template <class Lanes, class Of>
+void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahead* ahead) {
+  constexpr int kArgs = Of::kArgs, kOuts = Of::kOuts;
   const DF d;
   const size_t elems = kGroup * hn::Lanes(d), bytes = elems * Lanes::kBytes;
+  const std::byte* args[kArgs];
+  std::byte* outs[kOuts];
+  std::copy_n(from, kArgs, args);
+  std::copy_n(to, kOuts, outs);
+  const auto move_on = [&] {
+    for (auto& a : args) a += bytes;
+    for (auto& o : outs) o += bytes;
+  };
   Group now, next;
   if (n >= elems) {
-    logistic_group<Lanes>(d, x, now);
+    logistic_group<Lanes>(d, args[0], now);
     for (size_t i = 2 * elems; i <= n; i += elems) {
-      logistic_group<Lanes>(d, x + bytes, next);
-      gate_group<Lanes, kFactor>(d, now, x, y, out);
+      logistic_group<Lanes>(d, args[0] + bytes, next);
+      Of::template run<Lanes>(d, now, args, outs);
       for (size_t k = 0; k < kGroup; ++k) now[k] = next[k];
-      x += bytes, y += kFactor ? bytes : 0, out += bytes;
+      move_on();
       if (ahead != nullptr && i % kTurn == 0) ahead->turn();
     }
-    gate_group<Lanes, kFactor>(d, now, x, y, out);
-    x += bytes, y += kFactor ? bytes : 0, out += bytes;
+    Of::template run<Lanes>(d, now, args, outs);
+    move_on();
   }
   const size_t rest = n % elems * Lanes::kBytes;
   if (rest == 0) return;
-  HWY_ALIGN std::byte pad[2][kGroup * kMaxLanes * sizeof(float)] = {};
-  std::memcpy(pad[0], x, rest);
-  if constexpr (kFactor) std::memcpy(pad[1], y, rest);
+  HWY_ALIGN std::byte pad[3][kGroup * kMaxLanes * sizeof(float)] = {};
+  const std::byte* pad_args[] = {pad[0], pad[1], pad[2]};
+  std::byte* pad_outs[] = {pad[0], pad[1], pad[2]};
+  for (int k = 0; k < kArgs; ++k) std::memcpy(pad[k], args[k], rest);
   logistic_group<Lanes>(d, pad[0], now);
-  gate_group<Lanes, kFactor>(d, now, pad[0], pad[1], pad[0]);
-  std::memcpy(out, pad[0], rest);
+  Of::template run<Lanes>(d, now, pad_args, pad_outs);
+  for (int o = 0; o < kOuts; ++o) std::memcpy(outs[o], pad[o], rest);
 }
 
 // Of operands in any form.
@@ -117,20 +160,22 @@ struct RowGate {
 
 template <bool kFactor>
 void gate(const KernelCall& c) {
-  constexpr int kArgs = kFactor ? 2 : 1;
+  constexpr int kArgs = Gate<kFactor>::kArgs;
   const auto all_are = [&](Form form) {
     bool all = c.out_form == form && c.round == form;
     for (int k = 0; k < kArgs; ++k) all = all && !c.args[k].splat && c.args[k].form == form;
     return all;
   };
   const auto rows = [&](auto row) {
-    for (int64_t r = 0; r < c.rows; ++r)
-      row(c.args[0].data + r * c.args[0].row_step,
-          kFactor ? c.args[1].data + r * c.args[1].row_step : nullptr, c.out + r * c.out_row_step,
-          static_cast<size_t>(c.cols), c.ahead);
+    for (int64_t r = 0; r < c.rows; ++r) {
+      const std::byte* args[kArgs];
+      for (int k = 0; k < kArgs; ++k) args[k] = c.args[k].data + r * c.args[k].row_step;
+      std::byte* const out = c.out + r * c.out_row_step;
+      row(args, &out, static_cast<size_t>(c.cols), c.ahead);
+    }
   };
-  if (all_are(Form::kNative)) return rows(gate_row<F32Lanes, kFactor>);
-  if (all_are(Form::kBF16)) return rows(gate_row<BF16Lanes, kFactor>);
+  if (all_are(Form::kNative)) return rows(gate_row<F32Lanes, Gate<kFactor>>);
+  if (all_are(Form::kBF16)) return rows(gate_row<BF16Lanes, Gate<kFactor>>);
   if (c.round == Form::kNative) return map_f32<RowGate<Form::kNative, kFactor>, kArgs>(c);
   if (c.round == Form::kBF16) return map_f32<RowGate<Form::kBF16, kFactor>, kArgs>(c);
   map_f32<RowGate<Form::kF16, kFactor>, kArgs>(c);
@@ -147,76 +192,11 @@ struct RoundedLanes : F32Lanes {
   }
 };
 
-constexpr int gate_grad_args(int n_outs) {
-  return n_outs == 1 ? 2 : 3;
-}
-// From the logistic `s` of args[0], read before anything is written.
-template <class Lanes, int kOuts>
-HWY_INLINE void gate_grad_group(DF d, const Group& s, const std::byte* const* args,
-                                std::byte* const* outs) {
-  const VF one = hn::Set(d, 1.0f);
-  Group x, dy, results[kOuts];
-  Lanes::load(d, args[0], x);
-  Lanes::load(d, args[gate_grad_args(kOuts) - 1], dy);
-  if constexpr (kOuts > 1) {
-    Group y;
-    Lanes::load(d, args[1], y);
-    for (size_t k = 0; k < kGroup; ++k) {
-      const VF silu = Lanes::round(d, hn::Mul(x[k], Lanes::round(d, s[k])));
-      results[1][k] = hn::Mul(dy[k], silu);
-      if constexpr (kOuts > 2) results[2][k] = hn::Mul(silu, y[k]);
-      dy[k] = Lanes::round(d, hn::Mul(dy[k], y[k]));
-    }
-  }
-  for (size_t k = 0; k < kGroup; ++k) {
-    const VF sigma = Lanes::round(d, s[k]);
-    const VF slope = Lanes::round(d, hn::Mul(sigma, Lanes::round(d, hn::Sub(one, sigma))));
-    const VF bent = Lanes::round(d, hn::Mul(Lanes::round(d, hn::Mul(dy[k], x[k])), slope));
-    results[0][k] = hn::Add(Lanes::round(d, hn::Mul(dy[k], sigma)), bent);
-  }
-  for (int o = 0; o < kOuts; ++o) Lanes::store(d, results[o], outs[o]);
-}
-
-template <class Lanes, int kOuts>
-void gate_grad_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahead* ahead) {
-  constexpr int kArgs = gate_grad_args(kOuts);
-  const DF d;
-  const size_t elems = kGroup * hn::Lanes(d), bytes = elems * Lanes::kBytes;
-  const std::byte* args[kArgs];
-  std::byte* outs[kOuts];
-  std::copy_n(from, kArgs, args);
-  std::copy_n(to, kOuts, outs);
-  Group now, next;
-  if (n >= elems) {
-    logistic_group<Lanes>(d, args[0], now);
-    for (size_t i = 2 * elems; i <= n; i += elems) {
-      logistic_group<Lanes>(d, args[0] + bytes, next);
-      gate_grad_group<Lanes, kOuts>(d, now, args, outs);
-      for (size_t k = 0; k < kGroup; ++k) now[k] = next[k];
-      for (auto& a : args) a += bytes;
-      for (auto& o : outs) o += bytes;
-      if (ahead != nullptr && i % kTurn == 0) ahead->turn();
-    }
-    gate_grad_group<Lanes, kOuts>(d, now, args, outs);
-    for (auto& a : args) a += bytes;
-    for (auto& o : outs) o += bytes;
-  }
-  const size_t rest = n % elems * Lanes::kBytes;
-  if (rest == 0) return;
-  HWY_ALIGN std::byte pad[3][kGroup * kMaxLanes * sizeof(float)] = {};
-  const std::byte* pad_args[] = {pad[0], pad[1], pad[2]};
-  std::byte* pad_outs[] = {pad[0], pad[1], pad[2]};
-  for (int k = 0; k < kArgs; ++k) std::memcpy(pad[k], args[k], rest);
-  logistic_group<Lanes>(d, pad[0], now);
-  gate_grad_group<Lanes, kOuts>(d, now, pad_args, pad_outs);
-  for (int o = 0; o < kOuts; ++o) std::memcpy(outs[o], pad[o], rest);
-}
-
 // Of operands in any form: kTurn elements at a time, widened before and narrowed after.
 template <class Lanes, int kOuts>
 void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::byte* const* to,
                      const Form* to_forms, Form round, size_t n, Ahead* ahead) {
-  constexpr int kArgs = gate_grad_args(kOuts);
+  constexpr int kArgs = GateGrad<kOuts>::kArgs;
   HWY_ALIGN float wide[3][kTurn];
   const std::byte* args[3];
   std::byte* outs[3];
@@ -225,7 +205,7 @@ void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::
     const size_t some = HWY_MIN(kTurn, n - i);
     for (int k = 0; k < kArgs; ++k)
       widen_turn(from[k] + i * form_bytes(from_forms[k]), from_forms[k], some, wide[k]);
-    gate_grad_row<Lanes, kOuts>(args, outs, some, nullptr);
+    gate_row<Lanes, GateGrad<kOuts>>(args, outs, some, nullptr);
     for (int o = 0; o < kOuts; ++o)
       narrow_turn(wide[o], some, to[o] + i * form_bytes(to_forms[o]), to_forms[o], round);
     if (ahead != nullptr && some == kTurn) ahead->turn();
@@ -234,7 +214,7 @@ void gate_grad_forms(const std::byte* const* from, const Form* from_forms, std::
 
 template <int kOuts>
 void gate_grad(const KernelCall& c) {
-  constexpr int kArgs = gate_grad_args(kOuts);
+  constexpr int kArgs = GateGrad<kOuts>::kArgs;
   Form arg_forms[kArgs], out_forms[kOuts] = {c.out_form};
   for (int k = 0; k < kArgs; ++k) arg_forms[k] = c.args[k].form;
   for (int o = 1; o < kOuts; ++o) out_forms[o] = c.more[o - 1].form;
@@ -254,8 +234,8 @@ void gate_grad(const KernelCall& c) {
     const auto in_forms = [&](auto lanes) {
       gate_grad_forms<decltype(lanes), kOuts>(args, arg_forms, outs, out_forms, c.round, n, c.ahead);
     };
-    if (native) gate_grad_row<F32Lanes, kOuts>(args, outs, n, c.ahead);
-    else if (bf16) gate_grad_row<BF16Lanes, kOuts>(args, outs, n, c.ahead);
+    if (native) gate_row<F32Lanes, GateGrad<kOuts>>(args, outs, n, c.ahead);
+    else if (bf16) gate_row<BF16Lanes, GateGrad<kOuts>>(args, outs, n, c.ahead);
     else if (c.round == Form::kBF16) in_forms(RoundedLanes<Form::kBF16>());
     else if (c.round == Form::kF16) in_forms(RoundedLanes<Form::kF16>());
     else in_forms(F32Lanes());
