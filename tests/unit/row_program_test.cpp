@@ -603,44 +603,76 @@ TEST(RowProgramRandom, EveryTargetAgreesWithTheReference) {
   });
 }
 
-// silu(gate) * up, or silu(gate) alone. `apart`: every step is stored, so that each has a kernel of
-// its own.
-RowProgram gate_program(DType t, const Dims& dims, bool has_up, bool apart) {
-  RowProgram p;
-  p.dims = dims;
-  p.n_row_dims = 1;
-  const RowOperand whole{t, {dims[1], 1}};
-  p.inputs.assign(has_up ? 2 : 1, whole);
-  const auto add = [&](StepKind kind, OpKind op, int32_t a, int32_t b) {
+// Writes a program step by step over arrays of one dtype, whole unless said otherwise.
+class Writer {
+ public:
+  Writer(DType t, const Dims& dims) : whole_{t, {dims[1], 1}} {
+    p_.dims = dims;
+    p_.n_row_dims = 1;
+  }
+  int32_t load() { return load(whole_); }
+  int32_t load(const RowOperand& from) {
+    p_.inputs.push_back(from);
+    return add(StepKind::kLoad, OpKind::kAdd, -1, -1, p_.inputs.size() - 1);
+  }
+  int32_t one() {
+    const int32_t s = add(StepKind::kConstant, OpKind::kAdd, -1, -1, 0);
+    p_.steps.back().imm = float_bits(whole_.dtype, 1);
+    return s;
+  }
+  int32_t compute(OpKind op, int32_t a, int32_t b = -1) {
+    return add(StepKind::kCompute, op, a, b, 0);
+  }
+  int32_t sum(int32_t value) { return add(StepKind::kReduceRow, OpKind::kReduceSum, value, -1, 0); }
+  void store(int32_t value) { write(StepKind::kStore, value, whole_); }
+  void store_sums(int32_t value) {
+    write(StepKind::kReduceColumns, value, {whole_.dtype, {0, 1}});
+  }
+  RowProgram done() { return std::move(p_); }
+
+ private:
+  int32_t add(StepKind kind, OpKind op, int32_t a, int32_t b, size_t index) {
     Step s;
     s.kind = kind;
     s.op = op;
-    s.dtype = t;
+    s.dtype = whole_.dtype;
     s.args[0] = a;
     s.args[1] = b;
-    p.steps.push_back(s);
-    return static_cast<int32_t>(p.steps.size() - 1);
-  };
-  const auto store = [&](int32_t value) {
-    add(StepKind::kStore, OpKind::kAdd, value, -1);
-    p.steps.back().index = static_cast<int32_t>(p.outputs.size());
-    p.outputs.push_back(whole);
-  };
-  const int32_t gate = add(StepKind::kLoad, OpKind::kAdd, -1, -1);
-  const int32_t logistic = add(StepKind::kCompute, OpKind::kLogistic, gate, -1);
-  int32_t y = add(StepKind::kCompute, OpKind::kMul, gate, logistic);
-  const int32_t silu = y;
-  if (has_up) {
-    const int32_t up = add(StepKind::kLoad, OpKind::kAdd, -1, -1);
-    p.steps.back().index = 1;
-    y = add(StepKind::kCompute, OpKind::kMul, y, up);
+    s.index = static_cast<int32_t>(index);
+    p_.steps.push_back(s);
+    return static_cast<int32_t>(p_.steps.size() - 1);
   }
-  store(y);
+  void write(StepKind kind, int32_t value, const RowOperand& to) {
+    add(kind, OpKind::kReduceSum, value, -1, p_.outputs.size());
+    p_.outputs.push_back(to);
+  }
+
+  RowProgram p_;
+  RowOperand whole_;
+};
+
+Bytes random_bytes(Random& random, DType t, int64_t n) {
+  const auto size = static_cast<size_t>(dtype_bytes(t));
+  Bytes b(static_cast<size_t>(n) * size);
+  for (size_t i = 0; i < b.size(); i += size) {
+    const uint64_t e = random_element(random, t);
+    std::memcpy(b.data() + i, &e, size);
+  }
+  return b;
+}
+
+// silu(gate) * up, or silu(gate) alone. `apart`: every step is stored, so that each has a kernel of
+// its own.
+RowProgram gate_program(DType t, const Dims& dims, bool has_up, bool apart) {
+  Writer w(t, dims);
+  const int32_t gate = w.load(), logistic = w.compute(OpKind::kLogistic, gate);
+  const int32_t silu = w.compute(OpKind::kMul, gate, logistic);
+  w.store(has_up ? w.compute(OpKind::kMul, silu, w.load()) : silu);
   if (apart) {
-    store(logistic);
-    if (has_up) store(silu);
+    w.store(logistic);
+    if (has_up) w.store(silu);
   }
-  return p;
+  return w.done();
 }
 
 // Every gate of the halves, and as many others of f32.
@@ -651,17 +683,14 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
     for (const Dims& dims : spaces)
       for (const bool has_up : {false, true}) {
         Case c;
-        const size_t bytes = static_cast<size_t>(dims[0] * dims[1] * dtype_bytes(t));
+        const int64_t n = dims[0] * dims[1];
         Random random(7);
-        Bytes gate(bytes), up(bytes);
-        for (int64_t i = 0; i < dims[0] * dims[1]; ++i) {
-          const uint64_t x =
-              t == DType::kF32 ? random_element(random, t) : static_cast<uint64_t>(i);
-          const uint64_t u = random_element(random, t);
-          const auto size = static_cast<size_t>(dtype_bytes(t));
-          std::memcpy(gate.data() + static_cast<size_t>(i) * size, &x, size);
-          std::memcpy(up.data() + static_cast<size_t>(i) * size, &u, size);
+        Bytes gate = random_bytes(random, t, n), up = random_bytes(random, t, n);
+        for (int64_t i = 0; i < n && t != DType::kF32; ++i) {
+          const auto x = static_cast<uint16_t>(i);
+          std::memcpy(gate.data() + i * 2, &x, 2);
         }
+        const size_t bytes = gate.size();
         c.memory = {gate, up, Bytes(bytes), Bytes(bytes), Bytes(bytes)};
         c.inputs = {{0, 0}, {1, 0}};
         if (!has_up) c.inputs.pop_back();
@@ -689,48 +718,24 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
 // The gradient of silu(x), or of silu(x) * y by both and, with three outputs, the product itself.
 // `turned`: factors and terms stand in another order, and the product comes last.
 RowProgram gate_grad_program(DType t, const Dims& dims, int n_outs, bool turned) {
-  RowProgram p;
-  p.dims = dims;
-  p.n_row_dims = 1;
-  const RowOperand whole{t, {dims[1], 1}};
-  const auto add = [&](StepKind kind, OpKind op, int32_t a = -1, int32_t b = -1, int32_t index = 0) {
-    Step s;
-    s.kind = kind;
-    s.op = op;
-    s.dtype = t;
-    s.args[0] = a;
-    s.args[1] = b;
-    s.index = index;
-    p.steps.push_back(s);
-    return static_cast<int32_t>(p.steps.size() - 1);
-  };
-  const auto load = [&] {
-    p.inputs.push_back(whole);
-    return add(StepKind::kLoad, OpKind::kAdd, -1, -1, static_cast<int32_t>(p.inputs.size() - 1));
-  };
-  const auto store = [&](int32_t value) {
-    add(StepKind::kStore, OpKind::kAdd, value, -1, static_cast<int32_t>(p.outputs.size()));
-    p.outputs.push_back(whole);
-  };
+  Writer w(t, dims);
   const auto both = [&](OpKind op, int32_t a, int32_t b) {
-    return turned ? add(StepKind::kCompute, op, b, a) : add(StepKind::kCompute, op, a, b);
+    return turned ? w.compute(op, b, a) : w.compute(op, a, b);
   };
-  const int32_t x = load(), dy = load(), y = n_outs > 1 ? load() : -1;
-  const int32_t s = add(StepKind::kCompute, OpKind::kLogistic, x);
+  const int32_t x = w.load(), dy = w.load(), y = n_outs > 1 ? w.load() : -1;
+  const int32_t s = w.compute(OpKind::kLogistic, x);
   const int32_t silu = n_outs > 1 ? both(OpKind::kMul, x, s) : -1;
   int32_t product = n_outs > 2 && !turned ? both(OpKind::kMul, silu, y) : -1;
   const int32_t d = n_outs > 1 ? both(OpKind::kMul, dy, y) : dy;
   const int32_t by_y = n_outs > 1 ? both(OpKind::kMul, dy, silu) : -1;
   const int32_t straight = both(OpKind::kMul, d, s), by_x = both(OpKind::kMul, d, x);
-  const int32_t one = add(StepKind::kConstant, OpKind::kAdd);
-  p.steps.back().imm = float_bits(t, 1);
-  const int32_t rest = add(StepKind::kCompute, OpKind::kSub, one, s);
+  const int32_t rest = w.compute(OpKind::kSub, w.one(), s);
   const int32_t bent = both(OpKind::kMul, by_x, both(OpKind::kMul, s, rest));
-  store(both(OpKind::kAdd, straight, bent));
+  w.store(both(OpKind::kAdd, straight, bent));
   if (n_outs > 2 && turned) product = both(OpKind::kMul, silu, y);
-  if (n_outs > 1) store(by_y);
-  if (n_outs > 2) store(product);
-  return p;
+  if (n_outs > 1) w.store(by_y);
+  if (n_outs > 2) w.store(product);
+  return w.done();
 }
 
 void check_gate_gradients(const std::vector<Dims>& spaces) {
@@ -743,15 +748,8 @@ void check_gate_gradients(const std::vector<Dims>& spaces) {
           // One kernel, which leaves nothing in scratch.
           ASSERT_LT(CompiledRowProgram(c.program).scratch_bytes(1), 512) << describe(c.program);
           Random random(13);
-          const auto size = static_cast<size_t>(dtype_bytes(t));
-          for (int k = 0; k < 6; ++k) {
-            Bytes b(static_cast<size_t>(dims[0] * dims[1]) * size);
-            for (size_t i = 0; i < b.size(); i += size) {
-              const uint64_t e = random_element(random, t);
-              std::memcpy(b.data() + i, &e, size);
-            }
-            c.memory.push_back(std::move(b));
-          }
+          for (int k = 0; k < 6; ++k)
+            c.memory.push_back(random_bytes(random, t, dims[0] * dims[1]));
           for (size_t k = 0; k < c.program.inputs.size(); ++k) c.inputs.push_back({k, 0});
           // Apart; each over an input; over the inputs in another order.
           for (const auto& places : {std::array<size_t, 3>{3, 4, 5}, {0, 1, 2}, {1, 2, 0}}) {
@@ -780,60 +778,33 @@ void check_norm_gradient(bool keeps) {
   for (const Dims& dims : std::vector<Dims>{
            {37, 129}, {5, 1024}, {64, 16}, {300, 7}, {1, 33}, {18, 9000}, {3, 8224}}) {
     Case c;
-    RowProgram& p = c.program;
-    p.dims = dims;
-    p.n_row_dims = 1;
-    const RowOperand whole{DType::kF32, {dims[1], 1}};
-    p.inputs = {whole, whole, {DType::kF32, {0, 1}}};
-    const auto add = [&](StepKind kind, OpKind op, int32_t a = -1, int32_t b = -1,
-                         int32_t index = 0) {
-      Step s;
-      s.kind = kind;
-      s.op = op;
-      s.args[0] = a;
-      s.args[1] = b;
-      s.index = index;
-      p.steps.push_back(s);
-      return static_cast<int32_t>(p.steps.size() - 1);
-    };
-    const auto compute = [&](OpKind op, int32_t a, int32_t b) {
-      return add(StepKind::kCompute, op, a, b);
-    };
-    const auto write = [&](StepKind kind, int32_t value) {
-      const bool sum = kind == StepKind::kReduceColumns;
-      add(kind, OpKind::kReduceSum, value, -1, static_cast<int32_t>(p.outputs.size()));
-      p.outputs.push_back(sum ? RowOperand{DType::kF32, {0, 1}} : whole);
-    };
-    const int32_t x = add(StepKind::kLoad, OpKind::kAdd);
-    const int32_t dy = add(StepKind::kLoad, OpKind::kAdd, -1, -1, 1);
-    const int32_t r = add(StepKind::kReduceRow, OpKind::kReduceSum, compute(OpKind::kMul, x, x));
-    const int32_t w = add(StepKind::kLoad, OpKind::kAdd, -1, -1, 2);
-    const int32_t inner = compute(OpKind::kMul, dy, w);
-    const int32_t products = add(StepKind::kReduceRow, OpKind::kReduceSum, compute(OpKind::kMul, x, inner));
-    write(StepKind::kStore, compute(OpKind::kMul, products, keeps ? inner : x));
-    write(StepKind::kReduceColumns, compute(OpKind::kMul, dy, compute(OpKind::kMul, x, r)));
-    write(StepKind::kReduceColumns, compute(OpKind::kMul, x, dy));
+    Writer w(DType::kF32, dims);
+    const int32_t x = w.load(), dy = w.load();
+    const int32_t r = w.sum(w.compute(OpKind::kMul, x, x));
+    const int32_t inner = w.compute(OpKind::kMul, dy, w.load({DType::kF32, {0, 1}}));
+    const int32_t products = w.sum(w.compute(OpKind::kMul, x, inner));
+    w.store(w.compute(OpKind::kMul, products, keeps ? inner : x));
+    w.store_sums(w.compute(OpKind::kMul, dy, w.compute(OpKind::kMul, x, r)));
+    w.store_sums(w.compute(OpKind::kMul, x, dy));
     for (OpKind left : {OpKind::kMul, OpKind::kAdd}) {
-      const int32_t m = compute(OpKind::kMul, r, left == OpKind::kMul ? x : dy);
-      const int32_t twice = compute(OpKind::kAdd, m, m);
-      write(StepKind::kStore, left == OpKind::kMul
-                                  ? compute(OpKind::kAdd, compute(left, dy, r), twice)
-                                  : compute(OpKind::kAdd, twice, compute(left, dy, x)));
+      const int32_t m = w.compute(OpKind::kMul, r, left == OpKind::kMul ? x : dy);
+      const int32_t twice = w.compute(OpKind::kAdd, m, m);
+      w.store(left == OpKind::kMul ? w.compute(OpKind::kAdd, w.compute(left, dy, r), twice)
+                                   : w.compute(OpKind::kAdd, twice, w.compute(left, dy, x)));
     }
+    c.program = w.done();
     Random random(11);
-    for (const bool input : {true, true, true, false, false, false, false, false}) {
-      Bytes b(static_cast<size_t>(dims[0] * dims[1]) * 4);
-      for (size_t i = 0; input && i < b.size(); i += 4) {
-        const uint64_t e = random_element(random, DType::kF32);
-        std::memcpy(b.data() + i, &e, 4);
-      }
-      (input ? c.inputs : c.outputs).push_back({c.memory.size(), 0});
-      c.memory.push_back(std::move(b));
+    for (size_t k = 0; k < c.program.inputs.size() + c.program.outputs.size(); ++k) {
+      const bool input = k < c.program.inputs.size();
+      (input ? c.inputs : c.outputs).push_back({k, 0});
+      const int64_t n = dims[0] * dims[1];
+      c.memory.push_back(input ? random_bytes(random, DType::kF32, n)
+                               : Bytes(static_cast<size_t>(n) * 4));
     }
     std::vector<Bytes> want = c.memory;
     const Pointers at = pointers(c, want);
-    run_row_program_reference(p, at.inputs, at.outputs);
-    for (int threads : {1, 3}) ASSERT_TRUE(same(c, run(c, threads), want)) << describe(p);
+    run_row_program_reference(c.program, at.inputs, at.outputs);
+    for (int threads : {1, 3}) ASSERT_TRUE(same(c, run(c, threads), want)) << describe(c.program);
   }
 }
 TEST(RowProgramNormGradient, AgreesWithTheReference) {

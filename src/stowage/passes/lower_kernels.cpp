@@ -1,0 +1,204 @@
+// From units to kernels.
+#include "stowage/passes/lower_level.h"
+
+#include <algorithm>
+
+#include "stowage/base/error.h"
+#include "stowage/core/disk_blocks.h"
+#include "stowage/passes/rows.h"
+
+namespace stow::lowering {
+
+void Level::emit_unit(int u) {
+  switch (unit(u).kind) {
+    case UnitKind::kRows:
+      emit_rows(u);
+      break;
+    case UnitKind::kOp:
+      emit_op(u);
+      break;
+    case UnitKind::kConcat:
+      emit_concat(u);
+      break;
+    case UnitKind::kCopy:
+      emit_view_copy(u);
+      break;
+    case UnitKind::kScan:
+      emit_scan(u);
+      break;
+    case UnitKind::kCond:
+      emit_cond(u);
+      break;
+    case UnitKind::kWhile:
+      emit_while(u);
+      break;
+  }
+}
+
+View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& taken) {
+  const Node& node = graph_.def(v);
+  begins = true;
+  View view;
+  if (const std::optional<Destination>& d = destinations_[v.index()]) {
+    view = d->view;
+    begins = begin(*d);
+    // In place over an operand: its life goes on.
+    for (NodeId m : unit(u).nodes)
+      for (ValueId o : graph_.node(m).operands)
+        if (storage_[use(o).root.index()] && same_window(*storage_[use(o).root.index()], view))
+          begins = false;
+  } else if (const std::optional<ValueId> root = dying_operand(u, v, taken)) {
+    view = *storage_[root->index()];
+    view.dtype = graph_.type(v).dtype;
+    begins = false;
+    taken.push_back(*root);
+    reusable_[v.index()] = true;
+  } else {
+    view = new_buffer(v, node);
+    reusable_[v.index()] = context_.options.reuse;
+  }
+  storage_[v.index()] = view;
+  view.begins = begins;
+  return view;
+}
+
+std::optional<ValueId> Level::dying_operand(int u, ValueId v,
+                                            const std::vector<ValueId>& taken) const {
+  if (!context_.options.reuse) return std::nullopt;
+  for (NodeId m : unit(u).nodes)
+    for (ValueId o : graph_.node(m).operands) {
+      const ValueId root = use(o).root;
+      if (use(root).unit == u || !reusable_[root.index()] || !storage_[root.index()] ||
+          last_use(root) != position(u) ||
+          std::find(taken.begin(), taken.end(), root) != taken.end() || !can_share(u, v, root))
+        continue;
+      const View& view = *storage_[root.index()];
+      if (use(v).reshaped && !is_contiguous(view)) continue;
+      // What the program returns lies in a buffer of its own.
+      if (last_use(v) == kForever && !(view.terms.empty() && is_contiguous(view))) continue;
+      return root;
+    }
+  return std::nullopt;
+}
+
+void Level::emit_rows(int u) {
+  const Unit& un = unit(u);
+  RowsBuilder builder(graph_, un, units_, u);
+  const std::vector<ValueId> loads = builder.loads();
+  std::vector<View> inputs;
+  for (ValueId v : loads) inputs.push_back(access(v));
+  Kernel kernel;
+  kernel.kind = KernelKind::kRows;
+  std::vector<ValueId> taken;
+  std::vector<View> outputs;
+  const auto place = [&](ValueId v) {
+    bool begins = true;
+    return place_result(u, v, begins, taken);
+  };
+  for (ValueId v : builder.empty()) place(v);
+  for (ValueId v : builder.stores()) outputs.push_back(place(v));
+  if (outputs.empty()) return;
+  kernel.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
+  kernel.op = graph_.node(un.nodes.back()).op;
+  kernel.inputs = std::move(inputs);
+  kernel.outputs = std::move(outputs);
+  kernel.provenance = unit_provenance(un);
+  push(std::move(kernel));
+}
+
+ProvenancePtr Level::unit_provenance(const Unit& un) const {
+  // The last node whose place in the source is known, else the last.
+  for (size_t i = un.nodes.size(); i-- > 0;)
+    if (!source_path(graph_.node(un.nodes[i]).provenance).empty())
+      return graph_.node(un.nodes[i]).provenance;
+  return graph_.node(un.nodes.back()).provenance;
+}
+
+void Level::emit_op(int u) {
+  const Node& node = graph_.node(unit(u).nodes[0]);
+  Kernel kernel;
+  kernel.op = node.op;
+  kernel.params = node.params;
+  kernel.provenance = node.provenance;
+  for (ValueId v : node.operands) kernel.inputs.push_back(access(v));
+  if (node.op == OpKind::kAttentionGrad) lay_out(node, 4, kernel.inputs[4]);
+  std::vector<ValueId> taken;
+  if (unit(u).nodes.size() == 2) {
+    const View sum = access(sum_of(unit(u)));
+    bool begins = true;
+    View out = place_result(u, graph_.node(unit(u).nodes[1]).first_result, begins, taken);
+    if (!same_window(sum, out)) emit_copy(sum, out, begins, node.provenance);
+    out.begins = false;
+    kernel.inputs.push_back(out);
+    kernel.outputs.push_back(std::move(out));
+    push(std::move(kernel));
+    return;
+  }
+  for (int i = 0; i < node.n_results; ++i) {
+    bool begins = true;
+    kernel.outputs.push_back(place_result(u, node.result(i), begins, taken));
+  }
+  push(std::move(kernel));
+}
+
+void Level::lay_out(const Node& node, size_t i, View& view) {
+  if (is_contiguous(view)) return;
+  const View to = new_buffer(node.operands[i], node);
+  emit_copy(view, to, true, node.provenance);
+  view = to;
+}
+
+void Level::emit_view_copy(int u) {
+  const Node& node = graph_.node(unit(u).nodes[0]);
+  // A reshape whose operand has no fitting strides: the operand is laid out first.
+  bool begins = true;
+  std::vector<ValueId> none;
+  const View to = place_result(u, node.first_result, begins, none);
+  View laid_out = to;
+  const View from = access(node.operands[0]);
+  laid_out.dims = from.dims;
+  laid_out.strides = contiguous_strides(Shape(from.dims));
+  STOW_CHECK(is_contiguous(to), "a copied reshape must be contiguous");
+  emit_copy(from, laid_out, begins, node.provenance);
+}
+
+bool Level::lies_on_blocks(const View& view) const {
+  const Buffer& b = context_.schedule.buffers[view.buffer.index()];
+  const auto fits = [](int64_t bytes) { return bytes % kDiskBlockBytes == 0; };
+  // An argument in memory lies where its maker put it.
+  if (b.role != BufferRole::kTemporary && b.kind != MemoryKind::kDisk) return false;
+  return is_contiguous(view) && fits(view.offset_bytes) &&
+         disk_alignment(b.slots > 1 ? b.slot_bytes : b.bytes) == kDiskBlockBytes &&
+         std::all_of(view.terms.begin(), view.terms.end(),
+                     [&](const LoopTerm& t) { return fits(t.stride_bytes); });
+}
+
+void Level::push(Kernel kernel) {
+  // Windows without elements have no strides to speak of.
+  if (std::all_of(kernel.outputs.begin(), kernel.outputs.end(),
+                  [](const View& v) { return v.elems() == 0; }))
+    return;
+  const KernelTarget& target = context_.options.target;
+  if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel, target.threads);
+  MemoryKind kind = MemoryKind::kDevice;
+  if (kernel.op == OpKind::kDevicePut && (kind_of(kernel.inputs[0]) == MemoryKind::kDisk ||
+                                          kind_of(kernel.outputs[0]) == MemoryKind::kDisk)) {
+    kind = MemoryKind::kPinnedHost;
+    const View& moved = kernel.outputs[0];
+    const int64_t bytes = moved.elems() * dtype_bytes(moved.dtype);
+    // From disk to disk there is no memory but the bounce; else it may serve the ends of spans
+    // alone.
+    constexpr int64_t kBetweenDisks = 31 * kDiskBlockBytes;
+    const bool between_disks = kind_of(kernel.inputs[0]) == kind_of(kernel.outputs[0]);
+    const bool direct = lies_on_blocks(kernel.inputs[0]) && lies_on_blocks(kernel.outputs[0]);
+    kernel.scratch_bytes = disk_bounce_bytes(between_disks ? std::min(bytes, kBetweenDisks)
+                                             : direct      ? 0
+                                                           : bytes);
+  }
+  if (kernel.scratch_bytes > 0)
+    kernel.scratch =
+        context_.add_buffer(kernel.scratch_bytes, kernel.provenance, "scratch", 1, kind);
+  out_->push_back({std::move(kernel)});
+}
+
+}  // namespace stow::lowering

@@ -1,0 +1,318 @@
+// Where each value of a graph lies, and the instructions that make it. Its functions are defined by
+// what they are about, in five files.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stowage/passes/fuse.h"
+#include "stowage/passes/lower.h"
+#include "stowage/passes/view.h"
+
+namespace stow::lowering {
+
+constexpr int kForever = std::numeric_limits<int>::max();
+
+// No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation.
+constexpr int kOwnLife = -1, kPieces = -2;
+constexpr int64_t kMaxPlaces = 512;  // Of one buffer: slots and iterations that lie apart.
+
+// Where a value is asked to lie.
+struct Destination {
+  View view;
+  int begin_group =
+      kOwnLife;  // parts of one concatenation share a group: the first written begins it
+};
+
+class Level;
+
+// How a scan's values lie.
+struct ScanPlan {
+  LoopId loop;
+  std::unique_ptr<Level> body;
+  struct Ring {
+    bool invariant = false;  // the carry never changes
+    int stack = -1;          // the stacked result that saves it, sharing its memory
+    int64_t depth = 1;
+    View base;  // slot 0, without loop terms
+    int64_t slot_bytes = 0;
+    bool init_in_place = false;
+  };
+  std::vector<Ring> rings;
+  std::vector<bool> reusable;                    // body inputs whose memory the body may write over
+  std::vector<View> stacks;                      // whole stacked results
+  std::vector<std::optional<View>> interleaved;  // those that share a buffer
+};
+
+struct Context {
+  Schedule schedule;
+  const LowerOptions& options;
+
+  BufferId add_buffer(int64_t bytes, const ProvenancePtr& provenance, std::string label,
+                      int64_t slots = 1, MemoryKind kind = MemoryKind::kDevice) {
+    Buffer b;
+    b.bytes = bytes;
+    b.kind = kind;
+    b.slots = slots;
+    b.slot_bytes = slots > 0 ? bytes / slots : 0;
+    b.provenance = provenance;
+    b.label = std::move(label);
+    if (options.iterations_apart) b.each = each;
+    schedule.buffers.push_back(std::move(b));
+    return BufferId(schedule.buffers.size() - 1);
+  }
+
+  int64_t iterations() const {
+    int64_t n = 1;
+    for (const EachIteration& e : each) n *= e.trip_count;
+    return n;
+  }
+
+  // What a nested graph takes while it runs, beside its inputs; known ones.
+  std::map<const Graph*, int64_t> inner_bytes;
+
+  // The loops around the instructions that are being made; those do not count with which the
+  // iterations would be too many.
+  std::vector<EachIteration> each;
+};
+
+// While it lives, buffers are made for the body of this loop.
+class InLoop {
+ public:
+  InLoop(Context& context, LoopId loop, int64_t trip_count)
+      : context_(context), depth_(context.each.size()) {
+    if (context.iterations() * trip_count <= kMaxPlaces) context.each.push_back({loop, trip_count});
+  }
+  ~InLoop() { context_.each.resize(depth_); }
+  InLoop(const InLoop&) = delete;
+  InLoop& operator=(const InLoop&) = delete;
+
+ private:
+  Context& context_;
+  size_t depth_;
+};
+
+// One graph: the program's own or a loop's body.
+class Level {
+ public:
+  Level(Context& context, const Graph& graph, std::vector<View> input_views,
+        std::vector<bool> input_reusable);
+
+  const Units& units() const { return units_; }
+  const Graph& graph() const { return graph_; }
+  const ValueUse& use(ValueId v) const { return units_.uses[v.index()]; }
+  int position(int unit) const { return position_[static_cast<size_t>(unit)]; }
+  /// The root whose memory a reader of v reads: a splat that was filled is its own root.
+  ValueId made_root(ValueId v) const;
+  /// Where the memory of a root is read last, kForever for what the level returns.
+  int last_use(ValueId root) const { return last_use_[root.index()]; }
+  /// The same, parts of a concatenation that may lie in it and are read by themselves counted.
+  int last_use_with_parts(ValueId root) const;
+  /// Where a root is written; -1 for inputs.
+  int definition(ValueId root) const;
+  /// As definition(), but parts that are written where they belong in a concatenation count.
+  int first_write(ValueId root) const;
+
+  void set_destination(ValueId root, View view);
+  bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
+
+  /// True when v is all of its root in the same order: the root itself or a reshape of it.
+  bool is_whole(ValueId v) const;
+
+  /// Asks for an output to be made in this window, where that can be; copy_to does the rest.
+  void send_output(ValueId out, const View& view);
+
+  /// Real windows of the inputs; strides as told at construction.
+  void set_inputs(const std::vector<View>& views);
+  void set_input_reusable(const std::vector<bool>& reusable) { input_reusable_ = reusable; }
+
+  /// Destinations of what scans and concatenations are given, consumers before producers.
+  void plan();
+
+  void emit(std::vector<Instruction>& out);
+
+  /// The window of any value whose root has been emitted.
+  View access(ValueId v) const;
+
+  /// Copies a value to a window, unless it lies there.
+  void copy_to(ValueId v, const View& to, const ProvenancePtr& provenance);
+
+  void emit_copy(const View& from, const View& to, bool begins, const ProvenancePtr& provenance);
+
+  MemoryKind kind_of(const View& view) const;
+
+  /// True when `unit` may write value `v` over the memory of `root`, which it reads.
+  bool can_share(int u, ValueId v, ValueId root) const;
+
+ private:
+  const Unit& unit(int u) const { return units_.units[static_cast<size_t>(u)]; }
+
+  // The sum that a unit of a product and an addition adds to.
+  ValueId sum_of(const Unit& un) const;
+
+  // What each value takes of the device while it lives; 0 for what lies elsewhere.
+  std::vector<int64_t> value_bytes() const;
+
+  void order();
+
+  // What a nested graph takes, in an order of its own.
+  int64_t inner_bytes(const Graph& graph) const;
+
+  // What each unit of one op takes beside what it reads and makes: a kernel's scratch, were every
+  // value contiguous; what its nested graphs need.
+  std::vector<int64_t> scratch_bytes() const;
+
+  // Roots that are read by scans alone, a slice of the leading axis at a time.
+  void find_sliced_only();
+
+  // A body may reshape what it gets, so that must be contiguous: all of it, or, where slices of
+  // the leading axis are handed in, each slice.
+  void mark_whole_operands(const Node& scan);
+
+  // ---- scans: lower_scan.cpp ----
+
+  // The body of a scan, ordered, and nothing planned yet.
+  ScanPlan& open_scan(int u) const;
+
+  void plan_scan(int u);
+
+  // The scanned operand, if there is one, that is all of `root`, of which the scan reads nothing
+  // else, slice by slice of its leading axis; else -1.
+  int sole_slices(const Node& scan, ValueId root) const;
+
+  // A stacked result may lie over a scanned operand where each iteration has read its slice when it
+  // writes the result's.
+  bool scan_can_share(int u, ValueId v, ValueId root) const;
+
+  // Stacked results that are to lie over scanned operands: where that was settled already, and over
+  // what is made whole for this scan alone.
+  void plan_over_operands(int u, const Node& node, ScanPlan& plan);
+  // Whether a value that unit u reads last can be made where u wants it.
+  bool may_be_sent(int u, ValueId root) const;
+
+  // A scanned operand whose stack nothing reads after this scan, nor this scan twice.
+  bool slices_die(int u, const Node& node, size_t i) const;
+
+  ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan);
+
+  // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
+  // packer would have too much to place.
+  bool slots_apart(ValueId result, const ScanParams& p, size_t j) const;
+
+  // Stacks of one scan that nobody needs contiguous lie in one buffer, interleaved: what iteration
+  // i stacks stands together. So one scan's results can follow, slot by slot, where another's
+  // (the residuals that it consumes) were; two whole stacks could not both do so.
+  void plan_interleaved(const Node& node, ScanPlan& plan);
+
+  void plan_stack(const Node& node, size_t j, ScanPlan& plan);
+  // A stack belongs to whoever computes its slices.
+  ProvenancePtr residual_provenance(const ScanPlan& plan, const ScanParams& p, size_t j,
+                                    const Node& node) const;
+
+  void plan_init(int u, const Node& node, int k, ScanPlan& plan);
+
+  // Whether a node reads by itself what is a part of a concatenation, and may lie in it.
+  bool reads_part(const Node& node, ValueId root) const;
+
+  void plan_body_outputs(const ScanParams& p, ScanPlan& plan);
+  void emit_scan(int u);
+
+  // ---- conds and whiles: lower_branch.cpp ----
+
+  // The levels of a cond's branches, or of a while's condition and body.
+  std::vector<std::unique_ptr<Level>>& levels_of(int u) const;
+
+  // The number of the one operand that lies in the memory of `root`, all of it; -1 where there is
+  // no such one.
+  int sole_operand(const Node& node, ValueId root) const;
+
+  // A branch's result may lie over an operand that every branch hands on as that result, or has
+  // read for the last time when it is written.
+  bool cond_can_share(int u, ValueId v, ValueId root) const;
+  bool while_can_share(const Node& node, ValueId v, ValueId root) const;
+  // True when `out` may take the memory of input `in`: it is that input, or it is written (where it
+  // is made, or copied at the end) once the input has been read.
+  bool may_become(ValueId in, ValueId out) const;
+
+  // Whether the nested graphs may write over an operand, which dies here.
+  bool operand_dies(int u, const Node& node, size_t i, const std::vector<ValueId>& taken) const;
+
+  void emit_cond(int u);
+
+  // Whether a window is all of what lives and dies as one. A carry is begun anew in each iteration,
+  // which would end the life of what lies beside it in its piece.
+  bool is_piece(const View& view) const;
+
+  // Each carry lies in one slot, for how often the loop runs is not known: what the body makes of
+  // it is written there once the old value has been read, or copied there at the end.
+  void emit_while(int u);
+
+  void emit_while_body(const std::vector<View>& slots, std::vector<Instruction>& out,
+                       const Node& node);
+
+  // ---- concatenations: lower_concat.cpp ----
+
+  void plan_concat(int u);
+
+  // The window that the root of `v` must take for `v` to lie at `view`, if there is one.
+  std::optional<View> root_view(ValueId v, View view) const;
+
+  // Parts along the leading axis live and die one by one, and so do slices of those that a scan
+  // stacks.
+  std::vector<int64_t> concat_pieces(const Node& node) const;
+
+  // Where a part lies in the whole that is at `view`, `at` rows in; moves `at` past it.
+  View part_view(View view, const Node& node, ValueId part, int64_t& at) const;
+
+  Destination& destination_of(ValueId v, const Node& node);
+  View new_buffer(ValueId v, const Node& node);
+  void emit_concat(int u);
+  // Whether what is made there begins its life.
+  bool begin(const Destination& d);
+
+  // ---- kernels: lower_kernels.cpp ----
+
+  void emit_unit(int u);
+
+  // Storage for a result; `begins` tells whether the write begins a new life of its memory.
+  View place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& taken);
+
+  std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const;
+
+  void emit_rows(int u);
+  ProvenancePtr unit_provenance(const Unit& un) const;
+  void emit_op(int u);
+
+  // Copies an operand that its kernel reads without strides, unless it is contiguous.
+  void lay_out(const Node& node, size_t i, View& view);
+
+  void emit_view_copy(int u);
+
+  // A window that begins on a block in every iteration, as the plan will place it, and has no gaps:
+  // between two of those a disk moves all but the ends of a span without a bounce.
+  bool lies_on_blocks(const View& view) const;
+
+  void push(Kernel kernel);
+
+  Context& context_;
+  const Graph& graph_;
+  std::vector<View> input_views_;
+  std::vector<bool> input_reusable_;
+  Units units_;
+  std::vector<int> order_, position_, last_use_;
+  std::vector<std::optional<Destination>> destinations_;
+  std::vector<std::optional<View>> storage_;
+  std::vector<bool> reusable_;
+  std::vector<bool> sliced_only_;
+  std::vector<bool> begun_;
+  mutable std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
+  mutable std::map<int, std::unique_ptr<ScanPlan>> scans_;
+  mutable std::map<int, std::vector<std::unique_ptr<Level>>> nested_;  // of conds and whiles
+  std::vector<Instruction>* out_ = nullptr;
+};
+
+}  // namespace stow::lowering

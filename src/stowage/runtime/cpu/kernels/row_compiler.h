@@ -1,0 +1,200 @@
+// What makes a row plan of a row program, over three files.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "stowage/runtime/cpu/kernels/row_dims.h"
+#include "stowage/runtime/cpu/kernels/row_plan.h"
+
+namespace stow::cpu::rows {
+
+// What is known of a step before it has a place.
+struct Value {
+  Span span = Span::kOne;
+  int level = 0;             // The first phase in which it can be computed.
+  int32_t operand = -1;      // Of a load or an iota.
+  bool direct = false;       // A load that kernels do themselves.
+  bool keep = false;         // For the whole row, beyond the phase that computes it.
+  bool available = false;    // Kept, and computed in an earlier phase.
+  int32_t absorbed_by = -1;  // The step whose kernel computes this one too.
+  int32_t made_by = -1;      // Likewise, where others want this one as well.
+  int32_t fused_store = -1;  // The store that its kernel does itself.
+  int32_t reg = -1;
+  bool by_position = false;  // A step that find_one_hot() has made.
+};
+
+// What a step and those it absorbs become.
+struct Fused {
+  MapKernel map = nullptr;
+  std::vector<int> args;
+  ReduceRowsKernel reduce = nullptr;
+  int keeps = -1;         // A step that it absorbs and others want as well.
+  std::vector<int> more;  // Likewise, of a map.
+};
+
+class Compiler {
+ public:
+  /// Strips are of about so many elements, where no reduction asks for others.
+  Compiler(const RowProgram& program, bool careful, int64_t tile_elems)
+      : program_(program), steps_(program.steps), careful_(careful), tile_elems_(tile_elems) {}
+
+  RowPlan compile();
+
+ private:
+  const Step& step(int i) const { return steps_[static_cast<size_t>(i)]; }
+  Value& value(int i) { return values_[static_cast<size_t>(i)]; }
+  int n_steps() const { return static_cast<int>(steps_.size()); }
+  PlanOperand& operand(int i) { return plan_.operands[static_cast<size_t>(i)]; }
+  static bool is_store(const Step& s) {
+    return s.kind == StepKind::kStore || s.kind == StepKind::kReduceColumns;
+  }
+  int output_operand(const Step& s) const { return plan_.n_inputs + s.index; }
+  bool has_many_strips() const { return plan_.cols > plan_.c_tile; }
+
+  static int n_args(const Step& s) {
+    int n = 0;
+    while (n < 3 && s.args[n] >= 0) ++n;
+    return n;
+  }
+
+  // Spans and levels; checks the contract.
+  void analyse();
+
+  // Where step i is `column == position ? x : 0`, the position one i32 a row: which x and position.
+  std::optional<std::pair<int, int>> one_hot(int i) const;
+  // What is summed or added of a row with but one element is had for the price of one: step i then
+  // takes that element and its position, and whole rows of zeros are never made.
+  void find_one_hot(int i);
+
+  void check_store(int i);
+
+  void choose_tiles();
+
+  // Whether a step's kernel reads and writes the memory forms of bf16 and f16.
+  bool takes_forms(const Step& s) const;
+
+  // Whether a store is a vector copy of floats.
+  bool is_vector_store(const Step& s) const;
+
+  // Whether the plan may take output `k` and input `input` to be different memory; notes it.
+  bool assume_apart(int k, int input);
+
+  // Stores come last in their phase, so one that reads an input straight from memory must not find
+  // another output there.
+  bool may_be_overwritten(const Value& load, const Step& store);
+
+  void choose_direct_loads();
+
+  // The phase in which a store happens: as soon as can be, unless an input that may be the same
+  // memory could be read again later.
+  int store_phase(const Step& s);
+
+  // Steps with columns that phase `phase` must compute, given what was kept before.
+  std::vector<bool> needed_in(int phase);
+
+  void choose_phases();
+
+  // The phase that executes step j first.
+  int executed_in(int j);
+
+  // ---- what one kernel computes together: row_fuse.cpp ----
+
+  // Whether nothing but one other step wants step i, which may then be computed there.
+  bool is_wanted_once(int i);
+  // Whether it is arithmetic of f32 as well.
+  bool is_absorbable(int i);
+  // Whether that other is step j, which wants it at each of its own points.
+  bool can_absorb(int j, int i) { return is_absorbable(i) && value(i).span == value(j).span; }
+  bool absorbs(int i) { return fused_[static_cast<size_t>(i)].map != nullptr; }
+
+  int n_absorbable(int i);
+
+  // Where step j is x times the logistic of x, which nothing else wants: that logistic. Else -1.
+  int logistic_of_gate(int j);
+  // Step j as silu(x), or as silu(x) times another value.
+  bool fuse_gate(int j);
+
+  // The other factor where step i is the product of v and something, of the dtype of step j and
+  // wanted at its points; else -1.
+  int factor_beside(int i, int v, int j);
+  bool is_one(int i) const;
+  // Step j as the gradient of silu(x), dy s + (dy x) (s (1 - s)), and what else of a gate the same
+  // program computes: of silu(x) y that by y, and the product itself.
+  bool fuse_gate_grad(int j);
+  // Once it is known to be one: of the logistic s of x and dy = d.
+  bool fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d);
+
+  // The products of f32 that column reduction j sums up, of two values or three.
+  void fuse_column_products(int j);
+  // Step j as a sum or product to which twice a product is added, the product rounded.
+  bool fuse_square_grad(int j);
+
+  // Whether row reduction j may compute step i on the way, which others may want as well, but not
+  // before it.
+  bool can_make(int j, int i);
+  // Row reduction j with the terms that it sums up: products of two or three values of f32, or
+  // exponentials of differences.
+  void fuse_terms(int j);
+
+  // Step j, one element added to a row, with the product that makes the row.
+  void fuse_poke(int j);
+
+  // Neighbouring steps of f32 that one kernel computes together. Of two choices the later step
+  // goes first: it is nearer to what is stored.
+  void choose_fused_steps();
+
+  // A store whose value's own kernel can write the output: it must be the value's only phase, and
+  // no input that may be the same memory may be read after the kernel.
+  void choose_fused_stores();
+
+  // ---- registers, steps, places: row_emit.cpp ----
+
+  // Where value i lies, for a step at the present position.
+  Place place_of(int i);
+
+  int32_t constant(const Step& s);
+
+  void define(int i);
+
+  // Appends the step(s) that compute value i, or do store i, to `list`.
+  void emit_step(int i, std::vector<PlanStep>& list);
+
+  void emit_store(int i, PlanStep& p);
+
+  int64_t column_chunks() const;
+
+  void emit();
+
+  // A sum of squares beside a sum of products by the same values: one pass over the row, in which
+  // the additions of the two hide each other. What is between them in the list may be neither's
+  // operand.
+  void join_sums(std::vector<PlanStep>& steps) const;
+
+  int64_t register_bytes(const Register& r) const;
+
+  void allocate();
+
+  void bind_all();
+  void bind_each(std::vector<PlanStep>& steps);
+  void bind(Place& p, bool by_row);
+
+  const RowProgram& program_;
+  std::vector<Step> steps_;
+  const bool careful_;
+  const int64_t tile_elems_;
+  RowPlan plan_;
+  std::vector<Value> values_;
+  std::vector<bool> is_live_;
+  std::vector<int> uses_;
+  std::vector<Fused> fused_;
+  std::vector<std::vector<bool>> needed_;
+  std::vector<int> defined_, last_use_;  // Of each register, as positions.
+  int n_phases_ = 1;
+  int last_read_phase_ = 0;  // The last in which a strip reads inputs.
+  int position_ = 0;
+  int64_t shared_bytes_ = 0;
+};
+
+}  // namespace stow::cpu::rows

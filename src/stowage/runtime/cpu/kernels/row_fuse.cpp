@@ -1,0 +1,345 @@
+// Neighbouring steps of a row program that one kernel computes together.
+#include "stowage/runtime/cpu/kernels/row_compiler.h"
+
+#include <algorithm>
+
+#include "stowage/base/error.h"
+
+namespace stow::cpu::rows {
+
+bool Compiler::is_wanted_once(int i) {
+  const Value& v = value(i);
+  return step(i).kind == StepKind::kCompute && uses_[static_cast<size_t>(i)] == 1 &&
+         v.absorbed_by < 0 && v.made_by < 0 && !absorbs(i);
+}
+
+bool Compiler::is_absorbable(int i) {
+  const Step& s = step(i);
+  return is_wanted_once(i) && s.dtype == DType::kF32 && n_args(s) == 2 &&
+         step(s.args[0]).dtype == DType::kF32;
+}
+
+int Compiler::n_absorbable(int i) {
+  int n = 0;
+  for (int k = 0; k < n_args(step(i)); ++k) n += can_absorb(i, step(i).args[k]) ? 1 : 0;
+  return n;
+}
+
+int Compiler::logistic_of_gate(int j) {
+  const Step& s = step(j);
+  if (s.kind != StepKind::kCompute || s.op != OpKind::kMul) return -1;
+  for (int k = 0; k < 2; ++k) {
+    const int i = s.args[k];
+    if (step(i).op == OpKind::kLogistic && step(i).args[0] == s.args[1 - k] && is_wanted_once(i) &&
+        value(i).span == value(j).span)
+      return i;
+  }
+  return -1;
+}
+
+bool Compiler::fuse_gate(int j) {
+  const Step& s = step(j);
+  Fused& f = fused_[static_cast<size_t>(j)];
+  for (int k = 0; k < n_args(s) && s.op == OpKind::kMul; ++k) {
+    const int silu = s.args[k], logistic = logistic_of_gate(silu);
+    if (logistic < 0 || !is_wanted_once(silu) || value(silu).span != value(j).span) continue;
+    f = {f32_gate_kernel(true), {step(logistic).args[0], s.args[1 - k]}};
+    value(silu).absorbed_by = value(logistic).absorbed_by = j;
+    return true;
+  }
+  const int logistic = logistic_of_gate(j);
+  if (logistic < 0) return false;
+  f = {f32_gate_kernel(false), {step(logistic).args[0]}};
+  value(logistic).absorbed_by = j;
+  return true;
+}
+
+int Compiler::factor_beside(int i, int v, int j) {
+  const Step& s = step(i);
+  if (s.kind != StepKind::kCompute || s.op != OpKind::kMul || s.dtype != step(j).dtype ||
+      value(i).span != value(j).span)
+    return -1;
+  return s.args[0] == v ? s.args[1] : s.args[1] == v ? s.args[0] : -1;
+}
+
+bool Compiler::is_one(int i) const {
+  const Step& s = step(i);
+  return s.kind == StepKind::kConstant && s.imm == (s.dtype == DType::kF32    ? 0x3f800000u
+                                                    : s.dtype == DType::kBF16 ? 0x3f80u
+                                                                              : 0x3c00u);
+}
+
+bool Compiler::fuse_gate_grad(int j) {
+  const Step& sum = step(j);
+  if (sum.kind != StepKind::kCompute || sum.op != OpKind::kAdd || !has_column(value(j).span) ||
+      register_dtype(sum.dtype) != DType::kF32)
+    return false;
+  const auto is_alone = [&](int i) { return uses_[static_cast<size_t>(i)] == 1; };
+  for (int turn = 0; turn < 4; ++turn) {
+    const int straight = sum.args[turn / 2], bent = sum.args[1 - turn / 2];
+    const Step& product = step(straight);
+    const int s = product.args[turn % 2], d = product.args[1 - turn % 2];
+    if (s < 0 || factor_beside(straight, s, j) < 0 || step(s).op != OpKind::kLogistic ||
+        step(s).kind != StepKind::kCompute || value(s).span != value(j).span)
+      continue;
+    const int x = step(s).args[0];
+    for (int k = 0; k < 2; ++k) {
+      const int by_x = step(bent).args[k], slope = step(bent).args[1 - k];
+      if (by_x < 0 || factor_beside(bent, by_x, j) < 0 || factor_beside(by_x, x, j) != d) continue;
+      const int rest = factor_beside(slope, s, j);
+      if (rest < 0 || step(rest).kind != StepKind::kCompute || step(rest).op != OpKind::kSub ||
+          !is_one(step(rest).args[0]) || step(rest).args[1] != s || !is_alone(straight) ||
+          !is_alone(bent) || !is_alone(by_x) || !is_alone(slope) || !is_alone(rest))
+        continue;
+      return fuse_gate_grad(j, {straight, bent, by_x, slope, rest}, s, x, d);
+    }
+  }
+  return false;
+}
+
+bool Compiler::fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d) {
+  Fused f;
+  if (uses_[static_cast<size_t>(s)] == 3) {
+    f = {f32_gate_grad_kernel(1), {x, d}};
+  } else {
+    const auto users = [&](int i) {
+      std::vector<int> list;
+      for (int u = i + 1; u < n_steps(); ++u)
+        for (int k = 0; k < n_args(step(u)); ++k)
+          if (is_live_[static_cast<size_t>(u)] && step(u).args[k] == i) list.push_back(u);
+      return list;
+    };
+    int silu = -1;
+    for (int u : users(s))
+      if (value(u).absorbed_by < 0 && factor_beside(u, s, j) == x) silu = u;
+    if (silu < 0 || uses_[static_cast<size_t>(s)] != 4 || uses_[static_cast<size_t>(d)] != 2)
+      return false;
+    // The factors of d, each of which silu(x) may be multiplied by as well.
+    const std::vector<int> products = users(silu);
+    if (products.empty() || products.size() > 2) return false;
+    const int dy = factor_beside(products[0], silu, j);
+    if (dy < 0 || factor_beside(d, dy, j) < 0) return false;
+    const int y = factor_beside(d, dy, j);
+    if (products.size() == 2 && factor_beside(products[1], silu, j) != y) return false;
+    f = {f32_gate_grad_kernel(1 + static_cast<int>(products.size())), {x, y, dy}};
+    f.more = products;
+    parts.insert(parts.end(), {silu, d});
+  }
+  parts.push_back(s);
+  for (int a : f.args)
+    if (value(a).span != value(j).span) return false;
+  // What the kernel computes early must not be wanted before, nor in other phases.
+  for (int made : f.more) {
+    for (const std::vector<bool>& needed : needed_)
+      if (needed[static_cast<size_t>(made)] != needed[static_cast<size_t>(j)]) return false;
+    for (int u = made + 1; u < j; ++u)
+      for (int k = 0; k < n_args(step(u)); ++k)
+        if (step(u).args[k] == made && is_live_[static_cast<size_t>(u)] && !is_store(step(u)))
+          return false;
+  }
+  for (int part : parts) value(part).absorbed_by = j;
+  for (int made : f.more) value(made).made_by = j;
+  fused_[static_cast<size_t>(j)] = std::move(f);
+  return true;
+}
+
+void Compiler::fuse_column_products(int j) {
+  const Step& s = step(j);
+  const int product = s.args[0];
+  if (s.dtype != DType::kF32 || step(product).op != OpKind::kMul || !is_absorbable(product) ||
+      !has_column(value(product).span) || reduce_kernels(s.op, s.dtype).column_products == nullptr)
+    return;
+  std::vector<int>& args = fused_[static_cast<size_t>(j)].args;
+  args = {step(product).args[0], step(product).args[1]};
+  value(product).absorbed_by = j;
+  for (int k = 0; k < 2; ++k) {
+    const int inner = args[static_cast<size_t>(k)], other = args[static_cast<size_t>(1 - k)];
+    if (step(inner).op != OpKind::kMul || !can_absorb(product, inner)) continue;
+    args = {step(inner).args[0], step(inner).args[1], other};
+    value(inner).absorbed_by = j;
+    return;
+  }
+}
+
+bool Compiler::fuse_square_grad(int j) {
+  const Step& s = step(j);
+  for (int k = 0; k < n_args(s) && s.op == OpKind::kAdd; ++k) {
+    const int twice = s.args[k], left = s.args[1 - k];
+    if (left == twice || !can_absorb(j, left) || !can_absorb(j, twice)) continue;
+    const int p = step(twice).args[0];
+    if (step(twice).op != OpKind::kAdd || step(twice).args[1] != p ||
+        uses_[static_cast<size_t>(p)] != 2 || step(p).op != OpKind::kMul ||
+        step(p).kind != StepKind::kCompute || value(p).span != value(j).span ||
+        value(p).absorbed_by >= 0 || absorbs(p))
+      continue;
+    const MapKernel map = f32_square_grad_kernel(step(left).op);
+    if (map == nullptr) continue;
+    fused_[static_cast<size_t>(j)] = {
+        map, {step(left).args[0], step(left).args[1], step(p).args[0], step(p).args[1]}};
+    value(left).absorbed_by = value(twice).absorbed_by = value(p).absorbed_by = j;
+    return true;
+  }
+  return false;
+}
+
+bool Compiler::can_make(int j, int i) {
+  const Value& v = value(i);
+  const int phase = executed_in(j);
+  if (step(i).kind != StepKind::kCompute || step(i).dtype != DType::kF32 || absorbs(i) ||
+      v.absorbed_by >= 0 || v.level != phase || v.span != value(step(j).args[0]).span)
+    return false;
+  // Rows that are all alike are reduced each by itself: the first must not change what others read.
+  if (!has_row(v.span) && plan_.rows != 1) return false;
+  for (int p = phase + 1; p < n_phases_; ++p)
+    if (needed_[static_cast<size_t>(p)][static_cast<size_t>(i)]) return false;
+  for (int u = i + 1; u < j; ++u)
+    for (int k = 0; k < n_args(step(u)); ++k)
+      if (step(u).args[k] == i && is_live_[static_cast<size_t>(u)] && executed_in(u) == phase &&
+          value(u).absorbed_by != j)
+        return false;
+  return true;
+}
+
+void Compiler::fuse_terms(int j) {
+  const Step& s = step(j);
+  const int t = s.args[0];
+  if (s.dtype != DType::kF32 || value(j).by_position || step(t).kind != StepKind::kCompute ||
+      !has_column(value(t).span))
+    return;
+  const ReduceKernels kernels = reduce_kernels(s.op, s.dtype);
+  Fused& f = fused_[static_cast<size_t>(j)];
+  const auto make = [&](ReduceRowsKernel kernel, int inner, std::vector<int> args) {
+    f.reduce = kernel;
+    f.args = std::move(args);
+    f.keeps = uses_[static_cast<size_t>(inner)] > 1 ? inner : -1;
+    value(inner).absorbed_by = j;
+  };
+  if (step(t).op == OpKind::kExp && kernels.exps != nullptr) {
+    const int x = step(t).args[0];
+    if (step(x).op != OpKind::kSub || !is_absorbable(x) || value(x).span != value(t).span ||
+        !can_make(j, t))
+      return;
+    make(kernels.exps, t, {step(x).args[0], step(x).args[1]});
+    value(x).absorbed_by = j;
+  } else if (step(t).op == OpKind::kMul && is_absorbable(t) && kernels.products != nullptr) {
+    value(t).absorbed_by = j;
+    for (int k = 0; k < 2; ++k) {
+      const int inner = step(t).args[k], third = step(t).args[1 - k];
+      if (inner == third || step(inner).op != OpKind::kMul || !can_make(j, inner)) continue;
+      return make(kernels.products_by_third, inner,
+                  {step(inner).args[0], step(inner).args[1], third});
+    }
+    make(kernels.products, t, {step(t).args[0], step(t).args[1]});
+  }
+}
+
+void Compiler::fuse_poke(int j) {
+  const Step& s = step(j);
+  const int x = s.args[0];
+  const bool of_product = step(x).op == OpKind::kMul && can_absorb(j, x);
+  Fused& f = fused_[static_cast<size_t>(j)];
+  f.map = f32_poke_kernel(s.op, of_product);
+  f.args = {x, s.args[1], s.args[2]};
+  if (!of_product) return;
+  f.args = {step(x).args[0], step(x).args[1], s.args[1], s.args[2]};
+  value(x).absorbed_by = j;
+}
+
+void Compiler::choose_fused_steps() {
+  uses_.assign(steps_.size(), 0);
+  fused_.resize(steps_.size());
+  for (int i = 0; i < n_steps(); ++i)
+    if (is_live_[static_cast<size_t>(i)])
+      for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
+  for (int j = n_steps() - 1; j >= 0; --j)
+    if (is_live_[static_cast<size_t>(j)]) fuse_gate_grad(j);
+  for (int j = n_steps() - 1; j >= 0; --j) {
+    const Step& s = step(j);
+    if (!is_live_[static_cast<size_t>(j)] || value(j).made_by >= 0 || absorbs(j)) continue;
+    if (s.kind == StepKind::kReduceColumns) fuse_column_products(j);
+    if (s.kind == StepKind::kReduceRow) fuse_terms(j);
+    if (s.kind == StepKind::kCompute && value(j).by_position) fuse_poke(j);
+    if (s.kind != StepKind::kCompute || value(j).by_position || value(j).absorbed_by >= 0 ||
+        register_dtype(s.dtype) != DType::kF32 || n_args(s) > 2 || fuse_gate(j) ||
+        fuse_square_grad(j))
+      continue;
+    const int a = s.args[0], b = s.args[1];
+    const bool first = can_absorb(j, a), second = b >= 0 && can_absorb(j, b);
+    Fused f;
+    if (first && second && a != b) {
+      f.map = f32_triple_kernel(s.op, step(a).op, step(b).op);
+      f.args = {step(a).args[0], step(a).args[1], step(b).args[0], step(b).args[1]};
+      if (f.map != nullptr) value(b).absorbed_by = j;
+    }
+    // Of two, the one that has less to absorb of its own.
+    const bool prefer_second = second && (!first || n_absorbable(b) < n_absorbable(a));
+    if (f.map == nullptr && prefer_second) {
+      f.map = f32_pair_kernel(s.op, step(b).op, false);
+      f.args = {step(b).args[0], step(b).args[1], a};
+      if (f.map != nullptr) {
+        value(b).absorbed_by = j;
+        fused_[static_cast<size_t>(j)] = std::move(f);
+        continue;
+      }
+    }
+    if (f.map == nullptr && first) {
+      f.map = f32_pair_kernel(s.op, step(a).op, true);
+      f.args = {step(a).args[0], step(a).args[1]};
+      if (b >= 0) f.args.push_back(b);
+    }
+    if (f.map == nullptr) continue;
+    value(a).absorbed_by = j;
+    fused_[static_cast<size_t>(j)] = std::move(f);
+  }
+}
+
+void Compiler::choose_fused_stores() {
+  for (int i = 0; i < n_steps(); ++i) {
+    const Step& s = step(i);
+    if (s.kind != StepKind::kStore) continue;
+    const int a = s.args[0];
+    Value& v = value(a);
+    const int kernel = v.made_by >= 0 ? v.made_by : a;
+    const PlanOperand& out = operand(output_operand(s));
+    int first = 0;  // phase that computes it
+    while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
+      ++first;
+    if (step(a).kind != StepKind::kCompute || v.absorbed_by >= 0 || v.fused_store >= 0 ||
+        !out.unit_columns || v.span != out.span || store_phase(s) > first)
+      continue;
+    if (form_of(out.dtype) != Form::kNative && !takes_forms(step(a))) continue;
+    // Later phases read it where it was stored; or, if they compute it again, they would write
+    // it again, which only the phase of the store may do.
+    bool possible = true;
+    std::vector<int> overtaken;  // inputs read after the store
+    for (int p = first + 1; p < n_phases_; ++p)
+      if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
+    for (int p = first; p < n_phases_ && possible; ++p)
+      for (int j = 0; j < n_steps(); ++j) {
+        if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
+        const int reader = value(j).absorbed_by >= 0 ? value(j).absorbed_by
+                           : value(j).made_by >= 0   ? value(j).made_by
+                                                     : j;
+        const bool later = p > first || reader > kernel;
+        for (int k = 0; k < n_args(step(j)); ++k) {
+          const int b = step(j).args[k];
+          if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)
+            possible = false;
+          // Reads through a direct load, at any later place.
+          const Value& w = value(b);
+          if (later && w.direct && may_share(out, operand(w.operand)))
+            overtaken.push_back(w.operand);
+        }
+        // A load that copies.
+        if (later && step(j).kind == StepKind::kLoad && !value(j).direct &&
+            may_share(out, operand(value(j).operand)))
+          overtaken.push_back(value(j).operand);
+      }
+    if (careful_ && !overtaken.empty()) possible = false;
+    if (!possible) continue;
+    for (int input : overtaken) assume_apart(s.index, input);
+    v.fused_store = i;
+  }
+}
+
+}  // namespace stow::cpu::rows
