@@ -621,7 +621,7 @@ for n, (numbers, sizes, within, beyond) in forms.items():
             case(f"gather_{n}_fill", f, (table * 100).astype(np.int32), i.astype(np.int8))
             case(f"gather_{n}_fill", f, (table > 0), i)
             case(f"gather_{n}_seven", lambda a, i: f(a, i, "fill", 7), table, i, gscale=1)
-    for op in ("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"):
+    for op in ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max"):
         for mode in ("drop", "clip", "promise_in_bounds"):
             apart = mode == "promise_in_bounds" or op in ("scatter", "scatter_mul")
             # JAX divides by counts at the places before they are clipped: infinities.
@@ -696,6 +696,73 @@ case("average_axes20", lambda a, w: jnp.average(a, axis=(2, 0), weights=w),
      np.arange(8, dtype=np.float32).reshape(2, 2, 2), np.array([[1, 2], [5, 4]], np.float32), ulp=4,
      scale=1)
 case("convolve_full", lambda a, v: jnp.convolve(a, v), ints(-9, 9, (4,)), ints(-9, 9, (3,)))
+
+# ---- reductions of a part, with a first value, in another dtype; sorts by several keys ----
+mask = np.array([[1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]], bool)
+column = np.array([[1], [0], [1]], bool)
+gone = f32(3, 4)
+gone[0, 1] = np.nan
+gone[1, 2] = np.inf
+for m, x in {"f32": f32(3, 4), "gone": gone, "half": f32(3, 4).astype(bf16), "i8": ints(-5, 5, (3, 4)).astype(np.int8),
+             "bool": mask}.items():
+    floats_only = m != "gone"
+    for n in ("sum", "prod", "mean", "any", "all"):
+        f = getattr(jnp, n)
+        case(n + "_where", lambda a, w, f=f: f(a, axis=1, where=w), x, mask, ulp=4, scale=4, gulp=16,
+             gscale=4, grad=n != "prod" and floats_only)
+        case(n + "_where_all", lambda a, w, f=f: f(a, where=w, keepdims=True), x, column, ulp=8,
+             scale=4, gulp=16, gscale=4, grad=n != "prod" and floats_only)
+    for n in ("sum", "prod", "max", "min"):
+        f = getattr(jnp, n)
+        case(n + "_initial", lambda a, f=f: f(a, axis=0, initial=True if a.dtype == bool else 1), x,
+             ulp=4, scale=4, gulp=16, gscale=4, grad=floats_only)
+        case(n + "_where_initial",
+             lambda a, w, f=f: f(a, axis=1, where=w, initial=False if a.dtype == bool else -2), x, mask,
+             ulp=4, scale=4, gulp=16, gscale=4, grad=floats_only)
+    for n in ("var", "std"):
+        f = getattr(jnp, n)
+        case(n + "_where", lambda a, w, f=f: f(a, axis=1, ddof=1, where=w), x, mask, ulp=16, scale=4,
+             grad=n == "var" and floats_only, gulp=64, gscale=4)
+    for n in ("sum", "prod", "mean", "var"):
+        case(n + "_f16", lambda a, f=getattr(jnp, n): f(a.astype(np.float32), axis=1, dtype=np.float16), x,
+             ulp=2, scale=8, gulp=16, gscale=8, grad=floats_only and m != "half")
+for n in ("max", "min"):
+    case(n + "_initial", lambda a, f=getattr(jnp, n): f(a, axis=0, initial=1), np.zeros((0, 2), np.float32))
+case("sum_bool", lambda a: jnp.sum(a, axis=1, dtype=bool), mask)
+for n, f in {"softmax": nn.softmax, "log_softmax": nn.log_softmax}.items():
+    case(n + "_where", lambda a, w, f=f: f(a, where=w), f32(3, 4), np.array(mask | column.T[:, :1]), ulp=4,
+         scale=1, gulp=32, gscale=1, grad=n == "softmax")
+    case(n + "_where", lambda a, w, f=f: f(a, where=w), f32(3, 4), mask, ulp=4, scale=1, gulp=32,
+         gscale=1, grad=n == "softmax")
+logsumexp = jax.scipy.special.logsumexp
+case("logsumexp_where", lambda a, w: logsumexp(a, axis=1, where=w), f32(3, 4), mask, ulp=4, scale=1,
+     gulp=32, gscale=1, grad=False)
+case("logsumexp_where", lambda a, w: logsumexp(a, axis=1, where=w), gone, column, ulp=4, scale=1, grad=False)
+case("logsumexp_b", lambda a, b: logsumexp(a, axis=1, b=b), f32(3, 4), np.abs(f32(3, 4)), ulp=8, scale=1,
+     gulp=32, gscale=1)
+case("logsumexp_b", lambda a, b: logsumexp(a, axis=1, b=b), f32(3, 4), np.array([[1], [-1], [0]], np.float32),
+     ulp=8, scale=1, grad=False)
+for n in (-1, 1, 3):
+    case(f"round_{n}", lambda a: jnp.round(a, n), np.array([1.25, -12.345, 15, 0.05, np.inf, np.nan, -0.0], np.float32),
+         ulp=1)  # XLA multiplies by the reciprocal
+    case(f"round_{n}", lambda a: jnp.round(a, n), np.array([1.25, -12.345, 15, 0.05], np.float16))
+case("round_3", lambda a: jnp.round(a, 3), np.array([5, -2]))
+for n in (0, 1, 2, 4):
+    case(f"diff_{n}", lambda a: jnp.diff(a, n=n), f32(2, 3), ulp=4, scale=1)
+first, second = ints(0, 3, (3, 6)), np.array([[0.0, -0.0, 1, np.nan, 1, 0]] * 3, np.float32)
+third = np.arange(18).reshape(3, 6).astype(np.float32)
+for n in (1, 2, 3):
+    case(f"sort_by_{n}", lambda a, b, c: lax.sort((a, b, c), dimension=1, num_keys=n), first, second, third, grad=False)
+    case(f"sort_along0_by_{n}", lambda a, b, c: lax.sort((a, b, c), dimension=0, num_keys=n), third % 4, first, third,
+         grad=False)
+case("lexsort", lambda a, b: jnp.lexsort((b, a)), first, second)
+for m, x in {"gaps": gaps, "whole": f32(3, 4), "half": f32(3, 4).astype(bf16), "ints": ints(-5, 5, (3, 4))}.items():
+    for n in ("nanvar", "nanstd", "nanmedian"):
+        f = getattr(jnp, n)
+        finite = m != "gaps" and n != "nanstd"
+        case(n, f, x, ulp=16, scale=4, gulp=32, gscale=4, grad=finite)
+        case(n + "_axis1", lambda a, f=f: f(a, axis=1), x, ulp=16, scale=4, gulp=32, gscale=4, grad=finite)
+    case("nanquantile", lambda a: jnp.nanquantile(a, 0.3, axis=0), x, ulp=4, scale=1, gulp=32, gscale=4, grad=m != "gaps")
 
 
 def text(x):

@@ -68,6 +68,8 @@ cases = {
     "muon_options": optax.contrib.muon(
         0.05, three, 3, 0.9, weight_decay=0.1, nesterov=False, adam_b1=0.8, adam_b2=0.99,
         adam_weight_decay=0.2, adam_learning_rate=0.01, consistent_rms=0.2),
+    "muon_mask": optax.contrib.muon(
+        0.05, weight_decay=0.1, weight_decay_mask={"a": {"b": True, "w": True}, "s": False}),
     "muon_stacked": optax.contrib.muon(0.05, adaptive=True, muon_weight_dimension_numbers=stacked),
     "clip": optax.chain(optax.clip(0.5), optax.sgd(0.1)),
     "clip_by_global_norm": optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),

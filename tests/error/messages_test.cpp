@@ -177,6 +177,33 @@ const Case kCases[] = {
     {"quantile_fraction", [] { quantile(f32({3}), 1.5); },
      "[quantile] q must lie in [0, 1], got 1.5\n"
      "  at messages_test.cpp:@"},
+    {"sum_where_of_floats", [] { sum(f32({2, 3}), 1, {.where = f32({2, 3})}); },
+     "[sum] where must be bool, got f32[2,3]\n"
+     "  at messages_test.cpp:@"},
+    {"mean_where_too_large", [] { mean(f32({3}), {}, {.where = f32({2, 3}) > 0}); },
+     "[mean] where bool[2,3] does not broadcast to f32[3]\n"
+     "  at messages_test.cpp:@"},
+    {"max_where_of_nothing", [] { max(f32({3}), {}, {.where = f32({3}) > 0}); },
+     "[max] with a where must be told what of nothing is: initial\n"
+     "  at messages_test.cpp:@"},
+    {"initial_of_a_vector", [] { sum(f32({3}), {}, {.initial = f32({3})}); },
+     "[sum] the initial value must be a scalar, got f32[3]\n"
+     "  at messages_test.cpp:@"},
+    {"any_with_dtype", [] { any(f32({3}), {}, {.dtype = DType::kF32}); },
+     "[any] takes no dtype\n"
+     "  at messages_test.cpp:@"},
+    {"var_in_integers", [] { var(f32({3}), {}, 0, {.dtype = DType::kI32}); },
+     "[var] dtype must be a float, got i32\n"
+     "  at messages_test.cpp:@"},
+    {"sort_of_two_shapes", [] { sort({f32({3}), f32({4})}); },
+     "[sort] f32[4] beside f32[3]\n"
+     "  at messages_test.cpp:@"},
+    {"sort_by_too_many", [] { sort({f32({3}), f32({3})}, 0, 3); },
+     "[sort] 3 keys of 2 operands\n"
+     "  at messages_test.cpp:@"},
+    {"round_integers_to_tens", [] { round(i32({3}), -1); },
+     "[round] i32[3] to -1 decimals\n"
+     "  at messages_test.cpp:@"},
     {"choice_too_many",
      [] {
        random::choice(random::key(1), 3, {4}, {.replace = false});

@@ -365,6 +365,7 @@ void add_general_indexing(Table& t) {
       for (const auto& [op, scatter] :
            {std::pair<const char*, Scatter>{"scatter", &stow::scatter},
             {"scatter_add", &scatter_add},
+            {"scatter_sub", &scatter_sub},
             {"scatter_mul", &scatter_mul},
             {"scatter_min", &scatter_min},
             {"scatter_max", &scatter_max}})
@@ -507,6 +508,44 @@ void add_counting(Table& t) {
             STOW_F("at_rows_power", x[0].at({x[1]}).power(x[2]))});
 }
 
+// A first value, as JAX is given it: a bool of bools.
+Operand first(const Array& x, int value) {
+  return x.dtype() == DType::kBool ? Operand(value > 0) : Operand(value);
+}
+
+// Reductions with options, and orders by several keys.
+void add_parts(Table& t) {
+#define STOW_WHERE(f)                               \
+  STOW_F(#f "_where", f(x[0], 1, {.where = x[1]})), \
+      STOW_F(#f "_where_all", f(x[0], {}, {.keepdims = true, .where = x[1]}))
+#define STOW_INITIAL(f)                                             \
+  STOW_F(#f "_initial", f(x[0], 0, {.initial = first(x[0], 1)})),   \
+      STOW_F(#f "_where_initial",                                   \
+             f(x[0], 1, {.where = x[1], .initial = first(x[0], -2)}))
+#define STOW_F16(f) STOW_F(#f "_f16", f(astype(x[0], DType::kF32), 1, {.dtype = DType::kF16}))
+#define STOW_NANS(f) STOW_F(#f, f(x[0])), STOW_F(#f "_axis1", f(x[0], 1))
+  t.insert({STOW_WHERE(sum), STOW_WHERE(prod), STOW_WHERE(mean), STOW_WHERE(any), STOW_WHERE(all),
+            STOW_INITIAL(sum), STOW_INITIAL(prod), STOW_INITIAL(max), STOW_INITIAL(min),
+            STOW_F16(sum), STOW_F16(prod), STOW_F16(mean),
+            STOW_F("var_f16", var(astype(x[0], DType::kF32), 1, 0, {.dtype = DType::kF16})),
+            STOW_F("var_where", var(x[0], 1, 1, {.where = x[1]})),
+            STOW_F("std_where", standard_deviation(x[0], 1, 1, {.where = x[1]})),
+            STOW_F("sum_bool", sum(x[0], 1, {.dtype = DType::kBool})),
+            STOW_F("softmax_where", softmax(x[0], -1, x[1])),
+            STOW_F("log_softmax_where", log_softmax(x[0], -1, x[1])),
+            STOW_F("logsumexp_where", logsumexp(x[0], 1, {.where = x[1]})),
+            STOW_F("logsumexp_b", logsumexp(x[0], 1, {}, x[1])),
+            STOW_F("lexsort", lexsort({x[1], x[0]})),
+            STOW_NANS(nanvar), STOW_NANS(nanstd), STOW_NANS(nanmedian),
+            STOW_F("nanquantile", nanquantile(x[0], 0.3, 0))});
+  for (const int n : {-1, 0, 1, 2, 3, 4}) {
+    t[fmt::format("round_{}", n)] = [n](const Arrays& x) { return Arrays{round(x[0], n)}; };
+    t[fmt::format("diff_{}", n)] = [n](const Arrays& x) { return Arrays{diff(x[0], -1, n)}; };
+    t[fmt::format("sort_by_{}", n)] = [n](const Arrays& x) { return sort(x, 1, n); };
+    t[fmt::format("sort_along0_by_{}", n)] = [n](const Arrays& x) { return sort(x, 0, n); };
+  }
+}
+
 const Table& functions() {
   static const Table table = [] {
     Table t;
@@ -523,6 +562,7 @@ const Table& functions() {
     add_random(t);
     add_special(t);
     add_counting(t);
+    add_parts(t);
     return t;
   }();
   return table;

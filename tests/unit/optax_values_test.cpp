@@ -101,6 +101,8 @@ const std::map<std::string, GradientTransformation>& optimizers() {
                                           .adam_weight_decay = 0.2,
                                           .adam_learning_rate = 0.01,
                                           .consistent_rms = 0.2})},
+      {"muon_mask",
+       optim::muon(0.05, {.weight_decay = 0.1, .weight_decay_mask = {"a/b", "a/w"}})},
       {"muon_stacked", optim::muon(0.05, {.adaptive = true, .matrices = {"a/w", "s"}})},
       {"clip", optim::chain(optim::clip(0.5), optim::sgd(0.1))},
       {"clip_by_global_norm", optim::chain(optim::clip_by_global_norm(1.0), optim::sgd(0.1))},

@@ -151,6 +151,19 @@ Array nanmean(const Operand& x, const Axes& axes, bool keepdims) {
   });
 }
 
+Array nanvar(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
+  const Site site(x.at);
+  const Array a = to_float_array(x);
+  return run_as_one("nanvar", [&] {
+    return var(without_nan(a, 0), axes, ddof,
+               {.keepdims = keepdims, .where = logical_not(isnan(a))});
+  });
+}
+Array nanstd(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
+  const Site site(x.at);
+  return sqrt(nanvar(x, axes, ddof, keepdims));
+}
+
 Array ptp(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_array(x);

@@ -31,6 +31,8 @@ Array nanprod(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array nanmax(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array nanmin(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array nanmean(const Operand& x, const Axes& axes = {}, bool keepdims = false);
+Array nanvar(const Operand& x, const Axes& axes = {}, int ddof = 0, bool keepdims = false);
+Array nanstd(const Operand& x, const Axes& axes = {}, int ddof = 0, bool keepdims = false);
 
 /// max - min.
 Array ptp(const Operand& x, const Axes& axes = {}, bool keepdims = false);

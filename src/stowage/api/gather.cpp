@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stowage/api/indexing.h"
+#include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
 
 namespace stow {
@@ -130,6 +131,12 @@ Array scatter(const Operand& x, const Operand& indices, const Operand& updates,
 Array scatter_add(const Operand& x, const Operand& indices, const Operand& updates,
                   const ScatterDimensionNumbers& n, GatherScatterMode mode) {
   return scatter_by(OpKind::kScatterAdd, "scatter_add", x, indices, updates, n, mode);
+}
+Array scatter_sub(const Operand& x, const Operand& indices, const Operand& updates,
+                  const ScatterDimensionNumbers& n, GatherScatterMode mode) {
+  const Site site(x.at);
+  return run_as_one("scatter_sub",
+                    [&] { return scatter_add(x, indices, negative(updates), n, mode); });
 }
 Array scatter_mul(const Operand& x, const Operand& indices, const Operand& updates,
                   const ScatterDimensionNumbers& n, GatherScatterMode mode) {

@@ -61,6 +61,10 @@ Array scatter(const Operand& operand, const Operand& scatter_indices, const Oper
 Array scatter_add(const Operand& operand, const Operand& scatter_indices, const Operand& updates,
                   const ScatterDimensionNumbers& dimension_numbers,
                   GatherScatterMode mode = GatherScatterMode::kFillOrDrop);
+/// With updates subtracted.
+Array scatter_sub(const Operand& operand, const Operand& scatter_indices, const Operand& updates,
+                  const ScatterDimensionNumbers& dimension_numbers,
+                  GatherScatterMode mode = GatherScatterMode::kFillOrDrop);
 /// With updates multiplied. Its gradient is exact at repeated places and zeros.
 Array scatter_mul(const Operand& operand, const Operand& scatter_indices, const Operand& updates,
                   const ScatterDimensionNumbers& dimension_numbers,

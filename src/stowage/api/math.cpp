@@ -1,5 +1,6 @@
 #include "stowage/api/math.h"
 
+#include <cmath>
 #include <limits>
 
 #include "stowage/api/custom_vjp.h"
@@ -240,8 +241,21 @@ Array floor(const Operand& x) {
 Array ceil(const Operand& x) {
   return rounding(OpKind::kCeil, x);
 }
-Array round(const Operand& x) {
-  return rounding(OpKind::kRound, x);
+Array round(const Operand& x, int decimals) {
+  if (decimals == 0) return rounding(OpKind::kRound, x);
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (!is_float(a.dtype())) {
+    if (decimals < 0) fail_here("[round] {} to {} decimals", to_string(a.type()), decimals);
+    return a;
+  }
+  // What is beyond the dtype's range has no digits to lose.
+  const double factor = std::pow(10.0, decimals);
+  if (factor > largest_float(a.dtype())) return a;
+  return run_as_one("round", [&] {
+    const Array f = a.dtype() == DType::kF16 ? convert_to(a, DType::kF32) : a;
+    return convert_to(rounding(OpKind::kRound, f * factor) / factor, a.dtype());
+  });
 }
 
 Array exp(const Operand& x) {

@@ -82,8 +82,9 @@ Array square(const Operand& x);  ///< x times x.
 // Of integers these are the integers themselves.
 Array floor(const Operand& x);
 Array ceil(const Operand& x);
-/// Halves to even.
-Array round(const Operand& x);
+/// Halves to even, after so many decimals; integers are as they are.
+/// Errors: TraceError for fewer than 0 decimals of integers.
+Array round(const Operand& x, int decimals = 0);
 /// Towards zero.
 Array trunc(const Operand& x);
 

@@ -1,6 +1,7 @@
 #include "stowage/api/math_internal.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace stow {
 namespace {
@@ -54,6 +55,19 @@ Array to_float_array(const Operand& x) {
 WeakDType float_dtype(const Operand& a, const Operand& b) {
   const WeakDType dtype = promote(a.dtype(), b.dtype());
   return is_float(dtype.dtype) ? dtype : WeakDType{DType::kF32, dtype.weak};
+}
+
+double largest_float(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return std::numeric_limits<double>::max();
+    case DType::kF16:
+      return 65504;
+    case DType::kBF16:
+      return 0x1.fep127;
+    default:
+      return static_cast<double>(std::numeric_limits<float>::max());
+  }
 }
 
 Array convert_to(const Array& x, DType dtype) {

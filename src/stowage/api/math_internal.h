@@ -23,6 +23,8 @@ Array run_as_one(const char* what, const std::function<Array()>& body);
 Array to_float_array(const Operand& x);
 /// The dtype of a function of both to floats: of integers f32.
 WeakDType float_dtype(const Operand& a, const Operand& b);
+/// The largest finite number of a float dtype.
+double largest_float(DType dtype);
 Array convert_to(const Array& x, DType dtype);
 /// The same value with that weakness.
 Array with_weak(const Array& x, bool weak);

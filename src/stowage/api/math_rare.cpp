@@ -15,20 +15,6 @@ Array float_op(OpKind op, const Operand& x) {
   return record1(op, NoParams{}, {to_float_array(x)});
 }
 
-// Largest finite numbers, as doubles.
-double largest(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return std::numeric_limits<double>::max();
-    case DType::kF16:
-      return 65504;
-    case DType::kBF16:
-      return 0x1.fep127;
-    default:
-      return static_cast<double>(std::numeric_limits<float>::max());
-  }
-}
-
 // As integers of one width with the float: the pattern of a neighbour is one step away.
 Array step_towards(const Array& x, const Array& y, DType bits, int64_t step) {
   const DType dtype = x.dtype();
@@ -194,7 +180,7 @@ Array nan_to_num(const Operand& x, double nan, std::optional<double> posinf,
   const Site site(x.at);
   const Array a = to_array(x);
   if (!is_float(a.dtype())) return a;
-  const double most = largest(a.dtype()), inf = std::numeric_limits<double>::infinity();
+  const double most = largest_float(a.dtype()), inf = std::numeric_limits<double>::infinity();
   return run_as_one("nan_to_num", [&] {
     const Array finite = where(isnan(a), full_like(a, nan), a);
     const Array capped = where(finite == inf, full_like(a, posinf.value_or(most)), finite);

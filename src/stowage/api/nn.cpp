@@ -1,6 +1,7 @@
 #include "stowage/api/nn.h"
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "stowage/api/indexing.h"
@@ -32,6 +33,12 @@ Array float_with_axis(const char* name, const Operand& x) {
 // Less its maximum, which an array without elements has not.
 Array below_zero(const Array& x, const Axes& axes) {
   return x.size() == 0 ? x : x - stop_gradient(max(x, axes, true));
+}
+// Likewise of what is true in `where`, the rest being -inf.
+Array below_zero(const Array& x, const Axes& axes, const Array& where) {
+  const double lowest = -std::numeric_limits<double>::infinity();
+  const Array peak = max(x, axes, {.keepdims = true, .where = where, .initial = lowest});
+  return stow::where(where, x, lowest) - stop_gradient(peak);
 }
 
 }  // namespace
@@ -79,6 +86,26 @@ Array log_softmax(const Operand& x, const Axes& axes) {
   return run_as_one("log_softmax", [&] {
     const Array shifted = below_zero(a, axes);
     return shifted - log(sum(exp(shifted), axes, true));
+  });
+}
+
+Array softmax(const Operand& x, const Axes& axes, const Array& where) {
+  const Site site(x.at);
+  const Array a = float_with_axis("softmax", x);
+  return run_as_one("softmax", [&] {
+    const Array e = exp(below_zero(a, axes, where));
+    return stow::where(where, e / sum(e, axes, {.keepdims = true, .where = where}), 0.0);
+  });
+}
+
+Array log_softmax(const Operand& x, const Axes& axes, const Array& where) {
+  const Site site(x.at);
+  const Array a = float_with_axis("log_softmax", x);
+  return run_as_one("log_softmax", [&] {
+    const Array shifted = below_zero(a, axes, where);
+    const Array result =
+        shifted - log(sum(exp(shifted), axes, {.keepdims = true, .where = where}));
+    return stow::where(where, result, -std::numeric_limits<double>::infinity());
   });
 }
 

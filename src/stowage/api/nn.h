@@ -46,6 +46,10 @@ Array softplus(const Operand& x);
 Array softmax(const Operand& x, const Axes& axes = -1);
 /// The logarithm of softmax. Stable.
 Array log_softmax(const Operand& x, const Axes& axes = -1);
+/// Of what is true in `where` (bool, broadcasts to x) alone; elsewhere 0.
+Array softmax(const Operand& x, const Axes& axes, const Array& where);
+/// Likewise; elsewhere -inf.
+Array log_softmax(const Operand& x, const Axes& axes, const Array& where);
 
 /// (x - mean) / sqrt(var + eps) along the axes.
 Array standardize(const Operand& x, const Axes& axes = -1, double eps = 1e-5);

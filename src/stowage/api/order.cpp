@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "stowage/api/indexing.h"
 #include "stowage/api/math.h"
@@ -59,14 +60,20 @@ Array linear_scan(const Operand& a, const Operand& b, int axis, bool reverse) {
   });
 }
 
-Array diff(const Operand& x, int axis) {
+Array diff(const Operand& x, int axis, int n) {
   const Site site(x.at);
   const Array a = to_array(x);
   const auto i = static_cast<int>(check_axis("diff", axis, a.rank(), a.type()));
-  const int64_t n = a.shape()[i];
+  if (n < 0) fail_here("[diff] n is {}", n);
   return run_as_one("diff", [&] {
-    const Array later = slice(a, i, 1, n), earlier = slice(a, i, 0, std::max<int64_t>(n - 1, 0));
-    return a.dtype() == DType::kBool ? later != earlier : later - earlier;
+    Array result = a;
+    for (int k = 0; k < n; ++k) {
+      const int64_t extent = result.shape()[i];
+      const Array later = slice(result, i, 1, std::max<int64_t>(extent, 1));
+      const Array earlier = slice(result, i, 0, std::max<int64_t>(extent - 1, 0));
+      result = a.dtype() == DType::kBool ? later != earlier : later - earlier;
+    }
+    return result;
   });
 }
 
@@ -91,6 +98,53 @@ Array argsort(const Operand& x, int axis, bool descending) {
   });
 }
 
+namespace {
+
+// The order (i32) that sorts by the first key, what is equal there by the second, and so on.
+Array order_by(std::span<const Array> keys, int64_t axis) {
+  Array order = iota(keys[0].shape(), static_cast<int>(axis));
+  for (size_t k = keys.size(); k-- > 0;) {
+    const Array key = k + 1 == keys.size() ? keys[k]
+                                           : take_along_axis(keys[k], order, static_cast<int>(axis),
+                                                             IndexMode::kClip);
+    const Array operands[] = {key, order};
+    order = record(OpKind::kSort, AxisParams{axis, false}, operands)[1];
+  }
+  return order;
+}
+
+// The axis, once it is known that there are operands of one shape.
+int64_t check_alike(const char* name, const std::vector<Array>& operands, int axis) {
+  if (operands.empty()) fail_here("[{}] nothing to sort", name);
+  for (const Array& a : operands)
+    if (!(a.shape() == operands[0].shape()))
+      fail_here("[{}] {} beside {}", name, to_string(a.type()), to_string(operands[0].type()));
+  return check_axis(name, axis, operands[0].rank(), operands[0].type());
+}
+
+}  // namespace
+
+std::vector<Array> sort(const std::vector<Array>& operands, int axis, int n_keys,
+                        SourceLocation at) {
+  const Site site(at);
+  const int64_t i = check_alike("sort", operands, axis);
+  if (n_keys < 1 || n_keys > static_cast<int>(operands.size()))
+    fail_here("[sort] {} keys of {} operands", n_keys, operands.size());
+  if (n_keys == 1) return record(OpKind::kSort, AxisParams{i, false}, operands);
+  const Array order = order_by(std::span(operands).first(static_cast<size_t>(n_keys)), i);
+  std::vector<Array> sorted;
+  for (const Array& a : operands)
+    sorted.push_back(take_along_axis(a, order, static_cast<int>(i), IndexMode::kClip));
+  return sorted;
+}
+
+Array lexsort(const std::vector<Array>& keys, int axis, SourceLocation at) {
+  const Site site(at);
+  const int64_t i = check_alike("lexsort", keys, axis);
+  return run_as_one("lexsort",
+                    [&] { return order_by(std::vector<Array>(keys.rbegin(), keys.rend()), i); });
+}
+
 std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis) {
   const Site site(x.at);
   const Array a = to_array(x);
@@ -101,65 +155,107 @@ std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis) {
 
 namespace {
 
-// A function of the two of the sorted elements between which the fraction q lies, given also how
-// far it is from the first to the second.
-using Between = Array (*)(const Array& low, const Array& high, double weight);
+// What a statistic is taken of, in the last axis of `rows`; and the shapes of what it gives.
+struct Rows {
+  Array rows;
+  Dims lead, kept;
+  int64_t n = 1;
+
+  Rows(const char* name, const Array& a, const Axes& axes) : kept(a.shape().dims()) {
+    Dims list = check_axes(name, axes, a.type(), true), order;
+    std::sort(list.begin(), list.end());
+    for (int64_t i = 0; i < a.rank(); ++i)
+      if (std::find(list.begin(), list.end(), i) == list.end()) {
+        order.push_back(i);
+        lead.push_back(a.shape()[static_cast<int>(i)]);
+      }
+    for (int64_t axis : list) {
+      order.push_back(axis);
+      n *= a.shape()[static_cast<int>(axis)];
+      kept[static_cast<size_t>(axis)] = 1;
+    }
+    if (n == 0) fail_here("[{}] nothing to take it of in {}", name, to_string(a.type()));
+    Dims joined = lead;
+    joined.push_back(n);
+    rows = reshape(transpose(a, order), joined);
+  }
+};
+
+// A function of the two of the sorted elements between which the fraction q lies, given also what
+// share of it each is by its distance.
+using Between = Array (*)(const Array& low, const Array& high, const Operand& of_low,
+                          const Operand& of_high);
+Array linear(const Array& low, const Array& high, const Operand& of_low, const Operand& of_high) {
+  return low * of_low + high * of_high;
+}
+// Half of the sum of both, also where they are one: of infinity, infinity.
+Array midpoint(const Array& low, const Array& high, const Operand&, const Operand&) {
+  return (low + high) * 0.5;
+}
+
 Array order_statistic(const char* name, const Operand& x, double q, const Axes& axes, bool keepdims,
                       Between between) {
   const Site site(x.at);
   const Array a = to_float_array(x);
-  Dims list = check_axes(name, axes, a.type(), true);
-  std::sort(list.begin(), list.end());
-  // The axes meant, joined and last.
-  Dims order, lead, kept = a.shape().dims();
-  for (int64_t i = 0; i < a.rank(); ++i)
-    if (std::find(list.begin(), list.end(), i) == list.end()) {
-      order.push_back(i);
-      lead.push_back(a.shape()[static_cast<int>(i)]);
-    }
-  int64_t n = 1;
-  for (int64_t axis : list) {
-    order.push_back(axis);
-    n *= a.shape()[static_cast<int>(axis)];
-    kept[static_cast<size_t>(axis)] = 1;
-  }
-  if (n == 0) fail_here("[{}] nothing to take it of in {}", name, to_string(a.type()));
-  Dims joined = lead;
-  joined.push_back(n);
   return run_as_one(name, [&] {
-    const Array rows = reshape(transpose(a, order), joined);
+    const Rows r(name, a, axes);
     const Array sorted =
-        sort(where(any(isnan(rows), -1, true),
-                   full_like(rows, std::numeric_limits<double>::quiet_NaN()), rows));
-    const double wide = q * static_cast<double>(n - 1);
+        sort(where(any(isnan(r.rows), -1, true),
+                   full_like(r.rows, std::numeric_limits<double>::quiet_NaN()), r.rows));
+    const double wide = q * static_cast<double>(r.n - 1);
     const double place =
         a.dtype() == DType::kF64 ? wide : static_cast<double>(static_cast<float>(wide));
     const auto low = static_cast<int64_t>(std::floor(place));
     const auto high = static_cast<int64_t>(std::ceil(place));
-    const double weight = place - std::floor(place);
     const auto at = [&](int64_t i) { return squeeze(slice(sorted, -1, i, i + 1), -1); };
-    const Array value = between(at(low), at(high), weight);
-    return keepdims ? reshape(value, kept) : value;
+    const double of_high = place - std::floor(place);
+    const Array value = between(at(low), at(high), 1 - of_high, of_high);
+    return keepdims ? reshape(value, r.kept) : value;
   });
+}
+
+// The same of what is no NaN; NaN of nothing.
+Array nan_statistic(const char* name, const Operand& x, double q, const Axes& axes, bool keepdims,
+                    Between between) {
+  const Site site(x.at);
+  const Array a = to_float_array(x);
+  return run_as_one(name, [&] {
+    const Rows r(name, a, axes);
+    const Array sorted = sort(r.rows);
+    const DType wide = a.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+    const Array last = sum(astype(logical_not(isnan(r.rows)), wide), -1, true) - 1;
+    const Array place = q * last;
+    const auto at = [&](const Array& i) {
+      const Array inside = maximum(minimum(i, last), 0);
+      return astype(take_along_axis(sorted, astype(inside, DType::kI32), -1), wide);
+    };
+    const Array low = floor(place), of_high = place - low;
+    const Array value = between(at(low), at(ceil(place)), 1 - of_high, of_high);
+    return reshape(astype(value, a.dtype()), keepdims ? r.kept : r.lead);
+  });
+}
+
+void check_fraction(const char* name, double q) {
+  if (!(q >= 0 && q <= 1)) fail_here("[{}] q must lie in [0, 1], got {}", name, q);
 }
 
 }  // namespace
 
 Array quantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
   const Site site(x.at);
-  if (!(q >= 0 && q <= 1)) fail_here("[quantile] q must lie in [0, 1], got {}", q);
-  return order_statistic("quantile", x, q, axes, keepdims,
-                         [](const Array& low, const Array& high, double weight) {
-                           return low * (1 - weight) + high * weight;
-                         });
+  check_fraction("quantile", q);
+  return order_statistic("quantile", x, q, axes, keepdims, linear);
 }
-
-// Half of the sum of both, also where they are one: of infinity, infinity.
 Array median(const Operand& x, const Axes& axes, bool keepdims) {
+  return order_statistic("median", x, 0.5, axes, keepdims, midpoint);
+}
+Array nanquantile(const Operand& x, double q, const Axes& axes, bool keepdims) {
   const Site site(x.at);
-  return order_statistic(
-      "median", x, 0.5, axes, keepdims,
-      [](const Array& low, const Array& high, double) { return (low + high) * 0.5; });
+  check_fraction("nanquantile", q);
+  return nan_statistic("nanquantile", x, q, axes, keepdims, linear);
+}
+Array nanmedian(const Operand& x, const Axes& axes, bool keepdims) {
+  return nan_statistic("nanmedian", x, 0.5, axes, keepdims, midpoint);
 }
 
 Array searchsorted(const Operand& sorted, const Operand& values, bool right) {

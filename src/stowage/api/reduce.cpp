@@ -6,6 +6,7 @@
 #include "stowage/api/indexing.h"
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
+#include "stowage/core/scalar.h"
 
 namespace stow {
 namespace {
@@ -78,16 +79,126 @@ bool is_small_float(DType t) {
   return t == DType::kBF16 || t == DType::kF16;
 }
 
+// What neither adds to nor takes from an extreme.
+Array neutral(OpKind op, DType t) {
+  const bool largest = op == OpKind::kReduceMax;
+  if (t == DType::kBool) return scalar_constant(!largest, t);
+  if (!is_float(t)) return scalar_constant(largest ? min_int_value(t) : max_int_value(t), t);
+  const double inf = std::numeric_limits<double>::infinity();
+  return scalar_constant(largest ? -inf : inf, t);
+}
+
+// The options, checked: what of them `name` does not take must not be given.
+struct Taken {
+  bool initial = false, dtype = false;
+};
+void check_options(std::string_view name, const ReduceOptions& o, const Array& x, Taken taken) {
+  if (o.initial && !taken.initial) fail_here("[{}] takes no initial value", name);
+  if (o.dtype && !taken.dtype) fail_here("[{}] takes no dtype", name);
+  if (o.initial && o.initial->rank() != 0)
+    fail_here("[{}] the initial value must be a scalar, got {}", name,
+              to_string(o.initial->array().type()));
+  if (!o.where) return;
+  if (o.where->dtype() != DType::kBool)
+    fail_here("[{}] where must be bool, got {}", name, to_string(o.where->type()));
+  if (broadcast_shapes(name, x.type(), o.where->type()) != x.shape())
+    fail_here("[{}] where {} does not broadcast to {}", name, to_string(o.where->type()),
+              to_string(x.type()));
+}
+
+Array masked(const Array& x, const ReduceOptions& o, const Array& instead) {
+  return o.where ? where(*o.where, x, instead) : x;
+}
+
+// Sums and products with all options. Small floats are widened where more than one rounding would
+// follow.
+Array fold(OpKind op, const char* name, const Operand& x, const Axes& axes,
+           const ReduceOptions& o) {
+  const Site site(x.at);
+  const bool sums = op == OpKind::kReduceSum;
+  const Array given = to_array(x);
+  check_options(name, o, given, {.initial = true, .dtype = true});
+  return run_as_one(name, [&] {
+    const Array a = o.dtype ? convert_to(given, *o.dtype) : widened(given);
+    const DType dtype = a.dtype();
+    const DType within = o.initial && is_small_float(dtype) ? DType::kF32 : dtype;
+    const bool logical = dtype == DType::kBool;  // as asked for: "or" and "and"
+    const OpKind with = !logical ? op : sums ? OpKind::kReduceOr : OpKind::kReduceAnd;
+    const Array parts = masked(convert_to(a, within), o, scalar_constant(sums ? 0 : 1, within));
+    Array result = reduce(with, name, parts, axes, o.keepdims);
+    if (o.initial) {
+      const Array first = astype(*o.initial, within);
+      if (logical)
+        result = sums ? logical_or(first, result) : logical_and(first, result);
+      else
+        result = sums ? first + result : first * result;
+    }
+    return convert_to(result, dtype);
+  });
+}
+
+// How many elements take part, in a float dtype.
+Array n_counted(const char* name, const Array& x, const Dims& axes, const ReduceOptions& o) {
+  if (!o.where) return scalar_constant(static_cast<double>(n_reduced(x, axes)), x.dtype());
+  const Array ones = convert_to(broadcast_array(*o.where, x.shape()), x.dtype());
+  return reduce(OpKind::kReduceSum, name, ones, axes, o.keepdims);
+}
+
+// A float, converted as asked, and the dtype of the result.
+std::pair<Array, DType> to_reduced_float(const char* name, const Operand& x,
+                                         const ReduceOptions& o) {
+  Array a = to_float_array(x);
+  if (o.dtype && !is_float(*o.dtype))
+    fail_here("[{}] dtype must be a float, got {}", name, dtype_name(*o.dtype));
+  const DType dtype = o.dtype.value_or(a.dtype());
+  const bool small = is_small_float(dtype);
+  return {convert_to(a, small ? DType::kF32 : dtype), dtype};
+}
+
+Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
+              const ReduceOptions& o) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  check_options(name, o, a, {.initial = true});
+  if (!o.initial && !o.where) return extreme(op, name, a, axes, o.keepdims);
+  if (!o.initial) fail_here("[{}] with a where must be told what of nothing is: initial", name);
+  return run_as_one(name, [&] {
+    const bool largest = op == OpKind::kReduceMax;
+    const OpKind with = a.dtype() != DType::kBool ? op
+                        : largest                 ? OpKind::kReduceOr
+                                                  : OpKind::kReduceAnd;
+    const Array found = reduce(with, name, masked(a, o, neutral(op, a.dtype())), axes, o.keepdims);
+    const Array first = astype(*o.initial, a.dtype());
+    return largest ? maximum(first, found) : minimum(first, found);
+  });
+}
+
+Array some_or_all(OpKind op, const char* name, const Operand& x, const Axes& axes,
+                  const ReduceOptions& o) {
+  const Site site(x.at);
+  const Array given = to_array(x);
+  check_options(name, o, given, {});
+  return run_as_one(name, [&] {
+    const Array neither = scalar_constant(op == OpKind::kReduceAnd, DType::kBool);
+    return reduce(op, name, masked(astype(given, DType::kBool), o, neither), axes, o.keepdims);
+  });
+}
+
 }  // namespace
 
 Array sum(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   return reduce(OpKind::kReduceSum, "sum", widened(to_array(x)), axes, keepdims);
 }
-
 Array prod(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   return reduce(OpKind::kReduceProd, "prod", widened(to_array(x)), axes, keepdims);
+}
+Array sum(const Operand& x, const Axes& axes, const ReduceOptions& options) {
+  return fold(OpKind::kReduceSum, "sum", x, axes, options);
+}
+Array prod(const Operand& x, const Axes& axes, const ReduceOptions& options) {
+  return fold(OpKind::kReduceProd, "prod", x, axes, options);
 }
 
 Array mean(const Operand& x, const Axes& axes, bool keepdims) {
@@ -121,6 +232,41 @@ Array standard_deviation(const Operand& x, const Axes& axes, int ddof, bool keep
   return sqrt(var(x, axes, ddof, keepdims));
 }
 
+Array mean(const Operand& x, const Axes& axes, const ReduceOptions& options) {
+  const Site site(x.at);
+  const auto [a, dtype] = to_reduced_float("mean", x, options);
+  check_options("mean", options, a, {.dtype = true});
+  const Dims list = sorted_axes("mean", axes, a);
+  return run_as_one("mean", [&, a = a, dtype = dtype] {
+    const Array parts = masked(a, options, scalar_constant(0.0, a.dtype()));
+    const Array total = reduce(OpKind::kReduceSum, "mean", parts, list, options.keepdims);
+    return convert_to(total / n_counted("mean", a, list, options), dtype);
+  });
+}
+
+Array var(const Operand& x, const Axes& axes, int ddof, const ReduceOptions& options) {
+  const Site site(x.at);
+  const auto [a, dtype] = to_reduced_float("var", x, options);
+  check_options("var", options, a, {.dtype = true});
+  const Dims list = sorted_axes("var", axes, a);
+  return run_as_one("var", [&, a = a, dtype = dtype] {
+    const Array zero = scalar_constant(0.0, a.dtype());
+    const Array center = mean(a, list, {.keepdims = true, .where = options.where});
+    const Array squares = masked(square(a - center), options, zero);
+    const Array total = reduce(OpKind::kReduceSum, "var", squares, list, options.keepdims);
+    const Array n = n_counted("var", a, list, options) - static_cast<double>(ddof);
+    const Array result = total / n;
+    return convert_to(
+        where(n > 0, result, full_like(result, std::numeric_limits<double>::quiet_NaN())), dtype);
+  });
+}
+
+Array standard_deviation(const Operand& x, const Axes& axes, int ddof,
+                         const ReduceOptions& options) {
+  const Site site(x.at);
+  return sqrt(var(x, axes, ddof, options));
+}
+
 Array max(const Operand& x, const Axes& axes, bool keepdims) {
   return extreme(OpKind::kReduceMax, "max", x, axes, keepdims);
 }
@@ -135,6 +281,19 @@ Array any(const Operand& x, const Axes& axes, bool keepdims) {
 Array all(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   return reduce(OpKind::kReduceAnd, "all", astype(x, DType::kBool), axes, keepdims);
+}
+Array max(const Operand& x, const Axes& axes, const ReduceOptions& options) {
+  return extreme(OpKind::kReduceMax, "max", x, axes, options);
+}
+Array min(const Operand& x, const Axes& axes, const ReduceOptions& options) {
+  return extreme(OpKind::kReduceMin, "min", x, axes, options);
+}
+
+Array any(const Operand& x, const Axes& axes, const ReduceOptions& options) {
+  return some_or_all(OpKind::kReduceOr, "any", x, axes, options);
+}
+Array all(const Operand& x, const Axes& axes, const ReduceOptions& options) {
+  return some_or_all(OpKind::kReduceAnd, "all", x, axes, options);
 }
 
 Array argmax(const Operand& x, std::optional<int> axis, bool keepdims) {
@@ -156,6 +315,34 @@ Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
     const Array shift = stop_gradient(where(isfinite(peak), peak, 0.0));
     const Array result = log(sum(exp(a - shift), list, true)) + shift;
     return keepdims ? result : squeeze(result, list);
+  });
+}
+
+Array logsumexp(const Operand& x, const Axes& axes, const ReduceOptions& options,
+                const std::optional<Array>& b) {
+  const Site site(x.at);
+  Array a = to_array(x, b ? float_dtype(x, *b) : float_dtype(x, x));
+  check_options("logsumexp", options, a, {});
+  const Dims list = sorted_axes("logsumexp", axes, a);
+  if (b && broadcast_shapes("logsumexp", a.type(), b->type()) != a.shape())
+    fail_here("[logsumexp] b {} does not broadcast to {}", to_string(b->type()),
+              to_string(a.type()));
+  return run_as_one("logsumexp", [&] {
+    const double inf = std::numeric_limits<double>::infinity();
+    const auto constant = [&](double v) { return scalar_constant(v, a.dtype()); };
+    // What takes no part is 0 before anything is made of it: its gradient is, too.
+    a = masked(a, options, constant(0));
+    if (b) a = where(*b != 0, a, constant(-inf));
+    const ReduceOptions part = {
+        .keepdims = true, .where = options.where, .initial = constant(-inf)};
+    const Array peak = max(a, list, part);
+    const Array shift = stop_gradient(where(isfinite(peak), peak, constant(0)));
+    const Array powers = exp(a - shift);
+    const Array total = sum(b ? powers * convert_to(*b, a.dtype()) : powers, list,
+                            {.keepdims = true, .where = options.where});
+    Array result = log(abs(total)) + shift;
+    if (b) result = where(total < 0, constant(std::numeric_limits<double>::quiet_NaN()), result);
+    return options.keepdims ? result : squeeze(result, list);
   });
 }
 

@@ -11,6 +11,19 @@ namespace stow {
 // sums of f16 and bf16 are in f32 and rounded once.
 // Errors: TraceError for an axis out of range or given twice.
 
+/// What a reduction may be given beside axes; each function says what it takes.
+struct ReduceOptions {
+  bool keepdims = false;
+  /// Bool, of a shape that broadcasts to x's: what is not true there takes no part.
+  std::optional<Array> where = {};
+  /// A scalar that takes part as one more element.
+  std::optional<Operand> initial = {};
+  /// What x is converted to first; the dtype of the result.
+  std::optional<DType> dtype = {};
+};
+// Errors of all that take options: TraceError for an option that the function does not take, a
+// `where` that is no bool or does not broadcast to x, an `initial` that is no scalar.
+
 Array sum(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The sum.
 Array prod(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The product.
 /// Of integers f32.
@@ -25,6 +38,22 @@ Array max(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 Array min(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The smallest.
 Array any(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< If one is not 0.
 Array all(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< If none is 0.
+
+Array sum(const Operand& x, const Axes& axes, const ReduceOptions& options);   ///< Takes all.
+Array prod(const Operand& x, const Axes& axes, const ReduceOptions& options);  ///< Takes all.
+/// Takes `where` and `dtype` (a float); NaN where nothing takes part.
+Array mean(const Operand& x, const Axes& axes, const ReduceOptions& options);
+/// Takes `where` and `dtype` (a float).
+Array var(const Operand& x, const Axes& axes, int ddof, const ReduceOptions& options);
+/// The root of var.
+Array standard_deviation(const Operand& x, const Axes& axes, int ddof,
+                         const ReduceOptions& options);
+/// Takes `where` and `initial`. Errors: also TraceError for a `where`, or nothing to reduce over,
+/// without an `initial`.
+Array max(const Operand& x, const Axes& axes, const ReduceOptions& options);
+Array min(const Operand& x, const Axes& axes, const ReduceOptions& options);  ///< Likewise.
+Array any(const Operand& x, const Axes& axes, const ReduceOptions& options);  ///< Takes `where`.
+Array all(const Operand& x, const Axes& axes, const ReduceOptions& options);  ///< Takes `where`.
 
 /// The first index (i32) of the extreme along an axis, or of the flattened array.
 Array argmax(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
@@ -42,19 +71,29 @@ Array cummin(const Operand& x, int axis = 0, bool reverse = false);  ///< The sm
 Array cumlogsumexp(const Operand& x, int axis = 0, bool reverse = false);
 /// y[i] = a[i] * y[i - 1] + b[i], y[-1] being 0: a linear recurrence along an axis.
 Array linear_scan(const Operand& a, const Operand& b, int axis = 0, bool reverse = false);
-/// x[1:] - x[:-1] along an axis.
-Array diff(const Operand& x, int axis = -1);
+/// x[1:] - x[:-1] along an axis, n times.
+Array diff(const Operand& x, int axis = -1, int n = 1);
 
 /// Sorted along an axis; NaN counts as the largest: it comes last, or first when descending.
 Array sort(const Operand& x, int axis = -1, bool descending = false);
 /// The indices (i32) that sort; those of equal elements rise.
 Array argsort(const Operand& x, int axis = -1, bool descending = false);
+/// All operands in the order of the first; of what is equal there, of the second, and so on for as
+/// many as are keys; what is equal in all keys stays in order (lax.sort).
+/// Errors: TraceError for operands of several shapes, or n_keys out of range.
+std::vector<Array> sort(const std::vector<Array>& operands, int axis = -1, int n_keys = 1,
+                        STOW_AT);
+/// The indices (i32) that sort by the last key; of what is equal there, by the one before it.
+Array lexsort(const std::vector<Array>& keys, int axis = -1, STOW_AT);
 /// The k largest along an axis, the largest first, and their indices (i32); NaN is the largest, 0
 /// is larger than -0, and of equal elements the first comes first.
 std::pair<Array, Array> top_k(const Operand& x, int64_t k, int axis = -1);
 /// The value below which a fraction q of the elements lies, interpolated linearly. NaN if one is.
 Array quantile(const Operand& x, double q, const Axes& axes = {}, bool keepdims = false);
 Array median(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The middle one.
+/// The same of what is no NaN; NaN where there is nothing else.
+Array nanquantile(const Operand& x, double q, const Axes& axes = {}, bool keepdims = false);
+Array nanmedian(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The middle one.
 /// Where in the sorted vector `sorted` the values would go: before equal ones, or after (right).
 /// Compares each value with all of `sorted`.
 Array searchsorted(const Operand& sorted, const Operand& values, bool right = false);
@@ -63,5 +102,8 @@ Array count_nonzero(const Operand& x, const Axes& axes = {}, bool keepdims = fal
 
 /// log(sum(exp(x))) without overflow.
 Array logsumexp(const Operand& x, const Axes& axes = {}, bool keepdims = false);
+/// log(sum(b exp(x))), b broadcast to x: NaN where the sum is negative. Takes `where`.
+Array logsumexp(const Operand& x, const Axes& axes, const ReduceOptions& options,
+                const std::optional<Array>& b = {});
 
 }  // namespace stow

@@ -42,8 +42,15 @@ Mask Mask::operator!() const {
   return other;
 }
 
+Mask Mask::operator&&(const Mask& other) const {
+  Mask result;
+  result.both_ = {*this, other};
+  return result;
+}
+
 bool Mask::operator()(const Leaf& leaf) const {
   if (!given()) return true;
+  if (!both_.empty()) return (both_[0](leaf) && both_[1](leaf)) != inverted_;
   const bool meant = function_ ? function_(leaf.path, leaf.value)
                                : std::any_of(patterns_.begin(), patterns_.end(),
                                              [&](const std::string& pattern) {
@@ -53,6 +60,7 @@ bool Mask::operator()(const Leaf& leaf) const {
 }
 
 void Mask::check(const Leaves& leaves, std::string_view what) const {
+  for (const Mask& mask : both_) mask.check(leaves, what);
   for (const std::string& pattern : patterns_) {
     if (std::any_of(leaves.begin(), leaves.end(),
                     [&](const Leaf& leaf) { return path_matches(pattern, leaf.path); }))

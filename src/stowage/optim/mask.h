@@ -41,9 +41,11 @@ class Mask {
 
   /// The other leaves.
   Mask operator!() const;
+  /// The leaves that both mean.
+  Mask operator&&(const Mask& other) const;
 
   /// Whether anything was given; without, every leaf is meant.
-  bool given() const { return function_ != nullptr || !patterns_.empty(); }
+  bool given() const { return function_ != nullptr || !patterns_.empty() || !both_.empty(); }
   bool operator()(const Leaf& leaf) const;  ///< Whether it is meant.
   /// Errors: TraceError naming a pattern that fits no leaf, with the nearest path. `what` names the
   /// one who asks: "[adamw] the mask".
@@ -52,6 +54,7 @@ class Mask {
  private:
   std::vector<std::string> patterns_;
   Function function_;
+  std::vector<Mask> both_;
   bool inverted_ = false;
 };
 

@@ -45,10 +45,6 @@ GradientTransformation adafactor(std::optional<ScalarOrSchedule> learning_rate,
 }
 
 GradientTransformation muon(ScalarOrSchedule learning_rate, const MuonOptions& o) {
-  const GradientTransformation for_matrices = chain(
-      scale_by_muon({o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive}),
-      scale_by_shape(o.consistent_rms), add_decayed_weights(o.weight_decay, o.weight_decay_mask),
-      scale_by_learning_rate(learning_rate));
   AdamWOptions rest;
   rest.b1 = o.adam_b1;
   rest.b2 = o.adam_b2;
@@ -61,7 +57,11 @@ GradientTransformation muon(ScalarOrSchedule learning_rate, const MuonOptions& o
       o.matrices.given()
           ? o.matrices
           : Mask([](const std::string&, const Array& param) { return param.rank() == 2; });
-  return chain(masked(for_matrices, matrices),
+  const GradientTransformation momentum = scale_by_muon(
+      {o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive});
+  return chain(masked(chain(momentum, scale_by_shape(o.consistent_rms)), matrices),
+               add_decayed_weights(o.weight_decay, matrices && o.weight_decay_mask),
+               masked(scale_by_learning_rate(learning_rate), matrices),
                masked(adamw(o.adam_learning_rate.value_or(learning_rate), rest), !matrices));
 }
 
