@@ -8,7 +8,7 @@
 
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
-#include "stowage/runtime/cpu/kernels/attention_thread.h"
+#include "stowage/runtime/cpu/kernels/attention_walk.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
 
@@ -33,78 +33,10 @@ constexpr Multiples<kWidth, 1> kSteps;
 //   dv = P^T d_out, dk = scale dS^T q, dq = scale dS k.
 // A block of queries meets a block of keys a panel of kWidth keys at a time: P and dS stand as
 // [queries, kWidth keys], which is at once the right operand for dv^T and dk^T [dims, kWidth keys];
-// for dq, dS is turned once. dk and dv are summed over (head of the group, block of queries), dq
-// over blocks of keys, each in that order whichever part runs.
-class BackwardTask {
+// for dq, dS is turned once.
+class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers, kWidth> {
  public:
-  BackwardTask(const AttentionBackwardArgs& args, void* workspace, int64_t head)
-      : a_(args), s_(args.spec), dims_(args.spec.head_dim), carver_(workspace),
-        buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
-        kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)) {}
-
-  void all() {
-    const int64_t rows = a_.plan.group * s_.q_len;
-    std::fill_n(buf_.dq, rows * dq_stride_, 0.0f);
-    for (int64_t b = 0; b < a_.plan.key_blocks; b += a_.plan.key_run)
-      keys(b, std::min(a_.plan.key_run, a_.plan.key_blocks - b), buf_.dq);
-    for (int64_t g = 0; g < a_.plan.group; ++g) {
-      q_head_ = kv_head_ * a_.plan.group + g;
-      write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
-    }
-  }
-
-  // The gradients of some blocks of keys; with `dq` [group, q_len, dq_stride_], their part of that
-  // too.
-  void keys(int64_t block, int64_t blocks, float* dq) {
-    for (int64_t i = 0; i < blocks; ++i) {
-      turn_to(block + i, i);
-      pack_keys(dq != nullptr);
-      std::fill_n(dk_, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
-      std::fill_n(dv_, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
-    }
-    for (int64_t g = 0; g < a_.plan.group; ++g)
-      for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
-        const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
-        for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
-          if (i == 0) pack_queries(g, b, true);
-          turn_to(block + i, i);
-          meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
-        }
-      }
-    for (int64_t i = 0; i < blocks; ++i) {
-      turn_to(block + i, i);
-      write_keys(dk_, s_.scale, a_.dk, s_.dk);
-      write_keys(dv_, 1.0f, a_.dv, s_.dv);
-    }
-  }
-
-  void queries(int64_t g, int64_t block) {
-    pack_queries(g, block, false);
-    std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
-    const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
-    for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
-      turn_to(b, 0);
-      pack_keys(true);
-      meet(false, buf_.dq);
-    }
-    write_dq(buf_.dq, first_row_, n_rows_);
-  }
-
- private:
-  void dim_offsets(int64_t stride) {
-    for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
-  }
-
-  // What follows is about this block of keys, which lies at this place among those packed.
-  void turn_to(int64_t block, int64_t place) {
-    first_key_ = block * kKeyBlock;
-    n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
-    k_lanes_ = buf_.k_lanes + place * buf_.lanes_size;
-    v_lanes_ = buf_.v_lanes + place * buf_.lanes_size;
-    k_deep_ = buf_.k_deep + place * buf_.deep_size;
-    dk_ = buf_.dk + place * buf_.lanes_size;
-    dv_ = buf_.dv + place * buf_.lanes_size;
-  }
+  using BackwardWalk::BackwardWalk;
 
   void pack_keys(bool for_dq) {
     int64_t at[kKeyBlock];
@@ -119,10 +51,7 @@ class BackwardTask {
                  dims_, v_lanes_);
   }
 
-  void pack_queries(int64_t g, int64_t block, bool for_keys) {
-    q_head_ = kv_head_ * a_.plan.group + g;
-    first_row_ = block * kQueryBlock;
-    n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
+  void pack_queries(bool for_keys) {
     int64_t at[kQueryBlock];
     auto both = [&](const void* from, const std::array<int64_t, 4>& stride, float* rows,
                     float* deep) {
@@ -186,6 +115,24 @@ class BackwardTask {
     }
   }
 
+  void write_keys(float* sums, float factor, void* to, const std::array<int64_t, 4>& stride) {
+    int64_t at[kKeyBlock];
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * stride[1];
+    if (factor != 1.0f)
+      for (int64_t i = 0; i < round_up_to(n_keys_, kWidth) * dims_; ++i) sums[i] *= factor;
+    for (int64_t key = 0; key < n_keys_; key += kWidth)
+      store_columns<kWidth>(s_.dtype, sums + key * dims_, std::min<int64_t>(kWidth, n_keys_ - key),
+                            dims_, to, batch_ * stride[0] + kv_head_ * stride[2], at + key,
+                            stride[3]);
+  }
+
+  void write_dq(const float* sums, int64_t first_row, int64_t rows) {
+    for (int64_t i = 0; i < rows; ++i)
+      store_row(s_.dtype, sums + i * dq_stride_, dims_, s_.scale, a_.dq,
+                batch_ * s_.dq[0] + (first_row + i) * s_.dq[1] + q_head_ * s_.dq[2], s_.dq[3]);
+  }
+
+ private:
   // S -> P and dP -> dS in row i, for kWidth keys from first_key on.
   HWY_INLINE void row(int64_t i, int64_t first_key) {
     const hn::ScalableTag<float> d;
@@ -210,50 +157,11 @@ class BackwardTask {
       hn::Store(dv, d, ds + half);
     }
   }
-
-  void write_keys(float* sums, float factor, void* to, const std::array<int64_t, 4>& stride) {
-    int64_t at[kKeyBlock];
-    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * stride[1];
-    if (factor != 1.0f)
-      for (int64_t i = 0; i < round_up_to(n_keys_, kWidth) * dims_; ++i) sums[i] *= factor;
-    for (int64_t key = 0; key < n_keys_; key += kWidth)
-      store_columns<kWidth>(s_.dtype, sums + key * dims_, std::min<int64_t>(kWidth, n_keys_ - key),
-                            dims_, to, batch_ * stride[0] + kv_head_ * stride[2], at + key,
-                            stride[3]);
-  }
-
-  void write_dq(const float* sums, int64_t first_row, int64_t rows) {
-    for (int64_t i = 0; i < rows; ++i)
-      store_row(s_.dtype, sums + i * dq_stride_, dims_, s_.scale, a_.dq,
-                batch_ * s_.dq[0] + (first_row + i) * s_.dq[1] + q_head_ * s_.dq[2], s_.dq[3]);
-  }
-
-  const AttentionBackwardArgs& a_;
-  const AttentionSpec& s_;
-  int64_t dims_;
-  Carver carver_;
-  AttentionBackwardBuffers buf_;
-  int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
-  float *k_lanes_ = nullptr, *v_lanes_ = nullptr, *k_deep_ = nullptr, *dk_ = nullptr,
-        *dv_ = nullptr;
-  int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
 };
 
 void run_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
                        int64_t task) {
-  const AttentionBackwardPlan& plan = args.plan;
-  switch (part) {
-    case AttentionPart::kAll:
-      return BackwardTask(args, workspace, task).all();
-    case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
-      return BackwardTask(args, workspace, task / plan.key_blocks)
-          .keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
-    case AttentionPart::kQueries: {
-      const int64_t rest = task / plan.query_blocks;
-      return BackwardTask(args, workspace, rest / plan.group)
-          .queries(rest % plan.group, task % plan.query_blocks);
-    }
-  }
+  BackwardTask::run(args, part, workspace, task);
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

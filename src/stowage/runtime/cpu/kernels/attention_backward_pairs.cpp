@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
+#include "stowage/runtime/cpu/kernels/attention_walk.h"
 
 namespace stow::cpu {
 namespace {
@@ -23,76 +24,10 @@ const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
 // A block of queries meets a block of keys a tile of kTileRows queries and kTileCols keys at a
 // time. P and dS stand as pairs of queries, [pairs, kTileCols keys], the right operand for dv^T and
 // dk^T [dims, kTileCols keys]; dS also as pairs of keys, [queries, pairs], the left operand for dq.
-class BackwardPairs {
+class BackwardPairs : public BackwardWalk<BackwardPairs, AttentionBackwardPairs, kTileCols> {
  public:
   BackwardPairs(const AttentionBackwardArgs& args, void* workspace, int64_t head)
-      : a_(args), s_(args.spec), dims_(args.spec.head_dim), dim_pairs_(pairs_of(dims_)),
-        carver_(workspace), buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
-        kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)) {}
-
-  void all() {
-    const int64_t rows = a_.plan.group * s_.q_len;
-    std::fill_n(buf_.dq, rows * dq_stride_, 0.0f);
-    for (int64_t b = 0; b < a_.plan.key_blocks; b += a_.plan.key_run)
-      keys(b, std::min(a_.plan.key_run, a_.plan.key_blocks - b), buf_.dq);
-    for (int64_t g = 0; g < a_.plan.group; ++g) {
-      q_head_ = kv_head_ * a_.plan.group + g;
-      write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
-    }
-  }
-
-  // The gradients of some blocks of keys; with `dq` [group, q_len, dq_stride_], their part of that
-  // too.
-  void keys(int64_t block, int64_t blocks, float* dq) {
-    for (int64_t i = 0; i < blocks; ++i) {
-      turn_to(block + i, i);
-      pack_keys(dq != nullptr);
-      std::fill_n(dk_, round_up_to(n_keys_, kTileCols) * dims_, 0.0f);
-      std::fill_n(dv_, round_up_to(n_keys_, kTileCols) * dims_, 0.0f);
-    }
-    for (int64_t g = 0; g < a_.plan.group; ++g)
-      for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
-        const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
-        for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
-          if (i == 0) pack_queries(g, b, true);
-          turn_to(block + i, i);
-          meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
-        }
-      }
-    for (int64_t i = 0; i < blocks; ++i) {
-      turn_to(block + i, i);
-      write_keys(dk_, s_.scale, a_.dk, s_.dk);
-      write_keys(dv_, 1.0f, a_.dv, s_.dv);
-    }
-  }
-
-  void queries(int64_t g, int64_t block) {
-    pack_queries(g, block, false);
-    std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
-    const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
-    for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
-      turn_to(b, 0);
-      pack_keys(true);
-      meet(false, buf_.dq);
-    }
-    write_dq(buf_.dq, first_row_, n_rows_);
-  }
-
- private:
-  void dim_offsets(int64_t stride) {
-    for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
-  }
-
-  // What follows is about this block of keys, which lies at this place among those packed.
-  void turn_to(int64_t block, int64_t place) {
-    first_key_ = block * kKeyBlock;
-    n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
-    k_lanes_ = buf_.k_lanes + place * buf_.pairs_size;
-    v_lanes_ = buf_.v_lanes + place * buf_.pairs_size;
-    k_deep_ = buf_.k_deep + place * buf_.deep_size;
-    dk_ = buf_.dk + place * buf_.sums_size;
-    dv_ = buf_.dv + place * buf_.sums_size;
-  }
+      : BackwardWalk(args, workspace, head), dim_pairs_(pairs_of(dims_)) {}
 
   void pack_keys(bool for_dq) {
     int64_t at[kKeyBlock];
@@ -107,10 +42,7 @@ class BackwardPairs {
                           buf_.dims, dims_, v_lanes_);
   }
 
-  void pack_queries(int64_t g, int64_t block, bool for_keys) {
-    q_head_ = kv_head_ * a_.plan.group + g;
-    first_row_ = block * kQueryBlock;
-    n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
+  void pack_queries(bool for_keys) {
     int64_t at[kQueryBlock];
     auto both = [&](const void* data, const std::array<int64_t, 4>& stride, uint32_t* rows,
                     uint32_t* deep) {
@@ -170,6 +102,24 @@ class BackwardPairs {
     }
   }
 
+  void write_keys(const float* sums, float factor, void* to, const std::array<int64_t, 4>& stride) {
+    int64_t at[kKeyBlock];
+    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * stride[1];
+    alignas(64) float factors[kTileCols];
+    std::fill_n(factors, kTileCols, factor);
+    for (int64_t key = 0; key < n_keys_; key += kTileCols)
+      store_columns(sums + key * dims_, factors, std::min<int64_t>(kTileCols, n_keys_ - key), dims_,
+                    static_cast<Bf16*>(to) + batch_ * stride[0] + kv_head_ * stride[2], at + key,
+                    stride[3]);
+  }
+
+  void write_dq(const float* sums, int64_t first_row, int64_t rows) {
+    Bf16* const to = static_cast<Bf16*>(a_.dq) + batch_ * s_.dq[0] + q_head_ * s_.dq[2];
+    for (int64_t i = 0; i < rows; ++i)
+      store_row(sums + i * dq_stride_, s_.scale, dims_, to + (first_row + i) * s_.dq[1], s_.dq[3]);
+  }
+
+ private:
   // A tile of S and dP, the n queries from row i on: P = exp(S - lse), dS = P (dP - delta), two
   // rows at a time; zeros stand for what is not seen, and for the last row's missing partner.
   STOW_BF16 void differentiate(int64_t i, int64_t n, int64_t key) {
@@ -204,33 +154,8 @@ class BackwardPairs {
     }
   }
 
-  void write_keys(const float* sums, float factor, void* to, const std::array<int64_t, 4>& stride) {
-    int64_t at[kKeyBlock];
-    for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * stride[1];
-    alignas(64) float factors[kTileCols];
-    std::fill_n(factors, kTileCols, factor);
-    for (int64_t key = 0; key < n_keys_; key += kTileCols)
-      store_columns(sums + key * dims_, factors, std::min<int64_t>(kTileCols, n_keys_ - key), dims_,
-                    static_cast<Bf16*>(to) + batch_ * stride[0] + kv_head_ * stride[2], at + key,
-                    stride[3]);
-  }
-
-  void write_dq(const float* sums, int64_t first_row, int64_t rows) {
-    Bf16* const to = static_cast<Bf16*>(a_.dq) + batch_ * s_.dq[0] + q_head_ * s_.dq[2];
-    for (int64_t i = 0; i < rows; ++i)
-      store_row(sums + i * dq_stride_, s_.scale, dims_, to + (first_row + i) * s_.dq[1], s_.dq[3]);
-  }
-
-  const AttentionBackwardArgs& a_;
-  const AttentionSpec& s_;
-  int64_t dims_, dim_pairs_;
-  Carver carver_;
-  AttentionBackwardPairs buf_;
-  int64_t batch_, kv_head_, dq_stride_, q_head_ = 0;
+  int64_t dim_pairs_;
   const float* delta_ = nullptr;  // of the packed queries
-  uint32_t *k_lanes_ = nullptr, *v_lanes_ = nullptr, *k_deep_ = nullptr;
-  float *dk_ = nullptr, *dv_ = nullptr;
-  int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
 };
 
 // The words of n <= 32 elements of a row, zeros behind them.
@@ -266,19 +191,7 @@ void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task) {
 
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task) {
-  const AttentionBackwardPlan& plan = args.plan;
-  switch (part) {
-    case AttentionPart::kAll:
-      return BackwardPairs(args, workspace, task).all();
-    case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
-      return BackwardPairs(args, workspace, task / plan.key_blocks)
-          .keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
-    case AttentionPart::kQueries: {
-      const int64_t rest = task / plan.query_blocks;
-      return BackwardPairs(args, workspace, rest / plan.group)
-          .queries(rest % plan.group, task % plan.query_blocks);
-    }
-  }
+  BackwardPairs::run(args, part, workspace, task);
 }
 
 }  // namespace stow::cpu

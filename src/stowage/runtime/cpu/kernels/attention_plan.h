@@ -92,7 +92,8 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& spec, int thr
 struct AttentionBackwardBuffers {
   // Blocks of keys, one after the other.
   float *k_lanes, *v_lanes, *k_deep, *dk, *dv;
-  int64_t lanes_size, deep_size;  // of a block, in elements: k_deep's, and all others'
+  // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
+  int64_t lanes_size, deep_size, sums_size;
   float *q_rows, *do_rows, *q_deep, *do_deep;       // a block of queries
   float *p, *ds, *ds_turned, *dq;
   int64_t* dims;
@@ -104,7 +105,7 @@ struct AttentionBackwardPairs {
   uint32_t *k_lanes, *v_lanes, *k_deep;
   float *dk, *dv;
   // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
-  int64_t pairs_size, deep_size, sums_size;
+  int64_t lanes_size, deep_size, sums_size;
   uint32_t *q_rows, *do_rows, *q_deep, *do_deep;
   uint32_t *p, *ds;   // pairs of queries, of kPanelCols keys
   uint32_t* ds_rows;  // [queries, pairs of kKeyBlock keys]
