@@ -55,6 +55,9 @@ class Refusal : public ::testing::Test {
     for (std::string line; std::getline(lines, line);) o.json.push_back(*parse_json(line));
     return o;
   }
+  static Job job_of(const std::vector<std::string>& settings) {
+    return Job(*load_train_config({.settings = settings}), 1);
+  }
   static int64_t bytes(const Json& object, const char* field, const char* kind) {
     return *object.find(field)->find(kind)->as_int();
   }
@@ -139,6 +142,35 @@ TEST_F(Refusal, OfTheDeviceListsRemediesThatWerePlanned) {
   EXPECT_EQ(*set.status, kExitOverBudget);
   EXPECT_EQ(set.errors.find("train.compute"), std::string::npos);
   EXPECT_EQ(set.errors.find("train.loss_chunk"), std::string::npos);
+}
+
+// Tiles and moves ahead follow the budget, so a plan may need less of a smaller one.
+TEST_F(Refusal, OfTheDeviceNamesTheLeastThatIsEnough) {
+  const Job job = job_of({"model.dim=48", "model.heads=1", "model.kv_heads=1", "model.layers=2",
+                          "model.ffn=600", "model.vocab=509", "model.tied=true", "data.batch=7",
+                          "data.seq=5", "optimizer.name=rmsprop", "runtime.platform=virtual",
+                          "memory.policy=offload_all", "memory.optimizer=device",
+                          "memory.parameters=device", "memory.gradients=pinned_host"});
+  const Budgets budgets = budgets_of(job.config(), 260274);
+  const Choice choice = choose_plan(job, budgets);
+  ASSERT_FALSE(choice.plan);
+  const Shortfall least = shortfalls(job, choice, budgets)[0];
+  const int64_t needed = least.needed_bytes[0];
+  EXPECT_EQ(least.over_bytes[0], needed - 260274);
+  EXPECT_TRUE(choose_plan(job, budgets_of(job.config(), needed)).plan);
+  EXPECT_FALSE(choose_plan(job, budgets_of(job.config(), needed - 1)).plan);
+}
+
+TEST_F(Refusal, OfAPlaceThatNothingWouldGoTo) {
+  EXPECT_EQ(message_of([&] {
+              job_of({"optimizer.name=sgd", "memory.disk=1GiB", "memory.optimizer=disk"});
+            }),
+            "memory.optimizer = disk has no effect with optimizer.name = sgd: its state is scalars "
+            "alone");
+  EXPECT_EQ(message_of([&] {
+              job_of({"optimizer.freeze=*", "memory.disk=1GiB", "memory.gradients=disk"});
+            }),
+            "memory.gradients = disk has no effect with optimizer.freeze = *: nothing is trained");
 }
 
 // Each row has the peak of a plan with those settings, and fits where that fits.

@@ -294,8 +294,14 @@ TEST_P(Waiting, MixedKindsAreAnErrorThatNamesBoth) {
                            "  operand 1 is argument '1' of jit",
                            kind_)));
   EXPECT_THAT(message_of([&] { concatenate({dev, host}); }),
-              HasSubstr(fmt::format("[concatenate] operand 0 is on device and operand 1 on {}",
+              HasSubstr(fmt::format("[concatenate] operand 0 is on device and operand 1 on {0}: "
+                                    "f32[8,2] and f32<{0}>[8,2]; move them to one memory with "
+                                    "device_put first",
                                     kind_)));
+  const auto there = [&](MemoryKind kind) { return device_put(dev, kind); };
+  EXPECT_THAT(message_of([&] { there(MemoryKind::kDisk) + there(MemoryKind::kPinnedHost); }),
+              HasSubstr("[add] operand 0 is on disk and operand 1 on pinned_host: f32<disk>[8,2] and "
+                        "f32<pinned_host>[8,2]; move them to the device with device_put first"));
 }
 
 struct Model {

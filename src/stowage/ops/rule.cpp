@@ -25,7 +25,7 @@ void check_no_graphs(const InferContext& c) {
   if (!c.graphs.empty()) c.error("takes no nested graphs, got {}", c.graphs.size());
 }
 
-// Names operand `i`, which is not on the device, and one that is, where there is one.
+// Names operand `i`, which is not on the device, and one that is, or is in a third memory.
 [[noreturn]] void refuse_kind(const InferContext& c, size_t i) {
   const ArrayType& type = c.operand(i);
   for (size_t j = 0; j < c.operands.size(); ++j)
@@ -35,6 +35,13 @@ void check_no_graphs(const InferContext& c) {
           "with device_put first",
           op_name(c.op), i, memory_kind_name(type.kind), j, to_string(type),
           to_string(c.operand(j))));
+  for (size_t j = 0; j < c.operands.size(); ++j)
+    if (c.operand(j).kind != type.kind)
+      throw KindError(fmt::format(
+          "[{}] operand {} is on {} and operand {} on {}: {} and {}; move them to the device with "
+          "device_put first",
+          op_name(c.op), i, memory_kind_name(type.kind), j, memory_kind_name(c.operand(j).kind),
+          to_string(type), to_string(c.operand(j))));
   throw KindError(fmt::format("[{}] operand {} is on {}: {}; move it with device_put first",
                               op_name(c.op), i, memory_kind_name(type.kind), to_string(type)));
 }

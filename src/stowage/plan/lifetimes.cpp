@@ -80,7 +80,7 @@ class Walker {
     bool open = false;
     int64_t begin = 0, end = 0;
     int64_t place = 0;  // of slot 0: that of the iterations of Buffer::each
-    int held = 0;  // by so many branches being walked: the life goes on
+    int held = 0;  // by so many branches being walked and moves under way: the life goes on
 
     void start(int64_t now, int64_t at_place) {
       open = true;
@@ -176,6 +176,7 @@ class Walker {
     result_.at.push_back(&kernel);
     for (const View& view : kernel.inputs) touch(view, now, false);
     for (const View& view : kernel.outputs) touch(view, now, view.begins);
+    if (kernel.phase != MovePhase::kWhole) hold(kernel, kernel.phase == MovePhase::kStart ? 1 : -1);
     if (kernel.scratch.valid()) {
       Life& life = lives_[kernel.scratch.index()][0];
       const bool shared = kernel.phase != MovePhase::kWhole;  // by all moves of a stream
@@ -183,6 +184,14 @@ class Walker {
       if (!life.open) life.start(now, schedule_.buffers[kernel.scratch.index()].place(iteration_, 0));
       life.end = now + 1;
     }
+  }
+
+  // From the start of a move to its done what it touches lives, whoever writes to another part of
+  // these pieces.
+  void hold(const Kernel& move, int by) {
+    for (const std::vector<View>* views : {&move.inputs, &move.outputs})
+      for (const View& view : *views)
+        for_each_piece(view, [&](size_t b, size_t piece, bool) { lives_[b][piece].held += by; });
   }
 
   void touch(const View& view, int64_t now, bool begins) {

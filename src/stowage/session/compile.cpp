@@ -56,8 +56,20 @@ class CompiledProgram final : public Executable {
   Dump dump_;
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
+// Whether a layout is better than another: it alone fits the device, or it takes less. A byte of the
+// device counts as sixteen elsewhere, so that a few of it do not cost a donated array a second place.
+bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b, int64_t device_bytes) {
+  constexpr int64_t kElsewhere = 16;
+  const auto takes = [](const MemoryAnalysis& m) {
+    return m.device().total_bytes + (m.host().total_bytes + m.disk().total_bytes) / kElsewhere;
+  };
+  const bool fits = a.device().total_bytes <= device_bytes;
+  if (fits != (b.device().total_bytes <= device_bytes)) return fits;
+  return fits ? takes(a) < takes(b) : a.device().total_bytes < b.device().total_bytes;
+}
+
 // The order and layout of the lowest peak.
-Planned lay_out(const Graph& g, LowerOptions lowering) {
+Planned lay_out(const Graph& g, LowerOptions lowering, int64_t device_bytes) {
   std::optional<Planned> best;
   OrderStrategy best_order = OrderStrategy::kProgram;
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
@@ -65,8 +77,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan =
         lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
-    if (best && plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes)
-      continue;
+    if (best && !is_better(plan.analysis, best->plan.analysis, device_bytes)) continue;
     best = Planned{std::move(schedule), std::move(plan)};
     best_order = lowering.order;
   }
@@ -85,7 +96,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering) {
     lowering.order = static_cast<OrderStrategy>(order % kNumOrderStrategies);
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan = make_plan(schedule, kFinalEffort);
-    if (plan.analysis.device().total_bytes >= best->plan.analysis.device().total_bytes) continue;
+    if (!is_better(plan.analysis, best->plan.analysis, device_bytes)) continue;
     best = Planned{std::move(schedule), std::move(plan)};
   }
   return std::move(*best);
@@ -151,7 +162,7 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
   lowering.fuse = options.fuse;
   lowering.reuse = options.reuse;
   lowering.target = {threads, cpu::kernel_scratch_bytes};
-  Planned planned = lay_out(tiled, lowering);
+  Planned planned = lay_out(tiled, lowering, options.capacities[0]);
   if (options.reuse)
     planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
   return {graph, std::move(tiled), std::move(planned)};

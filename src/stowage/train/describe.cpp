@@ -65,6 +65,19 @@ Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
     else
       s = shortfall_of(job, s.placement, peak_bytes, budgets);
   }
+  // Nor is it more than need be: a byte less of any of them is too little.
+  for (size_t kind = 0; kind < budgets.size() && s.is_enough; ++kind)
+    for (int tries = 0; tries < kMostTries && s.over_bytes[kind] > 1; ++tries) {
+      Budgets lowered = budgets;
+      for (size_t k = 0; k < lowered.size(); ++k)
+        if (s.over_bytes[k] > 0) lowered[k] = s.needed_bytes[k] - (k == kind ? 1 : 0);
+      const BytesByKind peak_bytes = job.plan(s.placement, lowered).peak_bytes;
+      if (shortfall_of(job, s.placement, peak_bytes, lowered).total() > 0) break;
+      const int64_t needed = kind == 0 ? device_bytes(job.config(), peak_bytes) : peak_bytes[kind];
+      if (needed <= *budgets[kind]) break;
+      s.over_bytes[kind] -= s.needed_bytes[kind] - needed;
+      s.needed_bytes[kind] = needed;
+    }
   return s;
 }
 

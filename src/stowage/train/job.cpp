@@ -87,6 +87,18 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
                 "not reach the layers",
                 config.memory.policy, config.optimizer.freeze);
   state.optimizer = optimizer.transformation.init(state.model);
+  // Places that nothing would go to.
+  const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
+  const std::vector<Array> moments = tree_leaves(state.optimizer);
+  if (is_away(config.memory.optimizer) &&
+      std::all_of(moments.begin(), moments.end(), [](const Array& a) { return a.rank() == 0; }))
+    trace_error("memory.optimizer = {} has no effect with optimizer.name = {}{}: its state is scalars "
+                "alone",
+                config.memory.optimizer, config.optimizer.name,
+                trained.empty() ? " and everything frozen" : "");
+  if (is_away(config.memory.gradients) && trained.empty())
+    trace_error("memory.gradients = {} has no effect with optimizer.freeze = {}: nothing is trained",
+                config.memory.gradients, config.optimizer.freeze);
   n_model_leaves_ = tree_leaves(state.model).size();
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
