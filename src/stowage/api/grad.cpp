@@ -115,19 +115,20 @@ Linearization linearize(const TreeRef& arguments, const LeafFunction& function) 
 }
 
 std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
-                             const TreeRef& cotangent) {
+                             const TreeRef& cotangent, SourceLocation at) {
+  const Site site(at);
   check_same_structure(result, cotangent, "[vjp] output and cotangent:");
   const std::vector<Array> cotangents = leaves_of(cotangent);
   const std::vector<std::string> paths = paths_of(cotangent);
   std::vector<Array> inputs = linearized.residuals;
   for (int i : linearized.outputs) {
-    const auto at = static_cast<size_t>(i);
-    const ArrayType& type = linearized.output_types[at];
-    if (cotangents[at].empty() || !(cotangents[at].type() == type))
+    const auto k = static_cast<size_t>(i);
+    const ArrayType& type = linearized.output_types[k];
+    if (cotangents[k].empty() || !(cotangents[k].type() == type))
       fail_here("[vjp] output{} is {}, its cotangent {}",
-                paths[at].empty() ? "" : " '" + paths[at] + "'", to_string(type),
-                cotangents[at].empty() ? "an empty Array" : to_string(cotangents[at].type()));
-    inputs.push_back(cotangents[at]);
+                paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
+                cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
+    inputs.push_back(cotangents[k]);
   }
   return traced_or_run("vjp", [&] {
     std::vector<Array> gradients = inline_graph(linearized.backward, inputs), all;
@@ -139,7 +140,9 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
 }
 
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
-                                             const std::vector<std::string>& patterns) {
+                                             const std::vector<std::string>& patterns,
+                                             SourceLocation at) {
+  const Site site(at);
   const std::vector<Array> leaves = leaves_of(tree);
   const std::vector<std::string> paths = paths_of(tree);
   std::map<std::string, Array> selected;
@@ -155,7 +158,9 @@ std::map<std::string, Array> selected_leaves(const TreeRef& tree,
   return selected;
 }
 
-void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& replacements) {
+void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& replacements,
+                      SourceLocation at) {
+  const Site site(at);
   std::vector<Array> leaves = leaves_of(tree);
   const std::vector<std::string> paths = paths_of(tree);
   for (const auto& [path, leaf] : replacements) {
