@@ -134,7 +134,8 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
     std::vector<Array> gradients = inline_graph(linearized.backward, inputs), all;
     size_t next = 0;
     for (const ArrayType& type : linearized.argument_types)
-      all.push_back(is_float(type.dtype) ? gradients[next++] : zeros_of(type));
+      all.push_back(is_float(type.dtype) ? with_weak(gradients[next++], type.weak)
+                                         : zeros_of(type));
     return all;
   });
 }
@@ -229,7 +230,8 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
     std::vector<Array> all(results.begin(), results.begin() + static_cast<int64_t>(n_outputs));
     size_t next = n_outputs;
     for (size_t i : asked)
-      all.push_back(is_float(types[i].dtype) ? results[next++] : zeros_of(types[i]));
+      all.push_back(is_float(types[i].dtype) ? with_weak(results[next++], types[i].weak)
+                                             : zeros_of(types[i]));
     return all;
   };
   std::vector<Array> all = traced_or_run(request.what, body);
