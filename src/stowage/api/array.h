@@ -96,7 +96,7 @@ class Array {
   static Array abstract(Shape shape, DType dtype = DType::kF32);  ///< The same.
   /// A strong scalar: like Array(value), but it does not yield in promotion.
   static Array scalar(ScalarValue value, DType dtype);
-  static Array scalar(ScalarValue value);  ///< Its own dtype.
+  static Array scalar(ScalarValue value);  ///< Array(value): weak, of its own dtype.
   /// Copies `data`, row-major, to the default device; `dtype` converts on the way.
   /// Errors: TraceError if the sizes differ; CapacityError when the device is full.
   template <Scalar T>
