@@ -126,6 +126,16 @@ const Case kCases[] = {
     {"split", [] { split(f32({10}), 3); },
      "[split] axis 0 of f32[10] does not divide into 3 parts\n"
      "  at messages_test.cpp:@"},
+    {"element_out_of_range", [] { f32({3})[5]; },
+     "[index] index 5 is out of range for axis 0 of f32[3]\n"
+     "  at messages_test.cpp:@"},
+    {"element_of_a_trace",
+     [] {
+       jit([](const Array& x) { return x * x[0].item<float>(); }).lower(f32({3}));
+     },
+     "[item] f32[] made at messages_test.cpp:@ is traced by jit: its value is not known while "
+     "tracing; return it from the function and read the result\n"
+     "  at messages_test.cpp:@"},
     {"index", [] { f32({3}).index({3}); },
      "[index] index 3 is out of range for axis 0 of f32[3]\n"
      "  at messages_test.cpp:@"},
@@ -581,7 +591,8 @@ const Case kCases[] = {
      [] {
        save_and_offload_only_these_names({"a", "b"}, {"b"});
      },
-     "[save_and_offload_only_these_names] 'b' is both saved and offloaded"},
+     "[save_and_offload_only_these_names] 'b' is both saved and offloaded\n"
+     "  at messages_test.cpp:@"},
 };
 
 class Messages : public ::testing::TestWithParam<Case> {};

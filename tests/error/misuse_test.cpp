@@ -105,7 +105,7 @@ const Case kCases[] = {
      },
      "[jit] argument 0 is donated, and the same array is argument 1\n  at @"},
     {"empty_argument", [] { jit([](Array x) { return x; })(Array()); },
-     "[array] an empty Array has no type; assign one before it is used"},
+     "[array] an empty Array has no type; assign one before it is used\n  at @"},
 
     // ---- gradients and scans ----
     {"vjp_structure",
@@ -115,13 +115,15 @@ const Case kCases[] = {
        pullback(std::vector<Array>{});
      },
      "[vjp] output and cotangent: the structures differ at the root: a list of 1 there, a list of 0 "
-     "here"},
+     "here\n"
+     "  at @"},
     {"vjp_type",
      [] {
        const auto [y, pullback] = vjp([](Array x) { return x * 2; }, f32({2}));
        pullback(f32({3}));
      },
-     "[vjp] output is f32[2], its cotangent f32[3]"},
+     "[vjp] output is f32[2], its cotangent f32[3]\n"
+     "  at @"},
     {"grad_of_nothing", [] { grad([](const std::vector<Array>&) { return Array(1.0f); })(std::vector<Array>{}); },
      "[grad] nothing to differentiate by: no leaf of the argument is of a float type\n  at @"},
     {"scan_body_structure",
@@ -130,7 +132,8 @@ const Case kCases[] = {
             std::vector<Array>{f32({})}, f32({3}));
      },
      "[scan] the carry and what the body returns for it: the structures differ at the root: a list "
-     "of 1 there, a list of 2 here"},
+     "of 1 there, a list of 2 here\n"
+     "  at @"},
 
     // ---- optimizers ----
     {"freeze_misspelled",
@@ -170,7 +173,8 @@ const Case kCases[] = {
        optim::sgd(0.1).update(one, {}, two);
      },
      "[update] updates and params: the structures differ at the root: a list of 1 there, a list of "
-     "2 here"},
+     "2 here\n"
+     "  at @"},
     {"empty_parameter", [] { optim::sgd(0.1).init(Net{f32({2}), {}}); },
      "[init] parameter 'b' is an empty Array\n  at @"},
     {"muon_of_a_vector",

@@ -54,6 +54,35 @@ void policy(PolicyPtr policy) {
 }
 
 const Case kCases[] = {
+    // ---- what a function returns ----
+    {"empty_from_scan",
+     [] {
+       scan([](const Array& c, const Array&) { return std::pair(c, Array()); }, f32({}), f32({3}));
+     },
+     "[scan] the function returned an empty Array\n  at transform_messages_test.cpp:@"},
+    {"empty_from_cond",
+     [] {
+       cond(f32({}) > 0, [](const Array&) { return Array(); }, [](const Array& x) { return x; },
+            f32({3}));
+     },
+     "[cond] the function returned an empty Array\n  at transform_messages_test.cpp:@"},
+    {"empty_from_grad", [] { grad([](const Array&) { return Array(); })(f32({3})); },
+     "[array] an empty Array has no type; assign one before it is used\n"
+     "  at transform_messages_test.cpp:@"},
+    {"empty_from_vmap", [] { vmap([](const Array&) { return Array(); })(f32({3})); },
+     "[vmap] the function returned an empty Array\n  at transform_messages_test.cpp:@"},
+    {"left_in_scan",
+     [] {
+       Array left;
+       jit([&](const Array& x) {
+         scan([&](const Array& c, const Array& v) { return c + (left = v); }, Array(0.0), x);
+         return cond(
+             sum(x) > 0, [&](const Array&) { return left; }, [](const Array& c) { return sum(c); }, x);
+       }).lower(f32({3}));
+     },
+     "[array] f32[] belongs to the trace of scan, which is over; return it from that function to "
+     "use it outside\n  at transform_messages_test.cpp:@"},
+
     // ---- vmap ----
     {"vmap_sizes",
      [] {
@@ -152,13 +181,15 @@ const Case kCases[] = {
      [] {
        grad_by_path({"v"}, [](const Net& n) { return sum(n.w); })(Net{f32({3}), f32({3})});
      },
-     "[grad_by_path] no leaf is at 'v'; did you mean 'w'?"},
+     "[grad_by_path] no leaf is at 'v'; did you mean 'w'?\n"
+     "  at transform_messages_test.cpp:@"},
     {"vjp_cotangent",
      [] {
        const auto [y, pullback] = vjp([](const Net& n) { return n; }, Net{f32({3}), f32({2})});
        pullback(Net{f32({3}), f32({3})});
      },
-     "[vjp] output 'b' is f32[2], its cotangent f32[3]"},
+     "[vjp] output 'b' is f32[2], its cotangent f32[3]\n"
+     "  at transform_messages_test.cpp:@"},
 
     // ---- policies ----
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },

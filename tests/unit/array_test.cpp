@@ -4,9 +4,11 @@
 
 #include <cmath>
 
+#include "stowage/api/at.h"
 #include "stowage/api/elements.h"
 #include "stowage/api/math.h"
 #include "stowage/api/random.h"
+#include "stowage/api/reduce.h"
 #include "stowage/api/trace.h"
 
 namespace stow {
@@ -87,6 +89,17 @@ TEST(Array, PromotesAsJaxDoes) {
       {"pow", pow(i32, 3), "i32[4]"},
       {"%", i32 % 3, "i32[4]"},
       {"<<", u32 << 3, "u32[4]"},
+      {"full of a number", full({4}, 2.0), "f32[4] weak"},
+      {"full of a number as f32", full({4}, 2.0, DType::kF32), "f32[4]"},
+      {"full of a bool", full({4}, true), "bool[4]"},
+      {"full * bf16", full({4}, 2.0) * bf16, "bf16[4]"},
+      {"zeros_like of a scalar", zeros_like(Array(2)), "i32[] weak"},
+      {"i8 + ones_like(2)", i8 + ones_like(2), "i8[4]"},
+      {"zeros_like", zeros_like(bf16), "bf16[4]"},
+      {"sum of scalars", sum(full({4}, 2.0)), "f32[]"},
+      {"cumsum of scalars", cumsum(full({4}, 2.0)), "f32[4]"},
+      {"set in a full", full({4}, 2.0).at({0}).set(1.0) * bf16, "bf16[4]"},
+      {"max of scalars", max(full({4}, 2)) + i8, "i32[4]"},
   };
   for (const Promotion& row : table) EXPECT_EQ(type_of(row.result), row.type) << row.what;
 }

@@ -472,6 +472,35 @@ TEST(Fori, TracedBoundsAreAWhile) {
     EXPECT_EQ(jit(sums)(Array::scalar(n, DType::kI32)).item<int>(), n > 0 ? n * (n - 1) / 2 : 0);
 }
 
+// As jax.lax.fori_loop does: a counter that begins at a C++ integer yields to the carry's dtype.
+TEST(Fori, CounterIsWeakWhereItBeginsAtANumber) {
+  const auto add = [](Array i, Array c) { return c * 3 + i; };
+  const Array bytes = Array::from({1, 2}, DType::kI8);
+  const Array u32 = Array::from({1, 2}, DType::kU32), three = Array::scalar(3, DType::kI32);
+  EXPECT_EQ(to_string(fori_loop(0, 3, add, bytes).type()), "i8[2]");
+  EXPECT_EQ(fori_loop(0, 3, add, bytes).to_vector<int>(), (std::vector<int>{32, 59}));
+  EXPECT_EQ(to_string(fori_loop(0, three, add, bytes).type()), "i8[2]");
+  EXPECT_EQ(to_string(jit([&](Array c) { return fori_loop(0, 3, add, c); })(u32).type()), "u32[2]");
+  EXPECT_THROW(fori_loop(Array::scalar(0, DType::kI32), 3, add, bytes), TraceError);
+}
+
+// As in JAX, what a scan stacks is weak where the slices are, and a gradient where its leaf is.
+TEST(Scan, KeepsTypesWeak) {
+  const Array x = Array::from({1, 2, 3}, DType::kBF16);
+  const auto halves = [](const Array& x) {
+    return scan([](Array c, Array) { return std::pair(c * 0.5, c); }, Array(1.0), x);
+  };
+  const auto [last, stacked] = jit(halves)(x);
+  EXPECT_TRUE(last.type().weak);
+  EXPECT_TRUE(stacked.type().weak);
+  EXPECT_EQ(to_string((stacked * x).type()), "bf16[3]");
+  const auto slope = grad([](const Array& w) { return w * w; });
+  EXPECT_TRUE(slope(Array(2.0)).type().weak);
+  EXPECT_FALSE(slope(Array::scalar(2.0, DType::kF32)).type().weak);
+  const auto [y, pullback] = vjp([](const Array& w) { return w * w; }, 2.0);
+  EXPECT_TRUE(std::get<0>(pullback(y)).type().weak);
+}
+
 TEST(Scan, OverAnyAxis) {
   const auto body = [](Array c, Layer x) {
     const Array next = tanh(c + x.w * x.b);

@@ -72,6 +72,16 @@ struct ScalarValue {
 /// The default argument by which a function learns where it was called.
 #define STOW_AT SourceLocation at = {__builtin_FILE(), __builtin_LINE()}
 
+/// The number in x[i], with the place in the source where it was written.
+struct ElementNumber {
+  template <std::integral T>
+  ElementNumber(T i, const char* file = __builtin_FILE(),  // NOLINT: converts by design
+                int line = __builtin_LINE())
+      : number(static_cast<int64_t>(i)), at{file, line} {}
+  int64_t number;
+  SourceLocation at;
+};
+
 /// A handle to an immutable value; copying shares it. A default-constructed Array is empty, and
 /// only fit to be assigned to.
 class Array {
@@ -86,7 +96,7 @@ class Array {
   static Array abstract(Shape shape, DType dtype = DType::kF32);  ///< The same.
   /// A strong scalar: like Array(value), but it does not yield in promotion.
   static Array scalar(ScalarValue value, DType dtype);
-  static Array scalar(ScalarValue value);  ///< Its own dtype.
+  static Array scalar(ScalarValue value);  ///< Array(value): weak, of its own dtype.
   /// Copies `data`, row-major, to the default device; `dtype` converts on the way.
   /// Errors: TraceError if the sizes differ; CapacityError when the device is full.
   template <Scalar T>
@@ -158,7 +168,7 @@ class Array {
   /// Updates of what `index` would read, as values: x.at({0}).set(1). See at.h.
   AtIndex at(std::initializer_list<Index> indices, STOW_AT) const;
   /// Element `i` of the leading axis, which is dropped; negative counts from the end.
-  Array operator[](int64_t i) const;
+  Array operator[](ElementNumber i) const;
   Array astype(DType dtype, STOW_AT) const;  ///< As stow::astype.
   Array reshape(const Dims& dims, STOW_AT) const;  ///< As stow::reshape.
 

@@ -62,7 +62,7 @@ Array AtIndex::update(OpKind op, const Operand& value, bool negate) const {
   const Site site(at_);
   const WeakDType dtype{array_.dtype(), array_.type().weak};
   const Array v = to_array(value, dtype);
-  return run_as_one("at", [&] {
+  const Array updated = run_as_one("at", [&]() -> Array {
     const Places places(array_, indices_);
     const ArrayType target{v.dtype(), places.result};
     if (v.rank() > places.result.rank() ||
@@ -79,6 +79,7 @@ Array AtIndex::update(OpKind op, const Operand& value, bool negate) const {
     if (const auto combine = elementwise(op)) u = binary_op(*combine, part, u);
     return put_slice(array_, places, with_weak(u, false));
   });
+  return with_weak(updated, dtype.weak);
 }
 
 Array AtIndex::set(const Operand& value) const {

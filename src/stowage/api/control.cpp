@@ -221,7 +221,9 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
           bound->dtype().dtype == DType::kBool)
         fail_here("[fori_loop] the bounds must be integer scalars, got {}",
                   to_string(to_array(*bound).type()));
+    // As in JAX, the counter is weak where the lower bound is and keeps its dtype.
     const DType dtype = promote(lower.dtype(), upper.dtype()).dtype;
+    const bool weak = lower.dtype().weak && lower.dtype().dtype == dtype;
     LoopBody loop = loop_body("fori_loop", request.init);
     loop.carry_paths.insert(loop.carry_paths.begin(), "counter");
     loop.names.insert(loop.names.begin(), "counter");
@@ -240,7 +242,7 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
     check_loop_carry(
         loop.what, carry,
         std::vector<std::string>(loop.carry_paths.begin() + 1, loop.carry_paths.end()));
-    carry.insert(carry.begin(), to_array(lower, {dtype, false}));
+    carry.insert(carry.begin(), to_array(lower, {dtype, weak}));
     std::vector<Array> results;
     if (lower.is_scalar() && upper.is_scalar()) {
       const int64_t first = lower.scalar().integer, end = upper.scalar().integer;

@@ -115,31 +115,35 @@ Linearization linearize(const TreeRef& arguments, const LeafFunction& function) 
 }
 
 std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
-                             const TreeRef& cotangent) {
+                             const TreeRef& cotangent, SourceLocation at) {
+  const Site site(at);
   check_same_structure(result, cotangent, "[vjp] output and cotangent:");
   const std::vector<Array> cotangents = leaves_of(cotangent);
   const std::vector<std::string> paths = paths_of(cotangent);
   std::vector<Array> inputs = linearized.residuals;
   for (int i : linearized.outputs) {
-    const auto at = static_cast<size_t>(i);
-    const ArrayType& type = linearized.output_types[at];
-    if (cotangents[at].empty() || !(cotangents[at].type() == type))
+    const auto k = static_cast<size_t>(i);
+    const ArrayType& type = linearized.output_types[k];
+    if (cotangents[k].empty() || !(cotangents[k].type() == type))
       fail_here("[vjp] output{} is {}, its cotangent {}",
-                paths[at].empty() ? "" : " '" + paths[at] + "'", to_string(type),
-                cotangents[at].empty() ? "an empty Array" : to_string(cotangents[at].type()));
-    inputs.push_back(cotangents[at]);
+                paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
+                cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
+    inputs.push_back(cotangents[k]);
   }
   return traced_or_run("vjp", [&] {
     std::vector<Array> gradients = inline_graph(linearized.backward, inputs), all;
     size_t next = 0;
     for (const ArrayType& type : linearized.argument_types)
-      all.push_back(is_float(type.dtype) ? gradients[next++] : zeros_of(type));
+      all.push_back(is_float(type.dtype) ? with_weak(gradients[next++], type.weak)
+                                         : zeros_of(type));
     return all;
   });
 }
 
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
-                                             const std::vector<std::string>& patterns) {
+                                             const std::vector<std::string>& patterns,
+                                             SourceLocation at) {
+  const Site site(at);
   const std::vector<Array> leaves = leaves_of(tree);
   const std::vector<std::string> paths = paths_of(tree);
   std::map<std::string, Array> selected;
@@ -155,7 +159,9 @@ std::map<std::string, Array> selected_leaves(const TreeRef& tree,
   return selected;
 }
 
-void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& replacements) {
+void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& replacements,
+                      SourceLocation at) {
+  const Site site(at);
   std::vector<Array> leaves = leaves_of(tree);
   const std::vector<std::string> paths = paths_of(tree);
   for (const auto& [path, leaf] : replacements) {
@@ -224,7 +230,8 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
     std::vector<Array> all(results.begin(), results.begin() + static_cast<int64_t>(n_outputs));
     size_t next = n_outputs;
     for (size_t i : asked)
-      all.push_back(is_float(types[i].dtype) ? results[next++] : zeros_of(types[i]));
+      all.push_back(is_float(types[i].dtype) ? with_weak(results[next++], types[i].weak)
+                                             : zeros_of(types[i]));
     return all;
   };
   std::vector<Array> all = traced_or_run(request.what, body);

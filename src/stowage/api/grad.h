@@ -48,10 +48,12 @@ struct Linearization {
 Linearization linearize(const TreeRef& arguments, const LeafFunction& function);
 /// Gradients of the leaves of the arguments.
 std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
-                             const TreeRef& cotangent);
+                             const TreeRef& cotangent, SourceLocation at);
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
-                                             const std::vector<std::string>& paths);
-void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& leaves);
+                                             const std::vector<std::string>& paths,
+                                             SourceLocation at);
+void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& leaves,
+                      SourceLocation at);
 Array jacobian_of(const Array& x, const std::function<Array(const Array&)>& function);
 
 namespace grad_detail {
@@ -159,9 +161,9 @@ class Pullback {
   /// any, where vjp() was); the forward work is not repeated, but for what a checkpoint policy says
   /// where it is called once.
   /// Errors: TraceError naming the leaf where the cotangent differs from the result.
-  Arguments operator()(const R& cotangent) const {
+  Arguments operator()(const R& cotangent, STOW_AT) const {
     return tree_unflatten(arguments_,
-                          pull_back(*linearized_, tree_ref(result_), tree_ref(cotangent)));
+                          pull_back(*linearized_, tree_ref(result_), tree_ref(cotangent), at));
   }
 
  private:
@@ -192,14 +194,15 @@ auto vjp(F function, const Args&... args) {
 /// or index: "layers/*/w1".
 /// Errors: TraceError if a path has no leaf, with the nearest that there is.
 template <Tree T>
-std::map<std::string, Array> select_leaves(const T& tree, const std::vector<std::string>& paths) {
-  return selected_leaves(tree_ref(tree), paths);
+std::map<std::string, Array> select_leaves(const T& tree, const std::vector<std::string>& paths,
+                                           STOW_AT) {
+  return selected_leaves(tree_ref(tree), paths, at);
 }
 /// `tree` with these leaves in place of its own. Errors: TraceError for a path that is no leaf's.
 template <Tree T>
-T replace_leaves(const T& tree, const std::map<std::string, Array>& leaves) {
+T replace_leaves(const T& tree, const std::map<std::string, Array>& leaves, STOW_AT) {
   T copy = tree;
-  replace_selected(tree_ref(copy), leaves);
+  replace_selected(tree_ref(copy), leaves, at);
   return copy;
 }
 
@@ -214,7 +217,7 @@ auto value_and_grad_by_path(std::vector<std::string> paths, F function, STOW_AT)
                                  const auto&... others) {
       return (*function)(replace_leaves(first, leaves), others...);
     };
-    return value_and_grad(of_selected, {}, at)(select_leaves(first, paths), rest...);
+    return value_and_grad(of_selected, {}, at)(select_leaves(first, paths, at), rest...);
   };
 }
 /// The gradient alone.

@@ -307,8 +307,8 @@ Array Array::slice(int axis, int64_t start, int64_t stop, int64_t step, SourceLo
   return stow::slice(Operand(*this, at.file, at.line), axis, start, stop, step);
 }
 
-Array Array::operator[](int64_t i) const {
-  return index({i}, SourceLocation{});
+Array Array::operator[](ElementNumber i) const {
+  return index({i.number}, i.at);
 }
 
 Array Array::index(std::initializer_list<Index> indices, SourceLocation at) const {

@@ -216,6 +216,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
 JitCache::JitCache(JitOptions options, SourceLocation at) : options_(std::move(options)), at_(at) {}
 
 JitEntryPtr JitCache::find(std::span<const TreeRef> arguments, const LeafFunction& function) {
+  const Site site(at_);
   std::string key = key_of(arguments);
   const auto found = entries_.find(key);
   if (found != entries_.end()) return found->second;

@@ -34,6 +34,10 @@ Array scalar_constant(const ScalarValue& value, DType dtype) {
   return scalar_array(value, {dtype, false});
 }
 
+Array scalar_constant(const ScalarValue& value, WeakDType dtype) {
+  return scalar_array(value, dtype);
+}
+
 Operand promoted_scalar(const Operand& x, WeakDType dtype) {
   return x.is_scalar() && !current_trace() ? Operand(to_array(x, dtype)) : x;
 }

@@ -10,6 +10,7 @@ namespace stow {
 
 /// A constant of rank 0: part of the program, whatever the trace does with literals.
 Array scalar_constant(const ScalarValue& value, DType dtype);
+Array scalar_constant(const ScalarValue& value, WeakDType dtype);  // the same, weak or not
 /// The array, or a scalar of the operand's own (weak) dtype.
 Array to_array(const Operand& x);
 /// The same, converted to this dtype, and weak or not as said.

@@ -46,7 +46,7 @@ auto nested_scan(Body body, const Init& init, const Xs& xs = {}, NestedScanOptio
   const auto& [carry, scanned] = arguments;
   ScanResult result = run_nested_scan(
       {tree_ref(carry), tree_ref(scanned), {}, leaf_function(body, arguments), at}, options);
-  return scan_results<R>(carry, result);
+  return scan_results<R>(carry, result, at);
 }
 
 }  // namespace stow

@@ -28,11 +28,13 @@ Array counted(const Array& x) {
 
 Array cumsum(const Operand& x, std::optional<int> axis, bool reverse) {
   const Site site(x.at);
-  return cumulative(OpKind::kCumSum, "cumsum", counted(to_array(x)), axis, reverse);
+  return with_weak(cumulative(OpKind::kCumSum, "cumsum", counted(to_array(x)), axis, reverse),
+                   false);
 }
 Array cumprod(const Operand& x, std::optional<int> axis, bool reverse) {
   const Site site(x.at);
-  return cumulative(OpKind::kCumProd, "cumprod", counted(to_array(x)), axis, reverse);
+  return with_weak(cumulative(OpKind::kCumProd, "cumprod", counted(to_array(x)), axis, reverse),
+                   false);
 }
 Array cummax(const Operand& x, int axis, bool reverse) {
   const Site site(x.at);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "stowage/base/error.h"
+#include "stowage/api/trace.h"
 #include "stowage/ir/graph.h"
 #include "stowage/ir/policy_wants.h"
 
@@ -102,10 +102,12 @@ PolicyPtr save_anything_except_these_names(Names names) {
       names);
 }
 
-PolicyPtr save_and_offload_only_these_names(Names saved, Names offloaded, MemoryKind destination) {
+PolicyPtr save_and_offload_only_these_names(Names saved, Names offloaded, MemoryKind destination,
+                                            SourceLocation at) {
+  const Site site(at);
   for (const std::string& name : saved)
     if (contains(offloaded, name))
-      trace_error("[save_and_offload_only_these_names] '{}' is both saved and offloaded", name);
+      fail_here("[save_and_offload_only_these_names] '{}' is both saved and offloaded", name);
   Names wanted = saved;
   wanted.insert(wanted.end(), offloaded.begin(), offloaded.end());
   return make(

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "stowage/ir/params.h"
+#include "stowage/ir/graph.h"
 
 namespace stow {
 
@@ -34,7 +34,9 @@ PolicyPtr save_anything_except_these_names(std::vector<std::string> names);
 /// Errors: TraceError for a name in both.
 PolicyPtr save_and_offload_only_these_names(std::vector<std::string> saved,
                                             std::vector<std::string> offloaded,
-                                            MemoryKind destination = MemoryKind::kPinnedHost);
+                                            MemoryKind destination = MemoryKind::kPinnedHost,
+                                            SourceLocation at = {__builtin_FILE(),
+                                                                 __builtin_LINE()});
 /// Keeps what either keeps, offloads what one offloads and the other would recompute.
 PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b);
 /// A policy of one's own: asked of each value, it answers keep, recompute or offload.

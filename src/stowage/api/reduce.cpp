@@ -24,9 +24,10 @@ Array keep(const Array& reduced, const Array& x, const Dims& axes, bool keepdims
   return reshape(reduced, dims);
 }
 
+// As in jax.numpy, no result is weak.
 Array reduce(OpKind op, std::string_view name, const Array& x, const Axes& axes, bool keepdims) {
   const Dims list = sorted_axes(name, axes, x);
-  if (list.empty()) return x;
+  if (list.empty()) return with_weak(x, false);
   return keep(record1(op, AxesParams{list}, {x}), x, list, keepdims);
 }
 

@@ -42,17 +42,17 @@ ScanResult run_scan(const ScanRequest& request);
 /// What scan returns for a body that returns R, from the leaves.
 /// Errors: TraceError where the body returned a carry of another structure.
 template <typename R, typename Carry>
-auto scan_results(const Carry& carry, const ScanResult& result) {
+auto scan_results(const Carry& carry, const ScanResult& result, SourceLocation at) {
   const char* const what = "[scan] the carry and what the body returns for it:";
   if constexpr (std::same_as<R, Carry>) {
-    check_same_structure(tree_ref(carry), result.result.ref, what);
+    check_same_structure(tree_ref(carry), result.result.ref, what, at);
     return tree_unflatten(carry, result.carry);
   } else {
     static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
                   "stowage: the body must return the carry, or a pair of the carry and what is "
                   "stacked");
     const R& prototype = *static_cast<const R*>(result.result.ref.tree);
-    check_same_structure(tree_ref(carry), tree_ref(prototype.first), what);
+    check_same_structure(tree_ref(carry), tree_ref(prototype.first), what, at);
     return std::pair(tree_unflatten(carry, result.carry),
                      tree_unflatten(prototype.second, result.ys));
   }
@@ -77,7 +77,7 @@ auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = 
   const auto& [carry, scanned] = arguments;
   ScanResult result =
       run_scan({tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
-  return scan_results<R>(carry, result);
+  return scan_results<R>(carry, result, at);
 }
 
 }  // namespace stow

@@ -28,8 +28,8 @@ Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, 
 
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype, SourceLocation at) {
   const Site site(at);
-  const Array scalar = scalar_constant(value, dtype.value_or(value.dtype));
-  return broadcast_array(scalar, shape);
+  const WeakDType type{dtype.value_or(value.dtype), !dtype && value.dtype != DType::kBool};
+  return broadcast_array(scalar_constant(value, type), shape);
 }
 Array zeros(const Shape& shape, DType dtype, SourceLocation at) {
   return full(shape, 0, dtype, at);
@@ -38,7 +38,8 @@ Array ones(const Shape& shape, DType dtype, SourceLocation at) {
   return full(shape, 1, dtype, at);
 }
 Array full_like(const Operand& x, ScalarValue value) {
-  return full(x.shape(), value, x.dtype().dtype, x.at);
+  const Site site(x.at);
+  return broadcast_array(scalar_constant(value, x.dtype()), x.shape());
 }
 Array zeros_like(const Operand& x) {
   return full_like(x, 0);

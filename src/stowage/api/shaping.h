@@ -28,7 +28,7 @@ class Axes {
 
 Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 0.
 Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 1.
-/// Without a dtype, f32, i32 or bool by the value.
+/// Without a dtype, f32, i32 or bool by the value; a number is weak then, as in JAX.
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
 Array zeros_like(const Operand& x);  ///< All 0, of the type of x.
 Array ones_like(const Operand& x);  ///< All 1, of the type of x.

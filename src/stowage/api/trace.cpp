@@ -263,13 +263,19 @@ Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
   Trace* outer = current_trace();
   STOW_CHECK(outer, "a nested trace needs a trace around it");
   auto trace = std::make_shared<Trace>(what, outer->bakes);
+  const SourceLocation here = context().site;
   {
     const ActiveTrace active(trace);
     std::vector<Array> arguments;
     for (size_t i = 0; i < inputs.size(); ++i)
       arguments.push_back(trace->input(inputs[i], names[i]));
     std::vector<ValueId> outputs;
-    for (const Array& array : body(arguments)) outputs.push_back(trace->lift(array));
+    const std::vector<Array> results = body(arguments);
+    const Site back(here);
+    for (const Array& array : results) {
+      if (array.empty()) fail_here("[{}] the function returned an empty Array", what);
+      outputs.push_back(trace->lift(array));
+    }
     trace->graph.set_outputs(std::move(outputs));
   }
   const Graph& from = trace->graph;

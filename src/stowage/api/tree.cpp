@@ -114,7 +114,9 @@ void assign_leaves(const TreeRef& tree, std::span<const Array> leaves) {
               leaves.size());
 }
 
-void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string& what) {
+void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string& what,
+                          SourceLocation at) {
+  const Site site(at);
   EventCollector ea, eb;
   a.visit(a.tree, ea);
   b.visit(b.tree, eb);

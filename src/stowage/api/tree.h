@@ -190,7 +190,8 @@ std::vector<std::string> paths_of(const TreeRef& tree);
 std::string structure_of(const TreeRef& tree);
 void assign_leaves(const TreeRef& tree, std::span<const Array> leaves);
 /// Throws TraceError naming the first path where the structures differ. `what` begins the message.
-void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string& what);
+void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string& what,
+                          SourceLocation at = {});
 
 /// The leaves, in order.
 template <Tree T>

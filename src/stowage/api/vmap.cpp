@@ -123,7 +123,8 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
           std::vector<ArrayType> output_types;
           for (size_t i = 0; i < outputs.size(); ++i) {
             if (outputs[i].empty())
-              fail_here("[vmap] the function returned an empty Array at '{}'", out_paths[i]);
+              fail_here("[vmap] the function returned an empty Array{}",
+                        out_paths[i].empty() ? "" : " at '" + out_paths[i] + "'");
             output_types.push_back(outputs[i].type());
           }
           wanted = axes_of(request.out_axes, "output", out_paths, output_types, 1);

@@ -60,7 +60,6 @@ ArrayType stack_type(const InferContext& c, const ArrayType& slice, int64_t axis
   dims.insert(dims.begin() + axis, length);
   ArrayType stack = slice;
   stack.shape = Shape(std::move(dims));
-  stack.weak = false;
   check_size(c, stack, "result");
   return stack;
 }

@@ -50,7 +50,8 @@ class GradientTransformation {
   template <Tree U, Tree P>
   std::pair<U, OptState> update(const U& updates, OptState state, const P& params, STOW_AT) const {
     static_assert(std::same_as<U, P>, "stowage: the updates must be of the type of the parameters");
-    check_same_structure(tree_ref(updates), tree_ref(params), "[update] updates and params:");
+    check_same_structure(tree_ref(updates), tree_ref(params), "[update] updates and params:",
+                         at);
     const std::vector<Array> leaves =
         update_leaves(leaves_by_path(updates), state, leaves_by_path(params), at);
     return {tree_unflatten(updates, leaves), std::move(state)};
@@ -110,7 +111,8 @@ std::vector<Array> apply_updates(const Leaves& params, const Leaves& updates, So
 /// The same for trees.
 template <Tree P>
 P apply_updates(const P& params, const P& updates, STOW_AT) {
-  check_same_structure(tree_ref(params), tree_ref(updates), "[apply_updates] params and updates:");
+  check_same_structure(tree_ref(params), tree_ref(updates), "[apply_updates] params and updates:",
+                       at);
   return tree_unflatten(params,
                         apply_updates(GradientTransformation::leaves_by_path(params),
                                       GradientTransformation::leaves_by_path(updates), at));
