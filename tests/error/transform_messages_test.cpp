@@ -194,19 +194,21 @@ const Case kCases[] = {
     // ---- policies ----
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },
      "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value "
-     "that "
-     "is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
+     "that is used in its region has; names there: aux, hidden; did you mean 'hidden'?\n"
+     "  at transform_messages_test.cpp:@"},
     {"policy_misspelt_exclusion", [] { policy(save_anything_except_these_names({"hiden"})); },
      "[checkpoint] policy save_anything_except_these_names(hiden) asks for the name 'hiden', which "
-     "no value that is used in its region has; names there: aux, hidden; did you mean 'hidden'?"},
+     "no value that is used in its region has; names there: aux, hidden; did you mean 'hidden'?\n"
+     "  at transform_messages_test.cpp:@"},
     {"policy_dropped", [] { policy(save_only_these_names({"dropped"})); },
      "[checkpoint] policy save_only_these_names(dropped) asks for the name 'dropped', which no "
-     "value "
-     "that is used in its region has; names there: aux, hidden"},
+     "value that is used in its region has; names there: aux, hidden\n"
+     "  at transform_messages_test.cpp:@"},
     {"policy_no_residual", [] { policy(save_only_these_names({"aux"})); },
      "[checkpoint] policy save_only_these_names(aux) asks for the name 'aux', which has no "
      "effect: nothing that the backward pass reads depends on that value; names it can act on: "
-     "hidden"},
+     "hidden\n"
+     "  at transform_messages_test.cpp:@"},
     {"policy_name_in_scan",
      [] {
        const auto f = checkpoint(
@@ -221,7 +223,8 @@ const Case kCases[] = {
      },
      "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which no value that is "
      "used in its region has; names there: none; it is given inside a while loop, a custom_vjp or a "
-     "checkpoint with a policy of its own"},
+     "checkpoint with a policy of its own\n"
+     "  at transform_messages_test.cpp:@"},
 };
 
 class TransformMessages : public ::testing::TestWithParam<Case> {};

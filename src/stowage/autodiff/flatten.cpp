@@ -24,7 +24,7 @@ void inline_nodes(const Graph& from, Graph& to, ValueMap& map, RegionId parent, 
     RegionId region = around;
     if (is_checkpoint) {
       const auto& params = node.as<CheckpointParams>();
-      region = to.add_region({around, params.policy, params.prevent_cse});
+      region = to.add_region({around, params.policy, params.prevent_cse, node.provenance});
     }
     const Graph& body = *node.graphs[0];
     ValueMap inner(body);

@@ -89,6 +89,9 @@ constexpr size_t member_count() {
   else
     return member_count<Struct, N - 1>();
 }
+// Members that no text tells of: where a region was made.
+template <typename Struct>
+constexpr size_t kUntold = std::same_as<Struct, Region> ? 1 : 0;
 }  // namespace internal
 
 /// Calls visit(name, member) for each field of a params struct or region, in order.
@@ -96,9 +99,9 @@ template <typename Struct, typename Visit>
 void visit_fields(Struct& object, Visit&& visit) {
   using Plain = std::remove_const_t<Struct>;
   constexpr auto& list = FieldsOf<Plain>::list;
-  static_assert(
-      std::tuple_size_v<std::remove_cvref_t<decltype(list)>> == internal::member_count<Plain>(),
-      "FieldsOf lists every member");
+  static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(list)>> + internal::kUntold<Plain> ==
+                    internal::member_count<Plain>(),
+                "FieldsOf lists every member");
   std::apply([&](const auto&... field) { (visit(field.name, object.*field.member), ...); }, list);
 }
 

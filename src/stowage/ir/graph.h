@@ -62,6 +62,7 @@ struct Region {
   RegionId parent;  ///< Invalid for an outermost region.
   PolicyPtr policy;
   bool prevent_cse = true;
+  ProvenancePtr made = {};  ///< The call of checkpoint, where known.
 };
 
 class Graph;

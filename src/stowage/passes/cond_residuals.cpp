@@ -131,7 +131,8 @@ class Rewriter {
     RegionId around;
     for (size_t i = chain.size(); i-- > 0;) {
       const Region& region = from_.regions()[chain[i].index()];
-      around = graph.add_region({around, without_wishes(region.policy), region.prevent_cse});
+      around = graph.add_region(
+          {around, without_wishes(region.policy), region.prevent_cse, region.made});
     }
     const std::vector<RegionId> regions = import_regions(branch, graph, around);
     for (const Node& node : branch.nodes()) {

@@ -57,6 +57,7 @@ struct RegionNames {
   std::set<std::string> any, repeatable, elsewhere;
   std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
   bool differentiated = false;
+  ProvenancePtr made;  // the first checkpoint of the policy
 };
 
 // What a policy may want to find this node by.
@@ -73,43 +74,52 @@ std::string joined(const std::set<std::string>& names) {
   return list.empty() ? "none" : fmt::format("{}", fmt::join(list, ", "));
 }
 
+template <typename... Args>
+[[noreturn]] void refuse(const RegionNames& have, fmt::format_string<Args...> format,
+                         Args&&... args) {
+  const std::string place = source_path(have.made);
+  trace_error("{}{}{}", fmt::format(format, std::forward<Args>(args)...),
+              place.empty() ? "" : "\n  at ", place);
+}
+
 // A policy that offloads products, and finds none that is a residual.
 [[noreturn]] void refuse_products(const Policy& policy, const RegionNames& have) {
   const std::string product(kWantsPlainProduct);
-  trace_error("[checkpoint] policy {} has no effect: {}", policy.name,
-              have.any.count(product)
-                  ? "the backward pass reads nothing that depends on a product without batch axes "
-                    "in its region"
-              : have.elsewhere.count(product)
-                  ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
-                    "with a policy of its own"
-                  : "no product without batch axes is used in its region");
+  refuse(have, "[checkpoint] policy {} has no effect: {}", policy.name,
+         have.any.count(product)
+             ? "the backward pass reads nothing that depends on a product without batch axes "
+               "in its region"
+         : have.elsewhere.count(product)
+             ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
+               "with a policy of its own"
+             : "no product without batch axes is used in its region");
 }
 
 [[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
                               const RegionNames& have) {
   if (wanted == kWantsPlainProduct) refuse_products(policy, have);
   if (have.off_device.count(wanted))
-    trace_error(
-        "[checkpoint] policy {} offloads what is named '{}', which has no effect: it lies on {} "
-        "already, and only what is on the device is offloaded",
-        policy.name, wanted, memory_kind_name(have.off_device.at(wanted)));
+    refuse(have,
+           "[checkpoint] policy {} offloads what is named '{}', which has no effect: it lies on {} "
+           "already, and only what is on the device is offloaded",
+           policy.name, wanted, memory_kind_name(have.off_device.at(wanted)));
   const std::vector<std::string> there(have.any.begin(), have.any.end());
   if (have.any.count(wanted))
-    trace_error(
-        "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
-        "the backward pass reads depends on that value; names it can act on: {}",
-        policy.name, wanted, joined(have.repeatable));
+    refuse(have,
+           "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
+           "the backward pass reads depends on that value; names it can act on: {}",
+           policy.name, wanted, joined(have.repeatable));
   const std::string near = nearest_name(wanted, there);
   std::string hint;
   if (have.elsewhere.count(wanted))
-    hint = "; it is given inside a while loop, a custom_vjp or a checkpoint with a policy of its own";
+    hint =
+        "; it is given inside a while loop, a custom_vjp or a checkpoint with a policy of its own";
   else if (!near.empty() && edit_distance(wanted, near) <= 2)
     hint = fmt::format("; did you mean '{}'?", near);
-  trace_error(
-      "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
-      "region has; names there: {}{}",
-      policy.name, wanted, joined(have.any), hint);
+  refuse(have,
+         "[checkpoint] policy {} asks for the name '{}', which no value that is used in its "
+         "region has; names there: {}{}",
+         policy.name, wanted, joined(have.any), hint);
 }
 
 void insert_names(const Graph& graph, std::set<std::string>& names) {
@@ -201,8 +211,10 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
     const Node& node = graph.nodes()[n];
     for (RegionId r : region_chain(graph, node.region)) {
       const Policy* policy = graph.regions()[r.index()].policy.get();
-      if (policy && !policy->wanted_names.empty())
-        collect_names(graph, node, repeatable[n], *policy, names[policy]);
+      if (!policy || policy->wanted_names.empty()) continue;
+      RegionNames& have = names[policy];
+      if (!have.made) have.made = graph.regions()[r.index()].made;
+      collect_names(graph, node, repeatable[n], *policy, have);
     }
   }
   for (const auto& [policy, have] : names)
