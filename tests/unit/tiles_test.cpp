@@ -507,5 +507,20 @@ TEST_F(Tiles, OtherDtypesSelectsAndConvertsStream) {
   expect_same_bits(f, master, g);
 }
 
+// Zeros and what a scalar fills come to the host, or the disk, a tile at a time.
+TEST_F(Tiles, WhatIsAlikeEverywhereIsNeverWhole) {
+  const auto f = [](const Array& x) {
+    const Array filled = broadcast_to(x * 2, {1 << 8, 1 << 10});
+    return State{{"0", device_put(zeros({1 << 18}), kHost)},
+                 {"x", device_put(filled, MemoryKind::kDisk)},
+                 {"y", device_put(reshape(filled, {1 << 18}), kHost)}};
+  };
+  expect_same_bits(f, Array(3.0));
+  const auto compiled = jit(f, tiled(16 << 10)).lower(Array(3.0)).compile();
+  EXPECT_LT(compiled.memory_analysis().device().total_bytes, 80 << 10);
+  EXPECT_GT(jit(f, tiled(0)).lower(Array(3.0)).compile().memory_analysis().device().total_bytes,
+            kMiB);
+}
+
 }  // namespace
 }  // namespace stow

@@ -186,11 +186,17 @@ class Finder {
     return true;
   }
 
+  // Zeros to be moved away, and their like: a tile is moved as often as there are tiles.
+  bool is_uniform_store(const Node& node) const {
+    return moves_off_device(graph_, node) && uniform_source(graph_, node.operands[0]).valid();
+  }
+
   // What is computed only to be moved away.
   void begin_at_store(NodeId id) {
     const Node& node = graph_.node(id);
     if (!moves_off_device(graph_, node) || cluster_of(id) >= 0) return;
     const ValueId v = node.operands[0];
+    if (is_uniform_store(node) && is_big(v)) return begin(id, dims(v));
     if (graph_.is_input(v) || cluster_of(v) >= 0 || returned_[v.index()] ||
         users_.of(v).size() != 1 || !is_tileable(graph_.def(v)))
       return;
@@ -241,8 +247,9 @@ class Finder {
 
   bool computes(const TileCluster& c) const {
     return std::any_of(c.nodes.begin(), c.nodes.end(), [&](NodeId id) {
-      const OpClass kind = op_class(graph_.node(id).op);
-      return kind == OpClass::kElementwise || kind == OpClass::kReduce;
+      const Node& node = graph_.node(id);
+      const OpClass kind = op_class(node.op);
+      return kind == OpClass::kElementwise || kind == OpClass::kReduce || is_uniform_store(node);
     });
   }
   bool moves(const TileCluster& c) const {
