@@ -709,9 +709,9 @@ for m, x in {"f32": f32(3, 4), "gone": gone, "half": f32(3, 4).astype(bf16), "i8
     for n in ("sum", "prod", "mean", "any", "all"):
         f = getattr(jnp, n)
         case(n + "_where", lambda a, w, f=f: f(a, axis=1, where=w), x, mask, ulp=4, scale=4, gulp=16,
-             gscale=4, grad=n != "prod" and floats_only)
+             gscale=4, grad=floats_only)
         case(n + "_where_all", lambda a, w, f=f: f(a, where=w, keepdims=True), x, column, ulp=8,
-             scale=4, gulp=16, gscale=4, grad=n != "prod" and floats_only)
+             scale=4, gulp=16, gscale=4, grad=floats_only)
     for n in ("sum", "prod", "max", "min"):
         f = getattr(jnp, n)
         case(n + "_initial", lambda a, f=f: f(a, axis=0, initial=True if a.dtype == bool else 1), x,
@@ -728,6 +728,13 @@ for m, x in {"f32": f32(3, 4), "gone": gone, "half": f32(3, 4).astype(bf16), "i8
              ulp=2, scale=8, gulp=16, gscale=8, grad=floats_only and m != "half")
 for n in ("max", "min"):
     case(n + "_initial", lambda a, f=getattr(jnp, n): f(a, axis=0, initial=1), np.zeros((0, 2), np.float32))
+for x in (np.array([[1 << 63, 3], [(1 << 64) - 1, 7]], np.uint64), np.array([[-(1 << 63), 3], [5, 7]])):
+    for n in ("max", "min"):
+        case(n + "_where_huge", lambda a, w, f=getattr(jnp, n): f(a, axis=1, where=w, initial=a[1, 0]), x,
+             np.array([[True, False], [False, False]]))
+for n in ("mean", "var"):
+    case(n + "_in_f64", lambda a, f=getattr(jnp, n): f(a, axis=0, dtype=np.float64), np.array([16777217, 4, 1]),
+         ulp=2)
 case("sum_bool", lambda a: jnp.sum(a, axis=1, dtype=bool), mask)
 for n, f in {"softmax": nn.softmax, "log_softmax": nn.log_softmax}.items():
     case(n + "_where", lambda a, w, f=f: f(a, where=w), f32(3, 4), np.array(mask | column.T[:, :1]), ulp=4,
@@ -759,9 +766,11 @@ case("lexsort", lambda a, b: jnp.lexsort((b, a)), first, second)
 for m, x in {"gaps": gaps, "whole": f32(3, 4), "half": f32(3, 4).astype(bf16), "ints": ints(-5, 5, (3, 4))}.items():
     for n in ("nanvar", "nanstd", "nanmedian"):
         f = getattr(jnp, n)
-        finite = m != "gaps" and n != "nanstd"
+        finite = n == "nanvar" or (m != "gaps" and n == "nanmedian")
         case(n, f, x, ulp=16, scale=4, gulp=32, gscale=4, grad=finite)
         case(n + "_axis1", lambda a, f=f: f(a, axis=1), x, ulp=16, scale=4, gulp=32, gscale=4, grad=finite)
+    case("nanvar_ddof1", lambda a: jnp.nanvar(a, axis=0, ddof=1), x, ulp=16, scale=4, gulp=32, gscale=4)
+    case("nanvar_ddof4", lambda a: jnp.nanvar(a, axis=0, ddof=4), x, ulp=16, scale=4, gulp=32, gscale=4)
     case("nanquantile", lambda a: jnp.nanquantile(a, 0.3, axis=0), x, ulp=4, scale=1, gulp=32, gscale=4, grad=m != "gaps")
 
 

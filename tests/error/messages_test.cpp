@@ -190,6 +190,9 @@ const Case kCases[] = {
     {"sum_where_of_floats", [] { sum(f32({2, 3}), 1, {.where = f32({2, 3})}); },
      "[sum] where must be bool, got f32[2,3]\n"
      "  at messages_test.cpp:@"},
+    {"softmax_where_of_floats", [] { softmax(f32({2, 3}), 1, f32({2, 3})); },
+     "[softmax] where must be bool, got f32[2,3]\n"
+     "  at messages_test.cpp:@"},
     {"mean_where_too_large", [] { mean(f32({3}), {}, {.where = f32({2, 3}) > 0}); },
      "[mean] where bool[2,3] does not broadcast to f32[3]\n"
      "  at messages_test.cpp:@"},

@@ -235,7 +235,7 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
         fail_here("[fori_loop] the body returns {} arrays, the carry has {}", outputs.size(),
                   inputs.size() - 1);
       outputs.insert(outputs.begin(),
-                     binary_op(OpKind::kAdd, inputs[0], scalar_constant(1, dtype)));
+                     binary_op(OpKind::kAdd, inputs[0], scalar_constant(1, WeakDType{dtype, weak})));
       return outputs;
     };
     std::vector<Array> carry = leaves_of(request.init);

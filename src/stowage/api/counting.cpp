@@ -155,8 +155,17 @@ Array nanvar(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("nanvar", [&] {
-    return var(without_nan(a, 0), axes, ddof,
-               {.keepdims = keepdims, .where = logical_not(isnan(a))});
+    const bool narrow = a.dtype() == DType::kBF16 || a.dtype() == DType::kF16;
+    const Array f = narrow ? convert_to(a, DType::kF32) : a;
+    const Array gone = isnan(f);
+    const Array off = where(gone, zeros_like(f), f - nanmean(f, axes, true));
+    const Array n = sum(astype(logical_not(gone), f.dtype()), axes, keepdims) -
+                    static_cast<double>(ddof);
+    const Array none = n <= 0, total = sum(square(off), axes, keepdims);
+    const Array result =
+        where(none, full_like(total, std::numeric_limits<double>::quiet_NaN()), total) /
+        where(none, ones_like(n), n);
+    return convert_to(result, a.dtype());
   });
 }
 Array nanstd(const Operand& x, const Axes& axes, int ddof, bool keepdims) {

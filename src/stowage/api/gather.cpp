@@ -135,8 +135,7 @@ Array scatter_add(const Operand& x, const Operand& indices, const Operand& updat
 Array scatter_sub(const Operand& x, const Operand& indices, const Operand& updates,
                   const ScatterDimensionNumbers& n, GatherScatterMode mode) {
   const Site site(x.at);
-  return run_as_one("scatter_sub",
-                    [&] { return scatter_add(x, indices, negative(updates), n, mode); });
+  return scatter_by(OpKind::kScatterAdd, "scatter_sub", x, indices, negative(updates), n, mode);
 }
 Array scatter_mul(const Operand& x, const Operand& indices, const Operand& updates,
                   const ScatterDimensionNumbers& n, GatherScatterMode mode) {

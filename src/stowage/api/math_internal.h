@@ -32,6 +32,8 @@ Array with_weak(const Array& x, bool weak);
 
 /// NumPy's rule. Errors: TraceError "[name] f32[3] and f32[4] do not broadcast".
 Shape broadcast_shapes(std::string_view name, const ArrayType& a, const ArrayType& b);
+/// Errors: TraceError for a `where` that is no bool or does not broadcast to x.
+void check_where(std::string_view name, const Array& where, const Array& x);
 /// Broadcast by NumPy's rule to a shape that it is known to broadcast to; x itself if equal.
 Array broadcast_array(const Array& x, const Shape& shape);
 /// Integer indices wide enough to count an axis: at least 32 bits, never weak.

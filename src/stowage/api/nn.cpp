@@ -92,6 +92,7 @@ Array log_softmax(const Operand& x, const Axes& axes) {
 Array softmax(const Operand& x, const Axes& axes, const Array& where) {
   const Site site(x.at);
   const Array a = float_with_axis("softmax", x);
+  check_where("softmax", where, a);
   return run_as_one("softmax", [&] {
     const Array e = exp(below_zero(a, axes, where));
     return stow::where(where, e / sum(e, axes, {.keepdims = true, .where = where}), 0.0);
@@ -101,6 +102,7 @@ Array softmax(const Operand& x, const Axes& axes, const Array& where) {
 Array log_softmax(const Operand& x, const Axes& axes, const Array& where) {
   const Site site(x.at);
   const Array a = float_with_axis("log_softmax", x);
+  check_where("log_softmax", where, a);
   return run_as_one("log_softmax", [&] {
     const Array shifted = below_zero(a, axes, where);
     const Array result =

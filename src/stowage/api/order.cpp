@@ -133,11 +133,13 @@ std::vector<Array> sort(const std::vector<Array>& operands, int axis, int n_keys
   if (n_keys < 1 || n_keys > static_cast<int>(operands.size()))
     fail_here("[sort] {} keys of {} operands", n_keys, operands.size());
   if (n_keys == 1) return record(OpKind::kSort, AxisParams{i, false}, operands);
-  const Array order = order_by(std::span(operands).first(static_cast<size_t>(n_keys)), i);
-  std::vector<Array> sorted;
-  for (const Array& a : operands)
-    sorted.push_back(take_along_axis(a, order, static_cast<int>(i), IndexMode::kClip));
-  return sorted;
+  return traced_or_run("sort", [&] {
+    const Array order = order_by(std::span(operands).first(static_cast<size_t>(n_keys)), i);
+    std::vector<Array> sorted;
+    for (const Array& a : operands)
+      sorted.push_back(take_along_axis(a, order, static_cast<int>(i), IndexMode::kClip));
+    return sorted;
+  });
 }
 
 Array lexsort(const std::vector<Array>& keys, int axis, SourceLocation at) {

@@ -84,6 +84,8 @@ bool is_small_float(DType t) {
 Array neutral(OpKind op, DType t) {
   const bool largest = op == OpKind::kReduceMax;
   if (t == DType::kBool) return scalar_constant(!largest, t);
+  if (t == DType::kU64 && !largest)
+    return scalar_constant(std::numeric_limits<uint64_t>::max(), t);
   if (!is_float(t)) return scalar_constant(largest ? min_int_value(t) : max_int_value(t), t);
   const double inf = std::numeric_limits<double>::infinity();
   return scalar_constant(largest ? -inf : inf, t);
@@ -99,12 +101,7 @@ void check_options(std::string_view name, const ReduceOptions& o, const Array& x
   if (o.initial && o.initial->rank() != 0)
     fail_here("[{}] the initial value must be a scalar, got {}", name,
               to_string(o.initial->array().type()));
-  if (!o.where) return;
-  if (o.where->dtype() != DType::kBool)
-    fail_here("[{}] where must be bool, got {}", name, to_string(o.where->type()));
-  if (broadcast_shapes(name, x.type(), o.where->type()) != x.shape())
-    fail_here("[{}] where {} does not broadcast to {}", name, to_string(o.where->type()),
-              to_string(x.type()));
+  if (o.where) check_where(name, *o.where, x);
 }
 
 Array masked(const Array& x, const ReduceOptions& o, const Array& instead) {
@@ -120,9 +117,11 @@ Array fold(OpKind op, const char* name, const Operand& x, const Axes& axes,
   const Array given = to_array(x);
   check_options(name, o, given, {.initial = true, .dtype = true});
   return run_as_one(name, [&] {
-    const Array a = o.dtype ? convert_to(given, *o.dtype) : widened(given);
-    const DType dtype = a.dtype();
-    const DType within = o.initial && is_small_float(dtype) ? DType::kF32 : dtype;
+    // Factors are of the result's dtype, terms are not rounded to a narrow one.
+    const Array a = !o.dtype ? widened(given) : sums ? given : convert_to(given, *o.dtype);
+    const DType dtype = o.dtype.value_or(a.dtype());
+    const bool widens = is_small_float(dtype) && (o.initial || a.dtype() != dtype);
+    const DType within = widens ? DType::kF32 : dtype;
     const bool logical = dtype == DType::kBool;  // as asked for: "or" and "and"
     const OpKind with = !logical ? op : sums ? OpKind::kReduceOr : OpKind::kReduceAnd;
     const Array parts = masked(convert_to(a, within), o, scalar_constant(sums ? 0 : 1, within));
@@ -145,10 +144,10 @@ Array n_counted(const char* name, const Array& x, const Dims& axes, const Reduce
   return reduce(OpKind::kReduceSum, name, ones, axes, o.keepdims);
 }
 
-// A float, converted as asked, and the dtype of the result.
+// A float of the dtype to compute in, and the dtype of the result.
 std::pair<Array, DType> to_reduced_float(const char* name, const Operand& x,
                                          const ReduceOptions& o) {
-  Array a = to_float_array(x);
+  const Array a = o.dtype ? to_array(x) : to_float_array(x);
   if (o.dtype && !is_float(*o.dtype))
     fail_here("[{}] dtype must be a float, got {}", name, dtype_name(*o.dtype));
   const DType dtype = o.dtype.value_or(a.dtype());
@@ -186,6 +185,14 @@ Array some_or_all(OpKind op, const char* name, const Operand& x, const Axes& axe
 }
 
 }  // namespace
+
+void check_where(std::string_view name, const Array& where, const Array& x) {
+  if (where.dtype() != DType::kBool)
+    fail_here("[{}] where must be bool, got {}", name, to_string(where.type()));
+  if (broadcast_shapes(name, x.type(), where.type()) != x.shape())
+    fail_here("[{}] where {} does not broadcast to {}", name, to_string(where.type()),
+              to_string(x.type()));
+}
 
 Array sum(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);

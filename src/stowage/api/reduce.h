@@ -18,7 +18,7 @@ struct ReduceOptions {
   std::optional<Array> where = {};
   /// A scalar that takes part as one more element.
   std::optional<Operand> initial = {};
-  /// What x is converted to first; the dtype of the result.
+  /// Of the result, and to compute in; sums are in f32 where it is narrower.
   std::optional<DType> dtype = {};
 };
 // Errors of all that take options: TraceError for an option that the function does not take, a

@@ -25,7 +25,7 @@ void check_no_graphs(const InferContext& c) {
   if (!c.graphs.empty()) c.error("takes no nested graphs, got {}", c.graphs.size());
 }
 
-// Names operand `i`, which is not on the device, and one that is, or is in a third memory.
+// Names operand `i`, which is not on the device, and one that is, or that is elsewhere.
 [[noreturn]] void refuse_kind(const InferContext& c, size_t i) {
   const ArrayType& type = c.operand(i);
   for (size_t j = 0; j < c.operands.size(); ++j)

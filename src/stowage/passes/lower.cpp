@@ -1,8 +1,6 @@
 // A program's arguments, donations and results; what lies between them is `lower_level.h`'s.
 #include "stowage/passes/lower.h"
 
-#include <algorithm>
-
 #include "stowage/passes/first_slots.h"
 #include "stowage/passes/lower_level.h"
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "stowage/base/error.h"
-
 namespace stow::lowering {
 namespace {
 

@@ -24,8 +24,8 @@ constexpr int64_t kMaxPlaces = 512;  // Of one buffer: slots and iterations that
 // Where a value is asked to lie.
 struct Destination {
   View view;
-  int begin_group =
-      kOwnLife;  // parts of one concatenation share a group: the first written begins it
+  // Parts of one concatenation share a group: the first written begins it.
+  int begin_group = kOwnLife;
 };
 
 class Level;

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "stowage/base/bytes.h"
-#include "stowage/base/error.h"
 
 namespace stow::lowering {
 namespace {

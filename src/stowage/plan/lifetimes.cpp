@@ -80,7 +80,7 @@ class Walker {
     bool open = false;
     int64_t begin = 0, end = 0;
     int64_t place = 0;  // of slot 0: that of the iterations of Buffer::each
-    int held = 0;  // by so many branches being walked and moves under way: the life goes on
+    int held = 0, moving = 0;  // by branches being walked, by moves under way: the life goes on
 
     void start(int64_t now, int64_t at_place) {
       open = true;
@@ -187,11 +187,15 @@ class Walker {
   }
 
   // From the start of a move to its done what it touches lives, whoever writes to another part of
-  // these pieces.
+  // these pieces. In a loop walked in part no write ends what may be any piece, and a start may lack
+  // its done, or the done its start: what was held before may then live on for longer.
   void hold(const Kernel& move, int by) {
     for (const std::vector<View>* views : {&move.inputs, &move.outputs})
       for (const View& view : *views)
-        for_each_piece(view, [&](size_t b, size_t piece, bool) { lives_[b][piece].held += by; });
+        for_each_piece(view, [&](size_t b, size_t piece, bool sampled) {
+          int& moving = lives_[b][piece].moving;
+          if (!sampled) moving = std::max(moving + by, 0);
+        });
   }
 
   void touch(const View& view, int64_t now, bool begins) {
@@ -276,7 +280,8 @@ class Walker {
     const Buffer& buffer = schedule_.buffers[b];
     if (piece == 0 && buffer.first_slot.valid()) return;
     const int64_t place = buffer.place(iteration_, 0);
-    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0;
+    begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0 &&
+              life.moving == 0;
     // One kernel may fill a piece through several windows, or over what it reads there.
     const bool is_new = begins && !sampled && life.end <= now;
     if (life.open && (is_new || place != life.place)) close(b, piece);

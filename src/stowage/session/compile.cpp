@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <optional>
 
 #include "stowage/autodiff/flatten.h"
@@ -56,20 +57,27 @@ class CompiledProgram final : public Executable {
   Dump dump_;
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
 };
-// Whether a layout is better than another: it alone fits the device, or it takes less. A byte of the
-// device counts as sixteen elsewhere, so that a few of it do not cost a donated array a second place.
-bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b, int64_t device_bytes) {
-  constexpr int64_t kElsewhere = 16;
-  const auto takes = [](const MemoryAnalysis& m) {
-    return m.device().total_bytes + (m.host().total_bytes + m.disk().total_bytes) / kElsewhere;
-  };
-  const bool fits = a.device().total_bytes <= device_bytes;
-  if (fits != (b.device().total_bytes <= device_bytes)) return fits;
-  return fits ? takes(a) < takes(b) : a.device().total_bytes < b.device().total_bytes;
+
+bool is_over(const MemoryAnalysis& m, const Device::Capacities& capacities) {
+  for (size_t kind = 0; kind < capacities.size(); ++kind)
+    if (m.kinds[kind].total_bytes > capacities[kind]) return true;
+  return false;
 }
 
-// The order and layout of the lowest peak.
-Planned lay_out(const Graph& g, LowerOptions lowering, int64_t device_bytes) {
+// Whether a layout is better than another: it alone fits, or it takes less of the device. A little
+// less there is no reason to hold a donated array elsewhere twice.
+bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b, const Device::Capacities& capacities) {
+  constexpr int64_t kLittle = 64 << 10;
+  const bool fits = !is_over(a, capacities);
+  if (fits == is_over(b, capacities)) return fits;
+  const int64_t less = b.device().total_bytes - a.device().total_bytes;
+  const int64_t less_elsewhere = b.host().total_bytes - a.host().total_bytes +
+                                 b.disk().total_bytes - a.disk().total_bytes;
+  return !fits || std::abs(less) > kLittle || less_elsewhere == 0 ? less > 0 : less_elsewhere > 0;
+}
+
+// The best of some orders and layouts.
+Planned lay_out(const Graph& g, LowerOptions lowering, const Device::Capacities& capacities) {
   std::optional<Planned> best;
   OrderStrategy best_order = OrderStrategy::kProgram;
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
@@ -77,7 +85,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering, int64_t device_bytes) {
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan =
         lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
-    if (best && !is_better(plan.analysis, best->plan.analysis, device_bytes)) continue;
+    if (best && !is_better(plan.analysis, best->plan.analysis, capacities)) continue;
     best = Planned{std::move(schedule), std::move(plan)};
     best_order = lowering.order;
   }
@@ -96,7 +104,7 @@ Planned lay_out(const Graph& g, LowerOptions lowering, int64_t device_bytes) {
     lowering.order = static_cast<OrderStrategy>(order % kNumOrderStrategies);
     Schedule schedule = lower(g, lowering);
     MemoryPlan plan = make_plan(schedule, kFinalEffort);
-    if (!is_better(plan.analysis, best->plan.analysis, device_bytes)) continue;
+    if (!is_better(plan.analysis, best->plan.analysis, capacities)) continue;
     best = Planned{std::move(schedule), std::move(plan)};
   }
   return std::move(*best);
@@ -146,9 +154,7 @@ struct Variant {
     return moved_by(planned.schedule.instructions, planned.schedule.buffers);
   }
   bool is_over(const CompileOptions& options) const {
-    for (size_t kind = 0; kind < options.capacities.size(); ++kind)
-      if (planned.plan.analysis.kinds[kind].total_bytes > options.capacities[kind]) return true;
-    return false;
+    return stow::is_over(planned.plan.analysis, options.capacities);
   }
   // Whether moves may run beside the computation.
   bool may_hide(const CompileOptions& options) const {
@@ -162,7 +168,7 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
   lowering.fuse = options.fuse;
   lowering.reuse = options.reuse;
   lowering.target = {threads, cpu::kernel_scratch_bytes};
-  Planned planned = lay_out(tiled, lowering, options.capacities[0]);
+  Planned planned = lay_out(tiled, lowering, options.capacities);
   if (options.reuse)
     planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
   return {graph, std::move(tiled), std::move(planned)};

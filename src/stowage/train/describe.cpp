@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "stowage/base/bytes.h"
 #include "stowage/train/trainer.h"
@@ -47,6 +48,35 @@ std::string settings_for(const Shortfall& shortfall) {
   return text;
 }
 
+// What is enough, lowered as long as a plan with less fits; a plan with just what is named did.
+void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
+  constexpr int kMostTries = 6;
+  // What a plan takes of a kind where it may take so many bytes of that; none where it is over.
+  const auto taken = [&](size_t kind, int64_t bytes) -> std::optional<int64_t> {
+    Budgets lowered = budgets;
+    for (size_t k = 0; k < lowered.size(); ++k)
+      if (s.over_bytes[k] > 0) lowered[k] = k == kind ? bytes : s.needed_bytes[k];
+    const BytesByKind peak_bytes = job.plan(s.placement, lowered).peak_bytes;
+    if (shortfall_of(job, s.placement, peak_bytes, lowered).total() > 0) return std::nullopt;
+    return kind == 0 ? device_bytes(job.config(), peak_bytes) : peak_bytes[kind];
+  };
+  for (size_t kind = 0; kind < budgets.size(); ++kind) {
+    int64_t next = s.needed_bytes[kind] - 1;
+    for (int tries = 0; tries < kMostTries && s.over_bytes[kind] > 0; ++tries) {
+      if (next <= *budgets[kind]) break;
+      const std::optional<int64_t> less = taken(kind, next);
+      if (!less) {
+        if (next == s.needed_bytes[kind] - 1) break;
+        next = s.needed_bytes[kind] - 1;
+        continue;
+      }
+      s.needed_bytes[kind] = next;
+      s.over_bytes[kind] = next - *budgets[kind];
+      next = *less < next ? *less : next - 1;
+    }
+  }
+}
+
 // The same with what it takes of larger budgets, as tiles and moves ahead grow with them; where the
 // plan keeps growing, from the third try on with more than it last took.
 Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
@@ -65,19 +95,7 @@ Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
     else
       s = shortfall_of(job, s.placement, peak_bytes, budgets);
   }
-  // Nor is it more than need be: a byte less of any of them is too little.
-  for (size_t kind = 0; kind < budgets.size() && s.is_enough; ++kind)
-    for (int tries = 0; tries < kMostTries && s.over_bytes[kind] > 1; ++tries) {
-      Budgets lowered = budgets;
-      for (size_t k = 0; k < lowered.size(); ++k)
-        if (s.over_bytes[k] > 0) lowered[k] = s.needed_bytes[k] - (k == kind ? 1 : 0);
-      const BytesByKind peak_bytes = job.plan(s.placement, lowered).peak_bytes;
-      if (shortfall_of(job, s.placement, peak_bytes, lowered).total() > 0) break;
-      const int64_t needed = kind == 0 ? device_bytes(job.config(), peak_bytes) : peak_bytes[kind];
-      if (needed <= *budgets[kind]) break;
-      s.over_bytes[kind] -= s.needed_bytes[kind] - needed;
-      s.needed_bytes[kind] = needed;
-    }
+  if (s.is_enough) lower_to_the_least(job, s, budgets);
   return s;
 }
 

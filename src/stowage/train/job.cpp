@@ -418,8 +418,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
       open.memory.gradients = open.memory.feed_forward = "auto";
   const Job job(open, threads);
-  Placement best;
-  int64_t lowest = -1;
+  std::vector<std::pair<int64_t, Placement>> tried;
   TooMuch too_much(open, budgets);
   for (const Placement& placement : placement_ladder(open)) {
     if (too_much.is_known(placement)) continue;
@@ -430,18 +429,27 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
                                        ? known->peak_bytes
                                        : job.plan(placement, budgets).peak_bytes;
     too_much.note(placement, peak_bytes);
-    const int64_t peak = device_bytes(open, peak_bytes);
-    if (lowest < 0 || peak < lowest) {
-      lowest = peak;
-      best = placement;
-    }
+    tried.emplace_back(device_bytes(open, peak_bytes), placement);
     weigh(settings(placement), peak_bytes, false);
   }
+  // What takes least as things are, and what does of another policy: another job may like that better.
+  std::stable_sort(tried.begin(), tried.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Placement> least = {tried.front().second};
+  for (const auto& [peak, placement] : tried)
+    if (least.size() < 2 && placement.policy != least[0].policy) least.push_back(placement);
   const auto add = [&](const std::string& change, const TrainConfig& changed) {
-    Placement placement = best;
-    placement.chunked = placement.chunked && changed.train.compute == "f32";
-    weigh(fmt::format("{} ({})", change, to_string(placement)),
-          Job(changed, threads).plan(placement, budgets).peak_bytes, true);
+    const Job changed_job(changed, threads);
+    std::optional<BytesByKind> lowest;
+    Placement best;
+    for (Placement placement : least) {
+      placement.chunked = placement.chunked && changed.train.compute == "f32";
+      const BytesByKind peak_bytes = changed_job.plan(placement, budgets).peak_bytes;
+      if (lowest && device_bytes(changed, *lowest) <= device_bytes(changed, peak_bytes)) continue;
+      lowest = peak_bytes;
+      best = placement;
+    }
+    weigh(fmt::format("{} ({})", change, to_string(best)), *lowest, true);
   };
   if (config.data.batch > 1) {
     TrainConfig c = config;

@@ -8,8 +8,8 @@
 
 namespace stow::cpu {
 
-/// `Task` packs a block of keys (pack_keys) and of queries (pack_queries), lets the two meet (meet),
-/// and writes the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block
+/// `Task` packs a block of keys (pack_keys) and of queries (pack_queries), lets the two meet
+/// (meet), and writes the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block
 /// of queries), dq over blocks of keys, each in that order whichever part runs. Keys lie in panels
 /// of kWidth.
 template <class Task, class Buffers, int64_t kWidth>
@@ -81,7 +81,7 @@ class BackwardWalk {
       for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
         const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
         for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
-          if (i == 0) pack_queries(g, b, true);
+          if (i == 0) turn_to_queries(g, b, true);
           turn_to(block + i, i);
           self().meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
         }
@@ -94,7 +94,7 @@ class BackwardWalk {
   }
 
   void queries(int64_t g, int64_t block) {
-    pack_queries(g, block, false);
+    turn_to_queries(g, block, false);
     std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
     const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
     for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
@@ -116,7 +116,7 @@ class BackwardWalk {
     dv_ = buf_.dv + place * buf_.sums_size;
   }
 
-  void pack_queries(int64_t g, int64_t block, bool for_keys) {
+  void turn_to_queries(int64_t g, int64_t block, bool for_keys) {
     q_head_ = kv_head_ * a_.plan.group + g;
     first_row_ = block * kQueryBlock;
     n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);

@@ -244,6 +244,7 @@ class GemmThread {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
       constexpr int64_t kWide = kWideVectors / 2;
+      static_assert(kWideRows < kRows);  // as few rows do not pack
       if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
           (to_sums || (made_in_c() && is_run(c_cols_ + j, kWide * kCols<T>)))) {
         w = kWide * kCols<T>;

@@ -1,5 +1,5 @@
 // The iteration space of a row program with its dimensions dropped, ordered and merged.
-// Not the steps; those are row_compile.cpp's.
+// Not the steps; those are row_compiler.h's.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/row_plan.h"

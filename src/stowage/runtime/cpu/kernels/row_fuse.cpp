@@ -1,10 +1,6 @@
 // Neighbouring steps of a row program that one kernel computes together.
 #include "stowage/runtime/cpu/kernels/row_compiler.h"
 
-#include <algorithm>
-
-#include "stowage/base/error.h"
-
 namespace stow::cpu::rows {
 
 bool Compiler::is_wanted_once(int i) {

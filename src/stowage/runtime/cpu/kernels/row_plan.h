@@ -1,4 +1,4 @@
-// RowPlan: a row program as the executor runs it. Built by row_compile.cpp.
+// RowPlan: a row program as the executor runs it. Built by row_compiler.h.
 // Not for callers; see row_program.h.
 //
 // A value depends on its row, its column, both or neither (its Span), and is computed once for
