@@ -12,6 +12,7 @@
 #include "stowage/io/json.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/stowage.h"
+#include "stowage/train/step.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -79,6 +80,36 @@ TEST_F(RunGraph, WhatIsDumpedRunsToTheSameBits) {
     ASSERT_TRUE(json.ok()) << json.error();
     EXPECT_GT(*json->find("predicted_peak_bytes")->as_int(), 0);
   }
+}
+
+// A step's policy stands in for those of its checkpoints: what is dumped is planned under it again.
+TEST_F(RunGraph, WhatIsDumpedBearsThePolicyThatIsMeant) {
+  auto layer = checkpoint([](Array h, Array w) {
+    return tanh(checkpoint_name(matmul(h, w), "mlp_up")) + tanh(matmul(h, w * 2.0));
+  }, nothing_saveable());
+  const auto loss = [&](const Array& w) {
+    return sum(scan([&](Array h, Array one) { return layer(h, one); }, ones({64, 32}), w));
+  };
+  for (const std::string name : {"save_all", "recompute", "save_dots", "save_gate", "save_named"}) {
+    SCOPED_TRACE(name);
+    JitOptions options;
+    options.compile.override_policy = named_policy(name);
+    options.compile.dump_dir = path(name);
+    const auto compiled =
+        jit([&](const Array& w) { return grad(loss)(w); }, options).lower(ones({6, 32, 32})).compile();
+    const std::filesystem::directory_iterator folder(path(name));
+    ASSERT_EQ(run({folder->path() / "00-traced.txt", "--plan", "--json", path("out.json")}), "done");
+    std::stringstream text;
+    text << std::ifstream(path("out.json")).rdbuf();
+    const Result<Json> json = parse_json(text.str());
+    ASSERT_TRUE(json.ok()) << json.error();
+    EXPECT_EQ(*json->find("predicted_peak_bytes")->as_int(),
+              compiled.memory_analysis().device().total_bytes);
+  }
+  for (const char* name : {"offload_all", "offload_named", "offload_carries", "offload_nested"})
+    EXPECT_EQ(step_policy_by_name(named_policy(name, MemoryKind::kDisk)->name)->name,
+              std::string(name) + "(disk)");
+  EXPECT_EQ(step_policy_by_name("offload_all"), nullptr);
 }
 
 TEST_F(RunGraph, InputsWithoutNamesGoByNumber) {

@@ -17,6 +17,7 @@
 #include "stowage/session/compile.h"
 #include "stowage/session/dump.h"
 #include "stowage/session/graph_file.h"
+#include "stowage/train/step.h"
 
 namespace stow {
 namespace {
@@ -125,6 +126,7 @@ Result<void> save_outputs(const std::string& path, const Executable& program,
 // The policy of a name; one that is not known by name keeps everything, which changes no number.
 PolicyPtr resolve_policy(std::string_view name) {
   if (PolicyPtr known = policy_by_name(name)) return known;
+  if (PolicyPtr known = step_policy_by_name(name)) return known;
   fmt::print(stderr, "stowage: what policy '{}' decides is not in the file: everything is kept\n",
              name);
   return everything_saveable();

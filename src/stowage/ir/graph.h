@@ -123,6 +123,7 @@ class Graph {
   RegionId add_region(Region region);
   /// For the passes that only change marks and flags.
   Node& mutable_node(NodeId id) { return nodes_[id.index()]; }
+  Region& mutable_region(RegionId id) { return regions_[id.index()]; }
 
  private:
   std::vector<Node> nodes_;

@@ -222,7 +222,6 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
   Dump dump(options, graph);
-  dump.graph("traced", graph);
   Graph g = flatten_all(graph);
   const auto pass = [&](const char* name, auto&& function) {
     g = function(g);

@@ -27,6 +27,18 @@ std::string folder_name(const std::string& name) {
   return text;
 }
 
+// The same under one policy, which a text then tells of.
+Graph with_policy(Graph graph, const PolicyPtr& policy) {
+  for (size_t r = 0; r < graph.regions().size(); ++r) graph.mutable_region(RegionId(r)).policy = policy;
+  for (size_t n = 0; n < graph.n_nodes(); ++n) {
+    Node& node = graph.mutable_node(NodeId(n));
+    if (node.op == OpKind::kCheckpoint) std::get<CheckpointParams>(node.params).policy = policy;
+    for (GraphPtr& nested : node.graphs)
+      nested = std::make_shared<const Graph>(with_policy(*nested, policy));
+  }
+  return graph;
+}
+
 }  // namespace
 
 std::vector<std::string> input_keys(const Graph& graph) {
@@ -50,6 +62,7 @@ Dump::Dump(const CompileOptions& options, const Graph& graph) {
   keys_ = input_keys(graph);
   check(ensure_directory(folder_));
   check(remove_file(folder_ + "/inputs.safetensors"));  // of an earlier process
+  this->graph("traced", options.override_policy ? with_policy(graph, options.override_policy) : graph);
 }
 
 void Dump::graph(const std::string& stage, const Graph& graph) {

@@ -85,6 +85,7 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
       return PolicyAnswer{is_named(q) ? Mark::kKeep : Mark::kRecompute};
     };
   } else {
+    policy.name = fmt::format("{}({})", name, memory_kind_name(elsewhere));
     const bool nested = name == "offload_nested";
     STOW_CHECK(nested || name == "offload_all" || name == "offload_named" ||
                    name == "offload_carries",
@@ -97,6 +98,16 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
     };
   }
   return std::make_shared<const Policy>(std::move(policy));
+}
+
+PolicyPtr step_policy_by_name(std::string_view name) {
+  for (const char* kept : {"save_dots", "save_gate", "save_named"})
+    if (name == kept) return named_policy(kept);
+  for (const char* moved : {"offload_all", "offload_named", "offload_carries", "offload_nested"})
+    for (const MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk})
+      if (name == fmt::format("{}({})", moved, memory_kind_name(kind)))
+        return named_policy(moved, kind);
+  return nullptr;
 }
 
 }  // namespace stow

@@ -44,5 +44,7 @@ TrainState put_like(const TrainState& state, const TrainState& like);
 /// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the
 /// offloading ones move values.
 PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere = MemoryKind::kPinnedHost);
+/// The same by the name that the policy bears, "offload_named(disk)"; null for any other.
+PolicyPtr step_policy_by_name(std::string_view name);
 
 }  // namespace stow
