@@ -144,8 +144,7 @@ Array nanmean(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("nanmean", [&] {
-    const bool narrow = a.dtype() == DType::kBF16 || a.dtype() == DType::kF16;
-    const Array f = narrow ? convert_to(a, DType::kF32) : a;
+    const Array f = at_least_f32(a);
     const Array count = sum(astype(logical_not(isnan(f)), f.dtype()), axes, keepdims);
     return convert_to(sum(without_nan(f, 0), axes, keepdims) / count, a.dtype());
   });
@@ -155,8 +154,7 @@ Array nanvar(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("nanvar", [&] {
-    const bool narrow = a.dtype() == DType::kBF16 || a.dtype() == DType::kF16;
-    const Array f = narrow ? convert_to(a, DType::kF32) : a;
+    const Array f = at_least_f32(a);
     const Array gone = isnan(f);
     const Array off = where(gone, zeros_like(f), f - nanmean(f, axes, true));
     const Array n = sum(astype(logical_not(gone), f.dtype()), axes, keepdims) -

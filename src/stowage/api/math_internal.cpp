@@ -79,6 +79,10 @@ Array convert_to(const Array& x, DType dtype) {
   return record1(OpKind::kConvert, DTypeParams{dtype}, {x});
 }
 
+Array at_least_f32(const Array& x) {
+  return x.dtype() == DType::kF64 ? x : convert_to(x, DType::kF32);
+}
+
 Array with_weak(const Array& x, bool weak) {
   if (x.type().weak == weak) return x;
   auto impl = std::make_shared<ArrayImpl>(*x.impl());

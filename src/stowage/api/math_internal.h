@@ -27,6 +27,8 @@ WeakDType float_dtype(const Operand& a, const Operand& b);
 /// The largest finite number of a float dtype.
 double largest_float(DType dtype);
 Array convert_to(const Array& x, DType dtype);
+/// f64 as it is, anything else as f32.
+Array at_least_f32(const Array& x);
 /// The same value with that weakness.
 Array with_weak(const Array& x, bool weak);
 

@@ -12,10 +12,6 @@
 namespace stow {
 namespace {
 
-Array at_least_f32(const Array& x) {
-  return x.dtype() == DType::kF64 ? x : convert_to(x, DType::kF32);
-}
-
 // A weight or bias of the last axis.
 void check_per_feature(const char* name, const char* what, const std::optional<Array>& w,
                        const Array& x) {

@@ -44,19 +44,6 @@ Array widened(const Array& x) {
   }
 }
 
-Array extreme(OpKind op, std::string_view name, const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
-  const Array a = to_array(x);
-  for (int64_t axis : sorted_axes(name, axes, a))
-    if (a.shape()[static_cast<int>(axis)] == 0)
-      fail_here("[{}] axis {} of {} is empty, and has no {}", name, axis, to_string(a.type()),
-                name);
-  if (a.dtype() == DType::kBool)
-    return reduce(op == OpKind::kReduceMax ? OpKind::kReduceOr : OpKind::kReduceAnd, name, a, axes,
-                  keepdims);
-  return reduce(op, name, a, axes, keepdims);
-}
-
 Array arg_extreme(OpKind op, std::string_view name, const Operand& x, std::optional<int> axis,
                   bool keepdims) {
   const Site site(x.at);
@@ -81,14 +68,13 @@ bool is_small_float(DType t) {
 }
 
 // What neither adds to nor takes from an extreme.
-Array neutral(OpKind op, DType t) {
+ScalarValue neutral(OpKind op, DType t) {
   const bool largest = op == OpKind::kReduceMax;
-  if (t == DType::kBool) return scalar_constant(!largest, t);
-  if (t == DType::kU64 && !largest)
-    return scalar_constant(std::numeric_limits<uint64_t>::max(), t);
-  if (!is_float(t)) return scalar_constant(largest ? min_int_value(t) : max_int_value(t), t);
+  if (t == DType::kBool) return !largest;
+  if (t == DType::kU64 && !largest) return std::numeric_limits<uint64_t>::max();
+  if (!is_float(t)) return largest ? min_int_value(t) : max_int_value(t);
   const double inf = std::numeric_limits<double>::infinity();
-  return scalar_constant(largest ? -inf : inf, t);
+  return largest ? -inf : inf;
 }
 
 // The options, checked: what of them `name` does not take must not be given.
@@ -104,8 +90,8 @@ void check_options(std::string_view name, const ReduceOptions& o, const Array& x
   if (o.where) check_where(name, *o.where, x);
 }
 
-Array masked(const Array& x, const ReduceOptions& o, const Array& instead) {
-  return o.where ? where(*o.where, x, instead) : x;
+Array masked(const Array& x, const ReduceOptions& o, const ScalarValue& instead) {
+  return o.where ? where(*o.where, x, scalar_constant(instead, x.dtype())) : x;
 }
 
 // Sums and products with all options. Small floats are widened where more than one rounding would
@@ -124,7 +110,7 @@ Array fold(OpKind op, const char* name, const Operand& x, const Axes& axes,
     const DType within = widens ? DType::kF32 : dtype;
     const bool logical = dtype == DType::kBool;  // as asked for: "or" and "and"
     const OpKind with = !logical ? op : sums ? OpKind::kReduceOr : OpKind::kReduceAnd;
-    const Array parts = masked(convert_to(a, within), o, scalar_constant(sums ? 0 : 1, within));
+    const Array parts = masked(convert_to(a, within), o, sums ? 0 : 1);
     Array result = reduce(with, name, parts, axes, o.keepdims);
     if (o.initial) {
       const Array first = astype(*o.initial, within);
@@ -137,22 +123,26 @@ Array fold(OpKind op, const char* name, const Operand& x, const Axes& axes,
   });
 }
 
-// How many elements take part, in a float dtype.
-Array n_counted(const char* name, const Array& x, const Dims& axes, const ReduceOptions& o) {
-  if (!o.where) return scalar_constant(static_cast<double>(n_reduced(x, axes)), x.dtype());
+// How many elements take part, less ddof: a number where nothing is masked, else of x's dtype.
+Operand n_counted(const char* name, const Array& x, const Dims& axes, const ReduceOptions& o,
+                  int ddof) {
+  if (!o.where) return static_cast<double>(n_reduced(x, axes) - ddof);
   const Array ones = convert_to(broadcast_array(*o.where, x.shape()), x.dtype());
-  return reduce(OpKind::kReduceSum, name, ones, axes, o.keepdims);
+  const Array n = reduce(OpKind::kReduceSum, name, ones, axes, o.keepdims);
+  return ddof == 0 ? n : n - static_cast<double>(ddof);
 }
 
-// A float of the dtype to compute in, and the dtype of the result.
-std::pair<Array, DType> to_reduced_float(const char* name, const Operand& x,
-                                         const ReduceOptions& o) {
-  const Array a = o.dtype ? to_array(x) : to_float_array(x);
+// What a mean or a variance is taken of, and the dtype of the result, in which it is computed if
+// that is not narrower than f32.
+std::pair<Array, DType> check_float(const char* name, const Operand& x, const ReduceOptions& o) {
   if (o.dtype && !is_float(*o.dtype))
     fail_here("[{}] dtype must be a float, got {}", name, dtype_name(*o.dtype));
-  const DType dtype = o.dtype.value_or(a.dtype());
-  const bool small = is_small_float(dtype);
-  return {convert_to(a, small ? DType::kF32 : dtype), dtype};
+  const Array a = o.dtype ? to_array(x) : to_float_array(x);
+  check_options(name, o, a, {.dtype = true});
+  return {a, o.dtype.value_or(a.dtype())};
+}
+Array to_compute_in(const Array& x, DType dtype) {
+  return dtype == DType::kF64 ? convert_to(x, dtype) : convert_to(x, DType::kF32);
 }
 
 Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
@@ -160,14 +150,18 @@ Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
   const Site site(x.at);
   const Array a = to_array(x);
   check_options(name, o, a, {.initial = true});
-  if (!o.initial && !o.where) return extreme(op, name, a, axes, o.keepdims);
-  if (!o.initial) fail_here("[{}] with a where must be told what of nothing is: initial", name);
+  if (!o.initial && o.where)
+    fail_here("[{}] with a where must be told what of nothing is: initial", name);
+  for (int64_t axis : sorted_axes(name, axes, a))
+    if (!o.initial && a.shape()[static_cast<int>(axis)] == 0)
+      fail_here("[{}] axis {} of {} is empty, and has no {}", name, axis, to_string(a.type()),
+                name);
+  const bool largest = op == OpKind::kReduceMax;
+  if (a.dtype() == DType::kBool) op = largest ? OpKind::kReduceOr : OpKind::kReduceAnd;
+  if (!o.initial) return reduce(op, name, a, axes, o.keepdims);
+  const ScalarValue none = neutral(largest ? OpKind::kReduceMax : OpKind::kReduceMin, a.dtype());
   return run_as_one(name, [&] {
-    const bool largest = op == OpKind::kReduceMax;
-    const OpKind with = a.dtype() != DType::kBool ? op
-                        : largest                 ? OpKind::kReduceOr
-                                                  : OpKind::kReduceAnd;
-    const Array found = reduce(with, name, masked(a, o, neutral(op, a.dtype())), axes, o.keepdims);
+    const Array found = reduce(op, name, masked(a, o, none), axes, o.keepdims);
     const Array first = astype(*o.initial, a.dtype());
     return largest ? maximum(first, found) : minimum(first, found);
   });
@@ -179,8 +173,8 @@ Array some_or_all(OpKind op, const char* name, const Operand& x, const Axes& axe
   const Array given = to_array(x);
   check_options(name, o, given, {});
   return run_as_one(name, [&] {
-    const Array neither = scalar_constant(op == OpKind::kReduceAnd, DType::kBool);
-    return reduce(op, name, masked(astype(given, DType::kBool), o, neither), axes, o.keepdims);
+    const Array a = astype(given, DType::kBool);
+    return reduce(op, name, masked(a, o, op == OpKind::kReduceAnd), axes, o.keepdims);
   });
 }
 
@@ -194,14 +188,6 @@ void check_where(std::string_view name, const Array& where, const Array& x) {
               to_string(x.type()));
 }
 
-Array sum(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
-  return reduce(OpKind::kReduceSum, "sum", widened(to_array(x)), axes, keepdims);
-}
-Array prod(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
-  return reduce(OpKind::kReduceProd, "prod", widened(to_array(x)), axes, keepdims);
-}
 Array sum(const Operand& x, const Axes& axes, const ReduceOptions& options) {
   return fold(OpKind::kReduceSum, "sum", x, axes, options);
 }
@@ -209,63 +195,35 @@ Array prod(const Operand& x, const Axes& axes, const ReduceOptions& options) {
   return fold(OpKind::kReduceProd, "prod", x, axes, options);
 }
 
-Array mean(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
-  const Array a = to_float_array(x);
-  const Dims list = sorted_axes("mean", axes, a);
-  const auto n = static_cast<double>(n_reduced(a, list));
-  return run_as_one("mean", [&] {
-    const Array f = is_small_float(a.dtype()) ? convert_to(a, DType::kF32) : a;
-    return convert_to(reduce(OpKind::kReduceSum, "mean", f, list, keepdims) / n, a.dtype());
-  });
-}
-
-Array var(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
-  const Site site(x.at);
-  const Array a = to_float_array(x);
-  const Dims list = sorted_axes("var", axes, a);
-  const auto n = static_cast<double>(n_reduced(a, list) - ddof);
-  return run_as_one("var", [&] {
-    const Array f = is_small_float(a.dtype()) ? convert_to(a, DType::kF32) : a;
-    const Array squares = square(f - mean(f, list, true));
-    const Array total = reduce(OpKind::kReduceSum, "var", squares, list, keepdims);
-    Array result = total / n;
-    if (n <= 0) result = 0.0 * result + std::numeric_limits<double>::quiet_NaN();
-    return convert_to(result, a.dtype());
-  });
-}
-
-Array standard_deviation(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
-  const Site site(x.at);
-  return sqrt(var(x, axes, ddof, keepdims));
-}
-
 Array mean(const Operand& x, const Axes& axes, const ReduceOptions& options) {
   const Site site(x.at);
-  const auto [a, dtype] = to_reduced_float("mean", x, options);
-  check_options("mean", options, a, {.dtype = true});
-  const Dims list = sorted_axes("mean", axes, a);
-  return run_as_one("mean", [&, a = a, dtype = dtype] {
-    const Array parts = masked(a, options, scalar_constant(0.0, a.dtype()));
-    const Array total = reduce(OpKind::kReduceSum, "mean", parts, list, options.keepdims);
-    return convert_to(total / n_counted("mean", a, list, options), dtype);
+  const auto [given, dtype] = check_float("mean", x, options);
+  const Dims list = sorted_axes("mean", axes, given);
+  return run_as_one("mean", [&, given = given, dtype = dtype] {
+    const Array a = to_compute_in(given, dtype);
+    const Array total =
+        reduce(OpKind::kReduceSum, "mean", masked(a, options, 0.0), list, options.keepdims);
+    return convert_to(total / n_counted("mean", a, list, options, 0), dtype);
   });
 }
 
 Array var(const Operand& x, const Axes& axes, int ddof, const ReduceOptions& options) {
   const Site site(x.at);
-  const auto [a, dtype] = to_reduced_float("var", x, options);
-  check_options("var", options, a, {.dtype = true});
-  const Dims list = sorted_axes("var", axes, a);
-  return run_as_one("var", [&, a = a, dtype = dtype] {
-    const Array zero = scalar_constant(0.0, a.dtype());
+  const auto [given, dtype] = check_float("var", x, options);
+  const Dims list = sorted_axes("var", axes, given);
+  return run_as_one("var", [&, given = given, dtype = dtype] {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const Array a = to_compute_in(given, dtype);
     const Array center = mean(a, list, {.keepdims = true, .where = options.where});
-    const Array squares = masked(square(a - center), options, zero);
+    const Array squares = masked(square(a - center), options, 0.0);
     const Array total = reduce(OpKind::kReduceSum, "var", squares, list, options.keepdims);
-    const Array n = n_counted("var", a, list, options) - static_cast<double>(ddof);
-    const Array result = total / n;
-    return convert_to(
-        where(n > 0, result, full_like(result, std::numeric_limits<double>::quiet_NaN())), dtype);
+    const Operand n = n_counted("var", a, list, options, ddof);
+    Array result = total / n;
+    if (options.where)
+      result = where(n > 0, result, full_like(result, nan));
+    else if (n.scalar().real <= 0)
+      result = 0.0 * result + nan;
+    return convert_to(result, dtype);
   });
 }
 
@@ -275,33 +233,45 @@ Array standard_deviation(const Operand& x, const Axes& axes, int ddof,
   return sqrt(var(x, axes, ddof, options));
 }
 
-Array max(const Operand& x, const Axes& axes, bool keepdims) {
-  return extreme(OpKind::kReduceMax, "max", x, axes, keepdims);
-}
-Array min(const Operand& x, const Axes& axes, bool keepdims) {
-  return extreme(OpKind::kReduceMin, "min", x, axes, keepdims);
-}
-
-Array any(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
-  return reduce(OpKind::kReduceOr, "any", astype(x, DType::kBool), axes, keepdims);
-}
-Array all(const Operand& x, const Axes& axes, bool keepdims) {
-  const Site site(x.at);
-  return reduce(OpKind::kReduceAnd, "all", astype(x, DType::kBool), axes, keepdims);
-}
 Array max(const Operand& x, const Axes& axes, const ReduceOptions& options) {
   return extreme(OpKind::kReduceMax, "max", x, axes, options);
 }
 Array min(const Operand& x, const Axes& axes, const ReduceOptions& options) {
   return extreme(OpKind::kReduceMin, "min", x, axes, options);
 }
-
 Array any(const Operand& x, const Axes& axes, const ReduceOptions& options) {
   return some_or_all(OpKind::kReduceOr, "any", x, axes, options);
 }
 Array all(const Operand& x, const Axes& axes, const ReduceOptions& options) {
   return some_or_all(OpKind::kReduceAnd, "all", x, axes, options);
+}
+
+Array sum(const Operand& x, const Axes& axes, bool keepdims) {
+  return sum(x, axes, {.keepdims = keepdims});
+}
+Array prod(const Operand& x, const Axes& axes, bool keepdims) {
+  return prod(x, axes, {.keepdims = keepdims});
+}
+Array mean(const Operand& x, const Axes& axes, bool keepdims) {
+  return mean(x, axes, {.keepdims = keepdims});
+}
+Array var(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
+  return var(x, axes, ddof, {.keepdims = keepdims});
+}
+Array standard_deviation(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
+  return standard_deviation(x, axes, ddof, {.keepdims = keepdims});
+}
+Array max(const Operand& x, const Axes& axes, bool keepdims) {
+  return max(x, axes, {.keepdims = keepdims});
+}
+Array min(const Operand& x, const Axes& axes, bool keepdims) {
+  return min(x, axes, {.keepdims = keepdims});
+}
+Array any(const Operand& x, const Axes& axes, bool keepdims) {
+  return any(x, axes, {.keepdims = keepdims});
+}
+Array all(const Operand& x, const Axes& axes, bool keepdims) {
+  return all(x, axes, {.keepdims = keepdims});
 }
 
 Array argmax(const Operand& x, std::optional<int> axis, bool keepdims) {
@@ -339,7 +309,7 @@ Array logsumexp(const Operand& x, const Axes& axes, const ReduceOptions& options
     const double inf = std::numeric_limits<double>::infinity();
     const auto constant = [&](double v) { return scalar_constant(v, a.dtype()); };
     // What takes no part is 0 before anything is made of it: its gradient is, too.
-    a = masked(a, options, constant(0));
+    a = masked(a, options, 0.0);
     if (b) a = where(*b != 0, a, constant(-inf));
     const ReduceOptions part = {
         .keepdims = true, .where = options.where, .initial = constant(-inf)};

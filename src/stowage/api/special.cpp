@@ -24,8 +24,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // f of a in f32 where a is narrower.
 template <typename F>
 Array computed(const Array& a, F f) {
-  const bool narrow = a.dtype() == DType::kBF16 || a.dtype() == DType::kF16;
-  return convert_to(f(narrow ? convert_to(a, DType::kF32) : a), a.dtype());
+  return convert_to(f(at_least_f32(a)), a.dtype());
 }
 
 // The series and its derivative at z.

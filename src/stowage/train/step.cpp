@@ -101,12 +101,10 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
 }
 
 PolicyPtr step_policy_by_name(std::string_view name) {
-  for (const char* kept : {"save_dots", "save_gate", "save_named"})
-    if (name == kept) return named_policy(kept);
-  for (const char* moved : {"offload_all", "offload_named", "offload_carries", "offload_nested"})
+  for (const std::string& word : memory_policies())
     for (const MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk})
-      if (name == fmt::format("{}({})", moved, memory_kind_name(kind)))
-        return named_policy(moved, kind);
+      if (word != "auto")
+        if (PolicyPtr policy = named_policy(word, kind); policy->name == name) return policy;
   return nullptr;
 }
 
