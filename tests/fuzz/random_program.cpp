@@ -25,12 +25,14 @@ struct Context {
   int64_t max_elems = 0;
   bool discrete = false;        // steps that are not continuous are allowed
   bool differentiated = false;  // open loops must not be on the way of a gradient
+  bool away = false;            // values stay on the host or the disk, too
   std::vector<DType> floats;
 
   uint64_t below(uint64_t n) { return random() % n; }
   bool chance(uint64_t percent) { return below(100) < percent; }
   int64_t extent() { return extents[below(extents.size())]; }
   DType float_dtype() { return floats[below(floats.size())]; }
+  MemoryKind kind_away() { return below(2) ? MemoryKind::kDisk : MemoryKind::kPinnedHost; }
   Shape shape(uint64_t max_rank) {
     while (true) {
       Dims dims(below(max_rank + 1));
@@ -45,12 +47,16 @@ class Maker {
   Maker(Context& context, Graph& graph, int depth)
       : context_(context), builder_(graph), depth_(depth) {}
 
-  void input(const ArrayType& type) { add(Val(builder_, builder_.graph().add_input(type))); }
+  void input(const ArrayType& type) {
+    inputs_.emplace_back(builder_, builder_.graph().add_input(type));
+    add(inputs_.back());
+  }
   void grow(uint64_t n_steps) {
     for (uint64_t i = 0; i < n_steps; ++i) step();
   }
-  /// Any value, the later the likelier, and likelier yet if nothing reads it.
+  /// Any value on the device, the later the likelier, and likelier yet if nothing reads it.
   Val any() {
+    if (pool_.empty()) pool_.push_back(constant(builder_, context_.floats[0], 0.5));
     const size_t n = pool_.size();
     if (context_.chance(30)) return unread();
     return pool_[std::max(context_.below(n), context_.below(n))];
@@ -64,6 +70,12 @@ class Maker {
       if (!read[v.id().index()]) found.push_back(v);
     return found.empty() ? pool_.back() : found[below(found.size())];
   }
+  /// Any value, maybe one that lies elsewhere or is put there for it.
+  Val any_anywhere() {
+    if (!context_.away || context_.chance(50)) return any();
+    if (away_.empty() || context_.chance(20)) return device_put(any(), context_.kind_away());
+    return away_[context_.below(away_.size())];
+  }
   Val any_float() {
     for (int tries = 0; tries < 20; ++tries)
       if (const Val v = any(); is_float(v.dtype())) return v;
@@ -72,10 +84,12 @@ class Maker {
   /// A value of that type, made where there is none.
   Val of(const ArrayType& type) {
     std::vector<Val> found;
-    for (const Val& v : pool_)
+    for (const Val& v : type.kind == MemoryKind::kDevice ? pool_ : away_)
       if (v.type() == type) found.push_back(v);
     if (!found.empty() && !context_.chance(20))
       return found[std::max(context_.below(found.size()), context_.below(found.size()))];
+    if (type.kind != MemoryKind::kDevice)
+      return device_put(of({type.dtype, type.shape}), type.kind);
     return fit(is_float(type.dtype) ? any_float() : any(), type);
   }
   /// Any value made to have that type.
@@ -101,6 +115,7 @@ class Maker {
       Val v = context_.chance(60) ? unread() : any();
       if (context_.chance(10)) v = pool_[context_.below(pool_.size())];
       if (context_.chance(10)) v = view(v);
+      if (context_.chance(30)) v = any_anywhere();
       result.push_back(v.id());
       if (context_.chance(8)) result.push_back(v.id());
     }
@@ -123,7 +138,8 @@ class Maker {
 
  private:
   void add(const Val& v) {
-    if (v.type().elems() <= context_.max_elems) pool_.push_back(v);
+    if (v.type().elems() > context_.max_elems) return;
+    (v.type().kind == MemoryKind::kDevice ? pool_ : away_).push_back(v);
   }
   Val pad_if_empty(const Val& v) {
     if (v.type().elems() > 0 || v.rank() == 0) return v;
@@ -195,12 +211,41 @@ class Maker {
 
   // To the host or the disk and back, as a whole or in part, maybe from one to the other.
   void moved_step(const Val& x) {
-    constexpr MemoryKind kKinds[] = {MemoryKind::kPinnedHost, MemoryKind::kDisk};
-    Val away = device_put(x, kKinds[below(2)]);
+    Val away = device_put(x, context_.kind_away());
     if (below(2) && x.rank() > 0 && x.shape()[0] > 0)
       away = slice_axis(away, 0, static_cast<int64_t>(below(2)) % x.shape()[0], x.shape()[0]);
-    if (below(3) == 0) away = device_put(away, kKinds[below(2)]);
+    if (below(3) == 0) away = device_put(away, context_.kind_away());
     add(device_put(away, MemoryKind::kDevice));
+  }
+
+  // What can be done with a value that is not on the device.
+  void away_step() {
+    if (away_.empty() || below(5) == 0) return add(device_put(any(), context_.kind_away()));
+    const Val v = away_[std::max(below(away_.size()), below(away_.size()))];
+    switch (below(8)) {
+      case 0:
+      case 1:
+      case 2:
+        return add(device_put(v, MemoryKind::kDevice));
+      case 3: {
+        if (v.rank() == 0) return;
+        const int64_t axis = axis_of(v), n = v.shape()[static_cast<int>(axis)];
+        const auto from = static_cast<int64_t>(below(static_cast<uint64_t>(n + 1)));
+        return add(slice_axis(v, axis, from, n));
+      }
+      case 4:
+        return add(below(2) ? transpose(v, shuffled_axes(v)) : reshape(v, {v.type().elems()}));
+      case 5: {
+        if (v.rank() == 0) return;
+        const std::vector<Val> parts = {v, of(v.type())};
+        return add(concatenate(parts, axis_of(v)));
+      }
+      case 6:
+        return add(device_put(v, context_.kind_away()));
+      case 7:
+        return add(below(2) ? builder_.add1(OpKind::kOptimizationBarrier, NoParams{}, {v})
+                            : builder_.add1(OpKind::kName, NameParams{"away"}, {v}));
+    }
   }
 
   void running_step(const Val& x) {
@@ -298,6 +343,7 @@ class Maker {
   }
 
   void step() {
+    if (context_.away && context_.chance(25)) return away_step();
     if (context_.chance(12)) return rarer_step();
     if (depth_ > 0 && context_.chance(4)) return batched_step();
     if (depth_ > 0 && context_.chance(3)) return custom_vjp_step();
@@ -658,18 +704,18 @@ class Maker {
     };
     p.n_consts = static_cast<int>(below(3));
     p.n_carries = static_cast<int>(below(4));
-    for (int i = 0; i < p.n_consts; ++i) take(any());
+    for (int i = 0; i < p.n_consts; ++i) take(any_anywhere());
     for (int i = 0; i < p.n_carries; ++i)
-      take(i > 0 && below(2) ? of(operands.back().type()) : any());
+      take(i > 0 && below(2) ? of(operands.back().type()) : any_anywhere());
     for (uint64_t i = below(4); i > 0; --i) {
-      ArrayType slice = any().type();
+      const ArrayType slice = any_anywhere().type();
       if (slice.shape.rank() > 2 || slice.elems() * p.length > context_.max_elems) continue;
       Dims dims = slice.shape.dims();
       const size_t axis = below(dims.size() + 1);
       dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis), p.length);
-      const ArrayType stack{slice.dtype, Shape(dims)};
+      const ArrayType stack{slice.dtype, Shape(dims), slice.kind};
       operands.push_back(of(stack));
-      types.push_back({slice.dtype, slice.shape});
+      types.push_back({slice.dtype, slice.shape, slice.kind});
       p.in_axes.push_back(static_cast<int64_t>(axis));
       if (below(4) == 0) {  // the same stack twice
         operands.push_back(operands.back());
@@ -681,12 +727,12 @@ class Maker {
     auto body = std::make_shared<Graph>();
     Maker inner(context_, *body, depth_ - 1);
     for (const ArrayType& type : types) inner.input(type);
-    const std::vector<Val> inputs = inner.pool_;
-    if (inputs.size() != types.size()) return;
+    const std::vector<Val> inputs = inner.inputs_;
+    if (inner.pool_.size() + inner.away_.size() != types.size()) return;
     inner.grow(2 + below(8));
     std::vector<ValueId> outputs = carries(inner, inputs, p);
     for (uint64_t i = below(4); i > 0; --i) {
-      Val y = inner.any();
+      Val y = inner.any_anywhere();
       if (p.n_carries > 0 && below(3) == 0) {  // a carry as it comes or as it goes
         const auto k = below(static_cast<uint64_t>(p.n_carries));
         y = below(2) ? inputs[static_cast<size_t>(p.n_consts) + k]
@@ -702,6 +748,12 @@ class Maker {
     for (const Val& v : builder_.add(OpKind::kScan, p, operands, {body})) add(v);
   }
 
+  // Half of it and something new, where it lies.
+  Val successor(ValueId of_what) {
+    const Val v = device_put(Val(builder_, of_what), MemoryKind::kDevice);
+    return device_put(v * 0.5 + tanh(of(v.type())), builder_.graph().type(of_what).kind);
+  }
+
   // What becomes of each carry: new, passed through, or another's.
   std::vector<ValueId> carries(Maker& inner, const std::vector<Val>& inputs, const ScanParams& p) {
     std::vector<ValueId> outputs;
@@ -715,18 +767,18 @@ class Maker {
           if (v.type() == in.type()) alike.push_back(v.id());
         outputs.push_back(alike[below(alike.size())]);
       } else if (is_float(in.dtype()) && below(4) > 0) {
-        const Val v = inner.of(in.type());
-        switch (below(3)) {
-          case 0:
-            outputs.push_back((tanh(v) + in * 0.5).id());
-            break;
-          case 1:
-            outputs.push_back(tanh(v + in).id());
-            break;
-          case 2:
-            outputs.push_back((cos(inner.bounded(in)) * inner.bounded(v)).id());
-            break;
-        }
+        const Val here = device_put(in, MemoryKind::kDevice), v = inner.of(here.type());
+        const Val out = [&] {
+          switch (below(3)) {
+            case 0:
+              return tanh(v) + here * 0.5;
+            case 1:
+              return tanh(v + here);
+            default:
+              return cos(inner.bounded(here)) * inner.bounded(v);
+          }
+        }();
+        outputs.push_back(device_put(out, in.type().kind).id());
       } else {
         outputs.push_back(inner.of(in.type()).id());
       }
@@ -736,7 +788,7 @@ class Maker {
 
   void checkpoint_step() {
     std::vector<Val> operands;
-    for (uint64_t i = 0, n = 1 + below(4); i < n; ++i) operands.push_back(any());
+    for (uint64_t i = 0, n = 1 + below(4); i < n; ++i) operands.push_back(any_anywhere());
     auto body = std::make_shared<Graph>();
     Maker inner(context_, *body, depth_ - 1);
     for (const Val& v : operands) inner.input(v.type());
@@ -765,7 +817,7 @@ class Maker {
     std::vector<ArrayType> types;
     std::vector<int64_t> axes;
     for (uint64_t i = 0, n = 1 + below(3); i < n; ++i) {
-      const Val v = any();
+      const Val v = any_anywhere();
       std::vector<int64_t> fitting = {kUnbatched};
       for (int64_t a = 0; a < v.rank(); ++a)
         if (v.shape()[static_cast<int>(a)] == size) fitting.insert(fitting.end(), {a, a});
@@ -794,7 +846,7 @@ class Maker {
     std::vector<Val> operands;
     std::vector<ArrayType> types;
     for (uint64_t i = 0, n = 1 + below(3); i < n; ++i) {
-      operands.push_back(any());
+      operands.push_back(any_anywhere());
       types.push_back(operands.back().type());
     }
     const auto function = nested(types);
@@ -828,7 +880,7 @@ class Maker {
     const std::vector<ValueId> all = inline_flat(joint, inputs, *backward, RegionId(), false);
     size_t next = n_results;
     for (const ArrayType& type : types)
-      cotangents.push_back(is_float(type.dtype) ? all[next++] : full(b, type, 0).id());
+      cotangents.push_back(is_float(type.dtype) ? all[next++] : full_anywhere(b, type, 0).id());
     backward->set_outputs(cotangents);
     const auto n = static_cast<int>(types.size());
     for (const Val& v : builder_.add(OpKind::kCustomVjp, CustomVjpParams{n, n}, operands,
@@ -848,7 +900,8 @@ class Maker {
     }
     std::vector<Val> operands = {index};
     for (uint64_t i = below(5); i > 0; --i)
-      operands.push_back(below(3) == 0 && operands.size() > 1 ? of(operands.back().type()) : any());
+      operands.push_back(below(3) == 0 && operands.size() > 1 ? of(operands.back().type())
+                                                             : any_anywhere());
     if (below(8) == 0) operands.push_back(operands.back());
     std::vector<GraphPtr> graphs;
     std::vector<ArrayType> types;
@@ -857,24 +910,22 @@ class Maker {
       auto graph = std::make_shared<Graph>();
       Maker inner(context_, *graph, depth_ - 1);
       for (size_t i = 1; i < operands.size(); ++i) inner.input(operands[i].type());
-      const std::vector<Val> inputs = inner.pool_;
-      if (inputs.size() + 1 != operands.size()) return;
+      const std::vector<Val> inputs = inner.inputs_;
+      if (inner.pool_.size() + inner.away_.size() + 1 != operands.size()) return;
       if (inputs.empty()) inner.leaf_step();
       if (below(4) > 0) inner.grow(1 + below(7));
       std::vector<ValueId> outputs;
       for (size_t j = 0; j < n_results; ++j) {
         if (b == 0)
           types.push_back(below(3) > 0 && !inputs.empty() ? inputs[below(inputs.size())].type()
-                                                          : inner.any().type());
+                                                          : inner.any_anywhere().type());
         std::vector<ValueId> alike;
         for (const Val& v : inputs)
           if (v.type() == types[j]) alike.push_back(v.id());
         if (!alike.empty() && below(3) == 0)
           outputs.push_back(alike[below(alike.size())]);
         else if (!alike.empty() && is_float(types[j].dtype) && below(2) == 0)
-          outputs.push_back((Val(inner.builder_, alike[below(alike.size())]) * 0.5 +
-                             tanh(inner.of(types[j])))
-                                .id());
+          outputs.push_back(inner.successor(alike[below(alike.size())]).id());
         else
           outputs.push_back(inner.of(types[j]).id());
       }
@@ -894,12 +945,12 @@ class Maker {
     };
     WhileParams p{.n_cond_consts = 1, .n_body_consts = static_cast<int>(below(3))};
     std::vector<Val> operands = {of({DType::kI32, {}})};
-    for (int i = 0; i < p.n_body_consts; ++i) operands.push_back(still(any()));
+    for (int i = 0; i < p.n_body_consts; ++i) operands.push_back(still(any_anywhere()));
     const size_t first = operands.size();
     operands.push_back(below(2) ? constant_int(builder_, DType::kI32, 0)
                                 : max(of({DType::kI32, {}}), constant_int(builder_, DType::kI32, 1)));
     for (uint64_t i = below(4); i > 0; --i)
-      operands.push_back(still(below(2) ? of(operands.back().type()) : any()));
+      operands.push_back(still(below(2) ? of(operands.back().type()) : any_anywhere()));
     auto condition = std::make_shared<Graph>(), body = std::make_shared<Graph>();
     Maker c(context_, *condition, depth_ - 1), inner(context_, *body, depth_ - 1);
     c.input(operands[0].type());
@@ -907,8 +958,8 @@ class Maker {
       if (i >= first) c.input(operands[i].type());
       inner.input(operands[i].type());
     }
-    const std::vector<Val> seen = c.pool_, inputs = inner.pool_;
-    if (seen.size() != operands.size() - first + 1 || inputs.size() + 1 != operands.size()) return;
+    const std::vector<Val> seen = c.inputs_, inputs = inner.inputs_;
+    if (inner.pool_.size() + inner.away_.size() + 1 != operands.size()) return;
     Val holds = lt(seen[1], min(seen[0], constant_int(c.builder_, DType::kI32, 4)));
     if (context_.discrete && below(2)) {
       const Val x = c.any_float();
@@ -930,7 +981,7 @@ class Maker {
   Context& context_;
   GraphBuilder builder_;
   int depth_;
-  std::vector<Val> pool_;
+  std::vector<Val> inputs_, pool_, away_;  // pool_: what is on the device; away_: what is not
 };
 
 Context make_context(uint64_t seed) {
@@ -944,6 +995,7 @@ Context make_context(uint64_t seed) {
   if (c.chance(5)) c.extents.push_back(0);
   c.max_elems = large ? 20'000 : 500;
   c.discrete = c.chance(25);
+  c.away = seed % 3 == 0;
   c.floats = {DType::kF32};
   if (c.chance(20)) c.floats = {DType::kF32, DType::kF32, DType::kBF16, DType::kF16};
   if (c.chance(10)) c.floats = {DType::kF32, DType::kF64};
@@ -965,9 +1017,9 @@ void add_update(Context& c, RandomProgram& program, const ReverseSpec& spec, siz
   for (size_t i = 0; i < spec.wrt.size(); ++i) {
     const auto input = static_cast<size_t>(spec.wrt[i]);
     const Val w(b, program.graph.inputs()[input]);
-    Val g(b, program.graph.outputs()[n_forward + i]);
+    Val g = device_put(Val(b, program.graph.outputs()[n_forward + i]), MemoryKind::kDevice);
     if (c.chance(50)) {
-      const MemoryKind kind = c.chance(50) ? MemoryKind::kPinnedHost : MemoryKind::kDisk;
+      const MemoryKind kind = c.kind_away();
       if (c.chance(30)) g = device_put(g, kind);
       ArrayType type = w.type();
       type.kind = kind;
@@ -983,7 +1035,8 @@ void add_update(Context& c, RandomProgram& program, const ReverseSpec& spec, siz
       g = moment * 0.5 + g;
       outputs.push_back(device_put(g, kind).id());
     }
-    outputs.push_back((w - g * 0.125).id());
+    outputs.push_back(
+        device_put(device_put(w, MemoryKind::kDevice) - g * 0.125, w.type().kind).id());
     if (c.chance(80)) program.donated[input] = true;
   }
   program.graph.set_outputs(outputs);
@@ -998,7 +1051,8 @@ RandomProgram random_program(uint64_t seed) {
   Maker maker(c, program.graph, c.chance(20) ? 3 : 2);
   for (uint64_t i = 0, n = 2 + c.below(4); i < n; ++i) {
     const bool integer = i > 1 && c.chance(15);
-    maker.input({integer ? DType::kI32 : c.float_dtype(), c.shape(3)});
+    const MemoryKind kind = c.away && c.chance(30) ? c.kind_away() : MemoryKind::kDevice;
+    maker.input({integer ? DType::kI32 : c.float_dtype(), c.shape(3), kind});
   }
   const size_t n_inputs = program.graph.inputs().size();
   c.differentiated = program.differentiated = c.chance(60);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "stowage/pack/climb.h"
 #include "stowage/pack/eject.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/rise.h"
@@ -93,17 +95,49 @@ TEST(Rise, LeavesOutWhatHasNoRoom) {
   Problem kept;
   Solution solution;
   int32_t left_out = 0;
+  const std::vector<int64_t> offsets = rise.offsets();
   for (size_t i = 0; i < items.size(); ++i) {
-    if (rise.offsets()[i] == Rise::kLeftOut) {
+    if (offsets[i] == Rise::kLeftOut) {
       ++left_out;
       continue;
     }
     kept.buffers.push_back(problem.buffers[i]);
-    solution.offsets.push_back(rise.offsets()[i]);
+    solution.offsets.push_back(offsets[i]);
   }
   solution.height = rise.height();
   EXPECT_EQ(left_out, rise.n_left_out());
   EXPECT_TRUE(validate(kept, solution).ok()) << validate(kept, solution).error();
+}
+
+// Choosing at each stage leaves out less than a pass does on average.
+TEST(Climb, LeavesOutLessThanAPass) {
+  for (const std::string_view name : {"full-heap-large", "phases", "two-ends"}) {
+    SCOPED_TRACE(name);
+    const auto nature = std::find_if(all_natures().begin(), all_natures().end(),
+                                     [&](const Nature& n) { return n.name == name; });
+    ASSERT_NE(nature, all_natures().end());
+    const Problem problem = nature->make(4000, 1);
+    const Sections sections = cut_sections(problem);
+    const std::vector<Item> items = items_of(sections);
+    const int64_t capacity = sections.largest_live;
+    Rise rise(items, sections.count());
+    RiseStrategy strategy{.focus = 0.03, .noise = 0.005, .tolerance = 0.001, .levelling = 0.004};
+    const auto draw = [&] {
+      ++strategy.seed;
+      return strategy;
+    };
+    double of_passes = 0, of_climbs = 0;
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_TRUE(rise.run(draw(), capacity, {}));
+      of_passes += rise.area_left_out();
+      ASSERT_TRUE(climb(rise, {.capacity = capacity, .n_stages = 50, .draw = draw}));
+      of_climbs += rise.area_left_out();
+    }
+    EXPECT_LT(of_climbs, of_passes);
+    EXPECT_LE(rise.height(), capacity);
+    EXPECT_FALSE(climb(rise, {.capacity = capacity, .draw = draw, .stop = [] { return true; }}));
+    EXPECT_FALSE(climb(rise, {.capacity = capacity / 2, .most_left_out = 10, .draw = draw}));
+  }
 }
 
 // Weighing lengths where it is tight, giving up narrow gaps and levelling leave out less than half.

@@ -328,6 +328,25 @@ TEST(CustomVjp, UnderVmapSharedArgumentsGetTheSum) {
   EXPECT_THAT(dx.to_vector<float>(), ElementsAre(2, 2, 2, 2, 2));
 }
 
+// So is that of what lies on the host, which is summed on the device.
+TEST(CustomVjp, UnderVmapSharedArgumentsOnTheHostGetTheSum) {
+  const auto f = custom_vjp(
+      [](const Array& w, const Array& x) { return device_put(w, MemoryKind::kDevice) * x; },
+      [](const Array& w, const Array& x) {
+        return std::pair(device_put(w, MemoryKind::kDevice) * x, x);
+      },
+      [](const Array& x, const Array& ct) {
+        return std::tuple(device_put(ct * x, MemoryKind::kPinnedHost), ct);
+      });
+  const auto loss = [&](const Array& w, const Array& xs) {
+    return sum(vmap(f, {std::nullopt, 0})(w, xs));
+  };
+  const Array w = device_put(sequence({3}), MemoryKind::kPinnedHost), xs = sequence({5, 3});
+  const auto [dw, dx] = jit(grad<0, 1>(loss))(w, xs);
+  EXPECT_EQ(dw.type().kind, MemoryKind::kPinnedHost);
+  expect_near(device_put(dw, MemoryKind::kDevice), sum(xs, {0}));
+}
+
 TEST(CustomVjp, SecondDerivativesGoThroughTheRules) {
   // The backward rule says the slope of f is x^3, so the second derivative is 3 x^2.
   const auto f = custom_vjp([](const Array& x) { return sin(x); },

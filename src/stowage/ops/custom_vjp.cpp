@@ -96,8 +96,10 @@ Batched batch_custom_vjp(const BatchContext& c) {
   for (size_t i = 0; i < n_args; ++i) {
     if (c.batched(i)) continue;
     const ArrayType& type = c.operands[i].type();
-    cotangents[i] =
-        is_float(type.dtype) ? reduce_sum(Val(b, cotangents[i]), {0}).id() : full(b, type, 0).id();
+    const Val each = device_put(Val(b, cotangents[i]), MemoryKind::kDevice);
+    const Val all = is_float(type.dtype) ? device_put(reduce_sum(each, {0}), type.kind)
+                                         : full_anywhere(b, type, 0);
+    cotangents[i] = all.id();
   }
   backward.graph.set_outputs(std::move(cotangents));
   const auto shared = [](BatchedGraph& g) {

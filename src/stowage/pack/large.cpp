@@ -5,6 +5,7 @@
 #include <iterator>
 #include <random>
 
+#include "stowage/pack/climb.h"
 #include "stowage/pack/eject.h"
 #include "stowage/pack/rise.h"
 
@@ -60,33 +61,47 @@ class Search {
     // suits than a height does.
     const int64_t goal = std::max(bound_, options_.target);
     reach(std::min(best_.height - 1, goal + goal / 200), kSurvey);
-    // Then below what was reached: halfway to the goal, and closer to the best after each failure.
-    double share = 0.5;
+    // Then halfway between the best and what was out of reach, which luck may reach later.
+    int64_t failed = goal;
     while (!done()) {
-      const auto room = static_cast<double>(best_.height - goal);
-      const std::vector<Choice> varied = {favourite_, vary(favourite_), vary(favourite_),
-                                          vary(kSurvey[random_() % kSurvey.size()])};
-      const bool reached = reach(goal + static_cast<int64_t>(share * room), varied);
-      share = reached ? std::max(0.3, 2 * share - 1) : std::min(0.97, (1 + share) / 2);
+      const int64_t capacity = failed + (best_.height - failed) / 2;
+      Way& way = choose_way();
+      const bool reached = way.n_stages == 1 ? reach(capacity, around_favourite())
+                                             : climb_to(capacity, way.n_stages);
+      way.weight = reached ? std::min(2 * way.weight, 4.0) : std::max(0.7 * way.weight, 0.1);
+      if (reached)
+        failed -= (failed - goal) / 4;
+      else
+        failed = capacity;
     }
     return best_;
   }
 
  private:
+  // To a capacity: a few whole passes, or a climb in so many stages.
+  struct Way {
+    int n_stages;
+    double weight = 1;
+  };
+
   bool done() const {
     return best_.height <= std::max(bound_, options_.target) || passes_ >= options_.passes ||
            (options_.stop && options_.stop());
   }
 
+  RiseStrategy strategy_of(const Choice& choice) {
+    return {.size_power = kPowers[choice.power],
+            .focus = kFocuses[choice.focus],
+            .noise = kNoises[choice.noise],
+            .tolerance = kTolerances[choice.tolerance],
+            .levelling = kLevellings[choice.levelling],
+            .seed = random_()};
+  }
+
   bool pass(const Choice& choice, int64_t capacity, double most_left_out = HUGE_VAL) {
     static const std::function<bool()> kNever;
-    const RiseStrategy strategy{.size_power = kPowers[choice.power],
-                                .focus = kFocuses[choice.focus],
-                                .noise = kNoises[choice.noise],
-                                .tolerance = kTolerances[choice.tolerance],
-                                .levelling = kLevellings[choice.levelling],
-                                .seed = random_()};
-    return rise_.run(strategy, capacity, passes_++ == 0 ? kNever : options_.stop, most_left_out);
+    return rise_.run(strategy_of(choice), capacity, passes_++ == 0 ? kNever : options_.stop,
+                     most_left_out);
   }
 
   // A choice beside this one.
@@ -103,6 +118,20 @@ class Search {
     move(c.levelling, kLevellings);
     return c;
   }
+  std::vector<Choice> around_favourite() {
+    return {favourite_, vary(favourite_), vary(favourite_),
+            vary(kSurvey[random_() % kSurvey.size()])};
+  }
+
+  // What reached its capacity before is chosen more often.
+  Way& choose_way() {
+    double sum = 0;
+    for (const Way& way : ways_) sum += way.weight;
+    double at = sum * static_cast<double>(random_() >> 11) * 0x1.0p-53;
+    for (Way& way : ways_)
+      if ((at -= way.weight) < 0) return way;
+    return ways_[0];
+  }
 
   // Whether a pass stays within the capacity, or the one that left out least once it is repaired.
   // That one becomes the favourite.
@@ -118,12 +147,33 @@ class Search {
       offsets = rise_.offsets();
       n_left_out = rise_.n_left_out();
     }
-    if (offsets.empty()) return false;
+    return !offsets.empty() && take(std::move(offsets), n_left_out, capacity);
+  }
+
+  // The same of a climb by the favourite's order of buffers; what is given up for it is drawn.
+  bool climb_to(int64_t capacity, int n_stages) {
+    ClimbOptions options{
+        .capacity = capacity, .n_stages = n_stages, .most_left_out = kMostToRepair};
+    options.draw = [&] {
+      return strategy_of({.power = favourite_.power,
+                          .focus = random_() % std::size(kFocuses),
+                          .noise = 1,
+                          .tolerance = random_() % std::size(kTolerances),
+                          .levelling = random_() % std::size(kLevellings)});
+    };
+    options.stop = options_.stop;
+    passes_ += 2 * options.n_tries;  // As much work.
+    return climb(rise_, options) && take(rise_.offsets(), rise_.n_left_out(), capacity);
+  }
+
+  // Whether what was left out of these offsets can be put below the capacity; they are the best
+  // then.
+  bool take(std::vector<int64_t> offsets, int32_t n_left_out, int64_t capacity) {
     if (n_left_out > kMostToRepair) return false;
     if (n_left_out > 0 && !repair(&offsets, capacity)) return false;
-    best_ = {offsets, 0};
+    best_ = {std::move(offsets), 0};
     for (size_t i = 0; i < items_.size(); ++i)
-      best_.height = std::max(best_.height, offsets[i] + items_[i].size);
+      best_.height = std::max(best_.height, best_.offsets[i] + items_[i].size);
     return true;
   }
 
@@ -152,6 +202,7 @@ class Search {
   struct Repair {
     double growth, share;
   };
+  Way ways_[5] = {{1}, {25}, {50}, {100}, {200}};
   Repair repairs_[3] = {{1.1, kFirstRepair}, {1.01, kFirstRepair}, {1.0, kFirstRepair}};
   int64_t bound_ = 0, passes_ = 0;
   LargeResult best_;

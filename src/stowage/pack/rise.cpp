@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <random>
 
 namespace stow::pack {
 namespace {
@@ -49,8 +48,8 @@ Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
   for (int32_t p = 0; p < n; ++p) position_[by_box_[p]] = p;
   for (const int32_t i : by_box_) entries_.push_back({items[i].first, items[i].last, -1});
   while (leaves_ < n_sections) leaves_ *= 2;
-  counts_.resize(2 * static_cast<size_t>(leaves_));
-  slacks_.resize(2 * static_cast<size_t>(leaves_));
+  now_.counts.resize(2 * static_cast<size_t>(leaves_));
+  now_.slacks.resize(2 * static_cast<size_t>(leaves_));
 }
 
 void Rise::build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first) {
@@ -161,14 +160,14 @@ void Rise::each_through(int32_t section, int32_t box, int32_t begin, int32_t end
 void Rise::build_sections(int64_t capacity) {
   for (int32_t s = 0; s < leaves_; ++s) {
     const bool real = s < n_sections_;
-    counts_[leaves_ + s] = {real ? count_[s] : INT32_MAX / 2, 0};
-    slacks_[leaves_ + s] = {real ? capacity - live_[s] : kFar, 0, s};
+    now_.counts[leaves_ + s] = {real ? count_[s] : INT32_MAX / 2, 0};
+    now_.slacks[leaves_ + s] = {real ? capacity - live_[s] : kFar, 0, s};
   }
   for (int32_t v = leaves_ - 1; v > 0; --v) {
-    counts_[v].add = 0;
-    slacks_[v].add = 0;
-    pull(counts_, v);
-    pull(slacks_, v);
+    now_.counts[v].add = 0;
+    now_.slacks[v].add = 0;
+    pull(now_.counts, v);
+    pull(now_.slacks, v);
   }
 }
 
@@ -193,63 +192,63 @@ void Rise::add(std::vector<Node>& nodes, int32_t first, int32_t last, Value valu
 // Takes the sections in which nothing more is to be placed out of the trees; `above` is what
 // ancestors add.
 void Rise::finish(int32_t first, int32_t last, int32_t above, int32_t v, int32_t l, int32_t r) {
-  if (last < l || r < first || counts_[v].least + above > 0) return;
+  if (last < l || r < first || now_.counts[v].least + above > 0) return;
   if (l == r) {
-    counts_[v].least = INT32_MAX / 2;
-    slacks_[v].least = kFar;
-    for (int32_t parent = v / 2; parent > 0; parent /= 2) pull(slacks_, parent);
-    finished_[l] = 1;
+    now_.counts[v].least = INT32_MAX / 2;
+    now_.slacks[v].least = kFar;
+    for (int32_t parent = v / 2; parent > 0; parent /= 2) pull(now_.slacks, parent);
+    now_.finished[l] = 1;
     newly_finished_.push_back(l);
     return;
   }
-  above += counts_[v].add;
+  above += now_.counts[v].add;
   const int32_t middle = (l + r) / 2;
   finish(first, last, above, 2 * v, l, middle);
   finish(first, last, above, 2 * v + 1, middle + 1, r);
-  pull(counts_, v);
+  pull(now_.counts, v);
 }
 
 Rise::Tightest Rise::tightest(int32_t first, int32_t last) const {
   int32_t l = first + leaves_, r = last + leaves_;
   // What was seen from either end, up to the ancestors l and r.
-  Tightest a{slacks_[l].least, first}, b{slacks_[r].least, last};
+  Tightest a{now_.slacks[l].least, first}, b{now_.slacks[r].least, last};
   while ((l ^ r) > 1) {
-    if (l % 2 == 0 && slacks_[l + 1].least < a.slack)
-      a = {slacks_[l + 1].least, slacks_[l + 1].section};
-    if (r % 2 == 1 && slacks_[r - 1].least <= b.slack)
-      b = {slacks_[r - 1].least, slacks_[r - 1].section};
+    if (l % 2 == 0 && now_.slacks[l + 1].least < a.slack)
+      a = {now_.slacks[l + 1].least, now_.slacks[l + 1].section};
+    if (r % 2 == 1 && now_.slacks[r - 1].least <= b.slack)
+      b = {now_.slacks[r - 1].least, now_.slacks[r - 1].section};
     l /= 2;
     r /= 2;
-    a.slack += slacks_[l].add;
-    b.slack += slacks_[r].add;
+    a.slack += now_.slacks[l].add;
+    b.slack += now_.slacks[r].add;
   }
   if (b.slack < a.slack) a = b;
-  for (l /= 2; l > 0; l /= 2) a.slack += slacks_[l].add;
+  for (l /= 2; l > 0; l /= 2) a.slack += now_.slacks[l].add;
   return a;
 }
 
 void Rise::push(int32_t first, int32_t last, int64_t height) {
   // One stretch with neighbours of the same height.
-  if (first > 0 && !finished_[first - 1]) {
-    const int32_t left = start_of_[first - 1];
-    if (left >= 0 && end_of_[left] == first - 1 && height_of_[left] == height) first = left;
+  if (first > 0 && !now_.finished[first - 1]) {
+    const int32_t left = now_.start_of[first - 1];
+    if (left >= 0 && now_.end_of[left] == first - 1 && now_.height_of[left] == height) first = left;
   }
-  if (last + 1 < n_sections_ && !finished_[last + 1] && end_of_[last + 1] >= 0 &&
-      height_of_[last + 1] == height) {
+  if (last + 1 < n_sections_ && !now_.finished[last + 1] && now_.end_of[last + 1] >= 0 &&
+      now_.height_of[last + 1] == height) {
     const int32_t right = last + 1;
-    last = end_of_[right];
-    end_of_[right] = -1;
+    last = now_.end_of[right];
+    now_.end_of[right] = -1;
   }
-  end_of_[first] = last;
-  start_of_[last] = first;
-  height_of_[first] = height;
-  heap_.push_back({height, first, last});
-  std::push_heap(heap_.begin(), heap_.end());
+  now_.end_of[first] = last;
+  now_.start_of[last] = first;
+  now_.height_of[first] = height;
+  now_.heap.push_back({height, first, last});
+  std::push_heap(now_.heap.begin(), now_.heap.end());
 }
 
 void Rise::forget(int32_t first, int32_t last) {
-  end_of_[first] = -1;
-  start_of_[last] = -1;
+  now_.end_of[first] = -1;
+  now_.start_of[last] = -1;
 }
 
 // first..last lies at `height`; what is finished in it leaves the skyline.
@@ -266,10 +265,10 @@ void Rise::settle(int32_t first, int32_t last, int64_t height) {
 
 void Rise::place(int32_t item, int32_t first, int32_t last, int64_t height) {
   const Item& it = items_[item];
-  offsets_[item] = height;
-  height_ = std::max(height_, height + it.size);
+  now_.offset_at[position_[item]] = height;
+  now_.height = std::max(now_.height, height + it.size);
   take_out(item);
-  add(counts_, it.first, it.last, -1);
+  add(now_.counts, it.first, it.last, -1);
   if (it.first > first) push(first, it.first - 1, height);
   if (it.last < last) push(it.last + 1, last, height);
   settle(it.first, it.last, height + it.size);
@@ -278,21 +277,21 @@ void Rise::place(int32_t item, int32_t first, int32_t last, int64_t height) {
 // The stretch first..last stays where it is.
 void Rise::leave_out(int32_t item, int32_t first, int32_t last, int64_t height) {
   const Item& it = items_[item];
-  offsets_[item] = kLeftOut;
-  ++n_left_out_;
-  area_left_out_ += static_cast<double>(it.size) * (it.last - it.first + 1);
+  now_.offset_at[position_[item]] = kLeftOut;
+  ++now_.n_left_out;
+  now_.area_left_out += static_cast<double>(it.size) * (it.last - it.first + 1);
   take_out(item);
-  add(counts_, it.first, it.last, -1);
-  add(slacks_, it.first, it.last, it.size);
+  add(now_.counts, it.first, it.last, -1);
+  add(now_.slacks, it.first, it.last, it.size);
   // Other stretches that the buffer lived in may have come to their end as well.
   newly_finished_.clear();
   finish(it.first, it.last, 0, 1, 0, leaves_ - 1);
   push(first, last, height);
   for (const int32_t s : newly_finished_) {
     int32_t a = s;
-    while (end_of_[a] < s) --a;
-    const int32_t b = end_of_[a];
-    const int64_t h = height_of_[a];
+    while (now_.end_of[a] < s) --a;
+    const int32_t b = now_.end_of[a];
+    const int64_t h = now_.height_of[a];
     forget(a, b);
     if (a < s) push(a, s - 1, h);
     if (s < b) push(s + 1, b, h);
@@ -324,20 +323,30 @@ int32_t Rise::choose_victim(int32_t section, int64_t need) const {
 }
 
 void Rise::rank(const RiseStrategy& strategy) {
-  const auto most = static_cast<double>(*std::max_element(live_.begin(), live_.end()));
-  std::vector<double> until(n_sections_ + 1);  // The sum of all weights before.
-  for (int32_t s = 0; s < n_sections_; ++s) {
-    const double below = 1 - static_cast<double>(live_[s]) / most;
-    until[s + 1] = until[s] + kLeastWeight + std::exp(-below / strategy.focus);
+  std::vector<double>& until = weights_until_[strategy.focus];
+  if (until.empty()) {
+    const auto most = static_cast<double>(*std::max_element(live_.begin(), live_.end()));
+    until.resize(n_sections_ + 1);
+    for (int32_t s = 0; s < n_sections_; ++s) {
+      const double below = 1 - static_cast<double>(live_[s]) / most;
+      until[s + 1] = until[s] + kLeastWeight + std::exp(-below / strategy.focus);
+    }
   }
-  std::mt19937_64 random(strategy.seed);
-  for (size_t i = 0; i < items_.size(); ++i) {
-    const double unit = static_cast<double>(random() >> 11) * 0x1.0p-53;
-    entries_[position_[i]].rank =
-        std::pow(static_cast<double>(items_[i].size), strategy.size_power) *
-        (until[items_[i].last + 1] - until[items_[i].first]) *
-        (1 + strategy.noise * (2 * unit - 1));
+  uint64_t random = strategy.seed | 1;
+  for (size_t p = 0; p < entries_.size(); ++p) {
+    Entry& e = entries_[p];
+    e.rank = -1;
+    if (now_.offset_at[p] != kUnplaced) continue;
+    // Marsaglia 2003, "Xorshift RNGs": a few bits of noise, for all buffers and often.
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    const double unit = static_cast<double>(random >> 11) * 0x1.0p-53;
+    e.rank = (until[e.last + 1] - until[e.first]) * (1 + strategy.noise * (2 * unit - 1));
+    if (strategy.size_power != 0)
+      e.rank *= std::pow(static_cast<double>(items_[by_box_[p]].size), strategy.size_power);
   }
+  rank_boxes(1, 0, static_cast<int32_t>(items_.size()));
 }
 
 // Whether the stretch first..last shall rise by `gap`, to the lower of its neighbours at heights
@@ -349,41 +358,49 @@ bool Rise::give_up(const RiseStrategy& strategy, int32_t first, int32_t last, in
   if (lost <= std::min(share, kMostGivenUp) * static_cast<double>(slack)) return true;
   if (lost > strategy.levelling * static_cast<double>(slack)) return false;
   int64_t other = INT64_MAX;
-  if (left <= right) other = tightest(start_of_[first - 1], first - 1).slack;
-  if (right <= left) other = std::min(other, tightest(last + 1, end_of_[last + 1]).slack);
+  if (left <= right) other = tightest(now_.start_of[first - 1], first - 1).slack;
+  if (right <= left) other = std::min(other, tightest(last + 1, now_.end_of[last + 1]).slack);
   return lost <= strategy.levelling * static_cast<double>(slack - other);
+}
+
+void Rise::begin(int64_t capacity) {
+  now_.bounded = capacity != kNoCapacity;
+  build_sections(now_.bounded ? capacity : kFar / 2);
+  now_.finished.assign(n_sections_, 0);
+  now_.end_of.assign(n_sections_, -1);
+  now_.start_of.assign(n_sections_, -1);
+  now_.height_of.assign(n_sections_, 0);
+  now_.offset_at.assign(items_.size(), kUnplaced);
+  now_.height = 0;
+  now_.n_left_out = 0;
+  now_.area_left_out = 0;
+  now_.heap.clear();
+  push(0, n_sections_ - 1, 0);
 }
 
 bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
                double most_left_out) {
-  const auto n = static_cast<int32_t>(items_.size());
+  begin(capacity);
+  return advance(strategy, INT64_MAX, stop, most_left_out);
+}
+
+bool Rise::advance(const RiseStrategy& strategy, int64_t until, const std::function<bool()>& stop,
+                   double most_left_out) {
   rank(strategy);
-  rank_boxes(1, 0, n);
-  const bool bounded = capacity != kNoCapacity;
-  build_sections(bounded ? capacity : kFar / 2);
-  finished_.assign(n_sections_, 0);
-  end_of_.assign(n_sections_, -1);
-  start_of_.assign(n_sections_, -1);
-  height_of_.assign(n_sections_, 0);
-  offsets_.assign(n, 0);
-  height_ = 0;
-  n_left_out_ = 0;
-  area_left_out_ = 0;
-  heap_.clear();
-  push(0, n_sections_ - 1, 0);
-  for (int64_t step = 1; !heap_.empty(); ++step) {
+  for (int64_t step = 1; !now_.heap.empty(); ++step) {
     if (step % 1024 == 0 && stop && stop()) return false;
-    std::pop_heap(heap_.begin(), heap_.end());
-    const auto [height, first, last] = heap_.back();
-    heap_.pop_back();
-    if (end_of_[first] != last || height_of_[first] != height) continue;
+    if (now_.heap.front().height >= until) return true;
+    std::pop_heap(now_.heap.begin(), now_.heap.end());
+    const auto [height, first, last] = now_.heap.back();
+    now_.heap.pop_back();
+    if (now_.end_of[first] != last || now_.height_of[first] != height) continue;
     const Tightest tight = tightest(first, last);
     int64_t left = INT64_MAX, right = INT64_MAX;  // Heights of the neighbours.
-    if (first > 0 && !finished_[first - 1]) left = height_of_[start_of_[first - 1]];
-    if (last + 1 < n_sections_ && !finished_[last + 1]) right = height_of_[last + 1];
+    if (first > 0 && !now_.finished[first - 1]) left = now_.height_of[now_.start_of[first - 1]];
+    if (last + 1 < n_sections_ && !now_.finished[last + 1]) right = now_.height_of[last + 1];
     const int64_t rise_to = std::min(left, right), gap = rise_to - height;
     int32_t item = -1;
-    if (!bounded || !give_up(strategy, first, last, tight.slack, left, right, gap)) {
+    if (!now_.bounded || !give_up(strategy, first, last, tight.slack, left, right, gap)) {
       item = best_item(first, tight.section, tight.section, last);
       if (item < 0) item = best_item(first, last, first, last);
     }
@@ -392,18 +409,42 @@ bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::functi
       place(item, first, last, height);
       continue;
     }
-    if (bounded && tight.slack < gap) {
+    if (now_.bounded && tight.slack < gap) {
       const int32_t victim = choose_victim(tight.section, gap - tight.slack);
       forget(first, last);
       leave_out(victim, first, last, height);
-      if (area_left_out_ > most_left_out) return false;
+      if (now_.area_left_out > most_left_out) return false;
       continue;
     }
     forget(first, last);
-    add(slacks_, first, last, -gap);
+    add(now_.slacks, first, last, -gap);
     push(first, last, rise_to);
   }
   return true;
+}
+
+std::vector<int64_t> Rise::offsets() const {
+  std::vector<int64_t> offsets(items_.size());
+  for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = now_.offset_at[position_[i]];
+  return offsets;
+}
+
+double Rise::strain(double softness) const {
+  // What the ancestors of each node add, from the root down.
+  std::vector<int64_t> above(2 * static_cast<size_t>(leaves_));
+  for (int32_t v = 1; v < leaves_; ++v)
+    above[2 * v] = above[2 * v + 1] = above[v] + now_.slacks[v].add;
+  const int64_t least = now_.slacks[1].least;
+  const double left_out = 2 * now_.area_left_out / mean_length_;
+  double sum = 0;
+  for (int32_t s = 0; s < n_sections_; ++s) {
+    if (now_.finished[s]) continue;
+    const auto more =
+        static_cast<double>(now_.slacks[leaves_ + s].least + above[leaves_ + s] - least);
+    if (more < 16 * softness) sum += std::exp(-more / softness);
+  }
+  if (sum == 0) return left_out;  // Nothing is still to be placed.
+  return left_out - static_cast<double>(least) + softness * std::log(sum);
 }
 
 }  // namespace stow::pack

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "stowage/pack/exact_search.h"
@@ -43,12 +45,23 @@ class Rise {
   bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
            double most_left_out = HUGE_VAL);
 
+  // The same in parts, each with a strategy of its own.
+  void begin(int64_t capacity);
+  /// Until all of the skyline is at `until` or above. False as of run().
+  bool advance(const RiseStrategy& strategy, int64_t until, const std::function<bool()>& stop,
+               double most_left_out = HUGE_VAL);
+  bool all_placed() const { return now_.heap.empty(); }  // Or left out.
+  /// How near the pass is to leaving out more, in bytes, higher when nearer: the least slack of all
+  /// sections with its sign turned, and more where others have hardly more (`softness` bytes). What
+  /// is left out counts twice its bytes, were it of a mean length.
+  double strain(double softness) const;
+
   /// [items] of the last pass; kLeftOut where there was no room.
   static constexpr int64_t kLeftOut = -1;
-  const std::vector<int64_t>& offsets() const { return offsets_; }
-  int64_t height() const { return height_; }
-  int32_t n_left_out() const { return n_left_out_; }
-  double area_left_out() const { return area_left_out_; }  // In sections times bytes.
+  std::vector<int64_t> offsets() const;
+  int64_t height() const { return now_.height; }
+  int32_t n_left_out() const { return now_.n_left_out; }
+  double area_left_out() const { return now_.area_left_out; }  // In sections times bytes.
 
  private:
   // Of a run of sections, without what is added to whole ancestors.
@@ -72,6 +85,35 @@ class Rise {
     int64_t slack;
     int32_t section;
   };
+  struct Stretch {
+    int64_t height;
+    int32_t first, last;
+    bool operator<(const Stretch& o) const {  // For a heap with the lowest on top.
+      return height != o.height ? height > o.height : first > o.first;
+    }
+  };
+
+ public:
+  /// A pass under way, without the ranks, which every advance() makes anew.
+  struct State {
+    bool bounded = false;
+    std::vector<CountNode> counts;
+    std::vector<SlackNode> slacks;
+    std::vector<uint8_t> finished;  // [sections] nothing more lives there.
+    std::vector<Stretch> heap;
+    std::vector<int32_t> end_of, start_of;  // Of the stretch that starts, or ends, at a section.
+    std::vector<int64_t> height_of;         // Of the stretch that starts at a section.
+    std::vector<int64_t> offset_at;  // In the order of the tree's leaves.
+    int64_t height = 0;
+    int32_t n_left_out = 0;
+    double area_left_out = 0;
+  };
+  const State& state() const { return now_; }
+  void set_state(const State& state) { now_ = state; }
+  void swap_state(State& state) { std::swap(now_, state); }
+
+ private:
+  static constexpr int64_t kUnplaced = -2;  // An offset.
 
   void rank(const RiseStrategy& strategy);
   void build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first);
@@ -107,28 +149,12 @@ class Rise {
   std::vector<int32_t> by_box_, position_;  // Items in the order of the tree's leaves, and back.
   std::vector<Box> boxes_;
   std::vector<Entry> entries_;  // In the order of the tree's leaves.
+  // By focus: the weights of all sections before one, summed.
+  std::map<double, std::vector<double>> weights_until_;
 
   int32_t leaves_ = 1;
-  std::vector<CountNode> counts_;
-  std::vector<SlackNode> slacks_;
-  std::vector<uint8_t> finished_;  // [sections] nothing more lives there.
   std::vector<int32_t> newly_finished_;
-
-  struct Stretch {
-    int64_t height;
-    int32_t first, last;
-    bool operator<(const Stretch& o) const {  // For a heap with the lowest on top.
-      return height != o.height ? height > o.height : first > o.first;
-    }
-  };
-  std::vector<Stretch> heap_;
-  std::vector<int32_t> end_of_, start_of_;  // Of the stretch that starts, or ends, at a section.
-  std::vector<int64_t> height_of_;          // Of the stretch that starts at a section.
-
-  std::vector<int64_t> offsets_;
-  int64_t height_ = 0;
-  int32_t n_left_out_ = 0;
-  double area_left_out_ = 0;
+  State now_;
 };
 
 }  // namespace stow::pack

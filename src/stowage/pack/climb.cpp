@@ -1,0 +1,41 @@
+#include "stowage/pack/climb.h"
+
+#include <cmath>
+
+namespace stow::pack {
+namespace {
+
+// Of the capacity, within which sections are strained alike.
+constexpr double kSoftness = 5e-3;
+// Most is lost by the last buffers: from this share of the capacity on there are more tries.
+constexpr double kLate = 0.75;
+constexpr int kMoreTries = 5;
+
+}  // namespace
+
+bool climb(Rise& rise, const ClimbOptions& options) {
+  const auto capacity = static_cast<double>(options.capacity);
+  Rise::State base, best;
+  rise.begin(options.capacity);
+  for (int stage = 1; !rise.all_placed(); ++stage) {
+    const double share = static_cast<double>(stage) / options.n_stages;
+    const int64_t until = share < 1 ? static_cast<int64_t>(capacity * share) : INT64_MAX;
+    const int n_tries = options.n_tries * (share > kLate ? kMoreTries : 1);
+    base = rise.state();
+    double least = HUGE_VAL;
+    for (int k = 0; k < n_tries; ++k) {
+      if (options.stop && options.stop()) return false;
+      if (k > 0) rise.set_state(base);
+      if (!rise.advance(options.draw(), until, options.stop)) return false;
+      const double strain = rise.strain(kSoftness * capacity);
+      if (!(strain < least)) continue;
+      least = strain;
+      rise.swap_state(best);
+    }
+    rise.swap_state(best);
+    if (rise.n_left_out() > options.most_left_out) return false;
+  }
+  return true;
+}
+
+}  // namespace stow::pack
