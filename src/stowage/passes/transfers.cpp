@@ -1,6 +1,7 @@
 #include "stowage/passes/transfers.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -597,6 +598,14 @@ class Overlapper {
 
   // ---- the list as it will run ----
 
+  // A slot that the loop fills bit by bit begins with the first bit, which is written ahead of it.
+  void begin_no_bits(View& view) const {
+    for (const LoopTerm& term : view.terms)
+      if (term.loop == loop_->id && std::abs(term.step * term.stride_bytes) <
+                                        schedule_.buffers[view.buffer.index()].slot_bytes)
+        view.begins = false;
+  }
+
   void write(std::vector<Item>& items, int64_t trips, Instructions& list, Instructions& before,
              Instructions& after) {
     if (loop_) {
@@ -621,7 +630,10 @@ class Overlapper {
         if (item.shift == 0 || (item.shift > 0) != (iteration < 0) || its < 0 || its >= trips)
           continue;
         to.push_back(item.instruction);
-        for_each_view(to.back(), [&](View& view, bool) { fix_iteration(view, loop_->id, its); });
+        for_each_view(to.back(), [&](View& view, bool) {
+          if (its > 0) begin_no_bits(view);
+          fix_iteration(view, loop_->id, its);
+        });
       }
     };
     for (int64_t i = first; i < 0; ++i) put(before, i);
@@ -631,6 +643,7 @@ class Overlapper {
       Instruction& instruction = item.instruction;
       if (item.shift != 0) {
         for_each_view(instruction, [&](View& view, bool) {
+          if (item.shift > 0) begin_no_bits(view);
           for (LoopTerm& term : view.terms)
             if (term.loop == loop_->id) term.start += term.step * item.shift;
         });
