@@ -13,6 +13,7 @@
 #include "stowage/api/gather.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
+#include "stowage/api/jvp.h"
 #include "stowage/api/linalg.h"
 #include "stowage/api/math.h"
 #include "stowage/api/memory.h"

@@ -150,7 +150,7 @@ for n in ["abs", "sign", "negative", "square", "floor", "round", "trunc", "exp",
     case(n, unary[n], np.array([0, 1, 200, 255], np.uint8), ulp=6)
 edges = np.array([-2**31, -2**31 + 1, -7, -1, 0, 1, 2, 255, 2**31 - 1], np.int32)
 for n, f in [("population_count", lax.population_count), ("clz", lax.clz),
-             ("bitwise_not", jnp.bitwise_not)]:
+             ("bitwise_not", jnp.bitwise_not), ("bitwise_count", jnp.bitwise_count)]:
     for dtype in (np.int32, np.uint32, np.int8, np.uint8, np.int64):
         case(n, f, edges.astype(dtype))
 

@@ -179,7 +179,7 @@ const Case kCases[] = {
      "[max_pool] a window of 2 axes over f32[4,4], which is no [N, S..., C] of them\n"
      "  at messages_test.cpp:@"},
     {"top_k_too_many", [] { top_k(f32({3}), 4); },
-     "[top_k] k 4 of axis 0 of f32[3]\n"
+     "[top_k] the 4 largest are asked for of 3 on axis 0 of f32[3]\n"
      "  at messages_test.cpp:@"},
     {"glu_halves", [] { glu(f32({3})); },
      "[glu] axis -1 of f32[3] has no two halves\n"
@@ -229,6 +229,22 @@ const Case kCases[] = {
        attention(x, x, x, {.align_last = true});
      },
      "[attention] align_last says how a causal mask lies; causal is not set\n"
+     "  at messages_test.cpp:@"},
+    {"attention_mask",
+     [] {
+       const Array x = f32({1, 2, 3, 4});
+       attention(x, x, x, {.mask = f32({2, 2})});
+     },
+     "[attention] the mask must be bool, got f32[2,2]; what is added to scores is the bias\n"
+     "  at messages_test.cpp:@"},
+    {"scalar_beside_u8", [] { astype(i32({2}), DType::kU8) + (int64_t{1} << 33); },
+     "the scalar 8589934592 does not fit u8; convert the array (astype) or the scalar first\n"
+     "  at messages_test.cpp:@"},
+    {"softmax_axis", [] { softmax(f32({3, 4}), -3); },
+     "[softmax] axis -3 is out of range for f32[3,4]\n"
+     "  at messages_test.cpp:@"},
+    {"norm_axis", [] { norm(f32({3, 4}), 2); },
+     "[norm] axis 2 is out of range for f32[3,4]\n"
      "  at messages_test.cpp:@"},
     {"take_by_floats",
      [] {

@@ -190,6 +190,22 @@ const Case kCases[] = {
      },
      "[vjp] output 'b' is f32[2], its cotangent f32[3]\n"
      "  at transform_messages_test.cpp:@"},
+    {"jvp_tangent",
+     [] {
+       const Net net{f32({3}), f32({2})};
+       jvp([](const Net& n) { return n; }, std::tuple(net), std::tuple(Net{f32({3}), i32({2})}));
+     },
+     "[jvp] primal '0/b' is f32[2], its tangent i32[2]\n"
+     "  at transform_messages_test.cpp:@"},
+    {"jvp_structure",
+     [] {
+       using List = std::vector<Array>;
+       jvp([](const List& x) { return x[0]; }, std::tuple(List{f32({2})}),
+           std::tuple(List{f32({2}), f32({2})}));
+     },
+     "[jvp] primals and tangents: the structures differ at '0': a list of 1 there, a list of 2 "
+     "here\n"
+     "  at transform_messages_test.cpp:@"},
 
     // ---- policies ----
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },

@@ -95,6 +95,7 @@ void add_elementwise(Table& t) {
       STOW_1(squareplus),
       STOW_F("gelu_exact", gelu(x[0], false)),
       STOW_1(population_count),
+      STOW_1(bitwise_count),
       STOW_1(clz),
       STOW_F("bitwise_not", ~x[0]),
       STOW_2(add),

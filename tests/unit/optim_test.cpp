@@ -150,6 +150,25 @@ TEST(Optim, BadGradientsAreTakenAtLastAfterTooManyInARow) {
   }
 }
 
+TEST(Optim, MomentsOfF64AreCorrectedInF64) {
+  const auto adam = optim::adam(1e-2);
+  Array x = Array::from({0.4, -0.3});
+  OptState state = adam.init(x);
+  double want = 0.4, m = 0, v = 0;
+  for (int t = 1; t <= 3; ++t) {
+    const Array gradient = sinh(x);
+    const auto [update, next] = adam.update(gradient, state, x);
+    x = optim::apply_updates(x, update);
+    state = next;
+    const double g = std::sinh(want);
+    m = 0.9 * m + (1 - 0.9) * g;
+    v = 0.999 * v + (1 - 0.999) * g * g;
+    want -= 1e-2 * (m / (1 - std::pow(0.9, t))) /
+            (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8);
+  }
+  EXPECT_NEAR(x[0].item<double>(), want, 1e-14);
+}
+
 TEST(Optim, SkippedUpdatesAreNotComputed) {
   const auto text_of = [](const GradientTransformation& opt) {
     const Array p = Array::abstract({4}, DType::kF32);

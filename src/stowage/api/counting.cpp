@@ -174,6 +174,7 @@ Array nanstd(const Operand& x, const Axes& axes, int ddof, bool keepdims) {
 Array ptp(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_array(x);
+  check_axes("ptp", axes, a.type(), true);
   return run_as_one("ptp", [&] { return max(a, axes, keepdims) - min(a, axes, keepdims); });
 }
 

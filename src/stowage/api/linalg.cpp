@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "stowage/api/indexing.h"
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
 #include "stowage/api/nn.h"
@@ -196,6 +197,7 @@ Array trace(const Operand& x, int64_t k, int axis1, int axis2) {
 Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
+  check_axes("norm", axes, a.type(), true);
   return run_as_one("norm", [&] {
     if (ord == 2) return sqrt(sum(square(a), axes, keepdims));
     if (std::isinf(ord) && ord < 0) return min(abs(a), axes, keepdims);
@@ -249,6 +251,9 @@ Array attention(const Operand& q, const Operand& k, const Operand& v,
   if (a.rank() != 4) fail_here("[attention] q must be [B,T,H,D], got {}", to_string(a.type()));
   if (options.align_last && !options.causal)
     fail_here("[attention] align_last says how a causal mask lies; causal is not set");
+  if (options.mask && options.mask->dtype() != DType::kBool)
+    fail_here("[attention] the mask must be bool, got {}; what is added to scores is the bias",
+              to_string(options.mask->type()));
   const float scale =
       options.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(a.dim(3)))));
   if (options.bias || options.mask || a.dtype() == DType::kF64)

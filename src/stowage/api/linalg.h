@@ -63,7 +63,7 @@ struct AttentionOptions {
 /// Memory:  the gradient needs q, k, v, the result and f32 [B,H,T]; no scores are stored. With a
 ///          bias, a mask or f64 it is a composition that does store scores [B,H,T,S]; so are the
 ///          second derivative and those of higher order.
-/// Errors:  TraceError if the shapes do not fit.
+/// Errors:  TraceError if the shapes do not fit, or the mask is no bool.
 /// Source:  Dao et al. 2022, Algorithm 1; jax.nn.dot_product_attention.
 Array attention(const Operand& q, const Operand& k, const Operand& v,
                 const AttentionOptions& options = {});

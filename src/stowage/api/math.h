@@ -140,8 +140,10 @@ Array logical_or(const Operand& a, const Operand& b);  ///< Whether one does.
 Array logical_xor(const Operand& a, const Operand& b);  ///< Whether just one does.
 
 // Bits of integers.
-/// The number of ones (lax.population_count, jnp.bitwise_count).
+/// The number of ones (lax.population_count), of the dtype of x.
 Array population_count(const Operand& x);
+/// The number of ones in |x|, as u8.
+Array bitwise_count(const Operand& x);
 /// The number of leading zeros; that of 0 is the width.
 Array clz(const Operand& x);
 /// operator>> keeps the sign of signed types; this brings in zeros. A shift by the width or more

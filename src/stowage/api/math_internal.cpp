@@ -14,10 +14,13 @@ Array scalar_array(const ScalarValue& value, WeakDType dtype) {
   return make_literal(type, scalar_bytes(value, dtype.dtype));
 }
 
-// A scalar for an array's dtype. One of i32 is not cut off in silence: sizes and counts are of 64 bits.
+// A scalar for an array's dtype. Sizes and counts are of 64 bits, and are not cut off in silence
+// where integers have fewer: as in JAX a scalar must fit an i32, or the dtype itself.
 Array scalar_for(const ScalarValue& value, WeakDType dtype) {
-  if (dtype.dtype == DType::kI32 && is_integer(value.dtype) &&
-      value.integer != static_cast<int32_t>(value.integer))
+  const bool fits = value.integer == static_cast<int32_t>(value.integer) ||
+                    (dtype.dtype == DType::kU32 &&
+                     value.integer == static_cast<int64_t>(static_cast<uint32_t>(value.integer)));
+  if (!fits && is_integer(value.dtype) && is_integer(dtype.dtype) && dtype_bytes(dtype.dtype) < 8)
     fail_here("the scalar {} does not fit {}; convert the array (astype) or the scalar first",
               value.integer, dtype_name(dtype.dtype));
   return scalar_array(value, dtype);

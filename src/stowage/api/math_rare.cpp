@@ -211,6 +211,10 @@ Array logical_xor(const Operand& a, const Operand& b) {
 Array population_count(const Operand& x) {
   return unary_op(OpKind::kPopulationCount, x);
 }
+Array bitwise_count(const Operand& x) {
+  const Site site(x.at);
+  return run_as_one("bitwise_count", [&] { return astype(population_count(abs(x)), DType::kU8); });
+}
 Array clz(const Operand& x) {
   return unary_op(OpKind::kCountLeadingZeros, x);
 }

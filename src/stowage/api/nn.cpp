@@ -25,6 +25,12 @@ Array float_with_axis(const char* name, const Operand& x) {
   if (a.rank() == 0) fail_here("[{}] {} has no axis", name, to_string(a.type()));
   return a;
 }
+// The same, having these axes.
+Array float_with_axes(const char* name, const Operand& x, const Axes& axes) {
+  const Array a = float_with_axis(name, x);
+  check_axes(name, axes, a.type(), true);
+  return a;
+}
 
 // Less its maximum, which an array without elements has not.
 Array below_zero(const Array& x, const Axes& axes) {
@@ -69,7 +75,7 @@ Array softplus(const Operand& x) {
 
 Array softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
-  const Array a = float_with_axis("softmax", x);
+  const Array a = float_with_axes("softmax", x, axes);
   return run_as_one("softmax", [&] {
     const Array e = exp(below_zero(a, axes));
     return e / sum(e, axes, true);
@@ -78,7 +84,7 @@ Array softmax(const Operand& x, const Axes& axes) {
 
 Array log_softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
-  const Array a = float_with_axis("log_softmax", x);
+  const Array a = float_with_axes("log_softmax", x, axes);
   return run_as_one("log_softmax", [&] {
     const Array shifted = below_zero(a, axes);
     return shifted - log(sum(exp(shifted), axes, true));
@@ -87,7 +93,7 @@ Array log_softmax(const Operand& x, const Axes& axes) {
 
 Array softmax(const Operand& x, const Axes& axes, const Array& where) {
   const Site site(x.at);
-  const Array a = float_with_axis("softmax", x);
+  const Array a = float_with_axes("softmax", x, axes);
   check_where("softmax", where, a);
   return run_as_one("softmax", [&] {
     const Array e = exp(below_zero(a, axes, where));
@@ -97,7 +103,7 @@ Array softmax(const Operand& x, const Axes& axes, const Array& where) {
 
 Array log_softmax(const Operand& x, const Axes& axes, const Array& where) {
   const Site site(x.at);
-  const Array a = float_with_axis("log_softmax", x);
+  const Array a = float_with_axes("log_softmax", x, axes);
   check_where("log_softmax", where, a);
   return run_as_one("log_softmax", [&] {
     const Array shifted = below_zero(a, axes, where);

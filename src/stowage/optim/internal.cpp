@@ -48,7 +48,9 @@ Array update_moment(const Array& value, const Array& moment, double decay) {
 }
 
 Array bias_correction(const Array& moment, double decay, const Array& count) {
-  const Array correction = 1.0 - pow(Array(decay), count.astype(DType::kF32));
+  // Near 1 a decay in f32 leaves few digits of 1 - decay: enough for moments of f32, not of f64.
+  const DType wide = moment.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+  const Array correction = 1.0 - pow(decay, count.astype(wide));
   // One division, not one an element; a reciprocal rounded to a short dtype would show.
   if (moment.dtype() == DType::kF32) return moment * reciprocal(correction);
   return moment / correction.astype(moment.dtype());

@@ -28,7 +28,7 @@ Array increment(const Array& count);
 
 /// decay * moment + (1 - decay) * value.
 Array update_moment(const Array& value, const Array& moment, double decay);
-/// moment / (1 - decay^count).
+/// moment / (1 - decay^count), the divisor in f32, or in f64 for a moment of f64.
 Array bias_correction(const Array& moment, double decay, const Array& count);
 /// The moment as the next step will find it, before it has seen that step's gradient.
 /// Source: Dozat 2016, algorithm 2.
