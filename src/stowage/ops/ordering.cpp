@@ -46,8 +46,9 @@ std::vector<ArrayType> infer_top_k(const InferContext& c) {
   const ArrayType& x = c.operand(0);
   check_axis(c, p.axis, x);
   const int64_t extent = x.shape[static_cast<int>(p.axis)];
-  if (p.k < 0 || p.k > extent) 
-    c.error("the {} largest are asked for of {} on axis {} of {}", p.k, extent, p.axis, to_string(x));
+  if (p.k < 0 || p.k > extent)
+    c.error("the {} largest are asked for of {} on axis {} of {}", p.k, extent, p.axis,
+            to_string(x));
   if (extent > std::numeric_limits<int32_t>::max())
     c.error("i32 cannot count axis {} of {}", p.axis, to_string(x));
   Shape shape = x.shape;
