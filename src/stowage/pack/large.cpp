@@ -64,15 +64,12 @@ class Search {
     // Then halfway between the best and what was out of reach, which luck may reach later.
     int64_t failed = goal;
     while (!done()) {
-      const int64_t capacity = failed + (best_.height - failed) / 2;
+      const int64_t capacity = std::min(failed + (best_.height - failed) / 2, best_.height - 1);
       Way& way = choose_way();
       const bool reached = way.n_stages == 1 ? reach(capacity, around_favourite())
                                              : climb_to(capacity, way.n_stages);
       way.weight = reached ? std::min(2 * way.weight, 4.0) : std::max(0.7 * way.weight, 0.1);
-      if (reached)
-        failed -= (failed - goal) / 4;
-      else
-        failed = capacity;
+      failed = reached ? goal + (std::min(failed, best_.height) - goal) / 4 * 3 : capacity;
     }
     return best_;
   }
