@@ -53,8 +53,9 @@ TEST(ApiEdges, AnIntegerThatDoesNotFitIsNotCutOff) {
   const Array i = arange(3);
   const int64_t big = int64_t{1} << 40;
   for (const std::string& error :
-       {message_of([&] { static_cast<void>(i < big); }), message_of([&] { i * big; }), message_of([&] { i + big; }),
-        message_of([&] { minimum(i, -big); }), message_of([&] { clip(i, 0, big); })})
+       {message_of([&] { static_cast<void>(i < big); }), message_of([&] { i * big; }),
+        message_of([&] { i + big; }), message_of([&] { minimum(i, -big); }),
+        message_of([&] { clip(i, 0, big); })})
     EXPECT_THAT(error, HasSubstr("does not fit i32")) << error;
   EXPECT_THAT((i + int64_t{5}).to_vector<int32_t>(), ElementsAre(5, 6, 7));
   EXPECT_FLOAT_EQ((arange(3).astype(DType::kF32) * big).to_vector<float>()[1], 0x1p40f);
