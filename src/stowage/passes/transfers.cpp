@@ -255,10 +255,11 @@ class Overlapper {
   }
 
   // Whether a move, its windows `item`'s, must stay behind (or before) another instruction. A
-  // meeting with another iteration's use of the staging buffer only asks for a ring; moves of one
-  // stream run in order anyway.
+  // meeting with another iteration's use of the staging buffer only asks for a ring; starts of one
+  // stream run in order anyway, but a move that is not cut in two runs at once.
   bool bound(const Item& item, const Item& other, RingSlots& needed) const {
-    if (other.stream == item.stream) return false;
+    if (other.stream == item.stream && other.instruction.kernel()->phase != MovePhase::kWhole)
+      return false;
     const int shift = item.shift - other.shift;
     const Access &from = item.accesses[0], &to = item.accesses[1];
     const bool in = is_inward(item.stream);
