@@ -109,17 +109,17 @@ TEST(Rise, LeavesOutWhatHasNoRoom) {
   EXPECT_TRUE(validate(kept, solution).ok()) << validate(kept, solution).error();
 }
 
-// Choosing at each stage leaves out less than a pass does on average.
-TEST(Climb, LeavesOutLessThanAPass) {
-  for (const std::string_view name : {"full-heap-large", "phases", "two-ends"}) {
-    SCOPED_TRACE(name);
-    const auto nature = std::find_if(all_natures().begin(), all_natures().end(),
-                                     [&](const Nature& n) { return n.name == name; });
-    ASSERT_NE(nature, all_natures().end());
-    const Problem problem = nature->make(4000, 1);
+// Choosing at each stage leaves out a tenth of what passes do, where both nearly fit.
+TEST(Climb, LeavesOutLessThanPasses) {
+  const auto nature = std::find_if(all_natures().begin(), all_natures().end(), [](const Nature& n) {
+    return n.name == std::string_view("full-heap-large");
+  });
+  ASSERT_NE(nature, all_natures().end());
+  for (const uint64_t seed : {1, 2}) {
+    const Problem problem = nature->make(4000, seed);
     const Sections sections = cut_sections(problem);
     const std::vector<Item> items = items_of(sections);
-    const int64_t capacity = sections.largest_live;
+    const int64_t capacity = sections.largest_live + sections.largest_live / 25;
     Rise rise(items, sections.count());
     RiseStrategy strategy{.focus = 0.03, .noise = 0.005, .tolerance = 0.001, .levelling = 0.004};
     const auto draw = [&] {
@@ -133,7 +133,7 @@ TEST(Climb, LeavesOutLessThanAPass) {
       ASSERT_TRUE(climb(rise, {.capacity = capacity, .n_stages = 50, .draw = draw}));
       of_climbs += rise.area_left_out();
     }
-    EXPECT_LT(of_climbs, of_passes);
+    EXPECT_LT(of_climbs, of_passes / 10);
     EXPECT_LE(rise.height(), capacity);
     EXPECT_FALSE(climb(rise, {.capacity = capacity, .draw = draw, .stop = [] { return true; }}));
     EXPECT_FALSE(climb(rise, {.capacity = capacity / 2, .most_left_out = 10, .draw = draw}));
