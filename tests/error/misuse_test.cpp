@@ -285,6 +285,10 @@ const Case kCases[] = {
     {"frozen_misspelled",
      [] { train({"--set", "optimizer.freeze=layer", "--set", "train.out=" + folder() + "/out"}); },
      "optimizer.freeze: the pattern 'layer' fits no leaf; the nearest is 'layers'"},
+    {"muon_without_matrices",
+     [] { train({"--set", "optimizer.name=muon", "--set", "optimizer.freeze=layers/w*"}); },
+     "optimizer.name = muon has nothing to take with optimizer.freeze = layers/w*: it takes the "
+     "layers' matrices"},
     {"toml_syntax", [] { train({file("a.toml", "[model\n")}); },
      "FOLDER/a.toml:1: Error while parsing table header: expected ']', saw '\\n'"},
     {"toml_value", [] { train({file("a.toml", "[data]\n\nbatch = 'many'\n")}); },

@@ -86,6 +86,12 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
     trace_error("memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
                 "not reach the layers",
                 config.memory.policy, config.optimizer.freeze);
+  if (config.optimizer.name == "muon" &&
+      std::none_of(trained.begin(), trained.end(),
+                   [](const optim::Leaf& leaf) { return leaf.path.starts_with("layers/w"); }))
+    trace_error("optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
+                "layers' matrices",
+                config.optimizer.freeze);
   state.optimizer = optimizer.transformation.init(state.model);
   // Places that nothing would go to.
   const auto is_away = [](const std::string& place) { return place != "auto" && place != "device"; };
