@@ -175,7 +175,7 @@ int64_t Job::n_parameters() const {
   return n;
 }
 
-JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
+JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves_ahead) const {
   const auto start = std::chrono::steady_clock::now();
   Traced& t = traced(placement);
   JobPlan plan;
@@ -190,6 +190,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets) const {
   step.donated.assign(state_.size(), true);
   step.override_policy = named_policy(placement.policy, placement.activations);
   step.dump_name = "step-" + placement.policy;
+  if (!moves_ahead) step.transfers_ahead = 0;
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
   const StepForm form = {.nested = nests(placement.policy),
@@ -433,7 +434,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
                      [&](const Rung& r) { return r.placement == placement; });
     const BytesByKind peak_bytes = known != choice.rungs.end()
                                        ? known->peak_bytes
-                                       : job.plan(placement, budgets).peak_bytes;
+                                       : job.plan(placement, budgets, false).peak_bytes;
     too_much.note(placement, peak_bytes);
     tried.emplace_back(device_bytes(open, peak_bytes), placement);
     weigh(settings(placement), peak_bytes, false);
@@ -450,7 +451,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     Placement best;
     for (Placement placement : least) {
       placement.chunked = placement.chunked && changed.train.compute == "f32";
-      const BytesByKind peak_bytes = changed_job.plan(placement, budgets).peak_bytes;
+      const BytesByKind peak_bytes = changed_job.plan(placement, budgets, false).peak_bytes;
       if (lowest && device_bytes(changed, *lowest) <= device_bytes(changed, peak_bytes)) continue;
       lowest = peak_bytes;
       best = placement;

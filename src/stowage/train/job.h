@@ -91,8 +91,10 @@ class Job {
   size_t n_model_leaves() const { return n_model_leaves_; }
   int64_t n_parameters() const;
 
-  /// Plans every program. Memory within the budgets is spent on moves that run ahead.
-  JobPlan plan(const Placement& placement, const Budgets& budgets = {}) const;
+  /// Plans every program. Memory within the budgets is spent on moves that run ahead, unless they
+  /// are not to: what takes the least memory, and much less time to plan.
+  JobPlan plan(const Placement& placement, const Budgets& budgets = {},
+               bool moves_ahead = true) const;
 
  private:
   struct Traced;
@@ -132,7 +134,8 @@ struct Remedy {
   bool changes_numbers = false;
   std::optional<MemoryKind> over;  ///< The first memory whose budget it is beyond; of none it fits.
 };
-/// What a person could turn, each planned with its best placement, the lowest peak first.
+/// What a person could turn, each planned with its best placement, the lowest peak first. No moves
+/// run ahead in these plans, so a peak is the least that the change asks for.
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
                                   const Budgets& budgets, int threads);
 
