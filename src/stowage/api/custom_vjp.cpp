@@ -33,10 +33,6 @@ GraphPtr over_all(const Nested& nested, size_t n_declared, std::span<const Array
   return graph;
 }
 
-Array zeros_of(const ArrayType& type) {
-  return broadcast_array(scalar_constant(0, type.dtype), type.shape);
-}
-
 // The cotangents that the backward rule returned, one a leaf of the arguments.
 std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arguments,
                                       std::span<const ArrayType> types) {

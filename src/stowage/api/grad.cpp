@@ -26,11 +26,6 @@ bool has_float(const std::vector<ArrayType>& types) {
                      [](const ArrayType& t) { return is_float(t.dtype); });
 }
 
-Array zeros_of(const ArrayType& type) {
-  const Array zero = scalar_constant(0, type.dtype);
-  return broadcast_array(zero, type.shape);
-}
-
 // Types of the leaves; none may be empty.
 std::vector<ArrayType> leaf_types(const char* what, const std::vector<Array>& leaves,
                                   const std::vector<std::string>& paths) {

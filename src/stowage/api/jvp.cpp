@@ -9,7 +9,7 @@ namespace stow {
 std::vector<Array> zero_leaves(const TreeRef& tree) {
   std::vector<Array> zeros;
   for (const Array& leaf : leaves_of(tree))
-    zeros.push_back(broadcast_array(scalar_constant(0, leaf.dtype()), leaf.shape()));
+    zeros.push_back(zeros_of(leaf.type()));
   return zeros;
 }
 

@@ -114,6 +114,10 @@ Array broadcast_array(const Array& x, const Shape& shape) {
   return record1(OpKind::kBroadcast, BroadcastParams{shape, std::move(axes)}, {x});
 }
 
+Array zeros_of(const ArrayType& type) {
+  return broadcast_array(scalar_constant(0, type.dtype), type.shape);
+}
+
 Array to_indices(std::string_view name, std::string_view what, const Operand& x) {
   const DType dtype = x.dtype().dtype;
   if (!is_integer(dtype))
