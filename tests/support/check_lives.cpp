@@ -3,9 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
+#include <array>
 
 #include "stowage/autodiff/flatten.h"
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
@@ -17,6 +18,7 @@
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/session/compile.h"
+#include "tests/support/moves_under_way.h"
 
 namespace stow::testing {
 namespace {
@@ -77,9 +79,11 @@ class Checker {
   void walk_branch(const Branch& branch) {
     read(branch.index, "an index", last_instant());
     const auto before = written_;
+    const MovesUnderWay moves = moves_;
     auto after = written_;
     for (size_t a = 0; a < branch.alternatives.size(); ++a) {
       written_ = before;
+      moves_ = moves;
       walk(branch.alternatives[a], 0);
       for (size_t entry = 0; entry < written_.size(); ++entry) {
         if (a == 0 || after[entry].empty()) after[entry] = written_[entry];
@@ -91,6 +95,7 @@ class Checker {
       }
     }
     written_ = std::move(after);
+    moves_ = moves;
     for (const View& view : branch.results) read(view, "a branch's result", last_instant());
   }
 
@@ -99,39 +104,46 @@ class Checker {
       now_ = n_instants() + 1;
       return;
     }
+    const bool moves = kernel.phase != MovePhase::kWhole;
+    stream_ = moves ? stream_of(kernel, schedule_.buffers) : StreamKind::kCompute;
+    if (kernel.phase == MovePhase::kDone) moves_.done(stream_, kernel.transfer);
     for (const View& view : kernel.inputs) read(view, op_name(kernel.op), now_);
-    if (kernel.phase == MovePhase::kDone)
-      for (const View& view : kernel.outputs) read(view, "the done of a move", now_);
-    else
-      for (const View& view : kernel.outputs) write(view);
+    for (const View& view : kernel.outputs)
+      if (kernel.phase == MovePhase::kDone)
+        read(view, "the done of a move", now_);
+      else
+        write(view, op_name(kernel.op));
+    if (kernel.phase == MovePhase::kStart)
+      moves_.start(stream_, kernel.transfer, bytes_of(kernel.inputs), bytes_of(kernel.outputs));
+    stream_ = StreamKind::kCompute;
     ++now_;
   }
 
   struct At {
     size_t entry;
     int64_t offset;
+    bool is_placed = true;
   };
-  // Where a byte of a buffer lies now; none for what is not laid out.
-  std::optional<At> locate(const Buffer& buffer, size_t b, int64_t offset) const {
-    if (buffer.role == BufferRole::kInput || buffer.separate) return std::nullopt;
+  // Where a byte of a buffer lies now. What the plan does not lay out has an entry behind all others.
+  At locate(const Buffer& buffer, size_t b, int64_t offset) const {
+    const auto beside = [&](size_t b, int64_t offset) {
+      return At{lives_.owner.size() + b, offset, false};
+    };
+    if (buffer.role == BufferRole::kInput || buffer.separate) return beside(b, offset);
     const int64_t slot = buffer.slot_bytes > 0 ? offset / buffer.slot_bytes : 0;
-    if (slot == 0 && buffer.first_slot.valid() && buffer.slot_bytes > 0) return std::nullopt;
+    if (slot == 0 && buffer.first_slot.valid() && buffer.slot_bytes > 0)
+      return beside(buffer.first_slot.index(), offset);
     const int64_t place = buffer.place(iterations_, buffer.apart ? slot : 0);
     return At{lives_.first[b] + static_cast<size_t>(place),
               buffer.apart ? offset - slot * buffer.slot_bytes : offset};
   }
 
-  // visit(place, the byte's own record) for each byte of a window.
+  // visit(place) for each element of a window, by its first byte: elements are of one piece.
   template <typename Visit>
-  void for_each_byte(const View& view, Visit&& visit) {
+  void for_each_element(const View& view, Visit&& visit) {
     const size_t b = view.buffer.index();
-    const Buffer& buffer = schedule_.buffers[b];
     int64_t base = view.offset_bytes;
-    for (const LoopTerm& term : view.terms) {
-      int64_t slot = term.start + term.step * iterations_[term.loop.index()];
-      if (term.modulo > 0) slot %= term.modulo;
-      base += slot * term.stride_bytes;
-    }
+    for (const LoopTerm& term : view.terms) base += term.bytes_at(iterations_[term.loop.index()]);
     const int64_t element = dtype_bytes(view.dtype), n = view.elems();
     for (int64_t i = 0; i < n; ++i) {
       int64_t offset = base, rest = i;
@@ -139,13 +151,14 @@ class Checker {
         offset += rest % view.dims[d] * view.strides[d] * element;
         rest /= view.dims[d];
       }
-      const std::optional<At> at = locate(buffer, b, offset);
-      if (!at) return;
-      std::vector<int64_t>& written = written_[at->entry];
-      if (written.empty()) written.assign(static_cast<size_t>(buffer.bytes), kNever);
-      // Elements are of one piece, so their first byte stands for all.
-      visit(*at, written[static_cast<size_t>(at->offset)]);
+      visit(locate(schedule_.buffers[b], b, offset));
     }
+  }
+  std::vector<PlacedByte> bytes_of(const std::vector<View>& views) {
+    std::vector<PlacedByte> bytes;
+    for (const View& view : views)
+      for_each_element(view, [&](const At& at) { bytes.emplace_back(at.entry, at.offset); });
+    return bytes;
   }
 
   // Whether one range holds the byte from `from` to `to`.
@@ -156,24 +169,45 @@ class Checker {
              to < r.upper;
     });
   }
+  // When the byte was written.
+  int64_t& written(const At& at, const View& view) {
+    std::vector<int64_t>& bytes = written_[at.entry];
+    if (bytes.empty())
+      bytes.assign(static_cast<size_t>(schedule_.buffers[view.buffer.index()].bytes), kNever);
+    return bytes[static_cast<size_t>(at.offset)];
+  }
+
+  std::string describe(const At& at, const View& view) const {
+    return fmt::format("byte {} of buffer {} ({})", at.offset, view.buffer.value,
+                       schedule_.buffers[view.buffer.index()].label);
+  }
+  void check_moves(const At& at, const View& view, std::string_view what, bool write) {
+    if (!fault_.empty() || !moves_.clashes({at.entry, at.offset}, write, stream_)) return;
+    fault_ = fmt::format("{} at instant {} {} {}, which a move under way touches; iterations {}", what,
+                         now_, write ? "writes" : "reads", describe(at, view),
+                         fmt::join(iterations_, ", "));
+  }
 
   void read(const View& view, std::string_view what, int64_t now) {
     if (!fault_.empty()) return;
-    for_each_byte(view, [&](const At& at, int64_t& written) {
-      if (!fault_.empty() || written == kNever || lives(at, written, now)) return;
+    for_each_element(view, [&](const At& at) {
+      check_moves(at, view, what, false);
+      if (!fault_.empty() || !at.is_placed) return;
+      const int64_t since = written(at, view);
+      if (since == kNever || lives(at, since, now)) return;
       fault_ = fmt::format(
-          "{} at instant {} reads byte {} of buffer {} ({}), written at {}: no range holds both; "
-          "iterations {}",
-          what, now, at.offset, view.buffer.value, schedule_.buffers[view.buffer.index()].label,
-          written, fmt::join(iterations_, ", "));
+          "{} at instant {} reads {}, written at {}: no range holds both; iterations {}", what, now,
+          describe(at, view), since, fmt::join(iterations_, ", "));
     });
   }
-  void write(const View& view) {
-    for_each_byte(view, [&](const At& at, int64_t& written) {
-      written = now_;
+  void write(const View& view, std::string_view what) {
+    for_each_element(view, [&](const At& at) {
+      check_moves(at, view, what, true);
+      if (!at.is_placed) return;
+      written(at, view) = now_;
       if (fault_.empty() && !lives(at, now_, now_))
-        fault_ = fmt::format("byte {} of buffer {} is written at instant {} and does not live then",
-                             at.offset, view.buffer.value, now_);
+        fault_ = fmt::format("{} is written at instant {} and does not live then",
+                             describe(at, view), now_);
     });
   }
 
@@ -181,6 +215,8 @@ class Checker {
   const Lifetimes lives_;
   std::vector<int64_t> iterations_;
   std::vector<std::vector<int64_t>> written_;  // of each place: when each byte was, [entries][bytes]
+  MovesUnderWay moves_;
+  StreamKind stream_ = StreamKind::kCompute;  // of the kernel being looked at
   int64_t now_ = 0;
   std::string fault_;
 };
@@ -188,6 +224,24 @@ class Checker {
 }  // namespace
 
 std::string check_lives(const Schedule& schedule) { return Checker(schedule).run(); }
+
+namespace {
+
+// How far each move may be ahead: all alike, then each its own way, some not at all.
+constexpr int kPatterns = 8;
+constexpr int64_t kOvertaking = 10'000;
+std::vector<int> moves_ahead(size_t n, int pattern) {
+  constexpr std::array<int, 6> kAhead = {0, 1, 2, 13, 40, 89};
+  constexpr int kAlike = 4;
+  std::vector<int> ahead(n);
+  for (size_t i = 0; i < n; ++i)
+    ahead[i] = pattern < kAlike ? std::array{1, 2, 13, 89}[static_cast<size_t>(pattern)]
+                                : kAhead[(i * i * 7 + i * 3 + i / 5 + static_cast<size_t>(pattern)) %
+                                         kAhead.size()];
+  return ahead;
+}
+
+}  // namespace
 
 std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated) {
   Graph g = flatten_all(graph);
@@ -201,16 +255,12 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
                            .target = {1, cpu::kernel_scratch_bytes}};
       const Schedule schedule = lower(g, options);
       const size_t n_moves = count_moves(schedule);
-      constexpr int64_t kOvertaking = 10'000;
-      for (const int ahead : {0, 1, 2, 13, 89}) {
-        if (ahead > 0 && n_moves == 0) break;
-        const std::vector<int> all(n_moves, ahead);
-        const std::string fault = check_lives(
-            ahead == 0 ? schedule : overlap_transfers(schedule, all, kOvertaking).schedule);
-        if (!fault.empty())
-          return fmt::format("order {}, iterations {}, {} ahead: {}", order,
-                             apart ? "apart" : "together", ahead, fault);
-      }
+      std::string fault = check_lives(schedule);
+      for (int pattern = 0; pattern < kPatterns && n_moves > 0 && fault.empty(); ++pattern)
+        fault = check_lives(
+            overlap_transfers(schedule, moves_ahead(n_moves, pattern), kOvertaking).schedule);
+      if (!fault.empty())
+        return fmt::format("order {}, iterations {}: {}", order, apart ? "apart" : "together", fault);
     }
   return "";
 }
