@@ -352,28 +352,42 @@ class TooMuch {
   std::set<Form> forms_;
 };
 
+// Which budgets a plan needs more than, in words; empty where it fits.
+std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets) {
+  std::string over;
+  BytesByKind needs = plan.peak_bytes;
+  needs[0] = device_bytes(config, plan.peak_bytes);
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (budgets[kind] && needs[kind] > *budgets[kind])
+      over += (over.empty() ? "" : ", ") +
+              (kind == 0 ? "over the budget"
+                         : fmt::format("over the budget of {}: {}",
+                                       memory_kind_name(static_cast<MemoryKind>(kind)),
+                                       format_bytes(plan.peak_bytes[kind])));
+  return over;
+}
+
 }  // namespace
 
 Choice choose_plan(const Job& job, const Budgets& budgets) {
   Choice choice;
-  TooMuch too_much(job.config(), budgets);
-  for (const Placement& placement : placement_ladder(job.config())) {
+  const TrainConfig& config = job.config();
+  TooMuch too_much(config, budgets);
+  for (const Placement& placement : placement_ladder(config)) {
     if (too_much.is_known(placement)) continue;
-    JobPlan plan = job.plan(placement, budgets);
+    // What does not fit with every move by itself does not with moves ahead, which take far longer
+    // to plan.
+    const bool moves = !is_all_on_device(placement);
+    JobPlan plan = job.plan(placement, budgets, !moves);
+    std::string over = over_budgets(config, plan, budgets);
+    if (moves && over.empty()) {
+      plan = job.plan(placement, budgets);
+      over = over_budgets(config, plan, budgets);
+    }
     too_much.note(placement, plan.peak_bytes);
-    std::string over;
-    BytesByKind needs = plan.peak_bytes;
-    needs[0] = device_bytes(job.config(), plan.peak_bytes);
-    for (size_t kind = 0; kind < budgets.size(); ++kind)
-      if (budgets[kind] && needs[kind] > *budgets[kind])
-        over += (over.empty() ? "" : ", ") +
-                (kind == 0 ? "over the budget"
-                           : fmt::format("over the budget of {}: {}",
-                                         memory_kind_name(static_cast<MemoryKind>(kind)),
-                                         format_bytes(plan.peak_bytes[kind])));
     choice.rungs.push_back({placement, plan.peak_bytes, over});
-    if (!choice.least.programs.step ||
-        needs[0] < device_bytes(job.config(), choice.least.peak_bytes))
+    if (!choice.least.programs.step || device_bytes(config, plan.peak_bytes) <
+                                           device_bytes(config, choice.least.peak_bytes))
       choice.least = plan;
     if (!over.empty()) continue;
     choice.plan = std::move(plan);
