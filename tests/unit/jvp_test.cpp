@@ -119,6 +119,22 @@ TEST(Jvp, TreesIntegersAndSeveralArguments) {
   EXPECT_THAT(dy.second.to_vector<int>(), ElementsAre(0, 0));
 }
 
+TEST(Jvp, ResultsAndArgumentsOfOtherMemories) {
+  const MemoryKind host = MemoryKind::kPinnedHost;
+  const Array x = device_put(Array::from({1.0f, 2.0f}), host),
+              i = device_put(Array::from({3, 4}), host);
+  const auto f = [&](const Array& a, const Array& n) {
+    const Array product = sin(device_put(a, MemoryKind::kDevice)) * device_put(n, MemoryKind::kDevice);
+    return std::pair(device_put(product, host), device_put(n, host));
+  };
+  const auto [y, dy] = jvp(f, std::tuple(x, i), std::tuple(x, i));
+  EXPECT_EQ(dy.first.type().kind, host);
+  EXPECT_EQ(dy.second.type(), i.type());
+  expect_near(device_put(dy.first, MemoryKind::kDevice),
+              Array::from({3 * std::cos(1.0f), 8 * std::cos(2.0f)}));
+  EXPECT_THAT(dy.second.to_vector<int>(), ElementsAre(0, 0));
+}
+
 TEST(Jvp, OuterDerivativesAreNotConfused) {
   const Array x = Array::scalar(1.5f, DType::kF32);
   // d/dx of x * d/dy (x y) = d/dx x^2

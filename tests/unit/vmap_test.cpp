@@ -328,6 +328,22 @@ TEST(CustomVjp, UnderVmapSharedArgumentsGetTheSum) {
   EXPECT_THAT(dx.to_vector<float>(), ElementsAre(2, 2, 2, 2, 2));
 }
 
+// What stands for the cotangent of an integer lies where the integer does.
+TEST(CustomVjp, IntegersOnTheHostHaveNoGradient) {
+  const auto scaled = custom_vjp(
+      [](const Array& x, const Array& n) { return x * device_put(n, MemoryKind::kDevice); },
+      [](const Array& x, const Array& n) {
+        const Array factor = device_put(n, MemoryKind::kDevice).astype(DType::kF32);
+        return std::pair(x * factor, factor);
+      },
+      [](const Array& factor, const Array& g) { return std::pair(g * factor, Array()); });
+  const Array x = Array::from({1.0f, 2.0f}),
+              n = device_put(Array::from({3, 4}), MemoryKind::kPinnedHost);
+  const auto f = [&](const Array& a) { return sum(scaled(a, n)); };
+  EXPECT_THAT(grad(f)(x).to_vector<float>(), ElementsAre(3, 4));
+  EXPECT_THAT(jit(grad(f))(x).to_vector<float>(), ElementsAre(3, 4));
+}
+
 // So is that of what lies on the host, which is summed on the device.
 TEST(CustomVjp, UnderVmapSharedArgumentsOnTheHostGetTheSum) {
   const auto f = custom_vjp(

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "stowage/api/memory.h"
+
 namespace stow {
 namespace {
 
@@ -115,7 +117,8 @@ Array broadcast_array(const Array& x, const Shape& shape) {
 }
 
 Array zeros_of(const ArrayType& type) {
-  return broadcast_array(scalar_constant(0, type.dtype), type.shape);
+  const Array zeros = broadcast_array(scalar_constant(0, type.dtype), type.shape);
+  return type.kind == MemoryKind::kDevice ? zeros : device_put(zeros, type.kind);
 }
 
 Array to_indices(std::string_view name, std::string_view what, const Operand& x) {
