@@ -68,6 +68,8 @@ void add_leaves(Table& t) {
   t.add(OpKind::kRandomBits, "matrix", {"u32[2]"}, ShapeParams{{3, 5}}, {"u32[3,5]"})
       .ranges({{0, 1000}});
   t.add(OpKind::kRandomBits, "scalar", {"u32[2]"}, ShapeParams{}, {"u32[]"}).ranges({{0, 1000}});
+  t.add(OpKind::kRandomBits, "further", {"u32[2]", "i64[]"}, ShapeParams{{3, 5}}, {"u32[3,5]"})
+      .ranges({{0, 1000}, {0, 1000}});
 }
 
 void add_unary(Table& t) {

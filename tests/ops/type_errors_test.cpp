@@ -69,6 +69,8 @@ std::vector<Row> leaves_and_elementwise() {
           "[iota] needs a numeric dtype, got bool[4]"),
       row(K::kRandomBits, {"u32[3]"}, ShapeParams{{4}},
           "[random_bits] the key must be u32[2], got u32[3]"),
+      row(K::kRandomBits, {"u32[2]", "i32[]"}, ShapeParams{{4}},
+          "[random_bits] the first count must be i64[], got i32[]"),
       row(K::kRandomBits, {"u32[2]"}, ShapeParams{{int64_t{1} << 40, int64_t{1} << 40, 0}},
           "[random_bits] result u32[1099511627776,1099511627776,0] is larger than 2^62 bytes"),
   };

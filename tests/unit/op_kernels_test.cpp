@@ -440,6 +440,10 @@ Sample random_bits(Rng& rng, bool large) {
   Sample s{OpKind::kRandomBits};
   const Dims dims = large ? Dims{100, 301} : random_dims(rng, 3, 20);
   s.inputs.push_back(random_tensor(DType::kU32, {2}, rng));
+  if (uniform(rng, 0, 1) == 0) {  // near where the upper word of the counter changes, too
+    s.inputs.push_back(TestTensor::of<int64_t>(
+        {}, {(uniform(rng, 1, 2) << 32) + uniform(rng, 0, 1) * uniform(rng, -200, 200)}));
+  }
   s.params = ShapeParams{Shape(dims)};
   s.outputs = {{DType::kU32, dims}};
   return s;

@@ -181,6 +181,9 @@ TEST(Reference, RandomBitsAreThoseOfJax) {
   auto key = TestTensor::of<uint32_t>({2}, {0x12345678, 0x9abcdef0});
   expect_same(eval<uint32_t>(OpKind::kRandomBits, ShapeParams{{2, 3}}, {&key}, {2, 3}),
               {0x4d9370ba, 0x2510c99e, 0xc940ecb8, 0x8bff39d1, 0x1b5d82b4, 0xc4597e52});
+  auto first = TestTensor::of<int64_t>({}, {4});
+  expect_same(eval<uint32_t>(OpKind::kRandomBits, ShapeParams{{2}}, {&key, &first}, {2}),
+              {0x1b5d82b4, 0xc4597e52});
 }
 
 TEST(Reference, PadWithNegativeAndInteriorCounts) {

@@ -507,6 +507,38 @@ TEST_F(Tiles, OtherDtypesSelectsAndConvertsStream) {
   expect_same_bits(f, master, g);
 }
 
+// Random numbers are drawn a tile at a time where they go to the host or disk: a tile has the counts
+// that it would have in the whole.
+TEST_F(Tiles, RandomNumbersHaveTheSameBitsInTiles) {
+  for (const Shape& shape : {Shape{64, 96}, Shape{7, 9, 101}, Shape{10007}}) {
+    SCOPED_TRACE(to_string(shape));
+    const auto draw = [&](const Array& key, const Array& scale) {
+      const std::vector<Array> keys = random::split(key, 4);
+      const Array half = random::uniform(keys[2], shape, DType::kBF16);
+      const Array mask = random::bernoulli(keys[3], 0.3f, shape);
+      return State{{"0", device_put(random::normal(keys[0], shape) * scale, kHost)},
+                   {"1", device_put(random::truncated_normal(keys[1], -2, 2, shape), kHost)},
+                   {"2", device_put(half.astype(DType::kF32), MemoryKind::kDisk)},
+                   {"3", device_put(where(mask, random::normal(keys[3], shape), 0), kHost)}};
+    };
+    expect_same_bits(draw, random::key(7), Array(0.02f));
+  }
+}
+
+TEST_F(Tiles, RandomNumbersForTheHostAreNeverWhole) {
+  const auto peak = [&](const Shape& shape) {
+    const auto draw = [&](const Array& key) {
+      return std::pair(device_put(random::normal(key, shape) * 0.02f, kHost),
+                       device_put(random::uniform(key, shape, DType::kBF16), kHost));
+    };
+    const auto step = jit(draw, tiled(1 << 12));
+    return step.lower(random::key(0)).compile().memory_analysis().device().total_bytes;
+  };
+  // Tiles are of four times the bytes asked for where there are many.
+  for (const Shape& shape : {Shape{1 << 18}, Shape{1 << 20}, Shape{3, 127, 1 << 10}, Shape{1'000'003}})
+    EXPECT_LE(peak(shape), 4 * (16 << 10)) << to_string(shape);
+}
+
 // Zeros and what a scalar fills come to the host, or the disk, a tile at a time.
 TEST_F(Tiles, WhatIsAlikeEverywhereIsNeverWhole) {
   const auto f = [](const Array& x) {

@@ -32,7 +32,8 @@ struct IotaParams {
   friend bool operator==(const IotaParams&, const IotaParams&) = default;
 };
 /// Reshape: the new shape. DynamicSlice(operand, a start an axis…): the sizes of the slice.
-/// RandomBits(key u32[2]): u32 of `shape`, Threefry 2x32 over a 64-bit counter.
+/// RandomBits(key u32[2], first i64, or none): u32 of `shape`, Threefry 2x32 over a 64-bit counter
+/// that is `first`, or 0, at the first element.
 struct ShapeParams {
   Shape shape;
   friend bool operator==(const ShapeParams&, const ShapeParams&) = default;

@@ -106,8 +106,8 @@ Val iota(GraphBuilder& b, const ArrayType& type, int64_t axis) {
   return b.add1(OpKind::kIota, IotaParams{type, axis}, {});
 }
 
-Val random_bits(const Val& key, const Shape& shape) {
-  return key.builder().add1(OpKind::kRandomBits, ShapeParams{shape}, {key});
+Val random_bits(const Val& key, const Val& first, const Shape& shape) {
+  return key.builder().add1(OpKind::kRandomBits, ShapeParams{shape}, {key, first});
 }
 
 // ---- Elementwise ----

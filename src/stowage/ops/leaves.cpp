@@ -45,9 +45,12 @@ ShardingFactors shard_iota(const InferContext& c, std::span<const ArrayType> res
 }
 
 std::vector<ArrayType> infer_random_bits(const InferContext& c) {
-  const auto& p = expect<ShapeParams>(c, 1);
+  const bool counts = c.operands.size() == 2;
+  const auto& p = expect<ShapeParams>(c, counts ? 2 : 1);
   if (!(c.operand(0) == ArrayType{DType::kU32, {2}}))
     c.error("the key must be u32[2], got {}", to_string(c.operand(0)));
+  if (counts && !(c.operand(1) == ArrayType{DType::kI64, {}}))
+    c.error("the first count must be i64[], got {}", to_string(c.operand(1)));
   return {strong(c, DType::kU32, p.shape)};
 }
 

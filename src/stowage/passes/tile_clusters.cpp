@@ -44,6 +44,7 @@ class Finder {
       std::sort(c.nodes.begin(), c.nodes.end());
       found.push_back(std::move(c));
     }
+    find_bits(found);
     return found;
   }
 
@@ -66,6 +67,26 @@ class Finder {
           if (is_made_in_tiles(read) && std::find(sums.begin(), sums.end(), read) == sums.end())
             sums.push_back(read);
     return sums;
+  }
+  // Each cluster makes its own, which is little work beside a move.
+  void find_bits(std::vector<TileCluster>& clusters) const {
+    std::set<NodeId> members;
+    for (const TileCluster& c : clusters)
+      if (c.moves) members.insert(c.nodes.begin(), c.nodes.end());
+    const auto is_bits = [&](ValueId v) {
+      return !graph_.is_input(v) && graph_.def(v).op == OpKind::kRandomBits &&
+             graph_.def(v).operands.size() == 1 && !returned_[v.index()] &&
+             std::all_of(users_.of(v).begin(), users_.of(v).end(),
+                         [&](const Use& use) { return members.contains(use.node); });
+    };
+    for (TileCluster& c : clusters) {
+      if (!c.moves) continue;
+      std::set<ValueId> bits;
+      for (NodeId id : c.nodes)
+        for (ValueId v : graph_.node(id).operands)
+          if (is_bits(v) && dims(v) == c.dims) bits.insert(v);
+      c.bits.assign(bits.begin(), bits.end());
+    }
   }
   // Where other work needs it whole, nothing is won.
   bool is_read_in_tiles(ValueId v) const {

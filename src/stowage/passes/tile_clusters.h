@@ -1,5 +1,5 @@
-// What of a graph can be streamed: elementwise work over arrays that lie on the host or disk, or that
-// are sums of few rows.
+// What of a graph can be streamed: elementwise work over arrays that lie on the host or disk, or go
+// there, or that are sums of few rows.
 // Not the rewriting into scans; that is tiles.h.
 #pragma once
 
@@ -11,14 +11,15 @@ namespace stow {
 
 /// Nodes that can run together on one tile after another: elementwise ones over one shape, moves of
 /// their results to other memories, and reductions of trailing axes. Moves of what they read to the
-/// device, and sums of rows, are no members; each cluster makes its own, and a member that reads what
-/// another one moved away and back reads that one. No path leads from a member over other nodes, or
-/// other clusters, to a member.
+/// device, sums of rows and random bits are no members; each cluster makes its own, and a member that
+/// reads what another one moved away and back reads that one. No path leads from a member over other
+/// nodes, or other clusters, to a member.
 struct TileCluster {
   std::vector<NodeId> nodes;  ///< In topological order.
   Dims dims;                  ///< The shape of what is cut into tiles.
   int n_axes = 0;  ///< So many leading axes may be cut; a member needs the others whole.
   std::vector<ValueId> sums;  ///< Sums of rows that members read, and nothing needs whole.
+  std::vector<ValueId> bits;  ///< Random bits that nothing reads but clusters that move.
   bool moves = false;         ///< Something of it is in another memory.
 };
 

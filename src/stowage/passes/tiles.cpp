@@ -141,15 +141,17 @@ class Streamer {
     for (NodeId id : c.nodes)
       for (ValueId operand : from_.node(id).operands) {
         const ValueId v = read_by(c, operand);
-        if (is_member(c, v) || uniform_source(from_, v).valid() || is_summed(c, v)) continue;
+        if (is_member(c, v) || uniform_source(from_, v).valid() || is_made(c, v)) continue;
         const ValueId source = is_fetch(from_, v) ? from_.def(v).operands[0] : v;
         if (std::find(values.begin(), values.end(), source) == values.end()) values.push_back(source);
       }
     return values;
   }
-  // Whether members have a sum of rows made tile by tile; each reads it itself or moved and back.
-  bool is_summed(const Cluster& c, ValueId v) const {
-    return std::find(c.sums.begin(), c.sums.end(), v) != c.sums.end();
+  // Whether members have it made tile by tile: a sum of rows, which each reads itself or moved and
+  // back, or random bits.
+  static bool is_made(const Cluster& c, ValueId v) {
+    return std::find(c.sums.begin(), c.sums.end(), v) != c.sums.end() ||
+           std::find(c.bits.begin(), c.bits.end(), v) != c.bits.end();
   }
   bool is_member(const TileCluster& c, ValueId v) const {
     const NodeId maker = from_.value(v).node;
@@ -346,16 +348,17 @@ class Streamer {
         if (!source.valid() || inner.contains(v)) continue;
         inner.emplace(v, uniform(b, source, from_.type(v).dtype, Shape(tile), operands, inner));
       }
-    // So are the rows that are summed; which of them are a tile's its place tells.
-    std::map<ValueId, std::array<Val, 2>> rows_of;
-    for (ValueId sum : c.sums) {
-      const auto constant = [&](ValueId v) {
+    // So are the rows that are summed, and keys; what of them is a tile's its place tells.
+    std::map<ValueId, std::vector<Val>> made_of;
+    const auto make_of = [&](ValueId made, std::initializer_list<ValueId> from) {
+      for (ValueId v : from) {
         operands.push_back(Val(builder_, map_[v]));
-        return Val(b, body->add_input(operands.back().type()));
-      };
-      const Node& node = from_.def(sum);
-      rows_of.emplace(sum, std::array{constant(node.operands[1]), constant(node.operands[2])});
-    }
+        made_of[made].push_back(Val(b, body->add_input(operands.back().type())));
+      }
+    };
+    for (ValueId sum : c.sums)
+      make_of(sum, {from_.def(sum).operands[1], from_.def(sum).operands[2]});
+    for (ValueId bits : c.bits) make_of(bits, {from_.def(bits).operands[0]});
     ScanParams params;
     params.length = n_tiles;
     params.n_consts = static_cast<int>(operands.size());
@@ -366,14 +369,20 @@ class Streamer {
       inner.emplace(v, Val(b, body->add_input(type)));
       params.in_axes.push_back(0);
     }
-    if (!rows_of.empty()) {
+    if (!made_of.empty()) {
       const ArrayType places{DType::kI64, Shape{n_tiles}};
       operands.push_back(iota(builder_, places, 0) * full(builder_, places, rows) +
                          full(builder_, places, first));
       params.in_axes.push_back(0);
       const Val place(b, body->add_input(ArrayType{DType::kI64, {}}));
-      for (const auto& [sum, given] : rows_of)
-        inner.emplace(sum, sum_of_rows(from_.def(sum), given[0], given[1], place, Shape(tile)));
+      for (const auto& [made, of] : made_of) {
+        const Node& node = from_.def(made);
+        b.provenance = node.provenance;
+        b.backward = node.backward;
+        inner.emplace(made, node.op == OpKind::kRandomBits
+                                ? part_of_bits(of[0], place, Shape(tile))
+                                : sum_of_rows(node, of[0], of[1], place, Shape(tile)));
+      }
     }
     for (NodeId id : c.nodes) add_member(b, c, from_.node(id), inner);
     std::vector<ValueId> outputs;
@@ -387,8 +396,6 @@ class Streamer {
   Val sum_of_rows(const Node& node, const Val& indices, const Val& updates, const Val& place,
                   const Shape& tile) const {
     GraphBuilder& b = place.builder();
-    b.provenance = node.provenance;
-    b.backward = node.backward;
     const ConstantParams& onto =
         from_.def(uniform_source(from_, node.operands[0])).as<ConstantParams>();
     ConstantParams constant = onto;
@@ -399,6 +406,12 @@ class Streamer {
     const Val near = convert(indices, DType::kI64) - broadcast_scalar(place, indices.shape());
     return scatter_add(broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), tile),
                        near, updates, params);
+  }
+
+  // The tile of random bits that begins with the row `place`.
+  static Val part_of_bits(const Val& key, const Val& place, const Shape& tile) {
+    const int64_t row = product(tile.dims(), 1, tile.dims().size());
+    return random_bits(key, place * full(place.builder(), place.type(), static_cast<double>(row)), tile);
   }
 
   // A value that is alike everywhere, for a tile.

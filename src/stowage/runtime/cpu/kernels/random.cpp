@@ -29,7 +29,7 @@ HWY_INLINE void four_rounds(V& x0, V& x1, V key0, V key1) {
   x1 = hn::Add(x1, key1);
 }
 
-// Bits of the elements `begin` to `begin + n`, which share the upper half of the counter.
+// Bits of the counts `begin` to `begin + n`, which share the upper half of the counter.
 // Source: Salmon et al. 2011; JAX's partitionable layout: counter (hi, lo), result b0 ^ b1.
 void threefry(const uint32_t* key, uint64_t begin, uint32_t* to, int64_t n) {
   const hn::ScalableTag<uint32_t> d;
@@ -68,6 +68,7 @@ void random_bits(Views in, Views out, int threads) {
   const TensorView& y = out[0];
   const auto* words = reinterpret_cast<const uint32_t*>(in[0].data);
   const uint32_t key[2] = {words[0], words[in[0].strides[0]]};
+  const uint64_t first = in.size() > 1 ? *reinterpret_cast<const uint64_t*>(in[1].data) : 0;
   Nest<1> nest;
   for (size_t a = 0; a < y.dims.size(); ++a) add_axis(nest, y.dims[a], {y.strides[a]});
   merge(nest);
@@ -79,13 +80,13 @@ void random_bits(Views in, Views out, int threads) {
     uint32_t buffer[kBuffer];
     Walk<1> walk(nest, begin);
     while (begin < end) {
-      const auto left_below =
-          static_cast<int64_t>((uint64_t{1} << 32) - (static_cast<uint64_t>(begin) & 0xffffffffu));
+      const uint64_t counter = first + static_cast<uint64_t>(begin);
+      const auto left_below = static_cast<int64_t>((uint64_t{1} << 32) - (counter & 0xffffffffu));
       int64_t n = std::min({walk.run(), end - begin, left_below});
       if (stride != 1) n = std::min(n, kBuffer);
       uint32_t* to = data + walk.offset[0];
       HWY_DYNAMIC_DISPATCH(threefry)
-      (key, static_cast<uint64_t>(begin), stride == 1 ? to : buffer, n);
+      (key, counter, stride == 1 ? to : buffer, n);
       if (stride != 1)
         for (int64_t i = 0; i < n; ++i) to[i * stride] = buffer[i];
       walk.advance(n);

@@ -52,7 +52,7 @@ void iota(const IotaParams& params, Views out) {
 void random_bits(Views in, Views out) {
   const uint32_t key[2] = {static_cast<uint32_t>(load_int(in[0], {0})),
                            static_cast<uint32_t>(load_int(in[0], {1}))};
-  uint64_t element = 0;
+  uint64_t element = in.size() > 1 ? static_cast<uint64_t>(load_int(in[1], {})) : 0;
   for_each_index(out[0].dims, [&](const Dims& i) {
     uint32_t x[2] = {static_cast<uint32_t>(element >> 32), static_cast<uint32_t>(element)};
     threefry2x32(key, x);
