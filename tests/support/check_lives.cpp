@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/ir/schedule_walk.h"
@@ -228,16 +229,16 @@ std::string check_lives(const Schedule& schedule) { return Checker(schedule).run
 namespace {
 
 // How far each move may be ahead: all alike, then each its own way, some not at all.
-constexpr int kPatterns = 8;
+constexpr int kPatterns = 12;
 constexpr int64_t kOvertaking = 10'000;
 std::vector<int> moves_ahead(size_t n, int pattern) {
-  constexpr std::array<int, 6> kAhead = {0, 1, 2, 13, 40, 89};
-  constexpr int kAlike = 4;
+  constexpr std::array kAlike = {1, 2, 13, 89};
+  constexpr std::array kMixed = {0, 0, 1, 2, 13, 40, 89};
+  if (pattern < static_cast<int>(kAlike.size()))
+    return std::vector<int>(n, kAlike[static_cast<size_t>(pattern)]);
+  std::mt19937 random(static_cast<unsigned>(pattern));
   std::vector<int> ahead(n);
-  for (size_t i = 0; i < n; ++i)
-    ahead[i] = pattern < kAlike ? std::array{1, 2, 13, 89}[static_cast<size_t>(pattern)]
-                                : kAhead[(i * i * 7 + i * 3 + i / 5 + static_cast<size_t>(pattern)) %
-                                         kAhead.size()];
+  for (int& a : ahead) a = kMixed[random() % kMixed.size()];
   return ahead;
 }
 

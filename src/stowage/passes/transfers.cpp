@@ -264,6 +264,7 @@ class Overlapper {
     const Access &from = item.accesses[0], &to = item.accesses[1];
     const bool in = is_inward(item.stream);
     const Access& staging = in ? to : from;
+    RingSlots rings;
     for (const Access& a : other.accesses) {
       if (!(meet(to, a, shift) || (a.write && meet(from, a, shift)))) continue;
       // What is as many iterations away as a ring has slots lies in the same one.
@@ -271,18 +272,20 @@ class Overlapper {
       if (apart == 0 || apart >= most_slots(item) || a.buffer != staging.buffer ||
           !ringable_.contains(a.buffer.index()))
         return true;
-      int& slots = needed[a.buffer.index()];
+      int& slots = rings[a.buffer.index()];
       slots = std::max(slots, apart + 1);
     }
+    merge(rings, needed);
     return false;
   }
 
   int most_slots(const Item& item) const {
     return slots_for(ahead_of(*item.instruction.kernel()));
   }
-  void merge(const RingSlots& rings) {
-    for (const auto& [b, slots] : rings) rings_[b] = std::max(rings_[b], slots);
+  static void merge(const RingSlots& rings, RingSlots& into) {
+    for (const auto& [b, slots] : rings) into[b] = std::max(into[b], slots);
   }
+  void merge(const RingSlots& rings) { merge(rings, rings_); }
 
   bool has_moves(const Item& item, StreamKind stream) const {
     return item.moves[static_cast<size_t>(stream)];
@@ -501,6 +504,7 @@ class Overlapper {
       if (overtakes) overtaking_ += buffer(item.accesses[1].buffer).slot_bytes;
       most_overtaking_ = std::max(most_overtaking_, overtaking_);
     };
+    merge(rings);
     if (to > 0)
       if (const std::optional<Entry> found = entry(item, items[to - 1])) {
         count(to < behind || found->overtakes);
@@ -558,6 +562,7 @@ class Overlapper {
       if (!is_movable(item, false, 0)) continue;
       RingSlots rings;
       const size_t to = reach(item, items, i, rings);
+      merge(rings);
       if (to + 1 < items.size()) {
         if (const std::optional<Entry> found = entry(item, items[to + 1])) {
           enter(item, items[to + 1], *found);
