@@ -291,7 +291,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     const auto kind = static_cast<size_t>(buffer.kind);
     if (buffer.role == BufferRole::kInput) {
       by_buffer[b] = arguments[static_cast<size_t>(buffer.index)];
-    } else if (buffer.separate) {
+    } else if (buffer.separate || (buffer.role == BufferRole::kOutput && buffer.bytes == 0)) {
       by_buffer[b] = device.allocate(buffer.bytes, buffer.kind);
     } else if (buffer.role == BufferRole::kOutput) {
       kept[kind].push_back({plan_.offsets[b][0], plan_.offsets[b][0] + buffer.bytes});
@@ -324,9 +324,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
 
   for (size_t kind = 0; kind < arenas.size(); ++kind) {
     if (kept[kind].empty()) continue;
-    std::vector<DeviceBufferPtr> parts =
-        arenas[kind] ? device.split(std::move(arenas[kind]), kept[kind])
-                     : std::vector<DeviceBufferPtr>();
+    std::vector<DeviceBufferPtr> parts = device.split(std::move(arenas[kind]), kept[kind]);
     for (size_t i = 0; i < parts.size(); ++i)
       by_buffer[kept_buffers[kind][i]] = std::move(parts[i]);
   }
