@@ -5,6 +5,7 @@
 
 #include "stowage/api/linalg.h"
 #include "stowage/api/reduce.h"
+#include "stowage/api/scan.h"
 #include "stowage/api/trace.h"
 #include "stowage/optim/internal.h"
 #include "stowage/optim/transforms.h"
@@ -38,7 +39,7 @@ void check_matrix(const char* what, const Leaf& leaf) {
               leaf.path, to_string(leaf.value.type()));
 }
 
-// x [..., m, n] with singular values near one. Source: Jordan et al. 2024.
+// x [m, n] with singular values near one. Source: Jordan et al. 2024.
 Array newton_schulz(Array x, const ScaleByMuonOptions& o) {
   const bool tall = x.dim(-2) > x.dim(-1);
   if (tall) x = swapaxes(x, -1, -2);
@@ -50,6 +51,22 @@ Array newton_schulz(Array x, const ScaleByMuonOptions& o) {
     x = x * c[0] + matmul(b, x);
   }
   return tall ? swapaxes(x, -1, -2) : x;
+}
+
+// f(g, mu) of the matrices of two stacks [..., m, n], one after another: what it takes for one of
+// them is there once, and a stack that lies elsewhere comes and goes matrix by matrix.
+template <typename F>
+std::vector<Array> of_each_matrix(const F& f, const Array& g, const Array& mu) {
+  if (g.rank() == 2) return f(g, mu);
+  const Dims stack = {-1, g.dim(-2), g.dim(-1)};
+  const auto body = [&](None, const std::pair<Array, Array>& one) {
+    return std::pair(None{}, f(one.first, one.second));
+  };
+  std::vector<Array> made =
+      scan(body, None{}, std::pair(g.reshape(stack), mu.reshape(stack))).second;
+  for (Array& a : made)
+    if (a.rank() == 3) a = a.reshape(g.shape().dims());
+  return made;
 }
 
 }  // namespace
@@ -109,15 +126,22 @@ GradientTransformation scale_by_muon(const ScaleByMuonOptions& o) {
   };
   const auto update = [=](Leaves& updates, OptState& state, const Leaves&) {
     const Array count = state["count"] = increment(state["count"]);
+    // The update of one matrix, its moment and, where that is asked for, their dual norm.
+    const auto step = [&](const Array& g, const Array& mu) {
+      const Array m = update_moment(g, mu, o.beta);
+      const Array m_hat =
+          o.nesterov ? look_ahead(m, g, o.beta, count) : bias_correction(m, o.beta, count);
+      const Array x = newton_schulz(m_hat, o);
+      std::vector<Array> made = {x, m.astype(mu.dtype())};
+      if (o.adaptive) made.push_back(sum(m_hat * x));
+      return made;
+    };
     for (Leaf& leaf : updates) {
       const Scope scope(leaf.path);
       Array& mu = state["mu/" + leaf.path];
-      const Array m = update_moment(leaf.value, mu, o.beta);
-      const Array m_hat =
-          o.nesterov ? look_ahead(m, leaf.value, o.beta, count) : bias_correction(m, o.beta, count);
-      leaf.value = newton_schulz(m_hat, o);
-      if (o.adaptive) leaf.value = leaf.value * sum(m_hat * leaf.value);
-      mu = m.astype(mu.dtype());
+      const std::vector<Array> made = of_each_matrix(step, leaf.value, mu);
+      leaf.value = o.adaptive ? made[0] * sum(made[2]) : made[0];
+      mu = made[1];
     }
   };
   return {"muon", init, update};

@@ -14,6 +14,7 @@
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
+#include "stowage/passes/sink_work.h"
 #include "stowage/passes/slice_work.h"
 #include "stowage/passes/tiles.h"
 #include "stowage/passes/transfers.h"
@@ -232,7 +233,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("residuals",
        [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
-  pass("sink", [](const Graph& in) { return sink_moves(in); });
+  pass("sink", [](const Graph& in) { return sink_work(sink_moves(in)); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
   pass("sums", [](const Graph& in) { return sum_slices(in); });
 

@@ -1,0 +1,17 @@
+// The pass that gives a scan's body moves to the device, and elementwise work, of what it scans, so
+// that no whole array is made for the scan. Not work behind a scan (slice_work.h), nor moves of what
+// it stacks (sink_moves.h).
+#pragma once
+
+#include "stowage/ir/graph.h"
+
+namespace stow {
+
+/// Where a scan reads an array that is moved to the device for it, its body moves each slice; where
+/// it alone reads the result of elementwise work over such arrays and scalars, its body does that
+/// work on each slice. So stacks that wait elsewhere come slice by slice, and a gradient on the host
+/// that is scaled for an optimizer that goes matrix by matrix is never whole on the device. An array
+/// that something else needs whole on the device stays. Bits stay.
+Graph sink_work(const Graph& graph);
+
+}  // namespace stow

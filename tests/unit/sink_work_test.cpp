@@ -1,0 +1,138 @@
+// What a scan alone reads comes, and is worked on, slice by slice: same bits, no whole array on the
+// device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "stowage/ir/utilities.h"
+#include "stowage/ops/verify.h"
+#include "stowage/passes/sink_work.h"
+#include "stowage/stowage.h"
+#include "tests/support/evaluate.h"
+
+namespace stow {
+namespace {
+
+constexpr MemoryKind kHost = MemoryKind::kPinnedHost, kDevice = MemoryKind::kDevice;
+constexpr int64_t kMiB = 1 << 20;
+
+class SinkWork : public ::testing::Test {
+ protected:
+  DevicePtr device_ = Device::virtual_device({64 * kMiB, 64 * kMiB, 0}, 1);
+  DefaultDevice guard_{device_};
+
+  static Array noise(uint64_t seed, const Shape& shape, MemoryKind kind = kHost) {
+    return device_put(random::normal(random::key(seed), shape), kind);
+  }
+  static Array sums_of(const Array& xs, ScanOptions options = {}) {
+    const auto add = [](const Array& total, const Array& x) { return total + sum(sin(x)); };
+    return scan(add, Array(0.0f), xs, std::move(options));
+  }
+  // The peak on the device beside arguments there; checks the bits against the graph as written.
+  template <typename F, typename... Args>
+  static int64_t peak(const F& f, const Args&... args) {
+    const auto lowered = jit(f).lower(args...);
+    const Graph graph = sink_work(lowered.graph());
+    verify(graph);
+    std::vector<testing::Bytes> inputs;
+    for (const Array& a : {args...}) {
+      const std::vector<float> values = device_put(a, kDevice).template to_vector<float>();
+      const auto bytes = std::as_bytes(std::span(values));
+      inputs.emplace_back(bytes.begin(), bytes.end());
+    }
+    EXPECT_EQ(testing::evaluate(graph, inputs), testing::evaluate(lowered.graph(), inputs));
+    return lowered.compile().memory_analysis().device().total_bytes;
+  }
+};
+
+TEST_F(SinkWork, AStackMovedForAScanComesSliceBySlice) {
+  const auto f = [](const Array& xs) { return sums_of(device_put(xs, kDevice)); };
+  const Array xs = noise(1, {32, 64, 64});
+  EXPECT_LT(peak(f, xs), 4 * xs.type().bytes() / 32);
+  const auto across = [](const Array& xs) {
+    return sums_of(device_put(xs, kDevice), {.axes = {1}});
+  };
+  EXPECT_LT(peak(across, noise(1, {64, 32, 64})), 4 * xs.type().bytes() / 32);
+}
+
+TEST_F(SinkWork, ElementwiseWorkIsDoneOnSlices) {
+  const auto f = [](const Array& xs, const Array& ys, const Array& factor) {
+    const Array scale = exp(device_put(factor, kDevice));
+    const Array x = device_put(xs, kDevice), y = device_put(ys, kDevice);
+    return sums_of(where(x < 0, 0.1f, x) * scale + 2.0f * y.astype(DType::kF32));
+  };
+  const Array xs = noise(1, {32, 64, 64}), ys = noise(2, {32, 64, 64}), factor = noise(3, {});
+  EXPECT_LT(peak(f, xs, ys, factor), 6 * xs.type().bytes() / 32);
+}
+
+TEST_F(SinkWork, WhatIsNeededWholeStaysWhole) {
+  const auto unchanged = [](const auto& f, const auto&... args) {
+    const Graph graph = jit(f).lower(args...).graph();
+    return equal(sink_work(graph), graph);
+  };
+  const Array xs = noise(1, {8, 6}), on_device = noise(2, {8, 6}, kDevice);
+  EXPECT_TRUE(unchanged(
+      [](const Array& x) {
+        const Array here = device_put(x, kDevice);
+        return sums_of(here) + sum(matmul(transpose(here), here));
+      },
+      xs));
+  EXPECT_TRUE(unchanged(
+      [](const Array& x) {
+        const Array here = device_put(x, kDevice);
+        return std::pair(sums_of(here), here);
+      },
+      xs));
+  EXPECT_TRUE(unchanged(
+      [](const Array& x) {  // by two scans
+        const Array here = device_put(x, kDevice);
+        return sums_of(here) * sums_of(here, {.reverse = true});
+      },
+      xs));
+  EXPECT_TRUE(unchanged(
+      [](const Array& x) {
+        const Array twice = device_put(x, kDevice) * 2;
+        return sums_of(twice) + sum(twice);
+      },
+      xs));
+  EXPECT_TRUE(unchanged([](const Array& x) { return sums_of(x * 2); }, on_device));
+  EXPECT_TRUE(unchanged(
+      [](const Array& x, const Array& y) { return sums_of(device_put(x, kDevice) + y); }, xs,
+      on_device));
+  EXPECT_TRUE(unchanged(
+      [](const Array& x) {  // as a constant of the loop
+        const Array here = device_put(x, kDevice);
+        const auto add = [&](const Array& total, const Array& i) { return total + sum(here * i); };
+        return scan(add, Array(0.0f), arange(3).astype(DType::kF32));
+      },
+      xs));
+}
+
+// Muon goes matrix by matrix: what it takes is that of one matrix, wherever the stacks are.
+TEST_F(SinkWork, MuonOverLayersOnTheHostTakesOneMatrix) {
+  const optim::GradientTransformation muon = optim::muon(0.02, {.matrices = {"w"}});
+  const auto at = [](const auto& tree, MemoryKind kind) {
+    return tree_map([&](const Array& a) { return a.rank() == 0 ? a : device_put(a, kind); }, tree);
+  };
+  using Tree = std::map<std::string, Array>;
+  const auto peak_of = [&](int64_t layers) {
+    const Tree params = {{"w", noise(1, {layers, 96, 64})}},
+               grads = {{"w", noise(2, {layers, 96, 64})}};
+    const auto state = at(muon.init(params), kHost);
+    const auto step = [&](const Tree& p, const Tree& g, const decltype(muon.init(params))& s) {
+      const Tree here = at(p, kDevice);
+      const auto [updates, next] = muon.update(at(g, kDevice), at(s, kDevice), here);
+      return std::pair(at(optim::apply_updates(here, updates), kHost), at(next, kHost));
+    };
+    JitOptions options;
+    options.donate_argnums = {0, 2};
+    options.compile.transfers_ahead = 0;
+    const auto lowered = jit(step, options).lower(params, grads, state);
+    return lowered.compile().memory_analysis().device().total_bytes;
+  };
+  const int64_t matrix = 96 * 64 * 4;
+  EXPECT_LT(peak_of(8), 7 * matrix);
+  EXPECT_LT(peak_of(64), 7 * matrix);
+}
+
+}  // namespace
+}  // namespace stow
