@@ -507,6 +507,20 @@ TEST_F(Tiles, OtherDtypesSelectsAndConvertsStream) {
   expect_same_bits(f, master, g);
 }
 
+// A parameter that is moved for an update that leaves it as it is; away and back is another thing.
+TEST_F(Tiles, WhatComesToTheDeviceAndGoesBackUnchangedStaysWhereItIs) {
+  const auto f = [](const Array& frozen, const Array& x) {
+    const Array here = device_put(frozen, kDevice);
+    return std::pair(device_put(here, kHost), device_put(device_put(x, kHost), kDevice));
+  };
+  const auto lowered = jit(f, tiled(0, {0})).lower(
+      device_put(Array::abstract({1 << 18}), kHost), noise(1, {64}));
+  const MemoryAnalysis a = lowered.compile().memory_analysis();
+  EXPECT_EQ(a.host().alias_bytes, kMiB);
+  EXPECT_LT(a.device().total_bytes, 1 << 10);
+  EXPECT_EQ(count_ops(simplify(lowered.graph()), OpKind::kDevicePut, true), 2);
+}
+
 // Random numbers are drawn a tile at a time where they go to the host or disk: a tile has the counts
 // that it would have in the whole.
 TEST_F(Tiles, RandomNumbersHaveTheSameBitsInTiles) {

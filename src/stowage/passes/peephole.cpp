@@ -121,6 +121,14 @@ ValueId without_neutral(const Graph& graph, const Node& node) {
   return ValueId();
 }
 
+// What a value is that comes to the device and goes back: a parameter that nothing changes. Away from
+// the device and back is not the same: it frees memory in between.
+ValueId home_again(const Graph& graph, const Node& node, const ArrayType& type) {
+  const Node* before = same_op_before(graph, node);
+  if (!before || graph.type(node.operands[0]).kind != MemoryKind::kDevice) return ValueId();
+  return graph.type(before->operands[0]) == type ? before->operands[0] : ValueId();
+}
+
 ValueId selected(const Graph& graph, const Node& node) {
   if (node.operands[1] == node.operands[2]) return node.operands[1];
   if (is_splat(graph, node.operands[0], 1)) return node.operands[1];
@@ -156,6 +164,7 @@ ValueId peephole(const Graph& graph, Node& node, const ArrayType& type) {
   collapse_chain(graph, node);
   if (graph.type(node.operands[0]) == type && is_identity(node)) return node.operands[0];
   if (node.op == OpKind::kSelect) return selected(graph, node);
+  if (node.op == OpKind::kDevicePut) return home_again(graph, node, type);
   if (op_class(node.op) == OpClass::kElementwise && node.operands.size() == 2)
     return without_neutral(graph, node);
   return ValueId();
