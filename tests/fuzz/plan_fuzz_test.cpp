@@ -169,6 +169,19 @@ std::string check(const RandomProgram& program) {
               !fault.empty())
             return fault;
           if (!reuse || e.analysis.host().total_bytes + e.analysis.disk().total_bytes == 0) continue;
+          // Where all is too much, what is tried last is taken.
+          const Execution c = testing::execute(graph,
+                                               {.donated = program.donated,
+                                                .override_policy = policy,
+                                                .fuse = fuse,
+                                                .transfers_ahead = ahead,
+                                                .capacities = {1, 1, 1},
+                                                .tile_bytes = tile_bytes},
+                                               program.inputs, threads);
+          if (!c.fault.empty()) return "under no budget: " + c.fault;
+          if (std::string fault = compare("under no budget", graph, c.outputs, judge.outputs);
+              !fault.empty())
+            return fault;
           // A budget between the least and half as much again buys moves that run ahead.
           CompileOptions budgeted{.donated = program.donated,
                                   .override_policy = policy,

@@ -507,6 +507,48 @@ TEST_F(Tiles, OtherDtypesSelectsAndConvertsStream) {
   expect_same_bits(f, master, g);
 }
 
+// Means over any axes but the first, as Adafactor's over columns.
+TEST_F(Tiles, ReductionsOverInnerAxesHaveTheSameBitsInTiles) {
+  const auto f = [](const Array& m) {
+    const Array x = device_put(m, kDevice), squares = square(x) * 0.5f;
+    return State{{"1", mean(squares, 1)},
+                 {"12", sum(squares, {1, 2})},
+                 {"2", max(x, -1)},
+                 {"x", device_put(x + expand_dims(mean(squares, 1), 1), kHost)}};
+  };
+  expect_same_bits(f, device_put(noise(1, {24, 150, 33}), kHost));
+  const auto peak = [&](const Shape& shape) {
+    const auto lowered = jit(f, tiled(1 << 12)).lower(device_put(Array::abstract(shape), kHost));
+    return lowered.compile().memory_analysis().device().total_bytes;
+  };
+  EXPECT_LT(peak({64, 100, 64}), 4 * 64 * 64 * 4 * 2);
+}
+
+// An update that is scaled by its own norm, and again: whole under no budget, made again under one.
+TEST_F(Tiles, WhatWaitsForItsOwnNormIsMadeAgainWhereItIsTooMuch) {
+  const auto f = [](const Array& gs, const Array& ps) {
+    const Array g = device_put(gs, kDevice) * 0.5f, p = device_put(ps, kDevice);
+    const Array rows = expand_dims(rsqrt(mean(square(g), -1) + 1e-3f), -1);
+    const Array scaled = g * rows;
+    const Array clipped = scaled / maximum(1.0f, sqrt(mean(square(scaled))));
+    return State{{"p", device_put(p - clipped * sqrt(mean(square(p))), kHost)}};
+  };
+  const Array g = device_put(noise(1, {64, 32, 96}), kHost), p = device_put(noise(2, {64, 32, 96}), kHost);
+  expect_same_bits(f, g, p);
+  const auto with = [&](int64_t capacity) {
+    JitOptions options = tiled(1 << 14);
+    options.compile.capacities[0] = capacity;
+    return jit(f, options);
+  };
+  const auto peak = [&](int64_t capacity) {
+    return with(capacity).lower(g, p).compile().memory_analysis().device().total_bytes;
+  };
+  const int64_t whole = g.type().bytes();
+  EXPECT_GE(peak(Device::unlimited_bytes()), whole);
+  EXPECT_LE(peak(whole / 4), whole / 4);
+  EXPECT_EQ(bits(with(whole / 4)(g, p)), bits(jit(f, tiled(0))(g, p)));
+}
+
 // A parameter that is moved for an update that leaves it as it is; away and back is another thing.
 TEST_F(Tiles, WhatComesToTheDeviceAndGoesBackUnchangedStaysWhereItIs) {
   const auto f = [](const Array& frozen, const Array& x) {

@@ -46,7 +46,7 @@ class WorkSinker {
     return std::all_of(users_.of(v).begin(), users_.of(v).end(), [&](const Use& use) {
       const Node& reader = from_.node(use.node);
       if (&reader == &scan) return static_cast<size_t>(use.operand) >= first_scanned(scan);
-      return op_class(reader.op) == OpClass::kElementwise || first_reduced_axis(from_, reader) > 0;
+      return op_class(reader.op) == OpClass::kElementwise || first_reduced_axis(reader) > 0;
     });
   }
   // Elementwise work that one node alone reads, over what is brought in and scalars.

@@ -263,7 +263,7 @@ Wanted find_sums(const Graph& graph) {
         slices_of[v.index()] = graph.value(stack).node;
       continue;
     }
-    const bool reduces = first_reduced_axis(graph, node) > 0;
+    const bool reduces = first_reduced_axis(node) > 0;
     if (!reduces && op_class(node.op) != OpClass::kElementwise) continue;
     NodeId scan;
     bool alone = true;
@@ -344,7 +344,7 @@ class UpdateFinder {
       role(v) = Role::kFree;
       return;
     }
-    const bool reduces = first_reduced_axis(graph_, node) > 0;
+    const bool reduces = first_reduced_axis(node) > 0;
     const bool moves = node.op == OpKind::kDevicePut;
     if (!reduces && !moves && op_class(node.op) != OpClass::kElementwise) return;
     bool sliced = false, free = false;

@@ -6,7 +6,7 @@
 
 namespace stow {
 
-/// Where a scan moves the slices of a stack to the host or disk, and a reduction of trailing axes
+/// Where a scan moves the slices of a stack to the host or disk, and a reduction of other axes
 /// reads the stack brought back, as it is or through elementwise work over it (a sum of squares),
 /// the scan's body does that work on the slice before it leaves. So the norm of gradients that lie
 /// on the host moves nothing. Rows are reduced as before: bits stay.
@@ -14,10 +14,10 @@ Graph sum_slices(const Graph& graph);
 
 /// Where a stack is read by elementwise work alone that ends in results of the graph, and beside it
 /// reads only arguments of the same shape and scalars that do not wait for the scan, that work is
-/// done slice by slice in the scan's body, moves from and to other memories with it; reductions of
-/// trailing axes over it too. So an optimizer's update happens in the backward pass, layer by
-/// layer: the gradients of all layers are never there together, and moments on the host come and go
-/// beside the computation. With clipping by a norm of all gradients nothing can be done. Bits stay.
+/// done slice by slice in the scan's body, moves from and to other memories with it; reductions over
+/// it that keep the slices apart too. So an optimizer's update happens in the backward pass, layer
+/// by layer: the gradients of all layers are never there together, and moments on the host come and
+/// go beside the computation. With clipping by a norm of all gradients nothing can be done. Bits stay.
 Graph update_slices(const Graph& graph);
 
 }  // namespace stow

@@ -93,7 +93,7 @@ class Finder {
     if (returned_[v.index()]) return false;
     return std::all_of(users_.of(v).begin(), users_.of(v).end(), [&](const Use& use) {
       const Node& reader = graph_.node(use.node);
-      return is_tileable(reader) || first_reduced_axis(graph_, reader) > 0;
+      return is_tileable(reader) || first_reduced_axis(reader) > 0;
     });
   }
   int cluster_of(NodeId n) const { return n.valid() ? cluster_[n.index()] : -1; }
@@ -124,7 +124,7 @@ class Finder {
       }
     }
     const bool elementwise = is_tileable(node);
-    const int reduced = first_reduced_axis(graph_, node);
+    const int reduced = first_reduced_axis(node);
     const bool follows = moves_off_device(graph_, node) || is_mark(node);
     if (!elementwise && reduced == 0 && !follows) return;
     int home = -1;
@@ -144,7 +144,7 @@ class Finder {
   void join(NodeId id, int c) {
     TileCluster& home = cluster(c);
     home.nodes.push_back(id);
-    if (const int axes = first_reduced_axis(graph_, graph_.node(id)); axes > 0)
+    if (const int axes = first_reduced_axis(graph_.node(id)); axes > 0)
       home.n_axes = std::min(home.n_axes, axes);
     for (ValueId v : graph_.node(id).operands)
       for (ValueId read : {v, brought_back(graph_, v)})
@@ -309,14 +309,10 @@ bool is_sum_of_rows(const Graph& graph, ValueId v) {
   return std::equal(dims.begin() + 1, dims.end(), p.slice_sizes.begin() + 1);
 }
 
-int first_reduced_axis(const Graph& graph, const Node& node) {
+int first_reduced_axis(const Node& node) {
   if (op_class(node.op) != OpClass::kReduce) return 0;
-  Dims axes = node.as<AxesParams>().axes;
-  std::sort(axes.begin(), axes.end());
-  const int rank = graph.type(node.operands[0]).shape.rank();
-  for (size_t i = 0; i < axes.size(); ++i)
-    if (axes[i] != rank - static_cast<int64_t>(axes.size() - i)) return 0;
-  return rank - static_cast<int>(axes.size());
+  const Dims& axes = node.as<AxesParams>().axes;
+  return axes.empty() ? 0 : static_cast<int>(*std::min_element(axes.begin(), axes.end()));
 }
 
 bool is_fetch(const Graph& graph, ValueId v) {

@@ -10,7 +10,7 @@
 namespace stow {
 
 /// Nodes that can run together on one tile after another: elementwise ones over one shape, moves of
-/// their results to other memories, and reductions of trailing axes. Moves of what they read to the
+/// their results to other memories, and reductions of all but leading axes. Moves of what they read to the
 /// device, sums of rows and random bits are no members; each cluster makes its own, and a member that
 /// reads what another one moved away and back reads that one. No path leads from a member over other
 /// nodes, or other clusters, to a member.
@@ -34,8 +34,8 @@ std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_byt
 /// be there.
 bool is_sum_of_rows(const Graph& graph, ValueId v);
 
-/// The first axis that a reduction of trailing axes drops; 0 for any other node.
-int first_reduced_axis(const Graph& graph, const Node& node);
+/// The first axis that a reduction drops; 0 for any other node.
+int first_reduced_axis(const Node& node);
 
 /// A move from another memory to the device.
 bool is_fetch(const Graph& graph, ValueId v);

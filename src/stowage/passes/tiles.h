@@ -14,7 +14,7 @@ namespace stow {
 /// on the device is moved there for that work as before.
 ///
 /// The leading axes are cut, evenly where a fitting divisor exists; else a second scan of one tile
-/// does the rest, and the results are concatenated. Elementwise work and reductions of trailing axes
+/// does the rest, and the results are concatenated. Elementwise work and reductions of other axes
 /// have the same bits in tiles. Left whole: arrays of up to two tiles, work over shapes that cannot
 /// be cut, and everything in nested graphs.
 ///

@@ -11,6 +11,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
+#include "stowage/passes/repeat_work.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
@@ -219,6 +220,17 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   return better ? std::move(beside) : std::move(best);
 }
 
+// What is too much is tried again with work over streamed arrays repeated: more is moved, less kept.
+Variant plan_variants(const Graph& graph, const CompileOptions& options, int threads) {
+  Variant best = place_updates(graph, options, threads);
+  if (!best.is_over(options)) return best;
+  const Graph repeated = repeat_work(graph);
+  if (equal(repeated, graph)) return best;
+  verify(repeated);
+  Variant lean = place_updates(repeated, options, threads);
+  return lean.bytes() < best.bytes() ? std::move(lean) : std::move(best);
+}
+
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
@@ -237,7 +249,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
   pass("sums", [](const Graph& in) { return sum_slices(in); });
 
-  Variant chosen = place_updates(g, options, threads);
+  Variant chosen = plan_variants(g, options, threads);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
   Planned& planned = chosen.planned;

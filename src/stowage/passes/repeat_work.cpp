@@ -1,0 +1,126 @@
+#include "stowage/passes/repeat_work.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "stowage/ir/utilities.h"
+#include "stowage/passes/tile_clusters.h"
+
+namespace stow {
+namespace {
+
+// What is this much smaller than what it is broadcast to may be kept.
+constexpr int64_t kSmallShare = 16;
+
+class Repeater {
+ public:
+  explicit Repeater(const Graph& from) : from_(from), users_(from), map_(from) { find_streamed(); }
+
+  // The same graph, `changed` left alone, where nothing is to be repeated.
+  Graph run(bool& changed) {
+    for (size_t n = 0; n < from_.n_nodes(); ++n) find_late_readers(NodeId(n));
+    if (late_.empty()) return from_;
+    changed = true;
+    copy_inputs(from_, to_, map_);
+    regions_ = import_regions(from_, to_, RegionId());
+    for (size_t n = 0; n < from_.n_nodes(); ++n) emit(NodeId(n));
+    to_.set_outputs(map_.images(from_.outputs()));
+    return std::move(to_);
+  }
+
+ private:
+  // Elementwise work over nothing but moves to the device and what is small, and over other such
+  // work.
+  void find_streamed() {
+    streamed_.assign(from_.n_values(), false);
+    for (const Node& node : from_.nodes()) {
+      if (op_class(node.op) != OpClass::kElementwise) continue;
+      const ValueId v = node.first_result;
+      bool moves = false;
+      const bool all = std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId x) {
+        moves |= is_fetch(from_, x) || streamed_[x.index()];
+        return is_fetch(from_, x) || streamed_[x.index()] || is_small(x, from_.type(v).elems());
+      });
+      streamed_[v.index()] = all && moves;
+    }
+  }
+  bool is_small(ValueId x, int64_t beside) const {
+    if (uniform_source(from_, x).valid()) return true;
+    if (!from_.is_input(x) && from_.def(x).op == OpKind::kBroadcast) x = from_.def(x).operands[0];
+    return from_.type(x).elems() * kSmallShare <= beside;
+  }
+
+  // Readers of streamed work that also wait for something else than elementwise work over it.
+  void find_late_readers(NodeId id) {
+    const ValueId v = from_.node(id).first_result;
+    if (from_.node(id).n_results != 1 || !streamed_[v.index()] || users_.of(v).size() < 2) return;
+    NodeId last = id;
+    for (const Use& use : users_.of(v)) last = std::max(last, use.node);
+    // Nodes that read it through elementwise work alone, and those that read it through more.
+    std::set<NodeId> near, far;
+    for (size_t n = id.index() + 1; n <= last.index(); ++n) {
+      const Node& node = from_.node(NodeId(n));
+      bool reads = false, waits = false;
+      for (ValueId x : node.operands) {
+        const NodeId maker = from_.value(x).node;
+        reads |= x == v || (maker.valid() && near.contains(maker));
+        waits |= maker.valid() && far.contains(maker);
+      }
+      if (waits && std::count(node.operands.begin(), node.operands.end(), v) > 0)
+        late_.emplace(v, NodeId(n));
+      if (waits || (reads && op_class(node.op) != OpClass::kElementwise))
+        far.insert(NodeId(n));
+      else if (reads)
+        near.insert(NodeId(n));
+    }
+  }
+
+  void emit(NodeId id) {
+    const Node& node = from_.node(id);
+    Node copy = node;
+    for (ValueId& v : copy.operands) v = late_.contains({v, id}) ? again(v, again_[v]) : map_[v];
+    copy.region = node.region.valid() ? regions_[node.region.index()] : RegionId();
+    std::vector<ArrayType> types;
+    for (int i = 0; i < node.n_results; ++i) types.push_back(from_.type(node.result(i)));
+    const NodeId made = to_.add_node(std::move(copy), types);
+    for (int i = 0; i < node.n_results; ++i) map_.set(node.result(i), to_.node(made).result(i));
+  }
+  // Streamed work done a second time, all of it; the late readers of one value share that.
+  ValueId again(ValueId v, std::map<ValueId, ValueId>& made_again) {
+    if (!streamed_[v.index()]) return map_[v];
+    if (const auto it = made_again.find(v); it != made_again.end()) return it->second;
+    const Node& node = from_.def(v);
+    Node copy = node;
+    for (ValueId& x : copy.operands) x = again(x, made_again);
+    copy.region = node.region.valid() ? regions_[node.region.index()] : RegionId();
+    const NodeId made = to_.add_node(std::move(copy), {&from_.type(v), 1});
+    return made_again[v] = to_.node(made).result();
+  }
+
+  const Graph& from_;
+  const Users users_;
+  std::vector<bool> streamed_;                 // values
+  std::set<std::pair<ValueId, NodeId>> late_;  // streamed work and its reader
+  Graph to_;
+  ValueMap map_;
+  std::vector<RegionId> regions_;
+  std::map<ValueId, std::map<ValueId, ValueId>> again_;  // by the value that is read late
+};
+
+}  // namespace
+
+Graph repeat_work(const Graph& graph) {
+  Graph result = graph;
+  // What was repeated may have late readers in its turn: an update scaled by one norm after another.
+  constexpr int kMostRounds = 8;
+  bool changed = true;
+  for (int round = 0; changed && round < kMostRounds; ++round) {
+    changed = false;
+    result = Repeater(result).run(changed);
+  }
+  return result;
+}
+
+}  // namespace stow
