@@ -107,6 +107,38 @@ TEST_F(SinkWork, WhatIsNeededWholeStaysWhole) {
       xs));
 }
 
+// Weights that a person brings to the device once for all: layer by layer for the forward and the
+// backward pass, and whole for two passes where there is room.
+TEST_F(SinkWork, WeightsMovedForAGradientComeSliceBySlice) {
+  const auto run = [](const Array& ws, const Array& x, bool reverse) {
+    const auto layer = [](const Array& h, const Array& w) { return tanh(matmul(h, w)); };
+    return sum(scan(layer, x, ws, {.reverse = reverse}));
+  };
+  const auto gradient = [&](const Array& there, const Array& x) {
+    const auto loss = [&](const Array& ws) { return run(ws, x, false); };
+    return device_put(grad(loss)(device_put(there, kDevice)), kHost);
+  };
+  const auto both_ways = [&](const Array& there, const Array& x) {
+    const Array ws = device_put(there, kDevice);
+    return run(ws, x, false) * run(ws, x, true);
+  };
+  const Array ws = noise(1, {24, 64, 64}), x = noise(2, {4, 64}, kDevice);
+  const int64_t whole = ws.type().bytes();
+  const auto with = [&](const auto& f, int64_t capacity) {
+    JitOptions options;
+    options.compile.capacities[0] = capacity;
+    return jit(f, options);
+  };
+  const auto peak = [&](const auto& f, int64_t capacity) {
+    return with(f, capacity).lower(ws, x).compile().memory_analysis().device().total_bytes;
+  };
+  EXPECT_LT(peak(gradient, whole), whole / 2);
+  EXPECT_GT(peak(both_ways, 2 * whole), whole);
+  EXPECT_LE(peak(both_ways, whole / 3), whole / 3);
+  EXPECT_EQ(with(both_ways, whole / 3)(ws, x).to_vector<float>(),
+            with(both_ways, 2 * whole)(ws, x).to_vector<float>());
+}
+
 // Muon goes matrix by matrix: what it takes is that of one matrix, wherever the stacks are.
 TEST_F(SinkWork, MuonOverLayersOnTheHostTakesOneMatrix) {
   const optim::GradientTransformation muon = optim::muon(0.02, {.matrices = {"w"}});

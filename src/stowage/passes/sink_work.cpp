@@ -15,8 +15,9 @@ namespace {
 
 class WorkSinker {
  public:
-  explicit WorkSinker(const Graph& from)
-      : from_(from), users_(from), returned_(from.n_values(), false), map_(from), builder_(to_) {
+  WorkSinker(const Graph& from, bool again)
+      : from_(from), again_(again), users_(from), returned_(from.n_values(), false), map_(from),
+        builder_(to_) {
     for (ValueId v : from.outputs()) returned_[v.index()] = true;
   }
 
@@ -45,7 +46,8 @@ class WorkSinker {
     if (!is_fetch(from_, v) || returned_[v.index()]) return false;
     return std::all_of(users_.of(v).begin(), users_.of(v).end(), [&](const Use& use) {
       const Node& reader = from_.node(use.node);
-      if (&reader == &scan) return static_cast<size_t>(use.operand) >= first_scanned(scan);
+      if (&reader == &scan || (again_ && reader.op == OpKind::kScan))
+        return static_cast<size_t>(use.operand) >= first_scanned(reader);
       return op_class(reader.op) == OpClass::kElementwise || first_reduced_axis(reader) > 0;
     });
   }
@@ -188,6 +190,7 @@ class WorkSinker {
   }
 
   const Graph& from_;
+  const bool again_;
   const Users users_;
   std::vector<bool> returned_;
   Graph to_;
@@ -199,6 +202,6 @@ class WorkSinker {
 
 }  // namespace
 
-Graph sink_work(const Graph& graph) { return WorkSinker(graph).run(); }
+Graph sink_work(const Graph& graph, bool again) { return WorkSinker(graph, again).run(); }
 
 }  // namespace stow

@@ -11,7 +11,8 @@ namespace stow {
 /// it alone reads the result of elementwise work over such arrays and scalars, its body does that
 /// work on each slice. So stacks that wait elsewhere come slice by slice, and a gradient on the host
 /// that is scaled for an optimizer that goes matrix by matrix is never whole on the device. An array
-/// that something else needs whole on the device stays. Bits stay.
-Graph sink_work(const Graph& graph);
+/// that something else needs whole on the device stays; so does one that several scans read, unless
+/// each is to move its slices for itself, `again`. Bits stay.
+Graph sink_work(const Graph& graph, bool again = false);
 
 }  // namespace stow

@@ -220,11 +220,12 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   return better ? std::move(beside) : std::move(best);
 }
 
-// What is too much is tried again with work over streamed arrays repeated: more is moved, less kept.
+// What is too much is tried again with moves and work over streamed arrays repeated: more is moved,
+// less kept.
 Variant plan_variants(const Graph& graph, const CompileOptions& options, int threads) {
   Variant best = place_updates(graph, options, threads);
   if (!best.is_over(options)) return best;
-  const Graph repeated = repeat_work(graph);
+  const Graph repeated = repeat_work(sink_work(graph, true));
   if (equal(repeated, graph)) return best;
   verify(repeated);
   Variant lean = place_updates(repeated, options, threads);
