@@ -52,7 +52,7 @@ TEST(Config, DefaultsAreTheDefaultJob) {
             "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
             "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
             "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 train.seed=0 "
-            "train.out=out train.checkpoint_every=100 train.eval_every=100 runtime.platform=cpu "
+            "train.out=out train.checkpoint_every=100 train.eval_every=100 train.sample=240 runtime.platform=cpu "
             "memory.policy=auto memory.activations=auto memory.optimizer=auto "
             "memory.parameters=auto memory.gradients=auto memory.feed_forward=auto ");
 }
@@ -93,6 +93,7 @@ TEST(Config, TomlRoundTripsEveryKey) {
       "data.seq=5", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
       "optimizer.freeze=embed,layers/w?", "train.steps=12",
       "train.seed=13", "train.out=some/where", "train.checkpoint_every=0", "train.eval_every=0",
+      "train.sample=5",
       "train.compute=bf16", "train.loss_chunk=4", "runtime.platform=virtual",
       "runtime.disk_folder=some/folder", "memory.host=5MiB", "memory.disk=7MiB",
       "memory.policy=offload_named", "memory.activations=disk", "memory.optimizer=disk",

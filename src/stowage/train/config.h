@@ -52,6 +52,7 @@ struct TrainConfig {
     std::string out = "out";
     int64_t checkpoint_every = 100;  ///< 0: at the end alone.
     int64_t eval_every = 100;        ///< 0: at the end alone.
+    int64_t sample = 240;            ///< Bytes drawn from the model at the end.
   } train;
   struct Runtime {
     std::string platform = "cpu";

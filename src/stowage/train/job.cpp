@@ -180,6 +180,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   Traced& t = traced(placement);
   JobPlan plan;
   plan.placement = placement;
+  const bool samples = config_.train.sample > 0;
   const auto plain = [&](const Graph& graph, const char* name) {
     CompileOptions options;
     options.dump_name = name;
@@ -199,7 +200,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
   const Graph& step_graph = t.steps.at(form);
   if (!t.eval_program) t.eval_program = plain(t.eval, "eval");
-  if (!t.sample_program) t.sample_program = plain(t.sample, "sample");
+  if (samples && !t.sample_program) t.sample_program = plain(t.sample, "sample");
   plan.programs.init = t.init_program;
   plan.programs.eval = t.eval_program;
   plan.programs.sample = t.sample_program;
@@ -207,7 +208,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   // What moves ahead must leave room for what the host's memory holds, in any phase, where that is
   // the device's; as a last resort nothing moves ahead.
   const auto host_of = [](const ExecutablePtr& program) {
-    return program->memory_analysis().host().total_bytes;
+    return program ? program->memory_analysis().host().total_bytes : 0;
   };
   const int64_t host_beside =
       std::max(host_of(t.init_program),
@@ -239,7 +240,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   weigh("step", plan.programs.step, {});
   weigh("init", plan.programs.init, {});
   weigh("eval", plan.programs.eval, t.optimizer_bytes);
-  weigh("sample", plan.programs.sample, t.optimizer_bytes);
+  if (samples) weigh("sample", plan.programs.sample, t.optimizer_bytes);
   plan.plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return plan;
 }

@@ -24,7 +24,7 @@ struct StateLeaf {
 ///   init:    (key u32[2]) -> state
 ///   step:    (state, tokens i32[B,T+1]) -> (state, loss f32, grad_norm f32, lr f32); state donated
 ///   eval:    (model, tokens i32[B,T+1]) -> (loss f32)
-///   sample:  (model, tokens i32[1,T], position i32) -> (logits f32[V])
+///   sample:  (model, tokens i32[1,T], position i32) -> (logits f32[V]); null where nothing is drawn
 struct JobPrograms {
   ExecutablePtr init, step, eval, sample;
 };

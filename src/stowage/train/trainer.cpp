@@ -20,7 +20,7 @@ namespace stow {
 namespace {
 
 constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
-constexpr int64_t kKeptCheckpoints = 3, kSampleBytes = 240;
+constexpr int64_t kKeptCheckpoints = 3;
 constexpr int64_t kEvalBatches = 8;
 constexpr size_t kShownWaits = 5;
 constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
@@ -336,7 +336,7 @@ class Run {
     const int64_t t = config_.data.seq;
     std::string text = data_.validation_text(std::min<int64_t>(t, 32));
     const size_t prompt = text.size();
-    for (int64_t i = 0; i < kSampleBytes; ++i) {
+    for (int64_t i = 0; i < config_.train.sample; ++i) {
       const std::string window =
           text.substr(text.size() - std::min(text.size(), static_cast<size_t>(t)));
       std::vector<int32_t> tokens;
@@ -412,12 +412,12 @@ class Run {
 
   Result<int> finish() {
     const double validation = evaluate();
-    const std::string text = sample();
+    const std::string text = config_.train.sample > 0 ? sample() : std::string();
     const BytesByKind measured = {device_->high_water_bytes(MemoryKind::kDevice),
                                   device_->high_water_bytes(MemoryKind::kPinnedHost),
                                   device_->high_water_bytes(MemoryKind::kDisk)};
     say("validation loss {:.4f} nats a byte\n", validation);
-    say("sample:\n{}\n", printable(text));
+    if (config_.train.sample > 0) say("sample:\n{}\n", printable(text));
     const auto [predicted, lower_bound] = bounds();
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", predicted[0], measured[0],
         format_bytes(measured[0]), format_bytes(budget_bytes_));
