@@ -773,6 +773,39 @@ for m, x in {"gaps": gaps, "whole": f32(3, 4), "half": f32(3, 4).astype(bf16), "
     case("nanvar_ddof4", lambda a: jnp.nanvar(a, axis=0, ddof=4), x, ulp=16, scale=4, gulp=32, gscale=4)
     case("nanquantile", lambda a: jnp.nanquantile(a, 0.3, axis=0), x, ulp=4, scale=1, gulp=32, gscale=4, grad=m != "gaps")
 
+# ---- derivatives ----
+rng = np.random.default_rng(20)
+
+
+@jax.custom_jvp
+def soft(x, w):
+    return jnp.log1p(jnp.exp(x)) * w
+
+
+@soft.defjvp
+def soft_rule(primals, tangents):  # not the real derivative, to be told from it
+    x, w = primals
+    dx, dw = tangents
+    return soft(x, w), 3 * w * nn.sigmoid(x) * dx - jnp.sin(w) * dw
+
+
+def run(c, x, w):
+    return lax.scan(lambda c, x: (soft(c + x, w), c), c, x)[1]
+
+
+points, tangent, rows = f32(4), f32(4), f32(3, 4)
+case("custom_jvp", soft, points, tangent, ulp=8, scale=1)
+case("custom_jvp_scan", run, points, rows, tangent, ulp=16, scale=1, gulp=400, gscale=1)
+case("custom_jvp_jvp", lambda x, w, t: jax.jvp(soft, (x, w), (t, w))[1], points, tangent, f32(4), ulp=16,
+     scale=1, gulp=64)
+case("custom_jvp_hessian", lambda x, w: jax.hessian(lambda a: jnp.sum(soft(a, w)))(x), points, tangent,
+     ulp=16, scale=1, gulp=64)
+case("linearize", lambda x, t: jax.linearize(lambda a: jnp.outer(jnp.sin(a), a), x)[1](t), points, tangent,
+     ulp=8, scale=1)
+case("linear_transpose", lambda x, y: jax.linear_transpose(lambda a: jnp.cumsum(a) * x, x)(y)[0], points,
+     tangent, ulp=8, scale=1)
+case("hessian", jax.hessian(lambda a: jnp.outer(jnp.sin(a), a * a)), points[:2], ulp=8, scale=1)
+
 
 def text(x):
     return json.dumps(x, separators=(",", ":"))

@@ -552,6 +552,38 @@ void add_parts(Table& t) {
   }
 }
 
+void add_derivatives(Table& t) {
+  const auto soft = custom_jvp(
+      [](const Array& x, const Array& w) { return log1p(exp(x)) * w; },
+      [](const auto& primals, const auto& tangents) {
+        const auto& [x, w] = primals;
+        const auto& [dx, dw] = tangents;
+        return std::pair(log1p(exp(x)) * w, 3 * w * sigmoid(x) * dx - sin(w) * dw);
+      });
+  const auto run = [soft](const Array& c, const Array& x, const Array& w) {
+    return scan([&](const Array& a, const Array& b) { return std::pair(soft(a + b, w), a); }, c, x)
+        .second;
+  };
+  const auto sum_of = [soft](const Array& w) {
+    return [soft, w](const Array& x) { return sum(soft(x, w)); };
+  };
+  const auto f = [](const Array& a) { return outer(sin(a), a); };
+  t["custom_jvp"] = [=](const Arrays& x) { return Arrays{soft(x[0], x[1])}; };
+  t["custom_jvp_scan"] = [=](const Arrays& x) { return Arrays{run(x[0], x[1], x[2])}; };
+  t["custom_jvp_jvp"] = [=](const Arrays& x) {
+    return Arrays{jvp(soft, std::tuple(x[0], x[1]), std::tuple(x[2], x[1])).second};
+  };
+  t["custom_jvp_hessian"] = [=](const Arrays& x) { return Arrays{hessian(sum_of(x[1]))(x[0])}; };
+  t["linearize"] = [=](const Arrays& x) { return Arrays{linearize(f, x[0]).second(x[1])}; };
+  t["linear_transpose"] = [](const Arrays& x) {
+    const auto times = [&](const Array& a) { return cumsum(a, 0) * x[0]; };
+    return Arrays{std::get<0>(linear_transpose(times, x[0])(x[1]))};
+  };
+  t["hessian"] = [](const Arrays& x) {
+    return Arrays{hessian([](const Array& a) { return outer(sin(a), a * a); })(x[0])};
+  };
+}
+
 const Table& functions() {
   static const Table table = [] {
     Table t;
@@ -569,6 +601,7 @@ const Table& functions() {
     add_special(t);
     add_counting(t);
     add_parts(t);
+    add_derivatives(t);
     return t;
   }();
   return table;
