@@ -127,14 +127,17 @@ Unique unique(const Operand& x, int64_t size, const std::optional<double>& fill_
   if (n == 0 && size > 0 && !fill_value)
     fail_here("[unique] {} has no element to fill with; give a fill_value", to_string(a.type()));
   const std::vector<Array> parts = traced_or_run("unique", [&]() -> std::vector<Array> {
-    const auto filling = [&] { return full_like(zeros({size}, a.dtype()), fill_value.value_or(0)); };
+    const auto filling = [&] {
+      return full_like(zeros({size}, a.dtype()), fill_value.value_or(0));
+    };
     if (n == 0)
       return {filling(), zeros({size}, DType::kI32), zeros(a.shape(), DType::kI32),
               zeros({size}, DType::kI32)};
     const std::vector<Array> sorted = sort({ravel(a), arange(n)}, 0, 1);
     const Array &values = sorted[0], &from = sorted[1];
     const Array one = slice(values, 0, 1, n), other = slice(values, 0, 0, n - 1);
-    const Array differs = logical_and(one != other, logical_not(logical_and(isnan(one), isnan(other))));
+    const Array differs =
+        logical_and(one != other, logical_not(logical_and(isnan(one), isnan(other))));
     const Array is_first = concatenate({full({1}, true), differs});
     const Array number = cumsum(astype(is_first, DType::kI32), 0) - 1;
     const Array firsts = flatnonzero(is_first, size + 1, n);

@@ -36,7 +36,8 @@ void complete_tangents(const TreeRef& result, const TreeRef& tangent) {
   const std::vector<std::string> paths = paths_of(result);
   std::vector<Array> leaves = leaves_of(tangent);
   for (size_t i = 0; i < of.size(); ++i) {
-    if (of[i].empty()) fail_here("[custom_jvp] the rule returns an empty Array{}", at_leaf(paths[i]));
+    if (of[i].empty())
+      fail_here("[custom_jvp] the rule returns an empty Array{}", at_leaf(paths[i]));
     if (leaves[i].empty() || !is_float(of[i].dtype()))
       leaves[i] = zeros_of(of[i].type());
     else if (!(leaves[i].type() == of[i].type()))
@@ -50,9 +51,10 @@ void check_result_is_constant(const Linearized& rule, const TreeRef& result) {
   const std::vector<std::string> paths = paths_of(result);
   for (size_t i = 0; i < paths.size(); ++i)
     if (depends_on_arguments(rule, i))
-      fail_here("[custom_jvp] what the rule returns{} depends on the tangents; only the tangent "
-                "may",
-                at_leaf(paths[i]));
+      fail_here(
+          "[custom_jvp] what the rule returns{} depends on the tangents; only the tangent "
+          "may",
+          at_leaf(paths[i]));
 }
 
 // The rule at these primals as a function of the tangents.

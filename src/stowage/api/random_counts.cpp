@@ -49,7 +49,7 @@ Array poisson_by_rejection(const Array& key, const Array& rate) {
     const Array bound = log(v * inv_alpha / (a / (reach * reach) + b));
     const Array density = -rate + k * log_rate - lgamma(k + 1.0);
     const Array quick = logical_and(reach >= 0.07, v <= v_r);
-    const Array no = logical_or(k < 0.0, logical_and(reach < 0.013, v > reach));
+    const Array no = logical_or(k < 0.0, logical_and(reach<0.013, v> reach));
     const Array yes = logical_or(quick, logical_and(logical_not(no), bound <= density));
     return State{keys[0], where(yes, k, s[1]), logical_or(s[2], yes)};
   };
@@ -75,13 +75,12 @@ Array binomial_by_sums(const Array& key, const Array& count, const Array& p) {
 // log(k!) without Stirling's approximation of it: a table up to 9, then a series.
 Array stirling_tail(const Array& k) {
   static constexpr std::array<double, 10> kTail = {
-      0.0810614667953272,  0.0413406959554092,  0.0276779256849983, 0.02079067210376509,
-      0.0166446911898211,  0.0138761288230707,  0.0118967099458917, 0.0104112652619720,
+      0.0810614667953272,  0.0413406959554092, 0.0276779256849983, 0.02079067210376509,
+      0.0166446911898211,  0.0138761288230707, 0.0118967099458917, 0.0104112652619720,
       0.00925546218271273, 0.00833056343336287};
   const Array table = Array::from(std::span<const double>(kTail), {10}, k.dtype());
   const Array small = clamp(0.0, k, 9.0), square = (small + 1.0) * (small + 1.0);
-  const Array series =
-      (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (small + 1.0);
+  const Array series = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (small + 1.0);
   const Array looked_up = take(table, astype(floor(small), DType::kI32), 0, IndexMode::kClip);
   return where(k <= 9.0, looked_up, series);
 }
@@ -103,7 +102,7 @@ Array binomial_by_rejection(const Array& key, const Array& count, const Array& p
     const auto [u, v, reach] = candidate(keys, p.shape(), p.dtype());
     const Array k = floor((2.0 * a / reach + b) * u + c);
     const Array quick = logical_and(reach >= 0.07, v <= v_r);
-    const Array no = logical_or(k < 0.0, k > count);
+    const Array no = logical_or(k<0.0, k> count);
     const Array bound = log(v * alpha / (a / (reach * reach) + b));
     const Array yes = logical_or(quick, logical_and(logical_not(no), bound <= density(k)));
     return State{keys[0], where(yes, k, s[1]), logical_or(s[2], yes)};

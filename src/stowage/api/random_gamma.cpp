@@ -113,8 +113,7 @@ Array dirichlet(const Operand& key, const Operand& alpha, const std::optional<Sh
     dims = shape->dims();
     dims.push_back(a.shape().dims().back());
   }
-  return run_as_one("dirichlet",
-                    [&] { return softmax(loggamma(k, a, Shape(dims), dtype), -1); });
+  return run_as_one("dirichlet", [&] { return softmax(loggamma(k, a, Shape(dims), dtype), -1); });
 }
 
 Array t(const Operand& key, const Operand& df, const std::optional<Shape>& shape, DType dtype) {

@@ -1,7 +1,7 @@
 // Distributions with parameters, made of one or two simple draws: declared in random.h.
+#include "stowage/api/linalg.h"
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
-#include "stowage/api/linalg.h"
 #include "stowage/api/random_internal.h"
 
 namespace stow::random {
