@@ -9,6 +9,7 @@
 #include "stowage/api/control.h"
 #include "stowage/api/convolution.h"
 #include "stowage/api/counting.h"
+#include "stowage/api/custom_jvp.h"
 #include "stowage/api/custom_vjp.h"
 #include "stowage/api/gather.h"
 #include "stowage/api/grad.h"

@@ -773,6 +773,153 @@ for m, x in {"gaps": gaps, "whole": f32(3, 4), "half": f32(3, 4).astype(bf16), "
     case("nanvar_ddof4", lambda a: jnp.nanvar(a, axis=0, ddof=4), x, ulp=16, scale=4, gulp=32, gscale=4)
     case("nanquantile", lambda a: jnp.nanquantile(a, 0.3, axis=0), x, ulp=4, scale=1, gulp=32, gscale=4, grad=m != "gaps")
 
+# ---- derivatives ----
+rng = np.random.default_rng(20)
+
+
+@jax.custom_jvp
+def soft(x, w):
+    return jnp.log1p(jnp.exp(x)) * w
+
+
+@soft.defjvp
+def soft_rule(primals, tangents):  # not the real derivative, to be told from it
+    x, w = primals
+    dx, dw = tangents
+    return soft(x, w), 3 * w * nn.sigmoid(x) * dx - jnp.sin(w) * dw
+
+
+def run(c, x, w):
+    return lax.scan(lambda c, x: (soft(c + x, w), c), c, x)[1]
+
+
+points, tangent, rows = f32(4), f32(4), f32(3, 4)
+case("custom_jvp", soft, points, tangent, ulp=8, scale=1)
+case("custom_jvp_scan", run, points, rows, tangent, ulp=16, scale=1, gulp=400, gscale=1)
+case("custom_jvp_jvp", lambda x, w, t: jax.jvp(soft, (x, w), (t, w))[1], points, tangent, f32(4), ulp=16,
+     scale=1, gulp=64)
+case("custom_jvp_hessian", lambda x, w: jax.hessian(lambda a: jnp.sum(soft(a, w)))(x), points, tangent,
+     ulp=16, scale=1, gulp=64)
+case("linearize", lambda x, t: jax.linearize(lambda a: jnp.outer(jnp.sin(a), a), x)[1](t), points, tangent,
+     ulp=8, scale=1)
+case("linear_transpose", lambda x, y: jax.linear_transpose(lambda a: jnp.cumsum(a) * x, x)(y)[0], points,
+     tangent, ulp=8, scale=1)
+case("hessian", jax.hessian(lambda a: jnp.outer(jnp.sin(a), a * a)), points[:2], ulp=8, scale=1)
+
+# ---- places of arrays: applied, inserted, deleted, counted ----
+rng = np.random.default_rng(21)
+at_rows = np.array([0, 0, 3, -1, 7], np.int32)
+case("at_apply_rows", lambda a, i: a.at[i].apply(lambda v: v * 2 + 1), f32(4, 3), at_rows, grad=False)
+case("at_apply_clip", lambda a, i: a.at[i].apply(jnp.square, mode="clip"), ints(-5, 5, (4, 3)), at_rows)
+case("at_apply_slice", lambda a: a.at[1, ::2].apply(jnp.sin), f32(2, 5), ulp=4, scale=1, grad=False)
+for mode in ("clip", "drop"):
+    for n, f in {"set": lambda at: at.set, "add": lambda at: at.add, "max": lambda at: at.max,
+                 "multiply": lambda at: at.multiply}.items():
+        case(f"at_{n}_{mode}", lambda a, i, v, f=f: f(a.at[i])(v, mode=mode), f32(4, 3),
+             np.array([1, -2, 5, -9], np.int32), f32(4, 3), ulp=2, scale=1,
+             grad=n in ("set", "add") and mode == "drop")
+case("at_get_fill", lambda a, i: a.at[i].get(mode="fill", fill_value=7), f32(4, 3), at_rows, gscale=1)
+case("take_fill_value", lambda a, i: jnp.take(a, i, axis=1, mode="fill", fill_value=-2), ints(0, 9, (2, 4)), at_rows)
+case("take_along_axis_fill", lambda a, i: jnp.take_along_axis(a, i[None], axis=1, mode="fill", fill_value=-2),
+     f32(2, 4), at_rows)
+windows = lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,),
+                                      scatter_dims_to_operand_dims=(0,))
+case("scatter_apply", lambda a, i: lax.scatter_apply(a, i[:, None], lambda v: v * 2 + 1, windows,
+                                                     update_shape=(5, 3)), f32(4, 3), at_rows, grad=False)
+case("insert_flat", lambda a, v: jnp.insert(a, 2, v), f32(2, 3), f32(2))
+case("insert_one", lambda a, v: jnp.insert(a, -1, v, axis=1), f32(2, 3), f32(2))
+case("insert_several", lambda a, v: jnp.insert(a, jnp.array([2, 0, 2, -3]), v, axis=1), f32(2, 3), f32(2, 4))
+case("insert_scalar", lambda a: jnp.insert(a, jnp.array([1, 1]), 5, axis=0), ints(0, 9, (3, 2)))
+case("insert_list_of_one", lambda a, v: jnp.insert(a, jnp.array([1]), v, axis=1), f32(2, 3), f32(2, 1))
+case("insert_rows", lambda a, v: jnp.insert(a, 1, v, axis=0), f32(2, 3), f32(2, 3))
+case("delete_one", lambda a: jnp.delete(a, -1, axis=1), f32(2, 3))
+case("delete_several", lambda a: jnp.delete(a, np.array([0, 3, -1, 0]), axis=0), f32(5, 2))
+case("delete_flat", lambda a: jnp.delete(a, np.array([1, 2])), ints(0, 9, (2, 3)))
+case("resize_more", lambda a: jnp.resize(a, (3, 4)), f32(2, 3))
+case("resize_less", lambda a: jnp.resize(a, (2, 2)), ints(0, 9, (2, 3)))
+case("resize_nothing", lambda a: jnp.resize(a, (2, 2)), empty)
+for mode in ["maximum", "minimum", "mean", "median"]:
+    for n, (widths, length) in {"a": (((2, 1), (0, 3)), None), "b": (((1, 2), (2, 4)), 2),
+                                "c": (((0, 1), (2, 0)), 9)}.items():
+        x = f32(3, 4)
+        case(f"pad_{mode}_{n}", lambda a: jnp.pad(a, widths, mode=mode, stat_length=length), x, ulp=4, scale=1,
+             gulp=16, gscale=4)
+        case(f"pad_{mode}_{n}", lambda a: jnp.pad(a, widths, mode=mode, stat_length=length), ints(-9, 9, (3, 4)))
+case("pad_ramp_to", lambda a: jnp.pad(a, ((2, 1), (0, 3)), mode="linear_ramp", end_values=-1.5), f32(3, 4), ulp=8,
+     scale=1, gulp=16, gscale=4)
+rounding = np.concatenate([special, some, np.array([65504, 65520, 65519, 6e-5, 6.2e-5, -3e-5, 3.4e38], np.float32)])
+for e, m in ((5, 10), (8, 7), (4, 3), (8, 23), (2, 0)):
+    case(f"reduce_precision_{e}_{m}", lambda a: lax.reduce_precision(a, e, m), rounding, gulp=1 if m == 23 else 0)
+case("reduce_precision_5_10", lambda a: lax.reduce_precision(a, 5, 10), special.astype(np.float64), gulp=0)
+case("reduce_precision_4_3", lambda a: lax.reduce_precision(a, 4, 3), rounding.astype(bf16), grad=False)
+
+levels = np.array([.1, .25, .9, .5, 1, 0, .33, .77, .25, -.4, 1.7], np.float32)
+case("histogram", lambda a: jnp.histogram(a, 5), levels, ulp=2, scale=1, grad=False)
+case("histogram", lambda a: jnp.histogram(a, 5), ints(0, 9, (3, 4)), ulp=2, scale=1)
+case("histogram", lambda a: jnp.histogram(a, 5), np.array([2, 2], np.float32), ulp=2, scale=1, grad=False)
+case("histogram_range", lambda a, w: jnp.histogram(a, 4, range=(0, 1), weights=w), levels, f32(11), ulp=4, scale=1,
+     grad=False)
+case("histogram_density", lambda a: jnp.histogram(a, 4, density=True), levels, ulp=4, scale=1, grad=False)
+case("histogram_edges", lambda a, e: jnp.histogram(a, e), levels, np.array([0, .2, .3, 1], np.float32), grad=False)
+falling = np.array([.9, .5, .25, 0], np.float32)
+for n, right in {"": False, "_right": True}.items():
+    case("digitize" + n, lambda a, b: jnp.digitize(a, b, right=right), levels, falling)
+    case("digitize" + n, lambda a, b: jnp.digitize(a, b, right=right), levels, falling[::-1].copy())
+steps, heights = np.array([-.5, 0, .5, .5, 1.2], np.float32), f32(5)
+case("interp", jnp.interp, levels, steps, heights, ulp=8, scale=1, gulp=64, gscale=4)
+case("interp_beyond", lambda a, p, f: jnp.interp(a, p, f, left=-7, right=9), ints(-2, 3, (2, 3)), steps, heights, ulp=8,
+     scale=1, gulp=64, gscale=4)
+case("isin", jnp.isin, ints(0, 6, (3, 4)), ints(0, 6, (2, 2)))
+case("isin_not", lambda a, b: jnp.isin(a, b, invert=True), f32(3), empty)
+several = np.array([3, 1, np.nan, 1, 2, np.nan, 3, 0, -0.0], np.float32)
+for n, x in {"float": several, "ints": ints(0, 4, (3, 3)), "bool": rng.random(4) < .5}.items():
+    for size in (2, 9):
+        case(f"unique_{size}", lambda a: jnp.unique(a, return_index=True, return_inverse=True, return_counts=True,
+                                                    size=size), x, grad=False)
+        case(f"unique_{size}_fill", lambda a: jnp.unique(a, size=size, fill_value=-1), x, grad=False)
+
+# ---- distributions with parameters ----
+shapes = np.array([.05, .3, .9, 1, 1.5, 4, 30, 1000], np.float32)
+draw("gamma", lambda k, a: r.gamma(k, a), shapes, ulp=32, scale=0)
+draw("gamma_many", lambda k: r.gamma(k, 0.7, (3, 200)), ulp=32, scale=0)
+draw("gamma_large", lambda k: r.gamma(k, 2.5, (500,)), ulp=32, scale=0)
+draw("gamma_f64", lambda k: r.gamma(k, 1.3, (50,), jnp.float64), ulp=64, scale=0, x64=True)
+draw("loggamma", lambda k, a: r.loggamma(k, a), shapes, ulp=32)
+draw("loggamma_small", lambda k: r.loggamma(k, 1e-3, (40,)), ulp=32, scale=0)
+draw("beta", lambda k, a: r.beta(k, a, 2.0), shapes, ulp=64)
+draw("beta_shape", lambda k, a: r.beta(k, a, a[::-1], (3, 8)), shapes, ulp=64)
+draw("dirichlet", lambda k, a: r.dirichlet(k, a, (4,)), shapes, ulp=64)
+draw("t", lambda k: r.t(k, 3.5, (40,)), ulp=64)
+draw("chisquare", lambda k, a: r.chisquare(k, a), shapes, ulp=128, scale=0)
+draw("f", lambda k, a: r.f(k, a, 4.0), shapes, ulp=256, scale=0)
+draw("generalized_normal", lambda k: r.generalized_normal(k, 1.5, (40,)), ulp=64)
+draw("ball", lambda k: r.ball(k, 3, 2.0, (7,)), ulp=64)
+draw("ball_l1", lambda k: r.ball(k, 4, 1.0, (2, 3)), ulp=64)
+draw("pareto", lambda k, a: r.pareto(k, a, (2, 8)), shapes[2:].repeat(2)[:8], ulp=32, scale=0)
+draw("rayleigh", lambda k, a: r.rayleigh(k, a), shapes, ulp=16, scale=0)
+draw("weibull_min", lambda k: r.weibull_min(k, 2.0, 1.5, (40,)), ulp=32, scale=0)
+draw("lognormal", lambda k: r.lognormal(k, 0.5, (40,)), ulp=32, scale=0)
+draw("wald", lambda k, a: r.wald(k, a), shapes[:6], ulp=256)
+draw("triangular", lambda k: r.triangular(k, -1.0, 0.5, 2.0, (40,)), ulp=32)
+draw("maxwell", lambda k: r.maxwell(k, (3, 8)), ulp=32, scale=0)
+draw("double_sided_maxwell", lambda k, a: r.double_sided_maxwell(k, a, 2.0, (2,)), shapes[:3], ulp=32)
+draw("double_sided_maxwell_own", lambda k, a: r.double_sided_maxwell(k, a, 2.0), shapes[:3], ulp=32)
+rates = np.array([0, .1, 3, 9.9, 10, 50, 400, 1e4, np.nan], np.float32)
+draw("poisson", lambda k, a: r.poisson(k, a), rates)
+draw("poisson_few", lambda k: r.poisson(k, 4.0, (300,)))
+draw("poisson_many", lambda k: r.poisson(k, 30.0, (5, 60)))
+draw("poisson_u8", lambda k: r.poisson(k, 2.0, (20,), jnp.uint8))
+chances = np.array([0, .1, .5, .9, 1, .3, -.1, np.nan], np.float32)
+for n in (0, 7, 90, 5000):
+    draw(f"binomial_{n}", lambda k, p: r.binomial(k, n, p), chances)
+draw("binomial_few", lambda k: r.binomial(k, 12.0, 0.4, (300,)))
+draw("binomial_many", lambda k: r.binomial(k, 100.0, 0.3, (300,)))
+draw("binomial_odd", lambda k, n: r.binomial(k, n, 0.4), np.array([-1, np.nan, np.inf, 2.5], np.float32))
+draw("multinomial", lambda k, p: r.multinomial(k, 60.0, p), np.array([[.2, .3, .5], [0, 1, 0]], np.float32))
+draw("categorical_apart", lambda k, x: r.categorical(k, x, axis=0, shape=(2, 3), replace=False).astype(jnp.int32),
+     np.arange(12).reshape(4, 3).astype(np.float32) % 5)
+draw("geometric", lambda k, p: r.geometric(k, p, (4, 3)), np.array([.1, .5, .99], np.float32))
+
 
 def text(x):
     return json.dumps(x, separators=(",", ":"))

@@ -36,6 +36,16 @@ auto good_forward() {
   return [](const Net& n) { return std::pair(Net{n.w * 2, n.b * 2}, None{}); };
 }
 
+// A function by a rule of its own, of nets; the rule may be wrong.
+template <typename Rule>
+void by_rule(Rule rule) {
+  const auto f = custom_jvp([](const Net& n) { return n; },
+                            [rule](const auto& primals, const auto& tangents) {
+                              return rule(std::get<0>(primals), std::get<0>(tangents));
+                            });
+  jit(f).lower(Net{f32({3}), f32({2})});
+}
+
 // A gradient under a policy of names.
 void policy(PolicyPtr policy) {
   const auto f = checkpoint(
@@ -165,9 +175,90 @@ const Case kCases[] = {
          return sum(f(ones({3})));
        })).lower(f32({3}));
      },
-     "[custom_vjp] the function captures f32[3], by which it is differentiated; make it an "
-     "argument, "
-     "so that the backward rule gives its cotangent\n  at transform_messages_test.cpp:@"},
+     "[grad] a function with a rule of its own (custom_vjp, custom_jvp) captures f32[3], by which "
+     "it is differentiated; make it an argument, so that the rule tells of it\n"
+     "  at transform_messages_test.cpp:@"},
+    {"custom_calls_itself",
+     [] {
+       std::function<Array(const Array&)> f;
+       f = custom_vjp([](const Array& x) { return x * 2; },
+                      [&](const Array& x) { return std::pair(f(x), None{}); },
+                      [](None, const Array& ct) { return ct; });
+       jit(f).lower(f32({3}));
+     },
+     "[custom_vjp] a rule calls the function that it is a rule of; rules are traced at every call, "
+     "so that has no end: call the plain function there\n  at transform_messages_test.cpp:@"},
+
+    // ---- custom_jvp ----
+    {"rule_result",
+     [] { by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, dn); }); },
+     "[custom_jvp] the rule returns f32[3] at 'b' and a tangent f32[2] for it\n"
+     "  at transform_messages_test.cpp:@"},
+    {"rule_result_of_another_type",
+     [] {
+       by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, Net{dn.w, dn.w}); });
+     },
+     "[custom_jvp] the rule returns f32[3] at 'b', the function f32[2]\n"
+     "  at transform_messages_test.cpp:@"},
+    {"rule_tangent_dtype",
+     [] {
+       by_rule([](const Net& n, const Net& dn) {
+         return std::pair(n, Net{dn.w, astype(dn.b, DType::kBF16)});
+       });
+     },
+     "[custom_jvp] the rule returns f32[2] at 'b' and a tangent bf16[2] for it\n"
+     "  at transform_messages_test.cpp:@"},
+    {"rule_tangent_tree",
+     [] {
+       const auto f = custom_jvp([](const Array& x) { return std::vector{x}; },
+                                 [](const auto& primals, const auto&) {
+                                   const std::vector<Array> y = {std::get<0>(primals)};
+                                   return std::pair(y, std::vector<Array>());
+                                 });
+       jit(f).lower(f32({3}));
+     },
+     "[custom_jvp] the rule's result and its tangent: the structures differ at the root: a list of 1 "
+     "there, a list of 0 here\n  at transform_messages_test.cpp:@"},
+    {"rule_not_linear",
+     [] {
+       by_rule([](const Net& n, const Net& dn) { return std::pair(n, Net{dn.w * dn.w, dn.b}); });
+     },
+     "[custom_jvp] the function is not linear: its derivative depends on the argument f32[3] "
+     "itself\n  at transform_messages_test.cpp:@"},
+    {"rule_not_linear_by_a_mask",
+     [] {
+       by_rule([](const Net& n, const Net& dn) {
+         return std::pair(n, Net{where(dn.w * n.w > 0, dn.w, 0), dn.b});
+       });
+     },
+     "[custom_jvp] the function is not linear: its derivative depends on bool[3], the result of "
+     "gt at transform_messages_test.cpp:@\n  at transform_messages_test.cpp:@"},
+    {"rule_result_of_tangents",
+     [] {
+       by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w + dn.w, n.b}, dn); });
+     },
+     "[custom_jvp] what the rule returns at 'w' depends on the tangents; only the tangent may\n"
+     "  at transform_messages_test.cpp:@"},
+
+    // ---- linear functions ----
+    {"linearize_tangent",
+     [] { linearize([](const Net& n) { return n; }, Net{ones({3}), ones({2})})
+            .second(Net{ones({3}), ones({3})}); },
+     "[linearize] primal '0/b' is f32[2], its tangent f32[3]\n  at transform_messages_test.cpp:@"},
+    {"transpose_not_linear",
+     [] { linear_transpose([](const Array& x) { return sin(x * 2); }, ones({3})); },
+     "[linear_transpose] the function is not linear: its derivative depends on f32[3], the result of "
+     "mul at transform_messages_test.cpp:@"},
+    {"transpose_cotangent",
+     [] { linear_transpose([](const Array& x) { return x * 2; }, ones({3}))(ones({2})); },
+     "[linear_transpose] output is f32[3], its cotangent f32[2]\n"
+     "  at transform_messages_test.cpp:@"},
+    {"transpose_int", [] { linear_transpose([](const Array& x) { return x * 2; }, i32({3})); },
+     "[linear_transpose] argument '0' is i32[3], which is no float"},
+    {"jacrev_int", [] { jacrev([](const Array& x) { return x > 0; })(ones({3})); },
+     "[jacrev] the result bool[3] is no float"},
+    {"jacfwd_int", [] { jacfwd([](const Array& x) { return x * 2; })(i32({3})); },
+     "[jacfwd] the argument i32[3] is no float"},
 
     // ---- gradients ----
     {"grad_int_leaf",

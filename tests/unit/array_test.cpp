@@ -5,10 +5,13 @@
 #include <cmath>
 
 #include "stowage/api/at.h"
+#include "stowage/api/counting.h"
 #include "stowage/api/elements.h"
 #include "stowage/api/math.h"
+#include "stowage/api/nn.h"
 #include "stowage/api/random.h"
 #include "stowage/api/reduce.h"
+#include "stowage/api/special.h"
 #include "stowage/api/trace.h"
 
 namespace stow {
@@ -81,6 +84,11 @@ TEST(Array, PromotesAsJaxDoes) {
       {"f32 < 1", f32 < 1, "bool[4]"},
       {"bool & bool", flag & flag, "bool[4]"},
       {"exp(i32)", exp(i32), "f32[4]"},
+      {"softplus(i32)", softplus(i32), "f32[4]"},
+      {"reciprocal(bool)", reciprocal(flag), "f32[4]"},
+      {"insert into a full", insert(full({2}, 2.0), 0, 1.0), "f32[3] weak"},
+      {"reduce_precision of a full", reduce_precision(full({2}, 2.0), 5, 2), "f32[2] weak"},
+      {"bincount of bools", bincount(flag, 2), "i32[2]"},
       {"sqrt(bf16)", sqrt(bf16), "bf16[4]"},
       {"where", where(flag, bf16, 0.0), "bf16[4]"},
       {"where of scalars", where(flag, 1.0, 0.0), "f32[4] weak"},

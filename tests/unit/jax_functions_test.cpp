@@ -324,7 +324,7 @@ void add_indexing(Table& t) {
   });
   for (const char* where :
        {"all", "one", "slice", "strided", "rows", "apart", "integer", "sliced"}) {
-    using Update = Array (AtIndex::*)(const Operand&) const;
+    using Update = Array (AtIndex::*)(const Operand&, IndexMode) const;
     for (const auto& [op, update] : {std::pair<const char*, Update>{"set", &AtIndex::set},
                                      {"add", &AtIndex::add},
                                      {"subtract", &AtIndex::subtract},
@@ -333,7 +333,7 @@ void add_indexing(Table& t) {
                                      {"min", &AtIndex::min},
                                      {"max", &AtIndex::max}})
       t[fmt::format("at_{}_{}", where, op)] = [where, update = update](const Arrays& x) -> Arrays {
-        return {(place(where, x).*update)(x[3])};
+        return {(place(where, x).*update)(x[3], IndexMode::kFill)};
       };
   }
 }
@@ -552,6 +552,164 @@ void add_parts(Table& t) {
   }
 }
 
+void add_derivatives(Table& t) {
+  const auto soft = custom_jvp(
+      [](const Array& x, const Array& w) { return log1p(exp(x)) * w; },
+      [](const auto& primals, const auto& tangents) {
+        const auto& [x, w] = primals;
+        const auto& [dx, dw] = tangents;
+        return std::pair(log1p(exp(x)) * w, 3 * w * sigmoid(x) * dx - sin(w) * dw);
+      });
+  const auto run = [soft](const Array& c, const Array& x, const Array& w) {
+    return scan([&](const Array& a, const Array& b) { return std::pair(soft(a + b, w), a); }, c, x)
+        .second;
+  };
+  const auto sum_of = [soft](const Array& w) {
+    return [soft, w](const Array& x) { return sum(soft(x, w)); };
+  };
+  const auto f = [](const Array& a) { return outer(sin(a), a); };
+  t["custom_jvp"] = [=](const Arrays& x) { return Arrays{soft(x[0], x[1])}; };
+  t["custom_jvp_scan"] = [=](const Arrays& x) { return Arrays{run(x[0], x[1], x[2])}; };
+  t["custom_jvp_jvp"] = [=](const Arrays& x) {
+    return Arrays{jvp(soft, std::tuple(x[0], x[1]), std::tuple(x[2], x[1])).second};
+  };
+  t["custom_jvp_hessian"] = [=](const Arrays& x) { return Arrays{hessian(sum_of(x[1]))(x[0])}; };
+  t["linearize"] = [=](const Arrays& x) { return Arrays{linearize(f, x[0]).second(x[1])}; };
+  t["linear_transpose"] = [](const Arrays& x) {
+    const auto times = [&](const Array& a) { return cumsum(a, 0) * x[0]; };
+    return Arrays{std::get<0>(linear_transpose(times, x[0])(x[1]))};
+  };
+  t["hessian"] = [](const Arrays& x) {
+    return Arrays{hessian([](const Array& a) { return outer(sin(a), a * a); })(x[0])};
+  };
+}
+
+void add_distributions(Table& table) {
+  using namespace random;  // NOLINT: the functions under test
+  const auto key = [] { return random::key(0x0123456789abcdef); };
+  table.insert({
+      STOW_R("gamma", gamma(key(), x[0])),
+      STOW_R("gamma_many", gamma(key(), 0.7, Shape{3, 200})),
+      STOW_R("gamma_large", gamma(key(), 2.5, Shape{500})),
+      STOW_R("gamma_f64", gamma(key(), 1.3, Shape{50}, DType::kF64)),
+      STOW_R("loggamma", loggamma(key(), x[0])),
+      STOW_R("loggamma_small", loggamma(key(), 1e-3, Shape{40})),
+      STOW_R("beta", beta(key(), x[0], 2.0)),
+      STOW_R("beta_shape", beta(key(), x[0], flip(x[0]), Shape{3, 8})),
+      STOW_R("dirichlet", dirichlet(key(), x[0], Shape{4})),
+      STOW_R("t", t(key(), 3.5, Shape{40})),
+      STOW_R("chisquare", chisquare(key(), x[0])),
+      STOW_R("f", f(key(), x[0], 4.0)),
+      STOW_R("generalized_normal", generalized_normal(key(), 1.5, {40})),
+      STOW_R("ball", ball(key(), 3, 2, {7})),
+      STOW_R("ball_l1", ball(key(), 4, 1, {2, 3})),
+      STOW_R("pareto", pareto(key(), x[0], Shape{2, 8})),
+      STOW_R("rayleigh", rayleigh(key(), x[0])),
+      STOW_R("weibull_min", weibull_min(key(), 2.0, 1.5, Shape{40})),
+      STOW_R("lognormal", lognormal(key(), 0.5, Shape{40})),
+      STOW_R("wald", wald(key(), x[0])),
+      STOW_R("triangular", triangular(key(), -1.0, 0.5, 2.0, Shape{40})),
+      STOW_R("maxwell", maxwell(key(), {3, 8})),
+      STOW_R("double_sided_maxwell", double_sided_maxwell(key(), x[0], 2.0, {2})),
+      STOW_R("double_sided_maxwell_own", double_sided_maxwell(key(), x[0], 2.0)),
+      STOW_R("poisson", poisson(key(), x[0])),
+      STOW_R("poisson_few", poisson(key(), 4.0, Shape{300})),
+      STOW_R("poisson_many", poisson(key(), 30.0, Shape{5, 60})),
+      STOW_R("poisson_u8", poisson(key(), 2.0, Shape{20}, DType::kU8)),
+      STOW_R("binomial_few", binomial(key(), 12.0, 0.4, Shape{300})),
+      STOW_R("binomial_many", binomial(key(), 100.0, 0.3, Shape{300})),
+      STOW_R("binomial_odd", binomial(key(), x[0], 0.4)),
+      STOW_R("multinomial", multinomial(key(), 60.0, x[0])),
+      STOW_R("categorical_apart", categorical(key(), x[0], 0, Shape{2, 3}, false)),
+      STOW_R("geometric", geometric(key(), x[0], Shape{4, 3})),
+  });
+  for (const int n : {0, 7, 90, 5000})
+    table[fmt::format("random_binomial_{}", n)] = [=](const Arrays& x) {
+      return Arrays{binomial(key(), n, x[0])};
+    };
+}
+
+Arrays all_of(const Unique& u) {
+  return {u.values, u.indices, u.inverse, u.counts};
+}
+
+void add_editing(Table& t) {
+#define STOW_PAIR(name, ...)                                            \
+  {                                                                     \
+    name, [](const Arrays& x) -> Arrays { return pair_of(__VA_ARGS__); } \
+  }
+  const auto twice_and_one = [](const Array& v) { return v * 2 + 1; };
+  t["at_apply_rows"] = [=](const Arrays& x) { return Arrays{x[0].at({x[1]}).apply(twice_and_one)}; };
+  t["scatter_apply"] = [=](const Arrays& x) {
+    return Arrays{scatter_apply(x[0], expand_dims(x[1], 1), twice_and_one, {{1}, {0}, {0}}, {5, 3})};
+  };
+  t.insert({STOW_F("at_apply_clip", x[0].at({x[1]}).apply(
+                                        [](const Array& v) { return square(v); }, IndexMode::kClip)),
+            STOW_F("at_apply_slice", x[0].at({1, Range{{}, {}, 2}}).apply([](const Array& v) {
+              return sin(v);
+            })),
+            STOW_F("at_get_fill", x[0].at({x[1]}).get(IndexMode::kFill, 7)),
+            STOW_F("take_fill_value", take(x[0], x[1], 1, IndexMode::kFill, -2)),
+            STOW_F("take_along_axis_fill",
+                   take_along_axis(x[0], expand_dims(x[1], 0), 1, IndexMode::kFill, -2)),
+            STOW_F("insert_flat", insert(x[0], 2, x[1])),
+            STOW_F("insert_one", insert(x[0], -1, x[1], 1)),
+            STOW_F("insert_several", insert(x[0], {2, 0, 2, -3}, x[1], 1)),
+            STOW_F("insert_scalar", insert(x[0], {1, 1}, 5, 0)),
+            STOW_F("insert_list_of_one", insert(x[0], Dims{1}, x[1], 1)),
+            STOW_F("insert_rows", insert(x[0], 1, x[1], 0)),
+            STOW_F("delete_one", delete_(x[0], {-1}, 1)),
+            STOW_F("delete_several", delete_(x[0], {0, 3, -1, 0}, 0)),
+            STOW_F("delete_flat", delete_(x[0], {1, 2})), STOW_F("resize_more", resize(x[0], {3, 4})),
+            STOW_F("resize_less", resize(x[0], {2, 2})), STOW_F("resize_nothing", resize(x[0], {2, 2})),
+            STOW_F("pad_ramp_to", pad(x[0], {{2, 1}, {0, 3}}, PadMode::kLinearRamp,
+                                      {.end_value = -1.5})),
+            STOW_PAIR("histogram", histogram(x[0], 5)),
+            STOW_PAIR("histogram_range",
+                      histogram(x[0], 4, {.range = std::pair(0, 1), .weights = x[1]})),
+            STOW_PAIR("histogram_density", histogram(x[0], 4, {.density = true})),
+            STOW_PAIR("histogram_edges", histogram(x[0], x[1])), STOW_2(digitize),
+            STOW_F("digitize_right", digitize(x[0], x[1], true)),
+            STOW_F("interp", interp(x[0], x[1], x[2])),
+            STOW_F("interp_beyond", interp(x[0], x[1], x[2], -7, 9)), STOW_2(isin),
+            STOW_F("isin_not", isin(x[0], x[1], true))});
+  for (const auto& [name, mode] : {std::pair{"clip", IndexMode::kClip},
+                                   {"drop", IndexMode::kFill}}) {
+    const IndexMode m = mode;
+    t[fmt::format("at_set_{}", name)] = [m](const Arrays& x) { return Arrays{x[0].at({x[1]}).set(x[2], m)}; };
+    t[fmt::format("at_add_{}", name)] = [m](const Arrays& x) { return Arrays{x[0].at({x[1]}).add(x[2], m)}; };
+    t[fmt::format("at_max_{}", name)] = [m](const Arrays& x) { return Arrays{x[0].at({x[1]}).max(x[2], m)}; };
+    t[fmt::format("at_multiply_{}", name)] = [m](const Arrays& x) {
+      return Arrays{x[0].at({x[1]}).multiply(x[2], m)};
+    };
+  }
+  for (const auto& [name, mode] : {std::pair{"maximum", PadMode::kMaximum},
+                                   {"minimum", PadMode::kMinimum},
+                                   {"mean", PadMode::kMean},
+                                   {"median", PadMode::kMedian}}) {
+    const PadMode m = mode;
+    t[fmt::format("pad_{}_a", name)] = [m](const Arrays& x) {
+      return Arrays{pad(x[0], {{2, 1}, {0, 3}}, m)};
+    };
+    t[fmt::format("pad_{}_b", name)] = [m](const Arrays& x) {
+      return Arrays{pad(x[0], {{1, 2}, {2, 4}}, m, {.stat_length = 2})};
+    };
+    t[fmt::format("pad_{}_c", name)] = [m](const Arrays& x) {
+      return Arrays{pad(x[0], {{0, 1}, {2, 0}}, m, {.stat_length = 9})};
+    };
+  }
+  for (const auto& [e, m] : {std::pair{5, 10}, {8, 7}, {4, 3}, {8, 23}, {2, 0}})
+    t[fmt::format("reduce_precision_{}_{}", e, m)] = [e = e, m = m](const Arrays& x) {
+      return Arrays{reduce_precision(x[0], e, m)};
+    };
+  for (const int64_t size : {2, 9}) {
+    t[fmt::format("unique_{}", size)] = [size](const Arrays& x) { return all_of(unique(x[0], size)); };
+    t[fmt::format("unique_{}_fill", size)] = [size](const Arrays& x) {
+      return Arrays{unique(x[0], size, -1).values};
+    };
+  }
+}
+
 const Table& functions() {
   static const Table table = [] {
     Table t;
@@ -569,6 +727,9 @@ const Table& functions() {
     add_special(t);
     add_counting(t);
     add_parts(t);
+    add_derivatives(t);
+    add_editing(t);
+    add_distributions(t);
     return t;
   }();
   return table;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "stowage/api/control.h"
 #include "stowage/api/indexing.h"
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
@@ -52,13 +53,56 @@ Array put_slice(const Array& x, const Places& places, const Array& part) {
   return record1(OpKind::kSelect, NoParams{}, {mask, spread, x});
 }
 
+// Index vectors as `mode` has them; what is out of range still is dropped, or clamped where read.
+Array resolved(const Array& part, const Places& places, IndexMode mode) {
+  switch (mode) {
+    case IndexMode::kFill:
+      return places.vectors;
+    case IndexMode::kClip:
+      return starts_within(places.vectors, part, places.gather);
+    case IndexMode::kWrap: {
+      std::vector<int64_t> extents;
+      for (int64_t axis : places.gather.start_index_map)
+        extents.push_back(part.shape()[static_cast<int>(axis)]);
+      const Shape shape{static_cast<int64_t>(extents.size())};
+      const DType dtype = places.vectors.dtype();
+      return remainder(places.vectors,
+                       Array::from(std::span<const int64_t>(extents), shape, dtype));
+    }
+  }
+  return places.vectors;
+}
+
+// `function` of x, which must be like x.
+Array applied(const std::function<Array(const Array&)>& function, const Array& x) {
+  const SourceLocation here = context().site;
+  const Array y = function(x);
+  const Site back(here);
+  if (y.empty() || !(y.type() == x.type()))
+    fail_here("[at] the function to apply gives {} for {}",
+              y.empty() ? "an empty Array" : to_string(y.type()), to_string(x.type()));
+  return y;
+}
+
 }  // namespace
+
+Array apply_counted(const Array& x, const Array& counts,
+                    const std::function<Array(const Array&)>& function) {
+  using Carry = std::pair<Array, Array>;
+  return while_loop([](const Carry& c) { return any(c.second > 0); },
+                    [&](const Carry& c) {
+                      return Carry(where(c.second > 0, applied(function, c.first), c.first),
+                                   c.second - 1);
+                    },
+                    Carry(x, counts))
+      .first;
+}
 
 AtIndex Array::at(std::initializer_list<Index> indices, SourceLocation at) const {
   return {*this, indices, at};
 }
 
-Array AtIndex::update(OpKind op, const Operand& value, bool negate) const {
+Array AtIndex::update(OpKind op, const Operand& value, Mode mode, bool negate) const {
   const Site site(at_);
   const WeakDType dtype{array_.dtype(), array_.type().weak};
   const Array v = to_array(value, dtype);
@@ -74,7 +118,8 @@ Array AtIndex::update(OpKind op, const Operand& value, bool negate) const {
     const Array part = places.take_slice(array_);
     if (part.size() == 0) return array_;  // every place is out of range
     if (places.has_arrays)
-      return put_slice(array_, places, record1(op, places.gather, {part, places.vectors, u}));
+      return put_slice(array_, places,
+                       record1(op, places.gather, {part, resolved(part, places, mode), u}));
     u = reshape(u, places.cut.dims());
     if (const auto combine = elementwise(op)) u = binary_op(*combine, part, u);
     return put_slice(array_, places, with_weak(u, false));
@@ -82,56 +127,61 @@ Array AtIndex::update(OpKind op, const Operand& value, bool negate) const {
   return with_weak(updated, dtype.weak);
 }
 
-Array AtIndex::set(const Operand& value) const {
-  return update(OpKind::kScatter, value);
+Array AtIndex::set(const Operand& value, Mode mode) const {
+  return update(OpKind::kScatter, value, mode);
 }
-Array AtIndex::add(const Operand& value) const {
-  return update(OpKind::kScatterAdd, value);
+Array AtIndex::add(const Operand& value, Mode mode) const {
+  return update(OpKind::kScatterAdd, value, mode);
 }
-Array AtIndex::subtract(const Operand& value) const {
-  return update(OpKind::kScatterAdd, value, true);
+Array AtIndex::subtract(const Operand& value, Mode mode) const {
+  return update(OpKind::kScatterAdd, value, mode, true);
 }
-Array AtIndex::multiply(const Operand& value) const {
-  return update(OpKind::kScatterMul, value);
+Array AtIndex::multiply(const Operand& value, Mode mode) const {
+  return update(OpKind::kScatterMul, value, mode);
 }
-Array AtIndex::divide(const Operand& value) const {
+Array AtIndex::divide(const Operand& value, Mode mode) const {
   const Site site(at_);
   if (!is_float(array_.dtype()))
     fail_here("[at] divide of {}: integers have no inverse", to_string(array_.type()));
   // Divided once by all of a place's divisors.
-  const Array divisor = AtIndex(ones_like(array_), indices_, at_).multiply(value);
+  const Array divisor = AtIndex(ones_like(array_), indices_, at_).multiply(value, mode);
   return array_ / divisor;
 }
-Array AtIndex::power(const Operand& value) const {
+Array AtIndex::power(const Operand& value, Mode mode) const {
   const Site site(at_);
-  return pow(array_, AtIndex(ones_like(array_), indices_, at_).multiply(value));
+  return pow(array_, AtIndex(ones_like(array_), indices_, at_).multiply(value, mode));
 }
-Array AtIndex::min(const Operand& value) const {
-  return update(OpKind::kScatterMin, value);
+Array AtIndex::min(const Operand& value, Mode mode) const {
+  return update(OpKind::kScatterMin, value, mode);
 }
-Array AtIndex::max(const Operand& value) const {
-  return update(OpKind::kScatterMax, value);
+Array AtIndex::max(const Operand& value, Mode mode) const {
+  return update(OpKind::kScatterMax, value, mode);
 }
 
-Array AtIndex::get(IndexMode mode) const {
+Array AtIndex::apply(const std::function<Array(const Array&)>& function, Mode mode) const {
   const Site site(at_);
+  return run_as_one("at", [&] {
+    if (!Places(array_, indices_).has_arrays)
+      return set(applied(function, get()));
+    const Array none = zeros(array_.shape(), DType::kI32);
+    return apply_counted(array_, AtIndex(none, indices_, at_).add(1, mode), function);
+  });
+}
+
+Array AtIndex::get(Mode mode, const std::optional<ScalarValue>& fill_value) const {
+  const Site site(at_);
+  if (fill_value && mode != Mode::kFill)
+    fail_here("[at] a fill_value is read in mode kFill alone");
   return run_as_one("at", [&] {
     const Places places(array_, indices_);
     const Array part = places.take_slice(array_);
     if (!places.has_arrays) return reshape(part, places.result.dims());
-    Array vectors = places.vectors;
-    if (mode == IndexMode::kWrap) {
-      std::vector<int64_t> extents;
-      for (int64_t axis : places.gather.start_index_map)
-        extents.push_back(part.shape()[static_cast<int>(axis)]);
-      const Shape shape{static_cast<int64_t>(extents.size())};
-      vectors = remainder(vectors,
-                          Array::from(std::span<const int64_t>(extents), shape, vectors.dtype()));
-    }
+    // What is read is clamped anyway.
+    const Array vectors = mode == Mode::kWrap ? resolved(part, places, mode) : places.vectors;
     const Array read = record1(OpKind::kGather, places.gather, {part, vectors});
     if (mode != IndexMode::kFill) return reshape(read, places.result.dims());
-    const Array filled =
-        filled_outside(read, vectors, part, places.gather, out_of_range_value(read.dtype()));
+    const ScalarValue value = fill_value.value_or(out_of_range_value(read.dtype()));
+    const Array filled = filled_outside(read, vectors, part, places.gather, value);
     return reshape(filled, places.result.dims());
   });
 }

@@ -106,7 +106,8 @@ Array compress(const Operand& condition, const Operand& x, int64_t size, int axi
 
 Array bincount(const Operand& x, int64_t length, const std::optional<Array>& weights) {
   const Site site(x.at);
-  const Array a = to_array(x);
+  const Array given = to_array(x);
+  const Array a = given.dtype() == DType::kBool ? astype(given, DType::kI32) : given;
   if (!is_integer(a.dtype()) || a.rank() != 1)
     fail_here("[bincount] a vector of integers is needed, got {}", to_string(a.type()));
   if (length < 0) fail_here("[bincount] length is {}", length);

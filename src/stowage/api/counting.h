@@ -24,6 +24,39 @@ Array compress(const Operand& condition, const Operand& x, int64_t size, int axi
 /// 0, larger ones not at all. Types: i32, or that of the weights.
 /// Errors: TraceError where x is no vector of integers or the weights are of another shape.
 Array bincount(const Operand& x, int64_t length, const std::optional<Array>& weights = {});
+struct HistogramOptions {
+  std::optional<std::pair<double, double>> range = {};  ///< Else from the smallest to the largest.
+  std::optional<Array> weights = {};                    ///< Of the shape of x; else 1.
+  bool density = false;  ///< Divided so that the integral is 1.
+};
+/// pair(how many elements lie in each of `bins` equal bins, the edges of these); the last bin holds
+/// its upper edge. Types: floats, of integers f32.
+/// Errors: TraceError for fewer than 1 bins, an empty x without a range, weights of another shape.
+std::pair<Array, Array> histogram(const Operand& x, int64_t bins = 10,
+                                  const HistogramOptions& options = {});
+/// The same between `edges`, a rising vector.
+std::pair<Array, Array> histogram(const Operand& x, const Array& edges,
+                                  const HistogramOptions& options = {});
+/// Which bin of the edges `bins`, a rising or falling vector, each element lies in: bins[i - 1] <= x
+/// < bins[i] (right: < and <=). Types: i32.
+Array digitize(const Operand& x, const Array& bins, bool right = false);
+/// The line through the points (xp, fp) at x, xp rising; beyond them the first and the last of fp, or
+/// what is given. Types: floats, of integers f32. Errors: TraceError unless xp and fp are vectors of
+/// one extent, of at least one point.
+Array interp(const Operand& x, const Operand& xp, const Operand& fp,
+             const std::optional<double>& left = {}, const std::optional<double>& right = {});
+/// Whether each element is one of `tests`; compares with all of them.
+Array isin(const Operand& x, const Operand& tests, bool invert = false);
+
+/// What jnp.unique gives of x flattened, each vector `size` long.
+struct Unique {
+  Array values;   ///< Rising, each once, NaN too; then `fill_value`, or the smallest again.
+  Array indices;  ///< Of the first element that has each value (i32).
+  Array inverse;  ///< Of the value that each element of x has (i32), of the shape of x.
+  Array counts;   ///< How many have it (i32); 0 where there is no further value.
+};
+/// Errors: TraceError for a negative size, or an empty x without a fill_value.
+Unique unique(const Operand& x, int64_t size, const std::optional<double>& fill_value = {});
 
 // As without "nan", NaN not counting. Of nothing but NaN: 0, 1, and NaN for the others.
 Array nansum(const Operand& x, const Axes& axes = {}, bool keepdims = false);

@@ -1,5 +1,7 @@
 #include "stowage/api/custom_vjp.h"
 
+#include <algorithm>
+
 #include "stowage/api/math_internal.h"
 
 namespace stow {
@@ -51,17 +53,41 @@ std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arg
   return cotangents;
 }
 
-void check_forward(const TreeRef& result, const TreeRef& forward) {
+void check_forward(const CustomVjpRequest& request, const TreeRef& result,
+                   const TreeRef& forward) {
   check_same_structure(result, forward,
-                       "[custom_vjp] results of the function and of the forward "
-                       "rule:");
+                       fmt::format("[{}] results of the function and of {}:", request.what,
+                                   request.forward_name));
   const std::vector<Array> a = leaves_of(result), b = leaves_of(forward);
   const std::vector<std::string> paths = paths_of(result);
   for (size_t i = 0; i < a.size(); ++i)
     if (!(a[i].type() == b[i].type()))
-      fail_here("[custom_vjp] the forward rule returns {}{}, the function {}",
+      fail_here("[{}] {} returns {}{}, the function {}", request.what, request.forward_name,
                 to_string(b[i].type()), at_leaf(paths[i]), to_string(a[i].type()));
 }
+
+// The functions whose rules are being traced. A rule that calls its own function, or makes another
+// such function and calls that, would be traced without end.
+class RulesOf {
+ public:
+  explicit RulesOf(const CustomVjpRequest& request) {
+    if (open().size() == 64 ||
+        std::find(open().begin(), open().end(), request.identity) != open().end())
+      fail_here("[{}] a rule calls the function that it is a rule of; rules are traced at every "
+                "call, so that has no end: call the plain function there",
+                request.what);
+    open().push_back(request.identity);
+  }
+  ~RulesOf() { open().pop_back(); }
+  RulesOf(const RulesOf&) = delete;
+  RulesOf& operator=(const RulesOf&) = delete;
+
+ private:
+  static std::vector<const void*>& open() {
+    thread_local std::vector<const void*> functions;
+    return functions;
+  }
+};
 
 }  // namespace
 
@@ -75,17 +101,19 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
   for (const Array& array : operands) types.push_back(array.type());
   const size_t n_args = operands.size();
 
-  const Nested function = trace_nested("custom_vjp", types, paths, n_args, [&](auto inputs) {
+  const std::string what = request.what;
+  const Nested function = trace_nested(what, types, paths, n_args, [&](auto inputs) {
     result.result = request.function(inputs);
     return leaves_of(result.result.ref);
   });
+  const RulesOf rules(request);
   OwnedTree pair;
   size_t n_residuals = 0;
   const Nested forward =
-      trace_nested("custom_vjp (forward)", types, paths, n_args, [&](auto inputs) {
+      trace_nested(what + " (forward)", types, paths, n_args, [&](auto inputs) {
         pair = request.forward(inputs);
         const Site back(here);
-        check_forward(result.result.ref, request.parts(pair).first);
+        check_forward(request, result.result.ref, request.parts(pair).first);
         n_residuals = leaves_of(request.parts(pair).second).size();
         return leaves_of(pair.ref);
       });
@@ -102,7 +130,7 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
                                     : fmt::format("cotangent/{}", at));
   }
   const Nested backward =
-      trace_nested("custom_vjp (backward)", given, names, given.size(), [&](auto inputs) {
+      trace_nested(what + " (backward)", given, names, given.size(), [&](auto inputs) {
         std::vector<Array> leaves(inputs.begin() + static_cast<ptrdiff_t>(n_residuals),
                                   inputs.end());
         leaves.insert(leaves.end(), inputs.begin(),

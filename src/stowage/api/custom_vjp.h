@@ -15,6 +15,9 @@ struct CustomVjpRequest {
   std::function<std::pair<TreeRef, TreeRef>(const OwnedTree&)> parts;
   std::function<OwnedTree(const OwnedTree& like, std::span<const Array>)> backward;
   SourceLocation at;
+  const void* identity;  ///< Of the function, so that a rule that calls it is found out.
+  const char* what = "custom_vjp";
+  const char* forward_name = "the forward rule";  ///< For errors, as `what`.
 };
 struct CustomVjpResult {
   std::vector<Array> outputs;
@@ -34,7 +37,8 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request);
 /// that is differentiated must be an argument.
 /// Outside a trace it is `function` itself.
 /// Errors:  TraceError naming the leaf and both types where the forward rule's result is not the
-///          function's, or a cotangent not of its argument's type; where a captured array is
+///          function's, or a cotangent not of its argument's type; where a rule calls the function
+///          that it is a rule of (call the plain one there); where a captured array is
 ///          differentiated.
 /// Source:  JAX's jax.custom_vjp.
 template <typename F, typename Forward, typename Backward>
@@ -71,7 +75,8 @@ auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {
     };
     const CustomVjpResult result = run_custom_vjp(
         {tree_ref(arguments), leaf_function(*function, std::as_const(arguments)),
-         leaf_function(*forward, std::as_const(arguments)), parts, call_backward, at});
+         leaf_function(*forward, std::as_const(arguments)), parts, call_backward, at,
+         function.get()});
     return tree_unflatten(*static_cast<const R*>(result.result.ref.tree), result.outputs);
   };
 }

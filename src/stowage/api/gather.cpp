@@ -150,4 +150,17 @@ Array scatter_max(const Operand& x, const Operand& indices, const Operand& updat
   return scatter_by(OpKind::kScatterMax, "scatter_max", x, indices, updates, n, mode);
 }
 
+Array scatter_apply(const Operand& operand, const Operand& indices,
+                    const std::function<Array(const Array&)>& function,
+                    const ScatterDimensionNumbers& n, const Shape& update_shape,
+                    GatherScatterMode mode) {
+  const Site site(operand.at);
+  const Array x = to_array(operand);
+  return run_as_one("scatter_apply", [&] {
+    const Array none = zeros(x.shape(), DType::kI32), one = ones(update_shape, DType::kI32);
+    return apply_counted(x, scatter_by(OpKind::kScatterAdd, "scatter_apply", none, indices, one, n, mode),
+                         function);
+  });
+}
+
 }  // namespace stow

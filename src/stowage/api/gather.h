@@ -2,6 +2,8 @@
 // Not indexing as NumPy has it; see Array::index, Array::at and take.
 #pragma once
 
+#include <functional>
+
 #include "stowage/api/shaping.h"
 
 namespace stow {
@@ -77,5 +79,12 @@ Array scatter_min(const Operand& operand, const Operand& scatter_indices, const 
 Array scatter_max(const Operand& operand, const Operand& scatter_indices, const Operand& updates,
                   const ScatterDimensionNumbers& dimension_numbers,
                   GatherScatterMode mode = GatherScatterMode::kFillOrDrop);
+/// `function`, elementwise, of what is there, as often as a place is reached. Windows have the shape
+/// that updates of `update_shape` would give them. It has no gradient, as in JAX.
+/// Errors:  also TraceError where the function changes the type.
+Array scatter_apply(const Operand& operand, const Operand& scatter_indices,
+                    const std::function<Array(const Array&)>& function,
+                    const ScatterDimensionNumbers& dimension_numbers, const Shape& update_shape,
+                    GatherScatterMode mode = GatherScatterMode::kFillOrDrop);
 
 }  // namespace stow

@@ -5,6 +5,7 @@
 #include "stowage/api/math_internal.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/vmap.h"
+#include "stowage/autodiff/linear.h"
 #include "stowage/autodiff/reverse.h"
 #include "stowage/base/nearest.h"
 
@@ -65,40 +66,92 @@ bool covers(std::string_view pattern, std::string_view path) {
 }  // namespace
 
 struct Linearized {
+  const char* what;
   Graph backward;
   std::vector<Array> residuals;
   std::vector<int> outputs;  ///< Those that take a cotangent.
+  std::vector<bool> dependent_outputs;
   std::vector<ArrayType> output_types, argument_types;
 };
 
-Linearization linearize(const TreeRef& arguments, const LeafFunction& function) {
+namespace {
+
+[[noreturn]] void not_linear(const char* what, const Graph& forward, ValueId culprit) {
+  if (forward.is_input(culprit))
+    fail_here("[{}] the function is not linear: its derivative depends on the argument {} itself",
+              what, to_string(forward.type(culprit)));
+  const Node& node = forward.def(culprit);
+  const std::string place = to_string(node.provenance);
+  throw_here(fmt::format("[{}] the function is not linear: its derivative depends on {}, the "
+                         "result of {}{}",
+                         what, to_string(forward.type(culprit)), op_name(node.op),
+                         place.empty() ? "" : " at " + place));
+}
+
+void check_linear(const char* what, const SplitReverse& split, size_t n_outputs,
+                  const std::vector<bool>& dependent) {
+  if (const auto culprit = nonlinear_value(split, n_outputs, dependent))
+    not_linear(what, split.forward, *culprit);
+}
+
+// What a traced function is differentiated by, and of.
+ReverseSpec float_spec(const Graph& graph, size_t n_arguments) {
+  ReverseSpec spec;
+  for (size_t i = 0; i < n_arguments; ++i)
+    if (is_float(graph.type(graph.inputs()[i]).dtype)) spec.wrt.push_back(static_cast<int>(i));
+  for (size_t i = 0; i < graph.outputs().size(); ++i)
+    if (is_float(graph.type(graph.outputs()[i]).dtype)) spec.outputs.push_back(static_cast<int>(i));
+  return spec;
+}
+
+// The two halves of a traced function, what they are told of in `linearized`.
+Graph split_into(Linearized& linearized, const Nested& nested, bool must_be_linear) {
+  const Graph& graph = nested.graph;
+  const size_t n_arguments = linearized.argument_types.size(), n_outputs = graph.outputs().size();
+  const ReverseSpec spec = float_spec(graph, n_arguments);
+  SplitReverse split = reverse_in_two(graph, spec);
+  linearized.outputs = spec.outputs;
+  for (ValueId v : graph.outputs()) linearized.output_types.push_back(graph.type(v));
+  if (must_be_linear) {
+    std::vector<bool> arguments(graph.inputs().size());
+    std::fill_n(arguments.begin(), n_arguments, true);
+    const std::vector<bool> dependent = dependent_values(split.forward, arguments);
+    check_linear(linearized.what, split, n_outputs, dependent);
+    for (size_t i = 0; i < n_outputs; ++i)
+      linearized.dependent_outputs.push_back(dependent[split.forward.outputs()[i].index()]);
+  }
+  linearized.backward = std::move(split.backward);
+  return std::move(split.forward);
+}
+
+}  // namespace
+
+Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& arguments,
+                               const LeafFunction& function) {
   Linearization l;
   auto linearized = std::make_shared<Linearized>();
+  linearized->what = request.what;
   size_t n_outputs = 0;
-  std::vector<Array> all = traced_or_run("vjp", [&]() -> std::vector<Array> {
+  std::vector<Array> all = traced_or_run(request.what, [&]() -> std::vector<Array> {
     std::vector<Array> inputs = leaves_of(arguments);
     const std::vector<std::string> paths = paths_of(arguments);
-    const std::vector<ArrayType> types = leaf_types("vjp", inputs, paths);
-    Nested nested =
-        trace_nested("vjp", types, paths, types.size(), [&](std::span<const Array> leaves) {
+    linearized->argument_types = leaf_types(request.what, inputs, paths);
+    const std::vector<ArrayType>& types = linearized->argument_types;
+    const Nested nested =
+        trace_nested(request.what, types, paths, types.size(), [&](std::span<const Array> leaves) {
           l.result = function(leaves);
           return leaves_of(l.result.ref);
         });
-    ReverseSpec spec;
-    for (size_t i = 0; i < types.size(); ++i)
-      if (is_float(types[i].dtype)) spec.wrt.push_back(static_cast<int>(i));
-    n_outputs = nested.graph.outputs().size();
-    for (size_t i = 0; i < n_outputs; ++i) {
-      const ArrayType& type = nested.graph.type(nested.graph.outputs()[i]);
-      linearized->output_types.push_back(type);
-      if (is_float(type.dtype)) spec.outputs.push_back(static_cast<int>(i));
-    }
-    SplitReverse split = reverse_in_two(nested.graph, spec);
-    linearized->backward = std::move(split.backward);
-    linearized->outputs = spec.outputs;
-    linearized->argument_types = types;
+    Graph forward = split_into(*linearized, nested, request.must_be_linear);
+    if (request.needs_outputs)
+      n_outputs = nested.graph.outputs().size();
+    else
+      forward.set_outputs({forward.outputs().begin() +
+                               static_cast<ptrdiff_t>(nested.graph.outputs().size()),
+                           forward.outputs().end()});
+    if (request.at_zeros) std::transform(types.begin(), types.end(), inputs.begin(), zeros_of);
     inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());
-    return inline_graph(split.forward, inputs);
+    return inline_graph(forward, inputs);
   });
   const auto first_residual = all.begin() + static_cast<ptrdiff_t>(n_outputs);
   l.outputs.assign(all.begin(), first_residual);
@@ -109,23 +162,19 @@ Linearization linearize(const TreeRef& arguments, const LeafFunction& function) 
   return l;
 }
 
-std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
-                             const TreeRef& cotangent, SourceLocation at) {
-  const Site site(at);
-  check_same_structure(result, cotangent, "[vjp] output and cotangent:");
-  const std::vector<Array> cotangents = leaves_of(cotangent);
-  const std::vector<std::string> paths = paths_of(cotangent);
-  std::vector<Array> inputs = linearized.residuals;
-  for (int i : linearized.outputs) {
-    const auto k = static_cast<size_t>(i);
-    const ArrayType& type = linearized.output_types[k];
-    if (cotangents[k].empty() || !(cotangents[k].type() == type))
-      fail_here("[vjp] output{} is {}, its cotangent {}",
-                paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
-                cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
-    inputs.push_back(cotangents[k]);
-  }
-  return traced_or_run("vjp", [&] {
+std::span<const Array> residuals_of(const Linearized& linearized) {
+  return linearized.residuals;
+}
+
+bool depends_on_arguments(const Linearized& linearized, size_t i) {
+  return linearized.dependent_outputs[i];
+}
+
+std::vector<Array> pull_back_leaves(const Linearized& linearized, std::span<const Array> residuals,
+                                    std::span<const Array> cotangents) {
+  std::vector<Array> inputs(residuals.begin(), residuals.end());
+  for (int i : linearized.outputs) inputs.push_back(cotangents[static_cast<size_t>(i)]);
+  return traced_or_run(linearized.what, [&] {
     std::vector<Array> gradients = inline_graph(linearized.backward, inputs), all;
     size_t next = 0;
     for (const ArrayType& type : linearized.argument_types)
@@ -133,6 +182,24 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
                                          : zeros_of(type));
     return all;
   });
+}
+
+std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
+                             const TreeRef& cotangent, SourceLocation at) {
+  const Site site(at);
+  const char* what = linearized.what;
+  check_same_structure(result, cotangent, fmt::format("[{}] output and cotangent:", what));
+  const std::vector<Array> cotangents = leaves_of(cotangent);
+  const std::vector<std::string> paths = paths_of(cotangent);
+  for (int i : linearized.outputs) {
+    const auto k = static_cast<size_t>(i);
+    const ArrayType& type = linearized.output_types[k];
+    if (cotangents[k].empty() || !(cotangents[k].type() == type))
+      fail_here("[{}] output{} is {}, its cotangent {}", what,
+                paths[k].empty() ? "" : " '" + paths[k] + "'", to_string(type),
+                cotangents[k].empty() ? "an empty Array" : to_string(cotangents[k].type()));
+  }
+  return pull_back_leaves(linearized, linearized.residuals, cotangents);
 }
 
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
@@ -167,14 +234,21 @@ void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& r
   assign_leaves(tree, leaves);
 }
 
+void check_jacobian(const char* what, const Array& x, const Array& y) {
+  if (!is_float(x.dtype())) fail_here("[{}] the argument {} is no float", what, to_string(x.type()));
+  if (!is_float(y.dtype())) fail_here("[{}] the result {} is no float", what, to_string(y.type()));
+}
+
 Array jacobian_of(const Array& x, const std::function<Array(const Array&)>& function) {
   const auto [y, pullback] = vjp(function, x);
+  check_jacobian("jacrev", x, y);
   const auto& pull = pullback;
   const int64_t n = y.size();
   Dims basis = y.shape().dims(), shape = basis;
   basis.insert(basis.begin(), n);
   shape.insert(shape.end(), x.shape().begin(), x.shape().end());
   const auto row = [&pull](const Array& ct) { return std::get<0>(pull(ct)); };
+  if (n == 1) return row(ones_like(y)).reshape(shape);
   return vmap(row)(eye(n, {}, y.dtype()).reshape(basis)).reshape(shape);
 }
 

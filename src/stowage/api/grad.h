@@ -45,15 +45,32 @@ struct Linearization {
   OwnedTree result;
   std::shared_ptr<const Linearized> linearized;
 };
-Linearization linearize(const TreeRef& arguments, const LeafFunction& function);
+/// How a function is linearized, at its arguments unless something else is said.
+struct LinearizeRequest {
+  const char* what = "vjp";       ///< For errors.
+  bool at_zeros = false;          ///< At zeros: the arguments may be types alone.
+  bool needs_outputs = true;      ///< Else there are none.
+  bool must_be_linear = false;    ///< TraceError where the function is seen not to be.
+};
+Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& arguments,
+                               const LeafFunction& function);
 /// Gradients of the leaves of the arguments.
 std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result,
                              const TreeRef& cotangent, SourceLocation at);
+/// The same of leaves, given the values that the backward part reads, which may be in another trace
+/// than they were made in.
+std::vector<Array> pull_back_leaves(const Linearized& linearized, std::span<const Array> residuals,
+                                    std::span<const Array> cotangents);
+std::span<const Array> residuals_of(const Linearized& linearized);
+/// Whether output i depends on the arguments.
+bool depends_on_arguments(const Linearized& linearized, size_t i);
 std::map<std::string, Array> selected_leaves(const TreeRef& tree,
                                              const std::vector<std::string>& paths,
                                              SourceLocation at);
 void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& leaves,
                       SourceLocation at);
+/// Throws TraceError where one is no float.
+void check_jacobian(const char* what, const Array& x, const Array& y);
 Array jacobian_of(const Array& x, const std::function<Array(const Array&)>& function);
 
 namespace grad_detail {
@@ -165,6 +182,7 @@ class Pullback {
     return tree_unflatten(arguments_,
                           pull_back(*linearized_, tree_ref(result_), tree_ref(cotangent), at));
   }
+  const Arguments& argument_types() const { return arguments_; }  ///< The leaves are abstract.
 
  private:
   R result_;  // leaves of types alone, as those of the arguments
@@ -181,7 +199,7 @@ auto vjp(F function, const Args&... args) {
   using Arguments = std::tuple<AsTree<Args>...>;
   const Arguments arguments(args...);
   using R = std::remove_cvref_t<decltype(std::apply(function, std::declval<Arguments&>()))>;
-  Linearization l = linearize(tree_ref(arguments), leaf_function(function, arguments));
+  Linearization l = linearize_leaves({}, tree_ref(arguments), leaf_function(function, arguments));
   const R& like = *static_cast<const R*>(l.result.ref.tree);
   R outputs = tree_unflatten(like, l.outputs);
   return std::pair(
@@ -229,7 +247,7 @@ auto grad_by_path(std::vector<std::string> paths, F function, STOW_AT) {
 
 /// The Jacobian of a function from one array to one array, by reverse mode over all elements of the
 /// result at once. Shapes: x [I…], function(x, …) [O…]; returns [O…, I…]. Further arguments are
-/// constants to it.
+/// constants to it. Errors: TraceError where x or the result is no float.
 template <typename F>
 auto jacrev(F function) {
   return
@@ -237,11 +255,16 @@ auto jacrev(F function) {
         return jacobian_of(x, [&](const Array& at) { return Array((*function)(at, rest...)); });
       };
 }
-/// The matrix of second derivatives of a function from one array to a scalar.
-/// Shapes: x [I…]; returns [I…, I…].
+/// jacrev by its other name.
+template <typename F>
+auto jacobian(F function) {
+  return jacrev(std::move(function));
+}
+/// The second derivatives of a function from one array to one array, often a scalar.
+/// Shapes: x [I…], function(x, …) [O…]; returns [O…, I…, I…].
 template <typename F>
 auto hessian(F function) {
-  return jacrev(grad(std::move(function)));
+  return jacrev(jacrev(std::move(function)));
 }
 
 }  // namespace stow

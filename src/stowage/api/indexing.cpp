@@ -73,6 +73,14 @@ Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
   return indices;
 }
 
+// What a place out of range reads.
+ScalarValue what_fills(const char* name, const Array& x, IndexMode mode,
+                       const std::optional<ScalarValue>& fill_value) {
+  if (fill_value && mode != IndexMode::kFill)
+    fail_here("[{}] a fill_value is read in mode kFill alone", name);
+  return fill_value.value_or(out_of_range_value(x.dtype()));
+}
+
 // The last start of each component of an index vector at which its window lies within.
 Array last_starts(const Array& indices, const Array& x, const GatherParams& p) {
   std::vector<int64_t> last;
@@ -125,18 +133,20 @@ Array slice(const Operand& x, int axis, int64_t start, int64_t stop, int64_t ste
   return take_slice_of(a, p, reversed);
 }
 
-Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode) {
+Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode,
+           const std::optional<ScalarValue>& fill_value) {
   const Site site(x.at);
   const Array a = to_array(x);
   const int64_t at = check_axis("take", axis, a.rank(), a.type());
   const int64_t extent = a.shape()[static_cast<int>(at)];
+  const ScalarValue filling = what_fills("take", a, mode, fill_value);
   const Array given = to_indices("take", "indices", indices);
   if (extent == 0 && given.size() > 0 && mode != IndexMode::kFill)
     fail_here("[take] axis {} of {} is empty", axis, to_string(a.type()));
   Dims dims = a.shape().dims();
   dims.erase(dims.begin() + at);
   dims.insert(dims.begin() + at, given.shape().begin(), given.shape().end());
-  if (extent == 0) return full(Shape(dims), out_of_range_value(a.dtype()), a.dtype());
+  if (extent == 0) return full(Shape(dims), filling, a.dtype());
   GatherParams p;
   p.collapsed_axes = p.start_index_map = {at};
   p.slice_sizes = a.shape().dims();
@@ -149,16 +159,18 @@ Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode) {
     Dims spread(static_cast<size_t>(read.rank()), 1);
     for (int k = 0; k < given.rank(); ++k) spread[static_cast<size_t>(at + k)] = given.shape()[k];
     return where(reshape(in_range(i, extent), spread), read,
-                 scalar_constant(out_of_range_value(a.dtype()), a.dtype()));
+                 scalar_constant(filling, a.dtype()));
   });
 }
 
-Array take_flat(const Operand& x, const Operand& indices, IndexMode mode) {
+Array take_flat(const Operand& x, const Operand& indices, IndexMode mode,
+                const std::optional<ScalarValue>& fill_value) {
   const Site site(x.at);
-  return take(ravel(x), indices, 0, mode);
+  return take(ravel(x), indices, 0, mode, fill_value);
 }
 
-Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexMode mode) {
+Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexMode mode,
+                      const std::optional<ScalarValue>& fill_value) {
   const Site site(x.at);
   const Array a = to_array(x), given = to_indices("take_along_axis", "indices", indices);
   if (a.rank() != given.rank())
@@ -166,6 +178,7 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
               to_string(given.type()));
   const auto at = static_cast<int>(check_axis("take_along_axis", axis, a.rank(), a.type()));
   const int64_t extent = a.shape()[at];
+  const ScalarValue filling = what_fills("take_along_axis", a, mode, fill_value);
   Dims dims = a.shape().dims();
   dims[static_cast<size_t>(at)] = 1;
   const ArrayType others{given.dtype(), Shape(dims)};
@@ -173,7 +186,7 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
   if (a.size() == 0) {
     if (shape.elems() > 0 && mode != IndexMode::kFill)
       fail_here("[take_along_axis] axis {} of {} is empty", axis, to_string(a.type()));
-    return full(shape, out_of_range_value(a.dtype()), a.dtype());
+    return full(shape, filling, a.dtype());
   }
   return run_as_one("take_along_axis", [&] {
     // Unlike take, JAX counts negative indices from the end here before it clips.
@@ -194,7 +207,7 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
     const Array read = record1(OpKind::kGather, p, {a, stow::stack(components, -1)});
     if (mode != IndexMode::kFill) return read;
     return where(in_range(chosen, extent), read,
-                 scalar_constant(out_of_range_value(a.dtype()), a.dtype()));
+                 scalar_constant(filling, a.dtype()));
   });
 }
 

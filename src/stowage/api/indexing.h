@@ -2,6 +2,7 @@
 // Not public; the functions are in shaping.h and at.h.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -23,6 +24,13 @@ Array starts_within(const Array& indices, const Array& x, const GatherParams& p)
 /// within x.
 Array filled_outside(const Array& read, const Array& indices, const Array& x, const GatherParams& p,
                      const ScalarValue& value);
+
+/// Elements `sources` of an axis, as slices that rise or fall, or one element repeated.
+Array picked(const Array& x, int axis, const std::vector<int64_t>& sources);
+
+/// x, changed by an elementwise function as often as `counts` says of each element; by a loop.
+Array apply_counted(const Array& x, const Array& counts,
+                    const std::function<Array(const Array&)>& function);
 
 /// A list of Index resolved against an array: a slice of every axis, then elements by arrays, then
 /// new axes. Errors: TraceError "[index] …".

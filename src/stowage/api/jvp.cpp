@@ -6,33 +6,44 @@
 
 namespace stow {
 
-std::vector<Array> zero_leaves(const TreeRef& tree) {
-  std::vector<Array> zeros;
-  for (const Array& leaf : leaves_of(tree))
-    zeros.push_back(zeros_of(leaf.type()));
-  return zeros;
-}
-
-void check_tangents(const TreeRef& primals, const TreeRef& tangents, SourceLocation at) {
+void check_tangents(const char* what, const TreeRef& primals, const TreeRef& tangents,
+                    SourceLocation at) {
   const Site site(at);
-  check_same_structure(primals, tangents, "[jvp] primals and tangents:", at);
+  check_same_structure(primals, tangents, fmt::format("[{}] primals and tangents:", what), at);
   const std::vector<Array> of = leaves_of(primals), along = leaves_of(tangents);
   const std::vector<std::string> paths = paths_of(primals);
   for (size_t i = 0; i < of.size(); ++i) {
     if (of[i].empty() || along[i].empty())
-      fail_here("[jvp] {} '{}' is an empty Array", of[i].empty() ? "primal" : "tangent", paths[i]);
+      fail_here("[{}] {} '{}' is an empty Array", what, of[i].empty() ? "primal" : "tangent",
+                paths[i]);
     if (!(of[i].type() == along[i].type()))
-      fail_here("[jvp] primal '{}' is {}, its tangent {}", paths[i], to_string(of[i].type()),
+      fail_here("[{}] primal '{}' is {}, its tangent {}", what, paths[i], to_string(of[i].type()),
                 to_string(along[i].type()));
   }
 }
 
+void check_linear_types(const Linearization& transpose, const TreeRef& arguments) {
+  const std::vector<std::string> of = paths_of(arguments), to = paths_of(transpose.result.ref);
+  for (size_t i = 0; i < of.size(); ++i)
+    if (!is_float(transpose.argument_types[i].dtype()))
+      fail_here("[linear_transpose] argument '{}' is {}, which is no float", of[i],
+                to_string(transpose.argument_types[i].type()));
+  for (size_t i = 0; i < to.size(); ++i)
+    if (!is_float(transpose.output_types[i].dtype()))
+      fail_here("[linear_transpose] the function returns {}{}, which is no float",
+                to_string(transpose.output_types[i].type()),
+                to[i].empty() ? "" : " at '" + to[i] + "'");
+}
+
 Array forward_jacobian_of(const Array& x, const std::function<Array(const Array&)>& function) {
   const int64_t n = x.size();
+  check_jacobian("jacfwd", x, x);
   Dims basis = x.shape().dims();
   basis.insert(basis.begin(), n);
   const auto column = [&](const Array& tangent) {
-    return jvp(function, std::tuple(x), std::tuple(tangent)).second;
+    auto [y, dy] = jvp(function, std::tuple(x), std::tuple(tangent));
+    check_jacobian("jacfwd", x, y);
+    return std::move(dy);
   };
   const Array columns = vmap(column, 0, -1)(eye(n, {}, x.dtype()).reshape(basis));
   Dims shape = columns.shape().dims();

@@ -1,4 +1,4 @@
-// jvp, jacfwd: forward-mode derivatives, made of reverse mode.
+// jvp, jacfwd, linearize, linear_transpose: forward-mode derivatives, made of reverse mode.
 // Not rules of their own: an op without a gradient has no jvp either.
 #pragma once
 
@@ -6,15 +6,90 @@
 
 namespace stow {
 
-// The pullback of a function is linear in the cotangent, and the pullback of that is the function's
-// derivative itself. Under jit the work of the first pullback is dead code; what is left is what
+// The pullback of a function is linear in the cotangent, and the transpose of that is the function's
+// derivative itself. Under jit the work of the pullback at zeros is dead code; what is left is what
 // forward mode computes, after the forward work.
 
-/// Zeros like the leaves of a tree, to stand for its cotangents.
-std::vector<Array> zero_leaves(const TreeRef& tree);
 /// Throws TraceError naming the first leaf where a tangent is not of the type of its primal.
-void check_tangents(const TreeRef& primals, const TreeRef& tangents, SourceLocation at);
+void check_tangents(const char* what, const TreeRef& primals, const TreeRef& tangents,
+                    SourceLocation at);
+/// Throws TraceError naming the first leaf, of an argument or of the result, that is no float.
+void check_linear_types(const Linearization& transpose, const TreeRef& arguments);
 Array forward_jacobian_of(const Array& x, const std::function<Array(const Array&)>& function);
+
+namespace jvp_detail {
+
+// The transpose of a function that is linear in its arguments, of which the types alone count.
+template <typename F, typename... Args>
+auto transpose(const LinearizeRequest& request, F& function, const std::tuple<Args...>& arguments) {
+  check_function<F, Args...>();
+  using R = std::remove_cvref_t<decltype(std::apply(
+      function, std::declval<std::tuple<Args...>&>()))>;
+  Linearization l =
+      linearize_leaves(request, tree_ref(arguments), leaf_function(function, arguments));
+  if (request.must_be_linear) check_linear_types(l, tree_ref(arguments));
+  return Pullback<R, std::tuple<Args...>>(
+      tree_unflatten(*static_cast<const R*>(l.result.ref.tree), l.output_types),
+      tree_unflatten(arguments, l.argument_types), std::move(l.linearized));
+}
+
+}  // namespace jvp_detail
+
+/// The derivative of a function at one point, as a linear function of tangents; made by
+/// linearize().
+template <typename R, typename... Args>
+class Pushforward {
+  using Arguments = std::tuple<Args...>;
+  using Transpose = Pullback<Arguments, std::tuple<R>>;
+
+ public:
+  Pushforward(Arguments arguments, Transpose transpose)
+      : arguments_(std::move(arguments)), transpose_(std::move(transpose)) {}
+
+  /// The product of the Jacobian with `tangents`, trees of the types of the arguments: a tree like
+  /// the function's result. Leaves that are no floats take any tangent; those of the result are
+  /// zeros. May be called any number of times, where a Pullback may; the forward work is not
+  /// repeated.
+  /// Errors: TraceError naming the leaf where a tangent differs from its argument.
+  R operator()(const Args&... tangents, STOW_AT) const {
+    const Arguments along(tangents...);
+    check_tangents("linearize", tree_ref(arguments_), tree_ref(along), at);
+    return std::get<0>(transpose_(along, at));
+  }
+
+ private:
+  Arguments arguments_;  // leaves of types alone
+  Transpose transpose_;
+};
+
+/// pair(function(args…), its derivative there as a function of tangents): jvp with the forward work
+/// done once for many tangents. Errors: as vjp.
+///   auto [y, along] = linearize(f, x);  const Array dy = along(dx);
+/// Source:  JAX's jax.linearize.
+template <typename F, typename... Args>
+auto linearize(F function, const Args&... args) {
+  auto [outputs, pullback] = vjp(std::move(function), args...);
+  using R = std::remove_cvref_t<decltype(outputs)>;
+  const auto pull = [&pullback = pullback](const R& cotangent) { return pullback(cotangent); };
+  const LinearizeRequest request{.what = "linearize", .at_zeros = true, .needs_outputs = false};
+  auto transpose = jvp_detail::transpose(request, pull, std::tuple<R>(outputs));
+  return std::pair(std::move(outputs),
+                   Pushforward<R, AsTree<Args>...>(pullback.argument_types(), std::move(transpose)));
+}
+
+/// The transpose of a linear function of trees of floats like `args`, of which the types alone
+/// count: they may be abstract. It takes a tree like the function's result and gives a tuple like
+/// the arguments. What the function captures it may depend on in any way.
+/// Errors:  TraceError naming the leaf where an argument or result is no float, or where the
+///          cotangent differs from the result; where the function is seen not to be linear, with the
+///          value at fault (a constant that is added is not seen, as in JAX).
+/// Source:  JAX's jax.linear_transpose.
+template <typename F, typename... Args>
+auto linear_transpose(F function, const Args&... args) {
+  const LinearizeRequest request{
+      .what = "linear_transpose", .at_zeros = true, .needs_outputs = false, .must_be_linear = true};
+  return jvp_detail::transpose(request, function, std::tuple<AsTree<Args>...>(args...));
+}
 
 /// pair(function(primals…), its derivative there along `tangents`). Tangents have the types of the
 /// primals and the derivative that of the result; leaves that are no floats take any and get zeros.
@@ -30,14 +105,12 @@ auto jvp(F function, const std::tuple<Primals...>& primals, const std::tuple<Tan
   static_assert(std::same_as<Arguments, std::tuple<AsTree<Tangents>...>>,
                 "stowage: the tangents must be trees of the types of the primals");
   const Arguments given(primals), along(tangents);
-  check_tangents(tree_ref(given), tree_ref(along), at);
-  auto linear = std::apply([&](const auto&... args) { return vjp(function, args...); }, given);
-  using R = std::remove_cvref_t<decltype(linear.first)>;
-  const auto transposed = [&linear](const R& cotangent) { return linear.second(cotangent); };
-  const R zeros = tree_unflatten(linear.first, zero_leaves(tree_ref(linear.first)));
-  const auto forward = vjp(transposed, zeros).second;
-  R derivative = std::get<0>(forward(along, at));
-  return std::pair(std::move(linear.first), std::move(derivative));
+  check_tangents("jvp", tree_ref(given), tree_ref(along), at);
+  auto [outputs, pushforward] =
+      std::apply([&](const auto&... args) { return linearize(function, args...); }, given);
+  const auto push = [&](const auto&... each) { return pushforward(each..., at); };
+  auto derivative = std::apply(push, along);
+  return std::pair(std::move(outputs), std::move(derivative));
 }
 
 /// The Jacobian of a function from one array to one array, by jvp along every element of x at once:

@@ -300,7 +300,7 @@ Array sigmoid(const Operand& x) {
 
 Array reciprocal(const Operand& x) {
   const Site site(x.at);
-  return divide(1, x);
+  return divide(1, to_float_array(x));
 }
 
 Array isfinite(const Operand& x) {

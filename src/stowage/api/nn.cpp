@@ -70,7 +70,7 @@ Array gelu(const Operand& x, bool approximate) {
 
 Array softplus(const Operand& x) {
   const Site site(x.at);
-  return logaddexp(x, 0.0);
+  return logaddexp(to_float_array(x), 0.0);
 }
 
 Array softmax(const Operand& x, const Axes& axes) {

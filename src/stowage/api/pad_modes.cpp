@@ -1,8 +1,10 @@
 // jnp.pad by what the array holds: edge, reflect, symmetric, wrap, linear ramp.
 #include <algorithm>
 
+#include "stowage/api/indexing.h"
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
+#include "stowage/api/reduce.h"
 #include "stowage/api/shaping.h"
 
 namespace stow {
@@ -14,6 +16,10 @@ int64_t source(PadMode mode, int64_t i, int64_t n) {
   switch (mode) {
     case PadMode::kEdge:
     case PadMode::kLinearRamp:
+    case PadMode::kMaximum:
+    case PadMode::kMinimum:
+    case PadMode::kMean:
+    case PadMode::kMedian:
       return std::clamp<int64_t>(i, 0, n - 1);
     case PadMode::kWrap:
       return modulo(i, n);
@@ -30,60 +36,75 @@ int64_t source(PadMode mode, int64_t i, int64_t n) {
   return 0;
 }
 
-// Elements sources of an axis, in runs that rise, fall or stay.
-Array picked(const Array& x, int axis, const std::vector<int64_t>& sources) {
-  std::vector<Array> parts;
-  for (size_t i = 0; i < sources.size();) {
-    size_t end = i + 1;
-    const int64_t step = end < sources.size() ? sources[end] - sources[i] : 1;
-    if (step >= -1 && step <= 1)
-      while (end < sources.size() && sources[end] - sources[end - 1] == step) ++end;
-    const int64_t low = std::min(sources[i], sources[end - 1]),
-                  high = std::max(sources[i], sources[end - 1]);
-    Array part = slice(x, axis, low, high + 1);
-    const auto count = static_cast<int64_t>(end - i);
-    if (count > 1 && step < 0) part = flip(part, axis);
-    if (count > 1 && step == 0) part = repeat(part, count, axis);
-    parts.push_back(part);
-    i = end;
-  }
-  return parts.size() == 1 ? parts[0] : concatenate(parts, axis);
-}
-
-// From 0 at the end to the edge, which it does not reach.
-Array ramp(const Array& edge, int axis, int64_t width, bool before) {
+// From `end` at the end to the edge, which it does not reach.
+Array ramp(const Array& edge, int axis, int64_t width, bool before, double end) {
   Dims dims(static_cast<size_t>(edge.rank()), 1);
   dims[static_cast<size_t>(axis)] = width;
   const Array steps = reshape(arange(width), dims);
   const Array share =
-      astype(before ? steps : static_cast<int32_t>(width - 1) - steps, DType::kF32) /
-      static_cast<double>(width);
-  return convert_to(edge * convert_to(share, edge.dtype()), edge.dtype());
+      convert_to(astype(before ? steps : static_cast<int32_t>(width - 1) - steps, DType::kF32) /
+                     static_cast<double>(width),
+                 edge.dtype());
+  const Array line = edge * share;
+  return convert_to(end == 0 ? line : end * (1.0 - share) + line, edge.dtype());
 }
 
-}  // namespace
+// What an axis is padded with at one end: extent 1.
+Array statistic(const Array& x, int axis, PadMode mode, const PadOptions& options, bool before) {
+  const int64_t n = x.shape()[axis];
+  const int64_t length = std::min(n, options.stat_length.value_or(n));
+  const Array part = before ? slice(x, axis, 0, length) : slice(x, axis, n - length, n);
+  Array value = mode == PadMode::kMaximum   ? max(part, axis, true)
+                : mode == PadMode::kMinimum ? min(part, axis, true)
+                : mode == PadMode::kMean    ? mean(part, axis, true)
+                                            : median(part, axis, true);
+  if (is_integer(x.dtype())) value = round(value);
+  return convert_to(value, x.dtype());
+}
 
-Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode) {
-  const Site site(x.at);
-  Array a = to_array(x);
+// What goes before and after an axis, where it is not made of elements there are.
+Array side(const Array& x, int axis, PadMode mode, const PadOptions& options, int64_t width,
+           bool before) {
+  const int64_t n = x.shape()[axis];
+  if (mode == PadMode::kLinearRamp) {
+    const Array edge = before ? slice(x, axis, 0, 1) : slice(x, axis, n - 1, n);
+    return ramp(edge, axis, width, before, options.end_value);
+  }
+  return repeat(statistic(x, axis, mode, options, before), width, axis);
+}
+
+void check_pad(const Array& a, const std::vector<PadWidth>& widths, PadMode mode,
+               const PadOptions& options) {
   if (static_cast<int>(widths.size()) != a.rank())
     fail_here("[pad] {} widths given for {}", widths.size(), to_string(a.type()));
   if (mode == PadMode::kLinearRamp && !is_float(a.dtype()))
     fail_here("[pad] a linear ramp is of floats, got {}", to_string(a.type()));
+  if (options.stat_length && *options.stat_length <= 0)
+    fail_here("[pad] stat_length is {}", *options.stat_length);
+  for (const auto [before, after] : widths)
+    if (before < 0 || after < 0)
+      fail_here("[pad] negative width ({}, {}); pad_general takes those", before, after);
+}
+
+}  // namespace
+
+Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode,
+          const PadOptions& options) {
+  const Site site(x.at);
+  Array a = to_array(x);
+  check_pad(a, widths, mode, options);
   return run_as_one("pad", [&] {
     for (int axis = 0; axis < a.rank(); ++axis) {
       const auto [before, after] = widths[static_cast<size_t>(axis)];
       const int64_t n = a.shape()[axis];
-      if (before < 0 || after < 0)
-        fail_here("[pad] negative width ({}, {}); pad_general takes those", before, after);
       if (before + after == 0) continue;
       if (n == 0) fail_here("[pad] axis {} of {} has no elements to pad with", axis,
                             to_string(a.type()));
-      if (mode == PadMode::kLinearRamp) {
+      if (mode >= PadMode::kLinearRamp) {
         std::vector<Array> parts;
-        if (before > 0) parts.push_back(ramp(slice(a, axis, 0, 1), axis, before, true));
+        if (before > 0) parts.push_back(side(a, axis, mode, options, before, true));
         parts.push_back(a);
-        if (after > 0) parts.push_back(ramp(slice(a, axis, n - 1, n), axis, after, false));
+        if (after > 0) parts.push_back(side(a, axis, mode, options, after, false));
         a = concatenate(parts, axis);
         continue;
       }

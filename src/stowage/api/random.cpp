@@ -51,18 +51,23 @@ Words words(const Array& key, const Shape& shape) {
   return threefry(key[0], key[1], counters(shape));
 }
 
-// Uniform in [0, 1) with the mantissa's bits; exact, so JAX's way by bit patterns gives the same.
+// The mantissa's bits as a number in [0, 1); exact, so JAX's way by bit patterns gives the same.
+Array unit_of_u32(const Array& bits) {
+  return bitcast_convert_type((bits >> u32(9)) | u32(0x3f800000), DType::kF32) - 1.0;
+}
+Array unit_of_u64(const Array& bits) {
+  const Array b =
+      (bits >> scalar_constant(12, DType::kU64)) | scalar_constant(0x3ff0000000000000, DType::kU64);
+  return bitcast_convert_type(b, DType::kF64) - 1.0;
+}
+
+// Uniform in [0, 1).
 Array unit(const Array& key, const Shape& shape, DType dtype) {
   switch (dtype) {
-    case DType::kF32: {
-      const Array b = (bits(key, shape) >> u32(9)) | u32(0x3f800000);
-      return bitcast_convert_type(b, DType::kF32) - 1.0;
-    }
-    case DType::kF64: {
-      const Array b = (bits(key, shape, DType::kU64) >> scalar_constant(12, DType::kU64)) |
-                      scalar_constant(0x3ff0000000000000, DType::kU64);
-      return bitcast_convert_type(b, DType::kF64) - 1.0;
-    }
+    case DType::kF32:
+      return unit_of_u32(bits(key, shape));
+    case DType::kF64:
+      return unit_of_u64(bits(key, shape, DType::kU64));
     case DType::kBF16:  // 8 bits drawn, 7 used
       return convert_to(convert_to((bits(key, shape) & u32(0xff)) >> u32(1), DType::kF32) / 128.0,
                         dtype);
@@ -72,6 +77,11 @@ Array unit(const Array& key, const Shape& shape, DType dtype) {
     default:
       fail_here("[random] {} is no float dtype", dtype_name(dtype));
   }
+}
+
+Array both_words(const Words& w) {
+  const Array high = convert_to(w.hi, DType::kU64) << scalar_constant(32, DType::kU64);
+  return high | convert_to(w.lo, DType::kU64);
 }
 
 // u * (high - low) + low with one rounding for f32: JAX's compilers fuse the multiply and the add.
@@ -86,6 +96,29 @@ Array stretch(const Array& u, double low, double high) {
     return u * scalar_constant(width, dtype) + scalar_constant(low, dtype);
   const Array wide = convert_to(u, DType::kF64) * width + narrow(low);
   return convert_to(wide, dtype);
+}
+
+// Numbers in [0, 1) as numbers in [low, high).
+Array between(const Array& u, double low, double high) {
+  return maximum(scalar_constant(low, u.dtype()), stretch(u, low, high));
+}
+// Numbers in [0, 1) as normal ones.
+Array normal_of(const Array& u) {
+  const DType dtype = u.dtype();
+  return erf_inv(between(u, after_minus_one(dtype), 1)) * scalar_constant(std::sqrt(2.0), dtype);
+}
+
+// As many of the largest of logits and noise as the shape has places before the other axes.
+Array drawn_apart(const Operand& key, const Array& logits, int64_t axis, const Shape& shape) {
+  const int64_t n = logits.shape()[static_cast<int>(axis)];
+  const int64_t lanes = n == 0 ? 1 : logits.size() / n;
+  const int64_t draws = lanes == 0 ? 0 : shape.elems() / lanes;
+  if (draws > n) fail_here("[random] categorical draws {} of {} without replacement", draws, n);
+  return run_as_one("categorical", [&] {
+    const Array noisy = logits + gumbel(key, logits.shape(), logits.dtype());
+    const Array last = moveaxis(noisy, static_cast<int>(axis), -1);
+    return reshape(moveaxis(top_k(last, draws).second, -1, 0), shape.dims());
+  });
 }
 
 }  // namespace
@@ -119,6 +152,29 @@ double smallest_normal(DType dtype) {
     default:
       return std::numeric_limits<float>::min();
   }
+}
+
+Keys split_keys(const Array& key, int64_t n) {
+  const Words w = words(key, {n});
+  return {w.hi, w.lo};
+}
+
+Keys child(const Keys& keys, uint32_t i) {
+  const Words w = threefry(keys.hi, keys.lo, {u32(0), u32(i)});
+  return {w.hi, w.lo};
+}
+
+Keys where_keys(const Array& condition, const Keys& a, const Keys& b) {
+  return {where(condition, a.hi, b.hi), where(condition, a.lo, b.lo)};
+}
+
+Array uniform_each(const Keys& keys, DType dtype) {
+  const Words w = threefry(keys.hi, keys.lo, {u32(0), u32(0)});
+  return dtype == DType::kF64 ? unit_of_u64(both_words(w)) : unit_of_u32(w.hi ^ w.lo);
+}
+
+Array normal_each(const Keys& keys, DType dtype) {
+  return normal_of(uniform_each(keys, dtype));
 }
 
 Array key(uint64_t seed) {
@@ -162,9 +218,7 @@ Array bits(const Operand& key, const Shape& shape, DType dtype) {
     fail_here("[random] bits are of an unsigned dtype, not {}", dtype_name(dtype));
   if (dtype == DType::kU64) {
     return run_as_one("bits", [&] {
-      const Words w = words(k, shape);
-      const Array high = convert_to(w.hi, dtype) << scalar_constant(32, dtype);
-      return reshape(high | convert_to(w.lo, dtype), shape.dims());
+      return reshape(both_words(words(k, shape)), shape.dims());
     });
   }
   const Array b = record1(OpKind::kRandomBits, ShapeParams{shape}, {k});
@@ -176,8 +230,7 @@ Array uniform(const Operand& key, const Shape& shape, DType dtype, double low, d
   const Array k = check_key(key);
   return run_as_one("uniform", [&] {
     const Array u = unit(k, shape, dtype);
-    if (low == 0 && high == 1) return u;
-    return maximum(scalar_constant(low, dtype), stretch(u, low, high));
+    return low == 0 && high == 1 ? u : between(u, low, high);
   });
 }
 
@@ -185,8 +238,7 @@ Array normal(const Operand& key, const Shape& shape, DType dtype) {
   const Site site(key.at);
   const Array k = check_key(key);
   return run_as_one("normal", [&] {
-    const Array u = uniform(k, shape, dtype, after_minus_one(dtype), 1);
-    return erf_inv(u) * scalar_constant(std::sqrt(2.0), dtype);
+    return normal_of(unit(k, shape, dtype));
   });
 }
 
@@ -209,7 +261,7 @@ Array gumbel(const Operand& key, const Shape& shape, DType dtype) {
 }
 
 Array categorical(const Operand& key, const Operand& logits, int axis,
-                  const std::optional<Shape>& shape) {
+                  const std::optional<Shape>& shape, bool replace) {
   const Site site(key.at);
   const Array x = to_float_array(logits);
   const int64_t at = check_axis("categorical", axis, x.rank(), x.type());
@@ -220,6 +272,7 @@ Array categorical(const Operand& key, const Operand& logits, int axis,
     fail_here("[random] categorical of shape ({}) from {}: it must end in ({})",
               to_string(Shape(dims)), to_string(x.type()), to_string(Shape(others)));
   const auto prefix = static_cast<int64_t>(dims.size() - others.size());
+  if (!replace) return drawn_apart(key, x, at, Shape(dims));
   dims.insert(dims.begin() + prefix + at, x.shape()[static_cast<int>(at)]);
   return argmax(gumbel(key, Shape(dims), x.dtype()) + x, static_cast<int>(prefix + at));
 }

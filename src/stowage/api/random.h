@@ -65,8 +65,83 @@ Array bernoulli(const Operand& key, const Operand& p = 0.5);
 /// Standard Gumbel: -log(-log(uniform)).
 Array gumbel(const Operand& key, const Shape& shape, DType dtype = DType::kF32);
 /// Indices (i32) drawn with probabilities softmax(logits) along an axis, which is dropped; `shape`,
-/// if given, ends in the shape of the other axes and says how often they are drawn.
+/// if given, ends in the shape of the other axes and says how often they are drawn. Without `replace`
+/// no index is drawn twice for the same logits.
+/// Errors: also TraceError where more are to be drawn so than there are.
 Array categorical(const Operand& key, const Operand& logits, int axis = -1,
-                  const std::optional<Shape>& shape = {});
+                  const std::optional<Shape>& shape = {}, bool replace = true);
+
+// Distributions with parameters, which broadcast to `shape`, or to each other where none is given.
+// Errors of all: also TraceError where they do not.
+
+/// Of density x^(a - 1) exp(-x) / gamma(a), for a > 0. Types: f32 and f64. It has no gradient in `a`
+/// (JAX has one), nor have those below that are made of it.
+/// Source: Marsaglia and Tsang 2000.
+Array gamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape = {},
+            DType dtype = DType::kF32);
+/// Its logarithm, exact where a is small.
+Array loggamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape = {},
+               DType dtype = DType::kF32);
+/// Of density proportional to x^(a - 1) (1 - x)^(b - 1), by two gamma variables.
+Array beta(const Operand& key, const Operand& a, const Operand& b,
+           const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
+/// Vectors of sum 1, of density proportional to the product of x[i]^(alpha[i] - 1).
+/// Shapes: alpha [..., n]; `shape` is without n.
+Array dirichlet(const Operand& key, const Operand& alpha, const std::optional<Shape>& shape = {},
+                DType dtype = DType::kF32);
+/// Student's, of `df` degrees of freedom.
+Array t(const Operand& key, const Operand& df, const std::optional<Shape>& shape = {},
+        DType dtype = DType::kF32);
+/// A sum of `df` squares of normal numbers.
+Array chisquare(const Operand& key, const Operand& df, const std::optional<Shape>& shape = {},
+                DType dtype = DType::kF32);
+/// A quotient of two such, each over its degrees of freedom.
+Array f(const Operand& key, const Operand& dfnum, const Operand& dfden,
+        const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
+/// Of density proportional to exp(-|x|^p).
+Array generalized_normal(const Operand& key, double p, const Shape& shape = {},
+                         DType dtype = DType::kF32);
+/// Evenly in the ball where the p-norm of d numbers is below 1. Shapes: shape and d.
+Array ball(const Operand& key, int64_t d, double p = 2, const Shape& shape = {},
+           DType dtype = DType::kF32);
+/// exp(exponential / b): of density b / x^(b + 1) for x >= 1.
+Array pareto(const Operand& key, const Operand& b, const std::optional<Shape>& shape = {},
+             DType dtype = DType::kF32);
+/// The length of a vector of two normal numbers, times `scale`.
+Array rayleigh(const Operand& key, const Operand& scale, const std::optional<Shape>& shape = {},
+               DType dtype = DType::kF32);
+/// Of distribution 1 - exp(-(x / scale)^concentration).
+Array weibull_min(const Operand& key, const Operand& scale, const Operand& concentration,
+                  const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
+/// exp(sigma normal).
+Array lognormal(const Operand& key, const Operand& sigma = 1.0,
+                const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
+/// The inverse normal distribution of this mean and scale 1. Source: Michael et al. 1976.
+Array wald(const Operand& key, const Operand& mean, const std::optional<Shape>& shape = {},
+           DType dtype = DType::kF32);
+/// Of a density that rises evenly from left to mode and falls to right.
+Array triangular(const Operand& key, const Operand& left, const Operand& mode, const Operand& right,
+                 const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
+/// The length of a vector of three normal numbers.
+Array maxwell(const Operand& key, const Shape& shape = {}, DType dtype = DType::kF32);
+/// The same with a random sign, times `scale`, plus `loc`. Shapes: `shape`, then that of both
+/// parameters; as in JAX the latter twice where there is no `shape`.
+Array double_sided_maxwell(const Operand& key, const Operand& loc, const Operand& scale,
+                           const Shape& shape = {}, DType dtype = DType::kF32);
+/// How often an event of rate `lam` comes; computed in f32, -1 for NaN and infinity.
+/// Source: Knuth below 10; Hormann 1993.
+Array poisson(const Operand& key, const Operand& lam, const std::optional<Shape>& shape = {},
+              DType dtype = DType::kI32);
+/// How many of n trials succeed, each with probability p, as floats: NaN where n or p makes no sense.
+/// Source: sums of geometric numbers where few do; Hormann 1993 (BTRS).
+Array binomial(const Operand& key, const Operand& n, const Operand& p,
+               const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
+/// How often each of the outcomes along the last axis of p comes in n trials.
+/// Shapes: p [..., m], n as p without m; `shape` with m.
+Array multinomial(const Operand& key, const Operand& n, const Operand& p,
+                  const std::optional<Shape>& shape = {}, DType dtype = DType::kF32);
+/// How many trials it takes until one succeeds, each with probability p.
+Array geometric(const Operand& key, const Operand& p, const std::optional<Shape>& shape = {},
+                DType dtype = DType::kI32);
 
 }  // namespace stow::random

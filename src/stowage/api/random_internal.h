@@ -13,4 +13,25 @@ double after_minus_one(DType dtype);
 /// The smallest normal number of a float dtype.
 double smallest_normal(DType dtype);
 
+/// One key an element: the two words of each.
+struct Keys {
+  Array hi, lo;
+};
+/// split(key, n), one key an element.
+Keys split_keys(const Array& key, int64_t n);
+/// Number `i` of what each key would be split into.
+Keys child(const Keys& keys, uint32_t i);
+/// Where `condition`, those of `a`, else those of `b`.
+Keys where_keys(const Array& condition, const Keys& a, const Keys& b);
+/// What uniform and normal give of each key for shape (). Types: f32 or f64.
+Array uniform_each(const Keys& keys, DType dtype);
+Array normal_each(const Keys& keys, DType dtype);
+
+/// The shape asked for, else that of the parameters together.
+Shape shape_of(const char* name, const std::optional<Shape>& shape,
+               std::initializer_list<const Operand*> parameters);
+/// A parameter as an array of that shape and float dtype. Errors: TraceError if it does not
+/// broadcast.
+Array spread(const char* name, const Operand& x, const Shape& shape, DType dtype);
+
 }  // namespace stow::random

@@ -80,6 +80,18 @@ Array tile(const Operand& x, const Dims& repetitions);
 /// Repeats each element along an axis.
 Array repeat(const Operand& x, int64_t n, int axis);
 Array flip(const Operand& x, const Axes& axes = {});  ///< Reverses axes, all by default.
+/// x with `values` before its places `places` of an axis, or of x flattened; places count in x as it
+/// was, negative ones from the end. Of one place given as a number, all values go there, their axis
+/// 0 being `axis`; of a list, value i goes to place i, values broadcasting.
+/// Types: that of x. Errors: also TraceError for a place out of range.
+Array insert(const Operand& x, int64_t place, const Operand& values, std::optional<int> axis = {});
+Array insert(const Operand& x, const Dims& places, const Operand& values,
+             std::optional<int> axis = {});
+/// x without some places of an axis, or of x flattened (jnp.delete; that is a word of C++).
+/// Errors: also TraceError for a place out of range.
+Array delete_(const Operand& x, const Dims& places, std::optional<int> axis = {});
+/// The elements in row-major order, again and again, as this shape; zeros if there are none.
+Array resize(const Operand& x, const Shape& shape);
 /// Shifts elements along an axis; what falls off comes back at the other end.
 Array roll(const Operand& x, int64_t shift, int axis);
 
@@ -95,10 +107,20 @@ enum class PadMode : uint8_t {
   kReflect,    ///< The array mirrored at its edge element, which is not repeated.
   kSymmetric,  ///< The array mirrored beyond its edge element.
   kWrap,       ///< The array again and again.
-  kLinearRamp  ///< A straight line from the edge to 0 at the end. Of floats.
+  kLinearRamp,  ///< A straight line from the edge to `end_value` at the end. Of floats.
+  // Of the whole axis, or of the `stat_length` elements at that end. Those of integers are rounded.
+  kMaximum,
+  kMinimum,
+  kMean,
+  kMedian
+};
+struct PadOptions {
+  std::optional<int64_t> stat_length = {};
+  double end_value = 0;
 };
 /// Errors: also TraceError where an axis without elements is to grow.
-Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode);
+Array pad(const Operand& x, const std::vector<PadWidth>& widths, PadMode mode,
+          const PadOptions& options = {});
 /// XLA's pad: low and high may be negative, interior goes between elements.
 Array pad_general(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                   const Dims& interior);
@@ -118,13 +140,16 @@ enum class IndexMode : uint8_t {
   kWrap,  ///< Counts modulo the extent.
 };
 /// Elements `indices` of an axis: shape of x with the axis replaced by the shape of indices.
+/// `fill_value` is what kFill reads.
 Array take(const Operand& x, const Operand& indices, int axis = 0,
-           IndexMode mode = IndexMode::kFill);
+           IndexMode mode = IndexMode::kFill, const std::optional<ScalarValue>& fill_value = {});
 /// Of the flattened array (jnp.take without an axis).
-Array take_flat(const Operand& x, const Operand& indices, IndexMode mode = IndexMode::kFill);
+Array take_flat(const Operand& x, const Operand& indices, IndexMode mode = IndexMode::kFill,
+                const std::optional<ScalarValue>& fill_value = {});
 /// result[i, j, …] = x[…, indices[i, j, …] at `axis`, …]; the other axes broadcast.
 Array take_along_axis(const Operand& x, const Operand& indices, int axis,
-                      IndexMode mode = IndexMode::kFill);
+                      IndexMode mode = IndexMode::kFill,
+                      const std::optional<ScalarValue>& fill_value = {});
 /// The k-th diagonal of two axes, as the last axis of the result.
 Array diagonal(const Operand& x, int64_t k = 0, int axis1 = 0, int axis2 = 1);
 /// A vector as the k-th diagonal of a matrix, or the diagonal of a matrix.

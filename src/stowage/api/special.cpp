@@ -159,4 +159,61 @@ Array log1mexp(const Operand& x) {
   });
 }
 
+namespace {
+
+struct FloatBits {
+  DType words;
+  int exponent, mantissa;
+};
+FloatBits bits_of(DType dtype) {
+  if (dtype == DType::kF64) return {DType::kU64, 11, 52};
+  return {DType::kU32, 8, 23};
+}
+
+// Of f32 or f64, by its bits.
+Array rounded_to(const Array& x, int exponent_bits, int mantissa_bits) {
+  const FloatBits f = bits_of(x.dtype());
+  const auto word = [&](uint64_t v) { return scalar_constant(v, f.words); };
+  const uint64_t sign_bit = uint64_t{1} << (f.exponent + f.mantissa);
+  const uint64_t infinity = ((uint64_t{1} << f.exponent) - 1) << f.mantissa;
+  const Array all = bitcast_convert_type(x, f.words);
+  const Array sign = all & word(sign_bit);
+  Array size = all & word(sign_bit - 1);
+  if (mantissa_bits < f.mantissa) {
+    const int dropped = f.mantissa - mantissa_bits;
+    const Array last = (size >> word(static_cast<uint64_t>(dropped))) & word(1);
+    size = size + last + word((uint64_t{1} << (dropped - 1)) - 1);
+    size = size & word(~((uint64_t{1} << dropped) - 1) & (sign_bit - 1));
+  }
+  if (exponent_bits < f.exponent) {
+    const uint64_t bias = (uint64_t{1} << (f.exponent - 1)) - 1;
+    const uint64_t reach = (uint64_t{1} << (exponent_bits - 1)) - 1;
+    const uint64_t above = (bias + reach + 1) << f.mantissa;      // the first that is infinite
+    const uint64_t least = (bias - reach + 1) << f.mantissa;      // the smallest normal number
+    size = where(size >= word(above), word(infinity), size);
+    size = where(size < word(least), word(0), size);
+  }
+  return where(isnan(x), x, bitcast_convert_type(sign | size, x.dtype()));
+}
+
+}  // namespace
+
+Array reduce_precision(const Operand& x, int exponent_bits, int mantissa_bits) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  if (!is_float(a.dtype()))
+    fail_here("[reduce_precision] {} is no float", to_string(a.type()));
+  if (exponent_bits < 1 || mantissa_bits < 0)
+    fail_here("[reduce_precision] {} bits of exponent and {} of mantissa", exponent_bits,
+              mantissa_bits);
+  return run_as_one("reduce_precision", [&] {
+    const auto round = [=](const Array& v) {
+      return computed(v, [=](const Array& w) { return rounded_to(w, exponent_bits, mantissa_bits); });
+    };
+    const auto forward = [=](const Array& v) { return std::pair(round(v), None{}); };
+    const auto backward = [=](None, const Array& ct) { return round(ct); };
+    return with_weak(custom_vjp(round, forward, backward, x.at)(a), a.type().weak);
+  });
+}
+
 }  // namespace stow

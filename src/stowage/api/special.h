@@ -19,5 +19,9 @@ Array signbit(const Operand& x);
 Array copysign(const Operand& x, const Operand& y);
 /// log(1 - exp(-x)) for x > 0, without cancellation.
 Array log1mexp(const Operand& x);
+/// x rounded, to nearest even, to a float of so many bits of exponent and mantissa; what is too large
+/// becomes infinite, what is below the normal numbers 0. The gradient is rounded alike.
+/// Errors: TraceError for no float, or fewer than 1 bit of exponent or 0 of mantissa.
+Array reduce_precision(const Operand& x, int exponent_bits, int mantissa_bits);
 
 }  // namespace stow

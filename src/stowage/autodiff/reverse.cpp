@@ -267,9 +267,9 @@ class Reverser {
     const auto n_args = static_cast<size_t>(node.as<CustomVjpParams>().n_args);
     for (size_t i = n_args; i < node.operands.size(); ++i)
       if (activity_.varied(node.operands[i]))
-        throw_at(node, fmt::format("[custom_vjp] the function captures {}, by which it is "
-                                   "differentiated; make it an argument, so that the backward rule "
-                                   "gives its cotangent",
+        throw_at(node, fmt::format("[grad] a function with a rule of its own (custom_vjp, "
+                                   "custom_jvp) captures {}, by which it is differentiated; make it "
+                                   "an argument, so that the rule tells of it",
                                    to_string(flat_.type(node.operands[i]))));
     std::vector<ValueId> inputs = custom_residuals_[n];
     for (int i = 0; i < node.n_results; ++i)
