@@ -31,6 +31,9 @@ class Repeater {
   }
 
  private:
+  // How a node reads a value: not, through elementwise work alone, or through more.
+  enum class Reach : uint8_t { kNone, kNear, kFar };
+
   // Elementwise work over nothing but moves to the device and what is small, and over other such
   // work.
   void find_streamed() {
@@ -58,22 +61,20 @@ class Repeater {
     if (from_.node(id).n_results != 1 || !streamed_[v.index()] || users_.of(v).size() < 2) return;
     NodeId last = id;
     for (const Use& use : users_.of(v)) last = std::max(last, use.node);
-    // Nodes that read it through elementwise work alone, and those that read it through more.
-    std::set<NodeId> near, far;
+    std::vector<Reach> reach(last.index() + 1 - id.index(), Reach::kNone);
+    const auto reach_of = [&](ValueId x) {
+      const NodeId maker = from_.value(x).node;
+      return maker.valid() && maker >= id ? reach[maker.index() - id.index()] : Reach::kNone;
+    };
+    reach[0] = Reach::kNear;
     for (size_t n = id.index() + 1; n <= last.index(); ++n) {
       const Node& node = from_.node(NodeId(n));
-      bool reads = false, waits = false;
-      for (ValueId x : node.operands) {
-        const NodeId maker = from_.value(x).node;
-        reads |= x == v || (maker.valid() && near.contains(maker));
-        waits |= maker.valid() && far.contains(maker);
-      }
-      if (waits && std::count(node.operands.begin(), node.operands.end(), v) > 0)
+      Reach from = Reach::kNone;
+      for (ValueId x : node.operands) from = std::max(from, reach_of(x));
+      if (from == Reach::kFar && std::count(node.operands.begin(), node.operands.end(), v) > 0)
         late_.emplace(v, NodeId(n));
-      if (waits || (reads && op_class(node.op) != OpClass::kElementwise))
-        far.insert(NodeId(n));
-      else if (reads)
-        near.insert(NodeId(n));
+      const bool passes = from == Reach::kNear && op_class(node.op) != OpClass::kElementwise;
+      reach[n - id.index()] = passes ? Reach::kFar : from;
     }
   }
 

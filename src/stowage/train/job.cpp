@@ -87,8 +87,7 @@ Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(thr
                 "not reach the layers",
                 config.memory.policy, config.optimizer.freeze);
   if (config.optimizer.name == "muon" &&
-      std::none_of(trained.begin(), trained.end(),
-                   [](const optim::Leaf& leaf) { return leaf.path.starts_with("layers/w"); }))
+      std::none_of(trained.begin(), trained.end(), muon_matrices()))
     trace_error("optimizer.name = muon has nothing to take with optimizer.freeze = {}: it takes the "
                 "layers' matrices",
                 config.optimizer.freeze);

@@ -46,7 +46,7 @@ GradientTransformation muon(const TrainConfig::Optimizer& o, const optim::Schedu
                             .adam_b1 = o.beta1,
                             .adam_b2 = o.beta2,
                             .adam_weight_decay = o.weight_decay,
-                            .matrices = {"layers/w*"},
+                            .matrices = muon_matrices(),
                             .consistent_rms = 0.2});
 }
 
@@ -66,6 +66,8 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 }  // namespace
+
+optim::Mask muon_matrices() { return {"layers/w*"}; }
 
 const std::vector<std::string>& optimizer_names() {
   static const std::vector<std::string> names = [] {

@@ -23,6 +23,9 @@ struct Optimizer {
   }
 };
 
+/// The leaves of the model that Muon takes, the layers' matrices; AdamW takes the others.
+optim::Mask muon_matrices();
+
 /// What `optimizer.name` may be.
 const std::vector<std::string>& optimizer_names();
 
