@@ -10,6 +10,7 @@
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
+#include "stowage/passes/move_parts.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
@@ -247,7 +248,7 @@ std::vector<int> moves_ahead(size_t n, int pattern) {
 
 std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated) {
   Graph g = flatten_all(graph);
-  g = remove_dead_code(realize_residuals(simplify(g), nullptr));
+  g = remove_dead_code(realize_residuals(move_parts(simplify(g)), nullptr));
   g = stream_tiles(remove_dead_code(unroll_scans(sink_work(sink_moves(g)))), kTileBytes);
   for (int order = 0; order < kNumOrderStrategies; ++order)
     for (const bool apart : {false, true}) {

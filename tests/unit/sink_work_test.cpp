@@ -5,6 +5,7 @@
 
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/move_parts.h"
 #include "stowage/passes/sink_work.h"
 #include "stowage/stowage.h"
 #include "tests/support/evaluate.h"
@@ -137,6 +138,47 @@ TEST_F(SinkWork, WeightsMovedForAGradientComeSliceBySlice) {
   EXPECT_LE(peak(both_ways, whole / 3), whole / 3);
   EXPECT_EQ(with(both_ways, whole / 3)(ws, x).to_vector<float>(),
             with(both_ways, 2 * whole)(ws, x).to_vector<float>());
+}
+
+// Layers in a C++ loop, their weights moved before it.
+TEST_F(SinkWork, SlicesOfWhatIsMovedAreMovedOneByOne) {
+  const int64_t n = 16;
+  const auto layers = [&](const Array& x, const auto& weights_of) {
+    Array h = x;
+    for (int64_t i = 0; i < n; ++i) h = tanh(matmul(h, weights_of(i)));
+    return sum(h);
+  };
+  const auto before = [&](const Array& there, const Array& x) {
+    const Array ws = device_put(there, kDevice);
+    return layers(x, [&](int64_t i) { return ws.index({i}); });
+  };
+  const auto inside = [&](const Array& there, const Array& x) {
+    return layers(x, [&](int64_t i) { return device_put(there.index({i}), kDevice); });
+  };
+  const Array ws = noise(1, {n, 64, 64}), x = noise(2, {4, 64}, kDevice);
+  const auto gradient = [&](const auto& f) {
+    JitOptions options;
+    options.compile.transfers_ahead = 0;
+    return jit([=](const Array& a, const Array& b) { return device_put(grad(f)(a, b), kHost); },
+               options);
+  };
+  const auto peak = [&](const auto& f) {
+    return gradient(f).lower(ws, x).compile().memory_analysis().device().total_bytes;
+  };
+  EXPECT_EQ(peak(before), peak(inside));
+  EXPECT_LT(peak(before), 4 * 64 * 64 * 4);
+  EXPECT_EQ(gradient(before)(ws, x).to_vector<float>(), gradient(inside)(ws, x).to_vector<float>());
+  // What is needed whole as well, or read twice over, is moved once.
+  const auto whole = [&](const Array& there, const Array& x) {
+    const Array w = device_put(there, kDevice);
+    return sum(w) + layers(x, [&](int64_t i) { return w.index({i}); });
+  };
+  const auto twice = [&](const Array& there) {
+    const Array w = device_put(there, kDevice);
+    return sum(w.slice(0, 0, n - 1) * w.slice(0, 1, n));
+  };
+  for (const Graph& graph : {jit(whole).lower(ws, x).graph(), jit(twice).lower(ws).graph()})
+    EXPECT_TRUE(equal(move_parts(graph), graph));
 }
 
 // Muon goes matrix by matrix: what it takes is that of one matrix, wherever the stacks are.

@@ -11,6 +11,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/lower.h"
+#include "stowage/passes/move_parts.h"
 #include "stowage/passes/repeat_work.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
@@ -242,7 +243,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
     dump.graph(name, g);
     verify(g);
   };
-  pass("simplify", [](const Graph& in) { return simplify(in); });
+  pass("simplify", [](const Graph& in) { return move_parts(simplify(in)); });
   pass("residuals",
        [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });

@@ -2,6 +2,7 @@
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/passes/dead_code.h"
+#include "stowage/passes/move_parts.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 
@@ -67,7 +68,8 @@ std::string to_string(const SavedResidual& r) {
 
 std::vector<SavedResidual> saved_residuals(const Graph& joint, size_t n_arguments,
                                            size_t n_cotangents) {
-  const Graph g = remove_dead_code(realize_residuals(simplify(flatten_all(joint)), PolicyPtr()));
+  const Graph simple = move_parts(simplify(flatten_all(joint)));
+  const Graph g = remove_dead_code(realize_residuals(simple, PolicyPtr()));
   const size_t n_forward_inputs = g.inputs().size() - n_cotangents;
   std::vector<bool> read(g.n_values());
   for (const Node& node : g.nodes())
