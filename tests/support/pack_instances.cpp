@@ -239,6 +239,60 @@ Problem unrolled(int n, uint64_t seed) {
   return p;
 }
 
+// Many short lives under few long ones.
+Problem short_under_long(int n, uint64_t seed) {
+  Dice dice(seed);
+  Problem p;
+  for (int i = 0; i < n; ++i) {
+    const int64_t lower = dice.pick(0, n);
+    if (dice.chance(0.01))
+      add(p, lower, lower + dice.pick(n / 20 + 1, n / 2 + 1), dice.pick(1000, 200'000));
+    else
+      add(p, lower, lower + dice.exponential(30), dice.lognormal(3000, 1));
+  }
+  return p;
+}
+
+// One in ten is large and lives longer.
+Problem large_and_small(int n, uint64_t seed) {
+  Dice dice(seed);
+  Problem p;
+  for (int i = 0; i < n; ++i) {
+    const int64_t lower = dice.pick(0, n);
+    const bool large = dice.chance(0.1);
+    add(p, lower, lower + dice.exponential(n / (large ? 80.0 : 200.0)),
+        large ? dice.pick(50'000, 100'000) : dice.pick(100, 5000));
+  }
+  return p;
+}
+
+// Starts that are dense, then sparse, six times over.
+Problem waves(int n, uint64_t seed) {
+  Dice dice(seed);
+  Problem p;
+  for (int i = 0; i < n; ++i) {
+    int64_t lower = dice.pick(0, n);
+    while (!dice.chance(0.6 + 0.4 * std::sin(40.0 * static_cast<double>(lower) / n)))
+      lower = dice.pick(0, n);
+    add(p, lower, lower + dice.pick(1, n / 50 + 1), dice.lognormal(2000, 0.5));
+  }
+  return p;
+}
+
+// Sizes as an allocator of devices rounds them: to 512 bytes, large ones to 2 MiB.
+Problem rounded(int n, uint64_t seed) {
+  Dice dice(seed);
+  Problem p;
+  for (int i = 0; i < n; ++i) {
+    const int64_t lower = dice.pick(0, n);
+    int64_t size = dice.lognormal(200'000, 1.5);
+    const int64_t unit = size < (1 << 20) ? 512 : 1 << 21;
+    size = (size + unit - 1) / unit * unit;
+    add(p, lower, lower + dice.lognormal(n / 150.0, 1.2), size);
+  }
+  return p;
+}
+
 Problem cut_straight(int n, uint64_t seed) {
   return cut_rectangle(n, 1 << 30, false, seed);
 }
@@ -262,6 +316,10 @@ constexpr Nature kNatures[] = {
     {"full-heap-heavy", full_heap_heavy},
     {"phases", phases},
     {"unrolled", unrolled},
+    {"short-under-long", short_under_long},
+    {"large-and-small", large_and_small},
+    {"waves", waves},
+    {"rounded", rounded},
     {"cut-straight", cut_straight},
     {"cut-windmill", cut_windmill},
 };

@@ -1,4 +1,5 @@
-// Anytime packing of tens of thousands of plain buffers: rising skylines, lower and lower.
+// Anytime packing of tens of thousands of plain buffers: rising skylines, lower and lower, of all
+// buffers or from those at the peak outwards.
 // Not exact (exact.h), and not for rigid groups (heuristics.h).
 #pragma once
 
@@ -12,7 +13,7 @@ namespace stow::pack {
 
 struct LargeOptions {
   int64_t target = 0;          // A height that is good enough; the largest live sum always is.
-  int64_t passes = INT64_MAX;  // Skylines to raise; the first always is.
+  int64_t passes = INT64_MAX;  // Work, in skylines of all items; the first always is raised.
   /// Asked now and then after the first pass; true ends the search.
   std::function<bool()> stop;
 };

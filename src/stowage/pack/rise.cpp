@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "stowage/base/error.h"
+
 namespace stow::pack {
 namespace {
 
@@ -27,7 +29,11 @@ void pull(std::vector<Node>& nodes, int32_t v) {
 }  // namespace
 
 Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
-    : items_(items), n_sections_(n_sections), live_(n_sections + 1), count_(n_sections + 1) {
+    : items_(items),
+      n_sections_(n_sections),
+      live_(n_sections + 1),
+      count_(n_sections + 1),
+      walls_(n_sections) {
   const auto n = static_cast<int32_t>(items.size());
   for (const Item& item : items) {
     live_[item.first] += item.size;
@@ -54,13 +60,14 @@ Rise::Rise(const std::vector<Item>& items, int32_t n_sections)
 
 void Rise::build_boxes(int32_t box, int32_t begin, int32_t end, bool by_first) {
   Box& b = boxes_[box];
-  b = {INT32_MAX, -1, INT32_MAX, -1, -1};
+  b = {INT32_MAX, -1, INT32_MAX, -1, -1, INT64_MAX};
   for (int32_t p = begin; p < end; ++p) {
     const Item& item = items_[by_box_[p]];
     b.first_from = std::min(b.first_from, item.first);
     b.first_to = std::max(b.first_to, item.first);
     b.last_from = std::min(b.last_from, item.last);
     b.last_to = std::max(b.last_to, item.last);
+    b.size = std::min(b.size, item.size);
   }
   if (end - begin <= kLeaf) return;
   const int32_t middle = (begin + end) / 2;
@@ -111,14 +118,16 @@ void Rise::take_out(int32_t item) {
 void Rise::best_within(const Box& region, int32_t box, int32_t begin, int32_t end, double* rank,
                        int32_t* item) const {
   const Box& b = boxes_[box];
-  if (b.rank <= *rank || b.first_to < region.first_from || b.first_from > region.first_to ||
-      b.last_to < region.last_from || b.last_from > region.last_to)
+  if (b.rank <= *rank || b.size > region.size || b.first_to < region.first_from ||
+      b.first_from > region.first_to || b.last_to < region.last_from ||
+      b.last_from > region.last_to)
     return;
   if (end - begin <= kLeaf) {
     for (int32_t p = begin; p < end; ++p) {
       const Entry& e = entries_[p];
       if (e.rank > *rank && e.first >= region.first_from && e.first <= region.first_to &&
-          e.last >= region.last_from && e.last <= region.last_to) {
+          e.last >= region.last_from && e.last <= region.last_to &&
+          (region.size == INT64_MAX || items_[by_box_[p]].size <= region.size)) {
         *rank = e.rank;
         *item = by_box_[p];
       }
@@ -132,11 +141,11 @@ void Rise::best_within(const Box& region, int32_t box, int32_t begin, int32_t en
   if (!right_first) best_within(region, 2 * box + 1, middle, end, rank, item);
 }
 
-int32_t Rise::best_item(int32_t first_from, int32_t first_to, int32_t last_from,
-                        int32_t last_to) const {
+int32_t Rise::best_item(int32_t first_from, int32_t first_to, int32_t last_from, int32_t last_to,
+                        int64_t most_bytes) const {
   double rank = -1;
   int32_t item = -1;
-  best_within({first_from, first_to, last_from, last_to, 0}, 1, 0,
+  best_within({first_from, first_to, last_from, last_to, 0, most_bytes}, 1, 0,
               static_cast<int32_t>(items_.size()), &rank, &item);
   return item;
 }
@@ -337,6 +346,7 @@ void Rise::rank(const RiseStrategy& strategy) {
     Entry& e = entries_[p];
     e.rank = -1;
     if (now_.offset_at[p] != kUnplaced) continue;
+    if (fixed_ != nullptr && (*fixed_)[by_box_[p]] != Walls::kFree) continue;
     // Marsaglia 2003, "Xorshift RNGs": a few bits of noise, for all buffers and often.
     random ^= random << 13;
     random ^= random >> 7;
@@ -384,6 +394,38 @@ bool Rise::run(const RiseStrategy& strategy, int64_t capacity, const std::functi
   return advance(strategy, INT64_MAX, stop, most_left_out);
 }
 
+bool Rise::run_around(const std::vector<int64_t>& fixed, const RiseStrategy& strategy,
+                      int64_t capacity, const std::function<bool()>& stop, double most_left_out) {
+  fixed_ = &fixed;
+  walls_.build(items_, fixed);
+  const bool ended = run(strategy, capacity, stop, most_left_out);
+  fixed_ = nullptr;
+  return ended;
+}
+
+// What goes on the stretch first..last, best through the section, without reaching what is fixed
+// above.
+int32_t Rise::best_around(int32_t first, int32_t last, int32_t section, int64_t height) const {
+  int32_t from = first, to = last;
+  int32_t wall = walls_.lowest(first, last);
+  const int32_t lowest = wall;
+  // Up to lower ones on either side of what is above the section.
+  for (; wall >= 0; wall = walls_.lowest(from, to)) {
+    if (items_[wall].last < section) {
+      from = items_[wall].last + 1;
+    } else if (items_[wall].first > section) {
+      to = items_[wall].first - 1;
+    } else {
+      break;
+    }
+  }
+  const auto room = [&](int32_t w) { return w < 0 ? INT64_MAX : (*fixed_)[w] - height; };
+  int32_t item = best_item(from, section, section, to, room(wall));
+  if (item < 0) item = best_item(from, to, from, to, room(wall));
+  if (item < 0) item = best_item(first, last, first, last, room(lowest));
+  return item;
+}
+
 bool Rise::advance(const RiseStrategy& strategy, int64_t until, const std::function<bool()>& stop,
                    double most_left_out) {
   rank(strategy);
@@ -394,13 +436,30 @@ bool Rise::advance(const RiseStrategy& strategy, int64_t until, const std::funct
     const auto [height, first, last] = now_.heap.back();
     now_.heap.pop_back();
     if (now_.end_of[first] != last || now_.height_of[first] != height) continue;
-    const Tightest tight = tightest(first, last);
+    const int32_t wall = fixed_ == nullptr ? -1 : walls_.lowest(first, last);
+    if (wall >= 0 && (*fixed_)[wall] == height) {
+      walls_.pass(wall);
+      forget(first, last);
+      place(wall, first, last, height);
+      continue;
+    }
+    Tightest tight = tightest(first, last);
     int64_t left = INT64_MAX, right = INT64_MAX;  // Heights of the neighbours.
     if (first > 0 && !now_.finished[first - 1]) left = now_.height_of[now_.start_of[first - 1]];
     if (last + 1 < n_sections_ && !now_.finished[last + 1]) right = now_.height_of[last + 1];
-    const int64_t rise_to = std::min(left, right), gap = rise_to - height;
+    int64_t rise_to = std::min(left, right);
+    int32_t rise_first = first, rise_last = last;  // All of the stretch, or what is below a wall.
     int32_t item = -1;
-    if (!now_.bounded || !give_up(strategy, first, last, tight.slack, left, right, gap)) {
+    if (wall >= 0 && (*fixed_)[wall] < rise_to) {
+      rise_to = (*fixed_)[wall];
+      rise_first = std::max(first, items_[wall].first);
+      rise_last = std::min(last, items_[wall].last);
+    }
+    const int64_t gap = rise_to - height;
+    if (wall >= 0) {
+      item = best_around(first, last, tight.section, height);
+      tight = tightest(rise_first, rise_last);
+    } else if (!now_.bounded || !give_up(strategy, first, last, tight.slack, left, right, gap)) {
       item = best_item(first, tight.section, tight.section, last);
       if (item < 0) item = best_item(first, last, first, last);
     }
@@ -411,14 +470,17 @@ bool Rise::advance(const RiseStrategy& strategy, int64_t until, const std::funct
     }
     if (now_.bounded && tight.slack < gap) {
       const int32_t victim = choose_victim(tight.section, gap - tight.slack);
+      STOW_CHECK(victim >= 0, "nothing can be left out in section {}", tight.section);
       forget(first, last);
       leave_out(victim, first, last, height);
       if (now_.area_left_out > most_left_out) return false;
       continue;
     }
     forget(first, last);
-    add(now_.slacks, first, last, -gap);
-    push(first, last, rise_to);
+    add(now_.slacks, rise_first, rise_last, -gap);
+    if (rise_first > first) push(first, rise_first - 1, height);
+    if (rise_last < last) push(rise_last + 1, last, height);
+    push(rise_first, rise_last, rise_to);
   }
   return true;
 }

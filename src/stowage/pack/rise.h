@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "stowage/pack/exact_search.h"
+#include "stowage/pack/walls.h"
 
 namespace stow::pack {
 
@@ -45,6 +46,13 @@ class Rise {
   bool run(const RiseStrategy& strategy, int64_t capacity, const std::function<bool()>& stop,
            double most_left_out = HUGE_VAL);
 
+  /// The same around buffers whose offsets are `fixed` [items], Walls::kFree for all others. By
+  /// themselves they have to be a packing below the capacity, which there has to be. Where something
+  /// fixed is above a stretch, only what fits below it is placed there, and no gap is given up for
+  /// later.
+  bool run_around(const std::vector<int64_t>& fixed, const RiseStrategy& strategy, int64_t capacity,
+                  const std::function<bool()>& stop, double most_left_out = HUGE_VAL);
+
   // The same in parts, each with a strategy of its own.
   void begin(int64_t capacity);
   /// Until all of the skyline is at `until` or above. False as of run().
@@ -76,6 +84,7 @@ class Rise {
   struct Box {
     int32_t first_from, first_to, last_from, last_to;
     double rank;
+    int64_t size;  // The least of any.
   };
   struct Entry {
     int32_t first, last;
@@ -123,7 +132,8 @@ class Rise {
   void each_through(int32_t section, int32_t box, int32_t begin, int32_t end, Fn& fn) const;
   void best_within(const Box& region, int32_t box, int32_t begin, int32_t end, double* rank,
                    int32_t* item) const;
-  int32_t best_item(int32_t first_from, int32_t first_to, int32_t last_from, int32_t last_to) const;
+  int32_t best_item(int32_t first_from, int32_t first_to, int32_t last_from, int32_t last_to,
+                    int64_t most_bytes = INT64_MAX) const;
 
   void build_sections(int64_t capacity);
   template <typename Node, typename Value>
@@ -138,6 +148,7 @@ class Rise {
   void leave_out(int32_t item, int32_t first, int32_t last, int64_t height);
   bool give_up(const RiseStrategy& strategy, int32_t first, int32_t last, int64_t slack,
                int64_t left, int64_t right, int64_t gap) const;
+  int32_t best_around(int32_t first, int32_t last, int32_t section, int64_t height) const;
   int32_t choose_victim(int32_t section, int64_t need) const;
 
   const std::vector<Item>& items_;
@@ -154,6 +165,8 @@ class Rise {
 
   int32_t leaves_ = 1;
   std::vector<int32_t> newly_finished_;
+  Walls walls_;
+  const std::vector<int64_t>* fixed_ = nullptr;  // During run_around().
   State now_;
 };
 
