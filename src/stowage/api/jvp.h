@@ -108,7 +108,7 @@ auto jvp(F function, const std::tuple<Primals...>& primals, const std::tuple<Tan
   check_tangents("jvp", tree_ref(given), tree_ref(along), at);
   auto [outputs, pushforward] =
       std::apply([&](const auto&... args) { return linearize(function, args...); }, given);
-  const auto push = [&](const auto&... each) { return pushforward(each..., at); };
+  const auto push = [&f = pushforward, at](const auto&... each) { return f(each..., at); };
   auto derivative = std::apply(push, along);
   return std::pair(std::move(outputs), std::move(derivative));
 }
