@@ -3,22 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "stowage/stowage.h"
+#include "tests/support/derivative_kit.h"
 
 namespace stow {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::FloatNear;
-using ::testing::Pointwise;
-
-void expect_near(const Array& got, const Array& want, float error = 2e-5f) {
-  ASSERT_EQ(got.type(), want.type());
-  EXPECT_THAT(got.to_vector<float>(), Pointwise(FloatNear(error), want.to_vector<float>()));
-}
-
-Array uniform(uint64_t seed, const Shape& shape) {
-  return random::uniform(random::key(seed), shape, DType::kF32, -1, 1);
-}
 
 Array product_sum(const Array& a, const Array& b) {
   return sum(a * b);

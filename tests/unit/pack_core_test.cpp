@@ -11,15 +11,10 @@
 #include "stowage/pack/sections.h"
 #include "stowage/pack/walls.h"
 #include "tests/support/pack_instances.h"
+#include "tests/support/pack_items.h"
 
 namespace stow::pack {
 namespace {
-
-std::vector<Item> items_of(const Sections& sections) {
-  std::vector<Item> items;
-  for (const SectionRect& r : sections.rects) items.push_back({r.size, r.first, r.last});
-  return items;
-}
 
 bool overlap(const Item& a, const Item& b) {
   return a.first <= b.last && b.first <= a.last;

@@ -12,15 +12,10 @@
 #include "stowage/pack/rise.h"
 #include "stowage/pack/sections.h"
 #include "tests/support/pack_instances.h"
+#include "tests/support/pack_items.h"
 
 namespace stow::pack {
 namespace {
-
-std::vector<Item> items_of(const Sections& sections) {
-  std::vector<Item> items;
-  for (const SectionRect& r : sections.rects) items.push_back({r.size, r.first, r.last});
-  return items;
-}
 
 double gap_percent(int64_t height, int64_t bound) {
   return 100.0 * static_cast<double>(height - bound) / static_cast<double>(bound);

@@ -80,23 +80,26 @@ class Repeater {
 
   void emit(NodeId id) {
     const Node& node = from_.node(id);
+    const NodeId made = copy_with(node, [&](ValueId v) {
+      return late_.contains({v, id}) ? again(v, again_[v]) : map_[v];
+    });
+    for (int i = 0; i < node.n_results; ++i) map_.set(node.result(i), to_.node(made).result(i));
+  }
+  template <typename Operand>
+  NodeId copy_with(const Node& node, Operand&& operand_of) {
     Node copy = node;
-    for (ValueId& v : copy.operands) v = late_.contains({v, id}) ? again(v, again_[v]) : map_[v];
+    for (ValueId& v : copy.operands) v = operand_of(v);
     copy.region = node.region.valid() ? regions_[node.region.index()] : RegionId();
     std::vector<ArrayType> types;
     for (int i = 0; i < node.n_results; ++i) types.push_back(from_.type(node.result(i)));
-    const NodeId made = to_.add_node(std::move(copy), types);
-    for (int i = 0; i < node.n_results; ++i) map_.set(node.result(i), to_.node(made).result(i));
+    return to_.add_node(std::move(copy), types);
   }
   // Streamed work done a second time, all of it; the late readers of one value share that.
   ValueId again(ValueId v, std::map<ValueId, ValueId>& made_again) {
     if (!streamed_[v.index()]) return map_[v];
     if (const auto it = made_again.find(v); it != made_again.end()) return it->second;
-    const Node& node = from_.def(v);
-    Node copy = node;
-    for (ValueId& x : copy.operands) x = again(x, made_again);
-    copy.region = node.region.valid() ? regions_[node.region.index()] : RegionId();
-    const NodeId made = to_.add_node(std::move(copy), {&from_.type(v), 1});
+    const NodeId made =
+        copy_with(from_.def(v), [&](ValueId x) { return again(x, made_again); });
     return made_again[v] = to_.node(made).result();
   }
 

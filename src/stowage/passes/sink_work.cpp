@@ -81,17 +81,15 @@ class WorkSinker {
     std::vector<std::pair<ValueId, int64_t>> stacks;  // elsewhere, with the axis that is scanned
   };
   void collect(ValueId v, int64_t axis, Given& given) const {
+    if (is_uniform_constant(from_, v)) return;
     if (const ValueId source = uniform_source(from_, v); source.valid()) {
-      if (!is_constant(source) && !contains(given.scalars, source)) given.scalars.push_back(source);
+      if (!contains(given.scalars, source)) given.scalars.push_back(source);
     } else if (is_fetch(from_, v)) {
       const std::pair stack(from_.def(v).operands[0], axis);
       if (!contains(given.stacks, stack)) given.stacks.push_back(stack);
     } else {
       for (ValueId operand : from_.def(v).operands) collect(operand, axis, given);
     }
-  }
-  bool is_constant(ValueId v) const {
-    return !from_.is_input(v) && from_.def(v).op == OpKind::kConstant;
   }
   template <typename T>
   static bool contains(const std::vector<T>& list, const T& x) {
@@ -175,12 +173,9 @@ class WorkSinker {
   }
   Val make_slice(GraphBuilder& b, ValueId v, int64_t axis, Known& known) {
     const Shape shape = slice_shape(v, axis);
-    if (const ValueId source = uniform_source(from_, v); source.valid()) {
-      if (!is_constant(source)) return broadcast_scalar(known.at({source, kWhole}), shape);
-      ConstantParams constant = from_.def(source).as<ConstantParams>();
-      constant.type = {from_.type(v).dtype, {}};
-      return broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), shape);
-    }
+    if (is_uniform_constant(from_, v)) return uniform_constant(b, from_, v, shape);
+    if (const ValueId source = uniform_source(from_, v); source.valid())
+      return broadcast_scalar(known.at({source, kWhole}), shape);
     const Node& node = from_.def(v);
     std::vector<Val> operands;
     for (ValueId operand : node.operands) operands.push_back(on_slice(b, operand, axis, known));

@@ -41,11 +41,6 @@ ValueId slice_here(const Graph& graph, ValueId stack) {
   return body.type(here).kind == MemoryKind::kDevice ? here : ValueId();
 }
 
-bool is_constant(const Graph& graph, ValueId v) {
-  const ValueId source = uniform_source(graph, v);
-  return source.valid() && !graph.is_input(source) && graph.def(source).op == OpKind::kConstant;
-}
-
 // ---- the graph in which that work is done in the bodies ----
 
 class Rewriter {
@@ -126,7 +121,7 @@ class Rewriter {
 
   // Scalars and stacks that the work on a value's slices needs and the body has not got.
   void collect(const Node& scan, ValueId v, Given& given, std::set<ValueId>& seen) const {
-    if (!seen.insert(v).second || is_constant(from_, v)) return;
+    if (!seen.insert(v).second || is_uniform_constant(from_, v)) return;
     if (const ValueId source = uniform_source(from_, v); source.valid()) {
       if (seen.insert(source).second) given.scalars.push_back(source);
       return;
@@ -202,11 +197,7 @@ class Rewriter {
   }
   Val make_slice(Body& body, ValueId v) {
     GraphBuilder& b = body.b;
-    if (is_constant(from_, v)) {
-      ConstantParams constant = from_.def(uniform_source(from_, v)).as<ConstantParams>();
-      constant.type = {from_.type(v).dtype, {}};
-      return broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), slice_shape(v));
-    }
+    if (is_uniform_constant(from_, v)) return uniform_constant(b, from_, v, slice_shape(v));
     if (const ValueId source = uniform_source(from_, v); source.valid())
       return broadcast_scalar(body.known.at(source), slice_shape(v));
     if (from_.is_input(v))
@@ -268,7 +259,7 @@ Wanted find_sums(const Graph& graph) {
     NodeId scan;
     bool alone = true;
     for (ValueId operand : node.operands) {
-      if (is_constant(graph, operand)) continue;
+      if (is_uniform_constant(graph, operand)) continue;
       const NodeId of = slices_of[operand.index()];
       alone = alone && of.valid() && (!scan.valid() || of == scan);
       scan = of;

@@ -341,6 +341,17 @@ ValueId uniform_source(const Graph& graph, ValueId v) {
   }
 }
 
+bool is_uniform_constant(const Graph& graph, ValueId v) {
+  const ValueId source = uniform_source(graph, v);
+  return source.valid() && !graph.is_input(source) && graph.def(source).op == OpKind::kConstant;
+}
+
+Val uniform_constant(GraphBuilder& b, const Graph& graph, ValueId v, const Shape& shape) {
+  ConstantParams constant = graph.def(uniform_source(graph, v)).as<ConstantParams>();
+  constant.type = {graph.type(v).dtype, {}};
+  return broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), shape);
+}
+
 std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_bytes,
                                             bool with_stores) {
   return Finder(graph, tile_bytes, with_stores).run();

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "stowage/ir/graph.h"
+#include "stowage/ops/build.h"
 
 namespace stow {
 
@@ -46,5 +46,10 @@ ValueId brought_back(const Graph& graph, ValueId v);
 /// A value all of whose elements are one: a splat constant, or the broadcast of a scalar. `source`
 /// is that constant's value or that scalar; invalid for any other value.
 ValueId uniform_source(const Graph& graph, ValueId v);
+
+/// Whether that is a constant's value.
+bool is_uniform_constant(const Graph& graph, ValueId v);
+/// Such a value in the graph of `b`, of that shape.
+Val uniform_constant(GraphBuilder& b, const Graph& graph, ValueId v, const Shape& shape);
 
 }  // namespace stow

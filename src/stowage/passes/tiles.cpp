@@ -346,7 +346,7 @@ class Streamer {
         const ValueId v = read_by(c, operand);
         const ValueId source = is_member(c, v) ? ValueId() : uniform_source(from_, v);
         if (!source.valid() || inner.contains(v)) continue;
-        inner.emplace(v, uniform(b, source, from_.type(v).dtype, Shape(tile), operands, inner));
+        inner.emplace(v, uniform(b, source, Shape(tile), operands, inner));
       }
     // So are the rows that are summed, and keys; what of them is a tile's its place tells.
     std::map<ValueId, std::vector<Val>> made_of;
@@ -396,16 +396,11 @@ class Streamer {
   Val sum_of_rows(const Node& node, const Val& indices, const Val& updates, const Val& place,
                   const Shape& tile) const {
     GraphBuilder& b = place.builder();
-    const ConstantParams& onto =
-        from_.def(uniform_source(from_, node.operands[0])).as<ConstantParams>();
-    ConstantParams constant = onto;
-    constant.type = {updates.dtype(), {}};
     GatherParams params = node.as<GatherParams>();
     params.slice_sizes.assign(tile.begin(), tile.end());
     params.slice_sizes[0] = 1;
     const Val near = convert(indices, DType::kI64) - broadcast_scalar(place, indices.shape());
-    return scatter_add(broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), tile),
-                       near, updates, params);
+    return scatter_add(uniform_constant(b, from_, node.operands[0], tile), near, updates, params);
   }
 
   // The tile of random bits that begins with the row `place`.
@@ -415,13 +410,9 @@ class Streamer {
   }
 
   // A value that is alike everywhere, for a tile.
-  Val uniform(GraphBuilder& b, ValueId source, DType dtype, const Shape& tile,
-              std::vector<Val>& operands, std::map<ValueId, Val>& scalars) {
-    if (!from_.is_input(source) && from_.def(source).op == OpKind::kConstant) {
-      ConstantParams constant = from_.def(source).as<ConstantParams>();
-      constant.type = {dtype, {}};
-      return broadcast_scalar(b.add1(OpKind::kConstant, std::move(constant), {}), tile);
-    }
+  Val uniform(GraphBuilder& b, ValueId source, const Shape& tile, std::vector<Val>& operands,
+              std::map<ValueId, Val>& scalars) {
+    if (is_uniform_constant(from_, source)) return uniform_constant(b, from_, source, tile);
     auto known = scalars.find(source);
     if (known == scalars.end()) {
       operands.push_back(reshape(Val(builder_, map_[source]), {}));

@@ -412,12 +412,12 @@ class Run {
 
   Result<int> finish() {
     const double validation = evaluate();
-    const std::string text = config_.train.sample > 0 ? sample() : std::string();
+    const std::string text = sample();
     const BytesByKind measured = {device_->high_water_bytes(MemoryKind::kDevice),
                                   device_->high_water_bytes(MemoryKind::kPinnedHost),
                                   device_->high_water_bytes(MemoryKind::kDisk)};
     say("validation loss {:.4f} nats a byte\n", validation);
-    if (config_.train.sample > 0) say("sample:\n{}\n", printable(text));
+    if (!text.empty()) say("sample:\n{}\n", printable(text));
     const auto [predicted, lower_bound] = bounds();
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", predicted[0], measured[0],
         format_bytes(measured[0]), format_bytes(budget_bytes_));

@@ -1,0 +1,18 @@
+// The buffers of a packing problem as the solvers of large problems take them.
+// Not problems; those are pack_instances.h.
+#pragma once
+
+#include <vector>
+
+#include "stowage/pack/exact_search.h"
+#include "stowage/pack/sections.h"
+
+namespace stow::pack {
+
+inline std::vector<Item> items_of(const Sections& sections) {
+  std::vector<Item> items;
+  for (const SectionRect& r : sections.rects) items.push_back({r.size, r.first, r.last});
+  return items;
+}
+
+}  // namespace stow::pack
