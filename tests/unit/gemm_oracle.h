@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "stowage/runtime/cpu/kernels/gemm.h"
+#include "stowage/runtime/cpu/kernels/gemm_thread.h"
 #include "tests/unit/kernel_data.h"
 
 namespace stow::testing {
@@ -107,8 +108,17 @@ inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
   const auto a_k = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.k});
   const auto b_k = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.k});
   std::vector<double> c = p.result();
+  const bool tiles = cpu::gemm_may_pair(p.spec) && cpu::has_tile_products();
   auto product = [&]<typename T>(T, int64_t ao, int64_t bo) -> double {
     T total = 0;
+    for (size_t k = 0; tiles && k < a_k.size(); k += 32) {
+      T halves[2] = {0, 0};
+      for (size_t i = k; i < std::min(k + 32, a_k.size()); ++i)
+        halves[i % 2] = std::fma(T(read_element(p.spec.a, p.a.data(), ao + a_k[i])),
+                                 T(read_element(p.spec.b, p.b.data(), bo + b_k[i])), halves[i % 2]);
+      total += halves[0] + halves[1];
+    }
+    if (tiles) return double(total);
     for (size_t k = 0; k < a_k.size(); k += 256) {
       T sum = 0;
       for (size_t i = k; i < std::min(k + 256, a_k.size()); ++i) {

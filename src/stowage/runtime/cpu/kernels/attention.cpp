@@ -42,7 +42,9 @@ void attention_forward(const AttentionSpec& spec, const void* q, const void* k, 
                        void* out, float* lse, void* workspace, int threads) {
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
   const AttentionForwardArgs args{spec, plan, q, k, v, out, lse};
-  const auto run = paired(spec) && !plan.few() ? &attention_forward_pairs : &attention_forward_task;
+  const auto run = !paired(spec) || plan.few() ? &attention_forward_task
+                   : has_tile_products()       ? &attention_forward_tiles
+                                               : &attention_forward_pairs;
   each_task(plan.threads, plan.n_tasks, [&](int thread, int64_t task) {
     run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task);
   });
@@ -63,7 +65,9 @@ void attention_backward(const AttentionSpec& spec, const void* q, const void* k,
   char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes;
   const bool pairs = paired(spec);
   const auto delta = pairs ? &attention_delta_pairs : &attention_delta_task;
-  const auto part_task = pairs ? &attention_backward_pairs : &attention_backward_task;
+  const auto part_task = !pairs                ? &attention_backward_task
+                         : has_tile_products() ? &attention_backward_tiles
+                                               : &attention_backward_pairs;
   each_task(plan.threads, spec.batch * spec.q_heads,
             [&](int, int64_t task) { delta(args, task); });
   auto run = [&](AttentionPart part, int64_t n) {

@@ -2,15 +2,17 @@
 // Not for other machines; see pairs.h.
 #pragma once
 
-#include "stowage/runtime/cpu/kernels/pairs.h"
-
 #include <array>
 #include <cstddef>
 #include <utility>
 
+#include "stowage/runtime/cpu/kernels/attention_plan.h"
+#include "stowage/runtime/cpu/kernels/pairs.h"
+
 namespace stow::cpu::pairs {
 
 inline constexpr int kTileRows = 12, kTileCols = 32;
+inline constexpr int64_t kKeyPairs = kKeyBlock / 2;
 inline constexpr float kLog2E = 1.44269504f;
 
 /// What the sums of a tile are added to: nothing, what `out` holds, or that by a factor a column.
@@ -73,11 +75,10 @@ template <int64_t kRowStep, int64_t kPairStep, Onto kOnto>
 inline constexpr auto kTiles =
     tile_table<kRowStep, kPairStep, kOnto>(std::make_integer_sequence<int, kTileRows>());
 
-/// Of packed panels of a: [pairs, kTileRows].
-template <Onto kOnto = Onto::kNothing>
-inline void multiply_panels(int64_t rows, const TileArgs& args) {
-  kTiles<1, kTileRows, kOnto>[static_cast<size_t>(rows - 1)](args);
-}
+// What attention is written over, `Kernel`: kUnits, to multiples of which panels are filled up with
+// zeros; pack_left and pack_right, as pack_pairs, of panels of kUnits.rows and kTileCols; multiply<Onto>
+// of such panels, which may write whole panels of rows; and multiply_rows, onto `out`, of rows of a that
+// lie kKeyPairs apart, which writes no row but those.
 
 /// 2^t within 2 ulp, for t at most 127: 0 below -150, NaN stays NaN, 2^0 is 1. The polynomial
 /// is the one of least relative error on [-1/2, 1/2] among those with 1 at 0: 9.2e-8.

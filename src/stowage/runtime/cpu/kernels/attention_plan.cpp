@@ -12,10 +12,10 @@ void check(const AttentionSpec& s) {
              s.q_heads, s.kv_heads);
 }
 
-template <typename Buffers, typename Plan>
-int64_t measured(const AttentionSpec& s, const Plan& p) {
+template <typename Buffers, typename Plan, typename... Units>
+int64_t measured(const AttentionSpec& s, const Plan& p, const Units&... units) {
   Carver measure(nullptr);
-  Buffers(s, p, measure);
+  Buffers(s, p, units..., measure);
   return measure.used();
 }
 
@@ -36,8 +36,9 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
   p.n_tasks = heads * p.tasks_per_head;
   p.threads = static_cast<int>(std::min<int64_t>(std::max(threads, 1), p.n_tasks));
   p.thread_bytes = measured<AttentionForwardBuffers>(s, p);
-  if (attention_may_pair(s))
-    p.thread_bytes = std::max(p.thread_bytes, measured<AttentionForwardPairs>(s, p));
+  for (const AttentionUnits& units : {kPairUnits, kTileUnits})
+    if (attention_may_pair(s))
+      p.thread_bytes = std::max(p.thread_bytes, measured<AttentionForwardPairs>(s, p, units));
   return p;
 }
 
@@ -58,14 +59,15 @@ AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
 }
 
 AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
-                                             Carver& from) {
-  static_assert(kKeyBlock % 2 == 0);
-  const int64_t keys = std::min(kKeyBlock, s.kv_len), dim_pairs = pairs_of(s.head_dim);
+                                             const AttentionUnits& units, Carver& from) {
+  static_assert(kKeyBlock % kTileUnits.rows == 0 && kKeyBlock % (2 * kTileUnits.pairs) == 0);
+  const int64_t keys = std::min(kKeyBlock, s.kv_len), dim_pairs = units.pairs_of(s.head_dim);
+  const int64_t dim_rows = units.rows_of(s.head_dim);
   q = from.take<uint32_t>(p.task_columns * dim_pairs);
-  k = from.take<uint32_t>(round_up_to(keys, kPanelRows) * dim_pairs);
-  v = from.take<uint32_t>(pairs_of(keys) * round_up_to(s.head_dim, kPanelRows));
+  k = from.take<uint32_t>(units.rows_of(keys) * dim_pairs);
+  v = from.take<uint32_t>(units.pairs_of(keys) * dim_rows);
   this->p = from.take<uint32_t>(kKeyBlock / 2 * kPanelCols);
-  o = from.take<float>(p.task_columns * s.head_dim);
+  o = from.take<float>(p.task_columns * dim_rows);
   scores = from.take<float>(kKeyBlock * kPanelCols);
   max = from.take<float>(p.task_columns);
   sum = from.take<float>(p.task_columns);
@@ -89,8 +91,9 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
   p.threads = static_cast<int>(std::min<int64_t>(threads, most));
   p.delta_bytes = align_up(s.batch * s.q_heads * s.q_len * int64_t{sizeof(float)}, 64);
   p.thread_bytes = measured<AttentionBackwardBuffers>(s, p);
-  if (attention_may_pair(s))
-    p.thread_bytes = std::max(p.thread_bytes, measured<AttentionBackwardPairs>(s, p));
+  for (const AttentionUnits& units : {kPairUnits, kTileUnits})
+    if (attention_may_pair(s))
+      p.thread_bytes = std::max(p.thread_bytes, measured<AttentionBackwardPairs>(s, p, units));
   return p;
 }
 
@@ -119,29 +122,31 @@ AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
 }
 
 AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
-                                               const AttentionBackwardPlan& p, Carver& from) {
-  static_assert(kPanelRows % 2 == 0 && kQueryBlock % kPanelRows == 0);
+                                               const AttentionBackwardPlan& p,
+                                               const AttentionUnits& units, Carver& from) {
+  static_assert(kPairUnits.rows % 2 == 0 && kQueryBlock % kPairUnits.rows == 0 &&
+                kQueryBlock % kTileUnits.rows == 0 && kQueryBlock % (2 * kTileUnits.pairs) == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len), lanes = round_up_to(keys, kPanelCols);
-  const int64_t rows = round_up_to(std::min(kQueryBlock, s.q_len), kPanelRows);
-  const int64_t dim_rows = round_up_to(s.head_dim, kPanelRows);
+  const int64_t rows = units.rows_of(std::min(kQueryBlock, s.q_len));
+  const int64_t dim_rows = units.rows_of(s.head_dim), dim_pairs = units.pairs_of(s.head_dim);
   const int64_t dim_cols = round_up_to(s.head_dim, kPanelCols);
-  lanes_size = lanes * pairs_of(s.head_dim);
-  deep_size = pairs_of(keys) * dim_cols;
-  sums_size = lanes * s.head_dim;
+  lanes_size = lanes * dim_pairs;
+  deep_size = units.pairs_of(keys) * dim_cols;
+  sums_size = lanes * dim_rows;
   k_lanes = from.take<uint32_t>(p.key_run * lanes_size);
   v_lanes = from.take<uint32_t>(p.key_run * lanes_size);
   k_deep = from.take<uint32_t>(p.key_run * deep_size);
   dk = from.take<float>(p.key_run * sums_size);
   dv = from.take<float>(p.key_run * sums_size);
-  q_rows = from.take<uint32_t>(rows * pairs_of(s.head_dim));
-  do_rows = from.take<uint32_t>(rows * pairs_of(s.head_dim));
+  q_rows = from.take<uint32_t>(rows * dim_pairs);
+  do_rows = from.take<uint32_t>(rows * dim_pairs);
   q_deep = from.take<uint32_t>(rows / 2 * dim_rows);
   do_deep = from.take<uint32_t>(rows / 2 * dim_rows);
   this->p = from.take<uint32_t>(rows / 2 * kPanelCols);
   ds = from.take<uint32_t>(rows / 2 * kPanelCols);
   ds_rows = from.take<uint32_t>(rows * (kKeyBlock / 2));
-  scores = from.take<float>(kPanelRows * kPanelCols);
-  dp = from.take<float>(kPanelRows * kPanelCols);
+  scores = from.take<float>(units.rows * kPanelCols);
+  dp = from.take<float>(units.rows * kPanelCols);
   lse = from.take<float>(rows);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);

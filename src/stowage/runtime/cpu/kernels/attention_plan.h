@@ -47,6 +47,15 @@ inline bool attention_may_pair(const AttentionSpec& s) {
 }
 inline int64_t pairs_of(int64_t n) { return (n + 1) / 2; }
 
+/// What panels of pairs are filled up to: rows of a left operand, and pairs of either.
+struct AttentionUnits {
+  int64_t rows, pairs;
+  constexpr int64_t rows_of(int64_t n) const { return (n + rows - 1) / rows * rows; }
+  constexpr int64_t pairs_of(int64_t n) const { return (n + 2 * pairs - 1) / (2 * pairs) * pairs; }
+};
+inline constexpr AttentionUnits kPairUnits = {12, 1};   // AVX-512-BF16
+inline constexpr AttentionUnits kTileUnits = {32, 16};  // AMX
+
 /// Keys that query position `pos` sees: a prefix of the keys, of this length.
 inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
   if (!s.causal) return s.kv_len;
@@ -75,7 +84,8 @@ struct AttentionForwardPairs {
   uint32_t *q, *k, *v, *p;
   float *o, *scores, *max, *sum, *factors;
   int64_t* dims;
-  AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
+  AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
+                        const AttentionUnits& units, Carver& from);
 };
 
 /// Backward: either one task a batch element and key-value head does all five products (fused), or
@@ -111,7 +121,8 @@ struct AttentionBackwardPairs {
   uint32_t* ds_rows;  // [queries, pairs of kKeyBlock keys]
   float *scores, *dp, *lse, *dq;
   int64_t* dims;
-  AttentionBackwardPairs(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from);
+  AttentionBackwardPairs(const AttentionSpec& s, const AttentionBackwardPlan& p,
+                         const AttentionUnits& units, Carver& from);
 };
 
 }  // namespace stow::cpu

@@ -42,5 +42,9 @@ void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, 
 void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task);
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task);
+/// And with products of tiles, where has_tile_products() too.
+void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task);
+void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart part,
+                              void* workspace, int64_t task);
 
 }  // namespace stow::cpu

@@ -74,8 +74,8 @@ class BackwardWalk {
     for (int64_t i = 0; i < blocks; ++i) {
       turn_to(block + i, i);
       self().pack_keys(dq != nullptr);
-      std::fill_n(dk_, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
-      std::fill_n(dv_, round_up_to(n_keys_, kWidth) * dims_, 0.0f);
+      std::fill_n(dk_, buf_.sums_size, 0.0f);
+      std::fill_n(dv_, buf_.sums_size, 0.0f);
     }
     for (int64_t g = 0; g < a_.plan.group; ++g)
       for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {

@@ -12,11 +12,11 @@
 namespace stow::cpu {
 
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
-  // The same on machines with products of pairs and on others.
+  // The same on machines with products of pairs or tiles and on others.
   int64_t bytes = 0;
-  for (bool paired : {false, true}) {
-    if (paired && !gemm_may_pair(spec)) continue;
-    const GemmPlan plan = plan_gemm(spec, threads, paired);
+  for (GemmForm form : {GemmForm::kPlain, GemmForm::kPaired, GemmForm::kTiled}) {
+    if (form != GemmForm::kPlain && !gemm_may_pair(spec)) continue;
+    const GemmPlan plan = plan_gemm(spec, threads, form);
     bytes = std::max(bytes, plan.thread_bytes * plan.threads);
   }
   return bytes;
@@ -24,12 +24,17 @@ int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
 
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
           int threads) {
-  const GemmPlan plan = plan_gemm(spec, threads, gemm_may_pair(spec) && has_bf16_products());
+  const GemmForm form = !gemm_may_pair(spec)     ? GemmForm::kPlain
+                        : has_tile_products() ? GemmForm::kTiled
+                        : has_bf16_products() ? GemmForm::kPaired
+                                              : GemmForm::kPlain;
+  const GemmPlan plan = plan_gemm(spec, threads, form);
   if (plan.n_tasks() == 0) return;
   GemmThreadFn run = is_integer(plan.c)                                   ? &gemm_thread_int
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64
-                     : plan.paired                                        ? &gemm_thread_bf16
+                     : plan.form == GemmForm::kTiled                      ? &gemm_thread_tiles
+                     : plan.form == GemmForm::kPaired                     ? &gemm_thread_bf16
                                                                           : &gemm_thread_f32;
   if (plan.k.extent == 0) {
     if (plan.accumulate) return;

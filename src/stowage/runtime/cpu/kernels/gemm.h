@@ -12,6 +12,11 @@
 // product too). The payload of a NaN is not covered; nor are subnormal numbers in products of bf16
 // with K of at least 16, which machines with instructions for them may take and give as zeros.
 //
+// Where the machine multiplies tiles of bf16 (AMX), two bf16 operands with K of at least 16 have other
+// bits, the instruction's, on which all of the above does not depend either: k goes in steps of 32; in
+// each, the products at even k are summed by fma in order from zero, those at odd k likewise, the two
+// sums are added, and that is added to the total.
+//
 // accumulate: C = round(C + round(product)): the bits of the product alone, then of an addition.
 // Integer operands are widened with their sign; their products wrap in C's dtype.
 #pragma once
@@ -50,7 +55,9 @@ struct GemmSpec {
 ///   as above with elements of 2 bytes and a depth of at most 2048, even (for at most 12 rows a
 ///   depth of at most 256 and tile_n <= 512);
 ///   block_m * depth <= 96 * 2048; block_m * 32 sums of f32 where K > 256; and partial sums where K
-///   exceeds the depth.
+///   exceeds the depth;
+/// or what packing them for tiles needs, where that is more still: the same with a depth that is a
+/// multiple of 32, and 32 for those 12 rows.
 /// Products without packing need none.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 

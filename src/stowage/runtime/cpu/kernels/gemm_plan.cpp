@@ -61,7 +61,7 @@ void split(GemmPlan& p, int threads) {
   if (work < 200e3) threads = 1;  // under some 5 us a second thread costs more than it brings
   double best = -1;
   auto consider = [&](int64_t grid_m, int64_t grid_n) {
-    const int64_t tm = std::min(round_up(ceil_div(m, grid_m), kGemmRowUnit), m);
+    const int64_t tm = std::min(round_up(ceil_div(m, grid_m), p.row_unit()), m);
     const int64_t tn = std::min(round_up(ceil_div(n, grid_n), kGemmColUnit), n);
     const int64_t tasks = batch * ceil_div(m, tm) * ceil_div(n, tn);
     const double one = double(tm) * round_up(tn, 16) + 10.0 * (double(tm) * ceil_div(tn, kGemmMaxTileN) + tn);
@@ -89,7 +89,7 @@ bool gemm_may_pair(const GemmSpec& spec) {
   return spec.a == DType::kBF16 && spec.b == DType::kBF16 && is_small_float(spec.c) && k >= kLeast;
 }
 
-GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired) {
+GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   const bool same = spec.a == spec.b;
   STOW_CHECK((is_small_float(spec.a) && is_small_float(spec.b) && is_small_float(spec.c)) ||
                  (same && is_float(spec.a) && is_float(spec.c)) ||
@@ -99,6 +99,7 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired) {
   GemmPlan p;
   p.a = spec.a, p.b = spec.b, p.c = spec.c;
   p.accumulate = spec.accumulate;
+  p.form = form;
   // A batch dimension along which an operand does not change belongs to the other's rows.
   for (const GemmDim& d : spec.batch)
     if (d.b_stride == 0 && d.extent > 1) append(p.m, d);
@@ -114,8 +115,8 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired) {
 
   const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;
   // Few rows: the product is a walk through B, so each part of B is packed where it stays nearest.
-  const bool few_rows = p.task_m <= kGemmRowUnit;
-  p.paired = paired;
+  const int64_t unit = p.row_unit();
+  const bool few_rows = p.task_m <= unit, paired = form != GemmForm::kPlain;
   p.depth = std::min(p.k.extent, paired && !few_rows ? kGemmPairedDepth : kGemmBlockK);
   p.partial_sums = p.k.extent > p.depth && (!c_is_sum || p.accumulate);
   p.tile_n = even_piece(p.task_n,
@@ -124,14 +125,14 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired) {
                                   : kGemmFewRowsTileN,
                         kGemmColUnit);
   p.tile_m = p.partial_sums
-                 ? even_piece(p.task_m, kGemmMaxSums / p.tile_n / kGemmRowUnit * kGemmRowUnit,
-                              kGemmRowUnit)
-                 : round_up(p.task_m, kGemmRowUnit);
+                 ? even_piece(p.task_m, kGemmMaxSums / p.tile_n / unit * unit, unit)
+                 : round_up(p.task_m, unit);
   const int64_t most =
-      paired ? kGemmPairedBlock / p.depth / kGemmRowUnit * kGemmRowUnit : kGemmMaxBlockM;
-  p.block_m = even_piece(p.tile_m, std::min(most, kGemmMaxBlockM), kGemmRowUnit);
+      paired ? kGemmPairedBlock / p.depth / unit * unit : kGemmMaxBlockM;
+  p.block_m = even_piece(p.tile_m, std::min(most, kGemmMaxBlockM), unit);
   const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
-  const int64_t pack = paired ? (p.depth + 1) / 2 * 4 : p.depth * bytes;
+  const int64_t pair_unit = form == GemmForm::kTiled ? kGemmPairsInTile : 1;
+  const int64_t pack = paired ? round_up((p.depth + 1) / 2, pair_unit) * 4 : p.depth * bytes;
   p.b_pack_bytes = align_up(pack * p.tile_n, 64);
   p.a_pack_bytes = align_up(pack * p.block_m, 64);
   p.sums_bytes = p.partial_sums ? align_up(p.tile_m * p.tile_n * bytes, 64) : 0;

@@ -14,6 +14,7 @@ namespace stow::cpu {
 
 inline constexpr int64_t kGemmBlockK = kProductBlock;
 inline constexpr int64_t kGemmRowUnit = 12;      // a multiple of every target's micro-kernel rows
+inline constexpr int64_t kGemmTiledRowUnit = 32;  // the same where products are of tiles
 inline constexpr int64_t kGemmColUnit = 32;      // likewise of its columns
 inline constexpr int64_t kGemmMaxBlockM = 192;   // rows of A packed at a time: L2
 inline constexpr int64_t kGemmMaxTileN = 1024;   // columns of B packed at a time
@@ -22,6 +23,7 @@ inline constexpr int64_t kGemmMaxSums = 1 << 19;   // elements of a tile whose s
 inline constexpr int64_t kGemmPairedDepth = 2048;  // k packed at a time as pairs of bf16
 inline constexpr int64_t kGemmPairedFewTileN = 512;  // columns of few rows, where packed as pairs
 inline constexpr int64_t kGemmPairedBlock = 96 * 2048;  // elements of A packed so at a time
+inline constexpr int64_t kGemmPairsInTile = 16;  // pairs of a K block are a multiple, in tiles
 inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
 
 /// The dimensions of one class, adjacent ones merged where all strides allow, extents of 1 dropped.
@@ -32,12 +34,16 @@ struct GemmDims {
   std::span<const GemmDim> span() const { return {dims.data(), static_cast<size_t>(count)}; }
 };
 
+/// How two bf16 operands are multiplied: widened as others are, packed as pairs (gemm_bf16.cpp), or as
+/// pairs in tiles (gemm_amx.cpp).
+enum class GemmForm { kPlain, kPaired, kTiled };
+
 /// A product ready to run. Where `swapped`, the roles of A and B (and of m and n) are exchanged in
 /// everything below: C^T = B^T A^T has the same bits.
 struct GemmPlan {
   DType a, b, c;
   bool accumulate = false, swapped = false;
-  bool paired = false;  // as pairs of bf16, see gemm_bf16.cpp
+  GemmForm form = GemmForm::kPlain;
   GemmDims batch, m, n, k;
   int64_t task_m = 0, task_n = 0;      // rows and columns of one task (multiples of the units)
   int64_t tasks_m = 0, tasks_n = 0;    // tasks a batch element is cut into
@@ -48,6 +54,7 @@ struct GemmPlan {
   int threads = 1;                     // that get work
   int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, kept_bytes = 0, thread_bytes = 0;
 
+  int64_t row_unit() const { return form == GemmForm::kTiled ? kGemmTiledRowUnit : kGemmRowUnit; }
   int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
 };
 
@@ -55,7 +62,7 @@ struct GemmPlan {
 bool gemm_may_pair(const GemmSpec& spec);
 
 /// Errors: aborts on a mix of dtypes that gemm.h does not allow.
-GemmPlan plan_gemm(const GemmSpec& spec, int threads, bool paired);
+GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form);
 
 /// Writes the offsets of flat indices [first, first + count) of a class for one of the three
 /// strides: out[i] = sum of index * stride.

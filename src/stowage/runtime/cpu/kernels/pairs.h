@@ -109,22 +109,25 @@ STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, 
 }
 
 // Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]; the earlier k of a
-// pair is its high half. Zeros stand for the rows missing from the last panel and for an odd k.
-template <int W>
+// pair is its high half. Zeros stand for the rows missing from the last panel, and for the k missing
+// from a multiple of kPairUnit pairs.
+template <int W, int64_t kPairUnit = 1>
 STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                           int64_t kc, uint32_t* dst) {
-  const int64_t pairs = (kc + 1) / 2;
+  const int64_t pairs = (kc + 1) / 2, padded = (pairs + kPairUnit - 1) / kPairUnit * kPairUnit;
+  for (int64_t p = 0; p < n && pairs < padded; p += W)
+    std::fill_n(dst + p * padded + pairs * W, (padded - pairs) * W, 0u);
   if (is_run(rows, n)) {
     // All panels for a few k at a time, as they share the cache lines of a k.
     constexpr int64_t kFew = 16;
     for (int64_t k = 0; k < pairs; k += kFew)
       for (int64_t p = 0; p < n; p += W)
         pack_straight<W>(src + rows[p], std::min<int64_t>(W, n - p), ks, kc, k,
-                         std::min(k + kFew, pairs), dst + p * pairs);
+                         std::min(k + kFew, pairs), dst + p * padded);
     return;
   }
   const bool along_k = is_run(ks, kc);
-  for (int64_t p = 0; p < n; p += W, rows += W, dst += pairs * W) {
+  for (int64_t p = 0; p < n; p += W, rows += W, dst += padded * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
     if (is_run(rows, w)) {
       pack_straight<W>(src + rows[0], w, ks, kc, 0, pairs, dst);

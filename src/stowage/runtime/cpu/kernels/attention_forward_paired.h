@@ -1,27 +1,24 @@
-// Attention forward on pairs of bf16, where the machine multiplies them: the blocks and the order
-// of attention_forward.cpp, with probabilities rounded to bf16 for their product with v.
-#include "stowage/runtime/cpu/kernels/attention_thread.h"
-
-#if defined(__x86_64__) && defined(__GNUC__)
+// Attention forward on pairs of bf16, around a kernel that multiplies panels of them: the blocks and
+// the order of attention_forward.cpp, with probabilities rounded to bf16 for their product with v.
+// Not for other machines; see pairs.h.
+#pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
+#include "stowage/runtime/cpu/kernels/attention_thread.h"
 
-namespace stow::cpu {
-namespace {
+namespace stow::cpu::pairs {
 
-using namespace pairs;
-
-static_assert(kPanelCols == kTileCols && kPanelRows == kTileRows);
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+static_assert(kPanelCols == kTileCols);
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // One step of the online softmax over scores [n, kTileCols], a lane a query: their exponentials
 // relative to the maximum, as pairs of keys; the running maximum (of scores not scaled yet) and sum
 // updated; and the factor that brings what was summed before to the new maximum.
-STOW_BF16 void softmax_step(const float* scores, int64_t n, float scale, float* max, float* sum,
+STOW_BF16 inline void softmax_step(const float* scores, int64_t n, float scale, float* max, float* sum,
                             float* factors, uint32_t* p) {
   const __m512 c = _mm512_set1_ps(scale * kLog2E);
   __m512 most[2], shift[2], total[2][2];
@@ -71,11 +68,16 @@ STOW_BF16 void softmax_step(const float* scores, int64_t n, float scale, float* 
   }
 }
 
-class ForwardPairs {
+/// One task. `Kernel` as in attention_pairs.h.
+template <typename Kernel>
+class ForwardPaired {
+  static constexpr int64_t kRows = Kernel::kUnits.rows;
+
  public:
-  ForwardPairs(const AttentionForwardArgs& args, void* workspace, int64_t task)
-      : a_(args), s_(args.spec), dims_(args.spec.head_dim), dim_pairs_(pairs_of(dims_)),
-        carver_(workspace), buf_(args.spec, args.plan, carver_) {
+  ForwardPaired(const AttentionForwardArgs& args, void* workspace, int64_t task)
+      : a_(args), s_(args.spec), dims_(args.spec.head_dim), dim_pairs_(Kernel::kUnits.pairs_of(dims_)),
+        panel_(Kernel::kUnits.rows_of(dims_) * kTileCols), carver_(workspace),
+        buf_(args.spec, args.plan, Kernel::kUnits, carver_) {
     const int64_t head = task / a_.plan.tasks_per_head;
     batch_ = head / s_.kv_heads;
     kv_head_ = head % s_.kv_heads;
@@ -86,12 +88,11 @@ class ForwardPairs {
   void run() {
     column_offsets(s_.q);
     dim_offsets(s_.q);
-    pack_pairs<kTileCols>(words(a_.q) + batch_ * s_.q[0], offsets_, cols_, buf_.dims, dims_,
-                          buf_.q);
+    Kernel::pack_right(words(a_.q) + batch_ * s_.q[0], offsets_, cols_, buf_.dims, dims_, buf_.q);
     const int64_t padded = round_up_to(cols_, kTileCols);
     for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
       seen_[c] = static_cast<int32_t>(visible_keys(s_, position(std::min(c, cols_ - 1))));
-    std::fill_n(buf_.o, padded * dims_, 0.0f);
+    std::fill_n(buf_.o, padded / kTileCols * panel_, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
     const int64_t keys = seen_[cols_ - 1];
@@ -118,12 +119,12 @@ class ForwardPairs {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
-    pack_pairs<kTileRows>(words(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2], at, keys, buf_.dims,
-                          dims_, buf_.k);
+    Kernel::pack_left(words(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2], at, keys, buf_.dims,
+                      dims_, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     dim_offsets(s_.v);
-    pack_pairs<kTileRows>(words(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], buf_.dims, dims_, at,
-                          keys, buf_.v);
+    Kernel::pack_left(words(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], buf_.dims, dims_, at,
+                      keys, buf_.v);
     for (int64_t c = 0; c < cols_; c += kTileCols) {
       const int64_t n = std::min(seen_[c + kTileCols - 1] - first_key, keys);
       if (n > 0) panel(c, first_key, keys, n);
@@ -132,17 +133,19 @@ class ForwardPairs {
 
   // kTileCols queries from column c on, with the first n of the packed keys.
   void panel(int64_t c, int64_t first_key, int64_t keys, int64_t n) {
-    for (int64_t i = 0; i < n; i += kTileRows)
-      multiply_panels(std::min<int64_t>(kTileRows, n - i),
-                      {dim_pairs_, buf_.k + i * dim_pairs_, buf_.q + c * dim_pairs_,
-                       buf_.scores + i * kTileCols, kTileCols, nullptr});
+    for (int64_t i = 0; i < n; i += kRows)
+      Kernel::template multiply<Onto::kNothing>(
+          std::min(kRows, n - i), {dim_pairs_, buf_.k + i * dim_pairs_, buf_.q + c * dim_pairs_,
+                                   buf_.scores + i * kTileCols, kTileCols, nullptr});
     if (seen_[c] - first_key < n) hide(c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
     softmax_step(buf_.scores, n, s_.scale, buf_.max + c, buf_.sum + c, buf_.factors, buf_.p);
-    for (int64_t d = 0; d < dims_; d += kTileRows)
-      multiply_panels<Onto::kScaledOut>(
-          std::min<int64_t>(kTileRows, dims_ - d),
-          {pairs_of(n), buf_.v + d * pairs_of(keys), buf_.p, buf_.o + c * dims_ + d * kTileCols,
-           kTileCols, buf_.factors});
+    const int64_t depth = Kernel::kUnits.pairs_of(n), all = Kernel::kUnits.pairs_of(keys);
+    std::fill_n(buf_.p + pairs_of(n) * kTileCols, (depth - pairs_of(n)) * kTileCols, 0u);
+    float* const o = buf_.o + c / kTileCols * panel_;
+    for (int64_t d = 0; d < dims_; d += kRows)
+      Kernel::template multiply<Onto::kScaledOut>(
+          std::min(kRows, dims_ - d),
+          {depth, buf_.v + d * all, buf_.p, o + d * kTileCols, kTileCols, buf_.factors});
   }
 
   // -inf for the scores of keys [from, n) after first_key that their query does not see.
@@ -165,7 +168,7 @@ class ForwardPairs {
         if (sum == 0) sum = 1;  // no key seen: 0 / 1
         buf_.factors[lane] = 1 / sum;
       }
-      store_columns(buf_.o + c * dims_, buf_.factors, std::min<int64_t>(kTileCols, cols_ - c),
+      store_columns(buf_.o + c / kTileCols * panel_, buf_.factors, std::min<int64_t>(kTileCols, cols_ - c),
                     dims_, static_cast<Bf16*>(a_.out) + batch_ * s_.out[0], offsets_ + c,
                     s_.out[3]);
     }
@@ -177,6 +180,7 @@ class ForwardPairs {
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
   int64_t dims_, dim_pairs_;
+  int64_t panel_;  // elements of the sums of kTileCols queries
   Carver carver_;
   AttentionForwardPairs buf_;
   int64_t batch_, kv_head_, first_, cols_;
@@ -184,23 +188,4 @@ class ForwardPairs {
   int32_t seen_[kQueryColumns];  // keys that each column sees
 };
 
-}  // namespace
-
-void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task) {
-  ForwardPairs(args, workspace, task).run();
-}
-
-}  // namespace stow::cpu
-
-#else
-
-namespace stow::cpu {
-
-// Never called where there are no such products.
-void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task) {
-  attention_forward_task(args, workspace, task);
-}
-
-}  // namespace stow::cpu
-
-#endif
+}  // namespace stow::cpu::pairs

@@ -1,0 +1,126 @@
+// Tiles of bf16 for the instructions that multiply them (AMX): whether this machine has them, and the
+// register kernel. Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
+#pragma once
+
+#include "stowage/runtime/cpu/kernels/pairs.h"
+
+// On every function that uses tiles, as no other machine may meet these instructions.
+#define STOW_AMX                                                                              \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16")))
+
+namespace stow::cpu::amx {
+
+inline constexpr int64_t kTile = 16;       // rows of a tile, and its pairs
+inline constexpr int64_t kSide = 2 * kTile;  // rows and columns of what one kernel makes
+inline constexpr int64_t kStep = kSide * kTile;  // words of a panel of rows between its steps of pairs
+
+/// The tile registers of this thread, for as long as it lives: 16 rows of 64 bytes each.
+class Tiles {
+ public:
+  STOW_AMX Tiles() {
+    alignas(64) struct {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } const config;
+    // GCC 12 takes the instruction to read eight bytes of it.
+    __asm__ volatile("" : : "r"(&config) : "memory");
+    _tile_loadconfig(&config);
+  }
+  STOW_AMX ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+// Rows [0, 16) of the pairs k to k + 16, a row after the other. `rows` beyond n are zeros.
+STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_t n, bool adjacent,
+                         const int64_t* ks, int64_t kc, bool along_k, uint32_t* dst) {
+  if (n <= 0) {
+    std::fill_n(dst, kTile * kTile, 0u);
+    return;
+  }
+  if (along_k) {
+    const __mmask32 mask = pairs::first32(kc);
+    for (int64_t r = 0; r < kTile; ++r) {
+      const __m512i x = r < n ? _mm512_rol_epi32(_mm512_maskz_loadu_epi16(mask, src + rows[r] + ks[0]), 16)
+                              : _mm512_setzero_si512();
+      _mm512_storeu_si512(dst + r * kTile, x);
+    }
+    return;
+  }
+  if (adjacent) {
+    const __mmask16 mask = pairs::first16(n);
+    __m512i v[kTile];
+    for (int64_t i = 0; i < kTile; ++i) {
+      const auto row = [&](int64_t k) STOW_BF16 {
+        return k < kc ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, src + rows[0] + ks[k]))
+                      : _mm512_setzero_si512();
+      };
+      v[i] = _mm512_or_si512(_mm512_slli_epi32(row(2 * i), 16), row(2 * i + 1));
+    }
+    pairs::turn(v);
+    for (int64_t r = 0; r < kTile; ++r) _mm512_storeu_si512(dst + r * kTile, v[r]);
+    return;
+  }
+  for (int64_t r = 0; r < kTile; ++r)
+    for (int64_t i = 0; i < kTile; ++i) {
+      const auto word = [&](int64_t k) -> uint32_t { return r < n && k < kc ? src[rows[r] + ks[k]] : 0; };
+      dst[r * kTile + i] = word(2 * i) << 16 | word(2 * i + 1);
+    }
+}
+
+/// As pack_pairs, but rows of pairs, in panels [step of 16 pairs][upper and lower 16 rows][row][pair];
+/// zeros fill up rows and pairs.
+inline void pack_rows(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                      int64_t kc, uint32_t* dst) {
+  const bool along_k = pairs::is_run(ks, kc);
+  for (int64_t p = 0; p < n; p += kSide)
+    for (int64_t k = 0; k < kc; k += 2 * kTile)
+      for (int64_t first = p; first < p + kSide; first += kTile, dst += kTile * kTile) {
+        const int64_t w = std::min(kTile, n - first);
+        pack_tile(src, rows + first, w, w > 0 && pairs::is_run(rows + first, w), ks + k,
+                  std::min(2 * kTile, kc - k), along_k, dst);
+      }
+}
+
+/// out[32][32] = prev (or zeros) + a b, strides in elements. `a` is rows of pairs, row r's at
+/// r * a_stride; its next 16 pairs `a_step` further; `b` is [pairs][b_stride], 32 columns of it. Each
+/// 16 pairs are one step, whose two halves are summed apart, then together, then onto what was there.
+/// `fetch(i)` is called once a step.
+template <typename Fetch>
+STOW_AMX inline void multiply(int64_t pairs, const uint32_t* a, int64_t a_stride, int64_t a_step,
+                              const uint32_t* b, int64_t b_stride, const float* prev,
+                              int64_t prev_stride, float* out, int64_t out_stride,
+                              const Fetch& fetch) {
+  // What is read has been written by ordinary stores; the compiler does not know that tiles read it.
+  __asm__ volatile("" ::: "memory");
+  if (prev) {
+    _tile_loadd(0, prev, prev_stride * 4);
+    _tile_loadd(1, prev + kTile, prev_stride * 4);
+    _tile_loadd(2, prev + kTile * prev_stride, prev_stride * 4);
+    _tile_loadd(3, prev + kTile * prev_stride + kTile, prev_stride * 4);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t k = 0; k < pairs; k += kTile, a += a_step, b += kTile * b_stride) {
+    _tile_loadd(4, a, a_stride * 4);
+    _tile_loadd(6, b, b_stride * 4);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + kTile, b_stride * 4);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, a + kTile * a_stride, a_stride * 4);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    fetch();
+  }
+  _tile_stored(0, out, out_stride * 4);
+  _tile_stored(1, out + kTile, out_stride * 4);
+  _tile_stored(2, out + kTile * out_stride, out_stride * 4);
+  _tile_stored(3, out + kTile * out_stride + kTile, out_stride * 4);
+  __asm__ volatile("" ::: "memory");
+}
+
+}  // namespace stow::cpu::amx

@@ -1,0 +1,120 @@
+// Products of two bf16 operands on machines that multiply tiles of them (AMX). Their order of sums is
+// the instruction's, see gemm.h.
+#include "stowage/runtime/cpu/kernels/gemm_thread.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <type_traits>
+
+#include "stowage/runtime/cpu/kernels/amx.h"
+#include "stowage/runtime/cpu/kernels/gemm_paired.h"
+
+namespace stow::cpu {
+namespace {
+
+using namespace pairs;
+
+static_assert(kGemmTiledRowUnit == amx::kSide && kCols == amx::kSide);
+
+struct TileKernel {
+  static constexpr int64_t kRows = amx::kSide, kPairUnit = amx::kTile;
+
+  static void pack_a(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                     int64_t kc, uint32_t* dst) {
+    amx::pack_rows(src, rows, n, ks, kc, dst);
+  }
+  static void pack_b(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                     int64_t kc, uint32_t* dst) {
+    pack_pairs<kCols, kPairUnit>(src, rows, n, ks, kc, dst);
+  }
+
+  template <typename Out>
+  STOW_AMX static void multiply(int64_t rows, const PieceArgs& args) {
+    const char* ahead = args.fetch.at;
+    const auto fetch = [&]() STOW_AMX {
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < amx::kTile / kFetchEvery; ++i, ahead += args.fetch.step)
+        _mm_prefetch(ahead, _MM_HINT_T1);
+    };
+    const auto into = [&](const float* prev, int64_t prev_stride, float* out,
+                          int64_t out_stride) STOW_AMX {
+      amx::multiply(args.pairs, args.a, amx::kTile, amx::kStep, args.b, kCols, prev, prev_stride, out,
+                    out_stride, fetch);
+    };
+    const bool whole = rows == kRows && args.cols == kCols;
+    const bool sums = args.prev && !args.onto;  // go on from these
+    if constexpr (std::is_same_v<Out, float>)
+      if (whole && !(args.prev && args.onto))
+        return into(args.prev, args.prev_stride, static_cast<float*>(args.out), args.out_stride);
+    alignas(64) float piece[kRows * kCols];
+    const __mmask16 masks[2] = {first16(args.cols), first16(args.cols - kLanes)};
+    if (sums && !args.whole && !whole) {
+      for (int64_t r = 0; r < rows; ++r)
+        for (int h = 0; h < 2; ++h)
+          _mm512_store_ps(piece + r * kCols + h * kLanes,
+                          _mm512_maskz_loadu_ps(masks[h], args.prev + r * args.prev_stride + h * kLanes));
+      std::fill_n(piece + rows * kCols, (kRows - rows) * kCols, 0.0f);
+      into(piece, kCols, piece, kCols);
+    } else {
+      into(sums ? args.prev : nullptr, args.prev_stride, piece, kCols);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      __m512 x[2] = {_mm512_load_ps(piece + r * kCols), _mm512_load_ps(piece + r * kCols + kLanes)};
+      if (args.prev && args.onto)
+        for (int h = 0; h < 2; ++h)
+          x[h] = _mm512_add_ps(
+              _mm512_maskz_loadu_ps(masks[h], args.prev + r * args.prev_stride + h * kLanes), x[h]);
+      Out* const to = static_cast<Out*>(args.out) + r * args.out_stride;
+      if constexpr (std::is_same_v<Out, Bf16>) {
+        _mm512_mask_storeu_epi16(to, first32(args.cols), rounded(x[0], x[1]));
+      } else {
+        _mm512_mask_storeu_ps(to, masks[0], x[0]);
+        _mm512_mask_storeu_ps(to + kLanes, masks[1], x[1]);
+      }
+    }
+  }
+};
+
+// The kernel saves tiles at a switch of threads only for a process that has asked.
+bool may_use_tiles() {
+  constexpr unsigned kTileBit = 1u << 24, kBf16Bit = 1u << 22;  // leaf 7, edx
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;   // arch_prctl
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kTileBit) || !(d & kBf16Bit)) return false;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+bool has_tile_products() {
+  static const bool may = may_use_tiles();
+  return may && has_bf16_products();
+}
+
+void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
+                       int64_t first_task, int64_t last_task) {
+  const amx::Tiles tiles;
+  PairedThread<TileKernel>(plan, a, b, c, workspace).run(first_task, last_task);
+}
+
+}  // namespace stow::cpu
+
+#else
+
+namespace stow::cpu {
+
+bool has_tile_products() { return false; }
+
+// Never called where there are no such products.
+void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
+                       int64_t first_task, int64_t last_task) {
+  gemm_thread_f32(plan, a, b, c, workspace, first_task, last_task);
+}
+
+}  // namespace stow::cpu
+
+#endif

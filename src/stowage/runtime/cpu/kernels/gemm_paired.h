@@ -1,0 +1,246 @@
+// One thread's share of a product of two bf16 operands packed as pairs, around a kernel that multiplies
+// panels of them. Not for other machines; see pairs.h.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "stowage/runtime/cpu/kernels/gemm_ahead.h"
+#include "stowage/runtime/cpu/kernels/gemm_plan.h"
+#include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/runtime/cpu/kernels/pairs.h"
+
+namespace stow::cpu::pairs {
+
+inline constexpr int64_t kCols = kGemmColUnit;  // of a kernel's piece of C
+
+/// A panel of A times one of B into a piece of C.
+struct PieceArgs {
+  int64_t pairs;
+  const uint32_t *a, *b;  // panels
+  void* out;
+  ptrdiff_t out_stride;
+  const float* prev;  // earlier sums, or what the product is added to; may be out, or null
+  ptrdiff_t prev_stride;
+  int64_t cols;
+  GemmFetch fetch;
+  bool onto;   // prev is no part of the product
+  bool whole;  // prev may be read for kRows and kCols, however many are wanted
+};
+inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead
+
+// A finished piece [rows, kCols] rounded into C; with `add`, added to it after rounding.
+template <typename C>
+STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, int64_t rows,
+                   const int64_t* col_offsets, int64_t cols, bool add) {
+  const bool run = is_run(col_offsets, cols);
+  for (int64_t r = 0; r < rows; ++r, piece += kCols) {
+    C* const to = c + row_offsets[r];
+    const auto put_one = [&](float x, C& element) {
+      C value;
+      narrow(x, value);
+      if (add) narrow(widen(element) + widen(value), value);
+      element = value;
+    };
+    if (run)
+      for (int64_t j = 0; j < cols; ++j) put_one(piece[j], to[col_offsets[0] + j]);
+    else
+      for (int64_t j = 0; j < cols; ++j) put_one(piece[j], to[col_offsets[j]]);
+  }
+}
+
+/// A tile of C at a time. Packed are up to the plan's depth of k, as K blocks one after the other; a
+/// panel of B then goes through its K blocks with the sums of a block of rows kept near, so that C is
+/// written once.
+///
+/// The kernel has kRows, of its pieces; kPairUnit, of which the pairs of a K block are a multiple;
+/// pack_a and pack_b, as pack_pairs; and multiply<Out>(rows, PieceArgs), into f32 or rounded into bf16.
+template <typename Kernel>
+class PairedThread {
+  static constexpr int64_t kRows = Kernel::kRows;
+
+ public:
+  PairedThread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
+      : p_(plan),
+        a_(static_cast<const uint16_t*>(a)),
+        b_(static_cast<const uint16_t*>(b)),
+        c_(c),
+        b_pack_(static_cast<uint32_t*>(workspace)),
+        a_pack_(b_pack_ + plan.b_pack_bytes / 4),
+        sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
+        kept_(sums_ + plan.sums_bytes / 4),
+        few_rows_(plan.depth <= kGemmBlockK && plan.task_m <= plan.row_unit()),
+        large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge) {}
+
+  void run(int64_t first_task, int64_t last_task) {
+    for_each_gemm_tile(p_, first_task, last_task,
+                       [&](int64_t batch, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+                         gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
+                         gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b_batch_);
+                         gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
+                         tile(m0, m1, n0, n1);
+                       });
+  }
+
+ private:
+  void tile(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
+    const int64_t cols = n1 - n0;
+    gemm_offsets(p_.n, &GemmDim::b_stride, n0, cols, b_cols_);
+    gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
+    for (int64_t j = 0; j < cols; j += kCols)
+      c_cols_run_[j / kCols] = is_run(c_cols_ + j, std::min(kCols, cols - j));
+    for (k0_ = 0; k0_ < p_.k.extent; k0_ += p_.depth) {
+      depth_ = std::min(p_.depth, p_.k.extent - k0_);
+      last_k_ = k0_ + depth_ == p_.k.extent;
+      for (int64_t m = m0; m < m1; m += p_.block_m) {
+        const int64_t rows = std::min(p_.block_m, m1 - m);
+        gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
+        gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+        for (int64_t i = 0; i < rows; i += kRows)
+          c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min(kRows, rows - i));
+        uint32_t* to = a_pack_;
+        for_each_k_block([&](int64_t, const int64_t* a_ks, const int64_t*, int64_t kc) {
+          Kernel::pack_a(a_ + a_batch_, a_rows_, rows, a_ks, kc, to);
+          to += pairs_in(kc) * round_up(rows);
+        });
+        // The next block of A, of these k or the next.
+        const bool turn = m + p_.block_m >= m1;
+        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
+        ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m,
+              std::min(p_.block_m, m1 - next_m), next_k);
+        block(n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
+      }
+    }
+  }
+
+  static int64_t pairs_in(int64_t k) {
+    constexpr int64_t kUnit = 2 * Kernel::kPairUnit;
+    return (k + kUnit - 1) / kUnit * Kernel::kPairUnit;
+  }
+  static int64_t round_up(int64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
+
+  // Calls f(k from k0_ on, offsets of these k in A, and in B, how many).
+  template <typename F>
+  void for_each_k_block(F f) {
+    for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
+      const int64_t kc = std::min(kGemmBlockK, depth_ - k);
+      int64_t a_ks[kGemmBlockK], b_ks[kGemmBlockK];
+      gemm_offsets(p_.k, &GemmDim::a_stride, k0_ + k, kc, a_ks);
+      gemm_offsets(p_.k, &GemmDim::b_stride, k0_ + k, kc, b_ks);
+      f(k, a_ks, b_ks, kc);
+    }
+  }
+
+  void ahead(GemmAhead& of, const uint16_t* base, int64_t GemmDim::*stride, const GemmDims& outer,
+             int64_t first, int64_t n, int64_t k) {
+    of.stop();
+    if (large_ && k < p_.k.extent)
+      of.start(base, 2, stride, outer, first, n, p_.k, k, std::min(p_.depth, p_.k.extent - k));
+  }
+
+  // A block of A times a tile of B, whose panels the first block packs, each right before its use.
+  void block(int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
+    const int64_t b_panel = pairs_in(depth_) * kCols;
+    b_ahead_.stop();
+    for (int64_t j = 0; j < cols; j += kCols) {
+      const int64_t w = std::min(kCols, cols - j);
+      uint32_t* const b = b_pack_ + j / kCols * b_panel;
+      if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
+        if (j == 0)
+          for_each_k_block([&](int64_t, const int64_t*, const int64_t* b_ks, int64_t kc) {
+            Kernel::pack_b(b_ + b_batch_, b_cols_, cols, b_ks, kc, b_pack_);
+          });
+      } else if (first) {
+        for_each_k_block([&](int64_t k, const int64_t*, const int64_t* b_ks, int64_t kc) {
+          Kernel::pack_b(b_ + b_batch_, b_cols_ + j, w, b_ks, kc, b + k / 2 * kCols);
+        });
+        ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + j + kCols,
+              std::min(kCols, cols - j - kCols), k0_);
+      }
+      for (int64_t k = 0; k < depth_; k += kGemmBlockK)
+        for (int64_t i = 0; i < rows; i += kRows)
+          piece(k, a_pack_ + k / 2 * round_up(rows), b + k / 2 * kCols, i,
+                std::min(kRows, rows - i), j, w, sums);
+    }
+  }
+
+  // A panel of A times one of B, K block k of those packed, on its way into C.
+  void piece(int64_t k, const uint32_t* a, const uint32_t* b, int64_t i, int64_t h, int64_t j,
+             int64_t w, float* sums) {
+    const int64_t pairs = pairs_in(std::min(kGemmBlockK, depth_ - k));
+    a += i * pairs;
+    const bool even = c_cols_run_[j / kCols] && c_rows_even_[i / kRows];
+    const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
+    const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
+    const bool begins = k == 0, ends = k + kGemmBlockK >= depth_;
+    // Whether C itself holds the sums, or what the only part of them is added to.
+    const bool in_c = p_.c == DType::kF32 && even &&
+                      (!p_.accumulate || (begins && ends && !p_.partial_sums));
+    float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
+    float *const kept = kept_ + i * kCols, *const part = sums + i * p_.tile_n + j;
+    GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
+    PieceArgs args = {pairs, a, b, kept, kCols, kept, kCols, w, next.next(pairs / kFetchEvery, a),
+                      false, true};
+    if (begins && k0_ == 0)
+      args.prev = p_.accumulate ? c_sums : nullptr, args.prev_stride = stride, args.onto = true,
+      args.whole = false;
+    else if (begins && p_.partial_sums)
+      args.prev = part, args.prev_stride = p_.tile_n;
+    else if (begins && even)
+      args.prev = c_sums, args.prev_stride = stride, args.whole = false;
+    else if (begins)
+      take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
+    if (!ends) return Kernel::template multiply<float>(h, args);
+    if (p_.partial_sums && !last_k_) {
+      args.out = part, args.out_stride = p_.tile_n;
+      return Kernel::template multiply<float>(h, args);
+    }
+    if (c_sums) {
+      args.out = c_sums, args.out_stride = stride;
+      return Kernel::template multiply<float>(h, args);
+    }
+    if (p_.c == DType::kBF16 && !p_.accumulate && even) {
+      args.out = static_cast<Bf16*>(c_) + at, args.out_stride = stride;
+      return Kernel::template multiply<Bf16>(h, args);
+    }
+    alignas(64) float out[kRows * kCols];
+    args.out = out, args.out_stride = kCols;
+    Kernel::template multiply<float>(h, args);
+    const bool add = p_.accumulate;
+    if (p_.c == DType::kF32)
+      put_piece(out, static_cast<float*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+    else if (p_.c == DType::kBF16)
+      put_piece(out, static_cast<Bf16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+    else
+      put_piece(out, static_cast<F16*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
+  }
+
+  // A piece of C at any strides.
+  void take(const float* c, int64_t i, int64_t h, int64_t j, int64_t w, float* to) const {
+    for (int64_t r = 0; r < h; ++r)
+      for (int64_t x = 0; x < w; ++x) to[r * kCols + x] = c[c_rows_[i + r] + c_cols_[j + x]];
+  }
+
+  static bool evenly_spaced(const int64_t* offsets, int64_t n) {
+    for (int64_t i = 2; i < n; ++i)
+      if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
+    return true;
+  }
+
+  static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
+
+  const GemmPlan& p_;
+  const uint16_t *a_, *b_;
+  void* c_;
+  uint32_t *b_pack_, *a_pack_;
+  float *sums_, *kept_;
+  bool few_rows_, large_, last_k_ = false;
+  GemmAhead a_ahead_, b_ahead_;
+  int64_t k0_ = 0, depth_ = 0;  // the k that are packed
+  int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
+  int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
+  int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
+  bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];
+};
+
+}  // namespace stow::cpu::pairs
