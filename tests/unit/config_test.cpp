@@ -51,7 +51,7 @@ TEST(Config, DefaultsAreTheDefaultJob) {
             "optimizer.lr=0.003 optimizer.schedule=cosine "
             "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
             "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
-            "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 train.seed=0 "
+            "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 train.vocab_block=0 train.seed=0 "
             "train.out=out train.checkpoint_every=100 train.eval_every=100 train.sample=240 runtime.platform=cpu "
             "memory.policy=auto memory.activations=auto memory.optimizer=auto "
             "memory.parameters=auto memory.gradients=auto memory.feed_forward=auto ");
@@ -94,7 +94,7 @@ TEST(Config, TomlRoundTripsEveryKey) {
       "optimizer.freeze=embed,layers/w?", "train.steps=12",
       "train.seed=13", "train.out=some/where", "train.checkpoint_every=0", "train.eval_every=0",
       "train.sample=5",
-      "train.compute=bf16", "train.loss_chunk=4", "runtime.platform=virtual",
+      "train.compute=bf16", "runtime.platform=virtual",
       "runtime.disk_folder=some/folder", "memory.host=5MiB", "memory.disk=7MiB",
       "memory.policy=offload_named", "memory.activations=disk", "memory.optimizer=disk",
       "memory.parameters=pinned_host", "memory.gradients=device", "memory.feed_forward=whole"};
@@ -103,10 +103,10 @@ TEST(Config, TomlRoundTripsEveryKey) {
   for (const std::vector<std::string>& own :
        {std::vector<std::string>{"optimizer.name=lion", "optimizer.weight_decay=0",
                                  "optimizer.beta1=0.123456789", "optimizer.beta2=0.999",
-                                 "optimizer.total_steps=11"},
+                                 "optimizer.total_steps=11", "train.loss_chunk=4"},
         std::vector<std::string>{"optimizer.name=rmsprop", "optimizer.eps=0.5",
                                  "optimizer.momentum=0.25", "optimizer.nesterov=true",
-                                 "optimizer.schedule=constant"}}) {
+                                 "optimizer.schedule=constant", "train.vocab_block=5"}}) {
     std::vector<std::string> settings = common;
     settings.insert(settings.end(), own.begin(), own.end());
     const Result<TrainConfig> config =
@@ -238,6 +238,9 @@ TEST(Config, SettingsThatHaveNoEffectTogether) {
   EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=offload_nested",
                       "memory.activations=pinned_host", "memory.gradients=pinned_host"}),
             "");
+  EXPECT_EQ(error_of({"train.vocab_block=8", "train.loss_chunk=8"}),
+            "train.vocab_block = 8 (--set train.vocab_block=8) does not go with train.loss_chunk = 8 "
+            "(--set train.loss_chunk=8): logits are cut by tokens or by words");
 }
 
 TEST(Config, FilesThatAreWrong) {

@@ -102,19 +102,20 @@ TEST_F(LlamaSteps, LossesAreThoseOfJax) {
   // at the last step. So ours are held to those in f32, and to those in bf16 before that.
   constexpr size_t kBeforeDrift = 4;
   for (const bool is_bf16 : {false, true})
-    for (const int64_t chunk : {0, 7, 60}) {
+    for (const auto& [chunk, block] : {std::pair(0, 0), {7, 0}, {60, 0}, {0, 7}, {0, 64}}) {
       TrainConfig c = config();
       c.train.compute = is_bf16 ? "bf16" : "f32";
       c.train.loss_chunk = chunk;
+      c.train.vocab_block = block;
       Result<StepRun> run = StepRun::make(options(c));
       ASSERT_TRUE(run.ok()) << run.error();
       const auto exact = expected["f32"].get<std::vector<double>>();
       const auto rounded = expected["bf16"].get<std::vector<double>>();
       for (size_t i = 0; i < exact.size(); ++i) {
         const double loss = run->step(), tolerance = is_bf16 ? 1e-3 : 2e-6;
-        EXPECT_NEAR(loss, exact[i], tolerance * exact[i]) << is_bf16 << " " << chunk << " " << i;
+        EXPECT_NEAR(loss, exact[i], tolerance * exact[i]) << is_bf16 << " " << chunk << " " << block << " " << i;
         if (is_bf16 && i < kBeforeDrift) {
-          EXPECT_NEAR(loss, rounded[i], tolerance * rounded[i]) << chunk << " " << i;
+          EXPECT_NEAR(loss, rounded[i], tolerance * rounded[i]) << chunk << " " << block << " " << i;
         }
       }
       EXPECT_EQ(run->measured_peak_bytes(), run->program().memory_analysis().device().total_bytes);

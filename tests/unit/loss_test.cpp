@@ -106,6 +106,123 @@ TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
                         "got i32[3,2]"));
 }
 
+// One word, some that divide the vocabulary, some that do not, all, and more than all.
+constexpr int64_t kBlocks[] = {1, 4, kVocab, 2 * kVocab};
+
+TEST(LinearCrossEntropyInBlocks, IsTheMeanOverAllLogits) {
+  for (const int64_t block : kBlocks)
+    for (const int axis : {0, 1})
+      for (const DType compute : {DType::kF32, DType::kBF16}) {
+        const std::string what = fmt::format("{} {} {}", block, axis, dtype_name(compute));
+        const Case c = kCases[0];
+        const Array h = hidden_of(c).astype(compute), t = targets_of(c);
+        const Array w = axis == 1 ? head() : swapaxes(head(), 0, 1);
+        const auto turned = [&](const Array& y) { return axis == 1 ? y : swapaxes(y, 0, 1); };
+        const auto run = [&](auto loss) {
+          return jit([&](const Array& x, const Array& y) {
+            return value_and_grad<0, 1>([&](const Array& p, const Array& q) { return loss(p, q) * 3.0; })(x, y);
+          })(h, w);
+        };
+        const auto [loss, grads] = run([&](const Array& x, const Array& y) {
+          return nn::linear_cross_entropy_in_blocks(x, y, t, block, axis);
+        });
+        const auto [expected, expected_grads] =
+            run([&](const Array& x, const Array& y) { return whole(x, turned(y), t); });
+        const double tolerance = compute == DType::kF32 ? 1e-6 : 2e-2;
+        expect_near(loss, expected, 5e-6, what);
+        expect_near(std::get<0>(grads).astype(DType::kF32),
+                    std::get<0>(expected_grads).astype(DType::kF32), tolerance, what);
+        expect_near(std::get<1>(grads), std::get<1>(expected_grads), tolerance, what);
+        EXPECT_EQ(std::get<0>(grads).dtype(), compute);
+        expect_near(nn::linear_in_blocks(h, w, block, axis).astype(DType::kF32),
+                    matmul(h, turned(w).astype(compute)).astype(DType::kF32), tolerance, what);
+      }
+}
+
+// Infinite logits, and targets that are no words, as without blocks.
+TEST(LinearCrossEntropyInBlocks, SpecialValuesAreThoseOfAllLogits) {
+  const Array h = Array::from<float>({1, -1, 1, 1, 0}, {5, 1});
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  using Row = std::vector<float>;
+  for (const Row& row : {Row{3, -200, 100}, Row{1, infinity, 2}, Row{-infinity, -infinity, 5},
+                       Row{-infinity, -infinity, -infinity}})
+    for (const std::vector<int32_t>& targets :
+         {std::vector<int32_t>{0, 1, 2, 0, 1}, std::vector<int32_t>{0, 3, -1, 7, 2}})
+      for (const int64_t block : {1, 2, 3}) {
+        const Array w = Array::from<float>(row, {1, 3}), t = Array::from<int32_t>(targets, {5});
+        const auto run = [&](auto loss) { return value_and_grad<0>(loss)(h); };
+        for (int64_t i = 0; i < 5; ++i) {
+          const auto one = [&](const Array& x) { return x.slice(0, i, i + 1); };
+          const auto [loss, grad] = run([&](const Array& x) {
+            return nn::linear_cross_entropy_in_blocks(one(x), w, one(t), block);
+          });
+          const auto [expected, expected_grad] =
+              run([&](const Array& x) { return whole(one(x), w, one(t)); });
+          const float a = loss.item<float>(), b = expected.item<float>();
+          if (std::isnan(b))
+            EXPECT_TRUE(std::isnan(a)) << a << " " << block << " " << i;
+          else if (std::isinf(b))
+            EXPECT_EQ(a, b) << block << " " << i;
+          else
+            EXPECT_NEAR(a, b, 1e-5 * std::abs(b)) << block << " " << i;
+        }
+      }
+}
+
+TEST(LinearCrossEntropyInBlocks, SecondDerivativesAreThoseOfAllLogits) {
+  const Case c = kCases[0];
+  const Array h = hidden_of(c), w = head(), t = targets_of(c);
+  const auto run = [&](auto loss) {
+    return grad([&](const Array& y) { return sum(square(grad([&](const Array& z) { return loss(h, z); })(y))); })(w);
+  };
+  expect_near(run([&](const Array& x, const Array& y) {
+                return nn::linear_cross_entropy_in_blocks(x, y, t, 4);
+              }),
+              run([&](const Array& x, const Array& y) { return whole(x, y, t); }), 1e-6, "");
+}
+
+// A head on the host comes in, and its gradient leaves, block by block.
+TEST(LinearCrossEntropyInBlocks, NeverHoldsAWholeHead) {
+  constexpr int64_t tokens = 64, width = 128, vocab = 5000, block = 64;
+  for (const int axis : {0, 1}) {
+    const Shape shape = axis == 1 ? Shape{width, vocab} : Shape{vocab, width};
+    const auto memory =
+        jit([=](const Array& h, const Array& w, const Array& t) {
+          return value_and_grad<0, 1>([&](const Array& x, const Array& y) {
+            return nn::linear_cross_entropy_in_blocks(x, y, t, block, axis) * 0.5;
+          })(h, w);
+        })
+            .lower(Array::abstract(Shape{tokens, width}), Array::abstract({DType::kF32, shape, MemoryKind::kPinnedHost}),
+                   Array::abstract(Shape{tokens}, DType::kI32))
+            .compile()
+            .memory_analysis();
+    EXPECT_LT(memory.device().total_bytes, shape.elems() * 4 / 4) << axis;
+  }
+}
+
+TEST(LinearCrossEntropyInBlocks, RefusesWhatDoesNotFit) {
+  const Array h = Array::abstract(Shape{2, 3, 4}), w = Array::abstract(Shape{4, 7});
+  const Array t = Array::abstract(Shape{2, 3}, DType::kI32);
+  const auto message = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const TraceError& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 0); }),
+              HasSubstr("[linear_cross_entropy_in_blocks] a block of 0 words"));
+  EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 2); }),
+              HasSubstr("axis 2 of the head; 0 or 1 is needed"));
+  EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, t, 2, 0); }),
+              HasSubstr("hidden f32[2,3,4] and head f32[4,7]: floats [..., d] and [V, d] are needed"));
+  EXPECT_THAT(message([&] { nn::linear_cross_entropy_in_blocks(h, w, Array::abstract(Shape{2, 3}), 2); }),
+              HasSubstr("targets must be integers, got f32[2,3]"));
+  EXPECT_THAT(message([&] { nn::linear_in_blocks(h, Array::abstract(Shape{4, 0}), 2); }),
+              HasSubstr("[linear_in_blocks] no words: f32[4,0]"));
+}
+
 // Sums of products over the slices of a scan, as gradients of what a loop reads are.
 TEST(Accumulation, AProductAddsToTheSumWithTheSameBits) {
   constexpr int64_t n = 5, m = 96, d = 128;

@@ -44,9 +44,13 @@ std::vector<Array> checked_cotangents(const OwnedTree& given, const TreeRef& arg
   std::vector<Array> cotangents = leaves_of(given.ref);
   const std::vector<std::string> paths = paths_of(arguments);
   for (size_t i = 0; i < cotangents.size(); ++i) {
-    if (cotangents[i].empty() || !is_float(types[i].dtype))
+    if (cotangents[i].empty() || !is_float(types[i].dtype)) {
       cotangents[i] = zeros_of(types[i]);
-    else if (!(cotangents[i].type() == types[i]))
+      continue;
+    }
+    ArrayType wanted = types[i];
+    if (cotangents[i].type().kind == MemoryKind::kDevice) wanted.kind = MemoryKind::kDevice;
+    if (!(cotangents[i].type() == wanted))
       fail_here("[custom_vjp] the backward rule returns {} for argument '{}', which is {}",
                 to_string(cotangents[i].type()), paths[i], to_string(types[i]));
   }

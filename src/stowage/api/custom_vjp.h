@@ -29,7 +29,8 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request);
 ///   forward(args…) -> pair(what function returns, residuals, any tree);
 ///   backward(residuals, cotangent) -> a tuple of cotangents like the arguments (or, of one
 ///   argument, its cotangent alone). An empty Array in it stands for zero; leaves of arguments that
-///   are no floats have none, whatever is returned there.
+///   are no floats have none, whatever is returned there. One that lies on the device is moved to
+///   where its argument lies.
 /// The cotangent is a tree like the result, with zeros for leaves that are no floats. All three are
 /// traced at every call. What forward computes may be recomputed under a checkpoint policy, as any
 /// other values; backward is differentiated like any function for second derivatives; under vmap

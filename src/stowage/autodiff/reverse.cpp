@@ -277,7 +277,8 @@ class Reverser {
     for (size_t i = n_args; i < node.operands.size(); ++i) inputs.push_back(map_[node.operands[i]]);
     const std::vector<ValueId> cts = inline_flat(*node.graphs[2], inputs, joint_, RegionId(), true);
     for (size_t i = 0; i < n_args; ++i)
-      if (activity_.varied(node.operands[i])) accumulate(node.operands[i], placed(Val(builder_, cts[i])));
+      if (const ValueId v = node.operands[i]; activity_.varied(v))
+        accumulate(v, device_put(Val(builder_, cts[i]), cotangent_type(v).kind));
   }
 
   [[noreturn]] static void throw_at(const Node& node, const std::string& message) {

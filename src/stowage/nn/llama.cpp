@@ -157,8 +157,11 @@ Array head_of(const Llama& model) {  // [d, V]
 
 }  // namespace
 
-Array llama_logits(const Llama& model, const Array& hidden) {
+Array llama_logits(const LlamaConfig& config, const Llama& model, const Array& hidden) {
   Scope scope("head");
+  if (config.vocab_block > 0)
+    return linear_in_blocks(hidden, model.head ? *model.head : model.embed, config.vocab_block,
+                            model.head ? 1 : 0);
   return matmul(hidden, head_of(model).astype(hidden.dtype()));
 }
 
@@ -171,7 +174,13 @@ Array llama_loss(const LlamaConfig& config, const Llama& model, const Array& tok
     return linear_cross_entropy(hidden, head_of(model), tokens.slice(1, 1, t + 1),
                                 config.loss_chunk);
   }
-  const Array logits = llama_logits(model, hidden);
+  if (config.vocab_block > 0) {
+    Scope scope("loss");
+    return linear_cross_entropy_in_blocks(hidden, model.head ? *model.head : model.embed,
+                                          tokens.slice(1, 1, t + 1), config.vocab_block,
+                                          model.head ? 1 : 0);
+  }
+  const Array logits = llama_logits(config, model, hidden);
   Scope scope("loss");
   return mean(cross_entropy(logits, tokens.slice(1, 1, t + 1)));
 }

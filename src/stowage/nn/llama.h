@@ -24,6 +24,9 @@ struct LlamaConfig {
   /// Tokens whose logits exist at a time in the loss; 0 for all at once. Changes the order in which
   /// the losses and the gradient of the head are summed.
   int64_t loss_chunk = 0;
+  /// Words of the vocabulary whose logits exist at a time in the loss, and which of the head are on
+  /// the device then; 0 for all. Changes the order of sums over the vocabulary. Not with loss_chunk.
+  int64_t vocab_block = 0;
   /// Tokens whose feed-forward block is computed at a time, and again in the backward pass; 0 for all
   /// at once. With f32 and chunks of kProductBlock no number changes: so the gradients of the
   /// weights are summed anyway.
@@ -62,10 +65,11 @@ Llama llama_init(const LlamaConfig& config, const Array& key);
 Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& tokens,
                    const PolicyPtr& policy = nullptr);
 /// Logits [.., V] of hidden states [.., d], in their dtype.
-Array llama_logits(const Llama& model, const Array& hidden);
+Array llama_logits(const LlamaConfig& config, const Llama& model, const Array& hidden);
 /// Mean next-token cross-entropy in nats. tokens i32 [B, T + 1]; an f32 scalar.
-/// With `loss_chunk` the logits are computed chunk by chunk and once more in the backward pass, so
-/// that no more than a chunk of them is ever there.
+/// With `loss_chunk` the logits are computed chunk by chunk, with their gradients, so that no more
+/// than a chunk of them is ever there; with `vocab_block` block by block of the vocabulary, and once
+/// more in the backward pass.
 Array llama_loss(const LlamaConfig& config, const Llama& model, const Array& tokens,
                  const PolicyPtr& policy = nullptr);
 

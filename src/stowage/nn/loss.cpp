@@ -1,12 +1,16 @@
 #include "stowage/nn/loss.h"
 
+#include <limits>
+
 #include "stowage/api/custom_vjp.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/linalg.h"
 #include "stowage/api/math.h"
+#include "stowage/api/memory.h"
 #include "stowage/api/nn.h"
 #include "stowage/api/reduce.h"
 #include "stowage/api/scan.h"
+#include "stowage/api/shaping.h"
 #include "stowage/api/trace.h"
 
 namespace stow::nn {
@@ -54,20 +58,144 @@ std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, con
   return {sums.loss, {d_hidden.size() == 1 ? d_hidden[0] : concatenate(d_hidden), sums.d_head}};
 }
 
+// Some columns of the head, [d, words] or [words, d], and the number of the first.
+struct Columns {
+  Array head, first;
+};
+STOW_TREE(Columns, head, first);
+
+// A head of [d, V], or [V, d] where `axis` is 0, wherever it lies, gone through `block` columns at a
+// time.
+struct Vocabulary {
+  Array head;
+  int axis;
+  int64_t block;
+
+  // step(carry, Columns) gives the carry, and None or an array with an axis of as many words as the
+  // columns have, `out_axis`; fewer of them at last, behind the loop. Returns the carry, and those of
+  // all columns as one.
+  template <typename Carry, typename Step>
+  auto go_through(const Carry& carry, const Step& step, int out_axis = 0) const {
+    const int64_t size = head.dim(axis), words = std::min(block, size), whole = size / words * words;
+    Dims dims = head.shape().dims();
+    dims[static_cast<size_t>(axis)] = words;
+    dims.insert(dims.begin() + axis, whole / words);
+    const Columns blocks = {head.slice(axis, 0, whole).reshape(dims),
+                            arange(0, whole, words, DType::kI64)};
+    auto result = scan(step, carry, blocks, {.axes = {axis, 0}, .out_axes = {out_axis}});
+    constexpr bool stacks = std::same_as<decltype(result.second), Array>;
+    if constexpr (stacks) {
+      dims = result.second.shape().dims();
+      dims.erase(dims.begin() + out_axis);
+      dims[static_cast<size_t>(out_axis)] = whole;
+      result.second = result.second.reshape(dims);
+    }
+    if (whole == size) return result;
+    const Columns rest = {head.slice(axis, whole, size),
+                          full({}, static_cast<double>(whole), DType::kI64)};
+    auto last = step(result.first, rest);
+    if constexpr (stacks) last.second = concatenate({result.second, last.second}, out_axis);
+    return last;
+  }
+
+  // The head's columns for a product with hidden states of that type, [d, words].
+  Array matrix(const Columns& columns, DType compute) const {
+    const Array w = device_put(columns.head, MemoryKind::kDevice).astype(compute);
+    return axis == 1 ? w : swapaxes(w, 0, 1);
+  }
+};
+
+// Whose column is among these: [N, words].
+Array hits(const Array& targets, const Columns& columns, int64_t words) {
+  return expand_dims(targets - columns.first, 1) == iota({words}, 0, DType::kI64);
+}
+
+struct Seen {
+  Array logsumexp, picked;  // [N]: of the columns so far, and the target's logit if among them
+};
+STOW_TREE(Seen, logsumexp, picked);
+
+// What linear_cross_entropy_in_blocks does to h [N, d] and t [N].
+class LossInBlocks {
+ public:
+  LossInBlocks(const Array& h, const Vocabulary& vocabulary, const Array& t)
+      : h_(h), vocabulary_(vocabulary), t_(t.astype(DType::kI64)) {}
+
+  // Of every token the logsumexp of its logits, with the loss.
+  std::pair<Array, Array> loss() const {
+    const Array nothing = full({n()}, -std::numeric_limits<double>::infinity(), wide());
+    const auto step = [&](const Seen& seen, const Columns& columns) {
+      const Array w = vocabulary_.matrix(columns, h_.dtype());
+      const Array logits = matmul(h_, w).astype(wide());
+      const Array own = where(hits(t_, columns, w.dim(1)), logits, 0.0);
+      return std::pair(Seen{logaddexp(seen.logsumexp, logsumexp(logits, -1)),
+                            seen.picked + sum(own, -1)},
+                       None{});
+    };
+    const Seen all = vocabulary_.go_through(Seen{nothing, zeros({n()}, wide())}, step).first;
+    return {mean(all.logsumexp - all.picked), all.logsumexp};
+  }
+
+  // The gradients of h and of the head where that of the loss is `ct`.
+  std::pair<Array, Array> gradients(const Array& logsumexp, const Array& ct) const {
+    const Array share = ct.astype(wide()) * (1.0 / static_cast<double>(n()));
+    const auto step = [&](const Array& sum, const Columns& columns) {
+      const Array w = vocabulary_.matrix(columns, h_.dtype());
+      const Array p = exp(matmul(h_, w).astype(wide()) - expand_dims(logsumexp, 1));
+      const Array one = hits(t_, columns, w.dim(1)).astype(wide());
+      const Array g = ((p - one) * share).astype(h_.dtype());
+      const Array dw = vocabulary_.axis == 1 ? matmul(swapaxes(h_, 0, 1), g)
+                                             : matmul(swapaxes(g, 0, 1), h_);
+      return std::pair(sum + matmul(g, swapaxes(w, 0, 1)).astype(wide()),
+                       dw.astype(vocabulary_.head.dtype()));
+    };
+    const auto [dh, dw] =
+        vocabulary_.go_through(zeros({n(), h_.dim(1)}, wide()), step, vocabulary_.axis);
+    return {dh.astype(h_.dtype()), dw};
+  }
+
+ private:
+  int64_t n() const { return h_.dim(0); }
+  DType wide() const { return h_.dtype() == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+  Array h_;
+  Vocabulary vocabulary_;
+  Array t_;
+};
+
+void check_head(const char* name, const Array& hidden, const Array& head, int axis) {
+  if (hidden.rank() < 1 || head.rank() != 2 || hidden.dim(-1) != head.dim(1 - axis) ||
+      !is_float(hidden.dtype()) || !is_float(head.dtype()))
+    fail_here("[{}] hidden {} and head {}: floats [..., d] and {} are needed", name,
+              to_string(hidden.type()), to_string(head.type()), axis == 1 ? "[d, V]" : "[V, d]");
+}
+
+void check_blocks(const char* name, const Array& hidden, const Array& head, int64_t block,
+                  int axis) {
+  if (block <= 0) fail_here("[{}] a block of {} words", name, block);
+  if (axis != 0 && axis != 1) fail_here("[{}] axis {} of the head; 0 or 1 is needed", name, axis);
+  check_head(name, hidden, head, axis);
+  if (head.dim(axis) == 0) fail_here("[{}] no words: {}", name, to_string(head.type()));
+}
+
+void check_targets(const char* name, const Array& hidden, const Array& targets) {
+  const Dims lead(hidden.shape().begin(), hidden.shape().end() - 1);
+  if (targets.shape().dims() != lead)
+    fail_here("[{}] targets for hidden {} must be of shape ({}), got {}", name,
+              to_string(hidden.type()), to_string(Shape(lead)), to_string(targets.type()));
+  if (!is_integer(targets.dtype()))
+    fail_here("[{}] targets must be integers, got {}", name, to_string(targets.type()));
+  if (targets.size() == 0) fail_here("[{}] no tokens: {}", name, to_string(targets.type()));
+}
+
 }  // namespace
 
 Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
                            int64_t chunk) {
-  if (chunk <= 0) fail_here("[linear_cross_entropy] a chunk of {} tokens", chunk);
-  if (hidden.rank() < 1 || head.rank() != 2 || hidden.dim(-1) != head.dim(0) ||
-      !is_float(hidden.dtype()) || !is_float(head.dtype()))
-    fail_here("[linear_cross_entropy] hidden {} and head {}: floats [..., d] and [d, V] are needed",
-              to_string(hidden.type()), to_string(head.type()));
-  const Dims lead(hidden.shape().begin(), hidden.shape().end() - 1);
-  if (targets.shape().dims() != lead)
-    fail_here("[linear_cross_entropy] targets for hidden {} must be of shape ({}), got {}",
-              to_string(hidden.type()), to_string(Shape(lead)), to_string(targets.type()));
-  if (targets.size() == 0) fail_here("[linear_cross_entropy] no tokens: {}", to_string(targets.type()));
+  const char* const name = "linear_cross_entropy";
+  if (chunk <= 0) fail_here("[{}] a chunk of {} tokens", name, chunk);
+  check_head(name, hidden, head, 1);
+  check_targets(name, hidden, targets);
   const auto forward = [=](const Array& h, const Array& w, const Array& t) {
     return loss_and_gradients(h, w, t, chunk);
   };
@@ -81,6 +209,46 @@ Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& 
   };
   return custom_vjp(value, forward, backward)(hidden.reshape({targets.size(), head.dim(0)}), head,
                                               targets.reshape({targets.size()}));
+}
+
+Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, const Array& targets,
+                                     int64_t block, int axis) {
+  const char* const name = "linear_cross_entropy_in_blocks";
+  check_blocks(name, hidden, head, block, axis);
+  check_targets(name, hidden, targets);
+  using Residuals = std::tuple<Array, Array, Array, Array>;
+  const auto loss_of = [=](const Array& h, const Array& w, const Array& t) {
+    return LossInBlocks(h, {w, axis, block}, t).loss();
+  };
+  const auto value = [=](const Array& h, const Array& w, const Array& t) {
+    return loss_of(h, w, t).first;
+  };
+  const auto forward = [=](const Array& h, const Array& w, const Array& t) {
+    const auto [loss, logsumexp] = loss_of(h, w, t);
+    return std::pair(loss, Residuals(h, w, t, logsumexp));
+  };
+  const auto backward = [=](const Residuals& residuals, const Array& ct) {
+    const auto& [h, w, t, logsumexp] = residuals;
+    const auto [dh, dw] = LossInBlocks(h, {w, axis, block}, t).gradients(logsumexp, ct);
+    return std::tuple(dh, dw, Array());
+  };
+  const int64_t n = targets.size();
+  return custom_vjp(value, forward, backward)(hidden.reshape({n, hidden.dim(-1)}), head,
+                                              targets.reshape({n}));
+}
+
+Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis) {
+  check_blocks("linear_in_blocks", hidden, head, block, axis);
+  const Vocabulary vocabulary{head, axis, block};
+  const int64_t d = hidden.dim(-1);
+  Dims dims = hidden.shape().dims();
+  dims.back() = head.dim(axis);
+  if (Shape(dims).elems() == 0 || d == 0) return zeros(Shape(dims), hidden.dtype());
+  const Array h = hidden.reshape({hidden.size() / d, d});
+  const auto step = [&](const None&, const Columns& columns) {
+    return std::pair(None{}, matmul(h, vocabulary.matrix(columns, h.dtype())));
+  };
+  return vocabulary.go_through(None{}, step, 1).second.reshape(dims);
 }
 
 }  // namespace stow::nn

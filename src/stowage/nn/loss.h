@@ -21,4 +21,23 @@ namespace stow::nn {
 Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
                            int64_t chunk);
 
+/// The same mean, `block` words of the vocabulary at a time, so that neither all logits nor a whole
+/// head or its gradient need be on the device.
+/// Shapes:  hidden [..., d] on the device; head [d, V], or [V, d] where `axis`, that of the
+///          vocabulary, is 0, in any memory: each block is moved to the device where it is used. Targets
+///          [...] of integers; returns a scalar f32 (f64 where `hidden` is).
+/// Types:   as above; the gradient of `hidden` is summed in f32, that of `head` is one product a block.
+/// Memory:  the logits of one block of all tokens, and one number a token. The logits are computed
+///          once more in the backward pass: a third more work of the head than all at once.
+/// Numbers: the sums over the vocabulary go block by block.
+/// Errors:  TraceError if the shapes do not fit, `block` is not positive or `axis` not 0 or 1.
+/// Source:  Milakov and Gimelshein 2018 (arXiv 1805.02867) for a softmax in one pass; Levanter's
+///          fused_cross_entropy_loss_and_logsumexp_penalty for blocks of the vocabulary.
+Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, const Array& targets,
+                                     int64_t block, int axis = 1);
+
+/// hidden @ head, with the logits of all words, of which `block` at a time are computed and on the
+/// device; as for linear_cross_entropy_in_blocks. Returns [..., V] in the dtype of `hidden`.
+Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis = 1);
+
 }  // namespace stow::nn

@@ -61,7 +61,11 @@ std::vector<ArrayType> infer_custom_vjp(const InferContext& c) {
   if (backward.size() != static_cast<size_t>(p.n_args))
     c.error("the backward rule gives {} cotangents, the arguments are {}", backward.size(),
             p.n_args);
-  check_gives(c, 2, backward, c.operands.first(static_cast<size_t>(p.n_args)));
+  // A cotangent made on the device is moved to where its argument lies, or wanted there.
+  std::vector<ArrayType> wanted(c.operands.begin(), c.operands.begin() + p.n_args);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (backward[i].kind == MemoryKind::kDevice) wanted[i].kind = MemoryKind::kDevice;
+  check_gives(c, 2, backward, wanted);
   return results;
 }
 

@@ -10,6 +10,7 @@
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
+#include "stowage/passes/gather_blocks.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/move_parts.h"
 #include "stowage/passes/repeat_work.h"
@@ -221,12 +222,13 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   return better ? std::move(beside) : std::move(best);
 }
 
-// What is too much is tried again with moves and work over streamed arrays repeated: more is moved,
-// less kept.
+// What is too much is tried again with rows gathered block by block, and moves and work over streamed
+// arrays repeated: more is moved and done, less kept.
 Variant plan_variants(const Graph& graph, const CompileOptions& options, int threads) {
   Variant best = place_updates(graph, options, threads);
   if (!best.is_over(options)) return best;
-  const Graph repeated = repeat_work(sink_work(graph, true));
+  const Graph by_blocks = gather_by_blocks(graph, tile_bytes(options));
+  const Graph repeated = repeat_work(sink_work(by_blocks, true));
   if (equal(repeated, graph)) return best;
   verify(repeated);
   Variant lean = place_updates(repeated, options, threads);

@@ -57,6 +57,7 @@ class Loader {
 
   Result<void> check_optimizer() const;
   Result<void> check_model() const;
+  Result<void> check_loss() const;
   Result<void> check_sizes() const;
   Result<void> check_places() const;
 
@@ -119,6 +120,14 @@ Result<void> Loader::check_model() const {
   if (m.dim / m.heads % 2 != 0)
     return fail("{} and {} give heads of {}; rotary positions need an even size",
                 with_place("model.dim"), with_place("model.heads"), m.dim / m.heads);
+  return {};
+}
+
+Result<void> Loader::check_loss() const {
+  const TrainConfig::Train& t = config_.train;
+  if (t.loss_chunk > 0 && t.vocab_block > 0)
+    return fail("{} does not go with {}: logits are cut by tokens or by words", with_place("train.vocab_block"),
+                with_place("train.loss_chunk"));
   return {};
 }
 
@@ -205,6 +214,7 @@ Result<TrainConfig> Loader::finish() {
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
+  if (Result<void> fits = check_loss(); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(); !fits) return fits.failure();
   if (Result<void> fits = check_places(); !fits) return fits.failure();
   return config_;

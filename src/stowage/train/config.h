@@ -48,6 +48,7 @@ struct TrainConfig {
     int64_t steps = 300;
     std::string compute = "f32";  ///< What activations and products are computed in.
     int64_t loss_chunk = 0;       ///< Tokens whose logits exist at a time; 0: all.
+    int64_t vocab_block = 0;      ///< Words whose logits exist at a time; 0: all.
     int64_t seed = 0;
     std::string out = "out";
     int64_t checkpoint_every = 100;  ///< 0: at the end alone.

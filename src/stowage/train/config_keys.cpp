@@ -45,6 +45,7 @@ constexpr ConfigKey kKeys[] = {
     {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
     {"train.compute", TextField{STOW_FIELD(train.compute), compute_dtypes}, true, "dtype of activations and products; weights and moments stay f32"},
     {"train.loss_chunk", IntField{STOW_FIELD(train.loss_chunk), 0, kMany}, true, "tokens whose logits exist at a time; 0 for all"},
+    {"train.vocab_block", IntField{STOW_FIELD(train.vocab_block), 0, kMany}, true, "words of the vocabulary whose logits exist at a time; 0 for all"},
     {"train.seed", IntField{STOW_FIELD(train.seed), 0, kMax}, true, "seed of weights and data order"},
     {"train.out", TextField{STOW_FIELD(train.out)}, false, "folder for checkpoints"},
     {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},

@@ -159,7 +159,7 @@ Job::Traced& Job::traced(const Placement& placement) const {
                const Array hidden = nn::llama_hidden(llama, m, x);  // [1, T, d]
                const Array last =
                    take(hidden.reshape({length, llama.dim}), position, 0, IndexMode::kClip);
-               return nn::llama_logits(m, last);
+               return nn::llama_logits(llama, m, last);
              })
                  .lower(state.model, abstract_tokens(1, length),
                         Array::abstract(Shape{}, DType::kI32))
@@ -398,14 +398,24 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
 
 namespace {
 
+constexpr int64_t kFewestChunks = 8;
+
+int64_t power_of_two_up_to(int64_t most) {
+  return most < 1 ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+}
+
 // Tokens of a chunk of the loss whose logits are few beside the hidden states of all tokens; 0 where
 // the batch is not worth chunks.
 int64_t sensible_loss_chunk(const TrainConfig& config) {
-  constexpr int64_t kFewestChunks = 8;
   const int64_t tokens = config.data.batch * config.data.seq;
   const int64_t most = std::min(tokens / kFewestChunks,
                                 tokens * config.model.dim / config.model.vocab);
-  return most < 1 ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+  return power_of_two_up_to(most);
+}
+// Words of a block whose logits are no more than the hidden states; 0 where the vocabulary is not
+// worth blocks.
+int64_t sensible_vocab_block(const TrainConfig& config) {
+  return power_of_two_up_to(std::min(config.model.vocab / kFewestChunks, config.model.dim));
 }
 
 }  // namespace
@@ -495,10 +505,18 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
                 : "--set train.compute=bf16",
         c);
   }
-  if (const int64_t chunk = sensible_loss_chunk(config); config.train.loss_chunk == 0 && chunk > 0) {
+  const bool whole_logits = config.train.loss_chunk == 0 && config.train.vocab_block == 0;
+  if (const int64_t chunk = sensible_loss_chunk(config); whole_logits && chunk > 0) {
     TrainConfig c = config;
     c.train.loss_chunk = chunk;
     add(fmt::format("--set train.loss_chunk={}", chunk), c);
+  }
+  if (const int64_t block = sensible_vocab_block(config);
+      config.train.vocab_block == 0 && block > 0) {
+    TrainConfig c = config;
+    c.train.loss_chunk = 0;
+    c.train.vocab_block = block;
+    add(fmt::format("--set train.vocab_block={}{}", block, whole_logits ? "" : " --set train.loss_chunk=0"), c);
   }
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
     return a.peak_bytes < b.peak_bytes;

@@ -22,6 +22,7 @@ nn::LlamaConfig llama_config(const TrainConfig& config) {
   c.tied = m.tied;
   c.compute = config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
   c.loss_chunk = config.train.loss_chunk;
+  c.vocab_block = config.train.vocab_block;
   return c;
 }
 
