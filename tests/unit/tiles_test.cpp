@@ -187,6 +187,27 @@ TEST_F(Tiles, TheGradientOfAnEmbeddingIsNeverDense) {
             8191 * 512 * 4);
 }
 
+// Kept on the host between the backward pass and the update.
+TEST_F(Tiles, TheGradientOfAnEmbeddingOnTheHostIsNeverDense) {
+  const auto step = [](const State& s) {
+    const auto loss = [&](const Array& table) {
+      return sum(take(table, s.at("tokens"), 0, IndexMode::kFill) * s.at("weight"));
+    };
+    const Array kept = device_put(grad(loss, {.on_device = true})(device_put(s.at("table"), kDevice)), kHost);
+    const Array g = device_put(kept, kDevice);
+    const Array scale = minimum(1.0 / sqrt(sum(sum(g * g, -1))), 1.0);
+    return State{{"table", device_put(device_put(s.at("table"), kDevice) - scale * g, kHost)}};
+  };
+  const int64_t table = 8192 * 512 * 4;
+  State s = embedding_state(8192, 512, DType::kI32);
+  s.at("table") = device_put(s.at("table"), kHost);
+  const auto lowered = jit(step, tiled(kTileBytes)).lower(s);
+  EXPECT_LE(lowered.compile().memory_analysis().host().total_bytes, 2 * table + 4096);
+  s = embedding_state(64, 640, DType::kI32);
+  s.at("table") = device_put(s.at("table"), kHost);
+  expect_same_bits(step, s);
+}
+
 TEST_F(Tiles, TheOptimizersOfTheLibraryStream) {
   const optim::GradientTransformation optimizer =
       optim::chain(optim::clip_by_global_norm(0.5), optim::adamw(0.01));

@@ -88,12 +88,14 @@ class Finder {
       c.bits.assign(bits.begin(), bits.end());
     }
   }
-  // Where other work needs it whole, nothing is won.
+  // Where other work needs it whole, or elsewhere, nothing is won.
   bool is_read_in_tiles(ValueId v) const {
     if (returned_[v.index()]) return false;
     return std::all_of(users_.of(v).begin(), users_.of(v).end(), [&](const Use& use) {
       const Node& reader = graph_.node(use.node);
-      return is_tileable(reader) || first_reduced_axis(reader) > 0;
+      const bool moves = moves_off_device(graph_, reader) || is_fetch(graph_, reader.first_result);
+      return is_tileable(reader) || first_reduced_axis(reader) > 0 ||
+             (moves && is_read_in_tiles(reader.first_result));
     });
   }
   int cluster_of(NodeId n) const { return n.valid() ? cluster_[n.index()] : -1; }

@@ -106,7 +106,7 @@ class Streamer {
   // What a member's operand is to it: what it reads moved away and back, where that is at hand.
   ValueId read_by(const Cluster& c, ValueId v) const {
     const ValueId back = brought_back(from_, v);
-    return back.valid() && (back == c.direct || is_member(c, back)) ? back : v;
+    return back.valid() && (back == c.direct || is_member(c, back) || is_made(c, back)) ? back : v;
   }
 
   // A value that is read moved away and back need not be moved where it is whole on the device and

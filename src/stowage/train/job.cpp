@@ -66,7 +66,8 @@ struct Job::Traced {
   TrainState state;  // abstract
   Graph init, eval, sample;
   std::map<StepForm, Graph> steps;
-  ExecutablePtr init_program, eval_program, sample_program;
+  ExecutablePtr init_program, eval_program, sample_program;  // under `budgets`
+  Budgets budgets;
 };
 
 Job::~Job() = default;
@@ -180,12 +181,23 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   JobPlan plan;
   plan.placement = placement;
   const bool samples = config_.train.sample > 0;
-  const auto plain = [&](const Graph& graph, const char* name) {
+  // The budgets count only where they are not met otherwise.
+  const auto plain = [&](const Graph& graph, const char* name, const BytesByKind& beside) {
     CompileOptions options;
     options.dump_name = name;
-    return compile(graph, options, threads_);
+    ExecutablePtr program = compile(graph, options, threads_);
+    bool over = false;
+    for (size_t kind = 0; kind < budgets.size(); ++kind)
+      if (budgets[kind] &&
+          program->memory_analysis().kinds[kind].total_bytes + beside[kind] > *budgets[kind]) {
+        options.capacities[kind] = std::max<int64_t>(*budgets[kind] - beside[kind], 0);
+        over = true;
+      }
+    return over ? compile(graph, options, threads_) : program;
   };
-  if (!t.init_program) t.init_program = plain(t.init, "init");
+  if (t.budgets != budgets) t.init_program = t.eval_program = t.sample_program = nullptr;
+  t.budgets = budgets;
+  if (!t.init_program) t.init_program = plain(t.init, "init", {});
   CompileOptions step;
   step.donated.assign(state_.size(), true);
   step.override_policy = named_policy(placement.policy, placement.activations);
@@ -198,8 +210,9 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
                          .gradients = placement.gradients};
   if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
   const Graph& step_graph = t.steps.at(form);
-  if (!t.eval_program) t.eval_program = plain(t.eval, "eval");
-  if (samples && !t.sample_program) t.sample_program = plain(t.sample, "sample");
+  if (!t.eval_program) t.eval_program = plain(t.eval, "eval", t.optimizer_bytes);
+  if (samples && !t.sample_program)
+    t.sample_program = plain(t.sample, "sample", t.optimizer_bytes);
   plan.programs.init = t.init_program;
   plan.programs.eval = t.eval_program;
   plan.programs.sample = t.sample_program;
