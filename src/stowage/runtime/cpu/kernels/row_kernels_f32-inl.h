@@ -228,11 +228,36 @@ inline HWY_NOINLINE void narrow_turn(const float* y, size_t n, std::byte* out, F
     });
 }
 
-/// The loop over a row of which something is no native float, or is rounded: kTurn elements at a
-/// time, widened before and narrowed after.
+/// A short row of which something is no native float, or is rounded: a vector at a time, so that
+/// nothing goes through memory.
+template <class Op, int N>
+HWY_NOINLINE void map_short_row(const Row (&rows)[4], std::byte* out, Form out_form, Form round,
+                                size_t n) {
+  const DF d;
+  const Op op;
+  const size_t lanes = hn::Lanes(d);
+  VF v[4];
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int k = 0; k < N; ++k) v[k] = load_form(d, rows[k].data, i & rows[k].mask, rows[k].form);
+    store_form(d, call_op<Op, N>(d, op, v), out, i, out_form, round);
+  }
+  if (i == n) return;
+  HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
+  for (int k = 0; k < N; ++k) {
+    const size_t size = form_bytes(rows[k].form);
+    if (rows[k].mask != 0) std::memcpy(pad, rows[k].data + i * size, (n - i) * size);
+    v[k] = load_form(d, rows[k].mask != 0 ? pad : rows[k].data, 0, rows[k].form);
+  }
+  store_form(d, call_op<Op, N>(d, op, v), pad, 0, out_form, round);
+  std::memcpy(out + i * form_bytes(out_form), pad, (n - i) * form_bytes(out_form));
+}
+
+/// The loop over a longer one: kTurn elements at a time, widened before and narrowed after.
 template <class Op, int N>
 HWY_INLINE void map_row_forms(const Row (&rows)[4], std::byte* out, Form out_form, Form round,
                               size_t n, Ahead* ahead) {
+  if (n < kTurn) return map_short_row<Op, N>(rows, out, out_form, round, n);
   HWY_ALIGN float wide[N][kTurn], y[kTurn];
   for (size_t i = 0; i < n; i += kTurn) {
     const size_t some = HWY_MIN(kTurn, n - i);
