@@ -141,7 +141,7 @@ TEST_F(Refusal, OfTheDeviceListsRemediesThatWerePlanned) {
   const Outcome set = run(run_plan, {"memory.device=300KiB", "train.compute=bf16", "train.loss_chunk=16"});
   EXPECT_EQ(*set.status, kExitOverBudget);
   EXPECT_EQ(set.errors.find("train.compute"), std::string::npos);
-  EXPECT_EQ(set.errors.find("train.loss_chunk"), std::string::npos);
+  EXPECT_EQ(set.errors.find("train.loss_chunk=16"), std::string::npos);
 }
 
 // Tiles and moves ahead follow the budget, so a plan may need less of a smaller one.
@@ -182,7 +182,7 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   const Budgets budgets = budgets_of(c, int64_t{700} << 10);
   const Choice choice = choose_plan(job, budgets);
   ASSERT_FALSE(choice.plan);
-  bool bf16 = false, chunk = false;
+  bool bf16 = false, chunk = false, block = false;
   for (const Remedy& r : plan_remedies(c, choice, budgets, 1)) {
     EXPECT_EQ(!r.over, r.peak_bytes <= *budgets[0]) << r.change;
     TrainConfig changed = c;
@@ -192,6 +192,9 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
     } else if (r.change.starts_with("--set train.loss_chunk=16 ")) {
       chunk = true;
       changed.train.loss_chunk = 16;
+    } else if (r.change.starts_with("--set train.vocab_block=32 ")) {
+      block = true;
+      changed.train.vocab_block = 32;
     } else {
       continue;
     }
@@ -200,6 +203,7 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   }
   EXPECT_TRUE(bf16);
   EXPECT_TRUE(chunk);
+  EXPECT_TRUE(block);
 }
 
 TEST_F(Refusal, OfAFolderNamesItAndTheKey) {

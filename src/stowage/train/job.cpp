@@ -425,9 +425,11 @@ int64_t sensible_loss_chunk(const TrainConfig& config) {
                                 tokens * config.model.dim / config.model.vocab);
   return power_of_two_up_to(most);
 }
-// Words of a block whose logits are no more than the hidden states; 0 where the vocabulary is not
-// worth blocks.
+// Words of a block whose logits are no more than the hidden states; 0 where the head is not much
+// beside a layer.
 int64_t sensible_vocab_block(const TrainConfig& config) {
+  constexpr int64_t kLargeHead = 4;  // words a dimension
+  if (config.model.vocab < kLargeHead * config.model.dim) return 0;
   return power_of_two_up_to(std::min(config.model.vocab / kFewestChunks, config.model.dim));
 }
 
