@@ -1,4 +1,4 @@
-// Attention on pairs of bf16, on machines that multiply them.
+// Attention on pairs of bf16, on machines that multiply them, and on those that do so in tiles.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -10,13 +10,22 @@ namespace {
 
 using enum DType;
 
-class AttentionPairs : public ::testing::Test {
+// In tiles, or not.
+class AttentionPairs : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (!cpu::has_bf16_products()) GTEST_SKIP() << "this machine does not multiply pairs of bf16";
+    if (GetParam() && !cpu::has_tile_products()) GTEST_SKIP() << "this machine has no tiles";
+    cpu::allow_tile_products_for_test(GetParam());
   }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    cpu::allow_tile_products_for_test(true);
+  }
 };
+INSTANTIATE_TEST_SUITE_P(, AttentionPairs, ::testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "tiles" : "pairs");
+});
 
 // batch, q_heads, kv_heads, q_len, kv_len, head_dim, causal, shift
 const AttentionShape kShapes[] = {
@@ -68,7 +77,7 @@ void check(const AttentionProblem& p, double slack = 1e-5) {
   }
 }
 
-TEST_F(AttentionPairs, StayWithinTheirRoundings) {
+TEST_P(AttentionPairs, StayWithinTheirRoundings) {
   uint64_t layout = 0;
   for (const AttentionShape& shape : kShapes)
     for (int threads : {1, 2, 3}) {
@@ -81,7 +90,7 @@ TEST_F(AttentionPairs, StayWithinTheirRoundings) {
     }
 }
 
-TEST_F(AttentionPairs, BitsDoNotDependOnThreadsStridesOrBatch) {
+TEST_P(AttentionPairs, BitsDoNotDependOnThreadsStridesOrBatch) {
   for (const AttentionShape& shape : kShapes) {
     SCOPED_TRACE(describe(shape));
     AttentionProblem first(shape, kBF16, 0);
@@ -107,7 +116,7 @@ TEST_F(AttentionPairs, BitsDoNotDependOnThreadsStridesOrBatch) {
 }
 
 // Which kernel runs is a matter of dtype and scale; what it gives, of the machine too.
-TEST_F(AttentionPairs, ServeBf16UnderAPositiveScale) {
+TEST_P(AttentionPairs, ServeBf16UnderAPositiveScale) {
   for (const float scale : {0.3f, 0.0f, -0.3f})
     for (DType t : {kBF16, kF16, kF32}) {
       hwy::SetSupportedTargetsForTest(0);
@@ -123,7 +132,7 @@ TEST_F(AttentionPairs, ServeBf16UnderAPositiveScale) {
     }
 }
 
-TEST_F(AttentionPairs, QueriesThatSeeNothingGiveZeros) {
+TEST_P(AttentionPairs, QueriesThatSeeNothingGiveZeros) {
   AttentionProblem p({1, 2, 1, 41, 11, 15, true}, kBF16, 0);
   p.run(2);
   for (int64_t i = 0; i < 30; ++i)
@@ -137,7 +146,7 @@ TEST_F(AttentionPairs, QueriesThatSeeNothingGiveZeros) {
   EXPECT_NE(p.out.at(0, 30, 0, 0), 0);
 }
 
-TEST_F(AttentionPairs, LargeScoresAndNaN) {
+TEST_P(AttentionPairs, LargeScoresAndNaN) {
   AttentionProblem p({1, 1, 1, 65, 65, 9, true}, kBF16, 0);
   for (int64_t d = 0; d < 9; ++d)
     write_element(kBF16, p.k.data.data(), p.k.offset(0, 5, 0, d), 3e4);

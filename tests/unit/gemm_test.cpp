@@ -51,15 +51,19 @@ TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
                             {kF32, kBF16, kF32}, {kF16, kF32, kBF16},  {kBF16, kF16, kF32},
                             {kF64, kF64, kF64}};
   uint64_t seed = 0;
-  for (const GemmShape& shape : kShapes)
-    for (const auto& t : mixes)
-      for (bool accumulate : {false, true}) {
-        SCOPED_TRACE(describe(shape) + std::string(dtype_name(t[2])) + (accumulate ? "+" : ""));
-        GemmProblem p(shape, t[0], t[1], t[2], seed++ % 5, accumulate);
-        const auto want = gemm_contract(p, machine_fuses());
-        p.run(1);
-        ASSERT_EQ(p.result(), want);
-      }
+  for (const bool tiles : {true, false}) {  // where the machine has them
+    cpu::allow_tile_products_for_test(tiles);
+    for (const GemmShape& shape : kShapes)
+      for (const auto& t : mixes)
+        for (bool accumulate : {false, true}) {
+          SCOPED_TRACE(describe(shape) + std::string(dtype_name(t[2])) + (accumulate ? "+" : ""));
+          GemmProblem p(shape, t[0], t[1], t[2], seed++ % 5, accumulate);
+          const auto want = gemm_contract(p, machine_fuses());
+          p.run(1);
+          EXPECT_EQ(p.result(), want);
+        }
+  }
+  cpu::allow_tile_products_for_test(true);
 }
 
 TEST(Gemm, IsNearTheSumInF64) {

@@ -21,8 +21,9 @@ bool gemm_target_is_avx512();
 bool has_bf16_products();
 void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                       int64_t first_task, int64_t last_task);
-/// Likewise for tiles of bf16.
+/// Likewise for tiles of bf16; tests may go without.
 bool has_tile_products();
+void allow_tile_products_for_test(bool allowed);
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                        int64_t first_task, int64_t last_task);
 void gemm_thread_f64(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
