@@ -19,6 +19,7 @@
 #include "stowage/passes/sink_moves.h"
 #include "stowage/passes/sink_work.h"
 #include "stowage/passes/slice_work.h"
+#include "stowage/passes/spill_stacks.h"
 #include "stowage/passes/tiles.h"
 #include "stowage/passes/transfers.h"
 #include "stowage/passes/unroll.h"
@@ -222,12 +223,13 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   return better ? std::move(beside) : std::move(best);
 }
 
-// What is too much is tried again with rows gathered block by block, and moves and work over streamed
-// arrays repeated: more is moved and done, less kept.
+// What is too much is tried again with stacks that are on their way elsewhere sent there at once, rows
+// gathered block by block, and moves and work over streamed arrays repeated: more is moved and done,
+// less kept.
 Variant plan_variants(const Graph& graph, const CompileOptions& options, int threads) {
   Variant best = place_updates(graph, options, threads);
   if (!best.is_over(options)) return best;
-  const Graph by_blocks = gather_by_blocks(graph, tile_bytes(options));
+  const Graph by_blocks = gather_by_blocks(spill_stacks(graph), tile_bytes(options));
   const Graph repeated = repeat_work(sink_work(by_blocks, true));
   if (equal(repeated, graph)) return best;
   verify(repeated);
