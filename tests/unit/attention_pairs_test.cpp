@@ -10,22 +10,21 @@ namespace {
 
 using enum DType;
 
-// In tiles, or not.
-class AttentionPairs : public ::testing::TestWithParam<bool> {
+class AttentionPairs : public ::testing::TestWithParam<cpu::GemmForm> {
  protected:
   void SetUp() override {
-    if (!cpu::has_bf16_products()) GTEST_SKIP() << "this machine does not multiply pairs of bf16";
-    if (GetParam() && !cpu::has_tile_products()) GTEST_SKIP() << "this machine has no tiles";
-    cpu::allow_tile_products_for_test(GetParam());
+    if (!cpu::set_bf16_form_for_test(GetParam())) GTEST_SKIP() << "this machine cannot";
   }
   void TearDown() override {
     hwy::SetSupportedTargetsForTest(0);
-    cpu::allow_tile_products_for_test(true);
+    cpu::set_bf16_form_for_test({});
   }
 };
-INSTANTIATE_TEST_SUITE_P(, AttentionPairs, ::testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "tiles" : "pairs");
-});
+INSTANTIATE_TEST_SUITE_P(, AttentionPairs,
+                         ::testing::Values(cpu::GemmForm::kPaired, cpu::GemmForm::kTiled),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "pairs" : "tiles");
+                         });
 
 // batch, q_heads, kv_heads, q_len, kv_len, head_dim, causal, shift
 const AttentionShape kShapes[] = {
@@ -125,7 +124,7 @@ TEST_P(AttentionPairs, ServeBf16UnderAPositiveScale) {
       p.run(1);
       const Values here = results(p);
       hwy::SetSupportedTargetsForTest(HWY_AVX2);
-      ASSERT_FALSE(cpu::has_bf16_products());
+      ASSERT_FALSE(cpu::can_multiply_pairs());
       p.run(1);
       const bool pairs = t == kBF16 && scale > 0;
       EXPECT_EQ(here != results(p), pairs) << scale << " " << dtype_name(t);

@@ -108,7 +108,7 @@ inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
   const auto a_k = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.k});
   const auto b_k = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.k});
   std::vector<double> c = p.result();
-  const bool tiles = cpu::gemm_may_pair(p.spec) && cpu::has_tile_products();
+  const bool tiles = cpu::gemm_may_pair(p.spec) && cpu::bf16_form() == cpu::GemmForm::kTiled;
   auto product = [&]<typename T>(T, int64_t ao, int64_t bo) -> double {
     T total = 0;
     for (size_t k = 0; tiles && k < a_k.size(); k += 32) {

@@ -51,8 +51,9 @@ TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
                             {kF32, kBF16, kF32}, {kF16, kF32, kBF16},  {kBF16, kF16, kF32},
                             {kF64, kF64, kF64}};
   uint64_t seed = 0;
-  for (const bool tiles : {true, false}) {  // where the machine has them
-    cpu::allow_tile_products_for_test(tiles);
+  for (const cpu::GemmForm form :
+       {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled}) {
+    if (!cpu::set_bf16_form_for_test(form)) continue;
     for (const GemmShape& shape : kShapes)
       for (const auto& t : mixes)
         for (bool accumulate : {false, true}) {
@@ -63,7 +64,7 @@ TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
           EXPECT_EQ(p.result(), want);
         }
   }
-  cpu::allow_tile_products_for_test(true);
+  cpu::set_bf16_form_for_test({});
 }
 
 TEST(Gemm, IsNearTheSumInF64) {

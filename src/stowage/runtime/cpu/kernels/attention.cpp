@@ -29,7 +29,9 @@ void each_task(int threads, int64_t n, Run run) {
   }
 }
 
-bool paired(const AttentionSpec& spec) { return attention_may_pair(spec) && has_bf16_products(); }
+GemmForm form_of(const AttentionSpec& spec) {
+  return attention_may_pair(spec) ? bf16_form() : GemmForm::kPlain;
+}
 
 }  // namespace
 
@@ -42,9 +44,10 @@ void attention_forward(const AttentionSpec& spec, const void* q, const void* k, 
                        void* out, float* lse, void* workspace, int threads) {
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
   const AttentionForwardArgs args{spec, plan, q, k, v, out, lse};
-  const auto run = !paired(spec) || plan.few() ? &attention_forward_task
-                   : has_tile_products()       ? &attention_forward_tiles
-                                               : &attention_forward_pairs;
+  const GemmForm form = plan.few() ? GemmForm::kPlain : form_of(spec);
+  const auto run = form == GemmForm::kTiled    ? &attention_forward_tiles
+                   : form == GemmForm::kPaired ? &attention_forward_pairs
+                                               : &attention_forward_task;
   each_task(plan.threads, plan.n_tasks, [&](int thread, int64_t task) {
     run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task);
   });
@@ -63,11 +66,11 @@ void attention_backward(const AttentionSpec& spec, const void* q, const void* k,
                                    out,   lse,  d_out, dq, dk,
                                    dv,    static_cast<float*>(workspace)};
   char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes;
-  const bool pairs = paired(spec);
-  const auto delta = pairs ? &attention_delta_pairs : &attention_delta_task;
-  const auto part_task = !pairs                ? &attention_backward_task
-                         : has_tile_products() ? &attention_backward_tiles
-                                               : &attention_backward_pairs;
+  const GemmForm form = form_of(spec);
+  const auto delta = form == GemmForm::kPlain ? &attention_delta_task : &attention_delta_pairs;
+  const auto part_task = form == GemmForm::kTiled    ? &attention_backward_tiles
+                         : form == GemmForm::kPaired ? &attention_backward_pairs
+                                                     : &attention_backward_task;
   each_task(plan.threads, spec.batch * spec.q_heads,
             [&](int, int64_t task) { delta(args, task); });
   auto run = [&](AttentionPart part, int64_t n) {

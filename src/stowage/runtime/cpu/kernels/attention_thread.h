@@ -36,13 +36,13 @@ enum class AttentionPart { kAll, kKeys, kQueries };
 void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
                              int64_t task);
 
-/// The same with products of pairs of bf16, where attention_may_pair() and has_bf16_products(). The
+/// The same with products of pairs of bf16, where attention_may_pair() and can_multiply_pairs(). The
 /// forward task is not for few().
 void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task);
 void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task);
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task);
-/// And with products of tiles, where has_tile_products() too.
+/// And with products of tiles, where can_multiply_tiles() too.
 void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task);
 void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task);

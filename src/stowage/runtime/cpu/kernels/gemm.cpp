@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
@@ -22,12 +23,36 @@ int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
   return bytes;
 }
 
+namespace {
+
+std::atomic<int> g_form_for_test = -1;
+
+bool can_multiply(GemmForm form) {
+  return form == GemmForm::kPlain || (form == GemmForm::kPaired ? can_multiply_pairs()
+                                                                : can_multiply_tiles());
+}
+
+}  // namespace
+
+GemmForm bf16_form() {
+  if (const int form = g_form_for_test.load(std::memory_order_relaxed); form >= 0)
+    return can_multiply(static_cast<GemmForm>(form)) ? static_cast<GemmForm>(form)
+                                                     : GemmForm::kPlain;
+  if (can_multiply_tiles()) return GemmForm::kTiled;
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const bool fast = __builtin_cpu_is("amd");
+  if (fast && can_multiply_pairs()) return GemmForm::kPaired;
+#endif
+  return GemmForm::kPlain;
+}
+bool set_bf16_form_for_test(std::optional<GemmForm> form) {
+  g_form_for_test = form ? static_cast<int>(*form) : -1;
+  return !form || can_multiply(*form);
+}
+
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
           int threads) {
-  const GemmForm form = !gemm_may_pair(spec)     ? GemmForm::kPlain
-                        : has_tile_products() ? GemmForm::kTiled
-                        : has_bf16_products() ? GemmForm::kPaired
-                                              : GemmForm::kPlain;
+  const GemmForm form = gemm_may_pair(spec) ? bf16_form() : GemmForm::kPlain;
   const GemmPlan plan = plan_gemm(spec, threads, form);
   if (plan.n_tasks() == 0) return;
   GemmThreadFn run = is_integer(plan.c)                                   ? &gemm_thread_int

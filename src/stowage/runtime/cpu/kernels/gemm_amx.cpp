@@ -8,7 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <type_traits>
 
 #include "stowage/runtime/cpu/kernels/amx.h"
@@ -89,15 +88,12 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-std::atomic<bool> allowed = true;
-
 }  // namespace
 
-bool has_tile_products() {
+bool can_multiply_tiles() {
   static const bool may = may_use_tiles();
-  return may && allowed.load(std::memory_order_relaxed) && has_bf16_products();
+  return may && can_multiply_pairs();
 }
-void allow_tile_products_for_test(bool allow) { allowed = allow; }
 
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                        int64_t first_task, int64_t last_task) {
@@ -111,8 +107,7 @@ void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void*
 
 namespace stow::cpu {
 
-bool has_tile_products() { return false; }
-void allow_tile_products_for_test(bool) {}
+bool can_multiply_tiles() { return false; }
 
 // Never called where there are no such products.
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,

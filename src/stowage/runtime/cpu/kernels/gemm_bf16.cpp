@@ -92,7 +92,7 @@ struct PairKernel {
 
 }  // namespace
 
-bool has_bf16_products() {
+bool can_multiply_pairs() {
   static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
   return has && gemm_target_is_avx512();
 }
@@ -108,7 +108,7 @@ void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* 
 
 namespace stow::cpu {
 
-bool has_bf16_products() { return false; }
+bool can_multiply_pairs() { return false; }
 
 // Never called where there are no such products.
 void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,

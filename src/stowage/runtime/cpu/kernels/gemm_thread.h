@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 
@@ -17,13 +18,16 @@ void gemm_thread_f32(const GemmPlan& plan, const void* a, const void* b, void* c
                      int64_t first_task, int64_t last_task);
 /// Whether kernels run for AVX-512.
 bool gemm_target_is_avx512();
-/// Whether this machine multiplies pairs of bf16; and the kernel that does, for a and b of bf16.
-bool has_bf16_products();
+/// How this machine multiplies two bf16 best. Intel's multiply pairs more slowly than f32, and are
+/// left to tiles.
+GemmForm bf16_form();
+/// Another way from now on, or with nullopt the best again; false if the machine cannot.
+bool set_bf16_form_for_test(std::optional<GemmForm> form);
+/// Whether it can multiply pairs, and tiles.
+bool can_multiply_pairs();
+bool can_multiply_tiles();
 void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                       int64_t first_task, int64_t last_task);
-/// Likewise for tiles of bf16; tests may go without.
-bool has_tile_products();
-void allow_tile_products_for_test(bool allowed);
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                        int64_t first_task, int64_t last_task);
 void gemm_thread_f64(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,

@@ -1,6 +1,6 @@
 // Pairs of bf16 for the instructions that multiply them (AVX-512-BF16): how operands are packed,
 // how sums are rounded. Not for other machines: include it only where __x86_64__ and __GNUC__ are
-// defined, and call it only where has_bf16_products().
+// defined, and call it only where can_multiply_pairs().
 #pragma once
 
 // GCC 12 takes the deliberately undefined registers of its own intrinsics for mistakes of ours.
