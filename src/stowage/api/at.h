@@ -19,7 +19,7 @@ namespace stow {
 /// Errors: TraceError "[index] ..." or "[at] ...".
 class AtIndex {
  public:
-  using Mode = IndexMode;
+  using Mode = IndexMode;  ///< What becomes of places that are not there.
   /// What `index` reads; out of range as `mode` says, kClip being the default of JAX too. kFill reads
   /// `fill_value` there.
   Array get(Mode mode = Mode::kClip, const std::optional<ScalarValue>& fill_value = {}) const;

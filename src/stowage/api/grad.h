@@ -61,6 +61,7 @@ std::vector<Array> pull_back(const Linearized& linearized, const TreeRef& result
 /// than they were made in.
 std::vector<Array> pull_back_leaves(const Linearized& linearized, std::span<const Array> residuals,
                                     std::span<const Array> cotangents);
+/// The values that the backward part reads.
 std::span<const Array> residuals_of(const Linearized& linearized);
 /// Whether output i depends on the arguments.
 bool depends_on_arguments(const Linearized& linearized, size_t i);
