@@ -99,5 +99,46 @@ TEST(ApiEdges, NextafterOfF16StepsThroughEveryNumber) {
   EXPECT_TRUE(all(logical_and(drawn > -1, drawn < 2)).item<bool>());
 }
 
+// Strides, padding and dilations are in the order of the kernel's letters: W, then H.
+TEST(ApiEdges, AConvolutionsOptionsFollowTheAxesOfTheKernel) {
+  const Array x = (arange(24) % 7).astype(DType::kF32).reshape({2, 3, 4, 1});
+  const Array k = (arange(4) % 5 + 1).astype(DType::kF32).reshape({2, 1, 2, 1});
+  const Array y = conv_general_dilated(x, k,
+                                       {.strides = {1, 2},
+                                        .padding = {{1, 0}, {2, -1}},
+                                        .lhs_dilation = {2, 1},
+                                        .rhs_dilation = {1, 2},
+                                        .lhs_axes = "NHWC",
+                                        .rhs_axes = "WOHI",
+                                        .out_axes = "CWNH"});
+  EXPECT_EQ(y.shape(), (Shape{1, 7, 2, 1}));
+  EXPECT_THAT(y.to_vector<int>(), ElementsAre(0, 20, 0, 10, 4, 24, 2, 12, 8, 0, 4, 0, 12, 4));
+}
+
+TEST(ApiEdges, AProductOfIntegersAsFloatsDoesNotWrap) {
+  const Array a = Array::from({1 << 30, 3}, {1, 2}), b = Array::from({1 << 30, -5}, {2, 1});
+  const Array y = matmul(a, b, DType::kF32);
+  EXPECT_EQ(y.dtype(), DType::kF32);
+  EXPECT_FLOAT_EQ(y.item<float>(), 1.1529215e18f);
+}
+
+TEST(ApiEdges, ABoundOfClampThatIsNoNumberWins) {
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  const Array x = Array::from({0.0f, 2.0f, inf, nan});
+  for (const Array& y : {clamp(nan, x, 1.0), clamp(1.0, x, nan), clamp(nan, x, nan)})
+    EXPECT_TRUE(all(isnan(y)).item<bool>());
+}
+
+TEST(ApiEdges, BoolsHaveMinimaAndMaximaAtPlaces) {
+  const auto bools = [](std::initializer_list<int> v) { return Array::from(v, DType::kBool); };
+  const Array x = bools({1, 0, 1, 0}), rows = Array::from({0, 1, 1, 3});
+  const Array four = bools({1, 1, 0, 0}), three = bools({1, 1, 0});
+  EXPECT_THAT(x.at({rows}).min(four).to_vector<int>(), ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(x.at({rows}).max(four).to_vector<int>(), ElementsAre(1, 1, 1, 0));
+  EXPECT_THAT(x.at({range(0, 3)}).min(three).to_vector<int>(), ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(x.at({range(0, 3)}).max(three).to_vector<int>(), ElementsAre(1, 1, 1, 0));
+  EXPECT_EQ(x.at({0}).max(2).dtype(), DType::kBool);
+}
+
 }  // namespace
 }  // namespace stow

@@ -97,6 +97,24 @@ TEST(Jvp, OfAGradientIsAHessianVectorProduct) {
   expect_near(jacfwd(grad(f))(x), hessian(f)(x));
 }
 
+// Reverse over reverse mode says the same; compiled, as scans are joined with their gradients there.
+TEST(Jvp, OfAGradientIsThatOfTheProductWithTheTangent) {
+  const Array m = uniform(1, {5, 5}), t = uniform(2, {5, 5});
+  for (const auto& [name, f] : functions()) {
+    SCOPED_TRACE(name);
+    const auto gradient = grad([f = f](const Array& x) { return sum(sin(f(x))); });
+    const auto along = [&](const Array& x, const Array& v) {
+      return jvp(gradient, std::tuple(x), std::tuple(v)).second;
+    };
+    const auto twice = grad([&](const Array& x, const Array& v) {
+      return product_sum(gradient(x), v);
+    });
+    const Array expected = jit(twice)(m, t);
+    expect_near(jit(along)(m, t), expected, 1e-4f);
+    expect_near(vmap(along, {std::nullopt, 0})(m, stack({t, t * 2}))[0], expected, 1e-4f);
+  }
+}
+
 TEST(Jvp, TreesIntegersAndSeveralArguments) {
   using Two = std::pair<Array, Array>;
   const Array x = Array::from({1.0f, 2.0f}), i = Array::from({3, 4});

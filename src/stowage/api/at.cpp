@@ -106,6 +106,10 @@ Array AtIndex::update(OpKind op, const Operand& value, Mode mode, bool negate) c
   const Site site(at_);
   const WeakDType dtype{array_.dtype(), array_.type().weak};
   const Array v = to_array(value, dtype);
+  if (dtype.dtype == DType::kBool && (op == OpKind::kScatterMin || op == OpKind::kScatterMax)) {
+    const AtIndex bytes(convert_to(array_, DType::kU8), indices_, at_);
+    return convert_to(bytes.update(op, convert_to(v, DType::kU8), mode), DType::kBool);
+  }
   const Array updated = run_as_one("at", [&]() -> Array {
     const Places places(array_, indices_);
     const ArrayType target{v.dtype(), places.result};

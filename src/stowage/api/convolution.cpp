@@ -48,6 +48,27 @@ std::string without(const std::string& axes, const std::string& letters) {
   return rest;
 }
 
+// The letters of each operand's axes. Strides and their like are in the order of the kernel's
+// spatial axes, as in JAX; where its letters are not given, in that of the others.
+struct Letters {
+  std::string lhs, rhs, out, spatial;
+};
+Letters letters_of(const ConvOptions& options, size_t n) {
+  std::string spatial;
+  if (!options.rhs_axes.empty()) {
+    spatial = without(options.rhs_axes, "OI");
+  } else if (!options.lhs_axes.empty() || !options.out_axes.empty()) {
+    spatial = without(options.lhs_axes.empty() ? options.out_axes : options.lhs_axes, "NC");
+  } else {
+    for (size_t i = 0; i < n; ++i) spatial.push_back(static_cast<char>('0' + i));
+  }
+  const auto given_or = [&](const std::string& given, const char* leading) {
+    return given.empty() ? leading + spatial : given;
+  };
+  return {given_or(options.lhs_axes, "NC"), given_or(options.rhs_axes, "OI"),
+          given_or(options.out_axes, "NC"), spatial};
+}
+
 Dims spatial_of(const Array& x) {
   return Dims(x.shape().begin() + 2, x.shape().end());
 }
@@ -129,15 +150,10 @@ Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOpt
     fail_here("[conv_general_dilated] {} and {} are not of one rank of at least 2",
               to_string(x.type()), to_string(k.type()));
   const auto n = static_cast<size_t>(x.rank()) - 2;
-  std::string letters;
-  for (size_t i = 0; i < n; ++i) letters.push_back(static_cast<char>('0' + i));
-  const std::string lhs_axes = options.lhs_axes.empty() ? "NC" + letters : options.lhs_axes;
-  const std::string spatial = without(lhs_axes, "NC");
-  const std::string rhs_axes = options.rhs_axes.empty() ? "OI" + spatial : options.rhs_axes;
-  const std::string out_axes = options.out_axes.empty() ? "NC" + spatial : options.out_axes;
+  const Letters axes = letters_of(options, n);
   return run_as_one("conv", [&] {
-    const Array a = transpose(x, order_of(lhs_axes, "NC", spatial, x.type()));
-    const Array b = transpose(k, order_of(rhs_axes, "OI", spatial, k.type()));
+    const Array a = transpose(x, order_of(axes.lhs, "NC", axes.spatial, x.type()));
+    const Array b = transpose(k, order_of(axes.rhs, "OI", axes.spatial, k.type()));
     ConvParams p;
     p.strides = or_ones(options.strides, n);
     p.lhs_dilation = or_ones(options.lhs_dilation, n);
@@ -156,7 +172,7 @@ Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOpt
       p.high.push_back(w.after);
     }
     const Array y = record1(OpKind::kConvolution, p, {a, b});
-    const Dims order = order_of(out_axes, "NC", spatial, y.type());
+    const Dims order = order_of(axes.out, "NC", axes.spatial, y.type());
     Dims back(order.size());
     for (size_t i = 0; i < order.size(); ++i)
       back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
@@ -174,12 +190,8 @@ Array conv_transpose(const Operand& lhs, const Operand& rhs, const Dims& strides
   const ArrayType type{rhs.dtype().dtype, rhs.shape()};
   const auto n = static_cast<size_t>(std::max(type.shape.rank() - 2, 0));
   check_lengths("conv_transpose", {{&strides, "strides"}}, n);
-  const std::string lhs_axes = options.lhs_axes;
-  std::string letters;
-  for (size_t i = 0; i < n; ++i) letters.push_back(static_cast<char>('0' + i));
-  const std::string spatial = lhs_axes.empty() ? letters : without(lhs_axes, "NC");
-  const std::string rhs_axes = options.rhs_axes.empty() ? "OI" + spatial : options.rhs_axes;
-  const Dims order = order_of(rhs_axes, "OI", spatial, type);
+  const Letters axes = letters_of(options, n);
+  const Dims order = order_of(axes.rhs, "OI", axes.spatial, type);
   const Dims dilation = or_ones(options.rhs_dilation, n);
   check_lengths("conv_transpose", {{&dilation, "rhs_dilation"}}, n);
   // Widths of the convolution that undoes a strided one with this padding.

@@ -37,7 +37,8 @@ struct ConvOptions {
   Dims lhs_dilation = {};  ///< Zeros between elements: 2 puts one.
   Dims rhs_dilation = {};
   /// Which axis is which: N or O, C or I, and one letter a spatial axis. If empty "NC...", "OI...",
-  /// "NC..." with the spatial axes last.
+  /// "NC..." with the spatial axes last. Strides, padding and dilations are in the order of the
+  /// spatial axes of rhs.
   std::string lhs_axes = {}, rhs_axes = {}, out_axes = {};
   int64_t feature_groups = 1;
   int64_t batch_groups = 1;

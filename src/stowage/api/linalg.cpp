@@ -34,6 +34,10 @@ Array record_dot(const Array& a, const Array& b, DotParams p, std::optional<DTyp
       return logical ? sums > 0 : sums;
     });
   }
+  if (is_float(p.out) && !is_float(a.dtype()))  // as XLA: the factors are converted, not the sums
+    return run_as_one("dot_general", [&] {
+      return record1(OpKind::kDotGeneral, p, {convert_to(a, p.out), convert_to(b, p.out)});
+    });
   return record1(OpKind::kDotGeneral, std::move(p), {a, b});
 }
 

@@ -11,8 +11,9 @@
 
 namespace stow {
 
-// Operands are promoted to one dtype; the result has it too unless another is asked for. Sums of
-// f16 and bf16 products are in f32 and rounded once. Of bools a product is "and", a sum "or".
+// Operands are promoted to one dtype; the result has it too unless another is asked for: integers
+// whose product is to be a float are converted first. Sums of f16 and bf16 products are in f32 and
+// rounded once. Of bools a product is "and", a sum "or".
 
 /// NumPy's matrix product.
 /// Shapes:  a [..., m, k], b [..., k, n], the leading axes broadcasting; returns [..., m, n]. A

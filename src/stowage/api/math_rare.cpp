@@ -163,7 +163,8 @@ Array clamp(const Operand& low, const Operand& x, const Operand& high) {
   const Array l = to_array(low, dtype), h = to_array(high, dtype);
   return run_as_one("clamp", [&] {
     const Array kept = stop_gradient(minimum(maximum(a, l), h));
-    const Array out_of_range = where(logical_and(l > a, l < h), l, where(h < a, h, kept));
+    const Array above = logical_and(h < a, l == l);  // a bound that is NaN wins
+    const Array out_of_range = where(logical_and(l > a, l < h), l, where(above, h, kept));
     return where(logical_and(a > l, a < h), a, out_of_range);
   });
 }

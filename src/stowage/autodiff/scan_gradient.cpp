@@ -72,6 +72,7 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer, bool on
   JointScan js;
   js.forward = p;
   js.forward.n_residuals = 0;
+  js.backward_reverse = !p.reverse;
   js.n_backward_carries = static_cast<int>(g.active_carries.size() + g.active_consts.size());
   for (int i : g.active_ys)
     js.backward_in_axes.push_back(p.out_axes[static_cast<size_t>(i - p.n_carries)]);

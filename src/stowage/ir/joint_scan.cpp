@@ -89,7 +89,7 @@ SplitScan split_joint_scan(const JointScan& js) {
   split.forward_params.out_axes.resize(p.out_axes.size() + static_cast<size_t>(n_residuals));
   ScanParams& b = split.backward_params;
   b.length = p.length;
-  b.reverse = !p.reverse;
+  b.reverse = js.backward_reverse;
   b.n_consts = static_cast<int>(split.forward_consts.size()) + js.n_backward_consts;
   b.n_carries = js.n_backward_carries;
   for (int i : split.forward_xs) b.in_axes.push_back(p.in_axes[static_cast<size_t>(i)]);
@@ -115,6 +115,7 @@ JointScan join_scans(const Graph& graph, const Node& forward, const Node& backwa
   js.forward = fp;
   js.forward.out_axes.resize(fp.out_axes.size() - static_cast<size_t>(fp.n_residuals));
   js.forward.n_residuals = 0;
+  js.backward_reverse = bp.reverse;
   js.n_backward_carries = bp.n_carries;
   js.backward_out_axes = bp.out_axes;
 

@@ -14,6 +14,8 @@ namespace stow {
 struct JointScan {
   Graph body;
   ScanParams forward;  ///< Without residuals.
+  /// A gradient runs against its forward scan; what a jvp makes of a gradient runs along with it.
+  bool backward_reverse = false;
   int n_backward_consts = 0, n_backward_carries = 0;
   Dims backward_in_axes;   ///< Of the backward-only slices.
   Dims backward_out_axes;  ///< Of the backward stacked results.
