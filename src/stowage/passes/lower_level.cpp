@@ -25,7 +25,8 @@ Level::Level(Context& context, const Graph& graph, std::vector<View> input_views
 int Level::last_use_with_parts(ValueId root) const {
   int last = last_use(root);
   if (use(root).unit >= 0 && unit(use(root).unit).kind == UnitKind::kConcat)
-    for (ValueId part : graph_.def(root).operands) last = std::max(last, last_use(made_root(part)));
+    for (ValueId part : graph_.def(root).operands)
+      last = std::max(last, last_use_with_parts(made_root(part)));
   return last;
 }
 

@@ -217,6 +217,8 @@ class Level {
 
   // Whether a node reads by itself what is a part of a concatenation, and may lie in it.
   bool reads_part(const Node& node, ValueId root) const;
+  // Whether a concatenation of which this is a part is read at a position or behind it.
+  bool is_part_of_living(ValueId root, int at) const;
 
   void plan_body_outputs(const ScanParams& p, ScanPlan& plan);
   void emit_scan(int u);

@@ -199,6 +199,8 @@ bool Level::slices_die(int u, const Node& node, size_t i) const {
   for (size_t j = 0; j < node.operands.size(); ++j)
     if (j != i && use(node.operands[j]).root == root) return false;
   if (use(node.operands[i]).canon != root) return false;
+  // Other values may lie in the same memory: parts, or what it is a part of.
+  if (reads_part(node, root) || is_part_of_living(root, position(u))) return false;
   overwritten_.push_back(root);
   return true;
 }
@@ -356,10 +358,24 @@ void Level::plan_init(int u, const Node& node, int k, ScanPlan& plan) {
 }
 
 bool Level::reads_part(const Node& node, ValueId root) const {
-  if (unit(use(root).unit).kind != UnitKind::kConcat) return false;
-  for (ValueId part : graph_.def(root).operands)
+  if (use(root).unit < 0 || unit(use(root).unit).kind != UnitKind::kConcat) return false;
+  for (ValueId part : graph_.def(root).operands) {
     for (ValueId v : node.operands)
       if (made_root(v) == made_root(part)) return true;
+    if (reads_part(node, made_root(part))) return true;
+  }
+  return false;
+}
+
+bool Level::is_part_of_living(ValueId root, int at) const {
+  for (const Unit& unit : units_.units) {
+    if (unit.kind != UnitKind::kConcat) continue;
+    const Node& node = graph_.node(unit.nodes[0]);
+    const ValueId whole = node.first_result;
+    for (ValueId part : node.operands)
+      if (made_root(part) == root && (last_use(whole) >= at || is_part_of_living(whole, at)))
+        return true;
+  }
   return false;
 }
 
