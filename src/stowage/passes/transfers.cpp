@@ -178,14 +178,9 @@ class Overlapper {
     collect_loops(item.instruction, inside);
     std::set<std::pair<size_t, bool>> whole;
     for_each_view(item.instruction, [&](const View& view, bool write) {
-      Access a;
-      if (in) {
-        View fixed = view;
-        fix_iteration(fixed, in->id, iteration);
-        a = access_of(fixed, write);
-      } else {
-        a = access_of(view, write);
-      }
+      View window = begins_all(view) ? all_of(view) : view;
+      if (in) fix_iteration(window, in->id, iteration);
+      Access a = access_of(window, write);
       a.whole = nested && std::any_of(a.terms.begin(), a.terms.end(),
                                       [&](const LoopTerm& t) { return inside.contains(t.loop); });
       if (a.whole && !whole.emplace(view.buffer.index(), write).second) return;
@@ -195,6 +190,14 @@ class Overlapper {
       for_each_kernel(std::span(&item.instruction, 1), [&](const Kernel& kernel) {
         item.moves[static_cast<size_t>(stream_of(kernel, schedule_.buffers))] = true;
       });
+  }
+  // Whether a write begins the life of more than what it writes: nothing may be written there before.
+  bool begins_all(const View& view) const {
+    const Buffer& b = schedule_.buffers[view.buffer.index()];
+    return view.begins && b.slots == 1 && b.parts.size() == 1;
+  }
+  View all_of(const View& view) const {
+    return {view.buffer, DType::kU8, {schedule_.buffers[view.buffer.index()].bytes}, {1}};
   }
   static void collect_loops(Instruction& instruction, std::set<LoopId>& loops) {
     if (Loop* loop = instruction.loop()) {
