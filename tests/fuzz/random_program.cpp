@@ -714,6 +714,10 @@ class Maker {
       const size_t axis = below(dims.size() + 1);
       dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis), p.length);
       const ArrayType stack{slice.dtype, Shape(dims), slice.kind};
+      if (slice.kind == MemoryKind::kDevice && is_float(slice.dtype) && below(5) == 0) {
+        scan_part(stack, axis, p, operands, types);
+        continue;
+      }
       operands.push_back(of(stack));
       types.push_back({slice.dtype, slice.shape, slice.kind});
       p.in_axes.push_back(static_cast<int64_t>(axis));
@@ -746,6 +750,24 @@ class Maker {
     if (outputs.empty()) return;
     body->set_outputs(outputs);
     for (const Val& v : builder_.add(OpKind::kScan, p, operands, {body})) add(v);
+  }
+
+  // Scans what is a part of a concatenation as well, which is scanned beside it or read later.
+  void scan_part(const ArrayType& stack, size_t axis, ScanParams& p, std::vector<Val>& operands,
+                 std::vector<ArrayType>& types) {
+    const auto take = [&](const Val& v) {
+      Dims dims = v.shape().dims();
+      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis));
+      operands.push_back(v);
+      types.push_back({v.dtype(), Shape(dims)});
+      p.in_axes.push_back(static_cast<int64_t>(axis));
+    };
+    const std::vector<Val> parts = {of(stack) * 0.5, of(stack)};
+    const size_t joined = below(static_cast<uint64_t>(stack.shape.rank()));
+    const Val whole = concatenate(parts, static_cast<int64_t>(joined));
+    add(whole);
+    take(parts[0]);
+    if (joined != axis && below(2)) take(whole);
   }
 
   // Half of it and something new, where it lies.
