@@ -192,9 +192,10 @@ class Overlapper {
       });
   }
   // Whether a write begins the life of more than what it writes: nothing may be written there before.
+  // What a loop fills bit by bit begins with the first bit, see begin_no_bits.
   bool begins_all(const View& view) const {
     const Buffer& b = schedule_.buffers[view.buffer.index()];
-    return view.begins && b.slots == 1 && b.parts.size() == 1;
+    return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
   }
   View all_of(const View& view) const {
     return {view.buffer, DType::kU8, {schedule_.buffers[view.buffer.index()].bytes}, {1}};
