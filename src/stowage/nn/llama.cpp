@@ -150,9 +150,13 @@ Array llama_hidden(const LlamaConfig& config, const Llama& model, const Array& t
 
 namespace {
 
+// Wherever it lies, [d, V] or, tied, [V, d]; and which axis is that of the words.
+const Array& head_in_place(const Llama& model) { return model.head ? *model.head : model.embed; }
+int words_axis(const Llama& model) { return model.head ? 1 : 0; }
+
 Array head_of(const Llama& model) {  // [d, V]
-  return model.head ? device_put(*model.head, MemoryKind::kDevice)
-                    : swapaxes(device_put(model.embed, MemoryKind::kDevice), 0, 1);
+  const Array head = device_put(head_in_place(model), MemoryKind::kDevice);
+  return words_axis(model) == 1 ? head : swapaxes(head, 0, 1);
 }
 
 }  // namespace
@@ -160,8 +164,7 @@ Array head_of(const Llama& model) {  // [d, V]
 Array llama_logits(const LlamaConfig& config, const Llama& model, const Array& hidden) {
   Scope scope("head");
   if (config.vocab_block > 0)
-    return linear_in_blocks(hidden, model.head ? *model.head : model.embed, config.vocab_block,
-                            model.head ? 1 : 0);
+    return linear_in_blocks(hidden, head_in_place(model), config.vocab_block, words_axis(model));
   return matmul(hidden, head_of(model).astype(hidden.dtype()));
 }
 
@@ -176,9 +179,8 @@ Array llama_loss(const LlamaConfig& config, const Llama& model, const Array& tok
   }
   if (config.vocab_block > 0) {
     Scope scope("loss");
-    return linear_cross_entropy_in_blocks(hidden, model.head ? *model.head : model.embed,
-                                          tokens.slice(1, 1, t + 1), config.vocab_block,
-                                          model.head ? 1 : 0);
+    return linear_cross_entropy_in_blocks(hidden, head_in_place(model), tokens.slice(1, 1, t + 1),
+                                          config.vocab_block, words_axis(model));
   }
   const Array logits = llama_logits(config, model, hidden);
   Scope scope("loss");

@@ -43,17 +43,14 @@ class BlockGatherer {
   // Rows of a block; 0 where the node stays as it is.
   int64_t rows_of_block(const Node& node) const {
     if (node.op != OpKind::kGather || !is_fetch(from_, node.operands[0])) return 0;
-    const auto& p = node.as<GatherParams>();
     const ArrayType& table = from_.type(node.operands[0]);
-    const Dims& dims = table.shape.dims();
-    if (p.start_index_map != Dims{0} || p.slice_sizes[0] != 1 || table.elems() == 0 ||
-        !std::equal(dims.begin() + 1, dims.end(), p.slice_sizes.begin() + 1) ||
+    if (table.elems() == 0 || !is_of_rows(node.as<GatherParams>(), table.shape) ||
         from_.type(node.operands[1]).dtype == DType::kU64 || is_needed_whole(node.operands[0]))
       return 0;
-    const int64_t row_bytes = table.bytes() / dims[0];
+    const int64_t n_rows = table.shape[0], row_bytes = table.bytes() / n_rows;
     const int64_t most = std::max(block_bytes_, from_.type(node.first_result).bytes());
     const int64_t rows = std::max<int64_t>(most / row_bytes, 1);
-    return rows * kFewestBlocks <= dims[0] ? rows : 0;
+    return rows * kFewestBlocks <= n_rows ? rows : 0;
   }
   bool is_needed_whole(ValueId v) const {
     return returned_[v.index()] ||

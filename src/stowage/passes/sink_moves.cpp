@@ -40,9 +40,7 @@ class Sinker {
       return !from_.is_input(x) && n_readers_[x.index()] == 1 &&
              can_take(from_.def(x), from_.value(x).index);
     }
-    if (node.op != OpKind::kScan) return false;
-    const auto& p = node.as<ScanParams>();
-    return result >= p.n_carries && result < node.n_results - p.n_residuals;
+    return is_stacked(from_, node.result(result));
   }
 
   // Values that are made where they are moved to, from the last reader back.
@@ -140,5 +138,13 @@ class Sinker {
 }  // namespace
 
 Graph sink_moves(const Graph& graph) { return Sinker(graph).run(); }
+
+bool is_stacked(const Graph& graph, ValueId v) {
+  if (graph.is_input(v) || graph.def(v).op != OpKind::kScan) return false;
+  const Node& scan = graph.def(v);
+  const auto& p = scan.as<ScanParams>();
+  const int result = graph.value(v).index;
+  return result >= p.n_carries && result < scan.n_results - p.n_residuals;
+}
 
 }  // namespace stow

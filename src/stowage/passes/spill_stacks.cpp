@@ -1,5 +1,6 @@
 #include "stowage/passes/spill_stacks.h"
 
+#include <algorithm>
 #include <map>
 
 #include "stowage/ir/utilities.h"
@@ -37,15 +38,10 @@ class Finder {
     if (!is_read_once(v)) return false;
     const Node& node = graph_.def(v);
     if (node.op == OpKind::kReshape) return is_stack(node.operands[0]);
-    if (node.op == OpKind::kConcatenate) {
-      for (ValueId part : node.operands)
-        if (is_stack(part)) return true;
-      return false;
-    }
-    if (node.op != OpKind::kScan) return false;
-    const auto& p = node.as<ScanParams>();
-    const int result = graph_.value(v).index;
-    return result >= p.n_carries && result < node.n_results - p.n_residuals;
+    if (node.op == OpKind::kConcatenate)
+      return std::any_of(node.operands.begin(), node.operands.end(),
+                         [&](ValueId part) { return is_stack(part); });
+    return is_stacked(graph_, v);
   }
   void find(ValueId work, MemoryKind kind) {
     for (ValueId v : graph_.def(work).operands)

@@ -301,14 +301,16 @@ class Finder {
 bool is_sum_of_rows(const Graph& graph, ValueId v) {
   if (graph.is_input(v) || graph.def(v).op != OpKind::kScatterAdd) return false;
   const Node& node = graph.def(v);
-  const auto& p = node.as<GatherParams>();
-  const Dims& dims = graph.type(v).shape.dims();
   const ValueId onto = uniform_source(graph, node.operands[0]);
   if (!onto.valid() || graph.is_input(onto) || !is_splat_constant(graph.def(onto)) ||
-      p.start_index_map != Dims{0} || p.slice_sizes[0] != 1 ||
       2 * graph.type(node.operands[2]).elems() > graph.type(v).elems())
     return false;
-  return std::equal(dims.begin() + 1, dims.end(), p.slice_sizes.begin() + 1);
+  return is_of_rows(node.as<GatherParams>(), graph.type(v).shape);
+}
+
+bool is_of_rows(const GatherParams& p, const Shape& shape) {
+  return p.start_index_map == Dims{0} && p.slice_sizes[0] == 1 &&
+         std::equal(shape.begin() + 1, shape.end(), p.slice_sizes.begin() + 1);
 }
 
 int first_reduced_axis(const Node& node) {

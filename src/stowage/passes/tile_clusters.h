@@ -34,6 +34,9 @@ std::vector<TileCluster> find_tile_clusters(const Graph& graph, int64_t tile_byt
 /// be there.
 bool is_sum_of_rows(const Graph& graph, ValueId v);
 
+/// Whether a gather or scatter over that shape is of whole rows, along the first axis.
+bool is_of_rows(const GatherParams& p, const Shape& shape);
+
 /// The first axis that a reduction drops; 0 for any other node.
 int first_reduced_axis(const Node& node);
 
