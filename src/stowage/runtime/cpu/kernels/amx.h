@@ -1,5 +1,5 @@
-// Tiles of bf16 for the instructions that multiply them (AMX): whether this machine has them, and the
-// register kernel. Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
+// Tiles of bf16 for the instructions that multiply them (AMX): how operands are packed, and the register
+// kernel. Whether this machine has them is told by gemm_thread.h. Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/pairs.h"
@@ -83,10 +83,23 @@ inline void pack_rows(const uint16_t* src, const int64_t* rows, int64_t n, const
       }
 }
 
+/// As PairPacking, for tiles.
+struct TilePacking {
+  static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
+  static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                        int64_t kc, uint32_t* dst) {
+    pack_rows(src, rows, n, ks, kc, dst);
+  }
+  static void pack_right(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                         int64_t kc, uint32_t* dst) {
+    pairs::pack_pairs<kCols, kPairUnit>(src, rows, n, ks, kc, dst);
+  }
+};
+
 /// out[32][32] = prev (or zeros) + a b, strides in elements. `a` is rows of pairs, row r's at
 /// r * a_stride; its next 16 pairs `a_step` further; `b` is [pairs][b_stride], 32 columns of it. Each
 /// 16 pairs are one step, whose two halves are summed apart, then together, then onto what was there.
-/// `fetch(i)` is called once a step.
+/// `fetch()` is called once a step.
 template <typename Fetch>
 STOW_AMX inline void multiply(int64_t pairs, const uint32_t* a, int64_t a_stride, int64_t a_step,
                               const uint32_t* b, int64_t b_stride, const float* prev,

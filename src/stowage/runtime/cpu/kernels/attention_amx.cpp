@@ -17,17 +17,8 @@ using namespace pairs;
 static_assert(kTileUnits.rows == amx::kSide && kTileUnits.pairs == amx::kTile &&
               kTileCols == amx::kSide);
 
-struct TilePanels {
+struct TilePanels : amx::TilePacking {
   static constexpr AttentionUnits kUnits = kTileUnits;
-  static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                        int64_t kc, uint32_t* dst) {
-    amx::pack_rows(src, rows, n, ks, kc, dst);
-  }
-  static void pack_right(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                         int64_t kc, uint32_t* dst) {
-    pack_pairs<kTileCols, kUnits.pairs>(src, rows, n, ks, kc, dst);
-  }
-
   template <Onto kOnto>
   STOW_AMX static void multiply(int64_t rows, const TileArgs& args) {
     const auto none = [] {};

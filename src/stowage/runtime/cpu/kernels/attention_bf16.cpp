@@ -13,18 +13,11 @@ namespace {
 
 using namespace pairs;
 
-static_assert(kPanelRows == kTileRows && kPairUnits.rows == kTileRows);
+static_assert(kPanelRows == kTileRows && kPairUnits.rows == kTileRows && PairPacking::kRows == kTileRows &&
+              PairPacking::kCols == kTileCols);
 
-struct PairPanels {
+struct PairPanels : PairPacking {
   static constexpr AttentionUnits kUnits = kPairUnits;
-  static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                        int64_t kc, uint32_t* dst) {
-    pack_pairs<kTileRows>(src, rows, n, ks, kc, dst);
-  }
-  static void pack_right(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                         int64_t kc, uint32_t* dst) {
-    pack_pairs<kTileCols>(src, rows, n, ks, kc, dst);
-  }
   template <Onto kOnto>
   static void multiply(int64_t rows, const TileArgs& args) {
     kTiles<1, kTileRows, kOnto>[static_cast<size_t>(rows - 1)](args);

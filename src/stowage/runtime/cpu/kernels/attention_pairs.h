@@ -76,7 +76,7 @@ inline constexpr auto kTiles =
     tile_table<kRowStep, kPairStep, kOnto>(std::make_integer_sequence<int, kTileRows>());
 
 // What attention is written over, `Kernel`: kUnits, to multiples of which panels are filled up with
-// zeros; pack_left and pack_right, as pack_pairs, of panels of kUnits.rows and kTileCols; multiply<Onto>
+// zeros; pack_left and pack_right, as PairPacking, of panels of kUnits.rows and kTileCols; multiply<Onto>
 // of such panels, which may write whole panels of rows; and multiply_rows, onto `out`, of rows of a that
 // lie kKeyPairs apart, which writes no row but those.
 

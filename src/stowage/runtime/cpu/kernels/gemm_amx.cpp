@@ -18,20 +18,10 @@ namespace {
 
 using namespace pairs;
 
-static_assert(kGemmTiledRowUnit == amx::kSide && kCols == amx::kSide);
+static_assert(kGemmTiledRowUnit == amx::kSide && kCols == amx::kSide &&
+              kGemmPairsInTile == amx::kTile);
 
-struct TileKernel {
-  static constexpr int64_t kRows = amx::kSide, kPairUnit = amx::kTile;
-
-  static void pack_a(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                     int64_t kc, uint32_t* dst) {
-    amx::pack_rows(src, rows, n, ks, kc, dst);
-  }
-  static void pack_b(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                     int64_t kc, uint32_t* dst) {
-    pack_pairs<kCols, kPairUnit>(src, rows, n, ks, kc, dst);
-  }
-
+struct TileKernel : amx::TilePacking {
   template <typename Out>
   STOW_AMX static void multiply(int64_t rows, const PieceArgs& args) {
     const char* ahead = args.fetch.at;

@@ -17,8 +17,8 @@ namespace {
 
 using namespace pairs;
 
-constexpr int64_t kRows = 12;  // of a micro-kernel's piece of C
-static_assert(kGemmRowUnit % kRows == 0);
+constexpr int64_t kRows = PairPacking::kRows;  // of a micro-kernel's piece of C
+static_assert(kGemmRowUnit % kRows == 0 && PairPacking::kCols == kCols);
 
 // As gemm_micro-inl.h's, two steps of k at a time; into f32, or rounded into bf16.
 template <typename Out, int R>
@@ -74,16 +74,7 @@ constexpr std::array<MicroFn, sizeof...(R)> micro_table(std::integer_sequence<in
 template <typename Out>
 constexpr auto kMicro = micro_table<Out>(std::make_integer_sequence<int, kRows>());
 
-struct PairKernel {
-  static constexpr int64_t kRows = 12, kPairUnit = 1;
-  static void pack_a(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                     int64_t kc, uint32_t* dst) {
-    pack_pairs<kRows>(src, rows, n, ks, kc, dst);
-  }
-  static void pack_b(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
-                     int64_t kc, uint32_t* dst) {
-    pack_pairs<kCols>(src, rows, n, ks, kc, dst);
-  }
+struct PairKernel : PairPacking {
   template <typename Out>
   static void multiply(int64_t rows, const PieceArgs& args) {
     kMicro<Out>[static_cast<size_t>(rows - 1)](args);

@@ -54,7 +54,7 @@ STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, i
 /// written once.
 ///
 /// The kernel has kRows, of its pieces; kPairUnit, of which the pairs of a K block are a multiple;
-/// pack_a and pack_b, as pack_pairs; and multiply<Out>(rows, PieceArgs), into f32 or rounded into bf16.
+/// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs), into f32 or rounded into bf16.
 template <typename Kernel>
 class PairedThread {
   static constexpr int64_t kRows = Kernel::kRows;
@@ -100,7 +100,7 @@ class PairedThread {
           c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min(kRows, rows - i));
         uint32_t* to = a_pack_;
         for_each_k_block([&](int64_t, const int64_t* a_ks, const int64_t*, int64_t kc) {
-          Kernel::pack_a(a_ + a_batch_, a_rows_, rows, a_ks, kc, to);
+          Kernel::pack_left(a_ + a_batch_, a_rows_, rows, a_ks, kc, to);
           to += pairs_in(kc) * round_up(rows);
         });
         // The next block of A, of these k or the next.
@@ -148,11 +148,11 @@ class PairedThread {
       if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
         if (j == 0)
           for_each_k_block([&](int64_t, const int64_t*, const int64_t* b_ks, int64_t kc) {
-            Kernel::pack_b(b_ + b_batch_, b_cols_, cols, b_ks, kc, b_pack_);
+            Kernel::pack_right(b_ + b_batch_, b_cols_, cols, b_ks, kc, b_pack_);
           });
       } else if (first) {
         for_each_k_block([&](int64_t k, const int64_t*, const int64_t* b_ks, int64_t kc) {
-          Kernel::pack_b(b_ + b_batch_, b_cols_ + j, w, b_ks, kc, b + k / 2 * kCols);
+          Kernel::pack_right(b_ + b_batch_, b_cols_ + j, w, b_ks, kc, b + k / 2 * kCols);
         });
         ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + j + kCols,
               std::min(kCols, cols - j - kCols), k0_);

@@ -148,6 +148,19 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
   }
 }
 
+/// Panels of both operands for kernels that multiply pairs: kRows of the left one, kCols of the right.
+struct PairPacking {
+  static constexpr int64_t kRows = 12, kCols = 32, kPairUnit = 1;
+  static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                        int64_t kc, uint32_t* dst) {
+    pack_pairs<kRows>(src, rows, n, ks, kc, dst);
+  }
+  static void pack_right(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                         int64_t kc, uint32_t* dst) {
+    pack_pairs<kCols>(src, rows, n, ks, kc, dst);
+  }
+};
+
 // Rounded as narrow() does it, subnormal numbers too, which the conversion alone would make zeros.
 STOW_BF16 inline __m512i rounded(__m512 low, __m512 high) {
   constexpr int kSubnormal = 0x20;
