@@ -8,6 +8,7 @@
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
+#include "stowage/runtime/cpu/kernels/maker.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
 namespace stow::cpu {
@@ -39,11 +40,7 @@ GemmForm bf16_form() {
     return can_multiply(static_cast<GemmForm>(form)) ? static_cast<GemmForm>(form)
                                                      : GemmForm::kPlain;
   if (can_multiply_tiles()) return GemmForm::kTiled;
-#if defined(__x86_64__) && defined(__GNUC__)
-  static const bool fast = __builtin_cpu_is("amd");
-  if (fast && can_multiply_pairs()) return GemmForm::kPaired;
-#endif
-  return GemmForm::kPlain;
+  return made_by_amd() && can_multiply_pairs() ? GemmForm::kPaired : GemmForm::kPlain;
 }
 bool set_bf16_form_for_test(std::optional<GemmForm> form) {
   g_form_for_test = form ? static_cast<int>(*form) : -1;

@@ -11,20 +11,29 @@
 
 namespace stow::cpu {
 
-/// What one micro-kernel is to fetch: lines at `at`, `at + step`, ...; always an address to read.
+/// What one micro-kernel is to fetch: `left` lines `step` apart from `at` on; then, `jump` further on,
+/// `run` more, and so on. Always addresses to read.
 struct GemmFetch {
   const char* at;
-  int64_t step;
+  int64_t step = 0;
+  int64_t left = 1, run = 1, jump = 0;
+
+  const char* next() {
+    const char* const line = at;
+    at += step;
+    if (--left == 0) at += jump, left = run;
+    return line;
+  }
 };
 
 class GemmAhead {
  public:
-  /// From now on next() walks over a block of an operand: elements [first, first + n) of the class
-  /// `outer` by [k, k + depth) of `inner`, `bytes` each, at `base`. There is nothing to fetch where
-  /// a class has several dimensions, whose blocks are not even.
+  /// From now on next() walks, row by row of memory, over a block of an operand: elements [first,
+  /// first + n) of the class `outer` by [k, k + depth) of `inner`, `bytes` each, at `base`. There is
+  /// nothing to fetch where a class has several dimensions, whose blocks are not even.
   void start(const void* base, int64_t bytes, int64_t GemmDim::*stride, const GemmDims& outer,
              int64_t first, int64_t n, const GemmDims& inner, int64_t k, int64_t depth) {
-    lines_ = 0;
+    rows_ = 0;
     if (outer.count > 1 || inner.count > 1 || n <= 0 || depth <= 0) return;
     int64_t row = outer.count ? outer.dims[0].*stride * bytes : 0;
     int64_t col = inner.count ? inner.dims[0].*stride * bytes : 0;
@@ -36,27 +45,31 @@ class GemmAhead {
     row_step_ = row;
     line_step_ = std::max(col, kLine);
     lines_ = std::max<int64_t>((depth * col + line_step_ - 1) / line_step_, 1);
-    row_ = 0;
+    line_ = 0;
+    if (lines_ > 1) return;
+    lines_ = std::exchange(rows_, 1);
+    line_step_ = row_step_;
   }
-  void stop() { lines_ = 0; }
+  void stop() { rows_ = 0; }
 
   /// The part of a micro-kernel that fetches `count` lines; `idle` if there is none left.
   GemmFetch next(int64_t count, const void* idle) {
-    if (lines_ == 0) return {static_cast<const char*>(idle), 0};
-    const GemmFetch part = {at_ + row_ * row_step_, row_step_};
-    row_ += count;
-    if (row_ >= rows_) row_ = 0, at_ += line_step_, --lines_;
+    if (rows_ <= 0) return {static_cast<const char*>(idle)};
+    const GemmFetch part = {at_ + line_ * line_step_, line_step_, lines_ - line_, lines_,
+                            row_step_ - lines_ * line_step_};
+    line_ += count;
+    for (; line_ >= lines_; --rows_) line_ -= lines_, at_ += row_step_;
     return part;
   }
-  bool done() const { return lines_ == 0; }
+  bool done() const { return rows_ <= 0; }
   /// Lines left to fetch.
-  int64_t left() const { return lines_ * rows_ - row_; }
+  int64_t left() const { return rows_ <= 0 ? 0 : lines_ * rows_ - line_; }
 
  private:
   static constexpr int64_t kLine = 64;
   const char* at_ = nullptr;
-  int64_t row_step_ = 0, line_step_ = 0, rows_ = 0, row_ = 0;
-  int64_t lines_ = 0;  // left in each row
+  int64_t row_step_ = 0, rows_ = 0;  // rows that are left
+  int64_t line_step_ = 0, lines_ = 1, line_ = 0;  // of each row; the next of this one
 };
 
 }  // namespace stow::cpu

@@ -24,11 +24,11 @@ static_assert(kGemmTiledRowUnit == amx::kSide && kCols == amx::kSide &&
 struct TileKernel : amx::TilePacking {
   template <typename Out>
   STOW_AMX static void multiply(int64_t rows, const PieceArgs& args) {
-    const char* ahead = args.fetch.at;
+    GemmFetch ahead = args.fetch;
     const auto fetch = [&]() STOW_AMX {
 #pragma GCC unroll 4
-      for (int64_t i = 0; i < amx::kTile / kFetchEvery; ++i, ahead += args.fetch.step)
-        _mm_prefetch(ahead, _MM_HINT_T1);
+      for (int64_t i = 0; i < amx::kTile / kFetchEvery; ++i)
+        _mm_prefetch(ahead.next(), _MM_HINT_T1);
     };
     const auto into = [&](const float* prev, int64_t prev_stride, float* out,
                           int64_t out_stride) STOW_AMX {

@@ -32,9 +32,9 @@ STOW_BF16 void micro(const PieceArgs& args) {
     __builtin_prefetch(out + r * args.out_stride + kLanes, 1);
   }
   const uint32_t *a = args.a, *b = args.b;
-  const char* ahead = args.fetch.at;
-  for (int64_t k = args.pairs; k > 0; ahead += args.fetch.step) {
-    _mm_prefetch(ahead, _MM_HINT_T1);
+  GemmFetch ahead = args.fetch;
+  for (int64_t k = args.pairs; k > 0;) {
+    _mm_prefetch(ahead.next(), _MM_HINT_T1);
     const int64_t steps = std::min(k, kFetchEvery);
     k -= steps;
     for (int64_t i = 0; i < steps; ++i, a += kRows, b += kCols) {

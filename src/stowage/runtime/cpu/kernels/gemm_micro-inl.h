@@ -66,27 +66,34 @@ template <int R, int V, bool kInPlace, typename T, bool kPack = false>
 HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = kLanesOf<T>;
+  constexpr bool kWhole = R == kRows && V == 2 && !kInPlace;
   hn::Vec<decltype(d)> acc[R][V];
   const T* HWY_RESTRICT a = args.a;
   const T* HWY_RESTRICT b = args.b;
   HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
     HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
       acc[r][v] = hn::Zero(d);
-      __builtin_prefetch(args.out + r * args.out_stride + v * kLanes, 1);
+      if (!kWhole) __builtin_prefetch(args.out + r * args.out_stride + v * kLanes, 1);
     }
   }
   const ptrdiff_t b_stride = args.b_stride;
   const char* a_rows[3];
   const ptrdiff_t step = args.a_stride * static_cast<ptrdiff_t>(sizeof(T)), step3 = 3 * step;
   for (int r = 0; r < 3; ++r) a_rows[r] = reinterpret_cast<const char*>(a + 4 * r * args.a_stride);
-  const char* ahead = args.fetch.at;
+  GemmFetch ahead = args.fetch;
+  const T* out_ahead = args.out;
+  int out_left = R;  // rows yet to fetch, a few at a time: all at once would hold up the panels
   T* packed = args.packed;
   int64_t k = args.kc;
   do {
     int64_t steps = k;
-    if constexpr (R == kRows && V == 2 && !kInPlace) {
-      __builtin_prefetch(ahead, 0, 2);
-      ahead += args.fetch.step;
+    if constexpr (kWhole) {
+      if (out_left-- > 0) {
+        __builtin_prefetch(out_ahead, 1);
+        __builtin_prefetch(out_ahead + kLanes, 1);
+        out_ahead += args.out_stride;
+      }
+      __builtin_prefetch(ahead.next(), 0, 2);
       steps = std::min<int64_t>(k, kFetchEvery);
     }
     k -= steps;
@@ -171,7 +178,7 @@ constexpr auto kWideMicro =
 template <typename T>
 HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b, T* out,
                                 ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {
-  const GemmFetch none = {reinterpret_cast<const char*>(a), 0};
+  const GemmFetch none = {reinterpret_cast<const char*>(a)};
   kMicro<2, false, T>[rows - 1](
       {kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride, kCols<T>, none});
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stowage/base/error.h"
+#include "stowage/runtime/cpu/kernels/maker.h"
 #include "stowage/runtime/cpu/kernels/row_compiler.h"
 
 namespace stow::cpu {
@@ -315,9 +316,9 @@ int Compiler::executed_in(int j) {
 
 }  // namespace rows
 
-bool first_cache_is_large() {
+bool fetches_to_first_cache() {
   static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
-  return is_large;
+  return is_large && made_by_amd();
 }
 
 RowPlan compile_row_plan(const RowProgram& program, bool careful) {
@@ -331,7 +332,7 @@ RowPlan compile_row_plan(const RowProgram& program, bool careful) {
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
   plan = Compiler(program, careful, 2 * kTileElems).compile();
-  if (first_cache_is_large()) return plan;
+  if (fetches_to_first_cache()) return plan;
   RowPlan longer = Compiler(program, careful, 8 * kTileElems).compile();
   const bool alike =
       longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;

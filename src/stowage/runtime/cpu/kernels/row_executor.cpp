@@ -455,7 +455,7 @@ class Worker {
   std::byte *shared_, *own_;
   int64_t chunk_ = 0;
   int64_t column_ = -1;  // that the bases stand at
-  Ahead ahead_{first_cache_is_large()};
+  Ahead ahead_{fetches_to_first_cache()};
   // Not begun anew at each step: they are large, and a step sets what its kernel reads.
   KernelCall map_call_;
   ReduceRowsCall reduce_call_;

@@ -137,9 +137,10 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
   return (2 * static_cast<int64_t>(plan.operands.size()) + kOperandBase) * 8;
 }
 
-/// Whether a first cache holds a tile and the next. Of 48 KiB it does well enough; in 32 KiB what is
-/// fetched ahead drives out what is worked on, and programs take up to 1.5 times as long.
-bool first_cache_is_large();
+/// Whether what comes next is best fetched into the first cache. One of 32 KiB it drives out of what is
+/// worked on, and programs take up to 1.5 times as long; Intel's of 48 KiB waits for too few lines at a
+/// time, and they take up to 1.35 times as long.
+bool fetches_to_first_cache();
 
 /// `careful`: right for every output over every input that it may lie over. Else stores come as
 /// early as they can, and the plan is right where none of `must_differ` share an address.
