@@ -131,7 +131,6 @@ HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* 
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   V v[kLanes];
   HWY_UNROLL(16) for (int r = 0; r < kLanes; ++r) {
-    if (r < R) __builtin_prefetch(rows[r] + at + 8 * kLanes, 0, 2);
     if (r < R) v[r] = load_wide(d, rows[r] + at);
     else v[r] = hn::Zero(d);
   }
