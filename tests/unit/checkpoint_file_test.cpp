@@ -201,6 +201,16 @@ TEST(CheckpointFile, RefusesAnotherRun) {
             "has \"16\"");
   EXPECT_EQ(with([](auto& needs) { needs.config.emplace_back("model.new", "1"); }),
             "…/step-000005.json: is of another run: it was made without model.new");
+  const auto with_new = [&](const char* value) {
+    return with([&](auto& needs) {
+      needs.config.emplace_back("model.new", value);
+      needs.defaults = {{"model.new", "0"}, {"model.dim", "16"}};
+    });
+  };
+  EXPECT_EQ(with_new("0"), "");
+  EXPECT_EQ(with_new("1"),
+            "…/step-000005.json: is of another run: it was made with model.new = \"0\", this run "
+            "has \"1\"");
   EXPECT_EQ(with([](auto& needs) { needs.tensors[0].shape = {500}; }),
             "…/step-000005.safetensors: is of another model: 'params/w' is f32[10,50], this run "
             "needs f32[500]");

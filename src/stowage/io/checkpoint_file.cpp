@@ -155,11 +155,16 @@ Result<ParsedMeta> parse_meta(std::string_view text) {
   return parsed;
 }
 
-Result<void> check_config(const ConfigText& has, const ConfigText& needs) {
-  for (const auto& [key, needed] : needs) {
-    const std::string* value = nullptr;
-    for (const auto& [k, v] : has)
-      if (k == key) value = &v;
+const std::string* value_of(const ConfigText& config, const std::string& key) {
+  for (const auto& [k, v] : config)
+    if (k == key) return &v;
+  return nullptr;
+}
+
+Result<void> check_config(const ConfigText& has, const CheckpointNeeds& needs) {
+  for (const auto& [key, needed] : needs.config) {
+    const std::string* value = value_of(has, key);
+    if (!value) value = value_of(needs.defaults, key);
     if (!value) return fail("is of another run: it was made without {}", key);
     if (*value != needed)
       return fail("is of another run: it was made with {} = {}, this run has {}", key,
@@ -288,7 +293,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNee
   const std::optional<FileName> name = parse_file_name(fs::path(path).filename().string());
   if (name && name->json && name->step != parsed->meta.step)
     return fail("{}: is of step {}, which is not what its name says", path, parsed->meta.step);
-  if (const Result<void> same = check_config(parsed->meta.config, needs.config); !same)
+  if (const Result<void> same = check_config(parsed->meta.config, needs); !same)
     return fail("{}: {}", path, same.error());
 
   const std::string tensors_path = parent_directory(path) + "/" + parsed->tensors_name;

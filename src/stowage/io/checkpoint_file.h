@@ -39,10 +39,11 @@ struct ExpectedTensor {
 };
 
 /// What a checkpoint must be to continue a run: these tensors and no others, and a configuration in
-/// which each of these keys has this value.
+/// which each of these keys has this value. A key that it does not name, as it is older than the key,
+/// has the value in `defaults`, if any.
 struct CheckpointNeeds {
   std::vector<ExpectedTensor> tensors;
-  ConfigText config;
+  ConfigText config, defaults;
 };
 
 /// A checkpoint's place: its step and the path of its JSON file.

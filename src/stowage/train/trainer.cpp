@@ -173,6 +173,7 @@ class Run {
     for (const StateLeaf& leaf : job_.state())
       needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
     needs.config = what_must_agree();
+    needs.defaults = config_to_resume(TrainConfig());
     Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
     if (!checkpoint) return checkpoint.failure();
     for (const StateLeaf& leaf : job_.state()) {
