@@ -67,7 +67,7 @@ Array checkpointed(const Array& x, Inner f, Numbers n) {
   return checkpoint(f[0], n[0] < 3 ? policy(n[0]) : random_policy(static_cast<uint64_t>(n[0])))(x);
 }
 Array named(const Array& x, Inner f, Numbers n) {
-  return checkpoint([&](const Array& t) { return sin(checkpoint_name(f[0](sin(t)), "a")) * t; },
+  return checkpoint([&](const Array& t) { return sin(checkpoint_name(f[0](sin(t)) + t, "a")) * t; },
                     policy(n[0]))(x);
 }
 Array away(const Array& x, Inner f, Numbers n) {
