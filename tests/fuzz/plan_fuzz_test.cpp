@@ -3,12 +3,8 @@
 // STOW_FUZZ_COUNT programs (300) from STOW_FUZZ_SEED (1) on; STOW_FUZZ_FORK=1 runs each in a
 // process of its own, with one thread, so that a check that aborts is shrunk as well.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +15,7 @@
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
+#include "tests/fuzz/apart.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/shrink.h"
@@ -30,17 +27,12 @@ namespace stow {
 namespace {
 
 using testing::Bytes;
+using testing::environment;
 using testing::Execution;
+using testing::forks;
+using testing::kind_of;
 using testing::number;
 using testing::RandomProgram;
-
-uint64_t environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-bool forks() {
-  return environment("STOW_FUZZ_FORK", 0) != 0;
-}
 
 std::string compare(const char* what, const Graph& graph, const std::vector<Bytes>& got,
                     const std::vector<Bytes>& want) {
@@ -207,46 +199,8 @@ std::string check(const RandomProgram& program) {
   return "";
 }
 
-// The same in a process of its own.
-std::string check_apart(const RandomProgram& program) {
-  int ends[2];
-  if (pipe(ends) != 0) return "no pipe";
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    testing::set_crash_note("");
-    // Of its own time, so that a busy machine fails nobody.
-    const rlimit limit{60, 60};
-    setrlimit(RLIMIT_CPU, &limit);
-    const std::string fault = check(program);
-    const bool written = write(STDERR_FILENO, fault.data(), fault.size()) >= 0;
-    _exit(fault.empty() && written ? 0 : 1);
-  }
-  close(ends[1]);
-  std::string text;
-  char part[4096];
-  for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;)
-    text.append(part, static_cast<size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) return fmt::format("signal {}: {}", WTERMSIG(status), text);
-  return text;
-}
-
 std::string judge(const RandomProgram& program) {
-  return forks() ? check_apart(program) : check(program);
-}
-
-// A fault without its numbers.
-std::string kind_of(const std::string& fault) {
-  std::string kind;
-  for (const char c : fault.substr(0, fault.find('\n')))
-    if (!std::isdigit(static_cast<unsigned char>(c))) kind += c;
-  return kind.substr(0, kind.starts_with("signal") || kind.starts_with("exception")
-                            ? kind.size()
-                            : std::min(kind.find(" of type"), kind.size()));
+  return forks() ? testing::check_apart([&] { return check(program); }) : check(program);
 }
 
 std::string text_of(const RandomProgram& program) {

@@ -115,6 +115,24 @@ TEST(Jvp, OfAGradientIsThatOfTheProductWithTheTangent) {
   }
 }
 
+// The loop of the forward work hands an order to the one that transposes it, and that one residuals
+// to its own gradient; all three are recomputed.
+TEST(Jvp, TransposedLoopsAreCheckpointed) {
+  const auto sorted = [](const Array& x) {
+    const auto body = [](const None&, const Array& row) {
+      return std::pair(None{}, sum(sort(sin(row)) * row));
+    };
+    return scan(body, None{}, x).second;
+  };
+  const auto loss = [&](const Array& x) {
+    const auto along = linearize(sorted, x).second;
+    const auto back = linear_transpose([&](const Array& t) { return along(t); }, x);
+    return sum(square(std::get<0>(back(sum(x, 1)))));
+  };
+  const Array x = uniform(8, {3, 4});
+  expect_near(jit(grad(checkpoint(loss)))(x), jit(grad(loss))(x));
+}
+
 TEST(Jvp, TreesIntegersAndSeveralArguments) {
   using Two = std::pair<Array, Array>;
   const Array x = Array::from({1.0f, 2.0f}), i = Array::from({3, 4});

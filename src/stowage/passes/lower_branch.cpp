@@ -128,6 +128,14 @@ bool Level::is_piece(const View& view) const {
          view.elems() * dtype_bytes(view.dtype) == bytes;
 }
 
+bool Level::is_bit_beside_input(const View& view) const {
+  return !is_piece(view) &&
+         std::any_of(graph_.inputs().begin(), graph_.inputs().end(), [&](ValueId v) {
+           const std::optional<View>& input = storage_[v.index()];
+           return input && input->buffer == view.buffer && !is_piece(*input);
+         });
+}
+
 void Level::emit_while(int u) {
   const Node& node = graph_.node(unit(u).nodes[0]);
   const size_t first_carry = first_while_carry(node);

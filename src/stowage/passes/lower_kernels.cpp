@@ -41,7 +41,7 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
   View view;
   if (const std::optional<Destination>& d = destinations_[v.index()]) {
     view = d->view;
-    begins = begin(*d);
+    begins = begin(*d) && !is_bit_beside_input(view);
     // In place over an operand: its life goes on.
     for (NodeId m : unit(u).nodes)
       for (ValueId o : graph_.node(m).operands)

@@ -110,7 +110,7 @@ View Level::access(ValueId v) const {
 void Level::copy_to(ValueId v, const View& to, const ProvenancePtr& provenance) {
   const View from = access(v);
   if (same_window(from, to)) return;
-  emit_copy(from, to, true, provenance);
+  emit_copy(from, to, !is_bit_beside_input(to), provenance);
 }
 
 void Level::emit_copy(const View& from, const View& to, bool begins,

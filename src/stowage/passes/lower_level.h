@@ -248,6 +248,9 @@ class Level {
   // Whether a window is all of what lives and dies as one. A carry is begun anew in each iteration,
   // which would end the life of what lies beside it in its piece.
   bool is_piece(const View& view) const;
+  // Whether a window is a bit of a piece of which this level is given a bit as well. A write there
+  // begins no life: later iterations are still to read what lies beside it.
+  bool is_bit_beside_input(const View& view) const;
 
   // Each carry lies in one slot, for how often the loop runs is not known: what the body makes of
   // it is written there once the old value has been read, or copied there at the end.

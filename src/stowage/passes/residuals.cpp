@@ -727,9 +727,14 @@ class PairRewriter {
     std::map<const Node*, int> readers;
     for (const Node& node : from_.nodes())
       if (const Node* forward = forward_of(from_, node)) ++readers[forward];
-    for (const Node& node : from_.nodes()) {
+    // Of a chain, as where a scan that goes along with another has a gradient and both are
+    // recomputed, the last two are a pair.
+    for (size_t n = from_.n_nodes(); n-- > 0;) {
+      const Node& node = from_.nodes()[n];
       const Node* forward = forward_of(from_, node);
-      if (!forward || readers[forward] != 1 || residuals_escape(*forward, node)) continue;
+      if (!forward || readers[forward] != 1 || find(node, &Pair::forward) ||
+          residuals_escape(*forward, node))
+        continue;
       Pair pair{forward, &node, {}, {}, {}, 0};
       JointScan js = join_scans(from_, *forward, node, pair.backward_only);
       std::set<ValueId> carries;
