@@ -140,5 +140,23 @@ TEST(ApiEdges, BoolsHaveMinimaAndMaximaAtPlaces) {
   EXPECT_EQ(x.at({0}).max(2).dtype(), DType::kBool);
 }
 
+TEST(ApiEdges, WhatHasNoGradientByAParameterSaysSo) {
+  const Array x = Array::from({0.25f, 0.5f});
+  const auto by_shape = [&](const Array& a) { return sum(betainc(a, 2.0, x)); };
+  EXPECT_THAT(message_of([&] { grad(by_shape)(x + 1); }), HasSubstr("by which it is differentiated"));
+  EXPECT_THAT(message_of([&] { polygamma(x, x); }),
+              HasSubstr("[polygamma] the order must be of integers, got f32"));
+}
+
+// The slope of a gamma variable far below the smallest number: -log(u) / a^2 for a small a.
+TEST(ApiEdges, TheSlopeOfALogarithmOfATinyGammaVariable) {
+  const auto draw = [](const Array& a) { return random::loggamma(random::key(3), a); };
+  const Array a = Array::from({1e-3f, 1e-4f});
+  const auto [y, pullback] = vjp(draw, a);
+  const Array slope = std::get<0>(pullback(ones_like(y)));
+  // y is log(u) / a up to a bounded part.
+  EXPECT_TRUE(all(isclose(slope * a, -y, 2e-2)).item<bool>());
+}
+
 }  // namespace
 }  // namespace stow
