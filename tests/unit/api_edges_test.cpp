@@ -138,6 +138,28 @@ TEST(ApiEdges, BoolsHaveMinimaAndMaximaAtPlaces) {
   EXPECT_THAT(x.at({range(0, 3)}).min(three).to_vector<int>(), ElementsAre(1, 0, 0, 0));
   EXPECT_THAT(x.at({range(0, 3)}).max(three).to_vector<int>(), ElementsAre(1, 1, 1, 0));
   EXPECT_EQ(x.at({0}).max(2).dtype(), DType::kBool);
+  const ScatterDimensionNumbers numbers{{}, {0}, {0}};
+  const Array places = expand_dims(rows, 1);
+  EXPECT_THAT(scatter_min(x, places, four, numbers).to_vector<int>(), ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(scatter_max(x, places, four, numbers).to_vector<int>(), ElementsAre(1, 1, 1, 0));
+}
+
+TEST(ApiEdges, SecondDerivativesWhereTheFirstIsInfiniteOrHasNoValue) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto second = [](auto f, double x) {
+    return static_cast<double>(grad(grad(f))(Array::scalar(x, DType::kF32)).template item<float>());
+  };
+  const auto root = [](const Array& x) { return cbrt(x); };
+  EXPECT_EQ(second(root, 0), -inf);
+  EXPECT_EQ(second(root, -0.0), inf);
+  EXPECT_EQ(second(root, inf), 0);
+  EXPECT_EQ(second([](const Array& x) { return acosh(x); }, 1), -inf);
+  EXPECT_EQ(second([](const Array& x) { return atanh(x); }, inf), 0);
+  EXPECT_EQ(second([](const Array& x) { return log1mexp(x); }, -0.0), -inf);
+  const auto below = [](const Array& x) { return log1mexp(x); };
+  EXPECT_EQ(grad(below)(Array::scalar(-inf, DType::kF32)).item<float>(), -1);
+  const auto both = [](const Array& x) { return logaddexp(x, x); };
+  EXPECT_EQ(second(both, inf), 0);
 }
 
 TEST(ApiEdges, WhatHasNoGradientByAParameterSaysSo) {
