@@ -921,6 +921,51 @@ draw("categorical_apart", lambda k, x: r.categorical(k, x, axis=0, shape=(2, 3),
 draw("geometric", lambda k, p: r.geometric(k, p, (4, 3)), np.array([.1, .5, .99], np.float32))
 
 
+with jax.enable_x64(True):
+    seed = jax.random.key(0x0123456789abcdef)
+for n, f in {"gamma": r.gamma, "loggamma": r.loggamma, "beta": lambda k, a: r.beta(k, a, 2.0),
+             "dirichlet": lambda k, a: r.dirichlet(k, a, (4,)), "chisquare": r.chisquare,
+             "t_of": r.t, "f": lambda k, a: r.f(k, a, 4.0)}.items():
+    case("random_" + n, lambda a: f(seed, a), shapes, ulp=256, gulp=800, gscale=.01)
+case("random_gamma_of_f64", lambda a: r.gamma(seed, a, dtype=jnp.float64), shapes.astype(np.float64), ulp=512, gulp=4000)
+
+# ---- distribution functions ----
+import jax.scipy.special as sp  # noqa: E402
+
+grid = np.array([1e-3, .1, .5, .9, 1, 1.5, 2.5, 7, 30, 200], np.float32)
+both = [v.reshape(-1) for v in np.meshgrid(grid, grid)]
+odd = np.array([0, 1, 2, -1, 3, 2, np.nan, 2, 0, 2], np.float32), np.array([1, 0, np.inf, 2, -1, np.nan, 1, -np.inf, 0, 0], np.float32)
+points = np.concatenate([special, np.linspace(-12, 12, 25, dtype=np.float32), np.array([-40, 300, -1e5], np.float32)])
+chance = np.array([0, 1e-30, 1e-10, 1e-3, .1, .3, .5, .6, .9, .999, 1, -.5, 1.5, np.nan], np.float32)
+for dt in (np.float32, np.float64):
+    fine = {"ulp": 1000, "gulp": 1600} if dt == np.float32 else {"ulp": 1e4, "gulp": 1e5}
+    a, x = [v.astype(dt) for v in both]
+    near = (x < a + 20 * np.sqrt(a)) & (x > a - 4 * np.sqrt(a))  # elsewhere theirs stops early
+    for n in ("igamma", "igammac"):
+        case(n, getattr(lax, n), a, x, scale=1e-2, gscale=1e-1, **fine)
+        case(n, getattr(lax, n), *[np.delete(v.astype(dt), [0, 4]) for v in odd], grad=False)
+    case("random_gamma_grad", lax.random_gamma_grad, a[near], x[near], ulp=fine["ulp"], grad=False)
+    case("zeta", sp.zeta, a[a > 1], x[a > 1], **fine)
+    case("betaln", sp.betaln, a, x, ulp=100 if dt == np.float32 else 1e9, scale=1, gulp=1000 if dt == np.float32 else 1e9, gscale=1)
+    case("betainc", lambda v: lax.betainc(jnp.full_like(v, 2.5), jnp.full_like(v, .5), v), chance[2:].astype(dt), **fine)
+    case("betainc_of", lax.betainc, a, x, (a * 7 % 1).astype(dt), scale=1e-2, grad=False, **fine)
+    for n in (0, 1, 2, 5):
+        case(f"polygamma_{n}", lambda v: lax.polygamma(jnp.full_like(v, n), v), grid.astype(dt), **fine)
+    for n in ("xlogy", "xlog1py", "rel_entr", "kl_div"):
+        case(n, getattr(sp, n), a, x, ulp=40, scale=10, gulp=40)
+        case(n, getattr(sp, n), *[v.astype(dt) for v in odd], ulp=4)
+    for n in ("bessel_i0e", "bessel_i1e"):
+        case(n, getattr(lax, n), points.astype(dt), scale=1e-2, grad=False, **fine)
+        case(n, getattr(lax, n), points[23:].astype(dt), scale=1e-2, gscale=1e-2, **fine)
+    case("ndtr", sp.ndtr, points.astype(dt), scale=1e-9, **fine)
+    case("log_ndtr", sp.log_ndtr, points.astype(dt), scale=1e-3, grad=False, **fine)
+    case("log_ndtr", sp.log_ndtr, points[23:-3].astype(dt), scale=1e-3, **fine)
+    case("ndtri", sp.ndtri, chance[1:10].astype(dt), scale=1, **fine)
+    case("ndtri", sp.ndtri, chance.astype(dt), scale=1, grad=False, **fine)
+    case("logit", sp.logit, chance.astype(dt), scale=1, **fine)
+    case("entr", sp.entr, points.astype(dt), scale=1, gscale=1, **fine)
+
+
 def text(x):
     return json.dumps(x, separators=(",", ":"))
 

@@ -138,6 +138,46 @@ TEST(ApiEdges, BoolsHaveMinimaAndMaximaAtPlaces) {
   EXPECT_THAT(x.at({range(0, 3)}).min(three).to_vector<int>(), ElementsAre(1, 0, 0, 0));
   EXPECT_THAT(x.at({range(0, 3)}).max(three).to_vector<int>(), ElementsAre(1, 1, 1, 0));
   EXPECT_EQ(x.at({0}).max(2).dtype(), DType::kBool);
+  const ScatterDimensionNumbers numbers{{}, {0}, {0}};
+  const Array places = expand_dims(rows, 1);
+  EXPECT_THAT(scatter_min(x, places, four, numbers).to_vector<int>(), ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(scatter_max(x, places, four, numbers).to_vector<int>(), ElementsAre(1, 1, 1, 0));
+}
+
+TEST(ApiEdges, SecondDerivativesWhereTheFirstIsInfiniteOrHasNoValue) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto second = [](auto f, double x) {
+    return static_cast<double>(grad(grad(f))(Array::scalar(x, DType::kF32)).template item<float>());
+  };
+  const auto root = [](const Array& x) { return cbrt(x); };
+  EXPECT_EQ(second(root, 0), -inf);
+  EXPECT_EQ(second(root, -0.0), inf);
+  EXPECT_EQ(second(root, inf), 0);
+  EXPECT_EQ(second([](const Array& x) { return acosh(x); }, 1), -inf);
+  EXPECT_EQ(second([](const Array& x) { return atanh(x); }, inf), 0);
+  EXPECT_EQ(second([](const Array& x) { return log1mexp(x); }, -0.0), -inf);
+  const auto below = [](const Array& x) { return log1mexp(x); };
+  EXPECT_EQ(grad(below)(Array::scalar(-inf, DType::kF32)).item<float>(), -1);
+  const auto both = [](const Array& x) { return logaddexp(x, x); };
+  EXPECT_EQ(second(both, inf), 0);
+}
+
+TEST(ApiEdges, WhatHasNoGradientByAParameterSaysSo) {
+  const Array x = Array::from({0.25f, 0.5f});
+  const auto by_shape = [&](const Array& a) { return sum(betainc(a, 2.0, x)); };
+  EXPECT_THAT(message_of([&] { grad(by_shape)(x + 1); }), HasSubstr("by which it is differentiated"));
+  EXPECT_THAT(message_of([&] { polygamma(x, x); }),
+              HasSubstr("[polygamma] the order must be of integers, got f32"));
+}
+
+// The slope of a gamma variable far below the smallest number: -log(u) / a^2 for a small a.
+TEST(ApiEdges, TheSlopeOfALogarithmOfATinyGammaVariable) {
+  const auto draw = [](const Array& a) { return random::loggamma(random::key(3), a); };
+  const Array a = Array::from({1e-3f, 1e-4f});
+  const auto [y, pullback] = vjp(draw, a);
+  const Array slope = std::get<0>(pullback(ones_like(y)));
+  // y is log(u) / a up to a bounded part.
+  EXPECT_TRUE(all(isclose(slope * a, -y, 2e-2)).item<bool>());
 }
 
 }  // namespace

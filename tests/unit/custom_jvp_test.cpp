@@ -116,6 +116,39 @@ TEST(CustomJvp, RuleMayHoldLoopsBranchesAndJvp) {
   }
 }
 
+TEST(CustomJvp, RulesByArgument) {
+  const auto f = defjvps([](const Array& a, const Array& b, const Array&) { return sin(a) * b; },
+                         std::tuple([](const Array& da, const Array&, const Array& a, const Array& b,
+                                       const Array&) { return 3 * cos(a) * b * da; },
+                                    [](const Array& db, const Array& y, const Array&, const Array& b,
+                                       const Array&) { return 3 * (y / b) * db; },
+                                    None{}));
+  const auto whole = tripled();
+  const Array a = uniform(1, {4}), b = uniform(2, {4}) + 1, da = uniform(3, {4}), n = arange(4);
+  const auto given = std::tuple(a, b, n);
+  expect_near(jvp(f, given, std::tuple(da, a, n)).second,
+              jvp(whole, std::tuple(a, b), std::tuple(da, a)).second);
+  const auto loss = [&](auto g) { return [g](const auto&... x) { return sum(g(x...)); }; };
+  const auto [ga, gb] = jit(grad<0, 1>(loss(f)))(a, b, n);
+  const auto [wa, wb] = grad<0, 1>(loss(whole))(a, b);
+  expect_near(ga, wa);
+  expect_near(gb, wb);
+}
+
+TEST(CustomJvp, RulesByArgumentOfTrees) {
+  using Two = std::pair<Array, Array>;
+  const auto f = defjvps(
+      [](const Two& p, const Array& s) { return Two(p.first * s, p.second); },
+      std::tuple(None{}, [](const Array& ds, const Two&, const Two& p, const Array&) {
+        return Two(p.first * ds, Array());
+      }));
+  const Array x = Array::from({1.0f, 2.0f});
+  const auto [y, dy] = jvp(f, std::tuple(Two(x, x), x), std::tuple(Two(x, x), x));
+  EXPECT_THAT(y.first.to_vector<float>(), ElementsAre(1, 4));
+  EXPECT_THAT(dy.first.to_vector<float>(), ElementsAre(1, 4));
+  EXPECT_THAT(dy.second.to_vector<float>(), ElementsAre(0, 0));
+}
+
 TEST(CustomJvp, TreesIntegersAndEmptyTangents) {
   using Two = std::pair<Array, Array>;
   const auto f = custom_jvp([](const Two& p, const Array& n) { return Two(p.first * n, p.second); },

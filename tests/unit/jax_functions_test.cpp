@@ -483,6 +483,16 @@ void add_special(Table& t) {
       };
 }
 
+void add_distribution_functions(Table& t) {
+  t.insert({STOW_2(igamma), STOW_2(igammac), STOW_2(random_gamma_grad), STOW_2(zeta), STOW_2(betaln),
+            STOW_2(xlogy), STOW_2(xlog1py), STOW_2(rel_entr), STOW_2(kl_div), STOW_1(bessel_i0e),
+            STOW_1(bessel_i1e), STOW_1(ndtr), STOW_1(log_ndtr), STOW_1(ndtri), STOW_1(logit),
+            STOW_1(entr), STOW_F("betainc", betainc(2.5, 0.5, x[0])),
+            STOW_F("betainc_of", betainc(x[0], x[1], x[2]))});
+  for (const int n : {0, 1, 2, 5})
+    t[fmt::format("polygamma_{}", n)] = [n](const Arrays& x) { return Arrays{polygamma(n, x[0])}; };
+}
+
 void add_counting(Table& t) {
   for (const int64_t size : {3, 12}) {
     t[fmt::format("nonzero_{}", size)] = [size](const Arrays& x) { return nonzero(x[0], size, -1); };
@@ -592,12 +602,14 @@ void add_distributions(Table& table) {
       STOW_R("gamma_many", gamma(key(), 0.7, Shape{3, 200})),
       STOW_R("gamma_large", gamma(key(), 2.5, Shape{500})),
       STOW_R("gamma_f64", gamma(key(), 1.3, Shape{50}, DType::kF64)),
+      STOW_R("gamma_of_f64", gamma(key(), x[0], {}, DType::kF64)),
       STOW_R("loggamma", loggamma(key(), x[0])),
       STOW_R("loggamma_small", loggamma(key(), 1e-3, Shape{40})),
       STOW_R("beta", beta(key(), x[0], 2.0)),
       STOW_R("beta_shape", beta(key(), x[0], flip(x[0]), Shape{3, 8})),
       STOW_R("dirichlet", dirichlet(key(), x[0], Shape{4})),
       STOW_R("t", t(key(), 3.5, Shape{40})),
+      STOW_R("t_of", t(key(), x[0])),
       STOW_R("chisquare", chisquare(key(), x[0])),
       STOW_R("f", f(key(), x[0], 4.0)),
       STOW_R("generalized_normal", generalized_normal(key(), 1.5, {40})),
@@ -725,6 +737,7 @@ const Table& functions() {
     add_einsum_and_linspace(t);
     add_random(t);
     add_special(t);
+    add_distribution_functions(t);
     add_counting(t);
     add_parts(t);
     add_derivatives(t);

@@ -180,5 +180,58 @@ TEST(Jvp, JacfwdIsJacrev) {
   EXPECT_EQ(jacfwd([](const Array& a) { return a * 2; })(zeros({0})).shape(), (Shape{0, 0}));
 }
 
+TEST(Jvp, AuxIsPassedOnAndIsNotDifferentiated) {
+  using Aux = std::map<std::string, Array>;
+  const auto f = [](const Array& a, const Array& b) {
+    return std::pair(sin(a) * b, Aux{{"cos", cos(a)}, {"n", arange(3)}});
+  };
+  const auto plain = [](const Array& a, const Array& b) { return sin(a) * b; };
+  const Array a = uniform(1, {3}), b = uniform(2, {3}), da = uniform(3, {3}), db = uniform(4, {3});
+  const auto want = jvp(plain, std::tuple(a, b), std::tuple(da, db));
+  const auto check_aux = [&](const Aux& aux) {
+    expect_near(aux.at("cos"), cos(a));
+    EXPECT_THAT(aux.at("n").to_vector<int>(), ElementsAre(0, 1, 2));
+  };
+  {
+    const auto [y, dy, aux] = jvp_aux(f, std::tuple(a, b), std::tuple(da, db));
+    expect_near(y, want.first);
+    expect_near(dy, want.second);
+    check_aux(aux);
+  }
+  {
+    const auto [y, along, aux] = linearize_aux(f, a, b);
+    expect_near(y, want.first);
+    expect_near(along(2 * da, 2 * db), 2 * want.second);
+    check_aux(aux);
+  }
+  {
+    const auto [y, pullback, aux] = vjp_aux(f, a, b);
+    expect_near(y, want.first);
+    const auto [ga, gb] = pullback(da);
+    expect_near(ga, da * cos(a) * b);
+    expect_near(gb, da * sin(a));
+    check_aux(aux);
+  }
+  // An outer derivative sees what the aux depends on.
+  const auto outer_of = [&](const Array& x) {
+    const auto [y, dy, aux] = jvp_aux(f, std::tuple(x, b), std::tuple(da, db));
+    return sum(aux.at("cos"));
+  };
+  expect_near(jit(grad(outer_of))(a), -sin(a));
+}
+
+TEST(Jvp, JacobiansWithAux) {
+  const auto f = [](const Array& x, double s) { return std::pair(sin(x) * x * s, sum(x)); };
+  const auto plain = [](const Array& x, double s) { return sin(x) * x * s; };
+  const Array x = uniform(9, {3});
+  const auto [reverse, aux_reverse] = jacrev_aux(f)(x, 2.0);
+  const auto [forward, aux_forward] = jit(jacfwd_aux([&](const Array& v) { return f(v, 2.0); }))(x);
+  const auto [second, aux_second] = hessian_aux(f)(x, 2.0);
+  expect_near(reverse, jacrev(plain)(x, 2.0));
+  expect_near(forward, reverse);
+  expect_near(second, hessian(plain)(x, 2.0));
+  for (const Array& aux : {aux_reverse, aux_forward, aux_second}) expect_near(aux, sum(x));
+}
+
 }  // namespace
 }  // namespace stow

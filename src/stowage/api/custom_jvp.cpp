@@ -1,6 +1,7 @@
 #include "stowage/api/custom_jvp.h"
 
 #include "stowage/api/grad.h"
+#include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
 
 namespace stow {
@@ -110,6 +111,14 @@ CustomVjpResult run_custom_jvp(const CustomJvpRequest& request) {
                          .identity = request.identity,
                          .what = "custom_jvp",
                          .forward_name = "the rule"});
+}
+
+void add_tangents(const TreeRef& result, const TreeRef& tangent, std::vector<Array>& sums) {
+  check_same_structure(result, tangent, "[defjvps] the result and what a rule gives of its tangent:");
+  const std::vector<Array> of = leaves_of(result), parts = leaves_of(tangent);
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (!parts[i].empty() && is_float(of[i].dtype()))
+      sums[i] = sums[i].empty() ? parts[i] : sums[i] + parts[i];
 }
 
 }  // namespace stow

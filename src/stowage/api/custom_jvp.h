@@ -78,4 +78,42 @@ auto custom_jvp(F function, Rule rule, STOW_AT) {
   };
 }
 
+/// Adds what are tangents of float results, each where it is not empty, to `sums`.
+/// Errors: TraceError where the tree is not like the result.
+void add_tangents(const TreeRef& result, const TreeRef& tangent, std::vector<Array>& sums);
+
+/// custom_jvp by a tuple of one rule an argument: rule(tangent, result, args…) -> the part of the
+/// result's tangent that this argument's gives, a tree like the result, empty Arrays being zeros; or
+/// None{} for an argument that gives none.
+///   auto f = defjvps([](const Array& x, const Array& y) { return sin(x) * y; },
+///                    std::tuple([](const Array& dx, const Array&, const Array& x,
+///                                  const Array& y) { return cos(x) * y * dx; },
+///                               None{}));
+/// Errors:  as custom_jvp.
+/// Source:  JAX's jax.custom_jvp.defjvps; the result that the rules get is that of `function`, so that
+///          its own derivative counts in second derivatives where a rule uses it.
+template <typename F, typename... Rules>
+auto defjvps(F function, std::tuple<Rules...> rules, STOW_AT) {
+  auto shared = std::make_shared<std::pair<F, std::tuple<Rules...>>>(std::move(function),
+                                                                     std::move(rules));
+  const auto rule = [shared](const auto& primals, const auto& tangents) {
+    static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(primals)>> == sizeof...(Rules),
+                  "stowage: defjvps takes a rule, or None{}, an argument");
+    const auto result = std::apply(shared->first, primals);
+    std::vector<Array> sums(leaves_of(tree_ref(result)).size());
+    const auto add = [&](auto& each, const auto& tangent) {
+      if constexpr (!std::same_as<std::remove_cvref_t<decltype(each)>, None>) {
+        const auto part = std::apply(
+            [&](const auto&... args) { return each(tangent, result, args...); }, primals);
+        add_tangents(tree_ref(result), tree_ref(part), sums);
+      }
+    };
+    [&]<size_t... i>(std::index_sequence<i...>) {
+      (add(std::get<i>(shared->second), std::get<i>(tangents)), ...);
+    }(std::index_sequence_for<Rules...>());
+    return std::pair(result, tree_unflatten(result, sums));
+  };
+  return custom_jvp([shared](const auto&... args) { return shared->first(args...); }, rule, at);
+}
+
 }  // namespace stow

@@ -77,6 +77,11 @@ Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
   const Site site(operand.at);
   const Array x = to_array(operand);
   const Array given = to_indices(name, "scatter_indices", scatter_indices), u = to_array(updates);
+  const bool orders = op == OpKind::kScatterMin || op == OpKind::kScatterMax;
+  if (orders && x.dtype() == DType::kBool && u.dtype() == DType::kBool)
+    return convert_to(scatter_by(op, name, convert_to(x, DType::kU8), given,
+                                 convert_to(u, DType::kU8), n, mode),
+                      DType::kBool);
   const Numbers numbers{name,
                         "scatter_indices_batching_dims",
                         "inserted_window_dims",

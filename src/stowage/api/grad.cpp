@@ -95,20 +95,22 @@ void check_linear(const char* what, const SplitReverse& split, size_t n_outputs,
 }
 
 // What a traced function is differentiated by, and of.
-ReverseSpec float_spec(const Graph& graph, size_t n_arguments) {
+ReverseSpec float_spec(const Graph& graph, size_t n_arguments, size_t n_results) {
   ReverseSpec spec;
   for (size_t i = 0; i < n_arguments; ++i)
     if (is_float(graph.type(graph.inputs()[i]).dtype)) spec.wrt.push_back(static_cast<int>(i));
-  for (size_t i = 0; i < graph.outputs().size(); ++i)
+  for (size_t i = 0; i < n_results; ++i)
     if (is_float(graph.type(graph.outputs()[i]).dtype)) spec.outputs.push_back(static_cast<int>(i));
   return spec;
 }
 
-// The two halves of a traced function, what they are told of in `linearized`.
-Graph split_into(Linearized& linearized, const Nested& nested, bool must_be_linear) {
+// The two halves of a traced function, what they are told of in `linearized`. Its first results are
+// differentiated.
+Graph split_into(Linearized& linearized, const Nested& nested, size_t n_results,
+                 bool must_be_linear) {
   const Graph& graph = nested.graph;
   const size_t n_arguments = linearized.argument_types.size(), n_outputs = graph.outputs().size();
-  const ReverseSpec spec = float_spec(graph, n_arguments);
+  const ReverseSpec spec = float_spec(graph, n_arguments, n_results);
   SplitReverse split = reverse_in_two(graph, spec);
   linearized.outputs = spec.outputs;
   for (ValueId v : graph.outputs()) linearized.output_types.push_back(graph.type(v));
@@ -142,7 +144,9 @@ Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& a
           l.result = function(leaves);
           return leaves_of(l.result.ref);
         });
-    Graph forward = split_into(*linearized, nested, request.must_be_linear);
+    const size_t n_aux = request.aux ? leaves_of(request.aux(l.result.ref)).size() : 0;
+    Graph forward = split_into(*linearized, nested, nested.graph.outputs().size() - n_aux,
+                               request.must_be_linear);
     if (request.needs_outputs)
       n_outputs = nested.graph.outputs().size();
     else
@@ -239,15 +243,12 @@ void check_jacobian(const char* what, const Array& x, const Array& y) {
   if (!is_float(y.dtype())) fail_here("[{}] the result {} is no float", what, to_string(y.type()));
 }
 
-Array jacobian_of(const Array& x, const std::function<Array(const Array&)>& function) {
-  const auto [y, pullback] = vjp(function, x);
+Array jacobian_of(const Array& x, const Array& y, const std::function<Array(const Array&)>& row) {
   check_jacobian("jacrev", x, y);
-  const auto& pull = pullback;
   const int64_t n = y.size();
   Dims basis = y.shape().dims(), shape = basis;
   basis.insert(basis.begin(), n);
   shape.insert(shape.end(), x.shape().begin(), x.shape().end());
-  const auto row = [&pull](const Array& ct) { return std::get<0>(pull(ct)); };
   if (n == 1) return row(ones_like(y)).reshape(shape);
   return vmap(row)(eye(n, {}, y.dtype()).reshape(basis)).reshape(shape);
 }

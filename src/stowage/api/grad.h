@@ -51,6 +51,8 @@ struct LinearizeRequest {
   bool at_zeros = false;          ///< At zeros: the arguments may be types alone.
   bool needs_outputs = true;      ///< Else there are none.
   bool must_be_linear = false;    ///< TraceError where the function is seen not to be.
+  /// Finds the last part of the result, which takes no cotangent, if there is one.
+  TreeRef (*aux)(const TreeRef& result) = nullptr;
 };
 Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& arguments,
                                const LeafFunction& function);
@@ -72,7 +74,8 @@ void replace_selected(const TreeRef& tree, const std::map<std::string, Array>& l
                       SourceLocation at);
 /// Throws TraceError where one is no float.
 void check_jacobian(const char* what, const Array& x, const Array& y);
-Array jacobian_of(const Array& x, const std::function<Array(const Array&)>& function);
+/// The Jacobian of y by x, `row` giving the product of a cotangent with it.
+Array jacobian_of(const Array& x, const Array& y, const std::function<Array(const Array&)>& row);
 
 namespace grad_detail {
 
@@ -91,6 +94,12 @@ struct Argnums {
 };
 template <>
 struct Argnums<> : Argnums<0> {};
+
+// Of what a function that returns pair(result, aux) returned.
+template <typename Pair>
+TreeRef aux_of(const TreeRef& result) {
+  return tree_ref(static_cast<const Pair*>(result.tree)->second);
+}
 
 // One argnum gives its tree, several a tuple of theirs.
 template <typename... T>
@@ -209,6 +218,27 @@ auto vjp(F function, const Args&... args) {
                              tree_unflatten(arguments, l.argument_types), std::move(l.linearized)));
 }
 
+/// As vjp of a function that returns pair(outputs, aux), aux being any tree: a tuple (outputs,
+/// pullback, aux), the pullback taking a tree like the outputs alone.
+///   auto [y, pullback, aux] = vjp_aux(f, x);
+template <typename F, typename... Args>
+auto vjp_aux(F function, const Args&... args) {
+  check_function<F, AsTree<Args>...>();
+  using Arguments = std::tuple<AsTree<Args>...>;
+  const Arguments arguments(args...);
+  using Pair = std::remove_cvref_t<decltype(std::apply(function, std::declval<Arguments&>()))>;
+  using R = typename Pair::first_type;
+  Linearization l = linearize_leaves({.what = "vjp_aux", .aux = grad_detail::aux_of<Pair>},
+                                     tree_ref(arguments), leaf_function(function, arguments));
+  const Pair& like = *static_cast<const Pair*>(l.result.ref.tree);
+  Pair outputs = tree_unflatten(like, l.outputs);
+  return std::tuple(
+      std::move(outputs.first),
+      Pullback<R, Arguments>(tree_unflatten(like, l.output_types).first,
+                             tree_unflatten(arguments, l.argument_types), std::move(l.linearized)),
+      std::move(outputs.second));
+}
+
 /// The leaves of `tree` at these paths or below them, by path. A `*` stands for any one field, key
 /// or index: "layers/*/w1".
 /// Errors: TraceError if a path has no leaf, with the nearest that there is.
@@ -253,7 +283,22 @@ template <typename F>
 auto jacrev(F function) {
   return
       [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
-        return jacobian_of(x, [&](const Array& at) { return Array((*function)(at, rest...)); });
+        const auto of_x = [&](const Array& at) { return Array((*function)(at, rest...)); };
+        const auto [y, pullback] = vjp(of_x, x);
+        const auto& pull = pullback;
+        return jacobian_of(x, y, [&pull](const Array& ct) { return std::get<0>(pull(ct)); });
+      };
+}
+/// As jacrev of a function that returns pair(result, aux): a function (args…) -> (Jacobian, aux).
+template <typename F>
+auto jacrev_aux(F function) {
+  return
+      [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
+        const auto of_x = [&](const Array& at) { return (*function)(at, rest...); };
+        auto [y, pullback, aux] = vjp_aux(of_x, x);
+        const auto& pull = pullback;
+        Array j = jacobian_of(x, y, [&pull](const Array& ct) { return std::get<0>(pull(ct)); });
+        return std::pair(std::move(j), std::move(aux));
       };
 }
 /// jacrev by its other name.
@@ -266,6 +311,11 @@ auto jacobian(F function) {
 template <typename F>
 auto hessian(F function) {
   return jacrev(jacrev(std::move(function)));
+}
+/// As hessian of a function that returns pair(result, aux): a function (args…) -> (Hessian, aux).
+template <typename F>
+auto hessian_aux(F function) {
+  return jacrev_aux(jacrev_aux(std::move(function)));
 }
 
 }  // namespace stow

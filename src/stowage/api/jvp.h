@@ -15,7 +15,9 @@ void check_tangents(const char* what, const TreeRef& primals, const TreeRef& tan
                     SourceLocation at);
 /// Throws TraceError naming the first leaf, of an argument or of the result, that is no float.
 void check_linear_types(const Linearization& transpose, const TreeRef& arguments);
-Array forward_jacobian_of(const Array& x, const std::function<Array(const Array&)>& function);
+/// The Jacobian of y by x, `column` giving the product of it with a tangent.
+Array forward_jacobian_of(const Array& x, const Array& y,
+                          const std::function<Array(const Array&)>& column);
 
 namespace jvp_detail {
 
@@ -62,6 +64,18 @@ class Pushforward {
   Transpose transpose_;
 };
 
+namespace jvp_detail {
+
+template <typename R, typename... Args>
+auto pushforward(const R& outputs, const Pullback<R, std::tuple<Args...>>& pullback) {
+  const auto pull = [&](const R& cotangent) { return pullback(cotangent); };
+  const LinearizeRequest request{.what = "linearize", .at_zeros = true, .needs_outputs = false};
+  return Pushforward<R, Args...>(pullback.argument_types(),
+                                 transpose(request, pull, std::tuple<R>(outputs)));
+}
+
+}  // namespace jvp_detail
+
 /// pair(function(args…), its derivative there as a function of tangents): jvp with the forward work
 /// done once for many tangents. Errors: as vjp.
 ///   auto [y, along] = linearize(f, x);  const Array dy = along(dx);
@@ -69,12 +83,17 @@ class Pushforward {
 template <typename F, typename... Args>
 auto linearize(F function, const Args&... args) {
   auto [outputs, pullback] = vjp(std::move(function), args...);
-  using R = std::remove_cvref_t<decltype(outputs)>;
-  const auto pull = [&pullback = pullback](const R& cotangent) { return pullback(cotangent); };
-  const LinearizeRequest request{.what = "linearize", .at_zeros = true, .needs_outputs = false};
-  auto transpose = jvp_detail::transpose(request, pull, std::tuple<R>(outputs));
-  return std::pair(std::move(outputs),
-                   Pushforward<R, AsTree<Args>...>(pullback.argument_types(), std::move(transpose)));
+  auto along = jvp_detail::pushforward(outputs, pullback);
+  return std::pair(std::move(outputs), std::move(along));
+}
+
+/// As linearize of a function that returns pair(outputs, aux), aux being any tree: a tuple (outputs,
+/// derivative, aux).
+template <typename F, typename... Args>
+auto linearize_aux(F function, const Args&... args) {
+  auto [outputs, pullback, aux] = vjp_aux(std::move(function), args...);
+  auto along = jvp_detail::pushforward(outputs, pullback);
+  return std::tuple(std::move(outputs), std::move(along), std::move(aux));
 }
 
 /// The transpose of a linear function of trees of floats like `args`, of which the types alone
@@ -113,14 +132,43 @@ auto jvp(F function, const std::tuple<Primals...>& primals, const std::tuple<Tan
   return std::pair(std::move(outputs), std::move(derivative));
 }
 
+/// As jvp of a function that returns pair(outputs, aux), aux being any tree: a tuple (outputs,
+/// derivative, aux).
+template <typename F, typename... Primals, typename... Tangents>
+auto jvp_aux(F function, const std::tuple<Primals...>& primals,
+             const std::tuple<Tangents...>& tangents, STOW_AT) {
+  using Arguments = std::tuple<AsTree<Primals>...>;
+  static_assert(std::same_as<Arguments, std::tuple<AsTree<Tangents>...>>,
+                "stowage: the tangents must be trees of the types of the primals");
+  const Arguments given(primals), along(tangents);
+  check_tangents("jvp_aux", tree_ref(given), tree_ref(along), at);
+  auto [outputs, pushforward, aux] =
+      std::apply([&](const auto&... args) { return linearize_aux(function, args...); }, given);
+  const auto push = [&f = pushforward, at](const auto&... each) { return f(each..., at); };
+  auto derivative = std::apply(push, along);
+  return std::tuple(std::move(outputs), std::move(derivative), std::move(aux));
+}
+
 /// The Jacobian of a function from one array to one array, by jvp along every element of x at once:
 /// cheaper than jacrev where x has fewer elements than the result. Shapes: as jacrev.
 template <typename F>
 auto jacfwd(F function) {
   return
       [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
-        return forward_jacobian_of(x,
-                                   [&](const Array& at) { return Array((*function)(at, rest...)); });
+        const auto of_x = [&](const Array& at) { return Array((*function)(at, rest...)); };
+        const auto [y, along] = linearize(of_x, x);
+        return forward_jacobian_of(x, y, [&f = along](const Array& dx) { return f(dx); });
+      };
+}
+/// As jacfwd of a function that returns pair(result, aux): a function (args…) -> (Jacobian, aux).
+template <typename F>
+auto jacfwd_aux(F function) {
+  return
+      [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
+        const auto of_x = [&](const Array& at) { return (*function)(at, rest...); };
+        auto [y, along, aux] = linearize_aux(of_x, x);
+        Array j = forward_jacobian_of(x, y, [&f = along](const Array& dx) { return f(dx); });
+        return std::pair(std::move(j), std::move(aux));
       };
 }
 

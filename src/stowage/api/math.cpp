@@ -85,9 +85,9 @@ struct LogSum {
 };
 STOW_TREE(LogSum, x, y, result);
 Array log_sum(const Array& x, const Array& y) {
-  const Array delta = x - y;
+  const Array delta = x - y, apart = where(isnan(delta), 0.0, delta);
   // -|delta| by a minimum, whose gradient at 0 is 0: in second derivatives both get half there.
-  return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(minimum(delta, -delta))));
+  return where(isnan(delta), x + y, maximum(x, y) + log1p(exp(minimum(apart, -apart))));
 }
 std::pair<Array, LogSum> log_sum_forward(const Array& x, const Array& y) {
   const Array result = log_sum(x, y);

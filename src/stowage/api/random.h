@@ -74,9 +74,9 @@ Array categorical(const Operand& key, const Operand& logits, int axis = -1,
 // Distributions with parameters, which broadcast to `shape`, or to each other where none is given.
 // Errors of all: also TraceError where they do not.
 
-/// Of density x^(a - 1) exp(-x) / gamma(a), for a > 0. Types: f32 and f64. It has no gradient in `a`
-/// (JAX has one), nor have those below that are made of it.
-/// Source: Marsaglia and Tsang 2000.
+/// Of density x^(a - 1) exp(-x) / gamma(a), for a > 0. Types: f32 and f64. Its gradient by a
+/// is random_gamma_grad, and has none itself.
+/// Source: Marsaglia and Tsang 2000; Figurnov et al. 2018 for the gradient.
 Array gamma(const Operand& key, const Operand& a, const std::optional<Shape>& shape = {},
             DType dtype = DType::kF32);
 /// Its logarithm, exact where a is small.

@@ -2,11 +2,13 @@
 #include <array>
 
 #include "stowage/api/control.h"
+#include "stowage/api/custom_vjp.h"
 #include "stowage/api/math.h"
 #include "stowage/api/math_internal.h"
 #include "stowage/api/nn.h"
 #include "stowage/api/random_internal.h"
 #include "stowage/api/reduce.h"
+#include "stowage/api/special_internal.h"
 
 namespace stow::random {
 namespace {
@@ -65,14 +67,36 @@ Array gamma_each(const Keys& keys, const Array& a, bool log_space) {
   return log(d) + log(v) + boost;
 }
 
+// The derivative by a of log y, a gamma variable of shape a.
+Array log_slope(const Array& a, const Array& log_y) {
+  const auto wide = [](const Array& x) { return convert_to(x, DType::kF64); };
+  const double epsilon = a.dtype() == DType::kF64 ? 0x1p-51 : 0x1p-28;
+  return convert_to(log_gamma_sample_slope(wide(a), wide(log_y), epsilon), a.dtype());
+}
+
 Array draw_gamma(const char* name, const Array& key, const Operand& a,
                  const std::optional<Shape>& shape, DType dtype, bool log_space) {
   if (dtype != DType::kF32 && dtype != DType::kF64)
     fail_here("[random] {} is of f32 or f64, not {}", name, dtype_name(dtype));
   const Array each = spread(name, a, shape_of(name, shape, {&a}), dtype);
+  const SourceLocation at = context().site;
   return run_as_one(name, [&] {
     const Array flat = ravel(each);
-    return reshape(gamma_each(split_keys(key, flat.size()), flat, log_space), each.shape().dims());
+    const Keys keys = split_keys(key, flat.size());
+    const auto drawn = [&](const Array& v) {
+      const Site here(at);
+      return gamma_each(keys, v, log_space);
+    };
+    const auto forward = [&](const Array& v) {
+      const Array y = drawn(v);
+      return std::pair(y, std::pair(v, y));
+    };
+    const auto backward = [&](const std::pair<Array, Array>& residuals, const Array& ct) {
+      const Site here(at);
+      const auto& [v, y] = residuals;
+      return ct * (log_space ? log_slope(v, y) : random_gamma_grad(v, y));
+    };
+    return reshape(custom_vjp(drawn, forward, backward, at)(flat), each.shape().dims());
   });
 }
 

@@ -152,10 +152,12 @@ Array log1mexp(const Operand& x) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("log1mexp", [&] {
-    // Each form sees arguments of its own range alone, for the gradient's sake.
-    const Array small = a < std::numbers::ln2;
-    const Array near = where(small, a, ones_like(a)), far = where(small, ones_like(a), a);
-    return where(small, log(-expm1(-near)), log1p(-exp(-far)));
+    const auto value = [](const Array& v) {
+      return where(v < std::numbers::ln2, log(-expm1(-v)), log1p(-exp(-v)));
+    };
+    const auto forward = [=](const Array& v) { return std::pair(value(v), v); };
+    const auto backward = [](const Array& v, const Array& ct) { return ct / expm1(v); };
+    return with_weak(custom_vjp(value, forward, backward, x.at)(a), a.type().weak);
   });
 }
 

@@ -38,10 +38,17 @@ Val sinh_ct(const Val& ct, const Val& x, const Val&) { return ct * unary(OpKind:
 Val cosh_ct(const Val& ct, const Val& x, const Val&) { return ct * unary(OpKind::kSinh, x); }
 Val asinh_ct(const Val& ct, const Val& x, const Val&) { return ct * rsqrt(x * x + 1.0); }
 Val acosh_ct(const Val& ct, const Val& x, const Val&) {
-  return ct * rsqrt((x - 1.0) * (x + 1.0));
+  // At 1 the sum is a constant, lest the second derivative, which is infinite there, be NaN.
+  const Val one = full_like(x, 1.0), sum = select(eq(x, one), full_like(x, 2.0), x + 1.0);
+  return ct * rsqrt((x - 1.0) * sum);
 }
-Val atanh_ct(const Val& ct, const Val& x, const Val&) { return ct / ((x + 1.0) * (1.0 - x)); }
-Val cbrt_ct(const Val& ct, const Val&, const Val& y) { return ct * (full_like(y, 1.0 / 3) / (y * y)); }
+// As products of what has one place where it is infinite or 0, so that second derivatives have it
+// alone.
+Val atanh_ct(const Val& ct, const Val& x, const Val&) { return (ct / (x + 1.0)) / (1.0 - x); }
+Val cbrt_ct(const Val& ct, const Val&, const Val& y) {
+  const Val r = full_like(y, 1.0) / y;
+  return ct * (full_like(y, 1.0 / 3) * (r * r));
+}
 Val sqrt_ct(const Val& ct, const Val&, const Val& y) { return ct * (full_like(y, 0.5) / y); }
 Val rsqrt_ct(const Val& ct, const Val&, const Val& y) { return ct * ((y * -0.5) * (y * y)); }
 Val logistic_ct(const Val& ct, const Val&, const Val& y) { return ct * (y * (1.0 - y)); }
