@@ -170,6 +170,31 @@ TEST(ApiEdges, WhatHasNoGradientByAParameterSaysSo) {
               HasSubstr("[polygamma] the order must be of integers, got f32"));
 }
 
+// Values of SciPy's gammainc, which is right there: a sum over terms would take thousands of them.
+TEST(ApiEdges, IncompleteGammaOfALargeShape) {
+  const auto at = [](double a, double z) {
+    const Array shape = Array::scalar(a, DType::kF64), x = shape + z * sqrt(shape);
+    const Array lower = igamma(shape, x), upper = igammac(shape, x);
+    EXPECT_NEAR((lower + upper).item<double>(), 1, 1e-14);
+    // Along a share of what is below, x moves as a gamma variable does.
+    const auto by_shape = grad([&](const Array& v) { return igamma(v, x); })(shape);
+    const auto by_x = grad([&](const Array& v) { return igamma(shape, v); })(x);
+    // Below 2^20 x^a exp(-x) loses digits: its logarithms are as large as a log(a).
+    const double lost = a < 0x1p20 ? 0x1p-52 * a * std::log(a) : 1e-10;
+    EXPECT_NEAR((by_shape / by_x + random_gamma_grad(shape, x)).item<double>(), 0, lost);
+    EXPECT_NEAR((by_x * sqrt(shape)).item<double>(), std::exp(-z * z / 2) / std::sqrt(2 * M_PI),
+                2 / std::sqrt(a));
+    return lower.item<double>();
+  };
+  EXPECT_NEAR(at(1e6, -1), 0.15865521357430365, 1e-10);
+  EXPECT_NEAR(at(1e6, 1), 0.8413447863683402, 1e-10);
+  EXPECT_NEAR(at(2e6, -1), 0.15865523375708943, 1e-12);
+  EXPECT_NEAR(at(2e6, 1), 0.8413447662226322, 1e-12);
+  EXPECT_NEAR(at(1e10, -1), 0.15865525392742422, 1e-12);
+  EXPECT_NEAR(at(1e10, 1), 0.8413447460725758, 1e-12);
+  EXPECT_NEAR(at(1e20, 0), 0.5, 1e-10);
+}
+
 // The slope of a gamma variable far below the smallest number: -log(u) / a^2 for a small a.
 TEST(ApiEdges, TheSlopeOfALogarithmOfATinyGammaVariable) {
   const auto draw = [](const Array& a) { return random::loggamma(random::key(3), a); };

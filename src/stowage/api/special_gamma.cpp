@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "stowage/api/control.h"
 #include "stowage/api/custom_vjp.h"
@@ -13,6 +14,7 @@
 namespace stow {
 namespace {
 
+using std::numbers::pi;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -80,6 +82,36 @@ double epsilon_of(DType dtype) {
   return dtype == DType::kF64 ? 0x1p-51 : 0x1p-28;
 }
 
+// Beyond it the sums take too many terms, and what multiplies them loses too many digits.
+constexpr double kLargeShape = 0x1p20;
+
+// The derivative by a of a gamma variable y of a large shape a, at a fixed share of those below:
+// from y = a + z sqrt(a) + (z^2 - 1) / 3 + ... (Cornish and Fisher).
+Array large_sample_slope(const Array& a, const Array& y) {
+  const Array off = y - a;
+  return 1.0 + (off - (square(off) / a - 1.0) / 3.0) / (2.0 * a);
+}
+
+// What gamma variables of a large shape a have below x, above it, and as density there: the first
+// terms of Temme's expansion (DLMF 8.12).
+struct LargeGamma {
+  Array lower, upper, density;
+};
+LargeGamma large_gamma(const Array& wanted, const Array& all_a, const Array& all_x) {
+  const Array a = where(wanted, all_a, kLargeShape), x = where(wanted, all_x, kLargeShape);
+  const Array mu = (x - a) / a;  // where little is neither 0 nor 1 it is below 0.01
+  const Array near = clip(mu, -0.01, 0.01);
+  Array series = full_like(near, 1.0 / 12);
+  for (int n = 11; n >= 2; --n) series = 1.0 / n - near * series;
+  const Array half_square = where(abs(mu) < 0.01, square(near) * series, mu - log1p(mu));
+  const Array eta = sign(mu) * sqrt(2.0 * half_square), z = eta * sqrt(a / 2.0);
+  const Array bell = exp(-(a * half_square));
+  const Array e = clip(eta, -0.01, 0.01);
+  const Array first = -1.0 / 3.0 + e * (1.0 / 12.0 - e * (2.0 / 135.0));
+  const Array beside = bell * first / sqrt(2.0 * pi * a);
+  return {0.5 * erfc(-z) - beside, 0.5 * erfc(z) + beside, bell * sqrt(a / (2.0 * pi)) / x};
+}
+
 // What is asked of the incomplete gamma functions.
 enum class Part { kLower, kUpper, kLowerSlope };
 
@@ -92,7 +124,9 @@ Array incomplete_gamma(const Array& a, const Array& x, Part part, double epsilon
   const Array known = logical_or(x == 0.0, logical_or(x == kInf, a == 0.0));
   const Array wrong = ~logical_and(x >= 0.0, logical_and(a >= 0.0, logical_or(a > 0.0, x > 0.0)));
   const Array scale = density_scale(a, x);
-  const Array inside = logical_and(~logical_or(known, wrong), scale > 0.0);
+  const Array is_large = logical_and(a > kLargeShape, ~logical_or(known, wrong));
+  const Array inside = logical_and(~logical_or(known, logical_or(wrong, is_large)), scale > 0.0);
+  const LargeGamma large = large_gamma(is_large, a, x);
   const Array upper = logical_and(x >= 1.0, x > a);
   const Sum below = power_series(a, x, logical_and(inside, ~upper), epsilon);
   const Sum above = continued_fraction(a, x, logical_and(inside, upper), epsilon);
@@ -100,17 +134,22 @@ Array incomplete_gamma(const Array& a, const Array& x, Part part, double epsilon
     const Array low = below.slope + below.value * (log(x) - digamma(a + 1.0));
     const Array high = above.slope + above.value * (log(x) - digamma(a));
     const Array value = where(upper, -(scale * high), scale * low / a);
-    return where(logical_or(wrong, a == 0.0), kNan, where(inside, value, 0.0));
+    const Array slope = where(is_large, -(large.density * large_sample_slope(a, x)), 0.0);
+    return where(logical_or(wrong, a == 0.0), kNan, where(inside, value, slope));
   }
   const Array low = scale * below.value / a, high = scale * above.value;
   const Array all = logical_or(x > a, x == kInf);
   const Array lower = where(inside, where(upper, 1.0 - high, low), where(all, 1.0, 0.0));
   const Array rest = where(inside, where(upper, high, 1.0 - low), where(all, 0.0, 1.0));
-  return where(wrong, kNan, part == Part::kLower ? lower : rest);
+  const Array of_small = part == Part::kLower ? lower : rest;
+  return where(wrong, kNan,
+               where(is_large, part == Part::kLower ? large.lower : large.upper, of_small));
 }
 
 Array igamma_density(const Array& a, const Array& x) {
-  return exp(-x + (a - 1.0) * log(x) - lgamma(a));
+  const Array is_large = logical_and(a > kLargeShape, logical_and(x > 0.0, x < kInf));
+  const LargeGamma large = large_gamma(is_large, a, x);
+  return where(is_large, large.density, exp(-x + (a - 1.0) * log(x) - lgamma(a)));
 }
 
 // The continued fraction of the incomplete beta function (DLMF 8.17.22), by Lentz's method.
@@ -195,13 +234,14 @@ Array zeta_value(const Array& x, const Array& q) {
 }  // namespace
 
 Array log_gamma_sample_slope(const Array& a, const Array& log_y, double epsilon) {
-  const Array y = exp(log_y);
-  const Array inside = logical_and(a > 0.0, log_y < kInf);
+  const Array y = exp(log_y), is_large = a > kLargeShape;
+  const Array inside = logical_and(logical_and(a > 0.0, ~is_large), log_y < kInf);
   const Array upper = logical_and(y >= 1.0, y > a);
   const Sum below = power_series(a, y, logical_and(inside, ~upper), epsilon);
   const Sum above = continued_fraction(a, y, logical_and(inside, upper), epsilon);
   const Array low = -((below.slope + below.value * (log_y - digamma(a + 1.0))) / a);
-  return where(upper, above.slope + above.value * (log_y - digamma(a)), low);
+  const Array of_small = where(upper, above.slope + above.value * (log_y - digamma(a)), low);
+  return where(is_large, large_sample_slope(a, y) / y, of_small);
 }
 
 Array random_gamma_grad(const Operand& a, const Operand& x) {
