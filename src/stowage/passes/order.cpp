@@ -94,7 +94,7 @@ class BeamSearch {
   // Lists as short as this the beam searches nearly whole.
   static constexpr size_t kWholeSearch = 48;
   static constexpr size_t kWindow = 20, kWindowWidth = 256;
-  static constexpr int kMaxWindows = 600;
+  static constexpr int kMaxWindows = 600, kMaxLeft = 2;
   static constexpr size_t kMaxDelayed = 2500;  // each costs a walk of the list
 
   std::vector<int> search() {
@@ -155,7 +155,8 @@ class BeamSearch {
   }
 
   // What takes as much as it frees, or more, goes down to just before its first reader, unless that
-  // raises the peak; so does then what it reads.
+  // raises the peak; so does then what it reads. What takes nothing, as a move to elsewhere, would only
+  // hold what it reads.
   void delay(std::vector<int>& order) const {
     if (n_ < 2 || n_ > kMaxDelayed) return;
     Course course = follow(order);
@@ -164,6 +165,7 @@ class BeamSearch {
     for (size_t i = 0; i < n_; ++i) at[static_cast<size_t>(order[i])] = i;
     const std::vector<int> from_last(order.rbegin(), order.rend());
     for (int u : from_last) {
+      if (facts_[static_cast<size_t>(u)].write_bytes == 0) continue;
       const size_t from = at[static_cast<size_t>(u)];
       size_t first = n_;
       for (int r : users_[static_cast<size_t>(u)])
@@ -185,13 +187,18 @@ class BeamSearch {
     }
   }
 
-  // A long list has a peak in each of its layers: as long as all of the highest can be lowered, the
-  // units around each are put in their best order.
+  // A long list has a peak in each of its layers: the units around the highest are put in their best
+  // order, time and again. One that cannot be lowered is left, with what is around it, for the next:
+  // in the plan it may be none, as moves and writes in place are not seen here.
   void refine(std::vector<int>& order) const {
     Course course = follow(order);
-    for (int windows = 0; windows < kMaxWindows; ++windows) {
-      const size_t top = static_cast<size_t>(
-          std::max_element(course.during.begin(), course.during.end()) - course.during.begin());
+    std::vector<bool> left(n_);  // by place
+    int n_left = 0;
+    for (int windows = 0; windows < kMaxWindows && n_left < kMaxLeft; ++windows) {
+      size_t top = n_;
+      for (size_t i = 0; i < n_; ++i)
+        if (!left[i] && (top == n_ || course.during[i] > course.during[top])) top = i;
+      if (top == n_) return;
       bool lowered = false;
       // The peak in the middle of the window, then near its end, then near its begin.
       for (const size_t before : {kWindow / 2, kWindow - 4, size_t{4}}) {
@@ -204,7 +211,10 @@ class BeamSearch {
         lowered = true;
         break;
       }
-      if (!lowered) return;
+      if (lowered) continue;
+      ++n_left;
+      for (size_t i = top - std::min(top, kWindow / 4); i < std::min(n_, top + kWindow / 4); ++i)
+        left[i] = true;
     }
   }
 

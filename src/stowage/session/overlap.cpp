@@ -16,7 +16,7 @@ namespace {
 // Layouts tried; each asks for less by twice what the one before was over.
 constexpr int kMaxAttempts = 7;
 // Of these so many after one that fits, where more or less might do better.
-constexpr int kMaxRefinements = 2;
+constexpr int kMaxRefinements = 3;
 // Trials of one attempt; each costs a walk of the timeline.
 constexpr int kMaxTrials = 100;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
