@@ -227,13 +227,14 @@ Array zeta_value(const Array& x, const Array& q) {
   const Array rest = where(power == 0.0, 0.0, power * tail);
   const Array even = x == 2.0 * floor(x / 2.0);
   const Array at_pole = where(logical_or(even, q == 0.0), kInf, kNan);
-  const Array domain = where(x == 1.0, kInf, where(pole, at_pole, kNan));
-  return where(usable, sum + rest, where(x > 1.0, domain, where(x == 1.0, kInf, kNan)));
+  const Array not_usable = where(logical_and(x > 1.0, pole), at_pole, kNan);
+  return where(usable, sum + rest, where(x == 1.0, kInf, not_usable));
 }
 
 }  // namespace
 
-Array log_gamma_sample_slope(const Array& a, const Array& log_y, double epsilon) {
+Array log_gamma_sample_slope(const Array& a, const Array& log_y, DType dtype) {
+  const double epsilon = epsilon_of(dtype);
   const Array y = exp(log_y), is_large = a > kLargeShape;
   const Array inside = logical_and(logical_and(a > 0.0, ~is_large), log_y < kInf);
   const Array upper = logical_and(y >= 1.0, y > a);
@@ -246,9 +247,9 @@ Array log_gamma_sample_slope(const Array& a, const Array& log_y, double epsilon)
 
 Array random_gamma_grad(const Operand& a, const Operand& x) {
   const Site site(a.at);
-  const double epsilon = epsilon_of(float_dtype(a, x).dtype);
-  return in_f64("random_gamma_grad", {a, x}, [epsilon](const Arrays& v) {
-    const Array slope = v[1] * log_gamma_sample_slope(v[0], log(v[1]), epsilon);
+  const DType dtype = float_dtype(a, x).dtype;
+  return in_f64("random_gamma_grad", {a, x}, [dtype](const Arrays& v) {
+    const Array slope = v[1] * log_gamma_sample_slope(v[0], log(v[1]), dtype);
     const Array wrong = ~logical_and(v[0] > 0.0, v[1] >= 0.0);
     return where(wrong, kNan, where(v[1] == 0.0, 0.0, slope));
   });

@@ -24,8 +24,9 @@ Array in_f64(const char* name, std::initializer_list<Operand> operands,
              const std::function<Array(const Arrays&)>& value);
 
 /// The derivative of log y by a, where y of f64 is drawn from a gamma distribution: what keeps the
-/// part of the distribution below y the same. Exact to about `epsilon`. Without a gradient.
-Array log_gamma_sample_slope(const Array& a, const Array& log_y, double epsilon);
+/// part of the distribution below y the same. Both in f64, and exact to what `dtype` holds. Without a
+/// gradient.
+Array log_gamma_sample_slope(const Array& a, const Array& log_y, DType dtype);
 
 /// A sum of c[i] T_i(t / 2) by Clenshaw's recurrence, the first term halved.
 Array chebyshev(std::span<const double> c, const Array& t);

@@ -204,21 +204,23 @@ Array logit(const Operand& x) {
       [](const Arrays& v) { return Arrays{1.0 / (v[0] * (1.0 - v[0]))}; });
 }
 
+namespace {
+
+Array times_log(const Array& x, const Array& y, const Array& log_y) {
+  return where(logical_and(x == 0.0, ~isnan(y)), 0.0, x * log_y);
+}
+
+}  // namespace
+
 Array xlogy(const Operand& x, const Operand& y) {
   return with_slopes(
-      "xlogy", {x, y},
-      [](const Arrays& v) {
-        return where(logical_and(v[0] == 0.0, ~isnan(v[1])), 0.0, v[0] * log(v[1]));
-      },
+      "xlogy", {x, y}, [](const Arrays& v) { return times_log(v[0], v[1], log(v[1])); },
       [](const Arrays& v) { return Arrays{log(v[1]), v[0] / v[1]}; });
 }
 
 Array xlog1py(const Operand& x, const Operand& y) {
   return with_slopes(
-      "xlog1py", {x, y},
-      [](const Arrays& v) {
-        return where(logical_and(v[0] == 0.0, ~isnan(v[1])), 0.0, v[0] * log1p(v[1]));
-      },
+      "xlog1py", {x, y}, [](const Arrays& v) { return times_log(v[0], v[1], log1p(v[1])); },
       [](const Arrays& v) { return Arrays{log1p(v[1]), v[0] / (1.0 + v[1])}; });
 }
 

@@ -198,7 +198,6 @@ class BeamSearch {
       size_t top = n_;
       for (size_t i = 0; i < n_; ++i)
         if (!left[i] && (top == n_ || course.during[i] > course.during[top])) top = i;
-      if (top == n_) return;
       bool lowered = false;
       // The peak in the middle of the window, then near its end, then near its begin.
       for (const size_t before : {kWindow / 2, kWindow - 4, size_t{4}}) {

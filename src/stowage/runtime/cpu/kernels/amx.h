@@ -1,5 +1,6 @@
-// Tiles of bf16 for the instructions that multiply them (AMX): how operands are packed, and the register
-// kernel. Whether this machine has them is told by gemm_thread.h. Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
+// Tiles of bf16 for the instructions that multiply them (AMX): how operands are packed, and the
+// register kernel. Whether this machine has them is told by gemm_thread.h. Not for other machines:
+// include it only where __x86_64__ and __GNUC__ are defined.
 #pragma once
 
 #include "stowage/runtime/cpu/kernels/pairs.h"

@@ -13,8 +13,8 @@ namespace {
 
 using namespace pairs;
 
-static_assert(kPanelRows == kTileRows && kPairUnits.rows == kTileRows && PairPacking::kRows == kTileRows &&
-              PairPacking::kCols == kTileCols);
+static_assert(kPanelRows == kTileRows && kPairUnits.rows == kTileRows);
+static_assert(PairPacking::kRows == kTileRows && PairPacking::kCols == kTileCols);
 
 struct PairPanels : PairPacking {
   static constexpr AttentionUnits kUnits = kPairUnits;
