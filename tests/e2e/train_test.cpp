@@ -409,39 +409,52 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
 // longer than its moves take, and the backward pass moves for longer than it computes: moves for the
 // one must be made during the other.
 TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
-  TrainConfig c = config("linked", 4);
-  c.runtime.platform = "virtual";
-  c.model.dim = 1024;
-  c.model.ffn = 3584;
-  c.model.layers = 32;
-  c.model.heads = 16;
-  c.model.kv_heads = 8;
-  c.data.batch = 8;
-  c.data.seq = 1024;
-  c.optimizer.clip = 0;  // nothing waits for the norm of all gradients
-  c.memory.policy = "offload_carries";
-  for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
-                             &c.memory.gradients})
-    *place = "pinned_host";
-  c.memory.host = 64'000'000'000;
-  const Job job(c, 1);
-  const Choice choice = choose_plan(job, budgets_of(c, 4'000'000'000));
-  ASSERT_TRUE(choice.plan);
-  const Schedule& schedule = choice.plan->programs.step->schedule();
-  DeviceDescription device = *load_device_description("h200");
-  const Simulation first = simulate(schedule, device);
-  const double in = first.stream(StreamKind::kCopyIn).bytes;
-  ASSERT_GT(in, 1e9);
-  for (const double share : {0.5, 1.0, 2.0}) {
-    device.link.to_device = device.link.to_host = in / (share * first.compute_busy_s());
-    const Simulation s = simulate(schedule, device);
-    EXPECT_NEAR(s.bound_s, std::max(1.0, share) * first.compute_busy_s(), 0.02 * s.bound_s);
-    EXPECT_LE(s.step_s, 1.05 * s.bound_s) << share;
-    const std::optional<double> in_order = order_bound(schedule, device);
-    ASSERT_TRUE(in_order);
-    EXPECT_GE(*in_order, s.bound_s * (1 - 1e-9));
-    EXPECT_LE(*in_order, s.step_s * (1 + 1e-9));
-    EXPECT_LE(s.step_s, 1.02 * *in_order) << share;  // what memory costs
+  struct Shape {
+    int64_t layers, dim, ffn, heads;
+    const char* policy;
+  };
+  // With all activations away a step whose moves take as long as its computing cannot hide them: in
+  // the forward pass nearly all of them leave, in the backward pass nearly all come back.
+  for (const Shape& shape : {Shape{32, 1024, 3584, 16, "offload_carries"},
+                             Shape{64, 512, 1792, 8, "offload_carries"},
+                             Shape{32, 1024, 3584, 16, "offload_all"}}) {
+    SCOPED_TRACE(shape.policy);
+    SCOPED_TRACE(shape.layers);
+    TrainConfig c = config("linked", 4);
+    c.runtime.platform = "virtual";
+    c.model.dim = shape.dim;
+    c.model.ffn = shape.ffn;
+    c.model.layers = shape.layers;
+    c.model.heads = shape.heads;
+    c.model.kv_heads = shape.heads / 2;
+    c.data.batch = 8;
+    c.data.seq = 1024;
+    c.optimizer.clip = 0;  // nothing waits for the norm of all gradients
+    c.memory.policy = shape.policy;
+    for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
+                               &c.memory.gradients})
+      *place = "pinned_host";
+    c.memory.host = 64'000'000'000;
+    const Job job(c, 1);
+    const Choice choice = choose_plan(job, budgets_of(c, 4'000'000'000));
+    ASSERT_TRUE(choice.plan);
+    const Schedule& schedule = choice.plan->programs.step->schedule();
+    DeviceDescription device = *load_device_description("h200");
+    const Simulation first = simulate(schedule, device);
+    const double in = first.stream(StreamKind::kCopyIn).bytes;
+    ASSERT_GT(in, 1e9);
+    for (const double share : {0.5, 1.0, 2.0}) {
+      device.link.to_device = device.link.to_host = in / (share * first.compute_busy_s());
+      const Simulation s = simulate(schedule, device);
+      EXPECT_NEAR(s.bound_s, std::max(1.0, share) * first.compute_busy_s(), 0.02 * s.bound_s);
+      const bool can_hide = share < 1 || c.memory.policy != "offload_all";
+      EXPECT_LE(s.step_s, (can_hide ? 1.05 : 1.6) * s.bound_s) << share;
+      const std::optional<double> in_order = order_bound(schedule, device);
+      ASSERT_TRUE(in_order);
+      EXPECT_GE(*in_order, s.bound_s * (1 - 1e-9));
+      EXPECT_LE(*in_order, s.step_s * (1 + 1e-9));
+      EXPECT_LE(s.step_s, 1.02 * *in_order) << share;  // what memory costs
+    }
   }
 }
 

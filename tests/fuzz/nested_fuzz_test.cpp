@@ -272,7 +272,7 @@ std::string compare_plans(const Subject& s, uint64_t seed) {
   if (!judge.fault.empty()) return "judge: " + judge.fault;
   if (std::string fault = testing::compare_loosely(graph, inputs, judge.outputs); !fault.empty())
     return fault;
-  constexpr int kAhead[] = {0, 1, 3, 89};
+  constexpr int kAhead[] = {0, 1, 3, 377};
   constexpr int64_t kTiles[] = {8, 32, 0};
   for (const PolicyPtr& policy : {PolicyPtr(), testing::random_policy(seed)}) {
     const char* how = policy ? "under another policy" : "as written";

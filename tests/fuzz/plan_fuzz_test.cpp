@@ -140,7 +140,7 @@ std::string check(const RandomProgram& program) {
         for (const bool reuse : {true, false}) {
           if (!policy && !fuse && !reuse) continue;
           if (!policy && fuse != reuse && graph.n_nodes() % 4 != 0) continue;  // to save time
-          constexpr int kAhead[] = {0, 1, 3, 13, 89};
+          constexpr int kAhead[] = {0, 1, 3, 13, 377};
           const size_t draw = graph.n_nodes() + (policy ? 1 : 0) + fuse;
           const int ahead = kAhead[draw % std::size(kAhead)];
           constexpr int64_t kTiles[] = {8, 32, 100, 512, 0};

@@ -234,8 +234,8 @@ namespace {
 constexpr int kPatterns = 12;
 constexpr int64_t kOvertaking = 10'000;
 std::vector<int> moves_ahead(size_t n, int pattern) {
-  constexpr std::array kAlike = {1, 2, 13, 89};
-  constexpr std::array kMixed = {0, 0, 1, 2, 13, 40, 89};
+  constexpr std::array kAlike = {1, 2, 13, 377};
+  constexpr std::array kMixed = {0, 0, 1, 2, 13, 89, 377};
   if (pattern < static_cast<int>(kAlike.size()))
     return std::vector<int>(n, kAlike[static_cast<size_t>(pattern)]);
   std::mt19937 random(static_cast<unsigned>(pattern));
@@ -261,7 +261,8 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
       std::string fault = check_lives(schedule);
       for (int pattern = 0; pattern < kPatterns && n_moves > 0 && fault.empty(); ++pattern)
         fault = check_lives(
-            overlap_transfers(schedule, moves_ahead(n_moves, pattern), kOvertaking).schedule);
+            overlap_transfers(schedule, moves_ahead(n_moves, pattern), {kOvertaking, kOvertaking})
+                .schedule);
       if (!fault.empty())
         return fmt::format("order {}, iterations {}: {}", order, apart ? "apart" : "together", fault);
     }

@@ -96,7 +96,7 @@ TEST_F(Transfers, WhatEntersABlockComesBackAheadOfTheBlockBefore) {
   EXPECT_EQ(testing::check_lives_of_all(**graph, {}), "");
   const auto plain = lowered.compile(within(Device::unlimited_bytes(), 0));
   const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
-  for (const int ahead : {1, 2, 13, 89}) {
+  for (const int ahead : {1, 2, 13, 89, 377}) {
     const auto compiled = lowered.compile(within(1 << 30, ahead));
     EXPECT_GT(count_starts(compiled.executable().schedule().instructions, false), 0);
     EXPECT_EQ(compiled(w, x_).w1.to_vector<float>(), want);
@@ -111,7 +111,7 @@ TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
       const auto plain = f.lower(w, x_).compile(within(Device::unlimited_bytes(), 0));
       EXPECT_EQ(count_starts(plain.executable().schedule().instructions, false), 0);
       const std::vector<float> want = plain(w, x_).w1.to_vector<float>();
-      for (const int ahead : {1, 2, 3, 13, 89}) {
+      for (const int ahead : {1, 2, 3, 13, 89, 377}) {
         const auto compiled = f.lower(w, x_).compile(within(1 << 30, ahead));
         const auto& list = compiled.executable().schedule().instructions;
         EXPECT_GT(count_starts(list, false), 4);
@@ -129,7 +129,7 @@ TEST_F(Transfers, TheSameBitsWheneverAMoveIsMade) {
 }
 
 // Starts for a loop that enter the last iterations of the one before, past others that wait for
-// what leaves there; and rings of up to five slots.
+// what leaves there; and rings of as many slots as there are iterations.
 TEST_F(Transfers, TheSameBitsFarAheadAndPastOthers) {
   for (const MemoryKind away : {MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
     const Weights w = weights(kLayers, away);
@@ -145,14 +145,14 @@ TEST_F(Transfers, TheSameBitsFarAheadAndPastOthers) {
     }
     int64_t most_overtaking = 0;
     int entering = 0, deepest = 0;
-    for (const int ahead : {3, 13, 34, 55, 89})
+    for (const int ahead : {3, 13, 34, 55, 89, 377})
       for (const int64_t overtaking : {int64_t{0}, int64_t{100'000}, int64_t{1} << 40}) {
         const std::vector<int> all(count_moves(schedule), ahead);
-        const Overlapped made = overlap_transfers(schedule, all, overtaking);
+        const Overlapped made = overlap_transfers(schedule, all, {overtaking, overtaking});
         EXPECT_EQ(testing::check_lives(made.schedule), "");
-        most_overtaking = std::max(most_overtaking, made.overtaking_bytes);
+        most_overtaking = std::max(most_overtaking, made.overtook.early);
         if (overtaking == 0) {
-          EXPECT_EQ(made.overtaking_bytes, 0);
+          EXPECT_EQ(made.overtook.early + made.overtook.late, 0);
         }
         for (const Instruction& i : made.schedule.instructions)
           if (const Loop* loop = i.loop())
@@ -174,7 +174,7 @@ TEST_F(Transfers, TheSameBitsFarAheadAndPastOthers) {
       }
     EXPECT_GT(most_overtaking, 0);
     EXPECT_GT(entering, 0);
-    EXPECT_EQ(deepest, 3);
+    EXPECT_EQ(deepest, kLayers - 1);
   }
 }
 

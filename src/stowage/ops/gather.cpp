@@ -19,6 +19,7 @@ Shape window_shape(const InferContext& c, const GatherParams& p) {
             to_string(indices));
   const int n_batch = indices.shape.rank() - 1;
   check_per_axis(c, p.slice_sizes, x, "slice_sizes");
+  if (p.n_tiles < 1) c.error("n_tiles must be positive, got {}", p.n_tiles);
   check_sorted_axes(c, p.collapsed_axes, rank, "collapsed axis");
   check_axes(c, p.start_index_map, rank, "start index axis");
   if (static_cast<int64_t>(p.start_index_map.size()) != indices.shape[n_batch])

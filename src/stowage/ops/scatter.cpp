@@ -129,8 +129,10 @@ ShardingFactors shard_scatter(const InferContext& c, std::span<const ArrayType>)
 // In place: reads and writes one element an update.
 Cost cost_scatter(const InferContext& c, std::span<const ArrayType>) {
   const ArrayType& updates = c.operand(2);
-  return {static_cast<double>(updates.elems()),
-          3.0 * static_cast<double>(updates.bytes()) + static_cast<double>(c.operand(1).bytes())};
+  const double within = 1.0 / static_cast<double>(c.as<GatherParams>().n_tiles);
+  return {within * static_cast<double>(updates.elems()),
+          within * 3.0 * static_cast<double>(updates.bytes()) +
+              static_cast<double>(c.operand(1).bytes())};
 }
 
 Batched batch_scatter(const BatchContext& c) {

@@ -399,6 +399,7 @@ class Streamer {
     GatherParams params = node.as<GatherParams>();
     params.slice_sizes.assign(tile.begin(), tile.end());
     params.slice_sizes[0] = 1;
+    params.n_tiles = from_.type(node.operands[0]).shape[0] / tile[0];
     const Val near = convert(indices, DType::kI64) - broadcast_scalar(place, indices.shape());
     return scatter_add(uniform_constant(b, from_, node.operands[0], tile), near, updates, params);
   }

@@ -38,15 +38,14 @@ bool is_inward(StreamKind stream) {
 }
 
 // Iterations of a loop that moves of what comes after it, or before, may enter.
-constexpr int64_t kMostEntered = 3;
+constexpr int64_t kMostEntered = 12;
 
 // Slots of a ring for a move that may be so far ahead. In one of three what is updated in place can
 // come in an iteration ahead and leave one behind; with each more it comes in one more ahead.
 int slots_for(int ahead) {
-  constexpr int kOneIteration = 34, kTwoIterations = 55;
+  constexpr int kOneIteration = 34, kEachMore = 28;
   if (ahead <= kFewAhead) return 2;
-  if (ahead <= kOneIteration) return 3;
-  return ahead <= kTwoIterations ? 4 : 5;
+  return 3 + (std::max(ahead, kOneIteration) - kOneIteration + kEachMore - 1) / kEachMore;
 }
 
 // By buffer: the slots of the ring that it must become.
@@ -54,8 +53,8 @@ using RingSlots = std::map<size_t, int>;
 
 class Overlapper {
  public:
-  Overlapper(Schedule schedule, const std::vector<int>& ahead, int64_t overtaking_bytes)
-      : schedule_(std::move(schedule)), ahead_(ahead), overtaking_bytes_(overtaking_bytes) {}
+  Overlapper(Schedule schedule, const std::vector<int>& ahead, const OvertakingBytes& may_overtake)
+      : schedule_(std::move(schedule)), ahead_(ahead), most_may_(may_overtake) {}
 
   Overlapped run() {
     for (Instruction& instruction : schedule_.instructions) number_moves(instruction);
@@ -64,7 +63,7 @@ class Overlapper {
     count_accesses();
     Instructions before, after;
     process(schedule_.instructions, nullptr, before, after);
-    return {std::move(schedule_), most_overtaking_};
+    return {std::move(schedule_), most_overtook_};
   }
 
  private:
@@ -428,10 +427,11 @@ class Overlapper {
     int64_t iteration = -1;
     size_t at = 0;
     bool overtakes = false;
+    bool is_early = false;  // by an iteration or more
   };
   // How far a start gets into the last iterations of a loop that it cannot pass, a done into the
   // first ones.
-  std::optional<Entry> entry(Item& item, Item& around) {
+  std::optional<Entry> entry(Item& item, Item& around, bool overtaking) {
     std::optional<Entry> found;
     Loop* const loop = around.instruction.loop();
     if (!loop || loop->trip_count <= 1) return found;
@@ -447,7 +447,7 @@ class Overlapper {
         const Item& other = body[up ? body.size() - 1 - at : at];
         const bool idle = !other.instruction.guard.holds(iteration);
         const bool entered =
-            other.instruction.guard.is_only(iteration) && may_overtake(item, other);
+            overtaking && other.instruction.guard.is_only(iteration) && may_overtake(item, other);
         over_others = over_others || entered;
         if (entered || (idle && over_others)) {
           ++beyond;
@@ -459,7 +459,7 @@ class Overlapper {
         beyond = 0;
         over_others = false;
       }
-      if (passed > 0) found = {iteration, up ? body.size() - passed : passed, overtakes};
+      if (passed > 0) found = {iteration, up ? body.size() - passed : passed, overtakes, n > 0};
       if (passed + beyond < body.size()) break;
     }
     return found;
@@ -481,50 +481,73 @@ class Overlapper {
     while (above > 0 && may_overtake(item, items[above - 1])) --above;
     if (above == at || above == 0) return at;
     if (const size_t to = reach(item, items, above, rings); to < above) return to;
-    return entry(item, items[above - 1]) ? above : at;
+    return entry(item, items[above - 1], true) ? above : at;
   }
   bool may_overtake(const Item& item, const Item& other) const {
     const Kernel& own = *item.instruction.kernel();
     const Kernel* k = other.move(item.stream, own.phase);
     if (!k || k->transfer == own.transfer) return false;
-    if (own.phase == MovePhase::kStart && overtaking_ >= overtaking_bytes_) return false;
     const Access &from = item.accesses[0], &to = item.accesses[1];
     return std::none_of(other.accesses.begin(), other.accesses.end(), [&](const Access& a) {
       return meet(to, a, 0) || (a.write && meet(from, a, 0));
     });
   }
 
+  // Where a start gets to up the list.
+  struct Place {
+    size_t at = 0;
+    std::optional<Entry> entry;  // into the loop before `at`
+    RingSlots rings;
+    bool overtakes = false;
+    bool is_early = false;  // by a loop, or one of its iterations
+  };
+  Place place_of(std::vector<Item>& items, size_t i, bool overtaking) {
+    Item& item = items[i];
+    item.passed = 0;
+    Place place;
+    const size_t behind = reach(item, items, i, place.rings);
+    place.at = behind;
+    for (size_t at = items.size(); overtaking && place.at > 0 && place.at != at;) {
+      at = place.at;
+      place.at = overtake(item, items, at, place.rings);
+    }
+    if (place.at > 0) place.entry = entry(item, items[place.at - 1], overtaking);
+    const auto at = [&](size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
+    place.overtakes = place.at < behind || (place.entry && place.entry->overtakes);
+    // From the top of a loop's own list it goes on below.
+    place.is_early = (place.at == 0 && loop_) || (place.entry && place.entry->is_early) ||
+                     std::any_of(at(place.at), at(behind), [](const Item& other) {
+                       return !other.instruction.kernel();
+                     });
+    return place;
+  }
+
   // False where the start is no longer here.
   bool hoist(std::vector<Item>& items, size_t i) {
-    Item& item = items[i];
-    RingSlots rings;
-    const size_t behind = reach(item, items, i, rings);
-    size_t to = behind;
-    for (size_t at = items.size(); to > 0 && to != at;) {
-      at = to;
-      to = overtake(item, items, at, rings);
-    }
-    const auto count = [&](bool overtakes) {
-      if (overtakes) overtaking_ += buffer(item.accesses[1].buffer).slot_bytes;
-      most_overtaking_ = std::max(most_overtaking_, overtaking_);
-    };
-    merge(rings);
-    if (to > 0)
-      if (const std::optional<Entry> found = entry(item, items[to - 1])) {
-        count(to < behind || found->overtakes);
-        enter(item, items[to - 1], *found);
-        items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
-        return false;
+    Place place = place_of(items, i, true);
+    if (place.overtakes) {
+      const auto bytes = place.is_early ? &OvertakingBytes::early : &OvertakingBytes::late;
+      if (overtook_.*bytes < most_may_.*bytes) {
+        overtook_.*bytes += buffer(items[i].accesses[1].buffer).slot_bytes;
+        most_overtook_.*bytes = std::max(most_overtook_.*bytes, overtook_.*bytes);
+      } else {
+        place = place_of(items, i, false);
       }
-    count(to < behind);
-    if (to == 0 && wrap(items, i, 1)) return false;
-    relocate(items, i, to);
+    }
+    merge(place.rings);
+    if (place.entry) {
+      enter(items[i], items[place.at - 1], *place.entry);
+      items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
+      return false;
+    }
+    if (place.at == 0 && wrap(items, i, 1)) return false;
+    relocate(items, i, place.at);
     return true;
   }
 
   void hoist_starts(std::vector<Item>& items) {
     inside_.clear();
-    overtaking_ = 0;
+    overtook_ = {};
     for (size_t i = 0; i < items.size();) {
       if (!is_movable(items[i], true, 0) || hoist(items, i)) ++i;
     }
@@ -568,7 +591,7 @@ class Overlapper {
       const size_t to = reach(item, items, i, rings);
       merge(rings);
       if (to + 1 < items.size()) {
-        if (const std::optional<Entry> found = entry(item, items[to + 1])) {
+        if (const std::optional<Entry> found = entry(item, items[to + 1], true)) {
           enter(item, items[to + 1], *found);
           items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
           continue;
@@ -627,27 +650,24 @@ class Overlapper {
       for (Item& item : items) list.push_back(&item.instruction);
       for (const auto& [b, slots] : rings_) make_ring(schedule_, list, *loop_, BufferId(b), slots);
     }
-    // What is done ahead of the first iterations, or behind the last: as in iterations before and
-    // after them.
-    int first = 0, last = 0;
-    for (const Item& item : items) {
-      first = std::min(first, -item.shift);
-      last = std::max(last, -item.shift);
-    }
-    const auto put = [&](Instructions& to, int64_t iteration) {
+    // What is started ahead of the first iterations, as in iterations before them, and what is
+    // awaited behind the last. Starts for one iteration stand before those for the next: a stream
+    // keeps the order that it is given them in.
+    const auto put = [&](Instructions& to, int64_t iteration, int shift) {
       for (const Item& item : items) {
-        const int64_t its = iteration + item.shift;
-        if (item.shift == 0 || (item.shift > 0) != (iteration < 0) || its < 0 || its >= trips)
-          continue;
+        if (item.shift != shift) continue;
         to.push_back(item.instruction);
         for_each_view(to.back(), [&](View& view, bool) {
-          if (its > 0) begin_no_bits(view);
-          fix_iteration(view, loop_->id, its);
+          if (iteration > 0) begin_no_bits(view);
+          fix_iteration(view, loop_->id, iteration);
         });
       }
     };
-    for (int64_t i = first; i < 0; ++i) put(before, i);
-    for (int64_t i = trips; i < trips + last; ++i) put(after, i);
+    int most = 0;
+    for (const Item& item : items) most = std::max(most, item.shift);
+    for (int64_t iteration = 0; iteration < std::min<int64_t>(most, trips); ++iteration)
+      for (int shift = most; shift > iteration; --shift) put(before, iteration, shift);
+    put(after, trips - 1, -1);
     list.clear();
     for (Item& item : items) {
       Instruction& instruction = item.instruction;
@@ -668,8 +688,8 @@ class Overlapper {
 
   Schedule schedule_;
   const std::vector<int>& ahead_;
-  const int64_t overtaking_bytes_;
-  int64_t overtaking_ = 0, most_overtaking_ = 0;  // bytes of this list, and of any
+  const OvertakingBytes most_may_;
+  OvertakingBytes overtook_, most_overtook_;  // in this list, and in any
   int n_transfers_ = 0;
   std::vector<int> n_accesses_;     // of each buffer, before any move was split
   const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
@@ -689,8 +709,8 @@ size_t count_moves(const Schedule& schedule) {
 }
 
 Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
-                             int64_t overtaking_bytes) {
-  return Overlapper(schedule, ahead, overtaking_bytes).run();
+                             const OvertakingBytes& may_overtake) {
+  return Overlapper(schedule, ahead, may_overtake).run();
 }
 
 }  // namespace stow

@@ -21,13 +21,17 @@ inline constexpr int kFewAhead = 8;
 /// writes its source or touches its destination, so values are the same.
 ///
 /// `ahead` is one number a move, in the order in which count_moves() meets them; a move of 0 stays
-/// as it is. Moves of up to `overtaking_bytes` a list are started before others of their stream whose
-/// source is not there yet. Errors: none; the lengths must agree.
+/// as it is. Moves of so many bytes a list may be started before others of their stream whose source
+/// is not there yet. Errors: none; the lengths must agree.
+struct OvertakingBytes {
+  int64_t early = 0;  ///< That so start a loop, or one of its iterations, earlier,
+  int64_t late = 0;   ///< or less.
+};
 struct Overlapped {
   Schedule schedule;
-  int64_t overtaking_bytes = 0;  ///< The most that was started so in any list.
+  OvertakingBytes overtook;  ///< The most in any list.
 };
 Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
-                             int64_t overtaking_bytes = 0);
+                             const OvertakingBytes& may_overtake = {});
 
 }  // namespace stow

@@ -28,7 +28,7 @@ struct CompileOptions {
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
   /// How many moves between memories may be under way, in each direction, beside the one whose
   /// value is in use: 0 runs every move by itself.
-  int transfers_ahead = 89;
+  int transfers_ahead = 377;
   /// What moves ahead may raise each kind's total to. No bound on the program: one that takes more
   /// without any is compiled so, and fails to run. Unlimited: none raises the peak on the device.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),

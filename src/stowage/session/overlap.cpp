@@ -17,9 +17,13 @@ namespace {
 constexpr int kMaxAttempts = 7;
 // Of these so many after one that fits, where more or less might do better.
 constexpr int kMaxRefinements = 3;
+// Choices of one attempt that are laid out.
+constexpr size_t kMaxChoices = 4;
 // Trials of one attempt; each costs a walk of the timeline.
 constexpr int kMaxTrials = 100;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
+// So far ahead moves run wherever there is room; further only where that hides more.
+constexpr int kCheap = 21;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 1};
 constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
@@ -35,54 +39,126 @@ int less(int ahead) {
   return below;
 }
 
+// devices/h200.toml in round figures.
+DeviceDescription nominal_device() {
+  DeviceDescription d;
+  d.compute.f32_flops = 4e14;
+  d.compute.bf16_flops = 8e14;
+  d.compute.f64_flops = 5e13;
+  d.compute.attention_achievable = 0.75;
+  d.compute.vector_flops = 3e13;
+  d.compute.special_flops = 4e12;
+  d.compute.launch_s = 3e-6;
+  d.memory.bandwidth = 4e12;
+  d.link.to_device = d.link.to_host = 55e9;
+  d.link.latency_s = 5e-6;
+  d.disk.read = 6.5e9;
+  d.disk.write = 4e9;
+  d.disk.latency_s = 80e-6;
+  return d;
+}
+// The speed of a link that is as busy as the computation; 0 where there is nothing to compute or move.
+double even_link(const DeviceDescription& d, const Simulation& s) {
+  const double link =
+      std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
+  return s.compute_busy_s() == 0 ? 0 : d.link.to_device * link / s.compute_busy_s();
+}
+// How much longer than its busiest stream a step takes with links that take half, as much as and
+// twice the time of the computation: the sum.
+double slowness(const Schedule& schedule) {
+  DeviceDescription d = nominal_device();
+  const Simulation at_nominal = simulate(schedule, d);
+  const double even = even_link(d, at_nominal);
+  if (even == 0) return at_nominal.step_s;
+  double sum = 0;
+  for (double share : {0.5, 1.0, 2.0}) {
+    d.link.to_device = d.link.to_host = even / share;
+    const Simulation s = simulate(schedule, d);
+    sum += s.step_s / s.bound_s;
+  }
+  return sum;
+}
+
+// How far ahead each move runs, and what may overtake others.
+struct Choice {
+  std::vector<int> ahead;
+  OvertakingBytes overtaking;
+  Device::Capacities reached{};  // the largest live sums
+  double slowness = 0;
+
+  bool any() const {
+    return std::any_of(ahead.begin(), ahead.end(), [](int a) { return a > 0; });
+  }
+};
+
 class Chooser {
  public:
   Chooser(const Schedule& schedule, size_t n_moves, int most)
       : schedule_(schedule), most_(most), ahead_(n_moves), least_(peak_bound(schedule).bytes) {}
 
   // All moves a few ahead; then those that live where it is too much less and less, then one half or
-  // quarter of them further again, as far as asked for.
-  void choose(const Device::Capacities& limits) {
+  // quarter of them further again, as far as asked for. The best first, and what else was met on the
+  // way.
+  std::vector<Choice> choose(const Device::Capacities& limits) {
     limits_ = limits;
-    overtaking_bytes_ = 0;
+    overtaking_ = {};
     std::fill(ahead_.begin(), ahead_.end(), std::min(most_, kFewAhead));
     n_trials_ = 0;
     spent_ = 0;
     while (lower()) {
     }
     for (size_t kind = 0; kind < limits_.size(); ++kind)
-      if (limits_[kind] < least_[kind]) return;
-    for (int to = more(0, most_), from = 0; from < most_; from = to, to = more(to, most_))
+      if (limits_[kind] < least_[kind]) return {{ahead_, overtaking_, reached_}};
+    std::vector<Choice> choices;
+    for (int from = 0, to = more(0, most_); from < most_; from = to, to = more(to, most_)) {
       raise(from, to);
-    overtake();
+      if (to < std::min(most_, kCheap)) continue;
+      const Device::Capacities reached = reached_;
+      const double slowness = overtake();
+      if (choices.empty() || choices.back().ahead != ahead_)
+        choices.push_back({ahead_, overtaking_, reached_, slowness});
+      overtaking_ = {};
+      reached_ = reached;
+    }
+    // Further ahead a move may take what another needs, and memory is worth something where nothing
+    // is won.
+    constexpr double kWorthIt = 0.999;
+    auto best = choices.begin();
+    for (auto c = choices.begin(); c != choices.end(); ++c)
+      if (c->slowness < kWorthIt * best->slowness) best = c;
+    std::rotate(choices.begin(), best, best + 1);
+    std::stable_sort(choices.begin() + 1, choices.end(), [](const Choice& a, const Choice& b) {
+      return a.slowness < b.slowness;
+    });
+    return choices;
   }
-  // What that comes to.
-  const Device::Capacities& reached() const { return reached_; }
-  bool any() const {
-    return std::any_of(ahead_.begin(), ahead_.end(), [](int a) { return a > 0; });
+  Schedule schedule(const Choice& choice) const {
+    return overlap_transfers(schedule_, choice.ahead, choice.overtaking).schedule;
   }
-  Schedule schedule() const { return overlapped().schedule; }
 
  private:
-  Overlapped overlapped() const { return overlap_transfers(schedule_, ahead_, overtaking_bytes_); }
+  Overlapped overlapped() const { return overlap_transfers(schedule_, ahead_, overtaking_); }
+  Schedule schedule() const { return overlapped().schedule; }
 
   // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
-  void overtake() {
-    overtaking_bytes_ = std::numeric_limits<int64_t>::max();
-    const int64_t most = overlapped().overtaking_bytes;
-    overtaking_bytes_ = 0;
-    if (most == 0) return;
-    double least = nominal_step_s(schedule());
-    int64_t best = 0;
-    for (int eighths = 8; eighths > 0; eighths /= 2) {
-      overtaking_bytes_ = most * eighths / 8;
-      const Schedule trial = schedule();
-      if (const double step = nominal_step_s(trial); step < least && fits(trial)) {
-        least = step;
-        best = overtaking_bytes_;
+  double overtake() {
+    constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+    double least = slowness(schedule());
+    for (int64_t OvertakingBytes::*bytes : {&OvertakingBytes::early, &OvertakingBytes::late}) {
+      overtaking_.*bytes = kAll;
+      const int64_t most = overlapped().overtook.*bytes;
+      int64_t best = 0;
+      for (int eighths = most > 0 ? 8 : 0; eighths > 0; eighths /= 2) {
+        overtaking_.*bytes = most * eighths / 8;
+        const Schedule trial = schedule();
+        if (const double slow = slowness(trial); slow < least && fits(trial)) {
+          least = slow;
+          best = overtaking_.*bytes;
+        }
       }
+      overtaking_.*bytes = best;
     }
-    overtaking_bytes_ = best;
+    return least;
   }
 
   // True where moves were lowered: those under way at an instant when more lives than may.
@@ -173,27 +249,57 @@ class Chooser {
   const int most_;
   Device::Capacities limits_{};
   std::vector<int> ahead_;
-  int64_t overtaking_bytes_ = 0;
+  OvertakingBytes overtaking_;
   const Device::Capacities least_;  // the largest live sums without any overlap
   Device::Capacities reached_{};    // and with the choice so far
   int n_trials_ = 0;
   int64_t spent_ = 0;
 };
 
-// A layout that fits, and what it takes beyond the bytes that are under way: gaps between them.
+// A layout, and what it takes beyond the bytes that are under way: gaps between them.
 struct Fit {
   Planned planned;
   int64_t beyond = 0;
-  int64_t bytes() const { return planned.plan.analysis.device().total_bytes; }
+  double slowness = 0;
+  const MemoryAnalysis& analysis() const { return planned.plan.analysis; }
   // What is under way may cost its bytes and no more.
   bool is_better_than(const Fit& other) const {
     if (beyond > 0 || other.beyond > 0) return beyond < other.beyond;
-    return nominal_step_s(planned.schedule) < nominal_step_s(other.planned.schedule);
+    return slowness < other.slowness;
   }
 };
+Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bool is_trial) {
+  Fit fit{{std::move(schedule), {}}, 0, slowness};
+  MemoryPlan& plan = fit.planned.plan;
+  plan = make_plan(fit.planned.schedule, is_trial ? kTrialEffort : kFinalEffort);
+  const auto try_harder = [&](const PackEffort& effort) {
+    if (MemoryPlan better = make_plan(fit.planned.schedule, effort); gap(better) < gap(plan))
+      plan = std::move(better);
+  };
+  const auto beyond = [&] {
+    return plan.analysis.device().total_bytes - plain.device().total_bytes -
+           plan.analysis.under_way_bytes;
+  };
+  if (is_trial && gap(plan) > kGoodGap) try_harder(kFinalEffort);
+  if (beyond() > 0) try_harder(kHardEffort);
+  fit.beyond = std::max<int64_t>(beyond(), 0);
+  return fit;
+}
 
-Planned overlap_up_to(int ahead, Planned planned, const Device::Capacities& capacities) {
+}  // namespace
+
+double nominal_step_s(const Schedule& schedule) {
+  DeviceDescription d = nominal_device();
+  const Simulation at_nominal = simulate(schedule, d);
+  const double even = even_link(d, at_nominal);
+  if (even == 0) return at_nominal.step_s;
+  d.link.to_device = d.link.to_host = even;
+  return at_nominal.step_s + simulate(schedule, d).step_s;
+}
+
+Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
   const size_t n_moves = count_moves(planned.schedule);
+  if (ahead == 0 || n_moves == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
   Device::Capacities limits = capacities;
   for (size_t kind = 0; kind < limits.size(); ++kind) {
@@ -207,80 +313,38 @@ Planned overlap_up_to(int ahead, Planned planned, const Device::Capacities& capa
   std::optional<Device::Capacities> fitted, refused;
   int n_refined = 0;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    chooser.choose(asked);
-    if (!chooser.any()) break;
-    Fit fit{{chooser.schedule(), {}}};
-    MemoryPlan& plan = fit.planned.plan;
-    plan = make_plan(fit.planned.schedule, attempt == 0 ? kTrialEffort : kFinalEffort);
-    const auto try_harder = [&](const PackEffort& effort) {
-      if (MemoryPlan better = make_plan(fit.planned.schedule, effort); gap(better) < gap(plan))
-        plan = std::move(better);
-    };
-    const auto beyond = [&] {
-      return fit.bytes() - plain.device().total_bytes - plan.analysis.under_way_bytes;
-    };
-    if (attempt == 0 && gap(plan) > kGoodGap) try_harder(kFinalEffort);
-    if (beyond() > 0) try_harder(kHardEffort);
-    fit.beyond = std::max<int64_t>(beyond(), 0);
-    Device::Capacities tighter = asked;
-    bool fits = true;
-    for (size_t kind = 0; kind < limits.size(); ++kind) {
-      int64_t over = plan.analysis.kinds[kind].total_bytes - limits[kind];
-      fits &= over <= 0;
-      if (kind == 0) over = std::max(over, fit.beyond);
-      if (over > 0)
-        tighter[kind] = std::min(asked[kind], chooser.reached()[kind]) - (over << attempt);
+    const std::vector<Choice> choices = chooser.choose(asked);
+    if (!choices[0].any()) break;
+    Device::Capacities reached = asked;
+    for (size_t kind = 0; kind < limits.size(); ++kind)
+      reached[kind] = std::min(asked[kind], choices[0].reached[kind]);
+    std::optional<Device::Capacities> least_over;
+    bool is_good = false;
+    for (size_t c = 0; c < std::min(choices.size(), kMaxChoices) && !is_good; ++c) {
+      Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0);
+      bool fits = true;
+      Device::Capacities over{};
+      for (size_t kind = 0; kind < limits.size(); ++kind) {
+        over[kind] = std::max<int64_t>(fit.analysis().kinds[kind].total_bytes - limits[kind], 0);
+        fits &= over[kind] == 0;
+      }
+      over[0] = std::max(over[0], fit.beyond);
+      if (!least_over || over[0] < (*least_over)[0]) least_over = over;
+      is_good = fits && fit.beyond == 0;
+      if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
     }
-    (fits ? fitted : refused) = asked;
-    const bool is_enough = fits && fit.beyond == 0 && !refused;
-    if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
-    if (is_enough || (best && ++n_refined > kMaxRefinements)) break;
+    Device::Capacities tighter = asked;
+    for (size_t kind = 0; kind < limits.size(); ++kind)
+      if (const int64_t over = (*least_over)[kind]; over > 0)
+        tighter[kind] = reached[kind] - (over << attempt);
+    (is_good ? fitted : refused) = is_good ? asked : reached;
+    if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
     asked = tighter;
     if (fitted && refused)  // between the two
       for (size_t kind = 0; kind < asked.size(); ++kind)
         asked[kind] = (*fitted)[kind] + ((*refused)[kind] - (*fitted)[kind]) / 2;
   }
   return best ? std::move(best->planned) : std::move(planned);
-}
-
-}  // namespace
-
-double nominal_step_s(const Schedule& schedule) {
-  DeviceDescription d;  // devices/h200.toml in round figures
-  d.compute.f32_flops = 4e14;
-  d.compute.bf16_flops = 8e14;
-  d.compute.f64_flops = 5e13;
-  d.compute.attention_achievable = 0.75;
-  d.compute.vector_flops = 3e13;
-  d.compute.special_flops = 4e12;
-  d.compute.launch_s = 3e-6;
-  d.memory.bandwidth = 4e12;
-  d.link.to_device = d.link.to_host = 55e9;
-  d.link.latency_s = 5e-6;
-  d.disk.read = 6.5e9;
-  d.disk.write = 4e9;
-  d.disk.latency_s = 80e-6;
-  Simulation at_nominal = simulate(schedule, d);
-  const auto busy = [&](StreamKind s) { return at_nominal.stream(s).busy_s; };
-  const double link = std::max(busy(StreamKind::kCopyIn), busy(StreamKind::kCopyOut));
-  const double compute = busy(StreamKind::kCompute);
-  if (link == 0 || compute == 0) return at_nominal.step_s;
-  d.link.to_device = d.link.to_host = d.link.to_device * link / compute;
-  return at_nominal.step_s + simulate(schedule, d).step_s;
-}
-
-Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
-  if (ahead == 0 || count_moves(planned.schedule) == 0) return planned;
-  // What one move takes for running far ahead another may lack for running at all; and where it wins
-  // nothing, memory is worth more.
-  constexpr int kFewer = 21;
-  constexpr double kWorthIt = 0.999;
-  Planned far = overlap_up_to(ahead, planned, capacities);
-  if (ahead <= kFewer || capacities[0] >= Device::unlimited_bytes()) return far;
-  Planned near = overlap_up_to(kFewer, std::move(planned), capacities);
-  const bool is_worth_it =
-      nominal_step_s(far.schedule) < kWorthIt * nominal_step_s(near.schedule);
-  return is_worth_it ? far : near;
 }
 
 }  // namespace stow

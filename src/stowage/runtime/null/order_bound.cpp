@@ -1,6 +1,7 @@
 #include "stowage/runtime/null/order_bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <unordered_map>
 
@@ -147,11 +148,13 @@ class Walker {
     if (!is_new) return work;
     const KernelCost cost = kernel_cost(kernel, schedule_);
     work.stream = cost.stream();
-    work.seconds = kernel_seconds(cost, description_);
+    work.seconds = whole_ticks(kernel_seconds(cost, description_));
     if (work.stream == StreamKind::kCopyIn || work.stream == StreamKind::kCopyOut)
-      work.delay_s = description_.link.latency_s;
+      work.delay_s = whole_ticks(description_.link.latency_s);
     return work;
   }
+  // As the simulation counts.
+  static double whole_ticks(double seconds) { return std::round(seconds * 1e12) / 1e12; }
 
   const Schedule& schedule_;
   const DeviceDescription& description_;
