@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -27,6 +28,59 @@ struct Item {
     return k && k->phase == phase && this->stream == stream ? k : nullptr;
   }
   StreamKind stream = StreamKind::kCompute;
+};
+
+// A list whose items change places often and are large.
+class Items {
+ public:
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  Item& operator[](size_t i) { return *items_[i]; }
+  const Item& operator[](size_t i) const { return *items_[i]; }
+
+  void add(Item item) { insert(size(), std::move(item)); }
+  void insert(size_t at, Item item) {
+    items_.insert(place(at), std::make_unique<Item>(std::move(item)));
+  }
+  void erase(size_t at) { items_.erase(place(at)); }
+  void relocate(size_t from, size_t to) {
+    if (from < to)
+      std::rotate(place(from), place(from + 1), place(to + 1));
+    else
+      std::rotate(place(to), place(from), place(from + 1));
+  }
+  // Those of [begin, end) that are to go last, by number, go there.
+  void put_last(size_t begin, size_t end, const std::vector<bool>& last) {
+    std::vector<Owned> moved;
+    size_t to = begin;
+    for (size_t i = begin; i < end; ++i)
+      if (last[i])
+        moved.push_back(std::move(items_[i]));
+      else if (to++ != i)
+        items_[to - 1] = std::move(items_[i]);
+    std::move(moved.begin(), moved.end(), place(to));
+  }
+
+  template <typename Pointer>
+  struct Iterator {
+    Pointer at;
+    auto& operator*() const { return **at; }
+    Iterator& operator++() {
+      ++at;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at != other.at; }
+  };
+  auto begin() { return Iterator<std::unique_ptr<Item>*>{items_.data()}; }
+  auto end() { return Iterator<std::unique_ptr<Item>*>{items_.data() + size()}; }
+
+ private:
+  using Owned = std::unique_ptr<Item>;
+  std::vector<Owned>::iterator place(size_t at) {
+    return items_.begin() + static_cast<std::ptrdiff_t>(at);
+  }
+
+  std::vector<Owned> items_;
 };
 
 bool is_move(const Kernel& kernel, const std::vector<Buffer>& buffers) {
@@ -63,7 +117,7 @@ class Overlapper {
     count_accesses();
     Instructions before, after;
     process(schedule_.instructions, nullptr, before, after);
-    return {std::move(schedule_), most_overtook_};
+    return {std::move(schedule_), most_overtook_, work_};
   }
 
  private:
@@ -121,7 +175,7 @@ class Overlapper {
   // ---- lists ----
 
   void process(Instructions& list, const Loop* loop, Instructions& before, Instructions& after) {
-    std::vector<Item> items;
+    Items items;
     for (Instruction& instruction : list) {
       if (Loop* nested = instruction.loop()) {
         Instructions pre, post;
@@ -160,11 +214,11 @@ class Overlapper {
     process(list, nullptr, before, after);
   }
 
-  void add(std::vector<Item>& items, Instruction instruction) {
+  void add(Items& items, Instruction instruction) {
     Item item;
     item.instruction = std::move(instruction);
     describe(item);
-    items.push_back(std::move(item));
+    items.add(std::move(item));
   }
 
   // Of an instruction in a loop: what it touches in one of its iterations.
@@ -219,7 +273,7 @@ class Overlapper {
   // Whether each iteration of the loop around has a place of its own for the buffer.
   bool told_apart(BufferId id) const { return loop_ && stow::told_apart(buffer(id), loop_->id); }
   // Staging buffers of this list alone, each iteration's written whole before they are read.
-  void find_ringable(std::vector<Item>& items) {
+  void find_ringable(Items& items) {
     ringable_.clear();
     if (!loop_) return;
     std::map<size_t, int> here;
@@ -296,17 +350,9 @@ class Overlapper {
 
   // ---- moving instructions ----
 
-  static void relocate(std::vector<Item>& items, size_t from, size_t to) {
-    const auto at = [&](size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
-    if (from < to)
-      std::rotate(at(from), at(from + 1), at(to + 1));
-    else
-      std::rotate(at(to), at(from), at(from + 1));
-  }
-
   // What comes back in just before a loop, having left there, and what waits for it, goes behind
   // the loop, where nothing in it waits for that: moves for the loop need not wait for it then.
-  void postpone(std::vector<Item>& items) {
+  void postpone(Items& items) {
     for (size_t l = items.size(); l-- > 0;) {
       if (!items[l].instruction.loop()) continue;
       size_t begin = l;
@@ -319,9 +365,7 @@ class Overlapper {
         n += waits[i];
       }
       if (n == 0 || waits[l] || !costs_little(items, begin, waits)) continue;
-      const auto at = [&](size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
-      size_t i = begin;
-      std::stable_partition(at(begin), at(l + 1), [&](const Item&) { return !waits[i++]; });
+      items.put_last(begin, l + 1, waits);
     }
   }
   // Of a move that may run far ahead and another that leaves its source.
@@ -338,7 +382,7 @@ class Overlapper {
     });
   }
   // Whether what is postponed keeps no more memory of the device than it brings there itself.
-  bool costs_little(const std::vector<Item>& items, size_t begin,
+  bool costs_little(const Items& items, size_t begin,
                     const std::vector<bool>& waits) const {
     std::map<size_t, bool> read;  // what was there before; whether it came in here
     std::set<size_t> made, came;
@@ -358,7 +402,7 @@ class Overlapper {
   }
 
   // Dones of what comes in go down to the first reader; starts of what goes out up to the writer.
-  void settle(std::vector<Item>& items) {
+  void settle(Items& items) {
     RingSlots none;
     for (size_t i = items.size(); i-- > 0;) {
       const Item& item = items[i];
@@ -366,7 +410,7 @@ class Overlapper {
       if (!k || k->phase != MovePhase::kDone || !is_inward(item.stream)) continue;
       size_t to = i;
       while (to + 1 < items.size() && !bound(item, items[to + 1], none)) ++to;
-      if (to + 1 < items.size()) relocate(items, i, to);
+      if (to + 1 < items.size()) items.relocate(i, to);
     }
     for (size_t i = 0; i < items.size(); ++i) {
       const Item& item = items[i];
@@ -377,13 +421,14 @@ class Overlapper {
              !items[to - 1].move(item.stream, MovePhase::kStart) &&
              !has_moves(items[to - 1], item.stream))
         --to;
-      if (to > 0) relocate(items, i, to);
+      if (to > 0) items.relocate(i, to);
     }
   }
 
   // Whether a start of what comes in must stay behind another instruction, or a done of what goes
   // out before it: moves of a stream keep their order, and at most so many are under way.
   bool stopped(Item& item, const Item& other, RingSlots& rings) const {
+    ++work_;
     const bool in = is_inward(item.stream);
     const MovePhase same = in ? MovePhase::kStart : MovePhase::kDone,
                     opposite = in ? MovePhase::kDone : MovePhase::kStart;
@@ -403,7 +448,7 @@ class Overlapper {
   }
 
   // The place that a start gets to up a list, or a done down it, from another place.
-  size_t reach(Item& item, const std::vector<Item>& items, size_t at, RingSlots& rings) const {
+  size_t reach(Item& item, const Items& items, size_t at, RingSlots& rings) const {
     if (is_inward(item.stream))
       while (at > 0 && !stopped(item, items[at - 1], rings)) --at;
     else
@@ -412,12 +457,12 @@ class Overlapper {
   }
 
   // The body of a loop as one of its iterations sees it.
-  std::vector<Item>& inside(Loop& loop, int64_t iteration) {
-    std::vector<Item>& body = inside_[loop.id][iteration];
+  Items& inside(Loop& loop, int64_t iteration) {
+    Items& body = inside_[loop.id][iteration];
     if (body.empty())
       for (const Instruction& instruction : loop.body) {
-        body.push_back({instruction});
-        describe(body.back(), &loop, iteration);
+        body.add({instruction});
+        describe(body[body.size() - 1], &loop, iteration);
       }
     return body;
   }
@@ -440,7 +485,7 @@ class Overlapper {
     bool overtakes = false, over_others = false;
     for (int64_t n = 0; n < std::min(loop->trip_count, kMostEntered); ++n) {
       const int64_t iteration = up ? loop->trip_count - 1 - n : n;
-      const std::vector<Item>& body = inside(*loop, iteration);
+      const Items& body = inside(*loop, iteration);
       // Beyond: moves that entered before, and what does not run then.
       size_t passed = 0, beyond = 0;
       for (size_t at = 0; at < body.size(); ++at) {
@@ -467,16 +512,15 @@ class Overlapper {
   void enter(Item& item, Item& around, const Entry& entry) {
     Loop& loop = *around.instruction.loop();
     item.instruction.guard = {entry.iteration, entry.iteration + 1};
-    const auto at = static_cast<std::ptrdiff_t>(entry.at);
-    loop.body.insert(loop.body.begin() + at, item.instruction);
+    loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(entry.at), item.instruction);
     around.accesses.insert(around.accesses.end(), item.accesses.begin(), item.accesses.end());
     around.moves[static_cast<size_t>(item.stream)] = true;
-    for (auto& [iteration, body] : inside_[loop.id]) body.insert(body.begin() + at, item);
+    for (auto& [iteration, body] : inside_[loop.id]) body.insert(entry.at, item);
   }
 
   // Past starts of the same stream that something holds which does not hold this one: what they
   // wait for would keep the stream idle. Where that leads from `at`, or `at`.
-  size_t overtake(Item& item, std::vector<Item>& items, size_t at, RingSlots& rings) {
+  size_t overtake(Item& item, Items& items, size_t at, RingSlots& rings) {
     size_t above = at;
     while (above > 0 && may_overtake(item, items[above - 1])) --above;
     if (above == at || above == 0) return at;
@@ -501,7 +545,7 @@ class Overlapper {
     bool overtakes = false;
     bool is_early = false;  // by a loop, or one of its iterations
   };
-  Place place_of(std::vector<Item>& items, size_t i, bool overtaking) {
+  Place place_of(Items& items, size_t i, bool overtaking) {
     Item& item = items[i];
     item.passed = 0;
     Place place;
@@ -512,18 +556,16 @@ class Overlapper {
       place.at = overtake(item, items, at, place.rings);
     }
     if (place.at > 0) place.entry = entry(item, items[place.at - 1], overtaking);
-    const auto at = [&](size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
     place.overtakes = place.at < behind || (place.entry && place.entry->overtakes);
     // From the top of a loop's own list it goes on below.
-    place.is_early = (place.at == 0 && loop_) || (place.entry && place.entry->is_early) ||
-                     std::any_of(at(place.at), at(behind), [](const Item& other) {
-                       return !other.instruction.kernel();
-                     });
+    place.is_early = (place.at == 0 && loop_) || (place.entry && place.entry->is_early);
+    for (size_t k = place.at; k < behind; ++k)
+      place.is_early = place.is_early || !items[k].instruction.kernel();
     return place;
   }
 
   // False where the start is no longer here.
-  bool hoist(std::vector<Item>& items, size_t i) {
+  bool hoist(Items& items, size_t i) {
     Place place = place_of(items, i, true);
     if (place.overtakes) {
       const auto bytes = place.is_early ? &OvertakingBytes::early : &OvertakingBytes::late;
@@ -537,15 +579,15 @@ class Overlapper {
     merge(place.rings);
     if (place.entry) {
       enter(items[i], items[place.at - 1], *place.entry);
-      items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
+      items.erase(i);
       return false;
     }
     if (place.at == 0 && wrap(items, i, 1)) return false;
-    relocate(items, i, place.at);
+    items.relocate(i, place.at);
     return true;
   }
 
-  void hoist_starts(std::vector<Item>& items) {
+  void hoist_starts(Items& items) {
     inside_.clear();
     overtook_ = {};
     for (size_t i = 0; i < items.size();) {
@@ -559,13 +601,13 @@ class Overlapper {
         const int shift = items[i].shift;
         if (shift < 1 || !is_movable(items[i], true, shift) || most_slots(items[i]) == 2) continue;
         const size_t to = reach(items[i], items, i, rings_);
-        relocate(items, i, to);
+        items.relocate(i, to);
         if (to == 0 && shift + 2 < most_slots(items[0])) again |= wrap(items, 0, shift + 1);
       }
     }
   }
   // On from the top of the list into the iteration before.
-  bool wrap(std::vector<Item>& items, size_t i, int shift) {
+  bool wrap(Items& items, size_t i, int shift) {
     Item& item = items[i];
     if (!loop_ || loop_->trip_count <= shift || !shiftable(item)) return false;
     const int before = std::exchange(item.shift, shift);
@@ -577,11 +619,11 @@ class Overlapper {
       return false;
     }
     merge(rings);
-    relocate(items, i, end - 1);
+    items.relocate(i, end - 1);
     return true;
   }
 
-  void sink_dones(std::vector<Item>& items) {
+  void sink_dones(Items& items) {
     inside_.clear();
     for (size_t n = items.size(); n-- > 0;) {
       const size_t i = n;
@@ -593,12 +635,12 @@ class Overlapper {
       if (to + 1 < items.size()) {
         if (const std::optional<Entry> found = entry(item, items[to + 1], true)) {
           enter(item, items[to + 1], *found);
-          items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
+          items.erase(i);
           continue;
         }
       }
       if (to + 1 < items.size() || !loop_ || !shiftable(item)) {
-        relocate(items, i, to);
+        items.relocate(i, to);
         continue;
       }
       item.shift = -1;
@@ -606,16 +648,16 @@ class Overlapper {
       while (begin < i && !stopped(item, items[begin], rings)) ++begin;
       if (begin == 0) {
         item.shift = 0;
-        relocate(items, i, items.size() - 1);
+        items.relocate(i, items.size() - 1);
         continue;
       }
       merge(rings);
-      relocate(items, i, begin);
+      items.relocate(i, begin);
       ++n;  // what was before it now stands here
     }
     for (size_t i = items.size(); i-- > 0;) {
       if (!is_movable(items[i], false, -1) || most_slots(items[i]) == 2) continue;
-      relocate(items, i, reach(items[i], items, i, rings_));
+      items.relocate(i, reach(items[i], items, i, rings_));
     }
   }
 
@@ -639,7 +681,7 @@ class Overlapper {
         view.begins = false;
   }
 
-  void write(std::vector<Item>& items, int64_t trips, Instructions& list, Instructions& before,
+  void write(Items& items, int64_t trips, Instructions& list, Instructions& before,
              Instructions& after) {
     if (loop_) {
       for (const Item& item : items)
@@ -691,12 +733,13 @@ class Overlapper {
   const OvertakingBytes most_may_;
   OvertakingBytes overtook_, most_overtook_;  // in this list, and in any
   int n_transfers_ = 0;
+  mutable int64_t work_ = 0;
   std::vector<int> n_accesses_;     // of each buffer, before any move was split
   const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
   std::set<size_t> ringable_;
   RingSlots rings_;
   // Iterations of loops that moves may enter.
-  std::map<LoopId, std::map<int64_t, std::vector<Item>>> inside_;
+  std::map<LoopId, std::map<int64_t, Items>> inside_;
 };
 
 }  // namespace

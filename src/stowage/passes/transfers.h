@@ -30,6 +30,7 @@ struct OvertakingBytes {
 struct Overlapped {
   Schedule schedule;
   OvertakingBytes overtook;  ///< The most in any list.
+  int64_t work = 0;          ///< Pairs of a move and what it might pass that were looked at.
 };
 Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
                              const OvertakingBytes& may_overtake = {});

@@ -22,6 +22,8 @@ constexpr size_t kMaxChoices = 4;
 // Trials of one attempt; each costs a walk of the timeline.
 constexpr int kMaxTrials = 100;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
+// Steps of moves past others in one attempt after which none is tried further ahead.
+constexpr int64_t kMaxWork = 4'000'000;
 // So far ahead moves run wherever there is room; further only where that hides more.
 constexpr int kCheap = 21;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 1};
@@ -104,13 +106,14 @@ class Chooser {
     overtaking_ = {};
     std::fill(ahead_.begin(), ahead_.end(), std::min(most_, kFewAhead));
     n_trials_ = 0;
-    spent_ = 0;
+    spent_ = work_ = 0;
     while (lower()) {
     }
     for (size_t kind = 0; kind < limits_.size(); ++kind)
       if (limits_[kind] < least_[kind]) return {{ahead_, overtaking_, reached_}};
     std::vector<Choice> choices;
     for (int from = 0, to = more(0, most_); from < most_; from = to, to = more(to, most_)) {
+      if (to > kCheap && work_ > kMaxWork) break;
       raise(from, to);
       if (to < std::min(most_, kCheap)) continue;
       const Device::Capacities reached = reached_;
@@ -137,8 +140,12 @@ class Chooser {
   }
 
  private:
-  Overlapped overlapped() const { return overlap_transfers(schedule_, ahead_, overtaking_); }
-  Schedule schedule() const { return overlapped().schedule; }
+  Overlapped overlapped() {
+    Overlapped made = overlap_transfers(schedule_, ahead_, overtaking_);
+    work_ += made.work;
+    return made;
+  }
+  Schedule schedule() { return overlapped().schedule; }
 
   // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
   double overtake() {
@@ -253,7 +260,7 @@ class Chooser {
   const Device::Capacities least_;  // the largest live sums without any overlap
   Device::Capacities reached_{};    // and with the choice so far
   int n_trials_ = 0;
-  int64_t spent_ = 0;
+  int64_t spent_ = 0, work_ = 0;
 };
 
 // A layout, and what it takes beyond the bytes that are under way: gaps between them.
