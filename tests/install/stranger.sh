@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs Stowage into a temporary folder, builds the project beside this script against it, with
-# every header included alone, and runs it; then takes Stowage into that project's own build.
+# Installs Stowage into a temporary folder, builds the project beside this script and the README's
+# first program against it, with every header included alone, and runs them; then takes Stowage into
+# that project's own build.
 # Usage: stranger.sh CMAKE BUILD_FOLDER CXX SANITIZERS
 set -eu -o pipefail
 cmake=$1 build=$2 cxx=$3 sanitizers=$4
@@ -16,11 +17,22 @@ quietly() {
 
 "$cmake" --install "$build" --prefix "$folder/prefix" >/dev/null
 flags=${sanitizers:+-fsanitize=$sanitizers}
+block() {  # N: the Nth block of the README's first program
+  sed '1,/^## A first program/d' "$source/README.md" |
+    awk -v n="$1" '/^```/ { ++fences; next } fences == 2 * n - 1'
+}
+block 1 >"$folder/p1.cpp"
 quietly "$cmake" -S "$here/stranger" -B "$folder/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" \
+  -DFIRST="$folder/p1.cpp" \
   -DCMAKE_PREFIX_PATH="$folder/prefix" -DCMAKE_CXX_FLAGS="$flags"
 quietly "$cmake" --build "$folder/build"
 result=$("$folder/build/fit")
 [[ $result == '3.00 -1.00' ]] || { echo "the stranger's program printed: $result"; exit 1; }
+
+# The last digits of a float are the machine's.
+rounded() { sed -E 's/^([0-9]\.[0-9]{4})[0-9]*(e-?[0-9]+)$/\1\2/'; }
+diff <(block 2 | rounded) <(OMP_NUM_THREADS=2 "$folder/build/p1" | rounded) ||
+  { echo "README.md shows what is marked <, its first program printed what is marked >"; exit 1; }
 
 # What is installed is whole: each header compiles with nothing but the installed ones.
 (cd "$folder/prefix/include" && find stowage -name '*.h' | sed 's/.*/#include <&>/') >"$folder/all.cpp"

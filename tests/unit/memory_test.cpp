@@ -3,10 +3,12 @@
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/autodiff/reverse.h"
+#include "stowage/ir/parse.h"
 #include "stowage/ops/build.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "tests/support/execute.h"
 
@@ -219,6 +221,35 @@ TEST(Memory, DonatedUpdateIsInPlace) {
   const KindAnalysis kept = plan(graph);
   EXPECT_EQ(kept.alias_bytes, 0);
   EXPECT_GE(kept.total_bytes, 5 * bytes);
+}
+
+// A plan takes time and memory by what a graph says, and not by how often its loops say it. The stack
+// that the scan makes may lie over the one that it reads, slice over slice.
+TEST(Memory, AStackOfVeryManySlotsHasOneLife) {
+  const Result<GraphPtr> graph = parse_graph(R"(
+graph(%0: f32[500000,4] "x", %1: f32[4] "c") {
+  %2 = sin(%0) : f32[500000,4]
+  %3, %4 = scan(%1, %2) {length=500000, n_carries=1, in_axes=[0], out_axes=[0]} : f32[4], f32[500000,4]
+    graph(%0: f32[4], %1: f32[4]) {
+      %2 = add(%0, %1) : f32[4]
+      %3 = mul(%0, %1) : f32[4]
+      return %2, %3
+    }
+  %5 = cos(%4) : f32[500000,4]
+  return %3, %5
+}
+)", "stack");
+  ASSERT_TRUE(graph.ok()) << graph.error();
+  std::vector<Bytes> inputs = zeros(**graph);
+  for (Bytes& input : inputs)
+    for (size_t i = 0; i < input.size(); ++i) input[i] = std::byte(i % 61);  // small floats
+  const Execution e = testing::execute(**graph, {}, inputs, 1);
+  EXPECT_EQ(e.fault, "");
+  EXPECT_EQ(e.outputs, testing::execute(**graph, {.fuse = false, .reuse = false}, inputs, 1).outputs);
+  const Lifetimes lifetimes = compute_lifetimes(compile(**graph, {}, 1)->schedule());
+  size_t n_rects = 0;
+  for (const pack::Buffer& buffer : lifetimes.problem.buffers) n_rects += buffer.rects.size();
+  EXPECT_LT(n_rects, 100u);
 }
 
 TEST(Memory, OneByteTooFewIsRefusedBeforeAnythingRuns) {

@@ -156,7 +156,7 @@ int run_allocate(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "stowage allocate: {}\n", error.what());
+    fmt::print(stderr, "stowage allocate: {}\n", printable(error.what()));
     return 1;
   }
   const Result<void> given = check_not_empty(app, "");

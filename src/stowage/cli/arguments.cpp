@@ -52,6 +52,17 @@ Result<void> check_distinct(std::string_view command, std::span<const NamedFile>
   return {};
 }
 
+Result<std::optional<JsonLines>> open_json(const std::string& path) {
+  if (path.empty()) return std::optional<JsonLines>();
+  Result<JsonLines> json = JsonLines::open(path);
+  if (!json) return json.failure();
+  return std::optional<JsonLines>(std::move(*json));
+}
+
+Result<void> write_json(std::optional<JsonLines>& json, const Json& object) {
+  return json ? json->write(object) : Result<void>();
+}
+
 Result<CommandLine> parse_train_arguments(const std::string& command,
                                           const std::string& description,
                                           std::span<const std::string> arguments) {

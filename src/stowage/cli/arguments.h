@@ -2,10 +2,12 @@
 // Not the commands; each has a file of its own.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
 #include "stowage/base/result.h"
+#include "stowage/io/json.h"
 #include "stowage/train/config.h"
 
 namespace CLI {
@@ -28,6 +30,12 @@ struct NamedFile {
 /// The message begins with `command`, as above.
 Result<void> check_distinct(std::string_view command, std::span<const NamedFile> written,
                             std::span<const NamedFile> read);
+
+/// What --json names, opened; nothing where the path is empty. Before the work, so that what cannot be
+/// written is said at once.
+Result<std::optional<JsonLines>> open_json(const std::string& path);
+/// Writes a line where there is a file.
+Result<void> write_json(std::optional<JsonLines>& json, const Json& object);
 
 /// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked; of
 /// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`.

@@ -243,20 +243,15 @@ Result<int> run_rows(const Flags& flags, const std::vector<Placement>& placement
     if (Result<void> made = ensure_directory(flags.dump); !made) return made.failure();
   }
   std::FILE* const text = flags.json == "-" ? stderr : stdout;
-  std::optional<JsonLines> json;
-  if (!flags.json.empty()) {
-    Result<JsonLines> opened = JsonLines::open(flags.json);
-    if (!opened) return opened.failure();
-    json = std::move(*opened);
-  }
+  Result<std::optional<JsonLines>> json = open_json(flags.json);
+  if (!json) return json.failure();
   fmt::print(text, "{:<22}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>15}{:>13}\n", "row", "total",
              "argument", "output", "alias", "temp", "host", "disk", "simulated", "its bound");
   for (const Placement& placement : placements) {
     const Result<Row> row = measure(placement, flags);
     if (!row) return row.failure();
     print_row(text, *row);
-    if (json)
-      if (Result<void> written = json->write(to_json(*row)); !written) return written.failure();
+    if (Result<void> written = write_json(*json, to_json(*row)); !written) return written.failure();
   }
   return kExitDone;
 }

@@ -93,6 +93,8 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
     fmt::print("{}", *help);
     return kExitDone;
   }
+  Result<std::optional<JsonLines>> json = open_json(a.json);
+  if (!json) return json.failure();
   Result<StepRun> run = StepRun::make(a.run);
   if (!run) return run.failure();
   KernelProfile profile(a.run.threads);
@@ -114,10 +116,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
              a.config, a.dtype, best, tokens_per_s, 100 * profile.gemm_share(),
              format_bytes(memory.total_bytes), to_string(run->placement()), format_bytes(memory.lower_bound_bytes),
              run->compile_s());
-  if (a.json.empty()) return kExitDone;
-  Result<JsonLines> json = JsonLines::open(a.json);
-  if (!json) return json.failure();
-  const Result<void> written = json->write(Json::object({{"config", a.config},
+  const Result<void> written = write_json(*json, Json::object({{"config", a.config},
                                                          {"dtype", a.dtype},
                                                          {"steps", a.steps},
                                                          {"threads", a.run.threads},

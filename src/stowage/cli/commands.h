@@ -9,7 +9,8 @@
 
 namespace stow {
 
-/// What the program exits with: done; an error, one line on stderr; a plan over budget.
+/// What the program exits with: done; an error, one line on stderr; a plan over budget. A training
+/// has two more (`run_training`).
 inline constexpr int kExitDone = 0, kExitError = 1, kExitOverBudget = 2;
 
 /// A command gets the arguments behind its name and returns the exit status. A Failure, like an

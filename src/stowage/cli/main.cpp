@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "stowage/base/error.h"
 #include "stowage/base/nearest.h"
 #include "stowage/base/printable.h"
+#include "stowage/base/version.h"
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
 
@@ -49,19 +51,39 @@ const std::vector<Row> kCommands = {
 void print_help() {
   fmt::print("Stowage trains neural networks under a memory budget, exactly.\n\n");
   for (const Row& row : kCommands) fmt::print("  {:<12}{}\n", row.name, row.help);
-  fmt::print("\n./stowage COMMAND --help lists the options of a command.\n");
+  fmt::print("\n./stowage COMMAND --help lists the options of a command; --version tells the version.\n");
+}
+
+// Lines that go on are indented; a line break that stands in a name is none.
+std::string in_lines(std::string text) {
+  for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; ++at)
+    if (text.compare(at + 1, 2, "  ") != 0) text[at] = '?';
+  return text;
 }
 
 int error(const std::string& message, int status = kExitError) {
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: error: {}\n", printable(message));
+  const std::string text = fmt::format("stowage: error: {}\n", printable(in_lines(message)));
+  std::fputs(text.c_str(), stderr);  // fmt::print would throw where nobody can hear it
   return status;
+}
+
+// Files that are opened later must not become the standard streams: what the program says would go
+// into them. Input and standard output that are not there fail when they are used.
+void hold_standard_streams() {
+  constexpr int kFlags[] = {O_WRONLY, O_RDONLY, O_WRONLY};
+  for (int fd = 0; fd < 3; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", kFlags[fd]);
 }
 
 int dispatch(const std::vector<std::string>& arguments) {
   const std::string name = arguments.empty() ? "help" : arguments[0];
   if (name == "help" || name == "-h" || name == "--help") {
     print_help();
+    return kExitDone;
+  }
+  if (name == "version" || name == "--version") {
+    fmt::print("stowage {}.{}.{}\n", STOW_VERSION_MAJOR, STOW_VERSION_MINOR, STOW_VERSION_PATCH);
     return kExitDone;
   }
   std::vector<std::string> names;
@@ -83,6 +105,7 @@ int main(int argc, char** argv) {
     setenv("GOMP_SPINCOUNT", "2000", 1);
     execv("/proc/self/exe", argv);
   }
+  hold_standard_streams();
   // A limit on file sizes is then an error of the write, which has a message.
   std::signal(SIGXFSZ, SIG_IGN);
   int status = kExitError;
@@ -92,11 +115,15 @@ int main(int argc, char** argv) {
     status = error(e.what(), kExitOverBudget);
   } catch (const std::bad_alloc&) {
     status = error("the machine has no memory left");
+  } catch (const std::system_error& e) {
+    status = error(std::ferror(stdout) ? "standard output: " + e.code().message() : e.what());
   } catch (const std::exception& e) {
     status = error(e.what());
   }
   // Output that did not arrive is no success.
-  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && status == kExitDone)
+  if (std::fflush(stdout) != 0 && status == kExitDone)
     return error("standard output: " + std::system_category().message(errno));
+  if (std::ferror(stdout) && status == kExitDone)
+    return error("standard output: what was printed did not arrive");
   return status;
 }

@@ -90,6 +90,8 @@ Result<int> run_profile(std::span<const std::string> arguments) {
       Device::cpu()->capacity_bytes(MemoryKind::kDevice));
   Result<std::optional<DeviceDescription>> device = forecast_device(line->device, options.threads);
   if (!device) return device.failure();
+  Result<std::optional<JsonLines>> json = open_json(line->json_path);
+  if (!json) return json.failure();
   Result<StepRun> run = StepRun::make(options);
   if (!run) return run.failure();
   const Forecast forecast = forecast_step(run->program(), std::move(*device));
@@ -130,11 +132,8 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   print_groups(out, "by op", profile.by_op(), total, best);
   print_groups(out, "by source", profile.by_source(), total, best);
   print_groups(out, "by kernel", profile.by_kernel(), total, best);
-  if (line->json_path.empty()) return kExitDone;
-  Result<JsonLines> json = JsonLines::open(line->json_path);
-  if (!json) return json.failure();
   const Result<void> written =
-      json->write(Json::object({{"step_s", wall / kSteps},
+      write_json(*json, Json::object({{"step_s", wall / kSteps},
                                 {"predicted_step_s", forecast.simulation
                                                          ? Json(forecast.simulation->step_s)
                                                          : Json()},

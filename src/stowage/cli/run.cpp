@@ -149,6 +149,8 @@ Result<int> run(const Flags& flags) {
   } catch (const TraceError& e) {
     return fail("{}: {}", flags.graph, e.what());
   }
+  Result<std::optional<JsonLines>> json = open_json(flags.json);
+  if (!json) return json.failure();
   std::FILE* const text = flags.json == "-" ? stderr : stdout;
   const MemoryAnalysis& analysis = program->memory_analysis();
   fmt::print(text, "{}", to_string(analysis));
@@ -156,14 +158,14 @@ Result<int> run(const Flags& flags) {
   Json report = Json::object({{"file", flags.graph},
                               {"predicted_peak_bytes", need.total_bytes},
                               {"lower_bound_bytes", need.lower_bound_bytes}});
+  const int64_t there = device->capacity_bytes(MemoryKind::kDevice);
+  if (need.total_bytes > there && !(flags.plan && flags.memory.empty())) {
+    const bool hidden = format_bytes(need.total_bytes) == format_bytes(there);
+    const auto shown = [&](int64_t n) { return hidden ? fmt::format("{} B", n) : format_bytes(n); };
+    throw CapacityError(fmt::format("{} needs {} of the {} there are", flags.graph,
+                                    shown(need.total_bytes), shown(there)));
+  }
   if (!flags.plan) {
-    const int64_t there = device->capacity_bytes(MemoryKind::kDevice);
-    if (need.total_bytes > there) {
-      const bool hidden = format_bytes(need.total_bytes) == format_bytes(there);
-      const auto shown = [&](int64_t n) { return hidden ? fmt::format("{} B", n) : format_bytes(n); };
-      throw CapacityError(fmt::format("{} needs {} of the {} there are", flags.graph,
-                                      shown(need.total_bytes), shown(there)));
-    }
     Result<std::vector<DeviceBufferPtr>> inputs = load_inputs(**graph, flags, device);
     if (!inputs) return inputs.failure();
     const std::vector<DeviceBufferPtr> outputs = program->run(*device, *inputs);
@@ -183,11 +185,7 @@ Result<int> run(const Flags& flags) {
       if (Result<void> saved = save_outputs(flags.output, *program, outputs); !saved)
         return saved.failure();
   }
-  if (!flags.json.empty()) {
-    Result<JsonLines> json = JsonLines::open(flags.json);
-    if (!json) return json.failure();
-    if (Result<void> written = json->write(report); !written) return written.failure();
-  }
+  if (Result<void> written = write_json(*json, report); !written) return written.failure();
   return kExitDone;
 }
 
@@ -218,6 +216,9 @@ Result<int> run_graph_file(std::span<const std::string> arguments) {
     return fail("run: {} (see ./stowage run --help)", error.what());
   }
   if (Result<void> given = check_not_empty(app, "run: "); !given) return given.failure();
+  if (flags.plan && !(flags.inputs.empty() && flags.output.empty()))
+    return fail("run: {} has no effect with --plan: nothing is run",
+                flags.inputs.empty() ? "--output" : "--inputs");
   if (flags.output == "-") return fail("run: --output takes a file, not standard output");
   const Result<void> distinct = check_distinct(
       "run: ", std::array<NamedFile, 2>{{{"--output", flags.output}, {"--json", flags.json}}},

@@ -17,17 +17,6 @@ namespace {
 // People read standard output unless the JSON goes there.
 std::FILE* text_stream(const CommandLine& line) { return line.json_path == "-" ? stderr : stdout; }
 
-Result<std::optional<JsonLines>> open_json(const CommandLine& line) {
-  if (line.json_path.empty()) return std::optional<JsonLines>();
-  Result<JsonLines> json = JsonLines::open(line.json_path);
-  if (!json) return json.failure();
-  return std::optional<JsonLines>(std::move(*json));
-}
-
-Result<void> write_json(std::optional<JsonLines>& json, const Json& object) {
-  return json ? json->write(object) : Result<void>();
-}
-
 Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets, int threads,
                    std::optional<JsonLines>& json) {
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
@@ -79,7 +68,7 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
   Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
   if (!device) return device.failure();
   const Job job(line.config, threads);
-  Result<std::optional<JsonLines>> json = open_json(line);
+  Result<std::optional<JsonLines>> json = open_json(line.json_path);
   if (!json) return json.failure();
   const Choice choice = choose_plan(job, budgets);
   if (!choice.plan) return refuse(job, choice, budgets, threads, *json);

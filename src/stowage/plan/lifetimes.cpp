@@ -13,6 +13,9 @@ namespace {
 // A loop whose iterations would make the timeline longer than this is walked at its ends only.
 constexpr int64_t kMaxInstants = 400'000;
 
+// What only such a loop can fill has one life: its pieces could not be told apart.
+constexpr int64_t kMaxPieces = kMaxInstants;
+
 // Of an open loop so many iterations are walked: what lies alike in every iteration is then seen
 // from one to the next, as it is from any to the next.
 constexpr int64_t kOpenIterations = 2;
@@ -44,9 +47,7 @@ class Walker {
  public:
   explicit Walker(const Schedule& schedule) : schedule_(schedule) {
     lives_.resize(schedule.buffers.size());
-    for (size_t b = 0; b < lives_.size(); ++b)
-      lives_[b].resize(static_cast<size_t>(schedule.buffers[b].slots) *
-                       schedule.buffers[b].parts.size());
+    for (size_t b = 0; b < lives_.size(); ++b) lives_[b].resize(n_lives(schedule.buffers[b]));
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
     told_apart_.resize(schedule.n_loops);
@@ -217,7 +218,7 @@ class Walker {
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
     if (lives_[b].size() == 1) {
-      visit(b, 0, false);
+      visit(b, 0, is_one_life(buffer));
       return;
     }
     // Dimensions that step over whole slots are walked; the others span bytes of one.
@@ -255,6 +256,16 @@ class Walker {
         visit(b, piece, false);
       }
     }
+  }
+
+  static int64_t n_pieces(const Buffer& buffer) {
+    return buffer.slots * static_cast<int64_t>(buffer.parts.size());
+  }
+  static bool is_one_life(const Buffer& buffer) {
+    return n_pieces(buffer) > kMaxPieces && !buffer.apart && !buffer.first_slot.valid();
+  }
+  static size_t n_lives(const Buffer& buffer) {
+    return is_one_life(buffer) ? 1 : static_cast<size_t>(n_pieces(buffer));
   }
 
   // The piece (a part of a slot) that holds a byte.
@@ -297,7 +308,7 @@ class Walker {
     if (buffer.slot_bytes == 0) return;
     pack::Rect rect;
     rect.offset = piece_begin(buffer, piece);
-    rect.size = piece_end(buffer, piece) - rect.offset;
+    rect.size = (is_one_life(buffer) ? buffer.bytes : piece_end(buffer, piece)) - rect.offset;
     rect.lower = life.begin;
     rect.upper = life.end;
     size_t entry = result_.first[b] + static_cast<size_t>(life.place);
