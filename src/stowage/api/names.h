@@ -123,10 +123,13 @@ Array collapse(const Operand& x, int start,
 Array rev(const Operand& x, const Axes& axes);  ///< flip.
 Array slice_in_dim(const Operand& x, int64_t start, int64_t stop, int64_t stride = 1,
                    int axis = 0);  ///< slice along one axis.
+/// Element `index` of an axis, which stays with extent 1 or is dropped; negative from the end.
 Array index_in_dim(const Operand& x, int64_t index, int axis = 0, bool keepdims = true);
+/// dynamic_slice along one axis.
 Array dynamic_slice_in_dim(const Operand& x, const Operand& start, int64_t size, int axis = 0);
 Array dynamic_index_in_dim(const Operand& x, const Operand& index, int axis = 0,
-                           bool keepdims = true);
+                           bool keepdims = true);  ///< index_in_dim, clamped to lie within.
+/// dynamic_update_slice along one axis.
 Array dynamic_update_slice_in_dim(const Operand& x, const Operand& update, const Operand& start,
                                   int axis);
 /// `update` has the axis with extent 1, or lacks it.
@@ -137,7 +140,8 @@ Array amax(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///
 Array amin(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< min.
 /// argmax of what is no NaN; -1 where nothing else is there.
 Array nanargmax(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
-Array nanargmin(const Operand& x, std::optional<int> axis = {}, bool keepdims = false);
+Array nanargmin(const Operand& x, std::optional<int> axis = {},
+                bool keepdims = false);                            ///< argmin, likewise.
 Array nancumsum(const Operand& x, std::optional<int> axis = {});   ///< NaN counting as 0.
 Array nancumprod(const Operand& x, std::optional<int> axis = {});  ///< NaN counting as 1.
 Array nanpercentile(const Operand& x, double q, const Axes& axes = {},
