@@ -966,6 +966,191 @@ for dt in (np.float32, np.float64):
     case("entr", sp.entr, points.astype(dt), scale=1, gscale=1, **fine)
 
 
+# ---- further names ----
+rng = np.random.default_rng(22)
+odd = z.copy()
+odd[0, 0, 0], odd[0, 1, 2], odd[1, 2, 3], odd[1, 0, 1] = np.nan, np.inf, -np.inf, -0.0
+degree = np.array([0, 1, -2, 30, 127, 128, -149, -150, 200, -300], np.int32)
+da, db = [v.reshape(-1) for v in np.meshgrid(np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1.75, 3e38, 1.25e-38, 1.2e-7],
+                                                      np.float32), degree)]
+normal_range = np.abs(np.nan_to_num(np.ldexp(da.astype(np.float64), db), nan=1, posinf=1, neginf=1)) > 1.2e-38
+normal_range |= (da == 0) | (np.abs(np.ldexp(da.astype(np.float64), db)) < 1e-46)
+da, db = da[normal_range], db[normal_range]  # XLA has no smaller numbers
+for dt in (np.float32, np.float64, np.float16, bf16):
+    wide = dt in (np.float32, np.float64)
+    case("ldexp", jnp.ldexp, da[np.abs(da) < 1e-3 if dt == np.float16 else slice(None)][:40].astype(dt),
+         db[np.abs(da) < 1e-3 if dt == np.float16 else slice(None)][:40], grad=False)
+    case("ldexp", jnp.ldexp, some.astype(dt), np.arange(-6, 6, dtype=np.int8), grad=wide, gulp=8)
+    case("frexp", jnp.frexp, special.astype(dt), grad=False)
+    case("frexp", jnp.frexp, some.astype(dt), grad=wide, gulp=8)
+    case("modf", jnp.modf, special.astype(dt), grad=wide)
+case("ldexp", jnp.ldexp, ints(-9, 9, (5,)), np.array([[1], [-3]], np.int32))
+for n in ("fmax", "fmin", "heaviside", "logaddexp2", "float_power"):
+    f, rough = getattr(jnp, n), n in ("logaddexp2", "float_power")
+    case(n, f, fa, fb, ulp=8 if rough else 0, scale=1 if rough else 0, grad=not rough)
+    case(n, f, np.abs(pa) + np.float32(.1), pb, ulp=8 if rough else 0, scale=1)
+    if n != "heaviside":
+        case(n, f, ints(1, 5, (4, 3)), ints(0, 4, (3,)), ulp=8)
+for n in ("deg2rad", "radians", "rad2deg", "degrees", "sinc", "fabs", "isposinf", "isneginf"):
+    case(n, getattr(jnp, n), special, ulp=4, grad=n != "sinc")
+    case(n, getattr(jnp, n), some, ulp=8, scale=.1, gscale=1)  # theirs and ours of sinc cancel
+    if n not in ("fabs", "isposinf", "isneginf"):
+        case(n, getattr(jnp, n), ints(-3, 3, (4,)), ulp=4)
+for n in ("absolute", "positive"):
+    case(n, getattr(jnp, n), special)
+case("fabs", jnp.fabs, ints(-3, 3, (4,)))
+case("sinc_hessian", lambda a: jax.vmap(jax.grad(jax.grad(jnp.sinc)))(a), np.array([0, .5, -1.2], np.float32), ulp=64, scale=1)
+for n in ("sparse_plus", "sparse_sigmoid"):
+    case(n, getattr(nn, n), np.delete(special, [5, 6]), ulp=2)
+    case(n, getattr(nn, n), some, ulp=2, scale=1)
+case("logmeanexp", nn.logmeanexp, z, ulp=16, scale=1)
+case("logmeanexp_axis1", lambda a: nn.logmeanexp(a, axis=1), z, ulp=16, scale=1)
+for n, f in [("divmod", jnp.divmod), ("true_divide", jnp.true_divide)]:
+    case(n, f, ia, ib, ulp=1)
+    case(n, f, fa, fb)
+for n in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
+    case(n + "_of", getattr(jnp, n), fa, fb)
+for n in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    case(n + "_of", getattr(jnp, n), ia, ib)
+case("invert", jnp.invert, ia)
+case("allclose", jnp.allclose, fa, fa)
+case("allclose_nan", lambda a, b: jnp.allclose(a, b, equal_nan=True), fa, fa)
+for n, b in (("same", fa), ("other", fb), ("shape", fa[:3])):
+    case("array_equal", jnp.array_equal, fa, b)
+    case("array_equal_nan", lambda a, b: jnp.array_equal(a, b, equal_nan=True), fa, b)
+    case("array_equiv", jnp.array_equiv, np.ones(3, np.float32), np.ones((2, 3), np.float32))
+    case("array_equiv", jnp.array_equiv, ia, ib[:3])
+case("select", lambda a, b, c, d: jnp.select([a, b], [c, d], 7), ba, bb, f32(4), f32(2, 4))
+case("select", lambda a, b, c, d: jnp.select([a, b], [c, d], 7), ba, bb, ints(0, 9, (4,)), f32(4))
+case("polyval", jnp.polyval, f32(4), f32(3, 2), ulp=16, scale=4, gscale=8)
+case("polyval", jnp.polyval, f32(0), f32(3))
+
+zero4 = np.zeros(4, np.float32)
+case("logspace", lambda a: a + jnp.logspace(-1, 2, 4), zero4, ulp=8)
+case("logspace_2", lambda a: a + jnp.logspace(1, 3, 4, endpoint=False, base=2), zero4, ulp=8)
+case("geomspace", lambda a: a + jnp.geomspace(-1, -1000, 4), zero4, ulp=8)
+case("geomspace_open", lambda a: a + jnp.geomspace(2, 32, 4, endpoint=False), zero4, ulp=8)
+case("arange_floats", lambda a: a + jnp.arange(0.5, 2.5, 0.5), zero4)
+case("arange_stop", lambda a: a + jnp.arange(3.5), zero4)
+case("arange_down", lambda a: a + jnp.arange(1, 0, -0.25), zero4)
+case("arange_tenths", lambda a: a + jnp.arange(0, 1, 0.1), np.zeros(10, np.float32), ulp=1)
+for k in (-1, 0, 1):
+    case("tril_indices_%d" % k, lambda a: [a + i for i in jnp.tril_indices(3, k, 4)], np.int32(0))
+    case("triu_indices_%d" % k, lambda a: [a + i for i in jnp.triu_indices(3, k)], np.int32(0))
+case("vander", jnp.vander, f32(3), ulp=4)
+case("vander", jnp.vander, ints(-3, 3, (3,)))
+case("vander_rising", lambda a: jnp.vander(a, 4, increasing=True), f32(3), ulp=4)
+case("diagflat", lambda a: jnp.diagflat(a, 1), f32(2, 2))
+case("fill_diagonal", lambda a: jnp.fill_diagonal(a, 7, inplace=False), f32(3, 4))
+case("fill_diagonal_with", lambda a, b: jnp.fill_diagonal(a, b, inplace=False), f32(4, 3), f32(2))
+case("fill_diagonal_with", lambda a, b: jnp.fill_diagonal(a, b, inplace=False), f32(3, 3, 3), f32(4))
+case("put_along_axis", lambda a, i, v: jnp.put_along_axis(a, i, v, 1, inplace=False), z,
+     np.array([[[2, 0, -1, 7]], [[1, 1, 0, -9]]], np.int32), f32(2, 1, 4), ulp=4)
+case("put_along_axis", lambda a, i, v: jnp.put_along_axis(a, i, v, 1, inplace=False), z,
+     np.array([[[2], [0]]], np.int32), np.float32(5))
+case("put_along_axis", lambda a, i, v: jnp.put_along_axis(a, i, v, 1, inplace=False), np.zeros((2, 0), np.float32),
+     np.array([[0, 2]], np.int32), np.float32(5))
+case("unravel_index", lambda i: jnp.unravel_index(i, (2, 3, 4)), np.array([0, 5, 23, -1, 24, -30], np.int32))
+
+for n, x in {"0": np.float32(2), "1": f32(3), "2": f32(2, 3), "3": f32(2, 3, 4)}.items():
+    for k in (1, 2, 3):
+        case(f"atleast_{k}d", getattr(jnp, f"atleast_{k}d"), x)
+case("broadcast_arrays", lambda a, b: jnp.broadcast_arrays(a, b), f32(3, 1), ints(0, 3, (4,)))
+case("append", jnp.append, f32(2, 2), f32(3))
+case("append_1", lambda a, b: jnp.append(a, b, axis=1), f32(2, 2), f32(2, 1))
+case("column_stack", lambda a, b: jnp.column_stack([a, b]), f32(3), f32(3, 2))
+case("dstack", lambda a, b: jnp.dstack([a, b]), f32(3), f32(3))
+case("dstack", lambda a, b: jnp.dstack([a, b]), f32(2, 3, 1), f32(2, 3))
+case("vsplit", lambda a: jnp.vsplit(a, 2), f32(4, 2))
+case("hsplit", lambda a: jnp.hsplit(a, 2), f32(4))
+case("hsplit", lambda a: jnp.hsplit(a, 2), f32(1, 4, 2))
+case("dsplit", lambda a: jnp.dsplit(a, 2), z)
+case("flipud", jnp.flipud, z)
+case("fliplr", jnp.fliplr, z)
+for k in range(-1, 4):
+    case("rot90_%d" % k, lambda a: jnp.rot90(a, k), z)
+case("rot90_axes", lambda a: jnp.rot90(a, 1, (2, 1)), z)
+case("matrix_transpose", jnp.matrix_transpose, z)
+case("rollaxis", lambda a: jnp.rollaxis(a, 2, 1), z)
+case("rollaxis_end", lambda a: jnp.rollaxis(a, 0, 3), z)
+case("moveaxis_several", lambda a: jnp.moveaxis(a, (0, 2), (-1, 0)), z)
+case("roll_flat", lambda a: jnp.roll(a, -5), z)
+case("roll_several", lambda a: jnp.roll(a, (1, -2), (0, 2)), z)
+case("repeat_flat", lambda a: jnp.repeat(a, 2), z, gscale=1)
+case("repeat_counts", lambda a: jnp.repeat(a, jnp.array([2, 0, 3]), axis=1), z, gscale=1)
+case("broadcast_in_dim", lambda a: lax.broadcast_in_dim(a, (2, 3, 4), (0, 2)), f32(2, 1), ulp=2, gscale=1)
+case("collapse", lambda a: lax.collapse(a, 1), z)
+case("collapse_front", lambda a: lax.collapse(a, 0, 2), z)
+case("index_in_dim", lambda a: lax.index_in_dim(a, -1, 1), z)
+case("slice_in_dim", lambda a: lax.slice_in_dim(a, 1, None, 2, 2), z)
+for i in (0, 1, 2, -1, 9):
+    case("dynamic_slice_in_dim", lambda a, i: lax.dynamic_slice_in_dim(a, i, 2, 1), z, np.int32(i))
+    case("dynamic_index_in_dim", lambda a, i: lax.dynamic_index_in_dim(a, i, 1, False), z, np.int32(i))
+    case("dynamic_update_slice_in_dim", lambda a, u, i: lax.dynamic_update_slice_in_dim(a, u, i, 1), z, f32(2, 2, 4),
+         np.int32(i))
+    case("dynamic_update_index_in_dim", lambda a, u, i: lax.dynamic_update_index_in_dim(a, u, i, 1), z, f32(2, 4),
+         np.int32(i))
+
+for n in ("nanargmax", "nanargmin"):
+    for x in (odd, np.full((2, 3, 2), np.nan, np.float32), ints(0, 9, (2, 3, 4))):
+        case(n, lambda a, f=getattr(jnp, n): f(a).astype(jnp.int32), x)
+        case(n + "_axis1", lambda a, f=getattr(jnp, n): f(a, axis=1).astype(jnp.int32), x)
+case("nancumsum", lambda a: jnp.nancumsum(a, axis=1), gaps, ulp=4, scale=1)
+case("nancumprod", lambda a: jnp.nancumprod(a), np.where(np.isinf(gaps), 2, gaps), ulp=16, scale=1, gulp=64)
+case("nanpercentile", lambda a: jnp.nanpercentile(a, 30, axis=0), gaps, ulp=4, scale=1, grad=False)
+case("trapezoid", lambda a: jnp.trapezoid(a, dx=.5, axis=1), z, ulp=4, scale=1)
+case("cov", jnp.cov, f32(3, 5), ulp=16, scale=1, gulp=64, gscale=1)
+case("cov", jnp.cov, f32(5), ulp=16, scale=1)
+case("cov", jnp.cov, np.zeros((2, 0), np.float32), grad=False)
+case("corrcoef", jnp.corrcoef, f32(3, 5), ulp=16, scale=1, gulp=64, gscale=1)
+groups = np.array([0, 2, 0, -1, 4, 2], np.int32)
+for n in ("sum", "prod", "max", "min"):
+    f = getattr(jax.ops, "segment_" + n)
+    case("segment_" + n, lambda a, i, f=f: f(a, i, 4), f32(6, 2), groups, ulp=4, scale=1, grad=n != "prod")
+    case("segment_" + n, lambda a, i, f=f: f(a, i, 4), ints(-9, 9, (6,)), groups)
+case("vecdot", jnp.vecdot, f32(2, 1, 3), f32(4, 3), ulp=8, scale=1)
+case("matvec", jnp.matvec, f32(2, 4, 3), f32(1, 3), ulp=8, scale=1)
+case("vecmat", jnp.vecmat, f32(3), f32(2, 3, 4), ulp=8, scale=1)
+case("cross", jnp.cross, f32(2, 3), f32(3), ulp=4, scale=1)
+case("cross", jnp.cross, f32(2, 2), f32(2, 3), ulp=4, scale=1)
+case("cross", jnp.cross, f32(2, 2), f32(2), ulp=4, scale=1)
+case("cross_axis0", lambda a, b: jnp.cross(a, b, axis=0), f32(3, 2), f32(3, 2), ulp=4, scale=1)
+for n in (0, 1, 3, 6):
+    case(f"matrix_power_{n}", lambda a: jnp.linalg.matrix_power(a, n), f32(2, 3, 3) / 2, ulp=32, scale=1, gulp=128, gscale=4)
+case("gather_default", lambda a, i: lax.gather(a, i[:, None], lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 3)),
+     f32(4, 3), groups, grad=False)  # theirs goes nowhere where the index was out of range
+for n in ("xlogy", "xlog1py"):
+    case(n, getattr(sp, n), ints(0, 5, (4,)), np.array([.5, 2, 3, 4], bf16), ulp=2, grad=False)
+case("ldexp", jnp.ldexp, f32(2), np.array([True, False]))
+for n in ("bessel_i0e", "bessel_i1e"):
+    case(n + "_second", lambda a, f=getattr(lax, n): jax.vmap(jax.grad(jax.grad(f)))(a),
+         np.array([np.inf, -np.inf, 9, 300, -2], np.float32), ulp=16, scale=1, grad=False)
+case("map", lambda a: lax.map(lambda v: jnp.sin(v) * v.sum(), a), f32(4, 3), ulp=8, scale=1)
+case("one_hot_axis0", lambda i: nn.one_hot(i, 4, dtype=jnp.float32, axis=0), np.array([[0, 3], [4, -1]], np.int32))
+case("one_hot_axis0", lambda i: nn.one_hot(i, 4, dtype=jnp.float32, axis=0), np.array([0, -0.0, 1.5, 3, np.nan, np.inf], np.float32),
+     grad=False)
+case("one_hot", lambda i: nn.one_hot(i, 4, dtype=jnp.float32), np.array([0, 1.5, 3, np.nan], bf16), grad=False)
+case("full_like_of", lambda a: [jnp.zeros_like(a, jnp.int32), jnp.ones_like(a, bool), jnp.full_like(a, 2.5, bf16)], f32(2))
+
+init = nn.initializers
+seed32 = jax.random.PRNGKey(42)
+for n in ("glorot_uniform", "glorot_normal", "lecun_uniform", "lecun_normal", "he_uniform", "he_normal"):
+    for dt in (jnp.float32, bf16, jnp.float16):
+        case(f"init_{n}_{names[np.dtype(dt).name]}", lambda a: getattr(init, n)()(seed32, (3, 5, 4), dt), np.float32(0),
+             ulp=8 if dt == jnp.float32 else 1, scale=.1 if dt == jnp.float32 else 0, grad=False)
+case("init_scaling", lambda a: init.variance_scaling(3.0, "fan_geo_avg", "normal", in_axis=(0, 1), out_axis=2,
+                                                     batch_axis=3)(seed32, (2, 3, 4, 2)), np.float32(0), ulp=8, scale=.1, grad=False)
+case("init_fan_out", lambda a: init.variance_scaling(.5, "fan_out", "truncated_normal")(seed32, (2, 3, 4)), np.float32(0),
+     ulp=8, scale=.1, grad=False)
+case("init_uniform", lambda a: init.uniform(.5)(seed32, (5,)), np.float32(0), grad=False)
+case("init_normal", lambda a: init.normal(.5)(seed32, (5,)), np.float32(0), ulp=8, grad=False)
+case("init_truncated_normal", lambda a: init.truncated_normal(.5, lower=-1.0)(seed32, (5,)), np.float32(0), ulp=8, grad=False)
+for n, dt in {"f16": jnp.float16, "bf16": bf16}.items():
+    case("uniform_between_" + n, lambda a: jax.random.uniform(seed32, (40,), dt, .1, .8), np.float32(0), grad=False)
+    case("truncated_normal_" + n, lambda a: jax.random.truncated_normal(seed32, .5, 1, (60,), dt), np.float32(0), grad=False)
+case("init_constant", lambda a: init.constant(.3)(seed32, (2,), bf16), np.float32(0), grad=False)
+
+
 def text(x):
     return json.dumps(x, separators=(",", ":"))
 

@@ -123,6 +123,66 @@ const Case kCases[] = {
      },
      "[stack] f32[3] and f32[4] differ in shape\n"
      "  at messages_test.cpp:@"},
+    {"stack_ranks",
+     [] {
+       stack({f32({3}), f32({3, 4})});
+     },
+     "[stack] f32[3] and f32[3,4] differ in shape\n"
+     "  at messages_test.cpp:@"},
+    {"tile",
+     [] {
+       tile(f32({3}), {2, -1});
+     },
+     "[tile] -1 times\n"
+     "  at messages_test.cpp:@"},
+    {"repeat_counts",
+     [] {
+       repeat(f32({3, 2}), {1, 2}, 0);
+     },
+     "[repeat] 2 counts for axis 0 of f32[3,2]\n"
+     "  at messages_test.cpp:@"},
+    {"moveaxis_several",
+     [] {
+       moveaxis(f32({3, 2}), {0, 1}, {0});
+     },
+     "[moveaxis] 2 axes to 1 places\n"
+     "  at messages_test.cpp:@"},
+    {"arange_of_floats", [] { arange(0.0, 1.0, 0.0); },
+     "[arange] from 0 to 1 by 0\n"
+     "  at messages_test.cpp:@"},
+    {"one_hot_of_bools", [] { one_hot(f32({3}) > 0, 3); },
+     "[one_hot] indices must be integers, got bool[3]\n"
+     "  at messages_test.cpp:@"},
+    {"ldexp", [] { ldexp(f32({3}), 0.5); },
+     "[ldexp] the exponent must be an integer, got f32[]\n"
+     "  at messages_test.cpp:@"},
+    {"broadcast_in_dim",
+     [] {
+       broadcast_in_dim(f32({3, 2}), {2, 3}, {1, 0});
+     },
+     "[broadcast_in_dim] axes 1,0 of (2,3) for f32[3,2]\n"
+     "  at messages_test.cpp:@"},
+    {"put_along_axis", [] { put_along_axis(f32({3, 2}), i32({3}), 1, 0); },
+     "[put_along_axis] indices i32[3] for f32[3,2]\n"
+     "  at messages_test.cpp:@"},
+    {"segment_sum", [] { segment_sum(f32({3, 2}), i32({2}), 4); },
+     "[segment_sum] ids i32[2] for f32[3,2]\n"
+     "  at messages_test.cpp:@"},
+    {"matrix_power", [] { matrix_power(f32({3, 3}), -1); },
+     "[matrix_power] to the power -1: there is no inverse here\n"
+     "  at messages_test.cpp:@"},
+    {"cross", [] { cross(f32({4}), f32({3})); },
+     "[cross] axis -1 of f32[4] and f32[3] must have extent 3, or 2\n"
+     "  at messages_test.cpp:@"},
+    {"bernoulli", [] { random::bernoulli(random::key(0), f32({4, 3}), {3}); },
+     "[random] bernoulli of shape (3) with a parameter f32[4,3]\n"
+     "  at messages_test.cpp:@"},
+    {"initializer_mode", [] { initializers::variance_scaling(1, "fan", "normal"); },
+     "[variance_scaling] mode 'fan' is none of fan_in, fan_out, fan_avg, fan_geo_avg\n"
+     "  at messages_test.cpp:@"},
+    {"initializer_rank", [] { initializers::he_normal()(random::key(0), {3}); },
+     "[variance_scaling] a weight has at least two axes, got f32[3]\n"
+     "  at messages_test.cpp:@"},
     {"split", [] { split(f32({10}), 3); },
      "[split] axis 0 of f32[10] does not divide into 3 parts\n"
      "  at messages_test.cpp:@"},

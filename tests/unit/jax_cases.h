@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "stowage/stowage.h"
@@ -11,6 +12,22 @@ namespace stow::testing {
 
 using Arrays = std::vector<Array>;
 using Function = std::function<Arrays(const Arrays&)>;
+using Table = std::map<std::string, Function>;
+
+// A row of a table: name, and the results of the arrays x.
+#define STOW_F(name, ...)                                         \
+  {                                                               \
+    name, [](const Arrays& x) -> Arrays { return {__VA_ARGS__}; } \
+  }
+#define STOW_1(f) STOW_F(#f, f(x.at(0)))
+#define STOW_2(f) STOW_F(#f, f(x.at(0), x.at(1)))
+
+/// The functions of names.h and initializers.h.
+void add_names(Table& table);
+
+inline Arrays pair_of(const std::pair<Array, Array>& p) {
+  return {p.first, p.second};
+}
 
 inline std::vector<double> numbers(const nlohmann::json& array) {
   std::vector<double> values;

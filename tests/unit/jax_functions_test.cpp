@@ -16,24 +16,15 @@ using nlohmann::json;
 using testing::Arrays;
 using testing::Function;
 using testing::load;
-using Table = std::map<std::string, Function>;
+using testing::pair_of;
+using testing::Table;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-#define STOW_F(name, ...)                                         \
-  {                                                               \
-    name, [](const Arrays& x) -> Arrays { return {__VA_ARGS__}; } \
-  }
-#define STOW_1(f) STOW_F(#f, f(x.at(0)))
-#define STOW_2(f) STOW_F(#f, f(x.at(0), x.at(1)))
 #define STOW_REDUCE(f)                                        \
   STOW_F(#f, f(x.at(0))), STOW_F(#f "_axis1", f(x.at(0), 1)), \
       STOW_F(#f "_keep", f(x.at(0), -1, KEEP))
 #define STOW_RUNNING(f) STOW_F(#f, f(x.at(0), 1)), STOW_F(#f "_reverse", f(x.at(0), 1, true))
-
-Arrays pair_of(const std::pair<Array, Array>& p) {
-  return {p.first, p.second};
-}
 
 void add_elementwise(Table& t) {
   t.insert({
@@ -743,6 +734,7 @@ const Table& functions() {
     add_derivatives(t);
     add_editing(t);
     add_distributions(t);
+    testing::add_names(t);
     return t;
   }();
   return table;

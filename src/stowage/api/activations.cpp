@@ -72,6 +72,16 @@ Array squareplus(const Operand& x, double b) {
   return activation("squareplus", x,
                     [&](const Array& a) { return 0.5 * (a + sqrt(square(a) + b)); });
 }
+Array sparse_plus(const Operand& x) {
+  return activation("sparse_plus", x, [](const Array& a) {
+    const Array curve = square(a + 1.0) / 4.0;
+    return where(a <= -1, zeros_like(a), where(a >= 1, a, curve));
+  });
+}
+Array sparse_sigmoid(const Operand& x) {
+  return activation("sparse_sigmoid", x,
+                    [](const Array& a) { return 0.5 * clip(a + 1.0, 0.0, 2.0); });
+}
 Array log_sigmoid(const Operand& x) {
   return activation("log_sigmoid", x, [](const Array& a) { return -softplus(-a); });
 }

@@ -48,6 +48,10 @@ Array drawn(const Array& key, int64_t n, const Shape& shape, const ChoiceOptions
   return reshape(top_k(gumbel(key, {n}, p.dtype()) + log(p), draws).second, shape.dims());
 }
 
+double rounded_to(double x, DType dtype) {
+  return decode_scalar(dtype, *encode_scalar(dtype, x));
+}
+
 // low + a number below `span` (0: any), of two draws; `factor` is 2^bits modulo it.
 Array drawn(const Array& key, const Shape& shape, DType words, const Array& low, const Array& span,
             const Array& factor) {
@@ -66,12 +70,11 @@ Array truncated_normal(const Operand& key, double low, double high, const Shape&
   if (!is_float(dtype)) fail_here("[random] {} is no float dtype", dtype_name(dtype));
   return run_as_one("truncated_normal", [&] {
     const auto edge = [&](double x) { return scalar_constant(x, dtype); };
-    const double root = std::numbers::sqrt2;
-    const auto rounded = [&](double x) {
-      return dtype == DType::kF64 ? x : static_cast<double>(static_cast<float>(x));
+    const double root = rounded_to(std::numbers::sqrt2, dtype);
+    const auto end = [&](double x) {
+      return rounded_to(std::erf(rounded_to(rounded_to(x, dtype) / root, dtype)), dtype);
     };
-    const Array u =
-        uniform(k, shape, dtype, rounded(std::erf(low / root)), rounded(std::erf(high / root)));
+    const Array u = uniform(k, shape, dtype, end(low), end(high));
     const double inf = std::numeric_limits<double>::infinity();
     return clip(edge(root) * erf_inv(u), nextafter(edge(low), edge(inf)),
                 nextafter(edge(high), edge(-inf)));

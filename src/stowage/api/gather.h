@@ -31,13 +31,13 @@ struct GatherDimensionNumbers {
 /// Windows of an array.
 /// Shapes:  operand [N…]; start_indices [I…, n] with n entries in start_index_map; a slice size for
 ///          each axis of the operand; returns the axes I… in order, with offset_dims between them.
-/// Types:   that of the operand. Without a `fill_value` it is NaN, the smallest of a signed
-///          integer, the largest of an unsigned one, or true. The gradient goes to what was read,
+/// Types:   that of the operand. kFillOrDrop fills in `fill_value`, or else NaN, the smallest of a
+///          signed integer, the largest of an unsigned one, or true. The gradient goes to what was read,
 ///          and nowhere where a value was filled in.
 /// Errors:  TraceError "[gather] ..." if the numbers do not fit.
 Array gather(const Operand& operand, const Operand& start_indices,
              const GatherDimensionNumbers& dimension_numbers, const Dims& slice_sizes,
-             GatherScatterMode mode = GatherScatterMode::kFillOrDrop,
+             GatherScatterMode mode = GatherScatterMode::kPromiseInBounds,
              std::optional<ScalarValue> fill_value = {});
 
 /// jax.lax.ScatterDimensionNumbers. Lists but scatter_dims_to_operand_dims and

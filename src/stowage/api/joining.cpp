@@ -50,7 +50,7 @@ Array stack(const std::vector<Array>& arrays, int axis, SourceLocation at) {
   const Site site(at);
   std::vector<Array> parts = promoted("stack", arrays);
   for (Array& part : parts) {
-    if (!(part.shape() == parts[0].shape()) && part.rank() == arrays[0].rank())
+    if (!(part.shape() == parts[0].shape()))
       fail_here("[stack] {} and {} differ in shape", to_string(arrays[0].type()),
                 to_string(part.type()));
   }
@@ -127,6 +127,8 @@ Array tile(const Operand& x, const Dims& repetitions) {
   const Site site(x.at);
   Array a = to_array(x);
   Dims shape = a.shape().dims(), n = repetitions;
+  for (const int64_t times : n)
+    if (times < 0) fail_here("[tile] {} times", times);
   shape.insert(shape.begin(), std::max<int64_t>(0, std::ssize(n) - std::ssize(shape)), 1);
   n.insert(n.begin(), std::max<int64_t>(0, std::ssize(shape) - std::ssize(n)), 1);
   Dims split_dims, wide, joined;
@@ -138,14 +140,44 @@ Array tile(const Operand& x, const Dims& repetitions) {
   return reshape(broadcast_to(reshape(a, split_dims), Shape(wide)), joined);
 }
 
-Array repeat(const Operand& x, int64_t n, int axis) {
+Array repeat(const Operand& x, int64_t n, std::optional<int> axis) {
   const Site site(x.at);
-  const Array a = to_array(x);
-  const int64_t i = check_axis("repeat", axis, a.rank(), a.type());
+  const Array a = axis ? to_array(x) : ravel(x);
+  const int64_t i = check_axis("repeat", axis.value_or(0), a.rank(), a.type());
+  if (n < 0) fail_here("[repeat] {} times", n);
   Dims wide = a.shape().dims(), joined = wide;
   wide.insert(wide.begin() + i + 1, n);
   joined[static_cast<size_t>(i)] *= n;
   return reshape(broadcast_to(expand_dims(a, i + 1), Shape(wide)), joined);
+}
+
+Array repeat(const Operand& x, const Dims& counts, std::optional<int> axis) {
+  const Site site(x.at);
+  const Array a = axis ? to_array(x) : ravel(x);
+  const auto i = static_cast<int>(check_axis("repeat", axis.value_or(0), a.rank(), a.type()));
+  if (static_cast<int64_t>(counts.size()) != a.shape()[i])
+    fail_here("[repeat] {} counts for axis {} of {}", counts.size(), i, to_string(a.type()));
+  std::vector<int64_t> sources;
+  for (size_t k = 0; k < counts.size(); ++k) {
+    if (counts[k] < 0) fail_here("[repeat] {} times", counts[k]);
+    sources.insert(sources.end(), static_cast<size_t>(counts[k]), static_cast<int64_t>(k));
+  }
+  return sources.empty() ? slice(a, i, 0, 0) : picked(a, i, sources);
+}
+
+Array roll(const Operand& x, int64_t shift) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  return reshape(roll(ravel(a), shift, 0), a.shape().dims());
+}
+
+Array roll(const Operand& x, const Dims& shifts, const Dims& axes) {
+  const Site site(x.at);
+  if (shifts.size() != axes.size())
+    fail_here("[roll] {} shifts along {} axes", shifts.size(), axes.size());
+  Array a = to_array(x);
+  for (size_t i = 0; i < axes.size(); ++i) a = roll(a, shifts[i], static_cast<int>(axes[i]));
+  return a;
 }
 
 Array roll(const Operand& x, int64_t shift, int axis) {

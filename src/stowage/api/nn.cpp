@@ -113,11 +113,18 @@ Array log_softmax(const Operand& x, const Axes& axes, const Array& where) {
   });
 }
 
-Array one_hot(const Operand& indices, int64_t n, DType dtype) {
+Array one_hot(const Operand& indices, int64_t n, DType dtype, int axis) {
   const Site site(indices.at);
-  const Array i = to_indices("one_hot", "indices", indices);
-  return run_as_one("one_hot",
-                    [&] { return astype(expand_dims(i, -1) == iota({n}, 0, i.dtype()), dtype); });
+  const bool floats = is_float(indices.dtype().dtype);
+  const Array i = floats ? to_array(indices) : to_indices("one_hot", "indices", indices);
+  const auto at = static_cast<int>(check_axis("one_hot", axis, i.rank() + 1, i.type()));
+  if (n < 0) fail_here("[one_hot] {} classes", n);
+  return run_as_one("one_hot", [&] {
+    const Array spread = expand_dims(i, at);
+    Dims counted(static_cast<size_t>(spread.rank()), 1);
+    counted[static_cast<size_t>(at)] = n;
+    return astype(spread == iota(Shape(counted), at, i.dtype()), dtype);
+  });
 }
 
 Array rms_norm(const Operand& x, const std::optional<Array>& weight, double eps) {

@@ -30,6 +30,10 @@ Array mish(const Operand& x);
 Array soft_sign(const Operand& x);
 /// (x + sqrt(x^2 + b)) / 2.
 Array squareplus(const Operand& x, double b = 4);
+/// 0 below -1, x above 1, (x + 1)^2 / 4 between. Source: Wang et al. 2023.
+Array sparse_plus(const Operand& x);
+/// Its derivative: (x + 1) / 2 within [0, 1].
+Array sparse_sigmoid(const Operand& x);
 /// log(sigmoid(x)).
 Array log_sigmoid(const Operand& x);
 /// The first half of an axis times the sigmoid of the second.
@@ -53,8 +57,9 @@ Array log_softmax(const Operand& x, const Axes& axes, const Array& where);
 
 /// (x - mean) / sqrt(var + eps) along the axes.
 Array standardize(const Operand& x, const Axes& axes = -1, double eps = 1e-5);
-/// 1 where a new last axis of extent `n` equals the index, else 0; indices out of range give zeros.
-Array one_hot(const Operand& indices, int64_t n, DType dtype = DType::kF32);
+/// 1 where a new axis of extent `n` counts the index, else 0; indices out of range give zeros, and
+/// of floats those that are not whole, and NaN.
+Array one_hot(const Operand& indices, int64_t n, DType dtype = DType::kF32, int axis = -1);
 
 /// x / sqrt(mean(x^2) + eps), times `weight` if there is one.
 /// Shapes:  x [..., D]; weight [D].

@@ -84,11 +84,17 @@ Array both_words(const Words& w) {
   return high | convert_to(w.lo, DType::kU64);
 }
 
-// u * (high - low) + low with one rounding for f32: JAX's compilers fuse the multiply and the add.
-// In f64 the product is exact and the second rounding all but never shows. Where the width is a
+// u * (high - low) + low with one rounding for f32 and f16: JAX's compilers fuse the multiply and the
+// add. In f64 the product is exact and the second rounding all but never shows. Where the width is a
 // power of two the product is exact anyway.
 Array stretch(const Array& u, double low, double high) {
   const DType dtype = u.dtype();
+  if (dtype == DType::kF16) {
+    const auto edge = [&](const Array& x) { return convert_to(x, DType::kF32); };
+    const Array from = scalar_constant(low, dtype);
+    const Array wide = scalar_constant(high, dtype) - from;
+    return convert_to(edge(u) * edge(wide) + edge(from), dtype);
+  }
   const auto narrow = [](double x) { return static_cast<double>(static_cast<float>(x)); };
   const double width = dtype == DType::kF32 ? narrow(narrow(high) - narrow(low)) : high - low;
   int exponent = 0;
@@ -244,8 +250,8 @@ Array normal(const Operand& key, const Shape& shape, DType dtype) {
 
 Array bernoulli(const Operand& key, const Operand& p, const Shape& shape) {
   const Site site(key.at);
-  const Array probability = to_float_array(p);
-  return uniform(key, shape, probability.dtype()) < probability;
+  const DType dtype = float_dtype(p, p).dtype;
+  return uniform(key, shape, dtype) < spread("bernoulli", p, shape, dtype);
 }
 
 Array bernoulli(const Operand& key, const Operand& p) {

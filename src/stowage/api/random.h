@@ -58,7 +58,7 @@ struct ChoiceOptions {
 Array choice(const Operand& key, int64_t n, const Shape& shape, const ChoiceOptions& options = {});
 Array choice(const Operand& key, const Array& x, const Shape& shape,
              const ChoiceOptions& options = {});
-/// True with probability p.
+/// True with probability p, which broadcasts to `shape`.
 Array bernoulli(const Operand& key, const Operand& p, const Shape& shape);
 /// Of the shape of p.
 Array bernoulli(const Operand& key, const Operand& p = 0.5);

@@ -67,16 +67,6 @@ bool is_small_float(DType t) {
   return t == DType::kBF16 || t == DType::kF16;
 }
 
-// What neither adds to nor takes from an extreme.
-ScalarValue neutral(OpKind op, DType t) {
-  const bool largest = op == OpKind::kReduceMax;
-  if (t == DType::kBool) return !largest;
-  if (t == DType::kU64 && !largest) return std::numeric_limits<uint64_t>::max();
-  if (!is_float(t)) return largest ? min_int_value(t) : max_int_value(t);
-  const double inf = std::numeric_limits<double>::infinity();
-  return largest ? -inf : inf;
-}
-
 // The options, checked: what of them `name` does not take must not be given.
 struct Taken {
   bool initial = false, dtype = false;
@@ -159,7 +149,7 @@ Array extreme(OpKind op, const char* name, const Operand& x, const Axes& axes,
   const bool largest = op == OpKind::kReduceMax;
   if (a.dtype() == DType::kBool) op = largest ? OpKind::kReduceOr : OpKind::kReduceAnd;
   if (!o.initial) return reduce(op, name, a, axes, o.keepdims);
-  const ScalarValue none = neutral(largest ? OpKind::kReduceMax : OpKind::kReduceMin, a.dtype());
+  const ScalarValue none = neutral_value(largest, a.dtype());
   return run_as_one(name, [&] {
     const Array found = reduce(op, name, masked(a, o, none), axes, o.keepdims);
     const Array first = astype(*o.initial, a.dtype());
@@ -179,6 +169,14 @@ Array some_or_all(OpKind op, const char* name, const Operand& x, const Axes& axe
 }
 
 }  // namespace
+
+ScalarValue neutral_value(bool largest, DType t) {
+  if (t == DType::kBool) return !largest;
+  if (t == DType::kU64 && !largest) return std::numeric_limits<uint64_t>::max();
+  if (!is_float(t)) return largest ? min_int_value(t) : max_int_value(t);
+  const double inf = std::numeric_limits<double>::infinity();
+  return largest ? -inf : inf;
+}
 
 void check_where(std::string_view name, const Array& where, const Array& x) {
   if (where.dtype() != DType::kBool)

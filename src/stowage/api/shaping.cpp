@@ -1,6 +1,7 @@
 #include "stowage/api/shaping.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "stowage/api/indexing.h"
@@ -37,15 +38,16 @@ Array zeros(const Shape& shape, DType dtype, SourceLocation at) {
 Array ones(const Shape& shape, DType dtype, SourceLocation at) {
   return full(shape, 1, dtype, at);
 }
-Array full_like(const Operand& x, ScalarValue value) {
+Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype) {
   const Site site(x.at);
-  return broadcast_array(scalar_constant(value, x.dtype()), x.shape());
+  const WeakDType type = dtype ? WeakDType{*dtype, false} : x.dtype();
+  return broadcast_array(scalar_constant(value, type), x.shape());
 }
-Array zeros_like(const Operand& x) {
-  return full_like(x, 0);
+Array zeros_like(const Operand& x, std::optional<DType> dtype) {
+  return full_like(x, 0, dtype);
 }
-Array ones_like(const Operand& x) {
-  return full_like(x, 1);
+Array ones_like(const Operand& x, std::optional<DType> dtype) {
+  return full_like(x, 1, dtype);
 }
 
 Array iota(const Shape& shape, int axis, DType dtype, SourceLocation at) {
@@ -64,6 +66,16 @@ Array arange(int64_t start, int64_t stop, int64_t step, DType dtype, SourceLocat
 }
 Array arange(int64_t stop, DType dtype, SourceLocation at) {
   return arange(0, stop, 1, dtype, at);
+}
+
+Array arange_of_floats(double start, double stop, double step, DType dtype, SourceLocation at) {
+  const Site site(at);
+  const double count = std::ceil((stop - start) / step);
+  if (!std::isfinite(count)) fail_here("[arange] from {} to {} by {}", start, stop, step);
+  return run_as_one("arange", [&] {
+    const auto n = static_cast<int64_t>(std::max(0.0, count));
+    return astype(iota({n}, 0, DType::kF64) * step + start, dtype);
+  });
 }
 
 Array linspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
@@ -169,6 +181,24 @@ Array moveaxis(const Operand& x, int source, int destination) {
     if (i != from) order.push_back(i);
   order.insert(order.begin() + to, from);
   return transpose(x, order);
+}
+
+Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations) {
+  const Site site(x.at);
+  const Array a = to_array(x);
+  const Dims from = check_axes("moveaxis", sources, a.type(), false);
+  const Dims to = check_axes("moveaxis", destinations, a.type(), false);
+  if (from.size() != to.size())
+    fail_here("[moveaxis] {} axes to {} places", from.size(), to.size());
+  Dims order(static_cast<size_t>(a.rank()), -1);
+  for (size_t i = 0; i < from.size(); ++i) order[static_cast<size_t>(to[i])] = from[i];
+  int64_t next = 0;
+  for (int64_t& axis : order) {
+    if (axis >= 0) continue;
+    while (std::find(from.begin(), from.end(), next) != from.end()) ++next;
+    axis = next++;
+  }
+  return transpose(a, order);
 }
 
 Array squeeze(const Operand& x, const Axes& axes) {

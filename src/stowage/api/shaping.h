@@ -30,12 +30,25 @@ Array zeros(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 0
 Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 1.
 /// Without a dtype, f32, i32 or bool by the value; a number is weak then, as in JAX.
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
-Array zeros_like(const Operand& x);  ///< All 0, of the type of x.
-Array ones_like(const Operand& x);  ///< All 1, of the type of x.
-Array full_like(const Operand& x, ScalarValue value);  ///< All `value`, of the type of x.
+// Of the shape of x, and of its dtype unless another is given.
+Array zeros_like(const Operand& x, std::optional<DType> dtype = {});                     ///< All 0.
+Array ones_like(const Operand& x, std::optional<DType> dtype = {});                      ///< All 1.
+Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype = {});  ///< All `value`.
 /// 0, 1, … n - 1 as i32; or [start, stop) by steps.
 Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);
 Array arange(int64_t start, int64_t stop, int64_t step = 1, DType dtype = DType::kI32, STOW_AT);
+/// Of floats: start + i step, as many as lie before stop, counted in f64.
+Array arange_of_floats(double start, double stop, double step, DType dtype, SourceLocation at);
+template <std::floating_point Stop>
+Array arange(Stop stop, DType dtype = DType::kF32, STOW_AT) {
+  return arange_of_floats(0, stop, 1, dtype, at);
+}
+template <Scalar Start, Scalar Stop, Scalar Step = double>
+requires(std::floating_point<Start> || std::floating_point<Stop> || std::floating_point<Step>)
+Array arange(Start start, Stop stop, Step step = 1, DType dtype = DType::kF32, STOW_AT) {
+  return arange_of_floats(static_cast<double>(start), static_cast<double>(stop),
+                          static_cast<double>(step), dtype, at);
+}
 /// Counts along one axis of `shape`.
 Array iota(const Shape& shape, int axis, DType dtype = DType::kI32, STOW_AT);
 /// `n` numbers from start to stop, both included, or without stop. Computed in f32, or in f64 where
@@ -53,6 +66,8 @@ Array reshape(const Operand& x, const Dims& dims);
 Array transpose(const Operand& x, const Axes& axes = {});
 Array swapaxes(const Operand& x, int a, int b);  ///< Exchanges two axes.
 Array moveaxis(const Operand& x, int source, int destination);  ///< Moves one.
+/// Moves axis sources[i] to destinations[i]; the others keep their order.
+Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations);
 /// Drops axes of extent 1, all of them by default.
 Array squeeze(const Operand& x, const Axes& axes = {});
 /// Adds an axis of extent 1 at each of these places of the result.
@@ -77,8 +92,10 @@ std::vector<Array> unstack(const Operand& x, int axis = 0);
 std::vector<Array> split_at(const Operand& x, const Dims& indices, int axis = 0);
 /// Repeats the whole array so many times along each axis.
 Array tile(const Operand& x, const Dims& repetitions);
-/// Repeats each element along an axis.
-Array repeat(const Operand& x, int64_t n, int axis);
+/// Repeats each element along an axis, or of the flattened array.
+Array repeat(const Operand& x, int64_t n, std::optional<int> axis = {});
+/// Element i counts[i] times.
+Array repeat(const Operand& x, const Dims& counts, std::optional<int> axis = {});
 Array flip(const Operand& x, const Axes& axes = {});  ///< Reverses axes, all by default.
 /// x with `values` before its places `places` of an axis, or of x flattened; places count in x as it
 /// was, negative ones from the end. Of one place given as a number, all values go there, their axis
@@ -94,6 +111,8 @@ Array delete_(const Operand& x, const Dims& places, std::optional<int> axis = {}
 Array resize(const Operand& x, const Shape& shape);
 /// Shifts elements along an axis; what falls off comes back at the other end.
 Array roll(const Operand& x, int64_t shift, int axis);
+Array roll(const Operand& x, int64_t shift);  ///< Of the flattened array, in the shape of x.
+Array roll(const Operand& x, const Dims& shifts, const Dims& axes);  ///< One axis after another.
 
 /// How many elements to add before and after an axis.
 struct PadWidth {

@@ -22,11 +22,9 @@ struct Wide {
   WeakDType dtype;
 };
 Wide widened(const char* name, std::initializer_list<Operand> operands) {
-  WeakDType dtype = float_dtype(*operands.begin(), *operands.begin());
-  for (const Operand& x : operands) {
-    const WeakDType both = promote(dtype, x.dtype());
-    dtype = is_float(both.dtype) ? both : dtype;
-  }
+  WeakDType dtype = operands.begin()->dtype();
+  for (const Operand& x : operands) dtype = promote(dtype, x.dtype());
+  if (!is_float(dtype.dtype)) dtype.dtype = DType::kF32;
   Arrays arrays;
   for (const Operand& x : operands) arrays.push_back(to_array(x, dtype));
   Shape shape = arrays[0].shape();
@@ -104,8 +102,9 @@ constexpr std::array<double, 22> kI1Far = {0.77857623501828011, -0.0097610974913
 template <size_t near, size_t far>
 Array bessel(const Array& x, const std::array<double, near>& a, const std::array<double, far>& b) {
   const Array small = x <= 8.0;
-  const Array at = where(small, 8.0, x);
-  return where(small, chebyshev(a, x * 0.5 - 2.0), chebyshev(b, 32.0 / at - 2.0) / sqrt(at));
+  // Each kept within its reach, lest the one that does not count make a derivative NaN.
+  const Array at = where(small, 8.0, x), low = where(small, x, 8.0);
+  return where(small, chebyshev(a, low * 0.5 - 2.0), chebyshev(b, 32.0 / at - 2.0) / sqrt(at));
 }
 
 Array i0e_value(const Array& x) {
