@@ -1,10 +1,12 @@
 #include "stowage/passes/order.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <queue>
 #include <set>
+#include <tuple>
 
 namespace stow {
 namespace {
@@ -191,22 +193,22 @@ class BeamSearch {
   // order, time and again. One that cannot be lowered is left, with what is around it, for the next:
   // in the plan it may be none, as moves and writes in place are not seen here.
   void refine(std::vector<int>& order) const {
-    Course course = follow(order);
+    Walk walk = walk_of(order);
     std::vector<bool> left(n_);  // by place
     int n_left = 0;
     for (int windows = 0; windows < kMaxWindows && n_left < kMaxLeft; ++windows) {
       size_t top = n_;
       for (size_t i = 0; i < n_; ++i)
-        if (!left[i] && (top == n_ || course.during[i] > course.during[top])) top = i;
+        if (!left[i] && (top == n_ || walk.course.during[i] > walk.course.during[top])) top = i;
       bool lowered = false;
       // The peak in the middle of the window, then near its end, then near its begin.
       for (const size_t before : {kWindow / 2, kWindow - 4, size_t{4}}) {
         const size_t begin = top > before ? top - before : 0;
         const size_t end = std::min(n_, begin + kWindow);
-        const std::vector<int> piece = best_piece(order, begin, end, course);
+        const std::vector<int> piece = best_piece(order, begin, end, walk);
         if (piece.empty()) continue;
         std::copy(piece.begin(), piece.end(), order.begin() + static_cast<std::ptrdiff_t>(begin));
-        course = follow(order);
+        follow_again(order, begin, end, walk);
         lowered = true;
         break;
       }
@@ -217,17 +219,53 @@ class BeamSearch {
     }
   }
 
+  // An order with what lives along it, the place of each unit and that of each value's last reader.
+  struct Walk {
+    Course course;
+    std::vector<size_t> at, last;
+  };
+  Walk walk_of(const std::vector<int>& order) const {
+    Walk walk{follow(order), std::vector<size_t>(n_), std::vector<size_t>(readers_of_.size())};
+    for (size_t i = 0; i < n_; ++i) walk.at[static_cast<size_t>(order[i])] = i;
+    for (size_t v = 0; v < readers_of_.size(); ++v)
+      for (int r : readers_of_[v])
+        walk.last[v] = std::max(walk.last[v], walk.at[static_cast<size_t>(r)]);
+    return walk;
+  }
+  // Once the units of [begin, end) have changed places among each other.
+  void follow_again(const std::vector<int>& order, size_t begin, size_t end, Walk& walk) const {
+    const auto reads = [&](size_t i) -> const std::vector<ValueId>& {
+      return facts_[static_cast<size_t>(order[i])].reads;
+    };
+    for (size_t i = begin; i < end; ++i) {
+      walk.at[static_cast<size_t>(order[i])] = i;
+      for (ValueId v : reads(i))
+        if (size_t& last = walk.last[v.index()]; begin <= last && last < end) last = i;
+    }
+    int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
+    for (size_t i = begin; i < end; ++i) {
+      int64_t freed = 0;
+      for (ValueId v : reads(i))
+        if (walk.last[v.index()] == i && !returned_[v.index()]) freed += bytes_[v.index()];
+      const auto [during, after] = bytes_around(order[i], live, freed);
+      walk.course.during[i] = std::max(during, after);
+      walk.course.after[i] = live = after;
+    }
+  }
+
   // The units of a window in an order of a lower peak; empty where there is none.
   std::vector<int> best_piece(const std::vector<int>& order, size_t begin, size_t end,
-                              const Course& course) const {
+                              const Walk& walk) const {
     const size_t n = end - begin;
-    const int64_t live = begin > 0 ? course.after[begin - 1] : 0;
-    const int64_t peak = *std::max_element(course.during.begin() + static_cast<std::ptrdiff_t>(begin),
-                                           course.during.begin() + static_cast<std::ptrdiff_t>(end));
-    std::vector<int> index(n_, -1);
-    for (size_t i = 0; i < n; ++i) index[static_cast<size_t>(order[begin + i])] = static_cast<int>(i);
-    std::vector<bool> past(n_);
-    for (size_t i = 0; i < begin; ++i) past[static_cast<size_t>(order[i])] = true;
+    const int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
+    const auto during = walk.course.during.begin();
+    const int64_t peak = *std::max_element(during + static_cast<std::ptrdiff_t>(begin),
+                                           during + static_cast<std::ptrdiff_t>(end));
+    // Of a unit in the window its bit.
+    const auto bit_of = [&](int u) {
+      const size_t at = walk.at[static_cast<size_t>(u)];
+      return begin <= at && at < end ? 1u << (at - begin) : 0;
+    };
     struct Local {
       uint32_t needs = 0;
       std::vector<std::pair<uint32_t, int64_t>> frees;  // once all these have run, so many bytes
@@ -235,30 +273,24 @@ class BeamSearch {
     std::vector<Local> local(n);
     for (size_t i = 0; i < n; ++i) {
       const auto u = static_cast<size_t>(order[begin + i]);
-      for (int o : units_.units[u].operand_units)
-        if (index[static_cast<size_t>(o)] >= 0) local[i].needs |= 1u << index[static_cast<size_t>(o)];
+      for (int o : units_.units[u].operand_units) local[i].needs |= bit_of(o);
       for (ValueId v : facts_[u].reads) {
-        if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
+        if (returned_[v.index()] || bytes_[v.index()] == 0 || walk.last[v.index()] >= end) continue;
         uint32_t readers = 0;
-        bool later = false;
-        for (int r : readers_of_[v.index()]) {
-          const auto unit = static_cast<size_t>(r);
-          if (index[unit] >= 0)
-            readers |= 1u << index[unit];
-          else
-            later |= !past[unit];
-        }
-        if (!later) local[i].frees.emplace_back(readers, bytes_[v.index()]);
+        for (int r : readers_of_[v.index()]) readers |= bit_of(r);
+        local[i].frees.emplace_back(readers, bytes_[v.index()]);
       }
     }
     struct Piece {
-      uint32_t done;
-      int64_t live, peak;
-      std::vector<uint8_t> order;
+      uint32_t done = 0;
+      int64_t live = 0, peak = 0;
+      std::array<uint8_t, kWindow> order{};
     };
-    std::vector<Piece> pieces = {{0, live, 0, {}}};
+    std::vector<Piece> pieces = {{0, live, 0, {}}}, next;
+    PlaceOfSet place_of;
     for (size_t step = 0; step < n; ++step) {
-      std::map<uint32_t, Piece> next;
+      next.clear();
+      place_of.clear();
       for (const Piece& p : pieces)
         for (size_t i = 0; i < n; ++i) {
           const uint32_t bit = 1u << i;
@@ -267,30 +299,62 @@ class BeamSearch {
           int64_t freed = 0;
           for (const auto& [readers, bytes] : local[i].frees)
             if ((readers & ~done) == 0) freed += bytes;
-          const auto u = static_cast<size_t>(order[begin + i]);
-          const auto [during, after] = bytes_around(static_cast<int>(u), p.live, freed);
+          const auto [during, after] = bytes_around(order[begin + i], p.live, freed);
           const int64_t so_far = std::max({p.peak, during, after});
           if (so_far >= peak) continue;
-          const auto [it, fresh] = next.try_emplace(done, Piece{done, after, so_far, {}});
-          if (!fresh && it->second.peak <= so_far) continue;
-          it->second.peak = so_far;
-          it->second.order = p.order;
-          it->second.order.push_back(static_cast<uint8_t>(i));
+          const size_t at = place_of.find_or_add(done, next.size());
+          if (at == next.size()) {
+            next.push_back({done, after, so_far, {}});
+          } else if (next[at].peak <= so_far) {
+            continue;
+          }
+          next[at].peak = so_far;
+          next[at].order = p.order;
+          next[at].order[step] = static_cast<uint8_t>(i);
         }
-      pieces.clear();
-      for (auto& [done, p] : next) pieces.push_back(std::move(p));
-      if (pieces.empty()) return {};
-      if (pieces.size() > kWindowWidth) {
-        std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-          return a.peak != b.peak ? a.peak < b.peak : a.live < b.live;
+      if (next.empty()) return {};
+      if (next.size() > kWindowWidth) {
+        const auto kept = next.begin() + static_cast<std::ptrdiff_t>(kWindowWidth);
+        std::partial_sort(next.begin(), kept, next.end(), [](const Piece& a, const Piece& b) {
+          return std::tie(a.peak, a.live, a.done) < std::tie(b.peak, b.live, b.done);
         });
-        pieces.resize(kWindowWidth);
+        next.resize(kWindowWidth);
+      } else {
+        std::sort(next.begin(), next.end(),
+                  [](const Piece& a, const Piece& b) { return a.done < b.done; });
       }
+      std::swap(pieces, next);
     }
     std::vector<int> piece;
-    for (uint8_t i : pieces[0].order) piece.push_back(order[begin + i]);
+    for (size_t i = 0; i < n; ++i) piece.push_back(order[begin + pieces[0].order[i]]);
     return piece;
   }
+
+  // Where each set of units of a window lies in a list: a table of hashes.
+  class PlaceOfSet {
+   public:
+    void clear() { ++round_; }
+    // The place of a set that is known; else `fresh`, which it has from then on.
+    size_t find_or_add(uint32_t set, size_t fresh) {
+      for (size_t at = set * 0x9e3779b1u >> (32 - kBits);; at = (at + 1) % entries_.size()) {
+        Entry& entry = entries_[at];
+        if (entry.round != round_) {
+          entry = {set, static_cast<uint32_t>(fresh), round_};
+          return fresh;
+        }
+        if (entry.set == set) return entry.place;
+      }
+    }
+
+   private:
+    struct Entry {
+      uint32_t set = 0, place = 0, round = 0;
+    };
+    static constexpr int kBits = 14;  // more than twice what a step can add
+    static_assert(size_t{1} << kBits > 2 * kWindowWidth * kWindow);
+    std::vector<Entry> entries_ = std::vector<Entry>(size_t{1} << kBits);
+    uint32_t round_ = 0;  // what was entered in another is not there
+  };
 
   // While a unit runs and behind it, where it frees so many bytes.
   std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, int64_t freed) const {

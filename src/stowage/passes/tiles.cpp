@@ -7,6 +7,7 @@
 #include <queue>
 #include <set>
 
+#include "stowage/ir/utilities.h"
 #include "stowage/ops/build.h"
 #include "stowage/passes/beside.h"
 #include "stowage/passes/dead_code.h"
@@ -64,7 +65,10 @@ bool rows_follow(const Graph& graph, ValueId v) {
 class Streamer {
  public:
   Streamer(const Graph& from, int64_t tile_bytes)
-      : from_(from), tile_bytes_(tile_bytes), builder_(to_), map_(from) {}
+      : from_(from), tile_bytes_(tile_bytes), users_(from), builder_(to_), map_(from) {
+    returned_.resize(from.n_values());
+    for (ValueId v : from.outputs()) returned_[v.index()] = true;
+  }
 
   // What is independent of this scan is cut into as many tiles as it has iterations.
   void go_beside(NodeId scan) {
@@ -270,14 +274,19 @@ class Streamer {
 
   // Values of members that something else reads.
   std::vector<ValueId> results_of(const TileCluster& c) const {
-    std::set<ValueId> read;
-    for (size_t i = 0; i < from_.n_nodes(); ++i)
-      if (!std::binary_search(c.nodes.begin(), c.nodes.end(), NodeId(i)))
-        for (ValueId v : from_.nodes()[i].operands)
-          if (is_member(c, v)) read.insert(v);
-    for (ValueId v : from_.outputs())
-      if (is_member(c, v)) read.insert(v);
-    return {read.begin(), read.end()};
+    std::vector<ValueId> results;
+    for (NodeId id : c.nodes)
+      for (int i = 0; i < from_.node(id).n_results; ++i) {
+        const ValueId v = from_.node(id).result(i);
+        const auto is_outside = [&](const Use& use) {
+          return !std::binary_search(c.nodes.begin(), c.nodes.end(), use.node);
+        };
+        const std::span<const Use> uses = users_.of(v);
+        if (returned_[v.index()] || std::any_of(uses.begin(), uses.end(), is_outside))
+          results.push_back(v);
+      }
+    std::sort(results.begin(), results.end());
+    return results;
   }
 
   void emit_cluster(size_t at) {
@@ -443,6 +452,8 @@ class Streamer {
 
   const Graph& from_;
   const int64_t tile_bytes_;
+  const Users users_;
+  std::vector<bool> returned_;  // by value
   Graph to_;
   GraphBuilder builder_;
   ValueMap map_;
