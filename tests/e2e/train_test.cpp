@@ -458,6 +458,29 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
   }
 }
 
+// Of the layouts that fit a budget which leaves little to run ahead the one that hides most is kept.
+TEST_F(Train, ATightBudgetHidesWhatItCan) {
+  TrainConfig c = config("tight", 4);
+  c.model = TrainConfig().model;
+  c.data.batch = TrainConfig().data.batch;
+  c.data.seq = TrainConfig().data.seq;
+  c.model.layers = 4;
+  c.runtime.platform = "virtual";
+  c.optimizer.clip = 0;
+  for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
+                             &c.memory.gradients})
+    *place = "pinned_host";
+  c.memory.host = 64'000'000'000;
+  const Job job(c, 1);
+  const DeviceDescription device = *load_device_description("rtx4080-laptop");
+  for (const int64_t budget : {14 << 20, 16 << 20}) {
+    const Choice choice = choose_plan(job, budgets_of(c, budget));
+    ASSERT_TRUE(choice.plan);
+    const Schedule& schedule = choice.plan->programs.step->schedule();
+    EXPECT_LE(simulate(schedule, device).step_s, 1.3 * order_bound(schedule, device).value());
+  }
+}
+
 TEST_F(Train, ATraceHoldsOneStepOfTheRun) {
   TrainConfig c = config("traced", 4);
   c.runtime.platform = "virtual";

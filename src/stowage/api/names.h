@@ -52,7 +52,7 @@ Array ldexp(const Operand& x, const Operand& n);
 /// x = first 2^second with 1/2 <= |first| < 1 and second i32; 0, NaN and infinities are themselves
 /// with 0. The gradient of the first is 2^-second.
 std::pair<Array, Array> frexp(const Operand& x);
-/// The fraction and the whole part, both of the sign of x.
+/// x - trunc(x) and trunc(x), as in JAX: of infinities the first is NaN.
 std::pair<Array, Array> modf(const Operand& x);
 Array isposinf(const Operand& x);  ///< Whether it is infinity.
 Array isneginf(const Operand& x);  ///< Whether it is minus infinity.

@@ -213,7 +213,13 @@ Array ldexp(const Operand& x, const Operand& n) {
     const Shape shape = broadcast_shapes("ldexp", a.type(), by.type());
     const Array wide = broadcast_array(at_least_f32(a), shape);
     const DType words = layout_of(wide.dtype()).words;
-    const Array whole = broadcast_array(convert_to(by, words), shape);
+    // Beyond any exponent more changes nothing, but would not fit a word.
+    Array within = by;
+    if (dtype_bytes(by.dtype()) >= 4) {
+      within = minimum(within, scalar_constant(5000, by.dtype()));
+      if (is_signed_int(by.dtype())) within = maximum(within, scalar_constant(-5000, by.dtype()));
+    }
+    const Array whole = broadcast_array(convert_to(within, words), shape);
     const auto forward = [](const Array& v, const Array& k) { return std::pair(scaled(v, k), k); };
     const auto backward = [](const Array& k, const Array& ct) {
       return std::tuple(scaled(ct, k), Array());
@@ -344,8 +350,7 @@ Array trapezoid(const Operand& y, const Operand& dx, int axis) {
   if (dx.rank() != 0) fail_here("[trapezoid] the width must be a scalar, got rank {}", dx.rank());
   if (n == 0) fail_here("[trapezoid] no elements along axis {} of {}", axis, to_string(a.type()));
   return run_as_one("trapezoid", [&] {
-    const Array ends = index_in_dim(a, 0, i, false) + index_in_dim(a, n - 1, i, false);
-    return (sum(a, i) - ends * 0.5) * dx;
+    return sum((slice(a, i, 1, n) + slice(a, i, 0, n - 1)) * 0.5, i) * dx;
   });
 }
 

@@ -95,7 +95,8 @@ Array logspace(double start, double stop, int64_t n, bool endpoint, double base,
 Array geomspace(double start, double stop, int64_t n, bool endpoint, DType dtype,
                 SourceLocation at) {
   const Site site(at);
-  if (!(start * stop > 0))
+  const bool same_sign = (start < 0 && stop < 0) || (start > 0 && stop > 0);
+  if (!same_sign)
     fail_here("[geomspace] from {} to {}: both must be of one sign and not 0", start, stop);
   const double sign = start < 0 ? -1 : 1;
   return run_as_one("geomspace", [&] {

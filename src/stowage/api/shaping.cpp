@@ -71,7 +71,7 @@ Array arange(int64_t stop, DType dtype, SourceLocation at) {
 Array arange_of_floats(double start, double stop, double step, DType dtype, SourceLocation at) {
   const Site site(at);
   const double count = std::ceil((stop - start) / step);
-  if (!std::isfinite(count)) fail_here("[arange] from {} to {} by {}", start, stop, step);
+  if (!(std::abs(count) < 0x1p53)) fail_here("[arange] from {} to {} by {}", start, stop, step);
   return run_as_one("arange", [&] {
     const auto n = static_cast<int64_t>(std::max(0.0, count));
     return astype(iota({n}, 0, DType::kF64) * step + start, dtype);

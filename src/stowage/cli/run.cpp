@@ -162,6 +162,7 @@ Result<int> run(const Flags& flags) {
   if (need.total_bytes > there && !(flags.plan && flags.memory.empty())) {
     const bool hidden = format_bytes(need.total_bytes) == format_bytes(there);
     const auto shown = [&](int64_t n) { return hidden ? fmt::format("{} B", n) : format_bytes(n); };
+    if (Result<void> written = write_json(*json, report); !written) return written.failure();
     throw CapacityError(fmt::format("{} needs {} of the {} there are", flags.graph,
                                     shown(need.total_bytes), shown(there)));
   }

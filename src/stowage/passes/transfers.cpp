@@ -525,7 +525,10 @@ class Overlapper {
     while (above > 0 && may_overtake(item, items[above - 1])) --above;
     if (above == at || above == 0) return at;
     if (const size_t to = reach(item, items, above, rings); to < above) return to;
-    return entry(item, items[above - 1], true) ? above : at;
+    const int passed = item.passed;
+    const bool enters = entry(item, items[above - 1], true).has_value();
+    item.passed = passed;
+    return enters ? above : at;
   }
   bool may_overtake(const Item& item, const Item& other) const {
     const Kernel& own = *item.instruction.kernel();
@@ -560,7 +563,7 @@ class Overlapper {
     // From the top of a loop's own list it goes on below.
     place.is_early = (place.at == 0 && loop_) || (place.entry && place.entry->is_early);
     for (size_t k = place.at; k < behind; ++k)
-      place.is_early = place.is_early || !items[k].instruction.kernel();
+      place.is_early = place.is_early || items[k].instruction.loop();
     return place;
   }
 

@@ -13,7 +13,7 @@ namespace {
 // A loop whose iterations would make the timeline longer than this is walked at its ends only.
 constexpr int64_t kMaxInstants = 400'000;
 
-// What only such a loop can fill has one life: its pieces could not be told apart.
+// A buffer of more pieces has one life: to tell them apart would cost more than it saves.
 constexpr int64_t kMaxPieces = kMaxInstants;
 
 // Of an open loop so many iterations are walked: what lies alike in every iteration is then seen

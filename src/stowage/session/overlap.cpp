@@ -86,7 +86,7 @@ struct Choice {
   std::vector<int> ahead;
   OvertakingBytes overtaking;
   Device::Capacities reached{};  // the largest live sums
-  double slowness = 0;
+  double slowness;
 
   bool any() const {
     return std::any_of(ahead.begin(), ahead.end(), [](int a) { return a > 0; });
@@ -110,15 +110,20 @@ class Chooser {
     while (lower()) {
     }
     for (size_t kind = 0; kind < limits_.size(); ++kind)
-      if (limits_[kind] < least_[kind]) return {{ahead_, overtaking_, reached_}};
+      if (limits_[kind] < least_[kind])
+        return {{ahead_, overtaking_, reached_, slowness(schedule())}};
     std::vector<Choice> choices;
     for (int from = 0, to = more(0, most_); from < most_; from = to, to = more(to, most_)) {
       if (to > kCheap && work_ > kMaxWork) break;
       raise(from, to);
       if (to < std::min(most_, kCheap)) continue;
+      if (!choices.empty() && choices.back().ahead == ahead_) continue;
       const Device::Capacities reached = reached_;
       const double slowness = overtake();
-      if (choices.empty() || choices.back().ahead != ahead_)
+      const auto is_alike = [&](const Choice& c) {  // so far ahead that nothing is left to pass
+        return c.slowness == slowness && c.reached == reached_;
+      };
+      if (choices.empty() || !is_alike(choices.back()))
         choices.push_back({ahead_, overtaking_, reached_, slowness});
       overtaking_ = {};
       reached_ = reached;
@@ -306,7 +311,7 @@ double nominal_step_s(const Schedule& schedule) {
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
   const size_t n_moves = count_moves(planned.schedule);
-  if (ahead == 0 || n_moves == 0) return planned;
+  if (ahead <= 0 || n_moves == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
   Device::Capacities limits = capacities;
   for (size_t kind = 0; kind < limits.size(); ++kind) {
