@@ -120,11 +120,7 @@ class Chooser {
       if (!choices.empty() && choices.back().ahead == ahead_) continue;
       const Device::Capacities reached = reached_;
       const double slowness = overtake();
-      const auto is_alike = [&](const Choice& c) {  // so far ahead that nothing is left to pass
-        return c.slowness == slowness && c.reached == reached_;
-      };
-      if (choices.empty() || !is_alike(choices.back()))
-        choices.push_back({ahead_, overtaking_, reached_, slowness});
+      choices.push_back({ahead_, overtaking_, reached_, slowness});
       overtaking_ = {};
       reached_ = reached;
     }
