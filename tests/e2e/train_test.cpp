@@ -43,6 +43,14 @@ class Train : public ::testing::Test {
     return c;
   }
 
+  // Activations, moments, weights and gradients.
+  static void send_all_to_host(TrainConfig& c) {
+    for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
+                               &c.memory.gradients})
+      *place = "pinned_host";
+    c.memory.host = 64'000'000'000;
+  }
+
   struct Outcome {
     int status = -1;
     std::vector<std::string> losses;
@@ -431,10 +439,7 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
     c.data.seq = 1024;
     c.optimizer.clip = 0;  // nothing waits for the norm of all gradients
     c.memory.policy = shape.policy;
-    for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
-                               &c.memory.gradients})
-      *place = "pinned_host";
-    c.memory.host = 64'000'000'000;
+    send_all_to_host(c);
     const Job job(c, 1);
     const Choice choice = choose_plan(job, budgets_of(c, 4'000'000'000));
     ASSERT_TRUE(choice.plan);
@@ -467,10 +472,7 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
   c.model.layers = 4;
   c.runtime.platform = "virtual";
   c.optimizer.clip = 0;
-  for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
-                             &c.memory.gradients})
-    *place = "pinned_host";
-  c.memory.host = 64'000'000'000;
+  send_all_to_host(c);
   const Job job(c, 1);
   const DeviceDescription device = *load_device_description("rtx4080-laptop");
   for (const int64_t budget : {14 << 20, 16 << 20}) {

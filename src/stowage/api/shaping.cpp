@@ -171,16 +171,7 @@ Array swapaxes(const Operand& x, int a, int b) {
 }
 
 Array moveaxis(const Operand& x, int source, int destination) {
-  const Site site(x.at);
-  const int rank = x.rank();
-  const ArrayType type{x.dtype().dtype, x.shape()};
-  const int64_t from = check_axis("moveaxis", source, rank, type);
-  const int64_t to = check_axis("moveaxis", destination, rank, type);
-  Dims order;
-  for (int64_t i = 0; i < rank; ++i)
-    if (i != from) order.push_back(i);
-  order.insert(order.begin() + to, from);
-  return transpose(x, order);
+  return moveaxis(x, Dims{source}, Dims{destination});
 }
 
 Array moveaxis(const Operand& x, const Dims& sources, const Dims& destinations) {

@@ -116,19 +116,20 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
              a.config, a.dtype, best, tokens_per_s, 100 * profile.gemm_share(),
              format_bytes(memory.total_bytes), to_string(run->placement()), format_bytes(memory.lower_bound_bytes),
              run->compile_s());
-  const Result<void> written = write_json(*json, Json::object({{"config", a.config},
-                                                         {"dtype", a.dtype},
-                                                         {"steps", a.steps},
-                                                         {"threads", a.run.threads},
-                                                         {"policy", to_string(run->placement())},
-                                                         {"step_s", best},
-                                                         {"tokens_per_s", tokens_per_s},
-                                                         {"compile_s", run->compile_s()},
-                                                         {"peak_bytes", memory.total_bytes},
-                                                         {"measured_peak_bytes", run->measured_peak_bytes()},
-                                                         {"lower_bound_bytes", memory.lower_bound_bytes},
-                                                         {"losses", losses},
-                                                         {"gemm_share", profile.gemm_share()}}));
+  const Result<void> written =
+      write_json(*json, Json::object({{"config", a.config},
+                                      {"dtype", a.dtype},
+                                      {"steps", a.steps},
+                                      {"threads", a.run.threads},
+                                      {"policy", to_string(run->placement())},
+                                      {"step_s", best},
+                                      {"tokens_per_s", tokens_per_s},
+                                      {"compile_s", run->compile_s()},
+                                      {"peak_bytes", memory.total_bytes},
+                                      {"measured_peak_bytes", run->measured_peak_bytes()},
+                                      {"lower_bound_bytes", memory.lower_bound_bytes},
+                                      {"losses", losses},
+                                      {"gemm_share", profile.gemm_share()}}));
   if (!written) return written.failure();
   return kExitDone;
 }

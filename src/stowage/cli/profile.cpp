@@ -132,18 +132,17 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   print_groups(out, "by op", profile.by_op(), total, best);
   print_groups(out, "by source", profile.by_source(), total, best);
   print_groups(out, "by kernel", profile.by_kernel(), total, best);
-  const Result<void> written =
-      write_json(*json, Json::object({{"step_s", wall / kSteps},
-                                {"predicted_step_s", forecast.simulation
-                                                         ? Json(forecast.simulation->step_s)
-                                                         : Json()},
-                                {"kernels_s", total.seconds / kSteps},
-                                {"product_flops_per_s", best.flops_per_s},
-                                {"triad_bytes_per_s", best.bytes_per_s},
-                                {"flops", total.flops / kSteps},
-                                {"by_op", groups_json(profile.by_op())},
-                                {"by_source", groups_json(profile.by_source())},
-                                {"by_kernel", groups_json(profile.by_kernel())}}));
+  const Result<void> written = write_json(
+      *json, Json::object({{"step_s", wall / kSteps},
+                           {"predicted_step_s",
+                            forecast.simulation ? Json(forecast.simulation->step_s) : Json()},
+                           {"kernels_s", total.seconds / kSteps},
+                           {"product_flops_per_s", best.flops_per_s},
+                           {"triad_bytes_per_s", best.bytes_per_s},
+                           {"flops", total.flops / kSteps},
+                           {"by_op", groups_json(profile.by_op())},
+                           {"by_source", groups_json(profile.by_source())},
+                           {"by_kernel", groups_json(profile.by_kernel())}}));
   if (!written) return written.failure();
   return kExitDone;
 }

@@ -61,8 +61,7 @@ class BeamSearch {
   }
 
   int64_t peak_of(const std::vector<int>& order) const {
-    const Course course = follow(order);
-    return order.empty() ? 0 : *std::max_element(course.during.begin(), course.during.end());
+    return order.empty() ? 0 : walk_of(order).peak();
   }
 
   std::vector<int> run() {
@@ -97,7 +96,7 @@ class BeamSearch {
   static constexpr size_t kWholeSearch = 48;
   static constexpr size_t kWindow = 20, kWindowWidth = 256;
   static constexpr int kMaxWindows = 600, kMaxLeft = 2;
-  static constexpr size_t kMaxDelayed = 2500;  // each costs a walk of the list
+  static constexpr size_t kMaxDelayed = 2500;  // each costs a look at the whole list
 
   std::vector<int> search() {
     // The work stays bounded: wide beams for loop bodies, narrow ones for long straight programs.
@@ -140,20 +139,40 @@ class BeamSearch {
   struct Course {
     std::vector<int64_t> during, after;
   };
-  Course follow(const std::vector<int>& order) const {
-    std::vector<size_t> left(readers_of_.size());  // readers that have not run
-    for (size_t v = 0; v < left.size(); ++v) left[v] = readers_of_[v].size();
+  // An order with what lives along it, the place of each unit and that of each value's last reader.
+  struct Walk {
     Course course;
-    int64_t live = 0;
-    for (int u : order) {
-      int64_t freed = 0;
-      for (ValueId v : facts_[static_cast<size_t>(u)].reads)
-        if (--left[v.index()] == 0 && !returned_[v.index()]) freed += bytes_[v.index()];
-      const auto [during, after] = bytes_around(u, live, freed);
-      course.during.push_back(std::max(during, after));
-      course.after.push_back(live = after);
+    std::vector<size_t> at, last;
+    int64_t peak() const {
+      return *std::max_element(course.during.begin(), course.during.end());
     }
-    return course;
+  };
+  Walk walk_of(const std::vector<int>& order) const {
+    Walk walk{{std::vector<int64_t>(n_), std::vector<int64_t>(n_)},
+              std::vector<size_t>(n_),
+              std::vector<size_t>(readers_of_.size())};
+    follow(order, 0, n_, walk);
+    return walk;
+  }
+  // Once the units of [begin, end) have changed places among each other.
+  void follow(const std::vector<int>& order, size_t begin, size_t end, Walk& walk) const {
+    const auto reads = [&](size_t i) -> const std::vector<ValueId>& {
+      return facts_[static_cast<size_t>(order[i])].reads;
+    };
+    for (size_t i = begin; i < end; ++i) {
+      walk.at[static_cast<size_t>(order[i])] = i;
+      for (ValueId v : reads(i))
+        if (size_t& last = walk.last[v.index()]; begin <= last && last < end) last = i;
+    }
+    int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
+    for (size_t i = begin; i < end; ++i) {
+      int64_t freed = 0;
+      for (ValueId v : reads(i))
+        if (walk.last[v.index()] == i && !returned_[v.index()]) freed += bytes_[v.index()];
+      const auto [during, after] = bytes_around(order[i], live, freed);
+      walk.course.during[i] = std::max(during, after);
+      walk.course.after[i] = live = after;
+    }
   }
 
   // What takes as much as it frees, or more, goes down to just before its first reader, unless that
@@ -161,31 +180,27 @@ class BeamSearch {
   // hold what it reads.
   void delay(std::vector<int>& order) const {
     if (n_ < 2 || n_ > kMaxDelayed) return;
-    Course course = follow(order);
-    int64_t peak = *std::max_element(course.during.begin(), course.during.end());
-    std::vector<size_t> at(n_);
-    for (size_t i = 0; i < n_; ++i) at[static_cast<size_t>(order[i])] = i;
+    Walk walk = walk_of(order);
+    int64_t peak = walk.peak();
     const std::vector<int> from_last(order.rbegin(), order.rend());
     for (int u : from_last) {
       if (facts_[static_cast<size_t>(u)].write_bytes == 0) continue;
-      const size_t from = at[static_cast<size_t>(u)];
+      const size_t from = walk.at[static_cast<size_t>(u)];
       size_t first = n_;
       for (int r : users_[static_cast<size_t>(u)])
-        first = std::min(first, at[static_cast<size_t>(r)]);
-      const int64_t live = from > 0 ? course.after[from - 1] : 0;
-      if (course.after[from] < live || first == n_ || first <= from + 1) continue;
+        first = std::min(first, walk.at[static_cast<size_t>(r)]);
+      const int64_t live = from > 0 ? walk.course.after[from - 1] : 0;
+      if (walk.course.after[from] < live || first == n_ || first <= from + 1) continue;
       const auto begin = order.begin() + static_cast<std::ptrdiff_t>(from);
       const auto end = order.begin() + static_cast<std::ptrdiff_t>(first);
       std::rotate(begin, begin + 1, end);
-      Course moved = follow(order);
-      const int64_t highest = *std::max_element(moved.during.begin(), moved.during.end());
-      if (highest > peak) {
-        std::rotate(begin, end - 1, end);
+      follow(order, from, first, walk);
+      if (const int64_t highest = walk.peak(); highest <= peak) {
+        peak = highest;
         continue;
       }
-      peak = highest;
-      course = std::move(moved);
-      for (size_t j = from; j < first; ++j) at[static_cast<size_t>(order[j])] = j;
+      std::rotate(begin, end - 1, end);
+      follow(order, from, first, walk);
     }
   }
 
@@ -208,7 +223,7 @@ class BeamSearch {
         const std::vector<int> piece = best_piece(order, begin, end, walk);
         if (piece.empty()) continue;
         std::copy(piece.begin(), piece.end(), order.begin() + static_cast<std::ptrdiff_t>(begin));
-        follow_again(order, begin, end, walk);
+        follow(order, begin, end, walk);
         lowered = true;
         break;
       }
@@ -216,40 +231,6 @@ class BeamSearch {
       ++n_left;
       for (size_t i = top - std::min(top, kWindow / 4); i < std::min(n_, top + kWindow / 4); ++i)
         left[i] = true;
-    }
-  }
-
-  // An order with what lives along it, the place of each unit and that of each value's last reader.
-  struct Walk {
-    Course course;
-    std::vector<size_t> at, last;
-  };
-  Walk walk_of(const std::vector<int>& order) const {
-    Walk walk{follow(order), std::vector<size_t>(n_), std::vector<size_t>(readers_of_.size())};
-    for (size_t i = 0; i < n_; ++i) walk.at[static_cast<size_t>(order[i])] = i;
-    for (size_t v = 0; v < readers_of_.size(); ++v)
-      for (int r : readers_of_[v])
-        walk.last[v] = std::max(walk.last[v], walk.at[static_cast<size_t>(r)]);
-    return walk;
-  }
-  // Once the units of [begin, end) have changed places among each other.
-  void follow_again(const std::vector<int>& order, size_t begin, size_t end, Walk& walk) const {
-    const auto reads = [&](size_t i) -> const std::vector<ValueId>& {
-      return facts_[static_cast<size_t>(order[i])].reads;
-    };
-    for (size_t i = begin; i < end; ++i) {
-      walk.at[static_cast<size_t>(order[i])] = i;
-      for (ValueId v : reads(i))
-        if (size_t& last = walk.last[v.index()]; begin <= last && last < end) last = i;
-    }
-    int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
-    for (size_t i = begin; i < end; ++i) {
-      int64_t freed = 0;
-      for (ValueId v : reads(i))
-        if (walk.last[v.index()] == i && !returned_[v.index()]) freed += bytes_[v.index()];
-      const auto [during, after] = bytes_around(order[i], live, freed);
-      walk.course.during[i] = std::max(during, after);
-      walk.course.after[i] = live = after;
     }
   }
 

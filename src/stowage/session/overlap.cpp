@@ -65,21 +65,6 @@ double even_link(const DeviceDescription& d, const Simulation& s) {
       std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
   return s.compute_busy_s() == 0 ? 0 : d.link.to_device * link / s.compute_busy_s();
 }
-// How much longer than its busiest stream a step takes with links that take half, as much as and
-// twice the time of the computation: the sum.
-double slowness(const Schedule& schedule) {
-  DeviceDescription d = nominal_device();
-  const Simulation at_nominal = simulate(schedule, d);
-  const double even = even_link(d, at_nominal);
-  if (even == 0) return at_nominal.step_s;
-  double sum = 0;
-  for (double share : {0.5, 1.0, 2.0}) {
-    d.link.to_device = d.link.to_host = even / share;
-    const Simulation s = simulate(schedule, d);
-    sum += s.step_s / s.bound_s;
-  }
-  return sum;
-}
 
 // How far ahead each move runs, and what may overtake others.
 struct Choice {
@@ -96,7 +81,11 @@ struct Choice {
 class Chooser {
  public:
   Chooser(const Schedule& schedule, size_t n_moves, int most)
-      : schedule_(schedule), most_(most), ahead_(n_moves), least_(peak_bound(schedule).bytes) {}
+      : schedule_(schedule),
+        even_link_(even_link(nominal_device(), simulate(schedule, nominal_device()))),
+        most_(most),
+        ahead_(n_moves),
+        least_(peak_bound(schedule).bytes) {}
 
   // All moves a few ahead; then those that live where it is too much less and less, then one half or
   // quarter of them further again, as far as asked for. The best first, and what else was met on the
@@ -119,8 +108,8 @@ class Chooser {
       if (to < std::min(most_, kCheap)) continue;
       if (!choices.empty() && choices.back().ahead == ahead_) continue;
       const Device::Capacities reached = reached_;
-      const double slowness = overtake();
-      choices.push_back({ahead_, overtaking_, reached_, slowness});
+      const double slow = overtake();
+      choices.push_back({ahead_, overtaking_, reached_, slow});
       overtaking_ = {};
       reached_ = reached;
     }
@@ -147,6 +136,20 @@ class Chooser {
     return made;
   }
   Schedule schedule() { return overlapped().schedule; }
+
+  // How much longer than its busiest stream a step takes with links that take half, as much as and
+  // twice the time of the computation: the sum. That work is the same however far ahead moves run.
+  double slowness(const Schedule& schedule) const {
+    DeviceDescription d = nominal_device();
+    if (even_link_ == 0) return simulate(schedule, d).step_s;
+    double sum = 0;
+    for (double share : {0.5, 1.0, 2.0}) {
+      d.link.to_device = d.link.to_host = even_link_ / share;
+      const Simulation s = simulate(schedule, d);
+      sum += s.step_s / s.bound_s;
+    }
+    return sum;
+  }
 
   // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
   double overtake() {
@@ -254,6 +257,7 @@ class Chooser {
   }
 
   const Schedule& schedule_;
+  const double even_link_;  // 0: none
   const int most_;
   Device::Capacities limits_{};
   std::vector<int> ahead_;
