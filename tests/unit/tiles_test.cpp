@@ -86,7 +86,9 @@ TEST_F(Tiles, AdamHasTheSameBitsInTilesOfAnySizeAndShape) {
 
 TEST_F(Tiles, AnUpdateTakesAFewTilesWhateverTheSizeOfTheLeaf) {
   std::vector<int64_t> temporaries;
-  for (int64_t rows : {1024, 4096}) {
+  // The last are two primes: tiles of one size do not fit.
+  for (int64_t rows : {1024, 4096, 1021, 4093}) {
+    SCOPED_TRACE(rows);
     const State s = adam_state({rows, 1024}, kHost);
     const auto step = jit(adam_step, tiled(kTileBytes, {0})).lower(s).compile();
     const MemoryAnalysis& a = step.memory_analysis();
@@ -99,6 +101,28 @@ TEST_F(Tiles, AnUpdateTakesAFewTilesWhateverTheSizeOfTheLeaf) {
     EXPECT_EQ(a.host().total_bytes, 3 * rows * 1024 * 4);
   }
   EXPECT_EQ(temporaries[0], temporaries[1]);
+}
+
+TEST_F(Tiles, UnevenTilesAreWrittenOverWhatTheyWereMadeOf) {
+  for (const Shape& shape : {Shape{1021, 24}, Shape{10007}, Shape{3, 1, 7919}})
+    for (MemoryKind weights : {kDevice, kHost, MemoryKind::kDisk}) {
+      SCOPED_TRACE(fmt::format("{} {}", to_string(shape), memory_kind_name(weights)));
+      const auto whole = bits(jit(adam_step, tiled(0))(adam_state(shape, weights)));
+      for (int64_t tile : {4096, 1 << 14}) {
+        const State s = adam_state(shape, weights);
+        const auto step = jit(adam_step, tiled(tile, {0})).lower(s).compile();
+        const MemoryAnalysis& a = step.memory_analysis();
+        EXPECT_EQ(a.host().output_bytes, a.host().alias_bytes);
+        EXPECT_EQ(a.disk().output_bytes, a.disk().alias_bytes);
+        device_->drop_arenas();
+        const int64_t before = device_->in_use_bytes(kDevice) + device_->in_use_bytes(kHost);
+        device_->reset_high_water();
+        const State next = step(s);
+        EXPECT_EQ(device_->high_water_bytes(kDevice) + device_->high_water_bytes(kHost) - before,
+                  a.device().temp_bytes + a.host().temp_bytes);
+        EXPECT_EQ(bits(next), whole);
+      }
+    }
 }
 
 TEST_F(Tiles, WeightsOnTheDeviceAreUpdatedInPlaceSliceBySlice) {
@@ -167,24 +191,17 @@ TEST_F(Tiles, TheGradientOfAnEmbeddingElsewhereHasTheSameBitsInTiles) {
 }
 
 TEST_F(Tiles, TheGradientOfAnEmbeddingIsNeverDense) {
-  const int64_t table = 8192 * 512 * 4;
-  const State s = embedding_state(8192, 512, DType::kI32);
-  const auto temporary = [&](int64_t tile) {
-    const auto step = jit(embedding_step, tiled(tile, {0})).lower(s).compile();
-    EXPECT_EQ(step.memory_analysis().device().alias_bytes, 2 * table);
-    return step.memory_analysis().device().temp_bytes;
-  };
-  EXPECT_GE(temporary(0), table);
-  EXPECT_LE(temporary(kTileBytes), 4 * kTileBytes);
-  // A prime number of rows has no even tiles of a size; it stays whole.
-  const State odd = embedding_state(8191, 512, DType::kI32);
-  EXPECT_GE(jit(embedding_step, tiled(kTileBytes, {0}))
-                .lower(odd)
-                .compile()
-                .memory_analysis()
-                .device()
-                .temp_bytes,
-            8191 * 512 * 4);
+  for (int64_t rows : {8192, 8191}) {  // a prime too
+    const int64_t table = rows * 512 * 4;
+    const State s = embedding_state(rows, 512, DType::kI32);
+    const auto temporary = [&](int64_t tile) {
+      const auto step = jit(embedding_step, tiled(tile, {0})).lower(s).compile();
+      EXPECT_EQ(step.memory_analysis().device().alias_bytes, 2 * table);
+      return step.memory_analysis().device().temp_bytes;
+    };
+    EXPECT_GE(temporary(0), table);
+    EXPECT_LE(temporary(kTileBytes), 4 * kTileBytes);
+  }
 }
 
 // Kept on the host between the backward pass and the update.
@@ -198,11 +215,14 @@ TEST_F(Tiles, TheGradientOfAnEmbeddingOnTheHostIsNeverDense) {
     const Array scale = minimum(1.0 / sqrt(sum(sum(g * g, -1))), 1.0);
     return State{{"table", device_put(device_put(s.at("table"), kDevice) - scale * g, kHost)}};
   };
-  const int64_t table = 8192 * 512 * 4;
-  State s = embedding_state(8192, 512, DType::kI32);
-  s.at("table") = device_put(s.at("table"), kHost);
-  const auto lowered = jit(step, tiled(kTileBytes)).lower(s);
-  EXPECT_LE(lowered.compile().memory_analysis().host().total_bytes, 2 * table + 4096);
+  State s;
+  for (int64_t rows : {8192, 8191}) {
+    const int64_t table = rows * 512 * 4;
+    s = embedding_state(rows, 512, DType::kI32);
+    s.at("table") = device_put(s.at("table"), kHost);
+    const auto lowered = jit(step, tiled(kTileBytes)).lower(s);
+    EXPECT_LE(lowered.compile().memory_analysis().host().total_bytes, 2 * table + 4096);
+  }
   s = embedding_state(64, 640, DType::kI32);
   s.at("table") = device_put(s.at("table"), kHost);
   expect_same_bits(step, s);

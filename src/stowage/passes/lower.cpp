@@ -62,12 +62,15 @@ class Program {
         for (size_t i = 0; i < graph_.inputs().size(); ++i) {
           const ValueId in = graph_.inputs()[i];
           if (!donated(i) || !(graph_.type(in) == graph_.type(out))) continue;
+          const bool in_parts = in_place && level.concat_can_share(root, in);
           const bool fits =
-              in_place ? level.last_use(in) == level.position(u) && level.can_share(u, root, in)
-                       : level.last_use(in) < level.first_write(root);
+              in_parts ||
+              (in_place ? level.last_use(in) == level.position(u) && level.can_share(u, root, in)
+                        : level.last_use(in) < level.first_write(root));
           if (!fits) continue;
           level.set_destination(
-              root, contiguous_view(context_.schedule.inputs[i].buffer, graph_.type(root)));
+              root, contiguous_view(context_.schedule.inputs[i].buffer, graph_.type(root)),
+              in_parts ? kInPlace : kOwnLife);
           taken_[i] = true;
           break;
         }

@@ -35,11 +35,42 @@ void Level::plan_concat(int u) {
         (use(root).reshaped && !is_contiguous(*view)) || last_use(root) == kForever)
       continue;
     const UnitKind kind = unit(maker).kind;
-    const bool stacked = kind == UnitKind::kScan && in_pieces &&
+    const bool stacked = kind == UnitKind::kScan &&
+                         (in_pieces || whole.begin_group == kInPlace) &&
                          graph_.value(root).index >= graph_.def(root).as<ScanParams>().n_carries;
     if (kind == UnitKind::kRows || kind == UnitKind::kOp || stacked)
       destinations_[root.index()] = Destination{*view, whole.begin_group};
   }
+}
+
+bool Level::concat_can_share(ValueId v, ValueId input) const {
+  if (use(v).unit < 0 || unit(use(v).unit).kind != UnitKind::kConcat) return false;
+  const Node& node = graph_.def(v);
+  const View whole = contiguous_view(storage_[input.index()]->buffer, graph_.type(v));
+  std::vector<int> makers;
+  int64_t at = 0;
+  for (ValueId part : node.operands) {
+    const std::optional<View> stack = root_view(part, part_view(whole, node, part, at));
+    const ValueId root = use(part).root;
+    const int u = use(root).unit;
+    if (!stack || u < 0 || unit(u).kind != UnitKind::kScan || last_use(root) != definition(v))
+      return false;
+    const Node& scan = graph_.def(root);
+    const auto& p = scan.as<ScanParams>();
+    const int i = sole_slices(scan, input), j = graph_.value(root).index - p.n_carries;
+    if (i < 0 || j < 0 || p.out_axes[static_cast<size_t>(j)] != 0 || p.length == 0 ||
+        !same_window(units_.windows[scan.operands[static_cast<size_t>(i)].index()], *stack) ||
+        !slices_can_share(u, i, j))
+      return false;
+    makers.push_back(u);
+  }
+  for (size_t u = 0; u < units_.units.size(); ++u) {
+    if (std::find(makers.begin(), makers.end(), static_cast<int>(u)) != makers.end()) continue;
+    for (NodeId m : units_.units[u].nodes)
+      for (ValueId o : graph_.node(m).operands)
+        if (made_root(o) == input) return false;
+  }
+  return last_use(input) != kForever;
 }
 
 std::optional<View> Level::root_view(ValueId v, View view) const {

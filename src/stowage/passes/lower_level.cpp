@@ -43,8 +43,8 @@ int Level::first_write(ValueId root) const {
   return first;
 }
 
-void Level::set_destination(ValueId root, View view) {
-  destinations_[root.index()] = Destination{std::move(view), kOwnLife};
+void Level::set_destination(ValueId root, View view, int begin_group) {
+  destinations_[root.index()] = Destination{std::move(view), begin_group};
 }
 
 bool Level::is_whole(ValueId v) const {

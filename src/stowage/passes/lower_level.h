@@ -17,8 +17,9 @@ namespace stow::lowering {
 
 constexpr int kForever = std::numeric_limits<int>::max();
 
-// No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation.
-constexpr int kOwnLife = -1, kPieces = -2;
+// No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation;
+// kInPlace: of nothing, as it goes over what its scan has just read.
+constexpr int kOwnLife = -1, kPieces = -2, kInPlace = -3;
 constexpr int64_t kMaxPlaces = 512;  // Of one buffer: slots and iterations that lie apart.
 
 // Where a value is asked to lie.
@@ -117,7 +118,7 @@ class Level {
   /// As definition(), but parts that are written where they belong in a concatenation count.
   int first_write(ValueId root) const;
 
-  void set_destination(ValueId root, View view);
+  void set_destination(ValueId root, View view, int begin_group = kOwnLife);
   bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
 
   /// True when v is all of its root in the same order: the root itself or a reshape of it.
@@ -147,6 +148,10 @@ class Level {
 
   /// True when `unit` may write value `v` over the memory of `root`, which it reads.
   bool can_share(int u, ValueId v, ValueId root) const;
+
+  /// True when the concatenation `v` may be made over an input: its parts are stacked by scans that
+  /// read the same rows of the input, each slice before it is written, and nothing else reads it.
+  bool concat_can_share(ValueId v, ValueId input) const;
 
  private:
   const Unit& unit(int u) const { return units_.units[static_cast<size_t>(u)]; }
@@ -180,13 +185,15 @@ class Level {
 
   void plan_scan(int u);
 
-  // The scanned operand, if there is one, that is all of `root`, of which the scan reads nothing
-  // else, slice by slice of its leading axis; else -1.
+  // The scanned operand, if there is one, that is all that the scan reads of `root`, slice by slice
+  // of its leading axis; else -1.
   int sole_slices(const Node& scan, ValueId root) const;
 
   // A stacked result may lie over a scanned operand where each iteration has read its slice when it
   // writes the result's.
   bool scan_can_share(int u, ValueId v, ValueId root) const;
+  // Whether each iteration has read its slice of operand i when it writes that of stack j.
+  bool slices_can_share(int u, int i, int j) const;
 
   // Stacked results that are to lie over scanned operands: where that was settled already, and over
   // what is made whole for this scan alone.

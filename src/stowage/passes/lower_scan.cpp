@@ -135,8 +135,7 @@ int Level::sole_slices(const Node& scan, ValueId root) const {
   int found = -1;
   for (size_t i = 0; i < scan.operands.size(); ++i) {
     if (made_root(scan.operands[i]) != root) continue;
-    if (found >= 0 || i < first_x || p.in_axes[i - first_x] != 0 || !is_whole(scan.operands[i]))
-      return -1;
+    if (found >= 0 || i < first_x || p.in_axes[i - first_x] != 0) return -1;
     found = static_cast<int>(i);
   }
   return found;
@@ -151,10 +150,15 @@ bool Level::scan_can_share(int u, ValueId v, ValueId root) const {
       tv.elems() != tr.elems() || dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
     return false;
   const int operand = sole_slices(node, root);
-  if (operand < 0) return false;
+  return operand >= 0 && is_whole(node.operands[static_cast<size_t>(operand)]) &&
+         slices_can_share(u, operand, j);
+}
+
+bool Level::slices_can_share(int u, int i, int j) const {
   const Level& body = *open_scan(u).body;
+  const auto& p = graph_.node(unit(u).nodes[0]).as<ScanParams>();
   const ValueId out = body.graph_.outputs()[static_cast<size_t>(p.n_carries + j)];
-  const ValueId in = body.graph_.inputs()[static_cast<size_t>(operand)];
+  const ValueId in = body.graph_.inputs()[static_cast<size_t>(i)];
   return !body.graph_.is_input(body.made_root(out)) && body.may_become(in, out);
 }
 

@@ -178,11 +178,13 @@ class Streamer {
     const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
     const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
     const int most = most_axes(c, cut);
-    if (!c.sums.empty()) {  // evenly or not at all: what is on the device stays in place
+    if (!c.sums.empty()) {
       const int64_t row = product(c.dims, 1, c.dims.size());
-      const int64_t rows = divisor_up_to(c.dims[0], std::max<int64_t>(target / row, 1));
+      const int64_t most_rows = std::max<int64_t>(target / row, 1);
+      int64_t rows = divisor_up_to(c.dims[0], most_rows);
+      if (4 * rows < most_rows) rows = most_rows;
       if (rows * row * width < kSmallestTile) return std::nullopt;
-      return checked({1, rows, c.dims[0] / rows, 0});
+      return checked({1, rows, c.dims[0] / rows, c.dims[0] % rows});
     }
     // The first cut that gives tiles near the target; else one of smaller tiles, or an uneven one.
     for (int n = 1; n <= most; ++n) {
