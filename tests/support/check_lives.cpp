@@ -249,7 +249,7 @@ std::vector<int> moves_ahead(size_t n, int pattern) {
 std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated) {
   Graph g = flatten_all(graph);
   g = remove_dead_code(realize_residuals(move_parts(simplify(g)), nullptr));
-  g = stream_tiles(remove_dead_code(unroll_scans(sink_work(sink_moves(g)))), kTileBytes);
+  g = stream_tiles(remove_dead_code(unroll_scans(sink_work(sink_moves(g)))), {.bytes = kTileBytes});
   for (int order = 0; order < kNumOrderStrategies; ++order)
     for (const bool apart : {false, true}) {
       LowerOptions options{.donated = donated,

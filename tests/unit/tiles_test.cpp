@@ -54,7 +54,7 @@ class Tiles : public ::testing::Test {
   }
   template <typename F, typename... Args>
   static Graph streamed(F f, int64_t tile, const Args&... args) {
-    return stream_tiles(remove_dead_code(simplify(jit(f).lower(args...).graph())), tile);
+    return stream_tiles(remove_dead_code(simplify(jit(f).lower(args...).graph())), {.bytes = tile});
   }
 };
 
@@ -489,7 +489,7 @@ TEST_F(Tiles, AnUpdateThatNeedNotWaitForTheLayersIsDoneBesideThem) {
   const Array x = noise(9, {32, 64});
   const LearnerWithHead learner;
   const Graph graph = learner.graph(x);
-  const Graph apart = stream_tiles(graph, 1 << 10), beside = stream_tiles(graph, 1 << 10, true);
+  const Graph apart = stream_tiles(graph, {.bytes = 1 << 10}), beside = stream_tiles(graph, {.bytes = 1 << 10, .beside = true});
   EXPECT_EQ(n_scans(apart), n_scans(graph) + 2);  // the update and the norm
   EXPECT_EQ(n_scans(beside), n_scans(graph));
   verify(beside);
@@ -507,7 +507,7 @@ TEST_F(Tiles, WhatWaitsForTheLayersOrIsNotCutEvenlyStaysApart) {
   for (const LearnerWithHead& learner :
        {LearnerWithHead{.clips = true}, LearnerWithHead{.width = 97, .learner = {.weights = kHost, .moments = kHost, .layers = 7}}}) {
     const Graph graph = learner.graph(x);
-    EXPECT_TRUE(equal(stream_tiles(graph, 1 << 10, true), stream_tiles(graph, 1 << 10)));
+    EXPECT_TRUE(equal(stream_tiles(graph, {.bytes = 1 << 10, .beside = true}), stream_tiles(graph, {.bytes = 1 << 10})));
   }
 }
 

@@ -233,6 +233,46 @@ TEST_F(Transfers, ALargerBudgetDoesNotCostTime) {
   }
 }
 
+// Whether the layers are a scan or a loop of the program, as much is hidden: what one iteration has
+// under way leaves no gaps in the memory of all, and small arrays come whole, not in many tiles.
+TEST_F(Transfers, LayersHideTheirMovesScannedAndUnrolled) {
+  constexpr int64_t kMany = 32, kWide = 1024, kMiddle = 4096, kMiB = 1 << 20;
+  const auto weight = [](Dims dims) {
+    return Array::abstract({DType::kF32, Shape(std::move(dims)), MemoryKind::kPinnedHost});
+  };
+  const Weights w{weight({kMany, kWide, kMiddle}), weight({kMany, kMiddle, kWide})};
+  const Array x = Array::abstract(Shape{2048, kWide});
+  const auto body = checkpoint(
+      [](const Array& x, const Weights& w) {
+        const Weights here = device_put(w, MemoryKind::kDevice);
+        const Array h = rms_norm(checkpoint_name(x, "x"), full(Shape{kWide}, 1.0));
+        return x + matmul(silu(matmul(h, here.w1)), here.w2);
+      },
+      save_and_offload_only_these_names({}, {"x"}, MemoryKind::kPinnedHost));
+  for (const bool scanned : {true, false}) {
+    const auto lowered = jit(grad([&](const Weights& w, const Array& x) {
+                           if (scanned) return sum(square(scan(body, x, w)));
+                           Array h = x;
+                           for (int64_t i = 0; i < kMany; ++i)
+                             h = body(h, Weights{w.w1.slice(0, i, i + 1).reshape({kWide, kMiddle}),
+                                                 w.w2.slice(0, i, i + 1).reshape({kMiddle, kWide})});
+                           return sum(square(h));
+                         })).lower(w, x);
+    for (const int64_t budget : {200 * kMiB, 300 * kMiB}) {
+      const auto compiled = lowered.compile(within(budget, CompileOptions().transfers_ahead));
+      EXPECT_LE(compiled.memory_analysis().device().total_bytes, budget);
+      const Schedule& schedule = compiled.executable().schedule();
+      DeviceDescription device = *load_device_description("h200");
+      const Simulation first = simulate(schedule, device);
+      device.link.to_device = device.link.to_host =
+          first.stream(StreamKind::kCopyIn).bytes / first.compute_busy_s();
+      const Simulation even = simulate(schedule, device);
+      EXPECT_LE(even.step_s, (budget < 300 * kMiB ? 1.3 : 1.2) * even.bound_s)
+          << (scanned ? "scanned, " : "unrolled, ") << budget;
+    }
+  }
+}
+
 // Capacities bound what moves ahead may take, and not the program.
 TEST_F(Transfers, ABudgetTooSmallCompilesWithEveryMoveByItself) {
   const Weights w = weights(kLayers, MemoryKind::kPinnedHost);

@@ -12,6 +12,7 @@ namespace {
 constexpr int32_t kBlock = 32;
 // Of equals at the lowest base, as many are looked at. Only large components have more.
 constexpr int32_t kMostTies = 256;
+constexpr int64_t kStepsAsked = 100'000;  // Near a tenth of a millisecond between two calls of stop().
 constexpr int64_t kNothing = INT64_MAX;  // The lowest bound, or the slack, of nothing unplaced.
 
 }  // namespace
@@ -122,8 +123,9 @@ Outcome ExactSearch::solve(int32_t begin, int32_t end) {
     }
     for (;;) {
       undo(decision.mark);
-      ++fails_;
-      if (--fails_left_ < 0 || (fails_ % 64 == 0 && (*stop_)())) return Outcome::kStopped;
+      if (--fails_left_ < 0) return Outcome::kStopped;
+      for (; steps_ >= kStepsAsked; steps_ -= kStepsAsked)
+        if ((*stop_)()) return Outcome::kStopped;
       if (postpone(decision.item)) break;
       if (decisions_.size() == base) return Outcome::kInfeasible;
       decision = decisions_.back();
@@ -313,6 +315,7 @@ bool ExactSearch::propagate() {
 bool ExactSearch::rest(int32_t item) {
   int32_t lowest = -1;
   int64_t top = INT64_MAX;
+  steps_ += neighbour_begin_[item + 1] - neighbour_begin_[item];
   for (int32_t a = neighbour_begin_[item]; a < neighbour_begin_[item + 1]; ++a) {
     const int32_t j = neighbours_[a];
     if (placed_[j] || bound_[j] + items_[j].size >= top) continue;
@@ -335,6 +338,8 @@ bool ExactSearch::raise(int32_t item, int64_t bound, bool supported) {
     blame(item);
     return false;
   }
+  steps_ += items_[item].last - items_[item].first + 1 + neighbour_begin_[item + 1] -
+            neighbour_begin_[item];
   for (int32_t s = items_[item].first; s <= items_[item].last; ++s)
     if (!is_dirty_[s]) is_dirty_[s] = 1, dirty_.push_back(s);
   const auto recheck = [&](int32_t j) {
@@ -358,6 +363,7 @@ bool ExactSearch::check_section(int32_t section) {
   int32_t* const begin = members_.data() + member_begin_[section];
   const int32_t count = member_begin_[section + 1] - member_begin_[section];
   int64_t total = 0, worst = 0;
+  steps_ += 2 * count;
   for (int32_t m = 1; m < count; ++m) {
     const int32_t i = begin[m];
     const int64_t k = key_[i];
@@ -409,6 +415,7 @@ void ExactSearch::set(Kind kind, int32_t index, int64_t value) {
 }
 
 void ExactSearch::undo(size_t mark) {
+  steps_ += static_cast<int64_t>(trail_.size() - mark);
   for (; trail_.size() > mark; trail_.pop_back()) {
     const Change& change = trail_.back();
     switch (change.kind) {

@@ -44,7 +44,6 @@ class ExactSearch {
 
   /// Of the last solved run.
   const std::vector<int64_t>& offsets() const { return bound_; }
-  int64_t fails() const { return fails_; }  // In all runs.
 
  private:
   enum class Kind : uint8_t { kBound, kWitness, kSupported, kPlaced, kSlack };
@@ -107,7 +106,8 @@ class ExactSearch {
   std::vector<Decision> decisions_;
   std::vector<double> weight_, rank_;
   Strategy strategy_;
-  int64_t fails_ = 0, fails_left_ = 0;
+  int64_t fails_left_ = 0;
+  int64_t steps_ = 0;  // Over sections and neighbours, since stop() was asked last.
   const std::function<bool()>* stop_ = nullptr;
 };
 

@@ -111,11 +111,11 @@ void Level::plan_scan(int u) {
 
   plan_over_operands(u, node, *plan);
   for (int k = 0; k < p.n_carries; ++k) plan->rings.push_back(plan_ring(node, k, *plan));
-  // Carries in a ring of two may be overwritten once read; those in a ring of one only by what
+  // Carries in a ring of two or more may be overwritten once read; those in a ring of one only by what
   // they become.
   for (int k = 0; k < p.n_carries; ++k)
     reusable[static_cast<size_t>(p.n_consts + k)] =
-        context_.options.reuse && plan->rings[static_cast<size_t>(k)].depth == 2 &&
+        context_.options.reuse && plan->rings[static_cast<size_t>(k)].depth > 1 &&
         plan->rings[static_cast<size_t>(k)].stack < 0;
   level.set_input_reusable(reusable);
 
@@ -243,13 +243,18 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
       ring.depth = !returned && (defined > last || shares) ? 1 : 2;
     }
   }
+  bool apart = ring.stack >= 0 && slots_apart(node.result(p.n_carries + ring.stack), p,
+                                              static_cast<size_t>(ring.stack));
+  if (ring.stack < 0 && ring.depth == 2 && context_.options.iterations_apart && p.length > 1 &&
+      ring.slot_bytes > 0 && context_.iterations() * p.length < kMaxPlaces) {
+    ring.depth = p.length + 1;
+    apart = true;
+  }
   const BufferId buffer =
       context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
                           ring.stack >= 0 ? "residual" : "carry", ring.depth, type.kind);
   ring.base = contiguous_view(buffer, type);
-  if (ring.stack >= 0)
-    context_.schedule.buffers[buffer.index()].apart =
-        slots_apart(node.result(p.n_carries + ring.stack), p, static_cast<size_t>(ring.stack));
+  context_.schedule.buffers[buffer.index()].apart = apart;
   return ring;
 }
 

@@ -64,8 +64,8 @@ bool rows_follow(const Graph& graph, ValueId v) {
 
 class Streamer {
  public:
-  Streamer(const Graph& from, int64_t tile_bytes)
-      : from_(from), tile_bytes_(tile_bytes), users_(from), builder_(to_), map_(from) {
+  Streamer(const Graph& from, const TileOptions& options)
+      : from_(from), options_(options), users_(from), builder_(to_), map_(from) {
     returned_.resize(from.n_values());
     for (ValueId v : from.outputs()) returned_[v.index()] = true;
   }
@@ -77,15 +77,17 @@ class Streamer {
   }
 
   Graph run() {
-    std::vector<TileCluster> all = find_tile_clusters(from_, tile_bytes_, beside_length_ > 0);
+    std::vector<TileCluster> all = find_tile_clusters(from_, options_.bytes, beside_length_ > 0);
     for (const TileCluster& found : all) members_.insert(found.nodes.begin(), found.nodes.end());
-    for (TileCluster& found : all) {
-      Cluster c{std::move(found), {}, {}};
+    const std::vector<bool> whole = left_whole(all);
+    for (size_t i = 0; i < all.size(); ++i) {
+      Cluster c{std::move(all[i]), {}, {}};
       if (const std::optional<Tiling> tiling = tiling_beside(c)) {
         c.tiling = *tiling;
         clusters_.push_back(std::move(c));
         continue;
       }
+      if (whole[i]) continue;
       c.direct = choose_direct(c);
       std::optional<Tiling> tiling = choose_tiling(c);
       if (!tiling && c.moves && !c.sums.empty()) {
@@ -106,6 +108,38 @@ class Streamer {
 
  private:
   // ---- where to cut ----
+
+  // What is better left whole, as TileOptions say.
+  std::vector<bool> left_whole(const std::vector<TileCluster>& all) const {
+    std::vector<bool> whole(all.size(), false);
+    std::set<ValueId> fetched;  // by those
+    const auto leave = [&](size_t i) {
+      whole[i] = true;
+      for (NodeId id : all[i].nodes)
+        for (ValueId v : from_.node(id).operands)
+          if (is_fetch(from_, v)) fetched.insert(v);
+    };
+    const auto may_be_left = [&](const TileCluster& c) {
+      return product(c.dims, 0, c.dims.size()) * dtype_bytes(DType::kF32) <= options_.whole_bytes &&
+             c.sums.empty() && c.bits.empty() &&
+             std::none_of(c.nodes.begin(), c.nodes.end(),
+                          [&](NodeId id) { return from_.node(id).op == OpKind::kDevicePut; });
+    };
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!may_be_left(all[i])) continue;
+      const std::vector<ValueId> results = results_of(all[i]);
+      if (std::any_of(results.begin(), results.end(),
+                      [&](ValueId v) { return from_.type(v).shape.dims() == all[i].dims; }))
+        leave(i);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (whole[i] || !may_be_left(all[i])) continue;
+      for (NodeId id : all[i].nodes)
+        for (ValueId v : from_.node(id).operands)
+          if (fetched.contains(v)) whole[i] = true;
+    }
+    return whole;
+  }
 
   // What a member's operand is to it: what it reads moved away and back, where that is at hand.
   ValueId read_by(const Cluster& c, ValueId v) const {
@@ -216,7 +250,7 @@ class Streamer {
   }
   // Many tiles of little each wait more for the latency of moves than for the moves.
   int64_t tile_of(int64_t whole_bytes) const {
-    return std::clamp(whole_bytes / kManyTiles, tile_bytes_, kLargestTile * tile_bytes_);
+    return std::clamp(whole_bytes / kManyTiles, options_.bytes, kLargestTile * options_.bytes);
   }
   static std::optional<Tiling> checked(Tiling tiling) {
     if (tiling.n_tiles < 2) return std::nullopt;
@@ -453,7 +487,7 @@ class Streamer {
   }
 
   const Graph& from_;
-  const int64_t tile_bytes_;
+  const TileOptions options_;
   const Users users_;
   std::vector<bool> returned_;  // by value
   Graph to_;
@@ -469,10 +503,10 @@ class Streamer {
 
 }  // namespace
 
-Graph stream_tiles(const Graph& graph, int64_t tile_bytes, bool beside) {
-  if (tile_bytes <= 0) return graph;
-  Streamer streamer(graph, tile_bytes);
-  const NodeId scan = beside ? busiest_backward_scan(graph) : NodeId();
+Graph stream_tiles(const Graph& graph, const TileOptions& options) {
+  if (options.bytes <= 0) return graph;
+  Streamer streamer(graph, options);
+  const NodeId scan = options.beside ? busiest_backward_scan(graph) : NodeId();
   if (!scan.valid()) return streamer.run();
   streamer.go_beside(scan);
   return merge_beside(streamer.run());

@@ -6,12 +6,21 @@
 
 namespace stow {
 
-/// Rewrites each cluster (tile_clusters.h) into a scan over tiles of near `tile_bytes` (0: none), or
-/// up to four times that where there would be more than 64. Its scanned operands are what was moved
-/// to the device, where it lies, and arrays on the device that the cluster reads; its constants are
-/// scalars; its body moves a tile in, computes and moves a tile out. So an optimizer's update of
-/// moments and weights on the host never has a whole one on the device. What other work needs whole
-/// on the device is moved there for that work as before.
+struct TileOptions {
+  int64_t bytes = 0;  ///< Of a tile, about; 0: no tiles.
+  /// What would take no more than that on the device, were it of f32, is left whole where it comes
+  /// there, makes results as large, and sends nothing away; and so is what reads the same. Tiles
+  /// would cost a launch each and save little beside those results.
+  int64_t whole_bytes = 0;
+  bool beside = false;  ///< See below.
+};
+
+/// Rewrites each cluster (tile_clusters.h) into a scan over tiles of near `options.bytes`, or up to
+/// four times that where there would be more than 64. Its scanned operands are what was moved to the
+/// device, where it lies, and arrays on the device that the cluster reads; its constants are scalars;
+/// its body moves a tile in, computes and moves a tile out. So an optimizer's update of moments and
+/// weights on the host never has a whole one on the device. What other work needs whole on the device
+/// is moved there for that work as before.
 ///
 /// The leading axes are cut, evenly where a fitting divisor exists; else a second scan of one tile
 /// does the rest, and the results are concatenated. Elementwise work and reductions of other axes
@@ -21,6 +30,6 @@ namespace stow {
 /// `beside`: what neither waits for the busiest scan of the backward pass nor is waited for by it is
 /// cut into as many tiles as that has iterations, of whatever size, where that goes evenly, and done
 /// in it (beside.h).
-Graph stream_tiles(const Graph& graph, int64_t tile_bytes, bool beside = false);
+Graph stream_tiles(const Graph& graph, const TileOptions& options);
 
 }  // namespace stow

@@ -112,28 +112,47 @@ int64_t max_under_way(const Schedule& schedule, const Lifetimes& lifetimes) {
   return most;
 }
 
-// Exact search where greedy packing left a gap, of plain buffers few enough to be searched.
-void search_further(const pack::Problem& problem, double seconds, pack::Solution& best) {
-  constexpr size_t kMostSearched = 2000;
+// What contains all rectangles of a buffer, whole alignments large.
+pack::Rect hull(const std::vector<pack::Rect>& rects, int64_t alignment) {
+  pack::Rect all{0, 0, rects[0].lower, rects[0].upper};
+  for (const pack::Rect& rect : rects) {
+    all.lower = std::min(all.lower, rect.lower);
+    all.upper = std::max(all.upper, rect.upper);
+    all.size = std::max(all.size, rect.offset + rect.size);
+  }
+  return {0, align_up(all.size, alignment), all.lower, all.upper};
+}
+
+// Search where greedy packing left a gap, for `enough` bytes or the least: exact of few buffers,
+// raising skylines of many.
+void search_further(const pack::Problem& problem, double seconds, int64_t enough,
+                    pack::Solution& best) {
+  constexpr size_t kMostSearched = 10'000;
+  const auto is_good = [&](int64_t bound) {
+    return best.height <= enough ||
+           static_cast<double>(best.height) <= (1 + kGoodGap) * static_cast<double>(bound);
+  };
   if (seconds <= 0 || problem.buffers.size() > kMostSearched ||
-      static_cast<double>(best.height) <=
-          (1 + kGoodGap) * static_cast<double>(pack::lower_bound(problem)))
+      is_good(pack::lower_bound(problem)))
     return;
-  // Sizes in whole alignments, as the search wants them; offsets for those do for the buffers.
-  pack::Problem padded = problem;
+  // Plain rectangles, sizes in whole alignments, as the search wants them; offsets for those do for
+  // the buffers.
+  pack::Problem plain = problem;
   int64_t alignment = 1;
   for (const pack::Buffer& b : problem.buffers) alignment = std::max(alignment, b.alignment);
-  for (pack::Buffer& b : padded.buffers)
-    for (pack::Rect& rect : b.rects) rect.size = align_up(rect.size, alignment);
-  const Result<pack::ExactResult> found =
-      pack::pack_exact(padded, {.time_limit_s = seconds, .counted = true});
-  if (!found) return;  // rigid groups
+  for (pack::Buffer& b : plain.buffers)
+    if (!b.rects.empty()) b.rects = {hull(b.rects, alignment)};
+  if (is_good(pack::lower_bound(plain))) return;
+  pack::ExactOptions options{.time_limit_s = seconds, .counted = true};
+  if (enough > 0) options.capacity = enough;
+  const Result<pack::ExactResult> found = pack::pack_exact(plain, options);
+  STOW_CHECK(found.ok(), "{}", found.error());
   const int64_t height = pack::height_of(problem, found->solution.offsets);
   if (height < best.height) best = {found->solution.offsets, height};
 }
 
 // What every layout is told of: the solver of one kind's problem.
-using Packer = std::function<pack::Solution(const KindProblem&)>;
+using Packer = std::function<pack::Solution(const KindProblem&, MemoryKind)>;
 
 MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
@@ -144,7 +163,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   for (int i = 0; i < kNumMemoryKinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
     const KindProblem p = problem_of(schedule, lifetimes, alignments, kind);
-    const pack::Solution solution = packer(p);
+    const pack::Solution solution = packer(p, kind);
     const Result<void> valid = pack::validate(p.problem, solution);
     STOW_CHECK(valid.ok(), "{}", valid.error());
     for (size_t e = 0; e < p.entries.size(); ++e)
@@ -225,19 +244,20 @@ PeakBound peak_bound(const Schedule& schedule) {
 }
 
 MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
-  return lay_out(schedule, [&](const KindProblem& p) {
+  return lay_out(schedule, [&](const KindProblem& p, MemoryKind kind) {
     // Compiling must not take longer than a step: a small program's windows are quickly packed.
     pack::Options options;
     options.work = effort.work;
     options.window_buffers = 256;
     pack::Solution solution = pack::pack_greedy(p.problem, options);
-    search_further(p.problem, effort.search_s, solution);
+    const int64_t enough = kind == MemoryKind::kDevice ? effort.enough : 0;
+    search_further(p.problem, effort.search_s, enough, solution);
     return solution;
   });
 }
 
 MemoryPlan make_plan_apart(const Schedule& schedule) {
-  return lay_out(schedule, [](const KindProblem& p) {
+  return lay_out(schedule, [](const KindProblem& p, MemoryKind) {
     pack::Solution solution;
     int64_t at = 0;
     for (const pack::Buffer& buffer : p.problem.buffers) {

@@ -64,6 +64,7 @@ inline constexpr double kGoodGap = 0.002;
 struct PackEffort {
   int64_t work = 0;     ///< Of greedy packing beyond its first pass (pack/heuristics.h).
   double search_s = 0;  ///< Of exact search, near so many seconds, where that left more than a gap.
+  int64_t enough = 0;   ///< Of the device's arena: no less is searched for than so many bytes.
 };
 /// For a plan that will be run.
 inline constexpr PackEffort kFinalEffort = {6'000'000, 0.2};

@@ -81,18 +81,17 @@ bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b, const Device::C
   return !fits || std::abs(less) > kLittle || less_elsewhere == 0 ? less > 0 : less_elsewhere > 0;
 }
 
-// The best of some orders and layouts.
-Planned lay_out(const Graph& g, LowerOptions lowering, const Device::Capacities& capacities) {
+// The best of some orders and layouts; leaves which in `lowering`.
+Planned lay_out(const Graph& g, LowerOptions& lowering, const Device::Capacities& capacities) {
   std::optional<Planned> best;
-  OrderStrategy best_order = OrderStrategy::kProgram;
+  LowerOptions trial = lowering;
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
-    lowering.order = static_cast<OrderStrategy>(s);
-    Schedule schedule = lower(g, lowering);
-    MemoryPlan plan =
-        lowering.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
+    trial.order = static_cast<OrderStrategy>(s);
+    Schedule schedule = lower(g, trial);
+    MemoryPlan plan = trial.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
     if (best && !is_better(plan.analysis, best->plan.analysis, capacities)) continue;
     best = Planned{std::move(schedule), std::move(plan)};
-    best_order = lowering.order;
+    lowering.order = trial.order;
   }
   if (!lowering.reuse) return std::move(*best);
   if (gap(best->plan) > 0) {
@@ -102,24 +101,27 @@ Planned lay_out(const Graph& g, LowerOptions lowering, const Device::Capacities&
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
   // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
   // if need be, in another.
-  lowering.iterations_apart = true;
+  const int first = static_cast<int>(lowering.order);
+  trial.iterations_apart = true;
   for (int s = 0; s < kNumOrderStrategies; ++s) {
     if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
-    const int order = static_cast<int>(best_order) + s;
-    lowering.order = static_cast<OrderStrategy>(order % kNumOrderStrategies);
-    Schedule schedule = lower(g, lowering);
+    trial.order = static_cast<OrderStrategy>((first + s) % kNumOrderStrategies);
+    Schedule schedule = lower(g, trial);
     MemoryPlan plan = make_plan(schedule, kFinalEffort);
     if (!is_better(plan.analysis, best->plan.analysis, capacities)) continue;
     best = Planned{std::move(schedule), std::move(plan)};
+    lowering = trial;
   }
   return std::move(*best);
 }
 
-// Tiles small beside what the device has: an update needs a handful of them at a time.
-int64_t tile_bytes(const CompileOptions& options) {
-  constexpr int64_t kOfDevice = 64, kSmallest = 16 << 10;
-  const int64_t share = std::max(options.capacities[0] / kOfDevice, kSmallest);
-  return std::min(options.tile_bytes, share);
+// Tiles small beside what the device has: an update needs a handful of them at a time. More may come
+// whole, where there is a budget.
+TileOptions tiles_for(const CompileOptions& options) {
+  constexpr int64_t kTilesOfDevice = 64, kWholeOfDevice = 4, kSmallest = 16 << 10;
+  const int64_t device = options.capacities[0];
+  return {.bytes = std::min(options.tile_bytes, std::max(device / kTilesOfDevice, kSmallest)),
+          .whole_bytes = device < Device::unlimited_bytes() ? device / kWholeOfDevice : 0};
 }
 
 // Bytes that a list moves between memories, and those of moves that computation waits for at once.
@@ -174,25 +176,43 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
   lowering.reuse = options.reuse;
   lowering.target = {threads, cpu::kernel_scratch_bytes};
   Planned planned = lay_out(tiled, lowering, options.capacities);
-  if (options.reuse)
-    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities);
+  if (options.reuse) {
+    std::function<Schedule()> apart;
+    if (!lowering.iterations_apart && planned.schedule.n_loops > 0)
+      apart = [&] {
+        lowering.iterations_apart = true;
+        return lower(tiled, lowering);
+      };
+    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities, apart);
+  }
   return {graph, std::move(tiled), std::move(planned)};
 }
+// What is nominally faster where moves may run ahead in both; else what takes less memory.
+bool is_better(const Variant& a, const Variant& b, const CompileOptions& options) {
+  if (!a.may_hide(options) || !b.may_hide(options)) return a.bytes() < b.bytes();
+  return nominal_step_s(a.planned.schedule) < nominal_step_s(b.planned.schedule);
+}
+
 Variant planned_as(const Graph& graph, const CompileOptions& options, int threads) {
-  const int64_t small = tile_bytes(options);
-  Variant best = planned_with(graph, stream_tiles(graph, small), options, threads);
+  const TileOptions tiles = tiles_for(options);
+  Variant best = planned_with(graph, stream_tiles(graph, tiles), options, threads);
+  const auto try_all_in_tiles = [&](int64_t tile_bytes) {
+    Graph tiled = stream_tiles(graph, {.bytes = tile_bytes});
+    if (equal(tiled, best.tiled)) return;
+    Variant other = planned_with(graph, std::move(tiled), options, threads);
+    if (is_better(other, best, options)) best = std::move(other);
+  };
+  // What came whole may be too much, or leave too little room for moves to run ahead.
+  const int64_t device = options.capacities[0];
+  if (best.bytes() > device - device / 8) try_all_in_tiles(tiles.bytes);
   // A little too much may be for the tiles: whole arrays on the device may wait for them.
-  if (small < options.tile_bytes && best.is_over(options) &&
-      best.bytes() / 3 < options.capacities[0] / 2)
-    if (Variant large =
-            planned_with(graph, stream_tiles(graph, options.tile_bytes), options, threads);
-        large.bytes() < best.bytes())
-      best = std::move(large);
+  if (tiles.bytes < options.tile_bytes && best.is_over(options) && best.bytes() / 3 < device / 2)
+    try_all_in_tiles(options.tile_bytes);
   return best;
 }
 
 // Updates inside the scans that make the gradients, or apart. Where both fit and moves may run
-// ahead, inside if no larger share of what is moved is waited for; else if that takes no more
+// ahead, what is nominally faster, unless nearly nothing is waited for inside; else what takes less
 // memory.
 Variant with_updates_placed(const Graph& graph, const CompileOptions& options, int threads) {
   constexpr double kNegligibleShare = 0.01;
@@ -200,14 +220,9 @@ Variant with_updates_placed(const Graph& graph, const CompileOptions& options, i
   if (equal(updates, graph)) return planned_as(graph, options, threads);
   verify(updates);
   Variant inside = planned_as(updates, options, threads);
-  const bool hides = inside.may_hide(options);
-  const double share = inside.moved().share_waited_for();
-  if (hides && share < kNegligibleShare) return inside;
+  if (inside.may_hide(options) && inside.moved().share_waited_for() < kNegligibleShare) return inside;
   Variant apart = planned_as(graph, options, threads);
-  const bool better = hides && !apart.is_over(options)
-                          ? share <= apart.moved().share_waited_for()
-                          : inside.bytes() <= apart.bytes();
-  return better ? std::move(inside) : std::move(apart);
+  return is_better(apart, inside, options) ? std::move(apart) : std::move(inside);
 }
 
 // Updates that need not wait for the layers' gradients are done beside the layers, where that fits
@@ -215,12 +230,13 @@ Variant with_updates_placed(const Graph& graph, const CompileOptions& options, i
 Variant place_updates(const Graph& graph, const CompileOptions& options, int threads) {
   Variant best = with_updates_placed(graph, options, threads);
   if (!options.update_in_backward || !best.may_hide(options)) return best;
-  Graph tiled = stream_tiles(best.updates, tile_bytes(options), true);
+  TileOptions tiles = tiles_for(options);
+  tiles.beside = true;
+  Graph tiled = stream_tiles(best.updates, tiles);
   if (equal(tiled, best.tiled)) return best;
   Variant beside = planned_with(best.updates, std::move(tiled), options, threads);
-  const bool better = !beside.is_over(options) && nominal_step_s(beside.planned.schedule) <
-                                                      nominal_step_s(best.planned.schedule);
-  return better ? std::move(beside) : std::move(best);
+  return beside.may_hide(options) && is_better(beside, best, options) ? std::move(beside)
+                                                                      : std::move(best);
 }
 
 // What is too much is tried again with stacks that are on their way elsewhere sent there at once, rows
@@ -229,7 +245,7 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
 Variant plan_variants(const Graph& graph, const CompileOptions& options, int threads) {
   Variant best = place_updates(graph, options, threads);
   if (!best.is_over(options)) return best;
-  const Graph by_blocks = gather_by_blocks(spill_stacks(graph), tile_bytes(options));
+  const Graph by_blocks = gather_by_blocks(spill_stacks(graph), tiles_for(options).bytes);
   const Graph repeated = repeat_work(sink_work(by_blocks, true));
   if (equal(repeated, graph)) return best;
   verify(repeated);

@@ -1,6 +1,7 @@
 #include "stowage/session/overlap.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -26,7 +27,11 @@ constexpr int64_t kMaxTrialInstants = 2'000'000;
 constexpr int64_t kMaxWork = 4'000'000;
 // So far ahead moves run wherever there is room; further only where that hides more.
 constexpr int kCheap = 21;
-constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 1};
+// By slowness(): a step hardly takes longer than its busiest stream.
+constexpr double kWellHidden = 1.03;
+// What is slower by less is not worth another search.
+constexpr double kAsWell = 1.02;
+constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 0.5};
 constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
 // How far ahead: 0, 1, 2, 3, 5, 8, 13, 21, …
@@ -137,18 +142,20 @@ class Chooser {
   }
   Schedule schedule() { return overlapped().schedule; }
 
-  // How much longer than its busiest stream a step takes with links that take half, as much as and
-  // twice the time of the computation: the sum. That work is the same however far ahead moves run.
+  // How much longer than its busiest stream a step takes on average with the nominal link and with
+  // links that take half, as much as and twice the time of the computation. That work is the same
+  // however far ahead moves run.
   double slowness(const Schedule& schedule) const {
     DeviceDescription d = nominal_device();
     if (even_link_ == 0) return simulate(schedule, d).step_s;
     double sum = 0;
-    for (double share : {0.5, 1.0, 2.0}) {
-      d.link.to_device = d.link.to_host = even_link_ / share;
+    const std::array links = {d.link.to_device, 2 * even_link_, even_link_, even_link_ / 2};
+    for (double link : links) {
+      d.link.to_device = d.link.to_host = link;
       const Simulation s = simulate(schedule, d);
       sum += s.step_s / s.bound_s;
     }
-    return sum;
+    return sum / links.size();
   }
 
   // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
@@ -280,7 +287,8 @@ struct Fit {
     return slowness < other.slowness;
   }
 };
-Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bool is_trial) {
+Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bool is_trial,
+             int64_t hard_limit) {
   Fit fit{{std::move(schedule), {}}, 0, slowness};
   MemoryPlan& plan = fit.planned.plan;
   plan = make_plan(fit.planned.schedule, is_trial ? kTrialEffort : kFinalEffort);
@@ -288,52 +296,48 @@ Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bo
     if (MemoryPlan better = make_plan(fit.planned.schedule, effort); gap(better) < gap(plan))
       plan = std::move(better);
   };
-  const auto beyond = [&] {
-    return plan.analysis.device().total_bytes - plain.device().total_bytes -
-           plan.analysis.under_way_bytes;
-  };
+  const auto over = [&](int64_t limit) { return plan.analysis.device().total_bytes - limit; };
+  const int64_t allowed = plain.device().total_bytes + plan.analysis.under_way_bytes;
   if (is_trial && gap(plan) > kGoodGap) try_harder(kFinalEffort);
-  if (beyond() > 0) try_harder(kHardEffort);
-  fit.beyond = std::max<int64_t>(beyond(), 0);
+  if (const int64_t limit = std::min(allowed, hard_limit); over(limit) > 0) {
+    PackEffort effort = kHardEffort;
+    effort.enough = plan.arena_bytes[0] - over(limit);
+    try_harder(effort);
+  }
+  fit.beyond = std::max<int64_t>(over(allowed), 0);
   return fit;
 }
 
-}  // namespace
-
-double nominal_step_s(const Schedule& schedule) {
-  DeviceDescription d = nominal_device();
-  const Simulation at_nominal = simulate(schedule, d);
-  const double even = even_link(d, at_nominal);
-  if (even == 0) return at_nominal.step_s;
-  d.link.to_device = d.link.to_host = even;
-  return at_nominal.step_s + simulate(schedule, d).step_s;
-}
-
-Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities) {
-  const size_t n_moves = count_moves(planned.schedule);
-  if (ahead <= 0 || n_moves == 0) return planned;
-  const MemoryAnalysis& plain = planned.plan.analysis;
-  Device::Capacities limits = capacities;
-  for (size_t kind = 0; kind < limits.size(); ++kind) {
-    const int64_t total = plain.kinds[kind].total_bytes;
-    if (total > limits[kind]) return planned;
-    if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
-  }
-  Chooser chooser(planned.schedule, n_moves, ahead);
+// The best that was met within the limits.
+std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
+                            const MemoryAnalysis& plain, const std::function<Schedule()>& apart) {
+  Chooser chooser(schedule, count_moves(schedule), ahead);
   std::optional<Fit> best;
   Device::Capacities asked = limits;
   std::optional<Device::Capacities> fitted, refused;
   int n_refined = 0;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    const std::vector<Choice> choices = chooser.choose(asked);
+    std::vector<Choice> choices = chooser.choose(asked);
+    // More room may go to moves that do not need it; where little is hidden less is tried as well.
+    if (attempt == 0 && choices[0].slowness > kWellHidden) {
+      Device::Capacities less = asked;
+      less[0] -= less[0] / 16;
+      if (std::vector<Choice> others = chooser.choose(less);
+          others[0].slowness < choices[0].slowness)
+        choices = std::move(others);
+    }
     if (!choices[0].any()) break;
     Device::Capacities reached = asked;
     for (size_t kind = 0; kind < limits.size(); ++kind)
       reached[kind] = std::min(asked[kind], choices[0].reached[kind]);
     std::optional<Device::Capacities> least_over;
     bool is_good = false;
-    for (size_t c = 0; c < std::min(choices.size(), kMaxChoices) && !is_good; ++c) {
-      Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0);
+    const size_t n_choices = std::min(choices.size(), apart ? kMaxChoices : 1);
+    for (size_t c = 0; c < n_choices && !is_good; ++c) {
+      // With nothing else to try it is worth some effort to fit.
+      const int64_t hard_limit = apart ? Device::unlimited_bytes() : limits[0];
+      Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0,
+                         hard_limit);
       bool fits = true;
       Device::Capacities over{};
       for (size_t kind = 0; kind < limits.size(); ++kind) {
@@ -343,6 +347,12 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
       over[0] = std::max(over[0], fit.beyond);
       if (!least_over || over[0] < (*least_over)[0]) least_over = over;
       is_good = fits && fit.beyond == 0;
+      // What is under way from one iteration to another stands in the way of what has one place in
+      // all of them.
+      if (attempt == 0 && c == 0 && !is_good && apart && gap(fit.planned.plan) > kGoodGap) {
+        best = best_fit(apart(), ahead, limits, plain, {});
+        if (best && best->beyond == 0 && best->slowness < kAsWell * choices[c].slowness) return best;
+      }
       if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
     }
     Device::Capacities tighter = asked;
@@ -356,6 +366,31 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
       for (size_t kind = 0; kind < asked.size(); ++kind)
         asked[kind] = (*fitted)[kind] + ((*refused)[kind] - (*fitted)[kind]) / 2;
   }
+  return best;
+}
+
+}  // namespace
+
+double nominal_step_s(const Schedule& schedule) {
+  DeviceDescription d = nominal_device();
+  const Simulation at_nominal = simulate(schedule, d);
+  const double even = even_link(d, at_nominal);
+  if (even == 0) return at_nominal.step_s;
+  d.link.to_device = d.link.to_host = even;
+  return at_nominal.step_s + simulate(schedule, d).step_s;
+}
+
+Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
+                const std::function<Schedule()>& apart) {
+  if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
+  const MemoryAnalysis& plain = planned.plan.analysis;
+  Device::Capacities limits = capacities;
+  for (size_t kind = 0; kind < limits.size(); ++kind) {
+    const int64_t total = plain.kinds[kind].total_bytes;
+    if (total > limits[kind]) return planned;
+    if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
+  }
+  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, apart);
   return best ? std::move(best->planned) : std::move(planned);
 }
 

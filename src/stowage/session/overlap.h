@@ -2,6 +2,8 @@
 // Not how; passes/transfers.h does that.
 #pragma once
 
+#include <functional>
+
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/device.h"
 
@@ -20,7 +22,10 @@ double nominal_step_s(const Schedule& schedule);
 
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where that
 /// is nominally faster. Its totals stay within the capacities; where the device has no limit, within
-/// the plan's own total there. A plan over a capacity is returned as it is.
-Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities);
+/// the plan's own total there. A plan over a capacity is returned as it is. `apart` makes the schedule
+/// whose loops have each iteration laid out by itself, for where what crosses iterations leaves gaps;
+/// empty where there is none.
+Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
+                const std::function<Schedule()>& apart = {});
 
 }  // namespace stow
