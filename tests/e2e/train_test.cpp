@@ -481,7 +481,8 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
     const Schedule& schedule = choice.plan->programs.step->schedule();
     EXPECT_LE(simulate(schedule, device).step_s, 1.3 * order_bound(schedule, device).value());
   }
-  // What crosses iterations must not leave gaps between what does not.
+  // What crosses iterations must not leave gaps between what does not; and with a norm to wait for,
+  // as much of what the updates need as fits is there when it is known.
   c.model.dim = 1024;
   c.model.ffn = 3584;
   c.model.layers = 32;
@@ -490,16 +491,20 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
   c.data.batch = 8;
   c.data.seq = 1024;
   c.memory.policy = "offload_carries";
-  const Job large(c, 1);
-  const Choice choice = choose_plan(large, budgets_of(c, 1'000'000'000));
-  ASSERT_TRUE(choice.plan);
-  const Schedule& schedule = choice.plan->programs.step->schedule();
-  DeviceDescription even = *load_device_description("h200");
-  const Simulation first = simulate(schedule, even);
-  even.link.to_device = even.link.to_host =
-      first.stream(StreamKind::kCopyIn).bytes / first.compute_busy_s();
-  const Simulation s = simulate(schedule, even);
-  EXPECT_LE(s.step_s, 1.1 * s.bound_s);
+  for (const auto& [clip, budget, most] : {std::tuple(0.0, int64_t{1'000'000'000}, 1.1),
+                                           std::tuple(1.0, int64_t{4'000'000'000}, 1.5)}) {
+    c.optimizer.clip = clip;
+    const Job large(c, 1);
+    const Choice choice = choose_plan(large, budgets_of(c, budget));
+    ASSERT_TRUE(choice.plan);
+    const Schedule& schedule = choice.plan->programs.step->schedule();
+    DeviceDescription even = *load_device_description("h200");
+    const Simulation first = simulate(schedule, even);
+    even.link.to_device = even.link.to_host =
+        first.stream(StreamKind::kCopyIn).bytes / first.compute_busy_s();
+    const Simulation s = simulate(schedule, even);
+    EXPECT_LE(s.step_s, most * s.bound_s) << clip;
+  }
 }
 
 TEST_F(Train, ATraceHoldsOneStepOfTheRun) {

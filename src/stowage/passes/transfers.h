@@ -26,6 +26,7 @@ inline constexpr int kFewAhead = 8;
 struct OvertakingBytes {
   int64_t early = 0;  ///< That so start a loop, or one of its iterations, earlier,
   int64_t late = 0;   ///< or less.
+  bool operator==(const OvertakingBytes&) const = default;
 };
 struct Overlapped {
   Schedule schedule;

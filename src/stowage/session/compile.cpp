@@ -117,8 +117,9 @@ Planned lay_out(const Graph& g, LowerOptions& lowering, const Device::Capacities
 
 // Tiles small beside what the device has: an update needs a handful of them at a time. More may come
 // whole, where there is a budget.
+constexpr int64_t kTilesOfDevice = 64;
 TileOptions tiles_for(const CompileOptions& options) {
-  constexpr int64_t kTilesOfDevice = 64, kWholeOfDevice = 4, kSmallest = 16 << 10;
+  constexpr int64_t kWholeOfDevice = 4, kSmallest = 16 << 10;
   const int64_t device = options.capacities[0];
   return {.bytes = std::min(options.tile_bytes, std::max(device / kTilesOfDevice, kSmallest)),
           .whole_bytes = device < Device::unlimited_bytes() ? device / kWholeOfDevice : 0};
@@ -190,24 +191,30 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
 // What is nominally faster where moves may run ahead in both; else what takes less memory.
 bool is_better(const Variant& a, const Variant& b, const CompileOptions& options) {
   if (!a.may_hide(options) || !b.may_hide(options)) return a.bytes() < b.bytes();
-  return nominal_step_s(a.planned.schedule) < nominal_step_s(b.planned.schedule);
+  return time_beside(a.planned.schedule, b.planned.schedule) < 1;
 }
 
 Variant planned_as(const Graph& graph, const CompileOptions& options, int threads) {
   const TileOptions tiles = tiles_for(options);
   Variant best = planned_with(graph, stream_tiles(graph, tiles), options, threads);
-  const auto try_all_in_tiles = [&](int64_t tile_bytes) {
-    Graph tiled = stream_tiles(graph, {.bytes = tile_bytes});
+  const auto try_with = [&](const TileOptions& others) {
+    Graph tiled = stream_tiles(graph, others);
     if (equal(tiled, best.tiled)) return;
     Variant other = planned_with(graph, std::move(tiled), options, threads);
     if (is_better(other, best, options)) best = std::move(other);
   };
   // What came whole may be too much, or leave too little room for moves to run ahead.
   const int64_t device = options.capacities[0];
-  if (best.bytes() > device - device / 8) try_all_in_tiles(tiles.bytes);
+  if (best.bytes() > device - device / 8) try_with({.bytes = tiles.bytes});
   // A little too much may be for the tiles: whole arrays on the device may wait for them.
   if (tiles.bytes < options.tile_bytes && best.is_over(options) && best.bytes() / 3 < device / 2)
-    try_all_in_tiles(options.tile_bytes);
+    try_with({.bytes = options.tile_bytes});
+  // Where moves are waited for, as what an update needs is before a norm is known, more of it is there
+  // in large tiles.
+  if (const int64_t large = device / kTilesOfDevice;
+      large > tiles.bytes && best.may_hide(options) &&
+      slowness(best.planned.schedule, nominal_devices(best.planned.schedule)) > kWellHidden)
+    try_with({.bytes = large, .whole_bytes = tiles.whole_bytes});
   return best;
 }
 
@@ -231,9 +238,10 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   Variant best = with_updates_placed(graph, options, threads);
   if (!options.update_in_backward || !best.may_hide(options)) return best;
   TileOptions tiles = tiles_for(options);
+  const Graph apart = stream_tiles(best.updates, tiles);
   tiles.beside = true;
   Graph tiled = stream_tiles(best.updates, tiles);
-  if (equal(tiled, best.tiled)) return best;
+  if (equal(tiled, apart)) return best;
   Variant beside = planned_with(best.updates, std::move(tiled), options, threads);
   return beside.may_hide(options) && is_better(beside, best, options) ? std::move(beside)
                                                                       : std::move(best);

@@ -1,7 +1,6 @@
 #include "stowage/session/overlap.h"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -27,8 +26,6 @@ constexpr int64_t kMaxTrialInstants = 2'000'000;
 constexpr int64_t kMaxWork = 4'000'000;
 // So far ahead moves run wherever there is room; further only where that hides more.
 constexpr int kCheap = 21;
-// By slowness(): a step hardly takes longer than its busiest stream.
-constexpr double kWellHidden = 1.03;
 // What is slower by less is not worth another search.
 constexpr double kAsWell = 1.02;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 0.5};
@@ -64,13 +61,6 @@ DeviceDescription nominal_device() {
   d.disk.latency_s = 80e-6;
   return d;
 }
-// The speed of a link that is as busy as the computation; 0 where there is nothing to compute or move.
-double even_link(const DeviceDescription& d, const Simulation& s) {
-  const double link =
-      std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
-  return s.compute_busy_s() == 0 ? 0 : d.link.to_device * link / s.compute_busy_s();
-}
-
 // How far ahead each move runs, and what may overtake others.
 struct Choice {
   std::vector<int> ahead;
@@ -87,7 +77,7 @@ class Chooser {
  public:
   Chooser(const Schedule& schedule, size_t n_moves, int most)
       : schedule_(schedule),
-        even_link_(even_link(nominal_device(), simulate(schedule, nominal_device()))),
+        devices_(nominal_devices(schedule)),
         most_(most),
         ahead_(n_moves),
         least_(peak_bound(schedule).bytes) {}
@@ -142,21 +132,7 @@ class Chooser {
   }
   Schedule schedule() { return overlapped().schedule; }
 
-  // How much longer than its busiest stream a step takes on average with the nominal link and with
-  // links that take half, as much as and twice the time of the computation. That work is the same
-  // however far ahead moves run.
-  double slowness(const Schedule& schedule) const {
-    DeviceDescription d = nominal_device();
-    if (even_link_ == 0) return simulate(schedule, d).step_s;
-    double sum = 0;
-    const std::array links = {d.link.to_device, 2 * even_link_, even_link_, even_link_ / 2};
-    for (double link : links) {
-      d.link.to_device = d.link.to_host = link;
-      const Simulation s = simulate(schedule, d);
-      sum += s.step_s / s.bound_s;
-    }
-    return sum / links.size();
-  }
+  double slowness(const Schedule& schedule) const { return stow::slowness(schedule, devices_); }
 
   // Too much ahead of what comes later keeps that waiting: nothing, all that can, or a part of it.
   double overtake() {
@@ -264,7 +240,7 @@ class Chooser {
   }
 
   const Schedule& schedule_;
-  const double even_link_;  // 0: none
+  const std::vector<DeviceDescription> devices_;
   const int most_;
   Device::Capacities limits_{};
   std::vector<int> ahead_;
@@ -287,25 +263,34 @@ struct Fit {
     return slowness < other.slowness;
   }
 };
+// Where a hard limit is given there is nothing else to try, and it is worth some effort to fit.
 Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bool is_trial,
-             int64_t hard_limit) {
+             std::optional<int64_t> hard_limit) {
   Fit fit{{std::move(schedule), {}}, 0, slowness};
   MemoryPlan& plan = fit.planned.plan;
-  plan = make_plan(fit.planned.schedule, is_trial ? kTrialEffort : kFinalEffort);
+  PackEffort effort = is_trial ? kTrialEffort : kFinalEffort;
+  if (hard_limit) effort.search_s = 0;
+  plan = make_plan(fit.planned.schedule, effort);
   const auto try_harder = [&](const PackEffort& effort) {
     if (MemoryPlan better = make_plan(fit.planned.schedule, effort); gap(better) < gap(plan))
       plan = std::move(better);
   };
   const auto over = [&](int64_t limit) { return plan.analysis.device().total_bytes - limit; };
   const int64_t allowed = plain.device().total_bytes + plan.analysis.under_way_bytes;
-  if (is_trial && gap(plan) > kGoodGap) try_harder(kFinalEffort);
-  if (const int64_t limit = std::min(allowed, hard_limit); over(limit) > 0) {
-    PackEffort effort = kHardEffort;
+  if (is_trial && !hard_limit && gap(plan) > kGoodGap) try_harder(kFinalEffort);
+  if (const int64_t limit = std::min(allowed, hard_limit.value_or(allowed)); over(limit) > 0) {
+    effort = kHardEffort;
     effort.enough = plan.arena_bytes[0] - over(limit);
     try_harder(effort);
   }
   fit.beyond = std::max<int64_t>(over(allowed), 0);
   return fit;
+}
+
+Device::Capacities between(const Device::Capacities& a, const Device::Capacities& b) {
+  Device::Capacities middle;
+  for (size_t kind = 0; kind < middle.size(); ++kind) middle[kind] = a[kind] + (b[kind] - a[kind]) / 2;
+  return middle;
 }
 
 // The best that was met within the limits.
@@ -315,6 +300,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
   std::optional<Fit> best;
   Device::Capacities asked = limits;
   std::optional<Device::Capacities> fitted, refused;
+  std::optional<Choice> laid;  // the last that fitted
   int n_refined = 0;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     std::vector<Choice> choices = chooser.choose(asked);
@@ -327,6 +313,11 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         choices = std::move(others);
     }
     if (!choices[0].any()) break;
+    if (laid && choices[0].ahead == laid->ahead && choices[0].overtaking == laid->overtaking) {
+      fitted = asked;
+      asked = between(*fitted, *refused);
+      continue;
+    }
     Device::Capacities reached = asked;
     for (size_t kind = 0; kind < limits.size(); ++kind)
       reached[kind] = std::min(asked[kind], choices[0].reached[kind]);
@@ -334,10 +325,8 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     bool is_good = false;
     const size_t n_choices = std::min(choices.size(), apart ? kMaxChoices : 1);
     for (size_t c = 0; c < n_choices && !is_good; ++c) {
-      // With nothing else to try it is worth some effort to fit.
-      const int64_t hard_limit = apart ? Device::unlimited_bytes() : limits[0];
       Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0,
-                         hard_limit);
+                         apart ? std::nullopt : std::optional(limits[0]));
       bool fits = true;
       Device::Capacities over{};
       for (size_t kind = 0; kind < limits.size(); ++kind) {
@@ -360,24 +349,46 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       if (const int64_t over = (*least_over)[kind]; over > 0)
         tighter[kind] = reached[kind] - (over << attempt);
     (is_good ? fitted : refused) = is_good ? asked : reached;
+    if (is_good) laid = choices[0];
     if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
-    asked = tighter;
-    if (fitted && refused)  // between the two
-      for (size_t kind = 0; kind < asked.size(); ++kind)
-        asked[kind] = (*fitted)[kind] + ((*refused)[kind] - (*fitted)[kind]) / 2;
+    asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
   return best;
 }
 
 }  // namespace
 
-double nominal_step_s(const Schedule& schedule) {
-  DeviceDescription d = nominal_device();
-  const Simulation at_nominal = simulate(schedule, d);
-  const double even = even_link(d, at_nominal);
-  if (even == 0) return at_nominal.step_s;
-  d.link.to_device = d.link.to_host = even;
-  return at_nominal.step_s + simulate(schedule, d).step_s;
+std::vector<DeviceDescription> nominal_devices(const Schedule& schedule) {
+  std::vector<DeviceDescription> devices = {nominal_device()};
+  const Simulation s = simulate(schedule, devices[0]);
+  const double link =
+      std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
+  if (s.compute_busy_s() == 0 || link == 0) return devices;
+  for (double share : {0.5, 1.0, 2.0}) {
+    DeviceDescription d = devices[0];
+    d.link.to_device = d.link.to_host *= link / (share * s.compute_busy_s());
+    devices.push_back(std::move(d));
+  }
+  return devices;
+}
+
+double slowness(const Schedule& schedule, const std::vector<DeviceDescription>& devices) {
+  double sum = 0;
+  for (const DeviceDescription& d : devices) {
+    const Simulation s = simulate(schedule, d);
+    sum += s.bound_s > 0 ? s.step_s / s.bound_s : 1;
+  }
+  return sum / static_cast<double>(devices.size());
+}
+
+double time_beside(const Schedule& schedule, const Schedule& other) {
+  const std::vector<DeviceDescription> devices = nominal_devices(other);
+  double sum = 0;
+  for (const DeviceDescription& d : devices) {
+    const double step_s = simulate(other, d).step_s;
+    sum += step_s > 0 ? simulate(schedule, d).step_s / step_s : 1;
+  }
+  return sum / static_cast<double>(devices.size());
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
