@@ -18,7 +18,7 @@ namespace stow::lowering {
 constexpr int kForever = std::numeric_limits<int>::max();
 
 // No group: a write begins the life of what it writes; kPieces: of its piece of a concatenation;
-// kInPlace: of nothing, as it goes over what its scan has just read.
+// kInPlace: as kOwnLife, over rows of an argument that its scan has just read.
 constexpr int kOwnLife = -1, kPieces = -2, kInPlace = -3;
 constexpr int64_t kMaxPlaces = 512;  // Of one buffer: slots and iterations that lie apart.
 

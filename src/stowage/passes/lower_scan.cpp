@@ -246,7 +246,7 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
   bool apart = ring.stack >= 0 && slots_apart(node.result(p.n_carries + ring.stack), p,
                                               static_cast<size_t>(ring.stack));
   if (ring.stack < 0 && ring.depth == 2 && context_.options.iterations_apart && p.length > 1 &&
-      ring.slot_bytes > 0 && context_.iterations() * p.length < kMaxPlaces) {
+      ring.slot_bytes > 0 && context_.iterations() * (p.length + 1) <= kMaxPlaces) {
     ring.depth = p.length + 1;
     apart = true;
   }

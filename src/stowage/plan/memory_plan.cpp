@@ -142,9 +142,10 @@ void search_further(const pack::Problem& problem, double seconds, int64_t enough
   for (const pack::Buffer& b : problem.buffers) alignment = std::max(alignment, b.alignment);
   for (pack::Buffer& b : plain.buffers)
     if (!b.rects.empty()) b.rects = {hull(b.rects, alignment)};
-  if (is_good(pack::lower_bound(plain))) return;
+  const int64_t bound = pack::lower_bound(plain);
+  if (is_good(bound)) return;
   pack::ExactOptions options{.time_limit_s = seconds, .counted = true};
-  if (enough > 0) options.capacity = enough;
+  if (enough >= bound) options.capacity = enough;
   const Result<pack::ExactResult> found = pack::pack_exact(plain, options);
   STOW_CHECK(found.ok(), "{}", found.error());
   const int64_t height = pack::height_of(problem, found->solution.offsets);

@@ -188,10 +188,13 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
   }
   return {graph, std::move(tiled), std::move(planned)};
 }
-// What is nominally faster where moves may run ahead in both; else what takes less memory.
+// What alone fits; what is nominally faster where moves may run ahead in both; else what takes less
+// memory.
 bool is_better(const Variant& a, const Variant& b, const CompileOptions& options) {
+  constexpr double kFaster = 0.9999;
+  if (a.is_over(options) != b.is_over(options)) return b.is_over(options);
   if (!a.may_hide(options) || !b.may_hide(options)) return a.bytes() < b.bytes();
-  return time_beside(a.planned.schedule, b.planned.schedule) < 1;
+  return time_beside(a.planned.schedule, b.planned.schedule) < kFaster;
 }
 
 Variant planned_as(const Graph& graph, const CompileOptions& options, int threads) {

@@ -293,11 +293,12 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
   return middle;
 }
 
-// The best that was met within the limits.
+// The best that was met within the limits; of each attempt so many choices are laid out at most.
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
-                            const MemoryAnalysis& plain, const std::function<Schedule()>& apart) {
+                            const MemoryAnalysis& plain, size_t max_choices,
+                            const std::function<Schedule()>& apart) {
   Chooser chooser(schedule, count_moves(schedule), ahead);
-  std::optional<Fit> best;
+  std::optional<Fit> best, best_apart;
   Device::Capacities asked = limits;
   std::optional<Device::Capacities> fitted, refused;
   std::optional<Choice> laid;  // the last that fitted
@@ -323,10 +324,10 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       reached[kind] = std::min(asked[kind], choices[0].reached[kind]);
     std::optional<Device::Capacities> least_over;
     bool is_good = false;
-    const size_t n_choices = std::min(choices.size(), apart ? kMaxChoices : 1);
+    const size_t n_choices = std::min(choices.size(), max_choices);
     for (size_t c = 0; c < n_choices && !is_good; ++c) {
       Fit fit = laid_out(chooser.schedule(choices[c]), choices[c].slowness, plain, attempt == 0,
-                         apart ? std::nullopt : std::optional(limits[0]));
+                         apart || c > 0 ? std::nullopt : std::optional(limits[0]));
       bool fits = true;
       Device::Capacities over{};
       for (size_t kind = 0; kind < limits.size(); ++kind) {
@@ -339,8 +340,10 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       // What is under way from one iteration to another stands in the way of what has one place in
       // all of them.
       if (attempt == 0 && c == 0 && !is_good && apart && gap(fit.planned.plan) > kGoodGap) {
-        best = best_fit(apart(), ahead, limits, plain, {});
-        if (best && best->beyond == 0 && best->slowness < kAsWell * choices[c].slowness) return best;
+        best_apart = best_fit(apart(), ahead, limits, plain, 1, {});
+        if (best_apart && best_apart->beyond == 0 &&
+            best_apart->slowness < kAsWell * choices[c].slowness)
+          return best_apart;
       }
       if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
     }
@@ -353,7 +356,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
     asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
-  return best;
+  return best && !(best_apart && best_apart->is_better_than(*best)) ? best : best_apart;
 }
 
 }  // namespace
@@ -401,7 +404,7 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (total > limits[kind]) return planned;
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
-  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, apart);
+  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, apart);
   return best ? std::move(best->planned) : std::move(planned);
 }
 
