@@ -213,11 +213,12 @@ Variant planned_as(const Graph& graph, const CompileOptions& options, int thread
   if (tiles.bytes < options.tile_bytes && best.is_over(options) && best.bytes() / 3 < device / 2)
     try_with({.bytes = options.tile_bytes});
   // Where moves are waited for, as what an update needs is before a norm is known, more of it is there
-  // in large tiles.
-  if (const int64_t large = device / kTilesOfDevice;
-      large > tiles.bytes && best.may_hide(options) &&
-      slowness(best.planned.schedule, nominal_devices(best.planned.schedule)) > kWellHidden)
-    try_with({.bytes = large, .whole_bytes = tiles.whole_bytes});
+  // in large tiles; too large ones are too few.
+  constexpr int64_t kLargeTile = 64 << 20;
+  for (const int64_t large : {std::min(device / kTilesOfDevice, kLargeTile), device / kTilesOfDevice})
+    if (large > tiles.bytes && best.may_hide(options) &&
+        slowness(best.planned.schedule, nominal_devices(best.planned.schedule)) > kWellHidden)
+      try_with({.bytes = large, .whole_bytes = tiles.whole_bytes});
   return best;
 }
 
