@@ -154,7 +154,7 @@ TEST(Memory, ScannedIsAsLeanAsUnrolled) {
     unrolled.scanned = false;
     const int64_t s = plan(scanned.joint()).total_bytes, u = plan(unrolled.joint()).total_bytes;
     EXPECT_LE(s * 100, u * 101);
-    EXPECT_LE(u * 100, s * 103);  // 102 is the aim; the order found for 32 layers misses it
+    EXPECT_LE(u * 100, s * 102);
   }
 }
 
