@@ -15,6 +15,7 @@
 #include "stowage/train/optimizer.h"
 #include "stowage/train/trainer.h"
 #include "stowage/tune/devices.h"
+#include "tests/support/linked_device.h"
 
 namespace stow {
 namespace {
@@ -43,6 +44,19 @@ class Train : public ::testing::Test {
     return c;
   }
 
+  // A Llama as large as those that are trained on an accelerator.
+  struct ModelShape {
+    int64_t layers, dim, ffn, heads;
+  };
+  static void enlarge(TrainConfig& c, const ModelShape& shape) {
+    c.model.dim = shape.dim;
+    c.model.ffn = shape.ffn;
+    c.model.layers = shape.layers;
+    c.model.heads = shape.heads;
+    c.model.kv_heads = shape.heads / 2;
+    c.data.batch = 8;
+    c.data.seq = 1024;
+  }
   // Activations, moments, weights and gradients.
   static void send_all_to_host(TrainConfig& c) {
     for (std::string* place : {&c.memory.activations, &c.memory.optimizer, &c.memory.parameters,
@@ -417,39 +431,28 @@ TEST_F(Train, ADamagedCheckpointIsRefusedByName) {
 // longer than its moves take, and the backward pass moves for longer than it computes: moves for the
 // one must be made during the other.
 TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
-  struct Shape {
-    int64_t layers, dim, ffn, heads;
-    const char* policy;
-  };
   // With all activations away a step whose moves take as long as its computing cannot hide them: in
   // the forward pass nearly all of them leave, in the backward pass nearly all come back.
-  for (const Shape& shape : {Shape{32, 1024, 3584, 16, "offload_carries"},
-                             Shape{64, 512, 1792, 8, "offload_carries"},
-                             Shape{32, 1024, 3584, 16, "offload_all"}}) {
-    SCOPED_TRACE(shape.policy);
+  for (const auto& [shape, policy] : {std::pair(ModelShape{32, 1024, 3584, 16}, "offload_carries"),
+                                      std::pair(ModelShape{64, 512, 1792, 8}, "offload_carries"),
+                                      std::pair(ModelShape{32, 1024, 3584, 16}, "offload_all")}) {
+    SCOPED_TRACE(policy);
     SCOPED_TRACE(shape.layers);
     TrainConfig c = config("linked", 4);
     c.runtime.platform = "virtual";
-    c.model.dim = shape.dim;
-    c.model.ffn = shape.ffn;
-    c.model.layers = shape.layers;
-    c.model.heads = shape.heads;
-    c.model.kv_heads = shape.heads / 2;
-    c.data.batch = 8;
-    c.data.seq = 1024;
+    enlarge(c, shape);
     c.optimizer.clip = 0;  // nothing waits for the norm of all gradients
-    c.memory.policy = shape.policy;
+    c.memory.policy = policy;
     send_all_to_host(c);
     const Job job(c, 1);
     const Choice choice = choose_plan(job, budgets_of(c, 4'000'000'000));
     ASSERT_TRUE(choice.plan);
     const Schedule& schedule = choice.plan->programs.step->schedule();
-    DeviceDescription device = *load_device_description("h200");
-    const Simulation first = simulate(schedule, device);
-    const double in = first.stream(StreamKind::kCopyIn).bytes;
-    ASSERT_GT(in, 1e9);
+    const DeviceDescription h200 = *load_device_description("h200");
+    const Simulation first = simulate(schedule, h200);
+    ASSERT_GT(first.stream(StreamKind::kCopyIn).bytes, 1e9);
     for (const double share : {0.5, 1.0, 2.0}) {
-      device.link.to_device = device.link.to_host = in / (share * first.compute_busy_s());
+      const DeviceDescription device = testing::linked_device(h200, schedule, share);
       const Simulation s = simulate(schedule, device);
       EXPECT_NEAR(s.bound_s, std::max(1.0, share) * first.compute_busy_s(), 0.02 * s.bound_s);
       const bool can_hide = share < 1 || c.memory.policy != "offload_all";
@@ -483,13 +486,7 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
   }
   // What crosses iterations must not leave gaps between what does not; and with a norm to wait for,
   // as much of what the updates need as fits is there when it is known.
-  c.model.dim = 1024;
-  c.model.ffn = 3584;
-  c.model.layers = 32;
-  c.model.heads = 16;
-  c.model.kv_heads = 8;
-  c.data.batch = 8;
-  c.data.seq = 1024;
+  enlarge(c, {32, 1024, 3584, 16});
   c.memory.policy = "offload_carries";
   for (const auto& [clip, budget, most] : {std::tuple(0.0, int64_t{1'000'000'000}, 1.1),
                                            std::tuple(1.0, int64_t{4'000'000'000}, 1.5)}) {
@@ -498,11 +495,8 @@ TEST_F(Train, ATightBudgetHidesWhatItCan) {
     const Choice choice = choose_plan(large, budgets_of(c, budget));
     ASSERT_TRUE(choice.plan);
     const Schedule& schedule = choice.plan->programs.step->schedule();
-    DeviceDescription even = *load_device_description("h200");
-    const Simulation first = simulate(schedule, even);
-    even.link.to_device = even.link.to_host =
-        first.stream(StreamKind::kCopyIn).bytes / first.compute_busy_s();
-    const Simulation s = simulate(schedule, even);
+    const DeviceDescription h200 = *load_device_description("h200");
+    const Simulation s = simulate(schedule, testing::linked_device(h200, schedule, 1));
     EXPECT_LE(s.step_s, most * s.bound_s) << clip;
   }
 }

@@ -13,6 +13,7 @@
 #include "stowage/stowage.h"
 #include "stowage/tune/devices.h"
 #include "tests/support/check_lives.h"
+#include "tests/support/linked_device.h"
 
 namespace stow {
 namespace {
@@ -262,11 +263,8 @@ TEST_F(Transfers, LayersHideTheirMovesScannedAndUnrolled) {
       const auto compiled = lowered.compile(within(budget, CompileOptions().transfers_ahead));
       EXPECT_LE(compiled.memory_analysis().device().total_bytes, budget);
       const Schedule& schedule = compiled.executable().schedule();
-      DeviceDescription device = *load_device_description("h200");
-      const Simulation first = simulate(schedule, device);
-      device.link.to_device = device.link.to_host =
-          first.stream(StreamKind::kCopyIn).bytes / first.compute_busy_s();
-      const Simulation even = simulate(schedule, device);
+      const DeviceDescription h200 = *load_device_description("h200");
+      const Simulation even = simulate(schedule, testing::linked_device(h200, schedule, 1));
       EXPECT_LE(even.step_s, (budget < 300 * kMiB ? 1.3 : 1.2) * even.bound_s)
           << (scanned ? "scanned, " : "unrolled, ") << budget;
     }

@@ -12,7 +12,8 @@ namespace {
 constexpr int32_t kBlock = 32;
 // Of equals at the lowest base, as many are looked at. Only large components have more.
 constexpr int32_t kMostTies = 256;
-constexpr int64_t kStepsAsked = 100'000;  // Near a tenth of a millisecond between two calls of stop().
+// Between two calls of stop(): near a tenth of a millisecond.
+constexpr int64_t kStepsAsked = 100'000;
 constexpr int64_t kNothing = INT64_MAX;  // The lowest bound, or the slack, of nothing unplaced.
 
 }  // namespace

@@ -111,8 +111,8 @@ void Level::plan_scan(int u) {
 
   plan_over_operands(u, node, *plan);
   for (int k = 0; k < p.n_carries; ++k) plan->rings.push_back(plan_ring(node, k, *plan));
-  // Carries in a ring of two or more may be overwritten once read; those in a ring of one only by what
-  // they become.
+  // Carries in a ring of two or more may be overwritten once read; those in a ring of one only by
+  // what they become.
   for (int k = 0; k < p.n_carries; ++k)
     reusable[static_cast<size_t>(p.n_consts + k)] =
         context_.options.reuse && plan->rings[static_cast<size_t>(k)].depth > 1 &&

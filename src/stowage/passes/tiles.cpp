@@ -211,29 +211,29 @@ class Streamer {
       width = std::max(width, dtype_bytes(from_.type(from_.node(id).first_result).dtype));
     const int64_t whole_bytes = product(c.dims, 0, c.dims.size()) * width;
     const int64_t target = std::max<int64_t>(1, tile_of(whole_bytes) / width);
-    const int most = most_axes(c, cut);
-    if (!c.sums.empty()) {
-      const int64_t row = product(c.dims, 1, c.dims.size());
-      const int64_t most_rows = std::max<int64_t>(target / row, 1);
-      int64_t rows = divisor_up_to(c.dims[0], most_rows);
-      if (4 * rows < most_rows) rows = most_rows;
-      if (rows * row * width < kSmallestTile) return std::nullopt;
-      return checked({1, rows, c.dims[0] / rows, c.dims[0] % rows});
-    }
+    const std::optional<Tiling> tiling = tiling_near(c, target, most_axes(c, cut));
+    if (!tiling || tiling->n_tiles < 2) return std::nullopt;
+    const auto axes = static_cast<size_t>(tiling->n_axes);
+    const int64_t tile_bytes = tiling->rows * product(c.dims, axes, c.dims.size()) * width;
+    if (!c.sums.empty() && tile_bytes < kSmallestTile) return std::nullopt;
+    return tiling;
+  }
+  // Tiles of near so many elements.
+  static std::optional<Tiling> tiling_near(const Cluster& c, int64_t target, int most) {
     // The first cut that gives tiles near the target; else one of smaller tiles, or an uneven one.
     for (int n = 1; n <= most; ++n) {
       const auto axes = static_cast<size_t>(n);
       const int64_t all = product(c.dims, 0, axes), row = product(c.dims, axes, c.dims.size());
       if (row > target) continue;
       const int64_t rows = divisor_up_to(all, target / row);
-      if (4 * rows * row >= target) return checked({n, rows, all / rows, 0});
+      if (4 * rows * row >= target) return Tiling{n, rows, all / rows, 0};
     }
     for (int n = 1; n <= most; ++n) {
       const auto axes = static_cast<size_t>(n);
       const int64_t all = product(c.dims, 0, axes), row = product(c.dims, axes, c.dims.size());
       if (row > target && n < most) continue;
       const int64_t rows = std::clamp<int64_t>(target / row, 1, all);
-      return checked({n, rows, all / rows, all % rows});
+      return Tiling{n, rows, all / rows, all % rows};
     }
     return std::nullopt;
   }
@@ -251,10 +251,6 @@ class Streamer {
   // Many tiles of little each wait more for the latency of moves than for the moves.
   int64_t tile_of(int64_t whole_bytes) const {
     return std::clamp(whole_bytes / kManyTiles, options_.bytes, kLargestTile * options_.bytes);
-  }
-  static std::optional<Tiling> checked(Tiling tiling) {
-    if (tiling.n_tiles < 2) return std::nullopt;
-    return tiling;
   }
 
   // ---- an order in which each cluster is one node ----

@@ -37,12 +37,13 @@ std::vector<int64_t> alignments_of(const Schedule& schedule) {
 
 // The entries of one kind as a problem of their own.
 struct KindProblem {
+  MemoryKind kind;
   pack::Problem problem;
   std::vector<size_t> entries;
 };
 KindProblem problem_of(const Schedule& schedule, const Lifetimes& lifetimes,
                        const std::vector<int64_t>& alignments, MemoryKind kind) {
-  KindProblem result;
+  KindProblem result{kind, {}, {}};
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
     result.problem.buffers.push_back(lifetimes.problem.buffers[e]);
@@ -153,7 +154,7 @@ void search_further(const pack::Problem& problem, double seconds, int64_t enough
 }
 
 // What every layout is told of: the solver of one kind's problem.
-using Packer = std::function<pack::Solution(const KindProblem&, MemoryKind)>;
+using Packer = std::function<pack::Solution(const KindProblem&)>;
 
 MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
@@ -164,7 +165,7 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   for (int i = 0; i < kNumMemoryKinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
     const KindProblem p = problem_of(schedule, lifetimes, alignments, kind);
-    const pack::Solution solution = packer(p, kind);
+    const pack::Solution solution = packer(p);
     const Result<void> valid = pack::validate(p.problem, solution);
     STOW_CHECK(valid.ok(), "{}", valid.error());
     for (size_t e = 0; e < p.entries.size(); ++e)
@@ -245,20 +246,20 @@ PeakBound peak_bound(const Schedule& schedule) {
 }
 
 MemoryPlan make_plan(const Schedule& schedule, const PackEffort& effort) {
-  return lay_out(schedule, [&](const KindProblem& p, MemoryKind kind) {
+  return lay_out(schedule, [&](const KindProblem& p) {
     // Compiling must not take longer than a step: a small program's windows are quickly packed.
     pack::Options options;
     options.work = effort.work;
     options.window_buffers = 256;
     pack::Solution solution = pack::pack_greedy(p.problem, options);
-    const int64_t enough = kind == MemoryKind::kDevice ? effort.enough : 0;
+    const int64_t enough = p.kind == MemoryKind::kDevice ? effort.enough : 0;
     search_further(p.problem, effort.search_s, enough, solution);
     return solution;
   });
 }
 
 MemoryPlan make_plan_apart(const Schedule& schedule) {
-  return lay_out(schedule, [](const KindProblem& p, MemoryKind) {
+  return lay_out(schedule, [](const KindProblem& p) {
     pack::Solution solution;
     int64_t at = 0;
     for (const pack::Buffer& buffer : p.problem.buffers) {

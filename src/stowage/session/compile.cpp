@@ -181,13 +181,15 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
     std::function<Schedule()> apart;
     if (!lowering.iterations_apart && planned.schedule.n_loops > 0)
       apart = [&] {
-        lowering.iterations_apart = true;
-        return lower(tiled, lowering);
+        LowerOptions each = lowering;
+        each.iterations_apart = true;
+        return lower(tiled, each);
       };
     planned = overlap(std::move(planned), options.transfers_ahead, options.capacities, apart);
   }
   return {graph, std::move(tiled), std::move(planned)};
 }
+
 // What alone fits; what is nominally faster where moves may run ahead in both; else what takes less
 // memory.
 bool is_better(const Variant& a, const Variant& b, const CompileOptions& options) {
@@ -215,10 +217,13 @@ Variant planned_as(const Graph& graph, const CompileOptions& options, int thread
   // Where moves are waited for, as what an update needs is before a norm is known, more of it is there
   // in large tiles; too large ones are too few.
   constexpr int64_t kLargeTile = 64 << 20;
-  for (const int64_t large : {std::min(device / kTilesOfDevice, kLargeTile), device / kTilesOfDevice})
-    if (large > tiles.bytes && best.may_hide(options) &&
-        slowness(best.planned.schedule, nominal_devices(best.planned.schedule)) > kWellHidden)
-      try_with({.bytes = large, .whole_bytes = tiles.whole_bytes});
+  int64_t tried = tiles.bytes;
+  for (const int64_t most : {kLargeTile, Device::unlimited_bytes()}) {
+    const int64_t large = std::min(device / kTilesOfDevice, most);
+    if (large <= tried || !best.may_hide(options) || hides_well(best.planned.schedule)) continue;
+    try_with({.bytes = large, .whole_bytes = tiles.whole_bytes});
+    tried = large;
+  }
   return best;
 }
 
@@ -231,7 +236,8 @@ Variant with_updates_placed(const Graph& graph, const CompileOptions& options, i
   if (equal(updates, graph)) return planned_as(graph, options, threads);
   verify(updates);
   Variant inside = planned_as(updates, options, threads);
-  if (inside.may_hide(options) && inside.moved().share_waited_for() < kNegligibleShare) return inside;
+  if (inside.may_hide(options) && inside.moved().share_waited_for() < kNegligibleShare)
+    return inside;
   Variant apart = planned_as(graph, options, threads);
   return is_better(apart, inside, options) ? std::move(apart) : std::move(inside);
 }
@@ -247,8 +253,7 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   Graph tiled = stream_tiles(best.updates, tiles);
   if (equal(tiled, apart)) return best;
   Variant beside = planned_with(best.updates, std::move(tiled), options, threads);
-  return beside.may_hide(options) && is_better(beside, best, options) ? std::move(beside)
-                                                                      : std::move(best);
+  return is_better(beside, best, options) ? std::move(beside) : std::move(best);
 }
 
 // What is too much is tried again with stacks that are on their way elsewhere sent there at once, rows

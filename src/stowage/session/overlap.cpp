@@ -28,6 +28,8 @@ constexpr int64_t kMaxWork = 4'000'000;
 constexpr int kCheap = 21;
 // What is slower by less is not worth another search.
 constexpr double kAsWell = 1.02;
+// By slowness(): at this there is little left to hide.
+constexpr double kWellHidden = 1.03;
 constexpr PackEffort kHardEffort = {.work = kFinalEffort.work, .search_s = 0.5};
 constexpr PackEffort kTrialEffort = {.work = kFinalEffort.work / 8, .search_s = 0.1};
 
@@ -61,6 +63,33 @@ DeviceDescription nominal_device() {
   d.disk.latency_s = 80e-6;
   return d;
 }
+
+// It, and it with links that take half, as much as and twice the time of a schedule's computation; the
+// first alone where nothing is computed or moved.
+std::vector<DeviceDescription> nominal_devices(const Schedule& schedule) {
+  std::vector<DeviceDescription> devices = {nominal_device()};
+  const Simulation s = simulate(schedule, devices[0]);
+  const double link =
+      std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
+  if (s.compute_busy_s() == 0 || link == 0) return devices;
+  for (double share : {0.5, 1.0, 2.0}) {
+    DeviceDescription d = devices[0];
+    d.link.to_device = d.link.to_host *= link / (share * s.compute_busy_s());
+    devices.push_back(std::move(d));
+  }
+  return devices;
+}
+
+// How much longer than its busiest stream a step takes, the mean over these devices.
+double slowness(const Schedule& schedule, const std::vector<DeviceDescription>& devices) {
+  double sum = 0;
+  for (const DeviceDescription& d : devices) {
+    const Simulation s = simulate(schedule, d);
+    sum += s.bound_s > 0 ? s.step_s / s.bound_s : 1;
+  }
+  return sum / static_cast<double>(devices.size());
+}
+
 // How far ahead each move runs, and what may overtake others.
 struct Choice {
   std::vector<int> ahead;
@@ -68,6 +97,9 @@ struct Choice {
   Device::Capacities reached{};  // the largest live sums
   double slowness;
 
+  bool moves_as(const Choice& other) const {
+    return ahead == other.ahead && overtaking == other.overtaking;
+  }
   bool any() const {
     return std::any_of(ahead.begin(), ahead.end(), [](int a) { return a > 0; });
   }
@@ -289,7 +321,8 @@ Fit laid_out(Schedule schedule, double slowness, const MemoryAnalysis& plain, bo
 
 Device::Capacities between(const Device::Capacities& a, const Device::Capacities& b) {
   Device::Capacities middle;
-  for (size_t kind = 0; kind < middle.size(); ++kind) middle[kind] = a[kind] + (b[kind] - a[kind]) / 2;
+  for (size_t kind = 0; kind < middle.size(); ++kind)
+    middle[kind] = a[kind] + (b[kind] - a[kind]) / 2;
   return middle;
 }
 
@@ -314,7 +347,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
         choices = std::move(others);
     }
     if (!choices[0].any()) break;
-    if (laid && choices[0].ahead == laid->ahead && choices[0].overtaking == laid->overtaking) {
+    if (laid && choices[0].moves_as(*laid)) {
       fitted = asked;
       asked = between(*fitted, *refused);
       continue;
@@ -361,27 +394,8 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
 
 }  // namespace
 
-std::vector<DeviceDescription> nominal_devices(const Schedule& schedule) {
-  std::vector<DeviceDescription> devices = {nominal_device()};
-  const Simulation s = simulate(schedule, devices[0]);
-  const double link =
-      std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
-  if (s.compute_busy_s() == 0 || link == 0) return devices;
-  for (double share : {0.5, 1.0, 2.0}) {
-    DeviceDescription d = devices[0];
-    d.link.to_device = d.link.to_host *= link / (share * s.compute_busy_s());
-    devices.push_back(std::move(d));
-  }
-  return devices;
-}
-
-double slowness(const Schedule& schedule, const std::vector<DeviceDescription>& devices) {
-  double sum = 0;
-  for (const DeviceDescription& d : devices) {
-    const Simulation s = simulate(schedule, d);
-    sum += s.bound_s > 0 ? s.step_s / s.bound_s : 1;
-  }
-  return sum / static_cast<double>(devices.size());
+bool hides_well(const Schedule& schedule) {
+  return slowness(schedule, nominal_devices(schedule)) <= kWellHidden;
 }
 
 double time_beside(const Schedule& schedule, const Schedule& other) {

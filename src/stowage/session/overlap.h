@@ -3,11 +3,9 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/device.h"
-#include "stowage/runtime/null/simulate.h"
 
 namespace stow {
 
@@ -17,17 +15,12 @@ struct Planned {
   MemoryPlan plan;
 };
 
-/// An accelerator of today, with its link and with links that move what a schedule moves in half the
-/// time of its computation, the same and twice that: what tells how well a schedule hides its moves
-/// where nobody said what it will run on. The first alone where nothing is computed or moved.
-std::vector<DeviceDescription> nominal_devices(const Schedule& schedule);
+/// Whether a step hardly takes longer than its busiest stream, the mean over an accelerator of today
+/// with its link and with links that move what the schedule moves in half the time of its
+/// computation, the same and twice that: nobody said what it will run on.
+bool hides_well(const Schedule& schedule);
 
-/// How much longer than its busiest stream a step takes, the mean over these devices.
-double slowness(const Schedule& schedule, const std::vector<DeviceDescription>& devices);
-/// At this there is little left to hide.
-inline constexpr double kWellHidden = 1.03;
-
-/// How much longer than a step of another schedule, the mean over the nominal devices of that one.
+/// How much longer a step takes than one of another schedule, the mean over those of that one.
 double time_beside(const Schedule& schedule, const Schedule& other);
 
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where that
