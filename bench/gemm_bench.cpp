@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <hwy/targets.h>
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -29,7 +30,10 @@ struct Case {
 
 struct Aligned {
   explicit Aligned(int64_t bytes)
-      : data(std::aligned_alloc(64, size_t((bytes + 64) / 64 * 64)), &std::free) {}
+      : data(std::aligned_alloc(kPage, size_t((bytes + kPage) / kPage * kPage)), &std::free) {
+    madvise(data.get(), size_t(bytes), MADV_HUGEPAGE);  // as a device's heap is
+  }
+  static constexpr int64_t kPage = 2 << 20;
   std::unique_ptr<void, decltype(&std::free)> data;
 };
 

@@ -93,6 +93,8 @@ class PairedThread {
     for (k0_ = 0; k0_ < p_.k.extent; k0_ += p_.depth) {
       depth_ = std::min(p_.depth, p_.k.extent - k0_);
       last_k_ = k0_ + depth_ == p_.k.extent;
+      gemm_offsets(p_.k, &GemmDim::a_stride, k0_, depth_, a_ks_);
+      gemm_offsets(p_.k, &GemmDim::b_stride, k0_, depth_, b_ks_);
       for (int64_t m = m0; m < m1; m += p_.block_m) {
         const int64_t rows = std::min(p_.block_m, m1 - m);
         gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
@@ -100,10 +102,11 @@ class PairedThread {
         for (int64_t i = 0; i < rows; i += kRows)
           c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min(kRows, rows - i));
         uint32_t* to = a_pack_;
-        for_each_k_block([&](int64_t, const int64_t* a_ks, const int64_t*, int64_t kc) {
-          Kernel::pack_left(a_ + a_batch_, a_rows_, rows, a_ks, kc, to);
+        for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
+          const int64_t kc = std::min(kGemmBlockK, depth_ - k);
+          Kernel::pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
           to += pairs_in(kc) * round_up(rows);
-        });
+        }
         // The next block of A, of these k or the next.
         const bool turn = m + p_.block_m >= m1;
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
@@ -120,18 +123,6 @@ class PairedThread {
   }
   static int64_t round_up(int64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
 
-  // Calls f(k from k0_ on, offsets of these k in A, and in B, how many).
-  template <typename F>
-  void for_each_k_block(F f) {
-    for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
-      const int64_t kc = std::min(kGemmBlockK, depth_ - k);
-      int64_t a_ks[kGemmBlockK], b_ks[kGemmBlockK];
-      gemm_offsets(p_.k, &GemmDim::a_stride, k0_ + k, kc, a_ks);
-      gemm_offsets(p_.k, &GemmDim::b_stride, k0_ + k, kc, b_ks);
-      f(k, a_ks, b_ks, kc);
-    }
-  }
-
   void ahead(GemmAhead& of, const uint16_t* base, int64_t GemmDim::*stride, const GemmDims& outer,
              int64_t first, int64_t n, int64_t k) {
     of.stop();
@@ -147,14 +138,11 @@ class PairedThread {
       const int64_t w = std::min(kCols, cols - j);
       uint32_t* const b = b_pack_ + j / kCols * b_panel;
       if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
-        if (j == 0)
-          for_each_k_block([&](int64_t, const int64_t*, const int64_t* b_ks, int64_t kc) {
-            Kernel::pack_right(b_ + b_batch_, b_cols_, cols, b_ks, kc, b_pack_);
-          });
+        if (j == 0) Kernel::pack_right(b_ + b_batch_, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
-        for_each_k_block([&](int64_t k, const int64_t*, const int64_t* b_ks, int64_t kc) {
-          Kernel::pack_right(b_ + b_batch_, b_cols_ + j, w, b_ks, kc, b + k / 2 * kCols);
-        });
+        for (int64_t k = 0; k < depth_; k += kGemmBlockK)
+          Kernel::pack_right(b_ + b_batch_, b_cols_ + j, w, b_ks_ + k,
+                             std::min(kGemmBlockK, depth_ - k), b + k / 2 * kCols);
         ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + j + kCols,
               std::min(kCols, cols - j - kCols), k0_);
       }
@@ -239,6 +227,7 @@ class PairedThread {
   GemmAhead a_ahead_, b_ahead_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
+  int64_t a_ks_[kGemmPairedWhole], b_ks_[kGemmPairedWhole];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
   bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];

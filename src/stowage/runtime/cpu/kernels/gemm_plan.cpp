@@ -77,6 +77,14 @@ void split(GemmPlan& p, int threads) {
   p.threads = static_cast<int>(std::min<int64_t>(threads, p.n_tasks()));
 }
 
+// How much of k is packed at a time.
+int64_t depth_of(const GemmPlan& p, bool few_rows) {
+  if (p.form == GemmForm::kPlain || few_rows) return std::min(p.k.extent, kGemmBlockK);
+  constexpr int64_t kManyRows = 512;  // by which a tile of B is used more than it costs to pack
+  const bool whole = p.k.extent <= kGemmPairedWhole && p.task_m > kManyRows;
+  return std::min(p.k.extent, whole ? kGemmPairedWhole : kGemmPairedDepth);
+}
+
 bool is_small_float(DType t) { return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16; }
 
 }  // namespace
@@ -117,7 +125,7 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   // Few rows: the product is a walk through B, so each part of B is packed where it stays nearest.
   const int64_t unit = p.row_unit();
   const bool few_rows = p.task_m <= unit, paired = form != GemmForm::kPlain;
-  p.depth = std::min(p.k.extent, paired && !few_rows ? kGemmPairedDepth : kGemmBlockK);
+  p.depth = depth_of(p, few_rows);
   p.partial_sums = p.k.extent > p.depth && (!c_is_sum || p.accumulate);
   p.tile_n = even_piece(p.task_n,
                         !few_rows ? kGemmMaxTileN

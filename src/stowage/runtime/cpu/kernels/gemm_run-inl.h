@@ -151,7 +151,8 @@ class GemmThread {
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
     b_even_ = dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc);
-    b_in_place_ = b_even_ && (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
+    b_in_place_ = b_even_ && b_cols_run_[0] &&
+                  (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
   }
 
   void pack_b(int64_t kc, int64_t j, int64_t cols) {
