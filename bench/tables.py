@@ -115,6 +115,18 @@ def measured(config, policy):
     return found["peak_bytes"] / MIB, profile
 
 
+def all_measured(rounds=2):
+    """{(config, policy): (peak in MiB, profile)}: policies turn about, the quickest round of each counts; the best
+    product of any of them is what a product reaches."""
+    runs = {}
+    for config in CONFIGS:
+        turns = [(p, measured(config, p)) for _ in range(rounds) for p in POLICIES]
+        for policy in POLICIES:
+            runs[config, policy] = min((m for p, m in turns if p == policy), key=lambda m: m[1]["least"])
+            runs[config, policy][1]["product_flops_per_s"] = max(m[1]["product_flops_per_s"] for _, m in turns)
+    return runs
+
+
 def memory_table(results, runs):
     yield "| config | JAX MiB | " + " | ".join(POLICIES) + " | saving all | at most | met | in 10 % more time | at most | met |"
     yield "|---|---|" + "---|" * len(POLICIES) + "---|---|---|---|---|---|"
@@ -177,18 +189,37 @@ def update_seconds(config, rows):
     return 7 * 4 * n / (1e9 * rate)
 
 
-def allowed(name, results, runs, rows):
+def head_products(products):
+    """(FLOP, seconds of one core) of the whole head of vocab, each product at the better of our rate and oneDNN's."""
+    flops = seconds = 0
+    for line in products:
+        if found := re.match(r"\| 1 x (\d+) x (\d+) x (\d+) \w\w \| f32 \| ([\d.]+) \| ([\d.]+) ", line):
+            m, n, k = map(int, found.groups()[:3])
+            if 65536 in (m, n, k):
+                flops += 2 * m * n * k
+                seconds += 2 * m * n * k / (1e9 * max(map(float, found.groups()[3:])))
+    return flops, seconds
+
+
+def allowed(name, results, runs, products, rows):
     """What nothing but the products, at the best rate on every core, would reach against the better peer;
-    and with the update, which waits for the norm of all gradients."""
+    with the update, which waits for the norm of all gradients; and with the head at the rates of its shapes."""
     config, dtype = name.split()
     if dtype != "f32":
         return ""
     p = runs[config, "save_all"][1]
-    seconds = p["flops"] / (len(os.sched_getaffinity(0)) * p["product_flops_per_s"])
+    cores = len(os.sched_getaffinity(0))
+    seconds = p["flops"] / (cores * p["product_flops_per_s"])
+    update = update_seconds(config, rows)
+    bounds = [(seconds, f" Its {1e-9 * p['flops']:.0f} GFLOP of products alone allow {{:.2f}}"),
+              (seconds + update, "; with the update of the weights, at the rate of a loop of its traffic, {:.2f}")]
+    if config == "vocab":
+        flops, head = head_products(products)
+        bounds.append(((p["flops"] - flops) / (cores * p["product_flops_per_s"]) + head / cores + update,
+                       "; and with the three products of its head, were none cut in chunks, at the better of our rates "
+                       "and oneDNN's for their shapes, {:.2f}"))
     best = max(r["tokens"] for r in peers(results[config, dtype]).values())
-    alone, both = (p["tokens"] / s / best for s in (seconds, seconds + update_seconds(config, rows)))
-    return (f" Its {1e-9 * p['flops']:.0f} GFLOP of products alone allow {alone:.2f}; with the update of the weights, at "
-            f"the rate of a loop of its traffic, {both:.2f}.")
+    return "".join(text.format(p["tokens"] / s / best) for s, text in bounds) + "."
 
 
 def missed(results, runs, products, attention, rows):
@@ -196,7 +227,7 @@ def missed(results, runs, products, attention, rows):
     for line in step_table(results):
         if "**no**" in line:
             name, ratio, goal = (cell.strip() for cell in line.split("|")[1:4])
-            yield f"- {name}: {ratio} times the better peer; {goal} is the goal." + allowed(name, results, runs, rows)
+            yield f"- {name}: {ratio} times the better peer; {goal} is the goal." + allowed(name, results, runs, products, rows)
     for line in memory_table(results, runs):
         if "**no**" in line:
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -262,8 +293,9 @@ def main():
     else:
         text = run(ROOT.parent / "shared/peers/compare", "--configs", ",".join(CONFIGS), "--dtypes", "f32,bf16",
                    "--rounds", o.rounds, "--steps", o.steps, "--no-compile", ok=(0, 1))
+        (BUILD / "compare.txt").write_text(text)
     results = step_results(text)
-    runs = {(c, p): measured(c, p) for c in CONFIGS for p in POLICIES}
+    runs = all_measured()
     products, rows = list(product_table()), list(row_table())
     python = run("bash", "-c", 'echo "${STOW_PEERS:-$HOME/.cache/stowage-peers}/bin/python"').strip()
     attention = list(attention_table(python))
