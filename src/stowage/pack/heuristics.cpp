@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kWindowFails = 2000;
 // Finding all overlaps, and for a few repairs to be worth it.
 constexpr int64_t kWorkPerOverlap = 16;
-// Failures to go lower before repairs begin again from the best.
-constexpr int kFailures = 1024;
+// Failures to go lower before repairs begin again.
+constexpr int kFailures = 64;
 
 class Search {
  public:
@@ -39,6 +39,7 @@ class Search {
     if (sections_.rects.empty()) return best_;
     for (const Order order : kAllOrders) {
       const std::vector<int32_t> buffers = led(make_order(sections_, measures_, order));
+      orders_.push_back(buffers);
       for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
         attempt(buffers, fit);
         if (done()) return best_;
@@ -151,9 +152,12 @@ class Search {
     std::vector<int64_t> alignments;
     for (const Buffer& b : problem_.buffers) alignments.push_back(b.alignment);
     Reorder packing(sections_, std::move(alignments));
+    size_t starts = 0;
     for (int failures = kFailures; !done(); reorder_work_ = packing.work()) {
       if (failures == kFailures) {
-        packing.start(best_order_);
+        // From the best and from each other order in turn: the best alone may lead nowhere.
+        packing.start(starts % 2 == 0 ? best_order_ : orders_[starts / 2 % orders_.size()]);
+        ++starts;
         failures = 0;
       }
       const size_t placed = packing.place(best_.height - 1);
@@ -192,6 +196,7 @@ class Search {
   int64_t bound_ = 0;
   Solution best_;
   std::vector<int32_t> best_order_;
+  std::vector<std::vector<int32_t>> orders_;  // of the first passes
   Fit best_fit_ = Fit::kFirst;
   std::mt19937_64 random_{1};
   uint64_t rises_ = 0;
