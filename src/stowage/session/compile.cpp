@@ -1,6 +1,7 @@
 #include "stowage/session/compile.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -84,11 +85,13 @@ bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b, const Device::C
 // The best of some orders and layouts; leaves which in `lowering`.
 Planned lay_out(const Graph& g, LowerOptions& lowering, const Device::Capacities& capacities) {
   std::optional<Planned> best;
+  std::array<int64_t, kNumOrderStrategies> bounds{};
   LowerOptions trial = lowering;
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
     trial.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, trial);
     MemoryPlan plan = trial.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
+    bounds[static_cast<size_t>(s)] = plan.analysis.device().lower_bound_bytes;
     if (best && !is_better(plan.analysis, best->plan.analysis, capacities)) continue;
     best = Planned{std::move(schedule), std::move(plan)};
     lowering.order = trial.order;
@@ -98,14 +101,26 @@ Planned lay_out(const Graph& g, LowerOptions& lowering, const Device::Capacities
     MemoryPlan plan = make_plan(best->schedule, kFinalEffort);
     if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
   }
+  // Another order may come lower with as much work, where its bound lets it.
+  const auto first = static_cast<size_t>(lowering.order);
+  for (size_t s = 0; s < bounds.size(); ++s) {
+    const auto total = static_cast<double>(best->plan.analysis.device().total_bytes);
+    if (s == first || static_cast<double>(bounds[s]) >= (1 - kGoodGap) * total) continue;
+    trial.order = static_cast<OrderStrategy>(s);
+    Schedule schedule = lower(g, trial);
+    MemoryPlan plan = make_plan(schedule, kFinalEffort);
+    if (!is_better(plan.analysis, best->plan.analysis, capacities)) continue;
+    best = Planned{std::move(schedule), std::move(plan)};
+    lowering.order = trial.order;
+  }
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
   // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
   // if need be, in another.
-  const int first = static_cast<int>(lowering.order);
+  const int best_order = static_cast<int>(lowering.order);
   trial.iterations_apart = true;
   for (int s = 0; s < kNumOrderStrategies; ++s) {
     if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
-    trial.order = static_cast<OrderStrategy>((first + s) % kNumOrderStrategies);
+    trial.order = static_cast<OrderStrategy>((best_order + s) % kNumOrderStrategies);
     Schedule schedule = lower(g, trial);
     MemoryPlan plan = make_plan(schedule, kFinalEffort);
     if (!is_better(plan.analysis, best->plan.analysis, capacities)) continue;
