@@ -12,6 +12,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/gather_blocks.h"
+#include "stowage/passes/keep_last.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/move_parts.h"
 #include "stowage/passes/repeat_work.h"
@@ -271,17 +272,47 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
   return is_better(beside, best, options) ? std::move(beside) : std::move(best);
 }
 
+// Where moves are waited for and there is room, what would leave last and come back first stays: up
+// to the most eighths of the device that fit, or fewer, which leave more to moves that run ahead. Memory
+// is given up for that only where much is won.
+Variant keep_what_hides(const Graph& graph, const CompileOptions& options, int threads) {
+  constexpr double kMuchFaster = 0.95;
+  Variant moved = place_updates(graph, options, threads);
+  if (options.transfers_ahead <= 0 || !moved.may_hide(options) || hides_well(moved.planned.schedule))
+    return moved;
+  std::optional<Variant> best;
+  Graph last = moved.tiled;
+  // Whether so much fits; where nothing else is kept than was tried before it does.
+  const auto fits = [&](int64_t bytes) {
+    Graph kept = keep_last(moved.tiled, bytes);
+    if (equal(kept, best ? best->tiled : moved.tiled)) return true;
+    if (equal(kept, last)) return false;
+    last = kept;
+    Variant other = planned_with(moved.updates, std::move(kept), options, threads);
+    if (other.is_over(options)) return false;
+    if (!best || is_better(other, *best, options)) best = std::move(other);
+    return true;
+  };
+  constexpr int64_t kParts = 8;
+  int64_t most = 0;
+  for (int64_t step = kParts / 2; step > 0; step /= 2)
+    if (fits((most + step) * (options.capacities[0] / kParts))) most += step;
+  return best && time_beside(best->planned.schedule, moved.planned.schedule) < kMuchFaster
+             ? std::move(*best)
+             : std::move(moved);
+}
+
 // What is too much is tried again with stacks that are on their way elsewhere sent there at once, rows
 // gathered block by block, and moves and work over streamed arrays repeated: more is moved and done,
 // less kept.
 Variant plan_variants(const Graph& graph, const CompileOptions& options, int threads) {
-  Variant best = place_updates(graph, options, threads);
+  Variant best = keep_what_hides(graph, options, threads);
   if (!best.is_over(options)) return best;
   const Graph by_blocks = gather_by_blocks(spill_stacks(graph), tiles_for(options).bytes);
   const Graph repeated = repeat_work(sink_work(by_blocks, true));
   if (equal(repeated, graph)) return best;
   verify(repeated);
-  Variant lean = place_updates(repeated, options, threads);
+  Variant lean = keep_what_hides(repeated, options, threads);
   return lean.bytes() < best.bytes() ? std::move(lean) : std::move(best);
 }
 
