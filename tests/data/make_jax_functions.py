@@ -1148,6 +1148,13 @@ case("init_truncated_normal", lambda a: init.truncated_normal(.5, lower=-1.0)(se
 for n, dt in {"f16": jnp.float16, "bf16": bf16}.items():
     case("uniform_between_" + n, lambda a: jax.random.uniform(seed32, (40,), dt, .1, .8), np.float32(0), grad=False)
     case("truncated_normal_" + n, lambda a: jax.random.truncated_normal(seed32, .5, 1, (60,), dt), np.float32(0), grad=False)
+nan_at = np.array([1, np.nan, 2, 0, 5], np.float32)
+for n in ("max", "min"):
+    case("segment_" + n, lambda a, i: getattr(jax.ops, "segment_" + n)(a, i, 4), nan_at, np.array([0, 0, 2, 2, 1], np.int32))
+case("at_max_drop", lambda a, i, v: a.at[i].max(v, mode="drop"), np.array([1, 2, np.nan, 3], np.float32),
+     np.array([0, 0, 1], np.int32), np.array([1, np.nan, 2], np.float32))
+case("sinc", jnp.sinc, np.array([1e19, -1e30, 3e38, 0, -0.0], np.float32), ulp=8, scale=1)
+case("bitwise_count", jnp.bitwise_count, np.array([True, False]))
 case("init_constant", lambda a: init.constant(.3)(seed32, (2,), bf16), np.float32(0), grad=False)
 
 

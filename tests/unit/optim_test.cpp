@@ -187,6 +187,21 @@ TEST(Optim, SkippedUpdatesAreNotComputed) {
   }
 }
 
+// optax multiplies the sum by zero there, which leaves NaN in it.
+TEST(Optim, ABadMeanIsOverWithItsUpdate) {
+  const GradientTransformation opt = optim::multi_steps(optim::sgd(1.0), 2);
+  const Array p = Array::from({1.0f});
+  OptState state = opt.init(p);
+  std::vector<float> updates;
+  for (const float g : {1.0f, std::nanf(""), 2.0f, 4.0f}) {
+    Array update;
+    std::tie(update, state) = opt.update(Array::from({g}), state, p);
+    updates.push_back(update.item<float>());
+  }
+  EXPECT_TRUE(std::isnan(updates[1]));
+  EXPECT_EQ(updates[3], -3.0f);
+}
+
 TEST(Optim, ATransformationOfOnesOwn) {
   const GradientTransformation halve(
       "halve", [](const optim::Leaves&) { return OptState{{"n", Array::scalar(0, DType::kI32)}}; },

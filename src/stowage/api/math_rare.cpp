@@ -214,7 +214,10 @@ Array population_count(const Operand& x) {
 }
 Array bitwise_count(const Operand& x) {
   const Site site(x.at);
-  return run_as_one("bitwise_count", [&] { return astype(population_count(abs(x)), DType::kU8); });
+  return run_as_one("bitwise_count", [&] {
+    const Array n = x.dtype().dtype == DType::kBool ? astype(x, DType::kU8) : abs(x);
+    return astype(population_count(n), DType::kU8);
+  });
 }
 Array clz(const Operand& x) {
   return unary_op(OpKind::kCountLeadingZeros, x);

@@ -181,9 +181,9 @@ Array sinc(const Operand& x) {
   return run_as_one("sinc", [&] {
     const Array turn = a * std::numbers::pi, zero = a == 0;
     const Array safe = where(zero, ones_like(turn), turn);
-    // Its series at 0, for the derivatives there.
-    return where(zero, 1 - square(turn) * (1.0 / 6) * (1 - square(turn) * (1.0 / 20)),
-                 sin(safe) / safe);
+    // Its series at 0, for the derivatives there; elsewhere it must not overflow.
+    const Array squared = square(where(zero, turn, zeros_like(turn)));
+    return where(zero, 1 - squared * (1.0 / 6) * (1 - squared * (1.0 / 20)), sin(safe) / safe);
   });
 }
 

@@ -98,16 +98,18 @@ Cotangents vjp_mul(const VjpContext& c) {
   return result;
 }
 
-// All that equal the extreme share alike, the operand's element among them.
+// All that equal the extreme share alike, the operand's element among them. A NaN of the operand
+// has the gradient of its place to itself, as where no update comes; a NaN of the updates has none.
 Cotangents vjp_extreme(const VjpContext& c) {
   Cotangents result(3);
   if (!c.needed[0] && !c.needed[2]) return result;
   const Scattered s(c);
   const Val& y = c.results[0];
-  const Val from_x = convert(eq(s.x, y), y.dtype());
+  const Val from_x = select(eq(s.x, s.x), convert(eq(s.x, y), y.dtype()), full_like(y, 1));
   const Val hit = logical_and(s.within(), eq(s.updates, s.read(y)));
   const Val from_updates = convert(hit, y.dtype());
-  const Val share = c.ct() / scatter_add(from_x, s.indices, from_updates, s.p);
+  const Val n = scatter_add(from_x, s.indices, from_updates, s.p);
+  const Val share = c.ct() / max(n, full_like(n, 1));
   if (c.needed[0]) result[0] = share * from_x;
   if (c.needed[2]) result[2] = s.read(share) * from_updates;
   return result;

@@ -35,7 +35,8 @@ GradientTransformation partition(
     std::function<std::string(const std::string& path, const Array& param)> label);
 
 /// Takes the mean of k updates (or their sum), and lets `inner` act on it every k-th time; the other
-/// times the update is zero, and inner's work is not done.
+/// times the update is zero, and inner's work is not done. What is not finite hurts one mean alone;
+/// in optax NaN stays in the sum for good.
 /// State:  "multi_steps/mini_step", "…/gradient_step", "…/acc/<path>" (f32) and that of inner.
 /// Errors: TraceError where k is not positive.
 /// Source: optax.MultiSteps.
