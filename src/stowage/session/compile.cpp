@@ -276,9 +276,10 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
 // to the most eighths of the device that fit, or fewer, which leave more to moves that run ahead. Memory
 // is given up for that only where much is won.
 Variant keep_what_hides(const Graph& graph, const CompileOptions& options, int threads) {
-  constexpr double kMuchFaster = 0.95;
+  constexpr double kMuchFaster = 0.95, kFewBytes = 1 << 20;  // moved in a step
   Variant moved = place_updates(graph, options, threads);
-  if (options.transfers_ahead <= 0 || !moved.may_hide(options) || hides_well(moved.planned.schedule))
+  if (options.transfers_ahead <= 0 || !moved.may_hide(options) || moved.moved().all < kFewBytes ||
+      hides_well(moved.planned.schedule))
     return moved;
   std::optional<Variant> best;
   Graph last = moved.tiled;

@@ -10,7 +10,6 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/core/sums.h"
-#include "stowage/ir/utilities.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -226,13 +225,11 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   const int64_t host_beside =
       std::max(host_of(t.init_program),
                t.optimizer_bytes[1] + std::max(host_of(t.eval_program), host_of(t.sample_program)));
-  const bool moves =
-      offloads(placement.policy) || count_ops(step_graph, OpKind::kDevicePut, true) > 0;
-  for (int tries = 0; budgets[0] && moves && step.transfers_ahead > 0; ++tries) {
+  for (int tries = 0; budgets[0] && step.transfers_ahead > 0; ++tries) {
     const MemoryAnalysis& found = plan.programs.step->memory_analysis();
     const int64_t host = std::max(found.host().total_bytes, host_beside);
     const int64_t over = device_bytes(config_, {found.device().total_bytes, host}) - *budgets[0];
-    if (over <= 0) break;
+    if (over <= 0 || (found.under_way_bytes == 0 && !offloads(placement.policy))) break;
     step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
     if (tries == 3) step.transfers_ahead = 0;
     plan.programs.step = compile(step_graph, step, threads_);
