@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-#include "stowage/ir/schedule_walk.h"
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
@@ -118,8 +117,8 @@ TEST(KeepLast, WhatIsReturnedLeaves) {
   EXPECT_TRUE(equal(keep_last(graph, int64_t{1} << 40), graph));
 }
 
-// Room that moves running ahead cannot use is used for round trips saved; and the capacity holds.
-TEST(KeepLast, AStepTakesLessTimeInAMemoryThatHoldsMore) {
+// Room that moves running ahead cannot use saves round trips; the capacity holds, and no bit changes.
+TEST(KeepLast, RoomSavesRoundTrips) {
   const DevicePtr device = Device::virtual_device({1 << 28, 1 << 28, 0}, 1);
   const DefaultDevice guard(device);
   constexpr int64_t kMany = 12, kTokens = 512, kWide = 128;

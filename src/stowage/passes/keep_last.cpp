@@ -1,6 +1,7 @@
 #include "stowage/passes/keep_last.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -35,17 +36,14 @@ struct Pair {
 
 class Finder {
  public:
-  explicit Finder(const Graph& graph)
-      : graph_(graph), users_(graph), returned_(graph.n_values(), false) {
-    for (ValueId v : graph.outputs()) returned_[v.index()] = true;
-  }
+  explicit Finder(const Graph& graph) : graph_(graph), users_(graph) {}
 
   // From the last node up, as much as `bytes` hold.
   void run(int64_t bytes) {
     for (size_t n = graph_.n_nodes(); n-- > 0 && bytes > 0;) {
       const NodeId id(n);
       const Node& node = graph_.node(id);
-      if (leaves(graph_, node) && only_comes_back(node.first_result)) {
+      if (leaves(graph_, node) && only_comes_back(graph_, users_, node.first_result)) {
         const int64_t size = graph_.type(node.first_result).bytes();
         if (size > bytes) continue;
         bytes -= size;
@@ -69,24 +67,14 @@ class Finder {
   bool found() const { return !kept_.empty() || !pairs_.empty(); }
 
  private:
-  bool only_comes_back(ValueId v) const {
-    const auto uses = users_.of(v);
-    return !returned_[v.index()] && !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](Use u) {
-      return comes_back(graph_, graph_.node(u.node));
-    });
+  static bool is_returned(const Graph& graph, ValueId v) {
+    return std::ranges::find(graph.outputs(), v) != graph.outputs().end();
   }
-  // The same inside a body, of one of its inputs.
-  static bool slices_come_back(const Graph& body, ValueId input) {
-    for (ValueId v : body.outputs())
-      if (v == input) return false;
-    bool read = false;
-    for (const Node& node : body.nodes())
-      for (ValueId v : node.operands) {
-        if (v != input) continue;
-        if (!comes_back(body, node)) return false;
-        read = true;
-      }
-    return read;
+  static bool only_comes_back(const Graph& graph, const Users& users, ValueId v) {
+    const auto uses = users.of(v);
+    return !is_returned(graph, v) && !uses.empty() &&
+           std::ranges::all_of(
+               uses, [&](Use u) { return comes_back(graph, graph.node(u.node)); });
   }
 
   std::optional<Pair> pair_of(NodeId id) const {
@@ -99,7 +87,7 @@ class Finder {
     for (size_t j = 0; j < p.out_axes.size(); ++j) {
       const size_t result = static_cast<size_t>(p.n_carries) + j;
       const ValueId stack = f.result(static_cast<int>(result)), slice = body.outputs()[result];
-      if (body.is_input(slice) || !leaves(body, body.def(slice)) || returned_[stack.index()] ||
+      if (body.is_input(slice) || !leaves(body, body.def(slice)) || is_returned(graph_, stack) ||
           users_.of(stack).size() != 1)
         continue;
       const Use use = users_.of(stack)[0];
@@ -116,14 +104,14 @@ class Finder {
     if (b.op != OpKind::kScan) return false;
     const auto& p = b.as<ScanParams>();
     const auto first_x = static_cast<size_t>(p.n_consts + p.n_carries);
+    const Graph& body = *b.graphs[0];
     return operand >= first_x && p.in_axes[operand - first_x] == axis &&
            p.length == made_by.length && p.reverse != made_by.reverse && p.unroll == made_by.unroll &&
-           slices_come_back(*b.graphs[0], b.graphs[0]->inputs()[operand]);
+           only_comes_back(body, users(body), body.inputs()[operand]);
   }
 
   const Graph& graph_;
   const Users users_;
-  std::vector<bool> returned_;
   std::set<ValueId> kept_;
   std::vector<Pair> pairs_;
   std::map<NodeId, int> in_pair_;
@@ -224,7 +212,7 @@ class Keeper {
     std::vector<Val> carries;
     for (size_t k = 0; k < n_carries; ++k)
       carries.emplace_back(builder_, map_[node.operands[n_consts + k]]);
-    std::map<bool, std::vector<Val>> results;
+    std::array<std::vector<Val>, 2> results;  // of the late part, of the early one
     for (const bool early : {forward, !forward}) {
       const Range range = range_of(early);
       if (range.length() == 0) continue;
@@ -236,17 +224,16 @@ class Keeper {
             slices_of(pair, node.operands[i], p.in_axes[i - n_consts - n_carries], early, range));
       ScanParams params = p;
       params.length = range.length();
-      results.emplace(early, builder_.add(OpKind::kScan, params, operands,
-                                          {early ? node.graphs[0] : kept}));
-      for (size_t k = 0; k < n_carries; ++k) carries[k] = results.at(early)[k];
+      results[early] = builder_.add(OpKind::kScan, params, operands, {early ? node.graphs[0] : kept});
+      for (size_t k = 0; k < n_carries; ++k) carries[k] = results[early][k];
     }
     for (size_t k = 0; k < n_carries; ++k)
       map_.set(node.result(static_cast<int>(k)), carries[k].id());
     for (size_t j = 0; j < p.out_axes.size(); ++j) {
       const ValueId result = node.result(static_cast<int>(n_carries + j));
-      Parts parts{&pair, {}, results.at(false)[n_carries + j]};
-      if (n_early > 0) parts.early = results.at(true)[n_carries + j];
-      parts_.emplace(result, parts);
+      Parts parts{&pair, {}, results[false][n_carries + j]};
+      if (n_early > 0) parts.early = results[true][n_carries + j];
+      if (forward) parts_.emplace(result, parts);
       if (outputs.contains(n_carries + j)) continue;  // two memories; read as parts alone
       std::vector<Val> both = {parts.late};
       if (parts.early) both.insert(early_low ? both.begin() : both.end(), *parts.early);

@@ -88,14 +88,23 @@ Planned lay_out(const Graph& g, LowerOptions& lowering, const Device::Capacities
   std::optional<Planned> best;
   std::array<int64_t, kNumOrderStrategies> bounds{};
   LowerOptions trial = lowering;
+  const auto keep_if_better = [&](Schedule schedule, MemoryPlan plan) {
+    if (best && !is_better(plan.analysis, best->plan.analysis, capacities)) return;
+    best = Planned{std::move(schedule), std::move(plan)};
+    lowering = trial;
+  };
+  const auto try_hard = [&](size_t order) {
+    trial.order = static_cast<OrderStrategy>(order);
+    Schedule schedule = lower(g, trial);
+    MemoryPlan plan = make_plan(schedule, kFinalEffort);
+    keep_if_better(std::move(schedule), std::move(plan));
+  };
   for (int s = 0; s < (lowering.reuse ? kNumOrderStrategies : 1); ++s) {
     trial.order = static_cast<OrderStrategy>(s);
     Schedule schedule = lower(g, trial);
     MemoryPlan plan = trial.reuse ? make_plan(schedule, kTrialEffort) : make_plan_apart(schedule);
     bounds[static_cast<size_t>(s)] = plan.analysis.device().lower_bound_bytes;
-    if (best && !is_better(plan.analysis, best->plan.analysis, capacities)) continue;
-    best = Planned{std::move(schedule), std::move(plan)};
-    lowering.order = trial.order;
+    keep_if_better(std::move(schedule), std::move(plan));
   }
   if (!lowering.reuse) return std::move(*best);
   if (gap(best->plan) > 0) {
@@ -106,27 +115,16 @@ Planned lay_out(const Graph& g, LowerOptions& lowering, const Device::Capacities
   const auto first = static_cast<size_t>(lowering.order);
   for (size_t s = 0; s < bounds.size(); ++s) {
     const auto total = static_cast<double>(best->plan.analysis.device().total_bytes);
-    if (s == first || static_cast<double>(bounds[s]) >= (1 - kGoodGap) * total) continue;
-    trial.order = static_cast<OrderStrategy>(s);
-    Schedule schedule = lower(g, trial);
-    MemoryPlan plan = make_plan(schedule, kFinalEffort);
-    if (!is_better(plan.analysis, best->plan.analysis, capacities)) continue;
-    best = Planned{std::move(schedule), std::move(plan)};
-    lowering.order = trial.order;
+    if (s != first && static_cast<double>(bounds[s]) < (1 - kGoodGap) * total) try_hard(s);
   }
   // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
   // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
   // if need be, in another.
-  const int best_order = static_cast<int>(lowering.order);
+  const auto best_order = static_cast<size_t>(lowering.order);
   trial.iterations_apart = true;
-  for (int s = 0; s < kNumOrderStrategies; ++s) {
+  for (size_t s = 0; s < bounds.size(); ++s) {
     if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
-    trial.order = static_cast<OrderStrategy>((best_order + s) % kNumOrderStrategies);
-    Schedule schedule = lower(g, trial);
-    MemoryPlan plan = make_plan(schedule, kFinalEffort);
-    if (!is_better(plan.analysis, best->plan.analysis, capacities)) continue;
-    best = Planned{std::move(schedule), std::move(plan)};
-    lowering = trial;
+    try_hard((best_order + s) % bounds.size());
   }
   return std::move(*best);
 }
@@ -276,9 +274,9 @@ Variant place_updates(const Graph& graph, const CompileOptions& options, int thr
 // to the most eighths of the device that fit, or fewer, which leave more to moves that run ahead. Memory
 // is given up for that only where much is won.
 Variant keep_what_hides(const Graph& graph, const CompileOptions& options, int threads) {
-  constexpr double kMuchFaster = 0.95, kFewBytes = 1 << 20;  // moved in a step
+  constexpr double kMuchFaster = 0.95;
   Variant moved = place_updates(graph, options, threads);
-  if (options.transfers_ahead <= 0 || !moved.may_hide(options) || moved.moved().all < kFewBytes ||
+  if (!options.keep_last || options.transfers_ahead <= 0 || !moved.may_hide(options) ||
       hides_well(moved.planned.schedule))
     return moved;
   std::optional<Variant> best;

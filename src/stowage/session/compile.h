@@ -27,9 +27,11 @@ struct CompileOptions {
   bool fuse = true;       ///< Off: one kernel an op.
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
   /// How many moves between memories may be under way, in each direction, beside the one whose
-  /// value is in use: 0 runs every move by itself. Otherwise, within `capacities[0]`, what would leave
-  /// last and come back first may stay on the device (passes/keep_last.h).
+  /// value is in use: 0 runs every move by itself.
   int transfers_ahead = 377;
+  /// Where moves that may run ahead would be waited for, what would leave last and come back first
+  /// stays on the device as far as `capacities[0]` allows (passes/keep_last.h).
+  bool keep_last = true;
   /// What moves ahead may raise each kind's total to. No bound on the program: one that takes more
   /// without any is compiled so, and fails to run. Unlimited: none raises the peak on the device.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
