@@ -117,7 +117,8 @@ TEST(KeepLast, WhatIsReturnedLeaves) {
   EXPECT_TRUE(equal(keep_last(graph, int64_t{1} << 40), graph));
 }
 
-// Room that moves running ahead cannot use saves round trips; the capacity holds, and no bit changes.
+// Room that moves running ahead cannot use saves round trips; the capacity holds, and no bit
+// changes.
 TEST(KeepLast, RoomSavesRoundTrips) {
   const DevicePtr device = Device::virtual_device({1 << 28, 1 << 28, 0}, 1);
   const DefaultDevice guard(device);

@@ -73,8 +73,7 @@ class Finder {
   static bool only_comes_back(const Graph& graph, const Users& users, ValueId v) {
     const auto uses = users.of(v);
     return !is_returned(graph, v) && !uses.empty() &&
-           std::ranges::all_of(
-               uses, [&](Use u) { return comes_back(graph, graph.node(u.node)); });
+           std::ranges::all_of(uses, [&](Use u) { return comes_back(graph, graph.node(u.node)); });
   }
 
   std::optional<Pair> pair_of(NodeId id) const {
@@ -106,8 +105,8 @@ class Finder {
     const auto first_x = static_cast<size_t>(p.n_consts + p.n_carries);
     const Graph& body = *b.graphs[0];
     return operand >= first_x && p.in_axes[operand - first_x] == axis &&
-           p.length == made_by.length && p.reverse != made_by.reverse && p.unroll == made_by.unroll &&
-           only_comes_back(body, users(body), body.inputs()[operand]);
+           p.length == made_by.length && p.reverse != made_by.reverse &&
+           p.unroll == made_by.unroll && only_comes_back(body, users(body), body.inputs()[operand]);
   }
 
   const Graph& graph_;
@@ -224,7 +223,8 @@ class Keeper {
             slices_of(pair, node.operands[i], p.in_axes[i - n_consts - n_carries], early, range));
       ScanParams params = p;
       params.length = range.length();
-      results[early] = builder_.add(OpKind::kScan, params, operands, {early ? node.graphs[0] : kept});
+      results[early] =
+          builder_.add(OpKind::kScan, params, operands, {early ? node.graphs[0] : kept});
       for (size_t k = 0; k < n_carries; ++k) carries[k] = results[early][k];
     }
     for (size_t k = 0; k < n_carries; ++k)
