@@ -109,6 +109,24 @@ TEST(ApiRun, CheckpointingChangesNoBit) {
     EXPECT_EQ(gradient(policy, true), plain) << policy->name;
 }
 
+// As JAX's argnums=(1, 0); a number that comes twice is answered twice.
+TEST(ApiRun, GradientsStandInTheOrderOfTheArgnums) {
+  const auto f = [](const std::pair<Array, Array>& a, const Array& b) {
+    return sum(a.first * b * b) + sum(a.second);
+  };
+  const std::pair a(Array::from({1.0f, 2.0f}), Array::from({1.0f, 1.0f, 1.0f}));
+  const Array b = Array::from({3.0f, 4.0f});
+  const auto check = [&](const auto& gradients) {
+    const auto& [gb, ga, again] = gradients;
+    EXPECT_EQ(gb.template to_vector<float>(), (std::vector<float>{6, 16}));
+    EXPECT_EQ(ga.first.template to_vector<float>(), (std::vector<float>{9, 16}));
+    EXPECT_EQ(ga.second.template to_vector<float>(), (std::vector<float>{1, 1, 1}));
+    EXPECT_EQ(again.template to_vector<float>(), (std::vector<float>{6, 16}));
+  };
+  check(grad<1, 0, 1>(f)(a, b));
+  check(jit(grad<1, 0, 1>(f))(a, b));
+}
+
 TEST(ApiRun, NestedGradients) {
   // d/dy of (d/dx x^2 y at x = y) = d/dy 2 y y = 4 y.
   auto f = [](Array y) { return grad([&](Array x) { return x * x * y; })(y); };

@@ -273,12 +273,12 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
         });
     n_outputs = nested.graph.outputs().size();
 
-    std::vector<size_t> asked;  // leaves of the arguments asked for
+    std::vector<size_t> asked;  // leaves of the arguments asked for, in the order of the argnums
+    for (const int argnum : request.argnums)
+      for (size_t i = 0; i < leaves.size(); ++i)
+        if (std::stoi(paths[i]) == argnum) asked.push_back(i);
     ReverseSpec spec;
-    for (size_t i = 0; i < leaves.size(); ++i) {
-      const auto& argnums = request.argnums;
-      if (std::find(argnums.begin(), argnums.end(), std::stoi(paths[i])) == argnums.end()) continue;
-      asked.push_back(i);
+    for (const size_t i : asked) {
       if (is_float(types[i].dtype))
         spec.wrt.push_back(static_cast<int>(i));
       else if (!request.options.allow_int && has_float(types))

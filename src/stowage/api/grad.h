@@ -24,13 +24,13 @@ struct GradOptions {
 /// What a type-erased derivative of a loss is asked and answers.
 struct GradRequest {
   const char* what;          ///< "grad", for errors.
-  std::vector<int> argnums;  ///< Arguments to differentiate by.
+  std::vector<int> argnums;  ///< Arguments to differentiate by, in the order of the gradients.
   GradOptions options;
   SourceLocation at;
 };
 struct Derivative {
   std::vector<Array> outputs;    ///< Leaves of what the function returned.
-  std::vector<Array> gradients;  ///< Of the leaves of the arguments asked for, in order.
+  std::vector<Array> gradients;  ///< Of the leaves of the arguments asked for, by argnum.
   OwnedTree result;              ///< What it returned; the leaves are of the inner trace.
 };
 /// `arguments` is the tuple of them.
@@ -127,7 +127,7 @@ auto run(const char* what, F& function, const Tuple& arguments, GradOptions opti
 
 /// A function (args…) -> (loss, gradient), `function` returning the loss, a scalar of a float type.
 /// The gradient is a tree like the argument (argument 0, or value_and_grad<2>(f) argument 2, or
-/// value_and_grad<0, 1>(f) a tuple of both).
+/// value_and_grad<0, 1>(f) a tuple of both, in the order asked for).
 /// Works inside jit and outside, and nested. Arrays of outer traces that the function captures are
 /// constants to this gradient, not to the outer one.
 /// Errors: TraceError if the loss is no float scalar, a leaf is no float (see GradOptions), or an
