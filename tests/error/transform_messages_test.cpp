@@ -299,6 +299,8 @@ const Case kCases[] = {
      "  at transform_messages_test.cpp:@"},
 
     // ---- policies ----
+    {"policy_without_a_function", [] { custom_policy("mine", nullptr); },
+     "[custom_policy] 'mine' has no function that decides\n  at transform_messages_test.cpp:@"},
     {"policy_misspelt", [] { policy(save_only_these_names({"hiden"})); },
      "[checkpoint] policy save_only_these_names(hiden) asks for the name 'hiden', which no value "
      "that is used in its region has; names there: aux, hidden; did you mean 'hidden'?\n"

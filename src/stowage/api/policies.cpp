@@ -137,7 +137,10 @@ PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b) {
       wanted);
 }
 
-PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide) {
+PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
+                        SourceLocation at) {
+  const Site site(at);
+  if (!decide) fail_here("[custom_policy] '{}' has no function that decides", name);
   return make(std::move(name), std::move(decide));
 }
 

@@ -40,7 +40,9 @@ PolicyPtr save_and_offload_only_these_names(std::vector<std::string> saved,
 /// Keeps what either keeps, offloads what one offloads and the other would recompute.
 PolicyPtr save_from_both_policies(PolicyPtr a, PolicyPtr b);
 /// A policy of one's own: asked of each value, it answers keep, recompute or offload.
-PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide);
+/// Errors: TraceError where `decide` is empty.
+PolicyPtr custom_policy(std::string name, std::function<PolicyAnswer(const PolicyQuery&)> decide,
+                        SourceLocation at = {__builtin_FILE(), __builtin_LINE()});
 
 /// The policy of a name as a printed graph has it: "dots_saveable", "save_only_these_names(a, b)".
 /// Null for any other: what one's own policy decides is not in its name.
