@@ -124,6 +124,30 @@ const Case kCases[] = {
     {"vmap_list_of_axes", [] { vmap(product, {0})(f32({3}), f32({3})); },
      "[vmap] argument '1' has no entry in the list of 1 axes\n"
      "  at transform_messages_test.cpp:@"},
+    {"vmap_list_too_long", [] { vmap([](const Array& x) { return x; }, {0, 1})(f32({3, 4})); },
+     "[vmap] the list of 2 axes is longer than that of 1 argument\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_out_list_too_long",
+     [] {
+       vmap([](const Array& x) { return std::pair(x, x); }, 0, {0, 0, 0})(f32({3}));
+     },
+     "[vmap] the list of 3 axes is longer than that of 2 outputs\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_path_misspelt",
+     [] {
+       vmap([](const Net& n) { return n.w; },
+            TreeAxes{{"", 0}, {"bb", std::nullopt}})(Net{f32({3}), f32({3})});
+     },
+     "[vmap] an axis is given for 'bb', where no argument has anything; did you mean 'b'?\n"
+     "  at transform_messages_test.cpp:@"},
+    {"vmap_path_of_an_argument",
+     [] {
+       vmap([](const Net& n, const Array& x) { return n.w * x; },
+            {TreeAxes{{"w", 0}, {"b", 0}}, TreeAxes{{"", 0}, {"w", 0}}})(
+           Net{f32({3}), f32({3})}, f32({3}));
+     },
+     "[vmap] an axis is given for 'w', where no argument has anything\n"
+     "  at transform_messages_test.cpp:@"},
     {"vmap_out_none",
      [] {
        vmap([](const Net& n) { return n; }, 0,

@@ -1,6 +1,9 @@
 #include "stowage/api/vmap.h"
 
+#include <algorithm>
+
 #include "stowage/api/trace.h"
+#include "stowage/base/nearest.h"
 #include "stowage/ops/batch.h"
 
 namespace stow {
@@ -64,6 +67,63 @@ std::vector<int64_t> axes_of(const VmapAxes& axes, std::string_view what,
   return result;
 }
 
+// The paths of all fields, keys and indices of a tree, with leaves or without.
+class Places : public TreeVisitor {
+ public:
+  explicit Places(const TreeRef& tree) { tree.visit(tree.tree, *this); }
+
+  std::vector<std::string> paths;
+  int64_t n_elements = -1;  ///< Of the tree itself; negative where it is no list.
+
+ private:
+  void leaf(Array&) override {}
+  void enter(std::string_view name) override {
+    lengths_.push_back(path_.size());
+    if (!path_.empty()) path_ += '/';
+    path_ += name;
+    paths.push_back(path_);
+  }
+  void leave() override {
+    path_.resize(lengths_.back());
+    lengths_.pop_back();
+  }
+  void node(std::string_view, int64_t children) override {
+    if (lengths_.empty()) n_elements = children;
+  }
+
+  std::string path_;
+  std::vector<size_t> lengths_;
+};
+
+// Throws where one of `axes` is that of nothing in `tree`.
+void check_used(const VmapAxes& axes, std::string_view what, const TreeRef& tree) {
+  const Places places(tree);
+  const auto n_axes = static_cast<int64_t>(axes.each().size());
+  if (!axes.all() && places.n_elements >= 0 && n_axes > places.n_elements)
+    fail_here("[vmap] the list of {} axes is longer than that of {} {}{}", n_axes,
+              places.n_elements, what, places.n_elements == 1 ? "" : "s");
+  const auto check = [&](const TreeAxes& some, const std::vector<std::string>& below) {
+    for (const auto& [path, axis] : some.by_path()) {
+      if (path.empty() || std::find(below.begin(), below.end(), path) != below.end()) continue;
+      const std::string near = nearest_name(path, below);
+      fail_here("[vmap] an axis is given for '{}', where no {} has anything{}", path, what,
+                near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+    }
+  };
+  // The paths below each element, or below any.
+  const auto below = [&](const std::string& element) {
+    std::vector<std::string> result;
+    for (const std::string& path : places.paths) {
+      const size_t slash = path.find('/');
+      if (slash != std::string::npos && (element.empty() || path.substr(0, slash) == element))
+        result.push_back(path.substr(slash + 1));
+    }
+    return result;
+  };
+  if (axes.all()) check(*axes.all(), what == "argument" ? below("") : places.paths);
+  for (size_t i = 0; i < axes.each().size(); ++i) check(axes.each()[i], below(std::to_string(i)));
+}
+
 int64_t batch_size(const VmapRequest& request, const std::vector<std::string>& paths,
                    const std::vector<ArrayType>& types, const std::vector<int64_t>& axes) {
   int64_t size = request.axis_size;
@@ -104,6 +164,7 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
       types.push_back(inputs[i].type());
     }
     std::vector<int64_t> axes = axes_of(request.in_axes, "argument", paths, types, 0);
+    check_used(request.in_axes, "argument", arguments);
     const int64_t size = batch_size(request, paths, types, axes);
     for (size_t i = 0; i < types.size(); ++i) {
       if (axes[i] == kUnbatched) continue;
@@ -128,6 +189,7 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
             output_types.push_back(outputs[i].type());
           }
           wanted = axes_of(request.out_axes, "output", out_paths, output_types, 1);
+          check_used(request.out_axes, "output", result.result.ref);
           return outputs;
         });
     inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());

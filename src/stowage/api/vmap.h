@@ -63,8 +63,9 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
 /// Nests, and works with every other transform, on either side; names, checkpoints and rules of
 /// custom_vjp stay. Random bits of a batch of keys are those that each key gives alone.
 /// `axis_size` is needed only where no leaf has an axis.
-/// Errors:  TraceError naming the leaves whose sizes differ, or whose axis does not exist; a result
-///          that differs between examples whose out_axes is none.
+/// Errors:  TraceError naming the leaves whose sizes differ, or whose axis does not exist; an axis
+///          of an argument, result or path that there is not; a result that differs between examples
+///          whose out_axes is none.
 /// Source:  JAX's jax.vmap.
 template <typename F>
 auto vmap(F function, VmapAxes in_axes = 0, VmapAxes out_axes = 0, int64_t axis_size = -1,
