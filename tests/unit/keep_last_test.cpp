@@ -1,6 +1,7 @@
 // What would leave last and come back first stays on the device: same bits, fewer moves.
 #include "stowage/passes/keep_last.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -90,15 +91,16 @@ TEST(KeepLast, AsMuchAsTheBytesHoldStaysAndNoBitChanges) {
       for (int64_t kept = 0; kept <= kLayers; ++kept) {
         SCOPED_TRACE(kept);
         // A scan keeps whole iterations, what is unrolled each array by itself.
-        const Graph less = keep_last(graph, kept * layer_bytes + kSlice - 1);
+        const auto [less, bytes] = keep_last(graph, kept * layer_bytes + kSlice - 1);
         verify(less);
+        EXPECT_EQ(bytes, kept * layer_bytes);
         EXPECT_EQ(bytes_away(less), away - kept * layer_bytes);
         EXPECT_EQ(testing::evaluate(less, inputs), plain);
         if (form != Form::kUnrolled) {
           EXPECT_EQ(count_ops(less, OpKind::kScan, false), kept % kLayers == 0 ? 2 : 4);
         }
       }
-      EXPECT_TRUE(equal(keep_last(graph, 0), graph));
+      EXPECT_TRUE(equal(keep_last(graph, 0).graph, graph));
     }
 }
 
@@ -114,7 +116,7 @@ TEST(KeepLast, WhatIsReturnedLeaves) {
   };
   const Graph graph = simplify(jit(f).lower(Array::abstract(Shape{kWidth})).graph());
   EXPECT_GT(bytes_away(graph), 0);
-  EXPECT_TRUE(equal(keep_last(graph, int64_t{1} << 40), graph));
+  EXPECT_TRUE(equal(keep_last(graph, int64_t{1} << 40).graph, graph));
 }
 
 // Room that moves running ahead cannot use saves round trips; the capacity holds, and no bit
@@ -138,6 +140,9 @@ TEST(KeepLast, RoomSavesRoundTrips) {
   const auto roomy = within(least + all);
   EXPECT_LE(roomy.memory_analysis().device().total_bytes, least + all);
   EXPECT_LT(roomy.memory_analysis().host().total_bytes, lean.memory_analysis().host().total_bytes / 2);
+  EXPECT_EQ(lean.memory_analysis().kept_bytes, 0);
+  EXPECT_GT(roomy.memory_analysis().kept_bytes, all / 2);
+  EXPECT_THAT(to_string(roomy.memory_analysis()), ::testing::HasSubstr("kept on the device"));
   const auto a = lean(s, x), b = roomy(s, x);
   EXPECT_EQ(a.w.to_vector<float>(), b.w.to_vector<float>());
   EXPECT_EQ(a.b.to_vector<float>(), b.b.to_vector<float>());

@@ -38,8 +38,9 @@ class Finder {
  public:
   explicit Finder(const Graph& graph) : graph_(graph), users_(graph) {}
 
-  // From the last node up, as much as `bytes` hold.
-  void run(int64_t bytes) {
+  // From the last node up, as much as `bytes` hold; how much that is.
+  int64_t run(const int64_t most) {
+    int64_t bytes = most;
     for (size_t n = graph_.n_nodes(); n-- > 0 && bytes > 0;) {
       const NodeId id(n);
       const Node& node = graph_.node(id);
@@ -58,13 +59,13 @@ class Finder {
         pairs_.push_back(std::move(*pair));
       }
     }
+    return most - bytes;
   }
   bool is_kept(ValueId v) const { return kept_.contains(v); }
   const Pair* pair_with(NodeId id) const {
     const auto it = in_pair_.find(id);
     return it == in_pair_.end() ? nullptr : &pairs_[static_cast<size_t>(it->second)];
   }
-  bool found() const { return !kept_.empty() || !pairs_.empty(); }
 
  private:
   static bool is_returned(const Graph& graph, ValueId v) {
@@ -257,10 +258,10 @@ class Keeper {
 
 }  // namespace
 
-Graph keep_last(const Graph& graph, int64_t bytes) {
+KeptLast keep_last(const Graph& graph, int64_t bytes) {
   Finder found(graph);
-  found.run(bytes);
-  return found.found() ? Keeper(graph, found).run() : graph;
+  const int64_t kept = found.run(bytes);
+  return {kept > 0 ? Keeper(graph, found).run() : graph, kept};
 }
 
 }  // namespace stow

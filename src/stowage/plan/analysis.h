@@ -35,6 +35,9 @@ struct MemoryAnalysis {
   /// The most bytes of the device at a time that moves under way (started, not yet awaited) read or
   /// write: what overlap costs at most.
   int64_t under_way_bytes = 0;
+  /// What a run was to send elsewhere and fetch back, and keeps on the device, as there is room and
+  /// that would be waited for (CompileOptions::keep_last).
+  int64_t kept_bytes = 0;
   int64_t peak_instant = 0;  ///< Index on the timeline of the first instant of the device's peak.
   int64_t n_instants = 0;
   std::string peak_at;            ///< The instruction running at the peak.

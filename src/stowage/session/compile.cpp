@@ -283,11 +283,12 @@ Variant keep_what_hides(const Graph& graph, const CompileOptions& options, int t
   Graph last = moved.tiled;
   // Whether so much fits; where nothing else is kept than was tried before it does.
   const auto fits = [&](int64_t bytes) {
-    Graph kept = keep_last(moved.tiled, bytes);
-    if (equal(kept, best ? best->tiled : moved.tiled)) return true;
-    if (equal(kept, last)) return false;
-    last = kept;
-    Variant other = planned_with(moved.updates, std::move(kept), options, threads);
+    KeptLast kept = keep_last(moved.tiled, bytes);
+    if (equal(kept.graph, best ? best->tiled : moved.tiled)) return true;
+    if (equal(kept.graph, last)) return false;
+    last = kept.graph;
+    Variant other = planned_with(moved.updates, std::move(kept.graph), options, threads);
+    other.planned.plan.analysis.kept_bytes = kept.bytes;
     if (other.is_over(options)) return false;
     if (!best || is_better(other, *best, options)) best = std::move(other);
     return true;

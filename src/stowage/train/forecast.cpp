@@ -26,6 +26,7 @@ Result<std::optional<DeviceDescription>> forecast_device(const std::string& aske
 Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> device) {
   Forecast forecast;
   forecast.moved = moved_bytes(step.schedule());
+  forecast.kept_bytes = step.memory_analysis().kept_bytes;
   if (device) {
     SimulateOptions options;
     options.max_events = kMaxTraceEvents;
@@ -47,6 +48,9 @@ std::string to_string(const Forecast& forecast) {
           fmt::format("{} {}", stream_name(static_cast<StreamKind>(s)), format_bytes(bytes)));
   std::string text;
   if (!moves.empty()) text = fmt::format("a step moves: {}\n", fmt::join(moves, ", "));
+  if (forecast.kept_bytes > 0)
+    text += fmt::format("{} that were to leave and come back stay: there is room, and moving them would take longer\n",
+                        format_bytes(forecast.kept_bytes));
   if (!forecast.simulation)
     return text + fmt::format(
                       "no step time: ./stowage calibrate measures this machine, and "
@@ -92,7 +96,7 @@ Json to_json(const Forecast& forecast) {
                               {"busy_s", streams},
                               {"every_run", s.every_run}});
   }
-  return Json::object({{"moved_bytes", moved}, {"simulated", simulated}});
+  return Json::object({{"moved_bytes", moved}, {"kept_bytes", forecast.kept_bytes}, {"simulated", simulated}});
 }
 
 Result<void> write_simulated_trace(const std::string& path, const Executable& step,

@@ -13,6 +13,7 @@ namespace stow {
 
 struct Forecast {
   std::array<StreamUse, kNumStreams> moved;  ///< Bytes and moves; of kCompute 0 bytes.
+  int64_t kept_bytes = 0;  ///< That were to leave and come back, and stay (MemoryAnalysis).
   std::optional<DeviceDescription> device;
   std::optional<Simulation> simulation;  ///< Where there is a device.
   /// The step if memory had no end; none where that was too much to go through.
@@ -30,7 +31,7 @@ Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> 
 /// For people: a few lines.
 std::string to_string(const Forecast& forecast);
 
-/// {"moved_bytes": {"copy in": …}, "simulated": {"device": …, "step_s": …, …} or null}.
+/// {"moved_bytes": {"copy in": …}, "kept_bytes": …, "simulated": {"device": …, "step_s": …, …} or null}.
 Json to_json(const Forecast& forecast);
 
 /// Writes the simulated step as a trace. Errors: as write_trace; no device.

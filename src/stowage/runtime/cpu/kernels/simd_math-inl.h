@@ -98,12 +98,15 @@ HWY_INLINE V at_least(D d, float bound, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_small_f32(D d, V x) {
   const auto none = hn::Lt(x, hn::Set(d, -104.0f));
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kHasScale<D>) {
+    const auto parts = exp_parts_f32(d, x);
+    const V r = hn::Add(parts.p, hn::Set(d, 1.0f));
+    return V{_mm512_maskz_scalef_ps(static_cast<__mmask16>(~none.raw), r.raw, parts.whole.raw)};
+  }
+#endif
   const auto parts = exp_parts_f32(d, at_least(d, -105.0f, x));
   const V r = hn::Add(parts.p, hn::Set(d, 1.0f));
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (kHasScale<D>)
-    return V{_mm512_maskz_scalef_ps(static_cast<__mmask16>(~none.raw), r.raw, parts.whole.raw)};
-#endif
   const hn::RebindToSigned<D> di;
   const auto n = hn::IfThenZeroElse(hn::RebindMask(di, none), parts.n);
   return hn::IfThenZeroElse(none, scale_f32(d, r, n, hn::IfThenZeroElse(none, parts.whole)));
