@@ -49,7 +49,8 @@ std::string to_string(const Forecast& forecast) {
   std::string text;
   if (!moves.empty()) text = fmt::format("a step moves: {}\n", fmt::join(moves, ", "));
   if (forecast.kept_bytes > 0)
-    text += fmt::format("{} that were to leave and come back stay: there is room, and moving them would take longer\n",
+    text += fmt::format("{} that were to leave and come back stay: there is room, and moving them "
+                        "would take longer\n",
                         format_bytes(forecast.kept_bytes));
   if (!forecast.simulation)
     return text + fmt::format(
