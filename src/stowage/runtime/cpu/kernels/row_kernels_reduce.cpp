@@ -61,14 +61,13 @@ struct FoldMin {
   static float fold(float a, float b) { return scalar::Binary<OpKind::kMin, float>::apply(a, b); }
 };
 
-// Sixteen lanes from data[i..], the first `n` of them; the others are 0. kPlain: of floats, one a
-// column.
+// Sixteen lanes from data[i..], the first `n` of them; the others are 0. kPlain: of floats.
 template <bool kWhole, bool kPlain>
 HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVectors]) {
   const size_t lanes = hn::Lanes(d);
   if constexpr (kWhole && kPlain) {
     for (size_t k = 0; k < kVectors; ++k)
-      v[k] = hn::LoadU(d, reinterpret_cast<const float*>(row.data) + i + k * lanes);
+      v[k] = hn::LoadU(d, reinterpret_cast<const float*>(row.data) + ((i + k * lanes) & row.mask));
     return;
   }
   const std::byte* data = row.data;
@@ -255,7 +254,7 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
   for (int q = 0; q < R; ++q) {
     for (size_t a = 0; a < Term::kArgs; ++a) {
       rows[q][a] = begin_row(d, c.args[a], r + q, splats[q][a]);
-      plain = plain && rows[q][a].mask != 0 && rows[q][a].form == Form::kNative;
+      plain = plain && rows[q][a].form == Form::kNative;
     }
     enter_row<Op>(d, c, r + q, c.lanes, acc[q]);
   }
