@@ -452,8 +452,9 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
     c.optimizer.clip = 0;  // nothing waits for the norm of all gradients
     c.memory.policy = of.policy;
     send_all_to_host(c);
+    c.memory.device = 4'000'000'000;
     const Job job(c, 1);
-    const Budgets budgets = budgets_of(c, 4'000'000'000);
+    const Budgets budgets = budgets_of(c, c.memory.device);
     const Choice choice = choose_plan(job, budgets);
     ASSERT_TRUE(choice.plan);
     const Schedule& schedule = choice.plan->programs.step->schedule();
@@ -481,6 +482,25 @@ TEST_F(Train, AStepWithAllOnTheHostTakesTheLongerOfComputingAndMoving) {
       EXPECT_LE(s.step_s, of.for_memory * *in_order) << share;
     }
   }
+}
+
+// What the machine could hold is no leave to keep what a policy sends away; a budget is, and says so.
+TEST_F(Train, WhatAPolicySendsAwayLeavesWithoutABudgetOfItsOwn) {
+  TrainConfig c = config("sent", 1);
+  enlarge(c, {4, 256, 512, 4});
+  c.runtime.platform = "virtual";
+  c.memory.policy = "offload_all";
+  constexpr int64_t kPlenty = 8'000'000'000;
+  const auto step_of = [&] {
+    return Job(c, 1).plan({.policy = c.memory.policy}, budgets_of(c, kPlenty)).programs.step;
+  };
+  const ExecutablePtr without = step_of();
+  c.memory.device = kPlenty;
+  const ExecutablePtr with = step_of();
+  EXPECT_EQ(without->memory_analysis().kept_bytes, 0);
+  EXPECT_GT(without->memory_analysis().host().total_bytes, 100'000'000);
+  EXPECT_GT(with->memory_analysis().kept_bytes, 100'000'000);
+  EXPECT_NE(to_string(forecast_step(*with, {})).find("come back stay"), std::string::npos);
 }
 
 // Of the layouts that fit a budget which leaves little to run ahead the one that hides most is kept.

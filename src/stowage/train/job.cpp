@@ -203,6 +203,8 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   step.override_policy = named_policy(placement.policy, placement.activations);
   step.dump_name = "step-" + placement.policy;
   if (!moves_ahead) step.transfers_ahead = 0;
+  // What a policy sends away leaves, but where somebody said how much may stay.
+  step.keep_last = config_.memory.device.has_value();
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
   const StepForm form = {.nested = nests(placement.policy),
