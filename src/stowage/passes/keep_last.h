@@ -8,14 +8,14 @@
 
 namespace stow {
 
-/// What is moved away only to be read on the device again, and leaves last, is what the backward pass
-/// begins with: its round trip is the least use. As much of it as `bytes` hold, counted from the last,
-/// stays where it is: single values, and slices of residual stacks, the scans of both passes cut in two
-/// at the first of them. The graph as it is where that is nothing. Bits stay.
 struct KeptLast {
   Graph graph;
   int64_t bytes = 0;  ///< That neither leave nor come back.
 };
+/// What is moved away only to be read on the device again, and leaves last, is what the backward pass
+/// begins with: its round trip is the least use. As much of it as `bytes` hold, counted from the last,
+/// stays where it is: single values, and slices of residual stacks, the scans of both passes cut in two
+/// at the first of them. The graph as it is where that is nothing. Bits stay.
 KeptLast keep_last(const Graph& graph, int64_t bytes);
 
 }  // namespace stow
