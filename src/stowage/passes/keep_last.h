@@ -8,6 +8,7 @@
 
 namespace stow {
 
+/// What keep_last() makes of a graph.
 struct KeptLast {
   Graph graph;
   int64_t bytes = 0;  ///< That neither leave nor come back.

@@ -310,7 +310,8 @@ std::string to_string(const MemoryAnalysis& analysis, size_t max_owners) {
     text += fmt::format("moves under way: at most {} of the device\n",
                         format_bytes(analysis.under_way_bytes));
   if (analysis.kept_bytes > 0)
-    text += fmt::format("not moved: {} a run, kept on the device\n", format_bytes(analysis.kept_bytes));
+    text += fmt::format("not moved: {} a run, kept on the device\n",
+                        format_bytes(analysis.kept_bytes));
   text += fmt::format("peak at instant {} of {}: {}\n", analysis.peak_instant, analysis.n_instants,
                       analysis.peak_at);
   for (size_t i = 0; i < std::min(max_owners, analysis.owners.size()); ++i) {

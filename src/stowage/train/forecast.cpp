@@ -97,7 +97,9 @@ Json to_json(const Forecast& forecast) {
                               {"busy_s", streams},
                               {"every_run", s.every_run}});
   }
-  return Json::object({{"moved_bytes", moved}, {"kept_bytes", forecast.kept_bytes}, {"simulated", simulated}});
+  return Json::object({{"moved_bytes", moved},
+                       {"kept_bytes", forecast.kept_bytes},
+                       {"simulated", simulated}});
 }
 
 Result<void> write_simulated_trace(const std::string& path, const Executable& step,

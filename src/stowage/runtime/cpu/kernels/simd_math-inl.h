@@ -100,7 +100,7 @@ HWY_INLINE V exp_small_f32(D d, V x) {
   const auto none = hn::Lt(x, hn::Set(d, -104.0f));
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kHasScale<D>) {
-    const auto parts = exp_parts_f32(d, x);
+    const auto parts = exp_parts_f32(d, x);  // far below whatever comes, as it is masked
     const V r = hn::Add(parts.p, hn::Set(d, 1.0f));
     return V{_mm512_maskz_scalef_ps(static_cast<__mmask16>(~none.raw), r.raw, parts.whole.raw)};
   }
