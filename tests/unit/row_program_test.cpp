@@ -623,7 +623,8 @@ class Writer {
   int32_t compute(OpKind op, int32_t a, int32_t b = -1) {
     return add(StepKind::kCompute, op, a, b, 0);
   }
-  int32_t sum(int32_t value) { return add(StepKind::kReduceRow, OpKind::kReduceSum, value, -1, 0); }
+  int32_t sum(int32_t value) { return reduce(OpKind::kReduceSum, value); }
+  int32_t reduce(OpKind op, int32_t value) { return add(StepKind::kReduceRow, op, value, -1, 0); }
   void store(int32_t value) { write(StepKind::kStore, value, whole_); }
   void store_sums(int32_t value) {
     write(StepKind::kReduceColumns, value, {whole_.dtype, {0, 1}});
@@ -675,10 +676,8 @@ RowProgram gate_program(DType t, const Dims& dims, bool has_up, bool apart) {
   return w.done();
 }
 
-// Every gate of the halves, and as many others of f32.
-TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
-  const std::vector<Dims> spaces = {{16, 4096},         {2048, 32}, {1, 65535},
-                                    {65536 / 129, 129}, {5, 63},    {65536, 1}};
+// Every gate of the halves, and as many others of f32, where a space is of 65536.
+void check_gates(const std::vector<Dims>& spaces) {
   for (DType t : {DType::kF32, DType::kBF16, DType::kF16})
     for (const Dims& dims : spaces)
       for (const bool has_up : {false, true}) {
@@ -713,6 +712,13 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
         ASSERT_TRUE(same(c, got, want))
             << "in place, " << dtype_name(t) << " " << describe(c.program);
       }
+}
+
+TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
+  check_gates({{16, 4096}, {2048, 32}, {1, 65535}, {65536 / 129, 129}, {5, 63}, {65536, 1}});
+}
+TEST(RowProgramGate, OfEveryTargetIsOneKernelWithTheBitsOfThree) {
+  with_other_targets([] { check_gates({{16, 4096}}); });
 }
 
 // The gradient of silu(x), or of silu(x) * y by both and, with three outputs, the product itself.
@@ -812,6 +818,56 @@ TEST(RowProgramNormGradient, AgreesWithTheReference) {
 }
 TEST(RowProgramNormGradient, AgreesWhereWhatIsMultipliedIsReadAgain) {
   check_norm_gradient(true);
+}
+
+// Softmax of rows too long for one strip, e / sum(e) with e = exp(x - max(x)): e lies where the
+// result will. What else reads x or e afterwards:
+enum class Also { kNothing, kArgument, kFirst, kSecond };
+RowProgram long_softmax(const Dims& dims, Also also) {
+  Writer w(DType::kF32, dims);
+  const int32_t x = w.load();
+  const int32_t e = w.compute(
+      OpKind::kExp, w.compute(OpKind::kSub, x, w.reduce(OpKind::kReduceMax, x)));
+  const int32_t sum = w.sum(e), y = w.compute(OpKind::kDiv, e, sum);
+  if (also == Also::kSecond) w.store(w.compute(OpKind::kMul, e, w.compute(OpKind::kAdd, e, sum)));
+  w.store(also == Also::kArgument ? w.compute(OpKind::kMul, y, x) : y);
+  if (also == Also::kFirst) w.store(w.compute(OpKind::kMul, e, w.compute(OpKind::kAdd, e, sum)));
+  return w.done();
+}
+void check_long_softmax(Also also) {
+  for (const Dims& dims : std::vector<Dims>{{3, 8200}, {2, 20000}, {1, 8193}}) {
+    Case c;
+    c.program = long_softmax(dims, also);
+    Random random(5);
+    for (int k = 0; k < 3; ++k)
+      c.memory.push_back(random_bytes(random, DType::kF32, dims[0] * dims[1]));
+    c.inputs = {{0, 0}};
+    // Apart, over the input, and the other output over it.
+    for (const auto& places : {std::array<size_t, 2>{1, 2}, {0, 1}, {1, 0}}) {
+      c.outputs.clear();
+      for (size_t k = 0; k < c.program.outputs.size(); ++k) c.outputs.push_back({places[k], 0});
+      std::vector<Bytes> want = c.memory;
+      const Pointers at = pointers(c, want);
+      run_row_program_reference(c.program, at.inputs, at.outputs);
+      for (int threads : {1, 2})
+        ASSERT_TRUE(same(c, run(c, threads), want))
+            << "over " << places[0] << " " << describe(c.program);
+    }
+  }
+}
+TEST(RowProgramLongRows, WhatIsKeptLiesWhereTheResultWill) {
+  const Dims dims = {3, 20000};
+  EXPECT_LT(CompiledRowProgram(long_softmax(dims, Also::kNothing)).scratch_bytes(1), 4096);
+  // Over x, which is read again, it must not.
+  EXPECT_GT(CompiledRowProgram(long_softmax(dims, Also::kArgument)).scratch_bytes(1), 4 * 20000);
+  check_long_softmax(Also::kNothing);
+}
+TEST(RowProgramLongRows, AreRightWhereTheirArgumentIsReadAgain) {
+  check_long_softmax(Also::kArgument);
+}
+TEST(RowProgramLongRows, AreRightWhereWhatIsKeptIsReadAgain) {
+  check_long_softmax(Also::kFirst);
+  check_long_softmax(Also::kSecond);
 }
 
 }  // namespace

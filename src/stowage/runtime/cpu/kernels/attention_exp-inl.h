@@ -8,31 +8,25 @@
 #endif
 
 #include <hwy/highway.h>
+#include "stowage/runtime/cpu/kernels/exp_table-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln 2 / 2; polynomial of Cephes' expf.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V softmax_exp(D d, V x) {
+  constexpr float kLeast = -87.3f;
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kHasScale<D>) return exp_from_f32(d, kLeast, x);
+#endif
   const hn::RebindToSigned<D> di;
-  const V magic = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const V t = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
-  const V n = hn::Sub(t, magic);
-  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  V p = hn::Set(d, 1.9875691500e-4f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, t));  // n, in place
-  const V scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-  const V y = hn::IfThenElse(hn::Eq(x, x), scaled, x);
-  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.3f)), hn::Zero(d), y);
+  V shifted;
+  const V y = exp_fraction_f32(d, x, shifted);
+  // floor(n), in place.
+  const auto exponent = hn::ShiftLeft<20>(hn::AndNot(hn::Set(di, 7), hn::BitCast(di, shifted)));
+  const V scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, y), exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLeast)), hn::IfThenElse(hn::Eq(x, x), scaled, x));
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

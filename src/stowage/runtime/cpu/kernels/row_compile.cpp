@@ -28,6 +28,7 @@ RowPlan Compiler::compile() {
   choose_phases();
   choose_fused_steps();
   choose_fused_stores();
+  choose_lodgings();
   emit();
   allocate();
   bind_all();

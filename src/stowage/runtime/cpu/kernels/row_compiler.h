@@ -21,6 +21,7 @@ struct Value {
   int32_t absorbed_by = -1;  // The step whose kernel computes this one too.
   int32_t made_by = -1;      // Likewise, where others want this one as well.
   int32_t fused_store = -1;  // The store that its kernel does itself.
+  int32_t lodges_in = -1;    // The output that holds it until that is stored.
   int32_t reg = -1;
   bool by_position = false;  // A step that find_one_hot() has made.
 };
@@ -148,6 +149,17 @@ class Compiler {
   // A store whose value's own kernel can write the output: it must be the value's only phase, and
   // no input that may be the same memory may be read after the kernel.
   void choose_fused_stores();
+
+  // What kernel `kernel` writes to `out` in phase `phase` overtakes reads of these inputs, which may
+  // be the same memory. `meets(step, argument, later)` sees every read of that phase and the next.
+  template <typename F>
+  std::vector<int> overtaken(int kernel, int phase, const PlanOperand& out, F meets);
+
+  // Where a value of whole rows is kept for what is stored last, and of its form, it lies in the
+  // place of that from the beginning: rows are then read and written in one place, not in two.
+  void choose_lodgings();
+  // Whether value i may lie in the output of store `store`, a fused one, until that happens.
+  bool can_lodge(int i, int store);
 
   // ---- registers, steps, places: row_emit.cpp ----
 

@@ -25,7 +25,7 @@ int64_t weight_of(OpKind op) {
                                    OpKind::kPow,  OpKind::kLog1p, OpKind::kExpm1};
   if (std::find(std::begin(kDivides), std::end(kDivides), op) != std::end(kDivides)) return 6;
   if (std::find(std::begin(kFunctions), std::end(kFunctions), op) != std::end(kFunctions))
-    return 12;
+    return 24;
   return 1;
 }
 
@@ -46,9 +46,11 @@ Place Compiler::place_of(int i) {
     p.index = constant(s);
     return p;
   }
-  if (v.direct || v.fused_store >= 0) {
+  if (v.direct || v.fused_store >= 0 || v.lodges_in >= 0) {
     p.kind = Place::kOperand;
-    p.index = v.direct ? v.operand : output_operand(step(v.fused_store));
+    p.index = v.direct ? v.operand
+              : v.fused_store >= 0 ? output_operand(step(v.fused_store))
+                                   : plan_.n_inputs + v.lodges_in;
     p.form = form_of(s.dtype);
     p.elem_bytes = static_cast<int32_t>(dtype_bytes(s.dtype));
     return p;
@@ -73,6 +75,7 @@ int32_t Compiler::constant(const Step& s) {
 
 void Compiler::define(int i) {
   Value& v = value(i);
+  if (v.fused_store >= 0 || v.lodges_in >= 0) return;
   v.reg = static_cast<int32_t>(plan_.registers.size());
   Register r;
   r.span = v.span;
@@ -124,10 +127,10 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
       p.weight += weight_of(s.op);
       for (int k = 0; k < i; ++k)
         if (value(k).absorbed_by == i) p.weight += weight_of(step(k).op);
-      if (v.fused_store < 0) define(i);
+      define(i);
       for (int made : fused.more) {
         p.weight += weight_of(step(made).op);
-        if (value(made).fused_store < 0) define(made);
+        define(made);
         p.more[p.n_more++] = place_of(made);
       }
       break;
@@ -136,7 +139,7 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
       if (v.reg < 0) define(i);
       p.kind = PlanStep::kReduceRows;
       p.span = value(s.args[0]).span;
-      p.weight = kChainWeight;
+      p.weight = s.op == OpKind::kReduceMax || s.op == OpKind::kReduceMin ? 1 : kChainWeight;
       p.reduce = reduce_kernels(s.op, s.dtype);
       STOW_CHECK(p.reduce.rows != nullptr &&
                      register_dtype(step(s.args[0]).dtype) == register_dtype(s.dtype),

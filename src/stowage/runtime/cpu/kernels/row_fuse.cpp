@@ -289,6 +289,30 @@ void Compiler::choose_fused_steps() {
   }
 }
 
+template <typename F>
+std::vector<int> Compiler::overtaken(int kernel, int phase, const PlanOperand& out, F meets) {
+  std::vector<int> inputs;
+  for (int p = phase; p < n_phases_; ++p)
+    for (int j = 0; j < n_steps(); ++j) {
+      if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
+      const Value& v = value(j);
+      const int reader = v.absorbed_by >= 0 ? v.absorbed_by : v.made_by >= 0 ? v.made_by : j;
+      const bool later = p > phase || reader > kernel;
+      for (int k = 0; k < n_args(step(j)); ++k) {
+        const int a = step(j).args[k];
+        meets(j, a, p, reader);
+        // Reads through a direct load, at any later place.
+        if (later && value(a).direct && may_share(out, operand(value(a).operand)))
+          inputs.push_back(value(a).operand);
+      }
+      // A load that copies.
+      if (later && step(j).kind == StepKind::kLoad && !v.direct &&
+          may_share(out, operand(v.operand)))
+        inputs.push_back(v.operand);
+    }
+  return inputs;
+}
+
 void Compiler::choose_fused_stores() {
   for (int i = 0; i < n_steps(); ++i) {
     const Step& s = step(i);
@@ -303,38 +327,56 @@ void Compiler::choose_fused_stores() {
     if (step(a).kind != StepKind::kCompute || v.absorbed_by >= 0 || v.fused_store >= 0 ||
         !out.unit_columns || v.span != out.span || store_phase(s) > first)
       continue;
-    if (form_of(out.dtype) != Form::kNative && !takes_forms(step(a))) continue;
+    const bool narrow = form_of(out.dtype) != Form::kNative;
+    if (narrow && !takes_forms(step(a))) continue;
     // Later phases read it where it was stored; or, if they compute it again, they would write
     // it again, which only the phase of the store may do.
     bool possible = true;
-    std::vector<int> overtaken;  // inputs read after the store
     for (int p = first + 1; p < n_phases_; ++p)
       if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
-    for (int p = first; p < n_phases_ && possible; ++p)
-      for (int j = 0; j < n_steps(); ++j) {
-        if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
-        const int reader = value(j).absorbed_by >= 0 ? value(j).absorbed_by
-                           : value(j).made_by >= 0   ? value(j).made_by
-                                                     : j;
-        const bool later = p > first || reader > kernel;
-        for (int k = 0; k < n_args(step(j)); ++k) {
-          const int b = step(j).args[k];
-          if (b == a && form_of(out.dtype) != Form::kNative && !takes_forms(step(j)) && j != i)
-            possible = false;
-          // Reads through a direct load, at any later place.
-          const Value& w = value(b);
-          if (later && w.direct && may_share(out, operand(w.operand)))
-            overtaken.push_back(w.operand);
-        }
-        // A load that copies.
-        if (later && step(j).kind == StepKind::kLoad && !value(j).direct &&
-            may_share(out, operand(value(j).operand)))
-          overtaken.push_back(value(j).operand);
-      }
-    if (careful_ && !overtaken.empty()) possible = false;
-    if (!possible) continue;
-    for (int input : overtaken) assume_apart(s.index, input);
+    const std::vector<int> inputs = overtaken(kernel, first, out, [&](int j, int arg, int, int) {
+      if (arg == a && narrow && !takes_forms(step(j)) && j != i) possible = false;
+    });
+    if (!possible || (careful_ && !inputs.empty())) continue;
+    for (int input : inputs) assume_apart(s.index, input);
     v.fused_store = i;
+  }
+}
+
+bool Compiler::can_lodge(int i, int store) {
+  const Value& v = value(i);
+  const Step& s = step(store);
+  const PlanOperand& out = operand(output_operand(s));
+  const Value& stored = value(s.args[0]);
+  const int maker = v.absorbed_by >= 0 ? v.absorbed_by : v.made_by >= 0 ? v.made_by : i;
+  const int last = stored.made_by >= 0 ? stored.made_by : s.args[0];
+  if (s.kind != StepKind::kStore || stored.fused_store != store || out.dtype != DType::kF32 ||
+      out.span != v.span || v.level >= store_phase(s))
+    return false;
+  bool possible = true;
+  const std::vector<int> inputs =
+      overtaken(maker, v.level, out, [&](int, int arg, int phase, int reader) {
+        if (arg == i && (phase > store_phase(s) || (phase == store_phase(s) && reader > last)))
+          possible = false;
+      });
+  if (!possible || (careful_ && !inputs.empty())) return false;
+  for (int input : inputs) assume_apart(s.index, input);
+  return true;
+}
+
+void Compiler::choose_lodgings() {
+  if (!has_many_strips()) return;
+  std::vector<bool> taken(static_cast<size_t>(plan_.n_outputs), false);
+  for (int i = 0; i < n_steps(); ++i) {
+    Value& v = value(i);
+    if (!v.keep || step(i).kind != StepKind::kCompute || step(i).dtype != DType::kF32 ||
+        v.span != Span::kFull || v.fused_store >= 0)
+      continue;
+    for (int j = i + 1; j < n_steps() && v.lodges_in < 0; ++j)
+      if (is_store(step(j)) && !taken[static_cast<size_t>(step(j).index)] && can_lodge(i, j)) {
+        v.lodges_in = step(j).index;
+        taken[static_cast<size_t>(step(j).index)] = true;
+      }
   }
 }
 

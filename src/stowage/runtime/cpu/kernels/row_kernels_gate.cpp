@@ -31,6 +31,7 @@ struct F32Lanes {
       hn::StoreU(v[k], d, reinterpret_cast<float*>(p) + k * hn::Lanes(d));
   }
   static HWY_INLINE VF logistic(DF d, VF x) { return logistic_f32(d, x); }
+  static HWY_INLINE VF round_logistic(DF, VF x) { return x; }
   static HWY_INLINE VF round(DF, VF x) { return x; }
 };
 
@@ -38,6 +39,27 @@ struct F32Lanes {
 // has a lower half of 0, as it comes from an element or is the machine's own.
 struct BF16Lanes {
   static constexpr size_t kBytes = 2;
+#if HWY_TARGET == HWY_AVX3
+  // Upper halves side by side and lower halves side by side: those round up that lie beyond the
+  // middle, or on it below an odd one.
+  static HWY_INLINE hn::Vec<DU32> narrow(DF, VF even, VF odd) {
+    const DU32 du;
+    const auto lower = hn::Add(hn::Set(du, 0x200000), hn::Mul(hn::Set(du, 0x20002), hn::Iota(du, 0)));
+    const auto upper = hn::Add(lower, hn::Set(du, 0x10001));
+    const __m512i a = _mm512_castps_si512(even.raw), b = _mm512_castps_si512(odd.raw);
+    const __m512i high = _mm512_permutex2var_epi16(a, upper.raw, b);
+    const __m512i low = _mm512_permutex2var_epi16(a, lower.raw, b);
+    constexpr int kOrAnd = 0xf8;  // a | (b & c)
+    const __m512i rest = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi16(1), kOrAnd);
+    const __mmask32 up = _mm512_cmpgt_epu16_mask(rest, _mm512_set1_epi16(INT16_MIN));
+    return hn::Vec<DU32>{_mm512_mask_sub_epi16(high, up, high, _mm512_set1_epi16(-1))};
+  }
+#else
+  static HWY_INLINE hn::Vec<DU32> narrow(DF d, VF even, VF odd) {
+    const auto low = hn::ShiftRight<16>(add_half_bf16(hn::BitCast(DU32(), even)));
+    return hn::Or(low, hn::BitCast(DU32(), round(d, odd)));
+  }
+#endif
   static HWY_INLINE void load(DF d, const std::byte* p, Group& v) {
     const DU32 du;
     for (size_t k = 0; k < kGroup; k += 2) {
@@ -48,13 +70,15 @@ struct BF16Lanes {
   }
   static HWY_INLINE void store(DF d, const Group& v, std::byte* p) {
     const DU32 du;
-    for (size_t k = 0; k < kGroup; k += 2) {
-      const auto even = hn::ShiftRight<16>(add_half_bf16(hn::BitCast(du, v[k])));
-      const auto odd = hn::BitCast(du, round(d, v[k + 1]));
-      hn::StoreU(hn::Or(even, odd), du, reinterpret_cast<uint32_t*>(p) + k / 2 * hn::Lanes(d));
-    }
+    for (size_t k = 0; k < kGroup; k += 2)
+      hn::StoreU(narrow(d, v[k], v[k + 1]), du,
+                 reinterpret_cast<uint32_t*>(p) + k / 2 * hn::Lanes(d));
   }
   static HWY_INLINE VF logistic(DF d, VF x) { return logistic_bf16(d, x); }
+  // Of none of bf16's values does it lie halfway between two.
+  static HWY_INLINE VF round_logistic(DF d, VF x) {
+    return upper_half(d, hn::Add(hn::BitCast(DU32(), x), hn::Set(DU32(), 0x8000)));
+  }
   static HWY_INLINE VF round(DF d, VF x) {
     return upper_half(d, add_half_bf16(hn::BitCast(DU32(), x)));
   }
@@ -73,7 +97,7 @@ struct Gate {
   static HWY_INLINE void run(DF d, Group& s, const std::byte* const* args, std::byte* const* outs) {
     Group v;
     Lanes::load(d, args[0], v);
-    for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(v[k], Lanes::round(d, s[k]));
+    for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(v[k], Lanes::round_logistic(d, s[k]));
     if constexpr (kFactor) {
       Lanes::load(d, args[1], v);
       for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(Lanes::round(d, s[k]), v[k]);
@@ -95,14 +119,14 @@ struct GateGrad {
       Group y;
       Lanes::load(d, args[1], y);
       for (size_t k = 0; k < kGroup; ++k) {
-        const VF silu = Lanes::round(d, hn::Mul(x[k], Lanes::round(d, s[k])));
+        const VF silu = Lanes::round(d, hn::Mul(x[k], Lanes::round_logistic(d, s[k])));
         results[1][k] = hn::Mul(dy[k], silu);
         if constexpr (kOuts > 2) results[2][k] = hn::Mul(silu, y[k]);
         dy[k] = Lanes::round(d, hn::Mul(dy[k], y[k]));
       }
     }
     for (size_t k = 0; k < kGroup; ++k) {
-      const VF sigma = Lanes::round(d, s[k]);
+      const VF sigma = Lanes::round_logistic(d, s[k]);
       const VF slope = Lanes::round(d, hn::Mul(sigma, Lanes::round(d, hn::Sub(one, sigma))));
       const VF bent = Lanes::round(d, hn::Mul(Lanes::round(d, hn::Mul(dy[k], x[k])), slope));
       results[0][k] = hn::Add(Lanes::round(d, hn::Mul(dy[k], sigma)), bent);
@@ -190,6 +214,7 @@ struct RoundedLanes : F32Lanes {
   static HWY_INLINE VF round(DF d, VF x) {
     return kRound == Form::kBF16 ? round_bf16(d, x) : round_f16(d, x);
   }
+  static HWY_INLINE VF round_logistic(DF d, VF x) { return round(d, x); }
 };
 
 // Of operands in any form: kTurn elements at a time, widened before and narrowed after.

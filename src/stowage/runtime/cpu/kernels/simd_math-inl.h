@@ -16,6 +16,7 @@
 #include <limits>
 
 #include <hwy/highway.h>
+#include "stowage/runtime/cpu/kernels/exp_table-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -27,19 +28,9 @@ HWY_INLINE V magic_f32(D d) {
   return hn::Set(d, 12582912.0f);  // 1.5 * 2^23
 }
 
-/// AVX-512 scales by powers of two and takes fractions in one instruction.
-#if HWY_TARGET == HWY_AVX3
-template <class D>
-constexpr bool kHasScale = hn::MaxLanes(D()) == 16;
-#endif
-
-/// r * 2^n for n in [-300, 300], rounding once unless r * 2^(n/2) is denormal too. `whole` is n.
+/// r * 2^n for n in [-300, 300], rounding once unless r * 2^(n/2) is denormal too.
 template <class D, class VI, class V = hn::Vec<D>>
-HWY_INLINE V scale_f32(D d, V r, VI n, V whole) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (kHasScale<D>) return V{_mm512_scalef_ps(r.raw, whole.raw)};
-#endif
-  (void)whole;
+HWY_INLINE V scale_f32(D d, V r, VI n) {
   const hn::RebindToSigned<D> di;
   const VI bias = hn::Set(di, 127);
   const VI half = hn::ShiftRight<1>(n);
@@ -48,13 +39,12 @@ HWY_INLINE V scale_f32(D d, V r, VI n, V whole) {
   return hn::Mul(hn::Mul(r, a), b);
 }
 
-/// x = n ln 2 + r, |r| <= ln 2 / 2: n as an integer and as a float, and expm1(r).
+/// x = n ln 2 + r, |r| <= ln 2 / 2: n, and expm1(r).
 /// Source: the polynomial of Cephes' expf (Moshier).
 template <class D, class V = hn::Vec<D>>
 struct ExpParts {
   hn::Vec<hn::RebindToSigned<D>> n;
-  V whole;  ///< n
-  V p;      ///< expm1(r)
+  V p;  ///< expm1(r)
 };
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE ExpParts<D> exp_parts_f32(D d, V x) {
@@ -70,7 +60,7 @@ HWY_INLINE ExpParts<D> exp_parts_f32(D d, V x) {
   q = hn::MulAdd(q, r, hn::Set(d, 4.1665795894e-2f));
   q = hn::MulAdd(q, r, hn::Set(d, 1.6666665459e-1f));
   q = hn::MulAdd(q, r, hn::Set(d, 5.0000001201e-1f));
-  return {hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic)), n,
+  return {hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic)),
           hn::MulAdd(hn::Mul(r, r), q, r)};
 }
 
@@ -97,19 +87,16 @@ HWY_INLINE V at_least(D d, float bound, V x) {
 /// to it: underflow takes some hundred cycles on Intel's.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_small_f32(D d, V x) {
-  const auto none = hn::Lt(x, hn::Set(d, -104.0f));
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (kHasScale<D>) {
-    const auto parts = exp_parts_f32(d, x);  // far below whatever comes, as it is masked
-    const V r = hn::Add(parts.p, hn::Set(d, 1.0f));
-    return V{_mm512_maskz_scalef_ps(static_cast<__mmask16>(~none.raw), r.raw, parts.whole.raw)};
-  }
+  if constexpr (kHasScale<D>) return exp_from_f32(d, -104.0f, x);
 #endif
-  const auto parts = exp_parts_f32(d, at_least(d, -105.0f, x));
-  const V r = hn::Add(parts.p, hn::Set(d, 1.0f));
   const hn::RebindToSigned<D> di;
-  const auto n = hn::IfThenZeroElse(hn::RebindMask(di, none), parts.n);
-  return hn::IfThenZeroElse(none, scale_f32(d, r, n, hn::IfThenZeroElse(none, parts.whole)));
+  const auto none = hn::Lt(x, hn::Set(d, -104.0f));
+  V shifted;
+  const V y = exp_fraction_f32(d, at_least(d, -105.0f, x), shifted);
+  const auto eighths = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, eighths_f32(d)));
+  const auto n = hn::IfThenZeroElse(hn::RebindMask(di, none), hn::ShiftRight<3>(eighths));
+  return hn::IfThenZeroElse(none, scale_f32(d, y, n));
 }
 
 /// e^x.
@@ -230,7 +217,7 @@ HWY_INLINE V logistic_f32(D d, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_bf16(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (kHasScale<D>) {
+  if constexpr (hn::MaxLanes(d) == 16) {
     // 2^-64 / (2^-64 + 2^(t - 64)): nothing overflows that matters. 2^fraction is a polynomial
     // whose coefficients, and log2(e) with them, were searched for these very results.
     constexpr float kUnit = 0x1p-64f;
