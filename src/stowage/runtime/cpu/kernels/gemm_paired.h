@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
@@ -24,6 +25,8 @@ struct PieceArgs {
   ptrdiff_t prev_stride;
   int64_t cols;
   GemmFetch fetch;
+  const void* far;       // prev, or else out, where that is not near: to fetch at the beginning
+  ptrdiff_t far_stride;  // in bytes
   bool onto;   // prev is no part of the product
   bool whole;  // prev may be read for kRows and kCols, however many are wanted
 };
@@ -169,7 +172,7 @@ class PairedThread {
     float *const kept = kept_ + i * kCols, *const part = sums + i * p_.tile_n + j;
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     PieceArgs args = {pairs, a, b, kept, kCols, kept, kCols, w, next.next(pairs / kFetchEvery, a),
-                      false, true};
+                      kept, 4 * kCols, false, true};
     if (begins && k0_ == 0)
       args.prev = p_.accumulate ? c_sums : nullptr, args.prev_stride = stride, args.onto = true,
       args.whole = false;
@@ -179,19 +182,19 @@ class PairedThread {
       args.prev = c_sums, args.prev_stride = stride, args.whole = false;
     else if (begins)
       take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
+    const bool reads_far = args.prev != nullptr && args.prev != kept;
+    if (reads_far) args.far = args.prev, args.far_stride = 4 * args.prev_stride;
+    const auto multiply_into = [&](auto* out, ptrdiff_t out_stride) {
+      using Out = std::remove_pointer_t<decltype(out)>;
+      args.out = out, args.out_stride = out_stride;
+      if (!reads_far) args.far = out, args.far_stride = ptrdiff_t{sizeof(Out)} * out_stride;
+      Kernel::template multiply<Out>(h, args);
+    };
     if (!ends) return Kernel::template multiply<float>(h, args);
-    if (p_.partial_sums && !last_k_) {
-      args.out = part, args.out_stride = p_.tile_n;
-      return Kernel::template multiply<float>(h, args);
-    }
-    if (c_sums) {
-      args.out = c_sums, args.out_stride = stride;
-      return Kernel::template multiply<float>(h, args);
-    }
-    if (p_.c == DType::kBF16 && !p_.accumulate && even) {
-      args.out = static_cast<Bf16*>(c_) + at, args.out_stride = stride;
-      return Kernel::template multiply<Bf16>(h, args);
-    }
+    if (p_.partial_sums && !last_k_) return multiply_into(part, p_.tile_n);
+    if (c_sums) return multiply_into(c_sums, stride);
+    if (p_.c == DType::kBF16 && !p_.accumulate && even)
+      return multiply_into(static_cast<Bf16*>(c_) + at, stride);
     alignas(64) float out[kRows * kCols];
     args.out = out, args.out_stride = kCols;
     Kernel::template multiply<float>(h, args);
