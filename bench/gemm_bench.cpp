@@ -3,7 +3,6 @@
 //   gemm_bench threads M N K layout c [batch]  one shape; layout: nn nt tn tt; c: f32 bf16
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
-#include <hwy/targets.h>
 #include <omp.h>
 #include <sys/mman.h>
 
@@ -18,6 +17,7 @@
 
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/half.h"
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
 
 namespace stow {
 namespace {
@@ -155,9 +155,11 @@ int main(int argc, char** argv) {
     return 0;
   }
   const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
-  // ONEDNN_MAX_CPU_ISA=AVX2 holds both to it.
-  if (const char* isa = std::getenv("ONEDNN_MAX_CPU_ISA"); isa && std::string(isa) == "AVX2")
-    hwy::SetSupportedTargetsForTest(HWY_AVX2);
+  // STOW_ISA=avx2 holds ours to that, ONEDNN_MAX_CPU_ISA=AVX2 theirs.
+  if (const auto limited = stow::cpu::limit_instruction_set(); !limited) {
+    fmt::print(stderr, "{}\n", limited.error());
+    return 1;
+  }
   fmt::print("threads layout batch x M x N x K: ours, oneDNN, ratio\n");
   if (argc > 6) {
     const bool bf16 = std::string(argv[6]) == "bf16";

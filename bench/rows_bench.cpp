@@ -13,6 +13,7 @@
 #include <omp.h>
 
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 
@@ -25,6 +26,7 @@
 #include "stowage/api/reduce.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/optim/optimizers.h"
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
 #include "stowage/runtime/cpu/kernels/row_program.h"
 
 namespace stow {
@@ -352,4 +354,12 @@ STOW_BENCH(triad_non_temporal);
 }  // namespace
 }  // namespace stow
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  if (const auto limited = stow::cpu::limit_instruction_set(); !limited) {
+    std::fprintf(stderr, "%s\n", limited.error().c_str());
+    return 1;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -18,6 +18,7 @@
 #include "stowage/base/version.h"
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
 
 namespace {
 
@@ -86,6 +87,8 @@ int dispatch(const std::vector<std::string>& arguments) {
     fmt::print("stowage {}.{}.{}\n", STOW_VERSION_MAJOR, STOW_VERSION_MINOR, STOW_VERSION_PATCH);
     return kExitDone;
   }
+  if (const Result<void> limited = cpu::limit_instruction_set(); !limited)
+    return error(limited.error());
   std::vector<std::string> names;
   for (const Row& row : kCommands) {
     names.push_back(row.name);

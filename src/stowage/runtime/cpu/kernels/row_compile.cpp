@@ -274,9 +274,7 @@ void Compiler::choose_phases() {
     if (step(i).kind == StepKind::kReduceColumns)
       last_read_phase_ = std::max(last_read_phase_, v.level);
   }
-  // A value computed in one phase and wanted in a later one is kept, if all such fit.
-  std::vector<int> again;
-  int64_t bytes = 0;
+  // A value computed in one phase and wanted in a later one.
   for (int i = 0; i < n_steps(); ++i) {
     const Value& v = value(i);
     if (!is_live_[static_cast<size_t>(i)] || is_store(step(i)) || !has_column(v.span) || v.direct ||
@@ -287,13 +285,8 @@ void Compiler::choose_phases() {
       for (int k = 0; k < n_args(step(j)); ++k)
         if (step(j).args[k] == i && is_live_[static_cast<size_t>(j)])
           later = later || executed_in(j) > v.level;
-    if (!later) continue;
-    again.push_back(i);
-    bytes += (has_row(v.span) ? plan_.r_tile : 1) * plan_.cols *
-             dtype_bytes(register_dtype(step(i).dtype));
+    if (later) value(i).keep = keeps_ || !has_many_strips();
   }
-  const bool fits = !has_many_strips() || bytes <= kKeepBytes;
-  for (int i : again) value(i).keep = fits;
   if (!has_many_strips())  // registers last as long as the tile anyway
     for (int i = 0; i < n_steps(); ++i) value(i).keep = has_column(value(i).span);
   for (int p = 0; p < n_phases_; ++p) {
@@ -302,11 +295,6 @@ void Compiler::choose_phases() {
       if (needed_.back()[static_cast<size_t>(i)] && value(i).keep && !value(i).direct)
         value(i).available = true;
   }
-  bool column_reductions = false;
-  for (const Step& s : steps_)
-    column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
-  plan_.can_go_wide = plan_.has_row_reductions && !column_reductions && has_many_strips() &&
-                      (again.empty() || !fits) && plan_.r_tile == 1;
 }
 
 int Compiler::executed_in(int j) {
@@ -322,9 +310,20 @@ bool fetches_to_first_cache() {
   return is_large && made_by_amd();
 }
 
+namespace {
+
+// What later phases want is kept, unless that is too much: then they compute it again.
+RowPlan compile_in_strips(const RowProgram& program, bool careful, int64_t tile_elems) {
+  RowPlan plan = rows::Compiler(program, careful, tile_elems, true).compile();
+  if (plan.kept_bytes <= rows::kKeepBytes) return plan;
+  return rows::Compiler(program, careful, tile_elems, false).compile();
+}
+
+}  // namespace
+
 RowPlan compile_row_plan(const RowProgram& program, bool careful) {
-  using rows::Compiler, rows::kFetchElems, rows::kTileElems;
-  RowPlan plan = Compiler(program, careful, kTileElems).compile();
+  using rows::kFetchElems, rows::kTileElems;
+  RowPlan plan = compile_in_strips(program, careful, kTileElems);
   // Strips with nothing in scratch share the near cache with nobody, and may be longer; much longer
   // where what comes next is fetched into the second one, unless that takes more of the workspace,
   // which is the same on every machine. Memory then likes what is fetched to be near: a whole strip
@@ -332,9 +331,9 @@ RowPlan compile_row_plan(const RowProgram& program, bool careful) {
   const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
-  plan = Compiler(program, careful, 2 * kTileElems).compile();
+  plan = compile_in_strips(program, careful, 2 * kTileElems);
   if (fetches_to_first_cache()) return plan;
-  RowPlan longer = Compiler(program, careful, 8 * kTileElems).compile();
+  RowPlan longer = compile_in_strips(program, careful, 8 * kTileElems);
   const bool alike =
       longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;
   if (!alike) return plan;

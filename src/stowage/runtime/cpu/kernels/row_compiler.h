@@ -37,9 +37,14 @@ struct Fused {
 
 class Compiler {
  public:
-  /// Strips are of about so many elements, where no reduction asks for others.
-  Compiler(const RowProgram& program, bool careful, int64_t tile_elems)
-      : program_(program), steps_(program.steps), careful_(careful), tile_elems_(tile_elems) {}
+  /// Strips are of about so many elements, where no reduction asks for others. `keeps`: values that
+  /// later phases want stay for the whole row.
+  Compiler(const RowProgram& program, bool careful, int64_t tile_elems, bool keeps)
+      : program_(program),
+        steps_(program.steps),
+        careful_(careful),
+        tile_elems_(tile_elems),
+        keeps_(keeps) {}
 
   RowPlan compile();
 
@@ -196,6 +201,7 @@ class Compiler {
   std::vector<Step> steps_;
   const bool careful_;
   const int64_t tile_elems_;
+  const bool keeps_;
   RowPlan plan_;
   std::vector<Value> values_;
   std::vector<bool> is_live_;

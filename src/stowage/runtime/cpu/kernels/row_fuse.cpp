@@ -365,18 +365,27 @@ bool Compiler::can_lodge(int i, int store) {
 }
 
 void Compiler::choose_lodgings() {
+  bool column_reductions = false;
+  for (const Step& s : steps_)
+    column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
+  plan_.can_go_wide = plan_.has_row_reductions && !column_reductions && has_many_strips() &&
+                      plan_.r_tile == 1;
   if (!has_many_strips()) return;
   std::vector<bool> taken(static_cast<size_t>(plan_.n_outputs), false);
   for (int i = 0; i < n_steps(); ++i) {
     Value& v = value(i);
-    if (!v.keep || step(i).kind != StepKind::kCompute || step(i).dtype != DType::kF32 ||
-        v.span != Span::kFull || v.fused_store >= 0)
-      continue;
-    for (int j = i + 1; j < n_steps() && v.lodges_in < 0; ++j)
+    if (!v.keep || v.fused_store >= 0) continue;
+    const bool may_lodge = step(i).kind == StepKind::kCompute && step(i).dtype == DType::kF32 &&
+                           v.span == Span::kFull;
+    for (int j = i + 1; j < n_steps() && may_lodge && v.lodges_in < 0; ++j)
       if (is_store(step(j)) && !taken[static_cast<size_t>(step(j).index)] && can_lodge(i, j)) {
         v.lodges_in = step(j).index;
         taken[static_cast<size_t>(step(j).index)] = true;
       }
+    if (v.lodges_in >= 0) continue;
+    plan_.can_go_wide = false;  // a thread's own register is no place for a row that threads share
+    plan_.kept_bytes += (has_row(v.span) ? plan_.r_tile : 1) * plan_.cols *
+                        dtype_bytes(register_dtype(step(i).dtype));
   }
 }
 

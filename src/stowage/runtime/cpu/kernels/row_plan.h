@@ -129,6 +129,7 @@ struct RowPlan {
   int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
 
   int64_t thread_bytes = 0, shared_bytes = 0;
+  int64_t kept_bytes = 0;  ///< Of thread_bytes: whole rows, from one phase to another.
   int64_t work = 0;  ///< Points times steps: small ones run on one thread.
 };
 

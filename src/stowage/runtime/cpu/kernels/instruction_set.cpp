@@ -1,0 +1,33 @@
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
+
+#include <cstdlib>
+
+#include <hwy/targets.h>
+
+namespace stow::cpu {
+
+std::string instruction_set_limit() {
+  const char* name = std::getenv("STOW_ISA");
+  return name ? name : "";
+}
+
+Result<void> limit_instruction_set() {
+  const std::string name = instruction_set_limit();
+  if (name.empty()) return {};
+  // Of Highway's targets the better one is the lesser number.
+  constexpr int64_t kBetterThanAvx2 = HWY_AVX2 - 1;
+  int64_t unwanted;
+  if (name == "avx2")
+    unwanted = kBetterThanAvx2;
+  else if (name == "baseline")
+    unwanted = HWY_AVX2 | kBetterThanAvx2;
+  else
+    return fail("STOW_ISA = '{}'; it may be avx2 or baseline, or not set for all that the machine has",
+                name);
+  // Not DisableTargets(), after which whoever asks for the supported targets has undone it.
+  hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~unwanted);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  return {};
+}
+
+}  // namespace stow::cpu
