@@ -11,8 +11,8 @@
 //         for each strip of columns: strip_steps     [rows, c_tile] values; reductions, stores
 //       row_stores
 //
-// Where a row has several strips, a value that a later phase needs is kept for the whole row if
-// that is small and computed again if not.
+// Where a row has several strips, a value that a later phase needs is kept for the whole row: in the
+// place of an output that is stored later, else in scratch if that is small; or it is computed again.
 #pragma once
 
 #include <cstdint>
