@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "hold.h"
 #include "stowage/runtime/cpu/kernels/attention.h"
 #include "stowage/runtime/cpu/kernels/half.h"
-#include "stowage/runtime/cpu/kernels/instruction_set.h"
 
 namespace stow {
 namespace {
@@ -101,10 +101,7 @@ void measure(const Case& c, int threads, std::string_view dtype) {
 }  // namespace stow
 
 int main(int argc, char** argv) {
-  if (const auto limited = stow::cpu::limit_instruction_set(); !limited) {
-    fmt::print(stderr, "{}\n", limited.error());
-    return 1;
-  }
+  stow::hold_instruction_set();
   const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
   if (argc > 8) {
     const auto at = [&](int i) { return std::atoll(argv[i]); };

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "hold.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/half.h"
-#include "stowage/runtime/cpu/kernels/instruction_set.h"
 
 namespace stow {
 namespace {
@@ -149,17 +149,13 @@ BENCHMARK(run_ours)->Args({2048, 768, 768})->Args({512, 512, 512})->UseRealTime(
 
 int main(int argc, char** argv) {
   using stow::Case;
+  stow::hold_instruction_set();  // to STOW_ISA=avx2, as ONEDNN_MAX_CPU_ISA=AVX2 holds oneDNN
   if (argc > 1 && argv[1][0] == '-') {  // Google Benchmark's own flags: ours alone
     benchmark::Initialize(&argc, argv);
     benchmark::RunSpecifiedBenchmarks();
     return 0;
   }
   const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
-  // STOW_ISA=avx2 holds ours to that, ONEDNN_MAX_CPU_ISA=AVX2 theirs.
-  if (const auto limited = stow::cpu::limit_instruction_set(); !limited) {
-    fmt::print(stderr, "{}\n", limited.error());
-    return 1;
-  }
   fmt::print("threads layout batch x M x N x K: ours, oneDNN, ratio\n");
   if (argc > 6) {
     const bool bf16 = std::string(argv[6]) == "bf16";

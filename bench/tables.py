@@ -9,6 +9,7 @@ the output of a run of ../shared/peers/compare instead of making one. --isa avx2
 """
 import argparse
 import datetime
+import functools
 import itertools
 import json
 import os
@@ -43,6 +44,7 @@ def environment(**more):
     return dict(os.environ, STOW_ROOT=str(ROOT), **more)
 
 
+@functools.cache
 def lscpu():
     return dict(line.split(":", 1) for line in run("lscpu").splitlines() if ":" in line)
 
@@ -111,14 +113,12 @@ def step_table(results):
             for name, r in peers(results.get((config, "f32"), {})).items():
                 rivals[name + " f32"] = r
         ratio = ours["tokens"] / max(r["tokens"] for r in rivals.values())
-        goal_text = f"{goal}"
+        met = verdict(ratio, goal)
         if dtype == "bf16" and not has_bf16():
             own = ours["tokens"] / results[config, "f32"]["stowage"]["tokens"]
-            met, goal_text = verdict(own, GOAL_WIDENED), f"{GOAL_WIDENED} of our f32, which is {own:.2f}"
-        else:
-            met = verdict(ratio, goal)
+            met, goal = verdict(own, GOAL_WIDENED), f"{GOAL_WIDENED} of our f32, which is {own:.2f}"
         faster = result["jax"]["compile"] / ours["compile"] if "jax" in result else 0
-        yield (f"| {config} {dtype} | {ratio:.2f} | {goal_text} | {met} |"
+        yield (f"| {config} {dtype} | {ratio:.2f} | {goal} | {met} |"
                f" {result.get('apart', '-')} | {faster:.0f} |")
 
 

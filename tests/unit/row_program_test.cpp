@@ -11,6 +11,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
@@ -744,6 +745,17 @@ RowProgram gate_grad_program(DType t, const Dims& dims, int n_outs, bool turned)
   return w.done();
 }
 
+// Output k in memory places[k]: the reference's, by one thread and by two.
+void check_outputs_at(Case& c, std::span<const size_t> places) {
+  c.outputs.clear();
+  for (size_t k = 0; k < c.program.outputs.size(); ++k) c.outputs.push_back({places[k], 0});
+  std::vector<Bytes> want = c.memory;
+  const Pointers at = pointers(c, want);
+  run_row_program_reference(c.program, at.inputs, at.outputs);
+  for (int threads : {1, 2})
+    ASSERT_TRUE(same(c, run(c, threads), want)) << "over " << places[0] << " " << describe(c.program);
+}
+
 void check_gate_gradients(const std::vector<Dims>& spaces) {
   for (DType t : {DType::kF32, DType::kBF16, DType::kF16})
     for (const Dims& dims : spaces)
@@ -758,16 +770,8 @@ void check_gate_gradients(const std::vector<Dims>& spaces) {
             c.memory.push_back(random_bytes(random, t, dims[0] * dims[1]));
           for (size_t k = 0; k < c.program.inputs.size(); ++k) c.inputs.push_back({k, 0});
           // Apart; each over an input; over the inputs in another order.
-          for (const auto& places : {std::array<size_t, 3>{3, 4, 5}, {0, 1, 2}, {1, 2, 0}}) {
-            c.outputs.clear();
-            for (size_t k = 0; k < c.program.outputs.size(); ++k) c.outputs.push_back({places[k], 0});
-            std::vector<Bytes> want = c.memory;
-            const Pointers at = pointers(c, want);
-            run_row_program_reference(c.program, at.inputs, at.outputs);
-            for (int threads : {1, 2})
-              ASSERT_TRUE(same(c, run(c, threads), want))
-                  << dtype_name(t) << " over " << places[0] << " " << describe(c.program);
-          }
+          for (const auto& places : {std::array<size_t, 3>{3, 4, 5}, {0, 1, 2}, {1, 2, 0}})
+            ASSERT_NO_FATAL_FAILURE(check_outputs_at(c, places));
         }
 }
 TEST(RowProgramGate, GradientsAreOneKernelAndAgreeWithTheReference) {
@@ -844,16 +848,8 @@ void check_long_softmax(Also also) {
       c.memory.push_back(random_bytes(random, DType::kF32, dims[0] * dims[1]));
     c.inputs = {{0, 0}};
     // Apart, over the input, and the other output over it.
-    for (const auto& places : {std::array<size_t, 2>{1, 2}, {0, 1}, {1, 0}}) {
-      c.outputs.clear();
-      for (size_t k = 0; k < c.program.outputs.size(); ++k) c.outputs.push_back({places[k], 0});
-      std::vector<Bytes> want = c.memory;
-      const Pointers at = pointers(c, want);
-      run_row_program_reference(c.program, at.inputs, at.outputs);
-      for (int threads : {1, 2})
-        ASSERT_TRUE(same(c, run(c, threads), want))
-            << "over " << places[0] << " " << describe(c.program);
-    }
+    for (const auto& places : {std::array<size_t, 2>{1, 2}, {0, 1}, {1, 0}})
+      ASSERT_NO_FATAL_FAILURE(check_outputs_at(c, places));
   }
 }
 TEST(RowProgramLongRows, WhatIsKeptLiesWhereTheResultWill) {

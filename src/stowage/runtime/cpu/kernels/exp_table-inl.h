@@ -19,13 +19,13 @@ template <class D>
 constexpr bool kHasScale = HWY_TARGET == HWY_AVX3 &&
                            (hn::MaxLanes(D()) == 16 || hn::MaxLanes(D()) == 8);
 
-/// table[i mod 8], of 16 floats that repeat, where `at` holds integers i as the last bits of
-/// floats.
+/// table[i mod 8] where `at` holds integers i as the last bits of floats.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V of_eight(D d, const float* table, V at) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (hn::MaxLanes(d) == 16)
-    return V{_mm512_permutexvar_ps(_mm512_castps_si512(at.raw), _mm512_load_ps(table))};
+    return V{_mm512_permutexvar_ps(_mm512_castps_si512(at.raw),  // which looks at four bits
+                                   _mm512_broadcast_f32x8(_mm256_load_ps(table)))};
 #endif
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
   if constexpr (hn::MaxLanes(d) == 8)
@@ -45,27 +45,12 @@ HWY_INLINE hn::Vec<D> eighths_f32(D d) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_fraction_f32(D d, V x, V& shifted) {
   // 2^(i / 8) as floats, and how much of itself each lacks.
-  HWY_ALIGN static constexpr float kRoots[16] = {
-      0x1p+0f,        0x1.172b84p+0f, 0x1.306fep+0f,  0x1.4bfdaep+0f,
-      0x1.6a09e6p+0f, 0x1.8ace54p+0f, 0x1.ae89fap+0f, 0x1.d5818ep+0f,
-      0x1p+0f,        0x1.172b84p+0f, 0x1.306fep+0f,  0x1.4bfdaep+0f,
-      0x1.6a09e6p+0f, 0x1.8ace54p+0f, 0x1.ae89fap+0f, 0x1.d5818ep+0f};
-  HWY_ALIGN static constexpr float kLacks[16] = {0,
-                                                 -0x1.9c0c22p-27f,
-                                                 0x1.125002p-25f,
-                                                 -0x1.0a355p-25f,
-                                                 0x1.26055cp-26f,
-                                                 0x1.67a1cap-28f,
-                                                 -0x1.f9c304p-27f,
-                                                 -0x1.a5217cp-28f,
-                                                 0,
-                                                 -0x1.9c0c22p-27f,
-                                                 0x1.125002p-25f,
-                                                 -0x1.0a355p-25f,
-                                                 0x1.26055cp-26f,
-                                                 0x1.67a1cap-28f,
-                                                 -0x1.f9c304p-27f,
-                                                 -0x1.a5217cp-28f};
+  HWY_ALIGN static constexpr float kRoots[8] = {0x1p+0f,        0x1.172b84p+0f, 0x1.306fep+0f,
+                                                0x1.4bfdaep+0f, 0x1.6a09e6p+0f, 0x1.8ace54p+0f,
+                                                0x1.ae89fap+0f, 0x1.d5818ep+0f};
+  HWY_ALIGN static constexpr float kLacks[8] = {
+      0,               -0x1.9c0c22p-27f, 0x1.125002p-25f,  -0x1.0a355p-25f,
+      0x1.26055cp-26f, 0x1.67a1cap-28f,  -0x1.f9c304p-27f, -0x1.a5217cp-28f};
   const V magic = eighths_f32(d);
   shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
   const V n = hn::Sub(shifted, magic);

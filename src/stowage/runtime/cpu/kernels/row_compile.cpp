@@ -29,6 +29,9 @@ RowPlan Compiler::compile() {
   choose_fused_steps();
   choose_fused_stores();
   choose_lodgings();
+  // A thread's own register is no place for a row that threads share.
+  plan_.can_go_wide = plan_.has_row_reductions && !reduces_columns() && has_many_strips() &&
+                      plan_.r_tile == 1 && plan_.kept_bytes == 0;
   emit();
   allocate();
   bind_all();
@@ -133,11 +136,15 @@ void Compiler::check_store(int i) {
                s.index);
 }
 
+bool Compiler::reduces_columns() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const Step& s) { return s.kind == StepKind::kReduceColumns; });
+}
+
 void Compiler::choose_tiles() {
-  bool column_reductions = false, transposed = false;
+  const bool column_reductions = reduces_columns();
+  bool transposed = false;
   int64_t n_full = 0;
-  for (const Step& s : steps_)
-    column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
   for (int k = 0; k < plan_.n_inputs + plan_.n_outputs; ++k) {
     const PlanOperand& o = operand(k);
     transposed = transposed || (o.span == Span::kFull && std::abs(o.inner_col) > 1 &&
@@ -285,7 +292,7 @@ void Compiler::choose_phases() {
       for (int k = 0; k < n_args(step(j)); ++k)
         if (step(j).args[k] == i && is_live_[static_cast<size_t>(j)])
           later = later || executed_in(j) > v.level;
-    if (later) value(i).keep = keeps_ || !has_many_strips();
+    if (later) value(i).keep = keeps_;
   }
   if (!has_many_strips())  // registers last as long as the tile anyway
     for (int i = 0; i < n_steps(); ++i) value(i).keep = has_column(value(i).span);

@@ -77,6 +77,7 @@ class Compiler {
   void check_store(int i);
 
   void choose_tiles();
+  bool reduces_columns() const;
 
   // Whether a step's kernel reads and writes the memory forms of bf16 and f16.
   bool takes_forms(const Step& s) const;
@@ -104,6 +105,11 @@ class Compiler {
 
   // The phase that executes step j first.
   int executed_in(int j);
+  // The step whose kernel computes value i.
+  int maker_of(int i) {
+    const Value& v = value(i);
+    return v.absorbed_by >= 0 ? v.absorbed_by : v.made_by >= 0 ? v.made_by : i;
+  }
 
   // ---- what one kernel computes together: row_fuse.cpp ----
 
@@ -156,7 +162,8 @@ class Compiler {
   void choose_fused_stores();
 
   // What kernel `kernel` writes to `out` in phase `phase` overtakes reads of these inputs, which may
-  // be the same memory. `meets(step, argument, later)` sees every read of that phase and the next.
+  // be the same memory. `meets(step, argument, phase, reader)` sees every read from that phase on, and
+  // the step whose kernel does it.
   template <typename F>
   std::vector<int> overtaken(int kernel, int phase, const PlanOperand& out, F meets);
 

@@ -296,7 +296,7 @@ std::vector<int> Compiler::overtaken(int kernel, int phase, const PlanOperand& o
     for (int j = 0; j < n_steps(); ++j) {
       if (!needed_[static_cast<size_t>(p)][static_cast<size_t>(j)]) continue;
       const Value& v = value(j);
-      const int reader = v.absorbed_by >= 0 ? v.absorbed_by : v.made_by >= 0 ? v.made_by : j;
+      const int reader = maker_of(j);
       const bool later = p > phase || reader > kernel;
       for (int k = 0; k < n_args(step(j)); ++k) {
         const int a = step(j).args[k];
@@ -319,7 +319,6 @@ void Compiler::choose_fused_stores() {
     if (s.kind != StepKind::kStore) continue;
     const int a = s.args[0];
     Value& v = value(a);
-    const int kernel = v.made_by >= 0 ? v.made_by : a;
     const PlanOperand& out = operand(output_operand(s));
     int first = 0;  // phase that computes it
     while (first < n_phases_ && !needed_[static_cast<size_t>(first)][static_cast<size_t>(a)])
@@ -334,7 +333,7 @@ void Compiler::choose_fused_stores() {
     bool possible = true;
     for (int p = first + 1; p < n_phases_; ++p)
       if (needed_[static_cast<size_t>(p)][static_cast<size_t>(a)]) possible = false;
-    const std::vector<int> inputs = overtaken(kernel, first, out, [&](int j, int arg, int, int) {
+    const std::vector<int> inputs = overtaken(maker_of(a), first, out, [&](int j, int arg, int, int) {
       if (arg == a && narrow && !takes_forms(step(j)) && j != i) possible = false;
     });
     if (!possible || (careful_ && !inputs.empty())) continue;
@@ -347,17 +346,14 @@ bool Compiler::can_lodge(int i, int store) {
   const Value& v = value(i);
   const Step& s = step(store);
   const PlanOperand& out = operand(output_operand(s));
-  const Value& stored = value(s.args[0]);
-  const int maker = v.absorbed_by >= 0 ? v.absorbed_by : v.made_by >= 0 ? v.made_by : i;
-  const int last = stored.made_by >= 0 ? stored.made_by : s.args[0];
-  if (s.kind != StepKind::kStore || stored.fused_store != store || out.dtype != DType::kF32 ||
+  if (s.kind != StepKind::kStore || value(s.args[0]).fused_store != store || out.dtype != DType::kF32 ||
       out.span != v.span || v.level >= store_phase(s))
     return false;
+  const int end = store_phase(s), last = maker_of(s.args[0]);
   bool possible = true;
   const std::vector<int> inputs =
-      overtaken(maker, v.level, out, [&](int, int arg, int phase, int reader) {
-        if (arg == i && (phase > store_phase(s) || (phase == store_phase(s) && reader > last)))
-          possible = false;
+      overtaken(maker_of(i), v.level, out, [&](int, int arg, int phase, int reader) {
+        if (arg == i && (phase > end || (phase == end && reader > last))) possible = false;
       });
   if (!possible || (careful_ && !inputs.empty())) return false;
   for (int input : inputs) assume_apart(s.index, input);
@@ -365,11 +361,6 @@ bool Compiler::can_lodge(int i, int store) {
 }
 
 void Compiler::choose_lodgings() {
-  bool column_reductions = false;
-  for (const Step& s : steps_)
-    column_reductions = column_reductions || s.kind == StepKind::kReduceColumns;
-  plan_.can_go_wide = plan_.has_row_reductions && !column_reductions && has_many_strips() &&
-                      plan_.r_tile == 1;
   if (!has_many_strips()) return;
   std::vector<bool> taken(static_cast<size_t>(plan_.n_outputs), false);
   for (int i = 0; i < n_steps(); ++i) {
@@ -383,7 +374,6 @@ void Compiler::choose_lodgings() {
         taken[static_cast<size_t>(step(j).index)] = true;
       }
     if (v.lodges_in >= 0) continue;
-    plan_.can_go_wide = false;  // a thread's own register is no place for a row that threads share
     plan_.kept_bytes += (has_row(v.span) ? plan_.r_tile : 1) * plan_.cols *
                         dtype_bytes(register_dtype(step(i).dtype));
   }
