@@ -824,6 +824,57 @@ TEST(RowProgramNormGradient, AgreesWhereWhatIsMultipliedIsReadAgain) {
   check_norm_gradient(true);
 }
 
+// The whole gradient of x w / |x|, by x and by w. `turned`: factors stand in another order, and the
+// sums come last. `reads_again`: dy w is wanted elsewhere.
+RowProgram whole_norm_gradient(const Dims& dims, bool turned, bool reads_again) {
+  Writer w(DType::kF32, dims);
+  const auto both = [&](OpKind op, int32_t a, int32_t b) {
+    return turned ? w.compute(op, b, a) : w.compute(op, a, b);
+  };
+  const int32_t x = w.load(), dy = w.load(), weight = w.load({DType::kF32, {0, 1}});
+  const int32_t inner = both(OpKind::kMul, dy, weight);
+  const int32_t dot = w.sum(both(OpKind::kMul, inner, x));
+  const int32_t scale = w.compute(OpKind::kRsqrt, w.sum(w.compute(OpKind::kMul, x, x)));
+  const int32_t by_w = w.compute(OpKind::kMul, both(OpKind::kMul, x, scale), dy);
+  if (!turned) w.store_sums(by_w);
+  const int32_t p = both(OpKind::kMul, w.compute(OpKind::kMul, dot, scale), x);
+  w.store(both(OpKind::kAdd, both(OpKind::kMul, inner, scale), w.compute(OpKind::kAdd, p, p)));
+  if (turned) w.store_sums(by_w);
+  if (reads_again) w.store(w.compute(OpKind::kMul, inner, dot));
+  return w.done();
+}
+void check_whole_norm_gradients(const std::vector<Dims>& spaces) {
+  for (const Dims& dims : spaces)
+    for (const bool turned : {false, true}) {
+      const auto scratch = [&](bool reads_again) {
+        return CompiledRowProgram(whole_norm_gradient(dims, turned, reads_again)).scratch_bytes(1);
+      };
+      if (dims[0] > 1 && dims[1] <= 8192) {  // else it lies where a result will
+        EXPECT_LE(scratch(false) + dims[1] * 4, scratch(true)) << "dy w is kept";
+      }
+      for (const bool reads_again : {false, true}) {
+        Case c;
+        c.program = whole_norm_gradient(dims, turned, reads_again);
+        Random random(17);
+        for (int k = 0; k < 6; ++k)
+          c.memory.push_back(random_bytes(random, DType::kF32, dims[0] * dims[1]));
+        for (size_t k = 0; k < c.program.inputs.size(); ++k) c.inputs.push_back({k, 0});
+        // The sums apart or over the weight, the rest apart, over dy or over x.
+        for (const auto& [sums, rest] : {std::pair<size_t, size_t>{3, 4}, {3, 1}, {2, 0}, {2, 1}}) {
+          std::array<size_t, 3> places = {sums, rest, 5};
+          if (turned) std::swap(places[0], places[1]);
+          ASSERT_NO_FATAL_FAILURE(check_outputs_at(c, places));
+        }
+      }
+    }
+}
+TEST(RowProgramNormGradient, OfAWholeNormKeepsNothingAndAgreesWithTheReference) {
+  check_whole_norm_gradients({{37, 129}, {5, 1024}, {64, 16}, {301, 7}, {1, 33}, {18, 5000}, {3, 9000}});
+}
+TEST(RowProgramNormGradient, OfAWholeNormAgreesOnEveryTarget) {
+  with_other_targets([] { check_whole_norm_gradients({{37, 129}}); });
+}
+
 // Softmax of rows too long for one strip, e / sum(e) with e = exp(x - max(x)): e lies where the
 // result will. What else reads x or e afterwards:
 enum class Also { kNothing, kArgument, kFirst, kSecond };

@@ -196,6 +196,10 @@ class Compiler {
   // operand.
   void join_sums(std::vector<PlanStep>& steps) const;
 
+  // The sums over columns and the values beside them that the gradient of a norm x s w is made of,
+  // in one pass, for which dy w is multiplied again and not kept.
+  void join_norm_gradient();
+
   int64_t register_bytes(const Register& r) const;
 
   void allocate();

@@ -226,9 +226,82 @@ void Compiler::emit() {
     join_sums(phase.strip_steps);
     plan_.phases.push_back(std::move(phase));
   }
+  join_norm_gradient();
   for (int i = 0; i < n_steps(); ++i)
     if (step(i).kind == StepKind::kStore && !has_column(operand(output_operand(step(i))).span))
       emit_step(i, plan_.row_stores);
+}
+
+void Compiler::join_norm_gradient() {
+  if (plan_.phases.size() < 2) return;
+  std::vector<PlanStep>& sums = plan_.phases[plan_.phases.size() - 2].strip_steps;
+  std::vector<PlanStep>& steps = plan_.phases.back().strip_steps;
+  const auto same = [](const Place& a, const Place& b) {
+    return a.kind == b.kind && a.index == b.index;
+  };
+  const auto is_row = [&](const Place& p) {  // of f32, in memory, with columns
+    return p.kind == Place::kOperand && p.form == Form::kNative && p.elem_bytes == 4;
+  };
+  const auto is_splat = [&](const Place& p) {
+    return p.kind == Place::kRegister &&
+           plan_.registers[static_cast<size_t>(p.index)].span == Span::kRow;
+  };
+  const auto may_be_written = [&](const Place& p) {
+    for (int k = 0; k < plan_.n_outputs; ++k)
+      if (has_row(operand(plan_.n_inputs + k).span) &&  // sums over columns are written last
+          may_share(operand(plan_.n_inputs + k), operand(p.index)))
+        return true;
+    return false;
+  };
+  const auto n_readers = [&](const Place& p) {
+    int n = 0;
+    for (const PlanPhase& phase : plan_.phases)
+      for (const PlanStep& s : phase.strip_steps)
+        for (int k = 0; k < s.n_args - (s.keeps ? 1 : 0); ++k) n += same(s.args[k], p) ? 1 : 0;
+    return n;
+  };
+  for (size_t k = 1; k < steps.size(); ++k) {
+    const bool is_later = steps[k].kind == PlanStep::kReduceColumns;
+    const PlanStep &columns = steps[is_later ? k : k - 1], &map = steps[is_later ? k - 1 : k];
+    if (columns.kind != PlanStep::kReduceColumns || columns.n_args != 3 ||
+        columns.reduce.norm_gradient == nullptr || map.span != Span::kFull ||
+        map.map != f32_square_grad_kernel(OpKind::kMul) || map.round != Form::kNative ||
+        !is_row(map.out))
+      continue;
+    Place x = columns.args[0], scale = columns.args[1];
+    const Place dy = columns.args[2];
+    if (is_splat(x)) std::swap(x, scale);
+    Place kept = map.args[0], by = map.args[1], slope = map.args[2], again = map.args[3];
+    if (is_splat(kept)) std::swap(kept, by);
+    if (is_row(slope)) std::swap(slope, again);
+    if (!is_row(x) || !is_row(dy) || !is_splat(scale) || !same(by, scale) || !same(again, x) ||
+        !is_splat(slope) || kept.kind != Place::kRegister)
+      continue;
+    // What is kept is dy w of the sums, which then need not keep it.
+    const auto maker = std::find_if(sums.begin(), sums.end(), [&](const PlanStep& s) {
+      return s.kind == PlanStep::kReduceRows && s.keeps && same(s.args[s.n_args - 1], kept);
+    });
+    if (maker == sums.end() || maker->n_args != 4) continue;
+    const Place& w = same(maker->args[0], dy) ? maker->args[1] : maker->args[0];
+    if (!is_row(w) || !(same(maker->args[0], dy) || same(maker->args[1], dy))) continue;
+    if (may_be_written(w) || n_readers(kept) != 1) continue;
+    const PlanStep joined = [&] {
+      PlanStep s = columns;
+      s.reduce.column_products = nullptr;
+      s.n_args = 5;
+      const Place args[] = {x, scale, dy, w, slope};
+      std::copy(std::begin(args), std::end(args), s.args);
+      s.more[s.n_more++] = map.out;
+      s.weight += map.weight;
+      return s;
+    }();
+    maker->keeps = false;
+    maker->n_args = 3;
+    plan_.registers[static_cast<size_t>(kept.index)].is_needed = false;
+    steps[k - 1] = joined;
+    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(k));
+    return;
+  }
 }
 
 void Compiler::join_sums(std::vector<PlanStep>& steps) const {
@@ -271,6 +344,7 @@ void Compiler::allocate() {
   std::vector<Slot> slots;
   for (size_t k = 0; k < plan_.registers.size(); ++k) {
     Register& r = plan_.registers[k];
+    if (!r.is_needed) continue;
     const int64_t size = register_bytes(r);
     // What has no columns stays until its rows are done; so does what is kept for whole rows.
     const bool reusable = has_column(r.span) && !r.whole_row;

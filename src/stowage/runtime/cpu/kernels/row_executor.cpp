@@ -436,6 +436,12 @@ class Worker {
     call.n_factors = s.n_args - 1;
     for (int k = 0; k < call.n_factors; ++k) call.factors[k] = arg(s.args[k + 1], t.cols);
     call.acc = partial(s, chunk_) + (s.partial_cols == 1 ? 0 : t.col * s.out.elem_bytes);
+    if (s.n_more > 0) {
+      const KernelArg out = arg(s.more[0], t.cols);
+      call.out = const_cast<std::byte*>(out.data);
+      call.out_row_step = out.row_step;
+      return s.reduce.norm_gradient(call);
+    }
     (call.n_factors > 0 ? s.reduce.column_products : s.reduce.columns)(call);
   }
 

@@ -190,7 +190,7 @@ bool Compiler::can_make(int j, int i) {
     if (needed_[static_cast<size_t>(p)][static_cast<size_t>(i)]) return false;
   for (int u = i + 1; u < j; ++u)
     for (int k = 0; k < n_args(step(u)); ++k)
-      if (step(u).args[k] == i && is_live_[static_cast<size_t>(u)] && executed_in(u) == phase &&
+      if (step(u).args[k] == i && needed_[static_cast<size_t>(phase)][static_cast<size_t>(u)] &&
           value(u).absorbed_by != j)
         return false;
   return true;

@@ -173,9 +173,11 @@ using ReduceRowsKernel = void (*)(const ReduceRowsCall&);
 struct ReduceColumnsCall {
   int64_t rows = 0, cols = 0;
   KernelArg arg;
-  KernelArg factors[2];  ///< For `column_products`.
+  KernelArg factors[4];  ///< For `column_products`; for `norm_gradient` what is named there.
   int n_factors = 0;
   std::byte* acc = nullptr;
+  std::byte* out = nullptr;  ///< For `norm_gradient`.
+  int64_t out_row_step = 0;
   Ahead* ahead = nullptr;
 };
 using ReduceColumnsKernel = void (*)(const ReduceColumnsCall&);
@@ -193,6 +195,10 @@ struct ReduceKernels {
   ReduceColumnsKernel columns = nullptr;
   /// Of arg times the first factor, rounded, times the second if there is one.
   ReduceColumnsKernel column_products = nullptr;
+  /// The same of x, s, dy where x is the argument, and with w and c for the next factors the
+  /// gradient of x s w: out = (dy w) s + (p + p), p = x c. The splats are s and c; all are f32 in
+  /// memory, and `out` may lie over x or dy.
+  ReduceColumnsKernel norm_gradient = nullptr;
   /// Fills `n` accumulators with the identity.
   void (*fill_identity)(std::byte* acc, int64_t n) = nullptr;
 };

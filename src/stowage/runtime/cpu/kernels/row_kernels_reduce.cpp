@@ -444,6 +444,57 @@ void sum_column_products_f32(const ReduceColumnsCall& c) {
   c.n_factors == 2 ? sum_products<3>(c) : sum_products<2>(c);
 }
 
+// Of R rows at once: what all share is read and written once.
+template <int R>
+HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
+  const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
+  const auto floats = [](const KernelArg& arg, int64_t row) {
+    return reinterpret_cast<const float*>(arg.data + row * arg.row_step);
+  };
+  auto* acc = reinterpret_cast<float*>(c.acc);
+  const float *x[R], *dy[R], *w[R];
+  float* out[R];
+  VF scale[R], slope[R];
+  for (int q = 0; q < R; ++q) {
+    x[q] = floats(c.arg, r + q);
+    scale[q] = hn::Set(d, splat_of(c.factors[0], r + q));
+    dy[q] = floats(c.factors[1], r + q);
+    w[q] = floats(c.factors[2], r + q);
+    slope[q] = hn::Set(d, splat_of(c.factors[3], r + q));
+    out[q] = reinterpret_cast<float*>(c.out + (r + q) * c.out_row_step);
+  }
+  const auto gradient = [&](VF a, VF b, VF by, int q, VF& sum) HWY_ATTR {
+    sum = hn::Add(sum, hn::Mul(hn::Mul(a, scale[q]), b));
+    const VF p = hn::Mul(a, slope[q]);
+    return hn::Add(hn::Mul(hn::Mul(b, by), scale[q]), hn::Add(p, p));
+  };
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    for (size_t k = i; k < i + 2 * lanes; k += lanes) {
+      VF sum = hn::LoadU(d, acc + k);
+      for (int q = 0; q < R; ++q)
+        hn::StoreU(gradient(hn::LoadU(d, x[q] + k), hn::LoadU(d, dy[q] + k),
+                            hn::LoadU(d, w[q] + k), q, sum),
+                   d, out[q] + k);
+      hn::StoreU(sum, d, acc + k);
+    }
+    if (c.ahead != nullptr) c.ahead->turn();
+  }
+  for (; i < n; ++i) {
+    VF sum = hn::Set(d, acc[i]);
+    for (int q = 0; q < R; ++q)
+      out[q][i] = hn::GetLane(
+          gradient(hn::Set(d, x[q][i]), hn::Set(d, dy[q][i]), hn::Set(d, w[q][i]), q, sum));
+    acc[i] = hn::GetLane(sum);
+  }
+}
+void norm_gradient(const ReduceColumnsCall& c) {
+  const DF d;
+  int64_t r = 0;
+  for (; r + 2 <= c.rows; r += 2) norm_gradient_of_rows<2>(d, c, r);
+  if (r < c.rows) norm_gradient_of_rows<1>(d, c, r);
+}
+
 template <class Op>
 void fill_identity_f32(std::byte* acc, int64_t n) {
   for (int64_t i = 0; i < n; ++i) reinterpret_cast<float*>(acc)[i] = Op::kIdentity;
@@ -464,6 +515,7 @@ ReduceKernels find_reduce(OpKind op) {
     sum.and_squares = products_by_third_and_squares;
     sum.exps = reduce_rows_f32<FoldSum, TermExp>;
     sum.column_products = sum_column_products_f32;
+    sum.norm_gradient = norm_gradient;
     return sum;
   }
   if (op == OpKind::kReduceProd) return kernels_f32<FoldProd>();

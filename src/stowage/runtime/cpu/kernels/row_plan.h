@@ -40,6 +40,7 @@ constexpr Span operator|(Span a, Span b) {
 struct Register {
   Span span = Span::kFull;
   bool whole_row = false;  ///< Has all columns of its rows, not only those of the strip.
+  bool is_needed = true;    ///< Else it takes no place.
   int64_t elem_bytes = 4;
   int64_t offset = 0;
 };
@@ -80,8 +81,8 @@ struct PlanStep {
   Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
   Form round = Form::kNative;
   int n_args = 0, n_more = 0;
-  Place out, args[4];
-  Place more[2];  ///< kMap: what else its kernel computes.
+  Place out, args[5];
+  Place more[2];  ///< What else its kernel computes, of kReduceColumns `norm_gradient`.
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
   IotaKernel iota = nullptr;
