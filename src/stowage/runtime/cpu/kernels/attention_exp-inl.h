@@ -20,13 +20,9 @@ HWY_INLINE V softmax_exp(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kHasScale<D>) return exp_from_f32(d, kLeast, x);
 #endif
-  const hn::RebindToSigned<D> di;
   V shifted;
-  const V y = exp_fraction_f32(d, x, shifted);
-  // floor(n), in place.
-  const auto exponent = hn::ShiftLeft<20>(hn::AndNot(hn::Set(di, 7), hn::BitCast(di, shifted)));
-  const V scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, y), exponent));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLeast)), hn::IfThenElse(hn::Eq(x, x), scaled, x));
+  const V y = exp_fraction_f32(d, x, hn::Set(d, kEighths + 127), shifted);
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLeast)), hn::Mul(y, power_f32(d, shifted)));
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

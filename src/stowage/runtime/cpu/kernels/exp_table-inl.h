@@ -35,15 +35,14 @@ HWY_INLINE V of_eight(D d, const float* table, V at) {
   return hn::GatherIndex(d, table, hn::And(hn::BitCast(di, at), hn::Set(di, 7)));
 }
 
-/// 1.5 * 2^20: what it is added to is rounded to eighths.
-template <class D>
-HWY_INLINE hn::Vec<D> eighths_f32(D d) {
-  return hn::Set(d, 1572864.0f);
-}
+/// 1.5 * 2^20: what it is added to is rounded to eighths. With a power's bias added it is what
+/// power_f32() likes.
+constexpr float kEighths = 1572864.0f;
 
-/// `shifted` is n + eighths_f32(); the result e^x / 2^floor(n), in (0.95, 1.92), within 0.61 ulp.
+/// `shifted` is n + magic, an integer beyond kEighths; the result e^x / 2^floor(n), in (0.95, 1.92),
+/// within 0.61 ulp.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_fraction_f32(D d, V x, V& shifted) {
+HWY_INLINE V exp_fraction_f32(D d, V x, V magic, V& shifted) {
   // 2^(i / 8) as floats, and how much of itself each lacks.
   HWY_ALIGN static constexpr float kRoots[8] = {0x1p+0f,        0x1.172b84p+0f, 0x1.306fep+0f,
                                                 0x1.4bfdaep+0f, 0x1.6a09e6p+0f, 0x1.8ace54p+0f,
@@ -51,7 +50,6 @@ HWY_INLINE V exp_fraction_f32(D d, V x, V& shifted) {
   HWY_ALIGN static constexpr float kLacks[8] = {
       0,               -0x1.9c0c22p-27f, 0x1.125002p-25f,  -0x1.0a355p-25f,
       0x1.26055cp-26f, 0x1.67a1cap-28f,  -0x1.f9c304p-27f, -0x1.a5217cp-28f};
-  const V magic = eighths_f32(d);
   shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
   const V n = hn::Sub(shifted, magic);
   V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
@@ -64,15 +62,23 @@ HWY_INLINE V exp_fraction_f32(D d, V x, V& shifted) {
   return hn::MulAdd(p, root, root);
 }
 
+/// 2^(floor(n) - 127 + bias) where `shifted` is n + (kEighths + bias).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V power_f32(D d, V shifted) {
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(d, hn::ShiftLeft<20>(hn::AndNot(hn::Set(di, 7), hn::BitCast(di, shifted))));
+}
+
 #if HWY_TARGET == HWY_AVX3
 /// e^x for x in [least, 89]; 0 for what is less, and NaN for NaN. What is rounded to 0 is not
 /// scaled down to it: underflow takes some hundred cycles on Intel's.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_from_f32(D d, float least, V x) {
   const auto none = hn::Lt(x, hn::Set(d, least));
+  const V magic = hn::Set(d, kEighths);
   V shifted;
-  const V y = exp_fraction_f32(d, x, shifted);  // far below whatever comes, as it is masked
-  const V n = hn::Sub(shifted, eighths_f32(d));
+  const V y = exp_fraction_f32(d, x, magic, shifted);  // far below whatever comes: it is masked
+  const V n = hn::Sub(shifted, magic);
   if constexpr (hn::MaxLanes(d) == 16)
     return V{_mm512_maskz_scalef_ps(static_cast<__mmask16>(~none.raw), y.raw, n.raw)};
   else

@@ -54,6 +54,17 @@ struct BF16Lanes {
     const __mmask32 up = _mm512_cmpgt_epu16_mask(rest, _mm512_set1_epi16(INT16_MIN));
     return hn::Vec<DU32>{_mm512_mask_sub_epi16(high, up, high, _mm512_set1_epi16(-1))};
   }
+#elif HWY_TARGET == HWY_AVX2
+  // Upper halves side by side and lower halves side by side: those round up that lie beyond the
+  // middle, or on it below an odd one. One less of what is below an even one makes that one test.
+  static HWY_INLINE hn::Vec<DU32> narrow(DF, VF even, VF odd) {
+    const __m256i a = _mm256_castps_si256(even.raw), b = _mm256_castps_si256(odd.raw);
+    const __m256i high = _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, 0xaa);
+    const __m256i low = _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), 0xaa);
+    const __m256i below_even = _mm256_andnot_si256(high, _mm256_set1_epi16(1));
+    const __m256i up = _mm256_srli_epi16(_mm256_subs_epu16(low, below_even), 15);
+    return hn::Vec<DU32>{_mm256_add_epi16(high, up)};
+  }
 #else
   static HWY_INLINE hn::Vec<DU32> narrow(DF d, VF even, VF odd) {
     const auto low = hn::ShiftRight<16>(add_half_bf16(hn::BitCast(DU32(), even)));

@@ -154,6 +154,17 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
   if (i < n) fold(i, n - i, std::false_type());
 }
 
+// Lanes of which a or b is a NaN.
+HWY_INLINE MaskF either_is_nan(VF a, VF b) {
+#if HWY_TARGET == HWY_AVX3
+  return MaskF{_mm512_cmp_ps_mask(a.raw, b.raw, _CMP_UNORD_Q)};
+#elif HWY_TARGET == HWY_AVX2
+  return MaskF{_mm256_cmp_ps(a.raw, b.raw, _CMP_UNORD_Q)};
+#else
+  return hn::Or(hn::IsNaN(a), hn::IsNaN(b));
+#endif
+}
+
 // The lanes of a maximum or minimum by the machine's own, several chains at once: right but where a
 // lane meets a NaN or comes out 0, of either sign. Then false.
 template <class Op>
@@ -169,11 +180,14 @@ HWY_INLINE bool fold_extreme(DF d, const Row& row, size_t n, Ahead* ahead, VF (&
   size_t i = 0;
   static_assert(kChains * kReduceLanes == kTurn);
   for (; i + kChains * step <= n; i += kChains * step) {
-    for (size_t q = 0; q < kChains; ++q) {
+    for (size_t q = 0; q < kChains; q += 2) {
+      VF w[kVectors];
       load_lanes<true, false>(d, row, i + q * step, step, v);
+      load_lanes<true, false>(d, row, i + (q + 1) * step, step, w);
       for (size_t k = 0; k < kVectors; ++k) {
-        odd = hn::Or(odd, hn::IsNaN(v[k]));
+        odd = hn::Or(odd, either_is_nan(v[k], w[k]));
         chains[q][k] = Op::plain(v[k], chains[q][k]);
+        chains[q + 1][k] = Op::plain(w[k], chains[q + 1][k]);
       }
     }
     if (ahead != nullptr) ahead->turn();

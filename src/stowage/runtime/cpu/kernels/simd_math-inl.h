@@ -28,17 +28,6 @@ HWY_INLINE V magic_f32(D d) {
   return hn::Set(d, 12582912.0f);  // 1.5 * 2^23
 }
 
-/// r * 2^n for n in [-300, 300], rounding once unless r * 2^(n/2) is denormal too.
-template <class D, class VI, class V = hn::Vec<D>>
-HWY_INLINE V scale_f32(D d, V r, VI n) {
-  const hn::RebindToSigned<D> di;
-  const VI bias = hn::Set(di, 127);
-  const VI half = hn::ShiftRight<1>(n);
-  const V a = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
-  const V b = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(n, half), bias)));
-  return hn::Mul(hn::Mul(r, a), b);
-}
-
 /// x = n ln 2 + r, |r| <= ln 2 / 2: n, and expm1(r).
 /// Source: the polynomial of Cephes' expf (Moshier).
 template <class D, class V = hn::Vec<D>>
@@ -83,20 +72,45 @@ HWY_INLINE V at_least(D d, float bound, V x) {
 #endif
 }
 
-/// e^x for x up to 89. What is rounded to 0 in the end, as where scores are hidden, is not scaled down
-/// to it: underflow takes some hundred cycles on Intel's.
+/// `yes` where x has its sign bit set, else `no`.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V if_negative(D, V x, V yes, V no) {
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (hn::MaxLanes(D()) == 8) return V{_mm256_blendv_ps(no.raw, yes.raw, x.raw)};
+#endif
+  return hn::IfNegativeThenElse(x, yes, no);
+}
+
+// What is rounded to 0 in the end, as where scores are hidden, is not scaled down to it: underflow
+// takes some hundred cycles on Intel's.
+constexpr float kLeastExp = -104.0f;
+
+/// e^x for x up to 89.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_small_f32(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (kHasScale<D>) return exp_from_f32(d, -104.0f, x);
+  if constexpr (kHasScale<D>) return exp_from_f32(d, kLeastExp, x);
 #endif
-  const hn::RebindToSigned<D> di;
-  const auto none = hn::Lt(x, hn::Set(d, -104.0f));
+  // By 2^64 more or less than is right, which takes nothing from any result, and then by the rest.
+  const V rest = if_negative(d, x, hn::Set(d, 0x1p-64f), hn::Set(d, 0x1p64f));
+  const V magic = if_negative(d, x, hn::Set(d, kEighths + 127 + 64),
+                              hn::Set(d, kEighths + 127 - 64));
   V shifted;
-  const V y = exp_fraction_f32(d, at_least(d, -105.0f, x), shifted);
-  const auto eighths = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, eighths_f32(d)));
-  const auto n = hn::IfThenZeroElse(hn::RebindMask(di, none), hn::ShiftRight<3>(eighths));
-  return hn::IfThenZeroElse(none, scale_f32(d, y, n));
+  const V y = exp_fraction_f32(d, x, magic, shifted);
+  const auto none = hn::Lt(x, hn::Set(d, kLeastExp));
+  return hn::Mul(hn::IfThenZeroElse(none, hn::Mul(y, power_f32(d, shifted))), rest);
+}
+
+/// e^x for x up to 0.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_of_negative_f32(D d, V x) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kHasScale<D>) return exp_from_f32(d, kLeastExp, x);
+#endif
+  V shifted;
+  const V y = exp_fraction_f32(d, x, hn::Set(d, kEighths + 127 + 64), shifted);
+  const auto none = hn::Lt(x, hn::Set(d, kLeastExp));
+  return hn::Mul(hn::IfThenZeroElse(none, hn::Mul(y, power_f32(d, shifted))), hn::Set(d, 0x1p-64f));
 }
 
 /// e^x.
@@ -208,27 +222,41 @@ HWY_INLINE V tanh_f32(D d, V x) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_f32(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  const V e = exp_small_f32(d, hn::Or(hn::SignBit(d), x));  // -|x|
-  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+  const V e = exp_of_negative_f32(d, hn::Or(hn::SignBit(d), x));  // -|x|
+  return hn::Div(if_negative(d, x, e, one), hn::Add(one, e));
 }
 
 /// logistic_f32 for an x of bf16 and a result that is rounded to bf16: near enough for the same
 /// bits, which a test holds for every x. A NaN gives a NaN, whose sign may differ.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_bf16(D d, V x) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (hn::MaxLanes(d) == 16) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  if constexpr (hn::MaxLanes(d) == (HWY_TARGET == HWY_AVX3 ? 16 : 8)) {
     // 2^-64 / (2^-64 + 2^(t - 64)): nothing overflows that matters. 2^fraction is a polynomial
     // whose coefficients, and log2(e) with them, were searched for these very results.
     constexpr float kUnit = 0x1p-64f;
-    const V t = hn::Mul(x, hn::Set(d, -0x1.715478p+0f));
+    V t = hn::Mul(x, hn::Set(d, -0x1.715478p+0f));
+#if HWY_TARGET == HWY_AVX3
+    constexpr float kUnitOfP = kUnit;
     const V fraction = V{_mm512_reduce_ps(t.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
-    V p = hn::Set(d, 0x1.bfe008p-7f * kUnit);
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.a7fb8ep-5f * kUnit));
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.eed3aap-3f * kUnit));
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.62cd9ap-1f * kUnit));
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.00001p+0f * kUnit));
+#else
+    constexpr float kUnitOfP = 1;
+    t = at_most(d, 190.0f, at_least(d, -62.0f, t));
+    const V floor = hn::Floor(t), fraction = hn::Sub(t, floor);
+#endif
+    V p = hn::Set(d, 0x1.bfe008p-7f * kUnitOfP);
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.a7fb8ep-5f * kUnitOfP));
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.eed3aap-3f * kUnitOfP));
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.62cd9ap-1f * kUnitOfP));
+    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.00001p+0f * kUnitOfP));
+#if HWY_TARGET == HWY_AVX3
     const V e = V{_mm512_scalef_ps(p.raw, t.raw)};  // by 2^floor(t)
+#else
+    // 2^(floor - 64): its exponent is the last bits of a float.
+    const V bits = hn::Add(floor, hn::Set(d, 12582912.0f + 127 - 64));
+    const hn::RebindToSigned<D> di;
+    const V e = hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, bits))));
+#endif
     const V unit = hn::Set(d, kUnit);
     return hn::Div(unit, hn::Add(unit, e));
   }
