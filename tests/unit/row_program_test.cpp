@@ -1,3 +1,4 @@
+#include "stowage/runtime/cpu/kernels/row_plan.h"
 #include "stowage/runtime/cpu/kernels/row_program.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,16 @@
 namespace stow::cpu {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+// Every array at the begin of a cache line.
+template <typename T>
+struct LineAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, size_t) { ::operator delete(p, kLine); }
+  bool operator==(const LineAllocator&) const { return true; }
+};
+using Bytes = std::vector<std::byte, LineAllocator<std::byte>>;
 
 // A random row program with the memory of its operands.
 struct Case {
@@ -720,6 +730,25 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
 }
 TEST(RowProgramGate, OfEveryTargetIsOneKernelWithTheBitsOfThree) {
   with_other_targets([] { check_gates({{16, 4096}}); });
+}
+
+// As if no cache held anything: results go past them wherever they may.
+TEST(RowProgramStreams, LeaveTheSameBits) {
+  const auto may_stream = [](const RowProgram& program) {
+    return compile_row_plan(program, false).operands[program.inputs.size()].may_stream;
+  };
+  EXPECT_TRUE(may_stream(gate_program(DType::kBF16, {3, 4096}, true, false)));
+  EXPECT_TRUE(may_stream(gate_program(DType::kF32, {3, 48}, true, false)));
+  EXPECT_FALSE(may_stream(gate_program(DType::kBF16, {3, 48}, true, false))) << "rows of 96 bytes";
+  set_least_streamed_bytes(1);
+  const auto check_all = [] {
+    check_gates({{16, 4096}, {33, 96}, {2048, 32}, {1, 65535}, {5, 1136}});
+    check(400000, 1000, false);
+    check(500000, 60, true);
+  };
+  check_all();
+  with_other_targets(check_all);
+  set_least_streamed_bytes(0);
 }
 
 // The gradient of silu(x), or of silu(x) * y by both and, with three outputs, the product itself.

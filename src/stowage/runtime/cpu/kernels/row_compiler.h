@@ -206,6 +206,8 @@ class Compiler {
 
   void bind_all();
   void bind_each(std::vector<PlanStep>& steps);
+  // Whether operand k is an output for PlanOperand::may_stream.
+  bool may_stream(int32_t k) const;
   void bind(Place& p, bool by_row);
 
   const RowProgram& program_;

@@ -398,10 +398,30 @@ void Compiler::bind_all() {
     sort_out(phase.direct);
   }
   sort_out(plan_.direct);
+  for (int32_t k : plan_.direct) operand(k).may_stream = may_stream(k);
   int64_t row_bytes = 0;
   for (int32_t k : plan_.direct)
     if (has_row(operand(k).span)) row_bytes += plan_.cols * operand(k).elem_bytes;
   plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
+}
+
+bool Compiler::may_stream(int32_t k) const {
+  constexpr int64_t kLine = 64;
+  const PlanOperand& o = plan_.operands[static_cast<size_t>(k)];
+  const auto in_lines = [&](int64_t stride) { return stride * o.elem_bytes % kLine == 0; };
+  if (k < plan_.n_inputs || !o.unit_columns || register_dtype(o.dtype) != DType::kF32 ||
+      !std::all_of(o.row_strides.begin(), o.row_strides.end(), in_lines) || !in_lines(plan_.c_tile))
+    return false;
+  const auto is_it = [&](const Place& p) { return p.kind == Place::kOperand && p.index == k; };
+  int n_writers = 0;
+  for (const PlanPhase& phase : plan_.phases)
+    for (const PlanStep& s : phase.strip_steps) {
+      if (std::any_of(s.args, s.args + s.n_args, is_it) ||
+          std::any_of(s.more, s.more + s.n_more, is_it))
+        return false;
+      if (s.kind == PlanStep::kMap && is_it(s.out) && s.n_more == 0) ++n_writers;
+    }
+  return n_writers == 1;
 }
 
 void Compiler::bind_each(std::vector<PlanStep>& steps) {

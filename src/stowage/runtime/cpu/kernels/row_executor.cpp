@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include <hwy/cache_control.h>
 #include "stowage/runtime/cpu/kernels/row_plan.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
 
@@ -25,8 +26,12 @@ class Worker {
     bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
     bases_[kOwnBase] = own;
     bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
+    for (int32_t k : plan.direct)
+      if (plan.operands[static_cast<size_t>(k)].may_stream && streams(k)) streamed_ = k;
     map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
   }
+
+  bool streams() const { return streamed_ >= 0; }
 
   void run_once() {
     set_row(0);
@@ -132,6 +137,14 @@ class Worker {
     return shared_ + s.partials_offset + chunk * s.partial_cols * s.out.elem_bytes;
   }
 
+  // Whether output `k`, which may, goes past the caches: not over an argument, which is in them.
+  bool streams(int32_t k) const {
+    const std::byte* out = outputs_[k - plan_.n_inputs];
+    return plan_.rows * plan_.cols * operand(k).elem_bytes >= least_streamed_bytes() &&
+           reinterpret_cast<uintptr_t>(out) % 64 == 0 &&
+           std::find(inputs_, inputs_ + plan_.n_inputs, out) == inputs_ + plan_.n_inputs;
+  }
+
   // Every operand's offset of row `row`, in elements.
   void set_row(int64_t row) {
     column_ = -1;
@@ -181,7 +194,7 @@ class Worker {
     for (int32_t k : operands) {
       const PlanOperand& o = operand(k);
       if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
-      if (k >= plan_.n_inputs && !outputs) continue;
+      if (k >= plan_.n_inputs && (!outputs || k == streamed_)) continue;
       const int64_t n = has_row(o.span) ? rows : 1;
       if (n > 1 && o.inner_row != cols) continue;
       const std::byte* base = bases_[kOperandBase + k];
@@ -274,6 +287,7 @@ class Worker {
     for (int k = 0; k < s.n_args; ++k) call.args[k] = arg(s.args[k], t.cols);
     for (int k = 0; k < s.n_more; ++k) call.more[k] = arg(s.more[k], t.cols);
     call.first_col = t.col;
+    call.streams = s.out.kind == Place::kOperand && s.out.index == streamed_;
     if (call.rows > 1 && !s.by_position) {
       bool flat = out.row_step == call.cols * s.out.elem_bytes;
       for (int k = 0; k < s.n_args; ++k) {
@@ -459,6 +473,7 @@ class Worker {
   const std::byte* const* inputs_;
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
+  int32_t streamed_ = -1;  // the output that goes past the caches: one, if any
   int64_t chunk_ = 0;
   int64_t column_ = -1;  // that the bases stand at
   Ahead ahead_{fetches_to_first_cache()};
@@ -489,6 +504,7 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
     worker.run_once();
     if (wide && n_threads > 1) {
       for (int64_t r = 0; r < plan.rows; ++r) worker.run_wide_row(r, thread, n_threads);
+      if (worker.streams()) hwy::FlushStream();
       return;
     }
     for (int64_t u = units * thread / n_threads; u < units * (thread + 1) / n_threads; ++u) {
@@ -496,6 +512,7 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
       worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), col,
                       std::min(plan.cols, col + plan.unit_cols));
     }
+    if (worker.streams()) hwy::FlushStream();
     if (plan.column_stores.empty()) return;
     if (n_threads > 1) {
       team_barrier();

@@ -115,6 +115,9 @@ struct KernelCall {
   int64_t out_row_step = 0;  ///< In bytes.
   Form out_form = Form::kNative;
   Form round = Form::kNative;
+  /// Results of f32_map_kernel and its like go past the caches; `out` is then a cache line's begin,
+  /// in every row.
+  bool streams = false;
   KernelArg args[4];
   KernelArg more[2];       ///< Where f32_gate_grad_kernel leaves what it computes beside `out`.
   int64_t first_col = 0;   ///< For f32_poke_kernel.

@@ -276,6 +276,25 @@ HWY_INLINE void map_row_forms(const Row (&rows)[4], std::byte* out, Form out_for
   }
 }
 
+/// f(to, first, n) computes n elements of `size` bytes from element `first` at `to`; they reach
+/// `out` by way of the nearest cache alone.
+template <class F>
+HWY_INLINE void stream_row(std::byte* out, size_t size, size_t n, F f) {
+  constexpr size_t kChunk = 16 * kTurn;
+  const hn::ScalableTag<uint8_t> d;
+  HWY_ALIGN std::byte chunk[kChunk * sizeof(float)];
+  for (size_t i = 0; i < n; i += kChunk) {
+    const size_t some = HWY_MIN(kChunk, n - i), bytes = some * size;
+    std::byte* to = out + i * size;
+    f(chunk, i, some);
+    size_t k = 0;
+    for (; k + hn::Lanes(d) <= bytes; k += hn::Lanes(d))
+      hn::Stream(hn::Load(d, reinterpret_cast<const uint8_t*>(chunk + k)), d,
+                 reinterpret_cast<uint8_t*>(to + k));
+    std::memcpy(to + k, chunk + k, bytes - k);
+  }
+}
+
 /// The map kernel of a functor op(d, v...) of N operands.
 template <class Op, int N>
 void map_f32(const KernelCall& c) {
@@ -288,10 +307,24 @@ void map_f32(const KernelCall& c) {
     Row rows[4];
     for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);
     std::byte* out = c.out + r * c.out_row_step;
-    if (plain)
-      map_row<Op, N>(rows, reinterpret_cast<float*>(out), n, c.ahead);
-    else
-      map_row_forms<Op, N>(rows, out, c.out_form, c.round, n, c.ahead);
+    const auto map = [&](const Row (&from)[4], std::byte* to, size_t some) {
+      if (plain)
+        map_row<Op, N>(from, reinterpret_cast<float*>(to), some, c.ahead);
+      else
+        map_row_forms<Op, N>(from, to, c.out_form, c.round, some, c.ahead);
+    };
+    if (!c.streams) {
+      map(rows, out, n);
+      continue;
+    }
+    stream_row(out, form_bytes(c.out_form), n, [&](std::byte* to, size_t first, size_t some) {
+      Row from[4];
+      for (int k = 0; k < N; ++k) {
+        from[k] = rows[k];
+        if (rows[k].mask != 0) from[k].data += first * form_bytes(rows[k].form);
+      }
+      map(from, to, some);
+    });
   }
 }
 

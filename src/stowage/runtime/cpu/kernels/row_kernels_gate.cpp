@@ -19,6 +19,14 @@ namespace stow::cpu::HWY_NAMESPACE {
 constexpr size_t kGroup = 4;  // vectors
 using Group = VF[kGroup];
 
+template <bool kStreams, class D>
+HWY_INLINE void store_vector(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
+  if constexpr (kStreams)
+    hn::Stream(v, d, p);
+  else
+    hn::StoreU(v, d, p);
+}
+
 // Where gate, factor and result are f32 in memory.
 struct F32Lanes {
   static constexpr size_t kBytes = 4;
@@ -26,9 +34,10 @@ struct F32Lanes {
     for (size_t k = 0; k < kGroup; ++k)
       v[k] = hn::LoadU(d, reinterpret_cast<const float*>(p) + k * hn::Lanes(d));
   }
+  template <bool kStreams = false>
   static HWY_INLINE void store(DF d, const Group& v, std::byte* p) {
     for (size_t k = 0; k < kGroup; ++k)
-      hn::StoreU(v[k], d, reinterpret_cast<float*>(p) + k * hn::Lanes(d));
+      store_vector<kStreams>(d, v[k], reinterpret_cast<float*>(p) + k * hn::Lanes(d));
   }
   static HWY_INLINE VF logistic(DF d, VF x) { return logistic_f32(d, x); }
   static HWY_INLINE VF round_logistic(DF, VF x) { return x; }
@@ -79,11 +88,11 @@ struct BF16Lanes {
       v[k + 1] = upper_half(d, both);
     }
   }
+  template <bool kStreams = false>
   static HWY_INLINE void store(DF d, const Group& v, std::byte* p) {
-    const DU32 du;
     for (size_t k = 0; k < kGroup; k += 2)
-      hn::StoreU(narrow(d, v[k], v[k + 1]), du,
-                 reinterpret_cast<uint32_t*>(p) + k / 2 * hn::Lanes(d));
+      store_vector<kStreams>(DU32(), narrow(d, v[k], v[k + 1]),
+                             reinterpret_cast<uint32_t*>(p) + k / 2 * hn::Lanes(d));
   }
   static HWY_INLINE VF logistic(DF d, VF x) { return logistic_bf16(d, x); }
   // Of none of bf16's values does it lie halfway between two.
@@ -101,8 +110,9 @@ HWY_INLINE void logistic_group(DF d, const std::byte* x, Group& s) {
   for (size_t k = 0; k < kGroup; ++k) s[k] = Lanes::logistic(d, s[k]);
 }
 // silu(args[0]), or that times args[1], from the logistic `s` of args[0].
-template <bool kFactor>
+template <bool kFactor, bool kStreams = false>
 struct Gate {
+  using Rest = Gate<kFactor>;  // of what is stored by way of a pad
   static constexpr int kArgs = kFactor ? 2 : 1, kOuts = 1;
   template <class Lanes>
   static HWY_INLINE void run(DF d, Group& s, const std::byte* const* args, std::byte* const* outs) {
@@ -113,12 +123,13 @@ struct Gate {
       Lanes::load(d, args[1], v);
       for (size_t k = 0; k < kGroup; ++k) s[k] = hn::Mul(Lanes::round(d, s[k]), v[k]);
     }
-    Lanes::store(d, s, outs[0]);
+    Lanes::template store<kStreams>(d, s, outs[0]);
   }
 };
 // What f32_gate_grad_kernel says, likewise; all is read before anything is written.
 template <int kNOuts>
 struct GateGrad {
+  using Rest = GateGrad;
   static constexpr int kArgs = kNOuts == 1 ? 2 : 3, kOuts = kNOuts;
   template <class Lanes>
   static HWY_INLINE void run(DF d, Group& s, const std::byte* const* args, std::byte* const* outs) {
@@ -179,7 +190,7 @@ void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahea
   std::byte* pad_outs[] = {pad[0], pad[1], pad[2]};
   for (int k = 0; k < kArgs; ++k) std::memcpy(pad[k], args[k], rest);
   logistic_group<Lanes>(d, pad[0], now);
-  Of::template run<Lanes>(d, now, pad_args, pad_outs);
+  Of::Rest::template run<Lanes>(d, now, pad_args, pad_outs);
   for (int o = 0; o < kOuts; ++o) std::memcpy(outs[o], pad[o], rest);
 }
 
@@ -209,8 +220,12 @@ void gate(const KernelCall& c) {
       row(args, &out, static_cast<size_t>(c.cols), c.ahead);
     }
   };
-  if (all_are(Form::kNative)) return rows(gate_row<F32Lanes, Gate<kFactor>>);
-  if (all_are(Form::kBF16)) return rows(gate_row<BF16Lanes, Gate<kFactor>>);
+  const auto rows_of = [&](auto lanes) {
+    using Lanes = decltype(lanes);
+    c.streams ? rows(gate_row<Lanes, Gate<kFactor, true>>) : rows(gate_row<Lanes, Gate<kFactor>>);
+  };
+  if (all_are(Form::kNative)) return rows_of(F32Lanes());
+  if (all_are(Form::kBF16)) return rows_of(BF16Lanes());
   if (c.round == Form::kNative) return map_f32<RowGate<Form::kNative, kFactor>, kArgs>(c);
   if (c.round == Form::kBF16) return map_f32<RowGate<Form::kBF16, kFactor>, kArgs>(c);
   map_f32<RowGate<Form::kF16, kFactor>, kArgs>(c);

@@ -52,6 +52,7 @@ struct PlanOperand {
   Dims row_strides, col_strides;
   Span span = Span::kOne;
   bool unit_columns = false;  ///< One column dimension, of stride 1: kernels may address it.
+  bool may_stream = false;    ///< An output that one kernel writes, line by line, and none reads.
   /// Strides along the innermost row and column dimension.
   int64_t inner_row = 0, inner_col = 0;
 };
@@ -143,6 +144,12 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
 /// worked on, and programs take up to 1.5 times as long; Intel's of 48 KiB waits for too few lines at a
 /// time, and they take up to 1.35 times as long.
 bool fetches_to_first_cache();
+
+/// What is written in one go and is so many bytes at least goes past the caches, which would not
+/// hold it and would read first what is written over. Where that is slow there is no such number.
+/// Tests set it; 0 is what this machine likes.
+int64_t least_streamed_bytes();
+void set_least_streamed_bytes(int64_t bytes);
 
 /// `careful`: right for every output over every input that it may lie over. Else stores come as
 /// early as they can, and the plan is right where none of `must_differ` share an address.
