@@ -6,8 +6,8 @@
 // pages. The fastest turn of each counts: of one thread by processor time, of two by the clock.
 // Bytes are each argument and result once; a store to memory that is in no cache reads it first,
 // which nobody counts ("allocate" is its share on top). No loop's stores are non-temporal unless its
-// name says so. "in_cache" is the rate of one thread over so few rows that all lies in the second
-// cache: what the arithmetic allows, wherever data come from.
+// name says so; a program's are where it likes. "in_cache" is the rate of one thread over so few rows
+// that all lies in the second cache: what the arithmetic allows, wherever data come from.
 // Arguments: threads.
 #include <benchmark/benchmark.h>
 #include <omp.h>
