@@ -373,7 +373,7 @@ def main():
         "is named after its last op. Bytes count each operand once.",
         *profile_tables(runs), "",
         "## What misses its goal", "",
-        *missed(results, runs, products, attention, rows), ""]
+        *(list(missed(results, runs, products, attention, rows)) or ["Nothing."]), ""]
     (ROOT / "docs/benchmarks.md").write_text("\n".join(page))
 
 
