@@ -20,9 +20,7 @@ HWY_INLINE V softmax_exp(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kHasScale<D>) return exp_from_f32(d, kLeast, x);
 #endif
-  V shifted;
-  const V y = exp_fraction_f32(d, x, hn::Set(d, kEighths + 127), shifted);
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, kLeast)), hn::Mul(y, power_f32(d, shifted)));
+  return exp_by_power_f32(d, kLeast, x, hn::Set(d, kEighths + 127));
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

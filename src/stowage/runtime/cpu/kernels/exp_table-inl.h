@@ -69,6 +69,15 @@ HWY_INLINE V power_f32(D d, V shifted) {
   return hn::BitCast(d, hn::ShiftLeft<20>(hn::AndNot(hn::Set(di, 7), hn::BitCast(di, shifted))));
 }
 
+/// e^x times 2^(bias - 127) where `magic` is kEighths + bias; 0 where x is less than `least`, and NaN
+/// for NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp_by_power_f32(D d, float least, V x, V magic) {
+  V shifted;
+  const V y = exp_fraction_f32(d, x, magic, shifted);  // far below whatever comes: it is masked
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, least)), hn::Mul(y, power_f32(d, shifted)));
+}
+
 #if HWY_TARGET == HWY_AVX3
 /// e^x for x in [least, 89]; 0 for what is less, and NaN for NaN. What is rounded to 0 is not
 /// scaled down to it: underflow takes some hundred cycles on Intel's.

@@ -29,6 +29,10 @@ int64_t weight_of(OpKind op) {
   return 1;
 }
 
+bool same(const Place& a, const Place& b) {
+  return a.kind == b.kind && a.index == b.index;
+}
+
 void sort_out(std::vector<int32_t>& list) {
   std::sort(list.begin(), list.end());
   list.erase(std::unique(list.begin(), list.end()), list.end());
@@ -236,9 +240,6 @@ void Compiler::join_norm_gradient() {
   if (plan_.phases.size() < 2) return;
   std::vector<PlanStep>& sums = plan_.phases[plan_.phases.size() - 2].strip_steps;
   std::vector<PlanStep>& steps = plan_.phases.back().strip_steps;
-  const auto same = [](const Place& a, const Place& b) {
-    return a.kind == b.kind && a.index == b.index;
-  };
   const auto is_row = [&](const Place& p) {  // of f32, in memory, with columns
     return p.kind == Place::kOperand && p.form == Form::kNative && p.elem_bytes == 4;
   };
@@ -283,18 +284,14 @@ void Compiler::join_norm_gradient() {
     });
     if (maker == sums.end() || maker->n_args != 4) continue;
     const Place& w = same(maker->args[0], dy) ? maker->args[1] : maker->args[0];
-    if (!is_row(w) || !(same(maker->args[0], dy) || same(maker->args[1], dy))) continue;
+    if (!is_row(w) || (!same(maker->args[0], dy) && !same(maker->args[1], dy))) continue;
     if (may_be_written(w) || n_readers(kept) != 1) continue;
-    const PlanStep joined = [&] {
-      PlanStep s = columns;
-      s.reduce.column_products = nullptr;
-      s.n_args = 5;
-      const Place args[] = {x, scale, dy, w, slope};
-      std::copy(std::begin(args), std::end(args), s.args);
-      s.more[s.n_more++] = map.out;
-      s.weight += map.weight;
-      return s;
-    }();
+    PlanStep joined = columns;
+    joined.n_args = 5;
+    const Place args[] = {x, scale, dy, w, slope};
+    std::copy(std::begin(args), std::end(args), joined.args);
+    joined.more[joined.n_more++] = map.out;
+    joined.weight += map.weight;
     maker->keeps = false;
     maker->n_args = 3;
     plan_.registers[static_cast<size_t>(kept.index)].is_needed = false;
@@ -310,13 +307,11 @@ void Compiler::join_sums(std::vector<PlanStep>& steps) const {
     return s.kind == PlanStep::kReduceRows && s.reduce.*kernel != nullptr &&
            s.reduce.rows == s.reduce.*kernel;
   };
-  const auto same = [](const Place& a, const Place& b) {
-    return a.kind == Place::kOperand && b.kind == a.kind && b.index == a.index;
-  };
   for (PlanStep& by_third : steps) {
     if (!is_sum(by_third, &ReduceKernels::products_by_third)) continue;
     const auto squares = std::find_if(steps.begin(), steps.end(), [&](const PlanStep& s) {
-      return is_sum(s, &ReduceKernels::products) && !s.keeps && same(s.args[0], s.args[1]) &&
+      return is_sum(s, &ReduceKernels::products) && !s.keeps &&
+             s.args[0].kind == Place::kOperand && same(s.args[0], s.args[1]) &&
              same(s.args[0], by_third.args[2]);
     });
     if (squares == steps.end()) continue;

@@ -61,6 +61,11 @@ struct FoldMin {
   static float fold(float a, float b) { return scalar::Binary<OpKind::kMin, float>::apply(a, b); }
 };
 
+// Row `r` of an argument that is floats in memory.
+HWY_INLINE float* floats(const KernelArg& arg, int64_t r) {
+  return reinterpret_cast<float*>(const_cast<std::byte*>(arg.data) + r * arg.row_step);
+}
+
 // Sixteen lanes from data[i..], the first `n` of them; the others are 0. kPlain: of floats.
 template <bool kWhole, bool kPlain>
 HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVectors]) {
@@ -340,9 +345,6 @@ void products_by_third_and_squares(const ReduceRowsCall& c) {
     reduce_rows_f32<FoldSum, TermProduct>(squares);
     return reduce_rows_f32<FoldSum, TermProductByThird>(c);
   }
-  const auto floats = [](const KernelArg& arg, int64_t r) {
-    return reinterpret_cast<float*>(const_cast<std::byte*>(arg.data) + r * arg.row_step);
-  };
   const auto n = static_cast<size_t>(c.cols);
   for (int64_t r = 0; r < c.rows; ++r) {
     VF sum[kVectors], squares[kVectors];
@@ -462,9 +464,6 @@ void sum_column_products_f32(const ReduceColumnsCall& c) {
 template <int R>
 HWY_INLINE void norm_gradient_of_rows(DF d, const ReduceColumnsCall& c, int64_t r) {
   const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(c.cols);
-  const auto floats = [](const KernelArg& arg, int64_t row) {
-    return reinterpret_cast<const float*>(arg.data + row * arg.row_step);
-  };
   auto* acc = reinterpret_cast<float*>(c.acc);
   const float *x[R], *dy[R], *w[R];
   float* out[R];

@@ -40,7 +40,7 @@ constexpr Span operator|(Span a, Span b) {
 struct Register {
   Span span = Span::kFull;
   bool whole_row = false;  ///< Has all columns of its rows, not only those of the strip.
-  bool is_needed = true;    ///< Else it takes no place.
+  bool is_needed = true;   ///< Else it takes no place.
   int64_t elem_bytes = 4;
   int64_t offset = 0;
 };

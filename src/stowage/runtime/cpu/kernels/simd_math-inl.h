@@ -95,10 +95,7 @@ HWY_INLINE V exp_small_f32(D d, V x) {
   const V rest = if_negative(d, x, hn::Set(d, 0x1p-64f), hn::Set(d, 0x1p64f));
   const V magic = if_negative(d, x, hn::Set(d, kEighths + 127 + 64),
                               hn::Set(d, kEighths + 127 - 64));
-  V shifted;
-  const V y = exp_fraction_f32(d, x, magic, shifted);
-  const auto none = hn::Lt(x, hn::Set(d, kLeastExp));
-  return hn::Mul(hn::IfThenZeroElse(none, hn::Mul(y, power_f32(d, shifted))), rest);
+  return hn::Mul(exp_by_power_f32(d, kLeastExp, x, magic), rest);
 }
 
 /// e^x for x up to 0.
@@ -107,10 +104,8 @@ HWY_INLINE V exp_of_negative_f32(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kHasScale<D>) return exp_from_f32(d, kLeastExp, x);
 #endif
-  V shifted;
-  const V y = exp_fraction_f32(d, x, hn::Set(d, kEighths + 127 + 64), shifted);
-  const auto none = hn::Lt(x, hn::Set(d, kLeastExp));
-  return hn::Mul(hn::IfThenZeroElse(none, hn::Mul(y, power_f32(d, shifted))), hn::Set(d, 0x1p-64f));
+  const V magic = hn::Set(d, kEighths + 127 + 64);
+  return hn::Mul(exp_by_power_f32(d, kLeastExp, x, magic), hn::Set(d, 0x1p-64f));
 }
 
 /// e^x.
