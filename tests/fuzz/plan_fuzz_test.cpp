@@ -145,10 +145,12 @@ std::string check(const RandomProgram& program) {
           const int ahead = kAhead[draw % std::size(kAhead)];
           constexpr int64_t kTiles[] = {8, 32, 100, 512, 0};
           const int64_t tile_bytes = kTiles[(graph.n_nodes() / 4 + reuse) % std::size(kTiles)];
+          const int64_t least_epilogue = draw % 4 == 0 ? CompileOptions().least_epilogue : 0;
           const Execution e = testing::execute(graph,
                                                {.donated = program.donated,
                                                 .override_policy = policy,
                                                 .fuse = fuse,
+                                                .least_epilogue = least_epilogue,
                                                 .reuse = reuse,
                                                 .transfers_ahead = ahead,
                                                 .tile_bytes = tile_bytes},

@@ -141,6 +141,23 @@ TEST(Attention, LargeScoresAndNaN) {
   for (int64_t i = 0; i < 64; ++i) EXPECT_EQ(std::isnan(p.out.at(0, i, 0, 0)), i == 20) << i;
 }
 
+// A query without a key to see has zeros; one whose scores are all -inf has no softmax.
+TEST(Attention, OfScoresThatAreAllMinusInfinityIsNaN) {
+  for (const DType t : {kF32, kBF16})
+    for (const int64_t queries : {1, 64}) {
+      AttentionProblem p({1, 1, 1, queries, 64, 8, true, queries == 64 ? -1 : 0}, t, 0);
+      const int64_t last = queries - 1;
+      for (int64_t d = 0; d < 8; ++d) {
+        write_element(t, p.q.data.data(), p.q.offset(0, last, 0, d), -3e38);
+        for (int64_t key = 0; key < 64; ++key)
+          write_element(t, p.k.data.data(), p.k.offset(0, key, 0, d), 3e38);
+      }
+      p.run(1);
+      EXPECT_TRUE(std::isnan(p.out.at(0, last, 0, 0))) << queries;
+      if (queries == 64) { EXPECT_EQ(p.out.at(0, 0, 0, 0), 0); }  // sees none
+    }
+}
+
 // The workspace is what is left of a score matrix: linear in the sequence at most.
 TEST(Attention, WorkspaceIsLinear) {
   AttentionProblem p({1, 1, 1, 64, 64, 64, true}, kF32, 0);

@@ -1,13 +1,12 @@
 // What the compiler makes one row program of, where that shows in its schedule alone.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "stowage/api/grad.h"
-#include "stowage/api/jit.h"
-#include "stowage/api/linalg.h"
-#include "stowage/api/nn.h"
-#include "stowage/api/reduce.h"
-#include "stowage/api/shaping.h"
-#include "stowage/ir/schedule.h"
+#include <cstring>
+
+#include "stowage/ir/schedule_walk.h"
+#include "stowage/session/compile.h"
+#include "stowage/stowage.h"
 
 namespace stow {
 namespace {
@@ -54,6 +53,127 @@ TEST(Fuse, TheGradientOfACrossEntropyIsOneRowProgramOverTheLogits) {
     EXPECT_TRUE(kernel->program->dims != Dims{32}) << "an iota";
   }
   EXPECT_EQ(n, 1);
+}
+
+// ---- row programs behind products ----
+
+int n_epilogues(const Executable& executable) {
+  int n = 0;
+  for_each_kernel(executable.schedule().instructions, [&](const Kernel& kernel) {
+    n += kernel.op == OpKind::kDotGeneral && kernel.program != nullptr;
+  });
+  return n;
+}
+
+// How many products of `f` are followed by a program; its results have the bits that they have with
+// every op a kernel of its own.
+template <typename F, typename... Args>
+int epilogues_of(const F& f, const Args&... args) {
+  CompileOptions apart;
+  apart.fuse = apart.reuse = false;
+  CompileOptions all;
+  all.least_epilogue = 0;
+  const auto lowered = jit(f).lower(args...);
+  const auto compiled = lowered.compile(all);
+  const auto got = tree_leaves(compiled(args...)), want = tree_leaves(lowered.compile(apart)(args...));
+  for (size_t i = 0; i < want.size(); ++i) {
+    const std::vector<float> a = got[i].astype(DType::kF32).template to_vector<float>();
+    const std::vector<float> b = want[i].astype(DType::kF32).template to_vector<float>();
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), 4 * b.size()), 0) << "result " << i;
+  }
+  return n_epilogues(compiled.executable());
+}
+
+Array values(uint64_t seed, const Shape& shape, DType dtype = DType::kF32) {
+  return random::normal(random::key(seed), shape).astype(dtype);
+}
+
+TEST(Epilogue, IsWhatReadsAProductPieceByPiece) {
+  for (const DType t : {DType::kF32, DType::kBF16})
+    for (const int64_t k : {40, 700}) {
+      const Array x = values(1, {2, 150, 48}, t), a = values(2, {2, 150, k}, t);
+      const Array w = values(3, {k, 48}, t), b = values(4, {48}, t), w2 = values(5, {48, k}, t);
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(t), k));
+      // A residual, and what it is added to.
+      EXPECT_EQ(epilogues_of([](const Array& r, const Array& m, const Array& m2) {
+                  return r + matmul(tanh(matmul(r, m2)), m);
+                }, x, w, w2), 2);
+      // A bias and an activation; then again.
+      EXPECT_EQ(epilogues_of([](const Array& h, const Array& m, const Array& bias, const Array& m2) {
+                  const Array inner = gelu(matmul(h, m) + bias);
+                  return tanh(matmul(inner, m2));
+                }, a, w, b, w2), 2);
+      // Whole rows: a softmax of a product.
+      EXPECT_EQ(epilogues_of([](const Array& h, const Array& m) { return softmax(matmul(h, m)); }, a, w), 1);
+      // A gate: the later product is followed.
+      EXPECT_EQ(epilogues_of([](const Array& h, const Array& m) {
+                  return silu(matmul(h, m)) * matmul(h, m * 0.5);
+                }, a, w), 1);
+      // Rows over columns in memory.
+      EXPECT_EQ(epilogues_of([](const Array& h, const Array& m) {
+                  return exp(matmul(swapaxes(m, 0, 1), swapaxes(h, 1, 2).reshape({300, -1}).reshape({-1, 300})));
+                }, a, w), 1);
+    }
+}
+
+TEST(Epilogue, NeedsAProductThatNothingElseReadsAndMemoryThatIsThere) {
+  const Array a = values(1, {96, 40}), w = values(2, {40, 64});
+  // Others read it.
+  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) {
+              const Array p = matmul(x, m);
+              return std::pair(p, exp(p));
+            }, a, w), 0);
+  // Few rows that are needed whole, whose columns threads share; and little at all.
+  const auto count = [](const auto& f, const Array& x, const Array& m) {
+    return n_epilogues(jit(f).lower(x, m).compile().executable());
+  };
+  const auto rows = [](const Array& x, const Array& m) { return softmax(matmul(x, m)); };
+  const auto points = [](const Array& x, const Array& m) { return exp(matmul(x, m)); };
+  EXPECT_EQ(count(rows, values(1, {64, 40}), values(2, {40, 256})), 1);
+  EXPECT_EQ(count(rows, values(1, {63, 40}), values(2, {40, 512})), 0);
+  EXPECT_EQ(count(points, values(1, {8, 40}), values(2, {40, 2048})), 1);
+  EXPECT_EQ(count(points, a, w), 0);
+  // Sums over rows, and results of another size.
+  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) { return sum(exp(matmul(x, m)), {0}); }, a, w), 0);
+  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) {
+              return matmul(x, m).astype(DType::kBF16);
+            }, a, w), 0);
+  // With a batch.
+  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) { return exp(matmul(x, m)); },
+                         values(1, {3, 96, 40}), values(2, {3, 40, 64})), 0);
+  // What else it reads comes after the product.
+  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) {
+              const Array p = matmul(x, m);
+              return p + sum(sort(x.reshape({-1})));
+            }, a, w), 0);
+  EXPECT_EQ(epilogues_of([](const Array& x, const Array& m) { return exp(matmul(x, m)); },
+                         Array(values(1, {96, 0})), values(2, {0, 64})), 1);
+}
+
+// An update of an argument that is given away lies over it.
+TEST(Epilogue, LeavesAnUpdateInPlace) {
+  const Array w = values(1, {64, 48}), x = values(2, {80, 64}), dy = values(3, {80, 48});
+  const auto update = [](const Array& m, const Array& a, const Array& d) {
+    return m - matmul(swapaxes(a, 0, 1), d) * 0.1;
+  };
+  EXPECT_EQ(epilogues_of(update, w, x, dy), 0);
+}
+
+// A loop over layers, and its gradient, under each policy.
+TEST(Epilogue, OfALoopOverLayersKeepsBits) {
+  const Array x = values(1, {128, 32});
+  const std::pair<Array, Array> w = {values(2, {4, 32, 80}) * 0.2, values(3, {4, 80, 32}) * 0.2};
+  for (const PolicyPtr& policy : {everything_saveable(), nothing_saveable(), dots_saveable()}) {
+    const auto loss = [&](const Array& h, const std::pair<Array, Array>& m) {
+      const auto layer = checkpoint(
+          [](const Array& in, const std::pair<Array, Array>& of) {
+            return in + matmul(silu(matmul(in, of.first)), of.second);
+          },
+          policy);
+      return sum(square(scan(layer, h, m)));
+    };
+    EXPECT_GE(epilogues_of(grad<0, 1>(loss), x, w), 1) << policy->name;
+  }
 }
 
 }  // namespace

@@ -33,10 +33,10 @@ struct GemmProblem {
   }
 
   /// Runs gemm on a workspace of exactly the formula's size, full of NaN, and checks the guards.
-  void run(int threads) {
+  void run(int threads, const cpu::GemmFinish& finish = nullptr) {
     Buffer workspace(cpu::gemm_workspace_bytes(spec, threads));
     std::memset(workspace.data(), 0xff, size_t(workspace.bytes()));
-    cpu::gemm(spec, a.data(), b.data(), c.data(), workspace.data(), threads);
+    cpu::gemm(spec, a.data(), b.data(), c.data(), workspace.data(), threads, finish);
     EXPECT_TRUE(workspace.guard_intact());
     EXPECT_TRUE(a.guard_intact() && b.guard_intact() && c.guard_intact());
   }

@@ -67,6 +67,46 @@ TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
   cpu::set_bf16_form_for_test({});
 }
 
+// An epilogue that turns the sign of each element: twice, and it would be as it was.
+TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
+  const DType mixes[][3] = {{kF32, kF32, kF32}, {kBF16, kBF16, kBF16}};
+  const GemmShape more[] = {{{}, {200, 3}, {70}, {300}}, {{}, {210}, {9, 130}, {270}},
+                            {{}, {10}, {1300}, {300}},   {{}, {600}, {10}, {600}},
+                            {{}, {40}, {1100}, {0}},     {{}, {200}, {300}, {1100}}};
+  std::vector<GemmShape> shapes(std::begin(more), std::end(more));
+  for (const GemmShape& shape : kShapes)
+    if (shape.batch.empty()) shapes.push_back(shape);
+  uint64_t seed = 0;
+  for (const cpu::GemmForm form :
+       {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled}) {
+    if (!cpu::set_bf16_form_for_test(form)) continue;
+    for (const GemmShape& shape : shapes)
+      for (const auto& t : mixes)
+        for (int variant = 0; variant < 4; ++variant) {
+          const bool whole_rows = variant % 2 == 1, accumulate = variant >= 2;
+          SCOPED_TRACE(describe(shape) + std::string(dtype_name(t[2])) + std::to_string(variant));
+          GemmProblem p(shape, t[0], t[1], t[2], seed++ % 5, accumulate);
+          std::vector<double> want = gemm_contract(p, machine_fuses());
+          for (double& x : want) x = -x;
+          p.spec.epilogue = {whole_rows, 200};
+          const auto rows = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.m});
+          const auto cols = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.n});
+          p.run(1 + int(seed % 3), [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end,
+                                       void* scratch) {
+            std::memset(scratch, 0xff, 200);
+            if (whole_rows && (col != 0 || col_end != int64_t(cols.size()))) ADD_FAILURE() << col;
+            for (int64_t i = row; i < row_end; ++i)
+              for (int64_t j = col; j < col_end; ++j) {
+                const int64_t at = rows[size_t(i)] + cols[size_t(j)];
+                write_element(p.spec.c, p.c.data(), at, -read_element(p.spec.c, p.c.data(), at));
+              }
+          });
+          ASSERT_EQ(p.result(), want);
+        }
+  }
+  cpu::set_bf16_form_for_test({});
+}
+
 TEST(Gemm, IsNearTheSumInF64) {
   for (DType t : {kF32, kBF16, kF16, kF64}) {
     GemmProblem p({{}, {65}, {130}, {1000}}, t, t, t, 2);

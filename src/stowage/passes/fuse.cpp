@@ -64,17 +64,20 @@ constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
 // Ops with kernels of their own that may lie between forward and backward work that is fused: what
 // a loss has between the two.
 constexpr int kNearHeavyNodes = 3;
+// Rows of a product whose epilogue needs them whole.
+constexpr int64_t kLeastWholeRows = 64;
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, const std::vector<View>& input_views, bool fuse)
-      : graph_(graph), input_views_(input_views), fuse_(fuse) {}
+  Fuser(const Graph& graph, const std::vector<View>& input_views, bool fuse, int64_t least_epilogue)
+      : graph_(graph), input_views_(input_views), fuse_(fuse), least_epilogue_(least_epilogue) {}
 
   Units run() {
     resolve_values();
     count_heavy();
     count_uses();
     for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
+    if (fuse_) add_epilogues();
     compact();
     fill_leaves();
     mark_needed();
@@ -283,11 +286,19 @@ class Fuser {
   // the sum is. The product is rounded before it is added, so the bits are the same.
   bool accumulate(NodeId id) {
     const Node& node = graph_.node(id);
+    // The product of nothing is 0, and -0 + 0 is 0.
+    const auto has_terms = [&](ValueId v) {
+      const Node& product = graph_.def(v);
+      const Dims& dims = graph_.type(product.operands[0]).shape.dims();
+      const auto& contracted = product.as<DotParams>().lhs_contract;
+      return std::all_of(contracted.begin(), contracted.end(),
+                         [&](int64_t axis) { return dims[static_cast<size_t>(axis)] > 0; });
+    };
     if (node.op != OpKind::kAdd || graph_.type(node.first_result).dtype != DType::kF32) return false;
     for (int i = 0; i < 2; ++i) {
       const ValueId sum = node.operands[static_cast<size_t>(i)];
       const ValueId product = node.operands[static_cast<size_t>(1 - i)];
-      if (n_uses(sum) != 1 || n_uses(product) != 1 || !is_product(product) ||
+      if (n_uses(sum) != 1 || n_uses(product) != 1 || !is_product(product) || !has_terms(product) ||
           !(is_carried(sum, node.first_result) || is_sum_of_products(sum)))
         continue;
       const int u = use(product).unit, maker = use(sum).unit;
@@ -315,6 +326,144 @@ class Fuser {
   }
   bool is_output(ValueId v) const {
     return std::find(graph_.outputs().begin(), graph_.outputs().end(), v) != graph_.outputs().end();
+  }
+
+  // ---- epilogues ----
+
+  // Row programs that read a product which nothing else reads run piece by piece behind it.
+  void add_epilogues() {
+    find_readers();
+    for (size_t u = 0; u < result_.units.size(); ++u) {
+      if (unit(static_cast<int>(u)).kind != UnitKind::kRows) continue;
+      const ValueId product = product_before(static_cast<int>(u));
+      if (!product.valid()) continue;
+      const ValueId host = host_of(static_cast<int>(u), product);
+      if (!host.valid()) continue;
+      Unit& rows = result_.units[u];
+      Unit& made = result_.units[static_cast<size_t>(use(product).unit)];
+      rows.host = host;
+      rows.n_row_dims = n_rows_of(graph_.def(product));
+      rows.nodes.insert(rows.nodes.begin(), made.nodes[0]);
+      std::erase(rows.operand_units, use(product).unit);
+      for (int o : made.operand_units) add_operand_unit(rows, o);
+      use(product).unit = static_cast<int>(u);
+      made.nodes.clear();
+      made.operand_units.clear();
+    }
+  }
+
+  void find_readers() {
+    n_readers_.assign(graph_.n_values(), 0);
+    last_reader_.assign(graph_.n_values(), 0);
+    for (size_t n = 0; n < graph_.n_nodes(); ++n)
+      for (ValueId v : graph_.nodes()[n].operands) {
+        if (!is_made(NodeId(n))) continue;
+        const size_t root = use(v).root.index();
+        ++n_readers_[root];
+        last_reader_[root] = n;
+      }
+    for (ValueId v : graph_.outputs()) {
+      ++n_readers_[use(v).root.index()];
+      last_reader_[use(v).root.index()] = graph_.n_nodes();
+    }
+  }
+  // How often the nodes of a unit read what lies in the memory of `root`; -1 where not as it is.
+  int n_reads(const Unit& u, ValueId root) {
+    int n = 0;
+    for (NodeId m : u.nodes)
+      for (ValueId v : graph_.node(m).operands) {
+        if (use(v).root != root) continue;
+        if (use(v).canon != root) return -1;
+        ++n;
+      }
+    return n;
+  }
+
+  int n_rows_of(const Node& product) const {
+    return graph_.type(product.operands[0]).shape.rank() -
+           static_cast<int>(product.as<DotParams>().lhs_contract.size());
+  }
+
+  // The product that row unit u may follow piece by piece: all of its space, rows as rows, read
+  // nowhere else, and made after whatever else the unit reads.
+  ValueId product_before(int u) {
+    const Unit& rows = unit(u);
+    if (!rows.axes.empty() || rows.nodes.empty()) return ValueId();
+    ValueId product;
+    for (NodeId m : rows.nodes)
+      for (ValueId v : graph_.node(m).operands)
+        if (is_product(v) && use(v).unit >= 0 && use(v).unit != u &&
+            unit(use(v).unit).nodes.size() == 1 && unit(use(v).unit).kind == UnitKind::kOp &&
+            (!product.valid() || graph_.value(product).node < graph_.value(v).node))
+          product = v;
+    if (!product.valid() || n_reads(rows, product) != n_readers_[product.index()]) return ValueId();
+    const Node& node = graph_.def(product);
+    const NodeId id = graph_.value(product).node;
+    const int n_rows = n_rows_of(node);
+    const auto is_small_float = [&](ValueId v) {
+      const DType t = graph_.type(v).dtype;
+      return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16;
+    };
+    if (graph_.type(product).shape.dims() != rows.dims ||
+        Shape(rows.dims).elems() < least_epilogue_ || !is_small_float(product) ||
+        !is_small_float(node.operands[0]) || !is_small_float(node.operands[1]) ||
+        !node.as<DotParams>().lhs_batch.empty() || n_rows < 1 ||
+        n_rows >= graph_.type(product).shape.rank() || is_far(id, rows.nodes.front()) ||
+        is_far(id, rows.nodes.back()) || common_rows(rows.n_row_dims, n_rows) == -2)
+      return ValueId();
+    bool whole_rows = false;
+    for (NodeId m : rows.nodes) {
+      const Node& member = graph_.node(m);
+      if (is_column_result(member.first_result)) return ValueId();
+      whole_rows = whole_rows || graph_.type(member.first_result).shape.dims() != rows.dims;
+    }
+    // Threads share such a product by its rows alone.
+    int64_t n = 1;
+    for (int i = 0; i < n_rows; ++i) n *= rows.dims[static_cast<size_t>(i)];
+    if (whole_rows && n < std::min(kLeastWholeRows, least_epilogue_)) return ValueId();
+    for (int o : rows.operand_units) {
+      if (o == use(product).unit) continue;
+      // What is moved here comes as late as it can, when what the product reads may be gone.
+      const bool is_move = graph_.node(unit(o).nodes[0]).op == OpKind::kDevicePut;
+      if (is_move || reached_[static_cast<size_t>(o)] >= id.index()) return ValueId();
+    }
+    return product;
+  }
+
+  // The result of unit u in whose memory its product may lie at first; none where the two as one
+  // would need more memory than one after the other.
+  ValueId host_of(int u, ValueId product) {
+    const Unit& rows = unit(u);
+    const DType dtype = graph_.type(product).dtype;
+    const auto is_full = [&](ValueId v) { return graph_.type(v).shape.dims() == rows.dims; };
+    ValueId host;
+    int n_made = 0, n_freed = 0;
+    for (NodeId m : rows.nodes) {
+      const ValueId v = graph_.node(m).first_result;
+      if (!is_full(v) || n_reads(rows, v) == n_readers_[v.index()]) continue;
+      ++n_made;
+      if (!host.valid() && graph_.type(v).dtype == dtype) host = v;
+    }
+    std::vector<ValueId> seen = {product};
+    for (NodeId m : rows.nodes)
+      for (ValueId v : graph_.node(m).operands) {
+        const ValueId root = use(v).root;
+        if (use(v).splat || use(root).unit == u || !is_full(root) ||
+            std::find(seen.begin(), seen.end(), root) != seen.end())
+          continue;
+        seen.push_back(root);
+        if (n_reads(rows, root) != n_readers_[root.index()]) continue;
+        // An argument that is read for the last time is to be written over.
+        if (graph_.is_input(root)) return ValueId();
+        ++n_freed;
+      }
+    if (n_made - 1 <= n_freed) return host;
+    // What is made beyond the product lies beside the product's operands: do they stay anyway?
+    for (ValueId v : graph_.def(product).operands)
+      if (const ValueId root = use(v).root; !graph_.is_input(root) && !use(v).splat &&
+                                            last_reader_[root.index()] <= rows.nodes.back().index())
+        return ValueId();
+    return host;
   }
 
   void count_heavy() {
@@ -566,7 +715,9 @@ class Fuser {
       const std::vector<NodeId> nodes = result_.units[u].nodes;
       for (NodeId m : nodes)
         for (ValueId v : graph_.node(m).operands) {
-          const bool rows = result_.units[u].kind == UnitKind::kRows;
+          const Unit& reader = unit(static_cast<int>(u));
+          const bool rows =
+              reader.kind == UnitKind::kRows && !(reader.host.valid() && m == reader.nodes[0]);
           if (rows && (use(v).splat || iota_dim(graph_, result_, result_.units[u], v) >= 0)) continue;
           fill(v, static_cast<int>(u));
         }
@@ -609,12 +760,15 @@ class Fuser {
   const Graph& graph_;
   const std::vector<View>& input_views_;
   bool fuse_;
+  int64_t least_epilogue_;
   Units result_;
   std::vector<bool> copies_;
   std::vector<size_t> first_node_;           // of each unit
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on
   std::vector<std::vector<int>> readers_;    // units that read it
   std::vector<int> n_uses_;                  // of values, by nodes and as outputs
+  std::vector<int> n_readers_;               // of roots, by nodes and as outputs
+  std::vector<size_t> last_reader_;
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
   std::vector<int> seen_;
   int stamp_ = 0;
@@ -622,8 +776,9 @@ class Fuser {
 
 }  // namespace
 
-Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse) {
-  return Fuser(graph, input_views, fuse).run();
+Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse,
+           int64_t least_epilogue) {
+  return Fuser(graph, input_views, fuse, least_epilogue).run();
 }
 
 }  // namespace stow

@@ -21,6 +21,9 @@ enum class UnitKind : uint8_t {
 struct Unit {
   UnitKind kind = UnitKind::kOp;
   std::vector<NodeId> nodes;  ///< In topological order; more than one for kRows and sums.
+  /// kRows: where valid, nodes[0] is a product that only the others read, which run as its epilogue; it
+  /// lies, until they are through with it, where this one of their results will.
+  ValueId host;
   // kRows: the iteration space; `axes` are the axes of the nodes' shape in that order (empty: as
   // they are). n_row_dims is -1 while nothing has fixed it.
   Dims dims;
@@ -47,8 +50,9 @@ struct Units {
 };
 
 /// `input_views` give the strides in which the graph's inputs lie. With `fuse` off every node is a
-/// unit of its own.
-Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse);
+/// unit of its own. A product of `least_epilogue` elements or more may be followed by what reads it.
+Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse,
+           int64_t least_epilogue);
 
 /// The value behind identity ops and behind carries that scans hand through unchanged.
 ValueId handed_through(const Graph& graph, ValueId v);

@@ -10,6 +10,7 @@ namespace stow {
 struct LowerOptions {
   std::vector<bool> donated;  ///< Inputs that may be overwritten; empty means none.
   bool fuse = true;
+  int64_t least_epilogue = 0;  ///< As CompileOptions' (session/compile.h).
   bool reuse = true;  ///< Off: no value takes another's memory.
   OrderStrategy order = OrderStrategy::kProgram;
   /// Each iteration of a loop has temporaries of its own place, as if it were written out.

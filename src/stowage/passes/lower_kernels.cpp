@@ -84,9 +84,9 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
 void Level::emit_rows(int u) {
   const Unit& un = unit(u);
   RowsBuilder builder(graph_, un, units_, u);
-  const std::vector<ValueId> loads = builder.loads();
+  const bool follows = un.host.valid();
   std::vector<View> inputs;
-  for (ValueId v : loads) inputs.push_back(access(v));
+  for (ValueId v : builder.loads()) inputs.push_back(follows && inputs.empty() ? View() : access(v));
   Kernel kernel;
   kernel.kind = KernelKind::kRows;
   std::vector<ValueId> taken;
@@ -98,12 +98,41 @@ void Level::emit_rows(int u) {
   for (ValueId v : builder.empty()) place(v);
   for (ValueId v : builder.stores()) outputs.push_back(place(v));
   if (outputs.empty()) return;
+  if (follows) {
+    const Node& product = graph_.node(un.nodes[0]);
+    Kernel made;
+    made.op = product.op;
+    made.params = product.params;
+    made.provenance = product.provenance;
+    for (ValueId v : product.operands) made.inputs.push_back(access(v));
+    inputs[0] = outputs[0];
+    inputs[0].begins = false;
+    if (!is_read_by(un, outputs[0])) {
+      made.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
+      made.inputs.insert(made.inputs.end(), inputs.begin() + 1, inputs.end());
+      made.outputs = std::move(outputs);
+      return push(std::move(made));
+    }
+    // The host is to lie over what the unit reads: the product goes elsewhere, and comes first.
+    inputs[0] = new_buffer(product.first_result, product);
+    made.outputs = {inputs[0]};
+    made.outputs[0].begins = true;
+    push(std::move(made));
+  }
   kernel.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
   kernel.op = graph_.node(un.nodes.back()).op;
   kernel.inputs = std::move(inputs);
   kernel.outputs = std::move(outputs);
   kernel.provenance = unit_provenance(un);
   push(std::move(kernel));
+}
+
+bool Level::is_read_by(const Unit& un, const View& view) const {
+  for (NodeId m : un.nodes)
+    for (ValueId o : graph_.node(m).operands)
+      if (const std::optional<View>& at = storage_[use(o).root.index()]; at && same_window(*at, view))
+        if (use(o).root != un.host) return true;
+  return false;
 }
 
 ProvenancePtr Level::unit_provenance(const Unit& un) const {

@@ -14,7 +14,7 @@ Level::Level(Context& context, const Graph& graph, std::vector<View> input_views
       graph_(graph),
       input_views_(std::move(input_views)),
       input_reusable_(std::move(input_reusable)) {
-  units_ = fuse(graph, input_views_, context.options.fuse);
+  units_ = fuse(graph, input_views_, context.options.fuse, context.options.least_epilogue);
   destinations_.resize(graph.n_values());
   storage_.resize(graph.n_values());
   reusable_.resize(graph.n_values());
@@ -157,11 +157,13 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   if (un.kind == UnitKind::kCond) return cond_can_share(u, v, root);
   if (un.kind == UnitKind::kWhile) return while_can_share(def, v, root);
   if (un.kind != UnitKind::kRows || !un.axes.empty() || tv.shape.dims() != un.dims) return false;
+  // What a product reads lasts until the last of its pieces; over the others its own lie.
+  if (un.host == v) return false;
   bool read = false;
   for (NodeId m : un.nodes)
     for (ValueId o : graph_.node(m).operands) {
       if (use(o).root != root) continue;
-      if (use(o).canon != root) return false;
+      if (use(o).canon != root || (un.host.valid() && m == un.nodes[0])) return false;
       read = true;
     }
   return read;
@@ -218,7 +220,8 @@ std::vector<int64_t> Level::scratch_bytes() const {
   for (size_t u = 0; u < bytes.size(); ++u) {
     const Node& node = graph_.node(units_.units[u].nodes[0]);
     for (const auto& nested : node.graphs) bytes[u] = std::max(bytes[u], inner_bytes(*nested));
-    if (units_.units[u].kind != UnitKind::kOp || !target.scratch_bytes) continue;
+    const bool is_product = units_.units[u].host.valid();
+    if ((units_.units[u].kind != UnitKind::kOp && !is_product) || !target.scratch_bytes) continue;
     Kernel kernel;
     kernel.op = node.op;
     kernel.params = node.params;

@@ -296,6 +296,8 @@ class Level {
   std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const;
 
   void emit_rows(int u);
+  // Whether a unit reads what lies exactly there, but for its host.
+  bool is_read_by(const Unit& un, const View& view) const;
   ProvenancePtr unit_provenance(const Unit& un) const;
   void emit_op(int u);
 

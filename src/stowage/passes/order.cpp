@@ -13,6 +13,8 @@ namespace {
 
 struct UnitFacts {
   std::vector<ValueId> reads;   // roots that lie in memory
+  std::vector<bool> covers;     // of each, whether it may write over it
+  int64_t host_bytes = 0;       // of its writes, what lies over nothing in any case
   std::vector<ValueId> writes;  // roots that it makes and something needs
   int64_t write_bytes = 0;
   int64_t scratch_bytes = 0;
@@ -38,6 +40,19 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
       }
     }
     facts[u].reads.assign(reads.begin(), reads.end());
+    // A row program may write over what it frees, a product over the sum that it adds to; where a program
+    // follows a product, not over what that reads, nor where the product lies at first.
+    const Unit& unit = units.units[u];
+    const bool in_place =
+        unit.kind == UnitKind::kRows || (unit.kind == UnitKind::kOp && unit.nodes.size() == 2);
+    facts[u].covers.assign(reads.size(), in_place);
+    if (!unit.host.valid()) continue;
+    facts[u].host_bytes = bytes[unit.host.index()];
+    for (ValueId v : graph.node(unit.nodes[0]).operands) {
+      const auto at = std::find(facts[u].reads.begin(), facts[u].reads.end(), units.uses[v.index()].root);
+      if (at != facts[u].reads.end())
+        facts[u].covers[static_cast<size_t>(at - facts[u].reads.begin())] = false;
+    }
   }
   return facts;
 }
@@ -156,19 +171,20 @@ class BeamSearch {
   }
   // Once the units of [begin, end) have changed places among each other.
   void follow(const std::vector<int>& order, size_t begin, size_t end, Walk& walk) const {
-    const auto reads = [&](size_t i) -> const std::vector<ValueId>& {
-      return facts_[static_cast<size_t>(order[i])].reads;
+    const auto facts = [&](size_t i) -> const UnitFacts& {
+      return facts_[static_cast<size_t>(order[i])];
     };
     for (size_t i = begin; i < end; ++i) {
       walk.at[static_cast<size_t>(order[i])] = i;
-      for (ValueId v : reads(i))
+      for (ValueId v : facts(i).reads)
         if (size_t& last = walk.last[v.index()]; begin <= last && last < end) last = i;
     }
     int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
     for (size_t i = begin; i < end; ++i) {
-      int64_t freed = 0;
-      for (ValueId v : reads(i))
-        if (walk.last[v.index()] == i && !returned_[v.index()]) freed += bytes_[v.index()];
+      Freed freed;
+      for (size_t k = 0; k < facts(i).reads.size(); ++k)
+        if (const ValueId v = facts(i).reads[k]; walk.last[v.index()] == i && !returned_[v.index()])
+          freed.add(bytes_[v.index()], facts(i).covers[k]);
       const auto [during, after] = bytes_around(order[i], live, freed);
       walk.course.during[i] = std::max(during, after);
       walk.course.after[i] = live = after;
@@ -249,17 +265,23 @@ class BeamSearch {
     };
     struct Local {
       uint32_t needs = 0;
-      std::vector<std::pair<uint32_t, int64_t>> frees;  // once all these have run, so many bytes
+      struct Free {
+        uint32_t readers;  // once all these have run
+        int64_t bytes;
+        bool covers;
+      };
+      std::vector<Free> frees;
     };
     std::vector<Local> local(n);
     for (size_t i = 0; i < n; ++i) {
       const auto u = static_cast<size_t>(order[begin + i]);
       for (int o : units_.units[u].operand_units) local[i].needs |= bit_of(o);
-      for (ValueId v : facts_[u].reads) {
+      for (size_t k = 0; k < facts_[u].reads.size(); ++k) {
+        const ValueId v = facts_[u].reads[k];
         if (returned_[v.index()] || bytes_[v.index()] == 0 || walk.last[v.index()] >= end) continue;
         uint32_t readers = 0;
         for (int r : readers_of_[v.index()]) readers |= bit_of(r);
-        local[i].frees.emplace_back(readers, bytes_[v.index()]);
+        local[i].frees.push_back({readers, bytes_[v.index()], facts_[u].covers[k]});
       }
     }
     struct Piece {
@@ -277,9 +299,9 @@ class BeamSearch {
           const uint32_t bit = 1u << i;
           if (p.done & bit || (local[i].needs & ~p.done)) continue;
           const uint32_t done = p.done | bit;
-          int64_t freed = 0;
-          for (const auto& [readers, bytes] : local[i].frees)
-            if ((readers & ~done) == 0) freed += bytes;
+          Freed freed;
+          for (const auto& [readers, bytes, covers] : local[i].frees)
+            if ((readers & ~done) == 0) freed.add(bytes, covers);
           const auto [during, after] = bytes_around(order[begin + i], p.live, freed);
           const int64_t so_far = std::max({p.peak, during, after});
           if (so_far >= peak) continue;
@@ -337,17 +359,20 @@ class BeamSearch {
     uint32_t round_ = 0;  // what was entered in another is not there
   };
 
+  // What dies when a unit has run, and how much of it lies where the unit may write.
+  struct Freed {
+    int64_t all = 0, covered = 0;
+    void add(int64_t bytes, bool covers) {
+      all += bytes;
+      if (covers) covered += bytes;
+    }
+  };
   // While a unit runs and behind it, where it frees so many bytes.
-  std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, int64_t freed) const {
+  std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, const Freed& freed) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
-    // A row program may write over what it frees, a product over the sum that it adds to.
-    const Unit& unit = units_.units[static_cast<size_t>(u)];
-    const bool in_place =
-        unit.kind == UnitKind::kRows || (unit.kind == UnitKind::kOp && unit.nodes.size() == 2);
     const int64_t during =
-        live + f.scratch_bytes +
-        (in_place ? std::max<int64_t>(0, f.write_bytes - freed) : f.write_bytes);
-    return {during, live + f.write_bytes - freed};
+        live + f.scratch_bytes + std::max(f.host_bytes, f.write_bytes - freed.covered);
+    return {during, live + f.write_bytes - freed.all};
   }
 
   bool before(int a, int b) const {
@@ -360,12 +385,13 @@ class BeamSearch {
 
   Move weigh(const State& s, size_t index, int u) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
-    int64_t freed = 0;
-    for (ValueId v : f.reads) {
+    Freed freed;
+    for (size_t k = 0; k < f.reads.size(); ++k) {
+      const ValueId v = f.reads[k];
       if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
       bool last = true;
       for (int r : readers_of_[v.index()]) last &= r == u || has(s, r);
-      if (last) freed += bytes_[v.index()];
+      if (last) freed.add(bytes_[v.index()], f.covers[k]);
     }
     const auto [during, after] = bytes_around(u, s.live, freed);
     return {index, u, after, std::max({s.peak, during, after})};

@@ -40,7 +40,12 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
       unit_index_(unit_index),
       n_row_dims_(unit.n_row_dims >= 0 ? unit.n_row_dims
                                        : std::max(0, static_cast<int>(unit.dims.size()) - 1)) {
+  if (unit.host.valid()) {  // what its product makes is read first, and written over first
+    loads_.push_back(graph.node(unit.nodes[0]).first_result);
+    stores_.push_back(unit.host);
+  }
   for (NodeId m : unit.nodes) {
+    if (is_product(m)) continue;
     const Node& node = graph.node(m);
     for (ValueId v : node.operands) {
       const ValueId canon = units.uses[v.index()].canon;
@@ -48,7 +53,7 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
       if (std::find(loads_.begin(), loads_.end(), canon) == loads_.end()) loads_.push_back(canon);
     }
     for (int i = 0; i < node.n_results; ++i)
-      if (const ValueId v = node.result(i); units.uses[v.index()].needed)
+      if (const ValueId v = node.result(i); units.uses[v.index()].needed && v != unit.host)
         (graph.type(v).elems() > 0 ? stores_ : empty_).push_back(v);
   }
 }
@@ -58,7 +63,15 @@ bool RowsBuilder::is_step(ValueId v) const {
   const ValueUse& use = units_.uses[v.index()];
   if (use.splat) return true;
   if (iota_dim(graph_, units_, unit_, v) >= 0) return true;
-  return units_.uses[use.root.index()].unit == unit_index_;
+  return is_member(use.root);
+}
+
+bool RowsBuilder::is_product(NodeId node) const {
+  return unit_.host.valid() && node == unit_.nodes[0];
+}
+
+bool RowsBuilder::is_member(ValueId root) const {
+  return units_.uses[root.index()].unit == unit_index_ && !is_product(graph_.value(root).node);
 }
 
 int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t>& steps,
@@ -72,7 +85,7 @@ int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t
     return add_step(program, step);
   }
   if (const auto it = steps.find(use.canon); it != steps.end()) return it->second;
-  if (units_.uses[use.root.index()].unit == unit_index_) {
+  if (is_member(use.root)) {
     // A member's row value through broadcasts and reshapes.
     const auto it = steps.find(use.root);
     STOW_CHECK(it != steps.end(), "a fused operand is not made yet");
@@ -126,6 +139,7 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
   };
   program.outputs.resize(outputs.size());
   for (NodeId m : unit_.nodes) {
+    if (is_product(m)) continue;
     const Node& node = graph_.node(m);
     const ValueId v = node.first_result;
     const int32_t out = output_index(v);

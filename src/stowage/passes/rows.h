@@ -13,9 +13,9 @@ class RowsBuilder {
  public:
   RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index);
 
-  /// Values that the program reads from memory, each once.
+  /// Values that the program reads from memory, each once; the product that it follows first.
   const std::vector<ValueId>& loads() const { return loads_; }
-  /// Values that it writes.
+  /// Values that it writes; of a unit that follows a product, the host first.
   const std::vector<ValueId>& stores() const { return stores_; }
   /// Values without elements that others read: no program writes them.
   const std::vector<ValueId>& empty() const { return empty_; }
@@ -24,6 +24,8 @@ class RowsBuilder {
 
  private:
   bool is_step(ValueId v) const;
+  bool is_product(NodeId node) const;   // the one that the unit follows
+  bool is_member(ValueId root) const;   // made by a step
   int32_t operand_step(RowProgram& program, std::map<ValueId, int32_t>& steps, ValueId v) const;
   Dims program_strides(const View& view) const;
 

@@ -188,6 +188,7 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
   LowerOptions lowering;
   lowering.donated = options.donated;
   lowering.fuse = options.fuse;
+  lowering.least_epilogue = options.least_epilogue;
   lowering.reuse = options.reuse;
   lowering.target = {threads, cpu::kernel_scratch_bytes};
   Planned planned = lay_out(tiled, lowering, options.capacities);

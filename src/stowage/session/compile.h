@@ -25,6 +25,9 @@ struct CompileOptions {
   /// When set, replaces the policy of every checkpointed region (the marks, not another trace).
   PolicyPtr override_policy;
   bool fuse = true;       ///< Off: one kernel an op.
+  /// Elements of a product from which on row programs that read it run behind it piece by piece; fewer
+  /// are near anyway.
+  int64_t least_epilogue = 1 << 14;
   bool reuse = true;      ///< Off: every buffer has bytes of its own, nothing is in place.
   /// How many moves between memories may be under way, in each direction, beside the one whose
   /// value is in use: 0 runs every move by itself.

@@ -18,8 +18,8 @@ TensorView tensor(const View& view, std::byte* data) {
 GemmSpec gemm_spec(const Kernel& kernel) {
   const auto& p = std::get<DotParams>(kernel.params);
   const View &a = kernel.inputs[0], &b = kernel.inputs[1], &c = kernel.outputs[0];
-  // A third input is the output as it was before.
-  GemmSpec spec{a.dtype, b.dtype, c.dtype, {}, {}, {}, {}, kernel.inputs.size() == 3};
+  // A third input is the output as it was before, but where a program follows.
+  GemmSpec spec{a.dtype, b.dtype, c.dtype, {}, {}, {}, {}, !kernel.program && kernel.inputs.size() == 3};
   std::vector<bool> a_used(a.dims.size()), b_used(b.dims.size());
   size_t out = 0;
   for (size_t i = 0; i < p.lhs_batch.size(); ++i, ++out) {
@@ -103,6 +103,30 @@ class Product final : public BoundKernel::Impl {
   int threads_;
 };
 
+// A product and the row program that follows, piece by piece.
+class ProductRows final : public BoundKernel::Impl {
+ public:
+  ProductRows(const Kernel& kernel, int threads)
+      : blocks_(*kernel.program), spec_(with_epilogue(gemm_spec(kernel), blocks_)), threads_(threads) {}
+  void run(Inputs in, Outputs out, void* scratch) const override {
+    std::vector<const std::byte*> read = {out[0]};
+    read.insert(read.end(), in.begin() + 2, in.end());
+    gemm(spec_, in[0], in[1], out[0], scratch, threads_,
+         [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end, void* own) {
+           blocks_.run(read, out, own, row, row_end, col, col_end);
+         });
+  }
+  static GemmSpec with_epilogue(GemmSpec spec, const RowBlocks& blocks) {
+    spec.epilogue = {blocks.whole_rows(), blocks.scratch_bytes()};
+    return spec;
+  }
+
+ private:
+  RowBlocks blocks_;
+  GemmSpec spec_;
+  int threads_;
+};
+
 class Attention final : public BoundKernel::Impl {
  public:
   Attention(const Kernel& kernel, int threads)
@@ -152,7 +176,11 @@ class Other final : public BoundKernel::Impl {
 int64_t kernel_scratch_bytes(const Kernel& kernel, int threads) {
   if (kernel.kind == KernelKind::kRows) return row_program_scratch_bytes(*kernel.program, threads);
   switch (kernel.op) {
-    case OpKind::kDotGeneral: return gemm_workspace_bytes(gemm_spec(kernel), threads);
+    case OpKind::kDotGeneral: {
+      GemmSpec spec = gemm_spec(kernel);
+      if (kernel.program) spec = ProductRows::with_epilogue(std::move(spec), RowBlocks(*kernel.program));
+      return gemm_workspace_bytes(spec, threads);
+    }
     case OpKind::kAttention:
       return attention_forward_workspace_bytes(attention_spec(kernel), threads);
     case OpKind::kAttentionGrad:
@@ -166,6 +194,8 @@ int64_t kernel_scratch_bytes(const Kernel& kernel, int threads) {
 BoundKernel::BoundKernel(const Kernel& kernel, int threads) {
   if (kernel.kind == KernelKind::kRows)
     impl_ = std::make_unique<Rows>(kernel, threads);
+  else if (kernel.op == OpKind::kDotGeneral && kernel.program)
+    impl_ = std::make_unique<ProductRows>(kernel, threads);
   else if (kernel.op == OpKind::kDotGeneral)
     impl_ = std::make_unique<Product>(kernel, threads);
   else if (kernel.op == OpKind::kAttention || kernel.op == OpKind::kAttentionGrad)

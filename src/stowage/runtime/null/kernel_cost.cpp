@@ -136,6 +136,15 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
     work.from = schedule.buffers[from.buffer.index()].kind;
     work.to = schedule.buffers[to.buffer.index()].kind;
     work.bytes = static_cast<double>(to.elems() * dtype_bytes(to.dtype));
+  } else if (kernel.program) {  // a product, written over before it leaves the cache
+    Kernel product = kernel;
+    product.inputs.resize(2);
+    product.outputs = {kernel.outputs[0]};
+    product.outputs[0].dtype = kernel.program->inputs[0].dtype;
+    count_op(product, work);
+    count_rows(*kernel.program, work);
+    work.bytes -= 2 * distinct_bytes(kernel.outputs[0]);
+    work.from = work.to = schedule.buffers[kernel.outputs[0].buffer.index()].kind;
   } else {
     count_op(kernel, work);
     // Ops that only look (a slice written out as a copy) run where their operands lie.

@@ -128,7 +128,7 @@ class FewQueriesTask {
       });
     }
     for (int64_t c = 0; c < cols_; ++c) {
-      const float sum = buf_.sum[c] == 0 ? 1 : buf_.sum[c];
+      const float sum = softmax_divisor(buf_.sum[c], visible_keys(s_, position(c)));
       for (int64_t i = 0; i < depth_; ++i) buf_.o[c * depth_ + i] /= sum;
       store_row(s_.dtype, buf_.o + c * depth_, s_.head_dim, 1.0f, a_.out,
                 batch_ * s_.out[0] + position(c) * s_.out[1] + q_head(c) * s_.out[2], s_.out[3]);

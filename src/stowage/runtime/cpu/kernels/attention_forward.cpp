@@ -154,7 +154,7 @@ class ForwardTask {
     for (int64_t c = 0; c < cols_; c += kWidth) {
       float* o = buf_.o + c * dims;
       for (int64_t lane = 0; lane < kWidth; ++lane)
-        if (buf_.sum[c + lane] == 0) buf_.sum[c + lane] = 1;  // no key seen: 0 / 1
+        buf_.sum[c + lane] = softmax_divisor(buf_.sum[c + lane], seen_[c + lane]);
       for (int64_t d = 0; d < dims; ++d)
         for (int64_t lane = 0; lane < kWidth; ++lane) o[d * kWidth + lane] /= buf_.sum[c + lane];
       store_columns<kWidth>(s_.dtype, o, std::min<int64_t>(kWidth, cols_ - c), dims, a_.out,

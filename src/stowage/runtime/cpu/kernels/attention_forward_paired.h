@@ -165,7 +165,7 @@ class ForwardPaired {
     for (int64_t c = 0; c < cols_; c += kTileCols) {
       for (int64_t lane = 0; lane < kTileCols; ++lane) {
         float& sum = buf_.sum[c + lane];
-        if (sum == 0) sum = 1;  // no key seen: 0 / 1
+        sum = softmax_divisor(sum, seen_[c + lane]);
         buf_.factors[lane] = 1 / sum;
       }
       store_columns(buf_.o + c / kTileCols * panel_, buf_.factors, std::min<int64_t>(kTileCols, cols_ - c),

@@ -62,6 +62,13 @@ inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
   return std::clamp<int64_t>(pos + s.offset + 1, 0, s.kv_len);
 }
 
+/// What a query's outputs are divided by, given its sum of exponentials and how many keys it sees: zeros
+/// stay zeros where it sees none, and are NaN, as a softmax is, where all its scores are -inf.
+inline float softmax_divisor(float sum, int64_t seen) {
+  if (sum != 0) return sum;
+  return seen == 0 ? 1.0f : std::numeric_limits<float>::quiet_NaN();
+}
+
 /// Forward: a task is some columns, (position, head of the group) with the head innermost, of one
 /// batch element and key-value head.
 struct AttentionForwardPlan {

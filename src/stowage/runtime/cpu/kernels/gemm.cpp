@@ -48,10 +48,11 @@ bool set_bf16_form_for_test(std::optional<GemmForm> form) {
 }
 
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
-          int threads) {
+          int threads, const GemmFinish& finish) {
   const GemmForm form = gemm_may_pair(spec) ? bf16_form() : GemmForm::kPlain;
-  const GemmPlan plan = plan_gemm(spec, threads, form);
+  GemmPlan plan = plan_gemm(spec, threads, form);
   if (plan.n_tasks() == 0) return;
+  if (spec.epilogue) plan.finish = &finish;
   GemmThreadFn run = is_integer(plan.c)                                   ? &gemm_thread_int
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64
@@ -59,13 +60,20 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
                      : plan.form == GemmForm::kPaired                     ? &gemm_thread_bf16
                                                                           : &gemm_thread_f32;
   if (plan.k.extent == 0) {
-    if (plan.accumulate) return;
     run = [](const GemmPlan& p, const void*, const void*, void* to, void*, int64_t first,
-             int64_t last) { gemm_zero(p, to, first, last); };
+             int64_t last) {
+      if (!p.accumulate) gemm_zero(p, to, first, last);
+    };
+    plan.threads = 1;  // little to do, and then all of it for an epilogue
   }
   if (plan.swapped) std::swap(a, b);
   const int64_t n_tasks = plan.n_tasks();
-  if (plan.threads == 1) return run(plan, a, b, c, workspace, 0, n_tasks);
+  if (plan.threads == 1) {
+    run(plan, a, b, c, workspace, 0, n_tasks);
+    if (plan.k.extent == 0 && plan.finish)
+      finish_piece(plan, 0, plan.m.extent, 0, plan.n.extent, workspace);
+    return;
+  }
   const int shares = plan.threads;
   TeamEdge edge;
 #pragma omp parallel num_threads(shares)

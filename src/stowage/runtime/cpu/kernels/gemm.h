@@ -19,9 +19,13 @@
 //
 // accumulate: C = round(C + round(product)): the bits of the product alone, then of an addition.
 // Integer operands are widened with their sign; their products wrap in C's dtype.
+//
+// An epilogue works on C piece by piece, as soon as a piece holds its final values and while it is near.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "stowage/core/dtype.h"
@@ -35,6 +39,18 @@ struct GemmDim {
   int64_t extent = 1, a_stride = 0, b_stride = 0, c_stride = 0;
 };
 
+/// What is to be done with each piece of C.
+struct GemmEpilogue {
+  bool whole_rows = false;    ///< Pieces have all columns.
+  int64_t scratch_bytes = 0;  ///< Of one piece at work.
+};
+
+/// Rows [row, row_end) and columns [col, col_end) of C, counted along m and n with the first of each
+/// outermost, are final; each element once. Several threads may call it, each with scratch of its own,
+/// aligned to 64 bytes.
+using GemmFinish = std::function<void(int64_t row, int64_t row_end, int64_t col, int64_t col_end,
+                                      void* scratch)>;
+
 /// Dtypes: f32, bf16 and f16 in any mix, or f64 for all three, or, without packing and slow, a and
 /// b of one dtype and c of another: floats (sums in f64, K in one block) or integers.
 /// Each class lists its dimensions, outermost first, and may be empty (extent 1).
@@ -42,6 +58,8 @@ struct GemmSpec {
   DType a, b, c;
   std::vector<GemmDim> batch, m, n, k;
   bool accumulate = false;
+  /// Only where a, b and c are f32, bf16 or f16 and there is no batch.
+  std::optional<GemmEpilogue> epilogue = std::nullopt;
 };
 
 /// Bytes of workspace that gemm() needs, a multiple of 64 and a function of the spec and the number
@@ -58,13 +76,14 @@ struct GemmSpec {
 ///   exceeds the depth;
 /// or what packing them for tiles needs, where that is more still: the same with a depth that is a
 /// multiple of 32, and 32 for those 12 rows.
-/// Products without packing need none.
+/// Products without packing need none. To each thread's share the scratch of an epilogue is added.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 
 /// Computes the product. K = 0 writes zeros, or leaves C alone when accumulating; another extent of
 /// 0 does nothing. `workspace` is aligned to 64 bytes and has gemm_workspace_bytes(spec, threads).
-/// C may not overlap A, B or the workspace. Runs on up to `threads` OpenMP threads.
+/// C may not overlap A, B or the workspace. Runs on up to `threads` OpenMP threads. `finish` is called
+/// where the spec has an epilogue.
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
-          int threads);
+          int threads, const GemmFinish& finish = nullptr);
 
 }  // namespace stow::cpu

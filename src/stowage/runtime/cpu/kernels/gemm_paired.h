@@ -115,7 +115,7 @@ class PairedThread {
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
         ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m,
               std::min(p_.block_m, m1 - next_m), next_k);
-        block(n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
+        block(m, n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
       }
     }
   }
@@ -134,7 +134,8 @@ class PairedThread {
   }
 
   // A block of A times a tile of B, whose panels the first block packs, each right before its use.
-  void block(int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
+  void block(int64_t m, int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
+    int64_t finished = 0;  // columns that the epilogue has had
     const int64_t b_panel = pairs_in(depth_) * kCols;
     b_ahead_.stop();
     for (int64_t j = 0; j < cols; j += kCols) {
@@ -153,6 +154,10 @@ class PairedThread {
         for (int64_t i = 0; i < rows; i += kRows)
           piece(k, a_pack_ + k / 2 * round_up(rows), b + k / 2 * kCols, i,
                 std::min(kRows, rows - i), j, w, sums);
+      if (!p_.finish || !last_k_) continue;
+      if (j + w < cols && (p_.whole_rows || j + w - finished < kFinishCols)) continue;
+      finish_piece(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);
+      finished = j + w;
     }
   }
 
@@ -218,6 +223,8 @@ class PairedThread {
       if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
     return true;
   }
+
+  static constexpr int64_t kFinishCols = 256;  // of a block, for an epilogue at a time
 
   static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
 

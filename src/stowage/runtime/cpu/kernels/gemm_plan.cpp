@@ -72,7 +72,7 @@ void split(GemmPlan& p, int threads) {
     p.tasks_m = ceil_div(m, tm), p.tasks_n = ceil_div(n, tn);
   };
   for (int64_t pieces = 1; pieces <= threads; ++pieces)
-    for (int64_t grid_m = 1; grid_m <= pieces; ++grid_m)
+    for (int64_t grid_m = p.whole_rows ? pieces : 1; grid_m <= pieces; ++grid_m)
       if (pieces % grid_m == 0) consider(grid_m, pieces / grid_m);
   p.threads = static_cast<int>(std::min<int64_t>(threads, p.n_tasks()));
 }
@@ -104,6 +104,9 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
                  (same && is_integer(spec.a) && is_integer(spec.c)),
              "a product of {} and {} into {}", dtype_name(spec.a), dtype_name(spec.b),
              dtype_name(spec.c));
+  STOW_CHECK(!spec.epilogue || (is_small_float(spec.a) && is_small_float(spec.b) &&
+                                is_small_float(spec.c) && spec.batch.empty()),
+             "an epilogue of a product of {}, or with a batch", dtype_name(spec.a));
   GemmPlan p;
   p.a = spec.a, p.b = spec.b, p.c = spec.c;
   p.accumulate = spec.accumulate;
@@ -117,7 +120,8 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   for (const GemmDim& d : spec.n) append(p.n, {d.extent, 0, d.b_stride, d.c_stride});
   for (const GemmDim& d : spec.k) append(p.k, {d.extent, d.a_stride, d.b_stride, 0});
   if (p.batch.extent == 0 || p.m.extent == 0 || p.n.extent == 0) return p;
-  if (should_swap(p)) swap_operands(p);
+  p.whole_rows = spec.epilogue && spec.epilogue->whole_rows;
+  if (!p.whole_rows && should_swap(p)) swap_operands(p);
   split(p, std::max(threads, 1));
   if (is_integer(p.c) || (p.a == DType::kF64) != (p.c == DType::kF64)) return p;
 
@@ -146,7 +150,9 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   p.sums_bytes = p.partial_sums ? align_up(p.tile_m * p.tile_n * bytes, 64) : 0;
   p.kept_bytes =
       paired && p.k.extent > kGemmBlockK ? align_up(p.block_m * kGemmColUnit * bytes, 64) : 0;
-  p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes;
+  if (spec.epilogue) p.epilogue_bytes = align_up(spec.epilogue->scratch_bytes, 64);
+  p.thread_bytes =
+      p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes + p.epilogue_bytes;
   return p;
 }
 

@@ -54,6 +54,9 @@ struct GemmPlan {
   bool partial_sums = false;           // what stands between depths lies in the workspace, not in C
   int threads = 1;                     // that get work
   int64_t b_pack_bytes = 0, a_pack_bytes = 0, sums_bytes = 0, kept_bytes = 0, thread_bytes = 0;
+  int64_t epilogue_bytes = 0;          // the last of thread_bytes
+  bool whole_rows = false;             // the epilogue asks for them; never where swapped
+  const GemmFinish* finish = nullptr;  // the epilogue, of a product that runs
 
   int64_t row_unit() const { return form == GemmForm::kTiled ? kGemmTiledRowUnit : kGemmRowUnit; }
   int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
@@ -82,6 +85,16 @@ void for_each_gemm_tile(const GemmPlan& p, int64_t first_task, int64_t last_task
         f(t / (p.tasks_m * p.tasks_n), m, std::min(m + p.tile_m, m_end), n,
           std::min(n + p.tile_n, n_end));
   }
+}
+
+/// Hands rows [m0, m1) and columns [n0, n1), which are final, to the epilogue; `workspace` is the
+/// thread's. Where it asks for whole rows, those whose last columns these are.
+inline void finish_piece(const GemmPlan& p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                         void* workspace) {
+  void* const scratch = static_cast<char*>(workspace) + p.thread_bytes - p.epilogue_bytes;
+  if (p.swapped) (*p.finish)(n0, n1, m0, m1, scratch);
+  else if (!p.whole_rows) (*p.finish)(m0, m1, n0, n1, scratch);
+  else if (n1 == p.n.extent) (*p.finish)(m0, m1, 0, n1, scratch);
 }
 
 }  // namespace stow::cpu

@@ -73,7 +73,7 @@ template <typename T>
 class GemmThread {
  public:
   GemmThread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
-      : p_(plan), a_(a), b_(b), c_(c) {
+      : p_(plan), a_(a), b_(b), c_(c), workspace_(workspace) {
     char* at = static_cast<char*>(workspace);
     b_pack_ = reinterpret_cast<T*>(at);
     a_pack_ = reinterpret_cast<T*>(at + plan.b_pack_bytes);
@@ -132,7 +132,9 @@ class GemmThread {
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0 + kGemmBlockK : k0;
         ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
               std::min(p_.block_m, m1 - next_m), next_k);
-        block({n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
+        block({m, n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
+        if (p_.finish && last_k_ && finished_ < cols)
+          finish_piece(p_, m, m + rows, n0 + finished_, n1, workspace_);
       }
     }
   }
@@ -171,14 +173,14 @@ class GemmThread {
 
   // A block of A times a tile of B.
   struct Block {
-    int64_t n0, k0, kc, rows, cols;
+    int64_t m0, n0, k0, kc, rows, cols;
     bool first;  // the tile of B is yet to be packed
   };
 
   // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, shortly
   // before its first use or by it.
   void block(const Block& x, T* sums) {
-    a_from_ = 0;
+    a_from_ = finished_ = 0;
     if (x.kc * x.cols <= kSmallB) {
       for (int64_t j = 0; x.first && j < x.cols; j += kCols<T>) pack_b(x.kc, j, x.cols);
       for (int64_t i = 0; i < x.rows; i += kRows)
@@ -207,6 +209,10 @@ class GemmThread {
         if (!packed || k >= x.kc) continue;
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
+      }
+      if (p_.finish && last_k_ && !p_.whole_rows && j + w - finished_ >= kFinishCols) {
+        finish_piece(p_, x.m0, x.m0 + x.rows, x.n0 + finished_, x.n0 + j + w, workspace_);
+        finished_ = j + w;
       }
     }
   }
@@ -292,6 +298,8 @@ class GemmThread {
     return true;
   }
 
+  static constexpr int64_t kFinishCols = 256;  // of a block, for an epilogue at a time
+
   static constexpr int64_t kFewK = 16;  // steps of k packed at once between products
 
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
@@ -303,11 +311,12 @@ class GemmThread {
 
   const GemmPlan& p_;
   const void *a_, *b_;
-  void* c_;
+  void *c_, *workspace_;
   T *b_pack_, *a_pack_, *sums_;
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   GemmAhead a_ahead_, b_ahead_;
+  int64_t finished_ = 0;  // columns of a block that the epilogue has had
   int64_t a_from_ = 0;  // the column of a tile from which on A is fetched ahead
   ptrdiff_t b_stride_ = 0;
   Range m_, n_, k_;

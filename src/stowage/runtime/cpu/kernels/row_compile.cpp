@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kTileElems = 1024;
 constexpr int64_t kRowTileElems = 8192;  // of all operands together
 constexpr int64_t kMaxTileRows = 256;
+constexpr int64_t kBlockCols = 256;
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
 constexpr int64_t kFetchElems = 768;  // from what is worked on to what is fetched, in long strips
@@ -24,7 +25,7 @@ constexpr int64_t kFetchElems = 768;  // from what is worked on to what is fetch
 }  // namespace
 
 RowPlan Compiler::compile() {
-  plan_dims(program_, plan_);
+  plan_dims(program_, plan_.in_blocks, plan_);
   analyse();
   choose_tiles();
   choose_direct_loads();
@@ -158,10 +159,12 @@ void Compiler::choose_tiles() {
   if (plan_.has_row_reductions) {
     const bool one_strip = C <= 8192;
     plan_.c_tile = one_strip ? C : 4096;
-    const int64_t near = kRowTileElems / std::max<int64_t>(1, n_full) / C;
+    const int64_t elems = plan_.in_blocks ? kRowTileElems / 4 : kRowTileElems;  // less to keep
+    const int64_t near = elems / std::max<int64_t>(1, n_full) / C;
     plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(near, 1, kMaxTileRows);
   } else {
     plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : tile_elems_);
+    if (plan_.in_blocks) plan_.c_tile = std::min(plan_.c_tile, kBlockCols);
     plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4096 : tile_elems_) / plan_.c_tile);
   }
   // What a row shares is read and written by one unit: reductions, outputs of one value a row.
@@ -344,13 +347,18 @@ void set_least_streamed_bytes(int64_t bytes) {
 namespace {
 
 // What later phases want is kept, unless that is too much: then they compute it again.
-RowPlan compile_in_strips(const RowProgram& program, bool careful, int64_t tile_elems) {
-  RowPlan plan = rows::Compiler(program, careful, tile_elems, true).compile();
+RowPlan compile_in_strips(const RowProgram& program, bool careful, int64_t tile_elems,
+                          bool in_blocks = false) {
+  RowPlan plan = rows::Compiler(program, careful, tile_elems, true, in_blocks).compile();
   if (plan.kept_bytes <= rows::kKeepBytes) return plan;
-  return rows::Compiler(program, careful, tile_elems, false).compile();
+  return rows::Compiler(program, careful, tile_elems, false, in_blocks).compile();
 }
 
 }  // namespace
+
+RowPlan compile_row_blocks(const RowProgram& program, bool careful) {
+  return compile_in_strips(program, careful, rows::kTileElems, true);
+}
 
 RowPlan compile_row_plan(const RowProgram& program, bool careful) {
   using rows::kFetchElems, rows::kTileElems;

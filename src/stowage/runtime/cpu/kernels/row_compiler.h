@@ -39,12 +39,15 @@ class Compiler {
  public:
   /// Strips are of about so many elements, where no reduction asks for others. `keeps`: values that
   /// later phases want stay for the whole row.
-  Compiler(const RowProgram& program, bool careful, int64_t tile_elems, bool keeps)
+  Compiler(const RowProgram& program, bool careful, int64_t tile_elems, bool keeps,
+           bool in_blocks = false)
       : program_(program),
         steps_(program.steps),
         careful_(careful),
         tile_elems_(tile_elems),
-        keeps_(keeps) {}
+        keeps_(keeps) {
+    plan_.in_blocks = in_blocks;
+  }
 
   RowPlan compile();
 

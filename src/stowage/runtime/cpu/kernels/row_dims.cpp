@@ -61,7 +61,7 @@ void widen_calls(std::vector<Dim>& rows, int64_t cols) {
 
 }  // namespace
 
-void plan_dims(const RowProgram& program, RowPlan& plan) {
+void plan_dims(const RowProgram& program, bool in_blocks, RowPlan& plan) {
   const size_t rank = program.dims.size();
   STOW_CHECK(program.n_row_dims >= 0 && static_cast<size_t>(program.n_row_dims) <= rank);
   plan.n_inputs = static_cast<int>(program.inputs.size());
@@ -94,7 +94,12 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
   for (const RowOperand& o : program.outputs)
     for (size_t i = 0; i < rank; ++i)
       one_a_row = one_a_row || (program.dims[i] != 1 && o.strides[i] == 0);
-  if (!row_reductions && !column_reductions && !one_a_row) {
+  if (in_blocks) {
+    STOW_CHECK(!column_reductions, "a column reduction in blocks");
+    merge(rows);
+    merge(cols);
+    plan.whole_rows = row_reductions || one_a_row;
+  } else if (!row_reductions && !column_reductions && !one_a_row) {
     // Nothing tells rows from columns: all one space, its innermost dimension the columns.
     rows.insert(rows.end(), std::make_move_iterator(cols.begin()),
                 std::make_move_iterator(cols.end()));

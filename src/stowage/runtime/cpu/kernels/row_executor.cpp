@@ -27,7 +27,7 @@ class Worker {
     bases_[kOwnBase] = own;
     bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
     for (int32_t k : plan.direct)
-      if (plan.operands[static_cast<size_t>(k)].may_stream && streams(k)) streamed_ = k;
+      if (!plan.in_blocks && plan.operands[static_cast<size_t>(k)].may_stream && streams(k)) streamed_ = k;
     map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
   }
 
@@ -487,6 +487,14 @@ class Worker {
 constexpr int64_t kSmallWork = 1 << 15;
 
 }  // namespace
+
+void run_row_block(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
+                   std::byte* scratch, int64_t row, int64_t row_end, int64_t col,
+                   int64_t col_end) {
+  Worker worker(plan, inputs, outputs, nullptr, scratch);
+  worker.run_once();
+  worker.run_unit(row, row_end, col, col_end);
+}
 
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads) {

@@ -126,6 +126,8 @@ struct RowPlan {
   int64_t r_tile = 1, c_tile = 1;
   int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions a unit is a chunk of rows.
   bool has_row_reductions = false;
+  bool in_blocks = false;   ///< Run a block of rows and columns at a time; rows stay as they are.
+  bool whole_rows = false;  ///< In blocks: of all columns.
   bool can_go_wide = false;  ///< Threads may share one row: its strips, phase by phase.
   int64_t inner_rows() const { return row_dims.empty() ? 1 : row_dims.back(); }
   int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
@@ -154,7 +156,12 @@ void set_least_streamed_bytes(int64_t bytes);
 /// `careful`: right for every output over every input that it may lie over. Else stores come as
 /// early as they can, and the plan is right where none of `must_differ` share an address.
 RowPlan compile_row_plan(const RowProgram& program, bool careful);
+/// The same for run_row_block(). The program has no column reductions.
+RowPlan compile_row_blocks(const RowProgram& program, bool careful);
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads);
+/// Rows [row, row_end) and columns [col, col_end), on this thread; scratch of thread_bytes.
+void run_row_block(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
+                   std::byte* scratch, int64_t row, int64_t row_end, int64_t col, int64_t col_end);
 
 }  // namespace stow::cpu

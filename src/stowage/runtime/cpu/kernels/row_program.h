@@ -33,6 +33,25 @@ class CompiledRowProgram {
   std::shared_ptr<const RowPlan> careful_plan_;  ///< Where outputs lie over the wrong inputs.
 };
 
+/// A row program without column reductions, made ready to run on one block of its space at a time.
+class RowBlocks {
+ public:
+  explicit RowBlocks(const RowProgram& program);
+
+  /// Whether a block must have all columns of its rows, which share a reduction or a result.
+  bool whole_rows() const;
+  /// Bytes of scratch of a thread.
+  int64_t scratch_bytes() const;
+
+  /// Runs the program on rows [row, row_end) and columns [col, col_end), counted row-major over the
+  /// program's dimensions of each. As CompiledRowProgram::run(); blocks may run at the same time.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           void* scratch, int64_t row, int64_t row_end, int64_t col, int64_t col_end) const;
+
+ private:
+  std::shared_ptr<const RowPlan> plan_, careful_plan_;
+};
+
 /// Bytes of scratch (tile registers, column partials) that running `program` with `threads` needs.
 int64_t row_program_scratch_bytes(const RowProgram& program, int threads);
 

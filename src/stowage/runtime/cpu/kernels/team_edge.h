@@ -1,6 +1,9 @@
-// What a thread sanitizer is told of parallel regions: GCC's OpenMP does not tell it.
-// Not a barrier itself, and nothing at all in other builds.
+// What stands at the edges of a parallel region: where its threads run, and what a thread sanitizer is
+// told of it, as GCC's OpenMP does not tell it.
+// Not a barrier itself.
 #pragma once
+
+#include "stowage/runtime/cpu/kernels/team_pin.h"
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
@@ -17,12 +20,15 @@ class TeamEdge {
 #if defined(__SANITIZE_THREAD__)
   TeamEdge() { __tsan_release(this); }
   ~TeamEdge() { __tsan_acquire(this); }
-  void enter() { __tsan_acquire(this); }
+  void enter() {
+    __tsan_acquire(this);
+    pin_in_team();
+  }
   void leave() { __tsan_release(this); }
 #else
   TeamEdge() {}
   ~TeamEdge() {}
-  void enter() {}
+  void enter() { pin_in_team(); }
   void leave() {}
 #endif
 };
