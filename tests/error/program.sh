@@ -64,4 +64,11 @@ for command in "profile $small" "bench step" "bench program1" "run graph.txt --p
   expect 1 'stowage: error: none/x: No such file or directory' \
     "stowage $command --json none/x >printed || { s=\$?; [[ -s printed ]] && echo late >&2; exit \$s; }"
 done
+
+# A loss that is not finite, and what was measured until then.
+expect 3 'stowage: error: step N: the loss is nan' \
+  "stowage bench step --set data.batch=1 --set data.seq=8 --set optimizer.lr=1000 \
+     --set optimizer.weight_decay=1000 --steps 9 --json losses.json 2>err
+   s=\$?; sed -E 's/step [0-9]+/step N/; s/is -?nan/is nan/' err >&2; exit \$s"
+expect_text losses.json '{"config": "small",*"losses": [[]5.*, null],*}'
 exit $((faults > 0))

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
@@ -12,6 +13,7 @@
 #include "stowage/runtime/device.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/step_run.h"
+#include "stowage/train/trainer.h"
 
 namespace stow {
 namespace {
@@ -100,12 +102,17 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
   KernelProfile profile(a.run.threads);
   double best = 0;
   Json losses = Json::array();
+  int status = kExitDone;
   for (int64_t i = 0; i < a.steps; ++i) {
     const double start = steady_seconds();
     const float loss = run->step(&profile);
     const double seconds = steady_seconds() - start;
     best = i == 0 ? seconds : std::min(best, seconds);
     losses.push_back(static_cast<double>(loss));
+    if (std::isfinite(loss)) continue;
+    fmt::print(stderr, "stowage: error: step {}: the loss is {}\n", i + 1, loss);
+    status = kStatusNotFinite;
+    break;
   }
   const KindAnalysis& memory = run->program().memory_analysis().device();
   const TrainConfig::Data& data = a.run.config.data;
@@ -131,7 +138,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
                                       {"losses", losses},
                                       {"gemm_share", profile.gemm_share()}}));
   if (!written) return written.failure();
-  return kExitDone;
+  return status;
 }
 
 }  // namespace stow

@@ -19,7 +19,6 @@
 namespace stow {
 namespace {
 
-constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
 constexpr int64_t kKeptCheckpoints = 3;
 constexpr int64_t kEvalBatches = 8;
 constexpr size_t kShownWaits = 5;
