@@ -58,6 +58,10 @@ needs=$(stowage run graph.txt --plan | sed -n 's/^device: total \([0-9]*\) B .*/
 expect 2 "stowage: error: graph.txt needs $needs B of the $((needs - 1)) B there are" \
   "stowage run graph.txt --plan --memory $((needs - 1))"
 expect 0 '' "stowage run graph.txt --plan --memory $needs"
+expect 1 'stowage: error: bench step: --set train.compute=bf16: --dtype decides it' \
+  "stowage bench step --dtype f32 --set train.compute=bf16"
+expect 1 'stowage: error: bench step: --set model.layers=1: --config decides the model' \
+  "stowage bench step --set memory.policy=recompute --set model.layers=1"
 
 # What cannot be written is said before the work.
 for command in "profile $small" "bench step" "bench program1" "run graph.txt --plan" "plan $small"; do
