@@ -49,6 +49,12 @@ expect 1 "stowage: error: --set a?b=1: unknown key 'a?b'; did you mean 'model.di
 expect 1 'stowage: error: a?stowage: No such file or directory' "stowage config \$'a\nstowage'"
 expect 1 'stowage allocate: The following argument was not expected: ?[31m' "stowage allocate one.csv \$'\e[31m'"
 
+# The launcher's help, which builds nothing, names every command of the program.
+commands=$(stowage help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+for command in ${commands:-none}; do
+  expect 0 '' "'$2/stowage' help | grep -q '^  ./stowage $command '"
+done
+
 # What has no effect.
 expect 1 'stowage: error: config: --resume has no effect: nothing is run' "stowage config --resume"
 expect 1 'stowage: error: config: --json has no effect: it prints TOML' "stowage config --json x"
