@@ -74,6 +74,10 @@ for command in "profile $small" "bench step" "bench program1" "run graph.txt --p
   expect 1 'stowage: error: none/x: No such file or directory' \
     "stowage $command --json none/x >printed || { s=\$?; [[ -s printed ]] && echo late >&2; exit \$s; }"
 done
+expect 1 'stowage: error: none/x: No such file or directory' \
+  "stowage profile $small --trace none/x >printed || { s=\$?; [[ -s printed ]] && echo late >&2; exit \$s; }"
+expect 1 'stowage: error: none/x: No such file or directory' \
+  "stowage train $small --trace none/x >printed || { s=\$?; grep -q '^step 1' printed && echo late >&2; exit \$s; }"
 
 # A loss that is not finite, and what was measured until then.
 expect 3 'stowage: error: step N: the loss is nan' \

@@ -92,6 +92,8 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   if (!device) return device.failure();
   Result<std::optional<JsonLines>> json = open_json(line->json_path);
   if (!json) return json.failure();
+  Result<std::optional<AtomicFile>> trace = open_trace(line->trace_path);
+  if (!trace) return trace.failure();
   Result<StepRun> run = StepRun::make(options);
   if (!run) return run.failure();
   const Forecast forecast = forecast_step(run->program(), std::move(*device));
@@ -103,12 +105,11 @@ Result<int> run_profile(std::span<const std::string> arguments) {
     run->step(&profile);
     wall += steady_seconds() - start;
   }
-  if (!line->trace_path.empty()) {
+  if (*trace) {
     RunRecorder recorder;
     run->step(&recorder);
     const Schedule& schedule = run->program().schedule();
-    const Result<void> written =
-        write_trace(line->trace_path, trace_run(schedule, recorder.take(), "step"));
+    const Result<void> written = write_trace(**trace, trace_run(schedule, recorder.take(), "step"));
     if (!written) return written.failure();
   }
   const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
