@@ -1,7 +1,4 @@
 // Times of attention forward and backward.
-//   attention_bench [threads [f32|bf16]]            the table of shapes below
-//   attention_bench threads B H G T S D causal|full [f32|bf16]
-//                                                   one shape: G key heads, T queries, S keys
 // bench/attention_peer.py prints the same for PyTorch; `bench tables` runs them turn about.
 #include <fmt/core.h>
 #include <omp.h>
@@ -13,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "arguments.h"
 #include "hold.h"
 #include "stowage/runtime/cpu/kernels/attention.h"
 #include "stowage/runtime/cpu/kernels/half.h"
@@ -97,28 +95,38 @@ void measure(const Case& c, int threads, std::string_view dtype) {
   measure<float>(c, threads, DType::kF32);
 }
 
+constexpr const char* kUsage =
+    "usage: attention_bench [THREADS [DTYPE]]                             a table of shapes\n"
+    "       attention_bench THREADS B H G T S D causal|full [DTYPE]      one shape\n"
+    "B examples, H heads of G key heads, T queries, S keys, heads of D; DTYPE: f32 or bf16\n";
+
+void run(Arguments arguments) {
+  constexpr int64_t kMost = 1 << 20;
+  const auto size = [&](const char* what) { return arguments.number(what, int64_t{1}, kMost); };
+  const auto dtype = [&] { return arguments.left() ? arguments.word("DTYPE", {"f32", "bf16"}) : "f32"; };
+  const int threads = arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
+  std::vector<Case> cases = {{4, 12, 12, 512, 512, 64, true},   {2, 12, 12, 1024, 1024, 64, true},
+                             {1, 12, 12, 2048, 2048, 64, true}, {1, 12, 12, 2048, 2048, 64, false},
+                             {1, 4, 4, 4096, 4096, 64, true},   {1, 2, 2, 8192, 8192, 64, true},
+                             {1, 8, 2, 1024, 1024, 64, true},   {1, 16, 16, 1024, 1024, 128, true},
+                             {16, 8, 8, 128, 128, 32, true},    {1, 12, 12, 1, 2048, 64, true},
+                             {1, 32, 8, 1, 2048, 128, true}};
+  if (arguments.left() > 1) {
+    // Elements of a list are read from left to right.
+    cases = {{size("B"), size("H"), size("G"), size("T"), size("S"), size("D"),
+              arguments.word("the mask", {"causal", "full"}) == "causal"}};
+    if (cases[0].heads % cases[0].kv_heads != 0)
+      throw BadArgument(fmt::format("H is a multiple of G, {} is not of {}", cases[0].heads, cases[0].kv_heads));
+  }
+  const std::string_view type = dtype();
+  arguments.end();
+  for (const Case& c : cases) measure(c, threads, type);
+}
+
 }  // namespace
 }  // namespace stow
 
 int main(int argc, char** argv) {
   stow::hold_instruction_set();
-  const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
-  if (argc > 8) {
-    const auto at = [&](int i) { return std::atoll(argv[i]); };
-    stow::measure({at(2), at(3), at(4), at(5), at(6), at(7), argv[8] == std::string_view("causal")},
-                  threads, argc > 9 ? argv[9] : "f32");
-    return 0;
-  }
-  for (const stow::Case& c : std::vector<stow::Case>{{4, 12, 12, 512, 512, 64, true},
-                                                     {2, 12, 12, 1024, 1024, 64, true},
-                                                     {1, 12, 12, 2048, 2048, 64, true},
-                                                     {1, 12, 12, 2048, 2048, 64, false},
-                                                     {1, 4, 4, 4096, 4096, 64, true},
-                                                     {1, 2, 2, 8192, 8192, 64, true},
-                                                     {1, 8, 2, 1024, 1024, 64, true},
-                                                     {1, 16, 16, 1024, 1024, 128, true},
-                                                     {16, 8, 8, 128, 128, 32, true},
-                                                     {1, 12, 12, 1, 2048, 64, true},
-                                                     {1, 32, 8, 1, 2048, 128, true}})
-    stow::measure(c, threads, argc > 2 ? argv[2] : "f32");
+  return stow::run_bench_program(argc, argv, stow::kUsage, stow::run);
 }

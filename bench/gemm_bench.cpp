@@ -1,6 +1,4 @@
 // GFLOP/s of gemm() and of oneDNN's matmul, alternating in one run.
-//   gemm_bench [threads]                 the table of shapes below, f32 and bf16
-//   gemm_bench threads M N K layout c [batch]  one shape; layout: nn nt tn tt; c: f32 bf16
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 #include <omp.h>
@@ -12,9 +10,12 @@
 #include <ctime>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "arguments.h"
 #include "hold.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/half.h"
@@ -144,40 +145,60 @@ void run_ours(benchmark::State& state) {
 }
 BENCHMARK(run_ours)->Args({2048, 768, 768})->Args({512, 512, 512})->UseRealTime();
 
-}  // namespace
-}  // namespace stow
+constexpr const char* kUsage =
+    "usage: gemm_bench [THREADS]                              a table of shapes, f32 and bf16\n"
+    "       gemm_bench THREADS M N K LAYOUT DTYPE [BATCH]     one shape\n"
+    "       gemm_bench --benchmark_…                          Google Benchmark's flags: ours alone\n"
+    "LAYOUT: of A and B, nn, nt, tn or tt; DTYPE: f32 or bf16\n";
 
-int main(int argc, char** argv) {
-  using stow::Case;
-  stow::hold_instruction_set();  // to STOW_ISA=avx2, as ONEDNN_MAX_CPU_ISA=AVX2 holds oneDNN
-  if (argc > 1 && argv[1][0] == '-') {  // Google Benchmark's own flags: ours alone
-    benchmark::Initialize(&argc, argv);
-    benchmark::RunSpecifiedBenchmarks();
-    return 0;
-  }
-  const int threads = argc > 1 ? std::atoi(argv[1]) : omp_get_max_threads();
-  fmt::print("threads layout batch x M x N x K: ours, oneDNN, ratio\n");
-  if (argc > 6) {
-    const bool bf16 = std::string(argv[6]) == "bf16";
-    const Case c{argc > 7 ? std::atoll(argv[7]) : 1, std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]), argv[5],
-                 bf16 ? stow::DType::kBF16 : stow::DType::kF32};
-    stow::compare(c, threads);
-    return 0;
-  }
+void compare_table(int threads) {
   for (const char* layout : {"nn", "nt", "tn"})
     for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
              {2048, 768, 768}, {2048, 2048, 768}, {1024, 65536, 512}, {1024, 512, 65536},
              {512, 512, 512}, {4096, 256, 256}, {4096, 768, 256}})
-      stow::compare({1, m, n, k, layout}, threads);
+      compare({1, m, n, k, layout}, threads);
   for (const char* layout : {"nn", "nt"})
     for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
              {1, 4096, 4096}, {4096, 1, 4096}, {8, 4096, 4096}, {1024, 1024, 1}, {64, 64, 64},
              {128, 128, 128}, {256, 256, 256}})
-      stow::compare({1, m, n, k, layout}, threads);
+      compare({1, m, n, k, layout}, threads);
   for (const char* layout : {"nn", "nt"})
     for (const auto& [b, m, n, k] : std::vector<std::array<int64_t, 4>>{
              {512, 64, 64, 64}, {16, 64, 64, 64}, {64, 256, 256, 64}, {2048, 16, 16, 16}, {64, 16, 16, 16}, {64, 1, 512, 64}})
-      stow::compare({b, m, n, k, layout}, threads);
+      compare({b, m, n, k, layout}, threads);
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{2048, 768, 768}, {1024, 512, 4096}})
-    stow::compare({1, m, n, k, "nn", stow::DType::kBF16}, threads);
+    compare({1, m, n, k, "nn", DType::kBF16}, threads);
+}
+
+void run(Arguments arguments) {
+  constexpr int64_t kMost = 1 << 20;
+  const int threads = arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
+  std::optional<Case> one;
+  if (arguments.left()) {
+    one.emplace(Case{1, 0, 0, 0, {}});
+    one->m = arguments.number("M", int64_t{1}, kMost);
+    one->n = arguments.number("N", int64_t{1}, kMost);
+    one->k = arguments.number("K", int64_t{1}, kMost);
+    one->layout = arguments.word("LAYOUT", {"nn", "nt", "tn", "tt"});
+    if (arguments.word("DTYPE", {"f32", "bf16"}) == "bf16") one->t = DType::kBF16;
+    if (arguments.left()) one->batch = arguments.number("BATCH", int64_t{1}, kMost);
+    arguments.end();
+  }
+  fmt::print("threads layout batch x M x N x K: ours, oneDNN, ratio\n");
+  if (one) compare(*one, threads);
+  else compare_table(threads);
+}
+
+}  // namespace
+}  // namespace stow
+
+int main(int argc, char** argv) {
+  stow::hold_instruction_set();  // to STOW_ISA=avx2, as ONEDNN_MAX_CPU_ISA=AVX2 holds oneDNN
+  const bool is_ours_alone = argc > 1 && std::string_view(argv[1]).starts_with("--benchmark_");
+  if (is_ours_alone) benchmark::Initialize(&argc, argv);
+  return stow::run_bench_program(argc, argv, stow::kUsage, [&](const stow::Arguments& arguments) {
+    if (!is_ours_alone) return stow::run(arguments);
+    arguments.end();
+    benchmark::RunSpecifiedBenchmarks();
+  });
 }

@@ -2,11 +2,14 @@
 // Not a test: it reads the clock. Sizes, seconds and seed are the arguments.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string_view>
+#include <vector>
 
+#include "bench/arguments.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/sections.h"
 #include "tests/support/pack_instances.h"
@@ -21,20 +24,20 @@ double seconds_of(const auto& run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-}  // namespace
+constexpr const char* kUsage = "usage: pack_bench BUFFERS [SECONDS=10] [SEED=1] [NATURE]\n";
 
-int main(int argc, char** argv) {
-  if (argc < 2 || std::atoi(argv[1]) <= 0) {
-    fmt::print(stderr, "usage: pack_bench BUFFERS [SECONDS=10] [SEED=1] [NATURE]\n");
-    return 1;
-  }
-  const int n = std::atoi(argv[1]);
-  const double limit = argc > 2 ? std::atof(argv[2]) : 10;
-  const auto seed = static_cast<uint64_t>(argc > 3 ? std::atoll(argv[3]) : 1);
+void run(stow::Arguments arguments) {
+  const int n = arguments.number("BUFFERS", 1, 100'000'000);
+  const double limit = arguments.left() ? arguments.number("SECONDS", 0.0, 1e6) : 10;
+  const uint64_t seed = arguments.left() ? arguments.number<uint64_t>("SEED", 0, UINT64_MAX) : 1;
+  std::vector<std::string_view> natures;
+  for (const Nature& nature : all_natures()) natures.push_back(nature.name);
+  if (arguments.left()) natures = {arguments.word("NATURE", natures)};
+  arguments.end();
   fmt::print("| nature | buffers | live at once | first pass, s | gap, % | after, s | gap, % |\n");
   fmt::print("|---|---:|---:|---:|---:|---:|---:|\n");
   for (const Nature& nature : all_natures()) {
-    if (argc > 4 && nature.name != std::string_view(argv[4])) continue;
+    if (std::find(natures.begin(), natures.end(), nature.name) == natures.end()) continue;
     const Problem problem = nature.make(n, seed);
     const Sections sections = cut_sections(problem);
     double lives = 0;
@@ -55,5 +58,8 @@ int main(int argc, char** argv) {
                gap(last));
     std::fflush(stdout);
   }
-  return 0;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return stow::run_bench_program(argc, argv, kUsage, run); }

@@ -8,7 +8,7 @@
 // which nobody counts ("allocate" is its share on top). No loop's stores are non-temporal unless its
 // name says so; a program's are where it likes. "in_cache" is the rate of one thread over so few rows
 // that all lies in the second cache: what the arithmetic allows, wherever data come from.
-// Arguments: threads.
+// Each runs on one thread and on two.
 #include <benchmark/benchmark.h>
 #include <omp.h>
 
@@ -16,6 +16,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "arguments.h"
 #include "hold.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -350,12 +351,17 @@ STOW_BENCH(cross_entropy_gradient);
 STOW_BENCH(cast_to_bf16);
 STOW_BENCH(triad_non_temporal);
 
+constexpr const char* kUsage =
+    "usage: rows_bench [--benchmark_…]     Google Benchmark's flags, as --benchmark_filter=adamw\n";
+
 }  // namespace
 }  // namespace stow
 
 int main(int argc, char** argv) {
   stow::hold_instruction_set();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
+  if (argc > 1 && std::string_view(argv[1]).starts_with("--benchmark_")) benchmark::Initialize(&argc, argv);
+  return stow::run_bench_program(argc, argv, stow::kUsage, [](const stow::Arguments& arguments) {
+    arguments.end();
+    benchmark::RunSpecifiedBenchmarks();
+  });
 }

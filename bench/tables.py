@@ -2,10 +2,11 @@
 """Writes docs/benchmarks.md: the training step beside JAX and PyTorch, products beside oneDNN,
 attention beside PyTorch, and where the time of a step goes.
 
-  ./stowage bench tables [--rounds 2] [--steps 3] [--compare FILE] [--isa avx2]     (some 20 minutes)
+  ./stowage bench tables [--rounds 2] [--steps 3] [--compile] [--compare FILE] [--isa avx2]     (some 20 minutes)
 
 Run from the root of a checkout that has been built, with ../shared/peers beside it. --compare takes
-the output of a run of ../shared/peers/compare instead of making one. --isa avx2 holds everybody to that.
+the output of a run of ../shared/peers/compare instead of making one. --compile adds compiled PyTorch to the
+peers. --isa avx2 holds everybody to that.
 """
 import argparse
 import datetime
@@ -27,6 +28,8 @@ GOAL_WIDENED = 0.9  # else of our own f32
 # What holds each to AVX2: us, oneDNN, PyTorch's own kernels, MKL, XLA.
 AVX2_ONLY = dict(STOW_ISA="avx2", ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2", MKL_ENABLE_INSTRUCTIONS="AVX2",
                  XLA_FLAGS="--xla_cpu_max_isa=AVX2")
+APART = 1e-3  # at most, of the losses, relative
+READY = 10  # times faster than JAX compiles
 POLICIES = ["save_all", "save_gate", "save_named", "recompute"]
 MIB = 2**20
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -66,8 +69,8 @@ def machine():
 
 
 def step_results(text):
-    """{(config, dtype): {who: {...}}} of what compare prints."""
-    results, key = {}, None
+    """{(config, dtype): {who: {...}}} of what compare prints; ends the command where a contestant has no row."""
+    results, failed, key = {}, [], None
     row = re.compile(r"  (.{15}) +([\d.]+) s/step +(\d+) tok/s  compile +([\d.]+) s  memory planned +"
                      r"(\d+) process +(\d+) MiB  losses (.*)")
     for line in text.splitlines():
@@ -80,6 +83,14 @@ def step_results(text):
                                              planned=int(planned), process=int(process), losses=losses)
         elif m := re.match(r"  losses +(\S+) relative", line):
             results[key]["apart"] = m.group(1)
+        elif key and line.startswith("  ") and not line.startswith("  ratio "):
+            failed.append(f"{' '.join(key)}: {line[2:17].strip()}: {line[17:].strip()}")
+    for config, dtype in itertools.product(CONFIGS, ("f32", "bf16")):
+        found = results.get((config, dtype), {})
+        failed += [f"{config} {dtype}: {who}: no row" for who in ("jax", "torch", "stowage")
+                   if who not in found and not any(f.startswith(f"{config} {dtype}: {who}: ") for f in failed)]
+    if failed:
+        raise SystemExit("no results of\n  " + "\n  ".join(failed))
     return results
 
 
@@ -89,6 +100,11 @@ def peers(result):
 
 def verdict(value, goal, at_most=False):
     return "yes" if (value <= goal if at_most else value >= goal) else "**no**"
+
+
+def ready(result):
+    """How many times faster than JAX compiles; of a hundredth of a second at least."""
+    return result["jax"]["compile"] / max(result["stowage"]["compile"], 0.01)
 
 
 def step_table(results):
@@ -101,11 +117,10 @@ def step_table(results):
             yield (f"| {config} {dtype} | {who} | {r['tokens']} | {r['compile']:.2f} | {r['planned'] or '-'} |"
                    f" {r['process'] or '-'} | {r['losses']} |")
     yield ""
-    yield "| config | tokens/s, of the better peer | goal | met | losses apart | ready, times faster than JAX |"
+    yield ("| config | tokens/s, of the better peer | goal | met |"
+           f" losses apart (at most {APART:g}) | ready, times faster than JAX (at least {READY}) |")
     yield "|---|---|---|---|---|---|"
     for (config, dtype), result in results.items():
-        if "stowage" not in result or not peers(result):
-            continue
         ours, rivals = result["stowage"], dict(peers(result))
         goal = GOALS[config]
         if dtype == "bf16":  # of whatever is best in either dtype
@@ -117,9 +132,7 @@ def step_table(results):
         if dtype == "bf16" and not has_bf16():
             own = ours["tokens"] / results[config, "f32"]["stowage"]["tokens"]
             met, goal = verdict(own, GOAL_WIDENED), f"{GOAL_WIDENED} of our f32, which is {own:.2f}"
-        faster = result["jax"]["compile"] / ours["compile"] if "jax" in result else 0
-        yield (f"| {config} {dtype} | {ratio:.2f} | {goal} | {met} |"
-               f" {result.get('apart', '-')} | {faster:.0f} |")
+        yield f"| {config} {dtype} | {ratio:.2f} | {goal} | {met} | {result['apart']} | {ready(result):.0f} |"
 
 
 def measured(config, policy):
@@ -153,9 +166,7 @@ def memory_table(results, runs):
     yield "| config | JAX MiB | " + " | ".join(POLICIES) + " | saving all | at most | met | in 10 % more time | at most | met |"
     yield "|---|---|" + "---|" * len(POLICIES) + "---|---|---|---|---|---|"
     for config in CONFIGS:
-        jax = results.get((config, "f32"), {}).get("jax")
-        if not jax:
-            continue
+        jax = results[config, "f32"]["jax"]
         time = runs[config, "save_all"][1]["least"]
         share = {p: runs[config, p][0] / jax["planned"] for p in POLICIES}
         slower = {p: runs[config, p][1]["least"] / time - 1 for p in POLICIES}
@@ -225,7 +236,8 @@ def head_products(products):
 
 def allowed(name, results, runs, products, rows):
     """What nothing but the products, at the best rate on every core, would reach against the better peer;
-    with the update, which waits for the norm of all gradients; and with the head at the rates of its shapes."""
+    with the update, which waits for the norm of all gradients; and with the head at the rates of its shapes.
+    And whether any of that keeps the goal out of reach."""
     config, dtype = name.split()
     if dtype != "f32":
         return ""
@@ -233,7 +245,7 @@ def allowed(name, results, runs, products, rows):
     cores = len(os.sched_getaffinity(0))
     seconds = p["flops"] / (cores * p["product_flops_per_s"])
     update = update_seconds(config, rows)
-    bounds = [(seconds, f" Its {1e-9 * p['flops']:.0f} GFLOP of products alone allow {{:.2f}}"),
+    bounds = [(seconds, f" Its {1e-9 * p['flops']:.0f} GFLOP of products alone, at the best rate of one, allow {{:.2f}}"),
               (seconds + update, "; with the update of the weights, at the rate of a loop of its traffic, {:.2f}")]
     if config == "vocab":
         flops, head = head_products(products)
@@ -241,7 +253,13 @@ def allowed(name, results, runs, products, rows):
                        "; and with the three products of its head, were none cut in chunks, at the better of our rates "
                        "and oneDNN's for their shapes, {:.2f}"))
     best = max(r["tokens"] for r in peers(results[config, dtype]).values())
-    return "".join(text.format(p["tokens"] / s / best) for s, text in bounds) + "."
+    ratios = [p["tokens"] / s / best for s, _ in bounds]
+    return ("".join(text.format(ratio) for ratio, (_, text) in zip(ratios, bounds)) + "; "
+            + judged(min(ratios), GOALS[config]) + ".")
+
+
+def judged(bound, goal):
+    return "the goal is beyond that" if bound < goal else "no bound is known that forbids the goal"
 
 
 def missed(results, runs, products, attention, rows):
@@ -249,7 +267,13 @@ def missed(results, runs, products, attention, rows):
     for line in step_table(results):
         if "**no**" in line:
             name, ratio, goal = (cell.strip() for cell in line.split("|")[1:4])
-            yield f"- {name}: {ratio} times the better peer; {goal} is the goal." + allowed(name, results, runs, products, rows)
+            yield (f"- {name}: {ratio} times the better peer; the goal is {goal}."
+                   + allowed(name, results, runs, products, rows))
+    for (config, dtype), result in results.items():
+        if not float(result["apart"]) <= APART:
+            yield f"- {config} {dtype}: losses are {result['apart']} from a peer's; at most {APART:g} is the goal."
+        if ready(result) < READY:
+            yield f"- {config} {dtype}: ready {ready(result):.1f} times faster than JAX; {READY} times is the goal."
     for line in memory_table(results, runs):
         if "**no**" in line:
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -274,7 +298,7 @@ def missed(results, runs, products, attention, rows):
         arithmetic = int(threads) * in_caches.setdefault(name, float(in_cache or "inf"))
         if "**no**" in line:
             yield (f"- {name} on {threads} threads moves {rate} GB/s; 80 % of the triad's {triad} is the goal. Its "
-                   f"arithmetic alone allows {arithmetic:.1f}.")
+                   f"arithmetic alone allows {arithmetic:.1f}; {judged(arithmetic, 0.8 * float(triad))}.")
 
 
 def product_table():
@@ -319,17 +343,21 @@ def main():
     ap.add_argument("--steps", default="3")
     ap.add_argument("--note", default="", help="a sentence on the state of the machine")
     ap.add_argument("--compare", type=pathlib.Path, help="output of a run of ../shared/peers/compare")
+    ap.add_argument("--compile", action="store_true", help="adds compiled PyTorch to the peers")
     ap.add_argument("--isa", choices=["avx2"], help="holds ours and the peers to it")
     o = ap.parse_args()
+    if o.compile and o.compare:
+        ap.error("--compile has no effect with --compare: nobody is run")
     if o.isa:
         os.environ.update(AVX2_ONLY)
     if o.compare:
         text = o.compare.read_text()
     else:
         text = run(ROOT.parent / "shared/peers/compare", "--configs", ",".join(CONFIGS), "--dtypes", "f32,bf16",
-                   "--rounds", o.rounds, "--steps", o.steps, "--no-compile", ok=(0, 1))
+                   "--rounds", o.rounds, "--steps", o.steps, *([] if o.compile else ["--no-compile"]), ok=(0, 1))
         (BUILD / "compare.txt").write_text(text)
     results = step_results(text)
+    has_compiled = any("torch compiled" in result for result in results.values())
     runs = all_measured()
     products, rates = list(product_table()), row_rates()
     rows = list(row_table(rates))
@@ -344,7 +372,10 @@ def main():
         "## The training step", "",
         "The models of `data/bench`, trained by each from the same weights and tokens, turn about in one run of "
         "`../shared/peers/compare`, so that a slow spell of the machine hits all; the best step of all rounds counts. "
-        "AdamW with weight decay 0.1, gradients clipped at 1. JAX's memory is what XLA plans, ours what the plan "
+        "AdamW with weight decay 0.1, gradients clipped at 1. "
+        + ("PyTorch is run eager and compiled (torch.compile); the better of both counts. " if has_compiled else
+           "PyTorch is run eager; compiled PyTorch (torch.compile) is left out, `--compile` adds it. ")
+        + "JAX's memory is what XLA plans, ours what the plan "
         "says and the run was measured to take; PyTorch's is its process. `vocab` computes its loss 256 tokens at a "
         "time (`train.loss_chunk`).", "",
         *step_table(results), "",

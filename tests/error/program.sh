@@ -49,6 +49,12 @@ expect 1 "stowage: error: --set a?b=1: unknown key 'a?b'; did you mean 'model.di
 expect 1 'stowage: error: a?stowage: No such file or directory' "stowage config \$'a\nstowage'"
 expect 1 'stowage allocate: The following argument was not expected: ?[31m' "stowage allocate one.csv \$'\e[31m'"
 
+# The launcher's help, which builds nothing, names every command of the program.
+commands=$(stowage help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+for command in ${commands:-none}; do
+  expect 0 '' "'$2/stowage' help | grep -q '^  ./stowage $command '"
+done
+
 # What has no effect.
 expect 1 'stowage: error: config: --resume has no effect: nothing is run' "stowage config --resume"
 expect 1 'stowage: error: config: --json has no effect: it prints TOML' "stowage config --json x"
@@ -58,10 +64,25 @@ needs=$(stowage run graph.txt --plan | sed -n 's/^device: total \([0-9]*\) B .*/
 expect 2 "stowage: error: graph.txt needs $needs B of the $((needs - 1)) B there are" \
   "stowage run graph.txt --plan --memory $((needs - 1))"
 expect 0 '' "stowage run graph.txt --plan --memory $needs"
+expect 1 'stowage: error: bench step: --set train.compute=bf16: --dtype decides it' \
+  "stowage bench step --dtype f32 --set train.compute=bf16"
+expect 1 'stowage: error: bench step: --set model.layers=1: --config decides the model' \
+  "stowage bench step --set memory.policy=recompute --set model.layers=1"
 
 # What cannot be written is said before the work.
 for command in "profile $small" "bench step" "bench program1" "run graph.txt --plan" "plan $small"; do
   expect 1 'stowage: error: none/x: No such file or directory' \
     "stowage $command --json none/x >printed || { s=\$?; [[ -s printed ]] && echo late >&2; exit \$s; }"
 done
+expect 1 'stowage: error: none/x: No such file or directory' \
+  "stowage profile $small --trace none/x >printed || { s=\$?; [[ -s printed ]] && echo late >&2; exit \$s; }"
+expect 1 'stowage: error: none/x: No such file or directory' \
+  "stowage train $small --trace none/x >printed || { s=\$?; grep -q '^step 1' printed && echo late >&2; exit \$s; }"
+
+# A loss that is not finite, and what was measured until then.
+expect 3 'stowage: error: step N: the loss is nan' \
+  "stowage bench step --set data.batch=1 --set data.seq=8 --set optimizer.lr=1000 \
+     --set optimizer.weight_decay=1000 --steps 9 --json losses.json 2>err
+   s=\$?; sed -E 's/step [0-9]+/step N/; s/is -?nan/is nan/' err >&2; exit \$s"
+expect_text losses.json '{"config": "small",*"losses": [[]5.*, null],*}'
 exit $((faults > 0))

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "stowage/api/tree.h"
@@ -152,6 +153,17 @@ TEST_F(LlamaSteps, ForeignFilesAreRefused) {
   StepRunOptions o = options(config());
   o.weights_path = "/nowhere/weights";
   EXPECT_THAT(StepRun::make(o).error(), HasSubstr("/nowhere/weights"));
+}
+
+TEST_F(LlamaSteps, WeightsThatAreNotFiniteAreRefusedWithTheFirstPlace) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [value, text] : {std::pair(kNaN, "nan"), {kInf, "inf"}, {-kInf, "-inf"}}) {
+    std::vector<File> files = weights();
+    files[3].values[5] = kNaN;
+    files[2].values[37] = value;
+    files[2].values[38] = kNaN;
+    expect_refused(files, fmt::format("'{}' has {} at 37; weights must be finite", files[2].name, text));
+  }
 }
 
 TEST_F(LlamaSteps, TokensOutsideTheVocabularyAreRefused) {

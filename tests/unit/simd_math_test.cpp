@@ -42,10 +42,11 @@ double erf_inv(double y) {
   return std::copysign(x, y);
 }
 
-// |got - want| in units of the last place of the float next to `want`; 0 for agreeing specials.
+// |got - want| in units of the last place of the float next to `want`; 0 for agreeing specials. Never
+// NaN, which would exceed no bound.
 double ulps(float got, double want) {
   const auto rounded = static_cast<float>(want);
-  if (std::isnan(want)) return std::isnan(got) ? 0 : 1e9;
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) == std::isnan(got) ? 0 : 1e9;
   if (std::isinf(rounded) || std::isinf(got)) {
     // One step over the edge of the range is one ulp, not infinitely many.
     const double big = std::numeric_limits<float>::max();
@@ -93,6 +94,13 @@ struct Function {
   double max_ulp;    // measured on AVX2 and AVX-512, rounded up
   double low, high;  // where it is neither flat nor out of range
 };
+
+TEST(SimdMathUlps, ANaNWhereANumberIsDueIsFarOff) {
+  EXPECT_EQ(ulps(kNaN, std::nan("")), 0);
+  for (const double want : {0.0, 1.0, -1e-40, 1e300, double{kInf}})
+    EXPECT_GT(ulps(kNaN, want), 1e6) << want;
+  EXPECT_GT(ulps(1, std::nan("")), 1e6);
+}
 
 class SimdMath : public ::testing::TestWithParam<Function> {};
 

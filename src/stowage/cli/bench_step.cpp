@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
@@ -12,6 +13,7 @@
 #include "stowage/runtime/device.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/step_run.h"
+#include "stowage/train/trainer.h"
 
 namespace stow {
 namespace {
@@ -31,6 +33,17 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// What would make it another benchmark than its name says.
+Result<void> check_settings(const StepArguments& a) {
+  for (const std::string& setting : a.settings) {
+    if (setting.starts_with("train.compute="))
+      return fail("bench step: --set {}: --dtype decides it", setting);
+    if (setting.starts_with("model."))
+      return fail("bench step: --set {}: --config decides the model", setting);
+  }
+  return {};
+}
+
 // The help to print, or nothing where there is work to do.
 Result<std::string> parse(std::span<const std::string> arguments, StepArguments& a) {
   CLI::App app("Times the training step of a benchmark's model, in one process and nothing else.",
@@ -45,7 +58,7 @@ Result<std::string> parse(std::span<const std::string> arguments, StepArguments&
   app.add_option("--tokens", a.run.tokens_path, "Safetensors with the tokens")->type_name("FILE");
   app.add_option("--memory", a.memory, "The budget: 64MiB, 1.5GB or a number of bytes")
       ->type_name("SIZE");
-  app.add_option("--set", a.settings, "One key of the configuration, as for ./stowage train")
+  app.add_option("--set", a.settings, "One key of the configuration, but none of the model's")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("--json", a.json, "Writes one JSON object to FILE, - for stdout")
@@ -69,6 +82,7 @@ Result<std::string> parse(std::span<const std::string> arguments, StepArguments&
     return fail("bench step: --dtype takes f32 or bf16, not '{}'", a.dtype);
   if (a.steps < 1 || a.steps > 1'000'000)
     return fail("bench step: --steps takes 1 to 1000000, not {}", a.steps);
+  if (Result<void> fitting = check_settings(a); !fitting) return fitting.failure();
   ConfigSources sources;
   sources.toml_path = repository_file("data/bench/" + a.config + ".toml");
   sources.settings = a.settings;
@@ -100,25 +114,31 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
   KernelProfile profile(a.run.threads);
   double best = 0;
   Json losses = Json::array();
+  int status = kExitDone;
   for (int64_t i = 0; i < a.steps; ++i) {
     const double start = steady_seconds();
     const float loss = run->step(&profile);
     const double seconds = steady_seconds() - start;
     best = i == 0 ? seconds : std::min(best, seconds);
     losses.push_back(static_cast<double>(loss));
+    if (std::isfinite(loss)) continue;
+    fmt::print(stderr, "stowage: error: step {}: the loss is {}\n", i + 1, loss);
+    status = kStatusNotFinite;
+    break;
   }
   const KindAnalysis& memory = run->program().memory_analysis().device();
   const TrainConfig::Data& data = a.run.config.data;
   const double tokens_per_s = static_cast<double>(data.batch * data.seq) / best;
   fmt::print(a.json == "-" ? stderr : stdout,
-             "{} {}: {:.4f} s a step, {:.0f} tokens/s, {:.0f} % in products; {} planned ({}), "
+             "{} {}{}: {:.4f} s a step, {:.0f} tokens/s, {:.0f} % in products; {} planned ({}), "
              "{} at least; ready in {:.2f} s\n",
-             a.config, a.dtype, best, tokens_per_s, 100 * profile.gemm_share(),
-             format_bytes(memory.total_bytes), to_string(run->placement()), format_bytes(memory.lower_bound_bytes),
-             run->compile_s());
+             a.config, a.dtype, a.settings.empty() ? "" : " with " + joined(a.settings), best,
+             tokens_per_s, 100 * profile.gemm_share(), format_bytes(memory.total_bytes),
+             to_string(run->placement()), format_bytes(memory.lower_bound_bytes), run->compile_s());
   const Result<void> written =
       write_json(*json, Json::object({{"config", a.config},
                                       {"dtype", a.dtype},
+                                      {"settings", Json::Array(a.settings.begin(), a.settings.end())},
                                       {"steps", a.steps},
                                       {"threads", a.run.threads},
                                       {"policy", to_string(run->placement())},
@@ -131,7 +151,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
                                       {"losses", losses},
                                       {"gemm_share", profile.gemm_share()}}));
   if (!written) return written.failure();
-  return kExitDone;
+  return status;
 }
 
 }  // namespace stow

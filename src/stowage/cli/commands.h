@@ -10,7 +10,7 @@
 namespace stow {
 
 /// What the program exits with: done; an error, one line on stderr; a plan over budget. A training
-/// has two more (`run_training`).
+/// has two more (train/trainer.h), `bench step` the first of them.
 inline constexpr int kExitDone = 0, kExitError = 1, kExitOverBudget = 2;
 
 /// A command gets the arguments behind its name and returns the exit status. A Failure, like an

@@ -35,6 +35,15 @@ struct Rates {
   double flops_per_s, bytes_per_s;
 };
 
+// The forecast, and how the step that was measured compares with it.
+std::string beside(const Forecast& forecast, double measured_s) {
+  std::string text = to_string(forecast);
+  if (forecast.simulation)
+    text += fmt::format("the measured step is {:.2f} times the simulated one\n",
+                        measured_s / forecast.simulation->step_s);
+  return text;
+}
+
 void print_groups(std::FILE* out, const char* title, const Groups& groups, const KernelTotals& total,
                   const Rates& best) {
   fmt::print(out, "\n{:<56} {:>6} {:>9} {:>9} {:>6} {:>8} {:>5} {:>7} {:>5}\n", title, "calls", "ms",
@@ -92,6 +101,8 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   if (!device) return device.failure();
   Result<std::optional<JsonLines>> json = open_json(line->json_path);
   if (!json) return json.failure();
+  Result<std::optional<AtomicFile>> trace = open_trace(line->trace_path);
+  if (!trace) return trace.failure();
   Result<StepRun> run = StepRun::make(options);
   if (!run) return run.failure();
   const Forecast forecast = forecast_step(run->program(), std::move(*device));
@@ -103,12 +114,11 @@ Result<int> run_profile(std::span<const std::string> arguments) {
     run->step(&profile);
     wall += steady_seconds() - start;
   }
-  if (!line->trace_path.empty()) {
+  if (*trace) {
     RunRecorder recorder;
     run->step(&recorder);
     const Schedule& schedule = run->program().schedule();
-    const Result<void> written =
-        write_trace(line->trace_path, trace_run(schedule, recorder.take(), "step"));
+    const Result<void> written = write_trace(**trace, trace_run(schedule, recorder.take(), "step"));
     if (!written) return written.failure();
   }
   const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
@@ -120,15 +130,16 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   fmt::print(out,
              "{:.1f} ms a step ({:.0f} tokens/s), of which {:.1f} ms in kernels; the mean of {} "
              "steps, {} threads, {}\n"
+             "{}"
              "this machine reaches {:.1f} GFLOP/s in a product of {} and {:.1f} GB/s in a triad\n"
              "least ms: were all calls of a kernel as fast as its fastest, {:.1f} ms in all; rates "
              "and shares are of these\n"
              "{:.1f} GFLOP a step: {:.1f} ms at that rate\n",
              1e3 * wall / kSteps, tokens * kSteps / wall, 1e3 * total.seconds / kSteps, kSteps,
-             options.threads, to_string(run->placement()), 1e-9 * best.flops_per_s, dtype_name(compute),
-             1e-9 * best.bytes_per_s, 1e3 * total.least_seconds / kSteps, 1e-9 * total.flops / kSteps,
+             options.threads, to_string(run->placement()), beside(forecast, wall / kSteps),
+             1e-9 * best.flops_per_s, dtype_name(compute), 1e-9 * best.bytes_per_s,
+             1e3 * total.least_seconds / kSteps, 1e-9 * total.flops / kSteps,
              1e3 * total.flops / kSteps / best.flops_per_s);
-  fmt::print(out, "{}", to_string(forecast));
   print_groups(out, "by op", profile.by_op(), total, best);
   print_groups(out, "by source", profile.by_source(), total, best);
   print_groups(out, "by kernel", profile.by_kernel(), total, best);

@@ -1,6 +1,5 @@
 #include "stowage/io/trace.h"
 
-#include "stowage/base/atomic_file.h"
 #include "stowage/io/json.h"
 
 namespace stow {
@@ -30,13 +29,11 @@ void name_event(const char* what, size_t thread, const std::string& name, std::s
 
 }  // namespace
 
-Result<void> write_trace(const std::string& path, const TraceFile& trace) {
-  Result<AtomicFile> file = AtomicFile::create(path);
-  if (!file) return file.failure();
+Result<void> write_trace(AtomicFile& file, const TraceFile& trace) {
   std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   const auto flush = [&](size_t at_least) -> Result<void> {
     if (text.size() < at_least) return {};
-    Result<void> written = file->write(as_bytes(text));
+    Result<void> written = file.write(as_bytes(text));
     text.clear();
     return written;
   };
@@ -70,7 +67,13 @@ Result<void> write_trace(const std::string& path, const TraceFile& trace) {
   text.resize(text.size() - 2);  // no comma behind the last event
   text += "\n]}\n";
   if (Result<void> written = flush(0); !written) return written;
-  return file->commit();
+  return file.commit();
+}
+
+Result<void> write_trace(const std::string& path, const TraceFile& trace) {
+  Result<AtomicFile> file = AtomicFile::create(path);
+  if (!file) return file.failure();
+  return write_trace(*file, trace);
 }
 
 }  // namespace stow

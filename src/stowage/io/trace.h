@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "stowage/base/atomic_file.h"
 #include "stowage/base/result.h"
 
 namespace stow {
@@ -33,9 +34,10 @@ struct TraceFile {
   std::vector<TraceSample> samples;   ///< Of one counter in order of time.
 };
 
-/// Writes the trace in Chrome's trace event format (JSON, one event a line).
+/// Writes the trace in Chrome's trace event format (JSON, one event a line), and commits the file.
 /// Source: "Trace Event Format", Chromium project: complete events, counters, metadata.
 /// Errors: the file cannot be written, with path and reason.
+Result<void> write_trace(AtomicFile& file, const TraceFile& trace);
 Result<void> write_trace(const std::string& path, const TraceFile& trace);
 
 }  // namespace stow

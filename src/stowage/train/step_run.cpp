@@ -1,6 +1,8 @@
 #include "stowage/train/step_run.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -15,7 +17,7 @@
 namespace stow {
 namespace {
 
-// The tensor of that name, into a buffer of its own; it must have this type.
+// The tensor of that name, into a buffer of its own; it must have this type, and floats must be finite.
 Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::string& name,
                                     const ArrayType& type, Device& device) {
   const TensorInfo* tensor = file.find(name);
@@ -28,6 +30,12 @@ Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::stri
     return file.read_part(*tensor, offset, out);
   };
   if (Result<void> filled = fill(*buffer, read); !filled) return filled.failure();
+  if (type.dtype != DType::kF32) return buffer;
+  const std::span values(reinterpret_cast<const float*>(buffer->data()), static_cast<size_t>(type.elems()));
+  const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
+  if (bad != values.end())
+    return fail("{}: '{}' has {} at {}; weights must be finite", file.path(), name, *bad,
+                bad - values.begin());
   return buffer;
 }
 

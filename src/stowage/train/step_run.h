@@ -28,8 +28,8 @@ class StepRun {
   /// reads or makes weights and tokens.
   /// Errors: a configuration with memories beside the device's, which it does not use; a file that is
   ///         missing, malformed or has other tensors or types than the model, with its path and the
-  ///         tensor's name; a token outside the vocabulary; CapacityError where no policy fits the
-  ///         budget.
+  ///         tensor's name; a weight that is not finite, with its place in the tensor; a token outside
+  ///         the vocabulary; CapacityError where no policy fits the budget.
   static Result<StepRun> make(const StepRunOptions& options);
 
   /// Runs one step; returns its loss. The observer, where there is one, hears of every kernel.

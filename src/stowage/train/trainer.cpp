@@ -19,7 +19,6 @@
 namespace stow {
 namespace {
 
-constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
 constexpr int64_t kKeptCheckpoints = 3;
 constexpr int64_t kEvalBatches = 8;
 constexpr size_t kShownWaits = 5;
@@ -134,6 +133,11 @@ class Run {
     if (const Disk* disk = used_disk())
       say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
           disk->direct() ? "" : " through the page cache");
+    if (!options_.trace_path.empty()) {  // What cannot be written is said before the work.
+      Result<AtomicFile> file = AtomicFile::create(options_.trace_path);
+      if (!file) return file.failure();
+      trace_.emplace(std::move(*file));
+    }
     if (options_.resume) return load();
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
@@ -284,8 +288,8 @@ class Run {
     const std::vector<RunEvent> events = recorder_.take();
     replay(schedule, events);
     if (step_ > first_traced()) return {};
-    if (Result<void> written = write_trace(
-            options_.trace_path, trace_run(schedule, events, fmt::format("step {}", step_ + 1)));
+    if (Result<void> written =
+            write_trace(*trace_, trace_run(schedule, events, fmt::format("step {}", step_ + 1)));
         !written)
       return written;
     end_line();
@@ -477,6 +481,7 @@ class Run {
   std::vector<DeviceBufferPtr> state_;
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
   RunRecorder recorder_;
+  std::optional<AtomicFile> trace_;
   std::vector<double> replay_errors_;
   std::vector<double> step_s_;
   double first_loss_ = -1, last_loss_ = -1, begin_s_ = 0, shown_s_ = 0;

@@ -12,6 +12,9 @@
 
 namespace stow {
 
+/// Exit statuses: a loss, or a gradient's norm, was not finite; Ctrl-C ended a run.
+inline constexpr int kStatusNotFinite = 3, kStatusInterrupted = 130;
+
 struct RunOptions {
   bool resume = false;
   JsonLines* json = nullptr;  ///< One object a step and a summary, when set.
@@ -21,8 +24,7 @@ struct RunOptions {
 };
 
 /// Runs the job as planned on a device whose capacities are the budgets.
-/// Returns the exit status: 0 when done, 3 when a loss or norm was not finite, 130 after Ctrl-C
-/// (the state is saved).
+/// Returns the exit status: 0 when done, kStatusNotFinite, or kStatusInterrupted (the state is saved).
 /// Errors: data, checkpoints and folders, named; CapacityError never for what was admitted.
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options);
