@@ -65,6 +65,14 @@ int n_epilogues(const Executable& executable) {
   return n;
 }
 
+int n_prologues(const Executable& executable) {
+  int n = 0;
+  for_each_kernel(executable.schedule().instructions, [&](const Kernel& kernel) {
+    for (const Kernel::Made& made : kernel.made) n += made.program != nullptr;
+  });
+  return n;
+}
+
 // How many products of `f` are followed by a program; its results have the bits that they have with
 // every op a kernel of its own.
 template <typename F, typename... Args>
@@ -157,6 +165,62 @@ TEST(Epilogue, LeavesAnUpdateInPlace) {
     return m - matmul(swapaxes(a, 0, 1), d) * 0.1;
   };
   EXPECT_EQ(epilogues_of(update, w, x, dy), 0);
+}
+
+// How many operands of products of `f` are made in passing; results as above.
+template <typename F, typename... Args>
+int prologues_of(const F& f, const Args&... args) {
+  epilogues_of(f, args...);
+  CompileOptions all;
+  all.least_epilogue = 0;
+  return n_prologues(jit(f).lower(args...).compile(all).executable());
+}
+
+TEST(Prologue, MakesAnOperandThatNothingElseReads) {
+  for (const DType t : {DType::kF32, DType::kBF16})
+    for (const int64_t k : {40, 700}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(t), k));
+      const Array x = values(1, {2, 150, k}, t), w = values(2, {k, 70}, t);
+      // Weights that are cast; of either operand.
+      const auto cast = [&](const Array& a, const Array& m) {
+        const DType other = t == DType::kF32 ? DType::kBF16 : DType::kF32;
+        return matmul(a.astype(other), m.astype(other));
+      };
+      EXPECT_EQ(prologues_of(cast, x, w), 2);
+      // Much work, on the left; not on the right, where each thread would do it.
+      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(silu(a) * a, m); }, x, w), 1);
+      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(a, exp(m)); }, x, w), 0);
+      // Sums over rows: a gradient of weights. The left operand is stored with k outside.
+      EXPECT_EQ(prologues_of([](const Array& a, const Array& d) {
+                  return dot_general(a * 2.0, d * 0.5, {0, 1}, {0, 1});
+                }, x, values(3, {2, 150, 33}, t)), 2);
+      // Beside an epilogue, and added to a sum.
+      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return tanh(matmul(a * a, m)); }, x, w), 1);
+      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) {
+                  return matmul(a, m) + matmul(a * a, m);
+                }, x, w), 1);
+      // Broadcasts and iotas are steps.
+      EXPECT_EQ(prologues_of([](const Array& a, const Array& m) {
+                  const Array rows = iota(a.shape(), 2, DType::kF32).astype(a.dtype());
+                  return matmul(a * rows + m.slice(1, 0, 1).reshape({-1}), m);
+                }, x, w), 1);
+    }
+}
+
+TEST(Prologue, NeedsMemoryThatIsThereAndASoleReader) {
+  const Array x = values(1, {90, 40}), w = values(2, {40, 64});
+  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) {
+              const Array s = a * 2.0;
+              return std::pair(matmul(s, m), s);
+            }, x, w), 0);
+  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(swapaxes(a * 2.0, 0, 1), m); },
+                         values(1, {40, 90}), w), 0);
+  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(softmax(a), m); }, x, w), 0);
+  // Two arrays that would live on for one.
+  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) {
+              return matmul(cumsum(a, 0) * cumsum(a, 1), m);
+            }, x, w), 0);
+  EXPECT_EQ(prologues_of([](const Array& a, const Array& m) { return matmul(cumsum(a, 0) * 0.5, m); }, x, w), 1);
 }
 
 // A loop over layers, and its gradient, under each policy.

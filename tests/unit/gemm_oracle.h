@@ -33,10 +33,11 @@ struct GemmProblem {
   }
 
   /// Runs gemm on a workspace of exactly the formula's size, full of NaN, and checks the guards.
-  void run(int threads, const cpu::GemmFinish& finish = nullptr) {
+  void run(int threads, const cpu::GemmHooks& hooks = {}) {
     Buffer workspace(cpu::gemm_workspace_bytes(spec, threads));
     std::memset(workspace.data(), 0xff, size_t(workspace.bytes()));
-    cpu::gemm(spec, a.data(), b.data(), c.data(), workspace.data(), threads, finish);
+    cpu::gemm(spec, spec.a_prologue ? nullptr : a.data(), spec.b_prologue ? nullptr : b.data(), c.data(),
+              workspace.data(), threads, hooks);
     EXPECT_TRUE(workspace.guard_intact());
     EXPECT_TRUE(a.guard_intact() && b.guard_intact() && c.guard_intact());
   }

@@ -91,8 +91,8 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
           p.spec.epilogue = {whole_rows, 200};
           const auto rows = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.m});
           const auto cols = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.n});
-          p.run(1 + int(seed % 3), [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end,
-                                       void* scratch) {
+          p.run(1 + int(seed % 3), {.finish = [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end,
+                                                  void* scratch) {
             std::memset(scratch, 0xff, 200);
             if (whole_rows && (col != 0 || col_end != int64_t(cols.size()))) ADD_FAILURE() << col;
             for (int64_t i = row; i < row_end; ++i)
@@ -100,7 +100,53 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
                 const int64_t at = rows[size_t(i)] + cols[size_t(j)];
                 write_element(p.spec.c, p.c.data(), at, -read_element(p.spec.c, p.c.data(), at));
               }
-          });
+          }});
+          ASSERT_EQ(p.result(), want);
+        }
+  }
+  cpu::set_bf16_form_for_test({});
+}
+
+// Operands that are copied out of memory a piece at a time, as rows along k or not.
+TEST(Gemm, APrologueMakesAnOperandPieceByPiece) {
+  std::vector<GemmShape> shapes = {{{}, {200, 3}, {70}, {300}}, {{}, {10}, {1300}, {300}},
+                                   {{}, {700}, {40}, {20, 30}}, {{}, {200}, {300}, {1100}}};
+  for (const GemmShape& shape : kShapes)
+    if (shape.batch.empty()) shapes.push_back(shape);
+  uint64_t seed = 0;
+  for (const cpu::GemmForm form :
+       {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled}) {
+    if (!cpu::set_bf16_form_for_test(form)) continue;
+    for (const GemmShape& shape : shapes)
+      for (const DType t : {kF32, kBF16})
+        for (int variant = 0; variant < 5; ++variant) {
+          SCOPED_TRACE(describe(shape) + std::string(dtype_name(t)) + std::to_string(variant));
+          ++seed;
+          GemmProblem p(shape, t, t, kF32, seed % 5, seed % 2 == 1);
+          const std::vector<double> want = gemm_contract(p, machine_fuses());
+          const bool a_by_k = variant % 2 == 1, b_by_k = variant / 2 % 2 == 1;
+          if (variant != 4) p.spec.a_prologue = {a_by_k, 100};
+          if (variant != 0) p.spec.b_prologue = {b_by_k, 64};
+          const auto fill_with = [&](const Buffer& from, std::vector<int64_t> outer,
+                                     std::vector<int64_t> ks, bool of_b, bool by_k, size_t scratch_bytes) {
+            return [&, outer, ks, of_b, by_k, scratch_bytes](void* piece, int64_t row, int64_t row_end,
+                                                             int64_t col, int64_t col_end,
+                                                             void* scratch) {
+              std::memset(scratch, 0xff, scratch_bytes);
+              const int64_t stride = cpu::gemm_piece_stride(of_b, by_k);
+              for (int64_t i = row; i < row_end; ++i)
+                for (int64_t j = col; j < col_end; ++j) {
+                  const int64_t at = by_k ? outer[size_t(j)] + ks[size_t(i)] : outer[size_t(i)] + ks[size_t(j)];
+                  write_element(t, piece, (i - row) * stride + j - col, read_element(t, from.data(), at));
+                }
+            };
+          };
+          using Dim = cpu::GemmDim;
+          p.run(1 + int(seed % 3),
+                {.fill_a = fill_with(p.a, p.offsets(&Dim::a_stride, {&p.spec.m}),
+                                     p.offsets(&Dim::a_stride, {&p.spec.k}), false, a_by_k, 100),
+                 .fill_b = fill_with(p.b, p.offsets(&Dim::b_stride, {&p.spec.n}),
+                                     p.offsets(&Dim::b_stride, {&p.spec.k}), true, b_by_k, 64)});
           ASSERT_EQ(p.result(), want);
         }
   }

@@ -2,6 +2,7 @@
 // Not bound to memory; plan/ gives every buffer an offset and runtime/ an address.
 #pragma once
 
+#include <array>
 #include <limits>
 #include <memory>
 #include <span>
@@ -113,11 +114,19 @@ enum class MovePhase : uint8_t { kWhole, kStart, kDone };
 
 /// One call of a kernel. kRows: `program` over inputs and outputs, whose strides it holds itself
 /// (the views give buffer, offset and loop terms). kOp: the op's own kernel over strided views.
+/// Of a product, `program` runs behind it piece by piece: its first input is the product, which lies where
+/// its first output will, its others are the last inputs of the kernel. `made` are operands that programs
+/// make in passing; in their place stand the inputs of those.
 struct Kernel {
   KernelKind kind = KernelKind::kOp;
   OpKind op = OpKind::kAdd;  ///< kRows: the op that gives the group its name.
   Params params;
   std::shared_ptr<const RowProgram> program;
+  struct Made {
+    std::shared_ptr<const RowProgram> program;  ///< Null where the operand lies in memory.
+    View view;                                  ///< What it would be; in no buffer.
+  };
+  std::array<Made, 2> made;
   std::vector<View> inputs, outputs;
   BufferId scratch;  ///< Invalid when none is needed.
   int64_t scratch_bytes = 0;
@@ -125,6 +134,19 @@ struct Kernel {
   int transfer = -1;  ///< Numbers the pair: a done waits for the oldest start of its number.
   ProvenancePtr provenance;
 };
+
+/// A product's operand i.
+inline const View& operand_of(const Kernel& product, size_t i) {
+  if (product.made[i].program) return product.made[i].view;
+  const auto& first = product.made[0].program;
+  return product.inputs[i == 0 ? 0 : first ? first->inputs.size() : 1];
+}
+/// How many of a product's inputs its operands take.
+inline size_t n_operand_inputs(const Kernel& product) {
+  size_t n = 0;
+  for (const Kernel::Made& made : product.made) n += made.program ? made.program->inputs.size() : 1;
+  return n;
+}
 
 struct Loop;
 struct Branch;

@@ -1,6 +1,7 @@
 #include "stowage/passes/fuse.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "stowage/passes/view.h"
 
@@ -23,6 +24,28 @@ ValueId handed_through(const Graph& graph, ValueId v) {
     v = node.operands[i];
   }
   return v;
+}
+
+Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i) {
+  const Unit::Made& made = unit.made[i];
+  Unit rows;
+  rows.kind = UnitKind::kRows;
+  rows.nodes = made.nodes;
+  rows.dims = graph.type(made.value).shape.dims();
+  rows.n_row_dims = made.n_row_dims;
+  return rows;
+}
+
+bool adds_to_sum(const Unit& unit) {
+  return unit.kind == UnitKind::kOp &&
+         unit.nodes.size() - unit.made[0].nodes.size() - unit.made[1].nodes.size() == 2;
+}
+
+bool is_before_rows(const Unit& unit, NodeId node) {
+  if (unit.host.valid() && node == unit.nodes[0]) return true;
+  return std::any_of(unit.made.begin(), unit.made.end(), [&](const Unit::Made& made) {
+    return std::find(made.nodes.begin(), made.nodes.end(), node) != made.nodes.end();
+  });
 }
 
 int iota_dim(const Graph& graph, const Units& units, const Unit& unit, ValueId v) {
@@ -66,6 +89,8 @@ constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
 constexpr int kNearHeavyNodes = 3;
 // Rows of a product whose epilogue needs them whole.
 constexpr int64_t kLeastWholeRows = 64;
+// Columns of a product for which its left operand is packed once.
+constexpr int64_t kColsOfTile = 1024;
 
 class Fuser {
  public:
@@ -77,7 +102,10 @@ class Fuser {
     count_heavy();
     count_uses();
     for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
-    if (fuse_) add_epilogues();
+    if (fuse_) {
+      add_epilogues();
+      add_prologues();
+    }
     compact();
     fill_leaves();
     mark_needed();
@@ -400,13 +428,8 @@ class Fuser {
     const Node& node = graph_.def(product);
     const NodeId id = graph_.value(product).node;
     const int n_rows = n_rows_of(node);
-    const auto is_small_float = [&](ValueId v) {
-      const DType t = graph_.type(v).dtype;
-      return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16;
-    };
     if (graph_.type(product).shape.dims() != rows.dims ||
-        Shape(rows.dims).elems() < least_epilogue_ || !is_small_float(product) ||
-        !is_small_float(node.operands[0]) || !is_small_float(node.operands[1]) ||
+        Shape(rows.dims).elems() < least_epilogue_ || !are_small_floats(node) ||
         !node.as<DotParams>().lhs_batch.empty() || n_rows < 1 ||
         n_rows >= graph_.type(product).shape.rank() || is_far(id, rows.nodes.front()) ||
         is_far(id, rows.nodes.back()) || common_rows(rows.n_row_dims, n_rows) == -2)
@@ -464,6 +487,114 @@ class Fuser {
                                             last_reader_[root.index()] <= rows.nodes.back().index())
         return ValueId();
     return host;
+  }
+
+  // ---- prologues ----
+
+  // Row programs whose only result is an operand of a product, and read nowhere else, make it in passing.
+  void add_prologues() {
+    for (size_t u = 0; u < result_.units.size(); ++u) {
+      if (unit(static_cast<int>(u)).nodes.empty() || !has_product(unit(static_cast<int>(u)))) continue;
+      for (size_t i = 0; i < 2; ++i) {
+        const std::optional<int> rows = rows_that_make(static_cast<int>(u), i);
+        if (!rows) continue;
+        Unit& reader = result_.units[u];
+        Unit& maker = result_.units[static_cast<size_t>(use(operand_root(reader, i)).unit)];
+        const int made_by = use(operand_root(reader, i)).unit;
+        reader.made[i] = {operand_root(reader, i), maker.nodes, *rows};
+        reader.nodes.insert(reader.nodes.end(), maker.nodes.begin(), maker.nodes.end());
+        std::erase(reader.operand_units, made_by);
+        for (int o : maker.operand_units) add_operand_unit(reader, o);
+        for (NodeId m : maker.nodes) use(graph_.node(m).first_result).unit = static_cast<int>(u);
+        maker.nodes.clear();
+        maker.operand_units.clear();
+      }
+    }
+  }
+  bool has_product(const Unit& u) const {
+    return (u.host.valid() || u.kind == UnitKind::kOp) &&
+           graph_.node(u.nodes[0]).op == OpKind::kDotGeneral;
+  }
+  ValueId operand_root(const Unit& u, size_t i) {
+    return use(graph_.node(u.nodes[0]).operands[i]).root;
+  }
+
+  // How many dimensions of operand i of unit u's product are the rows of what makes it, where that may
+  // happen in passing.
+  std::optional<int> rows_that_make(int u, size_t i) {
+    const Unit& reader = unit(u);
+    const NodeId id = reader.nodes[0];
+    const Node& product = graph_.node(id);
+    const ValueId v = product.operands[i], root = use(v).root;
+    const int m = use(root).unit;
+    if (m < 0 || m == u || use(v).splat || use(v).canon != root || n_readers_[root.index()] != 1)
+      return std::nullopt;
+    const Unit& maker = unit(m);
+    const ArrayType& type = graph_.type(root);
+    if (maker.kind != UnitKind::kRows || maker.host.valid() || !maker.axes.empty() ||
+        maker.dims != type.shape.dims() || type.shape.elems() < least_epilogue_ ||
+        !are_small_floats(product) || !product.as<DotParams>().lhs_batch.empty() ||
+        is_far(maker.nodes.back(), id) || is_far(maker.nodes.front(), id))
+      return std::nullopt;
+    // Elementwise all through, with one result.
+    bool is_cheap = true;
+    for (NodeId n : maker.nodes) {
+      const Node& node = graph_.node(n);
+      const ValueId w = node.first_result;
+      if (op_class(node.op) != OpClass::kElementwise || graph_.type(w).shape.dims() != maker.dims ||
+          (w != root && n_reads(maker, w) != n_readers_[w.index()]))
+        return std::nullopt;
+      is_cheap = is_cheap && is_little_work(node.op);
+    }
+    // A panel of B is made by each thread, one of A again for every 1024 columns of C.
+    const Dims& out = graph_.type(product.first_result).shape.dims();
+    int64_t n_cols = 1;
+    for (size_t d = static_cast<size_t>(n_rows_of(product)); d < out.size(); ++d) n_cols *= out[d];
+    if (!is_cheap && (i == 1 || n_cols > kColsOfTile)) return std::nullopt;
+    // Axes to sum over are the first or the last.
+    const auto& params = product.as<DotParams>();
+    const auto& contracted = i == 0 ? params.lhs_contract : params.rhs_contract;
+    const auto n = static_cast<int64_t>(contracted.size()), rank = int64_t{type.shape.rank()};
+    if (n == 0 || n == rank) return std::nullopt;
+    for (int64_t k = 0; k < n; ++k)
+      if (contracted[static_cast<size_t>(k)] != contracted[0] + k) return std::nullopt;
+    if (contracted[0] != 0 && contracted[0] != rank - n) return std::nullopt;
+    if (read_bytes(maker, id) > type.bytes()) return std::nullopt;
+    return static_cast<int>(contracted[0] == 0 ? n : rank - n);
+  }
+
+  bool are_small_floats(const Node& product) const {
+    for (const ValueId v : {product.operands[0], product.operands[1], product.first_result}) {
+      const DType t = graph_.type(v).dtype;
+      if (t != DType::kF32 && t != DType::kBF16 && t != DType::kF16) return false;
+    }
+    return true;
+  }
+
+  static bool is_little_work(OpKind op) {
+    return op == OpKind::kConvert || op == OpKind::kNeg || op == OpKind::kAdd || op == OpKind::kSub ||
+           op == OpKind::kMul || op == OpKind::kMax || op == OpKind::kMin || op == OpKind::kSelect;
+  }
+
+  // What a unit reads of arrays that nothing reads after the product, arguments aside: they would live on.
+  int64_t read_bytes(const Unit& maker, NodeId product) {
+    int64_t bytes = 0;
+    std::vector<ValueId> seen;
+    for (NodeId m : maker.nodes)
+      for (ValueId v : graph_.node(m).operands) {
+        const ValueId root = use(v).root;
+        if (use(v).splat || use(root).lazy_iota || graph_.is_input(root) || makes(maker, root) ||
+            std::find(seen.begin(), seen.end(), root) != seen.end())
+          continue;
+        seen.push_back(root);
+        if (last_reader_[root.index()] <= product.index()) bytes += graph_.type(root).bytes();
+      }
+    return bytes;
+  }
+  bool makes(const Unit& maker, ValueId root) {
+    return std::any_of(maker.nodes.begin(), maker.nodes.end(), [&](NodeId m) {
+      return graph_.node(m).first_result == root;
+    });
   }
 
   void count_heavy() {
@@ -715,14 +846,23 @@ class Fuser {
       const std::vector<NodeId> nodes = result_.units[u].nodes;
       for (NodeId m : nodes)
         for (ValueId v : graph_.node(m).operands) {
-          const Unit& reader = unit(static_cast<int>(u));
-          const bool rows =
-              reader.kind == UnitKind::kRows && !(reader.host.valid() && m == reader.nodes[0]);
-          if (rows && (use(v).splat || iota_dim(graph_, result_, result_.units[u], v) >= 0)) continue;
+          if (is_step_of(static_cast<int>(u), m, v)) continue;
           fill(v, static_cast<int>(u));
         }
     }
     for (ValueId v : graph_.outputs()) fill(v, -1);
+  }
+
+  // Whether node m of a unit reads v as a step of its program.
+  bool is_step_of(int u, NodeId m, ValueId v) {
+    const Unit& reader = unit(u);
+    for (size_t i = 0; i < 2; ++i) {
+      const std::vector<NodeId>& nodes = reader.made[i].nodes;
+      if (std::find(nodes.begin(), nodes.end(), m) != nodes.end())
+        return use(v).splat || iota_dim(graph_, result_, unit_that_makes(graph_, reader, i), v) >= 0;
+    }
+    return reader.kind == UnitKind::kRows && !is_before_rows(reader, m) &&
+           (use(v).splat || iota_dim(graph_, result_, reader, v) >= 0);
   }
 
   void fill(ValueId v, int reader) {

@@ -2,6 +2,7 @@
 // Not an order and not storage; those are order.h and lower.h.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "stowage/ir/schedule.h"
@@ -24,6 +25,14 @@ struct Unit {
   /// kRows: where valid, nodes[0] is a product that only the others read, which run as its epilogue; it
   /// lies, until they are through with it, where this one of their results will.
   ValueId host;
+  /// Of a unit whose nodes[0] is a product: operands that row programs make in passing. Their nodes are
+  /// the last of `nodes` as well.
+  struct Made {
+    ValueId value;
+    std::vector<NodeId> nodes;
+    int n_row_dims = 0;
+  };
+  std::array<Made, 2> made;
   // kRows: the iteration space; `axes` are the axes of the nodes' shape in that order (empty: as
   // they are). n_row_dims is -1 while nothing has fixed it.
   Dims dims;
@@ -31,6 +40,16 @@ struct Unit {
   Dims axes;
   std::vector<int> operand_units;  ///< Units whose results it reads.
 };
+
+/// The row program that makes operand i of a unit's product.
+Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i);
+
+/// True for a product that adds to a sum: nodes[1] is the addition.
+bool adds_to_sum(const Unit& unit);
+
+/// True for nodes[0], where it is a product, and for the nodes that make its operands: what all of the
+/// unit waits for.
+bool is_before_rows(const Unit& unit, NodeId node);
 
 /// What a value is to the units.
 struct ValueUse {

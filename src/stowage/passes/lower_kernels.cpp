@@ -104,7 +104,7 @@ void Level::emit_rows(int u) {
     made.op = product.op;
     made.params = product.params;
     made.provenance = product.provenance;
-    for (ValueId v : product.operands) made.inputs.push_back(access(v));
+    read_operands(u, made);
     inputs[0] = outputs[0];
     inputs[0].begins = false;
     if (!is_read_by(un, outputs[0])) {
@@ -120,11 +120,30 @@ void Level::emit_rows(int u) {
     push(std::move(made));
   }
   kernel.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
-  kernel.op = graph_.node(un.nodes.back()).op;
+  kernel.op = follows ? graph_.def(un.host).op : graph_.node(un.nodes.back()).op;
   kernel.inputs = std::move(inputs);
   kernel.outputs = std::move(outputs);
   kernel.provenance = unit_provenance(un);
   push(std::move(kernel));
+}
+
+void Level::read_operands(int u, Kernel& kernel) const {
+  const Unit& un = unit(u);
+  const Node& node = graph_.node(un.nodes[0]);
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (i >= 2 || !un.made[i].value.valid()) {
+      kernel.inputs.push_back(access(node.operands[i]));
+      continue;
+    }
+    const Unit maker = unit_that_makes(graph_, un, i);
+    const RowsBuilder builder(graph_, maker, units_, u, un.made[i].value);
+    std::vector<View> inputs;
+    for (ValueId v : builder.loads()) inputs.push_back(access(v));
+    View piece = contiguous_view(BufferId(), graph_.type(un.made[i].value));
+    kernel.made[i].view = piece;
+    kernel.made[i].program = std::make_shared<const RowProgram>(builder.build(inputs, {piece}));
+    kernel.inputs.insert(kernel.inputs.end(), inputs.begin(), inputs.end());
+  }
 }
 
 bool Level::is_read_by(const Unit& un, const View& view) const {
@@ -149,10 +168,10 @@ void Level::emit_op(int u) {
   kernel.op = node.op;
   kernel.params = node.params;
   kernel.provenance = node.provenance;
-  for (ValueId v : node.operands) kernel.inputs.push_back(access(v));
+  read_operands(u, kernel);
   if (node.op == OpKind::kAttentionGrad) lay_out(node, 4, kernel.inputs[4]);
   std::vector<ValueId> taken;
-  if (unit(u).nodes.size() == 2) {
+  if (adds_to_sum(unit(u))) {
     const View sum = access(sum_of(unit(u)));
     bool begins = true;
     View out = place_result(u, graph_.node(unit(u).nodes[1]).first_result, begins, taken);

@@ -143,7 +143,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   if (tv.shape != tr.shape || tv.kind != tr.kind || dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
     return false;
   const Node& def = graph_.def(v);
-  if (un.kind == UnitKind::kOp && un.nodes.size() == 2) return root == sum_of(un);
+  if (adds_to_sum(un)) return root == sum_of(un);
   if (un.kind == UnitKind::kOp) {
     if (def.op != OpKind::kDynamicUpdateSlice && def.op != OpKind::kScatter &&
         def.op != OpKind::kScatterAdd && def.op != OpKind::kScatterMul &&
@@ -163,7 +163,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   for (NodeId m : un.nodes)
     for (ValueId o : graph_.node(m).operands) {
       if (use(o).root != root) continue;
-      if (use(o).canon != root || (un.host.valid() && m == un.nodes[0])) return false;
+      if (use(o).canon != root || is_before_rows(un, m)) return false;
       read = true;
     }
   return read;

@@ -43,15 +43,17 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
     // A row program may write over what it frees, a product over the sum that it adds to; where a program
     // follows a product, not over what that reads, nor where the product lies at first.
     const Unit& unit = units.units[u];
-    const bool in_place =
-        unit.kind == UnitKind::kRows || (unit.kind == UnitKind::kOp && unit.nodes.size() == 2);
+    const bool in_place = unit.kind == UnitKind::kRows || adds_to_sum(unit);
     facts[u].covers.assign(reads.size(), in_place);
     if (!unit.host.valid()) continue;
     facts[u].host_bytes = bytes[unit.host.index()];
-    for (ValueId v : graph.node(unit.nodes[0]).operands) {
-      const auto at = std::find(facts[u].reads.begin(), facts[u].reads.end(), units.uses[v.index()].root);
-      if (at != facts[u].reads.end())
-        facts[u].covers[static_cast<size_t>(at - facts[u].reads.begin())] = false;
+    for (NodeId m : unit.nodes) {
+      if (!is_before_rows(unit, m)) continue;
+      for (ValueId v : graph.node(m).operands) {
+        const auto at = std::find(facts[u].reads.begin(), facts[u].reads.end(), units.uses[v.index()].root);
+        if (at != facts[u].reads.end())
+          facts[u].covers[static_cast<size_t>(at - facts[u].reads.begin())] = false;
+      }
     }
   }
   return facts;
@@ -438,7 +440,8 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     }
   // A unit stands where its last node stood; a fill stands before its first reader.
   std::vector<size_t> place(n);
-  for (size_t u = 0; u < n; ++u) place[u] = units.units[u].nodes.back().index();
+  for (size_t u = 0; u < n; ++u)
+    for (NodeId m : units.units[u].nodes) place[u] = std::max(place[u], m.index());
   for (size_t u = 0; u < n; ++u)
     if (units.units[u].operand_units.empty() && !readers[u].empty() &&
         op_class(graph.node(units.units[u].nodes[0]).op) != OpClass::kOther) {

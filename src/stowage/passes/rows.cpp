@@ -33,7 +33,8 @@ int32_t add_step(RowProgram& program, const Step& step) {
 
 }  // namespace
 
-RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index)
+RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index,
+                         ValueId only)
     : graph_(graph),
       unit_(unit),
       units_(units),
@@ -45,7 +46,7 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
     stores_.push_back(unit.host);
   }
   for (NodeId m : unit.nodes) {
-    if (is_product(m)) continue;
+    if (is_before_rows(unit, m)) continue;
     const Node& node = graph.node(m);
     for (ValueId v : node.operands) {
       const ValueId canon = units.uses[v.index()].canon;
@@ -53,7 +54,8 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
       if (std::find(loads_.begin(), loads_.end(), canon) == loads_.end()) loads_.push_back(canon);
     }
     for (int i = 0; i < node.n_results; ++i)
-      if (const ValueId v = node.result(i); units.uses[v.index()].needed && v != unit.host)
+      if (const ValueId v = node.result(i);
+          only.valid() ? v == only : units.uses[v.index()].needed && v != unit.host)
         (graph.type(v).elems() > 0 ? stores_ : empty_).push_back(v);
   }
 }
@@ -66,12 +68,9 @@ bool RowsBuilder::is_step(ValueId v) const {
   return is_member(use.root);
 }
 
-bool RowsBuilder::is_product(NodeId node) const {
-  return unit_.host.valid() && node == unit_.nodes[0];
-}
-
 bool RowsBuilder::is_member(ValueId root) const {
-  return units_.uses[root.index()].unit == unit_index_ && !is_product(graph_.value(root).node);
+  return units_.uses[root.index()].unit == unit_index_ &&
+         !is_before_rows(unit_, graph_.value(root).node);
 }
 
 int32_t RowsBuilder::operand_step(RowProgram& program, std::map<ValueId, int32_t>& steps,
@@ -139,7 +138,7 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
   };
   program.outputs.resize(outputs.size());
   for (NodeId m : unit_.nodes) {
-    if (is_product(m)) continue;
+    if (is_before_rows(unit_, m)) continue;
     const Node& node = graph_.node(m);
     const ValueId v = node.first_result;
     const int32_t out = output_index(v);

@@ -11,7 +11,9 @@ namespace stow {
 
 class RowsBuilder {
  public:
-  RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index);
+  /// `unit` is that of that index, or makes an operand of its product: then `only` is written.
+  RowsBuilder(const Graph& graph, const Unit& unit, const Units& units, int unit_index,
+              ValueId only = {});
 
   /// Values that the program reads from memory, each once; the product that it follows first.
   const std::vector<ValueId>& loads() const { return loads_; }
@@ -24,8 +26,7 @@ class RowsBuilder {
 
  private:
   bool is_step(ValueId v) const;
-  bool is_product(NodeId node) const;   // the one that the unit follows
-  bool is_member(ValueId root) const;   // made by a step
+  bool is_member(ValueId root) const;  // made by a step
   int32_t operand_step(RowProgram& program, std::map<ValueId, int32_t>& steps, ValueId v) const;
   Dims program_strides(const View& view) const;
 

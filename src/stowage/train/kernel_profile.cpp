@@ -31,7 +31,7 @@ double operand_bytes(const RowProgram& program, const RowOperand& operand) {
 double product_flops(const Kernel& kernel) {
   double flops = 2.0 * static_cast<double>(kernel.outputs[0].elems());
   for (int64_t axis : std::get<DotParams>(kernel.params).lhs_contract)
-    flops *= static_cast<double>(kernel.inputs[0].dims[static_cast<size_t>(axis)]);
+    flops *= static_cast<double>(operand_of(kernel, 0).dims[static_cast<size_t>(axis)]);
   return flops;
 }
 

@@ -1,5 +1,8 @@
 #include "stowage/runtime/cpu/bound_kernel.h"
 
+#include <array>
+#include <optional>
+
 #include "stowage/runtime/cpu/kernels/attention.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
@@ -17,9 +20,10 @@ TensorView tensor(const View& view, std::byte* data) {
 
 GemmSpec gemm_spec(const Kernel& kernel) {
   const auto& p = std::get<DotParams>(kernel.params);
-  const View &a = kernel.inputs[0], &b = kernel.inputs[1], &c = kernel.outputs[0];
-  // A third input is the output as it was before, but where a program follows.
-  GemmSpec spec{a.dtype, b.dtype, c.dtype, {}, {}, {}, {}, !kernel.program && kernel.inputs.size() == 3};
+  const View &a = operand_of(kernel, 0), &b = operand_of(kernel, 1), &c = kernel.outputs[0];
+  // An input more is the output as it was before, but where a program follows.
+  const bool accumulate = !kernel.program && kernel.inputs.size() > n_operand_inputs(kernel);
+  GemmSpec spec{a.dtype, b.dtype, c.dtype, {}, {}, {}, {}, accumulate};
   std::vector<bool> a_used(a.dims.size()), b_used(b.dims.size());
   size_t out = 0;
   for (size_t i = 0; i < p.lhs_batch.size(); ++i, ++out) {
@@ -103,29 +107,98 @@ class Product final : public BoundKernel::Impl {
   int threads_;
 };
 
-// A product and the row program that follows, piece by piece.
+// A product with row programs around it: behind it, piece by piece, and before either operand.
 class ProductRows final : public BoundKernel::Impl {
  public:
   ProductRows(const Kernel& kernel, int threads)
-      : blocks_(*kernel.program), spec_(with_epilogue(gemm_spec(kernel), blocks_)), threads_(threads) {}
-  void run(Inputs in, Outputs out, void* scratch) const override {
-    std::vector<const std::byte*> read = {out[0]};
-    read.insert(read.end(), in.begin() + 2, in.end());
-    gemm(spec_, in[0], in[1], out[0], scratch, threads_,
-         [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end, void* own) {
-           blocks_.run(read, out, own, row, row_end, col, col_end);
-         });
+      : spec_(gemm_spec(kernel)), n_operands_(n_operand_inputs(kernel)), threads_(threads) {
+    if (kernel.program) {
+      after_.emplace(*kernel.program);
+      spec_.epilogue = {after_->whole_rows(), after_->scratch_bytes()};
+    }
+    size_t first = 0;
+    for (size_t i = 0; i < 2; ++i) {
+      if (kernel.made[i].program) spec_of(i) = before_[i].emplace(kernel, i, first).spec();
+      first += before_[i] ? before_[i]->n_inputs : 1;
+    }
   }
-  static GemmSpec with_epilogue(GemmSpec spec, const RowBlocks& blocks) {
-    spec.epilogue = {blocks.whole_rows(), blocks.scratch_bytes()};
-    return spec;
+  int64_t scratch_bytes() const { return gemm_workspace_bytes(spec_, threads_); }
+
+  void run(Inputs in, Outputs out, void* scratch) const override {
+    GemmHooks hooks;
+    std::vector<const std::byte*> read = {out[0]};
+    if (after_) {
+      read.insert(read.end(), in.begin() + static_cast<std::ptrdiff_t>(n_operands_), in.end());
+      hooks.finish = [&](int64_t row, int64_t row_end, int64_t col, int64_t col_end, void* own) {
+        after_->run(read, out, own, row, row_end, col, col_end);
+      };
+    }
+    const std::byte* operands[2];
+    size_t first = 0;
+    for (size_t i = 0; i < 2; ++i) {
+      operands[i] = before_[i] ? nullptr : in[first];
+      if (before_[i]) (i == 0 ? hooks.fill_a : hooks.fill_b) = before_[i]->fill(in);
+      first += before_[i] ? before_[i]->n_inputs : 1;
+    }
+    gemm(spec_, operands[0], operands[1], out[0], scratch, threads_, hooks);
   }
 
  private:
-  RowBlocks blocks_;
+  // What makes an operand. Its program writes rows as far apart as in a piece.
+  struct Before {
+    Before(const Kernel& kernel, size_t i, size_t first)
+        : rows_are_k(sums_over_rows(kernel, i)),
+          stride(gemm_piece_stride(i == 1, rows_are_k)),
+          elem_bytes(dtype_bytes(kernel.made[i].view.dtype)),
+          first_input(first),
+          n_inputs(kernel.made[i].program->inputs.size()),
+          blocks(for_pieces(*kernel.made[i].program, stride)) {}
+
+    GemmPrologue spec() const { return {rows_are_k, blocks.scratch_bytes()}; }
+
+    GemmFill fill(Inputs in) const {
+      return [this, in = in.subspan(first_input, n_inputs)](void* piece, int64_t row, int64_t row_end,
+                                                            int64_t col, int64_t col_end, void* own) {
+        // Where the operand would begin, had it the piece's strides.
+        std::byte* const out[] = {static_cast<std::byte*>(piece) - (row * stride + col) * elem_bytes};
+        blocks.run(in, out, own, row, row_end, col, col_end);
+      };
+    }
+
+    static bool sums_over_rows(const Kernel& kernel, size_t i) {
+      const auto& p = std::get<DotParams>(kernel.params);
+      return (i == 0 ? p.lhs_contract : p.rhs_contract)[0] == 0;
+    }
+    static RowProgram for_pieces(RowProgram program, int64_t stride) {
+      Dims& strides = program.outputs[0].strides;
+      int64_t row = stride, col = 1;
+      for (size_t d = strides.size(); d-- > 0;) {
+        int64_t& step = static_cast<int>(d) < program.n_row_dims ? row : col;
+        strides[d] = step;
+        step *= program.dims[d];
+      }
+      return program;
+    }
+
+    bool rows_are_k;
+    int64_t stride, elem_bytes;
+    size_t first_input, n_inputs;
+    RowBlocks blocks;
+  };
+
+  std::optional<GemmPrologue>& spec_of(size_t i) { return i == 0 ? spec_.a_prologue : spec_.b_prologue; }
+
   GemmSpec spec_;
+  size_t n_operands_;
   int threads_;
+  std::optional<RowBlocks> after_;
+  std::array<std::optional<Before>, 2> before_;
 };
+
+bool has_row_programs(const Kernel& kernel) {
+  return kernel.op == OpKind::kDotGeneral &&
+         (kernel.program || kernel.made[0].program || kernel.made[1].program);
+}
 
 class Attention final : public BoundKernel::Impl {
  public:
@@ -176,11 +249,9 @@ class Other final : public BoundKernel::Impl {
 int64_t kernel_scratch_bytes(const Kernel& kernel, int threads) {
   if (kernel.kind == KernelKind::kRows) return row_program_scratch_bytes(*kernel.program, threads);
   switch (kernel.op) {
-    case OpKind::kDotGeneral: {
-      GemmSpec spec = gemm_spec(kernel);
-      if (kernel.program) spec = ProductRows::with_epilogue(std::move(spec), RowBlocks(*kernel.program));
-      return gemm_workspace_bytes(spec, threads);
-    }
+    case OpKind::kDotGeneral:
+      return has_row_programs(kernel) ? ProductRows(kernel, threads).scratch_bytes()
+                                      : gemm_workspace_bytes(gemm_spec(kernel), threads);
     case OpKind::kAttention:
       return attention_forward_workspace_bytes(attention_spec(kernel), threads);
     case OpKind::kAttentionGrad:
@@ -194,7 +265,7 @@ int64_t kernel_scratch_bytes(const Kernel& kernel, int threads) {
 BoundKernel::BoundKernel(const Kernel& kernel, int threads) {
   if (kernel.kind == KernelKind::kRows)
     impl_ = std::make_unique<Rows>(kernel, threads);
-  else if (kernel.op == OpKind::kDotGeneral && kernel.program)
+  else if (has_row_programs(kernel))
     impl_ = std::make_unique<ProductRows>(kernel, threads);
   else if (kernel.op == OpKind::kDotGeneral)
     impl_ = std::make_unique<Product>(kernel, threads);

@@ -136,14 +136,22 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
     work.from = schedule.buffers[from.buffer.index()].kind;
     work.to = schedule.buffers[to.buffer.index()].kind;
     work.bytes = static_cast<double>(to.elems() * dtype_bytes(to.dtype));
-  } else if (kernel.program) {  // a product, written over before it leaves the cache
+  } else if (kernel.program || kernel.made[0].program || kernel.made[1].program) {
     Kernel product = kernel;
-    product.inputs.resize(2);
+    product.inputs = {operand_of(kernel, 0), operand_of(kernel, 1)};
     product.outputs = {kernel.outputs[0]};
-    product.outputs[0].dtype = kernel.program->inputs[0].dtype;
+    if (kernel.program) product.outputs[0].dtype = kernel.program->inputs[0].dtype;
     count_op(product, work);
-    count_rows(*kernel.program, work);
-    work.bytes -= 2 * distinct_bytes(kernel.outputs[0]);
+    // What lies between a product and a program does not leave the cache.
+    if (kernel.program) {
+      count_rows(*kernel.program, work);
+      work.bytes -= 2 * distinct_bytes(kernel.outputs[0]);
+    }
+    for (const Kernel::Made& made : kernel.made) {
+      if (!made.program) continue;
+      count_rows(*made.program, work);
+      work.bytes -= 2 * distinct_bytes(made.view);
+    }
     work.from = work.to = schedule.buffers[kernel.outputs[0].buffer.index()].kind;
   } else {
     count_op(kernel, work);

@@ -48,11 +48,13 @@ bool set_bf16_form_for_test(std::optional<GemmForm> form) {
 }
 
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
-          int threads, const GemmFinish& finish) {
+          int threads, const GemmHooks& hooks) {
   const GemmForm form = gemm_may_pair(spec) ? bf16_form() : GemmForm::kPlain;
   GemmPlan plan = plan_gemm(spec, threads, form);
   if (plan.n_tasks() == 0) return;
-  if (spec.epilogue) plan.finish = &finish;
+  if (spec.epilogue) plan.finish = &hooks.finish;
+  plan.a_made.fill = &hooks.fill_a;
+  plan.b_made.fill = &hooks.fill_b;
   GemmThreadFn run = is_integer(plan.c)                                   ? &gemm_thread_int
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64

@@ -21,6 +21,8 @@
 // Integer operands are widened with their sign; their products wrap in C's dtype.
 //
 // An epilogue works on C piece by piece, as soon as a piece holds its final values and while it is near.
+// A prologue makes an operand piece by piece, right before each is packed; the operand is never all
+// there. An element may be made several times: of A once for 1024 columns of C, of B by each thread.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +53,27 @@ struct GemmEpilogue {
 using GemmFinish = std::function<void(int64_t row, int64_t row_end, int64_t col, int64_t col_end,
                                       void* scratch)>;
 
+/// What makes an operand.
+struct GemmPrologue {
+  bool rows_are_k = false;    ///< Rows of its pieces run along k, else along m (of B: n).
+  int64_t scratch_bytes = 0;  ///< Of one piece at work.
+};
+/// Elements from one row of a piece to the next: of A, or of B.
+constexpr int64_t gemm_piece_stride(bool of_b, bool rows_are_k) {
+  return !rows_are_k ? 256 : of_b ? 32 : 192;
+}
+
+/// Writes rows [row, row_end) and columns [col, col_end) of an operand to `piece`, rows as far apart
+/// as gemm_piece_stride() says. Scratch as above.
+using GemmFill = std::function<void(void* piece, int64_t row, int64_t row_end, int64_t col,
+                                    int64_t col_end, void* scratch)>;
+
+/// What a product calls whose spec says so.
+struct GemmHooks {
+  GemmFinish finish;
+  GemmFill fill_a, fill_b;
+};
+
 /// Dtypes: f32, bf16 and f16 in any mix, or f64 for all three, or, without packing and slow, a and
 /// b of one dtype and c of another: floats (sums in f64, K in one block) or integers.
 /// Each class lists its dimensions, outermost first, and may be empty (extent 1).
@@ -60,6 +83,7 @@ struct GemmSpec {
   bool accumulate = false;
   /// Only where a, b and c are f32, bf16 or f16 and there is no batch.
   std::optional<GemmEpilogue> epilogue = std::nullopt;
+  std::optional<GemmPrologue> a_prologue = std::nullopt, b_prologue = std::nullopt;  ///< Likewise.
 };
 
 /// Bytes of workspace that gemm() needs, a multiple of 64 and a function of the spec and the number
@@ -76,14 +100,16 @@ struct GemmSpec {
 ///   exceeds the depth;
 /// or what packing them for tiles needs, where that is more still: the same with a depth that is a
 /// multiple of 32, and 32 for those 12 rows.
-/// Products without packing need none. To each thread's share the scratch of an epilogue is added.
+/// Products without packing need none. To each thread's share are added the scratch of an epilogue and,
+/// for each operand with a prologue, that one's scratch and a piece: 192 x 256 elements of A's dtype, or
+/// 256 x 32 of B's.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 
 /// Computes the product. K = 0 writes zeros, or leaves C alone when accumulating; another extent of
 /// 0 does nothing. `workspace` is aligned to 64 bytes and has gemm_workspace_bytes(spec, threads).
-/// C may not overlap A, B or the workspace. Runs on up to `threads` OpenMP threads. `finish` is called
-/// where the spec has an epilogue.
+/// C may not overlap A, B or the workspace. Runs on up to `threads` OpenMP threads. The hooks are called
+/// where the spec has an epilogue or a prologue; the address of an operand with one is not used.
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
-          int threads, const GemmFinish& finish = nullptr);
+          int threads, const GemmHooks& hooks = {});
 
 }  // namespace stow::cpu

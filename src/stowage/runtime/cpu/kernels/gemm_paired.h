@@ -74,7 +74,9 @@ class PairedThread {
         sums_(reinterpret_cast<float*>(a_pack_ + plan.a_pack_bytes / 4)),
         kept_(sums_ + plan.sums_bytes / 4),
         few_rows_(plan.depth <= kGemmBlockK && plan.task_m <= plan.row_unit()),
-        large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge) {}
+        large_(plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge),
+        a_piece_(plan.a_made, false),
+        b_piece_(plan.b_made, true) {}
 
   void run(int64_t first_task, int64_t last_task) {
     for_each_gemm_tile(p_, first_task, last_task,
@@ -107,14 +109,19 @@ class PairedThread {
         uint32_t* to = a_pack_;
         for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
-          Kernel::pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
+          if (p_.a_made.is)
+            Kernel::pack_left(words_of(p_.a_made, m, rows, k0_ + k, kc), a_piece_.outer, rows,
+                              a_piece_.ks, kc, to);
+          else
+            Kernel::pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
           to += pairs_in(kc) * round_up(rows);
         }
         // The next block of A, of these k or the next.
         const bool turn = m + p_.block_m >= m1;
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
-        ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m,
-              std::min(p_.block_m, m1 - next_m), next_k);
+        if (!p_.a_made.is)
+          ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m,
+                std::min(p_.block_m, m1 - next_m), next_k);
         block(m, n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
       }
     }
@@ -133,6 +140,11 @@ class PairedThread {
       of.start(base, 2, stride, outer, first, n, p_.k, k, std::min(p_.depth, p_.k.extent - k));
   }
 
+  // A piece of an operand with a prologue.
+  const uint16_t* words_of(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k, int64_t kc) {
+    return static_cast<const uint16_t*>(fill_piece(of, first, n, k, kc, b_pack_));
+  }
+
   // A block of A times a tile of B, whose panels the first block packs, each right before its use.
   void block(int64_t m, int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
     int64_t finished = 0;  // columns that the epilogue has had
@@ -141,7 +153,13 @@ class PairedThread {
     for (int64_t j = 0; j < cols; j += kCols) {
       const int64_t w = std::min(kCols, cols - j);
       uint32_t* const b = b_pack_ + j / kCols * b_panel;
-      if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
+      if (first && p_.b_made.is) {
+        for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
+          const int64_t kc = std::min(kGemmBlockK, depth_ - k);
+          Kernel::pack_right(words_of(p_.b_made, n0 + j, w, k0_ + k, kc), b_piece_.outer, w, b_piece_.ks,
+                             kc, b + k / 2 * kCols);
+        }
+      } else if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
         if (j == 0) Kernel::pack_right(b_ + b_batch_, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
         for (int64_t k = 0; k < depth_; k += kGemmBlockK)
@@ -235,6 +253,7 @@ class PairedThread {
   float *sums_, *kept_;
   bool few_rows_, large_, last_k_ = false;
   GemmAhead a_ahead_, b_ahead_;
+  PieceOffsets a_piece_, b_piece_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed
   int64_t a_batch_ = 0, b_batch_ = 0, c_batch_ = 0;
   int64_t a_ks_[kGemmPairedWhole], b_ks_[kGemmPairedWhole];

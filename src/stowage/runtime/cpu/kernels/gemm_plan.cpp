@@ -104,9 +104,10 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
                  (same && is_integer(spec.a) && is_integer(spec.c)),
              "a product of {} and {} into {}", dtype_name(spec.a), dtype_name(spec.b),
              dtype_name(spec.c));
-  STOW_CHECK(!spec.epilogue || (is_small_float(spec.a) && is_small_float(spec.b) &&
+  const bool has_hooks = spec.epilogue || spec.a_prologue || spec.b_prologue;
+  STOW_CHECK(!has_hooks || (is_small_float(spec.a) && is_small_float(spec.b) &&
                                 is_small_float(spec.c) && spec.batch.empty()),
-             "an epilogue of a product of {}, or with a batch", dtype_name(spec.a));
+             "an epilogue or prologue of a product of {}, or with a batch", dtype_name(spec.a));
   GemmPlan p;
   p.a = spec.a, p.b = spec.b, p.c = spec.c;
   p.accumulate = spec.accumulate;
@@ -121,7 +122,8 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   for (const GemmDim& d : spec.k) append(p.k, {d.extent, d.a_stride, d.b_stride, 0});
   if (p.batch.extent == 0 || p.m.extent == 0 || p.n.extent == 0) return p;
   p.whole_rows = spec.epilogue && spec.epilogue->whole_rows;
-  if (!p.whole_rows && should_swap(p)) swap_operands(p);
+  const bool stays = p.whole_rows || spec.a_prologue || spec.b_prologue;
+  if (!stays && should_swap(p)) swap_operands(p);
   split(p, std::max(threads, 1));
   if (is_integer(p.c) || (p.a == DType::kF64) != (p.c == DType::kF64)) return p;
 
@@ -151,8 +153,15 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   p.kept_bytes =
       paired && p.k.extent > kGemmBlockK ? align_up(p.block_m * kGemmColUnit * bytes, 64) : 0;
   if (spec.epilogue) p.epilogue_bytes = align_up(spec.epilogue->scratch_bytes, 64);
-  p.thread_bytes =
-      p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes + p.epilogue_bytes;
+  p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes;
+  const auto make = [&](const std::optional<GemmPrologue>& of, int64_t piece, GemmPlan::Made& made) {
+    if (!of) return;
+    made = {true, of->rows_are_k, p.thread_bytes, p.thread_bytes + piece, nullptr};
+    p.thread_bytes += piece + align_up(of->scratch_bytes, 64);
+  };
+  make(spec.a_prologue, kGemmMaxBlockM * kGemmBlockK * dtype_bytes(p.a), p.a_made);
+  make(spec.b_prologue, kGemmColUnit * kGemmBlockK * dtype_bytes(p.b), p.b_made);
+  p.thread_bytes += p.epilogue_bytes;
   return p;
 }
 

@@ -57,6 +57,12 @@ struct GemmPlan {
   int64_t epilogue_bytes = 0;          // the last of thread_bytes
   bool whole_rows = false;             // the epilogue asks for them; never where swapped
   const GemmFinish* finish = nullptr;  // the epilogue, of a product that runs
+  // An operand with a prologue: its piece and its scratch lie there in a thread's workspace.
+  struct Made {
+    bool is = false, rows_are_k = false;
+    int64_t piece_at = 0, scratch_at = 0;
+    const GemmFill* fill = nullptr;
+  } a_made, b_made;
 
   int64_t row_unit() const { return form == GemmForm::kTiled ? kGemmTiledRowUnit : kGemmRowUnit; }
   int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
@@ -86,6 +92,30 @@ void for_each_gemm_tile(const GemmPlan& p, int64_t first_task, int64_t last_task
           std::min(n + p.tile_n, n_end));
   }
 }
+
+/// A piece of an operand with a prologue: [first, first + n) of its rows (of B: columns) by [k, k + kc).
+/// It lies in the thread's workspace until the next.
+inline const void* fill_piece(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k, int64_t kc,
+                              void* workspace) {
+  char* const piece = static_cast<char*>(workspace) + of.piece_at;
+  void* const scratch = static_cast<char*>(workspace) + of.scratch_at;
+  if (of.rows_are_k) (*of.fill)(piece, k, k + kc, first, first + n, scratch);
+  else (*of.fill)(piece, first, first + n, k, k + kc, scratch);
+  return piece;
+}
+/// Offsets in a piece, in elements: of its rows (columns), and of its k.
+struct PieceOffsets {
+  int64_t outer[kGemmMaxBlockM], ks[kGemmBlockK];
+  PieceOffsets(const GemmPlan::Made& of, bool of_b) {
+    if (!of.is) return;
+    const int64_t stride = gemm_piece_stride(of_b, of.rows_are_k);
+    for (int64_t i = 0; i < kGemmMaxBlockM; ++i) outer[i] = of.rows_are_k ? i : i * stride;
+    for (int64_t i = 0; i < kGemmBlockK; ++i) ks[i] = of.rows_are_k ? i * stride : i;
+  }
+};
+static_assert(gemm_piece_stride(false, true) == kGemmMaxBlockM &&
+              gemm_piece_stride(true, true) == kGemmColUnit &&
+              gemm_piece_stride(false, false) == kGemmBlockK);
 
 /// Hands rows [m0, m1) and columns [n0, n1), which are final, to the epilogue; `workspace` is the
 /// thread's. Where it asks for whole rows, those whose last columns these are.

@@ -73,7 +73,8 @@ template <typename T>
 class GemmThread {
  public:
   GemmThread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
-      : p_(plan), a_(a), b_(b), c_(c), workspace_(workspace) {
+      : p_(plan), a_(a), b_(b), c_(c), workspace_(workspace), a_piece_(plan.a_made, false),
+        b_piece_(plan.b_made, true) {
     char* at = static_cast<char*>(workspace);
     b_pack_ = reinterpret_cast<T*>(at);
     a_pack_ = reinterpret_cast<T*>(at + plan.b_pack_bytes);
@@ -123,15 +124,20 @@ class GemmThread {
                 evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
         // A short walk over B does not repay packing an A that is near.
-        a_in_place_ = cols <= kFewCols && p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows &&
+        a_in_place_ = !p_.a_made.is && cols <= kFewCols && p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows &&
                       dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
                       evenly_spaced(a_rows_, rows);
-        if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
+        if (p_.a_made.is)
+          pack<kRows>(p_.a, fill_piece(p_.a_made, m, rows, k0, kc, workspace_), 0, a_piece_.outer, rows,
+                      a_piece_.ks, kc, a_pack_);
+        else if (!a_in_place_)
+          pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         // The next block of A, of these k or the next.
         const bool turn = m + p_.block_m >= m1;
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0 + kGemmBlockK : k0;
-        ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
-              std::min(p_.block_m, m1 - next_m), next_k);
+        if (!p_.a_made.is)
+          ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
+                std::min(p_.block_m, m1 - next_m), next_k);
         block({m, n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
         if (p_.finish && last_k_ && finished_ < cols)
           finish_piece(p_, m, m + rows, n0 + finished_, n1, workspace_);
@@ -152,13 +158,18 @@ class GemmThread {
   // type, all of it small or needed once.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
-    b_even_ = dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc);
+    b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc);
     b_in_place_ = b_even_ && b_cols_run_[0] &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
   }
 
-  void pack_b(int64_t kc, int64_t j, int64_t cols) {
-    if (!b_in_place_ || !b_cols_run_[j / kCols<T>]) pack_part(kc, j, cols, 0, kc);
+  void pack_b(int64_t n0, int64_t k0, int64_t kc, int64_t j, int64_t cols) {
+    static_assert(kCols<T> <= kGemmColUnit);
+    if (p_.b_made.is) {
+      const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
+      pack<kCols<T>>(p_.b, fill_piece(p_.b_made, n0 + j, w, k0, kc, workspace_), 0, b_piece_.outer, w,
+                     b_piece_.ks, kc, b_pack_ + j * kc);
+    } else if (!b_in_place_ || !b_cols_run_[j / kCols<T>]) pack_part(kc, j, cols, 0, kc);
   }
   // Of a panel of B the steps [from, to) of k.
   void pack_part(int64_t kc, int64_t j, int64_t cols, int64_t from, int64_t to) {
@@ -182,7 +193,7 @@ class GemmThread {
   void block(const Block& x, T* sums) {
     a_from_ = finished_ = 0;
     if (x.kc * x.cols <= kSmallB) {
-      for (int64_t j = 0; x.first && j < x.cols; j += kCols<T>) pack_b(x.kc, j, x.cols);
+      for (int64_t j = 0; x.first && j < x.cols; j += kCols<T>) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       for (int64_t i = 0; i < x.rows; i += kRows)
         for (int64_t j = 0; j < x.cols;) j += piece(x.kc, i, x.rows, j, x.cols, sums, false);
       return;
@@ -198,10 +209,11 @@ class GemmThread {
     bool packed = false;
     for (int64_t j = 0, w = 0; j < x.cols; j += w) {
       const bool packs = x.first && packs_in_passing(j, x.rows);
-      if (x.first && !packs && !packed) pack_b(x.kc, j, x.cols);
+      if (x.first && !packs && !packed) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       const int64_t next = j + kCols<T>;
-      packed = x.first && !b_in_place_ && next < x.cols && !packs_in_passing(next, x.rows);
-      if (x.first && !b_in_place_)
+      const bool moves = x.first && !b_in_place_ && !p_.b_made.is;
+      packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
+      if (moves)
         ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
               std::min<int64_t>(kCols<T>, x.cols - next), x.k0);
       for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
@@ -316,6 +328,7 @@ class GemmThread {
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   GemmAhead a_ahead_, b_ahead_;
+  PieceOffsets a_piece_, b_piece_;
   int64_t finished_ = 0;  // columns of a block that the epilogue has had
   int64_t a_from_ = 0;  // the column of a tile from which on A is fetched ahead
   ptrdiff_t b_stride_ = 0;
