@@ -89,13 +89,20 @@ constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
 constexpr int kNearHeavyNodes = 3;
 // Rows of a product whose epilogue needs them whole.
 constexpr int64_t kLeastWholeRows = 64;
+// Elements of an operand that are made at a time (runtime/cpu/kernels/gemm.h).
+constexpr int64_t kPieceOfLeft = 192 * 256, kPieceOfRight = 32 * 256;
 // Columns of a product for which its left operand is packed once.
 constexpr int64_t kColsOfTile = 1024;
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, const std::vector<View>& input_views, bool fuse, int64_t least_epilogue)
-      : graph_(graph), input_views_(input_views), fuse_(fuse), least_epilogue_(least_epilogue) {}
+  Fuser(const Graph& graph, const std::vector<View>& input_views, bool fuse, int64_t least_epilogue,
+        int threads)
+      : graph_(graph),
+        input_views_(input_views),
+        fuse_(fuse),
+        least_epilogue_(least_epilogue),
+        threads_(threads) {}
 
   Units run() {
     resolve_values();
@@ -532,7 +539,7 @@ class Fuser {
     const Unit& maker = unit(m);
     const ArrayType& type = graph_.type(root);
     if (maker.kind != UnitKind::kRows || maker.host.valid() || !maker.axes.empty() ||
-        maker.dims != type.shape.dims() || type.shape.elems() < least_epilogue_ ||
+        maker.dims != type.shape.dims() || type.shape.elems() < least_made(i) ||
         !are_small_floats(product) || !product.as<DotParams>().lhs_batch.empty() ||
         is_far(maker.nodes.back(), id) || is_far(maker.nodes.front(), id))
       return std::nullopt;
@@ -561,6 +568,11 @@ class Fuser {
     if (contracted[0] != 0 && contracted[0] != rank - n) return std::nullopt;
     if (read_bytes(maker, id) > type.bytes()) return std::nullopt;
     return static_cast<int>(contracted[0] == 0 ? n : rank - n);
+  }
+
+  // Elements of an operand that is worth it: pieces take memory too.
+  int64_t least_made(size_t i) const {
+    return least_epilogue_ == 0 ? 0 : std::max(1, threads_) * (i == 0 ? kPieceOfLeft : kPieceOfRight) * 4;
   }
 
   bool are_small_floats(const Node& product) const {
@@ -901,6 +913,7 @@ class Fuser {
   const std::vector<View>& input_views_;
   bool fuse_;
   int64_t least_epilogue_;
+  int threads_;
   Units result_;
   std::vector<bool> copies_;
   std::vector<size_t> first_node_;           // of each unit
@@ -917,8 +930,8 @@ class Fuser {
 }  // namespace
 
 Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse,
-           int64_t least_epilogue) {
-  return Fuser(graph, input_views, fuse, least_epilogue).run();
+           int64_t least_epilogue, int threads) {
+  return Fuser(graph, input_views, fuse, least_epilogue, threads).run();
 }
 
 }  // namespace stow

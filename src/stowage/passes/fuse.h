@@ -69,9 +69,11 @@ struct Units {
 };
 
 /// `input_views` give the strides in which the graph's inputs lie. With `fuse` off every node is a
-/// unit of its own. A product of `least_epilogue` elements or more may be followed by what reads it.
+/// unit of its own. A product of `least_epilogue` elements or more may be followed by what reads it; one
+/// of its operands made in passing where that is several times what each of so many threads makes at a
+/// time. At 0 they may be of any size.
 Units fuse(const Graph& graph, const std::vector<View>& input_views, bool fuse,
-           int64_t least_epilogue);
+           int64_t least_epilogue, int threads);
 
 /// The value behind identity ops and behind carries that scans hand through unchanged.
 ValueId handed_through(const Graph& graph, ValueId v);

@@ -14,7 +14,8 @@ Level::Level(Context& context, const Graph& graph, std::vector<View> input_views
       graph_(graph),
       input_views_(std::move(input_views)),
       input_reusable_(std::move(input_reusable)) {
-  units_ = fuse(graph, input_views_, context.options.fuse, context.options.least_epilogue);
+  units_ = fuse(graph, input_views_, context.options.fuse, context.options.least_epilogue,
+                context.options.target.threads);
   destinations_.resize(graph.n_values());
   storage_.resize(graph.n_values());
   reusable_.resize(graph.n_values());
