@@ -91,8 +91,6 @@ constexpr int kNearHeavyNodes = 3;
 constexpr int64_t kLeastWholeRows = 64;
 // Elements of an operand that are made at a time (runtime/cpu/kernels/gemm.h).
 constexpr int64_t kPieceOfLeft = 192 * 256, kPieceOfRight = 32 * 256;
-// Columns of a product for which its left operand is packed once.
-constexpr int64_t kColsOfTile = 1024;
 
 class Fuser {
  public:
@@ -553,11 +551,8 @@ class Fuser {
         return std::nullopt;
       is_cheap = is_cheap && is_little_work(node.op);
     }
-    // A panel of B is made by each thread, one of A again for every 1024 columns of C.
-    const Dims& out = graph_.type(product.first_result).shape.dims();
-    int64_t n_cols = 1;
-    for (size_t d = static_cast<size_t>(n_rows_of(product)); d < out.size(); ++d) n_cols *= out[d];
-    if (!is_cheap && (i == 1 || n_cols > kColsOfTile)) return std::nullopt;
+    // A panel of B is made by each thread, one of A again for every tile of columns of C.
+    if (!is_cheap) return std::nullopt;
     // Axes to sum over are the first or the last.
     const auto& params = product.as<DotParams>();
     const auto& contracted = i == 0 ? params.lhs_contract : params.rhs_contract;
