@@ -37,6 +37,14 @@ const GemmShape kShapes[] = {
     {{1}, {1, 36}, {64, 1}, {16, 4, 9}},
 };
 
+constexpr cpu::GemmForm kForms[] = {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled};
+
+std::vector<GemmShape> with_those_without_batch(std::vector<GemmShape> shapes) {
+  for (const GemmShape& shape : kShapes)
+    if (shape.batch.empty()) shapes.push_back(shape);
+  return shapes;
+}
+
 std::string describe(const GemmShape& s) {
   std::string out;
   for (const auto* dims : {&s.batch, &s.m, &s.n, &s.k}) {
@@ -51,8 +59,7 @@ TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
                             {kF32, kBF16, kF32}, {kF16, kF32, kBF16},  {kBF16, kF16, kF32},
                             {kF64, kF64, kF64}};
   uint64_t seed = 0;
-  for (const cpu::GemmForm form :
-       {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled}) {
+  for (const cpu::GemmForm form : kForms) {
     if (!cpu::set_bf16_form_for_test(form)) continue;
     for (const GemmShape& shape : kShapes)
       for (const auto& t : mixes)
@@ -73,12 +80,9 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
   const GemmShape more[] = {{{}, {200, 3}, {70}, {300}}, {{}, {210}, {9, 130}, {270}},
                             {{}, {10}, {1300}, {300}},   {{}, {600}, {10}, {600}},
                             {{}, {40}, {1100}, {0}},     {{}, {200}, {300}, {1100}}};
-  std::vector<GemmShape> shapes(std::begin(more), std::end(more));
-  for (const GemmShape& shape : kShapes)
-    if (shape.batch.empty()) shapes.push_back(shape);
+  const std::vector<GemmShape> shapes = with_those_without_batch({std::begin(more), std::end(more)});
   uint64_t seed = 0;
-  for (const cpu::GemmForm form :
-       {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled}) {
+  for (const cpu::GemmForm form : kForms) {
     if (!cpu::set_bf16_form_for_test(form)) continue;
     for (const GemmShape& shape : shapes)
       for (const auto& t : mixes)
@@ -109,13 +113,11 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
 
 // Operands that are copied out of memory a piece at a time, as rows along k or not.
 TEST(Gemm, APrologueMakesAnOperandPieceByPiece) {
-  std::vector<GemmShape> shapes = {{{}, {200, 3}, {70}, {300}}, {{}, {10}, {1300}, {300}},
-                                   {{}, {700}, {40}, {20, 30}}, {{}, {200}, {300}, {1100}}};
-  for (const GemmShape& shape : kShapes)
-    if (shape.batch.empty()) shapes.push_back(shape);
+  const std::vector<GemmShape> shapes =
+      with_those_without_batch({{{}, {200, 3}, {70}, {300}}, {{}, {10}, {1300}, {300}},
+                                {{}, {700}, {40}, {20, 30}}, {{}, {200}, {300}, {1100}}});
   uint64_t seed = 0;
-  for (const cpu::GemmForm form :
-       {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled}) {
+  for (const cpu::GemmForm form : kForms) {
     if (!cpu::set_bf16_form_for_test(form)) continue;
     for (const GemmShape& shape : shapes)
       for (const DType t : {kF32, kBF16})

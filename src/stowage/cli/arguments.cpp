@@ -59,13 +59,6 @@ Result<std::optional<JsonLines>> open_json(const std::string& path) {
   return std::optional<JsonLines>(std::move(*json));
 }
 
-Result<std::optional<AtomicFile>> open_trace(const std::string& path) {
-  if (path.empty()) return std::optional<AtomicFile>();
-  Result<AtomicFile> file = AtomicFile::create(path);
-  if (!file) return file.failure();
-  return std::optional<AtomicFile>(std::move(*file));
-}
-
 Result<void> write_json(std::optional<JsonLines>& json, const Json& object) {
   return json ? json->write(object) : Result<void>();
 }

@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 
-#include "stowage/base/atomic_file.h"
 #include "stowage/base/result.h"
 #include "stowage/io/json.h"
 #include "stowage/train/config.h"
@@ -35,8 +34,6 @@ Result<void> check_distinct(std::string_view command, std::span<const NamedFile>
 /// What --json names, opened; nothing where the path is empty. Before the work, so that what cannot be
 /// written is said at once.
 Result<std::optional<JsonLines>> open_json(const std::string& path);
-/// The same for --trace.
-Result<std::optional<AtomicFile>> open_trace(const std::string& path);
 /// Writes a line where there is a file.
 Result<void> write_json(std::optional<JsonLines>& json, const Json& object);
 

@@ -29,6 +29,13 @@ void name_event(const char* what, size_t thread, const std::string& name, std::s
 
 }  // namespace
 
+Result<std::optional<AtomicFile>> open_trace(const std::string& path) {
+  if (path.empty()) return std::optional<AtomicFile>();
+  Result<AtomicFile> file = AtomicFile::create(path);
+  if (!file) return file.failure();
+  return std::optional<AtomicFile>(std::move(*file));
+}
+
 Result<void> write_trace(AtomicFile& file, const TraceFile& trace) {
   std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   const auto flush = [&](size_t at_least) -> Result<void> {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,10 @@ struct TraceFile {
   std::vector<std::string> counters;  ///< Names.
   std::vector<TraceSample> samples;   ///< Of one counter in order of time.
 };
+
+/// The file of a trace, nothing where the path is empty: opened before the work, so that what cannot be
+/// written is said at once.
+Result<std::optional<AtomicFile>> open_trace(const std::string& path);
 
 /// Writes the trace in Chrome's trace event format (JSON, one event a line), and commits the file.
 /// Source: "Trace Event Format", Chromium project: complete events, counters, metadata.

@@ -141,6 +141,11 @@ inline const View& operand_of(const Kernel& product, size_t i) {
   const auto& first = product.made[0].program;
   return product.inputs[i == 0 ? 0 : first ? first->inputs.size() : 1];
 }
+/// Whether row programs run before or behind a product.
+inline bool has_row_programs(const Kernel& kernel) {
+  return kernel.kind == KernelKind::kOp &&
+         (kernel.program || kernel.made[0].program || kernel.made[1].program);
+}
 /// How many of a product's inputs its operands take.
 inline size_t n_operand_inputs(const Kernel& product) {
   size_t n = 0;

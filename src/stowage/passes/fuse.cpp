@@ -373,28 +373,36 @@ class Fuser {
       const ValueId host = host_of(static_cast<int>(u), product);
       if (!host.valid()) continue;
       Unit& rows = result_.units[u];
-      Unit& made = result_.units[static_cast<size_t>(use(product).unit)];
       rows.host = host;
       rows.n_row_dims = n_rows_of(graph_.def(product));
-      rows.nodes.insert(rows.nodes.begin(), made.nodes[0]);
-      std::erase(rows.operand_units, use(product).unit);
-      for (int o : made.operand_units) add_operand_unit(rows, o);
-      use(product).unit = static_cast<int>(u);
-      made.nodes.clear();
-      made.operand_units.clear();
+      rows.nodes.insert(rows.nodes.begin(), graph_.value(product).node);
+      absorb(use(product).unit, static_cast<int>(u));
     }
+  }
+
+  // Unit `into`, which has been given the nodes of unit `from` and alone reads what they make, takes its
+  // place.
+  void absorb(int from, int into) {
+    Unit& gone = result_.units[static_cast<size_t>(from)];
+    Unit& stays = result_.units[static_cast<size_t>(into)];
+    for (NodeId m : gone.nodes) use(graph_.node(m).first_result).unit = into;
+    std::erase(stays.operand_units, from);
+    for (int o : gone.operand_units) add_operand_unit(stays, o);
+    gone.nodes.clear();
+    gone.operand_units.clear();
   }
 
   void find_readers() {
     n_readers_.assign(graph_.n_values(), 0);
     last_reader_.assign(graph_.n_values(), 0);
-    for (size_t n = 0; n < graph_.n_nodes(); ++n)
+    for (size_t n = 0; n < graph_.n_nodes(); ++n) {
+      if (!is_made(NodeId(n))) continue;
       for (ValueId v : graph_.nodes()[n].operands) {
-        if (!is_made(NodeId(n))) continue;
         const size_t root = use(v).root.index();
         ++n_readers_[root];
         last_reader_[root] = n;
       }
+    }
     for (ValueId v : graph_.outputs()) {
       ++n_readers_[use(v).root.index()];
       last_reader_[use(v).root.index()] = graph_.n_nodes();
@@ -504,24 +512,17 @@ class Fuser {
         const std::optional<int> rows = rows_that_make(static_cast<int>(u), i);
         if (!rows) continue;
         Unit& reader = result_.units[u];
-        Unit& maker = result_.units[static_cast<size_t>(use(operand_root(reader, i)).unit)];
-        const int made_by = use(operand_root(reader, i)).unit;
-        reader.made[i] = {operand_root(reader, i), maker.nodes, *rows};
-        reader.nodes.insert(reader.nodes.end(), maker.nodes.begin(), maker.nodes.end());
-        std::erase(reader.operand_units, made_by);
-        for (int o : maker.operand_units) add_operand_unit(reader, o);
-        for (NodeId m : maker.nodes) use(graph_.node(m).first_result).unit = static_cast<int>(u);
-        maker.nodes.clear();
-        maker.operand_units.clear();
+        const ValueId made = use(graph_.node(reader.nodes[0]).operands[i]).root;
+        const std::vector<NodeId>& nodes = unit(use(made).unit).nodes;
+        reader.made[i] = {made, nodes, *rows};
+        reader.nodes.insert(reader.nodes.end(), nodes.begin(), nodes.end());
+        absorb(use(made).unit, static_cast<int>(u));
       }
     }
   }
   bool has_product(const Unit& u) const {
     return (u.host.valid() || u.kind == UnitKind::kOp) &&
            graph_.node(u.nodes[0]).op == OpKind::kDotGeneral;
-  }
-  ValueId operand_root(const Unit& u, size_t i) {
-    return use(graph_.node(u.nodes[0]).operands[i]).root;
   }
 
   // How many dimensions of operand i of unit u's product are the rows of what makes it, where that may
@@ -541,18 +542,15 @@ class Fuser {
         !are_small_floats(product) || !product.as<DotParams>().lhs_batch.empty() ||
         is_far(maker.nodes.back(), id) || is_far(maker.nodes.front(), id))
       return std::nullopt;
-    // Elementwise all through, with one result.
-    bool is_cheap = true;
+    // Elementwise all through, with one result; and not much work, as a panel of B is made by each
+    // thread, one of A again for every tile of columns of C.
     for (NodeId n : maker.nodes) {
       const Node& node = graph_.node(n);
       const ValueId w = node.first_result;
-      if (op_class(node.op) != OpClass::kElementwise || graph_.type(w).shape.dims() != maker.dims ||
+      if (!is_little_work(node.op) || graph_.type(w).shape.dims() != maker.dims ||
           (w != root && n_reads(maker, w) != n_readers_[w.index()]))
         return std::nullopt;
-      is_cheap = is_cheap && is_little_work(node.op);
     }
-    // A panel of B is made by each thread, one of A again for every tile of columns of C.
-    if (!is_cheap) return std::nullopt;
     // Axes to sum over are the first or the last.
     const auto& params = product.as<DotParams>();
     const auto& contracted = i == 0 ? params.lhs_contract : params.rhs_contract;
@@ -561,7 +559,7 @@ class Fuser {
     for (int64_t k = 0; k < n; ++k)
       if (contracted[static_cast<size_t>(k)] != contracted[0] + k) return std::nullopt;
     if (contracted[0] != 0 && contracted[0] != rank - n) return std::nullopt;
-    if (read_bytes(maker, id) > type.bytes()) return std::nullopt;
+    if (read_bytes(m, id) > type.bytes()) return std::nullopt;
     return static_cast<int>(contracted[0] == 0 ? n : rank - n);
   }
 
@@ -584,24 +582,19 @@ class Fuser {
   }
 
   // What a unit reads of arrays that nothing reads after the product, arguments aside: they would live on.
-  int64_t read_bytes(const Unit& maker, NodeId product) {
+  int64_t read_bytes(int maker, NodeId product) {
     int64_t bytes = 0;
     std::vector<ValueId> seen;
-    for (NodeId m : maker.nodes)
+    for (NodeId m : unit(maker).nodes)
       for (ValueId v : graph_.node(m).operands) {
         const ValueId root = use(v).root;
-        if (use(v).splat || use(root).lazy_iota || graph_.is_input(root) || makes(maker, root) ||
+        if (use(v).splat || use(root).lazy_iota || graph_.is_input(root) || use(root).unit == maker ||
             std::find(seen.begin(), seen.end(), root) != seen.end())
           continue;
         seen.push_back(root);
         if (last_reader_[root.index()] <= product.index()) bytes += graph_.type(root).bytes();
       }
     return bytes;
-  }
-  bool makes(const Unit& maker, ValueId root) {
-    return std::any_of(maker.nodes.begin(), maker.nodes.end(), [&](NodeId m) {
-      return graph_.node(m).first_result == root;
-    });
   }
 
   void count_heavy() {

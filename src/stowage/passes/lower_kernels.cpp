@@ -43,10 +43,7 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
     view = d->view;
     begins = begin(*d) && !is_bit_beside_input(view);
     // In place over an operand: its life goes on.
-    for (NodeId m : unit(u).nodes)
-      for (ValueId o : graph_.node(m).operands)
-        if (storage_[use(o).root.index()] && same_window(*storage_[use(o).root.index()], view))
-          begins = false;
+    if (is_read_by(unit(u), view)) begins = false;
   } else if (const std::optional<ValueId> root = dying_operand(u, v, taken)) {
     view = *storage_[root->index()];
     view.dtype = graph_.type(v).dtype;
@@ -100,11 +97,7 @@ void Level::emit_rows(int u) {
   if (outputs.empty()) return;
   if (follows) {
     const Node& product = graph_.node(un.nodes[0]);
-    Kernel made;
-    made.op = product.op;
-    made.params = product.params;
-    made.provenance = product.provenance;
-    read_operands(u, made);
+    Kernel made = op_kernel(u);
     inputs[0] = outputs[0];
     inputs[0].begins = false;
     if (!is_read_by(un, outputs[0])) {
@@ -127,9 +120,13 @@ void Level::emit_rows(int u) {
   push(std::move(kernel));
 }
 
-void Level::read_operands(int u, Kernel& kernel) const {
+Kernel Level::op_kernel(int u) const {
   const Unit& un = unit(u);
   const Node& node = graph_.node(un.nodes[0]);
+  Kernel kernel;
+  kernel.op = node.op;
+  kernel.params = node.params;
+  kernel.provenance = node.provenance;
   for (size_t i = 0; i < node.operands.size(); ++i) {
     if (i >= 2 || !un.made[i].value.valid()) {
       kernel.inputs.push_back(access(node.operands[i]));
@@ -139,18 +136,19 @@ void Level::read_operands(int u, Kernel& kernel) const {
     const RowsBuilder builder(graph_, maker, units_, u, un.made[i].value);
     std::vector<View> inputs;
     for (ValueId v : builder.loads()) inputs.push_back(access(v));
-    View piece = contiguous_view(BufferId(), graph_.type(un.made[i].value));
-    kernel.made[i].view = piece;
-    kernel.made[i].program = std::make_shared<const RowProgram>(builder.build(inputs, {piece}));
+    const View whole = contiguous_view(BufferId(), graph_.type(un.made[i].value));
+    kernel.made[i] = {std::make_shared<const RowProgram>(builder.build(inputs, {whole})), whole};
     kernel.inputs.insert(kernel.inputs.end(), inputs.begin(), inputs.end());
   }
+  return kernel;
 }
 
 bool Level::is_read_by(const Unit& un, const View& view) const {
   for (NodeId m : un.nodes)
     for (ValueId o : graph_.node(m).operands)
-      if (const std::optional<View>& at = storage_[use(o).root.index()]; at && same_window(*at, view))
-        if (use(o).root != un.host) return true;
+      if (const std::optional<View>& at = storage_[use(o).root.index()];
+          at && use(o).root != un.host && same_window(*at, view))
+        return true;
   return false;
 }
 
@@ -164,11 +162,7 @@ ProvenancePtr Level::unit_provenance(const Unit& un) const {
 
 void Level::emit_op(int u) {
   const Node& node = graph_.node(unit(u).nodes[0]);
-  Kernel kernel;
-  kernel.op = node.op;
-  kernel.params = node.params;
-  kernel.provenance = node.provenance;
-  read_operands(u, kernel);
+  Kernel kernel = op_kernel(u);
   if (node.op == OpKind::kAttentionGrad) lay_out(node, 4, kernel.inputs[4]);
   std::vector<ValueId> taken;
   if (adds_to_sum(unit(u))) {

@@ -296,8 +296,9 @@ class Level {
   std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const;
 
   void emit_rows(int u);
-  // The inputs of a unit's op, and the programs that make those that it makes in passing.
-  void read_operands(int u, Kernel& kernel) const;
+  // The kernel of a unit's first node: its inputs, and the programs that make those that are made in
+  // passing; no outputs yet.
+  Kernel op_kernel(int u) const;
   // Whether a unit reads what lies exactly there, but for its host.
   bool is_read_by(const Unit& un, const View& view) const;
   ProvenancePtr unit_provenance(const Unit& un) const;

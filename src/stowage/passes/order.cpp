@@ -11,9 +11,13 @@
 namespace stow {
 namespace {
 
+struct Read {
+  ValueId root;  // that lies in memory
+  bool covers;   // whether the unit may write over it
+};
+
 struct UnitFacts {
-  std::vector<ValueId> reads;   // roots that lie in memory
-  std::vector<bool> covers;     // of each, whether it may write over it
+  std::vector<Read> reads;
   int64_t host_bytes = 0;       // of its writes, what lies over nothing in any case
   std::vector<ValueId> writes;  // roots that it makes and something needs
   int64_t write_bytes = 0;
@@ -39,21 +43,18 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
         facts[u].write_bytes += bytes[v.index()];
       }
     }
-    facts[u].reads.assign(reads.begin(), reads.end());
     // A row program may write over what it frees, a product over the sum that it adds to; where a program
     // follows a product, not over what that reads, nor where the product lies at first.
     const Unit& unit = units.units[u];
     const bool in_place = unit.kind == UnitKind::kRows || adds_to_sum(unit);
-    facts[u].covers.assign(reads.size(), in_place);
+    for (ValueId root : reads) facts[u].reads.push_back({root, in_place});
     if (!unit.host.valid()) continue;
     facts[u].host_bytes = bytes[unit.host.index()];
     for (NodeId m : unit.nodes) {
       if (!is_before_rows(unit, m)) continue;
-      for (ValueId v : graph.node(m).operands) {
-        const auto at = std::find(facts[u].reads.begin(), facts[u].reads.end(), units.uses[v.index()].root);
-        if (at != facts[u].reads.end())
-          facts[u].covers[static_cast<size_t>(at - facts[u].reads.begin())] = false;
-      }
+      for (ValueId v : graph.node(m).operands)
+        for (Read& read : facts[u].reads)
+          if (read.root == units.uses[v.index()].root) read.covers = false;
     }
   }
   return facts;
@@ -70,7 +71,7 @@ class BeamSearch {
     returned_.resize(graph.n_values());
     users_.resize(n_);
     for (size_t u = 0; u < n_; ++u) {
-      for (ValueId v : facts[u].reads) readers_of_[v.index()].push_back(static_cast<int>(u));
+      for (const Read& read : facts[u].reads) readers_of_[read.root.index()].push_back(static_cast<int>(u));
       for (int o : units.units[u].operand_units)
         users_[static_cast<size_t>(o)].push_back(static_cast<int>(u));
     }
@@ -173,20 +174,19 @@ class BeamSearch {
   }
   // Once the units of [begin, end) have changed places among each other.
   void follow(const std::vector<int>& order, size_t begin, size_t end, Walk& walk) const {
-    const auto facts = [&](size_t i) -> const UnitFacts& {
-      return facts_[static_cast<size_t>(order[i])];
+    const auto reads = [&](size_t i) -> const std::vector<Read>& {
+      return facts_[static_cast<size_t>(order[i])].reads;
     };
     for (size_t i = begin; i < end; ++i) {
       walk.at[static_cast<size_t>(order[i])] = i;
-      for (ValueId v : facts(i).reads)
-        if (size_t& last = walk.last[v.index()]; begin <= last && last < end) last = i;
+      for (const Read& read : reads(i))
+        if (size_t& last = walk.last[read.root.index()]; begin <= last && last < end) last = i;
     }
     int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
     for (size_t i = begin; i < end; ++i) {
       Freed freed;
-      for (size_t k = 0; k < facts(i).reads.size(); ++k)
-        if (const ValueId v = facts(i).reads[k]; walk.last[v.index()] == i && !returned_[v.index()])
-          freed.add(bytes_[v.index()], facts(i).covers[k]);
+      for (const auto& [v, covers] : reads(i))
+        if (walk.last[v.index()] == i && !returned_[v.index()]) freed.add(bytes_[v.index()], covers);
       const auto [during, after] = bytes_around(order[i], live, freed);
       walk.course.during[i] = std::max(during, after);
       walk.course.after[i] = live = after;
@@ -278,12 +278,11 @@ class BeamSearch {
     for (size_t i = 0; i < n; ++i) {
       const auto u = static_cast<size_t>(order[begin + i]);
       for (int o : units_.units[u].operand_units) local[i].needs |= bit_of(o);
-      for (size_t k = 0; k < facts_[u].reads.size(); ++k) {
-        const ValueId v = facts_[u].reads[k];
+      for (const auto& [v, covers] : facts_[u].reads) {
         if (returned_[v.index()] || bytes_[v.index()] == 0 || walk.last[v.index()] >= end) continue;
         uint32_t readers = 0;
         for (int r : readers_of_[v.index()]) readers |= bit_of(r);
-        local[i].frees.push_back({readers, bytes_[v.index()], facts_[u].covers[k]});
+        local[i].frees.push_back({readers, bytes_[v.index()], covers});
       }
     }
     struct Piece {
@@ -388,12 +387,11 @@ class BeamSearch {
   Move weigh(const State& s, size_t index, int u) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
     Freed freed;
-    for (size_t k = 0; k < f.reads.size(); ++k) {
-      const ValueId v = f.reads[k];
+    for (const auto& [v, covers] : f.reads) {
       if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
       bool last = true;
       for (int r : readers_of_[v.index()]) last &= r == u || has(s, r);
-      if (last) freed.add(bytes_[v.index()], f.covers[k]);
+      if (last) freed.add(bytes_[v.index()], covers);
     }
     const auto [during, after] = bytes_around(u, s.live, freed);
     return {index, u, after, std::max({s.peak, during, after})};
@@ -460,7 +458,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     return BeamSearch(graph, units, facts, value_bytes, place).run();
   std::vector<int> uses_left(graph.n_values(), 0);
   for (const UnitFacts& f : facts)
-    for (ValueId v : f.reads) ++uses_left[v.index()];
+    for (const Read& read : f.reads) ++uses_left[read.root.index()];
   for (ValueId v : graph.outputs()) ++uses_left[units.uses[v.index()].root.index()];
 
   std::vector<int> ready, order;
@@ -469,8 +467,8 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
   const auto score = [&](int u) {
     const UnitFacts& f = facts[static_cast<size_t>(u)];
     int64_t freed = 0;
-    for (ValueId v : f.reads)
-      if (uses_left[v.index()] == 1) freed += value_bytes[v.index()];
+    for (const Read& read : f.reads)
+      if (uses_left[read.root.index()] == 1) freed += value_bytes[read.root.index()];
     return f.write_bytes - freed;
   };
   // The window keeps a 25 000-unit graph linear: only so many of the earliest are looked at.
@@ -492,7 +490,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
     const int u = *best;
     queue.erase(best);
     order.push_back(u);
-    for (ValueId v : facts[static_cast<size_t>(u)].reads) --uses_left[v.index()];
+    for (const Read& read : facts[static_cast<size_t>(u)].reads) --uses_left[read.root.index()];
     for (int r : readers[static_cast<size_t>(u)])
       if (--waiting[static_cast<size_t>(r)] == 0) queue.insert(r);
   }

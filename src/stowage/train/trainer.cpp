@@ -133,11 +133,9 @@ class Run {
     if (const Disk* disk = used_disk())
       say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
           disk->direct() ? "" : " through the page cache");
-    if (!options_.trace_path.empty()) {  // What cannot be written is said before the work.
-      Result<AtomicFile> file = AtomicFile::create(options_.trace_path);
-      if (!file) return file.failure();
-      trace_.emplace(std::move(*file));
-    }
+    Result<std::optional<AtomicFile>> trace = open_trace(options_.trace_path);
+    if (!trace) return trace.failure();
+    if (*trace) trace_.emplace(std::move(**trace));
     if (options_.resume) return load();
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();

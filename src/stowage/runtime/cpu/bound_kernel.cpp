@@ -195,11 +195,6 @@ class ProductRows final : public BoundKernel::Impl {
   std::array<std::optional<Before>, 2> before_;
 };
 
-bool has_row_programs(const Kernel& kernel) {
-  return kernel.op == OpKind::kDotGeneral &&
-         (kernel.program || kernel.made[0].program || kernel.made[1].program);
-}
-
 class Attention final : public BoundKernel::Impl {
  public:
   Attention(const Kernel& kernel, int threads)

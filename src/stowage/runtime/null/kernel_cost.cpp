@@ -136,7 +136,7 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
     work.from = schedule.buffers[from.buffer.index()].kind;
     work.to = schedule.buffers[to.buffer.index()].kind;
     work.bytes = static_cast<double>(to.elems() * dtype_bytes(to.dtype));
-  } else if (kernel.program || kernel.made[0].program || kernel.made[1].program) {
+  } else if (has_row_programs(kernel)) {
     Kernel product = kernel;
     product.inputs = {operand_of(kernel, 0), operand_of(kernel, 1)};
     product.outputs = {kernel.outputs[0]};

@@ -172,8 +172,7 @@ class PairedThread {
         for (int64_t i = 0; i < rows; i += kRows)
           piece(k, a_pack_ + k / 2 * round_up(rows), b + k / 2 * kCols, i,
                 std::min(kRows, rows - i), j, w, sums);
-      if (!p_.finish || !last_k_) continue;
-      if (j + w < cols && (p_.whole_rows || j + w - finished < kFinishCols)) continue;
+      if (!p_.finish || !last_k_ || !is_finish_due(p_, finished, j + w, cols)) continue;
       finish_piece(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);
       finished = j + w;
     }
@@ -241,8 +240,6 @@ class PairedThread {
       if (offsets[i] - offsets[i - 1] != offsets[1] - offsets[0]) return false;
     return true;
   }
-
-  static constexpr int64_t kFinishCols = 256;  // of a block, for an epilogue at a time
 
   static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
 

@@ -25,6 +25,7 @@ inline constexpr int64_t kGemmPairedWhole = 2048;  // or all, so that many rows 
 inline constexpr int64_t kGemmPairedFewTileN = 512;  // columns of few rows, where packed as pairs
 inline constexpr int64_t kGemmPairedBlock = 96 * 2048;  // elements of A packed so at a time
 inline constexpr int64_t kGemmPairsInTile = 16;  // pairs of a K block are a multiple, in tiles
+inline constexpr int64_t kGemmFinishCols = 256;  // of a block, for an epilogue at a time
 inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
 
 /// The dimensions of one class, adjacent ones merged where all strides allow, extents of 1 dropped.
@@ -116,6 +117,12 @@ struct PieceOffsets {
 static_assert(gemm_piece_stride(false, true) == kGemmMaxBlockM &&
               gemm_piece_stride(true, true) == kGemmColUnit &&
               gemm_piece_stride(false, false) == kGemmBlockK);
+
+/// Whether an epilogue is due, of a block of so many columns that is done up to `done` and of which it has
+/// had those up to `had`.
+inline bool is_finish_due(const GemmPlan& p, int64_t had, int64_t done, int64_t cols) {
+  return done == cols || (!p.whole_rows && done - had >= kGemmFinishCols);
+}
 
 /// Hands rows [m0, m1) and columns [n0, n1), which are final, to the epilogue; `workspace` is the
 /// thread's. Where it asks for whole rows, those whose last columns these are.

@@ -124,7 +124,8 @@ class GemmThread {
                 evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
         // A short walk over B does not repay packing an A that is near.
-        a_in_place_ = !p_.a_made.is && cols <= kFewCols && p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows &&
+        a_in_place_ = !p_.a_made.is && cols <= kFewCols &&
+                      p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows &&
                       dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
                       evenly_spaced(a_rows_, rows);
         if (p_.a_made.is)
@@ -139,8 +140,6 @@ class GemmThread {
           ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
                 std::min(p_.block_m, m1 - next_m), next_k);
         block({m, n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
-        if (p_.finish && last_k_ && finished_ < cols)
-          finish_piece(p_, m, m + rows, n0 + finished_, n1, workspace_);
       }
     }
   }
@@ -169,7 +168,9 @@ class GemmThread {
       const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
       pack<kCols<T>>(p_.b, fill_piece(p_.b_made, n0 + j, w, k0, kc, workspace_), 0, b_piece_.outer, w,
                      b_piece_.ks, kc, b_pack_ + j * kc);
-    } else if (!b_in_place_ || !b_cols_run_[j / kCols<T>]) pack_part(kc, j, cols, 0, kc);
+    } else if (!b_in_place_ || !b_cols_run_[j / kCols<T>]) {
+      pack_part(kc, j, cols, 0, kc);
+    }
   }
   // Of a panel of B the steps [from, to) of k.
   void pack_part(int64_t kc, int64_t j, int64_t cols, int64_t from, int64_t to) {
@@ -191,11 +192,13 @@ class GemmThread {
   // Whichever operand is small goes by inside. A large tile of B is packed a panel at a time, shortly
   // before its first use or by it.
   void block(const Block& x, T* sums) {
-    a_from_ = finished_ = 0;
+    const bool finishes = p_.finish && last_k_;
+    a_from_ = 0;
     if (x.kc * x.cols <= kSmallB) {
       for (int64_t j = 0; x.first && j < x.cols; j += kCols<T>) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       for (int64_t i = 0; i < x.rows; i += kRows)
         for (int64_t j = 0; j < x.cols;) j += piece(x.kc, i, x.rows, j, x.cols, sums, false);
+      if (finishes) finish_piece(p_, x.m0, x.m0 + x.rows, x.n0, x.n0 + x.cols, workspace_);
       return;
     }
     b_ahead_.stop();
@@ -207,6 +210,7 @@ class GemmThread {
     // whose arithmetic does not wait for what is moved.
     const int64_t few = ((x.kc + n_products - 1) / n_products + kFewK - 1) / kFewK * kFewK;
     bool packed = false;
+    int64_t finished = 0;  // columns that the epilogue has had
     for (int64_t j = 0, w = 0; j < x.cols; j += w) {
       const bool packs = x.first && packs_in_passing(j, x.rows);
       if (x.first && !packs && !packed) pack_b(x.n0, x.k0, x.kc, j, x.cols);
@@ -222,10 +226,9 @@ class GemmThread {
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
       }
-      if (p_.finish && last_k_ && !p_.whole_rows && j + w - finished_ >= kFinishCols) {
-        finish_piece(p_, x.m0, x.m0 + x.rows, x.n0 + finished_, x.n0 + j + w, workspace_);
-        finished_ = j + w;
-      }
+      if (!finishes || !is_finish_due(p_, finished, j + w, x.cols)) continue;
+      finish_piece(p_, x.m0, x.m0 + x.rows, x.n0 + finished, x.n0 + j + w, workspace_);
+      finished = j + w;
     }
   }
 
@@ -310,8 +313,6 @@ class GemmThread {
     return true;
   }
 
-  static constexpr int64_t kFinishCols = 256;  // of a block, for an epilogue at a time
-
   static constexpr int64_t kFewK = 16;  // steps of k packed at once between products
 
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
@@ -329,7 +330,6 @@ class GemmThread {
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   GemmAhead a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
-  int64_t finished_ = 0;  // columns of a block that the epilogue has had
   int64_t a_from_ = 0;  // the column of a tile from which on A is fetched ahead
   ptrdiff_t b_stride_ = 0;
   Range m_, n_, k_;

@@ -25,7 +25,7 @@ constexpr int64_t kFetchElems = 768;  // from what is worked on to what is fetch
 }  // namespace
 
 RowPlan Compiler::compile() {
-  plan_dims(program_, plan_.in_blocks, plan_);
+  plan_dims(program_, plan_);
   analyse();
   choose_tiles();
   choose_direct_loads();
@@ -168,19 +168,19 @@ void Compiler::choose_tiles() {
     plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4096 : tile_elems_) / plan_.c_tile);
   }
   // What a row shares is read and written by one unit: reductions, outputs of one value a row.
-  bool whole_rows = plan_.has_row_reductions;
+  plan_.whole_rows = plan_.has_row_reductions;
   for (const Step& s : steps_)
-    whole_rows =
-        whole_rows || (s.kind == StepKind::kStore && !has_column(operand(output_operand(s)).span));
+    plan_.whole_rows =
+        plan_.whole_rows || (s.kind == StepKind::kStore && !has_column(operand(output_operand(s)).span));
   plan_.r_tile = std::min({plan_.r_tile, R, std::max<int64_t>(1, plan_.inner_rows())});
   if (column_reductions) {
     plan_.unit_rows = column_chunk_rows(plan_.rows);
-    plan_.unit_cols = whole_rows ? C : plan_.c_tile;
+    plan_.unit_cols = plan_.whole_rows ? C : plan_.c_tile;
   } else {
-    const int64_t tile_cols = whole_rows ? C : plan_.c_tile;
+    const int64_t tile_cols = plan_.whole_rows ? C : plan_.c_tile;
     const int64_t tiles =
         std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * tile_cols));
-    plan_.unit_cols = whole_rows ? C : std::min(C, plan_.c_tile * tiles);
+    plan_.unit_cols = plan_.whole_rows ? C : std::min(C, plan_.c_tile * tiles);
     const int64_t more =
         std::max<int64_t>(1, kUnitElems / std::max<int64_t>(1, plan_.r_tile * plan_.unit_cols));
     plan_.unit_rows = plan_.r_tile * more;

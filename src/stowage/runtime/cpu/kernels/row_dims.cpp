@@ -61,7 +61,7 @@ void widen_calls(std::vector<Dim>& rows, int64_t cols) {
 
 }  // namespace
 
-void plan_dims(const RowProgram& program, bool in_blocks, RowPlan& plan) {
+void plan_dims(const RowProgram& program, RowPlan& plan) {
   const size_t rank = program.dims.size();
   STOW_CHECK(program.n_row_dims >= 0 && static_cast<size_t>(program.n_row_dims) <= rank);
   plan.n_inputs = static_cast<int>(program.inputs.size());
@@ -94,12 +94,8 @@ void plan_dims(const RowProgram& program, bool in_blocks, RowPlan& plan) {
   for (const RowOperand& o : program.outputs)
     for (size_t i = 0; i < rank; ++i)
       one_a_row = one_a_row || (program.dims[i] != 1 && o.strides[i] == 0);
-  if (in_blocks) {
-    STOW_CHECK(!column_reductions, "a column reduction in blocks");
-    merge(rows);
-    merge(cols);
-    plan.whole_rows = row_reductions || one_a_row;
-  } else if (!row_reductions && !column_reductions && !one_a_row) {
+  STOW_CHECK(!plan.in_blocks || !column_reductions, "a column reduction in blocks");
+  if (!plan.in_blocks && !row_reductions && !column_reductions && !one_a_row) {
     // Nothing tells rows from columns: all one space, its innermost dimension the columns.
     rows.insert(rows.end(), std::make_move_iterator(cols.begin()),
                 std::make_move_iterator(cols.end()));
@@ -115,9 +111,11 @@ void plan_dims(const RowProgram& program, bool in_blocks, RowPlan& plan) {
     plan.rows = 1;
     for (const Dim& d : rows) plan.rows *= d.extent;
   } else {
-    // The order of rows is that of column reductions, the order of columns that of row reductions.
-    if (!column_reductions) order_by_strides(rows, plan.n_inputs, plan.n_outputs);
-    if (!row_reductions) order_by_strides(cols, plan.n_inputs, plan.n_outputs);
+    // The order of rows is that of column reductions, the order of columns that of row reductions; that of
+    // both is its caller's where the program runs in blocks.
+    if (!plan.in_blocks && !column_reductions)
+      order_by_strides(rows, plan.n_inputs, plan.n_outputs);
+    if (!plan.in_blocks && !row_reductions) order_by_strides(cols, plan.n_inputs, plan.n_outputs);
     merge(rows);
     merge(cols);
   }

@@ -8,7 +8,7 @@ namespace stow::cpu {
 
 /// Fills the dimensions and operands of `plan`: inputs, outputs, then one operand an iota step in
 /// order, whose "address" is its value.
-void plan_dims(const RowProgram& program, bool in_blocks, RowPlan& plan);
+void plan_dims(const RowProgram& program, RowPlan& plan);
 
 /// Whether the output may lie in the input's memory, element for element.
 bool may_share(const PlanOperand& output, const PlanOperand& input);

@@ -404,7 +404,7 @@ bool Compiler::may_stream(int32_t k) const {
   constexpr int64_t kLine = 64;
   const PlanOperand& o = plan_.operands[static_cast<size_t>(k)];
   const auto in_lines = [&](int64_t stride) { return stride * o.elem_bytes % kLine == 0; };
-  if (k < plan_.n_inputs || !o.unit_columns || register_dtype(o.dtype) != DType::kF32 ||
+  if (plan_.in_blocks || k < plan_.n_inputs || !o.unit_columns || register_dtype(o.dtype) != DType::kF32 ||
       !std::all_of(o.row_strides.begin(), o.row_strides.end(), in_lines) || !in_lines(plan_.c_tile))
     return false;
   const auto is_it = [&](const Place& p) { return p.kind == Place::kOperand && p.index == k; };

@@ -27,7 +27,7 @@ class Worker {
     bases_[kOwnBase] = own;
     bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
     for (int32_t k : plan.direct)
-      if (!plan.in_blocks && plan.operands[static_cast<size_t>(k)].may_stream && streams(k)) streamed_ = k;
+      if (plan.operands[static_cast<size_t>(k)].may_stream && streams(k)) streamed_ = k;
     map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
   }
 
@@ -196,19 +196,22 @@ class Worker {
       if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
       if (k >= plan_.n_inputs && (!outputs || k == streamed_)) continue;
       const int64_t n = has_row(o.span) ? rows : 1;
-      if (n > 1 && o.inner_row != cols && !plan_.in_blocks) continue;
+      const bool in_one = n == 1 || o.inner_row == cols;  // a range of memory
+      if (!in_one && !plan_.in_blocks) continue;
       const std::byte* base = bases_[kOperandBase + k];
       bool in_place = false;  // an output over an input that is fetched
       for (int32_t j : operands) in_place = in_place || (j < k && bases_[kOperandBase + j] == base);
-      // What lies where an output will, in a block, is what a product has just made: near.
-      if (plan_.in_blocks && k < plan_.n_inputs && is_near(k)) continue;
-      for (int64_t i = 0; plan_.in_blocks && !in_place && i < n; ++i)
-        ahead_.add(base, ((d_rows + i) * o.inner_row + d_cols) * o.elem_bytes, cols * o.elem_bytes);
-      if (!in_place && !plan_.in_blocks)
-        ahead_.add(base, (d_rows * o.inner_row + d_cols) * o.elem_bytes, n * cols * o.elem_bytes);
+      if (in_place || is_product(k)) continue;
+      const int64_t ranges = in_one ? 1 : n;
+      for (int64_t i = 0; i < ranges; ++i)
+        ahead_.add(base, ((d_rows + i) * o.inner_row + d_cols) * o.elem_bytes,
+                   n / ranges * cols * o.elem_bytes);
     }
   }
-  bool is_near(int32_t input) const { return input == 0 && inputs_[0] == outputs_[0]; }
+  // In blocks, the input where the first output goes: it has just been made, and is near.
+  bool is_product(int32_t k) const {
+    return plan_.in_blocks && k == 0 && plan_.n_inputs > 0 && inputs_[0] == outputs_[0];
+  }
   void aim_at_strip(const PlanPhase& phase, const Tile& t, int64_t col, int64_t col_end) {
     const bool same_rows = t.col + plan_.c_tile < col_end;
     // Stores do not wait for memory; what steps before them leave idle could be theirs, though.

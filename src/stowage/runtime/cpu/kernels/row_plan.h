@@ -127,7 +127,7 @@ struct RowPlan {
   int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions a unit is a chunk of rows.
   bool has_row_reductions = false;
   bool in_blocks = false;   ///< Run a block of rows and columns at a time; rows stay as they are.
-  bool whole_rows = false;  ///< In blocks: of all columns.
+  bool whole_rows = false;  ///< A unit, or a block, has all columns of its rows.
   bool can_go_wide = false;  ///< Threads may share one row: its strips, phase by phase.
   int64_t inner_rows() const { return row_dims.empty() ? 1 : row_dims.back(); }
   int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
