@@ -1,5 +1,6 @@
 // ArenaGuard: what a checking build does to arena bytes that no running instruction may touch.
-// Nothing in a release build, and no part of what is predicted or measured.
+// Nothing in a release build, and no part of what is predicted or measured. For sources of the runtime
+// alone: tests put a checked runtime beside what is compiled without checks.
 #pragma once
 
 #include <cstddef>

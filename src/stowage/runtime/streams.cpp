@@ -1,5 +1,7 @@
 #include "stowage/runtime/streams.h"
 
+#include "stowage/runtime/arena_guard.h"
+
 namespace stow {
 
 Stream::~Stream() {
@@ -65,6 +67,10 @@ void Stream::serve() {
     if (queue_.empty()) return;
     run_one(lock);
   }
+}
+
+void Streams::set_timing(StreamTiming timing) {
+  for (Stream& stream : streams_) stream.set_timing(kPoisonsArena ? StreamTiming::kAtStart : timing);
 }
 
 }  // namespace stow

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "stowage/ir/schedule.h"
-#include "stowage/runtime/arena_guard.h"
 
 namespace stow {
 
@@ -65,10 +64,7 @@ class Streams {
     for (Stream& stream : streams_) stream.drain();
   }
   /// Of all of them. Where an arena is poisoned around the running instruction, kAtStart it stays.
-  void set_timing(StreamTiming timing) {
-    for (Stream& stream : streams_)
-      stream.set_timing(kPoisonsArena ? StreamTiming::kAtStart : timing);
-  }
+  void set_timing(StreamTiming timing);
 
  private:
   std::array<Stream, kNumStreams> streams_;
