@@ -1,5 +1,6 @@
 #include "stowage/runtime/cpu/kernels/gemm.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -75,6 +76,22 @@ TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
 }
 
 // An epilogue that turns the sign of each element: twice, and it would be as it was.
+// Operands beyond the caches are walked in other ways where few rows go by.
+TEST(Gemm, KeepsItsContractOverFarOperandsAndFewRows) {
+  bool rows_of_b_run = false, columns_of_b_run = false;
+  for (const int64_t rows : {1, 15, 30, 50})
+    for (uint64_t layout = 0; layout < 8; ++layout) {
+      SCOPED_TRACE(fmt::format("{} rows, layout {}", rows, layout));
+      GemmProblem p({{}, {rows}, {4100}, {257}}, kF32, kF32, kF32, layout, false);
+      rows_of_b_run = rows_of_b_run || p.spec.n[0].b_stride == 1;
+      columns_of_b_run = columns_of_b_run || p.spec.k[0].b_stride == 1;
+      const auto want = gemm_contract(p, machine_fuses());
+      p.run(2);
+      EXPECT_EQ(p.result(), want);
+    }
+  EXPECT_TRUE(rows_of_b_run && columns_of_b_run);
+}
+
 TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
   const DType mixes[][3] = {{kF32, kF32, kF32}, {kBF16, kBF16, kBF16}};
   const GemmShape more[] = {{{}, {200, 3}, {70}, {300}}, {{}, {210}, {9, 130}, {270}},

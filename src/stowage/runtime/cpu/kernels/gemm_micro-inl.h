@@ -37,6 +37,7 @@ struct MicroArgs {
   ptrdiff_t a_stride;     // in place: from one row to the next
   const T* b;             // rows of V vectors, readable whole
   ptrdiff_t b_stride;     // from one k to the next: kCols in a packed panel
+  ptrdiff_t b_ahead;      // from what is read to what is fetched, by less than a whole micro-kernel; or 0
   T* out;                 // [R, cols]
   ptrdiff_t out_stride;
   const T* prev;          // what is added to the sums, [R, cols]; may be out, or null
@@ -52,6 +53,10 @@ constexpr int kFetchEvery = 4;
 /// Steps of k from what is packed to what is fetched for it. Rows of B a power of two apart share
 /// one set of the first cache, so no more than its ways.
 constexpr int kPackAhead = 6;
+
+/// Steps of k from what is read of B to what is fetched, where it passes by once: into the second cache,
+/// as rows a power of two apart share one set of the first.
+constexpr int kPassAhead = 96;
 
 /// Row r of A at some k, from pointers to every fourth row: two registers of strides for them all.
 template <typename T>
@@ -76,7 +81,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
       if (!kWhole) __builtin_prefetch(args.out + r * args.out_stride + v * kLanes, 1);
     }
   }
-  const ptrdiff_t b_stride = args.b_stride;
+  const ptrdiff_t b_stride = args.b_stride, b_ahead = args.b_ahead;
   const char* a_rows[3];
   const ptrdiff_t step = args.a_stride * static_cast<ptrdiff_t>(sizeof(T)), step3 = 3 * step;
   for (int r = 0; r < 3; ++r) a_rows[r] = reinterpret_cast<const char*>(a + 4 * r * args.a_stride);
@@ -105,6 +110,9 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
           __builtin_prefetch(b + kPackAhead * b_stride + v * kLanes);
           hn::StoreU(row[v], d, packed + v * kLanes);
         }
+      }
+      if (!kWhole && !kPack && b_ahead != 0) {
+        HWY_UNROLL(16) for (int v = 0; v < V; ++v) __builtin_prefetch(b + b_ahead + v * kLanes, 0, 2);
       }
       HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
         const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
@@ -180,7 +188,7 @@ HWY_INLINE void multiply_panels(int64_t rows, int64_t kc, const T* a, const T* b
                                 ptrdiff_t out_stride, const T* prev, ptrdiff_t prev_stride) {
   const GemmFetch none = {reinterpret_cast<const char*>(a)};
   kMicro<2, false, T>[rows - 1](
-      {kc, a, 0, b, kCols<T>, out, out_stride, prev, prev_stride, kCols<T>, none});
+      {kc, a, 0, b, kCols<T>, 0, out, out_stride, prev, prev_stride, kCols<T>, none});
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

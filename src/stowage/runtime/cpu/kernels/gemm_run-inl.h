@@ -11,11 +11,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
+#include "stowage/runtime/cpu/kernels/gemm_turned-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -101,7 +103,7 @@ class GemmThread {
       gemm_offsets(p_.n, &GemmDim::c_stride, n0, cols, c_cols_);
       for (int64_t j = 0; j < cols; j += kCols<T>) {
         const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
-        b_cols_run_[j / kCols<T>] = w == kCols<T> && is_run(b_cols_ + j, w);
+        b_cols_run_[j / kCols<T>] = w % kLanesOf<T> == 0 && is_run(b_cols_ + j, w);
         c_cols_run_[j / kCols<T>] = is_run(c_cols_ + j, w);
       }
     }
@@ -110,6 +112,9 @@ class GemmThread {
       if (changed(k_, {k0, kc})) {
         gemm_offsets(p_.k, &GemmDim::a_stride, k0, kc, a_ks_);
         gemm_offsets(p_.k, &GemmDim::b_stride, k0, kc, b_ks_);
+        a_ks_run_ = is_run(a_ks_, kc);
+        b_ks_run_ = is_run(b_ks_, kc);
+        b_ks_even_ = evenly_spaced(b_ks_, kc);
       }
       place_b(kc, m1 - m0);
       first_k_ = k0 == 0;
@@ -119,15 +124,15 @@ class GemmThread {
         if (changed(m_, {m, rows})) {
           gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
           gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
+          a_rows_even_ = evenly_spaced(a_rows_, rows);
           for (int64_t i = 0; i < rows; i += kRows)
             c_rows_even_[i / kRows] =
                 evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
         // A short walk over B does not repay packing an A that is near.
-        a_in_place_ = !p_.a_made.is && cols <= kFewCols &&
+        a_in_place_ = !p_.a_made.is && !b_turned_ && cols <= kFewCols &&
                       p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows &&
-                      dtype_bytes(p_.a) == sizeof(T) && is_run(a_ks_, kc) &&
-                      evenly_spaced(a_rows_, rows);
+                      dtype_bytes(p_.a) == sizeof(T) && a_ks_run_ && a_rows_even_;
         if (p_.a_made.is)
           pack<kRows>(p_.a, fill_piece(p_.a_made, m, rows, k0, kc, workspace_), 0, a_piece_.outer, rows,
                       a_piece_.ks, kc, a_pack_);
@@ -154,16 +159,19 @@ class GemmThread {
   }
 
   // Whether panels of B can as well be read where they are: rows of whole vectors of the right
-  // type, all of it small or needed once.
+  // type, all of it small or needed once; or columns of them, needed once.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
-    b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && evenly_spaced(b_ks_, kc);
+    b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;
     b_in_place_ = b_even_ && b_cols_run_[0] &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
+    b_turned_ = kHasSimd && std::is_same_v<T, float> && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
+                rows <= (is_far() ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
   }
 
   void pack_b(int64_t n0, int64_t k0, int64_t kc, int64_t j, int64_t cols) {
     static_assert(kCols<T> <= kGemmColUnit);
+    if (b_turned_) return;
     if (p_.b_made.is) {
       const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
       pack<kCols<T>>(p_.b, fill_piece(p_.b_made, n0 + j, w, k0, kc, workspace_), 0, b_piece_.outer, w,
@@ -215,13 +223,16 @@ class GemmThread {
       const bool packs = x.first && packs_in_passing(j, x.rows);
       if (x.first && !packs && !packed) pack_b(x.n0, x.k0, x.kc, j, x.cols);
       const int64_t next = j + kCols<T>;
-      const bool moves = x.first && !b_in_place_ && !p_.b_made.is;
+      const bool moves = x.first && !b_in_place_ && !b_turned_ && !p_.b_made.is;
       packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
-      if (moves)
-        ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + next,
-              std::min<int64_t>(kCols<T>, x.cols - next), x.k0);
+      if (moves) {
+        const int64_t far = packed ? next + kCols<T> : next;  // what is packed now should be near already
+        ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
+              std::min<int64_t>(kCols<T>, x.cols - far), x.k0);
+      }
       for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
         w = piece(x.kc, i, x.rows, j, x.cols, sums, packs && i == 0);
+        if (is_far()) fetch_rest(x.kc / kFetchEvery, n_products - 1 - i / kRows);
         if (!packed || k >= x.kc) continue;
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
@@ -232,9 +243,18 @@ class GemmThread {
     }
   }
 
+  // What so many products to come, of so many lines each, will not fetch of the next panel: a share of it.
+  void fetch_rest(int64_t lines, int64_t products) {
+    const int64_t n = (b_ahead_.left() - lines * products) / (products + 1);
+    if (n <= 0) return;
+    GemmFetch rest = b_ahead_.next(n, nullptr);
+    for (int64_t i = 0; i < n; ++i) __builtin_prefetch(rest.next(), 0, 2);
+  }
+
   // Whether the first product of a panel of B packs it: rows of whole vectors of the right type.
   bool packs_in_passing(int64_t j, int64_t rows) const {
-    return !b_in_place_ && !a_in_place_ && b_even_ && b_cols_run_[j / kCols<T>] && rows >= kRows;
+    return !b_in_place_ && !a_in_place_ && b_even_ && b_cols_run_[j / kCols<T>] && rows >= kRows &&
+           j + kCols<T> <= n_.count;
   }
 
   // One panel of A times one of B (or some that lie in a row), on its way into C; packs that of B
@@ -242,6 +262,8 @@ class GemmThread {
   HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums,
                            bool packs) {
     const int64_t h = std::min<int64_t>(kRows, rows - i);
+    if constexpr (std::is_same_v<T, float>)
+      if (b_turned_) return turned_piece(kc, i, h, j, cols, sums);
     int64_t w = std::min<int64_t>(kCols<T>, cols - j);
     const bool two = w > kLanesOf<T>;
     MicroFn<T> run = two ? kMicro<2, false, T>[h - 1] : kMicro<1, false, T>[h - 1];
@@ -254,6 +276,7 @@ class GemmThread {
     }
     const T* b = b_pack_ + j * kc;
     ptrdiff_t b_stride = kCols<T>;
+    ptrdiff_t b_ahead = 0;
     T* packed = nullptr;
     if (packs) {
       run = kPackingMicro<T>;
@@ -265,6 +288,7 @@ class GemmThread {
     if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
+      if (p_.k.extent * p_.n.extent > kNearB) b_ahead = kPassAhead * b_stride;
       constexpr int64_t kWide = kWideVectors / 2;
       static_assert(kWideRows < kRows);  // as few rows do not pack
       if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
@@ -273,24 +297,49 @@ class GemmThread {
         run = kWideMicro<T>[h - 1];
       }
     }
-    if (to_sums) {
+    const auto multiply = [&](T* out, ptrdiff_t out_stride, const T* before, ptrdiff_t before_stride) {
+      run({kc, a, a_stride, b, b_stride, b_ahead, out, out_stride, before, before_stride, w, fetch, packed});
+    };
+    into_c(i, h, j, w, sums, multiply);
+    return w;
+  }
+
+  // All rows (few) times a vector of columns of B as they lie. Returns the columns done.
+  HWY_INLINE int64_t turned_piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
+    constexpr int64_t kLanes = kLanesOf<float>;
+    const int64_t w = std::min(kLanes, cols - j);
+    const bool turn = j + w == cols;  // to the first columns, the next k
+    const float* const base = static_cast<const float*>(b_) + b_batch_ + b_ks_[0];
+    const float *from[kLanes], *ahead[kLanes];
+    for (int64_t r = 0; r < kLanes; ++r) {
+      from[r] = base + b_cols_[j + std::min(r, w - 1)];
+      ahead[r] = base + b_cols_[std::min((turn ? 0 : j + w) + r, cols - 1)] + (turn ? kc : 0);
+    }
+    const auto multiply = [&](float* out, ptrdiff_t out_stride, const float* before, ptrdiff_t before_stride) {
+      kTurned[rows - 1]({kc, a_pack_ + i * kc, from, ahead, out, out_stride, before, before_stride, w});
+    };
+    into_c(i, rows, j, w, sums, multiply);
+    return w;
+  }
+
+  // Has rows [i, i + h) and columns [j, j + w) of a tile multiplied to where they go: among the sums, in
+  // C, or on their way there.
+  template <typename Multiply>
+  HWY_INLINE void into_c(int64_t i, int64_t h, int64_t j, int64_t w, T* sums, Multiply multiply) {
+    if (p_.partial_sums && !last_k_) {
       T* to = sums + i * p_.tile_n + j;
-      run({kc, a, a_stride, b, b_stride, to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n, w,
-           fetch, packed});
-    } else if (made_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) &&
-               c_rows_even_[i / kRows]) {
+      multiply(to, p_.tile_n, first_k_ ? nullptr : to, p_.tile_n);
+    } else if (made_in_c() && (w > kCols<T> || c_cols_run_[j / kCols<T>]) && c_rows_even_[i / kRows]) {
       T* to = static_cast<T*>(c_) + c_batch_ + c_rows_[i] + c_cols_[j];
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
-      const T* before = first_k_ && !p_.accumulate ? nullptr : to;
-      run({kc, a, a_stride, b, b_stride, to, stride, before, stride, w, fetch, packed});
+      multiply(to, stride, first_k_ && !p_.accumulate ? nullptr : to, stride);
     } else {
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
-      run({kc, a, a_stride, b, b_stride, sum, kCols<T>, before, p_.tile_n, w, fetch, packed});
+      multiply(sum, kCols<T>, before, p_.tile_n);
       put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
           p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
     }
-    return w;
   }
 
   // Whether C itself holds the sums while K blocks go by, or what the only one is added to.
@@ -317,6 +366,10 @@ class GemmThread {
 
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
 
+  // Whether B lies beyond the second cache: worth turning more than once where that is soonest.
+  bool is_far() const { return p_.k.extent * p_.n.extent > kFarB; }
+  static constexpr int64_t kFarB = 1 << 20, kNearB = 1 << 18;  // elements; at most that many lie in it
+
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
 
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
@@ -328,6 +381,8 @@ class GemmThread {
   T *b_pack_, *a_pack_, *sums_;
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
+  bool b_turned_ = false;  // columns of B are read where they are, and turned
+  bool a_ks_run_ = false, b_ks_run_ = false, b_ks_even_ = false, a_rows_even_ = false;
   GemmAhead a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
   int64_t a_from_ = 0;  // the column of a tile from which on A is fetched ahead
@@ -337,8 +392,9 @@ class GemmThread {
   int64_t a_ks_[kGemmBlockK], b_ks_[kGemmBlockK];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
-  bool c_rows_even_[kGemmMaxBlockM / kRows];  // of a panel: evenly spaced
-  bool b_cols_run_[kGemmMaxTileN / kCols<T>], c_cols_run_[kGemmMaxTileN / kCols<T>];  // adjacent
+  // Of a panel: evenly spaced; adjacent and whole vectors; adjacent.
+  bool c_rows_even_[kGemmMaxBlockM / kRows], b_cols_run_[kGemmMaxTileN / kCols<T>],
+      c_cols_run_[kGemmMaxTileN / kCols<T>];
 };
 
 }  // namespace stow::cpu::HWY_NAMESPACE
