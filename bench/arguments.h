@@ -61,11 +61,15 @@ class Arguments {
   size_t taken_ = 0;
 };
 
+inline bool asks_for_help(int argc, char** argv) {
+  return argc == 2 && (argv[1] == std::string_view("--help") || argv[1] == std::string_view("-h"));
+}
+
 /// Runs a benchmark and returns its exit status: 0, or 2 after saying what was not understood and the
 /// usage on stderr. --help prints the usage and runs nothing.
 inline int run_bench_program(int argc, char** argv, std::string_view usage,
                              const std::function<void(Arguments)>& run) {
-  if (argc == 2 && (argv[1] == std::string_view("--help") || argv[1] == std::string_view("-h"))) {
+  if (asks_for_help(argc, argv)) {
     fmt::print("{}", usage);
     return 0;
   }

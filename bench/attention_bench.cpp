@@ -1,18 +1,22 @@
-// Times of attention forward and backward.
-// bench/attention_peer.py prints the same for PyTorch; `bench tables` runs them turn about.
+// Times of attention forward and backward, each beside the rate of a large product of the same dtype,
+// which bounds it; alternating in short turns.
+// bench/attention_peer.py times PyTorch's on the same shapes; `bench tables` runs them turn about.
+#include <benchmark/benchmark.h>
 #include <fmt/core.h>
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "arguments.h"
-#include "hold.h"
+#include "measure.h"
 #include "stowage/runtime/cpu/kernels/attention.h"
+#include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 
 namespace stow {
@@ -23,22 +27,9 @@ struct Case {
   bool causal;
 };
 
-// One thread is timed by its processor time, which a busy neighbour disturbs less.
-double now(int threads) {
-  timespec t;
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-template <typename F>
-double best_seconds(int threads, F f) {
-  double best = 1e30;
-  for (int turn = 0; turn < 12; ++turn) {
-    const double start = now(threads);
-    f();
-    best = std::min(best, now(threads) - start);
-  }
-  return best;
+using Memory = std::unique_ptr<void, decltype(&std::free)>;
+Memory workspace_of(int64_t bytes) {
+  return Memory(std::aligned_alloc(64, static_cast<size_t>(bytes)), &std::free);
 }
 
 template <typename T>
@@ -50,8 +41,27 @@ std::vector<T> random_values(int64_t n) {
   return out;
 }
 
+// The product that stands for what the machine reaches.
 template <typename T>
-void measure(const Case& c, int threads, DType dtype) {
+class Product {
+ public:
+  Product(DType dtype, int threads)
+      : threads_(threads), a_(random_values<T>(kSide * kSide)), c_(a_.size()),
+        spec_{dtype, dtype, dtype, {}, {{kSide, kSide, 0, kSide}}, {{kSide, 0, 1, 1}}, {{kSide, 1, kSide, 0}}},
+        workspace_(workspace_of(cpu::gemm_workspace_bytes(spec_, threads))) {}
+  void operator()() { cpu::gemm(spec_, a_.data(), a_.data(), c_.data(), workspace_.get(), threads_); }
+  static constexpr int64_t kSide = 768;
+  static constexpr double kFlops = 2.0 * kSide * kSide * kSide;
+
+ private:
+  int threads_;
+  std::vector<T> a_, c_;
+  cpu::GemmSpec spec_;
+  Memory workspace_;
+};
+
+template <typename T>
+void measure(benchmark::State& state, const Case& c, int threads, DType dtype, bool is_backward) {
   auto strides = [&](int64_t len, int64_t heads) {
     return std::array<int64_t, 4>{len * heads * c.dim, heads * c.dim, c.dim, 1};
   };
@@ -65,42 +75,45 @@ void measure(const Case& c, int threads, DType dtype) {
   const auto d_out = random_values<T>(nq);
   std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
   std::vector<float> lse(size_t(c.batch * c.heads * c.q_len));
-  const int64_t bytes = std::max(cpu::attention_forward_workspace_bytes(spec, threads),
-                                 cpu::attention_backward_workspace_bytes(spec, threads));
-  void* workspace = std::aligned_alloc(64, size_t(bytes));
-  const double forward = best_seconds(threads, [&] {
-    cpu::attention_forward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(), workspace,
+  const int64_t bytes = is_backward ? cpu::attention_backward_workspace_bytes(spec, threads)
+                                    : cpu::attention_forward_workspace_bytes(spec, threads);
+  const Memory workspace =
+      workspace_of(std::max(bytes, cpu::attention_forward_workspace_bytes(spec, threads)));
+  const auto forward = [&] {
+    cpu::attention_forward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(), workspace.get(),
                            threads);
-  });
-  double backward = 0;
-  if (c.q_len > 1)
-    backward = best_seconds(threads, [&] {
-      cpu::attention_backward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(),
-                              d_out.data(), dq.data(), dk.data(), dv.data(), workspace, threads);
-    });
-  std::free(workspace);
-  const double flops = 4.0 * double(c.batch * c.heads * c.q_len) * double(c.kv_len * c.dim) *
-                       (c.causal && c.q_len > 1 ? 0.5 : 1.0);
-  fmt::print("{} {} B{} H{}/{} T{} S{} D{} {:6}: forward {:8.3f} ms {:6.1f} GFLOP/s", dtype_name(dtype), threads,
-             c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.causal ? "causal" : "full",
-             forward * 1e3, flops / forward * 1e-9);
-  if (backward > 0)
-    fmt::print(", backward {:8.3f} ms {:6.1f} GFLOP/s", backward * 1e3,
-               2.5 * flops / backward * 1e-9);
-  fmt::print(", workspace {} KiB\n", bytes >> 10);
-}
-
-void measure(const Case& c, int threads, std::string_view dtype) {
-  if (dtype == "bf16") return measure<cpu::Bf16>(c, threads, DType::kBF16);
-  measure<float>(c, threads, DType::kF32);
+  };
+  forward();
+  auto attend = [&] {
+    if (!is_backward) return forward();
+    cpu::attention_backward(spec, q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(),
+                            dq.data(), dk.data(), dv.data(), workspace.get(), threads);
+  };
+  Product<T> product(dtype, threads);
+  attend(), product();
+  const int calls = calls_in_a_turn(attend, threads), products = calls_in_a_turn(product, threads);
+  double best = 1e30, best_product = 1e30;
+  for (auto _ : state) {
+    const double s = seconds_of(attend, calls, threads);
+    best = std::min(best, s);
+    best_product = std::min(best_product, seconds_of(product, products, threads));
+    state.SetIterationTime(s);
+  }
+  const double flops = (is_backward ? 10.0 : 4.0) * double(c.batch * c.heads * c.q_len) *
+                       double(c.kv_len * c.dim) * (c.causal && c.q_len > 1 ? 0.5 : 1.0);
+  state.counters["best_ms"] = 1e3 * best;
+  state.counters["GFLOP/s"] = 1e-9 * flops / best;
+  state.counters["product"] = 1e-9 * Product<T>::kFlops / best_product;
+  state.counters["of_product"] = flops / best * best_product / Product<T>::kFlops;
+  state.counters["workspace_KiB"] = static_cast<double>(bytes) / 1024;
 }
 
 constexpr const char* kUsage =
-    "usage: attention_bench [THREADS [DTYPE]]                             a table of shapes\n"
-    "       attention_bench THREADS B H G T S D causal|full [DTYPE]      one shape\n"
+    "usage: attention_bench [THREADS [DTYPE]] [--benchmark_…]                           a table of shapes\n"
+    "       attention_bench THREADS B H G T S D causal|full [DTYPE] [--benchmark_…]     one shape\n"
     "B examples, H heads of G key heads, T queries, S keys, heads of D; DTYPE: f32 or bf16\n";
 
-void run(Arguments arguments) {
+void add(Arguments arguments) {
   constexpr int64_t kMost = 1 << 20;
   const auto size = [&](const char* what) { return arguments.number(what, int64_t{1}, kMost); };
   const auto dtype = [&] { return arguments.left() ? arguments.word("DTYPE", {"f32", "bf16"}) : "f32"; };
@@ -118,15 +131,24 @@ void run(Arguments arguments) {
     if (cases[0].heads % cases[0].kv_heads != 0)
       throw BadArgument(fmt::format("H is a multiple of G, {} is not of {}", cases[0].heads, cases[0].kv_heads));
   }
-  const std::string_view type = dtype();
+  const std::string type(dtype());
   arguments.end();
-  for (const Case& c : cases) measure(c, threads, type);
+  constexpr int kTurns = 12;
+  for (const Case& c : cases)
+    for (const bool is_backward : {false, true}) {
+      if (is_backward && c.q_len == 1) continue;
+      const std::string name =
+          fmt::format("{}/B{}/H{}/G{}/T{}/S{}/D{}/{}/{}/threads:{}", type, c.batch, c.heads, c.kv_heads, c.q_len,
+                      c.kv_len, c.dim, c.causal ? "causal" : "full", is_backward ? "backward" : "forward", threads);
+      const auto run = [=](benchmark::State& state) {
+        if (type == "bf16") measure<cpu::Bf16>(state, c, threads, DType::kBF16, is_backward);
+        else measure<float>(state, c, threads, DType::kF32, is_backward);
+      };
+      benchmark::RegisterBenchmark(name.c_str(), run)->UseManualTime()->Iterations(kTurns);
+    }
 }
 
 }  // namespace
 }  // namespace stow
 
-int main(int argc, char** argv) {
-  stow::hold_instruction_set();
-  return stow::run_bench_program(argc, argv, stow::kUsage, stow::run);
-}
+int main(int argc, char** argv) { return stow::run_kernel_benchmarks(argc, argv, stow::kUsage, stow::add); }

@@ -1,4 +1,4 @@
-// GFLOP/s of gemm() and of oneDNN's matmul, alternating in one run.
+// GFLOP/s of gemm() and of oneDNN's matmul, alternating in short turns of one run.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 #include <omp.h>
@@ -7,16 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "arguments.h"
-#include "hold.h"
+#include "measure.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 
@@ -24,7 +20,7 @@ namespace stow {
 namespace {
 
 struct Case {
-  int64_t batch, m, n, k;
+  int64_t batch = 1, m = 1, n = 1, k = 1;
   std::string layout;  // of A and B: n = rows contiguous as written, t = transposed
   DType t = DType::kF32;
 };
@@ -99,106 +95,82 @@ class OneDnn {
   std::unordered_map<int, dnnl::memory> args_;
 };
 
-// One thread is timed by its processor time, which a busy neighbour disturbs less.
-double now(int threads) {
-  timespec t;
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-template <typename F>
-double seconds(F& f, int repeats, int threads) {
-  const double start = now(threads);
-  for (int i = 0; i < repeats; ++i) f();
-  return (now(threads) - start) / repeats;
-}
-
 // The two alternate in short turns, so that a busy neighbour meets both; the best turn counts.
-void compare(const Case& c, int threads) {
+void compare(benchmark::State& state, const Case& c, int threads) {
   Aligned a = random_buffer(c.t, c.batch * c.m * c.k), b = random_buffer(c.t, c.batch * c.k * c.n);
   Aligned out(c.batch * c.m * c.n * dtype_bytes(c.t));
   Ours ours(c, a.data.get(), b.data.get(), out.data.get(), threads);
   omp_set_num_threads(threads);
   OneDnn theirs(c, a.data.get(), b.data.get(), out.data.get());
-  const double flops = 2.0 * double(c.batch * c.m * c.n) * double(c.k);
   ours(), theirs();
-  const int repeats = int(std::max(1.0, 0.02 / std::max(seconds(ours, 1, threads), 1e-7)));
+  const int calls = calls_in_a_turn(ours, threads);
   double best_ours = 1e30, best_theirs = 1e30;
-  for (int turn = 0; turn < 15; ++turn) {
-    best_ours = std::min(best_ours, seconds(ours, repeats, threads));
-    best_theirs = std::min(best_theirs, seconds(theirs, repeats, threads));
+  for (auto _ : state) {
+    const double s = seconds_of(ours, calls, threads);
+    best_ours = std::min(best_ours, s);
+    best_theirs = std::min(best_theirs, seconds_of(theirs, calls, threads));
+    state.SetIterationTime(s);
   }
-  fmt::print("{:>4} {} {:>4} x {:>5} x {:>5} x {:>5} {:>4}: {:7.1f} {:7.1f} GFLOP/s  {:5.2f}  {}\n",
-             threads, c.layout, c.batch, c.m, c.n, c.k, dtype_name(c.t), flops / best_ours * 1e-9,
-             flops / best_theirs * 1e-9, best_theirs / best_ours, theirs.name);
-  std::fflush(stdout);
+  const double flops = 2.0 * double(c.batch * c.m * c.n) * double(c.k);
+  state.counters["GFLOP/s"] = 1e-9 * flops / best_ours;
+  state.counters["oneDNN"] = 1e-9 * flops / best_theirs;
+  state.counters["of_oneDNN"] = best_theirs / best_ours;
+  state.SetLabel(theirs.name);
 }
 
-void run_ours(benchmark::State& state) {
-  const Case c{1, state.range(0), state.range(1), state.range(2), "nn"};
-  Aligned a = random_buffer(c.t, c.m * c.k), b = random_buffer(c.t, c.k * c.n);
-  Aligned out(c.m * c.n * 4);
-  Ours ours(c, a.data.get(), b.data.get(), out.data.get(), omp_get_max_threads());
-  for (auto _ : state) ours();
-  state.counters["GFLOP/s"] = benchmark::Counter(
-      2e-9 * double(c.m) * double(c.n) * double(c.k), benchmark::Counter::kIsIterationInvariantRate);
-}
-BENCHMARK(run_ours)->Args({2048, 768, 768})->Args({512, 512, 512})->UseRealTime();
-
-constexpr const char* kUsage =
-    "usage: gemm_bench [THREADS]                              a table of shapes, f32 and bf16\n"
-    "       gemm_bench THREADS M N K LAYOUT DTYPE [BATCH]     one shape\n"
-    "       gemm_bench --benchmark_…                          Google Benchmark's flags: ours alone\n"
-    "LAYOUT: of A and B, nn, nt, tn or tt; DTYPE: f32 or bf16\n";
-
-void compare_table(int threads) {
+std::vector<Case> table() {
+  std::vector<Case> cases;
   for (const char* layout : {"nn", "nt", "tn"})
     for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
              {2048, 768, 768}, {2048, 2048, 768}, {1024, 65536, 512}, {1024, 512, 65536},
              {512, 512, 512}, {4096, 256, 256}, {4096, 768, 256}})
-      compare({1, m, n, k, layout}, threads);
+      cases.push_back({1, m, n, k, layout});
   for (const char* layout : {"nn", "nt"})
     for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
-             {1, 4096, 4096}, {4096, 1, 4096}, {8, 4096, 4096}, {1024, 1024, 1}, {64, 64, 64},
-             {128, 128, 128}, {256, 256, 256}})
-      compare({1, m, n, k, layout}, threads);
+             {1, 4096, 4096}, {4096, 1, 4096}, {2, 4096, 4096}, {4, 4096, 4096}, {8, 4096, 4096},
+             {12, 4096, 4096}, {16, 4096, 4096}, {1024, 1024, 1}, {64, 64, 64}, {128, 128, 128}, {256, 256, 256}})
+      cases.push_back({1, m, n, k, layout});
   for (const char* layout : {"nn", "nt"})
     for (const auto& [b, m, n, k] : std::vector<std::array<int64_t, 4>>{
-             {512, 64, 64, 64}, {16, 64, 64, 64}, {64, 256, 256, 64}, {2048, 16, 16, 16}, {64, 16, 16, 16}, {64, 1, 512, 64}})
-      compare({b, m, n, k, layout}, threads);
+             {512, 64, 64, 64}, {16, 64, 64, 64}, {64, 256, 256, 64}, {2048, 16, 16, 16}, {64, 16, 16, 16},
+             {64, 1, 512, 64}})
+      cases.push_back({b, m, n, k, layout});
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{2048, 768, 768}, {1024, 512, 4096}})
-    compare({1, m, n, k, "nn", DType::kBF16}, threads);
+    cases.push_back({1, m, n, k, "nn", DType::kBF16});
+  return cases;
 }
 
-void run(Arguments arguments) {
+constexpr const char* kUsage =
+    "usage: gemm_bench [THREADS [M N K LAYOUT DTYPE [BATCH]]] [--benchmark_…]\n"
+    "a table of shapes or one, beside oneDNN's matmul; LAYOUT: of A and B, nn, nt, tn or tt; DTYPE: f32 or bf16\n";
+
+void add(Arguments arguments) {
   constexpr int64_t kMost = 1 << 20;
   const int threads = arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
-  std::optional<Case> one;
+  std::vector<Case> cases;
   if (arguments.left()) {
-    one.emplace(Case{1, 0, 0, 0, {}});
-    one->m = arguments.number("M", int64_t{1}, kMost);
-    one->n = arguments.number("N", int64_t{1}, kMost);
-    one->k = arguments.number("K", int64_t{1}, kMost);
-    one->layout = arguments.word("LAYOUT", {"nn", "nt", "tn", "tt"});
-    if (arguments.word("DTYPE", {"f32", "bf16"}) == "bf16") one->t = DType::kBF16;
-    if (arguments.left()) one->batch = arguments.number("BATCH", int64_t{1}, kMost);
+    Case& one = cases.emplace_back();
+    one.m = arguments.number("M", int64_t{1}, kMost);
+    one.n = arguments.number("N", int64_t{1}, kMost);
+    one.k = arguments.number("K", int64_t{1}, kMost);
+    one.layout = arguments.word("LAYOUT", {"nn", "nt", "tn", "tt"});
+    if (arguments.word("DTYPE", {"f32", "bf16"}) == "bf16") one.t = DType::kBF16;
+    if (arguments.left()) one.batch = arguments.number("BATCH", int64_t{1}, kMost);
     arguments.end();
+  } else {
+    cases = table();
   }
-  fmt::print("threads layout batch x M x N x K: ours, oneDNN, ratio\n");
-  if (one) compare(*one, threads);
-  else compare_table(threads);
+  constexpr int kTurns = 15;
+  for (const Case& c : cases)
+    benchmark::RegisterBenchmark(
+        fmt::format("{}/{}/{}x{}x{}x{}/threads:{}", dtype_name(c.t), c.layout, c.batch, c.m, c.n, c.k, threads).c_str(),
+        [=](benchmark::State& state) { compare(state, c, threads); })
+        ->UseManualTime()
+        ->Iterations(kTurns);
 }
 
 }  // namespace
 }  // namespace stow
 
-int main(int argc, char** argv) {
-  stow::hold_instruction_set();  // to STOW_ISA=avx2, as ONEDNN_MAX_CPU_ISA=AVX2 holds oneDNN
-  const bool is_ours_alone = argc > 1 && std::string_view(argv[1]).starts_with("--benchmark_");
-  if (is_ours_alone) benchmark::Initialize(&argc, argv);
-  return stow::run_bench_program(argc, argv, stow::kUsage, [&](const stow::Arguments& arguments) {
-    if (!is_ours_alone) return stow::run(arguments);
-    arguments.end();
-    benchmark::RunSpecifiedBenchmarks();
-  });
-}
+// ONEDNN_MAX_CPU_ISA=AVX2 holds oneDNN as STOW_ISA=avx2 holds us.
+int main(int argc, char** argv) { return stow::run_kernel_benchmarks(argc, argv, stow::kUsage, stow::add); }

@@ -1,7 +1,8 @@
-// Row programs that the compiler makes of everyday functions, beside streams of the same traffic.
+// Kernels bound by memory that the compiler makes of everyday functions, row programs and gathers, beside
+// streams of the same traffic.
 //
 // A function is compiled as a training step holds it, what training donates in place, over arrays
-// far beyond the caches. Its row programs then take turns with STREAM's triad (a = b + 3 c) and with
+// far beyond the caches. Its kernels then take turns with STREAM's triad (a = b + 3 c) and with
 // a plain loop over as many bytes read, updated in place and written fresh, in memory of the same
 // pages. The fastest turn of each counts: of one thread by processor time, of two by the clock.
 // Bytes are each argument and result once; a store to memory that is in no cache reads it first,
@@ -14,20 +15,20 @@
 
 #include <array>
 #include <cstring>
-#include <ctime>
+#include <memory>
 
-#include "arguments.h"
-#include "hold.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "measure.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/math.h"
 #include "stowage/api/nn.h"
 #include "stowage/api/reduce.h"
+#include "stowage/api/shaping.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/optim/optimizers.h"
-#include "stowage/runtime/cpu/kernels/row_program.h"
+#include "stowage/runtime/cpu/bound_kernel.h"
 
 namespace stow {
 namespace {
@@ -39,18 +40,13 @@ constexpr int64_t kElems = int64_t{16} << 20;
 constexpr int64_t kCacheBytes = 384 << 10;  // of all arrays where they are to lie in the second cache
 constexpr int kTurnsUntilFilled = 16;  // what is updated in place must not die out
 
-// One thread is timed by its processor time, which a busy neighbour disturbs less.
-double now_s(int threads) {
-  timespec t;
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
+// Integers are each index of the array once, in an order without a pattern.
 void fill(DType dtype, std::byte* data, int64_t bytes) {
+  constexpr int64_t kPrime = 7919;
   const int64_t width = dtype_bytes(dtype);
   for (int64_t i = 0; i * width < bytes; ++i) {
     const float f = 0.25f + static_cast<float>(i % 1000) / 1000;
-    const auto n = static_cast<int32_t>(i % 1000);
+    const auto n = static_cast<int32_t>(i * kPrime % (bytes / width));
     const auto half = static_cast<uint16_t>(0x3f00 + i % 64);  // of bf16
     const void* from = width == 2 ? static_cast<const void*>(&half)
                        : is_float(dtype) ? static_cast<const void*>(&f)
@@ -59,20 +55,19 @@ void fill(DType dtype, std::byte* data, int64_t bytes) {
   }
 }
 
-// The row programs of a compiled function, each of its buffers in memory of its own.
-class Rows {
+// The kernels of a compiled function, each of its buffers in memory of its own.
+class Kernels {
  public:
-  explicit Rows(const Executable& program, int threads)
-      : schedule_(program.schedule()), threads_(threads) {
+  Kernels(const Executable& program, int threads) : schedule_(program.schedule()) {
     for (const Buffer& b : schedule_.buffers) buffers_.push_back(Device::cpu()->allocate(b.bytes));
     int64_t scratch = 0;
     for (const Instruction& instruction : schedule_.instructions) {
       const Kernel* k = instruction.kernel();
-      if (k == nullptr || k->kind != KernelKind::kRows) continue;
-      Bound bound{cpu::CompiledRowProgram(*k->program), {}, {}};
+      if (k == nullptr) continue;
+      Bound bound{std::make_unique<cpu::BoundKernel>(*k, threads), {}, {}};
       for (const View& v : k->inputs) bound.inputs.push_back(place(v));
       for (const View& v : k->outputs) bound.outputs.push_back(place(v));
-      scratch = std::max(scratch, bound.program.scratch_bytes(threads));
+      scratch = std::max(scratch, cpu::kernel_scratch_bytes(*k, threads));
       kernels_.push_back(std::move(bound));
     }
     scratch_ = Device::cpu()->allocate(scratch);
@@ -90,15 +85,15 @@ class Rows {
       fill(v.dtype, place(v), v.elems() * dtype_bytes(v.dtype));
   }
   void operator()() {
-    for (const Bound& k : kernels_) k.program.run(k.inputs, k.outputs, scratch_->data(), threads_);
+    for (const Bound& k : kernels_) k.kernel->run(k.inputs, k.outputs, scratch_->data());
   }
-  size_t n_programs() const { return kernels_.size(); }
+  size_t n_kernels() const { return kernels_.size(); }
   int64_t read_bytes = 0, updated_bytes = 0, written_bytes = 0;
   int64_t bytes() const { return read_bytes + 2 * updated_bytes + written_bytes; }
 
  private:
   struct Bound {
-    cpu::CompiledRowProgram program;
+    std::unique_ptr<cpu::BoundKernel> kernel;
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
   };
@@ -106,7 +101,6 @@ class Rows {
     return buffers_[v.buffer.index()]->data() + v.offset_bytes;
   }
   const Schedule& schedule_;
-  int threads_;
   std::vector<DeviceBufferPtr> buffers_;
   DeviceBufferPtr scratch_;
   std::vector<Bound> kernels_;
@@ -168,50 +162,40 @@ class Stream {
 };
 using Triad = Stream<2, 0, 1>;
 
-template <typename F>
-double seconds(F& f, int threads) {
-  const double begin = now_s(threads);
-  f();
-  return now_s(threads) - begin;
-}
-
 // Bytes a second of one thread over rows that stay in its second cache.
 template <typename F>
 double rate_in_cache(F& make, int64_t bytes) {
   constexpr int kTurns = 40, kCalls = 50;
   const auto compiled = make(std::max<int64_t>(1, (bytes + kCacheBytes - 1) / kCacheBytes));
-  Rows rows(compiled.executable(), 1);
-  auto calls = [&] {
-    for (int i = 0; i < kCalls; ++i) rows();
-  };
+  Kernels kernels(compiled.executable(), 1);
   double best = 1e30;
   for (int turn = 0; turn < kTurns; ++turn) {
-    rows.refill();
-    best = std::min(best, seconds(calls, 1));
+    kernels.refill();
+    best = std::min(best, seconds_of(kernels, kCalls, 1));
   }
-  return kCalls * static_cast<double>(rows.bytes()) / best;
+  return static_cast<double>(kernels.bytes()) / best;
 }
 
-// `make(share)` compiles the function over so many times fewer rows.
+// `make(share)` compiles the function over so many times fewer kernels.
 template <int R, int U, int W, typename F>
 void measure(benchmark::State& state, F make) {
   const int threads = static_cast<int>(state.range(0));
   const auto compiled = make(1);
-  Rows rows(compiled.executable(), threads);
-  Stream<R, U, W> stream(rows.bytes(), threads);
+  Kernels kernels(compiled.executable(), threads);
+  Stream<R, U, W> stream(kernels.bytes(), threads);
   Triad triad(12 * kElems, threads);
-  rows();  // touches what no argument lies in
-  double best_rows = 1e30, best_stream = 1e30, best_triad = 1e30;
+  kernels();  // touches what no argument lies in
+  double best = 1e30, best_stream = 1e30, best_triad = 1e30;
   int turn = 0;
   for (auto _ : state) {
-    if (++turn % kTurnsUntilFilled == 0) rows.refill();
-    const double s = seconds(rows, threads);
-    best_rows = std::min(best_rows, s);
-    best_stream = std::min(best_stream, seconds(stream, threads));
-    best_triad = std::min(best_triad, seconds(triad, threads));
+    if (++turn % kTurnsUntilFilled == 0) kernels.refill();
+    const double s = seconds_of(kernels, 1, threads);
+    best = std::min(best, s);
+    best_stream = std::min(best_stream, seconds_of(stream, 1, threads));
+    best_triad = std::min(best_triad, seconds_of(triad, 1, threads));
     state.SetIterationTime(s);
   }
-  const double rate = static_cast<double>(rows.bytes()) / best_rows;
+  const double rate = static_cast<double>(kernels.bytes()) / best;
   const double stream_rate = static_cast<double>(stream.bytes()) / best_stream;
   const double triad_rate = static_cast<double>(triad.bytes()) / best_triad;
   state.counters["GB/s"] = 1e-9 * rate;
@@ -219,11 +203,11 @@ void measure(benchmark::State& state, F make) {
   state.counters["stream"] = 1e-9 * stream_rate;
   state.counters["of_triad"] = rate / triad_rate;
   state.counters["of_stream"] = rate / stream_rate;
-  state.counters["allocate"] = static_cast<double>(rows.written_bytes) / static_cast<double>(rows.bytes());
+  state.counters["allocate"] = static_cast<double>(kernels.written_bytes) / static_cast<double>(kernels.bytes());
   // Calls over few rows cost something as well; arithmetic allows what was reached in any case.
   if (threads == 1)
-    state.counters["in_cache"] = 1e-9 * std::max(rate, rate_in_cache(make, rows.bytes()));
-  state.counters["programs"] = static_cast<double>(rows.n_programs());
+    state.counters["in_cache"] = 1e-9 * std::max(rate, rate_in_cache(make, kernels.bytes()));
+  state.counters["kernels"] = static_cast<double>(kernels.n_kernels());
 }
 
 Array matrix(int64_t rows, int64_t cols, DType dtype = DType::kF32) {
@@ -324,13 +308,33 @@ void cast_to_bf16(benchmark::State& state) {
     return jit([](const Array& x) { return x.astype(DType::kBF16); }).lower(matrix(kTokens / share, kWide)).compile();
   });
 }
+// Each row of a table once; its gradient, zeros to begin with, likewise.
+void embedding_forward(benchmark::State& state) {
+  measure<1, 0, 1>(state, [](int64_t share) {
+    const int64_t rows = kTokens / share;
+    return jit([](const Array& table, const Array& ids) { return take(table, ids, 0, IndexMode::kClip); })
+        .lower(matrix(rows, kWidth), Array::abstract(Shape{rows}, DType::kI32))
+        .compile();
+  });
+}
+void embedding_backward(benchmark::State& state) {
+  measure<1, 0, 1>(state, [](int64_t share) {
+    const int64_t rows = kTokens / share;
+    return jit([=](const Array& ids, const Array& dy) {
+             const auto look_up = [&](const Array& table) { return take(table, ids, 0, IndexMode::kClip); };
+             return vjp(look_up, zeros(Shape{rows, kWidth})).second(dy);
+           })
+        .lower(Array::abstract(Shape{rows}, DType::kI32), matrix(rows, kWidth))
+        .compile();
+  });
+}
 // The triad once more with stores that go past the caches.
 void triad_non_temporal(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
   Stream<2, 0, 1, true> stream(12 * kElems, threads);
   double best = 1e30;
   for (auto _ : state) {
-    const double s = seconds(stream, threads);
+    const double s = seconds_of(stream, 1, threads);
     best = std::min(best, s);
     state.SetIterationTime(s);
   }
@@ -349,6 +353,8 @@ STOW_BENCH(clip_scale);
 STOW_BENCH(sum_of_squares);
 STOW_BENCH(cross_entropy_gradient);
 STOW_BENCH(cast_to_bf16);
+STOW_BENCH(embedding_forward);
+STOW_BENCH(embedding_backward);
 STOW_BENCH(triad_non_temporal);
 
 constexpr const char* kUsage =
@@ -358,10 +364,6 @@ constexpr const char* kUsage =
 }  // namespace stow
 
 int main(int argc, char** argv) {
-  stow::hold_instruction_set();
-  if (argc > 1 && std::string_view(argv[1]).starts_with("--benchmark_")) benchmark::Initialize(&argc, argv);
-  return stow::run_bench_program(argc, argv, stow::kUsage, [](const stow::Arguments& arguments) {
-    arguments.end();
-    benchmark::RunSpecifiedBenchmarks();
-  });
+  return stow::run_kernel_benchmarks(argc, argv, stow::kUsage,
+                                     [](const stow::Arguments& arguments) { arguments.end(); });
 }
