@@ -61,8 +61,9 @@ class Arguments {
   size_t taken_ = 0;
 };
 
+/// Whether any word asks for the usage.
 inline bool asks_for_help(int argc, char** argv) {
-  return argc == 2 && (argv[1] == std::string_view("--help") || argv[1] == std::string_view("-h"));
+  return std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--help" || word == "-h"; });
 }
 
 /// Runs a benchmark and returns its exit status: 0, or 2 after saying what was not understood and the

@@ -1,5 +1,5 @@
-// Times of attention forward and backward, each beside the rate of a large product of the same dtype,
-// which bounds it; alternating in short turns.
+// Times of attention forward and backward, each beside the rate of a product of the same dtype and as
+// many threads, which bounds it; alternating in short turns.
 // bench/attention_peer.py times PyTorch's on the same shapes; `bench tables` runs them turn about.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
@@ -50,7 +50,7 @@ class Product {
         spec_{dtype, dtype, dtype, {}, {{kSide, kSide, 0, kSide}}, {{kSide, 0, 1, 1}}, {{kSide, 1, kSide, 0}}},
         workspace_(workspace_of(cpu::gemm_workspace_bytes(spec_, threads))) {}
   void operator()() { cpu::gemm(spec_, a_.data(), a_.data(), c_.data(), workspace_.get(), threads_); }
-  static constexpr int64_t kSide = 768;
+  static constexpr int64_t kSide = 1024;
   static constexpr double kFlops = 2.0 * kSide * kSide * kSide;
 
  private:
@@ -99,8 +99,10 @@ void measure(benchmark::State& state, const Case& c, int threads, DType dtype, b
     best_product = std::min(best_product, seconds_of(product, products, threads));
     state.SetIterationTime(s);
   }
-  const double flops = (is_backward ? 10.0 : 4.0) * double(c.batch * c.heads * c.q_len) *
-                       double(c.kv_len * c.dim) * (c.causal && c.q_len > 1 ? 0.5 : 1.0);
+  // Under the mask the last query sees all keys, each before it one fewer.
+  const double seen = double(c.q_len) * double(c.kv_len) -
+                      (c.causal ? 0.5 * double(c.q_len) * double(c.q_len - 1) : 0.0);
+  const double flops = (is_backward ? 10.0 : 4.0) * double(c.batch * c.heads * c.dim) * seen;
   state.counters["best_ms"] = 1e3 * best;
   state.counters["GFLOP/s"] = 1e-9 * flops / best;
   state.counters["product"] = 1e-9 * Product<T>::kFlops / best_product;
@@ -128,6 +130,9 @@ void add(Arguments arguments) {
     // Elements of a list are read from left to right.
     cases = {{size("B"), size("H"), size("G"), size("T"), size("S"), size("D"),
               arguments.word("the mask", {"causal", "full"}) == "causal"}};
+    if (cases[0].causal && cases[0].q_len > cases[0].kv_len)
+      throw BadArgument(fmt::format("under a causal mask T is at most S, {} is more than {}", cases[0].q_len,
+                                    cases[0].kv_len));
     if (cases[0].heads % cases[0].kv_heads != 0)
       throw BadArgument(fmt::format("H is a multiple of G, {} is not of {}", cases[0].heads, cases[0].kv_heads));
   }

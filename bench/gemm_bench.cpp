@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "measure.h"
@@ -101,7 +103,13 @@ void compare(benchmark::State& state, const Case& c, int threads) {
   Aligned out(c.batch * c.m * c.n * dtype_bytes(c.t));
   Ours ours(c, a.data.get(), b.data.get(), out.data.get(), threads);
   omp_set_num_threads(threads);
-  OneDnn theirs(c, a.data.get(), b.data.get(), out.data.get());
+  std::optional<OneDnn> peer;
+  try {
+    peer.emplace(c, a.data.get(), b.data.get(), out.data.get());
+  } catch (const dnnl::error& e) {
+    return state.SkipWithError(fmt::format("oneDNN: {}", e.message).c_str());
+  }
+  OneDnn& theirs = *peer;
   ours(), theirs();
   const int calls = calls_in_a_turn(ours, threads);
   double best_ours = 1e30, best_theirs = 1e30;

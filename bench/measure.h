@@ -1,5 +1,5 @@
 // What the benchmarks of kernels share: Google Benchmark around their own arguments, the instruction set
-// held, the clock.
+// held, the clock. Not for what has no kernels to time (pack_bench.cpp).
 #pragma once
 
 #include <benchmark/benchmark.h>

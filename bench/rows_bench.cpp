@@ -40,7 +40,7 @@ constexpr int64_t kElems = int64_t{16} << 20;
 constexpr int64_t kCacheBytes = 384 << 10;  // of all arrays where they are to lie in the second cache
 constexpr int kTurnsUntilFilled = 16;  // what is updated in place must not die out
 
-// Integers are each index of the array once, in an order without a pattern.
+// Integers are each index of the array once, neighbours far apart.
 void fill(DType dtype, std::byte* data, int64_t bytes) {
   constexpr int64_t kPrime = 7919;
   const int64_t width = dtype_bytes(dtype);
@@ -176,7 +176,7 @@ double rate_in_cache(F& make, int64_t bytes) {
   return static_cast<double>(kernels.bytes()) / best;
 }
 
-// `make(share)` compiles the function over so many times fewer kernels.
+// `make(share)` compiles the function over so many times fewer rows.
 template <int R, int U, int W, typename F>
 void measure(benchmark::State& state, F make) {
   const int threads = static_cast<int>(state.range(0));

@@ -346,7 +346,7 @@ def row_table(rates):
     for r in rates:
         if "of_triad" in r:
             name, threads = re.match(r"(\w+)/threads:(\d+)", r["name"]).groups()
-            goal = "-" if name.startswith("embedding") else verdict(r["of_triad"], 0.8)  # rows in no order
+            goal = "-" if name.startswith("embedding") else verdict(r["of_triad"], 0.8)  # rows far apart
             yield (f"| {name.replace('_', ' ')} | {threads} | {r['GB/s']:.1f} | {r['triad']:.1f} | {r['of_triad']:.2f} |"
                    f" {goal} | {r['stream']:.1f} |"
                    f" {format(r['in_cache'], '.1f') if 'in_cache' in r else ''} |")
@@ -415,7 +415,7 @@ def main():
         "triad and loop are ordinary ones: what they write fresh is read first, which is not counted. Ours are too, but "
         "on AMD's processors for results larger than the last cache, which go past it. In cache: the rate of one thread "
         "over so few rows that all lies in its second cache, which is what the arithmetic allows. The embedding's rows "
-        "are read, and its gradient's updated, in no order; they have no goal.", "",
+        "are read, and its gradient's updated, far apart; they have no goal.", "",
         *rows, "", streamed_triad(rates), "",
         "## Where the time goes", "",
         "`./stowage profile` on one thread, by processor time, f32; each kernel at its fastest call. A row program "

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <array>
 #include <limits>
 
 #include "tests/unit/gemm_oracle.h"
@@ -76,22 +77,6 @@ TEST(Gemm, KeepsItsContractOnBitsInEveryLayoutAndDtype) {
 }
 
 // An epilogue that turns the sign of each element: twice, and it would be as it was.
-// Operands beyond the caches are walked in other ways where few rows go by.
-TEST(Gemm, KeepsItsContractOverFarOperandsAndFewRows) {
-  bool rows_of_b_run = false, columns_of_b_run = false;
-  for (const int64_t rows : {1, 15, 30, 50})
-    for (uint64_t layout = 0; layout < 8; ++layout) {
-      SCOPED_TRACE(fmt::format("{} rows, layout {}", rows, layout));
-      GemmProblem p({{}, {rows}, {4100}, {257}}, kF32, kF32, kF32, layout, false);
-      rows_of_b_run = rows_of_b_run || p.spec.n[0].b_stride == 1;
-      columns_of_b_run = columns_of_b_run || p.spec.k[0].b_stride == 1;
-      const auto want = gemm_contract(p, machine_fuses());
-      p.run(2);
-      EXPECT_EQ(p.result(), want);
-    }
-  EXPECT_TRUE(rows_of_b_run && columns_of_b_run);
-}
-
 TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
   const DType mixes[][3] = {{kF32, kF32, kF32}, {kBF16, kBF16, kBF16}};
   const GemmShape more[] = {{{}, {200, 3}, {70}, {300}}, {{}, {210}, {9, 130}, {270}},
@@ -253,6 +238,32 @@ TEST(Gemm, EveryTargetKeepsTheContract) {
       }
   }
   hwy::SetSupportedTargetsForTest(0);
+}
+
+// Few rows walk over columns of B where they lie, over those of a B beyond the caches more than once.
+TEST(Gemm, EveryTargetKeepsTheContractWhereFewRowsTurnB) {
+  constexpr uint64_t kAlongK = 5;  // the layout of B, with C along n
+  const auto turns = [](const GemmProblem& p) {
+    return p.spec.k[0].b_stride == 1 && p.spec.n[0].b_stride > 1 && p.spec.n[0].c_stride == 1;
+  };
+  for (const auto& [rows, n, k] : std::vector<std::array<int64_t, 3>>{
+           {1, 75, 300}, {6, 40, 277}, {11, 33, 600}, {1, 4100, 277}, {15, 4100, 277}, {30, 4100, 277}, {50, 4100, 277}})
+    for (const DType c : {kF32, kBF16})
+      for (const bool accumulate : {false, true}) {
+        GemmProblem first({{}, {rows}, {n}, {k}}, kF32, kF32, c, kAlongK, accumulate);
+        ASSERT_TRUE(turns(first));
+        const auto want = gemm_contract(first, true);
+        for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}}) {
+          hwy::SetSupportedTargetsForTest(0);
+          if (!(hwy::SupportedTargets() & target)) continue;
+          hwy::SetSupportedTargetsForTest(target);
+          SCOPED_TRACE(fmt::format("{}: {} x {} x {} {}", hwy::TargetName(target), rows, n, k, dtype_name(c)));
+          GemmProblem p({{}, {rows}, {n}, {k}}, kF32, kF32, c, kAlongK, accumulate);
+          p.run(2);
+          EXPECT_EQ(p.result(), want);
+        }
+        hwy::SetSupportedTargetsForTest(0);
+      }
 }
 
 TEST(Gemm, BroadcastOperandsAndNegativeStrides) {

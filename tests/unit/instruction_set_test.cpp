@@ -10,12 +10,6 @@
 namespace stow::cpu {
 namespace {
 
-// STOW_ISA holds a whole run of tests, as it does the program.
-class Held : public ::testing::Environment {
-  void SetUp() override { ASSERT_TRUE(limit_instruction_set().ok()); }
-};
-[[maybe_unused]] const auto* const held = ::testing::AddGlobalTestEnvironment(new Held);
-
 class InstructionSet : public ::testing::Test {
  protected:
   void TearDown() override {

@@ -36,7 +36,7 @@ struct TraceFile {
 };
 
 /// The file of a trace, nothing where the path is empty: opened before the work, so that what cannot be
-/// written is said at once.
+/// written is said at once. Errors: those of AtomicFile::create, with path and reason.
 Result<std::optional<AtomicFile>> open_trace(const std::string& path);
 
 /// Writes the trace in Chrome's trace event format (JSON, one event a line), and commits the file.

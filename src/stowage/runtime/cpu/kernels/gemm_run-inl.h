@@ -159,13 +159,13 @@ class GemmThread {
   }
 
   // Whether panels of B can as well be read where they are: rows of whole vectors of the right
-  // type, all of it small or needed once; or columns of them, needed once.
+  // type, all of it small or needed once; or columns of them, for few rows.
   void place_b(int64_t kc, int64_t rows) {
     b_stride_ = kc > 1 ? b_ks_[1] - b_ks_[0] : 0;
     b_even_ = !p_.b_made.is && dtype_bytes(p_.b) == sizeof(T) && b_ks_even_;
     b_in_place_ = b_even_ && b_cols_run_[0] &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
-    b_turned_ = kHasSimd && std::is_same_v<T, float> && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
+    b_turned_ = kTurns && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
                 rows <= (is_far() ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
   }
 
@@ -262,7 +262,7 @@ class GemmThread {
   HWY_INLINE int64_t piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, T* sums,
                            bool packs) {
     const int64_t h = std::min<int64_t>(kRows, rows - i);
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (kTurns)
       if (b_turned_) return turned_piece(kc, i, h, j, cols, sums);
     int64_t w = std::min<int64_t>(kCols<T>, cols - j);
     const bool two = w > kLanesOf<T>;
@@ -288,7 +288,7 @@ class GemmThread {
     if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
-      if (p_.k.extent * p_.n.extent > kNearB) b_ahead = kPassAhead * b_stride;
+      if (is_out()) b_ahead = kPassAhead * b_stride;
       constexpr int64_t kWide = kWideVectors / 2;
       static_assert(kWideRows < kRows);  // as few rows do not pack
       if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
@@ -304,7 +304,7 @@ class GemmThread {
     return w;
   }
 
-  // All rows (few) times a vector of columns of B as they lie. Returns the columns done.
+  // One panel of A times a vector of columns of B as they lie. Returns the columns done.
   HWY_INLINE int64_t turned_piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
     constexpr int64_t kLanes = kLanesOf<float>;
     const int64_t w = std::min(kLanes, cols - j);
@@ -316,7 +316,7 @@ class GemmThread {
       ahead[r] = base + b_cols_[std::min((turn ? 0 : j + w) + r, cols - 1)] + (turn ? kc : 0);
     }
     const auto multiply = [&](float* out, ptrdiff_t out_stride, const float* before, ptrdiff_t before_stride) {
-      kTurned[rows - 1]({kc, a_pack_ + i * kc, from, ahead, out, out_stride, before, before_stride, w});
+      kTurned<T>[rows - 1]({kc, a_pack_ + i * kc, from, ahead, out, out_stride, before, before_stride, w});
     };
     into_c(i, rows, j, w, sums, multiply);
     return w;
@@ -366,9 +366,11 @@ class GemmThread {
 
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
 
-  // Whether B lies beyond the second cache: worth turning more than once where that is soonest.
-  bool is_far() const { return p_.k.extent * p_.n.extent > kFarB; }
-  static constexpr int64_t kFarB = 1 << 20, kNearB = 1 << 18;  // elements; at most that many lie in it
+  // Whether B lies beyond the second cache, and whether well beyond it: where to turn it more than once
+  // is soonest.
+  bool is_out() const { return p_.k.extent * p_.n.extent * int64_t{sizeof(T)} > 1 << 20; }
+  bool is_far() const { return p_.k.extent * p_.n.extent * int64_t{sizeof(T)} > 4 << 20; }
+  static constexpr bool kTurns = kHasSimd && std::is_same_v<T, float>;
 
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
 

@@ -74,17 +74,18 @@ HWY_NOINLINE void micro_turned(const TurnedArgs& args) {
     hn::BlendedStore(acc[r], mask, d, args.out + r * args.out_stride);
   }
 }
-#else
-template <int R>
-void micro_turned(const TurnedArgs&) {}
-#endif
 
 template <int... R>
 constexpr std::array<TurnedFn, sizeof...(R)> turned_table(std::integer_sequence<int, R...>) {
   return {&micro_turned<R + 1>...};
 }
-/// kTurned[rows - 1]: the micro-kernel for that many rows.
+/// kTurned<float>[rows - 1]: the micro-kernel for that many rows.
+template <typename T>
 constexpr auto kTurned = turned_table(std::make_integer_sequence<int, kRows>());
+#else
+template <typename T>
+constexpr std::array<TurnedFn, kRows> kTurned = {};  // no such kernels
+#endif
 
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

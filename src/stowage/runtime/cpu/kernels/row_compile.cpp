@@ -167,11 +167,11 @@ void Compiler::choose_tiles() {
     if (plan_.in_blocks) plan_.c_tile = std::min(plan_.c_tile, kBlockCols);
     plan_.r_tile = std::max<int64_t>(1, (column_reductions ? 4096 : tile_elems_) / plan_.c_tile);
   }
-  // What a row shares is read and written by one unit: reductions, outputs of one value a row.
+  // What a row shares is read and written by one unit: reductions, outputs of one value a row of several.
   plan_.whole_rows = plan_.has_row_reductions;
   for (const Step& s : steps_)
-    plan_.whole_rows =
-        plan_.whole_rows || (s.kind == StepKind::kStore && !has_column(operand(output_operand(s)).span));
+    plan_.whole_rows = plan_.whole_rows || (C > 1 && s.kind == StepKind::kStore &&
+                                            !has_column(operand(output_operand(s)).span));
   plan_.r_tile = std::min({plan_.r_tile, R, std::max<int64_t>(1, plan_.inner_rows())});
   if (column_reductions) {
     plan_.unit_rows = column_chunk_rows(plan_.rows);
