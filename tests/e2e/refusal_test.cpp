@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "stowage/base/bytes.h"
 #include "stowage/cli/commands.h"
 #include "stowage/train/trainer.h"
 #include "tests/support/file_size_limit.h"
@@ -204,6 +205,34 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   EXPECT_TRUE(bf16);
   EXPECT_TRUE(chunk);
   EXPECT_TRUE(block);
+}
+
+// What is admitted is told what its loss would take a part at a time.
+TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
+  const std::vector<std::string> settings = {"model.vocab=2048", "model.dim=32", "memory.policy=save_all"};
+  const auto peak_with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), settings.begin(), settings.end());
+    const Job job = job_of(more);
+    return job.plan({.policy = "save_all"}, budgets_of(job.config(), {})).peak_bytes[0];
+  };
+  const Job job = job_of(settings);
+  const Budgets budgets = budgets_of(job.config(), {});
+  const JobPlan plan = job.plan({.policy = "save_all"}, budgets);
+  const std::vector<Remedy> remedies = loss_remedies(job.config(), plan, budgets, 1);
+  ASSERT_EQ(remedies.size(), 2u);
+  for (const Remedy& r : remedies) {
+    const std::string setting = r.change.substr(r.change.find("train."));
+    EXPECT_EQ(r.peak_bytes, peak_with({setting}));
+    EXPECT_LT(r.peak_bytes, plan.peak_bytes[0]);
+    EXPECT_THAT(describe_loss(job, plan, remedies), HasSubstr(r.change + ": " + format_bytes(r.peak_bytes)));
+  }
+  const Job chunked = job_of({"train.loss_chunk=64", "memory.policy=save_all"});
+  EXPECT_THAT(loss_remedies(chunked.config(), chunked.plan({.policy = "save_all"}, budgets), budgets, 1),
+              ::testing::IsEmpty());
+  const Outcome o = run(run_plan, {"model.vocab=2048"});
+  EXPECT_THAT(o.printed, HasSubstr(" less, the loss a part at a time; changes the numbers\n"));
+  ASSERT_EQ(o.json.size(), 1u);
+  EXPECT_EQ(o.json[0].find("loss_in_parts")->as_array()->size(), 2u);
 }
 
 TEST_F(Refusal, OfAFolderNamesItAndTheKey) {

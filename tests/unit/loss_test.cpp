@@ -89,8 +89,25 @@ TEST(LinearCrossEntropy, NeverHoldsAllLogits) {
         .temp_bytes;
   };
   EXPECT_GT(bytes_of(0), tokens * vocab * 4);
+  EXPECT_LT(bytes_of(0), tokens * vocab * 4 * 5 / 4);  // their gradient lies over them
   // Logits of one chunk, some for the rows, and scratch of the products.
   EXPECT_LT(bytes_of(32), tokens * vocab * 4 / 2);
+}
+
+TEST(CrossEntropy, WritesItsGradientOverTheLogits) {
+  constexpr int64_t tokens = 512, vocab = 1000;
+  const auto analysis =
+      jit(
+          [](const Array& logits, const Array& t) {
+            return value_and_grad([&](const Array& x) { return mean(cross_entropy(x, t)); })(logits);
+          },
+          {.donate_argnums = {0}})
+          .lower(Array::abstract(Shape{tokens, vocab}), Array::abstract(Shape{tokens}, DType::kI32))
+          .compile()
+          .memory_analysis()
+          .device();
+  EXPECT_EQ(analysis.alias_bytes, tokens * vocab * 4);
+  EXPECT_LT(analysis.temp_bytes, tokens * vocab * 4 / 8);
 }
 
 TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {

@@ -174,10 +174,18 @@ Result<int> run_plan(std::span<const std::string> arguments) {
                                                       opening.forecast);
           !traced)
         return traced.failure();
+    const std::vector<Remedy> parts =
+        loss_remedies(line->config, plan, budgets, omp_get_max_threads());
+    fmt::print(text_stream(*line), "{}", describe_loss(opening.job, plan, parts));
     if (Result<void> said = print_what_lacks(*line, budgets, plan); !said) return said.failure();
-    if (opening.json)
-      if (Result<void> written = opening.json->write(plan_json(opening)); !written)
-        return written.failure();
+    if (opening.json) {
+      Json report = plan_json(opening);
+      Json saves = Json::array();
+      for (const Remedy& r : parts)
+        saves.push_back(Json::object({{"change", r.change}, {"peak_bytes", r.peak_bytes}}));
+      report.set("loss_in_parts", saves);
+      if (Result<void> written = opening.json->write(report); !written) return written.failure();
+    }
     return kExitDone;
   });
 }

@@ -222,6 +222,15 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   return text;
 }
 
+std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const Remedy> remedies) {
+  std::string text;
+  for (const Remedy& r : remedies)
+    text += fmt::format("{}: {}, {} less, the loss a part at a time; changes the numbers\n", r.change,
+                        format_bytes(r.peak_bytes),
+                        format_bytes(device_bytes(job.config(), plan.peak_bytes) - r.peak_bytes));
+  return text;
+}
+
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
                              const Budgets& budgets, int threads) {
   const Shortfall& first = near[0];

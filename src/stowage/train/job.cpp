@@ -435,6 +435,29 @@ int64_t sensible_vocab_block(const TrainConfig& config) {
   return power_of_two_up_to(std::min(config.model.vocab / kFewestChunks, config.model.dim));
 }
 
+bool has_all_logits(const TrainConfig& config) {
+  return config.train.loss_chunk == 0 && config.train.vocab_block == 0;
+}
+
+// Ways to compute the loss a part at a time, with the settings that ask for them.
+std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig& config) {
+  std::vector<std::pair<std::string, TrainConfig>> changes;
+  if (const int64_t chunk = sensible_loss_chunk(config); has_all_logits(config) && chunk > 0) {
+    TrainConfig c = config;
+    c.train.loss_chunk = chunk;
+    changes.emplace_back(fmt::format("--set train.loss_chunk={}", chunk), c);
+  }
+  if (const int64_t block = sensible_vocab_block(config); config.train.vocab_block == 0 && block > 0) {
+    TrainConfig c = config;
+    c.train.loss_chunk = 0;
+    c.train.vocab_block = block;
+    changes.emplace_back(fmt::format("--set train.vocab_block={}{}", block,
+                                     has_all_logits(config) ? "" : " --set train.loss_chunk=0"),
+                         c);
+  }
+  return changes;
+}
+
 }  // namespace
 
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
@@ -522,22 +545,22 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
                 : "--set train.compute=bf16",
         c);
   }
-  const bool whole_logits = config.train.loss_chunk == 0 && config.train.vocab_block == 0;
-  if (const int64_t chunk = sensible_loss_chunk(config); whole_logits && chunk > 0) {
-    TrainConfig c = config;
-    c.train.loss_chunk = chunk;
-    add(fmt::format("--set train.loss_chunk={}", chunk), c);
-  }
-  if (const int64_t block = sensible_vocab_block(config);
-      config.train.vocab_block == 0 && block > 0) {
-    TrainConfig c = config;
-    c.train.loss_chunk = 0;
-    c.train.vocab_block = block;
-    add(fmt::format("--set train.vocab_block={}{}", block, whole_logits ? "" : " --set train.loss_chunk=0"), c);
-  }
+  for (const auto& [change, changed] : loss_changes(config)) add(change, changed);
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
     return a.peak_bytes < b.peak_bytes;
   });
+  return remedies;
+}
+
+std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan,
+                                  const Budgets& budgets, int threads) {
+  std::vector<Remedy> remedies;
+  if (!has_all_logits(config)) return remedies;
+  for (const auto& [change, changed] : loss_changes(config)) {
+    const BytesByKind peak_bytes = Job(changed, threads).plan(plan.placement, budgets, false).peak_bytes;
+    if (const int64_t needs = device_bytes(changed, peak_bytes); needs < device_bytes(config, plan.peak_bytes))
+      remedies.push_back({change, needs, true, {}});
+  }
   return remedies;
 }
 

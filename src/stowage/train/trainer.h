@@ -33,6 +33,8 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
 Json bytes_json(const BytesByKind& bytes);
 /// The plan for people: budget, choice and why, owners of the peak.
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
+/// What a loss computed a part at a time would save of the plan, a line a way; empty where nothing.
+std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const Remedy> remedies);
 /// What a run that is refused takes beyond its budgets.
 struct Shortfall {
   Placement placement;
