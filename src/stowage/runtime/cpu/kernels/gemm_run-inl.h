@@ -26,11 +26,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 static_assert(kGemmRowUnit % kRows == 0 && kGemmColUnit % kCols<float> == 0);
 
 // A finished (or partial) piece of C in registers' reach, [rows, kCols<T>], into C. With `add`, the
-// value is rounded to C's dtype, then added.
+// value is rounded to C's dtype, then added. `run`: columns are adjacent.
 template <typename T, typename C>
 HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t rows,
-                      const int64_t* col_offsets, int64_t cols, bool add) {
-  const bool run = kHasSimd && is_run(col_offsets, cols);
+                      const int64_t* col_offsets, int64_t cols, bool run, bool add) {
   constexpr int kLanes = kLanesOf<T>;
   for (int64_t r = 0; r < rows; ++r, tile += kCols<T>) {
     C* HWY_RESTRICT to = c + row_offsets[r];
@@ -60,14 +59,14 @@ HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t r
 
 template <typename T>
 void put(DType t, const T* tile, void* c, int64_t offset, const int64_t* row_offsets, int64_t rows,
-         const int64_t* col_offsets, int64_t cols, bool add) {
+         const int64_t* col_offsets, int64_t cols, bool run, bool add) {
   if constexpr (sizeof(T) == 4) {
     if (t == DType::kBF16)
-      return put(tile, static_cast<Bf16*>(c) + offset, row_offsets, rows, col_offsets, cols, add);
+      return put(tile, static_cast<Bf16*>(c) + offset, row_offsets, rows, col_offsets, cols, run, add);
     if (t == DType::kF16)
-      return put(tile, static_cast<F16*>(c) + offset, row_offsets, rows, col_offsets, cols, add);
+      return put(tile, static_cast<F16*>(c) + offset, row_offsets, rows, col_offsets, cols, run, add);
   }
-  put(tile, static_cast<T*>(c) + offset, row_offsets, rows, col_offsets, cols, add);
+  put(tile, static_cast<T*>(c) + offset, row_offsets, rows, col_offsets, cols, run, add);
 }
 
 /// One thread's share of a product: a tile of C at a time, K blocks inside.
@@ -336,8 +335,11 @@ class GemmThread {
     } else {
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
+      for (int64_t r = 0; r < h; ++r)
+        __builtin_prefetch(static_cast<const char*>(c_) +
+                           (c_batch_ + c_rows_[i + r] + c_cols_[j]) * dtype_bytes(p_.c), 1);
       multiply(sum, kCols<T>, before, p_.tile_n);
-      put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w,
+      put(p_.c, sum, c_, c_batch_, c_rows_ + i, h, c_cols_ + j, w, c_cols_run_[j / kCols<T>],
           p_.partial_sums ? p_.accumulate : p_.accumulate || !first_k_);
     }
   }
