@@ -2,7 +2,6 @@
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 #include <omp.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -15,26 +14,11 @@
 #include <vector>
 
 #include "measure.h"
-#include "stowage/runtime/cpu/kernels/gemm.h"
+#include "product.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 
 namespace stow {
 namespace {
-
-struct Case {
-  int64_t batch = 1, m = 1, n = 1, k = 1;
-  std::string layout;  // of A and B: n = rows contiguous as written, t = transposed
-  DType t = DType::kF32;
-};
-
-struct Aligned {
-  explicit Aligned(int64_t bytes)
-      : data(std::aligned_alloc(kPage, size_t((bytes + kPage) / kPage * kPage)), &std::free) {
-    madvise(data.get(), size_t(bytes), MADV_HUGEPAGE);  // as a device's heap is
-  }
-  static constexpr int64_t kPage = 2 << 20;
-  std::unique_ptr<void, decltype(&std::free)> data;
-};
 
 Aligned random_buffer(DType t, int64_t n) {
   Aligned out(n * dtype_bytes(t));
@@ -48,30 +32,10 @@ Aligned random_buffer(DType t, int64_t n) {
   return out;
 }
 
-class Ours {
- public:
-  Ours(const Case& c, const void* a, const void* b, void* out, int threads)
-      : a_(a), b_(b), c_(out), threads_(threads), workspace_(1) {
-    const bool ta = c.layout[0] == 't', tb = c.layout[1] == 't';
-    spec_ = {c.t, c.t, c.t, {{c.batch, c.m * c.k, c.k * c.n, c.m * c.n}},
-             {{c.m, ta ? 1 : c.k, 0, c.n}}, {{c.n, 0, tb ? c.k : 1, 1}},
-             {{c.k, ta ? c.m : 1, tb ? 1 : c.n, 0}}};
-    workspace_ = Aligned(cpu::gemm_workspace_bytes(spec_, threads));
-  }
-  void operator()() { cpu::gemm(spec_, a_, b_, c_, workspace_.data.get(), threads_); }
-
- private:
-  const void *a_, *b_;
-  void* c_;
-  int threads_;
-  cpu::GemmSpec spec_;
-  Aligned workspace_;
-};
-
 class OneDnn {
  public:
-  OneDnn(const Case& c, void* a, void* b, void* out) : engine_(dnnl::engine::kind::cpu, 0),
-                                                       stream_(engine_) {
+  OneDnn(const ProductCase& c, void* a, void* b, void* out)
+      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
     using M = dnnl::memory;
     const auto type = c.t == DType::kF32 ? M::data_type::f32 : M::data_type::bf16;
     const bool ta = c.layout[0] == 't', tb = c.layout[1] == 't';
@@ -97,11 +61,10 @@ class OneDnn {
   std::unordered_map<int, dnnl::memory> args_;
 };
 
-// The two alternate in short turns, so that a busy neighbour meets both; the best turn counts.
-void compare(benchmark::State& state, const Case& c, int threads) {
+void compare(benchmark::State& state, const ProductCase& c, int threads) {
   Aligned a = random_buffer(c.t, c.batch * c.m * c.k), b = random_buffer(c.t, c.batch * c.k * c.n);
   Aligned out(c.batch * c.m * c.n * dtype_bytes(c.t));
-  Ours ours(c, a.data.get(), b.data.get(), out.data.get(), threads);
+  Product ours(c, a.data.get(), b.data.get(), out.data.get(), threads);
   omp_set_num_threads(threads);
   std::optional<OneDnn> peer;
   try {
@@ -109,25 +72,16 @@ void compare(benchmark::State& state, const Case& c, int threads) {
   } catch (const dnnl::error& e) {
     return state.SkipWithError(fmt::format("oneDNN: {}", e.message).c_str());
   }
-  OneDnn& theirs = *peer;
-  ours(), theirs();
-  const int calls = calls_in_a_turn(ours, threads);
-  double best_ours = 1e30, best_theirs = 1e30;
-  for (auto _ : state) {
-    const double s = seconds_of(ours, calls, threads);
-    best_ours = std::min(best_ours, s);
-    best_theirs = std::min(best_theirs, seconds_of(theirs, calls, threads));
-    state.SetIterationTime(s);
-  }
+  const auto [ours_s, theirs_s] = best_of_turns(state, threads, ours, *peer);
   const double flops = 2.0 * double(c.batch * c.m * c.n) * double(c.k);
-  state.counters["GFLOP/s"] = 1e-9 * flops / best_ours;
-  state.counters["oneDNN"] = 1e-9 * flops / best_theirs;
-  state.counters["of_oneDNN"] = best_theirs / best_ours;
-  state.SetLabel(theirs.name);
+  state.counters["GFLOP/s"] = 1e-9 * flops / ours_s;
+  state.counters["oneDNN"] = 1e-9 * flops / theirs_s;
+  state.counters["of_oneDNN"] = theirs_s / ours_s;
+  state.SetLabel(peer->name);
 }
 
-std::vector<Case> table() {
-  std::vector<Case> cases;
+std::vector<ProductCase> table() {
+  std::vector<ProductCase> cases;
   for (const char* layout : {"nn", "nt", "tn"})
     for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
              {2048, 768, 768}, {2048, 2048, 768}, {1024, 65536, 512}, {1024, 512, 65536},
@@ -155,9 +109,9 @@ constexpr const char* kUsage =
 void add(Arguments arguments) {
   constexpr int64_t kMost = 1 << 20;
   const int threads = arguments.left() ? arguments.number("THREADS", 1, 1024) : omp_get_max_threads();
-  std::vector<Case> cases;
+  std::vector<ProductCase> cases;
   if (arguments.left()) {
-    Case& one = cases.emplace_back();
+    ProductCase& one = cases.emplace_back();
     one.m = arguments.number("M", int64_t{1}, kMost);
     one.n = arguments.number("N", int64_t{1}, kMost);
     one.k = arguments.number("K", int64_t{1}, kMost);
@@ -169,7 +123,7 @@ void add(Arguments arguments) {
     cases = table();
   }
   constexpr int kTurns = 15;
-  for (const Case& c : cases)
+  for (const ProductCase& c : cases)
     benchmark::RegisterBenchmark(
         fmt::format("{}/{}/{}x{}x{}x{}/threads:{}", dtype_name(c.t), c.layout, c.batch, c.m, c.n, c.k, threads).c_str(),
         [=](benchmark::State& state) { compare(state, c, threads); })

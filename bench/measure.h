@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 #include "arguments.h"
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
@@ -42,6 +43,22 @@ double seconds_of(F& f, int calls, int threads) {
 template <typename F>
 int calls_in_a_turn(F& f, int threads) {
   return static_cast<int>(std::max(1.0, 0.02 / std::max(seconds_of(f, 1, threads), 1e-7)));
+}
+
+/// The least seconds of a call of each: the two alternate in short turns, so that a busy neighbour meets
+/// both, and the best turn counts. `state` gets the time of ours.
+template <typename Ours, typename Theirs>
+std::pair<double, double> best_of_turns(benchmark::State& state, int threads, Ours& ours, Theirs& theirs) {
+  ours(), theirs();
+  const int calls = calls_in_a_turn(ours, threads), their_calls = calls_in_a_turn(theirs, threads);
+  double best = 1e30, their_best = 1e30;
+  for (auto _ : state) {
+    const double s = seconds_of(ours, calls, threads);
+    best = std::min(best, s);
+    their_best = std::min(their_best, seconds_of(theirs, their_calls, threads));
+    state.SetIterationTime(s);
+  }
+  return {best, their_best};
 }
 
 /// Takes Google Benchmark's flags, calls `add` with the other arguments, which registers benchmarks, and

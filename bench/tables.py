@@ -392,10 +392,6 @@ def small_product_table():
         yield f"| {batch} x {m} x {n} x {k} {layout} | {r['GFLOP/s']:.1f} | {r['oneDNN']:.1f} | {r['of_oneDNN']:.2f} |"
 
 
-def row_rates():
-    return benchmarks("rows_bench")
-
-
 def streamed_triad(rates):
     one, two = (r["GB/s"] for r in rates if r["name"].startswith("triad_non_temporal"))
     return f"A triad whose stores go past the caches moves {one:.1f} GB/s on one thread and {two:.1f} on two."
@@ -437,7 +433,7 @@ def main():
     widened = [] if has_bf16() else ["", "bf16 beside f32, ours alone: there are no products of bf16 here.", "",
                                      *widened_table()]
     runs = all_measured()
-    products, small, rates = list(product_table()), list(small_product_table()), row_rates()
+    products, small, rates = list(product_table()), list(small_product_table()), benchmarks("rows_bench")
     use_best_rate(runs, products)
     clock = clock_ratio(runs["medium", "save_all"][1]["flops"])
     rows = list(row_table(rates))

@@ -82,6 +82,9 @@ class GemmThread {
     sums_ = reinterpret_cast<T*>(at + plan.b_pack_bytes + plan.a_pack_bytes);
     c_is_sum_ = dtype_bytes(plan.c) == sizeof(T);
     large_ = plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge;
+    const int64_t b_bytes = plan.k.extent * plan.n.extent * int64_t{sizeof(T)};
+    b_out_ = b_bytes > 1 << 20;
+    b_far_ = b_bytes > 4 << 20;
   }
 
   void run(int64_t first_task, int64_t last_task) {
@@ -165,7 +168,7 @@ class GemmThread {
     b_in_place_ = b_even_ && b_cols_run_[0] &&
                   (rows <= kRows || (b_stride_ >= 0 && kc * b_stride_ <= kSmallB));
     b_turned_ = kTurns && b_even_ && b_ks_run_ && !b_cols_run_[0] &&
-                rows <= (is_far() ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
+                rows <= (b_far_ ? 3 * kRows : kRows) && kc >= kLanesOf<T>;
   }
 
   void pack_b(int64_t n0, int64_t k0, int64_t kc, int64_t j, int64_t cols) {
@@ -231,7 +234,7 @@ class GemmThread {
       }
       for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
         w = piece(x.kc, i, x.rows, j, x.cols, sums, packs && i == 0);
-        if (is_far()) fetch_rest(x.kc / kFetchEvery, n_products - 1 - i / kRows);
+        if (b_far_) fetch_rest(x.kc / kFetchEvery, n_products - 1 - i / kRows);
         if (!packed || k >= x.kc) continue;
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
@@ -287,7 +290,7 @@ class GemmThread {
     if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
-      if (is_out()) b_ahead = kPassAhead * b_stride;
+      if (b_out_) b_ahead = kPassAhead * b_stride;
       constexpr int64_t kWide = kWideVectors / 2;
       static_assert(kWideRows < kRows);  // as few rows do not pack
       if (rows <= kWideRows && !a_in_place_ && whole_panels(j, cols, kWide) &&
@@ -368,10 +371,6 @@ class GemmThread {
 
   static constexpr int64_t kSmallB = 16384;  // elements of B that stay near while A goes by
 
-  // Whether B lies beyond the second cache, and whether well beyond it: where to turn it more than once
-  // is soonest.
-  bool is_out() const { return p_.k.extent * p_.n.extent * int64_t{sizeof(T)} > 1 << 20; }
-  bool is_far() const { return p_.k.extent * p_.n.extent * int64_t{sizeof(T)} > 4 << 20; }
   static constexpr bool kTurns = kHasSimd && std::is_same_v<T, float>;
 
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
@@ -385,6 +384,8 @@ class GemmThread {
   T *b_pack_, *a_pack_, *sums_;
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
+  // B lies beyond the second cache; well beyond, where to turn it more than once is soonest.
+  bool b_out_ = false, b_far_ = false;
   bool b_turned_ = false;  // columns of B are read where they are, and turned
   bool a_ks_run_ = false, b_ks_run_ = false, b_ks_even_ = false, a_rows_even_ = false;
   GemmAhead a_ahead_, b_ahead_;
