@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
@@ -11,20 +12,26 @@
 namespace stow::cpu {
 namespace {
 
-// Calls run(thread, task) for tasks [0, n), handed out last first: the longest under a causal mask.
+// Calls run(thread, task, its next task or -1) for tasks [0, n), handed out last first: the longest under
+// a causal mask.
 template <typename Run>
 void each_task(int threads, int64_t n, Run run) {
   if (threads <= 1) {
-    for (int64_t t = n; t-- > 0;) run(0, t);
+    for (int64_t t = n; t-- > 0;) run(0, t, t - 1);
     return;
   }
-  std::atomic<int64_t> left = n;
+  std::atomic<int64_t> taken = 0;  // beside the first of each thread
   TeamEdge edge;
 #pragma omp parallel num_threads(threads)
   {
     edge.enter();
-    for (int64_t t; (t = left.fetch_sub(1, std::memory_order_relaxed) - 1) >= 0;)
-      run(omp_get_thread_num(), t);
+    const int thread = omp_get_thread_num();
+    const int64_t rest = n - omp_get_num_threads();
+    int64_t next;
+    for (int64_t t = n - 1 - thread; t >= 0; t = next) {
+      next = std::max<int64_t>(rest - 1 - taken.fetch_add(1, std::memory_order_relaxed), -1);
+      run(thread, t, next);
+    }
     edge.leave();
   }
 }
@@ -48,8 +55,8 @@ void attention_forward(const AttentionSpec& spec, const void* q, const void* k, 
   const auto run = form == GemmForm::kTiled    ? &attention_forward_tiles
                    : form == GemmForm::kPaired ? &attention_forward_pairs
                                                : &attention_forward_task;
-  each_task(plan.threads, plan.n_tasks, [&](int thread, int64_t task) {
-    run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task);
+  each_task(plan.threads, plan.n_tasks, [&](int thread, int64_t task, int64_t next) {
+    run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task, next);
   });
 }
 
@@ -67,18 +74,18 @@ void attention_backward(const AttentionSpec& spec, const void* q, const void* k,
                                    dv,    static_cast<float*>(workspace)};
   char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes;
   const GemmForm form = form_of(spec);
-  const auto delta = form == GemmForm::kPlain ? &attention_delta_task : &attention_delta_pairs;
+  const auto delta = form == GemmForm::kPlain ? &attention_delta : &attention_delta_pairs;
   const auto part_task = form == GemmForm::kTiled    ? &attention_backward_tiles
                          : form == GemmForm::kPaired ? &attention_backward_pairs
                                                      : &attention_backward_task;
-  each_task(plan.threads, spec.batch * spec.q_heads,
-            [&](int, int64_t task) { delta(args, task); });
   auto run = [&](AttentionPart part, int64_t n) {
-    each_task(plan.threads, n, [&](int thread, int64_t task) {
-      part_task(args, part, buffers + thread * plan.thread_bytes, task);
+    each_task(plan.threads, n, [&](int thread, int64_t task, int64_t next) {
+      part_task(args, part, buffers + thread * plan.thread_bytes, task, next);
     });
   };
   if (plan.fused) return run(AttentionPart::kAll, plan.heads);
+  each_task(plan.threads, spec.batch * spec.q_heads,
+            [&](int, int64_t task, int64_t) { delta(args, task, 0, spec.q_len); });
   run(AttentionPart::kKeys, plan.heads * plan.key_blocks);
   run(AttentionPart::kQueries, plan.heads * plan.group * plan.query_blocks);
 }

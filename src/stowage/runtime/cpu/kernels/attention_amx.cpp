@@ -57,14 +57,15 @@ struct TilePanels : amx::TilePacking {
 
 }  // namespace
 
-void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task) {
+void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                             int64_t next) {
   const amx::Tiles tiles;
-  ForwardPaired<TilePanels>(args, workspace, task).run();
+  ForwardPaired<TilePanels>(args, workspace, task, next).run();
 }
 void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart part,
-                              void* workspace, int64_t task) {
+                              void* workspace, int64_t task, int64_t next) {
   const amx::Tiles tiles;
-  BackwardPaired<TilePanels>::run(args, part, workspace, task);
+  BackwardPaired<TilePanels>::run(args, part, workspace, task, next);
 }
 
 }  // namespace stow::cpu
@@ -74,12 +75,13 @@ void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart p
 namespace stow::cpu {
 
 // Never called where there are no such products.
-void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task) {
-  attention_forward_task(args, workspace, task);
+void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                             int64_t next) {
+  attention_forward_task(args, workspace, task, next);
 }
 void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart part,
-                              void* workspace, int64_t task) {
-  attention_backward_task(args, part, workspace, task);
+                              void* workspace, int64_t task, int64_t next) {
+  attention_backward_task(args, part, workspace, task, next);
 }
 
 }  // namespace stow::cpu

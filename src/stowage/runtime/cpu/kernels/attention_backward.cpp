@@ -66,6 +66,8 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
     for (int64_t i = 0; i < round_up_to(n_rows_, kRows) * dims_; ++i) buf_.q_rows[i] *= s_.scale;
   }
 
+  void make_delta() { attention_delta(a_, batch_ * s_.q_heads + q_head_, first_row_, n_rows_); }
+
   // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
   // given.
   void meet(bool for_keys, float* dq) {
@@ -78,8 +80,10 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
         const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
         multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, k_lanes_ + key * dims_,
                                buf_.p + i * kWidth, kWidth, nullptr, 0);
+        ahead_.fetch(dims_);
         multiply_panels<float>(h, dims_, buf_.do_rows + i * dims_, v_lanes_ + key * dims_,
                                buf_.ds + i * kWidth, kWidth, nullptr, 0);
+        ahead_.fetch(dims_);
       }
       for (int64_t i = from; i < n_rows_; ++i) row(i, first_key_ + key);
       if (for_keys) {
@@ -89,8 +93,10 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
           const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
           multiply_panels<float>(h, depth, buf_.do_deep + a, buf_.p + from * kWidth, dv_ + to,
                                  kWidth, dv_ + to, kWidth);
+          ahead_.fetch(depth);
           multiply_panels<float>(h, depth, buf_.q_deep + a, buf_.ds + from * kWidth, dk_ + to,
                                  kWidth, dk_ + to, kWidth);
+          ahead_.fetch(depth);
         }
       }
       if (dq) {
@@ -111,6 +117,7 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
         float* to = dq + i * dq_stride_ + d;
         multiply_panels<float>(h, depth, buf_.ds_turned + i * n_keys_, k_deep_ + d * n_keys_, to,
                                dq_stride_, to, dq_stride_);
+        ahead_.fetch(depth);
       }
     }
   }
@@ -160,8 +167,8 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
 };
 
 void run_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
-                       int64_t task) {
-  BackwardTask::run(args, part, workspace, task);
+                       int64_t task, int64_t next) {
+  BackwardTask::run(args, part, workspace, task, next);
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE
@@ -173,17 +180,17 @@ namespace stow::cpu {
 HWY_EXPORT(run_backward_task);
 
 void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
-                             int64_t task) {
-  HWY_DYNAMIC_DISPATCH(run_backward_task)(args, part, workspace, task);
+                             int64_t task, int64_t next) {
+  HWY_DYNAMIC_DISPATCH(run_backward_task)(args, part, workspace, task, next);
 }
 
 namespace {
 
 // Sixteen chains in a fixed order, whatever the strides and the instruction set.
 template <typename S>
-void delta_rows(const AttentionSpec& s, const S* out, const S* d_out, float* delta) {
+void delta_rows(const AttentionSpec& s, const S* out, const S* d_out, int64_t n, float* delta) {
   constexpr int64_t kChains = 16;
-  for (int64_t i = 0; i < s.q_len; ++i, out += s.out[1], d_out += s.d_out[1]) {
+  for (int64_t i = 0; i < n; ++i, out += s.out[1], d_out += s.d_out[1]) {
     float sum[kChains] = {};
     int64_t d = 0;
     if (s.out[3] == 1 && s.d_out[3] == 1)
@@ -199,14 +206,14 @@ void delta_rows(const AttentionSpec& s, const S* out, const S* d_out, float* del
 
 }  // namespace
 
-void attention_delta_task(const AttentionBackwardArgs& args, int64_t task) {
+void attention_delta(const AttentionBackwardArgs& args, int64_t head, int64_t first, int64_t n) {
   const AttentionSpec& s = args.spec;
-  const int64_t batch = task / s.q_heads, head = task % s.q_heads;
-  const int64_t at = batch * s.out[0] + head * s.out[2];
-  const int64_t d_at = batch * s.d_out[0] + head * s.d_out[2];
+  const int64_t batch = head / s.q_heads, q_head = head % s.q_heads;
+  const int64_t at = batch * s.out[0] + first * s.out[1] + q_head * s.out[2];
+  const int64_t d_at = batch * s.d_out[0] + first * s.d_out[1] + q_head * s.d_out[2];
   auto run = [&]<typename S>(const S*) {
-    delta_rows(s, static_cast<const S*>(args.out) + at, static_cast<const S*>(args.d_out) + d_at,
-               args.delta + task * s.q_len);
+    delta_rows(s, static_cast<const S*>(args.out) + at, static_cast<const S*>(args.d_out) + d_at, n,
+               args.delta + head * s.q_len + first);
   };
   if (s.dtype == DType::kBF16) run(static_cast<const Bf16*>(nullptr));
   else if (s.dtype == DType::kF16) run(static_cast<const F16*>(nullptr));

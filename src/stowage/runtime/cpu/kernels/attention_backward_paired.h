@@ -25,7 +25,7 @@ class BackwardPaired
   using Walk = BackwardWalk<BackwardPaired<Kernel>, BackwardBuffersOf<Kernel>, kTileCols>;
   using Walk::a_, Walk::s_, Walk::dims_, Walk::buf_, Walk::batch_, Walk::kv_head_, Walk::dq_stride_,
       Walk::q_head_, Walk::k_lanes_, Walk::v_lanes_, Walk::k_deep_, Walk::dk_, Walk::dv_,
-      Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::dim_offsets;
+      Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_, Walk::dim_offsets;
   static constexpr int64_t kRows = Kernel::kUnits.rows;
   static constexpr int64_t padded(int64_t n) { return Kernel::kUnits.pairs_of(n); }
   static const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
@@ -65,6 +65,8 @@ class BackwardPaired
     for (int64_t i = 0; i < n_rows_; ++i) buf_.lse[i] = a_.lse[head + i] * kLog2E;
   }
 
+  void make_delta() { attention_delta_pairs(a_, batch_ * s_.q_heads + q_head_, first_row_, n_rows_); }
+
   // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
   // given.
   void meet(bool for_keys, float* dq) {
@@ -83,6 +85,7 @@ class BackwardPaired
             h, {dim_pairs_, buf_.do_rows + i * dim_pairs_, v_lanes_ + key * dim_pairs_, buf_.dp,
                 kTileCols, nullptr});
         differentiate(i, h, key);
+        ahead_.fetch(2 * dim_pairs_);
       }
       if (!for_keys) continue;
       const int64_t depth = row_pairs - from / 2;
@@ -94,6 +97,7 @@ class BackwardPaired
             h, {depth, buf_.do_deep + a, buf_.p + b, dv_ + to, kTileCols, nullptr});
         Kernel::template multiply<Onto::kOut>(
             h, {depth, buf_.q_deep + a, buf_.ds + b, dk_ + to, kTileCols, nullptr});
+        ahead_.fetch(2 * depth);
       }
     }
     if (!dq) return;
@@ -103,9 +107,11 @@ class BackwardPaired
       const int64_t seen = visible_keys(s_, first_row_ + i + h - 1) - first_key_;
       const int64_t depth = padded(std::min(seen, n_keys_));
       if (depth <= 0) continue;
-      for (int64_t d = 0; d < dims_; d += kTileCols)
+      for (int64_t d = 0; d < dims_; d += kTileCols) {
         Kernel::multiply_rows(h, {depth, buf_.ds_rows + i * kKeyPairs, k_deep_ + d * key_pairs,
                                   dq + i * dq_stride_ + d, dq_stride_, nullptr});
+        ahead_.fetch(depth);
+      }
     }
   }
 

@@ -38,8 +38,8 @@ STOW_BF16 __m512i load_row(const uint16_t* from, int64_t n, int64_t stride) {
 }
 
 STOW_BF16 void delta_rows(const AttentionSpec& s, const uint16_t* out, const uint16_t* d_out,
-                          float* delta) {
-  for (int64_t i = 0; i < s.q_len; ++i, out += s.out[1], d_out += s.d_out[1]) {
+                          int64_t n, float* delta) {
+  for (int64_t i = 0; i < n; ++i, out += s.out[1], d_out += s.d_out[1]) {
     __m512 sum = _mm512_setzero_ps();
     for (int64_t d = 0; d < s.head_dim; d += 2 * kLanes) {
       const __m512i o = load_row(out + d * s.out[3], s.head_dim - d, s.out[3]);
@@ -52,20 +52,21 @@ STOW_BF16 void delta_rows(const AttentionSpec& s, const uint16_t* out, const uin
 
 }  // namespace
 
-void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task) {
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first, int64_t n) {
   const AttentionSpec& s = args.spec;
-  const int64_t batch = task / s.q_heads, head = task % s.q_heads;
-  delta_rows(s, words(args.out) + batch * s.out[0] + head * s.out[2],
-             words(args.d_out) + batch * s.d_out[0] + head * s.d_out[2],
-             args.delta + task * s.q_len);
+  const int64_t batch = head / s.q_heads, q_head = head % s.q_heads;
+  delta_rows(s, words(args.out) + batch * s.out[0] + first * s.out[1] + q_head * s.out[2],
+             words(args.d_out) + batch * s.d_out[0] + first * s.d_out[1] + q_head * s.d_out[2], n,
+             args.delta + head * s.q_len + first);
 }
 
-void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task) {
-  ForwardPaired<PairPanels>(args, workspace, task).run();
+void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                             int64_t next) {
+  ForwardPaired<PairPanels>(args, workspace, task, next).run();
 }
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
-                              void* workspace, int64_t task) {
-  BackwardPaired<PairPanels>::run(args, part, workspace, task);
+                              void* workspace, int64_t task, int64_t next) {
+  BackwardPaired<PairPanels>::run(args, part, workspace, task, next);
 }
 
 }  // namespace stow::cpu
@@ -75,15 +76,16 @@ void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart p
 namespace stow::cpu {
 
 // Never called where there are no such products.
-void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task) {
-  attention_forward_task(args, workspace, task);
+void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                             int64_t next) {
+  attention_forward_task(args, workspace, task, next);
 }
-void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t task) {
-  attention_delta_task(args, task);
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first, int64_t n) {
+  attention_delta(args, head, first, n);
 }
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
-                              void* workspace, int64_t task) {
-  attention_backward_task(args, part, workspace, task);
+                              void* workspace, int64_t task, int64_t next) {
+  attention_backward_task(args, part, workspace, task, next);
 }
 
 }  // namespace stow::cpu

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_few-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
@@ -62,48 +63,39 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, int64_t n, float* HWY_R
 
 class ForwardTask {
  public:
-  ForwardTask(const AttentionForwardArgs& args, void* workspace, int64_t task)
-      : a_(args), s_(args.spec), carver_(workspace), buf_(args.spec, args.plan, carver_) {
-    const int64_t head = task / a_.plan.tasks_per_head;  // one after the other, for the cache
-    batch_ = head / s_.kv_heads;
-    kv_head_ = head % s_.kv_heads;
-    first_ = task % a_.plan.tasks_per_head * a_.plan.task_columns;
-    cols_ = std::min(a_.plan.task_columns, a_.plan.columns - first_);
-  }
+  ForwardTask(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next)
+      : a_(args), s_(args.spec), carver_(workspace), buf_(args.spec, args.plan, carver_),
+        here_(args.spec, args.plan, task), ahead_(args, here_, next) {}
 
   void run() {
     column_offsets(s_.q);
     dim_offsets(s_.q);
-    pack<kWidth>(s_.dtype, a_.q, batch_ * s_.q[0], offsets_, cols_, buf_.dims, s_.head_dim, buf_.q);
-    const int64_t padded = round_up_to(cols_, kWidth);
+    pack<kWidth>(s_.dtype, a_.q, here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims, s_.head_dim, buf_.q);
+    const int64_t padded = round_up_to(here_.columns, kWidth);
     for (int64_t i = 0; i < padded * s_.head_dim; ++i) buf_.q[i] *= s_.scale;
     for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
-      seen_[c] = static_cast<int32_t>(visible_keys(s_, position(std::min(c, cols_ - 1))));
+      seen_[c] = static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
     std::fill_n(buf_.o, padded * s_.head_dim, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
-    const int64_t keys = seen_[cols_ - 1];
+    const int64_t keys = seen_[here_.columns - 1];
     for (int64_t key = 0; key < keys; key += kKeyBlock)
-      key_block(key, std::min(kKeyBlock, keys - key));
+      key_block(key, std::min(kKeyBlock, keys - key), keys);
     finish();
   }
 
  private:
-  int64_t position(int64_t column) const { return (first_ + column) / a_.plan.group; }
-  int64_t q_head(int64_t column) const {
-    return kv_head_ * a_.plan.group + (first_ + column) % a_.plan.group;
-  }
   void column_offsets(const std::array<int64_t, 4>& stride) {
-    for (int64_t c = 0; c < cols_; ++c)
-      offsets_[c] = position(c) * stride[1] + q_head(c) * stride[2];
+    for (int64_t c = 0; c < here_.columns; ++c)
+      offsets_[c] = here_.position(c) * stride[1] + here_.q_head(c) * stride[2];
   }
   void dim_offsets(const std::array<int64_t, 4>& stride) {
     for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * stride[3];
   }
 
-  void key_block(int64_t first_key, int64_t keys) {
-    const int64_t k_origin = batch_ * s_.k[0] + kv_head_ * s_.k[2];
-    const int64_t v_origin = batch_ * s_.v[0] + kv_head_ * s_.v[2];
+  void key_block(int64_t first_key, int64_t keys, int64_t all_keys) {
+    const int64_t k_origin = here_.batch * s_.k[0] + here_.kv_head * s_.k[2];
+    const int64_t v_origin = here_.batch * s_.v[0] + here_.kv_head * s_.v[2];
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
@@ -111,7 +103,8 @@ class ForwardTask {
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     dim_offsets(s_.v);
     pack<kRows>(s_.dtype, a_.v, v_origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
-    for (int64_t c = 0; c < cols_; c += kWidth) {
+    ahead_.packed(first_key, keys, all_keys);
+    for (int64_t c = 0; c < here_.columns; c += kWidth) {
       const int64_t n = std::min(seen_[c + kWidth - 1] - first_key, keys);
       if (n > 0) panel(c, first_key, keys, n);
     }
@@ -120,9 +113,11 @@ class ForwardTask {
   // kWidth queries from column c on, with the first n of the packed keys.
   void panel(int64_t c, int64_t first_key, int64_t keys, int64_t n) {
     const int64_t dims = s_.head_dim;
-    for (int64_t i = 0; i < n; i += kRows)
+    for (int64_t i = 0; i < n; i += kRows) {
       multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims, buf_.k + i * dims,
                              buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
+      ahead_.fetch(dims);
+    }
     if (seen_[c] - first_key < n) hide(c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
     float* o = buf_.o + c * dims;
     softmax_step(buf_.scores, n, buf_.max + c, buf_.sum + c, o, dims);
@@ -130,6 +125,7 @@ class ForwardTask {
       float* to = o + d * kWidth;
       multiply_panels<float>(std::min<int64_t>(kRows, dims - d), n, buf_.v + d * keys, buf_.scores,
                              to, kWidth, to, kWidth);
+      ahead_.fetch(n);
     }
   }
 
@@ -151,17 +147,21 @@ class ForwardTask {
   void finish() {
     const int64_t dims = s_.head_dim;
     column_offsets(s_.out);
-    for (int64_t c = 0; c < cols_; c += kWidth) {
+    for (int64_t c = 0; c < here_.columns; c += kWidth) {
       float* o = buf_.o + c * dims;
-      for (int64_t lane = 0; lane < kWidth; ++lane)
-        buf_.sum[c + lane] = softmax_divisor(buf_.sum[c + lane], seen_[c + lane]);
+      float factors[kWidth];
+      for (int64_t lane = 0; lane < kWidth; ++lane) {
+        float& sum = buf_.sum[c + lane];
+        sum = softmax_divisor(sum, seen_[c + lane]);
+        factors[lane] = 1 / sum;
+      }
       for (int64_t d = 0; d < dims; ++d)
-        for (int64_t lane = 0; lane < kWidth; ++lane) o[d * kWidth + lane] /= buf_.sum[c + lane];
-      store_columns<kWidth>(s_.dtype, o, std::min<int64_t>(kWidth, cols_ - c), dims, a_.out,
-                            batch_ * s_.out[0], offsets_ + c, s_.out[3]);
+        for (int64_t lane = 0; lane < kWidth; ++lane) o[d * kWidth + lane] *= factors[lane];
+      store_columns<kWidth>(s_.dtype, o, std::min<int64_t>(kWidth, here_.columns - c), dims, a_.out,
+                            here_.batch * s_.out[0], offsets_ + c, s_.out[3]);
     }
-    for (int64_t c = 0; c < cols_; ++c)
-      a_.lse[(batch_ * s_.q_heads + q_head(c)) * s_.q_len + position(c)] =
+    for (int64_t c = 0; c < here_.columns; ++c)
+      a_.lse[(here_.batch * s_.q_heads + here_.q_head(c)) * s_.q_len + here_.position(c)] =
           buf_.max[c] + std::log(buf_.sum[c]);
   }
 
@@ -169,16 +169,17 @@ class ForwardTask {
   const AttentionSpec& s_;
   Carver carver_;
   AttentionForwardBuffers buf_;
-  int64_t batch_, kv_head_, first_, cols_;
+  const AttentionForwardPlace here_;
+  AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
   int32_t seen_[kQueryColumns];  // keys that each column sees
 };
 
-void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task) {
+void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next) {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   if (args.plan.few()) return FewQueriesTask(args, workspace, task).run();
 #endif
-  ForwardTask(args, workspace, task).run();
+  ForwardTask(args, workspace, task, next).run();
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE
@@ -189,8 +190,8 @@ namespace stow::cpu {
 
 HWY_EXPORT(run_forward_task);
 
-void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task) {
-  HWY_DYNAMIC_DISPATCH(run_forward_task)(args, workspace, task);
+void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next) {
+  HWY_DYNAMIC_DISPATCH(run_forward_task)(args, workspace, task, next);
 }
 
 }  // namespace stow::cpu

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 
@@ -74,58 +75,50 @@ class ForwardPaired {
   static constexpr int64_t kRows = Kernel::kUnits.rows;
 
  public:
-  ForwardPaired(const AttentionForwardArgs& args, void* workspace, int64_t task)
+  ForwardPaired(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next)
       : a_(args), s_(args.spec), dims_(args.spec.head_dim), dim_pairs_(Kernel::kUnits.pairs_of(dims_)),
         panel_(Kernel::kUnits.rows_of(dims_) * kTileCols), carver_(workspace),
-        buf_(args.spec, args.plan, Kernel::kUnits, carver_) {
-    const int64_t head = task / a_.plan.tasks_per_head;
-    batch_ = head / s_.kv_heads;
-    kv_head_ = head % s_.kv_heads;
-    first_ = task % a_.plan.tasks_per_head * a_.plan.task_columns;
-    cols_ = std::min(a_.plan.task_columns, a_.plan.columns - first_);
-  }
+        buf_(args.spec, args.plan, Kernel::kUnits, carver_), here_(args.spec, args.plan, task),
+        ahead_(args, here_, next) {}
 
   void run() {
     column_offsets(s_.q);
     dim_offsets(s_.q);
-    Kernel::pack_right(words(a_.q) + batch_ * s_.q[0], offsets_, cols_, buf_.dims, dims_, buf_.q);
-    const int64_t padded = round_up_to(cols_, kTileCols);
+    Kernel::pack_right(words(a_.q) + here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims, dims_, buf_.q);
+    const int64_t padded = round_up_to(here_.columns, kTileCols);
     for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
-      seen_[c] = static_cast<int32_t>(visible_keys(s_, position(std::min(c, cols_ - 1))));
+      seen_[c] = static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
     std::fill_n(buf_.o, padded / kTileCols * panel_, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
-    const int64_t keys = seen_[cols_ - 1];
+    const int64_t keys = seen_[here_.columns - 1];
     for (int64_t key = 0; key < keys; key += kKeyBlock)
-      key_block(key, std::min(kKeyBlock, keys - key));
+      key_block(key, std::min(kKeyBlock, keys - key), keys);
     finish();
   }
 
  private:
   static const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
-  int64_t position(int64_t column) const { return (first_ + column) / a_.plan.group; }
-  int64_t q_head(int64_t column) const {
-    return kv_head_ * a_.plan.group + (first_ + column) % a_.plan.group;
-  }
   void column_offsets(const std::array<int64_t, 4>& stride) {
-    for (int64_t c = 0; c < cols_; ++c)
-      offsets_[c] = position(c) * stride[1] + q_head(c) * stride[2];
+    for (int64_t c = 0; c < here_.columns; ++c)
+      offsets_[c] = here_.position(c) * stride[1] + here_.q_head(c) * stride[2];
   }
   void dim_offsets(const std::array<int64_t, 4>& stride) {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride[3];
   }
 
-  void key_block(int64_t first_key, int64_t keys) {
+  void key_block(int64_t first_key, int64_t keys, int64_t all_keys) {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
-    Kernel::pack_left(words(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2], at, keys, buf_.dims,
+    Kernel::pack_left(words(a_.k) + here_.batch * s_.k[0] + here_.kv_head * s_.k[2], at, keys, buf_.dims,
                       dims_, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     dim_offsets(s_.v);
-    Kernel::pack_left(words(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], buf_.dims, dims_, at,
+    Kernel::pack_left(words(a_.v) + here_.batch * s_.v[0] + here_.kv_head * s_.v[2], buf_.dims, dims_, at,
                       keys, buf_.v);
-    for (int64_t c = 0; c < cols_; c += kTileCols) {
+    ahead_.packed(first_key, keys, all_keys);
+    for (int64_t c = 0; c < here_.columns; c += kTileCols) {
       const int64_t n = std::min(seen_[c + kTileCols - 1] - first_key, keys);
       if (n > 0) panel(c, first_key, keys, n);
     }
@@ -133,19 +126,23 @@ class ForwardPaired {
 
   // kTileCols queries from column c on, with the first n of the packed keys.
   void panel(int64_t c, int64_t first_key, int64_t keys, int64_t n) {
-    for (int64_t i = 0; i < n; i += kRows)
+    for (int64_t i = 0; i < n; i += kRows) {
       Kernel::template multiply<Onto::kNothing>(
           std::min(kRows, n - i), {dim_pairs_, buf_.k + i * dim_pairs_, buf_.q + c * dim_pairs_,
                                    buf_.scores + i * kTileCols, kTileCols, nullptr});
+      ahead_.fetch(dim_pairs_);
+    }
     if (seen_[c] - first_key < n) hide(c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
     softmax_step(buf_.scores, n, s_.scale, buf_.max + c, buf_.sum + c, buf_.factors, buf_.p);
     const int64_t depth = Kernel::kUnits.pairs_of(n), all = Kernel::kUnits.pairs_of(keys);
     std::fill_n(buf_.p + pairs_of(n) * kTileCols, (depth - pairs_of(n)) * kTileCols, 0u);
     float* const o = buf_.o + c / kTileCols * panel_;
-    for (int64_t d = 0; d < dims_; d += kRows)
+    for (int64_t d = 0; d < dims_; d += kRows) {
       Kernel::template multiply<Onto::kScaledOut>(
           std::min(kRows, dims_ - d),
           {depth, buf_.v + d * all, buf_.p, o + d * kTileCols, kTileCols, buf_.factors});
+      ahead_.fetch(depth);
+    }
   }
 
   // -inf for the scores of keys [from, n) after first_key that their query does not see.
@@ -162,18 +159,18 @@ class ForwardPaired {
 
   void finish() {
     column_offsets(s_.out);
-    for (int64_t c = 0; c < cols_; c += kTileCols) {
+    for (int64_t c = 0; c < here_.columns; c += kTileCols) {
       for (int64_t lane = 0; lane < kTileCols; ++lane) {
         float& sum = buf_.sum[c + lane];
         sum = softmax_divisor(sum, seen_[c + lane]);
         buf_.factors[lane] = 1 / sum;
       }
-      store_columns(buf_.o + c / kTileCols * panel_, buf_.factors, std::min<int64_t>(kTileCols, cols_ - c),
-                    dims_, static_cast<Bf16*>(a_.out) + batch_ * s_.out[0], offsets_ + c,
+      store_columns(buf_.o + c / kTileCols * panel_, buf_.factors, std::min<int64_t>(kTileCols, here_.columns - c),
+                    dims_, static_cast<Bf16*>(a_.out) + here_.batch * s_.out[0], offsets_ + c,
                     s_.out[3]);
     }
-    for (int64_t c = 0; c < cols_; ++c)
-      a_.lse[(batch_ * s_.q_heads + q_head(c)) * s_.q_len + position(c)] =
+    for (int64_t c = 0; c < here_.columns; ++c)
+      a_.lse[(here_.batch * s_.q_heads + here_.q_head(c)) * s_.q_len + here_.position(c)] =
           buf_.max[c] * s_.scale + std::log(buf_.sum[c]);
   }
 
@@ -183,7 +180,8 @@ class ForwardPaired {
   int64_t panel_;  // elements of the sums of kTileCols queries
   Carver carver_;
   AttentionForwardPairs buf_;
-  int64_t batch_, kv_head_, first_, cols_;
+  const AttentionForwardPlace here_;
+  AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
   int32_t seen_[kQueryColumns];  // keys that each column sees
 };

@@ -79,6 +79,18 @@ struct AttentionForwardPlan {
 };
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
 
+/// What a forward task is of: columns [first, first + columns) of a batch element and key-value head.
+struct AttentionForwardPlace {
+  int64_t batch, kv_head, first, columns, group;
+  AttentionForwardPlace(const AttentionSpec& s, const AttentionForwardPlan& p, int64_t task)
+      : batch(task / p.tasks_per_head / s.kv_heads), kv_head(task / p.tasks_per_head % s.kv_heads),
+        first(task % p.tasks_per_head * p.task_columns), columns(std::min(p.task_columns, p.columns - first)),
+        group(p.group) {}
+  int64_t position(int64_t column) const { return (first + column) / group; }
+  int64_t q_head(int64_t column) const { return kv_head * group + (first + column) % group; }
+  int64_t keys_seen(const AttentionSpec& s) const { return visible_keys(s, position(columns - 1)); }
+};
+
 /// One thread's buffers in the forward pass; panels are [.., depth, width].
 struct AttentionForwardBuffers {
   float *q, *o, *k, *v, *scores, *max, *sum, *rows;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "stowage/runtime/cpu/kernels/attention_thread.h"
+#include "stowage/runtime/cpu/kernels/attention_ahead.h"
 
 namespace stow::cpu {
 
-/// `Task` packs a block of keys (pack_keys) and of queries (pack_queries), lets the two meet
-/// (meet), and writes the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block
+/// `Task` packs a block of keys (pack_keys) and of queries (pack_queries), makes delta of these
+/// (make_delta), lets the two meet (meet), and writes the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block
 /// of queries), dq over blocks of keys, each in that order whichever part runs. Keys lie in panels
 /// of kWidth.
 template <class Task, class Buffers, int64_t kWidth>
@@ -17,11 +17,11 @@ class BackwardWalk {
  public:
   /// Runs one task of a part.
   static void run(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
-                  int64_t task) {
+                  int64_t task, int64_t next) {
     const AttentionBackwardPlan& plan = args.plan;
     switch (part) {
       case AttentionPart::kAll:
-        return Task(args, workspace, task).all();
+        return Task(args, workspace, task).all(next);
       case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
         return Task(args, workspace, task / plan.key_blocks)
             .keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
@@ -53,15 +53,19 @@ class BackwardWalk {
   decltype(Buffers::k_lanes) k_lanes_ = nullptr, v_lanes_ = nullptr, k_deep_ = nullptr;
   float *dk_ = nullptr, *dv_ = nullptr;
   int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
+  AttentionAhead ahead_;
 
  private:
   Task& self() { return static_cast<Task&>(*this); }
 
-  void all() {
-    const int64_t rows = a_.plan.group * s_.q_len;
+  void all(int64_t next_head) {
+    const int64_t rows = a_.plan.group * s_.q_len, run = a_.plan.key_run;
     std::fill_n(buf_.dq, rows * dq_stride_, 0.0f);
-    for (int64_t b = 0; b < a_.plan.key_blocks; b += a_.plan.key_run)
-      keys(b, std::min(a_.plan.key_run, a_.plan.key_blocks - b), buf_.dq);
+    bool ends = false;
+    for (int64_t b = 0; b < a_.plan.key_blocks; b += run) {
+      if (!ends && b + 2 * run >= a_.plan.key_blocks) fetch_end(b, next_head), ends = true;
+      keys(b, std::min(run, a_.plan.key_blocks - b), buf_.dq);
+    }
     for (int64_t g = 0; g < a_.plan.group; ++g) {
       q_head_ = kv_head_ * a_.plan.group + g;
       self().write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
@@ -81,7 +85,10 @@ class BackwardWalk {
       for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
         const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
         for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
-          if (i == 0) turn_to_queries(g, b, true);
+          if (i == 0) {
+            turn_to_queries(g, b, true, dq && block == 0);
+            fetch_after(g, b, block, blocks, dq != nullptr);
+          }
           turn_to(block + i, i);
           self().meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
         }
@@ -94,12 +101,14 @@ class BackwardWalk {
   }
 
   void queries(int64_t g, int64_t block) {
-    turn_to_queries(g, block, false);
+    turn_to_queries(g, block, false, false);
     std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
     const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
     for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
       turn_to(b, 0);
       self().pack_keys(true);
+      ahead_.near.clear();
+      fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
       self().meet(false, buf_.dq);
     }
     self().write_dq(buf_.dq, first_row_, n_rows_);
@@ -116,11 +125,59 @@ class BackwardWalk {
     dv_ = buf_.dv + place * buf_.sums_size;
   }
 
-  void turn_to_queries(int64_t g, int64_t block, bool for_keys) {
+  void turn_to_queries(int64_t g, int64_t block, bool for_keys, bool with_delta) {
     q_head_ = kv_head_ * a_.plan.group + g;
     first_row_ = block * kQueryBlock;
     n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
+    if (with_delta) self().make_delta();
     self().pack_queries(for_keys);
+  }
+
+  void fetch_keys(LineQueue& queue, int64_t batch, int64_t kv_head, int64_t block, int64_t blocks) {
+    const int64_t first = block * kKeyBlock, n = std::min(blocks * kKeyBlock, s_.kv_len - first);
+    add_rows(queue, s_, a_.k, s_.k, batch, first, n, kv_head);
+    add_rows(queue, s_, a_.v, s_.v, batch, first, n, kv_head);
+  }
+  void fetch_queries(LineQueue& queue, int64_t batch, int64_t q_head, int64_t block, bool with_delta) {
+    const int64_t first = block * kQueryBlock, n = std::min(kQueryBlock, s_.q_len - first);
+    if (with_delta) add_rows(queue, s_, a_.out, s_.out, batch, first, n, q_head);
+    add_rows(queue, s_, a_.d_out, s_.d_out, batch, first, n, q_head);
+    add_rows(queue, s_, a_.q, s_.q, batch, first, n, q_head);
+  }
+
+  // Block b of the g-th head's queries is about to meet these blocks of keys; what comes after it:
+  // other queries, or (where all of a head is done here) other keys.
+  void fetch_after(int64_t g, int64_t b, int64_t block, int64_t blocks, bool all) {
+    ahead_.near.clear();
+    const int64_t head = kv_head_ * a_.plan.group;
+    const bool with_delta = all && block == 0;
+    if (b + 1 < a_.plan.query_blocks) return fetch_queries(ahead_.near, batch_, head + g, b + 1, with_delta);
+    if (g + 1 < a_.plan.group)
+      return fetch_queries(ahead_.near, batch_, head + g + 1, first_to_see(block), with_delta);
+    const int64_t next = block + blocks;
+    if (!all || next >= a_.plan.key_blocks) return;
+    fetch_keys(ahead_.near, batch_, kv_head_, next, a_.plan.key_run);
+    fetch_queries(ahead_.near, batch_, head, first_to_see(next), false);
+  }
+
+  // The first block of queries that see some of a block of keys.
+  int64_t first_to_see(int64_t block) const {
+    const int64_t unseen = s_.causal ? std::max<int64_t>(block * kKeyBlock - s_.offset, 0) : 0;
+    return unseen / kQueryBlock;
+  }
+
+  // What the end of a task needs, whose last blocks of keys begin here, and the beginning of the next.
+  void fetch_end(int64_t block, int64_t next_head) {
+    constexpr int64_t kMost = 1 << 19;  // bytes that still leave room for what is at work
+    const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;
+    add_rows(ahead_.far, s_, a_.dk, s_.dk, batch_, first, n, kv_head_);
+    add_rows(ahead_.far, s_, a_.dv, s_.dv, batch_, first, n, kv_head_);
+    if (group * s_.q_len * dims_ * dtype_bytes(s_.dtype) <= kMost)
+      add_rows(ahead_.far, s_, a_.dq, s_.dq, batch_, 0, s_.q_len, kv_head_ * group, group);
+    if (next_head < 0) return;
+    const int64_t batch = next_head / s_.kv_heads, kv_head = next_head % s_.kv_heads;
+    fetch_keys(ahead_.far, batch, kv_head, 0, a_.plan.key_run);
+    fetch_queries(ahead_.far, batch, kv_head * group, 0, true);
   }
 };
 

@@ -14,7 +14,7 @@ namespace stow::cpu {
 /// What one micro-kernel is to fetch: `left` lines `step` apart from `at` on; then, `jump` further on,
 /// `run` more, and so on. Always addresses to read.
 struct GemmFetch {
-  const char* at;
+  const char* at = nullptr;
   int64_t step = 0;
   int64_t left = 1, run = 1, jump = 0;
 
@@ -52,14 +52,22 @@ class GemmAhead {
   }
   void stop() { rows_ = 0; }
 
-  /// The part of a micro-kernel that fetches `count` lines; `idle` if there is none left.
-  GemmFetch next(int64_t count, const void* idle) {
-    if (rows_ <= 0) return {static_cast<const char*>(idle)};
-    const GemmFetch part = {at_ + line_ * line_step_, line_step_, lines_ - line_, lines_,
-                            row_step_ - lines_ * line_step_};
+  /// The part of a micro-kernel that fetches `count` lines; `idle` if there is none left. It is made
+  /// where it is wanted: a copy in one piece of what was just written in several would wait until all
+  /// stores before it, of C's among them, are done.
+  void next(int64_t count, const void* idle, GemmFetch& part) {
+    if (rows_ <= 0) {
+      part.at = static_cast<const char*>(idle);
+      part.step = 0, part.left = 1, part.run = 1, part.jump = 0;
+      return;
+    }
+    part.at = at_ + line_ * line_step_;
+    part.step = line_step_;
+    part.left = lines_ - line_;
+    part.run = lines_;
+    part.jump = row_step_ - lines_ * line_step_;
     line_ += count;
     for (; line_ >= lines_; --rows_) line_ -= lines_, at_ += row_step_;
-    return part;
   }
   bool done() const { return rows_ <= 0; }
   /// Lines left to fetch.

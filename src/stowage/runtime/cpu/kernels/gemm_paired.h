@@ -193,8 +193,13 @@ class PairedThread {
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
     float *const kept = kept_ + i * kCols, *const part = sums + i * p_.tile_n + j;
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
-    PieceArgs args = {pairs, a, b, kept, kCols, kept, kCols, w, next.next(pairs / kFetchEvery, a),
-                      kept, 4 * kCols, false, true};
+    PieceArgs args;
+    next.next(pairs / kFetchEvery, a, args.fetch);
+    args.pairs = pairs, args.a = a, args.b = b, args.cols = w;
+    args.out = kept, args.out_stride = kCols;
+    args.prev = kept, args.prev_stride = kCols;
+    args.far = kept, args.far_stride = 4 * kCols;
+    args.onto = false, args.whole = true;
     if (begins && k0_ == 0)
       args.prev = p_.accumulate ? c_sums : nullptr, args.prev_stride = stride, args.onto = true,
       args.whole = false;

@@ -247,9 +247,11 @@ class GemmThread {
 
   // What so many products to come, of so many lines each, will not fetch of the next panel: a share of it.
   void fetch_rest(int64_t lines, int64_t products) {
-    const int64_t n = (b_ahead_.left() - lines * products) / (products + 1);
-    if (n <= 0) return;
-    GemmFetch rest = b_ahead_.next(n, nullptr);
+    const int64_t rest_lines = b_ahead_.left() - lines * products;
+    if (rest_lines <= products) return;
+    const int64_t n = rest_lines / (products + 1);
+    GemmFetch rest;
+    b_ahead_.next(n, nullptr, rest);
     for (int64_t i = 0; i < n; ++i) __builtin_prefetch(rest.next(), 0, 2);
   }
 
@@ -284,8 +286,9 @@ class GemmThread {
       run = kPackingMicro<T>;
       packed = b_pack_ + j * kc;
     }
+    MicroArgs<T> args;
     GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
-    const GemmFetch fetch = next.next(kc / kFetchEvery, a);
+    next.next(kc / kFetchEvery, a, args.fetch);
     const bool to_sums = p_.partial_sums && !last_k_;
     if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
@@ -300,8 +303,13 @@ class GemmThread {
       }
     }
     const auto multiply = [&](T* out, ptrdiff_t out_stride, const T* before, ptrdiff_t before_stride) {
-      run({kc, a, a_stride, b, b_stride, b_ahead, out, out_stride, before, before_stride, w, fetch, packed});
+      args.out = out, args.out_stride = out_stride;
+      args.prev = before, args.prev_stride = before_stride;
+      run(args);
     };
+    args.kc = kc, args.cols = w, args.packed = packed;
+    args.a = a, args.a_stride = a_stride;
+    args.b = b, args.b_stride = b_stride, args.b_ahead = b_ahead;
     into_c(i, h, j, w, sums, multiply);
     return w;
   }

@@ -1,0 +1,113 @@
+// What attention packs or writes next, fetched into the second cache a few lines after each product:
+// rows of a head are too short for the machine to see them coming.
+// Not arithmetic: a wrong guess costs nothing but time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "stowage/runtime/cpu/kernels/attention_thread.h"
+
+namespace stow::cpu {
+
+/// Lines of memory that are wanted soon, the first first.
+class LineQueue {
+ public:
+  void clear() { count_ = next_ = 0; }
+
+  /// `rows` rows of so many bytes, `step` bytes apart; not where there are too many such already.
+  void add(const char* at, int64_t step, int64_t rows, int64_t row_bytes) {
+    if (rows <= 0 || row_bytes <= 0 || count_ == kMost) return;
+    rows_[static_cast<size_t>(count_++)] = {at, step, rows, (row_bytes + kLine - 1) / kLine, 0};
+  }
+
+  /// Fetches up to so many lines; returns how many are lacking.
+  int64_t fetch(int64_t lines) {
+    while (lines > 0 && next_ < count_) {
+      Rows& r = rows_[static_cast<size_t>(next_)];
+      const int64_t n = std::min(lines, r.lines - r.line);
+      const char* at = r.at + r.line * kLine;
+      for (int64_t i = 0; i < n; ++i, at += kLine) __builtin_prefetch(at, 0, 2);
+      lines -= n;
+      r.line += n;
+      if (r.line < r.lines) continue;
+      r.line = 0, r.at += r.step;
+      if (--r.left == 0) ++next_;
+    }
+    return lines;
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  static constexpr int kMost = 32;
+  struct Rows {
+    const char* at;
+    int64_t step, left, lines, line;
+  };
+  std::array<Rows, kMost> rows_;
+  int count_ = 0, next_ = 0;
+};
+
+/// What is wanted at the next step, and after that what is wanted when the task ends and another begins.
+class AttentionAhead {
+ public:
+  LineQueue near, far;
+  /// After a product of so many steps of k.
+  void fetch(int64_t steps) {
+    constexpr int64_t kStepsALine = 8;
+    far.fetch(near.fetch(steps / kStepsALine));
+  }
+};
+
+/// Rows [first, first + n) of some heads of a tensor [batch, position, head, dim].
+inline void add_rows(LineQueue& queue, const AttentionSpec& s, const void* base,
+                     const std::array<int64_t, 4>& stride, int64_t batch, int64_t first, int64_t n,
+                     int64_t head, int64_t heads = 1) {
+  if (stride[3] != 1) return;
+  const int64_t bytes = dtype_bytes(s.dtype);
+  const bool one = stride[2] == s.head_dim;  // row after row
+  for (int64_t h = 0; h < (one ? 1 : heads); ++h) {
+    const int64_t at = batch * stride[0] + first * stride[1] + (head + h) * stride[2];
+    queue.add(static_cast<const char*>(base) + at * bytes, stride[1] * bytes, n,
+              (one ? heads : 1) * s.head_dim * bytes);
+  }
+}
+
+/// In the forward pass: call packed() after a block of keys is packed.
+class AttentionForwardAhead : public AttentionAhead {
+ public:
+  AttentionForwardAhead(const AttentionForwardArgs& args, const AttentionForwardPlace& here, int64_t next)
+      : a_(args), here_(here), next_(next) {}
+
+  /// Keys [first, first + n) of `all` that this task sees are packed.
+  void packed(int64_t first, int64_t n, int64_t all) {
+    const int64_t left = all - first - n;
+    near.clear();
+    add_keys(near, here_, first + n, std::min(left, kKeyBlock));
+    if (left > kKeyBlock || ends_) return;
+    ends_ = true;
+    add_columns(a_.out, a_.spec.out, here_);
+    if (next_ < 0) return;
+    const AttentionForwardPlace next(a_.spec, a_.plan, next_);
+    add_columns(a_.q, a_.spec.q, next);
+    add_keys(far, next, 0, std::min(next.keys_seen(a_.spec), kKeyBlock));
+  }
+
+ private:
+  void add_keys(LineQueue& queue, const AttentionForwardPlace& of, int64_t first, int64_t n) {
+    add_rows(queue, a_.spec, a_.k, a_.spec.k, of.batch, first, n, of.kv_head);
+    add_rows(queue, a_.spec, a_.v, a_.spec.v, of.batch, first, n, of.kv_head);
+  }
+  void add_columns(const void* base, const std::array<int64_t, 4>& stride, const AttentionForwardPlace& of) {
+    const int64_t first = of.position(0), last = of.position(of.columns - 1);
+    add_rows(far, a_.spec, base, stride, of.batch, first, last - first + 1, of.kv_head * of.group, of.group);
+  }
+
+  const AttentionForwardArgs& a_;
+  const AttentionForwardPlace here_;
+  int64_t next_;
+  bool ends_ = false;
+};
+
+}  // namespace stow::cpu
