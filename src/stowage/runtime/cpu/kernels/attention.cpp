@@ -12,8 +12,8 @@
 namespace stow::cpu {
 namespace {
 
-// Calls run(thread, task, its next task or -1) for tasks [0, n), handed out last first: the longest under
-// a causal mask.
+// Calls run(thread, task, its next task or -1) for tasks [0, n), handed out last first: the longest
+// under a causal mask.
 template <typename Run>
 void each_task(int threads, int64_t n, Run run) {
   if (threads <= 1) {

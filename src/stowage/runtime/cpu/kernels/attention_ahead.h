@@ -1,6 +1,6 @@
-// What attention packs or writes next, fetched into the second cache a few lines after each product:
-// rows of a head are too short for the machine to see them coming.
-// Not arithmetic: a wrong guess costs nothing but time.
+// What attention packs or writes next, fetched into the second cache a few lines after each
+// product: rows of a head are too short for the machine to see them coming. Not arithmetic: a wrong
+// guess costs nothing but time.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,8 @@ class LineQueue {
   int count_ = 0, next_ = 0;
 };
 
-/// What is wanted at the next step, and after that what is wanted when the task ends and another begins.
+/// What is wanted at the next step, and after that what is wanted when the task ends and another
+/// begins.
 class AttentionAhead {
  public:
   LineQueue near, far;
@@ -77,7 +78,8 @@ inline void add_rows(LineQueue& queue, const AttentionSpec& s, const void* base,
 /// In the forward pass: call packed() after a block of keys is packed.
 class AttentionForwardAhead : public AttentionAhead {
  public:
-  AttentionForwardAhead(const AttentionForwardArgs& args, const AttentionForwardPlace& here, int64_t next)
+  AttentionForwardAhead(const AttentionForwardArgs& args, const AttentionForwardPlace& here,
+                        int64_t next)
       : a_(args), here_(here), next_(next) {}
 
   /// Keys [first, first + n) of `all` that this task sees are packed.
@@ -99,9 +101,11 @@ class AttentionForwardAhead : public AttentionAhead {
     add_rows(queue, a_.spec, a_.k, a_.spec.k, of.batch, first, n, of.kv_head);
     add_rows(queue, a_.spec, a_.v, a_.spec.v, of.batch, first, n, of.kv_head);
   }
-  void add_columns(const void* base, const std::array<int64_t, 4>& stride, const AttentionForwardPlace& of) {
+  void add_columns(const void* base, const std::array<int64_t, 4>& stride,
+                   const AttentionForwardPlace& of) {
     const int64_t first = of.position(0), last = of.position(of.columns - 1);
-    add_rows(far, a_.spec, base, stride, of.batch, first, last - first + 1, of.kv_head * of.group, of.group);
+    add_rows(far, a_.spec, base, stride, of.batch, first, last - first + 1, of.kv_head * of.group,
+             of.group);
   }
 
   const AttentionForwardArgs& a_;

@@ -25,7 +25,8 @@ class BackwardPaired
   using Walk = BackwardWalk<BackwardPaired<Kernel>, BackwardBuffersOf<Kernel>, kTileCols>;
   using Walk::a_, Walk::s_, Walk::dims_, Walk::buf_, Walk::batch_, Walk::kv_head_, Walk::dq_stride_,
       Walk::q_head_, Walk::k_lanes_, Walk::v_lanes_, Walk::k_deep_, Walk::dk_, Walk::dv_,
-      Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_, Walk::dim_offsets;
+      Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_,
+      Walk::dim_offsets;
   static constexpr int64_t kRows = Kernel::kUnits.rows;
   static constexpr int64_t padded(int64_t n) { return Kernel::kUnits.pairs_of(n); }
   static const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
@@ -65,7 +66,9 @@ class BackwardPaired
     for (int64_t i = 0; i < n_rows_; ++i) buf_.lse[i] = a_.lse[head + i] * kLog2E;
   }
 
-  void make_delta() { attention_delta_pairs(a_, batch_ * s_.q_heads + q_head_, first_row_, n_rows_); }
+  void make_delta() {
+    attention_delta_pairs(a_, batch_ * s_.q_heads + q_head_, first_row_, n_rows_);
+  }
 
   // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
   // given.

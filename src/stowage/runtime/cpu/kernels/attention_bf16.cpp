@@ -52,7 +52,8 @@ STOW_BF16 void delta_rows(const AttentionSpec& s, const uint16_t* out, const uin
 
 }  // namespace
 
-void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first, int64_t n) {
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first,
+                           int64_t n) {
   const AttentionSpec& s = args.spec;
   const int64_t batch = head / s.q_heads, q_head = head % s.q_heads;
   delta_rows(s, words(args.out) + batch * s.out[0] + first * s.out[1] + q_head * s.out[2],
@@ -80,7 +81,8 @@ void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, 
                              int64_t next) {
   attention_forward_task(args, workspace, task, next);
 }
-void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first, int64_t n) {
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first,
+                           int64_t n) {
   attention_delta(args, head, first, n);
 }
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,

@@ -64,17 +64,23 @@ HWY_INLINE void softmax_step(float* HWY_RESTRICT scores, int64_t n, float* HWY_R
 class ForwardTask {
  public:
   ForwardTask(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next)
-      : a_(args), s_(args.spec), carver_(workspace), buf_(args.spec, args.plan, carver_),
-        here_(args.spec, args.plan, task), ahead_(args, here_, next) {}
+      : a_(args),
+        s_(args.spec),
+        carver_(workspace),
+        buf_(args.spec, args.plan, carver_),
+        here_(args.spec, args.plan, task),
+        ahead_(args, here_, next) {}
 
   void run() {
     column_offsets(s_.q);
     dim_offsets(s_.q);
-    pack<kWidth>(s_.dtype, a_.q, here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims, s_.head_dim, buf_.q);
+    pack<kWidth>(s_.dtype, a_.q, here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims,
+                 s_.head_dim, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kWidth);
     for (int64_t i = 0; i < padded * s_.head_dim; ++i) buf_.q[i] *= s_.scale;
     for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
-      seen_[c] = static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
+      seen_[c] =
+          static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
     std::fill_n(buf_.o, padded * s_.head_dim, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
@@ -175,7 +181,8 @@ class ForwardTask {
   int32_t seen_[kQueryColumns];  // keys that each column sees
 };
 
-void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next) {
+void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                      int64_t next) {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   if (args.plan.few()) return FewQueriesTask(args, workspace, task).run();
 #endif
@@ -190,7 +197,8 @@ namespace stow::cpu {
 
 HWY_EXPORT(run_forward_task);
 
-void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next) {
+void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                            int64_t next) {
   HWY_DYNAMIC_DISPATCH(run_forward_task)(args, workspace, task, next);
 }
 

@@ -76,18 +76,25 @@ class ForwardPaired {
 
  public:
   ForwardPaired(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next)
-      : a_(args), s_(args.spec), dims_(args.spec.head_dim), dim_pairs_(Kernel::kUnits.pairs_of(dims_)),
-        panel_(Kernel::kUnits.rows_of(dims_) * kTileCols), carver_(workspace),
-        buf_(args.spec, args.plan, Kernel::kUnits, carver_), here_(args.spec, args.plan, task),
+      : a_(args),
+        s_(args.spec),
+        dims_(args.spec.head_dim),
+        dim_pairs_(Kernel::kUnits.pairs_of(dims_)),
+        panel_(Kernel::kUnits.rows_of(dims_) * kTileCols),
+        carver_(workspace),
+        buf_(args.spec, args.plan, Kernel::kUnits, carver_),
+        here_(args.spec, args.plan, task),
         ahead_(args, here_, next) {}
 
   void run() {
     column_offsets(s_.q);
     dim_offsets(s_.q);
-    Kernel::pack_right(words(a_.q) + here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims, dims_, buf_.q);
+    Kernel::pack_right(words(a_.q) + here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims,
+                       dims_, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kTileCols);
     for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
-      seen_[c] = static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
+      seen_[c] =
+          static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
     std::fill_n(buf_.o, padded / kTileCols * panel_, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
@@ -111,12 +118,12 @@ class ForwardPaired {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
-    Kernel::pack_left(words(a_.k) + here_.batch * s_.k[0] + here_.kv_head * s_.k[2], at, keys, buf_.dims,
-                      dims_, buf_.k);
+    Kernel::pack_left(words(a_.k) + here_.batch * s_.k[0] + here_.kv_head * s_.k[2], at, keys,
+                      buf_.dims, dims_, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     dim_offsets(s_.v);
-    Kernel::pack_left(words(a_.v) + here_.batch * s_.v[0] + here_.kv_head * s_.v[2], buf_.dims, dims_, at,
-                      keys, buf_.v);
+    Kernel::pack_left(words(a_.v) + here_.batch * s_.v[0] + here_.kv_head * s_.v[2], buf_.dims,
+                      dims_, at, keys, buf_.v);
     ahead_.packed(first_key, keys, all_keys);
     for (int64_t c = 0; c < here_.columns; c += kTileCols) {
       const int64_t n = std::min(seen_[c + kTileCols - 1] - first_key, keys);
@@ -165,9 +172,9 @@ class ForwardPaired {
         sum = softmax_divisor(sum, seen_[c + lane]);
         buf_.factors[lane] = 1 / sum;
       }
-      store_columns(buf_.o + c / kTileCols * panel_, buf_.factors, std::min<int64_t>(kTileCols, here_.columns - c),
-                    dims_, static_cast<Bf16*>(a_.out) + here_.batch * s_.out[0], offsets_ + c,
-                    s_.out[3]);
+      store_columns(buf_.o + c / kTileCols * panel_, buf_.factors,
+                    std::min<int64_t>(kTileCols, here_.columns - c), dims_,
+                    static_cast<Bf16*>(a_.out) + here_.batch * s_.out[0], offsets_ + c, s_.out[3]);
     }
     for (int64_t c = 0; c < here_.columns; ++c)
       a_.lse[(here_.batch * s_.q_heads + here_.q_head(c)) * s_.q_len + here_.position(c)] =

@@ -79,12 +79,15 @@ struct AttentionForwardPlan {
 };
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
 
-/// What a forward task is of: columns [first, first + columns) of a batch element and key-value head.
+/// What a forward task is of: columns [first, first + columns) of a batch element and key-value
+/// head.
 struct AttentionForwardPlace {
   int64_t batch, kv_head, first, columns, group;
   AttentionForwardPlace(const AttentionSpec& s, const AttentionForwardPlan& p, int64_t task)
-      : batch(task / p.tasks_per_head / s.kv_heads), kv_head(task / p.tasks_per_head % s.kv_heads),
-        first(task % p.tasks_per_head * p.task_columns), columns(std::min(p.task_columns, p.columns - first)),
+      : batch(task / p.tasks_per_head / s.kv_heads),
+        kv_head(task / p.tasks_per_head % s.kv_heads),
+        first(task % p.tasks_per_head * p.task_columns),
+        columns(std::min(p.task_columns, p.columns - first)),
         group(p.group) {}
   int64_t position(int64_t column) const { return (first + column) / group; }
   int64_t q_head(int64_t column) const { return kv_head * group + (first + column) % group; }

@@ -16,7 +16,8 @@ struct AttentionForwardArgs {
   float* lse;
 };
 /// Runs one task with this thread's workspace; `next` is what it will run after, or -1.
-void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next);
+void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                            int64_t next);
 
 struct AttentionBackwardArgs {
   const AttentionSpec& spec;
@@ -27,8 +28,8 @@ struct AttentionBackwardArgs {
   void *dq, *dk, *dv;
   float* delta;  // [batch, q_heads, q_len]
 };
-/// delta[head * q_len + i] = sum over d of out * d_out, for queries [first, first + n) of the head-th
-/// (batch, query head).
+/// delta[head * q_len + i] = sum over d of out * d_out, for queries [first, first + n) of the
+/// head-th (batch, query head).
 void attention_delta(const AttentionBackwardArgs& args, int64_t head, int64_t first, int64_t n);
 
 enum class AttentionPart { kAll, kKeys, kQueries };
@@ -39,12 +40,15 @@ void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart pa
 
 /// The same with products of pairs of bf16, where attention_may_pair() and can_multiply_pairs(). The
 /// forward task is not for few().
-void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next);
-void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first, int64_t n);
+void attention_forward_pairs(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                             int64_t next);
+void attention_delta_pairs(const AttentionBackwardArgs& args, int64_t head, int64_t first,
+                           int64_t n);
 void attention_backward_pairs(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task, int64_t next);
 /// And with products of tiles, where can_multiply_tiles() too.
-void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next);
+void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                             int64_t next);
 void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task, int64_t next);
 

@@ -9,9 +9,9 @@
 namespace stow::cpu {
 
 /// `Task` packs a block of keys (pack_keys) and of queries (pack_queries), makes delta of these
-/// (make_delta), lets the two meet (meet), and writes the sums (write_keys, write_dq). dk and dv are summed over (head of the group, block
-/// of queries), dq over blocks of keys, each in that order whichever part runs. Keys lie in panels
-/// of kWidth.
+/// (make_delta), lets the two meet (meet), and writes the sums (write_keys, write_dq). dk and dv
+/// are summed over (head of the group, block of queries), dq over blocks of keys, each in that
+/// order whichever part runs. Keys lie in panels of kWidth.
 template <class Task, class Buffers, int64_t kWidth>
 class BackwardWalk {
  public:
@@ -138,7 +138,8 @@ class BackwardWalk {
     add_rows(queue, s_, a_.k, s_.k, batch, first, n, kv_head);
     add_rows(queue, s_, a_.v, s_.v, batch, first, n, kv_head);
   }
-  void fetch_queries(LineQueue& queue, int64_t batch, int64_t q_head, int64_t block, bool with_delta) {
+  void fetch_queries(LineQueue& queue, int64_t batch, int64_t q_head, int64_t block,
+                     bool with_delta) {
     const int64_t first = block * kQueryBlock, n = std::min(kQueryBlock, s_.q_len - first);
     if (with_delta) add_rows(queue, s_, a_.out, s_.out, batch, first, n, q_head);
     add_rows(queue, s_, a_.d_out, s_.d_out, batch, first, n, q_head);
@@ -151,7 +152,8 @@ class BackwardWalk {
     ahead_.near.clear();
     const int64_t head = kv_head_ * a_.plan.group;
     const bool with_delta = all && block == 0;
-    if (b + 1 < a_.plan.query_blocks) return fetch_queries(ahead_.near, batch_, head + g, b + 1, with_delta);
+    if (b + 1 < a_.plan.query_blocks)
+      return fetch_queries(ahead_.near, batch_, head + g, b + 1, with_delta);
     if (g + 1 < a_.plan.group)
       return fetch_queries(ahead_.near, batch_, head + g + 1, first_to_see(block), with_delta);
     const int64_t next = block + blocks;
@@ -166,7 +168,8 @@ class BackwardWalk {
     return unseen / kQueryBlock;
   }
 
-  // What the end of a task needs, whose last blocks of keys begin here, and the beginning of the next.
+  // What the end of a task needs, whose last blocks of keys begin here, and the beginning of the
+  // next.
   void fetch_end(int64_t block, int64_t next_head) {
     constexpr int64_t kMost = 1 << 19;  // bytes that still leave room for what is at work
     const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;

@@ -52,9 +52,9 @@ class GemmAhead {
   }
   void stop() { rows_ = 0; }
 
-  /// The part of a micro-kernel that fetches `count` lines; `idle` if there is none left. It is made
-  /// where it is wanted: a copy in one piece of what was just written in several would wait until all
-  /// stores before it, of C's among them, are done.
+  /// The part of a micro-kernel that fetches `count` lines; `idle` if there is none left. It is
+  /// made where it is wanted: a copy in one piece of what was just written in several would wait
+  /// until all stores before it, of C's among them, are done.
   void next(int64_t count, const void* idle, GemmFetch& part) {
     if (rows_ <= 0) {
       part.at = static_cast<const char*>(idle);

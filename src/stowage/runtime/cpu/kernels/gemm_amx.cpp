@@ -23,8 +23,8 @@ static_assert(kGemmTiledRowUnit == amx::kSide && kCols == amx::kSide &&
 
 struct TileKernel : amx::TilePacking {
   template <typename Out>
-  STOW_AMX static void multiply(int64_t rows, const PieceArgs& args) {
-    GemmFetch ahead = args.fetch;
+  STOW_AMX static void multiply(int64_t rows, PieceArgs& args) {
+    GemmFetch& ahead = args.fetch;  // no copy, see GemmAhead::next
     const auto fetch = [&]() STOW_AMX {
 #pragma GCC unroll 4
       for (int64_t i = 0; i < amx::kTile / kFetchEvery; ++i)

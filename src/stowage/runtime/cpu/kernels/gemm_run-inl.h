@@ -302,7 +302,8 @@ class GemmThread {
         run = kWideMicro<T>[h - 1];
       }
     }
-    const auto multiply = [&](T* out, ptrdiff_t out_stride, const T* before, ptrdiff_t before_stride) {
+    const auto multiply = [&](T* out, ptrdiff_t out_stride, const T* before,
+                              ptrdiff_t before_stride) {
       args.out = out, args.out_stride = out_stride;
       args.prev = before, args.prev_stride = before_stride;
       run(args);
