@@ -148,19 +148,13 @@ class Worker {
   // Every operand's offset of row `row`, in elements.
   void set_row(int64_t row) {
     column_ = -1;
-    const size_t n_dims = plan_.row_dims.size();
-    for (size_t k = 0; k < plan_.operands.size(); ++k) {
-      const Dims& strides = plan_.operands[k].row_strides;
-      if (row == 0 || n_dims == 1) {  // an extent may be 0 where row is
-        row_offsets_[k] = row == 0 ? 0 : row * strides[0];
-        continue;
-      }
-      int64_t rest = row, offset = 0;
-      for (size_t i = n_dims; i-- > 0;) {
-        offset += rest % plan_.row_dims[i] * strides[i];
-        rest /= plan_.row_dims[i];
-      }
-      row_offsets_[k] = offset;
+    const size_t n = plan_.operands.size();
+    std::fill_n(row_offsets_, n, 0);
+    if (row == 0) return;  // an extent may be 0
+    for (size_t i = plan_.row_dims.size(); i-- > 0;) {
+      const int64_t index = i == 0 ? row : row % plan_.row_dims[i];
+      if (i > 0) row /= plan_.row_dims[i];
+      for (size_t k = 0; k < n; ++k) row_offsets_[k] += index * plan_.operands[k].row_strides[i];
     }
   }
 

@@ -39,7 +39,8 @@ class Ahead {
   void add(const std::byte* base, int64_t offset, int64_t bytes) {
     if (n_ranges_ == kMaxRanges || bytes == 0) return;
     const uintptr_t from = reinterpret_cast<uintptr_t>(base) + static_cast<uintptr_t>(offset);
-    ranges_[n_ranges_++] = {from, from + static_cast<uintptr_t>(bytes)};
+    from_[n_ranges_] = from;
+    to_[n_ranges_++] = from + static_cast<uintptr_t>(bytes);
     lines_ += (bytes + kLineBytes - 1) / kLineBytes;
   }
   /// So many steps of weight 1 are to fetch it all.
@@ -64,15 +65,12 @@ class Ahead {
   }
 
  private:
-  struct Range {
-    uintptr_t next, end;
-  };
   void pop() {
     next_ = 0;
     if (n_ranges_ == 0) return;
     --n_ranges_;
-    next_ = ranges_[n_ranges_].next;
-    end_ = ranges_[n_ranges_].end;
+    next_ = from_[n_ranges_];
+    end_ = to_[n_ranges_];
   }
   void fetch() {
     const int64_t lines = due_ / kOne;
@@ -91,7 +89,8 @@ class Ahead {
   static constexpr int64_t kLineBytes = 64, kOne = 1 << 16;
   static constexpr int kMaxRanges = 12;
   const bool to_nearest_;
-  Range ranges_[kMaxRanges];
+  // Not pairs, which would be read in one piece before the two that were written are at hand.
+  uintptr_t from_[kMaxRanges], to_[kMaxRanges];
   int n_ranges_ = 0;
   uintptr_t next_ = 0, end_ = 0;
   int64_t lines_ = 0;
