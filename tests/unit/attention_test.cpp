@@ -23,6 +23,9 @@ const AttentionShape kShapes[] = {
     {1, 2, 1, 100, 230, 64, true, -130}, {1, 1, 1, 230, 100, 16, true, 130},
     {1, 4, 2, 97, 193, 13, true, 40},    {1, 2, 1, 1, 250, 72, true, -249},
     {1, 1, 1, 300, 290, 24, true, -30},
+    // Several runs of keys for each of a group's heads; of the second, blocks of queries that see none.
+    {1, 4, 2, 200, 600, 16, true},       {2, 4, 1, 210, 600, 8, false},
+    {1, 4, 2, 500, 600, 16, true, -450}, {1, 4, 1, 620, 610, 8, true, -10},
 };
 
 std::string describe(const AttentionShape& s) {

@@ -12,25 +12,27 @@
 namespace stow::cpu {
 namespace {
 
-// Calls run(thread, task, its next task or -1) for tasks [0, n), handed out last first: the longest
-// under a causal mask.
+// Calls run(thread, task, next) for tasks [0, n), handed out last first: the longest under a causal mask.
+// `next` is what the thread will run after this task; -1 is none, or not known: with few tasks a thread,
+// or if not `foresees`, none is handed out before its time.
 template <typename Run>
-void each_task(int threads, int64_t n, Run run) {
+void each_task(int threads, int64_t n, bool foresees, Run run) {
   if (threads <= 1) {
     for (int64_t t = n; t-- > 0;) run(0, t, t - 1);
     return;
   }
-  std::atomic<int64_t> taken = 0;  // beside the first of each thread
+  foresees = foresees && n >= 4 * int64_t{threads};
+  std::atomic<int64_t> taken = 0;
   TeamEdge edge;
 #pragma omp parallel num_threads(threads)
   {
     edge.enter();
-    const int thread = omp_get_thread_num();
-    const int64_t rest = n - omp_get_num_threads();
-    int64_t next;
-    for (int64_t t = n - 1 - thread; t >= 0; t = next) {
-      next = std::max<int64_t>(rest - 1 - taken.fetch_add(1, std::memory_order_relaxed), -1);
-      run(thread, t, next);
+    const auto take = [&] {
+      return std::max<int64_t>(n - 1 - taken.fetch_add(1, std::memory_order_relaxed), -1);
+    };
+    for (int64_t task = take(), next; task >= 0; task = foresees ? next : take()) {
+      next = foresees ? take() : -1;
+      run(omp_get_thread_num(), task, next);
     }
     edge.leave();
   }
@@ -55,7 +57,7 @@ void attention_forward(const AttentionSpec& spec, const void* q, const void* k, 
   const auto run = form == GemmForm::kTiled    ? &attention_forward_tiles
                    : form == GemmForm::kPaired ? &attention_forward_pairs
                                                : &attention_forward_task;
-  each_task(plan.threads, plan.n_tasks, [&](int thread, int64_t task, int64_t next) {
+  each_task(plan.threads, plan.n_tasks, !plan.few(), [&](int thread, int64_t task, int64_t next) {
     run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task, next);
   });
 }
@@ -79,12 +81,12 @@ void attention_backward(const AttentionSpec& spec, const void* q, const void* k,
                          : form == GemmForm::kPaired ? &attention_backward_pairs
                                                      : &attention_backward_task;
   auto run = [&](AttentionPart part, int64_t n) {
-    each_task(plan.threads, n, [&](int thread, int64_t task, int64_t next) {
+    each_task(plan.threads, n, plan.fused, [&](int thread, int64_t task, int64_t next) {
       part_task(args, part, buffers + thread * plan.thread_bytes, task, next);
     });
   };
   if (plan.fused) return run(AttentionPart::kAll, plan.heads);
-  each_task(plan.threads, spec.batch * spec.q_heads,
+  each_task(plan.threads, spec.batch * spec.q_heads, false,
             [&](int, int64_t task, int64_t) { delta(args, task, 0, spec.q_len); });
   run(AttentionPart::kKeys, plan.heads * plan.key_blocks);
   run(AttentionPart::kQueries, plan.heads * plan.group * plan.query_blocks);

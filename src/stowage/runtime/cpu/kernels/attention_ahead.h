@@ -17,7 +17,7 @@ class LineQueue {
   void clear() { count_ = next_ = 0; }
 
   /// `rows` rows of so many bytes, `step` bytes apart; not where there are too many such already.
-  void add(const char* at, int64_t step, int64_t rows, int64_t row_bytes) {
+  void add(uintptr_t at, int64_t step, int64_t rows, int64_t row_bytes) {
     if (rows <= 0 || row_bytes <= 0 || count_ == kMost) return;
     rows_[static_cast<size_t>(count_++)] = {at, step, rows, (row_bytes + kLine - 1) / kLine, 0};
   }
@@ -27,12 +27,13 @@ class LineQueue {
     while (lines > 0 && next_ < count_) {
       Rows& r = rows_[static_cast<size_t>(next_)];
       const int64_t n = std::min(lines, r.lines - r.line);
-      const char* at = r.at + r.line * kLine;
-      for (int64_t i = 0; i < n; ++i, at += kLine) __builtin_prefetch(at, 0, 2);
+      uintptr_t at = r.at + static_cast<uintptr_t>(r.line * kLine);
+      for (int64_t i = 0; i < n; ++i, at += kLine)
+        __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
       lines -= n;
       r.line += n;
       if (r.line < r.lines) continue;
-      r.line = 0, r.at += r.step;
+      r.line = 0, r.at += static_cast<uintptr_t>(r.step);
       if (--r.left == 0) ++next_;
     }
     return lines;
@@ -42,7 +43,7 @@ class LineQueue {
   static constexpr int64_t kLine = 64;
   static constexpr int kMost = 32;
   struct Rows {
-    const char* at;
+    uintptr_t at;  // a number: it may come to lie behind the array
     int64_t step, left, lines, line;
   };
   std::array<Rows, kMost> rows_;
@@ -65,13 +66,13 @@ class AttentionAhead {
 inline void add_rows(LineQueue& queue, const AttentionSpec& s, const void* base,
                      const std::array<int64_t, 4>& stride, int64_t batch, int64_t first, int64_t n,
                      int64_t head, int64_t heads = 1) {
-  if (stride[3] != 1) return;
+  if (stride[3] != 1 || n <= 0) return;
   const int64_t bytes = dtype_bytes(s.dtype);
   const bool one = stride[2] == s.head_dim;  // row after row
   for (int64_t h = 0; h < (one ? 1 : heads); ++h) {
     const int64_t at = batch * stride[0] + first * stride[1] + (head + h) * stride[2];
-    queue.add(static_cast<const char*>(base) + at * bytes, stride[1] * bytes, n,
-              (one ? heads : 1) * s.head_dim * bytes);
+    queue.add(reinterpret_cast<uintptr_t>(base) + static_cast<uintptr_t>(at * bytes),
+              stride[1] * bytes, n, (one ? heads : 1) * s.head_dim * bytes);
   }
 }
 
@@ -109,7 +110,7 @@ class AttentionForwardAhead : public AttentionAhead {
   }
 
   const AttentionForwardArgs& a_;
-  const AttentionForwardPlace here_;
+  const AttentionForwardPlace& here_;
   int64_t next_;
   bool ends_ = false;
 };

@@ -198,8 +198,8 @@ void delta_rows(const AttentionSpec& s, const S* out, const S* d_out, int64_t n,
         for (int64_t c = 0; c < kChains; ++c) sum[c] += widen(out[d + c]) * widen(d_out[d + c]);
     for (; d < s.head_dim; ++d)
       sum[d % kChains] += widen(out[d * s.out[3]]) * widen(d_out[d * s.d_out[3]]);
-    for (int64_t n = kChains / 2; n > 0; n /= 2)
-      for (int64_t c = 0; c < n; ++c) sum[c] += sum[c + n];
+    for (int64_t half = kChains / 2; half > 0; half /= 2)
+      for (int64_t c = 0; c < half; ++c) sum[c] += sum[c + half];
     delta[i] = sum[0];
   }
 }

@@ -15,7 +15,8 @@ struct AttentionForwardArgs {
   void* out;
   float* lse;
 };
-/// Runs one task with this thread's workspace; `next` is what it will run after, or -1.
+/// Runs one task with this thread's workspace; `next` is the one that it will run
+/// afterwards, or -1: only a hint of what to fetch.
 void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task,
                             int64_t next);
 
@@ -34,7 +35,7 @@ void attention_delta(const AttentionBackwardArgs& args, int64_t head, int64_t fi
 
 enum class AttentionPart { kAll, kKeys, kQueries };
 /// Runs one task of a part: kAll [heads], kKeys [heads, key_blocks],
-/// kQueries [heads, group, query_blocks]. The first makes delta itself, the others need it.
+/// kQueries [heads, group, query_blocks]. kAll makes delta itself, the others need it.
 void attention_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
                              int64_t task, int64_t next);
 

@@ -84,11 +84,12 @@ class BackwardWalk {
     for (int64_t g = 0; g < a_.plan.group; ++g)
       for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
         const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
+        if (block * kKeyBlock >= seen) continue;
+        turn_to_queries(g, b);
+        if (dq && block == 0) self().make_delta();
+        self().pack_queries(true);
+        fetch_after(g, b, block, blocks, dq != nullptr);
         for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
-          if (i == 0) {
-            turn_to_queries(g, b, true, dq && block == 0);
-            fetch_after(g, b, block, blocks, dq != nullptr);
-          }
           turn_to(block + i, i);
           self().meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
         }
@@ -101,14 +102,15 @@ class BackwardWalk {
   }
 
   void queries(int64_t g, int64_t block) {
-    turn_to_queries(g, block, false, false);
+    turn_to_queries(g, block);
+    self().pack_queries(false);
     std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
     const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
     for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
       turn_to(b, 0);
       self().pack_keys(true);
       ahead_.near.clear();
-      fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
+      if ((b + 1) * kKeyBlock < seen) fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
       self().meet(false, buf_.dq);
     }
     self().write_dq(buf_.dq, first_row_, n_rows_);
@@ -125,12 +127,10 @@ class BackwardWalk {
     dv_ = buf_.dv + place * buf_.sums_size;
   }
 
-  void turn_to_queries(int64_t g, int64_t block, bool for_keys, bool with_delta) {
+  void turn_to_queries(int64_t g, int64_t block) {
     q_head_ = kv_head_ * a_.plan.group + g;
     first_row_ = block * kQueryBlock;
     n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
-    if (with_delta) self().make_delta();
-    self().pack_queries(for_keys);
   }
 
   void fetch_keys(LineQueue& queue, int64_t batch, int64_t kv_head, int64_t block, int64_t blocks) {
@@ -168,8 +168,7 @@ class BackwardWalk {
     return unseen / kQueryBlock;
   }
 
-  // What the end of a task needs, whose last blocks of keys begin here, and the beginning of the
-  // next.
+  // What the end of a task writes, from this block of keys on, and what the next begins with.
   void fetch_end(int64_t block, int64_t next_head) {
     constexpr int64_t kMost = 1 << 19;  // bytes that still leave room for what is at work
     const int64_t first = block * kKeyBlock, n = s_.kv_len - first, group = a_.plan.group;

@@ -12,7 +12,7 @@
 namespace stow::cpu {
 
 /// What one micro-kernel is to fetch: `left` lines `step` apart from `at` on; then, `jump` further on,
-/// `run` more, and so on. Always addresses to read.
+/// `run` more, and so on.
 struct GemmFetch {
   const char* at = nullptr;
   int64_t step = 0;

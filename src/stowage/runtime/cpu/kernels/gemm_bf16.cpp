@@ -22,7 +22,7 @@ static_assert(kGemmRowUnit % kRows == 0 && PairPacking::kCols == kCols);
 
 // As gemm_micro-inl.h's, two steps of k at a time; into f32, or rounded into bf16.
 template <typename Out, int R>
-STOW_BF16 void micro(PieceArgs& args) {
+STOW_BF16 void micro(const PieceArgs& args) {
   __m512 acc[R][2];
   Out* const out = static_cast<Out*>(args.out);
   const char* touch = static_cast<const char*>(args.far);
@@ -67,7 +67,7 @@ STOW_BF16 void micro(PieceArgs& args) {
   }
 }
 
-using MicroFn = void (*)(PieceArgs&);
+using MicroFn = void (*)(const PieceArgs&);
 template <typename Out, int... R>
 constexpr std::array<MicroFn, sizeof...(R)> micro_table(std::integer_sequence<int, R...>) {
   return {&micro<Out, R + 1>...};
@@ -77,7 +77,7 @@ constexpr auto kMicro = micro_table<Out>(std::make_integer_sequence<int, kRows>(
 
 struct PairKernel : PairPacking {
   template <typename Out>
-  static void multiply(int64_t rows, PieceArgs& args) {
+  static void multiply(int64_t rows, const PieceArgs& args) {
     kMicro<Out>[static_cast<size_t>(rows - 1)](args);
   }
 };

@@ -57,8 +57,8 @@ STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, i
 /// written once.
 ///
 /// The kernel has kRows, of its pieces; kPairUnit, of which the pairs of a K block are a multiple;
-/// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs), into f32 or rounded into
-/// bf16.
+/// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or rounded into
+/// bf16, which may use up args.fetch.
 template <typename Kernel>
 class PairedThread {
   static constexpr int64_t kRows = Kernel::kRows;
