@@ -76,6 +76,14 @@ inline void add_rows(LineQueue& queue, const AttentionSpec& s, const void* base,
   }
 }
 
+/// Keys [first, first + n) and their values, of forward or backward arguments.
+template <class Args>
+void add_keys(LineQueue& queue, const Args& a, int64_t batch, int64_t kv_head, int64_t first,
+              int64_t n) {
+  add_rows(queue, a.spec, a.k, a.spec.k, batch, first, n, kv_head);
+  add_rows(queue, a.spec, a.v, a.spec.v, batch, first, n, kv_head);
+}
+
 /// In the forward pass: call packed() after a block of keys is packed.
 class AttentionForwardAhead : public AttentionAhead {
  public:
@@ -83,25 +91,21 @@ class AttentionForwardAhead : public AttentionAhead {
                         int64_t next)
       : a_(args), here_(here), next_(next) {}
 
-  /// Keys [first, first + n) of `all` that this task sees are packed.
-  void packed(int64_t first, int64_t n, int64_t all) {
-    const int64_t left = all - first - n;
+  /// Keys [first, first + n) are packed.
+  void packed(int64_t first, int64_t n) {
+    const int64_t left = here_.keys_seen(a_.spec) - first - n;
     near.clear();
-    add_keys(near, here_, first + n, std::min(left, kKeyBlock));
+    add_keys(near, a_, here_.batch, here_.kv_head, first + n, std::min(left, kKeyBlock));
     if (left > kKeyBlock || ends_) return;
     ends_ = true;
     add_columns(a_.out, a_.spec.out, here_);
     if (next_ < 0) return;
     const AttentionForwardPlace next(a_.spec, a_.plan, next_);
     add_columns(a_.q, a_.spec.q, next);
-    add_keys(far, next, 0, std::min(next.keys_seen(a_.spec), kKeyBlock));
+    add_keys(far, a_, next.batch, next.kv_head, 0, std::min(next.keys_seen(a_.spec), kKeyBlock));
   }
 
  private:
-  void add_keys(LineQueue& queue, const AttentionForwardPlace& of, int64_t first, int64_t n) {
-    add_rows(queue, a_.spec, a_.k, a_.spec.k, of.batch, first, n, of.kv_head);
-    add_rows(queue, a_.spec, a_.v, a_.spec.v, of.batch, first, n, of.kv_head);
-  }
   void add_columns(const void* base, const std::array<int64_t, 4>& stride,
                    const AttentionForwardPlace& of) {
     const int64_t first = of.position(0), last = of.position(of.columns - 1);

@@ -86,7 +86,7 @@ class ForwardTask {
     std::fill_n(buf_.sum, padded, 0.0f);
     const int64_t keys = seen_[here_.columns - 1];
     for (int64_t key = 0; key < keys; key += kKeyBlock)
-      key_block(key, std::min(kKeyBlock, keys - key), keys);
+      key_block(key, std::min(kKeyBlock, keys - key));
     finish();
   }
 
@@ -99,7 +99,7 @@ class ForwardTask {
     for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * stride[3];
   }
 
-  void key_block(int64_t first_key, int64_t keys, int64_t all_keys) {
+  void key_block(int64_t first_key, int64_t keys) {
     const int64_t k_origin = here_.batch * s_.k[0] + here_.kv_head * s_.k[2];
     const int64_t v_origin = here_.batch * s_.v[0] + here_.kv_head * s_.v[2];
     int64_t at[kKeyBlock];
@@ -109,7 +109,7 @@ class ForwardTask {
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     dim_offsets(s_.v);
     pack<kRows>(s_.dtype, a_.v, v_origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
-    ahead_.packed(first_key, keys, all_keys);
+    ahead_.packed(first_key, keys);
     for (int64_t c = 0; c < here_.columns; c += kWidth) {
       const int64_t n = std::min(seen_[c + kWidth - 1] - first_key, keys);
       if (n > 0) panel(c, first_key, keys, n);

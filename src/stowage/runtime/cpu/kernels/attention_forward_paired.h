@@ -100,7 +100,7 @@ class ForwardPaired {
     std::fill_n(buf_.sum, padded, 0.0f);
     const int64_t keys = seen_[here_.columns - 1];
     for (int64_t key = 0; key < keys; key += kKeyBlock)
-      key_block(key, std::min(kKeyBlock, keys - key), keys);
+      key_block(key, std::min(kKeyBlock, keys - key));
     finish();
   }
 
@@ -114,7 +114,7 @@ class ForwardPaired {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride[3];
   }
 
-  void key_block(int64_t first_key, int64_t keys, int64_t all_keys) {
+  void key_block(int64_t first_key, int64_t keys) {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
@@ -124,7 +124,7 @@ class ForwardPaired {
     dim_offsets(s_.v);
     Kernel::pack_left(words(a_.v) + here_.batch * s_.v[0] + here_.kv_head * s_.v[2], buf_.dims,
                       dims_, at, keys, buf_.v);
-    ahead_.packed(first_key, keys, all_keys);
+    ahead_.packed(first_key, keys);
     for (int64_t c = 0; c < here_.columns; c += kTileCols) {
       const int64_t n = std::min(seen_[c + kTileCols - 1] - first_key, keys);
       if (n > 0) panel(c, first_key, keys, n);

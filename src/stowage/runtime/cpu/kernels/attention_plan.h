@@ -80,7 +80,7 @@ struct AttentionForwardPlan {
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
 
 /// What a forward task is of: columns [first, first + columns) of a batch element and key-value
-/// head.
+/// head. Tasks of a head come one after the other, for the cache.
 struct AttentionForwardPlace {
   int64_t batch, kv_head, first, columns, group;
   AttentionForwardPlace(const AttentionSpec& s, const AttentionForwardPlan& p, int64_t task)

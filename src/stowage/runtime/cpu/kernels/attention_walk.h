@@ -135,8 +135,7 @@ class BackwardWalk {
 
   void fetch_keys(LineQueue& queue, int64_t batch, int64_t kv_head, int64_t block, int64_t blocks) {
     const int64_t first = block * kKeyBlock, n = std::min(blocks * kKeyBlock, s_.kv_len - first);
-    add_rows(queue, s_, a_.k, s_.k, batch, first, n, kv_head);
-    add_rows(queue, s_, a_.v, s_.v, batch, first, n, kv_head);
+    add_keys(queue, a_, batch, kv_head, first, n);
   }
   void fetch_queries(LineQueue& queue, int64_t batch, int64_t q_head, int64_t block,
                      bool with_delta) {

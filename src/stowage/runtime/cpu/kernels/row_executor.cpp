@@ -152,8 +152,9 @@ class Worker {
     std::fill_n(row_offsets_, n, 0);
     if (row == 0) return;  // an extent may be 0
     for (size_t i = plan_.row_dims.size(); i-- > 0;) {
-      const int64_t index = i == 0 ? row : row % plan_.row_dims[i];
-      if (i > 0) row /= plan_.row_dims[i];
+      const int64_t rest = i == 0 ? 0 : row / plan_.row_dims[i];
+      const int64_t index = row - rest * plan_.row_dims[i];
+      row = rest;
       for (size_t k = 0; k < n; ++k) row_offsets_[k] += index * plan_.operands[k].row_strides[i];
     }
   }
