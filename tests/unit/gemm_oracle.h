@@ -3,6 +3,7 @@
 // Not fast.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -99,6 +100,15 @@ struct GemmProblem {
   int64_t sizes_[3] = {};
 };
 
+/// Part 0, 1 or 2 of x as a sum of three bf16.
+inline float bf16_part(float x, int part) {
+  const auto nearest = [](float y) {
+    return std::bit_cast<float>((std::bit_cast<uint32_t>(y) + 0x8000) & 0xffff0000);
+  };
+  for (; part > 0; --part) x -= nearest(x);
+  return nearest(x);
+}
+
 /// What the contract says C holds after gemm(), in logical order, given C before.
 /// `fma`: whether the running target fuses.
 inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
@@ -109,7 +119,8 @@ inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
   const auto a_k = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.k});
   const auto b_k = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.k});
   std::vector<double> c = p.result();
-  const bool tiles = cpu::gemm_may_pair(p.spec) && cpu::bf16_form() == cpu::GemmForm::kTiled;
+  const cpu::GemmForm form = cpu::gemm_form(p.spec);
+  const bool tiles = form == cpu::GemmForm::kTiled, triples = form == cpu::GemmForm::kTripled;
   auto product = [&]<typename T>(T, int64_t ao, int64_t bo) -> double {
     T total = 0;
     for (size_t k = 0; tiles && k < a_k.size(); k += 32) {
@@ -120,6 +131,23 @@ inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
       total += halves[0] + halves[1];
     }
     if (tiles) return double(total);
+    for (size_t block = 0; triples && block < a_k.size(); block += 256) {
+      constexpr int kProducts[][2] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 0}, {0, 2}};
+      const size_t end = std::min(block + 256, a_k.size());
+      T sum = 0;
+      for (size_t k = block; k < end; k += 32)
+        for (const auto& [of_a, of_b] : kProducts) {
+          T halves[2] = {0, 0};
+          for (size_t i = k; i < std::min(k + 32, end); ++i)
+            halves[i % 2] =
+                std::fma(T(bf16_part(float(read_element(p.spec.a, p.a.data(), ao + a_k[i])), of_a)),
+                         T(bf16_part(float(read_element(p.spec.b, p.b.data(), bo + b_k[i])), of_b)),
+                         halves[i % 2]);
+          sum += halves[0] + halves[1];
+        }
+      total = block == 0 ? sum : total + sum;
+    }
+    if (triples) return double(total);
     for (size_t k = 0; k < a_k.size(); k += 256) {
       T sum = 0;
       for (size_t i = k; i < std::min(k + 256, a_k.size()); ++i) {

@@ -27,6 +27,9 @@ const GemmShape kShapes[] = {
     {{}, {300}, {3}, {31}},
     {{}, {203}, {70}, {64}},
     {{}, {64}, {1030}, {20}},
+    {{}, {128}, {130}, {128}},
+    {{}, {2, 100}, {5, 30}, {13, 23}},
+    {{2}, {140}, {1040}, {270}},
     {{}, {520}, {40}, {270}},
     {{}, {30}, {40}, {2400}},
     {{}, {3}, {70}, {2400}},
@@ -185,10 +188,50 @@ TEST(Gemm, IsNearTheSumInF64) {
   }
 }
 
+// Products of f32 split for tiles lose less than those of f32 units do.
+TEST(Gemm, IsNoLessAccurateWhereItSplits) {
+  constexpr int64_t kM = 128, kN = 128;
+  for (const int64_t k : {128, 256, 1000, 4000})
+    for (const bool positive : {false, true}) {
+      double worst[2] = {0, 0}, squares[2] = {0, 0};
+      for (const cpu::GemmForm form : {cpu::GemmForm::kPlain, cpu::GemmForm::kTiled}) {
+        if (!cpu::set_bf16_form_for_test(form)) {
+          cpu::set_bf16_form_for_test({});
+          GTEST_SKIP() << "this machine does not";
+        }
+        GemmProblem p({{}, {kM}, {kN}, {k}}, kF32, kF32, kF32, 0);
+        float* const a = static_cast<float*>(p.a.data());
+        float* const b = static_cast<float*>(p.b.data());
+        for (int64_t i = 0; positive && i < kM * k; ++i) a[i] = std::abs(a[i]);
+        for (int64_t i = 0; positive && i < kN * k; ++i) b[i] = std::abs(b[i]);
+        p.run(1);
+        const auto got = p.result();
+        for (int64_t m = 0; m < kM; ++m)
+          for (int64_t n = 0; n < kN; ++n) {
+            double sum = 0, magnitude = 0;
+            for (int64_t i = 0; i < k; ++i) {
+              const double x = double(a[m * k + i]) * b[i * kN + n];
+              sum += x, magnitude += std::abs(x);
+            }
+            const double error = std::abs(got[size_t(m * kN + n)] - sum) / magnitude;
+            const int at = form == cpu::GemmForm::kTiled;
+            worst[at] = std::max(worst[at], error), squares[at] += error * error;
+          }
+      }
+      cpu::set_bf16_form_for_test({});
+      fmt::print("k {}{}: worst {:.2e} for {:.2e}, in the mean {:.2e} for {:.2e}\n", k,
+                 positive ? ", positive" : "", worst[1], worst[0],
+                 std::sqrt(squares[1] / (kM * kN)), std::sqrt(squares[0] / (kM * kN)));
+      EXPECT_LT(worst[1], worst[0]);
+      EXPECT_LT(squares[1], squares[0]);
+    }
+}
+
 TEST(Gemm, BitsDoNotDependOnThreadsOrLayout) {
-  for (const GemmShape& shape : {GemmShape{{}, {130}, {90}, {300}}, GemmShape{{3}, {50}, {70}, {40}},
-                                 GemmShape{{}, {1}, {3000}, {400}}, GemmShape{{}, {900}, {2}, {300}},
-                                 GemmShape{{2, 2}, {3, 20}, {8, 9}, {5, 60}}})
+  for (const GemmShape& shape :
+       {GemmShape{{}, {150}, {200}, {400}}, GemmShape{{}, {130}, {90}, {300}},
+        GemmShape{{3}, {50}, {70}, {40}}, GemmShape{{}, {1}, {3000}, {400}},
+        GemmShape{{}, {900}, {2}, {300}}, GemmShape{{2, 2}, {3, 20}, {8, 9}, {5, 60}}})
     for (DType t : {kF32, kBF16}) {
       SCOPED_TRACE(describe(shape));
       GemmProblem first(shape, t, t, t, 0);
@@ -208,8 +251,14 @@ TEST(Gemm, BitsOfAPartAreThoseOfTheWhole) {
   const float* a = static_cast<const float*>(whole.a.data());
   const float* b = static_cast<const float*>(whole.b.data());
   const float* c = static_cast<const float*>(whole.c.data());
-  for (const auto& [m0, m1, n0, n1] : std::vector<std::array<int64_t, 4>>{
-           {0, 1, 0, 200}, {149, 150, 3, 4}, {17, 40, 31, 97}, {5, 150, 199, 200}}) {
+  const bool triples = cpu::gemm_form(whole.spec) == cpu::GemmForm::kTripled;
+  for (const auto& [m0, m1, n0, n1] : std::vector<std::array<int64_t, 4>>{{0, 1, 0, 200},
+                                                                          {149, 150, 3, 4},
+                                                                          {17, 40, 31, 97},
+                                                                          {5, 150, 199, 200},
+                                                                          {9, 139, 10, 140},
+                                                                          {22, 150, 33, 200}}) {
+    if (triples && std::min(m1 - m0, n1 - n0) < kProductLeast) continue;
     cpu::GemmSpec part{kF32, kF32, kF32, {}, {{m1 - m0, 700, 0, n1 - n0}},
                        {{n1 - n0, 0, 1, 1}}, {{700, 1, 200, 0}}};
     std::vector<float> got(size_t((m1 - m0) * (n1 - n0)));
@@ -264,6 +313,61 @@ TEST(Gemm, EveryTargetKeepsTheContractWhereFewRowsTurnB) {
         }
         hwy::SetSupportedTargetsForTest(0);
       }
+}
+
+// Where f32 are split into bf16: numbers of every magnitude, infinities and NaN, in rows of A and
+// columns of B that hold them and in all others.
+TEST(Gemm, TakesEveryMagnitudeWhereItSplits) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kMax = std::numeric_limits<float>::max();
+  constexpr int64_t kM = 130, kN = 150, kK = 300;
+  for (uint64_t seed : {0, 1, 2, 3, 4}) {
+    GemmProblem p({{}, {kM}, {kN}, {kK}}, kF32, kF32, kF32, seed);
+    if (cpu::gemm_form(p.spec) != cpu::GemmForm::kTripled) GTEST_SKIP() << "this machine does not";
+    const auto am = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.m}),
+               ak = p.offsets(&cpu::GemmDim::a_stride, {&p.spec.k});
+    const auto bn = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.n}),
+               bk = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.k});
+    float* const a = static_cast<float*>(p.a.data());
+    float* const b = static_cast<float*>(p.b.data());
+    const auto scale_row = [&](size_t m, float by) {
+      for (int64_t k : ak) a[am[m] + k] *= by;
+    };
+    const auto scale_col = [&](size_t n, float by) {
+      for (int64_t k : bk) b[bn[n] + k] *= by;
+    };
+    scale_row(3, 0x1p-60f), scale_row(4, 0x1p-100f), scale_row(5, 0x1p-130f),
+        scale_row(33, 0x1p100f);
+    scale_col(2, 0x1p-60f), scale_col(17, 0x1p-100f), scale_col(40, 0x1p-140f),
+        scale_col(99, 0x1p100f);
+    for (int64_t k = 0; k < 256; ++k) a[am[6] + ak[size_t(k)]] *= 0x1p-70f;  // of one block of K
+    a[am[7] + ak[10]] = kInf, a[am[8] + ak[290]] = -kInf, a[am[9] + ak[0]] = NAN,
+              a[am[10] + ak[5]] = kMax;
+    b[bn[20] + bk[10]] = kInf, b[bn[21] + bk[299]] = NAN, b[bn[22] + bk[100]] = -kMax,
+               b[bn[23] + bk[10]] = 0;
+    a[am[10] + ak[100]] = 0x1p-20f;
+    p.run(2);
+    const auto got = p.result();
+    for (size_t m = 0; m < size_t{kM}; ++m)
+      for (size_t n = 0; n < size_t{kN}; ++n) {
+        double sum = 0, magnitude = 0;
+        for (size_t k = 0; k < size_t{kK}; ++k) {
+          const double x = double(a[am[m] + ak[k]]) * b[bn[n] + bk[k]];
+          sum += x, magnitude += std::abs(x);
+        }
+        const double is = got[m * kN + n];
+        SCOPED_TRACE(fmt::format("{} {} {}: {} for {}", seed, m, n, is, sum));
+        if (std::isnan(sum)) {
+          ASSERT_TRUE(std::isnan(is));
+        } else if (std::isinf(sum)) {
+          ASSERT_EQ(is, sum);
+        } else if (std::abs(sum) > kMax) {  // by sums of either sign
+          ASSERT_FALSE(std::isfinite(is));
+        } else {
+          ASSERT_NEAR(is, sum, 30 * 0x1p-24 * magnitude + 0x1p-149);
+        }
+      }
+  }
 }
 
 TEST(Gemm, BroadcastOperandsAndNegativeStrides) {

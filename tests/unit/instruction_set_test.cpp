@@ -14,6 +14,7 @@ class InstructionSet : public ::testing::Test {
  protected:
   void TearDown() override {
     unsetenv("STOW_ISA");
+    EXPECT_TRUE(limit_instruction_set().ok());
     hwy::SetSupportedTargetsForTest(0);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
@@ -38,6 +39,13 @@ TEST_F(InstructionSet, HoldsKernelsToAvx2) {
   EXPECT_FALSE(can_multiply_tiles());
 }
 
+TEST_F(InstructionSet, HoldsKernelsToAvx512WithoutTiles) {
+  const int64_t all = hwy::SupportedTargets();
+  EXPECT_TRUE(limit("avx512").ok());
+  EXPECT_EQ(hwy::SupportedTargets(), all);
+  EXPECT_FALSE(can_multiply_tiles());
+}
+
 TEST_F(InstructionSet, HoldsKernelsToTheBaseline) {
   EXPECT_TRUE(limit("baseline").ok());
   EXPECT_EQ(hwy::SupportedTargets() & (HWY_AVX2 | (HWY_AVX2 - 1)), 0);
@@ -47,7 +55,8 @@ TEST_F(InstructionSet, RefusesOtherNames) {
   const Result<void> refused = limit("avx3");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error(),
-            "STOW_ISA = 'avx3'; it may be avx2 or baseline, or not set for all that the machine has");
+            "STOW_ISA = 'avx3'; it may be avx512, avx2 or baseline, or not set for all that the "
+            "machine has");
 }
 
 }  // namespace

@@ -52,8 +52,10 @@ const std::vector<Row> kCommands = {
 void print_help() {
   fmt::print("Stowage trains neural networks under a memory budget, exactly.\n\n");
   for (const Row& row : kCommands) fmt::print("  {:<12}{}\n", row.name, row.help);
-  fmt::print("\n./stowage COMMAND --help lists the options of a command; --version tells the version.\n"
-             "STOW_ISA=avx2 in the environment holds kernels to AVX2, STOW_ISA=baseline to SSE2.\n");
+  fmt::print(
+      "\n./stowage COMMAND --help lists the options of a command; --version tells the version.\n"
+      "STOW_ISA=avx512 in the environment holds kernels to AVX-512 (no tiles), =avx2 to AVX2, "
+      "=baseline to SSE2.\n");
 }
 
 // Lines that go on are indented; a line break that stands in a name is none.

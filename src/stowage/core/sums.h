@@ -10,4 +10,9 @@ namespace stow {
 /// blocks in order. So a sum over chunks of that size, from the first on, has a product's bits.
 inline constexpr int64_t kProductBlock = 256;
 
+/// On some machines a product of f32 is computed in another way where rows, columns and contracted
+/// elements are at least so many (gemm.h), with other bits. So parts of a product that are all at
+/// least so large have its bits.
+inline constexpr int64_t kProductLeast = 128;
+
 }  // namespace stow

@@ -10,6 +10,8 @@
 #include "stowage/api/random.h"
 #include "stowage/api/reduce.h"
 #include "stowage/api/scan.h"
+#include "stowage/api/shaping.h"
+#include "stowage/core/sums.h"
 #include "stowage/nn/loss.h"
 
 namespace stow::nn {
@@ -47,7 +49,8 @@ Array use(const Array& weight, DType compute) {
 
 // block(h) for so many tokens after another, h [B, T, d]; nothing within is kept.
 // The last chunk comes first, so that the backward pass sums weights' gradients from the first on,
-// as a product over all tokens does.
+// as a product over all tokens does. A short rest is filled up with zeros, so that its products are
+// computed as those of all tokens are.
 template <typename Block>
 Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
   const int64_t d = h.dim(-1), n = h.size() / d, even = n / chunk * chunk;
@@ -59,7 +62,11 @@ Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
     const auto step = [&](None, const Array& in) { return std::pair(None{}, one(in)); };
     parts.push_back(scan(step, None{}, chunks, {.reverse = true}).second.reshape({even, d}));
   }
-  if (even < n) parts.push_back(one(rows.slice(0, even, n)));
+  if (const int64_t rest = n - even; rest > 0 && even > 0 && rest < kProductLeast)
+    parts.push_back(
+        one(pad(rows.slice(0, even, n), {{0, kProductLeast - rest}, {0, 0}})).slice(0, 0, rest));
+  else if (rest > 0)
+    parts.push_back(one(rows.slice(0, even, n)));
   return concatenate(parts).reshape({h.dim(0), h.dim(1), d});
 }
 

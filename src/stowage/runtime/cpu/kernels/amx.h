@@ -87,6 +87,9 @@ inline void pack_rows(const uint16_t* src, const int64_t* rows, int64_t n, const
 /// As PairPacking, for tiles.
 struct TilePacking {
   static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
+  using Element = uint16_t;
+  static constexpr int64_t kParts = 1, kFetches = 1;
+  static constexpr bool kMarks = false, kBeside = false;
   static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                         int64_t kc, uint32_t* dst) {
     pack_rows(src, rows, n, ks, kc, dst);

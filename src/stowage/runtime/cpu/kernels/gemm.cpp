@@ -16,8 +16,11 @@ namespace stow::cpu {
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
   // The same on machines with products of pairs or tiles and on others.
   int64_t bytes = 0;
-  for (GemmForm form : {GemmForm::kPlain, GemmForm::kPaired, GemmForm::kTiled}) {
-    if (form != GemmForm::kPlain && !gemm_may_pair(spec)) continue;
+  for (GemmForm form :
+       {GemmForm::kPlain, GemmForm::kPaired, GemmForm::kTiled, GemmForm::kTripled}) {
+    if (form == GemmForm::kTripled ? !gemm_may_triple(spec)
+                                   : form != GemmForm::kPlain && !gemm_may_pair(spec))
+      continue;
     const GemmPlan plan = plan_gemm(spec, threads, form);
     bytes = std::max(bytes, plan.thread_bytes * plan.threads);
   }
@@ -42,6 +45,11 @@ GemmForm bf16_form() {
   if (can_multiply_tiles()) return GemmForm::kTiled;
   return made_by_amd() && can_multiply_pairs() ? GemmForm::kPaired : GemmForm::kPlain;
 }
+GemmForm gemm_form(const GemmSpec& spec) {
+  if (gemm_may_pair(spec)) return bf16_form();
+  return gemm_may_triple(spec) && bf16_form() == GemmForm::kTiled ? GemmForm::kTripled
+                                                                  : GemmForm::kPlain;
+}
 bool set_bf16_form_for_test(std::optional<GemmForm> form) {
   g_form_for_test = form ? static_cast<int>(*form) : -1;
   return !form || can_multiply(*form);
@@ -49,8 +57,7 @@ bool set_bf16_form_for_test(std::optional<GemmForm> form) {
 
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
           int threads, const GemmHooks& hooks) {
-  const GemmForm form = gemm_may_pair(spec) ? bf16_form() : GemmForm::kPlain;
-  GemmPlan plan = plan_gemm(spec, threads, form);
+  GemmPlan plan = plan_gemm(spec, threads, gemm_form(spec));
   if (plan.n_tasks() == 0) return;
   if (spec.epilogue) plan.finish = &hooks.finish;
   plan.a_made.fill = &hooks.fill_a;
@@ -59,6 +66,7 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64
                      : plan.form == GemmForm::kTiled                      ? &gemm_thread_tiles
+                     : plan.form == GemmForm::kTripled                    ? &gemm_thread_triples
                      : plan.form == GemmForm::kPaired                     ? &gemm_thread_bf16
                                                                           : &gemm_thread_f32;
   if (plan.k.extent == 0) {

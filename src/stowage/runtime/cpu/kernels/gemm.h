@@ -12,17 +12,31 @@
 // product too). The payload of a NaN is not covered; nor are subnormal numbers in products of bf16
 // with K of at least 16, which machines with instructions for them may take and give as zeros.
 //
-// Where the machine multiplies tiles of bf16 (AMX), two bf16 operands with K of at least 16 have other
-// bits, the instruction's, on which all of the above does not depend either: k goes in steps of 32; in
-// each, the products at even k are summed by fma in order from zero, those at odd k likewise, the two
-// sums are added, and that is added to the total.
+// Where the machine multiplies tiles of bf16 (AMX), two bf16 operands with K of at least 16 have
+// other bits, the instruction's, on which all of the above does not depend either: k goes in steps
+// of 32; in each, the products at even k are summed by fma in order from zero, those at odd k
+// likewise, the two sums are added, and that is added to the total.
+//
+// On such a machine two f32 operands with at least 128 rows, 128 columns and K of at least 128 are
+// each split into three bf16, x = x0 + x1 + x2, of which each is the nearest bf16 to what is left
+// (ties away from zero); that is exact. K is cut into blocks of 256, added in order, as above;
+// within a block k goes in steps of 32, and in each the products a2 b0, a1 b0, a1 b1, a0 b1, a0 b0,
+// a0 b2 are summed in this order, each as the product of two bf16 is. What is left out, and what
+// the f32 sums lose, is less than what the order above loses. Subnormal numbers, infinities: a row
+// of A, or column of B, whose largest magnitude in a block of K is below 2^-40 is multiplied by a
+// power of two before it is split, and its results are divided by it; one that holds an infinity,
+// or a number that rounds up to one, is not split but multiplied element by element, by fma in
+// order. Beside the roundings above, that leaves an error of at most 2^-34 of the largest of a row
+// times the largest of a column, for each block. So an element's bits depend, besides its row and
+// its column, on whether rows, columns and K are that many.
 //
 // accumulate: C = round(C + round(product)): the bits of the product alone, then of an addition.
 // Integer operands are widened with their sign; their products wrap in C's dtype.
 //
-// An epilogue works on C piece by piece, as soon as a piece holds its final values and while it is near.
-// A prologue makes an operand piece by piece, right before each is packed; the operand is never all
-// there. An element may be made several times: of A once for 1024 columns of C, of B by each thread.
+// An epilogue works on C piece by piece, as soon as a piece holds its final values and while it is
+// near. A prologue makes an operand piece by piece, right before each is packed; the operand is
+// never all there. An element may be made several times: of A once for 1024 columns of C, of B by
+// each thread.
 #pragma once
 
 #include <cstdint>

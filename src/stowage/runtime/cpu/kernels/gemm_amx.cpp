@@ -12,6 +12,7 @@
 
 #include "stowage/runtime/cpu/kernels/amx.h"
 #include "stowage/runtime/cpu/kernels/gemm_paired.h"
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
 
 namespace stow::cpu {
 namespace {
@@ -82,7 +83,7 @@ bool may_use_tiles() {
 
 bool can_multiply_tiles() {
   static const bool may = may_use_tiles();
-  return may && can_multiply_pairs();
+  return may && allows_tiles() && can_multiply_pairs();
 }
 
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,

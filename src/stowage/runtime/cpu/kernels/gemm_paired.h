@@ -1,5 +1,5 @@
-// One thread's share of a product of two bf16 operands packed as pairs, around a kernel that multiplies
-// panels of them. Not for other machines; see pairs.h.
+// One thread's share of a product of two operands packed as pairs of bf16, around a kernel that
+// multiplies panels of them. Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +29,8 @@ struct PieceArgs {
   ptrdiff_t far_stride;  // in bytes
   bool onto;   // prev is no part of the product
   bool whole;  // prev may be read for kRows and kCols, however many are wanted
+  const uint8_t *a_marks, *b_marks;  // of the panels' rows, where their packing makes marks
+  bool swapped;                      // A and B are exchanged
 };
 inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead
 
@@ -52,22 +54,26 @@ STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, i
   }
 }
 
-/// A tile of C at a time. Packed are up to the plan's depth of k, as K blocks one after the other; a
-/// panel of B then goes through its K blocks with the sums of a block of rows kept near, so that C is
-/// written once.
+/// A tile of C at a time. Packed are up to the plan's depth of k, as K blocks one after the other;
+/// a panel of B then goes through its K blocks with the sums of a block of rows kept near, so that
+/// C is written once.
 ///
 /// The kernel has kRows, of its pieces; kPairUnit, of which the pairs of a K block are a multiple;
-/// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or rounded into
-/// bf16, which may use up args.fetch.
+/// Element, of the operands; kParts, that each is packed as; kFetches, lines fetched for 4 pairs;
+/// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or
+/// rounded into bf16, which may use up args.fetch. Where kMarks, packing also writes a mark of each
+/// row, and all of a depth is one K block. Where kBeside, it packs panels of B beside its products,
+/// and writes pieces of C later, at flush() at the latest.
 template <typename Kernel>
 class PairedThread {
-  static constexpr int64_t kRows = Kernel::kRows;
+  static constexpr int64_t kRows = Kernel::kRows, kParts = Kernel::kParts;
+  using Element = typename Kernel::Element;
 
  public:
   PairedThread(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace)
       : p_(plan),
-        a_(static_cast<const uint16_t*>(a)),
-        b_(static_cast<const uint16_t*>(b)),
+        a_(static_cast<const Element*>(a)),
+        b_(static_cast<const Element*>(b)),
         c_(c),
         b_pack_(static_cast<uint32_t*>(workspace)),
         a_pack_(b_pack_ + plan.b_pack_bytes / 4),
@@ -110,11 +116,11 @@ class PairedThread {
         for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
           if (p_.a_made.is)
-            Kernel::pack_left(words_of(p_.a_made, m, rows, k0_ + k, kc), a_piece_.outer, rows,
-                              a_piece_.ks, kc, to);
+            pack_left(words_of(p_.a_made, m, rows, k0_ + k, kc), a_piece_.outer, rows, a_piece_.ks,
+                      kc, to);
           else
-            Kernel::pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
-          to += pairs_in(kc) * round_up(rows);
+            pack_left(a_ + a_batch_, a_rows_, rows, a_ks_ + k, kc, to);
+          to += pairs_in(kc) * round_up(rows) * kParts;
         }
         // The next block of A, of these k or the next.
         const bool turn = m + p_.block_m >= m1;
@@ -133,22 +139,40 @@ class PairedThread {
   }
   static int64_t round_up(int64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
 
-  void ahead(GemmAhead& of, const uint16_t* base, int64_t GemmDim::*stride, const GemmDims& outer,
+  void pack_left(const Element* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
+                 uint32_t* to) {
+    if constexpr (Kernel::kMarks)
+      kernel_.pack_left(src, rows, n, ks, kc, a_marks_, to);
+    else
+      kernel_.pack_left(src, rows, n, ks, kc, to);
+  }
+  // The panels from column j of the tile on.
+  void pack_right(const Element* src, int64_t j, const int64_t* cols, int64_t n, const int64_t* ks,
+                  int64_t kc, uint32_t* to) {
+    if constexpr (Kernel::kMarks)
+      kernel_.pack_right(src, cols, n, ks, kc, b_marks_ + j, to);
+    else
+      kernel_.pack_right(src, cols, n, ks, kc, to);
+  }
+
+  void ahead(GemmAhead& of, const Element* base, int64_t GemmDim::*stride, const GemmDims& outer,
              int64_t first, int64_t n, int64_t k) {
     of.stop();
     if (large_ && k < p_.k.extent)
-      of.start(base, 2, stride, outer, first, n, p_.k, k, std::min(p_.depth, p_.k.extent - k));
+      of.start(base, sizeof(Element), stride, outer, first, n, p_.k, k,
+               std::min(p_.depth, p_.k.extent - k));
   }
 
   // A piece of an operand with a prologue.
-  const uint16_t* words_of(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k, int64_t kc) {
-    return static_cast<const uint16_t*>(fill_piece(of, first, n, k, kc, b_pack_));
+  const Element* words_of(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k,
+                          int64_t kc) {
+    return static_cast<const Element*>(fill_piece(of, first, n, k, kc, b_pack_));
   }
 
   // A block of A times a tile of B, whose panels the first block packs, each right before its use.
   void block(int64_t m, int64_t n0, int64_t rows, int64_t cols, bool first, float* sums) {
     int64_t finished = 0;  // columns that the epilogue has had
-    const int64_t b_panel = pairs_in(depth_) * kCols;
+    const int64_t b_panel = pairs_in(depth_) * kCols * kParts;
     b_ahead_.stop();
     for (int64_t j = 0; j < cols; j += kCols) {
       const int64_t w = std::min(kCols, cols - j);
@@ -156,33 +180,48 @@ class PairedThread {
       if (first && p_.b_made.is) {
         for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
-          Kernel::pack_right(words_of(p_.b_made, n0 + j, w, k0_ + k, kc), b_piece_.outer, w, b_piece_.ks,
-                             kc, b + k / 2 * kCols);
+          pack_right(words_of(p_.b_made, n0 + j, w, k0_ + k, kc), j, b_piece_.outer, w, b_piece_.ks,
+                     kc, b + k / 2 * kCols * kParts);
         }
       } else if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
-        if (j == 0) Kernel::pack_right(b_ + b_batch_, b_cols_, cols, b_ks_, depth_, b_pack_);
+        if (j == 0) pack_right(b_ + b_batch_, 0, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
-        for (int64_t k = 0; k < depth_; k += kGemmBlockK)
-          Kernel::pack_right(b_ + b_batch_, b_cols_ + j, w, b_ks_ + k,
-                             std::min(kGemmBlockK, depth_ - k), b + k / 2 * kCols);
-        ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + j + kCols,
-              std::min(kCols, cols - j - kCols), k0_);
+        int64_t next = j + kCols;  // to fetch
+        if constexpr (Kernel::kBeside) {
+          if (j == 0) kernel_.start_right(b_ + b_batch_, b_cols_, w, b_ks_, depth_, b_marks_, b);
+          kernel_.finish_right();
+          if (next < cols)
+            kernel_.start_right(b_ + b_batch_, b_cols_ + next, std::min(kCols, cols - next), b_ks_,
+                                depth_, b_marks_ + next, b + b_panel);
+          next += kCols;
+        } else {
+          for (int64_t k = 0; k < depth_; k += kGemmBlockK)
+            pack_right(b_ + b_batch_, j, b_cols_ + j, w, b_ks_ + k,
+                       std::min(kGemmBlockK, depth_ - k), b + k / 2 * kCols * kParts);
+        }
+        ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + next,
+              std::min(kCols, cols - next), k0_);
       }
       for (int64_t k = 0; k < depth_; k += kGemmBlockK)
         for (int64_t i = 0; i < rows; i += kRows)
-          piece(k, a_pack_ + k / 2 * round_up(rows), b + k / 2 * kCols, i,
+          piece(k, a_pack_ + k / 2 * round_up(rows) * kParts, b + k / 2 * kCols * kParts, i,
                 std::min(kRows, rows - i), j, w, sums);
       if (!p_.finish || !last_k_ || !is_finish_due(p_, finished, j + w, cols)) continue;
+      flush();
       finish_piece(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);
       finished = j + w;
     }
+    flush();
+  }
+  void flush() {
+    if constexpr (Kernel::kBeside) kernel_.flush();
   }
 
   // A panel of A times one of B, K block k of those packed, on its way into C.
   void piece(int64_t k, const uint32_t* a, const uint32_t* b, int64_t i, int64_t h, int64_t j,
              int64_t w, float* sums) {
     const int64_t pairs = pairs_in(std::min(kGemmBlockK, depth_ - k));
-    a += i * pairs;
+    a += i * pairs * kParts;
     const bool even = c_cols_run_[j / kCols] && c_rows_even_[i / kRows];
     const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
     const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
@@ -191,15 +230,18 @@ class PairedThread {
     const bool in_c = p_.c == DType::kF32 && even &&
                       (!p_.accumulate || (begins && ends && !p_.partial_sums));
     float* const c_sums = in_c ? static_cast<float*>(c_) + at : nullptr;
-    float *const kept = kept_ + i * kCols, *const part = sums + i * p_.tile_n + j;
+    float *const kept = Kernel::kBeside ? taken_ : kept_ + i * kCols, *const part =
+                                                                          sums + i * p_.tile_n + j;
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     PieceArgs args;
-    next.next(pairs / kFetchEvery, a, args.fetch);
+    next.next(pairs / kFetchEvery * Kernel::kFetches, a, args.fetch);
     args.pairs = pairs, args.a = a, args.b = b, args.cols = w;
     args.out = kept, args.out_stride = kCols;
     args.prev = kept, args.prev_stride = kCols;
     args.far = kept, args.far_stride = 4 * kCols;
     args.onto = false, args.whole = true;
+    args.swapped = p_.swapped;
+    if constexpr (Kernel::kMarks) args.a_marks = a_marks_ + i, args.b_marks = b_marks_ + j;
     if (begins && k0_ == 0)
       args.prev = p_.accumulate ? c_sums : nullptr, args.prev_stride = stride, args.onto = true,
       args.whole = false;
@@ -208,23 +250,24 @@ class PairedThread {
     else if (begins && even)
       args.prev = c_sums, args.prev_stride = stride, args.whole = false;
     else if (begins)
-      take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
+      flush(), take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
     const bool reads_far = args.prev != nullptr && args.prev != kept;
     if (reads_far) args.far = args.prev, args.far_stride = 4 * args.prev_stride;
     const auto multiply_into = [&](auto* out, ptrdiff_t out_stride) {
       using Out = std::remove_pointer_t<decltype(out)>;
       args.out = out, args.out_stride = out_stride;
       if (!reads_far) args.far = out, args.far_stride = ptrdiff_t{sizeof(Out)} * out_stride;
-      Kernel::template multiply<Out>(h, args);
+      kernel_.template multiply<Out>(h, args);
     };
-    if (!ends) return Kernel::template multiply<float>(h, args);
+    if (!ends) return kernel_.template multiply<float>(h, args);
     if (p_.partial_sums && !last_k_) return multiply_into(part, p_.tile_n);
     if (c_sums) return multiply_into(c_sums, stride);
     if (p_.c == DType::kBF16 && !p_.accumulate && even)
       return multiply_into(static_cast<Bf16*>(c_) + at, stride);
     alignas(64) float out[kRows * kCols];
     args.out = out, args.out_stride = kCols;
-    Kernel::template multiply<float>(h, args);
+    kernel_.template multiply<float>(h, args);
+    flush();
     const bool add = p_.accumulate;
     if (p_.c == DType::kF32)
       put_piece(out, static_cast<float*>(c_) + c_batch_, c_rows_ + i, h, c_cols_ + j, w, add);
@@ -249,7 +292,8 @@ class PairedThread {
   static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
 
   const GemmPlan& p_;
-  const uint16_t *a_, *b_;
+  Kernel kernel_;
+  const Element *a_, *b_;
   void* c_;
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
@@ -261,6 +305,10 @@ class PairedThread {
   int64_t a_ks_[kGemmPairedWhole], b_ks_[kGemmPairedWhole];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
+  uint8_t a_marks_[Kernel::kMarks ? kGemmMaxBlockM : 1],
+      b_marks_[Kernel::kMarks ? kGemmMaxTileN : 1];
+  alignas(64) float taken_[Kernel::kBeside ? kRows * kCols
+                                           : 1];  // what kept_ is where K blocks are written
   bool c_rows_even_[kGemmMaxBlockM / kRows], c_cols_run_[kGemmMaxTileN / kCols];
 };
 

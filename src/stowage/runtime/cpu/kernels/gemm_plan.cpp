@@ -79,10 +79,39 @@ void split(GemmPlan& p, int threads) {
 
 // How much of k is packed at a time.
 int64_t depth_of(const GemmPlan& p, bool few_rows) {
-  if (p.form == GemmForm::kPlain || few_rows) return std::min(p.k.extent, kGemmBlockK);
+  if (p.form == GemmForm::kPlain || p.form == GemmForm::kTripled || few_rows)
+    return std::min(p.k.extent, kGemmBlockK);
   constexpr int64_t kManyRows = 512;  // by which a tile of B is used more than it costs to pack
   const bool whole = p.k.extent <= kGemmPairedWhole && p.task_m > kManyRows;
   return std::min(p.k.extent, whole ? kGemmPairedWhole : kGemmPairedDepth);
+}
+
+// Tiles and blocks of a product of triples in the room that the plain product has, so that plans
+// are the same on every machine.
+void fit_triples(GemmPlan& p, const GemmPlan& plain) {
+  constexpr int64_t unit = kGemmTiledRowUnit;
+  const int64_t room =
+      (plain.b_pack_bytes + plain.a_pack_bytes + plain.sums_bytes) * plain.threads / p.threads;
+  const int64_t row_bytes = round_up(p.depth, 2 * kGemmPairsInTile) * 2 * kGemmParts;
+  const int64_t sums = p.partial_sums ? std::min(plain.sums_bytes, room / 2) : 0;
+  const int64_t rows =
+      std::max((room - sums) / row_bytes, 2 * unit);  // and columns, that may be packed
+  p.tile_n =
+      even_piece(p.task_n, std::clamp(rows * 2 / 3 / unit * unit, unit, kGemmTripledTileN), unit);
+  p.tile_m = round_up(p.task_m, unit);
+  if (p.partial_sums)
+    p.tile_m = even_piece(p.task_m, std::max(sums / 4 / p.tile_n / unit * unit, unit), unit);
+  p.block_m =
+      even_piece(p.tile_m, std::clamp((rows - p.tile_n) / unit * unit, unit, kGemmMaxBlockM), unit);
+  p.b_pack_bytes = row_bytes * p.tile_n;
+  p.a_pack_bytes = row_bytes * p.block_m;
+  p.sums_bytes = p.partial_sums ? p.tile_m * p.tile_n * 4 : 0;
+}
+
+int64_t extent_of(const std::vector<GemmDim>& dims) {
+  int64_t extent = 1;
+  for (const GemmDim& d : dims) extent *= d.extent;
+  return extent;
 }
 
 bool is_small_float(DType t) { return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16; }
@@ -92,9 +121,14 @@ bool is_small_float(DType t) { return t == DType::kF32 || t == DType::kBF16 || t
 bool gemm_may_pair(const GemmSpec& spec) {
   // A short K has few pairs, and stays exact for subnormal numbers.
   constexpr int64_t kLeast = 16;
-  int64_t k = 1;
-  for (const GemmDim& d : spec.k) k *= d.extent;
-  return spec.a == DType::kBF16 && spec.b == DType::kBF16 && is_small_float(spec.c) && k >= kLeast;
+  return spec.a == DType::kBF16 && spec.b == DType::kBF16 && is_small_float(spec.c) &&
+         extent_of(spec.k) >= kLeast;
+}
+
+bool gemm_may_triple(const GemmSpec& spec) {
+  return spec.a == DType::kF32 && spec.b == DType::kF32 && is_small_float(spec.c) &&
+         extent_of(spec.m) >= kProductLeast && extent_of(spec.n) >= kProductLeast &&
+         extent_of(spec.k) >= kProductLeast;
 }
 
 GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
@@ -130,7 +164,8 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;
   // Few rows: the product is a walk through B, so each part of B is packed where it stays nearest.
   const int64_t unit = p.row_unit();
-  const bool few_rows = p.task_m <= unit, paired = form != GemmForm::kPlain;
+  const bool few_rows = p.task_m <= unit,
+             paired = form == GemmForm::kPaired || form == GemmForm::kTiled;
   p.depth = depth_of(p, few_rows);
   p.partial_sums = p.k.extent > p.depth && (!c_is_sum || p.accumulate);
   p.tile_n = even_piece(p.task_n,
@@ -152,6 +187,7 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   p.sums_bytes = p.partial_sums ? align_up(p.tile_m * p.tile_n * bytes, 64) : 0;
   p.kept_bytes =
       paired && p.k.extent > kGemmBlockK ? align_up(p.block_m * kGemmColUnit * bytes, 64) : 0;
+  if (form == GemmForm::kTripled) fit_triples(p, plan_gemm(spec, threads, GemmForm::kPlain));
   if (spec.epilogue) p.epilogue_bytes = align_up(spec.epilogue->scratch_bytes, 64);
   p.thread_bytes = p.b_pack_bytes + p.a_pack_bytes + p.sums_bytes + p.kept_bytes;
   const auto make = [&](const std::optional<GemmPrologue>& of, int64_t piece, GemmPlan::Made& made) {

@@ -25,6 +25,8 @@ inline constexpr int64_t kGemmPairedWhole = 2048;  // or all, so that many rows 
 inline constexpr int64_t kGemmPairedFewTileN = 512;  // columns of few rows, where packed as pairs
 inline constexpr int64_t kGemmPairedBlock = 96 * 2048;  // elements of A packed so at a time
 inline constexpr int64_t kGemmPairsInTile = 16;  // pairs of a K block are a multiple, in tiles
+inline constexpr int64_t kGemmParts = 3;         // bf16 that an f32 is split into, for tiles
+inline constexpr int64_t kGemmTripledTileN = 512;  // most columns of B packed at a time
 inline constexpr int64_t kGemmFinishCols = 256;  // of a block, for an epilogue at a time
 inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
 
@@ -36,9 +38,10 @@ struct GemmDims {
   std::span<const GemmDim> span() const { return {dims.data(), static_cast<size_t>(count)}; }
 };
 
-/// How two bf16 operands are multiplied: widened as others are, packed as pairs (gemm_bf16.cpp), or as
-/// pairs in tiles (gemm_amx.cpp).
-enum class GemmForm { kPlain, kPaired, kTiled };
+/// How operands are multiplied: as f32 (gemm_f32.cpp); two of bf16 also packed as pairs
+/// (gemm_bf16.cpp), or as pairs in tiles (gemm_amx.cpp); and two of f32 split into three bf16 each,
+/// in tiles (gemm_triples.cpp).
+enum class GemmForm { kPlain, kPaired, kTiled, kTripled };
 
 /// A product ready to run. Where `swapped`, the roles of A and B (and of m and n) are exchanged in
 /// everything below: C^T = B^T A^T has the same bits.
@@ -65,12 +68,18 @@ struct GemmPlan {
     const GemmFill* fill = nullptr;
   } a_made, b_made;
 
-  int64_t row_unit() const { return form == GemmForm::kTiled ? kGemmTiledRowUnit : kGemmRowUnit; }
+  int64_t row_unit() const {
+    return form == GemmForm::kTiled || form == GemmForm::kTripled ? kGemmTiledRowUnit
+                                                                  : kGemmRowUnit;
+  }
   int64_t n_tasks() const { return batch.extent * tasks_m * tasks_n; }
 };
 
 /// Whether machines that multiply pairs of bf16 do so for this product.
 bool gemm_may_pair(const GemmSpec& spec);
+
+/// Whether machines that multiply tiles of bf16 split the f32 of this product for that.
+bool gemm_may_triple(const GemmSpec& spec);
 
 /// Errors: aborts on a mix of dtypes that gemm.h does not allow.
 GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form);

@@ -21,7 +21,10 @@ bool gemm_target_is_avx512();
 /// How this machine multiplies two bf16 best. Intel's multiply pairs more slowly than f32, and are
 /// left to tiles.
 GemmForm bf16_form();
-/// Another way from now on, or with nullopt the best again; false if the machine cannot.
+/// How it computes this product.
+GemmForm gemm_form(const GemmSpec& spec);
+/// Another way from now on, of f32 too where it is that of tiles, or with nullopt the best again;
+/// false if the machine cannot.
 bool set_bf16_form_for_test(std::optional<GemmForm> form);
 /// Whether it can multiply pairs, and tiles.
 bool can_multiply_pairs();
@@ -30,6 +33,8 @@ void gemm_thread_bf16(const GemmPlan& plan, const void* a, const void* b, void* 
                       int64_t first_task, int64_t last_task);
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                        int64_t first_task, int64_t last_task);
+void gemm_thread_triples(const GemmPlan& plan, const void* a, const void* b, void* c,
+                         void* workspace, int64_t first_task, int64_t last_task);
 void gemm_thread_f64(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                      int64_t first_task, int64_t last_task);
 

@@ -1,10 +1,16 @@
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
 
+#include <atomic>
 #include <cstdlib>
 
 #include <hwy/targets.h>
 
 namespace stow::cpu {
+namespace {
+
+std::atomic<bool> g_allows_tiles = true;
+
+}  // namespace
 
 std::string instruction_set_limit() {
   const char* name = std::getenv("STOW_ISA");
@@ -13,7 +19,8 @@ std::string instruction_set_limit() {
 
 Result<void> limit_instruction_set() {
   const std::string name = instruction_set_limit();
-  if (name.empty()) return {};
+  g_allows_tiles = name.empty();
+  if (name.empty() || name == "avx512") return {};
   // Of Highway's targets the better one is the lesser number.
   constexpr int64_t kBetterThanAvx2 = HWY_AVX2 - 1;
   int64_t unwanted;
@@ -22,12 +29,18 @@ Result<void> limit_instruction_set() {
   else if (name == "baseline")
     unwanted = HWY_AVX2 | kBetterThanAvx2;
   else
-    return fail("STOW_ISA = '{}'; it may be avx2 or baseline, or not set for all that the machine has",
-                name);
+    return fail(
+        "STOW_ISA = '{}'; it may be avx512, avx2 or baseline, or not set for all that the machine "
+        "has",
+        name);
   // Not DisableTargets(), after which whoever asks for the supported targets has undone it.
   hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~unwanted);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   return {};
+}
+
+bool allows_tiles() {
+  return g_allows_tiles;
 }
 
 }  // namespace stow::cpu

@@ -8,10 +8,13 @@
 
 namespace stow::cpu {
 
-/// Holds kernels to the instruction set that the environment variable STOW_ISA names, "avx2" or
-/// "baseline" (SSE2), if it is set.
+/// Holds kernels to the instruction set that the environment variable STOW_ISA names, if it is set:
+/// "avx512" (all but tiles), "avx2" or "baseline" (SSE2).
 /// Errors: another name.
 Result<void> limit_instruction_set();
+
+/// Whether kernels may use tiles (AMX) where the machine has them.
+bool allows_tiles();
 
 /// What STOW_ISA names, or empty.
 std::string instruction_set_limit();

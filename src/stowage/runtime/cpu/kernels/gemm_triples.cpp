@@ -1,0 +1,199 @@
+// Products of two f32 operands on machines that multiply tiles of bf16 (AMX), each operand split
+// into three bf16. Their order of sums is stated in gemm.h.
+#include "stowage/runtime/cpu/kernels/gemm_thread.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <type_traits>
+
+#include "stowage/runtime/cpu/kernels/gemm_paired.h"
+#include "stowage/runtime/cpu/kernels/triples.h"
+
+namespace stow::cpu {
+namespace {
+
+using namespace pairs;
+using triples::kSide;
+using triples::kTile;
+using triples::Mark;
+
+static_assert(kGemmTiledRowUnit == kSide && kCols == kSide && kGemmPairsInTile == kTile &&
+              kGemmParts == triples::kParts);
+
+bool any(const Mark* marks) {
+  return std::any_of(marks, marks + kSide, [](Mark mark) { return mark != 0; });
+}
+
+// Element (row, k) of a panel of the left operand, or (column, k) of the right one, put together
+// again.
+template <bool kRowsOfPairs>
+float whole(const uint32_t* panel, int64_t row, int64_t k) {
+  const int64_t pair = k / 2 % kTile, in_tile = row % kTile;
+  const uint32_t* tile = panel + k / kSide * triples::kStepWords +
+                         row / kTile * triples::kTileWords +
+                         (kRowsOfPairs ? in_tile * kTile + pair : pair * kTile + in_tile);
+  float sum = 0;
+  for (int64_t part = 0; part < triples::kParts; ++part, tile += 2 * triples::kTileWords)
+    sum += std::bit_cast<float>(k % 2 == 0 ? *tile << 16 : *tile & 0xffff0000);
+  return sum;
+}
+
+// Products of a row or a column that has to be exact: fma in order of k.
+void make_exact(const PieceArgs& args, float* piece) {
+  for (int64_t r = 0; r < kSide; ++r)
+    for (int64_t c = 0; c < kSide; ++c) {
+      if (args.a_marks[r] != triples::kExact && args.b_marks[c] != triples::kExact) continue;
+      float sum = 0;
+      for (int64_t k = 0; k < 2 * args.pairs; ++k)
+        sum = std::fma(whole<true>(args.a, r, k), whole<false>(args.b, c, k), sum);
+      piece[r * kSide + c] = sum;
+    }
+}
+
+// A product goes into one of two pieces, and into C while the next product runs: the processor
+// waits for tiles in the one, and for memory in the other. Panels of B are packed beside products,
+// too.
+class TripleKernel {
+ public:
+  static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
+  using Element = float;
+  static constexpr int64_t kParts = triples::kParts, kFetches = 3;
+  static constexpr bool kMarks = true, kBeside = true;
+
+  void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
+                 Mark* marks, uint32_t* dst) {
+    const int64_t words = (kc + kSide - 1) / kSide * triples::kStepWords;
+    for (int64_t r = 0; r < n; r += kSide, dst += words) {
+      left_.start(src, rows + r, std::min(kSide, n - r), ks, kc, marks + r, dst);
+      left_.run();
+    }
+  }
+  void pack_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
+                  Mark* marks, uint32_t* dst) {
+    const int64_t words = (kc + kSide - 1) / kSide * triples::kStepWords;
+    for (int64_t r = 0; r < n; r += kSide, dst += words) {
+      start_right(src, rows + r, std::min(kSide, n - r), ks, kc, marks + r, dst);
+      finish_right();
+    }
+  }
+  /// A panel, packed beside the products from now on until it has to be there.
+  void start_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
+                   Mark* marks, uint32_t* dst) {
+    right_.start(src, rows, n, ks, kc, marks, dst);
+  }
+  void finish_right() { right_.run(); }
+
+  /// C is complete after flush() only.
+  template <typename Out>
+  STOW_AMX void multiply(int64_t rows, PieceArgs& args) {
+    GemmFetch& ahead = args.fetch;  // no copy, see GemmAhead::next
+    const char* touch = static_cast<const char*>(args.far);
+    int64_t touches = rows;
+    const auto fetch = [&]() STOW_AMX {
+      _mm_prefetch(ahead.next(), _MM_HINT_T1);
+      _mm_prefetch(ahead.next(), _MM_HINT_T1);
+      if (touches-- > 0) {
+        __builtin_prefetch(touch, 1);
+        __builtin_prefetch(touch + 64, 1);
+        touch += args.far_stride;
+      }
+    };
+    const auto beside = [&]() STOW_AMX {
+      if (waiting_.row < waiting_.rows)
+        write_rows(8);
+      else if (!right_.is_done())
+        right_.step();
+    };
+    float* const piece = pieces_[turn_ = !turn_];
+    const int64_t steps = args.pairs / kTile;
+    if (args.swapped)
+      triples::multiply<true>(steps, args.a, args.b, piece, fetch, beside);
+    else
+      triples::multiply<false>(steps, args.a, args.b, piece, fetch, beside);
+    flush();
+    if (any(args.a_marks) || any(args.b_marks)) [[unlikely]]
+      undo_marks(args, piece);
+    waiting_ = {piece,
+                static_cast<char*>(args.out),
+                args.prev,
+                args.out_stride,
+                args.prev_stride,
+                args.cols,
+                rows,
+                0,
+                std::is_same_v<Out, Bf16>};
+  }
+  STOW_AMX void flush() { write_rows(kRows); }
+
+ private:
+  struct Waiting {
+    const float* piece = nullptr;
+    char* out = nullptr;
+    const float* prev = nullptr;
+    ptrdiff_t out_stride = 0, prev_stride = 0;
+    int64_t cols = 0, rows = 0, row = 0;
+    bool rounds = false;
+  };
+
+  STOW_AMX void write_rows(int64_t most) {
+    Waiting& w = waiting_;
+    const int64_t end = std::min(w.row + most, w.rows);
+    if (w.row >= end) return;
+    const __mmask16 masks[2] = {first16(w.cols), first16(w.cols - kLanes)};
+    for (int64_t r = w.row; r < end; ++r) {
+      __m512 x[2] = {_mm512_load_ps(w.piece + r * kCols),
+                     _mm512_load_ps(w.piece + r * kCols + kLanes)};
+      if (w.prev)
+        for (int h = 0; h < 2; ++h)
+          x[h] = _mm512_add_ps(
+              _mm512_maskz_loadu_ps(masks[h], w.prev + r * w.prev_stride + h * kLanes), x[h]);
+      if (w.rounds) {
+        _mm512_mask_storeu_epi16(w.out + r * w.out_stride * 2, first32(w.cols),
+                                 rounded(x[0], x[1]));
+      } else {
+        float* const to = reinterpret_cast<float*>(w.out) + r * w.out_stride;
+        _mm512_mask_storeu_ps(to, masks[0], x[0]);
+        _mm512_mask_storeu_ps(to + kLanes, masks[1], x[1]);
+      }
+    }
+    w.row = end;
+  }
+
+  static void undo_marks(const PieceArgs& args, float* piece) {
+    make_exact(args, piece);
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t c = 0; c < kCols; ++c)
+        piece[r * kCols + c] = piece[r * kCols + c] * triples::undone(args.a_marks[r]) *
+                               triples::undone(args.b_marks[c]);
+  }
+
+  alignas(64) float pieces_[2][kRows * kCols];
+  bool turn_ = false;
+  Waiting waiting_;
+  triples::PanelPacker<true> left_;
+  triples::PanelPacker<false> right_;
+};
+
+}  // namespace
+
+void gemm_thread_triples(const GemmPlan& plan, const void* a, const void* b, void* c,
+                         void* workspace, int64_t first_task, int64_t last_task) {
+  const amx::Tiles tiles;
+  PairedThread<TripleKernel>(plan, a, b, c, workspace).run(first_task, last_task);
+}
+
+}  // namespace stow::cpu
+
+#else
+
+namespace stow::cpu {
+
+// Never called where there are no such products.
+void gemm_thread_triples(const GemmPlan& plan, const void* a, const void* b, void* c,
+                         void* workspace, int64_t first_task, int64_t last_task) {
+  gemm_thread_f32(plan, a, b, c, workspace, first_task, last_task);
+}
+
+}  // namespace stow::cpu
+
+#endif

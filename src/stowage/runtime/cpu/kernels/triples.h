@@ -1,0 +1,280 @@
+// f32 as three bf16 each, for the instructions that multiply tiles of bf16 (AMX): how operands are
+// split and packed, and the register kernel. Whether this machine has them is told by
+// gemm_thread.h. Not for other machines: include it only where __x86_64__ and __GNUC__ are defined.
+//
+// x = x0 + x1 + x2, each the bf16 nearest to what is left of x (ties away from zero); exact, as 3 x
+// 8 bits are those of an f32. Of the nine products of two such sums, the six kept are all but those
+// below 2^-25 of the whole, less than what rounding a product of f32 loses.
+#pragma once
+
+#include <bit>
+#include <cmath>
+
+#include "stowage/runtime/cpu/kernels/amx.h"
+
+namespace stow::cpu::triples {
+
+using amx::kSide;
+using amx::kTile;
+using pairs::first16;
+
+inline constexpr int64_t kParts = 3;
+inline constexpr int64_t kTileWords = kTile * kTile;            // pairs of a tile
+inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // of a panel, to its next 16 pairs
+
+// A panel is [step of 16 pairs][part][first and last 16 rows][tile]; a tile is 16 rows of 16 pairs
+// for the left operand, 16 pairs of 16 columns each for the right one. The pair's earlier k is its
+// low half.
+
+/// What was done to a row of a panel (of the right operand: a column) before it was split: nothing,
+/// or multiplied by 2^mark, for all of it is so small that parts and products would be lost as
+/// subnormal numbers; or kExact: it has an infinity, or a number whose first part would be one. The
+/// parts of such a number still add up to it, but its products are no use and are made one by one.
+using Mark = uint8_t;
+inline constexpr Mark kExact = 255;
+
+/// The mark of a row with this largest magnitude (as bits of an f32). A row with a NaN needs none.
+inline Mark mark_of(uint32_t largest) {
+  constexpr uint32_t kRoundsUpToInfinity = 0x7f7f8000, kInfinity = 0x7f800000;
+  constexpr int kSmall = -40, kWanted = -17, kMost = 110;  // exponents
+  if (largest >= kRoundsUpToInfinity) return largest <= kInfinity ? kExact : 0;
+  const int exponent = static_cast<int>(largest >> 23) - 127;
+  if (largest == 0 || exponent >= kSmall) return 0;
+  return static_cast<Mark>(std::min(kWanted - exponent, kMost));
+}
+/// What undoes a mark.
+inline float undone(Mark mark) {
+  return mark == kExact ? 1.0f : std::ldexp(1.0f, -int{mark});
+}
+inline float done(Mark mark) {
+  return mark == kExact ? 1.0f : std::ldexp(1.0f, int{mark});
+}
+
+// How rows with marks are split: their factor, and what is added before parts are cut off: half of
+// what is cut, or nothing where that might round up to an infinity.
+struct Care {
+  __m512 factor;
+  __m512i half;
+};
+
+// The parts of 16 numbers, each in the high half of a word.
+template <bool kCareful>
+STOW_BF16 inline void split(__m512 x, const Care& care, __m512i* parts) {
+  const __m512i half = kCareful ? care.half : _mm512_set1_epi32(0x8000),
+                high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  if constexpr (kCareful) x = _mm512_mul_ps(x, care.factor);
+  parts[0] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), high);
+  __m512 rest;
+  if constexpr (kCareful)
+    rest = _mm512_maskz_sub_ps(static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, 0x18)),
+                               x,  // not of infinities
+                               _mm512_castsi512_ps(parts[0]));
+  else
+    rest = _mm512_sub_ps(x, _mm512_castsi512_ps(parts[0]));
+  parts[1] = _mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(rest), half), high);
+  parts[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(parts[1])));
+}
+
+STOW_BF16 inline __m512i magnitude(__m512 x) {
+  return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+// 16 rows (zeros beyond n) of up to 32 k from ks[0] on, into the tiles `dst + part * 2 *
+// kTileWords`. Of rows with adjacent k, largest[r] collects what row r has; of adjacent rows,
+// largest[0] what all have.
+template <bool kAlongK, bool kRowsOfPairs, bool kCareful>
+STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t n,
+                                 const int64_t* ks, int64_t kc, const Care* care, __m512i* largest,
+                                 uint32_t* dst) {
+  __m512i v[kParts][kTile];
+  // Of each of 32 words the high half.
+  const __m512i lane =
+      _mm512_set_epi32(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
+  const __m512i highs = _mm512_add_epi32(_mm512_set1_epi32(3 << 16 | 1),
+                                         _mm512_or_si512(lane, _mm512_slli_epi32(lane, 16)));
+  const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
+  for (int64_t i = 0; i < kTile; ++i) {  // a row, or a pair of k
+    if (kAlongK ? i >= n : 2 * i >= kc) {
+      for (int64_t p = 0; p < kParts; ++p) v[p][i] = _mm512_setzero_si512();
+      continue;
+    }
+    __m512 x[2];
+    if constexpr (kAlongK) {
+      const float* const at = src + rows[i] + ks[0];
+      for (int64_t h = 0; h < 2; ++h) x[h] = _mm512_maskz_loadu_ps(k_masks[h], at + h * kTile);
+    } else {
+      const float* const at = src + rows[0];
+      for (int64_t h = 0; h < 2; ++h)
+        x[h] = 2 * i + h < kc ? _mm512_maskz_loadu_ps(row_mask, at + ks[2 * i + h])
+                              : _mm512_setzero_ps();
+    }
+    const int64_t row = kAlongK ? i : 0;
+    __m512i parts[2][kParts];
+    for (int64_t h = 0; h < 2; ++h) split<kCareful>(x[h], care[kCareful ? row : 0], parts[h]);
+    if constexpr (!kCareful)
+      largest[row] =
+          _mm512_max_epu32(largest[row], _mm512_max_epu32(magnitude(x[0]), magnitude(x[1])));
+    for (int64_t p = 0; p < kParts; ++p)
+      v[p][i] = kAlongK ? _mm512_permutex2var_epi16(parts[0][p], highs, parts[1][p])
+                        : _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(parts[0][p], 16),
+                                                  parts[1][p]);
+  }
+  for (int64_t p = 0; p < kParts; ++p, dst += 2 * kTileWords) {
+    if constexpr (kAlongK != kRowsOfPairs) pairs::turn(v[p]);
+    for (int64_t i = 0; i < kTile; ++i) _mm512_store_si512(dst + i * kTile, v[p][i]);
+  }
+}
+
+/// Packs a panel of n rows, at most 32, of kc elements, at most 256: at once, or unit by unit
+/// beside products of other panels. Rows beyond n and k beyond kc are zeros. Writes 32 marks.
+template <bool kRowsOfPairs>
+class PanelPacker {
+ public:
+  STOW_BF16 void start(const float* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                       int64_t kc, Mark* marks, uint32_t* dst) {
+    ks_ = ks, kc_ = kc;
+    const bool along_k = pairs::is_run(ks, kc);
+    for (int64_t h = 0; h < 2; ++h) {
+      Half& half = halves_[h];
+      half.src = src, half.rows = rows + h * kTile,
+      half.n = std::clamp<int64_t>(n - h * kTile, 0, kTile);
+      half.along_k = !pairs::is_run(half.rows, half.n);
+      half.ks = ks;
+      half.marks = marks + h * kTile, half.dst = dst + h * kTileWords;
+      for (__m512i& x : half.largest) x = _mm512_setzero_si512();
+      if (half.along_k && !along_k) gather(h);
+    }
+    packed_ = 0, units_ = 2 * ((kc + kSide - 1) / kSide);
+  }
+  bool is_done() const { return packed_ == units_; }
+  /// A unit: half the rows by 32 k.
+  STOW_BF16 void step() {
+    pack_unit<false>(halves_[packed_ % 2], packed_ / 2, nullptr);
+    if (++packed_ == units_)
+      for (Half& half : halves_) finish(half);
+  }
+  STOW_BF16 void run() {
+    while (!is_done()) step();
+  }
+
+ private:
+  static constexpr int64_t kMost = 256;
+  struct Half {
+    const float* src;
+    const int64_t *rows, *ks;
+    int64_t n;
+    bool along_k;  // else rows are adjacent
+    Mark* marks;
+    uint32_t* dst;
+    __m512i largest[kTile];
+  };
+
+  template <bool kCareful>
+  STOW_BF16 void pack_unit(Half& half, int64_t step, const Care* care) {
+    const int64_t k = step * kSide, n = std::min(kSide, kc_ - k);
+    uint32_t* const to = half.dst + step * kStepWords;
+    if (half.along_k)
+      pack_tiles<true, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
+                                               half.largest, to);
+    else
+      pack_tiles<false, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
+                                                half.largest, to);
+  }
+
+  // Marks, and the rows once more where there are any.
+  STOW_BF16 void finish(Half& half) {
+    if (half.along_k) {
+      pairs::turn(half.largest);
+      for (int64_t i = 1; i < kTile; ++i)
+        half.largest[0] = _mm512_max_epu32(half.largest[0], half.largest[i]);
+    }
+    alignas(64) uint32_t largest[kTile];
+    _mm512_store_si512(largest, half.largest[0]);
+    bool marked = false;
+    for (int64_t r = 0; r < kTile; ++r) marked |= (half.marks[r] = mark_of(largest[r])) != 0;
+    if (!marked) [[likely]]
+      return;
+    constexpr int32_t kHalf = 0x8000;
+    Care care[kTile];
+    alignas(64) float factors[kTile];
+    alignas(64) int32_t cuts[kTile];
+    for (int64_t r = 0; r < kTile; ++r) {
+      factors[r] = done(half.marks[r]), cuts[r] = half.marks[r] == kExact ? 0 : kHalf;
+      care[r] = {_mm512_set1_ps(factors[r]), _mm512_set1_epi32(cuts[r])};
+    }
+    if (!half.along_k) care[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
+    for (int64_t step = 0; step < units_ / 2; ++step) pack_unit<true>(half, step, care);
+  }
+
+  // Rows at any strides, copied next to each other.
+  void gather(int64_t h) {
+    Half& half = halves_[h];
+    for (int64_t k = 0; k < kc_; ++k) block_ks_[k] = k;
+    for (int64_t r = 0; r < half.n; ++r) {
+      block_rows_[h][r] = r * kMost;
+      for (int64_t k = 0; k < kc_; ++k) blocks_[h][r * kMost + k] = half.src[half.rows[r] + ks_[k]];
+    }
+    half.src = blocks_[h], half.rows = block_rows_[h], half.ks = block_ks_;
+  }
+
+  const int64_t* ks_ = nullptr;
+  int64_t kc_ = 0, packed_ = 0, units_ = 0;
+  Half halves_[2];
+  float blocks_[2][kTile * kMost];
+  int64_t block_rows_[2][kTile], block_ks_[kMost];
+};
+
+/// out[32][32] = a b, of `steps` steps of panels. The six products of a step in their order, which
+/// is that of the exchanged operands where `kSwapped`. `fetch()` is called six times a step.
+template <bool kSwapped, typename Fetch, typename Beside>
+STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* b, float* out,
+                              const Fetch& fetch, const Beside& beside) {
+  __asm__ volatile("" ::: "memory");  // as in amx::multiply
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  const auto take_a = [&](int64_t part) STOW_AMX {
+    _tile_loadd(4, a + part * 2 * kTileWords, 4 * kTile);
+    _tile_loadd(5, a + (part * 2 + 1) * kTileWords, 4 * kTile);
+  };
+  const auto take_b = [&](int64_t part) STOW_AMX {
+    _tile_loadd(6, b + part * 2 * kTileWords, 4 * kTile);
+    _tile_loadd(7, b + (part * 2 + 1) * kTileWords, 4 * kTile);
+  };
+  const auto add = [&]() STOW_AMX {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+    fetch();
+  };
+  for (int64_t i = 0; i < steps; ++i, a += kStepWords, b += kStepWords) {
+    if constexpr (!kSwapped) {
+      take_a(2), take_b(0), add();
+      take_a(1), add();
+      take_b(1), add();
+      take_a(0), add();
+      take_b(0), add();
+      take_b(2), add();
+    } else {
+      take_b(2), take_a(0), add();
+      take_b(1), add();
+      take_a(1), add();
+      take_b(0), add();
+      take_a(0), add();
+      take_a(2), add();
+    }
+    beside();
+    // Processors of this kind lose 250 ns at a store of a tile with 140 products or more since the
+    // last.
+    if (i % 4 == 3 && i + 1 < steps) _tile_stored(0, out, 4 * kSide);
+  }
+  _tile_stored(0, out, 4 * kSide);
+  _tile_stored(1, out + kTile, 4 * kSide);
+  _tile_stored(2, out + kTile * kSide, 4 * kSide);
+  _tile_stored(3, out + kTile * kSide + kTile, 4 * kSide);
+  __asm__ volatile("" ::: "memory");
+}
+
+}  // namespace stow::cpu::triples
