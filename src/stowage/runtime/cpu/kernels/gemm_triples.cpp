@@ -89,7 +89,7 @@ class TripleKernel {
     GemmFetch& ahead = args.fetch;  // no copy, see GemmAhead::next
     const char* touch = static_cast<const char*>(args.far);
     int64_t touches = rows;
-    const auto fetch = [&]() STOW_AMX {
+    const auto beside = [&]() STOW_AMX {
       _mm_prefetch(ahead.next(), _MM_HINT_T1);
       _mm_prefetch(ahead.next(), _MM_HINT_T1);
       if (touches-- > 0) {
@@ -97,19 +97,17 @@ class TripleKernel {
         __builtin_prefetch(touch + 64, 1);
         touch += args.far_stride;
       }
-    };
-    const auto beside = [&]() STOW_AMX {
       if (waiting_.row < waiting_.rows)
-        write_rows(8);
+        write_rows(4);
       else if (!right_.is_done())
         right_.step();
     };
     float* const piece = pieces_[turn_ = !turn_];
     const int64_t steps = args.pairs / kTile;
     if (args.swapped)
-      triples::multiply<true>(steps, args.a, args.b, piece, fetch, beside);
+      triples::multiply<true>(steps, args.a, args.b, piece, beside);
     else
-      triples::multiply<false>(steps, args.a, args.b, piece, fetch, beside);
+      triples::multiply<false>(steps, args.a, args.b, piece, beside);
     flush();
     if (any(args.a_marks) || any(args.b_marks)) [[unlikely]]
       undo_marks(args, piece);

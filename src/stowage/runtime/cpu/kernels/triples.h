@@ -75,54 +75,92 @@ STOW_BF16 inline void split(__m512 x, const Care& care, __m512i* parts) {
   parts[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(parts[1])));
 }
 
+// Two parts, in high halves, as a pair.
+STOW_BF16 inline __m512i pair_of(__m512i first, __m512i second) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);
+}
+
 STOW_BF16 inline __m512i magnitude(__m512 x) {
   return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
 }
 
-// 16 rows (zeros beyond n) of up to 32 k from ks[0] on, into the tiles `dst + part * 2 *
-// kTileWords`. Of rows with adjacent k, largest[r] collects what row r has; of adjacent rows,
-// largest[0] what all have.
+inline constexpr int64_t kVectors = 4;  // of a tile, packed at a time
+
+// 16 rows (zeros beyond n) of up to 32 k from ks[0] on, whose k or whose rows are adjacent, into
+// tiles 2 kTileWords apart; part `part` of that work: the first two turn rows and k, where that
+// must be, the others pack kVectors of each tile. Where those hold rows, `care` and largest[r] are
+// of row r; else care[0] and largest[0] of all.
 template <bool kAlongK, bool kRowsOfPairs, bool kCareful>
 STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t n,
                                  const int64_t* ks, int64_t kc, const Care* care, __m512i* largest,
-                                 uint32_t* dst) {
-  __m512i v[kParts][kTile];
+                                 int64_t part, __m512i (&turned)[2][kTile], uint32_t* dst) {
+  const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
+  // Half h of row r, or k of 2 kTile.
+  const auto half_of_row = [&](int64_t r, int64_t h) STOW_BF16 {
+    return r < n ? _mm512_maskz_loadu_ps(k_masks[h], src + rows[r] + ks[0] + h * kTile)
+                 : _mm512_setzero_ps();
+  };
+  const auto all_of_k = [&](int64_t k) STOW_BF16 {
+    return k < kc ? _mm512_maskz_loadu_ps(row_mask, src + rows[0] + ks[k]) : _mm512_setzero_ps();
+  };
+  if (part < 2) {
+    __m512i v[kTile];
+    for (int64_t i = 0; i < kTile; ++i)
+      v[i] = _mm512_castps_si512(kAlongK ? half_of_row(i, part) : all_of_k(part * kTile + i));
+    pairs::turn(v);
+    for (int64_t i = 0; i < kTile; ++i) turned[part][i] = v[i];
+    return;
+  }
   // Of each of 32 words the high half.
   const __m512i lane =
       _mm512_set_epi32(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
   const __m512i highs = _mm512_add_epi32(_mm512_set1_epi32(3 << 16 | 1),
                                          _mm512_or_si512(lane, _mm512_slli_epi32(lane, 16)));
-  const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
-  for (int64_t i = 0; i < kTile; ++i) {  // a row, or a pair of k
-    if (kAlongK ? i >= n : 2 * i >= kc) {
-      for (int64_t p = 0; p < kParts; ++p) v[p][i] = _mm512_setzero_si512();
-      continue;
-    }
+  __m512i of_all = _mm512_setzero_si512();
+  const int64_t first = (part - 2) * kVectors;
+  for (int64_t i = first; i < first + kVectors; ++i) {  // a row, or a pair of k
     __m512 x[2];
-    if constexpr (kAlongK) {
-      const float* const at = src + rows[i] + ks[0];
-      for (int64_t h = 0; h < 2; ++h) x[h] = _mm512_maskz_loadu_ps(k_masks[h], at + h * kTile);
-    } else {
-      const float* const at = src + rows[0];
-      for (int64_t h = 0; h < 2; ++h)
-        x[h] = 2 * i + h < kc ? _mm512_maskz_loadu_ps(row_mask, at + ks[2 * i + h])
-                              : _mm512_setzero_ps();
+    for (int64_t h = 0; h < 2; ++h)
+      if constexpr (kRowsOfPairs)
+        x[h] = kAlongK ? half_of_row(i, h) : _mm512_castsi512_ps(turned[h][i]);
+      else
+        x[h] =
+            kAlongK ? _mm512_castsi512_ps(turned[i / 8][2 * i % kTile + h]) : all_of_k(2 * i + h);
+    if constexpr (!kCareful) {
+      __m512i& most = kRowsOfPairs ? largest[i] : of_all;
+      most = _mm512_max_epu32(most, _mm512_max_epu32(magnitude(x[0]), magnitude(x[1])));
     }
-    const int64_t row = kAlongK ? i : 0;
     __m512i parts[2][kParts];
-    for (int64_t h = 0; h < 2; ++h) split<kCareful>(x[h], care[kCareful ? row : 0], parts[h]);
-    if constexpr (!kCareful)
-      largest[row] =
-          _mm512_max_epu32(largest[row], _mm512_max_epu32(magnitude(x[0]), magnitude(x[1])));
+    for (int64_t h = 0; h < 2; ++h)
+      split<kCareful>(x[h], care[kCareful && kRowsOfPairs ? i : 0], parts[h]);
     for (int64_t p = 0; p < kParts; ++p)
-      v[p][i] = kAlongK ? _mm512_permutex2var_epi16(parts[0][p], highs, parts[1][p])
-                        : _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(parts[0][p], 16),
-                                                  parts[1][p]);
+      _mm512_store_si512(dst + p * 2 * kTileWords + i * kTile,
+                         kRowsOfPairs ? _mm512_permutex2var_epi16(parts[0][p], highs, parts[1][p])
+                                      : pair_of(parts[0][p], parts[1][p]));
   }
-  for (int64_t p = 0; p < kParts; ++p, dst += 2 * kTileWords) {
-    if constexpr (kAlongK != kRowsOfPairs) pairs::turn(v[p]);
-    for (int64_t i = 0; i < kTile; ++i) _mm512_store_si512(dst + i * kTile, v[p][i]);
-  }
+  if constexpr (!kCareful && !kRowsOfPairs) largest[0] = _mm512_max_epu32(largest[0], of_all);
+}
+
+// As pack_tiles of 32 adjacent columns, but a few pairs of k: the two lines of a k belong together
+// in memory, and many k apart by a power of two drive each other out of caches.
+STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc, int64_t first_pair,
+                                __m512i* const (&largest)[2], uint32_t* dst) {
+  __m512i most[2] = {*largest[0], *largest[1]};
+  for (int64_t i = first_pair; i < first_pair + kVectors / 2; ++i)
+    for (int64_t half = 0; half < 2; ++half) {
+      __m512 x[2];
+      __m512i parts[2][kParts];
+      for (int64_t h = 0; h < 2; ++h) {
+        x[h] = 2 * i + h < kc ? _mm512_loadu_ps(src + ks[2 * i + h] + half * kTile)
+                              : _mm512_setzero_ps();
+        most[half] = _mm512_max_epu32(most[half], magnitude(x[h]));
+        split<false>(x[h], Care{}, parts[h]);
+      }
+      for (int64_t p = 0; p < kParts; ++p)
+        _mm512_store_si512(dst + (2 * p + half) * kTileWords + i * kTile,
+                           pair_of(parts[0][p], parts[1][p]));
+    }
+  *largest[0] = most[0], *largest[1] = most[1];
 }
 
 /// Packs a panel of n rows, at most 32, of kc elements, at most 256: at once, or unit by unit
@@ -144,13 +182,30 @@ class PanelPacker {
       for (__m512i& x : half.largest) x = _mm512_setzero_si512();
       if (half.along_k && !along_k) gather(h);
     }
+    wide_ = !kRowsOfPairs && n == kSide && pairs::is_run(rows, n);
+    part_ = first_part(halves_[0]);
     packed_ = 0, units_ = 2 * ((kc + kSide - 1) / kSide);
   }
   bool is_done() const { return packed_ == units_; }
-  /// A unit: half the rows by 32 k.
+  /// A little of it.
   STOW_BF16 void step() {
-    pack_unit<false>(halves_[packed_ % 2], packed_ / 2, nullptr);
-    if (++packed_ == units_)
+    if (wide_) {
+      Half& half = halves_[0];
+      const int64_t k = packed_ / 2 * kSide, part = part_ - 2;
+      for (int64_t i = (packed_ + 2) * kTile + part * kVectors, end = std::min(i + kVectors, kc_);
+           i < end; ++i) {
+        _mm_prefetch(half.src + half.rows[0] + ks_[i], _MM_HINT_T1);
+        _mm_prefetch(half.src + half.rows[0] + ks_[i] + kTile, _MM_HINT_T1);
+      }
+      pack_wide(half.src + half.rows[0], half.ks + k, std::min(kSide, kc_ - k),
+                packed_ % 2 * (kTile / 2) + part * (kVectors / 2),
+                {half.largest, halves_[1].largest}, half.dst + packed_ / 2 * kStepWords);
+    } else {
+      pack_part<false>(halves_[packed_ % 2], packed_ / 2, part_, nullptr);
+    }
+    if (++part_ < 2 + kTile / kVectors) return;
+    part_ = first_part(halves_[++packed_ % 2]);
+    if (packed_ == units_)
       for (Half& half : halves_) finish(half);
   }
   STOW_BF16 void run() {
@@ -169,21 +224,25 @@ class PanelPacker {
     __m512i largest[kTile];
   };
 
+  int64_t first_part(const Half& half) const {
+    return !wide_ && half.along_k != kRowsOfPairs ? 0 : 2;
+  }
+
   template <bool kCareful>
-  STOW_BF16 void pack_unit(Half& half, int64_t step, const Care* care) {
+  STOW_BF16 void pack_part(Half& half, int64_t step, int64_t part, const Care* care) {
     const int64_t k = step * kSide, n = std::min(kSide, kc_ - k);
     uint32_t* const to = half.dst + step * kStepWords;
     if (half.along_k)
       pack_tiles<true, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                               half.largest, to);
+                                               half.largest, part, turned_, to);
     else
       pack_tiles<false, kRowsOfPairs, kCareful>(half.src, half.rows, half.n, half.ks + k, n, care,
-                                                half.largest, to);
+                                                half.largest, part, turned_, to);
   }
 
   // Marks, and the rows once more where there are any.
   STOW_BF16 void finish(Half& half) {
-    if (half.along_k) {
+    if constexpr (kRowsOfPairs) {
       pairs::turn(half.largest);
       for (int64_t i = 1; i < kTile; ++i)
         half.largest[0] = _mm512_max_epu32(half.largest[0], half.largest[i]);
@@ -202,8 +261,10 @@ class PanelPacker {
       factors[r] = done(half.marks[r]), cuts[r] = half.marks[r] == kExact ? 0 : kHalf;
       care[r] = {_mm512_set1_ps(factors[r]), _mm512_set1_epi32(cuts[r])};
     }
-    if (!half.along_k) care[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
-    for (int64_t step = 0; step < units_ / 2; ++step) pack_unit<true>(half, step, care);
+    if constexpr (!kRowsOfPairs) care[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
+    for (int64_t step = 0; step < units_ / 2; ++step)
+      for (int64_t part = half.along_k != kRowsOfPairs ? 0 : 2; part < 2 + kTile / kVectors; ++part)
+        pack_part<true>(half, step, part, care);
   }
 
   // Rows at any strides, copied next to each other.
@@ -218,17 +279,22 @@ class PanelPacker {
   }
 
   const int64_t* ks_ = nullptr;
-  int64_t kc_ = 0, packed_ = 0, units_ = 0;
+  bool wide_ = false;
+  // Units are half the rows by 32 k, or where wide all by 16; part_ is of the next.
+  int64_t kc_ = 0, packed_ = 0, units_ = 0, part_ = 0;
+  __m512i turned_[2][kTile];
   Half halves_[2];
   float blocks_[2][kTile * kMost];
   int64_t block_rows_[2][kTile], block_ks_[kMost];
 };
 
 /// out[32][32] = a b, of `steps` steps of panels. The six products of a step in their order, which
-/// is that of the exchanged operands where `kSwapped`. `fetch()` is called six times a step.
-template <bool kSwapped, typename Fetch, typename Beside>
+/// is that of the exchanged operands where `kSwapped`. `beside()` is called six times a step: what
+/// it does waits for none of these products, nor they for it, if it is some 64 instructions at
+/// most.
+template <bool kSwapped, typename Beside>
 STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* b, float* out,
-                              const Fetch& fetch, const Beside& beside) {
+                              const Beside& beside) {
   __asm__ volatile("" ::: "memory");  // as in amx::multiply
   _tile_zero(0);
   _tile_zero(1);
@@ -247,7 +313,7 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    fetch();
+    beside();
   };
   for (int64_t i = 0; i < steps; ++i, a += kStepWords, b += kStepWords) {
     if constexpr (!kSwapped) {
@@ -265,7 +331,6 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
       take_a(0), add();
       take_a(2), add();
     }
-    beside();
     // Processors of this kind lose 250 ns at a store of a tile with 140 products or more since the
     // last.
     if (i % 4 == 3 && i + 1 < steps) _tile_stored(0, out, 4 * kSide);
