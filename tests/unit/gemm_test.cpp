@@ -346,8 +346,12 @@ TEST(Gemm, TakesEveryMagnitudeWhereItSplits) {
     b[bn[20] + bk[10]] = kInf, b[bn[21] + bk[299]] = NAN, b[bn[22] + bk[100]] = -kMax,
                b[bn[23] + bk[10]] = 0;
     a[am[10] + ak[100]] = 0x1p-20f;
+    for (int64_t k : ak)
+      a[am[11] + k] = 0x1.008p100f;  // all products overflow, and none becomes a NaN
+    for (int64_t k : bk) b[bn[30] + k] = 0x1.008p100f;
     p.run(2);
     const auto got = p.result();
+    ASSERT_EQ(got[11 * kN + 30], kInf);
     for (size_t m = 0; m < size_t{kM}; ++m)
       for (size_t n = 0; n < size_t{kN}; ++n) {
         double sum = 0, magnitude = 0;

@@ -21,22 +21,22 @@
 // each split into three bf16, x = x0 + x1 + x2, of which each is the nearest bf16 to what is left
 // (ties away from zero); that is exact. K is cut into blocks of 256, added in order, as above;
 // within a block k goes in steps of 32, and in each the products a2 b0, a1 b0, a1 b1, a0 b1, a0 b0,
-// a0 b2 are summed in this order, each as the product of two bf16 is. What is left out, and what
-// the f32 sums lose, is less than what the order above loses. Subnormal numbers, infinities: a row
-// of A, or column of B, whose largest magnitude in a block of K is below 2^-40 is multiplied by a
-// power of two before it is split, and its results are divided by it; one that holds an infinity,
-// or a number that rounds up to one, is not split but multiplied element by element, by fma in
-// order. Beside the roundings above, that leaves an error of at most 2^-34 of the largest of a row
-// times the largest of a column, for each block. So an element's bits depend, besides its row and
-// its column, on whether rows, columns and K are that many.
+// a0 b2 are summed in this order, each as the product of two bf16 is. Of dense operands that loses
+// half of what the order above loses. A row of A, or column of B, whose largest magnitude in a
+// block of K is below 2^-40 is multiplied by a power of two before it is split, and its results are
+// divided by it; one that holds an infinity, or 2^63 and more, is not split but multiplied element
+// by element, by fma in order. Parts and products that the instructions take or give as zeros,
+// being subnormal, then make less than 2^-34 of the largest of a row times the largest of a column,
+// for each block. So an element's bits depend, besides its row and its column, on whether rows,
+// columns and K are that many.
 //
 // accumulate: C = round(C + round(product)): the bits of the product alone, then of an addition.
 // Integer operands are widened with their sign; their products wrap in C's dtype.
 //
 // An epilogue works on C piece by piece, as soon as a piece holds its final values and while it is
 // near. A prologue makes an operand piece by piece, right before each is packed; the operand is
-// never all there. An element may be made several times: of A once for 1024 columns of C, of B by
-// each thread.
+// never all there. An element may be made several times: of A once for 1024 columns of C (512, or
+// fewer where workspace is short, of f32 on tiles), of B by each thread.
 #pragma once
 
 #include <cstdint>
@@ -113,10 +113,11 @@ struct GemmSpec {
 ///   block_m * depth <= 96 * 2048; block_m * 32 sums of f32 where K > 256; and partial sums where K
 ///   exceeds the depth;
 /// or what packing them for tiles needs, where that is more still: the same with a depth that is a
-/// multiple of 32, and 32 for those 12 rows.
-/// Products without packing need none. To each thread's share are added the scratch of an epilogue and,
-/// for each operand with a prologue, that one's scratch and a piece: 192 x 256 elements of A's dtype, or
-/// 256 x 32 of B's.
+/// multiple of 32, and 32 for those 12 rows. Two f32 that are split on some machines have the same
+/// room there, or where that is less than 32 x 256 and 256 x 32 elements of 6 bytes a thread,
+/// those. Products without packing need none. To each thread's share are added the scratch of an
+/// epilogue and, for each operand with a prologue, that one's scratch and a piece: 192 x 256
+/// elements of A's dtype, or 256 x 32 of B's.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 
 /// Computes the product. K = 0 writes zeros, or leaves C alone when accumulating; another extent of

@@ -29,7 +29,7 @@ struct PieceArgs {
   ptrdiff_t far_stride;  // in bytes
   bool onto;   // prev is no part of the product
   bool whole;  // prev may be read for kRows and kCols, however many are wanted
-  const uint8_t *a_marks, *b_marks;  // of the panels' rows, where their packing makes marks
+  const int8_t *a_marks, *b_marks;   // of the panels' rows, where their packing makes marks
   bool swapped;                      // A and B are exchanged
 };
 inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead
@@ -250,7 +250,7 @@ class PairedThread {
     else if (begins && even)
       args.prev = c_sums, args.prev_stride = stride, args.whole = false;
     else if (begins)
-      flush(), take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
+      take(static_cast<const float*>(c_) + c_batch_, i, h, j, w, kept);
     const bool reads_far = args.prev != nullptr && args.prev != kept;
     if (reads_far) args.far = args.prev, args.far_stride = 4 * args.prev_stride;
     const auto multiply_into = [&](auto* out, ptrdiff_t out_stride) {
@@ -305,7 +305,7 @@ class PairedThread {
   int64_t a_ks_[kGemmPairedWhole], b_ks_[kGemmPairedWhole];
   int64_t a_rows_[kGemmMaxBlockM], c_rows_[kGemmMaxBlockM];
   int64_t b_cols_[kGemmMaxTileN], c_cols_[kGemmMaxTileN];
-  uint8_t a_marks_[Kernel::kMarks ? kGemmMaxBlockM : 1],
+  int8_t a_marks_[Kernel::kMarks ? kGemmMaxBlockM : 1],
       b_marks_[Kernel::kMarks ? kGemmMaxTileN : 1];
   alignas(64) float taken_[Kernel::kBeside ? kRows * kCols
                                            : 1];  // what kept_ is where K blocks are written

@@ -39,15 +39,25 @@ float whole(const uint32_t* panel, int64_t row, int64_t k) {
 }
 
 // Products of a row or a column that has to be exact: fma in order of k.
-void make_exact(const PieceArgs& args, float* piece) {
-  for (int64_t r = 0; r < kSide; ++r)
-    for (int64_t c = 0; c < kSide; ++c) {
-      if (args.a_marks[r] != triples::kExact && args.b_marks[c] != triples::kExact) continue;
-      float sum = 0;
-      for (int64_t k = 0; k < 2 * args.pairs; ++k)
-        sum = std::fma(whole<true>(args.a, r, k), whole<false>(args.b, c, k), sum);
-      piece[r * kSide + c] = sum;
-    }
+STOW_AMX void make_exact(const PieceArgs& args, float* piece) {
+  alignas(64) float b[kGemmBlockK][kSide];
+  for (int64_t k = 0; k < 2 * args.pairs; ++k)
+    for (int64_t c = 0; c < kSide; ++c) b[k][c] = whole<false>(args.b, c, k);
+  const bool all =
+      std::any_of(args.b_marks, args.b_marks + kSide, [](Mark m) { return m == triples::kExact; });
+  for (int64_t r = 0; r < kSide; ++r) {
+    if (!all && args.a_marks[r] != triples::kExact) continue;
+    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int64_t k = 0; k < 2 * args.pairs; ++k)
+      for (int64_t h = 0; h < 2; ++h)
+        sums[h] = _mm512_fmadd_ps(_mm512_set1_ps(whole<true>(args.a, r, k)),
+                                  _mm512_load_ps(b[k] + h * kLanes), sums[h]);
+    alignas(64) float row[kSide];
+    for (int64_t h = 0; h < 2; ++h) _mm512_store_ps(row + h * kLanes, sums[h]);
+    for (int64_t c = 0; c < kSide; ++c)
+      if (args.a_marks[r] == triples::kExact || args.b_marks[c] == triples::kExact)
+        piece[r * kSide + c] = row[c];
+  }
 }
 
 // A product goes into one of two pieces, and into C while the next product runs: the processor
@@ -157,12 +167,18 @@ class TripleKernel {
     w.row = end;
   }
 
-  static void undo_marks(const PieceArgs& args, float* piece) {
-    make_exact(args, piece);
-    for (int64_t r = 0; r < kRows; ++r)
+  STOW_AMX static void undo_marks(const PieceArgs& args, float* piece) {
+    const auto is_exact = [](Mark mark) { return mark == triples::kExact; };
+    if (std::any_of(args.a_marks, args.a_marks + kRows, is_exact) ||
+        std::any_of(args.b_marks, args.b_marks + kCols, is_exact))
+      make_exact(args, piece);
+    float of_cols[kCols];
+    for (int64_t c = 0; c < kCols; ++c) of_cols[c] = triples::factor_of(args.b_marks[c], true);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const float of_row = triples::factor_of(args.a_marks[r], true);
       for (int64_t c = 0; c < kCols; ++c)
-        piece[r * kCols + c] = piece[r * kCols + c] * triples::undone(args.a_marks[r]) *
-                               triples::undone(args.b_marks[c]);
+        piece[r * kCols + c] = piece[r * kCols + c] * of_row * of_cols[c];
+    }
   }
 
   alignas(64) float pieces_[2][kRows * kCols];

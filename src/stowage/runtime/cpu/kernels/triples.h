@@ -26,32 +26,30 @@ inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // of a panel, t
 // for the left operand, 16 pairs of 16 columns each for the right one. The pair's earlier k is its
 // low half.
 
-/// What was done to a row of a panel (of the right operand: a column) before it was split: nothing,
-/// or multiplied by 2^mark, for all of it is so small that parts and products would be lost as
-/// subnormal numbers; or kExact: it has an infinity, or a number whose first part would be one. The
-/// parts of such a number still add up to it, but its products are no use and are made one by one.
-using Mark = uint8_t;
-inline constexpr Mark kExact = 255;
+/// What was done to a row of a panel (of the right operand: a column) before it was split: it was
+/// multiplied by 2^mark where all of it is so small that parts and products would be lost as
+/// subnormal numbers; or kExact: it has an infinity, of which there are no parts, or numbers so
+/// large that products of parts might overflow where those of the numbers do not. Then the parts
+/// only add up to it, and its products are made one by one.
+using Mark = int8_t;
+inline constexpr Mark kExact = -128;
 
 /// The mark of a row with this largest magnitude (as bits of an f32). A row with a NaN needs none.
 inline Mark mark_of(uint32_t largest) {
-  constexpr uint32_t kRoundsUpToInfinity = 0x7f7f8000, kInfinity = 0x7f800000;
-  constexpr int kSmall = -40, kWanted = -17, kMost = 110;  // exponents
-  if (largest >= kRoundsUpToInfinity) return largest <= kInfinity ? kExact : 0;
+  constexpr uint32_t kInfinity = 0x7f800000;
+  constexpr int kSmall = -40, kSmallBecomes = -17, kLarge = 63;  // exponents
+  if (largest > kInfinity) return 0;
   const int exponent = static_cast<int>(largest >> 23) - 127;
-  if (largest == 0 || exponent >= kSmall) return 0;
-  return static_cast<Mark>(std::min(kWanted - exponent, kMost));
+  if (exponent >= kLarge) return kExact;
+  return largest == 0 || exponent >= kSmall ? 0 : static_cast<Mark>(kSmallBecomes - exponent);
 }
-/// What undoes a mark.
-inline float undone(Mark mark) {
-  return mark == kExact ? 1.0f : std::ldexp(1.0f, -int{mark});
-}
-inline float done(Mark mark) {
-  return mark == kExact ? 1.0f : std::ldexp(1.0f, int{mark});
+/// What a row with it was multiplied by, or what undoes that.
+inline float factor_of(Mark mark, bool undo = false) {
+  return mark == kExact ? 1.0f : std::ldexp(1.0f, undo ? -mark : mark);
 }
 
 // How rows with marks are split: their factor, and what is added before parts are cut off: half of
-// what is cut, or nothing where that might round up to an infinity.
+// what is cut, or nothing beside an infinity, where that might round up to another.
 struct Care {
   __m512 factor;
   __m512i half;
@@ -101,7 +99,8 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
                  : _mm512_setzero_ps();
   };
   const auto all_of_k = [&](int64_t k) STOW_BF16 {
-    return k < kc ? _mm512_maskz_loadu_ps(row_mask, src + rows[0] + ks[k]) : _mm512_setzero_ps();
+    return k < kc && n > 0 ? _mm512_maskz_loadu_ps(row_mask, src + rows[0] + ks[k])
+                           : _mm512_setzero_ps();
   };
   if (part < 2) {
     __m512i v[kTile];
@@ -258,7 +257,7 @@ class PanelPacker {
     alignas(64) float factors[kTile];
     alignas(64) int32_t cuts[kTile];
     for (int64_t r = 0; r < kTile; ++r) {
-      factors[r] = done(half.marks[r]), cuts[r] = half.marks[r] == kExact ? 0 : kHalf;
+      factors[r] = factor_of(half.marks[r]), cuts[r] = half.marks[r] == kExact ? 0 : kHalf;
       care[r] = {_mm512_set1_ps(factors[r]), _mm512_set1_epi32(cuts[r])};
     }
     if constexpr (!kRowsOfPairs) care[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
