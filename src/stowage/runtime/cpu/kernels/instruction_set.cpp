@@ -6,16 +6,17 @@
 #include <hwy/targets.h>
 
 namespace stow::cpu {
-namespace {
-
-std::atomic<bool> g_allows_tiles = true;
-
-}  // namespace
 
 std::string instruction_set_limit() {
   const char* name = std::getenv("STOW_ISA");
   return name ? name : "";
 }
+
+namespace {
+
+std::atomic<bool> g_allows_tiles = instruction_set_limit().empty();
+
+}  // namespace
 
 Result<void> limit_instruction_set() {
   const std::string name = instruction_set_limit();

@@ -13,7 +13,8 @@ namespace stow::cpu {
 /// Errors: another name.
 Result<void> limit_instruction_set();
 
-/// Whether kernels may use tiles (AMX) where the machine has them.
+/// Whether kernels may use tiles (AMX) where the machine has them: where STOW_ISA is not set, also
+/// in programs that never call the above.
 bool allows_tiles();
 
 /// What STOW_ISA names, or empty.
