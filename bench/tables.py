@@ -197,14 +197,20 @@ def has_tiles():
     return "amx_bf16" in lscpu()["Flags"].split() and not is_held()
 
 
+def typical_product(threads, **held):
+    """Its rates, ours and oneDNN's."""
+    r, = benchmarks("gemm_bench", str(threads), "2048", "768", "768", "nn", "f32", **held)
+    return r
+
+
 def clock_ratios(flops, rounds=5):
     """The step of medium by the clock on every core, times the best rate of a product on as many (ours or oneDNN's),
     over its FLOPs: measured turn about, as the machine's own speed changes with the minutes; the median of rounds.
     And the same with the best rate of vector units, where products of f32 run on tiles else."""
     def rates():
         def rate(**held):
-            return max(1e9 * max(r["GFLOP/s"], r["oneDNN"]) for r in benchmarks(
-                "gemm_bench", str(len(os.sched_getaffinity(0))), "2048", "768", "768", "nn", "f32", **held))
+            r = typical_product(len(os.sched_getaffinity(0)), **held)
+            return 1e9 * max(r["GFLOP/s"], r["oneDNN"])
         return [rate(), rate(STOW_ISA="avx512")] if has_tiles() else [rate()]
     ratios = []
     before = rates()
@@ -222,8 +228,7 @@ def medium_bound(p, rows):
     loop = 1e9 * float([line for line in rows if line.startswith("| adamw | 1 |")][0].split("|")[7])
     best = vectors = p["product_flops_per_s"]
     if has_tiles():
-        vectors = 1e9 * max(r["GFLOP/s"] for r in benchmarks("gemm_bench", "1", "2048", "768", "768", "nn", "f32",
-                                                             STOW_ISA="avx512"))
+        vectors = 1e9 * typical_product(1, STOW_ISA="avx512")["GFLOP/s"]
     seconds = sum(r["bytes"] / loop if r["name"].startswith("rows") else
                   r["flops"] / (vectors if r["name"].startswith("attention") else best) for r in p["by_op"])
     return seconds * best / p["flops"]

@@ -53,20 +53,10 @@ struct TileKernel : amx::TilePacking {
     } else {
       into(sums ? args.prev : nullptr, args.prev_stride, piece, kCols);
     }
-    for (int64_t r = 0; r < rows; ++r) {
-      __m512 x[2] = {_mm512_load_ps(piece + r * kCols), _mm512_load_ps(piece + r * kCols + kLanes)};
-      if (args.prev && args.onto)
-        for (int h = 0; h < 2; ++h)
-          x[h] = _mm512_add_ps(
-              _mm512_maskz_loadu_ps(masks[h], args.prev + r * args.prev_stride + h * kLanes), x[h]);
-      Out* const to = static_cast<Out*>(args.out) + r * args.out_stride;
-      if constexpr (std::is_same_v<Out, Bf16>) {
-        _mm512_mask_storeu_epi16(to, first32(args.cols), rounded(x[0], x[1]));
-      } else {
-        _mm512_mask_storeu_ps(to, masks[0], x[0]);
-        _mm512_mask_storeu_ps(to + kLanes, masks[1], x[1]);
-      }
-    }
+    for (int64_t r = 0; r < rows; ++r)
+      write_row(piece + r * kCols,
+                args.prev && args.onto ? args.prev + r * args.prev_stride : nullptr,
+                static_cast<Out*>(args.out) + r * args.out_stride, args.cols);
   }
 };
 

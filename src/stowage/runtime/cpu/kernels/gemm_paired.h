@@ -54,6 +54,22 @@ STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, i
   }
 }
 
+// A finished row of kCols, onto `prev` (or null), into f32 or rounded into bf16.
+template <typename Out>
+STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, int64_t cols) {
+  const __mmask16 masks[2] = {first16(cols), first16(cols - kLanes)};
+  __m512 x[2] = {_mm512_load_ps(row), _mm512_load_ps(row + kLanes)};
+  if (prev)
+    for (int h = 0; h < 2; ++h)
+      x[h] = _mm512_add_ps(_mm512_maskz_loadu_ps(masks[h], prev + h * kLanes), x[h]);
+  if constexpr (std::is_same_v<Out, Bf16>) {
+    _mm512_mask_storeu_epi16(to, first32(cols), rounded(x[0], x[1]));
+  } else {
+    _mm512_mask_storeu_ps(to, masks[0], x[0]);
+    _mm512_mask_storeu_ps(to + kLanes, masks[1], x[1]);
+  }
+}
+
 /// A tile of C at a time. Packed are up to the plan's depth of k, as K blocks one after the other;
 /// a panel of B then goes through its K blocks with the sums of a block of rows kept near, so that
 /// C is written once.

@@ -23,6 +23,9 @@ static_assert(kGemmTiledRowUnit == kSide && kCols == kSide && kGemmPairsInTile =
 bool any(const Mark* marks) {
   return std::any_of(marks, marks + kSide, [](Mark mark) { return mark != 0; });
 }
+bool any_exact(const Mark* marks) {
+  return std::find(marks, marks + kSide, triples::kExact) != marks + kSide;
+}
 
 // Element (row, k) of a panel of the left operand, or (column, k) of the right one, put together
 // again.
@@ -43,8 +46,7 @@ STOW_AMX void make_exact(const PieceArgs& args, float* piece) {
   alignas(64) float b[kGemmBlockK][kSide];
   for (int64_t k = 0; k < 2 * args.pairs; ++k)
     for (int64_t c = 0; c < kSide; ++c) b[k][c] = whole<false>(args.b, c, k);
-  const bool all =
-      std::any_of(args.b_marks, args.b_marks + kSide, [](Mark m) { return m == triples::kExact; });
+  const bool all = any_exact(args.b_marks);
   for (int64_t r = 0; r < kSide; ++r) {
     if (!all && args.a_marks[r] != triples::kExact) continue;
     __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
@@ -72,19 +74,11 @@ class TripleKernel {
 
   void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
                  Mark* marks, uint32_t* dst) {
-    const int64_t words = (kc + kSide - 1) / kSide * triples::kStepWords;
-    for (int64_t r = 0; r < n; r += kSide, dst += words) {
-      left_.start(src, rows + r, std::min(kSide, n - r), ks, kc, marks + r, dst);
-      left_.run();
-    }
+    pack(left_, src, rows, n, ks, kc, marks, dst);
   }
   void pack_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
                   Mark* marks, uint32_t* dst) {
-    const int64_t words = (kc + kSide - 1) / kSide * triples::kStepWords;
-    for (int64_t r = 0; r < n; r += kSide, dst += words) {
-      start_right(src, rows + r, std::min(kSide, n - r), ks, kc, marks + r, dst);
-      finish_right();
-    }
+    pack(right_, src, rows, n, ks, kc, marks, dst);
   }
   /// A panel, packed beside the products from now on until it has to be there.
   void start_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
@@ -143,35 +137,34 @@ class TripleKernel {
     bool rounds = false;
   };
 
+  template <typename Packer>
+  static void pack(Packer& packer, const float* src, const int64_t* rows, int64_t n,
+                   const int64_t* ks, int64_t kc, Mark* marks, uint32_t* dst) {
+    const int64_t words = (kc + kSide - 1) / kSide * triples::kStepWords;
+    for (int64_t r = 0; r < n; r += kSide, dst += words) {
+      packer.start(src, rows + r, std::min(kSide, n - r), ks, kc, marks + r, dst);
+      packer.run();
+    }
+  }
+
   STOW_AMX void write_rows(int64_t most) {
     Waiting& w = waiting_;
     const int64_t end = std::min(w.row + most, w.rows);
     if (w.row >= end) return;
-    const __mmask16 masks[2] = {first16(w.cols), first16(w.cols - kLanes)};
     for (int64_t r = w.row; r < end; ++r) {
-      __m512 x[2] = {_mm512_load_ps(w.piece + r * kCols),
-                     _mm512_load_ps(w.piece + r * kCols + kLanes)};
-      if (w.prev)
-        for (int h = 0; h < 2; ++h)
-          x[h] = _mm512_add_ps(
-              _mm512_maskz_loadu_ps(masks[h], w.prev + r * w.prev_stride + h * kLanes), x[h]);
-      if (w.rounds) {
-        _mm512_mask_storeu_epi16(w.out + r * w.out_stride * 2, first32(w.cols),
-                                 rounded(x[0], x[1]));
-      } else {
-        float* const to = reinterpret_cast<float*>(w.out) + r * w.out_stride;
-        _mm512_mask_storeu_ps(to, masks[0], x[0]);
-        _mm512_mask_storeu_ps(to + kLanes, masks[1], x[1]);
-      }
+      const float* const prev = w.prev ? w.prev + r * w.prev_stride : nullptr;
+      if (w.rounds)
+        write_row(w.piece + r * kCols, prev, reinterpret_cast<Bf16*>(w.out) + r * w.out_stride,
+                  w.cols);
+      else
+        write_row(w.piece + r * kCols, prev, reinterpret_cast<float*>(w.out) + r * w.out_stride,
+                  w.cols);
     }
     w.row = end;
   }
 
   STOW_AMX static void undo_marks(const PieceArgs& args, float* piece) {
-    const auto is_exact = [](Mark mark) { return mark == triples::kExact; };
-    if (std::any_of(args.a_marks, args.a_marks + kRows, is_exact) ||
-        std::any_of(args.b_marks, args.b_marks + kCols, is_exact))
-      make_exact(args, piece);
+    if (any_exact(args.a_marks) || any_exact(args.b_marks)) make_exact(args, piece);
     float of_cols[kCols];
     for (int64_t c = 0; c < kCols; ++c) of_cols[c] = triples::factor_of(args.b_marks[c], true);
     for (int64_t r = 0; r < kRows; ++r) {

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 
+#include "stowage/core/sums.h"
 #include "stowage/runtime/cpu/kernels/amx.h"
 
 namespace stow::cpu::triples {
@@ -169,7 +170,7 @@ class PanelPacker {
  public:
   STOW_BF16 void start(const float* src, const int64_t* rows, int64_t n, const int64_t* ks,
                        int64_t kc, Mark* marks, uint32_t* dst) {
-    ks_ = ks, kc_ = kc;
+    kc_ = kc;
     const bool along_k = pairs::is_run(ks, kc);
     for (int64_t h = 0; h < 2; ++h) {
       Half& half = halves_[h];
@@ -193,8 +194,8 @@ class PanelPacker {
       const int64_t k = packed_ / 2 * kSide, part = part_ - 2;
       for (int64_t i = (packed_ + 2) * kTile + part * kVectors, end = std::min(i + kVectors, kc_);
            i < end; ++i) {
-        _mm_prefetch(half.src + half.rows[0] + ks_[i], _MM_HINT_T1);
-        _mm_prefetch(half.src + half.rows[0] + ks_[i] + kTile, _MM_HINT_T1);
+        _mm_prefetch(half.src + half.rows[0] + half.ks[i], _MM_HINT_T1);
+        _mm_prefetch(half.src + half.rows[0] + half.ks[i] + kTile, _MM_HINT_T1);
       }
       pack_wide(half.src + half.rows[0], half.ks + k, std::min(kSide, kc_ - k),
                 packed_ % 2 * (kTile / 2) + part * (kVectors / 2),
@@ -202,7 +203,7 @@ class PanelPacker {
     } else {
       pack_part<false>(halves_[packed_ % 2], packed_ / 2, part_, nullptr);
     }
-    if (++part_ < 2 + kTile / kVectors) return;
+    if (++part_ < kPartsEnd) return;
     part_ = first_part(halves_[++packed_ % 2]);
     if (packed_ == units_)
       for (Half& half : halves_) finish(half);
@@ -212,7 +213,7 @@ class PanelPacker {
   }
 
  private:
-  static constexpr int64_t kMost = 256;
+  static constexpr int64_t kMost = kProductBlock;
   struct Half {
     const float* src;
     const int64_t *rows, *ks;
@@ -223,9 +224,9 @@ class PanelPacker {
     __m512i largest[kTile];
   };
 
-  int64_t first_part(const Half& half) const {
-    return !wide_ && half.along_k != kRowsOfPairs ? 0 : 2;
-  }
+  static constexpr int64_t kPartsEnd = 2 + kTile / kVectors;
+  // Where rows and k need no turning, what follows it.
+  static int64_t first_part(const Half& half) { return half.along_k != kRowsOfPairs ? 0 : 2; }
 
   template <bool kCareful>
   STOW_BF16 void pack_part(Half& half, int64_t step, int64_t part, const Care* care) {
@@ -262,7 +263,7 @@ class PanelPacker {
     }
     if constexpr (!kRowsOfPairs) care[0] = {_mm512_load_ps(factors), _mm512_load_si512(cuts)};
     for (int64_t step = 0; step < units_ / 2; ++step)
-      for (int64_t part = half.along_k != kRowsOfPairs ? 0 : 2; part < 2 + kTile / kVectors; ++part)
+      for (int64_t part = first_part(half); part < kPartsEnd; ++part)
         pack_part<true>(half, step, part, care);
   }
 
@@ -272,12 +273,12 @@ class PanelPacker {
     for (int64_t k = 0; k < kc_; ++k) block_ks_[k] = k;
     for (int64_t r = 0; r < half.n; ++r) {
       block_rows_[h][r] = r * kMost;
-      for (int64_t k = 0; k < kc_; ++k) blocks_[h][r * kMost + k] = half.src[half.rows[r] + ks_[k]];
+      for (int64_t k = 0; k < kc_; ++k)
+        blocks_[h][r * kMost + k] = half.src[half.rows[r] + half.ks[k]];
     }
     half.src = blocks_[h], half.rows = block_rows_[h], half.ks = block_ks_;
   }
 
-  const int64_t* ks_ = nullptr;
   bool wide_ = false;
   // Units are half the rows by 32 k, or where wide all by 16; part_ is of the next.
   int64_t kc_ = 0, packed_ = 0, units_ = 0, part_ = 0;
@@ -307,6 +308,8 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
     _tile_loadd(6, b + part * 2 * kTileWords, 4 * kTile);
     _tile_loadd(7, b + (part * 2 + 1) * kTileWords, 4 * kTile);
   };
+  const auto take_first = [&](int64_t part) STOW_AMX { kSwapped ? take_b(part) : take_a(part); };
+  const auto take_second = [&](int64_t part) STOW_AMX { kSwapped ? take_a(part) : take_b(part); };
   const auto add = [&]() STOW_AMX {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
@@ -315,21 +318,12 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
     beside();
   };
   for (int64_t i = 0; i < steps; ++i, a += kStepWords, b += kStepWords) {
-    if constexpr (!kSwapped) {
-      take_a(2), take_b(0), add();
-      take_a(1), add();
-      take_b(1), add();
-      take_a(0), add();
-      take_b(0), add();
-      take_b(2), add();
-    } else {
-      take_b(2), take_a(0), add();
-      take_b(1), add();
-      take_a(1), add();
-      take_b(0), add();
-      take_a(0), add();
-      take_a(2), add();
-    }
+    take_first(2), take_second(0), add();
+    take_first(1), add();
+    take_second(1), add();
+    take_first(0), add();
+    take_second(0), add();
+    take_second(2), add();
     // Processors of this kind lose 250 ns at a store of a tile with 140 products or more since the
     // last.
     if (i % 4 == 3 && i + 1 < steps) _tile_stored(0, out, 4 * kSide);
