@@ -12,20 +12,48 @@ using enum DType;
 
 // batch, q_heads, kv_heads, q_len, kv_len, head_dim, causal, shift
 const AttentionShape kShapes[] = {
-    {1, 1, 1, 1, 1, 8, false},     {2, 3, 3, 17, 17, 32, true},   {1, 2, 1, 64, 64, 64, true},
-    {1, 1, 1, 200, 200, 48, true}, {1, 4, 2, 100, 230, 64, true}, {1, 2, 2, 100, 230, 40, false},
-    {2, 8, 2, 1, 300, 64, true},   {1, 1, 1, 1, 401, 128, false}, {1, 3, 1, 33, 20, 24, true},
-    {1, 1, 1, 250, 30, 16, false}, {1, 2, 1, 50, 50, 7, true},    {1, 1, 1, 40, 60, 300, true},
-    {1, 6, 2, 97, 193, 13, true},  {1, 1, 1, 385, 577, 12, true}, {1, 1, 1, 5, 0, 8, false},
-    {1, 1, 1, 0, 5, 8, true},      {3, 1, 1, 31, 96, 96, false},  {1, 2, 2, 300, 150, 20, true},
-    {2, 8, 1, 1, 211, 9, false},   {1, 2, 2, 3, 400, 16, true},   {1, 2, 1, 2, 250, 72, true},
-    {1, 3, 1, 2, 1, 24, true},     {2, 2, 2, 1, 193, 64, true},   {1, 5, 1, 1, 300, 33, true},
-    {1, 2, 1, 100, 230, 64, true, -130}, {1, 1, 1, 230, 100, 16, true, 130},
-    {1, 4, 2, 97, 193, 13, true, 40},    {1, 2, 1, 1, 250, 72, true, -249},
+    {1, 1, 1, 1, 1, 8, false},
+    {2, 3, 3, 17, 17, 32, true},
+    {1, 2, 1, 64, 64, 64, true},
+    {1, 1, 1, 200, 200, 48, true},
+    {1, 4, 2, 100, 230, 64, true},
+    {1, 2, 2, 100, 230, 40, false},
+    {2, 8, 2, 1, 300, 64, true},
+    {1, 1, 1, 1, 401, 128, false},
+    {1, 3, 1, 33, 20, 24, true},
+    {1, 1, 1, 250, 30, 16, false},
+    {1, 2, 1, 50, 50, 7, true},
+    {1, 1, 1, 40, 60, 300, true},
+    {1, 6, 2, 97, 193, 13, true},
+    {1, 1, 1, 385, 577, 12, true},
+    {1, 1, 1, 5, 0, 8, false},
+    {1, 1, 1, 0, 5, 8, true},
+    {3, 1, 1, 31, 96, 96, false},
+    {1, 2, 2, 300, 150, 20, true},
+    {2, 8, 1, 1, 211, 9, false},
+    {1, 2, 2, 3, 400, 16, true},
+    {1, 2, 1, 2, 250, 72, true},
+    {1, 3, 1, 2, 1, 24, true},
+    {2, 2, 2, 1, 193, 64, true},
+    {1, 5, 1, 1, 300, 33, true},
+    {1, 2, 1, 100, 230, 64, true, -130},
+    {1, 1, 1, 230, 100, 16, true, 130},
+    {1, 4, 2, 97, 193, 13, true, 40},
+    {1, 2, 1, 1, 250, 72, true, -249},
     {1, 1, 1, 300, 290, 24, true, -30},
-    // Several runs of keys for each of a group's heads; of the second, blocks of queries that see none.
-    {1, 4, 2, 200, 600, 16, true},       {2, 4, 1, 210, 600, 8, false},
-    {1, 4, 2, 500, 600, 16, true, -450}, {1, 4, 1, 620, 610, 8, true, -10},
+    // Several runs of keys for each of a group's heads; of the second, blocks of queries that see
+    // none.
+    {1, 4, 2, 200, 600, 16, true},
+    {2, 4, 1, 210, 600, 8, false},
+    {1, 4, 2, 500, 600, 16, true, -450},
+    {1, 4, 1, 620, 610, 8, true, -10},
+    // Split into three bf16 where the machine has tiles of these.
+    {1, 2, 1, 130, 261, 40, true},
+    {2, 2, 2, 257, 300, 64, true},
+    {1, 1, 1, 290, 256, 33, false},
+    {1, 6, 2, 97, 385, 100, true, -40},
+    {1, 1, 1, 256, 500, 256, true},
+    {1, 2, 1, 300, 270, 48, true, -60},
 };
 
 std::string describe(const AttentionShape& s) {
@@ -77,6 +105,7 @@ TEST(Attention, IsNearTheOracle) {
 TEST(Attention, BitsDoNotDependOnThreadsOrStrides) {
   for (const AttentionShape& shape :
        {AttentionShape{1, 4, 2, 100, 230, 64, true}, AttentionShape{1, 1, 1, 385, 577, 12, true},
+        AttentionShape{2, 4, 2, 201, 390, 50, true}, AttentionShape{1, 1, 1, 300, 410, 64, false},
         AttentionShape{3, 2, 1, 90, 200, 33, false}, AttentionShape{2, 8, 2, 2, 210, 24, true}})
     for (DType t : {kF32, kBF16}) {
       AttentionProblem first(shape, t, 0);

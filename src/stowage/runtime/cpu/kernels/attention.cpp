@@ -39,7 +39,9 @@ void each_task(int threads, int64_t n, bool foresees, Run run) {
 }
 
 GemmForm form_of(const AttentionSpec& spec) {
-  return attention_may_pair(spec) ? bf16_form() : GemmForm::kPlain;
+  if (attention_may_pair(spec)) return bf16_form();
+  return attention_may_triple(spec) && bf16_form() == GemmForm::kTiled ? GemmForm::kTripled
+                                                                       : GemmForm::kPlain;
 }
 
 }  // namespace
@@ -54,9 +56,10 @@ void attention_forward(const AttentionSpec& spec, const void* q, const void* k, 
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
   const AttentionForwardArgs args{spec, plan, q, k, v, out, lse};
   const GemmForm form = plan.few() ? GemmForm::kPlain : form_of(spec);
-  const auto run = form == GemmForm::kTiled    ? &attention_forward_tiles
-                   : form == GemmForm::kPaired ? &attention_forward_pairs
-                                               : &attention_forward_task;
+  const auto run = form == GemmForm::kTiled     ? &attention_forward_tiles
+                   : form == GemmForm::kTripled ? &attention_forward_triples
+                   : form == GemmForm::kPaired  ? &attention_forward_pairs
+                                                : &attention_forward_task;
   each_task(plan.threads, plan.n_tasks, !plan.few(), [&](int thread, int64_t task, int64_t next) {
     run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task, next);
   });
@@ -76,10 +79,12 @@ void attention_backward(const AttentionSpec& spec, const void* q, const void* k,
                                    dv,    static_cast<float*>(workspace)};
   char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes;
   const GemmForm form = form_of(spec);
-  const auto delta = form == GemmForm::kPlain ? &attention_delta : &attention_delta_pairs;
-  const auto part_task = form == GemmForm::kTiled    ? &attention_backward_tiles
-                         : form == GemmForm::kPaired ? &attention_backward_pairs
-                                                     : &attention_backward_task;
+  const bool pairs = form == GemmForm::kTiled || form == GemmForm::kPaired;
+  const auto delta = pairs ? &attention_delta_pairs : &attention_delta;
+  const auto part_task = form == GemmForm::kTiled     ? &attention_backward_tiles
+                         : form == GemmForm::kTripled ? &attention_backward_triples
+                         : form == GemmForm::kPaired  ? &attention_backward_pairs
+                                                      : &attention_backward_task;
   auto run = [&](AttentionPart part, int64_t n) {
     each_task(plan.threads, n, plan.fused, [&](int thread, int64_t task, int64_t next) {
       part_task(args, part, buffers + thread * plan.thread_bytes, task, next);

@@ -7,13 +7,19 @@
 // scale, causality and offset alone: not on strides, threads or batch neighbours. Keys are taken in
 // blocks of 192 from the first; exp is within 2 ulp and gives 0 for results below 2^-126.
 //
-// In f32 and f16 AVX2 and AVX-512 agree. bf16 under a positive scale is multiplied in pairs where
+// In f32 and f16 AVX2 and AVX-512 agree. Where the machine multiplies tiles of bf16 (AMX), f32 has
+// other bits, under a positive scale, with head_dim of 32 to 256, at least 256 keys and, for each
+// key-value head, at least 256 queries: numbers are split into three bf16 and multiplied as gemm.h
+// says, a block of keys or queries at a time; rows of the inputs with numbers that parts would lose
+// are treated as there. P and dS below some 2^-100 keep fewer bits, and an infinite dS gives NaN.
+//
+// bf16 under a positive scale is multiplied in pairs where
 // the machine does that (attention_pairs.h): there P and dS are rounded to bf16 for their products,
 // as FlashAttention rounds them, and bits differ from other machines'. Not so the forward pass of a
 // few queries, which waits for memory.
-// A NaN or infinity at a key (or, backward, a query) that the mask hides counts as little as any other
-// value for most of those it is hidden from, but not for all: those that share a block with it get
-// NaN from its product with a probability of zero. Which they are depends on the machine.
+// A NaN or infinity at a key (or, backward, a query) that the mask hides counts as little as any
+// other value for most of those it is hidden from, but not for all: those that share a block with
+// it get NaN from its product with a probability of zero. Which they are depends on the machine.
 // Source: Dao 2023, FlashAttention-2, Algorithms 1 and 2.
 #pragma once
 

@@ -27,81 +27,86 @@ class BackwardPaired
       Walk::q_head_, Walk::k_lanes_, Walk::v_lanes_, Walk::k_deep_, Walk::dk_, Walk::dv_,
       Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_,
       Walk::dim_offsets;
-  static constexpr int64_t kRows = Kernel::kUnits.rows;
+  static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
+  using Element = typename Kernel::Element;
   static constexpr int64_t padded(int64_t n) { return Kernel::kUnits.pairs_of(n); }
-  static const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
+  static const Element* elements(const void* p) { return static_cast<const Element*>(p); }
 
  public:
   BackwardPaired(const AttentionBackwardArgs& args, void* workspace, int64_t head)
-      : Walk(args, workspace, head), dim_pairs_(padded(dims_)),
+      : Walk(args, workspace, head),
+        dim_pairs_(padded(dims_)),
+        dim_words_(dim_pairs_ * kParts),
         sums_(Kernel::kUnits.rows_of(dims_)) {}
 
   void pack_keys(bool for_dq) {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.k[1];
     dim_offsets(s_.k[3]);
-    const uint16_t* const k = words(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2];
-    Kernel::pack_right(k, at, n_keys_, buf_.dims, dims_, k_lanes_);
-    if (for_dq) Kernel::pack_right(k, buf_.dims, dims_, at, n_keys_, k_deep_);
+    const Element* const k = elements(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2];
+    kernel_.pack_right(k, at, n_keys_, buf_.dims, dims_, buf_.k_lanes_marks + lanes_marks(),
+                       k_lanes_);
+    if (for_dq)
+      kernel_.pack_right(k, buf_.dims, dims_, at, n_keys_, buf_.k_deep_marks + deep_marks(),
+                         k_deep_);
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
     dim_offsets(s_.v[3]);
-    Kernel::pack_right(words(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_, buf_.dims,
-                       dims_, v_lanes_);
+    kernel_.pack_right(elements(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_,
+                       buf_.dims, dims_, buf_.v_lanes_marks + lanes_marks(), v_lanes_);
   }
 
   void pack_queries(bool for_keys) {
     int64_t at[kQueryBlock];
     auto both = [&](const void* data, const std::array<int64_t, 4>& stride, uint32_t* rows,
-                    uint32_t* deep) {
+                    int8_t* rows_marks, uint32_t* deep, int8_t* deep_marks) {
       for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
       dim_offsets(stride[3]);
-      const uint16_t* const from = words(data) + batch_ * stride[0] + q_head_ * stride[2];
-      Kernel::pack_left(from, at, n_rows_, buf_.dims, dims_, rows);
-      if (for_keys) Kernel::pack_left(from, buf_.dims, dims_, at, n_rows_, deep);
+      const Element* const from = elements(data) + batch_ * stride[0] + q_head_ * stride[2];
+      kernel_.pack_left(from, at, n_rows_, buf_.dims, dims_, rows_marks, rows);
+      if (for_keys) kernel_.pack_left(from, buf_.dims, dims_, at, n_rows_, deep_marks, deep);
     };
-    both(a_.q, s_.q, buf_.q_rows, buf_.q_deep);
-    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_deep);
+    both(a_.q, s_.q, buf_.q_rows, buf_.q_rows_marks, buf_.q_deep, buf_.q_deep_marks);
+    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_rows_marks, buf_.do_deep, buf_.do_deep_marks);
     const int64_t head = (batch_ * s_.q_heads + q_head_) * s_.q_len + first_row_;
     delta_ = a_.delta + head;
     for (int64_t i = 0; i < n_rows_; ++i) buf_.lse[i] = a_.lse[head + i] * kLog2E;
   }
 
   void make_delta() {
-    attention_delta_pairs(a_, batch_ * s_.q_heads + q_head_, first_row_, n_rows_);
+    (kParts > 1 ? attention_delta : attention_delta_pairs)(a_, batch_ * s_.q_heads + q_head_,
+                                                           first_row_, n_rows_);
   }
 
   // The packed queries and the packed keys: adds to dk and dv, and to dq [rows, dq_stride_] if
   // given.
   void meet(bool for_keys, float* dq) {
-    const int64_t row_pairs = padded(n_rows_);
-    for (int64_t key = 0; key < n_keys_; key += kTileCols) {
+    Tile before{}, now{};
+    for (now.key = 0; now.key < n_keys_; now.key += kTileCols) {
       // Rows before `from` see none of these keys.
-      const int64_t unseen = s_.causal ? first_key_ + key - s_.offset - first_row_ : 0;
-      const int64_t from = std::max<int64_t>(unseen, 0) / kRows * kRows;
-      if (from >= n_rows_) break;
-      for (int64_t i = from; i < n_rows_; i += kRows) {
-        const int64_t h = std::min(kRows, n_rows_ - i);
-        Kernel::template multiply<Onto::kNothing>(
-            h, {dim_pairs_, buf_.q_rows + i * dim_pairs_, k_lanes_ + key * dim_pairs_, buf_.scores,
-                kTileCols, nullptr});
-        Kernel::template multiply<Onto::kNothing>(
-            h, {dim_pairs_, buf_.do_rows + i * dim_pairs_, v_lanes_ + key * dim_pairs_, buf_.dp,
-                kTileCols, nullptr});
-        differentiate(i, h, key);
-        ahead_.fetch(2 * dim_pairs_);
+      const int64_t unseen = s_.causal ? first_key_ + now.key - s_.offset - first_row_ : 0;
+      now.from = std::max<int64_t>(unseen, 0) / kRows * kRows;
+      if (now.from >= n_rows_) break;
+      for (now.row = now.from; now.row < n_rows_; now.row += kRows) {
+        now.n = std::min(kRows, n_rows_ - now.row);
+        make_scores(now);
+        if constexpr (Kernel::kBeside) {
+          finish(before);
+          begin(now);
+          if (for_keys && before.n > 0 && before.key < now.key) add_keys(before);
+          before = now, now.turn = 1 - now.turn;
+        } else {
+          begin(now);
+          finish(now);
+        }
       }
-      if (!for_keys) continue;
-      const int64_t depth = row_pairs - from / 2;
-      for (int64_t d = 0; d < dims_; d += kRows) {
-        const int64_t h = std::min(kRows, dims_ - d);
-        const int64_t a = d * row_pairs + from / 2 * kRows, b = from / 2 * kTileCols;
-        const int64_t to = key * sums_ + d * kTileCols;
-        Kernel::template multiply<Onto::kOut>(
-            h, {depth, buf_.do_deep + a, buf_.p + b, dv_ + to, kTileCols, nullptr});
-        Kernel::template multiply<Onto::kOut>(
-            h, {depth, buf_.q_deep + a, buf_.ds + b, dk_ + to, kTileCols, nullptr});
-        ahead_.fetch(2 * depth);
-      }
+      if constexpr (Kernel::kBeside)
+        now.panel = 1 - now.panel;
+      else if (for_keys)
+        add_keys(now);
+    }
+    if (before.n > 0) {
+      finish(before);
+      if (for_keys) add_keys(before);
     }
     if (!dq) return;
     const int64_t key_pairs = padded(n_keys_);
@@ -111,8 +116,10 @@ class BackwardPaired
       const int64_t depth = padded(std::min(seen, n_keys_));
       if (depth <= 0) continue;
       for (int64_t d = 0; d < dims_; d += kTileCols) {
-        Kernel::multiply_rows(h, {depth, buf_.ds_rows + i * kKeyPairs, k_deep_ + d * key_pairs,
-                                  dq + i * dq_stride_ + d, dq_stride_, nullptr});
+        Kernel::multiply_rows(
+            h, {depth, buf_.ds_rows + i * kKeyPairs * kParts, k_deep_ + d * key_pairs * kParts,
+                dq + i * dq_stride_ + d, dq_stride_, nullptr, nullptr,
+                buf_.k_deep_marks + deep_marks() + d});
         ahead_.fetch(depth);
       }
     }
@@ -125,58 +132,119 @@ class BackwardPaired
     std::fill_n(factors, kTileCols, factor);
     for (int64_t key = 0; key < n_keys_; key += kTileCols)
       store_columns(sums + key * sums_, factors, std::min<int64_t>(kTileCols, n_keys_ - key), dims_,
-                    static_cast<Bf16*>(to) + batch_ * stride[0] + kv_head_ * stride[2], at + key,
+                    static_cast<Element*>(to) + batch_ * stride[0] + kv_head_ * stride[2], at + key,
                     stride[3]);
   }
 
   void write_dq(const float* sums, int64_t first_row, int64_t rows) {
-    Bf16* const to = static_cast<Bf16*>(a_.dq) + batch_ * s_.dq[0] + q_head_ * s_.dq[2];
+    Element* const to = static_cast<Element*>(a_.dq) + batch_ * s_.dq[0] + q_head_ * s_.dq[2];
     for (int64_t i = 0; i < rows; ++i)
       store_row(sums + i * dq_stride_, s_.scale, dims_, to + (first_row + i) * s_.dq[1], s_.dq[3]);
   }
 
  private:
-  // A tile of S and dP, the n queries from row i on: P = exp(S - lse), dS = P (dP - delta), two
-  // rows at a time; zeros stand for what is not seen, and for the last row's missing partner.
-  STOW_BF16 void differentiate(int64_t i, int64_t n, int64_t key) {
-    const __m512 c = _mm512_set1_ps(s_.scale * kLog2E);
-    for (int64_t r = 0; r < n; r += 2) {
-      __m512 p[2][2], ds[2][2];
-#pragma GCC unroll 2
-      for (int64_t j = 0; j < 2; ++j) {
-        const int64_t row = i + std::min(r + j, n - 1), at = (row - i) * kTileCols;
-        const __m512 lse = _mm512_set1_ps(buf_.lse[row]), delta = _mm512_set1_ps(delta_[row]);
-        const int64_t seen =
-            r + j < n ? visible_keys(s_, first_row_ + row) - first_key_ - key : 0;
-#pragma GCC unroll 2
-        for (int h = 0; h < 2; ++h) {
-          const __mmask16 sees = first16(seen - h * kLanes);
-          const __m512 score = _mm512_load_ps(buf_.scores + at + h * kLanes);
-          const __m512 dp = _mm512_load_ps(buf_.dp + at + h * kLanes);
-          p[j][h] = _mm512_maskz_mov_ps(sees, exp2_of(_mm512_fmsub_ps(score, c, lse)));
-          ds[j][h] = _mm512_maskz_mul_ps(sees, p[j][h], _mm512_sub_ps(dp, delta));
-        }
-        // In a pair of keys, too, the earlier one is the high half.
-        uint32_t* const turned = buf_.ds_rows + (i + r + j) * kKeyPairs + key / 2;
-        _mm512_storeu_si512(turned,
-                            _mm512_rol_epi32((__m512i)_mm512_cvtne2ps_pbh(ds[j][1], ds[j][0]), 16));
-      }
-      const int64_t to = (i + r) / 2 * kTileCols;
-#pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) {
-        _mm512_store_si512(buf_.p + to + h * kLanes, pair_of(p[0][h], p[1][h]));
-        _mm512_store_si512(buf_.ds + to + h * kLanes, pair_of(ds[0][h], ds[1][h]));
-      }
-    }
-    const int64_t end = (i / 2 + pairs_of(n)) * kTileCols;
-    const int64_t missing = (padded(n) - pairs_of(n)) * kTileCols;
-    std::fill_n(buf_.p + end, missing, 0u);
-    std::fill_n(buf_.ds + end, missing, 0u);
+  // Of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which rows before
+  // `from` do not see. They lie in one of two places, P and dS of a panel of keys likewise, where
+  // one is differentiated beside products of another.
+  struct Tile {
+    int64_t key, from, row, n, turn, panel;
+  };
+  float* scores(const Tile& t) const { return buf_.scores + t.turn * kRows * kTileCols; }
+  float* d_scores(const Tile& t) const { return buf_.dp + t.turn * kRows * kTileCols; }
+  uint32_t* p(const Tile& t) const { return buf_.p + t.panel * buf_.panel_size; }
+  uint32_t* ds(const Tile& t) const { return buf_.ds + t.panel * buf_.panel_size; }
+
+  template <Onto kOnto>
+  void multiply(int64_t rows, const TileArgs& args) {
+    if constexpr (Kernel::kBeside)
+      Kernel::template multiply<kOnto>(rows, args, [&]() STOW_BF16 {
+        if (next_row_ < at_.n) differentiate();
+      });
+    else
+      Kernel::template multiply<kOnto>(rows, args);
   }
 
-  int64_t dim_pairs_;
+  void make_scores(const Tile& t) {
+    const int64_t i = t.row;
+    multiply<Onto::kNothing>(
+        t.n,
+        {dim_pairs_, buf_.q_rows + i * dim_words_, k_lanes_ + t.key * dim_words_, scores(t),
+         kTileCols, nullptr, buf_.q_rows_marks + i, buf_.k_lanes_marks + lanes_marks() + t.key});
+    multiply<Onto::kNothing>(
+        t.n,
+        {dim_pairs_, buf_.do_rows + i * dim_words_, v_lanes_ + t.key * dim_words_, d_scores(t),
+         kTileCols, nullptr, buf_.do_rows_marks + i, buf_.v_lanes_marks + lanes_marks() + t.key});
+    ahead_.fetch(2 * dim_pairs_);
+  }
+
+  // Adds what the tile's keys get of all queries.
+  void add_keys(const Tile& t) {
+    const int64_t row_pairs = padded(n_rows_), depth = row_pairs - t.from / 2;
+    const int64_t b = t.from / 2 * kTileCols * kParts;
+    for (int64_t d = 0; d < dims_; d += kRows) {
+      const int64_t h = std::min(kRows, dims_ - d);
+      const int64_t a = (d * row_pairs + t.from / 2 * kRows) * kParts;
+      const int64_t to = t.key * sums_ + d * kTileCols;
+      multiply<Onto::kOut>(h, {depth, buf_.do_deep + a, p(t) + b, dv_ + to, kTileCols, nullptr,
+                               buf_.do_deep_marks + d, nullptr});
+      multiply<Onto::kOut>(h, {depth, buf_.q_deep + a, ds(t) + b, dk_ + to, kTileCols, nullptr,
+                               buf_.q_deep_marks + d, nullptr});
+      ahead_.fetch(2 * depth);
+    }
+  }
+
+  // P = exp(S - lse), dS = P (dP - delta) of a tile, which is differentiated two rows at a time.
+  void begin(const Tile& t) { at_ = t, next_row_ = 0; }
+  void finish(const Tile& t) {
+    if (t.n == 0) return;
+    while (next_row_ < t.n) differentiate();
+    for (uint32_t* panel : {p(t), ds(t)})
+      Kernel::clear_pairs(panel, t.row / 2 + pairs_of(t.n), t.row / 2 + padded(t.n));
+  }
+  // Zeros stand for what is not seen, and for the last row's missing partner.
+  STOW_BF16 void differentiate() {
+    const __m512 c = _mm512_set1_ps(s_.scale * kLog2E);
+    const int64_t i = at_.row, n = at_.n, r = next_row_;
+    next_row_ += 2;
+    typename Kernel::Parts p[2][2], ds[2][2];
+#pragma GCC unroll 2
+    for (int64_t j = 0; j < 2; ++j) {
+      const int64_t row = i + std::min(r + j, n - 1), at = (row - i) * kTileCols;
+      const __m512 lse = _mm512_set1_ps(buf_.lse[row]), delta = _mm512_set1_ps(delta_[row]);
+      const int64_t seen =
+          r + j < n ? visible_keys(s_, first_row_ + row) - first_key_ - at_.key : 0;
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        const __mmask16 sees = first16(seen - h * kLanes);
+        const __m512 score = _mm512_load_ps(scores(at_) + at + h * kLanes);
+        const __m512 dp = _mm512_load_ps(d_scores(at_) + at + h * kLanes);
+        const __m512 prob = _mm512_maskz_mov_ps(sees, exp2_of(_mm512_fmsub_ps(score, c, lse)));
+        p[j][h] = Kernel::split(prob);
+        ds[j][h] = Kernel::split(_mm512_maskz_mul_ps(sees, prob, _mm512_sub_ps(dp, delta)));
+      }
+      Kernel::put_row(buf_.ds_rows, i + r + j, at_.key, ds[j][0], ds[j][1]);
+    }
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      Kernel::put_pair(this->p(at_), (i + r) / 2, h, p[0][h], p[1][h]);
+      Kernel::put_pair(this->ds(at_), (i + r) / 2, h, ds[0][h], ds[1][h]);
+    }
+  }
+
+  // Where the marks of the block of keys that is meant are.
+  int64_t lanes_marks() const {
+    return (k_lanes_ - buf_.k_lanes) / buf_.lanes_size * buf_.lanes_marks;
+  }
+  int64_t deep_marks() const {
+    return (k_deep_ - buf_.k_deep) / buf_.deep_size * buf_.deep_marks;
+  }
+
+  Kernel kernel_;
+  int64_t dim_pairs_, dim_words_;
   int64_t sums_;  // rows of the sums of dk and dv
   const float* delta_ = nullptr;  // of the packed queries
+  Tile at_{};                     // that is differentiated
+  int64_t next_row_ = 0;
 };
 
 }  // namespace stow::cpu::pairs

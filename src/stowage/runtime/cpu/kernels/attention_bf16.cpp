@@ -16,7 +16,7 @@ using namespace pairs;
 static_assert(kPanelRows == kTileRows && kPairUnits.rows == kTileRows);
 static_assert(PairPacking::kRows == kTileRows && PairPacking::kCols == kTileCols);
 
-struct PairPanels : PairPacking {
+struct PairPanels : PackedPairs<PairPacking> {
   static constexpr AttentionUnits kUnits = kPairUnits;
   template <Onto kOnto>
   static void multiply(int64_t rows, const TileArgs& args) {

@@ -16,63 +16,90 @@ namespace stow::cpu::pairs {
 static_assert(kPanelCols == kTileCols);
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// One step of the online softmax over scores [n, kTileCols], a lane a query: their exponentials
-// relative to the maximum, as pairs of keys; the running maximum (of scores not scaled yet) and sum
-// updated; and the factor that brings what was summed before to the new maximum.
-STOW_BF16 inline void softmax_step(const float* scores, int64_t n, float scale, float* max, float* sum,
-                            float* factors, uint32_t* p) {
-  const __m512 c = _mm512_set1_ps(scale * kLog2E);
-  __m512 most[2], shift[2], total[2][2];
-  for (int h = 0; h < 2; ++h) {
-    const float* s = scores + h * kLanes;
-    __m512 m = _mm512_load_ps(max + h * kLanes), m2 = m;
-    int64_t i = 0;
-    for (; i + 2 <= n; i += 2) {
-      m = _mm512_max_ps(m, _mm512_load_ps(s + i * kTileCols));
-      m2 = _mm512_max_ps(m2, _mm512_load_ps(s + (i + 1) * kTileCols));
-    }
-    if (i < n) m = _mm512_max_ps(m, _mm512_load_ps(s + i * kTileCols));
-    most[h] = _mm512_max_ps(m, m2);
-    // A query that has seen no key keeps -inf as its maximum; zero stands in for it.
-    const __mmask16 none = _mm512_cmp_ps_mask(most[h], _mm512_set1_ps(-kInfinity), _CMP_EQ_OQ);
-    shift[h] = _mm512_maskz_mul_ps(static_cast<__mmask16>(~none), most[h], c);
-    total[h][0] = total[h][1] = _mm512_setzero_ps();
-  }
-  const auto probability = [&](int64_t i, int h) STOW_BF16 {
-    const __m512 s = _mm512_load_ps(scores + i * kTileCols + h * kLanes);
-    return exp2_of(_mm512_fmsub_ps(s, c, shift[h]));
-  };
-  int64_t i = 0;
-  for (; i + 2 <= n; i += 2)
-#pragma GCC unroll 2
+/// One step of the online softmax over scores [n, kTileCols], a lane a query: their exponentials
+/// relative to the maximum, as pairs of keys; the running maximum (of scores not scaled yet) and
+/// sum updated; and the factor that brings what was summed before to the new maximum. That is there
+/// after begin(), all else after end(); between them is some work for step(), a little at a time or
+/// beside products.
+template <typename Kernel>
+class SoftmaxStep {
+ public:
+  STOW_BF16 void begin(const float* scores, int64_t n, float scale, float* max, float* sum,
+                       float* factors, uint32_t* p) {
+    scores_ = scores, n_ = n, sum_ = sum, factors_ = factors, p_ = p, next_ = 0;
+    c_ = _mm512_set1_ps(scale * kLog2E);
     for (int h = 0; h < 2; ++h) {
-      const __m512 first = probability(i, h), second = probability(i + 1, h);
-      total[h][0] = _mm512_add_ps(total[h][0], first);
-      total[h][1] = _mm512_add_ps(total[h][1], second);
-      _mm512_store_si512(p + i / 2 * kTileCols + h * kLanes, pair_of(first, second));
+      const float* s = scores + h * kLanes;
+      const __m512 before = _mm512_load_ps(max + h * kLanes);
+      __m512 m = before, m2 = before;
+      int64_t i = 0;
+      for (; i + 2 <= n; i += 2) {
+        m = _mm512_max_ps(m, _mm512_load_ps(s + i * kTileCols));
+        m2 = _mm512_max_ps(m2, _mm512_load_ps(s + (i + 1) * kTileCols));
+      }
+      if (i < n) m = _mm512_max_ps(m, _mm512_load_ps(s + i * kTileCols));
+      const __m512 most = _mm512_max_ps(m, m2);
+      // A query that has seen no key keeps -inf as its maximum; zero stands in for it.
+      const __mmask16 none = _mm512_cmp_ps_mask(most, _mm512_set1_ps(-kInfinity), _CMP_EQ_OQ);
+      shift_[h] = _mm512_maskz_mul_ps(static_cast<__mmask16>(~none), most, c_);
+      total_[h][0] = total_[h][1] = _mm512_setzero_ps();
+      const __mmask16 moved = _mm512_cmp_ps_mask(before, most, _CMP_NEQ_UQ);
+      _mm512_store_ps(factors + h * kLanes,
+                      exp2_of(_mm512_maskz_mul_ps(moved, _mm512_sub_ps(before, most), c_)));
+      _mm512_store_ps(max + h * kLanes, most);
     }
-  for (int h = 0; h < 2; ++h) {
-    if (i < n) {
-      const __m512 last = probability(i, h);
-      total[h][0] = _mm512_add_ps(total[h][0], last);
-      _mm512_store_si512(p + i / 2 * kTileCols + h * kLanes, pair_of(last, _mm512_setzero_ps()));
-    }
-    float *const m = max + h * kLanes, *const l = sum + h * kLanes;
-    const __m512 before = _mm512_load_ps(m);
-    const __mmask16 moved = _mm512_cmp_ps_mask(before, most[h], _CMP_NEQ_UQ);
-    const __m512 factor =
-        exp2_of(_mm512_maskz_mul_ps(moved, _mm512_sub_ps(before, most[h]), c));
-    _mm512_store_ps(factors + h * kLanes, factor);
-    _mm512_store_ps(l, _mm512_fmadd_ps(_mm512_load_ps(l), factor,
-                                       _mm512_add_ps(total[h][0], total[h][1])));
-    _mm512_store_ps(m, most[h]);
   }
-}
+  bool is_done() const { return next_ + 2 > n_; }
+  STOW_BF16 void step() {
+    add_pairs(next_, next_ + 2);
+    next_ += 2;
+  }
+  STOW_BF16 void end() {
+    add_pairs(next_, n_ / 2 * 2);
+    for (int h = 0; h < 2; ++h) {
+      if (n_ % 2 == 1) {
+        const __m512 last = probability(n_ - 1, h);
+        total_[h][0] = _mm512_add_ps(total_[h][0], last);
+        Kernel::put_pair(p_, n_ / 2, h, Kernel::split(last), Kernel::split(_mm512_setzero_ps()));
+      }
+      float* const l = sum_ + h * kLanes;
+      _mm512_store_ps(l, _mm512_fmadd_ps(_mm512_load_ps(l), _mm512_load_ps(factors_ + h * kLanes),
+                                         _mm512_add_ps(total_[h][0], total_[h][1])));
+    }
+  }
+
+ private:
+  STOW_BF16 __m512 probability(int64_t i, int h) const {
+    const __m512 s = _mm512_load_ps(scores_ + i * kTileCols + h * kLanes);
+    return exp2_of(_mm512_fmsub_ps(s, c_, shift_[h]));
+  }
+  // Of keys [first, last), pairs of them.
+  STOW_BF16 void add_pairs(int64_t first, int64_t last) {
+    __m512 total[2][2] = {{total_[0][0], total_[0][1]}, {total_[1][0], total_[1][1]}};
+    for (int64_t i = first; i < last; i += 2)
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        const __m512 one = probability(i, h), other = probability(i + 1, h);
+        total[h][0] = _mm512_add_ps(total[h][0], one);
+        total[h][1] = _mm512_add_ps(total[h][1], other);
+        Kernel::put_pair(p_, i / 2, h, Kernel::split(one), Kernel::split(other));
+      }
+    for (int h = 0; h < 2; ++h)
+      for (int j = 0; j < 2; ++j) total_[h][j] = total[h][j];
+  }
+
+  const float* scores_ = nullptr;
+  int64_t n_ = 0, next_ = 0;
+  float *sum_ = nullptr, *factors_ = nullptr;
+  uint32_t* p_ = nullptr;
+  __m512 c_, shift_[2], total_[2][2];
+};
 
 /// One task. `Kernel` as in attention_pairs.h.
 template <typename Kernel>
 class ForwardPaired {
-  static constexpr int64_t kRows = Kernel::kUnits.rows;
+  static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
+  using Element = typename Kernel::Element;
 
  public:
   ForwardPaired(const AttentionForwardArgs& args, void* workspace, int64_t task, int64_t next)
@@ -80,6 +107,7 @@ class ForwardPaired {
         s_(args.spec),
         dims_(args.spec.head_dim),
         dim_pairs_(Kernel::kUnits.pairs_of(dims_)),
+        dim_words_(dim_pairs_ * kParts),
         panel_(Kernel::kUnits.rows_of(dims_) * kTileCols),
         carver_(workspace),
         buf_(args.spec, args.plan, Kernel::kUnits, carver_),
@@ -89,8 +117,8 @@ class ForwardPaired {
   void run() {
     column_offsets(s_.q);
     dim_offsets(s_.q);
-    Kernel::pack_right(words(a_.q) + here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims,
-                       dims_, buf_.q);
+    kernel_.pack_right(elements(a_.q) + here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims,
+                       dims_, buf_.q_marks, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kTileCols);
     for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
       seen_[c] =
@@ -105,7 +133,7 @@ class ForwardPaired {
   }
 
  private:
-  static const uint16_t* words(const void* p) { return static_cast<const uint16_t*>(p); }
+  static const Element* elements(const void* p) { return static_cast<const Element*>(p); }
   void column_offsets(const std::array<int64_t, 4>& stride) {
     for (int64_t c = 0; c < here_.columns; ++c)
       offsets_[c] = here_.position(c) * stride[1] + here_.q_head(c) * stride[2];
@@ -118,48 +146,92 @@ class ForwardPaired {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
-    Kernel::pack_left(words(a_.k) + here_.batch * s_.k[0] + here_.kv_head * s_.k[2], at, keys,
-                      buf_.dims, dims_, buf_.k);
+    kernel_.pack_left(elements(a_.k) + here_.batch * s_.k[0] + here_.kv_head * s_.k[2], at, keys,
+                      buf_.dims, dims_, buf_.k_marks, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     dim_offsets(s_.v);
-    Kernel::pack_left(words(a_.v) + here_.batch * s_.v[0] + here_.kv_head * s_.v[2], buf_.dims,
-                      dims_, at, keys, buf_.v);
+    kernel_.pack_left(elements(a_.v) + here_.batch * s_.v[0] + here_.kv_head * s_.v[2], buf_.dims,
+                      dims_, at, keys, buf_.v_marks, buf_.v);
     ahead_.packed(first_key, keys);
-    for (int64_t c = 0; c < here_.columns; c += kTileCols) {
-      const int64_t n = std::min(seen_[c + kTileCols - 1] - first_key, keys);
-      if (n > 0) panel(c, first_key, keys, n);
+    Panel before{}, now{};
+    for (now.c = 0; now.c < here_.columns; now.c += kTileCols) {
+      now.n = std::min(seen_[now.c + kTileCols - 1] - first_key, keys);
+      if (now.n <= 0) continue;
+      make_scores(now, first_key);
+      if (before.n > 0) softmax_.end();
+      const int64_t at = now.turn;
+      softmax_.begin(scores(at), now.n, s_.scale, buf_.max + now.c, buf_.sum + now.c, factors(at),
+                     probabilities(at));
+      if constexpr (Kernel::kBeside) {
+        if (before.n > 0) add_outputs(before, keys);
+        before = now, now.turn = 1 - at;
+      } else {
+        softmax_.end();
+        add_outputs(now, keys);
+      }
     }
+    if (before.n <= 0) return;
+    softmax_.end();
+    add_outputs(before, keys);
   }
 
-  // kTileCols queries from column c on, with the first n of the packed keys.
-  void panel(int64_t c, int64_t first_key, int64_t keys, int64_t n) {
+  // kTileCols queries from column c on, which see the first n of the packed keys. What is made of
+  // them lies in one of two places, where the softmax of one panel runs beside products of others.
+  struct Panel {
+    int64_t c, n, turn;
+  };
+  float* scores(int64_t turn) const { return buf_.scores + turn * kKeyBlock * kTileCols; }
+  float* factors(int64_t turn) const { return buf_.factors + turn * kTileCols; }
+  uint32_t* probabilities(int64_t turn) const {
+    return buf_.p + turn * kKeyBlock / 2 * kTileCols * kParts;
+  }
+
+  template <Onto kOnto>
+  void multiply(int64_t rows, const TileArgs& args) {
+    if constexpr (Kernel::kBeside)
+      Kernel::template multiply<kOnto>(rows, args, [&]() STOW_BF16 {
+        if (!softmax_.is_done()) softmax_.step();
+      });
+    else
+      Kernel::template multiply<kOnto>(rows, args);
+  }
+
+  void make_scores(const Panel& panel, int64_t first_key) {
+    const int64_t c = panel.c, n = panel.n;
+    float* const to = scores(panel.turn);
     for (int64_t i = 0; i < n; i += kRows) {
-      Kernel::template multiply<Onto::kNothing>(
-          std::min(kRows, n - i), {dim_pairs_, buf_.k + i * dim_pairs_, buf_.q + c * dim_pairs_,
-                                   buf_.scores + i * kTileCols, kTileCols, nullptr});
+      multiply<Onto::kNothing>(
+          std::min(kRows, n - i),
+          {dim_pairs_, buf_.k + i * dim_words_, buf_.q + c * dim_words_, to + i * kTileCols,
+           kTileCols, nullptr, buf_.k_marks + i, buf_.q_marks + c});
       ahead_.fetch(dim_pairs_);
     }
-    if (seen_[c] - first_key < n) hide(c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
-    softmax_step(buf_.scores, n, s_.scale, buf_.max + c, buf_.sum + c, buf_.factors, buf_.p);
+    if (seen_[c] - first_key < n)
+      hide(to, c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
+  }
+
+  void add_outputs(const Panel& panel, int64_t keys) {
+    const int64_t n = panel.n;
+    uint32_t* const p = probabilities(panel.turn);
     const int64_t depth = Kernel::kUnits.pairs_of(n), all = Kernel::kUnits.pairs_of(keys);
-    std::fill_n(buf_.p + pairs_of(n) * kTileCols, (depth - pairs_of(n)) * kTileCols, 0u);
-    float* const o = buf_.o + c / kTileCols * panel_;
+    Kernel::clear_pairs(p, pairs_of(n), depth);
+    float* const o = buf_.o + panel.c / kTileCols * panel_;
     for (int64_t d = 0; d < dims_; d += kRows) {
-      Kernel::template multiply<Onto::kScaledOut>(
-          std::min(kRows, dims_ - d),
-          {depth, buf_.v + d * all, buf_.p, o + d * kTileCols, kTileCols, buf_.factors});
+      multiply<Onto::kScaledOut>(std::min(kRows, dims_ - d),
+                                 {depth, buf_.v + d * all * kParts, p, o + d * kTileCols, kTileCols,
+                                  factors(panel.turn), buf_.v_marks + d, nullptr});
       ahead_.fetch(depth);
     }
   }
 
   // -inf for the scores of keys [from, n) after first_key that their query does not see.
-  STOW_BF16 void hide(int64_t c, int64_t first_key, int64_t from, int64_t n) {
+  STOW_BF16 void hide(float* scores, int64_t c, int64_t first_key, int64_t from, int64_t n) {
     for (int64_t half = 0; half < kTileCols; half += kLanes) {
       const __m512i seen = _mm512_loadu_si512(seen_ + c + half);
       for (int64_t i = from; i < n; ++i) {
         const __m512i key = _mm512_set1_epi32(static_cast<int32_t>(first_key + i));
-        _mm512_mask_store_ps(buf_.scores + i * kTileCols + half,
-                             _mm512_cmpge_epi32_mask(key, seen), _mm512_set1_ps(-kInfinity));
+        _mm512_mask_store_ps(scores + i * kTileCols + half, _mm512_cmpge_epi32_mask(key, seen),
+                             _mm512_set1_ps(-kInfinity));
       }
     }
   }
@@ -174,7 +246,8 @@ class ForwardPaired {
       }
       store_columns(buf_.o + c / kTileCols * panel_, buf_.factors,
                     std::min<int64_t>(kTileCols, here_.columns - c), dims_,
-                    static_cast<Bf16*>(a_.out) + here_.batch * s_.out[0], offsets_ + c, s_.out[3]);
+                    static_cast<Element*>(a_.out) + here_.batch * s_.out[0], offsets_ + c,
+                    s_.out[3]);
     }
     for (int64_t c = 0; c < here_.columns; ++c)
       a_.lse[(here_.batch * s_.q_heads + here_.q_head(c)) * s_.q_len + here_.position(c)] =
@@ -183,8 +256,10 @@ class ForwardPaired {
 
   const AttentionForwardArgs& a_;
   const AttentionSpec& s_;
-  int64_t dims_, dim_pairs_;
+  int64_t dims_, dim_pairs_, dim_words_;  // of a row of packed dims
   int64_t panel_;  // elements of the sums of kTileCols queries
+  Kernel kernel_;
+  SoftmaxStep<Kernel> softmax_;
   Carver carver_;
   AttentionForwardPairs buf_;
   const AttentionForwardPlace here_;

@@ -24,6 +24,7 @@ struct TileArgs {
   float* out;
   ptrdiff_t out_stride;
   const float* factors;
+  const int8_t *a_marks, *b_marks;  // where packing makes some; b's may be null
 };
 
 /// out[r][0, 32) = sum over pairs of a[r] * b, plus what it is added to: one accumulator an
@@ -76,9 +77,12 @@ inline constexpr auto kTiles =
     tile_table<kRowStep, kPairStep, kOnto>(std::make_integer_sequence<int, kTileRows>());
 
 // What attention is written over, `Kernel`: kUnits, to multiples of which panels are filled up with
-// zeros; pack_left and pack_right, as PairPacking, of panels of kUnits.rows and kTileCols; multiply<Onto>
-// of such panels, which may write whole panels of rows; and multiply_rows, onto `out`, of rows of a that
-// lie kKeyPairs apart, which writes no row but those.
+// zeros; Element, of the tensors; pack_left and pack_right, as PairPacking, of panels of
+// kUnits.rows and kTileCols, with marks of the rows where these are made; multiply<Onto> of such
+// panels, which may write whole panels of rows; multiply_rows, onto `out`, of rows put by put_row,
+// which writes no row but those; and what puts numbers, of which split() makes Parts, where the
+// right operand's pairs are (put_pair, clear_pairs) and where such rows are. Where kBeside,
+// multiply takes what is to run beside the product, a little of it each time it is called.
 
 /// 2^t within 2 ulp, for t at most 127: 0 below -125.5, as what is scaled to less is some hundred
 /// cycles late on Intel's; NaN stays NaN, 2^0 is 1. The polynomial is the one of least relative error
@@ -111,6 +115,64 @@ STOW_BF16 inline __m512i pair_of(__m512 first, __m512 second) {
   return woven((__m512i)_mm512_cvtne2ps_pbh(first, second));
 }
 
+/// What panels of pairs are made of that do not split numbers.
+struct PairWords {
+  using Element = Bf16;
+  static constexpr bool kBeside = false;
+  using Parts = __m512;
+  static STOW_BF16 __m512 split(__m512 x) { return x; }
+  static STOW_BF16 void put_pair(uint32_t* panel, int64_t pair, int half, const __m512& first,
+                                 const __m512& second) {
+    _mm512_store_si512(panel + pair * kTileCols + half * kLanes, pair_of(first, second));
+  }
+  static void clear_pairs(uint32_t* panel, int64_t first, int64_t last) {
+    std::fill_n(panel + first * kTileCols, (last - first) * kTileCols, 0u);
+  }
+  /// Of row `row`, keys [key, key + 32). In a pair of keys, too, the earlier one is the high half.
+  static STOW_BF16 void put_row(uint32_t* rows, int64_t row, int64_t key, const __m512& first,
+                                const __m512& last) {
+    _mm512_storeu_si512(rows + row * kKeyPairs + key / 2,
+                        _mm512_rol_epi32((__m512i)_mm512_cvtne2ps_pbh(last, first), 16));
+  }
+};
+/// `Packing` as PairPacking, for it.
+template <class Packing>
+struct PackedPairs : PairWords {
+  static void pack_left(const Bf16* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                        int64_t kc, int8_t*, uint32_t* dst) {
+    Packing::pack_left(reinterpret_cast<const uint16_t*>(src), rows, n, ks, kc, dst);
+  }
+  static void pack_right(const Bf16* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                         int64_t kc, int8_t*, uint32_t* dst) {
+    Packing::pack_right(reinterpret_cast<const uint16_t*>(src), rows, n, ks, kc, dst);
+  }
+};
+
+/// to[offsets[c] + d * d_stride] = panel[d][c] * factors[c] for c < w, d < dims.
+STOW_BF16 inline void store_columns(const float* panel, const float* factors, int64_t w,
+                                    int64_t dims, float* to, const int64_t* offsets,
+                                    int64_t d_stride) {
+  if (d_stride != 1) {
+    for (int64_t c = 0; c < w; ++c)
+      for (int64_t d = 0; d < dims; ++d)
+        to[offsets[c] + d * d_stride] = panel[d * kTileCols + c] * factors[c];
+    return;
+  }
+  for (int64_t c = 0; c < w; c += kLanes) {
+    const __m512 f = _mm512_load_ps(factors + c);
+    for (int64_t d = 0; d < dims; d += kLanes) {
+      __m512i v[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i)
+        v[i] = d + i < dims ? _mm512_castps_si512(
+                                  _mm512_mul_ps(_mm512_load_ps(panel + (d + i) * kTileCols + c), f))
+                            : _mm512_setzero_si512();
+      turn(v);
+      for (int64_t i = 0; i < std::min(kLanes, w - c); ++i)
+        _mm512_mask_storeu_epi32(to + offsets[c + i] + d, first16(dims - d), v[i]);
+    }
+  }
+}
+
 /// to[offsets[c] + d * d_stride] = panel[d][c] * factors[c], rounded, for c < w, d < dims.
 STOW_BF16 inline void store_columns(const float* panel, const float* factors, int64_t w,
                                     int64_t dims, Bf16* to, const int64_t* offsets,
@@ -138,6 +200,15 @@ STOW_BF16 inline void store_columns(const float* panel, const float* factors, in
         _mm512_mask_storeu_epi16(to + offsets[c + i] + d, first32(dims - d), v[i]);
     }
   }
+}
+
+/// to[d * d_stride] = row[d] * factor; the row is readable to a multiple of 32.
+STOW_BF16 inline void store_row(const float* row, float factor, int64_t dims, float* to,
+                                int64_t d_stride) {
+  const __m512 f = _mm512_set1_ps(factor);
+  for (int64_t d = 0; d < dims && d_stride == 1; d += kLanes)
+    _mm512_mask_storeu_ps(to + d, first16(dims - d), _mm512_mul_ps(_mm512_load_ps(row + d), f));
+  for (int64_t d = 0; d < dims && d_stride != 1; ++d) to[d * d_stride] = row[d] * factor;
 }
 
 /// to[d * d_stride] = row[d] * factor, rounded; the row is readable to a multiple of 32.

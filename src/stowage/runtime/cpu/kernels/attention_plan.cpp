@@ -39,6 +39,8 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
   for (const AttentionUnits& units : {kPairUnits, kTileUnits})
     if (attention_may_pair(s))
       p.thread_bytes = std::max(p.thread_bytes, measured<AttentionForwardPairs>(s, p, units));
+  if (attention_may_triple(s))
+    p.thread_bytes = std::max(p.thread_bytes, measured<AttentionForwardPairs>(s, p, kTripleUnits));
   return p;
 }
 
@@ -63,15 +65,20 @@ AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const Atten
   static_assert(kKeyBlock % kTileUnits.rows == 0 && kKeyBlock % (2 * kTileUnits.pairs) == 0);
   const int64_t keys = std::min(kKeyBlock, s.kv_len), dim_pairs = units.pairs_of(s.head_dim);
   const int64_t dim_rows = units.rows_of(s.head_dim);
-  q = from.take<uint32_t>(p.task_columns * dim_pairs);
-  k = from.take<uint32_t>(units.rows_of(keys) * dim_pairs);
-  v = from.take<uint32_t>(units.pairs_of(keys) * dim_rows);
-  this->p = from.take<uint32_t>(kKeyBlock / 2 * kPanelCols);
+  q = from.take<uint32_t>(p.task_columns * dim_pairs * units.parts);
+  k = from.take<uint32_t>(units.rows_of(keys) * dim_pairs * units.parts);
+  v = from.take<uint32_t>(units.pairs_of(keys) * dim_rows * units.parts);
+  const bool marked = units.parts > 1;
+  const int64_t turns = units.parts > 1 ? 2 : 1;
+  this->p = from.take<uint32_t>(turns * kKeyBlock / 2 * kPanelCols * units.parts);
+  q_marks = from.take<int8_t>(marked ? p.task_columns : 0);
+  k_marks = from.take<int8_t>(marked ? units.rows_of(keys) : 0);
+  v_marks = from.take<int8_t>(marked ? dim_rows : 0);
   o = from.take<float>(p.task_columns * dim_rows);
-  scores = from.take<float>(kKeyBlock * kPanelCols);
+  scores = from.take<float>(turns * kKeyBlock * kPanelCols);
   max = from.take<float>(p.task_columns);
   sum = from.take<float>(p.task_columns);
-  factors = from.take<float>(kPanelCols);
+  factors = from.take<float>(turns * kPanelCols);
   dims = from.take<int64_t>(s.head_dim);
 }
 
@@ -94,6 +101,8 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
   for (const AttentionUnits& units : {kPairUnits, kTileUnits})
     if (attention_may_pair(s))
       p.thread_bytes = std::max(p.thread_bytes, measured<AttentionBackwardPairs>(s, p, units));
+  if (attention_may_triple(s))
+    p.thread_bytes = std::max(p.thread_bytes, measured<AttentionBackwardPairs>(s, p, kTripleUnits));
   return p;
 }
 
@@ -130,23 +139,34 @@ AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
   const int64_t rows = units.rows_of(std::min(kQueryBlock, s.q_len));
   const int64_t dim_rows = units.rows_of(s.head_dim), dim_pairs = units.pairs_of(s.head_dim);
   const int64_t dim_cols = round_up_to(s.head_dim, kPanelCols);
-  lanes_size = lanes * dim_pairs;
-  deep_size = units.pairs_of(keys) * dim_cols;
+  lanes_size = lanes * dim_pairs * units.parts;
+  deep_size = units.pairs_of(keys) * dim_cols * units.parts;
   sums_size = lanes * dim_rows;
   k_lanes = from.take<uint32_t>(p.key_run * lanes_size);
   v_lanes = from.take<uint32_t>(p.key_run * lanes_size);
   k_deep = from.take<uint32_t>(p.key_run * deep_size);
   dk = from.take<float>(p.key_run * sums_size);
   dv = from.take<float>(p.key_run * sums_size);
-  q_rows = from.take<uint32_t>(rows * dim_pairs);
-  do_rows = from.take<uint32_t>(rows * dim_pairs);
-  q_deep = from.take<uint32_t>(rows / 2 * dim_rows);
-  do_deep = from.take<uint32_t>(rows / 2 * dim_rows);
-  this->p = from.take<uint32_t>(rows / 2 * kPanelCols);
-  ds = from.take<uint32_t>(rows / 2 * kPanelCols);
-  ds_rows = from.take<uint32_t>(rows * (kKeyBlock / 2));
-  scores = from.take<float>(units.rows * kPanelCols);
-  dp = from.take<float>(units.rows * kPanelCols);
+  q_rows = from.take<uint32_t>(rows * dim_pairs * units.parts);
+  do_rows = from.take<uint32_t>(rows * dim_pairs * units.parts);
+  q_deep = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
+  do_deep = from.take<uint32_t>(rows / 2 * dim_rows * units.parts);
+  const bool marked = units.parts > 1;
+  const int64_t turns = units.parts > 1 ? 2 : 1;
+  panel_size = rows / 2 * kPanelCols * units.parts;
+  this->p = from.take<uint32_t>(turns * panel_size);
+  ds = from.take<uint32_t>(turns * panel_size);
+  ds_rows = from.take<uint32_t>(rows * (kKeyBlock / 2) * units.parts);
+  lanes_marks = marked ? lanes : 0, deep_marks = marked ? dim_cols : 0;
+  k_lanes_marks = from.take<int8_t>(p.key_run * lanes_marks);
+  v_lanes_marks = from.take<int8_t>(p.key_run * lanes_marks);
+  k_deep_marks = from.take<int8_t>(p.key_run * deep_marks);
+  q_rows_marks = from.take<int8_t>(marked ? rows : 0);
+  do_rows_marks = from.take<int8_t>(marked ? rows : 0);
+  q_deep_marks = from.take<int8_t>(marked ? dim_rows : 0);
+  do_deep_marks = from.take<int8_t>(marked ? dim_rows : 0);
+  scores = from.take<float>(turns * units.rows * kPanelCols);
+  dp = from.take<float>(turns * units.rows * kPanelCols);
   lse = from.take<float>(rows);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);

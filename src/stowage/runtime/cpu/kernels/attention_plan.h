@@ -45,16 +45,26 @@ inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / bl
 inline bool attention_may_pair(const AttentionSpec& s) {
   return s.dtype == DType::kBF16 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max();
 }
+/// Whether machines that multiply tiles of bf16 split the f32 of this attention for that: where
+/// enough is multiplied by what is packed, and no more than a block of products is summed at once.
+inline bool attention_may_triple(const AttentionSpec& s) {
+  constexpr int64_t kLeast = 256;  // query columns, and keys
+  return s.dtype == DType::kF32 && s.scale > 0 && s.scale <= std::numeric_limits<float>::max() &&
+         s.head_dim >= 32 && s.head_dim <= 256 && s.kv_len >= kLeast &&
+         s.q_len * (s.q_heads / s.kv_heads) >= kLeast;
+}
 inline int64_t pairs_of(int64_t n) { return (n + 1) / 2; }
 
-/// What panels of pairs are filled up to: rows of a left operand, and pairs of either.
+/// What panels of pairs are filled up to: rows of a left operand, and pairs of either; and the
+/// parts that each number is packed as.
 struct AttentionUnits {
-  int64_t rows, pairs;
+  int64_t rows, pairs, parts = 1;
   constexpr int64_t rows_of(int64_t n) const { return (n + rows - 1) / rows * rows; }
   constexpr int64_t pairs_of(int64_t n) const { return (n + 2 * pairs - 1) / (2 * pairs) * pairs; }
 };
 inline constexpr AttentionUnits kPairUnits = {12, 1};   // AVX-512-BF16
 inline constexpr AttentionUnits kTileUnits = {32, 16};  // AMX
+inline constexpr AttentionUnits kTripleUnits = {32, 16, 3};  // AMX, of f32
 
 /// Keys that query position `pos` sees: a prefix of the keys, of this length.
 inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
@@ -101,9 +111,11 @@ struct AttentionForwardBuffers {
   AttentionForwardBuffers(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
 };
 
-/// The same where products are of pairs of bf16: words of two, panels are [.., pairs, width].
+/// The same where products are of pairs of bf16: words of two, panels are [.., pairs, width], or of
+/// several parts as in triples.h; these have marks of their rows.
 struct AttentionForwardPairs {
   uint32_t *q, *k, *v, *p;
+  int8_t *q_marks, *k_marks, *v_marks;
   float *o, *scores, *max, *sum, *factors;
   int64_t* dims;
   AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
@@ -139,8 +151,14 @@ struct AttentionBackwardPairs {
   // Of a block of keys, in elements: k_lanes' and v_lanes', k_deep's, dk's and dv's.
   int64_t lanes_size, deep_size, sums_size;
   uint32_t *q_rows, *do_rows, *q_deep, *do_deep;
-  uint32_t *p, *ds;   // pairs of queries, of kPanelCols keys
+  uint32_t *p, *ds;  // pairs of queries, of kPanelCols keys; panel_size of them, or twice
+  int64_t panel_size;
   uint32_t* ds_rows;  // [queries, pairs of kKeyBlock keys]
+  // Marks, of a block of keys so many as it has columns: k_lanes' and v_lanes', k_deep's; and
+  // others'.
+  int64_t lanes_marks, deep_marks;
+  int8_t *k_lanes_marks, *v_lanes_marks, *k_deep_marks;
+  int8_t *q_rows_marks, *do_rows_marks, *q_deep_marks, *do_deep_marks;
   float *scores, *dp, *lse, *dq;
   int64_t* dims;
   AttentionBackwardPairs(const AttentionSpec& s, const AttentionBackwardPlan& p,

@@ -52,5 +52,10 @@ void attention_forward_tiles(const AttentionForwardArgs& args, void* workspace, 
                              int64_t next);
 void attention_backward_tiles(const AttentionBackwardArgs& args, AttentionPart part,
                               void* workspace, int64_t task, int64_t next);
+/// And of f32, split, where attention_may_triple() and can_multiply_tiles().
+void attention_forward_triples(const AttentionForwardArgs& args, void* workspace, int64_t task,
+                               int64_t next);
+void attention_backward_triples(const AttentionBackwardArgs& args, AttentionPart part,
+                                void* workspace, int64_t task, int64_t next);
 
 }  // namespace stow::cpu

@@ -20,48 +20,6 @@ using triples::Mark;
 static_assert(kGemmTiledRowUnit == kSide && kCols == kSide && kGemmPairsInTile == kTile &&
               kGemmParts == triples::kParts);
 
-bool any(const Mark* marks) {
-  return std::any_of(marks, marks + kSide, [](Mark mark) { return mark != 0; });
-}
-bool any_exact(const Mark* marks) {
-  return std::find(marks, marks + kSide, triples::kExact) != marks + kSide;
-}
-
-// Element (row, k) of a panel of the left operand, or (column, k) of the right one, put together
-// again.
-template <bool kRowsOfPairs>
-float whole(const uint32_t* panel, int64_t row, int64_t k) {
-  const int64_t pair = k / 2 % kTile, in_tile = row % kTile;
-  const uint32_t* tile = panel + k / kSide * triples::kStepWords +
-                         row / kTile * triples::kTileWords +
-                         (kRowsOfPairs ? in_tile * kTile + pair : pair * kTile + in_tile);
-  float sum = 0;
-  for (int64_t part = 0; part < triples::kParts; ++part, tile += 2 * triples::kTileWords)
-    sum += std::bit_cast<float>(k % 2 == 0 ? *tile << 16 : *tile & 0xffff0000);
-  return sum;
-}
-
-// Products of a row or a column that has to be exact: fma in order of k.
-STOW_AMX void make_exact(const PieceArgs& args, float* piece) {
-  alignas(64) float b[kGemmBlockK][kSide];
-  for (int64_t k = 0; k < 2 * args.pairs; ++k)
-    for (int64_t c = 0; c < kSide; ++c) b[k][c] = whole<false>(args.b, c, k);
-  const bool all = any_exact(args.b_marks);
-  for (int64_t r = 0; r < kSide; ++r) {
-    if (!all && args.a_marks[r] != triples::kExact) continue;
-    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-    for (int64_t k = 0; k < 2 * args.pairs; ++k)
-      for (int64_t h = 0; h < 2; ++h)
-        sums[h] = _mm512_fmadd_ps(_mm512_set1_ps(whole<true>(args.a, r, k)),
-                                  _mm512_load_ps(b[k] + h * kLanes), sums[h]);
-    alignas(64) float row[kSide];
-    for (int64_t h = 0; h < 2; ++h) _mm512_store_ps(row + h * kLanes, sums[h]);
-    for (int64_t c = 0; c < kSide; ++c)
-      if (args.a_marks[r] == triples::kExact || args.b_marks[c] == triples::kExact)
-        piece[r * kSide + c] = row[c];
-  }
-}
-
 // A product goes into one of two pieces, and into C while the next product runs: the processor
 // waits for tiles in the one, and for memory in the other. Panels of B are packed beside products,
 // too.
@@ -74,11 +32,11 @@ class TripleKernel {
 
   void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
                  Mark* marks, uint32_t* dst) {
-    pack(left_, src, rows, n, ks, kc, marks, dst);
+    left_.pack(src, rows, n, ks, kc, marks, dst);
   }
   void pack_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
                   Mark* marks, uint32_t* dst) {
-    pack(right_, src, rows, n, ks, kc, marks, dst);
+    right_.pack(src, rows, n, ks, kc, marks, dst);
   }
   /// A panel, packed beside the products from now on until it has to be there.
   void start_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
@@ -113,8 +71,7 @@ class TripleKernel {
     else
       triples::multiply<false>(steps, args.a, args.b, piece, beside);
     flush();
-    if (any(args.a_marks) || any(args.b_marks)) [[unlikely]]
-      undo_marks(args, piece);
+    triples::undo_marks(steps, args.a, args.b, args.a_marks, args.b_marks, piece);
     waiting_ = {piece,
                 static_cast<char*>(args.out),
                 args.prev,
@@ -137,16 +94,6 @@ class TripleKernel {
     bool rounds = false;
   };
 
-  template <typename Packer>
-  static void pack(Packer& packer, const float* src, const int64_t* rows, int64_t n,
-                   const int64_t* ks, int64_t kc, Mark* marks, uint32_t* dst) {
-    const int64_t words = (kc + kSide - 1) / kSide * triples::kStepWords;
-    for (int64_t r = 0; r < n; r += kSide, dst += words) {
-      packer.start(src, rows + r, std::min(kSide, n - r), ks, kc, marks + r, dst);
-      packer.run();
-    }
-  }
-
   STOW_AMX void write_rows(int64_t most) {
     Waiting& w = waiting_;
     const int64_t end = std::min(w.row + most, w.rows);
@@ -161,17 +108,6 @@ class TripleKernel {
                   w.cols);
     }
     w.row = end;
-  }
-
-  STOW_AMX static void undo_marks(const PieceArgs& args, float* piece) {
-    if (any_exact(args.a_marks) || any_exact(args.b_marks)) make_exact(args, piece);
-    float of_cols[kCols];
-    for (int64_t c = 0; c < kCols; ++c) of_cols[c] = triples::factor_of(args.b_marks[c], true);
-    for (int64_t r = 0; r < kRows; ++r) {
-      const float of_row = triples::factor_of(args.a_marks[r], true);
-      for (int64_t c = 0; c < kCols; ++c)
-        piece[r * kCols + c] = piece[r * kCols + c] * of_row * of_cols[c];
-    }
   }
 
   alignas(64) float pieces_[2][kRows * kCols];

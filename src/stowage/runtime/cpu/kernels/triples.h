@@ -9,6 +9,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "stowage/core/sums.h"
 #include "stowage/runtime/cpu/kernels/amx.h"
@@ -35,14 +36,23 @@ inline constexpr int64_t kStepWords = 2 * kParts * kTileWords;  // of a panel, t
 using Mark = int8_t;
 inline constexpr Mark kExact = -128;
 
+inline constexpr int kSmall = -40, kSmallBecomes = -17, kLarge = 63;  // exponents
+
 /// The mark of a row with this largest magnitude (as bits of an f32). A row with a NaN needs none.
 inline Mark mark_of(uint32_t largest) {
   constexpr uint32_t kInfinity = 0x7f800000;
-  constexpr int kSmall = -40, kSmallBecomes = -17, kLarge = 63;  // exponents
   if (largest > kInfinity) return 0;
   const int exponent = static_cast<int>(largest >> 23) - 127;
   if (exponent >= kLarge) return kExact;
   return largest == 0 || exponent >= kSmall ? 0 : static_cast<Mark>(kSmallBecomes - exponent);
+}
+// Whether any of 16 such rows has a mark, or a NaN.
+STOW_BF16 inline bool has_marks(__m512i largest) {
+  constexpr int kLeast = (kSmall + 127) << 23, kMost = (kLarge + 127) << 23;  // as bits
+  // One less than zero's bits are the most there are.
+  return (_mm512_cmplt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(1)),
+                                  _mm512_set1_epi32(kLeast - 1)) |
+          _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(kMost))) != 0;
 }
 /// What a row with it was multiplied by, or what undoes that.
 inline float factor_of(Mark mark, bool undo = false) {
@@ -79,8 +89,32 @@ STOW_BF16 inline __m512i pair_of(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(first, 16), second);
 }
 
-STOW_BF16 inline __m512i magnitude(__m512 x) {
-  return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+// Of each of 32 adjacent words the high half.
+STOW_BF16 inline __m512i adjacent_pairs(__m512i first, __m512i last) {
+  const __m512i lane =
+      _mm512_set_epi32(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
+  const __m512i highs = _mm512_add_epi32(_mm512_set1_epi32(3 << 16 | 1),
+                                         _mm512_or_si512(lane, _mm512_slli_epi32(lane, 16)));
+  return _mm512_permutex2var_epi16(first, highs, last);
+}
+
+// The larger magnitude, lane by lane: NaN where both are.
+STOW_BF16 inline __m512 larger(__m512 x, __m512 y) {
+  constexpr int kPositiveLargerMagnitude = 0b1011;
+  return _mm512_range_ps(x, y, kPositiveLargerMagnitude);
+}
+
+// is_run for many offsets.
+STOW_BF16 inline bool is_long_run(const int64_t* offsets, int64_t n) {
+  __m512i next =
+      _mm512_add_epi64(_mm512_set1_epi64(offsets[0]), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+  for (int64_t i = 0; i < n; i += 8) {
+    const auto in = static_cast<__mmask8>(pairs::first16(n - i));
+    if (_mm512_mask_cmpneq_epi64_mask(in, _mm512_maskz_loadu_epi64(in, offsets + i), next))
+      return false;
+    next = _mm512_add_epi64(next, _mm512_set1_epi64(8));
+  }
+  return true;
 }
 
 inline constexpr int64_t kVectors = 4;  // of a tile, packed at a time
@@ -91,7 +125,7 @@ inline constexpr int64_t kVectors = 4;  // of a tile, packed at a time
 // of row r; else care[0] and largest[0] of all.
 template <bool kAlongK, bool kRowsOfPairs, bool kCareful>
 STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t n,
-                                 const int64_t* ks, int64_t kc, const Care* care, __m512i* largest,
+                                 const int64_t* ks, int64_t kc, const Care* care, __m512* largest,
                                  int64_t part, __m512i (&turned)[2][kTile], uint32_t* dst) {
   const __mmask16 k_masks[2] = {first16(kc), first16(kc - kTile)}, row_mask = first16(n);
   // Half h of row r, or k of 2 kTile.
@@ -111,12 +145,7 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
     for (int64_t i = 0; i < kTile; ++i) turned[part][i] = v[i];
     return;
   }
-  // Of each of 32 words the high half.
-  const __m512i lane =
-      _mm512_set_epi32(60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 16, 12, 8, 4, 0);
-  const __m512i highs = _mm512_add_epi32(_mm512_set1_epi32(3 << 16 | 1),
-                                         _mm512_or_si512(lane, _mm512_slli_epi32(lane, 16)));
-  __m512i of_all = _mm512_setzero_si512();
+  __m512 of_all = _mm512_setzero_ps();
   const int64_t first = (part - 2) * kVectors;
   for (int64_t i = first; i < first + kVectors; ++i) {  // a row, or a pair of k
     __m512 x[2];
@@ -127,25 +156,25 @@ STOW_BF16 inline void pack_tiles(const float* src, const int64_t* rows, int64_t 
         x[h] =
             kAlongK ? _mm512_castsi512_ps(turned[i / 8][2 * i % kTile + h]) : all_of_k(2 * i + h);
     if constexpr (!kCareful) {
-      __m512i& most = kRowsOfPairs ? largest[i] : of_all;
-      most = _mm512_max_epu32(most, _mm512_max_epu32(magnitude(x[0]), magnitude(x[1])));
+      __m512& most = kRowsOfPairs ? largest[i] : of_all;
+      most = larger(most, larger(x[0], x[1]));
     }
     __m512i parts[2][kParts];
     for (int64_t h = 0; h < 2; ++h)
       split<kCareful>(x[h], care[kCareful && kRowsOfPairs ? i : 0], parts[h]);
     for (int64_t p = 0; p < kParts; ++p)
       _mm512_store_si512(dst + p * 2 * kTileWords + i * kTile,
-                         kRowsOfPairs ? _mm512_permutex2var_epi16(parts[0][p], highs, parts[1][p])
+                         kRowsOfPairs ? adjacent_pairs(parts[0][p], parts[1][p])
                                       : pair_of(parts[0][p], parts[1][p]));
   }
-  if constexpr (!kCareful && !kRowsOfPairs) largest[0] = _mm512_max_epu32(largest[0], of_all);
+  if constexpr (!kCareful && !kRowsOfPairs) largest[0] = larger(largest[0], of_all);
 }
 
 // As pack_tiles of 32 adjacent columns, but a few pairs of k: the two lines of a k belong together
 // in memory, and many k apart by a power of two drive each other out of caches.
 STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc, int64_t first_pair,
-                                __m512i* const (&largest)[2], uint32_t* dst) {
-  __m512i most[2] = {*largest[0], *largest[1]};
+                                __m512* const (&largest)[2], uint32_t* dst) {
+  __m512 most[2] = {*largest[0], *largest[1]};
   for (int64_t i = first_pair; i < first_pair + kVectors / 2; ++i)
     for (int64_t half = 0; half < 2; ++half) {
       __m512 x[2];
@@ -153,7 +182,7 @@ STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc,
       for (int64_t h = 0; h < 2; ++h) {
         x[h] = 2 * i + h < kc ? _mm512_loadu_ps(src + ks[2 * i + h] + half * kTile)
                               : _mm512_setzero_ps();
-        most[half] = _mm512_max_epu32(most[half], magnitude(x[h]));
+        most[half] = larger(most[half], x[h]);
         split<false>(x[h], Care{}, parts[h]);
       }
       for (int64_t p = 0; p < kParts; ++p)
@@ -163,15 +192,15 @@ STOW_BF16 inline void pack_wide(const float* src, const int64_t* ks, int64_t kc,
   *largest[0] = most[0], *largest[1] = most[1];
 }
 
-/// Packs a panel of n rows, at most 32, of kc elements, at most 256: at once, or unit by unit
-/// beside products of other panels. Rows beyond n and k beyond kc are zeros. Writes 32 marks.
+/// Packs panels of n rows of kc elements, at most 256: at once, or one panel, at most 32 rows, unit
+/// by unit beside products of others. Rows beyond n and k beyond kc are zeros. Writes 32 marks.
 template <bool kRowsOfPairs>
 class PanelPacker {
  public:
   STOW_BF16 void start(const float* src, const int64_t* rows, int64_t n, const int64_t* ks,
                        int64_t kc, Mark* marks, uint32_t* dst) {
     kc_ = kc;
-    const bool along_k = pairs::is_run(ks, kc);
+    const bool along_k = is_long_run(ks, kc);
     for (int64_t h = 0; h < 2; ++h) {
       Half& half = halves_[h];
       half.src = src, half.rows = rows + h * kTile,
@@ -179,7 +208,7 @@ class PanelPacker {
       half.along_k = !pairs::is_run(half.rows, half.n);
       half.ks = ks;
       half.marks = marks + h * kTile, half.dst = dst + h * kTileWords;
-      for (__m512i& x : half.largest) x = _mm512_setzero_si512();
+      for (__m512& x : half.largest) x = _mm512_setzero_ps();
       if (half.along_k && !along_k) gather(h);
     }
     wide_ = !kRowsOfPairs && n == kSide && pairs::is_run(rows, n);
@@ -211,6 +240,14 @@ class PanelPacker {
   STOW_BF16 void run() {
     while (!is_done()) step();
   }
+  STOW_BF16 void pack(const float* src, const int64_t* rows, int64_t n, const int64_t* ks,
+                      int64_t kc, Mark* marks, uint32_t* dst) {
+    const int64_t words = (kc + kSide - 1) / kSide * kStepWords;
+    for (int64_t r = 0; r < n; r += kSide, dst += words) {
+      start(src, rows + r, std::min(kSide, n - r), ks, kc, marks + r, dst);
+      run();
+    }
+  }
 
  private:
   static constexpr int64_t kMost = kProductBlock;
@@ -221,7 +258,7 @@ class PanelPacker {
     bool along_k;  // else rows are adjacent
     Mark* marks;
     uint32_t* dst;
-    __m512i largest[kTile];
+    __m512 largest[kTile];
   };
 
   static constexpr int64_t kPartsEnd = 2 + kTile / kVectors;
@@ -242,17 +279,19 @@ class PanelPacker {
 
   // Marks, and the rows once more where there are any.
   STOW_BF16 void finish(Half& half) {
+    __m512i of_rows[kTile];
+    for (int64_t i = 0; i < (kRowsOfPairs ? kTile : 1); ++i)
+      of_rows[i] = _mm512_castps_si512(half.largest[i]);
     if constexpr (kRowsOfPairs) {
-      pairs::turn(half.largest);
-      for (int64_t i = 1; i < kTile; ++i)
-        half.largest[0] = _mm512_max_epu32(half.largest[0], half.largest[i]);
+      pairs::turn(of_rows);
+      for (int64_t i = 1; i < kTile; ++i) of_rows[0] = _mm512_max_epu32(of_rows[0], of_rows[i]);
     }
-    alignas(64) uint32_t largest[kTile];
-    _mm512_store_si512(largest, half.largest[0]);
-    bool marked = false;
-    for (int64_t r = 0; r < kTile; ++r) marked |= (half.marks[r] = mark_of(largest[r])) != 0;
-    if (!marked) [[likely]]
+    std::memset(half.marks, 0, kTile);
+    if (!has_marks(of_rows[0])) [[likely]]
       return;
+    alignas(64) uint32_t largest[kTile];
+    _mm512_store_si512(largest, of_rows[0]);
+    for (int64_t r = 0; r < kTile; ++r) half.marks[r] = mark_of(largest[r]);
     constexpr int32_t kHalf = 0x8000;
     Care care[kTile];
     alignas(64) float factors[kTile];
@@ -333,6 +372,70 @@ STOW_AMX inline void multiply(int64_t steps, const uint32_t* a, const uint32_t* 
   _tile_stored(2, out + kTile * kSide, 4 * kSide);
   _tile_stored(3, out + kTile * kSide + kTile, 4 * kSide);
   __asm__ volatile("" ::: "memory");
+}
+
+inline bool any_mark(const Mark* marks) {
+  uint64_t words[kSide / 8];
+  std::memcpy(words, marks, kSide);
+  return (words[0] | words[1] | words[2] | words[3]) != 0;
+}
+inline bool any_exact(const Mark* marks) {
+  return std::find(marks, marks + kSide, kExact) != marks + kSide;
+}
+
+// Element (row, k) of a panel of the left operand, or (column, k) of the right one, put together
+// again.
+template <bool kRowsOfPairs>
+float whole(const uint32_t* panel, int64_t row, int64_t k) {
+  const int64_t pair = k / 2 % kTile, in_tile = row % kTile;
+  const uint32_t* tile = panel + k / kSide * kStepWords + row / kTile * kTileWords +
+                         (kRowsOfPairs ? in_tile * kTile + pair : pair * kTile + in_tile);
+  float sum = 0;
+  for (int64_t part = 0; part < kParts; ++part, tile += 2 * kTileWords)
+    sum += std::bit_cast<float>(k % 2 == 0 ? *tile << 16 : *tile & 0xffff0000);
+  return sum;
+}
+
+// Products of a row or a column that has to be exact: fma in order of k.
+STOW_BF16 inline void make_exact(int64_t steps, const uint32_t* a, const uint32_t* b,
+                                 const Mark* a_marks, const Mark* b_marks, float* piece) {
+  constexpr int64_t kLanes = pairs::kLanes;
+  alignas(64) float whole_b[kProductBlock][kSide];
+  for (int64_t k = 0; k < steps * kSide; ++k)
+    for (int64_t c = 0; c < kSide; ++c) whole_b[k][c] = whole<false>(b, c, k);
+  const bool all = any_exact(b_marks);
+  for (int64_t r = 0; r < kSide; ++r) {
+    if (!all && a_marks[r] != kExact) continue;
+    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int64_t k = 0; k < steps * kSide; ++k)
+      for (int64_t h = 0; h < 2; ++h)
+        sums[h] = _mm512_fmadd_ps(_mm512_set1_ps(whole<true>(a, r, k)),
+                                  _mm512_load_ps(whole_b[k] + h * kLanes), sums[h]);
+    alignas(64) float row[kSide];
+    for (int64_t h = 0; h < 2; ++h) _mm512_store_ps(row + h * kLanes, sums[h]);
+    for (int64_t c = 0; c < kSide; ++c)
+      if (a_marks[r] == kExact || b_marks[c] == kExact) piece[r * kSide + c] = row[c];
+  }
+}
+
+STOW_BF16 inline void undo_any_marks(int64_t steps, const uint32_t* a, const uint32_t* b,
+                                     const Mark* a_marks, const Mark* b_marks, float* piece) {
+  if (any_exact(a_marks) || any_exact(b_marks)) make_exact(steps, a, b, a_marks, b_marks, piece);
+  float of_cols[kSide];
+  for (int64_t c = 0; c < kSide; ++c) of_cols[c] = factor_of(b_marks[c], true);
+  for (int64_t r = 0; r < kSide; ++r) {
+    const float of_row = factor_of(a_marks[r], true);
+    for (int64_t c = 0; c < kSide; ++c)
+      piece[r * kSide + c] = piece[r * kSide + c] * of_row * of_cols[c];
+  }
+}
+
+/// Makes of piece[32][32], which multiply() made of these panels, the product of what they were
+/// packed from: at most 256 k.
+inline void undo_marks(int64_t steps, const uint32_t* a, const uint32_t* b, const Mark* a_marks,
+                       const Mark* b_marks, float* piece) {
+  if (any_mark(a_marks) || any_mark(b_marks)) [[unlikely]]
+    undo_any_marks(steps, a, b, a_marks, b_marks, piece);
 }
 
 }  // namespace stow::cpu::triples
