@@ -101,8 +101,8 @@ void fit_triples(GemmPlan& p, const GemmPlan& plain) {
   p.tile_m = round_up(p.task_m, unit);
   if (p.partial_sums)
     p.tile_m = even_piece(p.task_m, std::max(sums / 4 / p.tile_n / unit * unit, unit), unit);
-  p.block_m =
-      even_piece(p.tile_m, std::clamp((rows - p.tile_n) / unit * unit, unit, kGemmMaxBlockM), unit);
+  p.block_m = even_piece(
+      p.tile_m, std::clamp((rows - p.tile_n) / unit * unit, unit, kGemmTripledBlockM), unit);
   p.b_pack_bytes = row_bytes * p.tile_n;
   p.a_pack_bytes = row_bytes * p.block_m;
   p.sums_bytes = p.partial_sums ? p.tile_m * p.tile_n * 4 : 0;

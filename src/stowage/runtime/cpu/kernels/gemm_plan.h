@@ -27,6 +27,7 @@ inline constexpr int64_t kGemmPairedBlock = 96 * 2048;  // elements of A packed 
 inline constexpr int64_t kGemmPairsInTile = 16;  // pairs of a K block are a multiple, in tiles
 inline constexpr int64_t kGemmParts = 3;         // bf16 that an f32 is split into, for tiles
 inline constexpr int64_t kGemmTripledTileN = 512;  // most columns of B packed at a time
+inline constexpr int64_t kGemmTripledBlockM = 64;  // and rows of A
 inline constexpr int64_t kGemmFinishCols = 256;  // of a block, for an epilogue at a time
 inline constexpr int kGemmMaxDims = 16;          // of one class, after collapsing
 
