@@ -11,7 +11,9 @@
 // other bits, under a positive scale, with head_dim of 32 to 256, at least 256 keys and, for each
 // key-value head, at least 256 queries: numbers are split into three bf16 and multiplied as gemm.h
 // says, a block of keys or queries at a time; rows of the inputs with numbers that parts would lose
-// are treated as there. P and dS below some 2^-100 keep fewer bits, and an infinite dS gives NaN.
+// are treated as there, a row of a block with what the mask hides. P and dS are not: of their
+// products what is below some 2^-100 keeps fewer bits, and a dS that is infinite, or nearly, gives
+// NaN; so do scores that are infinite before they are scaled.
 //
 // bf16 under a positive scale is multiplied in pairs where
 // the machine does that (attention_pairs.h): there P and dS are rounded to bf16 for their products,

@@ -1,6 +1,6 @@
-// Attention backward on pairs of bf16, around a kernel that multiplies panels of them: the blocks and
-// the order of attention_backward.cpp, with P and dS rounded to bf16 for their products.
-// Not for other machines; see pairs.h.
+// Attention backward on pairs of bf16, around a kernel that multiplies panels of them: the blocks
+// and the order of attention_backward.cpp, with P and dS rounded to bf16, or split, for their
+// products. Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -233,10 +233,10 @@ class BackwardPaired
 
   // Where the marks of the block of keys that is meant are.
   int64_t lanes_marks() const {
-    return (k_lanes_ - buf_.k_lanes) / buf_.lanes_size * buf_.lanes_marks;
+    return kParts == 1 ? 0 : (k_lanes_ - buf_.k_lanes) / buf_.lanes_size * buf_.lanes_marks;
   }
   int64_t deep_marks() const {
-    return (k_deep_ - buf_.k_deep) / buf_.deep_size * buf_.deep_marks;
+    return kParts == 1 ? 0 : (k_deep_ - buf_.k_deep) / buf_.deep_size * buf_.deep_marks;
   }
 
   Kernel kernel_;

@@ -1,6 +1,6 @@
-// Attention forward on pairs of bf16, around a kernel that multiplies panels of them: the blocks and
-// the order of attention_forward.cpp, with probabilities rounded to bf16 for their product with v.
-// Not for other machines; see pairs.h.
+// Attention forward on pairs of bf16, around a kernel that multiplies panels of them: the blocks
+// and the order of attention_forward.cpp, with probabilities rounded to bf16, or split, for their
+// product with v. Not for other machines; see pairs.h.
 #pragma once
 
 #include <algorithm>
@@ -56,6 +56,7 @@ class SoftmaxStep {
   }
   STOW_BF16 void end() {
     add_pairs(next_, n_ / 2 * 2);
+    next_ = n_;
     for (int h = 0; h < 2; ++h) {
       if (n_ % 2 == 1) {
         const __m512 last = probability(n_ - 1, h);

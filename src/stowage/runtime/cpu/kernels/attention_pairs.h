@@ -24,7 +24,7 @@ struct TileArgs {
   float* out;
   ptrdiff_t out_stride;
   const float* factors;
-  const int8_t *a_marks, *b_marks;  // where packing makes some; b's may be null
+  const int8_t *a_marks, *b_marks;  // where packing makes some, or null
 };
 
 /// out[r][0, 32) = sum over pairs of a[r] * b, plus what it is added to: one accumulator an
