@@ -197,19 +197,13 @@ def has_tiles():
     return "amx_bf16" in lscpu()["Flags"].split() and not is_held()
 
 
-def typical_product(threads, **held):
-    """Its rates, ours and oneDNN's."""
-    r, = benchmarks("gemm_bench", str(threads), "2048", "768", "768", "nn", "f32", **held)
-    return r
-
-
 def clock_ratios(flops, rounds=5):
     """The step of medium by the clock on every core, times the best rate of a product on as many (ours or oneDNN's),
     over its FLOPs: measured turn about, as the machine's own speed changes with the minutes; the median of rounds.
     And the same with the best rate of vector units, where products of f32 run on tiles else."""
     def rates():
         def rate(**held):
-            r = typical_product(len(os.sched_getaffinity(0)), **held)
+            r, = benchmarks("gemm_bench", str(len(os.sched_getaffinity(0))), "2048", "768", "768", "nn", "f32", **held)
             return 1e9 * max(r["GFLOP/s"], r["oneDNN"])
         return [rate(), rate(STOW_ISA="avx512")] if has_tiles() else [rate()]
     ratios = []

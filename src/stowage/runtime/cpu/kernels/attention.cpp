@@ -40,8 +40,7 @@ void each_task(int threads, int64_t n, bool foresees, Run run) {
 
 GemmForm form_of(const AttentionSpec& spec) {
   if (attention_may_pair(spec)) return bf16_form();
-  return attention_may_triple(spec) && bf16_form() == GemmForm::kTiled ? GemmForm::kTripled
-                                                                       : GemmForm::kPlain;
+  return attention_may_triple(spec) ? split_form() : GemmForm::kPlain;
 }
 
 }  // namespace

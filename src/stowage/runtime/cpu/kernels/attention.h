@@ -15,10 +15,11 @@
 // products what is below some 2^-100 keeps fewer bits, and a dS that is infinite, or nearly, gives
 // NaN; so do scores that are infinite before they are scaled.
 //
-// bf16 under a positive scale is multiplied in pairs where
-// the machine does that (attention_pairs.h): there P and dS are rounded to bf16 for their products,
-// as FlashAttention rounds them, and bits differ from other machines'. Not so the forward pass of a
-// few queries, which waits for memory.
+// bf16 under a positive scale is multiplied in pairs where the machine does that
+// (attention_pairs.h): there P and dS are rounded to bf16 for their products, as FlashAttention
+// rounds them, and bits differ from other machines'. Not so the forward pass of a few queries,
+// which waits for memory.
+//
 // A NaN or infinity at a key (or, backward, a query) that the mask hides counts as little as any
 // other value for most of those it is hidden from, but not for all: those that share a block with
 // it get NaN from its product with a probability of zero. Which they are depends on the machine.

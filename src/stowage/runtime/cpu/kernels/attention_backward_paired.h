@@ -25,7 +25,7 @@ class BackwardPaired
   using Walk = BackwardWalk<BackwardPaired<Kernel>, BackwardBuffersOf<Kernel>, kTileCols>;
   using Walk::a_, Walk::s_, Walk::dims_, Walk::buf_, Walk::batch_, Walk::kv_head_, Walk::dq_stride_,
       Walk::q_head_, Walk::k_lanes_, Walk::v_lanes_, Walk::k_deep_, Walk::dk_, Walk::dv_,
-      Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_,
+      Walk::place_, Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_,
       Walk::dim_offsets;
   static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
   using Element = typename Kernel::Element;
@@ -233,10 +233,10 @@ class BackwardPaired
 
   // Where the marks of the block of keys that is meant are.
   int64_t lanes_marks() const {
-    return kParts == 1 ? 0 : (k_lanes_ - buf_.k_lanes) / buf_.lanes_size * buf_.lanes_marks;
+    return place_ * buf_.lanes_marks;
   }
   int64_t deep_marks() const {
-    return kParts == 1 ? 0 : (k_deep_ - buf_.k_deep) / buf_.deep_size * buf_.deep_marks;
+    return place_ * buf_.deep_marks;
   }
 
   Kernel kernel_;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "stowage/runtime/cpu/kernels/attention_plan.h"
@@ -148,77 +149,66 @@ struct PackedPairs : PairWords {
   }
 };
 
-/// to[offsets[c] + d * d_stride] = panel[d][c] * factors[c] for c < w, d < dims.
-STOW_BF16 inline void store_columns(const float* panel, const float* factors, int64_t w,
-                                    int64_t dims, float* to, const int64_t* offsets,
-                                    int64_t d_stride) {
-  if (d_stride != 1) {
-    for (int64_t c = 0; c < w; ++c)
-      for (int64_t d = 0; d < dims; ++d)
-        to[offsets[c] + d * d_stride] = panel[d * kTileCols + c] * factors[c];
-    return;
-  }
-  for (int64_t c = 0; c < w; c += kLanes) {
-    const __m512 f = _mm512_load_ps(factors + c);
-    for (int64_t d = 0; d < dims; d += kLanes) {
-      __m512i v[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i)
-        v[i] = d + i < dims ? _mm512_castps_si512(
-                                  _mm512_mul_ps(_mm512_load_ps(panel + (d + i) * kTileCols + c), f))
-                            : _mm512_setzero_si512();
-      turn(v);
-      for (int64_t i = 0; i < std::min(kLanes, w - c); ++i)
-        _mm512_mask_storeu_epi32(to + offsets[c + i] + d, first16(dims - d), v[i]);
-    }
-  }
+// Numbers as a vector of `Out` holds them, `x` or rounded pairs of them; and its first n elements,
+// written.
+template <typename Out>
+inline constexpr int64_t kInVector = std::is_same_v<Out, Bf16> ? 2 : 1;  // x
+template <typename Out>
+STOW_BF16 inline __m512i stored(const __m512 (&x)[kInVector<Out>]) {
+  if constexpr (std::is_same_v<Out, Bf16>)
+    return rounded(x[0], x[1]);
+  else
+    return _mm512_castps_si512(x[0]);
+}
+STOW_BF16 inline void write(float* to, int64_t n, __m512i v) {
+  _mm512_mask_storeu_epi32(to, first16(n), v);
+}
+STOW_BF16 inline void write(Bf16* to, int64_t n, __m512i v) {
+  _mm512_mask_storeu_epi16(to, first32(n), v);
 }
 
 /// to[offsets[c] + d * d_stride] = panel[d][c] * factors[c], rounded, for c < w, d < dims.
-STOW_BF16 inline void store_columns(const float* panel, const float* factors, int64_t w,
-                                    int64_t dims, Bf16* to, const int64_t* offsets,
-                                    int64_t d_stride) {
+template <typename Out>
+STOW_BF16 void store_columns(const float* panel, const float* factors, int64_t w, int64_t dims,
+                             Out* to, const int64_t* offsets, int64_t d_stride) {
   if (d_stride != 1) {
     for (int64_t c = 0; c < w; ++c)
       for (int64_t d = 0; d < dims; ++d)
         narrow(panel[d * kTileCols + c] * factors[c], to[offsets[c] + d * d_stride]);
     return;
   }
+  constexpr int64_t kIn = kInVector<Out>;
   for (int64_t c = 0; c < w; c += kLanes) {
     const __m512 f = _mm512_load_ps(factors + c);
-    for (int64_t d = 0; d < dims; d += 2 * kLanes) {
+    for (int64_t d = 0; d < dims; d += kIn * kLanes) {
       __m512i v[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) {
-        const int64_t at = d + 2 * i;
-        __m512 x[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-        for (int64_t j = 0; j < 2; ++j)
-          if (at + j < dims)
-            x[j] = _mm512_mul_ps(_mm512_load_ps(panel + (at + j) * kTileCols + c), f);
-        v[i] = woven(rounded(x[0], x[1]));
+        __m512 x[kIn];
+        for (int64_t j = 0; j < kIn; ++j) {
+          const int64_t at = d + kIn * i + j;
+          x[j] = at < dims ? _mm512_mul_ps(_mm512_load_ps(panel + at * kTileCols + c), f)
+                           : _mm512_setzero_ps();
+        }
+        v[i] = stored<Out>(x);
+        if constexpr (kIn > 1) v[i] = woven(v[i]);
       }
       turn(v);
       for (int64_t i = 0; i < std::min(kLanes, w - c); ++i)
-        _mm512_mask_storeu_epi16(to + offsets[c + i] + d, first32(dims - d), v[i]);
+        write(to + offsets[c + i] + d, dims - d, v[i]);
     }
   }
 }
 
-/// to[d * d_stride] = row[d] * factor; the row is readable to a multiple of 32.
-STOW_BF16 inline void store_row(const float* row, float factor, int64_t dims, float* to,
-                                int64_t d_stride) {
-  const __m512 f = _mm512_set1_ps(factor);
-  for (int64_t d = 0; d < dims && d_stride == 1; d += kLanes)
-    _mm512_mask_storeu_ps(to + d, first16(dims - d), _mm512_mul_ps(_mm512_load_ps(row + d), f));
-  for (int64_t d = 0; d < dims && d_stride != 1; ++d) to[d * d_stride] = row[d] * factor;
-}
-
 /// to[d * d_stride] = row[d] * factor, rounded; the row is readable to a multiple of 32.
-STOW_BF16 inline void store_row(const float* row, float factor, int64_t dims, Bf16* to,
-                                int64_t d_stride) {
+template <typename Out>
+STOW_BF16 void store_row(const float* row, float factor, int64_t dims, Out* to, int64_t d_stride) {
+  constexpr int64_t kIn = kInVector<Out>;
   const __m512 f = _mm512_set1_ps(factor);
-  for (int64_t d = 0; d < dims && d_stride == 1; d += 2 * kLanes)
-    _mm512_mask_storeu_epi16(to + d, first32(dims - d),
-                             rounded(_mm512_mul_ps(_mm512_load_ps(row + d), f),
-                                     _mm512_mul_ps(_mm512_load_ps(row + d + kLanes), f)));
+  for (int64_t d = 0; d < dims && d_stride == 1; d += kIn * kLanes) {
+    __m512 x[kIn];
+    for (int64_t j = 0; j < kIn; ++j) x[j] = _mm512_mul_ps(_mm512_load_ps(row + d + j * kLanes), f);
+    write(to + d, dims - d, stored<Out>(x));
+  }
   for (int64_t d = 0; d < dims && d_stride != 1; ++d) narrow(row[d] * factor, to[d * d_stride]);
 }
 

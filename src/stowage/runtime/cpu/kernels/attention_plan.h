@@ -61,6 +61,9 @@ struct AttentionUnits {
   int64_t rows, pairs, parts = 1;
   constexpr int64_t rows_of(int64_t n) const { return (n + rows - 1) / rows * rows; }
   constexpr int64_t pairs_of(int64_t n) const { return (n + 2 * pairs - 1) / (2 * pairs) * pairs; }
+  /// Marks of so many rows, and places for what is made beside products of what was made before.
+  constexpr int64_t marks_of(int64_t n) const { return parts > 1 ? n : 0; }
+  constexpr int64_t turns() const { return parts > 1 ? 2 : 1; }
 };
 inline constexpr AttentionUnits kPairUnits = {12, 1};   // AVX-512-BF16
 inline constexpr AttentionUnits kTileUnits = {32, 16};  // AMX

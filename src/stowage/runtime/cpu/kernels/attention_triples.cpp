@@ -23,20 +23,11 @@ using triples::Mark;
 static_assert(kTripleUnits.rows == kSide && kTripleUnits.pairs == kTile &&
               kTripleUnits.parts == kParts && kTileCols == kSide && kKeyBlock % kSide == 0);
 
-class TriplePanels {
+class TriplePanels : public triples::PanelPacking {
  public:
   static constexpr AttentionUnits kUnits = kTripleUnits;
   using Element = float;
   static constexpr bool kBeside = true;
-
-  void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
-                 Mark* marks, uint32_t* dst) {
-    left_.pack(src, rows, n, ks, kc, marks, dst);
-  }
-  void pack_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
-                  Mark* marks, uint32_t* dst) {
-    right_.pack(src, rows, n, ks, kc, marks, dst);
-  }
 
   template <Onto kOnto, typename Beside>
   STOW_AMX static void multiply(int64_t rows, const TileArgs& args, const Beside& beside) {
@@ -109,9 +100,6 @@ class TriplePanels {
           _mm512_store_ps(out, _mm512_add_ps(sum, x));
       }
   }
-
-  triples::PanelPacker<true> left_;
-  triples::PanelPacker<false> right_;
 };
 
 }  // namespace

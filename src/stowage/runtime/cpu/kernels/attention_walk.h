@@ -52,7 +52,7 @@ class BackwardWalk {
   // The block of keys that is meant, and where it lies packed; the block of queries.
   decltype(Buffers::k_lanes) k_lanes_ = nullptr, v_lanes_ = nullptr, k_deep_ = nullptr;
   float *dk_ = nullptr, *dv_ = nullptr;
-  int64_t first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
+  int64_t place_ = 0, first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
   AttentionAhead ahead_;
 
  private:
@@ -118,6 +118,7 @@ class BackwardWalk {
 
   // What follows is about this block of keys, which lies at this place among those packed.
   void turn_to(int64_t block, int64_t place) {
+    place_ = place;
     first_key_ = block * kKeyBlock;
     n_keys_ = std::min(kKeyBlock, s_.kv_len - first_key_);
     k_lanes_ = buf_.k_lanes + place * buf_.lanes_size;

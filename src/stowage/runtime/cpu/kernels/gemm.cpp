@@ -45,10 +45,12 @@ GemmForm bf16_form() {
   if (can_multiply_tiles()) return GemmForm::kTiled;
   return made_by_amd() && can_multiply_pairs() ? GemmForm::kPaired : GemmForm::kPlain;
 }
+GemmForm split_form() {
+  return bf16_form() == GemmForm::kTiled ? GemmForm::kTripled : GemmForm::kPlain;
+}
 GemmForm gemm_form(const GemmSpec& spec) {
   if (gemm_may_pair(spec)) return bf16_form();
-  return gemm_may_triple(spec) && bf16_form() == GemmForm::kTiled ? GemmForm::kTripled
-                                                                  : GemmForm::kPlain;
+  return gemm_may_triple(spec) ? split_form() : GemmForm::kPlain;
 }
 bool set_bf16_form_for_test(std::optional<GemmForm> form) {
   g_form_for_test = form ? static_cast<int>(*form) : -1;

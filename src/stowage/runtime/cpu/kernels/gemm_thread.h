@@ -21,6 +21,8 @@ bool gemm_target_is_avx512();
 /// How this machine multiplies two bf16 best. Intel's multiply pairs more slowly than f32, and are
 /// left to tiles.
 GemmForm bf16_form();
+/// And two f32 that may be split.
+GemmForm split_form();
 /// How it computes this product.
 GemmForm gemm_form(const GemmSpec& spec);
 /// Another way from now on, of f32 too where it is that of tiles, or with nullopt the best again;

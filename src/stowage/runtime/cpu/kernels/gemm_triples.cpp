@@ -23,21 +23,13 @@ static_assert(kGemmTiledRowUnit == kSide && kCols == kSide && kGemmPairsInTile =
 // A product goes into one of two pieces, and into C while the next product runs: the processor
 // waits for tiles in the one, and for memory in the other. Panels of B are packed beside products,
 // too.
-class TripleKernel {
+class TripleKernel : public triples::PanelPacking {
  public:
   static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
   using Element = float;
   static constexpr int64_t kParts = triples::kParts, kFetches = 3;
   static constexpr bool kMarks = true, kBeside = true;
 
-  void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
-                 Mark* marks, uint32_t* dst) {
-    left_.pack(src, rows, n, ks, kc, marks, dst);
-  }
-  void pack_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
-                  Mark* marks, uint32_t* dst) {
-    right_.pack(src, rows, n, ks, kc, marks, dst);
-  }
   /// A panel, packed beside the products from now on until it has to be there.
   void start_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
                    Mark* marks, uint32_t* dst) {
@@ -113,8 +105,6 @@ class TripleKernel {
   alignas(64) float pieces_[2][kRows * kCols];
   bool turn_ = false;
   Waiting waiting_;
-  triples::PanelPacker<true> left_;
-  triples::PanelPacker<false> right_;
 };
 
 }  // namespace

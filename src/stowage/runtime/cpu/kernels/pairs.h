@@ -22,18 +22,26 @@ namespace stow::cpu::pairs {
 
 inline constexpr int64_t kLanes = 16;
 
-inline bool is_run(const int64_t* offsets, int64_t n) {
-  for (int64_t i = 1; i < n; ++i)
-    if (offsets[i] != offsets[0] + i) return false;
-  return true;
-}
-
 // The low n of 16 lanes, or of 32.
 STOW_BF16 inline __mmask16 first16(int64_t n) {
   return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
 }
 STOW_BF16 inline __mmask32 first32(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : n <= 0 ? 0 : (__mmask32{1} << n) - 1;
+}
+
+// Whether offsets[0, n) are consecutive.
+STOW_BF16 inline bool is_run(const int64_t* offsets, int64_t n) {
+  if (n <= 1) return true;
+  __m512i next =
+      _mm512_add_epi64(_mm512_set1_epi64(offsets[0]), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
+  for (int64_t i = 0; i < n; i += 8) {
+    const auto in = static_cast<__mmask8>(first16(n - i));
+    if (_mm512_mask_cmpneq_epi64_mask(in, _mm512_maskz_loadu_epi64(in, offsets + i), next))
+      return false;
+    next = _mm512_add_epi64(next, _mm512_set1_epi64(8));
+  }
+  return true;
 }
 
 // Turns a 16 x 16 block of pairs held as rows.

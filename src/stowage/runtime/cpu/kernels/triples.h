@@ -104,19 +104,6 @@ STOW_BF16 inline __m512 larger(__m512 x, __m512 y) {
   return _mm512_range_ps(x, y, kPositiveLargerMagnitude);
 }
 
-// is_run for many offsets.
-STOW_BF16 inline bool is_long_run(const int64_t* offsets, int64_t n) {
-  __m512i next =
-      _mm512_add_epi64(_mm512_set1_epi64(offsets[0]), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
-  for (int64_t i = 0; i < n; i += 8) {
-    const auto in = static_cast<__mmask8>(pairs::first16(n - i));
-    if (_mm512_mask_cmpneq_epi64_mask(in, _mm512_maskz_loadu_epi64(in, offsets + i), next))
-      return false;
-    next = _mm512_add_epi64(next, _mm512_set1_epi64(8));
-  }
-  return true;
-}
-
 inline constexpr int64_t kVectors = 4;  // of a tile, packed at a time
 
 // 16 rows (zeros beyond n) of up to 32 k from ks[0] on, whose k or whose rows are adjacent, into
@@ -200,7 +187,7 @@ class PanelPacker {
   STOW_BF16 void start(const float* src, const int64_t* rows, int64_t n, const int64_t* ks,
                        int64_t kc, Mark* marks, uint32_t* dst) {
     kc_ = kc;
-    const bool along_k = is_long_run(ks, kc);
+    const bool along_k = pairs::is_run(ks, kc);
     for (int64_t h = 0; h < 2; ++h) {
       Half& half = halves_[h];
       half.src = src, half.rows = rows + h * kTile,
@@ -325,6 +312,23 @@ class PanelPacker {
   Half halves_[2];
   float blocks_[2][kTile * kMost];
   int64_t block_rows_[2][kTile], block_ks_[kMost];
+};
+
+/// Panels of both operands.
+class PanelPacking {
+ public:
+  void pack_left(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
+                 Mark* marks, uint32_t* dst) {
+    left_.pack(src, rows, n, ks, kc, marks, dst);
+  }
+  void pack_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
+                  Mark* marks, uint32_t* dst) {
+    right_.pack(src, rows, n, ks, kc, marks, dst);
+  }
+
+ protected:
+  PanelPacker<true> left_;
+  PanelPacker<false> right_;
 };
 
 /// out[32][32] = a b, of `steps` steps of panels. The six products of a step in their order, which
