@@ -276,6 +276,33 @@ void swiglu_forward_bf16(benchmark::State& state) {
     return jit([](const Array& gate, const Array& up) { return silu(gate) * up; }).lower(x, x).compile();
   });
 }
+// Of 16 heads of 64 a token: their two halves as the coordinates of 32 points.
+Array rotated(const Array& x, const Array& cos, const Array& sin) {
+  const Array halves = x.reshape({x.dim(0), kWidth / 64, 2, 32});
+  return (halves * cos + flip(halves, 2) * sin).reshape({x.dim(0), kWidth});
+}
+void rotary_forward(benchmark::State& state) {
+  measure<1, 0, 1>(state, [](int64_t share) {
+    const int64_t rows = kTokens / share;
+    const Array cos = Array::abstract(Shape{rows, 1, 1, 32}),
+                sin = Array::abstract(Shape{rows, 1, 2, 32});
+    return jit(rotated).lower(matrix(rows, kWidth), cos, sin).compile();
+  });
+}
+void rotary_backward(benchmark::State& state) {
+  measure<1, 0, 1>(state, [](int64_t share) {
+    const int64_t rows = kTokens / share;
+    const Array cos = Array::abstract(Shape{rows, 1, 1, 32}),
+                sin = Array::abstract(Shape{rows, 1, 2, 32});
+    return jit([=](const Array& dy, const Array& c, const Array& s) {
+             return vjp([&](const Array& x) { return rotated(x, c, s); },
+                        zeros(Shape{rows, kWidth}))
+                 .second(dy);
+           })
+        .lower(matrix(rows, kWidth), cos, sin)
+        .compile();
+  });
+}
 void clip_scale(benchmark::State& state) {
   measure<0, 1, 0>(state, [](int64_t share) {
     return jit([](const Array& g, const Array& norm) { return g * (1.0 / maximum(norm, 1.0)); },
@@ -347,6 +374,8 @@ STOW_BENCH(residual_add);
 STOW_BENCH(swiglu_forward);
 STOW_BENCH(swiglu_backward);
 STOW_BENCH(swiglu_forward_bf16);
+STOW_BENCH(rotary_forward);
+STOW_BENCH(rotary_backward);
 STOW_BENCH(clip_scale);
 STOW_BENCH(sum_of_squares);
 STOW_BENCH(cross_entropy_gradient);

@@ -73,27 +73,79 @@ int n_prologues(const Executable& executable) {
   return n;
 }
 
-// How many products of `f` are followed by a program; its results have the bits that they have with
-// every op a kernel of its own.
+// `f` compiled; its results have the bits that they have with every op a kernel of its own.
 template <typename F, typename... Args>
-int epilogues_of(const F& f, const Args&... args) {
+auto compiled_with_the_bits_of_single_ops(const F& f, const CompileOptions& options,
+                                          const Args&... args) {
   CompileOptions apart;
   apart.fuse = apart.reuse = false;
-  CompileOptions all;
-  all.least_epilogue = 0;
   const auto lowered = jit(f).lower(args...);
-  const auto compiled = lowered.compile(all);
+  const auto compiled = lowered.compile(options);
   const auto got = tree_leaves(compiled(args...)), want = tree_leaves(lowered.compile(apart)(args...));
   for (size_t i = 0; i < want.size(); ++i) {
     const std::vector<float> a = got[i].astype(DType::kF32).template to_vector<float>();
     const std::vector<float> b = want[i].astype(DType::kF32).template to_vector<float>();
     EXPECT_EQ(std::memcmp(a.data(), b.data(), 4 * b.size()), 0) << "result " << i;
   }
-  return n_epilogues(compiled.executable());
+  return compiled;
+}
+// How many products of `f` are followed by a program; results as above.
+template <typename F, typename... Args>
+int epilogues_of(const F& f, const Args&... args) {
+  CompileOptions all;
+  all.least_epilogue = 0;
+  return n_epilogues(compiled_with_the_bits_of_single_ops(f, all, args...).executable());
 }
 
 Array values(uint64_t seed, const Shape& shape, DType dtype = DType::kF32) {
   return random::normal(random::key(seed), shape).astype(dtype);
+}
+
+// How many row programs over `elems` points or more `f` is, loops' bodies once; results as above.
+template <typename F, typename... Args>
+int row_programs_of(int64_t elems, const F& f, const Args&... args) {
+  int n = 0;
+  const auto compiled = compiled_with_the_bits_of_single_ops(f, {}, args...);
+  for_each_kernel(compiled.executable().schedule().instructions, [&](const Kernel& kernel) {
+    n += kernel.kind == KernelKind::kRows && Shape(kernel.program->dims).elems() >= elems;
+  });
+  return n;
+}
+
+// The halves of a rotary embedding: the gradient turns what it has computed.
+TEST(Fuse, WhatIsComputedAndThenReversedIsComputedBackwards) {
+  const Array x = values(1, {6, 4, 2, 16}), c = values(2, {6, 1, 1, 16}),
+              s = values(3, {6, 1, 2, 16});
+  const auto turn = [](const Array& a, const Array& by, const Array& across) {
+    return a * by + flip(a, 2) * across;
+  };
+  EXPECT_EQ(row_programs_of(1, turn, x, c, s), 1);
+  const auto gradient = [&](const Array& a, const Array& by, const Array& across, const Array& d) {
+    return vjp([&](const Array& in) { return turn(in, by, across); }, a).second(d);
+  };
+  EXPECT_EQ(row_programs_of(1, gradient, x, c, s, values(4, {6, 4, 2, 16})), 1);
+  // Over several axes, through more than one op, and as the result itself.
+  const auto chain = [](const Array& a, const Array& b) { return flip(exp(a * b) - b, {0, 2}); };
+  EXPECT_EQ(row_programs_of(1, chain, x, values(5, {6, 4, 2, 16})), 1);
+  // What others read as well is made once.
+  const auto shared = [](const Array& a, const Array& b) {
+    const Array p = a * b;
+    return std::pair(p, flip(p, 1) + b);
+  };
+  EXPECT_EQ(row_programs_of(1, shared, x, values(5, {6, 4, 2, 16})), 2);
+}
+
+// What a loop stacks in another shape than it computes it in.
+TEST(Fuse, AStackedReshapeIsMadeInItsPlace) {
+  const auto loop = [](const Array& h, const Array& steps) {
+    const auto body = [](const Array& a, const Array& s) {
+      const Array b = tanh(a * s);
+      return std::pair(b, (b * 2.0).reshape({4, 2, 3}));
+    };
+    return scan(body, h, steps);
+  };
+  // The body, and the copy of the first carry.
+  EXPECT_EQ(row_programs_of(24, loop, values(1, {4, 6}), values(2, {5, 4, 6})), 2);
 }
 
 TEST(Epilogue, IsWhatReadsAProductPieceByPiece) {

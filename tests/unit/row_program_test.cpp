@@ -1,5 +1,6 @@
-#include "stowage/runtime/cpu/kernels/row_plan.h"
 #include "stowage/runtime/cpu/kernels/row_program.h"
+#include "stowage/runtime/cpu/kernels/row_plan.h"
+#include "stowage/runtime/cpu/kernels/row_unroll.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -671,6 +672,82 @@ Bytes random_bytes(Random& random, DType t, int64_t n) {
     std::memcpy(b.data() + i, &e, size);
   }
   return b;
+}
+
+// x [3][heads][n][cols] times factors of its own, and backwards along n times others of a token;
+// what stands in `over` is added, over which the result lies, and column numbers are.
+Case turned_case(DType t, int64_t heads, int64_t n, int64_t cols, uint64_t seed) {
+  Case c;
+  Random random(seed);
+  const int64_t tokens = 3, elems = tokens * heads * n * cols, size = dtype_bytes(t);
+  c.memory = {random_bytes(random, t, elems), random_bytes(random, t, tokens * cols),
+              random_bytes(random, t, tokens * n * cols), random_bytes(random, t, elems)};
+  RowProgram& p = c.program;
+  p.dims = {tokens, heads, n, cols};
+  p.n_row_dims = 3;
+  const Dims whole = {heads * n * cols, n * cols, cols, 1};
+  p.inputs = {{t, whole},
+              {t, {whole[0], whole[1], -cols, 1}},
+              {t, {cols, 0, 0, 1}},
+              {t, {n * cols, 0, cols, 1}},
+              {t, whole}};
+  c.inputs = {{0, 0}, {0, (n - 1) * cols * size}, {1, 0}, {2, 0}, {3, 0}};
+  p.outputs = {{t, whole}};
+  c.outputs = {{3, 0}};
+  const auto step = [&](StepKind kind, OpKind op, int32_t index, int32_t a = -1, int32_t b = -1) {
+    Step s;
+    s.kind = kind, s.op = op, s.dtype = t, s.index = index, s.args[0] = a, s.args[1] = b;
+    p.steps.push_back(s);
+    return static_cast<int32_t>(p.steps.size() - 1);
+  };
+  int32_t x[5];
+  for (int32_t k = 0; k < 5; ++k) x[k] = step(StepKind::kLoad, OpKind::kAdd, k);
+  const int32_t straight = step(StepKind::kCompute, OpKind::kMul, 0, x[0], x[2]);
+  const int32_t turned = step(StepKind::kCompute, OpKind::kMul, 0, x[1], x[3]);
+  int32_t sum = step(StepKind::kCompute, OpKind::kAdd, 0, straight, turned);
+  sum = step(StepKind::kCompute, OpKind::kSub, 0, sum, step(StepKind::kIota, OpKind::kAdd, 3));
+  sum = step(StepKind::kCompute, OpKind::kAdd, 0, sum, x[4]);
+  step(StepKind::kStore, OpKind::kAdd, 0, sum);
+  return c;
+}
+
+void check_turned() {
+  for (DType t : {DType::kF32, DType::kBF16})
+    for (int64_t n : {2, 3, 5})
+      for (int64_t heads : {1, 5, 12})
+        for (int64_t cols : {1, 7, 16, 32, 33, 64, 100}) {
+          const Case c = turned_case(t, heads, n, cols, static_cast<uint64_t>(n * heads * cols));
+          // Of three and more there would be too many operands.
+          EXPECT_EQ(unroll_turned(c.program).program.dims.size(), n == 2 ? 3u : 4u);
+          std::vector<Bytes> want = c.memory;
+          const Pointers p = pointers(c, want);
+          run_row_program_reference(c.program, p.inputs, p.outputs);
+          for (int threads : {1, 2})
+            ASSERT_TRUE(same(c, run(c, threads), want)) << describe(c.program);
+        }
+}
+
+TEST(RowProgramTurned, AShortDimensionThatIsReadBackwardsIsUnrolledAndKeepsTheBits) {
+  check_turned();
+}
+TEST(RowProgramTurned, OfEveryTargetKeepsTheBits) {
+  with_other_targets(check_turned);
+}
+
+TEST(RowProgramTurned, IsLeftWhereItIsReducedOrCountedOrLong) {
+  Case c = turned_case(DType::kF32, 4, 2, 16, 1);
+  c.program.inputs[1].strides[2] = 16;  // not backwards
+  EXPECT_EQ(unroll_turned(c.program).program, c.program);
+  c = turned_case(DType::kF32, 4, 2, 16, 1);
+  for (Step& s : c.program.steps)
+    if (s.kind == StepKind::kIota) s.index = 2;
+  EXPECT_EQ(unroll_turned(c.program).program, c.program);
+  c = turned_case(DType::kF32, 4, 6, 16, 1);
+  EXPECT_EQ(unroll_turned(c.program).program, c.program);
+  c = turned_case(DType::kF32, 4, 2, 16, 1);
+  Step& last = c.program.steps.back();
+  last.kind = StepKind::kReduceRow, last.op = OpKind::kReduceSum;
+  EXPECT_EQ(unroll_turned(c.program).program, c.program);
 }
 
 // silu(gate) * up, or silu(gate) alone. `apart`: every step is stored, so that each has a kernel of

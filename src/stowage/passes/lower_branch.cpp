@@ -79,7 +79,7 @@ bool Level::may_become(ValueId in, ValueId out) const {
   const int last = last_use(in);
   if (last == kForever) return false;
   const ValueId root = made_root(out);
-  if (use(out).canon != root || graph_.is_input(root) || use(root).unit < 0) return true;
+  if (!is_whole(out) || graph_.is_input(root) || use(root).unit < 0) return true;
   const int defined = first_write(root);
   return defined > last || (defined == last && can_share(use(root).unit, root, in));
 }

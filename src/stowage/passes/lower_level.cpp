@@ -58,11 +58,13 @@ bool Level::is_whole(ValueId v) const {
 
 void Level::send_output(ValueId out, const View& view) {
   const ValueId root = made_root(out);
-  if (use(out).canon == root && !graph_.is_input(root) && !has_destination(root) &&
-      use(root).unit >= 0 && !storage_[root.index()] &&
-      (is_contiguous(view) ||
-       (!use(root).reshaped && unit(use(root).unit).kind != UnitKind::kCopy)))
-    set_destination(root, view);
+  if (!is_whole(out) || graph_.is_input(root) || has_destination(root) || use(root).unit < 0 ||
+      storage_[root.index()])
+    return;
+  const std::optional<View> at = use(out).canon == root ? view : root_view(out, view);
+  if (at &&
+      (is_contiguous(*at) || (!use(root).reshaped && unit(use(root).unit).kind != UnitKind::kCopy)))
+    set_destination(root, *at);
 }
 
 void Level::set_inputs(const std::vector<View>& views) {

@@ -393,9 +393,10 @@ void Level::plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
   const Graph& body = level.graph();
   for (int k = 0; k < p.n_carries; ++k) {
     const ScanPlan::Ring& ring = plan.rings[static_cast<size_t>(k)];
-    if (!ring.invariant)
-      level.send_output(body.outputs()[static_cast<size_t>(k)],
-                        ring_view_in_loop(ring, p, plan.loop, 1));
+    const ValueId out = body.outputs()[static_cast<size_t>(k)];
+    // A ring counts on a reshape being copied at the end.
+    if (!ring.invariant && level.use(out).canon == level.made_root(out))
+      level.send_output(out, ring_view_in_loop(ring, p, plan.loop, 1));
   }
   for (size_t j = 0; j < p.out_axes.size(); ++j)
     level.send_output(body.outputs()[static_cast<size_t>(p.n_carries) + j],

@@ -40,15 +40,55 @@ class Merger {
   std::unordered_multimap<size_t, NodeId> nodes_;
 };
 
+// Of every value, the graph's outputs counted.
+std::vector<int> count_uses(const Graph& graph) {
+  std::vector<int> uses(graph.n_values());
+  for (const Node& node : graph.nodes())
+    for (ValueId v : node.operands) ++uses[v.index()];
+  for (ValueId v : graph.outputs()) ++uses[v.index()];
+  return uses;
+}
+
+// Whether nobody but `reader` has a use for what `v` computes element by element.
+bool is_made_for(const Graph& graph, const std::vector<int>& uses, ValueId v, const Node& reader) {
+  if (graph.is_input(v) || uses[v.index()] != 1) return false;
+  const Node& maker = graph.def(v);
+  return op_class(maker.op) == OpClass::kElementwise && maker.region == reader.region &&
+         maker.backward == reader.backward && !maker.leaves && !reader.leaves;
+}
+
+// Whether something is computed for a reverse alone, nested graphs included.
+bool reverses_what_is_made_for_it(const Graph& graph) {
+  std::vector<int> uses;
+  for (const Node& node : graph.nodes()) {
+    for (const GraphPtr& nested : node.graphs)
+      if (reverses_what_is_made_for_it(*nested)) return true;
+    if (node.op != OpKind::kReverse) continue;
+    if (uses.empty()) uses = count_uses(graph);
+    if (is_made_for(graph, uses, node.operands[0], node)) return true;
+  }
+  return false;
+}
+
 class Simplifier {
  public:
+  /// `sinks`: what is computed for a reverse alone is computed from reversed operands.
+  explicit Simplifier(bool sinks) : sinks_(sinks) {}
+
   Graph rewrite(const Graph& from) {
     Graph to;
     ValueMap map(from);
     Merger merger(to, from.n_nodes());
     copy_inputs(from, to, map);
+    const std::vector<const Node*> turned = sinks_ ? turned_by(from) : no_reverse(from);
     import_regions(from, to, RegionId());  // with the same numbers
-    for (const Node& node : from.nodes()) rewrite_node(from, node, to, map, merger);
+    for (const Node& node : from.nodes())
+      if (node.op == OpKind::kReverse && turned[node.operands[0].index()] != nullptr)
+        map.set(node.first_result, map[node.operands[0]]);
+      else if (node.n_results > 0 && turned[node.first_result.index()] != nullptr)
+        compute_turned(from, node, turned, to, map, merger);
+      else
+        rewrite_node(from, node, to, map, merger);
     std::vector<ValueId> outputs = from.outputs();
     for (ValueId& output : outputs) output = map[output];
     to.set_outputs(std::move(outputs));
@@ -56,6 +96,47 @@ class Simplifier {
   }
 
  private:
+  static std::vector<const Node*> no_reverse(const Graph& graph) {
+    return std::vector<const Node*>(graph.n_values(), nullptr);
+  }
+  // Of every value the reverse that it is computed for, through other ops or at once.
+  static std::vector<const Node*> turned_by(const Graph& graph) {
+    const std::vector<int> uses = count_uses(graph);
+    std::vector<const Node*> turned = no_reverse(graph);
+    for (size_t n = graph.n_nodes(); n-- > 0;) {
+      const Node& node = graph.node(NodeId(n));
+      if (node.n_results != 1) continue;
+      const Node* by = node.op == OpKind::kReverse ? &node : turned[node.first_result.index()];
+      if (by == nullptr) continue;
+      for (ValueId v : node.operands)
+        if (is_made_for(graph, uses, v, *by)) turned[v.index()] = by;
+    }
+    return turned;
+  }
+  // Computes a value backwards. Its operands are reversed where they lie in memory: a kernel reads
+  // no value that it computes but at its own place, so that would have to be written out first.
+  static void compute_turned(const Graph& from, const Node& node,
+                             const std::vector<const Node*>& turned, Graph& to, ValueMap& map,
+                             Merger& merger) {
+    const auto add = [&](Node made, const ArrayType& type) {
+      if (const ValueId same = peephole(to, made, type); same.valid()) return same;
+      NodeId id(to.n_nodes());
+      id = merger.find_or_enter(made, id);
+      if (id.index() == to.n_nodes()) to.add_node(std::move(made), {&type, 1});
+      return to.node(id).result();
+    };
+    Node copy = node;
+    for (ValueId& operand : copy.operands) {
+      const ValueId v = operand;
+      operand = map[v];
+      if (turned[v.index()] != nullptr) continue;
+      Node reverse = *turned[node.first_result.index()];
+      reverse.operands = {operand};
+      operand = add(std::move(reverse), from.type(v));
+    }
+    map.set(node.first_result, add(std::move(copy), from.type(node.first_result)));
+  }
+
   void rewrite_node(const Graph& from, const Node& node, Graph& to, ValueMap& map, Merger& merger) {
     Node copy = node;
     for (ValueId& operand : copy.operands) operand = map[operand];
@@ -109,6 +190,7 @@ class Simplifier {
     return rewritten;
   }
 
+  bool sinks_;
   std::unordered_map<GraphPtr, GraphPtr> nested_;  // a body that several nodes share stays shared
   std::vector<ArrayType> types_;
 };
@@ -116,7 +198,11 @@ class Simplifier {
 }  // namespace
 
 Graph simplify(const Graph& graph) {
-  return remove_dead_code(Simplifier().rewrite(graph));
+  Graph simple = remove_dead_code(Simplifier(false).rewrite(graph));
+  // Each time fewer ops are before a reverse.
+  while (reverses_what_is_made_for_it(simple))
+    simple = remove_dead_code(Simplifier(true).rewrite(simple));
+  return simple;
 }
 
 }  // namespace stow

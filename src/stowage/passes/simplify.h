@@ -6,10 +6,11 @@
 
 namespace stow {
 
-/// Merges nodes that do the same on the same operands, applies the rewrites of peephole.h and then
-/// remove_dead_code, nested graphs included. Only nodes of one region and one `backward` flag are
-/// merged, and never an optimization_barrier; a merged node keeps the provenance of the first.
-/// Inputs, outputs, regions and marks stay. Linear in time.
+/// Merges nodes that do the same on the same operands, applies the rewrites of peephole.h, computes
+/// what is only reversed from reversed operands, and then remove_dead_code, nested graphs included.
+/// Only nodes of one region and one `backward` flag are merged, and never an optimization_barrier;
+/// a merged node keeps the provenance of the first. Inputs, outputs, regions and marks stay. Linear
+/// in time.
 ///
 /// For graphs that are differentiated already (a stop_gradient goes) and whose recomputation is not
 /// yet realised (clones would merge again); after that, remove_dead_code alone.

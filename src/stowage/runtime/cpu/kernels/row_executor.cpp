@@ -192,16 +192,27 @@ class Worker {
       if (k >= plan_.n_inputs && (!outputs || k == streamed_)) continue;
       const int64_t n = has_row(o.span) ? rows : 1;
       const bool in_one = n == 1 || o.inner_row == cols;  // a range of memory
-      if (!in_one && !plan_.in_blocks) continue;
+      const bool in_gaps = !in_one && lies_between(o, cols);
+      if (!in_one && !in_gaps && !plan_.in_blocks) continue;
       const std::byte* base = bases_[kOperandBase + k];
-      bool in_place = false;  // an output over an input that is fetched
-      for (int32_t j : operands) in_place = in_place || (j < k && bases_[kOperandBase + j] == base);
-      if (in_place || is_product(k)) continue;
-      const int64_t ranges = in_one ? 1 : n;
+      // An output over an input that is fetched, or what lies in its gaps.
+      const bool is_there = std::any_of(operands.begin(), operands.end(), [&](int32_t j) {
+        const ptrdiff_t apart = bases_[kOperandBase + j] - base;
+        return j < k && (apart == 0 || (in_gaps && operand(j).inner_row == o.inner_row &&
+                                        lies_between(operand(j), cols) &&
+                                        std::abs(apart) < o.inner_row * o.elem_bytes));
+      });
+      if (is_there || is_product(k)) continue;
+      const int64_t ranges = in_one || in_gaps ? 1 : n;
       for (int64_t i = 0; i < ranges; ++i)
         ahead_.add(base, ((d_rows + i) * o.inner_row + d_cols) * o.elem_bytes,
-                   n / ranges * cols * o.elem_bytes);
+                   n / ranges * (in_gaps ? o.inner_row : cols) * o.elem_bytes);
     }
+  }
+  // Whether between its rows there is room for those of one more, as in the halves of heads: with
+  // it they are a range of memory.
+  bool lies_between(const PlanOperand& o, int64_t cols) const {
+    return !plan_.in_blocks && o.unit_columns && o.inner_row > cols && o.inner_row <= 2 * cols;
   }
   // In blocks, the input where the first output goes: it has just been made, and is near.
   bool is_product(int32_t k) const {

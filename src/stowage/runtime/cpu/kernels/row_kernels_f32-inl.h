@@ -295,6 +295,29 @@ HWY_INLINE void stream_row(std::byte* out, size_t size, size_t n, F f) {
   }
 }
 
+/// The loop over rows of a few vectors of native floats, none of them a splat.
+template <class Op, int N>
+HWY_NOINLINE void map_few_vectors(const KernelCall& c) {
+  const DF d;
+  const Op op;
+  const auto n = static_cast<size_t>(c.cols);
+  const std::byte* data[N];
+  for (int k = 0; k < N; ++k) data[k] = c.args[k].data;
+  std::byte* out = c.out;
+  size_t since = 0;  // elements, after a turn
+  for (int64_t r = 0; r < c.rows; ++r) {
+    VF v[4];
+    for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+      for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, reinterpret_cast<const float*>(data[k]) + i);
+      hn::StoreU(call_op<Op, N>(d, op, v), d, reinterpret_cast<float*>(out) + i);
+    }
+    for (int k = 0; k < N; ++k) data[k] += c.args[k].row_step;
+    out += c.out_row_step;
+    since += n;
+    if (since >= kTurn && c.ahead != nullptr) c.ahead->turn(), since -= kTurn;
+  }
+}
+
 /// The map kernel of a functor op(d, v...) of N operands.
 template <class Op, int N>
 void map_f32(const KernelCall& c) {
@@ -302,8 +325,13 @@ void map_f32(const KernelCall& c) {
   HWY_ALIGN float splats[N][kTurn];
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   for (int k = 0; k < N; ++k) plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
+  const auto n = static_cast<size_t>(c.cols);
+  if (plain && !c.streams && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0) {
+    bool has_splat = false;
+    for (int k = 0; k < N; ++k) has_splat = has_splat || c.args[k].splat;
+    if (!has_splat) return map_few_vectors<Op, N>(c);
+  }
   for (int64_t r = 0; r < c.rows; ++r) {
-    const auto n = static_cast<size_t>(c.cols);
     Row rows[4];
     for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);
     std::byte* out = c.out + r * c.out_row_step;

@@ -17,13 +17,23 @@ bool are_apart(const RowPlan& plan, std::span<const std::byte* const> inputs,
       });
 }
 
+// How many operands the original has: every one of them is read or written.
+size_t n_given(const std::vector<UnrolledRows::Base>& bases) {
+  return bases.empty() ? 0 : bases.back().operand + 1;
+}
+
 }  // namespace
 
 CompiledRowProgram::CompiledRowProgram(const RowProgram& program)
-    : plan_(std::make_shared<const RowPlan>(compile_row_plan(program, false))) {
+    : CompiledRowProgram(unroll_turned(program)) {}
+
+CompiledRowProgram::CompiledRowProgram(UnrolledRows unrolled)
+    : inputs_(std::move(unrolled.inputs)),
+      outputs_(std::move(unrolled.outputs)),
+      plan_(std::make_shared<const RowPlan>(compile_row_plan(unrolled.program, false))) {
   careful_plan_ = plan_->must_differ.empty()
                       ? plan_
-                      : std::make_shared<const RowPlan>(compile_row_plan(program, true));
+                      : std::make_shared<const RowPlan>(compile_row_plan(unrolled.program, true));
 }
 
 int64_t CompiledRowProgram::scratch_bytes(int threads) const {
@@ -36,13 +46,17 @@ int64_t CompiledRowProgram::scratch_bytes(int threads) const {
 void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
                              std::span<std::byte* const> outputs, void* scratch,
                              int threads) const {
-  STOW_CHECK(inputs.size() == static_cast<size_t>(plan_->n_inputs) &&
-                 outputs.size() == static_cast<size_t>(plan_->n_outputs),
+  STOW_CHECK(inputs.size() == n_given(inputs_) && outputs.size() == n_given(outputs_),
              "{} inputs and {} outputs for {} and {}", inputs.size(), outputs.size(),
-             plan_->n_inputs, plan_->n_outputs);
+             n_given(inputs_), n_given(outputs_));
   STOW_CHECK(reinterpret_cast<uintptr_t>(scratch) % 64 == 0);
-  run_row_plan(are_apart(*plan_, inputs, outputs) ? *plan_ : *careful_plan_, inputs.data(), outputs.data(),
-               static_cast<std::byte*>(scratch), std::max(1, threads));
+  std::vector<const std::byte*> read;
+  for (const UnrolledRows::Base& b : inputs_) read.push_back(inputs[b.operand] + b.offset_bytes);
+  std::vector<std::byte*> written;
+  for (const UnrolledRows::Base& b : outputs_)
+    written.push_back(outputs[b.operand] + b.offset_bytes);
+  run_row_plan(are_apart(*plan_, read, written) ? *plan_ : *careful_plan_, read.data(),
+               written.data(), static_cast<std::byte*>(scratch), std::max(1, threads));
 }
 
 RowBlocks::RowBlocks(const RowProgram& program)

@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
-#include "stowage/ir/row_program.h"
+#include "stowage/runtime/cpu/kernels/row_unroll.h"
 
 namespace stow::cpu {
 
@@ -29,6 +30,9 @@ class CompiledRowProgram {
            void* scratch, int threads) const;
 
  private:
+  explicit CompiledRowProgram(UnrolledRows unrolled);
+
+  std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Of the plan's operands.
   std::shared_ptr<const RowPlan> plan_;
   std::shared_ptr<const RowPlan> careful_plan_;  ///< Where outputs lie over the wrong inputs.
 };

@@ -1,0 +1,28 @@
+// Row programs that walk a short dimension both ways, as the halves of a head in a rotary
+// embedding. Not for callers; see row_program.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stowage/ir/row_program.h"
+
+namespace stow::cpu {
+
+/// A row program and where its operands lie: at a byte offset from one of the original's.
+struct UnrolledRows {
+  struct Base {
+    size_t operand;
+    int64_t offset_bytes;
+  };
+  RowProgram program;
+  std::vector<Base> inputs, outputs;
+};
+
+/// The same program; or, where it reads a short dimension that is not the innermost backwards and
+/// reduces nothing, one without that dimension, which computes all of it at each point. Then what
+/// belongs together in memory is read and written together, a run of columns at a time. It writes
+/// the same bits. An output may lie over an input, element for element, as in the original.
+UnrolledRows unroll_turned(const RowProgram& program);
+
+}  // namespace stow::cpu
