@@ -281,25 +281,24 @@ Array rotated(const Array& x, const Array& cos, const Array& sin) {
   const Array halves = x.reshape({x.dim(0), kWidth / 64, 2, 32});
   return (halves * cos + flip(halves, 2) * sin).reshape({x.dim(0), kWidth});
 }
+Array angles(int64_t rows, int64_t halves) {
+  return Array::abstract(Shape{rows, 1, halves, 32});
+}
 void rotary_forward(benchmark::State& state) {
   measure<1, 0, 1>(state, [](int64_t share) {
     const int64_t rows = kTokens / share;
-    const Array cos = Array::abstract(Shape{rows, 1, 1, 32}),
-                sin = Array::abstract(Shape{rows, 1, 2, 32});
-    return jit(rotated).lower(matrix(rows, kWidth), cos, sin).compile();
+    return jit(rotated).lower(matrix(rows, kWidth), angles(rows, 1), angles(rows, 2)).compile();
   });
 }
 void rotary_backward(benchmark::State& state) {
   measure<1, 0, 1>(state, [](int64_t share) {
     const int64_t rows = kTokens / share;
-    const Array cos = Array::abstract(Shape{rows, 1, 1, 32}),
-                sin = Array::abstract(Shape{rows, 1, 2, 32});
     return jit([=](const Array& dy, const Array& c, const Array& s) {
              return vjp([&](const Array& x) { return rotated(x, c, s); },
                         zeros(Shape{rows, kWidth}))
                  .second(dy);
            })
-        .lower(matrix(rows, kWidth), cos, sin)
+        .lower(matrix(rows, kWidth), angles(rows, 1), angles(rows, 2))
         .compile();
   });
 }

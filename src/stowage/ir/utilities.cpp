@@ -162,4 +162,12 @@ Users::Users(const Graph& graph) : start_(graph.n_values() + 1) {
   }
 }
 
+std::vector<int> count_uses(const Graph& graph) {
+  std::vector<int> uses(graph.n_values());
+  for (const Node& node : graph.nodes())
+    for (ValueId v : node.operands) ++uses[v.index()];
+  for (ValueId v : graph.outputs()) ++uses[v.index()];
+  return uses;
+}
+
 }  // namespace stow

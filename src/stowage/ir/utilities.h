@@ -47,5 +47,7 @@ class Users {
 inline Users users(const Graph& graph) {
   return Users(graph);
 }
+/// How often every value is used: by nodes, and as an output.
+std::vector<int> count_uses(const Graph& graph);
 
 }  // namespace stow

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "stowage/ir/utilities.h"
 #include "stowage/passes/view.h"
 
 namespace stow {
@@ -105,7 +106,7 @@ class Fuser {
   Units run() {
     resolve_values();
     count_heavy();
-    count_uses();
+    n_uses_ = count_uses(graph_);
     for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
     if (fuse_) {
       add_epilogues();
@@ -307,12 +308,6 @@ class Fuser {
     return true;
   }
 
-  void count_uses() {
-    n_uses_.assign(graph_.n_values(), 0);
-    for (const Node& node : graph_.nodes())
-      for (ValueId v : node.operands) ++n_uses_[v.index()];
-    for (ValueId v : graph_.outputs()) ++n_uses_[v.index()];
-  }
   int n_uses(ValueId v) const { return n_uses_[v.index()]; }
 
   // A sum, and a product that is only added to it: one unit, whose product adds to what lies where

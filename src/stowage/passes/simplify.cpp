@@ -40,15 +40,6 @@ class Merger {
   std::unordered_multimap<size_t, NodeId> nodes_;
 };
 
-// Of every value, the graph's outputs counted.
-std::vector<int> count_uses(const Graph& graph) {
-  std::vector<int> uses(graph.n_values());
-  for (const Node& node : graph.nodes())
-    for (ValueId v : node.operands) ++uses[v.index()];
-  for (ValueId v : graph.outputs()) ++uses[v.index()];
-  return uses;
-}
-
 // Whether nobody but `reader` has a use for what `v` computes element by element.
 bool is_made_for(const Graph& graph, const std::vector<int>& uses, ValueId v, const Node& reader) {
   if (graph.is_input(v) || uses[v.index()] != 1) return false;
@@ -80,7 +71,8 @@ class Simplifier {
     ValueMap map(from);
     Merger merger(to, from.n_nodes());
     copy_inputs(from, to, map);
-    const std::vector<const Node*> turned = sinks_ ? turned_by(from) : no_reverse(from);
+    std::vector<const Node*> turned(from.n_values());
+    if (sinks_) find_turned(from, turned);
     import_regions(from, to, RegionId());  // with the same numbers
     for (const Node& node : from.nodes())
       if (node.op == OpKind::kReverse && turned[node.operands[0].index()] != nullptr)
@@ -96,13 +88,9 @@ class Simplifier {
   }
 
  private:
-  static std::vector<const Node*> no_reverse(const Graph& graph) {
-    return std::vector<const Node*>(graph.n_values(), nullptr);
-  }
   // Of every value the reverse that it is computed for, through other ops or at once.
-  static std::vector<const Node*> turned_by(const Graph& graph) {
+  static void find_turned(const Graph& graph, std::vector<const Node*>& turned) {
     const std::vector<int> uses = count_uses(graph);
-    std::vector<const Node*> turned = no_reverse(graph);
     for (size_t n = graph.n_nodes(); n-- > 0;) {
       const Node& node = graph.node(NodeId(n));
       if (node.n_results != 1) continue;
@@ -111,7 +99,6 @@ class Simplifier {
       for (ValueId v : node.operands)
         if (is_made_for(graph, uses, v, *by)) turned[v.index()] = by;
     }
-    return turned;
   }
   // Computes a value backwards. Its operands are reversed where they lie in memory: a kernel reads
   // no value that it computes but at its own place, so that would have to be written out first.
@@ -119,11 +106,8 @@ class Simplifier {
                              const std::vector<const Node*>& turned, Graph& to, ValueMap& map,
                              Merger& merger) {
     const auto add = [&](Node made, const ArrayType& type) {
-      if (const ValueId same = peephole(to, made, type); same.valid()) return same;
-      NodeId id(to.n_nodes());
-      id = merger.find_or_enter(made, id);
-      if (id.index() == to.n_nodes()) to.add_node(std::move(made), {&type, 1});
-      return to.node(id).result();
+      const ValueId same = peephole(to, made, type);
+      return same.valid() ? same : add_or_find(std::move(made), type, to, merger);
     };
     Node copy = node;
     for (ValueId& operand : copy.operands) {
@@ -165,6 +149,13 @@ class Simplifier {
                                   : to.node(id).result(next++));
   }
 
+  // The result of a node of one, which the graph may have.
+  static ValueId add_or_find(Node node, const ArrayType& type, Graph& to, Merger& merger) {
+    const NodeId id = merger.find_or_enter(node, NodeId(to.n_nodes()));
+    if (id.index() == to.n_nodes()) to.add_node(std::move(node), {&type, 1});
+    return to.node(id).result();
+  }
+
   // Has the trailing axes of a reduction reduced first; `node` is left the rest.
   static void reduce_rows(int first_axis, Graph& to, Node& node, Merger& merger) {
     const ArrayType& whole = to.type(node.operands[0]);
@@ -176,10 +167,7 @@ class Simplifier {
     ArrayType type = whole;
     type.shape = Shape(Dims(whole.shape.begin(), whole.shape.begin() + first));
     rows.params = AxesParams{std::move(reduced)};
-    NodeId id(to.n_nodes());
-    id = merger.find_or_enter(rows, id);
-    if (id.index() == to.n_nodes()) to.add_node(std::move(rows), {&type, 1});
-    node.operands = {to.node(id).result()};
+    node.operands = {add_or_find(std::move(rows), type, to, merger)};
     node.params = AxesParams{std::move(left)};
   }
 

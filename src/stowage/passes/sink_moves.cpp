@@ -3,6 +3,8 @@
 #include <map>
 #include <optional>
 
+#include "stowage/ir/utilities.h"
+
 namespace stow {
 namespace {
 
@@ -23,14 +25,11 @@ class Sinker {
  private:
   // The readers of each value, outputs being some; the last move that reads it.
   void count_readers() {
-    n_readers_.resize(from_.n_values());
+    n_readers_ = count_uses(from_);
     mover_.resize(from_.n_values());
     for (size_t n = 0; n < from_.n_nodes(); ++n)
-      for (ValueId v : from_.nodes()[n].operands) {
-        ++n_readers_[v.index()];
-        if (from_.nodes()[n].op == OpKind::kDevicePut) mover_[v.index()] = NodeId(n);
-      }
-    for (ValueId v : from_.outputs()) ++n_readers_[v.index()];
+      if (from_.nodes()[n].op == OpKind::kDevicePut)
+        for (ValueId v : from_.nodes()[n].operands) mover_[v.index()] = NodeId(n);
   }
 
   bool can_take(const Node& node, int result) const {

@@ -324,13 +324,14 @@ void map_f32(const KernelCall& c) {
   const DF d;
   HWY_ALIGN float splats[N][kTurn];
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
-  for (int k = 0; k < N; ++k) plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
-  const auto n = static_cast<size_t>(c.cols);
-  if (plain && !c.streams && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0) {
-    bool has_splat = false;
-    for (int k = 0; k < N; ++k) has_splat = has_splat || c.args[k].splat;
-    if (!has_splat) return map_few_vectors<Op, N>(c);
+  bool has_splat = false;
+  for (int k = 0; k < N; ++k) {
+    plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
+    has_splat = has_splat || c.args[k].splat;
   }
+  const auto n = static_cast<size_t>(c.cols);
+  if (plain && !has_splat && !c.streams && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0)
+    return map_few_vectors<Op, N>(c);
   for (int64_t r = 0; r < c.rows; ++r) {
     Row rows[4];
     for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);

@@ -17,23 +17,25 @@ bool are_apart(const RowPlan& plan, std::span<const std::byte* const> inputs,
       });
 }
 
-// How many operands the original has: every one of them is read or written.
-size_t n_given(const std::vector<UnrolledRows::Base>& bases) {
-  return bases.empty() ? 0 : bases.back().operand + 1;
+void run_plan(const RowPlan& plan, const RowPlan& careful, std::span<const std::byte* const> inputs,
+              std::span<std::byte* const> outputs, void* scratch, int threads) {
+  run_row_plan(are_apart(plan, inputs, outputs) ? plan : careful, inputs.data(), outputs.data(),
+               static_cast<std::byte*>(scratch), std::max(1, threads));
 }
 
 }  // namespace
 
 CompiledRowProgram::CompiledRowProgram(const RowProgram& program)
-    : CompiledRowProgram(unroll_turned(program)) {}
-
-CompiledRowProgram::CompiledRowProgram(UnrolledRows unrolled)
-    : inputs_(std::move(unrolled.inputs)),
-      outputs_(std::move(unrolled.outputs)),
-      plan_(std::make_shared<const RowPlan>(compile_row_plan(unrolled.program, false))) {
+    : n_inputs_(program.inputs.size()), n_outputs_(program.outputs.size()) {
+  std::optional<UnrolledRows> unrolled = unroll_turned(program);
+  const RowProgram& made = unrolled ? unrolled->program : program;
+  plan_ = std::make_shared<const RowPlan>(compile_row_plan(made, false));
   careful_plan_ = plan_->must_differ.empty()
                       ? plan_
-                      : std::make_shared<const RowPlan>(compile_row_plan(unrolled.program, true));
+                      : std::make_shared<const RowPlan>(compile_row_plan(made, true));
+  if (!unrolled) return;
+  inputs_ = std::move(unrolled->inputs);
+  outputs_ = std::move(unrolled->outputs);
 }
 
 int64_t CompiledRowProgram::scratch_bytes(int threads) const {
@@ -46,17 +48,17 @@ int64_t CompiledRowProgram::scratch_bytes(int threads) const {
 void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
                              std::span<std::byte* const> outputs, void* scratch,
                              int threads) const {
-  STOW_CHECK(inputs.size() == n_given(inputs_) && outputs.size() == n_given(outputs_),
-             "{} inputs and {} outputs for {} and {}", inputs.size(), outputs.size(),
-             n_given(inputs_), n_given(outputs_));
+  STOW_CHECK(inputs.size() == n_inputs_ && outputs.size() == n_outputs_,
+             "{} inputs and {} outputs for {} and {}", inputs.size(), outputs.size(), n_inputs_,
+             n_outputs_);
   STOW_CHECK(reinterpret_cast<uintptr_t>(scratch) % 64 == 0);
+  if (outputs_.empty()) return run_plan(*plan_, *careful_plan_, inputs, outputs, scratch, threads);
   std::vector<const std::byte*> read;
   for (const UnrolledRows::Base& b : inputs_) read.push_back(inputs[b.operand] + b.offset_bytes);
   std::vector<std::byte*> written;
   for (const UnrolledRows::Base& b : outputs_)
     written.push_back(outputs[b.operand] + b.offset_bytes);
-  run_row_plan(are_apart(*plan_, read, written) ? *plan_ : *careful_plan_, read.data(),
-               written.data(), static_cast<std::byte*>(scratch), std::max(1, threads));
+  run_plan(*plan_, *careful_plan_, read, written, scratch, threads);
 }
 
 RowBlocks::RowBlocks(const RowProgram& program)

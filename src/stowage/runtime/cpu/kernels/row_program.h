@@ -30,9 +30,8 @@ class CompiledRowProgram {
            void* scratch, int threads) const;
 
  private:
-  explicit CompiledRowProgram(UnrolledRows unrolled);
-
-  std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Of the plan's operands.
+  size_t n_inputs_, n_outputs_;
+  std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Of the plan's operands; none if the same.
   std::shared_ptr<const RowPlan> plan_;
   std::shared_ptr<const RowPlan> careful_plan_;  ///< Where outputs lie over the wrong inputs.
 };

@@ -1,7 +1,6 @@
 #include "stowage/runtime/cpu/kernels/row_unroll.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace stow::cpu {
 namespace {
@@ -102,12 +101,10 @@ class Unroller {
 
 }  // namespace
 
-UnrolledRows unroll_turned(const RowProgram& program) {
-  if (const std::optional<size_t> dim = turned_dim(program)) return Unroller(program, *dim).run();
-  UnrolledRows same = {program, {}, {}};
-  for (size_t k = 0; k < program.inputs.size(); ++k) same.inputs.push_back({k, 0});
-  for (size_t k = 0; k < program.outputs.size(); ++k) same.outputs.push_back({k, 0});
-  return same;
+std::optional<UnrolledRows> unroll_turned(const RowProgram& program) {
+  const std::optional<size_t> dim = turned_dim(program);
+  if (!dim) return std::nullopt;
+  return Unroller(program, *dim).run();
 }
 
 }  // namespace stow::cpu

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "stowage/ir/row_program.h"
@@ -19,10 +20,10 @@ struct UnrolledRows {
   std::vector<Base> inputs, outputs;
 };
 
-/// The same program; or, where it reads a short dimension that is not the innermost backwards and
-/// reduces nothing, one without that dimension, which computes all of it at each point. Then what
-/// belongs together in memory is read and written together, a run of columns at a time. It writes
-/// the same bits. An output may lie over an input, element for element, as in the original.
-UnrolledRows unroll_turned(const RowProgram& program);
+/// Where the program reads a short dimension that is not the innermost backwards, and reduces
+/// nothing: one without that dimension, which computes all of it at each point. Then what belongs
+/// together in memory is read and written together, a run of columns at a time. It writes the same
+/// bits. An output may lie over an input, element for element, as in the original.
+std::optional<UnrolledRows> unroll_turned(const RowProgram& program);
 
 }  // namespace stow::cpu
