@@ -66,6 +66,7 @@ check() {  # LINE COMMAND SHOWN
         command+=" --memory ${BASH_REMATCH[1]}${BASH_REMATCH[2]}"
     else
       command=${command/stowage train/stowage plan}
+      command=${command/ --resume/}
     fi
   fi
   case $shown in

@@ -7,6 +7,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/commands.h"
+#include "stowage/io/files.h"
 #include "stowage/train/trainer.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/message_of.h"
@@ -276,6 +277,70 @@ TEST_F(Refusal, OfAFullFolderComesBeforeTheRun) {
   EXPECT_GT(bytes(train.json[0], "needed_bytes", "disk"), 100 << 10);
   EXPECT_EQ(bytes(train.json[0], "allowed_bytes", "disk"), 1 << 30);
   EXPECT_EQ(count_entries(folder_ / "out"), n_checkpoints) << "checkpoints are where they were";
+}
+
+TEST_F(Refusal, OfAFolderOfCheckpointsComesBeforeTheRun) {
+  write_bytes(folder_ / "file", "no folder");
+  const Outcome o = run(run_train, {"train.out=" + (folder_ / "file/out")});
+  ASSERT_FALSE(o.status.ok());
+  EXPECT_EQ(o.status.error(), "train.out: " + (folder_ / "file/out") + ": Not a directory");
+  EXPECT_TRUE(o.printed.empty()) << "nothing was planned";
+
+  ASSERT_TRUE(ensure_directory(folder_ / "out").ok());
+  const Result<HeldDirectory> other = HeldDirectory::hold(folder_ / "out");
+  ASSERT_TRUE(other.ok());
+  const Outcome second = run(run_train, {});
+  ASSERT_FALSE(second.status.ok());
+  EXPECT_EQ(second.status.error(),
+            "train.out: " + (folder_ / "out") + ": another process is at work in this folder");
+  EXPECT_EQ(count_entries(folder_ / "out"), 0u);
+}
+
+TEST_F(Refusal, OfFilesThatAreCheckpoints) {
+  ASSERT_EQ(*run(run_train, {}).status, kExitDone);
+  const std::string out = folder_ / "out";
+  const size_t n_checkpoints = count_entries(out);
+  for (const auto& [name, command] : kCommands)
+    for (const std::string file :
+         {"step-000002.json", "step-000002.safetensors", "step-000009.json"})
+      for (const std::string option : {"--json", "--trace"}) {
+        const Result<int> status = command(
+            std::vector<std::string>{"--set", "train.out=" + out, option, out + "/" + file});
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error(), fmt::format("{}: {} {}/{} has the name of a checkpoint in "
+                                              "train.out",
+                                              name, option, out, file));
+      }
+  EXPECT_EQ(count_entries(out), n_checkpoints);
+}
+
+TEST_F(Refusal, OfWhatOnlyATrainingGoesOnWith) {
+  const Result<int> status = run_plan(std::vector<std::string>{"--resume"});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error(), "plan: --resume has no effect: nothing is run");
+}
+
+TEST_F(Refusal, OfMoreStepsSaysHowToGoOn) {
+  ASSERT_EQ(*run(run_train, {}).status, kExitDone);
+  std::vector<std::string> arguments = {"--resume", "--json", folder_ / "out.jsonl"};
+  for (const std::string& setting :
+       {std::string("model.dim=32"), std::string("model.layers=4"), std::string("model.ffn=64"),
+        std::string("data.batch=4"), std::string("data.seq=32"), std::string("train.steps=3"),
+        std::string("optimizer.warmup=1"), "train.out=" + (folder_ / "out")})
+    arguments.insert(arguments.end(), {"--set", setting});
+  const std::string log = read_bytes(folder_ / "out.jsonl");
+  ::testing::internal::CaptureStdout();
+  const Result<int> status = run_train(arguments);
+  ::testing::internal::GetCapturedStdout();
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.error(),
+              HasSubstr("made with optimizer.total_steps = \"2\", this run has \"3\", its "
+                        "train.steps; --set optimizer.total_steps=2 keeps the schedule"));
+  EXPECT_EQ(read_bytes(folder_ / "out.jsonl"), log) << "the log of the steps that were";
+  arguments.insert(arguments.end(), {"--set", "optimizer.total_steps=2"});
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(*run_train(arguments), kExitDone);
+  ::testing::internal::GetCapturedStdout();
 }
 
 }  // namespace

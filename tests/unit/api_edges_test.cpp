@@ -115,6 +115,52 @@ TEST(ApiEdges, AConvolutionsOptionsFollowTheAxesOfTheKernel) {
   EXPECT_THAT(y.to_vector<int>(), ElementsAre(0, 20, 0, 10, 4, 24, 2, 12, 8, 0, 4, 0, 12, 4));
 }
 
+// In JAX "VALID" is refused as well; here it is the default, and clear.
+TEST(ApiEdges, ARuleOfPaddingIsRefusedBesideStretching) {
+  const Array x = ones({1, 1, 5}), k = ones({1, 1, 3});
+  EXPECT_THAT(
+      message_of([&] { conv_general_dilated(x, k, {.padding = "SAME", .lhs_dilation = {2}}); }),
+      HasSubstr("give widths, or use conv_transpose"));
+  EXPECT_EQ(conv_general_dilated(x, k, {.padding = "SAME", .lhs_dilation = {1}}).shape(),
+            (Shape{1, 1, 5}));
+  EXPECT_EQ(conv_general_dilated(x, k, {.lhs_dilation = {2}}).shape(), (Shape{1, 1, 7}));
+}
+
+// x/2 erfc(-x / sqrt 2) and its derivative, by the C library's erfc.
+TEST(ApiEdges, ExactGeluKeepsItsLowerTail) {
+  const auto exact = [](const Array& x) { return gelu(x, false); };
+  for (const auto& [x, y, slope] : std::vector<std::array<double, 3>>{
+           {-5, -1.4332578593959731e-06, -7.146946001792295e-06},
+           {-6, -5.919525870226207e-09, -3.5468709453902015e-08},
+           {-12, -2.1317785344932424e-32, -2.5578956616748956e-31}}) {
+    EXPECT_NEAR(exact(Array(static_cast<float>(x))).item<float>() / y, 1, 1e-5) << x;
+    EXPECT_NEAR(grad(exact)(Array(static_cast<float>(x))).item<float>() / slope, 1, 1e-3) << x;
+    EXPECT_NEAR(exact(Array::scalar(x, DType::kF64)).item<double>() / y, 1, 1e-9) << x;
+  }
+  EXPECT_NEAR(exact(Array::scalar(-4.0, DType::kBF16)).item<float>() / -1.267e-4, 1, 0.01);
+}
+
+TEST(ApiEdges, EinsumOfNarrowIntegersStaysNarrow) {
+  const Array a = Array::from<int>({100, 100}, DType::kI8);
+  const auto values = [](const Array& y) {
+    EXPECT_EQ(y.dtype(), DType::kI8);
+    return y.to_vector<int>();
+  };
+  EXPECT_THAT(values(einsum("i->", {a})), ElementsAre(-56));
+  EXPECT_THAT(values(einsum("i,i->", {a, a})), ElementsAre(32));
+  EXPECT_THAT(values(einsum("ij,k->k", {a.reshape({2, 1}), a})), ElementsAre(32, 32));
+  EXPECT_THAT(values(einsum("ii->", {a.reshape({1, 2}) + zeros({2, 1}, DType::kI8)})),
+              ElementsAre(-56));
+  EXPECT_EQ(einsum("i->", {a.astype(DType::kU8)}).dtype(), DType::kU8);
+}
+
+TEST(ApiEdges, LogGammaIsInfiniteAtEveryPole) {
+  for (const float pole : {0.0f, -1.0f, -2.0f, -8388607.0f, -8388608.0f, -8388609.0f, -16777215.0f})
+    EXPECT_TRUE(std::isinf(lgamma(Array(pole)).item<float>())) << pole;
+  EXPECT_NEAR(lgamma(Array(-2.5f)).item<float>(), -0.05624371649767405, 1e-6);
+  EXPECT_NEAR(digamma(Array(-2.5f)).item<float>(), 1.1031566406452432, 1e-6);
+}
+
 TEST(ApiEdges, AProductOfIntegersAsFloatsDoesNotWrap) {
   const Array a = Array::from({1 << 30, 3}, {1, 2}), b = Array::from({1 << 30, -5}, {2, 1});
   const Array y = matmul(a, b, DType::kF32);

@@ -144,6 +144,39 @@ TEST(Files, MakesFoldersOnTheWay) {
   EXPECT_FALSE(ensure_directory("").ok());
 }
 
+TEST(Files, TellsWhereAFolderCouldNotBeWritten) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(check_writable_directory(folder.path()).ok());
+  EXPECT_TRUE(check_writable_directory(folder / "a/b/c/").ok());
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  write_bytes(folder / "file", "");
+  EXPECT_EQ(check_writable_directory(folder / "file").error(),
+            folder.path() + "/file: is there and is no folder");
+  EXPECT_EQ(check_writable_directory(folder / "file/x/y").error(),
+            folder.path() + "/file/x/y: Not a directory");
+  EXPECT_FALSE(check_writable_directory("").ok());
+  std::filesystem::create_directory(folder / "closed");
+  std::filesystem::permissions(folder / "closed", std::filesystem::perms::owner_read);
+  const Result<void> closed = check_writable_directory(folder / "closed/x");
+  EXPECT_TRUE(::geteuid() == 0 ||  // to whom nothing is closed
+              closed.error() == folder.path() + "/closed/x: Permission denied");
+}
+
+TEST(Files, AFolderIsHeldByOne) {
+  const TemporaryFolder folder;
+  {
+    Result<HeldDirectory> first = HeldDirectory::hold(folder.path());
+    ASSERT_TRUE(first.ok()) << first.error();
+    EXPECT_EQ(HeldDirectory::hold(folder.path()).error(),
+              folder.path() + ": another process is at work in this folder");
+    const HeldDirectory moved = std::move(*first);
+    EXPECT_FALSE(HeldDirectory::hold(folder.path()).ok());
+  }
+  EXPECT_TRUE(HeldDirectory::hold(folder.path()).ok());
+  EXPECT_EQ(HeldDirectory::hold(folder / "none").error(),
+            folder.path() + "/none: No such file or directory");
+}
+
 TEST(Files, ReadsAtOffsetsAndSaysWhereAFileEnds) {
   const TemporaryFolder folder;
   const std::string path = folder / "a";

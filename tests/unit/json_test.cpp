@@ -102,6 +102,13 @@ TEST(JsonLines, EveryLineIsOnTheFileAtOnce) {
   EXPECT_EQ(read_bytes(folder / "a"), "{\"step\": 1}\n{\"step\": 2}\n");
 }
 
+TEST(JsonLines, WhatStoodThereStaysUntilThereIsALine) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a", "a log of yesterday\n");
+  EXPECT_TRUE(JsonLines::open(folder / "a").ok());
+  EXPECT_EQ(read_bytes(folder / "a"), "a log of yesterday\n");
+}
+
 TEST(JsonLines, ErrorsNamePathAndReason) {
   Result<JsonLines> full = JsonLines::open("/dev/full");
   ASSERT_TRUE(full.ok());

@@ -35,7 +35,8 @@ class PackCsv : public testing::Test {
 TEST_F(PackCsv, ReadsAnyOrderOfColumnsAndEndings) {
   for (const char* text : {"id,lower,upper,size\nb1,0,3,4\nx y,3,9,0\n",
                            "id,lower,upper,size\r\nb1,0,3,4\r\nx y,3,9,0\r\n",
-                           "size,id,upper,lower\n4,b1,3,0\n0,x y,9,3"}) {
+                           "size,id,upper,lower\n4,b1,3,0\n0,x y,9,3",
+                           "id,lower,upper,size\nb1,0,3,4\nx y,3,9,0\n\r\n\n"}) {
     const Result<CsvProblem> got = read(text);
     ASSERT_TRUE(got.ok()) << got.error();
     EXPECT_THAT(got->ids, testing::ElementsAre("b1", "x y"));
@@ -63,6 +64,11 @@ TEST_F(PackCsv, WritesWhatItReads) {
   ASSERT_TRUE(again.ok()) << again.error();
   EXPECT_THAT(again->offsets, testing::ElementsAre(7, 11));
   EXPECT_EQ(again->ids, problem.ids);
+  // It is a problem again, as it was.
+  const Result<CsvProblem> as_problem = read_csv(out);
+  ASSERT_TRUE(as_problem.ok()) << as_problem.error();
+  EXPECT_EQ(as_problem->ids, problem.ids);
+  EXPECT_TRUE(as_problem->offsets.empty());
   // Only the two files: no temporary one stays.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2);
   EXPECT_FALSE(write_csv(folder_ + "/none/out.csv", problem, {7, 11}).ok());
@@ -81,7 +87,7 @@ TEST_F(PackCsv, RefusesDamage) {
       {head, 1, "no rows"},
       {"id,lower,upper\na,0,1\n", 1, "column 'size' is missing"},
       {"lower,upper,size\n0,1,4\n", 1, "column 'id' is missing"},
-      {"id,lower,upper,size,offset\na,0,1,4,0\n", 1, "unknown column 'offset'"},
+      {"id,lower,upper,size,offset\na,0,1,4,x\n", 2, "offset 'x' is no integer"},
       {"id,lower,upper,size,hint\na,0,1,4,0\n", 1, "unknown column 'hint'"},
       {"id,lower,upper,size,size\na,0,1,4,4\n", 1, "'size' stands twice"},
       {"id, lower,upper,size\na,0,1,4\n", 1, "unknown column ' lower'"},

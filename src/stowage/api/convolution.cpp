@@ -165,6 +165,12 @@ Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOpt
                    {&p.lhs_dilation, "lhs_dilation"},
                    {&p.rhs_dilation, "rhs_dilation"}},
                   n);
+    const bool is_stretched = std::any_of(p.lhs_dilation.begin(), p.lhs_dilation.end(),
+                                          [](int64_t step) { return step != 1; });
+    if (is_stretched && !options.padding.is_rule("VALID") && !options.padding.is_rule(""))
+      fail_here(
+          "[conv_general_dilated] a rule of padding does not say what is meant beside "
+          "lhs_dilation: give widths, or use conv_transpose");
     for (const PadWidth& w :
          options.padding.widths("conv_general_dilated", spatial_of(a),
                                 dilated(spatial_of(b), p.rhs_dilation), p.strides)) {

@@ -78,9 +78,10 @@ bool has(const std::string& letters, char c) {
   return letters.find(c) != std::string::npos;
 }
 
-// Of bools whether any is true.
+// Of bools whether any is true; else in x's own dtype, to which sums of narrow integers, which are
+// wider, wrap as products of them do.
 Array total(const Array& x, const Axes& axes) {
-  return x.dtype() == DType::kBool ? any(x, axes) : sum(x, axes);
+  return x.dtype() == DType::kBool ? any(x, axes) : convert_to(sum(x, axes), x.dtype());
 }
 
 // Letters that a term has twice become one axis: the diagonal.

@@ -63,7 +63,8 @@ Array gelu(const Operand& x, bool approximate) {
   const Array a = to_float_array(x);
   const double root = std::sqrt(2 / std::numbers::pi);
   return run_as_one("gelu", [&] {
-    if (!approximate) return 0.5 * a * (1 + erf(a * std::sqrt(0.5)));
+    // Not 1 + erf(x), of which nothing is left where x is some -5.
+    if (!approximate) return 0.5 * a * erfc(-a * std::sqrt(0.5));
     return a * (0.5 * (1 + tanh(root * (a + 0.044715 * pow(a, 3)))));
   });
 }

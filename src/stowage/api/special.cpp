@@ -41,9 +41,9 @@ Series lanczos(const Array& z) {
   return s;
 }
 
-// The distance to the nearest whole number, signed as x - round(x).
+// The signed distance to the nearest whole number. Not x - floor(x + 0.5): that sum rounds.
 Array from_whole(const Array& x) {
-  return x - floor(x + 0.5);
+  return x - round(x);
 }
 
 Array lgamma_value(const Array& x) {

@@ -72,7 +72,7 @@ Result<int> allocate(const Flags& flags) {
   // What goes to standard output goes there alone; people read on stderr then.
   const std::string* to_stdout = nullptr;
   const std::array paths = {&flags.output, &flags.json, &flags.svg};
-  // --output may be the file itself: its rows are all there again.
+  // --output may be the file itself: its rows are all there again, and their offsets.
   const std::array<NamedFile, 2> drawn = {{{"--json", flags.json}, {"--svg", flags.svg}}};
   const std::array<NamedFile, 3> written = {{drawn[0], drawn[1], {"--output", flags.output}}};
   if (Result<void> distinct = check_distinct("", written, {}); !distinct) return distinct.failure();

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <vector>
 
+#include "stowage/base/atomic_file.h"
+#include "stowage/io/checkpoint_file.h"
 #include "stowage/tune/devices.h"
 
 namespace stow {
@@ -109,12 +111,18 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();
   line.config = std::move(*config);
-  const Result<void> distinct = check_distinct(
-      command + ": ",
-      std::array<NamedFile, 2>{{{"--json", line.json_path}, {"--trace", line.trace_path}}},
-      std::array<NamedFile, 3>{{{"CONFIG.toml", sources.toml_path},
-                                {"data.path", line.config.data.path},
-                                {"the device's description", line.device}}});
+  const std::array<NamedFile, 2> written = {
+      {{"--json", line.json_path}, {"--trace", line.trace_path}}};
+  for (const NamedFile& file : written)
+    if (is_file(file) && is_checkpoint_name(file.path) &&
+        are_one(parent_directory(file.path), line.config.train.out))
+      return fail("{}: {} {} has the name of a checkpoint in train.out", command, file.name,
+                  file.path);
+  const Result<void> distinct =
+      check_distinct(command + ": ", written,
+                     std::array<NamedFile, 3>{{{"CONFIG.toml", sources.toml_path},
+                                               {"data.path", line.config.data.path},
+                                               {"the device's description", line.device}}});
   if (!distinct) return distinct.failure();
   return line;
 }

@@ -7,6 +7,7 @@
 #include "stowage/api/policies.h"
 #include "stowage/base/bytes.h"
 #include "stowage/base/nearest.h"
+#include "stowage/base/printable.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/core/scalar.h"
@@ -79,12 +80,17 @@ Json to_json(std::span<const std::byte> bytes, const ArrayType& type) {
   return object;
 }
 
+// The inputs where none are named.
+std::string inputs_beside(const Flags& flags) {
+  return parent_directory(flags.graph) + "/inputs.safetensors";
+}
+
 // One buffer an input, filled from the file.
 Result<std::vector<DeviceBufferPtr>> load_inputs(const Graph& graph, const Flags& flags,
                                                  const DevicePtr& device) {
   std::vector<DeviceBufferPtr> buffers;
   if (graph.inputs().empty()) return buffers;
-  const std::string beside = parent_directory(flags.graph) + "/inputs.safetensors";
+  const std::string beside = inputs_beside(flags);
   const std::string path = !flags.inputs.empty() ? flags.inputs : beside;
   const std::vector<std::string> keys = input_keys(graph);
   if (flags.inputs.empty() && !file_exists(beside))
@@ -153,7 +159,7 @@ Result<int> run(const Flags& flags) {
   if (!json) return json.failure();
   std::FILE* const text = flags.json == "-" ? stderr : stdout;
   const MemoryAnalysis& analysis = program->memory_analysis();
-  fmt::print(text, "{}", to_string(analysis));
+  fmt::print(text, "{}", printable(to_string(analysis)));
   const KindAnalysis& need = analysis.device();
   Json report = Json::object({{"file", flags.graph},
                               {"predicted_peak_bytes", need.total_bytes},
@@ -223,7 +229,9 @@ Result<int> run_graph_file(std::span<const std::string> arguments) {
   if (flags.output == "-") return fail("run: --output takes a file, not standard output");
   const Result<void> distinct = check_distinct(
       "run: ", std::array<NamedFile, 2>{{{"--output", flags.output}, {"--json", flags.json}}},
-      std::array<NamedFile, 2>{{{"the graph", flags.graph}, {"--inputs", flags.inputs}}});
+      std::array<NamedFile, 3>{{{"the graph", flags.graph},
+                                {"--inputs", flags.inputs},
+                                {"the inputs beside the graph", inputs_beside(flags)}}});
   if (!distinct) return distinct.failure();
   return run(flags);
 }

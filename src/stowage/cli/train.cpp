@@ -6,6 +6,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
+#include "stowage/io/files.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/disk_folder.h"
 #include "stowage/train/forecast.h"
@@ -134,7 +135,9 @@ Result<int> run_train(std::span<const std::string> arguments) {
   const Budgets budgets =
       budgets_of(line->config, line->config.memory.device.value_or(
                                    Device::cpu()->capacity_bytes(MemoryKind::kDevice)));
-  // What is wrong with the data is said before anything is planned.
+  // What is wrong with the data or the folder is said before anything is planned.
+  if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
+    return fail("train.out: {}", writable.error());
   if (Result<ByteData> data = ByteData::open(line->config.data.path, line->config.model.vocab,
                                              line->config.data.seq);
       !data)
@@ -166,6 +169,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
+  if (line->resume) return fail("plan: --resume has no effect: nothing is run");
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
   return with_plan(*line, budgets, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;

@@ -217,6 +217,10 @@ void tidy(const std::string& folder, const FileName& saved, const std::string& t
 
 }  // namespace
 
+bool is_checkpoint_name(const std::string& path) {
+  return parse_file_name(fs::path(path).filename().string()).has_value();
+}
+
 Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder) {
   const Result<std::vector<std::string>> names = names_in(folder);
   if (!names) return names.failure();

@@ -62,6 +62,9 @@ struct CheckpointName {
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
                                     std::span<const TensorBytes> tensors, int keep_last);
 
+/// Whether the name of a file at such a path is one of those that checkpoints have.
+bool is_checkpoint_name(const std::string& path);
+
 /// The checkpoints of a folder by step, unread. None where there is no such folder.
 Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder);
 

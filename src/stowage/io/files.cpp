@@ -1,6 +1,7 @@
 #include "stowage/io/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,40 @@ Result<void> ensure_directory(const std::string& path) {
   if (Result<void> made = ensure_directory(parent); !made) return made;
   if (::mkdir(trimmed.c_str(), 0777) != 0 && errno != EEXIST) return system_failure(path);
   return sync_directory(parent);
+}
+
+Result<void> check_writable_directory(const std::string& path) {
+  if (path.empty()) return fail("the name of a folder is empty");
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) return system_failure(path);
+    return check_writable_directory(
+        parent_directory(path.substr(0, path.find_last_not_of('/') + 1)));
+  }
+  if (!S_ISDIR(info.st_mode)) return fail("{}: is there and is no folder", path);
+  if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    return system_failure(path);
+  return {};
+}
+
+Result<HeldDirectory> HeldDirectory::hold(const std::string& path) {
+  const int fd = open_file(path, O_RDONLY | O_DIRECTORY);
+  if (fd < 0) return system_failure(path);
+  HeldDirectory held(fd);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return fail("{}: another process is at work in this folder", path);
+  return held;
+}
+
+HeldDirectory::HeldDirectory(HeldDirectory&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+HeldDirectory& HeldDirectory::operator=(HeldDirectory&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+HeldDirectory::~HeldDirectory() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 Result<void> remove_file(const std::string& path) {

@@ -39,6 +39,26 @@ class InputFile {
 /// Errors: "PATH: reason"; also when something there is no folder.
 Result<void> ensure_directory(const std::string& path);
 
+/// What tells at once that a run would not get to write into a folder in the end: it, or where it
+/// is not there yet the nearest of those above it, is no folder or may not be written to. Makes
+/// nothing. Errors: "PATH: reason".
+Result<void> check_writable_directory(const std::string& path);
+
+/// While it lives, no other process gets to hold the folder; that ends with the process, however it
+/// ends. Where the file system knows no locks, nothing is held.
+class HeldDirectory {
+ public:
+  /// Errors: another process holds it; it cannot be opened.
+  static Result<HeldDirectory> hold(const std::string& path);
+  HeldDirectory(HeldDirectory&& other) noexcept;
+  HeldDirectory& operator=(HeldDirectory&& other) noexcept;
+  ~HeldDirectory();
+
+ private:
+  explicit HeldDirectory(int fd) : fd_(fd) {}
+  int fd_ = -1;
+};
+
 /// Removes a file. Fine when there is none.
 Result<void> remove_file(const std::string& path);
 

@@ -106,7 +106,8 @@ std::string hex_float(float value);
 /// Writes one JSON value a line, each line complete on the file when write returns.
 class JsonLines {
  public:
-  /// Creates or truncates `path`; "-" is standard output.
+  /// Opens or creates `path`; "-" is standard output. What stood in the file stays until the first
+  /// line is written: work that is refused before then has lost nobody's log.
   /// Errors: the file cannot be created, with path and reason.
   static Result<JsonLines> open(const std::string& path);
   JsonLines(JsonLines&& other) noexcept;
@@ -121,6 +122,7 @@ class JsonLines {
 
   std::string path_;
   int fd_ = -1;
+  bool begun_ = false;
 };
 
 }  // namespace stow

@@ -13,18 +13,19 @@ namespace stow {
 Result<JsonLines> JsonLines::open(const std::string& path) {
   if (path == "-") return JsonLines("standard output", STDOUT_FILENO);
   int fd;
-  do fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  do fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   while (fd < 0 && errno == EINTR);
   if (fd < 0) return system_failure(path);
   return JsonLines(path, fd);
 }
 
 JsonLines::JsonLines(JsonLines&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), begun_(other.begun_) {}
 
 JsonLines& JsonLines::operator=(JsonLines&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
+  std::swap(begun_, other.begun_);
   return *this;
 }
 
@@ -35,6 +36,10 @@ JsonLines::~JsonLines() {
 Result<void> JsonLines::write(const Json& value) {
   // What the program has printed so far must stand before this line.
   if (fd_ == STDOUT_FILENO) std::fflush(stdout);
+  // What has no length, such as a pipe, has none to cut.
+  if (!std::exchange(begun_, true) && fd_ > STDERR_FILENO && ::ftruncate(fd_, 0) != 0 &&
+      errno != EINVAL)
+    return system_failure(path_);
   return write_fully(fd_, as_bytes(value.dump() + "\n"), path_);
 }
 

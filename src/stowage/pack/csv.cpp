@@ -44,20 +44,20 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > 40 ? "...'" : "'");
 }
 
-// Which of kNames each field of the header is.
-Result<std::vector<Column>> read_header(std::string_view line, size_t n_columns) {
+// Which of kNames each field of the header is; the first n_needed are needed.
+Result<std::vector<Column>> read_header(std::string_view line, size_t n_needed) {
   std::vector<std::string_view> fields;
   split_fields(line, fields);
   std::vector<Column> order;
   for (const std::string_view field : fields) {
-    const auto at = std::find(kNames.begin(), kNames.begin() + n_columns, field);
+    const auto at = std::find(kNames.begin(), kNames.end(), field);
+    if (at == kNames.end()) return fail("unknown column {}", quoted(field));
     const auto column = static_cast<Column>(at - kNames.begin());
-    if (column == n_columns) return fail("unknown column {}", quoted(field));
     if (std::find(order.begin(), order.end(), column) != order.end())
       return fail("column {} stands twice", quoted(field));
     order.push_back(column);
   }
-  for (size_t c = 0; c < n_columns; ++c)
+  for (size_t c = 0; c < n_needed; ++c)
     if (std::find(order.begin(), order.end(), c) == order.end())
       return fail("column '{}' is missing", kNames[c]);
   return order;
@@ -123,6 +123,7 @@ Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns) {
   int64_t total = 0;
   while (!text.empty()) {
     ++line_number;
+    if (text.find_first_not_of("\r\n") == std::string_view::npos) break;  // blank lines at the end
     const Result<Row> row = read_row(next_line(text), *order, fields);
     if (!row) return bad(row.error());
     const auto& [id, values] = *row;

@@ -21,7 +21,8 @@ enum class CsvColumns {
   kSolution,  // and offset
 };
 
-/// Reads a header and rows of exactly these columns, in any order. Lifetimes are half-open.
+/// Reads a header and rows of these columns, in any order; an `offset` that is not asked for, of an
+/// earlier packing, is passed over, and so are blank lines at the end. Lifetimes are half-open.
 /// Errors, as "FILE:LINE: why": missing, repeated or other columns, fields that are no integers of
 /// 64 bits, negative numbers, lower >= upper, repeated or empty ids, no rows, sizes that sum to
 /// more than 2^62; and a file that cannot be read. "-" is standard input.

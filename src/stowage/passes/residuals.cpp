@@ -226,6 +226,21 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
     }
 }
 
+// The names that are anywhere in the regions of each policy.
+void gather_names(const Graph& graph, std::map<const Policy*, RegionNames>& names) {
+  for (const Node& node : graph.nodes()) {
+    for (RegionId r : region_chain(graph, node.region)) {
+      const Region& region = graph.regions()[r.index()];
+      if (!region.policy || region.policy->wanted_names.empty()) continue;
+      RegionNames& have = names[region.policy.get()];
+      if (!have.made) have.made = region.made;
+      if (const auto name = wanted_name(node)) have.any.insert(*name);
+      for (const GraphPtr& nested : node.graphs) insert_names(*nested, have.any);
+    }
+    for (const GraphPtr& nested : node.graphs) gather_names(*nested, names);
+  }
+}
+
 // One level of the pass over one graph, scans being single nodes.
 class Level {
  public:
@@ -845,6 +860,15 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy,
 }
 
 }  // namespace
+
+void check_names_occur(const Graph& traced) {
+  std::map<const Policy*, RegionNames> names;
+  gather_names(traced, names);
+  for (const auto& [policy, have] : names)
+    for (const std::string& wanted : policy->wanted_names)
+      if (wanted != kWantsPlainProduct && !have.any.count(wanted))
+        refuse_name(*policy, wanted, have);
+}
 
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy) {
   return realize(joint, override_policy, {});

@@ -473,7 +473,10 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
         over = static_cast<MemoryKind>(kind);
     remedies.push_back({change, needs[0], changes_numbers, over});
   };
-  const auto settings = [](const Placement& p) {
+  TrainConfig open = config;  // what could be chosen, were nothing asked for
+  open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
+      open.memory.gradients = open.memory.feed_forward = "auto";
+  const auto settings = [&open](const Placement& p) {
     std::string text = "--set memory.policy=" + p.policy;
     const auto add = [&](const char* key, MemoryKind kind) {
       text += fmt::format(" --set memory.{}={}", key, memory_kind_name(kind));
@@ -482,12 +485,10 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
     if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
     if (p.gradients != p.parameters) add("gradients", p.gradients);
-    if (p.chunked) text += " --set memory.feed_forward=chunked";
+    if (chunked_forms(open, p.policy).size() > 1)
+      text += fmt::format(" --set memory.feed_forward={}", p.chunked ? "chunked" : "whole");
     return text;
   };
-  TrainConfig open = config;  // what could be chosen, were nothing asked for
-  open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
-      open.memory.gradients = open.memory.feed_forward = "auto";
   const Job job(open, threads);
   std::vector<std::pair<int64_t, Placement>> tried;
   TooMuch too_much(open, budgets);

@@ -1,5 +1,6 @@
 #include "stowage/train/trainer.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,11 +116,13 @@ class Run {
     if (status == kStatusNotFinite) return status;
     if (step_ > saved_step_ || saved_.empty())
       if (Result<void> saved = save(); !saved) return saved.failure();
-    if (status == kStatusInterrupted) {
-      say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_, saved_);
-      return status;
+    if (status == 0) {
+      Result<int> finished = finish();
+      if (!finished || *finished != kStatusInterrupted) return finished;
+      status = *finished;
     }
-    return finish();
+    say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_, saved_);
+    return status;
   }
 
   template <typename... Args>
@@ -130,6 +133,9 @@ class Run {
 
   Result<void> start() {
     if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
+    Result<HeldDirectory> held = HeldDirectory::hold(config_.train.out);
+    if (!held) return fail("train.out: {}", held.error());
+    held_.emplace(std::move(*held));
     if (const Disk* disk = used_disk())
       say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
           disk->direct() ? "" : " through the page cache");
@@ -177,7 +183,7 @@ class Run {
     needs.config = what_must_agree();
     needs.defaults = config_to_resume(TrainConfig());
     Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
-    if (!checkpoint) return checkpoint.failure();
+    if (!checkpoint) return fail("{}{}", checkpoint.error(), way_on(checkpoint.error()));
     for (const StateLeaf& leaf : job_.state()) {
       const MemoryKind kind = plan_.programs.step->input_types()[state_.size()].kind;
       DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes(), kind);
@@ -191,8 +197,19 @@ class Run {
     saved_ = (*latest)->path;
     say("resumed from {} at step {}\n", saved_, step_);
     if (step_ >= config_.train.steps)
-      say("no step is left to do: train.steps is {}\n", config_.train.steps);
+      say("no step is left to do: train.steps is {}{}\n", config_.train.steps,
+          options_.trace_path.empty() ? "" : "; nor is there one to trace");
     return {};
+  }
+
+  // What most who meet this error are after: more steps than were asked for at first.
+  std::string way_on(const std::string& error) const {
+    constexpr std::string_view kKey = "made with optimizer.total_steps = \"";
+    const size_t at = error.find(kKey);
+    if (at == std::string::npos || config_.optimizer.total_steps != config_.train.steps) return "";
+    const size_t first = at + kKey.size();
+    return fmt::format(", its train.steps; --set optimizer.total_steps={} keeps the schedule",
+                       error.substr(first, error.find('"', first) - first));
   }
 
   Result<void> save() {
@@ -231,7 +248,7 @@ class Run {
           plan_.programs.step->run(*device_, arguments, is_traced() ? &recorder_ : nullptr);
       const size_t n = job_.state().size();
       loss = read_float(results[n]);
-      norm = read_float(results[n + 1]);
+      norm = std::abs(read_float(results[n + 1]));  // a NaN of either sign is one
       lr = read_float(results[n + 2]);
       results.resize(n);
       state_ = std::move(results);
@@ -265,9 +282,9 @@ class Run {
     }
     const int64_t eval = config_.train.eval_every, save_every = config_.train.checkpoint_every;
     if (eval > 0 && step_ % eval == 0 && step_ < config_.train.steps) {
-      const double validation = evaluate();
+      const std::optional<double> validation = evaluate();
       end_line();
-      say("step {}: validation loss {:.4f}\n", step_, validation);
+      if (validation) say("step {}: validation loss {:.4f}\n", step_, *validation);
     }
     if (save_every > 0 && step_ % save_every == 0)
       if (Result<void> saved = save(); !saved) return saved.failure();
@@ -313,12 +330,14 @@ class Run {
     replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
   }
 
-  double evaluate() {
+  // Nothing where it was interrupted.
+  std::optional<double> evaluate() {
     device_->drop_arenas();
     const int64_t windows = data_.n_validation_windows(), batch = config_.data.batch;
     const int64_t batches = std::clamp<int64_t>(windows / batch, 1, kEvalBatches);
     double total = 0;
     for (int64_t i = 0; i < batches; ++i) {
+      if (interrupted) return {};
       // Spread over the whole held-out part.
       const int64_t first = batches > 1 ? i * (windows - batch) / (batches - 1) : 0;
       std::vector<DeviceBufferPtr> arguments = model_arguments();
@@ -339,7 +358,7 @@ class Run {
     const int64_t t = config_.data.seq;
     std::string text = data_.validation_text(std::min<int64_t>(t, 32));
     const size_t prompt = text.size();
-    for (int64_t i = 0; i < config_.train.sample; ++i) {
+    for (int64_t i = 0; i < config_.train.sample && !interrupted; ++i) {
       const std::string window =
           text.substr(text.size() - std::min(text.size(), static_cast<size_t>(t)));
       std::vector<int32_t> tokens;
@@ -414,12 +433,13 @@ class Run {
   }
 
   Result<int> finish() {
-    const double validation = evaluate();
-    const std::string text = sample();
+    const std::optional<double> validation = evaluate();
+    const std::string text = validation ? sample() : std::string();
+    if (interrupted) return kStatusInterrupted;
     const BytesByKind measured = {device_->high_water_bytes(MemoryKind::kDevice),
                                   device_->high_water_bytes(MemoryKind::kPinnedHost),
                                   device_->high_water_bytes(MemoryKind::kDisk)};
-    say("validation loss {:.4f} nats a byte\n", validation);
+    say("validation loss {:.4f} nats a byte\n", *validation);
     if (!text.empty()) say("sample:\n{}\n", printable(text));
     const auto [predicted, lower_bound] = bounds();
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", predicted[0], measured[0],
@@ -438,24 +458,24 @@ class Run {
           100 * median(replay_errors_), replay_errors_.size());
     say("saved to {}\n", saved_);
     if (options_.json) {
-      const Result<void> written = options_.json->write(Json::object(
-          {{"summary", true},
-           {"steps", step_},
-           {"policy", plan_.placement.policy},
-           {"placement", to_string(plan_.placement)},
-           {"first_loss", has_steps ? Json(first_loss_) : Json()},
-           {"last_loss", has_steps ? Json(last_loss_) : Json()},
-           {"validation_loss", validation},
-           {"predicted_peak_bytes", bytes_json(predicted)},
-           {"measured_peak_bytes", bytes_json(measured)},
-           {"lower_bound_bytes", bytes_json(lower_bound)},
-           {"data_path", config_.data.path},
-           {"disk", disk_json()},
-           {"compile_s", plan_.plan_s},
-           {"predicted_step_s",
-            options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},
-           {"measured_step_s", has_steps ? Json(step_s) : Json()},
-           {"checkpoint", saved_}}));
+      const Result<void> written = options_.json->write(
+          Json::object({{"summary", true},
+                        {"steps", step_},
+                        {"policy", plan_.placement.policy},
+                        {"placement", to_string(plan_.placement)},
+                        {"first_loss", has_steps ? Json(first_loss_) : Json()},
+                        {"last_loss", has_steps ? Json(last_loss_) : Json()},
+                        {"validation_loss", *validation},
+                        {"predicted_peak_bytes", bytes_json(predicted)},
+                        {"measured_peak_bytes", bytes_json(measured)},
+                        {"lower_bound_bytes", bytes_json(lower_bound)},
+                        {"data_path", config_.data.path},
+                        {"disk", disk_json()},
+                        {"compile_s", plan_.plan_s},
+                        {"predicted_step_s",
+                         options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},
+                        {"measured_step_s", has_steps ? Json(step_s) : Json()},
+                        {"checkpoint", saved_}}));
       if (!written) return written.failure();
     }
     return 0;
@@ -479,6 +499,7 @@ class Run {
   std::vector<DeviceBufferPtr> state_;
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
   RunRecorder recorder_;
+  std::optional<HeldDirectory> held_;  // train.out
   std::optional<AtomicFile> trace_;
   std::vector<double> replay_errors_;
   std::vector<double> step_s_;
@@ -501,6 +522,10 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
   const TrainConfig& config = job.config();
   Result<ByteData> data = ByteData::open(config.data.path, config.model.vocab, config.data.seq);
   if (!data) return data.failure();
+#ifdef __GLIBC__
+  ::malloc_trim(
+      0);  // what planning took, many times what a small budget is, goes back to the system
+#endif
   return Run(job, *choice.plan, budgets, options, std::move(*data)).run();
 }
 
