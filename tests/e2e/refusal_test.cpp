@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
 #include "stowage/train/trainer.h"
+#include "stowage/tune/devices.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
@@ -161,6 +163,58 @@ TEST_F(Refusal, OfTheDeviceNamesTheLeastThatIsEnough) {
   EXPECT_EQ(least.over_bytes[0], needed - 260274);
   EXPECT_TRUE(choose_plan(job, budgets_of(job.config(), needed)).plan);
   EXPECT_FALSE(choose_plan(job, budgets_of(job.config(), needed - 1)).plan);
+}
+
+// What is named, the peak below it and the row of its placement are of one plan.
+TEST_F(Refusal, OfTheDeviceIsOfOnePlanThroughout) {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {"model.vocab=3000", "train.compute=bf16", "data.batch=1", "optimizer.name=lion",
+            "memory.device=512KiB"},
+           {"model.dim=64", "data.batch=1", "optimizer.name=sgd", "memory.device=512KiB"}}) {
+    const Outcome o = run(run_plan, settings);
+    ASSERT_EQ(*o.status, kExitOverBudget);
+    const int64_t needed = bytes(o.json[0], "needed_bytes", "device");
+    const std::string placement = *o.json[0].find("placement")->as_string();
+    EXPECT_THAT(o.errors, HasSubstr(fmt::format("the least plan ({}) needs {} ({} bytes)",
+                                                placement, format_bytes(needed), needed)));
+    EXPECT_THAT(o.errors, HasSubstr("\npeak of the run: " + format_bytes(needed) + " in "));
+    const std::string policy = placement.substr(0, placement.find(','));
+    EXPECT_THAT(o.errors, HasSubstr(fmt::format("{:>11}  --set memory.policy={} ",
+                                                format_bytes(needed), policy)));
+    std::vector<std::string> raised = settings;
+    raised.back() = fmt::format("memory.device={}", needed);
+    EXPECT_EQ(*run(run_plan, raised).status, kExitDone);
+  }
+}
+
+// Where something is asked for, a remedy says what else has to be.
+TEST_F(Refusal, RemediesCanBeFollowed) {
+  const std::vector<std::string> settings = {"memory.policy=save_named", "memory.device=1000KiB"};
+  const Outcome o = run(run_plan, settings);
+  ASSERT_EQ(*o.status, kExitOverBudget);
+  int n_followed = 0;
+  std::istringstream lines(o.errors);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("  fits") == std::string::npos) continue;
+    ++n_followed;
+    std::vector<std::string> followed = settings;
+    for (size_t at = 0; (at = line.find("--set ", at)) != std::string::npos; at += 6)
+      followed.push_back(line.substr(at + 6, line.find(' ', at + 6) - at - 6));
+    EXPECT_EQ(*run(run_plan, followed).status, kExitDone) << line;
+  }
+  EXPECT_GE(n_followed, 2) << o.errors;
+}
+
+TEST_F(Refusal, NamesAMemoryThatIsTooSmallForAnyUse) {
+  const std::vector<std::string> settings = {"memory.device=600KiB", "memory.policy=recompute",
+                                             "memory.disk=4096"};
+  const Outcome o = run(run_plan, settings);
+  ASSERT_EQ(*o.status, kExitOverBudget);
+  const std::string disk = suggested(o.errors, "memory.disk");
+  ASSERT_FALSE(disk.empty()) << o.errors;
+  std::vector<std::string> raised = settings;
+  raised.back() = disk;
+  EXPECT_EQ(*run(run_plan, raised).status, kExitDone) << disk;
 }
 
 TEST_F(Refusal, OfAPlaceThatNothingWouldGoTo) {
@@ -341,6 +395,20 @@ TEST_F(Refusal, OfMoreStepsSaysHowToGoOn) {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(*run_train(arguments), kExitDone);
   ::testing::internal::GetCapturedStdout();
+}
+
+TEST_F(Refusal, APlanSaysThatTheDeviceThatWasNamedIsTooSmall) {
+  const std::string path = folder_ / "small.toml";
+  DeviceDescription small = load_device_description("a100").value();
+  small.name = "a small one";
+  small.memory.device = 1000;
+  write_bytes(path, device_description_toml(small));
+  const std::vector<std::string> arguments = {"--device-description", path};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(*run_plan(arguments), kExitDone);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("a small one has 1000 B of device, 82.22 MiB are needed: it would not run "
+                        "there\n"));
 }
 
 }  // namespace

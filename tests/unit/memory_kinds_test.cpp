@@ -144,6 +144,23 @@ TEST_P(MemoryKinds, GradientsLieWhereTheirParametersLie) {
 
 // With on_device they stay on the device, whatever happens to their parameters on the way: the same
 // bits, and no byte of them elsewhere.
+TEST_P(MemoryKinds, JacobiansGoThroughThem) {
+  const Array x = random::normal(random::key(1), {3}), there = device_put(x, away_);
+  const auto from = [&](const Array& a) { return sin(device_put(a, kDevice)) * 2.0; };
+  const auto to = [&](const Array& a) { return device_put(sin(a) * 2.0, away_); };
+  const auto loss = [&](const Array& a) { return sum(from(a) * from(a)); };
+  const auto loss_there = [&](const Array& a) { return device_put(loss(a), away_); };
+  const auto values = [](const Array& a) { return a.to_vector<float>(); };
+  EXPECT_EQ(values(jacrev(from)(there)), values(jacrev(from)(x)));
+  EXPECT_EQ(values(jacfwd(from)(there)), values(jacfwd(from)(x)));
+  EXPECT_EQ(values(jacrev(to)(x)), values(jacrev(from)(x)));
+  EXPECT_EQ(values(jacfwd(to)(x)), values(jacfwd(from)(x)));
+  EXPECT_EQ(values(jacrev(loss_there)(there)), values(grad(loss)(x)));
+  const std::vector<float> second = values(hessian(loss)(there)), here = values(hessian(loss)(x));
+  ASSERT_EQ(second.size(), here.size());
+  for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(second[i], here[i], 1e-5) << i;
+}
+
 TEST_P(MemoryKinds, GradientsCanStayOnTheDevice) {
   const Weights w{random::normal(random::key(1), {4, 8, 8}), random::normal(random::key(2), {4, 8, 8})};
   const Array x = random::normal(random::key(3), {4, 8});

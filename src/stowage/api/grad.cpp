@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stowage/api/math_internal.h"
+#include "stowage/api/memory.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/vmap.h"
 #include "stowage/autodiff/linear.h"
@@ -249,8 +250,9 @@ Array jacobian_of(const Array& x, const Array& y, const std::function<Array(cons
   Dims basis = y.shape().dims(), shape = basis;
   basis.insert(basis.begin(), n);
   shape.insert(shape.end(), x.shape().begin(), x.shape().end());
-  if (n == 1) return row(ones_like(y)).reshape(shape);
-  return vmap(row)(eye(n, {}, y.dtype()).reshape(basis)).reshape(shape);
+  const MemoryKind kind = y.type().kind;  // where its cotangents lie
+  if (n == 1) return row(device_put(ones_like(y), kind)).reshape(shape);
+  return vmap(row)(device_put(eye(n, {}, y.dtype()).reshape(basis), kind)).reshape(shape);
 }
 
 Derivative differentiate(const GradRequest& request, const TreeRef& arguments,

@@ -1,6 +1,7 @@
 #include "stowage/api/jvp.h"
 
 #include "stowage/api/math_internal.h"
+#include "stowage/api/memory.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/vmap.h"
 
@@ -41,7 +42,8 @@ Array forward_jacobian_of(const Array& x, const Array& y,
   const int64_t n = x.size();
   Dims basis = x.shape().dims();
   basis.insert(basis.begin(), n);
-  const Array columns = vmap(column, 0, -1)(eye(n, {}, x.dtype()).reshape(basis));
+  const Array each = device_put(eye(n, {}, x.dtype()).reshape(basis), x.type().kind);
+  const Array columns = vmap(column, 0, -1)(each);
   Dims shape = columns.shape().dims();
   shape.pop_back();
   shape.insert(shape.end(), x.shape().begin(), x.shape().end());

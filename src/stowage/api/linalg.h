@@ -53,10 +53,13 @@ struct AttentionOptions {
   /// Query i sees keys 0 to i: aligned with the first key, as jax.nn.dot_product_attention does
   /// also where there are more keys than queries.
   bool causal = false;
-  /// With `causal`: the last query sees all keys instead (decoding with a cache of keys).
+  /// With `causal`: the last query sees all keys instead (decoding with a cache of keys). One that then
+  /// sees none has 0 as its result.
   bool align_last = false;
   std::optional<Array> bias = {};  ///< Added to the scores; broadcasts to [B,H,T,S].
-  std::optional<Array> mask = {};  ///< Bool; where false a score counts for nothing. As bias.
+  /// Bool; where false a score counts for nothing. As bias. A query without a true one gets the mean of
+  /// v, as in JAX.
+  std::optional<Array> mask = {};
 };
 /// Scaled dot-product attention (jax.nn.dot_product_attention).
 /// Shapes:  q [B,T,H,D]; k, v [B,S,G,D] with H a multiple of G; returns [B,T,H,D].
@@ -64,6 +67,8 @@ struct AttentionOptions {
 /// Memory:  the gradient needs q, k, v, the result and f32 [B,H,T]; no scores are stored. With a
 ///          bias, a mask or f64 it is a composition that does store scores [B,H,T,S]; so are the
 ///          second derivative and those of higher order.
+///          A NaN or an infinity in v of a key that is hidden by `causal` or a mask may reach queries
+///          still, as 0 times it is NaN.
 /// Errors:  TraceError if the shapes do not fit, or the mask is no bool.
 /// Source:  Dao et al. 2022, Algorithm 1; jax.nn.dot_product_attention.
 Array attention(const Operand& q, const Operand& k, const Operand& v,

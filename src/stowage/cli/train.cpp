@@ -102,9 +102,20 @@ Json plan_json(const Opening& opening) {
   return report;
 }
 
-// What this machine lacks for a run of the plan.
-Result<void> print_what_lacks(const CommandLine& line, const Budgets& budgets,
-                              const JobPlan& plan) {
+// What the device that was named, or this machine, lacks for a run of the plan.
+Result<void> print_what_lacks(const CommandLine& line, const Budgets& budgets, const JobPlan& plan,
+                              const Forecast& forecast) {
+  if (!line.device.empty() && forecast.device) {
+    const DeviceDescription::Memory& there = forecast.device->memory;
+    const BytesByKind sizes = {there.device, there.pinned_host, there.disk};
+    for (size_t kind = 0; kind < sizes.size(); ++kind)
+      if (plan.peak_bytes[kind] > sizes[kind])
+        fmt::print(text_stream(line), "{} has {} of {}, {} are needed: it would not run there\n",
+                   forecast.device->name, format_bytes(sizes[kind]),
+                   memory_kind_name(static_cast<MemoryKind>(kind)),
+                   format_bytes(plan.peak_bytes[kind]));
+    return {};
+  }
   const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);
   if (!budgets[0] && plan.peak_bytes[0] > here)
     fmt::print(text_stream(line), "this machine has {} to give: it would not run here\n",
@@ -181,7 +192,8 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     const std::vector<Remedy> parts =
         loss_remedies(line->config, plan, budgets, omp_get_max_threads());
     fmt::print(text_stream(*line), "{}", describe_loss(opening.job, plan, parts));
-    if (Result<void> said = print_what_lacks(*line, budgets, plan); !said) return said.failure();
+    if (Result<void> said = print_what_lacks(*line, budgets, plan, opening.forecast); !said)
+      return said.failure();
     if (opening.json) {
       Json report = plan_json(opening);
       Json saves = Json::array();

@@ -56,7 +56,7 @@ void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
     Budgets lowered = budgets;
     for (size_t k = 0; k < lowered.size(); ++k)
       if (s.over_bytes[k] > 0) lowered[k] = k == kind ? bytes : s.needed_bytes[k];
-    const BytesByKind peak_bytes = job.plan(s.placement, lowered).peak_bytes;
+    const BytesByKind peak_bytes = job.plan_to_fit(s.placement, lowered).peak_bytes;
     if (shortfall_of(job, s.placement, peak_bytes, lowered).total() > 0) return std::nullopt;
     return kind == 0 ? device_bytes(job.config(), peak_bytes) : peak_bytes[kind];
   };
@@ -89,7 +89,7 @@ Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
       raised[kind] = s.needed_bytes[kind];
       s.over_bytes[kind] = *raised[kind] - *budgets[kind];
     }
-    const BytesByKind peak_bytes = job.plan(s.placement, raised).peak_bytes;
+    const BytesByKind peak_bytes = job.plan_to_fit(s.placement, raised).peak_bytes;
     if (shortfall_of(job, s.placement, peak_bytes, raised).total() == 0)
       s.is_enough = true;
     else
@@ -152,8 +152,10 @@ int64_t Shortfall::total() const {
 }
 
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets) {
+  constexpr size_t kMostBeside = 3;
   // Of the plans that are over in one memory alone, the nearest; last, of all plans.
   std::array<std::optional<Shortfall>, kNumMemoryKinds + 1> nearest;
+  std::vector<Shortfall> on_device;
   for (const Rung& rung : choice.rungs) {
     const Shortfall s = shortfall_of(job, rung.placement, rung.peak_bytes, budgets);
     const auto keep = [&](std::optional<Shortfall>& kept) {
@@ -162,6 +164,7 @@ std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Bu
     keep(nearest.back());
     for (size_t kind = 0; kind < budgets.size(); ++kind)
       if (s.over_bytes[kind] == s.total()) keep(nearest[kind]);
+    if (is_all_on_device(rung.placement)) on_device.push_back(s);
   }
   std::vector<Shortfall> all;
   for (const std::optional<Shortfall>& s : nearest)
@@ -169,9 +172,42 @@ std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Bu
           return other.placement == s->placement;
         }))
       all.push_back(enough(job, *s, budgets));
-  std::stable_sort(all.begin(), all.end(), [](const Shortfall& a, const Shortfall& b) {
+  const auto by_total = [](const Shortfall& a, const Shortfall& b) {
     return a.total() < b.total();
-  });
+  };
+  std::stable_sort(on_device.begin(), on_device.end(), by_total);
+  // A memory that is there and too small for any of these to be over in it alone: what it would
+  // have to be.
+  const TrainConfig& config = job.config();
+  for (const MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
+    const auto k = static_cast<size_t>(kind);
+    const bool is_there = kind == MemoryKind::kDisk ? config.memory.disk.has_value()
+                                                    : config.is_virtual() && budgets[k];
+    if (!is_there || std::any_of(all.begin(), all.end(),
+                                 [&](const Shortfall& s) { return s.over_bytes[k] > 0; }))
+      continue;
+    Budgets open = budgets;
+    open[k] = std::nullopt;
+    const Choice other = choose_plan(job, open);
+    if (!other.plan) continue;
+    const Shortfall s = shortfall_of(job, other.plan->placement, other.plan->peak_bytes, budgets);
+    if (s.over_bytes[k] > 0) all.push_back(enough(job, s, budgets));
+  }
+  std::stable_sort(all.begin(), all.end(), by_total);
+  // Placements that take somewhat more of the device alone may take less of a budget like what is
+  // named.
+  if (!is_all_on_device(all[0].placement) || !all[0].is_enough) return all;
+  on_device.resize(std::min(on_device.size(), kMostBeside));
+  for (const Shortfall& other : on_device) {
+    Budgets lowered = budgets;
+    lowered[0] = all[0].needed_bytes[0] - 1;
+    if (other.placement == all[0].placement) continue;
+    const BytesByKind peak_bytes = job.plan_to_fit(other.placement, lowered).peak_bytes;
+    if (shortfall_of(job, other.placement, peak_bytes, lowered).total() > 0) continue;
+    const Shortfall s =
+        enough(job, shortfall_of(job, other.placement, peak_bytes, budgets), budgets);
+    if (s.is_enough && s.total() < all[0].total()) all[0] = s;
+  }
   return all;
 }
 
@@ -234,25 +270,31 @@ std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const R
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
                              const Budgets& budgets, int threads) {
   const Shortfall& first = near[0];
+  Choice seen = choice;  // as what is named has it
+  for (const Shortfall& s : near)
+    for (Rung& rung : seen.rungs)
+      if (s.is_enough && rung.placement == s.placement) rung.peak_bytes = s.needed_bytes;
   std::string text;
   if (first.over_bytes[0] == first.total()) {
     text = fmt::format("the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
                        to_string(first.placement), format_bytes(first.needed_bytes[0]),
                        first.needed_bytes[0], format_bytes(first.over_bytes[0]),
                        format_bytes(*budgets[0]));
-    text += describe_peak(first.placement == choice.least.placement
-                              ? choice.least
-                              : job.plan(first.placement, budgets));
+    Budgets raised = budgets;  // to what it needs
+    raised[0] = first.needed_bytes[0];
+    text += describe_peak(job.plan_to_fit(first.placement, raised));
   } else {
     text = fmt::format("no plan fits every memory; the nearest ({}) needs {}\n",
                        to_string(first.placement), describe_over(first, budgets));
+  }
+  if (near.size() > 1 || first.over_bytes[0] < first.total()) {
     text += "what would be enough (each planned):\n";
     for (const Shortfall& s : near)
       if (s.is_enough)
         text += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
   }
-  return text + (first.over_bytes[0] > 0 ? describe_remedies(job, choice, budgets, threads)
-                                         : describe_rungs(job, choice));
+  return text + (first.over_bytes[0] > 0 ? describe_remedies(job, seen, budgets, threads)
+                                         : describe_rungs(job, seen));
 }
 
 }  // namespace stow

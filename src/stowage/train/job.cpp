@@ -176,6 +176,30 @@ int64_t Job::n_parameters() const {
 }
 
 JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves_ahead) const {
+  JobPlan plan = plan_for(placement, budgets, moves_ahead);
+  if (!budgets[0] || !is_all_on_device(placement)) return plan;
+  // Plans shrink with what is asked for, but not steadily: one that is a little too large may well
+  // fit where less is asked for, be it as little less as that or far less.
+  constexpr int kTries = 2;
+  constexpr int64_t kNear = 8;  // an eighth
+  for (int tries = 0; tries < kTries; ++tries) {
+    const int64_t over = device_bytes(config_, plan.peak_bytes) - *budgets[0];
+    if (over <= 0 || over > *budgets[0] / kNear) break;
+    Budgets asked = budgets;
+    asked[0] = tries == 0 ? *budgets[0] - over : *budgets[0] / 2;
+    JobPlan other = plan_for(placement, asked, moves_ahead);
+    other.plan_s += plan.plan_s;
+    if (device_bytes(config_, other.peak_bytes) < device_bytes(config_, plan.peak_bytes))
+      plan = std::move(other);
+  }
+  return plan;
+}
+
+JobPlan Job::plan_to_fit(const Placement& placement, const Budgets& budgets) const {
+  return plan(placement, budgets, is_all_on_device(placement));
+}
+
+JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead) const {
   const auto start = std::chrono::steady_clock::now();
   Traced& t = traced(placement);
   JobPlan plan;
@@ -385,20 +409,18 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
 }  // namespace
 
 Choice choose_plan(const Job& job, const Budgets& budgets) {
+  const auto start = std::chrono::steady_clock::now();
   Choice choice;
   const TrainConfig& config = job.config();
   TooMuch too_much(config, budgets);
   for (const Placement& placement : placement_ladder(config)) {
     if (too_much.is_known(placement)) continue;
-    // What does not fit with every move by itself does not with moves ahead, which take far longer
-    // to plan.
-    const bool moves = !is_all_on_device(placement);
-    JobPlan plan = job.plan(placement, budgets, !moves);
-    std::string over = over_budgets(config, plan, budgets);
-    if (moves && over.empty()) {
-      plan = job.plan(placement, budgets);
-      over = over_budgets(config, plan, budgets);
-    }
+    JobPlan plan = job.plan_to_fit(placement, budgets);
+    const std::string over = over_budgets(config, plan, budgets);
+    if (over.empty() && !is_all_on_device(placement))
+      if (JobPlan ahead = job.plan(placement, budgets);
+          over_budgets(config, ahead, budgets).empty())
+        plan = std::move(ahead);
     too_much.note(placement, plan.peak_bytes);
     choice.rungs.push_back({placement, plan.peak_bytes, over});
     if (!choice.least.programs.step || device_bytes(config, plan.peak_bytes) <
@@ -406,6 +428,8 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
       choice.least = plan;
     if (!over.empty()) continue;
     choice.plan = std::move(plan);
+    choice.plan->plan_s =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     break;
   }
   return choice;
@@ -476,15 +500,21 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   TrainConfig open = config;  // what could be chosen, were nothing asked for
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
       open.memory.gradients = open.memory.feed_forward = "auto";
-  const auto settings = [&open](const Placement& p) {
+  // What asks for a placement, over what the configuration asks for.
+  const auto settings = [&](const Placement& p) {
     std::string text = "--set memory.policy=" + p.policy;
-    const auto add = [&](const char* key, MemoryKind kind) {
-      text += fmt::format(" --set memory.{}={}", key, memory_kind_name(kind));
+    const auto add = [&](const char* key, const std::string& asked, MemoryKind kind,
+                         MemoryKind by_itself) {
+      const std::string_view name = memory_kind_name(kind);
+      if (asked == "auto" ? kind != by_itself : asked != name)
+        text += fmt::format(" --set memory.{}={}", key, name);
     };
-    if (offloads(p.policy)) add("activations", p.activations);
-    if (p.optimizer != MemoryKind::kDevice) add("optimizer", p.optimizer);
-    if (p.parameters != MemoryKind::kDevice) add("parameters", p.parameters);
-    if (p.gradients != p.parameters) add("gradients", p.gradients);
+    const TrainConfig::Memory& m = config.memory;
+    if (offloads(p.policy))
+      text += fmt::format(" --set memory.activations={}", memory_kind_name(p.activations));
+    add("optimizer", m.optimizer, p.optimizer, MemoryKind::kDevice);
+    add("parameters", m.parameters, p.parameters, MemoryKind::kDevice);
+    add("gradients", m.gradients, p.gradients, p.parameters);
     if (chunked_forms(open, p.policy).size() > 1)
       text += fmt::format(" --set memory.feed_forward={}", p.chunked ? "chunked" : "whole");
     return text;
@@ -521,7 +551,14 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
       lowest = peak_bytes;
       best = placement;
     }
-    weigh(fmt::format("{} ({})", change, to_string(best)), *lowest, true);
+    // What is chosen by itself, and what has to be asked for as something else is.
+    const TrainConfig::Memory &m = config.memory, &free = open.memory;
+    const bool chooses = m.policy == free.policy && m.activations == free.activations &&
+                         m.optimizer == free.optimizer && m.parameters == free.parameters &&
+                         m.gradients == free.gradients && m.feed_forward == free.feed_forward;
+    weigh(chooses ? fmt::format("{} ({})", change, to_string(best))
+                  : fmt::format("{} {}", change, settings(best)),
+          *lowest, true);
   };
   if (config.data.batch > 1) {
     TrainConfig c = config;
@@ -541,10 +578,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   if (config.train.compute == "f32") {
     TrainConfig c = config;
     c.train.compute = "bf16";
-    const bool chunked = config.memory.feed_forward == "chunked";
-    add(chunked ? "--set train.compute=bf16 --set memory.feed_forward=whole"
-                : "--set train.compute=bf16",
-        c);
+    add("--set train.compute=bf16", c);
   }
   for (const auto& [change, changed] : loss_changes(config)) add(change, changed);
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {

@@ -64,7 +64,7 @@ struct JobPlan {
     BytesByKind peak_bytes{}, lower_bound_bytes{};
   };
   std::vector<Phase> phases;
-  double plan_s = 0;
+  double plan_s = 0;  ///< What planning it took; of what choose_plan chose, all that was planned.
   const MemoryAnalysis& peak_analysis() const;
 };
 
@@ -95,10 +95,14 @@ class Job {
   /// are not to: what takes the least memory, and much less time to plan.
   JobPlan plan(const Placement& placement, const Budgets& budgets = {},
                bool moves_ahead = true) const;
+  /// The plan that tells whether the placement fits: with every move by itself. What does not fit
+  /// so does not with moves ahead; where these do not fit, this is what runs.
+  JobPlan plan_to_fit(const Placement& placement, const Budgets& budgets) const;
 
  private:
   struct Traced;
   Traced& traced(const Placement& placement) const;
+  JobPlan plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead) const;
 
   TrainConfig config_;
   int threads_;

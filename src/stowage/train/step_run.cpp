@@ -80,9 +80,9 @@ void StepRun::compile_step(const StepRunOptions& options) {
     }
     least = least == 0 ? peak : std::min(least, peak);
   }
-  throw CapacityError(fmt::format("the step needs {} at least, {} more than the budget of {}",
-                                  format_bytes(least), format_bytes(least - options.budget_bytes),
-                                  format_bytes(options.budget_bytes)));
+  throw CapacityError(fmt::format(
+      "the step needs {} ({} bytes) at least, {} more than the budget of {}", format_bytes(least),
+      least, format_bytes(least - options.budget_bytes), format_bytes(options.budget_bytes)));
 }
 
 Result<void> StepRun::make_state(const StepRunOptions& options) {
