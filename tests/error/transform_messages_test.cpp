@@ -124,10 +124,7 @@ const Case kCases[] = {
     {"vmap_list_of_axes", [] { vmap(product, {0})(f32({3}), f32({3})); },
      "[vmap] argument '1' has no entry in the list of 1 axes\n"
      "  at transform_messages_test.cpp:@"},
-    {"vmap_list_too_long",
-     [] {
-       vmap([](const Array& x) { return x; }, {0, 1})(f32({3, 4}));
-     },
+    {"vmap_list_too_long", [] { vmap([](const Array& x) { return x; }, {0, 1})(f32({3, 4})); },
      "[vmap] the list of 2 axes is longer than that of 1 argument\n"
      "  at transform_messages_test.cpp:@"},
     {"vmap_out_list_too_long",
@@ -218,9 +215,7 @@ const Case kCases[] = {
 
     // ---- custom_jvp ----
     {"rule_result",
-     [] { by_rule([](const Net& n, const Net& dn) {
-            return std::pair(Net{n.w, n.w}, dn);
-          }); },
+     [] { by_rule([](const Net& n, const Net& dn) { return std::pair(Net{n.w, n.w}, dn); }); },
      "[custom_jvp] the rule returns f32[3] at 'b' and a tangent f32[2] for it\n"
      "  at transform_messages_test.cpp:@"},
     {"rule_result_of_another_type",
@@ -246,8 +241,7 @@ const Case kCases[] = {
                                  });
        jit(f).lower(f32({3}));
      },
-     "[custom_jvp] the rule's result and its tangent: the structures differ at the root: a list of "
-     "1 "
+     "[custom_jvp] the rule's result and its tangent: the structures differ at the root: a list of 1 "
      "there, a list of 0 here\n  at transform_messages_test.cpp:@"},
     {"rule_not_linear",
      [] {
@@ -271,17 +265,13 @@ const Case kCases[] = {
      "  at transform_messages_test.cpp:@"},
 
     // ---- linear functions ----
-    {
-        "linearize_tangent",
-        [] { linearize([](const Net& n) { return n; }, Net{ones({3}), ones({2})})
-            .second(Net{ones({3}), ones({3})});
-        },
-        "[linearize] primal '0/b' is f32[2], its tangent f32[3]\n  at "
-        "transform_messages_test.cpp:@"},
+    {"linearize_tangent",
+     [] { linearize([](const Net& n) { return n; }, Net{ones({3}), ones({2})})
+            .second(Net{ones({3}), ones({3})}); },
+     "[linearize] primal '0/b' is f32[2], its tangent f32[3]\n  at transform_messages_test.cpp:@"},
     {"transpose_not_linear",
      [] { linear_transpose([](const Array& x) { return sin(x * 2); }, ones({3})); },
-     "[linear_transpose] the function is not linear: its derivative depends on f32[3], the result "
-     "of "
+     "[linear_transpose] the function is not linear: its derivative depends on f32[3], the result of "
      "mul at transform_messages_test.cpp:@"},
     {"transpose_cotangent",
      [] { linear_transpose([](const Array& x) { return x * 2; }, ones({3}))(ones({2})); },
@@ -354,12 +344,11 @@ const Case kCases[] = {
      "  at transform_messages_test.cpp:@"},
     {"policy_misspelt_where_nothing_is_left",  // the gradient reads what goes in, and no more
      [] {
-       const auto f =
-           checkpoint([](const Array& x) { return sum(sin(x)); }, save_only_these_names({"nope"}));
+       const auto f = checkpoint([](const Array& x) { return sum(sin(x)); },
+                                 save_only_these_names({"nope"}));
        jit(grad(f)).lower(f32({2})).compile();
      },
-     "[checkpoint] policy save_only_these_names(nope) asks for the name 'nope', which no value "
-     "that "
+     "[checkpoint] policy save_only_these_names(nope) asks for the name 'nope', which no value that "
      "is used in its region has; names there: none\n"
      "  at transform_messages_test.cpp:@"},
     {"policy_name_in_scan",
@@ -375,8 +364,7 @@ const Case kCases[] = {
        jit(grad([&](const Array& x) { return sum(f(x)); })).lower(f32({3, 4})).compile();
      },
      "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which no value that is "
-     "used in its region has; names there: none; it is given inside a while loop, a custom_vjp or "
-     "a "
+     "used in its region has; names there: none; it is given inside a while loop, a custom_vjp or a "
      "checkpoint with a policy of its own\n"
      "  at transform_messages_test.cpp:@"},
 };

@@ -168,7 +168,7 @@ TEST(Files, AFolderIsHeldByOne) {
     Result<HeldDirectory> first = HeldDirectory::hold(folder.path());
     ASSERT_TRUE(first.ok()) << first.error();
     EXPECT_EQ(HeldDirectory::hold(folder.path()).error(),
-              folder.path() + ": another process is at work in this folder");
+              folder.path() + ": another run is at work in this folder");
     const HeldDirectory moved = std::move(*first);
     EXPECT_FALSE(HeldDirectory::hold(folder.path()).ok());
   }

@@ -142,8 +142,6 @@ TEST_P(MemoryKinds, GradientsLieWhereTheirParametersLie) {
   EXPECT_EQ(g.to_vector<float>(), jit(grad(loss))(w).to_vector<float>());
 }
 
-// With on_device they stay on the device, whatever happens to their parameters on the way: the same
-// bits, and no byte of them elsewhere.
 TEST_P(MemoryKinds, JacobiansGoThroughThem) {
   const Array x = random::normal(random::key(1), {3}), there = device_put(x, away_);
   const auto from = [&](const Array& a) { return sin(device_put(a, kDevice)) * 2.0; };
@@ -161,6 +159,8 @@ TEST_P(MemoryKinds, JacobiansGoThroughThem) {
   for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(second[i], here[i], 1e-5) << i;
 }
 
+// With on_device they stay on the device, whatever happens to their parameters on the way: the same
+// bits, and no byte of them elsewhere.
 TEST_P(MemoryKinds, GradientsCanStayOnTheDevice) {
   const Weights w{random::normal(random::key(1), {4, 8, 8}), random::normal(random::key(2), {4, 8, 8})};
   const Array x = random::normal(random::key(3), {4, 8});

@@ -49,7 +49,8 @@ struct ConvOptions {
 ///          with T = (padded and dilated S - dilated K) / stride + 1, in the orders asked for.
 /// Types:   one dtype by promotion; sums of f16 and bf16 in f32.
 /// Memory:  scratch: lhs padded and stretched, where there is padding or lhs_dilation.
-/// Errors:  TraceError naming the shapes.
+/// Errors:  TraceError naming the shapes; for padding by a rule other than "VALID" beside
+///          lhs_dilation, as nothing says what that would mean.
 /// Source:  XLA, operation semantics, ConvWithGeneralPadding.
 Array conv_general_dilated(const Operand& lhs, const Operand& rhs, const ConvOptions& options = {});
 /// lax.conv: strides and padding, spatial axes last.

@@ -53,12 +53,12 @@ struct AttentionOptions {
   /// Query i sees keys 0 to i: aligned with the first key, as jax.nn.dot_product_attention does
   /// also where there are more keys than queries.
   bool causal = false;
-  /// With `causal`: the last query sees all keys instead (decoding with a cache of keys). One that then
-  /// sees none has 0 as its result.
+  /// With `causal`: the last query sees all keys instead (decoding with a cache of keys). One that
+  /// then sees none has 0 as its result.
   bool align_last = false;
   std::optional<Array> bias = {};  ///< Added to the scores; broadcasts to [B,H,T,S].
-  /// Bool; where false a score counts for nothing. As bias. A query without a true one gets the mean of
-  /// v, as in JAX.
+  /// Bool; where false a score counts for nothing. As bias. A query without a true one gets the
+  /// mean of v, as in JAX.
   std::optional<Array> mask = {};
 };
 /// Scaled dot-product attention (jax.nn.dot_product_attention).

@@ -34,6 +34,16 @@ bool are_one(const std::string& a, const std::string& b) {
   return !code && one == other;
 }
 
+// Whether the file, links followed, has the name of a checkpoint in this folder or among what was
+// set aside there.
+bool is_checkpoint_in(const std::string& path, const std::string& folder) {
+  std::error_code code;
+  const std::string file = std::filesystem::weakly_canonical(path, code).string();
+  if (code || !is_checkpoint_name(file)) return false;
+  const std::string parent = parent_directory(file);
+  return are_one(parent, folder) || are_one(parent, folder + "/previous");
+}
+
 }  // namespace
 
 Result<void> check_distinct(std::string_view command, std::span<const NamedFile> written,
@@ -114,8 +124,7 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   const std::array<NamedFile, 2> written = {
       {{"--json", line.json_path}, {"--trace", line.trace_path}}};
   for (const NamedFile& file : written)
-    if (is_file(file) && is_checkpoint_name(file.path) &&
-        are_one(parent_directory(file.path), line.config.train.out))
+    if (is_file(file) && is_checkpoint_in(file.path, line.config.train.out))
       return fail("{}: {} {} has the name of a checkpoint in train.out", command, file.name,
                   file.path);
   const Result<void> distinct =

@@ -108,12 +108,13 @@ Result<void> print_what_lacks(const CommandLine& line, const Budgets& budgets, c
   if (!line.device.empty() && forecast.device) {
     const DeviceDescription::Memory& there = forecast.device->memory;
     const BytesByKind sizes = {there.device, there.pinned_host, there.disk};
+    BytesByKind needed = plan.peak_bytes;
+    needed[0] = device_bytes(line.config, plan.peak_bytes);
     for (size_t kind = 0; kind < sizes.size(); ++kind)
-      if (plan.peak_bytes[kind] > sizes[kind])
+      if (needed[kind] > sizes[kind])
         fmt::print(text_stream(line), "{} has {} of {}, {} are needed: it would not run there\n",
                    forecast.device->name, format_bytes(sizes[kind]),
-                   memory_kind_name(static_cast<MemoryKind>(kind)),
-                   format_bytes(plan.peak_bytes[kind]));
+                   memory_kind_name(static_cast<MemoryKind>(kind)), format_bytes(needed[kind]));
     return {};
   }
   const int64_t here = Device::cpu()->capacity_bytes(MemoryKind::kDevice);

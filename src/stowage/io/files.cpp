@@ -78,6 +78,7 @@ Result<void> check_writable_directory(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) {
     if (errno != ENOENT) return system_failure(path);
+    if (::lstat(path.c_str(), &info) == 0) return fail("{}: a link to nothing", path);
     return check_writable_directory(
         parent_directory(path.substr(0, path.find_last_not_of('/') + 1)));
   }
@@ -92,7 +93,7 @@ Result<HeldDirectory> HeldDirectory::hold(const std::string& path) {
   if (fd < 0) return system_failure(path);
   HeldDirectory held(fd);
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return fail("{}: another process is at work in this folder", path);
+    return fail("{}: another run is at work in this folder", path);
   return held;
 }
 

@@ -44,11 +44,11 @@ Result<void> ensure_directory(const std::string& path);
 /// nothing. Errors: "PATH: reason".
 Result<void> check_writable_directory(const std::string& path);
 
-/// While it lives, no other process gets to hold the folder; that ends with the process, however it
-/// ends. Where the file system knows no locks, nothing is held.
+/// While it lives, nobody else gets to hold the folder; that ends with the process, however it
+/// ends. Where the file system knows no such locks (flock), nothing is held.
 class HeldDirectory {
  public:
-  /// Errors: another process holds it; it cannot be opened.
+  /// Errors: it is held already; it cannot be opened.
   static Result<HeldDirectory> hold(const std::string& path);
   HeldDirectory(HeldDirectory&& other) noexcept;
   HeldDirectory& operator=(HeldDirectory&& other) noexcept;

@@ -22,10 +22,10 @@ enum class CsvColumns {
 };
 
 /// Reads a header and rows of these columns, in any order; an `offset` that is not asked for, of an
-/// earlier packing, is passed over, and so are blank lines at the end. Lifetimes are half-open.
-/// Errors, as "FILE:LINE: why": missing, repeated or other columns, fields that are no integers of
-/// 64 bits, negative numbers, lower >= upper, repeated or empty ids, no rows, sizes that sum to
-/// more than 2^62; and a file that cannot be read. "-" is standard input.
+/// earlier packing, is checked and passed over, and so are blank lines at the end. Lifetimes are
+/// half-open. Errors, as "FILE:LINE: why": missing, repeated or other columns, fields that are no
+/// integers of 64 bits, negative numbers, lower >= upper, repeated or empty ids, no rows, sizes
+/// that sum to more than 2^62; and a file that cannot be read. "-" is standard input.
 Result<CsvProblem> read_csv(const std::string& path, CsvColumns columns = CsvColumns::kProblem);
 
 /// Writes the rows as id,lower,upper,size,offset: to a temporary file beside `path`, then renamed;

@@ -330,6 +330,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("simplify", [](const Graph& in) { return move_parts(simplify(in)); });
   pass("residuals",
        [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
+  // After the pass, which names what there is more exactly where anything is left.
   if (!options.override_policy) check_names_occur(graph);
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
   pass("sink", [](const Graph& in) { return sink_work(sink_moves(in)); });

@@ -70,6 +70,7 @@ struct TrainConfig {
     std::string parameters = "auto";    ///< Where weights lie.
     std::string gradients = "auto";     ///< Where their gradients lie.
     std::string feed_forward = "auto";  ///< Whether those blocks are computed chunk by chunk.
+    bool operator==(const Memory&) const = default;
   } memory;
 
   bool is_virtual() const { return runtime.platform == "virtual"; }

@@ -29,7 +29,7 @@ const char* budget_key(size_t kind) {
 
 Shortfall shortfall_of(const Job& job, const Placement& placement, const BytesByKind& peak_bytes,
                        const Budgets& budgets) {
-  Shortfall s{.placement = placement, .needed_bytes = peak_bytes};
+  Shortfall s{.placement = placement, .needed_bytes = peak_bytes, .peak_bytes = peak_bytes};
   s.needed_bytes[0] = device_bytes(job.config(), peak_bytes);
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind])
@@ -52,19 +52,19 @@ std::string settings_for(const Shortfall& shortfall) {
 void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
   constexpr int kMostTries = 6;
   // What a plan takes of a kind where it may take so many bytes of that; none where it is over.
-  const auto taken = [&](size_t kind, int64_t bytes) -> std::optional<int64_t> {
+  const auto taken = [&](size_t kind, int64_t bytes) -> std::optional<BytesByKind> {
     Budgets lowered = budgets;
     for (size_t k = 0; k < lowered.size(); ++k)
       if (s.over_bytes[k] > 0) lowered[k] = k == kind ? bytes : s.needed_bytes[k];
     const BytesByKind peak_bytes = job.plan_to_fit(s.placement, lowered).peak_bytes;
     if (shortfall_of(job, s.placement, peak_bytes, lowered).total() > 0) return std::nullopt;
-    return kind == 0 ? device_bytes(job.config(), peak_bytes) : peak_bytes[kind];
+    return peak_bytes;
   };
   for (size_t kind = 0; kind < budgets.size(); ++kind) {
     int64_t next = s.needed_bytes[kind] - 1;
     for (int tries = 0; tries < kMostTries && s.over_bytes[kind] > 0; ++tries) {
       if (next <= *budgets[kind]) break;
-      const std::optional<int64_t> less = taken(kind, next);
+      const std::optional<BytesByKind> less = taken(kind, next);
       if (!less) {
         if (next == s.needed_bytes[kind] - 1) break;
         next = s.needed_bytes[kind] - 1;
@@ -72,7 +72,8 @@ void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
       }
       s.needed_bytes[kind] = next;
       s.over_bytes[kind] = next - *budgets[kind];
-      next = *less < next ? *less : next - 1;
+      s.peak_bytes = *less;
+      next = std::min(kind == 0 ? device_bytes(job.config(), *less) : (*less)[kind], next - 1);
     }
   }
 }
@@ -91,7 +92,7 @@ Shortfall enough(const Job& job, Shortfall s, const Budgets& budgets) {
     }
     const BytesByKind peak_bytes = job.plan_to_fit(s.placement, raised).peak_bytes;
     if (shortfall_of(job, s.placement, peak_bytes, raised).total() == 0)
-      s.is_enough = true;
+      s.is_enough = true, s.peak_bytes = peak_bytes;
     else
       s = shortfall_of(job, s.placement, peak_bytes, budgets);
   }
@@ -273,7 +274,7 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
   Choice seen = choice;  // as what is named has it
   for (const Shortfall& s : near)
     for (Rung& rung : seen.rungs)
-      if (s.is_enough && rung.placement == s.placement) rung.peak_bytes = s.needed_bytes;
+      if (s.is_enough && rung.placement == s.placement) rung.peak_bytes = s.peak_bytes;
   std::string text;
   if (first.over_bytes[0] == first.total()) {
     text = fmt::format("the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
@@ -288,10 +289,11 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
                        to_string(first.placement), describe_over(first, budgets));
   }
   if (near.size() > 1 || first.over_bytes[0] < first.total()) {
-    text += "what would be enough (each planned):\n";
+    std::string settings;
     for (const Shortfall& s : near)
       if (s.is_enough)
-        text += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
+        settings += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
+    if (!settings.empty()) text += "what would be enough (each planned):\n" + settings;
   }
   return text + (first.over_bytes[0] > 0 ? describe_remedies(job, seen, budgets, threads)
                                          : describe_rungs(job, seen));

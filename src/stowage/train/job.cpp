@@ -185,10 +185,8 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   for (int tries = 0; tries < kTries; ++tries) {
     const int64_t over = device_bytes(config_, plan.peak_bytes) - *budgets[0];
     if (over <= 0 || over > *budgets[0] / kNear) break;
-    Budgets asked = budgets;
-    asked[0] = tries == 0 ? *budgets[0] - over : *budgets[0] / 2;
-    JobPlan other = plan_for(placement, asked, moves_ahead);
-    other.plan_s += plan.plan_s;
+    const int64_t asked = tries == 0 ? *budgets[0] - over : *budgets[0] / 2;
+    JobPlan other = plan_for(placement, budgets, moves_ahead, asked);
     if (device_bytes(config_, other.peak_bytes) < device_bytes(config_, plan.peak_bytes))
       plan = std::move(other);
   }
@@ -199,7 +197,8 @@ JobPlan Job::plan_to_fit(const Placement& placement, const Budgets& budgets) con
   return plan(placement, budgets, is_all_on_device(placement));
 }
 
-JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead) const {
+JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead,
+                      std::optional<int64_t> step_bytes) const {
   const auto start = std::chrono::steady_clock::now();
   Traced& t = traced(placement);
   JobPlan plan;
@@ -231,6 +230,7 @@ JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool m
   step.keep_last = config_.memory.device.has_value();
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
+  if (step_bytes) step.capacities[0] = *step_bytes;
   const StepForm form = {.nested = nests(placement.policy),
                          .chunked = placement.chunked,
                          .gradients = placement.gradients};
@@ -501,7 +501,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
       open.memory.gradients = open.memory.feed_forward = "auto";
   // What asks for a placement, over what the configuration asks for.
-  const auto settings = [&](const Placement& p) {
+  const auto settings = [&](const Placement& p, const TrainConfig& changed) {
     std::string text = "--set memory.policy=" + p.policy;
     const auto add = [&](const char* key, const std::string& asked, MemoryKind kind,
                          MemoryKind by_itself) {
@@ -512,27 +512,48 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     const TrainConfig::Memory& m = config.memory;
     if (offloads(p.policy))
       text += fmt::format(" --set memory.activations={}", memory_kind_name(p.activations));
+    else if (m.activations != "auto")
+      text += " --set memory.activations=auto";
     add("optimizer", m.optimizer, p.optimizer, MemoryKind::kDevice);
     add("parameters", m.parameters, p.parameters, MemoryKind::kDevice);
     add("gradients", m.gradients, p.gradients, p.parameters);
-    if (chunked_forms(open, p.policy).size() > 1)
-      text += fmt::format(" --set memory.feed_forward={}", p.chunked ? "chunked" : "whole");
+    TrainConfig free = changed;
+    free.memory = open.memory;
+    const std::string form = p.chunked ? "chunked" : "whole";
+    if (m.feed_forward == "auto" ? chunked_forms(free, p.policy).size() > 1
+                                 : m.feed_forward != form)
+      text += " --set memory.feed_forward=" + form;
     return text;
+  };
+  // Whether a configuration may ask for a placement: there may be nothing to put there.
+  const auto can_be_asked = [&](const Placement& p) {
+    TrainConfig c = open;
+    c.memory.policy = p.policy;
+    if (offloads(p.policy)) c.memory.activations = memory_kind_name(p.activations);
+    if (p.optimizer != MemoryKind::kDevice) c.memory.optimizer = memory_kind_name(p.optimizer);
+    if (p.parameters != MemoryKind::kDevice) c.memory.parameters = memory_kind_name(p.parameters);
+    if (p.gradients != p.parameters) c.memory.gradients = memory_kind_name(p.gradients);
+    try {
+      const Job asked(c, threads);
+      return true;
+    } catch (const TraceError&) {
+      return false;
+    }
   };
   const Job job(open, threads);
   std::vector<std::pair<int64_t, Placement>> tried;
   TooMuch too_much(open, budgets);
   for (const Placement& placement : placement_ladder(open)) {
-    if (too_much.is_known(placement)) continue;
+    if (too_much.is_known(placement) || !can_be_asked(placement)) continue;
     const auto known =
         std::find_if(choice.rungs.begin(), choice.rungs.end(),
                      [&](const Rung& r) { return r.placement == placement; });
     const BytesByKind peak_bytes = known != choice.rungs.end()
                                        ? known->peak_bytes
-                                       : job.plan(placement, budgets, false).peak_bytes;
+                                       : job.plan_to_fit(placement, budgets).peak_bytes;
     too_much.note(placement, peak_bytes);
     tried.emplace_back(device_bytes(open, peak_bytes), placement);
-    weigh(settings(placement), peak_bytes, false);
+    weigh(settings(placement, config), peak_bytes, false);
   }
   // What takes least as things are, and what does of another policy: another job may like that better.
   std::stable_sort(tried.begin(), tried.end(),
@@ -545,19 +566,16 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     std::optional<BytesByKind> lowest;
     Placement best;
     for (Placement placement : least) {
-      placement.chunked = placement.chunked && changed.train.compute == "f32";
-      const BytesByKind peak_bytes = changed_job.plan(placement, budgets, false).peak_bytes;
+      placement.chunked =
+          placement.chunked && changed.train.compute == "f32" && changed.has_chunks();
+      const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
       if (lowest && device_bytes(changed, *lowest) <= device_bytes(changed, peak_bytes)) continue;
       lowest = peak_bytes;
       best = placement;
     }
     // What is chosen by itself, and what has to be asked for as something else is.
-    const TrainConfig::Memory &m = config.memory, &free = open.memory;
-    const bool chooses = m.policy == free.policy && m.activations == free.activations &&
-                         m.optimizer == free.optimizer && m.parameters == free.parameters &&
-                         m.gradients == free.gradients && m.feed_forward == free.feed_forward;
-    weigh(chooses ? fmt::format("{} ({})", change, to_string(best))
-                  : fmt::format("{} {}", change, settings(best)),
+    weigh(config.memory == open.memory ? fmt::format("{} ({})", change, to_string(best))
+                                       : fmt::format("{} {}", change, settings(best, changed)),
           *lowest, true);
   };
   if (config.data.batch > 1) {

@@ -96,13 +96,15 @@ class Job {
   JobPlan plan(const Placement& placement, const Budgets& budgets = {},
                bool moves_ahead = true) const;
   /// The plan that tells whether the placement fits: with every move by itself. What does not fit
-  /// so does not with moves ahead; where these do not fit, this is what runs.
+  /// so is taken not to with moves ahead, either; where these alone do not fit, this is what runs.
   JobPlan plan_to_fit(const Placement& placement, const Budgets& budgets) const;
 
  private:
   struct Traced;
   Traced& traced(const Placement& placement) const;
-  JobPlan plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead) const;
+  // `step_bytes`: what the step is asked to take of the device, where that is less than the budget.
+  JobPlan plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead,
+                   std::optional<int64_t> step_bytes = {}) const;
 
   TrainConfig config_;
   int threads_;

@@ -1,6 +1,8 @@
 #include "stowage/train/trainer.h"
 
+#ifdef __GLIBC__
 #include <malloc.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -523,8 +525,8 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
   Result<ByteData> data = ByteData::open(config.data.path, config.model.vocab, config.data.seq);
   if (!data) return data.failure();
 #ifdef __GLIBC__
-  ::malloc_trim(
-      0);  // what planning took, many times what a small budget is, goes back to the system
+  // What planning took, many times what a small budget is, goes back to the system.
+  ::malloc_trim(0);
 #endif
   return Run(job, *choice.plan, budgets, options, std::move(*data)).run();
 }

@@ -41,10 +41,12 @@ struct Shortfall {
   BytesByKind needed_bytes{};  ///< Of the device what counts against its budget.
   BytesByKind over_bytes{};
   bool is_enough = false;  ///< Whether a plan with budgets of `needed_bytes` fits them.
+  BytesByKind peak_bytes{};  ///< Of the plan.
   int64_t total() const;   ///< Of what it is over.
 };
-/// Of a choice without a plan: what lacks least, and, for each memory that would be enough by itself
-/// if there were more of it, what lacks least of that; without repetition.
+/// Of a choice without a plan: what lacks least, and, for each memory that would be enough by
+/// itself if there were more of it, what lacks least of that; without repetition. Of a memory that
+/// is too small for any use, what the placement that would be chosen lacks.
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
 /// What to print where nothing fits, `near` being its shortfalls: by how much, which key to raise to
 /// what, where the peak is, who owns it, what would help.

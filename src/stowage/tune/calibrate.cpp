@@ -286,7 +286,7 @@ class Calibration {
     d_.link.slows_compute = std::clamp(1 - alone / beside, 0.0, 0.9);
     d_.link.latency_s = hand_over_seconds();
     say("copy beside products", "{}, which makes them {:.0f} % slower", rate(d_.link.to_host, "B"),
-        100 * (beside / alone - 1));
+        100 * std::max(beside / alone - 1, 0.0));
     say("handing a copy over", "{}", format_seconds(d_.link.latency_s));
   }
 

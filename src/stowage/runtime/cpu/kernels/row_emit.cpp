@@ -20,9 +20,9 @@ constexpr int64_t kColumnsWeight = 5;
 // The time of an elementwise op on what lies near, an addition's being 1.
 int64_t weight_of(OpKind op) {
   constexpr OpKind kDivides[] = {OpKind::kDiv, OpKind::kSqrt, OpKind::kRem};
-  constexpr OpKind kFunctions[] = {OpKind::kExp,  OpKind::kLog,   OpKind::kRsqrt, OpKind::kLogistic,
-                                   OpKind::kTanh, OpKind::kSin,   OpKind::kCos,   OpKind::kErf,
-                                   OpKind::kPow,  OpKind::kLog1p, OpKind::kExpm1};
+  constexpr OpKind kFunctions[] = {OpKind::kExp,  OpKind::kLog, OpKind::kRsqrt, OpKind::kLogistic,
+                                   OpKind::kTanh, OpKind::kSin, OpKind::kCos,   OpKind::kErf,
+                                   OpKind::kErfc, OpKind::kPow, OpKind::kLog1p, OpKind::kExpm1};
   if (std::find(std::begin(kDivides), std::end(kDivides), op) != std::end(kDivides)) return 6;
   if (std::find(std::begin(kFunctions), std::end(kFunctions), op) != std::end(kFunctions))
     return 24;
