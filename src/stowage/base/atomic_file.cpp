@@ -95,6 +95,10 @@ Result<void> AtomicFile::commit(const std::string& path) {
   return sync_directory(parent_directory(target));
 }
 
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "stowage/base/result.h"
 
@@ -36,6 +37,22 @@ class AtomicFile {
   std::string path_;
   std::string temporary_;
   int fd_ = -1;
+};
+
+/// A descriptor that is closed when this goes; -1 for none.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
 };
 
 /// Bytes of a string.

@@ -108,8 +108,7 @@ Result<void> print_what_lacks(const CommandLine& line, const Budgets& budgets, c
   if (!line.device.empty() && forecast.device) {
     const DeviceDescription::Memory& there = forecast.device->memory;
     const BytesByKind sizes = {there.device, there.pinned_host, there.disk};
-    BytesByKind needed = plan.peak_bytes;
-    needed[0] = device_bytes(line.config, plan.peak_bytes);
+    const BytesByKind needed = budgeted_bytes(line.config, plan.peak_bytes);
     for (size_t kind = 0; kind < sizes.size(); ++kind)
       if (needed[kind] > sizes[kind])
         fmt::print(text_stream(line), "{} has {} of {}, {} are needed: it would not run there\n",

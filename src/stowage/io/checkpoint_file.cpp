@@ -166,9 +166,11 @@ Result<void> check_config(const ConfigText& has, const CheckpointNeeds& needs) {
     const std::string* value = value_of(has, key);
     if (!value) value = value_of(needs.defaults, key);
     if (!value) return fail("is of another run: it was made without {}", key);
-    if (*value != needed)
-      return fail("is of another run: it was made with {} = {}, this run has {}", key,
-                  Json(*value).dump(), Json(needed).dump());
+    if (*value == needed) continue;
+    const std::string* const remedy = value_of(needs.remedies, key);
+    return fail("is of another run: it was made with {} = {}, this run has {}{}", key,
+                Json(*value).dump(), Json(needed).dump(),
+                remedy ? fmt::format(fmt::runtime(*remedy), *value) : "");
   }
   return {};
 }

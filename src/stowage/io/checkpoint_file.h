@@ -44,6 +44,8 @@ struct ExpectedTensor {
 struct CheckpointNeeds {
   std::vector<ExpectedTensor> tensors;
   ConfigText config, defaults;
+  /// What to add to the error where a key has another value, "{}" standing for the checkpoint's.
+  ConfigText remedies = {};
 };
 
 /// A checkpoint's place: its step and the path of its JSON file.

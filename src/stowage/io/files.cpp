@@ -16,37 +16,19 @@ namespace stow {
 
 Result<InputFile> InputFile::open(const std::string& path) {
   // Without O_NONBLOCK the open of a pipe waits for its writer.
-  const int fd = open_file(path, O_RDONLY | O_NONBLOCK);
-  if (fd < 0) return system_failure(path);
-  InputFile file(path, fd, 0);
+  FileDescriptor descriptor(open_file(path, O_RDONLY | O_NONBLOCK));
+  if (descriptor.get() < 0) return system_failure(path);
   struct stat info;
-  if (::fstat(fd, &info) != 0) return system_failure(path);
+  if (::fstat(descriptor.get(), &info) != 0) return system_failure(path);
   if (S_ISDIR(info.st_mode)) return fail("{}: is a folder, not a file", path);
   if (!S_ISREG(info.st_mode)) return fail("{}: is no regular file", path);
-  file.size_bytes_ = info.st_size;
-  return file;
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      size_bytes_(other.size_bytes_) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  std::swap(size_bytes_, other.size_bytes_);
-  return *this;
-}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) ::close(fd_);
+  return InputFile(path, std::move(descriptor), info.st_size);
 }
 
 Result<void> InputFile::read(int64_t offset_bytes, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t n =
-        ::pread(fd_, out.data(), std::min(out.size(), kMaxTransferBytes), offset_bytes);
+        ::pread(file_.get(), out.data(), std::min(out.size(), kMaxTransferBytes), offset_bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return system_failure(path_);
     if (n == 0) return fail("{}: ends at byte {}, {} bytes short", path_, offset_bytes, out.size());
@@ -89,23 +71,11 @@ Result<void> check_writable_directory(const std::string& path) {
 }
 
 Result<HeldDirectory> HeldDirectory::hold(const std::string& path) {
-  const int fd = open_file(path, O_RDONLY | O_DIRECTORY);
-  if (fd < 0) return system_failure(path);
-  HeldDirectory held(fd);
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  FileDescriptor folder(open_file(path, O_RDONLY | O_DIRECTORY));
+  if (folder.get() < 0) return system_failure(path);
+  if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return fail("{}: another run is at work in this folder", path);
-  return held;
-}
-
-HeldDirectory::HeldDirectory(HeldDirectory&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-HeldDirectory& HeldDirectory::operator=(HeldDirectory&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-HeldDirectory::~HeldDirectory() {
-  if (fd_ >= 0) ::close(fd_);
+  return HeldDirectory(std::move(folder));
 }
 
 Result<void> remove_file(const std::string& path) {

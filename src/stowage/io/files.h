@@ -17,9 +17,6 @@ class InputFile {
  public:
   /// Errors: missing, a folder or another thing that is no regular file, unreadable.
   static Result<InputFile> open(const std::string& path);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
-  ~InputFile();
 
   const std::string& path() const { return path_; }
   int64_t size_bytes() const { return size_bytes_; }
@@ -27,11 +24,11 @@ class InputFile {
   Result<void> read(int64_t offset_bytes, std::span<std::byte> out) const;
 
  private:
-  InputFile(std::string path, int fd, int64_t size)
-      : path_(std::move(path)), fd_(fd), size_bytes_(size) {}
+  InputFile(std::string path, FileDescriptor file, int64_t size)
+      : path_(std::move(path)), file_(std::move(file)), size_bytes_(size) {}
 
   std::string path_;
-  int fd_ = -1;
+  FileDescriptor file_;
   int64_t size_bytes_ = 0;
 };
 
@@ -50,13 +47,10 @@ class HeldDirectory {
  public:
   /// Errors: it is held already; it cannot be opened.
   static Result<HeldDirectory> hold(const std::string& path);
-  HeldDirectory(HeldDirectory&& other) noexcept;
-  HeldDirectory& operator=(HeldDirectory&& other) noexcept;
-  ~HeldDirectory();
 
  private:
-  explicit HeldDirectory(int fd) : fd_(fd) {}
-  int fd_ = -1;
+  explicit HeldDirectory(FileDescriptor folder) : folder_(std::move(folder)) {}
+  FileDescriptor folder_;
 };
 
 /// Removes a file. Fine when there is none.

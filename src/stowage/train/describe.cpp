@@ -29,8 +29,9 @@ const char* budget_key(size_t kind) {
 
 Shortfall shortfall_of(const Job& job, const Placement& placement, const BytesByKind& peak_bytes,
                        const Budgets& budgets) {
-  Shortfall s{.placement = placement, .needed_bytes = peak_bytes, .peak_bytes = peak_bytes};
-  s.needed_bytes[0] = device_bytes(job.config(), peak_bytes);
+  Shortfall s{.placement = placement,
+              .needed_bytes = budgeted_bytes(job.config(), peak_bytes),
+              .peak_bytes = peak_bytes};
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind])
       s.over_bytes[kind] = std::max<int64_t>(0, s.needed_bytes[kind] - *budgets[kind]);
@@ -51,7 +52,7 @@ std::string settings_for(const Shortfall& shortfall) {
 // What is enough, lowered as long as a plan with less fits; a plan with just what is named did.
 void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
   constexpr int kMostTries = 6;
-  // What a plan takes of a kind where it may take so many bytes of that; none where it is over.
+  // What a plan takes where it may take so many bytes of a kind; none where it is over.
   const auto taken = [&](size_t kind, int64_t bytes) -> std::optional<BytesByKind> {
     Budgets lowered = budgets;
     for (size_t k = 0; k < lowered.size(); ++k)
@@ -73,7 +74,7 @@ void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
       s.needed_bytes[kind] = next;
       s.over_bytes[kind] = next - *budgets[kind];
       s.peak_bytes = *less;
-      next = std::min(kind == 0 ? device_bytes(job.config(), *less) : (*less)[kind], next - 1);
+      next = std::min(budgeted_bytes(job.config(), *less)[kind], next - 1);
     }
   }
 }

@@ -30,6 +30,10 @@ int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
   return bytes[0] + (config.is_virtual() ? 0 : bytes[1]);
 }
 
+BytesByKind budgeted_bytes(const TrainConfig& config, const BytesByKind& bytes) {
+  return {device_bytes(config, bytes), bytes[1], bytes[2]};
+}
+
 bool offloads(const std::string& policy) { return policy.starts_with("offload_"); }
 bool nests(const std::string& policy) { return policy == "nested" || policy == "offload_nested"; }
 
@@ -394,8 +398,7 @@ class TooMuch {
 // Which budgets a plan needs more than, in words; empty where it fits.
 std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets) {
   std::string over;
-  BytesByKind needs = plan.peak_bytes;
-  needs[0] = device_bytes(config, plan.peak_bytes);
+  const BytesByKind needs = budgeted_bytes(config, plan.peak_bytes);
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind] && needs[kind] > *budgets[kind])
       over += (over.empty() ? "" : ", ") +
@@ -489,8 +492,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   std::vector<Remedy> remedies;
   const auto weigh = [&](const std::string& change, const BytesByKind& peak_bytes,
                          bool changes_numbers) {
-    BytesByKind needs = peak_bytes;
-    needs[0] = device_bytes(config, peak_bytes);
+    const BytesByKind needs = budgeted_bytes(config, peak_bytes);
     std::optional<MemoryKind> over;
     for (size_t kind = 0; kind < budgets.size(); ++kind)
       if (!over && budgets[kind] && needs[kind] > *budgets[kind])

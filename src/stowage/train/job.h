@@ -71,6 +71,9 @@ struct JobPlan {
 /// What counts against the device's budget: where the host's memory is the device's, both.
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes);
 
+/// What counts against each budget.
+BytesByKind budgeted_bytes(const TrainConfig& config, const BytesByKind& bytes);
+
 /// Bytes of each memory that a run may take; none: without limit.
 using Budgets = std::array<std::optional<int64_t>, kNumMemoryKinds>;
 /// What a configuration allows; its device's budget is `device_bytes`.

@@ -184,8 +184,11 @@ class Run {
       needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
     needs.config = what_must_agree();
     needs.defaults = config_to_resume(TrainConfig());
+    if (config_.optimizer.total_steps == config_.train.steps)  // who wants more steps meets this
+      needs.remedies = {{"optimizer.total_steps",
+                         ", its train.steps; --set optimizer.total_steps={} keeps the schedule"}};
     Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
-    if (!checkpoint) return fail("{}{}", checkpoint.error(), way_on(checkpoint.error()));
+    if (!checkpoint) return checkpoint.failure();
     for (const StateLeaf& leaf : job_.state()) {
       const MemoryKind kind = plan_.programs.step->input_types()[state_.size()].kind;
       DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes(), kind);
@@ -202,16 +205,6 @@ class Run {
       say("no step is left to do: train.steps is {}{}\n", config_.train.steps,
           options_.trace_path.empty() ? "" : "; nor is there one to trace");
     return {};
-  }
-
-  // What most who meet this error are after: more steps than were asked for at first.
-  std::string way_on(const std::string& error) const {
-    constexpr std::string_view kKey = "made with optimizer.total_steps = \"";
-    const size_t at = error.find(kKey);
-    if (at == std::string::npos || config_.optimizer.total_steps != config_.train.steps) return "";
-    const size_t first = at + kKey.size();
-    return fmt::format(", its train.steps; --set optimizer.total_steps={} keeps the schedule",
-                       error.substr(first, error.find('"', first) - first));
   }
 
   Result<void> save() {
