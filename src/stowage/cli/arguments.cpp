@@ -41,7 +41,7 @@ bool is_checkpoint_in(const std::string& path, const std::string& folder) {
   const std::string file = std::filesystem::weakly_canonical(path, code).string();
   if (code || !is_checkpoint_name(file)) return false;
   const std::string parent = parent_directory(file);
-  return are_one(parent, folder) || are_one(parent, folder + "/previous");
+  return are_one(parent, folder) || are_one(parent, set_aside_folder(folder));
 }
 
 }  // namespace

@@ -265,11 +265,15 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
   return json_path;
 }
 
+std::string set_aside_folder(const std::string& folder) {
+  return folder + "/previous";
+}
+
 Result<std::string> set_aside_checkpoints(const std::string& folder) {
   const Result<std::vector<CheckpointName>> checkpoints = list_checkpoints(folder);
   if (!checkpoints) return checkpoints.failure();
   if (checkpoints->empty()) return std::string();
-  const std::string aside = folder + "/previous";
+  const std::string aside = set_aside_folder(folder);
   if (Result<void> made = ensure_directory(aside); !made) return made.failure();
   for (const std::string& from : {aside, folder}) {
     const Result<std::vector<std::string>> names = names_in(from);

@@ -73,7 +73,10 @@ Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder);
 /// The one of the highest step, or nothing.
 Result<std::optional<CheckpointName>> latest_checkpoint(const std::string& folder);
 
-/// Moves the checkpoints of an earlier run to FOLDER/previous, replacing what was set aside there
+/// Where the checkpoints of an earlier run lie that were set aside: FOLDER/previous.
+std::string set_aside_folder(const std::string& folder);
+
+/// Moves the checkpoints of an earlier run there, replacing what was set aside there
 /// before: a run that starts anew must not find them as its own. Returns that folder, or "" where
 /// there was nothing to move.
 Result<std::string> set_aside_checkpoints(const std::string& folder);

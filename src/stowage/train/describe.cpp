@@ -190,7 +190,7 @@ std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Bu
       continue;
     Budgets open = budgets;
     open[k] = std::nullopt;
-    const Choice other = choose_plan(job, open);
+    const Choice other = find_fit(job, open);
     if (!other.plan) continue;
     const Shortfall s = shortfall_of(job, other.plan->placement, other.plan->peak_bytes, budgets);
     if (s.over_bytes[k] > 0) all.push_back(enough(job, s, budgets));

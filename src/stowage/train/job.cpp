@@ -411,8 +411,7 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
 
 }  // namespace
 
-Choice choose_plan(const Job& job, const Budgets& budgets) {
-  const auto start = std::chrono::steady_clock::now();
+Choice find_fit(const Job& job, const Budgets& budgets) {
   Choice choice;
   const TrainConfig& config = job.config();
   TooMuch too_much(config, budgets);
@@ -420,21 +419,27 @@ Choice choose_plan(const Job& job, const Budgets& budgets) {
     if (too_much.is_known(placement)) continue;
     JobPlan plan = job.plan_to_fit(placement, budgets);
     const std::string over = over_budgets(config, plan, budgets);
-    if (over.empty() && !is_all_on_device(placement))
-      if (JobPlan ahead = job.plan(placement, budgets);
-          over_budgets(config, ahead, budgets).empty())
-        plan = std::move(ahead);
     too_much.note(placement, plan.peak_bytes);
     choice.rungs.push_back({placement, plan.peak_bytes, over});
-    if (!choice.least.programs.step || device_bytes(config, plan.peak_bytes) <
-                                           device_bytes(config, choice.least.peak_bytes))
-      choice.least = plan;
     if (!over.empty()) continue;
     choice.plan = std::move(plan);
-    choice.plan->plan_s =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     break;
   }
+  return choice;
+}
+
+Choice choose_plan(const Job& job, const Budgets& budgets) {
+  const auto start = std::chrono::steady_clock::now();
+  Choice choice = find_fit(job, budgets);
+  if (!choice.plan) return choice;
+  if (!is_all_on_device(choice.plan->placement))
+    if (JobPlan ahead = job.plan(choice.plan->placement, budgets);
+        over_budgets(job.config(), ahead, budgets).empty()) {
+      choice.rungs.back().peak_bytes = ahead.peak_bytes;
+      choice.plan = std::move(ahead);
+    }
+  choice.plan->plan_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return choice;
 }
 

@@ -125,15 +125,17 @@ struct Rung {
 /// What is chosen under a budget, and what was passed over.
 struct Choice {
   std::optional<JobPlan> plan;  ///< None where nothing fits.
-  JobPlan least;                ///< The plan of the lowest peak on the device that was weighed.
-  /// In the order tried. Of those that take as much of a virtual device, and more than there is, one.
+  /// In the order tried. Of those that take as much of a virtual device, and more than there is,
+  /// one.
   std::vector<Rung> rungs;
 };
 /// Policies from the cheapest in time to the cheapest in memory.
 const std::vector<std::string>& policy_ladder();
 /// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
 std::vector<Placement> placement_ladder(const TrainConfig& config);
-/// The cheapest placement that fits, or the one asked for.
+/// The cheapest placement that fits, or the one asked for; every move by itself.
+Choice find_fit(const Job& job, const Budgets& budgets);
+/// The same with moves ahead, where these fit too: what runs.
 Choice choose_plan(const Job& job, const Budgets& budgets);
 
 /// A change that would lower the peak, planned.
