@@ -50,6 +50,9 @@ struct MicroArgs {
 /// Steps of k to a line fetched ahead.
 constexpr int kFetchEvery = 4;
 
+/// Steps of k that are unrolled. Where registers are just enough, compilers lose some to more.
+constexpr int kStepsAtOnce = HWY_TARGET <= HWY_AVX3 ? kFetchEvery : 1;
+
 /// Steps of k from what is packed to what is fetched for it. Rows of B a power of two apart share
 /// one set of the first cache, so no more than its ways.
 constexpr int kPackAhead = 6;
@@ -90,44 +93,46 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   int out_left = R;  // rows yet to fetch, a few at a time: all at once would hold up the panels
   T* packed = args.packed;
   int64_t k = args.kc;
-  do {
-    int64_t steps = k;
-    if constexpr (kWhole) {
-      if (out_left-- > 0) {
+  const auto step_of_k = [&]() HWY_ATTR {
+    hn::Vec<decltype(d)> row[V];
+    HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
+      row[v] = hn::LoadU(d, b + v * kLanes);
+      if constexpr (kPack) {
+        __builtin_prefetch(b + kPackAhead * b_stride + v * kLanes);
+        hn::StoreU(row[v], d, packed + v * kLanes);
+      }
+    }
+    if (!kWhole && !kPack && b_ahead != 0) {
+      HWY_UNROLL(16) for (int v = 0; v < V; ++v) __builtin_prefetch(b + b_ahead + v * kLanes, 0, 2);
+    }
+    HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
+      const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
+      const auto x = hn::Set(d, a_r);
+      HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+    }
+    if constexpr (kInPlace) {
+      HWY_UNROLL(4) for (int r = 0; r < (R + 3) / 4; ++r) a_rows[r] += sizeof(T);
+    } else {
+      a += kRows;
+    }
+    b += b_stride;
+    if constexpr (kPack) packed += V * kLanes;
+  };
+  if constexpr (kWhole) {
+    // What counts and points takes its share of the ports that multiply, so there is little of it.
+    for (; k >= kFetchEvery; k -= kFetchEvery) {
+      if (out_left > 0) {
+        --out_left;
         __builtin_prefetch(out_ahead, 1);
         __builtin_prefetch(out_ahead + kLanes, 1);
         out_ahead += args.out_stride;
       }
       __builtin_prefetch(ahead.next(), 0, 2);
-      steps = std::min<int64_t>(k, kFetchEvery);
+#pragma GCC unroll kStepsAtOnce
+      for (int s = 0; s < kFetchEvery; ++s) step_of_k();
     }
-    k -= steps;
-    for (; steps > 0; --steps) {
-      hn::Vec<decltype(d)> row[V];
-      HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
-        row[v] = hn::LoadU(d, b + v * kLanes);
-        if constexpr (kPack) {
-          __builtin_prefetch(b + kPackAhead * b_stride + v * kLanes);
-          hn::StoreU(row[v], d, packed + v * kLanes);
-        }
-      }
-      if (!kWhole && !kPack && b_ahead != 0) {
-        HWY_UNROLL(16) for (int v = 0; v < V; ++v) __builtin_prefetch(b + b_ahead + v * kLanes, 0, 2);
-      }
-      HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
-        const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
-        const auto x = hn::Set(d, a_r);
-        HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
-      }
-      if constexpr (kInPlace) {
-        HWY_UNROLL(4) for (int r = 0; r < (R + 3) / 4; ++r) a_rows[r] += sizeof(T);
-      } else {
-        a += kRows;
-      }
-      b += b_stride;
-      if constexpr (kPack) packed += V * kLanes;
-    }
-  } while (k > 0);
+  }
+  for (; k > 0; --k) step_of_k();
   T* const out = args.out;
   const T* const prev = args.prev;
   if (args.cols == V * kLanes) {
