@@ -134,6 +134,7 @@ INSTANTIATE_TEST_SUITE_P(All, SimdMath,
                                            Function{OpKind::kRsqrt, rsqrt, 1.5, 0, 100},
                                            Function{OpKind::kLogistic, logistic, 2.5, -104, 20},
                                            Function{OpKind::kErf, std::erf, 1, -4.5, 4.5},
+                                           Function{OpKind::kErfc, std::erfc, 3, -5, 11},
                                            Function{OpKind::kErfInv, erf_inv, 2.5, -1, 1}),
                          [](const auto& info) { return std::string(op_name(info.param.op)); });
 

@@ -26,6 +26,7 @@ STOW_MATH1(RowCos, cos_f32)
 STOW_MATH1(RowRsqrt, rsqrt_f32)
 STOW_MATH1(RowLogistic, logistic_f32)
 STOW_MATH1(RowErf, erf_f32)
+STOW_MATH1(RowErfc, erfc_f32)
 STOW_MATH1(RowErfInv, erf_inv_f32)
 #undef STOW_MATH1
 struct RowSqrt {
@@ -77,6 +78,7 @@ MapKernel find_math(OpKind op) {
   if (op == OpKind::kRsqrt) return map_f32<RowRsqrt, 1>;
   if (op == OpKind::kLogistic) return map_f32<RowLogistic, 1>;
   if (op == OpKind::kErf) return map_f32<RowErf, 1>;
+  if (op == OpKind::kErfc) return map_f32<RowErfc, 1>;
   if (op == OpKind::kErfInv) return map_f32<RowErfInv, 1>;
   if (op == OpKind::kPow) return map_f32<RowPow, 2>;
   if (op == OpKind::kRem) return map_f32<RowRem, 2>;
@@ -92,7 +94,6 @@ MapKernel find_math(OpKind op) {
   STOW_LIBM1(kAcosh)
   STOW_LIBM1(kAtanh)
   STOW_LIBM1(kCbrt)
-  STOW_LIBM1(kErfc)
 #undef STOW_LIBM1
   if (op == OpKind::kAtan2) return map_f32<RowLibm2<OpKind::kAtan2>, 2>;
   return nullptr;

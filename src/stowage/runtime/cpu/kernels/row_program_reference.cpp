@@ -159,7 +159,6 @@ std::optional<double> rare_f64(OpKind op, double a, double b) {
   if (op == OpKind::kAcosh) return std::acosh(a);
   if (op == OpKind::kAtanh) return std::atanh(a);
   if (op == OpKind::kCbrt) return std::cbrt(a);
-  if (op == OpKind::kErfc) return std::erfc(a);
   if (op == OpKind::kAtan2) return std::atan2(a, b);
   return std::nullopt;
 }
@@ -177,6 +176,7 @@ double math_f64(OpKind op, double a, double b) {
   if (op == OpKind::kLogistic)
     return a >= 0 ? 1 / (1 + std::exp(-a)) : std::exp(a) / (1 + std::exp(a));
   if (op == OpKind::kErf) return std::erf(a);
+  if (op == OpKind::kErfc) return std::erfc(a);
   if (op == OpKind::kErfInv) return scalar::erf_inv(a);
   return std::pow(a, b);
 }

@@ -48,6 +48,7 @@ STOW_MATH1(MapCos, cos_f32)
 STOW_MATH1(MapRsqrt, rsqrt_f32)
 STOW_MATH1(MapLogistic, logistic_f32)
 STOW_MATH1(MapErf, erf_f32)
+STOW_MATH1(MapErfc, erfc_f32)
 STOW_MATH1(MapErfInv, erf_inv_f32)
 #undef STOW_MATH1
 struct MapSqrt {
@@ -78,6 +79,7 @@ MapFn math_map_f32(OpKind op) {
   if (op == OpKind::kRsqrt) return map_f32<MapRsqrt>;
   if (op == OpKind::kLogistic) return map_f32<MapLogistic>;
   if (op == OpKind::kErf) return map_f32<MapErf>;
+  if (op == OpKind::kErfc) return map_f32<MapErfc>;
   if (op == OpKind::kErfInv) return map_f32<MapErfInv>;
   if (op == OpKind::kPow) return map_f32<MapPow>;
   return nullptr;
