@@ -7,6 +7,7 @@
 #include <queue>
 #include <set>
 #include <tuple>
+#include <unordered_set>
 
 namespace stow {
 namespace {
@@ -95,9 +96,18 @@ class BeamSearch {
   }
 
  private:
+  using Set = std::vector<uint64_t>;  // of units, a bit each
+  struct HashOfSet {
+    size_t operator()(const Set& set) const {
+      uint64_t hash = 0;
+      for (const uint64_t word : set)
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
+      return hash;
+    }
+  };
   struct State {
-    std::vector<uint64_t> done;
-    std::vector<int> ready;
+    Set done;
+    std::vector<int> ready;  // the earliest first
     int64_t live = 0, peak = 0;
     int link = -1;  // the order so far, shared between states
   };
@@ -105,9 +115,9 @@ class BeamSearch {
     int parent, unit;
   };
   struct Move {
-    size_t state;
-    int unit;
     int64_t live, peak;
+    uint32_t state, rank;  // its place among equals
+    int unit;
   };
 
   // Lists as short as this the beam searches nearly whole.
@@ -122,29 +132,37 @@ class BeamSearch {
     std::vector<State> beam(1);
     beam[0].done.resize((n_ + 63) / 64);
     for (size_t u = 0; u < n_; ++u)
-      if (units_.units[u].operand_units.empty()) beam[0].ready.push_back(static_cast<int>(u));
+      if (units_.units[u].operand_units.empty()) make_ready(beam[0], static_cast<int>(u));
+    const auto better = [](const Move& a, const Move& b) {
+      return std::tie(a.peak, a.live, a.rank) < std::tie(b.peak, b.live, b.rank);
+    };
+    std::vector<Move> moves;
+    std::vector<State> next;
+    Set done;
     for (size_t step = 0; step < n_; ++step) {
-      std::vector<Move> moves;
+      moves.clear();
       for (size_t s = 0; s < beam.size(); ++s) {
         // Only some of the ready units, the earliest: the rest come later anyway.
-        std::vector<int>& ready = beam[s].ready;
-        const size_t looked_at = std::min<size_t>(ready.size(), 24);
-        std::partial_sort(ready.begin(), ready.begin() + static_cast<std::ptrdiff_t>(looked_at),
-                          ready.end(), [&](int a, int b) { return before(a, b); });
-        for (size_t i = 0; i < looked_at; ++i) moves.push_back(weigh(beam[s], s, ready[i]));
+        const size_t looked_at = std::min<size_t>(beam[s].ready.size(), 24);
+        for (size_t i = 0; i < looked_at; ++i)
+          moves.push_back(weigh(beam[s], s, beam[s].ready[i], moves.size()));
       }
-      std::stable_sort(moves.begin(), moves.end(), [](const Move& a, const Move& b) {
-        return a.peak != b.peak ? a.peak < b.peak : a.live < b.live;
-      });
-      std::vector<State> next;
-      std::set<std::vector<uint64_t>> seen;
-      for (const Move& move : moves) {
-        if (next.size() == width) break;
-        State state = apply(beam[move.state], move);
-        if (!seen.insert(state.done).second) continue;
-        next.push_back(std::move(state));
+      // The best first, some more at a time until there are enough.
+      next.clear();
+      std::unordered_set<Set, HashOfSet> seen;
+      for (auto from = moves.begin(); from != moves.end() && next.size() < width;) {
+        const auto to = from + std::min<std::ptrdiff_t>(2 * static_cast<std::ptrdiff_t>(width),
+                                                        moves.end() - from);
+        std::nth_element(from, to, moves.end(), better);
+        std::sort(from, to, better);
+        for (; from != to; ++from) {
+          if (next.size() == width) break;
+          done = beam[from->state].done;
+          add(done, from->unit);
+          if (seen.insert(done).second) next.push_back(apply(beam[from->state], *from));
+        }
       }
-      beam = std::move(next);
+      std::swap(beam, next);
     }
     std::vector<int> order(n_);
     int link = beam[0].link;
@@ -383,30 +401,37 @@ class BeamSearch {
   static bool has(const State& s, int u) {
     return s.done[static_cast<size_t>(u) / 64] >> (u % 64) & 1;
   }
+  static void add(Set& set, int u) { set[static_cast<size_t>(u) / 64] |= uint64_t{1} << (u % 64); }
+  void make_ready(State& s, int u) const {
+    s.ready.insert(std::upper_bound(s.ready.begin(), s.ready.end(), u,
+                                    [&](int a, int b) { return before(a, b); }),
+                   u);
+  }
 
-  Move weigh(const State& s, size_t index, int u) const {
+  Move weigh(const State& s, size_t index, int u, size_t rank) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
     Freed freed;
     for (const auto& [v, covers] : f.reads) {
       if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
-      bool last = true;
-      for (int r : readers_of_[v.index()]) last &= r == u || has(s, r);
-      if (last) freed.add(bytes_[v.index()], covers);
+      const std::vector<int>& readers = readers_of_[v.index()];
+      if (std::all_of(readers.begin(), readers.end(), [&](int r) { return r == u || has(s, r); }))
+        freed.add(bytes_[v.index()], covers);
     }
     const auto [during, after] = bytes_around(u, s.live, freed);
-    return {index, u, after, std::max({s.peak, during, after})};
+    return {after, std::max({s.peak, during, after}), static_cast<uint32_t>(index),
+            static_cast<uint32_t>(rank), u};
   }
 
   State apply(const State& from, const Move& move) {
     State s = from;
-    s.done[static_cast<size_t>(move.unit) / 64] |= uint64_t{1} << (move.unit % 64);
+    add(s.done, move.unit);
     s.live = move.live;
     s.peak = move.peak;
     s.ready.erase(std::find(s.ready.begin(), s.ready.end(), move.unit));
     for (int r : users_[static_cast<size_t>(move.unit)]) {
       const auto& needs = units_.units[static_cast<size_t>(r)].operand_units;
       if (std::all_of(needs.begin(), needs.end(), [&](int o) { return has(s, o); }))
-        s.ready.push_back(r);
+        make_ready(s, r);
     }
     links_.push_back({from.link, move.unit});
     s.link = static_cast<int>(links_.size() - 1);
