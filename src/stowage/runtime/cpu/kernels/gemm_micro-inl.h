@@ -128,8 +128,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
         out_ahead += args.out_stride;
       }
       __builtin_prefetch(ahead.next(), 0, 2);
-#pragma GCC unroll kStepsAtOnce
-      for (int s = 0; s < kFetchEvery; ++s) step_of_k();
+      HWY_UNROLL(kStepsAtOnce) for (int s = 0; s < kFetchEvery; ++s) step_of_k();
     }
   }
   for (; k > 0; --k) step_of_k();

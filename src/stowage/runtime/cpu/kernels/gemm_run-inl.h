@@ -175,9 +175,13 @@ class GemmThread {
     static_assert(kCols<T> <= kGemmColUnit);
     if (b_turned_) return;
     if (p_.b_made.is) {
-      const int64_t w = std::min<int64_t>(kCols<T>, cols - j);
-      pack<kCols<T>>(p_.b, fill_piece(p_.b_made, n0 + j, w, k0, kc, workspace_), 0, b_piece_.outer, w,
-                     b_piece_.ks, kc, b_pack_ + j * kc);
+      // A piece is of several panels, where vectors are short: its rows would be too short as well.
+      if (j % kGemmColUnit != 0) return;
+      const int64_t n = std::min(kGemmColUnit, cols - j);
+      const void* const piece = fill_piece(p_.b_made, n0 + j, n, k0, kc, workspace_);
+      for (int64_t i = 0; i < n; i += kCols<T>)
+        pack<kCols<T>>(p_.b, piece, 0, b_piece_.outer + i, std::min<int64_t>(kCols<T>, n - i),
+                       b_piece_.ks, kc, b_pack_ + (j + i) * kc);
     } else if (!b_in_place_ || !b_cols_run_[j / kCols<T>]) {
       pack_part(kc, j, cols, 0, kc);
     }
