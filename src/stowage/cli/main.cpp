@@ -55,7 +55,7 @@ void print_help() {
   fmt::print(
       "\n./stowage COMMAND --help lists the options of a command; --version tells the version.\n"
       "STOW_ISA=avx512 in the environment holds kernels to AVX-512 (no tiles), =avx2 to AVX2, "
-      "=baseline to SSE2.\n");
+      "=baseline to plain code without vectors.\n");
 }
 
 // Lines that go on are indented; a line break that stands in a name is none.

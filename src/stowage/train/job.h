@@ -133,7 +133,8 @@ struct Choice {
 const std::vector<std::string>& policy_ladder();
 /// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
 std::vector<Placement> placement_ladder(const TrainConfig& config);
-/// The cheapest placement that fits, or the one asked for; every move by itself.
+/// The cheapest placement that fits, or the one asked for; what is elsewhere moves by itself, not
+/// ahead.
 Choice find_fit(const Job& job, const Budgets& budgets);
 /// The same with moves ahead, where these fit too: what runs.
 Choice choose_plan(const Job& job, const Budgets& budgets);

@@ -93,7 +93,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   int out_left = R;  // rows yet to fetch, a few at a time: all at once would hold up the panels
   T* packed = args.packed;
   int64_t k = args.kc;
-  const auto step_of_k = [&]() HWY_ATTR {
+  const auto step_of_k = [&]() HWY_ATTR __attribute__((always_inline)) {
     hn::Vec<decltype(d)> row[V];
     HWY_UNROLL(16) for (int v = 0; v < V; ++v) {
       row[v] = hn::LoadU(d, b + v * kLanes);

@@ -3,7 +3,7 @@
 //
 // Included once a target, after hwy/highway.h. A lane's result depends on that lane's input alone.
 // Every function takes and returns a vector of floats of tag d. On a target of one lane (scalar)
-// sin, cos and pow come from the C library.
+// sin, cos, erfc, erf_inv and pow come from the C library or from double.
 // NOLINTNEXTLINE
 #if defined(STOW_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STOW_SIMD_MATH_INL_H_
@@ -17,6 +17,7 @@
 
 #include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/exp_table-inl.h"
+#include "stowage/runtime/cpu/kernels/row_scalar.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -296,36 +297,60 @@ HWY_INLINE V erf_f32(D d, V a) {
                         hn::IfThenElse(hn::Eq(a, hn::Zero(d)), a, erf_near_0_f32(d, a, s)));
 }
 
-/// 1 - erf(x), also where that is tiny: e^-a^2 f(a) / (1 + 2 a) with a = |x|, and 2 less that for
-/// negative x; near 0 by erf.
-/// Source: the form is that of Shepherd and Laframboise 1981, "Chebyshev approximation of
-/// (1 + 2x) exp(x^2) erfc x"; the polynomial is a minimax fit of ours, within 1.6e-8 from 0.495
-/// to 10.1.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V erfc_f32(D d, V x) {
-  const V a = at_most(d, 10.1f, hn::Abs(x));  // where it is 0
-  const V one = hn::Set(d, 1.0f), two = hn::Set(d, 2.0f);
-  const V q = hn::Div(hn::Sub(a, two), hn::Add(a, two));
-  V p = hn::Set(d, -0x1.59fe56p-10f);
-  p = hn::MulAdd(p, q, hn::Set(d, 0x1.f3068ep-11f));
-  p = hn::MulAdd(p, q, hn::Set(d, 0x1.1cf4a6p-7f));
-  p = hn::MulAdd(p, q, hn::Set(d, -0x1.048234p-7f));
-  p = hn::MulAdd(p, q, hn::Set(d, -0x1.bc29b4p-5f));
-  p = hn::MulAdd(p, q, hn::Set(d, 0x1.4ff5ccp-3f));
-  p = hn::MulAdd(p, q, hn::Set(d, -0x1.5407acp-3f));
-  p = hn::MulAdd(p, q, hn::Set(d, -0x1.7bf5b6p-4f));
-  p = hn::MulAdd(p, q, hn::Set(d, 0x1.46e80ep+0f));
-  // What roundings took: of a^2, of 1 + 2 a, and of the quotient.
-  const V s = hn::Mul(a, a), s_rest = hn::MulSub(a, a, s);
-  const V b = hn::MulAdd(two, a, one), b_rest = hn::MulSub(two, a, hn::Sub(b, one));
-  const V inverse = hn::Div(one, b), f = hn::Mul(p, inverse);
-  const V p_rest = hn::NegMulAdd(f, b_rest, hn::NegMulAdd(f, b, p));
-  const V f_rest = hn::MulSub(p_rest, inverse, hn::Mul(f, s_rest));
-  const V tail = hn::Mul(exp_of_negative_f32(d, hn::Neg(s)), hn::Add(f, f_rest));
-  const V y = if_negative(d, x, hn::Sub(two, tail), tail);
-  return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.5f)), hn::Sub(one, erf_near_0_f32(d, x, s)), y);
+/// Where `mask` holds, f of the lane; elsewhere y. For the lanes too rare to deserve vector code.
+template <class D, class M, class V = hn::Vec<D>>
+HWY_INLINE V patch_f32(D d, M mask, V y, V a, V b, float (*f)(float, float)) {
+  if (HWY_LIKELY(hn::AllFalse(d, mask))) return y;
+  HWY_ALIGN float in_a[hn::MaxLanes(d)], in_b[hn::MaxLanes(d)], out[hn::MaxLanes(d)];
+  HWY_ALIGN uint32_t wanted[hn::MaxLanes(d)];
+  const hn::RebindToUnsigned<D> du;
+  hn::Store(a, d, in_a);
+  hn::Store(b, d, in_b);
+  hn::Store(y, d, out);
+  hn::Store(hn::BitCast(du, hn::VecFromMask(d, mask)), du, wanted);
+  for (size_t i = 0; i < hn::Lanes(d); ++i)
+    if (wanted[i] != 0) out[i] = f(in_a[i], in_b[i]);
+  return hn::Load(d, out);
 }
 
+HWY_INLINE float libm_sin(float x, float) {
+  return static_cast<float>(std::sin(double{x}));
+}
+HWY_INLINE float libm_cos(float x, float) {
+  return static_cast<float>(std::cos(double{x}));
+}
+HWY_INLINE float libm_erf_inv(float y, float) {
+  return static_cast<float>(scalar::erf_inv(double{y}));
+}
+HWY_INLINE float libm_erfc(float x, float) {
+  return static_cast<float>(std::erfc(double{x}));
+}
+HWY_INLINE float libm_pow(float x, float y) {
+  return static_cast<float>(std::pow(double{x}, double{y}));
+}
+
+#if HWY_TARGET == HWY_SCALAR
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V sin_f32(D d, V x) {
+  return hn::Set(d, libm_sin(hn::GetLane(x), 0));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V cos_f32(D d, V x) {
+  return hn::Set(d, libm_cos(hn::GetLane(x), 0));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V erf_inv_f32(D d, V y) {
+  return hn::Set(d, libm_erf_inv(hn::GetLane(y), 0));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V erfc_f32(D d, V x) {
+  return hn::Set(d, libm_erfc(hn::GetLane(x), 0));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V pow_f32(D d, V x, V y) {
+  return hn::Set(d, libm_pow(hn::GetLane(x), hn::GetLane(y)));
+}
+#else
 /// The inverse of erf; ±1 give ±infinity, beyond them NaN.
 /// Source: N. Juffa's erfinvf (public domain, Stack Overflow and NVIDIA forums).
 template <class D, class V = hn::Vec<D>>
@@ -357,46 +382,35 @@ HWY_INLINE V erf_inv_f32(D d, V a) {
   return hn::IfThenElse(hn::Eq(hn::Abs(a), one), inf, y);
 }
 
-/// Where `mask` holds, f of the lane; elsewhere y. For the lanes too rare to deserve vector code.
-template <class D, class M, class V = hn::Vec<D>>
-HWY_INLINE V patch_f32(D d, M mask, V y, V a, V b, float (*f)(float, float)) {
-  if (HWY_LIKELY(hn::AllFalse(d, mask))) return y;
-  HWY_ALIGN float in_a[hn::MaxLanes(d)], in_b[hn::MaxLanes(d)], out[hn::MaxLanes(d)];
-  HWY_ALIGN uint32_t wanted[hn::MaxLanes(d)];
-  const hn::RebindToUnsigned<D> du;
-  hn::Store(a, d, in_a);
-  hn::Store(b, d, in_b);
-  hn::Store(y, d, out);
-  hn::Store(hn::BitCast(du, hn::VecFromMask(d, mask)), du, wanted);
-  for (size_t i = 0; i < hn::Lanes(d); ++i)
-    if (wanted[i] != 0) out[i] = f(in_a[i], in_b[i]);
-  return hn::Load(d, out);
-}
-
-HWY_INLINE float libm_sin(float x, float) {
-  return static_cast<float>(std::sin(double{x}));
-}
-HWY_INLINE float libm_cos(float x, float) {
-  return static_cast<float>(std::cos(double{x}));
-}
-HWY_INLINE float libm_pow(float x, float y) {
-  return static_cast<float>(std::pow(double{x}, double{y}));
-}
-
-#if HWY_TARGET == HWY_SCALAR
+/// 1 - erf(x), also where that is tiny: e^-a^2 f(a) / (1 + 2 a) with a = |x|, and 2 less that for
+/// negative x; near 0 by erf.
+/// Source: the form is that of Shepherd and Laframboise 1981, "Chebyshev approximation of
+/// (1 + 2x) exp(x^2) erfc x"; the polynomial is a minimax fit of ours, within 1.6e-8 of
+/// itself from 0.495 to 10.1.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V sin_f32(D d, V x) {
-  return hn::Set(d, libm_sin(hn::GetLane(x), 0));
+HWY_INLINE V erfc_f32(D d, V x) {
+  const V a = at_most(d, 10.2f, hn::Abs(x));  // where e^-a^2 is 0
+  const V one = hn::Set(d, 1.0f), two = hn::Set(d, 2.0f);
+  const V q = hn::Div(hn::Sub(a, two), hn::Add(a, two));
+  V p = hn::Set(d, -0x1.59fe56p-10f);
+  p = hn::MulAdd(p, q, hn::Set(d, 0x1.f3068ep-11f));
+  p = hn::MulAdd(p, q, hn::Set(d, 0x1.1cf4a6p-7f));
+  p = hn::MulAdd(p, q, hn::Set(d, -0x1.048234p-7f));
+  p = hn::MulAdd(p, q, hn::Set(d, -0x1.bc29b4p-5f));
+  p = hn::MulAdd(p, q, hn::Set(d, 0x1.4ff5ccp-3f));
+  p = hn::MulAdd(p, q, hn::Set(d, -0x1.5407acp-3f));
+  p = hn::MulAdd(p, q, hn::Set(d, -0x1.7bf5b6p-4f));
+  p = hn::MulAdd(p, q, hn::Set(d, 0x1.46e80ep+0f));
+  // What roundings took: of a^2, of 1 + 2 a, and of the quotient.
+  const V s = hn::Mul(a, a), s_rest = hn::MulSub(a, a, s);
+  const V b = hn::MulAdd(two, a, one), b_rest = hn::MulSub(two, a, hn::Sub(b, one));
+  const V inverse = hn::Div(one, b), f = hn::Mul(p, inverse);
+  const V p_rest = hn::NegMulAdd(f, b_rest, hn::NegMulAdd(f, b, p));
+  const V f_rest = hn::MulSub(p_rest, inverse, hn::Mul(f, s_rest));
+  const V tail = hn::Mul(exp_of_negative_f32(d, hn::Neg(s)), hn::Add(f, f_rest));
+  const V y = if_negative(d, x, hn::Sub(two, tail), tail);
+  return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.5f)), hn::Sub(one, erf_near_0_f32(d, x, s)), y);
 }
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V cos_f32(D d, V x) {
-  return hn::Set(d, libm_cos(hn::GetLane(x), 0));
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V pow_f32(D d, V x, V y) {
-  return hn::Set(d, libm_pow(hn::GetLane(x), hn::GetLane(y)));
-}
-#else
 
 /// x - k π/2 for the nearest integer k. |x| < 2^27.
 /// Source: FreeBSD's __ieee754_rem_pio2f (π/2 in a part of 25 bits and a rest, in double).
