@@ -18,6 +18,7 @@
 
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 #include "stowage/runtime/cpu/kernels/row_program_reference.h"
+#include "tests/support/on_target.h"
 
 namespace stow::cpu {
 namespace {
@@ -601,11 +602,8 @@ void with_other_targets(void (*f)()) {
   for (int64_t target : {int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
     if (target != int64_t{HWY_EMU128} && (hwy::SupportedTargets() & target) == 0) continue;
     SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    const OnTarget held(target);
     f();
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   }
 }
 TEST(RowProgramRandom, EveryTargetAgreesWithTheReference) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hwy/targets.h"
+#include "tests/support/on_target.h"
 
 namespace stow::cpu {
 namespace {
@@ -101,20 +102,6 @@ TEST(SimdMathUlps, ANaNWhereANumberIsDueIsFarOff) {
     EXPECT_GT(ulps(kNaN, want), 1e6) << want;
   EXPECT_GT(ulps(1, std::nan("")), 1e6);
 }
-
-// While one stands, functions are those of a target.
-class OnTarget {
- public:
-  explicit OnTarget(int64_t targets) { use(targets); }
-  ~OnTarget() { use(before_); }
-
- private:
-  static void use(int64_t targets) {
-    hwy::SetSupportedTargetsForTest(targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  const int64_t before_ = hwy::SupportedTargets();
-};
 
 class SimdMath : public ::testing::TestWithParam<Function> {
  protected:

@@ -53,9 +53,9 @@ void close_keeping_errno(int fd) {
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
   const Target target = target_at(path);
   if (target.in_place) {
-    const int fd = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
-    if (fd < 0) return system_failure(path);
-    return AtomicFile(path, "", fd);
+    FileDescriptor file(open_file(path, O_WRONLY | O_CREAT | O_TRUNC));
+    if (file.get() < 0) return system_failure(path);
+    return AtomicFile(path, "", std::move(file));
   }
   std::string temporary;
   int fd = -1;
@@ -64,39 +64,35 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
     fd = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
     if (fd < 0 && errno != EEXIST) return system_failure(path);
   }
-  AtomicFile file(target.path, temporary, fd);
+  AtomicFile file(target.path, temporary, FileDescriptor(fd));
   if (target.mode && ::fchmod(fd, *target.mode) != 0) return system_failure(path);
   return file;
 }
 
-AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_(std::move(other.temporary_)),
-      fd_(std::exchange(other.fd_, -1)) {}
-
 AtomicFile::~AtomicFile() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  if (!in_place()) ::unlink(temporary_.c_str());
+  if (file_.get() >= 0 && !in_place()) ::unlink(temporary_.c_str());
 }
 
 Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
-  return write_fully(fd_, bytes, path_);
+  return write_fully(file_.get(), bytes, path_);
 }
 
 Result<void> AtomicFile::commit(const std::string& path) {
   const std::string& target = path.empty() ? path_ : path;
-  if (in_place())
-    return ::close(std::exchange(fd_, -1)) == 0 ? Result<void>() : system_failure(path_);
-  if (::fsync(fd_) != 0) return system_failure(target);
+  if (in_place()) return file_.close() ? Result<void>() : system_failure(path_);
+  if (::fsync(file_.get()) != 0) return system_failure(target);
   // The descriptor stays open until the rename, so that a failure still removes the file.
   if (::rename(temporary_.c_str(), target.c_str()) != 0) return system_failure(target);
-  if (::close(std::exchange(fd_, -1)) != 0) return system_failure(target);
+  if (!file_.close()) return system_failure(target);
   return sync_directory(parent_directory(target));
 }
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+bool FileDescriptor::close() {
+  return ::close(std::exchange(fd_, -1)) == 0;
 }
 
 std::span<const std::byte> as_bytes(std::string_view text) {

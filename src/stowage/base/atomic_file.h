@@ -12,33 +12,6 @@
 
 namespace stow {
 
-/// A file written under a temporary name that takes its own on commit. Until then, and whatever
-/// fails, what stood at PATH stays; the temporary file goes when this goes. Its name is nobody
-/// else's: PATH.<digits and '-'>.tmp in the same folder, behind symbolic links. What no file may
-/// take the place of, such as a device or a pipe, is written to as it is.
-class AtomicFile {
- public:
-  /// Errors: the folder is missing or cannot be written to.
-  static Result<AtomicFile> create(const std::string& path);
-  AtomicFile(AtomicFile&& other) noexcept;
-  AtomicFile& operator=(AtomicFile&&) = delete;
-  ~AtomicFile();
-
-  /// Appends. Errors: a full disk, a size limit.
-  Result<void> write(std::span<const std::byte> bytes);
-  /// Syncs the file, renames it (to `path` where given, in the same folder) and syncs the folder.
-  Result<void> commit(const std::string& path = "");
-
- private:
-  AtomicFile(std::string path, std::string temporary, int fd)
-      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
-  bool in_place() const { return temporary_.empty(); }
-
-  std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
-};
-
 /// A descriptor that is closed when this goes; -1 for none.
 class FileDescriptor {
  public:
@@ -50,9 +23,38 @@ class FileDescriptor {
   }
   ~FileDescriptor();
   int get() const { return fd_; }
+  /// Closes it now; false, with errno, where that fails. There is none then.
+  bool close();
 
  private:
   int fd_;
+};
+
+/// A file written under a temporary name that takes its own on commit. Until then, and whatever
+/// fails, what stood at PATH stays; the temporary file goes when this goes. Its name is nobody
+/// else's: PATH.<digits and '-'>.tmp in the same folder, behind symbolic links. What no file may
+/// take the place of, such as a device or a pipe, is written to as it is.
+class AtomicFile {
+ public:
+  /// Errors: the folder is missing or cannot be written to.
+  static Result<AtomicFile> create(const std::string& path);
+  AtomicFile(AtomicFile&&) noexcept = default;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  /// Appends. Errors: a full disk, a size limit.
+  Result<void> write(std::span<const std::byte> bytes);
+  /// Syncs the file, renames it (to `path` where given, in the same folder) and syncs the folder.
+  Result<void> commit(const std::string& path = "");
+
+ private:
+  AtomicFile(std::string path, std::string temporary, FileDescriptor file)
+      : path_(std::move(path)), temporary_(std::move(temporary)), file_(std::move(file)) {}
+  bool in_place() const { return temporary_.empty(); }
+
+  std::string path_;
+  std::string temporary_;
+  FileDescriptor file_;
 };
 
 /// Bytes of a string.

@@ -46,11 +46,9 @@ Result<std::string> read_all(int fd, const std::string& name, int64_t max_bytes)
 }  // namespace
 
 Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
-  const int fd = open_file(path, O_RDONLY);
-  if (fd < 0) return system_failure(path);
-  Result<std::string> text = read_all(fd, path, max_bytes);
-  ::close(fd);
-  return text;
+  const FileDescriptor file(open_file(path, O_RDONLY));
+  if (file.get() < 0) return system_failure(path);
+  return read_all(file.get(), path, max_bytes);
 }
 
 Result<std::string> read_text_or_stdin(const std::string& path, int64_t max_bytes) {

@@ -155,8 +155,7 @@ class BeamSearch {
                                                         moves.end() - from);
         std::nth_element(from, to, moves.end(), better);
         std::sort(from, to, better);
-        for (; from != to; ++from) {
-          if (next.size() == width) break;
+        for (; from != to && next.size() < width; ++from) {
           done = beam[from->state].done;
           add(done, from->unit);
           if (seen.insert(done).second) next.push_back(apply(beam[from->state], *from));
@@ -398,8 +397,8 @@ class BeamSearch {
     const size_t pa = place_[static_cast<size_t>(a)], pb = place_[static_cast<size_t>(b)];
     return pa != pb ? pa < pb : a > b;
   }
-  static bool has(const State& s, int u) {
-    return s.done[static_cast<size_t>(u) / 64] >> (u % 64) & 1;
+  static bool has(const Set& set, int u) {
+    return set[static_cast<size_t>(u) / 64] >> (u % 64) & 1;
   }
   static void add(Set& set, int u) { set[static_cast<size_t>(u) / 64] |= uint64_t{1} << (u % 64); }
   void make_ready(State& s, int u) const {
@@ -414,7 +413,8 @@ class BeamSearch {
     for (const auto& [v, covers] : f.reads) {
       if (returned_[v.index()] || bytes_[v.index()] == 0) continue;
       const std::vector<int>& readers = readers_of_[v.index()];
-      if (std::all_of(readers.begin(), readers.end(), [&](int r) { return r == u || has(s, r); }))
+      if (std::all_of(readers.begin(), readers.end(),
+                      [&](int r) { return r == u || has(s.done, r); }))
         freed.add(bytes_[v.index()], covers);
     }
     const auto [during, after] = bytes_around(u, s.live, freed);
@@ -430,7 +430,7 @@ class BeamSearch {
     s.ready.erase(std::find(s.ready.begin(), s.ready.end(), move.unit));
     for (int r : users_[static_cast<size_t>(move.unit)]) {
       const auto& needs = units_.units[static_cast<size_t>(r)].operand_units;
-      if (std::all_of(needs.begin(), needs.end(), [&](int o) { return has(s, o); }))
+      if (std::all_of(needs.begin(), needs.end(), [&](int o) { return has(s.done, o); }))
         make_ready(s, r);
     }
     links_.push_back({from.link, move.unit});

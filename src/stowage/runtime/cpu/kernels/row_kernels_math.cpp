@@ -44,26 +44,14 @@ struct RowRem {
   }
 };
 
-// The rarer functions, element by element in double and rounded to f32.
-template <OpKind K>
-float libm1(float x, float) {
-  return static_cast<float>(scalar::Unary<K, double>::apply(x));
-}
-template <OpKind K>
-float libm2(float x, float y) {
-  return static_cast<float>(scalar::Binary<K, double>::apply(x, y));
-}
+// The rarer functions.
 template <OpKind K>
 struct RowLibm1 {
-  HWY_INLINE VF operator()(DF d, VF a) const {
-    return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, a, libm1<K>);
-  }
+  HWY_INLINE VF operator()(DF d, VF a) const { return libm1_f32<K>(d, a); }
 };
 template <OpKind K>
 struct RowLibm2 {
-  HWY_INLINE VF operator()(DF d, VF a, VF b) const {
-    return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, b, libm2<K>);
-  }
+  HWY_INLINE VF operator()(DF d, VF a, VF b) const { return libm2_f32<K>(d, a, b); }
 };
 
 MapKernel find_math(OpKind op) {

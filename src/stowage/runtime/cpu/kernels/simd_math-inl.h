@@ -313,42 +313,38 @@ HWY_INLINE V patch_f32(D d, M mask, V y, V a, V b, float (*f)(float, float)) {
   return hn::Load(d, out);
 }
 
-HWY_INLINE float libm_sin(float x, float) {
-  return static_cast<float>(std::sin(double{x}));
+// Lane by lane in double and rounded to f32, with one operand and with two.
+template <OpKind K>
+float libm1(float x, float) {
+  return static_cast<float>(scalar::Unary<K, double>::apply(x));
 }
-HWY_INLINE float libm_cos(float x, float) {
-  return static_cast<float>(std::cos(double{x}));
+template <OpKind K>
+float libm2(float x, float y) {
+  return static_cast<float>(scalar::Binary<K, double>::apply(x, y));
 }
-HWY_INLINE float libm_erf_inv(float y, float) {
-  return static_cast<float>(scalar::erf_inv(double{y}));
+template <OpKind K, class D, class V = hn::Vec<D>>
+HWY_INLINE V libm1_f32(D d, V a) {
+  return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, a, libm1<K>);
 }
-HWY_INLINE float libm_erfc(float x, float) {
-  return static_cast<float>(std::erfc(double{x}));
-}
-HWY_INLINE float libm_pow(float x, float y) {
-  return static_cast<float>(std::pow(double{x}, double{y}));
+template <OpKind K, class D, class V = hn::Vec<D>>
+HWY_INLINE V libm2_f32(D d, V a, V b) {
+  return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, b, libm2<K>);
 }
 
 #if HWY_TARGET == HWY_SCALAR
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V sin_f32(D d, V x) {
-  return hn::Set(d, libm_sin(hn::GetLane(x), 0));
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V cos_f32(D d, V x) {
-  return hn::Set(d, libm_cos(hn::GetLane(x), 0));
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V erf_inv_f32(D d, V y) {
-  return hn::Set(d, libm_erf_inv(hn::GetLane(y), 0));
-}
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V erfc_f32(D d, V x) {
-  return hn::Set(d, libm_erfc(hn::GetLane(x), 0));
-}
+#define STOW_FROM_LIBM1(name, kind)        \
+  template <class D, class V = hn::Vec<D>> \
+  HWY_INLINE V name(D d, V x) {            \
+    return libm1_f32<OpKind::kind>(d, x);  \
+  }
+STOW_FROM_LIBM1(sin_f32, kSin)
+STOW_FROM_LIBM1(cos_f32, kCos)
+STOW_FROM_LIBM1(erf_inv_f32, kErfInv)
+STOW_FROM_LIBM1(erfc_f32, kErfc)
+#undef STOW_FROM_LIBM1
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V pow_f32(D d, V x, V y) {
-  return hn::Set(d, libm_pow(hn::GetLane(x), hn::GetLane(y)));
+  return libm2_f32<OpKind::kPow>(d, x, y);
 }
 #else
 /// The inverse of erf; ±1 give ±infinity, beyond them NaN.
@@ -454,11 +450,11 @@ HWY_INLINE V sin_quarters_f32(D d, V x, int quarters, float (*rare)(float, float
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V sin_f32(D d, V x) {
-  return sin_quarters_f32(d, x, 0, libm_sin);
+  return sin_quarters_f32(d, x, 0, libm1<OpKind::kSin>);
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V cos_f32(D d, V x) {
-  return sin_quarters_f32(d, x, 1, libm_cos);
+  return sin_quarters_f32(d, x, 1, libm1<OpKind::kCos>);
 }
 
 /// e^(y log x) for normal x > 0 and finite y, in double: far closer than a float's half ulp.
@@ -533,7 +529,7 @@ HWY_INLINE V pow_f32(D d, V x, V y) {
   r = hn::IfThenElse(negative, hn::IfThenElse(integer, signed_r, nan), r);
   const V big = hn::Set(d, std::numeric_limits<float>::max());
   const auto plain = hn::And(hn::And(hn::Gt(a, zero), hn::Le(a, big)), hn::Le(hn::Abs(y), big));
-  return patch_f32(d, hn::Not(plain), r, x, y, libm_pow);
+  return patch_f32(d, hn::Not(plain), r, x, y, libm2<OpKind::kPow>);
 }
 #endif  // HWY_TARGET == HWY_SCALAR
 
