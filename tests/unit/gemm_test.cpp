@@ -315,6 +315,29 @@ TEST(Gemm, EveryTargetKeepsTheContractWhereFewRowsTurnB) {
       }
 }
 
+// Few columns read rows of a large A where they lie: whole blocks and not, a page apart and not.
+TEST(Gemm, EveryTargetKeepsTheContractWhereFewColumnsMeetAFarA) {
+  constexpr uint64_t kRowMajor = 0;
+  for (const auto& [rows, n, k] : std::vector<std::array<int64_t, 3>>{
+           {4099, 16, 300}, {1100, 40, 1000}, {800, 64, 2048}, {525, 1, 2049}})
+    for (const DType t : {kF32, kF64})
+      for (const bool accumulate : {false, true}) {
+        const GemmShape shape{{}, {rows}, {n}, {k}};
+        const auto want = gemm_contract(GemmProblem(shape, t, t, t, kRowMajor, accumulate), true);
+        for (const int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}}) {
+          hwy::SetSupportedTargetsForTest(0);
+          if (!(hwy::SupportedTargets() & target)) continue;
+          hwy::SetSupportedTargetsForTest(target);
+          SCOPED_TRACE(fmt::format("{}: {} x {} x {} {}", hwy::TargetName(target), rows, n, k,
+                                   dtype_name(t)));
+          GemmProblem p(shape, t, t, t, kRowMajor, accumulate);
+          p.run(2);
+          EXPECT_EQ(p.result(), want);
+        }
+        hwy::SetSupportedTargetsForTest(0);
+      }
+}
+
 // Where f32 are split into bf16: numbers of every magnitude, infinities and NaN, in rows of A and
 // columns of B that hold them and in all others.
 TEST(Gemm, TakesEveryMagnitudeWhereItSplits) {

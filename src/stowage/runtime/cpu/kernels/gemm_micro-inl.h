@@ -50,6 +50,10 @@ struct MicroArgs {
 /// Steps of k to a line fetched ahead.
 constexpr int kFetchEvery = 4;
 
+/// Lines fetched then where A is read in place: as many as it takes up.
+template <typename T>
+constexpr int kLinesInPlace = (kRows * kFetchEvery * static_cast<int>(sizeof(T)) + 63) / 64;
+
 /// Steps of k that are unrolled. Where registers are just enough, compilers lose some to more.
 constexpr int kStepsAtOnce = HWY_TARGET <= HWY_AVX3 ? kFetchEvery : 1;
 
@@ -128,6 +132,12 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
         out_ahead += args.out_stride;
       }
       __builtin_prefetch(ahead.next(), 0, 2);
+      HWY_UNROLL(kStepsAtOnce) for (int s = 0; s < kFetchEvery; ++s) step_of_k();
+    }
+  }
+  if constexpr (kInPlace && R == kRows) {
+    for (const bool fetches = ahead.step != 0; k >= kFetchEvery; k -= kFetchEvery) {
+      for (int l = 0; fetches && l < kLinesInPlace<T>; ++l) __builtin_prefetch(ahead.next(), 0, 2);
       HWY_UNROLL(kStepsAtOnce) for (int s = 0; s < kFetchEvery; ++s) step_of_k();
     }
   }

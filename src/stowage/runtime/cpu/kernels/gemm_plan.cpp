@@ -1,5 +1,7 @@
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -199,6 +201,12 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   make(spec.b_prologue, kGemmColUnit * kGemmBlockK * dtype_bytes(p.b), p.b_made);
   p.thread_bytes += p.epilogue_bytes;
   return p;
+}
+
+int64_t first_cache_ways() {
+  constexpr int64_t kUsual = 8;  // where the system does not tell
+  static const int64_t told = sysconf(_SC_LEVEL1_DCACHE_ASSOC);
+  return told > 0 ? told : kUsual;
 }
 
 void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first, int64_t count,

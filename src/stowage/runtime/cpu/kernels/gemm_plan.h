@@ -90,6 +90,9 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form);
 void gemm_offsets(const GemmDims& dims, int64_t GemmDim::*stride, int64_t first, int64_t count,
                   int64_t* out);
 
+/// Ways of this machine's first cache: a number to choose by what is fast, not what is computed.
+int64_t first_cache_ways();
+
 /// Calls f(batch element, first row, end, first column, end) for each tile of these tasks.
 template <typename F>
 void for_each_gemm_tile(const GemmPlan& p, int64_t first_task, int64_t last_task, F f) {

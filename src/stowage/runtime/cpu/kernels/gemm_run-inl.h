@@ -121,8 +121,10 @@ class GemmThread {
       place_b(kc, m1 - m0);
       first_k_ = k0 == 0;
       last_k_ = k0 + kc == p_.k.extent;
-      for (int64_t m = m0; m < m1; m += p_.block_m) {
-        const int64_t rows = std::min(p_.block_m, m1 - m);
+      const bool reads_a = may_read_a(cols);
+      const int64_t block_m = reads_a && !is_a_near() ? kFarRows : p_.block_m;
+      for (int64_t m = m0; m < m1; m += block_m) {
+        const int64_t rows = std::min(block_m, m1 - m);
         if (changed(m_, {m, rows})) {
           gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
           gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
@@ -131,21 +133,18 @@ class GemmThread {
             c_rows_even_[i / kRows] =
                 evenly_spaced(c_rows_ + i, std::min<int64_t>(kRows, rows - i));
         }
-        // A short walk over B does not repay packing an A that is near.
-        a_in_place_ = !p_.a_made.is && !b_turned_ && cols <= kFewCols &&
-                      p_.m.extent * p_.k.extent <= kNearA && rows > kWideRows &&
-                      dtype_bytes(p_.a) == sizeof(T) && a_ks_run_ && a_rows_even_;
+        a_in_place_ = reads_a && rows > kWideRows && a_rows_even_;
         if (p_.a_made.is)
           pack<kRows>(p_.a, fill_piece(p_.a_made, m, rows, k0, kc, workspace_), 0, a_piece_.outer, rows,
                       a_piece_.ks, kc, a_pack_);
         else if (!a_in_place_)
           pack<kRows>(p_.a, a_, a_batch_, a_rows_, rows, a_ks_, kc, a_pack_);
         // The next block of A, of these k or the next.
-        const bool turn = m + p_.block_m >= m1;
-        const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0 + kGemmBlockK : k0;
-        if (!p_.a_made.is)
+        const bool turn = m + block_m >= m1;
+        const int64_t next_m = turn ? m0 : m + block_m, next_k = turn ? k0 + kGemmBlockK : k0;
+        if (!p_.a_made.is && !(reads_a && is_a_near()))
           ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
-                std::min(p_.block_m, m1 - next_m), next_k);
+                std::min(block_m, m1 - next_m), next_k);
         block({m, n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
       }
     }
@@ -158,6 +157,18 @@ class GemmThread {
     if (large_ && k < p_.k.extent)
       of.start(static_cast<const char*>(base) + batch * bytes, bytes, stride, outer, first, n, p_.k,
                k, std::min(kGemmBlockK, p_.k.extent - k));
+  }
+
+  bool is_a_near() const { return p_.m.extent * p_.k.extent <= kNearA; }
+  // Whether rows of A are read where they are, if they are evenly spaced: a short walk over B does
+  // not repay packing them. Of an A that is far, a few at a time: they are fetched, and too many
+  // would drive each other out of caches, as do the rows of a micro-kernel a page or more apart
+  // where the first cache has too few ways.
+  bool may_read_a(int64_t cols) const {
+    if (p_.a_made.is || b_turned_ || !a_ks_run_ || dtype_bytes(p_.a) != sizeof(T)) return false;
+    if (is_a_near()) return cols <= kFewCols;
+    const int64_t step = p_.m.count == 1 ? p_.m.dims[0].a_stride * int64_t{sizeof(T)} : 0;
+    return cols <= kFewColsOfFar && step != 0 && (step % kPage != 0 || kRows <= first_cache_ways());
   }
 
   // Whether panels of B can as well be read where they are: rows of whole vectors of the right
@@ -292,7 +303,7 @@ class GemmThread {
     }
     MicroArgs<T> args;
     GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
-    next.next(kc / kFetchEvery, a, args.fetch);
+    next.next(kc / kFetchEvery * (a_in_place_ ? kLinesInPlace<T> : 1), a, args.fetch);
     const bool to_sums = p_.partial_sums && !last_k_;
     if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
@@ -389,7 +400,10 @@ class GemmThread {
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
 
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
-  static constexpr int64_t kNearA = 1 << 20;  // elements of A that are read where they are
+  static constexpr int64_t kNearA = 1 << 20;      // elements of A for which that holds
+  static constexpr int64_t kFewColsOfFar = 64;    // likewise of a larger one,
+  static constexpr int64_t kFarRows = 2 * kRows;  // of which so many rows are read at a time
+  static constexpr int64_t kPage = 4096;
 
   const GemmPlan& p_;
   const void *a_, *b_;
