@@ -4,11 +4,13 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/in_order.h"
 #include "stowage/core/sums.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
@@ -77,7 +79,8 @@ struct Job::Traced {
 Job::~Job() = default;
 Job::Job(Job&&) noexcept = default;
 
-Job::Job(const TrainConfig& config, int threads) : config_(config), threads_(threads) {
+Job::Job(const TrainConfig& config, int threads)
+    : config_(config), threads_(threads), tracing_(std::make_unique<std::mutex>()) {
   TrainState state;
   state.model = nn::llama_abstract(llama_config(config));
   const Optimizer optimizer = optimizer_of(config.optimizer);
@@ -204,6 +207,8 @@ JobPlan Job::plan_to_fit(const Placement& placement, const Budgets& budgets) con
 JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead,
                       std::optional<int64_t> step_bytes) const {
   const auto start = std::chrono::steady_clock::now();
+  // What is traced, and what is planned of it whatever the policy, is made once, by one thread.
+  std::unique_lock lock(*tracing_);
   Traced& t = traced(placement);
   JobPlan plan;
   plan.placement = placement;
@@ -246,15 +251,17 @@ JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool m
   plan.programs.init = t.init_program;
   plan.programs.eval = t.eval_program;
   plan.programs.sample = t.sample_program;
+  const BytesByKind optimizer_bytes = t.optimizer_bytes;
+  lock.unlock();
   plan.programs.step = compile(step_graph, step, threads_);
   // What moves ahead, or stays for being back soon, must leave room for what the host's memory holds,
   // in any phase, where that is the device's; as a last resort nothing does.
   const auto host_of = [](const ExecutablePtr& program) {
     return program ? program->memory_analysis().host().total_bytes : 0;
   };
-  const int64_t host_beside =
-      std::max(host_of(t.init_program),
-               t.optimizer_bytes[1] + std::max(host_of(t.eval_program), host_of(t.sample_program)));
+  const int64_t host_beside = std::max(
+      host_of(plan.programs.init),
+      optimizer_bytes[1] + std::max(host_of(plan.programs.eval), host_of(plan.programs.sample)));
   for (int tries = 0; budgets[0] && step.transfers_ahead > 0; ++tries) {
     const MemoryAnalysis& found = plan.programs.step->memory_analysis();
     const int64_t host = std::max(found.host().total_bytes, host_beside);
@@ -281,8 +288,8 @@ JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool m
   };
   weigh("step", plan.programs.step, {});
   weigh("init", plan.programs.init, {});
-  weigh("eval", plan.programs.eval, t.optimizer_bytes);
-  if (samples) weigh("sample", plan.programs.sample, t.optimizer_bytes);
+  weigh("eval", plan.programs.eval, optimizer_bytes);
+  if (samples) weigh("sample", plan.programs.sample, optimizer_bytes);
   plan.plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return plan;
 }
@@ -415,16 +422,20 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
   Choice choice;
   const TrainConfig& config = job.config();
   TooMuch too_much(config, budgets);
-  for (const Placement& placement : placement_ladder(config)) {
-    if (too_much.is_known(placement)) continue;
-    JobPlan plan = job.plan_to_fit(placement, budgets);
+  const std::vector<Placement> ladder = placement_ladder(config);
+  using Work = std::function<JobPlan()>;
+  const auto begin = [&](size_t i) -> std::optional<Work> {
+    if (too_much.is_known(ladder[i])) return std::nullopt;
+    return [&job, &budgets, &placement = ladder[i]] { return job.plan_to_fit(placement, budgets); };
+  };
+  in_order(ladder.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
+    if (too_much.is_known(ladder[i])) return true;  // by now
     const std::string over = over_budgets(config, plan, budgets);
-    too_much.note(placement, plan.peak_bytes);
-    choice.rungs.push_back({placement, plan.peak_bytes, over});
-    if (!over.empty()) continue;
-    choice.plan = std::move(plan);
-    break;
-  }
+    too_much.note(ladder[i], plan.peak_bytes);
+    choice.rungs.push_back({ladder[i], plan.peak_bytes, over});
+    if (over.empty()) choice.plan = std::move(plan);
+    return !over.empty();
+  });
   return choice;
 }
 
@@ -550,62 +561,68 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   const Job job(open, threads);
   std::vector<std::pair<int64_t, Placement>> tried;
   TooMuch too_much(open, budgets);
-  for (const Placement& placement : placement_ladder(open)) {
-    if (too_much.is_known(placement) || !can_be_asked(placement)) continue;
+  const std::vector<Placement> ladder = placement_ladder(open);
+  using Work = std::function<BytesByKind()>;
+  const auto begin = [&](size_t i) -> std::optional<Work> {
+    const Placement& placement = ladder[i];
+    if (too_much.is_known(placement) || !can_be_asked(placement)) return std::nullopt;
     const auto known =
         std::find_if(choice.rungs.begin(), choice.rungs.end(),
                      [&](const Rung& r) { return r.placement == placement; });
-    const BytesByKind peak_bytes = known != choice.rungs.end()
-                                       ? known->peak_bytes
-                                       : job.plan_to_fit(placement, budgets).peak_bytes;
-    too_much.note(placement, peak_bytes);
-    tried.emplace_back(device_bytes(open, peak_bytes), placement);
-    weigh(settings(placement, config), peak_bytes, false);
-  }
+    if (known != choice.rungs.end()) return [known] { return known->peak_bytes; };
+    return [&] { return job.plan_to_fit(placement, budgets).peak_bytes; };
+  };
+  in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
+    if (too_much.is_known(ladder[i])) return true;  // by now
+    too_much.note(ladder[i], peak_bytes);
+    tried.emplace_back(device_bytes(open, peak_bytes), ladder[i]);
+    weigh(settings(ladder[i], config), peak_bytes, false);
+    return true;
+  });
   // What takes least as things are, and what does of another policy: another job may like that better.
   std::stable_sort(tried.begin(), tried.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Placement> least = {tried.front().second};
   for (const auto& [peak, placement] : tried)
     if (least.size() < 2 && placement.policy != least[0].policy) least.push_back(placement);
-  const auto add = [&](const std::string& change, const TrainConfig& changed) {
-    const Job changed_job(changed, threads);
-    std::optional<BytesByKind> lowest;
-    Placement best;
-    for (Placement placement : least) {
-      placement.chunked =
-          placement.chunked && changed.train.compute == "f32" && changed.has_chunks();
-      const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
-      if (lowest && device_bytes(changed, *lowest) <= device_bytes(changed, peak_bytes)) continue;
-      lowest = peak_bytes;
-      best = placement;
-    }
-    // What is chosen by itself, and what has to be asked for as something else is.
-    weigh(config.memory == open.memory ? fmt::format("{} ({})", change, to_string(best))
-                                       : fmt::format("{} {}", change, settings(best, changed)),
-          *lowest, true);
+  std::vector<std::pair<std::string, TrainConfig>> changes;
+  const auto change = [&](const std::string& setting, auto&& apply) {
+    apply(changes.emplace_back(setting, config).second);
   };
-  if (config.data.batch > 1) {
-    TrainConfig c = config;
-    c.data.batch /= 2;
-    add(fmt::format("--set data.batch={}", c.data.batch), c);
-  }
-  if (config.data.seq > 1) {
-    TrainConfig c = config;
-    c.data.seq /= 2;
-    add(fmt::format("--set data.seq={}", c.data.seq), c);
-  }
-  if (!config.model.tied) {
-    TrainConfig c = config;
-    c.model.tied = true;
-    add("--set model.tied=true", c);
-  }
-  if (config.train.compute == "f32") {
-    TrainConfig c = config;
-    c.train.compute = "bf16";
-    add("--set train.compute=bf16", c);
-  }
-  for (const auto& [change, changed] : loss_changes(config)) add(change, changed);
+  if (const int64_t batch = config.data.batch / 2; batch > 0)
+    change(fmt::format("--set data.batch={}", batch),
+           [&](TrainConfig& c) { c.data.batch = batch; });
+  if (const int64_t seq = config.data.seq / 2; seq > 0)
+    change(fmt::format("--set data.seq={}", seq), [&](TrainConfig& c) { c.data.seq = seq; });
+  if (!config.model.tied)
+    change("--set model.tied=true", [](TrainConfig& c) { c.model.tied = true; });
+  if (config.train.compute == "f32")
+    change("--set train.compute=bf16", [](TrainConfig& c) { c.train.compute = "bf16"; });
+  for (auto& changed : loss_changes(config)) changes.push_back(std::move(changed));
+  using Best = std::pair<Placement, BytesByKind>;
+  const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
+    return [&least, &budgets, &changed = changes[i].second, threads] {
+      const Job changed_job(changed, threads);
+      std::optional<Best> best;
+      for (Placement placement : least) {
+        placement.chunked =
+            placement.chunked && changed.train.compute == "f32" && changed.has_chunks();
+        const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
+        if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
+          best = Best{placement, peak_bytes};
+      }
+      return *best;
+    };
+  };
+  in_order(changes.size(), threads, plan_change, [&](size_t i, const Best& best) {
+    const auto& [setting, changed] = changes[i];
+    // What is chosen by itself, and what has to be asked for as something else is.
+    weigh(config.memory == open.memory
+              ? fmt::format("{} ({})", setting, to_string(best.first))
+              : fmt::format("{} {}", setting, settings(best.first, changed)),
+          best.second, true);
+    return true;
+  });
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
     return a.peak_bytes < b.peak_bytes;
   });

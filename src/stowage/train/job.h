@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -80,7 +81,7 @@ using Budgets = std::array<std::optional<int64_t>, kNumMemoryKinds>;
 Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_bytes);
 
 /// The traced graphs of a configuration. Planning under another policy traces nothing again; with
-/// the state in other memories the graphs are others.
+/// the state in other memories the graphs are others. Several threads may plan at once.
 class Job {
  public:
   /// Errors: TraceError where the model cannot be built.
@@ -89,6 +90,7 @@ class Job {
   Job(Job&&) noexcept;
 
   const TrainConfig& config() const { return config_; }
+  int threads() const { return threads_; }
   /// Names and types; where a leaf lies is the placement's.
   const std::vector<StateLeaf>& state() const { return state_; }
   size_t n_model_leaves() const { return n_model_leaves_; }
@@ -113,6 +115,7 @@ class Job {
   int threads_;
   std::vector<StateLeaf> state_;
   size_t n_model_leaves_ = 0;
+  std::unique_ptr<std::mutex> tracing_;  // guards what follows, and all that is in it
   mutable std::vector<std::unique_ptr<Traced>> traced_;
 };
 
