@@ -93,6 +93,17 @@ TEST_F(Measure, BenchStepShowsTheSettingsItWasGiven) {
   EXPECT_EQ(o.json.find("settings")->dump(), "[\"data.batch=1\", \"data.seq=8\"]");
 }
 
+TEST_F(Measure, BenchStepSaysWhyItRefusesInJsonToo) {
+  const std::string path = folder_ / "o.json";
+  const std::vector<std::string> arguments = {"--memory", "1MiB",       "--set",  "data.batch=1",
+                                              "--set",    "data.seq=8", "--json", path};
+  EXPECT_THROW((void)run_bench_step(arguments), CapacityError);
+  const Result<Json> json = parse_json(read_bytes(path));
+  ASSERT_TRUE(json.ok()) << json.error();
+  EXPECT_EQ(*json->find("config"), "small");
+  EXPECT_THAT(*json->find("refused")->as_string(), HasSubstr("more than the budget of 1.00 MiB"));
+}
+
 TEST_F(Measure, ProfileAnswersWithWhereTheTimeGoes) {
   const std::vector<std::string> small = {
       "--set", "model.dim=32", "--set", "model.layers=2", "--set", "model.ffn=48", "--set",

@@ -2,11 +2,16 @@
 // budgets: the losses are the same bits, the measured peak is the predicted one.
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "stowage/base/text_file.h"
 #include "stowage/core/disk_blocks.h"
@@ -601,7 +606,45 @@ TEST_F(Train, ALossThatIsNotFiniteStopsTheRun) {
   TrainConfig c = config("wild", 8);
   c.optimizer.lr = 1e30;
   c.optimizer.warmup = 0;
-  EXPECT_EQ(train(c, std::nullopt).status, 3);
+  const Outcome o = train(c, std::nullopt);
+  EXPECT_EQ(o.status, kStatusNotFinite);
+  EXPECT_EQ(*o.summary.find("status"), "not finite");
+  EXPECT_EQ(*o.summary.find("steps")->as_int(), static_cast<int64_t>(o.losses.size()));
+}
+
+TEST_F(Train, AnInterruptedRunSaysHowFarItGotAndGoesOn) {
+  TrainConfig c = config("whole", 80);
+  c.optimizer.total_steps = 80;
+  c.train.checkpoint_every = 0;
+  const Outcome whole = train(c, std::nullopt);
+  ASSERT_EQ(whole.status, 0);
+  EXPECT_EQ(*whole.summary.find("status"), "done");
+  c.train.out = (folder_ / "interrupted").string();
+  const auto before = ::signal(SIGINT, SIG_IGN);  // were it too late
+  std::atomic<bool> over = false;
+  std::thread sender([&] {  // after its first step
+    const auto has_begun = [&] {
+      std::ifstream lines(folder_ / "out.jsonl");
+      std::string line;
+      return std::getline(lines, line) && line.find("\"step\": 1,") != std::string::npos;
+    };
+    std::filesystem::remove(folder_ / "out.jsonl");
+    while (!over && !has_begun()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!over) ::kill(::getpid(), SIGINT);
+  });
+  const Outcome part = train(c, std::nullopt);
+  over = true;
+  sender.join();
+  ::signal(SIGINT, before);
+  ASSERT_EQ(part.status, kStatusInterrupted);
+  EXPECT_EQ(*part.summary.find("status"), "interrupted");
+  EXPECT_EQ(*part.summary.find("steps")->as_int(), static_cast<int64_t>(part.losses.size()));
+  EXPECT_TRUE(part.summary.find("validation_loss")->is_null());
+  const Outcome rest = train(c, std::nullopt, true);
+  ASSERT_EQ(rest.status, 0);
+  std::vector<std::string> losses = part.losses;
+  losses.insert(losses.end(), rest.losses.begin(), rest.losses.end());
+  EXPECT_EQ(losses, whole.losses);
 }
 
 }  // namespace

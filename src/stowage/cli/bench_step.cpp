@@ -109,7 +109,21 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
   }
   Result<std::optional<JsonLines>> json = open_json(a.json);
   if (!json) return json.failure();
-  Result<StepRun> run = StepRun::make(a.run);
+  const Json::Array settings(a.settings.begin(), a.settings.end());
+  const auto made = [&] {
+    try {
+      return StepRun::make(a.run);
+    } catch (const CapacityError& error) {
+      const Json refusal = Json::object({{"config", a.config},
+                                         {"dtype", a.dtype},
+                                         {"settings", settings},
+                                         {"refused", error.what()}});
+      if (Result<void> written = write_json(*json, refusal); !written)
+        fmt::print(stderr, "stowage: error: {}\n", written.error());
+      throw;
+    }
+  };
+  Result<StepRun> run = made();
   if (!run) return run.failure();
   KernelProfile profile(a.run.threads);
   double best = 0;
@@ -138,7 +152,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
   const Result<void> written =
       write_json(*json, Json::object({{"config", a.config},
                                       {"dtype", a.dtype},
-                                      {"settings", Json::Array(a.settings.begin(), a.settings.end())},
+                                      {"settings", settings},
                                       {"steps", a.steps},
                                       {"threads", a.run.threads},
                                       {"policy", to_string(run->placement())},

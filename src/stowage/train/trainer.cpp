@@ -115,7 +115,10 @@ class Run {
       status = *done;
     }
     end_line();
-    if (status == kStatusNotFinite) return status;
+    if (status == kStatusNotFinite) {
+      if (Result<void> written = write_summary("not finite"); !written) return written.failure();
+      return status;
+    }
     if (step_ > saved_step_ || saved_.empty())
       if (Result<void> saved = save(); !saved) return saved.failure();
     if (status == 0) {
@@ -124,6 +127,7 @@ class Run {
       status = *finished;
     }
     say("interrupted after step {}: saved to {}; --resume goes on from there\n", step_, saved_);
+    if (Result<void> written = write_summary("interrupted"); !written) return written.failure();
     return status;
   }
 
@@ -431,14 +435,11 @@ class Run {
     const std::optional<double> validation = evaluate();
     const std::string text = validation ? sample() : std::string();
     if (interrupted) return kStatusInterrupted;
-    const BytesByKind measured = {device_->high_water_bytes(MemoryKind::kDevice),
-                                  device_->high_water_bytes(MemoryKind::kPinnedHost),
-                                  device_->high_water_bytes(MemoryKind::kDisk)};
     say("validation loss {:.4f} nats a byte\n", *validation);
     if (!text.empty()) say("sample:\n{}\n", printable(text));
-    const auto [predicted, lower_bound] = bounds();
-    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", predicted[0], measured[0],
-        format_bytes(measured[0]), format_bytes(budget_bytes_));
+    const int64_t measured = measured_bytes()[0];
+    say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
+        format_bytes(measured), format_bytes(budget_bytes_));
     const double step_s = median(step_s_);
     const bool has_steps = !step_s_.empty();
     if (has_steps)
@@ -452,28 +453,41 @@ class Run {
           "median of {} steps\n",
           100 * median(replay_errors_), replay_errors_.size());
     say("saved to {}\n", saved_);
-    if (options_.json) {
-      const Result<void> written = options_.json->write(
-          Json::object({{"summary", true},
-                        {"steps", step_},
-                        {"policy", plan_.placement.policy},
-                        {"placement", to_string(plan_.placement)},
-                        {"first_loss", has_steps ? Json(first_loss_) : Json()},
-                        {"last_loss", has_steps ? Json(last_loss_) : Json()},
-                        {"validation_loss", *validation},
-                        {"predicted_peak_bytes", bytes_json(predicted)},
-                        {"measured_peak_bytes", bytes_json(measured)},
-                        {"lower_bound_bytes", bytes_json(lower_bound)},
-                        {"data_path", config_.data.path},
-                        {"disk", disk_json()},
-                        {"compile_s", plan_.plan_s},
-                        {"predicted_step_s",
-                         options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},
-                        {"measured_step_s", has_steps ? Json(step_s) : Json()},
-                        {"checkpoint", saved_}}));
-      if (!written) return written.failure();
-    }
+    if (Result<void> written = write_summary("done", validation); !written)
+      return written.failure();
     return 0;
+  }
+
+  BytesByKind measured_bytes() const {
+    return {device_->high_water_bytes(MemoryKind::kDevice),
+            device_->high_water_bytes(MemoryKind::kPinnedHost),
+            device_->high_water_bytes(MemoryKind::kDisk)};
+  }
+
+  // How the run ended; of one that did not get to its end, what was predicted is of all of it.
+  Result<void> write_summary(const char* status, std::optional<double> validation = {}) {
+    if (!options_.json) return {};
+    const auto [predicted, lower_bound] = bounds();
+    const bool has_steps = !step_s_.empty();
+    return options_.json->write(
+        Json::object({{"summary", true},
+                      {"status", status},
+                      {"steps", step_},
+                      {"policy", plan_.placement.policy},
+                      {"placement", to_string(plan_.placement)},
+                      {"first_loss", has_steps ? Json(first_loss_) : Json()},
+                      {"last_loss", has_steps ? Json(last_loss_) : Json()},
+                      {"validation_loss", validation ? Json(*validation) : Json()},
+                      {"predicted_peak_bytes", bytes_json(predicted)},
+                      {"measured_peak_bytes", bytes_json(measured_bytes())},
+                      {"lower_bound_bytes", bytes_json(lower_bound)},
+                      {"data_path", config_.data.path},
+                      {"disk", disk_json()},
+                      {"compile_s", plan_.plan_s},
+                      {"predicted_step_s",
+                       options_.predicted_step_s ? Json(*options_.predicted_step_s) : Json()},
+                      {"measured_step_s", has_steps ? Json(median(step_s_)) : Json()},
+                      {"checkpoint", saved_}}));
   }
 
   static std::string printable(const std::string& text) {
