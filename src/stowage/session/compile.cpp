@@ -200,7 +200,8 @@ Variant planned_with(const Graph& graph, Graph tiled, const CompileOptions& opti
         each.iterations_apart = true;
         return lower(tiled, each);
       };
-    planned = overlap(std::move(planned), options.transfers_ahead, options.capacities, apart);
+    planned =
+        overlap(std::move(planned), options.transfers_ahead, options.capacities, apart, threads);
   }
   return {graph, std::move(tiled), std::move(planned)};
 }

@@ -1,8 +1,10 @@
 #include "stowage/session/overlap.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <functional>
+#include <future>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -329,14 +331,27 @@ Device::Capacities between(const Device::Capacities& a, const Device::Capacities
 // The best that was met within the limits; of each attempt so many choices are laid out at most.
 std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::Capacities& limits,
                             const MemoryAnalysis& plain, size_t max_choices,
-                            const std::function<Schedule()>& apart) {
+                            const std::function<Schedule()>& apart, int threads) {
   Chooser chooser(schedule, count_moves(schedule), ahead);
   std::optional<Fit> best, best_apart;
+  // The search with iterations apart, beside the rest of this one where threads allow; and how slow
+  // what it began for was.
+  std::future<std::optional<Fit>> search_apart;
+  double slowness_here = 0;
+  // Whether that search is through with something to stay with, in which case no other counts.
+  const auto apart_is_enough = [&](bool wait) {
+    if (!search_apart.valid() ||
+        (!wait && search_apart.wait_for(std::chrono::seconds(0)) == std::future_status::timeout))
+      return false;
+    best_apart = search_apart.get();
+    return best_apart && best_apart->beyond == 0 && best_apart->slowness < kAsWell * slowness_here;
+  };
   Device::Capacities asked = limits;
   std::optional<Device::Capacities> fitted, refused;
   std::optional<Choice> laid;  // the last that fitted
   int n_refined = 0;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    if (apart_is_enough(false)) return best_apart;
     std::vector<Choice> choices = chooser.choose(asked);
     // More room may go to moves that do not need it; where little is hidden less is tried as well.
     if (attempt == 0 && choices[0].slowness > kWellHidden) {
@@ -373,10 +388,11 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
       // What is under way from one iteration to another stands in the way of what has one place in
       // all of them.
       if (attempt == 0 && c == 0 && !is_good && apart && gap(fit.planned.plan) > kGoodGap) {
-        best_apart = best_fit(apart(), ahead, limits, plain, 1, {});
-        if (best_apart && best_apart->beyond == 0 &&
-            best_apart->slowness < kAsWell * choices[c].slowness)
-          return best_apart;
+        slowness_here = choices[c].slowness;
+        search_apart = std::async(threads > 1 ? std::launch::async : std::launch::deferred, [&] {
+          return best_fit(apart(), ahead, limits, plain, 1, {}, 1);
+        });
+        if (apart_is_enough(threads <= 1)) return best_apart;
       }
       if (fits && (!best || fit.is_better_than(*best))) best = std::move(fit);
     }
@@ -389,6 +405,7 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
     asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
+  if (apart_is_enough(true)) return best_apart;
   return best && !(best_apart && best_apart->is_better_than(*best)) ? best : best_apart;
 }
 
@@ -409,7 +426,7 @@ double time_beside(const Schedule& schedule, const Schedule& other) {
 }
 
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const std::function<Schedule()>& apart) {
+                const std::function<Schedule()>& apart, int threads) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;
   const MemoryAnalysis& plain = planned.plan.analysis;
   Device::Capacities limits = capacities;
@@ -418,7 +435,8 @@ Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities
     if (total > limits[kind]) return planned;
     if (limits[kind] >= Device::unlimited_bytes() && kind == 0) limits[kind] = total;
   }
-  std::optional<Fit> best = best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, apart);
+  std::optional<Fit> best =
+      best_fit(planned.schedule, ahead, limits, plain, kMaxChoices, apart, threads);
   return best ? std::move(best->planned) : std::move(planned);
 }
 

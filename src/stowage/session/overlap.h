@@ -23,12 +23,13 @@ bool hides_well(const Schedule& schedule);
 /// How much longer a step takes than one of another schedule, the mean over those of that one.
 double time_beside(const Schedule& schedule, const Schedule& other);
 
-/// The same program with up to `ahead` moves of each stream under way at a time, or fewer where that
-/// is nominally faster. Its totals stay within the capacities; where the device has no limit, within
-/// the plan's own total there. A plan over a capacity is returned as it is. `apart` makes the schedule
-/// whose loops have each iteration laid out by itself, for where what crosses iterations leaves gaps;
-/// empty where there is none.
+/// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
+/// that is nominally faster. Its totals stay within the capacities; where the device has no limit,
+/// within the plan's own total there. A plan over a capacity is returned as it is. `apart` makes
+/// the schedule whose loops have each iteration laid out by itself, for where what crosses
+/// iterations leaves gaps; empty where there is none; it may be called by another thread, if there
+/// may be several.
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
-                const std::function<Schedule()>& apart = {});
+                const std::function<Schedule()>& apart = {}, int threads = 1);
 
 }  // namespace stow

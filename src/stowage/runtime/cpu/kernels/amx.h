@@ -34,8 +34,9 @@ class Tiles {
 };
 
 // Rows [0, 16) of the pairs k to k + 16, a row after the other. `rows` beyond n are zeros.
+template <pairs::EarlierK kEarlier>
 STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_t n, bool adjacent,
-                         const int64_t* ks, int64_t kc, bool along_k, uint32_t* dst) {
+                                const int64_t* ks, int64_t kc, bool along_k, uint32_t* dst) {
   if (n <= 0) {
     std::fill_n(dst, kTile * kTile, 0u);
     return;
@@ -43,8 +44,9 @@ STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_
   if (along_k) {
     const __mmask32 mask = pairs::first32(kc);
     for (int64_t r = 0; r < kTile; ++r) {
-      const __m512i x = r < n ? _mm512_rol_epi32(_mm512_maskz_loadu_epi16(mask, src + rows[r] + ks[0]), 16)
-                              : _mm512_setzero_si512();
+      __m512i x =
+          r < n ? _mm512_maskz_loadu_epi16(mask, src + rows[r] + ks[0]) : _mm512_setzero_si512();
+      if constexpr (kEarlier == pairs::EarlierK::kHigh) x = _mm512_rol_epi32(x, 16);
       _mm512_storeu_si512(dst + r * kTile, x);
     }
     return;
@@ -57,7 +59,10 @@ STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_
         return k < kc ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, src + rows[0] + ks[k]))
                       : _mm512_setzero_si512();
       };
-      v[i] = _mm512_or_si512(_mm512_slli_epi32(row(2 * i), 16), row(2 * i + 1));
+      const __m512i earlier = row(2 * i), later = row(2 * i + 1);
+      v[i] = kEarlier == pairs::EarlierK::kHigh
+                 ? _mm512_or_si512(_mm512_slli_epi32(earlier, 16), later)
+                 : _mm512_or_si512(_mm512_slli_epi32(later, 16), earlier);
     }
     pairs::turn(v);
     for (int64_t r = 0; r < kTile; ++r) _mm512_storeu_si512(dst + r * kTile, v[r]);
@@ -66,12 +71,13 @@ STOW_BF16 inline void pack_tile(const uint16_t* src, const int64_t* rows, int64_
   for (int64_t r = 0; r < kTile; ++r)
     for (int64_t i = 0; i < kTile; ++i) {
       const auto word = [&](int64_t k) -> uint32_t { return r < n && k < kc ? src[rows[r] + ks[k]] : 0; };
-      dst[r * kTile + i] = word(2 * i) << 16 | word(2 * i + 1);
+      dst[r * kTile + i] = pairs::as_pair<kEarlier>(word(2 * i), word(2 * i + 1));
     }
 }
 
 /// As pack_pairs, but rows of pairs, in panels [step of 16 pairs][upper and lower 16 rows][row][pair];
 /// zeros fill up rows and pairs.
+template <pairs::EarlierK kEarlier>
 inline void pack_rows(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                       int64_t kc, uint32_t* dst) {
   const bool along_k = pairs::is_run(ks, kc);
@@ -79,24 +85,26 @@ inline void pack_rows(const uint16_t* src, const int64_t* rows, int64_t n, const
     for (int64_t k = 0; k < kc; k += 2 * kTile)
       for (int64_t first = p; first < p + kSide; first += kTile, dst += kTile * kTile) {
         const int64_t w = std::min(kTile, n - first);
-        pack_tile(src, rows + first, w, w > 0 && pairs::is_run(rows + first, w), ks + k,
-                  std::min(2 * kTile, kc - k), along_k, dst);
+        pack_tile<kEarlier>(src, rows + first, w, w > 0 && pairs::is_run(rows + first, w), ks + k,
+                            std::min(2 * kTile, kc - k), along_k, dst);
       }
 }
 
-/// As PairPacking, for tiles.
+/// As PairPacking, for tiles. Which k of a pair comes first makes no difference to these, as long
+/// as both operands agree.
+template <pairs::EarlierK kEarlier>
 struct TilePacking {
   static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
   using Element = uint16_t;
   static constexpr int64_t kParts = 1, kFetches = 1;
-  static constexpr bool kMarks = false, kBeside = false;
+  static constexpr bool kMarks = false, kBeside = false, kReadsRows = true;
   static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                         int64_t kc, uint32_t* dst) {
-    pack_rows(src, rows, n, ks, kc, dst);
+    pack_rows<kEarlier>(src, rows, n, ks, kc, dst);
   }
   static void pack_right(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                          int64_t kc, uint32_t* dst) {
-    pairs::pack_pairs<kCols, kPairUnit>(src, rows, n, ks, kc, dst);
+    pairs::pack_pairs<kCols, kPairUnit, kEarlier>(src, rows, n, ks, kc, dst);
   }
 };
 

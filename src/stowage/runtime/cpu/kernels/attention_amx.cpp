@@ -17,7 +17,7 @@ using namespace pairs;
 static_assert(kTileUnits.rows == amx::kSide && kTileUnits.pairs == amx::kTile &&
               kTileCols == amx::kSide);
 
-struct TilePanels : PackedPairs<amx::TilePacking> {
+struct TilePanels : PackedPairs<amx::TilePacking<EarlierK::kHigh>> {
   static constexpr AttentionUnits kUnits = kTileUnits;
   template <Onto kOnto>
   STOW_AMX static void multiply(int64_t rows, const TileArgs& args) {

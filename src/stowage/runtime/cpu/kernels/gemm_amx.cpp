@@ -22,7 +22,7 @@ using namespace pairs;
 static_assert(kGemmTiledRowUnit == amx::kSide && kCols == amx::kSide &&
               kGemmPairsInTile == amx::kTile);
 
-struct TileKernel : amx::TilePacking {
+struct TileKernel : amx::TilePacking<EarlierK::kLow> {
   template <typename Out>
   STOW_AMX static void multiply(int64_t rows, PieceArgs& args) {
     GemmFetch& ahead = args.fetch;  // no copy, see GemmAhead::next
@@ -31,11 +31,13 @@ struct TileKernel : amx::TilePacking {
       for (int64_t i = 0; i < amx::kTile / kFetchEvery; ++i)
         _mm_prefetch(ahead.next(), _MM_HINT_T1);
     };
-    const auto into = [&](const float* prev, int64_t prev_stride, float* out,
-                          int64_t out_stride) STOW_AMX {
-      amx::multiply(args.pairs, args.a, amx::kTile, amx::kStep, args.b, kCols, prev, prev_stride, out,
-                    out_stride, fetch);
-    };
+    const auto into = [&](const float* prev, int64_t prev_stride, float* out, int64_t out_stride)
+                          STOW_AMX {
+                            const int64_t a_stride = args.a_stride ? args.a_stride : amx::kTile,
+                                          a_step = args.a_stride ? amx::kTile : amx::kStep;
+                            amx::multiply(args.pairs, args.a, a_stride, a_step, args.b, kCols, prev,
+                                          prev_stride, out, out_stride, fetch);
+                          };
     const bool whole = rows == kRows && args.cols == kCols;
     const bool sums = args.prev && !args.onto;  // go on from these
     if constexpr (std::is_same_v<Out, float>)

@@ -18,7 +18,8 @@ inline constexpr int64_t kCols = kGemmColUnit;  // of a kernel's piece of C
 /// A panel of A times one of B into a piece of C.
 struct PieceArgs {
   int64_t pairs;
-  const uint32_t *a, *b;  // panels
+  const uint32_t *a, *b;  // panels; or of A rows where they lie,
+  ptrdiff_t a_stride;     // so many words from one to the next; 0: a panel
   void* out;
   ptrdiff_t out_stride;
   const float* prev;  // earlier sums, or what the product is added to; may be out, or null
@@ -34,11 +35,51 @@ struct PieceArgs {
 };
 inline constexpr int64_t kFetchEvery = 4;  // pairs to a line fetched ahead
 
+// As put_piece, where rows of C are adjacent and columns are not: a column at a time.
+template <typename C>
+STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t* col_offsets,
+                          int64_t cols, bool add) {
+  const __mmask16 masks[2] = {first16(rows), first16(rows - kLanes)};
+  for (int64_t j = 0; j < cols; j += kLanes) {
+    __m512i v[2][kLanes];
+    for (int h = 0; h < 2; ++h) {
+      for (int64_t r = 0; r < kLanes; ++r)
+        v[h][r] = _mm512_load_si512(piece + (h * kLanes + r) * kCols + j);
+      turn(v[h]);
+    }
+    for (int64_t i = 0; i < std::min(kLanes, cols - j); ++i) {
+      C* const to = c + col_offsets[j + i];
+      __m512 x[2] = {_mm512_castsi512_ps(v[0][i]), _mm512_castsi512_ps(v[1][i])};
+      if constexpr (std::is_same_v<C, Bf16>) {
+        const auto widened = [&](__m512i y, int h) STOW_BF16 {
+          const __m256i half = h == 0 ? _mm512_castsi512_si256(y) : _mm512_extracti64x4_epi64(y, 1);
+          return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+        };
+        __m512i y = rounded(x[0], x[1]);
+        if (add) {
+          const __m512i before = _mm512_maskz_loadu_epi16(first32(rows), to);
+          y = rounded(_mm512_add_ps(widened(before, 0), widened(y, 0)),
+                      _mm512_add_ps(widened(before, 1), widened(y, 1)));
+        }
+        _mm512_mask_storeu_epi16(to, first32(rows), y);
+      } else {
+        for (int h = 0; h < 2; ++h) {
+          if (add) x[h] = _mm512_add_ps(_mm512_maskz_loadu_ps(masks[h], to + h * kLanes), x[h]);
+          _mm512_mask_storeu_ps(to + h * kLanes, masks[h], x[h]);
+        }
+      }
+    }
+  }
+}
+
 // A finished piece [rows, kCols] rounded into C; with `add`, added to it after rounding.
 template <typename C>
 STOW_BF16 void put_piece(const float* piece, C* c, const int64_t* row_offsets, int64_t rows,
                    const int64_t* col_offsets, int64_t cols, bool add) {
   const bool run = is_run(col_offsets, cols);
+  if constexpr (!std::is_same_v<C, F16>)
+    if (!run && rows > 1 && is_run(row_offsets, rows))
+      return put_turned(piece, c + row_offsets[0], rows, col_offsets, cols, add);
   for (int64_t r = 0; r < rows; ++r, piece += kCols) {
     C* const to = c + row_offsets[r];
     const auto put_one = [&](float x, C& element) {
@@ -78,8 +119,9 @@ STOW_BF16 inline void write_row(const float* row, const float* prev, Out* to, in
 /// Element, of the operands; kParts, that each is packed as; kFetches, lines fetched for 4 pairs;
 /// pack_left and pack_right, as PairPacking; and multiply<Out>(rows, PieceArgs&), into f32 or
 /// rounded into bf16, which may use up args.fetch. Where kMarks, packing also writes a mark of each
-/// row, and all of a depth is one K block. Where kBeside, it packs panels of B beside its products,
-/// and writes pieces of C later, at flush() at the latest.
+/// row, and all of a depth is one K block. Where kReadsRows, it also takes rows of A as they lie.
+/// Where kBeside, it packs panels of B beside its products, and writes pieces of C later, at
+/// flush() at the latest.
 template <typename Kernel>
 class PairedThread {
   static constexpr int64_t kRows = Kernel::kRows, kParts = Kernel::kParts;
@@ -128,8 +170,9 @@ class PairedThread {
         gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
         for (int64_t i = 0; i < rows; i += kRows)
           c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min(kRows, rows - i));
+        reads_a_ = Kernel::kReadsRows && may_read_a(rows, cols);
         uint32_t* to = a_pack_;
-        for (int64_t k = 0; k < depth_; k += kGemmBlockK) {
+        for (int64_t k = 0; k < depth_ && !reads_a_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
           if (p_.a_made.is)
             pack_left(words_of(p_.a_made, m, rows, k0_ + k, kc), a_piece_.outer, rows, a_piece_.ks,
@@ -147,6 +190,15 @@ class PairedThread {
         block(m, n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
       }
     }
+  }
+
+  // Whether rows of A are read where they are: whole panels, whose pairs lie side by side, that few
+  // columns would not repay packing.
+  bool may_read_a(int64_t rows, int64_t cols) const {
+    const int64_t stride = rows > 1 ? a_rows_[1] - a_rows_[0] : 0;
+    return !p_.a_made.is && cols <= kFewCols && rows % kRows == 0 &&
+           depth_ % (2 * Kernel::kPairUnit) == 0 && stride > 0 && stride % 2 == 0 &&
+           is_run(a_ks_, depth_) && evenly_spaced(a_rows_, rows);
   }
 
   static int64_t pairs_in(int64_t k) {
@@ -238,6 +290,7 @@ class PairedThread {
              int64_t w, float* sums) {
     const int64_t pairs = pairs_in(std::min(kGemmBlockK, depth_ - k));
     a += i * pairs * kParts;
+    if (reads_a_) a = reinterpret_cast<const uint32_t*>(a_ + a_batch_ + a_rows_[i] + a_ks_[k]);
     const bool even = c_cols_run_[j / kCols] && c_rows_even_[i / kRows];
     const int64_t at = c_batch_ + c_rows_[i] + c_cols_[j];
     const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
@@ -252,6 +305,7 @@ class PairedThread {
     PieceArgs args;
     next.next(pairs / kFetchEvery * Kernel::kFetches, a, args.fetch);
     args.pairs = pairs, args.a = a, args.b = b, args.cols = w;
+    args.a_stride = reads_a_ ? (a_rows_[1] - a_rows_[0]) / 2 : 0;
     args.out = kept, args.out_stride = kCols;
     args.prev = kept, args.prev_stride = kCols;
     args.far = kept, args.far_stride = 4 * kCols;
@@ -305,6 +359,7 @@ class PairedThread {
     return true;
   }
 
+  static constexpr int64_t kFewCols = 768;
   static constexpr int64_t kLarge = 1 << 18;  // elements of an operand that is read ahead
 
   const GemmPlan& p_;
@@ -313,7 +368,7 @@ class PairedThread {
   void* c_;
   uint32_t *b_pack_, *a_pack_;
   float *sums_, *kept_;
-  bool few_rows_, large_, last_k_ = false;
+  bool few_rows_, large_, last_k_ = false, reads_a_ = false;
   GemmAhead a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
   int64_t k0_ = 0, depth_ = 0;  // the k that are packed

@@ -37,10 +37,22 @@ void append(GemmDims& to, const GemmDim& d) {
 
 int64_t inner_c_stride(const GemmDims& d) { return d.count ? d.dims[d.count - 1].c_stride : 1; }
 
+// Whether few columns meet rows of A that tiles take as they lie.
+bool is_narrow_and_read(const GemmPlan& p) {
+  return p.form == GemmForm::kTiled && p.n.extent <= kGemmTiledRowUnit && p.k.count == 1 &&
+         p.k.dims[0].a_stride == 1;
+}
+
 // Vector lanes run along n, so n should be the direction in which C is contiguous, unless that
 // would leave most of a vector empty.
 bool should_swap(const GemmPlan& p) {
   const int64_t m = p.m.extent, n = p.n.extent;
+  // Tiles take rows of the left operand as they lie, and what that saves where the right one is of
+  // few columns is more than an empty part of a tile costs, or C by columns.
+  if (is_narrow_and_read(p) && m > kGemmTiledRowUnit && inner_c_stride(p.n) == 1) return false;
+  if (p.form == GemmForm::kTiled && m <= kGemmReadCols && m < n && p.k.extent >= kGemmReadLeastK &&
+      p.k.count == 1 && p.k.dims[0].b_stride == 1)
+    return true;
   const double waste = double(round_up(n, 16)) * m, swapped_waste = double(round_up(m, 16)) * n;
   if (waste > 1.5 * swapped_waste) return true;
   if (swapped_waste > 1.5 * waste) return false;
@@ -178,8 +190,9 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   p.tile_m = p.partial_sums
                  ? even_piece(p.task_m, kGemmMaxSums / p.tile_n / unit * unit, unit)
                  : round_up(p.task_m, unit);
-  const int64_t most =
-      paired ? kGemmPairedBlock / p.depth / unit * unit : kGemmMaxBlockM;
+  const int64_t most = !paired                 ? kGemmMaxBlockM
+                       : is_narrow_and_read(p) ? unit  // little is packed
+                                               : kGemmPairedBlock / p.depth / unit * unit;
   p.block_m = even_piece(p.tile_m, std::min(most, kGemmMaxBlockM), unit);
   const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
   const int64_t pair_unit = form == GemmForm::kTiled ? kGemmPairsInTile : 1;

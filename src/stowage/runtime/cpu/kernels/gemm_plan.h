@@ -25,6 +25,9 @@ inline constexpr int64_t kGemmPairedWhole = 2048;  // or all, so that many rows 
 inline constexpr int64_t kGemmPairedFewTileN = 512;  // columns of few rows, where packed as pairs
 inline constexpr int64_t kGemmPairedBlock = 96 * 2048;  // elements of A packed so at a time
 inline constexpr int64_t kGemmPairsInTile = 16;  // pairs of a K block are a multiple, in tiles
+inline constexpr int64_t kGemmReadCols =
+    512;  // most that tiles meet rows of A in place with, exchanged,
+inline constexpr int64_t kGemmReadLeastK = 128;  // and the least K for that
 inline constexpr int64_t kGemmParts = 3;         // bf16 that an f32 is split into, for tiles
 inline constexpr int64_t kGemmTripledTileN = 512;  // most columns of B packed at a time
 inline constexpr int64_t kGemmTripledBlockM = 64;  // and rows of A

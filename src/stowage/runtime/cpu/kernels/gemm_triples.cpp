@@ -28,7 +28,7 @@ class TripleKernel : public triples::PanelPacking {
   static constexpr int64_t kRows = kSide, kCols = kSide, kPairUnit = kTile;
   using Element = float;
   static constexpr int64_t kParts = triples::kParts, kFetches = 3;
-  static constexpr bool kMarks = true, kBeside = true;
+  static constexpr bool kMarks = true, kBeside = true, kReadsRows = false;
 
   /// A panel, packed beside the products from now on until it has to be there.
   void start_right(const float* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,

@@ -70,8 +70,16 @@ STOW_BF16 inline void turn(__m512i* v) {
   for (int i = 0; i < 16; ++i) v[i] = t[i];
 }
 
+/// Which half of a packed pair its earlier k is. The high one comes first where pairs are
+/// multiplied one after the other (AVX-512-BF16); memory has it low.
+enum class EarlierK { kHigh, kLow };
+template <EarlierK kEarlier>
+constexpr uint32_t as_pair(uint32_t earlier, uint32_t later) {
+  return kEarlier == EarlierK::kHigh ? earlier << 16 | later : later << 16 | earlier;
+}
+
 // Pairs [first, last) of a panel of w adjacent rows from `src` on: dst[pair][W].
-template <int W>
+template <int W, EarlierK kEarlier = EarlierK::kHigh>
 STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, int64_t kc,
                              int64_t first, int64_t last, uint32_t* dst) {
   // Word i of the low halves, then word i of the high ones; of the first 16 and of the last.
@@ -85,9 +93,11 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
       _mm_prefetch(src + ks[2 * k + kAhead - 1], _MM_HINT_T0);
       _mm_prefetch(src + ks[2 * k + kAhead], _MM_HINT_T0);
     }
-    const __m512i high = _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k]);
-    const __m512i low = 2 * k + 1 < kc ? _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k + 1])
-                                       : _mm512_setzero_si512();
+    const __m512i earlier = _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k]);
+    const __m512i later = 2 * k + 1 < kc ? _mm512_maskz_loadu_epi16(first32(w), src + ks[2 * k + 1])
+                                         : _mm512_setzero_si512();
+    const __m512i &low = kEarlier == EarlierK::kLow ? earlier : later,
+                  &high = kEarlier == EarlierK::kLow ? later : earlier;
     for (int64_t c = 0; c < W; c += kLanes)
       _mm512_mask_storeu_epi32(
           dst + k * W + c, first16(W - c),
@@ -96,7 +106,7 @@ STOW_BF16 void pack_straight(const uint16_t* src, int64_t w, const int64_t* ks, 
 }
 
 // Pairs of a panel of w rows of adjacent k, 16 by 16. `next`: the rows that come after, or none.
-template <int W>
+template <int W, EarlierK kEarlier = EarlierK::kHigh>
 STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, const int64_t* next,
                            int64_t kc, uint32_t* dst) {
   const int64_t pairs = (kc + 1) / 2;
@@ -106,20 +116,20 @@ STOW_BF16 void pack_turned(const uint16_t* src, const int64_t* rows, int64_t w, 
       for (int64_t r = 0; next && r < kLanes; ++r)
         _mm_prefetch(src + next[c + r] + 2 * k, _MM_HINT_T0);
       __m512i v[kLanes];
-      for (int64_t r = 0; r < kLanes; ++r)
-        v[r] = c + r < w
-                   ? _mm512_rol_epi32(_mm512_maskz_loadu_epi16(mask, src + rows[c + r] + 2 * k), 16)
-                   : _mm512_setzero_si512();
+      for (int64_t r = 0; r < kLanes; ++r) {
+        v[r] = c + r < w ? _mm512_maskz_loadu_epi16(mask, src + rows[c + r] + 2 * k)
+                         : _mm512_setzero_si512();
+        if constexpr (kEarlier == EarlierK::kHigh) v[r] = _mm512_rol_epi32(v[r], 16);
+      }
       turn(v);
       for (int64_t i = 0; i < std::min(kLanes, pairs - k); ++i)
         _mm512_mask_storeu_epi32(dst + (k + i) * W + c, first16(W - c), v[i]);
     }
 }
 
-// Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]; the earlier k of a
-// pair is its high half. Zeros stand for the rows missing from the last panel, and for the k missing
-// from a multiple of kPairUnit pairs.
-template <int W, int64_t kPairUnit = 1>
+// Packs n rows of kc elements into panels of W rows, dst[panel][pair of k][W]. Zeros stand for the
+// rows missing from the last panel, and for the k missing from a multiple of kPairUnit pairs.
+template <int W, int64_t kPairUnit = 1, EarlierK kEarlier = EarlierK::kHigh>
 STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                           int64_t kc, uint32_t* dst) {
   const int64_t pairs = (kc + 1) / 2, padded = (pairs + kPairUnit - 1) / kPairUnit * kPairUnit;
@@ -130,27 +140,25 @@ STOW_BF16 void pack_pairs(const uint16_t* src, const int64_t* rows, int64_t n, c
     constexpr int64_t kFew = 16;
     for (int64_t k = 0; k < pairs; k += kFew)
       for (int64_t p = 0; p < n; p += W)
-        pack_straight<W>(src + rows[p], std::min<int64_t>(W, n - p), ks, kc, k,
-                         std::min(k + kFew, pairs), dst + p * padded);
+        pack_straight<W, kEarlier>(src + rows[p], std::min<int64_t>(W, n - p), ks, kc, k,
+                                   std::min(k + kFew, pairs), dst + p * padded);
     return;
   }
   const bool along_k = is_run(ks, kc);
   for (int64_t p = 0; p < n; p += W, rows += W, dst += padded * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
     if (is_run(rows, w)) {
-      pack_straight<W>(src + rows[0], w, ks, kc, 0, pairs, dst);
+      pack_straight<W, kEarlier>(src + rows[0], w, ks, kc, 0, pairs, dst);
     } else if (along_k) {
-      pack_turned<W>(src + ks[0], rows, w, W > kLanes && p + 2 * W <= n ? rows + W : nullptr, kc,
-                     dst);
+      pack_turned<W, kEarlier>(src + ks[0], rows, w,
+                               W > kLanes && p + 2 * W <= n ? rows + W : nullptr, kc, dst);
     } else {
       for (int64_t k = 0; k < pairs; ++k)
         for (int64_t r = 0; r < W; ++r) {
-          uint32_t pair = 0;
-          if (r < w) {
-            pair = static_cast<uint32_t>(src[rows[r] + ks[2 * k]]) << 16;
-            if (2 * k + 1 < kc) pair |= src[rows[r] + ks[2 * k + 1]];
-          }
-          dst[k * W + r] = pair;
+          const auto word = [&](int64_t at) -> uint32_t {
+            return r < w && at < kc ? src[rows[r] + ks[at]] : 0;
+          };
+          dst[k * W + r] = as_pair<kEarlier>(word(2 * k), word(2 * k + 1));
         }
     }
   }
@@ -161,7 +169,7 @@ struct PairPacking {
   static constexpr int64_t kRows = 12, kCols = 32, kPairUnit = 1;
   using Element = uint16_t;
   static constexpr int64_t kParts = 1, kFetches = 1;
-  static constexpr bool kMarks = false, kBeside = false;
+  static constexpr bool kMarks = false, kBeside = false, kReadsRows = false;
   static void pack_left(const uint16_t* src, const int64_t* rows, int64_t n, const int64_t* ks,
                         int64_t kc, uint32_t* dst) {
     pack_pairs<kRows>(src, rows, n, ks, kc, dst);
