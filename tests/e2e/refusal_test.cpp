@@ -134,7 +134,7 @@ TEST_F(Refusal, OfTheDeviceListsRemediesThatWerePlanned) {
     EXPECT_EQ(bytes(o.json[0], "over_bytes", "device"),
               bytes(o.json[0], "needed_bytes", "device") - (400 << 10));
     EXPECT_TRUE(o.json[0].find("allowed_bytes")->find("pinned_host")->is_null());
-    EXPECT_THAT(o.errors, HasSubstr("what would lower it (each planned)"));
+    EXPECT_THAT(o.errors, HasSubstr("what would lower it (each planned for this budget)"));
     // 128 tokens of 32 over a vocabulary of 256: a chunk's logits are as many as the hidden states.
     for (const char* change : {"train.compute=bf16", "train.loss_chunk=16", "data.batch=2"}) {
       const size_t at = o.errors.find(fmt::format("--set {} (", change));
@@ -147,6 +147,44 @@ TEST_F(Refusal, OfTheDeviceListsRemediesThatWerePlanned) {
   EXPECT_EQ(*set.status, kExitOverBudget);
   EXPECT_EQ(set.errors.find("train.compute"), std::string::npos);
   EXPECT_EQ(set.errors.find("train.loss_chunk=16"), std::string::npos);
+}
+
+// The time of planning does not grow with extents: pieces of concatenations are not counted out.
+TEST_F(Refusal, OfBillionsOfSequencesComesAtOnce) {
+  const Outcome o = run(run_plan, {"data.batch=2147483647", "data.seq=31", "memory.device=1GiB"});
+  EXPECT_EQ(*o.status, kExitOverBudget);
+  EXPECT_THAT(o.errors, HasSubstr("--set data.batch=1073741823"));
+}
+
+// A change after which nothing is left of what is asked for is no remedy, and no error.
+TEST_F(Refusal, OfAJobWhoseHeadIsFrozenByNameIsARefusal) {
+  for (const char* freeze : {"head", "h*", "embed,norm,layers"}) {
+    const Outcome o =
+        run(run_plan, {"memory.device=100KiB", fmt::format("optimizer.freeze={}", freeze)});
+    ASSERT_TRUE(o.status.ok()) << o.status.error();
+    EXPECT_EQ(*o.status, kExitOverBudget);
+    EXPECT_THAT(o.errors, HasSubstr("--set data.batch="));
+    EXPECT_EQ(o.json.size(), 1u);
+  }
+}
+
+// Where the head no longer is the peak, the feed-forward blocks may be: a change is weighed with
+// these either way.
+TEST_F(Refusal, ARemedyThatFitsIsSaidTo) {
+  const std::vector<std::string> settings = {
+      "model.dim=22",           "model.layers=4",         "model.heads=1",
+      "model.kv_heads=1",       "model.ffn=97",           "model.vocab=511",
+      "model.tied=false",       "data.seq=300",           "data.batch=3",
+      "optimizer.name=rmsprop", "optimizer.freeze=embed", "train.sample=3",
+      "memory.device=2500000"};
+  const Outcome o = run(run_plan, settings);
+  EXPECT_EQ(*o.status, kExitOverBudget);
+  const size_t at = o.errors.find("--set train.vocab_block=16 ");
+  ASSERT_NE(at, std::string::npos) << o.errors;
+  EXPECT_THAT(o.errors.substr(at, o.errors.find('\n', at) - at), HasSubstr(" fits;"));
+  std::vector<std::string> changed = settings;
+  changed.push_back("train.vocab_block=16");
+  EXPECT_EQ(*run(run_plan, changed).status, kExitDone);
 }
 
 // Tiles and moves ahead follow the budget, so a plan may need less of a smaller one.

@@ -612,6 +612,19 @@ TEST_F(Train, ALossThatIsNotFiniteStopsTheRun) {
   EXPECT_EQ(*o.summary.find("steps")->as_int(), static_cast<int64_t>(o.losses.size()));
 }
 
+TEST_F(Train, TextIsDrawnFromF32WhateverIsComputedIn) {
+  for (const char* compute : {"f32", "bf16"}) {
+    TrainConfig c = config("drawn", 2);
+    c.train.compute = compute;
+    c.train.sample = 3;
+    c.model.vocab = 257;
+    const Job job(c, 1);
+    const ArrayType logits = job.plan({}).programs.sample->output_types()[0];
+    EXPECT_EQ(logits.dtype, DType::kF32) << compute;
+    EXPECT_EQ(logits.elems(), 257) << compute;
+  }
+}
+
 TEST_F(Train, AnInterruptedRunSaysHowFarItGotAndGoesOn) {
   TrainConfig c = config("whole", 80);
   c.optimizer.total_steps = 80;

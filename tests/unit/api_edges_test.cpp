@@ -251,5 +251,56 @@ TEST(ApiEdges, TheSlopeOfALogarithmOfATinyGammaVariable) {
   EXPECT_TRUE(all(isclose(slope * a, -y, 2e-2)).item<bool>());
 }
 
+TEST(ApiEdges, ARangeOfIntegersIsOfIntegers) {
+  const int64_t n = 5;
+  for (const Array& x : {arange(0, 5), arange(int64_t{0}, n), arange(0, n),
+                         arange(size_t{0}, size_t{5}), arange(0, 5, 1), arange(5)}) {
+    EXPECT_EQ(x.dtype(), DType::kI32);
+    EXPECT_THAT(x.to_vector<int32_t>(), ElementsAre(0, 1, 2, 3, 4));
+  }
+  EXPECT_THAT(take(arange(10, 20), arange(2, 5)).to_vector<int32_t>(), ElementsAre(12, 13, 14));
+  for (const Array& x : {arange(0.0, 2), arange(0, 2.0), arange(0, 2, 1.0), arange(2.0)})
+    EXPECT_EQ(x.dtype(), DType::kF32);
+  EXPECT_THAT(arange(0, 1, 0.5).to_vector<float>(), ElementsAre(0, 0.5f));
+}
+
+// NumPy's rule: of one number all values go there, of a list of one a value.
+TEST(ApiEdges, AListOfOnePlaceIsAListToInsert) {
+  const Array x = arange(9).reshape({3, 3}), column = Array::from({-1, -2, -3}).reshape({3, 1});
+  EXPECT_EQ(insert(x, {1}, column, 1).shape(), Shape({3, 4}));
+  EXPECT_THAT(insert(x, {1}, column, 1)[0].to_vector<int32_t>(), ElementsAre(0, -1, 1, 2));
+  EXPECT_EQ(insert(x, 1, column, 1).shape(), Shape({3, 6}));
+}
+
+TEST(ApiEdges, TheScaleOfAttentionOfF64IsOfF64) {
+  const std::vector<Array> keys = random::split(random::key(1), 3);
+  const auto draw = [&](size_t i) {
+    return random::normal(keys[i], {1, 4, 1, 3}).astype(DType::kF64);
+  };
+  const Array q = draw(0), k = draw(1), v = draw(2);
+  const auto by_hand = [&](double scale) {
+    const Array scores = einsum("bthd,bshd->bhts", {q, k}) * scale;
+    return einsum("bhts,bshd->bthd", {softmax(scores), v});
+  };
+  EXPECT_LT(max(abs(attention(q, k, v) - by_hand(1 / std::sqrt(3.0)))).item<double>(), 1e-15);
+  EXPECT_LT(max(abs(attention(q, k, v, {.scale = 0.1}) - by_hand(0.1))).item<double>(), 1e-15);
+}
+
+TEST(ApiEdges, SincHasAGradientNearZero) {
+  const auto slope = [](double x, DType dtype) {
+    const Array at = Array::scalar(x, dtype);
+    return grad([](const Array& a) { return sinc(a); })(at).astype(DType::kF64).item<double>();
+  };
+  for (const double x : {0.0, 1e-40, -1e-40, 1e-22, -1e-10, 1e-6, 9.9e-5, 1.01e-4, 0.3})
+    for (const DType dtype : {DType::kF32, DType::kF64}) {
+      const double y = dtype == DType::kF32 ? static_cast<float>(x) : x, t = M_PI * y;
+      const double want = std::abs(t) < 1e-2 ? M_PI * (-t / 3 + t * t * t / 30)
+                                             : M_PI * (std::cos(t) / t - std::sin(t) / (t * t));
+      EXPECT_NEAR(slope(x, dtype), want, dtype == DType::kF32 ? 2e-3 : 1e-11) << x;
+      EXPECT_NEAR(sinc(Array::scalar(y, DType::kF64)).item<double>(), t == 0 ? 1 : std::sin(t) / t,
+                  1e-15);
+    }
+}
+
 }  // namespace
 }  // namespace stow

@@ -163,9 +163,13 @@ TEST(Config, SettingsThatAreWrong) {
       {"train.seed=-9223372036854775809",
        "--set train.seed=-9223372036854775809: train.seed takes an integer, at least 0, not "
        "'-9223372036854775809'"},
-      {"data.seq=2147483649",
-       "--set data.seq=2147483649: data.seq takes an integer, at least 1 and at most 2147483648, "
-       "not '2147483649'"},
+      {"data.seq=2147483648",
+       "--set data.seq=2147483648: data.seq takes an integer, at least 1 and at most 2147483647, "
+       "not '2147483648'"},
+      {"optimizer.beta1=0.99999999999",
+       "--set optimizer.beta1=0.99999999999: optimizer.beta1 takes a number, from 0 to below 1, "
+       "not "
+       "'0.99999999999'"},
       {"model.vocab=255",
        "--set model.vocab=255: model.vocab takes an integer, from 256 to 16777216, not '255'"},
       {"optimizer.lr=nan",
@@ -182,14 +186,16 @@ TEST(Config, SettingsThatAreWrong) {
        "--set optimizer.name=adamm: optimizer.name takes one of adamw, adam, sgd, lion, adafactor, "
        "rmsprop, muon, not 'adamm'"},
       {"optimizer.momentum=0.9",
-       "optimizer.momentum = 0.9 (--set optimizer.momentum=0.9) has no effect with optimizer.name = "
+       "optimizer.momentum = 0.9 (--set optimizer.momentum=0.9) has no effect with optimizer.name "
+       "= "
        "adamw (default); it has one with sgd, rmsprop, adafactor"},
       {"memory.policy=some",
        "--set memory.policy=some: memory.policy takes one of auto, save_all, save_dots, "
        "save_gate, save_named, offload_named, recompute, offload_carries, offload_all, "
        "nested, offload_nested, not 'some'"},
       {"memory.gradients=here",
-       "--set memory.gradients=here: memory.gradients takes one of auto, device, pinned_host, disk, "
+       "--set memory.gradients=here: memory.gradients takes one of auto, device, pinned_host, "
+       "disk, "
        "not 'here'"},
       {"memory.gradients=pinned_host",
        "memory.gradients = pinned_host (--set memory.gradients=pinned_host) saves nothing with "
@@ -197,7 +203,8 @@ TEST(Config, SettingsThatAreWrong) {
       {"memory.gradients=disk",
        "memory.gradients = disk (--set memory.gradients=disk) needs space there: set memory.disk"},
       {"memory.policy=offload_nested",
-       "memory.policy = offload_nested (--set memory.policy=offload_nested) has nowhere to put them: "
+       "memory.policy = offload_nested (--set memory.policy=offload_nested) has nowhere to put "
+       "them: "
        "set memory.disk, or runtime.platform=virtual"},
       {"memory.device=0",
        "--set memory.device=0: memory.device takes a size such as 64MiB, at least 1, not '0'"},

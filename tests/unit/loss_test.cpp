@@ -73,6 +73,24 @@ TEST(LinearCrossEntropy, IsTheMeanOverAllLogits) {
     }
 }
 
+TEST(LinearCrossEntropy, OfF64IsF64) {
+  const Case& c = kCases[0];
+  const Array h = hidden_of(c).astype(DType::kF64), w = head().astype(DType::kF64),
+              t = targets_of(c);
+  const auto in_chunks = [&](const Array& x, const Array& y) {
+    return nn::linear_cross_entropy(x, y, t, c.chunk);
+  };
+  const auto at_once = [&](const Array& x, const Array& y) { return whole(x, y, t); };
+  const auto [loss, grads] = value_and_grad<0, 1>(in_chunks)(h, w);
+  const auto [expected, expected_grads] = value_and_grad<0, 1>(at_once)(h, w);
+  EXPECT_EQ(loss.dtype(), DType::kF64);
+  EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-13);
+  EXPECT_LT(max(abs(std::get<0>(grads) - std::get<0>(expected_grads))).item<double>(), 1e-13);
+  EXPECT_LT(max(abs(std::get<1>(grads) - std::get<1>(expected_grads))).item<double>(), 1e-13);
+  EXPECT_EQ(in_chunks(hidden_of(c), w).dtype(),
+            DType::kF32);  // a head of f64 alone does not widen it
+}
+
 TEST(LinearCrossEntropy, NeverHoldsAllLogits) {
   constexpr int64_t tokens = 512, width = 8, vocab = 1000;
   const auto bytes_of = [&](int64_t chunk) {

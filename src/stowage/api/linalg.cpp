@@ -258,11 +258,10 @@ Array attention(const Operand& q, const Operand& k, const Operand& v,
   if (options.mask && options.mask->dtype() != DType::kBool)
     fail_here("[attention] the mask must be bool, got {}; what is added to scores is the bias",
               to_string(options.mask->type()));
-  const float scale =
-      options.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(a.dim(3)))));
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(a.dim(3))));
   if (options.bias || options.mask || a.dtype() == DType::kF64)
     return stored_attention(a, b, c, scale, options);
-  AttentionParams p{scale, options.causal, 0};
+  AttentionParams p{static_cast<float>(scale), options.causal, 0};
   if (options.align_last && b.rank() == 4) p.offset = b.dim(1) - a.dim(1);
   return record1(OpKind::kAttention, p, {a, b, c});
 }

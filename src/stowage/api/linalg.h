@@ -49,7 +49,7 @@ Array dot_general(const Operand& a, const Operand& b, const Dims& a_contract,
 Array einsum(std::string_view spec, const std::vector<Array>& operands, STOW_AT);
 
 struct AttentionOptions {
-  std::optional<float> scale = {};  ///< 1 / sqrt(D) if not given.
+  std::optional<double> scale = {};  ///< 1 / sqrt(D) if not given.
   /// Query i sees keys 0 to i: aligned with the first key, as jax.nn.dot_product_attention does
   /// also where there are more keys than queries.
   bool causal = false;

@@ -179,11 +179,11 @@ Array sinc(const Operand& x) {
   const Site site(x.at);
   const Array a = to_float_array(x);
   return run_as_one("sinc", [&] {
-    const Array turn = a * std::numbers::pi, zero = a == 0;
-    const Array safe = where(zero, ones_like(turn), turn);
-    // Its series at 0, for the derivatives there; elsewhere it must not overflow.
-    const Array squared = square(where(zero, turn, zeros_like(turn)));
-    return where(zero, 1 - squared * (1.0 / 6) * (1 - squared * (1.0 / 20)), sin(safe) / safe);
+    const Array turn = a * std::numbers::pi, near = abs(a) < 1e-4;
+    const Array safe = where(near, ones_like(turn), turn);
+    // Its series near 0, for the derivatives there; elsewhere it must not overflow.
+    const Array squared = square(where(near, turn, zeros_like(turn)));
+    return where(near, 1 - squared * (1.0 / 6) * (1 - squared * (1.0 / 20)), sin(safe) / safe);
   });
 }
 

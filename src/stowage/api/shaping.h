@@ -43,7 +43,7 @@ template <std::floating_point Stop>
 Array arange(Stop stop, DType dtype = DType::kF32, STOW_AT) {
   return arange_of_floats(0, stop, 1, dtype, at);
 }
-template <Scalar Start, Scalar Stop, Scalar Step = double>
+template <Scalar Start, Scalar Stop, Scalar Step = int>
 requires(std::floating_point<Start> || std::floating_point<Stop> || std::floating_point<Step>)
 Array arange(Start start, Stop stop, Step step = 1, DType dtype = DType::kF32, STOW_AT) {
   return arange_of_floats(static_cast<double>(start), static_cast<double>(stop),
@@ -104,6 +104,10 @@ Array flip(const Operand& x, const Axes& axes = {});  ///< Reverses axes, all by
 Array insert(const Operand& x, int64_t place, const Operand& values, std::optional<int> axis = {});
 Array insert(const Operand& x, const Dims& places, const Operand& values,
              std::optional<int> axis = {});
+inline Array insert(const Operand& x, std::initializer_list<int64_t> places, const Operand& values,
+                    std::optional<int> axis = {}) {
+  return insert(x, Dims(places), values, axis);  // else {1} were a number
+}
 /// x without some places of an axis, or of x flattened (jnp.delete; that is a word of C++).
 /// Errors: also TraceError for a place out of range.
 Array delete_(const Operand& x, const Dims& places, std::optional<int> axis = {});

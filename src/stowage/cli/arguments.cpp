@@ -90,7 +90,10 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
       ->type_name("SIZE");
   app.add_option("--json", line.json_path, "Writes one JSON object a line to FILE, - for stdout")
       ->type_name("FILE");
-  app.add_flag("--resume", line.resume, "Goes on from the last checkpoint in train.out");
+  CLI::Option* const resume =
+      app.add_flag("--resume", line.resume, "Goes on from the last checkpoint in train.out");
+  if (command != "train")
+    resume->group("");  // known, to say that it has no effect; not in the help
   if (command == "plan" || command == "train" || command == "profile") {
     app.add_option("--device-description", line.device,
                    fmt::format("The device of the step time: {}, or a file (default: this machine as "

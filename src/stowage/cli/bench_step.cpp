@@ -38,6 +38,12 @@ Result<void> check_settings(const StepArguments& a) {
   for (const std::string& setting : a.settings) {
     if (setting.starts_with("train.compute="))
       return fail("bench step: --set {}: --dtype decides it", setting);
+    if (setting.starts_with("train.steps="))
+      return fail("bench step: --set {}: --steps decides it", setting);
+    for (const char* key : {"data.path=", "train.out=", "train.checkpoint_every=",
+                            "train.eval_every=", "train.sample="})
+      if (setting.starts_with(key))
+        return fail("bench step: --set {}: it has no effect: only steps are run", setting);
     if (setting.starts_with("model."))
       return fail("bench step: --set {}: --config decides the model", setting);
   }
@@ -136,7 +142,8 @@ Result<int> run_bench_step(std::span<const std::string> arguments) {
     best = i == 0 ? seconds : std::min(best, seconds);
     losses.push_back(static_cast<double>(loss));
     if (std::isfinite(loss)) continue;
-    fmt::print(stderr, "stowage: error: step {}: the loss is {}\n", i + 1, loss);
+    fmt::print(stderr, "stowage: error: step {}: the loss is {}\n", i + 1,
+               std::isnan(loss) ? std::abs(loss) : loss);  // a NaN of either sign is one
     status = kStatusNotFinite;
     break;
   }

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
-#include "stowage/base/text_file.h"
+#include "stowage/base/atomic_file.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
@@ -33,11 +33,16 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
     return fail("calibrate: {} (see ./stowage calibrate --help)", error.what());
   }
   if (Result<void> given = check_not_empty(app, "calibrate: "); !given) return given.failure();
-  if (output.empty()) output = calibrated_path();
-  if (output.empty())
-    return fail("calibrate: neither XDG_CACHE_HOME nor HOME is set: give --output FILE.toml");
-  // Better before the measurements than after them.
-  if (Result<void> made = ensure_directory(parent_directory(output)); !made) return made.failure();
+  if (output.empty()) {
+    output = calibrated_path();
+    if (output.empty())
+      return fail("calibrate: neither XDG_CACHE_HOME nor HOME is set: give --output FILE.toml");
+    if (Result<void> made = ensure_directory(parent_directory(output)); !made)
+      return made.failure();
+  }
+  // What cannot be written is better said before the measurements than after them.
+  Result<AtomicFile> file = AtomicFile::create(output);
+  if (!file) return file.failure();
   double load = 0;
   if (::getloadavg(&load, 1) == 1 && load > 0.5)
     fmt::print(stderr,
@@ -53,10 +58,11 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
   };
   const Result<DeviceDescription> description = calibrate(options);
   if (!description) return description.failure();
-  const Result<void> written = write_text_file(
-      output, "# Written by ./stowage calibrate: medians of what it measured on this machine.\n" +
-                  device_description_toml(*description));
-  if (!written) return written.failure();
+  const std::string text =
+      "# Written by ./stowage calibrate: medians of what it measured on this machine.\n" +
+      device_description_toml(*description);
+  if (Result<void> written = file->write(as_bytes(text)); !written) return written.failure();
+  if (Result<void> written = file->commit(); !written) return written.failure();
   fmt::print("wrote {}\n", output);
   return kExitDone;
 }

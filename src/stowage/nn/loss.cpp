@@ -41,7 +41,7 @@ std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, con
     const auto& [dh, dw] = gradients;
     return std::pair(Sums{total.loss + loss, total.d_head + dw.astype(w.dtype())}, dh);
   };
-  Sums sums = {zeros({}, DType::kF32), zeros_like(w)};
+  Sums sums = {zeros({}, h.dtype() == DType::kF64 ? DType::kF64 : DType::kF32), zeros_like(w)};
   std::vector<Array> d_hidden;
   if (whole > 0) {
     const Tokens chunks = {h.slice(0, 0, whole).reshape({whole / chunk, chunk, d}),

@@ -7,9 +7,10 @@
 namespace stow::nn {
 
 /// The mean over all tokens of cross_entropy(hidden @ head, targets), `chunk` tokens at a time.
-/// Shapes:  hidden [..., d]; head [d, V]; targets [...] of integers; returns a scalar f32.
-/// Types:   any floats; logits are computed in the dtype of `hidden`, to which `head` is rounded, the
-///          loss in f32. The gradient of `head` is summed in its own dtype.
+/// Shapes:  hidden [..., d]; head [d, V]; targets [...] of integers; returns a scalar f32 (f64
+/// where `hidden` is). Types:   any floats; logits are computed in the dtype of `hidden`, to which
+/// `head` is rounded, the
+///          loss in f32 or f64. The gradient of `head` is summed in its own dtype.
 /// Memory:  the logits of one chunk. Differentiated, each chunk's gradients are computed with its
 ///          loss, while its logits are there: nothing is computed twice, and what waits for the
 ///          backward pass is the gradients of `hidden` and of `head`.

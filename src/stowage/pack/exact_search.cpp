@@ -14,6 +14,9 @@ constexpr int32_t kBlock = 32;
 constexpr int32_t kMostTies = 256;
 // Between two calls of stop(): near a tenth of a millisecond.
 constexpr int64_t kStepsAsked = 100'000;
+// Of one propagation. What rests on one another alone lifts itself to the capacity by its own
+// sizes, which may take as many steps as there are bytes; that is not waited for.
+constexpr size_t kMostChanges = 100'000;
 constexpr int64_t kNothing = INT64_MAX;  // The lowest bound, or the slack, of nothing unplaced.
 
 }  // namespace
@@ -99,7 +102,8 @@ Outcome ExactSearch::run(const Strategy& strategy, int64_t fail_limit, uint64_t 
     for (int32_t t = twin_[i]; open && t >= 0 && bound_[t] == 0; t = twin_[t])
       open = raise(t, bound_[i] + items_[i].size, false);
   }
-  if (!propagate() || !open) return Outcome::kInfeasible;
+  tired_ = false;
+  if (!propagate() || !open) return tired_ ? Outcome::kStopped : Outcome::kInfeasible;
   return solve(0, static_cast<int32_t>(n));
 }
 
@@ -123,6 +127,7 @@ Outcome ExactSearch::solve(int32_t begin, int32_t end) {
       if (outcome != Outcome::kInfeasible) return outcome;
     }
     for (;;) {
+      if (tired_) return Outcome::kStopped;
       undo(decision.mark);
       if (--fails_left_ < 0) return Outcome::kStopped;
       for (; steps_ >= kStepsAsked; steps_ -= kStepsAsked)
@@ -298,10 +303,12 @@ bool ExactSearch::postpone(int32_t item) {
 // Brings bounds to a fixed point and checks the sections they touch. Always empties the queues.
 bool ExactSearch::propagate() {
   bool open = true;
+  const size_t before = trail_.size();
   while (!unrested_.empty()) {
     const int32_t i = unrested_.back();
     unrested_.pop_back();
     is_unrested_[i] = 0;
+    if (trail_.size() - before > kMostChanges) tired_ = true, open = false;
     if (open && !placed_[i] && !supported_[i]) open = rest(i);
   }
   for (const int32_t s : dirty_) {

@@ -34,8 +34,8 @@ class ExactSearch {
  public:
   ExactSearch(std::vector<Item> items, int32_t n_sections, int64_t capacity);
 
-  /// kStopped when `fail_limit` failures were met or stop() was true. Section weights learned from
-  /// failures are kept for the next run.
+  /// kStopped when `fail_limit` failures were met, stop() was true or bounds would rise without
+  /// end. Section weights learned from failures are kept for the next run.
   Outcome run(const Strategy& strategy, int64_t fail_limit, uint64_t seed,
               const std::function<bool()>& stop);
 
@@ -107,6 +107,7 @@ class ExactSearch {
   std::vector<double> weight_, rank_;
   Strategy strategy_;
   int64_t fails_left_ = 0;
+  bool tired_ = false;  // A propagation was given up.
   int64_t steps_ = 0;  // Over sections and neighbours, since stop() was asked last.
   const std::function<bool()>* stop_ = nullptr;
 };

@@ -102,10 +102,11 @@ std::vector<int64_t> Level::concat_pieces(const Node& node) const {
     if (!graph_.is_input(root) && graph_.def(root).op == OpKind::kScan && t.bytes() > 0)
       n = std::max<int64_t>(1, graph_.def(root).as<ScanParams>().length);
     if (t.bytes() % n != 0) n = 1;
+    if (static_cast<int64_t>(pieces.size()) + n > int64_t{kMaxPieces}) return {};
     for (int64_t i = 0; i < n && t.bytes() > 0; ++i) pieces.push_back(at + t.bytes() / n * i);
     at += t.bytes();
   }
-  return pieces.size() > kMaxPieces ? std::vector<int64_t>{} : pieces;
+  return pieces;
 }
 
 View Level::part_view(View view, const Node& node, ValueId part, int64_t& at) const {

@@ -222,8 +222,15 @@ Result<TrainConfig> Loader::finish() {
 
 std::string toml_value(const ConfigKey& key, const TrainConfig& config) {
   const std::string text = key_text(key, config);
-  if (std::holds_alternative<TextField>(key.field)) return Json(text).dump();
-  return text;
+  if (!std::holds_alternative<TextField>(key.field)) return text;
+  std::string quoted;
+  for (const char c : Json(text).dump()) {  // TOML wants one more escaped than JSON does
+    if (c == '\x7f')
+      quoted += "\\u007f";
+    else
+      quoted += c;
+  }
+  return quoted;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 #define STOW_FIELD(path) [](TrainConfig& c) -> decltype((c.path)) { return c.path; }
 
-constexpr int64_t kMany = int64_t{1} << 31;
+constexpr int64_t kMany = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 // clang-format off
@@ -136,10 +136,12 @@ struct Setter {
       value = static_cast<double>(*whole);
     else if (!raw.from_text || !text() || !parse_number(*text(), value, too_big))
       return wrong();
+    // Computed with is what an f32 holds of it.
     const bool in_range =
-        value >= field.min && (field.below_max ? value < field.max : value <= field.max);
+        value >= field.min &&
+        (field.below_max ? static_cast<float>(value) < field.max : value <= field.max);
     if (!in_range) return wrong();  // NaN too
-    field.get(config) = value;
+    field.get(config) = value == 0 ? 0 : value;  // no -0
     return {};
   }
 

@@ -118,7 +118,7 @@ constexpr size_t kShown = 12;
 
 std::string describe_remedies(const Job& job, const Choice& choice, const Budgets& budgets,
                               int threads) {
-  std::string text = "what would lower it (each planned):\n";
+  std::string text = "what would lower it (each planned for this budget):\n";
   const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, budgets, threads);
   const std::span<const Remedy> shown = std::span(remedies).first(std::min(kShown, remedies.size()));
   size_t width = 0;

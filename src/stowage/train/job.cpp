@@ -167,7 +167,7 @@ Job::Traced& Job::traced(const Placement& placement) const {
                const Array hidden = nn::llama_hidden(llama, m, x);  // [1, T, d]
                const Array last =
                    take(hidden.reshape({length, llama.dim}), position, 0, IndexMode::kClip);
-               return nn::llama_logits(llama, m, last);
+               return nn::llama_logits(llama, m, last).astype(DType::kF32);
              })
                  .lower(state.model, abstract_tokens(1, length),
                         Array::abstract(Shape{}, DType::kI32))
@@ -599,22 +599,32 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   if (config.train.compute == "f32")
     change("--set train.compute=bf16", [](TrainConfig& c) { c.train.compute = "bf16"; });
   for (auto& changed : loss_changes(config)) changes.push_back(std::move(changed));
-  using Best = std::pair<Placement, BytesByKind>;
+  // The best of those placements, with the feed-forward blocks either way; none where the change
+  // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.
+  using Best = std::optional<std::pair<Placement, BytesByKind>>;
   const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
-    return [&least, &budgets, &changed = changes[i].second, threads] {
-      const Job changed_job(changed, threads);
-      std::optional<Best> best;
-      for (Placement placement : least) {
-        placement.chunked =
-            placement.chunked && changed.train.compute == "f32" && changed.has_chunks();
-        const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
-        if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
-          best = Best{placement, peak_bytes};
+    return [&least, &budgets, &changed = changes[i].second, threads]() -> Best {
+      Best best;
+      try {
+        const Job changed_job(changed, threads);
+        TrainConfig open_form = changed;
+        open_form.memory.feed_forward = "auto";
+        for (Placement placement : least)
+          for (const bool chunked : chunked_forms(open_form, placement.policy)) {
+            placement.chunked = chunked;
+            const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
+            if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
+              best = {placement, peak_bytes};
+          }
+      } catch (const TraceError&) {
+        return {};
       }
-      return *best;
+      return best;
     };
   };
-  in_order(changes.size(), threads, plan_change, [&](size_t i, const Best& best) {
+  in_order(changes.size(), threads, plan_change, [&](size_t i, const Best& found) {
+    if (!found) return true;
+    const auto& best = *found;
     const auto& [setting, changed] = changes[i];
     // What is chosen by itself, and what has to be asked for as something else is.
     weigh(config.memory == open.memory

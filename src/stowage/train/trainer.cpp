@@ -138,6 +138,8 @@ class Run {
   }
 
   Result<void> start() {
+    if (options_.resume && !file_exists(config_.train.out))
+      return fail("{}: no checkpoint to resume from", config_.train.out);
     if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
     Result<HeldDirectory> held = HeldDirectory::hold(config_.train.out);
     if (!held) return fail("train.out: {}", held.error());
@@ -274,9 +276,12 @@ class Run {
     progress(loss, norm, lr, tokens_per_s);
     if (!std::isfinite(loss) || !std::isfinite(norm)) {
       end_line();
-      fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}\n", step_,
-                 std::isfinite(loss) ? "gradient's norm" : "loss",
-                 std::isfinite(loss) ? norm : loss, saved_.empty() ? "none" : saved_);
+      fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}\n",
+                 step_, std::isfinite(loss) ? "gradient's norm" : "loss",
+                 std::isfinite(loss) ? norm
+                 : std::isnan(loss)  ? std::abs(loss)
+                                     : loss,
+                 saved_.empty() ? "none" : saved_);
       return kStatusNotFinite;
     }
     const int64_t eval = config_.train.eval_every, save_every = config_.train.checkpoint_every;
