@@ -42,9 +42,10 @@ STOW_BF16 void put_turned(const float* piece, C* c, int64_t rows, const int64_t*
   const __mmask16 masks[2] = {first16(rows), first16(rows - kLanes)};
   for (int64_t j = 0; j < cols; j += kLanes) {
     __m512i v[2][kLanes];
-    for (int h = 0; h < 2; ++h) {
-      for (int64_t r = 0; r < kLanes; ++r)
-        v[h][r] = _mm512_load_si512(piece + (h * kLanes + r) * kCols + j);
+    for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t r = 0; r < kLanes; ++r)  // a piece may end with its rows
+        v[h][r] = h * kLanes + r < rows ? _mm512_load_si512(piece + (h * kLanes + r) * kCols + j)
+                                        : _mm512_setzero_si512();
       turn(v[h]);
     }
     for (int64_t i = 0; i < std::min(kLanes, cols - j); ++i) {
