@@ -13,16 +13,16 @@ namespace stow {
 
 /// For each i in [0, n): what begin(i) returns is called, beside others of up to `threads`, and
 /// take(i, its result) then in the order of i; until that returns false. begin() and take() are
-/// called by this thread alone; begin(i) after take(i - threads) at the latest, and returns an
-/// empty optional where i is to be passed over. The first few begin one by one, then more at once:
-/// where the first is enough, nothing else is computed. What has begun by the end is waited for,
-/// and its result dropped. An error comes from the call that the order has first.
+/// called by this thread alone; begin(i) returns an empty optional where i is to be passed over.
+/// The first few begin one by one, then more at once: where the first is enough, nothing else is
+/// computed. What has begun by the end is waited for, and its result dropped. An error comes from
+/// the call that the order has first.
 template <typename Begin, typename Take>
 void in_order(size_t n, int threads, const Begin& begin, const Take& take) {
   using Work = typename decltype(begin(size_t{0}))::value_type;
   using Value = decltype(std::declval<Work&>()());
-  constexpr size_t kMost = 8;  // each takes memory of its own
-  const size_t most = std::clamp<size_t>(static_cast<size_t>(std::max(threads, 1)), 1, kMost);
+  constexpr int kMost = 8;  // each takes memory of its own
+  const auto most = static_cast<size_t>(std::clamp(threads, 1, kMost));
   struct Begun {
     size_t i;
     std::future<Value> value;

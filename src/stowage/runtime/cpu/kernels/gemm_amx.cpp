@@ -31,13 +31,14 @@ struct TileKernel : amx::TilePacking<EarlierK::kLow> {
       for (int64_t i = 0; i < amx::kTile / kFetchEvery; ++i)
         _mm_prefetch(ahead.next(), _MM_HINT_T1);
     };
-    const auto into = [&](const float* prev, int64_t prev_stride, float* out, int64_t out_stride)
-                          STOW_AMX {
-                            const int64_t a_stride = args.a_stride ? args.a_stride : amx::kTile,
-                                          a_step = args.a_stride ? amx::kTile : amx::kStep;
-                            amx::multiply(args.pairs, args.a, a_stride, a_step, args.b, kCols, prev,
-                                          prev_stride, out, out_stride, fetch);
-                          };
+    const bool in_place = args.a_stride != 0;
+    const int64_t a_stride = in_place ? args.a_stride : amx::kTile,
+                  a_step = in_place ? amx::kTile : amx::kStep;
+    const auto into = [&](const float* prev, int64_t prev_stride, float* out,
+                          int64_t out_stride) STOW_AMX {
+      amx::multiply(args.pairs, args.a, a_stride, a_step, args.b, kCols, prev, prev_stride, out,
+                    out_stride, fetch);
+    };
     const bool whole = rows == kRows && args.cols == kCols;
     const bool sums = args.prev && !args.onto;  // go on from these
     if constexpr (std::is_same_v<Out, float>)

@@ -165,13 +165,14 @@ class PairedThread {
       last_k_ = k0_ + depth_ == p_.k.extent;
       gemm_offsets(p_.k, &GemmDim::a_stride, k0_, depth_, a_ks_);
       gemm_offsets(p_.k, &GemmDim::b_stride, k0_, depth_, b_ks_);
+      const bool may_read = may_read_a(cols);
       for (int64_t m = m0; m < m1; m += p_.block_m) {
         const int64_t rows = std::min(p_.block_m, m1 - m);
         gemm_offsets(p_.m, &GemmDim::a_stride, m, rows, a_rows_);
         gemm_offsets(p_.m, &GemmDim::c_stride, m, rows, c_rows_);
         for (int64_t i = 0; i < rows; i += kRows)
           c_rows_even_[i / kRows] = evenly_spaced(c_rows_ + i, std::min(kRows, rows - i));
-        reads_a_ = Kernel::kReadsRows && may_read_a(rows, cols);
+        reads_a_ = may_read && are_read(rows);
         uint32_t* to = a_pack_;
         for (int64_t k = 0; k < depth_ && !reads_a_; k += kGemmBlockK) {
           const int64_t kc = std::min(kGemmBlockK, depth_ - k);
@@ -193,13 +194,15 @@ class PairedThread {
     }
   }
 
-  // Whether rows of A are read where they are: whole panels, whose pairs lie side by side, that few
-  // columns would not repay packing.
-  bool may_read_a(int64_t rows, int64_t cols) const {
+  // Whether rows of A may be read where they are, over these k: their pairs lie side by side, and
+  // few columns would not repay packing them. And whether so many are: whole panels, evenly spaced.
+  bool may_read_a(int64_t cols) const {
+    return Kernel::kReadsRows && !p_.a_made.is && cols <= kFewCols &&
+           depth_ % (2 * Kernel::kPairUnit) == 0 && is_run(a_ks_, depth_);
+  }
+  bool are_read(int64_t rows) const {
     const int64_t stride = rows > 1 ? a_rows_[1] - a_rows_[0] : 0;
-    return !p_.a_made.is && cols <= kFewCols && rows % kRows == 0 &&
-           depth_ % (2 * Kernel::kPairUnit) == 0 && stride > 0 && stride % 2 == 0 &&
-           is_run(a_ks_, depth_) && evenly_spaced(a_rows_, rows);
+    return rows % kRows == 0 && stride > 0 && stride % 2 == 0 && evenly_spaced(a_rows_, rows);
   }
 
   static int64_t pairs_in(int64_t k) {
