@@ -66,6 +66,13 @@ class Refusal : public ::testing::Test {
   static int64_t bytes(const Json& object, const char* field, const char* kind) {
     return *object.find(field)->find(kind)->as_int();
   }
+  // `settings`, and those of a row of remedies.
+  static std::vector<std::string> with_settings_of(const std::string& line,
+                                                   std::vector<std::string> settings) {
+    for (size_t at = 0; (at = line.find("--set ", at)) != std::string::npos; at += 6)
+      settings.push_back(line.substr(at + 6, line.find(' ', at + 6) - at - 6));
+    return settings;
+  }
   // Behind the first `--set KEY=` in a text.
   static std::string suggested(const std::string& text, const std::string& key) {
     const size_t at = text.find("--set " + key + "=");
@@ -177,14 +184,19 @@ TEST_F(Refusal, ARemedyThatFitsIsSaidTo) {
       "model.tied=false",       "data.seq=300",           "data.batch=3",
       "optimizer.name=rmsprop", "optimizer.freeze=embed", "train.sample=3",
       "memory.device=2500000"};
-  const Outcome o = run(run_plan, settings);
+  EXPECT_EQ(*run(run_plan, settings).status, kExitDone);  // with its loss in chunks
+  std::vector<std::string> whole = settings;
+  whole.push_back("memory.loss=whole");
+  const Outcome o = run(run_plan, whole);
   EXPECT_EQ(*o.status, kExitOverBudget);
-  const size_t at = o.errors.find("--set train.vocab_block=16 ");
-  ASSERT_NE(at, std::string::npos) << o.errors;
-  EXPECT_THAT(o.errors.substr(at, o.errors.find('\n', at) - at), HasSubstr(" fits;"));
-  std::vector<std::string> changed = settings;
-  changed.push_back("train.vocab_block=16");
-  EXPECT_EQ(*run(run_plan, changed).status, kExitDone);
+  for (const std::string change :
+       {"--set train.vocab_block=16 ", "--set memory.policy=recompute "}) {
+    const size_t at = o.errors.find(change);
+    ASSERT_NE(at, std::string::npos) << o.errors;
+    const std::string line = o.errors.substr(at, o.errors.find('\n', at) - at);
+    EXPECT_THAT(line, HasSubstr("  fits")) << line;
+    EXPECT_EQ(*run(run_plan, with_settings_of(line, whole)).status, kExitDone) << line;
+  }
 }
 
 // Tiles and moves ahead follow the budget, so a plan may need less of a smaller one.
@@ -238,6 +250,10 @@ TEST_F(Refusal, RemediesCanBeFollowed) {
            {"memory.policy=save_named", "memory.device=1500KiB", large_batch},
            {"memory.feed_forward=chunked", "memory.policy=recompute", "memory.device=1MiB",
             large_batch},
+           {"memory.loss=chunked", "memory.device=1MiB", large_batch},
+           {"memory.loss=whole", "memory.policy=recompute", "memory.device=2MiB", large_batch,
+            "model.vocab=1000", "model.tied=true"},
+           {"model.layers=0", "memory.device=100KiB", large_batch},
            {"memory.policy=save_named", "memory.device=600KiB", "memory.disk=1GiB",
             "optimizer.name=sgd"},
            {"memory.activations=disk", "memory.policy=offload_all", "memory.device=300KiB",
@@ -251,9 +267,7 @@ TEST_F(Refusal, RemediesCanBeFollowed) {
           line.find("  for ") != std::string::npos)
         continue;
       ++n_followed;
-      std::vector<std::string> followed = settings;
-      for (size_t at = 0; (at = line.find("--set ", at)) != std::string::npos; at += 6)
-        followed.push_back(line.substr(at + 6, line.find(' ', at + 6) - at - 6));
+      const std::vector<std::string> followed = with_settings_of(line, settings);
       if (line.find("  fits") == std::string::npos) {
         EXPECT_TRUE(load_train_config({.settings = followed}).ok()) << line;
         EXPECT_NO_THROW(job_of(followed)) << line;
@@ -328,19 +342,23 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
 // What is admitted is told what its loss would take a part at a time.
 TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
   const std::vector<std::string> settings = {"model.vocab=2048", "model.dim=32", "memory.policy=save_all"};
-  const auto peak_with = [&](std::vector<std::string> more) {
+  const auto peak_with = [&](std::vector<std::string> more, bool chunked_loss = false) {
     more.insert(more.end(), settings.begin(), settings.end());
     const Job job = job_of(more);
-    return job.plan({.policy = "save_all"}, budgets_of(job.config(), {})).peak_bytes[0];
+    const Placement placement = {.policy = "save_all", .chunked_loss = chunked_loss};
+    return job.plan(placement, budgets_of(job.config(), {})).peak_bytes[0];
   };
   const Job job = job_of(settings);
   const Budgets budgets = budgets_of(job.config(), {});
   const JobPlan plan = job.plan({.policy = "save_all"}, budgets);
   const std::vector<Remedy> remedies = loss_remedies(job.config(), plan, budgets, 1);
-  ASSERT_EQ(remedies.size(), 2u);
+  ASSERT_EQ(remedies.size(), 3u);
   for (const Remedy& r : remedies) {
-    const std::string setting = r.change.substr(r.change.find("train."));
-    EXPECT_EQ(r.peak_bytes, peak_with({setting}));
+    ASSERT_TRUE(r.change.starts_with("--set "));
+    const std::string setting = r.change.substr(6);
+    const bool is_form = setting == "memory.loss=chunked";
+    EXPECT_EQ(r.changes_numbers, !is_form);
+    EXPECT_EQ(r.peak_bytes, is_form ? peak_with({}, true) : peak_with({setting}));
     EXPECT_LT(r.peak_bytes, plan.peak_bytes[0]);
     EXPECT_THAT(describe_loss(job, plan, remedies), HasSubstr(r.change + ": " + format_bytes(r.peak_bytes)));
   }

@@ -298,6 +298,71 @@ TEST_F(Train, FeedForwardInChunksGivesTheSameLossesInLess) {
   }
 }
 
+TEST_F(Train, ALossInChunksGivesTheSameLossesInLess) {
+  for (const bool tied : {false, true}) {
+    TrainConfig c = config("loss", 16);
+    c.model.dim = 128;
+    c.model.vocab = 1000;
+    c.model.tied = tied;
+    c.data.batch = 25;  // 800 tokens: three chunks and some
+    std::vector<std::string> losses;
+    for (const std::string policy : {"save_all", "recompute", "nested"}) {
+      std::map<std::string, int64_t> peaks;
+      for (const std::string form : {"whole", "chunked"}) {
+        c.memory.policy = policy;
+        c.memory.loss = form;
+        const Outcome o = train(c, std::nullopt);
+        ASSERT_EQ(o.status, 0) << policy << form;
+        if (losses.empty()) losses = o.losses;
+        EXPECT_EQ(o.losses, losses) << policy << form;
+        EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+        peaks[form] = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
+      }
+      EXPECT_LT(peaks["chunked"], peaks["whole"]) << policy;
+    }
+  }
+}
+
+// It costs next to nothing, so it comes before anything is computed again.
+TEST_F(Train, TheLossIsChunkedByItself) {
+  TrainConfig c = config("by-itself", 2);
+  c.model.vocab = 1000;
+  c.data.batch = 25;
+  const Job job(c, 1);
+  const auto peak = [&](const Placement& p) { return job.plan(p).peak_bytes[0]; };
+  const int64_t whole = peak({.policy = "save_all"});
+  const int64_t chunked = peak({.policy = "save_all", .chunked_loss = true});
+  ASSERT_LT(chunked, whole);
+  const auto choose = [&](int64_t budget) { return choose_plan(job, budgets_of(c, budget)).plan; };
+  EXPECT_EQ(to_string(choose(whole)->placement), "save_all");
+  EXPECT_EQ(to_string(choose(whole - 1)->placement), "save_all, loss chunked");
+  EXPECT_EQ(to_string(choose(chunked)->placement), "save_all, loss chunked");
+  EXPECT_EQ(to_string(choose(chunked - 1)->placement), "save_dots, loss chunked");
+  c.train.loss_chunk = 64;
+  for (const Placement& p : placement_ladder(c)) EXPECT_FALSE(p.chunked_loss);
+}
+
+// Of few tokens and a head that lies elsewhere chunks may need more, as they hold the head to their
+// end.
+TEST_F(Train, TheLossIsWholeWhereThatNeedsLess) {
+  TrainConfig c = config("few", 2);
+  c.model.dim = 512;
+  c.model.vocab = 4096;
+  c.model.layers = 1;
+  c.data.batch = 1;
+  c.data.seq = 300;
+  c.runtime.platform = "virtual";
+  const Job job(c, 1);
+  Placement p = {.policy = "recompute"};
+  p.optimizer = p.parameters = p.gradients = MemoryKind::kPinnedHost;
+  const int64_t whole = job.plan(p).peak_bytes[0];
+  p.chunked_loss = true;
+  ASSERT_LT(whole, job.plan(p).peak_bytes[0]);
+  const Choice choice = choose_plan(job, budgets_of(c, whole));
+  ASSERT_TRUE(choice.plan);
+  EXPECT_FALSE(choice.plan->placement.chunked_loss);
+}
+
 // Planned alone, as `./stowage plan` does.
 TEST_F(Train, TheDefaultJobFitsATenthOfWhatSavingAllTakes) {
   for (const bool is_virtual : {false, true}) {

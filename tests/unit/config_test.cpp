@@ -45,16 +45,19 @@ TEST(Config, DefaultsAreTheDefaultJob) {
   std::string all;
   for (const auto& [key, value] : config_text(*config))
     if (key != "data.path") all += key + "=" + value + " ";
-  EXPECT_EQ(all,
-            "model.dim=128 model.layers=6 model.heads=4 model.kv_heads=2 model.ffn=344 "
-            "model.vocab=256 model.tied=false data.batch=16 data.seq=128 optimizer.name=adamw "
-            "optimizer.lr=0.003 optimizer.schedule=cosine "
-            "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
-            "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
-            "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 train.vocab_block=0 train.seed=0 "
-            "train.out=out train.checkpoint_every=100 train.eval_every=100 train.sample=240 runtime.platform=cpu "
-            "memory.policy=auto memory.activations=auto memory.optimizer=auto "
-            "memory.parameters=auto memory.gradients=auto memory.feed_forward=auto ");
+  EXPECT_EQ(
+      all,
+      "model.dim=128 model.layers=6 model.heads=4 model.kv_heads=2 model.ffn=344 "
+      "model.vocab=256 model.tied=false data.batch=16 data.seq=128 optimizer.name=adamw "
+      "optimizer.lr=0.003 optimizer.schedule=cosine "
+      "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
+      "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
+      "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 "
+      "train.vocab_block=0 train.seed=0 "
+      "train.out=out train.checkpoint_every=100 train.eval_every=100 train.sample=240 "
+      "runtime.platform=cpu "
+      "memory.policy=auto memory.activations=auto memory.optimizer=auto "
+      "memory.parameters=auto memory.gradients=auto memory.feed_forward=auto memory.loss=auto ");
 }
 
 TEST(Config, FindsTheDefaultTextBesideTheLauncher) {
@@ -106,7 +109,8 @@ TEST(Config, TomlRoundTripsEveryKey) {
                                  "optimizer.total_steps=11", "train.loss_chunk=4"},
         std::vector<std::string>{"optimizer.name=rmsprop", "optimizer.eps=0.5",
                                  "optimizer.momentum=0.25", "optimizer.nesterov=true",
-                                 "optimizer.schedule=constant", "train.vocab_block=5"}}) {
+                                 "optimizer.schedule=constant", "train.vocab_block=5"},
+        std::vector<std::string>{"memory.loss=whole"}}) {
     std::vector<std::string> settings = common;
     settings.insert(settings.end(), own.begin(), own.end());
     const Result<TrainConfig> config =
@@ -248,6 +252,23 @@ TEST(Config, SettingsThatHaveNoEffectTogether) {
   EXPECT_EQ(error_of({"train.vocab_block=8", "train.loss_chunk=8"}),
             "train.vocab_block = 8 (--set train.vocab_block=8) does not go with train.loss_chunk = 8 "
             "(--set train.loss_chunk=8): logits are cut by tokens or by words");
+  EXPECT_EQ(error_of({"memory.loss=whole", "train.loss_chunk=8"}),
+            "memory.loss = whole (--set memory.loss=whole) does not go with train.loss_chunk = 8 "
+            "(--set train.loss_chunk=8), which says how the loss is computed");
+  EXPECT_EQ(
+      error_of({"memory.loss=chunked", "train.vocab_block=8"}),
+      "memory.loss = chunked (--set memory.loss=chunked) does not go with train.vocab_block = 8 "
+      "(--set train.vocab_block=8), which says how the loss is computed");
+  EXPECT_EQ(
+      error_of({"memory.loss=chunked", "train.compute=bf16"}),
+      "memory.loss = chunked (--set memory.loss=chunked) would change numbers with "
+      "train.compute = bf16 (--set train.compute=bf16): gradients of weights are rounded once a "
+      "chunk");
+  EXPECT_EQ(
+      error_of({"memory.loss=chunked", "data.batch=2"}),
+      "memory.loss = chunked (--set memory.loss=chunked) has no effect: a chunk has 256 tokens, "
+      "and a step 256");
+  EXPECT_EQ(error_of({"memory.loss=chunked", "model.layers=0"}), "");
 }
 
 TEST(Config, FilesThatAreWrong) {

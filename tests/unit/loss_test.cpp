@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "stowage/core/sums.h"
 #include "stowage/stowage.h"
 
 namespace stow {
@@ -89,6 +90,33 @@ TEST(LinearCrossEntropy, OfF64IsF64) {
   EXPECT_LT(max(abs(std::get<1>(grads) - std::get<1>(expected_grads))).item<double>(), 1e-13);
   EXPECT_EQ(in_chunks(hidden_of(c), w).dtype(),
             DType::kF32);  // a head of f64 alone does not widen it
+}
+
+// Chunks of a product's block change no bit, whatever is left over behind them.
+TEST(LinearCrossEntropy, OfF32InBlocksHasTheBitsOfAllLogits) {
+  constexpr int64_t width = 130, vocab = 150;  // products that machines with tiles compute on these
+  const Array w = random::normal(random::key(2), {width, vocab});
+  for (const int64_t length : {100, 256, 257, 300, 400}) {  // 200 to 800 tokens
+    const Array h = random::normal(random::key(1), {2, length, width});
+    const Array t = random::randint(random::key(3), {2, length}, 0, vocab);
+    const auto run = [&](auto loss) {
+      return jit([&](const Array& x, const Array& y) {
+        return value_and_grad<0, 1>([&](const Array& p, const Array& q) { return loss(p, q, t); })(
+            x, y);
+      })(h, w);
+    };
+    const auto in_chunks = [](const Array& x, const Array& y, const Array& z) {
+      return nn::linear_cross_entropy(x, y, z, kProductBlock);
+    };
+    const auto [loss, grads] = run(in_chunks);
+    const auto [expected, expected_grads] = run(whole);
+    EXPECT_EQ(loss.item<float>(), expected.item<float>()) << length;
+    EXPECT_EQ(std::get<0>(grads).to_vector<float>(), std::get<0>(expected_grads).to_vector<float>())
+        << length;
+    EXPECT_EQ(std::get<1>(grads).to_vector<float>(), std::get<1>(expected_grads).to_vector<float>())
+        << length;
+    EXPECT_EQ(jit(in_chunks)(h, w, t).item<float>(), expected.item<float>()) << length;
+  }
 }
 
 TEST(LinearCrossEntropy, NeverHoldsAllLogits) {

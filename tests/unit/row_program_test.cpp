@@ -825,6 +825,7 @@ TEST(RowProgramStreams, LeaveTheSameBits) {
     check_gates({{16, 4096}, {33, 96}, {2048, 32}, {1, 65535}, {5, 1136}});
     check(400000, 1000, false);
     check(500000, 60, true);
+    check_turned();
   };
   check_all();
   with_other_targets(check_all);

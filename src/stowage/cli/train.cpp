@@ -198,7 +198,9 @@ Result<int> run_plan(std::span<const std::string> arguments) {
       Json report = plan_json(opening);
       Json saves = Json::array();
       for (const Remedy& r : parts)
-        saves.push_back(Json::object({{"change", r.change}, {"peak_bytes", r.peak_bytes}}));
+        saves.push_back(Json::object({{"change", r.change},
+                                      {"peak_bytes", r.peak_bytes},
+                                      {"changes_numbers", r.changes_numbers}}));
       report.set("loss_in_parts", saves);
       if (Result<void> written = opening.json->write(report); !written) return written.failure();
     }

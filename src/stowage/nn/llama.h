@@ -21,8 +21,9 @@ struct LlamaConfig {
   /// What activations and products are computed in. Weights keep their own dtype and are rounded
   /// where they are used; norms, scores and the loss are computed in f32 all the same.
   DType compute = DType::kF32;
-  /// Tokens whose logits exist at a time in the loss; 0 for all at once. Changes the order in which
-  /// the losses and the gradient of the head are summed, and below kProductLeast how products are.
+  /// Tokens whose logits exist at a time in the loss; 0 for all at once. With f32 and chunks of
+  /// kProductBlock no number changes. Others change the order in which the gradient of the head is
+  /// summed, and below kProductLeast how products are.
   int64_t loss_chunk = 0;
   /// Words of the vocabulary whose logits exist at a time in the loss, and which of the head are on
   /// the device then; 0 for all. Changes the order of sums over the vocabulary. Not with loss_chunk.

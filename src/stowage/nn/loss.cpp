@@ -12,6 +12,7 @@
 #include "stowage/api/scan.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/trace.h"
+#include "stowage/core/sums.h"
 
 namespace stow::nn {
 namespace {
@@ -21,41 +22,57 @@ struct Tokens {
 };
 STOW_TREE(Tokens, hidden, targets);
 
-struct Sums {
-  Array loss, d_head;
+struct Parts {
+  Array losses, d_hidden;  // [c], [c, d]; or stacked
 };
-STOW_TREE(Sums, loss, d_head);
+STOW_TREE(Parts, losses, d_hidden);
 
 // The loss and both gradients, one chunk of tokens after another; a shorter last one stands behind
-// the loop. h [N, d], w [d, V], t [N].
+// the loop. h [N, d], w [d, V], t [...] of N elements.
+// As if all were one: the losses of all tokens are averaged at once, the gradient of w adds up in
+// the order of a product's blocks, and a short rest is filled up so that its products are computed
+// as those of all tokens are.
 std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, const Array& w,
                                                             const Array& t, int64_t chunk) {
-  const int64_t n = t.dim(0), whole = n / chunk * chunk, d = h.dim(1);
-  const Array rounded = w.astype(h.dtype());
-  // A chunk's part of the mean, so that the cotangent of the whole is that of every part.
-  const auto part = [=](const Array& x, const Array& y, const Array& targets) {
-    return sum(cross_entropy(matmul(x, y), targets)) * (1.0 / static_cast<double>(n));
+  const int64_t n = t.size(), whole = n / chunk * chunk, d = h.dim(1);
+  const Array targets = t.reshape({n}), rounded = w.astype(h.dtype());
+  // `share`: what each token's loss counts for in the mean.
+  const auto step = [&](const Array& d_head, const Tokens& x, const Array& share) {
+    const auto losses_of = [&](const Array& hidden, const Array& head) {
+      return cross_entropy(matmul(hidden, head), x.targets);
+    };
+    const auto [losses, pullback] = vjp(losses_of, x.hidden, rounded);
+    const auto [dh, dw] = pullback(share);
+    return std::pair(d_head + dw.astype(w.dtype()), Parts{losses, dh});
   };
-  const auto step = [=](const Sums& total, const Tokens& x) {
-    const auto [loss, gradients] = value_and_grad<0, 1>(part)(x.hidden, rounded, x.targets);
-    const auto& [dh, dw] = gradients;
-    return std::pair(Sums{total.loss + loss, total.d_head + dw.astype(w.dtype())}, dh);
+  const auto equal_share = [&](int64_t tokens) {
+    return full({tokens}, 1.0 / static_cast<double>(n),
+                h.dtype() == DType::kF64 ? DType::kF64 : DType::kF32);
   };
-  Sums sums = {zeros({}, h.dtype() == DType::kF64 ? DType::kF64 : DType::kF32), zeros_like(w)};
-  std::vector<Array> d_hidden;
+  Array d_head = zeros_like(w);
+  std::vector<Array> losses, d_hidden;
   if (whole > 0) {
     const Tokens chunks = {h.slice(0, 0, whole).reshape({whole / chunk, chunk, d}),
-                           t.slice(0, 0, whole).reshape({whole / chunk, chunk})};
-    const auto [after, stacked] = scan(step, sums, chunks);
-    sums = after;
-    d_hidden.push_back(stacked.reshape({whole, d}));
+                           targets.slice(0, 0, whole).reshape({whole / chunk, chunk})};
+    const auto [after, parts] =
+        scan([&](const Array& sum, const Tokens& x) { return step(sum, x, equal_share(chunk)); },
+             d_head, chunks);
+    d_head = after;
+    losses.push_back(parts.losses.reshape({whole}));
+    d_hidden.push_back(parts.d_hidden.reshape({whole, d}));
   }
-  if (whole < n) {
-    const auto [after, last] = step(sums, {h.slice(0, whole, n), t.slice(0, whole, n)});
-    sums = after;
-    d_hidden.push_back(last);
+  if (const int64_t rest = n - whole; rest > 0) {
+    const bool fills = whole > 0 && rest < kProductLeast && chunk >= kProductLeast;
+    const PadWidth more = {0, fills ? kProductLeast - rest : 0};
+    // The last token again, whose loss is finite where all are, and counts for nothing more.
+    const Tokens last = {pad(h.slice(0, whole, n), {more, {}}, PadMode::kEdge),
+                         pad(targets.slice(0, whole, n), {more}, PadMode::kEdge)};
+    const auto [after, parts] = step(d_head, last, pad(equal_share(rest), {more}));
+    d_head = after;
+    losses.push_back(parts.losses.slice(0, 0, rest));
+    d_hidden.push_back(parts.d_hidden.slice(0, 0, rest));
   }
-  return {sums.loss, {d_hidden.size() == 1 ? d_hidden[0] : concatenate(d_hidden), sums.d_head}};
+  return {mean(concatenate(losses).reshape(t.shape().dims())), {concatenate(d_hidden), d_head}};
 }
 
 // Some columns of the head, [d, words] or [words, d], and the number of the first.
@@ -208,7 +225,7 @@ Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& 
     return std::tuple(dh * ct.astype(dh.dtype()), dw * ct.astype(dw.dtype()), Array());
   };
   return custom_vjp(value, forward, backward)(hidden.reshape({targets.size(), head.dim(0)}), head,
-                                              targets.reshape({targets.size()}));
+                                              targets);
 }
 
 Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, const Array& targets,

@@ -8,14 +8,16 @@ namespace stow::nn {
 
 /// The mean over all tokens of cross_entropy(hidden @ head, targets), `chunk` tokens at a time.
 /// Shapes:  hidden [..., d]; head [d, V]; targets [...] of integers; returns a scalar f32 (f64
-/// where `hidden` is). Types:   any floats; logits are computed in the dtype of `hidden`, to which
-/// `head` is rounded, the
-///          loss in f32 or f64. The gradient of `head` is summed in its own dtype.
+///          where `hidden` is).
+/// Types:   any floats; logits are computed in the dtype of `hidden`, to which `head` is rounded,
+///          the loss in f32 or f64. The gradient of `head` is summed in its own dtype.
 /// Memory:  the logits of one chunk. Differentiated, each chunk's gradients are computed with its
 ///          loss, while its logits are there: nothing is computed twice, and what waits for the
 ///          backward pass is the gradients of `hidden` and of `head`.
-/// Numbers: losses and the gradient of `head` are summed chunk by chunk: another order than without
-///          chunks.
+/// Numbers: of f32 with chunks of kProductBlock the bits of the loss over all logits at once,
+///          and of its gradients (but for the sign of a zero) where the loss is what is
+///          differentiated. Else the gradient of `head` is summed in another order: chunk by chunk,
+///          and with bf16 rounded once a chunk.
 /// Errors:  TraceError if the shapes do not fit or `chunk` is not positive.
 /// Source:  SkyRL tx's LogitsProcessor for the chunks; Hsu et al. 2024 (arXiv 2410.10989), section
 ///          3.2, for gradients computed with the loss.

@@ -193,15 +193,24 @@ Result<void> Loader::check_places() const {
   if (moves && config_.model.layers == 0)
     return fail("{} has no effect with {}: it moves what layers keep", with_place("memory.policy"),
                 with_place("model.layers"));
-  if (m.feed_forward == "chunked" && config_.train.compute != "f32")
-    return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
-                with_place("memory.feed_forward"), with_place("train.compute"));
-  if (m.feed_forward == "chunked" && (config_.model.layers == 0 || !config_.has_chunks()))
-    return fail("{} has no effect: {}", with_place("memory.feed_forward"),
-                config_.model.layers == 0
-                    ? with_place("model.layers")
-                    : fmt::format("a chunk has {} tokens, and a step {}", kProductBlock,
-                                  config_.tokens_a_step()));
+  for (const auto& [key, form] :
+       {std::pair<std::string_view, const std::string&>("memory.feed_forward", m.feed_forward),
+        {"memory.loss", m.loss}}) {
+    if (form == "auto") continue;
+    if (key == "memory.loss" && config_.has_loss_in_parts())
+      return fail(
+          "{} does not go with {}, which says how the loss is computed", with_place(key),
+          with_place(config_.train.loss_chunk > 0 ? "train.loss_chunk" : "train.vocab_block"));
+    if (form != "chunked") continue;
+    if (config_.train.compute != "f32")
+      return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
+                  with_place(key), with_place("train.compute"));
+    if (key == "memory.feed_forward" && config_.model.layers == 0)
+      return fail("{} has no effect: {}", with_place(key), with_place("model.layers"));
+    if (!config_.has_chunks())
+      return fail("{} has no effect: a chunk has {} tokens, and a step {}", with_place(key),
+                  kProductBlock, config_.tokens_a_step());
+  }
   if (m.activations != "auto" && m.policy != "auto" && !moves)
     return fail("{} has no effect with {}{}", with_place("memory.activations"),
                 with_place("memory.policy"),

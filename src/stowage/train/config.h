@@ -70,13 +70,20 @@ struct TrainConfig {
     std::string parameters = "auto";    ///< Where weights lie.
     std::string gradients = "auto";     ///< Where their gradients lie.
     std::string feed_forward = "auto";  ///< Whether those blocks are computed chunk by chunk.
+    std::string loss = "auto";          ///< Whether the loss is.
     bool operator==(const Memory&) const = default;
   } memory;
 
   bool is_virtual() const { return runtime.platform == "virtual"; }
   int64_t tokens_a_step() const { return data.batch * data.seq; }
-  /// Whether a step has more tokens than a chunk of a feed-forward block.
+  /// Whether a step has more tokens than a chunk of a feed-forward block or of the loss.
   bool has_chunks() const { return tokens_a_step() > kProductBlock; }
+  /// Whether train.loss_chunk or train.vocab_block cuts the loss into parts.
+  bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }
+  /// Whether memory.loss may say how the loss is computed.
+  bool can_chunk_loss() const {
+    return train.compute == "f32" && has_chunks() && !has_loss_in_parts();
+  }
 };
 
 /// What `optimizer.schedule` and `train.compute` may be.
@@ -89,8 +96,8 @@ const std::vector<std::string>& memory_policies();
 const std::vector<std::string>& platforms();
 const std::vector<std::string>& activation_places();
 const std::vector<std::string>& state_places();
-/// What `memory.feed_forward` may be.
-const std::vector<std::string>& feed_forward_forms();
+/// What `memory.feed_forward` and `memory.loss` may be.
+const std::vector<std::string>& chunk_forms();
 
 /// Where values come from, the later over the earlier: defaults, file, settings in order, memory.
 struct ConfigSources {

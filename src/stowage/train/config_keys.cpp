@@ -61,7 +61,8 @@ constexpr ConfigKey kKeys[] = {
     {"memory.optimizer", TextField{STOW_FIELD(memory.optimizer), state_places}, false, "where the optimizer's state lies between its updates"},
     {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights lie"},
     {"memory.gradients", TextField{STOW_FIELD(memory.gradients), state_places}, false, "where the weights' gradients lie (auto: beside them, or further away where need be)"},
-    {"memory.feed_forward", TextField{STOW_FIELD(memory.feed_forward), feed_forward_forms}, false, "those blocks for all tokens at once, or for 256 after another"},
+    {"memory.feed_forward", TextField{STOW_FIELD(memory.feed_forward), chunk_forms}, false, "those blocks for all tokens at once, or for 256 after another"},
+    {"memory.loss", TextField{STOW_FIELD(memory.loss), chunk_forms}, false, "the loss for all tokens at once, or for 256 after another"},
 };
 // clang-format on
 
@@ -225,7 +226,7 @@ const std::vector<std::string>& state_places() {
   return names;
 }
 
-const std::vector<std::string>& feed_forward_forms() {
+const std::vector<std::string>& chunk_forms() {
   static const std::vector<std::string> names = {"auto", "whole", "chunked"};
   return names;
 }

@@ -263,9 +263,10 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
 std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const Remedy> remedies) {
   std::string text;
   for (const Remedy& r : remedies)
-    text += fmt::format("{}: {}, {} less, the loss a part at a time; changes the numbers\n", r.change,
+    text += fmt::format("{}: {}, {} less, the loss a part at a time{}\n", r.change,
                         format_bytes(r.peak_bytes),
-                        format_bytes(device_bytes(job.config(), plan.peak_bytes) - r.peak_bytes));
+                        format_bytes(device_bytes(job.config(), plan.peak_bytes) - r.peak_bytes),
+                        r.changes_numbers ? "; changes the numbers" : "");
   return text;
 }
 

@@ -55,7 +55,9 @@ std::string to_string(const Placement& p) {
     text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
   if (p.gradients != p.parameters)
     text += fmt::format(", gradients on {}", memory_kind_name(p.gradients));
-  if (p.chunked) text += ", feed-forward chunked";
+  if (p.chunked || p.chunked_loss)
+    text += fmt::format(", {}{}{} chunked", p.chunked ? "feed-forward" : "",
+                        p.chunked && p.chunked_loss ? " and " : "", p.chunked_loss ? "loss" : "");
   return text;
 }
 
@@ -148,7 +150,9 @@ Job::Traced& Job::traced(const Placement& placement) const {
   t.optimizer = placement.optimizer;
   t.parameters = placement.parameters;
   nn::LlamaConfig llama = llama_config(config_);
-  llama.ffn_chunk = kProductBlock;  // forward alone it costs nothing, and changes nothing
+  // Forward alone chunks cost nothing, and change nothing.
+  llama.ffn_chunk = kProductBlock;
+  if (!config_.has_loss_in_parts()) llama.loss_chunk = kProductBlock;
   const int64_t b = config_.data.batch, length = config_.data.seq;
   t.state = abstract_state(config_, t.optimizer, t.parameters);
   const TrainState& state = t.state;
@@ -242,6 +246,7 @@ JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool m
   if (step_bytes) step.capacities[0] = *step_bytes;
   const StepForm form = {.nested = nests(placement.policy),
                          .chunked = placement.chunked,
+                         .chunked_loss = placement.chunked_loss,
                          .gradients = placement.gradients};
   if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
   const Graph& step_graph = t.steps.at(form);
@@ -318,7 +323,8 @@ double cost_of(const Placement& p) {
   const bool moves = offloads(p.policy);
   return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
          cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) +
-         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) + (p.chunked ? 0.3 : 0);
+         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) + (p.chunked ? 0.3 : 0) +
+         (p.chunked_loss ? 0.1 : 0);
 }
 
 // Whether the feed-forward blocks in chunks are worth a try: where the backward pass computes them
@@ -328,8 +334,30 @@ std::vector<bool> chunked_forms(const TrainConfig& config, const std::string& po
   if (asked != "auto") return {asked == "chunked"};
   const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
                      policy == "offload_all";
-  if (keeps || config.train.compute != "f32" || !config.has_chunks()) return {false};
+  if (keeps || config.train.compute != "f32" || !config.has_chunks() || config.model.layers == 0)
+    return {false};
   return {false, true};
+}
+// Whether the loss in chunks is worth a try: not where a token's logits are few beside what the
+// backward pass of a layer holds of it.
+bool has_wide_loss(const TrainConfig& config, bool chunked) {
+  const TrainConfig::Model& m = config.model;
+  return config.can_chunk_loss() && (m.layers == 0 || m.vocab > (chunked ? m.dim : m.ffn));
+}
+// The forms of the loss to try, `p` being the rest. Chunks cost next to nothing, so where something
+// is recomputed or sent away the other form is not tried, unless it may need less: its gradients of
+// the hidden states come one by one with chunks, and a head that comes from elsewhere stays there
+// for all of them, beside its gradient.
+std::vector<bool> chunked_loss_forms(const TrainConfig& config, const Placement& p) {
+  const std::string& asked = config.memory.loss;
+  if (asked != "auto") return {asked == "chunked"};
+  if (!has_wide_loss(config, p.chunked)) return {false};
+  const int64_t tokens = config.tokens_a_step(), dim = config.model.dim;
+  const bool saves = (tokens - kProductBlock) * config.model.vocab > tokens * dim &&
+                     (p.parameters == MemoryKind::kDevice || tokens - kProductBlock > dim);
+  const bool keeps = p.policy == "save_all" && is_all_on_device(p);
+  if (keeps || !saves || config.memory.policy != "auto") return {false, true};
+  return {true};
 }
 
 }  // namespace
@@ -366,8 +394,13 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
             if (m.gradients == "auto" && gradients != parameters &&
                 (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
               continue;
-            for (bool chunked : chunked_forms(config, policy))
-              ladder.push_back({policy, activations, optimizer, parameters, gradients, chunked});
+            for (bool chunked : chunked_forms(config, policy)) {
+              Placement p = {policy, activations, optimizer, parameters, gradients, chunked};
+              for (bool chunked_loss : chunked_loss_forms(config, p)) {
+                p.chunked_loss = chunked_loss;
+                ladder.push_back(p);
+              }
+            }
           }
         }
   }
@@ -391,10 +424,11 @@ class TooMuch {
   }
 
  private:
-  using Form = std::tuple<std::string, bool, bool, bool, bool>;
+  using Form = std::tuple<std::string, bool, bool, bool, bool, bool>;
   static Form form(const Placement& p) {
     const auto is_away = [](MemoryKind kind) { return kind != MemoryKind::kDevice; };
-    return {p.policy, is_away(p.optimizer), is_away(p.parameters), is_away(p.gradients), p.chunked};
+    return {p.policy,  is_away(p.optimizer), is_away(p.parameters), is_away(p.gradients),
+            p.chunked, p.chunked_loss};
   }
 
   const TrainConfig& config_;
@@ -478,26 +512,27 @@ int64_t sensible_vocab_block(const TrainConfig& config) {
   return power_of_two_up_to(std::min(config.model.vocab / kFewestChunks, config.model.dim));
 }
 
-bool has_all_logits(const TrainConfig& config) {
-  return config.train.loss_chunk == 0 && config.train.vocab_block == 0;
-}
-
 // Ways to compute the loss a part at a time, with the settings that ask for them.
 std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig& config) {
   std::vector<std::pair<std::string, TrainConfig>> changes;
-  if (const int64_t chunk = sensible_loss_chunk(config); has_all_logits(config) && chunk > 0) {
+  const auto change = [&](const std::string& setting, int64_t chunk, int64_t block) {
     TrainConfig c = config;
     c.train.loss_chunk = chunk;
-    changes.emplace_back(fmt::format("--set train.loss_chunk={}", chunk), c);
-  }
-  if (const int64_t block = sensible_vocab_block(config); config.train.vocab_block == 0 && block > 0) {
-    TrainConfig c = config;
-    c.train.loss_chunk = 0;
     c.train.vocab_block = block;
-    changes.emplace_back(fmt::format("--set train.vocab_block={}{}", block,
-                                     has_all_logits(config) ? "" : " --set train.loss_chunk=0"),
+    c.memory.loss = "auto";
+    changes.emplace_back(setting +
+                             (config.train.loss_chunk > 0 ? " --set train.loss_chunk=0" : "") +
+                             (config.memory.loss != "auto" ? " --set memory.loss=auto" : ""),
                          c);
-  }
+  };
+  // Larger chunks than those that change no number are nothing to ask for.
+  if (const int64_t chunk = sensible_loss_chunk(config);
+      chunk > 0 && !config.has_loss_in_parts() &&
+      !(config.can_chunk_loss() && chunk >= kProductBlock))
+    change(fmt::format("--set train.loss_chunk={}", chunk), chunk, 0);
+  if (const int64_t block = sensible_vocab_block(config);
+      block > 0 && config.train.vocab_block == 0)
+    change(fmt::format("--set train.vocab_block={}", block), 0, block);
   return changes;
 }
 
@@ -517,7 +552,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   };
   TrainConfig open = config;  // what could be chosen, were nothing asked for
   open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
-      open.memory.gradients = open.memory.feed_forward = "auto";
+      open.memory.gradients = open.memory.feed_forward = open.memory.loss = "auto";
   // What asks for a placement, over what the configuration asks for.
   const auto settings = [&](const Placement& p, const TrainConfig& changed) {
     std::string text = "--set memory.policy=" + p.policy;
@@ -537,10 +572,16 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     add("gradients", m.gradients, p.gradients, p.parameters);
     TrainConfig free = changed;
     free.memory = open.memory;
-    const std::string form = p.chunked ? "chunked" : "whole";
-    if (m.feed_forward == "auto" ? chunked_forms(free, p.policy).size() > 1
-                                 : m.feed_forward != form)
-      text += " --set memory.feed_forward=" + form;
+    free.memory.policy = p.policy;
+    const auto add_form = [&](const char* key, const std::string& asked, bool is_chunked,
+                              const std::vector<bool>& forms) {
+      const char* form = is_chunked ? "chunked" : "whole";
+      if (asked == "auto" ? forms.size() > 1 : asked != form)
+        text += fmt::format(" --set memory.{}={}", key, form);
+    };
+    add_form("feed_forward", m.feed_forward, p.chunked, chunked_forms(free, p.policy));
+    if (!changed.has_loss_in_parts())
+      add_form("loss", m.loss, p.chunked_loss, chunked_loss_forms(free, p));
     return text;
   };
   // Whether a configuration may ask for a placement: there may be nothing to put there.
@@ -561,7 +602,10 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   const Job job(open, threads);
   std::vector<std::pair<int64_t, Placement>> tried;
   TooMuch too_much(open, budgets);
-  const std::vector<Placement> ladder = placement_ladder(open);
+  std::vector<Placement> ladder = placement_ladder(open);
+  for (const Rung& rung : choice.rungs)  // forms that were asked for, and nothing would try
+    if (std::find(ladder.begin(), ladder.end(), rung.placement) == ladder.end())
+      ladder.push_back(rung.placement);
   using Work = std::function<BytesByKind()>;
   const auto begin = [&](size_t i) -> std::optional<Work> {
     const Placement& placement = ladder[i];
@@ -603,18 +647,21 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.
   using Best = std::optional<std::pair<Placement, BytesByKind>>;
   const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
-    return [&least, &budgets, &changed = changes[i].second, threads]() -> Best {
+    return [&least, &budgets, &open, &changed = changes[i].second, threads]() -> Best {
       Best best;
       try {
         const Job changed_job(changed, threads);
         TrainConfig open_form = changed;
-        open_form.memory.feed_forward = "auto";
+        open_form.memory = open.memory;
         for (Placement placement : least)
           for (const bool chunked : chunked_forms(open_form, placement.policy)) {
             placement.chunked = chunked;
-            const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
-            if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
-              best = {placement, peak_bytes};
+            for (const bool chunked_loss : chunked_loss_forms(open_form, placement)) {
+              placement.chunked_loss = chunked_loss;
+              const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
+              if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
+                best = {placement, peak_bytes};
+            }
           }
       } catch (const TraceError&) {
         return {};
@@ -642,12 +689,18 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
 std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan,
                                   const Budgets& budgets, int threads) {
   std::vector<Remedy> remedies;
-  if (!has_all_logits(config)) return remedies;
-  for (const auto& [change, changed] : loss_changes(config)) {
-    const BytesByKind peak_bytes = Job(changed, threads).plan(plan.placement, budgets, false).peak_bytes;
-    if (const int64_t needs = device_bytes(changed, peak_bytes); needs < device_bytes(config, plan.peak_bytes))
-      remedies.push_back({change, needs, true, {}});
-  }
+  if (config.has_loss_in_parts()) return remedies;
+  const auto weigh = [&](const std::string& change, const TrainConfig& changed, bool chunked_loss) {
+    Placement placement = plan.placement;
+    placement.chunked_loss = chunked_loss;
+    const int64_t needs =
+        device_bytes(changed, Job(changed, threads).plan(placement, budgets, false).peak_bytes);
+    if (needs < device_bytes(config, plan.peak_bytes))
+      remedies.push_back({change, needs, !chunked_loss, {}});
+  };
+  if (config.can_chunk_loss() && !plan.placement.chunked_loss)
+    weigh("--set memory.loss=chunked", config, true);
+  for (const auto& [change, changed] : loss_changes(config)) weigh(change, changed, false);
   return remedies;
 }
 

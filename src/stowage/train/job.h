@@ -39,7 +39,8 @@ struct Placement {
   MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
   MemoryKind parameters = MemoryKind::kDevice;
   MemoryKind gradients = MemoryKind::kDevice;
-  bool chunked = false;  ///< The feed-forward blocks, of f32: chunk by chunk.
+  bool chunked = false;       ///< The feed-forward blocks, of f32: chunk by chunk.
+  bool chunked_loss = false;  ///< So the loss.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 /// Whether a policy moves values off the device.

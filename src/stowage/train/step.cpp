@@ -48,6 +48,7 @@ Graph trace_step(const TrainConfig& config, const TrainState& state, StepForm fo
   nn::LlamaConfig llama = llama_config(config);
   if (form.nested) llama.nested_blocks = {0};
   if (form.chunked) llama.ffn_chunk = kProductBlock;
+  if (form.chunked_loss) llama.loss_chunk = kProductBlock;
   return jit([&](const TrainState& s, const Array& x) {
            return train_step(config, llama, s, x, form.gradients);
          })

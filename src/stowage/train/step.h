@@ -31,9 +31,9 @@ StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
                       const TrainState& state, const Array& tokens,
                       MemoryKind gradients = MemoryKind::kDevice);
 /// Forms of one step that have the same bits: the layers in nested blocks, the feed-forward blocks
-/// chunk by chunk, where the gradients wait.
+/// or the loss chunk by chunk, where the gradients wait.
 struct StepForm {
-  bool nested = false, chunked = false;
+  bool nested = false, chunked = false, chunked_loss = false;
   MemoryKind gradients = MemoryKind::kDevice;
   friend auto operator<=>(const StepForm&, const StepForm&) = default;
 };

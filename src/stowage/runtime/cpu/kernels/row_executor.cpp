@@ -26,12 +26,11 @@ class Worker {
     bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
     bases_[kOwnBase] = own;
     bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
-    for (int32_t k : plan.direct)
-      if (plan.operands[static_cast<size_t>(k)].may_stream && streams(k)) streamed_ = k;
+    choose_streamed();
     map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
   }
 
-  bool streams() const { return streamed_ >= 0; }
+  bool streams() const { return streamed_ != 0; }
 
   void run_once() {
     set_row(0);
@@ -137,13 +136,27 @@ class Worker {
     return shared_ + s.partials_offset + chunk * s.partial_cols * s.out.elem_bytes;
   }
 
-  // Whether output `k`, which may, goes past the caches: not over an argument, which is in them.
-  bool streams(int32_t k) const {
-    const std::byte* out = outputs_[k - plan_.n_inputs];
-    return plan_.rows * plan_.cols * operand(k).elem_bytes >= least_streamed_bytes() &&
-           reinterpret_cast<uintptr_t>(out) % 64 == 0 &&
-           std::find(inputs_, inputs_ + plan_.n_inputs, out) == inputs_ + plan_.n_inputs;
+  // Outputs that go past the caches: those that may and are too much for the last one together, as
+  // halves of an array are. Not over an argument, which is in them.
+  void choose_streamed() {
+    int64_t bytes = 0;
+    for (int32_t k : plan_.direct) {
+      if (!operand(k).may_stream || bit(k) == 0) continue;
+      const std::byte* out = outputs_[k - plan_.n_inputs];
+      if (reinterpret_cast<uintptr_t>(out) % 64 != 0 ||
+          std::find(inputs_, inputs_ + plan_.n_inputs, out) != inputs_ + plan_.n_inputs)
+        continue;
+      streamed_ |= bit(k);
+      bytes += plan_.rows * plan_.cols * operand(k).elem_bytes;
+    }
+    if (bytes < least_streamed_bytes()) streamed_ = 0;
   }
+  // Of an output among the first 64; else none.
+  uint64_t bit(int32_t k) const {
+    const int32_t output = k - plan_.n_inputs;
+    return output >= 0 && output < 64 ? uint64_t{1} << output : 0;
+  }
+  bool streams(int32_t k) const { return (streamed_ & bit(k)) != 0; }
 
   // Every operand's offset of row `row`, in elements.
   void set_row(int64_t row) {
@@ -189,7 +202,7 @@ class Worker {
     for (int32_t k : operands) {
       const PlanOperand& o = operand(k);
       if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
-      if (k >= plan_.n_inputs && (!outputs || k == streamed_)) continue;
+      if (k >= plan_.n_inputs && (!outputs || streams(k))) continue;
       const int64_t n = has_row(o.span) ? rows : 1;
       const bool in_one = n == 1 || o.inner_row == cols;  // a range of memory
       const bool in_gaps = !in_one && lies_between(o, cols);
@@ -301,7 +314,7 @@ class Worker {
     for (int k = 0; k < s.n_args; ++k) call.args[k] = arg(s.args[k], t.cols);
     for (int k = 0; k < s.n_more; ++k) call.more[k] = arg(s.more[k], t.cols);
     call.first_col = t.col;
-    call.streams = s.out.kind == Place::kOperand && s.out.index == streamed_;
+    call.streams = s.out.kind == Place::kOperand && streams(s.out.index);
     if (call.rows > 1 && !s.by_position) {
       bool flat = out.row_step == call.cols * s.out.elem_bytes;
       for (int k = 0; k < s.n_args; ++k) {
@@ -487,7 +500,7 @@ class Worker {
   const std::byte* const* inputs_;
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
-  int32_t streamed_ = -1;  // the output that goes past the caches: one, if any
+  uint64_t streamed_ = 0;  // the outputs that go past the caches
   int64_t chunk_ = 0;
   int64_t column_ = -1;  // that the bases stand at
   Ahead ahead_{fetches_to_first_cache()};

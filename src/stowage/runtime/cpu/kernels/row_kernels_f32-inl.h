@@ -108,6 +108,7 @@ HWY_INLINE size_t form_bytes(Form form) {
 
 /// Elements that loops take at once.
 constexpr size_t kTurn = Ahead::kTurnElems;
+constexpr size_t kFloatsOfLine = 64 / sizeof(float);
 
 /// The value of a row of a splat.
 HWY_INLINE float splat_of(const KernelArg& arg, int64_t row) {
@@ -295,8 +296,17 @@ HWY_INLINE void stream_row(std::byte* out, size_t size, size_t n, F f) {
   }
 }
 
-/// The loop over rows of a few vectors of native floats, none of them a splat.
-template <class Op, int N>
+template <bool kStreams, class D>
+HWY_INLINE void store_vector(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
+  if constexpr (kStreams)
+    hn::Stream(v, d, p);
+  else
+    hn::StoreU(v, d, p);
+}
+
+/// The loop over rows of a few vectors of native floats, none of them a splat. What goes past the
+/// caches is whole lines of them.
+template <class Op, int N, bool kStreams>
 HWY_NOINLINE void map_few_vectors(const KernelCall& c) {
   const DF d;
   const Op op;
@@ -309,7 +319,7 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c) {
     VF v[4];
     for (size_t i = 0; i < n; i += hn::Lanes(d)) {
       for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, reinterpret_cast<const float*>(data[k]) + i);
-      hn::StoreU(call_op<Op, N>(d, op, v), d, reinterpret_cast<float*>(out) + i);
+      store_vector<kStreams>(d, call_op<Op, N>(d, op, v), reinterpret_cast<float*>(out) + i);
     }
     for (int k = 0; k < N; ++k) data[k] += c.args[k].row_step;
     out += c.out_row_step;
@@ -330,8 +340,9 @@ void map_f32(const KernelCall& c) {
     has_splat = has_splat || c.args[k].splat;
   }
   const auto n = static_cast<size_t>(c.cols);
-  if (plain && !has_splat && !c.streams && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0)
-    return map_few_vectors<Op, N>(c);
+  if (plain && !has_splat && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0)
+    return c.streams && n % kFloatsOfLine == 0 ? map_few_vectors<Op, N, true>(c)
+                                               : map_few_vectors<Op, N, false>(c);
   for (int64_t r = 0; r < c.rows; ++r) {
     Row rows[4];
     for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);

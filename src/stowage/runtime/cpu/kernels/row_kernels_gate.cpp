@@ -19,14 +19,6 @@ namespace stow::cpu::HWY_NAMESPACE {
 constexpr size_t kGroup = 4;  // vectors
 using Group = VF[kGroup];
 
-template <bool kStreams, class D>
-HWY_INLINE void store_vector(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
-  if constexpr (kStreams)
-    hn::Stream(v, d, p);
-  else
-    hn::StoreU(v, d, p);
-}
-
 // Where gate, factor and result are f32 in memory.
 struct F32Lanes {
   static constexpr size_t kBytes = 4;

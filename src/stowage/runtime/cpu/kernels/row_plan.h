@@ -147,7 +147,7 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
 /// time, and they take up to 1.35 times as long.
 bool fetches_to_first_cache();
 
-/// What is written in one go and is so many bytes at least goes past the caches, which would not
+/// What is written in one go and is so many bytes together goes past the caches, which would not
 /// hold it and would read first what is written over. Where that is slow there is no such number.
 /// Tests set it; 0 is what this machine likes.
 int64_t least_streamed_bytes();
