@@ -106,6 +106,26 @@ class Train : public ::testing::Test {
     return outcome;
   }
 
+  // With `form`, one of `c`, whole and chunked under each policy.
+  void expect_same_losses_in_less(TrainConfig& c, std::string& form,
+                                  const std::vector<std::string>& policies) {
+    std::vector<std::string> losses;
+    for (const std::string& policy : policies) {
+      std::map<std::string, int64_t> peaks;
+      for (const std::string is : {"whole", "chunked"}) {
+        c.memory.policy = policy;
+        form = is;
+        const Outcome o = train(c, std::nullopt);
+        ASSERT_EQ(o.status, 0) << policy << form;
+        if (losses.empty()) losses = o.losses;
+        EXPECT_EQ(o.losses, losses) << policy << form;
+        EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+        peaks[form] = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
+      }
+      EXPECT_LT(peaks["chunked"], peaks["whole"]) << policy;
+    }
+  }
+
   std::filesystem::path folder_;
 };
 
@@ -281,21 +301,7 @@ TEST_F(Train, FeedForwardInChunksGivesTheSameLossesInLess) {
   c.model.dim = 128;  // products that machines with tiles compute on these
   c.model.ffn = 256;
   c.data.batch = 25;  // 800 tokens: three chunks and some
-  std::vector<std::string> losses;
-  for (const std::string policy : {"save_named", "recompute", "nested"}) {
-    std::map<std::string, int64_t> peaks;
-    for (const std::string form : {"whole", "chunked"}) {
-      c.memory.policy = policy;
-      c.memory.feed_forward = form;
-      const Outcome o = train(c, std::nullopt);
-      ASSERT_EQ(o.status, 0) << policy << form;
-      if (losses.empty()) losses = o.losses;
-      EXPECT_EQ(o.losses, losses) << policy << form;
-      EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
-      peaks[form] = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
-    }
-    EXPECT_LT(peaks["chunked"], peaks["whole"]) << policy;
-  }
+  expect_same_losses_in_less(c, c.memory.feed_forward, {"save_named", "recompute", "nested"});
 }
 
 TEST_F(Train, ALossInChunksGivesTheSameLossesInLess) {
@@ -305,21 +311,7 @@ TEST_F(Train, ALossInChunksGivesTheSameLossesInLess) {
     c.model.vocab = 1000;
     c.model.tied = tied;
     c.data.batch = 25;  // 800 tokens: three chunks and some
-    std::vector<std::string> losses;
-    for (const std::string policy : {"save_all", "recompute", "nested"}) {
-      std::map<std::string, int64_t> peaks;
-      for (const std::string form : {"whole", "chunked"}) {
-        c.memory.policy = policy;
-        c.memory.loss = form;
-        const Outcome o = train(c, std::nullopt);
-        ASSERT_EQ(o.status, 0) << policy << form;
-        if (losses.empty()) losses = o.losses;
-        EXPECT_EQ(o.losses, losses) << policy << form;
-        EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
-        peaks[form] = *o.summary.find("measured_peak_bytes")->find("device")->as_int();
-      }
-      EXPECT_LT(peaks["chunked"], peaks["whole"]) << policy;
-    }
+    expect_same_losses_in_less(c, c.memory.loss, {"save_all", "recompute", "nested"});
   }
 }
 

@@ -15,4 +15,12 @@ inline constexpr int64_t kProductBlock = 256;
 /// least so large have its bits.
 inline constexpr int64_t kProductLeast = 128;
 
+/// What a product over n rows, `chunk` at a time, must add to the rest behind the last whole chunk
+/// for its bits to be those of all rows at once.
+inline int64_t rows_to_fill(int64_t n, int64_t chunk) {
+  const int64_t rest = n % chunk;
+  const bool is_short = rest > 0 && rest < kProductLeast && n > chunk && chunk >= kProductLeast;
+  return is_short ? kProductLeast - rest : 0;
+}
+
 }  // namespace stow

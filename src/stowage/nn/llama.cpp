@@ -62,11 +62,9 @@ Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
     const auto step = [&](None, const Array& in) { return std::pair(None{}, one(in)); };
     parts.push_back(scan(step, None{}, chunks, {.reverse = true}).second.reshape({even, d}));
   }
-  if (const int64_t rest = n - even;
-      rest > 0 && even > 0 && rest < kProductLeast && chunk >= kProductLeast)
-    parts.push_back(
-        one(pad(rows.slice(0, even, n), {{0, kProductLeast - rest}, {0, 0}})).slice(0, 0, rest));
-  else if (rest > 0)
+  if (const int64_t fill = rows_to_fill(n, chunk); fill > 0)
+    parts.push_back(one(pad(rows.slice(0, even, n), {{0, fill}, {0, 0}})).slice(0, 0, n - even));
+  else if (even < n)
     parts.push_back(one(rows.slice(0, even, n)));
   return concatenate(parts).reshape({h.dim(0), h.dim(1), d});
 }

@@ -17,6 +17,10 @@
 namespace stow::nn {
 namespace {
 
+DType loss_dtype(const Array& hidden) {
+  return hidden.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
 struct Tokens {
   Array hidden, targets;  // [c, d], [c]; or stacked [n, c, d], [n, c]
 };
@@ -46,8 +50,7 @@ std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, con
     return std::pair(d_head + dw.astype(w.dtype()), Parts{losses, dh});
   };
   const auto equal_share = [&](int64_t tokens) {
-    return full({tokens}, 1.0 / static_cast<double>(n),
-                h.dtype() == DType::kF64 ? DType::kF64 : DType::kF32);
+    return full({tokens}, 1.0 / static_cast<double>(n), loss_dtype(h));
   };
   Array d_head = zeros_like(w);
   std::vector<Array> losses, d_hidden;
@@ -62,8 +65,7 @@ std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, con
     d_hidden.push_back(parts.d_hidden.reshape({whole, d}));
   }
   if (const int64_t rest = n - whole; rest > 0) {
-    const bool fills = whole > 0 && rest < kProductLeast && chunk >= kProductLeast;
-    const PadWidth more = {0, fills ? kProductLeast - rest : 0};
+    const PadWidth more = {0, rows_to_fill(n, chunk)};
     // The last token again, whose loss is finite where all are, and counts for nothing more.
     const Tokens last = {pad(h.slice(0, whole, n), {more, {}}, PadMode::kEdge),
                          pad(targets.slice(0, whole, n), {more}, PadMode::kEdge)};
@@ -173,7 +175,7 @@ class LossInBlocks {
 
  private:
   int64_t n() const { return h_.dim(0); }
-  DType wide() const { return h_.dtype() == DType::kF64 ? DType::kF64 : DType::kF32; }
+  DType wide() const { return loss_dtype(h_); }
 
   Array h_;
   Vocabulary vocabulary_;

@@ -45,6 +45,9 @@ bool is_all_on_device(const Placement& p) {
          is_there(p.gradients);
 }
 
+StepForm step_form(const Placement& p) {
+  return {nests(p.policy), p.chunked, p.chunked_loss, p.gradients};
+}
 std::string to_string(const Placement& p) {
   std::string text = p.policy;
   if (offloads(p.policy))
@@ -244,10 +247,7 @@ JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool m
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
   if (step_bytes) step.capacities[0] = *step_bytes;
-  const StepForm form = {.nested = nests(placement.policy),
-                         .chunked = placement.chunked,
-                         .chunked_loss = placement.chunked_loss,
-                         .gradients = placement.gradients};
+  const StepForm form = step_form(placement);
   if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
   const Graph& step_graph = t.steps.at(form);
   if (!t.eval_program) t.eval_program = plain(t.eval, "eval", t.optimizer_bytes);
@@ -345,9 +345,9 @@ bool has_wide_loss(const TrainConfig& config, bool chunked) {
   return config.can_chunk_loss() && (m.layers == 0 || m.vocab > (chunked ? m.dim : m.ffn));
 }
 // The forms of the loss to try, `p` being the rest. Chunks cost next to nothing, so where something
-// is recomputed or sent away the other form is not tried, unless it may need less: its gradients of
-// the hidden states come one by one with chunks, and a head that comes from elsewhere stays there
-// for all of them, beside its gradient.
+// is recomputed or sent away the loss of all tokens is not tried, unless it may need less: where
+// they are little more than a chunk, or few and the head comes from elsewhere, which the loop holds
+// to its end beside the head's gradient.
 std::vector<bool> chunked_loss_forms(const TrainConfig& config, const Placement& p) {
   const std::string& asked = config.memory.loss;
   if (asked != "auto") return {asked == "chunked"};
@@ -358,6 +358,18 @@ std::vector<bool> chunked_loss_forms(const TrainConfig& config, const Placement&
   const bool keeps = p.policy == "save_all" && is_all_on_device(p);
   if (keeps || !saves || config.memory.policy != "auto") return {false, true};
   return {true};
+}
+// A placement in every form worth a try.
+std::vector<Placement> chunk_forms_of(const TrainConfig& config, Placement p) {
+  std::vector<Placement> forms;
+  for (const bool chunked : chunked_forms(config, p.policy)) {
+    p.chunked = chunked;
+    for (const bool chunked_loss : chunked_loss_forms(config, p)) {
+      p.chunked_loss = chunked_loss;
+      forms.push_back(p);
+    }
+  }
+  return forms;
 }
 
 }  // namespace
@@ -394,13 +406,9 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
             if (m.gradients == "auto" && gradients != parameters &&
                 (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
               continue;
-            for (bool chunked : chunked_forms(config, policy)) {
-              Placement p = {policy, activations, optimizer, parameters, gradients, chunked};
-              for (bool chunked_loss : chunked_loss_forms(config, p)) {
-                p.chunked_loss = chunked_loss;
-                ladder.push_back(p);
-              }
-            }
+            for (const Placement& p :
+                 chunk_forms_of(config, {policy, activations, optimizer, parameters, gradients}))
+              ladder.push_back(p);
           }
         }
   }
@@ -653,15 +661,11 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
         const Job changed_job(changed, threads);
         TrainConfig open_form = changed;
         open_form.memory = open.memory;
-        for (Placement placement : least)
-          for (const bool chunked : chunked_forms(open_form, placement.policy)) {
-            placement.chunked = chunked;
-            for (const bool chunked_loss : chunked_loss_forms(open_form, placement)) {
-              placement.chunked_loss = chunked_loss;
-              const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
-              if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
-                best = {placement, peak_bytes};
-            }
+        for (const Placement& one : least)
+          for (const Placement& placement : chunk_forms_of(open_form, one)) {
+            const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
+            if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
+              best = {placement, peak_bytes};
           }
       } catch (const TraceError&) {
         return {};

@@ -32,6 +32,8 @@ struct JobPrograms {
 
 using BytesByKind = std::array<int64_t, kNumMemoryKinds>;
 
+struct StepForm;  // step.h
+
 /// What the backward pass finds kept, and where the parts of a run lie.
 struct Placement {
   std::string policy = "save_all";
@@ -43,6 +45,8 @@ struct Placement {
   bool chunked_loss = false;  ///< So the loss.
   friend bool operator==(const Placement&, const Placement&) = default;
 };
+/// The form of a step that a placement asks for.
+StepForm step_form(const Placement& placement);
 /// Whether a policy moves values off the device.
 bool offloads(const std::string& policy);
 /// Whether a policy is for layers in nested blocks.

@@ -65,7 +65,7 @@ void StepRun::compile_step(const StepRunOptions& options) {
   int64_t least = 0;
   for (const Placement& placement : placement_ladder(config)) {
     if (!is_all_on_device(placement)) continue;
-    const StepForm form = {nests(placement.policy), placement.chunked, placement.chunked_loss};
+    const StepForm form = step_form(placement);
     if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, state, form));
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
