@@ -379,7 +379,7 @@ TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
   const Job job(c, 1);
   const auto needs = [&](const JobPlan& plan) { return device_bytes(c, plan.peak_bytes); };
   const int64_t least = needs(job.plan(placement_ladder(c)[0]));
-  for (int64_t budget = least; budget < 2 * least; budget += least / 24) {
+  for (int64_t budget = least; budget < 2 * least; budget += least / 12) {
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     ASSERT_TRUE(choice.plan) << budget << " where " << least << " is enough";
     EXPECT_LE(needs(*choice.plan), budget);

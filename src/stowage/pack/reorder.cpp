@@ -128,20 +128,36 @@ void Reorder::start(std::vector<int32_t> order) {
 
 int64_t Reorder::lowest(int32_t buffer) {
   const int32_t position = states_[buffer].position;
-  taken_.clear();
-  for (int64_t e = begin_[buffer]; e < begin_[buffer + 1]; ++e) {
-    const State& other = states_[others_[e]];
-    if (other.position > position) continue;
-    const Delta d = delta(buffer, e);
-    if (other.offset + d.high > 0) taken_.push_back({other.offset + d.low, other.offset + d.high});
+  const int64_t first = begin_[buffer], end = begin_[buffer + 1], alignment = alignments_[buffer];
+  if (static_cast<int64_t>(taken_.size()) < end - first)
+    taken_.resize(static_cast<size_t>(end - first));
+  // Without branches, which nothing would foretell.
+  Delta* taken = taken_.data();
+  size_t n = 0;
+  const auto gather = [&](auto delta_of) {
+    for (int64_t e = first; e < end; ++e) {
+      const State& other = states_[others_[e]];
+      const Delta d = delta_of(e);
+      taken[n] = {other.offset + d.low, align_up(other.offset + d.high, alignment)};
+      n += static_cast<size_t>((other.position <= position) & (other.offset + d.high > 0));
+    }
+  };
+  if (deltas_.empty()) {
+    const int64_t extent = extents_[buffer];
+    gather([&](int64_t e) { return Delta{-extent, extents_[others_[e]]}; });
+  } else {
+    gather([&](int64_t e) { return deltas_[e]; });
   }
-  work_ += 8 + (begin_[buffer + 1] - begin_[buffer]) / 2 + 2 * static_cast<int64_t>(taken_.size());
-  std::sort(taken_.begin(), taken_.end(),
-            [](const Delta& a, const Delta& b) { return a.low < b.low; });
+  work_ += 8 + (end - first) / 2 + 2 * static_cast<int64_t>(n);
+  // Up past what is in the way, until nothing is: a few times through the few that there are is
+  // less than to sort them.
   int64_t base = 0;
-  for (const Delta& t : taken_) {
-    if (t.low >= base) break;
-    if (t.high > base) base = align_up(t.high, alignments_[buffer]);
+  for (int64_t before = -1; base != before;) {
+    before = base;
+    for (size_t i = 0; i < n; ++i) {
+      const int64_t rise = std::max<int64_t>(taken[i].high - base, 0);
+      base += rise & -static_cast<int64_t>(taken[i].low < base);
+    }
   }
   return base;
 }
@@ -164,7 +180,7 @@ size_t Reorder::place(int64_t limit) {
         state.offset = base;
         for (int64_t e = begin_[b]; e < begin_[b + 1]; ++e) {
           State& other = states_[others_[e]];
-          if (other.position > state.position) other.stale = true;
+          other.stale |= other.position > state.position;
         }
       }
     }
@@ -187,8 +203,8 @@ void Reorder::move(size_t from, size_t to) {
   states_[b].stale = true;
   for (int64_t e = begin_[b]; e < begin_[b + 1]; ++e) {
     State& other = states_[others_[e]];
-    if (other.position > static_cast<int32_t>(to) && other.position <= static_cast<int32_t>(from))
-      other.stale = true;
+    other.stale |= (other.position > static_cast<int32_t>(to)) &
+                   (other.position <= static_cast<int32_t>(from));
   }
   first_stale_ = std::min(first_stale_, to);
 }

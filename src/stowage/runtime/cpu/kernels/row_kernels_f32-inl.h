@@ -254,29 +254,6 @@ HWY_NOINLINE void map_short_row(const Row (&rows)[4], std::byte* out, Form out_f
   std::memcpy(out + i * form_bytes(out_form), pad, (n - i) * form_bytes(out_form));
 }
 
-/// The loop over a longer one: kTurn elements at a time, widened before and narrowed after.
-template <class Op, int N>
-HWY_INLINE void map_row_forms(const Row (&rows)[4], std::byte* out, Form out_form, Form round,
-                              size_t n, Ahead* ahead) {
-  if (n < kTurn) return map_short_row<Op, N>(rows, out, out_form, round, n);
-  HWY_ALIGN float wide[N][kTurn], y[kTurn];
-  for (size_t i = 0; i < n; i += kTurn) {
-    const size_t some = HWY_MIN(kTurn, n - i);
-    Row turn[4];
-    for (int k = 0; k < N; ++k) {
-      turn[k] = rows[k];
-      if (rows[k].mask == 0) continue;
-      turn[k].data += i * form_bytes(rows[k].form);
-      if (rows[k].form == Form::kNative) continue;
-      widen_turn(turn[k].data, rows[k].form, some, wide[k]);
-      turn[k].data = reinterpret_cast<const std::byte*>(wide[k]);
-    }
-    map_row<Op, N>(turn, y, some, nullptr);
-    narrow_turn(y, some, out + i * form_bytes(out_form), out_form, round);
-    if (ahead != nullptr && some == kTurn) ahead->turn();
-  }
-}
-
 /// f(to, first, n) computes n elements of `size` bytes from element `first` at `to`; they reach
 /// `out` by way of the nearest cache alone.
 template <class F>
@@ -306,8 +283,8 @@ HWY_INLINE void store_vector(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
 
 /// The loop over rows of a few vectors of native floats, none of them a splat. What goes past the
 /// caches is whole lines of them.
-template <class Op, int N, bool kStreams>
-HWY_NOINLINE void map_few_vectors(const KernelCall& c) {
+template <class Op, int N>
+HWY_NOINLINE void map_few_vectors(const KernelCall& c, bool streams) {
   const DF d;
   const Op op;
   const auto n = static_cast<size_t>(c.cols);
@@ -319,7 +296,12 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c) {
     VF v[4];
     for (size_t i = 0; i < n; i += hn::Lanes(d)) {
       for (int k = 0; k < N; ++k) v[k] = hn::LoadU(d, reinterpret_cast<const float*>(data[k]) + i);
-      store_vector<kStreams>(d, call_op<Op, N>(d, op, v), reinterpret_cast<float*>(out) + i);
+      const VF y = call_op<Op, N>(d, op, v);
+      auto* to = reinterpret_cast<float*>(out) + i;
+      if (streams)
+        hn::Stream(y, d, to);
+      else
+        hn::StoreU(y, d, to);
     }
     for (int k = 0; k < N; ++k) data[k] += c.args[k].row_step;
     out += c.out_row_step;
@@ -328,30 +310,59 @@ HWY_NOINLINE void map_few_vectors(const KernelCall& c) {
   }
 }
 
-/// The map kernel of a functor op(d, v...) of N operands.
-template <class Op, int N>
-void map_f32(const KernelCall& c) {
+/// The loops of an operation of `n_args` operands. All else is the same for every operation, and
+/// compiled once.
+struct MapLoops {
+  int n_args;
+  void (*row)(const Row (&rows)[4], float* out, size_t n, Ahead* ahead);
+  void (*short_row)(const Row (&rows)[4], std::byte* out, Form out_form, Form round, size_t n);
+  void (*few_vectors)(const KernelCall& c, bool streams);
+};
+
+/// A row of which something is no native float, or is rounded: kTurn elements at a time, widened
+/// before and narrowed after.
+inline void map_row_forms(const MapLoops& loops, const Row (&rows)[4], std::byte* out,
+                          Form out_form, Form round, size_t n, Ahead* ahead) {
+  if (n < kTurn) return loops.short_row(rows, out, out_form, round, n);
+  HWY_ALIGN float wide[4][kTurn], y[kTurn];
+  for (size_t i = 0; i < n; i += kTurn) {
+    const size_t some = HWY_MIN(kTurn, n - i);
+    Row turn[4];
+    for (int k = 0; k < loops.n_args; ++k) {
+      turn[k] = rows[k];
+      if (rows[k].mask == 0) continue;
+      turn[k].data += i * form_bytes(rows[k].form);
+      if (rows[k].form == Form::kNative) continue;
+      widen_turn(turn[k].data, rows[k].form, some, wide[k]);
+      turn[k].data = reinterpret_cast<const std::byte*>(wide[k]);
+    }
+    loops.row(turn, y, some, nullptr);
+    narrow_turn(y, some, out + i * form_bytes(out_form), out_form, round);
+    if (ahead != nullptr && some == kTurn) ahead->turn();
+  }
+}
+
+inline void map_rows(const KernelCall& c, const MapLoops& loops) {
   const DF d;
-  HWY_ALIGN float splats[N][kTurn];
+  HWY_ALIGN float splats[4][kTurn];
   bool plain = c.out_form == Form::kNative && c.round == Form::kNative;
   bool has_splat = false;
-  for (int k = 0; k < N; ++k) {
+  for (int k = 0; k < loops.n_args; ++k) {
     plain = plain && (c.args[k].splat || c.args[k].form == Form::kNative);
     has_splat = has_splat || c.args[k].splat;
   }
   const auto n = static_cast<size_t>(c.cols);
   if (plain && !has_splat && c.rows > 1 && n < kTurn && n % hn::Lanes(d) == 0)
-    return c.streams && n % kFloatsOfLine == 0 ? map_few_vectors<Op, N, true>(c)
-                                               : map_few_vectors<Op, N, false>(c);
+    return loops.few_vectors(c, c.streams && n % kFloatsOfLine == 0);
   for (int64_t r = 0; r < c.rows; ++r) {
     Row rows[4];
-    for (int k = 0; k < N; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);
+    for (int k = 0; k < loops.n_args; ++k) rows[k] = begin_row(d, c.args[k], r, splats[k], n);
     std::byte* out = c.out + r * c.out_row_step;
     const auto map = [&](const Row (&from)[4], std::byte* to, size_t some) {
       if (plain)
-        map_row<Op, N>(from, reinterpret_cast<float*>(to), some, c.ahead);
+        loops.row(from, reinterpret_cast<float*>(to), some, c.ahead);
       else
-        map_row_forms<Op, N>(from, to, c.out_form, c.round, some, c.ahead);
+        map_row_forms(loops, from, to, c.out_form, c.round, some, c.ahead);
     };
     if (!c.streams) {
       map(rows, out, n);
@@ -359,13 +370,19 @@ void map_f32(const KernelCall& c) {
     }
     stream_row(out, form_bytes(c.out_form), n, [&](std::byte* to, size_t first, size_t some) {
       Row from[4];
-      for (int k = 0; k < N; ++k) {
+      for (int k = 0; k < loops.n_args; ++k) {
         from[k] = rows[k];
         if (rows[k].mask != 0) from[k].data += first * form_bytes(rows[k].form);
       }
       map(from, to, some);
     });
   }
+}
+
+/// The map kernel of a functor op(d, v...) of N operands.
+template <class Op, int N>
+void map_f32(const KernelCall& c) {
+  map_rows(c, {N, map_row<Op, N>, map_short_row<Op, N>, map_few_vectors<Op, N>});
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE
