@@ -891,6 +891,73 @@ TEST(RowProgramGate, GradientsOfEveryTargetAgreeWithTheReference) {
   with_other_targets([] { check_gate_gradients({{40, 129}}); });
 }
 
+// A weight's moments and, in as far as it is asked for, what becomes of the weight by them; the
+// values that a row shares are one a row, one in all or a constant. `turned`: factors and terms
+// stand in another order. `shows`: the scaled gradient and the quotient are stored as well.
+struct MomentsForm {
+  bool scaled, updates, decays, turned, shows;
+};
+RowProgram moments_program(const Dims& dims, const MomentsForm& form) {
+  Writer w(DType::kF32, dims);
+  const auto both = [&](OpKind op, int32_t a, int32_t b) {
+    return form.turned ? w.compute(op, b, a) : w.compute(op, a, b);
+  };
+  const auto times = [&](int32_t a, int32_t b) { return both(OpKind::kMul, a, b); };
+  const auto plus = [&](int32_t a, int32_t b) { return both(OpKind::kAdd, a, b); };
+  const int32_t gradient = w.load(), old_m = w.load(), old_v = w.load();
+  const int32_t p = form.updates ? w.load() : -1;
+  const auto of_row = [&] { return w.load({DType::kF32, {1, 0}}); };
+  const auto of_all = [&] { return w.load({DType::kF32, {0, 0}}); };
+  const int32_t g = form.scaled ? times(gradient, of_all()) : gradient;
+  const int32_t m = plus(times(old_m, of_row()), times(g, of_all()));
+  if (!form.turned) w.store(m);
+  const int32_t v = plus(times(old_v, of_all()), times(w.compute(OpKind::kMul, g, g), of_row()));
+  w.store(v);
+  if (form.turned) w.store(m);
+  const int32_t root = w.compute(OpKind::kSqrt, times(v, of_all()));
+  const int32_t r = w.compute(OpKind::kDiv, times(m, of_all()), plus(root, w.one()));
+  if (!form.updates || form.shows) w.store(r);
+  if (form.shows) w.store(g);
+  if (form.updates) {
+    const int32_t step = form.decays ? plus(r, times(p, of_row())) : r;
+    w.store(plus(p, times(step, of_all())));
+  }
+  return w.done();
+}
+
+void check_moments(const std::vector<Dims>& spaces) {
+  for (const Dims& dims : spaces)
+    for (int bits = 0; bits < 32; ++bits) {
+      const MomentsForm form = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0,
+                                (bits & 16) != 0};
+      if (form.decays && !form.updates) continue;
+      Case c;
+      c.program = moments_program(dims, form);
+      if (!form.shows && dims[1] >= 16) {  // one kernel, which leaves no rows in scratch
+        ASSERT_LT(CompiledRowProgram(c.program).scratch_bytes(1), 2048) << describe(c.program);
+      }
+      Random random(17);
+      for (size_t k = 0; k < c.program.inputs.size(); ++k) {
+        c.inputs.push_back({k, 0});
+        c.memory.push_back(random_bytes(random, DType::kF32, dims[0] * dims[1]));
+      }
+      // Apart; each over an input; over the inputs in another order.
+      const size_t n = c.memory.size(), weight = form.updates ? 3 : 0;
+      for (int k = 0; k < 5; ++k)
+        c.memory.push_back(random_bytes(random, DType::kF32, dims[0] * dims[1]));
+      for (const auto& places : {std::array<size_t, 5>{n, n + 1, n + 2, n + 3, n + 4},
+                                 {1, 2, form.shows ? n : weight, n + 1, n + 2},
+                                 {2, form.shows ? n : weight, 1, n + 1, n + 2}})
+        ASSERT_NO_FATAL_FAILURE(check_outputs_at(c, places));
+    }
+}
+TEST(RowProgramMoments, AreOneKernelAndAgreeWithTheReference) {
+  check_moments({{3, 4096}, {700, 32}, {1, 20001}, {40, 129}, {5, 63}, {900, 1}, {1, 16}});
+}
+TEST(RowProgramMoments, OfEveryTargetAgreeWithTheReference) {
+  with_other_targets([] { check_moments({{40, 129}}); });
+}
+
 // The steps of a norm's gradient: a sum of squares beside one of products by the same values, column
 // sums of products of two values and of three, one of them a value of each row, and twice a product
 // added to a sum and to a product. `keeps`: what the sum of products multiplies is read again.

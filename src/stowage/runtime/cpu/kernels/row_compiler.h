@@ -141,6 +141,21 @@ class Compiler {
   // Once it is known to be one: of the logistic s of x and dy = d.
   bool fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d);
 
+  // Whether the kernel of step j may compute step i, which others want as well: none of them before
+  // step j but those that it absorbs, nor in other phases.
+  bool can_come_late(int i, int j, const std::vector<int>& absorbed);
+  // The step that alone wants step i; -1 where there are others.
+  int only_user(int i);
+  // Step i as the product of a value at each point of step j and one that all of a row share; -1
+  // where it is none.
+  struct Scaled {
+    int x = -1, by = -1;
+  };
+  Scaled scaled(int i, int j);
+  // Step j as (m k1) / (sqrt(v k2) + e) of a gradient's moments m and v, with these, and with what
+  // becomes of a weight by it.
+  bool fuse_moments(int j);
+
   // The products of f32 that column reduction j sums up, of two values or three.
   void fuse_column_products(int j);
   // Step j as a sum or product to which twice a product is added, the product rounded.

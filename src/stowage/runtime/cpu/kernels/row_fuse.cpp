@@ -124,19 +124,111 @@ bool Compiler::fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d
   parts.push_back(s);
   for (int a : f.args)
     if (value(a).span != value(j).span) return false;
-  // What the kernel computes early must not be wanted before, nor in other phases.
-  for (int made : f.more) {
-    for (const std::vector<bool>& needed : needed_)
-      if (needed[static_cast<size_t>(made)] != needed[static_cast<size_t>(j)]) return false;
-    for (int u = made + 1; u < j; ++u)
-      for (int k = 0; k < n_args(step(u)); ++k)
-        if (step(u).args[k] == made && is_live_[static_cast<size_t>(u)] && !is_store(step(u)))
-          return false;
-  }
+  for (int made : f.more)
+    if (!can_come_late(made, j, parts)) return false;
   for (int part : parts) value(part).absorbed_by = j;
   for (int made : f.more) value(made).made_by = j;
   fused_[static_cast<size_t>(j)] = std::move(f);
   return true;
+}
+
+bool Compiler::can_come_late(int i, int j, const std::vector<int>& absorbed) {
+  for (const std::vector<bool>& needed : needed_)
+    if (needed[static_cast<size_t>(i)] != needed[static_cast<size_t>(j)]) return false;
+  for (int u = i + 1; u < j; ++u)
+    for (int k = 0; k < n_args(step(u)); ++k)
+      if (step(u).args[k] == i && is_live_[static_cast<size_t>(u)] && !is_store(step(u)) &&
+          std::find(absorbed.begin(), absorbed.end(), u) == absorbed.end())
+        return false;
+  return true;
+}
+
+int Compiler::only_user(int i) {
+  if (uses_[static_cast<size_t>(i)] != 1) return -1;
+  for (int u = i + 1; u < n_steps(); ++u)
+    for (int k = 0; k < n_args(step(u)); ++k)
+      if (is_live_[static_cast<size_t>(u)] && step(u).args[k] == i) return u;
+  return -1;
+}
+
+Compiler::Scaled Compiler::scaled(int i, int j) {
+  const Step& s = step(i);
+  if (s.kind != StepKind::kCompute || s.op != OpKind::kMul || s.dtype != DType::kF32 ||
+      value(i).span != value(j).span)
+    return {};
+  for (int k = 0; k < 2; ++k)
+    if (value(s.args[k]).span == value(j).span && !has_column(value(s.args[1 - k]).span))
+      return {s.args[k], s.args[1 - k]};
+  return {};
+}
+
+bool Compiler::fuse_moments(int j) {
+  const auto is = [&](int i, OpKind op) {
+    const Step& s = step(i);
+    return s.kind == StepKind::kCompute && s.op == op && s.dtype == DType::kF32 &&
+           value(i).span == value(j).span;
+  };
+  if (!is(j, OpKind::kDiv) || !has_column(value(j).span)) return false;
+  const int above = step(j).args[0], below = step(j).args[1];
+  if (!is(below, OpKind::kAdd)) return false;
+  const int side = is(step(below).args[0], OpKind::kSqrt) ? 0 : 1;
+  const int root = step(below).args[side], e = step(below).args[1 - side];
+  if (!is(root, OpKind::kSqrt) || has_column(value(e).span)) return false;
+  const int under = step(root).args[0];
+  const auto [m, k1] = scaled(above, j);
+  const auto [v, k2] = scaled(under, j);
+  if (m < 0 || v < 0 || m == v || !is(m, OpKind::kAdd) || !is(v, OpKind::kAdd)) return false;
+  for (int turn = 0; turn < 4; ++turn) {
+    const int old_m = step(m).args[turn % 2], new_m = step(m).args[1 - turn % 2];
+    const int old_v = step(v).args[turn / 2], new_v = step(v).args[1 - turn / 2];
+    const Scaled m_old = scaled(old_m, j), m_new = scaled(new_m, j);
+    const Scaled v_old = scaled(old_v, j), v_new = scaled(new_v, j);
+    if (m_old.x < 0 || m_new.x < 0 || v_old.x < 0 || v_new.x < 0) continue;
+    int g = m_new.x;
+    const int square = v_new.x;
+    if (!is(square, OpKind::kMul) || step(square).args[0] != g || step(square).args[1] != g)
+      continue;
+    std::vector<int> parts = {above, below, root, under, old_m, new_m, old_v, new_v, square};
+    if (!std::all_of(parts.begin(), parts.end(), [&](int i) { return is_wanted_once(i); }))
+      continue;
+    const Scaled of_g = scaled(g, j);
+    const bool is_scaled = of_g.x >= 0 && uses_[static_cast<size_t>(g)] == 3;
+    if (is_scaled) parts.push_back(std::exchange(g, of_g.x));
+    // What becomes of the weight: p + r rate, or p + (r + p decay) rate.
+    int last = j, p = -1, rate = -1, decay = -1;
+    if (const int next = only_user(j); next >= 0) {
+      int by_rate = next, decayed = -1;
+      if (is(next, OpKind::kAdd)) {
+        decayed = step(next).args[step(next).args[0] == j ? 1 : 0];
+        by_rate = is_wanted_once(decayed) ? only_user(next) : -1;
+      }
+      const int end = by_rate >= 0 && scaled(by_rate, j).x >= 0 ? only_user(by_rate) : -1;
+      if (end >= 0 && is(end, OpKind::kAdd)) {
+        const int weight = step(end).args[step(end).args[0] == by_rate ? 1 : 0];
+        const Scaled loss = decayed < 0 ? Scaled() : scaled(decayed, j);
+        if (value(weight).span == value(j).span && (decayed < 0 || loss.x == weight)) {
+          last = end, p = weight, rate = scaled(by_rate, j).by, decay = loss.by;
+          parts.insert(parts.end(), {j, by_rate});
+          if (decayed >= 0) parts.insert(parts.end(), {next, decayed});
+        }
+      }
+    }
+    if (!can_come_late(m, last, parts) || !can_come_late(v, last, parts)) continue;
+    Fused f;
+    f.map = f32_moments_kernel(is_scaled, p >= 0, decay >= 0);
+    f.args = {g, m_old.x, v_old.x};
+    if (p >= 0) f.args.push_back(p);
+    f.args.insert(f.args.end(), {m_old.by, m_new.by, v_old.by, v_new.by, k1, k2, e});
+    if (is_scaled) f.args.push_back(of_g.by);
+    if (p >= 0) f.args.push_back(rate);
+    if (decay >= 0) f.args.push_back(decay);
+    f.more = {m, v};
+    for (int part : parts) value(part).absorbed_by = last;
+    value(m).made_by = value(v).made_by = last;
+    fused_[static_cast<size_t>(last)] = std::move(f);
+    return true;
+  }
+  return false;
 }
 
 void Compiler::fuse_column_products(int j) {
@@ -248,7 +340,7 @@ void Compiler::choose_fused_steps() {
     if (is_live_[static_cast<size_t>(i)])
       for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
   for (int j = n_steps() - 1; j >= 0; --j)
-    if (is_live_[static_cast<size_t>(j)]) fuse_gate_grad(j);
+    if (is_live_[static_cast<size_t>(j)] && !fuse_gate_grad(j)) fuse_moments(j);
   for (int j = n_steps() - 1; j >= 0; --j) {
     const Step& s = step(j);
     if (!is_live_[static_cast<size_t>(j)] || value(j).made_by >= 0 || absorbs(j)) continue;

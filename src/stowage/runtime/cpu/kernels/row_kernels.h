@@ -106,6 +106,8 @@ struct KernelArg {
   Form form = Form::kNative;
 };
 
+inline constexpr int kMaxKernelArgs = 14;
+
 /// out[r, c] = round(f(args[r, c]...)). `out` may be exactly the address of an argument of its
 /// element size.
 struct KernelCall {
@@ -117,8 +119,8 @@ struct KernelCall {
   /// Results of f32_map_kernel and its like go past the caches; `out` is then a cache line's begin,
   /// in every row.
   bool streams = false;
-  KernelArg args[4];
-  KernelArg more[2];       ///< Where f32_gate_grad_kernel leaves what it computes beside `out`.
+  KernelArg args[kMaxKernelArgs];
+  KernelArg more[2];       ///< Where kernels of several results leave those beside `out`.
   int64_t first_col = 0;   ///< For f32_poke_kernel.
   Ahead* ahead = nullptr;  ///< Null where there is nothing to fetch.
 };
@@ -233,6 +235,14 @@ MapKernel f32_gate_kernel(bool has_factor);
 /// dy. Of silu(x) y with several outputs: the same of dy y, from args x, y and dy; then dy silu(x);
 /// then silu(x) y. No argument is a splat; f32, bf16 or f16, every op rounded to `round`.
 MapKernel f32_gate_grad_kernel(int n_outs);
+
+/// What becomes of a weight by its gradient's moments, of f32, every op rounded. Args are rows,
+/// then values of a row: g, m, v, and p where it `updates`; then b1, c1, b2, c2, k1, k2, e; the
+/// scale of g where it is `scaled`; the rate where it updates; the decay where it `decays`, which
+/// updates too. With g times its scale for g: more[0] is m = m b1 + g c1, more[1] is v = v b2 + (g
+/// g) c2, and `out` is r = (m k1) / (sqrt(v k2) + e), or p + r rate, or p + (r + p decay) rate.
+/// Results may lie over the rows.
+MapKernel f32_moments_kernel(bool scaled, bool updates, bool decays);
 
 // Scalar conversions that the portable kernels and the executor share.
 float bf16_to_f32(uint16_t bits);

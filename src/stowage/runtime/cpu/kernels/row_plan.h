@@ -82,7 +82,7 @@ struct PlanStep {
   Span span = Span::kFull;  ///< Of the values computed; of a store, the output's.
   Form round = Form::kNative;
   int n_args = 0, n_more = 0;
-  Place out, args[5];
+  Place out, args[kMaxKernelArgs];
   Place more[2];  ///< What else its kernel computes, of kReduceColumns `norm_gradient`.
   MapKernel map = nullptr;
   MoveKernel move = nullptr;
