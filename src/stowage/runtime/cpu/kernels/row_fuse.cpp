@@ -166,7 +166,7 @@ bool Compiler::fuse_moments(int j) {
   const auto is = [&](int i, OpKind op) {
     const Step& s = step(i);
     return s.kind == StepKind::kCompute && s.op == op && s.dtype == DType::kF32 &&
-           value(i).span == value(j).span;
+           value(i).span == value(j).span && !value(i).by_position;
   };
   if (!is(j, OpKind::kDiv) || !has_column(value(j).span)) return false;
   const int above = step(j).args[0], below = step(j).args[1];
