@@ -112,11 +112,6 @@ void Reorder::find_overlaps() {
   begin_ = std::move(begin);
 }
 
-Reorder::Delta Reorder::delta(int32_t buffer, int64_t entry) const {
-  if (!deltas_.empty()) return deltas_[entry];
-  return {-extents_[buffer], extents_[others_[entry]]};
-}
-
 void Reorder::start(std::vector<int32_t> order) {
   order_ = std::move(order);
   for (State& s : states_) s = {0, INT32_MAX, false};

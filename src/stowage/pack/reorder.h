@@ -49,7 +49,6 @@ class Reorder {
   };
 
   void find_overlaps();
-  Delta delta(int32_t buffer, int64_t entry) const;
   int64_t lowest(int32_t buffer);
 
   const Sections& sections_;

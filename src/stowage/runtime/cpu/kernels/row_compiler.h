@@ -144,14 +144,25 @@ class Compiler {
   // Whether the kernel of step j may compute step i, which others want as well: none of them before
   // step j but those that it absorbs, nor in other phases.
   bool can_come_late(int i, int j, const std::vector<int>& absorbed);
+  // The live steps that want step i, once for each time that they do.
+  std::vector<int> users_of(int i);
   // The step that alone wants step i; -1 where there are others.
   int only_user(int i);
+  // Whether step i is this op of f32 at the points of step j.
+  bool is_f32_at(int j, int i, OpKind op);
   // Step i as the product of a value at each point of step j and one that all of a row share; -1
   // where it is none.
   struct Scaled {
     int x = -1, by = -1;
   };
   Scaled scaled(int i, int j);
+  // What step `last` makes of a weight p by the quotient r of step j: p + r rate, or
+  // p + (r + p decay) rate. Where nothing is, `last` is j, and there are no parts.
+  struct WeightUpdate {
+    int last, p = -1, rate = -1, decay = -1;
+    std::vector<int> parts;  // Steps that `last` then absorbs.
+  };
+  WeightUpdate weight_update(int j);
   // Step j as (m k1) / (sqrt(v k2) + e) of a gradient's moments m and v, with these, and with what
   // becomes of a weight by it.
   bool fuse_moments(int j);

@@ -98,20 +98,13 @@ bool Compiler::fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d
   if (uses_[static_cast<size_t>(s)] == 3) {
     f = {f32_gate_grad_kernel(1), {x, d}};
   } else {
-    const auto users = [&](int i) {
-      std::vector<int> list;
-      for (int u = i + 1; u < n_steps(); ++u)
-        for (int k = 0; k < n_args(step(u)); ++k)
-          if (is_live_[static_cast<size_t>(u)] && step(u).args[k] == i) list.push_back(u);
-      return list;
-    };
     int silu = -1;
-    for (int u : users(s))
+    for (int u : users_of(s))
       if (value(u).absorbed_by < 0 && factor_beside(u, s, j) == x) silu = u;
     if (silu < 0 || uses_[static_cast<size_t>(s)] != 4 || uses_[static_cast<size_t>(d)] != 2)
       return false;
     // The factors of d, each of which silu(x) may be multiplied by as well.
-    const std::vector<int> products = users(silu);
+    const std::vector<int> products = users_of(silu);
     if (products.empty() || products.size() > 2) return false;
     const int dy = factor_beside(products[0], silu, j);
     if (dy < 0 || factor_beside(d, dy, j) < 0) return false;
@@ -132,42 +125,66 @@ bool Compiler::fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d
   return true;
 }
 
-bool Compiler::can_come_late(int i, int j, const std::vector<int>& absorbed) {
-  for (const std::vector<bool>& needed : needed_)
-    if (needed[static_cast<size_t>(i)] != needed[static_cast<size_t>(j)]) return false;
-  for (int u = i + 1; u < j; ++u)
+std::vector<int> Compiler::users_of(int i) {
+  std::vector<int> list;
+  for (int u = i + 1; u < n_steps(); ++u)
     for (int k = 0; k < n_args(step(u)); ++k)
-      if (step(u).args[k] == i && is_live_[static_cast<size_t>(u)] && !is_store(step(u)) &&
-          std::find(absorbed.begin(), absorbed.end(), u) == absorbed.end())
-        return false;
-  return true;
+      if (is_live_[static_cast<size_t>(u)] && step(u).args[k] == i) list.push_back(u);
+  return list;
 }
 
 int Compiler::only_user(int i) {
-  if (uses_[static_cast<size_t>(i)] != 1) return -1;
-  for (int u = i + 1; u < n_steps(); ++u)
-    for (int k = 0; k < n_args(step(u)); ++k)
-      if (is_live_[static_cast<size_t>(u)] && step(u).args[k] == i) return u;
-  return -1;
+  return uses_[static_cast<size_t>(i)] == 1 ? users_of(i).front() : -1;
+}
+
+bool Compiler::can_come_late(int i, int j, const std::vector<int>& absorbed) {
+  for (const std::vector<bool>& needed : needed_)
+    if (needed[static_cast<size_t>(i)] != needed[static_cast<size_t>(j)]) return false;
+  const std::vector<int> users = users_of(i);
+  return std::all_of(users.begin(), users.end(), [&](int u) {
+    return u >= j || is_store(step(u)) ||
+           std::find(absorbed.begin(), absorbed.end(), u) != absorbed.end();
+  });
+}
+
+bool Compiler::is_f32_at(int j, int i, OpKind op) {
+  const Step& s = step(i);
+  return s.kind == StepKind::kCompute && s.op == op && s.dtype == DType::kF32 &&
+         value(i).span == value(j).span && !value(i).by_position;
 }
 
 Compiler::Scaled Compiler::scaled(int i, int j) {
   const Step& s = step(i);
-  if (s.kind != StepKind::kCompute || s.op != OpKind::kMul || s.dtype != DType::kF32 ||
-      value(i).span != value(j).span)
-    return {};
+  if (!is_f32_at(j, i, OpKind::kMul)) return {};
   for (int k = 0; k < 2; ++k)
     if (value(s.args[k]).span == value(j).span && !has_column(value(s.args[1 - k]).span))
       return {s.args[k], s.args[1 - k]};
   return {};
 }
 
+Compiler::WeightUpdate Compiler::weight_update(int j) {
+  const WeightUpdate none = {.last = j};
+  const auto beside = [&](int i, int a) { return step(i).args[step(i).args[0] == a ? 1 : 0]; };
+  std::vector<int> parts = {j};
+  int by_rate = only_user(j), decayed = -1;
+  if (by_rate >= 0 && is_f32_at(j, by_rate, OpKind::kAdd)) {
+    decayed = beside(by_rate, j);
+    if (!is_wanted_once(decayed)) return none;
+    parts.insert(parts.end(), {by_rate, decayed});
+    by_rate = only_user(by_rate);
+  }
+  if (by_rate < 0) return none;
+  parts.push_back(by_rate);
+  const Scaled change = scaled(by_rate, j), loss = decayed < 0 ? Scaled() : scaled(decayed, j);
+  const int last = only_user(by_rate);
+  if (change.x < 0 || last < 0 || !is_f32_at(j, last, OpKind::kAdd)) return none;
+  const int p = beside(last, by_rate);
+  if (value(p).span != value(j).span || (decayed >= 0 && loss.x != p)) return none;
+  return {last, p, change.by, loss.by, std::move(parts)};
+}
+
 bool Compiler::fuse_moments(int j) {
-  const auto is = [&](int i, OpKind op) {
-    const Step& s = step(i);
-    return s.kind == StepKind::kCompute && s.op == op && s.dtype == DType::kF32 &&
-           value(i).span == value(j).span && !value(i).by_position;
-  };
+  const auto is = [&](int i, OpKind op) { return is_f32_at(j, i, op); };
   if (!is(j, OpKind::kDiv) || !has_column(value(j).span)) return false;
   const int above = step(j).args[0], below = step(j).args[1];
   if (!is(below, OpKind::kAdd)) return false;
@@ -194,38 +211,22 @@ bool Compiler::fuse_moments(int j) {
     const Scaled of_g = scaled(g, j);
     const bool is_scaled = of_g.x >= 0 && uses_[static_cast<size_t>(g)] == 3;
     if (is_scaled) parts.push_back(std::exchange(g, of_g.x));
-    // What becomes of the weight: p + r rate, or p + (r + p decay) rate.
-    int last = j, p = -1, rate = -1, decay = -1;
-    if (const int next = only_user(j); next >= 0) {
-      int by_rate = next, decayed = -1;
-      if (is(next, OpKind::kAdd)) {
-        decayed = step(next).args[step(next).args[0] == j ? 1 : 0];
-        by_rate = is_wanted_once(decayed) ? only_user(next) : -1;
-      }
-      const int end = by_rate >= 0 && scaled(by_rate, j).x >= 0 ? only_user(by_rate) : -1;
-      if (end >= 0 && is(end, OpKind::kAdd)) {
-        const int weight = step(end).args[step(end).args[0] == by_rate ? 1 : 0];
-        const Scaled loss = decayed < 0 ? Scaled() : scaled(decayed, j);
-        if (value(weight).span == value(j).span && (decayed < 0 || loss.x == weight)) {
-          last = end, p = weight, rate = scaled(by_rate, j).by, decay = loss.by;
-          parts.insert(parts.end(), {j, by_rate});
-          if (decayed >= 0) parts.insert(parts.end(), {next, decayed});
-        }
-      }
-    }
-    if (!can_come_late(m, last, parts) || !can_come_late(v, last, parts)) continue;
+    const WeightUpdate update = weight_update(j);
+    const bool updates = update.p >= 0, decays = update.decay >= 0;
+    parts.insert(parts.end(), update.parts.begin(), update.parts.end());
+    if (!can_come_late(m, update.last, parts) || !can_come_late(v, update.last, parts)) continue;
     Fused f;
-    f.map = f32_moments_kernel(is_scaled, p >= 0, decay >= 0);
+    f.map = f32_moments_kernel(is_scaled, updates, decays);
     f.args = {g, m_old.x, v_old.x};
-    if (p >= 0) f.args.push_back(p);
+    if (updates) f.args.push_back(update.p);
     f.args.insert(f.args.end(), {m_old.by, m_new.by, v_old.by, v_new.by, k1, k2, e});
     if (is_scaled) f.args.push_back(of_g.by);
-    if (p >= 0) f.args.push_back(rate);
-    if (decay >= 0) f.args.push_back(decay);
+    if (updates) f.args.push_back(update.rate);
+    if (decays) f.args.push_back(update.decay);
     f.more = {m, v};
-    for (int part : parts) value(part).absorbed_by = last;
-    value(m).made_by = value(v).made_by = last;
-    fused_[static_cast<size_t>(last)] = std::move(f);
+    for (int part : parts) value(part).absorbed_by = update.last;
+    value(m).made_by = value(v).made_by = update.last;
+    fused_[static_cast<size_t>(update.last)] = std::move(f);
     return true;
   }
   return false;

@@ -273,14 +273,6 @@ HWY_INLINE void stream_row(std::byte* out, size_t size, size_t n, F f) {
   }
 }
 
-template <bool kStreams, class D>
-HWY_INLINE void store_vector(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
-  if constexpr (kStreams)
-    hn::Stream(v, d, p);
-  else
-    hn::StoreU(v, d, p);
-}
-
 /// The loop over rows of a few vectors of native floats, none of them a splat. What goes past the
 /// caches is whole lines of them.
 template <class Op, int N>

@@ -16,6 +16,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
+template <bool kStreams, class D>
+HWY_INLINE void store_vector(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
+  if constexpr (kStreams)
+    hn::Stream(v, d, p);
+  else
+    hn::StoreU(v, d, p);
+}
+
 constexpr size_t kGroup = 4;  // vectors
 using Group = VF[kGroup];
 
