@@ -137,7 +137,10 @@ class ProductRows final : public BoundKernel::Impl {
     size_t first = 0;
     for (size_t i = 0; i < 2; ++i) {
       operands[i] = before_[i] ? nullptr : in[first];
-      if (before_[i]) (i == 0 ? hooks.fill_a : hooks.fill_b) = before_[i]->fill(in);
+      if (before_[i]) {
+        (i == 0 ? hooks.fill_a : hooks.fill_b) = before_[i]->fill(in);
+        (i == 0 ? hooks.source_a : hooks.source_b) = before_[i]->source(in);
+      }
       first += before_[i] ? before_[i]->n_inputs : 1;
     }
     gemm(spec_, operands[0], operands[1], out[0], scratch, threads_, hooks);
@@ -152,7 +155,17 @@ class ProductRows final : public BoundKernel::Impl {
           elem_bytes(dtype_bytes(kernel.made[i].view.dtype)),
           first_input(first),
           n_inputs(kernel.made[i].program->inputs.size()),
-          blocks(for_pieces(*kernel.made[i].program, stride)) {}
+          blocks(for_pieces(*kernel.made[i].program, stride)) {
+      const RowProgram& program = *kernel.made[i].program;
+      for (size_t k = 0; k < n_inputs && source_bytes == 0; ++k) {
+        const RowOperand& input = program.inputs[k];
+        const auto columns = static_cast<size_t>(program.n_row_dims);
+        const int64_t step = step_of(program.dims, input.strides, 0, columns);
+        if (step <= 0 || step_of(program.dims, input.strides, columns, program.dims.size()) != 1)
+          continue;
+        source_input = k, source_bytes = dtype_bytes(input.dtype), source_step = step;
+      }
+    }
 
     GemmPrologue spec() const { return {rows_are_k, blocks.scratch_bytes()}; }
 
@@ -163,6 +176,23 @@ class ProductRows final : public BoundKernel::Impl {
         std::byte* const out[] = {static_cast<std::byte*>(piece) - (row * stride + col) * elem_bytes};
         blocks.run(in, out, own, row, row_end, col, col_end);
       };
+    }
+
+    GemmSource source(Inputs in) const {
+      return source_bytes == 0
+                 ? GemmSource()
+                 : GemmSource{in[first_input + source_input], source_bytes, source_step};
+    }
+    // Elements from one index of dimensions [first, last) to the next, if always as many, else 0.
+    static int64_t step_of(const Dims& dims, const Dims& strides, size_t first, size_t last) {
+      int64_t step = 0, next = 0;
+      for (size_t d = last; d-- > first;) {
+        if (dims[d] == 1) continue;
+        if (next == 0) step = next = strides[d];
+        if (strides[d] != next) return 0;
+        next *= dims[d];
+      }
+      return step;
     }
 
     static bool sums_over_rows(const Kernel& kernel, size_t i) {
@@ -184,6 +214,9 @@ class ProductRows final : public BoundKernel::Impl {
     int64_t stride, elem_bytes;
     size_t first_input, n_inputs;
     RowBlocks blocks;
+    // The first input of an element a point.
+    size_t source_input = 0;
+    int64_t source_bytes = 0, source_step = 0;
   };
 
   std::optional<GemmPrologue>& spec_of(size_t i) { return i == 0 ? spec_.a_prologue : spec_.b_prologue; }

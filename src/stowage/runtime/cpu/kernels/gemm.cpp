@@ -64,6 +64,8 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
   if (spec.epilogue) plan.finish = &hooks.finish;
   plan.a_made.fill = &hooks.fill_a;
   plan.b_made.fill = &hooks.fill_b;
+  plan.a_made.source = hooks.source_a;
+  plan.b_made.source = hooks.source_b;
   GemmThreadFn run = is_integer(plan.c)                                   ? &gemm_thread_int
                      : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
                      : plan.c == DType::kF64                              ? &gemm_thread_f64

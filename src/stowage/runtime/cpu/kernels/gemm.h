@@ -82,10 +82,18 @@ constexpr int64_t gemm_piece_stride(bool of_b, bool rows_are_k) {
 using GemmFill = std::function<void(void* piece, int64_t row, int64_t row_end, int64_t col,
                                     int64_t col_end, void* scratch)>;
 
+/// Where what a prologue reads lies, if it is mainly one array: element [row, col] of the operand
+/// is made of `bytes` at `base` + (row * row_step + col) * bytes. It is fetched ahead, no more.
+struct GemmSource {
+  const void* base = nullptr;  ///< Null: not known.
+  int64_t bytes = 0, row_step = 0;
+};
+
 /// What a product calls whose spec says so.
 struct GemmHooks {
   GemmFinish finish;
   GemmFill fill_a, fill_b;
+  GemmSource source_a = {}, source_b = {};
 };
 
 /// Dtypes: f32, bf16 and f16 in any mix, or f64 for all three, or, without packing and slow, a and

@@ -34,21 +34,18 @@ class GemmAhead {
   void start(const void* base, int64_t bytes, int64_t GemmDim::*stride, const GemmDims& outer,
              int64_t first, int64_t n, const GemmDims& inner, int64_t k, int64_t depth) {
     rows_ = 0;
-    if (outer.count > 1 || inner.count > 1 || n <= 0 || depth <= 0) return;
-    int64_t row = outer.count ? outer.dims[0].*stride * bytes : 0;
-    int64_t col = inner.count ? inner.dims[0].*stride * bytes : 0;
-    const char* at = static_cast<const char*>(base) + first * row + k * col;
-    if (std::abs(row) < std::abs(col)) std::swap(row, col), std::swap(n, depth);
-    if (col < 0) at += (depth - 1) * col, col = -col;
-    at_ = at;
-    rows_ = row == 0 ? 1 : n;
-    row_step_ = row;
-    line_step_ = std::max(col, kLine);
-    lines_ = std::max<int64_t>((depth * col + line_step_ - 1) / line_step_, 1);
-    line_ = 0;
-    if (lines_ > 1) return;
-    lines_ = std::exchange(rows_, 1);
-    line_step_ = row_step_;
+    if (outer.count > 1 || inner.count > 1) return;
+    start(base, outer.count ? outer.dims[0].*stride * bytes : 0, first, n,
+          inner.count ? inner.dims[0].*stride * bytes : 0, k, depth);
+  }
+  /// Likewise over what an operand is made of.
+  void start(const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k, int64_t depth) {
+    rows_ = 0;
+    const GemmSource& s = made.source;
+    if (s.base == nullptr) return;
+    const int64_t row = s.row_step * s.bytes;
+    start(s.base, made.rows_are_k ? s.bytes : row, first, n, made.rows_are_k ? row : s.bytes, k,
+          depth);
   }
   void stop() { rows_ = 0; }
 
@@ -72,8 +69,35 @@ class GemmAhead {
   bool done() const { return rows_ <= 0; }
   /// Lines left to fetch.
   int64_t left() const { return rows_ <= 0 ? 0 : lines_ * rows_ - line_; }
+  /// Fetches a share of what so many products to come, of so many lines each, will not.
+  void fetch_rest(int64_t lines, int64_t products) {
+    const int64_t rest_lines = left() - lines * products;
+    if (rest_lines <= products) return;
+    const int64_t n = rest_lines / (products + 1);
+    GemmFetch rest;
+    next(n, nullptr, rest);
+    for (int64_t i = 0; i < n; ++i) __builtin_prefetch(rest.next(), 0, 2);
+  }
 
  private:
+  // Elements [first, first + n) by [k, k + depth), `row` and `col` bytes apart.
+  void start(const void* base, int64_t row, int64_t first, int64_t n, int64_t col, int64_t k,
+             int64_t depth) {
+    if (n <= 0 || depth <= 0) return;
+    const char* at = static_cast<const char*>(base) + first * row + k * col;
+    if (std::abs(row) < std::abs(col)) std::swap(row, col), std::swap(n, depth);
+    if (col < 0) at += (depth - 1) * col, col = -col;
+    at_ = at;
+    rows_ = row == 0 ? 1 : n;
+    row_step_ = row;
+    line_step_ = std::max(col, kLine);
+    lines_ = std::max<int64_t>((depth * col + line_step_ - 1) / line_step_, 1);
+    line_ = 0;
+    if (lines_ > 1) return;
+    lines_ = std::exchange(rows_, 1);
+    line_step_ = row_step_;
+  }
+
   static constexpr int64_t kLine = 64;
   const char* at_ = nullptr;
   int64_t row_step_ = 0, rows_ = 0;  // rows that are left

@@ -186,9 +186,11 @@ class PairedThread {
         // The next block of A, of these k or the next.
         const bool turn = m + p_.block_m >= m1;
         const int64_t next_m = turn ? m0 : m + p_.block_m, next_k = turn ? k0_ + p_.depth : k0_;
-        if (!p_.a_made.is)
-          ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m,
-                std::min(p_.block_m, m1 - next_m), next_k);
+        const int64_t next_rows = std::min(p_.block_m, m1 - next_m);
+        if (p_.a_made.is)
+          ahead(a_ahead_, p_.a_made, next_m, next_rows, next_k);
+        else
+          ahead(a_ahead_, a_ + a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
         block(m, n0, rows, cols, m == m0, sums_ + (m - m0) * p_.tile_n);
       }
     }
@@ -235,6 +237,11 @@ class PairedThread {
                std::min(p_.depth, p_.k.extent - k));
   }
 
+  void ahead(GemmAhead& of, const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k) {
+    of.stop();
+    if (large_ && k < p_.k.extent) of.start(made, first, n, k, std::min(p_.depth, p_.k.extent - k));
+  }
+
   // A piece of an operand with a prologue.
   const Element* words_of(const GemmPlan::Made& of, int64_t first, int64_t n, int64_t k,
                           int64_t kc) {
@@ -255,6 +262,7 @@ class PairedThread {
           pack_right(words_of(p_.b_made, n0 + j, w, k0_ + k, kc), j, b_piece_.outer, w, b_piece_.ks,
                      kc, b + k / 2 * kCols * kParts);
         }
+        ahead(b_ahead_, p_.b_made, n0 + j + kCols, std::min(kCols, cols - j - kCols), k0_);
       } else if (first && few_rows_) {  // no time to fetch between panels: all are packed in one go
         if (j == 0) pack_right(b_ + b_batch_, 0, b_cols_, cols, b_ks_, depth_, b_pack_);
       } else if (first) {
@@ -274,10 +282,15 @@ class PairedThread {
         ahead(b_ahead_, b_ + b_batch_, &GemmDim::b_stride, p_.n, n0 + next,
               std::min(kCols, cols - next), k0_);
       }
+      int64_t left = (depth_ + kGemmBlockK - 1) / kGemmBlockK * (round_up(rows) / kRows);
       for (int64_t k = 0; k < depth_; k += kGemmBlockK)
-        for (int64_t i = 0; i < rows; i += kRows)
+        for (int64_t i = 0; i < rows; i += kRows) {
           piece(k, a_pack_ + k / 2 * round_up(rows) * kParts, b + k / 2 * kCols * kParts, i,
                 std::min(kRows, rows - i), j, w, sums);
+          --left;
+          if (first && p_.b_made.is)
+            b_ahead_.fetch_rest(kGemmBlockK / 2 / kFetchEvery * Kernel::kFetches, left);
+        }
       if (!p_.finish || !last_k_ || !is_finish_due(p_, finished, j + w, cols)) continue;
       flush();
       finish_piece(p_, m, m + rows, n0 + finished, n0 + j + w, b_pack_);

@@ -68,8 +68,9 @@ void swap_operands(GemmPlan& p) {
 }
 
 // Cuts every batch element into a grid of tasks so that the busiest thread has least to do, in
-// multiply-adds with the packing of its operands counted as some too.
-void split(GemmPlan& p, int threads) {
+// multiply-adds with the packing of its operands counted as some too: for each row of A `per_a`,
+// and `per_b` for each column of B.
+void split(GemmPlan& p, int threads, double per_a, double per_b) {
   const int64_t m = p.m.extent, n = p.n.extent, batch = p.batch.extent;
   const double work = double(m) * n * batch * std::max<int64_t>(p.k.extent, 1);
   if (work < 200e3) threads = 1;  // under some 5 us a second thread costs more than it brings
@@ -78,7 +79,8 @@ void split(GemmPlan& p, int threads) {
     const int64_t tm = std::min(round_up(ceil_div(m, grid_m), p.row_unit()), m);
     const int64_t tn = std::min(round_up(ceil_div(n, grid_n), kGemmColUnit), n);
     const int64_t tasks = batch * ceil_div(m, tm) * ceil_div(n, tn);
-    const double one = double(tm) * round_up(tn, 16) + 10.0 * (double(tm) * ceil_div(tn, kGemmMaxTileN) + tn);
+    const double one = double(tm) * round_up(tn, 16) +
+                       per_a * double(tm) * ceil_div(tn, kGemmMaxTileN) + per_b * tn;
     const double cost = double(ceil_div(tasks, threads)) * one;
     if (best >= 0 && cost >= best) return;
     best = cost;
@@ -172,7 +174,11 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   p.whole_rows = spec.epilogue && spec.epilogue->whole_rows;
   const bool stays = p.whole_rows || spec.a_prologue || spec.b_prologue;
   if (!stays && should_swap(p)) swap_operands(p);
-  split(p, std::max(threads, 1));
+  constexpr double kPack = 10, kPackPairsOfB = 12, kMake = 30;
+  split(p, std::max(threads, 1), spec.a_prologue ? kMake : kPack,
+        spec.b_prologue       ? kMake
+        : gemm_may_pair(spec) ? kPackPairsOfB
+                              : kPack);
   if (is_integer(p.c) || (p.a == DType::kF64) != (p.c == DType::kF64)) return p;
 
   const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;

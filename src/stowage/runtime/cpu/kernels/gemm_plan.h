@@ -70,6 +70,7 @@ struct GemmPlan {
     bool is = false, rows_are_k = false;
     int64_t piece_at = 0, scratch_at = 0;
     const GemmFill* fill = nullptr;
+    GemmSource source;
   } a_made, b_made;
 
   int64_t row_unit() const {

@@ -82,6 +82,9 @@ class GemmThread {
     sums_ = reinterpret_cast<T*>(at + plan.b_pack_bytes + plan.a_pack_bytes);
     c_is_sum_ = dtype_bytes(plan.c) == sizeof(T);
     large_ = plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge;
+    batch_ahead_ = plan.batch.extent > 1 && plan.tasks_m * plan.tasks_n == 1 && !large_ &&
+                   plan.k.extent <= kGemmBlockK && plan.m.extent >= kRows &&
+                   plan.m.extent * plan.n.extent * plan.k.extent >= kLeastAhead;
     const int64_t b_bytes = plan.k.extent * plan.n.extent * int64_t{sizeof(T)};
     b_out_ = b_bytes > 1 << 20;
     b_far_ = b_bytes > 4 << 20;
@@ -93,6 +96,7 @@ class GemmThread {
                          gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
                          gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b_batch_);
                          gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
+                         if (batch_ahead_) fetch_product(batch + 1, last_task);
                          tile(m0, m1, n0, n1);
                        });
   }
@@ -142,12 +146,31 @@ class GemmThread {
         // The next block of A, of these k or the next.
         const bool turn = m + block_m >= m1;
         const int64_t next_m = turn ? m0 : m + block_m, next_k = turn ? k0 + kGemmBlockK : k0;
-        if (!p_.a_made.is && !(reads_a && is_a_near()))
-          ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m,
-                std::min(block_m, m1 - next_m), next_k);
+        const int64_t next_rows = std::min(block_m, m1 - next_m);
+        if (p_.a_made.is)
+          ahead(a_ahead_, p_.a_made, next_m, next_rows, next_k);
+        else if (!batch_ahead_ && !(reads_a && is_a_near()))
+          ahead(a_ahead_, p_.a, a_, a_batch_, &GemmDim::a_stride, p_.m, next_m, next_rows, next_k);
         block({m, n0, k0, kc, rows, cols, m == m0}, sums_ + (m - m0) * p_.tile_n);
       }
     }
+  }
+
+  // The operands of a product of a batch that is short and comes next, of those before `end`.
+  void fetch_product(int64_t batch, int64_t end) {
+    a_ahead_.stop();
+    b_ahead_.stop();
+    if (batch >= end) return;
+    const auto fetch = [&](GemmAhead& of, DType t, const void* base, int64_t GemmDim::*stride,
+                           const GemmDims& outer) {
+      int64_t at;
+      gemm_offsets(p_.batch, stride, batch, 1, &at);
+      const int64_t bytes = dtype_bytes(t);
+      of.start(static_cast<const char*>(base) + at * bytes, bytes, stride, outer, 0, outer.extent,
+               p_.k, 0, p_.k.extent);
+    };
+    fetch(a_ahead_, p_.a, a_, &GemmDim::a_stride, p_.m);
+    fetch(b_ahead_, p_.b, b_, &GemmDim::b_stride, p_.n);
   }
 
   void ahead(GemmAhead& of, DType t, const void* base, int64_t batch, int64_t GemmDim::*stride,
@@ -157,6 +180,12 @@ class GemmThread {
     if (large_ && k < p_.k.extent)
       of.start(static_cast<const char*>(base) + batch * bytes, bytes, stride, outer, first, n, p_.k,
                k, std::min(kGemmBlockK, p_.k.extent - k));
+  }
+
+  void ahead(GemmAhead& of, const GemmPlan::Made& made, int64_t first, int64_t n, int64_t k) {
+    of.stop();
+    if (large_ && k < p_.k.extent)
+      of.start(made, first, n, k, std::min(kGemmBlockK, p_.k.extent - k));
   }
 
   bool is_a_near() const { return p_.m.extent * p_.k.extent <= kNearA; }
@@ -246,10 +275,14 @@ class GemmThread {
         const int64_t far = packed ? next + kCols<T> : next;  // what is packed now should be near already
         ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
               std::min<int64_t>(kCols<T>, x.cols - far), x.k0);
+      } else if (x.first && p_.b_made.is && j % kGemmColUnit == 0) {
+        const int64_t far = j + kGemmColUnit;
+        ahead(b_ahead_, p_.b_made, x.n0 + far, std::min(kGemmColUnit, x.cols - far), x.k0);
       }
       for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
         w = piece(x.kc, i, x.rows, j, x.cols, sums, packs && i == 0);
-        if (b_far_) fetch_rest(x.kc / kFetchEvery, n_products - 1 - i / kRows);
+        if (b_far_ || p_.b_made.is)
+          b_ahead_.fetch_rest(x.kc / kFetchEvery, n_products - 1 - i / kRows);
         if (!packed || k >= x.kc) continue;
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
@@ -258,16 +291,6 @@ class GemmThread {
       finish_piece(p_, x.m0, x.m0 + x.rows, x.n0 + finished, x.n0 + j + w, workspace_);
       finished = j + w;
     }
-  }
-
-  // What so many products to come, of so many lines each, will not fetch of the next panel: a share of it.
-  void fetch_rest(int64_t lines, int64_t products) {
-    const int64_t rest_lines = b_ahead_.left() - lines * products;
-    if (rest_lines <= products) return;
-    const int64_t n = rest_lines / (products + 1);
-    GemmFetch rest;
-    b_ahead_.next(n, nullptr, rest);
-    for (int64_t i = 0; i < n; ++i) __builtin_prefetch(rest.next(), 0, 2);
   }
 
   // Whether the first product of a panel of B packs it: rows of whole vectors of the right type.
@@ -302,8 +325,10 @@ class GemmThread {
       packed = b_pack_ + j * kc;
     }
     MicroArgs<T> args;
-    GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
-    next.next(kc / kFetchEvery * (a_in_place_ ? kLinesInPlace<T> : 1), a, args.fetch);
+    if (h == kRows && (two || a_in_place_)) {
+      GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
+      next.next(kc / kFetchEvery * (a_in_place_ ? kLinesInPlace<T> : 1), a, args.fetch);
+    }
     const bool to_sums = p_.partial_sums && !last_k_;
     if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
@@ -398,6 +423,8 @@ class GemmThread {
   static constexpr bool kTurns = kHasSimd && std::is_same_v<T, float>;
 
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
+  static constexpr int64_t kLeastAhead =
+      1 << 16;  // multiply-adds that repay fetching the next product
 
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
   static constexpr int64_t kNearA = 1 << 20;      // elements of A for which that holds
@@ -410,6 +437,7 @@ class GemmThread {
   void *c_, *workspace_;
   T *b_pack_, *a_pack_, *sums_;
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
+  bool batch_ahead_;  // products are small, and each a task: the next one is fetched
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   // B lies beyond the second cache; well beyond, where to turn it more than once is soonest.
   bool b_out_ = false, b_far_ = false;
