@@ -35,6 +35,8 @@ const GemmShape kShapes[] = {
     {{}, {3}, {70}, {2400}},
     {{}, {40}, {40}, {1}},
     {{7}, {17}, {19}, {23}},
+    {{5}, {50}, {70}, {64}},
+    {{3}, {40}, {130}, {200}},
     {{2, 3}, {4, 5}, {3, 11}, {2, 13}},
     {{3}, {2, 3, 4}, {4, 5, 6}, {3, 5, 7}},
     {{2}, {}, {50}, {40}},
@@ -153,7 +155,9 @@ TEST(Gemm, APrologueMakesAnOperandPieceByPiece) {
                 {.fill_a = fill_with(p.a, p.offsets(&Dim::a_stride, {&p.spec.m}),
                                      p.offsets(&Dim::a_stride, {&p.spec.k}), false, a_by_k, 100),
                  .fill_b = fill_with(p.b, p.offsets(&Dim::b_stride, {&p.spec.n}),
-                                     p.offsets(&Dim::b_stride, {&p.spec.k}), true, b_by_k, 64)});
+                                     p.offsets(&Dim::b_stride, {&p.spec.k}), true, b_by_k, 64),
+                 .source_a = {p.a.data(), dtype_bytes(t), 512},
+                 .source_b = {p.b.data(), dtype_bytes(t), 512}});
           ASSERT_EQ(p.result(), want);
         }
   }

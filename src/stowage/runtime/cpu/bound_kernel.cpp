@@ -157,13 +157,16 @@ class ProductRows final : public BoundKernel::Impl {
           n_inputs(kernel.made[i].program->inputs.size()),
           blocks(for_pieces(*kernel.made[i].program, stride)) {
       const RowProgram& program = *kernel.made[i].program;
-      for (size_t k = 0; k < n_inputs && source_bytes == 0; ++k) {
+      const auto columns = static_cast<size_t>(program.n_row_dims);
+      for (size_t k = 0; k < n_inputs; ++k) {
         const RowOperand& input = program.inputs[k];
-        const auto columns = static_cast<size_t>(program.n_row_dims);
+        const int64_t bytes = dtype_bytes(input.dtype);
         const int64_t step = step_of(program.dims, input.strides, 0, columns);
-        if (step <= 0 || step_of(program.dims, input.strides, columns, program.dims.size()) != 1)
+        if (bytes <= widest.bytes || step <= 0 ||
+            step_of(program.dims, input.strides, columns, program.dims.size()) != 1)
           continue;
-        source_input = k, source_bytes = dtype_bytes(input.dtype), source_step = step;
+        widest = {nullptr, bytes, step};
+        widest_input = first_input + k;
       }
     }
 
@@ -179,15 +182,16 @@ class ProductRows final : public BoundKernel::Impl {
     }
 
     GemmSource source(Inputs in) const {
-      return source_bytes == 0
-                 ? GemmSource()
-                 : GemmSource{in[first_input + source_input], source_bytes, source_step};
+      if (widest.bytes == 0) return {};
+      return {in[widest_input], widest.bytes, widest.row_step};
     }
-    // Elements from one index of dimensions [first, last) to the next, if always as many, else 0.
+    // Elements from one index of dimensions [first, last) to the next, if always as many and not
+    // none, else 0.
     static int64_t step_of(const Dims& dims, const Dims& strides, size_t first, size_t last) {
       int64_t step = 0, next = 0;
       for (size_t d = last; d-- > first;) {
         if (dims[d] == 1) continue;
+        if (strides[d] == 0) return 0;
         if (next == 0) step = next = strides[d];
         if (strides[d] != next) return 0;
         next *= dims[d];
@@ -214,9 +218,9 @@ class ProductRows final : public BoundKernel::Impl {
     int64_t stride, elem_bytes;
     size_t first_input, n_inputs;
     RowBlocks blocks;
-    // The first input of an element a point.
-    size_t source_input = 0;
-    int64_t source_bytes = 0, source_step = 0;
+    // Of the inputs with an element a point, the one of most bytes; its address is a call's.
+    GemmSource widest;
+    size_t widest_input = 0;
   };
 
   std::optional<GemmPrologue>& spec_of(size_t i) { return i == 0 ? spec_.a_prologue : spec_.b_prologue; }

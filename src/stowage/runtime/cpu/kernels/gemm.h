@@ -89,7 +89,7 @@ struct GemmSource {
   int64_t bytes = 0, row_step = 0;
 };
 
-/// What a product calls whose spec says so.
+/// What a product calls whose spec says so, and may fetch.
 struct GemmHooks {
   GemmFinish finish;
   GemmFill fill_a, fill_b;

@@ -43,7 +43,7 @@ struct MicroArgs {
   const T* prev;          // what is added to the sums, [R, cols]; may be out, or null
   ptrdiff_t prev_stride;
   int64_t cols;           // of the last vector's columns, at least one
-  GemmFetch fetch;        // by a whole micro-kernel, every kFetchEvery steps of k
+  GemmFetch fetch;        // where micro_fetches(), every kFetchEvery steps of k
   T* packed = nullptr;    // [kc, kCols], where what is read of B goes as well
 };
 
@@ -53,6 +53,16 @@ constexpr int kFetchEvery = 4;
 /// Lines fetched then where A is read in place: as many as it takes up.
 template <typename T>
 constexpr int kLinesInPlace = (kRows * kFetchEvery * static_cast<int>(sizeof(T)) + 63) / 64;
+
+/// Whether the micro-kernel for so many rows and one or two vectors fetches, and lines where it
+/// does.
+constexpr bool micro_fetches(int64_t rows, bool two_vectors, bool in_place) {
+  return rows == kRows && (two_vectors || in_place);
+}
+template <typename T>
+constexpr int64_t micro_lines(int64_t kc, bool in_place) {
+  return kc / kFetchEvery * (in_place ? kLinesInPlace<T> : 1);
+}
 
 /// Steps of k that are unrolled. Where registers are just enough, compilers lose some to more.
 constexpr int kStepsAtOnce = HWY_TARGET <= HWY_AVX3 ? kFetchEvery : 1;
@@ -79,6 +89,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = kLanesOf<T>;
   constexpr bool kWhole = R == kRows && V == 2 && !kInPlace;
+  static_assert(micro_fetches(R, V == 2, kInPlace) == (kWhole || (kInPlace && R == kRows)));
   hn::Vec<decltype(d)> acc[R][V];
   const T* HWY_RESTRICT a = args.a;
   const T* HWY_RESTRICT b = args.b;

@@ -211,6 +211,10 @@ class PairedThread {
     constexpr int64_t kUnit = 2 * Kernel::kPairUnit;
     return (k + kUnit - 1) / kUnit * Kernel::kPairUnit;
   }
+  // Lines that a product of the K block at k fetches.
+  int64_t lines_at(int64_t k) const {
+    return pairs_in(std::min(kGemmBlockK, depth_ - k)) / kFetchEvery * Kernel::kFetches;
+  }
   static int64_t round_up(int64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
 
   void pack_left(const Element* src, const int64_t* rows, int64_t n, const int64_t* ks, int64_t kc,
@@ -288,8 +292,7 @@ class PairedThread {
           piece(k, a_pack_ + k / 2 * round_up(rows) * kParts, b + k / 2 * kCols * kParts, i,
                 std::min(kRows, rows - i), j, w, sums);
           --left;
-          if (first && p_.b_made.is)
-            b_ahead_.fetch_rest(kGemmBlockK / 2 / kFetchEvery * Kernel::kFetches, left);
+          if (first && p_.b_made.is) b_ahead_.fetch_rest(lines_at(k), left);
         }
       if (!p_.finish || !last_k_ || !is_finish_due(p_, finished, j + w, cols)) continue;
       flush();
@@ -320,7 +323,7 @@ class PairedThread {
                                                                           sums + i * p_.tile_n + j;
     GemmAhead& next = b_ahead_.done() ? a_ahead_ : b_ahead_;
     PieceArgs args;
-    next.next(pairs / kFetchEvery * Kernel::kFetches, a, args.fetch);
+    next.next(lines_at(k), a, args.fetch);
     args.pairs = pairs, args.a = a, args.b = b, args.cols = w;
     args.a_stride = reads_a_ ? (a_rows_[1] - a_rows_[0]) / 2 : 0;
     args.out = kept, args.out_stride = kCols;

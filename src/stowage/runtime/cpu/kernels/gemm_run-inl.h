@@ -96,7 +96,8 @@ class GemmThread {
                          gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
                          gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b_batch_);
                          gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
-                         if (batch_ahead_) fetch_product(batch + 1, last_task);
+                         if (batch_ahead_ && m0 == 0 && n0 == 0)
+                           fetch_product(batch + 1, last_task);
                          tile(m0, m1, n0, n1);
                        });
   }
@@ -255,7 +256,7 @@ class GemmThread {
       if (finishes) finish_piece(p_, x.m0, x.m0 + x.rows, x.n0, x.n0 + x.cols, workspace_);
       return;
     }
-    b_ahead_.stop();
+    if (!batch_ahead_) b_ahead_.stop();
     const int64_t n_products = (x.rows + kRows - 1) / kRows;  // of a panel of B
     // The next block of A is fetched late: the tile of B that passes by would drive it out.
     const int64_t a_panel = std::max<int64_t>(x.kc / kFetchEvery * n_products, 1);
@@ -271,7 +272,7 @@ class GemmThread {
       const int64_t next = j + kCols<T>;
       const bool moves = x.first && !b_in_place_ && !b_turned_ && !p_.b_made.is;
       packed = moves && next < x.cols && !packs_in_passing(next, x.rows);
-      if (moves) {
+      if (moves && !batch_ahead_) {
         const int64_t far = packed ? next + kCols<T> : next;  // what is packed now should be near already
         ahead(b_ahead_, p_.b, b_, b_batch_, &GemmDim::b_stride, p_.n, x.n0 + far,
               std::min<int64_t>(kCols<T>, x.cols - far), x.k0);
@@ -282,7 +283,8 @@ class GemmThread {
       for (int64_t i = 0, k = 0; i < x.rows; i += kRows) {
         w = piece(x.kc, i, x.rows, j, x.cols, sums, packs && i == 0);
         if (b_far_ || p_.b_made.is)
-          b_ahead_.fetch_rest(x.kc / kFetchEvery, n_products - 1 - i / kRows);
+          b_ahead_.fetch_rest(micro_lines<T>(x.kc, a_in_place_),
+                              std::max<int64_t>(x.rows / kRows - 1 - i / kRows, 0));
         if (!packed || k >= x.kc) continue;
         pack_part(x.kc, next, x.cols, k, std::min(k + few, x.kc));
         k += few;
@@ -325,9 +327,9 @@ class GemmThread {
       packed = b_pack_ + j * kc;
     }
     MicroArgs<T> args;
-    if (h == kRows && (two || a_in_place_)) {
+    if (micro_fetches(h, two, a_in_place_)) {
       GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
-      next.next(kc / kFetchEvery * (a_in_place_ ? kLinesInPlace<T> : 1), a, args.fetch);
+      next.next(micro_lines<T>(kc, a_in_place_), a, args.fetch);
     }
     const bool to_sums = p_.partial_sums && !last_k_;
     if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
