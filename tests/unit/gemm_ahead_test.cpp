@@ -20,16 +20,18 @@ struct Block {
   int64_t first, n, k, depth;
 };
 const Block kBlocks[] = {
-    {4, 512, 4, 2, 5, 16, 96},                            // rows of adjacent k
-    {4, 4, 512, 32, 64, 3, 7},                            // rows of k
-    {2, 128, 2, 0, 9, 0, 64},                             // two lines a row
-    {2, 64, 2, 1, 6, 0, 32},                              // one
-    {4, 4096, 4, 0, 12, 0, 16},                           // one, far apart
-    {4, -512, 4, 2, 5, 16, 96},                           // backwards
-    {4, 512, -64, 2, 5, 1, 4},  {4, 0, 4, 0, 8, 16, 48},  // broadcast
-    {8, 256, 128, 1, 3, 1, 2},                            // apart both ways
-    {4, 512, 4, 2, 0, 0, 96},                             // nothing
-    {4, 512, 4, 2, -32, 0, 96}, {4, 512, 4, 2, 5, 0, 0},
+    {4, 512, 4, 2, 5, 16, 96},   // rows of adjacent k
+    {4, 4, 512, 32, 64, 3, 7},   // rows of k
+    {2, 128, 2, 0, 9, 0, 64},    // two lines a row
+    {2, 64, 2, 1, 6, 0, 32},     // one
+    {4, 4096, 4, 0, 12, 0, 16},  // one, far apart
+    {4, -512, 4, 2, 5, 16, 96},  // backwards
+    {4, 512, -64, 2, 5, 1, 4},   // in either direction
+    {4, 0, 4, 0, 8, 16, 48},     // broadcast
+    {8, 256, 128, 1, 3, 1, 2},   // apart both ways
+    {4, 512, 4, 2, 0, 0, 96},    // nothing
+    {4, 512, 4, 2, -32, 0, 96},  // less
+    {4, 512, 4, 2, 5, 0, 0},     // no k
 };
 
 constexpr int64_t kBase = int64_t{1} << 30;  // never read
@@ -92,11 +94,8 @@ TEST(GemmAhead, WalksOverWhatAnOperandIsMadeOf) {
 
 TEST(GemmAhead, FetchesAShareOfTheRest) {
   GemmAhead ahead;
-  const auto start = [&] {
-    ahead.start(reinterpret_cast<const void*>(kBase), 4, &GemmDim::a_stride, one_dim(64), 0, 25,
-                one_dim(1), 0, 64);
-  };
-  start();
+  ahead.start(reinterpret_cast<const void*>(kBase), 4, &GemmDim::a_stride, one_dim(64), 0, 25,
+              one_dim(1), 0, 64);
   ASSERT_EQ(ahead.left(), 100);
   ahead.fetch_rest(10, 10);  // they will fetch all
   EXPECT_EQ(ahead.left(), 100);

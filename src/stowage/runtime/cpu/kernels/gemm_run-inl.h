@@ -162,23 +162,18 @@ class GemmThread {
     a_ahead_.stop();
     b_ahead_.stop();
     if (batch >= end) return;
-    const auto fetch = [&](GemmAhead& of, DType t, const void* base, int64_t GemmDim::*stride,
-                           const GemmDims& outer) {
-      int64_t at;
-      gemm_offsets(p_.batch, stride, batch, 1, &at);
-      const int64_t bytes = dtype_bytes(t);
-      of.start(static_cast<const char*>(base) + at * bytes, bytes, stride, outer, 0, outer.extent,
-               p_.k, 0, p_.k.extent);
-    };
-    fetch(a_ahead_, p_.a, a_, &GemmDim::a_stride, p_.m);
-    fetch(b_ahead_, p_.b, b_, &GemmDim::b_stride, p_.n);
+    int64_t a, b;
+    gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a);
+    gemm_offsets(p_.batch, &GemmDim::b_stride, batch, 1, &b);
+    ahead(a_ahead_, p_.a, a_, a, &GemmDim::a_stride, p_.m, 0, p_.m.extent, 0);
+    ahead(b_ahead_, p_.b, b_, b, &GemmDim::b_stride, p_.n, 0, p_.n.extent, 0);
   }
 
   void ahead(GemmAhead& of, DType t, const void* base, int64_t batch, int64_t GemmDim::*stride,
              const GemmDims& outer, int64_t first, int64_t n, int64_t k) {
     const int64_t bytes = dtype_bytes(t);
     of.stop();
-    if (large_ && k < p_.k.extent)
+    if ((large_ || batch_ahead_) && k < p_.k.extent)
       of.start(static_cast<const char*>(base) + batch * bytes, bytes, stride, outer, first, n, p_.k,
                k, std::min(kGemmBlockK, p_.k.extent - k));
   }
@@ -425,8 +420,7 @@ class GemmThread {
   static constexpr bool kTurns = kHasSimd && std::is_same_v<T, float>;
 
   static constexpr int64_t kLarge = 1 << 17;  // elements of an operand that is read ahead
-  static constexpr int64_t kLeastAhead =
-      1 << 16;  // multiply-adds that repay fetching the next product
+  static constexpr int64_t kLeastAhead = 1 << 16;  // multiply-adds to fetch the next product by
 
   static constexpr int64_t kFewCols = 256;  // on a walk over which A is used too little to pack it
   static constexpr int64_t kNearA = 1 << 20;      // elements of A for which that holds
