@@ -37,6 +37,9 @@ const GemmShape kShapes[] = {
     {{7}, {17}, {19}, {23}},
     {{5}, {50}, {70}, {64}},
     {{3}, {40}, {130}, {200}},
+    {{9}, {16}, {16}, {16}},
+    {{6}, {8}, {16}, {8}},
+    {{2, 3}, {12}, {20}, {10}},
     {{2, 3}, {4, 5}, {3, 11}, {2, 13}},
     {{3}, {2, 3, 4}, {4, 5, 6}, {3, 5, 7}},
     {{2}, {}, {50}, {40}},
@@ -275,20 +278,22 @@ TEST(Gemm, BitsOfAPartAreThoseOfTheWhole) {
 }
 
 TEST(Gemm, EveryTargetKeepsTheContract) {
-  const GemmShape shape{{2}, {37}, {75}, {300}};
+  const GemmShape shapes[] = {
+      {{2}, {37}, {75}, {300}}, {{5}, {20}, {35}, {24}}, {{3, 2}, {16}, {16}, {16}}};
   for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
     hwy::SetSupportedTargetsForTest(0);
     const bool fallback = target == int64_t{HWY_EMU128};
     if (!fallback && !(hwy::SupportedTargets() & target)) continue;
     hwy::SetSupportedTargetsForTest(target);
-    for (DType t : {kF32, kBF16, kF16, kF64})
-      for (uint64_t seed : {0, 1, 2, 3, 4}) {
-        SCOPED_TRACE(hwy::TargetName(target));
-        GemmProblem p(shape, t, t, t, seed);
-        const auto want = gemm_contract(p, !fallback);
-        p.run(1);
-        EXPECT_EQ(p.result(), want) << dtype_name(t);
-      }
+    for (const GemmShape& shape : shapes)
+      for (DType t : {kF32, kBF16, kF16, kF64})
+        for (uint64_t seed : {0, 1, 2, 3, 4}) {
+          SCOPED_TRACE(hwy::TargetName(target));
+          GemmProblem p(shape, t, t, t, seed);
+          const auto want = gemm_contract(p, !fallback);
+          p.run(1);
+          EXPECT_EQ(p.result(), want) << describe(shape) << dtype_name(t);
+        }
   }
   hwy::SetSupportedTargetsForTest(0);
 }

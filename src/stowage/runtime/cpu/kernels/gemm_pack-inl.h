@@ -42,13 +42,26 @@ HWY_INLINE void copy_wide(const S* HWY_RESTRICT src, T* HWY_RESTRICT dst) {
   }
 }
 
-// dst[k][0, w) = src[k][0, w): k apart by offsets, columns adjacent.
+// dst[k][0, w) = src[k][0, w): k apart by offsets, columns adjacent; zeros up to W.
 template <int W, typename T, typename S>
 HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_t kc, T* dst) {
   if (w == W) {
     for (int64_t k = 0; k < kc; ++k) copy_wide<W>(src + ks[k], dst + k * W);
     return;
   }
+  if constexpr (kHasSimd && std::is_same_v<T, S>) {
+    const hn::ScalableTag<T> d;
+    constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+    if constexpr (W % kLanes == 0) {
+      for (int v = 0; v < W; v += kLanes) {
+        const auto some = hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(w - v, 0, kLanes)));
+        for (int64_t k = 0; k < kc; ++k)
+          hn::StoreU(hn::MaskedLoad(some, d, src + ks[k] + v), d, dst + k * W + v);
+      }
+      return;
+    }
+  }
+  std::fill(dst, dst + kc * W, T(0));
   for (int64_t k = 0; k < kc; ++k) {
     const S* HWY_RESTRICT from = src + ks[k];
     T* HWY_RESTRICT to = dst + k * W;
@@ -145,9 +158,25 @@ HWY_INLINE void pack_square(const S* const* rows, int64_t at, bool last, float* 
   if (R == kLanes || !last) hn::StoreU(v[kLanes - 1], d, end);
   else hn::BlendedStore(v[kLanes - 1], hn::FirstN(d, R), d, end);
 }
+
+// Likewise the last n < kLanes elements of each row.
+template <int R, int W>
+HWY_INLINE void pack_rest(const float* const* rows, int64_t at, int64_t n, float* dst) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  const auto some = hn::FirstN(d, static_cast<size_t>(n));
+  V v[kLanes];
+  for (int r = 0; r < kLanes; ++r)
+    v[r] = r < R ? hn::MaskedLoad(some, d, rows[r] + at) : hn::Zero(d);
+  turn_square(d, v);
+  for (int64_t k = 0; k < n - 1; ++k) hn::StoreU(v[k], d, dst + k * W);
+  hn::BlendedStore(v[n - 1], hn::FirstN(d, R), d, dst + (n - 1) * W);
+}
 #endif
 
-// dst[k][0, w) from w rows at any offsets; fast where k advances by single steps.
+// dst[k][0, w) from w rows at any offsets; fast where k advances by single steps. What stands up to
+// W is finite if the rows are.
 template <int W, typename T, typename S>
 HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const int64_t* ks,
                             int64_t kc, T* dst) {
@@ -161,12 +190,25 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
       constexpr int R = W < kLanes ? W : kLanes;
       int64_t turned = 0;
       while (turned + kLanes <= kc && is_run(ks + turned, kLanes)) turned += kLanes;
-      for (int r = 0; r < W; r += kLanes)
+      const int64_t rest = kc - turned;
+      const bool whole = std::is_same_v<S, float> && rest > 0 && is_run(ks + turned, rest);
+      for (int r = 0; r < W; r += kLanes) {
+        float* const to = dst + r;
+        if (r >= w) {
+          const hn::ScalableTag<float> d;
+          for (k = 0; k < (whole ? kc : turned); ++k) hn::StoreU(hn::Zero(d), d, to + k * W);
+          continue;
+        }
         for (k = 0; k < turned; k += kLanes)
-          pack_square<R, W>(at + r, ks[k], k + kLanes == kc, dst + k * W + r);
+          pack_square<R, W>(at + r, ks[k], k + kLanes == kc, to + k * W);
+        if constexpr (std::is_same_v<S, float>)
+          if (whole) pack_rest<R, W>(at + r, ks[turned], rest, to + turned * W);
+      }
+      k = whole ? kc : turned;
     }
   }
 #endif
+  if (w < W && k < kc) std::fill(dst + k * W, dst + kc * W, T(0));
   for (int64_t r = 0; r < w && k < kc; ++r) {
     const S* row = src + rows[r];
     for (int64_t i = k; i < kc; ++i) dst[i * W + r] = widen(row[ks[i]]);
@@ -188,7 +230,6 @@ HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, cons
   rows += done, dst += done * kc;
   for (int64_t p = done; p < n; p += W, rows += W, dst += kc * W) {
     const int64_t w = std::min<int64_t>(W, n - p);
-    if (w < W) std::fill(dst, dst + kc * W, T(0));
     if (is_run(rows, w)) pack_straight<W>(src + rows[0], w, ks, kc, dst);
     else pack_turned<W>(src, rows, w, ks, kc, dst);
   }

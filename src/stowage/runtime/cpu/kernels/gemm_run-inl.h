@@ -82,9 +82,13 @@ class GemmThread {
     sums_ = reinterpret_cast<T*>(at + plan.b_pack_bytes + plan.a_pack_bytes);
     c_is_sum_ = dtype_bytes(plan.c) == sizeof(T);
     large_ = plan.k.extent * std::max(plan.m.extent, plan.n.extent) >= kLarge;
-    batch_ahead_ = plan.batch.extent > 1 && plan.tasks_m * plan.tasks_n == 1 && !large_ &&
-                   plan.k.extent <= kGemmBlockK && plan.m.extent >= kRows &&
+    const bool small = plan.batch.extent > 1 && plan.tasks_m * plan.tasks_n == 1 && !large_ &&
+                       plan.k.extent <= kGemmBlockK;
+    batch_ahead_ = small && plan.m.extent >= kRows &&
                    plan.m.extent * plan.n.extent * plan.k.extent >= kLeastAhead;
+    repeats_ = small && !plan.a_made.is && !plan.b_made.is && !plan.finish &&
+               plan.m.extent <= std::min(plan.tile_m, plan.block_m) &&
+               plan.n.extent <= plan.tile_n && plan.k.extent * plan.n.extent <= kSmallB;
     const int64_t b_bytes = plan.k.extent * plan.n.extent * int64_t{sizeof(T)};
     b_out_ = b_bytes > 1 << 20;
     b_far_ = b_bytes > 4 << 20;
@@ -98,11 +102,34 @@ class GemmThread {
                          gemm_offsets(p_.batch, &GemmDim::c_stride, batch, 1, &c_batch_);
                          if (batch_ahead_ && m0 == 0 && n0 == 0)
                            fetch_product(batch + 1, last_task);
+                         if (!repeats_) return tile(m0, m1, n0, n1);
+                         if (n_calls_ > 0) return repeat();
+                         at_ = {a_batch_, b_batch_, c_batch_};
                          tile(m0, m1, n0, n1);
+                         repeats_ = repeats_ && n_calls_ > 0;
                        });
   }
 
  private:
+  // Does for the next product of a batch what was done for the one before, at other addresses.
+  void repeat() {
+    const int64_t k = p_.k.extent, cols = p_.n.extent;
+    if (!a_in_place_) pack<kRows>(p_.a, a_, a_batch_, a_rows_, p_.m.extent, a_ks_, k, a_pack_);
+    for (int64_t j = 0; j < cols; j += kCols<T>) pack_b(0, 0, k, j, cols);
+    const int64_t a = a_batch_ - at_.a, b = b_batch_ - at_.b, c = c_batch_ - at_.c;
+    for (int i = 0; i < n_calls_; ++i) {
+      MicroArgs<T>& args = calls_[i].args;
+      if (a_in_place_) args.a += a;
+      if (calls_[i].b_in_place) args.b += b;
+      args.out += c;
+      if (args.prev != nullptr) args.prev += c;
+      if (batch_ahead_ && calls_[i].lines > 0)
+        (b_ahead_.done() ? a_ahead_ : b_ahead_).next(calls_[i].lines, args.a, args.fetch);
+      calls_[i].run(args);
+    }
+    at_ = {a_batch_, b_batch_, c_batch_};
+  }
+
   void tile(int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
     const int64_t cols = n1 - n0;
     if (changed(n_, {n0, cols})) {
@@ -322,12 +349,14 @@ class GemmThread {
       packed = b_pack_ + j * kc;
     }
     MicroArgs<T> args;
-    if (micro_fetches(h, two, a_in_place_)) {
+    const int64_t lines = micro_fetches(h, two, a_in_place_) ? micro_lines<T>(kc, a_in_place_) : 0;
+    if (lines > 0) {
       GemmAhead& next = b_ahead_.done() && j >= a_from_ ? a_ahead_ : b_ahead_;
-      next.next(micro_lines<T>(kc, a_in_place_), a, args.fetch);
+      next.next(lines, a, args.fetch);
     }
     const bool to_sums = p_.partial_sums && !last_k_;
-    if (packs || (b_in_place_ && b_cols_run_[j / kCols<T>])) {
+    const bool b_direct = b_in_place_ && b_cols_run_[j / kCols<T>];
+    if (packs || b_direct) {
       b = static_cast<const T*>(b_) + b_batch_ + b_cols_[j] + b_ks_[0];
       b_stride = b_stride_;
       if (b_out_) b_ahead = kPassAhead * b_stride;
@@ -344,6 +373,9 @@ class GemmThread {
       args.out = out, args.out_stride = out_stride;
       args.prev = before, args.prev_stride = before_stride;
       run(args);
+      if (!repeats_) return;
+      repeats_ = n_calls_ < kMaxCalls;
+      if (repeats_) calls_[n_calls_++] = {run, args, lines, b_direct};
     };
     args.kc = kc, args.cols = w, args.packed = packed;
     args.a = a, args.a_stride = a_stride;
@@ -355,6 +387,7 @@ class GemmThread {
   // One panel of A times a vector of columns of B as they lie. Returns the columns done.
   HWY_INLINE int64_t turned_piece(int64_t kc, int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
     constexpr int64_t kLanes = kLanesOf<float>;
+    repeats_ = false;
     const int64_t w = std::min(kLanes, cols - j);
     const bool turn = j + w == cols;  // to the first columns, the next k
     const float* const base = static_cast<const float*>(b_) + b_batch_ + b_ks_[0];
@@ -382,6 +415,7 @@ class GemmThread {
       const ptrdiff_t stride = h > 1 ? c_rows_[i + 1] - c_rows_[i] : 0;
       multiply(to, stride, first_k_ && !p_.accumulate ? nullptr : to, stride);
     } else {
+      repeats_ = false;
       HWY_ALIGN T sum[kRows * kCols<T>];
       const T* before = p_.partial_sums && !first_k_ ? sums + i * p_.tile_n + j : nullptr;
       for (int64_t r = 0; r < h; ++r)
@@ -427,6 +461,7 @@ class GemmThread {
   static constexpr int64_t kFewColsOfFar = 64;    // likewise of a larger one,
   static constexpr int64_t kFarRows = 2 * kRows;  // of which so many rows are read at a time
   static constexpr int64_t kPage = 4096;
+  static constexpr int kMaxCalls = 64;
 
   const GemmPlan& p_;
   const void *a_, *b_;
@@ -434,11 +469,23 @@ class GemmThread {
   T *b_pack_, *a_pack_, *sums_;
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
   bool batch_ahead_;  // products are small, and each a task: the next one is fetched
+  bool repeats_;      // they are few calls each, the same for all: those of the first are kept
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   // B lies beyond the second cache; well beyond, where to turn it more than once is soonest.
   bool b_out_ = false, b_far_ = false;
   bool b_turned_ = false;  // columns of B are read where they are, and turned
   bool a_ks_run_ = false, b_ks_run_ = false, b_ks_even_ = false, a_rows_even_ = false;
+  struct Call {
+    MicroFn<T> run;
+    MicroArgs<T> args;
+    int64_t lines;  // that it fetches
+    bool b_in_place;
+  };
+  Call calls_[kMaxCalls];
+  int n_calls_ = 0;
+  struct {
+    int64_t a, b, c;
+  } at_{};  // the product at which they are
   GemmAhead a_ahead_, b_ahead_;
   PieceOffsets a_piece_, b_piece_;
   int64_t a_from_ = 0;  // the column of a tile from which on A is fetched ahead
