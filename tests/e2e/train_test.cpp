@@ -15,6 +15,7 @@
 
 #include "stowage/base/text_file.h"
 #include "stowage/core/disk_blocks.h"
+#include "stowage/io/checkpoint_file.h"
 #include "stowage/runtime/null/order_bound.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/optimizer.h"
@@ -667,6 +668,22 @@ TEST_F(Train, ALossThatIsNotFiniteStopsTheRun) {
   EXPECT_EQ(o.status, kStatusNotFinite);
   EXPECT_EQ(*o.summary.find("status"), "not finite");
   EXPECT_EQ(*o.summary.find("steps")->as_int(), static_cast<int64_t>(o.losses.size()));
+}
+
+TEST_F(Train, AValidationLossThatIsNotFiniteStopsTheRunToo) {
+  for (const int64_t eval_every : {0, 2}) {
+    TrainConfig c = config(fmt::format("wild-{}", eval_every), eval_every == 0 ? 2 : 8);
+    c.optimizer.lr = c.optimizer.weight_decay = 1000;
+    c.optimizer.schedule = "constant";
+    c.optimizer.warmup = 0;
+    c.train.checkpoint_every = 1;
+    c.train.eval_every = eval_every;
+    const Outcome o = train(c, std::nullopt);
+    EXPECT_EQ(o.status, kStatusNotFinite);
+    EXPECT_EQ(*o.summary.find("status"), "not finite");
+    ASSERT_EQ(o.losses.size(), 2u) << "the weights of its second step give a NaN";
+    EXPECT_EQ(latest_checkpoint(c.train.out).value()->step, 1);
+  }
 }
 
 TEST_F(Train, TextIsDrawnFromF32WhateverIsComputedIn) {

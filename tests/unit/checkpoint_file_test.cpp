@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "stowage/io/files.h"
 #include "tests/support/file_size_limit.h"
 #include "tests/support/temporary_folder.h"
 
@@ -358,6 +359,28 @@ TEST(CheckpointFile, SetsAnEarlierRunAside) {
   EXPECT_EQ(set_aside_checkpoints(folder.path()).value(), "");
   EXPECT_THAT(names(folder / "previous"),
               UnorderedElementsAre("step-000006.json", "step-000006.safetensors"));
+
+  // Tensors that a killed run had linked there already, and a checkpoint of another run's same
+  // step.
+  ASSERT_TRUE(run.save(folder.path(), 6).ok());
+  ASSERT_TRUE(run.save(folder.path(), 7).ok());
+  std::filesystem::create_hard_link(folder / "step-000007.safetensors",
+                                    folder / "previous/step-000007.safetensors");
+  EXPECT_EQ(set_aside_checkpoints(folder.path()).value(), folder / "previous");
+  EXPECT_THAT(names(folder.path()), UnorderedElementsAre("notes.txt", "previous"));
+  for (const char* name : {"previous/step-000006.json", "previous/step-000007.json"})
+    EXPECT_TRUE(Checkpoint::open(folder / name, run.needs).ok());
+}
+
+TEST(CheckpointFile, SetsNothingAsideWhereARunIsAtWork) {
+  const TemporaryFolder folder;
+  SmallRun run;
+  ASSERT_TRUE(run.save(folder / "previous", 5).ok());
+  ASSERT_TRUE(run.save(folder.path(), 6).ok());
+  const HeldDirectory held = HeldDirectory::hold(folder / "previous").value();
+  EXPECT_THAT(set_aside_checkpoints(folder.path()).error(), testing::HasSubstr("another run"));
+  EXPECT_TRUE(Checkpoint::open(folder / "previous/step-000005.json", run.needs).ok());
+  EXPECT_TRUE(Checkpoint::open(folder / "step-000006.json", run.needs).ok());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "stowage/train/config.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -243,9 +244,18 @@ TEST(Config, SettingsThatHaveNoEffectTogether) {
                       "memory.activations=pinned_host"}),
             "memory.activations = pinned_host (--set memory.activations=pinned_host) has no effect "
             "with memory.policy = recompute (--set memory.policy=recompute)");
-  EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=offload_carries", "model.layers=0"}),
-            "memory.policy = offload_carries (--set memory.policy=offload_carries) has no effect with "
-            "model.layers = 0 (--set model.layers=0): it moves what layers keep");
+  EXPECT_EQ(
+      error_of({"runtime.platform=virtual", "memory.policy=offload_carries", "model.layers=0"}),
+      "memory.policy = offload_carries (--set memory.policy=offload_carries) has no effect with "
+      "model.layers = 0 (--set model.layers=0): it moves what layers keep");
+  EXPECT_EQ(
+      error_of({"train.loss_chunk=257", "data.batch=2", "data.seq=128"}),
+      "train.loss_chunk = 257 (--set train.loss_chunk=257) has no effect: a step has 256 tokens");
+  EXPECT_EQ(error_of({"train.loss_chunk=256", "data.batch=2", "data.seq=128"}), "");
+  EXPECT_EQ(
+      error_of({"train.vocab_block=301", "model.vocab=300"}),
+      "train.vocab_block = 301 (--set train.vocab_block=301) has no effect with model.vocab = 300 "
+      "(--set model.vocab=300)");
   EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=offload_nested",
                       "memory.activations=pinned_host", "memory.gradients=pinned_host"}),
             "");
@@ -287,7 +297,7 @@ TEST(Config, FilesThatAreWrong) {
       {"model.dim = [1]",
        "run.toml:1: model.dim takes an integer, from 2 to 1048576, not a value of this kind"},
       {"model.dim = '64'", "run.toml:1: model.dim takes an integer, from 2 to 1048576, not '64'"},
-      {"model.dim = 64.0", "run.toml:1: model.dim takes an integer, from 2 to 1048576, not 64"},
+      {"model.dim = 64.0", "run.toml:1: model.dim takes an integer, from 2 to 1048576, not 64.0"},
       {"optimizer.lr = inf", "run.toml:1: optimizer.lr takes a number, from 0 to 1000, not inf"},
       {"train.out = 1979-05-27", "run.toml:1: train.out takes a text, not a value of this kind"},
       {"train.out = 'a\\u0000'\ntrain.out = 1",
@@ -311,7 +321,18 @@ TEST(Config, FilesThatAreWrong) {
   for (int i = 0; i < 200000; ++i) deep += ".a";
   EXPECT_EQ(ConfigFile(deep + " = 1\n").error(),
             "run.toml:2: has more than 64 dots: keys do not nest that deep");
-  EXPECT_TRUE(ConfigFile("# " + std::string(1000, '.') + "\n").load().ok());
+  // Of a key alone: not of what is quoted or said beside it, nor of several.
+  std::string dots;
+  for (int i = 0; i < 100; ++i) dots += ".a";
+  for (const char* form : {"# {}\n", "train.out = 'x{}'\n", "train.out = \"\\\"{}\"\n",
+                           "train.out = '''\n'{}''''\n", "train.out = \"\"\"\n\\\"\"{}\"\"\"\n"})
+    EXPECT_EQ(ConfigFile(fmt::format(fmt::runtime(form), dots)).error(), "") << form;
+  for (const char* form :
+       {"x = {{ a = '', b{} = 1 }}\n", "x = {{ a = ''''a'''', b{} = 1 }}\n", "[a{}]\n",
+        "x = [{{ \"\"{} = 1 }}]\n", "x = \"\"\"#\\\"\"\"\" #\na{} = 1"})
+    EXPECT_NE(ConfigFile(fmt::format(fmt::runtime(form), dots)).error().find("64 dots"),
+              std::string::npos)
+        << form;
   EXPECT_EQ(load_train_config({.toml_path = "/no/such.toml"}).error(),
             "/no/such.toml: No such file or directory");
 }

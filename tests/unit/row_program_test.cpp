@@ -833,7 +833,8 @@ TEST(RowProgramStreams, LeaveTheSameBits) {
 }
 
 // The gradient of silu(x), or of silu(x) * y by both and, with three outputs, the product itself.
-// `turned`: factors and terms stand in another order, and the product comes last.
+// The product comes last, or `turned`, where factors and terms stand in another order, what is by
+// y.
 RowProgram gate_grad_program(DType t, const Dims& dims, int n_outs, bool turned) {
   Writer w(t, dims);
   const auto both = [&](OpKind op, int32_t a, int32_t b) {
@@ -842,14 +843,15 @@ RowProgram gate_grad_program(DType t, const Dims& dims, int n_outs, bool turned)
   const int32_t x = w.load(), dy = w.load(), y = n_outs > 1 ? w.load() : -1;
   const int32_t s = w.compute(OpKind::kLogistic, x);
   const int32_t silu = n_outs > 1 ? both(OpKind::kMul, x, s) : -1;
-  int32_t product = n_outs > 2 && !turned ? both(OpKind::kMul, silu, y) : -1;
+  int32_t product = n_outs > 2 && turned ? both(OpKind::kMul, silu, y) : -1;
   const int32_t d = n_outs > 1 ? both(OpKind::kMul, dy, y) : dy;
-  const int32_t by_y = n_outs > 1 ? both(OpKind::kMul, dy, silu) : -1;
+  int32_t by_y = n_outs > 1 && !turned ? both(OpKind::kMul, dy, silu) : -1;
   const int32_t straight = both(OpKind::kMul, d, s), by_x = both(OpKind::kMul, d, x);
   const int32_t rest = w.compute(OpKind::kSub, w.one(), s);
   const int32_t bent = both(OpKind::kMul, by_x, both(OpKind::kMul, s, rest));
   w.store(both(OpKind::kAdd, straight, bent));
-  if (n_outs > 2 && turned) product = both(OpKind::kMul, silu, y);
+  if (n_outs > 2 && !turned) product = both(OpKind::kMul, silu, y);
+  if (n_outs > 1 && turned) by_y = both(OpKind::kMul, dy, silu);
   if (n_outs > 1) w.store(by_y);
   if (n_outs > 2) w.store(product);
   return w.done();
@@ -958,6 +960,58 @@ TEST(RowProgramMoments, OfEveryTargetAgreeWithTheReference) {
   with_other_targets([] { check_moments({{40, 129}}); });
 }
 
+// What kernels of several steps are made of, with one value in another's place from where that is
+// there on: they may then read what they themselves make, and are no kernel, or another.
+void check_replaced(const RowProgram& whole, const Dims& dims) {
+  const auto n = static_cast<int32_t>(whole.steps.size());
+  Case plain;
+  Random random(19);
+  for (size_t k = 0; k < whole.inputs.size(); ++k) {
+    plain.inputs.push_back({k, 0});
+    plain.memory.push_back(random_bytes(random, whole.inputs[k].dtype, dims[0] * dims[1]));
+  }
+  for (size_t k = 0; k < whole.outputs.size(); ++k) {
+    plain.outputs.push_back({plain.memory.size(), 0});
+    plain.memory.push_back(random_bytes(random, whole.outputs[k].dtype, dims[0] * dims[1]));
+  }
+  const auto is_value = [&](int32_t i) {
+    const Step& s = whole.steps[static_cast<size_t>(i)];
+    return s.kind == StepKind::kLoad || s.kind == StepKind::kCompute;
+  };
+  for (int32_t from = 0; from < n; ++from)
+    for (int32_t to = 0; to < n; ++to) {
+      if (from == to || !is_value(from) || !is_value(to)) continue;
+      Case c = plain;
+      c.program = whole;
+      bool changed = false;
+      for (int32_t j = to + 1; j < n; ++j)
+        for (int32_t& a : c.program.steps[static_cast<size_t>(j)].args)
+          if (a == from) a = to, changed = true;
+      if (!changed) continue;
+      std::vector<Bytes> want = c.memory;
+      const Pointers at = pointers(c, want);
+      run_row_program_reference(c.program, at.inputs, at.outputs);
+      ASSERT_TRUE(same(c, run(c, 1), want)) << to << " for " << from << " " << describe(c.program);
+    }
+}
+TEST(RowProgramGate, OfWhatItMakesItselfIsNone) {
+  const Dims dims = {3, 70};
+  ASSERT_NO_FATAL_FAILURE(check_replaced(gate_program(DType::kF32, dims, true, false), dims));
+  for (int n_outs : {1, 2, 3})
+    for (const bool turned : {false, true})
+      ASSERT_NO_FATAL_FAILURE(
+          check_replaced(gate_grad_program(DType::kF32, dims, n_outs, turned), dims));
+}
+TEST(RowProgramMoments, OfWhatTheyMakeThemselvesAreNone) {
+  const Dims dims = {3, 70};
+  for (int bits = 0; bits < 16; ++bits) {
+    const MomentsForm form = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0,
+                              false};
+    if (form.decays && !form.updates) continue;
+    ASSERT_NO_FATAL_FAILURE(check_replaced(moments_program(dims, form), dims));
+  }
+}
+
 // The steps of a norm's gradient: a sum of squares beside one of products by the same values, column
 // sums of products of two values and of three, one of them a value of each row, and twice a product
 // added to a sum and to a product. `keeps`: what the sum of products multiplies is read again.
@@ -1047,6 +1101,12 @@ void check_whole_norm_gradients(const std::vector<Dims>& spaces) {
 }
 TEST(RowProgramNormGradient, OfAWholeNormKeepsNothingAndAgreesWithTheReference) {
   check_whole_norm_gradients({{37, 129}, {5, 1024}, {64, 16}, {301, 7}, {1, 33}, {18, 5000}, {3, 9000}});
+}
+TEST(RowProgramNormGradient, OfOtherValuesAgreesWithTheReference) {
+  const Dims dims = {19, 70};
+  for (const bool turned : {false, true})
+    for (const bool reads_again : {false, true})
+      ASSERT_NO_FATAL_FAILURE(check_replaced(whole_norm_gradient(dims, turned, reads_again), dims));
 }
 TEST(RowProgramNormGradient, OfAWholeNormAgreesOnEveryTarget) {
   with_other_targets([] { check_whole_norm_gradients({{37, 129}}); });

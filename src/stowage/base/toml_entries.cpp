@@ -7,7 +7,7 @@
 namespace stow {
 namespace {
 
-constexpr int kMaxDots = 64;  // in a line
+constexpr int kMaxDots = 64;  // in a key
 
 void collect(const toml::table& table, const std::string& prefix,
              const std::function<bool(const std::string&)>& is_key, std::vector<TomlEntry>& out) {
@@ -32,19 +32,48 @@ void collect(const toml::table& table, const std::string& prefix,
   }
 }
 
+// How long the string is that begins `text`, its quotes included. One that does not end goes to the
+// end of its line, or of the text.
+size_t string_length(std::string_view text) {
+  const char quote = text[0];
+  const std::string three(3, quote);
+  const bool lines = text.starts_with(three);
+  for (size_t i = lines ? 3 : 1; i < text.size(); ++i) {
+    if (text[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (lines && text.substr(i).starts_with(three)) {
+      i += 3;
+      for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more) ++i;
+      return i;
+    } else if (!lines && (text[i] == quote || text[i] == '\n')) {
+      return text[i] == quote ? i + 1 : i;
+    }
+  }
+  return text.size();
+}
+
 // The line in which a key may have more parts than the stack has room for, or 0: the parser, and
-// whoever takes its tables apart, goes down part by part. "..." counts as one dot.
+// whoever takes its tables apart, goes down part by part. What stands in strings and comments is
+// none.
 uint32_t line_of_many_dots(std::string_view text) {
   uint32_t line = 1;
   int n_dots = 0;
-  char before = 0;
-  for (const char c : text) {
-    if (c == '\n') {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      const size_t n = string_length(text.substr(i));
+      line += static_cast<uint32_t>(std::count(text.begin() + i, text.begin() + i + n, '\n'));
+      i += n - 1;
+    } else if (c == '#') {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+    } else if (c == '\n') {
       ++line;
       n_dots = 0;
+    } else if (c == ',' || c == '=' || c == '{' || c == '[') {
+      n_dots = 0;
+    } else if (c == '.' && ++n_dots > kMaxDots) {
+      return line;
     }
-    if (c == '.' && before != '.' && ++n_dots > kMaxDots) return line;
-    before = c;
   }
   return 0;
 }

@@ -26,19 +26,24 @@ namespace {
 
 bool is_file(const NamedFile& file) { return !file.path.empty() && file.path != "-"; }
 
+// Links followed; absolute, also where nothing is there yet.
+std::filesystem::path real_path(const std::string& path, std::error_code& code) {
+  const std::filesystem::path whole = std::filesystem::absolute(path, code);
+  return code ? whole : std::filesystem::weakly_canonical(whole, code);
+}
+
 bool are_one(const std::string& a, const std::string& b) {
-  namespace fs = std::filesystem;
   std::error_code code;
-  if (fs::equivalent(a, b, code) && !code) return true;
-  const fs::path one = fs::weakly_canonical(a, code), other = fs::weakly_canonical(b, code);
-  return !code && one == other;
+  if (std::filesystem::equivalent(a, b, code) && !code) return true;
+  const std::filesystem::path one = real_path(a, code);
+  return !code && one == real_path(b, code) && !code;
 }
 
 // Whether the file, links followed, has the name of a checkpoint in this folder or among what was
 // set aside there.
 bool is_checkpoint_in(const std::string& path, const std::string& folder) {
   std::error_code code;
-  const std::string file = std::filesystem::weakly_canonical(path, code).string();
+  const std::string file = real_path(path, code).string();
   if (code || !is_checkpoint_name(file)) return false;
   const std::string parent = parent_directory(file);
   return are_one(parent, folder) || are_one(parent, set_aside_folder(folder));

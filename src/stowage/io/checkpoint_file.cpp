@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <system_error>
 
@@ -192,6 +193,34 @@ Result<void> check_tensors(const SafetensorsFile& file, std::span<const Expected
   return {};
 }
 
+struct FilesOfStep {
+  std::vector<std::string> json, tensors;
+};
+
+// A checkpoint is whole in one folder or the other at any time: its tensors are in both while its
+// JSON file moves. Where files cannot be linked they are moved first.
+Result<void> move_files(const FilesOfStep& files, const std::string& from, const std::string& to) {
+  const auto move = [&](const std::string& name, bool may_stay) -> Result<void> {
+    const std::string source = from + "/" + name, target = to + "/" + name;
+    std::error_code code;
+    if (may_stay) {
+      if (Result<void> gone = remove_file(target); !gone) return gone;
+      fs::create_hard_link(source, target, code);
+      if (!code) return {};
+    }
+    fs::rename(source, target, code);
+    if (code) return fail("{}: {}", source, code.message());
+    return {};
+  };
+  for (const std::string& name : files.tensors)
+    if (Result<void> moved = move(name, true); !moved) return moved;
+  for (const std::string& name : files.json)
+    if (Result<void> moved = move(name, false); !moved) return moved;
+  for (const std::string& name : files.tensors)
+    if (Result<void> gone = remove_file(from + "/" + name); !gone) return gone;
+  return {};
+}
+
 // Removes old checkpoints and leftovers. Whatever cannot be removed stays: the checkpoint just
 // saved is worth more than a tidy folder.
 void tidy(const std::string& folder, const FileName& saved, const std::string& tensors_name,
@@ -275,22 +304,34 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
   if (checkpoints->empty()) return std::string();
   const std::string aside = set_aside_folder(folder);
   if (Result<void> made = ensure_directory(aside); !made) return made.failure();
-  for (const std::string& from : {aside, folder}) {
-    const Result<std::vector<std::string>> names = names_in(from);
-    if (!names) return names.failure();
-    for (const std::string& name : *names) {
-      const std::optional<FileName> file = parse_file_name(name);
-      if (!file) continue;
-      if (from == aside || file->temporary) {
-        if (Result<void> gone = remove_file(from + "/" + name); !gone) return gone.failure();
-        continue;
-      }
-      std::error_code code;
-      fs::rename(from + "/" + name, aside + "/" + name, code);
-      if (code) return fail("{}/{}: {}", from, name, code.message());
+  const Result<HeldDirectory> held = HeldDirectory::hold(aside);
+  if (!held) return held.failure();
+  const Result<std::vector<std::string>> names = names_in(folder);
+  if (!names) return names.failure();
+  std::map<int64_t, FilesOfStep> steps;
+  for (const std::string& name : *names) {
+    const std::optional<FileName> file = parse_file_name(name);
+    if (!file) continue;
+    if (file->temporary) {
+      if (Result<void> gone = remove_file(folder + "/" + name); !gone) return gone.failure();
+      continue;
     }
+    FilesOfStep& files = steps[file->step];
+    (file->json ? files.json : files.tensors).push_back(name);
   }
-  if (Result<void> synced = sync_directory(folder); !synced) return synced.failure();
+  // The oldest first: of a run that is killed here, the newest is still where --resume looks.
+  for (const auto& [step, files] : steps)
+    if (Result<void> moved = move_files(files, folder, aside); !moved) return moved.failure();
+  // And only then what was there before.
+  const Result<std::vector<std::string>> there = names_in(aside);
+  if (!there) return there.failure();
+  for (const std::string& name : *there) {
+    const std::optional<FileName> file = parse_file_name(name);
+    if (!file || std::find(names->begin(), names->end(), name) != names->end()) continue;
+    if (Result<void> gone = remove_file(aside + "/" + name); !gone) return gone.failure();
+  }
+  for (const std::string& changed : {aside, folder})
+    if (Result<void> synced = sync_directory(changed); !synced) return synced.failure();
   return aside;
 }
 

@@ -125,6 +125,12 @@ Result<void> Loader::check_model() const {
 
 Result<void> Loader::check_loss() const {
   const TrainConfig::Train& t = config_.train;
+  if (t.loss_chunk > config_.tokens_a_step())
+    return fail("{} has no effect: a step has {} tokens", with_place("train.loss_chunk"),
+                config_.tokens_a_step());
+  if (t.vocab_block > config_.model.vocab)
+    return fail("{} has no effect with {}", with_place("train.vocab_block"),
+                with_place("model.vocab"));
   if (t.loss_chunk > 0 && t.vocab_block > 0)
     return fail("{} does not go with {}: logits are cut by tokens or by words", with_place("train.vocab_block"),
                 with_place("train.loss_chunk"));
@@ -223,8 +229,8 @@ Result<TrainConfig> Loader::finish() {
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
-  if (Result<void> fits = check_loss(); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(); !fits) return fits.failure();
+  if (Result<void> fits = check_loss(); !fits) return fits.failure();
   if (Result<void> fits = check_places(); !fits) return fits.failure();
   return config_;
 }

@@ -79,7 +79,8 @@ Overloaded(Fs...) -> Overloaded<Fs...>;
 std::string shown(const RawValue& raw) {
   return std::visit(Overloaded{[](const std::string& s) { return fmt::format("'{}'", s); },
                                [](bool b) { return std::string(b ? "true" : "false"); },
-                               [](auto number) { return fmt::format("{}", number); }},
+                               [](int64_t number) { return fmt::format("{}", number); },
+                               [](double number) { return fmt::format("{:#}", number); }},
                     raw.value);
 }
 

@@ -28,16 +28,19 @@ constexpr size_t kShownWaits = 5;
 constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
 
 volatile std::sig_atomic_t interrupted = 0;
-void on_interrupt(int) { interrupted = 1; }
+void on_interrupt(int) {
+  interrupted = 1;
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
 
-// While it lives, Ctrl-C asks the run to stop after the step; a second one kills it.
+// While it lives, Ctrl-C asks the run to stop after the step; a second one, or SIGTERM, kills it.
 class InterruptGuard {
  public:
   InterruptGuard() {
     interrupted = 0;
     struct sigaction action {};
     action.sa_handler = on_interrupt;
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
     sigaction(SIGINT, &action, &before_int_);
     sigaction(SIGTERM, &action, &before_term_);
   }
@@ -59,7 +62,7 @@ double now_s() {
 float read_float(const DeviceBufferPtr& buffer) {
   float value;
   buffer->read(0, std::as_writable_bytes(std::span(&value, 1)));
-  return value;
+  return std::isnan(value) ? std::abs(value) : value;  // a NaN of either sign is one
 }
 
 std::string format_duration(double seconds) {
@@ -115,6 +118,12 @@ class Run {
       status = *done;
     }
     end_line();
+    std::optional<double> validation;
+    if (status == 0) {
+      validation = evaluate();
+      if (validation && !std::isfinite(*validation))
+        status = not_finite("validation loss", *validation, step_);
+    }
     if (status == kStatusNotFinite) {
       if (Result<void> written = write_summary("not finite"); !written) return written.failure();
       return status;
@@ -122,7 +131,7 @@ class Run {
     if (step_ > saved_step_ || saved_.empty())
       if (Result<void> saved = save(); !saved) return saved.failure();
     if (status == 0) {
-      Result<int> finished = finish();
+      Result<int> finished = finish(validation);
       if (!finished || *finished != kStatusInterrupted) return finished;
       status = *finished;
     }
@@ -249,7 +258,7 @@ class Run {
           plan_.programs.step->run(*device_, arguments, is_traced() ? &recorder_ : nullptr);
       const size_t n = job_.state().size();
       loss = read_float(results[n]);
-      norm = std::abs(read_float(results[n + 1]));  // a NaN of either sign is one
+      norm = read_float(results[n + 1]);
       lr = read_float(results[n + 2]);
       results.resize(n);
       state_ = std::move(results);
@@ -263,6 +272,7 @@ class Run {
         static_cast<double>(config_.data.batch * config_.data.seq) / seconds;
     if (first_loss_ < 0) first_loss_ = loss;
     last_loss_ = loss;
+    const bool is_finite = std::isfinite(loss) && std::isfinite(norm);
     if (options_.json) {
       const Result<void> written = options_.json->write(
           Json::object({{"step", step_},
@@ -271,28 +281,40 @@ class Run {
                         {"grad_norm", static_cast<double>(norm)},
                         {"lr", static_cast<double>(lr)},
                         {"tokens_per_s", tokens_per_s}}));
-      if (!written) return written.failure();
+      if (!written) {
+        if (is_finite)
+          if (Result<void> saved = save(); !saved)
+            return fail("{}; {}", written.error(), saved.error());
+        return fail("{}; the run stops after step {}, the last checkpoint is {}", written.error(),
+                    step_, saved_.empty() ? "none" : saved_);
+      }
     }
     progress(loss, norm, lr, tokens_per_s);
-    if (!std::isfinite(loss) || !std::isfinite(norm)) {
-      end_line();
-      fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}\n",
-                 step_, std::isfinite(loss) ? "gradient's norm" : "loss",
-                 std::isfinite(loss) ? norm
-                 : std::isnan(loss)  ? std::abs(loss)
-                                     : loss,
-                 saved_.empty() ? "none" : saved_);
-      return kStatusNotFinite;
-    }
+    if (!std::isfinite(loss)) return not_finite("loss", loss, step_ - 1);
+    if (!std::isfinite(norm)) return not_finite("gradient's norm", norm, step_ - 1);
     const int64_t eval = config_.train.eval_every, save_every = config_.train.checkpoint_every;
     if (eval > 0 && step_ % eval == 0 && step_ < config_.train.steps) {
       const std::optional<double> validation = evaluate();
       end_line();
+      if (validation && !std::isfinite(*validation))
+        return not_finite("validation loss", *validation, step_);
       if (validation) say("step {}: validation loss {:.4f}\n", step_, *validation);
     }
-    if (save_every > 0 && step_ % save_every == 0)
+    if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
       if (Result<void> saved = save(); !saved) return saved.failure();
     return interrupted ? kStatusInterrupted : 0;
+  }
+
+  // Says so, and what there is to go on from. `weights_step`: after which the weights were that
+  // gave it.
+  int not_finite(std::string_view what, double value, int64_t weights_step) {
+    end_line();
+    fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}{}\n",
+               step_, what, value, saved_.empty() ? "none" : saved_,
+               !saved_.empty() && saved_step_ == weights_step
+                   ? ", which has the weights that gave it: --resume needs one before it"
+                   : "");
+    return kStatusNotFinite;
   }
 
   // From the third step on, where memory is touched and what follows is like it; or the last of a
@@ -436,8 +458,7 @@ class Run {
     return result;
   }
 
-  Result<int> finish() {
-    const std::optional<double> validation = evaluate();
+  Result<int> finish(std::optional<double> validation) {
     const std::string text = validation ? sample() : std::string();
     if (interrupted) return kStatusInterrupted;
     say("validation loss {:.4f} nats a byte\n", *validation);

@@ -115,6 +115,7 @@ class Calibration {
   explicit Calibration(const CalibrateOptions& options) : o_(options) {}
 
   Result<DeviceDescription> run() {
+    if (Result<void> usable = check_folder(); !usable) return usable.failure();
     d_.name = this_machine(o_.threads);
     const auto launch = [&](int n) { return chain_of_products(n).run_seconds(o_.budget_s); };
     d_.compute.launch_s = std::clamp((launch(160) - launch(32)) / 128, 1e-9, 1.0);
@@ -309,6 +310,14 @@ class Calibration {
     play(0);
     other.join();
     return std::min((steady_seconds() - begin) / kTurns, 1.0);
+  }
+
+  // Better said before all else is measured than after.
+  Result<void> check_folder() const try {
+    const Disk disk({.folder = o_.folder, .uring = false, .direct = false});
+    return {};
+  } catch (const CapacityError& error) {
+    return fail("{}", error.what());
   }
 
   Result<void> disk() {

@@ -141,6 +141,9 @@ class Compiler {
   // Once it is known to be one: of the logistic s of x and dy = d.
   bool fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d);
 
+  // Whether a kernel that makes f.more and all of `parts` takes none of that as an argument, and
+  // makes nothing twice.
+  bool can_be_one(const Fused& f, const std::vector<int>& parts);
   // Whether the kernel of step j may compute step i, which others want as well: none of them before
   // step j but those that it absorbs, nor in other phases.
   bool can_come_late(int i, int j, const std::vector<int>& absorbed);

@@ -115,6 +115,7 @@ bool Compiler::fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d
     parts.insert(parts.end(), {silu, d});
   }
   parts.push_back(s);
+  if (!can_be_one(f, parts)) return false;
   for (int a : f.args)
     if (value(a).span != value(j).span) return false;
   for (int made : f.more)
@@ -123,6 +124,15 @@ bool Compiler::fuse_gate_grad(int j, std::vector<int> parts, int s, int x, int d
   for (int made : f.more) value(made).made_by = j;
   fused_[static_cast<size_t>(j)] = std::move(f);
   return true;
+}
+
+bool Compiler::can_be_one(const Fused& f, const std::vector<int>& parts) {
+  const auto is_in = [](const std::vector<int>& list, int i) {
+    return std::find(list.begin(), list.end(), i) != list.end();
+  };
+  return std::none_of(f.args.begin(), f.args.end(),
+                      [&](int a) { return is_in(f.more, a) || is_in(parts, a); }) &&
+         std::none_of(f.more.begin(), f.more.end(), [&](int made) { return is_in(parts, made); });
 }
 
 std::vector<int> Compiler::users_of(int i) {
@@ -224,6 +234,7 @@ bool Compiler::fuse_moments(int j) {
     if (updates) f.args.push_back(update.rate);
     if (decays) f.args.push_back(update.decay);
     f.more = {m, v};
+    if (!can_be_one(f, parts)) continue;
     for (int part : parts) value(part).absorbed_by = update.last;
     value(m).made_by = value(v).made_by = update.last;
     fused_[static_cast<size_t>(update.last)] = std::move(f);
