@@ -371,6 +371,55 @@ TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
   EXPECT_EQ(o.json[0].find("loss_in_parts")->as_array()->size(), 2u);
 }
 
+// Where another placement would be chosen by itself, it is part of what to set.
+TEST_F(Refusal, WhatALossInPartsSavesIsWhatItsSettingsTake) {
+  const std::vector<std::string> settings = {
+      "model.vocab=1000", "model.dim=32", "model.layers=4", "model.heads=2",     "model.kv_heads=1",
+      "model.ffn=65",     "data.batch=4", "data.seq=100",   "train.compute=bf16"};
+  const Job job = job_of(settings);
+  const int64_t whole = choose_plan(job, budgets_of(job.config(), {})).plan->peak_bytes[0];
+  bool asks = false;
+  for (const int percent : {100, 95}) {
+    const Budgets budgets = {whole * percent / 100, std::nullopt, std::nullopt};
+    const Choice choice = choose_plan(job, budgets);
+    ASSERT_TRUE(choice.plan);
+    for (const Remedy& r : loss_remedies(job.config(), *choice.plan, budgets, 1)) {
+      const std::vector<std::string> more = with_settings_of(r.change, settings);
+      asks = asks || more.size() > settings.size() + 1;
+      const Choice changed = choose_plan(job_of(more), budgets);
+      ASSERT_TRUE(changed.plan) << r.change;
+      EXPECT_EQ(changed.plan->peak_bytes[0], r.peak_bytes) << r.change << " of " << percent;
+    }
+  }
+  EXPECT_TRUE(asks);
+}
+
+TEST_F(Refusal, NoneOfABudgetThatAPlanWithoutOneKeeps) {
+  const Job job = job_of({"model.dim=16",
+                          "model.layers=3",
+                          "model.heads=4",
+                          "model.kv_heads=2",
+                          "model.ffn=1",
+                          "model.tied=true",
+                          "model.vocab=256",
+                          "data.batch=8",
+                          "data.seq=17",
+                          "train.loss_chunk=64",
+                          "optimizer.name=muon",
+                          "optimizer.warmup=0",
+                          "optimizer.clip=0.1",
+                          "optimizer.weight_decay=0.1",
+                          "train.steps=3",
+                          "train.sample=0",
+                          "runtime.platform=virtual",
+                          "memory.policy=save_all",
+                          "memory.optimizer=pinned_host",
+                          "memory.parameters=pinned_host",
+                          "memory.gradients=pinned_host"});
+  const int64_t peak = choose_plan(job, budgets_of(job.config(), {})).plan->peak_bytes[0];
+  EXPECT_TRUE(choose_plan(job, budgets_of(job.config(), peak)).plan);
+}
+
 TEST_F(Refusal, OfAFolderNamesItAndTheKey) {
   write_bytes(folder_ / "file", "no folder");
   const std::pair<std::string, const char*> kFolders[] = {

@@ -49,9 +49,11 @@ std::string settings_for(const Shortfall& shortfall) {
   return text;
 }
 
-// What is enough, lowered as long as a plan with less fits; a plan with just what is named did.
+// What is enough, lowered as long as a plan with less fits; a plan with just what is named did. A
+// byte less is tried first, then what that plan takes, and where it is too little what lies
+// between.
 void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
-  constexpr int kMostTries = 6;
+  constexpr int kMostTries = 12;
   // What a plan takes where it may take so many bytes of a kind; none where it is over.
   const auto taken = [&](size_t kind, int64_t bytes) -> std::optional<BytesByKind> {
     Budgets lowered = budgets;
@@ -62,19 +64,20 @@ void lower_to_the_least(const Job& job, Shortfall& s, const Budgets& budgets) {
     return peak_bytes;
   };
   for (size_t kind = 0; kind < budgets.size(); ++kind) {
-    int64_t next = s.needed_bytes[kind] - 1;
-    for (int tries = 0; tries < kMostTries && s.over_bytes[kind] > 0; ++tries) {
-      if (next <= *budgets[kind]) break;
-      const std::optional<BytesByKind> less = taken(kind, next);
-      if (!less) {
-        if (next == s.needed_bytes[kind] - 1) break;
-        next = s.needed_bytes[kind] - 1;
-        continue;
+    if (s.over_bytes[kind] <= 0) continue;
+    int64_t& needed = s.needed_bytes[kind];
+    int64_t too_little = *budgets[kind], next = needed - 1;
+    for (int tries = 0; tries < kMostTries && needed - too_little > 1; ++tries) {
+      if (next <= too_little) next = too_little + (needed - too_little) / 2;
+      if (const std::optional<BytesByKind> less = taken(kind, next)) {
+        needed = next;
+        s.over_bytes[kind] = next - *budgets[kind];
+        s.peak_bytes = *less;
+        next = std::min(budgeted_bytes(job.config(), *less)[kind], next - 1);
+      } else {
+        if (tries == 0) break;
+        too_little = next;
       }
-      s.needed_bytes[kind] = next;
-      s.over_bytes[kind] = next - *budgets[kind];
-      s.peak_bytes = *less;
-      next = std::min(budgeted_bytes(job.config(), *less)[kind], next - 1);
     }
   }
 }

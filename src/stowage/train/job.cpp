@@ -444,6 +444,15 @@ class TooMuch {
   std::set<Form> forms_;
 };
 
+// Whether no budget lacks more than a hundredth of it.
+bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
+                      const Budgets& budgets) {
+  const BytesByKind needs = budgeted_bytes(config, peak_bytes);
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / 100) return false;
+  return true;
+}
+
 // Which budgets a plan needs more than, in words; empty where it fits.
 std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets) {
   std::string over;
@@ -478,6 +487,20 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
     if (over.empty()) choice.plan = std::move(plan);
     return !over.empty();
   });
+  // A plan that was made for a budget may take a little more than one that was made for none.
+  for (size_t i = 0; i < choice.rungs.size() && !choice.plan; ++i) {
+    const Placement placement = choice.rungs[i].placement;
+    if (is_all_on_device(placement) ||
+        !is_nearly_within(config, choice.rungs[i].peak_bytes, budgets))
+      continue;
+    for (const bool moves_ahead : {true, false}) {
+      JobPlan plan = job.plan(placement, {}, moves_ahead);
+      if (!over_budgets(config, plan, budgets).empty()) continue;
+      choice.rungs.push_back({placement, plan.peak_bytes, ""});
+      choice.plan = std::move(plan);
+      break;
+    }
+  }
   return choice;
 }
 
@@ -546,6 +569,52 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kAuto = "auto";
+
+// What could be chosen, were nothing asked for.
+TrainConfig with_nothing_asked(TrainConfig c) {
+  TrainConfig::Memory& m = c.memory;
+  m.policy = m.activations = m.optimizer = m.parameters = m.gradients = m.feed_forward = m.loss =
+      kAuto;
+  return c;
+}
+
+// What asks for a placement of `changed`, over what the configuration asks for.
+std::string settings_for(const TrainConfig& config, const Placement& p,
+                         const TrainConfig& changed) {
+  std::string text = "--set memory.policy=" + p.policy;
+  const auto add = [&](const char* key, const std::string& asked, MemoryKind kind,
+                       MemoryKind by_itself) {
+    const std::string_view name = memory_kind_name(kind);
+    if (asked == kAuto ? kind != by_itself : asked != name)
+      text += fmt::format(" --set memory.{}={}", key, name);
+  };
+  const TrainConfig::Memory& m = config.memory;
+  if (offloads(p.policy))
+    text += fmt::format(" --set memory.activations={}", memory_kind_name(p.activations));
+  else if (m.activations != kAuto)
+    text += " --set memory.activations=auto";
+  add("optimizer", m.optimizer, p.optimizer, MemoryKind::kDevice);
+  add("parameters", m.parameters, p.parameters, MemoryKind::kDevice);
+  add("gradients", m.gradients, p.gradients, p.parameters);
+  TrainConfig free = with_nothing_asked(changed);
+  free.memory.policy = p.policy;
+  const auto add_form = [&](const char* key, const std::string& asked, bool is_chunked,
+                            const std::vector<bool>& forms) {
+    const char* form = is_chunked ? "chunked" : "whole";
+    if (asked == kAuto ? forms.size() > 1 : asked != form)
+      text += fmt::format(" --set memory.{}={}", key, form);
+  };
+  add_form("feed_forward", m.feed_forward, p.chunked, chunked_forms(free, p.policy));
+  if (!changed.has_loss_in_parts())
+    add_form("loss", m.loss, p.chunked_loss, chunked_loss_forms(free, p));
+  return text;
+}
+
+}  // namespace
+
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
                                   const Budgets& budgets, int threads) {
   std::vector<Remedy> remedies;
@@ -558,40 +627,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
         over = static_cast<MemoryKind>(kind);
     remedies.push_back({change, needs[0], changes_numbers, over});
   };
-  TrainConfig open = config;  // what could be chosen, were nothing asked for
-  open.memory.policy = open.memory.activations = open.memory.optimizer = open.memory.parameters =
-      open.memory.gradients = open.memory.feed_forward = open.memory.loss = "auto";
-  // What asks for a placement, over what the configuration asks for.
-  const auto settings = [&](const Placement& p, const TrainConfig& changed) {
-    std::string text = "--set memory.policy=" + p.policy;
-    const auto add = [&](const char* key, const std::string& asked, MemoryKind kind,
-                         MemoryKind by_itself) {
-      const std::string_view name = memory_kind_name(kind);
-      if (asked == "auto" ? kind != by_itself : asked != name)
-        text += fmt::format(" --set memory.{}={}", key, name);
-    };
-    const TrainConfig::Memory& m = config.memory;
-    if (offloads(p.policy))
-      text += fmt::format(" --set memory.activations={}", memory_kind_name(p.activations));
-    else if (m.activations != "auto")
-      text += " --set memory.activations=auto";
-    add("optimizer", m.optimizer, p.optimizer, MemoryKind::kDevice);
-    add("parameters", m.parameters, p.parameters, MemoryKind::kDevice);
-    add("gradients", m.gradients, p.gradients, p.parameters);
-    TrainConfig free = changed;
-    free.memory = open.memory;
-    free.memory.policy = p.policy;
-    const auto add_form = [&](const char* key, const std::string& asked, bool is_chunked,
-                              const std::vector<bool>& forms) {
-      const char* form = is_chunked ? "chunked" : "whole";
-      if (asked == "auto" ? forms.size() > 1 : asked != form)
-        text += fmt::format(" --set memory.{}={}", key, form);
-    };
-    add_form("feed_forward", m.feed_forward, p.chunked, chunked_forms(free, p.policy));
-    if (!changed.has_loss_in_parts())
-      add_form("loss", m.loss, p.chunked_loss, chunked_loss_forms(free, p));
-    return text;
-  };
+  const TrainConfig open = with_nothing_asked(config);
   // Whether a configuration may ask for a placement: there may be nothing to put there.
   const auto can_be_asked = [&](const Placement& p) {
     TrainConfig c = open;
@@ -628,7 +664,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (too_much.is_known(ladder[i])) return true;  // by now
     too_much.note(ladder[i], peak_bytes);
     tried.emplace_back(device_bytes(open, peak_bytes), ladder[i]);
-    weigh(settings(ladder[i], config), peak_bytes, false);
+    weigh(settings_for(config, ladder[i], config), peak_bytes, false);
     return true;
   });
   // What takes least as things are, and what does of another policy: another job may like that better.
@@ -680,7 +716,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     // What is chosen by itself, and what has to be asked for as something else is.
     weigh(config.memory == open.memory
               ? fmt::format("{} ({})", setting, to_string(best.first))
-              : fmt::format("{} {}", setting, settings(best.first, changed)),
+              : fmt::format("{} {}", setting, settings_for(config, best.first, changed)),
           best.second, true);
     return true;
   });
@@ -697,13 +733,28 @@ std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan
   const auto weigh = [&](const std::string& change, const TrainConfig& changed, bool chunked_loss) {
     Placement placement = plan.placement;
     placement.chunked_loss = chunked_loss;
-    const int64_t needs =
-        device_bytes(changed, Job(changed, threads).plan(placement, budgets, false).peak_bytes);
-    if (needs < device_bytes(config, plan.peak_bytes))
-      remedies.push_back({change, needs, !chunked_loss, {}});
+    const Job job(changed, threads);
+    JobPlan parts = job.plan_to_fit(placement, budgets);
+    // As it is chosen with the placement asked for.
+    if (!is_all_on_device(placement))
+      if (JobPlan ahead = job.plan(placement, budgets);
+          over_budgets(changed, ahead, budgets).empty())
+        parts = std::move(ahead);
+    const int64_t needs = device_bytes(changed, parts.peak_bytes);
+    if (needs >= device_bytes(config, plan.peak_bytes)) return;
+    // Asked for where another would be chosen by itself.
+    const bool is_first = placement_ladder(changed).front() == placement;
+    remedies.push_back(
+        {is_first ? change : change + " " + settings_for(changed, placement, changed),
+         needs,
+         !chunked_loss,
+         {}});
   };
-  if (config.can_chunk_loss() && !plan.placement.chunked_loss)
-    weigh("--set memory.loss=chunked", config, true);
+  if (config.can_chunk_loss() && !plan.placement.chunked_loss) {
+    TrainConfig changed = config;
+    changed.memory.loss = "chunked";
+    weigh("--set memory.loss=chunked", changed, true);
+  }
   for (const auto& [change, changed] : loss_changes(config)) weigh(change, changed, false);
   return remedies;
 }

@@ -159,8 +159,9 @@ struct Remedy {
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
                                   const Budgets& budgets, int threads);
 
-/// Of a plan that computes the loss from all logits at once: what computing it a part at a time would
-/// need instead, with the same placement, where that is less. Planned as above.
+/// Of a plan that computes the loss from all logits at once: what computing it a part at a time
+/// would need instead, with the same placement, where that is less. A change asks for the placement
+/// where another would be chosen by itself.
 std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan,
                                   const Budgets& budgets, int threads);
 
