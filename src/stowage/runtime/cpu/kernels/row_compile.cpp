@@ -322,6 +322,9 @@ bool fetches_to_first_cache() {
   static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
   return is_large && made_by_amd();
 }
+bool leaves_one_array_alone() {
+  return made_by_amd() && !fetches_to_first_cache();
+}
 
 namespace {
 

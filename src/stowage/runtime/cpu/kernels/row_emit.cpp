@@ -397,6 +397,9 @@ void Compiler::bind_all() {
   int64_t row_bytes = 0;
   for (int32_t k : plan_.direct)
     if (has_row(operand(k).span)) row_bytes += plan_.cols * operand(k).elem_bytes;
+  const auto n_arrays = std::count_if(plan_.direct.begin(), plan_.direct.end(),
+                                      [&](int32_t k) { return has_row(operand(k).span); });
+  plan_.fetches = n_arrays != 1 || !leaves_one_array_alone();
   plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
 }
 

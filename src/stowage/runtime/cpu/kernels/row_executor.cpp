@@ -199,6 +199,7 @@ class Worker {
   void aim(const std::vector<int32_t>& operands, bool outputs, int64_t rows, int64_t cols,
            int64_t d_rows, int64_t d_cols) {
     ahead_.clear();
+    if (!plan_.fetches) return;
     for (int32_t k : operands) {
       const PlanOperand& o = operand(k);
       if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
