@@ -198,15 +198,19 @@ def has_tiles():
     return "amx_bf16" in lscpu()["Flags"].split() and not is_held()
 
 
+def product_rate(m, n, k, layout, **held):
+    """FLOP/s of a product of f32 on every core, ours or oneDNN's, whichever is more."""
+    r, = benchmarks("gemm_bench", str(len(os.sched_getaffinity(0))), str(m), str(n), str(k), layout, "f32", **held)
+    return 1e9 * max(r["GFLOP/s"], r["oneDNN"])
+
+
 def clock_ratios(flops, rounds=5):
     """The step of medium by the clock on every core, times the best rate of a product on as many (ours or oneDNN's),
     over its FLOPs: measured turn about, as the machine's own speed changes with the minutes; the median of rounds.
     And the same with the best rate of vector units, where products of f32 run on tiles else."""
     def rates():
-        def rate(**held):
-            r, = benchmarks("gemm_bench", str(len(os.sched_getaffinity(0))), "2048", "768", "768", "nn", "f32", **held)
-            return 1e9 * max(r["GFLOP/s"], r["oneDNN"])
-        return [rate(), rate(STOW_ISA="avx512")] if has_tiles() else [rate()]
+        held = [{}, dict(STOW_ISA="avx512")] if has_tiles() else [{}]
+        return [product_rate(2048, 768, 768, "nn", **h) for h in held]
     ratios = []
     before = rates()
     for _ in range(rounds):
@@ -305,13 +309,10 @@ def head_products(p, most_bytes):
                           "--set", "memory.policy=save_all")["peak_bytes"]
     tokens = round(p["tokens"])
     at_a_time = next(n for n in (tokens >> i for i in range(8)) if peak(n) <= most_bytes)
-    cores = len(os.sched_getaffinity(0))
     flops = 2 * tokens * VOCAB_WORDS * VOCAB_DIM
-    rates = []
-    for m, n, k, layout in ((at_a_time, VOCAB_WORDS, VOCAB_DIM, "nn"), (at_a_time, VOCAB_DIM, VOCAB_WORDS, "nt"),
-                            (VOCAB_DIM, VOCAB_WORDS, at_a_time, "tn")):
-        r, = benchmarks("gemm_bench", str(cores), str(m), str(n), str(k), layout, "f32")
-        rates.append(1e9 * max(r["GFLOP/s"], r["oneDNN"]))
+    rates = [product_rate(at_a_time, VOCAB_WORDS, VOCAB_DIM, "nn"),
+             product_rate(at_a_time, VOCAB_DIM, VOCAB_WORDS, "nt"),
+             product_rate(VOCAB_DIM, VOCAB_WORDS, at_a_time, "tn")]
     return 3 * flops, sum(flops / rate for rate in rates), at_a_time
 
 

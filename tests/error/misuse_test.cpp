@@ -79,7 +79,9 @@ struct Case {
 const Case kCases[] = {
     // ---- calls of jitted functions ----
     {"compiled_for_another_type",
-     [] { jit([](Array x) { return x * 2; }).lower(f32({4})).compile()(ones({5})); },
+     [] {
+       jit([](Array x) { return x * 2; }).lower(f32({4})).compile()(ones({5}));
+     },
      "[jit] argument 0 is f32[5], compiled for f32[4]\n  at @"},
     {"compiled_for_another_structure",
      [] {
@@ -112,8 +114,7 @@ const Case kCases[] = {
            vjp([](const std::vector<Array>& x) { return x; }, std::vector<Array>{f32({2})});
        pullback(std::vector<Array>{});
      },
-     "[vjp] output and cotangent: the structures differ at the root: a list of 1 there, a list of "
-     "0 "
+     "[vjp] output and cotangent: the structures differ at the root: a list of 1 there, a list of 0 "
      "here\n"
      "  at @"},
     {"vjp_type",
@@ -123,8 +124,7 @@ const Case kCases[] = {
      },
      "[vjp] output is f32[2], its cotangent f32[3]\n"
      "  at @"},
-    {"grad_of_nothing",
-     [] { grad([](const std::vector<Array>&) { return Array(1.0f); })(std::vector<Array>{}); },
+    {"grad_of_nothing", [] { grad([](const std::vector<Array>&) { return Array(1.0f); })(std::vector<Array>{}); },
      "[grad] nothing to differentiate by: no leaf of the argument is of a float type\n  at @"},
     {"scan_body_structure",
      [] {
@@ -164,7 +164,8 @@ const Case kCases[] = {
        optim::sgd(0.1).update(net, optim::adam(0.1).init(net), net);
      },
      "[update] the state has 'adam/count', which this optimizer does not keep\n  at @"},
-    {"update_of_another_shape", [] { optim::sgd(0.1).update(f32({3}), {}, f32({2})); },
+    {"update_of_another_shape",
+     [] { optim::sgd(0.1).update(f32({3}), {}, f32({2})); },
      "[update] the update of '' is f32[3], the parameter f32[2]\n  at @"},
     {"update_of_another_structure",
      [] {
@@ -174,15 +175,10 @@ const Case kCases[] = {
      "[update] updates and params: the structures differ at the root: a list of 1 there, a list of "
      "2 here\n"
      "  at @"},
-    {"empty_parameter",
-     [] {
-       optim::sgd(0.1).init(Net{f32({2}), {}});
-     },
+    {"empty_parameter", [] { optim::sgd(0.1).init(Net{f32({2}), {}}); },
      "[init] parameter 'b' is an empty Array\n  at @"},
     {"muon_of_a_vector",
-     [] {
-       optim::muon(0.1, {.matrices = {"w", "b"}}).init(abstract_net());
-     },
+     [] { optim::muon(0.1, {.matrices = {"w", "b"}}).init(abstract_net()); },
      "[muon] 'b' is f32[2], and no matrix; leave it to another optimizer with a mask\n  at @"},
     {"muon_coefficients",
      [] {
@@ -215,34 +211,17 @@ const Case kCases[] = {
        optim::join_schedules({one, one, one}, {9, 3});
      },
      "[join_schedules] the boundaries do not rise"},
-    {"negative_scale",
-     [] {
-       optim::piecewise_constant_schedule(1.0, {{3, -1.0}});
-     },
+    {"negative_scale", [] { optim::piecewise_constant_schedule(1.0, {{3, -1.0}}); },
      "[piecewise_constant_schedule] the scale -1 at 3 is negative"},
 
     // ---- the command line and its configuration ----
     {"no_such_flag", [] { train({"--resum"}); },
      "train: The following argument was not expected: --resum (see ./stowage train --help)"},
-    {"empty_option",
-     [] {
-       train({"--trace", ""});
-     },
-     "train: --trace is empty"},
-    {"empty_option_of_run",
-     [] {
-       run({"g.txt", "--memory", ""});
-     },
-     "run: --memory is empty"},
-    {"empty_option_of_bench_step",
-     [] {
-       bench({"step", "--dtype", ""});
-     },
+    {"empty_option", [] { train({"--trace", ""}); }, "train: --trace is empty"},
+    {"empty_option_of_run", [] { run({"g.txt", "--memory", ""}); }, "run: --memory is empty"},
+    {"empty_option_of_bench_step", [] { bench({"step", "--dtype", ""}); },
      "bench step: --dtype is empty"},
-    {"empty_option_of_a_program",
-     [] {
-       bench({"program1", "--dump", ""});
-     },
+    {"empty_option_of_a_program", [] { bench({"program1", "--dump", ""}); },
      "bench program1: --dump is empty"},
     {"empty_option_of_calibrate",
      [] {
@@ -250,15 +229,9 @@ const Case kCases[] = {
        must(run_calibrate(arguments));
      },
      "calibrate: --output is empty"},
-    {"empty_option_of_allocate",
-     [] {
-       allocate({"x.csv", "--capacity", ""});
-     },
+    {"empty_option_of_allocate", [] { allocate({"x.csv", "--capacity", ""}); },
      "stowage allocate: --capacity is empty\n"},
-    {"dtype_of_bench_step",
-     [] {
-       bench({"step", "--dtype", "f16"});
-     },
+    {"dtype_of_bench_step", [] { bench({"step", "--dtype", "f16"}); },
      "bench step: --dtype takes f32 or bf16, not 'f16'"},
     {"json_over_the_configuration",
      [] {
@@ -273,14 +246,10 @@ const Case kCases[] = {
      },
      "train: --trace would write over FOLDER/text.txt, which is data.path"},
     {"json_and_trace_in_one",
-     [] {
-       train({"--json", folder() + "/new", "--trace", folder() + "/./new"});
-     },
+     [] { train({"--json", folder() + "/new", "--trace", folder() + "/./new"}); },
      "train: --json and --trace would both write FOLDER/./new"},
     {"json_and_trace_in_one_that_is_not_there",
-     [] {
-       train({"--json", "not/there.json", "--trace", "./not/there.json"});
-     },
+     [] { train({"--json", "not/there.json", "--trace", "./not/there.json"}); },
      "train: --json and --trace would both write ./not/there.json"},
     {"output_over_the_graph",
      [] {
@@ -288,10 +257,7 @@ const Case kCases[] = {
        run({path, "--output", path});
      },
      "run: --output would write over FOLDER/g.txt, which is the graph"},
-    {"output_to_stdout",
-     [] {
-       run({"g.txt", "--output", "-"});
-     },
+    {"output_to_stdout", [] { run({"g.txt", "--output", "-"}); },
      "run: --output takes a file, not standard output"},
     {"json_over_the_weights",
      [] {
@@ -306,59 +272,36 @@ const Case kCases[] = {
      },
      "stowage allocate: --json would write over FOLDER/x.csv, which is the file to be read\n"},
     {"drawing_over_the_packing",
-     [] {
-       allocate({"-", "--svg", folder() + "/o", "--output", folder() + "/o"});
-     },
+     [] { allocate({"-", "--svg", folder() + "/o", "--output", folder() + "/o"}); },
      "stowage allocate: --svg and --output would both write FOLDER/o\n"},
     {"no_such_file", [] { train({"/no/such.toml"}); }, "/no/such.toml: No such file or directory"},
-    {"no_such_key",
-     [] {
-       train({"--set", "optimizer.momentun=0.9"});
-     },
+    {"no_such_key", [] { train({"--set", "optimizer.momentun=0.9"}); },
      "--set optimizer.momentun=0.9: unknown key 'optimizer.momentun'; did you mean "
      "'optimizer.momentum'?"},
-    {"no_such_optimizer",
-     [] {
-       train({"--set", "optimizer.name=adam2"});
-     },
+    {"no_such_optimizer", [] { train({"--set", "optimizer.name=adam2"}); },
      "--set optimizer.name=adam2: optimizer.name takes one of adamw, adam, sgd, lion, adafactor, "
      "rmsprop, muon, not 'adam2'"},
     {"key_without_effect",
-     [] {
-       train({"--set", "optimizer.name=sgd", "--set", "optimizer.beta1=0.8"});
-     },
+     [] { train({"--set", "optimizer.name=sgd", "--set", "optimizer.beta1=0.8"}); },
      "optimizer.beta1 = 0.8 (--set optimizer.beta1=0.8) has no effect with optimizer.name = sgd "
      "(--set optimizer.name=sgd); it has one with adamw, adam, lion, muon"},
     {"frozen_misspelled",
-     [] {
-       train({"--set", "optimizer.freeze=layer", "--set", "train.out=" + folder() + "/out"});
-     },
+     [] { train({"--set", "optimizer.freeze=layer", "--set", "train.out=" + folder() + "/out"}); },
      "optimizer.freeze: the pattern 'layer' fits no leaf; the nearest is 'layers'"},
     {"muon_without_matrices",
-     [] {
-       train({"--set", "optimizer.name=muon", "--set", "optimizer.freeze=layers/w*"});
-     },
+     [] { train({"--set", "optimizer.name=muon", "--set", "optimizer.freeze=layers/w*"}); },
      "optimizer.name = muon has nothing to take with optimizer.freeze = layers/w*: it takes the "
      "layers' matrices"},
     {"toml_syntax", [] { train({file("a.toml", "[model\n")}); },
      "FOLDER/a.toml:1: Error while parsing table header: expected ']', saw '\\n'"},
     {"toml_value", [] { train({file("a.toml", "[data]\n\nbatch = 'many'\n")}); },
      "FOLDER/a.toml:3: data.batch takes an integer, at least 1, not 'many'"},
-    {"data_missing",
-     [] {
-       train({"--set", "data.path=/no/such/text"});
-     },
+    {"data_missing", [] { train({"--set", "data.path=/no/such/text"}); },
      "/no/such/text: No such file or directory"},
-    {"data_too_short",
-     [] {
-       train({"--set", "data.path=" + file("short.txt", "too short")});
-     },
+    {"data_too_short", [] { train({"--set", "data.path=" + file("short.txt", "too short")}); },
      "FOLDER/short.txt: 9 B are too few for data.seq=128: a tenth is held out and must hold 129 "
      "bytes"},
-    {"data_without_an_end",
-     [] {
-       train({"--set", "data.path=/dev/zero"});
-     },
+    {"data_without_an_end", [] { train({"--set", "data.path=/dev/zero"}); },
      "/dev/zero: is no regular file"},
     {"resume_without_checkpoint",
      [] {
@@ -383,9 +326,9 @@ const Case kCases[] = {
      "  in %2 = add(%0, %1) : f32[2]"},
 
     // ---- files ----
-    {"safetensors_short", [] { must(SafetensorsFile::open(file("x.safetensors", "abc"))); },
+    {"safetensors_short", [] { must(SafetensorsFile::open(file("x.safetensors", "abc"))); }, 
      "FOLDER/x.safetensors: is no safetensors file: 3 bytes, less than a header's length"},
-    {"safetensors_header", [] { safetensors("{", ""); },
+    {"safetensors_header", [] { safetensors("{", ""); }, 
      "FOLDER/x.safetensors: the header is not JSON that can be read: a syntax error at byte 2"},
     {"safetensors_overlap",
      [] {
@@ -395,10 +338,14 @@ const Case kCases[] = {
      },
      "FOLDER/x.safetensors: tensor \"b\" begins at 0 of the data, inside the one that ends at 4"},
     {"safetensors_size",
-     [] { safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "abcd"); },
+     [] {
+       safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "abcd");
+     },
      "FOLDER/x.safetensors: tensor \"a\": data_offsets hold 4 bytes, f32[2] needs 8"},
     {"safetensors_dtype",
-     [] { safetensors(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "abcd"); },
+     [] {
+       safetensors(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "abcd");
+     },
      "FOLDER/x.safetensors: tensor \"a\": dtype \"F4\" is not supported"},
 };
 

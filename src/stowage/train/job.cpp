@@ -504,16 +504,23 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
   return choice;
 }
 
+namespace {
+
+// The same with moves ahead, where anything moves and that fits as well.
+JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets) {
+  if (is_all_on_device(plan.placement)) return plan;
+  JobPlan ahead = job.plan(plan.placement, budgets);
+  return over_budgets(job.config(), ahead, budgets).empty() ? std::move(ahead) : std::move(plan);
+}
+
+}  // namespace
+
 Choice choose_plan(const Job& job, const Budgets& budgets) {
   const auto start = std::chrono::steady_clock::now();
   Choice choice = find_fit(job, budgets);
   if (!choice.plan) return choice;
-  if (!is_all_on_device(choice.plan->placement))
-    if (JobPlan ahead = job.plan(choice.plan->placement, budgets);
-        over_budgets(job.config(), ahead, budgets).empty()) {
-      choice.rungs.back().peak_bytes = ahead.peak_bytes;
-      choice.plan = std::move(ahead);
-    }
+  choice.plan = with_moves_ahead(job, std::move(*choice.plan), budgets);
+  choice.rungs.back().peak_bytes = choice.plan->peak_bytes;
   choice.plan->plan_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return choice;
@@ -734,12 +741,7 @@ std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan
     Placement placement = plan.placement;
     placement.chunked_loss = chunked_loss;
     const Job job(changed, threads);
-    JobPlan parts = job.plan_to_fit(placement, budgets);
-    // As it is chosen with the placement asked for.
-    if (!is_all_on_device(placement))
-      if (JobPlan ahead = job.plan(placement, budgets);
-          over_budgets(changed, ahead, budgets).empty())
-        parts = std::move(ahead);
+    const JobPlan parts = with_moves_ahead(job, job.plan_to_fit(placement, budgets), budgets);
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;
     // Asked for where another would be chosen by itself.

@@ -100,12 +100,17 @@ class Run {
       return run_all();
     } catch (const DiskError& error) {
       end_line();
-      return fail("{}; the run stops after step {}, the last checkpoint is {}", error.what(), step_,
-                  saved_.empty() ? "none" : saved_);
+      return stopped_by(error.what());
     }
   }
 
  private:
+  std::string last_checkpoint() const { return saved_.empty() ? "none" : saved_; }
+  Failure stopped_by(std::string_view what) const {
+    return fail("{}; the run stops after step {}, the last checkpoint is {}", what, step_,
+                last_checkpoint());
+  }
+
   Result<int> run_all() {
     if (Result<void> started = start(); !started) return started.failure();
     const InterruptGuard guard;
@@ -233,7 +238,7 @@ class Run {
     Result<std::string> path = save_checkpoint(config_.train.out, meta, tensors, kKeptCheckpoints);
     if (!path) {
       return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,
-                  saved_.empty() ? "none" : saved_);
+                  last_checkpoint());
     }
     saved_ = *path;
     saved_step_ = step_;
@@ -272,7 +277,6 @@ class Run {
         static_cast<double>(config_.data.batch * config_.data.seq) / seconds;
     if (first_loss_ < 0) first_loss_ = loss;
     last_loss_ = loss;
-    const bool is_finite = std::isfinite(loss) && std::isfinite(norm);
     if (options_.json) {
       const Result<void> written = options_.json->write(
           Json::object({{"step", step_},
@@ -282,11 +286,10 @@ class Run {
                         {"lr", static_cast<double>(lr)},
                         {"tokens_per_s", tokens_per_s}}));
       if (!written) {
-        if (is_finite)
+        if (std::isfinite(loss) && std::isfinite(norm))
           if (Result<void> saved = save(); !saved)
             return fail("{}; {}", written.error(), saved.error());
-        return fail("{}; the run stops after step {}, the last checkpoint is {}", written.error(),
-                    step_, saved_.empty() ? "none" : saved_);
+        return stopped_by(written.error());
       }
     }
     progress(loss, norm, lr, tokens_per_s);
@@ -310,7 +313,7 @@ class Run {
   int not_finite(std::string_view what, double value, int64_t weights_step) {
     end_line();
     fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}{}\n",
-               step_, what, value, saved_.empty() ? "none" : saved_,
+               step_, what, value, last_checkpoint(),
                !saved_.empty() && saved_step_ == weights_step
                    ? ", which has the weights that gave it: --resume needs one before it"
                    : "");

@@ -106,7 +106,6 @@ class GemmThread {
                          if (n_calls_ > 0) return repeat();
                          at_ = {a_batch_, b_batch_, c_batch_};
                          tile(m0, m1, n0, n1);
-                         repeats_ = repeats_ && n_calls_ > 0;
                        });
   }
 

@@ -394,11 +394,12 @@ void Compiler::bind_all() {
   }
   sort_out(plan_.direct);
   for (int32_t k : plan_.direct) operand(k).may_stream = may_stream(k);
-  int64_t row_bytes = 0;
-  for (int32_t k : plan_.direct)
-    if (has_row(operand(k).span)) row_bytes += plan_.cols * operand(k).elem_bytes;
-  const auto n_arrays = std::count_if(plan_.direct.begin(), plan_.direct.end(),
-                                      [&](int32_t k) { return has_row(operand(k).span); });
+  int64_t row_bytes = 0, n_arrays = 0;
+  for (int32_t k : plan_.direct) {
+    if (!has_row(operand(k).span)) continue;
+    row_bytes += plan_.cols * operand(k).elem_bytes;
+    ++n_arrays;
+  }
   plan_.fetches = n_arrays != 1 || !leaves_one_array_alone();
   plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
 }
