@@ -39,10 +39,10 @@ HWY_INLINE V of_eight(D d, const float* table, V at) {
 /// power_f32() likes.
 constexpr float kEighths = 1572864.0f;
 
-/// `shifted` is n + magic, an integer beyond kEighths; the result e^x / 2^floor(n), in (0.95, 1.92),
-/// within 0.61 ulp.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_fraction_f32(D d, V x, V magic, V& shifted) {
+/// For each of N vectors, step by step side by side: `shifted` is n + magic, an integer beyond
+/// kEighths, `y` the result e^x / 2^floor(n), in (0.95, 1.92), within 0.61 ulp.
+template <size_t N, class D, class V = hn::Vec<D>>
+HWY_INLINE void exp_fractions_f32(D d, const V (&x)[N], V magic, V (&shifted)[N], V (&y)[N]) {
   // 2^(i / 8) as floats, and how much of itself each lacks.
   HWY_ALIGN static constexpr float kRoots[8] = {0x1p+0f,        0x1.172b84p+0f, 0x1.306fep+0f,
                                                 0x1.4bfdaep+0f, 0x1.6a09e6p+0f, 0x1.8ace54p+0f,
@@ -50,16 +50,29 @@ HWY_INLINE V exp_fraction_f32(D d, V x, V magic, V& shifted) {
   HWY_ALIGN static constexpr float kLacks[8] = {
       0,               -0x1.9c0c22p-27f, 0x1.125002p-25f,  -0x1.0a355p-25f,
       0x1.26055cp-26f, 0x1.67a1cap-28f,  -0x1.f9c304p-27f, -0x1.a5217cp-28f};
-  shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
-  const V n = hn::Sub(shifted, magic);
-  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  V p = hn::MulAdd(r, hn::Set(d, 1.0f / 24), hn::Set(d, 1.0f / 6));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  p = hn::MulAdd(p, r, of_eight(d, kLacks, shifted));
-  const V root = of_eight(d, kRoots, shifted);
-  return hn::MulAdd(p, root, root);
+  V n[N], r[N];
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) shifted[k] = hn::MulAdd(x[k], hn::Set(d, 1.44269504f), magic);
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) n[k] = hn::Sub(shifted[k], magic);
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) r[k] = hn::NegMulAdd(n[k], hn::Set(d, 0.693359375f), x[k]);
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) r[k] = hn::NegMulAdd(n[k], hn::Set(d, -2.12194440e-4f), r[k]);
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k)
+    y[k] = hn::MulAdd(r[k], hn::Set(d, 1.0f / 24), hn::Set(d, 1.0f / 6));
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) y[k] = hn::MulAdd(y[k], r[k], hn::Set(d, 0.5f));
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) y[k] = hn::MulAdd(y[k], r[k], hn::Set(d, 1.0f));
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) y[k] = hn::MulAdd(y[k], r[k], of_eight(d, kLacks, shifted[k]));
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) {
+    const V root = of_eight(d, kRoots, shifted[k]);
+    y[k] = hn::MulAdd(y[k], root, root);
+  }
 }
 
 /// 2^(floor(n) - 127 + bias) where `shifted` is n + (kEighths + bias).
@@ -73,25 +86,34 @@ HWY_INLINE V power_f32(D d, V shifted) {
 /// for NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_by_power_f32(D d, float least, V x, V magic) {
-  V shifted;
-  const V y = exp_fraction_f32(d, x, magic, shifted);  // far below whatever comes: it is masked
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, least)), hn::Mul(y, power_f32(d, shifted)));
+  V shifted[1], y[1];
+  exp_fractions_f32(d, {x}, magic, shifted, y);  // far below whatever comes: it is masked
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, least)), hn::Mul(y[0], power_f32(d, shifted[0])));
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// e^x for x in [least, 89]; 0 for what is less, and NaN for NaN. What is rounded to 0 is not
-/// scaled down to it: underflow takes some hundred cycles on Intel's.
+/// e^x for each x in [least, 89], in place; 0 for what is less, and NaN for NaN. What is rounded to
+/// 0 is not scaled down to it: underflow takes some hundred cycles on Intel's.
+template <size_t N, class D, class V = hn::Vec<D>>
+HWY_INLINE void exps_from_f32(D d, float least, V (&x)[N]) {
+  const V magic = hn::Set(d, kEighths);
+  V shifted[N], y[N];
+  exp_fractions_f32(d, x, magic, shifted, y);  // far below whatever comes: it is masked
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) {
+    const auto none = hn::Lt(x[k], hn::Set(d, least));
+    const V n = hn::Sub(shifted[k], magic);
+    if constexpr (hn::MaxLanes(d) == 16)
+      x[k] = V{_mm512_maskz_scalef_ps(static_cast<__mmask16>(~none.raw), y[k].raw, n.raw)};
+    else
+      x[k] = V{_mm256_maskz_scalef_ps(static_cast<__mmask8>(~none.raw), y[k].raw, n.raw)};
+  }
+}
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_from_f32(D d, float least, V x) {
-  const auto none = hn::Lt(x, hn::Set(d, least));
-  const V magic = hn::Set(d, kEighths);
-  V shifted;
-  const V y = exp_fraction_f32(d, x, magic, shifted);  // far below whatever comes: it is masked
-  const V n = hn::Sub(shifted, magic);
-  if constexpr (hn::MaxLanes(d) == 16)
-    return V{_mm512_maskz_scalef_ps(static_cast<__mmask16>(~none.raw), y.raw, n.raw)};
-  else
-    return V{_mm256_maskz_scalef_ps(static_cast<__mmask8>(~none.raw), y.raw, n.raw)};
+  V y[] = {x};
+  exps_from_f32(d, least, y);
+  return y[0];
 }
 #endif
 

@@ -322,7 +322,7 @@ bool fetches_to_first_cache() {
   static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
   return is_large && made_by_amd();
 }
-bool leaves_one_array_alone() {
+bool leaves_streams_alone() {
   return made_by_amd() && !fetches_to_first_cache();
 }
 
@@ -374,12 +374,18 @@ RowPlan compile_row_plan(const RowProgram& program, bool careful) {
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
   plan = compile_in_strips(program, careful, 2 * kTileElems);
+  plan.fetches = !leaves_streams_alone();
   if (fetches_to_first_cache()) return plan;
   RowPlan longer = compile_in_strips(program, careful, 8 * kTileElems);
   const bool alike =
       longer.thread_bytes == plan.thread_bytes && longer.shared_bytes == plan.shared_bytes;
   if (!alike) return plan;
+  longer.fetches = plan.fetches;
   longer.fetch_elems = kFetchElems;
+  // One kernel finds nothing in a cache that another left there: left alone, it goes on to the end.
+  const bool is_one_kernel = longer.phases.size() == 1 && longer.phases[0].strip_steps.size() == 1;
+  if (!longer.fetches && is_one_kernel && longer.r_tile == 1)
+    longer.c_tile = std::max<int64_t>(1, longer.cols);
   return longer;
 }
 

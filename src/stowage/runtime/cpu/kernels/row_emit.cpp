@@ -400,7 +400,7 @@ void Compiler::bind_all() {
     row_bytes += plan_.cols * operand(k).elem_bytes;
     ++n_arrays;
   }
-  plan_.fetches = n_arrays != 1 || !leaves_one_array_alone();
+  plan_.fetches = n_arrays != 1 || !leaves_streams_alone();
   plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
 }
 

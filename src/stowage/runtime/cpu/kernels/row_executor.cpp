@@ -543,10 +543,13 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
       if (worker.streams()) hwy::FlushStream();
       return;
     }
-    for (int64_t u = units * thread / n_threads; u < units * (thread + 1) / n_threads; ++u) {
-      const int64_t row = u / col_units * plan.unit_rows, col = u % col_units * plan.unit_cols;
-      worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), col,
-                      std::min(plan.cols, col + plan.unit_cols));
+    const int64_t last = units * (thread + 1) / n_threads;
+    for (int64_t u = units * thread / n_threads; u < last;) {
+      const int64_t row = u / col_units * plan.unit_rows, unit = u % col_units;
+      const int64_t n = std::min(last - u, col_units - unit);  // side by side
+      worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), unit * plan.unit_cols,
+                      std::min(plan.cols, (unit + n) * plan.unit_cols));
+      u += n;
     }
     if (worker.streams()) hwy::FlushStream();
     if (plan.column_stores.empty()) return;
@@ -555,10 +558,10 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
     }
     // In multiples of 64 columns, so that threads share no cache line of the partials.
     const int64_t blocks = (plan.cols + 63) / 64;
-    const int64_t first = blocks * thread / n_threads * 64;
-    const int64_t last = std::min(plan.cols, blocks * (thread + 1) / n_threads * 64);
-    if (first < last)
-      for (const PlanStep& s : plan.column_stores) worker.finish_columns(s, first, last);
+    const int64_t first_col = blocks * thread / n_threads * 64;
+    const int64_t last_col = std::min(plan.cols, blocks * (thread + 1) / n_threads * 64);
+    if (first_col < last_col)
+      for (const PlanStep& s : plan.column_stores) worker.finish_columns(s, first_col, last_col);
   };
   if (threads == 1) return work(0, 1);
   TeamEdge edge;

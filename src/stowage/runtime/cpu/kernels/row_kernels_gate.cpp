@@ -3,6 +3,7 @@
 //
 // A logistic is a long chain of instructions that wait for each other, so a group of vectors goes
 // through it while the group before is multiplied, rounded and stored.
+#include "stowage/runtime/cpu/kernels/gemm_thread.h"
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 #include "stowage/runtime/cpu/kernels/simd_targets.h"
 
@@ -194,6 +195,111 @@ void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahea
   for (int o = 0; o < kOuts; ++o) std::memcpy(outs[o], pad[o], rest);
 }
 
+#if HWY_TARGET == HWY_AVX3
+constexpr size_t kPairs = kGroup / 2;
+using Pairs = __m512i[kPairs];
+
+HWY_INLINE void narrow_flushing(const Group& v, Pairs& both) {
+#pragma GCC unroll 4
+  for (size_t k = 0; k < kPairs; ++k)
+    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both[k]) : "v"(v[2 * k].raw), "v"(v[2 * k + 1].raw));
+}
+HWY_INLINE void widen_pairs(const Pairs& both, Group& v) {
+  constexpr __mmask32 kUpper = 0xaaaaaaaa;
+  const __m512i of_low = hn::ShiftRight<1>(hn::Iota(hn::ScalableTag<uint16_t>(), 0)).raw;
+  const __m512i of_high = _mm512_add_epi16(of_low, _mm512_set1_epi16(16));
+#pragma GCC unroll 4
+  for (size_t k = 0; k < kPairs; ++k) {
+    v[2 * k].raw = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(kUpper, of_low, both[k]));
+    v[2 * k + 1].raw =
+        _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(kUpper, of_high, both[k]));
+  }
+}
+HWY_INLINE void load_pairs(const std::byte* p, Group& v) {
+  Pairs both;
+#pragma GCC unroll 4
+  for (size_t k = 0; k < kPairs; ++k) both[k] = _mm512_loadu_si512(p + k * sizeof(__m512i));
+  widen_pairs(both, v);
+}
+
+// silu(x) y of bf16 on machines with AVX-512-BF16, whose instruction rounds two vectors at once but
+// takes and makes zeros for subnormal numbers. Four groups are on their way, each a stage behind
+// the next: the machine looks some sixty instructions ahead, fewer than stand between an x and its
+// result.
+template <bool kStreams>
+void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, size_t n,
+                       Ahead* ahead) {
+  constexpr size_t kElems = kGroup * 16, kBytes = kElems * 2, kAhead = 4;
+  constexpr int kInfinity = 0x7f80;
+  const DF d;
+  const std::byte *x = args[0], *y = args[1];
+  std::byte* out = outs[0];
+  const size_t groups = n / kElems;
+  if (groups > 2 * kAhead) {
+    Group t, fraction, power, t_of_power, logistic;
+    Pairs silu;
+    // The stages before the last: of what reaches silu, x, and of what is begun.
+    const auto advance = [&](const std::byte* at, const std::byte* begun)
+        __attribute__((always_inline)) {
+      Group v;
+      load_pairs(at, v);
+#pragma GCC unroll 4
+      for (size_t k = 0; k < kGroup; ++k) logistic[k] = BF16Lanes::round_logistic(d, logistic[k]);
+#pragma GCC unroll 4
+      for (size_t k = 0; k < kGroup; ++k) v[k] = hn::Mul(v[k], logistic[k]);
+      narrow_flushing(v, silu);
+
+#pragma GCC unroll 4
+      for (size_t k = 0; k < kGroup; ++k)
+        logistic[k] = logistic_bf16_of(d, power[k], t_of_power[k]);
+      logistic_bf16_power(d, fraction, power);
+#pragma GCC unroll 4
+      for (size_t k = 0; k < kGroup; ++k) t_of_power[k] = t[k];
+
+      load_pairs(begun, v);
+      logistic_bf16_exponent(d, v, t, fraction);
+    };
+#pragma GCC unroll 4
+    for (size_t k = 0; k < kGroup; ++k)
+      t[k] = fraction[k] = power[k] = t_of_power[k] = logistic[k] = hn::Zero(d);
+    for (size_t k = 0; k < kAhead; ++k) advance(x, x + k * kBytes);
+    const std::byte* const last = x + (groups - 1) * kBytes;
+    for (size_t i = 0; i < groups; ++i, x += kBytes, y += kBytes, out += kBytes) {
+      Group v, w;
+      Pairs product;
+      widen_pairs(silu, w);
+      load_pairs(y, v);
+#pragma GCC unroll 4
+      for (size_t k = 0; k < kGroup; ++k) w[k] = hn::Mul(w[k], v[k]);
+      narrow_flushing(w, product);
+
+      advance(std::min(x + kBytes, last), std::min(x + kAhead * kBytes, last));
+
+      __m512i most = _mm512_setzero_si512();
+#pragma GCC unroll 4
+      for (const __m512i p : product) {  // twice its magnitude, and of zero the most
+        const __m512i magnitude = _mm512_add_epi16(_mm512_add_epi16(p, p), _mm512_set1_epi16(-2));
+        most = _mm512_max_epu16(most, magnitude);
+      }
+      const __m512i limit = _mm512_set1_epi16(static_cast<int16_t>(2 * kInfinity - 2));
+      if (HWY_LIKELY(_mm512_cmpge_epu16_mask(most, limit) == 0)) {
+#pragma GCC unroll 4
+        for (size_t k = 0; k < kPairs; ++k)
+          store_vector<kStreams>(DU32(), hn::Vec<DU32>{product[k]},
+                                 reinterpret_cast<uint32_t*>(out) + k * 16);
+      } else {
+        const std::byte* const from[] = {x, y};
+        gate_row<BF16Lanes, Gate<true>>(from, &out, kElems, nullptr);
+      }
+      if (ahead != nullptr) ahead->turn();
+    }
+    n %= kElems;
+  }
+  const std::byte* const from[] = {x, y};
+  gate_row<BF16Lanes, Gate<true>>(from, &out, n, ahead);
+}
+#endif
+
 // Of operands in any form.
 template <Form kRound, bool kFactor>
 struct RowGate {
@@ -225,6 +331,10 @@ void gate(const KernelCall& c) {
     c.streams ? rows(gate_row<Lanes, Gate<kFactor, true>>) : rows(gate_row<Lanes, Gate<kFactor>>);
   };
   if (all_are(Form::kNative)) return rows_of(F32Lanes());
+#if HWY_TARGET == HWY_AVX3
+  if (kFactor && all_are(Form::kBF16) && can_multiply_pairs())
+    return rows(c.streams ? gate_row_flushing<true> : gate_row_flushing<false>);
+#endif
   if (all_are(Form::kBF16)) return rows_of(BF16Lanes());
   if (c.round == Form::kNative) return map_f32<RowGate<Form::kNative, kFactor>, kArgs>(c);
   if (c.round == Form::kBF16) return map_f32<RowGate<Form::kBF16, kFactor>, kArgs>(c);

@@ -103,11 +103,38 @@ struct TermProductByThird {
   HWY_INLINE VF inner(DF, const VF (&x)[3]) const { return hn::Mul(x[0], x[1]); }
   HWY_INLINE VF term(VF inner, const VF (&x)[3]) const { return hn::Mul(inner, x[2]); }
 };
-struct TermExp {
+struct TermExp {  // fold_exps(), where it can be
   static constexpr size_t kArgs = 2;
   HWY_INLINE VF inner(DF d, const VF (&x)[2]) const { return exp_f32(d, hn::Sub(x[0], x[1])); }
   HWY_INLINE VF term(VF inner, const VF (&)[2]) const { return inner; }
 };
+
+#if HWY_TARGET == HWY_AVX3
+// Folds kTurn columns from `at` into the lanes of a row of floats: an exponential is a long chain,
+// so several go side by side.
+template <class Op, bool kKeeps>
+HWY_INLINE void fold_exps(DF d, const Row (&row)[2], float* keep, size_t at, VF (&acc)[1]) {
+  constexpr size_t kAtOnce = kTurn / hn::MaxLanes(d);
+  const Op op;
+  VF x[kAtOnce], less[kAtOnce];
+  const auto load = [&](const Row& from, VF(&v)[kAtOnce]) HWY_ATTR {
+#pragma GCC unroll 4
+    for (size_t k = 0; k < kAtOnce; ++k)
+      v[k] = hn::LoadU(
+          d, reinterpret_cast<const float*>(from.data) + ((at + k * hn::MaxLanes(d)) & from.mask));
+  };
+  load(row[0], x);
+  load(row[1], less);
+#pragma GCC unroll 4
+  for (size_t k = 0; k < kAtOnce; ++k) x[k] = at_most(d, 89.0f, hn::Sub(x[k], less[k]));
+  exps_from_f32(d, kLeastExp, x);
+#pragma GCC unroll 4
+  for (size_t k = 0; k < kAtOnce; ++k) {
+    if constexpr (kKeeps) hn::StoreU(x[k], d, keep + at + k * hn::MaxLanes(d));
+    acc[0] = op(acc[0], x[k]);
+  }
+}
+#endif
 
 // Folds columns [0, n) of R rows at once into their lanes: the chains of R rows hide each other.
 // kKeeps: writes the inner values of a single row at `keep`.
@@ -147,6 +174,13 @@ HWY_INLINE void fold_rows(DF d, const Row (&rows)[R][Term::kArgs], float* keep, 
   };
   size_t i = 0;
   for (; i + kTurnCols <= n; i += kTurnCols) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (std::is_same_v<Term, TermExp> && kPlain && R == 1) {
+      fold_exps<Op, kKeeps>(d, rows[0], keep, i, acc[0]);
+      if (ahead != nullptr) ahead->turn();
+      continue;
+    }
+#endif
     if constexpr (kKeeps || std::is_same_v<Term, TermExp>) {
       for (size_t c = 0; c < kTurnCols; c += step) fold(i + c, step, std::true_type());
     } else {  // what only reads is as fast as memory, and that likes one load after another

@@ -147,9 +147,10 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
 /// worked on, and programs take up to 1.5 times as long; Intel's of 48 KiB waits for too few lines at a
 /// time, and they take up to 1.35 times as long.
 bool fetches_to_first_cache();
-/// Whether a program that reads one array and writes none is better left to what the machine
-/// fetches by itself: on Zen 4 it takes 0.9 to 0.95 of the time; others have not been measured.
-bool leaves_one_array_alone();
+/// Whether programs that go once through arrays without a row's sum, or that read one array and
+/// write none, are better left to what the machine fetches by itself: on Zen 4 they take 0.75 to
+/// 0.95 of the time; others have not been measured.
+bool leaves_streams_alone();
 
 /// What is written in one go and is so many bytes together goes past the caches, which would not
 /// hold it and would read first what is written over. Where that is slow there is no such number.

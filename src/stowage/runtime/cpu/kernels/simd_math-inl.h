@@ -222,39 +222,66 @@ HWY_INLINE V logistic_f32(D d, V x) {
   return hn::Div(if_negative(d, x, e, one), hn::Add(one, e));
 }
 
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+// logistic_bf16() is 2^-64 / (2^-64 + 2^(t - 64)): nothing overflows that matters. 2^fraction is a
+// polynomial whose coefficients, and log2(e) with them, were searched for its very results. In
+// three steps, each over N vectors at once.
+inline constexpr float kLogisticUnit = 0x1p-64f;
+
+/// t, and its fraction.
+template <class D, size_t N, class V = hn::Vec<D>>
+HWY_INLINE void logistic_bf16_exponent(D d, const V (&x)[N], V (&t)[N], V (&fraction)[N]) {
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) t[k] = hn::Mul(x[k], hn::Set(d, -0x1.715478p+0f));
+#if HWY_TARGET == HWY_AVX3
+  constexpr int kFloor = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) fraction[k] = V{_mm512_reduce_ps(t[k].raw, kFloor)};
+#else
+#pragma GCC unroll 4
+  for (V& v : t) v = at_most(d, 190.0f, at_least(d, -62.0f, v));
+#pragma GCC unroll 4
+  for (size_t k = 0; k < N; ++k) fraction[k] = hn::Sub(t[k], hn::Floor(t[k]));
+#endif
+}
+/// 2^fraction, where there is an instruction to multiply by 2^floor(t), 2^(fraction - 64).
+template <class D, size_t N, class V = hn::Vec<D>>
+HWY_INLINE void logistic_bf16_power(D d, const V (&fraction)[N], V (&power)[N]) {
+  constexpr float kUnit = HWY_TARGET == HWY_AVX3 ? kLogisticUnit : 1;
+#pragma GCC unroll 4
+  for (V& p : power) p = hn::Set(d, 0x1.bfe008p-7f * kUnit);
+#pragma GCC unroll 4
+  for (const float c : {0x1.a7fb8ep-5f, 0x1.eed3aap-3f, 0x1.62cd9ap-1f, 0x1.00001p+0f})
+#pragma GCC unroll 4
+    for (size_t k = 0; k < N; ++k)
+      power[k] = hn::MulAdd(power[k], fraction[k], hn::Set(d, c * kUnit));
+}
+/// The logistic.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V logistic_bf16_of(D d, V power, V t) {
+#if HWY_TARGET == HWY_AVX3
+  const V e = V{_mm512_scalef_ps(power.raw, t.raw)};
+#else
+  // 2^(floor - 64): its exponent is the last bits of a float.
+  const V bits = hn::Add(hn::Floor(t), hn::Set(d, 12582912.0f + 127 - 64));
+  const hn::RebindToSigned<D> di;
+  const V e = hn::Mul(power, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, bits))));
+#endif
+  const V unit = hn::Set(d, kLogisticUnit);
+  return hn::Div(unit, hn::Add(unit, e));
+}
+#endif
+
 /// logistic_f32 for an x of bf16 and a result that is rounded to bf16: near enough for the same
 /// bits, which a test holds for every x. A NaN gives a NaN, whose sign may differ.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V logistic_bf16(D d, V x) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
   if constexpr (hn::MaxLanes(d) == (HWY_TARGET == HWY_AVX3 ? 16 : 8)) {
-    // 2^-64 / (2^-64 + 2^(t - 64)): nothing overflows that matters. 2^fraction is a polynomial
-    // whose coefficients, and log2(e) with them, were searched for these very results.
-    constexpr float kUnit = 0x1p-64f;
-    V t = hn::Mul(x, hn::Set(d, -0x1.715478p+0f));
-#if HWY_TARGET == HWY_AVX3
-    constexpr float kUnitOfP = kUnit;
-    const V fraction = V{_mm512_reduce_ps(t.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
-#else
-    constexpr float kUnitOfP = 1;
-    t = at_most(d, 190.0f, at_least(d, -62.0f, t));
-    const V floor = hn::Floor(t), fraction = hn::Sub(t, floor);
-#endif
-    V p = hn::Set(d, 0x1.bfe008p-7f * kUnitOfP);
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.a7fb8ep-5f * kUnitOfP));
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.eed3aap-3f * kUnitOfP));
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.62cd9ap-1f * kUnitOfP));
-    p = hn::MulAdd(p, fraction, hn::Set(d, 0x1.00001p+0f * kUnitOfP));
-#if HWY_TARGET == HWY_AVX3
-    const V e = V{_mm512_scalef_ps(p.raw, t.raw)};  // by 2^floor(t)
-#else
-    // 2^(floor - 64): its exponent is the last bits of a float.
-    const V bits = hn::Add(floor, hn::Set(d, 12582912.0f + 127 - 64));
-    const hn::RebindToSigned<D> di;
-    const V e = hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, bits))));
-#endif
-    const V unit = hn::Set(d, kUnit);
-    return hn::Div(unit, hn::Add(unit, e));
+    V t[1], fraction[1], power[1];
+    logistic_bf16_exponent(d, {x}, t, fraction);
+    logistic_bf16_power(d, fraction, power);
+    return logistic_bf16_of(d, power[0], t[0]);
   }
 #endif
   return logistic_f32(d, x);
