@@ -699,30 +699,51 @@ TEST_F(Train, TextIsDrawnFromF32WhateverIsComputedIn) {
   }
 }
 
+// SIGINT to this process as soon as the lines at `log` tell of a first step.
+class Interruption {
+ public:
+  explicit Interruption(std::filesystem::path log, void (*before)(int))
+      : log_(std::move(log)), former_(::signal(SIGINT, before)) {
+    std::filesystem::remove(log_);
+    sender_ = std::thread([this] {
+      while (!over_ && !has_begun()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!over_) ::kill(::getpid(), SIGINT);
+    });
+  }
+  ~Interruption() {
+    over_ = true;
+    sender_.join();
+    ::signal(SIGINT, former_);
+  }
+
+ private:
+  bool has_begun() const {
+    std::ifstream lines(log_);
+    std::string line;
+    return std::getline(lines, line) && line.find("\"step\": 1,") != std::string::npos;
+  }
+  const std::filesystem::path log_;
+  void (*const former_)(int);
+  std::atomic<bool> over_ = false;
+  std::thread sender_;
+};
+
 TEST_F(Train, AnInterruptedRunSaysHowFarItGotAndGoesOn) {
   TrainConfig c = config("whole", 80);
   c.optimizer.total_steps = 80;
   c.train.checkpoint_every = 0;
-  const Outcome whole = train(c, std::nullopt);
+  const auto log = folder_ / "out.jsonl";
+  const Outcome whole = [&] {
+    const Interruption ignored(log, SIG_IGN);  // as in a shell's background
+    return train(c, std::nullopt);
+  }();
   ASSERT_EQ(whole.status, 0);
   EXPECT_EQ(*whole.summary.find("status"), "done");
   c.train.out = (folder_ / "interrupted").string();
-  const auto before = ::signal(SIGINT, SIG_IGN);  // were it too late
-  std::atomic<bool> over = false;
-  std::thread sender([&] {  // after its first step
-    const auto has_begun = [&] {
-      std::ifstream lines(folder_ / "out.jsonl");
-      std::string line;
-      return std::getline(lines, line) && line.find("\"step\": 1,") != std::string::npos;
-    };
-    std::filesystem::remove(folder_ / "out.jsonl");
-    while (!over && !has_begun()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (!over) ::kill(::getpid(), SIGINT);
-  });
-  const Outcome part = train(c, std::nullopt);
-  over = true;
-  sender.join();
-  ::signal(SIGINT, before);
+  const Outcome part = [&] {
+    const Interruption interruption(log, [](int) {});  // were it too late
+    return train(c, std::nullopt);
+  }();
   ASSERT_EQ(part.status, kStatusInterrupted);
   EXPECT_EQ(*part.summary.find("status"), "interrupted");
   EXPECT_EQ(*part.summary.find("steps")->as_int(), static_cast<int64_t>(part.losses.size()));

@@ -76,13 +76,15 @@ TEST(Config, LaterValuesStandOverEarlierOnes) {
       "model.dim = 64\n"
       "[optimizer]\nlr = 1\ntotal_steps = 7\n"
       "[memory]\ndevice = '64MiB'\n");
-  const Result<TrainConfig> config = load_train_config(
-      {.toml_path = file.path(),
-       .settings = {"optimizer.lr=1e-3", "train.seed=1", "train.seed=9223372036854775807"},
-       .memory = "1.5GB"});
+  const Result<TrainConfig> config =
+      load_train_config({.toml_path = file.path(),
+                         .settings = {"optimizer.lr=1e-3", "optimizer.weight_decay=1e-400",
+                                      "train.seed=1", "train.seed=9223372036854775807"},
+                         .memory = "1.5GB"});
   ASSERT_TRUE(config.ok()) << config.error();
   EXPECT_EQ(config->model.dim, 64);
   EXPECT_EQ(config->optimizer.lr, 1e-3);
+  EXPECT_EQ(config->optimizer.weight_decay, 0) << "as near to it as a double comes";
   EXPECT_EQ(config->optimizer.total_steps, 7);
   EXPECT_EQ(config->train.seed, std::numeric_limits<int64_t>::max());
   EXPECT_EQ(config->memory.device, 1500000000);
@@ -292,6 +294,7 @@ TEST(Config, FilesThatAreWrong) {
       {"\n[modle]\n", "run.toml:2: unknown key 'modle'; did you mean 'model.dim'?"},
       {"dim = 3", "run.toml:1: unknown key 'dim'; did you mean 'model.dim'?"},
       {"model = 3", "run.toml:1: 'model' is a section of keys, not a key"},
+      {"[[model]]\ndim = 64", "run.toml:1: 'model' is a section of keys, written [model]"},
       {"[model.dim]\nx = 1",
        "run.toml:1: model.dim takes an integer, from 2 to 1048576, not a value of this kind"},
       {"model.dim = [1]",

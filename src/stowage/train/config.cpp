@@ -84,6 +84,8 @@ Result<void> Loader::read_toml(const std::string& path) {
       return fail("{}: {} takes {}, not a value of this kind", place, key->name, key_takes(*key));
     if (other && *other == TomlOther::kTable && is_section(entry.name))
       continue;  // a section without keys
+    if (other && is_section(entry.name))
+      return fail("{}: '{}' is a section of keys, written [{}]", place, entry.name, entry.name);
     if (other) return fail("{}: {}", place, unknown_key(entry.name).message);
     RawValue raw;
     std::visit(

@@ -136,8 +136,12 @@ struct Setter {
       value = *number;
     else if (const int64_t* whole = std::get_if<int64_t>(&raw.value))
       value = static_cast<double>(*whole);
-    else if (!raw.from_text || !text() || !parse_number(*text(), value, too_big))
+    else if (!raw.from_text || !text())
       return wrong();
+    else if (!parse_number(*text(), value, too_big)) {
+      if (!too_big) return wrong();
+      value = std::strtod(text()->c_str(), nullptr);  // infinite, or next to 0
+    }
     // Computed with is what an f32 holds of it.
     const bool in_range =
         value >= field.min &&

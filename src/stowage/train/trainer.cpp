@@ -27,32 +27,38 @@ constexpr int64_t kEvalBatches = 8;
 constexpr size_t kShownWaits = 5;
 constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
 
+constexpr int kInterrupts[] = {SIGINT, SIGTERM};
 volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t is_ignored[2];
 void on_interrupt(int) {
   interrupted = 1;
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (int k = 0; k < 2; ++k)
+    if (!is_ignored[k]) std::signal(kInterrupts[k], SIG_DFL);
 }
 
 // While it lives, Ctrl-C asks the run to stop after the step; a second one, or SIGTERM, kills it.
+// What was ignored before, as a shell does with SIGINT for what it runs in the background, stays
+// so.
 class InterruptGuard {
  public:
   InterruptGuard() {
     interrupted = 0;
     struct sigaction action {};
     action.sa_handler = on_interrupt;
-    sigaction(SIGINT, &action, &before_int_);
-    sigaction(SIGTERM, &action, &before_term_);
+    for (int k = 0; k < 2; ++k) {
+      sigaction(kInterrupts[k], nullptr, &before_[k]);
+      is_ignored[k] = before_[k].sa_handler == SIG_IGN;
+      if (!is_ignored[k]) sigaction(kInterrupts[k], &action, nullptr);
+    }
   }
   ~InterruptGuard() {
-    sigaction(SIGINT, &before_int_, nullptr);
-    sigaction(SIGTERM, &before_term_, nullptr);
+    for (int k = 0; k < 2; ++k) sigaction(kInterrupts[k], &before_[k], nullptr);
   }
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction before_int_, before_term_;
+  struct sigaction before_[2];
 };
 
 double now_s() {

@@ -223,7 +223,7 @@ HWY_INLINE void load_pairs(const std::byte* p, Group& v) {
 }
 
 // silu(x) y of bf16 on machines with AVX-512-BF16, whose instruction rounds two vectors at once but
-// takes and makes zeros for subnormal numbers. Four groups are on their way, each a stage behind
+// takes and makes zeros for subnormal numbers. Five groups are on their way, each a stage behind
 // the next: the machine looks some sixty instructions ahead, fewer than stand between an x and its
 // result.
 template <bool kStreams>
@@ -239,7 +239,7 @@ void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, siz
     Group t, fraction, power, t_of_power, logistic;
     Pairs silu;
     // The stages before the last: of what reaches silu, x, and of what is begun.
-    const auto advance = [&](const std::byte* at, const std::byte* begun)
+    const auto advance = [&](const std::byte* at, const std::byte* begun) HWY_ATTR
         __attribute__((always_inline)) {
       Group v;
       load_pairs(at, v);
