@@ -707,13 +707,16 @@ class Interruption {
     std::filesystem::remove(log_);
     sender_ = std::thread([this] {
       while (!over_ && !has_begun()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (!over_) ::kill(::getpid(), SIGINT);
+      if (over_) return;
+      ::kill(::getpid(), SIGINT);
+      was_sent_ = true;
     });
   }
   ~Interruption() {
     over_ = true;
     sender_.join();
     ::signal(SIGINT, former_);
+    EXPECT_TRUE(was_sent_);
   }
 
  private:
@@ -724,7 +727,7 @@ class Interruption {
   }
   const std::filesystem::path log_;
   void (*const former_)(int);
-  std::atomic<bool> over_ = false;
+  std::atomic<bool> over_ = false, was_sent_ = false;
   std::thread sender_;
 };
 

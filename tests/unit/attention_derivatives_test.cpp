@@ -104,14 +104,24 @@ TEST(AttentionDerivatives, UnderVmapScanAndCheckpoint) {
   expect_near(repeated(false)(x), repeated(true)(x), 2e-5f);
 }
 
+// By the fused form, and by those that store scores.
 TEST(AttentionDerivatives, OfQueriesThatSeeNothingAreZero) {
   const Form f{"", {1, 4, 2, 3}, {1, 2, 2, 3}, {.causal = true, .align_last = true}};
-  const Inputs g = jit(grad(squared_gradient(loss_of(f, false))))(inputs_of(f));
+  Form biased = f, masked = f;
+  biased.options.bias = zeros({1, 1, 4, 2});
+  masked.options.mask = ones({1, 1, 4, 2}, DType::kBool);
+  const Inputs x = inputs_of(f);
+  const Array y = attention(x.q, x.k, x.v, f.options);
+  const Inputs g = jit(grad(squared_gradient(loss_of(f, false))))(x);
   EXPECT_TRUE(all(isfinite(g.q)).item<bool>());
-  EXPECT_TRUE(all(isfinite(g.k)).item<bool>());
-  EXPECT_TRUE(all(isfinite(g.v)).item<bool>());
+  EXPECT_TRUE(all(slice(y, 1, 0, 2) == 0).item<bool>());
   EXPECT_TRUE(all(slice(g.q, 1, 0, 2) == 0).item<bool>());
   EXPECT_FALSE(all(slice(g.q, 1, 3, 4) == 0).item<bool>());
+  for (const Form& other : {f, biased, masked})
+    for (const bool stored : {false, true}) {
+      expect_near(attention(x.q, x.k, x.v, other.options), y, 1e-6f);
+      expect_near(jit(grad(squared_gradient(loss_of(other, stored))))(x), g, 1e-5f);
+    }
 }
 
 TEST(AttentionDerivatives, OfNarrowFloats) {

@@ -237,12 +237,14 @@ Array stored_attention(const Array& q, const Array& k, const Array& v, double sc
                                               : -0.7 * double{std::numeric_limits<float>::max()};
     if (options.mask)
       scores = where(per_head(options.mask, DType::kBool), scores, full_like(scores, lowest));
-    if (options.causal) {
-      const int64_t offset = options.align_last ? s - t : 0;
+    const int64_t offset = options.align_last ? s - t : 0;
+    if (options.causal)
       scores = where(tri(t, s, offset, DType::kBool), scores, full_like(scores, lowest));
-    }
     const Array weights = astype(softmax(scores), q.dtype());
-    return reshape(einsum("bghts,bsgd->btghd", {weights, v}), {b, t, h, d});
+    const Array out = reshape(einsum("bghts,bsgd->btghd", {weights, v}), {b, t, h, d});
+    if (offset >= 0) return out;
+    const Array sees_any = reshape(tri(t, 1, offset, DType::kBool), {t, 1, 1});
+    return where(sees_any, out, full_like(out, 0));
   });
 }
 

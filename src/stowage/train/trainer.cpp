@@ -29,14 +29,14 @@ constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a tr
 
 constexpr int kInterrupts[] = {SIGINT, SIGTERM};
 volatile std::sig_atomic_t interrupted = 0;
-volatile std::sig_atomic_t is_ignored[2];
+volatile std::sig_atomic_t was_ignored[std::size(kInterrupts)];
 void on_interrupt(int) {
   interrupted = 1;
-  for (int k = 0; k < 2; ++k)
-    if (!is_ignored[k]) std::signal(kInterrupts[k], SIG_DFL);
+  for (size_t k = 0; k < std::size(kInterrupts); ++k)
+    if (!was_ignored[k]) std::signal(kInterrupts[k], SIG_DFL);
 }
 
-// While it lives, Ctrl-C asks the run to stop after the step; a second one, or SIGTERM, kills it.
+// While it lives, Ctrl-C or SIGTERM asks the run to stop after the step; a second one kills it.
 // What was ignored before, as a shell does with SIGINT for what it runs in the background, stays
 // so.
 class InterruptGuard {
@@ -45,20 +45,21 @@ class InterruptGuard {
     interrupted = 0;
     struct sigaction action {};
     action.sa_handler = on_interrupt;
-    for (int k = 0; k < 2; ++k) {
+    for (size_t k = 0; k < std::size(kInterrupts); ++k) {
       sigaction(kInterrupts[k], nullptr, &before_[k]);
-      is_ignored[k] = before_[k].sa_handler == SIG_IGN;
-      if (!is_ignored[k]) sigaction(kInterrupts[k], &action, nullptr);
+      was_ignored[k] = before_[k].sa_handler == SIG_IGN;
+      if (!was_ignored[k]) sigaction(kInterrupts[k], &action, nullptr);
     }
   }
   ~InterruptGuard() {
-    for (int k = 0; k < 2; ++k) sigaction(kInterrupts[k], &before_[k], nullptr);
+    for (size_t k = 0; k < std::size(kInterrupts); ++k)
+      sigaction(kInterrupts[k], &before_[k], nullptr);
   }
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction before_[2];
+  struct sigaction before_[std::size(kInterrupts)];
 };
 
 double now_s() {

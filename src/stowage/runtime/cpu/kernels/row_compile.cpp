@@ -322,8 +322,15 @@ bool fetches_to_first_cache() {
   static const bool is_large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
   return is_large && made_by_amd();
 }
+namespace {
+std::atomic<int> g_leaves_streams_alone{-1};
+}  // namespace
 bool leaves_streams_alone() {
-  return made_by_amd() && !fetches_to_first_cache();
+  const int set = g_leaves_streams_alone.load(std::memory_order_relaxed);
+  return set >= 0 ? set > 0 : made_by_amd() && !fetches_to_first_cache();
+}
+void set_streams_left_alone(std::optional<bool> left) {
+  g_leaves_streams_alone.store(left ? *left : -1, std::memory_order_relaxed);
 }
 
 namespace {
@@ -369,7 +376,8 @@ RowPlan compile_row_plan(const RowProgram& program, bool careful) {
   // Strips with nothing in scratch share the near cache with nobody, and may be longer; much longer
   // where what comes next is fetched into the second one, unless that takes more of the workspace,
   // which is the same on every machine. Memory then likes what is fetched to be near: a whole strip
-  // ahead, programs are up to a quarter slower.
+  // ahead, programs are up to a quarter slower. What the machine fetches itself likes strips as
+  // long.
   const bool has_strips = std::any_of(plan.registers.begin(), plan.registers.end(),
                                       [](const Register& r) { return has_column(r.span); });
   if (plan.has_row_reductions || !plan.column_stores.empty() || has_strips) return plan;
@@ -382,10 +390,10 @@ RowPlan compile_row_plan(const RowProgram& program, bool careful) {
   if (!alike) return plan;
   longer.fetches = plan.fetches;
   longer.fetch_elems = kFetchElems;
-  // One kernel finds nothing in a cache that another left there: left alone, it goes on to the end.
+  // One kernel finds nothing in a cache that another left there: left alone, it goes on to the end
+  // of its thread's units. These begin where strips would, so that what may stream still may.
   const bool is_one_kernel = longer.phases.size() == 1 && longer.phases[0].strip_steps.size() == 1;
-  if (!longer.fetches && is_one_kernel && longer.r_tile == 1)
-    longer.c_tile = std::max<int64_t>(1, longer.cols);
+  if (!longer.fetches && is_one_kernel) longer.c_tile = std::max<int64_t>(1, longer.cols);
   return longer;
 }
 

@@ -546,7 +546,8 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
     const int64_t last = units * (thread + 1) / n_threads;
     for (int64_t u = units * thread / n_threads; u < last;) {
       const int64_t row = u / col_units * plan.unit_rows, unit = u % col_units;
-      const int64_t n = std::min(last - u, col_units - unit);  // side by side
+      // A strip may be of several units side by side.
+      const int64_t n = plan.c_tile > plan.unit_cols ? std::min(last - u, col_units - unit) : 1;
       worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), unit * plan.unit_cols,
                       std::min(plan.cols, (unit + n) * plan.unit_cols));
       u += n;

@@ -2,7 +2,7 @@
 // each rounding as if alone.
 //
 // A logistic is a long chain of instructions that wait for each other, so a group of vectors goes
-// through it while the group before is multiplied, rounded and stored.
+// through it while groups before are multiplied, rounded and stored.
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 #include "stowage/runtime/cpu/kernels/simd_targets.h"
@@ -199,6 +199,7 @@ void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahea
 constexpr size_t kPairs = kGroup / 2;
 using Pairs = __m512i[kPairs];
 
+// By name, as functions for this target may not have the instruction: its intrinsic is refused.
 HWY_INLINE void narrow_flushing(const Group& v, Pairs& both) {
 #pragma GCC unroll 4
   for (size_t k = 0; k < kPairs; ++k)
@@ -289,14 +290,14 @@ void gate_row_flushing(const std::byte* const* args, std::byte* const* outs, siz
                                  reinterpret_cast<uint32_t*>(out) + k * 16);
       } else {
         const std::byte* const from[] = {x, y};
-        gate_row<BF16Lanes, Gate<true>>(from, &out, kElems, nullptr);
+        gate_row<BF16Lanes, Gate<true, kStreams>>(from, &out, kElems, nullptr);
       }
       if (ahead != nullptr) ahead->turn();
     }
     n %= kElems;
   }
   const std::byte* const from[] = {x, y};
-  gate_row<BF16Lanes, Gate<true>>(from, &out, n, ahead);
+  gate_row<BF16Lanes, Gate<true, kStreams>>(from, &out, n, ahead);
 }
 #endif
 

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -147,10 +148,12 @@ inline int64_t bookkeeping_bytes(const RowPlan& plan) {
 /// worked on, and programs take up to 1.5 times as long; Intel's of 48 KiB waits for too few lines at a
 /// time, and they take up to 1.35 times as long.
 bool fetches_to_first_cache();
-/// Whether programs that go once through arrays without a row's sum, or that read one array and
-/// write none, are better left to what the machine fetches by itself: on Zen 4 they take 0.75 to
-/// 0.95 of the time; others have not been measured.
+/// Whether programs without sums or scratch, which go once through their arrays, and those of one
+/// array are better left to what the machine fetches by itself: on Zen 4 they take 0.75 to 0.95 of
+/// the time, one kernel alone that goes on to the end 0.63; others have not been measured.
 bool leaves_streams_alone();
+/// For tests; none is what this machine likes.
+void set_streams_left_alone(std::optional<bool> left);
 
 /// What is written in one go and is so many bytes together goes past the caches, which would not
 /// hold it and would read first what is written over. Where that is slow there is no such number.
