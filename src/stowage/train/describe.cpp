@@ -133,10 +133,12 @@ std::string describe_remedies(const Job& job, const Choice& choice, const Budget
                             ? "still over"
                             : fmt::format("too much for {}", memory_kind_name(*r.over)),
                         r.changes_numbers ? "; changes the numbers" : "");
-  if (remedies.size() > kShown)
-    text += fmt::format("  and {} more that need over {}\n", remedies.size() - kShown,
-                        format_bytes(remedies[kShown - 1].peak_bytes));
-  return text;
+  if (remedies.size() <= kShown) return text;
+  const int64_t most = shown.back().peak_bytes;
+  const bool need_more = std::all_of(remedies.begin() + kShown, remedies.end(),
+                                     [&](const Remedy& r) { return r.peak_bytes >= most; });
+  return text + fmt::format("  and {} more{}\n", remedies.size() - kShown,
+                            need_more ? " that need over " + format_bytes(most) : "");
 }
 
 std::string describe_rungs(const Job& job, const Choice& choice) {

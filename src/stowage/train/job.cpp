@@ -651,7 +651,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     }
   };
   const Job job(open, threads);
-  std::vector<std::pair<int64_t, Placement>> tried;
+  std::vector<std::pair<BytesByKind, Placement>> tried;
   TooMuch too_much(open, budgets);
   std::vector<Placement> ladder = placement_ladder(open);
   for (const Rung& rung : choice.rungs)  // forms that were asked for, and nothing would try
@@ -670,16 +670,29 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
     if (too_much.is_known(ladder[i])) return true;  // by now
     too_much.note(ladder[i], peak_bytes);
-    tried.emplace_back(device_bytes(open, peak_bytes), ladder[i]);
+    tried.emplace_back(peak_bytes, ladder[i]);
     weigh(settings_for(config, ladder[i], config), peak_bytes, false);
     return true;
   });
-  // What takes least as things are, and what does of another policy: another job may like that better.
-  std::stable_sort(tried.begin(), tried.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  // What takes least as things are, what does of another policy, as another job may like that
+  // better, and what does of those that the memories beside the device have room for.
+  std::stable_sort(tried.begin(), tried.end(), [&](const auto& a, const auto& b) {
+    return device_bytes(open, a.first) < device_bytes(open, b.first);
+  });
+  const auto has_room_beside = [&budgets](const TrainConfig& c, const BytesByKind& peak_bytes) {
+    const BytesByKind needs = budgeted_bytes(c, peak_bytes);
+    for (size_t kind = 1; kind < budgets.size(); ++kind)
+      if (budgets[kind] && needs[kind] > *budgets[kind]) return false;
+    return true;
+  };
   std::vector<Placement> least = {tried.front().second};
   for (const auto& [peak, placement] : tried)
     if (least.size() < 2 && placement.policy != least[0].policy) least.push_back(placement);
+  const auto roomy = std::find_if(tried.begin(), tried.end(), [&](const auto& one) {
+    return has_room_beside(open, one.first);
+  });
+  if (roomy != tried.end() && std::find(least.begin(), least.end(), roomy->second) == least.end())
+    least.push_back(roomy->second);
   std::vector<std::pair<std::string, TrainConfig>> changes;
   const auto change = [&](const std::string& setting, auto&& apply) {
     apply(changes.emplace_back(setting, config).second);
@@ -698,7 +711,8 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.
   using Best = std::optional<std::pair<Placement, BytesByKind>>;
   const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
-    return [&least, &budgets, &open, &changed = changes[i].second, threads]() -> Best {
+    return [&least, &budgets, &open, &has_room_beside, &changed = changes[i].second,
+            threads]() -> Best {
       Best best;
       try {
         const Job changed_job(changed, threads);
@@ -707,8 +721,10 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
         for (const Placement& one : least)
           for (const Placement& placement : chunk_forms_of(open_form, one)) {
             const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
-            if (!best || device_bytes(changed, peak_bytes) < device_bytes(changed, best->second))
-              best = {placement, peak_bytes};
+            const auto rank = [&](const BytesByKind& peak) {
+              return std::pair(!has_room_beside(changed, peak), device_bytes(changed, peak));
+            };
+            if (!best || rank(peak_bytes) < rank(best->second)) best = {placement, peak_bytes};
           }
       } catch (const TraceError&) {
         return {};
@@ -727,8 +743,12 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
           best.second, true);
     return true;
   });
+  // What another memory has no room for comes last.
   std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
-    return a.peak_bytes < b.peak_bytes;
+    const auto rank = [](const Remedy& r) {
+      return std::pair(r.over && *r.over != MemoryKind::kDevice, r.peak_bytes);
+    };
+    return rank(a) < rank(b);
   });
   return remedies;
 }

@@ -38,7 +38,7 @@ void on_interrupt(int) {
 
 // While it lives, Ctrl-C or SIGTERM asks the run to stop after the step; a second one kills it.
 // What was ignored before, as a shell does with SIGINT for what it runs in the background, stays
-// so.
+// so. Where a reader of what is printed ends, the write fails, after which comes a checkpoint.
 class InterruptGuard {
  public:
   InterruptGuard() {
@@ -50,16 +50,19 @@ class InterruptGuard {
       was_ignored[k] = before_[k].sa_handler == SIG_IGN;
       if (!was_ignored[k]) sigaction(kInterrupts[k], &action, nullptr);
     }
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, &before_pipe_);
   }
   ~InterruptGuard() {
     for (size_t k = 0; k < std::size(kInterrupts); ++k)
       sigaction(kInterrupts[k], &before_[k], nullptr);
+    sigaction(SIGPIPE, &before_pipe_, nullptr);
   }
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction before_[std::size(kInterrupts)];
+  struct sigaction before_[std::size(kInterrupts)], before_pipe_;
 };
 
 double now_s() {
