@@ -46,11 +46,12 @@ class AtomicFile {
   Result<void> write(std::span<const std::byte> bytes);
   /// Syncs the file, renames it (to `path` where given, in the same folder) and syncs the folder.
   Result<void> commit(const std::string& path = "");
+  /// Whether what is there is written to as it is.
+  bool in_place() const { return temporary_.empty(); }
 
  private:
   AtomicFile(std::string path, std::string temporary, FileDescriptor file)
       : path_(std::move(path)), temporary_(std::move(temporary)), file_(std::move(file)) {}
-  bool in_place() const { return temporary_.empty(); }
 
   std::string path_;
   std::string temporary_;

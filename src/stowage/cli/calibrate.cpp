@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <optional>
 
 #include "stowage/base/atomic_file.h"
 #include "stowage/cli/arguments.h"
@@ -40,9 +41,17 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
     if (Result<void> made = ensure_directory(parent_directory(output)); !made)
       return made.failure();
   }
-  // What cannot be written is better said before the measurements than after them.
-  Result<AtomicFile> file = AtomicFile::create(output);
-  if (!file) return file.failure();
+  std::optional<AtomicFile> file;
+  const auto open = [&]() -> Result<void> {
+    Result<AtomicFile> created = AtomicFile::create(output);
+    if (!created) return created.failure();
+    file.emplace(std::move(*created));
+    return {};
+  };
+  // What cannot be written is better said before the measurements than after them; one that is
+  // stopped in them leaves no file.
+  if (Result<void> opened = open(); !opened) return opened.failure();
+  if (!file->in_place()) file.reset();
   double load = 0;
   if (::getloadavg(&load, 1) == 1 && load > 0.5)
     fmt::print(stderr,
@@ -61,6 +70,7 @@ Result<int> run_calibrate(std::span<const std::string> arguments) {
   const std::string text =
       "# Written by ./stowage calibrate: medians of what it measured on this machine.\n" +
       device_description_toml(*description);
+  if (Result<void> opened = file ? Result<void>() : open(); !opened) return opened.failure();
   if (Result<void> written = file->write(as_bytes(text)); !written) return written.failure();
   if (Result<void> written = file->commit(); !written) return written.failure();
   fmt::print("wrote {}\n", output);
