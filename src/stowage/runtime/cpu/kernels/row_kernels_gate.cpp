@@ -199,7 +199,8 @@ void gate_row(const std::byte* const* from, std::byte* const* to, size_t n, Ahea
 constexpr size_t kPairs = kGroup / 2;
 using Pairs = __m512i[kPairs];
 
-// By name, as functions for this target may not have the instruction: its intrinsic is refused.
+// By name, as functions for this target may not have the instruction: its intrinsic is refused. The
+// lower half comes first.
 HWY_INLINE void narrow_flushing(const Group& v, Pairs& both) {
 #pragma GCC unroll 4
   for (size_t k = 0; k < kPairs; ++k)
