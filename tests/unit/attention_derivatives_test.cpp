@@ -114,6 +114,8 @@ TEST(AttentionDerivatives, OfQueriesThatSeeNothingAreZero) {
   const Array y = attention(x.q, x.k, x.v, f.options);
   const Inputs g = jit(grad(squared_gradient(loss_of(f, false))))(x);
   EXPECT_TRUE(all(isfinite(g.q)).item<bool>());
+  EXPECT_TRUE(all(isfinite(g.k)).item<bool>());
+  EXPECT_TRUE(all(isfinite(g.v)).item<bool>());
   EXPECT_TRUE(all(slice(y, 1, 0, 2) == 0).item<bool>());
   EXPECT_TRUE(all(slice(g.q, 1, 0, 2) == 0).item<bool>());
   EXPECT_FALSE(all(slice(g.q, 1, 3, 4) == 0).item<bool>());

@@ -181,12 +181,10 @@ TEST(Config, SettingsThatAreWrong) {
        "--set optimizer.lr=nan: optimizer.lr takes a number, from 0 to 1000, not 'nan'"},
       {"optimizer.lr=1e-400",
        "--set optimizer.lr=1e-400: optimizer.lr takes a number, from 0 to 1000, as an f32; "
-       "'1e-400' is "
-       "0 there"},
+       "'1e-400' is 0 there"},
       {"optimizer.eps=1e-50",
-       "--set optimizer.eps=1e-50: optimizer.eps takes a number, from 0 to 1, as an f32; '1e-50' "
-       "is 0 "
-       "there"},
+       "--set optimizer.eps=1e-50: optimizer.eps takes a number, from 0 to 1, as an f32; "
+       "'1e-50' is 0 there"},
       {"optimizer.lr=1e999",
        "--set optimizer.lr=1e999: optimizer.lr takes a number, from 0 to 1000, not '1e999'"},
       {"optimizer.lr=-0.1",

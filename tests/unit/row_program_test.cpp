@@ -80,7 +80,7 @@ uint64_t float_bits(DType t, double x) {
 // While it lives, floats are of everyday size alone: what one NaN of a long row would hide.
 bool g_all_everyday = false;
 struct AllEveryday {
-  AllEveryday() { g_all_everyday = true; }
+  explicit AllEveryday(bool all = true) { g_all_everyday = all; }
   ~AllEveryday() { g_all_everyday = false; }
   AllEveryday(const AllEveryday&) = delete;
   AllEveryday& operator=(const AllEveryday&) = delete;
@@ -1186,19 +1186,20 @@ RowProgram long_softmax(const Dims& dims, Also also) {
   return w.done();
 }
 void check_long_softmax(Also also) {
-  const AllEveryday everyday;
   // The last is of more than is kept elsewhere, and a row that threads share.
-  for (const Dims& dims : std::vector<Dims>{{3, 8200}, {2, 20000}, {1, 8193}, {1, 130000}}) {
-    Case c;
-    c.program = long_softmax(dims, also);
-    Random random(5);
-    for (int k = 0; k < 3; ++k)
-      c.memory.push_back(random_bytes(random, DType::kF32, dims[0] * dims[1]));
-    c.inputs = {{0, 0}};
-    // Apart, over the input, and the other output over it.
-    for (const auto& places : {std::array<size_t, 2>{1, 2}, {0, 1}, {1, 0}})
-      ASSERT_NO_FATAL_FAILURE(check_outputs_at(c, places));
-  }
+  for (const bool everyday : {false, true})
+    for (const Dims& dims : std::vector<Dims>{{3, 8200}, {2, 20000}, {1, 8193}, {1, 130000}}) {
+      Case c;
+      c.program = long_softmax(dims, also);
+      const AllEveryday held(everyday);
+      Random random(5);
+      for (int k = 0; k < 3; ++k)
+        c.memory.push_back(random_bytes(random, DType::kF32, dims[0] * dims[1]));
+      c.inputs = {{0, 0}};
+      // Apart, over the input, and the other output over it.
+      for (const auto& places : {std::array<size_t, 2>{1, 2}, {0, 1}, {1, 0}})
+        ASSERT_NO_FATAL_FAILURE(check_outputs_at(c, places));
+    }
 }
 TEST(RowProgramLongRows, WhatIsKeptLiesWhereTheResultWill) {
   const Dims dims = {3, 20000};

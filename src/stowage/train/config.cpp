@@ -84,17 +84,17 @@ Result<void> Loader::read_toml(const std::string& path) {
       return fail("{}: {} takes {}, not a value of this kind", place, key->name, key_takes(*key));
     if (other && *other == TomlOther::kTable && is_section(entry.name))
       continue;  // a section without keys
-    if (other && is_section(entry.name))
-      return fail("{}: '{}' is a section of keys, written [{}]", place, entry.name, entry.name);
+    if (is_section(entry.name))
+      return fail("{}: '{}' is a section of keys, {}", place, entry.name,
+                  other ? fmt::format("written [{}]", entry.name) : "not a key");
     if (other) return fail("{}: {}", place, unknown_key(entry.name).message);
     RawValue raw;
     std::visit(
         [&](const auto& value) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, TomlOther>) raw.value = value;
+          if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, TomlOther>)
+            raw.value = value;
         },
         entry.value);
-    if (is_section(entry.name))
-      return fail("{}: '{}' is a section of keys, not a key", place, entry.name);
     if (Result<void> done = set(entry.name, raw, place); !done) return done;
   }
   return {};

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <limits>
 
@@ -111,10 +110,6 @@ struct Setter {
     return fail("{} takes {}, not {}", key.name, key_takes(key), shown(raw));
   }
 
-  Failure vanishing() const {
-    return fail("{} takes {}, as an f32; {} is 0 there", key.name, key_takes(key), shown(raw));
-  }
-
   // What it takes need not tell the limit.
   Failure too_large(const IntField& field) const {
     if (field.max < kMany) return wrong();
@@ -147,10 +142,10 @@ struct Setter {
     else if (!parse_number(*text(), value, too_big)) {
       if (!too_big) return wrong();
       value = std::strtod(text()->c_str(), nullptr);  // infinite, or next to 0
-      if (std::abs(value) < 1) return vanishing();
     }
     // Computed with is what an f32 holds of it.
-    if (value != 0 && static_cast<float>(value) == 0) return vanishing();
+    if (static_cast<float>(value) == 0 && (value != 0 || too_big))
+      return fail("{} takes {}, as an f32; {} is 0 there", key.name, key_takes(key), shown(raw));
     const bool in_range =
         value >= field.min &&
         (field.below_max ? static_cast<float>(value) < field.max : value <= field.max);

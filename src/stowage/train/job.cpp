@@ -444,6 +444,16 @@ class TooMuch {
   std::set<Form> forms_;
 };
 
+// The first memory, from kind `first` on, of which a plan needs more than its budget; none where it
+// fits.
+std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKind& peak_bytes,
+                                     const Budgets& budgets, size_t first = 0) {
+  const BytesByKind needs = budgeted_bytes(config, peak_bytes);
+  for (size_t kind = first; kind < budgets.size(); ++kind)
+    if (budgets[kind] && needs[kind] > *budgets[kind]) return static_cast<MemoryKind>(kind);
+  return std::nullopt;
+}
+
 // Whether no budget lacks more than a hundredth of it.
 bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
                       const Budgets& budgets) {
@@ -574,10 +584,6 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
   return changes;
 }
 
-}  // namespace
-
-namespace {
-
 constexpr const char* kAuto = "auto";
 
 // What could be chosen, were nothing asked for.
@@ -627,12 +633,8 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   std::vector<Remedy> remedies;
   const auto weigh = [&](const std::string& change, const BytesByKind& peak_bytes,
                          bool changes_numbers) {
-    const BytesByKind needs = budgeted_bytes(config, peak_bytes);
-    std::optional<MemoryKind> over;
-    for (size_t kind = 0; kind < budgets.size(); ++kind)
-      if (!over && budgets[kind] && needs[kind] > *budgets[kind])
-        over = static_cast<MemoryKind>(kind);
-    remedies.push_back({change, needs[0], changes_numbers, over});
+    remedies.push_back({change, device_bytes(config, peak_bytes), changes_numbers,
+                        first_over(config, peak_bytes, budgets)});
   };
   const TrainConfig open = with_nothing_asked(config);
   // Whether a configuration may ask for a placement: there may be nothing to put there.
@@ -680,10 +682,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     return device_bytes(open, a.first) < device_bytes(open, b.first);
   });
   const auto has_room_beside = [&budgets](const TrainConfig& c, const BytesByKind& peak_bytes) {
-    const BytesByKind needs = budgeted_bytes(c, peak_bytes);
-    for (size_t kind = 1; kind < budgets.size(); ++kind)
-      if (budgets[kind] && needs[kind] > *budgets[kind]) return false;
-    return true;
+    return !first_over(c, peak_bytes, budgets, 1);
   };
   std::vector<Placement> least = {tried.front().second};
   for (const auto& [peak, placement] : tried)
