@@ -9,6 +9,7 @@
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/train/config.h"
+#include "tests/support/source_path.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -165,7 +166,7 @@ TEST(BenchConfigs, AreThoseOfThePeers) {
   for (const auto& p : peers) {
     SCOPED_TRACE(p.name);
     const Result<TrainConfig> loaded =
-        load_train_config({.toml_path = fmt::format(STOW_SOURCE_DIR "/data/bench/{}.toml", p.name)});
+        load_train_config({.toml_path = source_path(fmt::format("data/bench/{}.toml", p.name))});
     ASSERT_TRUE(loaded.ok()) << loaded.error();
     const TrainConfig& c = *loaded;
     EXPECT_EQ(c.model.vocab, p.vocab);

@@ -10,6 +10,7 @@
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/simplify.h"
+#include "tests/support/source_path.h"
 
 namespace stow {
 namespace {
@@ -21,7 +22,7 @@ PolicyPtr any_policy(std::string_view name) {
 // The graphs of the golden files, as texts.
 std::vector<std::string> golden_graphs() {
   std::vector<std::string> graphs;
-  for (const auto& entry : std::filesystem::directory_iterator(STOW_SOURCE_DIR "/tests/golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/golden"))) {
     if (entry.path().extension() != ".txt") continue;
     std::ifstream file(entry.path());
     for (std::string line; std::getline(file, line);) {

@@ -22,6 +22,7 @@
 #include "tests/support/check_lives.h"
 #include "tests/support/crash_note.h"
 #include "tests/support/execute.h"
+#include "tests/support/source_path.h"
 
 namespace stow {
 namespace {
@@ -257,7 +258,7 @@ TEST(PlanFuzz, EveryPlanIsExactAndKeepsTheBits) {
 
 // Programs that went wrong once, each a text under tests/fuzz/programs.
 TEST(PlanFuzz, FoundPrograms) {
-  const std::string folder = STOW_SOURCE_DIR "/tests/fuzz/programs";
+  const std::string folder = source_path("tests/fuzz/programs");
   int n = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const Result<std::string> text = read_text_file(entry.path());

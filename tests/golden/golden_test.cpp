@@ -23,6 +23,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "tests/support/source_path.h"
 
 namespace stow {
 namespace {
@@ -118,7 +119,7 @@ TEST_P(Golden, IsAsExpected) {
 
 std::vector<std::filesystem::path> golden_files() {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(STOW_SOURCE_DIR "/tests/golden"))
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/golden")))
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;

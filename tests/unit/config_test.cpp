@@ -12,6 +12,7 @@
 #include "stowage/base/nearest.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/train/config_keys.h"
+#include "tests/support/source_path.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -67,7 +68,7 @@ TEST(Config, FindsTheDefaultTextBesideTheLauncher) {
   ::setenv("STOW_ROOT", "/somewhere", 1);
   EXPECT_EQ(load_train_config({})->data.path, "/somewhere/data/corpus.txt");
   ::unsetenv("STOW_ROOT");
-  EXPECT_EQ(default_data_path(), std::string(STOW_SOURCE_DIR) + "/data/corpus.txt");
+  EXPECT_EQ(default_data_path(), source_path("data/corpus.txt"));
   if (before) ::setenv("STOW_ROOT", saved.c_str(), 1);
 }
 

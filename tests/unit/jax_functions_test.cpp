@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "tests/support/source_path.h"
 #include "tests/unit/jax_cases.h"
 
 namespace stow {
@@ -781,7 +782,7 @@ std::string differences(const Array& got, const json& want, double ulp, double s
 
 const json& file() {
   static const json data = [] {
-    std::ifstream stream(STOW_SOURCE_DIR "/tests/data/jax_functions.json");
+    std::ifstream stream(source_path("tests/data/jax_functions.json"));
     return json::parse(stream);
   }();
   return data;

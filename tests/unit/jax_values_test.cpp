@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/source_path.h"
 #include "tests/unit/jax_cases.h"
 
 namespace stow {
@@ -203,7 +204,7 @@ void expect_near(const Array& got, const json& want, double tolerance, const std
 }
 
 std::vector<json> cases() {
-  std::ifstream file(STOW_SOURCE_DIR "/tests/data/jax_values.json");
+  std::ifstream file(source_path("tests/data/jax_values.json"));
   return json::parse(file).get<std::vector<json>>();
 }
 

@@ -17,6 +17,7 @@
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/step.h"
 #include "stowage/train/step_run.h"
+#include "tests/support/source_path.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -97,7 +98,7 @@ class LlamaSteps : public ::testing::Test {
 };
 
 TEST_F(LlamaSteps, LossesAreThoseOfJax) {
-  std::ifstream stream(STOW_SOURCE_DIR "/tests/data/llama_steps.json");
+  std::ifstream stream(source_path("tests/data/llama_steps.json"));
   const nlohmann::json expected = nlohmann::json::parse(stream);
   // What rounds to bf16 on the way makes losses drift apart, JAX's in bf16 by 8e-4 from its own in f32
   // at the last step. So ours are held to those in f32, and to those in bf16 before that.

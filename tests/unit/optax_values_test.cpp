@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "stowage/stowage.h"
+#include "tests/support/source_path.h"
 
 namespace stow {
 namespace {
@@ -29,7 +30,7 @@ struct Params {
 STOW_TREE(Params, a, s);
 
 const json& golden() {
-  static const json data = json::parse(std::ifstream(STOW_SOURCE_DIR "/tests/data/optax_values.json"));
+  static const json data = json::parse(std::ifstream(source_path("tests/data/optax_values.json")));
   return data;
 }
 

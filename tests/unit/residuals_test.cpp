@@ -11,6 +11,7 @@
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/stowage.h"
+#include "tests/support/source_path.h"
 
 namespace stow {
 namespace {
@@ -197,7 +198,7 @@ int64_t computed_elements(const Rows& rows) {
 }
 
 nlohmann::json listings(const std::string& file_name) {
-  std::ifstream file(STOW_SOURCE_DIR "/tests/data/" + file_name);
+  std::ifstream file(source_path("tests/data/" + file_name));
   return nlohmann::json::parse(file);
 }
 
