@@ -13,6 +13,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
 #include "stowage/core/disk_blocks.h"
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
 #include "stowage/runtime/streams.h"
 
 namespace stow {
@@ -152,7 +153,9 @@ Device::Device(std::string name, Capacities capacities, int threads)
     : name_(std::move(name)),
       number_(n_devices++),
       threads_(threads > 0 ? threads : omp_get_max_threads()),
-      capacity_(capacities) {}
+      capacity_(capacities) {
+  cpu::obey_environment();
+}
 
 Device::~Device() = default;
 

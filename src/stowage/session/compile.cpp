@@ -25,6 +25,7 @@
 #include "stowage/passes/tiles.h"
 #include "stowage/passes/transfers.h"
 #include "stowage/passes/unroll.h"
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
 #include "stowage/session/overlap.h"
@@ -321,6 +322,7 @@ Variant plan_variants(const Graph& graph, const CompileOptions& options, int thr
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
+  cpu::obey_environment();
   Dump dump(options, graph);
   Graph g = flatten_all(graph);
   const auto pass = [&](const char* name, auto&& function) {

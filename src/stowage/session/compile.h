@@ -75,7 +75,7 @@ class Executable {
 using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 
 /// Compiles for CPU devices with `threads` threads. Allocates no tensor.
-/// Errors: TraceError for a policy that cannot take effect.
+/// Errors: TraceError for a policy that cannot take effect, or a STOW_ISA that names nothing.
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads);
 
 }  // namespace stow

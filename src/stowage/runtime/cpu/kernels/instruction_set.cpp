@@ -40,6 +40,11 @@ Result<void> limit_instruction_set() {
   return {};
 }
 
+void obey_environment() {
+  static const Result<void> limited = limit_instruction_set();
+  if (!limited) throw TraceError("[environment] " + limited.error());
+}
+
 bool allows_tiles() {
   return g_allows_tiles;
 }

@@ -13,6 +13,11 @@ namespace stow::cpu {
 /// Errors: another name.
 Result<void> limit_instruction_set();
 
+/// The same, once in a process: every device and every compilation calls it first, so that the
+/// environment counts in every program that links the library. What the variable says later has no
+/// effect. Errors: TraceError for another name, every time.
+void obey_environment();
+
 /// Whether kernels may use tiles (AMX) where the machine has them: where STOW_ISA is not set, also
 /// in programs that never call the above.
 bool allows_tiles();
