@@ -351,6 +351,20 @@ const Case kCases[] = {
      "[checkpoint] policy save_only_these_names(nope) asks for the name 'nope', which no value that "
      "is used in its region has; names there: none\n"
      "  at transform_messages_test.cpp:@"},
+    {"policy_of_what_a_body_returns",
+     [] {
+       const auto body = checkpoint(
+           [](const Array& c, const Array& w) { return checkpoint_name(tanh(matmul(w, c)), "h"); },
+           save_only_these_names({"h"}));
+       jit(grad([&](const Array& x) { return sum(scan(body, x[0][0], x)); }))
+           .lower(f32({3, 4, 4}))
+           .compile();
+     },
+     "[checkpoint] policy save_only_these_names(h) asks for the name 'h', which has no effect: nothing "
+     "that the backward pass reads depends on that value; names it can act on: none; 'h' is what the "
+     "body of a loop returns, and the next iteration reads it where it enters: name it there, at the "
+     "beginning of the body\n"
+     "  at transform_messages_test.cpp:@"},
     {"policy_name_in_scan",
      [] {
        const auto f = checkpoint(

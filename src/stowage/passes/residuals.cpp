@@ -55,6 +55,7 @@ std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = 
 // The names in the regions of one policy; a product bears that of any product.
 struct RegionNames {
   std::set<std::string> any, repeatable, elsewhere;
+  std::set<std::string> returned;                // of what the body of a loop returns
   std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
   bool differentiated = false;
   ProvenancePtr made;  // the first checkpoint of the policy
@@ -107,8 +108,13 @@ template <typename... Args>
   if (have.any.count(wanted))
     refuse(have,
            "[checkpoint] policy {} asks for the name '{}', which has no effect: nothing that "
-           "the backward pass reads depends on that value; names it can act on: {}",
-           policy.name, wanted, joined(have.repeatable));
+           "the backward pass reads depends on that value; names it can act on: {}{}",
+           policy.name, wanted, joined(have.repeatable),
+           have.returned.count(wanted)
+               ? fmt::format("; '{}' is what the body of a loop returns, and the next iteration reads it "
+                             "where it enters: name it there, at the beginning of the body",
+                             wanted)
+               : "");
   const std::string near = nearest_name(wanted, there);
   std::string hint;
   if (have.elsewhere.count(wanted))
@@ -203,18 +209,24 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
 // A name that a policy asks for must be one it can act on: of a value in its region, and where
 // there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
 // where there is a derivative alone: a function without one keeps nothing anyway.
-void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy) {
+// `is_body`: of a loop with carries.
+void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy, bool is_body) {
   if (override_policy) return;  // a choice of ours, not a request
   const std::vector<bool> repeatable = repeatable_nodes(graph);
+  std::vector<bool> returned(graph.n_values());
+  if (is_body)
+    for (ValueId v : graph.outputs()) returned[v.index()] = true;
   std::map<const Policy*, RegionNames> names;
   for (size_t n = 0; n < graph.n_nodes(); ++n) {
     const Node& node = graph.nodes()[n];
+    const auto name = wanted_name(node);
     for (RegionId r : region_chain(graph, node.region)) {
       const Policy* policy = graph.regions()[r.index()].policy.get();
       if (!policy || policy->wanted_names.empty()) continue;
       RegionNames& have = names[policy];
       if (!have.made) have.made = graph.regions()[r.index()].made;
       collect_names(graph, node, repeatable[n], *policy, have);
+      if (name && returned[node.first_result.index()]) have.returned.insert(*name);
     }
   }
   for (const auto& [policy, have] : names)
@@ -853,7 +865,7 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy,
     return realize(graph, override_policy, costly, &boundary);
   };
   // In a branch of a cond a name may be missing: another branch may have it.
-  if (!boundary_outputs) check_wanted_names(joint, override_policy);
+  if (!boundary_outputs) check_wanted_names(joint, override_policy, !costly_inputs.empty());
   const Graph prepared = realize_conds(descend(joint, override_policy), costly_inputs, branch);
   const Graph flat = realize_flat(prepared, override_policy, costly_inputs, boundary_outputs);
   return PairRewriter(flat, override_policy).run();
