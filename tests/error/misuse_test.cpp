@@ -158,6 +158,14 @@ const Case kCases[] = {
      },
      "[update] the state's 'trace/trace/' is f32[3], f32[2] is needed: it is of other parameters\n"
      "  at @"},
+    {"state_on_the_host",
+     [] {
+       const auto opt = optim::sgd(0.1, {.momentum = 0.9});
+       opt.update(f32({2}), device_put(opt.init(f32({2})), MemoryKind::kPinnedHost), f32({2}));
+     },
+     "[update] the state's 'trace/trace/' lies on pinned_host, expected it on device: move the state "
+     "there with device_put before the update, and its result back\n"
+     "  at @"},
     {"state_too_large",
      [] {
        const Net net = abstract_net();

@@ -40,6 +40,12 @@ void check_state(const OptState& given, const OptState& expected) {
       fail_here("[update] the state has no '{}': it is of another optimizer or other parameters",
                 name);
     if (found->second.empty()) fail_here("[update] the state's '{}' is an empty Array", name);
+    ArrayType there = array.type();
+    there.kind = found->second.type().kind;
+    if (found->second.type() == there && there.kind != array.type().kind)
+      fail_here("[update] the state's '{}' lies on {}, expected it on {}: move the state there with "
+                "device_put before the update, and its result back",
+                name, memory_kind_name(there.kind), memory_kind_name(array.type().kind));
     if (!(found->second.type() == array.type()))
       fail_here("[update] the state's '{}' is {}, {} is needed: it is of other parameters", name,
                 to_string(found->second.type()), to_string(array.type()));
