@@ -552,10 +552,103 @@ const Case kCases[] = {
     // ---- jit ----
     {"donate_argnums",
      [] { jit([](Array x) { return x; }, {.donate_argnums = {1}}).lower(f32({4})); },
-     "[jit] donate_argnums names argument 1, which holds no array\n"
+     "[jit] donate_argnums names argument 1, the function has 1\n"
+     "  at messages_test.cpp:@"},
+    {"in_shardings_of_no_part",
+     [] {
+       jit([](const std::pair<Array, None>& x) { return x; },
+           {.in_shardings = {{"0/2", MemoryKind::kDevice}}})
+           .lower(std::pair(f32({4}), None{}));
+     },
+     "[jit] in_shardings names '0/2', which is no part of the arguments; the leaves are '0/0'\n"
+     "  at messages_test.cpp:@"},
+
+    // ---- printing ----
+    {"debug_print_no_array", [] { debug_print("x {}"); },
+     "[debug_print] the format 'x {}' has a place for array 0, none is given\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_surplus_array", [] { debug_print("x {0}", f32({4}), f32({2})); },
+     "[debug_print] the format 'x {0}' has no place for array 1\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_brace", [] { debug_print("x {", f32({4})); },
+     "[debug_print] the format 'x {' has a brace without its partner; write {{ for one\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_specification", [] { debug_print("x {:d}", f32({4})); },
+     "[debug_print] '{:d}' does not format f32: invalid type specifier\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_name", [] { debug_print("x {x}", f32({4})); },
+     "[debug_print] the place '{x}' of the format 'x {x}' is no number of an array\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_both_places", [] { debug_print("{} {0}", f32({4})); },
+     "[debug_print] the format '{} {0}' has places with numbers and places without\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_on_the_host",
+     [] {
+       jit([](Array x) {
+         debug_print("{}", device_put(x, MemoryKind::kPinnedHost));
+         return x;
+       }).lower(f32({4}));
+     },
+     "[debug_print] expected arrays on the device, array 0 lies on pinned_host: f32<pinned_host>[4] made "
+     "at messages_test.cpp:@; move it with device_put first\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_in_a_backward_rule",
+     [] {
+       const auto f = custom_vjp([](Array x) { return x; }, [](Array x) { return std::pair(x, x); },
+                                 [](Array x, Array ct) {
+                                   debug_print("{}", x);
+                                   return ct;
+                                 });
+       jit(f).lower(f32({4}));
+     },
+     "[custom_vjp] debug_print in a backward rule is not supported: return what it would print as a "
+     "residual or a result\n"
+     "  at messages_test.cpp:@"},
+    {"debug_print_in_a_condition",
+     [] {
+       jit([](Array x) {
+         return while_loop(
+             [](Array c) {
+               debug_print("{}", c);
+               return c < 3;
+             },
+             [](Array c) { return c + 1; }, x);
+       }).lower(f32({}));
+     },
+     "[while_loop] debug_print in the condition of a loop: print in its body\n"
      "  at messages_test.cpp:@"},
 
     // ---- gradients ----
+    {"loss_in_a_pair", [] { grad([](Array x) { return std::pair(sum(x), x); })(f32({4})); },
+     "[grad] expected one Array, the loss, from the function; got a tree with 2 arrays ('0', '1'); for "
+     "other results beside the loss, return std::pair(loss, others) and use grad_aux or "
+     "value_and_grad_aux\n"
+     "  at messages_test.cpp:@"},
+    {"loss_in_a_vector_of_one",
+     [] { value_and_grad([](Array x) { return std::vector<Array>{sum(x)}; })(f32({4})); },
+     "[value_and_grad] expected one Array, the loss, from the function; got a tree with the array "
+     "('0'); for other results beside the loss, return std::pair(loss, others) and use grad_aux or "
+     "value_and_grad_aux\n"
+     "  at messages_test.cpp:@"},
+    {"loss_in_a_map",
+     [] {
+       value_and_grad_aux([](Array x) {
+         return std::pair(std::map<std::string, Array>{{"a", sum(x)}, {"loss", sum(x)}}, x);
+       })(f32({4}));
+     },
+     "[value_and_grad_aux] expected one Array, the loss, as the first of the pair; got a tree with 2 "
+     "arrays ('a', 'loss'); put the other arrays into the second of the pair\n"
+     "  at messages_test.cpp:@"},
+    {"loss_by_path_in_a_tuple",
+     [] {
+       value_and_grad_by_path({"w"}, [](const Net& n) {
+         return std::tuple(sum(n.w), n.b, n.w);
+       })(Net{f32({4}), f32({2})});
+     },
+     "[value_and_grad] expected one Array, the loss, from the function; got a tree with 3 arrays "
+     "('0', '1', '2'); for other results beside the loss, return std::pair(loss, others) and use "
+     "grad_aux or value_and_grad_aux\n"
+     "  at messages_test.cpp:@"},
     {"loss_not_scalar", [] { grad([](Array x) { return x * 2; })(f32({4})); },
      "[grad] the loss must be a scalar; the function returned f32[4] made at messages_test.cpp:@\n"
      "  at messages_test.cpp:@"},

@@ -462,6 +462,8 @@ void add_structure(Table& t) {
         {"f32[3,2]"});
   t.add(K::kOptimizationBarrier, "two", {"f32[3]", "f32[2,2]"}, NoParams{}, {"f32[3]", "f32[2,2]"})
       .grad();
+  t.add(K::kDebugPrint, "two", {"bool[0]", "f32[3]", "i32[]"}, NameParams{"{1} {0:.2f}"},
+        {"bool[0]"});
 }
 
 }  // namespace

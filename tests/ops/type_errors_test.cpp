@@ -187,6 +187,14 @@ std::vector<Row> reductions_and_products() {
       row(K::kName, {"f32[3]"}, NameParams{}, "[name] the name is empty"),
       row(K::kOptimizationBarrier, {}, NoParams{},
           "[optimization_barrier] takes at least 1 operand, got 0"),
+      row(K::kDebugPrint, {}, NameParams{"x"},
+          "[debug_print] operand 0 must be the token bool[0], there is none"),
+      row(K::kDebugPrint, {"f32[]"}, NameParams{"x"},
+          "[debug_print] operand 0 must be the token bool[0], got f32[]"),
+      row(K::kDebugPrint, {"bool[0]", "f32[]"}, NameParams{"x"},
+          "[debug_print] the format 'x' has no place for array 0"),
+      row(K::kDebugPrint, {"bool[0]", "bool[2]"}, NameParams{"{:.3f}"},
+          "[debug_print] '{:.3f}' does not format bool: invalid type specifier"),
   };
 }
 

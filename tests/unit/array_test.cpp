@@ -25,6 +25,16 @@ std::string type_of(const Array& x) {
   return to_string(x.type()) + (x.type().weak ? " weak" : "");
 }
 
+TEST(Array, OfAVectorHasOneAxis) {
+  const std::vector<float> data = {1.5f, 2.5f, 3.5f};
+  EXPECT_EQ(to_string(Array::from(data).type()), "f32[3]");
+  EXPECT_EQ(Array::from(data).to_vector<float>(), data);
+  EXPECT_EQ(Array::from(data, DType::kI32).to_vector<int>(), (std::vector{1, 2, 3}));
+  EXPECT_EQ(to_string(Array::from(std::vector{7}, {}).type()), "i32[]");
+  EXPECT_EQ(to_string(Array::from(data, {3, 1}).type()), "f32[3,1]");
+  EXPECT_EQ(to_string(Array::from(std::vector<double>()).type()), "f64[0]");
+}
+
 TEST(Array, HoldsDataOfEveryDtype) {
   const Array x = Array::from({1.5f, -2.0f, 0.0f, 300.0f}, {2, 2});
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1.5f, -2, 0, 300}));

@@ -63,6 +63,34 @@ TEST(Jit, ResultsAreTreesOfTheirTypes) {
   EXPECT_EQ(to_string(result.second.type()), "bf16[]");
 }
 
+// A trainer that works with every optimizer names the optimizer's state, which plain SGD has none of.
+TEST(Jit, OptionsNamePartsWithoutLeaves) {
+  const auto step = [](const optim::GradientTransformation& opt) {
+    return [opt](const std::map<std::string, Array>& w, const optim::OptState& state) {
+      const auto [updates, next] = opt.update(w, state, w);
+      return std::pair(optim::apply_updates(w, updates), next);
+    };
+  };
+  const std::map<std::string, Array> w = {{"w", ones({3})}};
+  for (const auto& opt : {optim::sgd(0.1), optim::adam(0.1)}) {
+    const optim::OptState state = opt.init(w);
+    const auto f = jit(step(opt), {.donate_argnums = {1},
+                                   .in_shardings = {{"1", MemoryKind::kDevice}},
+                                   .out_shardings = {{"1", MemoryKind::kPinnedHost}}});
+    const auto [next, moments] = f(w, state);
+    EXPECT_EQ(next.at("w").type().kind, MemoryKind::kDevice);
+    for (const Array& leaf : tree_leaves(moments)) EXPECT_EQ(leaf.type().kind, MemoryKind::kPinnedHost);
+  }
+  const std::tuple<std::optional<Array>, std::vector<Array>, std::tuple<None, Array>> parts(
+      std::nullopt, std::vector<Array>(), std::tuple(None{}, ones({2})));
+  const auto id = [](const auto& x) { return x; };
+  for (const char* path : {"0", "1", "2", "2/0", "2/1", ""})
+    EXPECT_NO_THROW(jit(id, {.out_shardings = {{path, MemoryKind::kDevice}}}).lower(parts)) << path;
+  for (const char* path : {"3", "1/0", "2/2", "2/1/0", "2/"})
+    EXPECT_THROW(jit(id, {.out_shardings = {{path, MemoryKind::kDevice}}}).lower(parts), TraceError)
+        << path;
+}
+
 TEST(Jit, InsideATraceItIsTheFunction) {
   auto inner = jit([](Array x) { return x * 2; });
   auto outer = jit([&](Array x) { return inner(x) + inner(x); });

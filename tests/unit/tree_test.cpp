@@ -49,6 +49,13 @@ Model model() {
   return m;
 }
 
+TEST(Tree, PartsAreLeavesAndNodesWithOrWithoutLeaves) {
+  const std::tuple<Nothing, std::optional<Array>, std::vector<Array>, Static<int>> t{
+      {}, typed(1), {}, {3}};
+  EXPECT_THAT(part_paths_of(tree_ref(t)), ElementsAre("", "0", "1", "2", "3"));
+  EXPECT_THAT(part_paths_of(tree_ref(typed(1))), ElementsAre(""));
+}
+
 TEST(Tree, PathsNameEveryLeafInOrder) {
   EXPECT_THAT(tree_paths(model()),
               ElementsAre("layers/0/w1", "layers/0/w2", "layers/1/w1", "layers/1/w2", "named/a",

@@ -72,6 +72,13 @@ struct ScalarValue {
 /// The default argument by which a function learns where it was called.
 #define STOW_AT SourceLocation at = {__builtin_FILE(), __builtin_LINE()}
 
+/// As STOW_AT beside an overload that {} may mean, as which it does not count.
+struct CallSite {
+  template <std::same_as<const char*> File>
+  CallSite(File file, int line) : at{file, line} {}
+  SourceLocation at;
+};
+
 /// The number in x[i], with the place in the source where it was written.
 struct ElementNumber {
   /// Of any integer type.
@@ -110,14 +117,32 @@ class Array {
       from(const std::vector<T>& data, Shape shape, DType dtype = dtype_of<T>(), STOW_AT) {
     return from(std::span<const T>(data), std::move(shape), dtype, at);
   }
+  /// A vector of the values; a dtype converts on the way.
+  template <Scalar T>
+  requires(!std::same_as<T, bool>) static Array
+      from(const std::vector<T>& data,
+           CallSite site = {__builtin_FILE(), __builtin_LINE()}) {
+    return from(std::span<const T>(data), Shape{static_cast<int64_t>(data.size())}, dtype_of<T>(),
+                site.at);
+  }
+  // A parameter of its own type, so that from(data, {}) is a scalar.
+  template <Scalar T, std::same_as<DType> D>
+  requires(!std::same_as<T, bool>) static Array
+      from(const std::vector<T>& data, D dtype, STOW_AT) {
+    return from(std::span<const T>(data), Shape{static_cast<int64_t>(data.size())}, dtype, at);
+  }
   template <Scalar T>
   static Array from(std::initializer_list<T> data, Shape shape, DType dtype = dtype_of<T>(),
                     STOW_AT) {
     return from(std::span<const T>(data.begin(), data.size()), std::move(shape), dtype, at);
   }
-  /// A vector of the values.
   template <Scalar T>
-  static Array from(std::initializer_list<T> data, DType dtype = dtype_of<T>(), STOW_AT) {
+  static Array from(std::initializer_list<T> data,
+                    CallSite site = {__builtin_FILE(), __builtin_LINE()}) {
+    return from(data, Shape{static_cast<int64_t>(data.size())}, dtype_of<T>(), site.at);
+  }
+  template <Scalar T, std::same_as<DType> D>
+  static Array from(std::initializer_list<T> data, D dtype, STOW_AT) {
     return from(data, Shape{static_cast<int64_t>(data.size())}, dtype, at);
   }
 

@@ -34,6 +34,9 @@ int64_t scan_length(const std::vector<Array>& leaves, int axis, SourceLocation a
 /// Errors: TraceError if the leaves have no common extent along the axis.
 template <typename F, Tree T>
 T associative_scan(F fn, const T& x, AssociativeScanOptions options = {}, STOW_AT) {
+  static_assert(std::is_invocable_r_v<T, F&, T, T>,
+                "stowage: the function must take two trees like the one that is scanned and return "
+                "one such tree");
   using Leaves = std::vector<Array>;
   const int axis = options.axis;
   const auto combine = [&](const Leaves& a, const Leaves& b) {

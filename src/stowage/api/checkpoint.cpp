@@ -22,6 +22,8 @@ CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& fu
   operands.insert(operands.end(), nested.captures.begin(), nested.captures.end());
   result.outputs = record(OpKind::kCheckpoint, CheckpointParams{policy, options.prevent_cse},
                           operands, {std::make_shared<const Graph>(std::move(nested.graph))});
+  if (nested.has_effects)
+    result.outputs = take_effects(std::move(result.outputs), result.outputs.size() - 1);
   return result;
 }
 

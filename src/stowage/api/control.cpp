@@ -118,16 +118,21 @@ void check_loop_carry(std::string_view what, std::span<const Array> carry,
 
 std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
                                 const std::function<Array(std::span<const Array>)>& condition) {
+  const size_t n_carries = carry.size();
   Nested body = trace_loop_body(loop, carry);
   if (body.graph.outputs().size() != carry.size())
     fail_here("[{}] the body returns {} arrays, the carry has {}", loop.what,
-              body.graph.outputs().size(), carry.size());
+              body.graph.outputs().size() - (carry.size() - n_carries), n_carries);
   std::vector<ArrayType> types;
   for (const Array& c : carry) types.push_back(c.type());
+  std::vector<std::string> names = loop.names;
+  if (body.has_effects) names.push_back("effects");
   const SourceLocation here = context().site;
-  Nested test = trace_nested(loop.what, types, loop.names, 0, [&](std::span<const Array> inputs) {
-    const Array truth = condition(inputs);
+  Nested test = trace_nested(loop.what, types, names, 0, [&](std::span<const Array> inputs) {
+    const Array truth = condition(inputs.first(n_carries));
     const Site back(here);
+    if (!current_trace()->last_effect.empty())
+      fail_here("[{}] debug_print in the condition of a loop: print in its body", loop.what);
     if (truth.rank() != 0 || truth.dtype() != DType::kBool)
       fail_here("[{}] the condition must return a bool scalar, it returns {}", loop.what,
                 to_string(truth.type()));
@@ -138,9 +143,10 @@ std::vector<Array> record_while(const LoopBody& loop, std::vector<Array> carry,
   std::vector<Array> operands = test.captures;
   operands.insert(operands.end(), body.captures.begin(), body.captures.end());
   operands.insert(operands.end(), carry.begin(), carry.end());
-  return record(OpKind::kWhile, params, operands,
-                {std::make_shared<const Graph>(std::move(test.graph)),
-                 std::make_shared<const Graph>(std::move(body.graph))});
+  std::vector<Array> results = record(OpKind::kWhile, params, operands,
+                                      {std::make_shared<const Graph>(std::move(test.graph)),
+                                       std::make_shared<const Graph>(std::move(body.graph))});
+  return body.has_effects ? take_effects(std::move(results), n_carries) : results;
 }
 
 LoopBody loop_body(const char* what, const TreeRef& init) {
@@ -187,13 +193,17 @@ BranchResult run_branches(const BranchRequest& request) {
       }
     }
     agree_on_outputs(request, branches, output_paths);
+    const bool has_effects = std::any_of(branches.begin(), branches.end(),
+                                         [](const Nested& branch) { return branch.has_effects; });
+    if (has_effects) std::for_each(branches.begin(), branches.end(), pass_effects);
     const std::vector<Array> captures = share_captures(branches, operands.size());
     operands.insert(operands.begin(), index);
     operands.insert(operands.end(), captures.begin(), captures.end());
     std::vector<GraphPtr> graphs;
     for (Nested& branch : branches)
       graphs.push_back(std::make_shared<const Graph>(std::move(branch.graph)));
-    return record(OpKind::kCond, CondParams{}, operands, std::move(graphs));
+    std::vector<Array> results = record(OpKind::kCond, CondParams{}, operands, std::move(graphs));
+    return has_effects ? take_effects(std::move(results), output_paths.size()) : results;
   };
   result.outputs = traced_or_run(request.what, body);
   return result;
@@ -249,6 +259,7 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       int64_t length = 0;
       if (first < end && __builtin_sub_overflow(end, first, &length))
         fail_here("[fori_loop] from {} to {} is too far to count", first, end);
+      const size_t n_carries = carry.size();
       Nested body = trace_loop_body(loop, carry);
       ScanParams params;
       params.length = length;
@@ -258,6 +269,7 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
       operands.insert(operands.end(), carry.begin(), carry.end());
       results = record(OpKind::kScan, params, operands,
                        {std::make_shared<const Graph>(std::move(body.graph))});
+      if (body.has_effects) results = take_effects(std::move(results), n_carries);
     } else {
       const Array end = to_array(upper, {dtype, false});
       results = record_while(loop, std::move(carry), [&](std::span<const Array> inputs) {

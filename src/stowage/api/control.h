@@ -31,13 +31,18 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower, co
 namespace control_detail {
 
 template <typename First, typename Second>
-constexpr void check_alike() {
-  static_assert(is_tree<First>(), "a branch must return a tree of arrays");
-  static_assert(std::same_as<First, Second>, "the branches must return trees of one type");
+constexpr bool check_alike() {
+  static_assert(std::same_as<First, Second>,
+                "stowage: the branches must return trees of one type");
+  return std::same_as<First, Second> && !std::same_as<First, void>;
 }
-template <typename F, typename... Args>
-using ResultOf = std::remove_cvref_t<decltype(std::apply(std::declval<F&>(),
-                                                         std::declval<std::tuple<Args...>&>()))>;
+template <typename R, typename Carry>
+constexpr bool check_carry() {
+  static_assert(std::same_as<R, Carry> || std::same_as<R, void>,
+                "stowage: the body must return the carry, of the type that it is given: one Array, or "
+                "one tree; several values are a tree, such as std::pair or std::tuple");
+  return std::same_as<R, Carry>;
+}
 
 template <typename R>
 R unflatten(const BranchResult& result) {
@@ -59,13 +64,13 @@ R unflatten(const BranchResult& result) {
 template <typename True, typename False, typename... Args>
 auto cond(const Operand& pred, True true_fn, False false_fn, const Args&... operands) {
   const std::tuple<AsTree<Args>...> arguments(operands...);
-  using R = control_detail::ResultOf<True, AsTree<Args>...>;
-  control_detail::check_alike<R, control_detail::ResultOf<False, AsTree<Args>...>>();
-  return control_detail::unflatten<R>(
-      run_branches({"cond",
-                    pred,
-                    {leaf_function(false_fn, arguments), leaf_function(true_fn, arguments)},
-                    tree_ref(arguments)}));
+  using R = BodyResult<True, AsTree<Args>...>;
+  if constexpr (control_detail::check_alike<R, BodyResult<False, AsTree<Args>...>>())
+    return control_detail::unflatten<R>(
+        run_branches({"cond",
+                      pred,
+                      {leaf_function(false_fn, arguments), leaf_function(true_fn, arguments)},
+                      tree_ref(arguments)}));
 }
 
 /// branches[index](operands…), the index clamped to the branches there are; as cond otherwise.
@@ -79,11 +84,11 @@ auto switch_(const Operand& index, Branches branches, const Args&... operands) {
   const std::tuple<AsTree<Args>...> arguments(operands...);
   std::vector<LeafFunction> functions;
   if constexpr (tree_detail::Kind<Branches>::is_tuple) {
-    using R = control_detail::ResultOf<std::tuple_element_t<0, Branches>, AsTree<Args>...>;
+    using R = BodyResult<std::tuple_element_t<0, Branches>, AsTree<Args>...>;
     std::apply(
         [&](auto&... branch) {
           (control_detail::check_alike<
-               R, control_detail::ResultOf<std::remove_reference_t<decltype(branch)>,
+               R, BodyResult<std::remove_reference_t<decltype(branch)>,
                                            AsTree<Args>...>>(),
            ...);
           (functions.push_back(leaf_function(branch, arguments)), ...);
@@ -92,7 +97,7 @@ auto switch_(const Operand& index, Branches branches, const Args&... operands) {
     return control_detail::unflatten<R>(
         run_branches({"switch_", index, std::move(functions), tree_ref(arguments)}));
   } else {
-    using R = control_detail::ResultOf<typename Branches::value_type, AsTree<Args>...>;
+    using R = BodyResult<typename Branches::value_type, AsTree<Args>...>;
     control_detail::check_alike<R, R>();
     for (auto& branch : branches) functions.push_back(leaf_function(branch, arguments));
     return control_detail::unflatten<R>(
@@ -110,13 +115,17 @@ auto switch_(const Operand& index, Branches branches, const Args&... operands) {
 template <typename Condition, typename Body, typename Init>
 auto while_loop(Condition condition, Body body, const Init& init, STOW_AT) {
   using Carry = AsTree<Init>;
-  using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>()))>;
-  static_assert(std::same_as<R, Carry>, "the body must return the carry that it is given");
-  const std::tuple<Carry> arguments(init);
-  const auto truth = [&](Carry& carry) { return Array(as_tree(condition(carry))); };
-  const Carry& carry = std::get<0>(arguments);
-  return tree_unflatten(carry, run_while({tree_ref(carry), leaf_function(body, arguments), at},
-                                         leaf_function(truth, arguments)));
+  static_assert(is_tree<Carry>(), "stowage: the carry must be a tree of arrays");
+  constexpr bool is_condition = std::is_invocable_r_v<Array, Condition&, Carry&>;
+  static_assert(is_condition,
+                "stowage: the condition must take the carry and return one Array, a bool scalar");
+  if constexpr (control_detail::check_carry<BodyResult<Body, Carry>, Carry>() && is_condition) {
+    const std::tuple<Carry> arguments(init);
+    const auto truth = [&](Carry& carry) { return Array(as_tree(condition(carry))); };
+    const Carry& carry = std::get<0>(arguments);
+    return tree_unflatten(carry, run_while({tree_ref(carry), leaf_function(body, arguments), at},
+                                           leaf_function(truth, arguments)));
+  }
 }
 
 /// carry = init; for (i = lower; i < upper; ++i) carry = body(i, carry); returns the carry.
@@ -129,12 +138,13 @@ auto while_loop(Condition condition, Body body, const Init& init, STOW_AT) {
 template <typename Body, typename Init>
 auto fori_loop(const Operand& lower, const Operand& upper, Body body, const Init& init) {
   using Carry = AsTree<Init>;
-  using R = std::remove_cvref_t<decltype(body(std::declval<Array&>(), std::declval<Carry&>()))>;
-  static_assert(std::same_as<R, Carry>, "the body must return the carry that it is given");
-  const std::tuple<Array, Carry> arguments(Array(0), init);
-  const Carry& carry = std::get<1>(arguments);
-  return tree_unflatten(
-      carry, run_fori({tree_ref(carry), leaf_function(body, arguments), lower.at}, lower, upper));
+  static_assert(is_tree<Carry>(), "stowage: the carry must be a tree of arrays");
+  if constexpr (control_detail::check_carry<BodyResult<Body, Array, Carry>, Carry>()) {
+    const std::tuple<Array, Carry> arguments(Array(0), init);
+    const Carry& carry = std::get<1>(arguments);
+    return tree_unflatten(
+        carry, run_fori({tree_ref(carry), leaf_function(body, arguments), lower.at}, lower, upper));
+  }
 }
 
 }  // namespace stow

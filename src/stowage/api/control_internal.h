@@ -24,7 +24,8 @@ struct LoopBody {
 };
 
 /// Traces the body, the captures going first; twice where a weak initial carry takes the type that
-/// the body returns, which `carry` is then converted to.
+/// the body returns, which `carry` is then converted to. Where the body has effects, their token is
+/// one more carry, behind the others (take_effects).
 /// Errors: TraceError where the body returns too few arrays or a carry of another type.
 Nested trace_loop_body(const LoopBody& loop, std::vector<Array>& carry);
 

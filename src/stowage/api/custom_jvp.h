@@ -47,6 +47,7 @@ auto custom_jvp(F function, Rule rule, STOW_AT) {
           rule = std::make_shared<Rule>(std::move(rule)), at](const auto&... args) {
     using Arguments = std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...>;
     Arguments arguments(args...);
+    check_function<F, AsTree<std::remove_cvref_t<decltype(args)>>...>();
     using R = std::remove_cvref_t<decltype(std::apply(*function, arguments))>;
     static_assert(std::is_invocable_v<Rule&, const Arguments&, const Arguments&>,
                   "stowage: the rule must take a tuple of primals and a tuple of tangents");

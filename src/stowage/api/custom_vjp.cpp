@@ -106,14 +106,14 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
   const size_t n_args = operands.size();
 
   const std::string what = request.what;
-  const Nested function = trace_nested(what, types, paths, n_args, [&](auto inputs) {
+  Nested function = trace_nested(what, types, paths, n_args, [&](auto inputs) {
     result.result = request.function(inputs);
     return leaves_of(result.result.ref);
   });
   const RulesOf rules(request);
   OwnedTree pair;
   size_t n_residuals = 0;
-  const Nested forward =
+  Nested forward =
       trace_nested(what + " (forward)", types, paths, n_args, [&](auto inputs) {
         pair = request.forward(inputs);
         const Site back(here);
@@ -121,6 +121,17 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
         n_residuals = leaves_of(request.parts(pair).second).size();
         return leaves_of(pair.ref);
       });
+
+  // The token of effects is one more result, behind the others.
+  const bool has_effects = function.has_effects || forward.has_effects;
+  if (has_effects) {
+    pass_effects(function);
+    pass_effects(forward);
+    std::vector<ValueId> outputs = forward.graph.outputs();
+    std::rotate(outputs.end() - 1 - static_cast<ptrdiff_t>(n_residuals), outputs.end() - 1,
+                outputs.end());
+    forward.graph.set_outputs(std::move(outputs));
+  }
 
   // Residuals come first in the graph, cotangents in the pair that the rule is given.
   std::vector<ArrayType> given;
@@ -136,17 +147,21 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
   const Nested backward =
       trace_nested(what + " (backward)", given, names, given.size(), [&](auto inputs) {
         std::vector<Array> leaves(inputs.begin() + static_cast<ptrdiff_t>(n_residuals),
-                                  inputs.end());
+                                  inputs.end() - (has_effects ? 1 : 0));
         leaves.insert(leaves.end(), inputs.begin(),
                       inputs.begin() + static_cast<ptrdiff_t>(n_residuals));
         const OwnedTree cotangents = request.backward(pair, leaves);
         const Site back(here);
+        if (!current_trace()->last_effect.empty())
+          fail_here("[{}] debug_print in a backward rule is not supported: return what it would "
+                    "print as a residual or a result",
+                    what);
         return checked_cotangents(cotangents, request.arguments, types);
       });
 
   std::vector<Array> captures;
   std::vector<size_t> first;
-  for (const Nested* nested : {&function, &forward, &backward}) {
+  for (const Nested* nested : std::initializer_list<const Nested*>{&function, &forward, &backward}) {
     first.push_back(captures.size());
     captures.insert(captures.end(), nested->captures.begin(), nested->captures.end());
   }
@@ -157,6 +172,7 @@ CustomVjpResult run_custom_vjp(const CustomVjpRequest& request) {
              {over_all(function, n_args, captures, first[0]),
               over_all(forward, n_args, captures, first[1]),
               over_all(backward, given.size(), captures, first[2])});
+  if (has_effects) result.outputs = take_effects(std::move(result.outputs), n_results - 1);
   return result;
 }
 

@@ -49,19 +49,27 @@ auto custom_vjp(F function, Forward forward, Backward backward, STOW_AT) {
           backward = std::make_shared<Backward>(std::move(backward)), at](const auto&... args) {
     using Arguments = std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...>;
     Arguments arguments(args...);
+    check_function<F, AsTree<std::remove_cvref_t<decltype(args)>>...>();
+    static_assert(std::is_invocable_v<Forward&, AsTree<std::remove_cvref_t<decltype(args)>>&...>,
+                  "stowage: the forward rule takes the arguments of the function");
     using R = std::remove_cvref_t<decltype(std::apply(*function, arguments))>;
     using Pair = std::remove_cvref_t<decltype(std::apply(*forward, arguments))>;
-    using Residuals = std::remove_cvref_t<decltype(std::declval<Pair&>().second)>;
-    static_assert(std::same_as<Pair, std::pair<R, Residuals>>,
-                  "the forward rule must return a pair of what the function returns and residuals");
-    static_assert(is_tree<R>() && is_tree<Residuals>(), "results and residuals must be trees");
+    static_assert(tree_detail::is_pair<Pair> && is_tree<Pair>(),
+                  "stowage: the forward rule must return std::pair(what the function returns, "
+                  "residuals), both trees of arrays");
+    using Residuals = typename Pair::second_type;
+    static_assert(std::same_as<typename Pair::first_type, R>,
+                  "stowage: the forward rule must return first what the function returns");
     if (!is_tracing()) return R(std::apply(*function, arguments));
     const auto call_backward = [&backward = *backward](const OwnedTree& like,
                                                        std::span<const Array> leaves) {
       const Pair pair = tree_unflatten(*static_cast<const Pair*>(like.ref.tree), leaves);
+      static_assert(std::is_invocable_v<Backward&, const Residuals&, const R&>,
+                    "stowage: the backward rule takes (residuals, cotangent), the cotangent being of "
+                    "the type that the function returns");
       auto cotangents = backward(pair.second, pair.first);
       using C = decltype(cotangents);
-      static_assert(is_tree<C>(), "the backward rule must return a tree of arrays");
+      static_assert(is_tree<C>(), "stowage: the backward rule must return a tree of arrays");
       if constexpr (std::same_as<std::tuple<C>, Arguments>) {
         auto owned = std::make_shared<Arguments>(std::move(cotangents));
         return OwnedTree{owned, tree_ref(*owned)};

@@ -19,7 +19,7 @@ Array shuffled(Array key, Array x, int64_t axis) {
   const auto rounds = static_cast<int>(
       std::ceil(3 * std::log(n) / std::log(double{std::numeric_limits<uint32_t>::max()})));
   for (int i = 0; i < rounds; ++i) {
-    const std::vector<Array> keys = split(key);
+    const auto keys = split(key);
     key = keys[0];
     const Array operands[] = {bits(keys[1], x.shape()), x};
     x = record(OpKind::kSort, AxisParams{axis, false}, operands)[1];
@@ -55,7 +55,7 @@ double rounded_to(double x, DType dtype) {
 // low + a number below `span` (0: any), of two draws; `factor` is 2^bits modulo it.
 Array drawn(const Array& key, const Shape& shape, DType words, const Array& low, const Array& span,
             const Array& factor) {
-  const std::vector<Array> keys = split(key);
+  const auto keys = split(key);
   const Array upper = bits(keys[0], shape, words), lower = bits(keys[1], shape, words);
   const Array offset = rem(rem(upper, span) * factor + rem(lower, span), span);
   return low + astype(offset, low.dtype());

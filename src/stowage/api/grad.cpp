@@ -13,9 +13,30 @@
 namespace stow {
 namespace {
 
-void check_loss(const char* what, const std::vector<Array>& outputs) {
-  if (outputs.empty()) fail_here("[{}] the function returned no array", what);
-  const Array& loss = outputs[0];
+std::string listed(const std::vector<std::string>& paths) {
+  constexpr size_t kShown = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(paths.size(), kShown); ++i)
+    text += fmt::format("{}'{}'", i ? ", " : "", paths[i]);
+  return paths.size() > kShown ? text + ", …" : text;
+}
+
+// The loss: one Array, not a tree of them, of which some leaf would be taken for it.
+void check_loss(const GradRequest& request, const TreeRef& result) {
+  const char* what = request.what;
+  const TreeRef part = request.loss ? request.loss(result) : result;
+  const std::vector<std::string> paths = paths_of(part);
+  const std::vector<Array> leaves = leaves_of(part);
+  if (leaves.empty()) fail_here("[{}] the function returned no array", what);
+  if (leaves.size() > 1 || !paths[0].empty())
+    fail_here("[{}] expected one Array, the loss, {}; got a tree with {} ({}); {}", what,
+              request.loss ? "as the first of the pair" : "from the function",
+              leaves.size() == 1 ? "the array" : fmt::format("{} arrays", leaves.size()),
+              listed(paths),
+              request.loss ? "put the other arrays into the second of the pair"
+                           : "for other results beside the loss, return std::pair(loss, others) "
+                             "and use grad_aux or value_and_grad_aux");
+  const Array& loss = leaves[0];
   if (loss.rank() != 0)
     fail_here("[{}] the loss must be a scalar; the function returned {}", what, describe(loss));
   if (!is_float(loss.dtype()))
@@ -145,9 +166,11 @@ Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& a
           l.result = function(leaves);
           return leaves_of(l.result.ref);
         });
-    const size_t n_aux = request.aux ? leaves_of(request.aux(l.result.ref)).size() : 0;
+    const size_t n_aux = (request.aux ? leaves_of(request.aux(l.result.ref)).size() : 0) +
+                         (nested.has_effects ? 1 : 0);
     Graph forward = split_into(*linearized, nested, nested.graph.outputs().size() - n_aux,
                                request.must_be_linear);
+    if (nested.has_effects) linearized->output_types.pop_back();
     if (request.needs_outputs)
       n_outputs = nested.graph.outputs().size();
     else
@@ -156,7 +179,10 @@ Linearization linearize_leaves(const LinearizeRequest& request, const TreeRef& a
                            forward.outputs().end()});
     if (request.at_zeros) std::transform(types.begin(), types.end(), inputs.begin(), zeros_of);
     inputs.insert(inputs.end(), nested.captures.begin(), nested.captures.end());
-    return inline_graph(forward, inputs);
+    std::vector<Array> results = inline_graph(forward, inputs);
+    return nested.has_effects && request.needs_outputs
+               ? take_effects(std::move(results), --n_outputs)
+               : results;
   });
   const auto first_residual = all.begin() + static_cast<ptrdiff_t>(n_outputs);
   l.outputs.assign(all.begin(), first_residual);
@@ -270,7 +296,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
           derivative.result = function(inputs);
           std::vector<Array> outputs = leaves_of(derivative.result.ref);
           const Site back(here);
-          check_loss(request.what, outputs);
+          check_loss(request, derivative.result.ref);
           return outputs;
         });
     n_outputs = nested.graph.outputs().size();
@@ -299,6 +325,7 @@ Derivative differentiate(const GradRequest& request, const TreeRef& arguments,
     spec.on_device = request.options.on_device;
     inputs.push_back(scalar_constant(1.0, nested.graph.type(nested.graph.outputs()[0]).dtype));
     std::vector<Array> results = inline_graph(reverse(nested.graph, spec), inputs);
+    if (nested.has_effects) results = take_effects(std::move(results), --n_outputs);
     std::vector<Array> all(results.begin(), results.begin() + static_cast<int64_t>(n_outputs));
     size_t next = n_outputs;
     for (size_t i : asked)

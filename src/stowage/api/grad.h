@@ -27,6 +27,8 @@ struct GradRequest {
   std::vector<int> argnums;  ///< Arguments to differentiate by, in the order of the gradients.
   GradOptions options;
   SourceLocation at;
+  /// Finds the loss in the result where that has an auxiliary part, too; else the result is the loss.
+  TreeRef (*loss)(const TreeRef& result) = nullptr;
 };
 struct Derivative {
   std::vector<Array> outputs;    ///< Leaves of what the function returned.
@@ -97,8 +99,33 @@ struct Argnums<> : Argnums<0> {};
 
 // Of what a function that returns pair(result, aux) returned.
 template <typename Pair>
+TreeRef result_of(const TreeRef& result) {
+  return tree_ref(static_cast<const Pair*>(result.tree)->first);
+}
+template <typename Pair>
 TreeRef aux_of(const TreeRef& result) {
   return tree_ref(static_cast<const Pair*>(result.tree)->second);
+}
+template <typename R>
+constexpr void check_pair() {
+  static_assert(tree_detail::is_pair<R>, "stowage: the function must return std::pair(result, aux), aux being "
+                            "any tree of arrays");
+}
+
+// What a function whose Jacobian is asked for returns.
+template <typename F, typename... Args>
+Array one_array(F& function, const Args&... args) {
+  static_assert(std::is_invocable_v<F&, const Args&...>,
+                "stowage: the function cannot be called with these arguments");
+  if constexpr (std::is_invocable_v<F&, const Args&...>) {
+    using R = std::invoke_result_t<F&, const Args&...>;
+    static_assert(std::is_convertible_v<R, Array>,
+                  "stowage: the function must return one Array, of which there is a Jacobian; for "
+                  "other results beside it, return std::pair(result, others) and use jacrev_aux, "
+                  "jacfwd_aux or hessian_aux");
+    if constexpr (std::is_convertible_v<R, Array>) return function(args...);
+  }
+  return {};
 }
 
 // One argnum gives its tree, several a tuple of theirs.
@@ -110,14 +137,19 @@ auto single_or_tuple(std::tuple<T...> trees) {
     return trees;
 }
 
-template <typename N, typename F, typename Tuple>
+template <typename N, bool has_aux, typename F, typename Tuple>
 auto run(const char* what, F& function, const Tuple& arguments, GradOptions options,
          SourceLocation at) {
   []<typename... Args>(const std::tuple<Args...>*) { check_function<F, Args...>(); }(&arguments);
   N::template check<std::tuple_size_v<Tuple>>();
   using R = std::remove_cvref_t<decltype(std::apply(function, std::declval<Tuple&>()))>;
-  Derivative d = differentiate({what, N::list(), options, at}, tree_ref(arguments),
-                               leaf_function(function, arguments));
+  GradRequest request{what, N::list(), options, at};
+  if constexpr (has_aux) {
+    check_pair<R>();
+    if constexpr (tree_detail::is_pair<R>) request.loss = result_of<R>;
+  }
+  Derivative d =
+      differentiate(request, tree_ref(arguments), leaf_function(function, arguments));
   const auto prototype = N::pick(arguments);
   R value = tree_unflatten(*static_cast<const R*>(d.result.ref.tree), d.outputs);
   return std::pair(std::move(value), single_or_tuple(tree_unflatten(prototype, d.gradients)));
@@ -130,14 +162,15 @@ auto run(const char* what, F& function, const Tuple& arguments, GradOptions opti
 /// value_and_grad<0, 1>(f) a tuple of both, in the order asked for).
 /// Works inside jit and outside, and nested. Arrays of outer traces that the function captures are
 /// constants to this gradient, not to the outer one.
-/// Errors: TraceError if the loss is no float scalar, a leaf is no float (see GradOptions), or an
-/// op has no gradient.
+/// Errors: TraceError if the function returns anything but one Array (a loss beside other results:
+/// value_and_grad_aux), the loss is no float scalar, a leaf is no float (see GradOptions), or an op
+/// has no gradient.
 template <int... Argnum, typename F>
 auto value_and_grad(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad", *function, arguments,
-                                                             options, at);
+    return grad_detail::run<grad_detail::Argnums<Argnum...>, false>("value_and_grad", *function,
+                                                                    arguments, options, at);
   };
 }
 
@@ -147,8 +180,8 @@ template <int... Argnum, typename F>
 auto value_and_grad_aux(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("value_and_grad_aux", *function,
-                                                             arguments, options, at);
+    return grad_detail::run<grad_detail::Argnums<Argnum...>, true>("value_and_grad_aux", *function,
+                                                                   arguments, options, at);
   };
 }
 
@@ -157,8 +190,8 @@ template <int... Argnum, typename F>
 auto grad(F function, GradOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), options, at](const auto&... args) {
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
-    return grad_detail::run<grad_detail::Argnums<Argnum...>>("grad", *function, arguments, options,
-                                                             at)
+    return grad_detail::run<grad_detail::Argnums<Argnum...>, false>("grad", *function, arguments,
+                                                                    options, at)
         .second;
   };
 }
@@ -227,6 +260,7 @@ auto vjp_aux(F function, const Args&... args) {
   using Arguments = std::tuple<AsTree<Args>...>;
   const Arguments arguments(args...);
   using Pair = std::remove_cvref_t<decltype(std::apply(function, std::declval<Arguments&>()))>;
+  grad_detail::check_pair<Pair>();
   using R = typename Pair::first_type;
   Linearization l = linearize_leaves({.what = "vjp_aux", .aux = grad_detail::aux_of<Pair>},
                                      tree_ref(arguments), leaf_function(function, arguments));
@@ -283,7 +317,7 @@ template <typename F>
 auto jacrev(F function) {
   return
       [function = std::make_shared<F>(std::move(function))](const Array& x, const auto&... rest) {
-        const auto of_x = [&](const Array& at) { return Array((*function)(at, rest...)); };
+        const auto of_x = [&](const Array& at) { return grad_detail::one_array(*function, at, rest...); };
         const auto [y, pullback] = vjp(of_x, x);
         const auto& pull = pullback;
         return jacobian_of(x, y, [&pull](const Array& ct) { return std::get<0>(pull(ct)); });

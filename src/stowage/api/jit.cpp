@@ -79,9 +79,17 @@ void check_donation(const JitEntry& entry, std::span<const Array> arguments) {
   }
 }
 
+std::vector<std::string> all_parts(std::span<const TreeRef> arguments) {
+  std::vector<std::string> paths;
+  for (const TreeRef& tree : arguments)
+    for (std::string& path : part_paths_of(tree)) paths.push_back(std::move(path));
+  return paths;
+}
+
 void check_known(const JitOptions& options, const char* option, const char* whose,
-                 const ShardingsByPath& shardings, const std::vector<std::string>& paths) {
-  if (const std::optional<std::string> path = shardings.unknown(paths))
+                 const ShardingsByPath& shardings, const std::vector<std::string>& parts,
+                 const std::vector<std::string>& paths) {
+  if (const std::optional<std::string> path = shardings.unknown(parts))
     fail_here("[{}] {} names '{}', which is no part of the {}; the leaves are {}", options.name,
               option, *path, whose,
               paths.empty() ? "none" : fmt::format("'{}'", fmt::join(paths, "', '")));
@@ -208,7 +216,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
   take_donated("");
   std::vector<Array> results;
   results.reserve(outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i)
+  for (size_t i = 0; i < output_types.size(); ++i)
     results.push_back(placed(make_concrete(output_types[i], std::move(outputs[i])), i));
   return results;
 }
@@ -238,16 +246,18 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
   entry->input_names = all_paths(arguments);
   entry->n_leaves = entry->input_names.size();
 
+  const std::vector<std::string> parts = all_parts(arguments);
   int n_arguments = 0;
-  for (const std::string& path : entry->input_names)
-    n_arguments = std::max(n_arguments, argument_number(path) + 1);
+  for (const std::string& path : parts)
+    if (!path.empty()) n_arguments = std::max(n_arguments, argument_number(path) + 1);
   const std::set<int> donated(options_.donate_argnums.begin(), options_.donate_argnums.end());
   for (int argnum : donated)
     if (argnum < 0 || argnum >= n_arguments)
-      fail_here("[{}] donate_argnums names argument {}, which holds no array", options_.name,
-                argnum);
+      fail_here("[{}] donate_argnums names argument {}, the function has {}", options_.name, argnum,
+                n_arguments);
 
-  check_known(options_, "in_shardings", "arguments", options_.in_shardings, entry->input_names);
+  check_known(options_, "in_shardings", "arguments", options_.in_shardings, parts,
+              entry->input_names);
 
   auto trace = std::make_shared<Trace>(options_.name, true);
   {
@@ -262,7 +272,8 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     const Site back(at_);
     std::vector<Array> results = leaves_of(entry->result.ref);
     const std::vector<std::string> paths = paths_of(entry->result.ref);
-    check_known(options_, "out_shardings", "result", options_.out_shardings, paths);
+    check_known(options_, "out_shardings", "result", options_.out_shardings,
+                part_paths_of(entry->result.ref), paths);
     std::vector<ValueId> outputs;
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i].empty())
@@ -274,6 +285,8 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
       outputs.push_back(trace->lift(results[i]));
       entry->output_types.push_back(results[i].type());
     }
+    // The token of effects is one more output of the program, without a byte.
+    if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
     trace->graph.set_outputs(std::move(outputs));
   }
   assign_leaves(entry->result.ref, std::vector<Array>(entry->output_types.size()));

@@ -116,6 +116,25 @@ constexpr void check_function() {
                   "stowage: the function must return a tree of arrays");
 }
 
+/// What a body gives for arguments of these types; where it cannot be called with them, or gives no
+/// tree, the compilation stops with a sentence, which names what they are.
+template <typename F, typename... Args>
+constexpr auto body_result() {
+  static_assert(std::is_invocable_v<F&, Args&...>,
+                "stowage: the body cannot be called with what it is given: scan's takes (carry, "
+                "slice), fori_loop's (counter, carry), while_loop's and its condition (carry), "
+                "the branches of cond and switch_ the operands");
+  if constexpr (std::is_invocable_v<F&, Args&...>) {
+    using R = std::remove_cvref_t<std::invoke_result_t<F&, Args&...>>;
+    static_assert(is_tree<R>(), "stowage: the body must return a tree of arrays");
+    return std::type_identity<R>();
+  } else {
+    return std::type_identity<void>();
+  }
+}
+template <typename F, typename... Args>
+using BodyResult = typename decltype(body_result<F, Args...>())::type;
+
 /// `function` over arguments like these as a function over their leaves. Refers to both.
 template <typename F, typename... Args>
 LeafFunction leaf_function(F& function, const std::tuple<Args...>& arguments) {

@@ -39,14 +39,16 @@ template <typename Body, typename Init, typename Xs = None>
 auto nested_scan(Body body, const Init& init, const Xs& xs = {}, NestedScanOptions options = {},
                  STOW_AT) {
   using Carry = AsTree<Init>;
-  using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>(), std::declval<Xs&>()))>;
-  static_assert(is_tree<Carry>() && is_tree<Xs>() && is_tree<R>(),
-                "stowage: the carry, what is scanned and what the body returns must be trees");
-  const std::tuple<Carry, Xs> arguments(init, xs);
-  const auto& [carry, scanned] = arguments;
-  ScanResult result = run_nested_scan(
-      {tree_ref(carry), tree_ref(scanned), {}, leaf_function(body, arguments), at}, options);
-  return scan_results<R>(carry, result, at);
+  static_assert(is_tree<Carry>() && is_tree<Xs>(),
+                "stowage: the carry and what is scanned must be trees of arrays");
+  using R = BodyResult<Body, Carry, Xs>;
+  if constexpr (check_scan_body<R, Carry>()) {
+    const std::tuple<Carry, Xs> arguments(init, xs);
+    const auto& [carry, scanned] = arguments;
+    ScanResult result = run_nested_scan(
+        {tree_ref(carry), tree_ref(scanned), {}, leaf_function(body, arguments), at}, options);
+    return scan_results<R>(carry, result, at);
+  }
 }
 
 }  // namespace stow

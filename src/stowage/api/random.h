@@ -2,6 +2,9 @@
 // Not a generator with state; a key is a value, and is used once.
 #pragma once
 
+#include <algorithm>
+#include <array>
+
 #include "stowage/api/shaping.h"
 
 namespace stow::random {
@@ -12,7 +15,15 @@ namespace stow::random {
 /// The key of a seed: {seed >> 32, seed & 0xffffffff}.
 Array key(uint64_t seed);
 /// `n` independent keys.
-std::vector<Array> split(const Operand& key, int n = 2);
+std::vector<Array> split(const Operand& key, int n);
+/// As many keys as it says, two by default: auto [a, b] = split(key), auto [a, b, c] = split<3>(key).
+template <size_t n = 2>
+std::array<Array, n> split(const Operand& key) {
+  const std::vector<Array> keys = random::split(key, static_cast<int>(n));
+  std::array<Array, n> result;
+  std::copy(keys.begin(), keys.end(), result.begin());
+  return result;
+}
 /// The same as one array u32[n,2].
 Array split_array(const Operand& key, int64_t n);
 /// A key that depends on both; `data` is a scalar integer.

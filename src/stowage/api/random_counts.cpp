@@ -20,7 +20,7 @@ using State = std::array<Array, 3>;
 Array poisson_by_products(const Array& key, const Array& rate) {
   const auto open = [&](const State& s) { return s[2] > -rate; };
   const auto next = [&](const State& s) {
-    const std::vector<Array> keys = split(s[0]);
+    const auto keys = split(s[0]);
     const Array count = where(open(s), s[1] + 1, s[1]);
     return State{keys[0], count, s[2] + log(uniform(keys[1], rate.shape(), DType::kF32))};
   };
@@ -63,7 +63,7 @@ Array binomial_by_sums(const Array& key, const Array& count, const Array& p) {
   const Array log_rest = log1p(-p);
   const auto open = [&](const State& s) { return s[2] <= count; };
   const auto next = [&](const State& s) {
-    const std::vector<Array> keys = split(s[0]);
+    const auto keys = split(s[0]);
     const Array number = where(open(s), s[1] + 1.0, s[1]);
     const Array step = ceil(log(uniform(keys[0], p.shape(), p.dtype())) / log_rest);
     return State{keys[1], number, s[2] + step};

@@ -118,7 +118,7 @@ Array beta(const Operand& key, const Operand& a, const Operand& b,
   const Array k = check_key(key);
   const Shape all = shape_of("beta", shape, {&a, &b});
   return run_as_one("beta", [&] {
-    const std::vector<Array> keys = split(k);
+    const auto keys = split(k);
     const Array log_a = loggamma(keys[0], a, all, dtype), log_b = loggamma(keys[1], b, all, dtype);
     const Array most = maximum(log_a, log_b);
     const Array x = exp(log_a - most), y = exp(log_b - most);
@@ -144,7 +144,7 @@ Array t(const Operand& key, const Operand& df, const std::optional<Shape>& shape
   const Array k = check_key(key);
   const Array each = spread("t", df, shape_of("t", shape, {&df}), dtype);
   return run_as_one("t", [&] {
-    const std::vector<Array> keys = split(k);
+    const auto keys = split(k);
     const Array half = each / 2.0;
     return normal(keys[0], each.shape(), dtype) * sqrt(half / gamma(keys[1], half, {}, dtype));
   });
@@ -165,7 +165,7 @@ Array f(const Operand& key, const Operand& dfnum, const Operand& dfden,
   const Shape all = shape_of("f", shape, {&dfnum, &dfden});
   const Array num = spread("f", dfnum, all, dtype), den = spread("f", dfden, all, dtype);
   return run_as_one("f", [&] {
-    const std::vector<Array> keys = split(k);
+    const auto keys = split(k);
     return chisquare(keys[1], num, {}, dtype) / num / (chisquare(keys[0], den, {}, dtype) / den);
   });
 }
@@ -174,7 +174,7 @@ Array generalized_normal(const Operand& key, double p, const Shape& shape, DType
   const Site site(key.at);
   const Array k = check_key(key);
   return run_as_one("generalized_normal", [&] {
-    const std::vector<Array> keys = split(k);
+    const auto keys = split(k);
     const Array g = gamma(keys[0], 1 / p, shape, dtype);
     return rademacher(keys[1], shape, dtype) * pow(g, 1 / p);
   });
@@ -185,7 +185,7 @@ Array ball(const Operand& key, int64_t d, double p, const Shape& shape, DType dt
   const Array k = check_key(key);
   if (d < 0) fail_here("[random] a ball of {} dimensions", d);
   return run_as_one("ball", [&] {
-    const std::vector<Array> keys = split(k);
+    const auto keys = split(k);
     Dims dims = shape.dims();
     dims.push_back(d);
     const Array g = generalized_normal(keys[0], p, Shape(dims), dtype);

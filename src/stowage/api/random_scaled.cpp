@@ -65,7 +65,7 @@ Array wald(const Operand& key, const Operand& mean, const std::optional<Shape>& 
   const Array k = check_key(key);
   const Array m = spread("wald", mean, shape_of("wald", shape, {&mean}), dtype);
   return run_as_one("wald", [&] {
-    const std::vector<Array> keys = split(k);
+    const auto keys = split(k);
     const Array y = square(normal(keys[0], m.shape(), dtype));
     const Array z = uniform(keys[1], m.shape(), dtype);
     const Array root = sqrt(4.0 * m * y + square(m) * square(y));
@@ -110,7 +110,7 @@ Array double_sided_maxwell(const Operand& key, const Operand& loc, const Operand
   const Array l = spread("double_sided_maxwell", loc, all, dtype);
   const Array s = spread("double_sided_maxwell", scale, all, dtype);
   return run_as_one("double_sided_maxwell", [&] {
-    const std::vector<Array> keys = split(k);
+    const auto keys = split(k);
     return rademacher(keys[1], all, dtype) * maxwell(keys[0], all, dtype) * s + l;
   });
 }

@@ -96,9 +96,10 @@ Nested trace_loop_body(const LoopBody& loop, std::vector<Array>& carry) {
     for (const Array& c : carry) types.push_back(c.type());
     types.insert(types.end(), loop.slices.begin(), loop.slices.end());
     nested = trace_nested(loop.what, types, loop.names, 0, loop.body);
-    if (nested.graph.outputs().size() < carry.size())
-      fail_here("[{}] the body returns {} arrays, the carry has {}", loop.what,
-                nested.graph.outputs().size(), carry.size());
+    const size_t n_outputs = nested.graph.outputs().size() - (nested.has_effects ? 1 : 0);
+    if (n_outputs < carry.size())
+      fail_here("[{}] the body returns {} arrays, the carry has {}", loop.what, n_outputs,
+                carry.size());
     if (!widen_weak_carry(carry, nested.graph)) break;
   }
   for (size_t i = 0; i < carry.size(); ++i)
@@ -107,6 +108,7 @@ Nested trace_loop_body(const LoopBody& loop, std::vector<Array>& carry) {
       fail_here("[{}] the body returns {} as {}, and is given it as {}", loop.what,
                 leaf_name("carry", loop.carry_paths[i]), to_string(type),
                 to_string(carry[i].type()));
+  if (nested.has_effects) carry.push_back(carry_effects(nested, carry.size()));
   return nested;
 }
 
@@ -138,13 +140,15 @@ ScanResult run_scan(const ScanRequest& request) {
     };
     Nested nested = trace_loop_body(loop, carry);
     params.n_consts = static_cast<int>(nested.captures.size());
-    params.n_carries = static_cast<int>(n_carries);
-    params.out_axes = stacked_axes(request, nested.graph, n_carries);
+    params.n_carries = static_cast<int>(carry.size());
+    params.out_axes = stacked_axes(request, nested.graph, carry.size());
     std::vector<Array> operands = nested.captures;
     operands.insert(operands.end(), carry.begin(), carry.end());
     operands.insert(operands.end(), xs.begin(), xs.end());
-    return record(OpKind::kScan, params, operands,
-                  {std::make_shared<const Graph>(std::move(nested.graph))});
+    std::vector<Array> results =
+        record(OpKind::kScan, params, operands,
+               {std::make_shared<const Graph>(std::move(nested.graph))});
+    return nested.has_effects ? take_effects(std::move(results), n_carries) : results;
   };
   std::vector<Array> all = traced_or_run("scan", body);
   const auto split = all.begin() + static_cast<int64_t>(n_carries);

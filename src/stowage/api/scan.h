@@ -48,14 +48,29 @@ auto scan_results(const Carry& carry, const ScanResult& result, SourceLocation a
     check_same_structure(tree_ref(carry), result.result.ref, what, at);
     return tree_unflatten(carry, result.carry);
   } else {
-    static_assert(std::same_as<std::remove_cvref_t<decltype(std::declval<R>().first)>, Carry>,
-                  "stowage: the body must return the carry, or a pair of the carry and what is "
-                  "stacked");
     const R& prototype = *static_cast<const R*>(result.result.ref.tree);
     check_same_structure(tree_ref(carry), tree_ref(prototype.first), what, at);
     return std::pair(tree_unflatten(carry, result.carry),
                      tree_unflatten(prototype.second, result.ys));
   }
+}
+
+/// Stops a compilation with a sentence where a body returns neither the carry nor a pair that begins
+/// with one.
+template <typename R, typename Carry>
+constexpr bool check_scan_body() {
+  constexpr bool is_carry = std::same_as<R, Carry>;
+  constexpr bool is_with_slices = [] {
+    if constexpr (tree_detail::is_pair<R>)
+      return std::same_as<typename R::first_type, Carry>;
+    else
+      return false;
+  }();
+  static_assert(is_carry || is_with_slices || std::same_as<R, void>,
+                "stowage: the body must return the carry, of the type that it is given, or "
+                "std::pair(carry, what is stacked); several arrays to stack are a tree of their "
+                "own: std::pair(carry, std::tuple(a, b))");
+  return is_carry || is_with_slices;
 }
 
 /// carry = init; for each i: (carry, y[i]) = body(carry, xs[i]); returns (carry, y stacked).
@@ -70,14 +85,16 @@ auto scan_results(const Carry& carry, const ScanResult& result, SourceLocation a
 template <typename Body, typename Init, typename Xs = None>
 auto scan(Body body, const Init& init, const Xs& xs = {}, ScanOptions options = {}, STOW_AT) {
   using Carry = AsTree<Init>;
-  using R = std::remove_cvref_t<decltype(body(std::declval<Carry&>(), std::declval<Xs&>()))>;
-  static_assert(is_tree<Carry>() && is_tree<Xs>() && is_tree<R>(),
-                "stowage: the carry, what is scanned and what the body returns must be trees");
-  const std::tuple<Carry, Xs> arguments(init, xs);
-  const auto& [carry, scanned] = arguments;
-  ScanResult result =
-      run_scan({tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
-  return scan_results<R>(carry, result, at);
+  static_assert(is_tree<Carry>() && is_tree<Xs>(),
+                "stowage: the carry and what is scanned must be trees of arrays");
+  using R = BodyResult<Body, Carry, Xs>;
+  if constexpr (check_scan_body<R, Carry>()) {
+    const std::tuple<Carry, Xs> arguments(init, xs);
+    const auto& [carry, scanned] = arguments;
+    ScanResult result =
+        run_scan({tree_ref(carry), tree_ref(scanned), options, leaf_function(body, arguments), at});
+    return scan_results<R>(carry, result, at);
+  }
 }
 
 }  // namespace stow

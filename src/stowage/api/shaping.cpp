@@ -43,6 +43,12 @@ Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype)
   const WeakDType type = dtype ? WeakDType{*dtype, false} : x.dtype();
   return broadcast_array(scalar_constant(value, type), x.shape());
 }
+Array zeros_like(const Operand& x) {
+  return zeros_like(x, std::nullopt);
+}
+Array ones_like(const Operand& x) {
+  return ones_like(x, std::nullopt);
+}
 Array zeros_like(const Operand& x, std::optional<DType> dtype) {
   return full_like(x, 0, dtype);
 }

@@ -31,8 +31,10 @@ Array ones(const Shape& shape, DType dtype = DType::kF32, STOW_AT);  ///< All 1.
 /// Without a dtype, f32, i32 or bool by the value; a number is weak then, as in JAX.
 Array full(const Shape& shape, ScalarValue value, std::optional<DType> dtype = {}, STOW_AT);
 // Of the shape of x, and of its dtype unless another is given.
-Array zeros_like(const Operand& x, std::optional<DType> dtype = {});                     ///< All 0.
-Array ones_like(const Operand& x, std::optional<DType> dtype = {});                      ///< All 1.
+Array zeros_like(const Operand& x);                               ///< All 0.
+Array zeros_like(const Operand& x, std::optional<DType> dtype);  ///< All 0.
+Array ones_like(const Operand& x);                                ///< All 1.
+Array ones_like(const Operand& x, std::optional<DType> dtype);   ///< All 1.
 Array full_like(const Operand& x, ScalarValue value, std::optional<DType> dtype = {});  ///< All `value`.
 /// 0, 1, … n - 1 as i32; or [start, stop) by steps.
 Array arange(int64_t stop, DType dtype = DType::kI32, STOW_AT);

@@ -139,10 +139,9 @@ const Sharding* ShardingsByPath::find(std::string_view path) const {
 }
 
 std::optional<std::string> ShardingsByPath::unknown(
-    const std::vector<std::string>& leaf_paths) const {
+    const std::vector<std::string>& part_paths) const {
   for (const auto& entry : by_path_)
-    if (std::none_of(leaf_paths.begin(), leaf_paths.end(),
-                     [&](const std::string& leaf) { return lies_below(leaf, entry.first); }))
+    if (std::find(part_paths.begin(), part_paths.end(), entry.first) == part_paths.end())
       return entry.first;
   return std::nullopt;
 }

@@ -120,8 +120,8 @@ std::string to_string(const Sharding& sharding);
 void check_sharding(std::string_view what, const Sharding& sharding, const ArrayType& type);
 
 /// Shardings of the leaves of a tree: one for all, or one for each leaf below a path. A path names
-/// a leaf, a part of the tree ("1/moments") or, empty, all of it; the longest that fits counts, and
-/// leaves that none fits are left as they are.
+/// a leaf, a part of the tree ("1/moments"; it may have no leaves, as the state of plain SGD has none)
+/// or, empty, all of it; the longest that fits counts, and leaves that none fits are left as they are.
 class ShardingsByPath {
  public:
   ShardingsByPath() = default;  ///< None.
@@ -134,8 +134,8 @@ class ShardingsByPath {
   bool empty() const { return by_path_.empty(); }  ///< Nothing is said.
   /// The one for a leaf, or null.
   const Sharding* find(std::string_view path) const;
-  /// A path that none of these leaves lies below; none if all do.
-  std::optional<std::string> unknown(const std::vector<std::string>& leaf_paths) const;
+  /// A path that is none of these, the parts of a tree; none if all are.
+  std::optional<std::string> unknown(const std::vector<std::string>& part_paths) const;
 
  private:
   std::vector<std::pair<std::string, Sharding>> by_path_;

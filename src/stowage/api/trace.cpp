@@ -151,6 +151,17 @@ ValueId Trace::constant(const ArrayType& type, std::vector<std::byte> data) {
   return graph.node(id).result();
 }
 
+Array Trace::effect_token() {
+  if (!last_effect.empty()) return last_effect;
+  const auto& stack = context().traces;
+  const auto own = std::find_if(stack.begin(), stack.end(),
+                                [&](const std::shared_ptr<Trace>& t) { return t.get() == this; });
+  STOW_CHECK(own != stack.end(), "an effect in a trace that is not active");
+  if (own != stack.begin()) return (*std::prev(own))->effect_token();
+  if (first_effect_.empty()) first_effect_ = wrap(constant(effect_token_type(), {}), nullptr);
+  return first_effect_;
+}
+
 ValueId Trace::lift(const Array& array) {
   if (array.empty()) fail_here("[array] an empty Array has no value; assign one before it is used");
   const ArrayImpl& impl = *array.impl();
@@ -250,11 +261,27 @@ std::vector<Array> traced_or_run(const char* what,
       outputs.push_back(trace->lift(array));
       weak.push_back(array.type().weak);
     }
+    if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
     trace->graph.set_outputs(std::move(outputs));
   }
   std::vector<Array> results = run_or_abstract(std::move(trace->graph), trace->captures);
+  results.resize(weak.size());  // less the token of effects
   for (size_t i = 0; i < results.size(); ++i) results[i].impl()->type.weak = weak[i];
   return results;
+}
+
+// The graph with its inputs in another order.
+static Graph with_inputs_in_order(const Graph& from, std::span<const size_t> order) {
+  Graph to;
+  ValueMap map(from);
+  for (size_t i : order) {
+    const ValueId id = from.inputs()[i];
+    map.set(id, to.add_input(from.type(id), from.input_names()[i]));
+  }
+  const std::vector<RegionId> regions = import_regions(from, to, RegionId());
+  for (const Node& node : from.nodes()) copy_node(from, node, to, map, regions);
+  to.set_outputs(map.images(from.outputs()));
+  return to;
 }
 
 Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
@@ -276,6 +303,7 @@ Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
       if (array.empty()) fail_here("[{}] the function returned an empty Array", what);
       outputs.push_back(trace->lift(array));
     }
+    if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
     trace->graph.set_outputs(std::move(outputs));
   }
   const Graph& from = trace->graph;
@@ -284,18 +312,46 @@ Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
   for (size_t i = 0; i < trace->captures.size(); ++i)
     order.insert(order.begin() + static_cast<std::ptrdiff_t>(captures_at + i), inputs.size() + i);
 
-  Nested nested{.captures = trace->captures};
-  ValueMap map(from);
-  for (size_t i : order) {
-    const ValueId id = from.inputs()[i];
-    map.set(id, nested.graph.add_input(from.type(id), from.input_names()[i]));
-  }
-  const std::vector<RegionId> regions = import_regions(from, nested.graph, RegionId());
-  for (const Node& node : from.nodes()) copy_node(from, node, nested.graph, map, regions);
-  std::vector<ValueId> outputs;
-  for (ValueId id : from.outputs()) outputs.push_back(map[id]);
+  return {with_inputs_in_order(from, order), trace->captures, !trace->last_effect.empty()};
+}
+
+void pass_effects(Nested& nested) {
+  if (nested.has_effects) return;
+  nested.has_effects = true;
+  const Array token = current_trace()->effect_token();
+  const ValueId id = nested.graph.add_input(
+      token.type(), fmt::format("captured/{}", nested.captures.size()));
+  nested.captures.push_back(token);
+  std::vector<ValueId> outputs = nested.graph.outputs();
+  outputs.push_back(id);
   nested.graph.set_outputs(std::move(outputs));
-  return nested;
+}
+
+Array carry_effects(Nested& nested, size_t n_carries) {
+  const Array token = current_trace()->effect_token();
+  const size_t n_captures = nested.captures.size();
+  size_t at = 0;  // which capture it is
+  while (at < n_captures && nested.captures[at].impl() != token.impl()) ++at;
+  STOW_CHECK(at < n_captures, "the first effect of a body reads the token of the trace outside");
+  std::vector<size_t> order;
+  for (size_t i = 0; i < nested.graph.inputs().size(); ++i)
+    if (i != at) order.push_back(i);
+  order.insert(order.begin() + static_cast<std::ptrdiff_t>(n_captures - 1 + n_carries), at);
+  Graph graph = with_inputs_in_order(nested.graph, order);
+  std::vector<ValueId> outputs = graph.outputs();
+  std::rotate(outputs.begin() + static_cast<std::ptrdiff_t>(n_carries), outputs.end() - 1,
+              outputs.end());
+  graph.set_outputs(std::move(outputs));
+  nested.graph = std::move(graph);
+  nested.captures.erase(nested.captures.begin() + static_cast<std::ptrdiff_t>(at));
+  return token;
+}
+
+std::vector<Array> take_effects(std::vector<Array> results, size_t at) {
+  const auto token = results.begin() + static_cast<std::ptrdiff_t>(at);
+  current_trace()->last_effect = *token;
+  results.erase(token);
+  return results;
 }
 
 std::vector<Array> inline_graph(const Graph& graph, std::span<const Array> inputs) {

@@ -13,6 +13,7 @@
 #include "stowage/api/array.h"
 #include "stowage/api/run_graph.h"
 #include "stowage/ir/graph.h"
+#include "stowage/ops/effects.h"
 #include "stowage/runtime/device.h"
 
 namespace stow {
@@ -61,6 +62,13 @@ class Trace : public std::enable_shared_from_this<Trace> {
   /// A rank-0 or small constant of these bytes.
   ValueId constant(const ArrayType& type, std::vector<std::byte> data);
 
+  /// The token that the next effect (debug_print) reads, an array without elements; each effect gives
+  /// one for the next, so that they keep their order. The first one captures that of the trace
+  /// outside, or makes one.
+  Array effect_token();
+  /// That of the last effect recorded here; empty where there was none.
+  Array last_effect;
+
   const std::string what;
   const bool bakes;
   bool ended = false;
@@ -68,6 +76,7 @@ class Trace : public std::enable_shared_from_this<Trace> {
   std::vector<Array> captures;
 
  private:
+  Array first_effect_;  // the token of the outermost trace, once made
   ValueId capture(const Array& array);
   ValueId bake(const ArrayImpl& impl);
 
@@ -142,6 +151,9 @@ std::vector<Array> traced_or_run(const char* what, const std::function<std::vect
 struct Nested {
   Graph graph;
   std::vector<Array> captures;
+  /// True if anything in it has an effect: the token of the last one is one more output then, and
+  /// that of the trace outside a capture.
+  bool has_effects = false;
 };
 /// Calls `body` in a new trace with inputs of these types. Inputs of the graph: the declared ones,
 /// the captures put before declared input number `captures_at` (all first: 0).
@@ -149,6 +161,15 @@ struct Nested {
 Nested trace_nested(const std::string& what, std::span<const ArrayType> inputs,
                     std::span<const std::string> names, size_t captures_at,
                     const std::function<std::vector<Array>(std::span<const Array>)>& body);
+
+/// Makes a nested graph without effects pass the token on, as one more output.
+void pass_effects(Nested& nested);
+/// In a loop's body with effects, whose inputs are captures, carries and slices, makes the token one
+/// more carry, behind the `n_carries` others. Returns the token that it begins with.
+Array carry_effects(Nested& nested, size_t n_carries);
+/// Result `at` is the token of a node with effects, which later effects of the current trace follow;
+/// returns the others.
+std::vector<Array> take_effects(std::vector<Array> results, size_t at);
 
 /// Appends the nodes of `graph`, its inputs being these arrays, to the current trace.
 std::vector<Array> inline_graph(const Graph& graph, std::span<const Array> inputs);

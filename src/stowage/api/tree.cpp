@@ -68,6 +68,16 @@ struct PathCollector : PathVisitor {
   void node(std::string_view, int64_t) override {}
 };
 
+struct PartCollector : PathVisitor {
+  std::vector<std::string> paths;
+  void leaf(Array&) override { add(); }
+  void node(std::string_view, int64_t) override { add(); }
+  // A value in an optional has the optional's path.
+  void add() {
+    if (paths.empty() || paths.back() != path) paths.push_back(path);
+  }
+};
+
 // A leaf is *, a node its kind and number of children, a child <length:name …>.
 struct StructureWriter : TreeVisitor {
   std::string text;
@@ -96,6 +106,12 @@ std::vector<Array> leaves_of(const TreeRef& tree) {
 
 std::vector<std::string> paths_of(const TreeRef& tree) {
   PathCollector collector;
+  tree.visit(tree.tree, collector);
+  return std::move(collector.paths);
+}
+
+std::vector<std::string> part_paths_of(const TreeRef& tree) {
+  PartCollector collector;
   tree.visit(tree.tree, collector);
   return std::move(collector.paths);
 }

@@ -13,12 +13,14 @@
 #include "stowage/api/for_each_macro.h"
 
 /// Makes a struct a tree of the listed fields: STOW_TREE(Layer, w1, w2) beside the struct, in its
-/// namespace. Fields left out are carried along but are no part of the tree: a plain value that
+/// namespace; of a class template its name alone: STOW_TREE(Pair, first, second) where Pair is
+/// template <typename T> struct Pair; its parameters may be types, ints or size_ts, or one type and then
+/// ints or size_ts. Fields left out are carried along but are no part of the tree: a plain value that
 /// changes what a function computes must be a listed Static<T>, or a jitted function will not see
 /// that it changed.
 #define STOW_TREE(Type, ...)                                            \
   template <typename StowSelf, typename StowVisit>                      \
-  requires std::same_as<StowSelf, Type>                                 \
+  requires(::stow::tree_detail::is_of<Type, StowSelf>())                \
   void stow_visit_fields(StowSelf& stow_self, StowVisit&& stow_visit) { \
     (void)stow_self;                                                    \
     (void)stow_visit;                                                   \
@@ -28,6 +30,43 @@
 #define STOW_TREE_FIELD(field) stow_visit(#field, stow_self.field);
 
 namespace stow {
+namespace tree_detail {
+
+// True if T is the type or of the class template.
+template <typename Type, typename T>
+constexpr bool is_of() {
+  return std::same_as<Type, T>;
+}
+template <typename T, template <typename...> class Template>
+inline constexpr bool has_template = false;
+template <typename... P, template <typename...> class Template>
+inline constexpr bool has_template<Template<P...>, Template> = true;
+template <template <typename...> class Template, typename T>
+constexpr bool is_of() {
+  return has_template<T, Template>;
+}
+#define STOW_TREE_OF_VALUES(name, ...)                                  \
+  template <typename T, template <__VA_ARGS__> class Template>          \
+  inline constexpr bool name = false;                                   \
+  template <template <__VA_ARGS__> class Template, typename T>          \
+  constexpr bool is_of() {                                              \
+    return name<T, Template>;                                           \
+  }
+STOW_TREE_OF_VALUES(has_ints, int...)
+template <int... N, template <int...> class Template>
+inline constexpr bool has_ints<Template<N...>, Template> = true;
+STOW_TREE_OF_VALUES(has_sizes, size_t...)
+template <size_t... N, template <size_t...> class Template>
+inline constexpr bool has_sizes<Template<N...>, Template> = true;
+STOW_TREE_OF_VALUES(has_type_and_ints, typename, int, int...)
+template <typename P, int M, int... N, template <typename, int, int...> class Template>
+inline constexpr bool has_type_and_ints<Template<P, M, N...>, Template> = true;
+STOW_TREE_OF_VALUES(has_type_and_sizes, typename, size_t, size_t...)
+template <typename P, size_t M, size_t... N, template <typename, size_t, size_t...> class Template>
+inline constexpr bool has_type_and_sizes<Template<P, M, N...>, Template> = true;
+#undef STOW_TREE_OF_VALUES
+
+}  // namespace tree_detail
 
 /// A tree without leaves: nothing carried, nothing scanned.
 struct None {};
@@ -53,6 +92,11 @@ class TreeVisitor {
 };
 
 namespace tree_detail {
+
+template <typename T>
+inline constexpr bool is_pair = false;
+template <typename A, typename B>
+inline constexpr bool is_pair<std::pair<A, B>> = true;
 
 struct AnyField {
   template <typename T>
@@ -187,6 +231,9 @@ TreeRef tree_ref(const T& tree) {
 // The same by reference, for any type of tree.
 std::vector<Array> leaves_of(const TreeRef& tree);
 std::vector<std::string> paths_of(const TreeRef& tree);
+/// The paths of all its parts, outermost first: leaves, and nodes with leaves or without. That of the
+/// tree itself is empty.
+std::vector<std::string> part_paths_of(const TreeRef& tree);
 std::string structure_of(const TreeRef& tree);
 void assign_leaves(const TreeRef& tree, std::span<const Array> leaves);
 /// Throws TraceError naming the first path where the structures differ. `what` begins the message.
@@ -216,10 +263,16 @@ T tree_unflatten(const T& prototype, std::span<const Array> leaves) {
   return copy;
 }
 
-/// f(leaf, leaf of each of `rest`…) for every leaf, in a tree like the first.
+/// f(leaf, leaf of each of `rest`…) for every leaf, in a tree like the first. A function that has
+/// further parameters with defaults, other than zeros_like and ones_like, needs a lambda around it.
 /// Errors: TraceError naming the path where a structure differs.
 template <typename F, Tree T, Tree... Rest>
 T tree_map(F&& f, const T& tree, const Rest&... rest) {
+  using Leaf = const Array&;
+  static_assert(std::is_invocable_v<F&, Leaf, decltype((void)rest, std::declval<Leaf>())...>,
+                "stowage: the function cannot be called with one leaf of each tree. If it has more "
+                "parameters, with defaults, C++ does not see them here: pass a lambda that calls it, "
+                "[](const Array& x) { return softmax(x); }");
   (check_same_structure(tree_ref(tree), tree_ref(rest), "[tree_map]"), ...);
   std::vector<Array> leaves = tree_leaves(tree);
   const std::array<std::vector<Array>, sizeof...(Rest)> others = {tree_leaves(rest)...};
@@ -229,6 +282,15 @@ T tree_map(F&& f, const T& tree, const Rest&... rest) {
     }
   (std::make_index_sequence<sizeof...(Rest)>());
   return tree_unflatten(tree, leaves);
+}
+/// The same of a function that has overloads: the one that takes one array, or one of each tree.
+template <Tree T>
+T tree_map(Array (*f)(const Operand&), const T& tree) {
+  return tree_map([f](const Array& x) { return f(x); }, tree);
+}
+template <Tree T, Tree U>
+T tree_map(Array (*f)(const Operand&, const Operand&), const T& tree, const U& other) {
+  return tree_map([f](const Array& x, const Array& y) { return f(x, y); }, tree, other);
 }
 
 /// f(path, leaf) for every leaf.

@@ -196,13 +196,20 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
     axes.resize(inputs.size(), kUnbatched);
     std::vector<int64_t> asked = wanted;
     for (int64_t& axis : asked) axis = axis == kUnbatched ? kAnyAxis : axis;
+    if (nested.has_effects) asked.push_back(kAnyAxis);
     BatchedGraph batched = batch_graph(nested.graph, size, axes, asked);
     for (size_t i = 0; i < wanted.size(); ++i)
       if (wanted[i] == kUnbatched && batched.out_axes[i] != kUnbatched)
         fail_here("[vmap] {} of type {} differs between examples, and its out_axes is none",
                   leaf_name("output", out_paths[i]),
                   to_string(nested.graph.type(nested.graph.outputs()[i])));
-    return inline_graph(batched.graph, inputs);
+    std::vector<Array> results = inline_graph(batched.graph, inputs);
+    if (!nested.has_effects) return results;
+    // Where the token has become one an example, all of them have been waited for.
+    if (batched.out_axes.back() != kUnbatched)
+      results.back() = record1(OpKind::kReshape, ShapeParams{effect_token_type().shape},
+                               {results.back()});
+    return take_effects(std::move(results), results.size() - 1);
   });
   return result;
 }

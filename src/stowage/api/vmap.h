@@ -73,6 +73,7 @@ auto vmap(F function, VmapAxes in_axes = 0, VmapAxes out_axes = 0, int64_t axis_
   return [function = std::make_shared<F>(std::move(function)),
           request = VmapRequest{std::move(in_axes), std::move(out_axes), axis_size, at}](
              const auto&... args) {
+    check_function<F, AsTree<std::remove_cvref_t<decltype(args)>>...>();
     const std::tuple<AsTree<std::remove_cvref_t<decltype(args)>>...> arguments(args...);
     using R = std::remove_cvref_t<decltype(std::apply(
         *function, std::declval<std::remove_const_t<decltype(arguments)>&>()))>;

@@ -69,6 +69,7 @@ Params empty_params(OpKind op) {
     case OpKind::kDevicePut:
       return DevicePutParams();
     case OpKind::kName:
+    case OpKind::kDebugPrint:
       return NameParams();
     case OpKind::kScan:
       return ScanParams();

@@ -121,6 +121,7 @@
   X(Name, "name", Identity)                                                              \
   X(StopGradient, "stop_gradient", Identity)                                             \
   X(OptimizationBarrier, "optimization_barrier", Identity)                               \
+  X(DebugPrint, "debug_print", Other)                                                    \
   /* movement */                                                                         \
   X(DevicePut, "device_put", Other)
 

@@ -130,7 +130,7 @@ struct DevicePutParams {
   MemoryKind kind = MemoryKind::kDevice;
   friend bool operator==(const DevicePutParams&, const DevicePutParams&) = default;
 };
-/// Name: the name a checkpoint policy may ask for.
+/// Name: the name a checkpoint policy may ask for. DebugPrint(token, arrays…) -> token: its format.
 struct NameParams {
   std::string name;
   friend bool operator==(const NameParams&, const NameParams&) = default;

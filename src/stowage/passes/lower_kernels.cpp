@@ -5,6 +5,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/core/disk_blocks.h"
+#include "stowage/ops/effects.h"
 #include "stowage/passes/rows.h"
 
 namespace stow::lowering {
@@ -217,7 +218,8 @@ bool Level::lies_on_blocks(const View& view) const {
 
 void Level::push(Kernel kernel) {
   // Windows without elements have no strides to speak of.
-  if (std::all_of(kernel.outputs.begin(), kernel.outputs.end(),
+  if (!has_effect(kernel.op) &&
+      std::all_of(kernel.outputs.begin(), kernel.outputs.end(),
                   [](const View& v) { return v.elems() == 0; }))
     return;
   const KernelTarget& target = context_.options.target;

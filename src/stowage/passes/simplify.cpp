@@ -3,11 +3,17 @@
 #include <unordered_map>
 
 #include "stowage/ir/utilities.h"
+#include "stowage/ops/effects.h"
 #include "stowage/passes/hand_through.h"
 #include "stowage/passes/peephole.h"
 
 namespace stow {
 namespace {
+
+// Not merged with what does the same.
+bool is_kept_apart(OpKind op) {
+  return op == OpKind::kOptimizationBarrier || has_effect(op);
+}
 
 // Nodes of a graph by what they compute.
 class Merger {
@@ -140,7 +146,7 @@ class Simplifier {
       return;
     }
     NodeId id(to.n_nodes());
-    if (node.op != OpKind::kOptimizationBarrier) id = merger.find_or_enter(copy, id);
+    if (!is_kept_apart(node.op)) id = merger.find_or_enter(copy, id);
     if (id.index() == to.n_nodes()) to.add_node(std::move(copy), types_);
     int next = 0;
     for (int i = 0; i < node.n_results; ++i)

@@ -1,4 +1,4 @@
-// expect: stowage: the body must return the carry, or a pair of the carry and what is
+// expect: stowage: the body must return the carry, of the type that it is given, or std::pair(carry, what is stacked)
 #include "stowage/stowage.h"
 struct State {
   stow::Array h;

@@ -2,6 +2,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
+#include "stowage/runtime/debug_print.h"
 
 // Elementwise ops are row programs; products and structure have runners of their own.
 #define STOW_CASES_WITHOUT_OP_KERNEL \
@@ -121,6 +122,7 @@ bool has_op_kernel(OpKind op) {
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
+    case OpKind::kDebugPrint:
     case OpKind::kDevicePut:
       return true;
   }
@@ -182,6 +184,7 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kName:
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
+    case OpKind::kDebugPrint:
     case OpKind::kDevicePut:
       return 0;
     STOW_CASES_WITHOUT_OP_KERNEL:
@@ -265,6 +268,8 @@ void run_op(OpKind op, const Params& params, std::span<const TensorView> in,
       return window_arg(op, std::get<WindowParams>(params), in, out, scratch, threads);
     case OpKind::kConvolution:
       return convolution(std::get<ConvParams>(params), in, out, scratch, threads);
+    case OpKind::kDebugPrint:
+      return print_views(std::get<NameParams>(params).name, in.subspan(1));
     STOW_CASES_WITHOUT_OP_KERNEL:
       break;
   }

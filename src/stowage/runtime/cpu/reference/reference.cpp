@@ -5,6 +5,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/runtime/cpu/reference/families.h"
+#include "stowage/runtime/debug_print.h"
 
 namespace stow {
 
@@ -308,6 +309,8 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
     case OpKind::kOptimizationBarrier:
     case OpKind::kDevicePut:
       return copy_all(in, out);
+    case OpKind::kDebugPrint:
+      return print_views(std::get<NameParams>(params).name, in.subspan(1));
   }
 }
 

@@ -1,0 +1,49 @@
+// save_tree, load_tree: trees of arrays as safetensors files, each leaf a tensor by its path.
+// Not checkpoints of a training run; those are io/checkpoint_file.h's.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "stowage/api/tree.h"
+#include "stowage/base/result.h"
+
+namespace stow {
+
+struct TreeFileOptions {
+  /// Stands before each path and a slash: "model" gives "model/layers/0/w1".
+  std::string prefix = {};
+  /// The name of the tensor of a path, prefix included; none: the path itself.
+  std::function<std::string(const std::string& path)> name = {};
+  /// Loading: tensors in the file that no leaf has are left there. Off: they are an error, but for
+  /// those that do not begin with the prefix, where there is one and no names of one's own.
+  bool allow_surplus = false;
+};
+
+Result<void> save_leaves(const std::string& file, const TreeRef& tree,
+                         const TreeFileOptions& options);
+Result<std::vector<Array>> load_leaves(const std::string& file, const TreeRef& like,
+                                       const TreeFileOptions& options);
+
+/// Writes the leaves of `tree` to a safetensors file, wherever they lie, piece by piece. The file is
+/// there whole or not at all: what stood there before stays until the last byte is on the disk.
+/// Errors: the system's, as "FILE: reason"; a leaf that is traced, abstract, donated or empty; two
+///         leaves of one name, or a lone Array, whose path is empty, without a prefix.
+template <Tree T>
+Result<void> save_tree(const std::string& file, const T& tree, const TreeFileOptions& options = {}) {
+  return save_leaves(file, tree_ref(tree), options);
+}
+
+/// A tree like `like` with the values of a file. Each leaf has the type of that of `like`, which may
+/// be abstract, and lies in its memory, on its device or the default one.
+/// Errors: "FILE: reason" for a file that is missing or no safetensors file; tensors that are missing,
+///         surplus or of another dtype or shape than their leaf, all of them by name; a byte that is
+///         no bool. CapacityError where the device is full.
+template <Tree T>
+Result<T> load_tree(const std::string& file, const T& like, const TreeFileOptions& options = {}) {
+  const Result<std::vector<Array>> leaves = load_leaves(file, tree_ref(like), options);
+  if (!leaves) return leaves.failure();
+  return tree_unflatten(like, *leaves);
+}
+
+}  // namespace stow
