@@ -109,6 +109,30 @@ std::optional<Graph> rolled(const Graph& graph) {
   return result;
 }
 
+// A donated argument that one loop alone reads, as what a carry begins with, and the result that the
+// carry becomes: no result may lie elsewhere while the argument's memory is idle.
+std::string compare_aliases(const RandomProgram& program, const std::vector<int>& aliases) {
+  const Graph& graph = program.graph;
+  std::vector<int> n_readers(graph.n_values());
+  for (const Node& node : graph.nodes())
+    for (ValueId v : node.operands) ++n_readers[v.index()];
+  for (ValueId v : graph.outputs()) ++n_readers[v.index()];
+  for (ValueId v : graph.outputs()) {
+    if (graph.is_input(v) || graph.def(v).op != OpKind::kScan || n_readers[v.index()] != 1) continue;
+    const Node& scan = graph.def(v);
+    const auto& p = scan.as<ScanParams>();
+    const int k = graph.value(v).index;
+    if (k >= p.n_carries) continue;
+    const ValueId init = scan.operands[static_cast<size_t>(p.n_consts + k)];
+    if (!graph.is_input(init) || n_readers[init.index()] != 1 || graph.type(init).elems() == 0) continue;
+    const int i = graph.value(init).index;
+    if (program.donated[static_cast<size_t>(i)] &&
+        std::find(aliases.begin(), aliases.end(), i) == aliases.end())
+      return fmt::format("alias: carry {} begins with donated argument {}, where no result lies", k, i);
+  }
+  return "";
+}
+
 // What does not hold of a program; empty when all does.
 std::string check(const RandomProgram& program) {
   const Graph& graph = program.graph;
@@ -163,6 +187,8 @@ std::string check(const RandomProgram& program) {
           if (std::string fault = compare(how.c_str(), graph, e.outputs, judge.outputs);
               !fault.empty())
             return fault;
+          if (std::string fault = compare_aliases(program, e.aliases); reuse && !fault.empty())
+            return how + ": " + fault;
           if (!reuse || e.analysis.host().total_bytes + e.analysis.disk().total_bytes == 0) continue;
           // Where all is too much, what is tried last is taken.
           const Execution c = testing::execute(graph,

@@ -54,6 +54,15 @@ class Maker {
   void grow(uint64_t n_steps) {
     for (uint64_t i = 0; i < n_steps; ++i) step();
   }
+  /// Results of a scan whose carries begin with inputs that nothing else reads.
+  std::vector<Val> scan_over_own_inputs() {
+    std::vector<Val> inits;
+    for (uint64_t n = 1 + below(3); inits.size() < n;) {
+      const ArrayType type = inits.empty() || below(2) ? any_anywhere().type() : inits[0].type();
+      inits.emplace_back(builder_, builder_.graph().add_input(type));
+    }
+    return scan_from(inits);
+  }
   /// Any value on the device, the later the likelier, and likelier yet if nothing reads it.
   Val any() {
     if (pool_.empty()) pool_.push_back(constant(builder_, context_.floats[0], 0.5));
@@ -693,6 +702,11 @@ class Maker {
   }
 
   void scan_step() {
+    for (const Val& v : scan_from({})) add(v);
+  }
+
+  // A scan whose carries begin with these values; where there are none, with any.
+  std::vector<Val> scan_from(const std::vector<Val>& inits) {
     constexpr int64_t kLengths[] = {0, 1, 2, 3, 3, 4, 5};
     ScanParams p{.length = kLengths[below(std::size(kLengths))], .reverse = below(2) == 0};
     if (below(3) == 0) p.unroll = static_cast<int64_t>(below(4));
@@ -703,9 +717,10 @@ class Maker {
       types.push_back(v.type());
     };
     p.n_consts = static_cast<int>(below(3));
-    p.n_carries = static_cast<int>(below(4));
+    p.n_carries = inits.empty() ? static_cast<int>(below(4)) : static_cast<int>(inits.size());
     for (int i = 0; i < p.n_consts; ++i) take(any_anywhere());
-    for (int i = 0; i < p.n_carries; ++i)
+    for (const Val& v : inits) take(v);
+    for (int i = 0; i < p.n_carries && inits.empty(); ++i)
       take(i > 0 && below(2) ? of(operands.back().type()) : any_anywhere());
     for (uint64_t i = below(4); i > 0; --i) {
       const ArrayType slice = any_anywhere().type();
@@ -727,12 +742,12 @@ class Maker {
         p.in_axes.push_back(p.in_axes.back());
       }
     }
-    if (types.empty()) return;
+    if (types.empty()) return {};
     auto body = std::make_shared<Graph>();
     Maker inner(context_, *body, depth_ - 1);
     for (const ArrayType& type : types) inner.input(type);
     const std::vector<Val> inputs = inner.inputs_;
-    if (inner.pool_.size() + inner.away_.size() != types.size()) return;
+    if (inner.pool_.size() + inner.away_.size() != types.size()) return {};
     inner.grow(2 + below(8));
     std::vector<ValueId> outputs = carries(inner, inputs, p);
     for (uint64_t i = below(4); i > 0; --i) {
@@ -747,9 +762,9 @@ class Maker {
       p.out_axes.push_back(
           below(2) ? 0 : static_cast<int64_t>(below(static_cast<uint64_t>(y.rank()) + 1)));
     }
-    if (outputs.empty()) return;
+    if (outputs.empty()) return {};
     body->set_outputs(outputs);
-    for (const Val& v : builder_.add(OpKind::kScan, p, operands, {body})) add(v);
+    return builder_.add(OpKind::kScan, p, operands, {body});
   }
 
   // Scans what is a part of a concatenation as well, which is scanned beside it or read later.
@@ -776,13 +791,29 @@ class Maker {
     return device_put(v * 0.5 + tanh(of(v.type())), builder_.graph().type(of_what).kind);
   }
 
-  // What becomes of each carry: new, passed through, or another's.
+  // A value with a new row that depends on the old one, as a cache is updated.
+  Val with_new_row(const Val& v) {
+    std::vector<Val> start(static_cast<size_t>(v.rank()), constant_int(builder_, DType::kI32, 0));
+    if (below(2)) start[0] = of({DType::kI32, {}});
+    Dims row = v.shape().dims();
+    row[0] = 1;
+    const Val old = dynamic_slice(v, start, row);
+    return dynamic_update_slice(v, below(2) ? of(old.type()) : old, start);
+  }
+
+  // What becomes of each carry: new, updated in place, passed through, or another's.
   std::vector<ValueId> carries(Maker& inner, const std::vector<Val>& inputs, const ScanParams& p) {
     std::vector<ValueId> outputs;
     for (int k = 0; k < p.n_carries; ++k) {
       const Val& in = inputs[static_cast<size_t>(p.n_consts + k)];
       if (below(6) == 0) {
         outputs.push_back(in.id());
+      } else if (below(8) == 0 && inner.depth_ > 0) {
+        const std::vector<Val> results = inner.scan_from({in});
+        outputs.push_back(results.empty() ? in.id() : results[0].id());
+      } else if (below(8) == 0 && in.rank() > 0 && in.type().elems() > 0 &&
+                 in.type().kind == MemoryKind::kDevice) {
+        outputs.push_back(inner.with_new_row(in).id());
       } else if (below(5) == 0) {
         std::vector<ValueId> alike;
         for (const Val& v : inputs)
@@ -1097,13 +1128,16 @@ RandomProgram random_program(uint64_t seed) {
     }
     program.graph = reverse(program.graph, spec);
   } else {
-    program.graph.set_outputs(maker.outputs(1 + c.below(5)));
+    std::vector<ValueId> outputs = maker.outputs(1 + c.below(5));
+    if (c.chance(60))
+      for (const Val& v : maker.scan_over_own_inputs()) outputs.push_back(v.id());
+    program.graph.set_outputs(outputs);
   }
   program.donated.assign(program.graph.inputs().size(), false);
   if (program.differentiated && !program.forward && c.chance(50))
     add_update(c, program, spec, program.graph.outputs().size() - spec.wrt.size());
   for (size_t i = 0; i < program.donated.size(); ++i)
-    if (c.chance(25)) program.donated[i] = true;
+    if (c.chance(i < n_inputs ? 25 : 75)) program.donated[i] = true;
   for (ValueId v : program.graph.inputs())
     program.inputs.push_back(random_values(c.random(), program.graph.type(v)));
   return program;

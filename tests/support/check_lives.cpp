@@ -135,7 +135,7 @@ class Checker {
     if (buffer.role == BufferRole::kInput || buffer.separate) return beside(b, offset);
     const int64_t slot = buffer.slot_bytes > 0 ? offset / buffer.slot_bytes : 0;
     if (slot == 0 && buffer.first_slot.valid() && buffer.slot_bytes > 0)
-      return beside(buffer.first_slot.index(), offset);
+      return locate(schedule_.buffers[buffer.first_slot.index()], buffer.first_slot.index(), offset);
     const int64_t place = buffer.place(iterations_, buffer.apart ? slot : 0);
     return At{lives_.first[b] + static_cast<size_t>(place),
               buffer.apart ? offset - slot * buffer.slot_bytes : offset};

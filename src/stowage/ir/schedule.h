@@ -39,7 +39,9 @@ struct Buffer {
   int64_t slot_bytes = 0;
   std::vector<int64_t> parts = {0};  ///< Where in a slot each part begins.
   bool apart = false;  ///< Each slot may lie anywhere; no window reaches from one into another.
-  BufferId first_slot;  ///< When valid, where the first slot is: an argument that nothing writes.
+  /// When valid, the buffer of one slot that is the first slot: an argument that nothing writes, or
+  /// where a loop leaves what its carry becomes.
+  BufferId first_slot;
   /// Every iteration of these loops, the outermost first, has places of its own.
   std::vector<EachIteration> each;
   bool separate = false;  ///< An output with memory of its own beside the arena.

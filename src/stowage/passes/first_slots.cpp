@@ -43,7 +43,7 @@ class Sharer {
       return view.offset_bytes == 0 && view.terms.empty() && is_contiguous(view);
     };
     return argument.role == BufferRole::kInput && stack.role == BufferRole::kTemporary &&
-           stack.apart && stack.slots > 1 && stack.each.empty() && stack.parts.size() == 1 &&
+           stack.apart && !stack.first_slot.valid() && stack.slots > 1 && stack.each.empty() && stack.parts.size() == 1 &&
            stack.kind == argument.kind && stack.slot_bytes == argument.bytes &&
            from.dtype == to.dtype && from.dims == to.dims && is_start(from) && is_start(to) &&
            from.elems() * dtype_bytes(from.dtype) == argument.bytes &&

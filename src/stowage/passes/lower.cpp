@@ -70,11 +70,34 @@ class Program {
           if (!fits) continue;
           level.set_destination(
               root, contiguous_view(context_.schedule.inputs[i].buffer, graph_.type(root)),
-              in_parts ? kInPlace : kOwnLife);
+              in_parts ? kInPlace : kOwnLife,
+              in_parts ? std::nullopt : std::optional(in));
           taken_[i] = true;
           break;
         }
       }
+  }
+
+  // A donated argument that nothing reads any more and no result lies in: the one that the result was
+  // to be made in, or any of its type. Invalid where there is none.
+  BufferId dead_argument(const Level& level, ValueId out, const std::vector<bool>& claimed) {
+    const ValueId root = level.made_root(out);
+    if (!context_.options.reuse) return BufferId();
+    if (level.has_destination(root)) {
+      const BufferId asked_for = level.destination(root).buffer;
+      const Buffer& buffer = context_.schedule.buffers[asked_for.index()];
+      if (buffer.role == BufferRole::kInput && buffer.bytes == graph_.type(out).bytes() &&
+          !claimed[asked_for.index()])
+        return asked_for;
+    }
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+      const ValueId in = graph_.inputs()[i];
+      if (!donated(i) || !(graph_.type(in) == graph_.type(out)) || level.last_use(in) == kForever)
+        continue;
+      taken_[i] = true;
+      return context_.schedule.inputs[i].buffer;
+    }
+    return BufferId();
   }
 
   void finish(Level& level) {
@@ -95,9 +118,13 @@ class Program {
         claimed[view.buffer.index()] = true;
       } else {
         const ProvenancePtr provenance = graph_.is_input(v) ? nullptr : graph_.def(v).provenance;
-        const View to = contiguous_view(
-            context_.add_buffer(type.bytes(), provenance, "output", 1, type.kind), type);
-        claimed.push_back(true);
+        claimed.resize(buffers.size(), false);
+        BufferId buffer = dead_argument(level, v, claimed);
+        if (!buffer.valid())
+          buffer = context_.add_buffer(type.bytes(), provenance, "output", 1, type.kind);
+        const View to = contiguous_view(buffer, type);
+        claimed.resize(buffers.size(), false);
+        claimed[buffer.index()] = true;
         level.emit_copy(view, to, true, provenance);
         claimed.resize(buffers.size(), false);
         view = to;

@@ -50,7 +50,8 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
     view.dtype = graph_.type(v).dtype;
     begins = false;
     taken.push_back(*root);
-    reusable_[v.index()] = true;
+    heir_[v.index()] = heir_[root->index()];
+    reusable_[v.index()] = !heir_[v.index()].valid();
   } else {
     view = new_buffer(v, node);
     reusable_[v.index()] = context_.options.reuse;
@@ -65,8 +66,10 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
   if (!context_.options.reuse) return std::nullopt;
   for (NodeId m : unit(u).nodes)
     for (ValueId o : graph_.node(m).operands) {
-      const ValueId root = use(o).root;
-      if (use(root).unit == u || !reusable_[root.index()] || !storage_[root.index()] ||
+      const ValueId root = use(o).root, heir = heir_[root.index()];
+      const bool may_lie_there =
+          heir.valid() ? dies_before(v, heir) : static_cast<bool>(reusable_[root.index()]);
+      if (use(root).unit == u || !may_lie_there || !storage_[root.index()] ||
           last_use(root) != position(u) ||
           std::find(taken.begin(), taken.end(), root) != taken.end() || !can_share(u, v, root))
         continue;
@@ -77,6 +80,15 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
       return root;
     }
   return std::nullopt;
+}
+
+bool Level::dies_before(ValueId v, ValueId heir) const {
+  const int last = last_use_with_parts(v);
+  if (v == heir || last == kForever) return false;
+  if (last < first_write(heir)) return true;
+  const int u = use(heir).unit;
+  return last == first_write(heir) && last == position(u) && unit(u).kind != UnitKind::kScan &&
+         unit(u).kind != UnitKind::kConcat && can_share(u, heir, v);
 }
 
 void Level::emit_rows(int u) {

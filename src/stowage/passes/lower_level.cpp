@@ -19,6 +19,7 @@ Level::Level(Context& context, const Graph& graph, std::vector<View> input_views
   destinations_.resize(graph.n_values());
   storage_.resize(graph.n_values());
   reusable_.resize(graph.n_values());
+  heir_.resize(graph.n_values());
   set_inputs(input_views_);
   order();
 }
@@ -44,8 +45,11 @@ int Level::first_write(ValueId root) const {
   return first;
 }
 
-void Level::set_destination(ValueId root, View view, int begin_group) {
-  destinations_[root.index()] = Destination{std::move(view), begin_group};
+void Level::set_destination(ValueId root, View view, int begin_group,
+                            std::optional<ValueId> before) {
+  destinations_[root.index()] = Destination{std::move(view), begin_group, before};
+  // Consumers are planned before producers: what is asked for there last is written first.
+  if (context_.options.reuse && before && before->valid()) heir_[before->index()] = root;
 }
 
 bool Level::is_whole(ValueId v) const {
@@ -56,7 +60,7 @@ bool Level::is_whole(ValueId v) const {
   return v == root;
 }
 
-void Level::send_output(ValueId out, const View& view) {
+void Level::send_output(ValueId out, const View& view, std::optional<ValueId> before) {
   const ValueId root = made_root(out);
   if (!is_whole(out) || graph_.is_input(root) || has_destination(root) || use(root).unit < 0 ||
       storage_[root.index()])
@@ -64,7 +68,7 @@ void Level::send_output(ValueId out, const View& view) {
   const std::optional<View> at = use(out).canon == root ? view : root_view(out, view);
   if (at &&
       (is_contiguous(*at) || (!use(root).reshaped && unit(use(root).unit).kind != UnitKind::kCopy)))
-    set_destination(root, *at);
+    set_destination(root, *at, kOwnLife, before);
 }
 
 void Level::set_inputs(const std::vector<View>& views) {

@@ -27,6 +27,9 @@ struct Destination {
   View view;
   // Parts of one concatenation share a group: the first written begins it.
   int begin_group = kOwnLife;
+  // The input of the level that lies there before; an invalid one where nothing does, none where that
+  // is not known.
+  std::optional<ValueId> before;
 };
 
 class Level;
@@ -39,9 +42,10 @@ struct ScanPlan {
     bool invariant = false;  // the carry never changes
     int stack = -1;          // the stacked result that saves it, sharing its memory
     int64_t depth = 1;
-    View base;  // slot 0, without loop terms
+    View base;  // slot 0, without terms of this loop
     int64_t slot_bytes = 0;
-    bool init_in_place = false;
+    // Where the result is asked for, which is slot 0; the final value lies there.
+    std::optional<View> home;
   };
   std::vector<Ring> rings;
   std::vector<bool> reusable;                    // body inputs whose memory the body may write over
@@ -118,14 +122,17 @@ class Level {
   /// As definition(), but parts that are written where they belong in a concatenation count.
   int first_write(ValueId root) const;
 
-  void set_destination(ValueId root, View view, int begin_group = kOwnLife);
+  /// `before` as in Destination.
+  void set_destination(ValueId root, View view, int begin_group = kOwnLife,
+                       std::optional<ValueId> before = std::nullopt);
   bool has_destination(ValueId root) const { return destinations_[root.index()].has_value(); }
+  const View& destination(ValueId root) const { return destinations_[root.index()]->view; }
 
   /// True when v is all of its root in the same order: the root itself or a reshape of it.
   bool is_whole(ValueId v) const;
 
   /// Asks for an output to be made in this window, where that can be; copy_to does the rest.
-  void send_output(ValueId out, const View& view);
+  void send_output(ValueId out, const View& view, std::optional<ValueId> before = std::nullopt);
 
   /// Real windows of the inputs; strides as told at construction.
   void set_inputs(const std::vector<View>& views);
@@ -189,8 +196,11 @@ class Level {
   // of its leading axis; else -1.
   int sole_slices(const Node& scan, ValueId root) const;
 
-  // A stacked result may lie over a scanned operand where each iteration has read its slice when it
-  // writes the result's.
+  // True if the scan reads `root` once, all of it, as what carry k begins with.
+  bool begins_with(const Node& scan, int k, ValueId root) const;
+
+  // The final value of a carry may lie over what the carry begins with. A stacked result may lie over
+  // a scanned operand where each iteration has read its slice when it writes the result's.
   bool scan_can_share(int u, ValueId v, ValueId root) const;
   // Whether each iteration has read its slice of operand i when it writes that of stack j.
   bool slices_can_share(int u, int i, int j) const;
@@ -205,6 +215,11 @@ class Level {
   bool slices_die(int u, const Node& node, size_t i) const;
 
   ScanPlan::Ring plan_ring(const Node& node, int k, ScanPlan& plan);
+  // True if the final value of a carry is asked for where a slot of its ring can lie.
+  bool has_home(ValueId result, const ScanPlan::Ring& ring) const;
+  // Asks for the final value of a carry in the memory of what the carry begins with, where that is an
+  // input of the level whose heir needs the memory later.
+  void share_memory_of_input(int u, const Node& node, int k);
 
   // Slots that only scans read, one at a time, may lie anywhere. Long stacks stay whole, or the
   // packer would have too much to place.
@@ -221,6 +236,8 @@ class Level {
                                     const Node& node) const;
 
   void plan_init(int u, const Node& node, int k, ScanPlan& plan);
+  // True if nothing else needs the memory of a destination from the first write of `root` on.
+  bool is_free_for(const Destination& d, ValueId root) const;
 
   // Whether a node reads by itself what is a part of a concatenation, and may lie in it.
   bool reads_part(const Node& node, ValueId root) const;
@@ -294,6 +311,8 @@ class Level {
   View place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& taken);
 
   std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const;
+  // True if v has been read when `heir` is written over it.
+  bool dies_before(ValueId v, ValueId heir) const;
 
   void emit_rows(int u);
   // The kernel of a unit's first node: its inputs, and the programs that make those that are made in
@@ -324,6 +343,8 @@ class Level {
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
+  // Of an input, and of what lies over it: the value that is to be written in its memory later.
+  std::vector<ValueId> heir_;
   std::vector<bool> sliced_only_;
   std::vector<bool> begun_;
   mutable std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots

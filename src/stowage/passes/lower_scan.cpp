@@ -37,9 +37,11 @@ View body_input_view(const ScanParams& p, const Graph& body, size_t i, View view
 }
 
 // The last iteration finds its carry in slot 0, the lowest: what a loop stacks is most then, and
-// fits better around a ring that has its free slot on the inner side.
+// fits better around a ring that has its free slot on the inner side. In a ring with a home the last
+// iteration leaves its carry there, in slot 0.
 int64_t first_slot(const ScanPlan::Ring& ring, const ScanParams& p) {
-  return (ring.depth - (std::max<int64_t>(p.length, 1) - 1) % ring.depth) % ring.depth;
+  const int64_t last = ring.home ? p.length : std::max<int64_t>(p.length, 1) - 1;
+  return (ring.depth - last % ring.depth) % ring.depth;
 }
 
 // The slot of a carry as iteration `version` finds it (version N is the final one).
@@ -48,7 +50,12 @@ int64_t ring_slot(const ScanPlan::Ring& ring, const ScanParams& p, int64_t versi
   return (version + first_slot(ring, p)) % ring.depth;
 }
 
+bool is_at_home(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
+  return ring.home && ring_slot(ring, p, version) == 0;
+}
+
 View ring_view(const ScanPlan::Ring& ring, const ScanParams& p, int64_t version) {
+  if (is_at_home(ring, p, version)) return *ring.home;
   View view = ring.base;
   view.offset_bytes += ring_slot(ring, p, version) * ring.slot_bytes;
   return view;
@@ -110,6 +117,7 @@ void Level::plan_scan(int u) {
   std::vector<bool>& reusable = plan->reusable;
 
   plan_over_operands(u, node, *plan);
+  for (int k = 0; k < p.n_carries; ++k) share_memory_of_input(u, node, k);
   for (int k = 0; k < p.n_carries; ++k) plan->rings.push_back(plan_ring(node, k, *plan));
   // Carries in a ring of two or more may be overwritten once read; those in a ring of one only by
   // what they become.
@@ -141,14 +149,23 @@ int Level::sole_slices(const Node& scan, ValueId root) const {
   return found;
 }
 
+bool Level::begins_with(const Node& scan, int k, ValueId root) const {
+  const auto init = static_cast<size_t>(scan.as<ScanParams>().n_consts + k);
+  for (size_t i = 0; i < scan.operands.size(); ++i)
+    if (made_root(scan.operands[i]) == root && i != init) return false;
+  return made_root(scan.operands[init]) == root && is_whole(scan.operands[init]);
+}
+
 bool Level::scan_can_share(int u, ValueId v, ValueId root) const {
   const Node& node = graph_.def(v);
   const auto& p = node.as<ScanParams>();
   const int j = graph_.value(v).index - p.n_carries;
   const ArrayType &tv = graph_.type(v), &tr = graph_.type(root);
-  if (j < 0 || p.out_axes[static_cast<size_t>(j)] != 0 || p.length == 0 || tv.kind != tr.kind ||
-      tv.elems() != tr.elems() || dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
+  if (tv.kind != tr.kind || tv.elems() != tr.elems() ||
+      dtype_bytes(tv.dtype) != dtype_bytes(tr.dtype))
     return false;
+  if (j < 0) return begins_with(node, graph_.value(v).index, root);
+  if (p.out_axes[static_cast<size_t>(j)] != 0 || p.length == 0) return false;
   const int operand = sole_slices(node, root);
   return operand >= 0 && is_whole(node.operands[static_cast<size_t>(operand)]) &&
          slices_can_share(u, operand, j);
@@ -222,7 +239,7 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
     ring.invariant = true;
     return ring;
   }
-  for (size_t j = 0; j < p.out_axes.size() && ring.stack < 0; ++j)
+  for (size_t j = 0; j < p.out_axes.size() && ring.stack < 0 && p.length > 0; ++j)
     if (level.use(body.outputs()[static_cast<size_t>(p.n_carries) + j]).canon == in &&
         p.out_axes[j] == 0 && !has_destination(node.result(p.n_carries + static_cast<int>(j))))
       ring.stack = static_cast<int>(j);
@@ -243,6 +260,20 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
       ring.depth = !returned && (defined > last || shares) ? 1 : 2;
     }
   }
+  const ValueId result = node.result(k);
+  if (has_home(result, ring)) {
+    const View& home = destination(result);
+    ring.home = contiguous_view(home.buffer, type, home.offset_bytes);
+    ring.home->terms = home.terms;
+    ring.base = *ring.home;
+    if (ring.depth == 1) return ring;
+    const BufferId slots = context_.add_buffer(ring.slot_bytes * ring.depth, node.provenance,
+                                               "carry", ring.depth, type.kind);
+    context_.schedule.buffers[slots.index()].apart = true;
+    context_.schedule.buffers[slots.index()].first_slot = home.buffer;
+    ring.base = contiguous_view(slots, type);
+    return ring;
+  }
   bool apart = ring.stack >= 0 && slots_apart(node.result(p.n_carries + ring.stack), p,
                                               static_cast<size_t>(ring.stack));
   if (ring.stack < 0 && ring.depth == 2 && context_.options.iterations_apart && p.length > 1 &&
@@ -256,6 +287,32 @@ ScanPlan::Ring Level::plan_ring(const Node& node, int k, ScanPlan& plan) {
   ring.base = contiguous_view(buffer, type);
   context_.schedule.buffers[buffer.index()].apart = apart;
   return ring;
+}
+
+bool Level::has_home(ValueId result, const ScanPlan::Ring& ring) const {
+  const std::optional<Destination>& d = destinations_[result.index()];
+  if (!context_.options.reuse || ring.stack >= 0 || !d || d->begin_group != kOwnLife ||
+      ring.slot_bytes == 0 || !is_piece(d->view))
+    return false;
+  if (ring.depth == 1) return true;
+  const Buffer& buffer = context_.schedule.buffers[d->view.buffer.index()];
+  return ring.depth == 2 && buffer.slots == 1 && !buffer.apart && d->view.terms.empty();
+}
+
+void Level::share_memory_of_input(int u, const Node& node, int k) {
+  const auto& p = node.as<ScanParams>();
+  const ValueId result = node.result(k);
+  const ValueId root = made_root(node.operands[static_cast<size_t>(p.n_consts + k)]);
+  const ValueId heir = heir_[root.index()];
+  if (is_invariant(p, *node.graphs[0], k) || has_destination(result) || !heir.valid() ||
+      !graph_.is_input(root) || last_use(root) != position(u) || !begins_with(node, k, root) ||
+      use(result).unit != u || !dies_before(result, heir))
+    return;
+  View view = contiguous_view(destination(heir).buffer, graph_.type(result),
+                              destination(heir).offset_bytes);
+  view.terms = destination(heir).terms;
+  set_destination(result, std::move(view), kOwnLife, root);
+  heir_[result.index()] = heir;
 }
 
 bool Level::slots_apart(ValueId result, const ScanParams& p, size_t j) const {
@@ -348,9 +405,13 @@ void Level::plan_init(int u, const Node& node, int k, ScanPlan& plan) {
   storage_[result.index()] = ring_view(ring, p, p.length);
   const ValueId root = made_root(init);
   const bool direct = use(init).canon == root || (use(init).splat && root == use(init).canon);
-  if (!direct || use(root).unit < 0 || has_destination(root) || storage_[root.index()] ||
-      unit(use(root).unit).kind == UnitKind::kScan)
-    return;
+  if (!direct || use(root).unit < 0 || has_destination(root) || storage_[root.index()]) return;
+  std::optional<ValueId> before = ValueId();
+  if (is_at_home(ring, p, 0)) {
+    const Destination& home = *destinations_[result.index()];
+    if (!is_free_for(home, root)) return;
+    before = home.before;
+  }
   // A ring is overwritten: nothing else may read the initial value at or after the loop.
   int readers_here = 0;
   for (ValueId v : node.operands) readers_here += made_root(v) == root;
@@ -362,8 +423,14 @@ void Level::plan_init(int u, const Node& node, int k, ScanPlan& plan) {
                                   node.result(p.n_carries + ring.stack)) != overwritten_.end())
     return;
   if (last_use(root) == kForever) return;
-  set_destination(root, ring_view(ring, p, 0));
-  ring.init_in_place = true;
+  set_destination(root, ring_view(ring, p, 0), kOwnLife, before);
+}
+
+bool Level::is_free_for(const Destination& d, ValueId root) const {
+  if (!d.before) return false;
+  if (!d.before->valid()) return true;
+  const int last = last_use(*d.before), defined = first_write(root);
+  return last < defined || (last == defined && can_share(use(root).unit, root, *d.before));
 }
 
 bool Level::reads_part(const Node& node, ValueId root) const {
@@ -396,7 +463,9 @@ void Level::plan_body_outputs(const ScanParams& p, ScanPlan& plan) {
     const ValueId out = body.outputs()[static_cast<size_t>(k)];
     // A ring counts on a reshape being copied at the end.
     if (!ring.invariant && level.use(out).canon == level.made_root(out))
-      level.send_output(out, ring_view_in_loop(ring, p, plan.loop, 1));
+      level.send_output(out, ring_view_in_loop(ring, p, plan.loop, 1),
+                        ring.depth > 1 ? ValueId()
+                                       : body.inputs()[static_cast<size_t>(p.n_consts + k)]);
   }
   for (size_t j = 0; j < p.out_axes.size(); ++j)
     level.send_output(body.outputs()[static_cast<size_t>(p.n_carries) + j],
@@ -422,7 +491,8 @@ void Level::emit_scan(int u) {
       views.push_back(std::move(operand));
       continue;
     }
-    if (!ring.init_in_place) emit_copy(operand, ring_view(ring, p, 0), true, node.provenance);
+    const View first = ring_view(ring, p, 0);
+    if (!same_window(operand, first)) emit_copy(operand, first, true, node.provenance);
     views.push_back(ring_view_in_loop(ring, p, plan.loop, 0));
   }
   if (p.length == 0) return;

@@ -169,7 +169,11 @@ class Overlapper {
     n_accesses_.assign(schedule_.buffers.size(), 0);
     for_each_view(schedule_.instructions,
                   [&](const View& view, bool) { ++n_accesses_[view.buffer.index()]; });
-    for (const View& view : schedule_.outputs) ++n_accesses_[view.buffer.index()];
+    is_result_.assign(schedule_.buffers.size(), false);
+    for (const View& view : schedule_.outputs) {
+      ++n_accesses_[view.buffer.index()];
+      is_result_[view.buffer.index()] = true;
+    }
   }
 
   // ---- lists ----
@@ -267,8 +271,19 @@ class Overlapper {
   // ---- conflicts ----
 
   bool meet(const Access& a, const Access& b, int shift) const {
+    if (a.buffer != b.buffer && share_a_slot(a.buffer, b.buffer)) return true;
     if (shift != 0 && told_apart(a.buffer)) return false;
     return may_meet(a, b, shift, loop_ ? loop_->id : LoopId());
+  }
+  // True if two buffers have one slot in common that is written: the first slot of a ring is another
+  // buffer.
+  bool share_a_slot(BufferId a, BufferId b) const {
+    const auto first_of = [&](BufferId id) {
+      return buffer(id).first_slot.valid() ? buffer(id).first_slot : id;
+    };
+    const BufferId first = first_of(a);
+    return first == first_of(b) &&
+           (buffer(first).role != BufferRole::kInput || is_result_[first.index()]);
   }
   // Whether each iteration of the loop around has a place of its own for the buffer.
   bool told_apart(BufferId id) const { return loop_ && stow::told_apart(buffer(id), loop_->id); }
@@ -737,6 +752,7 @@ class Overlapper {
   OvertakingBytes overtook_, most_overtook_;  // in this list, and in any
   int n_transfers_ = 0;
   mutable int64_t work_ = 0;
+  std::vector<bool> is_result_;     // of each buffer
   std::vector<int> n_accesses_;     // of each buffer, before any move was split
   const Loop* loop_ = nullptr;      // around the list being worked on, where it can be wrapped
   std::set<size_t> ringable_;

@@ -139,16 +139,21 @@ class Walker {
     for (const View& view : branch.results) touch(view, last_instant(), false);
   }
 
-  // The buffers that a branch leaves behind, and those that several of its alternatives touch.
+  // The buffers that a branch leaves behind, and those that several of its alternatives touch; first
+  // slots that are other buffers with them.
   const std::set<size_t>& held_by(const Branch& branch) {
     const auto [it, is_new] = held_by_.try_emplace(&branch);
     if (!is_new) return it->second;
     std::set<size_t> seen;
-    for (const View& view : branch.results) it->second.insert(view.buffer.index());
+    const auto add = [&](const View& view, std::set<size_t>& buffers) {
+      buffers.insert(view.buffer.index());
+      const BufferId first = schedule_.buffers[view.buffer.index()].first_slot;
+      if (first.valid()) buffers.insert(first.index());
+    };
+    for (const View& view : branch.results) add(view, it->second);
     for (const auto& alternative : branch.alternatives) {
       std::set<size_t> here;
-      for_each_view(alternative,
-                    [&](const View& view, bool) { here.insert(view.buffer.index()); });
+      for_each_view(alternative, [&](const View& view, bool) { add(view, here); });
       for (size_t b : here)
         if (!seen.insert(b).second) it->second.insert(b);
     }
@@ -211,9 +216,19 @@ class Walker {
   }
 
   /// visit(buffer, piece, sampled) for the pieces that a window touches in these iterations;
-  /// `sampled` where it may touch any.
+  /// `sampled` where it may touch any. A first slot that is another buffer is that buffer's piece.
   template <typename Visit>
   void for_each_piece(const View& view, Visit&& visit) {
+    const BufferId first = schedule_.buffers[view.buffer.index()].first_slot;
+    for_each_piece_of_its_own(view, [&](size_t b, size_t piece, bool sampled) {
+      if (piece > 0 || !first.valid())
+        visit(b, piece, sampled);
+      else if (is_placed(schedule_.buffers[first.index()]))
+        visit(first.index(), 0, sampled);
+    });
+  }
+  template <typename Visit>
+  void for_each_piece_of_its_own(const View& view, Visit&& visit) {
     const size_t b = view.buffer.index();
     const Buffer& buffer = schedule_.buffers[b];
     if (!is_placed(buffer) || view.elems() == 0) return;
@@ -289,7 +304,6 @@ class Walker {
   void touch_piece(size_t b, size_t piece, int64_t now, bool begins, bool sampled) {
     Life& life = lives_[b][piece];
     const Buffer& buffer = schedule_.buffers[b];
-    if (piece == 0 && buffer.first_slot.valid()) return;
     const int64_t place = buffer.place(iteration_, 0);
     begins &= piece_end(buffer, piece) - piece_begin(buffer, piece) <= bit_bytes_ && life.held == 0 &&
               life.moving == 0;

@@ -143,8 +143,13 @@ Place Program::locate(const Operand& operand, const Frame& frame) const {
     offset += term.bytes_at(frame.iterations[term.loop.index()]);
   if (const Buffer* buffer = operand.places) {
     const int64_t slot = buffer->apart ? offset / buffer->slot_bytes : 0;
-    if (slot == 0 && buffer->first_slot.valid())
-      return frame.bases[buffer->first_slot.index()].plus(offset);
+    if (slot == 0 && buffer->first_slot.valid()) {
+      const size_t first = buffer->first_slot.index();
+      if (has_places(schedule_.buffers[first]))
+        offset += plan_.offsets[first][static_cast<size_t>(
+            schedule_.buffers[first].place(frame.iterations, 0))];
+      return frame.bases[first].plus(offset);
+    }
     const int64_t place = buffer->place(frame.iterations, slot);
     offset += plan_.offsets[operand.buffer][static_cast<size_t>(place)] - slot * buffer->slot_bytes;
   }
@@ -154,9 +159,13 @@ Place Program::locate(const Operand& operand, const Frame& frame) const {
 void Program::show(const Operand& operand, const Place& at, const Frame& frame,
                    bool visible) const {
   if (!kPoisonsArena || !operand.in_arena || at.disk) return;
-  if (operand.places && operand.places->first_slot.valid() &&
-      at.memory == frame.bases[operand.places->first_slot.index()].memory)
-    return;
+  if (operand.places && operand.places->first_slot.valid()) {
+    const size_t first = operand.places->first_slot.index();
+    const Buffer& buffer = schedule_.buffers[first];
+    const std::byte* const begin = frame.bases[first].memory;
+    const bool in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
+    if (!in_arena && begin <= at.memory && at.memory < begin + buffer.bytes) return;
+  }
   const int64_t bytes = operand.high_bytes - operand.low_bytes;
   std::byte* const low = at.memory + operand.low_bytes;
   visible ? unpoison(low, bytes) : poison(low, bytes);
