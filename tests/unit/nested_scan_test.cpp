@@ -65,6 +65,52 @@ TEST(NestedScan, ValuesAndGradientsAreThoseOfScan) {
       }
 }
 
+// Weights that all iterations read: their gradients are sums over iterations. They are read outside the
+// loop as well, and twice in an iteration, once by a loop of its own.
+TEST(NestedScan, GradientsOfCapturedWeightsAreThoseOfScan) {
+  const Array x = random::normal(random::key(3), {3, 4}), w = random::normal(random::key(4), {4, 4});
+  const auto run = [&](int64_t n, const auto& loop) {
+    return jit(value_and_grad<0, 1>([&](const Array& w, const Array& x) {
+      const auto step = [&w](const Array& h, const Array& i) {
+        const Array inner = fori_loop(
+            0, 2, [&w](const Array&, const Array& h) { return h + 0.1 * tanh(matmul(h, w)); }, h);
+        return std::pair(tanh(matmul(inner, w)) * 0.9 + i, sum(h));
+      };
+      const auto [last, all] = loop(step, matmul(x, w), arange(n).astype(DType::kF32) * 0.01);
+      return sum(matmul(last, w)) + sum(all) + sum(square(w));
+    }))(w, x);
+  };
+  for (int64_t n : {2, 7})
+    for (bool reverse : {false, true}) {
+      const auto plain = run(n, [&](const auto& step, const Array& h, const Array& xs) {
+        return scan(step, h, xs, {.reverse = reverse});
+      });
+      const auto expect_same = [&](const auto& other, const std::string& what) {
+        EXPECT_EQ(floats(tree_leaves(plain)), floats(tree_leaves(other)))
+            << n << " iterations, " << what << (reverse ? ", reverse" : "");
+      };
+      expect_same(run(n,
+                      [&](const auto& step, const Array& h, const Array& xs) {
+                        return scan(checkpoint(step), h, xs, {.reverse = reverse});
+                      }),
+                  "checkpointed");
+      for (int64_t unroll : {0, 3})
+        expect_same(run(n,
+                        [&](const auto& step, const Array& h, const Array& xs) {
+                          return scan(step, h, xs, {.reverse = reverse, .unroll = unroll});
+                        }),
+                    fmt::format("unroll {}", unroll));
+      for (const std::vector<int64_t>& blocks :
+           std::vector<std::vector<int64_t>>{{0}, {3}, {2, 2, 2}})
+        if (n >= blocks[0])
+          expect_same(run(n,
+                          [&](const auto& step, const Array& h, const Array& xs) {
+                            return nested_scan(step, h, xs, {.blocks = blocks, .reverse = reverse});
+                          }),
+                      fmt::format("{} levels, first {}", blocks.size(), blocks[0]));
+    }
+}
+
 int64_t temp_bytes(int64_t n, const std::vector<int64_t>& blocks) {
   const auto f = [&](const Array& w, const Array& x) {
     const auto body = [](const Array& h, const Array& p) { return h + tanh(h * p); };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "stowage/autodiff/cond_gradient.h"
 #include "stowage/autodiff/flatten.h"
@@ -98,6 +99,10 @@ class Reverser {
       const ValueId out = flat_.outputs()[static_cast<size_t>(i)];
       const ValueId ct = joint_.add_input(cotangent_type(out), fmt::format("cotangent/{}", i));
       accumulate(out, Val(builder_, ct));
+    }
+    for (int i : spec_.sums) {
+      const ValueId in = flat_.inputs()[static_cast<size_t>(i)];
+      sums_.insert({in, Val(builder_, joint_.add_input(cotangent_type(in), "sum"))});
     }
   }
 
@@ -296,8 +301,7 @@ class Reverser {
     };
     for (int i : split.forward_consts) take(i);
     for (int i : g.active_carries) operands.push_back(cotangent_or_zero(node.result(i)));
-    for (int i : g.active_consts)
-      operands.push_back(zeros(cotangent_type(node.operands[static_cast<size_t>(i)])));
+    for (int i : g.active_consts) operands.push_back(take_sum(node.operands[static_cast<size_t>(i)]));
     for (int i : split.forward_xs) take(p.n_consts + p.n_carries + i);
     for (int i = 0; i < split.forward_params.n_residuals; ++i)
       operands.emplace_back(builder_, ValueId(first_residual_[n] + static_cast<size_t>(i)));
@@ -305,11 +309,22 @@ class Reverser {
 
     const std::vector<Val> results =
         builder_.add(OpKind::kScan, split.backward_params, operands, {split.backward_body});
-    size_t r = 0;
-    for (int i : g.active_carries)
-      accumulate(node.operands[static_cast<size_t>(p.n_consts + i)], results[r++]);
+    size_t r = g.active_carries.size();
     for (int i : g.active_consts) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
+    for (size_t c = 0; c < g.active_carries.size(); ++c)
+      accumulate(node.operands[static_cast<size_t>(p.n_consts + g.active_carries[c])], results[c]);
     for (int i : g.active_xs) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
+  }
+
+  // What a backward scan begins to add to for a value that all iterations read: what is there of its
+  // cotangent, which is left without, and the running sum.
+  Val take_sum(ValueId v) {
+    std::optional<Val> sum = std::exchange(cotangents_[v.index()], std::nullopt);
+    if (const auto running = sums_.find(v); running != sums_.end()) {
+      sum = sum ? add_anywhere(running->second, *sum) : running->second;
+      sums_.erase(running);
+    }
+    return sum ? *sum : zeros(cotangent_type(v));
   }
 
   void cond_vjp(size_t n, const Node& node) {
@@ -339,8 +354,13 @@ class Reverser {
     std::vector<ValueId> outputs = map_.images(flat_.outputs());
     builder_.provenance = nullptr;
     for (ValueId v : flat_.inputs()) settle_pieces(v);
-    for (int i : spec_.wrt)
-      outputs.push_back(cotangent_or_zero(flat_.inputs()[static_cast<size_t>(i)]).id());
+    for (int i : spec_.wrt) {
+      const ValueId v = flat_.inputs()[static_cast<size_t>(i)];
+      builder_.provenance = spec_.provenance;
+      const auto sum = sums_.find(v);
+      const Val ct = cotangent_or_zero(v);
+      outputs.push_back((sum == sums_.end() ? ct : add_anywhere(sum->second, ct)).id());
+    }
     joint_.set_outputs(std::move(outputs));
   }
 
@@ -351,6 +371,7 @@ class Reverser {
   ValueMap map_;
   Activity activity_;
   std::vector<std::optional<Val>> cotangents_;          // of values of flat_
+  std::map<ValueId, Val> sums_;                         // of inputs of flat_, nothing added yet
   std::map<ValueId, std::vector<Piece>> pieces_;        // of values of flat_ that are sliced
   std::vector<std::optional<ScanGradient>> scans_;      // of nodes of flat_
   std::vector<std::optional<CondGradient>> conds_;      // of nodes of flat_

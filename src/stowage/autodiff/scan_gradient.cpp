@@ -64,11 +64,13 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer, bool on
     spec.outputs.push_back(k);
   }
   spec.wrt.insert(spec.wrt.end(), g.active_consts.begin(), g.active_consts.end());
+  spec.sums = g.active_consts;
+  spec.provenance = scan.provenance;
   spec.wrt.insert(spec.wrt.end(), g.active_xs.begin(), g.active_xs.end());
   spec.outputs.insert(spec.outputs.end(), g.active_ys.begin(), g.active_ys.end());
   const Graph joint = reverse(body, spec);
 
-  // The same with a running sum for each active const among the backward carries.
+  // The same with the running sum of each active const among the backward carries.
   JointScan js;
   js.forward = p;
   js.forward.n_residuals = 0;
@@ -82,27 +84,14 @@ ScanGradient differentiate_scan(const Node& scan, const Activity& outer, bool on
   const auto add_input = [&](size_t i) {
     copy_input(joint, i, js.body, map);
   };
-  size_t in = 0;
-  for (; in < n_in + g.active_carries.size(); ++in) add_input(in);
-  std::vector<ValueId> sums;
-  for (int i : g.active_consts) {
-    ArrayType type = body.type(body.inputs()[static_cast<size_t>(i)]);
-    if (on_device) type.kind = MemoryKind::kDevice;
-    sums.push_back(js.body.add_input(type, "sum"));
-  }
-  for (; in < joint.inputs().size(); ++in) add_input(in);
+  const size_t n_cotangents = n_in + g.active_carries.size();
+  const size_t n_without_sums = joint.inputs().size() - g.active_consts.size();
+  for (size_t i = 0; i < n_cotangents; ++i) add_input(i);
+  for (size_t i = n_without_sums; i < joint.inputs().size(); ++i) add_input(i);
+  for (size_t i = n_cotangents; i < n_without_sums; ++i) add_input(i);
   const std::vector<RegionId> regions = import_regions(joint, js.body, RegionId());
   for (const Node& node : joint.nodes()) copy_node(joint, node, js.body, map, regions);
-  GraphBuilder builder(js.body);
-  builder.backward = true;
-  builder.pass = Pass::kVjp;
-  builder.provenance = scan.provenance;
-  std::vector<ValueId> outputs = map.images(joint.outputs());
-  for (size_t i = 0; i < sums.size(); ++i) {
-    ValueId& out = outputs[n_out + g.active_carries.size() + i];
-    out = add_anywhere(Val(builder, sums[i]), Val(builder, out)).id();
-  }
-  js.body.set_outputs(std::move(outputs));
+  js.body.set_outputs(map.images(joint.outputs()));
   g.split = split_joint_scan(js);
   // Stacked results that were residuals of a scan differentiated before stay what they are: plain
   // results; only the new ones are residuals of this derivative.
