@@ -1,5 +1,5 @@
 // nested_scan: a scan in blocks of blocks, of which only the carries between blocks are kept.
-// Not another result: the same iterations in the same order.
+// Not another result: the same iterations in the same order, and gradients of the same bits.
 #pragma once
 
 #include "stowage/api/checkpoint.h"

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
@@ -24,6 +25,16 @@ class Mapping {
   virtual Place place() const = 0;
   // Gives what can be given of a range back to the system; the range itself stays.
   virtual void discard(int64_t begin, int64_t end) = 0;
+  // The bytes that the system keeps for the mapping once it is idle; 0 where idle memory is not kept.
+  virtual int64_t reusable_bytes() const { return 0; }
+
+  // Ranges that no buffer uses, not discarded yet.
+  std::vector<ByteRange> idle;
+  int64_t idle_bytes() const {
+    int64_t bytes = 0;
+    for (const ByteRange& r : idle) bytes += r.end - r.begin;
+    return bytes;
+  }
 };
 
 namespace {
@@ -57,6 +68,8 @@ class MemoryMapping final : public Mapping {
   MemoryMapping& operator=(const MemoryMapping&) = delete;
 
   Place place() const override { return {data_, nullptr, 0}; }
+  int64_t reusable_bytes() const override { return bytes_ < kMapFrom ? 0 : whole_pages(bytes_); }
+  static int64_t whole_pages(int64_t bytes) { return align_up(bytes, sysconf(_SC_PAGESIZE)); }
 
   // Whole pages; their address space stays.
   void discard(int64_t begin, int64_t end) override {
@@ -72,7 +85,7 @@ class MemoryMapping final : public Mapping {
   // through memory up to a third of their time.
   static std::byte* map(int64_t bytes) {
     const int64_t slack = bytes >= kHugePageBytes ? kHugePageBytes : 0;
-    const auto size = static_cast<size_t>(align_up(bytes, sysconf(_SC_PAGESIZE)));
+    const auto size = static_cast<size_t>(whole_pages(bytes));
     void* p = mmap(nullptr, size + static_cast<size_t>(slack), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return nullptr;
@@ -120,8 +133,9 @@ DeviceBuffer::DeviceBuffer(std::shared_ptr<Device> device, MemoryKind kind,
       bytes_(bytes) {}
 
 DeviceBuffer::~DeviceBuffer() {
-  if (mapping_ && mapping_.use_count() > 1) mapping_->discard(begin_, begin_ + bytes_);
-  if (device_) device_->charge(kind_, -bytes_);
+  if (!device_) return;
+  device_->charge(kind_, -bytes_);
+  if (mapping_) device_->set_idle(std::move(mapping_), kind_, {begin_, begin_ + bytes_});
 }
 
 std::byte* DeviceBuffer::data() const {
@@ -230,7 +244,58 @@ static std::string lacking(int64_t bytes, int64_t capacity) {
   return bytes < capacity / 100 ? fmt::format(", {} too few", format_bytes(bytes)) : std::string();
 }
 
+void Device::set_idle(std::shared_ptr<Mapping> mapping, MemoryKind kind, ByteRange range) {
+  const bool is_last = mapping.use_count() == 1;
+  if (mapping->reusable_bytes() == 0) {
+    if (!is_last) mapping->discard(range.begin, range.end);
+    return;
+  }
+  if (is_last) {
+    idle_bytes_ += mapping->reusable_bytes() - mapping->idle_bytes();
+    if (!mapping->idle.empty()) std::erase(partly_idle_, mapping.get());
+    mapping->idle.clear();
+    spare_.push_back(std::move(mapping));
+  } else {
+    idle_bytes_ += range.end - range.begin;
+    if (mapping->idle.empty()) partly_idle_.push_back(mapping.get());
+    mapping->idle.push_back(range);
+  }
+  trim_idle(std::min(left_bytes(kind), kMostIdleBytes));
+}
+
+void Device::trim_idle(int64_t most_bytes) {
+  constexpr size_t kMostSpare = 64;  // so that a look for one of a size stays short
+  while (!spare_.empty() && (idle_bytes_ > most_bytes || spare_.size() > kMostSpare)) {
+    idle_bytes_ -= spare_.front()->reusable_bytes();
+    spare_.erase(spare_.begin());
+  }
+  while (!partly_idle_.empty() && idle_bytes_ > most_bytes) {
+    Mapping& mapping = *partly_idle_.front();
+    idle_bytes_ -= mapping.idle_bytes();
+    for (const ByteRange& r : std::exchange(mapping.idle, {})) mapping.discard(r.begin, r.end);
+    partly_idle_.erase(partly_idle_.begin());
+  }
+}
+
+std::shared_ptr<Mapping> Device::take_spare(int64_t bytes) {
+  for (size_t i = spare_.size(); i-- > 0;)
+    if (spare_[i]->reusable_bytes() == MemoryMapping::whole_pages(bytes)) {
+      std::shared_ptr<Mapping> mapping = std::move(spare_[i]);
+      spare_.erase(spare_.begin() + static_cast<std::ptrdiff_t>(i));
+      idle_bytes_ -= mapping->reusable_bytes();
+      return mapping;
+    }
+  return nullptr;
+}
+
 DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind) {
+  return allocate(bytes, kind, true);
+}
+DeviceBufferPtr Device::allocate_unfilled(int64_t bytes, MemoryKind kind) {
+  return allocate(bytes, kind, false);
+}
+
+DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind, bool zeroed) {
   STOW_CHECK(bytes >= 0);
   if (bytes > left_bytes(kind)) drop_arenas();
   if (bytes > left_bytes(kind))
@@ -244,7 +309,10 @@ DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind) {
     disk();
     mapping = std::make_shared<DiskMapping>(disk_, bytes);
   } else if (bytes > 0) {
-    mapping = std::make_shared<MemoryMapping>(bytes);
+    mapping = take_spare(bytes);
+    if (mapping && zeroed) std::memset(mapping->place().memory, 0, static_cast<size_t>(bytes));
+    trim_idle(std::min(left_bytes(kind) - bytes, kMostIdleBytes));
+    if (!mapping) mapping = std::make_shared<MemoryMapping>(bytes);
   }
   charge(kind, bytes);
   return std::make_shared<DeviceBuffer>(shared_from_this(), kind, std::move(mapping), 0, bytes);
@@ -270,6 +338,7 @@ void Device::drop(DeviceBufferPtr& arena) {
 
 void Device::drop_arenas() {
   for (DeviceBufferPtr& arena : arenas_) drop(arena);
+  trim_idle(0);
 }
 
 std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,
@@ -279,14 +348,12 @@ std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,
   std::sort(sorted.begin(), sorted.end(),
             [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
   int64_t at = 0;
-  const auto discard = [&](int64_t begin, int64_t end) {
-    if (whole->mapping_) whole->mapping_->discard(begin, end);
-  };
+  std::vector<ByteRange> cut_away;
   for (const ByteRange& r : sorted) {  // an empty one may lie within another
-    if (r.begin > at) discard(at, r.begin);
+    if (r.begin > at) cut_away.push_back({at, r.begin});
     at = std::max(at, r.end);
   }
-  discard(at, whole->bytes());
+  if (at < whole->bytes()) cut_away.push_back({at, whole->bytes()});
   for (const ByteRange& r : ranges)
     parts.push_back(std::make_shared<DeviceBuffer>(shared_from_this(), whole->kind(),
                                                    whole->mapping_, r.begin, r.end - r.begin));
@@ -294,6 +361,8 @@ std::vector<DeviceBufferPtr> Device::split(DeviceBufferPtr whole,
   int64_t kept = 0;
   for (const ByteRange& r : ranges) kept += r.end - r.begin;
   charge(whole->kind(), kept - whole->bytes());
+  for (const ByteRange& r : cut_away)
+    if (whole->mapping_) set_idle(whole->mapping_, whole->kind(), r);
   whole->device_.reset();
   whole->mapping_.reset();
   return parts;

@@ -85,14 +85,21 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Errors: CapacityError naming the device, the kind, what is in use and the capacity, or the
   /// disk's folder and what is wrong with it.
   DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
+  /// The same, of any content.
+  DeviceBufferPtr allocate_unfilled(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
 
   /// An arena for a program's temporaries, at least `bytes` long, every page of memory touched. The
   /// device keeps the last one for the next program and gives it back when something else needs
   /// room.
   /// Errors: CapacityError as allocate().
   DeviceBufferPtr borrow_arena(int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
-  /// Gives the kept arenas back.
+  /// Gives the kept arenas and all idle memory back.
   void drop_arenas();
+  /// Memory that is not in use and not given back to the system: the next buffer of the same size takes
+  /// it without page faults. Not metered; with what is in use, never more than the capacity, and at most
+  /// kMostIdleBytes.
+  int64_t idle_bytes() const { return idle_bytes_; }
+  static constexpr int64_t kMostIdleBytes = int64_t{256} << 20;
   /// Cuts `whole`, which nobody else holds, into buffers of these ranges and gives the rest back.
   std::vector<DeviceBufferPtr> split(DeviceBufferPtr whole, const std::vector<ByteRange>& ranges);
 
@@ -116,6 +123,13 @@ class Device : public std::enable_shared_from_this<Device> {
   static size_t index(MemoryKind kind) { return static_cast<size_t>(kind); }
   void charge(MemoryKind kind, int64_t bytes);
   void drop(DeviceBufferPtr& arena);
+  DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind, bool zeroed);
+  // A range of a mapping has lost its buffer; the caller's hold on the mapping goes with it.
+  void set_idle(std::shared_ptr<Mapping> mapping, MemoryKind kind, ByteRange range);
+  // Gives idle memory back until no more than this is left.
+  void trim_idle(int64_t most_bytes);
+  // A spare mapping of as many pages; null where there is none.
+  std::shared_ptr<Mapping> take_spare(int64_t bytes);
 
   // What of `kind` is left; where kinds share memory, what of both.
   int64_t left_bytes(MemoryKind kind) const;
@@ -129,6 +143,9 @@ class Device : public std::enable_shared_from_this<Device> {
   std::shared_ptr<Disk> disk_;
   std::array<int64_t, kNumMemoryKinds> in_use_{}, high_water_{};
   std::array<DeviceBufferPtr, kNumMemoryKinds> arenas_;  // hold no reference to the device
+  std::vector<std::shared_ptr<Mapping>> spare_;  // the oldest first; no buffer uses them
+  std::vector<Mapping*> partly_idle_;            // parts of which buffers use, the oldest first
+  int64_t idle_bytes_ = 0;
   std::unique_ptr<Streams> streams_;
 };
 using DevicePtr = std::shared_ptr<Device>;  ///< Kept by its buffers.

@@ -301,7 +301,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     if (buffer.role == BufferRole::kInput) {
       by_buffer[b] = arguments[static_cast<size_t>(buffer.index)];
     } else if (buffer.separate || (buffer.role == BufferRole::kOutput && buffer.bytes == 0)) {
-      by_buffer[b] = device.allocate(buffer.bytes, buffer.kind);
+      by_buffer[b] = device.allocate_unfilled(buffer.bytes, buffer.kind);
     } else if (buffer.role == BufferRole::kOutput) {
       kept[kind].push_back({plan_.offsets[b][0], plan_.offsets[b][0] + buffer.bytes});
       kept_buffers[kind].push_back(b);
@@ -312,7 +312,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     if (const int64_t bytes = plan_.arena_bytes[kind]; bytes > 0)
       arenas[kind] = kept[kind].empty()
                          ? device.borrow_arena(bytes, static_cast<MemoryKind>(kind))
-                         : device.allocate(bytes, static_cast<MemoryKind>(kind));
+                         : device.allocate_unfilled(bytes, static_cast<MemoryKind>(kind));
   for (size_t b = 0; b < n; ++b) {
     const Buffer& buffer = schedule_.buffers[b];
     const DeviceBufferPtr& arena = arenas[static_cast<size_t>(buffer.kind)];
