@@ -136,6 +136,33 @@ ValueId selected(const Graph& graph, const Node& node) {
   return ValueId();
 }
 
+int64_t integer_of(Bytes element) {
+  int64_t value = 0;
+  std::memcpy(&value, element.data(), element.size());
+  const auto unused = 64 - 8 * static_cast<int>(element.size());
+  return value << unused >> unused;
+}
+
+// A comparison of two integers that are known becomes its answer: indices that a program gives as
+// numbers are compared with 0 in every iteration of a loop.
+void fold_comparison(const Graph& graph, Node& node, const ArrayType& type) {
+  const DType dtype = graph.type(node.operands[0]).dtype;
+  if (type.elems() != 1 || type.kind != MemoryKind::kDevice ||
+      (dtype != DType::kI32 && dtype != DType::kI64))
+    return;
+  const auto left = splat(graph, node.operands[0]), right = splat(graph, node.operands[1]);
+  if (!left || !right) return;
+  const int64_t a = integer_of(*left), b = integer_of(*right);
+  std::optional<bool> answer;
+  if (node.op == OpKind::kLt) answer = a < b;
+  if (node.op == OpKind::kEq) answer = a == b;
+  if (node.op == OpKind::kNe) answer = a != b;
+  if (!answer) return;
+  node.op = OpKind::kConstant;
+  node.params = ConstantParams{type, {*answer ? std::byte{1} : std::byte{0}}};
+  node.operands.clear();
+}
+
 // A reduction of so many elements goes by rows, and rows are of these lengths.
 constexpr int64_t kLargeReduction = int64_t{1} << 16;
 constexpr int64_t kShortestRow = 64, kLongestRow = int64_t{1} << 18;
@@ -165,8 +192,9 @@ ValueId peephole(const Graph& graph, Node& node, const ArrayType& type) {
   if (graph.type(node.operands[0]) == type && is_identity(node)) return node.operands[0];
   if (node.op == OpKind::kSelect) return selected(graph, node);
   if (node.op == OpKind::kDevicePut) return home_again(graph, node, type);
-  if (op_class(node.op) == OpClass::kElementwise && node.operands.size() == 2)
-    return without_neutral(graph, node);
+  if (op_class(node.op) != OpClass::kElementwise || node.operands.size() != 2) return ValueId();
+  if (const ValueId same = without_neutral(graph, node); same.valid()) return same;
+  fold_comparison(graph, node, type);
   return ValueId();
 }
 

@@ -5,6 +5,7 @@
 
 #include "stowage/runtime/cpu/kernels/attention.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
+#include "stowage/runtime/cpu/kernels/moving_window.h"
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/row_program.h"
 
@@ -261,8 +262,17 @@ class Other final : public BoundKernel::Impl {
         params_(kernel.params),
         inputs_(tensors(kernel.inputs)),
         outputs_(tensors(kernel.outputs)),
-        threads_(threads) {}
+        threads_(threads) {
+    if (op_ == OpKind::kDynamicSlice)
+      window_ = MovingWindow::make(inputs_[0], outputs_[0], std::span(inputs_).subspan(1));
+    // Over its operand an update writes the window alone.
+    if (op_ == OpKind::kDynamicUpdateSlice && inputs_[0].strides == outputs_[0].strides)
+      window_ = MovingWindow::make(outputs_[0], inputs_[1], std::span(inputs_).subspan(2));
+  }
   void run(Inputs in, Outputs out, void* scratch) const override {
+    if (window_ && op_ == OpKind::kDynamicSlice)
+      return window_->read(in[0], out[0], in.data() + 1);
+    if (window_ && in[0] == out[0]) return window_->write(out[0], in[1], in.data() + 2);
     std::vector<TensorView> inputs = inputs_, outputs = outputs_;
     for (size_t i = 0; i < in.size(); ++i) inputs[i].data = const_cast<std::byte*>(in[i]);
     for (size_t i = 0; i < out.size(); ++i) outputs[i].data = out[i];
@@ -273,6 +283,7 @@ class Other final : public BoundKernel::Impl {
   OpKind op_;
   Params params_;
   std::vector<TensorView> inputs_, outputs_;
+  std::optional<MovingWindow> window_;
   int threads_;
 };
 
