@@ -245,6 +245,7 @@ static std::string lacking(int64_t bytes, int64_t capacity) {
 }
 
 void Device::set_idle(std::shared_ptr<Mapping> mapping, MemoryKind kind, ByteRange range) {
+  const std::lock_guard lock(idle_mutex_);
   const bool is_last = mapping.use_count() == 1;
   if (mapping->reusable_bytes() == 0) {
     if (!is_last) mapping->discard(range.begin, range.end);
@@ -309,9 +310,12 @@ DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind, bool zeroed) {
     disk();
     mapping = std::make_shared<DiskMapping>(disk_, bytes);
   } else if (bytes > 0) {
-    mapping = take_spare(bytes);
+    {
+      const std::lock_guard lock(idle_mutex_);
+      mapping = take_spare(bytes);
+      trim_idle(std::min(left_bytes(kind) - bytes, kMostIdleBytes));
+    }
     if (mapping && zeroed) std::memset(mapping->place().memory, 0, static_cast<size_t>(bytes));
-    trim_idle(std::min(left_bytes(kind) - bytes, kMostIdleBytes));
     if (!mapping) mapping = std::make_shared<MemoryMapping>(bytes);
   }
   charge(kind, bytes);
@@ -338,6 +342,7 @@ void Device::drop(DeviceBufferPtr& arena) {
 
 void Device::drop_arenas() {
   for (DeviceBufferPtr& arena : arenas_) drop(arena);
+  const std::lock_guard lock(idle_mutex_);
   trim_idle(0);
 }
 

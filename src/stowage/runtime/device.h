@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -126,7 +127,7 @@ class Device : public std::enable_shared_from_this<Device> {
   DeviceBufferPtr allocate(int64_t bytes, MemoryKind kind, bool zeroed);
   // A range of a mapping has lost its buffer; the caller's hold on the mapping goes with it.
   void set_idle(std::shared_ptr<Mapping> mapping, MemoryKind kind, ByteRange range);
-  // Gives idle memory back until no more than this is left.
+  // Gives idle memory back until no more than this is left; under idle_mutex_, as take_spare() is.
   void trim_idle(int64_t most_bytes);
   // A spare mapping of as many pages; null where there is none.
   std::shared_ptr<Mapping> take_spare(int64_t bytes);
@@ -146,6 +147,7 @@ class Device : public std::enable_shared_from_this<Device> {
   std::vector<std::shared_ptr<Mapping>> spare_;  // the oldest first; no buffer uses them
   std::vector<Mapping*> partly_idle_;            // parts of which buffers use, the oldest first
   int64_t idle_bytes_ = 0;
+  std::mutex idle_mutex_;  // of the three above: buffers may end on any thread
   std::unique_ptr<Streams> streams_;
 };
 using DevicePtr = std::shared_ptr<Device>;  ///< Kept by its buffers.
