@@ -226,5 +226,32 @@ const Case kCases[] = {
 INSTANTIATE_TEST_SUITE_P(Forms, Donation, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// A carry that waits on the host or on disk, and comes to the device in each iteration.
+TEST(DonationElsewhere, IsKeptThroughLoops) {
+  const int64_t any = Device::unlimited_bytes();
+  for (MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
+    const DefaultDevice device(Device::virtual_device({any, any, any}, 1));
+    const auto body = [&](const Array& w, const Array& xs) {
+      return scan(
+          [&](const Array& w, const Array& x) {
+            const Array here = device_put(w, MemoryKind::kDevice);
+            return device_put(here * 0.5 + matmul(x, here), kind);
+          },
+          w, xs);
+    };
+    const Array xs = random::normal(random::key(3), {kSteps, kRows, kRows}) * 0.1;
+    const auto make = [&] { return device_put(random::normal(random::key(1), {kRows, kRows}), kind); };
+    const auto values = [](const Array& a) {
+      return device_put(a, MemoryKind::kDevice).to_vector<float>();
+    };
+    const auto donating = jit(body, {.donate_argnums = {0}});
+    const auto program = donating.lower(make(), xs).compile();
+    const KindAnalysis& k = program.memory_analysis().kinds[static_cast<size_t>(kind)];
+    EXPECT_EQ(k.alias_bytes, make().type().bytes());
+    EXPECT_EQ(k.temp_bytes, 0);
+    EXPECT_EQ(values(donating(make(), xs)), values(jit(body)(make(), xs)));
+  }
+}
+
 }  // namespace
 }  // namespace stow
