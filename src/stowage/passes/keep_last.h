@@ -1,5 +1,5 @@
 // The pass that leaves on the device what would come back to it soonest.
-// Not the choice of how much; that is session/compile.
+// Not the choice of how much; that is session/plan_search.
 #pragma once
 
 #include <cstdint>

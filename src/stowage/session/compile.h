@@ -40,8 +40,8 @@ struct CompileOptions {
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),
                                    Device::unlimited_bytes()};
   /// Elementwise work over larger arrays on the host or disk goes tile by tile, near this many bytes
-  /// each (passes/tiles.h), but no more than a 64th of the device's capacity; or that 64th, where it is
-  /// more and so hides more moves. 0: whole.
+  /// each (passes/tiles.h), but no more than a 64th of a target, a power of two at or below the device's
+  /// capacity (session/plan_search.h); or that 64th, where it is more and so hides more moves. 0: whole.
   int64_t tile_bytes = kTileBytes;
   /// Updates that wait for nothing but their gradient happen in the scan that makes it, layer by layer
   /// (passes/slice_work.h), where that hides moves within the capacities or takes no more memory.

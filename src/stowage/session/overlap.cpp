@@ -425,6 +425,24 @@ double time_beside(const Schedule& schedule, const Schedule& other) {
   return sum / static_cast<double>(devices.size());
 }
 
+StepTimes::StepTimes(const Schedule& reference) : devices_(nominal_devices(reference)) {
+  for (const DeviceDescription& d : devices_) bounds_s_.push_back(simulate(reference, d).bound_s);
+}
+
+double StepTimes::step(const Schedule& schedule) const {
+  double sum = 0;
+  for (size_t d = 0; d < devices_.size(); ++d)
+    sum += bounds_s_[d] > 0 ? simulate(schedule, devices_[d]).step_s / bounds_s_[d] : 1;
+  return sum / static_cast<double>(devices_.size());
+}
+
+double StepTimes::bound(const Schedule& schedule) const {
+  double sum = 0;
+  for (size_t d = 0; d < devices_.size(); ++d)
+    sum += bounds_s_[d] > 0 ? simulate(schedule, devices_[d]).bound_s / bounds_s_[d] : 1;
+  return sum / static_cast<double>(devices_.size());
+}
+
 Planned overlap(Planned planned, int ahead, const Device::Capacities& capacities,
                 const std::function<Schedule()>& apart, int threads) {
   if (ahead <= 0 || count_moves(planned.schedule) == 0) return planned;

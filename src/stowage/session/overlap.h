@@ -3,25 +3,33 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
-#include "stowage/plan/memory_plan.h"
-#include "stowage/runtime/device.h"
+#include "stowage/runtime/null/device_description.h"
+#include "stowage/session/layout.h"
 
 namespace stow {
 
-/// A schedule and its layout.
-struct Planned {
-  Schedule schedule;
-  MemoryPlan plan;
-};
-
-/// Whether a step hardly takes longer than its busiest stream, the mean over an accelerator of today
-/// with its link and with links that move what the schedule moves in half the time of its
+/// Whether a step hardly takes longer than its busiest stream, the mean over an accelerator of
+/// today with its link and with links that move what the schedule moves in half the time of its
 /// computation, the same and twice that: nobody said what it will run on.
 bool hides_well(const Schedule& schedule);
 
 /// How much longer a step takes than one of another schedule, the mean over those of that one.
 double time_beside(const Schedule& schedule, const Schedule& other);
+
+/// How long steps take, on the devices of `hides_well` for one reference schedule: figures of
+/// schedules of the same program that can be compared.
+class StepTimes {
+ public:
+  explicit StepTimes(const Schedule& reference);
+  double step(const Schedule& schedule) const;   ///< Over the reference's busiest stream, the mean.
+  double bound(const Schedule& schedule) const;  ///< No less, whatever its moves run beside.
+
+ private:
+  std::vector<DeviceDescription> devices_;
+  std::vector<double> bounds_s_;  // of the reference
+};
 
 /// The same program with up to `ahead` moves of each stream under way at a time, or fewer where
 /// that is nominally faster. Its totals stay within the capacities; where the device has no limit,

@@ -1,0 +1,110 @@
+#include "stowage/session/layout.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace stow {
+namespace {
+
+// For each order; the best is packed again with all effort.
+constexpr PackEffort kTrialEffort = {.work = 200'000};
+
+// True if `a` is the better layout. A little less of the device is no reason to hold a donated
+// array elsewhere twice.
+bool is_better(const MemoryAnalysis& a, const MemoryAnalysis& b,
+               const Device::Capacities& capacities) {
+  constexpr int64_t kLittle = 64 << 10;
+  const int64_t short_a = shortfall(a, capacities), short_b = shortfall(b, capacities);
+  if (short_a != short_b) return short_a < short_b;
+  const int64_t less = b.device().total_bytes - a.device().total_bytes;
+  const int64_t less_elsewhere =
+      b.host().total_bytes - a.host().total_bytes + b.disk().total_bytes - a.disk().total_bytes;
+  return short_a > 0 || std::abs(less) > kLittle || less_elsewhere == 0 ? less > 0
+                                                                        : less_elsewhere > 0;
+}
+
+}  // namespace
+
+int64_t shortfall(const std::array<int64_t, kNumMemoryKinds>& bytes,
+                  const Device::Capacities& capacities) {
+  int64_t sum = 0;
+  for (size_t kind = 0; kind < capacities.size(); ++kind)
+    sum += std::max<int64_t>(bytes[kind] - capacities[kind], 0);
+  return sum;
+}
+
+int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capacities) {
+  std::array<int64_t, kNumMemoryKinds> bytes;
+  for (size_t kind = 0; kind < bytes.size(); ++kind) bytes[kind] = analysis.kinds[kind].total_bytes;
+  return shortfall(bytes, capacities);
+}
+
+OrderedGraph::OrderedGraph(const Graph& graph, const LowerOptions& options)
+    : graph_(graph), options_(options) {
+  for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
+    options_.order = static_cast<OrderStrategy>(s);
+    schedules_.push_back(lower(graph, options_));
+    bounds_.push_back(peak_bound(schedules_.back()));
+  }
+}
+
+int64_t OrderedGraph::least_shortfall(const Device::Capacities& capacities) const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const PeakBound& bound : bounds_)
+    least = std::min(least, shortfall(bound.bytes, capacities));
+  return least;
+}
+
+int64_t OrderedGraph::least_device_bytes() const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const PeakBound& bound : bounds_) least = std::min(least, bound.bytes[0]);
+  return least;
+}
+
+Planned OrderedGraph::lay_out(const Device::Capacities& capacities, LowerOptions& lowering) && {
+  std::optional<Planned> best;
+  LowerOptions trial = options_;
+  const auto keep_if_better = [&](Schedule schedule, MemoryPlan plan) {
+    if (best && !is_better(plan.analysis, best->plan.analysis, capacities)) return;
+    best = Planned{std::move(schedule), std::move(plan)};
+    lowering = trial;
+  };
+  const auto try_hard = [&](size_t order) {
+    trial.order = static_cast<OrderStrategy>(order);
+    Schedule schedule = lower(graph_, trial);
+    MemoryPlan plan = make_plan(schedule, kFinalEffort);
+    keep_if_better(std::move(schedule), std::move(plan));
+  };
+  for (size_t s = 0; s < schedules_.size(); ++s) {
+    trial.order = static_cast<OrderStrategy>(s);
+    MemoryPlan plan =
+        trial.reuse ? make_plan(schedules_[s], kTrialEffort) : make_plan_apart(schedules_[s]);
+    keep_if_better(std::move(schedules_[s]), std::move(plan));
+  }
+  if (!options_.reuse) return std::move(*best);
+  if (gap(best->plan) > 0) {
+    MemoryPlan plan = make_plan(best->schedule, kFinalEffort);
+    if (plan.arena_bytes[0] < best->plan.arena_bytes[0]) best->plan = std::move(plan);
+  }
+  // Another order may come lower with as much work, where its bound lets it.
+  const auto first = static_cast<size_t>(lowering.order);
+  for (size_t s = 0; s < bounds_.size(); ++s) {
+    const auto total = static_cast<double>(best->plan.analysis.device().total_bytes);
+    if (s != first && static_cast<double>(bounds_[s].bytes[0]) < (1 - kGoodGap) * total)
+      try_hard(s);
+  }
+  // Temporaries of a loop stand at one place in all its iterations, and what lives longer must fit
+  // around that. Where much is lost, every iteration is laid out by itself, in the best order or,
+  // if need be, in another.
+  const auto best_order = static_cast<size_t>(lowering.order);
+  trial.iterations_apart = true;
+  for (size_t s = 0; s < bounds_.size(); ++s) {
+    if (best->schedule.n_loops == 0 || gap(best->plan) <= kGoodGap) break;
+    try_hard((best_order + s) % bounds_.size());
+  }
+  return std::move(*best);
+}
+
+}  // namespace stow

@@ -1,0 +1,362 @@
+#include "stowage/session/plan_search.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "stowage/ir/schedule_walk.h"
+#include "stowage/ir/utilities.h"
+#include "stowage/ops/verify.h"
+#include "stowage/passes/gather_blocks.h"
+#include "stowage/passes/keep_last.h"
+#include "stowage/passes/repeat_work.h"
+#include "stowage/passes/sink_work.h"
+#include "stowage/passes/slice_work.h"
+#include "stowage/passes/spill_stacks.h"
+#include "stowage/passes/tiles.h"
+#include "stowage/runtime/program.h"
+#include "stowage/session/overlap.h"
+
+namespace stow {
+namespace {
+
+// Targets are powers of two down to this one; smaller capacities have its candidates.
+constexpr int64_t kSmallestTarget = 1 << 16;
+// A tile is small beside the target: an update needs a handful of them at a time. Arrays of a
+// larger share come whole.
+constexpr int64_t kTilesOfTarget = 64, kWholesOfTarget = 4, kSmallestTile = 16 << 10;
+// Larger tiles, where moves are waited for: first up to here, then of whatever size.
+constexpr int64_t kLargeTile = 64 << 20;
+// Targets between the first and the smallest are tried where the smallest one's largest live sum is
+// within so many times the capacity: tiles rarely save a fifth.
+constexpr double kWorthTargets = 1.25;
+// Nodes that are lowered for targets beyond the first and the smallest, and instants of plans whose
+// moves are overlapped for them. Steps of some hundred nodes are searched whole.
+constexpr int64_t kMaxLoweredNodes = 300'000, kMaxOverlappedInstants = 4'000;
+// A plan that is faster by less is no other.
+constexpr double kFaster = 0.9999;
+// Of the moved bytes; where no more is waited for, updates need not stand elsewhere.
+constexpr double kNegligibleShare = 0.01;
+// What is to leave stays only where much is won, as memory is given up for it; it is tried in so
+// many parts of the target.
+constexpr double kMuchFaster = 0.95;
+constexpr int64_t kKeptParts = 8;
+
+// The targets for a capacity, the largest first; without a limit, that.
+std::vector<int64_t> targets_within(int64_t capacity) {
+  if (capacity >= Device::unlimited_bytes()) return {capacity};
+  int64_t target = kSmallestTarget;
+  while (target <= capacity / 2) target *= 2;
+  std::vector<int64_t> targets;
+  for (; target >= kSmallestTarget; target /= 2) targets.push_back(target);
+  return targets;
+}
+
+TileOptions tiles_for(int64_t target, int64_t tile_bytes) {
+  return {.bytes = std::min(tile_bytes, std::max(target / kTilesOfTarget, kSmallestTile)),
+          .whole_bytes = target < Device::unlimited_bytes() ? target / kWholesOfTarget : 0};
+}
+
+int64_t count_nodes(const Graph& graph) {
+  auto n = static_cast<int64_t>(graph.n_nodes());
+  for (const Node& node : graph.nodes())
+    for (const GraphPtr& nested : node.graphs) n += count_nodes(*nested);
+  return n;
+}
+
+// Bytes that a list moves between memories, and those of moves that computation waits for at once.
+struct Moved {
+  double all = 0, waited_for = 0;
+  double share_waited_for() const { return all == 0 ? 0 : waited_for / all; }
+  void add(const Moved& other, int64_t times) {
+    all += static_cast<double>(times) * other.all;
+    waited_for += static_cast<double>(times) * other.waited_for;
+  }
+};
+Moved moved_by(const std::vector<Instruction>& list, const std::vector<Buffer>& buffers) {
+  Moved sum;
+  for (const Instruction& i : list) {
+    if (const Kernel* k = i.kernel()) {
+      if (k->phase == MovePhase::kDone || stream_of(*k, buffers) == StreamKind::kCompute) continue;
+      const View& to = k->outputs[0];
+      const auto bytes = static_cast<double>(to.elems() * dtype_bytes(to.dtype));
+      sum.add({bytes, k->phase == MovePhase::kWhole ? bytes : 0}, 1);
+    } else if (const Loop* loop = i.loop()) {
+      sum.add(moved_by(loop->body, buffers), std::max<int64_t>(loop->trip_count, 1));
+    } else {
+      for (const auto& alternative : i.branch()->alternatives)
+        sum.add(moved_by(alternative, buffers), 1);
+    }
+  }
+  return sum;
+}
+
+// A plan and what the search compares of it.
+struct Scored {
+  FoundPlan found;
+  int64_t shortfall = 0, bytes = 0;
+  Moved moved;
+  double time = 0;  // of a step (StepTimes); 0 where nothing may run ahead
+};
+
+class PlanSearch {
+ public:
+  PlanSearch(const Graph& graph, const CompileOptions& options, int threads)
+      : options_(options), capacities_(options.capacities), threads_(threads) {
+    plain_.graph = graph;
+    lowering_.donated = options.donated;
+    lowering_.fuse = options.fuse;
+    lowering_.least_epilogue = options.least_epilogue;
+    lowering_.reuse = options.reuse;
+    lowering_.target = {threads, cpu::kernel_scratch_bytes};
+  }
+
+  FoundPlan run() {
+    const std::vector<int64_t> targets = targets_within(capacities_[0]);
+    try_target(plain_, targets[0]);
+    if (!fits()) try_tiles(plain_.graph, {.bytes = options_.tile_bytes});
+    if (!fits()) try_target(lean(targets[0]), targets[0]);
+    size_t tried = 1;
+    if (!fits() && targets.size() > 1) tried = search_smaller(targets);
+    if (!fits()) lay_out_too_large();
+    if (!is_well_hidden() && has_budget()) try_tiles(plain_.graph, {.bytes = options_.tile_bytes});
+    for (; tried < targets.size() && !is_well_hidden() && has_budget(); ++tried) {
+      try_target(plain_, targets[tried]);
+      try_target(lean(targets[tried]), targets[tried]);
+    }
+    keep_what_hides(targets[0]);
+    return std::move(best_->found);
+  }
+
+ private:
+  // A form of the program; and with its updates in the scans that make the gradients, once asked
+  // for.
+  struct Form {
+    Graph graph;
+    std::optional<Graph> inside;
+  };
+  // A candidate that is left until nothing else fits: no layout of it falls short by less.
+  struct TooLarge {
+    Graph updates, tiled;
+    int64_t least_shortfall;
+  };
+
+  bool fits() const { return best_ && best_->shortfall == 0; }
+  // True if moves may run beside the computation.
+  bool may_hide(const Scored& s) const {
+    return capacities_[0] < Device::unlimited_bytes() && s.moved.all > 0 && s.shortfall == 0;
+  }
+  // True if there is nothing to win by other moves.
+  bool is_well_hidden() const {
+    return !best_ || !may_hide(*best_) || hides_well(best_->found.planned.schedule);
+  }
+  bool is_better(const Scored& a, const Scored& b) const {
+    if (a.shortfall != b.shortfall) return a.shortfall < b.shortfall;
+    return may_hide(a) && may_hide(b) ? a.time < kFaster * b.time : a.bytes < b.bytes;
+  }
+  bool has_budget() const {
+    return lowered_nodes_ < kMaxLoweredNodes && overlapped_instants_ < kMaxOverlappedInstants;
+  }
+
+  // More is moved and done, less kept: stacks that are on their way elsewhere are sent there at
+  // once, rows are gathered block by block, and moves and work over streamed arrays are repeated.
+  Form& lean(int64_t target) {
+    const int64_t block = tiles_for(target, options_.tile_bytes).bytes;
+    const auto [at, is_new] = lean_.try_emplace(block);
+    if (is_new) {
+      const Graph by_blocks = gather_by_blocks(spill_stacks(plain_.graph), block);
+      at->second.graph = repeat_work(sink_work(by_blocks, true));
+      verify(at->second.graph);
+    }
+    return at->second;
+  }
+  const Graph& inside(Form& form) {
+    if (!form.inside) {
+      form.inside = options_.update_in_backward ? update_slices(form.graph) : form.graph;
+      verify(*form.inside);
+    }
+    return *form.inside;
+  }
+
+  // ---- targets ----
+
+  // Below the first target: the smallest is lowered first, as it tells whether the others are worth
+  // it. The first that fits ends it. Returns how many of the targets are through.
+  size_t search_smaller(const std::vector<int64_t>& targets) {
+    defers_ = true;
+    least_bytes_ = std::numeric_limits<int64_t>::max();
+    try_target(plain_, targets.back());
+    try_target(lean(targets.back()), targets.back());
+    defers_ = false;
+    if (static_cast<double>(least_bytes_) > kWorthTargets * static_cast<double>(capacities_[0]))
+      return targets.size();
+    size_t t = 1;
+    for (; t + 1 < targets.size() && !fits() && has_budget(); ++t) {
+      try_target(plain_, targets[t]);
+      if (!fits()) try_target(lean(targets[t]), targets[t]);
+    }
+    return t;
+  }
+
+  // Updates inside the scans that make the gradients, unless something of that is waited for apart
+  // as well; and those that need not wait for the layers' gradients beside the layers.
+  void try_target(Form& form, int64_t target) {
+    const Graph& updates = inside(form);
+    const int n_found = n_found_;
+    try_tilings(updates, target);
+    const bool hides = n_found_ > n_found && may_hide(*best_);
+    if (!hides || best_->moved.share_waited_for() >= kNegligibleShare)
+      try_tilings(form.graph, target);
+    if (n_found_ == n_found || !options_.update_in_backward || !may_hide(*best_)) return;
+    TileOptions tiles = tiles_for(target, options_.tile_bytes);
+    tiles.beside = true;
+    const Graph best_updates = best_->found.updates;
+    try_tiles(best_updates, tiles);
+  }
+
+  void try_tilings(const Graph& updates, int64_t target) {
+    const TileOptions tiles = tiles_for(target, options_.tile_bytes);
+    try_tiles(updates, tiles);
+    // What came whole may be too much, or leave too little room for moves to run ahead.
+    const int64_t device = capacities_[0];
+    if (!fits() || best_->bytes > device - device / 8) try_tiles(updates, {.bytes = tiles.bytes});
+    // Where moves are waited for, as what an update needs is before a norm is known, more of it is
+    // there in large tiles; too large ones are too few.
+    int64_t tried = tiles.bytes;
+    for (const int64_t most : {kLargeTile, Device::unlimited_bytes()}) {
+      const int64_t large = std::min(target / kTilesOfTarget, most);
+      if (large <= tried || !fits() || is_well_hidden()) continue;
+      try_tiles(updates, {.bytes = large, .whole_bytes = tiles.whole_bytes});
+      tried = large;
+    }
+  }
+
+  // ---- one candidate ----
+
+  void try_tiles(const Graph& updates, const TileOptions& tiles) {
+    try_graph(updates, stream_tiles(updates, tiles));
+  }
+
+  void try_graph(const Graph& updates, Graph tiled) {
+    if (!known_.insert(structural_hash(tiled)).second) return;
+    verify(tiled);
+    lowered_nodes_ += count_nodes(tiled);
+    OrderedGraph ordered(tiled, lowering_);
+    least_bytes_ = std::min(least_bytes_, ordered.least_device_bytes());
+    const int64_t least = ordered.least_shortfall(capacities_);
+    if (defers_ || least > 0) {
+      if (!fits()) too_large_.push_back({updates, std::move(tiled), least});
+      return;
+    }
+    if (fits() && may_hide(*best_) && times_->bound(ordered.schedule()) > kFaster * best_->time)
+      return;  // however its moves are hidden
+    keep_if_better(score({updates, tiled, plan(tiled, std::move(ordered))}));
+  }
+
+  Planned plan(const Graph& tiled, OrderedGraph ordered) {
+    LowerOptions lowering = lowering_;
+    Planned planned = std::move(ordered).lay_out(capacities_, lowering);
+    if (!options_.reuse) return planned;
+    overlapped_instants_ += planned.plan.analysis.n_instants;
+    std::function<Schedule()> apart;
+    if (!lowering.iterations_apart && planned.schedule.n_loops > 0)
+      apart = [&] {
+        LowerOptions each = lowering;
+        each.iterations_apart = true;
+        return lower(tiled, each);
+      };
+    return overlap(std::move(planned), options_.transfers_ahead, capacities_, apart, threads_);
+  }
+
+  Scored score(FoundPlan found) {
+    Scored s{std::move(found)};
+    const Planned& planned = s.found.planned;
+    s.shortfall = shortfall(planned.plan.analysis, capacities_);
+    s.bytes = planned.plan.analysis.device().total_bytes;
+    s.moved = moved_by(planned.schedule.instructions, planned.schedule.buffers);
+    if (!may_hide(s)) return s;
+    if (!times_) times_.emplace(planned.schedule);
+    s.time = times_->step(planned.schedule);
+    return s;
+  }
+
+  void keep_if_better(Scored s) {
+    if (best_ && !is_better(s, *best_)) return;
+    best_ = std::move(s);
+    ++n_found_;
+  }
+
+  // The nearest first: all that may fit, then until none can come much nearer than what was laid
+  // out.
+  void lay_out_too_large() {
+    std::stable_sort(
+        too_large_.begin(), too_large_.end(),
+        [](const TooLarge& a, const TooLarge& b) { return a.least_shortfall < b.least_shortfall; });
+    for (const TooLarge& c : too_large_) {
+      if (fits()) break;
+      const auto near =
+          static_cast<int64_t>(kGoodGap * static_cast<double>(best_ ? best_->bytes : 0));
+      if (best_ && c.least_shortfall > 0 && c.least_shortfall + near >= best_->shortfall) break;
+      keep_if_better(score({c.updates, c.tiled, plan(c.tiled, OrderedGraph(c.tiled, lowering_))}));
+    }
+    too_large_.clear();
+  }
+
+  // Where moves are waited for and there is room, what would leave last and come back first stays:
+  // up to the most parts of the target that fit, or fewer, which leave more to moves that run
+  // ahead.
+  void keep_what_hides(int64_t target) {
+    if (!options_.keep_last || options_.transfers_ahead <= 0 || is_well_hidden()) return;
+    const Graph updates = best_->found.updates, tiled = best_->found.tiled;
+    std::optional<Scored> best;
+    Graph last = tiled;
+    // True if so much fits; where nothing else is kept than was tried before, if that does.
+    const auto fits = [&](int64_t bytes) {
+      KeptLast kept = keep_last(tiled, bytes);
+      if (equal(kept.graph, best ? best->found.tiled : tiled)) return true;
+      if (equal(kept.graph, last)) return false;
+      last = kept.graph;
+      verify(kept.graph);
+      OrderedGraph ordered(kept.graph, lowering_);
+      if (ordered.least_shortfall(capacities_) > 0) return false;
+      Planned planned = plan(kept.graph, std::move(ordered));
+      planned.plan.analysis.kept_bytes = kept.bytes;
+      Scored other = score({updates, std::move(kept.graph), std::move(planned)});
+      if (other.shortfall > 0) return false;
+      if (!best || is_better(other, *best)) best = std::move(other);
+      return true;
+    };
+    int64_t most = 0;
+    for (int64_t step = kKeptParts / 2; step > 0; step /= 2)
+      if (fits((most + step) * (target / kKeptParts))) most += step;
+    if (best && best->time < kMuchFaster * best_->time) best_ = std::move(best);
+  }
+
+  const CompileOptions& options_;
+  const Device::Capacities& capacities_;
+  const int threads_;
+  LowerOptions lowering_;
+  Form plain_;
+  std::map<int64_t, Form> lean_;  // by the bytes of a block
+  std::set<size_t> known_;        // hashes of candidates
+  std::vector<TooLarge> too_large_;
+  std::optional<StepTimes> times_;  // of the first that has moves to hide
+  std::optional<Scored> best_;
+  int n_found_ = 0;  // times that best_ was replaced
+  bool defers_ = false;
+  int64_t least_bytes_ = 0;  // that any candidate since it was set needs of the device
+  int64_t lowered_nodes_ = 0, overlapped_instants_ = 0;
+};
+
+}  // namespace
+
+FoundPlan search_plan(const Graph& graph, const CompileOptions& options, int threads) {
+  return PlanSearch(graph, options, threads).run();
+}
+
+}  // namespace stow

@@ -1,0 +1,30 @@
+// The plan search: where updates stand, how streamed work is tiled, what stays, in which order, and
+// which moves run ahead. Not the passes themselves, nor those that every plan takes (compile.cpp).
+#pragma once
+
+#include "stowage/session/compile.h"
+#include "stowage/session/layout.h"
+
+namespace stow {
+
+/// What a search chose.
+struct FoundPlan {
+  Graph updates;  ///< With its updates where they happen.
+  Graph tiled;    ///< And with streamed work in tiles: what `planned` is of.
+  Planned planned;
+};
+
+/// Chooses a plan for a graph that the fixed passes have been through. Candidates are derived from
+/// *targets*, sizes of the device's memory on a grid that no capacity shifts, at or below the
+/// device's capacity: all of a smaller capacity's candidates are a larger one's. So for a larger
+/// capacity a plan is found wherever one was found for a smaller one, and where none is, the result
+/// is the candidate that falls short by least, by no more bytes than that of the smaller capacity
+/// needs.
+///
+/// One score: a plan that fits, or falls short by less; where moves may run ahead, the shorter
+/// simulated step; else fewer bytes. The search stops at a plan that fits and hides its moves; it
+/// goes on to smaller targets where none fits, or within a budget of work where moves are waited
+/// for.
+FoundPlan search_plan(const Graph& graph, const CompileOptions& options, int threads);
+
+}  // namespace stow
