@@ -216,6 +216,37 @@ TEST_F(Refusal, OfTheDeviceNamesTheLeastThatIsEnough) {
   EXPECT_FALSE(choose_plan(job, budgets_of(job.config(), needed - 1)).plan);
 }
 
+// The memories that a refusal does not raise are counted in what it proposes: state that the host has
+// no room for goes to the disk, and what then is enough of the device is what is named. No budget
+// below that admits the job.
+TEST_F(Refusal, OfTheDeviceIsWithTheOtherMemoriesAsTheyAre) {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {"memory.host=300KiB", "memory.disk=1GiB"}, {"memory.host=200KiB", "memory.disk=500KiB"}}) {
+    std::vector<std::string> all = settings;
+    for (const char* more :
+         {"runtime.platform=virtual", "model.dim=32", "model.layers=2", "model.ffn=64",
+          "data.batch=2", "data.seq=32", "memory.policy=offload_carries", "memory.loss=whole",
+          "memory.feed_forward=whole", "memory.gradients=pinned_host"})
+      all.push_back(more);
+    SCOPED_TRACE(settings[0] + " " + settings[1]);
+    const Job job = job_of(all);
+    constexpr int64_t kDevice = 64 << 10;
+    const Budgets budgets = budgets_of(job.config(), kDevice);
+    const Choice choice = choose_plan(job, budgets);
+    ASSERT_FALSE(choice.plan);
+    const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
+    const auto on_device = std::find_if(near.begin(), near.end(), [](const Shortfall& s) {
+      return s.over_bytes[0] == s.total() && s.is_enough;
+    });
+    ASSERT_NE(on_device, near.end()) << "something is enough of the device alone";
+    const int64_t needed = on_device->needed_bytes[0];
+    EXPECT_TRUE(find_fit(job, budgets_of(job.config(), needed)).plan);
+    for (int64_t less = needed - needed / 50; less > kDevice; less -= less / 3)
+      EXPECT_FALSE(find_fit(job, budgets_of(job.config(), less)).plan)
+          << less << " is enough as well, and " << needed << " was named";
+  }
+}
+
 // What is named, the peak below it and the row of its placement are of one plan.
 TEST_F(Refusal, OfTheDeviceIsOfOnePlanThroughout) {
   for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "stowage/base/bytes.h"
@@ -189,30 +188,11 @@ int64_t Job::n_parameters() const {
   return n;
 }
 
-JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves_ahead) const {
-  JobPlan plan = plan_for(placement, budgets, moves_ahead);
-  if (!budgets[0] || !is_all_on_device(placement)) return plan;
-  // Plans shrink with what is asked for, but not steadily: one that is a little too large may well
-  // fit where less is asked for, be it as little less as that or far less.
-  constexpr int kTries = 2;
-  constexpr int64_t kNear = 8;  // an eighth
-  for (int tries = 0; tries < kTries; ++tries) {
-    const int64_t over = device_bytes(config_, plan.peak_bytes) - *budgets[0];
-    if (over <= 0 || over > *budgets[0] / kNear) break;
-    const int64_t asked = tries == 0 ? *budgets[0] - over : *budgets[0] / 2;
-    JobPlan other = plan_for(placement, budgets, moves_ahead, asked);
-    if (device_bytes(config_, other.peak_bytes) < device_bytes(config_, plan.peak_bytes))
-      plan = std::move(other);
-  }
-  return plan;
-}
-
 JobPlan Job::plan_to_fit(const Placement& placement, const Budgets& budgets) const {
   return plan(placement, budgets, is_all_on_device(placement));
 }
 
-JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead,
-                      std::optional<int64_t> step_bytes) const {
+JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves_ahead) const {
   const auto start = std::chrono::steady_clock::now();
   // What is traced, and what is planned of it whatever the policy, is made once, by one thread.
   std::unique_lock lock(*tracing_);
@@ -246,7 +226,6 @@ JobPlan Job::plan_for(const Placement& placement, const Budgets& budgets, bool m
   step.keep_last = config_.memory.device.has_value();
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
-  if (step_bytes) step.capacities[0] = *step_bytes;
   const StepForm form = step_form(placement);
   if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
   const Graph& step_graph = t.steps.at(form);
@@ -428,7 +407,12 @@ class TooMuch {
 
   bool is_known(const Placement& p) const { return config_.is_virtual() && forms_.contains(form(p)); }
   void note(const Placement& p, const BytesByKind& peak_bytes) {
-    if (budgets_[0] && peak_bytes[0] > *budgets_[0]) forms_.insert(form(p));
+    if (budgets_[0] && peak_bytes[0] > *budgets_[0]) forms_.emplace(form(p), peak_bytes[0]);
+  }
+  // Bytes of the device that the first of those like it took; 0 where none was noted.
+  int64_t noted_bytes(const Placement& p) const {
+    const auto at = forms_.find(form(p));
+    return at == forms_.end() ? 0 : at->second;
   }
 
  private:
@@ -441,7 +425,7 @@ class TooMuch {
 
   const TrainConfig& config_;
   const Budgets& budgets_;
-  std::set<Form> forms_;
+  std::map<Form, int64_t> forms_;
 };
 
 // The first memory, from kind `first` on, of which a plan needs more than its budget; none where it
@@ -452,6 +436,18 @@ std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKin
   for (size_t kind = first; kind < budgets.size(); ++kind)
     if (budgets[kind] && needs[kind] > *budgets[kind]) return static_cast<MemoryKind>(kind);
   return std::nullopt;
+}
+
+// True if the budgets beside the device's have room for the state, which no plan does without.
+bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets) {
+  BytesByKind bytes{};
+  for (size_t i = 0; i < job.state().size(); ++i) {
+    const ArrayType& type = job.state()[i].type;
+    if (type.shape.rank() == 0) continue;
+    const MemoryKind kind = i < job.n_model_leaves() ? p.parameters : p.optimizer;
+    bytes[static_cast<size_t>(kind)] += type.bytes();
+  }
+  return !first_over(job.config(), bytes, budgets, 1);
 }
 
 // Whether no budget lacks more than a hundredth of it.
@@ -475,6 +471,34 @@ std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const B
                                        memory_kind_name(static_cast<MemoryKind>(kind)),
                                        format_bytes(plan.peak_bytes[kind])));
   return over;
+}
+
+// Of placements that are alike but for the memories beside the device the search plans the first. Where
+// that is too much for one of those as well, others tell what the device alone would need: the forms
+// that need least of it first, until one has room for the rest.
+void plan_those_with_room(const Job& job, const Budgets& budgets, const TooMuch& too_much,
+                          std::vector<Placement> ladder, Choice& choice) {
+  const TrainConfig& config = job.config();
+  std::erase_if(ladder, [&](const Placement& p) { return !too_much.is_known(p); });
+  std::stable_sort(ladder.begin(), ladder.end(), [&](const Placement& a, const Placement& b) {
+    return too_much.noted_bytes(a) < too_much.noted_bytes(b);
+  });
+  for (const Placement& placement : ladder) {
+    if (!has_room_for_state(job, placement, budgets)) continue;
+    auto rung = std::find_if(choice.rungs.begin(), choice.rungs.end(),
+                             [&](const Rung& r) { return r.placement == placement; });
+    if (rung == choice.rungs.end()) {
+      JobPlan plan = job.plan_to_fit(placement, budgets);
+      const std::string over = over_budgets(config, plan, budgets);
+      choice.rungs.push_back({placement, plan.peak_bytes, over});
+      if (over.empty()) {
+        choice.plan = std::move(plan);
+        return;
+      }
+      rung = choice.rungs.end() - 1;
+    }
+    if (!first_over(config, rung->peak_bytes, budgets, 1)) return;
+  }
 }
 
 }  // namespace
@@ -511,6 +535,7 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
       break;
     }
   }
+  if (!choice.plan) plan_those_with_room(job, budgets, too_much, ladder, choice);
   return choice;
 }
 
@@ -660,18 +685,25 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (std::find(ladder.begin(), ladder.end(), rung.placement) == ladder.end())
       ladder.push_back(rung.placement);
   using Work = std::function<BytesByKind()>;
+  const auto rung_of = [&](const Placement& placement) {
+    return std::find_if(choice.rungs.begin(), choice.rungs.end(),
+                        [&](const Rung& r) { return r.placement == placement; });
+  };
+  // What was planned is shown; else one of those alike that the other memories have room for.
+  const auto is_shown = [&](const Placement& placement) {
+    return rung_of(placement) != choice.rungs.end() ||
+           (!too_much.is_known(placement) && has_room_for_state(job, placement, budgets));
+  };
   const auto begin = [&](size_t i) -> std::optional<Work> {
     const Placement& placement = ladder[i];
-    if (too_much.is_known(placement) || !can_be_asked(placement)) return std::nullopt;
-    const auto known =
-        std::find_if(choice.rungs.begin(), choice.rungs.end(),
-                     [&](const Rung& r) { return r.placement == placement; });
-    if (known != choice.rungs.end()) return [known] { return known->peak_bytes; };
+    if (!is_shown(placement) || !can_be_asked(placement)) return std::nullopt;
+    if (const auto known = rung_of(placement); known != choice.rungs.end())
+      return [known] { return known->peak_bytes; };
     return [&] { return job.plan_to_fit(placement, budgets).peak_bytes; };
   };
   in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
-    if (too_much.is_known(ladder[i])) return true;  // by now
-    too_much.note(ladder[i], peak_bytes);
+    if (!is_shown(ladder[i])) return true;  // by now
+    if (!first_over(open, peak_bytes, budgets, 1)) too_much.note(ladder[i], peak_bytes);
     tried.emplace_back(peak_bytes, ladder[i]);
     weigh(settings_for(config, ladder[i], config), peak_bytes, false);
     return true;

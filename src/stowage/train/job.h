@@ -112,9 +112,6 @@ class Job {
  private:
   struct Traced;
   Traced& traced(const Placement& placement) const;
-  // `step_bytes`: what the step is asked to take of the device, where that is less than the budget.
-  JobPlan plan_for(const Placement& placement, const Budgets& budgets, bool moves_ahead,
-                   std::optional<int64_t> step_bytes = {}) const;
 
   TrainConfig config_;
   int threads_;
