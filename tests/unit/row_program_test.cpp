@@ -156,6 +156,8 @@ class Generator {
       program().dims = {1 + random_.below(3), 4000 + random_.below(9000)};
       program().n_row_dims = random_.chance(80) ? 1 : static_cast<int>(random_.below(3));
     }
+    if (random_.chance(50))
+      program().n_group_dims = static_cast<int>(random_.below(program().n_row_dims + 1));
   }
 
   // Strides over the dimensions for which `wanted`, dense in some order, some of them negative;
@@ -466,7 +468,9 @@ class Generator {
       s.op = random_.pick({OpKind::kReduceSum, OpKind::kReduceMax});
     }
     for (size_t k = 0; k < rank(); ++k) {
-      if (s.kind == StepKind::kReduceColumns && is_row_dim(k)) wanted[k] = false;
+      if (s.kind == StepKind::kReduceColumns && is_row_dim(k) &&
+          static_cast<int>(k) >= program().n_group_dims)
+        wanted[k] = false;
       if (s.kind == StepKind::kStore && !columns && !is_row_dim(k) && narrow_) wanted[k] = false;
     }
     narrow_ = !narrow_;
@@ -514,7 +518,8 @@ class Generator {
 std::string describe(const RowProgram& p) {
   std::string text = "dims";
   for (size_t k = 0; k < p.dims.size(); ++k)
-    text += fmt::format("{}{}", static_cast<int>(k) == p.n_row_dims ? " | " : " ", p.dims[k]);
+    text += fmt::format("{}{}{}", static_cast<int>(k) == p.n_group_dims && k > 0 ? " /" : "",
+                        static_cast<int>(k) == p.n_row_dims ? " | " : " ", p.dims[k]);
   const auto operand = [](const RowOperand& o) {
     std::string t = fmt::format(" {}(", dtype_name(o.dtype));
     for (int64_t s : o.strides) t += fmt::format(" {}", s);

@@ -18,7 +18,7 @@ enum class StepKind : uint8_t {
   kIota,           ///< The coordinate along dimension `index` of the iteration space.
   kCompute,        ///< An elementwise `op` of `args`, rounded to `dtype`.
   kReduceRow,      ///< `op` (a Reduce op) of arg 0 over the column dimensions: one value a row.
-  kReduceColumns,  ///< `op` of arg 0 over the row dimensions, written to output `index`.
+  kReduceColumns,  ///< `op` of arg 0 over the rows of each group, written to output `index`.
   kStore           ///< Arg 0 to output `index`.
 };
 
@@ -42,11 +42,12 @@ struct RowOperand {
 };
 
 /// The iteration space is `dims`, the first `n_row_dims` of which are rows and the others columns;
-/// either part may be empty (extent 1).
+/// either part may be empty (extent 1). Rows that agree in the first `n_group_dims` dimensions are a
+/// group; column reductions go over the rows of one group.
 ///
 /// A store writes one element a point; where its value is one a row (from a kReduceRow), the
 /// output's strides along the columns are 0 and it is written once a row. A kReduceColumns output
-/// has stride 0 along all rows.
+/// has stride 0 along the rows of a group.
 ///
 /// An output may be the same memory as an input, element for element (same dtype width and
 /// strides): an executor reads a point's inputs before it writes the point's outputs, and rows that
@@ -55,24 +56,29 @@ struct RowOperand {
 /// Order of sums, a part of the meaning: a row of C elements (row-major over the column
 /// dimensions) is cut into blocks of 4096; in a block, lane l of 16 takes elements l, l + 16, …,
 /// from the identity on; lanes fold by halves (l with l + 8, + 4, + 2, + 1); block results fold in
-/// order into an accumulator that starts at the first block's. Columns: the R rows (row-major) are
-/// cut into chunks of column_chunk_rows(R); a chunk folds its rows in order from the identity on;
-/// chunks fold in order. f16 and bf16 accumulate in f32; the result is rounded to `dtype` once.
+/// order into an accumulator that starts at the first block's. Columns: the R rows of a group
+/// (row-major) are cut into chunks of column_chunk_rows(R); a chunk folds its rows in order from the
+/// identity on; chunks fold in order. f16 and bf16 accumulate in f32; the result is rounded to `dtype`
+/// once.
 struct RowProgram {
   Dims dims;
   int n_row_dims = 0;
+  int n_group_dims = 0;
   std::vector<RowOperand> inputs, outputs;
   std::vector<Step> steps;
   friend bool operator==(const RowProgram&, const RowProgram&) = default;
 
-  int64_t rows() const {
-    int64_t n = 1;
-    for (int i = 0; i < n_row_dims; ++i) n *= dims[static_cast<size_t>(i)];
-    return n;
+  int64_t rows() const { return extent(0, static_cast<size_t>(n_row_dims)); }
+  int64_t cols() const { return extent(static_cast<size_t>(n_row_dims), dims.size()); }
+  int64_t groups() const { return extent(0, static_cast<size_t>(n_group_dims)); }
+  int64_t group_rows() const {
+    return extent(static_cast<size_t>(n_group_dims), static_cast<size_t>(n_row_dims));
   }
-  int64_t cols() const {
+
+ private:
+  int64_t extent(size_t first, size_t last) const {
     int64_t n = 1;
-    for (size_t i = static_cast<size_t>(n_row_dims); i < dims.size(); ++i) n *= dims[i];
+    for (size_t i = first; i < last; ++i) n *= dims[i];
     return n;
   }
 };

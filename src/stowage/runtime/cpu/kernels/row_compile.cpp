@@ -134,7 +134,9 @@ void Compiler::check_store(int i) {
   STOW_CHECK(!has_column(span) || has_column(out.span) || plan_.cols <= 1,
              "output {} cannot hold a value a column", s.index);
   if (s.kind == StepKind::kReduceColumns)
-    STOW_CHECK(!has_row(out.span), "output {} of a column reduction has rows", s.index);
+    STOW_CHECK(std::all_of(out.row_strides.begin() + plan_.n_group_dims, out.row_strides.end(),
+                           [](int64_t stride) { return stride == 0; }),
+               "output {} of a column reduction has rows", s.index);
   else
     STOW_CHECK(has_row(out.span) || plan_.rows <= 1, "output {} has one place for all rows",
                s.index);
@@ -143,6 +145,12 @@ void Compiler::check_store(int i) {
 bool Compiler::reduces_columns() const {
   return std::any_of(steps_.begin(), steps_.end(),
                      [](const Step& s) { return s.kind == StepKind::kReduceColumns; });
+}
+
+bool Compiler::is_column_sum(int k) const {
+  return std::any_of(steps_.begin(), steps_.end(), [&](const Step& s) {
+    return s.kind == StepKind::kReduceColumns && s.index == k;
+  });
 }
 
 void Compiler::choose_tiles() {
@@ -174,7 +182,7 @@ void Compiler::choose_tiles() {
                                             !has_column(operand(output_operand(s)).span));
   plan_.r_tile = std::min({plan_.r_tile, R, std::max<int64_t>(1, plan_.inner_rows())});
   if (column_reductions) {
-    plan_.unit_rows = column_chunk_rows(plan_.rows);
+    plan_.unit_rows = column_chunk_rows(plan_.group_rows);
     plan_.unit_cols = plan_.whole_rows ? C : plan_.c_tile;
   } else {
     const int64_t tile_cols = plan_.whole_rows ? C : plan_.c_tile;

@@ -81,6 +81,8 @@ class Compiler {
 
   void choose_tiles();
   bool reduces_columns() const;
+  // True if output k is that of a column reduction: written after the rows of its group.
+  bool is_column_sum(int k) const;
 
   // Whether a step's kernel reads and writes the memory forms of bf16 and f16.
   bool takes_forms(const Step& s) const;
@@ -218,8 +220,6 @@ class Compiler {
   void emit_step(int i, std::vector<PlanStep>& list);
 
   void emit_store(int i, PlanStep& p);
-
-  int64_t column_chunks() const;
 
   void emit();
 

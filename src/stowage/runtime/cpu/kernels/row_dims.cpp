@@ -63,7 +63,8 @@ void widen_calls(std::vector<Dim>& rows, int64_t cols) {
 
 void plan_dims(const RowProgram& program, RowPlan& plan) {
   const size_t rank = program.dims.size();
-  STOW_CHECK(program.n_row_dims >= 0 && static_cast<size_t>(program.n_row_dims) <= rank);
+  STOW_CHECK(program.n_row_dims >= 0 && static_cast<size_t>(program.n_row_dims) <= rank &&
+             program.n_group_dims >= 0 && program.n_group_dims <= program.n_row_dims);
   plan.n_inputs = static_cast<int>(program.inputs.size());
   plan.n_outputs = static_cast<int>(program.outputs.size());
   std::vector<RowOperand> operands = program.inputs;
@@ -82,18 +83,35 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
 
   plan.rows = program.rows();
   plan.cols = program.cols();
-  std::vector<Dim> rows, cols;
+  std::vector<Dim> groups, rows, cols;
   for (size_t i = 0; i < rank; ++i) {
     STOW_CHECK(program.dims[i] >= 0);
     if (program.dims[i] == 1) continue;
     Dim d = {program.dims[i], {}};
     for (const RowOperand& o : operands) d.strides.push_back(o.strides[i]);
-    (static_cast<int>(i) < program.n_row_dims ? rows : cols).push_back(std::move(d));
+    const int at = static_cast<int>(i);
+    const bool is_grouped = column_reductions && at < program.n_group_dims;
+    (is_grouped ? groups : at < program.n_row_dims ? rows : cols).push_back(std::move(d));
+  }
+  if (column_reductions) {
+    plan.groups = program.groups();
+    plan.group_rows = program.group_rows();
+  } else {
+    plan.group_rows = plan.rows;
   }
   bool one_a_row = false;  // an output
   for (const RowOperand& o : program.outputs)
     for (size_t i = 0; i < rank; ++i)
       one_a_row = one_a_row || (program.dims[i] != 1 && o.strides[i] == 0);
+  // True if a value of each row is stored: its row must be read and written by one unit.
+  const bool stores_a_row =
+      std::any_of(program.steps.begin(), program.steps.end(), [&](const Step& s) {
+        if (s.kind != StepKind::kStore) return false;
+        const Dims& strides = program.outputs[static_cast<size_t>(s.index)].strides;
+        for (size_t i = 0; i < rank; ++i)
+          if (program.dims[i] != 1 && strides[i] == 0) return true;
+        return false;
+      });
   STOW_CHECK(!plan.in_blocks || !column_reductions, "a column reduction in blocks");
   if (!plan.in_blocks && !row_reductions && !column_reductions && !one_a_row) {
     // Nothing tells rows from columns: all one space, its innermost dimension the columns.
@@ -110,16 +128,40 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
     plan.cols = cols.empty() ? 1 : cols.back().extent;
     plan.rows = 1;
     for (const Dim& d : rows) plan.rows *= d.extent;
+    plan.group_rows = plan.rows;
+  } else if (column_reductions && !row_reductions && !stores_a_row) {
+    // Kernels want columns of one dimension; any other that is not reduced may be one of groups.
+    cols.insert(cols.begin(), std::make_move_iterator(groups.begin()),
+                std::make_move_iterator(groups.end()));
+    groups.clear();
+    order_by_strides(cols, plan.n_inputs, plan.n_outputs);
+    merge(rows);
+    merge(cols);
+    constexpr int64_t kLeastColumns = 16, kEnough = 64;  // and elements of a group
+    if (cols.size() > 1 && cols.back().extent >= kLeastColumns &&
+        cols.back().extent * plan.group_rows >= kEnough) {
+      groups.assign(std::make_move_iterator(cols.begin()), std::make_move_iterator(cols.end() - 1));
+      cols.erase(cols.begin(), cols.end() - 1);
+    }
+    plan.groups = plan.cols = 1;
+    for (const Dim& d : groups) plan.groups *= d.extent;
+    for (const Dim& d : cols) plan.cols *= d.extent;
+    plan.rows = plan.groups * plan.group_rows;
   } else {
     // The order of rows is that of column reductions, the order of columns that of row reductions; that of
     // both is its caller's where the program runs in blocks.
     if (!plan.in_blocks && !column_reductions)
       order_by_strides(rows, plan.n_inputs, plan.n_outputs);
     if (!plan.in_blocks && !row_reductions) order_by_strides(cols, plan.n_inputs, plan.n_outputs);
+    merge(groups);
     merge(rows);
     merge(cols);
   }
 
+  const bool has_inner_row = !rows.empty();
+  plan.n_group_dims = static_cast<int>(groups.size());
+  rows.insert(rows.begin(), std::make_move_iterator(groups.begin()),
+              std::make_move_iterator(groups.end()));
   for (const Dim& d : rows) plan.row_dims.push_back(d.extent);
   for (const Dim& d : cols) plan.col_dims.push_back(d.extent);
   for (size_t k = 0; k < operands.size(); ++k) {
@@ -134,7 +176,7 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
       o.col_strides.push_back(d.strides[k]);
       if (d.strides[k] != 0) o.span = o.span | Span::kColumn;
     }
-    o.inner_row = rows.empty() ? 0 : o.row_strides.back();
+    o.inner_row = has_inner_row ? o.row_strides.back() : 0;
     o.inner_col = cols.empty() ? 0 : o.col_strides.back();
     o.unit_columns = cols.size() == 1 && o.inner_col == 1;
     plan.operands.push_back(std::move(o));

@@ -174,17 +174,14 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
       p.out.index = output_operand(s);
       p.move = store_kernel(s.dtype);
       p.partials_offset = shared_bytes_;
-      shared_bytes_ += align_up(column_chunks() * p.partial_cols * p.out.elem_bytes, 64);
-      plan_.column_stores.push_back(p);
+      shared_bytes_ += align_up(plan_.groups * plan_.chunks() * p.partial_cols * p.out.elem_bytes, 64);
       break;
     case StepKind::kStore:
       if (value(s.args[0]).fused_store == i) return;
       emit_store(i, p);
       break;
   }
-  if (s.kind != StepKind::kStore && s.kind != StepKind::kReduceColumns) {
-    p.out = place_of(i);
-  }
+  if (s.kind != StepKind::kStore && s.kind != StepKind::kReduceColumns) p.out = place_of(i);
   list.push_back(p);
 }
 
@@ -202,11 +199,6 @@ void Compiler::emit_store(int i, PlanStep& p) {
     p.kind = PlanStep::kMap;
     p.map = map_kernel(OpKind::kReshape, s.dtype, s.dtype);
   }
-}
-
-int64_t Compiler::column_chunks() const {
-  const int64_t chunk = column_chunk_rows(plan_.rows);
-  return std::max<int64_t>(1, (plan_.rows + chunk - 1) / chunk);
 }
 
 void Compiler::emit() {
@@ -249,8 +241,7 @@ void Compiler::join_norm_gradient() {
   };
   const auto may_be_written = [&](const Place& p) {
     for (int k = 0; k < plan_.n_outputs; ++k)
-      if (has_row(operand(plan_.n_inputs + k).span) &&  // sums over columns are written last
-          may_share(operand(plan_.n_inputs + k), operand(p.index)))
+      if (!is_column_sum(k) && may_share(operand(plan_.n_inputs + k), operand(p.index)))
         return true;
     return false;
   };
@@ -374,6 +365,17 @@ void Compiler::allocate() {
     }
   plan_.thread_bytes = bytes;
   plan_.shared_bytes = shared_bytes_;
+  for (PlanPhase& phase : plan_.phases)
+    for (PlanStep& s : phase.strip_steps) {
+      if (s.kind != PlanStep::kReduceColumns) continue;
+      const int64_t cols = s.partial_cols == 1 ? 1 : plan_.unit_cols;
+      const int64_t size = align_up(cols * s.out.elem_bytes, 64);
+      s.sums_offset = bytes;
+      s.chunk_offset = bytes + size;
+      bytes += 2 * size;
+      plan_.column_stores.push_back(s);
+    }
+  plan_.column_bytes = bytes - plan_.thread_bytes;
 }
 
 void Compiler::bind_all() {

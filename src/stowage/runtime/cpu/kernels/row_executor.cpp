@@ -37,15 +37,35 @@ class Worker {
     for (const PlanStep& s : plan_.once_steps) run_step(s, {0, 1, 0, 1});
   }
 
-  // Unit `u` of rows [row, row_end) x columns [col, col_end).
-  void run_unit(int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
-    chunk_ = row / plan_.unit_rows;
+  // Chunk `chunk` of a group's rows and columns [col, col_end), to its place in the shared scratch.
+  void run_chunk(int64_t group, int64_t chunk, int64_t col, int64_t col_end) {
+    chunk_ = group * plan_.chunks() + chunk;
     for (const PlanStep& s : plan_.column_stores) {
       if (s.partial_cols == 1 && col != 0) continue;
       const int64_t first = s.partial_cols == 1 ? 0 : col;
       const int64_t n = s.partial_cols == 1 ? 1 : col_end - col;
       s.reduce.fill_identity(partial(s, chunk_) + first * s.out.elem_bytes, n);
     }
+    const int64_t first_row = group * plan_.group_rows, row = chunk * plan_.unit_rows;
+    run_unit(first_row + row, first_row + std::min(plan_.group_rows, row + plan_.unit_rows), col,
+             col_end);
+  }
+
+  // All rows of a group and columns [col, col_end), with the results of column reductions.
+  void run_group(int64_t group, int64_t col, int64_t col_end) {
+    in_order_ = true;
+    group_row_ = group * plan_.group_rows;
+    first_col_ = col;
+    if (plan_.group_rows == 0)
+      for (const PlanStep& s : plan_.column_stores)
+        s.reduce.fill_identity(own_ + s.sums_offset, s.partial_cols == 1 ? 1 : col_end - col);
+    run_unit(group_row_, group_row_ + plan_.group_rows, col, col_end);
+    for (const PlanStep& s : plan_.column_stores)
+      write_sums(s, own_ + s.sums_offset, group, col, col_end);
+  }
+
+  // Rows [row, row_end) x columns [col, col_end).
+  void run_unit(int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
     const int64_t inner = plan_.inner_rows();
     for (int64_t r = row; r < row_end;) {
       const int64_t n = std::min({plan_.r_tile, row_end - r, inner - r % inner});
@@ -91,19 +111,17 @@ class Worker {
       for (const PlanStep& s : plan_.row_stores) run_step(s, {row, 1, 0, 1});
   }
 
-  // Columns [col, col_end) of what the chunks of a column reduction left.
-  void finish_columns(const PlanStep& s, int64_t col, int64_t col_end) {
-    const int64_t chunks =
-        std::max<int64_t>(1, (plan_.rows + plan_.unit_rows - 1) / plan_.unit_rows);
-    const int64_t size = s.out.elem_bytes;
+  // Columns [col, col_end) of what the chunks of a group left of a column reduction.
+  void finish_columns(const PlanStep& s, int64_t group, int64_t col, int64_t col_end) {
+    const int64_t chunks = plan_.chunks(), size = s.out.elem_bytes;
     const bool alike = s.partial_cols == 1;
     if (alike) {
       if (col != 0) return;  // one thread does it all
       col_end = plan_.cols;
     }
-    std::byte* acc = partial(s, 0) + (alike ? 0 : col * size);
+    std::byte* acc = partial(s, group * chunks) + (alike ? 0 : col * size);
     const int64_t n = alike ? 1 : col_end - col;
-    if (plan_.rows == 0) s.reduce.fill_identity(acc, n);
+    if (plan_.group_rows == 0) s.reduce.fill_identity(acc, n);
     ReduceColumnsCall call;
     call.rows = chunks - 1;
     call.cols = n;
@@ -111,21 +129,34 @@ class Worker {
     call.arg.row_step = s.partial_cols * size;
     call.acc = acc;
     if (call.rows > 0) s.reduce.columns(call);
+    write_sums(s, acc, group, col, col_end);
+  }
+
+ private:
+  // Columns [col, col_end) of the result of a group, from accumulators that begin at the first of them.
+  void write_sums(const PlanStep& s, const std::byte* acc, int64_t group, int64_t col,
+                  int64_t col_end) {
+    const bool alike = s.partial_cols == 1;
     const PlanOperand& out = operand(s.out.index);
+    int64_t first = 0;
+    for (size_t i = static_cast<size_t>(plan_.n_group_dims); i-- > 0;) {
+      first += group % plan_.row_dims[i] * out.row_strides[i];
+      group /= plan_.row_dims[i];
+    }
     if (!has_column(out.span)) col_end = std::min(col_end, col + 1);
     for_each_run({0, 1, col, col_end - col}, [&](int64_t c, int64_t n_run) {
       MoveCall move;
       move.rows = 1;
       move.cols = n_run;
-      move.from = acc + (alike ? 0 : (c - col) * size);
-      move.from_col_step = alike ? 0 : size;
-      move.to = outputs_[s.out.index - plan_.n_inputs] + column_offset(out, c) * out.elem_bytes;
+      move.from = acc + (alike ? 0 : (c - col) * s.out.elem_bytes);
+      move.from_col_step = alike ? 0 : s.out.elem_bytes;
+      move.to = outputs_[s.out.index - plan_.n_inputs] +
+                (first + column_offset(out, c)) * out.elem_bytes;
       move.to_col_step = out.inner_col * out.elem_bytes;
       s.move(move);
     });
   }
 
- private:
   const PlanOperand& operand(int32_t index) const {
     return plan_.operands[static_cast<size_t>(index)];
   }
@@ -471,20 +502,54 @@ class Worker {
 
   void run_reduce_columns(const PlanStep& s, const Tile& t) {
     ReduceColumnsCall& call = columns_call_;
+    const bool alike = s.partial_cols == 1;
     call.rows = t.rows;
-    call.cols = s.partial_cols == 1 ? 1 : t.cols;
-    if (s.partial_cols == 1 && t.col != 0) return;
+    call.cols = alike ? 1 : t.cols;
+    if (alike && t.col != (in_order_ ? first_col_ : 0)) return;
     call.arg = arg(s.args[0], t.cols);
     call.n_factors = s.n_args - 1;
     for (int k = 0; k < call.n_factors; ++k) call.factors[k] = arg(s.args[k + 1], t.cols);
-    call.acc = partial(s, chunk_) + (s.partial_cols == 1 ? 0 : t.col * s.out.elem_bytes);
     if (s.n_more > 0) {
       const KernelArg out = arg(s.more[0], t.cols);
       call.out = const_cast<std::byte*>(out.data);
       call.out_row_step = out.row_step;
-      return s.reduce.norm_gradient(call);
     }
-    (call.n_factors > 0 ? s.reduce.column_products : s.reduce.columns)(call);
+    const ReduceColumnsKernel kernel = s.n_more > 0         ? s.reduce.norm_gradient
+                                       : call.n_factors > 0 ? s.reduce.column_products
+                                                            : s.reduce.columns;
+    if (in_order_) return sum_in_order(s, t, kernel);
+    call.acc = partial(s, chunk_) + (alike ? 0 : t.col * s.out.elem_bytes);
+    kernel(call);
+  }
+
+  // The rows of a tile chunk by chunk. The first chunk is that which the others are folded into.
+  void sum_in_order(const PlanStep& s, const Tile& t, ReduceColumnsKernel kernel) {
+    ReduceColumnsCall& call = columns_call_;
+    const int64_t offset = (s.partial_cols == 1 ? 0 : t.col - first_col_) * s.out.elem_bytes;
+    std::byte* const sums = own_ + s.sums_offset + offset;
+    std::byte* const own_sums = own_ + s.chunk_offset + offset;
+    const int64_t first = t.row - group_row_;
+    for (int64_t row = first; row < first + t.rows;) {
+      const int64_t chunk = row / plan_.unit_rows, begin = chunk * plan_.unit_rows;
+      const int64_t end = std::min(begin + plan_.unit_rows, plan_.group_rows);
+      call.rows = std::min(end, first + t.rows) - row;
+      call.acc = chunk == 0 ? sums : own_sums;
+      if (row == begin) s.reduce.fill_identity(call.acc, call.cols);
+      kernel(call);
+      row += call.rows;
+      if (chunk > 0 && row == end) {
+        ReduceColumnsCall fold;
+        fold.rows = 1;
+        fold.cols = call.cols;
+        fold.arg.data = own_sums;
+        fold.acc = sums;
+        s.reduce.columns(fold);
+      }
+      call.arg.data += call.rows * call.arg.row_step;
+      for (int k = 0; k < call.n_factors; ++k)
+        call.factors[k].data += call.rows * call.factors[k].row_step;
+      if (s.n_more > 0) call.out += call.rows * call.out_row_step;
+    }
   }
 
   // Rows without columns: their reductions are identities.
@@ -502,7 +567,9 @@ class Worker {
   std::byte* const* outputs_;
   std::byte *shared_, *own_;
   uint64_t streamed_ = 0;  // the outputs that go past the caches
-  int64_t chunk_ = 0;
+  int64_t chunk_ = 0;      // of all groups' chunks, whose sums are made
+  bool in_order_ = false;  // chunk after chunk of a group
+  int64_t group_row_ = 0, first_col_ = 0;  // where its rows and columns begin
   int64_t column_ = -1;  // that the bases stand at
   Ahead ahead_{fetches_to_first_cache()};
   // Not begun anew at each step: they are large, and a step sets what its kernel reads.
@@ -526,16 +593,22 @@ void run_row_block(const RowPlan& plan, const std::byte* const* inputs, std::byt
 
 void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
                   std::byte* scratch, int threads) {
-  const int64_t col_units = plan.cols == 0 ? 1 : (plan.cols + plan.unit_cols - 1) / plan.unit_cols;
-  const int64_t row_units = (plan.rows + plan.unit_rows - 1) / plan.unit_rows;
+  const bool sums = !plan.column_stores.empty();
+  const bool in_order = sums && plan.sums_in_order(threads);
+  const int64_t shared_bytes = plan.shared_bytes_of(threads);
+  const int64_t thread_bytes = plan.thread_bytes_of(threads);
+  const int64_t col_units = plan.col_units();
+  const int64_t row_units = in_order ? plan.groups
+                            : sums   ? plan.groups * plan.chunks()
+                                     : (plan.rows + plan.unit_rows - 1) / plan.unit_rows;
   const int64_t units = row_units * col_units;
   const bool wide = plan.can_go_wide && threads > 1 && units < threads;
   if (plan.work < kSmallWork) threads = 1;
-  if (!wide && plan.column_stores.empty())
+  if (!wide && (!sums || in_order))
     threads = static_cast<int>(std::clamp<int64_t>(units, 1, threads));
 
   const auto work = [&](int thread, int n_threads) {
-    std::byte* own = scratch + plan.shared_bytes + thread * plan.thread_bytes;
+    std::byte* own = scratch + shared_bytes + thread * thread_bytes;
     Worker worker(plan, inputs, outputs, scratch, own);
     worker.run_once();
     if (wide && n_threads > 1) {
@@ -545,15 +618,25 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
     }
     const int64_t last = units * (thread + 1) / n_threads;
     for (int64_t u = units * thread / n_threads; u < last;) {
-      const int64_t row = u / col_units * plan.unit_rows, unit = u % col_units;
+      const int64_t unit = u % col_units, col = unit * plan.unit_cols;
+      if (sums) {
+        const int64_t col_end = std::min(plan.cols, col + plan.unit_cols), part = u / col_units;
+        if (in_order)
+          worker.run_group(part, col, col_end);
+        else
+          worker.run_chunk(part / plan.chunks(), part % plan.chunks(), col, col_end);
+        ++u;
+        continue;
+      }
+      const int64_t row = u / col_units * plan.unit_rows;
       // A strip may be of several units side by side.
       const int64_t n = plan.c_tile > plan.unit_cols ? std::min(last - u, col_units - unit) : 1;
-      worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), unit * plan.unit_cols,
+      worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), col,
                       std::min(plan.cols, (unit + n) * plan.unit_cols));
       u += n;
     }
     if (worker.streams()) hwy::FlushStream();
-    if (plan.column_stores.empty()) return;
+    if (!sums || in_order) return;
     if (n_threads > 1) {
       team_barrier();
     }
@@ -561,8 +644,9 @@ void run_row_plan(const RowPlan& plan, const std::byte* const* inputs, std::byte
     const int64_t blocks = (plan.cols + 63) / 64;
     const int64_t first_col = blocks * thread / n_threads * 64;
     const int64_t last_col = std::min(plan.cols, blocks * (thread + 1) / n_threads * 64);
-    if (first_col < last_col)
-      for (const PlanStep& s : plan.column_stores) worker.finish_columns(s, first_col, last_col);
+    for (int64_t group = 0; group < plan.groups && first_col < last_col; ++group)
+      for (const PlanStep& s : plan.column_stores)
+        worker.finish_columns(s, group, first_col, last_col);
   };
   if (threads == 1) return work(0, 1);
   TeamEdge edge;

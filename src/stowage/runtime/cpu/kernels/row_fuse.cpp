@@ -311,7 +311,8 @@ void Compiler::fuse_terms(int j) {
   const auto make = [&](ReduceRowsKernel kernel, int inner, std::vector<int> args) {
     f.reduce = kernel;
     f.args = std::move(args);
-    f.keeps = uses_[static_cast<size_t>(inner)] > 1 ? inner : -1;
+    const bool is_squared = kernel == kernels.squares_of_differences;
+    f.keeps = uses_[static_cast<size_t>(inner)] > (is_squared ? 2 : 1) ? inner : -1;
     value(inner).absorbed_by = j;
   };
   if (step(t).op == OpKind::kExp && kernels.exps != nullptr) {
@@ -323,6 +324,9 @@ void Compiler::fuse_terms(int j) {
     value(x).absorbed_by = j;
   } else if (step(t).op == OpKind::kMul && is_absorbable(t) && kernels.products != nullptr) {
     value(t).absorbed_by = j;
+    const int root = step(t).args[0];
+    if (root == step(t).args[1] && step(root).op == OpKind::kSub && can_make(j, root))
+      return make(kernels.squares_of_differences, root, {step(root).args[0], step(root).args[1]});
     for (int k = 0; k < 2; ++k) {
       const int inner = step(t).args[k], third = step(t).args[1 - k];
       if (inner == third || step(inner).op != OpKind::kMul || !can_make(j, inner)) continue;

@@ -195,6 +195,7 @@ struct ReduceKernels {
   ReduceRowsKernel products = nullptr;         ///< Of the inner value arg 0 * arg 1.
   ReduceRowsKernel products_by_third = nullptr;  ///< Of the inner value arg 0 * arg 1, times arg 2.
   ReduceRowsKernel and_squares = nullptr;        ///< The same, and the sum of the squares of arg 2.
+  ReduceRowsKernel squares_of_differences = nullptr;  ///< Of the inner value arg 0 - arg 1, squared.
   ReduceRowsKernel exps = nullptr;             ///< Of the inner value e^(arg 0 - arg 1).
   ReduceColumnsKernel columns = nullptr;
   /// Of arg times the first factor, rounded, times the second if there is one.

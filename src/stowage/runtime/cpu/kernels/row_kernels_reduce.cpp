@@ -103,6 +103,11 @@ struct TermProductByThird {
   HWY_INLINE VF inner(DF, const VF (&x)[3]) const { return hn::Mul(x[0], x[1]); }
   HWY_INLINE VF term(VF inner, const VF (&x)[3]) const { return hn::Mul(inner, x[2]); }
 };
+struct TermSquareOfDifference {
+  static constexpr size_t kArgs = 2;
+  HWY_INLINE VF inner(DF, const VF (&x)[2]) const { return hn::Sub(x[0], x[1]); }
+  HWY_INLINE VF term(VF inner, const VF (&)[2]) const { return hn::Mul(inner, inner); }
+};
 struct TermExp {  // fold_exps(), where it can be
   static constexpr size_t kArgs = 2;
   HWY_INLINE VF inner(DF d, const VF (&x)[2]) const { return exp_f32(d, hn::Sub(x[0], x[1])); }
@@ -273,6 +278,48 @@ HWY_INLINE float fold_lanes(DF d, const VF (&acc)[kVectors]) {
   return x[0];
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// A vector folded by halves until four lanes are left.
+template <class Op, class D, class V>
+HWY_INLINE auto fold_to_four(D d, V v) {
+  if constexpr (hn::MaxLanes(D()) <= 4) {
+    return v;
+  } else {
+    const hn::Half<D> dh;
+    return fold_to_four<Op>(dh, Op()(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
+  }
+}
+// The same as fold_lanes() of four rows at once.
+template <class Op>
+HWY_INLINE void fold_lanes_of_four(DF d, const VF (&acc)[4][kVectors], float* x) {
+  const Op op;
+  const hn::CappedTag<float, 4> d4;
+  const auto four_of = [&](const VF(&row)[kVectors]) HWY_ATTR {
+    constexpr size_t kHalf = kVectors / 2;
+    VF v[kVectors];
+    for (size_t k = 0; k < kVectors; ++k) v[k] = row[k];
+    for (size_t half = kHalf; half > 0; half /= 2)
+      for (size_t k = 0; k < half; ++k) v[k] = op(v[k], v[k + half]);
+    return fold_to_four<Op>(d, v[0]);
+  };
+  const auto r0 = four_of(acc[0]), r1 = four_of(acc[1]);
+  const auto r2 = four_of(acc[2]), r3 = four_of(acc[3]);
+  // Lane l of all rows in one vector each.
+  const auto low02 = hn::InterleaveLower(d4, r0, r2), low13 = hn::InterleaveLower(d4, r1, r3);
+  const auto high02 = hn::InterleaveUpper(d4, r0, r2), high13 = hn::InterleaveUpper(d4, r1, r3);
+  const auto even = op(hn::InterleaveLower(d4, low02, low13),
+                       hn::InterleaveLower(d4, high02, high13));
+  const auto odd = op(hn::InterleaveUpper(d4, low02, low13),
+                      hn::InterleaveUpper(d4, high02, high13));
+  hn::StoreU(op(even, odd), d4, x);
+}
+#else
+template <class Op>
+HWY_INLINE void fold_lanes_of_four(DF d, const VF (&acc)[4][kVectors], float* x) {
+  for (int q = 0; q < 4; ++q) x[q] = fold_lanes<Op>(d, acc[q]);
+}
+#endif
+
 // What row r has at the first of a block's calls, and what becomes of it after each.
 template <class Op>
 HWY_INLINE void enter_row(DF d, const ReduceRowsCall& c, int64_t r, const std::byte* lanes,
@@ -282,20 +329,27 @@ HWY_INLINE void enter_row(DF d, const ReduceRowsCall& c, int64_t r, const std::b
   for (size_t k = 0; k < kVectors; ++k)
     acc[k] = begins ? hn::Set(d, Op::kIdentity) : hn::LoadU(d, state + k * hn::Lanes(d));
 }
+HWY_INLINE bool ends_block(const ReduceRowsCall& c) {
+  const int64_t end = c.first_col + c.cols;
+  return end % kReduceBlock == 0 || end == c.total_cols;
+}
+// Adds the folded lanes x of a block to a row's result.
+template <class Op>
+HWY_INLINE void end_block(const ReduceRowsCall& c, float x, float* out) {
+  const int64_t end = c.first_col + c.cols;
+  *out = end <= kReduceBlock ? x : Op::fold(*out, x);
+  if (end == c.total_cols && c.round == Form::kBF16) *out = bf16_to_f32(f32_to_bf16(*out));
+  if (end == c.total_cols && c.round == Form::kF16) *out = f16_to_f32(f32_to_f16(*out));
+}
 template <class Op>
 HWY_INLINE void leave_row(DF d, const ReduceRowsCall& c, int64_t r, const VF (&acc)[kVectors],
                           std::byte* lanes, std::byte* results) {
-  const int64_t end = c.first_col + c.cols;
-  if (end % kReduceBlock != 0 && end != c.total_cols) {
+  if (!ends_block(c)) {
     auto* state = reinterpret_cast<float*>(lanes) + r * kReduceLanes;
     for (size_t k = 0; k < kVectors; ++k) hn::StoreU(acc[k], d, state + k * hn::Lanes(d));
     return;
   }
-  const float x = fold_lanes<Op>(d, acc);
-  float* out = reinterpret_cast<float*>(results) + r;
-  *out = end <= kReduceBlock ? x : Op::fold(*out, x);
-  if (end == c.total_cols && c.round == Form::kBF16) *out = bf16_to_f32(f32_to_bf16(*out));
-  if (end == c.total_cols && c.round == Form::kF16) *out = f16_to_f32(f32_to_f16(*out));
+  end_block<Op>(c, fold_lanes<Op>(d, acc), reinterpret_cast<float*>(results) + r);
 }
 
 template <class Op, class Term, int R>
@@ -328,6 +382,13 @@ HWY_INLINE void reduce_some_rows(DF d, const ReduceRowsCall& c, int64_t r) {
       done = true;
     }
   if (!done) plain ? fold(Yes(), No()) : fold(No(), No());
+  if constexpr (R == 4)
+    if (ends_block(c)) {
+      float x[4];
+      fold_lanes_of_four<Op>(d, acc, x);
+      for (int q = 0; q < R; ++q) end_block<Op>(c, x[q], reinterpret_cast<float*>(c.out) + r + q);
+      return;
+    }
   for (int q = 0; q < R; ++q) leave_row<Op>(d, c, r + q, acc[q], c.lanes, c.out);
 }
 
@@ -420,6 +481,17 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     hn::StoreU(b, d, acc + i + lanes);
     if (c.ahead != nullptr) c.ahead->turn();
   }
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  // Masked loads touch no memory outside of the mask on these machines.
+  for (; i < n && c.arg.form == Form::kNative; i += lanes) {
+    const auto some = hn::FirstN(d, n - i);
+    VF a = hn::MaskedLoad(some, d, acc + i);
+    const std::byte* data = c.arg.data + i * sizeof(float);
+    for (int64_t r = 0; r < c.rows; ++r, data += c.arg.row_step)
+      a = op(a, hn::MaskedLoad(some, d, reinterpret_cast<const float*>(data)));
+    hn::BlendedStore(a, some, d, acc + i);
+  }
+#endif
   const size_t size = form_bytes(c.arg.form);
   HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
   HWY_ALIGN float pad_acc[kMaxLanes] = {};
@@ -558,6 +630,7 @@ ReduceKernels find_reduce(OpKind op) {
   if (op == OpKind::kReduceSum) {
     ReduceKernels sum = kernels_f32<FoldSum>();
     sum.products = reduce_rows_f32<FoldSum, TermProduct>;
+    sum.squares_of_differences = reduce_rows_f32<FoldSum, TermSquareOfDifference>;
     sum.products_by_third = reduce_rows_f32<FoldSum, TermProductByThird>;
     sum.and_squares = products_by_third_and_squares;
     sum.exps = reduce_rows_f32<FoldSum, TermExp>;

@@ -4,7 +4,8 @@
 // A value depends on its row, its column, both or neither (its Span), and is computed once for
 // what it depends on:
 //
-//   for each unit (a block of rows x a block of columns; threads share the units)
+//   for each unit (a block of rows x a block of columns; threads share the units). Of column
+//   reductions a unit is a chunk of a group's rows, or all of them, chunk after chunk
 //     for each tile of rows                          r_tile rows of one run of the inner row dim
 //       for each phase                               a phase ends where a row reduction is used
 //         row_steps                                  [1, rows] values
@@ -15,6 +16,7 @@
 // place of an output that is stored later, else in scratch if that is small; or it is computed again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -91,6 +93,8 @@ struct PlanStep {
   ReduceKernels reduce;
   int64_t lanes_offset = 0;     ///< kReduceRows: in the thread's scratch.
   int64_t partials_offset = 0;  ///< Reductions: in the shared scratch; rows' only when wide.
+  int64_t sums_offset = 0;      ///< kReduceColumns in order: of a group so far, in the thread's scratch.
+  int64_t chunk_offset = 0;     ///< The same of the present chunk.
   int64_t partial_cols = 0;     ///< kReduceColumns: columns, or 1 where all are alike.
   bool keeps = false;           ///< kReduceRows: the last of `args` is a register to write.
   int32_t square_register = -1;  ///< kReduceRows: of a second sum, by ReduceKernels::and_squares.
@@ -106,8 +110,10 @@ struct PlanPhase {
 };
 
 struct RowPlan {
-  Dims row_dims, col_dims;  ///< Merged; may be empty.
+  Dims row_dims, col_dims;  ///< Merged; may be empty. Dimensions of groups are the first of row_dims.
   int64_t rows = 1, cols = 1;
+  int n_group_dims = 0;       ///< Of row_dims; none without column reductions.
+  int64_t groups = 1, group_rows = 1;  ///< `rows` is their product.
   /// Inputs, then outputs, then iotas.
   std::vector<PlanOperand> operands;
   int n_inputs = 0, n_outputs = 0;
@@ -126,15 +132,33 @@ struct RowPlan {
   std::vector<std::pair<int, int>> must_differ;
 
   int64_t r_tile = 1, c_tile = 1;
-  int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions a unit is a chunk of rows.
+  int64_t unit_rows = 1, unit_cols = 1;  ///< With column reductions unit_rows is a chunk's.
   bool has_row_reductions = false;
   bool in_blocks = false;   ///< Run a block of rows and columns at a time; rows stay as they are.
   bool whole_rows = false;  ///< A unit, or a block, has all columns of its rows.
   bool can_go_wide = false;  ///< Threads may share one row: its strips, phase by phase.
-  int64_t inner_rows() const { return row_dims.empty() ? 1 : row_dims.back(); }
+  int64_t inner_rows() const {
+    return row_dims.size() == static_cast<size_t>(n_group_dims) ? 1 : row_dims.back();
+  }
   int64_t inner_cols() const { return col_dims.empty() ? 1 : col_dims.back(); }
 
+  /// Chunks of rows in a group, and blocks of columns that are units of their own.
+  int64_t chunks() const { return std::max<int64_t>(1, (group_rows + unit_rows - 1) / unit_rows); }
+  int64_t col_units() const { return cols == 0 ? 1 : (cols + unit_cols - 1) / unit_cols; }
+  /// True if each thread goes through all chunks of its groups and columns in order, so that sums need
+  /// no place a chunk.
+  bool sums_in_order(int threads) const {
+    return threads <= 1 || chunks() == 1 || groups * col_units() >= 2 * threads;
+  }
+  int64_t shared_bytes_of(int threads) const {
+    return !column_stores.empty() && sums_in_order(threads) ? 0 : shared_bytes;
+  }
+  int64_t thread_bytes_of(int threads) const {
+    return thread_bytes + (!column_stores.empty() && sums_in_order(threads) ? column_bytes : 0);
+  }
+
   int64_t thread_bytes = 0, shared_bytes = 0;
+  int64_t column_bytes = 0;  ///< Beside thread_bytes, of sums_in_order().
   int64_t kept_bytes = 0;  ///< Of thread_bytes: whole rows, from one phase to another.
   int64_t work = 0;  ///< Points times steps: small ones run on one thread.
 };

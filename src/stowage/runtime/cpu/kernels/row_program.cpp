@@ -40,7 +40,7 @@ CompiledRowProgram::CompiledRowProgram(const RowProgram& program)
 
 int64_t CompiledRowProgram::scratch_bytes(int threads) const {
   const auto bytes = [&](const RowPlan& plan) {
-    return plan.shared_bytes + std::max(1, threads) * plan.thread_bytes;
+    return plan.shared_bytes_of(threads) + std::max(1, threads) * plan.thread_bytes_of(threads);
   };
   return std::max(bytes(*plan_), bytes(*careful_plan_));
 }

@@ -442,9 +442,12 @@ void run_row_program_reference(const RowProgram& program, std::span<const std::b
         break;
       case StepKind::kReduceColumns: {
         std::vector<Cell> sums;
-        for (int64_t c = 0; c < cols; ++c)
-          sums.push_back(
-              reduce_column({s.op, s.dtype}, rows > 0 ? arg(0) + c : nullptr, rows, cols));
+        const int64_t n_rows = program.group_rows();
+        for (int64_t g = 0; g < program.groups(); ++g)
+          for (int64_t c = 0; c < cols; ++c)
+            sums.push_back(reduce_column({s.op, s.dtype},
+                                         n_rows > 0 ? arg(0) + g * n_rows * cols + c : nullptr,
+                                         n_rows, cols));
         stores.emplace_back(&s, std::move(sums));
         break;
       }
@@ -457,7 +460,7 @@ void run_row_program_reference(const RowProgram& program, std::span<const std::b
     const RowOperand& o = program.outputs[static_cast<size_t>(s->index)];
     Dims places = dims;
     if (s->kind == StepKind::kReduceColumns)
-      std::fill(places.begin(), places.begin() + program.n_row_dims, 1);
+      std::fill(places.begin() + program.n_group_dims, places.begin() + program.n_row_dims, 1);
     if (cols == 0 && (s->kind == StepKind::kReduceColumns || !ignores_columns(o))) continue;
     const std::vector<int64_t> where = offsets(places, o.strides);
     for (size_t i = 0; i < where.size(); ++i)
