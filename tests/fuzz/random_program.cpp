@@ -354,6 +354,7 @@ class Maker {
   void step() {
     if (context_.away && context_.chance(25)) return away_step();
     if (context_.chance(12)) return rarer_step();
+    if (context_.chance(6)) return pairs_step();
     if (depth_ > 0 && context_.chance(4)) return batched_step();
     if (depth_ > 0 && context_.chance(3)) return custom_vjp_step();
     switch (below(depth_ > 0 ? 33 : 21)) {
@@ -496,6 +497,32 @@ class Maker {
       default:
         return add(reduce_sum(x, axes));
     }
+  }
+
+  // Reductions over any axes of elementwise work on all pairs of what two values hold, some of it
+  // less what another reduction gave.
+  void pairs_step() {
+    const Val a = any_float(), b = any_float();
+    if (a.rank() == 0 || a.rank() > 2 || b.rank() == 0) return;
+    // a [i, k] with b [j, k], or [i] with [j], whose own axes are thrown together.
+    Dims dims = a.shape().dims();
+    dims.insert(dims.begin() + 1, context_.extent());
+    if (Shape(dims).elems() > context_.max_elems || Shape(dims).elems() == 0) return;
+    Dims others(dims.begin() + 1, dims.end()), axes_of_a = {0}, axes_of_b;
+    for (int64_t i = 1; i < a.rank(); ++i) axes_of_a.push_back(i + 1);
+    for (size_t i = 1; i < dims.size(); ++i) axes_of_b.push_back(static_cast<int64_t>(i));
+    const Shape shape(dims);
+    const Val x = broadcast(a, shape, axes_of_a);
+    const Val y = broadcast(fit(b, {a.dtype(), Shape(others)}), shape, axes_of_b);
+    Val pairs = below(2) ? x - y : bounded(x + y);
+    if (below(2)) pairs = below(2) ? tanh(pairs) : pairs * pairs;
+    for (uint64_t n = 1 + below(3); n > 0; --n) {
+      const Dims axes = some_axes(pairs);
+      const Val sum = reduce_sum(pairs, axes);
+      add(sum);
+      if (below(3) == 0) pairs = tanh(pairs - unreduce(sum, shape, axes));
+    }
+    if (below(3) == 0) add(pairs);
   }
 
   Val view(const Val& x) {

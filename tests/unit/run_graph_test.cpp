@@ -64,7 +64,7 @@ TEST_F(RunGraph, WhatIsDumpedRunsToTheSameBits) {
   std::vector<std::string> graphs;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(path("dump")))
     if (entry.path().extension() == ".txt") graphs.push_back(entry.path());
-  ASSERT_EQ(graphs.size(), 9u);  // traced, and after each pass
+  ASSERT_EQ(graphs.size(), 10u);  // traced, and after each pass
   for (const std::string& graph : graphs) {
     EXPECT_NE(graph.find("-my_step/"), std::string::npos) << graph;
     EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(graph).parent_path() / "timeline.csv"));

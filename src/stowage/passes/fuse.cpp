@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "stowage/ir/utilities.h"
+#include "stowage/passes/sum_spaces.h"
 #include "stowage/passes/view.h"
 
 namespace stow {
@@ -25,6 +26,13 @@ ValueId handed_through(const Graph& graph, ValueId v) {
     v = node.operands[i];
   }
   return v;
+}
+
+Dims full_dims(const Unit& unit) {
+  if (unit.axes.empty()) return unit.dims;
+  Dims dims(unit.dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) dims[static_cast<size_t>(unit.axes[i])] = unit.dims[i];
+  return dims;
 }
 
 Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i) {
@@ -52,24 +60,29 @@ bool is_before_rows(const Unit& unit, NodeId node) {
 int iota_dim(const Graph& graph, const Units& units, const Unit& unit, ValueId v) {
   const ValueUse& use = units.uses[v.index()];
   const View& window = units.windows[v.index()];
-  if (!unit.axes.empty() || !units.uses[use.root.index()].lazy_iota || window.dims != unit.dims)
-    return -1;
+  if (!units.uses[use.root.index()].lazy_iota || window.dims != full_dims(unit)) return -1;
   const Shape& shape = graph.type(use.root).shape;
   const auto axis = static_cast<size_t>(graph.def(use.root).as<IotaParams>().axis);
-  if (use.canon == use.root) return static_cast<int>(axis);
+  const auto dim_of = [&](size_t of_axis) {
+    const auto at = std::find(unit.axes.begin(), unit.axes.end(), static_cast<int64_t>(of_axis));
+    return static_cast<int>(unit.axes.empty() ? of_axis : at - unit.axes.begin());
+  };
+  if (use.canon == use.root) return dim_of(axis);
   // Elements of the root are their own positions where no other axis has an extent.
   if (shape.elems() != shape.dims()[axis] || window.offset_bytes != 0) return -1;
   int found = -1;
   for (size_t i = 0; i < window.dims.size(); ++i) {
     if (window.dims[i] == 1 || window.strides[i] == 0) continue;
     if (found >= 0 || window.strides[i] != 1) return -1;
-    found = static_cast<int>(i);
+    found = dim_of(i);
   }
   return found;
 }
 
 bool is_row_value(const Unit& unit, const Shape& shape) {
-  if (unit.n_row_dims < 0 || static_cast<size_t>(unit.n_row_dims) == unit.dims.size()) return false;
+  if (!unit.axes.empty() || unit.n_row_dims < 0 ||
+      static_cast<size_t>(unit.n_row_dims) == unit.dims.size())
+    return false;
   const size_t n = static_cast<size_t>(unit.n_row_dims);
   const Dims& dims = shape.dims();
   if (dims.size() < n || !std::equal(dims.begin(), dims.begin() + unit.n_row_dims, unit.dims.begin()))
@@ -105,6 +118,10 @@ class Fuser {
 
   Units run() {
     resolve_values();
+    if (fuse_) {
+      wants_ = find_wants(graph_);
+      depths_ = find_depths(graph_);
+    }
     count_heavy();
     n_uses_ = count_uses(graph_);
     for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
@@ -251,35 +268,34 @@ class Fuser {
       unit.dims = graph_.type(node.first_result).shape.dims();
       return unit;
     }
-    const Dims& dims = graph_.type(node.operands[0]).shape.dims();
-    std::vector<bool> reduced(dims.size());
-    for (int64_t axis : node.as<AxesParams>().axes) reduced[static_cast<size_t>(axis)] = true;
-    // Rows first: the kept axes where the last axis is reduced, else the reduced ones.
-    const bool row_order = dims.empty() || reduced.back();
-    for (int part = 0; part < 2; ++part) {
-      for (size_t a = 0; a < dims.size(); ++a)
-        if (reduced[a] == (row_order ? part == 1 : part == 0)) {
-          unit.axes.push_back(static_cast<int64_t>(a));
-          unit.dims.push_back(dims[a]);
-        }
-      if (part == 0) unit.n_row_dims = static_cast<int>(unit.dims.size());
-    }
-    if (std::is_sorted(unit.axes.begin(), unit.axes.end())) unit.axes.clear();
+    unit.dims = graph_.type(node.operands[0]).shape.dims();
+    set_space(unit, space_of(graph_, node));
     return unit;
+  }
+  static void set_space(Unit& unit, const SumSpace& space) {
+    const Dims dims = full_dims(unit);
+    unit.axes = space.axes;
+    for (size_t i = 0; i < unit.axes.size(); ++i)
+      unit.dims[i] = dims[static_cast<size_t>(unit.axes[i])];
+    unit.n_row_dims = space.n_row_dims;
+    unit.n_group_dims = space.n_group_dims;
+  }
+  static SumSpace space_of_unit(const Unit& unit) {
+    return {unit.axes, unit.n_group_dims, unit.n_row_dims};
   }
 
   void place_rows(NodeId id) {
     const Node& node = graph_.node(id);
     if (fuse_ && accumulate(id)) return;
     Unit own = own_unit(id);
-    if (!fuse_ || !own.axes.empty()) {
+    if (!fuse_) {
       add_unit(std::move(own), node);
       return;
     }
     std::vector<int> candidates;
     for (ValueId v : node.operands) {
       const int u = use(use(v).root).unit;
-      if (u >= 0 && unit(u).kind == UnitKind::kRows && unit(u).axes.empty() &&
+      if (u >= 0 && unit(u).kind == UnitKind::kRows &&
           std::find(candidates.begin(), candidates.end(), u) == candidates.end())
         candidates.push_back(u);
     }
@@ -296,6 +312,51 @@ class Fuser {
         merge(u, home);
       }
     if (home < 0) add_unit(std::move(own), node);
+  }
+
+  // True for a value that only reductions of other spaces than a unit's want, or later ones, and which
+  // reads nothing large of it: in another unit it need not be stored.
+  bool is_wanted_elsewhere(ValueId v, int u) {
+    const Wants& wants = wants_[v.index()];
+    if (wants.in_memory || wants.elsewhere || wants.sums.empty()) return false;
+    for (ValueId o : graph_.def(v).operands)
+      if (use(use(o).root).unit == u && is_full(use(o).root, unit(u))) return false;
+    const int depth = std::max(depth_of_unit(u), depths_[v.index()]);
+    return std::none_of(wants.sums.begin(), wants.sums.end(), [&](const SumReader& sum) {
+      SumSpace both = space_of_unit(unit(u));
+      return sum.depth <= depth && (unite(both, sum.space) || may_turn(u, sum.space));
+    });
+  }
+  // The depth of the reductions in a unit, or of those that it is for.
+  int depth_of_unit(int u) const {
+    int depth = 0;
+    for (NodeId m : unit(u).nodes) {
+      const Node& node = graph_.node(m);
+      for (ValueId o : node.operands) depth = std::max(depth, depths_[o.index()]);
+      const Wants& wants = wants_[node.first_result.index()];
+      if (wants.in_memory || wants.elsewhere || wants.sums.empty()) continue;
+      int first = wants.sums[0].depth;
+      for (const SumReader& sum : wants.sums) first = std::min(first, sum.depth);
+      depth = std::max(depth, first);
+    }
+    return depth;
+  }
+  bool is_full(ValueId v, const Unit& g) const {
+    return graph_.type(v).shape.dims() == full_dims(g);
+  }
+
+  // True if a unit of elementwise work can take up the space of a reduction of it, other than its axes'
+  // own order: no value of it need lie in memory.
+  bool may_turn(int u, const SumSpace& space) {
+    const Unit& g = unit(u);
+    if (g.n_row_dims >= 0 || !g.axes.empty()) return false;
+    return std::all_of(g.nodes.begin(), g.nodes.end(), [&](NodeId m) {
+      const Wants& wants = wants_[graph_.node(m).first_result.index()];
+      return op_class(graph_.node(m).op) == OpClass::kElementwise && !wants.in_memory &&
+             !wants.elsewhere &&
+             std::all_of(wants.sums.begin(), wants.sums.end(),
+                         [&](const SumReader& sum) { return sum.space == space; });
+    });
   }
 
   // True for a unit that reads no array of its own size, such as a comparison of rows with columns.
@@ -440,7 +501,7 @@ class Fuser {
         Shape(rows.dims).elems() < least_epilogue_ || !are_small_floats(node) ||
         !node.as<DotParams>().lhs_batch.empty() || n_rows < 1 ||
         n_rows >= graph_.type(product).shape.rank() || is_far(id, rows.nodes.front()) ||
-        is_far(id, rows.nodes.back()) || common_rows(rows.n_row_dims, n_rows) == -2)
+        is_far(id, rows.nodes.back()) || common_dims(rows.n_row_dims, n_rows) == -2)
       return ValueId();
     bool whole_rows = false;
     for (NodeId m : rows.nodes) {
@@ -607,22 +668,47 @@ class Fuser {
            heavy_before_[second.index()] - heavy_before_[first.index()] > kNearHeavyNodes;
   }
 
-  // The row count that both agree on, or -2.
-  static int common_rows(int a, int b) { return a < 0 ? b : b < 0 || a == b ? a : -2; }
+  // True unless groups of few points each would be gone through one by one: where rows are reduced as
+  // well, or read as such, columns cannot change places with groups.
+  bool groups_fit(const Unit& joined, NodeId more) const {
+    constexpr int64_t kEnough = 512;
+    if (joined.n_group_dims <= 0) return true;
+    int64_t points = 1;
+    for (size_t i = static_cast<size_t>(joined.n_group_dims); i < joined.dims.size(); ++i)
+      points *= joined.dims[i];
+    if (points >= kEnough) return true;
+    const auto has_rows = [&](NodeId m) {
+      const ValueId v = graph_.node(m).first_result;
+      return !is_column_result(v) && !is_full(v, joined);
+    };
+    return std::none_of(joined.nodes.begin(), joined.nodes.end(), has_rows) &&
+           (!more.valid() || !has_rows(more));
+  }
 
   bool may_join(NodeId id, const Unit& own, int u) {
     const Unit& g = unit(u);
-    if (g.nodes.size() >= kMaxMembers || is_far(g.nodes.back(), id)) return false;
     const Node& node = graph_.node(id);
+    if (g.nodes.size() >= kMaxMembers || is_far(g.nodes.back(), id)) return false;
     Unit joined = g;
-    const Shape& shape = graph_.type(op_class(node.op) == OpClass::kReduce ? node.operands[0]
-                                                                           : node.first_result)
-                             .shape;
-    const bool full = shape.dims() == g.dims;
+    const bool reduces = op_class(node.op) == OpClass::kReduce;
+    const ValueId shaped = reduces ? node.operands[0] : node.first_result;
+    const Shape& shape = graph_.type(shaped).shape;
+    const bool full = is_full(shaped, g);
     if (full) {
-      joined.n_row_dims = common_rows(own.n_row_dims, g.n_row_dims);
-      if (joined.n_row_dims == -2) return false;
+      SumSpace space = space_of_unit(g);
+      if (reduces && own.axes != g.axes) {
+        if (!may_turn(u, space_of_unit(own))) return false;
+        space = space_of_unit(own);
+        set_space(joined, space);
+      } else if (reduces) {
+        if (!unite(space, space_of_unit(own))) return false;
+        joined.n_row_dims = space.n_row_dims;
+        joined.n_group_dims = space.n_group_dims;
+      } else if (is_wanted_elsewhere(node.first_result, u)) {
+        return false;
+      }
       if (joined.n_row_dims != g.n_row_dims && !columns_fit(joined)) return false;
+      if (!groups_fit(joined, reduces ? id : NodeId())) return false;
     } else if (op_class(node.op) == OpClass::kReduce || !is_row_value(g, shape)) {
       return false;
     }
@@ -644,7 +730,7 @@ class Fuser {
   // Fixing the rows must not turn a member's value into an ambiguous one.
   bool columns_fit(const Unit& joined) const {
     for (NodeId m : joined.nodes)
-      if (graph_.type(graph_.node(m).first_result).shape.dims() != joined.dims &&
+      if (!is_full(graph_.node(m).first_result, joined) &&
           op_class(graph_.node(m).op) != OpClass::kReduce)
         return false;
     return true;
@@ -659,7 +745,7 @@ class Fuser {
     if (is_column_result(use(v).root)) return false;
     const Shape& root_shape = graph_.type(use(v).root).shape;
     if (canon == use(v).root) {
-      const bool root_full = root_shape.dims() == g.dims;
+      const bool root_full = root_shape.dims() == full_dims(g);
       return full ? root_full : is_row_value(g, root_shape);
     }
     // Through view ops: only from a row value, along the row dimensions.
@@ -719,9 +805,11 @@ class Fuser {
   void join(NodeId id, const Unit& own, int u) {
     Unit& g = result_.units[static_cast<size_t>(u)];
     const Node& node = graph_.node(id);
-    const bool reduce = op_class(node.op) == OpClass::kReduce;
-    if (reduce || graph_.type(node.first_result).shape.dims() == g.dims)
-      g.n_row_dims = common_rows(g.n_row_dims, own.n_row_dims);
+    if (op_class(node.op) == OpClass::kReduce) {
+      SumSpace space = space_of_unit(own);
+      if (own.axes == g.axes) unite(space, space_of_unit(g));
+      set_space(g, space);
+    }
     g.nodes.push_back(id);
     raise(u, id.index());
     for (ValueId v : node.operands) link(u, use(use(v).root).unit);
@@ -730,11 +818,23 @@ class Fuser {
 
   bool may_merge(int a, int into) {
     const Unit &x = unit(a), &y = unit(into);
-    if (x.dims != y.dims || common_rows(x.n_row_dims, y.n_row_dims) == -2 ||
+    SumSpace space = space_of_unit(x);
+    if (x.dims != y.dims || !unite(space, space_of_unit(y)) ||
         x.nodes.size() + y.nodes.size() > kMaxMembers || is_far(x.nodes.back(), y.nodes.back()))
       return false;
+    // A value would have to be stored that only reductions of other spaces, still to come, read.
+    for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
+      for (NodeId m : unit(from).nodes)
+        if (unit(from).n_row_dims < 0 && op_class(graph_.node(m).op) == OpClass::kElementwise &&
+            is_full(graph_.node(m).first_result, unit(from)) &&
+            is_wanted_elsewhere(graph_.node(m).first_result, other))
+          return false;
     Unit joined = y, joined_x = x;
-    joined.n_row_dims = joined_x.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
+    joined.n_row_dims = joined_x.n_row_dims = space.n_row_dims;
+    joined.n_group_dims = joined_x.n_group_dims = space.n_group_dims;
+    joined_x.nodes.insert(joined_x.nodes.end(), y.nodes.begin(), y.nodes.end());
+    if (!groups_fit(joined_x, NodeId())) return false;
+    joined_x.nodes = x.nodes;
     const bool fits = columns_fit(joined), fits_x = columns_fit(joined_x);
     if ((!fits && y.n_row_dims != joined.n_row_dims) ||
         (!fits_x && x.n_row_dims != joined.n_row_dims) ||
@@ -744,8 +844,8 @@ class Fuser {
     for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
       for (NodeId m : unit(from).nodes) {
         const Node& node = graph_.node(m);
-        const bool full = op_class(node.op) == OpClass::kReduce ||
-                          graph_.type(node.first_result).shape.dims() == joined.dims;
+        const bool full =
+            op_class(node.op) == OpClass::kReduce || is_full(node.first_result, joined);
         for (ValueId v : node.operands)
           if (use(use(v).root).unit == other && !readable(v, joined, other, full)) return false;
       }
@@ -800,7 +900,8 @@ class Fuser {
   void merge(int a, int into) {
     Unit& x = result_.units[static_cast<size_t>(a)];
     Unit& y = result_.units[static_cast<size_t>(into)];
-    y.n_row_dims = common_rows(x.n_row_dims, y.n_row_dims);
+    y.n_row_dims = common_dims(x.n_row_dims, y.n_row_dims);
+    y.n_group_dims = common_dims(x.n_group_dims, y.n_group_dims);
     for (NodeId m : x.nodes)
       for (int i = 0; i < graph_.node(m).n_results; ++i) use(graph_.node(m).result(i)).unit = into;
     y.nodes.insert(y.nodes.end(), x.nodes.begin(), x.nodes.end());
@@ -898,6 +999,8 @@ class Fuser {
   int64_t least_epilogue_;
   int threads_;
   Units result_;
+  std::vector<Wants> wants_;                 // of values
+  std::vector<int> depths_;                  // likewise
   std::vector<bool> copies_;
   std::vector<size_t> first_node_;           // of each unit
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on

@@ -34,12 +34,16 @@ struct Unit {
   };
   std::array<Made, 2> made;
   // kRows: the iteration space; `axes` are the axes of the nodes' shape in that order (empty: as
-  // they are). n_row_dims is -1 while nothing has fixed it.
+  // they are). The numbers of dimensions are -1 while nothing has fixed them.
   Dims dims;
   int n_row_dims = -1;
+  int n_group_dims = -1;
   Dims axes;
   std::vector<int> operand_units;  ///< Units whose results it reads.
 };
+
+/// The shape of a kRows unit's full values.
+Dims full_dims(const Unit& unit);
 
 /// The row program that makes operand i of a unit's product.
 Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i);

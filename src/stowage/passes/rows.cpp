@@ -40,7 +40,8 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
       units_(units),
       unit_index_(unit_index),
       n_row_dims_(unit.n_row_dims >= 0 ? unit.n_row_dims
-                                       : std::max(0, static_cast<int>(unit.dims.size()) - 1)) {
+                                       : std::max(0, static_cast<int>(unit.dims.size()) - 1)),
+      n_group_dims_(std::max(0, unit.n_group_dims)) {
   if (unit.host.valid()) {  // what its product makes is read first, and written over first
     loads_.push_back(graph.node(unit.nodes[0]).first_result);
     stores_.push_back(unit.host);
@@ -108,7 +109,6 @@ Dims RowsBuilder::program_strides(const View& view) const {
   const size_t rank = unit_.dims.size(), rows = static_cast<size_t>(n_row_dims_);
   Dims strides(rank, 0);
   if (!unit_.axes.empty()) {
-    // The operand of a lone reduction has all axes; its result the kept ones, in order.
     for (size_t i = 0; i < rank; ++i)
       if (view.dims.size() == rank) strides[i] = view.strides[static_cast<size_t>(unit_.axes[i])];
     return strides;
@@ -123,6 +123,7 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
   RowProgram program;
   program.dims = unit_.dims;
   program.n_row_dims = n_row_dims_;
+  program.n_group_dims = n_group_dims_;
   for (const View& view : inputs) {
     Dims strides = program_strides(view);
     // A window without elements, a broadcast too, is not one value for all points: nothing is there.
@@ -171,10 +172,12 @@ RowProgram RowsBuilder::build(const std::vector<View>& inputs,
     RowOperand& operand = program.outputs[static_cast<size_t>(out)];
     operand.dtype = view.dtype;
     if (reduce) {
-      // Kept axes: the rows of a row reduction, the columns of a column reduction.
+      // Kept axes: the rows of a row reduction, the groups and columns of a column reduction.
       operand.strides.assign(unit_.dims.size(), 0);
-      const size_t first = columns ? static_cast<size_t>(n_row_dims_) : 0;
-      for (size_t i = 0; i < view.strides.size(); ++i) operand.strides[first + i] = view.strides[i];
+      const auto first = static_cast<size_t>(columns ? n_row_dims_ - n_group_dims_ : 0);
+      const auto groups = static_cast<size_t>(columns ? n_group_dims_ : 0);
+      for (size_t i = 0; i < view.strides.size(); ++i)
+        operand.strides[i < groups ? i : first + i] = view.strides[i];
     } else {
       operand.strides = program_strides(view);
     }

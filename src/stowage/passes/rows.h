@@ -34,7 +34,7 @@ class RowsBuilder {
   const Unit& unit_;
   const Units& units_;
   int unit_index_;
-  int n_row_dims_;
+  int n_row_dims_, n_group_dims_;
   std::vector<ValueId> loads_, stores_, empty_;
 };
 

@@ -6,6 +6,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/move_parts.h"
+#include "stowage/passes/repeat_summands.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
@@ -74,6 +75,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   FoundPlan chosen = search_plan(g, options, threads);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
+  if (dump.on()) dump.graph("summands", repeat_summands(chosen.tiled));
   Planned& planned = chosen.planned;
   if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
   return std::make_shared<CompiledProgram>(chosen.tiled, std::move(planned.schedule),

@@ -5,6 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "stowage/ops/verify.h"
+#include "stowage/passes/repeat_summands.h"
+
 namespace stow {
 namespace {
 
@@ -42,10 +45,11 @@ int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capa
 }
 
 OrderedGraph::OrderedGraph(const Graph& graph, const LowerOptions& options)
-    : graph_(graph), options_(options) {
+    : graph_(options.fuse ? repeat_summands(graph) : graph), options_(options) {
+  verify(graph_);
   for (int s = 0; s < (options.reuse ? kNumOrderStrategies : 1); ++s) {
     options_.order = static_cast<OrderStrategy>(s);
-    schedules_.push_back(lower(graph, options_));
+    schedules_.push_back(lower(graph_, options_));
     bounds_.push_back(peak_bound(schedules_.back()));
   }
 }

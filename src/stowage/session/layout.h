@@ -22,7 +22,7 @@ int64_t shortfall(const std::array<int64_t, kNumMemoryKinds>& bytes,
                   const Device::Capacities& capacities);
 int64_t shortfall(const MemoryAnalysis& analysis, const Device::Capacities& capacities);
 
-/// A graph lowered once an order.
+/// A graph lowered once an order, its cheap summands made where they are summed (repeat_summands.h).
 class OrderedGraph {
  public:
   /// Every order of passes/order.h; one alone where nothing is reused, as no order matters then.
@@ -33,6 +33,8 @@ class OrderedGraph {
 
   /// Bytes of the device that no layout of any order gets below.
   int64_t least_device_bytes() const;
+  /// The graph that is lowered.
+  const Graph& graph() const { return graph_; }
   /// The first order's.
   const Schedule& schedule() const { return schedules_[0]; }
 
@@ -41,7 +43,7 @@ class OrderedGraph {
   Planned lay_out(const Device::Capacities& capacities, LowerOptions& lowering) &&;
 
  private:
-  const Graph& graph_;
+  Graph graph_;
   LowerOptions options_;
   std::vector<Schedule> schedules_;  // by order
   std::vector<PeakBound> bounds_;

@@ -244,7 +244,6 @@ class PlanSearch {
 
   void try_graph(const Graph& updates, Graph tiled) {
     if (!known_.insert(structural_hash(tiled)).second) return;
-    verify(tiled);
     lowered_nodes_ += count_nodes(tiled);
     OrderedGraph ordered(tiled, lowering_);
     least_bytes_ = std::min(least_bytes_, ordered.least_device_bytes());
@@ -255,11 +254,12 @@ class PlanSearch {
     }
     if (fits() && may_hide(*best_) && times_->bound(ordered.schedule()) > kFaster * best_->time)
       return;  // however its moves are hidden
-    keep_if_better(score({updates, tiled, plan(tiled, std::move(ordered))}));
+    keep_if_better(score({updates, std::move(tiled), plan(std::move(ordered))}));
   }
 
-  Planned plan(const Graph& tiled, OrderedGraph ordered) {
+  Planned plan(OrderedGraph ordered) {
     LowerOptions lowering = lowering_;
+    const Graph lowered = ordered.graph();
     Planned planned = std::move(ordered).lay_out(capacities_, lowering);
     if (!options_.reuse) return planned;
     overlapped_instants_ += planned.plan.analysis.n_instants;
@@ -268,7 +268,7 @@ class PlanSearch {
       apart = [&] {
         LowerOptions each = lowering;
         each.iterations_apart = true;
-        return lower(tiled, each);
+        return lower(lowered, each);
       };
     return overlap(std::move(planned), options_.transfers_ahead, capacities_, apart, threads_);
   }
@@ -302,7 +302,7 @@ class PlanSearch {
       const auto near =
           static_cast<int64_t>(kGoodGap * static_cast<double>(best_ ? best_->bytes : 0));
       if (best_ && c.least_shortfall > 0 && c.least_shortfall + near >= best_->shortfall) break;
-      keep_if_better(score({c.updates, c.tiled, plan(c.tiled, OrderedGraph(c.tiled, lowering_))}));
+      keep_if_better(score({c.updates, c.tiled, plan(OrderedGraph(c.tiled, lowering_))}));
     }
     too_large_.clear();
   }
@@ -321,10 +321,9 @@ class PlanSearch {
       if (equal(kept.graph, best ? best->found.tiled : tiled)) return true;
       if (equal(kept.graph, last)) return false;
       last = kept.graph;
-      verify(kept.graph);
       OrderedGraph ordered(kept.graph, lowering_);
       if (ordered.least_shortfall(capacities_) > 0) return false;
-      Planned planned = plan(kept.graph, std::move(ordered));
+      Planned planned = plan(std::move(ordered));
       planned.plan.analysis.kept_bytes = kept.bytes;
       Scored other = score({updates, std::move(kept.graph), std::move(planned)});
       if (other.shortfall > 0) return false;
