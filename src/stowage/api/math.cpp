@@ -94,11 +94,11 @@ std::pair<Array, LogSum> log_sum_forward(const Array& x, const Array& y) {
   return {result, {x, y, result}};
 }
 std::pair<Array, Array> log_sum_backward(const LogSum& of, const Array& ct) {
-  const auto finite = [](const Array& a) {
-    return where(a == std::numeric_limits<double>::infinity(), 0.0, a);
-  };
-  const Array result = finite(of.result);
-  return {ct * exp(finite(of.x) - result), ct * exp(finite(of.y) - result)};
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto below_inf = [&](const Array& a) { return where(a == inf, 0.0, a); };
+  // Two terms of -inf have no share, neither of them.
+  const Array result = where(abs(of.result) == inf, 0.0, of.result);
+  return {ct * exp(below_inf(of.x) - result), ct * exp(below_inf(of.y) - result)};
 }
 
 }  // namespace

@@ -32,15 +32,36 @@ Array float_with_axes(const char* name, const Operand& x, const Axes& axes) {
   return a;
 }
 
-// Less its maximum, which an array without elements has not.
-Array below_zero(const Array& x, const Axes& axes) {
-  return x.size() == 0 ? x : x - stop_gradient(max(x, axes, true));
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// x less its maximum, and where that is -inf: there is no probability then, the results are NaN, and
+// the gradients, of which nothing may divide by 0, are 0.
+struct BelowZero {
+  Array x, is_void;
+};
+BelowZero below_zero(const Array& x, const Array& peak) {
+  const Array is_void = stop_gradient(peak) == -kInf;
+  return {x - where(is_void, 0.0, stop_gradient(peak)), is_void};
+}
+BelowZero below_zero(const Array& x, const Axes& axes) {
+  // An array without elements has no maximum.
+  if (x.size() == 0) return {x, full(sum(x, axes, true).shape(), 0, DType::kBool)};
+  return below_zero(x, max(x, axes, true));
 }
 // Likewise of what is true in `where`, the rest being -inf.
-Array below_zero(const Array& x, const Axes& axes, const Array& where) {
-  const double lowest = -std::numeric_limits<double>::infinity();
-  const Array peak = max(x, axes, {.keepdims = true, .where = where, .initial = lowest});
-  return stow::where(where, x, lowest) - stop_gradient(peak);
+BelowZero below_zero(const Array& x, const Axes& axes, const Array& where) {
+  const Array peak = max(x, axes, {.keepdims = true, .where = where, .initial = -kInf});
+  return below_zero(stow::where(where, x, -kInf), peak);
+}
+
+// A row of e over its sum. To add NaN is one step of a row program; to select it would be two arrays'
+// in the gradient as well.
+Array share(const Array& e, const Array& total, const Array& is_void) {
+  return e / where(is_void, 1.0, total) + where(is_void, kNaN, 0.0);
+}
+Array log_share(const BelowZero& below, const Array& total) {
+  return where(below.is_void, kNaN, below.x - log(where(below.is_void, 1.0, total)));
 }
 
 }  // namespace
@@ -78,8 +99,9 @@ Array softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
   const Array a = float_with_axes("softmax", x, axes);
   return run_as_one("softmax", [&] {
-    const Array e = exp(below_zero(a, axes));
-    return e / sum(e, axes, true);
+    const BelowZero below = below_zero(a, axes);
+    const Array e = exp(below.x);
+    return share(e, sum(e, axes, true), below.is_void);
   });
 }
 
@@ -87,8 +109,8 @@ Array log_softmax(const Operand& x, const Axes& axes) {
   const Site site(x.at);
   const Array a = float_with_axes("log_softmax", x, axes);
   return run_as_one("log_softmax", [&] {
-    const Array shifted = below_zero(a, axes);
-    return shifted - log(sum(exp(shifted), axes, true));
+    const BelowZero below = below_zero(a, axes);
+    return log_share(below, sum(exp(below.x), axes, true));
   });
 }
 
@@ -97,8 +119,9 @@ Array softmax(const Operand& x, const Axes& axes, const Array& where) {
   const Array a = float_with_axes("softmax", x, axes);
   check_where("softmax", where, a);
   return run_as_one("softmax", [&] {
-    const Array e = exp(below_zero(a, axes, where));
-    return stow::where(where, e / sum(e, axes, {.keepdims = true, .where = where}), 0.0);
+    const BelowZero below = below_zero(a, axes, where);
+    const Array e = exp(below.x), total = sum(e, axes, {.keepdims = true, .where = where});
+    return stow::where(where, share(e, total, below.is_void), 0.0);
   });
 }
 
@@ -107,10 +130,9 @@ Array log_softmax(const Operand& x, const Axes& axes, const Array& where) {
   const Array a = float_with_axes("log_softmax", x, axes);
   check_where("log_softmax", where, a);
   return run_as_one("log_softmax", [&] {
-    const Array shifted = below_zero(a, axes, where);
-    const Array result =
-        shifted - log(sum(exp(shifted), axes, {.keepdims = true, .where = where}));
-    return stow::where(where, result, -std::numeric_limits<double>::infinity());
+    const BelowZero below = below_zero(a, axes, where);
+    const Array total = sum(exp(below.x), axes, {.keepdims = true, .where = where});
+    return stow::where(where, log_share(below, total), -kInf);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "stowage/api/reduce.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "stowage/api/indexing.h"
@@ -279,6 +280,17 @@ Array argmin(const Operand& x, std::optional<int> axis, bool keepdims) {
   return arg_extreme(OpKind::kArgMin, "argmin", x, axis, keepdims);
 }
 
+namespace {
+
+// The logarithm of a sum; -inf, with a gradient of 0, where the largest term is that of -inf.
+Array log_total(const Array& total, const Array& peak) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const Array is_void = peak == -inf;
+  return where(is_void, -inf, log(where(is_void, 1.0, total)));
+}
+
+}  // namespace
+
 Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
   const Site site(x.at);
   const Array a = to_float_array(x);
@@ -287,9 +299,9 @@ Array logsumexp(const Operand& x, const Axes& axes, bool keepdims) {
   if (n_reduced(a, list) == 0)
     return run_as_one("logsumexp", [&] { return log(sum(exp(a), list, keepdims)); });
   return run_as_one("logsumexp", [&] {
-    const Array peak = max(a, list, true);
-    const Array shift = stop_gradient(where(isfinite(peak), peak, 0.0));
-    const Array result = log(sum(exp(a - shift), list, true)) + shift;
+    const Array peak = stop_gradient(max(a, list, true));
+    const Array shift = where(isfinite(peak), peak, 0.0);
+    const Array result = log_total(sum(exp(a - shift), list, true), peak) + shift;
     return keepdims ? result : squeeze(result, list);
   });
 }
@@ -308,15 +320,22 @@ Array logsumexp(const Operand& x, const Axes& axes, const ReduceOptions& options
     const auto constant = [&](double v) { return scalar_constant(v, a.dtype()); };
     // What takes no part is 0 before anything is made of it: its gradient is, too.
     a = masked(a, options, 0.0);
-    if (b) a = where(*b != 0, a, constant(-inf));
+    const Array counted = b ? where(*b != 0, a, constant(-inf)) : a;
     const ReduceOptions part = {
         .keepdims = true, .where = options.where, .initial = constant(-inf)};
-    const Array peak = max(a, list, part);
-    const Array shift = stop_gradient(where(isfinite(peak), peak, constant(0)));
-    const Array powers = exp(a - shift);
+    const Array peak = stop_gradient(max(counted, list, part));
+    const Array shift = where(isfinite(peak), peak, constant(0));
+    Array exponent = a - shift;
+    // A term times 0 has a gradient by that 0: its power, which must be finite.
+    if (b) {
+      const double most = std::floor(std::log(largest_float(a.dtype())));
+      const Array unused = where(a > -inf, minimum(exponent, constant(most)), constant(-inf));
+      exponent = where(*b != 0, exponent, unused);
+    }
+    const Array powers = exp(exponent);
     const Array total = sum(b ? powers * convert_to(*b, a.dtype()) : powers, list,
                             {.keepdims = true, .where = options.where});
-    Array result = log(abs(total)) + shift;
+    Array result = log_total(abs(total), peak) + shift;
     if (b) result = where(total < 0, constant(std::numeric_limits<double>::quiet_NaN()), result);
     return options.keepdims ? result : squeeze(result, list);
   });

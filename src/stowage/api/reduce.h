@@ -100,9 +100,10 @@ Array searchsorted(const Operand& sorted, const Operand& values, bool right = fa
 /// How many elements differ from zero (i32).
 Array count_nonzero(const Operand& x, const Axes& axes = {}, bool keepdims = false);
 
-/// log(sum(exp(x))) without overflow.
+/// log(sum(exp(x))) without overflow. Of nothing but -inf it is -inf, with gradients of 0.
 Array logsumexp(const Operand& x, const Axes& axes = {}, bool keepdims = false);
-/// log(sum(b exp(x))), b broadcast to x: NaN where the sum is negative. Takes `where`.
+/// log(sum(b exp(x))), b broadcast to x: NaN where the sum is negative. Takes `where`. A term times 0
+/// has a gradient by that 0, unless nothing else is left to sum.
 Array logsumexp(const Operand& x, const Axes& axes, const ReduceOptions& options,
                 const std::optional<Array>& b = {});
 
