@@ -45,6 +45,13 @@ const GemmShape kShapes[] = {
     {{2}, {}, {50}, {40}},
     {{}, {}, {}, {700}},
     {{1}, {1, 36}, {64, 1}, {16, 4, 9}},
+    {{35}, {3}, {3}, {3}},
+    {{4, 9}, {2}, {7}, {5}},
+    {{33}, {}, {}, {64}},
+    {{3, 20}, {2, 2}, {3}, {2, 3}},
+    {{20}, {8}, {8}, {8}},
+    {{}, {}, {}, {9000}},
+    {{3}, {}, {}, {4100}},
 };
 
 constexpr cpu::GemmForm kForms[] = {cpu::GemmForm::kPlain, cpu::GemmForm::kPaired, cpu::GemmForm::kTiled};
@@ -444,7 +451,8 @@ TEST(Gemm, IntegersWrap) {
   const std::vector<uint8_t> a = {200, 3, 255, 7, 9, 250}, b = {100, 2, 255, 1, 8, 250};
   std::vector<uint8_t> c = {1, 2, 3, 4};  // [2, 2] = [2, 3] x [3, 2]
   cpu::GemmSpec spec{kU8, kU8, kU8, {}, {{2, 3, 0, 2}}, {{2, 0, 1, 1}}, {{3, 1, 2, 0}}, true};
-  cpu::gemm(spec, a.data(), b.data(), c.data(), nullptr, 2);
+  Buffer workspace(cpu::gemm_workspace_bytes(spec, 2));
+  cpu::gemm(spec, a.data(), b.data(), c.data(), workspace.data(), 2);
   for (int m = 0; m < 2; ++m)
     for (int n = 0; n < 2; ++n) {
       unsigned sum = unsigned(1 + m * 2 + n);
@@ -454,8 +462,76 @@ TEST(Gemm, IntegersWrap) {
   const int64_t big = std::numeric_limits<int64_t>::max();
   int64_t out = 0;
   const int64_t two = 2;
-  cpu::gemm({kI64, kI64, kI64, {}, {}, {}, {}}, &big, &two, &out, nullptr, 1);
+  const cpu::GemmSpec one{kI64, kI64, kI64, {}, {}, {}, {}};
+  Buffer of_one(cpu::gemm_workspace_bytes(one, 1));
+  cpu::gemm(one, &big, &two, &out, of_one.data(), 1);
   EXPECT_EQ(out, -2);
+}
+
+template <typename T>
+constexpr DType kIntegerOf = std::is_signed_v<T> ? sizeof(T) == 1   ? kI8
+                                                   : sizeof(T) == 4 ? kI32
+                                                                    : kI64
+                             : sizeof(T) == 1    ? kU8
+                             : sizeof(T) == 4    ? kU32
+                                                 : kU64;
+
+// Products of T into C against sums element by element, of any bits.
+template <typename T, typename C>
+void expect_integer_products() {
+  for (const GemmShape& shape : kShapes) {
+    int64_t work = 1;
+    for (const auto* dims : {&shape.batch, &shape.m, &shape.n, &shape.k})
+      for (int64_t extent : *dims) work *= extent;
+    if (work > 1 << 18) continue;  // the sums below take their time
+    for (uint64_t layout = 0; layout < 4; ++layout) {
+      const GemmProblem floats(shape, kF64, kF64, kF64, layout / 2, layout % 2 == 1);
+      cpu::GemmSpec spec = floats.spec;
+      const auto of = [](int64_t cpu::GemmDim::*stride, const auto&... dims) {
+        return GemmProblem::offsets(stride, {&dims...});
+      };
+      const auto a_rows = of(&cpu::GemmDim::a_stride, spec.batch, spec.m),
+                 b_cols = of(&cpu::GemmDim::b_stride, spec.batch, spec.n),
+                 to = of(&cpu::GemmDim::c_stride, spec.batch, spec.m, spec.n),
+                 a_ks = of(&cpu::GemmDim::a_stride, spec.k),
+                 b_ks = of(&cpu::GemmDim::b_stride, spec.k),
+                 batch = of(&cpu::GemmDim::c_stride, spec.batch);
+      SCOPED_TRACE(describe(shape));
+      spec.a = spec.b = kIntegerOf<T>, spec.c = kIntegerOf<C>;
+      const auto any = [](auto element, int64_t f64_bytes, uint64_t seed) {
+        std::vector<decltype(element)> list(size_t(f64_bytes / 8));
+        for (size_t i = 0; i < list.size(); ++i)
+          list[i] = static_cast<decltype(element)>(int64_t(value_at(seed, i) * 9e18));
+        return list;
+      };
+      const std::vector<T> a = any(T{}, floats.a.bytes(), 1), b = any(T{}, floats.b.bytes(), 2);
+      std::vector<C> c = any(C{}, floats.c.bytes(), 3), want = c;
+      const size_t n_m = a_rows.size() / batch.size(), n_n = b_cols.size() / batch.size();
+      for (size_t i = 0; i < to.size(); ++i) {
+        const size_t of_batch = i / (n_m * n_n), m = i / n_n % n_m, n = i % n_n;
+        C& element = want[size_t(to[i])];
+        uint64_t sum = spec.accumulate ? static_cast<uint64_t>(element) : 0;
+        for (size_t k = 0; k < a_ks.size(); ++k)
+          sum += static_cast<uint64_t>(a[size_t(a_rows[of_batch * n_m + m] + a_ks[k])]) *
+                 static_cast<uint64_t>(b[size_t(b_cols[of_batch * n_n + n] + b_ks[k])]);
+        element = static_cast<C>(sum);
+      }
+      Buffer workspace(cpu::gemm_workspace_bytes(spec, 2));
+      cpu::gemm(spec, a.data(), b.data(), c.data(), workspace.data(), 2);
+      ASSERT_TRUE(c == want);
+      ASSERT_TRUE(workspace.guard_intact());
+    }
+  }
+}
+
+TEST(Gemm, IntegersOfEveryWidthInEveryLayout) {
+  expect_integer_products<int32_t, int32_t>();
+  expect_integer_products<int8_t, int32_t>();
+  expect_integer_products<uint8_t, uint8_t>();
+  expect_integer_products<uint32_t, uint64_t>();
+  expect_integer_products<int32_t, int64_t>();
+  expect_integer_products<int64_t, int64_t>();
+  expect_integer_products<uint64_t, uint32_t>();
 }
 
 // K = 1 and a factor of one make gemm a converter: every f16 and bf16, and f32s around the ties.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
@@ -30,6 +31,24 @@ int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads) {
 namespace {
 
 std::atomic<int> g_form_for_test = -1;
+
+// Writes zeros into the tasks' elements of C, of any dtype (K is empty).
+void write_zeros(const GemmPlan& p, void* c, int64_t first_task, int64_t last_task) {
+  const int64_t bytes = dtype_bytes(p.c);
+  for (int64_t t = first_task; t < last_task; ++t) {
+    const int64_t im = t % p.tasks_m, in = t / p.tasks_m % p.tasks_n;
+    int64_t batch, row, col;
+    gemm_offsets(p.batch, &GemmDim::c_stride, t / (p.tasks_m * p.tasks_n), 1, &batch);
+    for (int64_t m = im * p.task_m; m < std::min((im + 1) * p.task_m, p.m.extent); ++m) {
+      gemm_offsets(p.m, &GemmDim::c_stride, m, 1, &row);
+      for (int64_t n = in * p.task_n; n < std::min((in + 1) * p.task_n, p.n.extent); ++n) {
+        gemm_offsets(p.n, &GemmDim::c_stride, n, 1, &col);
+        std::memset(static_cast<char*>(c) + (batch + row + col) * bytes, 0,
+                    static_cast<size_t>(bytes));
+      }
+    }
+  }
+}
 
 bool can_multiply(GemmForm form) {
   return form == GemmForm::kPlain || (form == GemmForm::kPaired ? can_multiply_pairs()
@@ -66,17 +85,16 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
   plan.b_made.fill = &hooks.fill_b;
   plan.a_made.source = hooks.source_a;
   plan.b_made.source = hooks.source_b;
-  GemmThreadFn run = is_integer(plan.c)                                   ? &gemm_thread_int
-                     : (plan.a == DType::kF64) != (plan.c == DType::kF64) ? &gemm_thread_wide
-                     : plan.c == DType::kF64                              ? &gemm_thread_f64
-                     : plan.form == GemmForm::kTiled                      ? &gemm_thread_tiles
-                     : plan.form == GemmForm::kTripled                    ? &gemm_thread_triples
-                     : plan.form == GemmForm::kPaired                     ? &gemm_thread_bf16
-                                                                          : &gemm_thread_f32;
+  GemmThreadFn run = is_integer(plan.c)                               ? &gemm_thread_int
+                     : plan.a == DType::kF64 || plan.c == DType::kF64 ? &gemm_thread_f64
+                     : plan.form == GemmForm::kTiled                    ? &gemm_thread_tiles
+                     : plan.form == GemmForm::kTripled                  ? &gemm_thread_triples
+                     : plan.form == GemmForm::kPaired                   ? &gemm_thread_bf16
+                                                                      : &gemm_thread_f32;
   if (plan.k.extent == 0) {
     run = [](const GemmPlan& p, const void*, const void*, void* to, void*, int64_t first,
              int64_t last) {
-      if (!p.accumulate) gemm_zero(p, to, first, last);
+      if (!p.accumulate) write_zeros(p, to, first, last);
     };
     plan.threads = 1;  // little to do, and then all of it for an epilogue
   }

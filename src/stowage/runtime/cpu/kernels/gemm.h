@@ -6,7 +6,7 @@
 // Bits. K is cut into blocks of 256 (the last may be shorter), counted along the flat k index with
 // the first of `k` outermost. Inside a block every element of C has one accumulator that starts at
 // zero and takes fma(a, b, acc) for k in order; the results of the blocks are added in order. Sums
-// are f32 (f64 when the operands are); the total is rounded to C's dtype once. So an element's bits
+// are f32 (f64 when the operands or C are); the total is rounded to C's dtype once. So an element's bits
 // depend on its row of A and its column of B only: not on threads, strides, the split of m, n or
 // batch, nor on which FMA target runs (AVX2 and AVX-512 agree; the fallback without FMA rounds the
 // product too). The payload of a NaN is not covered; nor are subnormal numbers in products of bf16
@@ -96,8 +96,8 @@ struct GemmHooks {
   GemmSource source_a = {}, source_b = {};
 };
 
-/// Dtypes: f32, bf16 and f16 in any mix, or f64 for all three, or, without packing and slow, a and
-/// b of one dtype and c of another: floats (sums in f64, K in one block) or integers.
+/// Dtypes: f32, bf16 and f16 in any mix; or a and b of one dtype and c of another, all floats or all
+/// integers.
 /// Each class lists its dimensions, outermost first, and may be empty (extent 1).
 struct GemmSpec {
   DType a, b, c;
@@ -112,10 +112,11 @@ struct GemmSpec {
 /// of threads alone. Per thread that gets work, each part rounded up to 64 bytes:
 ///   depth * tile_n + depth * block_m elements of packed operands: depth is K, at most 256;
 ///   tile_n <= 1024 (128 for at most 12 rows); block_m <= 192;
-///   tile_m * tile_n <= 2^19 partial sums where K > 256 and C cannot hold them (C is bf16 or f16,
-///   or accumulate).
-/// An element is an f32, or an f64 for f64 products. For two bf16 and K >= 16, what packing them as
-/// pairs needs where that is more, on every machine:
+///   tile_m * tile_n <= 2^19 partial sums where K > 256 and C cannot hold them (C is narrower
+///   than sums are, or accumulate).
+/// An element is an f32, or an f64 where a, b or C are; of integers, it has 8 bytes if C's have,
+/// else 4. For two bf16 and K >= 16, what packing them as pairs needs where that is more, on every
+/// machine:
 ///   as above with elements of 2 bytes and a depth of at most 2048, even (for at most 12 rows a
 ///   depth of at most 256 and tile_n <= 512);
 ///   block_m * depth <= 96 * 2048; block_m * 32 sums of f32 where K > 256; and partial sums where K
@@ -123,9 +124,8 @@ struct GemmSpec {
 /// or what packing them for tiles needs, where that is more still: the same with a depth that is a
 /// multiple of 32, and 32 for those 12 rows. Two f32 that are split on some machines have the same
 /// room there, or where that is less than 32 x 256 and 256 x 32 elements of 6 bytes a thread,
-/// those. Products without packing need none. To each thread's share are added the scratch of an
-/// epilogue and, for each operand with a prologue, that one's scratch and a piece: 192 x 256
-/// elements of A's dtype, or 256 x 32 of B's.
+/// those. To each thread's share are added the scratch of an epilogue and, for each operand with a
+/// prologue, that one's scratch and a piece: 192 x 256 elements of A's dtype, or 256 x 32 of B's.
 int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 
 /// Computes the product. K = 0 writes zeros, or leaves C alone when accumulating; another extent of

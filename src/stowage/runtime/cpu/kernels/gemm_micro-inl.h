@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "stowage/runtime/cpu/kernels/gemm_ahead.h"
@@ -28,6 +29,26 @@ template <typename T>
 constexpr int kLanesOf = static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>()));
 template <typename T>
 constexpr int kCols = 2 * kLanesOf<T>;
+
+/// a * b + c: fused for floats, wrapping for unsigned integers.
+template <class V>
+HWY_INLINE V mul_add(V a, V b, V c) {
+  using D = hn::DFromV<V>;
+  using T = hn::TFromD<D>;
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (std::is_same_v<T, uint64_t>) {  // no instruction: of halves
+    const hn::RepartitionToNarrow<D> d32;
+    const auto low_a = hn::BitCast(d32, a), low_b = hn::BitCast(d32, b);
+    const auto cross = hn::Add(hn::MulEven(hn::BitCast(d32, hn::ShiftRight<32>(a)), low_b),
+                               hn::MulEven(low_a, hn::BitCast(d32, hn::ShiftRight<32>(b))));
+    return hn::Add(c, hn::Add(hn::MulEven(low_a, low_b), hn::ShiftLeft<32>(cross)));
+  } else
+#endif
+  if constexpr (std::is_integral_v<T>)
+    return hn::Add(a * b, c);
+  else
+    return hn::MulAdd(a, b, c);
+}
 
 /// What a micro-kernel reads and writes. Strides in elements.
 template <typename T>
@@ -83,7 +104,7 @@ HWY_INLINE T element_in_place(const char* const* rows, int r, ptrdiff_t step, pt
 }
 
 /// out[r][j] = sum over k of a[k][r] * b[k][j], plus prev[r][j] if given: one accumulator an
-/// element, from zero, fma over k in order. R rows by V vectors. With kPack, B is packed in passing.
+/// element, from zero, fma over k in order (of integers, sums that wrap). R rows by V vectors. With kPack, B is packed in passing.
 template <int R, int V, bool kInPlace, typename T, bool kPack = false>
 HWY_NOINLINE void micro(const MicroArgs<T>& args) {
   const hn::ScalableTag<T> d;
@@ -123,7 +144,7 @@ HWY_NOINLINE void micro(const MicroArgs<T>& args) {
     HWY_UNROLL(16) for (int r = 0; r < R; ++r) {
       const T a_r = kInPlace ? element_in_place<T>(a_rows, r, step, step3) : a[r];
       const auto x = hn::Set(d, a_r);
-      HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+      HWY_UNROLL(16) for (int v = 0; v < V; ++v) acc[r][v] = mul_add(x, row[v], acc[r][v]);
     }
     if constexpr (kInPlace) {
       HWY_UNROLL(4) for (int r = 0; r < (R + 3) / 4; ++r) a_rows[r] += sizeof(T);

@@ -28,13 +28,17 @@ inline bool is_run(const int64_t* offsets, int64_t n) {
   return true;
 }
 
+// Whether load_wide() makes vectors of T from S.
+template <typename T, typename S>
+constexpr bool kLoadsWide = kHasSimd && (std::is_same_v<T, S> || std::is_same_v<T, float>);
+
 // dst[0, W) = widened src[0, W), in vectors of decreasing size that never read past src[W).
 template <int W, typename T, typename S>
 HWY_INLINE void copy_wide(const S* HWY_RESTRICT src, T* HWY_RESTRICT dst) {
   constexpr int kMost = static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>()));
   constexpr int kStep = W >= kMost ? kMost : W >= 8 ? 8 : W >= 4 ? 4 : W >= 2 ? 2 : 1;
-  if constexpr (W > 0 && !kHasSimd) {
-    for (int i = 0; i < W; ++i) dst[i] = widen(src[i]);
+  if constexpr (W > 0 && !kLoadsWide<T, S>) {
+    for (int i = 0; i < W; ++i) dst[i] = static_cast<T>(widen(src[i]));
   } else if constexpr (W > 0) {
     const hn::CappedTag<T, kStep> d;
     hn::StoreU(load_wide(d, src), d, dst);
@@ -68,7 +72,7 @@ HWY_INLINE void pack_straight(const S* src, int64_t w, const int64_t* ks, int64_
     int64_t i = 0;
     for (; W >= 16 && i + 16 <= w; i += 16) copy_wide<16>(from + i, to + i);
     for (; i + 4 <= w; i += 4) copy_wide<4>(from + i, to + i);
-    for (; i < w; ++i) to[i] = widen(from[i]);
+    for (; i < w; ++i) to[i] = static_cast<T>(widen(from[i]));
   }
 }
 
@@ -211,7 +215,7 @@ HWY_INLINE void pack_turned(const S* src, const int64_t* rows, int64_t w, const 
   if (w < W && k < kc) std::fill(dst + k * W, dst + kc * W, T(0));
   for (int64_t r = 0; r < w && k < kc; ++r) {
     const S* row = src + rows[r];
-    for (int64_t i = k; i < kc; ++i) dst[i * W + r] = widen(row[ks[i]]);
+    for (int64_t i = k; i < kc; ++i) dst[i * W + r] = static_cast<T>(widen(row[ks[i]]));
   }
 }
 
@@ -235,17 +239,33 @@ HWY_NOINLINE void pack_panels(const S* src, const int64_t* rows, int64_t n, cons
   }
 }
 
-/// pack_panels for an operand of dtype t at `base` + `offset` elements.
+/// pack_panels for an operand of dtype t at `base` + `offset` elements. Integers are widened with
+/// their sign, or lose what T has no room for.
 template <int W, typename T>
 void pack(DType t, const void* base, int64_t offset, const int64_t* rows, int64_t n,
           const int64_t* ks, int64_t kc, T* dst) {
-  if constexpr (sizeof(T) == 4) {
-    if (t == DType::kBF16)
-      return pack_panels<W>(static_cast<const Bf16*>(base) + offset, rows, n, ks, kc, dst);
-    if (t == DType::kF16)
-      return pack_panels<W>(static_cast<const F16*>(base) + offset, rows, n, ks, kc, dst);
+  const auto from = [&](auto element, auto* to) {
+    pack_panels<W>(static_cast<const decltype(element)*>(base) + offset, rows, n, ks, kc, to);
+  };
+  if constexpr (std::is_integral_v<T>) {
+    switch (t) {
+      case DType::kI8: return from(int8_t{}, dst);
+      case DType::kU8: return from(uint8_t{}, dst);
+      case DType::kI32:
+        if constexpr (sizeof(T) == 8) return from(int32_t{}, dst);
+        [[fallthrough]];
+      case DType::kU32:
+        if constexpr (sizeof(T) == 4) return from(float{}, reinterpret_cast<float*>(dst));  // as bits
+        return from(uint32_t{}, dst);
+      default: return from(uint64_t{}, dst);
+    }
+  } else {
+    if (t == DType::kBF16) return from(Bf16{}, dst);
+    if (t == DType::kF16) return from(F16{}, dst);
+    if constexpr (sizeof(T) == 8)
+      if (t == DType::kF32) return from(float{}, dst);
+    return from(T{}, dst);
   }
-  pack_panels<W>(static_cast<const T*>(base) + offset, rows, n, ks, kc, dst);
 }
 
 }  // namespace stow::cpu::HWY_NAMESPACE

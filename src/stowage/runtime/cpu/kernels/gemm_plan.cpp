@@ -180,9 +180,9 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
   constexpr double kPack = 10, kPackBF16 = 12, kMake = 30;
   const double pack_b = gemm_may_pair(spec) ? kPackBF16 : kPack;
   split(p, std::max(threads, 1), spec.a_prologue ? kMake : kPack, spec.b_prologue ? kMake : pack_b);
-  if (is_integer(p.c) || (p.a == DType::kF64) != (p.c == DType::kF64)) return p;
-
-  const bool c_is_sum = p.c == DType::kF32 || p.c == DType::kF64;
+  // What sums are kept in: f32, f64 where an operand or C is, integers of 4 bytes, or 8 if C has 8.
+  const int64_t bytes = p.a == DType::kF64 || dtype_bytes(p.c) == 8 ? 8 : 4;
+  const bool c_is_sum = dtype_bytes(p.c) == bytes;
   // Few rows: the product is a walk through B, so each part of B is packed where it stays nearest.
   const int64_t unit = p.row_unit();
   const bool few_rows = p.task_m <= unit,
@@ -201,7 +201,6 @@ GemmPlan plan_gemm(const GemmSpec& spec, int threads, GemmForm form) {
                        : is_narrow_and_read(p) ? unit  // little is packed
                                                : kGemmPairedBlock / p.depth / unit * unit;
   p.block_m = even_piece(p.tile_m, std::min(most, kGemmMaxBlockM), unit);
-  const int64_t bytes = p.c == DType::kF64 ? 8 : 4;
   const int64_t pair_unit = form == GemmForm::kTiled ? kGemmPairsInTile : 1;
   const int64_t pack = paired ? round_up((p.depth + 1) / 2, pair_unit) * 4 : p.depth * bytes;
   p.b_pack_bytes = align_up(pack * p.tile_n, 64);

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "stowage/runtime/cpu/kernels/gemm_ahead.h"
+#include "stowage/runtime/cpu/kernels/gemm_lanes-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_micro-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_pack-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
@@ -34,7 +35,7 @@ HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t r
   for (int64_t r = 0; r < rows; ++r, tile += kCols<T>) {
     C* HWY_RESTRICT to = c + row_offsets[r];
     int64_t j = 0;
-    if constexpr (kHasSimd) {
+    if constexpr (kHasSimd && (std::is_same_v<T, C> || std::is_same_v<T, float>)) {
       const hn::ScalableTag<T> d;
       for (; run && j + kLanes <= cols; j += kLanes) {
         C* const at = to + col_offsets[j];
@@ -49,10 +50,15 @@ HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t r
     }
     for (; j < cols; ++j) {
       C& element = to[col_offsets[j]];
-      C value;
-      narrow(tile[j], value);
-      if (add) narrow(widen(element) + widen(value), value);
-      element = value;
+      if constexpr (std::is_integral_v<T>) {
+        element = static_cast<C>(add ? element + tile[j] : tile[j]);
+      } else {
+        using Narrow = std::conditional_t<std::is_same_v<C, double>, double, float>;
+        C value;
+        narrow(static_cast<Narrow>(tile[j]), value);
+        if (add) narrow(widen(element) + widen(value), value);
+        element = value;
+      }
     }
   }
 }
@@ -60,13 +66,19 @@ HWY_NOINLINE void put(const T* tile, C* c, const int64_t* row_offsets, int64_t r
 template <typename T>
 void put(DType t, const T* tile, void* c, int64_t offset, const int64_t* row_offsets, int64_t rows,
          const int64_t* col_offsets, int64_t cols, bool run, bool add) {
-  if constexpr (sizeof(T) == 4) {
-    if (t == DType::kBF16)
-      return put(tile, static_cast<Bf16*>(c) + offset, row_offsets, rows, col_offsets, cols, run, add);
-    if (t == DType::kF16)
-      return put(tile, static_cast<F16*>(c) + offset, row_offsets, rows, col_offsets, cols, run, add);
+  const auto into = [&](auto element) {
+    put(tile, static_cast<decltype(element)*>(c) + offset, row_offsets, rows, col_offsets, cols, run,
+        add);
+  };
+  if constexpr (std::is_integral_v<T>) {
+    if (dtype_bytes(t) == 1) return into(uint8_t{});
+  } else {
+    if (t == DType::kBF16) return into(Bf16{});
+    if (t == DType::kF16) return into(F16{});
+    if constexpr (sizeof(T) == 8)
+      if (t == DType::kF32) return into(float{});
   }
-  put(tile, static_cast<T*>(c) + offset, row_offsets, rows, col_offsets, cols, run, add);
+  into(T{});
 }
 
 /// One thread's share of a product: a tile of C at a time, K blocks inside.
@@ -89,12 +101,24 @@ class GemmThread {
     repeats_ = small && !plan.a_made.is && !plan.b_made.is && !plan.finish &&
                plan.m.extent <= std::min(plan.tile_m, plan.block_m) &&
                plan.n.extent <= plan.tile_n && plan.k.extent * plan.n.extent <= kSmallB;
+    const int64_t m = plan.m.extent, n = plan.n.extent, k = plan.k.extent;
+    takes_lanes_ = sizeof(T) == 4 && kHasSimd && small && !plan.accumulate && !plan.finish &&
+                   plan.batch.extent >= kLanesOf<T> && m * k <= kLaneElems && k * n <= kLaneElems &&
+                   m * n * k <= kLaneWork;
+    is_long_dot_ = kTurns && m == 1 && n == 1 && k >= kLongDot && !plan.accumulate &&
+                   !plan.finish && !plan.a_made.is && !plan.b_made.is && plan.k.count == 1 &&
+                   plan.k.dims[0].a_stride == 1 && plan.k.dims[0].b_stride == 1 &&
+                   plan.a == plan.b && plan.a != DType::kF16;
     const int64_t b_bytes = plan.k.extent * plan.n.extent * int64_t{sizeof(T)};
     b_out_ = b_bytes > 1 << 20;
     b_far_ = b_bytes > 4 << 20;
   }
 
   void run(int64_t first_task, int64_t last_task) {
+    if constexpr (sizeof(T) == 4 && kHasSimd)
+      if (takes_lanes_) return lanes(first_task, last_task);
+    if constexpr (kTurns)
+      if (is_long_dot_) return long_dots(first_task, last_task);
     for_each_gemm_tile(p_, first_task, last_task,
                        [&](int64_t batch, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
                          gemm_offsets(p_.batch, &GemmDim::a_stride, batch, 1, &a_batch_);
@@ -110,6 +134,70 @@ class GemmThread {
   }
 
  private:
+  // Products [first, last) of a batch, as many at a time as there are lanes.
+  void lanes(int64_t first, int64_t last) {
+    constexpr int64_t kLanes = kLanesOf<T>;
+    const int64_t m = p_.m.extent, n = p_.n.extent, k = p_.k.extent;
+    int64_t rows[kLaneElems], cols[kLaneElems], ks[kLaneElems];
+    LaneElements ae, be, ce;
+    const auto offsets = [](const GemmDims& i, const GemmDims& j, int64_t GemmDim::*stride,
+                            int64_t* is, int64_t* js, LaneElements& to) {
+      gemm_offsets(i, stride, 0, i.extent, is);
+      gemm_offsets(j, stride, 0, j.extent, js);
+      to.set(is, i.extent, js, j.extent);
+    };
+    offsets(p_.m, p_.k, &GemmDim::a_stride, rows, ks, ae);
+    offsets(p_.k, p_.n, &GemmDim::b_stride, ks, cols, be);
+    offsets(p_.m, p_.n, &GemmDim::c_stride, rows, cols, ce);
+    const bool turns = c_is_sum_ && is_run(ce.at, ce.count);
+    HWY_ALIGN T a[kLaneElems * kLanes];
+    HWY_ALIGN T b[kLaneElems * kLanes];
+    HWY_ALIGN T c[kLaneElems * kLanes];
+    int64_t a_at[kLanes], b_at[kLanes], c_at[kLanes];
+    for (int64_t at = first; at < last; at += kLanes) {
+      const int64_t count = std::min(kLanes, last - at);
+      gemm_offsets(p_.batch, &GemmDim::a_stride, at, count, a_at);
+      gemm_offsets(p_.batch, &GemmDim::b_stride, at, count, b_at);
+      gemm_offsets(p_.batch, &GemmDim::c_stride, at, count, c_at);
+      pack<kLanes>(p_.a, a_, 0, a_at, count, ae.at, ae.count, a);
+      pack<kLanes>(p_.b, b_, 0, b_at, count, be.at, be.count, b);
+      multiply_lanes(ae, be, ce, a, b, c, m, n, k);
+      if (turns) {
+        turn_out(reinterpret_cast<const float*>(c), ce.count,
+                 static_cast<float*>(c_) + ce.at[0], c_at, count);
+      } else {
+        for (int64_t e = 0; e < ce.count; ++e)
+          for (int64_t l = 0; l < count; ++l)
+            put(p_.c, c + e * kLanes + l, c_, c_at[l] + ce.at[e], &kNone, 1, &kNone, 1, false, false);
+      }
+    }
+  }
+
+  // Products of two long vectors each.
+  void long_dots(int64_t first, int64_t last) {
+    const int64_t k = p_.k.extent, blocks = k / kGemmBlockK;
+    for (int64_t at = first; at < last; ++at) {
+      gemm_offsets(p_.batch, &GemmDim::a_stride, at, 1, &a_batch_);
+      gemm_offsets(p_.batch, &GemmDim::b_stride, at, 1, &b_batch_);
+      gemm_offsets(p_.batch, &GemmDim::c_stride, at, 1, &c_batch_);
+      const auto dot = [&](const auto* a, const auto* b) {
+        const float total = dot_blocks(a, b, blocks);
+        if (k == blocks * kGemmBlockK) return total;
+        auto rest = hn::Zero(hn::CappedTag<float, 1>());  // fused as in the micro-kernel
+        const hn::CappedTag<float, 1> d1;
+        for (int64_t i = blocks * kGemmBlockK; i < k; ++i)
+          rest = hn::MulAdd(hn::Set(d1, widen(a[i])), hn::Set(d1, widen(b[i])), rest);
+        return total + hn::GetLane(rest);
+      };
+      const float total = p_.a == DType::kBF16
+                              ? dot(static_cast<const Bf16*>(a_) + a_batch_,
+                                    static_cast<const Bf16*>(b_) + b_batch_)
+                              : dot(static_cast<const float*>(a_) + a_batch_,
+                                    static_cast<const float*>(b_) + b_batch_);
+      put(p_.c, &total, c_, c_batch_, &kNone, 1, &kNone, 1, false, false);
+    }
+  }
+
   // Does for the next product of a batch what was done for the one before, at other addresses.
   void repeat() {
     const int64_t k = p_.k.extent, cols = p_.n.extent;
@@ -462,12 +550,18 @@ class GemmThread {
   static constexpr int64_t kPage = 4096;
   static constexpr int kMaxCalls = 64;
 
+  static constexpr int64_t kLaneWork = 1024;  // multiply-adds of a product that takes a lane
+  static constexpr int64_t kLongDot = 4096;   // K of which enough blocks are lanes
+  static constexpr int64_t kNone = 0;
+
   const GemmPlan& p_;
   const void *a_, *b_;
   void *c_, *workspace_;
   T *b_pack_, *a_pack_, *sums_;
   bool c_is_sum_, large_, first_k_ = false, last_k_ = false;
   bool batch_ahead_;  // products are small, and each a task: the next one is fetched
+  bool takes_lanes_;  // they are smaller still
+  bool is_long_dot_;  // two vectors of many K blocks
   bool repeats_;      // they are few calls each, the same for all: those of the first are kept
   bool a_in_place_ = false, b_in_place_ = false, b_even_ = false;
   // B lies beyond the second cache; well beyond, where to turn it more than once is soonest.

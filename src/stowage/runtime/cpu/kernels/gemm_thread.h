@@ -40,13 +40,7 @@ void gemm_thread_triples(const GemmPlan& plan, const void* a, const void* b, voi
 void gemm_thread_f64(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                      int64_t first_task, int64_t last_task);
 
-/// Writes zeros into the tasks' elements of C, of any dtype (K is empty).
-void gemm_zero(const GemmPlan& plan, void* c, int64_t first_task, int64_t last_task);
-
-/// Runs a product's tasks element by element: of integers, and of floats with f64 on one side only.
 void gemm_thread_int(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                      int64_t first_task, int64_t last_task);
-void gemm_thread_wide(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
-                      int64_t first_task, int64_t last_task);
 
 }  // namespace stow::cpu

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace stow::cpu {
 
@@ -14,8 +15,12 @@ struct F16 {
   uint16_t bits;
 };
 
-inline float widen(float x) { return x; }
-inline double widen(double x) { return x; }
+/// What sums are kept in, for scalars: f32, f64 and integers as they are.
+template <typename T>
+  requires std::is_arithmetic_v<T>
+T widen(T x) {
+  return x;
+}
 inline float widen(Bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 inline float widen(F16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16, magnitude = x.bits & 0x7fffu;
