@@ -32,7 +32,8 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
 /// kept axes are rows and the reduced axes columns, both row-major (kReduceRow), otherwise the
 /// reduced axes are the rows of a column reduction. Cumulative ops go along the axis in order
 /// (cumlogsumexp of f32 in f64), window sums through the window in row-major order, convolutions as
-/// gemm.h says with k = (channel, place in the kernel).
+/// gemm.h says with k = (place in the kernel, channel), of the places that fall on elements or
+/// padding, not into holes that lhs_dilation makes.
 /// Scatters bring to each element its updates in row-major order of the index vectors. f16 and
 /// bf16 accumulate in f32 in all of them and are rounded once an element written.
 /// Sums of bool are "or", products "and". Other semantics: reference/reference.h.
