@@ -1,6 +1,7 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <cmath>
 
@@ -371,10 +372,12 @@ Sample window(Rng& rng, bool large) {
   constexpr OpKind kOps[] = {OpKind::kWindowSum, OpKind::kWindowMax, OpKind::kWindowMin,
                              OpKind::kWindowArgMax, OpKind::kWindowArgMin};
   Sample s{kOps[uniform(rng, 0, 4)]};
-  const Dims dims = large ? Dims{20, 30, 70} : random_dims(rng, 4, 6);
+  // Some have lanes side by side, fewer than a vector, and none that no window joins.
+  const Dims of_large[] = {{20, 30, 70}, {3, 20, 25, 40}, {9, 40, 3}, {600}, {5, 7, 33}, {2, 9, 90}};
+  const Dims dims = large ? of_large[uniform(rng, 0, 5)] : random_dims(rng, 4, 6);
   WindowParams p;
   for (size_t a = 0; a < dims.size(); ++a) {
-    const bool plain = uniform(rng, 0, 2) == 0;
+    const bool plain = uniform(rng, 0, 2) == 0 || (large && dims[a] >= 33 && uniform(rng, 0, 1) == 0);
     const auto number = [&](int64_t least, int64_t most) {
       return plain ? std::max<int64_t>(least, 0) : uniform(rng, least, most);
     };
@@ -400,17 +403,18 @@ Sample convolution(Rng& rng, bool large) {
   const int64_t groups = uniform(rng, 0, 2) == 0 ? uniform(rng, 1, 3) : 1;
   const bool of_batch = groups > 1 && uniform(rng, 0, 1) == 0;
   (of_batch ? p.batch_groups : p.feature_groups) = groups;
-  const int64_t channels = uniform(rng, 1, large ? 9 : 3);
+  const int64_t n_spatial = uniform(rng, large ? 1 : 0, large ? 2 : 3);
+  const int64_t channels = uniform(rng, 1, !large ? 3 : n_spatial == 1 ? 120 : 9);
   Dims lhs = {uniform(rng, 1, 3) * (of_batch ? groups : 1), channels * (of_batch ? 1 : groups)};
-  Dims rhs = {groups * uniform(rng, 1, large ? 20 : 3), channels};
-  for (int64_t n = uniform(rng, large ? 1 : 0, large ? 2 : 3); n > 0; --n) {
+  Dims rhs = {groups * (large && groups == 1 ? uniform(rng, 1, 3) * 16 : uniform(rng, 1, 3)), channels};
+  for (int64_t n = n_spatial; n > 0; --n) {
     lhs.push_back(uniform(rng, large ? 20 : 0, large ? 30 : 5));
     rhs.push_back(uniform(rng, 1, 3));
-    p.strides.push_back(uniform(rng, 1, 2));
+    p.strides.push_back(uniform(rng, 1, 3));
     p.low.push_back(uniform(rng, -1, 2));
     p.high.push_back(uniform(rng, -1, 2));
-    p.lhs_dilation.push_back(uniform(rng, 0, 3) == 0 ? 2 : 1);
-    p.rhs_dilation.push_back(uniform(rng, 0, 3) == 0 ? 2 : 1);
+    p.lhs_dilation.push_back(uniform(rng, 0, 3) == 0 ? uniform(rng, 2, 4) : 1);
+    p.rhs_dilation.push_back(uniform(rng, 0, 3) == 0 ? uniform(rng, 2, 3) : 1);
   }
   const DType t = kAllDTypes[uniform(rng, 0, 9)];
   s.params = p;
@@ -562,6 +566,7 @@ Sample reduce(Rng& rng, bool large) {
 struct Family {
   const char* name;
   Sample (*make)(Rng&, bool large);
+  int n_large = 8;
 };
 void PrintTo(const Family& f, std::ostream* os) {
   *os << f.name;
@@ -575,10 +580,27 @@ TEST_P(OpKernels, AreTheReferenceForAnyLayoutAndThreads) {
     SCOPED_TRACE(i);
     check(GetParam().make(rng, false), rng);
   }
-  for (int i = 0; i < 8 && !HasFailure(); ++i) {
+  for (int i = 0; i < GetParam().n_large && !HasFailure(); ++i) {
     SCOPED_TRACE(i);
     check(GetParam().make(rng, true), rng);
   }
+}
+
+// These have kernels of their own for each instruction set.
+TEST(OpKernelTargets, OfWindowsAreTheReferenceOnEveryTarget) {
+  for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
+    hwy::SetSupportedTargetsForTest(0);
+    if (target != int64_t{HWY_EMU128} && !(hwy::SupportedTargets() & target)) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    SCOPED_TRACE(hwy::TargetName(target));
+    Rng rng(7);
+    for (int i = 0; i < 60 && !::testing::Test::HasFailure(); ++i) {
+      SCOPED_TRACE(i);
+      check(window(rng, i % 4 == 0), rng);
+      check(convolution(rng, i % 4 == 0), rng);
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, OpKernels,
@@ -587,8 +609,8 @@ INSTANTIATE_TEST_SUITE_P(Families, OpKernels,
                                            Family{"dynamic_update_slice", dynamic_update_slice},
                                            Family{"gather", gather}, Family{"scatter", scatter},
                                            Family{"linear_scan", linear_scan},
-                                           Family{"top_k", top_k}, Family{"window", window},
-                                           Family{"convolution", convolution},
+                                           Family{"top_k", top_k}, Family{"window", window, 30},
+                                           Family{"convolution", convolution, 30},
                                            Family{"arg_reduce", arg_reduce},
                                            Family{"cumulative", cumulative}, Family{"sort", sort},
                                            Family{"random_bits", random_bits}, Family{"leaf", leaf},

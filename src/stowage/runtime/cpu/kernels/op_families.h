@@ -68,7 +68,7 @@ void sort(const AxisParams& params, Views in, Views out, void* scratch, int thre
 void top_k(const TopKParams& params, Views in, Views out, void* scratch, int threads);
 
 // window.cpp
-int64_t window_scratch_bytes(const WindowParams& params, Views out);
+int64_t window_scratch_bytes(const WindowParams& params, Views in, Views out, int threads);
 void reduce_window(OpKind op, const WindowParams& params, Views in, Views out, void* scratch,
                    int threads);
 void window_arg(OpKind op, const WindowParams& params, Views in, Views out, void* scratch,

@@ -156,7 +156,7 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kWindowMin:
     case OpKind::kWindowArgMax:
     case OpKind::kWindowArgMin:
-      return window_scratch_bytes(std::get<WindowParams>(params), out);
+      return window_scratch_bytes(std::get<WindowParams>(params), in, out, threads);
     case OpKind::kConvolution:
       return convolution_scratch_bytes(std::get<ConvParams>(params), in, out, threads);
 

@@ -1,249 +1,258 @@
-// Windowed reductions: results along the widest axis that no window spans are computed together.
-#include <limits>
+// Windowed reductions: which results are computed together, and which elements they read.
+#include <algorithm>
+#include <numeric>
 
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
-#include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
+#include "stowage/runtime/cpu/kernels/window_rows.h"
 
 namespace stow::cpu::kernels {
 namespace {
 
-constexpr int64_t kLanes = 64;  // results computed together
-constexpr int64_t kNowhere = -1;
+constexpr int64_t kLeastLanes = 8;  // that are computed together well
 
-// Scratch: for each axis a table [result, place in the window] of the operand's index, kNowhere in
-// holes and outside.
-struct Tables {
-  std::vector<int64_t*> of_axis;
+int64_t divide_up(int64_t a, int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
 
-  Tables(const WindowParams& p, const TensorView& x, const TensorView& y, void* scratch) {
-    auto* at = static_cast<std::byte*>(scratch);
-    for (size_t a = 0; a < x.dims.size(); ++a) {
-      auto* table = reinterpret_cast<int64_t*>(at);
-      for (int64_t o = 0; o < y.dims[a]; ++o)
-        for (int64_t w = 0; w < p.sizes[a]; ++w) {
-          const int64_t place = o * p.strides[a] + w * p.window_dilation[a] - p.low[a];
-          const int64_t i = place / p.base_dilation[a];
-          const bool falls = place >= 0 && place % p.base_dilation[a] == 0 && i < x.dims[a];
-          table[o * p.sizes[a] + w] = falls ? i : kNowhere;
-        }
-      of_axis.push_back(table);
-      at += align_up(y.dims[a] * p.sizes[a] * int64_t{sizeof(int64_t)}, 64);
-    }
+struct Axis {
+  int64_t in, out, size, stride, low, base_dilation, window_dilation;
+  int64_t x_stride, y_stride, place;
+  bool plain;  // its windows are single elements, one after the other
+
+  int64_t place_of(int64_t o, int64_t w) const { return o * stride + w * window_dilation - low; }
+  // Between elements that a result reads, in places of the window and in elements.
+  int64_t tap_step() const { return base_dilation / std::gcd(base_dilation, window_dilation); }
+  int64_t index_step() const { return tap_step() * window_dilation / base_dilation; }
+  // Between results that read elements at one place of the window.
+  int64_t out_step() const { return base_dilation / std::gcd(base_dilation, stride); }
+  int64_t out_index_step() const { return out_step() * stride / base_dilation; }
+
+  WindowTaps taps(int64_t o) const {
+    const int64_t step = tap_step();
+    int64_t w = 0;
+    while (w < step && place_of(o, w) % base_dilation != 0) ++w;
+    if (w == step) return {0, 0};
+    w += divide_up(-place_of(o, w), step * window_dilation) * step;
+    const int64_t index = place_of(o, w) / base_dilation;
+    return {index, std::min(divide_up(size - w, step), divide_up(in - index, index_step()))};
+  }
+  WindowLineTap line_tap(int64_t w) const {
+    const int64_t step = out_step();
+    int64_t o = 0;
+    while (o < step && place_of(o, w) % base_dilation != 0) ++o;
+    if (o == step) return {0, 0, 0};
+    o += divide_up(-place_of(o, w), step * stride) * step;
+    const int64_t index = place_of(o, w) / base_dilation;
+    return {o, std::min(divide_up(out - o, step), divide_up(in - index, out_index_step())), index};
   }
 };
 
-// The axis along which results are computed together: its windows are single elements one after the
-// other. -1 if there is none.
-int64_t lane_axis(const WindowParams& p, const TensorView& y) {
-  int64_t best = -1;
-  for (size_t a = 0; a < y.dims.size(); ++a) {
-    const bool plain = p.sizes[a] == 1 && p.strides[a] == 1 && p.low[a] == 0 && p.high[a] == 0 &&
-                       p.base_dilation[a] == 1;
-    if (plain && (best < 0 || y.dims[a] > y.dims[static_cast<size_t>(best)]))
-      best = static_cast<int64_t>(a);
-  }
-  return best;
-}
+// The loops over the results of one op, and where their tables lie in scratch.
+struct WindowNest {
+  std::vector<Axis> axes;
+  int lanes = -1, inner = -1, line = -1;  // numbers of axes
+  std::vector<size_t> outer;              // the others
+  std::vector<int64_t> table_at;          // of each axis, in bytes; -1 where there is none
+  int64_t bases_at = 0, most_bases = 1, bytes = 0;
+  int64_t rows = 1;
 
-// For each group of up to kLanes results: start(width), then visit(offset of the first element in
-// x, its place in a row-major x, width) for every element of the window in order, then
-// finish(offset of the first result in y, width).
-template <typename Group>
-void for_each_window(const WindowParams& p, const TensorView& x, const TensorView& y,
-                     const Tables& tables, int threads, const Group& make_group) {
-  const int64_t lanes = lane_axis(p, y);
-  const size_t rank = y.dims.size();
-  const Dims places = contiguous_strides(Shape(x.dims));
-  Dims units = y.dims;  // groups along the lane axis, results along the others
-  int64_t n_units = 1, window = 1;
-  if (lanes >= 0) {
-    int64_t& n = units[static_cast<size_t>(lanes)];
-    n = (n + kLanes - 1) / kLanes;
+  WindowNest(const WindowParams& p, const TensorView& x, const TensorView& y, int threads) {
+    const Dims places = contiguous_strides(Shape(x.dims));
+    for (size_t a = 0; a < x.dims.size(); ++a) {
+      const Axis axis{x.dims[a],          y.dims[a],            p.sizes[a],   p.strides[a],
+                      p.low[a],           p.base_dilation[a],   p.window_dilation[a],
+                      x.strides[a],       y.strides[a],         places[a],
+                      p.sizes[a] == 1 && p.strides[a] == 1 && p.low[a] == 0 && p.high[a] == 0 &&
+                          p.base_dilation[a] == 1};
+      if (axis.plain && axis.out == 1) continue;
+      if (!axes.empty() && axis.plain && axes.back().plain &&
+          axes.back().x_stride == axis.x_stride * axis.in &&
+          axes.back().y_stride == axis.y_stride * axis.out) {
+        Axis& joined = axes.back();
+        joined.in *= axis.in, joined.out *= axis.out;
+        joined.x_stride = axis.x_stride, joined.y_stride = axis.y_stride, joined.place = axis.place;
+        continue;
+      }
+      axes.push_back(axis);
+    }
+    choose();
+    lay_out(threads);
   }
-  for (size_t a = 0; a < rank; ++a) {
-    n_units *= units[a];
-    window *= p.sizes[a];
+
+ private:
+  // Lanes whose elements are adjacent, or else results of the last windowed axis, or any lanes.
+  void choose() {
+    int last_windowed = -1, last_plain = -1, most = -1;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const auto i = static_cast<int>(a);
+      if (!axes[a].plain) last_windowed = i;
+      if (!axes[a].plain) continue;
+      if (most < 0 || axes[a].out > axes[static_cast<size_t>(most)].out) most = i;
+      if (axes[a].x_stride == 1 && axes[a].out >= kLeastLanes) lanes = i;
+    }
+    if (lanes < 0 && last_windowed >= 0 &&
+        axes[static_cast<size_t>(last_windowed)].out >= kLeastLanes)
+      line = last_windowed;
+    else if (lanes < 0)
+      lanes = most;
+    for (size_t a = 0; a < axes.size(); ++a)
+      if (axes[a].plain && static_cast<int>(a) != lanes) last_plain = static_cast<int>(a);
+    if (line < 0) inner = last_windowed >= 0 ? last_windowed : last_plain;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const auto i = static_cast<int>(a);
+      if (i != lanes && i != inner && i != line) outer.push_back(a);
+    }
   }
-  const int64_t width_of_all = lanes >= 0 ? kLanes : 1;
-  const int64_t unit_bytes = window * width_of_all * dtype_bytes(x.dtype);
-  parallel_for(threads, n_units, kBytesPerThread / std::max<int64_t>(unit_bytes, 1),
-               [&](int64_t begin, int64_t end, int) {
-                 auto group = make_group();
-                 Dims o(rank), w(rank);
-                 for (int64_t unit = begin; unit < end; ++unit) {
-                   int64_t rest = unit, to = 0, width = 1;
-                   for (size_t a = rank; a-- > 0;) {
-                     o[a] = rest % units[a];
-                     rest /= units[a];
-                     if (static_cast<int64_t>(a) == lanes) {
-                       o[a] *= kLanes;
-                       width = std::min(kLanes, y.dims[a] - o[a]);
-                     }
-                     to += o[a] * y.strides[a];
-                   }
-                   group.start(width);
-                   // The elements of the window; an index that falls nowhere skips all below it.
-                   std::fill(w.begin(), w.end(), 0);
-                   while (true) {
-                     int64_t from = 0, place = 0;
-                     size_t missing = rank;
-                     for (size_t a = 0; a < rank && missing == rank; ++a) {
-                       const int64_t i = tables.of_axis[a][o[a] * p.sizes[a] + w[a]];
-                       if (i == kNowhere) missing = a;
-                       from += i * x.strides[a];
-                       place += i * places[a];
-                     }
-                     if (missing == rank) group.visit(from, place, width);
-                     size_t a = missing == rank ? rank : missing + 1;
-                     for (size_t below = a; below < rank; ++below) w[below] = 0;
-                     while (a > 0 && ++w[a - 1] == p.sizes[a - 1]) w[--a] = 0;
-                     if (a == 0) break;
-                   }
-                   group.finish(to, width);
+
+  void lay_out(int threads) {
+    table_at.assign(axes.size(), -1);
+    const auto take = [&](int64_t n) {
+      const int64_t at = bytes;
+      bytes += align_up(n, 64);
+      return at;
+    };
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const auto i = static_cast<int>(a);
+      if (i == line)
+        table_at[a] = take(axes[a].size * int64_t{sizeof(WindowLineTap)});
+      else if (i == inner || (!axes[a].plain && i != lanes))
+        table_at[a] = take(axes[a].out * int64_t{sizeof(WindowTaps)});
+    }
+    for (size_t a : outer) {
+      rows *= axes[a].out;
+      most_bases *= axes[a].size;
+    }
+    bases_at = take(most_bases * 2 * int64_t{sizeof(int64_t)});
+    bytes += (std::max(threads, 1) - 1) * (bytes - bases_at);
+  }
+};
+
+// One thread's rows.
+class Rows {
+ public:
+  Rows(const WindowNest& nest, std::byte* scratch, int thread) : nest_(nest), scratch_(scratch) {
+    const int64_t own = align_up(nest.most_bases * 2 * int64_t{sizeof(int64_t)}, 64);
+    bases_ = reinterpret_cast<int64_t*>(scratch + nest.bases_at + thread * own);
+    row_.bases = bases_;
+    row_.base_places = bases_ + nest.most_bases;
+    row_.inner = &kOne;
+    if (nest.lanes >= 0) {
+      const Axis& a = axis(nest.lanes);
+      row_.lanes = a.out, row_.x_lane = a.x_stride, row_.y_lane = a.y_stride;
+      row_.lane_place = a.place;
+    }
+    if (nest.inner >= 0) {
+      const Axis& a = axis(nest.inner);
+      row_.inner = table<WindowTaps>(nest.inner);
+      row_.n_inner = a.out, row_.inner_step = a.index_step();
+      row_.x_inner = a.x_stride, row_.y_inner = a.y_stride, row_.inner_place = a.place;
+    }
+    if (nest.line >= 0) {
+      const Axis& a = axis(nest.line);
+      row_.line = table<WindowLineTap>(nest.line);
+      row_.n_line = a.size, row_.line_outs = a.out;
+      row_.line_step = a.out_step(), row_.line_index_step = a.out_index_step();
+      row_.x_line = a.x_stride, row_.y_line = a.y_stride, row_.line_place = a.place;
+    }
+  }
+
+  // Prepares row `number`; returns where it begins in the result.
+  int64_t go_to(int64_t number) {
+    int64_t to = 0;
+    bases_[0] = row_places()[0] = 0;
+    row_.n_bases = 1;
+    int64_t n = nest_.rows;
+    for (size_t a : nest_.outer) {
+      const Axis& axis = nest_.axes[a];
+      n /= axis.out;
+      const int64_t o = number / n;
+      number %= n;
+      to += o * axis.y_stride;
+      if (axis.plain) {
+        for (int64_t b = 0; b < row_.n_bases; ++b) {
+          bases_[b] += o * axis.x_stride;
+          row_places()[b] += o * axis.place;
+        }
+      } else {
+        append(axis, table<WindowTaps>(static_cast<int>(a))[o]);
+      }
+    }
+    return to;
+  }
+  const WindowRow& row() const { return row_; }
+
+ private:
+  static constexpr WindowTaps kOne = {0, 1};
+
+  const Axis& axis(int a) const { return nest_.axes[static_cast<size_t>(a)]; }
+  template <typename T>
+  const T* table(int a) const {
+    return reinterpret_cast<const T*>(scratch_ + nest_.table_at[static_cast<size_t>(a)]);
+  }
+  int64_t* row_places() { return bases_ + nest_.most_bases; }
+
+  // Every base becomes one for each tap, in order: from the last, as there is room behind.
+  void append(const Axis& axis, const WindowTaps& taps) {
+    for (int64_t b = row_.n_bases; b-- > 0;) {
+      const int64_t base = bases_[b], place = row_places()[b];
+      for (int64_t t = taps.count; t-- > 0;) {
+        const int64_t index = taps.index + t * axis.index_step();
+        bases_[b * taps.count + t] = base + index * axis.x_stride;
+        row_places()[b * taps.count + t] = place + index * axis.place;
+      }
+    }
+    row_.n_bases *= taps.count;
+  }
+
+  const WindowNest& nest_;
+  const std::byte* scratch_;
+  int64_t* bases_;
+  WindowRow row_;
+};
+
+void run(OpKind op, const WindowParams& params, const TensorView& x, const TensorView& y,
+         void* scratch, int threads) {
+  if (y.elems() == 0) return;
+  const WindowNest nest(params, x, y, threads);
+  auto* const at = static_cast<std::byte*>(scratch);
+  int64_t reads = dtype_bytes(x.dtype);  // of one row
+  for (size_t a = 0; a < nest.axes.size(); ++a) {
+    const Axis& axis = nest.axes[a];
+    const bool in_row = std::find(nest.outer.begin(), nest.outer.end(), a) == nest.outer.end();
+    reads *= axis.size * (in_row ? axis.out : 1);
+    if (nest.table_at[a] < 0) continue;
+    if (static_cast<int>(a) == nest.line) {
+      auto* const table = reinterpret_cast<WindowLineTap*>(at + nest.table_at[a]);
+      for (int64_t w = 0; w < axis.size; ++w) table[w] = axis.line_tap(w);
+    } else {
+      auto* const table = reinterpret_cast<WindowTaps*>(at + nest.table_at[a]);
+      for (int64_t o = 0; o < axis.out; ++o) table[o] = axis.taps(o);
+    }
+  }
+  parallel_for(threads, nest.rows, kBytesPerThread / std::max<int64_t>(reads, 1),
+               [&](int64_t begin, int64_t end, int thread) {
+                 Rows rows(nest, at, thread);
+                 for (int64_t i = begin; i < end; ++i) {
+                   std::byte* const to = y.data + rows.go_to(i) * dtype_bytes(y.dtype);
+                   window_row(op, x.dtype, rows.row(), x.data, to, y.dtype == DType::kI64);
                  }
                });
 }
 
-int64_t stride_of(const Dims& strides, int64_t axis) {
-  return axis < 0 ? 0 : strides[static_cast<size_t>(axis)];
-}
-
-template <typename T, typename Step>
-struct Fold {
-  const T* from;
-  T* to;
-  int64_t from_stride, to_stride;
-  Acc<T> identity;
-  Step step;
-  Acc<T> state[kLanes];
-
-  void start(int64_t width) { std::fill_n(state, width, identity); }
-  void visit(int64_t offset, int64_t, int64_t width) {
-    const T* f = from + offset;
-    for (int64_t l = 0; l < width; ++l) state[l] = step(state[l], load(f[l * from_stride]));
-  }
-  void finish(int64_t offset, int64_t width) {
-    for (int64_t l = 0; l < width; ++l) store<T>(state[l], to[offset + l * to_stride]);
-  }
-};
-
-template <typename T, typename I, typename Better>
-struct Find {
-  const T* from;
-  I* to;
-  int64_t from_stride, to_stride, place_stride;
-  Better better;
-  Acc<T> best[kLanes];
-  int64_t at[kLanes];
-
-  void start(int64_t width) { std::fill_n(at, width, kNowhere); }
-  void visit(int64_t offset, int64_t place, int64_t width) {
-    for (int64_t l = 0; l < width; ++l) {
-      const Acc<T> value = load(from[offset + l * from_stride]);
-      if (at[l] != kNowhere && !better(value, best[l])) continue;
-      best[l] = value;
-      at[l] = place + l * place_stride;
-    }
-  }
-  void finish(int64_t offset, int64_t width) {
-    for (int64_t l = 0; l < width; ++l) to[offset + l * to_stride] = static_cast<I>(at[l]);
-  }
-};
-
-template <typename A>
-A lowest() {
-  if constexpr (std::is_same_v<A, bool>)
-    return false;
-  else if constexpr (std::is_floating_point_v<A>)
-    return -std::numeric_limits<A>::infinity();
-  else
-    return std::numeric_limits<A>::min();
-}
-template <typename A>
-A highest() {
-  if constexpr (std::is_same_v<A, bool>)
-    return true;
-  else if constexpr (std::is_floating_point_v<A>)
-    return std::numeric_limits<A>::infinity();
-  else
-    return std::numeric_limits<A>::max();
-}
-
 }  // namespace
 
-int64_t window_scratch_bytes(const WindowParams& params, Views out) {
-  int64_t bytes = 0;
-  for (size_t a = 0; a < params.sizes.size(); ++a)
-    bytes += align_up(out[0].dims[a] * params.sizes[a] * int64_t{sizeof(int64_t)}, 64);
-  return bytes;
+int64_t window_scratch_bytes(const WindowParams& params, Views in, Views out, int threads) {
+  return out[0].elems() == 0 ? 0 : WindowNest(params, in[0], out[0], threads).bytes;
 }
 
 void reduce_window(OpKind op, const WindowParams& params, Views in, Views out, void* scratch,
                    int threads) {
-  const TensorView &x = in[0], &y = out[0];
-  if (y.elems() == 0) return;
-  const Tables tables(params, x, y, scratch);
-  const int64_t lanes = lane_axis(params, y);
-  with_dtype(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    using A = Acc<T>;
-    const auto fold = [&](A identity, auto step) {
-      for_each_window(params, x, y, tables, threads, [&] {
-        return Fold<T, decltype(step)>{reinterpret_cast<const T*>(x.data),
-                                       reinterpret_cast<T*>(y.data),
-                                       stride_of(x.strides, lanes),
-                                       stride_of(y.strides, lanes),
-                                       identity,
-                                       step,
-                                       {}};
-      });
-    };
-    if (op == OpKind::kWindowSum)
-      fold(A{0}, [](A a, A b) { return add(a, b); });
-    else if (op == OpKind::kWindowMax)
-      fold(lowest<A>(), [](A a, A b) { return maximum(a, b); });
-    else
-      fold(highest<A>(), [](A a, A b) { return minimum(a, b); });
-  });
+  run(op, params, in[0], out[0], scratch, threads);
 }
 
 void window_arg(OpKind op, const WindowParams& params, Views in, Views out, void* scratch,
                 int threads) {
-  const TensorView &x = in[0], &y = out[0];
-  if (y.elems() == 0) return;
-  const Tables tables(params, x, y, scratch);
-  const int64_t lanes = lane_axis(params, y);
-  const int64_t place_stride = stride_of(contiguous_strides(Shape(x.dims)), lanes);
-  with_dtype(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    using A = Acc<T>;
-    const auto find = [&](auto index, auto better) {
-      using I = decltype(index);
-      for_each_window(params, x, y, tables, threads, [&] {
-        return Find<T, I, decltype(better)>{reinterpret_cast<const T*>(x.data),
-                                            reinterpret_cast<I*>(y.data),
-                                            stride_of(x.strides, lanes),
-                                            stride_of(y.strides, lanes),
-                                            place_stride,
-                                            better,
-                                            {},
-                                            {}};
-      });
-    };
-    const auto of_index = [&](auto better) {
-      if (y.dtype == DType::kI32)
-        find(int32_t{}, better);
-      else
-        find(int64_t{}, better);
-    };
-    // The first NaN is the extreme: it beats what is not NaN, and nothing beats it.
-    if (op == OpKind::kWindowArgMax)
-      of_index([](A v, A best) { return v > best || (v != v && best == best); });
-    else
-      of_index([](A v, A best) { return v < best || (v != v && best == best); });
-  });
+  run(op, params, in[0], out[0], scratch, threads);
 }
 
 }  // namespace stow::cpu::kernels
