@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "stowage/ir/schedule_walk.h"
+#include "stowage/passes/view.h"
 #include "stowage/session/compile.h"
 #include "stowage/stowage.h"
 
@@ -19,6 +20,32 @@ int n_row_programs(const Executable& executable) {
 }
 
 const Array kX = Array::abstract(Shape{64, 32}), kWeight = Array::abstract(Shape{32});
+
+// A convolution of channels last writes them last: what reads it, or returns it, moves nothing.
+TEST(Layout, OfAConvolutionIsThatOfItsReaders) {
+  const ConvOptions last{
+      .padding = "SAME", .lhs_axes = "NHWC", .rhs_axes = "HWIO", .out_axes = "NHWC"};
+  const Array x = Array::abstract({2, 9, 7, 8}), k = Array::abstract({3, 3, 8, 8});
+  const auto n_instructions = [&](auto f) {
+    return jit(f).lower(x, k).compile().executable().schedule().instructions.size();
+  };
+  const auto conv = [&](const Array& a, const Array& b) { return conv_general_dilated(a, b, last); };
+  EXPECT_EQ(n_instructions(conv), 1u);
+  EXPECT_EQ(n_instructions([&](const Array& a, const Array& b) { return conv(relu(conv(a, b)), b); }),
+            3u);
+  const auto layers = jit([&](const Array& a, const Array& b) { return relu(conv(a, b)); })
+                          .lower(x, k).compile();
+  const Kernel* const reader = layers.executable().schedule().instructions.back().kernel();
+  ASSERT_NE(reader, nullptr);
+  EXPECT_TRUE(is_contiguous(reader->inputs[0]));
+  // Where a reader sees the channels first as well, they stay there.
+  const auto both = [&](const Array& a, const Array& b) {
+    const Array y = conv_general_dilated(transpose(a, {0, 3, 1, 2}), transpose(b, {3, 2, 0, 1}),
+                                         {.padding = "SAME"});
+    return std::pair(y, transpose(y, {0, 2, 3, 1}) * 2.0);
+  };
+  EXPECT_EQ(n_instructions(both), 2u);
+}
 
 // Both of its units read x and dy and wait for nothing else.
 TEST(Fuse, TheGradientOfANormIsOneRowProgram) {

@@ -54,11 +54,36 @@ View Level::place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& t
     reusable_[v.index()] = !heir_[v.index()].valid();
   } else {
     view = new_buffer(v, node);
+    if (node.op == OpKind::kConvolution) view.strides = strides_for_readers(v);
     reusable_[v.index()] = context_.options.reuse;
   }
   storage_[v.index()] = view;
   view.begins = begins;
   return view;
+}
+
+Dims Level::strides_for_readers(ValueId v) const {
+  const Dims contiguous = contiguous_strides(graph_.type(v).shape);
+  if (use(v).reshaped) return contiguous;
+  // The transposes between the value and what reads it.
+  std::vector<const Node*> transposes;
+  for (ValueId at = v;; at = transposes.back()->first_result) {
+    const Node* next = nullptr;
+    bool others = false;
+    for (const Node& node : graph_.nodes())
+      for (ValueId o : node.operands) {
+        if (use(o).canon != use(at).canon || op_class(node.op) == OpClass::kIdentity) continue;
+        if (node.op != OpKind::kTranspose || (next && !(next->params == node.params))) others = true;
+        else if (!next) next = &node;
+      }
+    for (ValueId o : graph_.outputs()) others = others || use(o).canon == use(at).canon;
+    if (others || !next) break;
+    transposes.push_back(next);
+  }
+  if (transposes.empty()) return contiguous;
+  View view = contiguous_view(BufferId(), graph_.type(transposes.back()->first_result));
+  for (size_t i = transposes.size(); i-- > 0;) view = *invert_view_op(graph_, *transposes[i], view);
+  return view.strides;
 }
 
 std::optional<ValueId> Level::dying_operand(int u, ValueId v,

@@ -310,6 +310,10 @@ class Level {
   // Storage for a result; `begins` tells whether the write begins a new life of its memory.
   View place_result(int u, ValueId v, bool& begins, std::vector<ValueId>& taken);
 
+  // Strides of a result whose kernel takes any: those in which what reads it, if all see it through
+  // the same transposes, reads row-major memory.
+  Dims strides_for_readers(ValueId v) const;
+
   std::optional<ValueId> dying_operand(int u, ValueId v, const std::vector<ValueId>& taken) const;
   // True if v has been read when `heir` is written over it.
   bool dies_before(ValueId v, ValueId heir) const;
