@@ -1,7 +1,9 @@
 // The order of sums that the op kernels document, bit by bit, against loops that spell it out.
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "stowage/ir/row_program.h"
 #include "stowage/runtime/cpu/kernels/half.h"
@@ -171,6 +173,63 @@ TEST(OpKernelsOrder, OverlappingHalfWindowsRoundOnce) {
   cpu::run_op(OpKind::kScatterAdd, params, in, {&y.view, 1}, scratch.data(), 2);
   // 300 and 301 in bf16 (8 bits): 300 and, a tie to even, 300; repeated rounding would stop at 256.
   EXPECT_EQ(y.values<uint16_t>(), (std::vector<uint16_t>{0, 0x4396, 0x4396, 0}));
+}
+
+// gemm.h with k = (place, channel): blocks of 256, each from zero, added in order. Of a convolution
+// with holes, the places that fall on elements.
+TEST(OpKernelsOrder, ConvolutionsSumPlacesThenChannels) {
+  if (!(hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3 | HWY_NEON)))
+    GTEST_SKIP() << "this machine does not fuse";
+  constexpr int64_t kIn = 9, kChannels = 70, kFeatures = 5, kTaps = 5, kLow = 2;
+  Rng rng(11);
+  const auto x = random_floats(kChannels * kIn, rng), k = random_floats(kFeatures * kChannels * kTaps, rng);
+  for (const int64_t holes : {1, 2}) {
+    const int64_t n_out = (kIn - 1) * holes + 1 + 2 * kLow - kTaps + 1;
+    const ConvParams p{{1}, {kLow}, {kLow}, {holes}, {1}};
+    auto lhs = TestTensor::of<float>({1, kChannels, kIn}, x);
+    auto rhs = TestTensor::of<float>({kFeatures, kChannels, kTaps}, k);
+    TestTensor y(DType::kF32, {1, kFeatures, n_out});
+    const TensorView in[] = {lhs.view, rhs.view};
+    const int64_t bytes = cpu::op_scratch_bytes(OpKind::kConvolution, p, in, {&y.view, 1}, 1);
+    std::vector<std::byte> memory(static_cast<size_t>(bytes + 64));
+    void* scratch = memory.data() + (-reinterpret_cast<intptr_t>(memory.data()) & 63);
+    cpu::run_op(OpKind::kConvolution, p, in, {&y.view, 1}, scratch, 1);
+    const std::vector<float> got = y.values<float>();
+    for (int64_t f = 0; f < kFeatures; ++f)
+      for (int64_t o = 0; o < n_out; ++o) {
+        float total = 0, block = 0;
+        int64_t n = 0;
+        for (int64_t t = 0; t < kTaps; ++t) {
+          const int64_t place = o + t - kLow;
+          if (place % holes != 0) continue;
+          const int64_t i = place / holes;
+          const bool inside = place >= 0 && i < kIn;
+          for (int64_t c = 0; c < kChannels; ++c) {
+            block = std::fma(inside ? x[static_cast<size_t>(c * kIn + i)] : 0.0f,
+                             k[static_cast<size_t>((f * kChannels + c) * kTaps + t)], block);
+            if (++n % 256 != 0) continue;
+            total = n == 256 ? block : total + block;
+            block = 0;
+          }
+        }
+        if (n % 256 != 0) total = n < 256 ? block : total + block;
+        ASSERT_EQ(got[static_cast<size_t>(f * n_out + o)], total) << f << " " << o << " " << holes;
+      }
+  }
+}
+
+// Neither holes nor padding are made in memory, nor windows.
+TEST(OpKernelsOrder, ConvolutionsTakeLittleScratch) {
+  const auto view = [](const Dims& dims) {
+    return TensorView{nullptr, DType::kF32, dims, contiguous_strides(Shape(dims))};
+  };
+  const TensorView in[] = {view({8, 32, 64, 64}), view({32, 32, 3, 3})};
+  const TensorView plain = view({8, 32, 64, 64}), stretched = view({8, 32, 256, 256});
+  const auto bytes = [&](const ConvParams& p, const TensorView& out) {
+    return cpu::op_scratch_bytes(OpKind::kConvolution, p, in, {&out, 1}, 1);
+  };
+  EXPECT_LE(bytes({{1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}, plain), 128 << 10);
+  EXPECT_LE(bytes({{1, 1}, {2, 2}, {3, 3}, {4, 4}, {1, 1}}, stretched), 128 << 10);
 }
 
 TEST(OpKernelsOrder, SortingThreadsHaveScratchOfTheirOwn) {
