@@ -183,7 +183,7 @@ TEST(CustomJvp, ForwardWorkOfTheRuleIsDoneOnce) {
   expect_near(compiled(x), 2 * square(matmul(x, x)));
   int n = 0;
   for (const Instruction& i : compiled.executable().schedule().instructions)
-    if (const auto* kernel = std::get_if<Kernel>(&i.body)) n += kernel->op == OpKind::kDotGeneral;
+    if (const Kernel* kernel = i.kernel()) n += kernel->op == OpKind::kDotGeneral;
   EXPECT_EQ(n, 1);
 }
 

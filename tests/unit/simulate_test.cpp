@@ -315,7 +315,7 @@ double order_bound_ms(ScheduleKit& kit, std::vector<Instruction> instructions) {
 }
 // The second reads what the first wrote.
 Instruction reading(Instruction second, const Instruction& first) {
-  second.kernel()->inputs[0].buffer = first.kernel()->outputs[0].buffer;
+  second.edit_kernel()->inputs[0].buffer = first.kernel()->outputs[0].buffer;
   return second;
 }
 
@@ -342,9 +342,9 @@ TEST(OrderBound, SlicesAreToldApart) {
     ScheduleKit k;
     const Instruction both = k.move(kDevice, kHost, 8);
     Instruction out = k.move(kDevice, kHost, 4), in = k.move(kHost, kDevice, 4);
-    out.kernel()->outputs[0].buffer = in.kernel()->inputs[0].buffer =
+    out.edit_kernel()->outputs[0].buffer = in.edit_kernel()->inputs[0].buffer =
         both.kernel()->outputs[0].buffer;
-    in.kernel()->inputs[0].offset_bytes = slot * 16;
+    in.edit_kernel()->inputs[0].offset_bytes = slot * 16;
     const std::vector<Instruction> all = {out, in, reading(k.dot(1), in)};
     EXPECT_DOUBLE_EQ(order_bound_ms(k, all), slot == 0 ? 9 : 5);
   }

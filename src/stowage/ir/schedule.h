@@ -165,11 +165,32 @@ struct Guard {
   bool holds(int64_t iteration) const { return begin <= iteration && iteration < end; }
   bool is_only(int64_t iteration) const { return begin == iteration && end == iteration + 1; }
 };
+/// A kernel that copies of an instruction share until one of them is edited: a search copies a
+/// schedule for every trial and changes little of it.
+class SharedKernel {
+ public:
+  SharedKernel(Kernel kernel = {}) : kernel_(std::make_shared<Kernel>(std::move(kernel))) {}
+  const Kernel* get() const { return kernel_.get(); }
+  Kernel* edit() {
+    if (kernel_.use_count() > 1) kernel_ = std::make_shared<Kernel>(*kernel_);
+    return kernel_.get();
+  }
+
+ private:
+  std::shared_ptr<Kernel> kernel_;
+};
 struct Instruction {
-  std::variant<Kernel, std::shared_ptr<Loop>, std::shared_ptr<Branch>> body;
+  std::variant<SharedKernel, std::shared_ptr<Loop>, std::shared_ptr<Branch>> body;
   Guard guard;
-  const Kernel* kernel() const { return std::get_if<Kernel>(&body); }
-  Kernel* kernel() { return std::get_if<Kernel>(&body); }
+  const Kernel* kernel() const {
+    const auto* p = std::get_if<SharedKernel>(&body);
+    return p ? p->get() : nullptr;
+  }
+  /// The same kernel for writing, cut off from copies of the instruction.
+  Kernel* edit_kernel() {
+    auto* p = std::get_if<SharedKernel>(&body);
+    return p ? p->edit() : nullptr;
+  }
   const Loop* loop() const {
     const auto* p = std::get_if<std::shared_ptr<Loop>>(&body);
     return p ? p->get() : nullptr;
@@ -212,6 +233,8 @@ struct Schedule {
   std::vector<Instruction> instructions;
   size_t n_loops = 0;
   std::vector<View> inputs, outputs;  ///< Where each lies; an output may lie in an input's buffer.
+  /// Searches that stopped at their limit of work, each in a sentence for the report.
+  std::vector<std::string> limits;
 };
 
 /// What planning must know of the backend that will run the kernels.

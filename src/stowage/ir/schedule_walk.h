@@ -8,18 +8,27 @@
 
 namespace stow {
 
+/// The kernel of an instruction; one that may be changed where the instruction is not const.
+inline const Kernel* kernel_of(const Instruction& instruction) { return instruction.kernel(); }
+inline Kernel* kernel_of(Instruction& instruction) { return instruction.edit_kernel(); }
+/// The branch of an instruction that is one; const as the instruction is.
+inline const Branch& branch_of(const Instruction& instruction) { return *instruction.branch(); }
+inline Branch& branch_of(Instruction& instruction) {
+  return *std::get<std::shared_ptr<Branch>>(instruction.body);
+}
+
 /// visit(kernel) for every kernel of a list, nested ones too; a list that is not const gives kernels
 /// that may be changed.
 template <typename List, typename Visit>
 void for_each_kernel(List&& list, Visit&& visit) {
   for (auto& instruction : list) {
-    if (auto* kernel = instruction.kernel()) {
+    if (auto* kernel = kernel_of(instruction)) {
       visit(*kernel);
     } else if (auto* loop = instruction.loop()) {
       for_each_kernel(loop->body, visit);
       for_each_kernel(loop->condition, visit);
     } else {
-      for (auto& alternative : std::get<std::shared_ptr<Branch>>(instruction.body)->alternatives)
+      for (auto& alternative : branch_of(instruction).alternatives)
         for_each_kernel(alternative, visit);
     }
   }
@@ -31,7 +40,7 @@ template <typename Item, typename Visit>
 void for_each_view(Item&& item, Visit&& visit) {
   if constexpr (requires { item.begin(); }) {
     for (auto& instruction : item) for_each_view(instruction, visit);
-  } else if (auto* kernel = item.kernel()) {
+  } else if (auto* kernel = kernel_of(item)) {
     for (auto& view : kernel->inputs) visit(view, false);
     for (auto& view : kernel->outputs) visit(view, true);
   } else if (auto* loop = item.loop()) {
@@ -40,7 +49,7 @@ void for_each_view(Item&& item, Visit&& visit) {
     if (loop->trip_count == Loop::kOpen) visit(loop->predicate, false);
     for (auto& view : loop->carries) visit(view, false);
   } else {
-    auto& branch = *std::get<std::shared_ptr<Branch>>(item.body);
+    auto& branch = branch_of(item);
     visit(branch.index, false);
     for (auto& alternative : branch.alternatives) for_each_view(alternative, visit);
     for (auto& view : branch.results) visit(view, true);

@@ -27,8 +27,4 @@ bool may_meet(const Access& a, const Access& b, int shift, LoopId loop);
 
 using Instructions = std::vector<Instruction>;
 
-inline Branch& branch_of(Instruction& instruction) {
-  return *std::get<std::shared_ptr<Branch>>(instruction.body);
-}
-
 }  // namespace stow

@@ -1,12 +1,15 @@
 // Concatenations, whose parts are made where they belong.
 #include "stowage/passes/lower_level.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace stow::lowering {
 namespace {
 
-constexpr size_t kMaxPieces = 4096;
+// Of one concatenation; beyond, a scan's part is told apart as a whole and not slice by slice.
+constexpr int64_t kMaxPieces = 1 << 16;
 
 }  // namespace
 
@@ -102,7 +105,12 @@ std::vector<int64_t> Level::concat_pieces(const Node& node) const {
     if (!graph_.is_input(root) && graph_.def(root).op == OpKind::kScan && t.bytes() > 0)
       n = std::max<int64_t>(1, graph_.def(root).as<ScanParams>().length);
     if (t.bytes() % n != 0) n = 1;
-    if (static_cast<int64_t>(pieces.size()) + n > int64_t{kMaxPieces}) return {};
+    if (n > 1 && static_cast<int64_t>(pieces.size()) + n > kMaxPieces) {
+      context_.schedule.limits.push_back(fmt::format(
+          "lower: {} stacked slices are concatenated, and live as a whole beyond {} pieces", n,
+          kMaxPieces));
+      n = 1;
+    }
     for (int64_t i = 0; i < n && t.bytes() > 0; ++i) pieces.push_back(at + t.bytes() / n * i);
     at += t.bytes();
   }

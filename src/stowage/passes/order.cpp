@@ -1,5 +1,7 @@
 #include "stowage/passes/order.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -8,6 +10,9 @@
 #include <set>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
+
+#include "stowage/passes/live_sequence.h"
 
 namespace stow {
 namespace {
@@ -83,16 +88,16 @@ class BeamSearch {
     return order.empty() ? 0 : walk_of(order).peak();
   }
 
-  std::vector<int> run() {
+  std::vector<int> run(std::vector<std::string>& limits) {
     std::vector<int> order = search();
-    improve(order);
+    improve(order, limits);
     return order;
   }
 
   // What can wait goes down; of a long order pieces are then put as well as can be.
-  void improve(std::vector<int>& order) const {
+  void improve(std::vector<int>& order, std::vector<std::string>& limits) {
     delay(order);
-    if (n_ > kWholeSearch) refine(order);
+    if (n_ > kWholeSearch) refine(order, limits);
   }
 
  private:
@@ -120,11 +125,20 @@ class BeamSearch {
     int unit;
   };
 
+  // What dies when a unit has run, and how much of it lies where the unit may write.
+  struct Freed {
+    int64_t all = 0, covered = 0;
+    void add(int64_t bytes, bool covers) {
+      all += bytes;
+      if (covers) covered += bytes;
+    }
+  };
+
   // Lists as short as this the beam searches nearly whole.
   static constexpr size_t kWholeSearch = 48;
   static constexpr size_t kWindow = 20, kWindowWidth = 256;
-  static constexpr int kMaxWindows = 600, kMaxLeft = 2;
-  static constexpr size_t kMaxDelayed = 2500;  // each costs a look at the whole list
+  static constexpr size_t kMaxSearched = 1800;  // windows that differ, a millisecond each
+  static constexpr int kMaxLeft = 2;
 
   std::vector<int> search() {
     // The work stays bounded: wide beams for loop bodies, narrow ones for long straight programs.
@@ -210,46 +224,119 @@ class BeamSearch {
     }
   }
 
-  // What takes as much as it frees, or more, goes down to just before its first reader, unless that
-  // raises the peak; so does then what it reads. What takes nothing, as a move to elsewhere, would only
-  // hold what it reads.
+  // A unit that takes at least as many bytes as it frees goes down to just before its first reader,
+  // unless that raises the peak; the units that it reads follow. A unit that takes nothing, as a move
+  // to elsewhere, would only hold what it reads.
   void delay(std::vector<int>& order) const {
-    if (n_ < 2 || n_ > kMaxDelayed) return;
-    Walk walk = walk_of(order);
-    int64_t peak = walk.peak();
-    const std::vector<int> from_last(order.rbegin(), order.rend());
-    for (int u : from_last) {
-      if (facts_[static_cast<size_t>(u)].write_bytes == 0) continue;
-      const size_t from = walk.at[static_cast<size_t>(u)];
-      size_t first = n_;
-      for (int r : users_[static_cast<size_t>(u)])
-        first = std::min(first, walk.at[static_cast<size_t>(r)]);
-      const int64_t live = from > 0 ? walk.course.after[from - 1] : 0;
-      if (walk.course.after[from] < live || first == n_ || first <= from + 1) continue;
-      const auto begin = order.begin() + static_cast<std::ptrdiff_t>(from);
-      const auto end = order.begin() + static_cast<std::ptrdiff_t>(first);
-      std::rotate(begin, begin + 1, end);
-      follow(order, from, first, walk);
-      if (const int64_t highest = walk.peak(); highest <= peak) {
-        peak = highest;
-        continue;
-      }
-      std::rotate(begin, end - 1, end);
-      follow(order, from, first, walk);
+    if (n_ < 2) return;
+    const Walk walk = walk_of(order);
+    std::vector<int64_t> live(n_), extra(n_);
+    for (size_t i = 0; i < n_; ++i) {
+      const auto u = static_cast<size_t>(order[i]);
+      live[u] = i > 0 ? walk.course.after[i - 1] : 0;
+      extra[u] = walk.course.during[i] - live[u];
     }
+    LiveSequence sequence(order, live, extra);
+    std::vector<int> last(readers_of_.size());  // reader of each value
+    for (size_t v = 0; v < last.size(); ++v)
+      if (!readers_of_[v].empty()) last[v] = order[walk.last[v]];
+    int64_t peak = sequence.peak();
+    for (size_t i = n_; i-- > 0;) {
+      const int u = order[i];
+      if (facts_[static_cast<size_t>(u)].write_bytes == 0 ||
+          facts_[static_cast<size_t>(u)].write_bytes < freed_by(u, last).all)
+        continue;
+      const size_t from = sequence.place(u);
+      size_t first = n_;
+      for (int r : users_[static_cast<size_t>(u)]) first = std::min(first, sequence.place(r));
+      if (first == n_ || first <= from + 1) continue;
+      const std::vector<Takeover> taken = move_down(u, from, first, last, sequence);
+      if (const int64_t highest = sequence.peak(); highest <= peak)
+        peak = highest;
+      else
+        move_back(u, from, first, taken, last, sequence);
+    }
+    order = sequence.order();
+  }
+
+  // A value whose last reader became the unit that moved.
+  struct Takeover {
+    ValueId value;
+    int from;  // the last reader before
+  };
+  std::vector<Takeover> move_down(int u, size_t from, size_t to, std::vector<int>& last,
+                                  LiveSequence& sequence) const {
+    const UnitFacts& f = facts_[static_cast<size_t>(u)];
+    const int64_t live_behind = sequence.live(sequence.at(to));
+    sequence.add_live(from + 1, to, freed_by(u, last).all - f.write_bytes);
+    std::vector<Takeover> taken;
+    for (const Read& read : f.reads) {
+      int& reader = last[read.root.index()];
+      if (reader == u || returned_[read.root.index()]) continue;
+      const size_t place = sequence.place(reader);
+      if (place >= to) continue;
+      sequence.add_live(place + 1, to, bytes_[read.root.index()]);
+      taken.push_back({read.root, std::exchange(reader, u)});
+    }
+    for (const Takeover& t : taken) sequence.set_extra(t.from, extra_of(t.from, last));
+    sequence.set_extra(u, extra_of(u, last));
+    sequence.set_live(u, live_behind + freed_by(u, last).all - f.write_bytes);
+    sequence.relocate(from, to - 1);
+    return taken;
+  }
+  void move_back(int u, size_t from, size_t to, const std::vector<Takeover>& taken,
+                 std::vector<int>& last, LiveSequence& sequence) const {
+    const UnitFacts& f = facts_[static_cast<size_t>(u)];
+    sequence.relocate(to - 1, from);
+    for (const Takeover& t : taken) {
+      last[t.value.index()] = t.from;
+      sequence.add_live(sequence.place(t.from) + 1, to, -bytes_[t.value.index()]);
+    }
+    for (const Takeover& t : taken) sequence.set_extra(t.from, extra_of(t.from, last));
+    sequence.set_extra(u, extra_of(u, last));
+    sequence.add_live(from + 1, to, f.write_bytes - freed_by(u, last).all);
+    const int64_t live_behind = sequence.live(sequence.at(from + 1));
+    sequence.set_live(u, live_behind + freed_by(u, last).all - f.write_bytes);
+  }
+  Freed freed_by(int u, const std::vector<int>& last) const {
+    Freed freed;
+    for (const auto& [v, covers] : facts_[static_cast<size_t>(u)].reads)
+      if (last[v.index()] == u && !returned_[v.index()]) freed.add(bytes_[v.index()], covers);
+    return freed;
+  }
+  int64_t extra_of(int u, const std::vector<int>& last) const {
+    const auto [during, after] = bytes_around(u, 0, freed_by(u, last));
+    return std::max(during, after);
   }
 
   // A long list has a peak in each of its layers: the units around the highest are put in their best
   // order, time and again. One that cannot be lowered is left, with what is around it, for the next:
   // in the plan it may be none, as moves and writes in place are not seen here.
-  void refine(std::vector<int>& order) const {
+  void refine(std::vector<int>& order, std::vector<std::string>& limits) {
     Walk walk = walk_of(order);
     std::vector<bool> left(n_);  // by place
     int n_left = 0;
-    for (int windows = 0; windows < kMaxWindows && n_left < kMaxLeft; ++windows) {
-      size_t top = n_;
-      for (size_t i = 0; i < n_; ++i)
-        if (!left[i] && (top == n_ || walk.course.during[i] > walk.course.during[top])) top = i;
+    // The highest first, of several the earliest. What a window has changed is entered again.
+    using Peak = std::pair<int64_t, size_t>;  // bytes, place from the end
+    std::priority_queue<Peak> peaks;
+    const auto enter = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) peaks.emplace(walk.course.during[i], n_ - i);
+    };
+    enter(0, n_);
+    n_searched_ = 0;
+    for (size_t windows = 0; n_left < kMaxLeft && !peaks.empty();) {
+      const auto [bytes, from_end] = peaks.top();
+      const size_t top = n_ - from_end;
+      if (left[top] || walk.course.during[top] != bytes) {
+        peaks.pop();
+        continue;
+      }
+      if (n_searched_ >= kMaxSearched || windows++ >= n_ + kMaxSearched) {
+        limits.push_back(fmt::format(
+            "order: {} windows of {} units were searched for a lower peak; later ones were not",
+            n_searched_, kWindow));
+        return;
+      }
       bool lowered = false;
       // The peak in the middle of the window, then near its end, then near its begin.
       for (const size_t before : {kWindow / 2, kWindow - 4, size_t{4}}) {
@@ -259,6 +346,7 @@ class BeamSearch {
         if (piece.empty()) continue;
         std::copy(piece.begin(), piece.end(), order.begin() + static_cast<std::ptrdiff_t>(begin));
         follow(order, begin, end, walk);
+        enter(begin, end);
         lowered = true;
         break;
       }
@@ -269,9 +357,21 @@ class BeamSearch {
     }
   }
 
-  // The units of a window in an order of a lower peak; empty where there is none.
+  // A window as its search sees it: units by their places in it.
+  struct Local {
+    uint32_t needs = 0;
+    struct Free {
+      uint32_t readers;  // once all these have run
+      int64_t bytes;
+      bool covers;
+    };
+    std::vector<Free> frees;
+  };
+
+  // The units of a window in an order of a lower peak; empty where there is none. Layers that are
+  // alike have windows that are alike: each is searched once.
   std::vector<int> best_piece(const std::vector<int>& order, size_t begin, size_t end,
-                              const Walk& walk) const {
+                              const Walk& walk) {
     const size_t n = end - begin;
     const int64_t live = begin > 0 ? walk.course.after[begin - 1] : 0;
     const auto during = walk.course.during.begin();
@@ -282,16 +382,8 @@ class BeamSearch {
       const size_t at = walk.at[static_cast<size_t>(u)];
       return begin <= at && at < end ? 1u << (at - begin) : 0;
     };
-    struct Local {
-      uint32_t needs = 0;
-      struct Free {
-        uint32_t readers;  // once all these have run
-        int64_t bytes;
-        bool covers;
-      };
-      std::vector<Free> frees;
-    };
     std::vector<Local> local(n);
+    std::vector<int64_t> problem = {peak - live};
     for (size_t i = 0; i < n; ++i) {
       const auto u = static_cast<size_t>(order[begin + i]);
       for (int o : units_.units[u].operand_units) local[i].needs |= bit_of(o);
@@ -301,7 +393,28 @@ class BeamSearch {
         for (int r : readers_of_[v.index()]) readers |= bit_of(r);
         local[i].frees.push_back({readers, bytes_[v.index()], covers});
       }
+      const UnitFacts& f = facts_[u];
+      for (int64_t fact : {int64_t{local[i].needs}, f.host_bytes, f.write_bytes, f.scratch_bytes,
+                           static_cast<int64_t>(local[i].frees.size())})
+        problem.push_back(fact);
+      for (const auto& [readers, bytes, covers] : local[i].frees)
+        for (int64_t fact : {int64_t{readers}, bytes, int64_t{covers}}) problem.push_back(fact);
     }
+    const auto [known, is_new] = known_pieces_.try_emplace(std::move(problem));
+    if (is_new) {
+      ++n_searched_;
+      known->second = search_window(order, begin, local, live, peak);
+    }
+    std::vector<int> piece;
+    for (uint8_t i : known->second) piece.push_back(order[begin + i]);
+    return piece;
+  }
+
+  // Places in the window, in an order of a lower peak; empty where there is none.
+  std::vector<uint8_t> search_window(const std::vector<int>& order, size_t begin,
+                                     const std::vector<Local>& local, int64_t live,
+                                     int64_t peak) const {
+    const size_t n = local.size();
     struct Piece {
       uint32_t done = 0;
       int64_t live = 0, peak = 0;
@@ -346,9 +459,8 @@ class BeamSearch {
       }
       std::swap(pieces, next);
     }
-    std::vector<int> piece;
-    for (size_t i = 0; i < n; ++i) piece.push_back(order[begin + pieces[0].order[i]]);
-    return piece;
+    const auto best = pieces[0].order.begin();
+    return {best, best + static_cast<std::ptrdiff_t>(n)};
   }
 
   // Where each set of units of a window lies in a list: a table of hashes.
@@ -377,14 +489,6 @@ class BeamSearch {
     uint32_t round_ = 0;  // what was entered in another is not there
   };
 
-  // What dies when a unit has run, and how much of it lies where the unit may write.
-  struct Freed {
-    int64_t all = 0, covered = 0;
-    void add(int64_t bytes, bool covers) {
-      all += bytes;
-      if (covers) covered += bytes;
-    }
-  };
   // While a unit runs and behind it, where it frees so many bytes.
   std::pair<int64_t, int64_t> bytes_around(int u, int64_t live, const Freed& freed) const {
     const UnitFacts& f = facts_[static_cast<size_t>(u)];
@@ -446,13 +550,16 @@ class BeamSearch {
   std::vector<std::vector<int>> readers_of_, users_;
   std::vector<bool> returned_;
   std::vector<Link> links_;
+  std::map<std::vector<int64_t>, std::vector<uint8_t>> known_pieces_;  // by window
+  size_t n_searched_ = 0;                                              // windows, so far
 };
 
 }  // namespace
 
 std::vector<int> order_units(const Graph& graph, const Units& units,
                              const std::vector<int64_t>& value_bytes,
-                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy) {
+                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,
+                             std::vector<std::string>& limits) {
   const size_t n = units.units.size();
   std::vector<int> waiting(n, 0);
   std::vector<std::vector<int>> readers(n);
@@ -480,7 +587,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
 
   const std::vector<UnitFacts> facts = collect_facts(graph, units, value_bytes, scratch_bytes);
   if (strategy == OrderStrategy::kBeam && n > 0)
-    return BeamSearch(graph, units, facts, value_bytes, place).run();
+    return BeamSearch(graph, units, facts, value_bytes, place).run(limits);
   std::vector<int> uses_left(graph.n_values(), 0);
   for (const UnitFacts& f : facts)
     for (const Read& read : f.reads) ++uses_left[read.root.index()];
@@ -521,7 +628,7 @@ std::vector<int> order_units(const Graph& graph, const Units& units,
   }
   STOW_CHECK(order.size() == n, "the units depend on each other in a circle");
   if (strategy == OrderStrategy::kGreedy)
-    BeamSearch(graph, units, facts, value_bytes, place).improve(order);
+    BeamSearch(graph, units, facts, value_bytes, place).improve(order, limits);
   return order;
 }
 

@@ -2,6 +2,7 @@
 // Not a judgement between them; that is the packing's.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "stowage/passes/fuse.h"
@@ -17,10 +18,12 @@ inline constexpr int kNumOrderStrategies = 3;
 
 /// `value_bytes`: what a value takes when it is made and gives back after its last reader, by value;
 /// 0 for what lies elsewhere (arguments, slices of stacks that stay). `scratch_bytes`: what a unit
-/// takes while it runs, by unit; only the beam search heeds it.
+/// takes while it runs, by unit; only the beam search heeds it. A search that stops at its limit of
+/// work says so in `limits` (Schedule::limits).
 std::vector<int> order_units(const Graph& graph, const Units& units,
                              const std::vector<int64_t>& value_bytes,
-                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy);
+                             const std::vector<int64_t>& scratch_bytes, OrderStrategy strategy,
+                             std::vector<std::string>& limits);
 
 /// The largest sum of live bytes in that order, scratch included.
 int64_t peak_bytes(const Graph& graph, const Units& units, const std::vector<int64_t>& value_bytes,

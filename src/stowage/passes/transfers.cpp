@@ -1,6 +1,7 @@
 #include "stowage/passes/transfers.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -22,7 +23,7 @@ struct Item {
   int shift = 0;
   std::vector<Access> accesses;
   int passed = 0;  // of a start or a done: so many others of its stream are under way at once
-  std::vector<bool> moves;  // by stream: whether a nested list has moves of it
+  std::array<bool, kNumStreams> moves{};  // by stream: whether a nested list has moves of it
   const Kernel* move(StreamKind stream, MovePhase phase) const {
     const Kernel* k = instruction.kernel();
     return k && k->phase == phase && this->stream == stream ? k : nullptr;
@@ -126,8 +127,11 @@ class Overlapper {
     const auto all = [&](Instructions& list) {
       for (Instruction& i : list) number_moves(i);
     };
-    if (Kernel* kernel = instruction.kernel()) {
-      if (is_move(*kernel, schedule_.buffers)) kernel->transfer = n_transfers_++;
+    if (const Kernel* kernel = instruction.kernel()) {
+      if (!is_move(*kernel, schedule_.buffers)) return;
+      // Numbered already where the schedule is that of an earlier trial.
+      const int number = n_transfers_++;
+      if (kernel->transfer != number) instruction.edit_kernel()->transfer = number;
     } else if (instruction.loop()) {
       auto own = std::make_shared<Loop>(*instruction.loop());
       all(own->body);
@@ -150,8 +154,15 @@ class Overlapper {
   // Moves of one stream run one after another: one bounce buffer serves them all.
   void share_scratch() {
     std::map<StreamKind, BufferId> shared;
+    const auto uses_scratch = [&](const Kernel& kernel) {
+      return kernel.scratch.valid() && is_cut(kernel);
+    };
+    bool any = false;
+    for_each_kernel(std::as_const(schedule_.instructions),
+                    [&](const Kernel& kernel) { any = any || uses_scratch(kernel); });
+    if (!any) return;
     for_each_kernel(schedule_.instructions, [&](Kernel& kernel) {
-      if (!is_cut(kernel) || !kernel.scratch.valid()) return;
+      if (!uses_scratch(kernel)) return;
       const auto [it, fresh] =
           shared.try_emplace(stream_of(kernel, schedule_.buffers), kernel.scratch);
       if (!fresh) {
@@ -167,7 +178,7 @@ class Overlapper {
 
   void count_accesses() {
     n_accesses_.assign(schedule_.buffers.size(), 0);
-    for_each_view(schedule_.instructions,
+    for_each_view(std::as_const(schedule_.instructions),
                   [&](const View& view, bool) { ++n_accesses_[view.buffer.index()]; });
     is_result_.assign(schedule_.buffers.size(), false);
     for (const View& view : schedule_.outputs) {
@@ -195,9 +206,10 @@ class Overlapper {
       } else if (is_cut(*instruction.kernel())) {
         Instruction start = std::move(instruction);
         Instruction done = start;
-        start.kernel()->phase = MovePhase::kStart;
-        done.kernel()->phase = MovePhase::kDone;
-        done.kernel()->outputs[0].begins = false;
+        start.edit_kernel()->phase = MovePhase::kStart;
+        Kernel* const awaited = done.edit_kernel();
+        awaited->phase = MovePhase::kDone;
+        awaited->outputs[0].begins = false;
         add(items, std::move(start));
         add(items, std::move(done));
       } else {
@@ -227,24 +239,31 @@ class Overlapper {
 
   // Of an instruction in a loop: what it touches in one of its iterations.
   void describe(Item& item, const Loop* in = nullptr, int64_t iteration = 0) {
-    item.moves.assign(kNumStreams, false);
+    item.moves = {};
     if (const Kernel* kernel = item.instruction.kernel())
       item.stream = stream_of(*kernel, schedule_.buffers);
     const bool nested = !item.instruction.kernel();
     std::set<LoopId> inside;
     collect_loops(item.instruction, inside);
     std::set<std::pair<size_t, bool>> whole;
-    for_each_view(item.instruction, [&](const View& view, bool write) {
-      View window = begins_all(view) ? all_of(view) : view;
-      if (in) fix_iteration(window, in->id, iteration);
-      Access a = access_of(window, write);
+    for_each_view(std::as_const(item.instruction), [&](const View& view, bool write) {
+      Access a;
+      if (begins_all(view)) {
+        a = {view.buffer, write, false, 0, buffer(view.buffer).bytes, {}};
+      } else if (in) {
+        View window = view;
+        fix_iteration(window, in->id, iteration);
+        a = access_of(window, write);
+      } else {
+        a = access_of(view, write);
+      }
       a.whole = nested && std::any_of(a.terms.begin(), a.terms.end(),
                                       [&](const LoopTerm& t) { return inside.contains(t.loop); });
       if (a.whole && !whole.emplace(view.buffer.index(), write).second) return;
       item.accesses.push_back(std::move(a));
     });
     if (nested)
-      for_each_kernel(std::span(&item.instruction, 1), [&](const Kernel& kernel) {
+      for_each_kernel(std::span(&std::as_const(item.instruction), 1), [&](const Kernel& kernel) {
         item.moves[static_cast<size_t>(stream_of(kernel, schedule_.buffers))] = true;
       });
   }
@@ -253,9 +272,6 @@ class Overlapper {
   bool begins_all(const View& view) const {
     const Buffer& b = schedule_.buffers[view.buffer.index()];
     return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
-  }
-  View all_of(const View& view) const {
-    return {view.buffer, DType::kU8, {schedule_.buffers[view.buffer.index()].bytes}, {1}};
   }
   static void collect_loops(Instruction& instruction, std::set<LoopId>& loops) {
     if (Loop* loop = instruction.loop()) {
@@ -295,7 +311,7 @@ class Overlapper {
     std::map<size_t, bool> begins;
     for (Item& item : items) {
       const bool nested = !item.instruction.kernel();
-      for_each_view(item.instruction, [&](const View& view, bool) {
+      for_each_view(std::as_const(item.instruction), [&](const View& view, bool) {
         ++here[view.buffer.index()];
         begins.try_emplace(view.buffer.index(), false);
       });
@@ -374,9 +390,18 @@ class Overlapper {
       while (begin > 0 && items[begin - 1].instruction.kernel()) --begin;
       std::vector<bool> waits(l + 1);
       size_t n = 0;
+      // Earlier accesses by buffer: a look at each pair of items would take minutes of a long list.
+      std::map<size_t, std::vector<std::pair<size_t, const Access*>>> touched;
       for (size_t i = begin; i <= l; ++i) {
-        for (size_t j = begin; j < i && !waits[i]; ++j)
-          waits[i] = conflict(items[j], items[i]) && (waits[j] || starts_late(items[i], items[j]));
+        for (const Access& own : items[i].accesses) {
+          std::vector<std::pair<size_t, const Access*>>& others = touched[own.buffer.index()];
+          for (size_t k = 0; k < others.size() && !waits[i]; ++k) {
+            const auto& [j, other] = others[k];
+            waits[i] = j < i && (own.write || other->write) &&
+                       (waits[j] || starts_late(items[i], items[j])) && meet(*other, own, 0);
+          }
+          others.emplace_back(i, &own);
+        }
         n += waits[i];
       }
       if (n == 0 || waits[l] || !costs_little(items, begin, waits)) continue;
@@ -388,13 +413,6 @@ class Overlapper {
     const Kernel* k = item.instruction.kernel();
     return k && k->phase == MovePhase::kStart && is_inward(item.stream) &&
            ahead_of(*k) > kFewAhead && before.stream != StreamKind::kCompute;
-  }
-  bool conflict(const Item& a, const Item& b) const {
-    return std::any_of(a.accesses.begin(), a.accesses.end(), [&](const Access& x) {
-      return std::any_of(b.accesses.begin(), b.accesses.end(), [&](const Access& y) {
-        return (x.write || y.write) && meet(x, y, 0);
-      });
-    });
   }
   // Whether what is postponed keeps no more memory of the device than it brings there itself.
   bool costs_little(const Items& items, size_t begin,

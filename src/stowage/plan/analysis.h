@@ -42,6 +42,9 @@ struct MemoryAnalysis {
   int64_t n_instants = 0;
   std::string peak_at;            ///< The instruction running at the peak.
   std::vector<PeakOwner> owners;  ///< Of the device's peak, largest first.
+  /// Searches that stopped at their limit of work, each in a sentence: a plan may exist that needs
+  /// less. Empty for nearly every program.
+  std::vector<std::string> limits;
 
   const KindAnalysis& device() const { return kinds[0]; }  ///< Device memory.
   const KindAnalysis& host() const { return kinds[1]; }  ///< Pinned host memory.

@@ -1,7 +1,10 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "stowage/ir/schedule_walk.h"
@@ -19,6 +22,9 @@ constexpr int64_t kMaxPieces = kMaxInstants;
 // Of an open loop so many iterations are walked: what lies alike in every iteration is then seen
 // from one to the next, as it is from any to the next.
 constexpr int64_t kOpenIterations = 2;
+
+// Loops of longer periods are not condensed (condense.h).
+constexpr int64_t kMaxPeriod = 60;
 
 int64_t count_instants(const std::vector<Instruction>& body);
 int64_t count_instants(const Instruction& i) {
@@ -59,6 +65,13 @@ class Walker {
       for (const EachIteration& e : buffer.each) told_apart_[e.loop.index()] = true;
     }
     result_.problem.buffers.resize(result_.owner.size());
+    period_.resize(schedule.n_loops, 1);
+    if (schedule.n_loops > 0)
+      for_each_view(schedule.instructions, [&](const View& view, bool) {
+        for (const LoopTerm& term : view.terms)
+          if (int64_t& period = period_[term.loop.index()]; term.modulo > 0)
+            period = std::min(std::lcm(period, std::min(term.modulo, kMaxPeriod)), kMaxPeriod);
+      });
   }
 
   Lifetimes run() {
@@ -111,12 +124,35 @@ class Walker {
           n > 4 && repeats * n * inside > kMaxInstants && !told_apart_[loop.id.index()];
       sampled_[loop.id.index()] = sample;
       result_.of_every_run &= !sample;
+      if (sample) say_sampled(n);
+      const int around = run_;
+      if (!sample && n > 1) {
+        run_ = static_cast<int>(result_.runs.size());
+        result_.runs.push_back({{}, period_[loop.id.index()], around});
+      }
+      const auto mark = [&, run = run_] {
+        if (run != around)
+          result_.runs[static_cast<size_t>(run)].starts.push_back(
+              static_cast<int64_t>(result_.at.size()));
+      };
       for (int64_t i = 0; i < n; ++i) {
         if (sample && i == 2) i = n - 2;
         iteration_[loop.id.index()] = i;
+        mark();
         walk(loop.body, sample ? repeats * 4 : repeats * n, i);
       }
+      mark();
+      run_ = around;
     }
+  }
+
+  void say_sampled(int64_t trip_count) {
+    const std::string limit = fmt::format(
+        "lifetimes: the timeline of a loop of {} iterations is longer than {} instants, so its stacks "
+        "live as a whole",
+        trip_count, kMaxInstants);
+    if (std::find(result_.limits.begin(), result_.limits.end(), limit) == result_.limits.end())
+      result_.limits.push_back(limit);
   }
 
   // The alternatives are walked one after another, though one of them runs: what is private to one
@@ -180,6 +216,7 @@ class Walker {
   void visit(const Kernel& kernel) {
     const int64_t now = static_cast<int64_t>(result_.at.size());
     result_.at.push_back(&kernel);
+    result_.run_at.push_back(run_);
     for (const View& view : kernel.inputs) touch(view, now, false);
     for (const View& view : kernel.outputs) touch(view, now, view.begins);
     if (kernel.phase != MovePhase::kWhole) hold(kernel, kernel.phase == MovePhase::kStart ? 1 : -1);
@@ -338,6 +375,8 @@ class Walker {
   std::vector<int64_t> iteration_;
   std::vector<bool> sampled_;
   std::map<const Branch*, std::set<size_t>> held_by_;
+  std::vector<int64_t> period_;  // of each loop
+  int run_ = -1;                 // of a loop, that is being walked
   std::vector<bool> told_apart_;  // loops whose every iteration has places of its own
   int64_t bit_bytes_ = 0;  // the least step of a loop in a later iteration around this touch
   Lifetimes result_;

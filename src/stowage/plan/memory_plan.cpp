@@ -10,6 +10,7 @@
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/pack/exact.h"
 #include "stowage/pack/heuristics.h"
+#include "stowage/plan/condense.h"
 
 namespace stow {
 namespace {
@@ -42,11 +43,12 @@ struct KindProblem {
   std::vector<size_t> entries;
 };
 KindProblem problem_of(const Schedule& schedule, const Lifetimes& lifetimes,
-                       const std::vector<int64_t>& alignments, MemoryKind kind) {
+                       const pack::Problem& problem, const std::vector<int64_t>& alignments,
+                       MemoryKind kind) {
   KindProblem result{kind, {}, {}};
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     if (schedule.buffers[lifetimes.owner[e].index()].kind != kind) continue;
-    result.problem.buffers.push_back(lifetimes.problem.buffers[e]);
+    result.problem.buffers.push_back(problem.buffers[e]);
     result.problem.buffers.back().alignment = alignments[lifetimes.owner[e].index()];
     result.entries.push_back(e);
   }
@@ -159,14 +161,24 @@ using Packer = std::function<pack::Solution(const KindProblem&)>;
 MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
   const Lifetimes lifetimes = compute_lifetimes(schedule);
   const std::vector<int64_t> alignments = alignments_of(schedule);
+  // Short timelines are quickly packed as they are.
+  constexpr size_t kLong = 10'000;
+  const bool is_long = lifetimes.at.size() >= kLong && !lifetimes.runs.empty();
+  const pack::Problem condensed =
+      is_long ? condense(lifetimes.problem, kept_before(lifetimes)) : pack::Problem();
+  const pack::Problem& asked = is_long ? condensed : lifetimes.problem;
   MemoryPlan plan;
   MemoryAnalysis& a = plan.analysis;
   plan.offsets.resize(schedule.buffers.size());
   for (int i = 0; i < kNumMemoryKinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
-    const KindProblem p = problem_of(schedule, lifetimes, alignments, kind);
+    const KindProblem p = problem_of(schedule, lifetimes, asked, alignments, kind);
     const pack::Solution solution = packer(p);
-    const Result<void> valid = pack::validate(p.problem, solution);
+    // On the whole timeline: condensing may leave out nothing that matters.
+    const KindProblem whole =
+        is_long ? problem_of(schedule, lifetimes, lifetimes.problem, alignments, kind)
+                : KindProblem{kind, {}, {}};
+    const Result<void> valid = pack::validate(is_long ? whole.problem : p.problem, solution);
     STOW_CHECK(valid.ok(), "{}", valid.error());
     for (size_t e = 0; e < p.entries.size(); ++e)
       plan.offsets[lifetimes.owner[p.entries[e]].index()].push_back(solution.offsets[e]);
@@ -198,6 +210,10 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
     a.peak_at = fmt::format("{} at {}", op_name(kernel.op), to_string(kernel.provenance));
   }
   fill_owners(schedule, lifetimes, a.peak_instant, a);
+  for (const std::vector<std::string>* limits : {&schedule.limits, &lifetimes.limits})
+    for (const std::string& limit : *limits)
+      if (std::find(a.limits.begin(), a.limits.end(), limit) == a.limits.end())
+        a.limits.push_back(limit);
   return plan;
 }
 
@@ -318,6 +334,7 @@ std::string to_string(const MemoryAnalysis& analysis, size_t max_owners) {
     const PeakOwner& o = analysis.owners[i];
     text += fmt::format("  {:>12}  {:<10} {}\n", format_bytes(o.bytes), o.what, o.source);
   }
+  for (const std::string& limit : analysis.limits) text += fmt::format("limit: {}\n", limit);
   return text;
 }
 

@@ -12,6 +12,13 @@
 
 namespace stow {
 
+/// One run of a loop on the timeline.
+struct LoopRun {
+  std::vector<int64_t> starts;  ///< Instants at which iterations begin, and that of the end.
+  int64_t period = 1;           ///< After so many iterations the same slots of its rings are in use.
+  int parent = -1;              ///< The run around it.
+};
+
 /// The live ranges of a schedule's buffers. An instant is one run of one kernel; loops are walked
 /// iteration by iteration, so that each slot of a stack lives and dies by itself.
 struct Lifetimes {
@@ -21,8 +28,11 @@ struct Lifetimes {
   std::vector<BufferId> owner;    ///< Of each entry.
   std::vector<size_t> first;      ///< Of each buffer: its first entry.
   std::vector<const Kernel*> at;  ///< The kernel of each instant.
+  std::vector<LoopRun> runs;      ///< Of loops that are walked whole.
+  std::vector<int> run_at;        ///< The innermost of these around each instant, or -1.
   /// Whether every run has these instants: no branch, no open loop, and no loop walked in part.
   bool of_every_run = true;
+  std::vector<std::string> limits;  ///< As MemoryAnalysis', of the timeline.
 
   int64_t slot(size_t entry) const {
     return static_cast<int64_t>(entry - first[owner[entry].index()]);

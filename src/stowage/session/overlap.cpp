@@ -24,6 +24,8 @@ constexpr size_t kMaxChoices = 4;
 // Trials of one attempt; each costs a walk of the timeline.
 constexpr int kMaxTrials = 100;
 constexpr int64_t kMaxTrialInstants = 2'000'000;
+// Instants of all attempts together after which moves are only lowered to what fits.
+constexpr int64_t kMaxInstants = 1'500'000;
 // Steps of moves past others in one attempt after which none is tried further ahead.
 constexpr int64_t kMaxWork = 4'000'000;
 // So far ahead moves run wherever there is room; further only where that hides more.
@@ -113,8 +115,11 @@ class Chooser {
       : schedule_(schedule),
         devices_(nominal_devices(schedule)),
         most_(most),
-        ahead_(n_moves),
-        least_(peak_bound(schedule).bytes) {}
+        ahead_(n_moves) {
+    const PeakBound bound = peak_bound(schedule);
+    least_ = bound.bytes;
+    n_instants_ = bound.n_instants;
+  }
 
   // All moves a few ahead; then those that live where it is too much less and less, then one half or
   // quarter of them further again, as far as asked for. The best first, and what else was met on the
@@ -132,7 +137,7 @@ class Chooser {
         return {{ahead_, overtaking_, reached_, slowness(schedule())}};
     std::vector<Choice> choices;
     for (int from = 0, to = more(0, most_); from < most_; from = to, to = more(to, most_)) {
-      if (to > kCheap && work_ > kMaxWork) break;
+      if (to > kCheap && (work_ > kMaxWork || is_spent())) break;
       raise(from, to);
       if (to < std::min(most_, kCheap)) continue;
       if (!choices.empty() && choices.back().ahead == ahead_) continue;
@@ -154,6 +159,8 @@ class Chooser {
     });
     return choices;
   }
+  // Whether later attempts did not try all that earlier ones did.
+  bool is_spent() const { return total_ >= kMaxInstants; }
   Schedule schedule(const Choice& choice) const {
     return overlap_transfers(schedule_, choice.ahead, choice.overtaking).schedule;
   }
@@ -162,6 +169,7 @@ class Chooser {
   Overlapped overlapped() {
     Overlapped made = overlap_transfers(schedule_, ahead_, overtaking_);
     work_ += made.work;
+    total_ += n_instants_;
     return made;
   }
   Schedule schedule() { return overlapped().schedule; }
@@ -251,7 +259,8 @@ class Chooser {
   }
   // All of them; or, where that is too much, what goes of either half.
   void try_all(const std::vector<size_t>& moves, int ahead) {
-    if (moves.empty() || n_trials_ >= kMaxTrials || spent_ >= kMaxTrialInstants) return;
+    if (moves.empty() || n_trials_ >= kMaxTrials || spent_ >= kMaxTrialInstants || is_spent())
+      return;
     const std::vector<int> before = ahead_;
     for (size_t m : moves) ahead_[m] = ahead;
     if (fits(schedule())) return;
@@ -279,10 +288,12 @@ class Chooser {
   Device::Capacities limits_{};
   std::vector<int> ahead_;
   OvertakingBytes overtaking_;
-  const Device::Capacities least_;  // the largest live sums without any overlap
+  Device::Capacities least_{};      // the largest live sums without any overlap
+  int64_t n_instants_ = 0;          // of a timeline without any
   Device::Capacities reached_{};    // and with the choice so far
   int n_trials_ = 0;
   int64_t spent_ = 0, work_ = 0;
+  int64_t total_ = 0;  // instants of all trials of all attempts
 };
 
 // A layout, and what it takes beyond the bytes that are under way: gaps between them.
@@ -405,6 +416,9 @@ std::optional<Fit> best_fit(const Schedule& schedule, int ahead, const Device::C
     if ((is_good && !refused) || (best && ++n_refined > kMaxRefinements)) break;
     asked = fitted && refused ? between(*fitted, *refused) : tighter;
   }
+  if (best && chooser.is_spent())
+    best->planned.plan.analysis.limits.push_back(
+        "overlap: choices of moves that run ahead were tried up to a limit of work; others may hide more");
   if (apart_is_enough(true)) return best_apart;
   return best && !(best_apart && best_apart->is_better_than(*best)) ? best : best_apart;
 }
