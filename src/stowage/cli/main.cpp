@@ -18,6 +18,7 @@
 #include "stowage/base/version.h"
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
+#include "stowage/cli/slow_work.h"
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
 
 namespace {
@@ -92,6 +93,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   }
   if (const Result<void> limited = cpu::limit_instruction_set(); !limited)
     return error(limited.error());
+  const SlowWorkNotice notice;
   std::vector<std::string> names;
   for (const Row& row : kCommands) {
     names.push_back(row.name);

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "stowage/autodiff/flatten.h"
+#include "stowage/base/progress.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/move_parts.h"
@@ -55,6 +56,7 @@ class CompiledProgram final : public Executable {
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
   cpu::obey_environment();
+  const ProgressScope progress(fmt::format("planning a program of {} operations", graph.n_nodes()));
   Dump dump(options, graph);
   Graph g = flatten_all(graph);
   const auto pass = [&](const char* name, auto&& function) {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/progress.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -159,6 +160,7 @@ int64_t Shortfall::total() const {
 }
 
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets) {
+  const ProgressScope progress("planning jobs that need less");
   constexpr size_t kMostBeside = 3;
   // Of the plans that are over in one memory alone, the nearest; last, of all plans.
   std::array<std::optional<Shortfall>, kNumMemoryKinds + 1> nearest;
@@ -262,6 +264,9 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
                                    static_cast<double>(plan.lower_bound_bytes[0]) -
                                1.0),
                       1e3 * plan.plan_s);
+  if (plan.programs.step)
+    for (const std::string& limit : plan.programs.step->memory_analysis().limits)
+      text += fmt::format("limit: {}\n", limit);
   return text;
 }
 

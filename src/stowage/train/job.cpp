@@ -10,6 +10,7 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/in_order.h"
+#include "stowage/base/progress.h"
 #include "stowage/core/sums.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
@@ -551,6 +552,7 @@ JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets) {
 }  // namespace
 
 Choice choose_plan(const Job& job, const Budgets& budgets) {
+  const ProgressScope progress("planning the job");
   const auto start = std::chrono::steady_clock::now();
   Choice choice = find_fit(job, budgets);
   if (!choice.plan) return choice;
@@ -655,6 +657,7 @@ std::string settings_for(const TrainConfig& config, const Placement& p,
 
 std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
                                   const Budgets& budgets, int threads) {
+  const ProgressScope progress("planning losses in parts");
   std::vector<Remedy> remedies;
   const auto weigh = [&](const std::string& change, const BytesByKind& peak_bytes,
                          bool changes_numbers) {
@@ -786,6 +789,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
 
 std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan,
                                   const Budgets& budgets, int threads) {
+  const ProgressScope progress("planning losses in parts");
   std::vector<Remedy> remedies;
   if (config.has_loss_in_parts()) return remedies;
   const auto weigh = [&](const std::string& change, const TrainConfig& changed, bool chunked_loss) {
