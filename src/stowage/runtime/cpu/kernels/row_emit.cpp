@@ -22,7 +22,10 @@ int64_t weight_of(OpKind op) {
   constexpr OpKind kDivides[] = {OpKind::kDiv, OpKind::kSqrt, OpKind::kRem};
   constexpr OpKind kFunctions[] = {OpKind::kExp,  OpKind::kLog, OpKind::kRsqrt, OpKind::kLogistic,
                                    OpKind::kTanh, OpKind::kSin, OpKind::kCos,   OpKind::kErf,
-                                   OpKind::kErfc, OpKind::kPow, OpKind::kLog1p, OpKind::kExpm1};
+                                   OpKind::kErfc, OpKind::kPow, OpKind::kLog1p, OpKind::kExpm1,
+                                   OpKind::kTan, OpKind::kAsin, OpKind::kAcos, OpKind::kAtan,
+                                   OpKind::kSinh, OpKind::kCosh, OpKind::kAsinh, OpKind::kAcosh,
+                                   OpKind::kAtanh, OpKind::kCbrt, OpKind::kErfInv, OpKind::kAtan2};
   if (std::find(std::begin(kDivides), std::end(kDivides), op) != std::end(kDivides)) return 6;
   if (std::find(std::begin(kFunctions), std::end(kFunctions), op) != std::end(kFunctions))
     return 24;

@@ -1,5 +1,4 @@
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
-#include "stowage/runtime/cpu/kernels/row_scalar.h"
 #include "stowage/runtime/cpu/kernels/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,7 +6,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
-#include "stowage/runtime/cpu/kernels/simd_math-inl.h"
+#include "stowage/runtime/cpu/kernels/simd_math_rare-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -28,6 +27,16 @@ STOW_MATH1(RowLogistic, logistic_f32)
 STOW_MATH1(RowErf, erf_f32)
 STOW_MATH1(RowErfc, erfc_f32)
 STOW_MATH1(RowErfInv, erf_inv_f32)
+STOW_MATH1(RowTan, tan_f32)
+STOW_MATH1(RowAsin, asin_f32)
+STOW_MATH1(RowAcos, acos_f32)
+STOW_MATH1(RowAtan, atan_f32)
+STOW_MATH1(RowSinh, sinh_f32)
+STOW_MATH1(RowCosh, cosh_f32)
+STOW_MATH1(RowAsinh, asinh_f32)
+STOW_MATH1(RowAcosh, acosh_f32)
+STOW_MATH1(RowAtanh, atanh_f32)
+STOW_MATH1(RowCbrt, cbrt_f32)
 #undef STOW_MATH1
 struct RowSqrt {
   HWY_INLINE VF operator()(DF, VF a) const { return hn::Sqrt(a); }
@@ -35,23 +44,11 @@ struct RowSqrt {
 struct RowPow {
   HWY_INLINE VF operator()(DF d, VF a, VF b) const { return pow_f32(d, a, b); }
 };
-HWY_INLINE float libm_fmod(float a, float b) {
-  return std::fmod(a, b);
-}
+struct RowAtan2 {
+  HWY_INLINE VF operator()(DF d, VF a, VF b) const { return atan2_f32(d, a, b); }
+};
 struct RowRem {
-  HWY_INLINE VF operator()(DF d, VF a, VF b) const {
-    return patch_f32(d, hn::Eq(hn::Zero(d), hn::Zero(d)), a, a, b, libm_fmod);
-  }
-};
-
-// The rarer functions.
-template <OpKind K>
-struct RowLibm1 {
-  HWY_INLINE VF operator()(DF d, VF a) const { return libm1_f32<K>(d, a); }
-};
-template <OpKind K>
-struct RowLibm2 {
-  HWY_INLINE VF operator()(DF d, VF a, VF b) const { return libm2_f32<K>(d, a, b); }
+  HWY_INLINE VF operator()(DF d, VF a, VF b) const { return fmod_f32(d, a, b); }
 };
 
 MapKernel find_math(OpKind op) {
@@ -70,20 +67,17 @@ MapKernel find_math(OpKind op) {
   if (op == OpKind::kErfInv) return map_f32<RowErfInv, 1>;
   if (op == OpKind::kPow) return map_f32<RowPow, 2>;
   if (op == OpKind::kRem) return map_f32<RowRem, 2>;
-#define STOW_LIBM1(kind) \
-  if (op == OpKind::kind) return map_f32<RowLibm1<OpKind::kind>, 1>;
-  STOW_LIBM1(kTan)
-  STOW_LIBM1(kAsin)
-  STOW_LIBM1(kAcos)
-  STOW_LIBM1(kAtan)
-  STOW_LIBM1(kSinh)
-  STOW_LIBM1(kCosh)
-  STOW_LIBM1(kAsinh)
-  STOW_LIBM1(kAcosh)
-  STOW_LIBM1(kAtanh)
-  STOW_LIBM1(kCbrt)
-#undef STOW_LIBM1
-  if (op == OpKind::kAtan2) return map_f32<RowLibm2<OpKind::kAtan2>, 2>;
+  if (op == OpKind::kTan) return map_f32<RowTan, 1>;
+  if (op == OpKind::kAsin) return map_f32<RowAsin, 1>;
+  if (op == OpKind::kAcos) return map_f32<RowAcos, 1>;
+  if (op == OpKind::kAtan) return map_f32<RowAtan, 1>;
+  if (op == OpKind::kSinh) return map_f32<RowSinh, 1>;
+  if (op == OpKind::kCosh) return map_f32<RowCosh, 1>;
+  if (op == OpKind::kAsinh) return map_f32<RowAsinh, 1>;
+  if (op == OpKind::kAcosh) return map_f32<RowAcosh, 1>;
+  if (op == OpKind::kAtanh) return map_f32<RowAtanh, 1>;
+  if (op == OpKind::kCbrt) return map_f32<RowCbrt, 1>;
+  if (op == OpKind::kAtan2) return map_f32<RowAtan2, 2>;
   return nullptr;
 }
 

@@ -184,14 +184,15 @@ double math_f64(OpKind op, double a, double b) {
 // In double, which holds the result of one operation on floats closely enough that rounding it to
 // f32 is rounding the exact one.
 double float_op(OpKind op, bool is_f64, double a, double b) {
-  if (is_math_op(op)) {
-    if (is_f64) return math_f64(op, a, b);
+  if (is_math_op(op) && !is_f64) {
     const auto x = static_cast<float>(a), y = static_cast<float>(b);
     float z;
     apply_math_f32(op, &x, &y, &z, 1);
     return z;
   }
   if (const auto y = rare_f64(op, a, b)) return *y;
+  if (op == OpKind::kRem) return std::fmod(a, b);
+  if (is_math_op(op)) return math_f64(op, a, b);
   if (op == OpKind::kNeg) return -a;
   if (op == OpKind::kAbs) return std::fabs(a);
   if (op == OpKind::kSign) return a > 0 ? 1 : a < 0 ? -1 : a;
@@ -202,7 +203,6 @@ double float_op(OpKind op, bool is_f64, double a, double b) {
   if (op == OpKind::kSub) return a - b;
   if (op == OpKind::kMul) return a * b;
   if (op == OpKind::kDiv) return a / b;
-  if (op == OpKind::kRem) return std::fmod(a, b);
   if (op == OpKind::kMax) return maximum(a, b);
   if (op == OpKind::kMin) return minimum(a, b);
   STOW_CHECK(false, "{} of floats", op_name(op));

@@ -115,6 +115,16 @@ HWY_INLINE V exp_f32(D d, V x) {
   return exp_small_f32(d, at_most(d, 89.0f, x));
 }
 
+/// e^x - 1 for x between -25 and 88.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V expm1_small_f32(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const auto parts = exp_parts_f32(d, x);
+  const V scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(parts.n, hn::Set(di, 127))));
+  const V y = hn::MulAdd(scale, parts.p, hn::Sub(scale, hn::Set(d, 1.0f)));
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, y);
+}
+
 /// e^x - 1.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V expm1_f32(D d, V x0) {
@@ -173,9 +183,22 @@ HWY_INLINE V log_specials_f32(D d, V x, V y) {
   return hn::IfThenElse(hn::Lt(x, zero), hn::Set(d, std::numeric_limits<float>::quiet_NaN()), y);
 }
 
+/// Whether all of x are positive and normal, and so have nothing special about them.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE bool all_normal_f32(D d, V x) {
+  const V least = hn::Set(d, std::numeric_limits<float>::min());
+  const V most = hn::Set(d, std::numeric_limits<float>::max());
+  return hn::AllTrue(d, hn::And(hn::Ge(x, least), hn::Le(x, most)));
+}
+
 /// The natural logarithm.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log_f32(D d, V x) {
+  if (HWY_LIKELY(all_normal_f32(d, x))) {
+    V n, f;
+    split_f32(d, x, n, f);
+    return log_core_f32(d, f, n, hn::Zero(d));
+  }
   const auto denormal = hn::Lt(x, hn::Set(d, std::numeric_limits<float>::min()));
   const V scaled = hn::IfThenElse(denormal, hn::Mul(x, hn::Set(d, 33554432.0f)), x);
   V n, f;
@@ -198,7 +221,8 @@ HWY_INLINE V log1p_f32(D d, V x) {
   const auto small = hn::Eq(n, hn::Zero(d));
   f = hn::IfThenElse(small, x, f);
   c = hn::IfThenElse(hn::Or(small, hn::Ge(n, hn::Set(d, 25.0f))), hn::Zero(d), c);
-  const V y = log_specials_f32(d, u, log_core_f32(d, f, n, c));
+  V y = log_core_f32(d, f, n, c);
+  if (HWY_UNLIKELY(!all_normal_f32(d, u))) y = log_specials_f32(d, u, y);
   return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 1e-10f)), x, y);
 }
 
@@ -209,7 +233,7 @@ HWY_INLINE V tanh_f32(D d, V x) {
   const auto large = hn::Gt(a, hn::Set(d, 0.549306f));   // log(3) / 2
   const auto small = hn::Lt(a, hn::Set(d, 0.2554128f));  // log(5/3) / 2
   const V doubled = at_most(d, 40.0f, hn::Add(a, a));
-  const V t = expm1_f32(d, hn::IfThenElse(small, hn::Neg(doubled), doubled));
+  const V t = expm1_small_f32(d, hn::IfThenElse(small, hn::Neg(doubled), doubled));
   const V q = hn::Div(hn::IfThenElse(large, two, hn::Abs(t)), hn::Add(t, two));
   return hn::CopySign(hn::IfThenElse(large, hn::Sub(one, q), q), x);
 }
@@ -446,10 +470,14 @@ HWY_INLINE VD reduce_pi_2(DD dd, VD x, VD& k) {
   return hn::NegMulAdd(k, hn::Set(dd, 1.58932547735281966916e-08), x);
 }
 
-/// sin(x + quarters π/2).
-/// Source: the polynomials of Cephes' sinf and cosf (Moshier).
+/// x = quarters π/2 + rest, |rest| <= π/4. |x| < 2^27.
+template <class D>
+struct Quarters {
+  hn::Vec<hn::RebindToSigned<D>> quarters;
+  hn::Vec<D> rest;
+};
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V sin_quarters_f32(D d, V x, int quarters, float (*rare)(float, float)) {
+HWY_INLINE Quarters<D> reduce_quarters_f32(D d, V x) {
   const hn::Half<D> dh;
   const hn::Rebind<double, decltype(dh)> dd;
   const hn::Rebind<int32_t, decltype(dh)> dih;
@@ -457,9 +485,18 @@ HWY_INLINE V sin_quarters_f32(D d, V x, int quarters, float (*rare)(float, float
   hn::Vec<decltype(dd)> k0, k1;
   const auto r0 = reduce_pi_2(dd, hn::PromoteTo(dd, hn::LowerHalf(dh, x)), k0);
   const auto r1 = reduce_pi_2(dd, hn::PromoteTo(dd, hn::UpperHalf(dh, x)), k1);
-  const V r = hn::Combine(d, hn::DemoteTo(dh, r1), hn::DemoteTo(dh, r0));
-  auto n = hn::Combine(di, hn::DemoteTo(dih, k1), hn::DemoteTo(dih, k0));
-  n = hn::Add(n, hn::Set(di, quarters));
+  return {hn::Combine(di, hn::DemoteTo(dih, k1), hn::DemoteTo(dih, k0)),
+          hn::Combine(d, hn::DemoteTo(dh, r1), hn::DemoteTo(dh, r0))};
+}
+
+/// sin(x + quarters π/2).
+/// Source: the polynomials of Cephes' sinf and cosf (Moshier).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V sin_quarters_f32(D d, V x, int quarters, float (*rare)(float, float)) {
+  const hn::RebindToSigned<D> di;
+  const auto reduced = reduce_quarters_f32(d, x);
+  const V r = reduced.rest;
+  const auto n = hn::Add(reduced.quarters, hn::Set(di, quarters));
   const V s = hn::Mul(r, r), one = hn::Set(d, 1.0f);
   V p = hn::Set(d, -1.9515295891e-4f);
   p = hn::MulAdd(p, s, hn::Set(d, 8.3321608736e-3f));
@@ -535,9 +572,33 @@ HWY_INLINE VD pow_core_f64(DD dd, VD x, VD y) {
   return hn::BitCast(dd, hn::Add(hn::BitCast(di, e), k_bits));
 }
 
+/// 2^x.
+/// Source: the polynomial of Cephes' exp2f (Moshier).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp2_f32(D d, V x0) {
+  const hn::RebindToSigned<D> di;
+  const V x = at_most(d, 130.0f, at_least(d, -152.0f, x0)), magic = magic_f32(d);
+  const V shifted = hn::Add(x, magic), r = hn::Sub(x, hn::Sub(shifted, magic));
+  V p = hn::Set(d, 1.535336188319500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.339887440266574e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 9.618437357674640e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.550332471162809e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 2.402264791363012e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 6.931472028550421e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  // In two factors: neither is too large or too small for a float.
+  const auto n = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic));
+  const auto half = hn::ShiftRight<1>(n), bias = hn::Set(di, 127);
+  const V first = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const V second = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(n, half), bias)));
+  return hn::Mul(hn::Mul(p, first), second);
+}
+
 /// x^y with the special values of std::pow.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V pow_f32(D d, V x, V y) {
+  const auto of_two = hn::Eq(x, hn::Set(d, 2.0f));
+  if (hn::AllTrue(d, of_two)) return exp2_f32(d, y);
   const hn::Half<D> dh;
   const hn::Rebind<double, decltype(dh)> dd;
   const V a = hn::Abs(x), zero = hn::Zero(d);
@@ -556,7 +617,9 @@ HWY_INLINE V pow_f32(D d, V x, V y) {
   r = hn::IfThenElse(negative, hn::IfThenElse(integer, signed_r, nan), r);
   const V big = hn::Set(d, std::numeric_limits<float>::max());
   const auto plain = hn::And(hn::And(hn::Gt(a, zero), hn::Le(a, big)), hn::Le(hn::Abs(y), big));
-  return patch_f32(d, hn::Not(plain), r, x, y, libm2<OpKind::kPow>);
+  r = patch_f32(d, hn::Not(plain), r, x, y, libm2<OpKind::kPow>);
+  if (HWY_LIKELY(hn::AllFalse(d, of_two))) return r;
+  return hn::IfThenElse(of_two, exp2_f32(d, y), r);  // a lane does not depend on its neighbours
 }
 #endif  // HWY_TARGET == HWY_SCALAR
 

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/simd_math.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "stowage/runtime/cpu/kernels/simd_math-inl.h"
+#include "stowage/runtime/cpu/kernels/simd_math_rare-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -50,6 +50,16 @@ STOW_MATH1(MapLogistic, logistic_f32)
 STOW_MATH1(MapErf, erf_f32)
 STOW_MATH1(MapErfc, erfc_f32)
 STOW_MATH1(MapErfInv, erf_inv_f32)
+STOW_MATH1(MapTan, tan_f32)
+STOW_MATH1(MapAsin, asin_f32)
+STOW_MATH1(MapAcos, acos_f32)
+STOW_MATH1(MapAtan, atan_f32)
+STOW_MATH1(MapSinh, sinh_f32)
+STOW_MATH1(MapCosh, cosh_f32)
+STOW_MATH1(MapAsinh, asinh_f32)
+STOW_MATH1(MapAcosh, acosh_f32)
+STOW_MATH1(MapAtanh, atanh_f32)
+STOW_MATH1(MapCbrt, cbrt_f32)
 #undef STOW_MATH1
 struct MapSqrt {
   template <class D, class V>
@@ -61,6 +71,19 @@ struct MapPow {
   template <class D, class V>
   HWY_INLINE V operator()(D d, V a, V b) const {
     return pow_f32(d, a, b);
+  }
+};
+
+struct MapAtan2 {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V b) const {
+    return atan2_f32(d, a, b);
+  }
+};
+struct MapRem {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V b) const {
+    return fmod_f32(d, a, b);
   }
 };
 
@@ -82,6 +105,18 @@ MapFn math_map_f32(OpKind op) {
   if (op == OpKind::kErfc) return map_f32<MapErfc>;
   if (op == OpKind::kErfInv) return map_f32<MapErfInv>;
   if (op == OpKind::kPow) return map_f32<MapPow>;
+  if (op == OpKind::kTan) return map_f32<MapTan>;
+  if (op == OpKind::kAsin) return map_f32<MapAsin>;
+  if (op == OpKind::kAcos) return map_f32<MapAcos>;
+  if (op == OpKind::kAtan) return map_f32<MapAtan>;
+  if (op == OpKind::kSinh) return map_f32<MapSinh>;
+  if (op == OpKind::kCosh) return map_f32<MapCosh>;
+  if (op == OpKind::kAsinh) return map_f32<MapAsinh>;
+  if (op == OpKind::kAcosh) return map_f32<MapAcosh>;
+  if (op == OpKind::kAtanh) return map_f32<MapAtanh>;
+  if (op == OpKind::kCbrt) return map_f32<MapCbrt>;
+  if (op == OpKind::kAtan2) return map_f32<MapAtan2>;
+  if (op == OpKind::kRem) return map_f32<MapRem>;
   return nullptr;
 }
 
@@ -97,10 +132,14 @@ bool is_math_op(OpKind op) {
   return HWY_DYNAMIC_DISPATCH(math_map_f32)(op) != nullptr;
 }
 
+bool is_binary_math_op(OpKind op) {
+  return op == OpKind::kPow || op == OpKind::kAtan2 || op == OpKind::kRem;
+}
+
 void apply_math_f32(OpKind op, const float* a, const float* b, float* out, int64_t n) {
   const auto map = HWY_DYNAMIC_DISPATCH(math_map_f32)(op);
   STOW_CHECK(map != nullptr, "{}", op_name(op));
-  map(a, op == OpKind::kPow ? b : a, out, n);
+  map(a, is_binary_math_op(op) ? b : a, out, n);
 }
 
 }  // namespace stow::cpu

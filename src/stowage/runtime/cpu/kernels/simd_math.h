@@ -8,10 +8,12 @@
 
 namespace stow::cpu {
 
-/// Whether `op` is one that apply_math_f32 knows: exp to erf_inv, and pow.
+/// True if `op` is one that apply_math_f32 knows: exp to erf_inv, and those of two operands.
 bool is_math_op(OpKind op);
+/// True for pow, atan2 and rem.
+bool is_binary_math_op(OpKind op);
 
-/// out[i] = op(a[i]), or op(a[i], b[i]) for pow (b is else unread). `out` may be `a` or `b`. The
+/// out[i] = op(a[i]), or op(a[i], b[i]) for those of two operands (b is else unread). `out` may be `a` or `b`. The
 /// bits of an element do not depend on its place.
 void apply_math_f32(OpKind op, const float* a, const float* b, float* out, int64_t n);
 
