@@ -4,25 +4,12 @@
 #include "stowage/base/error.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
+#include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
+#include "stowage/runtime/cpu/kernels/reverse_row.h"
 
 namespace stow::cpu::kernels {
 namespace {
-
-template <typename F>
-void with_width(int64_t width, const F& f) {
-  switch (width) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    case 8:
-      return f(uint64_t{});
-  }
-  STOW_CHECK(false, "width {}", width);
-}
 
 template <typename W>
 void copy_row(W* dst, int64_t dst_stride, const W* src, int64_t src_stride, int64_t n) {
@@ -34,6 +21,8 @@ void copy_row(W* dst, int64_t dst_stride, const W* src, int64_t src_stride, int6
       std::fill_n(dst, n, value);
     else
       for (int64_t i = 0; i < n; ++i) dst[i * dst_stride] = value;
+  } else if (dst_stride == 1 && src_stride == -1) {
+    reverse_row(dst, src, n);
   } else if (dst_stride == 1) {
     for (int64_t i = 0; i < n; ++i) dst[i] = src[i * src_stride];
   } else {

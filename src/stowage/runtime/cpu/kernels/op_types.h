@@ -115,6 +115,58 @@ A minimum(A a, A b) {
   return a < b || a != a ? a : b;
 }
 
+/// Calls f with a value of an unsigned type of `width` bytes.
+template <typename F>
+void with_width(int64_t width, const F& f) {
+  switch (width) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    case 8:
+      return f(uint64_t{});
+  }
+  STOW_CHECK(false, "width {}", width);
+}
+
+/// Calls f with a value of the C++ type of an integer dtype.
+template <typename F>
+void with_index(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::kI64:
+      return f(int64_t{});
+    case DType::kI32:
+      return f(int32_t{});
+    case DType::kI8:
+      return f(int8_t{});
+    case DType::kU64:
+      return f(uint64_t{});
+    case DType::kU32:
+      return f(uint32_t{});
+    case DType::kU8:
+      return f(uint8_t{});
+    case DType::kF64:
+    case DType::kF32:
+    case DType::kBF16:
+    case DType::kF16:
+    case DType::kBool:
+      break;
+  }
+  STOW_CHECK(false, "{} is no index type", dtype_name(dtype));
+}
+
+/// An index as int64; u64 beyond it gives the largest.
+template <typename I>
+int64_t as_start(I index) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  if constexpr (std::is_same_v<I, uint64_t>)
+    return index > uint64_t{kMost} ? kMost : static_cast<int64_t>(index);
+  else
+    return index;
+}
+
 /// An integer of any dtype as int64; u64 beyond it gives the largest.
 inline int64_t load_index(const std::byte* p, DType dtype, int64_t offset) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();

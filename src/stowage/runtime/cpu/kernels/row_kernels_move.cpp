@@ -1,7 +1,9 @@
 // Loads, stores and iotas of a row program: between any strides and dense registers.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "stowage/runtime/cpu/kernels/reverse_row.h"
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 #include "stowage/runtime/cpu/kernels/row_scalar.h"
 
@@ -34,6 +36,13 @@ void move(const MoveCall& c) {
     }
     return;
   }
+  if constexpr (std::is_same_v<To, From>)
+    if (c.from_col_step == -int64_t{sizeof(From)} && c.to_col_step == int64_t{sizeof(To)}) {
+      for (int64_t r = 0; r < c.rows; ++r)
+        reverse_row(reinterpret_cast<To*>(c.to + r * c.to_row_step),
+                    reinterpret_cast<const From*>(c.from + r * c.from_row_step), c.cols);
+      return;
+    }
   // Blocks, so that of a transposed operand every cache line is used whole while it is near.
   constexpr int64_t kBlock = 16;
   const bool by_rows = std::abs(c.from_row_step) + std::abs(c.to_row_step) >
@@ -51,6 +60,35 @@ void move(const MoveCall& c) {
       }
     }
   }
+}
+
+// A register's floats from those of a half type and back: dense ones by the kernel that copies.
+template <typename To, typename From, To (*F)(From)>
+void move_half(const MoveCall& c, Form from_form, Form to_form) {
+  if (c.from_col_step != int64_t{sizeof(From)} || c.to_col_step != int64_t{sizeof(To)})
+    return move<To, From, F>(c);
+  KernelCall call;
+  call.rows = c.rows;
+  call.cols = c.cols;
+  call.args[0].data = c.from;
+  call.args[0].row_step = c.from_row_step;
+  call.args[0].form = from_form;
+  call.out = c.to;
+  call.out_row_step = c.to_row_step;
+  call.out_form = call.round = to_form;
+  f32_map_kernel(OpKind::kReshape)(call);
+}
+void load_bf16(const MoveCall& c) {
+  move_half<float, uint16_t, bf16_to_f32>(c, Form::kBF16, Form::kNative);
+}
+void load_f16(const MoveCall& c) {
+  move_half<float, uint16_t, f16_to_f32>(c, Form::kF16, Form::kNative);
+}
+void store_bf16(const MoveCall& c) {
+  move_half<uint16_t, float, f32_to_bf16>(c, Form::kNative, Form::kBF16);
+}
+void store_f16(const MoveCall& c) {
+  move_half<uint16_t, float, f32_to_f16>(c, Form::kNative, Form::kF16);
 }
 
 // From a 64-bit coordinate, rounded once.
@@ -87,9 +125,9 @@ MoveKernel load_kernel(DType dtype) {
     case DType::kU32:
       return move<uint32_t, uint32_t, same<uint32_t>>;
     case DType::kBF16:
-      return move<float, uint16_t, bf16_to_f32>;
+      return load_bf16;
     case DType::kF16:
-      return move<float, uint16_t, f16_to_f32>;
+      return load_f16;
     case DType::kI8:
     case DType::kU8:
     case DType::kBool:
@@ -99,8 +137,8 @@ MoveKernel load_kernel(DType dtype) {
 }
 
 MoveKernel store_kernel(DType dtype) {
-  if (dtype == DType::kBF16) return move<uint16_t, float, f32_to_bf16>;
-  if (dtype == DType::kF16) return move<uint16_t, float, f32_to_f16>;
+  if (dtype == DType::kBF16) return store_bf16;
+  if (dtype == DType::kF16) return store_f16;
   return load_kernel(dtype);
 }
 

@@ -1,10 +1,10 @@
-// Map kernels of f64, the integers and bool, and conversions between any two dtypes: plain loops
-// that the compiler vectorises where it can.
+// Map kernels by op and dtype, and those that are left of f64, the integers and bool: what calls the C
+// library or loops for each element.
 #include <bit>
 #include <cstring>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/kernels/row_kernels.h"
+#include "stowage/runtime/cpu/kernels/row_kernels_plain.h"
 #include "stowage/runtime/cpu/kernels/row_scalar.h"
 
 namespace stow::cpu {
@@ -93,69 +93,8 @@ void map2(const KernelCall& c) {
   }
 }
 
-template <typename T>
-void select(const KernelCall& c) {
-  for (int64_t r = 0; r < c.rows; ++r) {
-    T* out = reinterpret_cast<T*>(c.out + r * c.out_row_step);
-    for (int64_t i = 0; i < c.cols; ++i) {
-      const bool first = element<uint8_t>(c.args[0], r, i) != 0;
-      out[i] = element<T>(c.args[first ? 1 : 2], r, i);
-    }
-  }
-}
-
 Bool is_finite(double x) {
   return Bool(uint8_t(std::isfinite(x)));
-}
-
-// To f32 with one rounding even where the step is of bf16 or f16, and so rounds again.
-template <typename From>
-void to_f32(const KernelCall& c) {
-  for (int64_t r = 0; r < c.rows; ++r) {
-    auto* out = reinterpret_cast<float*>(c.out + r * c.out_row_step);
-    for (int64_t i = 0; i < c.cols; ++i) {
-      const From x = element<From>(c.args[0], r, i);
-      if constexpr (std::same_as<From, Bool>) {
-        out[i] = x == Bool{0} ? 0 : 1;
-      } else if (c.round == Form::kNative) {
-        out[i] = static_cast<float>(x);
-      } else {
-        const float y = scalar::round_to_odd(x);
-        out[i] = c.round == Form::kBF16 ? bf16_to_f32(f32_to_bf16(y)) : f16_to_f32(f32_to_f16(y));
-      }
-    }
-  }
-}
-
-template <typename From>
-MapKernel convert_from(DType out) {
-  switch (register_dtype(out)) {
-    case DType::kF64:
-      return map1<double, From, scalar::convert<double, From>>;
-    case DType::kF32:
-      if constexpr (std::same_as<From, float>)
-        return nullptr;  // a copy
-      else
-        return to_f32<From>;
-    case DType::kI64:
-      return map1<int64_t, From, scalar::convert<int64_t, From>>;
-    case DType::kI32:
-      return map1<int32_t, From, scalar::convert<int32_t, From>>;
-    case DType::kI8:
-      return map1<int8_t, From, scalar::convert<int8_t, From>>;
-    case DType::kU64:
-      return map1<uint64_t, From, scalar::convert<uint64_t, From>>;
-    case DType::kU32:
-      return map1<uint32_t, From, scalar::convert<uint32_t, From>>;
-    case DType::kU8:
-      return map1<uint8_t, From, scalar::convert<uint8_t, From>>;
-    case DType::kBool:
-      return map1<Bool, From, scalar::convert<Bool, From>>;
-    case DType::kBF16:
-    case DType::kF16:
-      break;
-  }
-  return nullptr;
 }
 
 template <typename T>
@@ -216,30 +155,9 @@ MapKernel find(OpKind op) {
 
 MapKernel convert_kernel(DType in, DType out) {
   if (register_dtype(in) == register_dtype(out)) return copy_kernel(out);
-  switch (register_dtype(in)) {
-    case DType::kF64:
-      return convert_from<double>(out);
-    case DType::kF32:
-      return out == DType::kBool ? f32_test_kernel(OpKind::kConvert) : convert_from<float>(out);
-    case DType::kI64:
-      return convert_from<int64_t>(out);
-    case DType::kI32:
-      return convert_from<int32_t>(out);
-    case DType::kI8:
-      return convert_from<int8_t>(out);
-    case DType::kU64:
-      return convert_from<uint64_t>(out);
-    case DType::kU32:
-      return convert_from<uint32_t>(out);
-    case DType::kU8:
-      return convert_from<uint8_t>(out);
-    case DType::kBool:
-      return convert_from<Bool>(out);
-    case DType::kBF16:
-    case DType::kF16:
-      break;
-  }
-  return nullptr;
+  if (register_dtype(in) == DType::kF32 && out == DType::kBool)
+    return f32_test_kernel(OpKind::kConvert);
+  return plain_convert_kernel(register_dtype(in), register_dtype(out));
 }
 
 bool is_test(OpKind op) {
@@ -254,16 +172,7 @@ MapKernel map_kernel(OpKind op, DType in, DType out) {
   if (is_test(op) ? out != DType::kBool : in != out) return nullptr;
   if (op == OpKind::kReshape) return copy_kernel(out);
   const DType t = register_dtype(in);
-  if (op == OpKind::kSelect) {
-    switch (dtype_bytes(t)) {
-      case 8:
-        return select<uint64_t>;
-      case 4:
-        return select32_kernel();
-      default:
-        return select<uint8_t>;
-    }
-  }
+  if (const MapKernel plain = plain_map_kernel(op, t)) return plain;
   switch (t) {
     case DType::kF64:
       return op == OpKind::kIsFinite ? map1<Bool, double, is_finite> : find<double>(op);
@@ -275,7 +184,7 @@ MapKernel map_kernel(OpKind op, DType in, DType out) {
     case DType::kI64:
       return find<int64_t>(op);
     case DType::kI32:
-      return is_test(op) ? i32_test_kernel(op) : find<int32_t>(op);
+      return find<int32_t>(op);
     case DType::kI8:
       return find<int8_t>(op);
     case DType::kU64:

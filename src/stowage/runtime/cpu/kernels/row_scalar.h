@@ -108,17 +108,30 @@ struct Unary<OpKind::kNot, Bool> {
   static Bool apply(Bool x) { return x == Bool{0} ? Bool{1} : Bool{0}; }
 };
 
+/// a / b where b is neither 0 nor -1. Of at most 32 bits by way of a float type in which the quotient
+/// cannot be rounded up to an integer: there are vectors of these.
+template <Integer T>
+T divide_plain(T a, T b) {
+  if constexpr (sizeof(T) == 8) {
+    return static_cast<T>(a / b);
+  } else {
+    using F = std::conditional_t<sizeof(T) == 4, double, float>;
+    return static_cast<T>(static_cast<F>(a) / static_cast<F>(b));
+  }
+}
 template <Integer T>
 T divide(T a, T b) {
-  if (b == 0) return static_cast<T>(-1);
-  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - wide(a));
-  return static_cast<T>(a / b);
+  const bool opposite = std::is_signed_v<T> && b == static_cast<T>(-1);
+  const T q = divide_plain(a, b == 0 || opposite ? T(1) : b);
+  const T signed_q = opposite ? static_cast<T>(0 - wide(a)) : q;
+  return b == 0 ? static_cast<T>(-1) : signed_q;
 }
 template <Integer T>
 T remainder(T a, T b) {
-  if (b == 0) return a;
-  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return 0;
-  return static_cast<T>(a % b);
+  const bool opposite = std::is_signed_v<T> && b == static_cast<T>(-1);
+  const T by = opposite ? T(1) : b == 0 ? T(1) : b;
+  const T r = static_cast<T>(wide(a) - wide(divide_plain(a, by)) * wide(by));
+  return b == 0 ? a : r;
 }
 template <Integer T>
 T power(T a, T b) {
@@ -209,34 +222,67 @@ STOW_TEST(kGe, a >= b);
 
 /// The float that a further rounding to 16 bits takes for x itself: towards zero, the last bit set
 /// where anything was lost.
-template <typename From>
-float round_to_odd(From x) {
-  auto y = static_cast<float>(x);
-  if (std::isnan(y) || static_cast<long double>(y) == static_cast<long double>(x)) return y;
-  const bool away = std::fabs(static_cast<long double>(y)) > std::fabs(static_cast<long double>(x));
-  if (away) y = std::nextafter(y, 0.0f);
-  uint32_t bits;
-  static_assert(sizeof(bits) == sizeof(y));
-  __builtin_memcpy(&bits, &y, sizeof(bits));
-  bits |= 1;
-  __builtin_memcpy(&y, &bits, sizeof(bits));
-  return y;
+inline float round_to_odd(double x) {
+  const auto y = static_cast<float>(x);
+  const auto back = static_cast<double>(y);
+  const uint32_t bits = std::bit_cast<uint32_t>(y);
+  const uint32_t odd = (bits - (std::fabs(back) > std::fabs(x) ? 1 : 0)) | 1;
+  return std::bit_cast<float>(back == x || x != x ? bits : odd);
+}
+template <Integer T>
+float round_to_odd(T x) {
+  if constexpr (sizeof(T) < 8) {
+    return round_to_odd(static_cast<double>(x));
+  } else {
+    // Beyond a double's bits the last ones count as one.
+    constexpr T kLost = 0x7ff;
+    const T high = static_cast<T>((x & ~kLost) | ((x & kLost) != 0 ? kLost + 1 : 0));
+    const bool is_small = x < T{1} << 52 && (!std::is_signed_v<T> || x > -(T{1} << 52));
+    return round_to_odd(static_cast<double>(is_small ? x : high));
+  }
+}
+
+/// x as an integer: towards zero, what is out of range as the nearest that is within, NaN as 0.
+/// Without branches, so that loops over it become vectors.
+template <Integer To, Float From>
+To saturate(From x) {
+  constexpr To kMost = std::numeric_limits<To>::max(), kLeast = std::numeric_limits<To>::min();
+  constexpr auto kLow = static_cast<From>(kLeast);
+  const From number = std::is_signed_v<To> && x != x ? From(0) : x;
+  const From low = number > kLow ? number : kLow;  // also of a NaN, where that is 0
+  if constexpr (std::numeric_limits<To>::digits <= std::numeric_limits<From>::digits) {
+    constexpr auto kHigh = static_cast<From>(kMost);
+    const From inside = low < kHigh ? low : kHigh;
+    if constexpr (sizeof(To) < 4)
+      return static_cast<To>(static_cast<int32_t>(inside));
+    else
+      return static_cast<To>(inside);
+  } else {
+    // The first number above is a power of two, and a float.
+    constexpr From kAbove = static_cast<From>(To{1} << (std::numeric_limits<To>::digits - 1)) * 2;
+    const bool fits = low < kAbove;
+    const From inside = fits ? low : From(0);
+    To y;
+    if constexpr (std::same_as<To, uint32_t>) {
+      constexpr From kHalf = 2147483648.0f;
+      const bool high = inside >= kHalf;
+      const auto part = static_cast<uint32_t>(static_cast<int32_t>(high ? inside - kHalf : inside));
+      y = part + (high ? 0x80000000u : 0u);
+    } else {
+      y = static_cast<To>(inside);
+    }
+    return fits ? y : kMost;
+  }
 }
 
 template <typename To, typename From>
 To convert(From x) {
   if constexpr (std::same_as<From, Bool>) {
-    return convert<To>(static_cast<uint8_t>(x));
+    return convert<To>(static_cast<uint8_t>(uint8_t(x) != 0));
   } else if constexpr (std::same_as<To, Bool>) {
     return Bool(uint8_t(x != 0));
   } else if constexpr (Float<From> && Integer<To>) {
-    // The bounds as floats: the largest is rounded up to the power of two for wide integers.
-    if (x != x) return 0;
-    if (x >= static_cast<From>(std::numeric_limits<To>::max()))
-      return std::numeric_limits<To>::max();
-    if (x <= static_cast<From>(std::numeric_limits<To>::min()))
-      return std::numeric_limits<To>::min();
-    return static_cast<To>(x);
+    return saturate<To>(x);
   } else {
     return static_cast<To>(x);
   }
