@@ -336,15 +336,32 @@ class Maker {
     add(builder_.add1(OpKind::kConvolution, p, {x, of({x.dtype(), Shape(kernel)})}) * 0.4);
   }
 
+  // Rows of x by vectors [n, 1], or, an axis going along, parts of rows by vectors [n, extent, 1].
+  struct Indexed {
+    GatherParams params;
+    Dims vectors, windows;
+  };
+  Indexed indexed(const Val& x) {
+    const int64_t n = context_.extent();
+    const bool along = x.rank() > 1 && below(3) == 0;
+    Indexed i{{{}, {0}, {0}, x.shape().dims()}, {n, 1}, x.shape().dims()};
+    i.params.slice_sizes[0] = 1;
+    i.windows[0] = n;
+    if (along) {
+      i.params.collapsed_axes = {0, 1};
+      i.params.batch_axes = i.params.index_batch_axes = {1};
+      i.params.slice_sizes[1] = 1;
+      i.vectors = {n, x.shape()[1], 1};
+    }
+    for (int k = along ? 2 : 1; k < x.rank(); ++k) i.params.offset_axes.push_back(k);
+    return i;
+  }
+
   void scatter_step(const Val& x) {
-    if (x.rank() == 0 || x.shape()[0] == 0) return;
-    const Val index = of({DType::kI32, {context_.extent(), 1}});
-    GatherParams p{{}, {0}, {0}, x.shape().dims()};
-    p.slice_sizes[0] = 1;
-    for (int i = 1; i < x.rank(); ++i) p.offset_axes.push_back(i);
-    ArrayType updates = x.type();
-    updates.shape[0] = index.shape()[0];
-    const Val u = of(updates);
+    if (x.rank() == 0 || x.type().elems() == 0) return;
+    const auto [p, vectors, windows] = indexed(x);
+    const Val index = of({DType::kI32, Shape(vectors)});
+    const Val u = of({x.dtype(), Shape(windows)});
     constexpr OpKind kOps[] = {OpKind::kScatter, OpKind::kScatterMin, OpKind::kScatterMax};
     if (below(4) == 0)
       return add(builder_.add1(OpKind::kScatterMul, p, {x, index, cos(bounded(u)) + 0.3}));
@@ -615,15 +632,11 @@ class Maker {
 
   void gather_step() {
     const Val x = any_float();
-    if (x.rank() == 0 || x.shape()[0] == 0) return;
-    const Val index = of({DType::kI32, {context_.extent(), 1}});
-    GatherParams p{{}, {0}, {0}, x.shape().dims()};
-    p.slice_sizes[0] = 1;
-    for (int i = 1; i < x.rank(); ++i) p.offset_axes.push_back(i);
+    if (x.rank() == 0 || x.type().elems() == 0) return;
+    const auto [p, vectors, windows] = indexed(x);
+    const Val index = of({DType::kI32, Shape(vectors)});
     if (below(2)) return add(gather(x, index, p));
-    ArrayType updates = x.type();
-    updates.shape[0] = index.shape()[0];
-    add(scatter_add(x, index, of(updates), p));
+    add(scatter_add(x, index, of({x.dtype(), Shape(windows)}), p));
   }
 
   void dynamic_step() {

@@ -73,7 +73,8 @@ class Mutator {
   void change(AxisParams& p) { change(p.axis); }
   void change(ArgReduceParams& p) { below(2) == 0 ? change(p.axis) : void(p.index_dtype = dtype()); }
   void change(GatherParams& p) {
-    any({&p.offset_axes, &p.collapsed_axes, &p.start_index_map, &p.slice_sizes});
+    any({&p.offset_axes, &p.collapsed_axes, &p.start_index_map, &p.slice_sizes, &p.batch_axes,
+         &p.index_batch_axes});
   }
   void change(DotParams& p) {
     if (below(5) == 0) p.out = dtype();

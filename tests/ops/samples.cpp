@@ -216,6 +216,35 @@ void add_movement(Table& t) {
   t.add(K::kGather, "narrow index", {"f32[300]", "u8[5,1]"}, element, {"f32[5]"})
       .ranges({{}, {0, 255}})
       .grad();
+  // Axes that go along: all but the indexed one; two, crossed, beside a window; one of two indexed.
+  const GatherParams along{{}, {0, 1}, {1}, {1, 1}, {0}, {0}};
+  const GatherParams crossed{{1}, {0, 1, 2}, {2}, {1, 1, 1, 3}, {0, 1}, {1, 0}};
+  const GatherParams columns{{0}, {1, 2}, {1}, {2, 1, 1}, {2}, {1}};
+  t.add(K::kGather, "along", {"f32[4,5]", "i32[4,3,1]"}, along, {"f32[4,3]"})
+      .ranges({{}, {-2, 7}})
+      .grad();
+  for (const auto& [params, indices, result] :
+       {std::tuple{rows, "i32[4,1]", "f32[4,3]"}, std::tuple{along, "i64[6,3,1]", "f32[6,3]"}})
+    t.add(K::kGather, std::string("filled by ") + indices, {"f32[6,3]", indices, "f32[]"}, params, {result})
+        .ranges({{}, {-2, 8}, {}})
+        .grad();
+  t.add(K::kGather, "crossed", {"f32[4,2,5,3]", "i32[2,4,1]"}, crossed, {"f32[2,3,4]"})
+      .ranges({{}, {-2, 7}})
+      .grad();
+  t.add(K::kGather, "columns", {"bf16[2,5,3]", "u8[9,3,1]"}, columns, {"bf16[2,9,3]"})
+      .ranges({{}, {0, 7}});
+  for (K op : {K::kScatter, K::kScatterAdd, K::kScatterMul, K::kScatterMin, K::kScatterMax}) {
+    t.add(op, "along", {"f32[4,5]", "i32[4,3,1]", "f32[4,3]"}, along, {"f32[4,5]"})
+        .ranges({{0.5, 3}, {-2, 7}, {0.5, 3}})
+        .grad()
+        .distinct();
+    t.add(op, "crossed", {"f32[4,2,5,3]", "i32[2,4,1]", "f32[2,3,4]"}, crossed, {"f32[4,2,5,3]"})
+        .ranges({{0.5, 3}, {-2, 7}, {0.5, 3}})
+        .grad()
+        .distinct();
+    t.add(op, "columns", {"bf16[2,5,3]", "u8[9,3,1]", "bf16[2,9,3]"}, columns, {"bf16[2,5,3]"})
+        .ranges({{1, 2}, {0, 7}, {1, 2}});
+  }
   t.add(K::kScatterAdd, "rows", {"f32[6,3]", "i32[4,1]", "f32[4,3]"}, rows, {"f32[6,3]"})
       .ranges({{}, {-2, 8}, {}})
       .grad();

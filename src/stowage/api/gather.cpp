@@ -54,21 +54,14 @@ void check(const Numbers& b, const Array& operand, const Array& indices, const D
   }
 }
 
-// Batching axes are indexed like others: each index vector begins with its own place along them.
-Array with_places(const Numbers& b, const Array& indices, GatherParams& p) {
-  if (b.operand_dims.empty()) return indices;
+// Batching axes are collapsed ones.
+void add_batch_axes(const Numbers& b, GatherParams& p) {
   Dims dropped(p.collapsed_axes.size() + b.operand_dims.size());
   std::merge(p.collapsed_axes.begin(), p.collapsed_axes.end(), b.operand_dims.begin(),
              b.operand_dims.end(), dropped.begin());
   p.collapsed_axes = std::move(dropped);
-  p.start_index_map.insert(p.start_index_map.begin(), b.operand_dims.begin(), b.operand_dims.end());
-  Dims one = indices.shape().dims();
-  one.back() = 1;
-  std::vector<Array> parts;
-  for (int64_t along : b.indices_dims)
-    parts.push_back(iota(Shape(one), static_cast<int>(along), indices.dtype()));
-  parts.push_back(indices);
-  return concatenate(parts, -1);
+  p.batch_axes = b.operand_dims;
+  p.index_batch_axes = b.indices_dims;
 }
 
 Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
@@ -102,9 +95,10 @@ Array scatter_by(OpKind op, std::string_view name, const Operand& operand,
                 to_string(u.type()), axis, to_string(x.type()));
     p.slice_sizes.push_back(u.shape()[static_cast<int>(along)]);
   }
+  add_batch_axes(numbers, p);
   return run_as_one("scatter", [&] {
-    Array indices = with_places(numbers, given, p);
-    if (mode == GatherScatterMode::kClip) indices = starts_within(indices, x, p);
+    const bool clips = mode == GatherScatterMode::kClip;
+    const Array indices = clips ? starts_within(given, x, p) : given;
     return record1(op, p, {x, indices, u});
   });
 }
@@ -121,11 +115,11 @@ Array gather(const Operand& operand, const Operand& start_indices, const GatherD
       "start_index_map", n.operand_batching_dims,       n.start_indices_batching_dims};
   check(numbers, x, given, n.collapsed_slice_dims, n.start_index_map);
   GatherParams p{n.offset_dims, n.collapsed_slice_dims, n.start_index_map, slice_sizes};
+  add_batch_axes(numbers, p);
   return run_as_one("gather", [&] {
-    const Array indices = with_places(numbers, given, p);
-    const Array read = record1(OpKind::kGather, p, {x, indices});
+    const Array read = record1(OpKind::kGather, p, {x, given});
     if (mode != GatherScatterMode::kFillOrDrop) return read;
-    return filled_outside(read, indices, x, p, fill_value.value_or(out_of_range_value(x.dtype())));
+    return filled_outside(read, given, x, p, fill_value.value_or(out_of_range_value(x.dtype())));
   });
 }
 

@@ -10,6 +10,31 @@
 #include "stowage/core/scalar.h"
 
 namespace stow {
+
+Array from_the_end(const Array& indices, int64_t extent) {
+  if (is_unsigned_int(indices.dtype())) return indices;
+  return where(indices < 0, indices + extent, indices);
+}
+
+AlongAxis::AlongAxis(const Shape& x, const Shape& indices, int64_t axis) {
+  params.start_index_map = {axis};
+  for (int k = 0; k < x.rank(); ++k) {
+    const bool whole = k != axis && indices[k] == 1;
+    params.slice_sizes.push_back(whole ? x[k] : 1);
+    if (whole) {
+      params.offset_axes.push_back(k);
+      continue;
+    }
+    params.collapsed_axes.push_back(k);
+    if (k != axis && x[k] != 1) {  // else its only element is broadcast
+      params.batch_axes.push_back(k);
+      params.index_batch_axes.push_back(std::ssize(vectors));
+    }
+    vectors.push_back(indices[k]);
+  }
+  vectors.push_back(1);
+}
+
 namespace {
 
 // NumPy's clamping of a range of an axis.
@@ -54,12 +79,6 @@ Array take_slice_of(const Array& x, const SliceParams& p, const Dims& reversed) 
   return reversed.empty() ? cut : record1(OpKind::kReverse, AxesParams{reversed}, {cut});
 }
 
-// Negative indices from the end.
-Array from_the_end(const Array& indices, int64_t extent) {
-  if (is_unsigned_int(indices.dtype())) return indices;
-  return where(indices < 0, indices + extent, indices);
-}
-
 // Indices as `mode` has them; gather clamps what is still out of range.
 Array resolve_indices(const Array& indices, int64_t extent, IndexMode mode) {
   switch (mode) {
@@ -92,9 +111,11 @@ Array last_starts(const Array& indices, const Array& x, const GatherParams& p) {
   return Array::from(std::span<const int64_t>(last), shape, indices.dtype());
 }
 
-Array in_range(const Array& indices, int64_t extent) {
-  const Array below = indices < extent;
-  return is_unsigned_int(indices.dtype()) ? below : logical_and(below, indices >= 0);
+// Windows of x by these index vectors, those out of range filled in mode kFill.
+Array read_along(const Array& x, const Array& vectors, const GatherParams& p, IndexMode mode,
+                 const ScalarValue& filling) {
+  if (mode != IndexMode::kFill) return record1(OpKind::kGather, p, {x, vectors});
+  return record1(OpKind::kGather, p, {x, vectors, scalar_constant(filling, x.dtype())});
 }
 
 }  // namespace
@@ -154,12 +175,7 @@ Array take(const Operand& x, const Operand& indices, int axis, IndexMode mode,
   for (int64_t k = 0; k < a.rank() - 1; ++k) p.offset_axes.push_back(k < at ? k : k + given.rank());
   return run_as_one("take", [&] {
     const Array i = resolve_indices(given, extent, mode);
-    const Array read = record1(OpKind::kGather, p, {a, expand_dims(i, i.rank())});
-    if (mode != IndexMode::kFill) return read;
-    Dims spread(static_cast<size_t>(read.rank()), 1);
-    for (int k = 0; k < given.rank(); ++k) spread[static_cast<size_t>(at + k)] = given.shape()[k];
-    return where(reshape(in_range(i, extent), spread), read,
-                 scalar_constant(filling, a.dtype()));
+    return read_along(a, expand_dims(i, i.rank()), p, mode, filling);
   });
 }
 
@@ -192,22 +208,8 @@ Array take_along_axis(const Operand& x, const Operand& indices, int axis, IndexM
     // Unlike take, JAX counts negative indices from the end here before it clips.
     const Array i = mode == IndexMode::kClip ? from_the_end(given, extent)
                                              : resolve_indices(given, extent, mode);
-    const Array chosen = broadcast_array(i, shape);
-    std::vector<Array> components;
-    GatherParams p;
-    for (int k = 0; k < a.rank(); ++k) {
-      const bool one = k != at && a.shape()[k] == 1;  // broadcast: its only element
-      components.push_back(k == at ? chosen
-                           : one   ? zeros(shape, given.dtype())
-                                   : iota(shape, k, given.dtype()));
-      p.collapsed_axes.push_back(k);
-      p.start_index_map.push_back(k);
-      p.slice_sizes.push_back(1);
-    }
-    const Array read = record1(OpKind::kGather, p, {a, stow::stack(components, -1)});
-    if (mode != IndexMode::kFill) return read;
-    return where(in_range(chosen, extent), read,
-                 scalar_constant(filling, a.dtype()));
+    const AlongAxis p(a.shape(), given.shape(), at);
+    return read_along(a, stow::reshape(i, p.vectors), p.params, mode, filling);
   });
 }
 

@@ -15,6 +15,17 @@ namespace stow {
 /// Errors: TraceError for one out of range or given twice.
 Dims check_axes(std::string_view name, const Axes& axes, const ArrayType& type, bool all);
 
+/// Negative indices from the end.
+Array from_the_end(const Array& indices, int64_t extent);
+
+/// Elements of x along one axis by indices of x's rank: each other axis goes along with that of the
+/// indices, or is an axis of the window where all of it is indexed alike.
+struct AlongAxis {
+  AlongAxis(const Shape& x, const Shape& indices, int64_t axis);
+  GatherParams params;
+  Dims vectors;  ///< The shape of the indices as index vectors.
+};
+
 /// What IndexMode::kFill reads out of range.
 ScalarValue out_of_range_value(DType dtype);
 

@@ -176,21 +176,13 @@ Array put_along_axis(const Operand& x, const Operand& indices, const Operand& va
     // Axes that are not indexed go along with the indices, whose extents may be 1.
     Dims dims = a.shape().dims();
     dims[static_cast<size_t>(along)] = given.shape()[static_cast<int>(along)];
-    const Array at_axis = broadcast_array(given, Shape(dims));
     const Array v = broadcast_to(broadcast_to(values, given.shape()), Shape(dims));
-    const Array moved = moveaxis(a, static_cast<int>(along), 0);
-    const Array placed = moveaxis(at_axis, static_cast<int>(along), 0);
-    const Array updates = moveaxis(v, static_cast<int>(along), 0);
-    // Every lane of the axis is a column.
-    const Dims& others = moved.shape().dims();
-    const int64_t n = others[0];
-    const int64_t lanes =
-        std::accumulate(others.begin() + 1, others.end(), int64_t{1}, std::multiplies<>());
-    const Array columns = iota({1, lanes}, 1, placed.dtype());
-    const Array result = reshape(moved, {n, lanes})
-                             .at({reshape(placed, {placed.dim(0), lanes}), columns})
-                             .set(reshape(updates, {placed.dim(0), lanes}));
-    return moveaxis(reshape(result, moved.shape().dims()), 0, static_cast<int>(along));
+    if (a.size() == 0 || v.size() == 0) return a;
+    const Array places = from_the_end(given, a.shape()[static_cast<int>(along)]);
+    const AlongAxis p(a.shape(), given.shape(), along);
+    const Array updates = with_weak(convert_to(v, a.dtype()), false);
+    const Array result = record1(OpKind::kScatter, p.params, {a, reshape(places, p.vectors), updates});
+    return with_weak(result, a.type().weak);
   });
 }
 

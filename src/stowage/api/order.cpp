@@ -1,5 +1,6 @@
 // What follows an order along an axis: running reductions, sorting, order statistics.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -268,11 +269,21 @@ Array searchsorted(const Operand& sorted, const Operand& values, bool right) {
   const Array s = to_array(sorted, dtype), v = to_array(values, dtype);
   if (s.rank() != 1) fail_here("[searchsorted] a vector is needed, got {}", to_string(s.type()));
   return run_as_one("searchsorted", [&] {
-    const Array value = expand_dims(v, v.rank());
-    // NaN is the largest number.
-    const Array below = right ? logical_or(s <= value, isnan(value))
-                              : logical_or(s < value, logical_and(isnan(value), s == s));
-    return sum(astype(below, DType::kI32), -1);
+    // Binary search, a halving at a time for all values: `place` elements lie below for certain, and
+    // fewer than 2 * step more do. NaN is the largest number.
+    Array place = zeros(v.shape(), DType::kI32);
+    const int64_t n = s.size();
+    for (auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n))); step > 0;
+         step /= 2) {
+      const Array last = place + static_cast<int32_t>(step - 1);
+      const Array tried = take(s, last, 0, IndexMode::kClip);
+      Array below = right ? tried <= v : tried < v;
+      if (is_float(s.dtype()))
+        below = logical_or(below, right ? isnan(v) : logical_and(isnan(v), tried == tried));
+      const Array within = last < static_cast<int32_t>(n);
+      place = where(logical_and(below, within), last + 1, place);
+    }
+    return place;
   });
 }
 

@@ -95,7 +95,7 @@ Array median(const Operand& x, const Axes& axes = {}, bool keepdims = false);  /
 Array nanquantile(const Operand& x, double q, const Axes& axes = {}, bool keepdims = false);
 Array nanmedian(const Operand& x, const Axes& axes = {}, bool keepdims = false);  ///< The middle one.
 /// Where in the sorted vector `sorted` the values would go: before equal ones, or after (right).
-/// Compares each value with all of `sorted`.
+/// A binary search, as many gathers as `sorted` halves; NaN is the largest number.
 Array searchsorted(const Operand& sorted, const Operand& values, bool right = false);
 /// How many elements differ from zero (i32).
 Array count_nonzero(const Operand& x, const Axes& axes = {}, bool keepdims = false);

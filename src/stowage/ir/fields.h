@@ -46,7 +46,8 @@ STOW_FIELDS(PadParams, STOW_FIELD(low), STOW_FIELD(high), STOW_FIELD(interior))
 STOW_FIELDS(AxisParams, STOW_FIELD(axis), STOW_FIELD(flag))
 STOW_FIELDS(ArgReduceParams, STOW_FIELD(axis), STOW_FIELD(index_dtype))
 STOW_FIELDS(GatherParams, STOW_FIELD(offset_axes), STOW_FIELD(collapsed_axes),
-            STOW_FIELD(start_index_map), STOW_FIELD(slice_sizes), STOW_FIELD(n_tiles))
+            STOW_FIELD(start_index_map), STOW_FIELD(slice_sizes), STOW_FIELD(batch_axes),
+            STOW_FIELD(index_batch_axes), STOW_FIELD(n_tiles))
 STOW_FIELDS(DotParams, STOW_FIELD(lhs_contract), STOW_FIELD(rhs_contract), STOW_FIELD(lhs_batch),
             STOW_FIELD(rhs_batch), STOW_FIELD(out))
 STOW_FIELDS(AttentionParams, STOW_FIELD(scale), STOW_FIELD(causal), STOW_FIELD(offset))

@@ -99,6 +99,9 @@ struct GatherParams {
   Dims collapsed_axes;   ///< Operand axes of slice size 1 that are dropped.
   Dims start_index_map;  ///< Operand axis of each component of the index vector.
   Dims slice_sizes;      ///< One an operand axis.
+  /// Collapsed axes whose starts are not in the index vectors: the start along operand axis
+  /// `batch_axes[k]` is the place of the index vector along axis `index_batch_axes[k]` of indices.
+  Dims batch_axes = {}, index_batch_axes = {};
   /// Of a scatter into one of so many tiles of a whole: as many as updates are beside it for one that
   /// is within. Says what it costs, not what it does.
   int64_t n_tiles = 1;

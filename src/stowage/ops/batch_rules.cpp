@@ -70,15 +70,6 @@ Batched batch_reduce(const BatchContext& c) {
   return rebuilt(c, AxesParams{axes}, c.operands, batch - before);
 }
 
-Val numbered(const Val& indices, int64_t size) {
-  const bool counts = size - 1 <= max_int_value(indices.dtype());
-  const Val wide = counts ? indices : convert(indices, DType::kI64);
-  Shape shape = wide.shape();
-  shape[shape.rank() - 1] = 1;
-  const Val parts[] = {iota(wide.builder(), {wide.dtype(), shape}, 0), wide};
-  return concatenate(parts, shape.rank() - 1);
-}
-
 Batched batch_by_loop(const BatchContext& c) {
   auto body = std::make_shared<Graph>();
   GraphBuilder b(*body);

@@ -1,4 +1,5 @@
-// Gather, XLA's general form: it clamps each start so that its window lies within the operand.
+// Gather, XLA's general form: it clamps each start so that its window lies within the operand. With a
+// third operand, a scalar, windows that do not lie within are filled with that.
 #include <algorithm>
 
 #include "stowage/core/scalar.h"
@@ -31,6 +32,20 @@ Shape window_shape(const InferContext& c, const GatherParams& p) {
       c.error("slice size {} of axis {} does not fit {}", size, i, to_string(x));
     if (size != 1 && contains(p.collapsed_axes, i))
       c.error("collapsed axis {} has slice size {}, not 1", i, size);
+  }
+  if (p.batch_axes.size() != p.index_batch_axes.size())
+    c.error("batch_axes has {} entries, index_batch_axes {}", p.batch_axes.size(),
+            p.index_batch_axes.size());
+  check_axes(c, p.batch_axes, rank, "batch axis");
+  check_axes(c, p.index_batch_axes, n_batch, "index batch axis");
+  for (size_t k = 0; k < p.batch_axes.size(); ++k) {
+    const auto axis = static_cast<int>(p.batch_axes[k]);
+    const auto along = static_cast<int>(p.index_batch_axes[k]);
+    if (!contains(p.collapsed_axes, axis) || contains(p.start_index_map, axis))
+      c.error("batch axis {} must be collapsed and have no start index", axis);
+    if (x.shape[axis] != indices.shape[along])
+      c.error("batch axis {} of {} goes along with axis {} of {}, which differs in extent", axis,
+              to_string(x), along, to_string(indices));
   }
   const Dims kept = other_axes(p.collapsed_axes, rank);
   if (p.offset_axes.size() != kept.size())
@@ -94,18 +109,29 @@ Val windows_within(const Val& indices, const Shape& x, const GatherParams& p) {
 namespace {
 
 std::vector<ArrayType> infer_gather(const InferContext& c) {
-  const auto& p = expect<GatherParams>(c, 2);
+  const bool fills = c.operands.size() == 3;
+  const auto& p = expect<GatherParams>(c, fills ? 3 : 2);
   ArrayType type = strong(c, c.operand(0).dtype, window_shape(c, p));
-  type.weak = c.operand(0).weak;
+  if (fills && (c.operand(2).dtype != type.dtype || c.operand(2).shape.rank() != 0))
+    c.error("what fills must be {}[], got {}", dtype_name(type.dtype), to_string(c.operand(2)));
+  type.weak = c.operand(0).weak && !fills;
   return {std::move(type)};
 }
 
 Cotangents vjp_gather(const VjpContext& c) {
-  Cotangents result(2);
+  const bool fills = c.operands.size() == 3;
+  Cotangents result(c.operands.size());
   const auto& p = c.node.as<GatherParams>();
   const Val &x = c.operands[0], &indices = c.operands[1];
-  if (c.needed[0])
-    result[0] = scatter_add(zeros_like(x), clamp_starts(indices, x.shape(), p), c.ct(), p);
+  if (c.needed[0]) {  // a scatter drops what was filled
+    const Val starts = fills ? indices : clamp_starts(indices, x.shape(), p);
+    result[0] = scatter_add(zeros_like(x), starts, c.ct(), p);
+  }
+  if (fills && c.needed[2]) {
+    const Val &ct = c.ct(), within = windows_within(indices, x.shape(), p);
+    const Val here = broadcast(within, ct.shape(), other_axes(p.offset_axes, ct.rank()));
+    result[2] = reduce(OpKind::kReduceSum, select(here, zeros_like(ct), ct), all_axes(ct.rank()));
+  }
   return result;
 }
 
@@ -117,7 +143,9 @@ WideGather widen_gather(const BatchContext& c, bool operand) {
   WideGather wide{p, indexed ? batched_at(c, 1, 0) : c.operands[1]};
   GatherParams& w = wide.params;
   w.offset_axes = beside(p.offset_axes, 0);
+  if (indexed) w.index_batch_axes = beside(p.index_batch_axes, 0);
   if (!operand) return wide;
+  w.batch_axes = beside(p.batch_axes, 0);
   w.collapsed_axes = beside(p.collapsed_axes, 0);
   w.start_index_map = beside(p.start_index_map, 0);
   w.slice_sizes = inserted(p.slice_sizes, 0, indexed ? 1 : c.size);
@@ -126,8 +154,8 @@ WideGather widen_gather(const BatchContext& c, bool operand) {
     return wide;
   }
   w.collapsed_axes = inserted(w.collapsed_axes, 0, 0);
-  w.start_index_map = inserted(w.start_index_map, 0, 0);
-  wide.indices = numbered(wide.indices, c.size);
+  w.batch_axes = inserted(w.batch_axes, 0, 0);
+  w.index_batch_axes = inserted(w.index_batch_axes, 0, 0);
   return wide;
 }
 
@@ -138,12 +166,17 @@ ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows) {
   ShardingFactors f;
   f.operands = {std::vector<int>(static_cast<size_t>(rank), kWhole), letters(n_batch, rank)};
   f.operands[1].push_back(kWhole);
+  for (size_t k = 0; k < p.batch_axes.size(); ++k) {
+    const auto axis = static_cast<size_t>(p.batch_axes[k]);
+    f.operands[0][axis] = static_cast<int>(axis);
+    f.operands[1][static_cast<size_t>(p.index_batch_axes[k])] = static_cast<int>(axis);
+  }
   std::vector<int> result;
   size_t offset = 0;
-  int batch = 0;
+  size_t batch = 0;
   for (int i = 0; i < windows.rank(); ++i) {
     if (!contains(p.offset_axes, i)) {
-      result.push_back(rank + batch++);
+      result.push_back(f.operands[1][batch++]);
       continue;
     }
     const auto axis = static_cast<size_t>(kept[offset++]);
@@ -158,7 +191,9 @@ ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows) {
 namespace {
 
 ShardingFactors shard_gather(const InferContext& c, std::span<const ArrayType> results) {
-  return shard_gather_like(c, results[0].shape);
+  ShardingFactors f = shard_gather_like(c, results[0].shape);
+  if (c.operands.size() == 3) f.operands.emplace_back();
+  return f;
 }
 
 Cost cost_gather(const InferContext& c, std::span<const ArrayType> results) {
@@ -167,9 +202,13 @@ Cost cost_gather(const InferContext& c, std::span<const ArrayType> results) {
 }
 
 Batched batch_gather(const BatchContext& c) {
+  const bool fills = c.operands.size() == 3;
+  if (fills && c.batched(2)) return batch_by_loop(c);
   const WideGather wide = widen_gather(c, c.batched(0));
   const Val x = c.batched(0) ? batched_at(c, 0, 0) : c.operands[0];
-  return rebuilt(c, wide.params, std::vector{x, wide.indices}, 0);
+  std::vector<Val> operands{x, wide.indices};
+  if (fills) operands.push_back(c.operands[2]);
+  return rebuilt(c, wide.params, operands, 0);
 }
 
 }  // namespace

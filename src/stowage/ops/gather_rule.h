@@ -16,7 +16,7 @@ Shape window_shape(const InferContext& c, const GatherParams& p);
 Val windows_within(const Val& indices, const Shape& x, const GatherParams& p);
 
 /// Operand and updates (or result) have the batch at axis 0. Where the indices are the same for all,
-/// it is an axis of the window; else each index vector begins with the number of its example.
+/// it is an axis of the window; else it goes along with an axis of the indices.
 struct WideGather {
   GatherParams params;
   Val indices;

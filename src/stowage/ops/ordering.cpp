@@ -20,8 +20,14 @@ std::vector<ArrayType> infer_sort(const InferContext& c) {
   return results;
 }
 
-// Sort is stable, so sorting an iota by the same key gives the permutation that was applied;
-// sorting the cotangents by that permutation undoes it.
+// Elements along `axis`, each index vector being one number.
+GatherParams elements_along(int64_t axis, int rank) {
+  const Dims all = all_axes(rank), others = other_axes({axis}, rank);
+  return {{}, all, {axis}, Dims(static_cast<size_t>(rank), 1), others, others};
+}
+
+// Sort is stable, so sorting an iota by the same key gives the permutation that was applied. The
+// cotangents are read by its inverse.
 Cotangents vjp_sort(const VjpContext& c) {
   const auto& p = c.node.as<AxisParams>();
   Cotangents result(c.operands.size());
@@ -34,10 +40,13 @@ Cotangents vjp_sort(const VjpContext& c) {
   const bool narrow = key.shape()[static_cast<int>(p.axis)] <= std::numeric_limits<int32_t>::max();
   const Val places = iota(key.builder(), {narrow ? DType::kI32 : DType::kI64, key.shape()}, p.axis);
   const Val keyed[] = {key, places};
-  std::vector<Val> by_place = {sort(keyed, p.axis, p.flag)[1]};
-  for (size_t i : which) by_place.push_back(*c.cotangents[i]);
-  const std::vector<Val> sorted = sort(by_place, p.axis, false);
-  for (size_t i = 0; i < which.size(); ++i) result[which[i]] = sorted[i + 1];
+  Dims vectors = key.shape().dims();
+  vectors.push_back(1);
+  const Val from = reshape(sort(keyed, p.axis, p.flag)[1], Shape(vectors));
+  const GatherParams elements = elements_along(p.axis, key.rank());
+  const Val inverse = key.builder().add1(OpKind::kScatter, elements, {zeros_like(places), from, places});
+  const Val to = reshape(inverse, Shape(vectors));
+  for (size_t i : which) result[i] = gather(*c.cotangents[i], to, elements);
   return result;
 }
 
@@ -75,11 +84,8 @@ Cotangents vjp_top_k(const VjpContext& c) {
   const int64_t rows = x.type().elems() / n;
   const auto flat = [&](const Val& v) { return reshape(transpose(v, order), {rows, p.k}); };
   const Val places = reshape(flat(c.results[1]), {rows, p.k, 1});
-  const Val row = iota(x.builder(), {DType::kI32, {rows, p.k, 1}}, 0);
-  const Val parts[] = {row, places};
-  const GatherParams elements{{}, {0, 1}, {0, 1}, {1, 1}};
   const Val none = full(x.builder(), {c.ct().dtype(), {rows, n}}, 0);
-  const Val ct = scatter_add(none, concatenate(parts, 2), flat(c.ct()), elements);
+  const Val ct = scatter_add(none, places, flat(c.ct()), elements_along(1, 2));
   result[0] = transpose(reshape(ct, Shape(turned)), back);
   return result;
 }

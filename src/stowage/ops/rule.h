@@ -126,9 +126,6 @@ Batched batch_marks(const BatchContext& c);
 Batched batch_along_axis(const BatchContext& c);
 /// AxesParams, the axes vanishing: reductions.
 Batched batch_reduce(const BatchContext& c);
-/// Index vectors [size, …, n] with the number of the example before each, [size, …, n + 1]; of a
-/// wider dtype where theirs cannot count the examples.
-Val numbered(const Val& indices, int64_t size);
 /// Any op: a scan over the examples. The rule where an op takes no further axis.
 Batched batch_by_loop(const BatchContext& c);
 

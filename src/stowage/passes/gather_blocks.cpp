@@ -68,8 +68,13 @@ class BlockGatherer {
     builder_.pass = Pass::kTiles;
     builder_.backward = node.backward;
     const Val table(builder_, map_[from_.def(node.operands[0]).operands[0]]);
-    const Val indices = clamped(Val(builder_, map_[node.operands[1]]), table.shape()[0]);
-    Val found = full(builder_, from_.type(node.first_result), 0);
+    // Of an index out of range no block has the row: what fills stays, or the index is moved.
+    const bool fills = node.operands.size() == 3;
+    const Val given(builder_, map_[node.operands[1]]);
+    const Val indices = fills ? convert(given, DType::kI64) : clamped(given, table.shape()[0]);
+    const Shape& windows = from_.type(node.first_result).shape;
+    Val found = fills ? broadcast_scalar(Val(builder_, map_[node.operands[2]]), windows)
+                      : full(builder_, from_.type(node.first_result), 0);
     const Dims& dims = table.shape().dims();
     const int64_t n = dims[0] / rows, whole = n * rows;
 

@@ -309,7 +309,7 @@ bool is_sum_of_rows(const Graph& graph, ValueId v) {
 }
 
 bool is_of_rows(const GatherParams& p, const Shape& shape) {
-  return p.start_index_map == Dims{0} && p.slice_sizes[0] == 1 &&
+  return p.start_index_map == Dims{0} && p.batch_axes.empty() && p.slice_sizes[0] == 1 &&
          std::equal(shape.begin() + 1, shape.end(), p.slice_sizes.begin() + 1);
 }
 

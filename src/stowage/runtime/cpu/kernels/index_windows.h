@@ -14,7 +14,7 @@ inline bool contains(const Dims& list, size_t value) {
 }
 
 /// Index vectors in row-major order. Offsets: 0 the array of slices (the gather's result, the
-/// scatter's updates), 1 the indices.
+/// scatter's updates), 1 the indices, 2 the operand, by its batch axes.
 class IndexVectors {
  public:
   IndexVectors(const GatherParams& params, const TensorView& operand, const TensorView& indices,
@@ -23,7 +23,11 @@ class IndexVectors {
     size_t axis = 0;
     for (size_t a = 0; a < slices.dims.size(); ++a) {
       if (contains(params.offset_axes, a)) continue;
-      add_axis(nest, slices.dims[a], {slices.strides[a], indices.strides[axis]});
+      int64_t of_batch = 0;
+      for (size_t k = 0; k < params.batch_axes.size(); ++k)
+        if (params.index_batch_axes[k] == static_cast<int64_t>(axis))
+          of_batch += operand.strides[static_cast<size_t>(params.batch_axes[k])];
+      add_axis(nest, slices.dims[a], {slices.strides[a], indices.strides[axis], of_batch});
       ++axis;
     }
     merge(nest);
@@ -43,7 +47,10 @@ class IndexVectors {
   int64_t start(int64_t at, size_t k) const {
     return load_index(data_, dtype_, at + static_cast<int64_t>(k) * component_stride_);
   }
-  /// Offset into the operand of the window, its start clamped.
+  const std::byte* data() const { return data_; }
+  int64_t component_stride() const { return component_stride_; }
+  /// Offset into the operand of the window of the vector at `at`, its start clamped.
+  int64_t clamped(const std::array<int64_t, 3>& at) const { return at[2] + clamped(at[1]); }
   int64_t clamped(int64_t at) const {
     int64_t offset = 0;
     for (size_t k = 0; k < components_.size(); ++k)
@@ -59,7 +66,7 @@ class IndexVectors {
     return true;
   }
 
-  Nest<2> nest;
+  Nest<3> nest;
 
  private:
   const std::byte* data_;

@@ -26,9 +26,22 @@ int64_t count_vectors(const GatherParams& params, const TensorView& updates) {
   return n;
 }
 
+// The axes of the operand that say which row a window is of.
+Dims row_axes(const GatherParams& params) {
+  Dims axes = params.batch_axes;
+  axes.insert(axes.end(), params.start_index_map.begin(), params.start_index_map.end());
+  return axes;
+}
+
 int64_t count_rows(const GatherParams& params, const TensorView& operand) {
   int64_t n = 1;
-  for (int64_t a : params.start_index_map) n *= operand.dims[static_cast<size_t>(a)];
+  for (int64_t a : row_axes(params)) n *= operand.dims[static_cast<size_t>(a)];
+  return n;
+}
+
+int64_t window_elems(const GatherParams& params) {
+  int64_t n = 1;
+  for (int64_t size : params.slice_sizes) n *= size;
   return n;
 }
 
@@ -80,10 +93,12 @@ void update_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, in
 }
 
 // The operand's axis along which threads own it: one that is not indexed where its share a thread
-// fills a cache line, else the longest indexed one.
+// fills a cache line, else the longest indexed one. Never a batch axis: index vectors do not tell
+// the place along it.
 int64_t owned_axis(const GatherParams& params, const TensorView& y, int threads) {
   int64_t column = -1, row = -1;
   for (size_t a = 0; a < y.dims.size(); ++a) {
+    if (contains(params.batch_axes, a)) continue;
     int64_t& best = contains(params.start_index_map, a) ? row : column;
     if (best < 0 || y.dims[a] > y.dims[static_cast<size_t>(best)]) best = static_cast<int64_t>(a);
   }
@@ -130,7 +145,7 @@ void scatter_direct(const GatherParams& params, const TensorView& y, const Tenso
   const int64_t bytes = updates.elems() * int64_t{sizeof(T)};
   const int64_t useful = std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads);
   parallel_for(static_cast<int>(useful), extent, 1, [&](int64_t low, int64_t high, int) {
-    Walk<2> vector(vectors.nest, 0);
+    Walk<3> vector(vectors.nest, 0);
     Nest<2> part(window);
     if (part.empty()) part.push_back({1, {1, 1}});
     Walk<2> walk(part, 0);
@@ -149,7 +164,7 @@ void scatter_direct(const GatherParams& params, const TensorView& y, const Tenso
         skip_to = (first - start) * axis.stride[1];
         skip_from = (first - start) * owned_stride;
       }
-      T* base = to + vectors.clamped(vector.offset[1]) + skip_to;
+      T* base = to + vectors.clamped(vector.offset) + skip_to;
       const U* source = from + vector.offset[0] + skip_from;
       const LoopAxis<2>& row = part.back();
       walk.seek(0);
@@ -168,6 +183,17 @@ template <typename T>
 void scatter_rows(const GatherParams& params, const TensorView& y, const TensorView& indices,
                   const TensorView& updates, std::byte* scratch, int threads) {
   const IndexVectors vectors(params, y, indices, updates);
+  // Rows are numbered as an array of the axes that tell them apart.
+  const Dims axes = row_axes(params);
+  TensorView numbers = y;
+  numbers.strides.assign(y.dims.size(), 0);
+  int64_t rows = 1;
+  for (size_t k = axes.size(); k-- > 0;) {
+    const auto axis = static_cast<size_t>(axes[k]);
+    numbers.strides[axis] = rows;
+    rows *= y.dims[axis];
+  }
+  const IndexVectors numbered(params, numbers, indices, updates);
   Nest<2> window;
   for (const WindowAxis& axis : window_axes(params, y, updates))
     add_axis(window, axis.loop.extent, axis.loop.stride);
@@ -177,25 +203,17 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
   const LoopAxis<2> line = window.back();
   window.pop_back();
 
-  const int64_t rows = count_rows(params, y), n = count(vectors.nest);
+  const int64_t n = count(vectors.nest);
   STOW_CHECK(n < std::numeric_limits<int32_t>::max(), "{} index vectors", n);
   auto* head = reinterpret_cast<int32_t*>(scratch);
   auto* next = reinterpret_cast<int32_t*>(scratch + align_up(rows * 4, 64));
-  const auto row_of = [&](int64_t at) {
-    int64_t row = 0;
-    for (size_t k = 0; k < vectors.components().size(); ++k) {
-      const int64_t start = vectors.start(at, k);
-      if (start < 0 || start > vectors.components()[k].last_start) return int64_t{-1};
-      row = row * vectors.components()[k].extent + start;
-    }
-    return row;
-  };
   parallel_for(threads, rows, 4096, [&](int64_t low, int64_t high, int) {
     std::fill(head + low, head + high, -1);
-    Walk<2> walk(vectors.nest, 0);
+    Walk<3> walk(numbered.nest, 0);
     for (int64_t v = n; v-- > 0;) {  // backwards: the first update ends up at the head
       walk.seek(v);
-      const int64_t row = row_of(walk.offset[1]);
+      if (!numbered.in_range(walk.offset[1])) continue;
+      const int64_t row = numbered.clamped(walk.offset);
       if (row < low || row >= high) continue;
       next[v] = head[row];
       head[row] = static_cast<int32_t>(v);
@@ -209,16 +227,17 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
   const int64_t grain = kBytesPerThread / (lines * std::min(line.extent, kPiece) * 2 + 1);
   parallel_for(threads, rows * pieces, grain, [&](int64_t begin, int64_t end, int) {
     float sum[kPiece];
-    Walk<2> inner(window, 0), walk(vectors.nest, 0);
+    Walk<2> inner(window, 0);
+    Walk<3> walk(vectors.nest, 0);
     for (int64_t unit = begin; unit < end; ++unit) {
       // Pieces outermost: threads share the columns of rows that many updates go to.
       const int64_t row = unit % rows, first = unit / rows * kPiece;
       if (head[row] < 0) continue;
       int64_t offset = 0, rest = row;
-      for (size_t k = vectors.components().size(); k-- > 0;) {
-        const auto& component = vectors.components()[k];
-        offset += rest % component.extent * component.stride;
-        rest /= component.extent;
+      for (size_t k = axes.size(); k-- > 0;) {
+        const auto axis = static_cast<size_t>(axes[k]);
+        offset += rest % y.dims[axis] * y.strides[axis];
+        rest /= y.dims[axis];
       }
       const int64_t length = std::min(kPiece, line.extent - first);
       inner.seek(0);
@@ -236,7 +255,99 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
   });
 }
 
-// Half types where windows overlap in part: the whole destination in f32.
+// Updates of a line of index vectors that fall into rows [low, high) of the first component's axis.
+template <typename F, typename T, typename U, typename I>
+void update_line(T* to, int64_t to_step, const U* from, int64_t from_step, const I* index,
+                 int64_t index_step, int64_t n, const IndexVectors& vectors, int64_t low,
+                 int64_t high) {
+  const auto& components = vectors.components();
+  const IndexVectors::Component first = components[0];
+  if (components.size() == 1) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t start = as_start(index[i * index_step]);
+      if (start >= low && start < high)
+        F::apply(to[i * to_step + start * first.stride], from[i * from_step]);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const I* vector = index + i * index_step;
+    int64_t place = i * to_step;
+    bool within = true;
+    for (size_t k = 0; k < components.size(); ++k) {
+      const int64_t start = as_start(vector[static_cast<int64_t>(k) * vectors.component_stride()]);
+      within = within && start >= 0 && start <= components[k].last_start;
+      place += start * components[k].stride;
+      if (k == 0) within = within && start >= low && start < high;
+    }
+    if (within) F::apply(to[place], from[i * from_step]);
+  }
+}
+
+// Where windows form rows and are short, or updates are denser along the index vectors: element
+// after element of the window, each for all index vectors in order. Threads share the elements of the
+// window where these are many, else the rows of the first component's axis.
+template <typename F, typename T, typename U>
+void scatter_elements(const GatherParams& params, const TensorView& y, const TensorView& indices,
+                      const TensorView& updates, int threads) {
+  const IndexVectors vectors(params, y, indices, updates);
+  Nest<2> window;
+  for (const WindowAxis& axis : window_axes(params, y, updates))
+    add_axis(window, axis.loop.extent, axis.loop.stride);
+  Nest<3> lines = vectors.nest;
+  const LoopAxis<3> line = lines.empty() ? LoopAxis<3>{} : lines.back();
+  if (!lines.empty()) lines.pop_back();
+  const int64_t n_lines = count(lines), n_elements = count(window);
+  const int64_t rows = vectors.components()[0].extent;
+  const int64_t useful =
+      std::clamp<int64_t>(updates.elems() * int64_t{sizeof(T)} / kBytesPerThread, 1, threads);
+  const bool by_rows = n_elements < useful;
+  with_index(indices.dtype, [&](auto i) {
+    using I = decltype(i);
+    T* to = reinterpret_cast<T*>(y.data);
+    const U* from = reinterpret_cast<const U*>(updates.data);
+    const I* index = reinterpret_cast<const I*>(vectors.data());
+    parallel_for(static_cast<int>(useful), by_rows ? rows : n_elements, 1,
+                 [&](int64_t begin, int64_t end, int) {
+                   const int64_t low = by_rows ? begin : 0, high = by_rows ? end : rows;
+                   const int64_t last = by_rows ? n_elements : end;
+                   Walk<2> inside(window, by_rows ? 0 : begin);
+                   for (int64_t e = by_rows ? 0 : begin; e < last; ++e, inside.next()) {
+                     Walk<3> walk(lines, 0);
+                     for (int64_t l = 0; l < n_lines; ++l, walk.next())
+                       update_line<F>(to + inside.offset[1] + walk.offset[2], line.stride[2],
+                                      from + inside.offset[0] + walk.offset[0], line.stride[0],
+                                      index + walk.offset[1], line.stride[1], line.extent, vectors,
+                                      low, high);
+                   }
+                 });
+  });
+}
+
+bool goes_by_elements(const GatherParams& params, const TensorView& y, const TensorView& indices,
+                      const TensorView& updates) {
+  if (params.start_index_map.empty() || !has_rows(params)) return false;
+  const IndexVectors vectors(params, y, indices, updates);
+  Nest<2> window;
+  for (const WindowAxis& axis : window_axes(params, y, updates))
+    add_axis(window, axis.loop.extent, axis.loop.stride);
+  if (window.empty()) return true;
+  if (vectors.nest.empty()) return false;
+  sort_by_stride(window, 0);
+  const LoopAxis<3>& line = vectors.nest.back();
+  return line.stride[0] != 0 && std::abs(line.stride[0]) < std::abs(window.back().stride[0]) &&
+         line.extent >= 8;
+}
+
+template <typename F, typename T, typename U>
+void scatter_typed(const GatherParams& params, const TensorView& y, const TensorView& indices,
+                   const TensorView& updates, int threads) {
+  if (goes_by_elements(params, y, indices, updates))
+    return scatter_elements<F, T, U>(params, y, indices, updates, threads);
+  scatter_direct<F, T, U>(params, y, indices, updates, threads);
+}
+
+// Half types where windows overlap in part or are single elements: the whole destination in f32.
 template <typename F, typename T>
 void scatter_through_f32(const GatherParams& params, const TensorView& y, const TensorView& indices,
                          const TensorView& updates, std::byte* scratch, int threads) {
@@ -255,7 +366,7 @@ void scatter_through_f32(const GatherParams& params, const TensorView& y, const 
     });
   };
   each([](const T& x, float& w) { w = widen(x); });
-  scatter_direct<F, float, T>(params, wide, indices, updates, threads);
+  scatter_typed<F, float, T>(params, wide, indices, updates, threads);
   each([](T& x, float w) { narrow(w, x); });
 }
 
@@ -269,7 +380,8 @@ int64_t scatter_scratch_bytes(OpKind op, const GatherParams& params, Views in, V
   const TensorView &y = out[0], &updates = in[2];
   if (op != OpKind::kScatterAdd && op != OpKind::kScatterMul) return 0;
   if (!is_half(y.dtype) || y.elems() == 0 || updates.elems() == 0) return 0;
-  if (op == OpKind::kScatterMul || !has_rows(params)) return align_up(y.elems() * 4, 64);
+  if (op == OpKind::kScatterMul || !has_rows(params) || window_elems(params) == 1)
+    return align_up(y.elems() * 4, 64);
   return align_up(count_rows(params, y) * 4, 64) + align_up(count_vectors(params, updates) * 4, 64);
 }
 
@@ -281,7 +393,7 @@ void scatter(OpKind op, const GatherParams& params, Views in, Views out, void* s
   auto* bytes = static_cast<std::byte*>(scratch);
   const auto direct = [&](auto f, auto t) {
     using T = decltype(t);
-    scatter_direct<decltype(f), T, T>(params, y, indices, updates, threads);
+    scatter_typed<decltype(f), T, T>(params, y, indices, updates, threads);
   };
   if (op == OpKind::kScatter) {
     switch (dtype_bytes(y.dtype)) {
@@ -302,7 +414,7 @@ void scatter(OpKind op, const GatherParams& params, Views in, Views out, void* s
     if constexpr (kIsHalf<T>) {
       if (op == OpKind::kScatterMul)
         scatter_through_f32<Folded<Product>, T>(params, y, indices, updates, bytes, threads);
-      else if (has_rows(params))
+      else if (has_rows(params) && window_elems(params) != 1)
         scatter_rows<T>(params, y, indices, updates, bytes, threads);
       else
         scatter_through_f32<Folded<Sum>, T>(params, y, indices, updates, bytes, threads);

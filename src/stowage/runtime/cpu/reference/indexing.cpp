@@ -26,6 +26,9 @@ Place place_of(const GatherParams& params, const TensorView& operand, const Tens
     batch.back() = static_cast<int64_t>(k);
     place.start[static_cast<size_t>(params.start_index_map[k])] = load_index(indices, batch);
   }
+  for (size_t k = 0; k < params.batch_axes.size(); ++k)
+    place.start[static_cast<size_t>(params.batch_axes[k])] =
+        batch[static_cast<size_t>(params.index_batch_axes[k])];
   size_t next = 0;
   for (size_t axis = 0; axis < operand.dims.size(); ++axis)
     if (!contains(params.collapsed_axes, axis)) place.inside[axis] = offset[next++];
@@ -38,9 +41,17 @@ void gather(const GatherParams& params, Views in, Views out) {
   for_each_index(out[0].dims, [&](const Dims& i) {
     const Place place = place_of(params, in[0], in[1], i);
     Dims from(place.inside);
-    for (size_t k = 0; k < from.size(); ++k)
-      from[k] += std::clamp<int64_t>(place.start[k], 0, in[0].dims[k] - params.slice_sizes[k]);
-    copy_element(in[0], from, out[0], i);
+    bool within = true;
+    for (size_t k = 0; k < from.size(); ++k) {
+      const int64_t start =
+          std::clamp<int64_t>(place.start[k], 0, in[0].dims[k] - params.slice_sizes[k]);
+      within = within && start == place.start[k];
+      from[k] += start;
+    }
+    if (within || in.size() == 2)
+      copy_element(in[0], from, out[0], i);
+    else
+      copy_element(in[2], {}, out[0], i);
   });
 }
 
