@@ -26,7 +26,7 @@ DevicePtr accelerator() {
   return Device::virtual_device({any, any, any});
 }
 
-template <Tree T>
+template <concepts::Tree T>
 std::vector<float> values_of(const T& tree) {
   std::vector<float> values;
   for (const Array& leaf : tree_leaves(tree)) {

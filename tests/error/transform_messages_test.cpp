@@ -2,6 +2,7 @@
 // number.
 #include <gtest/gtest.h>
 
+#include "stowage/base/inside.h"
 #include "stowage/stowage.h"
 #include "tests/error/message_table.h"
 

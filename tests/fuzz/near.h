@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/scalar.h"
 #include "tests/support/evaluate.h"
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 #include "tests/support/evaluate.h"
 

@@ -2,6 +2,7 @@
 // Not a place for other test graphs.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/build.h"
 #include "tests/ops/samples.h"
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/op_def.h"
 
 namespace stow::testing {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/session/compile.h"
 #include "tests/support/evaluate.h"
 

@@ -1,6 +1,7 @@
 // Device descriptions whose link is as slow as a test wants it.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/null/simulate.h"
 
 namespace stow::testing {

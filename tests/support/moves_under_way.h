@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
 namespace stow::testing {

@@ -3,6 +3,7 @@
 // Not for running: the kernels compute nothing that anyone wants.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/runtime/null/device_description.h"
 

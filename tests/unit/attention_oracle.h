@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/attention.h"
 #include "tests/unit/kernel_data.h"
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/stowage.h"
 #include "tests/support/derivative_kit.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 #include "tests/unit/kernel_data.h"

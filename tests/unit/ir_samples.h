@@ -2,6 +2,7 @@
 // Not well-typed; tests of the verifier have graphs of their own.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/parse.h"
 
 namespace stow::testing {

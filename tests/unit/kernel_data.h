@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/dtype.h"
 #include "stowage/runtime/cpu/kernels/half.h"
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "stowage/base/inside.h"
 #include "stowage/stowage.h"
 #include "tests/support/message_of.h"
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "stowage/base/inside.h"
 #include "stowage/stowage.h"
 
 namespace stow {

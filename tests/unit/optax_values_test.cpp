@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "stowage/base/inside.h"
 #include "stowage/stowage.h"
 #include "tests/support/source_path.h"
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "stowage/base/inside.h"
 #include "stowage/stowage.h"
 
 namespace stow {

@@ -1,4 +1,5 @@
 // Greedy packing: always valid, rigid groups interleave, the same twice.
+#include "stowage/base/inside.h"
 #include "stowage/pack/heuristics.h"
 
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "stowage/base/inside.h"
 #include "stowage/pack/placer.h"
 #include "tests/support/pack_instances.h"
 

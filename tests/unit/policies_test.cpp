@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "stowage/base/error.h"
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

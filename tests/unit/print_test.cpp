@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "stowage/base/inside.h"
 #include "stowage/stowage.h"
 
 namespace stow {

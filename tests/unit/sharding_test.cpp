@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "stowage/base/inside.h"
 #include "stowage/stowage.h"
 #include "tests/support/message_of.h"
 

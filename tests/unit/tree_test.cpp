@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "stowage/api/math.h"
+#include "stowage/base/inside.h"
 
 namespace {
 

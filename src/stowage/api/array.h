@@ -21,13 +21,15 @@ struct ArrayImpl;
 class Index;
 class AtIndex;
 
+namespace concepts {
 /// A C++ type of scalars: bool, the integers, float, double.
 template <typename T>
 concept Scalar = std::is_arithmetic_v<T>;
+}  // namespace concepts
 
 /// The dtype that holds elements of a C++ type: float f32, int i32, bool bool, …; 16-bit integers
 /// have none.
-template <Scalar T>
+template <concepts::Scalar T>
 constexpr DType dtype_of() {
   if constexpr (std::same_as<T, bool>)
     return DType::kBool;
@@ -48,7 +50,7 @@ struct ScalarValue {
   int64_t integer = 0;  ///< Of an integer or bool; u64 as its bits.
 
   ScalarValue() = default;
-  template <Scalar T>
+  template <concepts::Scalar T>
   ScalarValue(T v) {  // NOLINT: converts by design
     if constexpr (std::floating_point<T>) {
       real = static_cast<double>(v);
@@ -96,7 +98,7 @@ class Array {
  public:
   Array() = default;
   /// A weak scalar of rank 0, in host memory until a program needs it.
-  template <Scalar T>
+  template <concepts::Scalar T>
   Array(T value) : Array(scalar(ScalarValue(value))) {}  // NOLINT: converts by design
 
   /// A type without data, for `lower` and for planning.
@@ -107,18 +109,18 @@ class Array {
   static Array scalar(ScalarValue value);  ///< Array(value): weak, of its own dtype.
   /// Copies `data`, row-major, to the default device; `dtype` converts on the way.
   /// Errors: TraceError if the sizes differ; CapacityError when the device is full.
-  template <Scalar T>
+  template <concepts::Scalar T>
   static Array from(std::span<const T> data, Shape shape, DType dtype = dtype_of<T>(), STOW_AT) {
     return from_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>(),
                       std::move(shape), dtype, at);
   }
-  template <Scalar T>
+  template <concepts::Scalar T>
   requires(!std::same_as<T, bool>) static Array
       from(const std::vector<T>& data, Shape shape, DType dtype = dtype_of<T>(), STOW_AT) {
     return from(std::span<const T>(data), std::move(shape), dtype, at);
   }
   /// A vector of the values; a dtype converts on the way.
-  template <Scalar T>
+  template <concepts::Scalar T>
   requires(!std::same_as<T, bool>) static Array
       from(const std::vector<T>& data,
            CallSite site = {__builtin_FILE(), __builtin_LINE()}) {
@@ -126,22 +128,22 @@ class Array {
                 site.at);
   }
   // A parameter of its own type, so that from(data, {}) is a scalar.
-  template <Scalar T, std::same_as<DType> D>
+  template <concepts::Scalar T, std::same_as<DType> D>
   requires(!std::same_as<T, bool>) static Array
       from(const std::vector<T>& data, D dtype, STOW_AT) {
     return from(std::span<const T>(data), Shape{static_cast<int64_t>(data.size())}, dtype, at);
   }
-  template <Scalar T>
+  template <concepts::Scalar T>
   static Array from(std::initializer_list<T> data, Shape shape, DType dtype = dtype_of<T>(),
                     STOW_AT) {
     return from(std::span<const T>(data.begin(), data.size()), std::move(shape), dtype, at);
   }
-  template <Scalar T>
+  template <concepts::Scalar T>
   static Array from(std::initializer_list<T> data,
                     CallSite site = {__builtin_FILE(), __builtin_LINE()}) {
     return from(data, Shape{static_cast<int64_t>(data.size())}, dtype_of<T>(), site.at);
   }
-  template <Scalar T, std::same_as<DType> D>
+  template <concepts::Scalar T, std::same_as<DType> D>
   static Array from(std::initializer_list<T> data, D dtype, STOW_AT) {
     return from(data, Shape{static_cast<int64_t>(data.size())}, dtype, at);
   }
@@ -163,7 +165,7 @@ class Array {
 
   /// The elements in row-major order, converted to T. Errors: TraceError where there are none: on
   /// a traced, abstract, donated or empty array.
-  template <Scalar T>
+  template <concepts::Scalar T>
   std::vector<T> to_vector(STOW_AT) const {
     std::vector<std::conditional_t<std::same_as<T, bool>, uint8_t, T>> data(
         static_cast<size_t>(size()));
@@ -174,7 +176,7 @@ class Array {
       return data;
   }
   /// The only element. Errors: as to_vector, and if there are more or none.
-  template <Scalar T>
+  template <concepts::Scalar T>
   T item(STOW_AT) const {
     T value{};
     check_one(at);
@@ -219,7 +221,7 @@ class Operand {
   Operand(const Array& array, const char* file = __builtin_FILE(),  // NOLINT: converts by design
           int line = __builtin_LINE())
       : at{file, line}, array_(array) {}
-  template <Scalar T>
+  template <concepts::Scalar T>
   Operand(T value, const char* file = __builtin_FILE(),  // NOLINT: converts by design
           int line = __builtin_LINE())
       : at{file, line}, scalar_(ScalarValue(value)) {}

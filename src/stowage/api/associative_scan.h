@@ -32,7 +32,7 @@ int64_t scan_length(const std::vector<Array>& leaves, int axis, SourceLocation a
 /// two trees of equally many slices and combines them slice by slice.
 /// Order: that of jax.lax.associative_scan, so sums have its roundings.
 /// Errors: TraceError if the leaves have no common extent along the axis.
-template <typename F, Tree T>
+template <typename F, concepts::Tree T>
 T associative_scan(F fn, const T& x, AssociativeScanOptions options = {}, STOW_AT) {
   static_assert(std::is_invocable_r_v<T, F&, T, T>,
                 "stowage: the function must take two trees like the one that is scanned and return "

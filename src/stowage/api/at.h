@@ -42,7 +42,7 @@ class AtIndex {
   friend class Array;
   AtIndex(Array array, std::vector<Index> indices, SourceLocation at)
       : array_(std::move(array)), indices_(std::move(indices)), at_(at) {}
-  Array update(OpKind op, const Operand& value, Mode mode, bool negate = false) const;
+  Array update(ir::OpKind op, const Operand& value, Mode mode, bool negate = false) const;
 
   Array array_;
   std::vector<Index> indices_;

@@ -19,14 +19,14 @@ struct CheckpointResult {
   OwnedTree result;
 };
 CheckpointResult run_checkpoint(const TreeRef& arguments, const LeafFunction& function,
-                                const PolicyPtr& policy, const CheckpointOptions& options,
+                                const ir::PolicyPtr& policy, const CheckpointOptions& options,
                                 SourceLocation at);
 
 /// `function` with the same values, whose gradient keeps what `policy` says and recomputes the rest
 /// (no policy: keeps only its inputs). Checkpoints nest. Outside a trace it is `function` itself.
 /// Source: JAX's jax.checkpoint (remat).
 template <typename F>
-auto checkpoint(F function, PolicyPtr policy = nullptr, CheckpointOptions options = {}, STOW_AT) {
+auto checkpoint(F function, ir::PolicyPtr policy = nullptr, CheckpointOptions options = {}, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), policy = std::move(policy), options,
           at](const auto&... args) {
     check_function<F, AsTree<std::remove_cvref_t<decltype(args)>>...>();

@@ -276,13 +276,13 @@ auto vjp_aux(F function, const Args&... args) {
 /// The leaves of `tree` at these paths or below them, by path. A `*` stands for any one field, key
 /// or index: "layers/*/w1".
 /// Errors: TraceError if a path has no leaf, with the nearest that there is.
-template <Tree T>
+template <concepts::Tree T>
 std::map<std::string, Array> select_leaves(const T& tree, const std::vector<std::string>& paths,
                                            STOW_AT) {
   return selected_leaves(tree_ref(tree), paths, at);
 }
 /// `tree` with these leaves in place of its own. Errors: TraceError for a path that is no leaf's.
-template <Tree T>
+template <concepts::Tree T>
 T replace_leaves(const T& tree, const std::map<std::string, Array>& leaves, STOW_AT) {
   T copy = tree;
   replace_selected(tree_ref(copy), leaves, at);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "stowage/api/shaping.h"
+#include "stowage/base/inside.h"
 #include "stowage/ir/params.h"
 
 namespace stow {

@@ -50,7 +50,7 @@ struct JitEntry {
   std::string name, key;
   SourceLocation at;  ///< Of the call of jit().
   CompileOptions options;
-  Graph graph;                           ///< Inputs: leaves of the arguments, then captures.
+  ir::Graph graph;                           ///< Inputs: leaves of the arguments, then captures.
   std::vector<std::string> input_names;  ///< "0/layers/w1", then "captured/0".
   size_t n_leaves = 0;                   ///< Of the arguments.
   std::vector<Array> captures;
@@ -93,13 +93,13 @@ bool is_tracing();
 /// Arguments as trees: a C++ scalar is a weak array.
 template <typename T>
 decltype(auto) as_tree(const T& value) {
-  if constexpr (Scalar<T>)
+  if constexpr (concepts::Scalar<T>)
     return Array(value);
   else
     return value;
 }
 template <typename T>
-using AsTree = std::conditional_t<Scalar<T>, Array, T>;
+using AsTree = std::conditional_t<concepts::Scalar<T>, Array, T>;
 
 /// Stops a compilation with a sentence where a function does not take or give trees of arrays, or
 /// cannot be called with the arguments.
@@ -183,7 +183,7 @@ template <typename R>
 class Lowered {
  public:
   explicit Lowered(JitEntryPtr entry) : entry_(std::move(entry)) {}
-  const Graph& graph() const { return entry_->graph; }  ///< As traced.
+  const ir::Graph& graph() const { return entry_->graph; }  ///< As traced.
   /// The graph as ir/print.h prints it.
   std::string text() const;
   /// The types of the result.
@@ -198,7 +198,7 @@ class Lowered {
  private:
   JitEntryPtr entry_;
 };
-std::string print_graph(const Graph& graph);
+std::string print_graph(const ir::Graph& graph);
 std::vector<Array> abstract_results(const JitEntry& entry);
 const ExecutablePtr& compile_for_default_device(JitEntry& entry);
 ExecutablePtr compile_for_default_device(const JitEntry& entry, CompileOptions options);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "stowage/api/trace.h"
+#include "stowage/base/inside.h"
 
 namespace stow {
 

@@ -23,7 +23,7 @@ Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shap
 /// The elements of `data`, row-major, written straight to that place; `dtype` converts on the way.
 /// To a disk they go in pieces, through up to 1.5 MiB of the device's pinned_host memory.
 /// Errors: as above, and TraceError if the sizes differ; DiskError.
-template <Scalar T>
+template <concepts::Scalar T>
 Array device_put(std::span<const T> data, Shape shape, const Sharding& to,
                  DType dtype = dtype_of<T>(), STOW_AT) {
   return device_put_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>(),

@@ -14,10 +14,10 @@ struct NestedScanOptions {
   /// differ by one.
   std::vector<int64_t> blocks = {0};
   /// Of each iteration; null recomputes everything but its carry.
-  PolicyPtr policy = nullptr;
+  ir::PolicyPtr policy = nullptr;
   /// Of each block, of every level; null keeps what enters it and nothing else. The carry that enters
   /// a block is named "block_in" in it, so that a policy can move it elsewhere.
-  PolicyPtr block_policy = nullptr;
+  ir::PolicyPtr block_policy = nullptr;
   /// As in ScanOptions.
   int64_t length = -1;
   bool reverse = false;

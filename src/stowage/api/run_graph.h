@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 #include "stowage/runtime/device.h"
 #include "stowage/session/compile.h"

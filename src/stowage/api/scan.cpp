@@ -1,6 +1,7 @@
 #include "stowage/api/scan.h"
 
 #include "stowage/api/control_internal.h"
+#include "stowage/base/inside.h"
 
 namespace stow {
 namespace {

@@ -45,7 +45,7 @@ template <std::floating_point Stop>
 Array arange(Stop stop, DType dtype = DType::kF32, STOW_AT) {
   return arange_of_floats(0, stop, 1, dtype, at);
 }
-template <Scalar Start, Scalar Stop, Scalar Step = int>
+template <concepts::Scalar Start, concepts::Scalar Stop, concepts::Scalar Step = int>
 requires(std::floating_point<Start> || std::floating_point<Stop> || std::floating_point<Step>)
 Array arange(Start start, Stop stop, Step step = 1, DType dtype = DType::kF32, STOW_AT) {
   return arange_of_floats(static_cast<double>(start), static_cast<double>(stop),

@@ -19,6 +19,8 @@ namespace stow {
 /// Errors: TraceError that lists the valid names.
 MemoryKind memory_kind_of(std::string_view name);
 
+namespace sharding {
+
 /// Devices in a grid whose axes have names.
 class Mesh {
  public:
@@ -33,17 +35,20 @@ class Mesh {
   const std::vector<std::string>& axis_names() const { return axis_names_; }   ///< By axis.
   /// The extent of the axis of that name. Errors: TraceError that lists the names.
   int64_t extent(std::string_view axis) const;
-  friend bool operator==(const Mesh&, const Mesh&) = default;  ///< All.
+  friend bool operator==(const sharding::Mesh&, const sharding::Mesh&) = default;  ///< All.
 
  private:
   std::vector<DevicePtr> devices_;
   std::vector<int64_t> shape_;
   std::vector<std::string> axis_names_;
 };
+
+}  // namespace sharding
+
 /// A mesh of the default device: make_mesh({1, 1}, {"data", "model"}). Errors: as Mesh.
-Mesh make_mesh(std::vector<int64_t> shape, std::vector<std::string> axis_names);
+sharding::Mesh make_mesh(std::vector<int64_t> shape, std::vector<std::string> axis_names);
 /// "Mesh('data': 1, 'model': 1)".
-std::string to_string(const Mesh& mesh);
+std::string to_string(const sharding::Mesh& mesh);
 
 /// An array that lies whole on one device, in one of its memories.
 class SingleDeviceSharding {
@@ -75,9 +80,9 @@ class NamedSharding {
  public:
   /// Errors: TraceError where the specification names an axis that the mesh has not, or one twice;
   /// where the kind is none, listing the valid ones.
-  NamedSharding(Mesh mesh, PartitionSpec spec, std::string_view memory_kind = "");
+  NamedSharding(sharding::Mesh mesh, PartitionSpec spec, std::string_view memory_kind = "");
 
-  const Mesh& mesh() const { return mesh_; }           ///< Its devices.
+  const sharding::Mesh& mesh() const { return mesh_; }           ///< Its devices.
   const PartitionSpec& spec() const { return spec_; }  ///< How they share the array.
   MemoryKind memory_kind() const { return kind_; }     ///< Which memory of theirs.
   /// The same placement in another memory. Errors: as the constructor.
@@ -87,7 +92,7 @@ class NamedSharding {
   friend bool operator==(const NamedSharding&, const NamedSharding&) = default;  ///< All.
 
  private:
-  Mesh mesh_;
+  sharding::Mesh mesh_;
   PartitionSpec spec_;
   MemoryKind kind_;
 };

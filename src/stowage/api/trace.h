@@ -12,6 +12,7 @@
 
 #include "stowage/api/array.h"
 #include "stowage/api/run_graph.h"
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 #include "stowage/ops/effects.h"
 #include "stowage/runtime/device.h"

@@ -74,7 +74,7 @@ STOW_TREE(None);
 
 /// A plain value as part of a tree's structure, and so of a jitted function's cache key.
 template <typename T>
-requires(Scalar<T> || std::is_enum_v<T> || std::same_as<T, std::string>) struct Static {
+requires(concepts::Scalar<T> || std::is_enum_v<T> || std::same_as<T, std::string>) struct Static {
   T value{};
   operator const T&() const { return value; }  // NOLINT: stands for its value
 };
@@ -174,8 +174,10 @@ constexpr bool is_tree() {
   (std::make_index_sequence<std::tuple_size_v<T>>());
   else return false;
 }
+namespace concepts {
 template <typename T>
 concept Tree = is_tree<std::remove_cvref_t<T>>();
+}  // namespace concepts
 
 /// Shows `tree` to `visitor`: fields in the order listed, map entries by key.
 template <typename T>
@@ -222,7 +224,7 @@ struct TreeRef {
   const std::type_info* type = nullptr;
 };
 /// Functions that take a reference to a const tree do not write to it.
-template <Tree T>
+template <concepts::Tree T>
 TreeRef tree_ref(const T& tree) {
   return {const_cast<T*>(&tree),
           [](void* p, TreeVisitor& v) { visit_tree(*static_cast<T*>(p), v); }, &typeid(T)};
@@ -241,22 +243,22 @@ void check_same_structure(const TreeRef& a, const TreeRef& b, const std::string&
                           SourceLocation at = {});
 
 /// The leaves, in order.
-template <Tree T>
+template <concepts::Tree T>
 std::vector<Array> tree_leaves(const T& tree) {
   return leaves_of(tree_ref(tree));
 }
 /// Their paths ("layers/0/w1"); that of a lone Array is empty.
-template <Tree T>
+template <concepts::Tree T>
 std::vector<std::string> tree_paths(const T& tree) {
   return paths_of(tree_ref(tree));
 }
 /// The structure without the leaves, as text: equal texts, equal structures.
-template <Tree T>
+template <concepts::Tree T>
 std::string tree_structure(const T& tree) {
   return structure_of(tree_ref(tree));
 }
 /// A tree like `prototype` with these leaves. Errors: TraceError if their number differs.
-template <Tree T>
+template <concepts::Tree T>
 T tree_unflatten(const T& prototype, std::span<const Array> leaves) {
   T copy = prototype;
   assign_leaves(tree_ref(copy), leaves);
@@ -266,7 +268,7 @@ T tree_unflatten(const T& prototype, std::span<const Array> leaves) {
 /// f(leaf, leaf of each of `rest`…) for every leaf, in a tree like the first. A function that has
 /// further parameters with defaults, other than zeros_like and ones_like, needs a lambda around it.
 /// Errors: TraceError naming the path where a structure differs.
-template <typename F, Tree T, Tree... Rest>
+template <typename F, concepts::Tree T, concepts::Tree... Rest>
 T tree_map(F&& f, const T& tree, const Rest&... rest) {
   using Leaf = const Array&;
   static_assert(std::is_invocable_v<F&, Leaf, decltype((void)rest, std::declval<Leaf>())...>,
@@ -284,17 +286,17 @@ T tree_map(F&& f, const T& tree, const Rest&... rest) {
   return tree_unflatten(tree, leaves);
 }
 /// The same of a function that has overloads: the one that takes one array, or one of each tree.
-template <Tree T>
+template <concepts::Tree T>
 T tree_map(Array (*f)(const Operand&), const T& tree) {
   return tree_map([f](const Array& x) { return f(x); }, tree);
 }
-template <Tree T, Tree U>
+template <concepts::Tree T, concepts::Tree U>
 T tree_map(Array (*f)(const Operand&, const Operand&), const T& tree, const U& other) {
   return tree_map([f](const Array& x, const Array& y) { return f(x, y); }, tree, other);
 }
 
 /// f(path, leaf) for every leaf.
-template <typename F, Tree T>
+template <typename F, concepts::Tree T>
 T tree_map_with_path(F&& f, const T& tree) {
   std::vector<Array> leaves = tree_leaves(tree);
   const std::vector<std::string> paths = tree_paths(tree);

@@ -20,17 +20,17 @@ struct TreeFileOptions {
   bool allow_surplus = false;
 };
 
-Result<void> save_leaves(const std::string& file, const TreeRef& tree,
+base::Result<void> save_leaves(const std::string& file, const TreeRef& tree,
                          const TreeFileOptions& options);
-Result<std::vector<Array>> load_leaves(const std::string& file, const TreeRef& like,
+base::Result<std::vector<Array>> load_leaves(const std::string& file, const TreeRef& like,
                                        const TreeFileOptions& options);
 
 /// Writes the leaves of `tree` to a safetensors file, wherever they lie, piece by piece. The file is
 /// there whole or not at all: what stood there before stays until the last byte is on the disk.
 /// Errors: the system's, as "FILE: reason"; a leaf that is traced, abstract, donated or empty; two
 ///         leaves of one name, or a lone Array, whose path is empty, without a prefix.
-template <Tree T>
-Result<void> save_tree(const std::string& file, const T& tree, const TreeFileOptions& options = {}) {
+template <concepts::Tree T>
+base::Result<void> save_tree(const std::string& file, const T& tree, const TreeFileOptions& options = {}) {
   return save_leaves(file, tree_ref(tree), options);
 }
 
@@ -39,9 +39,9 @@ Result<void> save_tree(const std::string& file, const T& tree, const TreeFileOpt
 /// Errors: "FILE: reason" for a file that is missing or no safetensors file; tensors that are missing,
 ///         surplus or of another dtype or shape than their leaf, all of them by name; a byte that is
 ///         no bool. CapacityError where the device is full.
-template <Tree T>
-Result<T> load_tree(const std::string& file, const T& like, const TreeFileOptions& options = {}) {
-  const Result<std::vector<Array>> leaves = load_leaves(file, tree_ref(like), options);
+template <concepts::Tree T>
+base::Result<T> load_tree(const std::string& file, const T& like, const TreeFileOptions& options = {}) {
+  const base::Result<std::vector<Array>> leaves = load_leaves(file, tree_ref(like), options);
   if (!leaves) return leaves.failure();
   return tree_unflatten(like, *leaves);
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "stowage/autodiff/flatten.h"
+#include "stowage/base/inside.h"
 #include "stowage/ir/joint_cond.h"
 
 namespace stow {

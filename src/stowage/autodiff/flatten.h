@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "stowage/autodiff/reverse.h"
+#include "stowage/base/inside.h"
 
 namespace stow {
 

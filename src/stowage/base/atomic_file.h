@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 
 namespace stow {

@@ -1,4 +1,5 @@
 #include "stowage/base/bytes.h"
+#include "stowage/base/inside.h"
 
 #include <array>
 #include <cctype>

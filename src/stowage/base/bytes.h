@@ -16,7 +16,7 @@ std::string format_bytes(int64_t bytes);
 /// Parses "64MiB", "1.5GB", "4096". Units B KB MB GB TB (powers of 1000) and KiB MiB GiB TiB
 /// (powers of 1024), case-insensitive; a plain number is bytes.
 /// Errors: empty, negative, an unknown unit, a fraction of a byte, or beyond 2^62 bytes.
-Result<int64_t> parse_bytes(std::string_view text);
+base::Result<int64_t> parse_bytes(std::string_view text);
 
 /// The smallest multiple of `alignment` (a power of two) that is at least `value`.
 constexpr int64_t align_up(int64_t value, int64_t alignment) {

@@ -10,7 +10,7 @@
 
 #include "stowage/base/error.h"
 
-namespace stow {
+namespace stow::base {
 
 /// Why something could not be done, as one line for people.
 struct Failure {
@@ -67,4 +67,4 @@ class [[nodiscard]] Result<void> {
   std::string message_;
 };
 
-}  // namespace stow
+}  // namespace stow::base

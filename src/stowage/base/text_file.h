@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 
 namespace stow {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/io/json.h"
 #include "stowage/train/config.h"

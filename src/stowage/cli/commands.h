@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 
 namespace stow {

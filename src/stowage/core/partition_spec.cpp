@@ -1,3 +1,4 @@
+#include "stowage/base/inside.h"
 #include "stowage/core/partition_spec.h"
 
 #include <fmt/ranges.h>

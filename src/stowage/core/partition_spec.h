@@ -45,7 +45,10 @@ class PartitionSpec {
  private:
   std::vector<Axes> entries_;
 };
-using P = PartitionSpec;  ///< As JAX programs call it.
+
+namespace sharding {
+using P = PartitionSpec;  ///< As JAX programs call it: using stow::sharding::P.
+}  // namespace sharding
 
 /// "P('data', None, ('x', 'y'))".
 std::string to_string(const PartitionSpec& spec);

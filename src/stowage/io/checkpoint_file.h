@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/core/dtype.h"
 #include "stowage/io/json.h"

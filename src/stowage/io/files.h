@@ -8,6 +8,7 @@
 #include <string>
 
 #include "stowage/base/atomic_file.h"
+#include "stowage/base/inside.h"
 
 namespace stow {
 

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 
 namespace stow {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/core/dtype.h"
 #include "stowage/io/digest.h"

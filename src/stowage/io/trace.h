@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "stowage/base/atomic_file.h"
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 
 namespace stow {

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace stow {
+namespace stow::ir {
 
 std::string_view pass_name(Pass pass) {
   switch (pass) {
@@ -103,4 +103,4 @@ std::vector<RegionId> import_regions(const Graph& from, Graph& to, RegionId pare
   return ids;
 }
 
-}  // namespace stow
+}  // namespace stow::ir

@@ -15,15 +15,19 @@
 
 namespace stow {
 
-using ValueId = StrongId<struct ValueTag>;
-using NodeId = StrongId<struct NodeTag>;
-using RegionId = StrongId<struct RegionTag>;
-
 /// Where a user wrote an operation.
 struct SourceLocation {
   const char* file = "";
   int line = 0;
 };
+
+}  // namespace stow
+
+namespace stow::ir {
+
+using ValueId = StrongId<struct ValueTag>;
+using NodeId = StrongId<struct NodeTag>;
+using RegionId = StrongId<struct RegionTag>;
 
 /// What made a node, or a kernel that stands for none.
 enum class Pass : uint8_t {
@@ -167,4 +171,4 @@ NodeId copy_node(const Graph& from, const Node& node, Graph& to, ValueMap& map,
 /// Copies the region table of `from` into `to`, outermost regions getting `parent`.
 std::vector<RegionId> import_regions(const Graph& from, Graph& to, RegionId parent);
 
-}  // namespace stow
+}  // namespace stow::ir

@@ -1,6 +1,6 @@
 #include "stowage/ir/op_list.h"
 
-namespace stow {
+namespace stow::ir {
 
 std::string_view op_name(OpKind op) {
   static constexpr std::string_view kNames[] = {
@@ -20,4 +20,4 @@ OpClass op_class(OpKind op) {
   return kClasses[static_cast<size_t>(op)];
 }
 
-}  // namespace stow
+}  // namespace stow::ir

@@ -125,7 +125,7 @@
   /* movement */                                                                         \
   X(DevicePut, "device_put", Other)
 
-namespace stow {
+namespace stow::ir {
 
 enum class OpKind : uint8_t {
 #define STOW_X(kind, name, cls) k##kind,
@@ -159,4 +159,4 @@ inline bool is_cheap_to_recompute(OpKind op) {
          c == OpClass::kIdentity;
 }
 
-}  // namespace stow
+}  // namespace stow::ir

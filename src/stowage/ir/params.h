@@ -13,7 +13,7 @@
 #include "stowage/core/array_type.h"
 #include "stowage/ir/op_list.h"
 
-namespace stow {
+namespace stow::ir {
 
 struct NoParams {
   friend bool operator==(const NoParams&, const NoParams&) = default;
@@ -218,4 +218,4 @@ using Params =
                  DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CondParams,
                  WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams, ConvParams>;
 
-}  // namespace stow
+}  // namespace stow::ir

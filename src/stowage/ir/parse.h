@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/ir/graph.h"
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/dtype.h"
 #include "stowage/core/shape.h"
 #include "stowage/ir/op_list.h"

@@ -1,6 +1,6 @@
 #include "stowage/ir/schedule.h"
 
-namespace stow {
+namespace stow::ir {
 
 StreamKind stream_of(MemoryKind from, MemoryKind to) {
   if (from == to) return StreamKind::kCompute;
@@ -9,4 +9,4 @@ StreamKind stream_of(MemoryKind from, MemoryKind to) {
   return to == MemoryKind::kDevice ? StreamKind::kCopyIn : StreamKind::kCopyOut;
 }
 
-}  // namespace stow
+}  // namespace stow::ir

@@ -13,7 +13,7 @@
 #include "stowage/ir/graph.h"
 #include "stowage/ir/row_program.h"
 
-namespace stow {
+namespace stow::ir {
 
 using BufferId = StrongId<struct BufferTag>;
 using LoopId = StrongId<struct LoopTag>;
@@ -244,4 +244,4 @@ struct KernelTarget {
   std::function<int64_t(const Kernel&, int threads)> scratch_bytes;
 };
 
-}  // namespace stow
+}  // namespace stow::ir

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
 namespace stow {

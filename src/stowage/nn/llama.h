@@ -7,6 +7,7 @@
 
 #include "stowage/api/checkpoint.h"
 #include "stowage/api/tree.h"
+#include "stowage/base/inside.h"
 
 namespace stow::nn {
 

@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/op_def.h"
 
 namespace stow {

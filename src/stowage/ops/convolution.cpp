@@ -1,5 +1,6 @@
 // Convolution. Its layout is fixed, lhs [N,C,S...], rhs [O,C/groups,K...], since transposes are
 // views; both gradients are convolutions again.
+#include "stowage/base/inside.h"
 #include "stowage/ops/window_axis.h"
 
 namespace stow::ops {

@@ -2,6 +2,7 @@
 // Not their recording, which is api/trace.h's.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/core/array_type.h"
 #include "stowage/ir/op_list.h"
 

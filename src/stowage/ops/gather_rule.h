@@ -2,6 +2,7 @@
 // Not the rules; those are in gather.cpp and scatter.cpp.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/rule.h"
 
 namespace stow::ops {

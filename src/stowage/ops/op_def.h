@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/val.h"
 
 namespace stow {

@@ -2,6 +2,7 @@
 // Not part of the contract; only the sources of ops/ include it.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/build.h"
 #include "stowage/ops/table.h"
 

@@ -1,3 +1,4 @@
+#include "stowage/base/inside.h"
 #include "stowage/ops/table.h"
 
 namespace stow {

@@ -2,6 +2,7 @@
 // Not a check of what a program means; bits are the interpreter's matter.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

@@ -1,6 +1,7 @@
 // Windowed reductions, XLA's general form, and the places of windowed extremes.
 #include <limits>
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/window_axis.h"
 
 namespace stow::ops {

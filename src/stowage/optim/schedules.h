@@ -17,7 +17,7 @@ using Schedule = std::function<Array(const Array& count)>;
 /// A number, or a schedule of it.
 class ScalarOrSchedule {
  public:
-  template <Scalar T>
+  template <concepts::Scalar T>
   ScalarOrSchedule(T value) : value_(static_cast<double>(value)) {}  // NOLINT: converts by design
   template <std::invocable<const Array&> F>
   ScalarOrSchedule(F schedule) : schedule_(std::move(schedule)) {}  // NOLINT

@@ -38,7 +38,7 @@ class GradientTransformation {
 
   /// The state to begin with. Abstract parameters give an abstract state; nothing is allocated.
   /// Errors: TraceError where a mask's pattern fits no leaf, or a leaf is not what it must be.
-  template <Tree P>
+  template <concepts::Tree P>
   OptState init(const P& params, STOW_AT) const {
     return init_leaves(leaves_by_path(params), at);
   }
@@ -47,7 +47,7 @@ class GradientTransformation {
   /// Shapes:  `updates` and `params` are trees of one structure; so is the first result.
   /// Errors:  TraceError where the structures differ, or the state is not one that init() gives for
   ///          these parameters.
-  template <Tree U, Tree P>
+  template <concepts::Tree U, concepts::Tree P>
   std::pair<U, OptState> update(const U& updates, OptState state, const P& params, STOW_AT) const {
     static_assert(std::same_as<U, P>, "stowage: the updates must be of the type of the parameters");
     check_same_structure(tree_ref(updates), tree_ref(params), "[update] updates and params:",
@@ -58,7 +58,7 @@ class GradientTransformation {
   }
 
   /// The leaves of a tree with their paths, in order.
-  template <Tree P>
+  template <concepts::Tree P>
   static Leaves leaves_by_path(const P& tree) {
     return leaves_of_ref(tree_ref(tree));
   }
@@ -109,7 +109,7 @@ class Nested {
 /// Source: optax.apply_updates.
 std::vector<Array> apply_updates(const Leaves& params, const Leaves& updates, SourceLocation at);
 /// The same for trees.
-template <Tree P>
+template <concepts::Tree P>
 P apply_updates(const P& params, const P& updates, STOW_AT) {
   check_same_structure(tree_ref(params), tree_ref(updates), "[apply_updates] params and updates:",
                        at);
@@ -123,7 +123,7 @@ P apply_updates(const P& params, const P& updates, STOW_AT) {
 /// Source: optax.global_norm.
 Array global_norm(const Leaves& leaves);
 /// The same for a tree.
-template <Tree P>
+template <concepts::Tree P>
 Array global_norm(const P& tree) {
   return global_norm(GradientTransformation::leaves_by_path(tree));
 }
@@ -132,7 +132,7 @@ Array global_norm(const P& tree) {
 /// exponential moving average of parameters.
 /// Errors: TraceError where the structures differ.
 /// Source: optax.incremental_update.
-template <Tree P>
+template <concepts::Tree P>
 P incremental_update(const P& fresh, const P& old, double step_size) {
   return tree_map(
       [&](const Array& a, const Array& b) { return a * step_size + b * (1.0 - step_size); }, fresh,

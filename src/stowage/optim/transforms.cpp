@@ -1,6 +1,7 @@
 #include "stowage/optim/transforms.h"
 
 #include "stowage/api/reduce.h"
+#include "stowage/base/inside.h"
 #include "stowage/optim/internal.h"
 #include "stowage/optim/wrappers.h"
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "stowage/base/inside.h"
 #include "stowage/pack/problem.h"
 
 namespace stow::pack {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "stowage/base/inside.h"
 #include "stowage/pack/orders.h"
 #include "stowage/pack/placer.h"
 #include "stowage/pack/reorder.h"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 
 namespace stow::pack {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/pack/exact_search.h"
 #include "stowage/pack/walls.h"
 

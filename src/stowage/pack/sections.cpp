@@ -1,3 +1,4 @@
+#include "stowage/base/inside.h"
 #include "stowage/pack/sections.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+#include "stowage/base/inside.h"
 #include "stowage/pack/skyline.h"
 
 #include <algorithm>

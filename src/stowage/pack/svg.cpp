@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "stowage/base/bytes.h"
+#include "stowage/base/inside.h"
 #include "stowage/base/printable.h"
 
 namespace stow::pack {

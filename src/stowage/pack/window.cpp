@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "stowage/base/inside.h"
 #include "stowage/pack/exact_search.h"
 
 namespace stow::pack {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule_walk.h"
 
 namespace stow {

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

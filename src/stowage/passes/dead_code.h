@@ -2,6 +2,7 @@
 // Not the merging of equal work; that is simplify.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

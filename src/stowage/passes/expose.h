@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

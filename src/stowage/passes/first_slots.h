@@ -2,6 +2,7 @@
 // Not a change of the graph; the schedule alone tells that nothing writes there.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
 namespace stow {

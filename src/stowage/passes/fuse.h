@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
 namespace stow {

@@ -2,6 +2,7 @@
 // Not the sums of rows that are its gradient; those are of tiles.h.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

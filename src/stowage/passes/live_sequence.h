@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "stowage/base/inside.h"
+
 namespace stow {
 
 /// Units 0 … n - 1 in an order. Each unit has `live` bytes before it runs and takes `extra` bytes more

@@ -2,6 +2,7 @@
 // Not offsets; plan/ lays the buffers out.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/passes/order.h"
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/passes/fuse.h"
 #include "stowage/passes/lower.h"
 #include "stowage/passes/view.h"

@@ -2,6 +2,7 @@
 // Not slices by a scan; that is sink_work.h.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

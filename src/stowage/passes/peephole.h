@@ -2,6 +2,7 @@
 // Not a pass; simplify applies them while it copies a graph.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

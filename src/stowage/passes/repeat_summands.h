@@ -2,6 +2,7 @@
 // Not fusion; fuse.h makes one program of each reduction and the work that it alone reads.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

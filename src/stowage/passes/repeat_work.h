@@ -2,6 +2,7 @@
 // Not checkpointing, which is passes/residuals; nothing here was asked for by a policy.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

@@ -2,6 +2,7 @@
 // Not differentiation, and not the choice of a policy.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

@@ -2,6 +2,7 @@
 // Not algebra on floats: the bits of every result stay.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/passes/dead_code.h"
 
 namespace stow {

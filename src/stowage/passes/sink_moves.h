@@ -2,6 +2,7 @@
 // Not the scheduling of moves, and not the moves that policies ask for.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

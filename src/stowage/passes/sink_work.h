@@ -3,6 +3,7 @@
 // it stacks (sink_moves.h).
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

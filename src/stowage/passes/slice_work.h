@@ -2,6 +2,7 @@
 // slice is worked on where it is made. Not the streaming of whole stacks; that is tiles.h.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

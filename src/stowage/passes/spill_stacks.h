@@ -2,6 +2,7 @@
 // Not the sinking of those moves into the scans; that is sink_moves.h.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

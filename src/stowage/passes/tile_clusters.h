@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ops/build.h"
 
 namespace stow {

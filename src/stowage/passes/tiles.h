@@ -2,6 +2,7 @@
 // Not the overlap of moves with work; and nothing that changes a bit.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

@@ -2,6 +2,7 @@
 // Not a choice of what is moved, nor of how far ahead the budget allows; session/ tries that.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
 namespace stow {

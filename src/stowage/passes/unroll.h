@@ -3,6 +3,7 @@
 // iterations are made in the order in which the loop makes them.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
 namespace stow {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/pack/problem.h"
 #include "stowage/plan/analysis.h"

@@ -34,7 +34,7 @@ class DeviceBuffer {
 
   std::byte* data() const;  ///< 64-byte aligned. Not of what lies on disk; see read() and write().
   /// Where it begins: in memory, or on the device's disk. Null memory for no bytes.
-  const Place& place() const { return place_; }
+  const runtime::Place& place() const { return place_; }
   /// Copies out of it or into it, wherever it lies; the range must be inside.
   /// Errors: DiskError.
   void read(int64_t offset, std::span<std::byte> to) const;
@@ -49,7 +49,7 @@ class DeviceBuffer {
   MemoryKind kind_;
   std::shared_ptr<Mapping> mapping_;
   int64_t begin_;
-  Place place_;
+  runtime::Place place_;
   int64_t bytes_;
 };
 using DeviceBufferPtr = std::shared_ptr<DeviceBuffer>;  ///< Freed with the last.

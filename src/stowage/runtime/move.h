@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/dtype.h"
 #include "stowage/core/shape.h"
 #include "stowage/runtime/place.h"

@@ -9,6 +9,10 @@ namespace stow {
 
 class Disk;
 
+}  // namespace stow
+
+namespace stow::runtime {
+
 struct Place {
   std::byte* memory = nullptr;  ///< Where `disk` is null.
   Disk* disk = nullptr;
@@ -21,4 +25,4 @@ struct Place {
   }
 };
 
-}  // namespace stow
+}  // namespace stow::runtime

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/runtime/device.h"

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
 namespace stow {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/array_type.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/runtime/device.h"

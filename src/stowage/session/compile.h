@@ -13,7 +13,9 @@
 
 namespace stow {
 
-struct Schedule;    // ir/schedule.h
+namespace ir {
+struct Schedule;  // ir/schedule.h
+}
 class RunObserver;  // runtime/run_observer.h
 
 /// How large the tiles of a streamed update are.
@@ -23,7 +25,7 @@ struct CompileOptions {
   /// Inputs that may be overwritten; empty means none.
   std::vector<bool> donated;
   /// When set, replaces the policy of every checkpointed region (the marks, not another trace).
-  PolicyPtr override_policy;
+  ir::PolicyPtr override_policy;
   bool fuse = true;       ///< Off: one kernel an op.
   /// Elements of a product from which on row programs that read it run behind it piece by piece; fewer
   /// are near anyway.
@@ -58,7 +60,7 @@ class Executable {
   virtual ~Executable() = default;
   virtual const MemoryAnalysis& memory_analysis() const = 0;  ///< Exact, without running.
   /// What it runs, in order; for simulate() and traces.
-  virtual const Schedule& schedule() const = 0;
+  virtual const ir::Schedule& schedule() const = 0;
   /// For each output the input whose memory it takes, or -1.
   virtual const std::vector<int>& output_aliases() const = 0;
   virtual const std::vector<ArrayType>& input_types() const = 0;  ///< In order.
@@ -76,6 +78,6 @@ using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 
 /// Compiles for CPU devices with `threads` threads. Allocates no tensor.
 /// Errors: TraceError for a policy that cannot take effect, or a STOW_ISA that names nothing.
-ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads);
+ExecutablePtr compile(const ir::Graph& graph, const CompileOptions& options, int threads);
 
 }  // namespace stow

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 #include "stowage/runtime/device.h"
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/ir/parse.h"
 

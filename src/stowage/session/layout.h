@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/passes/lower.h"
 #include "stowage/plan/memory_plan.h"
 #include "stowage/runtime/device.h"

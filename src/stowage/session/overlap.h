@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/null/device_description.h"
 #include "stowage/session/layout.h"
 

@@ -2,6 +2,7 @@
 // which moves run ahead. Not the passes themselves, nor those that every plan takes (compile.cpp).
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/session/compile.h"
 #include "stowage/session/layout.h"
 

@@ -22,7 +22,7 @@ struct SavedResidual {
   Source source = Source::kOutput;
   std::string name;      ///< The argument's path, the name, or the op's.
   bool stacked = false;  ///< Over the iterations of a scan.
-  ProvenancePtr place;   ///< Where it was computed; null where that is not known.
+  ir::ProvenancePtr place;   ///< Where it was computed; null where that is not known.
 };
 /// "f32[3,4] from the argument '0/w'", "f32[8] named 'h' at mlp (m.cpp:41)",
 /// "f32[5,8] output of dot_general at m.cpp:40, stacked by scan".
@@ -32,7 +32,7 @@ std::string to_string(const SavedResidual& residual);
 /// of its regions are realised: arguments, captured arrays, then computed values in order. The
 /// first `n_arguments` inputs are arguments, the last `n_cotangents` cotangents.
 /// Errors: TraceError as compile().
-std::vector<SavedResidual> saved_residuals(const Graph& joint, size_t n_arguments,
+std::vector<SavedResidual> saved_residuals(const ir::Graph& joint, size_t n_arguments,
                                            size_t n_cotangents);
 
 }  // namespace stow

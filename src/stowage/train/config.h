@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/core/sums.h"
 #include "stowage/io/checkpoint_file.h"

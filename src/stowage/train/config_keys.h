@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/train/config.h"
 

@@ -2,6 +2,7 @@
 // Not the disk; that is runtime/disk.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/train/config.h"
 

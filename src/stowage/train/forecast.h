@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/session/compile.h"

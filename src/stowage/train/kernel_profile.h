@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/run_observer.h"
 
 namespace stow {

@@ -2,6 +2,7 @@
 // Not the update rules; those are in optim/.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/optim/optimizers.h"
 #include "stowage/train/config.h"
 

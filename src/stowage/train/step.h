@@ -5,6 +5,7 @@
 #include <string>
 
 #include "stowage/api/checkpoint.h"
+#include "stowage/base/inside.h"
 #include "stowage/nn/llama.h"
 #include "stowage/optim/transformation.h"
 #include "stowage/train/config.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "stowage/base/inside.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/data.h"

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/null/device_description.h"
 
 namespace stow {

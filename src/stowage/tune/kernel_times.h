@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/run_observer.h"
 
 namespace stow {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/io/trace.h"
 #include "stowage/runtime/null/simulate.h"
 

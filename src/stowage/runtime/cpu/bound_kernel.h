@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
 namespace stow::cpu {

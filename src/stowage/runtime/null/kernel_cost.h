@@ -2,6 +2,7 @@
 // Not a measurement; calibration measures the figures that it stands on.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/runtime/null/device_description.h"
 

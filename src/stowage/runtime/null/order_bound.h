@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/null/simulate.h"
 
 namespace stow {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/runtime/null/device_description.h"
 #include "stowage/runtime/run_observer.h"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
 #include "stowage/runtime/cpu/kernels/attention_walk.h"
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/attention_ahead.h"
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/gemm_ahead.h"
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
 #include "stowage/runtime/cpu/kernels/half.h"

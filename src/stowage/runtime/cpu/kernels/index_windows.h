@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/op_types.h"
 

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/params.h"
 #include "stowage/runtime/cpu/kernels/nest.h"
 #include "stowage/runtime/tensor_view.h"

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/row_dims.h"
 #include "stowage/runtime/cpu/kernels/row_plan.h"
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/dtype.h"
 #include "stowage/ir/op_list.h"
 

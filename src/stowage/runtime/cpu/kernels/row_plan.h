@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/row_program.h"
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 

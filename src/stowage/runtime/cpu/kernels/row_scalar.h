@@ -10,6 +10,7 @@
 #include <numbers>
 #include <type_traits>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/op_list.h"
 
 namespace stow::cpu::scalar {

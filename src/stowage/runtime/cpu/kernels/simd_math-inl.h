@@ -16,6 +16,7 @@
 #include <limits>
 
 #include <hwy/highway.h>
+#include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/exp_table-inl.h"
 #include "stowage/runtime/cpu/kernels/row_scalar.h"
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/sums.h"
 #include "stowage/runtime/cpu/kernels/amx.h"
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/params.h"
 #include "stowage/runtime/tensor_view.h"
 
