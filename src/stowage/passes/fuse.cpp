@@ -101,6 +101,8 @@ constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
 // Ops with kernels of their own that may lie between forward and backward work that is fused: what
 // a loss has between the two.
 constexpr int kNearHeavyNodes = 3;
+// The same between recomputed values and backward work beside them: one product of a layer.
+constexpr int kNearRecomputed = 1;
 // Rows of a product whose epilogue needs them whole.
 constexpr int64_t kLeastWholeRows = 64;
 // Elements of an operand that are made at a time (runtime/cpu/kernels/gemm.h).
@@ -124,6 +126,11 @@ class Fuser {
     }
     count_heavy();
     n_uses_ = count_uses(graph_);
+    readers_of_root_.resize(graph_.n_values());
+    for (size_t n = 0; n < graph_.n_nodes(); ++n)
+      if (is_made(NodeId(n)))
+        for (ValueId v : graph_.nodes()[n].operands)
+          readers_of_root_[use(v).root.index()].push_back(NodeId(n));
     for (size_t n = 0; n < graph_.n_nodes(); ++n) place(NodeId(n));
     if (fuse_) {
       add_epilogues();
@@ -665,7 +672,43 @@ class Fuser {
   bool is_far(NodeId a, NodeId b) const {
     const auto [first, second] = std::minmax(a, b);
     return graph_.node(second).backward && !graph_.node(first).backward &&
-           heavy_before_[second.index()] - heavy_before_[first.index()] > kNearHeavyNodes;
+           heavy_between(first, second) > kNearHeavyNodes;
+  }
+  // The same of backward work of one layer beside what was recomputed for another: it would be done
+  // then, unless it waits for something later. It may be done early where it takes the place of all
+  // that it reads; if other work reads an operand too, both would wait.
+  bool is_far_from_clones(int u, NodeId id, int other = -1) {
+    const Node& node = graph_.node(id);
+    // A value a row takes next to nothing while it waits.
+    if (!node.backward || graph_.type(node.first_result).shape.dims() != unit(u).dims) return false;
+    const auto is_own = [&](int unit) { return unit == u || unit == other; };
+    size_t waits_for = 0;
+    for (ValueId v : node.operands)
+      if (const int o = use(use(v).root).unit; o >= 0 && !is_own(o))
+        waits_for = std::max(waits_for, reached_[static_cast<size_t>(o)]);
+    const bool is_clone = pass_of(node.provenance) == Pass::kResiduals;
+    const int near = is_clone ? 0 : kNearRecomputed;
+    const std::vector<NodeId>& nodes = unit(u).nodes;
+    const bool far = std::any_of(nodes.begin(), nodes.end(), [&](NodeId m) {
+      return m < id && graph_.node(m).backward && waits_for < m.index() &&
+             pass_of(graph_.node(m).provenance) == Pass::kResiduals &&
+             heavy_between(m, id) > near;
+    });
+    if (!far) return false;
+    if (is_clone) return true;
+    for (ValueId v : node.operands) {
+      if (use(v).splat) continue;
+      if (!is_own(use(use(v).root).unit)) return true;
+      for (NodeId reader : readers_of_root_[use(v).root.index()]) {
+        const Node& other_reader = graph_.node(reader);
+        const bool may_join = op_class(other_reader.op) == OpClass::kElementwise;
+        if (reader < id ? !is_own(use(other_reader.first_result).unit) : !may_join) return true;
+      }
+    }
+    return false;
+  }
+  int heavy_between(NodeId first, NodeId second) const {
+    return heavy_before_[second.index()] - heavy_before_[first.index()];
   }
 
   // True unless groups of few points each would be gone through one by one: where rows are reduced as
@@ -687,8 +730,9 @@ class Fuser {
 
   bool may_join(NodeId id, const Unit& own, int u) {
     const Unit& g = unit(u);
+    if (g.nodes.size() >= kMaxMembers || is_far(g.nodes.back(), id) || is_far_from_clones(u, id))
+      return false;
     const Node& node = graph_.node(id);
-    if (g.nodes.size() >= kMaxMembers || is_far(g.nodes.back(), id)) return false;
     Unit joined = g;
     const bool reduces = op_class(node.op) == OpClass::kReduce;
     const ValueId shaped = reduces ? node.operands[0] : node.first_result;
@@ -820,7 +864,8 @@ class Fuser {
     const Unit &x = unit(a), &y = unit(into);
     SumSpace space = space_of_unit(x);
     if (x.dims != y.dims || !unite(space, space_of_unit(y)) ||
-        x.nodes.size() + y.nodes.size() > kMaxMembers || is_far(x.nodes.back(), y.nodes.back()))
+        x.nodes.size() + y.nodes.size() > kMaxMembers || is_far(x.nodes.back(), y.nodes.back()) ||
+        is_far_from_clones(a, y.nodes.back(), into) || is_far_from_clones(into, x.nodes.back(), a))
       return false;
     // A value would have to be stored that only reductions of other spaces, still to come, read.
     for (const auto& [from, other] : {std::pair{a, into}, std::pair{into, a}})
@@ -1006,6 +1051,7 @@ class Fuser {
   std::vector<size_t> reached_;              // the last node of it and of all that it depends on
   std::vector<std::vector<int>> readers_;    // units that read it
   std::vector<int> n_uses_;                  // of values, by nodes and as outputs
+  std::vector<std::vector<NodeId>> readers_of_root_;  // those that are made
   std::vector<int> n_readers_;               // of roots, by nodes and as outputs
   std::vector<size_t> last_reader_;
   std::vector<int> heavy_before_;            // nodes up to each that have kernels of their own
