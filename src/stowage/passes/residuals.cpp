@@ -16,6 +16,7 @@
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/expose.h"
 #include "stowage/passes/min_cut.h"
+#include "stowage/passes/rematerialize.h"
 
 namespace stow {
 namespace {
@@ -304,6 +305,11 @@ class Level {
   }
 
   const std::vector<ValueId>& crossing() const { return crossing_; }
+  /// True where the policy allows to keep a value on the device.
+  bool may_keep(ValueId v) const {
+    return graph_.type(v).kind == MemoryKind::kDevice && !keepable_input(v) &&
+           ask(graph_.def(v), v).mark == Mark::kKeep;
+  }
   /// Where a kept value waits for its readers.
   MemoryKind destination(ValueId v) const { return destination_[v.index()]; }
   bool is_forward_value(ValueId v) const {
@@ -516,8 +522,9 @@ class Level {
 class Rewriter {
  public:
   Rewriter(const Graph& from, const Level& level, const std::vector<bool>& kept, int depth,
-           const std::map<size_t, ExposedScan>& exposed)
+           const std::map<size_t, ExposedScan>& exposed, const Recomputation& before)
       : from_(from),
+        before_(before),
         level_(level),
         kept_(kept),
         depth_(depth),
@@ -532,9 +539,13 @@ class Rewriter {
     fetched_.resize(from_.n_values());
     for (const Node& node : from_.nodes()) {
       if (!level_.is_reader(node)) {
-        clone_of_to_.push_back(level_.is_clone(node));
+        made_.clone.push_back(level_.is_clone(node));
         const NodeId id = copy_node(from_, node, to_, map_, regions_);
         if (depth_ > 0) to_.mutable_node(id).region = RegionId();  // settled now
+        made_.original.resize(to_.n_values());
+        for (int i = 0; i < node.n_results; ++i)
+          if (const ValueId original = before_.original[node.result(i).index()]; original.valid())
+            made_.original[map_[node.result(i)].index()] = map_[original];
         for (int i = 0; i < node.n_results; ++i)
           if (const ValueId v = node.result(i); is_offloaded(v))
             moved_[v.index()] = put(map_[v], level_.destination(v), node, node.backward);
@@ -549,15 +560,24 @@ class Rewriter {
     return std::move(to_);
   }
   /// Which nodes of the result recompute others.
-  std::vector<bool> take_clones() { return std::move(clone_of_to_); }
+  Recomputation take_recomputation() {
+    made_.original.resize(to_.n_values());
+    return std::move(made_);
+  }
 
  private:
   void add(const Node& node, Node copy, ValueMap& map) {
-    clone_of_to_.push_back(&map == &clones_);
+    const bool is_clone = &map == &clones_;
+    made_.clone.push_back(is_clone);
     std::vector<ArrayType> types;
     for (int i = 0; i < node.n_results; ++i) types.push_back(from_.type(node.result(i)));
     const NodeId id = to_.add_node(std::move(copy), types);
-    for (int i = 0; i < node.n_results; ++i) map.set(node.result(i), to_.node(id).result(i));
+    made_.original.resize(to_.n_values());
+    for (int i = 0; i < node.n_results; ++i) {
+      const ValueId v = node.result(i);
+      map.set(v, to_.node(id).result(i));
+      if (is_clone && depth_ == 0 && level_.may_keep(v)) made_.original[map[v].index()] = map_[v];
+    }
   }
 
   bool is_offloaded(ValueId v) const {
@@ -572,7 +592,7 @@ class Rewriter {
     node.backward = backward;
     ArrayType type = to_.type(v);
     type.kind = kind;
-    clone_of_to_.push_back(false);
+    made_.clone.push_back(false);
     return to_.node(to_.add_node(std::move(node), {&type, 1})).result();
   }
   // A kept value as a reader sees it: brought back, once, where it waits elsewhere.
@@ -587,34 +607,31 @@ class Rewriter {
   // What a reader reads for `v`: the value itself when kept or no forward work, else a clone.
   ValueId read(ValueId v) {
     if (!level_.is_forward_value(v) || kept_[v.index()]) return kept_value(v);
-    std::vector<ValueId> stack = {v};  // clones what is missing, operands first
+    // Clones what is missing, in the order in which it was computed first.
+    std::set<size_t> missing;
+    std::vector<ValueId> stack = {v};
     while (!stack.empty()) {
       const ValueId top = stack.back();
-      if (clones_.has(top)) {
-        stack.pop_back();
-        continue;
-      }
-      const Node& node = from_.def(top);
-      bool ready = true;
-      for (ValueId operand : node.operands)
-        if (level_.is_forward_value(operand) && !kept_[operand.index()] && !clones_.has(operand)) {
-          stack.push_back(operand);
-          ready = false;
-        }
-      if (!ready) continue;
-      std::vector<ValueId> more;
-      Node copy = as_cloned(node, more);
-      for (ValueId& operand : copy.operands)
-        operand = level_.is_forward_value(operand) && !kept_[operand.index()] ? clones_[operand]
-                                                                              : kept_value(operand);
-      copy.operands.insert(copy.operands.end(), more.begin(), more.end());
-      copy.backward = true;
-      copy.provenance = made_by(Pass::kResiduals, node.provenance);
-      copy.region = inner_region(node);
-      add(node, std::move(copy), clones_);
       stack.pop_back();
+      if (clones_.has(top) || !missing.insert(from_.value(top).node.index()).second) continue;
+      for (ValueId operand : from_.def(top).operands)
+        if (level_.is_forward_value(operand) && !kept_[operand.index()]) stack.push_back(operand);
     }
+    for (size_t n : missing) clone(from_.nodes()[n]);
     return clones_[v];
+  }
+
+  void clone(const Node& node) {
+    std::vector<ValueId> more;
+    Node copy = as_cloned(node, more);
+    for (ValueId& operand : copy.operands)
+      operand = level_.is_forward_value(operand) && !kept_[operand.index()] ? clones_[operand]
+                                                                            : kept_value(operand);
+    copy.operands.insert(copy.operands.end(), more.begin(), more.end());
+    copy.backward = true;
+    copy.provenance = made_by(Pass::kResiduals, node.provenance);
+    copy.region = inner_region(node);
+    add(node, std::move(copy), clones_);
   }
 
   // The node, given what is kept of a scan's body; that is `more` operands.
@@ -649,6 +666,7 @@ class Rewriter {
   }
 
   const Graph& from_;
+  const Recomputation& before_;
   const Level& level_;
   const std::vector<bool>& kept_;
   int depth_;
@@ -657,22 +675,23 @@ class Rewriter {
   ValueMap map_, clones_;
   std::vector<ValueId> moved_, fetched_;  // of offloaded values: elsewhere, and back
   std::vector<RegionId> regions_;
-  std::vector<bool> clone_of_to_;
+  Recomputation made_;
   std::map<std::pair<RegionId, int>, RegionId> inner_;
 };
 
 Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
                    const std::set<ValueId>& costly_inputs,
-                   const std::vector<bool>* boundary_outputs) {
+                   const std::vector<bool>* boundary_outputs, bool shorten) {
   Graph current = graph;
   std::set<ValueId> costly = costly_inputs;
-  std::vector<bool> clones(graph.n_nodes(), false);
+  Recomputation recomputation{std::vector<bool>(graph.n_nodes()),
+                              std::vector<ValueId>(graph.n_values())};
   bool widened = false;
   for (int depth = 0;; ++depth) {
     // A policy around a scan acts on the values of its body.
     ExposedGraph exposed = expose_scans(current, [&](const Node& node) -> const Policy* {
       const auto n = static_cast<size_t>(&node - current.nodes().data());
-      if (!node.region.valid() || clones[n] || node.backward != (depth > 0)) return nullptr;
+      if (!node.region.valid() || recomputation.clone[n] || node.backward != (depth > 0)) return nullptr;
       if (override_policy) return override_policy.get();
       return current.regions()[region_chain(current, node.region)[0].index()].policy.get();
     });
@@ -681,17 +700,25 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
       std::set<ValueId> images;
       for (ValueId v : costly) images.insert(exposed.images[v.index()]);
       costly = std::move(images);
+      std::vector<ValueId> originals(exposed.graph.n_values());
+      for (size_t v = 0; v < recomputation.original.size(); ++v)
+        if (const ValueId original = recomputation.original[v]; original.valid())
+          originals[exposed.images[v].index()] = exposed.images[original.index()];
+      recomputation.original = std::move(originals);
       current = std::move(exposed.graph);
     }
-    Level level(current, override_policy, depth, clones, exposed.scans);
+    Level level(current, override_policy, depth, recomputation.clone, exposed.scans);
     if (depth == 0) level.costly_inputs_ = costly;
     if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
     // Stacks that nothing reads after all are no results of their scans.
-    if (level.crossing().empty()) return widened ? remove_dead_code(std::move(current)) : current;
-    Rewriter rewriter(current, level, kept, depth, exposed.scans);
+    if (level.crossing().empty()) {
+      if (shorten) current = shorten_lives(current, recomputation);
+      return widened ? remove_dead_code(std::move(current)) : current;
+    }
+    Rewriter rewriter(current, level, kept, depth, exposed.scans, recomputation);
     Graph next = rewriter.run();
-    clones = rewriter.take_clones();
+    recomputation = rewriter.take_recomputation();
     current = std::move(next);
   }
 }
@@ -710,7 +737,7 @@ const Node* forward_of(const Graph& graph, const Node& node) {
 
 Graph realize(const Graph& joint, const PolicyPtr& override_policy,
               const std::set<ValueId>& costly_inputs,
-              const std::vector<bool>* boundary_outputs = nullptr);
+              const std::vector<bool>* boundary_outputs = nullptr, bool shorten = true);
 
 // Rewrites every pair of forward and backward scans.
 class PairRewriter {
@@ -767,7 +794,8 @@ class PairRewriter {
       std::set<ValueId> carries;
       for (int k = 0; k < js.forward.n_carries; ++k)
         carries.insert(js.body.inputs()[static_cast<size_t>(js.forward.n_consts + k)]);
-      js.body = realize(js.body, override_, carries);
+      // An iteration's residuals are kept for all iterations, and what it recomputes is not.
+      js.body = realize(js.body, override_, carries, nullptr, false);
       pair.n_backward_consts = js.n_backward_consts;
       pair.split = split_joint_scan(js);
       pairs_.push_back(std::move(pair));
@@ -859,15 +887,16 @@ Graph descend(const Graph& graph, const PolicyPtr& override_policy) {
 }
 
 Graph realize(const Graph& joint, const PolicyPtr& override_policy,
-              const std::set<ValueId>& costly_inputs, const std::vector<bool>* boundary_outputs) {
+              const std::set<ValueId>& costly_inputs, const std::vector<bool>* boundary_outputs,
+              bool shorten) {
   const RealizeBranch branch = [&](const Graph& graph, const std::set<ValueId>& costly,
                                    const std::vector<bool>& boundary) {
-    return realize(graph, override_policy, costly, &boundary);
+    return realize(graph, override_policy, costly, &boundary, shorten);
   };
   // In a branch of a cond a name may be missing: another branch may have it.
   if (!boundary_outputs) check_wanted_names(joint, override_policy, !costly_inputs.empty());
   const Graph prepared = realize_conds(descend(joint, override_policy), costly_inputs, branch);
-  const Graph flat = realize_flat(prepared, override_policy, costly_inputs, boundary_outputs);
+  const Graph flat = realize_flat(prepared, override_policy, costly_inputs, boundary_outputs, shorten);
   return PairRewriter(flat, override_policy).run();
 }
 
