@@ -343,6 +343,34 @@ const Case kCases[] = {
      "effect: nothing that the backward pass reads depends on that value; names it can act on: "
      "hidden\n"
      "  at transform_messages_test.cpp:@"},
+    {"policy_offloads_what_nothing_reads",  // tanh's gradient reads its result, which is there anyway
+     [] {
+       const auto layer = checkpoint(
+           [](const Array& x, const Array& w) { return tanh(checkpoint_name(matmul(x, w), "a")); },
+           save_and_offload_only_these_names({}, {"a"}));
+       const auto net = [&](const Array& w) {
+         Array x = ones({4, 8});
+         for (int i = 0; i < 3; ++i) x = layer(x, w);
+         return sum(square(x));
+       };
+       jit(grad(net)).lower(f32({8, 8})).compile();
+     },
+     "[checkpoint] policy save_and_offload_only_these_names([], [a], pinned_host) offloads what is "
+     "named 'a', which has no effect: the backward pass reads no such value, as what is computed from "
+     "it is there anyway (a region's result is; so is what a policy around this one keeps)\n"
+     "  at transform_messages_test.cpp:@"},
+    {"policy_offloads_what_nothing_reads_in_a_scan",
+     [] {
+       const auto layer = checkpoint(
+           [](const Array& x, const Array& w) { return tanh(checkpoint_name(matmul(x, w), "a")); },
+           save_and_offload_only_these_names({}, {"a"}));
+       const auto net = [&](const Array& w) { return sum(square(scan(layer, ones({4, 8}), w))); };
+       jit(grad(net)).lower(f32({3, 8, 8})).compile();
+     },
+     "[checkpoint] policy save_and_offload_only_these_names([], [a], pinned_host) offloads what is "
+     "named 'a', which has no effect: the backward pass reads no such value, as what is computed from "
+     "it is there anyway (a region's result is; so is what a policy around this one keeps)\n"
+     "  at transform_messages_test.cpp:@"},
     {"policy_misspelt_where_nothing_is_left",  // the gradient reads what goes in, and no more
      [] {
        const auto f = checkpoint([](const Array& x) { return sum(sin(x)); },

@@ -56,10 +56,18 @@ std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = 
 // The names in the regions of one policy; a product bears that of any product.
 struct RegionNames {
   std::set<std::string> any, repeatable, elsewhere;
-  std::set<std::string> returned;                // of what the body of a loop returns
+  std::set<std::string> returned;   // of what the body of a loop returns
+  std::set<std::string> offloaded;  // to be moved: of the repeatable ones outside loops and branches
   std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
   bool differentiated = false;
   ProvenancePtr made;  // the first checkpoint of the policy
+};
+
+// What the policies of a graph ask for by name, and what became of it. Policies of one name count
+// as one: a function that makes its policy anew for each layer asks for the same in each.
+struct Requests {
+  std::map<const Policy*, RegionNames> names;  // by policy, in its regions that have a derivative
+  std::set<std::pair<std::string, std::string>> moved;  // the policy's name and the value's
 };
 
 // What a policy may want to find this node by.
@@ -95,6 +103,19 @@ template <typename... Args>
              ? "the products in its region are inside a while loop, a custom_vjp or a checkpoint "
                "with a policy of its own"
              : "no product without batch axes is used in its region");
+}
+
+// A value that recomputation would repeat were nothing kept, and that nothing reads in the end.
+[[noreturn]] void refuse_unread(const Policy& policy, const std::string& wanted,
+                                const RegionNames& have) {
+  const std::string what = wanted == kWantsPlainProduct
+                               ? std::string("a product without batch axes")
+                               : fmt::format("what is named '{}'", wanted);
+  refuse(have,
+         "[checkpoint] policy {} offloads {}, which has no effect: the backward pass reads no such "
+         "value, as what is computed from it is there anyway (a region's result is; so is what a "
+         "policy around this one keeps)",
+         policy.name, what);
 }
 
 [[noreturn]] void refuse_name(const Policy& policy, const std::string& wanted,
@@ -161,16 +182,17 @@ const Node* backward_of(const Graph& graph, const Node& forward) {
 // Adds the names of one node of a joint graph, and of those nested in it that a policy around it
 // acts on: in the bodies of scans and the branches of conds, but not in regions of their own.
 void collect_names(const Graph& joint, const Node& node, bool repeatable, const Policy& policy,
-                   RegionNames& have) {
+                   RegionNames& have, bool nested_in_node = false) {
   have.differentiated = have.differentiated || repeatable;
   if (const auto name = wanted_name(node)) {
     const MemoryKind kind = joint.type(node.result()).kind;
-    if (kind != MemoryKind::kDevice &&
-        policy.decide({node.op, &node, *name}).mark == Mark::kOffload) {
+    const bool offloads = policy.decide({node.op, &node, *name}).mark == Mark::kOffload;
+    if (kind != MemoryKind::kDevice && offloads) {
       have.off_device[*name] = kind;
     } else {
       have.any.insert(*name);
       if (repeatable) have.repeatable.insert(*name);
+      if (repeatable && offloads && !nested_in_node) have.offloaded.insert(*name);
     }
   }
   if (node.graphs.empty()) return;
@@ -183,7 +205,7 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
         if (const auto name = wanted_name(inner)) have.elsewhere.insert(*name);
         for (const GraphPtr& g : inner.graphs) insert_names(*g, have.elsewhere);
       } else {
-        collect_names(nested, inner, paired && repeatable && repeated[n], policy, have);
+        collect_names(nested, inner, paired && repeatable && repeated[n], policy, have, true);
       }
     }
   };
@@ -211,8 +233,7 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
 // there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
 // where there is a derivative alone: a function without one keeps nothing anyway.
 // `is_body`: of a loop with carries.
-void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy, bool is_body) {
-  if (override_policy) return;  // a choice of ours, not a request
+void check_wanted_names(const Graph& graph, Requests& requests, bool is_body) {
   const std::vector<bool> repeatable = repeatable_nodes(graph);
   std::vector<bool> returned(graph.n_values());
   if (is_body)
@@ -237,6 +258,17 @@ void check_wanted_names(const Graph& graph, const PolicyPtr& override_policy, bo
       if (!have.any.count(wanted) || (have.differentiated && !have.repeatable.count(wanted)))
         refuse_name(*policy, wanted, have);
     }
+  for (auto& [policy, have] : names)
+    if (have.differentiated) requests.names.emplace(policy, std::move(have));
+}
+
+// A name that a policy moves must have been moved somewhere. One that it keeps is a permission, too:
+// a list of such names may hold more than a function needs.
+void check_effects(const Requests& requests) {
+  for (const auto& [policy, have] : requests.names)
+    for (const std::string& name : policy->wanted_names)
+      if (have.offloaded.count(name) && !requests.moved.count({policy->name, name}))
+        refuse_unread(*policy, name, have);
 }
 
 // The names that are anywhere in the regions of each policy.
@@ -259,9 +291,11 @@ class Level {
  public:
   /// `clones` marks the nodes that earlier rounds recompute, those of no region being settled.
   Level(const Graph& graph, const PolicyPtr& override_policy, int depth,
-        const std::vector<bool>& clones, const std::map<size_t, ExposedScan>& exposed)
+        const std::vector<bool>& clones, const std::map<size_t, ExposedScan>& exposed,
+        Requests& requests)
       : graph_(graph),
         override_(override_policy),
+        requests_(requests),
         depth_(depth),
         clones_(clones),
         exposed_(exposed) {}
@@ -287,6 +321,8 @@ class Level {
     for (ValueId v : queue_)
       if (!free(v) && !cut.on_sink_side(in(v)) && cut.on_sink_side(out(v))) kept_[v.index()] = true;
     keep_exposed();
+    for (ValueId v : queue_)
+      if (kept_[v.index()] && destination_[v.index()] != MemoryKind::kDevice) note_effect(v);
     return kept_;
   }
 
@@ -448,6 +484,14 @@ class Level {
     }
   }
 
+  void note_effect(ValueId v) {
+    const Node& node = graph_.def(v);
+    const RegionId r = outermost(node);
+    const auto name = wanted_name(node);
+    if (!override_ && name && r.valid() && graph_.regions()[r.index()].policy)
+      requests_.moved.emplace(graph_.regions()[r.index()].policy->name, *name);
+  }
+
   void add_vertex(ValueId v) {
     if (vertex_[v.index()] >= 0) return;
     vertex_[v.index()] = static_cast<int>(queue_.size());
@@ -505,6 +549,7 @@ class Level {
  private:
   const Graph& graph_;
   const PolicyPtr& override_;
+  Requests& requests_;
   int depth_;
   const std::vector<bool>& clones_;
   const std::map<size_t, ExposedScan>& exposed_;
@@ -679,7 +724,7 @@ class Rewriter {
   std::map<std::pair<RegionId, int>, RegionId> inner_;
 };
 
-Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
+Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy, Requests& requests,
                    const std::set<ValueId>& costly_inputs,
                    const std::vector<bool>* boundary_outputs, bool shorten) {
   Graph current = graph;
@@ -691,7 +736,8 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
     // A policy around a scan acts on the values of its body.
     ExposedGraph exposed = expose_scans(current, [&](const Node& node) -> const Policy* {
       const auto n = static_cast<size_t>(&node - current.nodes().data());
-      if (!node.region.valid() || recomputation.clone[n] || node.backward != (depth > 0)) return nullptr;
+      if (!node.region.valid() || recomputation.clone[n] || node.backward != (depth > 0))
+        return nullptr;
       if (override_policy) return override_policy.get();
       return current.regions()[region_chain(current, node.region)[0].index()].policy.get();
     });
@@ -707,7 +753,7 @@ Graph realize_flat(const Graph& graph, const PolicyPtr& override_policy,
       recomputation.original = std::move(originals);
       current = std::move(exposed.graph);
     }
-    Level level(current, override_policy, depth, recomputation.clone, exposed.scans);
+    Level level(current, override_policy, depth, recomputation.clone, exposed.scans, requests);
     if (depth == 0) level.costly_inputs_ = costly;
     if (depth == 0) level.boundary_outputs_ = boundary_outputs;
     const std::vector<bool> kept = level.choose_kept();
@@ -735,15 +781,15 @@ const Node* forward_of(const Graph& graph, const Node& node) {
   return nullptr;
 }
 
-Graph realize(const Graph& joint, const PolicyPtr& override_policy,
+Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& requests,
               const std::set<ValueId>& costly_inputs,
               const std::vector<bool>* boundary_outputs = nullptr, bool shorten = true);
 
 // Rewrites every pair of forward and backward scans.
 class PairRewriter {
  public:
-  PairRewriter(const Graph& from, const PolicyPtr& override_policy)
-      : from_(from), override_(override_policy), map_(from) {}
+  PairRewriter(const Graph& from, const PolicyPtr& override_policy, Requests& requests)
+      : from_(from), override_(override_policy), requests_(requests), map_(from) {}
 
   Graph run() {
     find_pairs();
@@ -795,7 +841,7 @@ class PairRewriter {
       for (int k = 0; k < js.forward.n_carries; ++k)
         carries.insert(js.body.inputs()[static_cast<size_t>(js.forward.n_consts + k)]);
       // An iteration's residuals are kept for all iterations, and what it recomputes is not.
-      js.body = realize(js.body, override_, carries, nullptr, false);
+      js.body = realize(js.body, override_, requests_, carries, nullptr, false);
       pair.n_backward_consts = js.n_backward_consts;
       pair.split = split_joint_scan(js);
       pairs_.push_back(std::move(pair));
@@ -870,34 +916,38 @@ class PairRewriter {
 
   const Graph& from_;
   const PolicyPtr& override_;
+  Requests& requests_;
   Graph to_;
   ValueMap map_;
   std::vector<Pair> pairs_;
 };
 
 // Loops and conds that are no part of a pair may hold joint graphs of their own (a gradient inside a loop).
-Graph descend(const Graph& graph, const PolicyPtr& override_policy) {
+Graph descend(const Graph& graph, const PolicyPtr& override_policy, Requests& requests) {
   Graph out = graph;
   for (size_t n = 0; n < out.n_nodes(); ++n) {
     Node& node = out.mutable_node(NodeId(n));
     for (GraphPtr& nested : node.graphs)
-      nested = std::make_shared<const Graph>(realize(*nested, override_policy, {}));
+      nested = std::make_shared<const Graph>(realize(*nested, override_policy, requests, {}));
   }
   return out;
 }
 
-Graph realize(const Graph& joint, const PolicyPtr& override_policy,
+Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& requests,
               const std::set<ValueId>& costly_inputs, const std::vector<bool>* boundary_outputs,
               bool shorten) {
   const RealizeBranch branch = [&](const Graph& graph, const std::set<ValueId>& costly,
                                    const std::vector<bool>& boundary) {
-    return realize(graph, override_policy, costly, &boundary, shorten);
+    return realize(graph, override_policy, requests, costly, &boundary, shorten);
   };
   // In a branch of a cond a name may be missing: another branch may have it.
-  if (!boundary_outputs) check_wanted_names(joint, override_policy, !costly_inputs.empty());
-  const Graph prepared = realize_conds(descend(joint, override_policy), costly_inputs, branch);
-  const Graph flat = realize_flat(prepared, override_policy, costly_inputs, boundary_outputs, shorten);
-  return PairRewriter(flat, override_policy).run();
+  // What overrides them is a choice of ours, not a request.
+  if (!boundary_outputs && !override_policy) check_wanted_names(joint, requests, !costly_inputs.empty());
+  const Graph prepared =
+      realize_conds(descend(joint, override_policy, requests), costly_inputs, branch);
+  const Graph flat = realize_flat(prepared, override_policy, requests, costly_inputs,
+                                  boundary_outputs, shorten);
+  return PairRewriter(flat, override_policy, requests).run();
 }
 
 }  // namespace
@@ -912,7 +962,10 @@ void check_names_occur(const Graph& traced) {
 }
 
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy) {
-  return realize(joint, override_policy, {});
+  Requests requests;
+  Graph realized = realize(joint, override_policy, requests, {});
+  check_effects(requests);
+  return realized;
 }
 
 }  // namespace stow
