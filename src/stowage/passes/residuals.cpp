@@ -942,7 +942,8 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& re
   };
   // In a branch of a cond a name may be missing: another branch may have it.
   // What overrides them is a choice of ours, not a request.
-  if (!boundary_outputs && !override_policy) check_wanted_names(joint, requests, !costly_inputs.empty());
+  if (!boundary_outputs && !override_policy)
+    check_wanted_names(joint, requests, !costly_inputs.empty());
   const Graph prepared =
       realize_conds(descend(joint, override_policy, requests), costly_inputs, branch);
   const Graph flat = realize_flat(prepared, override_policy, requests, costly_inputs,
