@@ -25,6 +25,7 @@ Result<int> run_config(std::span<const std::string> arguments);
 Result<int> run_bench(std::span<const std::string> arguments);
 Result<int> run_profile(std::span<const std::string> arguments);
 Result<int> run_graph_file(std::span<const std::string> arguments);
+Result<int> run_tokenize(std::span<const std::string> arguments);
 
 /// Of `bench`.
 Result<int> run_bench_step(std::span<const std::string> arguments);

@@ -45,6 +45,7 @@ const std::vector<Row> kCommands = {
     {"profile", "says where the time of a step goes", run_profile},
     {"calibrate", "measures this machine, for the step times of plans", run_calibrate},
     {"config", "checks a configuration and prints it whole", run_config},
+    {"tokenize", "turns texts into ids of a tokenizer, and back", run_tokenize},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
     {"bench", "measures programs: step, program1, program2", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
