@@ -37,6 +37,10 @@ Cotangents vjp_sort(const VjpContext& c) {
   if (which.empty()) return result;
 
   const Val& key = c.operands[0];
+  if (key.type().elems() == 0) {
+    for (size_t i : which) result[i] = c.cotangents[i];
+    return result;
+  }
   const bool narrow = key.shape()[static_cast<int>(p.axis)] <= std::numeric_limits<int32_t>::max();
   const Val places = iota(key.builder(), {narrow ? DType::kI32 : DType::kI64, key.shape()}, p.axis);
   const Val keyed[] = {key, places};
