@@ -91,7 +91,8 @@ struct WindowParams {
   friend bool operator==(const WindowParams&, const WindowParams&) = default;
 };
 /// Gather(operand, indices): XLA's general form; the index vector is the last axis of indices.
-/// Out-of-range starts are clamped. Scatter and its like (operand, indices, updates) with the same
+/// Out-of-range starts are clamped, or with a third operand, a scalar, such windows are filled.
+/// Scatter and its like (operand, indices, updates) with the same
 /// fields (offset_axes being XLA's update window, collapsed_axes its inserted window); a window of
 /// updates not wholly in range is dropped, others are taken in row-major order of the indices.
 struct GatherParams {
