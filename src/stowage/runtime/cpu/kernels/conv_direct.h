@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "stowage/base/inside.h"
 #include "stowage/ir/params.h"
 #include "stowage/runtime/tensor_view.h"
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "stowage/base/inside.h"
 #include "stowage/core/dtype.h"
 #include "stowage/ir/op_list.h"
 
