@@ -109,8 +109,23 @@ std::optional<Graph> rolled(const Graph& graph) {
   return result;
 }
 
+// True if an output of a loop's body is computed from that input.
+bool depends_on(const Graph& body, ValueId output, ValueId input) {
+  std::vector<bool> wanted(body.n_values());
+  wanted[output.index()] = true;
+  for (size_t n = body.n_nodes(); n-- > 0;) {
+    const Node& node = body.nodes()[n];
+    bool is_wanted = false;
+    for (int i = 0; i < node.n_results; ++i) is_wanted = is_wanted || wanted[node.result(i).index()];
+    if (is_wanted)
+      for (ValueId v : node.operands) wanted[v.index()] = true;
+  }
+  return wanted[input.index()];
+}
+
 // A donated argument that one loop alone reads, as what a carry begins with, and the result that the
-// carry becomes: no result may lie elsewhere while the argument's memory is idle.
+// carry becomes: no result may lie elsewhere while the argument's memory is idle. A carry that the body
+// replaces by something else may.
 std::string compare_aliases(const RandomProgram& program, const std::vector<int>& aliases) {
   const Graph& graph = program.graph;
   std::vector<int> n_readers(graph.n_values());
@@ -125,6 +140,10 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
     if (k >= p.n_carries) continue;
     const ValueId init = scan.operands[static_cast<size_t>(p.n_consts + k)];
     if (!graph.is_input(init) || n_readers[init.index()] != 1 || graph.type(init).elems() == 0) continue;
+    const Graph& body = *scan.graphs[0];
+    if (!depends_on(body, body.outputs()[static_cast<size_t>(k)],
+                    body.inputs()[static_cast<size_t>(p.n_consts + k)]))
+      continue;
     const int i = graph.value(init).index;
     if (program.donated[static_cast<size_t>(i)] &&
         std::find(aliases.begin(), aliases.end(), i) == aliases.end())

@@ -78,9 +78,8 @@ Result<void> check_print_format(std::string_view format, std::span<const DType> 
     printed[piece.array] = true;
     try {
       check_element_spec(dtypes[piece.array], piece.text);
-    } catch (const fmt::format_error& e) {
-      return fail("'{{:{}}}' does not format {}: {}", piece.text, dtype_name(dtypes[piece.array]),
-                  e.what());
+    } catch (const fmt::format_error&) {
+      return fail("'{{:{}}}' does not format {}", piece.text, dtype_name(dtypes[piece.array]));
     }
   }
   if (numbered && counted)

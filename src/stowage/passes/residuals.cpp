@@ -57,7 +57,8 @@ std::vector<bool> repeatable_nodes(const Graph& graph, const Carries& carries = 
 struct RegionNames {
   std::set<std::string> any, repeatable, elsewhere;
   std::set<std::string> returned;   // of what the body of a loop returns
-  std::set<std::string> offloaded;  // to be moved: of the repeatable ones outside loops and branches
+  // To be moved: of the repeatable ones outside loops, branches and other regions.
+  std::set<std::string> offloaded;
   std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
   bool differentiated = false;
   ProvenancePtr made;  // the first checkpoint of the policy
@@ -182,7 +183,7 @@ const Node* backward_of(const Graph& graph, const Node& forward) {
 // Adds the names of one node of a joint graph, and of those nested in it that a policy around it
 // acts on: in the bodies of scans and the branches of conds, but not in regions of their own.
 void collect_names(const Graph& joint, const Node& node, bool repeatable, const Policy& policy,
-                   RegionNames& have, bool nested_in_node = false) {
+                   RegionNames& have, bool is_nested) {
   have.differentiated = have.differentiated || repeatable;
   if (const auto name = wanted_name(node)) {
     const MemoryKind kind = joint.type(node.result()).kind;
@@ -192,7 +193,7 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
     } else {
       have.any.insert(*name);
       if (repeatable) have.repeatable.insert(*name);
-      if (repeatable && offloads && !nested_in_node) have.offloaded.insert(*name);
+      if (repeatable && offloads && !is_nested) have.offloaded.insert(*name);
     }
   }
   if (node.graphs.empty()) return;
@@ -247,7 +248,9 @@ void check_wanted_names(const Graph& graph, Requests& requests, bool is_body) {
       if (!policy || policy->wanted_names.empty()) continue;
       RegionNames& have = names[policy];
       if (!have.made) have.made = graph.regions()[r.index()].made;
-      collect_names(graph, node, repeatable[n], *policy, have);
+      // What a policy around another one does may leave that one nothing to move.
+      const bool is_nested = graph.regions()[r.index()].parent.valid();
+      collect_names(graph, node, repeatable[n], *policy, have, is_nested);
       if (name && returned[node.first_result.index()]) have.returned.insert(*name);
     }
   }

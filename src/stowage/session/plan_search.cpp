@@ -25,7 +25,7 @@
 namespace stow {
 namespace {
 
-// Targets are powers of two down to this one; smaller capacities have its candidates.
+// Targets are powers of two down to this one.
 constexpr int64_t kSmallestTarget = 1 << 16;
 // A tile is small beside the target: an update needs a handful of them at a time. Arrays of a
 // larger share come whole.
@@ -47,12 +47,15 @@ constexpr double kNegligibleShare = 0.01;
 constexpr double kMuchFaster = 0.95;
 constexpr int64_t kKeptParts = 8;
 
-// The targets for a capacity, the largest first; without a limit, that.
+// The targets for a capacity, the largest first; without a limit, that. The first is the largest
+// quarter of a power of two more, so that tiles grow with the capacity.
 std::vector<int64_t> targets_within(int64_t capacity) {
   if (capacity >= Device::unlimited_bytes()) return {capacity};
   int64_t target = kSmallestTarget;
   while (target <= capacity / 2) target *= 2;
   std::vector<int64_t> targets;
+  if (const int64_t quarters = (capacity - target) / (target / 4); quarters > 0)
+    targets.push_back(target + quarters * (target / 4));
   for (; target >= kSmallestTarget; target /= 2) targets.push_back(target);
   return targets;
 }
