@@ -93,7 +93,8 @@ std::optional<ValueId> Level::dying_operand(int u, ValueId v,
     for (ValueId o : graph_.node(m).operands) {
       const ValueId root = use(o).root, heir = heir_[root.index()];
       const bool may_lie_there =
-          heir.valid() ? dies_before(v, heir) : static_cast<bool>(reusable_[root.index()]);
+          heir.valid() ? !is_moved_[root.index()] && dies_before(v, heir)
+                       : static_cast<bool>(reusable_[root.index()]);
       if (use(root).unit == u || !may_lie_there || !storage_[root.index()] ||
           last_use(root) != position(u) ||
           std::find(taken.begin(), taken.end(), root) != taken.end() || !can_share(u, v, root))

@@ -20,6 +20,9 @@ Level::Level(Context& context, const Graph& graph, std::vector<View> input_views
   storage_.resize(graph.n_values());
   reusable_.resize(graph.n_values());
   heir_.resize(graph.n_values());
+  is_moved_.resize(graph.n_values());
+  for (const Node& node : graph.nodes())
+    if (node.op == OpKind::kDevicePut) is_moved_[use(node.operands[0]).root.index()] = true;
   set_inputs(input_views_);
   order();
 }

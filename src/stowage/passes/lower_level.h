@@ -350,6 +350,8 @@ class Level {
   std::vector<bool> reusable_;
   // Of an input, and of what lies over it: the value that is to be written in its memory later.
   std::vector<ValueId> heir_;
+  // Of roots: moved to another memory. What is written over them waits for the move.
+  std::vector<bool> is_moved_;
   std::vector<bool> sliced_only_;
   std::vector<bool> begun_;
   mutable std::vector<ValueId> overwritten_;  // stacks whose reader may write over their slots
