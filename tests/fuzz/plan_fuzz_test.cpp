@@ -132,7 +132,8 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
   for (const Node& node : graph.nodes())
     for (ValueId v : node.operands) ++n_readers[v.index()];
   for (ValueId v : graph.outputs()) ++n_readers[v.index()];
-  for (ValueId v : graph.outputs()) {
+  for (size_t output = 0; output < graph.outputs().size(); ++output) {
+    const ValueId v = graph.outputs()[output];
     if (graph.is_input(v) || graph.def(v).op != OpKind::kScan || n_readers[v.index()] != 1) continue;
     const Node& scan = graph.def(v);
     const auto& p = scan.as<ScanParams>();
@@ -145,7 +146,7 @@ std::string compare_aliases(const RandomProgram& program, const std::vector<int>
                     body.inputs()[static_cast<size_t>(p.n_consts + k)]))
       continue;
     const int i = graph.value(init).index;
-    if (program.donated[static_cast<size_t>(i)] &&
+    if (program.donated[static_cast<size_t>(i)] && aliases[output] < 0 &&
         std::find(aliases.begin(), aliases.end(), i) == aliases.end())
       return fmt::format("alias: carry {} begins with donated argument {}, where no result lies", k, i);
   }

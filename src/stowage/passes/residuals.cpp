@@ -954,6 +954,16 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& re
   return PairRewriter(flat, override_policy, requests).run();
 }
 
+// True if a derivative has been differentiated: its own backward part is forward work then, in this
+// graph or in one that is nested in it.
+bool is_differentiated_twice(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
+    return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
+           std::any_of(node.graphs.begin(), node.graphs.end(),
+                       [](const GraphPtr& nested) { return is_differentiated_twice(*nested); });
+  });
+}
+
 }  // namespace
 
 void check_names_occur(const Graph& traced) {
@@ -968,7 +978,8 @@ void check_names_occur(const Graph& traced) {
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy) {
   Requests requests;
   Graph realized = realize(joint, override_policy, requests, {});
-  check_effects(requests);
+  // What the first derivative moves the second may have no need to.
+  if (!is_differentiated_twice(joint)) check_effects(requests);
   return realized;
 }
 
