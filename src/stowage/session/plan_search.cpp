@@ -47,17 +47,20 @@ constexpr double kNegligibleShare = 0.01;
 constexpr double kMuchFaster = 0.95;
 constexpr int64_t kKeptParts = 8;
 
-// The targets for a capacity, the largest first; without a limit, that. The first is the largest
-// quarter of a power of two more, so that tiles grow with the capacity.
+// The targets for a capacity, the largest first; without a limit, that.
 std::vector<int64_t> targets_within(int64_t capacity) {
   if (capacity >= Device::unlimited_bytes()) return {capacity};
   int64_t target = kSmallestTarget;
   while (target <= capacity / 2) target *= 2;
   std::vector<int64_t> targets;
-  if (const int64_t quarters = (capacity - target) / (target / 4); quarters > 0)
-    targets.push_back(target + quarters * (target / 4));
   for (; target >= kSmallestTarget; target /= 2) targets.push_back(target);
   return targets;
+}
+
+// A target between the largest power of two within a capacity and the capacity: what fits does not
+// depend on it, but larger tiles may hide more.
+int64_t target_between(int64_t largest, int64_t capacity) {
+  return largest + (capacity - largest) / (largest / 4) * (largest / 4);
 }
 
 TileOptions tiles_for(int64_t target, int64_t tile_bytes) {
@@ -127,12 +130,14 @@ class PlanSearch {
     size_t tried = 1;
     if (!fits() && targets.size() > 1) tried = search_smaller(targets);
     if (!fits()) lay_out_too_large();
+    const int64_t between = target_between(targets[0], capacities_[0]);
+    if (between > targets[0] && !is_well_hidden()) try_target(plain_, between);
     if (!is_well_hidden() && has_budget()) try_tiles(plain_.graph, {.bytes = options_.tile_bytes});
     for (; tried < targets.size() && !is_well_hidden() && has_budget(); ++tried) {
       try_target(plain_, targets[tried]);
       try_target(lean(targets[tried]), targets[tried]);
     }
-    keep_what_hides(targets[0]);
+    keep_what_hides(between);
     return std::move(best_->found);
   }
 

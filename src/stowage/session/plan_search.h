@@ -17,10 +17,10 @@ struct FoundPlan {
 
 /// Chooses a plan for a graph that the fixed passes have been through. Candidates are derived from
 /// *targets*, sizes of the device's memory on a grid that no capacity shifts, at or below the
-/// device's capacity: all of a smaller capacity's candidates but those of its first target are a
-/// larger one's. So a larger capacity hardly ever misses a plan that was found for a smaller one (a
-/// smaller target rarely needs more), and where none is found, the result is the candidate that falls
-/// short by least.
+/// device's capacity: all of a smaller capacity's candidates are a larger one's. So for a larger
+/// capacity a plan is found wherever one was found for a smaller one, and where none is, the result
+/// is the candidate that falls short by least, by no more bytes than that of the smaller capacity
+/// needs. Where a plan fits and moves are waited for, a target nearer to the capacity is tried, too.
 ///
 /// One score: a plan that fits, or falls short by less; where moves may run ahead, the shorter
 /// simulated step; else fewer bytes. The search stops at a plan that fits and hides its moves; it
