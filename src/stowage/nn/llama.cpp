@@ -48,25 +48,24 @@ Array use(const Array& weight, DType compute) {
 }
 
 // block(h) for so many tokens after another, h [B, T, d]; nothing within is kept.
-// The rest comes first and then the last chunk, so that the backward pass, which goes the other way,
-// sums weights' gradients from the first token on, as a product over all tokens does. A short rest is
-// filled up with zeros, so that its products are computed as those of all tokens are.
+// The rest comes first, then the last chunk: the backward pass sums weights' gradients from the first
+// token on, as a product over all tokens does. Zeros fill up a short rest, as in products over all.
 template <typename Block>
 Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
   const int64_t d = h.dim(-1), n = h.size() / d, even = n / chunk * chunk;
   const Array rows = h.reshape({n, d});
   const auto one = checkpoint(block, nullptr, {.prevent_cse = false});
-  std::vector<Array> parts, rest;
+  std::vector<Array> parts;
   if (const int64_t fill = rows_to_fill(n, chunk); fill > 0)
-    rest.push_back(one(pad(rows.slice(0, even, n), {{0, fill}, {0, 0}})).slice(0, 0, n - even));
+    parts.push_back(one(pad(rows.slice(0, even, n), {{0, fill}, {0, 0}})).slice(0, 0, n - even));
   else if (even < n)
-    rest.push_back(one(rows.slice(0, even, n)));
+    parts.push_back(one(rows.slice(0, even, n)));
   if (even > 0) {
     const Array chunks = rows.slice(0, 0, even).reshape({even / chunk, chunk, d});
     const auto step = [&](None, const Array& in) { return std::pair(None{}, one(in)); };
-    parts.push_back(scan(step, None{}, chunks, {.reverse = true}).second.reshape({even, d}));
+    const Array made = scan(step, None{}, chunks, {.reverse = true}).second;
+    parts.insert(parts.begin(), made.reshape({even, d}));
   }
-  parts.insert(parts.end(), rest.begin(), rest.end());
   return concatenate(parts).reshape({h.dim(0), h.dim(1), d});
 }
 
