@@ -319,7 +319,8 @@ TEST(Unrolled, IsAsLeanAsScanned) {
         const std::string what =
             fmt::format("{}, {} rows, gradient {}", policy->name, rows, with_gradient);
         EXPECT_LE(unrolled, 1.02 * scanned) << what;
-        EXPECT_LE(scanned, 1.01 * unrolled) << what;
+        // Written out, what is recomputed may be dropped between layers; a scan's body is one layer.
+        EXPECT_LE(scanned, 1.02 * unrolled) << what;
       }
 }
 

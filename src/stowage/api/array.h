@@ -77,7 +77,7 @@ struct ScalarValue {
 /// As STOW_AT beside an overload that {} may mean, as which it does not count.
 struct CallSite {
   template <std::same_as<const char*> File>
-  CallSite(File file, int line) : at{file, line} {}
+  CallSite(File file, int line) : at{file, line} {}  ///< Not from {}.
   SourceLocation at;
 };
 

@@ -133,7 +133,7 @@ constexpr auto body_result() {
   }
 }
 template <typename F, typename... Args>
-using BodyResult = typename decltype(body_result<F, Args...>())::type;
+using BodyResult = typename decltype(body_result<F, Args...>())::type;  ///< void: no such call.
 
 /// `function` over arguments like these as a function over their leaves. Refers to both.
 template <typename F, typename... Args>

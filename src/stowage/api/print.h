@@ -32,14 +32,14 @@ std::ostream& operator<<(std::ostream& out, DType dtype);            ///< "f32".
 struct DebugFormat {
   DebugFormat(const char* format, const char* file = __builtin_FILE(),  // NOLINT: converts by design
               int line = __builtin_LINE())
-      : text(format), at{file, line} {}
+      : text(format), at{file, line} {}  ///< From a literal.
   DebugFormat(std::string format, const char* file = __builtin_FILE(),  // NOLINT
               int line = __builtin_LINE())
-      : text(std::move(format)), at{file, line} {}
+      : text(std::move(format)), at{file, line} {}  ///< From a text.
   std::string text;
   SourceLocation at;
 };
-void run_debug_print(const DebugFormat& format, const std::vector<Array>& arrays);
+void run_debug_print(const DebugFormat& format, const std::vector<Array>& arrays);  ///< debug_print.
 
 /// Prints a line to standard output when the program that it is traced into comes to it; outside a
 /// trace, at once.
