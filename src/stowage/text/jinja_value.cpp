@@ -73,41 +73,6 @@ std::string repr_at(const Value& value, int depth) {
   return to_text(value);
 }
 
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      default:
-        if (static_cast<uint8_t>(c) < 0x20)
-          out += fmt::format("\\u{:04x}", static_cast<uint8_t>(c));
-        else
-          out += c;
-    }
-  }
-  return out += '"';
-}
-
 struct JsonWriter {
   int64_t indent;
   bool sort_keys;
@@ -122,7 +87,7 @@ struct JsonWriter {
   void write(const Value& value, int depth) {
     check_depth(depth);
     if (const std::string* s = value.string()) {
-      out += json_string(*s);
+      out += Json(*s).dump();
     } else if (const List* list = value.list()) {
       sequence('[', ']', list->size(), depth, [&](size_t i) { write((*list)[i], depth + 1); });
     } else if (value.dict() || value.members()) {
@@ -131,7 +96,7 @@ struct JsonWriter {
         std::stable_sort(dict.begin(), dict.end(),
                          [](const auto& a, const auto& b) { return a.first < b.first; });
       sequence('{', '}', dict.size(), depth, [&](size_t i) {
-        out += json_string(dict[i].first);
+        out += Json(dict[i].first).dump();
         out += key_separator;
         write(dict[i].second, depth + 1);
       });

@@ -57,6 +57,14 @@ Result<Regex> pattern_at(const Json& object, const Key& key) {
   return regex;
 }
 
+Result<Replace> replace_at(const Json& step, const Key& key) {
+  Result<Regex> pattern = pattern_at(step, key);
+  if (!pattern) return pattern.failure();
+  Result<std::string> content = string_at(step, "content", key);
+  if (!content) return content.failure();
+  return Replace{std::move(*pattern), std::move(*content)};
+}
+
 // Calls `read` for the object of a step, or for each one of a sequence of steps.
 template <typename Read>
 Result<void> each_step(const Json* value, const Key& key, std::string_view list, const Read& read) {
@@ -75,31 +83,29 @@ Result<void> each_step(const Json* value, const Key& key, std::string_view list,
 }
 
 Result<void> read_normalizer(const Json& json, Tokenizer::Impl& out) {
-  return each_step(
-      json.find("normalizer"), "normalizer", "normalizers",
-      [&](const Json& step, const std::string& type, const Key& key) -> Result<void> {
-        constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
-                                                                      {"NFD", NormalForm::kNfd},
-                                                                      {"NFKC", NormalForm::kNfkc},
-                                                                      {"NFKD", NormalForm::kNfkd}};
-        for (const auto& [name, form] : kForms)
-          if (type == name) return out.normalizers.emplace_back(form), Result<void>();
-        if (type == "Prepend") {
-          Result<std::string> text = string_at(step, "prepend", key);
-          if (!text) return text.failure();
-          out.normalizers.emplace_back(Prepend{std::move(*text)});
-          return {};
-        }
-        if (type == "Replace") {
-          Result<Regex> pattern = pattern_at(step, key);
-          if (!pattern) return pattern.failure();
-          Result<std::string> content = string_at(step, "content", key);
-          if (!content) return content.failure();
-          out.normalizers.emplace_back(Replace{std::move(*pattern), std::move(*content)});
-          return {};
-        }
-        return unsupported(key, "the normalizer " + type);
-      });
+  return each_step(json.find("normalizer"), "normalizer", "normalizers",
+                   [&](const Json& step, const std::string& type, const Key& key) -> Result<void> {
+                     constexpr std::pair<std::string_view, NormalForm> kForms[] = {
+                         {"NFC", NormalForm::kNfc},
+                         {"NFD", NormalForm::kNfd},
+                         {"NFKC", NormalForm::kNfkc},
+                         {"NFKD", NormalForm::kNfkd}};
+                     for (const auto& [name, form] : kForms)
+                       if (type == name) return out.normalizers.emplace_back(form), Result<void>();
+                     if (type == "Prepend") {
+                       Result<std::string> text = string_at(step, "prepend", key);
+                       if (!text) return text.failure();
+                       out.normalizers.emplace_back(Prepend{std::move(*text)});
+                       return {};
+                     }
+                     if (type == "Replace") {
+                       Result<Replace> replace = replace_at(step, key);
+                       if (!replace) return replace.failure();
+                       out.normalizers.emplace_back(std::move(*replace));
+                       return {};
+                     }
+                     return unsupported(key, "the normalizer " + type);
+                   });
 }
 
 Result<SplitBehavior> behavior_at(const Json& step, const Key& key) {
@@ -377,11 +383,9 @@ Result<void> read_decoder(const Json& json, Tokenizer::Impl& out) {
           return {};
         }
         if (type == "Replace") {
-          Result<Regex> pattern = pattern_at(step, key);
-          if (!pattern) return pattern.failure();
-          Result<std::string> content = string_at(step, "content", key);
-          if (!content) return content.failure();
-          out.decoder.emplace_back(Replace{std::move(*pattern), std::move(*content)});
+          Result<Replace> replace = replace_at(step, key);
+          if (!replace) return replace.failure();
+          out.decoder.emplace_back(std::move(*replace));
           return {};
         }
         if (type == "Metaspace") {
