@@ -116,8 +116,8 @@ constexpr void check_function() {
                   "stowage: the function must return a tree of arrays");
 }
 
-/// What a body gives for arguments of these types; where it cannot be called with them, or gives no
-/// tree, the compilation stops with a sentence, which names what they are.
+/// The type that a body returns for arguments of these types. A body that cannot be called with
+/// them, or returns no tree, stops the compilation with a sentence that names them.
 template <typename F, typename... Args>
 constexpr auto body_result() {
   static_assert(std::is_invocable_v<F&, Args&...>,

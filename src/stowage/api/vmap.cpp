@@ -205,7 +205,7 @@ VmapResult run_vmap(const VmapRequest& request, const TreeRef& arguments,
                   to_string(nested.graph.type(nested.graph.outputs()[i])));
     std::vector<Array> results = inline_graph(batched.graph, inputs);
     if (!nested.has_effects) return results;
-    // Where the token has become one an example, all of them have been waited for.
+    // Tokens of the examples become one, which has waited for all.
     if (batched.out_axes.back() != kUnbatched)
       results.back() = record1(OpKind::kReshape, ShapeParams{effect_token_type().shape},
                                {results.back()});

@@ -316,8 +316,8 @@ class Reverser {
     for (int i : g.active_xs) accumulate(node.operands[static_cast<size_t>(i)], results[r++]);
   }
 
-  // What a backward scan begins to add to for a value that all iterations read: what is there of its
-  // cotangent, which is left without, and the running sum.
+  // Returns the sum that a backward scan goes on from for a value that all iterations read: the
+  // cotangent so far, which is taken away, and the running sum.
   Val take_sum(ValueId v) {
     std::optional<Val> sum = std::exchange(cotangents_[v.index()], std::nullopt);
     if (const auto running = sums_.find(v); running != sums_.end()) {

@@ -19,7 +19,7 @@ struct ReverseSpec {
   /// Inputs of `wrt` whose gradients are added to a running sum, as a loop does for what all its
   /// iterations read.
   std::vector<int> sums;
-  ProvenancePtr provenance;  ///< Of the additions to these sums.
+  ProvenancePtr provenance;  ///< The provenance of the additions to these sums.
 };
 
 /// The joint graph. Inputs: those of `graph`, then a cotangent for each of `spec.outputs`, of that

@@ -68,7 +68,7 @@ class BlockGatherer {
     builder_.pass = Pass::kTiles;
     builder_.backward = node.backward;
     const Val table(builder_, map_[from_.def(node.operands[0]).operands[0]]);
-    // Of an index out of range no block has the row: what fills stays, or the index is moved.
+    // No block has the row of an index out of range: the fill stays, or the index is moved.
     const bool fills = node.operands.size() == 3;
     const Val given(builder_, map_[node.operands[1]]);
     const Val indices = fills ? convert(given, DType::kI64) : clamped(given, table.shape()[0]);

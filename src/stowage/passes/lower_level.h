@@ -45,7 +45,7 @@ struct ScanPlan {
     int64_t depth = 1;
     View base;  // slot 0, without terms of this loop
     int64_t slot_bytes = 0;
-    // Where the result is asked for, which is slot 0; the final value lies there.
+    // The place that the result is asked for at: slot 0, where the final value lies.
     std::optional<View> home;
   };
   std::vector<Ring> rings;
@@ -348,9 +348,9 @@ class Level {
   std::vector<std::optional<Destination>> destinations_;
   std::vector<std::optional<View>> storage_;
   std::vector<bool> reusable_;
-  // Of an input, and of what lies over it: the value that is to be written in its memory later.
+  // The value to be written later in the memory of an input, or of a value that lies over one.
   std::vector<ValueId> heir_;
-  // Of roots: moved to another memory. What is written over them waits for the move.
+  // True for roots that are moved to another memory. A write over them waits for the move.
   std::vector<bool> is_moved_;
   std::vector<bool> sliced_only_;
   std::vector<bool> begun_;

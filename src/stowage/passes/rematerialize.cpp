@@ -167,7 +167,7 @@ class Walk {
     }
   }
 
-  // What stands for residuals stays as long as anything that cheap work makes of it may be needed.
+  // Keeps stand-ins for residuals as long as anything that cheap work makes of them may be needed.
   void prolong_spared() {
     std::vector<Time> last(graph_.n_values());
     for (size_t n = graph_.n_nodes(); n-- > 0;) {
@@ -211,7 +211,7 @@ class Walk {
     }
   }
 
-  // What a backward node reads and makes, residuals aside.
+  // Bytes that a backward node reads and makes, residuals aside.
   int64_t work_bytes(Time t) const {
     const Node& node = graph_.nodes()[t];
     if (!node.backward) return 0;

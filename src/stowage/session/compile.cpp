@@ -77,7 +77,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   FoundPlan chosen = search_plan(g, options, threads);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
-  if (dump.on()) dump.graph("summands", repeat_summands(chosen.tiled));
+  if (dump.on() && options.fuse) dump.graph("summands", repeat_summands(chosen.tiled));
   Planned& planned = chosen.planned;
   if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
   return std::make_shared<CompiledProgram>(chosen.tiled, std::move(planned.schedule),

@@ -24,15 +24,13 @@ uint64_t mix(uint64_t key) {
 
 // The byte-level alphabet: printable Latin-1 stands for itself, the rest for U+0100 and on.
 struct ByteAlphabet {
-  std::array<char32_t, 256> char_of{};
   std::array<int16_t, 512> byte_of{};
   ByteAlphabet() {
     byte_of.fill(-1);
     char32_t next = 256;
     for (unsigned b = 0; b < 256; ++b) {
       const bool prints = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-      char_of[b] = prints ? b : next++;
-      byte_of[char_of[b]] = static_cast<int16_t>(b);
+      byte_of[prints ? b : next++] = static_cast<int16_t>(b);
     }
   }
 };
@@ -51,12 +49,6 @@ bool byte_level_bytes(std::string_view token, std::string& bytes) {
     bytes += static_cast<char>(alphabet().byte_of[c]);
   }
   return true;
-}
-
-std::string byte_level_text(std::string_view bytes) {
-  std::string text;
-  for (const char b : bytes) append_utf8(text, alphabet().char_of[static_cast<uint8_t>(b)]);
-  return text;
 }
 
 Result<Bpe> Bpe::create(BpeModel model) {

@@ -78,7 +78,5 @@ class Bpe {
 /// The bytes that a token of the byte-level alphabet stands for; nothing where a character is not
 /// of that alphabet. Source: GPT-2, encoder.py, bytes_to_unicode.
 bool byte_level_bytes(std::string_view token, std::string& bytes);
-/// The other way round: bytes in the byte-level alphabet.
-std::string byte_level_text(std::string_view bytes);
 
 }  // namespace stow::text

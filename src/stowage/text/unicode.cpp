@@ -16,20 +16,19 @@ uint8_t byte_at(std::string_view text, size_t at) {
 struct Sequence {
   size_t n_bytes;  // of the well-formed character, or of the maximal ill-formed part
   bool well_formed;
-  bool is_cut_short;  // it would be well-formed with more bytes behind it
 };
 
 // The sequence that begins at `at`. Table 3-7 of the Unicode standard.
 Sequence sequence_at(std::string_view bytes, size_t at) {
   const uint8_t lead = byte_at(bytes, at);
-  if (lead < 0x80) return {1, true, false};
+  if (lead < 0x80) return {1, true};
   const size_t wanted = lead >= 0xC2 && lead <= 0xDF   ? 2
                         : lead >= 0xE0 && lead <= 0xEF ? 3
                         : lead >= 0xF0 && lead <= 0xF4 ? 4
                                                        : 0;
-  if (wanted == 0) return {1, false, false};
+  if (wanted == 0) return {1, false};
   for (size_t i = 1; i < wanted; ++i) {
-    if (at + i == bytes.size()) return {i, false, true};
+    if (at + i == bytes.size()) return {i, false};
     const uint8_t next = byte_at(bytes, at + i);
     uint8_t low = 0x80, high = 0xBF;
     if (i == 1) {
@@ -38,9 +37,9 @@ Sequence sequence_at(std::string_view bytes, size_t at) {
       if (lead == 0xF0) low = 0x90;
       if (lead == 0xF4) high = 0x8F;
     }
-    if (next < low || next > high) return {i, false, false};
+    if (next < low || next > high) return {i, false};
   }
-  return {wanted, true, false};
+  return {wanted, true};
 }
 
 }  // namespace
@@ -128,14 +127,6 @@ std::string to_utf8_lossy(std::string_view bytes) {
     at += s.n_bytes;
   }
   return out;
-}
-
-size_t unfinished_tail_bytes(std::string_view bytes) {
-  for (size_t n = std::min<size_t>(3, bytes.size()); n > 0; --n) {
-    const Sequence s = sequence_at(bytes, bytes.size() - n);
-    if (s.is_cut_short && s.n_bytes == n) return n;
-  }
-  return 0;
 }
 
 }  // namespace stow::text

@@ -38,7 +38,4 @@ Result<std::string> normalize(std::string_view text, NormalForm form);
 /// from_utf8_lossy.
 std::string to_utf8_lossy(std::string_view bytes);
 
-/// Bytes at the end of `bytes` that begin a character and lack its end: 0 to 3.
-size_t unfinished_tail_bytes(std::string_view bytes);
-
 }  // namespace stow::text
