@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "stowage/io/json.h"
-#include "stowage/nn/llama.h"
+#include "stowage/nn/decoder.h"
 #include "stowage/train/data.h"
 #include "stowage/train/job.h"
 #include "stowage/train/optimizer.h"
@@ -73,7 +73,7 @@ class NaiveTest : public ::testing::Test {
 
   std::vector<float> train_naively() const {
     TrainState types;
-    types.model = nn::llama_abstract(llama_config(config_));
+    types.model = nn::decoder_abstract(decoder_config(config_));
     types.optimizer = optimizer_of(config_.optimizer).transformation.init(types.model);
     const Graph graph = trace_step(config_, types, {});
     const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), 1);

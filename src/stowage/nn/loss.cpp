@@ -1,7 +1,9 @@
 #include "stowage/nn/loss.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "stowage/api/checkpoint.h"
 #include "stowage/api/custom_vjp.h"
 #include "stowage/api/grad.h"
 #include "stowage/api/linalg.h"
@@ -268,6 +270,30 @@ Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, in
     return std::pair(None{}, matmul(h, vocabulary.matrix(columns, h.dtype())));
   };
   return vocabulary.go_through(None{}, step, 1).second.reshape(dims);
+}
+
+Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk) {
+  const int64_t d = hidden.dim(-1), n = hidden.size() / std::max<int64_t>(d, 1);
+  if (chunk <= 0) fail_here("[log_probs] expected a positive chunk, got {}", chunk);
+  if (targets.size() != n)
+    fail_here("[log_probs] {} targets for {} hidden states", targets.size(), n);
+  const Array rounded = head.astype(hidden.dtype());
+  const auto one = checkpoint(
+      [](const Array& w, const Tokens& x) {
+        return -cross_entropy(matmul(x.hidden, w, loss_dtype(x.hidden)), x.targets);
+      },
+      nullptr, {.prevent_cse = false});
+  const Array h = hidden.reshape({n, d}), t = targets.reshape({n});
+  if (n <= chunk) return one(rounded, Tokens{h, t}).reshape(targets.shape().dims());
+  // Zeros fill up the last chunk.
+  const int64_t chunks = (n + chunk - 1) / chunk;
+  const PadWidth more = {0, chunks * chunk - n};
+  const Tokens all = {pad(h, {more, {}}).reshape({chunks, chunk, d}),
+                      pad(t, {more}).reshape({chunks, chunk})};
+  const Array made =
+      scan([&](None, const Tokens& x) { return std::pair(None{}, one(rounded, x)); }, None{}, all)
+          .second;  // [chunks, chunk]
+  return made.reshape({chunks * chunk}).slice(0, 0, n).reshape(targets.shape().dims());
 }
 
 }  // namespace stow::nn

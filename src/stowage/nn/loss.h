@@ -43,4 +43,15 @@ Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, con
 /// device; as for linear_cross_entropy_in_blocks. Returns [..., V] in the dtype of `hidden`.
 Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis = 1);
 
+/// log softmax(hidden @ head)[target] of every token, the logits of `chunk` tokens at a time.
+/// Shapes:  hidden [..., d]; head [d, V]; targets [...] of integers; returns [...] f32 (f64 of f64).
+/// Types:   logits are summed and kept in f32, whatever the dtype of `hidden`, to which `head` is
+///          rounded.
+/// Memory:  the logits of one chunk; the backward pass computes them again, chunk by chunk.
+/// Numbers: those of all logits at once for f32 and chunks of kProductBlock tokens; other chunks change
+///          the order of the sums in the gradient of `head`.
+/// Errors:  TraceError if the shapes do not fit or `chunk` is not positive.
+/// Source:  SkyRL tx's LogitsProcessor.
+Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk);
+
 }  // namespace stow::nn

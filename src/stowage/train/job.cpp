@@ -18,7 +18,7 @@
 
 namespace stow {
 
-using nn::Llama;
+
 
 const MemoryAnalysis& JobPlan::peak_analysis() const {
   const ExecutablePtr& program = peak_phase == "init"   ? programs.init
@@ -87,7 +87,7 @@ Job::Job(Job&&) noexcept = default;
 Job::Job(const TrainConfig& config, int threads)
     : config_(config), threads_(threads), tracing_(std::make_unique<std::mutex>()) {
   TrainState state;
-  state.model = nn::llama_abstract(llama_config(config));
+  state.model = nn::decoder_abstract(decoder_config(config));
   const Optimizer optimizer = optimizer_of(config.optimizer);
   optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
                          "optimizer.freeze: the");
@@ -136,7 +136,7 @@ TrainState abstract_state(const TrainConfig& config, MemoryKind optimizer, Memor
                     tree);
   };
   TrainState state;
-  state.model = nn::llama_abstract(llama_config(config));
+  state.model = nn::decoder_abstract(decoder_config(config));
   state.optimizer =
       move(optimizer_of(config.optimizer).transformation.init(state.model), optimizer);
   state.model = move(state.model, parameters);
@@ -152,10 +152,10 @@ Job::Traced& Job::traced(const Placement& placement) const {
   Traced& t = *made;
   t.optimizer = placement.optimizer;
   t.parameters = placement.parameters;
-  nn::LlamaConfig llama = llama_config(config_);
+  nn::DecoderConfig model_config = decoder_config(config_);
   // Forward alone chunks cost nothing, and change nothing.
-  llama.ffn_chunk = kProductBlock;
-  if (!config_.has_loss_in_parts()) llama.loss_chunk = kProductBlock;
+  model_config.ffn_chunk = kProductBlock;
+  if (!config_.has_loss_in_parts()) model_config.loss_chunk = kProductBlock;
   const int64_t b = config_.data.batch, length = config_.data.seq;
   t.state = abstract_state(config_, t.optimizer, t.parameters);
   const TrainState& state = t.state;
@@ -163,18 +163,18 @@ Job::Traced& Job::traced(const Placement& placement) const {
     t.optimizer_bytes[static_cast<size_t>(leaf.type().kind)] += leaf.type().bytes();
   t.init = jit([&](const Array& key) {
              TrainState s;
-             s.model = nn::llama_init(llama, key);
+             s.model = nn::decoder_init(model_config, key);
              s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
              return put_like(s, state);
            }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  t.eval = jit([&](const Llama& m, const Array& x) { return nn::llama_loss(llama, m, x); })
+  t.eval = jit([&](const nn::Decoder& m, const Array& x) { return nn::decoder_loss(model_config, m, x); })
                .lower(state.model, abstract_tokens(b, length + 1))
                .graph();
-  t.sample = jit([&](const Llama& m, const Array& x, const Array& position) {
-               const Array hidden = nn::llama_hidden(llama, m, x);  // [1, T, d]
+  t.sample = jit([&](const nn::Decoder& m, const Array& x, const Array& position) {
+               const Array hidden = nn::decoder_hidden(model_config, m, x);  // [1, T, d]
                const Array last =
-                   take(hidden.reshape({length, llama.dim}), position, 0, IndexMode::kClip);
-               return nn::llama_logits(llama, m, last).astype(DType::kF32);
+                   take(hidden.reshape({length, model_config.dim}), position, 0, IndexMode::kClip);
+               return nn::decoder_logits(model_config, m, last).astype(DType::kF32);
              })
                  .lower(state.model, abstract_tokens(1, length),
                         Array::abstract(Shape{}, DType::kI32))

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "stowage/nn/llama.h"
+#include "stowage/nn/decoder.h"
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
 

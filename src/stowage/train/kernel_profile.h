@@ -36,7 +36,7 @@ class KernelProfile final : public RunObserver {
   KernelTotals total() const;
   double gemm_share() const;  ///< Of the kernels' time, in products.
   std::map<std::string, KernelTotals> by_op() const;
-  std::map<std::string, KernelTotals> by_source() const;  ///< "layers/mlp/up (llama.cpp:41)"
+  std::map<std::string, KernelTotals> by_source() const;  ///< "layers/mlp/up (decoder.cpp:41)"
   /// By source, kind and sizes: what a person would look at to make one of them faster.
   std::map<std::string, KernelTotals> by_kernel() const;
 

@@ -10,8 +10,8 @@
 
 namespace stow {
 
-nn::LlamaConfig llama_config(const TrainConfig& config) {
-  nn::LlamaConfig c;
+nn::DecoderConfig decoder_config(const TrainConfig& config) {
+  nn::DecoderConfig c;
   const auto& m = config.model;
   c.vocab = m.vocab;
   c.dim = m.dim;
@@ -26,16 +26,16 @@ nn::LlamaConfig llama_config(const TrainConfig& config) {
   return c;
 }
 
-StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
+StepResult train_step(const TrainConfig& config, const nn::DecoderConfig& model_config,
                       const TrainState& state, const Array& tokens, MemoryKind gradients_lie) {
   const auto [loss, made] = value_and_grad(
-      [&](const nn::Llama& model) { return nn::llama_loss(llama, model, tokens); },
+      [&](const nn::Decoder& model) { return nn::decoder_loss(model_config, model, tokens); },
       {.on_device = true})(state.model);
-  const nn::Llama grads = device_put(made, gradients_lie);
+  const nn::Decoder grads = device_put(made, gradients_lie);
   const Optimizer optimizer = optimizer_of(config.optimizer);
   // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
-  const nn::Llama model = device_put(state.model, MemoryKind::kDevice);
-  const nn::Llama gradients = device_put(grads, MemoryKind::kDevice);
+  const nn::Decoder model = device_put(state.model, MemoryKind::kDevice);
+  const nn::Decoder gradients = device_put(grads, MemoryKind::kDevice);
   const optim::OptState before = device_put(state.optimizer, MemoryKind::kDevice);
   const auto [updates, next] = optimizer.transformation.update(gradients, before, model);
   return {put_like({optim::apply_updates(model, updates), next}, state),
@@ -45,12 +45,12 @@ StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
 }
 
 Graph trace_step(const TrainConfig& config, const TrainState& state, StepForm form) {
-  nn::LlamaConfig llama = llama_config(config);
-  if (form.nested) llama.nested_blocks = {0};
-  if (form.chunked) llama.ffn_chunk = kProductBlock;
-  if (form.chunked_loss) llama.loss_chunk = kProductBlock;
+  nn::DecoderConfig model_config = decoder_config(config);
+  if (form.nested) model_config.nested_blocks = {0};
+  if (form.chunked) model_config.ffn_chunk = kProductBlock;
+  if (form.chunked_loss) model_config.loss_chunk = kProductBlock;
   return jit([&](const TrainState& s, const Array& x) {
-           return train_step(config, llama, s, x, form.gradients);
+           return train_step(config, model_config, s, x, form.gradients);
          })
       .lower(state, Array::abstract(Shape{config.data.batch, config.data.seq + 1}, DType::kI32))
       .graph();

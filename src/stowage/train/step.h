@@ -6,14 +6,14 @@
 
 #include "stowage/api/checkpoint.h"
 #include "stowage/base/inside.h"
-#include "stowage/nn/llama.h"
+#include "stowage/nn/decoder.h"
 #include "stowage/optim/transformation.h"
 #include "stowage/train/config.h"
 
 namespace stow {
 
 struct TrainState {
-  nn::Llama model;
+  nn::Decoder model;
   optim::OptState optimizer;
 };
 STOW_TREE(TrainState, model, optimizer);
@@ -25,10 +25,10 @@ struct StepResult {
 STOW_TREE(StepResult, state, loss, grad_norm, lr);
 
 /// The model of a configuration.
-nn::LlamaConfig llama_config(const TrainConfig& config);
+nn::DecoderConfig decoder_config(const TrainConfig& config);
 /// One step on tokens i32 [B, T + 1]. The new state lies where the old one does, the gradients wait
 /// for the update in `gradients`.
-StepResult train_step(const TrainConfig& config, const nn::LlamaConfig& llama,
+StepResult train_step(const TrainConfig& config, const nn::DecoderConfig& model_config,
                       const TrainState& state, const Array& tokens,
                       MemoryKind gradients = MemoryKind::kDevice);
 /// Forms of one step that have the same bits: the layers in nested blocks, the feed-forward blocks

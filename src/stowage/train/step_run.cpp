@@ -59,7 +59,7 @@ void StepRun::compile_step(const StepRunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const TrainConfig& config = options.config;
   TrainState state;
-  state.model = nn::llama_abstract(llama_config(config));
+  state.model = nn::decoder_abstract(decoder_config(config));
   state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
   std::map<StepForm, Graph> graphs;
   int64_t least = 0;
@@ -92,11 +92,11 @@ void StepRun::compile_step(const StepRunOptions& options) {
 }
 
 Result<void> StepRun::make_state(const StepRunOptions& options) {
-  const nn::LlamaConfig llama = llama_config(options.config);
+  const nn::DecoderConfig model_config = decoder_config(options.config);
   const Optimizer optimizer = optimizer_of(options.config.optimizer);
-  const nn::Llama types = nn::llama_abstract(llama);
+  const nn::Decoder types = nn::decoder_abstract(model_config);
   if (options.weights_path.empty()) {
-    const Graph graph = jit([&](const Array& key) { return nn::llama_init(llama, key); })
+    const Graph graph = jit([&](const Array& key) { return nn::decoder_init(model_config, key); })
                             .lower(Array::abstract(Shape{2}, DType::kU32))
                             .graph();
     DeviceBufferPtr key = device_->allocate(8);
@@ -118,7 +118,7 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
         if (std::find(names.begin(), names.end(), tensor.name) == names.end())
           return fail("{}: the model has no '{}'", file->path(), tensor.name);
   }
-  const Graph graph = jit([&](const nn::Llama& model) { return optimizer.transformation.init(model); })
+  const Graph graph = jit([&](const nn::Decoder& model) { return optimizer.transformation.init(model); })
                           .lower(types)
                           .graph();
   for (DeviceBufferPtr& buffer : compile(graph, {}, options.threads)->run(*device_, state_))

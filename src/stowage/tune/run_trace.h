@@ -38,7 +38,7 @@ Simulation summarize_run(const Schedule& schedule, std::span<const RunEvent> eve
 std::string streams_table(const Simulation& simulation);
 
 /// Where compute waited longest, at most `n_most` lines: "  1.20 ms  10 times  copy in, 4.00 MiB at
-/// layers/mlp (llama.cpp:60)". Empty where it never waited.
+/// layers/mlp (decoder.cpp:60)". Empty where it never waited.
 std::string waits_table(const Schedule& schedule, std::span<const RunEvent> events, size_t n_most);
 
 /// "12.3 ms", with three digits, from nanoseconds to hours.

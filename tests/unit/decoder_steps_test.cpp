@@ -12,7 +12,7 @@
 
 #include "stowage/api/tree.h"
 #include "stowage/io/safetensors.h"
-#include "stowage/nn/llama.h"
+#include "stowage/nn/decoder.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/step.h"
@@ -43,7 +43,7 @@ struct File {
 
 // Element i of leaf n, in the tree's order.
 std::vector<File> weights() {
-  const nn::Llama model = nn::llama_abstract(llama_config(config()));
+  const nn::Decoder model = nn::decoder_abstract(decoder_config(config()));
   const std::vector<Array> leaves = tree_leaves(model);
   const std::vector<std::string> names = tree_paths(model);
   std::vector<File> files;
@@ -60,7 +60,7 @@ std::vector<File> weights() {
   return files;
 }
 
-class LlamaSteps : public ::testing::Test {
+class DecoderSteps : public ::testing::Test {
  protected:
   std::string write(const std::string& name, const std::vector<File>& files) const {
     std::vector<TensorBytes> tensors;
@@ -97,7 +97,7 @@ class LlamaSteps : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(LlamaSteps, LossesAreThoseOfJax) {
+TEST_F(DecoderSteps, LossesAreThoseOfJax) {
   std::ifstream stream(source_path("tests/data/llama_steps.json"));
   const nlohmann::json expected = nlohmann::json::parse(stream);
   // What rounds to bf16 on the way makes losses drift apart, JAX's in bf16 by 8e-4 from its own in f32
@@ -124,7 +124,7 @@ TEST_F(LlamaSteps, LossesAreThoseOfJax) {
     }
 }
 
-TEST_F(LlamaSteps, TheFirstPolicyThatFitsIsTaken) {
+TEST_F(DecoderSteps, TheFirstPolicyThatFitsIsTaken) {
   TrainConfig c = config();
   c.memory.policy = "auto";
   StepRunOptions o = options(c);
@@ -138,7 +138,7 @@ TEST_F(LlamaSteps, TheFirstPolicyThatFitsIsTaken) {
   EXPECT_THROW((void)StepRun::make(o), CapacityError);
 }
 
-TEST_F(LlamaSteps, ForeignFilesAreRefused) {
+TEST_F(DecoderSteps, ForeignFilesAreRefused) {
   std::vector<File> files = weights();
   files[3].shape = {2, 16, 32};
   expect_refused(files, "'layers/wv' is f32[2,16,32], the model has f32[2,32,16]");
@@ -156,7 +156,7 @@ TEST_F(LlamaSteps, ForeignFilesAreRefused) {
   EXPECT_THAT(StepRun::make(o).error(), HasSubstr("/nowhere/weights"));
 }
 
-TEST_F(LlamaSteps, WeightsThatAreNotFiniteAreRefusedWithTheFirstPlace) {
+TEST_F(DecoderSteps, WeightsThatAreNotFiniteAreRefusedWithTheFirstPlace) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
   for (const auto& [value, text] : {std::pair(kNaN, "nan"), {kInf, "inf"}, {-kInf, "-inf"}}) {
     std::vector<File> files = weights();
@@ -167,7 +167,7 @@ TEST_F(LlamaSteps, WeightsThatAreNotFiniteAreRefusedWithTheFirstPlace) {
   }
 }
 
-TEST_F(LlamaSteps, TokensOutsideTheVocabularyAreRefused) {
+TEST_F(DecoderSteps, TokensOutsideTheVocabularyAreRefused) {
   for (const int32_t bad : {-1, 256}) {
     std::vector<int32_t> all = tokens();
     all[40] = bad;
@@ -183,7 +183,7 @@ TEST_F(LlamaSteps, TokensOutsideTheVocabularyAreRefused) {
 
 // Products: six an element of the matrices and token, forward and backward; attention: 4 + 10 a
 // pair of positions and element of a head.
-TEST_F(LlamaSteps, AProfileKnowsTheWorkOfAStep) {
+TEST_F(DecoderSteps, AProfileKnowsTheWorkOfAStep) {
   Result<StepRun> run = StepRun::make(options(config()));
   KernelProfile profile(1);
   run->step(&profile);
