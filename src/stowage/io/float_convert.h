@@ -1,0 +1,58 @@
+// Elements of f32, bf16 and f16 from one dtype to another, many at a time.
+// Not f64 and not kernels of programs.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "stowage/core/dtype.h"
+
+namespace stow {
+
+/// Converts the elements of `in` to `to`, to nearest even; NaNs stay NaN, what is too large becomes
+/// infinite. `out` has room for as many elements as `in` has.
+void convert_floats(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
+/// The same from f32 values.
+void convert_from_f32(std::span<const float> in, DType to, std::byte* out);
+
+/// The value of an f16. Exact; branches only where compilers turn them into selections.
+inline float f16_to_f32(uint16_t half) {
+  const uint32_t word = uint32_t{half} << 16;
+  const uint32_t twice = word + word;  // without the sign
+  const float normal = std::bit_cast<float>((twice >> 4) + (uint32_t{0xe0} << 23)) * 0x1p-112f;
+  const float subnormal = std::bit_cast<float>((twice >> 17) | (uint32_t{126} << 23)) - 0.5f;
+  const uint32_t magnitude =
+      std::bit_cast<uint32_t>(twice < (uint32_t{1} << 27) ? subnormal : normal);
+  return std::bit_cast<float>((word & 0x80000000u) | magnitude);
+}
+
+/// The f16 nearest to a value, ties to even.
+inline uint16_t f32_to_f16(float value) {
+  const uint32_t word = std::bit_cast<uint32_t>(value), twice = word + word;
+  // Multiplied so that what overflows f16 becomes infinite.
+  const float base = std::bit_cast<float>(word & 0x7fffffffu) * 0x1p+112f * 0x1p-110f;
+  uint32_t bias = twice & 0xff000000u;
+  bias = bias < 0x71000000u ? 0x71000000u : bias;
+  // The sum rounds the mantissa to the bits that an f16 has.
+  const uint32_t bits =
+      std::bit_cast<uint32_t>(std::bit_cast<float>((bias >> 1) + 0x07800000u) + base);
+  const uint32_t magnitude = ((bits >> 13) & 0x7c00u) + (bits & 0x0fffu);
+  const uint32_t result = twice > 0xff000000u ? 0x7e00u : magnitude;
+  return static_cast<uint16_t>(((word >> 16) & 0x8000u) | result);
+}
+
+inline float bf16_to_f32(uint16_t half) {
+  return std::bit_cast<float>(uint32_t{half} << 16);
+}
+
+/// The bf16 nearest to a value, ties to even.
+inline uint16_t f32_to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const uint32_t nan = (bits >> 16) | 0x40u;
+  return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+}  // namespace stow

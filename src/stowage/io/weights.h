@@ -1,0 +1,89 @@
+// WeightSource: the tensors of a model in files, read slice by slice into memory of the caller.
+// Not a cache and not a loader: nothing of a tensor is held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
+#include "stowage/core/dtype.h"
+#include "stowage/io/hf_config.h"
+
+namespace stow {
+
+/// A tensor in a file.
+struct WeightInfo {
+  std::string name;  ///< Hugging Face's, as "model.layers.0.mlp.up_proj.weight"
+  std::vector<int64_t> shape;
+  /// As stored. Of a quantized tensor the least dtype that loses nothing that matters: f32.
+  DType dtype = DType::kF32;
+  std::string stored_type;   ///< "f32", "bf16", "q4_1"
+  size_t file = 0;           ///< Index of the file in the source.
+  int64_t offset_bytes = 0;  ///< From the start of the file.
+  int64_t n_bytes = 0;       ///< As stored.
+
+  /// Extent of the first axis; 1 for a scalar.
+  int64_t n_rows() const { return shape.empty() ? 1 : shape[0]; }
+  /// Elements of one row; of a tensor without rows that of a row if there were one.
+  int64_t row_elements() const;
+};
+
+/// The weights of a model: a Hugging Face folder or a GGUF file. Opening reads headers only and
+/// checks them all; reading is safe for several threads.
+class WeightSource {
+ public:
+  /// Stack memory that a call of read_rows uses besides `out`.
+  static constexpr int64_t kScratchBytes = int64_t{1} << 16;
+
+  /// Opens a folder (config.json and *.safetensors) or a GGUF file, and checks that it has exactly
+  /// the tensors that its configuration asks for. Errors: "PATH: reason" or "PATH: KEY: reason".
+  static Result<std::unique_ptr<WeightSource>> open(const std::string& path);
+  virtual ~WeightSource() = default;
+
+  const std::string& path() const { return path_; }
+  const HfConfig& config() const { return config_; }
+  /// In the order of the files and of the offsets in them.
+  const std::vector<WeightInfo>& tensors() const { return tensors_; }
+  /// The tensor of that name, or null.
+  const WeightInfo* find(std::string_view name) const;
+  /// The path of a WeightInfo::file.
+  virtual const std::string& file_path(size_t file) const = 0;
+
+  /// Fills `out` with rows [begin, end) of a tensor of this source, converted to `dtype`: f32, bf16
+  /// or f16, to nearest even. What is stored as `dtype` is read straight into `out`.
+  /// Shapes: `out` has (end - begin) * row_elements() elements of `dtype`.
+  /// Errors: "PATH: reason" of the system; the file has become shorter.
+  virtual Result<void> read_rows(const WeightInfo& tensor, int64_t begin, int64_t end, DType dtype,
+                                 std::span<std::byte> out) const = 0;
+
+ protected:
+  WeightSource(std::string path, HfConfig config)
+      : path_(std::move(path)), config_(std::move(config)) {}
+  /// Errors: two tensors have one name; those of `config` are not there or have other shapes or no
+  /// float type; there are others.
+  Result<void> set_tensors(std::vector<WeightInfo> tensors);
+  /// A tied head that is stored all the same stands apart if its values do, as in transformers 5.
+  Result<void> settle_tied_head();
+
+ private:
+  std::string path_;
+  HfConfig config_;
+  std::vector<WeightInfo> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;
+};
+
+/// Opens the safetensors of a Hugging Face folder: model.safetensors, else the shards that
+/// model.safetensors.index.json names, else the only *.safetensors that is there.
+/// Errors: besides those of the files: a shard that is absent or lies outside the folder (a path, a
+/// link that leads out, except to the blobs of a Hugging Face cache); a tensor that is absent from
+/// its shard, stands in two, or in one and not in the index; pickles alone.
+Result<std::unique_ptr<WeightSource>> open_safetensors_folder(const std::string& folder);
+
+}  // namespace stow
