@@ -10,6 +10,9 @@
 
 namespace stow {
 
+/// One number of bytes a memory kind.
+using BytesByKind = std::array<int64_t, kNumMemoryKinds>;
+
 /// Sizes in bytes of one memory kind. total = argument + output - alias + temp is the exact peak
 /// while the program runs, kernel scratch included.
 struct KindAnalysis {

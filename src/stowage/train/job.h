@@ -30,8 +30,6 @@ struct JobPrograms {
   ExecutablePtr init, step, eval, sample;
 };
 
-using BytesByKind = std::array<int64_t, kNumMemoryKinds>;
-
 struct StepForm;  // step.h
 
 /// What the backward pass finds kept, and where the parts of a run lie.

@@ -1,0 +1,190 @@
+#include "stowage/lm/model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "stowage/api/elements.h"
+#include "stowage/api/trace.h"
+#include "stowage/io/rope.h"
+#include "stowage/io/weights.h"
+
+namespace stow::lm {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The tensor of a leaf: its name, or the part behind "model.layers.N.".
+struct TensorName {
+  std::string name;
+  bool is_of_layer = false;
+};
+
+TensorName tensor_name(const std::string& leaf) {
+  static const std::map<std::string, std::string> kNames = {
+      {"embed", "model.embed_tokens.weight"},
+      {"norm", "model.norm.weight"},
+      {"head", "lm_head.weight"},
+      {"layers/wq", "self_attn.q_proj.weight"},
+      {"layers/wk", "self_attn.k_proj.weight"},
+      {"layers/wv", "self_attn.v_proj.weight"},
+      {"layers/wo", "self_attn.o_proj.weight"},
+      {"layers/w1", "mlp.gate_proj.weight"},
+      {"layers/w3", "mlp.up_proj.weight"},
+      {"layers/w2", "mlp.down_proj.weight"},
+      {"layers/norm1", "input_layernorm.weight"},
+      {"layers/norm2", "post_attention_layernorm.weight"},
+      {"layers/bq", "self_attn.q_proj.bias"},
+      {"layers/bk", "self_attn.k_proj.bias"},
+      {"layers/bv", "self_attn.v_proj.bias"},
+      {"layers/bo", "self_attn.o_proj.bias"},
+      {"layers/b1", "mlp.gate_proj.bias"},
+      {"layers/b3", "mlp.up_proj.bias"},
+      {"layers/b2", "mlp.down_proj.bias"},
+      {"layers/q_norm", "self_attn.q_norm.weight"},
+      {"layers/k_norm", "self_attn.k_norm.weight"}};
+  return {kNames.at(leaf), leaf.starts_with("layers/")};
+}
+
+// Reads a tensor into the buffer from an offset on, a piece at a time.
+Result<void> read_tensor(const WeightSource& source, const std::string& name, DType dtype,
+                         DeviceBuffer& buffer, int64_t offset, std::vector<std::byte>& piece) {
+  const WeightInfo* tensor = source.find(name);
+  if (!tensor) return fail("{}: no tensor '{}'", source.path(), name);
+  const int64_t row_bytes = tensor->row_elements() * dtype_bytes(dtype);
+  const int64_t rows = std::max<int64_t>(1, kLoadPieceBytes / std::max<int64_t>(row_bytes, 1));
+  for (int64_t at = 0; at < tensor->n_rows(); at += rows) {
+    const int64_t end = std::min(at + rows, tensor->n_rows());
+    const auto bytes = static_cast<size_t>((end - at) * row_bytes);
+    const int64_t to = offset + at * row_bytes;
+    const bool on_disk = buffer.place().disk != nullptr;
+    if (on_disk) piece.resize(std::max(piece.size(), bytes));
+    const std::span<std::byte> out(on_disk ? piece.data() : buffer.data() + to, bytes);
+    if (Result<void> read = source.read_rows(*tensor, at, end, dtype, out); !read) return read;
+    if (on_disk) buffer.write(to, out);
+  }
+  return {};
+}
+
+}  // namespace
+
+nn::DecoderConfig decoder_config(const HfConfig& config, DType compute) {
+  nn::DecoderConfig c;
+  c.vocab = config.vocab_size;
+  c.dim = config.hidden_size;
+  c.layers = config.num_hidden_layers;
+  c.heads = config.num_attention_heads;
+  c.kv_heads = config.num_key_value_heads;
+  c.ffn = config.intermediate_size;
+  c.tied = config.tie_word_embeddings;
+  c.norm_eps = config.rms_norm_eps;
+  c.compute = compute;
+  c.head_size = config.head_dim;
+  c.qkv_bias = config.attention_bias_qkv;
+  c.out_bias = config.attention_bias_o;
+  c.mlp_bias = config.mlp_bias;
+  c.qk_norm = config.qk_norm;
+  const RopeFrequencies rope = rope_frequencies(config.rope, config.head_dim);
+  c.rotary = {config.rope.theta, rope.inv_freq, rope.attention_scaling};
+  c.windows = config.sliding_windows;
+  c.out_in = true;
+  return c;
+}
+
+Result<ModelFiles> ModelFiles::open(const std::string& path) {
+  ModelFiles files;
+  files.path = path;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    if (!fs::exists(path, error)) return fail("{}: no such file or folder", path);
+    return fail("{}: expected a folder", path);
+  }
+  const fs::path folder(path);
+  Result<HfConfig> config = HfConfig::load((folder / "config.json").string());
+  if (!config) return config.failure();
+  files.config = std::move(*config);
+  if (const fs::path file = folder / "generation_config.json"; fs::exists(file, error)) {
+    Result<GenerationConfig> generation = GenerationConfig::load(file.string());
+    if (!generation) return generation.failure();
+    files.generation = std::move(*generation);
+  }
+  if (fs::exists(folder / "tokenizer.json", error)) {
+    Result<text::TokenizerFolder> text = text::TokenizerFolder::load(path);
+    if (!text) return text.failure();
+    files.text = std::move(*text);
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".safetensors" || entry.path().extension() == ".bin")
+      files.has_weights = true;
+  return files;
+}
+
+const std::vector<int64_t>& ModelFiles::eos_token_ids() const {
+  return generation.eos_token_ids.empty() ? config.eos_token_ids : generation.eos_token_ids;
+}
+
+DType weight_dtype(const HfConfig& config, const WeightOptions& options) {
+  if (options.dtype) return *options.dtype;
+  return config.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& options) {
+  const DType dtype = weight_dtype(config, options);
+  return tree_map([&](const Array& leaf) { return device_put(leaf, options.memory); },
+                  nn::decoder_abstract(decoder_config(config, dtype), dtype));
+}
+
+BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options) {
+  BytesByKind bytes{};
+  for (const Array& leaf : tree_leaves(abstract_weights(config, options)))
+    bytes[static_cast<size_t>(options.memory)] += leaf.type().bytes();
+  return bytes;
+}
+
+nn::Decoder Model::arrays() const {
+  const nn::Decoder types = abstract_weights(config(), options_);
+  std::vector<Array> leaves = tree_leaves(types);
+  for (size_t i = 0; i < leaves.size(); ++i) leaves[i] = make_concrete(leaves[i].type(), weights_[i]);
+  return tree_unflatten(types, leaves);
+}
+
+Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr device) {
+  if (!device) device = default_device();
+  const Result<std::unique_ptr<WeightSource>> source = WeightSource::open(files.path);
+  if (!source) return source.failure();
+  Model model;
+  files.config = (*source)->config();  // A tied head that differs from the embedding stands apart.
+  model.options_ = options;
+  model.options_.dtype = weight_dtype(files.config, options);
+  model.decoder_ = decoder_config(files.config, *model.options_.dtype);
+  model.device_ = device;
+  const nn::Decoder types = abstract_weights(files.config, model.options_);
+  const std::vector<Array> leaves = tree_leaves(types);
+  const std::vector<std::string> paths = tree_paths(types);
+  std::vector<std::byte> piece;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const ArrayType& type = leaves[i].type();
+    DeviceBufferPtr buffer = device->allocate_unfilled(type.bytes(), type.kind);
+    const TensorName tensor = tensor_name(paths[i]);
+    const int64_t n = tensor.is_of_layer ? files.config.num_hidden_layers : 1;
+    for (int64_t l = 0; l < n; ++l) {
+      const std::string name =
+          tensor.is_of_layer ? fmt::format("model.layers.{}.{}", l, tensor.name) : tensor.name;
+      if (Result<void> read = read_tensor(**source, name, type.dtype, *buffer,
+                                          l * (type.bytes() / n), piece);
+          !read)
+        return read.failure();
+    }
+    model.weights_.push_back(std::move(buffer));
+  }
+  model.files_ = std::move(files);
+  return model;
+}
+
+Result<Model> load(const std::string& path, const WeightOptions& options, DevicePtr device) {
+  Result<ModelFiles> files = ModelFiles::open(path);
+  if (!files) return files.failure();
+  return load(std::move(*files), options, std::move(device));
+}
+
+}  // namespace stow::lm

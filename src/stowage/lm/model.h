@@ -1,0 +1,83 @@
+// Model: a language model from a Hugging Face folder or a GGUF file, its weights in place.
+// Not its programs; score.h and generate.h have them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
+#include "stowage/io/hf_config.h"
+#include "stowage/nn/decoder.h"
+#include "stowage/plan/analysis.h"
+#include "stowage/runtime/device.h"
+#include "stowage/text/tokenizer_folder.h"
+
+namespace stow::lm {
+
+/// The decoder that a configuration describes, computing in `compute`; its matrices are [out, in].
+nn::DecoderConfig decoder_config(const HfConfig& config, DType compute);
+
+/// How weights are held.
+struct WeightOptions {
+  /// The dtype of weights and of activations, f32 or bf16. None: that of the file where it is one of
+  /// these, else f32.
+  std::optional<DType> dtype = {};
+  MemoryKind memory = MemoryKind::kDevice;  ///< Where they lie.
+};
+
+/// What a model folder or file says, without its weights.
+struct ModelFiles {
+  std::string path;
+  HfConfig config;
+  GenerationConfig generation;
+  /// None where the folder has no tokenizer.
+  std::optional<text::TokenizerFolder> text;
+  bool has_weights = false;  ///< False of a folder with config.json and no weights: for plans.
+
+  /// Reads everything but weights. Errors: "PATH: KEY: reason".
+  static Result<ModelFiles> open(const std::string& path);
+  /// The ids that end a text: generation_config.json's, else those of config.json.
+  const std::vector<int64_t>& eos_token_ids() const;
+};
+
+/// The type of the weights under these options.
+DType weight_dtype(const HfConfig& config, const WeightOptions& options);
+/// Types of all weights, abstract.
+nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& options);
+/// Bytes of all weights, of their memory kind.
+BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options);
+
+/// A model ready to run. Copies share the weights.
+class Model {
+ public:
+  const ModelFiles& files() const { return files_; }
+  const HfConfig& config() const { return files_.config; }
+  const WeightOptions& options() const { return options_; }
+  const nn::DecoderConfig& decoder() const { return decoder_; }
+  const DevicePtr& device() const { return device_; }
+  /// Buffers of the weights in the order of tree_leaves(abstract_weights()).
+  const std::vector<DeviceBufferPtr>& weights() const { return weights_; }
+  /// The weights as arrays, for programs of one's own.
+  nn::Decoder arrays() const;
+
+ private:
+  friend Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr device);
+  ModelFiles files_;
+  WeightOptions options_;
+  nn::DecoderConfig decoder_;
+  DevicePtr device_;
+  std::vector<DeviceBufferPtr> weights_;
+};
+
+/// Reads the weights slice by slice to where they lie. The peak is the weights' bytes; what goes to
+/// a disk passes through one piece of kLoadPieceBytes of the process's own memory.
+/// Errors: "PATH: …" for damaged files, before anything large is allocated; CapacityError.
+Result<Model> load(ModelFiles files, const WeightOptions& options = {}, DevicePtr device = {});
+/// The same from a path.
+Result<Model> load(const std::string& path, const WeightOptions& options = {},
+                   DevicePtr device = {});
+inline constexpr int64_t kLoadPieceBytes = int64_t{1} << 20;  ///< See load().
+
+}  // namespace stow::lm
