@@ -60,6 +60,12 @@ struct AttentionOptions {
   /// Bool; where false a score counts for nothing. As bias. A query without a true one gets the
   /// mean of v, as in JAX.
   std::optional<Array> mask = {};
+  /// I32, broadcasting to [B,T]: query t of row b sees the keys j with lo[b,t] <= j < hi[b,t] alone,
+  /// and of those what `causal` leaves. One not given is 0, or S. A query that sees none has 0 as its
+  /// result and as its gradient. This is padding on either side, packed examples, a sliding window
+  /// or a cache of fixed size; the work is in proportion to what is seen, by blocks of keys and
+  /// queries.
+  std::optional<Array> lo = {}, hi = {};
 };
 /// Scaled dot-product attention (jax.nn.dot_product_attention).
 /// Shapes:  q [B,T,H,D]; k, v [B,S,G,D] with H a multiple of G; returns [B,T,H,D].
@@ -68,8 +74,9 @@ struct AttentionOptions {
 ///          bias, a mask or f64 it is a composition that does store scores [B,H,T,S]; so are the
 ///          second derivative and those of higher order.
 ///          A NaN or an infinity in v of a key that is hidden by `causal` or a mask may reach queries
-///          still, as 0 times it is NaN.
-/// Errors:  TraceError if the shapes do not fit, or the mask is no bool.
+///          still, as 0 times it is NaN. One that `lo` and `hi` hide reaches no query and no gradient
+///          of first order, as long as no scores are stored.
+/// Errors:  TraceError if the shapes do not fit, the mask is no bool, or lo or hi no i32.
 /// Source:  Dao et al. 2022, Algorithm 1; jax.nn.dot_product_attention.
 Array attention(const Operand& q, const Operand& k, const Operand& v,
                 const AttentionOptions& options = {});
