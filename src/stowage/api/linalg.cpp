@@ -272,7 +272,7 @@ Array stored_attention(const Array& q, const Array& k, const Array& v, double sc
       const Array visible = (per_score(first) <= key) & (key < per_score(last));
       sees_any = first < last;
       // No score of a query that sees nothing is left out: its result is.
-      scores = where(visible | !per_score(*sees_any), scores,
+      scores = where(visible | logical_not(per_score(*sees_any)), scores,
                      full_like(scores, -std::numeric_limits<double>::infinity()));
     }
     const Array weights = astype(softmax(scores), q.dtype());
