@@ -290,6 +290,20 @@ const Case kCases[] = {
      },
      "[attention] align_last says how a causal mask lies; causal is not set\n"
      "  at messages_test.cpp:@"},
+    {"attention_interval_dtype",
+     [] {
+       const Array x = f32({1, 2, 3, 4});
+       attention(x, x, x, {.hi = f32({1, 2})});
+     },
+     "[attention] hi must be i32, got f32[1,2]\n"
+     "  at messages_test.cpp:@"},
+    {"attention_interval_shape",
+     [] {
+       const Array x = f32({1, 2, 3, 4});
+       attention(x, x, x, {.lo = i32({3})});
+     },
+     "[attention] lo must broadcast to [B,T] = [1,2], got i32[3]\n"
+     "  at messages_test.cpp:@"},
     {"attention_mask",
      [] {
        const Array x = f32({1, 2, 3, 4});

@@ -725,7 +725,11 @@ class Maker {
       if (t == 0) return;
       const ArrayType q{x.dtype(), {batch, t, h, d}}, k{x.dtype(), {batch, t, g, d}};
       if (q.elems() > context_.max_elems) return;
-      const Val operands[] = {of(q), of(k), of(k)};
+      std::vector<Val> operands = {of(q), of(k), of(k)};
+      if (below(3) == 0) {
+        const ArrayType bound{DType::kI32, {batch, t}};
+        operands.insert(operands.end(), {of(bound), of(bound)});
+      }
       const std::vector<Val> results =
           builder_.add(OpKind::kAttention, AttentionParams{0.5f, below(2) == 0}, operands);
       return add(results[0]);

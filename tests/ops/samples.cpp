@@ -440,6 +440,22 @@ void add_products(Table& t) {
           p, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"})
         .ranges({{}, {}, {}, {}, {3, 5}, {}})
         .grad();
+    // Bounds beyond the keys; of nothing, where the lse that is -inf need not have a gradient.
+    t.add(K::kAttention, name + ", intervals",
+          {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]", "i32[2,3]", "i32[2,3]"}, p,
+          {"f32[2,3,4,5]", "f32[2,4,3]"})
+        .ranges({{}, {}, {}, {-1, 3}, {3, 8}})
+        .grad();
+    t.add(K::kAttention, name + ", intervals of nothing",
+          {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]", "i32[2,3]", "i32[2,3]"}, p,
+          {"f32[2,3,4,5]", "f32[2,4,3]"})
+        .ranges({{}, {}, {}, {2, 6}, {0, 5}});
+    t.add(K::kAttentionGrad, name + ", intervals",
+          {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]", "f32[2,3,4,5]", "f32[2,4,3]",
+           "f32[2,3,4,5]", "i32[2,3]", "i32[2,3]"},
+          p, {"f32[2,3,4,5]", "f32[2,6,2,5]", "f32[2,6,2,5]"})
+        .ranges({{}, {}, {}, {}, {3, 5}, {}, {-1, 3}, {2, 8}})
+        .grad();
   }
 }
 

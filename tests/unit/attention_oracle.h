@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "stowage/base/inside.h"
@@ -65,6 +66,7 @@ struct AttentionProblem {
   HeadTensor q, k, v, out, d_out, dq, dk, dv;
   Buffer lse;
   cpu::AttentionSpec spec;
+  std::vector<int32_t> lo, hi;  // [batch, q_len], if the spec has intervals
 
   AttentionProblem(const AttentionShape& s, DType t, uint64_t layout)
       : shape(s),
@@ -80,18 +82,35 @@ struct AttentionProblem {
     q.fill(1), k.fill(2), v.fill(3), d_out.fill(4);
   }
 
+  void set_intervals(std::vector<int32_t> from, std::vector<int32_t> to) {
+    lo = std::move(from), hi = std::move(to);
+    spec.intervals = true;
+    spec.lo = spec.hi = {shape.q_len, 1};
+  }
+  /// The keys [first, last) that a query sees.
+  std::pair<int64_t, int64_t> visible(int64_t b, int64_t i) const {
+    int64_t first = 0, last = shape.kv_len;
+    if (shape.causal) last = std::clamp<int64_t>(i + shape.offset() + 1, 0, last);
+    if (spec.intervals) {
+      first = std::max<int64_t>(first, lo[size_t(b * shape.q_len + i)]);
+      last = std::min<int64_t>(last, hi[size_t(b * shape.q_len + i)]);
+    }
+    return {first, std::max(first, last)};
+  }
+
   void run(int threads) {
+    const cpu::KeyIntervals intervals{lo.data(), hi.data()};
     Buffer forward(cpu::attention_forward_workspace_bytes(spec, threads));
     std::memset(forward.data(), 0xff, size_t(forward.bytes()));
     cpu::attention_forward(spec, q.data.data(), k.data.data(), v.data.data(), out.data.data(),
-                           static_cast<float*>(lse.data()), forward.data(), threads);
+                           static_cast<float*>(lse.data()), forward.data(), threads, intervals);
     EXPECT_TRUE(forward.guard_intact());
     Buffer backward(cpu::attention_backward_workspace_bytes(spec, threads));
     std::memset(backward.data(), 0xff, size_t(backward.bytes()));
     cpu::attention_backward(spec, q.data.data(), k.data.data(), v.data.data(), out.data.data(),
                             static_cast<const float*>(lse.data()), d_out.data.data(),
                             dq.data.data(), dk.data.data(), dv.data.data(), backward.data(),
-                            threads);
+                            threads, intervals);
     EXPECT_TRUE(backward.guard_intact() && lse.guard_intact());
     for (const HeadTensor* x : {&q, &k, &v, &out, &d_out, &dq, &dk, &dv})
       EXPECT_TRUE(x->data.guard_intact());
@@ -136,20 +155,19 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
     for (int64_t h = 0; h < s.q_heads; ++h)
       for (int64_t i = 0; i < s.q_len; ++i) {
         const int64_t g = h / group;
-        const int64_t seen =
-            s.causal ? std::clamp<int64_t>(i + s.offset() + 1, 0, s.kv_len) : s.kv_len;
+        const auto [first, last] = p.visible(b, i);
         const size_t row = size_t(((b * s.q_len + i) * s.q_heads + h) * dims);
         auto kv_row = [&](int64_t j) { return size_t(((b * s.kv_len + j) * s.kv_heads + g) * dims); };
         double most = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
-        for (int64_t j = 0; j < seen; ++j) {
+        for (int64_t j = first; j < last; ++j) {
           double score = 0;
           for (int64_t d = 0; d < dims; ++d) score += p.q.at(b, i, h, d) * p.k.at(b, j, g, d);
           prob[size_t(j)] = score * double(p.spec.scale);
           most = std::max(most, prob[size_t(j)]);
         }
-        for (int64_t j = 0; j < seen; ++j) sum += prob[size_t(j)] = std::exp(prob[size_t(j)] - most);
-        r.lse[size_t((b * s.q_heads + h) * s.q_len + i)] = seen ? most + std::log(sum) : most;
-        for (int64_t j = 0; j < seen; ++j) {
+        for (int64_t j = first; j < last; ++j) sum += prob[size_t(j)] = std::exp(prob[size_t(j)] - most);
+        r.lse[size_t((b * s.q_heads + h) * s.q_len + i)] = first < last ? most + std::log(sum) : most;
+        for (int64_t j = first; j < last; ++j) {
           prob[size_t(j)] /= sum;
           d_prob[size_t(j)] = 0;
           for (int64_t d = 0; d < dims; ++d) {
@@ -160,7 +178,7 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
           delta += prob[size_t(j)] * d_prob[size_t(j)];
         }
         double delta_size = 0;
-        for (int64_t j = 0; sizes && j < seen; ++j)
+        for (int64_t j = first; sizes && j < last; ++j)
           for (int64_t d = 0; d < dims; ++d) {
             const double term = prob[size_t(j)] * std::abs(p.v.at(b, j, g, d));
             sizes->out[row + size_t(d)] += term;
@@ -168,7 +186,7 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
                 prob[size_t(j)] * std::abs(p.d_out.at(b, i, h, d));
             delta_size += 2 * term * std::abs(p.d_out.at(b, i, h, d));
           }
-        for (int64_t j = 0; j < seen; ++j) {
+        for (int64_t j = first; j < last; ++j) {
           const double ds = prob[size_t(j)] * (d_prob[size_t(j)] - delta) * double(p.spec.scale);
           for (int64_t d = 0; d < dims; ++d) {
             r.dq[row + size_t(d)] += ds * p.k.at(b, j, g, d);

@@ -216,6 +216,26 @@ Array norm(const Operand& x, const Axes& axes, double ord, bool keepdims) {
 
 namespace {
 
+// lo and hi, i32 [B,T], or nothing if neither is given.
+std::vector<Array> key_intervals(const Array& q, const Array& k, const AttentionOptions& options) {
+  if ((!options.lo && !options.hi) || k.rank() != 4) return {};
+  const Shape shape{q.dim(0), q.dim(1)};
+  const auto bound = [&](std::string_view name, const std::optional<Array>& x, int64_t otherwise) {
+    if (!x) return full(shape, otherwise, DType::kI32);
+    if (x->dtype() != DType::kI32)
+      fail_here("[attention] {} must be i32, got {}", name, to_string(x->type()));
+    const int over = 2 - x->rank();
+    bool fits = over >= 0;
+    for (int i = 0; fits && i < x->rank(); ++i)
+      fits = x->dim(i) == 1 || x->dim(i) == shape[i + over];
+    if (!fits)
+      fail_here("[attention] {} must broadcast to [B,T] = [{},{}], got {}", name, shape[0], shape[1],
+                to_string(x->type()));
+    return broadcast_to(*x, shape);
+  };
+  return {bound("lo", options.lo, 0), bound("hi", options.hi, k.dim(1))};
+}
+
 // With scores in memory, for what the fused kernel does not take.
 Array stored_attention(const Array& q, const Array& k, const Array& v, double scale,
                        const AttentionOptions& options) {
@@ -240,11 +260,25 @@ Array stored_attention(const Array& q, const Array& k, const Array& v, double sc
     const int64_t offset = options.align_last ? s - t : 0;
     if (options.causal)
       scores = where(tri(t, s, offset, DType::kBool), scores, full_like(scores, lowest));
+    std::optional<Array> sees_any;
+    if (offset < 0) sees_any = reshape(tri(t, 1, offset, DType::kBool), {1, t});
+    if (const std::vector<Array> interval = key_intervals(q, k, options); !interval.empty()) {
+      const Array first = maximum(interval[0], 0);
+      Array last = minimum(interval[1], s);
+      if (options.causal)
+        last = minimum(last, arange(t, DType::kI32) + static_cast<int32_t>(offset + 1));
+      const auto per_score = [&](const Array& x) { return reshape(x, {b, 1, 1, t, 1}); };
+      const Array key = arange(s, DType::kI32);
+      const Array visible = (per_score(first) <= key) & (key < per_score(last));
+      sees_any = first < last;
+      // No score of a query that sees nothing is left out: its result is.
+      scores = where(visible | logical_not(per_score(*sees_any)), scores,
+                     full_like(scores, -std::numeric_limits<double>::infinity()));
+    }
     const Array weights = astype(softmax(scores), q.dtype());
     const Array out = reshape(einsum("bghts,bsgd->btghd", {weights, v}), {b, t, h, d});
-    if (offset >= 0) return out;
-    const Array sees_any = reshape(tri(t, 1, offset, DType::kBool), {t, 1, 1});
-    return where(sees_any, out, full_like(out, 0));
+    if (!sees_any) return out;
+    return where(reshape(*sees_any, {sees_any->dim(0), t, 1, 1}), out, full_like(out, 0));
   });
 }
 
@@ -265,7 +299,9 @@ Array attention(const Operand& q, const Operand& k, const Operand& v,
     return stored_attention(a, b, c, scale, options);
   AttentionParams p{static_cast<float>(scale), options.causal, 0};
   if (options.align_last && b.rank() == 4) p.offset = b.dim(1) - a.dim(1);
-  return record1(OpKind::kAttention, p, {a, b, c});
+  const std::vector<Array> interval = key_intervals(a, b, options);
+  if (interval.empty()) return record1(OpKind::kAttention, p, {a, b, c});
+  return record1(OpKind::kAttention, p, {a, b, c, interval[0], interval[1]});
 }
 
 }  // namespace stow

@@ -122,7 +122,7 @@ struct ConvParams {
   friend bool operator==(const ConvParams&, const ConvParams&) = default;
 };
 /// Attention(q [B,T,H,D], k [B,S,G,D], v [B,S,G,D]) -> (out [B,T,H,D], lse f32 [B,H,T]).
-/// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv).
+/// AttentionGrad(q, k, v, out, lse, d_out) -> (dq, dk, dv). Both also with KeyIntervals (attention.h).
 struct AttentionParams {
   float scale = 1;
   bool causal = false;

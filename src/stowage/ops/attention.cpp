@@ -34,14 +34,32 @@ void check_qkv(const InferContext& c) {
             to_string(k));
 }
 
+// An op of so many operands, which lo and hi may follow.
+void expect_operands(const InferContext& c, size_t n) {
+  if (c.operands.size() != n && c.operands.size() != n + 2)
+    c.error("takes {} operands, or {} with lo and hi, got {}", n, n + 2, c.operands.size());
+  expect_any_count<AttentionParams>(c);
+}
+
+// lo, hi i32 [B,T] behind the first n operands, or nothing.
+void check_intervals(const InferContext& c, size_t n) {
+  const Shape& q = c.operand(0).shape;
+  const ArrayType want{DType::kI32, {q[0], q[1]}};
+  for (size_t i = n; i < c.operands.size(); ++i)
+    if (c.operand(i).dtype != want.dtype || !(c.operand(i).shape == want.shape))
+      c.error("{} must be {}, got {}", i == n ? "lo" : "hi", to_string(want),
+              to_string(c.operand(i)));
+}
+
 ArrayType lse_type(const InferContext& c) {
   const Shape& q = c.operand(0).shape;
   return strong(c, DType::kF32, {q[0], q[2], q[1]});
 }
 
 std::vector<ArrayType> infer_attention(const InferContext& c) {
-  expect<AttentionParams>(c, 3);
+  expect_operands(c, 3);
   check_qkv(c);
+  check_intervals(c, 3);
   return {strong(c, c.operand(0).dtype, c.operand(0).shape), lse_type(c)};
 }
 
@@ -53,9 +71,10 @@ void add_to(std::optional<Val>& sum, const Val& x) {
 // that the kernel does not have.
 class WrittenOut {
  public:
-  // Operands as of the ops.
-  WrittenOut(const AttentionParams& p, const Val& q, const Val& k, const Val& lse)
-      : heads_(q.shape()), groups_(k.shape()[2]), probabilities_(weigh(p, q, k, lse)) {}
+  // Operands as of the ops; `intervals` are lo and hi, or nothing.
+  WrittenOut(const AttentionParams& p, const Val& q, const Val& k, const Val& lse,
+             std::span<const Val> intervals)
+      : heads_(q.shape()), groups_(k.shape()[2]), probabilities_(weigh(p, q, k, lse, intervals)) {}
 
   const Val& probabilities() const { return probabilities_; }
 
@@ -98,15 +117,22 @@ class WrittenOut {
   }
 
  private:
-  Val weigh(const AttentionParams& p, const Val& q, const Val& k, const Val& lse) const {
+  Val weigh(const AttentionParams& p, const Val& q, const Val& k, const Val& lse,
+            std::span<const Val> intervals) const {
     const Val scores = products(queries(q), keys(k)) * p.scale;
     Val shifted = scores - spread(rows(lse), scores.shape());
+    GraphBuilder& b = q.builder();
+    const ArrayType counter{DType::kI32, scores.shape()};
+    const Val nothing = full_like(scores, -std::numeric_limits<double>::infinity());
     if (p.causal) {
-      GraphBuilder& b = q.builder();
-      const ArrayType counter{DType::kI32, scores.shape()};
       const Val last = iota(b, counter, 2) + full(b, counter, static_cast<double>(p.offset));
-      const Val nothing = full_like(scores, -std::numeric_limits<double>::infinity());
       shifted = select(le(iota(b, counter, 4), last), shifted, nothing);
+    }
+    if (!intervals.empty()) {
+      const Val key = iota(b, counter, 4);
+      const auto per_score = [&](const Val& x) { return broadcast(x, scores.shape(), {0, 2}); };
+      shifted = select(le(per_score(intervals[0]), key), shifted, nothing);
+      shifted = select(lt(key, per_score(intervals[1])), shifted, nothing);
     }
     return exp(shifted);
   }
@@ -123,10 +149,12 @@ Val like(const Val& gradient, const Val& operand) {
 
 Cotangents vjp_attention(const VjpContext& c) {
   const auto& p = c.node.as<AttentionParams>();
-  Cotangents result(3);
+  const std::span<const Val> intervals = std::span<const Val>(c.operands).subspan(3);
+  Cotangents result(c.operands.size());
   if (c.cotangents[0]) {
-    const Val operands[] = {c.operands[0], c.operands[1], c.operands[2],
-                            c.results[0],  c.results[1],  c.ct()};
+    std::vector<Val> operands = {c.operands[0], c.operands[1], c.operands[2],
+                                 c.results[0],  c.results[1],  c.ct()};
+    operands.insert(operands.end(), intervals.begin(), intervals.end());
     const std::vector<Val> grads = c.ct().builder().add(OpKind::kAttentionGrad, p, operands);
     result = cotangents(
         c, [&] { return grads[0]; }, [&] { return grads[1]; }, [&] { return grads[2]; });
@@ -134,7 +162,7 @@ Cotangents vjp_attention(const VjpContext& c) {
   if (!c.cotangents[1] || (!c.needed[0] && !c.needed[1])) return result;
   // The gradient of lse by the scores is the probabilities.
   const Val &q = c.operands[0], &k = c.operands[1];
-  const WrittenOut w(p, q, k, c.results[1]);
+  const WrittenOut w(p, q, k, c.results[1], intervals);
   const Val d_scores =
       w.probabilities() * w.spread(w.rows(*c.cotangents[1]), w.probabilities().shape()) * p.scale;
   if (c.needed[0]) add_to(result[0], like(w.sum_keys(d_scores, w.keys(k)), q));
@@ -162,12 +190,20 @@ Batched batch_attention(const BatchContext& c) {
 // Letters: batch 0, heads 1. Heads of q and of k are cut together, group by group.
 const std::vector<int> kSequence = {0, kWhole, 1, kWhole};
 const std::vector<int> kLse = {0, 1, kWhole};
+const std::vector<int> kInterval = {0, kWhole};
 
-ShardingFactors shard_attention(const InferContext&, std::span<const ArrayType>) {
-  return {{kSequence, kSequence, kSequence}, {kSequence, kLse}};
+// Operands behind the first `n_operands` are intervals.
+ShardingFactors with_intervals(const InferContext& c, size_t n_operands, ShardingFactors factors) {
+  for (size_t i = n_operands; i < c.operands.size(); ++i) factors.operands.push_back(kInterval);
+  return factors;
 }
 
-// Two products, of queries with keys and of probabilities with values.
+ShardingFactors shard_attention(const InferContext& c, std::span<const ArrayType>) {
+  return with_intervals(c, 3, {{kSequence, kSequence, kSequence}, {kSequence, kLse}});
+}
+
+// Two products, of queries with keys and of probabilities with values. Intervals are values, so that
+// all keys count.
 double forward_flops(const InferContext& c) {
   const double flops =
       4.0 * static_cast<double>(c.operand(0).elems()) * static_cast<double>(c.operand(1).shape[1]);
@@ -179,7 +215,7 @@ Cost cost_attention(const InferContext& c, std::span<const ArrayType> results) {
 }
 
 std::vector<ArrayType> infer_attention_grad(const InferContext& c) {
-  expect<AttentionParams>(c, 6);
+  expect_operands(c, 6);
   check_qkv(c);
   const ArrayType& q = c.operand(0);
   const ArrayType lse = lse_type(c);
@@ -189,6 +225,7 @@ std::vector<ArrayType> infer_attention_grad(const InferContext& c) {
     c.error("lse must be {}, got {}", to_string(lse), to_string(c.operand(4)));
   if (!(c.operand(5) == q))
     c.error("d_out must be {}, got {}", to_string(q), to_string(c.operand(5)));
+  check_intervals(c, 6);
   std::vector<ArrayType> results;
   for (size_t i = 0; i < 3; ++i)
     results.push_back(strong(c, c.operand(i).dtype, c.operand(i).shape));
@@ -200,7 +237,7 @@ std::vector<ArrayType> infer_attention_grad(const InferContext& c) {
 Cotangents vjp_attention_grad(const VjpContext& c) {
   const auto& p = c.node.as<AttentionParams>();
   const Val &q = c.operands[0], &k = c.operands[1], &v = c.operands[2];
-  const WrittenOut w(p, q, k, c.operands[4]);
+  const WrittenOut w(p, q, k, c.operands[4], std::span<const Val>(c.operands).subspan(6));
   const Val& probabilities = w.probabilities();
   const Val qs = w.queries(q), ks = w.keys(k), vs = w.keys(v);
   const Val out = w.queries(c.operands[3]), g = w.queries(c.operands[5]);
@@ -244,9 +281,10 @@ Cotangents vjp_attention_grad(const VjpContext& c) {
       c, of(0, dq), of(1, dk), of(2, dv), of(3, d_out), [&] { return d_lse; }, of(5, d_g));
 }
 
-ShardingFactors shard_attention_grad(const InferContext&, std::span<const ArrayType>) {
-  return {{kSequence, kSequence, kSequence, kSequence, kLse, kSequence},
-          {kSequence, kSequence, kSequence}};
+ShardingFactors shard_attention_grad(const InferContext& c, std::span<const ArrayType>) {
+  return with_intervals(c, 6,
+                        {{kSequence, kSequence, kSequence, kSequence, kLse, kSequence},
+                         {kSequence, kSequence, kSequence}});
 }
 
 // Five products: the scores again, dv, dp, dq, dk.

@@ -45,6 +45,11 @@ GemmSpec gemm_spec(const Kernel& kernel) {
   return spec;
 }
 
+// Operands before lo and hi, if these are there.
+size_t n_attention_tensors(const Kernel& kernel) {
+  return kernel.op == OpKind::kAttention ? 3 : 6;
+}
+
 AttentionSpec attention_spec(const Kernel& kernel) {
   const auto& p = std::get<AttentionParams>(kernel.params);
   const View &q = kernel.inputs[0], &k = kernel.inputs[1], &v = kernel.inputs[2];
@@ -75,6 +80,11 @@ AttentionSpec attention_spec(const Kernel& kernel) {
     s.dk = strides(kernel.outputs[1]);
     s.dv = strides(kernel.outputs[2]);
   }
+  const size_t n = n_attention_tensors(kernel);
+  s.intervals = kernel.inputs.size() > n;
+  if (s.intervals)
+    for (auto [to, i] : {std::pair{&s.lo, n}, std::pair{&s.hi, n + 1}})
+      *to = {kernel.inputs[i].strides[0], kernel.inputs[i].strides[1]};
   return s;
 }
 
@@ -238,20 +248,26 @@ class Attention final : public BoundKernel::Impl {
   Attention(const Kernel& kernel, int threads)
       : spec_(attention_spec(kernel)),
         forward_(kernel.op == OpKind::kAttention),
+        n_tensors_(n_attention_tensors(kernel)),
         threads_(threads) {}
   void run(Inputs in, Outputs out, void* scratch) const override {
+    KeyIntervals intervals;
+    if (spec_.intervals)
+      intervals = {reinterpret_cast<const int32_t*>(in[n_tensors_]),
+                   reinterpret_cast<const int32_t*>(in[n_tensors_ + 1])};
     if (forward_)
       attention_forward(spec_, in[0], in[1], in[2], out[0], reinterpret_cast<float*>(out[1]),
-                        scratch, threads_);
+                        scratch, threads_, intervals);
     else
       attention_backward(spec_, in[0], in[1], in[2], in[3],
                          reinterpret_cast<const float*>(in[4]), in[5], out[0], out[1], out[2],
-                         scratch, threads_);
+                         scratch, threads_, intervals);
   }
 
  private:
   AttentionSpec spec_;
   bool forward_;
+  size_t n_tensors_;
   int threads_;
 };
 

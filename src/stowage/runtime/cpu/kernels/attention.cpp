@@ -38,6 +38,17 @@ void each_task(int threads, int64_t n, bool foresees, Run run) {
   }
 }
 
+// What the queries of each block see, [batch, query_blocks].
+void find_spans(const AttentionSpec& s, const AttentionBackwardPlan& plan,
+                const KeyIntervals& intervals, KeyRange* spans) {
+  std::fill_n(spans, s.batch * plan.query_blocks, KeyRange{0, 0});
+  for (int64_t b = 0; b < s.batch; ++b)
+    for (int64_t i = 0; i < s.q_len; ++i) {
+      KeyRange& span = spans[b * plan.query_blocks + i / kQueryBlock];
+      span = span.joined(visible_range(s, intervals, b, i));
+    }
+}
+
 GemmForm form_of(const AttentionSpec& spec) {
   if (attention_may_pair(spec)) return bf16_form();
   return attention_may_triple(spec) ? split_form() : GemmForm::kPlain;
@@ -51,9 +62,10 @@ int64_t attention_forward_workspace_bytes(const AttentionSpec& spec, int threads
 }
 
 void attention_forward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
-                       void* out, float* lse, void* workspace, int threads) {
+                       void* out, float* lse, void* workspace, int threads,
+                       const KeyIntervals& intervals) {
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
-  const AttentionForwardArgs args{spec, plan, q, k, v, out, lse};
+  const AttentionForwardArgs args{spec, plan, q, k, v, out, lse, intervals};
   const GemmForm form = plan.few() ? GemmForm::kPlain : form_of(spec);
   const auto run = form == GemmForm::kTiled     ? &attention_forward_tiles
                    : form == GemmForm::kTripled ? &attention_forward_triples
@@ -66,17 +78,20 @@ void attention_forward(const AttentionSpec& spec, const void* q, const void* k, 
 
 int64_t attention_backward_workspace_bytes(const AttentionSpec& spec, int threads) {
   const AttentionBackwardPlan plan = plan_attention_backward(spec, threads);
-  return plan.delta_bytes + plan.threads * plan.thread_bytes;
+  return plan.delta_bytes + plan.spans_bytes + plan.threads * plan.thread_bytes;
 }
 
 void attention_backward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
                         const void* out, const float* lse, const void* d_out, void* dq, void* dk,
-                        void* dv, void* workspace, int threads) {
+                        void* dv, void* workspace, int threads, const KeyIntervals& intervals) {
   const AttentionBackwardPlan plan = plan_attention_backward(spec, threads);
+  KeyRange* const spans =
+      reinterpret_cast<KeyRange*>(static_cast<char*>(workspace) + plan.delta_bytes);
+  if (spec.intervals) find_spans(spec, plan, intervals, spans);
   const AttentionBackwardArgs args{spec,  plan, q,  k,  v,
                                    out,   lse,  d_out, dq, dk,
-                                   dv,    static_cast<float*>(workspace)};
-  char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes;
+                                   dv,    static_cast<float*>(workspace), intervals, spans};
+  char* const buffers = static_cast<char*>(workspace) + plan.delta_bytes + plan.spans_bytes;
   const GemmForm form = form_of(spec);
   const bool pairs = form == GemmForm::kTiled || form == GemmForm::kPaired;
   const auto delta = pairs ? &attention_delta_pairs : &attention_delta;

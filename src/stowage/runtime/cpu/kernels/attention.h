@@ -43,6 +43,14 @@ struct AttentionSpec {
   // Strides in elements of [batch, position, head, dim].
   std::array<int64_t, 4> q, k, v, out, d_out, dq, dk, dv;
   int64_t offset = 0;  // causal: query i sees keys j <= i + offset
+  bool intervals = false;  // queries see the keys of their interval alone, of those that they see without
+  std::array<int64_t, 2> lo = {}, hi = {};  // strides in elements of [batch, position]
+};
+
+/// With AttentionSpec::intervals: query i of batch element b sees the keys j with lo <= j < hi, which
+/// may be below zero or above kv_len.
+struct KeyIntervals {
+  const int32_t *lo = nullptr, *hi = nullptr;
 };
 
 /// Bytes of workspace, a multiple of 64 and a function of the spec and the number of threads alone;
@@ -55,12 +63,14 @@ int64_t attention_backward_workspace_bytes(const AttentionSpec& spec, int thread
 /// A query that sees no key gives zeros and lse = -inf. `workspace` is aligned to 64 bytes; nothing
 /// else is allocated. Outputs may not overlap inputs.
 void attention_forward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
-                       void* out, float* lse, void* workspace, int threads);
+                       void* out, float* lse, void* workspace, int threads,
+                       const KeyIntervals& intervals = {});
 
 /// The gradients of sum(out * d_out); `out` and `lse` are the forward's. Shapes as above; dq like
 /// q, dk and dv like k. Every element of dq, dk and dv is written.
 void attention_backward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
                         const void* out, const float* lse, const void* d_out, void* dq, void* dk,
-                        void* dv, void* workspace, int threads);
+                        void* dv, void* workspace, int threads,
+                        const KeyIntervals& intervals = {});
 
 }  // namespace stow::cpu

@@ -87,13 +87,14 @@ void add_keys(LineQueue& queue, const Args& a, int64_t batch, int64_t kv_head, i
 /// In the forward pass: call packed() after a block of keys is packed.
 class AttentionForwardAhead : public AttentionAhead {
  public:
+  /// The task takes no key from `last_key` on.
   AttentionForwardAhead(const AttentionForwardArgs& args, const AttentionForwardPlace& here,
-                        int64_t next)
-      : a_(args), here_(here), next_(next) {}
+                        int64_t last_key, int64_t next)
+      : a_(args), here_(here), last_key_(last_key), next_(next) {}
 
   /// Keys [first, first + n) are packed.
   void packed(int64_t first, int64_t n) {
-    const int64_t left = here_.keys_seen(a_.spec) - first - n;
+    const int64_t left = last_key_ - first - n;
     near.clear();
     add_keys(near, a_, here_.batch, here_.kv_head, first + n, std::min(left, kKeyBlock));
     if (left > kKeyBlock || ends_) return;
@@ -102,7 +103,8 @@ class AttentionForwardAhead : public AttentionAhead {
     if (next_ < 0) return;
     const AttentionForwardPlace next(a_.spec, a_.plan, next_);
     add_columns(a_.q, a_.spec.q, next);
-    add_keys(far, a_, next.batch, next.kv_head, 0, std::min(next.keys_seen(a_.spec), kKeyBlock));
+    if (!a_.spec.intervals)
+      add_keys(far, a_, next.batch, next.kv_head, 0, std::min(next.keys_seen(a_.spec), kKeyBlock));
   }
 
  private:
@@ -115,7 +117,7 @@ class AttentionForwardAhead : public AttentionAhead {
 
   const AttentionForwardArgs& a_;
   const AttentionForwardPlace& here_;
-  int64_t next_;
+  int64_t last_key_, next_;
   bool ends_ = false;
 };
 

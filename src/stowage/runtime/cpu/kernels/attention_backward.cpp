@@ -44,7 +44,12 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
     dim_offsets(s_.k[3]);
     const int64_t k0 = batch_ * s_.k[0] + kv_head_ * s_.k[2];
     pack<kWidth>(s_.dtype, a_.k, k0, at, n_keys_, buf_.dims, dims_, k_lanes_);
-    if (for_dq) pack<kWidth>(s_.dtype, a_.k, k0, buf_.dims, dims_, at, n_keys_, k_deep_);
+    if (for_dq) {
+      const RowSource k = finite(keys_source(), at, n_keys_, key_marks_[place_],
+                                 keys_cleaned_[place_]);
+      dim_offsets(k.dim_stride);
+      pack<kWidth>(s_.dtype, k.base, k.origin, buf_.dims, dims_, at, n_keys_, k_deep_);
+    }
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
     dim_offsets(s_.v[3]);
     pack<kWidth>(s_.dtype, a_.v, batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_, buf_.dims,
@@ -53,16 +58,19 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
 
   void pack_queries(bool for_keys) {
     int64_t at[kQueryBlock];
-    auto both = [&](const void* from, const std::array<int64_t, 4>& stride, float* rows,
-                    float* deep) {
+    auto both = [&](const void* data, const std::array<int64_t, 4>& stride, float* rows, float* deep,
+                    uint8_t* marks, bool& cleaned) {
       for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
-      dim_offsets(stride[3]);
-      const int64_t origin = batch_ * stride[0] + q_head_ * stride[2];
-      pack<kRows>(s_.dtype, from, origin, at, n_rows_, buf_.dims, dims_, rows);
-      if (for_keys) pack<kRows>(s_.dtype, from, origin, buf_.dims, dims_, at, n_rows_, deep);
+      RowSource from = query_source(data, stride);
+      dim_offsets(from.dim_stride);
+      pack<kRows>(s_.dtype, from.base, from.origin, at, n_rows_, buf_.dims, dims_, rows);
+      if (!for_keys) return;
+      from = finite(from, at, n_rows_, marks, cleaned);
+      dim_offsets(from.dim_stride);
+      pack<kRows>(s_.dtype, from.base, from.origin, buf_.dims, dims_, at, n_rows_, deep);
     };
-    both(a_.q, s_.q, buf_.q_rows, buf_.q_deep);
-    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_deep);
+    both(a_.q, s_.q, buf_.q_rows, buf_.q_deep, q_marks_, q_cleaned_);
+    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_deep, do_marks_, do_cleaned_);
     for (int64_t i = 0; i < round_up_to(n_rows_, kRows) * dims_; ++i) buf_.q_rows[i] *= s_.scale;
   }
 
@@ -72,11 +80,10 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
   // given.
   void meet(bool for_keys, float* dq) {
     for (int64_t key = 0; key < n_keys_; key += kWidth) {
-      // Rows before `from` see none of these keys.
-      const int64_t unseen = s_.causal ? first_key_ + key - s_.offset - first_row_ : 0;
-      const int64_t from = std::max<int64_t>(unseen, 0) / kRows * kRows;
-      if (from >= n_rows_) break;
-      for (int64_t i = from; i < n_rows_; i += kRows) {
+      const KeyRange rows = panel_rows_[key / kWidth] = rows_that_see(key, kRows);
+      if (rows.size() <= 0) continue;
+      const int64_t from = rows.first;
+      for (int64_t i = from; i < rows.last; i += kRows) {
         const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
         multiply_panels<float>(h, dims_, buf_.q_rows + i * dims_, k_lanes_ + key * dims_,
                                buf_.p + i * kWidth, kWidth, nullptr, 0);
@@ -85,9 +92,9 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
                                buf_.ds + i * kWidth, kWidth, nullptr, 0);
         ahead_.fetch(dims_);
       }
-      for (int64_t i = from; i < n_rows_; ++i) row(i, first_key_ + key);
+      for (int64_t i = from; i < rows.last; ++i) row(i, first_key_ + key);
       if (for_keys) {
-        const int64_t depth = n_rows_ - from;
+        const int64_t depth = rows.size();
         for (int64_t d = 0; d < dims_; d += kRows) {
           const int64_t h = std::min<int64_t>(kRows, dims_ - d);
           const int64_t a = d * n_rows_ + from * kRows, to = key * dims_ + d * kWidth;
@@ -101,7 +108,7 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
       }
       if (dq) {
         const int64_t w = std::min<int64_t>(kWidth, n_keys_ - key);
-        for (int64_t i = from; i < n_rows_; i += kRows)
+        for (int64_t i = from; i < rows.last; i += kRows)
           pack_turned<kRows>(buf_.ds + i * kWidth, kRowStarts.at,
                              std::min<int64_t>(kRows, n_rows_ - i), kSteps.at, w,
                              buf_.ds_turned + i * n_keys_ + key * kRows);
@@ -110,13 +117,20 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
     if (!dq) return;
     for (int64_t i = 0; i < n_rows_; i += kRows) {
       const int64_t h = std::min<int64_t>(kRows, n_rows_ - i);
-      const int64_t seen = visible_keys(s_, first_row_ + i + h - 1) - first_key_;
-      const int64_t depth = std::min(seen, n_keys_);
+      const KeyRange keys = keys_of_rows(i, h);
+      const int64_t depth = keys.size();
       if (depth <= 0) continue;
+      float* const ds = buf_.ds_turned + i * n_keys_;
+      for (int64_t key = keys.first; key < keys.last; key += kWidth) {
+        const KeyRange& made = panel_rows_[key / kWidth];
+        if (made.first <= i && i < made.last) continue;
+        std::fill_n(ds + key * kRows, std::min<int64_t>(kWidth, n_keys_ - key) * kRows, 0.0f);
+      }
       for (int64_t d = 0; d < dims_; d += kWidth) {
         float* to = dq + i * dq_stride_ + d;
-        multiply_panels<float>(h, depth, buf_.ds_turned + i * n_keys_, k_deep_ + d * n_keys_, to,
-                               dq_stride_, to, dq_stride_);
+        multiply_panels<float>(h, depth, ds + keys.first * kRows,
+                               k_deep_ + d * n_keys_ + keys.first * kWidth, to, dq_stride_, to,
+                               dq_stride_);
         ahead_.fetch(depth);
       }
     }
@@ -147,16 +161,19 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
     const int64_t pos = first_row_ + i;
     const int64_t at = (batch_ * s_.q_heads + q_head_) * s_.q_len + pos;
     const auto lse = hn::Set(d, a_.lse[at]), delta = hn::Set(d, a_.delta[at]);
-    const int64_t seen = std::clamp<int64_t>(visible_keys(s_, pos) - first_key, 0, kWidth);
+    const int64_t first = std::clamp<int64_t>(row_keys_[i].first - first_key, 0, kWidth);
+    const int64_t last = std::clamp<int64_t>(row_keys_[i].last - first_key, 0, kWidth);
     float* HWY_RESTRICT p = buf_.p + i * kWidth;
     float* HWY_RESTRICT ds = buf_.ds + i * kWidth;
     constexpr int kLanes = kWidth / 2;
     for (int half = 0; half < kWidth; half += kLanes) {
       auto pv = softmax_exp(d, hn::Sub(hn::Load(d, p + half), lse));
       auto dv = hn::Mul(pv, hn::Sub(hn::Load(d, ds + half), delta));
-      if (seen < half + kLanes) {
+      if (first > half || last < half + kLanes) {
         const auto lane = hn::Iota(di, half);
-        const auto sees = hn::RebindMask(d, hn::Lt(lane, hn::Set(di, static_cast<int32_t>(seen))));
+        const auto hidden = hn::Lt(lane, hn::Set(di, static_cast<int32_t>(first)));
+        const auto sees = hn::RebindMask(
+            d, hn::AndNot(hidden, hn::Lt(lane, hn::Set(di, static_cast<int32_t>(last)))));
         pv = hn::IfThenElseZero(sees, pv);
         dv = hn::IfThenElseZero(sees, dv);
       }
@@ -164,6 +181,8 @@ class BackwardTask : public BackwardWalk<BackwardTask, AttentionBackwardBuffers,
       hn::Store(dv, d, ds + half);
     }
   }
+
+  KeyRange panel_rows_[kKeyBlock / kWidth];  // that have been made of each panel of keys
 };
 
 void run_backward_task(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,

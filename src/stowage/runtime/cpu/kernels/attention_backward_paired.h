@@ -27,7 +27,8 @@ class BackwardPaired
   using Walk::a_, Walk::s_, Walk::dims_, Walk::buf_, Walk::batch_, Walk::kv_head_, Walk::dq_stride_,
       Walk::q_head_, Walk::k_lanes_, Walk::v_lanes_, Walk::k_deep_, Walk::dk_, Walk::dv_,
       Walk::place_, Walk::first_key_, Walk::n_keys_, Walk::first_row_, Walk::n_rows_, Walk::ahead_,
-      Walk::dim_offsets;
+      Walk::dim_offsets, Walk::row_keys_, Walk::key_marks_, Walk::q_marks_, Walk::do_marks_,
+      Walk::keys_cleaned_, Walk::q_cleaned_, Walk::do_cleaned_;
   static constexpr int64_t kRows = Kernel::kUnits.rows, kParts = Kernel::kUnits.parts;
   using Element = typename Kernel::Element;
   static constexpr int64_t padded(int64_t n) { return Kernel::kUnits.pairs_of(n); }
@@ -47,9 +48,13 @@ class BackwardPaired
     const Element* const k = elements(a_.k) + batch_ * s_.k[0] + kv_head_ * s_.k[2];
     kernel_.pack_right(k, at, n_keys_, buf_.dims, dims_, buf_.k_lanes_marks + lanes_marks(),
                        k_lanes_);
-    if (for_dq)
-      kernel_.pack_right(k, buf_.dims, dims_, at, n_keys_, buf_.k_deep_marks + deep_marks(),
-                         k_deep_);
+    if (for_dq) {
+      const RowSource deep = this->finite(this->keys_source(), at, n_keys_, key_marks_[place_],
+                                          keys_cleaned_[place_]);
+      dim_offsets(deep.dim_stride);
+      kernel_.pack_right(elements(deep.base) + deep.origin, buf_.dims, dims_, at, n_keys_,
+                         buf_.k_deep_marks + deep_marks(), k_deep_);
+    }
     for (int64_t j = 0; j < n_keys_; ++j) at[j] = (first_key_ + j) * s_.v[1];
     dim_offsets(s_.v[3]);
     kernel_.pack_right(elements(a_.v) + batch_ * s_.v[0] + kv_head_ * s_.v[2], at, n_keys_,
@@ -59,15 +64,23 @@ class BackwardPaired
   void pack_queries(bool for_keys) {
     int64_t at[kQueryBlock];
     auto both = [&](const void* data, const std::array<int64_t, 4>& stride, uint32_t* rows,
-                    int8_t* rows_marks, uint32_t* deep, int8_t* deep_marks) {
+                    int8_t* rows_marks, uint32_t* deep, int8_t* deep_marks, uint8_t* marks,
+                    bool& cleaned) {
       for (int64_t i = 0; i < n_rows_; ++i) at[i] = (first_row_ + i) * stride[1];
-      dim_offsets(stride[3]);
-      const Element* const from = elements(data) + batch_ * stride[0] + q_head_ * stride[2];
-      kernel_.pack_left(from, at, n_rows_, buf_.dims, dims_, rows_marks, rows);
-      if (for_keys) kernel_.pack_left(from, buf_.dims, dims_, at, n_rows_, deep_marks, deep);
+      RowSource from = this->query_source(data, stride);
+      dim_offsets(from.dim_stride);
+      kernel_.pack_left(elements(from.base) + from.origin, at, n_rows_, buf_.dims, dims_, rows_marks,
+                        rows);
+      if (!for_keys) return;
+      from = this->finite(from, at, n_rows_, marks, cleaned);
+      dim_offsets(from.dim_stride);
+      kernel_.pack_left(elements(from.base) + from.origin, buf_.dims, dims_, at, n_rows_, deep_marks,
+                        deep);
     };
-    both(a_.q, s_.q, buf_.q_rows, buf_.q_rows_marks, buf_.q_deep, buf_.q_deep_marks);
-    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_rows_marks, buf_.do_deep, buf_.do_deep_marks);
+    both(a_.q, s_.q, buf_.q_rows, buf_.q_rows_marks, buf_.q_deep, buf_.q_deep_marks, q_marks_,
+         q_cleaned_);
+    both(a_.d_out, s_.d_out, buf_.do_rows, buf_.do_rows_marks, buf_.do_deep, buf_.do_deep_marks,
+         do_marks_, do_cleaned_);
     const int64_t head = (batch_ * s_.q_heads + q_head_) * s_.q_len + first_row_;
     delta_ = a_.delta + head;
     for (int64_t i = 0; i < n_rows_; ++i) buf_.lse[i] = a_.lse[head + i] * kLog2E;
@@ -83,11 +96,10 @@ class BackwardPaired
   void meet(bool for_keys, float* dq) {
     Tile before{}, now{};
     for (now.key = 0; now.key < n_keys_; now.key += kTileCols) {
-      // Rows before `from` see none of these keys.
-      const int64_t unseen = s_.causal ? first_key_ + now.key - s_.offset - first_row_ : 0;
-      now.from = std::max<int64_t>(unseen, 0) / kRows * kRows;
-      if (now.from >= n_rows_) break;
-      for (now.row = now.from; now.row < n_rows_; now.row += kRows) {
+      const KeyRange rows = panel_rows_[now.key / kTileCols] = this->rows_that_see(now.key, kRows);
+      if (rows.size() <= 0) continue;
+      now.from = rows.first, now.to = rows.last;
+      for (now.row = now.from; now.row < now.to; now.row += kRows) {
         now.n = std::min(kRows, n_rows_ - now.row);
         make_scores(now);
         if constexpr (Kernel::kBeside) {
@@ -113,12 +125,17 @@ class BackwardPaired
     const int64_t key_pairs = padded(n_keys_);
     for (int64_t i = 0; i < n_rows_; i += kRows) {
       const int64_t h = std::min(kRows, n_rows_ - i);
-      const int64_t seen = visible_keys(s_, first_row_ + i + h - 1) - first_key_;
-      const int64_t depth = padded(std::min(seen, n_keys_));
-      if (depth <= 0) continue;
+      const KeyRange keys = this->keys_of_rows(i, h);
+      if (keys.size() <= 0) continue;
+      const int64_t depth = padded(keys.last) - keys.first / 2;
+      for (int64_t key = keys.first; key < keys.last; key += kTileCols) {
+        const KeyRange& made = panel_rows_[key / kTileCols];
+        if (i < made.first || i >= made.last) clear_rows(i, h, key);
+      }
       for (int64_t d = 0; d < dims_; d += kTileCols) {
         Kernel::multiply_rows(
-            h, {depth, buf_.ds_rows + i * kKeyPairs * kParts, k_deep_ + d * key_pairs * kParts,
+            h, {depth, buf_.ds_rows + i * kKeyPairs * kParts + Kernel::row_offset(keys.first),
+                k_deep_ + (d * key_pairs + keys.first / 2 * kTileCols) * kParts,
                 dq + i * dq_stride_ + d, dq_stride_, nullptr, nullptr,
                 buf_.k_deep_marks + deep_marks() + d});
         ahead_.fetch(depth);
@@ -144,11 +161,11 @@ class BackwardPaired
   }
 
  private:
-  // Of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which rows before
-  // `from` do not see. They lie in one of two places, P and dS of a panel of keys likewise, where
+  // Of S and dP: the n queries from `row` on, and kTileCols keys from `key` on, which no rows but
+  // [from, to) see. They lie in one of two places, P and dS of a panel of keys likewise, where
   // one is differentiated beside products of another.
   struct Tile {
-    int64_t key, from, row, n, turn, panel;
+    int64_t key, from, to, row, n, turn, panel;
   };
   float* scores(const Tile& t) const { return buf_.scores + t.turn * kRows * kTileCols; }
   float* d_scores(const Tile& t) const { return buf_.dp + t.turn * kRows * kTileCols; }
@@ -180,7 +197,7 @@ class BackwardPaired
 
   // Adds what the tile's keys get of all queries.
   void add_keys(const Tile& t) {
-    const int64_t row_pairs = padded(n_rows_), depth = row_pairs - t.from / 2;
+    const int64_t row_pairs = padded(n_rows_), depth = padded(t.to) - t.from / 2;
     const int64_t b = t.from / 2 * kTileCols * kParts;
     for (int64_t d = 0; d < dims_; d += kRows) {
       const int64_t h = std::min(kRows, dims_ - d);
@@ -212,11 +229,13 @@ class BackwardPaired
     for (int64_t j = 0; j < 2; ++j) {
       const int64_t row = i + std::min(r + j, n - 1), at = (row - i) * kTileCols;
       const __m512 lse = _mm512_set1_ps(buf_.lse[row]), delta = _mm512_set1_ps(delta_[row]);
-      const int64_t seen =
-          r + j < n ? visible_keys(s_, first_row_ + row) - first_key_ - at_.key : 0;
+      const int64_t key = first_key_ + at_.key;
+      const KeyRange seen =
+          r + j < n ? KeyRange{row_keys_[row].first - key, row_keys_[row].last - key} : KeyRange{0, 0};
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
-        const __mmask16 sees = first16(seen - h * kLanes);
+        const __mmask16 sees = _kandn_mask16(first16(seen.first - h * kLanes),
+                                             first16(seen.last - h * kLanes));
         const __m512 score = _mm512_load_ps(scores(at_) + at + h * kLanes);
         const __m512 dp = _mm512_load_ps(d_scores(at_) + at + h * kLanes);
         const __m512 prob = _mm512_maskz_mov_ps(sees, exp2_of(_mm512_fmsub_ps(score, c, lse)));
@@ -230,6 +249,12 @@ class BackwardPaired
       Kernel::put_pair(this->p(at_), (i + r) / 2, h, p[0][h], p[1][h]);
       Kernel::put_pair(this->ds(at_), (i + r) / 2, h, ds[0][h], ds[1][h]);
     }
+  }
+
+  // Zeros for dS of rows [i, i + n) and kTileCols keys.
+  STOW_BF16 void clear_rows(int64_t i, int64_t n, int64_t key) {
+    const typename Kernel::Parts zero = Kernel::split(_mm512_setzero_ps());
+    for (int64_t r = i; r < i + n; ++r) Kernel::put_row(buf_.ds_rows, r, key, zero, zero);
   }
 
   // Where the marks of the block of keys that is meant are.
@@ -246,6 +271,7 @@ class BackwardPaired
   const float* delta_ = nullptr;  // of the packed queries
   Tile at_{};                     // that is differentiated
   int64_t next_row_ = 0;
+  KeyRange panel_rows_[kKeyBlock / kTileCols];  // that have been made of each panel of keys
 };
 
 }  // namespace stow::cpu::pairs

@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
+#include "stowage/runtime/cpu/kernels/attention_finite.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 
@@ -114,21 +115,17 @@ class FewQueriesTask {
       buf_.max[c] = -std::numeric_limits<float>::infinity();
       buf_.sum[c] = 0;
     }
-    const int64_t keys = visible_keys(s_, position(cols_ - 1));
-    for (int64_t key = 0; key < keys; key += kKeyBlock) {
-      const int64_t n = std::min(kKeyBlock, keys - key);
-      with_rows(a_.k, s_.k, key, n, [&](const auto* rows, int64_t stride) {
-        few_scores<C>(buf_.q, rows, stride, n, depth_, buf_.scores);
-      });
-      for (int64_t c = 0; c < cols_; ++c)
-        softmax_step(c, n, std::min(visible_keys(s_, position(c)) - key, n));
-      for (int64_t c = cols_; c < C; ++c) std::fill_n(buf_.scores + c * kKeyBlock, n, 0.0f);
-      with_rows(a_.v, s_.v, key, n, [&](const auto* rows, int64_t stride) {
-        few_outputs<C>(buf_.scores, rows, stride, n, depth_, buf_.o);
-      });
+    KeyRange any{0, 0};
+    for (int64_t c = 0; c < cols_; ++c) {
+      ranges_[c] = visible_range(s_, a_.intervals, batch_, position(c));
+      any = any.joined(ranges_[c]);
+    }
+    for (int64_t block = any.first / kKeyBlock * kKeyBlock; block < any.last; block += kKeyBlock) {
+      const int64_t first = std::max(any.first, block), last = std::min(any.last, block + kKeyBlock);
+      if (sees(first, last)) keys<C>(first, last);
     }
     for (int64_t c = 0; c < cols_; ++c) {
-      const float sum = softmax_divisor(buf_.sum[c], visible_keys(s_, position(c)));
+      const float sum = softmax_divisor(buf_.sum[c], ranges_[c].size());
       for (int64_t i = 0; i < depth_; ++i) buf_.o[c * depth_ + i] /= sum;
       store_row(s_.dtype, buf_.o + c * depth_, s_.head_dim, 1.0f, a_.out,
                 batch_ * s_.out[0] + position(c) * s_.out[1] + q_head(c) * s_.out[2], s_.out[3]);
@@ -137,13 +134,65 @@ class FewQueriesTask {
     }
   }
 
-  // Scores of one query over n keys, of which it sees the first `seen`, to exp(score - max).
-  void softmax_step(int64_t c, int64_t n, int64_t seen) {
+  // Whether some query sees any of these keys.
+  bool sees(int64_t first, int64_t last) const {
+    return std::any_of(ranges_, ranges_ + cols_,
+                       [&](const KeyRange& r) { return r.overlaps(first, last); });
+  }
+  // Whether every query sees all of them.
+  bool all_see(int64_t first, int64_t last) const {
+    return std::all_of(ranges_, ranges_ + cols_,
+                       [&](const KeyRange& r) { return r.first <= first && last <= r.last; });
+  }
+
+  // One step over keys [first, last) of a block. A score has the lane of its key's place in the
+  // block.
+  template <int C>
+  void keys(int64_t first, int64_t last) {
+    const int64_t lane = first % kFewLanes, n = last - first;
+    with_rows(rows_from(first, source(a_.k, s_.k), s_.k), s_.k[1], n,
+              [&](const auto* rows, int64_t stride) {
+                few_scores<C>(buf_.q, rows, stride, n, depth_, buf_.scores + lane);
+              });
+    for (int64_t c = 0; c < cols_; ++c) softmax_step(c, lane + n, first - lane);
+    for (int64_t c = cols_; c < C; ++c) std::fill_n(buf_.scores + c * kKeyBlock, lane + n, 0.0f);
+    RowSource v = rows_from(first, source(a_.v, s_.v), s_.v);
+    uint8_t marks[kKeyBlock];
+    if (s_.intervals && !all_see(first, last)) {
+      int64_t at[kKeyBlock];
+      for (int64_t j = 0; j < n; ++j) at[j] = j * s_.v[1];
+      v = finite_rows(s_.dtype, v, at, n, s_.head_dim, buf_.finite, marks);
+    }
+    with_rows(v, v.cleaned ? s_.head_dim : s_.v[1], n, [&](const auto* rows, int64_t row_stride) {
+      few_outputs<C>(buf_.scores + lane, rows, row_stride, n, depth_, buf_.o);
+    });
+    if (v.cleaned) add_infinite(first, n, marks);
+  }
+
+  // What numbers of v that are not finite give to the queries that see them.
+  void add_infinite(int64_t first, int64_t n, const uint8_t* marks) {
+    for (int64_t j = 0; j < n; ++j) {
+      if (!marks[j]) continue;
+      each_infinite(s_.dtype, source(a_.v, s_.v), (first + j) * s_.v[1], s_.head_dim,
+                    [&](int64_t d, float x) {
+                      for (int64_t c = 0; c < cols_; ++c)
+                        if (ranges_[c].overlaps(first + j, first + j + 1))
+                          buf_.o[c * depth_ + d] += x;
+                    });
+    }
+  }
+
+  // Scores of one query over n keys from first_key on to exp(score - max), zeros for those that it
+  // does not see.
+  void softmax_step(int64_t c, int64_t n, int64_t first_key) {
     const D8 d;
     using V = hn::Vec<D8>;
     constexpr float kLowest = -std::numeric_limits<float>::infinity();
     float* HWY_RESTRICT s = buf_.scores + c * kKeyBlock;
-    std::fill(s + std::max<int64_t>(seen, 0), s + round_up_to(n, kFewLanes), kLowest);
+    const int64_t from = std::clamp<int64_t>(ranges_[c].first - first_key, 0, n);
+    const int64_t to = std::clamp<int64_t>(ranges_[c].last - first_key, from, n);
+    std::fill(s, s + from, kLowest);
+    std::fill(s + to, s + round_up_to(n, kFewLanes), kLowest);
     V most = hn::Set(d, buf_.max[c]);
     for (int64_t j = 0; j < n; j += kFewLanes) most = hn::Max(most, hn::Load(d, s + j));
     const float max = hn::GetLane(hn::MaxOfLanes(d, most));
@@ -162,19 +211,27 @@ class FewQueriesTask {
       hn::Store(hn::Mul(hn::Load(d, o + i), alpha), d, o + i);
   }
 
-  // Calls use(rows, stride) with rows [first, first + n) of k or v: where they are, or, if their
-  // dims are not whole adjacent vectors, copied out and padded with zeros.
+  RowSource source(const void* data, const std::array<int64_t, 4>& stride) const {
+    return {data, batch_ * stride[0] + kv_head_ * stride[2], stride[3]};
+  }
+  static RowSource rows_from(int64_t first, RowSource source,
+                             const std::array<int64_t, 4>& stride) {
+    source.origin += first * stride[1];
+    return source;
+  }
+
+  // Calls use(rows, stride) with n rows of k or v: where they are, or, if their dims are not whole
+  // adjacent vectors, copied out and padded with zeros.
   template <typename Use>
-  void with_rows(const void* data, const std::array<int64_t, 4>& stride, int64_t first, int64_t n,
-                 Use use) {
-    const int64_t at = batch_ * stride[0] + first * stride[1] + kv_head_ * stride[2];
-    if (stride[3] == 1 && s_.head_dim == depth_) {
-      if (s_.dtype == DType::kBF16) return use(static_cast<const Bf16*>(data) + at, stride[1]);
-      if (s_.dtype == DType::kF16) return use(static_cast<const F16*>(data) + at, stride[1]);
-      return use(static_cast<const float*>(data) + at, stride[1]);
+  void with_rows(const RowSource& from, int64_t stride, int64_t n, Use use) {
+    const int64_t at = from.origin;
+    if (from.dim_stride == 1 && s_.head_dim == depth_) {
+      if (s_.dtype == DType::kBF16) return use(static_cast<const Bf16*>(from.base) + at, stride);
+      if (s_.dtype == DType::kF16) return use(static_cast<const F16*>(from.base) + at, stride);
+      return use(static_cast<const float*>(from.base) + at, stride);
     }
     for (int64_t j = 0; j < n; ++j)
-      fetch(data, at + j * stride[1], stride[3], buf_.rows + j * depth_);
+      fetch(from.base, at + j * stride, from.dim_stride, buf_.rows + j * depth_);
     use(static_cast<const float*>(buf_.rows), depth_);
   }
 
@@ -194,6 +251,7 @@ class FewQueriesTask {
   Carver carver_;
   AttentionForwardBuffers buf_;
   int64_t batch_, kv_head_, cols_;
+  KeyRange ranges_[kFewColumns];  // of keys that each query sees
 };
 
 }  // namespace stow::cpu::HWY_NAMESPACE

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "stowage/runtime/cpu/kernels/attention_ahead.h"
+#include "stowage/runtime/cpu/kernels/attention_columns.h"
 #include "stowage/runtime/cpu/kernels/attention_exp-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_few-inl.h"
 #include "stowage/runtime/cpu/kernels/attention_store-inl.h"
@@ -69,7 +70,8 @@ class ForwardTask {
         carver_(workspace),
         buf_(args.spec, args.plan, carver_),
         here_(args.spec, args.plan, task),
-        ahead_(args, here_, next) {}
+        columns_(args, here_),
+        ahead_(args, here_, columns_.end(), next) {}
 
   void run() {
     column_offsets(s_.q);
@@ -78,15 +80,10 @@ class ForwardTask {
                  s_.head_dim, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kWidth);
     for (int64_t i = 0; i < padded * s_.head_dim; ++i) buf_.q[i] *= s_.scale;
-    for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
-      seen_[c] =
-          static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
     std::fill_n(buf_.o, padded * s_.head_dim, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
-    const int64_t keys = seen_[here_.columns - 1];
-    for (int64_t key = 0; key < keys; key += kKeyBlock)
-      key_block(key, std::min(kKeyBlock, keys - key));
+    columns_.each_piece([&](int64_t first_key, int64_t keys) { key_block(first_key, keys); });
     finish();
   }
 
@@ -101,51 +98,61 @@ class ForwardTask {
 
   void key_block(int64_t first_key, int64_t keys) {
     const int64_t k_origin = here_.batch * s_.k[0] + here_.kv_head * s_.k[2];
-    const int64_t v_origin = here_.batch * s_.v[0] + here_.kv_head * s_.v[2];
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
     dim_offsets(s_.k);
     pack<kRows>(s_.dtype, a_.k, k_origin, at, keys, buf_.dims, s_.head_dim, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
-    dim_offsets(s_.v);
-    pack<kRows>(s_.dtype, a_.v, v_origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
+    RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
+    if (s_.intervals) v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
+    for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * v.dim_stride;
+    pack<kRows>(s_.dtype, v.base, v.origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
     ahead_.packed(first_key, keys);
     for (int64_t c = 0; c < here_.columns; c += kWidth) {
-      const int64_t n = std::min(seen_[c + kWidth - 1] - first_key, keys);
-      if (n > 0) panel(c, first_key, keys, n);
+      const KeyRange part = columns_.part(c, first_key, keys, kRows);
+      if (part.size() <= 0) continue;
+      panel(c, first_key, keys, part);
+      if (v.cleaned)
+        columns_.add_infinite(a_, here_, c, first_key + part.first, part.size(),
+                              marks_ + part.first, buf_.o + c * s_.head_dim);
     }
   }
 
-  // kWidth queries from column c on, with the first n of the packed keys.
-  void panel(int64_t c, int64_t first_key, int64_t keys, int64_t n) {
-    const int64_t dims = s_.head_dim;
+  // kWidth queries from column c on, with these of the packed keys.
+  void panel(int64_t c, int64_t first_key, int64_t keys, const KeyRange& part) {
+    const int64_t dims = s_.head_dim, n = part.size();
     for (int64_t i = 0; i < n; i += kRows) {
-      multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims, buf_.k + i * dims,
+      multiply_panels<float>(std::min<int64_t>(kRows, n - i), dims, buf_.k + (part.first + i) * dims,
                              buf_.q + c * dims, buf_.scores + i * kWidth, kWidth, nullptr, 0);
       ahead_.fetch(dims);
     }
-    if (seen_[c] - first_key < n) hide(c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
+    columns_.each_hidden(c, first_key + part.first, n, [&](int64_t from, int64_t to) {
+      hide(c, first_key + part.first, from, to);
+    });
     float* o = buf_.o + c * dims;
     softmax_step(buf_.scores, n, buf_.max + c, buf_.sum + c, o, dims);
     for (int64_t d = 0; d < dims; d += kRows) {
       float* to = o + d * kWidth;
-      multiply_panels<float>(std::min<int64_t>(kRows, dims - d), n, buf_.v + d * keys, buf_.scores,
-                             to, kWidth, to, kWidth);
+      multiply_panels<float>(std::min<int64_t>(kRows, dims - d), n,
+                             buf_.v + d * keys + part.first * kRows, buf_.scores, to, kWidth, to,
+                             kWidth);
       ahead_.fetch(n);
     }
   }
 
-  // -inf for the scores of keys [from, n) after first_key that their query does not see.
-  void hide(int64_t c, int64_t first_key, int64_t from, int64_t n) {
+  // -inf for the scores of keys [from, to) after first_key that their query does not see.
+  void hide(int64_t c, int64_t first_key, int64_t from, int64_t to) {
     const hn::ScalableTag<float> d;
     const hn::RebindToSigned<decltype(d)> di;
     for (int64_t half = 0; half < kWidth; half += kWidth / 2) {
-      const auto seen = hn::LoadU(di, seen_ + c + half);
-      for (int64_t i = from; i < n; ++i) {
+      const auto first = hn::LoadU(di, columns_.first(c + half));
+      const auto last = hn::LoadU(di, columns_.last(c + half));
+      for (int64_t i = from; i < to; ++i) {
         const auto key = hn::Set(di, static_cast<int32_t>(first_key + i));
+        const auto sees = hn::AndNot(hn::Lt(key, first), hn::Lt(key, last));
         float* at = buf_.scores + i * kWidth + half;
-        hn::Store(hn::IfThenElse(hn::RebindMask(d, hn::Lt(key, seen)), hn::Load(d, at),
-                                 hn::Set(d, -kInfinity)), d, at);
+        hn::Store(hn::IfThenElse(hn::RebindMask(d, sees), hn::Load(d, at), hn::Set(d, -kInfinity)),
+                  d, at);
       }
     }
   }
@@ -158,7 +165,7 @@ class ForwardTask {
       float factors[kWidth];
       for (int64_t lane = 0; lane < kWidth; ++lane) {
         float& sum = buf_.sum[c + lane];
-        sum = softmax_divisor(sum, seen_[c + lane]);
+        sum = softmax_divisor(sum, columns_.count(c + lane));
         factors[lane] = 1 / sum;
       }
       for (int64_t d = 0; d < dims; ++d)
@@ -176,9 +183,10 @@ class ForwardTask {
   Carver carver_;
   AttentionForwardBuffers buf_;
   const AttentionForwardPlace here_;
+  const ForwardColumns<kWidth> columns_;
   AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
-  int32_t seen_[kQueryColumns];  // keys that each column sees
+  uint8_t marks_[kKeyBlock];  // of the packed rows of v, with intervals
 };
 
 void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task,

@@ -9,6 +9,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/attention_ahead.h"
+#include "stowage/runtime/cpu/kernels/attention_columns.h"
 #include "stowage/runtime/cpu/kernels/attention_pairs.h"
 #include "stowage/runtime/cpu/kernels/attention_thread.h"
 
@@ -114,7 +115,8 @@ class ForwardPaired {
         carver_(workspace),
         buf_(args.spec, args.plan, Kernel::kUnits, carver_),
         here_(args.spec, args.plan, task),
-        ahead_(args, here_, next) {}
+        columns_(args, here_),
+        ahead_(args, here_, columns_.end(), next) {}
 
   void run() {
     column_offsets(s_.q);
@@ -122,15 +124,10 @@ class ForwardPaired {
     kernel_.pack_right(elements(a_.q) + here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims,
                        dims_, buf_.q_marks, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kTileCols);
-    for (int64_t c = 0; c < padded; ++c)  // rising; lanes beyond the last column are like it
-      seen_[c] =
-          static_cast<int32_t>(visible_keys(s_, here_.position(std::min(c, here_.columns - 1))));
     std::fill_n(buf_.o, padded / kTileCols * panel_, 0.0f);
     std::fill_n(buf_.max, padded, -kInfinity);
     std::fill_n(buf_.sum, padded, 0.0f);
-    const int64_t keys = seen_[here_.columns - 1];
-    for (int64_t key = 0; key < keys; key += kKeyBlock)
-      key_block(key, std::min(kKeyBlock, keys - key));
+    columns_.each_piece([&](int64_t first_key, int64_t keys) { key_block(first_key, keys); });
     finish();
   }
 
@@ -151,13 +148,16 @@ class ForwardPaired {
     kernel_.pack_left(elements(a_.k) + here_.batch * s_.k[0] + here_.kv_head * s_.k[2], at, keys,
                       buf_.dims, dims_, buf_.k_marks, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
-    dim_offsets(s_.v);
-    kernel_.pack_left(elements(a_.v) + here_.batch * s_.v[0] + here_.kv_head * s_.v[2], buf_.dims,
-                      dims_, at, keys, buf_.v_marks, buf_.v);
+    RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
+    if (s_.intervals) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
+    cleaned_ = v.cleaned;
+    for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * v.dim_stride;
+    kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks, buf_.v);
     ahead_.packed(first_key, keys);
     Panel before{}, now{};
     for (now.c = 0; now.c < here_.columns; now.c += kTileCols) {
-      now.n = std::min(seen_[now.c + kTileCols - 1] - first_key, keys);
+      const KeyRange part = columns_.part(now.c, first_key, keys, kRows);
+      now.from = part.first, now.n = part.size();
       if (now.n <= 0) continue;
       make_scores(now, first_key);
       if (before.n > 0) softmax_.end();
@@ -165,22 +165,22 @@ class ForwardPaired {
       softmax_.begin(scores(at), now.n, s_.scale, buf_.max + now.c, buf_.sum + now.c, factors(at),
                      probabilities(at));
       if constexpr (Kernel::kBeside) {
-        if (before.n > 0) add_outputs(before, keys);
+        if (before.n > 0) add_outputs(before, first_key, keys);
         before = now, now.turn = 1 - at;
       } else {
         softmax_.end();
-        add_outputs(now, keys);
+        add_outputs(now, first_key, keys);
       }
     }
     if (before.n <= 0) return;
     softmax_.end();
-    add_outputs(before, keys);
+    add_outputs(before, first_key, keys);
   }
 
-  // kTileCols queries from column c on, which see the first n of the packed keys. What is made of
-  // them lies in one of two places, where the softmax of one panel runs beside products of others.
+  // kTileCols queries from column c on, with n of the packed keys from the from-th on. What is made
+  // of them lies in one of two places, where the softmax of one panel runs beside products of others.
   struct Panel {
-    int64_t c, n, turn;
+    int64_t c, from, n, turn;
   };
   float* scores(int64_t turn) const { return buf_.scores + turn * kKeyBlock * kTileCols; }
   float* factors(int64_t turn) const { return buf_.factors + turn * kTileCols; }
@@ -204,15 +204,16 @@ class ForwardPaired {
     for (int64_t i = 0; i < n; i += kRows) {
       multiply<Onto::kNothing>(
           std::min(kRows, n - i),
-          {dim_pairs_, buf_.k + i * dim_words_, buf_.q + c * dim_words_, to + i * kTileCols,
-           kTileCols, nullptr, buf_.k_marks + i, buf_.q_marks + c});
+          {dim_pairs_, buf_.k + (panel.from + i) * dim_words_, buf_.q + c * dim_words_,
+           to + i * kTileCols, kTileCols, nullptr, buf_.k_marks + panel.from + i, buf_.q_marks + c});
       ahead_.fetch(dim_pairs_);
     }
-    if (seen_[c] - first_key < n)
-      hide(to, c, first_key, std::max<int64_t>(seen_[c] - first_key, 0), n);
+    const int64_t key = first_key + panel.from;
+    columns_.each_hidden(c, key, n,
+                         [&](int64_t from, int64_t end) { hide(to, c, key, from, end); });
   }
 
-  void add_outputs(const Panel& panel, int64_t keys) {
+  void add_outputs(const Panel& panel, int64_t first_key, int64_t keys) {
     const int64_t n = panel.n;
     uint32_t* const p = probabilities(panel.turn);
     const int64_t depth = Kernel::kUnits.pairs_of(n), all = Kernel::kUnits.pairs_of(keys);
@@ -220,20 +221,25 @@ class ForwardPaired {
     float* const o = buf_.o + panel.c / kTileCols * panel_;
     for (int64_t d = 0; d < dims_; d += kRows) {
       multiply<Onto::kScaledOut>(std::min(kRows, dims_ - d),
-                                 {depth, buf_.v + d * all * kParts, p, o + d * kTileCols, kTileCols,
-                                  factors(panel.turn), buf_.v_marks + d, nullptr});
+                                 {depth, buf_.v + (d * all + panel.from / 2 * kRows) * kParts, p,
+                                  o + d * kTileCols, kTileCols, factors(panel.turn),
+                                  buf_.v_marks + d, nullptr});
       ahead_.fetch(depth);
     }
+    if (cleaned_)
+      columns_.add_infinite(a_, here_, panel.c, first_key + panel.from, n, marks_ + panel.from, o);
   }
 
-  // -inf for the scores of keys [from, n) after first_key that their query does not see.
-  STOW_BF16 void hide(float* scores, int64_t c, int64_t first_key, int64_t from, int64_t n) {
+  // -inf for the scores of keys [from, to) after first_key that their query does not see.
+  STOW_BF16 void hide(float* scores, int64_t c, int64_t first_key, int64_t from, int64_t to) {
     for (int64_t half = 0; half < kTileCols; half += kLanes) {
-      const __m512i seen = _mm512_loadu_si512(seen_ + c + half);
-      for (int64_t i = from; i < n; ++i) {
+      const __m512i first = _mm512_loadu_si512(columns_.first(c + half));
+      const __m512i last = _mm512_loadu_si512(columns_.last(c + half));
+      for (int64_t i = from; i < to; ++i) {
         const __m512i key = _mm512_set1_epi32(static_cast<int32_t>(first_key + i));
-        _mm512_mask_store_ps(scores + i * kTileCols + half, _mm512_cmpge_epi32_mask(key, seen),
-                             _mm512_set1_ps(-kInfinity));
+        const __mmask16 hidden =
+            _kor_mask16(_mm512_cmpge_epi32_mask(key, last), _mm512_cmplt_epi32_mask(key, first));
+        _mm512_mask_store_ps(scores + i * kTileCols + half, hidden, _mm512_set1_ps(-kInfinity));
       }
     }
   }
@@ -243,7 +249,7 @@ class ForwardPaired {
     for (int64_t c = 0; c < here_.columns; c += kTileCols) {
       for (int64_t lane = 0; lane < kTileCols; ++lane) {
         float& sum = buf_.sum[c + lane];
-        sum = softmax_divisor(sum, seen_[c + lane]);
+        sum = softmax_divisor(sum, columns_.count(c + lane));
         buf_.factors[lane] = 1 / sum;
       }
       store_columns(buf_.o + c / kTileCols * panel_, buf_.factors,
@@ -265,9 +271,11 @@ class ForwardPaired {
   Carver carver_;
   AttentionForwardPairs buf_;
   const AttentionForwardPlace here_;
+  const ForwardColumns<kTileCols> columns_;
   AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
-  int32_t seen_[kQueryColumns];  // keys that each column sees
+  uint8_t marks_[kKeyBlock];  // of the packed rows of v, with intervals
+  bool cleaned_ = false;      // some are marked
 };
 
 }  // namespace stow::cpu::pairs

@@ -80,10 +80,11 @@ inline constexpr auto kTiles =
 // What attention is written over, `Kernel`: kUnits, to multiples of which panels are filled up with
 // zeros; Element, of the tensors; pack_left and pack_right, as PairPacking, of panels of
 // kUnits.rows and kTileCols, with marks of the rows where these are made; multiply<Onto> of such
-// panels, which may write whole panels of rows; multiply_rows, onto `out`, of rows put by put_row,
-// which writes no row but those; and what puts numbers, of which split() makes Parts, where the
-// right operand's pairs are (put_pair, clear_pairs) and where such rows are. Where kBeside,
-// multiply takes what is to run beside the product, a little of it each time it is called.
+// panels, which may write whole panels of rows; multiply_rows, onto `out`, of rows put by put_row
+// (row_offset leads to their later keys), which writes no row but those; and what puts numbers, of
+// which split() makes Parts, where the right operand's pairs are (put_pair, clear_pairs) and where
+// such rows are. Where kBeside, multiply takes what is to run beside the product, a little of it each
+// time it is called.
 
 /// 2^t within 2 ulp, for t at most 127: 0 below -125.5, as what is scaled to less is some hundred
 /// cycles late on Intel's; NaN stays NaN, 2^0 is 1. The polynomial is the one of least relative error
@@ -135,6 +136,8 @@ struct PairWords {
     _mm512_storeu_si512(rows + row * kKeyPairs + key / 2,
                         _mm512_rol_epi32((__m512i)_mm512_cvtne2ps_pbh(last, first), 16));
   }
+  /// Words from a row's first key to another, a multiple of 32.
+  static constexpr int64_t row_offset(int64_t key) { return key / 2; }
 };
 /// `Packing` as PairPacking, for it.
 template <class Packing>

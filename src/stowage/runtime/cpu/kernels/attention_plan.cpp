@@ -12,6 +12,11 @@ void check(const AttentionSpec& s) {
              s.q_heads, s.kv_heads);
 }
 
+// Room for the finite numbers of some rows.
+void* take_rows(const AttentionSpec& s, int64_t rows, Carver& from) {
+  return s.intervals ? from.take<char>(rows * s.head_dim * dtype_bytes(s.dtype)) : nullptr;
+}
+
 template <typename Buffers, typename Plan, typename... Units>
 int64_t measured(const AttentionSpec& s, const Plan& p, const Units&... units) {
   Carver measure(nullptr);
@@ -58,6 +63,7 @@ AttentionForwardBuffers::AttentionForwardBuffers(const AttentionSpec& s,
   sum = from.take<float>(p.task_columns);
   dims = from.take<int64_t>(s.head_dim);
   rows = p.few() ? from.take<float>(keys * round_up_to(s.head_dim, kFewLanes)) : nullptr;
+  finite = take_rows(s, keys, from);
 }
 
 AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
@@ -79,6 +85,7 @@ AttentionForwardPairs::AttentionForwardPairs(const AttentionSpec& s, const Atten
   sum = from.take<float>(p.task_columns);
   factors = from.take<float>(turns * kPanelCols);
   dims = from.take<int64_t>(s.head_dim);
+  finite = take_rows(s, keys, from);
 }
 
 AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int threads) {
@@ -96,6 +103,7 @@ AttentionBackwardPlan plan_attention_backward(const AttentionSpec& s, int thread
                                : p.heads * std::max(p.key_blocks, p.group * p.query_blocks);
   p.threads = static_cast<int>(std::min<int64_t>(threads, most));
   p.delta_bytes = align_up(s.batch * s.q_heads * s.q_len * int64_t{sizeof(float)}, 64);
+  p.spans_bytes = s.intervals ? align_up(s.batch * p.query_blocks * int64_t{sizeof(KeyRange)}, 64) : 0;
   p.thread_bytes = measured<AttentionBackwardBuffers>(s, p);
   for (const AttentionUnits& units : {kPairUnits, kTileUnits})
     if (attention_may_pair(s))
@@ -127,6 +135,7 @@ AttentionBackwardBuffers::AttentionBackwardBuffers(const AttentionSpec& s,
   ds_turned = from.take<float>(rows * keys);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);
+  finite = take_rows(s, std::max(keys, rows), from);
 }
 
 AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
@@ -168,6 +177,7 @@ AttentionBackwardPairs::AttentionBackwardPairs(const AttentionSpec& s,
   lse = from.take<float>(rows);
   dq = from.take<float>((p.fused ? p.group * s.q_len : rows) * dim_cols);
   dims = from.take<int64_t>(s.head_dim);
+  finite = take_rows(s, std::max(keys, rows), from);
 }
 
 }  // namespace stow::cpu

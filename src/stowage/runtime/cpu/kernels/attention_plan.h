@@ -75,6 +75,29 @@ inline int64_t visible_keys(const AttentionSpec& s, int64_t pos) {
   return std::clamp<int64_t>(pos + s.offset + 1, 0, s.kv_len);
 }
 
+/// Keys [first, last).
+struct KeyRange {
+  int64_t first, last;
+  int64_t size() const { return last - first; }
+  bool overlaps(int64_t begin, int64_t end) const { return first < end && begin < last; }
+  /// The smallest range with both; an empty one adds nothing.
+  KeyRange joined(const KeyRange& other) const {
+    if (other.size() <= 0) return *this;
+    if (size() <= 0) return other;
+    return {std::min(first, other.first), std::max(last, other.last)};
+  }
+};
+
+/// Keys that query `pos` of a batch element sees; {0, 0} if none.
+inline KeyRange visible_range(const AttentionSpec& s, const KeyIntervals& intervals, int64_t batch,
+                              int64_t pos) {
+  KeyRange range{0, visible_keys(s, pos)};
+  if (!s.intervals) return range;
+  range.first = std::max<int64_t>(range.first, intervals.lo[batch * s.lo[0] + pos * s.lo[1]]);
+  range.last = std::min<int64_t>(range.last, intervals.hi[batch * s.hi[0] + pos * s.hi[1]]);
+  return range.first < range.last ? range : KeyRange{0, 0};
+}
+
 /// What a query's outputs are divided by, given its sum of exponentials and how many keys it sees: zeros
 /// stay zeros where it sees none, and are NaN, as a softmax is, where all its scores are -inf.
 inline float softmax_divisor(float sum, int64_t seen) {
@@ -104,6 +127,7 @@ struct AttentionForwardPlace {
         group(p.group) {}
   int64_t position(int64_t column) const { return (first + column) / group; }
   int64_t q_head(int64_t column) const { return kv_head * group + (first + column) % group; }
+  /// Keys that a prefix must have that holds all that is seen without intervals.
   int64_t keys_seen(const AttentionSpec& s) const { return visible_keys(s, position(columns - 1)); }
 };
 
@@ -111,6 +135,7 @@ struct AttentionForwardPlace {
 struct AttentionForwardBuffers {
   float *q, *o, *k, *v, *scores, *max, *sum, *rows;
   int64_t* dims;
+  void* finite;  // with intervals, for rows of a block of keys in the tensors' dtype
   AttentionForwardBuffers(const AttentionSpec& s, const AttentionForwardPlan& p, Carver& from);
 };
 
@@ -121,6 +146,7 @@ struct AttentionForwardPairs {
   int8_t *q_marks, *k_marks, *v_marks;
   float *o, *scores, *max, *sum, *factors;
   int64_t* dims;
+  void* finite;  // as above
   AttentionForwardPairs(const AttentionSpec& s, const AttentionForwardPlan& p,
                         const AttentionUnits& units, Carver& from);
 };
@@ -132,7 +158,7 @@ struct AttentionBackwardPlan {
   bool fused;
   int64_t key_run;  // blocks of keys that lie packed at a time
   int threads;
-  int64_t delta_bytes, thread_bytes;
+  int64_t delta_bytes, spans_bytes, thread_bytes;
 };
 AttentionBackwardPlan plan_attention_backward(const AttentionSpec& spec, int threads);
 
@@ -144,6 +170,7 @@ struct AttentionBackwardBuffers {
   float *q_rows, *do_rows, *q_deep, *do_deep;       // a block of queries
   float *p, *ds, *ds_turned, *dq;
   int64_t* dims;
+  void* finite;  // with intervals, for rows of a block of keys or queries in the tensors' dtype
   AttentionBackwardBuffers(const AttentionSpec& s, const AttentionBackwardPlan& p, Carver& from);
 };
 
@@ -164,6 +191,7 @@ struct AttentionBackwardPairs {
   int8_t *q_rows_marks, *do_rows_marks, *q_deep_marks, *do_deep_marks;
   float *scores, *dp, *lse, *dq;
   int64_t* dims;
+  void* finite;  // as above
   AttentionBackwardPairs(const AttentionSpec& s, const AttentionBackwardPlan& p,
                          const AttentionUnits& units, Carver& from);
 };

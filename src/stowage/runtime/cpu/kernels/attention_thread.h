@@ -14,6 +14,7 @@ struct AttentionForwardArgs {
   const void *q, *k, *v;
   void* out;
   float* lse;
+  const KeyIntervals& intervals;
 };
 /// Runs one task with this thread's workspace; `next` is the one that it will run
 /// afterwards, or -1: only a hint of what to fetch.
@@ -28,6 +29,8 @@ struct AttentionBackwardArgs {
   const void* d_out;
   void *dq, *dk, *dv;
   float* delta;  // [batch, q_heads, q_len]
+  const KeyIntervals& intervals;
+  const KeyRange* spans;  // with intervals: what blocks of queries see, [batch, query_blocks]
 };
 /// delta[head * q_len + i] = sum over d of out * d_out, for queries [first, first + n) of the
 /// head-th (batch, query head).

@@ -65,6 +65,7 @@ class TriplePanels : public triples::PanelPacking {
       for (int64_t tile = 0; tile < 2 * kParts; ++tile)
         std::fill_n(word(panel, pair) + tile * kTileWords, kTile, 0u);
   }
+  static constexpr int64_t row_offset(int64_t key) { return key / kSide * kStepWords; }
   static STOW_BF16 void put_row(uint32_t* rows, int64_t row, int64_t key, const Parts& first,
                                 const Parts& last) {
     uint32_t* const to = rows + row / kSide * kSide * kKeyPairs * kParts +

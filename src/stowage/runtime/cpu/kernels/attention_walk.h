@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "stowage/runtime/cpu/kernels/attention_ahead.h"
+#include "stowage/runtime/cpu/kernels/attention_finite.h"
 
 namespace stow::cpu {
 
@@ -43,6 +45,47 @@ class BackwardWalk {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
   }
 
+  // The rows of the block of queries that see some of the keys [key, key + kWidth) of the block of
+  // keys: from a multiple of `unit` to one, or to the last. Empty if none does.
+  KeyRange rows_that_see(int64_t key, int64_t unit) const {
+    const int64_t first = first_key_ + key;
+    if (!s_.intervals) {
+      const int64_t unseen = s_.causal ? first - s_.offset - first_row_ : 0;
+      return {std::max<int64_t>(unseen, 0) / unit * unit, n_rows_};
+    }
+    KeyRange rows{0, n_rows_};
+    const auto sees = [&](int64_t i) { return row_keys_[i].overlaps(first, first + kWidth); };
+    while (rows.size() > 0 && !sees(rows.last - 1)) --rows.last;
+    while (rows.size() > 0 && !sees(rows.first)) ++rows.first;
+    if (rows.size() <= 0) return {0, 0};
+    return {rows.first / unit * unit, std::min(round_up_to(rows.last, unit), n_rows_)};
+  }
+  // What rows [i, i + n) see of the block of keys, from a multiple of kWidth on; counted from its
+  // first key.
+  KeyRange keys_of_rows(int64_t i, int64_t n) const {
+    if (!s_.intervals)
+      return {0, std::min(visible_keys(s_, first_row_ + i + n - 1) - first_key_, n_keys_)};
+    KeyRange keys{0, 0};
+    for (int64_t row = i; row < i + n; ++row) keys = keys.joined(row_keys_[row]);
+    return {std::max<int64_t>(keys.first - first_key_, 0) / kWidth * kWidth,
+            std::min(keys.last - first_key_, n_keys_)};
+  }
+
+  // Rows of k, q or d_out, for products in which they meet zeros that stand for what is not seen:
+  // with intervals without what is not finite, which add_infinite() adds.
+  RowSource finite(const RowSource& from, int64_t* rows, int64_t n, uint8_t* marks, bool& cleaned) {
+    if (!s_.intervals) return from;
+    const RowSource source = finite_rows(s_.dtype, from, rows, n, dims_, buf_.finite, marks);
+    cleaned = source.cleaned;
+    return source;
+  }
+  RowSource keys_source() const {
+    return {a_.k, batch_ * s_.k[0] + kv_head_ * s_.k[2], s_.k[3]};
+  }
+  RowSource query_source(const void* data, const std::array<int64_t, 4>& stride) const {
+    return {data, batch_ * stride[0] + q_head_ * stride[2], stride[3]};
+  }
+
   const AttentionBackwardArgs& a_;
   const AttentionSpec& s_;
   int64_t dims_;
@@ -53,6 +96,10 @@ class BackwardWalk {
   decltype(Buffers::k_lanes) k_lanes_ = nullptr, v_lanes_ = nullptr, k_deep_ = nullptr;
   float *dk_ = nullptr, *dv_ = nullptr;
   int64_t place_ = 0, first_key_ = 0, n_keys_ = 0, first_row_ = 0, n_rows_ = 0;
+  KeyRange row_keys_[kQueryBlock];  // that each of the queries sees
+  // Rows that finite() left numbers out of.
+  uint8_t key_marks_[kKeyRun][kKeyBlock], q_marks_[kQueryBlock], do_marks_[kQueryBlock];
+  bool keys_cleaned_[kKeyRun] = {}, q_cleaned_ = false, do_cleaned_ = false;
   AttentionAhead ahead_;
 
  private:
@@ -75,23 +122,27 @@ class BackwardWalk {
   // The gradients of some blocks of keys; with `dq` [group, q_len, dq_stride_], their part of that
   // too.
   void keys(int64_t block, int64_t blocks, float* dq) {
+    const int64_t first = block * kKeyBlock, last = (block + blocks) * kKeyBlock;
+    bool seen = false;
+    for (int64_t b = 0; b < a_.plan.query_blocks; ++b) seen |= span(b).overlaps(first, last);
     for (int64_t i = 0; i < blocks; ++i) {
       turn_to(block + i, i);
-      self().pack_keys(dq != nullptr);
+      if (seen || !s_.intervals) self().pack_keys(dq != nullptr);
       std::fill_n(dk_, buf_.sums_size, 0.0f);
       std::fill_n(dv_, buf_.sums_size, 0.0f);
     }
     for (int64_t g = 0; g < a_.plan.group; ++g)
       for (int64_t b = 0; b < a_.plan.query_blocks; ++b) {
-        const int64_t seen = visible_keys(s_, std::min((b + 1) * kQueryBlock, s_.q_len) - 1);
-        if (block * kKeyBlock >= seen) continue;
+        const KeyRange keys = span(b);
+        if (!keys.overlaps(first, last)) continue;
         turn_to_queries(g, b);
-        if (dq && block == 0) self().make_delta();
+        if (dq && first <= keys.first) self().make_delta();  // the first that the queries meet
         self().pack_queries(true);
         fetch_after(g, b, block, blocks, dq != nullptr);
-        for (int64_t i = 0; i < blocks && (block + i) * kKeyBlock < seen; ++i) {
+        for (int64_t i = 0; i < blocks; ++i) {
           turn_to(block + i, i);
-          self().meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
+          if (keys.overlaps(first_key_, first_key_ + kKeyBlock))
+            meet(true, dq ? dq + (g * s_.q_len + first_row_) * dq_stride_ : nullptr);
         }
       }
     for (int64_t i = 0; i < blocks; ++i) {
@@ -105,15 +156,58 @@ class BackwardWalk {
     turn_to_queries(g, block);
     self().pack_queries(false);
     std::fill_n(buf_.dq, n_rows_ * dq_stride_, 0.0f);
-    const int64_t seen = visible_keys(s_, first_row_ + n_rows_ - 1);
-    for (int64_t b = 0; b * kKeyBlock < seen; ++b) {
+    const KeyRange keys = span(block);
+    for (int64_t b = keys.first / kKeyBlock; b * kKeyBlock < keys.last; ++b) {
       turn_to(b, 0);
       self().pack_keys(true);
       ahead_.near.clear();
-      if ((b + 1) * kKeyBlock < seen) fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
-      self().meet(false, buf_.dq);
+      if ((b + 1) * kKeyBlock < keys.last) fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
+      meet(false, buf_.dq);
     }
     self().write_dq(buf_.dq, first_row_, n_rows_);
+  }
+
+  // What a block of queries sees.
+  KeyRange span(int64_t block) const {
+    if (s_.intervals) return a_.spans[batch_ * a_.plan.query_blocks + block];
+    return {0, visible_keys(s_, std::min((block + 1) * kQueryBlock, s_.q_len) - 1)};
+  }
+
+  void meet(bool for_keys, float* dq) {
+    self().meet(for_keys, dq);
+    if (s_.intervals) add_infinite(for_keys, dq);
+  }
+
+  // Adds what numbers that are not finite give where they are seen. A query and a key that see each
+  // other have no finite probability if there is such a number in one of them.
+  void add_infinite(bool for_keys, float* dq) {
+    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+    const auto sees = [&](int64_t i, int64_t j) {
+      return row_keys_[i].overlaps(first_key_ + j, first_key_ + j + 1);
+    };
+    for (int64_t j = 0; dq && keys_cleaned_[place_] && j < n_keys_; ++j) {
+      if (!key_marks_[place_][j]) continue;
+      each_infinite(s_.dtype, keys_source(), (first_key_ + j) * s_.k[1], dims_,
+                    [&](int64_t d, float) {
+                      for (int64_t i = 0; i < n_rows_; ++i)
+                        if (sees(i, j)) dq[i * dq_stride_ + d] = kNaN;
+                    });
+    }
+    if (!for_keys) return;
+    const int64_t width = buf_.sums_size / round_up_to(std::min(kKeyBlock, s_.kv_len), kPanelCols);
+    const auto to_keys = [&](const void* data, const std::array<int64_t, 4>& stride,
+                             const uint8_t* marks, auto add) {
+      for (int64_t i = 0; i < n_rows_; ++i) {
+        if (!marks[i]) continue;
+        each_infinite(s_.dtype, query_source(data, stride), (first_row_ + i) * stride[1], dims_,
+                      [&](int64_t d, float x) {
+                        for (int64_t j = 0; j < n_keys_; ++j)
+                          if (sees(i, j)) add(j / kWidth * kWidth * width + d * kWidth + j % kWidth, x);
+                      });
+      }
+    };
+    if (q_cleaned_) to_keys(a_.q, s_.q, q_marks_, [&](int64_t at, float) { dk_[at] = kNaN; });
+    if (do_cleaned_) to_keys(a_.d_out, s_.d_out, do_marks_, [&](int64_t at, float x) { dv_[at] += x; });
   }
 
   // What follows is about this block of keys, which lies at this place among those packed.
@@ -132,6 +226,8 @@ class BackwardWalk {
     q_head_ = kv_head_ * a_.plan.group + g;
     first_row_ = block * kQueryBlock;
     n_rows_ = std::min(kQueryBlock, s_.q_len - first_row_);
+    for (int64_t i = 0; i < n_rows_; ++i)
+      row_keys_[i] = visible_range(s_, a_.intervals, batch_, first_row_ + i);
   }
 
   void fetch_keys(LineQueue& queue, int64_t batch, int64_t kv_head, int64_t block, int64_t blocks) {

@@ -25,9 +25,16 @@ void place(Dims& index, const Dims& axes, const Dims& values, size_t first) {
   for (size_t k = 0; k < axes.size(); ++k) index[static_cast<size_t>(axes[k])] = values[first + k];
 }
 
-// How many of S keys query i sees.
-int64_t visible(const AttentionParams& params, int64_t i, int64_t s) {
-  return params.causal ? std::clamp<int64_t>(i + params.offset + 1, 0, s) : s;
+// The keys [first, last) that query i of row b sees, of S; `intervals` are lo and hi, or nothing.
+struct KeyRange {
+  int64_t first, last;
+};
+KeyRange visible(const AttentionParams& params, Views intervals, int64_t b, int64_t i, int64_t s) {
+  KeyRange range{0, params.causal ? std::clamp<int64_t>(i + params.offset + 1, 0, s) : s};
+  if (intervals.empty()) return range;
+  range.first = std::max<int64_t>(range.first, load_int(intervals[0], {b, i}));
+  range.last = std::min<int64_t>(range.last, load_int(intervals[1], {b, i}));
+  return range.first < range.last ? range : KeyRange{0, 0};
 }
 
 // sum over d of a[b,i,h,d] * c[b,j,g,d].
@@ -75,16 +82,17 @@ void dot_general(const DotParams& params, Views in, Views out) {
   });
 }
 
-// q [B,T,H,D], k and v [B,S,G,D] -> out [B,T,H,D], lse [B,H,T].
+// q [B,T,H,D], k and v [B,S,G,D], lo and hi [B,T] or nothing -> out [B,T,H,D], lse [B,H,T].
 void attention(const AttentionParams& params, Views in, Views out) {
   const TensorView &q = in[0], &k = in[1], &v = in[2], &y = out[0], &lse = out[1];
   const int64_t n_b = q.dims[0], n_t = q.dims[1], n_h = q.dims[2], n_s = k.dims[1];
   for_each_index({n_b, n_t, n_h}, [&](const Dims& index) {
     const int64_t b = index[0], i = index[1], h = index[2], g = h / (n_h / k.dims[2]);
-    const int64_t n = visible(params, i, n_s);
+    const KeyRange keys = visible(params, in.subspan(3), b, i, n_s);
+    const int64_t n = keys.last - keys.first;
     std::vector<double> score;
     double largest = -std::numeric_limits<double>::infinity(), total = 0;
-    for (int64_t j = 0; j < n; ++j) {
+    for (int64_t j = keys.first; j < keys.last; ++j) {
       score.push_back(static_cast<double>(params.scale) * dot(q, k, b, i, h, j, g));
       largest = maximum(largest, score.back());
     }
@@ -92,7 +100,7 @@ void attention(const AttentionParams& params, Views in, Views out) {
     for (int64_t d = 0; d < v.dims[3]; ++d) {
       double sum = 0;
       for (int64_t j = 0; j < n; ++j)
-        sum += score[static_cast<size_t>(j)] * load_float(v, {b, j, g, d});
+        sum += score[static_cast<size_t>(j)] * load_float(v, {b, keys.first + j, g, d});
       store_float(y, {b, i, h, d}, n == 0 ? 0 : sum / total);
     }
     store_float(lse, {b, h, i},
@@ -113,7 +121,8 @@ void attention_grad(const AttentionParams& params, Views in, Views out) {
   for_each_index({n_b, n_t, n_h}, [&](const Dims& index) {
     const int64_t b = index[0], i = index[1], h = index[2], g = h / heads_a_group;
     const double log_sum = load_float(lse, {b, h, i}), delta = dot(dy, y, b, i, h, i, h);
-    for (int64_t j = 0; j < visible(params, i, n_s); ++j) {
+    const KeyRange keys = visible(params, in.subspan(6), b, i, n_s);
+    for (int64_t j = keys.first; j < keys.last; ++j) {
       const double p = std::exp(scale * dot(q, k, b, i, h, j, g) - log_sum);
       const double ds = scale * p * (dot(dy, v, b, i, h, j, g) - delta);
       for (int64_t d = 0; d < n_d; ++d) {
