@@ -6,6 +6,7 @@
 #include "stowage/base/error.h"
 #include "stowage/base/text_file.h"
 #include "stowage/io/float_convert.h"
+#include "stowage/io/gguf_weights.h"
 #include "stowage/io/json_fields.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/io/weights.h"
@@ -216,7 +217,8 @@ Result<std::unique_ptr<WeightSource>> open_safetensors_folder(const std::string&
 }
 
 Result<std::unique_ptr<WeightSource>> WeightSource::open(const std::string& path) {
-  return open_safetensors_folder(path);
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) ? open_safetensors_folder(path) : open_gguf(path);
 }
 
 }  // namespace stow
