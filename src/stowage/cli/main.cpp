@@ -46,6 +46,8 @@ const std::vector<Row> kCommands = {
     {"calibrate", "measures this machine, for the step times of plans", run_calibrate},
     {"config", "checks a configuration and prints it whole", run_config},
     {"tokenize", "turns texts into ids of a tokenizer, and back", run_tokenize},
+    {"score", "scores tokens under a model: log-probabilities, perplexity", run_score},
+    {"generate", "continues prompts with a model", run_generate},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
     {"bench", "measures programs: step, program1, program2", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},

@@ -4,10 +4,9 @@
 #include <filesystem>
 #include <map>
 
-#include "stowage/api/elements.h"
+#include "stowage/api/memory.h"
 #include "stowage/api/trace.h"
 #include "stowage/io/rope.h"
-#include "stowage/io/weights.h"
 
 namespace stow::lm {
 namespace {
@@ -91,18 +90,40 @@ nn::DecoderConfig decoder_config(const HfConfig& config, DType compute) {
   return c;
 }
 
+namespace {
+
+// True if a folder has files of weights, readable or not.
+bool has_weights(const fs::path& folder) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+        name.ends_with(".bin") || name.ends_with(".pth"))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Result<ModelFiles> ModelFiles::open(const std::string& path) {
   ModelFiles files;
   files.path = path;
   std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    if (!fs::exists(path, error)) return fail("{}: no such file or folder", path);
-    return fail("{}: expected a folder", path);
-  }
+  if (!fs::exists(path, error)) return fail("{}: no such file or folder", path);
   const fs::path folder(path);
-  Result<HfConfig> config = HfConfig::load((folder / "config.json").string());
-  if (!config) return config.failure();
-  files.config = std::move(*config);
+  const bool is_folder = fs::is_directory(folder, error);
+  if (!is_folder || has_weights(folder)) {
+    Result<std::unique_ptr<WeightSource>> source = WeightSource::open(path);
+    if (!source) return source.failure();
+    files.weights = std::move(*source);
+    files.config = files.weights->config();
+  } else {
+    Result<HfConfig> config = HfConfig::load((folder / "config.json").string());
+    if (!config) return config.failure();
+    files.config = std::move(*config);
+  }
+  if (!is_folder) return files;
   if (const fs::path file = folder / "generation_config.json"; fs::exists(file, error)) {
     Result<GenerationConfig> generation = GenerationConfig::load(file.string());
     if (!generation) return generation.failure();
@@ -113,9 +134,6 @@ Result<ModelFiles> ModelFiles::open(const std::string& path) {
     if (!text) return text.failure();
     files.text = std::move(*text);
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-    if (entry.path().extension() == ".safetensors" || entry.path().extension() == ".bin")
-      files.has_weights = true;
   return files;
 }
 
@@ -130,7 +148,7 @@ DType weight_dtype(const HfConfig& config, const WeightOptions& options) {
 
 nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& options) {
   const DType dtype = weight_dtype(config, options);
-  return tree_map([&](const Array& leaf) { return device_put(leaf, options.memory); },
+  return tree_map([&](const Array& leaf) { return stow::device_put(leaf, options.memory); },
                   nn::decoder_abstract(decoder_config(config, dtype), dtype));
 }
 
@@ -150,10 +168,10 @@ nn::Decoder Model::arrays() const {
 
 Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr device) {
   if (!device) device = default_device();
-  const Result<std::unique_ptr<WeightSource>> source = WeightSource::open(files.path);
-  if (!source) return source.failure();
+  if (!files.weights)
+    return fail("{}: there are no weights: expected model.safetensors, its index or a GGUF file",
+                files.path);
   Model model;
-  files.config = (*source)->config();  // A tied head that differs from the embedding stands apart.
   model.options_ = options;
   model.options_.dtype = weight_dtype(files.config, options);
   model.decoder_ = decoder_config(files.config, *model.options_.dtype);
@@ -170,7 +188,7 @@ Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr dev
     for (int64_t l = 0; l < n; ++l) {
       const std::string name =
           tensor.is_of_layer ? fmt::format("model.layers.{}.{}", l, tensor.name) : tensor.name;
-      if (Result<void> read = read_tensor(**source, name, type.dtype, *buffer,
+      if (Result<void> read = read_tensor(*files.weights, name, type.dtype, *buffer,
                                           l * (type.bytes() / n), piece);
           !read)
         return read.failure();

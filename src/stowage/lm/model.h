@@ -2,6 +2,7 @@
 // Not its programs; score.h and generate.h have them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/io/hf_config.h"
+#include "stowage/io/weights.h"
 #include "stowage/nn/decoder.h"
 #include "stowage/plan/analysis.h"
 #include "stowage/runtime/device.h"
@@ -34,7 +36,8 @@ struct ModelFiles {
   GenerationConfig generation;
   /// None where the folder has no tokenizer.
   std::optional<text::TokenizerFolder> text;
-  bool has_weights = false;  ///< False of a folder with config.json and no weights: for plans.
+  /// The tensors, unread. Null for a folder with config.json and no weights, which can be planned.
+  std::shared_ptr<const WeightSource> weights;
 
   /// Reads everything but weights. Errors: "PATH: KEY: reason".
   static Result<ModelFiles> open(const std::string& path);

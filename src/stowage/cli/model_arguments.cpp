@@ -1,0 +1,104 @@
+#include "stowage/cli/model_arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "stowage/api/tree.h"
+#include "stowage/base/bytes.h"
+#include "stowage/cli/arguments.h"
+#include "stowage/train/trainer.h"
+
+namespace stow {
+
+void ModelArguments::add_to(CLI::App& app) {
+  app.add_option("--model", model, "A Hugging Face folder, or a GGUF file")
+      ->type_name("PATH")
+      ->required();
+  app.add_option("--memory", memory_text, "The most device memory, as 900MiB; by default what the "
+                                          "machine has")
+      ->type_name("SIZE");
+  app.add_option("--weights", weights_text,
+                 "Where weights lie: device, pinned_host or disk; by default on the device, or the "
+                 "disk where they do not fit")
+      ->type_name("KIND");
+  app.add_option("--dtype", dtype_text, "f32 or bf16: what weights are converted to and computed "
+                                        "with; by default as stored, where that is one of them")
+      ->type_name("TYPE");
+  app.add_flag("--plan", plan, "Shows the plan and runs nothing; needs no weights");
+  app.add_option("--json", json_path, "JSON lines to a file; - is standard output")
+      ->type_name("FILE");
+}
+
+Result<void> ModelArguments::read() {
+  if (!memory_text.empty()) {
+    const Result<int64_t> bytes = parse_bytes(memory_text);
+    if (!bytes) return fail("--memory: {}", bytes.error());
+    memory_bytes = *bytes;
+  }
+  if (!weights_text.empty()) {
+    if (weights_text == "device") weights = MemoryKind::kDevice;
+    if (weights_text == "pinned_host") weights = MemoryKind::kPinnedHost;
+    if (weights_text == "disk") weights = MemoryKind::kDisk;
+    if (!weights)
+      return fail("--weights: expected device, pinned_host or disk, got '{}'", weights_text);
+  }
+  if (!dtype_text.empty()) {
+    if (dtype_text == "f32") dtype = DType::kF32;
+    if (dtype_text == "bf16") dtype = DType::kBF16;
+    if (!dtype) return fail("--dtype: expected f32 or bf16, got '{}'", dtype_text);
+  }
+  return {};
+}
+
+Result<bool> parse_or_help(CLI::App& app, std::string_view command,
+                           std::span<const std::string> arguments) {
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return true;
+  } catch (const CLI::ParseError& e) {
+    return fail("{}: {}", command, e.what());
+  }
+  if (const Result<void> given = check_not_empty(app, command); !given) return given.failure();
+  return false;
+}
+
+std::string describe_model(const lm::ModelFiles& files, const lm::WeightOptions& weights) {
+  const nn::Decoder types = lm::abstract_weights(files.config, weights);
+  int64_t n = 0, bytes = 0;
+  for (const Array& leaf : tree_leaves(types)) {
+    n += leaf.size();
+    bytes += leaf.type().bytes();
+  }
+  return fmt::format("model: {}, {} layers, {} parameters, {}, {} in {} memory\n",
+                     family_name(files.config.family), files.config.num_hidden_layers, n,
+                     dtype_name(lm::weight_dtype(files.config, weights)), format_bytes(bytes),
+                     memory_kind_name(weights.memory));
+}
+
+void set_peaks(Json& object, const BytesByKind& predicted, const Device* device) {
+  object.set("predicted_peak_bytes", bytes_json(predicted));
+  if (!device) return;
+  BytesByKind measured{};
+  for (size_t kind = 0; kind < measured.size(); ++kind)
+    measured[kind] = device->high_water_bytes(static_cast<MemoryKind>(kind));
+  object.set("measured_peak_bytes", bytes_json(measured));
+}
+
+std::string describe_peaks(const BytesByKind& predicted, const Device& device) {
+  std::string text;
+  for (size_t kind = 0; kind < predicted.size(); ++kind) {
+    const auto memory = static_cast<MemoryKind>(kind);
+    const int64_t measured = device.high_water_bytes(memory);
+    if (kind == 0 || predicted[kind] > 0 || measured > 0)
+      text += fmt::format("peak of {} memory: predicted {} bytes, measured {} bytes ({})\n",
+                          memory_kind_name(memory), predicted[kind], measured,
+                          format_bytes(measured));
+  }
+  return text;
+}
+
+}  // namespace stow

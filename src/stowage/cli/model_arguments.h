@@ -1,0 +1,48 @@
+// The arguments that `score` and `generate` share, and what both print of plans and peaks.
+// Not the commands.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
+#include "stowage/io/json.h"
+#include "stowage/lm/model.h"
+#include "stowage/session/compile.h"
+
+namespace CLI {
+class App;
+}
+
+namespace stow {
+
+/// `--model PATH [--memory SIZE] [--weights KIND] [--dtype TYPE] [--plan] [--json FILE]`.
+struct ModelArguments {
+  std::string model, memory_text, weights_text, dtype_text, json_path;
+  bool plan = false;
+
+  void add_to(CLI::App& app);  ///< Declares the options.
+  /// Reads the texts into the members below. Errors: begin with the option's name.
+  Result<void> read();
+  std::optional<int64_t> memory_bytes;
+  std::optional<MemoryKind> weights;
+  std::optional<DType> dtype;
+  /// People read standard output unless the JSON goes there.
+  std::FILE* text_stream() const { return json_path == "-" ? stderr : stdout; }
+};
+
+/// Parses the arguments of a command into an app's options. Returns true if the help was asked for, and
+/// printed. Errors: "COMMAND: reason".
+Result<bool> parse_or_help(CLI::App& app, std::string_view command,
+                           std::span<const std::string> arguments);
+
+/// "model: llama, 134515008 parameters, f32, on the device: 513.13 MiB".
+std::string describe_model(const lm::ModelFiles& files, const lm::WeightOptions& weights);
+/// Sets `predicted_peak_bytes` and, where it is known, `measured_peak_bytes` by memory kind.
+void set_peaks(Json& object, const BytesByKind& predicted, const Device* device);
+/// "peak: predicted 123 bytes, measured 123 bytes (1.2 MiB) of device memory", a line a kind in use.
+std::string describe_peaks(const BytesByKind& predicted, const Device& device);
+
+}  // namespace stow
