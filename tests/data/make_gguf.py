@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Makes tests/data/gguf: tiny GGUF models as llama.cpp's converter writes them, the tensors of the Hugging Face
-models that they were made of, and blocks of every tensor type that is read with their values.
+models that they were made of, blocks of every tensor type that is read with their values, and the ids that
+transformers gives with a SentencePiece vocabulary of a GGUF file.
 
-Needs gguf (0.19.0), safetensors and numpy. Run from the root.
+Needs gguf (0.19.0), safetensors, numpy and transformers (5.24.0). Run from the root.
 """
 import json
 import pathlib
@@ -116,8 +117,24 @@ def model(name, arch, layers, heads, kv_heads, head_dim, hidden, ffn, vocab, typ
     save_file(expected, OUT / f"{name}.safetensors")
 
 
+def sentencepiece():
+    """The vocabulary of tokenizers/llama2.json with a score per token and no merges."""
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
+    vocab = json.loads((OUT.parent / "tokenizers/llama2.json").read_text())["model"]["vocab"]
+    tokens = sorted(vocab, key=vocab.get)
+    tokenizer, _ = convert_gguf_tokenizer("llama", dict(
+        tokenizer_type="llama", tokens=tokens, scores=[-float(i) for i in range(len(tokens))],
+        token_type=[2, 3, 3] + [6 if t.startswith("<0x") else 1 for t in tokens[3:]]))
+    texts = ["", " ", "   ", "Hello, world!", " leading", "trailing ", "a  b   c", "don't I'LL", "1234567 3.14",
+             "\n\t x\r\n", "naïve façade", "漢字かな", "😀 smile", "<s>in the</s> middle<s> of", "the quick brown fox",
+             "def f(x):\n    return x + 1\n", "e\u0301 \u00e9", "▁ literal", "<0x41>", "theatre thereof otherwise"]
+    rows = [dict(text=t, ids=tokenizer.encode(t, add_special_tokens=False).ids) for t in texts]
+    (OUT / "sentencepiece.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+
+
 def main():
     OUT.mkdir(exist_ok=True)
+    sentencepiece()
     blocks()
     quantized = dict(token_embd=Type.Q8_0, attn_q=Type.Q8_0, attn_k=Type.Q4_1, attn_v=Type.Q4_0, ffn_gate=Type.Q4_1,
                      ffn_up=Type.F16, ffn_down=Type.BF16)
