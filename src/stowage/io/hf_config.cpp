@@ -244,6 +244,9 @@ void check_sizes(JsonFields& fields, const HfConfig& c) {
     return fields.refuse("num_key_value_heads",
                          fmt::format("expected a divisor of num_attention_heads = {}, got {}",
                                      c.num_attention_heads, c.num_key_value_heads));
+  if (c.head_dim > kMaxHeads)
+    return fields.refuse("hidden_size", fmt::format("expected heads of at most {} elements, got {}",
+                                                    kMaxHeads, c.head_dim));
   if (c.head_dim % 2 != 0)
     return fields.refuse("head_dim", fmt::format("expected an even number, got {}", c.head_dim));
   __int128 layer = 0, all = 0;

@@ -181,7 +181,8 @@ Result<void> Reader::add_ends(Json& json, bool adds_bos) const {
 Result<Json> Reader::byte_level() const {
   const Json* pre = find("pre");
   const PreName* known = nullptr;
-  const std::string_view name = pre && pre->as_string() ? *pre->as_string() : "default";
+  std::string_view name = "default";
+  if (pre && pre->as_string()) name = *pre->as_string();
   for (const PreName& p : kPreNames)
     if (p.name == name) known = &p;
   if (!known || (pre && !pre->as_string())) {
