@@ -52,6 +52,20 @@ Json sequence(std::string_view key, Json::Array steps) {
   return json;
 }
 
+// A piece of a template.
+Json piece(std::string_view kind, std::string_view id, int64_t type_id) {
+  return Json::object({{std::string(kind), Json::object({{"id", id}, {"type_id", type_id}})}});
+}
+
+// A step of byte-level BPE, with all fields that tokenizers asks for.
+Json byte_level_step(bool use_regex) {
+  Json json = step("ByteLevel");
+  json.set("add_prefix_space", false);
+  json.set("trim_offsets", true);
+  json.set("use_regex", use_regex);
+  return json;
+}
+
 // The entries of tokenizer.ggml.
 class Reader {
  public:
@@ -164,15 +178,19 @@ Result<void> Reader::add_ends(Json& json, bool adds_bos) const {
     if (!*token && !find(flag_key)) return {};
     if (!*token) return bad(id_key, "is missing, and {} is true", flag_key);
     const std::string_view name = tokens_[static_cast<size_t>(**token)];
-    single.push_back(Json::object({{"SpecialToken", Json::object({{"id", name}})}}));
-    special.set(name, Json::object({{"ids", Json(Json::Array{Json(**token)})}}));
+    single.push_back(piece("SpecialToken", name, 0));
+    special.set(name, Json::object({{"id", name},
+                                    {"ids", Json(Json::Array{Json(**token)})},
+                                    {"tokens", Json(Json::Array{Json(name)})}}));
     return {};
   };
   if (Result<void> done = add("add_bos_token", "bos_token_id", adds_bos); !done) return done;
-  single.push_back(Json::object({{"Sequence", Json::object({{"id", "A"}})}}));
+  single.push_back(piece("Sequence", "A", 0));
   if (Result<void> done = add("add_eos_token", "eos_token_id", false); !done) return done;
   Json post = step("TemplateProcessing");
   post.set("single", std::move(single));
+  // Pairs are not encoded here, but tokenizers asks for their template.
+  post.set("pair", Json(Json::Array{piece("Sequence", "A", 0), piece("Sequence", "B", 1)}));
   post.set("special_tokens", std::move(special));
   json.set("post_processor", std::move(post));
   return {};
@@ -208,12 +226,9 @@ Result<Json> Reader::byte_level() const {
     split.set("invert", false);
     steps.push_back(std::move(split));
   }
-  Json bytes = step("ByteLevel");
-  bytes.set("add_prefix_space", false);
-  bytes.set("use_regex", known->pattern.empty());
-  steps.push_back(std::move(bytes));
+  steps.push_back(byte_level_step(known->pattern.empty()));
   json.set("pre_tokenizer", sequence("pretokenizers", std::move(steps)));
-  json.set("decoder", step("ByteLevel"));
+  json.set("decoder", byte_level_step(true));
   json.set("model", Json::object({{"type", "BPE"},
                                   {"vocab", vocabulary()},
                                   {"merges", *merges},
@@ -323,6 +338,7 @@ Result<Json> Reader::tokenizer() {
                                                                    "supported are gpt2, llama",
                                                                    shown(*model)));
   if (!json) return json;
+  json->set("version", "1.0");
   json->set("added_tokens", added_tokens());
   return json;
 }
@@ -339,9 +355,15 @@ std::string with_file_key(const std::string& error) {
 
 }  // namespace
 
-Result<Tokenizer> gguf_tokenizer(const GgufFile& file) {
-  const Result<Json> json = Reader(file.metadata()).tokenizer();
+Result<Json> gguf_tokenizer_json(const GgufFile& file) {
+  Result<Json> json = Reader(file.metadata()).tokenizer();
   if (!json) return fail("{}: {}", file.path(), json.error());
+  return json;
+}
+
+Result<Tokenizer> gguf_tokenizer(const GgufFile& file) {
+  const Result<Json> json = gguf_tokenizer_json(file);
+  if (!json) return json.failure();
   Result<Tokenizer> tokenizer = Tokenizer::from_json(*json);
   if (!tokenizer) return fail("{}: {}", file.path(), with_file_key(tokenizer.error()));
   return tokenizer;

@@ -15,4 +15,7 @@ namespace stow::text {
 /// Errors: "PATH: KEY: reason"; other models and splits, by name.
 Result<Tokenizer> gguf_tokenizer(const GgufFile& file);
 
+/// The same as the text of a tokenizer.json that Hugging Face's tokenizers read.
+Result<Json> gguf_tokenizer_json(const GgufFile& file);
+
 }  // namespace stow::text

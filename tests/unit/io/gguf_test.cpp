@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <cmath>
 
 #include "stowage/base/text_file.h"
 #include "stowage/io/float_convert.h"
@@ -264,6 +264,16 @@ TEST(GgufConfig, IsReadFromTheEntries) {
   EXPECT_EQ(qwen3.dtype, DType::kBF16);
 }
 
+std::string model_refusal(const GgufBuilder& builder) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "a.gguf";
+  write_bytes(path, builder.build());
+  const auto source = WeightSource::open(path);
+  if (source.ok()) return "";
+  EXPECT_TRUE(source.error().starts_with(path + ": ")) << source.error();
+  return source.error().substr(path.size() + 2);
+}
+
 // A file with the entries of a model and no tensor but the embedding.
 GgufBuilder model_entries(std::string_view without = "") {
   GgufBuilder file;
@@ -278,14 +288,37 @@ GgufBuilder model_entries(std::string_view without = "") {
   return file;
 }
 
-std::string model_refusal(const GgufBuilder& builder) {
-  const TemporaryFolder folder;
-  const std::string path = folder / "a.gguf";
-  write_bytes(path, builder.build());
-  const auto source = WeightSource::open(path);
-  if (source.ok()) return "";
-  EXPECT_TRUE(source.error().starts_with(path + ": ")) << source.error();
-  return source.error().substr(path.size() + 2);
+std::string floats(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+TEST(GgufConfig, RecognizesTheRopeOfLlama3) {
+  // As convert_hf_to_gguf.py writes them, for heads of 128 and Llama 3.1's theta.
+  std::vector<float> divisors;
+  for (int i = 0; i < 64; ++i) {
+    const double wavelength = 2.0 * 3.14159265358979 * std::pow(500000.0, i / 64.0);
+    const double smooth = (8192.0 / wavelength - 1.0) / 3.0;
+    divisors.push_back(static_cast<float>(wavelength < 2048.0 ? 1.0
+                                          : wavelength > 8192.0
+                                              ? 8.0
+                                              : 1.0 / ((1.0 - smooth) / 8.0 + smooth)));
+  }
+  for (const bool altered : {false, true}) {
+    if (altered) divisors[40] *= 1.001f;
+    GgufBuilder file = model_entries("llama.embedding_length");
+    file.u32("llama.embedding_length", 256).f32("llama.rope.freq_base", 500000.0f);
+    file.tensor("rope_freqs.weight", 0, {64}, floats(divisors));
+    const TemporaryFolder folder;
+    write_bytes(folder / "a.gguf", file.build());
+    const Result<GgufFile> opened = GgufFile::open(folder / "a.gguf");
+    ASSERT_TRUE(opened.ok()) << opened.error();
+    const Result<HfConfig> config = gguf_config(*opened);
+    ASSERT_TRUE(config.ok()) << config.error();
+    EXPECT_EQ(config->rope.kind, altered ? RopeKind::kDefault : RopeKind::kLlama3);
+    EXPECT_EQ(config->rope.divisors, altered ? divisors : std::vector<float>());
+    EXPECT_EQ(config->rope.factor, altered ? 1.0 : 8.0);
+    EXPECT_EQ(config->rope.original_max_position_embeddings, altered ? 0 : 8192);
+  }
 }
 
 TEST(GgufConfig, RefusesByTheFilesKeys) {
