@@ -6,7 +6,6 @@
 #include "stowage/base/error.h"
 #include "stowage/base/text_file.h"
 #include "stowage/io/float_convert.h"
-#include "stowage/io/gguf_weights.h"
 #include "stowage/io/json_fields.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/io/weights.h"
@@ -214,11 +213,6 @@ Result<std::unique_ptr<WeightSource>> open_safetensors_folder(const std::string&
   auto source = std::make_unique<SafetensorsFolder>(folder, std::move(*config));
   if (Result<void> opened = source->open_files(); !opened) return opened.failure();
   return std::unique_ptr<WeightSource>(std::move(source));
-}
-
-Result<std::unique_ptr<WeightSource>> WeightSource::open(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored) ? open_safetensors_folder(path) : open_gguf(path);
 }
 
 }  // namespace stow
