@@ -209,6 +209,11 @@ Result<HfConfig> translate(const GgufFile& file) {
                 shown(*name));
   if (const Json* type = metadata.find("general.type"); type && *type != Json("model"))
     return fail("general.type: expected \"model\", got {}", shown(*type));
+  if (const Json* parts = metadata.find("split.count"); parts) {
+    const Result<int64_t> n = parts->as_int();
+    if (!n || *n > 1)
+      return fail("split.count: a model in {} files is not supported", shown(*parts));
+  }
 
   Translation t(metadata, std::string(architecture->name) + ".");
   if (Result<void> checked = check_unsupported(t); !checked) return checked.failure();

@@ -342,6 +342,10 @@ TEST(GgufConfig, RefusesByTheFilesKeys) {
             "llama.rope.scaling.factor: is missing for rope_type \"linear\"");
   EXPECT_EQ(model_refusal(model_entries().f32("llama.rope.freq_base", -1.0f)),
             "llama.rope.freq_base: expected a number from 1 to 1000000000000000, got -1.0");
+  EXPECT_EQ(model_refusal(model_entries().u32("split.count", 3)),
+            "split.count: a model in 3 files is not supported");
+  EXPECT_EQ(model_refusal(model_entries().string("general.type", "adapter")),
+            "general.type: expected \"model\", got \"adapter\"");
   EXPECT_EQ(model_refusal(model_entries()), "the tensor \"model.norm.weight\" is missing");
   const std::string norm(128, '\0');
   EXPECT_EQ(model_refusal(model_entries().tensor("output_norm.weight", 0, {32}, norm)), "");
