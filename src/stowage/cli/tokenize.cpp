@@ -79,9 +79,8 @@ Result<int> run_tokenize(std::span<const std::string> arguments) {
       "{\"ids\": […]}. Lines out: {\"ids\": […], \"text\": …}.",
       "./stowage tokenize");
   app.set_help_flag("-h,--help", "This text");
-  app.add_option("--model", model_path,
-                 "The model's folder: tokenizer.json and what stands beside it")
-      ->type_name("FOLDER")
+  app.add_option("--model", model_path, "The model: a folder with tokenizer.json, or a GGUF file")
+      ->type_name("PATH")
       ->required();
   app.add_flag("--decode", decode, "Every line has ids");
   app.add_option("FILE", input, "JSON lines; - is standard input (default)")

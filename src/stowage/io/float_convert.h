@@ -17,14 +17,16 @@ void convert_floats(DType from, std::span<const std::byte> in, DType to, std::sp
 /// The same from f32 values.
 void convert_from_f32(std::span<const float> in, DType to, std::byte* out);
 
-/// The value of an f16. Exact; branches only where compilers turn them into selections.
+/// The value of an f16. Exact.
 inline float f16_to_f32(uint16_t half) {
   const uint32_t word = uint32_t{half} << 16;
   const uint32_t twice = word + word;  // without the sign
   const float normal = std::bit_cast<float>((twice >> 4) + (uint32_t{0xe0} << 23)) * 0x1p-112f;
   const float subnormal = std::bit_cast<float>((twice >> 17) | (uint32_t{126} << 23)) - 0.5f;
+  // Masks and no selection: compilers leave the other sum out of one, and then there is no vector.
+  const uint32_t small = 0u - static_cast<uint32_t>(twice < (uint32_t{1} << 27));
   const uint32_t magnitude =
-      std::bit_cast<uint32_t>(twice < (uint32_t{1} << 27) ? subnormal : normal);
+      (std::bit_cast<uint32_t>(subnormal) & small) | (std::bit_cast<uint32_t>(normal) & ~small);
   return std::bit_cast<float>((word & 0x80000000u) | magnitude);
 }
 
@@ -39,8 +41,8 @@ inline uint16_t f32_to_f16(float value) {
   const uint32_t bits =
       std::bit_cast<uint32_t>(std::bit_cast<float>((bias >> 1) + 0x07800000u) + base);
   const uint32_t magnitude = ((bits >> 13) & 0x7c00u) + (bits & 0x0fffu);
-  const uint32_t result = twice > 0xff000000u ? 0x7e00u : magnitude;
-  return static_cast<uint16_t>(((word >> 16) & 0x8000u) | result);
+  const uint32_t nan = 0u - static_cast<uint32_t>(twice > 0xff000000u);
+  return static_cast<uint16_t>(((word >> 16) & 0x8000u) | (0x7e00u & nan) | (magnitude & ~nan));
 }
 
 inline float bf16_to_f32(uint16_t half) {

@@ -4,6 +4,7 @@
 
 #include "stowage/io/gguf_weights.h"
 #include "stowage/io/json_fields.h"
+#include "stowage/io/rope.h"
 
 namespace stow {
 namespace {
@@ -162,6 +163,26 @@ Result<std::vector<float>> read_divisors(const GgufFile& file, int64_t head_dim)
   return divisors;
 }
 
+// llama.cpp's converter writes the rope of type llama3 as divisors. Where they are those of the
+// only parameters in use, these stand in their place, and the frequencies have the bits of the
+// original. Source: convert_hf_to_gguf.py, LlamaModel.generate_extra_tensors; Llama 3.1 to 3.3.
+void recognize_llama3(RopeConfig& rope, int64_t head_dim) {
+  if (rope.kind != RopeKind::kDefault || rope.divisors.empty()) return;
+  RopeConfig plain = rope, guess = rope;
+  plain.divisors.clear();
+  guess.divisors.clear();
+  guess.kind = RopeKind::kLlama3;
+  guess.factor = static_cast<double>(*std::max_element(rope.divisors.begin(), rope.divisors.end()));
+  guess.low_freq_factor = 1.0;
+  guess.high_freq_factor = 4.0;
+  guess.original_max_position_embeddings = 8192;
+  const std::vector<float> before = rope_frequencies(plain, head_dim).inv_freq;
+  const std::vector<float> after = rope_frequencies(guess, head_dim).inv_freq;
+  for (size_t i = 0; i < before.size(); ++i)
+    if (std::abs(before[i] / after[i] - rope.divisors[i]) > 1e-5f * rope.divisors[i]) return;
+  rope = guess;
+}
+
 // The dtype of the matrices if all have one of 16 bits; else f32.
 DType stored_dtype(const GgufFile& file) {
   std::optional<DType> all;
@@ -188,6 +209,11 @@ Result<HfConfig> translate(const GgufFile& file) {
                 shown(*name));
   if (const Json* type = metadata.find("general.type"); type && *type != Json("model"))
     return fail("general.type: expected \"model\", got {}", shown(*type));
+  if (const Json* parts = metadata.find("split.count"); parts) {
+    const Result<int64_t> n = parts->as_int();
+    if (!n || *n > 1)
+      return fail("split.count: a model in {} files is not supported", shown(*parts));
+  }
 
   Translation t(metadata, std::string(architecture->name) + ".");
   if (Result<void> checked = check_unsupported(t); !checked) return checked.failure();
@@ -232,6 +258,7 @@ Result<HfConfig> translate(const GgufFile& file) {
   Result<std::vector<float>> divisors = read_divisors(file, config->head_dim);
   if (!divisors) return divisors.failure();
   config->rope.divisors = std::move(*divisors);
+  recognize_llama3(config->rope, config->head_dim);
   config->dtype = stored_dtype(file);
   return config;
 }

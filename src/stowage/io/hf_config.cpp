@@ -20,7 +20,7 @@ constexpr int64_t kMaxLayers = int64_t{1} << 14;
 constexpr int64_t kMaxPositions = int64_t{1} << 40;
 constexpr int64_t kMaxElements = int64_t{1} << 56;
 constexpr int64_t kMaxId = (int64_t{1} << 31) - 1;
-constexpr double kMaxFactor = 1e9;
+constexpr double kMinFactor = 1e-6, kMaxFactor = 1e9;
 
 // A family's names and the defaults of its configuration class. Source: transformers 5,
 // models/*/configuration_*.py.
@@ -107,18 +107,21 @@ void read_scaling(JsonFields& fields, JsonFields& top, RopeConfig& rope, int64_t
                            ? static_cast<double>(max_positions) /
                                  static_cast<double>(rope.original_max_position_embeddings)
                            : 1.0;
-  rope.factor = fields.number("factor", 1e-6, kMaxFactor, ratio);
+  rope.factor = fields.number("factor", kMinFactor, kMaxFactor, ratio);
+  if (rope.factor < kMinFactor || rope.factor > kMaxFactor)
+    fields.refuse("factor", fmt::format("the ratio of the lengths {} and {} is out of range",
+                                        max_positions, rope.original_max_position_embeddings));
   if (rope.kind == RopeKind::kLlama3) {
     require("low_freq_factor");
     require("high_freq_factor");
-    rope.low_freq_factor = fields.number("low_freq_factor", 1e-6, kMaxFactor, 1.0);
-    rope.high_freq_factor = fields.number("high_freq_factor", 1e-6, kMaxFactor, 4.0);
+    rope.low_freq_factor = fields.number("low_freq_factor", kMinFactor, kMaxFactor, 1.0);
+    rope.high_freq_factor = fields.number("high_freq_factor", kMinFactor, kMaxFactor, 4.0);
     if (rope.high_freq_factor <= rope.low_freq_factor)
       fields.refuse("high_freq_factor", fmt::format("expected more than low_freq_factor {}, got {}",
                                                     rope.low_freq_factor, rope.high_freq_factor));
   }
   if (rope.kind == RopeKind::kYarn) {
-    rope.attention_factor = fields.number("attention_factor", 1e-6, kMaxFactor);
+    rope.attention_factor = fields.number("attention_factor", kMinFactor, kMaxFactor);
     rope.mscale = fields.number("mscale", 0.0, kMaxFactor);
     rope.mscale_all_dim = fields.number("mscale_all_dim", 0.0, kMaxFactor);
     // 0 means the default, as in transformers.
@@ -244,6 +247,9 @@ void check_sizes(JsonFields& fields, const HfConfig& c) {
     return fields.refuse("num_key_value_heads",
                          fmt::format("expected a divisor of num_attention_heads = {}, got {}",
                                      c.num_attention_heads, c.num_key_value_heads));
+  if (c.head_dim > kMaxHeads)
+    return fields.refuse("hidden_size", fmt::format("expected heads of at most {} elements, got {}",
+                                                    kMaxHeads, c.head_dim));
   if (c.head_dim % 2 != 0)
     return fields.refuse("head_dim", fmt::format("expected an even number, got {}", c.head_dim));
   __int128 layer = 0, all = 0;

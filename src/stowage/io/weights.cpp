@@ -1,11 +1,12 @@
 #include "stowage/io/weights.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
+#include "stowage/io/gguf_weights.h"
 #include "stowage/io/json.h"
 #include "stowage/io/json_fields.h"
-#include "stowage/io/safetensors.h"
 
 namespace stow {
 namespace {
@@ -30,6 +31,20 @@ int64_t WeightInfo::row_elements() const {
   int64_t n = 1;
   for (size_t i = 1; i < shape.size(); ++i) n *= shape[i];
   return n;
+}
+
+Result<HfConfig> read_model_config(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return HfConfig::load(path + "/config.json");
+  const Result<GgufFile> file = GgufFile::open(path);
+  if (!file) return file.failure();
+  return gguf_config(*file);
+}
+
+Result<std::unique_ptr<WeightSource>> WeightSource::open(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ? open_safetensors_folder(path)
+                                                      : open_gguf(path);
 }
 
 const WeightInfo* WeightSource::find(std::string_view name) const {

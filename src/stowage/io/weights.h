@@ -79,6 +79,10 @@ class WeightSource {
   std::map<std::string, size_t, std::less<>> index_;
 };
 
+/// The configuration alone of a folder, whose weights may be absent, or of a GGUF file.
+/// Errors: as HfConfig::load and gguf_config.
+Result<HfConfig> read_model_config(const std::string& path);
+
 /// Opens the safetensors of a Hugging Face folder: model.safetensors, else the shards that
 /// model.safetensors.index.json names, else the only *.safetensors that is there.
 /// Errors: besides those of the files: a shard that is absent or lies outside the folder (a path, a

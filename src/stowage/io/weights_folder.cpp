@@ -6,7 +6,6 @@
 #include "stowage/base/error.h"
 #include "stowage/base/text_file.h"
 #include "stowage/io/float_convert.h"
-#include "stowage/io/gguf_weights.h"
 #include "stowage/io/json_fields.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/io/weights.h"
@@ -62,12 +61,12 @@ Result<std::map<std::string, std::set<std::string>>> read_index(const std::strin
   if (!map || !map->is_object())
     return fail("{}: weight_map: expected an object of names and files", path);
   std::map<std::string, std::set<std::string>> shards;
-  for (const auto& [name, value] : *map->as_object()) {
+  for (const JsonMember& member : *map->as_object()) {
     const auto bad = [&](std::string_view why) {
-      return fail("{}: weight_map: {}: {}", path, shown_name(name), why);
+      return fail("{}: weight_map: {}: {}", path, shown_name(member.key), why);
     };
-    const std::string* shard = value.as_string();
-    if (!shard) return bad("expected the name of a file, got " + shown(value));
+    const std::string* shard = member.value.as_string();
+    if (!shard) return bad("expected the name of a file, got " + shown(member.value));
     if (shard->find('/') != std::string::npos || shard->find('\0') != std::string::npos)
       return bad(
           fmt::format("the shard {} is not a name of a file in the folder", shown_name(*shard)));
@@ -78,7 +77,7 @@ Result<std::map<std::string, std::set<std::string>>> read_index(const std::strin
                       shown_name(*shard)));
     if (!shard->ends_with(".safetensors"))
       return bad(fmt::format("the shard {} is not a safetensors file", shown_name(*shard)));
-    shards[*shard].insert(name);
+    shards[*shard].insert(member.key);
     if (shards.size() > kMaxShards) return bad(fmt::format("more than {} shards", kMaxShards));
   }
   if (shards.empty()) return fail("{}: weight_map: is empty", path);
@@ -214,11 +213,6 @@ Result<std::unique_ptr<WeightSource>> open_safetensors_folder(const std::string&
   auto source = std::make_unique<SafetensorsFolder>(folder, std::move(*config));
   if (Result<void> opened = source->open_files(); !opened) return opened.failure();
   return std::unique_ptr<WeightSource>(std::move(source));
-}
-
-Result<std::unique_ptr<WeightSource>> WeightSource::open(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored) ? open_safetensors_folder(path) : open_gguf(path);
 }
 
 }  // namespace stow

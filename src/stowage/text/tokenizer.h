@@ -11,6 +11,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
+#include "stowage/io/json.h"
 #include "stowage/text/added_tokens.h"
 
 namespace stow::text {
@@ -36,6 +37,8 @@ class Tokenizer {
   static Result<Tokenizer> load(const std::string& path);
   /// The same from the text of such a file; `name` stands for the path in errors.
   static Result<Tokenizer> parse(std::string_view json, const std::string& name);
+  /// The same from the parsed JSON. Errors: "KEY: reason".
+  static Result<Tokenizer> from_json(const Json& json);
 
   /// The ids of a text.
   /// Errors: the text is not UTF-8; a pattern of words takes too long on it.

@@ -418,9 +418,14 @@ Result<void> read_all(const Json& json, Tokenizer::Impl& out) {
 Result<Tokenizer> Tokenizer::parse(std::string_view text, const std::string& name) {
   const Result<Json> json = parse_json(text, kLimits);
   if (!json) return fail("{}: {}", name, json.error());
+  Result<Tokenizer> tokenizer = from_json(*json);
+  if (!tokenizer) return fail("{}: {}", name, tokenizer.error());
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::from_json(const Json& json) {
   auto impl = std::make_shared<Impl>();
-  if (const Result<void> done = read_all(*json, *impl); !done)
-    return fail("{}: {}", name, done.error());
+  if (const Result<void> done = read_all(json, *impl); !done) return done.failure();
   return Tokenizer(std::move(impl));
 }
 

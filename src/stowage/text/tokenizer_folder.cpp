@@ -2,6 +2,9 @@
 
 #include "stowage/base/text_file.h"
 #include "stowage/io/files.h"
+#include "stowage/io/gguf.h"
+#include "stowage/io/json_fields.h"
+#include "stowage/text/tokenizer_gguf.h"
 
 namespace stow::text {
 namespace {
@@ -38,9 +41,38 @@ Result<ChatTemplate> parse_template(const std::string& source, const std::string
   return parsed;
 }
 
+Result<TokenizerFolder> load_gguf(const std::string& path) {
+  const Result<GgufFile> file = GgufFile::open(path);
+  if (!file) return file.failure();
+  Result<Tokenizer> tokenizer = gguf_tokenizer(*file);
+  if (!tokenizer) return tokenizer.failure();
+  TokenizerFolder out{std::move(*tokenizer), {}, Json::object()};
+  const Json& metadata = file->metadata();
+  for (const auto& [name, key] : {std::pair("bos_token", "tokenizer.ggml.bos_token_id"),
+                                  std::pair("eos_token", "tokenizer.ggml.eos_token_id"),
+                                  std::pair("unk_token", "tokenizer.ggml.unknown_token_id"),
+                                  std::pair("pad_token", "tokenizer.ggml.padding_token_id")})
+    if (const Json* value = metadata.find(key)) {
+      const Result<int64_t> id = value->as_int();
+      if (!id || *id < 0 || *id >= out.tokenizer.end_id())
+        return fail("{}: {}: expected an id below {}, got {}", path, key, out.tokenizer.end_id(),
+                    shown(*value));
+      out.special_tokens.set(name, out.tokenizer.token_of(static_cast<int32_t>(*id)));
+    }
+  if (const Json* source = metadata.find("tokenizer.chat_template")) {
+    const std::string place = path + ": tokenizer.chat_template";
+    if (!source->as_string()) return fail("{}: expected a text", place);
+    Result<ChatTemplate> parsed = parse_template(*source->as_string(), place);
+    if (!parsed) return parsed.failure();
+    out.chat_template = std::move(*parsed);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<TokenizerFolder> TokenizerFolder::load(const std::string& folder) {
+  if (GgufFile::is_gguf(folder)) return load_gguf(folder);
   Result<Tokenizer> tokenizer = Tokenizer::load(folder + "/tokenizer.json");
   if (!tokenizer) return tokenizer.failure();
   TokenizerFolder out{std::move(*tokenizer), {}, Json::object()};

@@ -11,7 +11,7 @@
 
 namespace stow::text {
 
-/// What a Hugging Face folder says about text.
+/// What a Hugging Face folder or a GGUF file says about text.
 struct TokenizerFolder {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;
@@ -19,8 +19,9 @@ struct TokenizerFolder {
   Json special_tokens = Json::object();
 
   /// Reads tokenizer.json and, where they are there, tokenizer_config.json and chat_template.jinja,
-  /// which goes before the template in tokenizer_config.json. Errors: "FILE: KEY: reason".
-  static Result<TokenizerFolder> load(const std::string& folder);
+  /// which goes before the template in tokenizer_config.json; or the metadata of a GGUF file.
+  /// Errors: "FILE: KEY: reason".
+  static Result<TokenizerFolder> load(const std::string& path);
 
   /// A conversation as the text that the model continues: `messages` is an array of objects with
   /// `role` and `content`; `tools` may be null. The text has its special tokens: encode it without

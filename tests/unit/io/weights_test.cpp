@@ -9,6 +9,7 @@
 #include "stowage/core/scalar.h"
 #include "stowage/io/float_convert.h"
 #include "stowage/io/safetensors.h"
+#include "tests/support/source_path.h"
 #include "tests/support/temporary_folder.h"
 
 namespace stow {
@@ -167,6 +168,15 @@ TEST_F(WeightFolder, ReadsOneFile) {
   EXPECT_EQ((*source)->config(), *HfConfig::parse(kConfig, "config.json"));
   EXPECT_EQ((*source)->file_path(0), folder_ / "model.safetensors");
   expect_all(**source);
+}
+
+TEST_F(WeightFolder, NeedsNoWeightsForItsConfiguration) {
+  const Result<HfConfig> config = read_model_config(folder_.path());
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_EQ(config->hidden_size, 8);
+  EXPECT_EQ(read_model_config(source_path("tests/data/gguf/qwen3.gguf"))->hidden_size, 16);
+  const std::string absent = folder_ / "none";
+  EXPECT_EQ(read_model_config(absent).error(), absent + ": No such file or directory");
 }
 
 TEST_F(WeightFolder, ReadsShards) {
