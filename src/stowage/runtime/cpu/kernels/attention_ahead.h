@@ -92,8 +92,9 @@ class AttentionForwardAhead : public AttentionAhead {
   /// The task takes no key from `last_key` on.
   AttentionForwardAhead(const AttentionForwardArgs& args, const AttentionForwardPlace& here,
                         int64_t last_key, int64_t next)
-      : AttentionAhead(args.spec.intervals ? kStepsALine / 4 : kStepsALine),  // there are few products
-        a_(args), here_(here),
+      : AttentionAhead(args.spec.intervals ? 1 : kStepsALine),  // there may be few products
+        a_(args),
+        here_(here),
         last_key_(last_key),
         next_(next) {}
 
@@ -102,7 +103,7 @@ class AttentionForwardAhead : public AttentionAhead {
     const int64_t left = last_key_ - first - n;
     near.clear();
     add_keys(near, a_, here_.batch, here_.kv_head, first + n, std::min(left, kKeyBlock));
-    if (left > kKeyBlock || ends_) return;
+    if ((left > kKeyBlock && !a_.spec.intervals) || ends_) return;
     ends_ = true;
     add_columns(a_.out, a_.spec.out, here_);
     if (next_ < 0 || a_.plan.splits_keys()) return;
