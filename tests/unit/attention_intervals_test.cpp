@@ -88,6 +88,11 @@ std::string describe(const AttentionShape& s, Pattern pattern, DType t) {
          std::string(dtype_name(t));
 }
 
+// Pairs are of bf16, tiles of that and of f32.
+bool is_another_kernel(GemmForm form, DType t) {
+  return form == GemmForm::kPlain || t == kBF16 || (form == GemmForm::kTiled && t == kF32);
+}
+
 using Values = std::vector<std::vector<double>>;
 Values results(const AttentionProblem& p) {
   return {p.out.values(), p.dq.values(), p.dk.values(), p.dv.values(), p.lse_values()};
@@ -121,23 +126,29 @@ void check(const AttentionProblem& p, bool pairs) {
 TEST_P(AttentionIntervals, AreNearTheOracle) {
   uint64_t layout = 0, seed = 0;
   for (const AttentionShape& shape : kShapes)
-    for (const Pattern pattern : kPatterns)
+    for (const Pattern pattern : kPatterns) {
+      ++seed;
       for (const DType t : {kF32, kBF16, kF16}) {
         SCOPED_TRACE(describe(shape, pattern, t));
+        // Of large shapes every pattern in one dtype, in turn.
+        if (++seed % 3 != 0 && shape.q_len * shape.kv_len > 50000) continue;
+        if (!is_another_kernel(GetParam(), t)) continue;
         AttentionProblem p(shape, t, layout);
-        set_intervals(p, pattern, ++seed);
+        set_intervals(p, pattern, seed);
         layout = (layout + 13) % 40;
         p.run(1 + int(seed % 3));
         check(p, t == kBF16 && GetParam() != GemmForm::kPlain);
         if (HasFatalFailure()) return;
       }
+    }
 }
 
-// Intervals from 0 to what a causal mask ends with are that mask: but where few queries have many
-// keys, whose sums are cut there, to the bit.
+// Intervals from 0 to what a causal mask ends with are that mask, to the bit, but where few queries have
+// many keys: chunks of those are summed by themselves.
 TEST_P(AttentionIntervals, FromTheFirstKeyOnAreACausalMask) {
   for (const AttentionShape& shape : kShapes) {
-    if (!shape.causal) continue;
+    const bool splits = shape.q_len * (shape.q_heads / shape.kv_heads) <= 64 && shape.kv_len > 384;
+    if (!shape.causal || splits) continue;
     for (const DType t : {kF32, kBF16, kF16}) {
       SCOPED_TRACE(describe(shape, Pattern::kFull, t));
       AttentionProblem causal(shape, t, 0);
@@ -162,17 +173,17 @@ TEST_P(AttentionIntervals, BitsDoNotDependOnThreadsStridesOrBatch) {
     for (const Pattern pattern : {Pattern::kRandom, Pattern::kWindow, Pattern::kScattered})
       for (const DType t : {kF32, kBF16}) {
         SCOPED_TRACE(describe(shape, pattern, t));
+        if (!is_another_kernel(GetParam(), t)) continue;
         AttentionProblem first(shape, t, 0);
         set_intervals(first, pattern, ++seed);
         first.run(1);
         const Values want = results(first);
-        for (int threads : {2, 3, 5})
-          for (uint64_t layout : {0, 20}) {
-            AttentionProblem p(shape, t, layout);
-            p.set_intervals(first.lo, first.hi);
-            p.run(threads);
-            ASSERT_EQ(results(p), want) << threads << " " << layout;
-          }
+        for (const auto& [threads, layout] : {std::pair{2, 20}, {3, 0}}) {
+          AttentionProblem p(shape, t, uint64_t(layout));
+          p.set_intervals(first.lo, first.hi);
+          p.run(threads);
+          ASSERT_EQ(results(p), want) << threads << " " << layout;
+        }
         // The same first elements of a batch of twice as many.
         AttentionShape twice = shape;
         twice.batch *= 2;
@@ -194,7 +205,7 @@ TEST_P(AttentionIntervals, AgreeOnEveryTarget) {
   for (const AttentionShape& shape :
        {AttentionShape{1, 2, 1, 130, 450, 40, true}, AttentionShape{2, 4, 2, 1, 650, 40, false},
         AttentionShape{1, 1, 1, 200, 900, 24, false}})
-    for (const Pattern pattern : kPatterns) {
+    for (const Pattern pattern : {Pattern::kRandom, Pattern::kWindow, Pattern::kScattered}) {
       Values fused;
       for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
         hwy::SetSupportedTargetsForTest(0);

@@ -58,22 +58,30 @@ GemmForm form_of(const AttentionSpec& spec) {
 
 int64_t attention_forward_workspace_bytes(const AttentionSpec& spec, int threads) {
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
-  return plan.threads * plan.thread_bytes;
+  return plan.partials_bytes + plan.threads * plan.thread_bytes;
 }
 
 void attention_forward(const AttentionSpec& spec, const void* q, const void* k, const void* v,
                        void* out, float* lse, void* workspace, int threads,
                        const KeyIntervals& intervals) {
   const AttentionForwardPlan plan = plan_attention_forward(spec, threads);
-  const AttentionForwardArgs args{spec, plan, q, k, v, out, lse, intervals};
+  const AttentionForwardArgs args{spec, plan, q, k, v, out, lse, intervals,
+                                  static_cast<float*>(workspace)};
+  char* const buffers = static_cast<char*>(workspace) + plan.partials_bytes;
   const GemmForm form = plan.few() ? GemmForm::kPlain : form_of(spec);
   const auto run = form == GemmForm::kTiled     ? &attention_forward_tiles
                    : form == GemmForm::kTripled ? &attention_forward_triples
                    : form == GemmForm::kPaired  ? &attention_forward_pairs
                                                 : &attention_forward_task;
   each_task(plan.threads, plan.n_tasks, !plan.few(), [&](int thread, int64_t task, int64_t next) {
-    run(args, static_cast<char*>(workspace) + thread * plan.thread_bytes, task, next);
+    run(args, buffers + thread * plan.thread_bytes, task, next);
   });
+  if (!plan.splits_keys()) return;
+  const int64_t heads = spec.batch * spec.kv_heads;
+  constexpr int64_t kLeast = 1 << 16;  // numbers that are worth a team of threads
+  const bool small = heads * plan.columns * spec.head_dim < kLeast;
+  each_task(small ? 1 : plan.threads, heads, false,
+            [&](int, int64_t head, int64_t) { join_attention_chunks(args, head); });
 }
 
 int64_t attention_backward_workspace_bytes(const AttentionSpec& spec, int threads) {

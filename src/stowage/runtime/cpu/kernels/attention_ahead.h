@@ -54,12 +54,14 @@ class LineQueue {
 /// begins.
 class AttentionAhead {
  public:
+  static constexpr int64_t kStepsALine = 8;
   LineQueue near, far;
+  explicit AttentionAhead(int64_t steps_a_line) : steps_a_line_(steps_a_line) {}
   /// After a product of so many steps of k.
-  void fetch(int64_t steps) {
-    constexpr int64_t kStepsALine = 8;
-    far.fetch(near.fetch(steps / kStepsALine));
-  }
+  void fetch(int64_t steps) { far.fetch(near.fetch(steps / steps_a_line_)); }
+
+ private:
+  int64_t steps_a_line_;
 };
 
 /// Rows [first, first + n) of some heads of a tensor [batch, position, head, dim].
@@ -90,21 +92,26 @@ class AttentionForwardAhead : public AttentionAhead {
   /// The task takes no key from `last_key` on.
   AttentionForwardAhead(const AttentionForwardArgs& args, const AttentionForwardPlace& here,
                         int64_t last_key, int64_t next)
-      : a_(args), here_(here), last_key_(last_key), next_(next) {}
+      : AttentionAhead(args.spec.intervals ? 1 : kStepsALine),  // there may be few products
+        a_(args),
+        here_(here),
+        last_key_(last_key),
+        next_(next) {}
 
   /// Keys [first, first + n) are packed.
   void packed(int64_t first, int64_t n) {
     const int64_t left = last_key_ - first - n;
     near.clear();
     add_keys(near, a_, here_.batch, here_.kv_head, first + n, std::min(left, kKeyBlock));
-    if (left > kKeyBlock || ends_) return;
+    if ((left > kKeyBlock && !a_.spec.intervals) || ends_) return;
     ends_ = true;
     add_columns(a_.out, a_.spec.out, here_);
-    if (next_ < 0) return;
+    if (next_ < 0 || a_.plan.splits_keys()) return;
     const AttentionForwardPlace next(a_.spec, a_.plan, next_);
     add_columns(a_.q, a_.spec.q, next);
-    if (!a_.spec.intervals)
-      add_keys(far, a_, next.batch, next.kv_head, 0, std::min(next.keys_seen(a_.spec), kKeyBlock));
+    const KeyRange keys = visible_range(a_.spec, a_.intervals, next.batch,
+                                        next.position(a_.spec.intervals ? 0 : next.columns - 1));
+    add_keys(far, a_, next.batch, next.kv_head, keys.first, std::min(keys.size(), kKeyBlock));
   }
 
  private:

@@ -23,7 +23,8 @@ class ForwardColumns {
       for (int64_t c = p * kWidth; c < (p + 1) * kWidth; ++c) {
         // Lanes beyond the last column are like it.
         const KeyRange range = visible_range(args.spec, args.intervals, here.batch,
-                                             here.position(std::min(c, here.columns - 1)));
+                                             here.position(std::min(c, here.columns - 1)))
+                                   .within(here.keys);
         first_[c] = static_cast<int32_t>(range.first);
         last_[c] = static_cast<int32_t>(range.last);
         panel.any = panel.any.joined(range);
@@ -38,8 +39,9 @@ class ForwardColumns {
   const int32_t* first(int64_t c) const { return first_ + c; }
   const int32_t* last(int64_t c) const { return last_ + c; }
   int64_t count(int64_t c) const { return last_[c] - first_[c]; }
-  /// The last key that any column sees, and one.
+  /// The key behind the last that any column sees.
   int64_t end() const { return any_.last; }
+  bool sees_any() const { return any_.size() > 0; }
 
   /// Calls piece(first_key, keys).
   template <typename F>

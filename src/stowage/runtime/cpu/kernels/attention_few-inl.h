@@ -87,10 +87,11 @@ HWY_NOINLINE void few_outputs(const float* HWY_RESTRICT p, const S* HWY_RESTRICT
 
 class FewQueriesTask {
  public:
-  FewQueriesTask(const AttentionForwardArgs& args, void* workspace, int64_t head)
+  FewQueriesTask(const AttentionForwardArgs& args, void* workspace, int64_t task)
       : a_(args), s_(args.spec), depth_(round_up_to(args.spec.head_dim, kFewLanes)),
-        carver_(workspace), buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
-        kv_head_(head % args.spec.kv_heads), cols_(args.plan.columns) {}
+        carver_(workspace), buf_(args.spec, args.plan, carver_), task_(task),
+        here_(args.spec, args.plan, task), batch_(here_.batch), kv_head_(here_.kv_head),
+        cols_(args.plan.columns) {}
 
   void run() {
     if (cols_ == 1) return run_as<1>();
@@ -106,24 +107,49 @@ class FewQueriesTask {
   // C >= cols_; the queries in between are zeros.
   template <int C>
   void run_as() {
+    KeyRange any{0, 0};
+    for (int64_t c = 0; c < cols_; ++c) {
+      ranges_[c] = visible_range(s_, a_.intervals, batch_, position(c)).within(here_.keys);
+      any = any.joined(ranges_[c]);
+    }
+    if (a_.plan.splits_keys() && any.size() <= 0)
+      return AttentionPartial(a_, task_).clear(cols_);
     std::fill_n(buf_.q, C * depth_, 0.0f);
-    std::fill_n(buf_.o, C * depth_, 0.0f);
     for (int64_t c = 0; c < cols_; ++c) {
       fetch(a_.q, batch_ * s_.q[0] + position(c) * s_.q[1] + q_head(c) * s_.q[2], s_.q[3],
             buf_.q + c * depth_);
       for (int64_t i = 0; i < depth_; ++i) buf_.q[c * depth_ + i] *= s_.scale;
-      buf_.max[c] = -std::numeric_limits<float>::infinity();
-      buf_.sum[c] = 0;
     }
-    KeyRange any{0, 0};
-    for (int64_t c = 0; c < cols_; ++c) {
-      ranges_[c] = visible_range(s_, a_.intervals, batch_, position(c));
-      any = any.joined(ranges_[c]);
+    attend<C>(any);
+    // A zero for what is not seen may have met a number that is not finite.
+    if (s_.intervals && !all_finite(buf_.o, cols_ * depth_)) {
+      careful_ = true;
+      attend<C>(any);
     }
+    a_.plan.splits_keys() ? finish_part() : finish();
+  }
+
+  template <int C>
+  void attend(const KeyRange& any) {
+    std::fill_n(buf_.o, C * depth_, 0.0f);
+    std::fill_n(buf_.max, cols_, -std::numeric_limits<float>::infinity());
+    std::fill_n(buf_.sum, cols_, 0.0f);
     for (int64_t block = any.first / kKeyBlock * kKeyBlock; block < any.last; block += kKeyBlock) {
       const int64_t first = std::max(any.first, block), last = std::min(any.last, block + kKeyBlock);
       if (sees(first, last)) keys<C>(first, last);
     }
+  }
+
+  void finish_part() const {
+    const AttentionPartial to(a_, task_);
+    for (int64_t c = 0; c < cols_; ++c) {
+      to.max[c] = buf_.max[c];
+      to.sum[c] = buf_.sum[c];
+      std::copy_n(buf_.o + c * depth_, s_.head_dim, to.o + c * s_.head_dim);
+    }
+  }
+
+  void finish() {
     for (int64_t c = 0; c < cols_; ++c) {
       const float sum = softmax_divisor(buf_.sum[c], ranges_[c].size());
       for (int64_t i = 0; i < depth_; ++i) buf_.o[c * depth_ + i] /= sum;
@@ -158,7 +184,7 @@ class FewQueriesTask {
     for (int64_t c = cols_; c < C; ++c) std::fill_n(buf_.scores + c * kKeyBlock, lane + n, 0.0f);
     RowSource v = rows_from(first, source(a_.v, s_.v), s_.v);
     uint8_t marks[kKeyBlock];
-    if (s_.intervals && !all_see(first, last)) {
+    if (careful_ && !all_see(first, last)) {
       int64_t at[kKeyBlock];
       for (int64_t j = 0; j < n; ++j) at[j] = j * s_.v[1];
       v = finite_rows(s_.dtype, v, at, n, s_.head_dim, buf_.finite, marks);
@@ -250,7 +276,10 @@ class FewQueriesTask {
   int64_t depth_;
   Carver carver_;
   AttentionForwardBuffers buf_;
+  int64_t task_;
+  const AttentionForwardPlace here_;
   int64_t batch_, kv_head_, cols_;
+  bool careful_ = false;  // numbers of v that are not finite are added by themselves
   KeyRange ranges_[kFewColumns];  // of keys that each query sees
 };
 

@@ -18,10 +18,14 @@ auto with_bits(DType dtype, Use use) {
 template <typename Bits>
 bool has_infinite(const Bits* row, int64_t dims, int64_t stride, Bits exponent) {
   Bits found = 0;
-  if (stride == 1)
-    for (int64_t d = 0; d < dims; ++d) found |= (row[d] & exponent) == exponent ? 1 : 0;
-  else
-    for (int64_t d = 0; d < dims; ++d) found |= (row[d * stride] & exponent) == exponent ? 1 : 0;
+  if (stride == 1) {
+#pragma omp simd reduction(| : found)
+    for (int64_t d = 0; d < dims; ++d)
+      found |= static_cast<Bits>((row[d] & exponent) == exponent ? 1 : 0);
+  } else {
+    for (int64_t d = 0; d < dims; ++d)
+      found |= static_cast<Bits>((row[d * stride] & exponent) == exponent ? 1 : 0);
+  }
   return found != 0;
 }
 
@@ -31,6 +35,10 @@ float float_at(DType dtype, const void* base, int64_t offset) {
   if (dtype == DType::kBF16) return widen(static_cast<const Bf16*>(base)[offset]);
   if (dtype == DType::kF16) return widen(static_cast<const F16*>(base)[offset]);
   return static_cast<const float*>(base)[offset];
+}
+
+bool all_finite(const float* x, int64_t n) {
+  return !has_infinite(reinterpret_cast<const uint32_t*>(x), n, 1, uint32_t{0x7f800000});
 }
 
 RowSource finite_rows(DType dtype, const RowSource& from, int64_t* rows, int64_t n, int64_t dims,

@@ -26,6 +26,9 @@ struct RowSource {
 RowSource finite_rows(DType dtype, const RowSource& from, int64_t* rows, int64_t n, int64_t dims,
                       void* copy, uint8_t* marks);
 
+/// True if none of n numbers is infinite or NaN.
+bool all_finite(const float* x, int64_t n);
+
 /// Calls add(d, x) for the elements x of a row that are not finite.
 template <typename Add>
 void each_infinite(DType dtype, const RowSource& from, int64_t row, int64_t dims, Add add) {

@@ -71,19 +71,25 @@ class ForwardTask {
         buf_(args.spec, args.plan, carver_),
         here_(args.spec, args.plan, task),
         columns_(args, here_),
+        task_(task),
         ahead_(args, here_, columns_.end(), next) {}
 
   void run() {
+    if (a_.plan.splits_keys() && !columns_.sees_any())
+      return AttentionPartial(a_, task_).clear(here_.columns);
     column_offsets(s_.q);
     dim_offsets(s_.q);
     pack<kWidth>(s_.dtype, a_.q, here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims,
                  s_.head_dim, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kWidth);
     for (int64_t i = 0; i < padded * s_.head_dim; ++i) buf_.q[i] *= s_.scale;
-    std::fill_n(buf_.o, padded * s_.head_dim, 0.0f);
-    std::fill_n(buf_.max, padded, -kInfinity);
-    std::fill_n(buf_.sum, padded, 0.0f);
-    columns_.each_piece([&](int64_t first_key, int64_t keys) { key_block(first_key, keys); });
+    attend(padded);
+    // A zero for what is not seen may have met a number that is not finite.
+    if (s_.intervals && !all_finite(buf_.o, padded * s_.head_dim)) {
+      careful_ = true;
+      attend(padded);
+    }
+    if (a_.plan.splits_keys()) return finish_part();
     finish();
   }
 
@@ -96,6 +102,13 @@ class ForwardTask {
     for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * stride[3];
   }
 
+  void attend(int64_t padded) {
+    std::fill_n(buf_.o, padded * s_.head_dim, 0.0f);
+    std::fill_n(buf_.max, padded, -kInfinity);
+    std::fill_n(buf_.sum, padded, 0.0f);
+    columns_.each_piece([&](int64_t first_key, int64_t keys) { key_block(first_key, keys); });
+  }
+
   void key_block(int64_t first_key, int64_t keys) {
     const int64_t k_origin = here_.batch * s_.k[0] + here_.kv_head * s_.k[2];
     int64_t at[kKeyBlock];
@@ -104,7 +117,7 @@ class ForwardTask {
     pack<kRows>(s_.dtype, a_.k, k_origin, at, keys, buf_.dims, s_.head_dim, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
-    if (s_.intervals) v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
+    if (careful_) v = finite_rows(s_.dtype, v, at, keys, s_.head_dim, buf_.finite, marks_);
     for (int64_t d = 0; d < s_.head_dim; ++d) buf_.dims[d] = d * v.dim_stride;
     pack<kRows>(s_.dtype, v.base, v.origin, buf_.dims, s_.head_dim, at, keys, buf_.v);
     ahead_.packed(first_key, keys);
@@ -157,6 +170,16 @@ class ForwardTask {
     }
   }
 
+  void finish_part() const {
+    const AttentionPartial to(a_, task_);
+    for (int64_t c = 0; c < here_.columns; ++c) {
+      to.max[c] = buf_.max[c];
+      to.sum[c] = buf_.sum[c];
+      const float* const from = buf_.o + c / kWidth * kWidth * s_.head_dim + c % kWidth;
+      for (int64_t d = 0; d < s_.head_dim; ++d) to.o[c * s_.head_dim + d] = from[d * kWidth];
+    }
+  }
+
   void finish() {
     const int64_t dims = s_.head_dim;
     column_offsets(s_.out);
@@ -184,9 +207,13 @@ class ForwardTask {
   AttentionForwardBuffers buf_;
   const AttentionForwardPlace here_;
   const ForwardColumns<kWidth> columns_;
+  int64_t task_;
   AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
-  uint8_t marks_[kKeyBlock];  // of the packed rows of v, with intervals
+  // If so, numbers that are not finite are left out of the packed v, and added by themselves; marks_
+  // has its rows with such.
+  bool careful_ = false;
+  uint8_t marks_[kKeyBlock];
 };
 
 void run_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task,

@@ -116,18 +116,24 @@ class ForwardPaired {
         buf_(args.spec, args.plan, Kernel::kUnits, carver_),
         here_(args.spec, args.plan, task),
         columns_(args, here_),
+        task_(task),
         ahead_(args, here_, columns_.end(), next) {}
 
   void run() {
+    if (a_.plan.splits_keys() && !columns_.sees_any())
+      return AttentionPartial(a_, task_).clear(here_.columns);
     column_offsets(s_.q);
     dim_offsets(s_.q);
     kernel_.pack_right(elements(a_.q) + here_.batch * s_.q[0], offsets_, here_.columns, buf_.dims,
                        dims_, buf_.q_marks, buf_.q);
     const int64_t padded = round_up_to(here_.columns, kTileCols);
-    std::fill_n(buf_.o, padded / kTileCols * panel_, 0.0f);
-    std::fill_n(buf_.max, padded, -kInfinity);
-    std::fill_n(buf_.sum, padded, 0.0f);
-    columns_.each_piece([&](int64_t first_key, int64_t keys) { key_block(first_key, keys); });
+    attend(padded);
+    // A zero for what is not seen may have met a number that is not finite.
+    if (s_.intervals && !all_finite(buf_.o, padded / kTileCols * panel_)) {
+      careful_ = true;
+      attend(padded);
+    }
+    if (a_.plan.splits_keys()) return finish_part();
     finish();
   }
 
@@ -141,6 +147,13 @@ class ForwardPaired {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride[3];
   }
 
+  void attend(int64_t padded) {
+    std::fill_n(buf_.o, padded / kTileCols * panel_, 0.0f);
+    std::fill_n(buf_.max, padded, -kInfinity);
+    std::fill_n(buf_.sum, padded, 0.0f);
+    columns_.each_piece([&](int64_t first_key, int64_t keys) { key_block(first_key, keys); });
+  }
+
   void key_block(int64_t first_key, int64_t keys) {
     int64_t at[kKeyBlock];
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.k[1];
@@ -149,7 +162,7 @@ class ForwardPaired {
                       buf_.dims, dims_, buf_.k_marks, buf_.k);
     for (int64_t j = 0; j < keys; ++j) at[j] = (first_key + j) * s_.v[1];
     RowSource v{a_.v, here_.batch * s_.v[0] + here_.kv_head * s_.v[2], s_.v[3]};
-    if (s_.intervals) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
+    if (careful_) v = finite_rows(s_.dtype, v, at, keys, dims_, buf_.finite, marks_);
     cleaned_ = v.cleaned;
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * v.dim_stride;
     kernel_.pack_left(elements(v.base) + v.origin, buf_.dims, dims_, at, keys, buf_.v_marks, buf_.v);
@@ -244,6 +257,16 @@ class ForwardPaired {
     }
   }
 
+  void finish_part() const {
+    const AttentionPartial to(a_, task_);
+    for (int64_t c = 0; c < here_.columns; ++c) {
+      to.max[c] = buf_.max[c] * s_.scale;
+      to.sum[c] = buf_.sum[c];
+      const float* const from = buf_.o + c / kTileCols * panel_ + c % kTileCols;
+      for (int64_t d = 0; d < s_.head_dim; ++d) to.o[c * s_.head_dim + d] = from[d * kTileCols];
+    }
+  }
+
   void finish() {
     column_offsets(s_.out);
     for (int64_t c = 0; c < here_.columns; c += kTileCols) {
@@ -272,10 +295,13 @@ class ForwardPaired {
   AttentionForwardPairs buf_;
   const AttentionForwardPlace here_;
   const ForwardColumns<kTileCols> columns_;
+  int64_t task_;
   AttentionForwardAhead ahead_;
   int64_t offsets_[kQueryColumns];
-  uint8_t marks_[kKeyBlock];  // of the packed rows of v, with intervals
-  bool cleaned_ = false;      // some are marked
+  // If careful_, numbers that are not finite are left out of the packed v, and added by themselves;
+  // marks_ has its rows with such, if cleaned_.
+  bool careful_ = false, cleaned_ = false;
+  uint8_t marks_[kKeyBlock];
 };
 
 }  // namespace stow::cpu::pairs

@@ -38,7 +38,15 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& s, int threads)
          heads * blocks_of(p.columns, p.task_columns) < 4 * int64_t{threads})
     p.task_columns = round_up_to(p.task_columns / 2, kPanelCols);
   p.tasks_per_head = p.columns ? blocks_of(p.columns, p.task_columns) : 0;
-  p.n_tasks = heads * p.tasks_per_head;
+  p.chunks = 1, p.chunk_keys = s.kv_len;
+  if (s.intervals && p.columns > 0 && p.columns <= kSplitColumns && s.kv_len > kChunkBlocks * kKeyBlock) {
+    const int64_t blocks = blocks_of(s.kv_len, kKeyBlock);
+    p.chunk_keys = std::max(kChunkBlocks, blocks_of(blocks, kMostChunks)) * kKeyBlock;
+    p.chunks = blocks_of(s.kv_len, p.chunk_keys);
+  }
+  p.n_tasks = heads * p.tasks_per_head * p.chunks;
+  p.partial_floats = p.splits_keys() ? round_up_to(p.columns * (s.head_dim + 2), 16) : 0;
+  p.partials_bytes = p.n_tasks * p.partial_floats * int64_t{sizeof(float)};
   p.threads = static_cast<int>(std::min<int64_t>(std::max(threads, 1), p.n_tasks));
   p.thread_bytes = measured<AttentionForwardBuffers>(s, p);
   for (const AttentionUnits& units : {kPairUnits, kTileUnits})

@@ -17,6 +17,9 @@ inline constexpr int64_t kKeyRun = 2;        // blocks of keys that a packed blo
 inline constexpr int64_t kQueryColumns = 512;  // most query columns of a forward task
 inline constexpr int64_t kFewColumns = 8;    // up to so many, a forward task walks rows of k and v
 inline constexpr int64_t kFewLanes = 8;      // in vectors of this many
+inline constexpr int64_t kSplitColumns = 64;  // up to so many, with intervals, tasks share the keys
+inline constexpr int64_t kChunkBlocks = 2;    // blocks of keys of such a task at least
+inline constexpr int64_t kMostChunks = 64;    // such tasks of a head at most
 inline constexpr int64_t kPanelRows = 12;    // a multiple of every target's micro-kernel rows
 inline constexpr int64_t kPanelCols = 32;    // likewise of its columns
 
@@ -80,6 +83,10 @@ struct KeyRange {
   int64_t first, last;
   int64_t size() const { return last - first; }
   bool overlaps(int64_t begin, int64_t end) const { return first < end && begin < last; }
+  KeyRange within(const KeyRange& other) const {
+    const KeyRange both{std::max(first, other.first), std::min(last, other.last)};
+    return both.first < both.last ? both : KeyRange{0, 0};
+  }
   /// The smallest range with both; an empty one adds nothing.
   KeyRange joined(const KeyRange& other) const {
     if (other.size() <= 0) return *this;
@@ -106,12 +113,16 @@ inline float softmax_divisor(float sum, int64_t seen) {
 }
 
 /// Forward: a task is some columns, (position, head of the group) with the head innermost, of one
-/// batch element and key-value head.
+/// batch element and key-value head. With intervals, where there are few columns of a head, as in
+/// decoding, it is all of them with a chunk of the keys: chunks give partial results, which are joined.
 struct AttentionForwardPlan {
   int64_t group, columns, task_columns, tasks_per_head, n_tasks;
+  int64_t chunks, chunk_keys;  // of a head; 1 and all keys if they are not split
   int threads;
   int64_t thread_bytes;  // the same on machines with products of pairs and on others
+  int64_t partial_floats, partials_bytes;  // of a chunk, and of all
   bool few() const { return columns <= kFewColumns; }
+  bool splits_keys() const { return chunks > 1; }
 };
 AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threads);
 
@@ -119,16 +130,17 @@ AttentionForwardPlan plan_attention_forward(const AttentionSpec& spec, int threa
 /// head. Tasks of a head come one after the other, for the cache.
 struct AttentionForwardPlace {
   int64_t batch, kv_head, first, columns, group;
+  KeyRange keys;  // no others are the task's
   AttentionForwardPlace(const AttentionSpec& s, const AttentionForwardPlan& p, int64_t task)
-      : batch(task / p.tasks_per_head / s.kv_heads),
-        kv_head(task / p.tasks_per_head % s.kv_heads),
-        first(task % p.tasks_per_head * p.task_columns),
+      : batch(task / p.chunks / p.tasks_per_head / s.kv_heads),
+        kv_head(task / p.chunks / p.tasks_per_head % s.kv_heads),
+        first(task / p.chunks % p.tasks_per_head * p.task_columns),
         columns(std::min(p.task_columns, p.columns - first)),
-        group(p.group) {}
+        group(p.group),
+        keys{task % p.chunks * p.chunk_keys,
+             std::min((task % p.chunks + 1) * p.chunk_keys, s.kv_len)} {}
   int64_t position(int64_t column) const { return (first + column) / group; }
   int64_t q_head(int64_t column) const { return kv_head * group + (first + column) % group; }
-  /// Keys that a prefix must have that holds all that is seen without intervals.
-  int64_t keys_seen(const AttentionSpec& s) const { return visible_keys(s, position(columns - 1)); }
 };
 
 /// One thread's buffers in the forward pass; panels are [.., depth, width].

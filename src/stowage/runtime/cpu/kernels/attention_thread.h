@@ -2,7 +2,9 @@
 // Not public: attention.cpp calls these.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "stowage/runtime/cpu/kernels/attention_plan.h"
 
@@ -15,7 +17,25 @@ struct AttentionForwardArgs {
   void* out;
   float* lse;
   const KeyIntervals& intervals;
+  float* partials;  // [n_tasks, partial_floats], where the plan splits keys
 };
+/// What a task gives that has a chunk of the keys, for each of its columns: the largest score, the sum
+/// of exponentials relative to that, and the sum of values weighted by these. Nothing was seen if max
+/// is -inf and sum zero; then o need not be there.
+struct AttentionPartial {
+  float *max, *sum, *o;  // [columns], [columns], [columns, head_dim]
+  AttentionPartial(const AttentionForwardArgs& args, int64_t task)
+      : max(args.partials + task * args.plan.partial_floats),
+        sum(max + args.plan.columns),
+        o(sum + args.plan.columns) {}
+  void clear(int64_t columns) {
+    std::fill_n(max, columns, -std::numeric_limits<float>::infinity());
+    std::fill_n(sum, columns, 0.0f);
+  }
+};
+/// Joins the partial results of all chunks of the head-th (batch, key-value head), in their order.
+void join_attention_chunks(const AttentionForwardArgs& args, int64_t head);
+
 /// Runs one task with this thread's workspace; `next` is the one that it will run
 /// afterwards, or -1: only a hint of what to fetch.
 void attention_forward_task(const AttentionForwardArgs& args, void* workspace, int64_t task,

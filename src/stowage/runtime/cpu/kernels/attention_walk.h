@@ -21,16 +21,26 @@ class BackwardWalk {
   static void run(const AttentionBackwardArgs& args, AttentionPart part, void* workspace,
                   int64_t task, int64_t next) {
     const AttentionBackwardPlan& plan = args.plan;
+    const auto run = [&](int64_t head, auto work) {
+      Task one(args, workspace, head);
+      work(one);
+      // A zero for what is not seen may have met a number that is not finite.
+      if (one.is_finite_ || !args.spec.intervals) return;
+      one.careful_ = true;
+      work(one);
+    };
     switch (part) {
       case AttentionPart::kAll:
-        return Task(args, workspace, task).all(next);
+        return run(task, [&](Task& t) { t.all(next); });
       case AttentionPart::kKeys:  // the first keys, which most queries see, come last and so first
-        return Task(args, workspace, task / plan.key_blocks)
-            .keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
+        return run(task / plan.key_blocks, [&](Task& t) {
+          t.keys(plan.key_blocks - 1 - task % plan.key_blocks, 1, nullptr);
+        });
       case AttentionPart::kQueries: {
         const int64_t rest = task / plan.query_blocks;
-        return Task(args, workspace, rest / plan.group)
-            .queries(rest % plan.group, task % plan.query_blocks);
+        return run(rest / plan.group, [&](Task& t) {
+          t.queries(rest % plan.group, task % plan.query_blocks);
+        });
       }
     }
   }
@@ -39,7 +49,8 @@ class BackwardWalk {
   BackwardWalk(const AttentionBackwardArgs& args, void* workspace, int64_t head)
       : a_(args), s_(args.spec), dims_(args.spec.head_dim), carver_(workspace),
         buf_(args.spec, args.plan, carver_), batch_(head / args.spec.kv_heads),
-        kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)) {}
+        kv_head_(head % args.spec.kv_heads), dq_stride_(round_up_to(dims_, kPanelCols)),
+        ahead_(AttentionAhead::kStepsALine) {}
 
   void dim_offsets(int64_t stride) {
     for (int64_t d = 0; d < dims_; ++d) buf_.dims[d] = d * stride;
@@ -71,10 +82,10 @@ class BackwardWalk {
             std::min(keys.last - first_key_, n_keys_)};
   }
 
-  // Rows of k, q or d_out, for products in which they meet zeros that stand for what is not seen:
-  // with intervals without what is not finite, which add_infinite() adds.
+  // Rows of k, q or d_out, for products in which they meet zeros that stand for what is not seen: if
+  // careful_, without what is not finite, which add_infinite() adds.
   RowSource finite(const RowSource& from, int64_t* rows, int64_t n, uint8_t* marks, bool& cleaned) {
-    if (!s_.intervals) return from;
+    if (!careful_) return from;
     const RowSource source = finite_rows(s_.dtype, from, rows, n, dims_, buf_.finite, marks);
     cleaned = source.cleaned;
     return source;
@@ -100,9 +111,12 @@ class BackwardWalk {
   // Rows that finite() left numbers out of.
   uint8_t key_marks_[kKeyRun][kKeyBlock], q_marks_[kQueryBlock], do_marks_[kQueryBlock];
   bool keys_cleaned_[kKeyRun] = {}, q_cleaned_ = false, do_cleaned_ = false;
+  bool careful_ = false;
   AttentionAhead ahead_;
 
  private:
+  bool is_finite_ = true;  // what has been summed
+
   Task& self() { return static_cast<Task&>(*this); }
 
   void all(int64_t next_head) {
@@ -113,6 +127,7 @@ class BackwardWalk {
       if (!ends && b + 2 * run >= a_.plan.key_blocks) fetch_end(b, next_head), ends = true;
       keys(b, std::min(run, a_.plan.key_blocks - b), buf_.dq);
     }
+    look_at(buf_.dq, rows * dq_stride_);
     for (int64_t g = 0; g < a_.plan.group; ++g) {
       q_head_ = kv_head_ * a_.plan.group + g;
       self().write_dq(buf_.dq + g * s_.q_len * dq_stride_, 0, s_.q_len);
@@ -147,6 +162,8 @@ class BackwardWalk {
       }
     for (int64_t i = 0; i < blocks; ++i) {
       turn_to(block + i, i);
+      look_at(dk_, buf_.sums_size);
+      look_at(dv_, buf_.sums_size);
       self().write_keys(dk_, s_.scale, a_.dk, s_.dk);
       self().write_keys(dv_, 1.0f, a_.dv, s_.dv);
     }
@@ -164,6 +181,7 @@ class BackwardWalk {
       if ((b + 1) * kKeyBlock < keys.last) fetch_keys(ahead_.near, batch_, kv_head_, b + 1, 1);
       meet(false, buf_.dq);
     }
+    look_at(buf_.dq, n_rows_ * dq_stride_);
     self().write_dq(buf_.dq, first_row_, n_rows_);
   }
 
@@ -175,7 +193,11 @@ class BackwardWalk {
 
   void meet(bool for_keys, float* dq) {
     self().meet(for_keys, dq);
-    if (s_.intervals) add_infinite(for_keys, dq);
+    if (careful_) add_infinite(for_keys, dq);
+  }
+
+  void look_at(const float* sums, int64_t n) {
+    if (s_.intervals && !careful_) is_finite_ &= all_finite(sums, n);
   }
 
   // Adds what numbers that are not finite give where they are seen. A query and a key that see each
