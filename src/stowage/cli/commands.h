@@ -31,6 +31,7 @@ Result<int> run_generate(std::span<const std::string> arguments);
 
 /// Of `bench`.
 Result<int> run_bench_step(std::span<const std::string> arguments);
+Result<int> run_bench_generate(std::span<const std::string> arguments);
 Result<int> run_program1(std::span<const std::string> arguments);
 Result<int> run_program2(std::span<const std::string> arguments);
 

@@ -117,7 +117,7 @@ Result<int> run(GenerateArguments& arguments) {
     if (!arguments.prompt && !arguments.chat && arguments.prompts_path.empty())
       return fail("generate: expected one of --prompt TEXT, --chat TEXT and --prompts FILE{}",
                   arguments.plan ? ", or --length N" : "");
-    if (!files.text) return fail("{}: there is no tokenizer.json", arguments.model);
+    if (!files.text) return fail("{}", files.no_text);
     Result<std::vector<std::vector<int32_t>>> read = read_prompts(arguments, files);
     if (!read) return read.failure();
     prompts = std::move(*read);

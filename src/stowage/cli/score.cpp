@@ -97,7 +97,7 @@ Result<std::vector<int32_t>> tokens_of(const lm::ModelFiles& files, const Json& 
     }
     return ids;
   }
-  if (!files.text) return fail("the model has no tokenizer: expected the key tokens");
+  if (!files.text) return fail("expected the key tokens, as there is no tokenizer: {}", files.no_text);
   std::string whole;
   if (messages) {
     const Json* tools = line.find("tools");

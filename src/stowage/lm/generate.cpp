@@ -325,7 +325,7 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
 Result<void> check_prompts(const ModelFiles& files, const std::vector<std::vector<int32_t>>& prompts,
                            const GenerateOptions& options) {
   if (!options.stop.empty() && !files.text)
-    return fail("a stop text needs a tokenizer, which {} has not", files.path);
+    return fail("a stop text needs a tokenizer; {}", files.no_text);
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto n = static_cast<int64_t>(prompts[i].size());
     if (n == 0) return fail("prompt {}: there is no token", i);

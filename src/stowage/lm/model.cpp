@@ -6,7 +6,9 @@
 
 #include "stowage/api/memory.h"
 #include "stowage/api/trace.h"
+#include "stowage/io/hf_folder.h"
 #include "stowage/io/rope.h"
+#include "stowage/text/tokenizer_export.h"
 
 namespace stow::lm {
 namespace {
@@ -43,6 +45,10 @@ TensorName tensor_name(const std::string& leaf) {
       {"layers/q_norm", "self_attn.q_norm.weight"},
       {"layers/k_norm", "self_attn.k_norm.weight"}};
   return {kNames.at(leaf), leaf.starts_with("layers/")};
+}
+
+std::string full_name(const TensorName& tensor, int64_t layer) {
+  return tensor.is_of_layer ? fmt::format("model.layers.{}.{}", layer, tensor.name) : tensor.name;
 }
 
 // Reads a tensor into the buffer from an offset on, a piece at a time.
@@ -123,16 +129,17 @@ Result<ModelFiles> ModelFiles::open(const std::string& path) {
     if (!config) return config.failure();
     files.config = std::move(*config);
   }
-  if (!is_folder) return files;
-  if (const fs::path file = folder / "generation_config.json"; fs::exists(file, error)) {
+  if (const fs::path file = folder / "generation_config.json"; is_folder && fs::exists(file, error)) {
     Result<GenerationConfig> generation = GenerationConfig::load(file.string());
     if (!generation) return generation.failure();
     files.generation = std::move(*generation);
   }
-  if (fs::exists(folder / "tokenizer.json", error)) {
-    Result<text::TokenizerFolder> text = text::TokenizerFolder::load(path);
-    if (!text) return text.failure();
+  if (is_folder && !fs::exists(folder / "tokenizer.json", error)) {
+    files.no_text = fmt::format("{}: there is no tokenizer.json", path);
+  } else if (Result<text::TokenizerFolder> text = text::TokenizerFolder::load(path); text) {
     files.text = std::move(*text);
+  } else {
+    files.no_text = text.error();
   }
   return files;
 }
@@ -186,9 +193,7 @@ Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr dev
     const TensorName tensor = tensor_name(paths[i]);
     const int64_t n = tensor.is_of_layer ? files.config.num_hidden_layers : 1;
     for (int64_t l = 0; l < n; ++l) {
-      const std::string name =
-          tensor.is_of_layer ? fmt::format("model.layers.{}.{}", l, tensor.name) : tensor.name;
-      if (Result<void> read = read_tensor(*files.weights, name, type.dtype, *buffer,
+      if (Result<void> read = read_tensor(*files.weights, full_name(tensor, l), type.dtype, *buffer,
                                           l * (type.bytes() / n), piece);
           !read)
         return read.failure();
@@ -197,6 +202,30 @@ Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr dev
   }
   model.files_ = std::move(files);
   return model;
+}
+
+Result<void> save(const Model& model, const std::string& folder) {
+  const nn::Decoder types = abstract_weights(model.config(), model.options());
+  const std::vector<Array> leaves = tree_leaves(types);
+  const std::vector<std::string> paths = tree_paths(types);
+  std::vector<TensorBytes> tensors;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const TensorName tensor = tensor_name(paths[i]);
+    const int64_t n = tensor.is_of_layer ? model.config().num_hidden_layers : 1;
+    std::vector<int64_t> shape = leaves[i].shape().dims();
+    if (tensor.is_of_layer) shape.erase(shape.begin());
+    for (int64_t l = 0; l < n; ++l) {
+      const int64_t begin = l * (leaves[i].type().bytes() / n);
+      TensorBytes bytes{full_name(tensor, l), leaves[i].dtype(), shape, {}, {}};
+      bytes.read = [buffer = model.weights()[i], begin](int64_t offset, std::span<std::byte> out) {
+        buffer->read(begin + offset, out);
+      };
+      tensors.push_back(std::move(bytes));
+    }
+  }
+  if (Result<void> written = write_hf_folder(folder, model.config(), tensors); !written)
+    return written;
+  return text::write_tokenizer_files(model.files().path, folder);
 }
 
 Result<Model> load(const std::string& path, const WeightOptions& options, DevicePtr device) {

@@ -34,8 +34,8 @@ struct ModelFiles {
   std::string path;
   HfConfig config;
   GenerationConfig generation;
-  /// None where the folder has no tokenizer.
   std::optional<text::TokenizerFolder> text;
+  std::string no_text;  ///< Where `text` is none: why, as "FILE: reason".
   /// The tensors, unread. Null for a folder with config.json and no weights, which can be planned.
   std::shared_ptr<const WeightSource> weights;
 
@@ -81,6 +81,10 @@ Result<Model> load(ModelFiles files, const WeightOptions& options = {}, DevicePt
 /// The same from a path.
 Result<Model> load(const std::string& path, const WeightOptions& options = {},
                    DevicePtr device = {});
+/// Writes the model as a Hugging Face folder that transformers opens: config.json, model.safetensors in
+/// the dtype of the weights, and the tokenizer's files. Reads the weights piece by piece, wherever
+/// they lie. Errors: those of write_hf_folder and of the files' copies; DiskError.
+Result<void> save(const Model& model, const std::string& folder);
 inline constexpr int64_t kLoadPieceBytes = int64_t{1} << 20;  ///< See load().
 
 }  // namespace stow::lm
