@@ -15,15 +15,26 @@ inline constexpr int64_t kTile = 16;       // rows of a tile, and its pairs
 inline constexpr int64_t kSide = 2 * kTile;  // rows and columns of what one kernel makes
 inline constexpr int64_t kStep = kSide * kTile;  // words of a panel of rows between its steps of pairs
 
-/// The tile registers of this thread, for as long as it lives: 16 rows of 64 bytes each.
+/// Rows and bytes of a row of the operands of one instruction, out += left right. An operand's tile
+/// registers are 0 to 3 for `out`, 4 and 5 for `left`, 6 and 7 for `right`.
+struct TileShapes {
+  uint8_t out_rows = kTile, left_rows = kTile, right_rows = kTile;
+  uint16_t out_bytes = 64, left_bytes = 64, right_bytes = 64;
+};
+
+/// The tile registers of this thread, for as long as it lives; by default 16 rows of 64 bytes each.
 class Tiles {
  public:
-  STOW_AMX Tiles() {
+  STOW_AMX explicit Tiles(const TileShapes& of = {}) {
     alignas(64) struct {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } const config;
+      uint16_t bytes[16] = {};
+      uint8_t rows[16] = {};
+    } config;
+    for (int i = 0; i < 8; ++i) {
+      config.bytes[i] = i < 4 ? of.out_bytes : i < 6 ? of.left_bytes : of.right_bytes;
+      config.rows[i] = i < 4 ? of.out_rows : i < 6 ? of.left_rows : of.right_rows;
+    }
     // GCC 12 takes the instruction to read eight bytes of it.
     __asm__ volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "stowage/runtime/cpu/kernels/amx.h"
+#include "stowage/runtime/cpu/kernels/gemm_few_amx.h"
 #include "stowage/runtime/cpu/kernels/gemm_paired.h"
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
 
@@ -81,6 +82,7 @@ bool can_multiply_tiles() {
 
 void gemm_thread_tiles(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                        int64_t first_task, int64_t last_task) {
+  if (FewByTiles few(plan, a, b, c, workspace); few.can_run()) return few.run(first_task, last_task);
   const amx::Tiles tiles;
   PairedThread<TileKernel>(plan, a, b, c, workspace).run(first_task, last_task);
 }

@@ -4,6 +4,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "stowage/runtime/cpu/kernels/gemm_few-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_run-inl.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 
@@ -12,6 +13,7 @@ namespace stow::cpu::HWY_NAMESPACE {
 
 void run_gemm_f32(const GemmPlan& plan, const void* a, const void* b, void* c, void* workspace,
                   int64_t first_task, int64_t last_task) {
+  if (takes_few_rows(plan)) return run_few_rows(plan, a, b, c, workspace, first_task, last_task);
   GemmThread<float>(plan, a, b, c, workspace).run(first_task, last_task);
 }
 

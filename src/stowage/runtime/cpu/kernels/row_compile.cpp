@@ -18,6 +18,7 @@ constexpr int64_t kTileElems = 1024;
 constexpr int64_t kRowTileElems = 8192;  // of all operands together
 constexpr int64_t kMaxTileRows = 256;
 constexpr int64_t kBlockCols = 256;
+constexpr int64_t kRowsOfRuns = 8;  // rows at a time where their runs of columns are adjacent
 constexpr int64_t kKeepBytes = 256 << 10;  // of whole rows, a thread
 constexpr int64_t kUnitElems = 32 << 10;
 constexpr int64_t kFetchElems = 768;  // from what is worked on to what is fetched, in long strips
@@ -153,6 +154,15 @@ bool Compiler::is_column_sum(int k) const {
   });
 }
 
+bool Compiler::lies_between_rows() const {
+  for (int k = 0; k < plan_.n_inputs; ++k) {
+    const PlanOperand& o = plan_.operands[static_cast<size_t>(k)];
+    if (o.span == Span::kFull && !o.unit_columns && o.inner_col == 1 && o.inner_row == plan_.inner_cols())
+      return true;
+  }
+  return false;
+}
+
 void Compiler::choose_tiles() {
   const bool column_reductions = reduces_columns();
   bool transposed = false;
@@ -170,6 +180,10 @@ void Compiler::choose_tiles() {
     const int64_t elems = plan_.in_blocks ? kRowTileElems / 4 : kRowTileElems;  // less to keep
     const int64_t near = elems / std::max<int64_t>(1, n_full) / C;
     plan_.r_tile = transposed ? 16 : std::clamp<int64_t>(near, 1, kMaxTileRows);
+    if (!one_strip && lies_between_rows()) {
+      plan_.c_tile /= kRowsOfRuns;
+      plan_.r_tile = kRowsOfRuns;
+    }
   } else {
     plan_.c_tile = std::min<int64_t>(C, transposed ? 64 : column_reductions ? 1024 : tile_elems_);
     if (plan_.in_blocks) plan_.c_tile = std::min(plan_.c_tile, kBlockCols);

@@ -80,6 +80,9 @@ class Compiler {
 
   void check_store(int i);
 
+  // True if an input has runs of columns of one row beside those of the next, as where the middle dimension
+  // of three is that of the rows.
+  bool lies_between_rows() const;
   void choose_tiles();
   bool reduces_columns() const;
   // True if output k is that of a column reduction: written after the rows of its group.

@@ -178,7 +178,9 @@ void plan_dims(const RowProgram& program, RowPlan& plan) {
     }
     o.inner_row = has_inner_row ? o.row_strides.back() : 0;
     o.inner_col = cols.empty() ? 0 : o.col_strides.back();
-    o.unit_columns = cols.size() == 1 && o.inner_col == 1;
+    o.unit_columns = !cols.empty() && o.inner_col == 1;
+    for (size_t i = 1; i < cols.size(); ++i)
+      o.unit_columns = o.unit_columns && o.col_strides[i - 1] == o.col_strides[i] * cols[i].extent;
     plan.operands.push_back(std::move(o));
   }
 }

@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include <hwy/cache_control.h>
 #include "stowage/runtime/cpu/kernels/row_plan.h"
@@ -207,6 +208,10 @@ class Worker {
     const size_t n_dims = plan_.col_dims.size();
     if (n_dims == 0 || col == 0) return 0;  // an extent may be 0 where col is
     if (n_dims == 1) return col * o.inner_col;
+    if (n_dims == 2) {
+      const int64_t outer = col / plan_.col_dims[1];
+      return outer * o.col_strides[0] + (col - outer * plan_.col_dims[1]) * o.col_strides[1];
+    }
     int64_t offset = 0;
     for (size_t i = n_dims; i-- > 0;) {
       offset += col % plan_.col_dims[i] * o.col_strides[i];
@@ -390,10 +395,24 @@ class Worker {
       if (s.span == Span::kOne) move.to_col_step = s.out.elem_bytes;
       s.move(move);
     };
-    if (has_column(s.span))
-      for_each_run(t, load);
-    else
-      load(0, 1);
+    if (!has_column(s.span)) return load(0, 1);
+    const int64_t period = plan_.inner_cols();
+    if (!repeats_inner_columns(o) || t.cols <= period) return for_each_run(t, load);
+    for_each_run({t.row, t.rows, t.col, period}, load);
+    int64_t rows, cols, row_step, col_step;
+    extents(s.span, t, rows, cols);
+    std::byte* to = register_side(s.out, t, t.col, s.span, row_step, col_step);
+    for (int64_t r = 0; r < rows; ++r, to += row_step)
+      for (int64_t done = period; done < cols;) {
+        const int64_t n = std::min(done, cols - done);
+        std::memcpy(to + done * col_step, to, static_cast<size_t>(n * col_step));
+        done += n;
+      }
+  }
+  // True if the operand has the same values for every index of the outer column dimensions.
+  bool repeats_inner_columns(const PlanOperand& o) const {
+    return plan_.col_dims.size() > 1 &&
+           std::all_of(o.col_strides.begin(), o.col_strides.end() - 1, [](int64_t stride) { return stride == 0; });
   }
 
   void run_iota(const PlanStep& s, const Tile& t) {

@@ -32,7 +32,10 @@ void move(const MoveCall& c) {
     for (int64_t r = 0; r < c.rows; ++r) {
       const auto* from = reinterpret_cast<const From*>(c.from + r * c.from_row_step);
       auto* to = reinterpret_cast<To*>(c.to + r * c.to_row_step);
-      for (int64_t i = 0; i < c.cols; ++i) to[i] = F(from[i]);
+      if constexpr (std::is_same_v<To, From>)
+        std::memmove(to, from, static_cast<size_t>(c.cols) * sizeof(To));
+      else
+        for (int64_t i = 0; i < c.cols; ++i) to[i] = F(from[i]);
     }
     return;
   }

@@ -55,7 +55,7 @@ struct PlanOperand {
   int64_t elem_bytes = 4;
   Dims row_strides, col_strides;
   Span span = Span::kOne;
-  bool unit_columns = false;  ///< One column dimension, of stride 1: kernels may address it.
+  bool unit_columns = false;  ///< Adjacent columns are adjacent in memory: kernels may address it.
   bool may_stream = false;    ///< An output that one kernel writes, line by line, and none reads.
   /// Strides along the innermost row and column dimension.
   int64_t inner_row = 0, inner_col = 0;
