@@ -87,10 +87,9 @@ Json answer(const lm::Generated& made) {
 
 std::string describe(const lm::GeneratePrograms& programs) {
   const lm::GenerateShape& shape = programs.shape();
-  std::string text =
-      fmt::format("plan: {} prompts at a time, {} tokens of each in a chunk; a cache of {} places a "
-                  "prompt, {}\n",
-                  shape.rows, shape.chunk, shape.cache, format_bytes(programs.cache_bytes()));
+  std::string text = fmt::format(
+      "plan: batch {}, prefill in chunks of {} tokens, KV cache of {} positions a prompt: {}\n",
+      shape.rows, shape.chunk, shape.cache, format_bytes(programs.cache_bytes()));
   for (const lm::GeneratePhase& phase : programs.phases())
     text += fmt::format("  {:<8} peak {}\n", phase.name, format_bytes(phase.peak_bytes[0]));
   return text;

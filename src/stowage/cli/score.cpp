@@ -256,9 +256,9 @@ Result<int> run(const ScoreArguments& arguments) {
   fmt::print(text, "{}", describe_model(files, weights));
   for (size_t i = 0; i < buckets.size(); ++i) {
     const lm::ScoreShape& shape = programs[i].shape();
-    fmt::print(text, "plan: {} rows of {} tokens, {} a call{}, peak {}\n", buckets[i].rows.n,
+    fmt::print(text, "plan: rows {} x {} tokens, batch {}{}, peak {}\n", buckets[i].rows.n,
                shape.length, shape.rows,
-               shape.logits ? "" : fmt::format(", logits of {} tokens at a time", shape.chunk),
+               shape.logits ? "" : fmt::format(", logits in chunks of {} tokens", shape.chunk),
                format_bytes(programs[i].peak_bytes()[0]));
   }
   Json summary = Json::object({{"summary", true}});
