@@ -119,7 +119,7 @@ def model(name, arch, layers, heads, kv_heads, head_dim, hidden, ffn, vocab, typ
 
 def sentencepiece():
     """The vocabulary of tokenizers/llama2.json with a score per token and no merges."""
-    from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer, get_merges
     vocab = json.loads((OUT.parent / "tokenizers/llama2.json").read_text())["model"]["vocab"]
     tokens = sorted(vocab, key=vocab.get)
     tokenizer, _ = convert_gguf_tokenizer("llama", dict(
@@ -129,6 +129,11 @@ def sentencepiece():
              "\n\t x\r\n", "naïve façade", "漢字かな", "😀 smile", "<s>in the</s> middle<s> of", "the quick brown fox",
              "def f(x):\n    return x + 1\n", "e\u0301 \u00e9", "▁ literal", "<0x41>", "theatre thereof otherwise"]
     rows = [dict(text=t, ids=tokenizer.encode(t, add_special_tokens=False).ids) for t in texts]
+    # Scores that several tokens share, and tokens that can be made in several ways.
+    tokens = ["<unk>", "a", "b", "c", "é", "ab", "bc", "abc", "bcé", "cé", "abcé", "aé", "aab", "aa"]
+    scores = [0.0, 0.0, 0.0, 0.0, 0.0, -1.0, -1.0, -2.0, -2.0, -1.0, -1.5, -2.0, -1.0, -2.0]
+    merges = get_merges(dict(tokens=tokens, scores=scores))
+    (OUT / "merges.json").write_text(json.dumps(dict(tokens=tokens, scores=scores, merges=merges)) + "\n")
     (OUT / "sentencepiece.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
 
 

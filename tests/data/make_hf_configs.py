@@ -85,6 +85,10 @@ CASES = {
                                max_position_embeddings=131072,
                                rope_scaling=dict(rope_type="yarn", factor=32.0, truncate=False, beta_fast=32.0,
                                                  beta_slow=1.0, original_max_position_embeddings=4096)),
+    "yarn whose ramp ends behind the head": dict(
+        model_type="llama", hidden_size=64, num_hidden_layers=1, num_attention_heads=4, rope_theta=10.0,
+        max_position_embeddings=8192, rope_scaling=dict(rope_type="yarn", factor=2.0, beta_fast=512,
+                                                        original_max_position_embeddings=4096)),
     "yarn whose factor follows from the lengths": dict(
         model_type="llama", hidden_size=256, num_hidden_layers=1, num_attention_heads=4,
         max_position_embeddings=20000, rope_scaling=dict(rope_type="yarn", factor=None,

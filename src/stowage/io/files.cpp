@@ -38,6 +38,17 @@ Result<void> InputFile::read(int64_t offset_bytes, std::span<std::byte> out) con
   return {};
 }
 
+Result<std::string> read_regular_file(const std::string& path, int64_t max_bytes) {
+  const Result<InputFile> file = InputFile::open(path);
+  if (!file) return file.failure();
+  if (file->size_bytes() > max_bytes)
+    return fail("{}: expected at most {} bytes, got {}", path, max_bytes, file->size_bytes());
+  std::string text(static_cast<size_t>(file->size_bytes()), '\0');
+  if (Result<void> read = file->read(0, std::as_writable_bytes(std::span(text))); !read)
+    return read.failure();
+  return text;
+}
+
 // --- folders -----------------------------------------------------------------------------------
 
 Result<void> ensure_directory(const std::string& path) {

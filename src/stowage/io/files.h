@@ -33,6 +33,10 @@ class InputFile {
   int64_t size_bytes_ = 0;
 };
 
+/// The whole content of a file from outside. Errors: as InputFile::open, so a pipe is refused and not
+/// waited for; more than `max_bytes`.
+Result<std::string> read_regular_file(const std::string& path, int64_t max_bytes);
+
 /// Makes the folder and those above it. Fine when it exists.
 /// Errors: "PATH: reason"; also when something there is no folder.
 Result<void> ensure_directory(const std::string& path);

@@ -57,7 +57,7 @@ class HeaderReader {
     const auto length = number<uint64_t>();
     if (failed()) return {};
     if (length > most) {
-      refuse(fmt::format("a text of {} bytes, of which at most {} are read", length, most));
+      refuse(fmt::format("expected a text of at most {} bytes, got {}", most, length));
       return {};
     }
     if (static_cast<int64_t>(length) > file_.size_bytes() - at_) {
@@ -103,7 +103,7 @@ class HeaderReader {
       case kArray:
         return array(depth);
     }
-    refuse(fmt::format("a value of type {}, which there is not", type));
+    refuse(fmt::format("expected a type of value from 0 to 12, got {}", type));
     return {};
   }
 
@@ -118,12 +118,13 @@ class HeaderReader {
   Json array(int depth) {
     const auto type = number<uint32_t>();
     const auto n = number<uint64_t>();
-    if (depth >= kMaxDepth) refuse(fmt::format("arrays nest deeper than {}", kMaxDepth));
+    if (depth >= kMaxDepth)
+      refuse(fmt::format("expected arrays nested at most {} deep", kMaxDepth));
     // Every element has at least a byte.
     if (n > static_cast<uint64_t>(file_.size_bytes() - at_))
       refuse(fmt::format("is cut short: an array of {} elements at byte {}", n, at_));
     if (n > static_cast<uint64_t>(kMaxValues))
-      refuse(fmt::format("an array of {} elements, of which at most {} are read", n, kMaxValues));
+      refuse(fmt::format("expected an array of at most {} elements, got {}", kMaxValues, n));
     Json::Array elements;
     for (uint64_t i = 0; i < n && !failed(); ++i) elements.push_back(value(type, depth + 1));
     return Json(std::move(elements));
@@ -195,7 +196,7 @@ Result<GgufTensor> read_tensor(HeaderReader& in) {
     if (in.failed()) return fail("{}", in.error());
     if (extent < 1 || extent > static_cast<uint64_t>(kMaxBytes) ||
         __builtin_mul_overflow(n, static_cast<int64_t>(extent), &n) || n > kMaxBytes / 8)
-      return bad(fmt::format("an extent of {} is out of range", extent));
+      return bad(fmt::format("its extent {} is out of range", extent));
     tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(extent));
   }
   const auto type = in.number<uint32_t>();
@@ -209,10 +210,10 @@ Result<GgufTensor> read_tensor(HeaderReader& in) {
                     ggml_name(type)));
   tensor.type = *known;
   if (tensor.shape.back() % block_elements(*known) != 0)
-    return bad(fmt::format("rows of {} elements are no whole blocks of {}", tensor.shape.back(),
-                           ggml_name(*known)));
+    return bad(fmt::format("expected rows of whole blocks of {} elements for {}, got rows of {}",
+                           block_elements(*known), ggml_name(*known), tensor.shape.back()));
   if (offset > static_cast<uint64_t>(kMaxBytes))
-    return bad(fmt::format("an offset of {} is out of range", offset));
+    return bad(fmt::format("its offset {} is out of range", offset));
   tensor.n_bytes = n / block_elements(*known) * block_bytes(*known);
   tensor.offset_bytes = static_cast<int64_t>(offset);
   return tensor;
@@ -247,9 +248,9 @@ Result<void> GgufFile::read_header() {
   const auto n_entries = in.number<uint64_t>();
   if (in.failed()) return fail("{}", in.error());
   if (n_tensors > kMaxTensors)
-    return fail("announces {} tensors, of which at most {} are read", n_tensors, kMaxTensors);
+    return fail("expected at most {} tensors, got {}", kMaxTensors, n_tensors);
   if (n_entries > kMaxEntries)
-    return fail("announces {} entries, of which at most {} are read", n_entries, kMaxEntries);
+    return fail("expected at most {} entries, got {}", kMaxEntries, n_entries);
 
   Json::Object entries;
   std::set<std::string> keys;
@@ -272,8 +273,8 @@ Result<void> GgufFile::read_header() {
     Result<GgufTensor> tensor = read_tensor(in);
     if (!tensor) return tensor.failure();
     if (tensor->offset_bytes % *alignment != 0)
-      return fail("tensor {}: its offset {} is no multiple of the alignment {}",
-                  shown_name(tensor->name), tensor->offset_bytes, *alignment);
+      return fail("tensor {}: expected an offset that is a multiple of the alignment {}, got {}",
+                  shown_name(tensor->name), *alignment, tensor->offset_bytes);
     if (!names.insert(tensor->name).second)
       return fail("two tensors have the name {}", shown_name(tensor->name));
     tensors_.push_back(std::move(*tensor));

@@ -5,6 +5,7 @@
 
 #include "stowage/base/error.h"
 #include "stowage/io/float_convert.h"
+#include "stowage/io/json_fields.h"
 
 namespace stow {
 namespace {
@@ -104,7 +105,7 @@ Result<void> GgufWeights::list_tensors() {
     std::string_view part;
     const std::string name = hf_name(tensor.name, &part);
     if (tensor.shape.size() == 1 && !is_plain(tensor.type))
-      return fail("{}: tensor \"{}\": vectors of {} are not supported", path(), tensor.name,
+      return fail("{}: tensor {}: vectors of {} are not supported", path(), shown_name(tensor.name),
                   ggml_name(tensor.type));
     Stored stored{tensor.type, 0};
     if (permuted && part == "attn_q") stored.heads = config().num_attention_heads;

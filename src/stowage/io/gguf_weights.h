@@ -11,7 +11,8 @@
 namespace stow {
 
 /// The configuration of a model from the metadata of a GGUF file of the architectures llama, qwen2
-/// and qwen3, and from which tensors it has. Errors: "PATH: KEY: reason".
+/// and qwen3, and from the names of its tensors: biases, a tied head, rope_freqs. Errors: "PATH:
+/// KEY: reason".
 Result<HfConfig> gguf_config(const GgufFile& file);
 
 /// Opens a GGUF file as weights: tensors have Hugging Face names, quantized ones are decoded when

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "stowage/base/text_file.h"
+#include "stowage/io/files.h"
 #include "stowage/io/json_fields.h"
 
 namespace stow {
@@ -285,7 +285,7 @@ std::string_view rope_name(RopeKind kind) {
 }
 
 Result<HfConfig> HfConfig::load(const std::string& path) {
-  const Result<std::string> text = read_text_file(path, kMaxFileBytes);
+  const Result<std::string> text = read_regular_file(path, kMaxFileBytes);
   if (!text) return text.failure();
   return parse(*text, path);
 }
@@ -392,7 +392,7 @@ std::vector<ModelTensor> model_tensors(const HfConfig& c) {
 }
 
 Result<GenerationConfig> GenerationConfig::load(const std::string& path) {
-  const Result<std::string> text = read_text_file(path, kMaxFileBytes);
+  const Result<std::string> text = read_regular_file(path, kMaxFileBytes);
   if (!text) return text.failure();
   return parse(*text, path);
 }

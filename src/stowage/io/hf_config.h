@@ -26,7 +26,7 @@ enum class RopeKind : uint8_t { kDefault, kLinear, kLlama3, kYarn };
 /// "default", "linear", "llama3", "yarn": `rope_type` of config.json.
 std::string_view rope_name(RopeKind kind);
 
-/// Parameters of the rotary position embedding; rope.h makes frequencies of them.
+/// Parameters of the rotary position embedding; see rope_frequencies in rope.h.
 struct RopeConfig {
   RopeKind kind = RopeKind::kDefault;
   double theta = 10000.0;
@@ -34,7 +34,8 @@ struct RopeConfig {
   double low_freq_factor = 1.0;                  ///< llama3
   double high_freq_factor = 4.0;                 ///< llama3; greater than low_freq_factor
   int64_t original_max_position_embeddings = 0;  ///< llama3, yarn
-  /// yarn: the factor of cos and sin; without it mscale and mscale_all_dim, or the factor, give it.
+  /// yarn: the factor of cos and sin. Absent: derived from mscale and mscale_all_dim, or from
+  /// factor.
   std::optional<double> attention_factor;
   std::optional<double> mscale, mscale_all_dim;  ///< yarn
   double beta_fast = 32.0, beta_slow = 1.0;      ///< yarn

@@ -109,6 +109,9 @@ Result<void> WeightSource::settle_tied_head() {
       return {};
     }
   }
+  tensors_.erase(tensors_.begin() + (head - tensors_.data()));
+  index_.clear();
+  for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
   return {};
 }
 

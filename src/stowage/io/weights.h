@@ -22,7 +22,7 @@ namespace stow {
 struct WeightInfo {
   std::string name;  ///< Hugging Face's, as "model.layers.0.mlp.up_proj.weight"
   std::vector<int64_t> shape;
-  /// As stored. Of a quantized tensor the least dtype that loses nothing that matters: f32.
+  /// As stored; f32 for a quantized tensor.
   DType dtype = DType::kF32;
   std::string stored_type;   ///< "f32", "bf16", "q4_1"
   size_t file = 0;           ///< Index of the file in the source.
@@ -31,12 +31,12 @@ struct WeightInfo {
 
   /// Extent of the first axis; 1 for a scalar.
   int64_t n_rows() const { return shape.empty() ? 1 : shape[0]; }
-  /// Elements of one row; of a tensor without rows that of a row if there were one.
+  /// Product of all extents but the first.
   int64_t row_elements() const;
 };
 
-/// The weights of a model: a Hugging Face folder or a GGUF file. Opening reads headers only and
-/// checks them all; reading is safe for several threads.
+/// The weights of a model: a Hugging Face folder or a GGUF file. Opening checks all headers and
+/// reads no values, except to compare a tied head that is stored. Safe for several threads.
 class WeightSource {
  public:
   /// Stack memory that a call of read_rows uses besides `out`.
@@ -57,7 +57,7 @@ class WeightSource {
   virtual const std::string& file_path(size_t file) const = 0;
 
   /// Fills `out` with rows [begin, end) of a tensor of this source, converted to `dtype`: f32, bf16
-  /// or f16, to nearest even. What is stored as `dtype` is read straight into `out`.
+  /// or f16, to nearest even. Elements stored as `dtype` are read straight into `out`.
   /// Shapes: `out` has (end - begin) * row_elements() elements of `dtype`.
   /// Errors: "PATH: reason" of the system; the file has become shorter.
   virtual Result<void> read_rows(const WeightInfo& tensor, int64_t begin, int64_t end, DType dtype,
@@ -66,10 +66,11 @@ class WeightSource {
  protected:
   WeightSource(std::string path, HfConfig config)
       : path_(std::move(path)), config_(std::move(config)) {}
-  /// Errors: two tensors have one name; those of `config` are not there or have other shapes or no
-  /// float type; there are others.
+  /// Sets tensors(). Errors: a name twice; a tensor of config() that is missing, has another shape
+  /// or no float type; a tensor that config() does not have.
   Result<void> set_tensors(std::vector<WeightInfo> tensors);
-  /// A tied head that is stored all the same stands apart if its values do, as in transformers 5.
+  /// A tied model that stores lm_head.weight all the same: unties the head if it differs from the
+  /// embedding, as transformers 5 does, and drops it from tensors() if not.
   Result<void> settle_tied_head();
 
  private:

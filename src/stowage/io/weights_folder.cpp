@@ -4,7 +4,7 @@
 #include <set>
 
 #include "stowage/base/error.h"
-#include "stowage/base/text_file.h"
+#include "stowage/io/files.h"
 #include "stowage/io/float_convert.h"
 #include "stowage/io/json_fields.h"
 #include "stowage/io/safetensors.h"
@@ -53,7 +53,7 @@ bool is_pickle(const std::string& name) {
 
 // The shards of an index and the names in each.
 Result<std::map<std::string, std::set<std::string>>> read_index(const std::string& path) {
-  const Result<std::string> text = read_text_file(path, kMaxIndexBytes);
+  const Result<std::string> text = read_regular_file(path, kMaxIndexBytes);
   if (!text) return text.failure();
   const Result<Json> json = parse_json(*text, {.depth = 4, .n_values = 1 << 20});
   if (!json) return fail("{}: {}", path, json.error());

@@ -100,11 +100,11 @@ TEST(Gguf, RefusesCountsAndLengthsBeyondTheFile) {
     return head + GgufBuilder::raw(tensors) + GgufBuilder::raw(entries);
   };
   EXPECT_EQ(refusal_of(counts(1, ~uint64_t{0})),
-            "announces 18446744073709551615 entries, of which at most 65536 are read");
+            "expected at most 65536 entries, got 18446744073709551615");
   EXPECT_EQ(refusal_of(counts(uint64_t{1} << 40, 0)),
-            "announces 1099511627776 tensors, of which at most 131072 are read");
+            "expected at most 131072 tensors, got 1099511627776");
   EXPECT_EQ(refusal_of(counts(0, 1) + GgufBuilder::raw(uint64_t{1} << 40)),
-            "a text of 1099511627776 bytes, of which at most 65536 are read");
+            "expected a text of at most 65536 bytes, got 1099511627776");
   EXPECT_EQ(refusal_of(counts(0, 1) + GgufBuilder::raw(uint64_t{100})),
             "is cut short: a text of 100 bytes at byte 32");
   const std::string key = GgufBuilder::text("k");
@@ -112,13 +112,13 @@ TEST(Gguf, RefusesCountsAndLengthsBeyondTheFile) {
                        GgufBuilder::raw<uint32_t>(4) + GgufBuilder::raw(uint64_t{1} << 60)),
             "\"k\": is cut short: an array of 1152921504606846976 elements at byte 49");
   EXPECT_EQ(refusal_of(counts(0, 1) + key + GgufBuilder::raw<uint32_t>(13)),
-            "\"k\": a value of type 13, which there is not");
+            "\"k\": expected a type of value from 0 to 12, got 13");
   EXPECT_EQ(refusal_of(counts(0, 1) + key + GgufBuilder::raw<uint32_t>(7) + "\2"),
             "\"k\": expected 0 or 1 for a bool, got 2");
   std::string deep;
   for (int i = 0; i < 5; ++i) deep += GgufBuilder::raw<uint32_t>(9) + GgufBuilder::raw<uint64_t>(1);
   EXPECT_EQ(refusal_of(counts(0, 1) + key + GgufBuilder::raw<uint32_t>(9) + deep + deep),
-            "\"k\": arrays nest deeper than 4");
+            "\"k\": expected arrays nested at most 4 deep");
 }
 
 TEST(Gguf, RefusesWrongEntriesAndTensors) {
@@ -127,8 +127,9 @@ TEST(Gguf, RefusesWrongEntriesAndTensors) {
             "\"\xef\xbf\xbd\": the key is not UTF-8");
   EXPECT_EQ(refusal_of(small_file().u32("general.alignment", 24).build()),
             "general.alignment: expected a power of two up to 2^20, got 24");
-  EXPECT_EQ(refusal_of(small_file().u32("general.alignment", 128).build()),
-            "tensor \"packed\": its offset 32 is no multiple of the alignment 128");
+  EXPECT_EQ(
+      refusal_of(small_file().u32("general.alignment", 128).build()),
+      "tensor \"packed\": expected an offset that is a multiple of the alignment 128, got 32");
   EXPECT_EQ(refusal_of(small_file().tensor("plain", 0, {1}, "1234").build()),
             "two tensors have the name \"plain\"");
   EXPECT_EQ(refusal_of(small_file().tensor("t", 13, {256}, std::string(176, 'k')).build()),
@@ -138,12 +139,12 @@ TEST(Gguf, RefusesWrongEntriesAndTensors) {
             "tensor \"t\": type 99 is not supported; supported are F32, F16, BF16, Q4_0, Q4_1, "
             "Q8_0, Q4_K, Q6_K");
   EXPECT_EQ(refusal_of(small_file().tensor("t", 12, {32, 8}, std::string(144, 'k')).build()),
-            "tensor \"t\": rows of 32 elements are no whole blocks of Q4_K");
+            "tensor \"t\": expected rows of whole blocks of 256 elements for Q4_K, got rows of 32");
   EXPECT_EQ(
       refusal_of(small_file().tensor("t", 0, {uint64_t{1} << 40, uint64_t{1} << 40}, "").build()),
-      "tensor \"t\": an extent of 1099511627776 is out of range");
+      "tensor \"t\": its extent 1099511627776 is out of range");
   EXPECT_EQ(refusal_of(small_file().tensor("t", 0, {0}, "").build()),
-            "tensor \"t\": an extent of 0 is out of range");
+            "tensor \"t\": its extent 0 is out of range");
   EXPECT_EQ(refusal_of(small_file().tensor("t", 0, {1, 1, 1, 1, 1}, "1234").build()),
             "tensor \"t\": expected 1 to 4 axes, got 5");
   EXPECT_EQ(refusal_of(small_file().tensor("t", 0, {1}, "1234", 32).build()),

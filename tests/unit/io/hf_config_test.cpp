@@ -1,6 +1,7 @@
 #include "stowage/io/hf_config.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <bit>
 #include <cmath>
@@ -246,12 +247,15 @@ TEST(HfConfig, RefusesNumbersOutOfRange) {
             "max_position_embeddings: expected an integer from 1 to 1099511627776, got 0");
 }
 
-TEST(HfConfig, SaysThatAFileIsMissing) {
+TEST(HfConfig, SaysThatAFileIsMissingOrNoFile) {
   const TemporaryFolder folder;
   const std::string path = folder / "config.json";
   const Result<HfConfig> config = HfConfig::load(path);
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.error(), path + ": No such file or directory");
+  // Nobody will ever write into this pipe.
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(HfConfig::load(path).error(), path + ": is no regular file");
 }
 
 TEST(GenerationConfig, Reads) {

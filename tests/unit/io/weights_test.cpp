@@ -316,7 +316,11 @@ TEST_F(WeightFolder, TakesATiedHeadApartWhereItDiffers) {
   const auto is_tied = [&] {
     const auto source = WeightSource::open(folder_.path());
     EXPECT_TRUE(source.ok()) << source.error();
-    return (*source)->config().tie_word_embeddings;
+    const bool tied = (*source)->config().tie_word_embeddings;
+    EXPECT_EQ((*source)->tensors().size(), model_tensors((*source)->config()).size());
+    EXPECT_EQ((*source)->find("lm_head.weight") == nullptr, tied);
+    EXPECT_NE((*source)->find("model.norm.weight"), nullptr);
+    return tied;
   };
   tensors_.save(folder_ / "model.safetensors", 0, n - 1);
   EXPECT_TRUE(is_tied());

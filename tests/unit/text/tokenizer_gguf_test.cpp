@@ -131,6 +131,25 @@ TEST(TokenizerGguf, MergesByScoreAsTransformersDoes) {
       "the quick");
 }
 
+TEST(TokenizerGguf, OrdersMergesOfOneScoreAsTransformersDoes) {
+  const Json golden = json_of("tests/data/gguf/merges.json");
+  std::vector<std::string> tokens;
+  for (const Json& token : *golden.find("tokens")->as_array()) tokens.push_back(*token.as_string());
+  std::string scores = GgufBuilder::raw<uint32_t>(6) + GgufBuilder::raw<uint64_t>(tokens.size());
+  for (const Json& score : *golden.find("scores")->as_array())
+    scores += GgufBuilder::raw(static_cast<float>(*score.as_double()));
+  GgufBuilder builder;
+  builder.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", tokens);
+  builder.entry("tokenizer.ggml.scores", 9, scores);
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.gguf", builder.build());
+  const Result<GgufFile> file = GgufFile::open(folder / "a.gguf");
+  ASSERT_TRUE(file.ok()) << file.error();
+  const Result<Json> json = gguf_tokenizer_json(*file);
+  ASSERT_TRUE(json.ok()) << json.error();
+  EXPECT_EQ(json->find("model")->find("merges")->dump(), golden.find("merges")->dump());
+}
+
 TEST(TokenizerGguf, HasTheChatTemplateAndItsTokens) {
   GgufBuilder file = byte_level_file("gpt2", "gpt-2");
   file.u32("tokenizer.ggml.bos_token_id", 2).u32("tokenizer.ggml.eos_token_id", 3);
