@@ -20,9 +20,14 @@
 // rounds them, and bits differ from other machines'. Not so the forward pass of a few queries,
 // which waits for memory.
 //
-// A NaN or infinity at a key (or, backward, a query) that the mask hides counts as little as any
+// Without intervals a NaN or infinity at a key (or, backward, a query) that the mask hides counts as little as any
 // other value for most of those it is hidden from, but not for all: those that share a block with
 // it get NaN from its product with a probability of zero. Which they are depends on the machine.
+// With intervals no work is done for blocks and panels that no query of them sees, nor bits changed by
+// that: [0, end of a causal mask) has the bits of the mask. Up to 64 query columns of a key-value head
+// with more than 384 keys, as in decoding, are the exception: chunks of keys are summed by themselves
+// and joined in order. A NaN or infinity at a key or query counts nowhere that it is not seen: sums that
+// are not finite are made again with such numbers apart.
 // Source: Dao 2023, FlashAttention-2, Algorithms 1 and 2.
 #pragma once
 
