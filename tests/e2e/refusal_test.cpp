@@ -347,7 +347,7 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
       choice.rungs.begin(), choice.rungs.end(),
       [](const Rung& a, const Rung& b) { return a.peak_bytes[0] < b.peak_bytes[0]; });
   bool bf16 = false, chunk = false, block = false;
-  for (const Remedy& r : plan_remedies(c, choice, budgets, 1)) {
+  for (const Remedy& r : plan_remedies(Job(c, 1), choice, budgets)) {
     EXPECT_EQ(!r.over, r.peak_bytes <= *budgets[0]) << r.change;
     TrainConfig changed = c;
     if (r.change.starts_with("--set train.compute=bf16 ")) {
@@ -382,7 +382,7 @@ TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
   const Job job = job_of(settings);
   const Budgets budgets = budgets_of(job.config(), {});
   const JobPlan plan = job.plan({.policy = "save_all"}, budgets);
-  const std::vector<Remedy> remedies = loss_remedies(job.config(), plan, budgets, 1);
+  const std::vector<Remedy> remedies = loss_remedies(job, plan, budgets);
   ASSERT_EQ(remedies.size(), 3u);
   for (const Remedy& r : remedies) {
     ASSERT_TRUE(r.change.starts_with("--set "));
@@ -394,7 +394,7 @@ TEST_F(Refusal, APlanThatFitsSaysWhatALossInPartsSaves) {
     EXPECT_THAT(describe_loss(job, plan, remedies), HasSubstr(r.change + ": " + format_bytes(r.peak_bytes)));
   }
   const Job chunked = job_of({"train.loss_chunk=64", "memory.policy=save_all"});
-  EXPECT_THAT(loss_remedies(chunked.config(), chunked.plan({.policy = "save_all"}, budgets), budgets, 1),
+  EXPECT_THAT(loss_remedies(chunked, chunked.plan({.policy = "save_all"}, budgets), budgets),
               ::testing::IsEmpty());
   const Outcome o = run(run_plan, {"model.vocab=2048"});
   EXPECT_THAT(o.printed, HasSubstr(" less, the loss a part at a time; changes the numbers\n"));
@@ -414,7 +414,7 @@ TEST_F(Refusal, WhatALossInPartsSavesIsWhatItsSettingsTake) {
     const Budgets budgets = {whole * percent / 100, std::nullopt, std::nullopt};
     const Choice choice = choose_plan(job, budgets);
     if (!choice.plan) continue;
-    for (const Remedy& r : loss_remedies(job.config(), *choice.plan, budgets, 1)) {
+    for (const Remedy& r : loss_remedies(job, *choice.plan, budgets)) {
       const std::vector<std::string> more = with_settings_of(r.change, settings);
       asks = asks || more.size() > settings.size() + 1;
       const Choice changed = choose_plan(job_of(more), budgets);

@@ -202,7 +202,7 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
   c.runtime.platform = "virtual";
   std::vector<std::string> losses;
   int n = 0;
-  for (const Placement& p : placement_ladder(c)) {
+  for (const Placement& p : placement_ladder(c, decoder_model(c)->sizes())) {
     c.memory.policy = p.policy;
     c.memory.optimizer = memory_kind_name(p.optimizer);
     c.memory.parameters = memory_kind_name(p.parameters);
@@ -227,7 +227,7 @@ TEST_F(Train, UpdatesThatNeedNoNormOfAllGiveTheSameLosses) {
   c.memory.disk = int64_t{1} << 30;
   c.optimizer.clip = 0;
   std::vector<std::string> losses;
-  const std::vector<Placement> ladder = placement_ladder(c);
+  const std::vector<Placement> ladder = placement_ladder(c, decoder_model(c)->sizes());
   for (size_t i = 0; i < ladder.size(); i += 17)
     for (const std::optional<int64_t> budget : {std::optional<int64_t>(), {int64_t{8} << 20}}) {
       const Placement& p = ladder[i];
@@ -332,7 +332,7 @@ TEST_F(Train, TheLossIsChunkedByItself) {
   EXPECT_EQ(to_string(choose(chunked)->placement), "save_all, loss chunked");
   EXPECT_EQ(to_string(choose(chunked - 1)->placement), "save_dots, loss chunked");
   c.train.loss_chunk = 64;
-  for (const Placement& p : placement_ladder(c)) EXPECT_FALSE(p.chunked_loss);
+  for (const Placement& p : placement_ladder(c, decoder_model(c)->sizes())) EXPECT_FALSE(p.chunked_loss);
 }
 
 // Of few tokens and a head that lies elsewhere chunks may need more, as they hold the head to their
@@ -379,7 +379,7 @@ TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
   c.memory.parameters = "device";
   const Job job(c, 1);
   const auto needs = [&](const JobPlan& plan) { return device_bytes(c, plan.peak_bytes); };
-  const int64_t least = needs(job.plan(placement_ladder(c)[0]));
+  const int64_t least = needs(job.plan(placement_ladder(c, decoder_model(c)->sizes())[0]));
   for (int64_t budget = least; budget < 2 * least; budget += least / 12) {
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     ASSERT_TRUE(choice.plan) << budget << " where " << least << " is enough";

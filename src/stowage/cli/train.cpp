@@ -18,10 +18,10 @@ namespace {
 // People read standard output unless the JSON goes there.
 std::FILE* text_stream(const CommandLine& line) { return line.json_path == "-" ? stderr : stdout; }
 
-Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets, int threads,
+Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
                    std::optional<JsonLines>& json) {
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
-  const std::string text = describe_refusal(job, choice, near, budgets, threads);
+  const std::string text = describe_refusal(job, choice, near, budgets);
   std::fflush(stdout);
   fmt::print(stderr, "stowage: over budget: {}", text);
   const Result<void> written =
@@ -72,7 +72,7 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
   Result<std::optional<JsonLines>> json = open_json(line.json_path);
   if (!json) return json.failure();
   const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, threads, *json);
+  if (!choice.plan) return refuse(job, choice, budgets, *json);
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
   fmt::print(text_stream(line), "{}{}", describe_choice(job, choice, budgets),
              to_string(forecast));
@@ -149,10 +149,7 @@ Result<int> run_train(std::span<const std::string> arguments) {
   // What is wrong with the data or the folder is said before anything is planned.
   if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
     return fail("train.out: {}", writable.error());
-  if (Result<ByteData> data = ByteData::open(line->config.data.path, line->config.model.vocab,
-                                             line->config.data.seq);
-      !data)
-    return data.failure();
+  if (const auto data = decoder_model(line->config)->open_data(); !data) return data.failure();
   return with_plan(*line, budgets, [&](const Opening& opening) {
     const JobPlan& plan = *opening.choice.plan;
     RunOptions options;
@@ -190,7 +187,7 @@ Result<int> run_plan(std::span<const std::string> arguments) {
           !traced)
         return traced.failure();
     const std::vector<Remedy> parts =
-        loss_remedies(line->config, plan, budgets, omp_get_max_threads());
+        loss_remedies(opening.job, plan, budgets);
     fmt::print(text_stream(*line), "{}", describe_loss(opening.job, plan, parts));
     if (Result<void> said = print_what_lacks(*line, budgets, plan, opening.forecast); !said)
       return said.failure();

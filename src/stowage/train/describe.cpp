@@ -120,10 +120,9 @@ std::string describe_over(const Shortfall& s, const Budgets& budgets) {
 
 constexpr size_t kShown = 12;
 
-std::string describe_remedies(const Job& job, const Choice& choice, const Budgets& budgets,
-                              int threads) {
+std::string describe_remedies(const Job& job, const Choice& choice, const Budgets& budgets) {
   std::string text = "what would lower it (each planned for this budget):\n";
-  const std::vector<Remedy> remedies = plan_remedies(job.config(), choice, budgets, threads);
+  const std::vector<Remedy> remedies = plan_remedies(job, choice, budgets);
   const std::span<const Remedy> shown = std::span(remedies).first(std::min(kShown, remedies.size()));
   size_t width = 0;
   for (const Remedy& r : shown) width = std::max(width, r.change.size());
@@ -237,8 +236,8 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   const JobPlan& plan = *choice.plan;
   const TrainConfig& c = job.config();
   std::string text = fmt::format(
-      "model: {} parameters, {} layers of {}; {} sequences of {} tokens a step\n", job.n_parameters(),
-      c.model.layers, c.model.dim, c.data.batch, c.data.seq);
+      "model: {} parameters, {}; {} sequences of {} tokens a step\n", job.n_parameters(),
+      job.model().describe(), c.data.batch, c.data.seq);
   text += fmt::format("budget: {}\n",
                       budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
   size_t width = 11;
@@ -281,7 +280,7 @@ std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const R
 }
 
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
-                             const Budgets& budgets, int threads) {
+                             const Budgets& budgets) {
   const Shortfall& first = near[0];
   Choice seen = choice;  // as what is named has it
   for (const Shortfall& s : near)
@@ -307,7 +306,7 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
         settings += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
     if (!settings.empty()) text += "what would be enough (each planned):\n" + settings;
   }
-  return text + (first.over_bytes[0] > 0 ? describe_remedies(job, seen, budgets, threads)
+  return text + (first.over_bytes[0] > 0 ? describe_remedies(job, seen, budgets)
                                          : describe_rungs(job, seen));
 }
 

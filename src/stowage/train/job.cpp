@@ -46,7 +46,7 @@ bool is_all_on_device(const Placement& p) {
 }
 
 StepForm step_form(const Placement& p) {
-  return {nests(p.policy), p.chunked, p.chunked_loss, p.gradients};
+  return {{nests(p.policy), p.chunked, p.chunked_loss}, p.gradients};
 }
 std::string to_string(const Placement& p) {
   std::string text = p.policy;
@@ -84,10 +84,14 @@ struct Job::Traced {
 Job::~Job() = default;
 Job::Job(Job&&) noexcept = default;
 
-Job::Job(const TrainConfig& config, int threads)
-    : config_(config), threads_(threads), tracing_(std::make_unique<std::mutex>()) {
+Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
+    : config_(config),
+      threads_(threads),
+      factory_(std::move(factory)),
+      model_(factory_(config)),
+      tracing_(std::make_unique<std::mutex>()) {
   TrainState state;
-  state.model = nn::decoder_abstract(decoder_config(config));
+  state.model = model_->parameters();
   const Optimizer optimizer = optimizer_of(config.optimizer);
   optimizer.frozen.check(optim::GradientTransformation::leaves_by_path(state.model),
                          "optimizer.freeze: the");
@@ -125,20 +129,15 @@ Job::Job(const TrainConfig& config, int threads)
 
 namespace {
 
-Array abstract_tokens(int64_t rows, int64_t cols) {
-  return Array::abstract(Shape{rows, cols}, DType::kI32);
-}
-
 // The state of a model, every array but scalars where the placement has it.
-TrainState abstract_state(const TrainConfig& config, MemoryKind optimizer, MemoryKind parameters) {
+TrainState placed_state(const TrainConfig& config, const TrainModel& model, MemoryKind optimizer,
+                        MemoryKind parameters) {
   const auto move = [](const auto& tree, MemoryKind kind) {
     return tree_map([&](const Array& a) { return a.shape().rank() == 0 ? a : device_put(a, kind); },
                     tree);
   };
-  TrainState state;
-  state.model = nn::decoder_abstract(decoder_config(config));
-  state.optimizer =
-      move(optimizer_of(config.optimizer).transformation.init(state.model), optimizer);
+  TrainState state = abstract_state(config, model);
+  state.optimizer = move(state.optimizer, optimizer);
   state.model = move(state.model, parameters);
   return state;
 }
@@ -152,33 +151,23 @@ Job::Traced& Job::traced(const Placement& placement) const {
   Traced& t = *made;
   t.optimizer = placement.optimizer;
   t.parameters = placement.parameters;
-  nn::DecoderConfig model_config = decoder_config(config_);
-  // Forward alone chunks cost nothing, and change nothing.
-  model_config.ffn_chunk = kProductBlock;
-  if (!config_.has_loss_in_parts()) model_config.loss_chunk = kProductBlock;
-  const int64_t b = config_.data.batch, length = config_.data.seq;
-  t.state = abstract_state(config_, t.optimizer, t.parameters);
+  t.state = placed_state(config_, *model_, t.optimizer, t.parameters);
   const TrainState& state = t.state;
   for (const Array& leaf : tree_leaves(state.optimizer))
     t.optimizer_bytes[static_cast<size_t>(leaf.type().kind)] += leaf.type().bytes();
   t.init = jit([&](const Array& key) {
              TrainState s;
-             s.model = nn::decoder_init(model_config, key);
+             s.model = model_->init(key);
              s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
              return put_like(s, state);
            }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  t.eval = jit([&](const nn::Decoder& m, const Array& x) { return nn::decoder_loss(model_config, m, x); })
-               .lower(state.model, abstract_tokens(b, length + 1))
+  t.eval = jit([&](const NamedArrays& m, const NamedArrays& x) { return model_->evaluate(m, x); })
+               .lower(state.model, model_->batch())
                .graph();
-  t.sample = jit([&](const nn::Decoder& m, const Array& x, const Array& position) {
-               const Array hidden = nn::decoder_hidden(model_config, m, x);  // [1, T, d]
-               const Array last =
-                   take(hidden.reshape({length, model_config.dim}), position, 0, IndexMode::kClip);
-               return nn::decoder_logits(model_config, m, last).astype(DType::kF32);
-             })
-                 .lower(state.model, abstract_tokens(1, length),
-                        Array::abstract(Shape{}, DType::kI32))
-                 .graph();
+  if (const NamedArrays inputs = model_->sample_inputs(); !inputs.arrays.empty())
+    t.sample = jit([&](const NamedArrays& m, const NamedArrays& x) { return model_->sample(m, x); })
+                   .lower(state.model, inputs)
+                   .graph();
   traced_.push_back(std::move(made));
   return t;
 }
@@ -200,7 +189,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   Traced& t = traced(placement);
   JobPlan plan;
   plan.placement = placement;
-  const bool samples = config_.train.sample > 0;
+  const bool samples = config_.train.sample > 0 && !model_->sample_inputs().arrays.empty();
   // The budgets count only where they are not met otherwise.
   const auto plain = [&](const Graph& graph, const char* name, const BytesByKind& beside) {
     CompileOptions options;
@@ -228,7 +217,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
   const StepForm form = step_form(placement);
-  if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, t.state, form));
+  if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, *model_, t.state, form));
   const Graph& step_graph = t.steps.at(form);
   if (!t.eval_program) t.eval_program = plain(t.eval, "eval", t.optimizer_bytes);
   if (samples && !t.sample_program)
@@ -309,42 +298,46 @@ double cost_of(const Placement& p) {
 
 // Whether the feed-forward blocks in chunks are worth a try: where the backward pass computes them
 // again, and there is more than a chunk.
-std::vector<bool> chunked_forms(const TrainConfig& config, const std::string& policy) {
+std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
+                                const std::string& policy) {
   const std::string& asked = config.memory.feed_forward;
   if (asked != "auto") return {asked == "chunked"};
   const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
                      policy == "offload_all";
-  if (keeps || config.train.compute != "f32" || !config.has_chunks() || config.model.layers == 0)
+  if (keeps || config.train.compute != "f32" || !config.has_chunks() || sizes.layers == 0 ||
+      sizes.ffn == 0)
     return {false};
   return {false, true};
 }
 // Whether the loss in chunks is worth a try: not where a token's logits are few beside what the
 // backward pass of a layer holds of it.
-bool has_wide_loss(const TrainConfig& config, bool chunked) {
-  const TrainConfig::Model& m = config.model;
-  return config.can_chunk_loss() && (m.layers == 0 || m.vocab > (chunked ? m.dim : m.ffn));
+bool has_wide_loss(const TrainConfig& config, const ModelSizes& sizes, bool chunked) {
+  return config.can_chunk_loss() && sizes.vocab > 0 &&
+         (sizes.layers == 0 || sizes.vocab > (chunked ? sizes.width : sizes.ffn));
 }
 // The forms of the loss to try, `p` being the rest. Chunks cost next to nothing, so where something
 // is recomputed or sent away the loss of all tokens is not tried, unless it may need less: where
 // they are little more than a chunk, or few and the head comes from elsewhere, which the loop holds
 // to its end beside the head's gradient.
-std::vector<bool> chunked_loss_forms(const TrainConfig& config, const Placement& p) {
+std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes& sizes,
+                                     const Placement& p) {
   const std::string& asked = config.memory.loss;
   if (asked != "auto") return {asked == "chunked"};
-  if (!has_wide_loss(config, p.chunked)) return {false};
-  const int64_t tokens = config.tokens_a_step(), dim = config.model.dim;
-  const bool saves = (tokens - kProductBlock) * config.model.vocab > tokens * dim &&
+  if (!has_wide_loss(config, sizes, p.chunked)) return {false};
+  const int64_t tokens = config.tokens_a_step(), dim = sizes.width;
+  const bool saves = (tokens - kProductBlock) * sizes.vocab > tokens * dim &&
                      (p.parameters == MemoryKind::kDevice || tokens - kProductBlock > dim);
   const bool keeps = p.policy == "save_all" && is_all_on_device(p);
   if (keeps || !saves || config.memory.policy != "auto") return {false, true};
   return {true};
 }
 // A placement in every form worth a try.
-std::vector<Placement> chunk_forms_of(const TrainConfig& config, Placement p) {
+std::vector<Placement> chunk_forms_of(const TrainConfig& config, const ModelSizes& sizes,
+                                      Placement p) {
   std::vector<Placement> forms;
-  for (const bool chunked : chunked_forms(config, p.policy)) {
+  for (const bool chunked : chunked_forms(config, sizes, p.policy)) {
     p.chunked = chunked;
-    for (const bool chunked_loss : chunked_loss_forms(config, p)) {
+    for (const bool chunked_loss : chunked_loss_forms(config, sizes, p)) {
       p.chunked_loss = chunked_loss;
       forms.push_back(p);
     }
@@ -354,7 +347,7 @@ std::vector<Placement> chunk_forms_of(const TrainConfig& config, Placement p) {
 
 }  // namespace
 
-std::vector<Placement> placement_ladder(const TrainConfig& config) {
+std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes) {
   const TrainConfig::Memory& m = config.memory;
   std::vector<MemoryKind> elsewhere;
   if (config.is_virtual()) elsewhere.push_back(MemoryKind::kPinnedHost);
@@ -368,7 +361,7 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
   std::vector<std::string> policies = {m.policy};
   if (m.policy == "auto") {
     policies = policy_ladder();
-    if (config.model.layers > 0)
+    if (sizes.layers > 0)
       policies.insert(policies.end(),
                       {"offload_named", "offload_carries", "offload_all", "offload_nested"});
   }
@@ -387,7 +380,7 @@ std::vector<Placement> placement_ladder(const TrainConfig& config) {
                 (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
               continue;
             for (const Placement& p :
-                 chunk_forms_of(config, {policy, activations, optimizer, parameters, gradients}))
+                 chunk_forms_of(config, sizes, {policy, activations, optimizer, parameters, gradients}))
               ladder.push_back(p);
           }
         }
@@ -508,7 +501,7 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
   Choice choice;
   const TrainConfig& config = job.config();
   TooMuch too_much(config, budgets);
-  const std::vector<Placement> ladder = placement_ladder(config);
+  const std::vector<Placement> ladder = placement_ladder(config, job.model().sizes());
   using Work = std::function<JobPlan()>;
   const auto begin = [&](size_t i) -> std::optional<Work> {
     if (too_much.is_known(ladder[i])) return std::nullopt;
@@ -573,22 +566,24 @@ int64_t power_of_two_up_to(int64_t most) {
 
 // Tokens of a chunk of the loss whose logits are few beside the hidden states of all tokens; 0 where
 // the batch is not worth chunks.
-int64_t sensible_loss_chunk(const TrainConfig& config) {
+int64_t sensible_loss_chunk(const TrainConfig& config, const ModelSizes& sizes) {
+  if (sizes.vocab == 0) return 0;
   const int64_t tokens = config.data.batch * config.data.seq;
   const int64_t most = std::min(tokens / kFewestChunks,
-                                tokens * config.model.dim / config.model.vocab);
+                                tokens * sizes.width / sizes.vocab);
   return power_of_two_up_to(most);
 }
 // Words of a block whose logits are no more than the hidden states; 0 where the head is not much
 // beside a layer.
-int64_t sensible_vocab_block(const TrainConfig& config) {
+int64_t sensible_vocab_block(const ModelSizes& sizes) {
   constexpr int64_t kLargeHead = 4;  // words a dimension
-  if (config.model.vocab < kLargeHead * config.model.dim) return 0;
-  return power_of_two_up_to(std::min(config.model.vocab / kFewestChunks, config.model.dim));
+  if (sizes.vocab < kLargeHead * sizes.width) return 0;
+  return power_of_two_up_to(std::min(sizes.vocab / kFewestChunks, sizes.width));
 }
 
 // Ways to compute the loss a part at a time, with the settings that ask for them.
-std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig& config) {
+std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig& config,
+                                                              const ModelSizes& sizes) {
   std::vector<std::pair<std::string, TrainConfig>> changes;
   const auto change = [&](const std::string& setting, int64_t chunk, int64_t block) {
     TrainConfig c = config;
@@ -601,11 +596,11 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
                          c);
   };
   // Larger chunks than those that change no number are nothing to ask for.
-  if (const int64_t chunk = sensible_loss_chunk(config);
+  if (const int64_t chunk = sensible_loss_chunk(config, sizes);
       chunk > 0 && !config.has_loss_in_parts() &&
       !(config.can_chunk_loss() && chunk >= kProductBlock))
     change(fmt::format("--set train.loss_chunk={}", chunk), chunk, 0);
-  if (const int64_t block = sensible_vocab_block(config);
+  if (const int64_t block = sensible_vocab_block(sizes);
       block > 0 && config.train.vocab_block == 0)
     change(fmt::format("--set train.vocab_block={}", block), 0, block);
   return changes;
@@ -622,7 +617,7 @@ TrainConfig with_nothing_asked(TrainConfig c) {
 }
 
 // What asks for a placement of `changed`, over what the configuration asks for.
-std::string settings_for(const TrainConfig& config, const Placement& p,
+std::string settings_for(const TrainConfig& config, const ModelSizes& sizes, const Placement& p,
                          const TrainConfig& changed) {
   std::string text = "--set memory.policy=" + p.policy;
   const auto add = [&](const char* key, const std::string& asked, MemoryKind kind,
@@ -647,16 +642,20 @@ std::string settings_for(const TrainConfig& config, const Placement& p,
     if (asked == kAuto ? forms.size() > 1 : asked != form)
       text += fmt::format(" --set memory.{}={}", key, form);
   };
-  add_form("feed_forward", m.feed_forward, p.chunked, chunked_forms(free, p.policy));
+  add_form("feed_forward", m.feed_forward, p.chunked, chunked_forms(free, sizes, p.policy));
   if (!changed.has_loss_in_parts())
-    add_form("loss", m.loss, p.chunked_loss, chunked_loss_forms(free, p));
+    add_form("loss", m.loss, p.chunked_loss, chunked_loss_forms(free, sizes, p));
   return text;
 }
 
 }  // namespace
 
-std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
-                                  const Budgets& budgets, int threads) {
+std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
+                                  const Budgets& budgets) {
+  const TrainConfig& config = asked_for.config();
+  const ModelFactory& factory = asked_for.factory();
+  const ModelSizes sizes = asked_for.model().sizes();
+  const int threads = asked_for.threads();
   const ProgressScope progress("planning losses in parts");
   std::vector<Remedy> remedies;
   const auto weigh = [&](const std::string& change, const BytesByKind& peak_bytes,
@@ -674,16 +673,16 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (p.parameters != MemoryKind::kDevice) c.memory.parameters = memory_kind_name(p.parameters);
     if (p.gradients != p.parameters) c.memory.gradients = memory_kind_name(p.gradients);
     try {
-      const Job asked(c, threads);
+      const Job asked(c, threads, factory);
       return true;
     } catch (const TraceError&) {
       return false;
     }
   };
-  const Job job(open, threads);
+  const Job job(open, threads, factory);
   std::vector<std::pair<BytesByKind, Placement>> tried;
   TooMuch too_much(open, budgets);
-  std::vector<Placement> ladder = placement_ladder(open);
+  std::vector<Placement> ladder = placement_ladder(open, sizes);
   for (const Rung& rung : choice.rungs)  // forms that were asked for, and nothing would try
     if (std::find(ladder.begin(), ladder.end(), rung.placement) == ladder.end())
       ladder.push_back(rung.placement);
@@ -708,7 +707,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     if (!is_shown(ladder[i])) return true;  // by now
     if (!first_over(open, peak_bytes, budgets, 1)) too_much.note(ladder[i], peak_bytes);
     tried.emplace_back(peak_bytes, ladder[i]);
-    weigh(settings_for(config, ladder[i], config), peak_bytes, false);
+    weigh(settings_for(config, sizes, ladder[i], config), peak_bytes, false);
     return true;
   });
   // What takes least as things are, what does of another policy, as another job may like that
@@ -736,24 +735,24 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
            [&](TrainConfig& c) { c.data.batch = batch; });
   if (const int64_t seq = config.data.seq / 2; seq > 0)
     change(fmt::format("--set data.seq={}", seq), [&](TrainConfig& c) { c.data.seq = seq; });
-  if (!config.model.tied)
-    change("--set model.tied=true", [](TrainConfig& c) { c.model.tied = true; });
+  for (const ModelChange& of_model : asked_for.model().changes())
+    change(of_model.setting, of_model.apply);
   if (config.train.compute == "f32")
     change("--set train.compute=bf16", [](TrainConfig& c) { c.train.compute = "bf16"; });
-  for (auto& changed : loss_changes(config)) changes.push_back(std::move(changed));
+  for (auto& changed : loss_changes(config, sizes)) changes.push_back(std::move(changed));
   // The best of those placements, with the feed-forward blocks either way; none where the change
   // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.
   using Best = std::optional<std::pair<Placement, BytesByKind>>;
   const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
-    return [&least, &budgets, &open, &has_room_beside, &changed = changes[i].second,
-            threads]() -> Best {
+    return [&least, &budgets, &open, &has_room_beside, &factory, &sizes,
+            &changed = changes[i].second, threads]() -> Best {
       Best best;
       try {
-        const Job changed_job(changed, threads);
+        const Job changed_job(changed, threads, factory);
         TrainConfig open_form = changed;
         open_form.memory = open.memory;
         for (const Placement& one : least)
-          for (const Placement& placement : chunk_forms_of(open_form, one)) {
+          for (const Placement& placement : chunk_forms_of(open_form, sizes, one)) {
             const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
             const auto rank = [&](const BytesByKind& peak) {
               return std::pair(!has_room_beside(changed, peak), device_bytes(changed, peak));
@@ -773,7 +772,7 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
     // What is chosen by itself, and what has to be asked for as something else is.
     weigh(config.memory == open.memory
               ? fmt::format("{} ({})", setting, to_string(best.first))
-              : fmt::format("{} {}", setting, settings_for(config, best.first, changed)),
+              : fmt::format("{} {}", setting, settings_for(config, sizes, best.first, changed)),
           best.second, true);
     return true;
   });
@@ -787,22 +786,24 @@ std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choic
   return remedies;
 }
 
-std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan,
-                                  const Budgets& budgets, int threads) {
+std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
+                                  const Budgets& budgets) {
+  const TrainConfig& config = asked_for.config();
+  const ModelSizes sizes = asked_for.model().sizes();
   const ProgressScope progress("planning losses in parts");
   std::vector<Remedy> remedies;
   if (config.has_loss_in_parts()) return remedies;
   const auto weigh = [&](const std::string& change, const TrainConfig& changed, bool chunked_loss) {
     Placement placement = plan.placement;
     placement.chunked_loss = chunked_loss;
-    const Job job(changed, threads);
+    const Job job(changed, asked_for.threads(), asked_for.factory());
     const JobPlan parts = with_moves_ahead(job, job.plan_to_fit(placement, budgets), budgets);
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;
     // Asked for where another would be chosen by itself.
-    const bool is_first = placement_ladder(changed).front() == placement;
+    const bool is_first = placement_ladder(changed, sizes).front() == placement;
     remedies.push_back(
-        {is_first ? change : change + " " + settings_for(changed, placement, changed),
+        {is_first ? change : change + " " + settings_for(changed, sizes, placement, changed),
          needs,
          !chunked_loss,
          {}});
@@ -812,7 +813,7 @@ std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan
     changed.memory.loss = "chunked";
     weigh("--set memory.loss=chunked", changed, true);
   }
-  for (const auto& [change, changed] : loss_changes(config)) weigh(change, changed, false);
+  for (const auto& [change, changed] : loss_changes(config, sizes)) weigh(change, changed, false);
   return remedies;
 }
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "stowage/nn/decoder.h"
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
+#include "stowage/train/decoder_model.h"
 
 namespace stow {
 
@@ -23,9 +23,9 @@ struct StateLeaf {
 
 /// The programs of one run. State is the leaves of (model, optimizer), in this order everywhere.
 ///   init:    (key u32[2]) -> state
-///   step:    (state, tokens i32[B,T+1]) -> (state, loss f32, grad_norm f32, lr f32); state donated
-///   eval:    (model, tokens i32[B,T+1]) -> (loss f32)
-///   sample:  (model, tokens i32[1,T], position i32) -> (logits f32[V]); null where nothing is drawn
+///   step:    (state, batch) -> (state, loss f32, grad_norm f32, lr f32); state donated
+///   eval:    (model, batch) -> (loss f32)
+///   sample:  (model, sample inputs) -> (logits f32[V]); null where nothing is drawn
 struct JobPrograms {
   ExecutablePtr init, step, eval, sample;
 };
@@ -88,12 +88,15 @@ Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_byte
 class Job {
  public:
   /// Errors: TraceError where the model cannot be built.
-  explicit Job(const TrainConfig& config, int threads);
+  explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model);
   ~Job();
   Job(Job&&) noexcept;
 
   const TrainConfig& config() const { return config_; }
   int threads() const { return threads_; }
+  const TrainModel& model() const { return *model_; }
+  /// What made the model, for configurations near this one.
+  const ModelFactory& factory() const { return factory_; }
   /// Names and types; where a leaf lies is the placement's.
   const std::vector<StateLeaf>& state() const { return state_; }
   size_t n_model_leaves() const { return n_model_leaves_; }
@@ -113,6 +116,8 @@ class Job {
 
   TrainConfig config_;
   int threads_;
+  ModelFactory factory_;
+  TrainModelPtr model_;
   std::vector<StateLeaf> state_;
   size_t n_model_leaves_ = 0;
   std::unique_ptr<std::mutex> tracing_;  // guards what follows, and all that is in it
@@ -135,7 +140,7 @@ struct Choice {
 /// Policies from the cheapest in time to the cheapest in memory.
 const std::vector<std::string>& policy_ladder();
 /// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
-std::vector<Placement> placement_ladder(const TrainConfig& config);
+std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
 /// The cheapest placement that fits, or the one asked for; what is elsewhere moves by itself, not
 /// ahead.
 Choice find_fit(const Job& job, const Budgets& budgets);
@@ -151,13 +156,11 @@ struct Remedy {
 };
 /// What a person could turn, each planned with its best placement, the lowest peak first. No moves
 /// run ahead in these plans, so a peak is the least that the change asks for.
-std::vector<Remedy> plan_remedies(const TrainConfig& config, const Choice& choice,
-                                  const Budgets& budgets, int threads);
+std::vector<Remedy> plan_remedies(const Job& job, const Choice& choice, const Budgets& budgets);
 
 /// Of a plan that computes the loss from all logits at once: what computing it a part at a time
 /// would need instead, with the same placement, where that is less. A change asks for the placement
 /// where another would be chosen by itself.
-std::vector<Remedy> loss_remedies(const TrainConfig& config, const JobPlan& plan,
-                                  const Budgets& budgets, int threads);
+std::vector<Remedy> loss_remedies(const Job& job, const JobPlan& plan, const Budgets& budgets);
 
 }  // namespace stow

@@ -5,54 +5,41 @@
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
 #include "stowage/api/memory.h"
-#include "stowage/core/sums.h"
 #include "stowage/train/optimizer.h"
 
 namespace stow {
 
-nn::DecoderConfig decoder_config(const TrainConfig& config) {
-  nn::DecoderConfig c;
-  const auto& m = config.model;
-  c.vocab = m.vocab;
-  c.dim = m.dim;
-  c.layers = m.layers;
-  c.heads = m.heads;
-  c.kv_heads = m.kv_heads;
-  c.ffn = m.ffn;
-  c.tied = m.tied;
-  c.compute = config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
-  c.loss_chunk = config.train.loss_chunk;
-  c.vocab_block = config.train.vocab_block;
-  return c;
+TrainState abstract_state(const TrainConfig& config, const TrainModel& model) {
+  TrainState state;
+  state.model = model.parameters();
+  state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
+  return state;
 }
 
-StepResult train_step(const TrainConfig& config, const nn::DecoderConfig& model_config,
-                      const TrainState& state, const Array& tokens, MemoryKind gradients_lie) {
-  const auto [loss, made] = value_and_grad(
-      [&](const nn::Decoder& model) { return nn::decoder_loss(model_config, model, tokens); },
-      {.on_device = true})(state.model);
-  const nn::Decoder grads = device_put(made, gradients_lie);
+StepResult train_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
+                      const NamedArrays& batch, const StepForm& form) {
+  const auto [loss, made] =
+      value_and_grad([&](const NamedArrays& p) { return model.loss(p, batch, form.loss); },
+                     {.on_device = true})(state.model);
+  const NamedArrays grads = device_put(made, form.gradients);
   const Optimizer optimizer = optimizer_of(config.optimizer);
   // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
-  const nn::Decoder model = device_put(state.model, MemoryKind::kDevice);
-  const nn::Decoder gradients = device_put(grads, MemoryKind::kDevice);
+  const NamedArrays parameters = device_put(state.model, MemoryKind::kDevice);
+  const NamedArrays gradients = device_put(grads, MemoryKind::kDevice);
   const optim::OptState before = device_put(state.optimizer, MemoryKind::kDevice);
-  const auto [updates, next] = optimizer.transformation.update(gradients, before, model);
-  return {put_like({optim::apply_updates(model, updates), next}, state),
+  const auto [updates, next] = optimizer.transformation.update(gradients, before, parameters);
+  return {put_like({optim::apply_updates(parameters, updates), next}, state),
           loss,
           optim::global_norm(optimizer.trained(gradients)),
           optimizer.learning_rate(before)};
 }
 
-Graph trace_step(const TrainConfig& config, const TrainState& state, StepForm form) {
-  nn::DecoderConfig model_config = decoder_config(config);
-  if (form.nested) model_config.nested_blocks = {0};
-  if (form.chunked) model_config.ffn_chunk = kProductBlock;
-  if (form.chunked_loss) model_config.loss_chunk = kProductBlock;
-  return jit([&](const TrainState& s, const Array& x) {
-           return train_step(config, model_config, s, x, form.gradients);
+Graph trace_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
+                 const StepForm& form) {
+  return jit([&](const TrainState& s, const NamedArrays& batch) {
+           return train_step(config, model, s, batch, form);
          })
-      .lower(state, Array::abstract(Shape{config.data.batch, config.data.seq + 1}, DType::kI32))
+      .lower(state, model.batch())
       .graph();
 }
 

@@ -6,14 +6,14 @@
 
 #include "stowage/api/checkpoint.h"
 #include "stowage/base/inside.h"
-#include "stowage/nn/decoder.h"
 #include "stowage/optim/transformation.h"
 #include "stowage/train/config.h"
+#include "stowage/train/model.h"
 
 namespace stow {
 
 struct TrainState {
-  nn::Decoder model;
+  NamedArrays model;
   optim::OptState optimizer;
 };
 STOW_TREE(TrainState, model, optimizer);
@@ -24,22 +24,21 @@ struct StepResult {
 };
 STOW_TREE(StepResult, state, loss, grad_norm, lr);
 
-/// The model of a configuration.
-nn::DecoderConfig decoder_config(const TrainConfig& config);
-/// One step on tokens i32 [B, T + 1]. The new state lies where the old one does, the gradients wait
-/// for the update in `gradients`.
-StepResult train_step(const TrainConfig& config, const nn::DecoderConfig& model_config,
-                      const TrainState& state, const Array& tokens,
-                      MemoryKind gradients = MemoryKind::kDevice);
-/// Forms of one step that have the same bits: the layers in nested blocks, the feed-forward blocks
-/// or the loss chunk by chunk, where the gradients wait.
+/// Forms of one step that have the same bits: those of its loss, and where the gradients wait for the
+/// update.
 struct StepForm {
-  bool nested = false, chunked = false, chunked_loss = false;
+  LossForm loss = {};
   MemoryKind gradients = MemoryKind::kDevice;
   friend auto operator<=>(const StepForm&, const StepForm&) = default;
 };
+/// The types of the state that training begins with, on the device.
+TrainState abstract_state(const TrainConfig& config, const TrainModel& model);
+/// One step on a batch. The new state lies where the old one does.
+StepResult train_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
+                      const NamedArrays& batch, const StepForm& form = {});
 /// That step traced for a state of such types and places.
-Graph trace_step(const TrainConfig& config, const TrainState& state, StepForm form);
+Graph trace_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
+                 const StepForm& form);
 /// The arrays of `state` in the memories of those of `like`.
 TrainState put_like(const TrainState& state, const TrainState& like);
 /// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the

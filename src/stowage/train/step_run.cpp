@@ -58,15 +58,14 @@ Result<StepRun> StepRun::make(const StepRunOptions& options) {
 void StepRun::compile_step(const StepRunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const TrainConfig& config = options.config;
-  TrainState state;
-  state.model = nn::decoder_abstract(decoder_config(config));
-  state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
+  const TrainModelPtr model = decoder_model(config);
+  const TrainState state = abstract_state(config, *model);
   std::map<StepForm, Graph> graphs;
   int64_t least = 0;
-  for (const Placement& placement : placement_ladder(config)) {
+  for (const Placement& placement : placement_ladder(config, model->sizes())) {
     if (!is_all_on_device(placement)) continue;
     const StepForm form = step_form(placement);
-    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, state, form));
+    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, *model, state, form));
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(placement.policy);
@@ -92,11 +91,11 @@ void StepRun::compile_step(const StepRunOptions& options) {
 }
 
 Result<void> StepRun::make_state(const StepRunOptions& options) {
-  const nn::DecoderConfig model_config = decoder_config(options.config);
+  const TrainModelPtr model = decoder_model(options.config);
   const Optimizer optimizer = optimizer_of(options.config.optimizer);
-  const nn::Decoder types = nn::decoder_abstract(model_config);
+  const NamedArrays types = model->parameters();
   if (options.weights_path.empty()) {
-    const Graph graph = jit([&](const Array& key) { return nn::decoder_init(model_config, key); })
+    const Graph graph = jit([&](const Array& key) { return model->init(key); })
                             .lower(Array::abstract(Shape{2}, DType::kU32))
                             .graph();
     DeviceBufferPtr key = device_->allocate(8);
@@ -106,8 +105,8 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
   } else {
     const Result<SafetensorsFile> file = SafetensorsFile::open(options.weights_path);
     if (!file) return file.failure();
-    const std::vector<Array> leaves = tree_leaves(types);
-    const std::vector<std::string> names = tree_paths(types);
+    const std::vector<Array>& leaves = types.arrays;
+    const std::vector<std::string>& names = types.names;
     for (size_t i = 0; i < leaves.size(); ++i) {
       Result<DeviceBufferPtr> buffer = read_tensor(*file, names[i], leaves[i].type(), *device_);
       if (!buffer) return buffer.failure();
@@ -118,7 +117,7 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
         if (std::find(names.begin(), names.end(), tensor.name) == names.end())
           return fail("{}: the model has no '{}'", file->path(), tensor.name);
   }
-  const Graph graph = jit([&](const nn::Decoder& model) { return optimizer.transformation.init(model); })
+  const Graph graph = jit([&](const NamedArrays& p) { return optimizer.transformation.init(p); })
                           .lower(types)
                           .graph();
   for (DeviceBufferPtr& buffer : compile(graph, {}, options.threads)->run(*device_, state_))

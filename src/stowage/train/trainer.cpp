@@ -23,7 +23,6 @@ namespace stow {
 namespace {
 
 constexpr int64_t kKeptCheckpoints = 3;
-constexpr int64_t kEvalBatches = 8;
 constexpr size_t kShownWaits = 5;
 constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a trace is asked for
 
@@ -95,14 +94,14 @@ DevicePtr make_device(const TrainConfig& config, const Budgets& budgets) {
 class Run {
  public:
   Run(const Job& job, const JobPlan& plan, const Budgets& budgets, const RunOptions& options,
-      ByteData data)
+      std::unique_ptr<TrainData> data)
       : job_(job),
         config_(job.config()),
         plan_(plan),
         budget_bytes_(budgets[0].value_or(Device::unlimited_bytes())),
         options_(options),
         data_(std::move(data)),
-        data_digest_(data_.digest()),
+        data_digest_(data_->digest()),
         device_(make_device(config_, budgets)) {}
 
   Result<int> run() {
@@ -255,10 +254,13 @@ class Run {
     return {};
   }
 
-  DeviceBufferPtr upload(const std::vector<int32_t>& tokens) {
-    DeviceBufferPtr buffer = device_->allocate(static_cast<int64_t>(tokens.size() * 4));
-    std::memcpy(buffer->data(), tokens.data(), tokens.size() * 4);
-    return buffer;
+  // Appends arguments with these bytes.
+  void upload(const HostBatch& batch, std::vector<DeviceBufferPtr>& arguments) {
+    for (const std::vector<std::byte>& bytes : batch) {
+      DeviceBufferPtr buffer = device_->allocate(static_cast<int64_t>(bytes.size()));
+      buffer->write(0, bytes);
+      arguments.push_back(std::move(buffer));
+    }
   }
 
   Result<int> one_step() {
@@ -267,8 +269,7 @@ class Run {
     {
       std::vector<DeviceBufferPtr> arguments = std::move(state_);
       state_.clear();
-      arguments.push_back(upload(
-          data_.train_batch(static_cast<uint64_t>(config_.train.seed), step_, config_.data.batch)));
+      upload(data_->train_batch(static_cast<uint64_t>(config_.train.seed), step_), arguments);
       std::vector<DeviceBufferPtr> results =
           plan_.programs.step->run(*device_, arguments, is_traced() ? &recorder_ : nullptr);
       const size_t n = job_.state().size();
@@ -372,15 +373,12 @@ class Run {
   // Nothing where it was interrupted.
   std::optional<double> evaluate() {
     device_->drop_arenas();
-    const int64_t windows = data_.n_validation_windows(), batch = config_.data.batch;
-    const int64_t batches = std::clamp<int64_t>(windows / batch, 1, kEvalBatches);
+    const int64_t batches = data_->n_validation_batches();
     double total = 0;
     for (int64_t i = 0; i < batches; ++i) {
       if (interrupted) return {};
-      // Spread over the whole held-out part.
-      const int64_t first = batches > 1 ? i * (windows - batch) / (batches - 1) : 0;
       std::vector<DeviceBufferPtr> arguments = model_arguments();
-      arguments.push_back(upload(data_.validation_batch(first, batch)));
+      upload(data_->validation_batch(i), arguments);
       total += read_float(plan_.programs.eval->run(*device_, arguments)[0]);
     }
     device_->drop_arenas();
@@ -391,43 +389,23 @@ class Run {
     return {state_.begin(), state_.begin() + static_cast<std::ptrdiff_t>(job_.n_model_leaves())};
   }
 
-  // Text that the model continues, drawn at temperature 0.8, as the seed has it.
+  // What the model makes, for people.
   std::string sample() {
+    if (!plan_.programs.sample) return {};
     device_->drop_arenas();
-    const int64_t t = config_.data.seq;
-    std::string text = data_.validation_text(std::min<int64_t>(t, 32));
-    const size_t prompt = text.size();
-    for (int64_t i = 0; i < config_.train.sample && !interrupted; ++i) {
-      const std::string window =
-          text.substr(text.size() - std::min(text.size(), static_cast<size_t>(t)));
-      std::vector<int32_t> tokens;
-      for (char c : window) tokens.push_back(static_cast<unsigned char>(c));
-      tokens.resize(static_cast<size_t>(t), 0);
+    const auto run = [&](const HostBatch& inputs) -> std::optional<std::vector<float>> {
+      if (interrupted) return std::nullopt;
       std::vector<DeviceBufferPtr> arguments = model_arguments();
-      arguments.push_back(upload(tokens));
-      arguments.push_back(upload({static_cast<int32_t>(window.size()) - 1}));
-      const DeviceBufferPtr logits = plan_.programs.sample->run(*device_, arguments)[0];
-      text += draw(reinterpret_cast<const float*>(logits->data()), i);
-    }
+      upload(inputs, arguments);
+      const DeviceBufferPtr made = plan_.programs.sample->run(*device_, arguments)[0];
+      std::vector<float> logits(static_cast<size_t>(made->bytes()) / sizeof(float));
+      made->read(0, std::as_writable_bytes(std::span(logits)));
+      return logits;
+    };
+    std::string text =
+        data_->sample(run, static_cast<uint64_t>(config_.train.seed), config_.train.sample);
     device_->drop_arenas();
-    return text.substr(prompt);
-  }
-
-  char draw(const float* logits, int64_t position) const {
-    const int64_t n = std::min<int64_t>(config_.model.vocab, 256);
-    const float top = *std::max_element(logits, logits + n);
-    std::vector<double> weights;
-    double total = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      weights.push_back(std::exp((static_cast<double>(logits[i]) - top) / 0.8));
-      total += weights.back();
-    }
-    const uint64_t bits = mix_bits(static_cast<uint64_t>(config_.train.seed), 0x5a3b1e,
-                                   static_cast<uint64_t>(position));
-    double left = static_cast<double>(bits >> 11) * 0x1p-53 * total;
-    for (int64_t i = 0; i < n; ++i)
-      if ((left -= weights[static_cast<size_t>(i)]) < 0) return static_cast<char>(i);
-    return static_cast<char>(n - 1);
+    return text;
   }
 
   void progress(float loss, float norm, float lr, double tokens_per_s) {
@@ -474,7 +452,7 @@ class Run {
   Result<int> finish(std::optional<double> validation) {
     const std::string text = validation ? sample() : std::string();
     if (interrupted) return kStatusInterrupted;
-    say("validation loss {:.4f} nats a byte\n", *validation);
+    say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
     if (!text.empty()) say("sample:\n{}\n", printable(text));
     const int64_t measured = measured_bytes()[0];
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
@@ -541,7 +519,7 @@ class Run {
   const JobPlan& plan_;
   int64_t budget_bytes_;
   const RunOptions& options_;
-  ByteData data_;
+  std::unique_ptr<TrainData> data_;
   std::string data_digest_;
   DevicePtr device_;
   std::vector<DeviceBufferPtr> state_;
@@ -567,8 +545,7 @@ Json bytes_json(const BytesByKind& bytes) {
 
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options) {
-  const TrainConfig& config = job.config();
-  Result<ByteData> data = ByteData::open(config.data.path, config.model.vocab, config.data.seq);
+  Result<std::unique_ptr<TrainData>> data = job.model().open_data();
   if (!data) return data.failure();
 #ifdef __GLIBC__
   // What planning took, many times what a small budget is, goes back to the system.

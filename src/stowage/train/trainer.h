@@ -8,7 +8,6 @@
 #include "stowage/base/inside.h"
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
-#include "stowage/train/data.h"
 #include "stowage/train/job.h"
 
 namespace stow {
@@ -52,7 +51,7 @@ std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Bu
 /// What to print where nothing fits, `near` being its shortfalls: by how much, which key to raise to
 /// what, where the peak is, who owns it, what would help.
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
-                             const Budgets& budgets, int threads);
+                             const Budgets& budgets);
 /// {"summary": true, "refused": WHY, "placement": …, "needed_bytes": {kind: …}, "allowed_bytes":
 /// {kind: … or null}, "over_bytes": {kind: …}}.
 Json refusal_json(const std::string& why, const Shortfall& shortfall, const Budgets& budgets);

@@ -1,0 +1,172 @@
+#include "stowage/train/decoder_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "stowage/api/shaping.h"
+#include "stowage/core/sums.h"
+#include "stowage/train/data.h"
+
+namespace stow {
+namespace {
+
+constexpr int64_t kEvalBatches = 8;
+
+std::vector<std::byte> bytes_of(const std::vector<int32_t>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(int32_t));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// The bytes of a file as batches, its last tenth held out.
+class ByteBatches : public TrainData {
+ public:
+  ByteBatches(ByteData data, const TrainConfig& config)
+      : data_(std::move(data)), batch_(config.data.batch), seq_(config.data.seq),
+        vocab_(config.model.vocab) {}
+
+  HostBatch train_batch(uint64_t seed, int64_t step) const override {
+    return {bytes_of(data_.train_batch(seed, step, batch_))};
+  }
+  int64_t n_validation_batches() const override {
+    return std::clamp<int64_t>(data_.n_validation_windows() / batch_, 1, kEvalBatches);
+  }
+  // Spread over the whole held-out part.
+  HostBatch validation_batch(int64_t i) const override {
+    const int64_t n = n_validation_batches();
+    const int64_t first = n > 1 ? i * (data_.n_validation_windows() - batch_) / (n - 1) : 0;
+    return {bytes_of(data_.validation_batch(first, batch_))};
+  }
+  std::string digest() const override { return data_.digest(); }
+
+  // Text that the model continues, drawn at temperature 0.8, as the seed has it.
+  std::string sample(const RunSample& run, uint64_t seed, int64_t n) const override {
+    std::string text = data_.validation_text(std::min<int64_t>(seq_, 32));
+    const size_t prompt = text.size();
+    for (int64_t i = 0; i < n; ++i) {
+      const std::string window =
+          text.substr(text.size() - std::min(text.size(), static_cast<size_t>(seq_)));
+      std::vector<int32_t> tokens;
+      for (char c : window) tokens.push_back(static_cast<unsigned char>(c));
+      tokens.resize(static_cast<size_t>(seq_), 0);
+      const auto last = static_cast<int32_t>(window.size()) - 1;
+      const std::optional<std::vector<float>> logits = run({bytes_of(tokens), bytes_of({last})});
+      if (!logits) break;
+      text += draw(*logits, seed, i);
+    }
+    return text.substr(prompt);
+  }
+
+ private:
+  char draw(const std::vector<float>& logits, uint64_t seed, int64_t position) const {
+    const int64_t n = std::min<int64_t>(vocab_, 256);
+    const float top = *std::max_element(logits.begin(), logits.begin() + n);
+    std::vector<double> weights;
+    double total = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      weights.push_back(
+          std::exp((static_cast<double>(logits[static_cast<size_t>(i)]) - top) / 0.8));
+      total += weights.back();
+    }
+    const uint64_t bits = mix_bits(seed, 0x5a3b1e, static_cast<uint64_t>(position));
+    double left = static_cast<double>(bits >> 11) * 0x1p-53 * total;
+    for (int64_t i = 0; i < n; ++i)
+      if ((left -= weights[static_cast<size_t>(i)]) < 0) return static_cast<char>(i);
+    return static_cast<char>(n - 1);
+  }
+
+  ByteData data_;
+  int64_t batch_, seq_, vocab_;
+};
+
+class DecoderModel : public TrainModel {
+ public:
+  explicit DecoderModel(const TrainConfig& config)
+      : config_(config), decoder_(decoder_config(config)) {}
+
+  NamedArrays parameters() const override { return named_arrays(nn::decoder_abstract(decoder_)); }
+  NamedArrays init(const Array& key) const override {
+    return named_arrays(nn::decoder_init(decoder_, key));
+  }
+  NamedArrays batch() const override {
+    NamedArrays batch;
+    batch.add("tokens",
+              Array::abstract(Shape{config_.data.batch, config_.data.seq + 1}, DType::kI32));
+    return batch;
+  }
+  Array loss(const NamedArrays& parameters, const NamedArrays& batch,
+             const LossForm& form) const override {
+    nn::DecoderConfig decoder = decoder_;
+    if (form.nested) decoder.nested_blocks = {0};
+    if (form.chunked) decoder.ffn_chunk = kProductBlock;
+    if (form.chunked_loss && !config_.has_loss_in_parts()) decoder.loss_chunk = kProductBlock;
+    return nn::decoder_loss(decoder, weights(parameters), batch.arrays[0]);
+  }
+  NamedArrays sample_inputs() const override {
+    NamedArrays inputs;
+    inputs.add("tokens", Array::abstract(Shape{1, config_.data.seq}, DType::kI32));
+    inputs.add("position", Array::abstract(Shape{}, DType::kI32));
+    return inputs;
+  }
+  Array sample(const NamedArrays& parameters, const NamedArrays& inputs) const override {
+    nn::DecoderConfig decoder = decoder_;
+    decoder.ffn_chunk = kProductBlock;
+    const nn::Decoder model = weights(parameters);
+    const Array hidden = nn::decoder_hidden(decoder, model, inputs.arrays[0]);  // [1, T, d]
+    const Array last = take(hidden.reshape({config_.data.seq, decoder.dim}), inputs.arrays[1], 0,
+                            IndexMode::kClip);
+    return nn::decoder_logits(decoder, model, last).astype(DType::kF32);
+  }
+  std::string describe() const override {
+    return fmt::format("{} layers of {}", decoder_.layers, decoder_.dim);
+  }
+  ModelSizes sizes() const override {
+    return {decoder_.layers, decoder_.dim, decoder_.ffn, decoder_.vocab};
+  }
+  std::vector<ModelChange> changes() const override {
+    if (config_.model.tied) return {};
+    return {{"--set model.tied=true", [](TrainConfig& c) { c.model.tied = true; }}};
+  }
+  std::string loss_unit() const override { return "nats a byte"; }
+  Result<std::unique_ptr<TrainData>> open_data() const override {
+    Result<ByteData> data =
+        ByteData::open(config_.data.path, config_.model.vocab, config_.data.seq);
+    if (!data) return data.failure();
+    return std::unique_ptr<TrainData>(std::make_unique<ByteBatches>(std::move(*data), config_));
+  }
+
+ private:
+  nn::Decoder weights(const NamedArrays& parameters) const {
+    return tree_unflatten(nn::decoder_abstract(decoder_), parameters.arrays);
+  }
+
+  TrainConfig config_;
+  nn::DecoderConfig decoder_;
+};
+
+}  // namespace
+
+nn::DecoderConfig decoder_config(const TrainConfig& config) {
+  nn::DecoderConfig c;
+  const auto& m = config.model;
+  c.vocab = m.vocab;
+  c.dim = m.dim;
+  c.layers = m.layers;
+  c.heads = m.heads;
+  c.kv_heads = m.kv_heads;
+  c.ffn = m.ffn;
+  c.tied = m.tied;
+  c.compute = config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
+  c.loss_chunk = config.train.loss_chunk;
+  c.vocab_block = config.train.vocab_block;
+  return c;
+}
+
+TrainModelPtr decoder_model(const TrainConfig& config) {
+  return std::make_shared<const DecoderModel>(config);
+}
+
+}  // namespace stow

@@ -1,0 +1,15 @@
+// The default job's model: a decoder over the bytes of a file.
+// Not the decoder itself; that is nn/decoder.h.
+#pragma once
+
+#include "stowage/nn/decoder.h"
+#include "stowage/train/model.h"
+
+namespace stow {
+
+/// The decoder of a configuration's table `model`.
+nn::DecoderConfig decoder_config(const TrainConfig& config);
+/// The model of `./stowage train`. Batches are "tokens" i32 [B, T + 1].
+TrainModelPtr decoder_model(const TrainConfig& config);
+
+}  // namespace stow

@@ -1,0 +1,123 @@
+// TrainModel: what the trainer, the planner, refusals and checkpoints know of a model.
+// Not a model; decoder_model.h has the one of the default job.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stowage/api/tree.h"
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
+#include "stowage/train/config.h"
+
+namespace stow {
+
+/// Arrays with names, in an order that stays. A tree whose paths are the names ("layers/wq").
+struct NamedArrays {
+  std::vector<std::string> names;
+  std::vector<Array> arrays;  ///< One a name.
+
+  void add(std::string name, Array array) {
+    names.push_back(std::move(name));
+    arrays.push_back(std::move(array));
+  }
+};
+template <typename Self, typename Visit>
+requires std::same_as<std::remove_const_t<Self>, NamedArrays>
+void stow_visit_fields(Self& self, Visit&& visit) {
+  for (size_t i = 0; i < self.arrays.size(); ++i) visit(self.names[i].c_str(), self.arrays[i]);
+}
+/// The leaves of any tree by path.
+template <concepts::Tree T>
+NamedArrays named_arrays(const T& tree) {
+  return {tree_paths(tree), tree_leaves(tree)};
+}
+
+/// Forms of one loss. All have the same bits; a model ignores what it has not.
+struct LossForm {
+  bool nested = false;        ///< Layers in nested blocks, each computed again as a whole.
+  bool chunked = false;       ///< The feed-forward blocks kProductBlock tokens at a time.
+  bool chunked_loss = false;  ///< So the loss.
+  friend auto operator<=>(const LossForm&, const LossForm&) = default;
+};
+
+/// Sizes by which the search weighs what is worth a try. Nothing that a plan counts.
+struct ModelSizes {
+  int64_t layers = 0;  ///< Layers that a scan repeats, with names for policies; 0: policies do nothing.
+  int64_t width = 0;   ///< Elements of a token between layers.
+  int64_t ffn = 0;     ///< Elements of a token in the widest block of a layer; 0: none to be chunked.
+  int64_t vocab = 0;   ///< Logits of a token; 0: the loss has none to be chunked.
+};
+
+/// The bytes of one batch: one array an entry of TrainModel::batch(), row-major, in that order.
+using HostBatch = std::vector<std::vector<std::byte>>;
+
+/// Where batches come from. A pure function of seed and step, so that a run that resumes at a step goes
+/// on with its data.
+class TrainData {
+ public:
+  virtual ~TrainData() = default;
+  virtual HostBatch train_batch(uint64_t seed, int64_t step) const = 0;
+  /// Batches of one evaluation, at least one.
+  virtual int64_t n_validation_batches() const = 0;
+  virtual HostBatch validation_batch(int64_t i) const = 0;
+  /// Of the content, in hexadecimal digits (io/digest.h). A run resumes with the same alone.
+  virtual std::string digest() const = 0;
+  /// Runs TrainModel::sample on the bytes of its inputs; none where the run is interrupted.
+  using RunSample = std::function<std::optional<std::vector<float>>(const HostBatch& inputs)>;
+  /// A sample of what the model makes, for people; empty for none.
+  virtual std::string sample(const RunSample& /*run*/, uint64_t /*seed*/, int64_t /*n*/) const {
+    return {};
+  }
+};
+
+/// A setting and what it does to a configuration.
+struct ModelChange {
+  std::string setting;  ///< "--set model.tied=true"
+  std::function<void(TrainConfig&)> apply;
+};
+
+/// A model as the trainer sees it. Everything is traced through it; nothing holds data.
+class TrainModel {
+ public:
+  virtual ~TrainModel() = default;
+  /// The trained parameters, abstract, on the device.
+  virtual NamedArrays parameters() const = 0;
+  /// Their initial values. key u32[2]; called within a trace.
+  virtual NamedArrays init(const Array& key) const = 0;
+  /// What a step reads beside the state, abstract.
+  virtual NamedArrays batch() const = 0;
+  /// The loss of a batch, an f32 scalar, with the names that policies act on (checkpoint_name).
+  virtual Array loss(const NamedArrays& parameters, const NamedArrays& batch,
+                     const LossForm& form) const = 0;
+  /// The same of a batch held out, forward alone; by default the loss in its leanest form.
+  virtual Array evaluate(const NamedArrays& parameters, const NamedArrays& batch) const {
+    return loss(parameters, batch, {.chunked = true, .chunked_loss = true});
+  }
+  /// Inputs of sample(), abstract; empty where nothing is drawn.
+  virtual NamedArrays sample_inputs() const { return {}; }
+  /// Logits f32 [V] of what comes next.
+  virtual Array sample(const NamedArrays& /*parameters*/, const NamedArrays& /*inputs*/) const {
+    return {};
+  }
+  /// "6 layers of 128": the size of the model, for people.
+  virtual std::string describe() const = 0;
+  virtual ModelSizes sizes() const = 0;
+  /// Settings that would make the model itself need less, for refusals to plan.
+  virtual std::vector<ModelChange> changes() const { return {}; }
+  /// "nats a byte": what the loss counts.
+  virtual std::string loss_unit() const = 0;
+  /// The data of the configuration that the model was made for. Errors: by file and key.
+  virtual Result<std::unique_ptr<TrainData>> open_data() const = 0;
+};
+using TrainModelPtr = std::shared_ptr<const TrainModel>;
+
+/// The model of a configuration. Remedies call it for configurations near the one that was given.
+/// Errors: TraceError where it cannot be built.
+using ModelFactory = std::function<TrainModelPtr(const TrainConfig&)>;
+
+}  // namespace stow
