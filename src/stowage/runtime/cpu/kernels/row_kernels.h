@@ -157,6 +157,9 @@ IotaKernel iota_kernel(DType dtype);
 
 inline constexpr int64_t kReduceLanes = 16;
 
+/// Fills `n` accumulators.
+using FillKernel = void (*)(std::byte* acc, int64_t n);
+
 /// Folds columns [first_col, first_col + cols) of the `total_cols` of some rows; calls go through
 /// a row in order, and none crosses a multiple of kReduceBlock. At the last call `out[r]` is the
 /// result, in a register's form.
@@ -206,7 +209,7 @@ struct ReduceKernels {
   /// memory, and `out` may lie over x or dy.
   ReduceColumnsKernel norm_gradient = nullptr;
   /// Fills `n` accumulators with the identity.
-  void (*fill_identity)(std::byte* acc, int64_t n) = nullptr;
+  FillKernel fill_identity = nullptr;
 };
 ReduceKernels reduce_kernels(OpKind op, DType dtype);
 
