@@ -95,14 +95,13 @@ class Rows final : public BoundKernel::Impl {
 
 class Product final : public BoundKernel::Impl {
  public:
-  Product(const Kernel& kernel, int threads) : spec_(gemm_spec(kernel)), threads_(threads) {}
+  Product(const Kernel& kernel, int threads) : product_(gemm_spec(kernel), threads) {}
   void run(Inputs in, Outputs out, void* scratch) override {
-    gemm(spec_, in[0], in[1], out[0], scratch, threads_);
+    product_.run(in[0], in[1], out[0], scratch);
   }
 
  private:
-  GemmSpec spec_;
-  int threads_;
+  GemmRunner product_;
 };
 
 // A product with row programs around it: behind it, piece by piece, and before either operand.

@@ -21,92 +21,47 @@ std::byte* made_up(size_t base) {
 
 }  // namespace
 
-// The calls of one run, and where in their arguments there are made-up addresses.
+// The calls of one run, with made-up addresses at first.
 class RowCalls::Notes {
  public:
-  struct Found {
-    size_t base;
-    Patch patch;
-  };
-
   explicit Notes(RowCalls& to) : to_(to) {}
-  std::vector<Found>& found() { return found_; }
   bool are_many() const { return n_ > kMostCalls; }
 
   void map(MapKernel kernel, KernelCall& call) {
-    if (++n_ > kMostCalls) return;
-    KernelCall& kept = to_.maps_.emplace_back(call);
-    kept.ahead = nullptr;
-    note(kept.out);
-    for (KernelArg& arg : kept.args) note(arg.data);
-    for (KernelArg& arg : kept.more) note(arg.data);
+    if (Call* made = add(Call::kMap, to_.maps_, call)) made->map = kernel;
     // A step sets the arguments of its kernel alone: the next one's others are none.
     for (KernelArg& arg : call.args) arg = {};
     for (KernelArg& arg : call.more) arg = {};
-    Call& made = add(Call::kMap, kept);
-    made.map = kernel;
   }
   void move(MoveKernel kernel, const MoveCall& call) {
-    if (++n_ > kMostCalls) return;
-    MoveCall& kept = to_.moves_.emplace_back(call);
-    note(kept.from);
-    note(kept.to);
-    add(Call::kMove, kept).move = kernel;
+    if (Call* made = add(Call::kMove, to_.moves_, call)) made->move = kernel;
   }
   void iota(IotaKernel kernel, const IotaCall& call) {
-    if (++n_ > kMostCalls) return;
-    IotaCall& kept = to_.iotas_.emplace_back(call);
-    note(kept.out);
-    add(Call::kIota, kept).iota = kernel;
+    if (Call* made = add(Call::kIota, to_.iotas_, call)) made->iota = kernel;
   }
   void rows(ReduceRowsKernel kernel, const ReduceRowsCall& call) {
-    if (++n_ > kMostCalls) return;
-    ReduceRowsCall& kept = to_.rows_.emplace_back(call);
-    kept.ahead = nullptr;
-    for (KernelArg& arg : kept.args) note(arg.data);
-    note(kept.keep.data);
-    note(kept.lanes);
-    note(kept.out);
-    note(kept.square_lanes);
-    note(kept.square_out);
-    add(Call::kRows, kept).rows = kernel;
+    if (Call* made = add(Call::kRows, to_.rows_, call)) made->rows = kernel;
   }
   void columns(ReduceColumnsKernel kernel, const ReduceColumnsCall& call) {
-    if (++n_ > kMostCalls) return;
-    ReduceColumnsCall& kept = to_.columns_.emplace_back(call);
-    kept.ahead = nullptr;
-    note(kept.arg.data);
-    for (KernelArg& arg : kept.factors) note(arg.data);
-    note(kept.acc);
-    note(kept.out);
-    add(Call::kColumns, kept).columns = kernel;
+    if (Call* made = add(Call::kColumns, to_.columns_, call)) made->columns = kernel;
   }
   void fill(FillKernel kernel, std::byte* acc, int64_t n) {
-    if (++n_ > kMostCalls) return;
-    Fill& kept = to_.fills_.emplace_back(Fill{acc, n});
-    note(kept.acc);
-    add(Call::kFill, kept).fill = kernel;
+    if (Call* made = add(Call::kFill, to_.fills_, Fill{acc, n})) made->fill = kernel;
   }
 
  private:
   template <class Arguments>
-  Call& add(Call::Kind kind, const Arguments& arguments) {
+  Call* add(Call::Kind kind, std::deque<Arguments>& list, const Arguments& arguments) {
+    if (++n_ > kMostCalls) return nullptr;
+    list.push_back(arguments);
     Call call;
     call.kind = kind;
-    call.arguments = &arguments;
+    call.arguments = &list.back();
     to_.calls_.push_back(call);
-    return to_.calls_.back();
-  }
-  void note(std::byte*& address) { note(const_cast<const std::byte*&>(address)); }
-  void note(const std::byte*& address) {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    const uintptr_t number = (at + kApart / 2) >> kApartBits;
-    if (number == 0) return;  // none, or a real one
-    found_.push_back({number - 1, {&address, static_cast<int64_t>(at - number * kApart)}});
+    return &to_.calls_.back();
   }
 
   RowCalls& to_;
-  std::vector<Found> found_;
   size_t n_ = 0;
 };
 
@@ -128,7 +83,144 @@ struct NoteCalls {
   void operator()(FillKernel kernel, std::byte* acc, int64_t n) const { notes->fill(kernel, acc, n); }
 };
 
+// The number of the base of a made-up address; kNoBase of a real one or none.
+constexpr size_t kNoBase = ~size_t{0};
+size_t base_of(const std::byte* address) {
+  return ((reinterpret_cast<uintptr_t>(address) + kApart / 2) >> kApartBits) - 1;
+}
+
+bool is_copy(MoveKernel kernel) {
+  return kernel == load_kernel(DType::kF32) || kernel == load_kernel(DType::kF64) ||
+         kernel == load_kernel(DType::kU8);
+}
+
 }  // namespace
+
+template <class F>
+void RowCalls::for_each_address(Call& call, F f) {
+  const auto read = [&](const std::byte*& address) { f(address, false); };
+  const auto write = [&](std::byte*& address) { f(const_cast<const std::byte*&>(address), true); };
+  void* const arguments = const_cast<void*>(call.arguments);
+  switch (call.kind) {
+    case Call::kMap: {
+      auto& c = *static_cast<KernelCall*>(arguments);
+      write(c.out);
+      for (KernelArg& arg : c.args) read(arg.data);
+      for (KernelArg& arg : c.more) f(arg.data, true);
+      return;
+    }
+    case Call::kMove: {
+      auto& c = *static_cast<MoveCall*>(arguments);
+      read(c.from);
+      return write(c.to);
+    }
+    case Call::kIota:
+      return write(static_cast<IotaCall*>(arguments)->out);
+    case Call::kRows: {
+      auto& c = *static_cast<ReduceRowsCall*>(arguments);
+      for (KernelArg& arg : c.args) read(arg.data);
+      f(c.keep.data, true);
+      write(c.lanes);
+      write(c.out);
+      write(c.square_lanes);
+      return write(c.square_out);
+    }
+    case Call::kColumns: {
+      auto& c = *static_cast<ReduceColumnsCall*>(arguments);
+      read(c.arg.data);
+      for (KernelArg& arg : c.factors) read(arg.data);
+      write(c.acc);
+      return write(c.out);
+    }
+    case Call::kFill:
+      return write(static_cast<Fill*>(arguments)->acc);
+  }
+}
+
+// The single element that a load leaves in a register is read where it lies; the single element that a
+// store takes out of one is written there at once. What may be the same memory is read and written in
+// the order that it was.
+void RowCalls::skip_copies(size_t n_operands) {
+  const auto is_operand = [&](const std::byte* address) { return base_of(address) < n_operands; };
+  const auto touches = [&](Call& call, bool writes) {  // memory of operands
+    bool any = false;
+    for_each_address(call, [&](const std::byte*& a, bool w) { any |= w == writes && is_operand(a); });
+    return any;
+  };
+  const auto mentions = [&](Call& call, const std::byte* address) {
+    bool any = false;
+    for_each_address(call, [&](const std::byte*& a, bool) { any |= a == address; });
+    return any;
+  };
+  const auto is_pointwise = [](const Call& call) {
+    return call.kind == Call::kMap || call.kind == Call::kMove;
+  };
+  const auto single = [&](const Call& call) -> const MoveCall* {
+    if (call.kind != Call::kMove || !is_copy(call.move)) return nullptr;
+    const auto* c = static_cast<const MoveCall*>(call.arguments);
+    return c->rows == 1 && c->cols == 1 ? c : nullptr;
+  };
+  for (size_t i = 0; i < calls_.size();) {
+    const MoveCall* const load = single(calls_[i]);
+    const std::byte* const reg = load ? load->to : nullptr;
+    bool skips = load && is_operand(load->from) && !is_operand(reg);
+    bool written = false;  // an operand, by then
+    for (size_t j = 0; j < calls_.size() && skips; ++j) {
+      if (j != i && mentions(calls_[j], reg)) {
+        skips = j > i && is_pointwise(calls_[j]) && !written;
+        for_each_address(calls_[j], [&](const std::byte*& a, bool w) { skips &= !w || a != reg; });
+      }
+      written |= j > i && touches(calls_[j], true);
+    }
+    if (!skips) {
+      ++i;
+      continue;
+    }
+    for (size_t j = i + 1; j < calls_.size(); ++j)
+      for_each_address(calls_[j], [&](const std::byte*& a, bool) {
+        if (a == reg) a = load->from;
+      });
+    calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  for (size_t i = 0; i < calls_.size();) {
+    const MoveCall* const store = single(calls_[i]);
+    const std::byte* const reg = store ? store->from : nullptr;
+    bool skips = store && is_operand(store->to) && base_of(reg) != kNoBase && !is_operand(reg);
+    size_t maker = calls_.size();
+    for (size_t j = 0; j < calls_.size() && skips; ++j) {
+      if (j == i || !mentions(calls_[j], reg)) continue;
+      // One call alone, a map of one element, makes it, and nothing else wants it.
+      skips = j < i && maker == calls_.size() && calls_[j].kind == Call::kMap;
+      maker = j;
+      if (!skips) break;
+      const auto* c = static_cast<const KernelCall*>(calls_[j].arguments);
+      skips = c->out == reg && c->rows == 1 && c->cols == 1 && c->more[0].data == nullptr;
+      for (const KernelArg& arg : c->args) skips &= arg.data != reg;
+    }
+    for (size_t j = maker + 1; j < i && skips; ++j) skips = !touches(calls_[j], false);
+    if (!skips || maker == calls_.size()) {
+      ++i;
+      continue;
+    }
+    static_cast<KernelCall*>(const_cast<void*>(calls_[maker].arguments))->out = store->to;
+    calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// The worker's own, which is gone by then.
+void RowCalls::fetch_nothing() {
+  for (KernelCall& c : maps_) c.ahead = nullptr;
+  for (ReduceRowsCall& c : rows_) c.ahead = nullptr;
+  for (ReduceColumnsCall& c : columns_) c.ahead = nullptr;
+}
+
+void RowCalls::find_small_maps() {
+  for (KernelCall& c : maps_) {
+    c.is_small = c.rows == 1 && c.cols > 0 && c.cols <= kSmallElems &&
+                 c.out_form == Form::kNative && c.round == Form::kNative;
+    for (const KernelArg& arg : c.args) c.is_small &= arg.form == Form::kNative;
+  }
+}
 
 std::unique_ptr<RowCalls> RowCalls::make(std::shared_ptr<const RowPlan> shared_plan, int threads,
                                          std::span<const UnrolledRows::Base> inputs,
@@ -154,9 +246,34 @@ std::unique_ptr<RowCalls> RowCalls::make(std::shared_ptr<const RowPlan> shared_p
   if (units.sums && !units.in_order) finish_sums(worker, plan, 0, 1);
   if (notes.are_many()) return nullptr;
 
-  std::vector<Notes::Found>& found = notes.found();
+  made->fetch_nothing();
+  made->skip_copies(n_operands);
+  made->find_small_maps();
+  made->find_bases(plan, threads, inputs, outputs);
+  for (const PlanOperand& o : plan.operands)
+    if (o.may_stream) made->streamed_bytes_ += plan.rows * plan.cols * o.elem_bytes;
+  made->plan_ = std::move(shared_plan);
+  return made;
+}
+
+void RowCalls::find_bases(const RowPlan& plan, int threads,
+                          std::span<const UnrolledRows::Base> inputs,
+                          std::span<const UnrolledRows::Base> outputs) {
+  const auto n_inputs = static_cast<size_t>(plan.n_inputs);
+  const size_t n_operands = n_inputs + static_cast<size_t>(plan.n_outputs);
+  struct Found {
+    size_t base;
+    Patch patch;
+  };
+  std::vector<Found> found;
+  for (Call& call : calls_)
+    for_each_address(call, [&](const std::byte*& address, bool) {
+      const size_t base = base_of(address);
+      if (base == kNoBase) return;
+      found.push_back({base, {&address, address - made_up(base)}});
+    });
   std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.base < b.base; });
+                   [](const Found& a, const Found& b) { return a.base < b.base; });
   for (size_t i = 0; i < found.size();) {
     const size_t k = found[i].base;
     Base base{k >= n_operands, k >= n_inputs, k, i, i, nullptr};
@@ -169,16 +286,12 @@ std::unique_ptr<RowCalls> RowCalls::make(std::shared_ptr<const RowPlan> shared_p
       }
     }
     for (; i < found.size() && found[i].base == k; ++i) {
-      made->patches_.push_back(found[i].patch);
-      made->patches_.back().offset += offset;
+      patches_.push_back(found[i].patch);
+      patches_.back().offset += offset;
     }
     base.last = i;
-    made->bases_.push_back(base);
+    bases_.push_back(base);
   }
-  for (const PlanOperand& o : plan.operands)
-    if (o.may_stream) made->streamed_bytes_ += plan.rows * plan.cols * o.elem_bytes;
-  made->plan_ = std::move(shared_plan);
-  return made;
 }
 
 }  // namespace stow::cpu

@@ -20,8 +20,8 @@ namespace stow::cpu {
 /// run_row_plan() but for what it fetches ahead, so the bits are the same.
 class RowCalls {
  public:
-  /// Null where the plan has more than kSmallRowWork or many calls. The operands of `plan` are those of
-  /// the caller, or where these lists are not empty the parts of them that they name.
+  /// Null where the plan has kSmallRowWork or more, which threads may share, or many calls. The operands
+  /// of `plan` are those of the caller, or where these lists are not empty the parts that they name.
   static std::unique_ptr<RowCalls> make(std::shared_ptr<const RowPlan> plan, int threads,
                                         std::span<const UnrolledRows::Base> inputs = {},
                                         std::span<const UnrolledRows::Base> outputs = {});
@@ -93,6 +93,14 @@ class RowCalls {
   class Notes;
 
   RowCalls() = default;
+  // f(address, whether the kernel writes there) for each in a call's arguments.
+  template <class F>
+  static void for_each_address(Call& call, F f);
+  void fetch_nothing();
+  void skip_copies(size_t n_operands);
+  void find_small_maps();
+  void find_bases(const RowPlan& plan, int threads, std::span<const UnrolledRows::Base> inputs,
+                  std::span<const UnrolledRows::Base> outputs);
 
   std::shared_ptr<const RowPlan> plan_;  // has the constants
   int64_t streamed_bytes_ = 0;           // of outputs that may go past the caches

@@ -108,6 +108,7 @@ struct KernelArg {
 };
 
 inline constexpr int kMaxKernelArgs = 14;
+inline constexpr int64_t kSmallElems = 16;
 
 /// out[r, c] = round(f(args[r, c]...)). `out` may be exactly the address of an argument of its
 /// element size.
@@ -120,6 +121,9 @@ struct KernelCall {
   /// Results of f32_map_kernel and its like go past the caches; `out` is then a cache line's begin,
   /// in every row.
   bool streams = false;
+  /// One row of at most kSmallElems elements in a register's form, nothing rounded; kernels of f32 then
+  /// take a shorter way.
+  bool is_small = false;
   KernelArg args[kMaxKernelArgs];
   KernelArg more[2];       ///< Where kernels of several results leave those beside `out`.
   int64_t first_col = 0;   ///< For f32_poke_kernel.
