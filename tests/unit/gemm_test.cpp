@@ -413,6 +413,41 @@ TEST(Gemm, TakesEveryMagnitudeWhereItSplits) {
   }
 }
 
+// Few elements of C or few columns, around the vectors of every target; planned once for all runs.
+void check_small_products(bool fuses) {
+  const int64_t extents[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 33};
+  uint64_t seed = 0;
+  for (int64_t m : extents)
+    for (int64_t n : extents)
+      for (int64_t k : {1, 2, 4, 7, 32})
+        for (bool accumulate : {false, true}) {
+          const GemmShape shape{{}, {m}, {n}, {k}};
+          SCOPED_TRACE(describe(shape) + (accumulate ? "+" : ""));
+          seed = (seed + 1) % 5;
+          GemmProblem first(shape, kF32, kF32, kF32, seed, accumulate);
+          GemmProblem second(shape, kF32, kF32, kF32, seed, accumulate);
+          const auto want = gemm_contract(first, fuses);
+          cpu::GemmRunner runner(first.spec, 1);
+          Buffer workspace(cpu::gemm_workspace_bytes(first.spec, 1));
+          for (GemmProblem* p : {&first, &second}) {  // of equal values in other places
+            runner.run(p->a.data(), p->b.data(), p->c.data(), workspace.data());
+            ASSERT_EQ(p->result(), want);
+            ASSERT_TRUE(p->c.guard_intact());
+          }
+        }
+}
+TEST(Gemm, SmallProductsKeepTheContractWhereverTheyLie) {
+  for (int64_t target : {int64_t{HWY_AVX3}, int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
+    hwy::SetSupportedTargetsForTest(0);
+    const bool fallback = target == int64_t{HWY_EMU128};
+    if (!fallback && !(hwy::SupportedTargets() & target)) continue;
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    check_small_products(!fallback);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
 TEST(Gemm, BroadcastOperandsAndNegativeStrides) {
   // A row of A for all m; B walked backwards.
   std::vector<float> a(40), b(40 * 50), c(6 * 50);

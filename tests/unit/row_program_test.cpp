@@ -551,22 +551,29 @@ Pointers pointers(const Case& c, std::vector<Bytes>& memory) {
   return p;
 }
 
-// Runs with scratch of exactly the bytes asked for, between canaries.
-std::vector<Bytes> run(const Case& c, int threads) {
+// Calls run(memory, scratch) with memory as in the beginning and scratch of exactly the bytes asked for,
+// between canaries; returns the memory.
+template <typename Run>
+std::vector<Bytes> run_guarded(const Case& c, int64_t scratch_bytes, Run&& run) {
   std::vector<Bytes> memory = c.memory;
-  const Pointers p = pointers(c, memory);
-  const CompiledRowProgram compiled(c.program);
-  const auto bytes = static_cast<size_t>(compiled.scratch_bytes(threads));
+  const auto bytes = static_cast<size_t>(scratch_bytes);
   constexpr size_t kGuard = 256;
   Bytes scratch(bytes + 3 * kGuard, std::byte{0xa5});
   auto* begin = reinterpret_cast<std::byte*>(
       (reinterpret_cast<uintptr_t>(scratch.data()) + kGuard + 63) / 64 * 64);
-  compiled.run(p.inputs, p.outputs, begin, threads);
+  run(pointers(c, memory), begin);
   for (size_t i = 0; i < kGuard; ++i) {
     EXPECT_EQ(begin[-1 - static_cast<ptrdiff_t>(i)], std::byte{0xa5}) << "before the scratch";
     EXPECT_EQ(begin[bytes + i], std::byte{0xa5}) << "after the scratch";
   }
   return memory;
+}
+
+std::vector<Bytes> run(const Case& c, int threads) {
+  const CompiledRowProgram compiled(c.program);
+  return run_guarded(c, compiled.scratch_bytes(threads), [&](const Pointers& p, std::byte* scratch) {
+    compiled.run(p.inputs, p.outputs, scratch, threads);
+  });
 }
 
 // Whether all memory is alike, NaNs of an output being equal to one another.
@@ -592,16 +599,34 @@ std::vector<Bytes> run(const Case& c, int threads) {
   return ::testing::AssertionSuccess();
 }
 
+// A runner gives the bits of `want` wherever the memory lies, and wherever that of the run before did.
+::testing::AssertionResult runner_agrees(const Case& c, int threads, const std::vector<Bytes>& want) {
+  RowProgramRunner runner(c.program, threads);
+  const int64_t bytes = CompiledRowProgram(c.program).scratch_bytes(threads);
+  std::vector<std::vector<Bytes>> results;  // all kept, so that no two runs have the same addresses
+  for (int i = 0; i < 3; ++i) {
+    results.push_back(run_guarded(c, bytes, [&](const Pointers& p, std::byte* scratch) {
+      runner.run(p.inputs, p.outputs, scratch);
+    }));
+    if (auto alike = same(c, results.back(), want); !alike) return alike << ", run " << i;
+  }
+  return ::testing::AssertionSuccess();
+}
+
 void check(uint64_t first_seed, int n, bool long_rows) {
   for (uint64_t seed = first_seed; seed < first_seed + static_cast<uint64_t>(n); ++seed) {
     const Case c = Generator(seed, long_rows).make();
     std::vector<Bytes> want = c.memory;
     const Pointers p = pointers(c, want);
     run_row_program_reference(c.program, p.inputs, p.outputs);
-    for (int threads : {1, 2, 3})
+    for (int threads : {1, 2, 3}) {
       ASSERT_TRUE(same(c, run(c, threads), want))
           << "seed " << seed << ", " << threads << " threads\n"
           << describe(c.program);
+      ASSERT_TRUE(runner_agrees(c, threads, want))
+          << "seed " << seed << ", " << threads << " threads\n"
+          << describe(c.program);
+    }
   }
 }
 
@@ -741,8 +766,10 @@ void check_turned() {
           std::vector<Bytes> want = c.memory;
           const Pointers p = pointers(c, want);
           run_row_program_reference(c.program, p.inputs, p.outputs);
-          for (int threads : {1, 2})
+          for (int threads : {1, 2}) {
             ASSERT_TRUE(same(c, run(c, threads), want)) << describe(c.program);
+            ASSERT_TRUE(runner_agrees(c, threads, want)) << describe(c.program);
+          }
         }
 }
 

@@ -14,9 +14,7 @@ namespace stow {
 struct Program::Frame {
   std::vector<Place> bases;          // of buffers
   std::vector<int64_t> iterations;   // of loops
-  std::vector<Place> operands;       // scratch lists, kept to save allocations
-  std::vector<const std::byte*> in;
-  std::vector<std::byte*> out;
+  std::vector<std::byte*> addresses;  // of the operands of each kernel, as it ran last
   std::array<std::byte*, kNumMemoryKinds> arenas{};  // null on disk
   size_t instant = 0;
   Streams* streams = nullptr;
@@ -56,7 +54,7 @@ class HiddenArenas {
 
 Program::Program(Schedule schedule, MemoryPlan plan, int threads)
     : schedule_(std::move(schedule)), plan_(std::move(plan)), threads_(threads) {
-  steps_ = bind(schedule_.instructions);
+  steps_ = bind(schedule_.instructions, LoopId());
   if (kFillsDeadBytes) find_deaths();
 }
 
@@ -74,64 +72,96 @@ void Program::find_deaths() {
   }
 }
 
-std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body) {
+Program::Operand Program::bind_operand(const View& view) const {
+  const Buffer& buffer = schedule_.buffers[view.buffer.index()];
+  Operand operand{view.buffer.index(), view.offset_bytes, view.terms};
+  if (has_places(buffer)) operand.places = &buffer;
+  operand.in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
+  operand.high_bytes = view.elems() > 0 ? dtype_bytes(view.dtype) : 0;
+  for (size_t d = 0; d < view.dims.size() && view.elems() > 0; ++d) {
+    const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
+    (reach < 0 ? operand.low_bytes : operand.high_bytes) += reach;
+  }
+  return operand;
+}
+
+Program::MovingOperand Program::moving_operand(const Step& step, size_t k, LoopId innermost) const {
+  const Operand& operand = step.operands[k];
+  MovingOperand moving{k};
+  moving.is_even = !operand.places;
+  for (const LoopTerm& term : operand.terms) {
+    if (term.loop != innermost) continue;
+    moving.is_even = moving.is_even && term.modulo == 0;
+    moving.delta_bytes += term.step * term.stride_bytes;
+  }
+  return moving;
+}
+
+Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
+  Step step;
+  step.source = &kernel;
+  if (kernel.phase != MovePhase::kWhole) {
+    step.phase = kernel.phase;
+    step.stream = stream_of(kernel, schedule_.buffers);
+    step.transfer = static_cast<size_t>(kernel.transfer);
+    n_transfers_ = std::max(n_transfers_, step.transfer + 1);
+  }
+  step.n_inputs = kernel.inputs.size();
+  step.n_outputs = kernel.outputs.size();
+  for (const auto* views : {&kernel.inputs, &kernel.outputs})
+    for (const View& view : *views) step.operands.push_back(bind_operand(view));
+  step.has_scratch = kernel.scratch.valid();
+  if (step.has_scratch) {
+    step.scratch_bytes = kernel.scratch_bytes;
+    View scratch{kernel.scratch, DType::kU8};
+    scratch.dims = {kernel.scratch_bytes};
+    scratch.strides = {1};
+    step.operands.push_back(bind_operand(scratch));
+  }
+  if (kernel.op == OpKind::kDevicePut) {
+    step.move = std::make_unique<MoveShape>(MoveShape{kernel.inputs[0].dtype, kernel.inputs[0].dims,
+                                                      kernel.inputs[0].strides,
+                                                      kernel.outputs[0].strides});
+    return step;
+  }
+  step.kernel = std::make_unique<cpu::BoundKernel>(kernel, threads_);
+  step.first_address = n_addresses_;
+  n_addresses_ += step.operands.size();
+  for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
+    const Operand& operand = step.operands[k];
+    const bool has_term =
+        std::any_of(operand.terms.begin(), operand.terms.end(),
+                    [&](const LoopTerm& term) { return term.loop == innermost; });
+    if (has_term || operand.places) step.moving.push_back(moving_operand(step, k, innermost));
+  }
+  return step;
+}
+
+std::vector<Program::Step> Program::bind(const std::vector<Instruction>& body, LoopId innermost) {
   std::vector<Step> steps;
   for (const Instruction& instruction : body) {
     Step step;
-    step.guard = instruction.guard;
-    const auto take = [&](const View& view) {
-      const Buffer& buffer = schedule_.buffers[view.buffer.index()];
-      Operand operand{view.buffer.index(), view.offset_bytes, view.terms};
-      if (has_places(buffer)) operand.places = &buffer;
-      operand.in_arena = buffer.role != BufferRole::kInput && !buffer.separate;
-      operand.high_bytes = view.elems() > 0 ? dtype_bytes(view.dtype) : 0;
-      for (size_t d = 0; d < view.dims.size() && view.elems() > 0; ++d) {
-        const int64_t reach = (view.dims[d] - 1) * view.strides[d] * dtype_bytes(view.dtype);
-        (reach < 0 ? operand.low_bytes : operand.high_bytes) += reach;
-      }
-      step.operands.push_back(std::move(operand));
-    };
     if (const Kernel* kernel = instruction.kernel()) {
-      if (kernel->phase != MovePhase::kWhole) {
-        step.phase = kernel->phase;
-        step.stream = stream_of(*kernel, schedule_.buffers);
-        step.transfer = static_cast<size_t>(kernel->transfer);
-        n_transfers_ = std::max(n_transfers_, step.transfer + 1);
-      }
-      step.source = kernel;
-      if (kernel->op == OpKind::kDevicePut)
-        step.move = std::make_unique<MoveShape>(MoveShape{kernel->inputs[0].dtype,
-                                                          kernel->inputs[0].dims,
-                                                          kernel->inputs[0].strides,
-                                                          kernel->outputs[0].strides});
-      else
-        step.kernel = std::make_unique<cpu::BoundKernel>(*kernel, threads_);
-      step.n_inputs = kernel->inputs.size();
-      for (const auto* views : {&kernel->inputs, &kernel->outputs})
-        for (const View& view : *views) take(view);
-      step.has_scratch = kernel->scratch.valid();
-      if (step.has_scratch) {
-        step.scratch = kernel->scratch.index();
-        step.scratch_bytes = kernel->scratch_bytes;
-      }
+      step = bind_kernel(*kernel, innermost);
     } else if (const Loop* loop = instruction.loop()) {
       const bool open = loop->trip_count == Loop::kOpen;
       step.kind = open ? StepKind::kOpenLoop : StepKind::kLoop;
       step.loop = loop->id;
       step.trip_count = loop->trip_count;
-      step.parts.push_back(bind(loop->body));
+      step.parts.push_back(bind(loop->body, loop->id));
       if (open) {
-        step.parts.push_back(bind(loop->condition));
-        take(loop->predicate);
+        step.parts.push_back(bind(loop->condition, loop->id));
+        step.operands.push_back(bind_operand(loop->predicate));
       }
     } else {
       const Branch& branch = *instruction.branch();
       step.kind = StepKind::kBranch;
       step.is_bool_index = branch.index.dtype == DType::kBool;
-      take(branch.index);
+      step.operands.push_back(bind_operand(branch.index));
       for (const auto& alternative : branch.alternatives)
-        step.parts.push_back(bind(alternative));
+        step.parts.push_back(bind(alternative, LoopId()));
     }
+    step.guard = instruction.guard;
     steps.push_back(std::move(step));
   }
   return steps;
@@ -181,43 +211,61 @@ const std::byte* Program::read_on_host(const Operand& operand, const Frame& fram
   return copy;
 }
 
-void Program::run_kernel(const Step& step, Frame& frame) const {
-  frame.operands.clear();
-  for (const Operand& operand : step.operands) frame.operands.push_back(locate(operand, frame));
-  std::byte* scratch = step.has_scratch ? frame.bases[step.scratch].memory : nullptr;
-  if (step.has_scratch && has_places(schedule_.buffers[step.scratch])) {
-    const int64_t place = schedule_.buffers[step.scratch].place(frame.iterations, 0);
-    scratch += plan_.offsets[step.scratch][static_cast<size_t>(place)];
+void Program::run_kernel(const Step& step, Frame& frame, bool is_first) const {
+  std::byte** const at = frame.addresses.data() + step.first_address;
+  if (is_first) {
+    for (size_t k = 0; k < step.operands.size(); ++k)
+      at[k] = locate(step.operands[k], frame).memory;
+  } else {
+    for (const MovingOperand& moving : step.moving) {
+      std::byte*& address = at[moving.operand];
+      if (!moving.is_even)
+        address = locate(step.operands[moving.operand], frame).memory;
+      else if (address)  // null where there are no elements
+        address += moving.delta_bytes;
+    }
   }
   const auto show_all = [&](bool visible) {
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      show(step.operands[i], frame.operands[i], frame, visible);
-    if (step.has_scratch)
-      visible ? unpoison(scratch, step.scratch_bytes) : poison(scratch, step.scratch_bytes);
+    for (size_t k = 0; k < step.operands.size(); ++k)
+      show(step.operands[k], {at[k]}, frame, visible);
   };
   if (kPoisonsArena) show_all(true);
   const double begin_s = frame.observer ? steady_seconds() : 0;
-  const std::span<std::byte> bounce(scratch, static_cast<size_t>(step.scratch_bytes));
-  if (step.phase == MovePhase::kStart) {
-    start_move(step, bounce, frame);
-  } else if (step.phase == MovePhase::kDone) {
+  std::byte** const outputs = at + step.n_inputs;
+  step.kernel->run({at, step.n_inputs}, {outputs, step.n_outputs},
+                   step.has_scratch ? outputs[step.n_outputs] : nullptr);
+  if (kPoisonsArena) show_all(false);
+  if (frame.observer || kFillsDeadBytes)
+    end_instant(step, frame, begin_s);
+  else
+    ++frame.instant;
+}
+
+void Program::run_move(const Step& step, Frame& frame) const {
+  const Place from = locate(step.operands[0], frame), to = locate(step.operands[1], frame);
+  const Place scratch = step.has_scratch ? locate(step.operands[2], frame) : Place();
+  const auto show_all = [&](bool visible) {
+    show(step.operands[0], from, frame, visible);
+    show(step.operands[1], to, frame, visible);
+    if (step.has_scratch) show(step.operands[2], scratch, frame, visible);
+  };
+  if (kPoisonsArena) show_all(true);
+  const double begin_s = frame.observer ? steady_seconds() : 0;
+  const std::span<std::byte> bounce(scratch.memory, static_cast<size_t>(step.scratch_bytes));
+  if (step.phase == MovePhase::kStart)
+    start_move(step, from, to, bounce, frame);
+  else if (step.phase == MovePhase::kDone)
     finish_move(step, frame);
-  } else if (step.move) {
-    move(frame.operands[0], frame.operands[1], *step.move, bounce, threads_);
-  } else {
-    frame.in.clear();
-    frame.out.clear();
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      if (i < step.n_inputs)
-        frame.in.push_back(frame.operands[i].memory);
-      else
-        frame.out.push_back(frame.operands[i].memory);
-    step.kernel->run(frame.in, frame.out, scratch);
-  }
+  else
+    move(from, to, *step.move, bounce, threads_);
+  if (kPoisonsArena) show_all(false);
+  end_instant(step, frame, begin_s);
+}
+
+void Program::end_instant(const Step& step, Frame& frame, double begin_s) const {
   if (frame.observer && step.phase != MovePhase::kStart)
     frame.observer->ran({step.source, StreamKind::kCompute, static_cast<int64_t>(frame.instant),
                          begin_s, steady_seconds()});
-  if (kPoisonsArena) show_all(false);
   if (kFillsDeadBytes && !deaths_.empty())
     for (const Death& death : deaths_[frame.instant])
       if (std::byte* const arena = frame.arenas[static_cast<size_t>(death.kind)])
@@ -225,10 +273,11 @@ void Program::run_kernel(const Step& step, Frame& frame) const {
   ++frame.instant;
 }
 
-void Program::start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const {
+void Program::start_move(const Step& step, const Place& from, const Place& to,
+                         std::span<std::byte> bounce, Frame& frame) const {
   frame.tickets[step.transfer].push_back(frame.streams->stream(step.stream).start(
-      [&step, from = frame.operands[0], to = frame.operands[1], bounce,
-       observer = frame.observer, instant = static_cast<int64_t>(frame.instant)] {
+      [&step, from, to, bounce, observer = frame.observer,
+       instant = static_cast<int64_t>(frame.instant)] {
         const double begin_s = observer ? steady_seconds() : 0;
         move(from, to, *step.move, bounce, 1);
         if (observer) observer->ran({step.source, step.stream, instant, begin_s, steady_seconds()});
@@ -243,26 +292,31 @@ void Program::finish_move(const Step& step, Frame& frame) const {
   frame.streams->stream(step.stream).wait(ticket);
 }
 
-void Program::run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration) const {
+void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,
+                        int64_t iteration) const {
   for (const Step& step : steps) {
     if (!step.guard.holds(iteration)) continue;
     switch (step.kind) {
       case StepKind::kKernel:
-        run_kernel(step, frame);
+        if (step.move)
+          run_move(step, frame);
+        else
+          run_kernel(step, frame,
+                     is_first || (step.guard.begin > 0 && iteration == step.guard.begin));
         break;
       case StepKind::kLoop:
         for (int64_t i = 0; i < step.trip_count; ++i) {
           frame.iterations[step.loop.index()] = i;
-          run_steps(step.parts[0], frame, i);
+          run_steps(step.parts[0], frame, i == 0, i);
         }
         break;
       case StepKind::kOpenLoop:
         for (int64_t i = 0;; ++i) {
           frame.iterations[step.loop.index()] = i;
-          run_steps(step.parts[1], frame);
+          run_steps(step.parts[1], frame, i == 0);
           std::byte predicate[8];
           if (*read_on_host(step.operands[0], frame, predicate) == std::byte{0}) break;
-          run_steps(step.parts[0], frame);
+          run_steps(step.parts[0], frame, i == 0);
         }
         break;
       case StepKind::kBranch: {
@@ -274,7 +328,7 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, int64_t it
         else
           std::memcpy(&index, at, sizeof index);
         const auto last = static_cast<int32_t>(step.parts.size()) - 1;
-        run_steps(step.parts[static_cast<size_t>(std::clamp(index, 0, last))], frame);
+        run_steps(step.parts[static_cast<size_t>(std::clamp(index, 0, last))], frame, true);
         break;
       }
     }
@@ -288,6 +342,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
   Frame frame;
   frame.observer = observer;
   frame.bases.resize(schedule_.buffers.size());
+  frame.addresses.resize(n_addresses_);
   frame.iterations.resize(schedule_.n_loops, 0);
 
   // Outputs that share an arena's bytes make it theirs; else the device's kept arena serves.
@@ -328,7 +383,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
   {
     const HiddenArenas hidden(frame.arenas, plan_.arena_bytes);
     const Drain drain(device.streams());  // an error leaves none at work on memory that goes
-    run_steps(steps_, frame);
+    run_steps(steps_, frame, true);
   }
 
   for (size_t kind = 0; kind < arenas.size(); ++kind) {

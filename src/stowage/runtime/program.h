@@ -39,20 +39,28 @@ class Program {
     int64_t low_bytes = 0, high_bytes = 0;
     bool in_arena = false;
   };
+  // An operand whose address is another one in every iteration of the innermost loop around.
+  struct MovingOperand {
+    size_t operand;
+    int64_t delta_bytes = 0;  // from one iteration to the next, where it is always the same
+    bool is_even = false;     // it is; else the operand is located again
+  };
   enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<cpu::BoundKernel> kernel;
     std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
     const Kernel* source = nullptr;         // of either, in the schedule
-    // Of a kernel: inputs, then outputs. Of an open loop: the predicate. Of a branch: the index.
+    // Of a kernel: inputs, then outputs, then the scratch if there is any. Of an open loop: the
+    // predicate. Of a branch: the index.
     std::vector<Operand> operands;
-    size_t n_inputs = 0;
+    size_t n_inputs = 0, n_outputs = 0;
+    size_t first_address = 0;  // of a kernel that is no move, in Frame::addresses
+    std::vector<MovingOperand> moving;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
     StreamKind stream = StreamKind::kCompute;
     size_t transfer = 0;
-    size_t scratch = 0;  // buffer; read only where has_scratch
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
     LoopId loop;
@@ -63,12 +71,20 @@ class Program {
   };
   struct Frame;
 
-  std::vector<Step> bind(const std::vector<Instruction>& body);
-  void run_steps(const std::vector<Step>& steps, Frame& frame, int64_t iteration = 0) const;
-  void start_move(const Step& step, std::span<std::byte> bounce, Frame& frame) const;
+  std::vector<Step> bind(const std::vector<Instruction>& body, LoopId innermost);
+  Step bind_kernel(const Kernel& kernel, LoopId innermost);
+  Operand bind_operand(const View& view) const;
+  MovingOperand moving_operand(const Step& step, size_t operand, LoopId innermost) const;
+  // `is_first`: no kernel of the steps has an address yet that is of use, as at a loop's beginning.
+  void run_steps(const std::vector<Step>& steps, Frame& frame, bool is_first,
+                 int64_t iteration = 0) const;
+  void start_move(const Step& step, const Place& from, const Place& to,
+                  std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
-  void run_kernel(const Step& step, Frame& frame) const;
+  void run_kernel(const Step& step, Frame& frame, bool is_first) const;
+  void run_move(const Step& step, Frame& frame) const;
+  void end_instant(const Step& step, Frame& frame, double begin_s) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
   void show(const Operand& operand, const Place& at, const Frame& frame, bool visible) const;
   void find_deaths();
@@ -77,7 +93,7 @@ class Program {
   MemoryPlan plan_;
   int threads_;
   std::vector<Step> steps_;
-  size_t n_transfers_ = 0;
+  size_t n_transfers_ = 0, n_addresses_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.
   struct Death {
     MemoryKind kind;

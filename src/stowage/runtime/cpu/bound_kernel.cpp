@@ -96,26 +96,22 @@ std::vector<TensorView> tensors(const std::vector<View>& views) {
 
 class Rows final : public BoundKernel::Impl {
  public:
-  Rows(const Kernel& kernel, int threads) : program_(*kernel.program), threads_(threads) {}
-  void run(Inputs in, Outputs out, void* scratch) const override {
-    program_.run(in, out, scratch, threads_);
-  }
+  Rows(const Kernel& kernel, int threads) : program_(*kernel.program, threads) {}
+  void run(Inputs in, Outputs out, void* scratch) override { program_.run(in, out, scratch); }
 
  private:
-  CompiledRowProgram program_;
-  int threads_;
+  RowProgramRunner program_;
 };
 
 class Product final : public BoundKernel::Impl {
  public:
-  Product(const Kernel& kernel, int threads) : spec_(gemm_spec(kernel)), threads_(threads) {}
-  void run(Inputs in, Outputs out, void* scratch) const override {
-    gemm(spec_, in[0], in[1], out[0], scratch, threads_);
+  Product(const Kernel& kernel, int threads) : product_(gemm_spec(kernel), threads) {}
+  void run(Inputs in, Outputs out, void* scratch) override {
+    product_.run(in[0], in[1], out[0], scratch);
   }
 
  private:
-  GemmSpec spec_;
-  int threads_;
+  GemmRunner product_;
 };
 
 // A product with row programs around it: behind it, piece by piece, and before either operand.
@@ -135,7 +131,7 @@ class ProductRows final : public BoundKernel::Impl {
   }
   int64_t scratch_bytes() const { return gemm_workspace_bytes(spec_, threads_); }
 
-  void run(Inputs in, Outputs out, void* scratch) const override {
+  void run(Inputs in, Outputs out, void* scratch) override {
     GemmHooks hooks;
     std::vector<const std::byte*> read = {out[0]};
     if (after_) {
@@ -250,7 +246,7 @@ class Attention final : public BoundKernel::Impl {
         forward_(kernel.op == OpKind::kAttention),
         n_tensors_(n_attention_tensors(kernel)),
         threads_(threads) {}
-  void run(Inputs in, Outputs out, void* scratch) const override {
+  void run(Inputs in, Outputs out, void* scratch) override {
     KeyIntervals intervals;
     if (spec_.intervals)
       intervals = {reinterpret_cast<const int32_t*>(in[n_tensors_]),
@@ -285,14 +281,13 @@ class Other final : public BoundKernel::Impl {
     if (op_ == OpKind::kDynamicUpdateSlice && inputs_[0].strides == outputs_[0].strides)
       window_ = MovingWindow::make(outputs_[0], inputs_[1], std::span(inputs_).subspan(2));
   }
-  void run(Inputs in, Outputs out, void* scratch) const override {
+  void run(Inputs in, Outputs out, void* scratch) override {
     if (window_ && op_ == OpKind::kDynamicSlice)
       return window_->read(in[0], out[0], in.data() + 1);
     if (window_ && in[0] == out[0]) return window_->write(out[0], in[1], in.data() + 2);
-    std::vector<TensorView> inputs = inputs_, outputs = outputs_;
-    for (size_t i = 0; i < in.size(); ++i) inputs[i].data = const_cast<std::byte*>(in[i]);
-    for (size_t i = 0; i < out.size(); ++i) outputs[i].data = out[i];
-    run_op(op_, params_, inputs, outputs, scratch, threads_);
+    for (size_t i = 0; i < in.size(); ++i) inputs_[i].data = const_cast<std::byte*>(in[i]);
+    for (size_t i = 0; i < out.size(); ++i) outputs_[i].data = out[i];
+    run_op(op_, params_, inputs_, outputs_, scratch, threads_);
   }
 
  private:

@@ -1,5 +1,5 @@
 // BoundKernel: a kernel of a schedule made ready for the CPU: strides, specs, compiled programs.
-// Not its memory; addresses come with each run.
+// Not its memory; addresses come with each run. One thread at a time runs it.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class BoundKernel {
    public:
     virtual ~Impl() = default;
     virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-                     void* scratch) const = 0;
+                     void* scratch) = 0;
   };
 
  private:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stowage/runtime/cpu/kernels/gemm_plan.h"
+#include "stowage/runtime/cpu/kernels/gemm_small.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
 #include "stowage/runtime/cpu/kernels/maker.h"
 #include "stowage/runtime/cpu/kernels/team_edge.h"
@@ -76,15 +77,16 @@ bool set_bf16_form_for_test(std::optional<GemmForm> form) {
   return !form || can_multiply(*form);
 }
 
-void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
-          int threads, const GemmHooks& hooks) {
-  GemmPlan plan = plan_gemm(spec, threads, gemm_form(spec));
+namespace {
+
+// The plan's hooks are set.
+void run_gemm(GemmPlan& plan, const void* a, const void* b, void* c, void* workspace) {
   if (plan.n_tasks() == 0) return;
-  if (spec.epilogue) plan.finish = &hooks.finish;
-  plan.a_made.fill = &hooks.fill_a;
-  plan.b_made.fill = &hooks.fill_b;
-  plan.a_made.source = hooks.source_a;
-  plan.b_made.source = hooks.source_b;
+  if (gemm_is_small(plan)) {
+    if (plan.swapped) std::swap(a, b);
+    return gemm_small(plan, static_cast<const float*>(a), static_cast<const float*>(b),
+                      static_cast<float*>(c));
+  }
   GemmThreadFn run = is_integer(plan.c)                               ? &gemm_thread_int
                      : plan.a == DType::kF64 || plan.c == DType::kF64 ? &gemm_thread_f64
                      : plan.form == GemmForm::kTiled                    ? &gemm_thread_tiles
@@ -117,6 +119,35 @@ void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* wor
           n_tasks * i / shares, n_tasks * (i + 1) / shares);
     edge.leave();
   }
+}
+
+void set_hooks(GemmPlan& plan, const GemmHooks& hooks, bool has_epilogue) {
+  if (has_epilogue) plan.finish = &hooks.finish;
+  plan.a_made.fill = &hooks.fill_a;
+  plan.b_made.fill = &hooks.fill_b;
+  plan.a_made.source = hooks.source_a;
+  plan.b_made.source = hooks.source_b;
+}
+
+}  // namespace
+
+void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
+          int threads, const GemmHooks& hooks) {
+  GemmPlan plan = plan_gemm(spec, threads, gemm_form(spec));
+  set_hooks(plan, hooks, spec.epilogue.has_value());
+  run_gemm(plan, a, b, c, workspace);
+}
+
+GemmRunner::GemmRunner(GemmSpec spec, int threads) : spec_(std::move(spec)), threads_(threads) {}
+GemmRunner::~GemmRunner() = default;
+
+void GemmRunner::run(const void* a, const void* b, void* c, void* workspace,
+                     const GemmHooks& hooks) {
+  const GemmForm form = gemm_form(spec_);
+  if (!plan_ || plan_->form != form)
+    plan_ = std::make_unique<GemmPlan>(plan_gemm(spec_, threads_, form));
+  set_hooks(*plan_, hooks, spec_.epilogue.has_value());
+  run_gemm(*plan_, a, b, c, workspace);
 }
 
 }  // namespace stow::cpu

@@ -41,6 +41,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -134,5 +135,22 @@ int64_t gemm_workspace_bytes(const GemmSpec& spec, int threads);
 /// where the spec has an epilogue or a prologue; the address of an operand with one is not used.
 void gemm(const GemmSpec& spec, const void* a, const void* b, void* c, void* workspace,
           int threads, const GemmHooks& hooks = {});
+
+struct GemmPlan;
+
+/// A product that is computed again and again, by one thread at a time: it is planned once.
+class GemmRunner {
+ public:
+  GemmRunner(GemmSpec spec, int threads);
+  ~GemmRunner();
+
+  /// As gemm().
+  void run(const void* a, const void* b, void* c, void* workspace, const GemmHooks& hooks = {});
+
+ private:
+  GemmSpec spec_;
+  int threads_;
+  std::unique_ptr<GemmPlan> plan_;
+};
 
 }  // namespace stow::cpu

@@ -108,6 +108,7 @@ struct KernelArg {
 };
 
 inline constexpr int kMaxKernelArgs = 14;
+inline constexpr int64_t kSmallElems = 16;
 
 /// out[r, c] = round(f(args[r, c]...)). `out` may be exactly the address of an argument of its
 /// element size.
@@ -120,6 +121,9 @@ struct KernelCall {
   /// Results of f32_map_kernel and its like go past the caches; `out` is then a cache line's begin,
   /// in every row.
   bool streams = false;
+  /// One row of at most kSmallElems elements in a register's form, nothing rounded; kernels of f32 then
+  /// take a shorter way.
+  bool is_small = false;
   KernelArg args[kMaxKernelArgs];
   KernelArg more[2];       ///< Where kernels of several results leave those beside `out`.
   int64_t first_col = 0;   ///< For f32_poke_kernel.
@@ -156,6 +160,9 @@ using IotaKernel = void (*)(const IotaCall&);
 IotaKernel iota_kernel(DType dtype);
 
 inline constexpr int64_t kReduceLanes = 16;
+
+/// Fills `n` accumulators.
+using FillKernel = void (*)(std::byte* acc, int64_t n);
 
 /// Folds columns [first_col, first_col + cols) of the `total_cols` of some rows; calls go through
 /// a row in order, and none crosses a multiple of kReduceBlock. At the last call `out[r]` is the
@@ -206,7 +213,7 @@ struct ReduceKernels {
   /// memory, and `out` may lie over x or dy.
   ReduceColumnsKernel norm_gradient = nullptr;
   /// Fills `n` accumulators with the identity.
-  void (*fill_identity)(std::byte* acc, int64_t n) = nullptr;
+  FillKernel fill_identity = nullptr;
 };
 ReduceKernels reduce_kernels(OpKind op, DType dtype);
 

@@ -371,9 +371,80 @@ inline void map_rows(const KernelCall& c, const MapLoops& loops) {
   }
 }
 
+#if HWY_TARGET <= HWY_AVX2
+using DF4 = hn::FixedTag<float, 4>;
+/// Four lanes with zeros above, and the lowest four.
+HWY_INLINE VF widen_four(DF d, hn::Vec<DF4> v) {
+#if HWY_TARGET <= HWY_AVX3
+  return hn::ZeroExtendVector(d, hn::ZeroExtendVector(hn::Half<DF>(), v));
+#else
+  return hn::ZeroExtendVector(d, v);
+#endif
+}
+HWY_INLINE hn::Vec<DF4> lowest_four(VF v) {
+#if HWY_TARGET <= HWY_AVX3
+  return hn::LowerHalf(DF4(), hn::LowerHalf(hn::Half<DF>(), v));
+#else
+  return hn::LowerHalf(DF4(), v);
+#endif
+}
+#endif
+
+/// The lower lanes of a vector from exactly n floats, and to them. Loads of as many bytes as were stored
+/// before need not wait until those have left the store buffer.
+HWY_INLINE VF load_small(DF d, const float* p, size_t n) {
+  if (n == 1) return hn::Set(d, *p);
+#if HWY_TARGET <= HWY_AVX2
+  if (n == 2)
+    return widen_four(d, hn::ZeroExtendVector(DF4(), hn::LoadU(hn::FixedTag<float, 2>(), p)));
+  if (n == 4) return widen_four(d, hn::LoadU(DF4(), p));
+  if (n == hn::Lanes(d)) return hn::LoadU(d, p);
+  return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+#else
+  HWY_ALIGN float pad[kMaxLanes] = {};
+  std::memcpy(pad, p, n * sizeof(float));
+  return hn::Load(d, pad);
+#endif
+}
+HWY_INLINE void store_small(DF d, VF v, float* p, size_t n) {
+  if (n == 1) {
+    *p = hn::GetLane(v);
+    return;
+  }
+#if HWY_TARGET <= HWY_AVX2
+  const hn::FixedTag<float, 2> d2;
+  if (n == 2) return hn::StoreU(hn::LowerHalf(d2, lowest_four(v)), d2, p);
+  if (n == 4) return hn::StoreU(lowest_four(v), DF4(), p);
+  if (n == hn::Lanes(d)) return hn::StoreU(v, d, p);
+  hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+#else
+  HWY_ALIGN float pad[kMaxLanes];
+  hn::Store(v, d, pad);
+  std::memcpy(p, pad, n * sizeof(float));
+#endif
+}
+
+/// A call that is small: nothing but the operation on a vector or a few.
+template <class Op, int N>
+HWY_NOINLINE void map_small(const KernelCall& c) {
+  const DF d;
+  const Op op;
+  const size_t n = static_cast<size_t>(c.cols), lanes = hn::Lanes(d);
+  for (size_t i = 0; i < n; i += lanes) {
+    const size_t some = HWY_MIN(lanes, n - i);
+    VF v[4];
+    for (int k = 0; k < N; ++k) {
+      const auto* data = reinterpret_cast<const float*>(c.args[k].data);
+      v[k] = c.args[k].splat ? hn::Set(d, *data) : load_small(d, data + i, some);
+    }
+    store_small(d, call_op<Op, N>(d, op, v), reinterpret_cast<float*>(c.out) + i, some);
+  }
+}
+
 /// The map kernel of a functor op(d, v...) of N operands.
 template <class Op, int N>
 void map_f32(const KernelCall& c) {
+  if (c.is_small) return map_small<Op, N>(c);
   map_rows(c, {N, map_row<Op, N>, map_short_row<Op, N>, map_few_vectors<Op, N>});
 }
 

@@ -28,6 +28,7 @@ T same(T x) {
 
 template <typename To, typename From, To (*F)(From)>
 void move(const MoveCall& c) {
+  if (c.rows == 1 && c.cols == 1) return write<To>(c.to, F(read<From>(c.from)));
   if (c.from_col_step == int64_t{sizeof(From)} && c.to_col_step == int64_t{sizeof(To)}) {
     for (int64_t r = 0; r < c.rows; ++r) {
       const auto* from = reinterpret_cast<const From*>(c.from + r * c.from_row_step);

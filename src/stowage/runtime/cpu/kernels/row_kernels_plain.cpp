@@ -48,6 +48,10 @@ PlainRow<T> plain_row(const KernelArg& arg, int64_t row, int64_t cols, T* splat)
 
 template <typename Out, typename In, class F>
 void plain1(const KernelCall& c) {
+  if (c.rows == 1 && c.cols == 1) {
+    *reinterpret_cast<Out*>(c.out) = F::apply(*reinterpret_cast<const In*>(c.args[0].data));
+    return;
+  }
   In splat[kPart];
   for (int64_t r = 0; r < c.rows; ++r) {
     Out* out = reinterpret_cast<Out*>(c.out + r * c.out_row_step);
@@ -64,6 +68,11 @@ void plain1(const KernelCall& c) {
 
 template <typename Out, typename In, class F>
 void plain2(const KernelCall& c) {
+  if (c.rows == 1 && c.cols == 1) {
+    *reinterpret_cast<Out*>(c.out) = F::apply(*reinterpret_cast<const In*>(c.args[0].data),
+                                              *reinterpret_cast<const In*>(c.args[1].data));
+    return;
+  }
   In splats[2][kPart];
   for (int64_t r = 0; r < c.rows; ++r) {
     Out* out = reinterpret_cast<Out*>(c.out + r * c.out_row_step);

@@ -161,8 +161,9 @@ struct RowPlan {
   int64_t thread_bytes = 0, shared_bytes = 0;
   int64_t column_bytes = 0;  ///< Beside thread_bytes, of sums_in_order().
   int64_t kept_bytes = 0;  ///< Of thread_bytes: whole rows, from one phase to another.
-  int64_t work = 0;  ///< Points times steps: small ones run on one thread.
+  int64_t work = 0;  ///< Points times steps; less than kSmallRowWork runs on one thread.
 };
+inline constexpr int64_t kSmallRowWork = 1 << 15;
 
 /// Thread scratch starts with the row offset of each operand, then the bases.
 inline int64_t bookkeeping_bytes(const RowPlan& plan) {

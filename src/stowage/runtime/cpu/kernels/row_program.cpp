@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stowage/base/error.h"
+#include "stowage/runtime/cpu/kernels/row_calls.h"
 #include "stowage/runtime/cpu/kernels/row_plan.h"
 
 namespace stow::cpu {
@@ -59,6 +60,34 @@ void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
   for (const UnrolledRows::Base& b : outputs_)
     written.push_back(outputs[b.operand] + b.offset_bytes);
   run_plan(*plan_, *careful_plan_, read, written, scratch, threads);
+}
+
+RowProgramRunner::RowProgramRunner(const RowProgram& program, int threads)
+    : program_(program), threads_(threads) {
+  const CompiledRowProgram& p = program_;
+  calls_ = RowCalls::make(p.plan_, threads, p.inputs_, p.outputs_);
+  careful_calls_ = p.careful_plan_ == p.plan_
+                       ? nullptr
+                       : RowCalls::make(p.careful_plan_, threads, p.inputs_, p.outputs_);
+  for (const auto& [k, i] : p.plan_->must_differ) {
+    const auto output = static_cast<size_t>(k), input = static_cast<size_t>(i);
+    if (p.outputs_.empty())
+      must_differ_.push_back({output, input, 0});
+    else
+      must_differ_.push_back({p.outputs_[output].operand, p.inputs_[input].operand,
+                              p.outputs_[output].offset_bytes - p.inputs_[input].offset_bytes});
+  }
+}
+
+RowProgramRunner::~RowProgramRunner() = default;
+
+void RowProgramRunner::run(std::span<const std::byte* const> inputs,
+                           std::span<std::byte* const> outputs, void* scratch) {
+  RowCalls* calls = calls_.get();
+  for (const Pair& pair : must_differ_)
+    if (inputs[pair.input] - outputs[pair.output] == pair.offset) calls = careful_calls_.get();
+  if (!calls || calls->streams()) return program_.run(inputs, outputs, scratch, threads_);
+  calls->run(inputs.data(), outputs.data(), static_cast<std::byte*>(scratch));
 }
 
 RowBlocks::RowBlocks(const RowProgram& program)

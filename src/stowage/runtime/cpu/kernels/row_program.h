@@ -12,6 +12,7 @@
 
 namespace stow::cpu {
 
+class RowCalls;
 struct RowPlan;
 
 /// A row program made ready to run: dimensions merged, tiles chosen, steps given registers.
@@ -30,10 +31,36 @@ class CompiledRowProgram {
            void* scratch, int threads) const;
 
  private:
+  friend class RowProgramRunner;
+
   size_t n_inputs_, n_outputs_;
   std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Of the plan's operands; none if the same.
   std::shared_ptr<const RowPlan> plan_;
   std::shared_ptr<const RowPlan> careful_plan_;  ///< Where outputs lie over the wrong inputs.
+};
+
+/// A row program that is run again and again, by one thread at a time: where it is small, a run does little
+/// but call its kernels (row_calls.h).
+class RowProgramRunner {
+ public:
+  RowProgramRunner(const RowProgram& program, int threads);
+  ~RowProgramRunner();
+
+  /// As CompiledRowProgram::run() with the threads given above.
+  void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+           void* scratch);
+
+ private:
+  // An output and an input that must not share an address where `plan_` is to be right.
+  struct Pair {
+    size_t output, input;
+    int64_t offset;  // of the input's address less the output's, where they share it
+  };
+
+  CompiledRowProgram program_;
+  int threads_;
+  std::vector<Pair> must_differ_;
+  std::unique_ptr<RowCalls> calls_, careful_calls_;
 };
 
 /// A row program without column reductions, made ready to run on one block of its space at a time.

@@ -1,0 +1,16 @@
+// Products of f32 so small that packing would be most of the work.
+// Not a plan: gemm.cpp asks whether one is small and calls this instead of a thread's share.
+#pragma once
+
+#include "stowage/runtime/cpu/kernels/gemm_plan.h"
+
+namespace stow::cpu {
+
+/// Whether gemm_small() computes this product: of f32 in one K block, without a batch or hooks, and with
+/// at most one dimension of each class.
+bool gemm_is_small(const GemmPlan& plan);
+
+/// Computes it; a and b are the plan's, exchanged where it is swapped. The bits are those of gemm.h.
+void gemm_small(const GemmPlan& plan, const float* a, const float* b, float* c);
+
+}  // namespace stow::cpu

@@ -1,0 +1,118 @@
+// RowCalls: a small row plan as the list of its kernel calls, ready but for the addresses of a run.
+// Not for plans that threads share or that go through much memory; those are row_executor.cpp's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "stowage/runtime/cpu/kernels/row_plan.h"
+#include "stowage/runtime/cpu/kernels/row_unroll.h"
+
+namespace stow::cpu {
+
+/// A loop around little work runs the same plan thousands of times at nearly the same addresses. The
+/// calls that the executor would make are noted once, with made-up addresses; a run writes the real
+/// addresses where they differ from those of the run before, and makes the calls. The calls are those of
+/// run_row_plan() but for what it fetches ahead, so the bits are the same.
+class RowCalls {
+ public:
+  /// Null where the plan has kSmallRowWork or more, which threads may share, or many calls. The operands
+  /// of `plan` are those of the caller, or where these lists are not empty the parts that they name.
+  static std::unique_ptr<RowCalls> make(std::shared_ptr<const RowPlan> plan, int threads,
+                                        std::span<const UnrolledRows::Base> inputs = {},
+                                        std::span<const UnrolledRows::Base> outputs = {});
+  RowCalls(const RowCalls&) = delete;
+  RowCalls& operator=(const RowCalls&) = delete;
+
+  /// As run_row_plan() with the threads given to make(). By one thread at a time.
+  void run(const std::byte* const* inputs, std::byte* const* outputs, std::byte* scratch) {
+    for (Base& base : bases_) {
+      const std::byte* const address = base.is_scratch ? scratch
+                                       : base.is_output ? outputs[base.operand]
+                                                        : inputs[base.operand];
+      if (address == base.address) continue;
+      base.address = address;
+      for (size_t i = base.first; i < base.last; ++i) *patches_[i].at = address + patches_[i].offset;
+    }
+    for (const Call& call : calls_) call.run();
+  }
+  /// True if run_row_plan() might write past the caches, which these calls do not.
+  bool streams() const { return streamed_bytes_ > 0 && streamed_bytes_ >= least_streamed_bytes(); }
+
+ private:
+  struct Fill {
+    std::byte* acc;
+    int64_t n;
+  };
+  struct Call {
+    enum Kind : uint8_t { kMap, kMove, kIota, kRows, kColumns, kFill } kind;
+    union {
+      MapKernel map;
+      MoveKernel move;
+      IotaKernel iota;
+      ReduceRowsKernel rows;
+      ReduceColumnsKernel columns;
+      FillKernel fill;
+    };
+    const void* arguments;  // in one of the lists below
+
+    void run() const {
+      switch (kind) {
+        case kMap:
+          return map(*static_cast<const KernelCall*>(arguments));
+        case kMove:
+          return move(*static_cast<const MoveCall*>(arguments));
+        case kIota:
+          return iota(*static_cast<const IotaCall*>(arguments));
+        case kRows:
+          return rows(*static_cast<const ReduceRowsCall*>(arguments));
+        case kColumns:
+          return columns(*static_cast<const ReduceColumnsCall*>(arguments));
+        case kFill: {
+          const Fill& f = *static_cast<const Fill*>(arguments);
+          return fill(f.acc, f.n);
+        }
+      }
+    }
+  };
+  // An address in the arguments of a call, from that of an operand or of the scratch.
+  struct Patch {
+    const std::byte** at;
+    int64_t offset;
+  };
+  struct Base {
+    bool is_scratch, is_output;
+    size_t operand;
+    size_t first, last;  // of patches_
+    const std::byte* address;
+  };
+  class Notes;
+
+  RowCalls() = default;
+  // f(address, whether the kernel writes there) for each in a call's arguments.
+  template <class F>
+  static void for_each_address(Call& call, F f);
+  void fetch_nothing();
+  void skip_copies(size_t n_operands);
+  void find_small_maps();
+  void find_bases(const RowPlan& plan, int threads, std::span<const UnrolledRows::Base> inputs,
+                  std::span<const UnrolledRows::Base> outputs);
+
+  std::shared_ptr<const RowPlan> plan_;  // has the constants
+  int64_t streamed_bytes_ = 0;           // of outputs that may go past the caches
+  std::vector<Call> calls_;
+  std::vector<Base> bases_;
+  std::vector<Patch> patches_;
+  std::deque<KernelCall> maps_;
+  std::deque<MoveCall> moves_;
+  std::deque<IotaCall> iotas_;
+  std::deque<ReduceRowsCall> rows_;
+  std::deque<ReduceColumnsCall> columns_;
+  std::deque<Fill> fills_;
+};
+
+}  // namespace stow::cpu

@@ -1,0 +1,673 @@
+// RowWorker: one thread's way through a row plan, kernel call after kernel call.
+// Not the threads; row_executor.cpp has those, and row_calls.cpp notes the calls of small plans.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <cstdlib>
+
+#include "stowage/base/inside.h"
+#include "stowage/runtime/cpu/kernels/row_plan.h"
+#include "stowage/runtime/cpu/kernels/team_edge.h"
+
+namespace stow::cpu {
+
+/// Addresses for steps over `rows` rows from `row` and `cols` columns from `col`.
+struct RowTile {
+  int64_t row = 0, rows = 1;
+  int64_t col = 0, cols = 1;
+};
+
+/// Calls kernels as they come.
+struct CallKernels {
+  static constexpr bool kCallsAtOnce = true;
+  void operator()(MapKernel kernel, const KernelCall& call) const { kernel(call); }
+  void operator()(MoveKernel kernel, const MoveCall& call) const { kernel(call); }
+  void operator()(IotaKernel kernel, const IotaCall& call) const { kernel(call); }
+  void operator()(ReduceRowsKernel kernel, const ReduceRowsCall& call) const { kernel(call); }
+  void operator()(ReduceColumnsKernel kernel, const ReduceColumnsCall& call) const { kernel(call); }
+  void operator()(FillKernel kernel, std::byte* acc, int64_t n) const { kernel(acc, n); }
+};
+
+/// One thread at work. `Calls` is given every kernel call; the worker itself touches no other memory
+/// than its bookkeeping, but for wide rows.
+template <class Calls>
+class RowWorker {
+ public:
+  /// `own` is the thread's scratch; the steps leave its first bookkeeping_bytes(plan) alone, which may be
+  /// `bookkeeping`.
+  RowWorker(const RowPlan& plan, const std::byte* const* inputs, std::byte* const* outputs,
+            std::byte* shared, std::byte* own, std::byte* bookkeeping, bool may_stream, Calls calls = {})
+      : plan_(plan), inputs_(inputs), outputs_(outputs), shared_(shared), own_(own), calls_(calls) {
+    row_offsets_ = reinterpret_cast<int64_t*>(bookkeeping);
+    bases_ = reinterpret_cast<const std::byte**>(row_offsets_ + plan.operands.size());
+    bases_[kOwnBase] = own;
+    bases_[kConstantBase] = reinterpret_cast<const std::byte*>(plan.constants.data());
+    if (may_stream) choose_streamed();
+    map_call_.ahead = reduce_call_.ahead = columns_call_.ahead = &ahead_;
+  }
+
+  bool streams() const { return streamed_ != 0; }
+
+  void run_once() {
+    set_row(0);
+    for (const PlanStep& s : plan_.once_steps) run_step(s, {0, 1, 0, 1});
+  }
+
+  // Chunk `chunk` of a group's rows and columns [col, col_end), to its place in the shared scratch.
+  void run_chunk(int64_t group, int64_t chunk, int64_t col, int64_t col_end) {
+    chunk_ = group * plan_.chunks() + chunk;
+    for (const PlanStep& s : plan_.column_stores) {
+      if (s.partial_cols == 1 && col != 0) continue;
+      const int64_t first = s.partial_cols == 1 ? 0 : col;
+      const int64_t n = s.partial_cols == 1 ? 1 : col_end - col;
+      calls_(s.reduce.fill_identity, partial(s, chunk_) + first * s.out.elem_bytes, n);
+    }
+    const int64_t first_row = group * plan_.group_rows, row = chunk * plan_.unit_rows;
+    run_unit(first_row + row, first_row + std::min(plan_.group_rows, row + plan_.unit_rows), col,
+             col_end);
+  }
+
+  // All rows of a group and columns [col, col_end), with the results of column reductions.
+  void run_group(int64_t group, int64_t col, int64_t col_end) {
+    in_order_ = true;
+    group_row_ = group * plan_.group_rows;
+    first_col_ = col;
+    if (plan_.group_rows == 0)
+      for (const PlanStep& s : plan_.column_stores)
+        calls_(s.reduce.fill_identity, own_ + s.sums_offset, s.partial_cols == 1 ? 1 : col_end - col);
+    run_unit(group_row_, group_row_ + plan_.group_rows, col, col_end);
+    for (const PlanStep& s : plan_.column_stores)
+      write_sums(s, own_ + s.sums_offset, group, col, col_end);
+  }
+
+  // Rows [row, row_end) x columns [col, col_end).
+  void run_unit(int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
+    const int64_t inner = plan_.inner_rows();
+    for (int64_t r = row; r < row_end;) {
+      const int64_t n = std::min({plan_.r_tile, row_end - r, inner - r % inner});
+      set_row(r);
+      if (plan_.fetch_rows) aim_at_rows(n, col, col_end);
+      for (const PlanPhase& phase : plan_.phases) {
+        for (const PlanStep& s : phase.row_steps) run_step(s, {r, n, 0, 1});
+        for (int64_t c = col; c < col_end; c += plan_.c_tile) {
+          const RowTile tile = {r, n, c, std::min(plan_.c_tile, col_end - c)};
+          set_column(c);
+          if (!plan_.fetch_rows) aim_at_strip(phase, tile, col, col_end);
+          for (const PlanStep& s : phase.strip_steps) run_strip_step(s, tile);
+        }
+        if (plan_.cols == 0) empty_rows(phase, n);
+      }
+      for (const PlanStep& s : plan_.row_stores) run_step(s, {r, n, 0, 1});
+      r += n;
+    }
+  }
+
+  // One row whose strips all threads share, in blocks of kReduceBlock columns.
+  void run_wide_row(int64_t row, int thread, int threads) {
+    set_row(row);
+    const int64_t blocks = (plan_.cols + kReduceBlock - 1) / kReduceBlock;
+    const int64_t first = blocks * thread / threads, last = blocks * (thread + 1) / threads;
+    for (const PlanPhase& phase : plan_.phases) {
+      for (const PlanStep& s : phase.row_steps) run_step(s, {row, 1, 0, 1});
+      wide_ = true;
+      for (int64_t c = first * kReduceBlock; c < std::min(plan_.cols, last * kReduceBlock);
+           c += plan_.c_tile) {
+        const RowTile tile = {row, 1, c, std::min(plan_.c_tile, plan_.cols - c)};
+        set_column(c);
+        aim_at_strip(phase, tile, c, plan_.cols);
+        for (const PlanStep& s : phase.strip_steps) run_strip_step(s, tile);
+      }
+      wide_ = false;
+      team_barrier();
+      for (const PlanStep& s : phase.strip_steps)
+        if (s.kind == PlanStep::kReduceRows) fold_blocks(s, blocks);
+    }
+    team_barrier();
+    if (thread == 0)
+      for (const PlanStep& s : plan_.row_stores) run_step(s, {row, 1, 0, 1});
+  }
+
+  // Columns [col, col_end) of what the chunks of a group left of a column reduction.
+  void finish_columns(const PlanStep& s, int64_t group, int64_t col, int64_t col_end) {
+    const int64_t chunks = plan_.chunks(), size = s.out.elem_bytes;
+    const bool alike = s.partial_cols == 1;
+    if (alike) {
+      if (col != 0) return;  // one thread does it all
+      col_end = plan_.cols;
+    }
+    std::byte* acc = partial(s, group * chunks) + (alike ? 0 : col * size);
+    const int64_t n = alike ? 1 : col_end - col;
+    if (plan_.group_rows == 0) calls_(s.reduce.fill_identity, acc, n);
+    ReduceColumnsCall call;
+    call.rows = chunks - 1;
+    call.cols = n;
+    call.arg.data = acc + s.partial_cols * size;
+    call.arg.row_step = s.partial_cols * size;
+    call.acc = acc;
+    if (call.rows > 0) calls_(s.reduce.columns, call);
+    write_sums(s, acc, group, col, col_end);
+  }
+
+ private:
+  // Columns [col, col_end) of the result of a group, from accumulators that begin at the first of them.
+  void write_sums(const PlanStep& s, const std::byte* acc, int64_t group, int64_t col,
+                  int64_t col_end) {
+    const bool alike = s.partial_cols == 1;
+    const PlanOperand& out = operand(s.out.index);
+    int64_t first = 0;
+    for (size_t i = static_cast<size_t>(plan_.n_group_dims); i-- > 0;) {
+      first += group % plan_.row_dims[i] * out.row_strides[i];
+      group /= plan_.row_dims[i];
+    }
+    if (!has_column(out.span)) col_end = std::min(col_end, col + 1);
+    for_each_run({0, 1, col, col_end - col}, [&](int64_t c, int64_t n_run) {
+      MoveCall move;
+      move.rows = 1;
+      move.cols = n_run;
+      move.from = acc + (alike ? 0 : (c - col) * s.out.elem_bytes);
+      move.from_col_step = alike ? 0 : s.out.elem_bytes;
+      move.to = outputs_[s.out.index - plan_.n_inputs] +
+                (first + column_offset(out, c)) * out.elem_bytes;
+      move.to_col_step = out.inner_col * out.elem_bytes;
+      calls_(s.move, move);
+    });
+  }
+
+  const PlanOperand& operand(int32_t index) const {
+    return plan_.operands[static_cast<size_t>(index)];
+  }
+  const Register& reg(int32_t index) const {
+    return plan_.registers[static_cast<size_t>(index)];
+  }
+  std::byte* partial(const PlanStep& s, int64_t chunk) const {
+    return shared_ + s.partials_offset + chunk * s.partial_cols * s.out.elem_bytes;
+  }
+
+  // Outputs that go past the caches: those that may and are too much for the last one together, as
+  // halves of an array are. Not over an argument, which is in them.
+  void choose_streamed() {
+    int64_t bytes = 0;
+    for (int32_t k : plan_.direct) {
+      if (!operand(k).may_stream || bit(k) == 0) continue;
+      const std::byte* out = outputs_[k - plan_.n_inputs];
+      if (reinterpret_cast<uintptr_t>(out) % 64 != 0 ||
+          std::find(inputs_, inputs_ + plan_.n_inputs, out) != inputs_ + plan_.n_inputs)
+        continue;
+      streamed_ |= bit(k);
+      bytes += plan_.rows * plan_.cols * operand(k).elem_bytes;
+    }
+    if (bytes < least_streamed_bytes()) streamed_ = 0;
+  }
+  // Of an output among the first 64; else none.
+  uint64_t bit(int32_t k) const {
+    const int32_t output = k - plan_.n_inputs;
+    return output >= 0 && output < 64 ? uint64_t{1} << output : 0;
+  }
+  bool streams(int32_t k) const { return (streamed_ & bit(k)) != 0; }
+
+  // Every operand's offset of row `row`, in elements.
+  void set_row(int64_t row) {
+    column_ = -1;
+    const size_t n = plan_.operands.size();
+    std::fill_n(row_offsets_, n, 0);
+    if (row == 0) return;  // an extent may be 0
+    for (size_t i = plan_.row_dims.size(); i-- > 0;) {
+      const int64_t rest = i == 0 ? 0 : row / plan_.row_dims[i];
+      const int64_t index = row - rest * plan_.row_dims[i];
+      row = rest;
+      for (size_t k = 0; k < n; ++k) row_offsets_[k] += index * plan_.operands[k].row_strides[i];
+    }
+  }
+
+  int64_t column_offset(const PlanOperand& o, int64_t col) const {
+    const size_t n_dims = plan_.col_dims.size();
+    if (n_dims == 0 || col == 0) return 0;  // an extent may be 0 where col is
+    if (n_dims == 1) return col * o.inner_col;
+    if (n_dims == 2) {
+      const int64_t outer = col / plan_.col_dims[1];
+      return outer * o.col_strides[0] + (col - outer * plan_.col_dims[1]) * o.col_strides[1];
+    }
+    int64_t offset = 0;
+    for (size_t i = n_dims; i-- > 0;) {
+      offset += col % plan_.col_dims[i] * o.col_strides[i];
+      col /= plan_.col_dims[i];
+    }
+    return offset;
+  }
+
+  // Sets the bases that change from strip to strip.
+  void set_column(int64_t col) {
+    if (col == column_) return;
+    column_ = col;
+    bases_[kStripBase1] = own_ + col;
+    bases_[kStripBase4] = own_ + 4 * col;
+    bases_[kStripBase8] = own_ + 8 * col;
+    for (int32_t k : plan_.direct) bases_[kOperandBase + k] = address(k, col);
+  }
+
+  // Names what of `operands` comes `d_rows` rows and `d_cols` columns after the tile at which the
+  // bases stand, where contiguous; of outputs only if `outputs`.
+  void aim(const std::vector<int32_t>& operands, bool outputs, int64_t rows, int64_t cols,
+           int64_t d_rows, int64_t d_cols) {
+    ahead_.clear();
+    if (!plan_.fetches) return;
+    for (int32_t k : operands) {
+      const PlanOperand& o = operand(k);
+      if (!has_row(o.span) && d_rows != 0) continue;  // the same columns again
+      if (k >= plan_.n_inputs && (!outputs || streams(k))) continue;
+      const int64_t n = has_row(o.span) ? rows : 1;
+      const bool in_one = n == 1 || o.inner_row == cols;  // a range of memory
+      const bool in_gaps = !in_one && lies_between(o, cols);
+      if (!in_one && !in_gaps && !plan_.in_blocks) continue;
+      const std::byte* base = bases_[kOperandBase + k];
+      // An output over an input that is fetched, or what lies in its gaps.
+      const bool is_there = std::any_of(operands.begin(), operands.end(), [&](int32_t j) {
+        const ptrdiff_t apart = bases_[kOperandBase + j] - base;
+        return j < k && (apart == 0 || (in_gaps && operand(j).inner_row == o.inner_row &&
+                                        lies_between(operand(j), cols) &&
+                                        std::abs(apart) < o.inner_row * o.elem_bytes));
+      });
+      if (is_there || is_product(k)) continue;
+      const int64_t ranges = in_one || in_gaps ? 1 : n;
+      for (int64_t i = 0; i < ranges; ++i)
+        ahead_.add(base, ((d_rows + i) * o.inner_row + d_cols) * o.elem_bytes,
+                   n / ranges * (in_gaps ? o.inner_row : cols) * o.elem_bytes);
+    }
+  }
+  // Whether between its rows there is room for those of one more, as in the halves of heads: with
+  // it they are a range of memory.
+  bool lies_between(const PlanOperand& o, int64_t cols) const {
+    return !plan_.in_blocks && o.unit_columns && o.inner_row > cols && o.inner_row <= 2 * cols;
+  }
+  // In blocks, the input where the first output goes: it has just been made, and is near.
+  bool is_product(int32_t k) const {
+    return plan_.in_blocks && k == 0 && plan_.n_inputs > 0 && inputs_[0] == outputs_[0];
+  }
+  void aim_at_strip(const PlanPhase& phase, const RowTile& t, int64_t col, int64_t col_end) {
+    const bool same_rows = t.col + plan_.c_tile < col_end;
+    // Stores do not wait for memory; what steps before them leave idle could be theirs, though.
+    const bool outputs = phase.strip_steps.size() > 1;
+    if (plan_.fetch_elems > 0)
+      aim(phase.direct, outputs, t.rows, t.cols, 0, plan_.fetch_elems);
+    else
+      aim(phase.direct, outputs, t.rows, t.cols, same_rows ? 0 : t.rows,
+          same_rows ? plan_.c_tile : col - t.col);
+    ahead_.share_out(phase.weight);
+  }
+  void aim_at_rows(int64_t rows, int64_t col, int64_t col_end) {
+    set_column(col);
+    aim(plan_.direct, true, rows, col_end - col, rows, 0);
+    const int64_t strips = (col_end - col + plan_.c_tile - 1) / plan_.c_tile;
+    int64_t weight = 0;
+    for (const PlanPhase& phase : plan_.phases) weight += strips * phase.weight;
+    ahead_.share_out(weight);
+  }
+  void run_strip_step(const PlanStep& s, const RowTile& tile) {
+    ahead_.begin(s.weight, (has_row(s.span) ? tile.rows : 1) * tile.cols);
+    run_step(s, tile);
+    ahead_.end();
+  }
+
+  // f(first column, length) of each run along the innermost column dimension.
+  template <typename F>
+  void for_each_run(const RowTile& t, F f) const {
+    const int64_t inner = plan_.col_dims.size() <= 1 ? plan_.cols : plan_.inner_cols();
+    for (int64_t c = t.col; c < t.col + t.cols;) {
+      const int64_t n = std::min(t.col + t.cols - c, inner - c % inner);
+      f(c, n);
+      c += n;
+    }
+  }
+
+  // The address of an operand at the tile's first row and column `col`.
+  const std::byte* address(int32_t index, int64_t col) {
+    const PlanOperand& o = operand(index);
+    const std::byte* base =
+        index < plan_.n_inputs ? inputs_[index] : outputs_[index - plan_.n_inputs];
+    return base + (row_offsets_[index] + column_offset(o, col)) * o.elem_bytes;
+  }
+
+  // A value as an operand of a kernel over the tile.
+  KernelArg arg(const Place& p, int64_t cols) {
+    return {bases_[p.base] + p.offset, p.row_const + p.row_per_col * cols, p.splat, p.form};
+  }
+
+  void run_step(const PlanStep& s, const RowTile& tile) {
+    switch (s.kind) {
+      case PlanStep::kMap:
+        return run_map(s, tile);
+      case PlanStep::kLoad:
+        return run_load(s, tile);
+      case PlanStep::kIota:
+        return run_iota(s, tile);
+      case PlanStep::kStore:
+        return run_store(s, tile);
+      case PlanStep::kReduceRows:
+        return run_reduce_rows(s, tile);
+      case PlanStep::kReduceColumns:
+        return run_reduce_columns(s, tile);
+    }
+  }
+
+  // The rows and columns of a step's own values: a value of each row lies in one vector.
+  static void extents(Span span, const RowTile& t, int64_t& rows, int64_t& cols) {
+    rows = span == Span::kFull ? t.rows : 1;
+    cols = span == Span::kOne ? 1 : span == Span::kRow ? t.rows : t.cols;
+  }
+
+  void run_map(const PlanStep& s, const RowTile& t) {
+    KernelCall& call = map_call_;
+    extents(s.span, t, call.rows, call.cols);
+    call.round = s.round;
+    const KernelArg out = arg(s.out, t.cols);
+    call.out = const_cast<std::byte*>(out.data);
+    call.out_row_step = out.row_step;
+    call.out_form = out.form;
+    for (int k = 0; k < s.n_args; ++k) call.args[k] = arg(s.args[k], t.cols);
+    for (int k = 0; k < s.n_more; ++k) call.more[k] = arg(s.more[k], t.cols);
+    call.first_col = t.col;
+    call.streams = s.out.kind == Place::kOperand && streams(s.out.index);
+    if (call.rows > 1 && !s.by_position) {
+      bool flat = out.row_step == call.cols * s.out.elem_bytes;
+      for (int k = 0; k < s.n_args; ++k) {
+        const KernelArg& a = call.args[k];
+        flat = flat && a.row_step == (a.splat ? 0 : call.cols * s.args[k].elem_bytes);
+      }
+      for (int k = 0; k < s.n_more; ++k)
+        flat = flat && call.more[k].row_step == call.cols * s.more[k].elem_bytes;
+      if (flat) {
+        call.cols *= call.rows;
+        call.rows = 1;
+      }
+    }
+    calls_(s.map, call);
+  }
+
+  // The register's side of a move of `s.span` values, at column c of the tile.
+  std::byte* register_side(const Place& p, const RowTile& t, int64_t c, Span span, int64_t& row_step,
+                           int64_t& col_step) {
+    const bool by_row = span == Span::kRow;
+    const KernelArg a = arg(p, t.cols);
+    col_step = a.splat ? 0 : p.elem_bytes;
+    row_step = a.row_step;
+    return const_cast<std::byte*>(a.data) + (by_row ? 0 : (c - t.col) * col_step);
+  }
+
+  void run_load(const PlanStep& s, const RowTile& t) {
+    const PlanOperand& o = operand(s.args[0].index);
+    const auto load = [&](int64_t c, int64_t n) {
+      MoveCall move;
+      extents(s.span, t, move.rows, move.cols);
+      move.from = address(s.args[0].index, c);
+      if (s.span == Span::kRow) {
+        move.from_col_step = o.inner_row * o.elem_bytes;
+      } else {
+        move.from_row_step = o.inner_row * o.elem_bytes;
+        move.from_col_step = o.inner_col * o.elem_bytes;
+        move.cols = n;
+      }
+      move.to = register_side(s.out, t, c, s.span, move.to_row_step, move.to_col_step);
+      if (s.span == Span::kOne) move.to_col_step = s.out.elem_bytes;
+      calls_(s.move, move);
+    };
+    if (!has_column(s.span)) return load(0, 1);
+    const int64_t period = plan_.inner_cols();
+    // Noted calls run later, so there is nothing yet to be copied.
+    if (!Calls::kCallsAtOnce || !repeats_inner_columns(o) || t.cols <= period)
+      return for_each_run(t, load);
+    for_each_run({t.row, t.rows, t.col, period}, load);
+    int64_t rows, cols, row_step, col_step;
+    extents(s.span, t, rows, cols);
+    std::byte* to = register_side(s.out, t, t.col, s.span, row_step, col_step);
+    for (int64_t r = 0; r < rows; ++r, to += row_step)
+      for (int64_t done = period; done < cols;) {
+        const int64_t n = std::min(done, cols - done);
+        std::memcpy(to + done * col_step, to, static_cast<size_t>(n * col_step));
+        done += n;
+      }
+  }
+  // True if the operand has the same values for every index of the outer column dimensions.
+  bool repeats_inner_columns(const PlanOperand& o) const {
+    return plan_.col_dims.size() > 1 &&
+           std::all_of(o.col_strides.begin(), o.col_strides.end() - 1,
+                       [](int64_t stride) { return stride == 0; });
+  }
+
+  void run_iota(const PlanStep& s, const RowTile& t) {
+    const PlanOperand& o = operand(s.args[0].index);
+    const auto count = [&](int64_t c, int64_t n) {
+      IotaCall call;
+      extents(s.span, t, call.rows, call.cols);
+      call.start = row_offsets_[s.args[0].index] + column_offset(o, c);
+      call.row_step = o.inner_row;
+      call.col_step = s.span == Span::kRow ? o.inner_row : o.inner_col;
+      if (has_column(s.span)) call.cols = n;
+      int64_t col_step = 0;
+      call.out = register_side(s.out, t, c, s.span, call.out_row_step, col_step);
+      calls_(s.iota, call);
+    };
+    if (has_column(s.span))
+      for_each_run(t, count);
+    else
+      count(0, 1);
+  }
+
+  void run_store(const PlanStep& s, const RowTile& t) {
+    const PlanOperand& o = operand(s.out.index);
+    const auto store = [&](int64_t c, int64_t n) {
+      MoveCall move;
+      move.from = register_side(s.args[0], t, c, s.span, move.from_row_step, move.from_col_step);
+      move.to = const_cast<std::byte*>(address(s.out.index, c));
+      if (has_column(s.span)) {
+        move.rows = t.rows;
+        move.cols = n;
+        move.to_row_step = o.inner_row * o.elem_bytes;
+        move.to_col_step = o.inner_col * o.elem_bytes;
+      } else {
+        move.rows = 1;
+        move.cols = has_row(s.span) ? t.rows : 1;
+        move.to_col_step = o.inner_row * o.elem_bytes;
+      }
+      calls_(s.move, move);
+    };
+    if (has_column(s.span))
+      for_each_run(t, store);
+    else
+      store(0, 1);
+  }
+
+  void run_reduce_rows(const PlanStep& s, const RowTile& t) {
+    ReduceRowsCall& call = reduce_call_;
+    call.rows = t.rows;
+    const int n = s.n_args - (s.keeps ? 1 : 0);
+    for (int k = 0; k < n; ++k) call.args[k] = arg(s.args[k], t.cols);
+    call.keep = s.keeps ? arg(s.args[n], t.cols) : KernelArg();
+    call.lanes = own_ + s.lanes_offset;
+    call.square_lanes = own_ + s.square_lanes_offset;
+    call.round = Form::kNative;
+    // A call stays within a block of the row.
+    const auto move_on = [&](KernelArg& a, const Place& p) {
+      if (a.data != nullptr && !a.splat) a.data += call.cols * p.elem_bytes;
+    };
+    for (int64_t c = t.col; c < t.col + t.cols;) {
+      const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
+      call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
+      call.at_col = c;
+      if (wide_) {  // each block as a row of its own
+        call.first_col = c - first;
+        call.total_cols = std::min(kReduceBlock, plan_.cols - first);
+        call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
+      } else {
+        call.first_col = c;
+        call.total_cols = plan_.cols;
+        call.round = s.round;
+        call.out = own_ + reg(s.out.index).offset;
+        if (s.square_register >= 0) call.square_out = own_ + reg(s.square_register).offset;
+      }
+      calls_(s.reduce.rows, call);
+      c += call.cols;
+      for (int k = 0; k < n; ++k) move_on(call.args[k], s.args[k]);
+      if (s.keeps) move_on(call.keep, s.args[n]);
+    }
+  }
+
+  void fold_blocks(const PlanStep& s, int64_t blocks) {
+    std::byte* out = own_ + reg(s.out.index).offset;
+    const std::byte* partials = shared_ + s.partials_offset;
+    std::copy_n(partials, s.out.elem_bytes, out);
+    ReduceColumnsCall call;
+    call.rows = blocks - 1;
+    call.cols = 1;
+    call.arg.data = partials + s.out.elem_bytes;
+    call.arg.row_step = s.out.elem_bytes;
+    call.acc = out;
+    calls_(s.reduce.columns, call);
+    round_result(s, out, 1);
+  }
+
+  // Rounds `n` results of a reduction in place.
+  void round_result(const PlanStep& s, std::byte* out, int64_t n) const {
+    if (s.round == Form::kNative) return;
+    KernelCall call;
+    call.rows = 1;
+    call.cols = n;
+    call.out = out;
+    call.round = s.round;
+    call.args[0].data = out;
+    calls_(s.map, call);
+  }
+
+  void run_reduce_columns(const PlanStep& s, const RowTile& t) {
+    ReduceColumnsCall& call = columns_call_;
+    const bool alike = s.partial_cols == 1;
+    call.rows = t.rows;
+    call.cols = alike ? 1 : t.cols;
+    if (alike && t.col != (in_order_ ? first_col_ : 0)) return;
+    call.arg = arg(s.args[0], t.cols);
+    call.n_factors = s.n_args - 1;
+    for (int k = 0; k < call.n_factors; ++k) call.factors[k] = arg(s.args[k + 1], t.cols);
+    if (s.n_more > 0) {
+      const KernelArg out = arg(s.more[0], t.cols);
+      call.out = const_cast<std::byte*>(out.data);
+      call.out_row_step = out.row_step;
+    }
+    const ReduceColumnsKernel kernel = s.n_more > 0         ? s.reduce.norm_gradient
+                                       : call.n_factors > 0 ? s.reduce.column_products
+                                                            : s.reduce.columns;
+    if (in_order_) return sum_in_order(s, t, kernel);
+    call.acc = partial(s, chunk_) + (alike ? 0 : t.col * s.out.elem_bytes);
+    calls_(kernel, call);
+  }
+
+  // The rows of a tile chunk by chunk. The first chunk is that which the others are folded into.
+  void sum_in_order(const PlanStep& s, const RowTile& t, ReduceColumnsKernel kernel) {
+    ReduceColumnsCall& call = columns_call_;
+    const int64_t offset = (s.partial_cols == 1 ? 0 : t.col - first_col_) * s.out.elem_bytes;
+    std::byte* const sums = own_ + s.sums_offset + offset;
+    std::byte* const own_sums = own_ + s.chunk_offset + offset;
+    const int64_t first = t.row - group_row_;
+    for (int64_t row = first; row < first + t.rows;) {
+      const int64_t chunk = row / plan_.unit_rows, begin = chunk * plan_.unit_rows;
+      const int64_t end = std::min(begin + plan_.unit_rows, plan_.group_rows);
+      call.rows = std::min(end, first + t.rows) - row;
+      call.acc = chunk == 0 ? sums : own_sums;
+      if (row == begin) calls_(s.reduce.fill_identity, call.acc, call.cols);
+      calls_(kernel, call);
+      row += call.rows;
+      if (chunk > 0 && row == end) {
+        ReduceColumnsCall fold;
+        fold.rows = 1;
+        fold.cols = call.cols;
+        fold.arg.data = own_sums;
+        fold.acc = sums;
+        calls_(s.reduce.columns, fold);
+      }
+      call.arg.data += call.rows * call.arg.row_step;
+      for (int k = 0; k < call.n_factors; ++k)
+        call.factors[k].data += call.rows * call.factors[k].row_step;
+      if (s.n_more > 0) call.out += call.rows * call.out_row_step;
+    }
+  }
+
+  // Rows without columns: their reductions are identities.
+  void empty_rows(const PlanPhase& phase, int64_t rows) {
+    for (const PlanStep& s : phase.strip_steps)
+      if (s.kind == PlanStep::kReduceRows)
+        for (int32_t out : {s.out.index, s.square_register})
+          if (out >= 0) calls_(s.reduce.fill_identity, own_ + reg(out).offset, rows);
+  }
+
+  const RowPlan& plan_;
+  int64_t* row_offsets_;      // of each operand, in elements
+  const std::byte** bases_;   // see Base
+  const std::byte* const* inputs_;
+  std::byte* const* outputs_;
+  std::byte *shared_, *own_;
+  uint64_t streamed_ = 0;  // the outputs that go past the caches
+  int64_t chunk_ = 0;      // of all groups' chunks, whose sums are made
+  bool in_order_ = false;  // chunk after chunk of a group
+  int64_t group_row_ = 0, first_col_ = 0;  // where its rows and columns begin
+  int64_t column_ = -1;  // that the bases stand at
+  Ahead ahead_{fetches_to_first_cache()};
+  // Not begun anew at each step: they are large, and a step sets what its kernel reads.
+  KernelCall map_call_;
+  ReduceRowsCall reduce_call_;
+  ReduceColumnsCall columns_call_;
+  bool wide_ = false;
+  [[no_unique_address]] Calls calls_;
+};
+
+/// How the units of a plan are shared out among threads, and which way they go.
+struct RowUnits {
+  bool sums, in_order;
+  int64_t col_units, units;
+
+  RowUnits(const RowPlan& plan, int threads) {
+    sums = !plan.column_stores.empty();
+    in_order = sums && plan.sums_in_order(threads);
+    col_units = plan.col_units();
+    const int64_t row_units = in_order ? plan.groups
+                              : sums   ? plan.groups * plan.chunks()
+                                       : (plan.rows + plan.unit_rows - 1) / plan.unit_rows;
+    units = row_units * col_units;
+  }
+};
+
+/// Units [first, last).
+template <class Calls>
+void run_units(RowWorker<Calls>& worker, const RowPlan& plan, const RowUnits& of, int64_t first,
+               int64_t last) {
+  for (int64_t u = first; u < last;) {
+    const int64_t unit = u % of.col_units, col = unit * plan.unit_cols;
+    if (of.sums) {
+      const int64_t col_end = std::min(plan.cols, col + plan.unit_cols), part = u / of.col_units;
+      if (of.in_order)
+        worker.run_group(part, col, col_end);
+      else
+        worker.run_chunk(part / plan.chunks(), part % plan.chunks(), col, col_end);
+      ++u;
+      continue;
+    }
+    const int64_t row = u / of.col_units * plan.unit_rows;
+    // A strip may be of several units side by side.
+    const int64_t n = plan.c_tile > plan.unit_cols ? std::min(last - u, of.col_units - unit) : 1;
+    worker.run_unit(row, std::min(plan.rows, row + plan.unit_rows), col,
+                    std::min(plan.cols, (unit + n) * plan.unit_cols));
+    u += n;
+  }
+}
+
+/// Of each group, the part of the columns' sums that thread `thread` finishes of what all have made.
+template <class Calls>
+void finish_sums(RowWorker<Calls>& worker, const RowPlan& plan, int thread, int n_threads) {
+  // In multiples of 64 columns, so that threads share no cache line of the partials.
+  const int64_t blocks = (plan.cols + 63) / 64;
+  const int64_t first_col = blocks * thread / n_threads * 64;
+  const int64_t last_col = std::min(plan.cols, blocks * (thread + 1) / n_threads * 64);
+  for (int64_t group = 0; group < plan.groups && first_col < last_col; ++group)
+    for (const PlanStep& s : plan.column_stores)
+      worker.finish_columns(s, group, first_col, last_col);
+}
+
+}  // namespace stow::cpu
