@@ -47,6 +47,12 @@ void move(const MoveCall& c) {
                     reinterpret_cast<const From*>(c.from + r * c.from_row_step), c.cols);
       return;
     }
+  if (c.from_col_step == 0 && c.to_col_step == int64_t{sizeof(To)}) {
+    for (int64_t r = 0; r < c.rows; ++r)
+      std::fill_n(reinterpret_cast<To*>(c.to + r * c.to_row_step), c.cols,
+                  F(read<From>(c.from + r * c.from_row_step)));
+    return;
+  }
   // Blocks, so that of a transposed operand every cache line is used whole while it is near.
   constexpr int64_t kBlock = 16;
   const bool by_rows = std::abs(c.from_row_step) + std::abs(c.to_row_step) >

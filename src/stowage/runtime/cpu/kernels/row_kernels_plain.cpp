@@ -88,6 +88,33 @@ void plain2(const KernelCall& c) {
   }
 }
 
+// Remainders by one divisor a row, by way of its reciprocal in double, which is made too large by 2^-50 of
+// itself: no quotient comes out below an integer that it is, and as dividends are below 2^32, none reaches
+// an integer that it is not.
+void rem_i32(const KernelCall& c) {
+  using Rem = scalar::Binary<OpKind::kRem, int32_t>;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    KernelCall row = c;
+    row.rows = 1;
+    row.out += r * c.out_row_step;
+    for (KernelArg* arg : {&row.args[0], &row.args[1]}) arg->data += r * arg->row_step;
+    int32_t divisor = 0;
+    if (c.args[1].splat) std::memcpy(&divisor, row.args[1].data, sizeof(divisor));
+    if (divisor == 0 || divisor == -1 || c.args[0].splat) {
+      plain2<int32_t, int32_t, Rem>(row);
+      continue;
+    }
+    const double inverse = 1.0 / divisor * (1 + 0x1p-50);
+    const auto* x = reinterpret_cast<const int32_t*>(row.args[0].data);
+    auto* y = reinterpret_cast<int32_t*>(row.out);
+    STOW_INDEPENDENT
+    for (int64_t i = 0; i < c.cols; ++i) {
+      const auto quotient = static_cast<int32_t>(x[i] * inverse);
+      y[i] = static_cast<int32_t>(scalar::wide(x[i]) - scalar::wide(quotient) * scalar::wide(divisor));
+    }
+  }
+}
+
 // A row of which one operand is chosen whole.
 template <typename T>
 void copy_chosen(T* out, const KernelArg& arg, int64_t row, int64_t cols) {
@@ -285,7 +312,7 @@ MapKernel find_plain(OpKind op, DType t) {
   if (t == DType::kF64 && op == OpKind::kMin) return plain2<double, double, ExtremeF64<false>>;
   if (t == DType::kF64) return find_plain_op<double>(op);
   if (t == DType::kI64) return find_plain_op<int64_t>(op);
-  if (t == DType::kI32) return find_plain_op<int32_t>(op);
+  if (t == DType::kI32) return op == OpKind::kRem ? rem_i32 : find_plain_op<int32_t>(op);
   if (t == DType::kI8) return find_plain_op<int8_t>(op);
   if (t == DType::kU64) return find_plain_op<uint64_t>(op);
   if (t == DType::kU32) return find_plain_op<uint32_t>(op);
