@@ -20,6 +20,7 @@
 #include "stowage/api/vmap.h"
 #include "stowage/core/sums.h"
 #include "stowage/nn/loss.h"
+#include "stowage/nn/lora_layers.h"
 
 namespace stow::nn {
 namespace {
@@ -58,6 +59,12 @@ Array linear(const DecoderConfig& c, const Array& x, const Array& weight,
   return bias ? y + *bias : y;
 }
 
+// The same with the adapter of the matrix, where it has one.
+Array linear(const DecoderConfig& c, const Array& x, const Array& weight,
+             const std::optional<Array>& bias, const LayerAdapter& adapter, LoraMatrix matrix) {
+  return adapter.add(linear(c, x, weight, bias), x, matrix);
+}
+
 // The keys that queries see. Without `hi` those up to the query's own; without `lo` from the first.
 struct Visible {
   std::optional<Array> lo, hi;  // i32 [B, T]
@@ -68,8 +75,9 @@ struct LayerInput {
   DecoderLayer weights;
   std::optional<KvCache> cache;  // [B, S, G, D]
   std::optional<Array> first;    // i32 [B, T]: the first key within the layer's window
+  std::optional<LoraInput> lora = {};
 };
-STOW_TREE(LayerInput, weights, cache, first);
+STOW_TREE(LayerInput, weights, cache, first, lora);
 struct LayerOutput {
   std::optional<KvCache> cache;
   std::optional<Array> input;
@@ -82,6 +90,7 @@ struct Shared {
   RotaryTables rotary;
   Visible visible;
   std::optional<Array> write_at;
+  const LoraConfig* lora = nullptr;
 };
 
 // Rows of keys or values [B, T, G, D] written into the cache [B, S, G, D] at their places.
@@ -113,14 +122,15 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
   const DecoderConfig& c = s.config;
   const Array x = checkpoint_name(input, "layer_in");
   const DecoderLayer w = tree_map([&](const Array& a) { return use(a, c.compute); }, own.weights);
+  const LayerAdapter adapter(own.lora, s.lora);
   const int64_t b = x.dim(0), t = x.dim(1), d = c.head_dim();
   Array mid;
   {
     Scope scope("attention");
     const Array h = checkpoint_name(rms_norm(x, w.norm1, c.norm_eps), "attn_in");
-    Array q = checkpoint_name(linear(c, h, w.wq, w.bq), "attn_q").reshape({b, t, c.heads, d});
-    Array k = checkpoint_name(linear(c, h, w.wk, w.bk), "attn_k").reshape({b, t, c.kv_heads, d});
-    const Array v = checkpoint_name(linear(c, h, w.wv, w.bv), "attn_v");
+    Array q = checkpoint_name(linear(c, h, w.wq, w.bq, adapter, kLoraQ), "attn_q").reshape({b, t, c.heads, d});
+    Array k = checkpoint_name(linear(c, h, w.wk, w.bk, adapter, kLoraK), "attn_k").reshape({b, t, c.kv_heads, d});
+    const Array v = checkpoint_name(linear(c, h, w.wv, w.bv, adapter, kLoraV), "attn_v");
     if (c.qk_norm) {
       q = rms_norm(q, w.q_norm, c.norm_eps);
       k = rms_norm(k, w.k_norm, c.norm_eps);
@@ -128,14 +138,14 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
     const Array a = attend(s, rotate(q, s.rotary), rotate(k, s.rotary),
                            v.reshape({b, t, c.kv_heads, d}), own, made);
     const Array out = checkpoint_name(a.reshape({b, t, c.q_dim()}), "attn_out");
-    mid = checkpoint_name(x + linear(c, out, w.wo, w.bo), "attn_residual");
+    mid = checkpoint_name(x + linear(c, out, w.wo, w.bo, adapter, kLoraO), "attn_residual");
   }
   Scope scope("mlp");
   const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
   const auto block = [&](const Array& in) {
-    const Array gate = checkpoint_name(linear(c, in, w.w1, w.b1), "mlp_gate");
-    const Array up = checkpoint_name(linear(c, in, w.w3, w.b3), "mlp_up");
-    return linear(c, silu(gate) * up, w.w2, w.b2);
+    const Array gate = checkpoint_name(linear(c, in, w.w1, w.b1, adapter, kLoraGate), "mlp_gate");
+    const Array up = checkpoint_name(linear(c, in, w.w3, w.b3, adapter, kLoraUp), "mlp_up");
+    return linear(c, silu(gate) * up, w.w2, w.b2, adapter, kLoraDown);
   };
   return mid + (c.ffn_chunk > 0 ? by_tokens(block, h, c.ffn_chunk) : block(h));
 }
@@ -230,8 +240,10 @@ std::optional<Array> window_starts(const DecoderConfig& c, const Array& places, 
 
 }  // namespace
 
-ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, const Array& tokens,
+ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, const Array& tokens,
                              const ForwardOptions& options) {
+  check_lora(config, options);
+  const Decoder model = with_saved(config, base, options.lora);
   if (options.cache.has_value() != options.write_at.has_value())
     fail_here("[decoder] a cache needs write_at, and write_at a cache");
   const bool gives_more = options.cache || options.hidden_states;
@@ -243,10 +255,11 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, 
     Scope scope("embed");
     x = take(device_put(model.embed, MemoryKind::kDevice), tokens, 0, IndexMode::kClip)
             .astype(config.compute);  // [B, T, d]
+    if (options.lora && options.lora->embed) x = add_embed_adapter(x, tokens, options);
   }
   std::optional<Array> states;
   if (config.layers > 0) {
-    Shared shared{config, {}, {options.lo, options.hi}, options.write_at};
+    Shared shared{config, {}, {options.lo, options.hi}, options.write_at, options.lora_config};
     std::optional<Array> starts;
     {
       Scope scope("rotary");
@@ -261,8 +274,9 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, 
           positions ? rotary_tables(config.rotary, config.head_dim(), *positions, config.compute)
                     : rotary_tables(config.rotary, config.head_dim(), tokens.dim(1), config.compute);
     }
+    const std::optional<LoraInput> adapters = lora_input(config, options);
     Scope scope("layers");
-    if (!gives_more && !starts) {
+    if (!gives_more && !starts && !adapters) {
       const auto one = [&](const Array& h, const DecoderLayer& w) {
         LayerOutput none;
         return layer(shared, h, {w, {}, {}}, none);
@@ -277,7 +291,7 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, 
         LayerOutput none;
         return layer(shared, h, own, none);
       };
-      const LayerInput all{model.layers, {}, starts};
+      const LayerInput all{model.layers, {}, starts, adapters};
       if (!config.nested_blocks.empty()) {
         x = nested_scan(one, x, all, {.blocks = config.nested_blocks, .policy = options.policy});
       } else {
@@ -292,7 +306,7 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, 
       };
       LayerOutput stacked;
       std::tie(x, stacked) = scan(checkpoint(one, options.policy, {.prevent_cse = false}), x,
-                                  LayerInput{model.layers, options.cache, starts});
+                                  LayerInput{model.layers, options.cache, starts, adapters});
       result.cache = stacked.cache;
       states = stacked.input;
     }
@@ -329,9 +343,17 @@ Array head_of(const DecoderConfig& config, const Decoder& model) {  // [d, V]
 
 }  // namespace
 
-Array decoder_logits(const DecoderConfig& config, const Decoder& model, const Array& hidden,
-                     std::optional<DType> out) {
+Array decoder_logits(const DecoderConfig& config, const Decoder& base, const Array& hidden,
+                     std::optional<DType> out, const ForwardOptions& options) {
+  check_lora(config, options);
+  const Decoder model = with_saved(config, base, options.lora);
   Scope scope("head");
+  if (options.lora && options.lora->head) {
+    ForwardOptions plain = options;
+    plain.lora->head.reset();
+    const Array logits = decoder_logits(config, base, hidden, out, plain);
+    return add_low_rank(logits, hidden, head_factors(options), head_options(options));
+  }
   if (config.vocab_block > 0) {
     const Array logits = linear_in_blocks(hidden, head_in_place(model), config.vocab_block,
                                           words_axis(config, model));
@@ -340,9 +362,16 @@ Array decoder_logits(const DecoderConfig& config, const Decoder& model, const Ar
   return matmul(hidden, head_of(config, model).astype(hidden.dtype()), out);
 }
 
-Array decoder_log_probs(const DecoderConfig& config, const Decoder& model, const Array& hidden,
-                        const Array& targets, int64_t chunk) {
+Array decoder_log_probs(const DecoderConfig& config, const Decoder& base, const Array& hidden,
+                        const Array& targets, int64_t chunk, const ForwardOptions& options) {
+  check_lora(config, options);
+  const Decoder model = with_saved(config, base, options.lora);
   Scope scope("log_probs");
+  if (options.lora && options.lora->head) {
+    const LowRank head = head_factors(options);
+    const Array z = low_rank_input(hidden, head.a, head_options(options));
+    return linear_log_probs(hidden, head_of(config, model), targets, chunk, {{z, head.b}});
+  }
   return linear_log_probs(hidden, head_of(config, model), targets, chunk);
 }
 

@@ -8,6 +8,7 @@
 #include "stowage/api/checkpoint.h"
 #include "stowage/api/tree.h"
 #include "stowage/base/inside.h"
+#include "stowage/nn/lora.h"
 #include "stowage/nn/rotary.h"
 
 namespace stow::nn {
@@ -102,6 +103,12 @@ struct ForwardOptions {
   /// which must exist; its queries see these and all before.
   std::optional<KvCache> cache = {};
   std::optional<Array> write_at = {};  ///< i32 [B]; with a cache.
+  /// An adapter beside the weights, and what is fixed of it; the configuration must live as long as
+  /// the call. None: the decoder alone, and the same graph as if adapters did not exist.
+  std::optional<Lora> lora = {};
+  const LoraConfig* lora_config = nullptr;
+  /// The key of the adapter's dropout, u32 [2], in training. None: nothing is dropped.
+  std::optional<Array> dropout_key = {};
 };
 struct ForwardResult {
   Array hidden;  ///< [B, T, d], after the last norm.
@@ -112,20 +119,24 @@ struct ForwardResult {
 
 /// One pass over all layers, for training, scoring and generating. tokens i32 [B, T].
 /// Named values: "attn_q", "attn_k", "attn_v", "attn_out", "attn_residual", "mlp_gate", "mlp_up".
-/// Errors:  TraceError where a cache and a place to write, or hidden states and nested blocks, do not
-///          go together.
+/// With an adapter also "lora_z". Adapters compute in the dtype of their own arrays.
+/// Errors:  TraceError where a cache and a place to write, hidden states and nested blocks, an adapter
+///          and its configuration, or dropout and ffn_chunk do not go together.
 ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, const Array& tokens,
                              const ForwardOptions& options = {});
 /// Hidden states after the last norm, of whole rows. tokens i32 [B, T]; returns [B, T, d].
 Array decoder_hidden(const DecoderConfig& config, const Decoder& model, const Array& tokens,
                      const PolicyPtr& policy = nullptr);
-/// Logits [.., V] of hidden states [.., d], in their dtype or `out`.
+/// Logits [.., V] of hidden states [.., d], in their dtype or `out`. Of `options` the adapter, its
+/// configuration and the dropout key are read.
 Array decoder_logits(const DecoderConfig& config, const Decoder& model, const Array& hidden,
-                     std::optional<DType> out = {});
+                     std::optional<DType> out = {}, const ForwardOptions& options = {});
 /// Log-probabilities of `targets` i32 [..] given hidden states [.., d]: f32 [..]. The logits of
 /// `chunk` tokens exist at a time, those of no other are kept; the backward pass computes them again.
+/// Of `options` the adapter, its configuration and the dropout key are read. The product of the hidden
+/// states with A of the head's adapter is made for all tokens before they are cut into chunks.
 Array decoder_log_probs(const DecoderConfig& config, const Decoder& model, const Array& hidden,
-                        const Array& targets, int64_t chunk);
+                        const Array& targets, int64_t chunk, const ForwardOptions& options = {});
 /// Mean next-token cross-entropy in nats. tokens i32 [B, T + 1]; an f32 scalar.
 /// With `loss_chunk` the logits are computed chunk by chunk, with their gradients, so that no more
 /// than a chunk of them is ever there; with `vocab_block` block by block of the vocabulary, and once

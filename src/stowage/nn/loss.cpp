@@ -272,28 +272,65 @@ Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, in
   return vocabulary.go_through(None{}, step, 1).second.reshape(dims);
 }
 
-Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk) {
+namespace {
+
+// Tokens with the product of their hidden states and A, [c, r].
+struct AdapterTokens {
+  Tokens tokens;
+  Array z;
+};
+STOW_TREE(AdapterTokens, tokens, z);
+
+// one(chunk of tokens) -> [c], over all of them, tree [n, ..] to [n].
+template <typename One, typename T>
+Array in_chunks(const One& one, const T& all, int64_t n, int64_t chunk) {
+  if (n <= chunk) return one(all);
+  // Zeros fill up the last chunk.
+  const int64_t chunks = (n + chunk - 1) / chunk;
+  const PadWidth more = {0, chunks * chunk - n};
+  const T cut = tree_map(
+      [&](const Array& x) {
+        std::vector<PadWidth> widths(static_cast<size_t>(x.rank()));
+        widths[0] = more;
+        Dims dims = x.shape().dims();
+        dims[0] = chunk;
+        dims.insert(dims.begin(), chunks);
+        return pad(x, widths).reshape(dims);
+      },
+      all);
+  const Array made = scan([&](None, const T& x) { return std::pair(None{}, one(x)); }, None{}, cut)
+                         .second;  // [chunks, chunk]
+  return made.reshape({chunks * chunk}).slice(0, 0, n);
+}
+
+}  // namespace
+
+Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk,
+                       const std::optional<HeadAdapter>& adapter) {
   const int64_t d = hidden.dim(-1), n = hidden.size() / std::max<int64_t>(d, 1);
   if (chunk <= 0) fail_here("[log_probs] expected a positive chunk, got {}", chunk);
   if (targets.size() != n)
     fail_here("[log_probs] {} targets for {} hidden states", targets.size(), n);
   const Array rounded = head.astype(hidden.dtype());
+  const Tokens all = {hidden.reshape({n, d}), targets.reshape({n})};
+  const Dims dims = targets.shape().dims();
+  if (!adapter) {
+    const auto one = checkpoint(
+        [](const Array& w, const Tokens& x) {
+          return -cross_entropy(matmul(x.hidden, w, loss_dtype(x.hidden)), x.targets);
+        },
+        nullptr, {.prevent_cse = false});
+    return in_chunks([&](const Tokens& x) { return one(rounded, x); }, all, n, chunk).reshape(dims);
+  }
   const auto one = checkpoint(
-      [](const Array& w, const Tokens& x) {
-        return -cross_entropy(matmul(x.hidden, w, loss_dtype(x.hidden)), x.targets);
+      [](const Array& w, const Array& b, const AdapterTokens& x) {
+        const Array logits = matmul(x.tokens.hidden, w, loss_dtype(x.tokens.hidden));
+        return -cross_entropy(logits + dot_general(x.z, b, {1}, {1}), x.tokens.targets);
       },
       nullptr, {.prevent_cse = false});
-  const Array h = hidden.reshape({n, d}), t = targets.reshape({n});
-  if (n <= chunk) return one(rounded, Tokens{h, t}).reshape(targets.shape().dims());
-  // Zeros fill up the last chunk.
-  const int64_t chunks = (n + chunk - 1) / chunk;
-  const PadWidth more = {0, chunks * chunk - n};
-  const Tokens all = {pad(h, {more, {}}).reshape({chunks, chunk, d}),
-                      pad(t, {more}).reshape({chunks, chunk})};
-  const Array made =
-      scan([&](None, const Tokens& x) { return std::pair(None{}, one(rounded, x)); }, None{}, all)
-          .second;  // [chunks, chunk]
-  return made.reshape({chunks * chunk}).slice(0, 0, n).reshape(targets.shape().dims());
+  const AdapterTokens with = {all, adapter->z.reshape({n, adapter->z.dim(-1)})};
+  return in_chunks([&](const AdapterTokens& x) { return one(rounded, adapter->b, x); }, with, n, chunk)
+      .reshape(dims);
 }
 
 }  // namespace stow::nn

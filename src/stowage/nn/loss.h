@@ -2,6 +2,8 @@
 // Not the plain loss over logits; that is api/nn.h's cross_entropy.
 #pragma once
 
+#include <optional>
+
 #include "stowage/api/array.h"
 
 namespace stow::nn {
@@ -43,6 +45,12 @@ Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, con
 /// device; as for linear_cross_entropy_in_blocks. Returns [..., V] in the dtype of `hidden`.
 Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis = 1);
 
+/// A low-rank adapter of the head.
+struct HeadAdapter {
+  Array z;  ///< [..., r]: hidden states times A, scaled.
+  Array b;  ///< [V, r]
+};
+
 /// log softmax(hidden @ head)[target] of every token, the logits of `chunk` tokens at a time.
 /// Shapes:  hidden [..., d]; head [d, V]; targets [...] of integers; returns [...] f32 (f64 of f64).
 /// Types:   logits are summed and kept in f32, whatever the dtype of `hidden`, to which `head` is
@@ -50,8 +58,11 @@ Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, in
 /// Memory:  the logits of one chunk; the backward pass computes them again, chunk by chunk.
 /// Numbers: those of all logits at once for f32 and chunks of kProductBlock tokens; other chunks change
 ///          the order of the sums in the gradient of `head`.
+/// Adapter: with `adapter` the logits are hidden @ head + z b', summed in the wider of their dtypes and
+///          f32, and its gradients are exact too; z is there for all tokens.
 /// Errors:  TraceError if the shapes do not fit or `chunk` is not positive.
 /// Source:  SkyRL tx's LogitsProcessor.
-Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk);
+Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk,
+                       const std::optional<HeadAdapter>& adapter = {});
 
 }  // namespace stow::nn
