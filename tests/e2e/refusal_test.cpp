@@ -343,9 +343,9 @@ TEST_F(Refusal, RemediesAreWhatAPlanOfThemTakes) {
   const Budgets budgets = budgets_of(c, int64_t{700} << 10);
   const Choice choice = choose_plan(job, budgets);
   ASSERT_FALSE(choice.plan);
-  const Rung& least = *std::min_element(
-      choice.rungs.begin(), choice.rungs.end(),
-      [](const Rung& a, const Rung& b) { return a.peak_bytes[0] < b.peak_bytes[0]; });
+  const Candidate& least = *std::min_element(
+      choice.candidates.begin(), choice.candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.peak_bytes[0] < b.peak_bytes[0]; });
   bool bf16 = false, chunk = false, block = false;
   for (const Remedy& r : plan_remedies(Job(c, 1), choice, budgets)) {
     EXPECT_EQ(!r.over, r.peak_bytes <= *budgets[0]) << r.change;

@@ -14,7 +14,7 @@
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
-#include "stowage/passes/sink_work.h"
+#include "stowage/passes/sink_into_scans.h"
 #include "stowage/passes/tiles.h"
 #include "stowage/passes/transfers.h"
 #include "stowage/passes/unroll.h"
@@ -249,7 +249,7 @@ std::vector<int> moves_ahead(size_t n, int pattern) {
 std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& donated) {
   Graph g = flatten_all(graph);
   g = remove_dead_code(realize_residuals(move_parts(simplify(g)), nullptr));
-  g = stream_tiles(remove_dead_code(unroll_scans(sink_work(sink_moves(g)))), {.bytes = kTileBytes});
+  g = stream_tiles(remove_dead_code(unroll_scans(sink_into_scans(sink_moves(g)))), {.bytes = kTileBytes});
   for (int order = 0; order < kNumOrderStrategies; ++order)
     for (const bool apart : {false, true}) {
       LowerOptions options{.donated = donated,

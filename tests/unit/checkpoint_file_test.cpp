@@ -31,10 +31,10 @@ struct SmallRun {
     return {{"params/w", DType::kF32, {10, 50}, as_bytes(data).first(2000)},
             {"opt/count", DType::kU8, {}, as_bytes(data).first(1)}};
   }
-  Result<std::string> save(const std::string& folder, int64_t step, int keep_last = 0) {
+  Result<std::string> save(const std::string& folder, int64_t step, int keep_resident = 0) {
     meta.step = step;
     data.assign(data.size(), static_cast<char>(step));
-    return save_checkpoint(folder, meta, tensors(), keep_last);
+    return save_checkpoint(folder, meta, tensors(), keep_resident);
   }
 };
 

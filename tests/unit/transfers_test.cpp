@@ -61,7 +61,7 @@ class Transfers : public ::testing::Test {
   static CompileOptions within(int64_t device_bytes, int ahead) {
     CompileOptions options;
     options.transfers_ahead = ahead;
-    options.keep_last = false;  // all moves are made
+    options.keep_resident = false;  // all moves are made
     options.capacities[0] = device_bytes;
     return options;
   }

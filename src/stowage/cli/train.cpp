@@ -81,9 +81,9 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
 
 Json plan_json(const Opening& opening) {
   const JobPlan& plan = *opening.choice.plan;
-  Json rungs = Json::array();
-  for (const Rung& r : opening.choice.rungs)
-    rungs.push_back(Json::object({{"policy", to_string(r.placement)},
+  Json candidates = Json::array();
+  for (const Candidate& r : opening.choice.candidates)
+    candidates.push_back(Json::object({{"policy", to_string(r.placement)},
                                   {"peak_bytes", r.peak_bytes[0]},
                                   {"by_kind", bytes_json(r.peak_bytes)},
                                   {"verdict", r.verdict}}));
@@ -95,7 +95,7 @@ Json plan_json(const Opening& opening) {
                               {"parameters", opening.job.n_parameters()},
                               {"peak_phase", plan.peak_phase},
                               {"peak_at", plan.peak_analysis().peak_at},
-                              {"rungs", rungs},
+                              {"candidates", candidates},
                               {"owners", owners_json(plan.peak_analysis())}});
   const Json forecast = to_json(opening.forecast);
   for (const JsonMember& member : *forecast.as_object()) report.set(member.key, member.value);

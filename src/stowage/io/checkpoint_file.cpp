@@ -224,14 +224,14 @@ Result<void> move_files(const FilesOfStep& files, const std::string& from, const
 // Removes old checkpoints and leftovers. Whatever cannot be removed stays: the checkpoint just
 // saved is worth more than a tidy folder.
 void tidy(const std::string& folder, const FileName& saved, const std::string& tensors_name,
-          int keep_last) {
+          int keep_resident) {
   const Result<std::vector<std::string>> names = names_in(folder);
   const Result<std::vector<CheckpointName>> checkpoints = list_checkpoints(folder);
   if (!names || !checkpoints) return;
   std::set<int64_t> kept;
   for (const CheckpointName& c : *checkpoints) kept.insert(c.step);
-  if (keep_last > 0)
-    while (kept.size() > static_cast<size_t>(keep_last))
+  if (keep_resident > 0)
+    while (kept.size() > static_cast<size_t>(keep_resident))
       // What was just saved stays even among those of higher steps.
       kept.erase(*kept.begin() == saved.step ? std::next(kept.begin()) : kept.begin());
   // The JSON files first: without it a checkpoint is gone, and not half there.
@@ -275,7 +275,7 @@ Result<std::optional<CheckpointName>> latest_checkpoint(const std::string& folde
 }
 
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
-                                    std::span<const TensorBytes> tensors, int keep_last) {
+                                    std::span<const TensorBytes> tensors, int keep_resident) {
   STOW_CHECK(meta.step >= 0 && meta.data_position >= 0);
   if (Result<void> made = ensure_directory(folder); !made) return made.failure();
   const std::string stem = stem_of(meta.step);
@@ -290,7 +290,7 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
   if (Result<void> done = file->commit(folder + "/" + tensors_name); !done) return done.failure();
   const std::string text = to_json(meta, tensors_name, digest).dump() + "\n";
   if (Result<void> done = write_text_file(json_path, text); !done) return done.failure();
-  tidy(folder, {.step = meta.step}, tensors_name, keep_last);
+  tidy(folder, {.step = meta.step}, tensors_name, keep_resident);
   return json_path;
 }
 

@@ -59,11 +59,11 @@ struct CheckpointName {
 /// Writes FOLDER/step-000123.safetensors and then FOLDER/step-000123.json, each to a temporary
 /// name, synced and renamed. The JSON file comes last and names the other, so that a checkpoint
 /// exists only when it is whole; one of the same step is replaced in that instant too. The folder
-/// is made where needed. Then removes all but the `keep_last` newest checkpoints (0 keeps all) and
+/// is made where needed. Then removes all but the `keep_resident` newest checkpoints (0 keeps all) and
 /// what killed runs left of others, as far as the system lets it. Returns the path of the JSON
 /// file. Errors: "PATH: reason"; the checkpoints that were there stay.
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
-                                    std::span<const TensorBytes> tensors, int keep_last);
+                                    std::span<const TensorBytes> tensors, int keep_resident);
 
 /// Whether the name of a file at such a path is one of those that checkpoints have.
 bool is_checkpoint_name(const std::string& path);

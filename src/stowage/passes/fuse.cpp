@@ -36,7 +36,7 @@ Dims full_dims(const Unit& unit) {
 }
 
 Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i) {
-  const Unit::Made& made = unit.made[i];
+  const Unit::Prologue& made = unit.prologues[i];
   Unit rows;
   rows.kind = UnitKind::kRows;
   rows.nodes = made.nodes;
@@ -47,12 +47,12 @@ Unit unit_that_makes(const Graph& graph, const Unit& unit, size_t i) {
 
 bool adds_to_sum(const Unit& unit) {
   return unit.kind == UnitKind::kOp &&
-         unit.nodes.size() - unit.made[0].nodes.size() - unit.made[1].nodes.size() == 2;
+         unit.nodes.size() - unit.prologues[0].nodes.size() - unit.prologues[1].nodes.size() == 2;
 }
 
 bool is_before_rows(const Unit& unit, NodeId node) {
-  if (unit.host.valid() && node == unit.nodes[0]) return true;
-  return std::any_of(unit.made.begin(), unit.made.end(), [&](const Unit::Made& made) {
+  if (unit.epilogue_output.valid() && node == unit.nodes[0]) return true;
+  return std::any_of(unit.prologues.begin(), unit.prologues.end(), [&](const Unit::Prologue& made) {
     return std::find(made.nodes.begin(), made.nodes.end(), node) != made.nodes.end();
   });
 }
@@ -436,7 +436,7 @@ class Fuser {
       const ValueId host = host_of(static_cast<int>(u), product);
       if (!host.valid()) continue;
       Unit& rows = result_.units[u];
-      rows.host = host;
+      rows.epilogue_output = host;
       rows.n_row_dims = n_rows_of(graph_.def(product));
       rows.nodes.insert(rows.nodes.begin(), graph_.value(product).node);
       absorb(use(product).unit, static_cast<int>(u));
@@ -577,14 +577,14 @@ class Fuser {
         Unit& reader = result_.units[u];
         const ValueId made = use(graph_.node(reader.nodes[0]).operands[i]).root;
         const std::vector<NodeId>& nodes = unit(use(made).unit).nodes;
-        reader.made[i] = {made, nodes, *rows};
+        reader.prologues[i] = {made, nodes, *rows};
         reader.nodes.insert(reader.nodes.end(), nodes.begin(), nodes.end());
         absorb(use(made).unit, static_cast<int>(u));
       }
     }
   }
   bool has_product(const Unit& u) const {
-    return (u.host.valid() || u.kind == UnitKind::kOp) &&
+    return (u.epilogue_output.valid() || u.kind == UnitKind::kOp) &&
            graph_.node(u.nodes[0]).op == OpKind::kDotGeneral;
   }
 
@@ -600,7 +600,7 @@ class Fuser {
       return std::nullopt;
     const Unit& maker = unit(m);
     const ArrayType& type = graph_.type(root);
-    if (maker.kind != UnitKind::kRows || maker.host.valid() || !maker.axes.empty() ||
+    if (maker.kind != UnitKind::kRows || maker.epilogue_output.valid() || !maker.axes.empty() ||
         maker.dims != type.shape.dims() || type.shape.elems() < least_made(i) ||
         !are_small_floats(product) || !product.as<DotParams>().lhs_batch.empty() ||
         is_far(maker.nodes.back(), id) || is_far(maker.nodes.front(), id))
@@ -998,7 +998,7 @@ class Fuser {
   bool is_step_of(int u, NodeId m, ValueId v) {
     const Unit& reader = unit(u);
     for (size_t i = 0; i < 2; ++i) {
-      const std::vector<NodeId>& nodes = reader.made[i].nodes;
+      const std::vector<NodeId>& nodes = reader.prologues[i].nodes;
       if (std::find(nodes.begin(), nodes.end(), m) != nodes.end())
         return use(v).splat || iota_dim(graph_, result_, unit_that_makes(graph_, reader, i), v) >= 0;
     }

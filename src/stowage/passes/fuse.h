@@ -25,15 +25,15 @@ struct Unit {
   std::vector<NodeId> nodes;  ///< In topological order; more than one for kRows and sums.
   /// kRows: where valid, nodes[0] is a product that only the others read, which run as its epilogue; it
   /// lies, until they are through with it, where this one of their results will.
-  ValueId host;
+  ValueId epilogue_output;
   /// Of a unit whose nodes[0] is a product: operands that row programs make in passing. Their nodes are
   /// the last of `nodes` as well.
-  struct Made {
+  struct Prologue {
     ValueId value;
     std::vector<NodeId> nodes;
     int n_row_dims = 0;
   };
-  std::array<Made, 2> made;
+  std::array<Prologue, 2> prologues;
   // kRows: the iteration space; `axes` are the axes of the nodes' shape in that order (empty: as
   // they are). The numbers of dimensions are -1 while nothing has fixed them.
   Dims dims;

@@ -120,7 +120,7 @@ bool Level::dies_before(ValueId v, ValueId heir) const {
 void Level::emit_rows(int u) {
   const Unit& un = unit(u);
   RowsBuilder builder(graph_, un, units_, u);
-  const bool follows = un.host.valid();
+  const bool follows = un.epilogue_output.valid();
   std::vector<View> inputs;
   for (ValueId v : builder.loads()) inputs.push_back(follows && inputs.empty() ? View() : access(v));
   Kernel kernel;
@@ -152,7 +152,7 @@ void Level::emit_rows(int u) {
     push(std::move(made));
   }
   kernel.program = std::make_shared<const RowProgram>(builder.build(inputs, outputs));
-  kernel.op = follows ? graph_.def(un.host).op : graph_.node(un.nodes.back()).op;
+  kernel.op = follows ? graph_.def(un.epilogue_output).op : graph_.node(un.nodes.back()).op;
   kernel.inputs = std::move(inputs);
   kernel.outputs = std::move(outputs);
   kernel.provenance = unit_provenance(un);
@@ -167,15 +167,15 @@ Kernel Level::op_kernel(int u) const {
   kernel.params = node.params;
   kernel.provenance = node.provenance;
   for (size_t i = 0; i < node.operands.size(); ++i) {
-    if (i >= 2 || !un.made[i].value.valid()) {
+    if (i >= 2 || !un.prologues[i].value.valid()) {
       kernel.inputs.push_back(access(node.operands[i]));
       continue;
     }
     const Unit maker = unit_that_makes(graph_, un, i);
-    const RowsBuilder builder(graph_, maker, units_, u, un.made[i].value);
+    const RowsBuilder builder(graph_, maker, units_, u, un.prologues[i].value);
     std::vector<View> inputs;
     for (ValueId v : builder.loads()) inputs.push_back(access(v));
-    const View whole = contiguous_view(BufferId(), graph_.type(un.made[i].value));
+    const View whole = contiguous_view(BufferId(), graph_.type(un.prologues[i].value));
     kernel.made[i] = {std::make_shared<const RowProgram>(builder.build(inputs, {whole})), whole};
     kernel.inputs.insert(kernel.inputs.end(), inputs.begin(), inputs.end());
   }
@@ -186,7 +186,7 @@ bool Level::is_read_by(const Unit& un, const View& view) const {
   for (NodeId m : un.nodes)
     for (ValueId o : graph_.node(m).operands)
       if (const std::optional<View>& at = storage_[use(o).root.index()];
-          at && use(o).root != un.host && same_window(*at, view))
+          at && use(o).root != un.epilogue_output && same_window(*at, view))
         return true;
   return false;
 }

@@ -168,7 +168,7 @@ bool Level::can_share(int u, ValueId v, ValueId root) const {
   if (un.kind == UnitKind::kWhile) return while_can_share(def, v, root);
   if (un.kind != UnitKind::kRows || !un.axes.empty() || tv.shape.dims() != un.dims) return false;
   // What a product reads lasts until the last of its pieces; over the others its own lie.
-  if (un.host == v) return false;
+  if (un.epilogue_output == v) return false;
   bool read = false;
   for (NodeId m : un.nodes)
     for (ValueId o : graph_.node(m).operands) {
@@ -231,7 +231,7 @@ std::vector<int64_t> Level::scratch_bytes() const {
   for (size_t u = 0; u < bytes.size(); ++u) {
     const Node& node = graph_.node(units_.units[u].nodes[0]);
     for (const auto& nested : node.graphs) bytes[u] = std::max(bytes[u], inner_bytes(*nested));
-    const bool is_product = units_.units[u].host.valid();
+    const bool is_product = units_.units[u].epilogue_output.valid();
     if ((units_.units[u].kind != UnitKind::kOp && !is_product) || !target.scratch_bytes) continue;
     Kernel kernel;
     kernel.op = node.op;

@@ -1,5 +1,5 @@
 // The pass that moves to the device only the parts of an array that are read there.
-// Not slices by a scan; that is sink_work.h.
+// Not slices by a scan; that is sink_into_scans.h.
 #pragma once
 
 #include "stowage/base/inside.h"

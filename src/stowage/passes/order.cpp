@@ -54,8 +54,8 @@ std::vector<UnitFacts> collect_facts(const Graph& graph, const Units& units,
     const Unit& unit = units.units[u];
     const bool in_place = unit.kind == UnitKind::kRows || adds_to_sum(unit);
     for (ValueId root : reads) facts[u].reads.push_back({root, in_place});
-    if (!unit.host.valid()) continue;
-    facts[u].host_bytes = bytes[unit.host.index()];
+    if (!unit.epilogue_output.valid()) continue;
+    facts[u].host_bytes = bytes[unit.epilogue_output.index()];
     for (NodeId m : unit.nodes) {
       if (!is_before_rows(unit, m)) continue;
       for (ValueId v : graph.node(m).operands)

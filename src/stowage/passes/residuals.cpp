@@ -312,7 +312,7 @@ class Level {
     destination_.assign(graph_.n_values(), MemoryKind::kDevice);
     mark_boundaries();
     find_twins();
-    find_dear();
+    find_expensive_recompute();
     for (ValueId v : crossing_) add_vertex(v);
     for (size_t i = 0; i < queue_.size(); ++i) expand(queue_[i]);
     MinCut cut(2 * queue_.size() + 2);
@@ -425,18 +425,18 @@ class Level {
 
   // Values whose recomputation repeats work that a policy says to recompute and that is not cheap.
   // One that the policy keeps is kept then: it was asked for to spare that work.
-  void find_dear() {
-    dear_.assign(graph_.n_values(), false);
+  void find_expensive_recompute() {
+    expensive_.assign(graph_.n_values(), false);
     for (const Node& node : graph_.nodes()) {
       if (!is_forward(node)) continue;
-      bool from_dear = false;
-      for (ValueId v : node.operands) from_dear = from_dear || dear_[v.index()];
+      bool from_expensive = false;
+      for (ValueId v : node.operands) from_expensive = from_expensive || expensive_[v.index()];
       for (int i = 0; i < node.n_results; ++i) {
         const ValueId v = node.result(i);
         const bool given = boundary_[v.index()] || is_cond_residual(graph_, v) ||
                            ask(node, v).mark != Mark::kRecompute;
-        dear_[v.index()] = !given && (from_dear || !is_cheap(node));
-        if (given && from_dear) must_keep_.insert(v);
+        expensive_[v.index()] = !given && (from_expensive || !is_cheap(node));
+        if (given && from_expensive) must_keep_.insert(v);
       }
     }
   }
@@ -557,7 +557,7 @@ class Level {
   const std::vector<bool>& clones_;
   const std::map<size_t, ExposedScan>& exposed_;
   std::vector<ValueId> crossing_, queue_;
-  std::vector<bool> kept_, boundary_, dear_;
+  std::vector<bool> kept_, boundary_, expensive_;
   std::set<ValueId> must_keep_;
   std::vector<ValueId> twin_;  // one for all values of the same data
   std::map<ValueId, std::vector<std::string_view>> twin_names_;

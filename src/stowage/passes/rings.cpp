@@ -44,7 +44,7 @@ void make_parts(Buffer& b, BufferId id, std::span<Instruction* const> list) {
 
 }  // namespace
 
-bool told_apart(const Buffer& buffer, LoopId loop) {
+bool has_slot_per_iteration(const Buffer& buffer, LoopId loop) {
   return std::any_of(buffer.each.begin(), buffer.each.end(),
                      [&](const EachIteration& e) { return e.loop == loop; });
 }
@@ -52,7 +52,7 @@ bool told_apart(const Buffer& buffer, LoopId loop) {
 void make_ring(Schedule& schedule, std::span<Instruction* const> list, const Loop& loop,
                BufferId id, int64_t slots) {
   Buffer& b = schedule.buffers[id.index()];
-  const bool each = told_apart(b, loop.id);
+  const bool each = has_slot_per_iteration(b, loop.id);
   if (b.slots > 1) make_parts(b, id, list);
   if (each) slots = loop.trip_count;
   b.slot_bytes = align_up(b.bytes, 64);

@@ -10,7 +10,7 @@
 namespace stow {
 
 /// Whether each iteration of a loop has a place of its own for the buffer.
-bool told_apart(const Buffer& buffer, LoopId loop);
+bool has_slot_per_iteration(const Buffer& buffer, LoopId loop);
 
 /// A buffer that only the instructions of `list`, the loop's body, touch becomes several that take
 /// turns by iteration and lie apart; one that is told apart, as many as there are iterations.

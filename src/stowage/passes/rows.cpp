@@ -42,9 +42,9 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
       n_row_dims_(unit.n_row_dims >= 0 ? unit.n_row_dims
                                        : std::max(0, static_cast<int>(unit.dims.size()) - 1)),
       n_group_dims_(std::max(0, unit.n_group_dims)) {
-  if (unit.host.valid()) {  // what its product makes is read first, and written over first
+  if (unit.epilogue_output.valid()) {  // what its product makes is read first, and written over first
     loads_.push_back(graph.node(unit.nodes[0]).first_result);
-    stores_.push_back(unit.host);
+    stores_.push_back(unit.epilogue_output);
   }
   for (NodeId m : unit.nodes) {
     if (is_before_rows(unit, m)) continue;
@@ -56,7 +56,7 @@ RowsBuilder::RowsBuilder(const Graph& graph, const Unit& unit, const Units& unit
     }
     for (int i = 0; i < node.n_results; ++i)
       if (const ValueId v = node.result(i);
-          only.valid() ? v == only : units.uses[v.index()].needed && v != unit.host)
+          only.valid() ? v == only : units.uses[v.index()].needed && v != unit.epilogue_output)
         (graph.type(v).elems() > 0 ? stores_ : empty_).push_back(v);
   }
 }

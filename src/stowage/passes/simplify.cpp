@@ -4,7 +4,7 @@
 
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/effects.h"
-#include "stowage/passes/hand_through.h"
+#include "stowage/passes/drop_passthrough.h"
 #include "stowage/passes/peephole.h"
 
 namespace stow {
@@ -138,7 +138,7 @@ class Simplifier {
     }
     types_.clear();
     for (int i = 0; i < node.n_results; ++i) types_.push_back(from.type(node.result(i)));
-    const std::vector<ValueId> handed = hand_through(copy, types_);
+    const std::vector<ValueId> handed = drop_passthrough(copy, types_);
     copy.n_results = static_cast<int>(types_.size());
     if (node.n_results > 0 && types_.empty()) {
       for (int i = 0; i < node.n_results; ++i)

@@ -9,7 +9,7 @@
 
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/build.h"
-#include "stowage/passes/beside.h"
+#include "stowage/passes/merge_independent_scans.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/tile_clusters.h"
 
@@ -505,7 +505,7 @@ Graph stream_tiles(const Graph& graph, const TileOptions& options) {
   const NodeId scan = options.beside ? busiest_backward_scan(graph) : NodeId();
   if (!scan.valid()) return streamer.run();
   streamer.go_beside(scan);
-  return merge_beside(streamer.run());
+  return merge_independent_scans(streamer.run());
 }
 
 }  // namespace stow

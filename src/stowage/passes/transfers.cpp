@@ -288,7 +288,7 @@ class Overlapper {
 
   bool meet(const Access& a, const Access& b, int shift) const {
     if (a.buffer != b.buffer && share_a_slot(a.buffer, b.buffer)) return true;
-    if (shift != 0 && told_apart(a.buffer)) return false;
+    if (shift != 0 && has_slot_per_iteration(a.buffer)) return false;
     return may_meet(a, b, shift, loop_ ? loop_->id : LoopId());
   }
   // True if two buffers have one slot in common that is written: the first slot of a ring is another
@@ -302,7 +302,7 @@ class Overlapper {
            (buffer(first).role != BufferRole::kInput || is_result_[first.index()]);
   }
   // Whether each iteration of the loop around has a place of its own for the buffer.
-  bool told_apart(BufferId id) const { return loop_ && stow::told_apart(buffer(id), loop_->id); }
+  bool has_slot_per_iteration(BufferId id) const { return loop_ && stow::has_slot_per_iteration(buffer(id), loop_->id); }
   // Staging buffers of this list alone, each iteration's written whole before they are read.
   void find_ringable(Items& items) {
     ringable_.clear();
@@ -723,7 +723,7 @@ class Overlapper {
       for (const Item& item : items)
         if (item.shift != 0)
           for (const Access& a : item.accesses)
-            if (told_apart(a.buffer)) rings_.try_emplace(a.buffer.index(), 2);
+            if (has_slot_per_iteration(a.buffer)) rings_.try_emplace(a.buffer.index(), 2);
       std::vector<Instruction*> list;
       for (Item& item : items) list.push_back(&item.instruction);
       for (const auto& [b, slots] : rings_) make_ring(schedule_, list, *loop_, BufferId(b), slots);

@@ -39,7 +39,7 @@ struct MemoryAnalysis {
   /// write: what overlap costs at most.
   int64_t under_way_bytes = 0;
   /// What a run was to send elsewhere and fetch back, and keeps on the device, as there is room and
-  /// that would be waited for (CompileOptions::keep_last).
+  /// that would be waited for (CompileOptions::keep_resident).
   int64_t kept_bytes = 0;
   int64_t peak_instant = 0;  ///< Index on the timeline of the first instant of the device's peak.
   int64_t n_instants = 0;

@@ -56,13 +56,13 @@ class Walker {
     for (size_t b = 0; b < lives_.size(); ++b) lives_[b].resize(n_lives(schedule.buffers[b]));
     iteration_.resize(schedule.n_loops);
     sampled_.resize(schedule.n_loops);
-    told_apart_.resize(schedule.n_loops);
+    has_slot_per_iteration_.resize(schedule.n_loops);
     for (size_t b = 0; b < lives_.size(); ++b) {
       const Buffer& buffer = schedule.buffers[b];
       result_.first.push_back(result_.owner.size());
       result_.owner.insert(result_.owner.end(),
                            static_cast<size_t>(buffer.n_places()), BufferId(b));
-      for (const EachIteration& e : buffer.each) told_apart_[e.loop.index()] = true;
+      for (const EachIteration& e : buffer.each) has_slot_per_iteration_[e.loop.index()] = true;
     }
     result_.problem.buffers.resize(result_.owner.size());
     period_.resize(schedule.n_loops, 1);
@@ -121,7 +121,7 @@ class Walker {
       }
       const int64_t n = loop.trip_count, inside = count_instants(loop.body);
       const bool sample =
-          n > 4 && repeats * n * inside > kMaxInstants && !told_apart_[loop.id.index()];
+          n > 4 && repeats * n * inside > kMaxInstants && !has_slot_per_iteration_[loop.id.index()];
       sampled_[loop.id.index()] = sample;
       result_.of_every_run &= !sample;
       if (sample) say_sampled(n);
@@ -377,7 +377,7 @@ class Walker {
   std::map<const Branch*, std::set<size_t>> held_by_;
   std::vector<int64_t> period_;  // of each loop
   int run_ = -1;                 // of a loop, that is being walked
-  std::vector<bool> told_apart_;  // loops whose every iteration has places of its own
+  std::vector<bool> has_slot_per_iteration_;  // loops whose every iteration has places of its own
   int64_t bit_bytes_ = 0;  // the least step of a loop in a later iteration around this touch
   Lifetimes result_;
 };

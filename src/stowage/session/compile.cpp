@@ -11,7 +11,7 @@
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/passes/sink_moves.h"
-#include "stowage/passes/sink_work.h"
+#include "stowage/passes/sink_into_scans.h"
 #include "stowage/passes/slice_work.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
@@ -70,7 +70,7 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   // After the pass, which names what there is more exactly where anything is left.
   if (!options.override_policy) check_names_occur(graph);
   pass("prune", [](const Graph& in) { return remove_dead_code(in); });
-  pass("sink", [](const Graph& in) { return sink_work(sink_moves(in)); });
+  pass("sink", [](const Graph& in) { return sink_into_scans(sink_moves(in)); });
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
   pass("sums", [](const Graph& in) { return sum_slices(in); });
 

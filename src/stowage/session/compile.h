@@ -35,8 +35,8 @@ struct CompileOptions {
   /// value is in use: 0 runs every move by itself.
   int transfers_ahead = 377;
   /// Where moves that may run ahead would be waited for, what would leave last and come back first
-  /// stays on the device as far as `capacities[0]` allows (passes/keep_last.h).
-  bool keep_last = true;
+  /// stays on the device as far as `capacities[0]` allows (passes/keep_resident.h).
+  bool keep_resident = true;
   /// What moves ahead may raise each kind's total to. No bound on the program: one that takes more
   /// without any is compiled so, and fails to run. Unlimited: none raises the peak on the device.
   Device::Capacities capacities = {Device::unlimited_bytes(), Device::unlimited_bytes(),

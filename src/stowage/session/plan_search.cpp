@@ -13,9 +13,9 @@
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/gather_blocks.h"
-#include "stowage/passes/keep_last.h"
+#include "stowage/passes/keep_resident.h"
 #include "stowage/passes/repeat_work.h"
-#include "stowage/passes/sink_work.h"
+#include "stowage/passes/sink_into_scans.h"
 #include "stowage/passes/slice_work.h"
 #include "stowage/passes/spill_stacks.h"
 #include "stowage/passes/tiles.h"
@@ -178,7 +178,7 @@ class PlanSearch {
     const auto [at, is_new] = lean_.try_emplace(block);
     if (is_new) {
       const Graph by_blocks = gather_by_blocks(spill_stacks(plain_.graph), block);
-      at->second.graph = repeat_work(sink_work(by_blocks, true));
+      at->second.graph = repeat_work(sink_into_scans(by_blocks, true));
       verify(at->second.graph);
     }
     return at->second;
@@ -319,13 +319,13 @@ class PlanSearch {
   // up to the most parts of the target that fit, or fewer, which leave more to moves that run
   // ahead.
   void keep_what_hides(int64_t target) {
-    if (!options_.keep_last || options_.transfers_ahead <= 0 || is_well_hidden()) return;
+    if (!options_.keep_resident || options_.transfers_ahead <= 0 || is_well_hidden()) return;
     const Graph updates = best_->found.updates, tiled = best_->found.tiled;
     std::optional<Scored> best;
     Graph last = tiled;
     // True if so much fits; where nothing else is kept than was tried before, if that does.
     const auto fits = [&](int64_t bytes) {
-      KeptLast kept = keep_last(tiled, bytes);
+      KeptResident kept = keep_resident(tiled, bytes);
       if (equal(kept.graph, best ? best->found.tiled : tiled)) return true;
       if (equal(kept.graph, last)) return false;
       last = kept.graph;

@@ -141,14 +141,14 @@ std::string describe_remedies(const Job& job, const Choice& choice, const Budget
                             need_more ? " that need over " + format_bytes(most) : "");
 }
 
-std::string describe_rungs(const Job& job, const Choice& choice) {
+std::string describe_candidates(const Job& job, const Choice& choice) {
   std::string text = "what was tried, by its peak on the device:\n";
-  for (size_t i = 0; i < std::min(kShown, choice.rungs.size()); ++i)
+  for (size_t i = 0; i < std::min(kShown, choice.candidates.size()); ++i)
     text += fmt::format("  {:>11}  {}: {}\n",
-                        format_bytes(device_bytes(job.config(), choice.rungs[i].peak_bytes)),
-                        to_string(choice.rungs[i].placement), choice.rungs[i].verdict);
-  if (choice.rungs.size() > kShown)
-    text += fmt::format("  and {} more\n", choice.rungs.size() - kShown);
+                        format_bytes(device_bytes(job.config(), choice.candidates[i].peak_bytes)),
+                        to_string(choice.candidates[i].placement), choice.candidates[i].verdict);
+  if (choice.candidates.size() > kShown)
+    text += fmt::format("  and {} more\n", choice.candidates.size() - kShown);
   return text;
 }
 
@@ -164,15 +164,15 @@ std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Bu
   // Of the plans that are over in one memory alone, the nearest; last, of all plans.
   std::array<std::optional<Shortfall>, kNumMemoryKinds + 1> nearest;
   std::vector<Shortfall> on_device;
-  for (const Rung& rung : choice.rungs) {
-    const Shortfall s = shortfall_of(job, rung.placement, rung.peak_bytes, budgets);
+  for (const Candidate& candidate : choice.candidates) {
+    const Shortfall s = shortfall_of(job, candidate.placement, candidate.peak_bytes, budgets);
     const auto keep = [&](std::optional<Shortfall>& kept) {
       if (!kept || s.total() < kept->total()) kept = s;
     };
     keep(nearest.back());
     for (size_t kind = 0; kind < budgets.size(); ++kind)
       if (s.over_bytes[kind] == s.total()) keep(nearest[kind]);
-    if (is_all_on_device(rung.placement)) on_device.push_back(s);
+    if (is_all_on_device(candidate.placement)) on_device.push_back(s);
   }
   std::vector<Shortfall> all;
   for (const std::optional<Shortfall>& s : nearest)
@@ -241,14 +241,14 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   text += fmt::format("budget: {}\n",
                       budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
   size_t width = 11;
-  for (const Rung& rung : choice.rungs) width = std::max(width, to_string(rung.placement).size());
-  for (const Rung& rung : choice.rungs) {
-    const bool chosen = rung.placement == plan.placement;
-    text += fmt::format("  {:<{}} {:>11}  {}\n", to_string(rung.placement), width,
-                        format_bytes(device_bytes(c, rung.peak_bytes)),
-                        !chosen                     ? rung.verdict
+  for (const Candidate& candidate : choice.candidates) width = std::max(width, to_string(candidate.placement).size());
+  for (const Candidate& candidate : choice.candidates) {
+    const bool chosen = candidate.placement == plan.placement;
+    text += fmt::format("  {:<{}} {:>11}  {}\n", to_string(candidate.placement), width,
+                        format_bytes(device_bytes(c, candidate.peak_bytes)),
+                        !chosen                     ? candidate.verdict
                         : c.memory.policy != "auto" ? "asked for"
-                        : choice.rungs.size() == 1  ? "chosen: it fits and recomputes least"
+                        : choice.candidates.size() == 1  ? "chosen: it fits and recomputes least"
                                                     : "chosen: the first that fits");
   }
   for (size_t kind = 1; kind < plan.peak_bytes.size(); ++kind)
@@ -284,8 +284,8 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
   const Shortfall& first = near[0];
   Choice seen = choice;  // as what is named has it
   for (const Shortfall& s : near)
-    for (Rung& rung : seen.rungs)
-      if (s.is_enough && rung.placement == s.placement) rung.peak_bytes = s.peak_bytes;
+    for (Candidate& candidate : seen.candidates)
+      if (s.is_enough && candidate.placement == s.placement) candidate.peak_bytes = s.peak_bytes;
   std::string text;
   if (first.over_bytes[0] == first.total()) {
     text = fmt::format("the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
@@ -307,7 +307,7 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
     if (!settings.empty()) text += "what would be enough (each planned):\n" + settings;
   }
   return text + (first.over_bytes[0] > 0 ? describe_remedies(job, seen, budgets)
-                                         : describe_rungs(job, seen));
+                                         : describe_candidates(job, seen));
 }
 
 }  // namespace stow

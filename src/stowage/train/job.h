@@ -12,6 +12,7 @@
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
 #include "stowage/train/decoder_model.h"
+#include "stowage/train/placements.h"
 
 namespace stow {
 
@@ -29,31 +30,6 @@ struct StateLeaf {
 struct JobPrograms {
   ExecutablePtr init, step, eval, sample;
 };
-
-struct StepForm;  // step.h
-
-/// What the backward pass finds kept, and where the parts of a run lie.
-struct Placement {
-  std::string policy = "save_all";
-  MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
-  MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
-  MemoryKind parameters = MemoryKind::kDevice;
-  MemoryKind gradients = MemoryKind::kDevice;
-  bool chunked = false;       ///< The feed-forward blocks, of f32: chunk by chunk.
-  bool chunked_loss = false;  ///< So the loss.
-  friend bool operator==(const Placement&, const Placement&) = default;
-};
-/// The form of a step that a placement asks for.
-StepForm step_form(const Placement& placement);
-/// Whether a policy moves values off the device.
-bool offloads(const std::string& policy);
-/// Whether a policy is for layers in nested blocks.
-bool nests(const std::string& policy);
-/// Whether nothing of a run leaves the device.
-bool is_all_on_device(const Placement& placement);
-/// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do
-/// not lie beside their parameters.
-std::string to_string(const Placement& placement);
 
 /// A job planned one way.
 struct JobPlan {
@@ -125,7 +101,7 @@ class Job {
 };
 
 /// A placement that was weighed, and why it was not chosen ("" for the chosen one).
-struct Rung {
+struct Candidate {
   Placement placement;
   BytesByKind peak_bytes{};
   std::string verdict;
@@ -135,12 +111,8 @@ struct Choice {
   std::optional<JobPlan> plan;  ///< None where nothing fits.
   /// In the order tried. Of those that take as much of a virtual device, and more than there is,
   /// one.
-  std::vector<Rung> rungs;
+  std::vector<Candidate> candidates;
 };
-/// Policies from the cheapest in time to the cheapest in memory.
-const std::vector<std::string>& policy_ladder();
-/// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
-std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
 /// The cheapest placement that fits, or the one asked for; what is elsewhere moves by itself, not
 /// ahead.
 Choice find_fit(const Job& job, const Budgets& budgets);

@@ -33,7 +33,7 @@ RowPlan Compiler::compile() {
   choose_phases();
   choose_fused_steps();
   choose_fused_stores();
-  choose_lodgings();
+  choose_parking();
   // A thread's own register is no place for a row that threads share.
   plan_.can_go_wide = plan_.has_row_reductions && !reduces_columns() && has_many_strips() &&
                       plan_.r_tile == 1 && plan_.kept_bytes == 0;

@@ -22,7 +22,7 @@ struct Value {
   int32_t absorbed_by = -1;  // The step whose kernel computes this one too.
   int32_t made_by = -1;      // Likewise, where others want this one as well.
   int32_t fused_store = -1;  // The store that its kernel does itself.
-  int32_t lodges_in = -1;    // The output that holds it until that is stored.
+  int32_t parked_in_output = -1;    // The output that holds it until that is stored.
   int32_t reg = -1;
   bool by_position = false;  // A step that find_one_hot() has made.
 };
@@ -207,9 +207,9 @@ class Compiler {
 
   // Where a value of whole rows is kept for what is stored last, and of its form, it lies in the
   // place of that from the beginning: rows are then read and written in one place, not in two.
-  void choose_lodgings();
+  void choose_parking();
   // Whether value i may lie in the output of store `store`, a fused one, until that happens.
-  bool can_lodge(int i, int store);
+  bool can_park(int i, int store);
 
   // ---- registers, steps, places: row_emit.cpp ----
 

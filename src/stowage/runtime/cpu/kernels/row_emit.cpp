@@ -53,11 +53,11 @@ Place Compiler::place_of(int i) {
     p.index = constant(s);
     return p;
   }
-  if (v.direct || v.fused_store >= 0 || v.lodges_in >= 0) {
+  if (v.direct || v.fused_store >= 0 || v.parked_in_output >= 0) {
     p.kind = Place::kOperand;
     p.index = v.direct ? v.operand
               : v.fused_store >= 0 ? output_operand(step(v.fused_store))
-                                   : plan_.n_inputs + v.lodges_in;
+                                   : plan_.n_inputs + v.parked_in_output;
     p.form = form_of(s.dtype);
     p.elem_bytes = static_cast<int32_t>(dtype_bytes(s.dtype));
     return p;
@@ -82,7 +82,7 @@ int32_t Compiler::constant(const Step& s) {
 
 void Compiler::define(int i) {
   Value& v = value(i);
-  if (v.fused_store >= 0 || v.lodges_in >= 0) return;
+  if (v.fused_store >= 0 || v.parked_in_output >= 0) return;
   v.reg = static_cast<int32_t>(plan_.registers.size());
   Register r;
   r.span = v.span;

@@ -450,7 +450,7 @@ void Compiler::choose_fused_stores() {
   }
 }
 
-bool Compiler::can_lodge(int i, int store) {
+bool Compiler::can_park(int i, int store) {
   const Value& v = value(i);
   const Step& s = step(store);
   const PlanOperand& out = operand(output_operand(s));
@@ -468,20 +468,20 @@ bool Compiler::can_lodge(int i, int store) {
   return true;
 }
 
-void Compiler::choose_lodgings() {
+void Compiler::choose_parking() {
   if (!has_many_strips()) return;
   std::vector<bool> taken(static_cast<size_t>(plan_.n_outputs), false);
   for (int i = 0; i < n_steps(); ++i) {
     Value& v = value(i);
     if (!v.keep || v.fused_store >= 0) continue;
-    const bool may_lodge = step(i).kind == StepKind::kCompute && step(i).dtype == DType::kF32 &&
+    const bool may_park = step(i).kind == StepKind::kCompute && step(i).dtype == DType::kF32 &&
                            v.span == Span::kFull;
-    for (int j = i + 1; j < n_steps() && may_lodge && v.lodges_in < 0; ++j)
-      if (is_store(step(j)) && !taken[static_cast<size_t>(step(j).index)] && can_lodge(i, j)) {
-        v.lodges_in = step(j).index;
+    for (int j = i + 1; j < n_steps() && may_park && v.parked_in_output < 0; ++j)
+      if (is_store(step(j)) && !taken[static_cast<size_t>(step(j).index)] && can_park(i, j)) {
+        v.parked_in_output = step(j).index;
         taken[static_cast<size_t>(step(j).index)] = true;
       }
-    if (v.lodges_in >= 0) continue;
+    if (v.parked_in_output >= 0) continue;
     plan_.kept_bytes += (has_row(v.span) ? plan_.r_tile : 1) * plan_.cols *
                         dtype_bytes(register_dtype(step(i).dtype));
   }

@@ -14,6 +14,6 @@ namespace stow {
 /// that is scaled for an optimizer that goes matrix by matrix is never whole on the device. An array
 /// that something else needs whole on the device stays; so does one that several scans read, unless
 /// each is to move its slices for itself, `again`. Bits stay.
-Graph sink_work(const Graph& graph, bool again = false);
+Graph sink_into_scans(const Graph& graph, bool again = false);
 
 }  // namespace stow

@@ -1,4 +1,4 @@
-#include "stowage/passes/keep_last.h"
+#include "stowage/passes/keep_resident.h"
 
 #include <algorithm>
 #include <array>
@@ -258,7 +258,7 @@ class Keeper {
 
 }  // namespace
 
-KeptLast keep_last(const Graph& graph, int64_t bytes) {
+KeptResident keep_resident(const Graph& graph, int64_t bytes) {
   Finder found(graph);
   const int64_t kept = found.run(bytes);
   return {kept > 0 ? Keeper(graph, found).run() : graph, kept};

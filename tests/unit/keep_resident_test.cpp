@@ -1,5 +1,5 @@
 // What would leave last and come back first stays on the device: same bits, fewer moves.
-#include "stowage/passes/keep_last.h"
+#include "stowage/passes/keep_resident.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,7 +91,7 @@ TEST(KeepLast, AsMuchAsTheBytesHoldStaysAndNoBitChanges) {
       for (int64_t kept = 0; kept <= kLayers; ++kept) {
         SCOPED_TRACE(kept);
         // A scan keeps whole iterations, what is unrolled each array by itself.
-        const auto [less, bytes] = keep_last(graph, kept * layer_bytes + kSlice - 1);
+        const auto [less, bytes] = keep_resident(graph, kept * layer_bytes + kSlice - 1);
         verify(less);
         EXPECT_EQ(bytes, kept * layer_bytes);
         EXPECT_EQ(bytes_away(less), away - kept * layer_bytes);
@@ -100,7 +100,7 @@ TEST(KeepLast, AsMuchAsTheBytesHoldStaysAndNoBitChanges) {
           EXPECT_EQ(count_ops(less, OpKind::kScan, false), kept % kLayers == 0 ? 2 : 4);
         }
       }
-      EXPECT_TRUE(equal(keep_last(graph, 0).graph, graph));
+      EXPECT_TRUE(equal(keep_resident(graph, 0).graph, graph));
     }
 }
 
@@ -116,7 +116,7 @@ TEST(KeepLast, WhatIsReturnedLeaves) {
   };
   const Graph graph = simplify(jit(f).lower(Array::abstract(Shape{kWidth})).graph());
   EXPECT_GT(bytes_away(graph), 0);
-  EXPECT_TRUE(equal(keep_last(graph, int64_t{1} << 40).graph, graph));
+  EXPECT_TRUE(equal(keep_resident(graph, int64_t{1} << 40).graph, graph));
 }
 
 // Room that moves running ahead cannot use saves round trips; the capacity holds, and no bit

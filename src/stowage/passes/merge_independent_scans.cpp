@@ -1,4 +1,4 @@
-#include "stowage/passes/beside.h"
+#include "stowage/passes/merge_independent_scans.h"
 
 #include <algorithm>
 
@@ -180,7 +180,7 @@ std::vector<bool> independent_of(const Graph& graph, const std::vector<NodeId>& 
   return independent;
 }
 
-Graph merge_beside(const Graph& graph) {
+Graph merge_independent_scans(const Graph& graph) {
   return Merger(graph).run();
 }
 

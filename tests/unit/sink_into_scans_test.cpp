@@ -6,7 +6,7 @@
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/move_parts.h"
-#include "stowage/passes/sink_work.h"
+#include "stowage/passes/sink_into_scans.h"
 #include "stowage/stowage.h"
 #include "tests/support/evaluate.h"
 
@@ -32,7 +32,7 @@ class SinkWork : public ::testing::Test {
   template <typename F, typename... Args>
   static int64_t peak(const F& f, const Args&... args) {
     const auto lowered = jit(f).lower(args...);
-    const Graph graph = sink_work(lowered.graph());
+    const Graph graph = sink_into_scans(lowered.graph());
     verify(graph);
     std::vector<testing::Bytes> inputs;
     for (const Array& a : {args...}) {
@@ -68,7 +68,7 @@ TEST_F(SinkWork, ElementwiseWorkIsDoneOnSlices) {
 TEST_F(SinkWork, WhatIsNeededWholeStaysWhole) {
   const auto unchanged = [](const auto& f, const auto&... args) {
     const Graph graph = jit(f).lower(args...).graph();
-    return equal(sink_work(graph), graph);
+    return equal(sink_into_scans(graph), graph);
   };
   const Array xs = noise(1, {8, 6}), on_device = noise(2, {8, 6}, kDevice);
   EXPECT_TRUE(unchanged(

@@ -1,4 +1,4 @@
-#include "stowage/passes/sink_work.h"
+#include "stowage/passes/sink_into_scans.h"
 
 #include <algorithm>
 #include <map>
@@ -197,6 +197,6 @@ class WorkSinker {
 
 }  // namespace
 
-Graph sink_work(const Graph& graph, bool again) { return WorkSinker(graph, again).run(); }
+Graph sink_into_scans(const Graph& graph, bool again) { return WorkSinker(graph, again).run(); }
 
 }  // namespace stow

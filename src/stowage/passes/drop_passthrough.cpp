@@ -1,4 +1,4 @@
-#include "stowage/passes/hand_through.h"
+#include "stowage/passes/drop_passthrough.h"
 
 #include <algorithm>
 
@@ -94,7 +94,7 @@ std::vector<ValueId> of_while(Node& node, size_t n_results) {
 
 }  // namespace
 
-std::vector<ValueId> hand_through(Node& node, std::vector<ArrayType>& types) {
+std::vector<ValueId> drop_passthrough(Node& node, std::vector<ArrayType>& types) {
   std::vector<ValueId> handed(types.size());
   if (node.op == OpKind::kCond) handed = of_cond(node, types.size());
   if (node.op == OpKind::kWhile) handed = of_while(node, types.size());

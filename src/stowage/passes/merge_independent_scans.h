@@ -19,6 +19,6 @@ std::vector<bool> independent_of(const Graph& graph, const std::vector<NodeId>& 
 /// and neither wait for it, nor it for them, become part of it: an iteration of it does one of
 /// theirs. So the update of a head whose gradient comes before those of the layers has its moves
 /// beside their computation. Bits stay.
-Graph merge_beside(const Graph& graph);
+Graph merge_independent_scans(const Graph& graph);
 
 }  // namespace stow

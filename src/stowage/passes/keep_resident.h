@@ -9,8 +9,8 @@
 
 namespace stow {
 
-/// What keep_last() makes of a graph.
-struct KeptLast {
+/// What keep_resident() makes of a graph.
+struct KeptResident {
   Graph graph;
   int64_t bytes = 0;  ///< That neither leave nor come back.
 };
@@ -18,6 +18,6 @@ struct KeptLast {
 /// begins with: its round trip is the least use. As much of it as `bytes` hold, counted from the last,
 /// stays where it is: single values, and slices of residual stacks, the scans of both passes cut in two
 /// at the first of them. The graph as it is where that is nothing. Bits stay.
-KeptLast keep_last(const Graph& graph, int64_t bytes);
+KeptResident keep_resident(const Graph& graph, int64_t bytes);
 
 }  // namespace stow

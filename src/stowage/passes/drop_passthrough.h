@@ -13,6 +13,6 @@ namespace stow {
 /// takes from the same operand, and carries that a while never changes, are dropped: such a carry
 /// becomes a const of both graphs. Returns, for each result there was, the operand that it is, or
 /// an invalid id; `types` keeps those of the others.
-std::vector<ValueId> hand_through(Node& node, std::vector<ArrayType>& types);
+std::vector<ValueId> drop_passthrough(Node& node, std::vector<ArrayType>& types);
 
 }  // namespace stow

@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "stowage/base/bytes.h"
+#include "stowage/base/in_order.h"
+#include "stowage/base/progress.h"
+#include "stowage/train/fit.h"
+
+namespace stow {
+
+std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKind& peak_bytes,
+                                     const Budgets& budgets, size_t first) {
+  const BytesByKind needs = budgeted_bytes(config, peak_bytes);
+  for (size_t kind = first; kind < budgets.size(); ++kind)
+    if (budgets[kind] && needs[kind] > *budgets[kind]) return static_cast<MemoryKind>(kind);
+  return std::nullopt;
+}
+
+bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets) {
+  BytesByKind bytes{};
+  for (size_t i = 0; i < job.state().size(); ++i) {
+    const ArrayType& type = job.state()[i].type;
+    if (type.shape.rank() == 0) continue;
+    const MemoryKind kind = i < job.n_model_leaves() ? p.parameters : p.optimizer;
+    bytes[static_cast<size_t>(kind)] += type.bytes();
+  }
+  return !first_over(job.config(), bytes, budgets, 1);
+}
+
+namespace {
+
+// Whether no budget lacks more than a hundredth of it.
+bool is_nearly_within(const TrainConfig& config, const BytesByKind& peak_bytes,
+                      const Budgets& budgets) {
+  const BytesByKind needs = budgeted_bytes(config, peak_bytes);
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (budgets[kind] && needs[kind] - *budgets[kind] > *budgets[kind] / 100) return false;
+  return true;
+}
+
+// Which budgets a plan needs more than, in words; empty where it fits.
+std::string over_budgets(const TrainConfig& config, const JobPlan& plan, const Budgets& budgets) {
+  std::string over;
+  const BytesByKind needs = budgeted_bytes(config, plan.peak_bytes);
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (budgets[kind] && needs[kind] > *budgets[kind])
+      over += (over.empty() ? "" : ", ") +
+              (kind == 0 ? "over the budget"
+                         : fmt::format("over the budget of {}: {}",
+                                       memory_kind_name(static_cast<MemoryKind>(kind)),
+                                       format_bytes(plan.peak_bytes[kind])));
+  return over;
+}
+
+// Of placements that are alike but for the memories beside the device the search plans the first. Where
+// that is too much for one of those as well, others tell what the device alone would need: the forms
+// that need least of it first, until one has room for the rest.
+void plan_those_with_room(const Job& job, const Budgets& budgets, const TooMuch& too_much,
+                          std::vector<Placement> ladder, Choice& choice) {
+  const TrainConfig& config = job.config();
+  std::erase_if(ladder, [&](const Placement& p) { return !too_much.is_known(p); });
+  std::stable_sort(ladder.begin(), ladder.end(), [&](const Placement& a, const Placement& b) {
+    return too_much.noted_bytes(a) < too_much.noted_bytes(b);
+  });
+  for (const Placement& placement : ladder) {
+    if (!has_room_for_state(job, placement, budgets)) continue;
+    auto candidate = std::find_if(choice.candidates.begin(), choice.candidates.end(),
+                             [&](const Candidate& r) { return r.placement == placement; });
+    if (candidate == choice.candidates.end()) {
+      JobPlan plan = job.plan_to_fit(placement, budgets);
+      const std::string over = over_budgets(config, plan, budgets);
+      choice.candidates.push_back({placement, plan.peak_bytes, over});
+      if (over.empty()) {
+        choice.plan = std::move(plan);
+        return;
+      }
+      candidate = choice.candidates.end() - 1;
+    }
+    if (!first_over(config, candidate->peak_bytes, budgets, 1)) return;
+  }
+}
+
+}  // namespace
+
+Choice find_fit(const Job& job, const Budgets& budgets) {
+  Choice choice;
+  const TrainConfig& config = job.config();
+  TooMuch too_much(config, budgets);
+  const std::vector<Placement> ladder = placement_ladder(config, job.model().sizes());
+  using Work = std::function<JobPlan()>;
+  const auto begin = [&](size_t i) -> std::optional<Work> {
+    if (too_much.is_known(ladder[i])) return std::nullopt;
+    return [&job, &budgets, &placement = ladder[i]] { return job.plan_to_fit(placement, budgets); };
+  };
+  in_order(ladder.size(), job.threads(), begin, [&](size_t i, JobPlan plan) {
+    if (too_much.is_known(ladder[i])) return true;  // by now
+    const std::string over = over_budgets(config, plan, budgets);
+    too_much.note(ladder[i], plan.peak_bytes);
+    choice.candidates.push_back({ladder[i], plan.peak_bytes, over});
+    if (over.empty()) choice.plan = std::move(plan);
+    return !over.empty();
+  });
+  // A plan that was made for a budget may take a little more than one that was made for none.
+  for (size_t i = 0; i < choice.candidates.size() && !choice.plan; ++i) {
+    const Placement placement = choice.candidates[i].placement;
+    if (is_all_on_device(placement) ||
+        !is_nearly_within(config, choice.candidates[i].peak_bytes, budgets))
+      continue;
+    for (const bool moves_ahead : {true, false}) {
+      JobPlan plan = job.plan(placement, {}, moves_ahead);
+      if (!over_budgets(config, plan, budgets).empty()) continue;
+      choice.candidates.push_back({placement, plan.peak_bytes, ""});
+      choice.plan = std::move(plan);
+      break;
+    }
+  }
+  if (!choice.plan) plan_those_with_room(job, budgets, too_much, ladder, choice);
+  return choice;
+}
+
+JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets) {
+  if (is_all_on_device(plan.placement)) return plan;
+  JobPlan ahead = job.plan(plan.placement, budgets);
+  return over_budgets(job.config(), ahead, budgets).empty() ? std::move(ahead) : std::move(plan);
+}
+
+Choice choose_plan(const Job& job, const Budgets& budgets) {
+  const ProgressScope progress("planning the job");
+  const auto start = std::chrono::steady_clock::now();
+  Choice choice = find_fit(job, budgets);
+  if (!choice.plan) return choice;
+  choice.plan = with_moves_ahead(job, std::move(*choice.plan), budgets);
+  choice.candidates.back().peak_bytes = choice.plan->peak_bytes;
+  choice.plan->plan_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return choice;
+}
+
+}  // namespace stow

@@ -1,0 +1,53 @@
+// Placement: what a run keeps for its backward pass and where its parts lie, and those worth a try.
+// Not their plans; job.h has those.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stowage/core/array_type.h"
+#include "stowage/train/config.h"
+#include "stowage/train/model.h"
+
+namespace stow {
+
+struct StepForm;  // step.h
+
+/// What the backward pass finds kept, and where the parts of a run lie.
+struct Placement {
+  std::string policy = "save_all";
+  MemoryKind activations = MemoryKind::kPinnedHost;  ///< Of the offloading policies: where to.
+  MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
+  MemoryKind parameters = MemoryKind::kDevice;
+  MemoryKind gradients = MemoryKind::kDevice;
+  bool chunked = false;       ///< The feed-forward blocks, of f32: chunk by chunk.
+  bool chunked_loss = false;  ///< So the loss.
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+/// The form of a step that a placement asks for.
+StepForm step_form(const Placement& placement);
+/// Whether a policy moves values off the device.
+bool offloads(const std::string& policy);
+/// Whether a policy is for layers in nested blocks.
+bool nests(const std::string& policy);
+/// Whether nothing of a run leaves the device.
+bool is_all_on_device(const Placement& placement);
+/// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do
+/// not lie beside their parameters.
+std::string to_string(const Placement& placement);
+
+/// Policies from the cheapest in time to the cheapest in memory.
+const std::vector<std::string>& policy_ladder();
+/// All that a configuration leaves open, from the cheapest in time to the cheapest in memory.
+std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSizes& sizes);
+/// Whether the feed-forward blocks in chunks, and whole, are worth a try under a policy, in this order:
+/// in chunks where the backward pass computes them again, and there is more than a chunk.
+std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
+                                const std::string& policy);
+/// The same of the loss, `p` being the rest of the placement.
+std::vector<bool> chunked_loss_forms(const TrainConfig& config, const ModelSizes& sizes,
+                                     const Placement& p);
+/// A placement in every form worth a try.
+std::vector<Placement> chunk_forms_of(const TrainConfig& config, const ModelSizes& sizes, Placement p);
+
+}  // namespace stow

@@ -1,0 +1,276 @@
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "stowage/base/error.h"
+#include "stowage/base/in_order.h"
+#include "stowage/base/progress.h"
+#include "stowage/core/sums.h"
+#include "stowage/train/fit.h"
+
+namespace stow {
+
+namespace {
+
+constexpr int64_t kFewestChunks = 8;
+
+int64_t power_of_two_up_to(int64_t most) {
+  return most < 1 ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+}
+
+// Tokens of a chunk of the loss whose logits are few beside the hidden states of all tokens; 0 where
+// the batch is not worth chunks.
+int64_t sensible_loss_chunk(const TrainConfig& config, const ModelSizes& sizes) {
+  if (sizes.vocab == 0) return 0;
+  const int64_t tokens = config.data.batch * config.data.seq;
+  const int64_t most = std::min(tokens / kFewestChunks,
+                                tokens * sizes.width / sizes.vocab);
+  return power_of_two_up_to(most);
+}
+// Words of a block whose logits are no more than the hidden states; 0 where the head is not much
+// beside a layer.
+int64_t sensible_vocab_block(const ModelSizes& sizes) {
+  constexpr int64_t kLargeHead = 4;  // words a dimension
+  if (sizes.vocab < kLargeHead * sizes.width) return 0;
+  return power_of_two_up_to(std::min(sizes.vocab / kFewestChunks, sizes.width));
+}
+
+// Ways to compute the loss a part at a time, with the settings that ask for them.
+std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig& config,
+                                                              const ModelSizes& sizes) {
+  std::vector<std::pair<std::string, TrainConfig>> changes;
+  const auto change = [&](const std::string& setting, int64_t chunk, int64_t block) {
+    TrainConfig c = config;
+    c.train.loss_chunk = chunk;
+    c.train.vocab_block = block;
+    c.memory.loss = "auto";
+    changes.emplace_back(setting +
+                             (config.train.loss_chunk > 0 ? " --set train.loss_chunk=0" : "") +
+                             (config.memory.loss != "auto" ? " --set memory.loss=auto" : ""),
+                         c);
+  };
+  // Larger chunks than those that change no number are nothing to ask for.
+  if (const int64_t chunk = sensible_loss_chunk(config, sizes);
+      chunk > 0 && !config.has_loss_in_parts() &&
+      !(config.can_chunk_loss() && chunk >= kProductBlock))
+    change(fmt::format("--set train.loss_chunk={}", chunk), chunk, 0);
+  if (const int64_t block = sensible_vocab_block(sizes);
+      block > 0 && config.train.vocab_block == 0)
+    change(fmt::format("--set train.vocab_block={}", block), 0, block);
+  return changes;
+}
+
+constexpr const char* kAuto = "auto";
+
+// What could be chosen, were nothing asked for.
+TrainConfig with_nothing_asked(TrainConfig c) {
+  TrainConfig::Memory& m = c.memory;
+  m.policy = m.activations = m.optimizer = m.parameters = m.gradients = m.feed_forward = m.loss =
+      kAuto;
+  return c;
+}
+
+// What asks for a placement of `changed`, over what the configuration asks for.
+std::string settings_for(const TrainConfig& config, const ModelSizes& sizes, const Placement& p,
+                         const TrainConfig& changed) {
+  std::string text = "--set memory.policy=" + p.policy;
+  const auto add = [&](const char* key, const std::string& asked, MemoryKind kind,
+                       MemoryKind by_itself) {
+    const std::string_view name = memory_kind_name(kind);
+    if (asked == kAuto ? kind != by_itself : asked != name)
+      text += fmt::format(" --set memory.{}={}", key, name);
+  };
+  const TrainConfig::Memory& m = config.memory;
+  if (offloads(p.policy))
+    text += fmt::format(" --set memory.activations={}", memory_kind_name(p.activations));
+  else if (m.activations != kAuto)
+    text += " --set memory.activations=auto";
+  add("optimizer", m.optimizer, p.optimizer, MemoryKind::kDevice);
+  add("parameters", m.parameters, p.parameters, MemoryKind::kDevice);
+  add("gradients", m.gradients, p.gradients, p.parameters);
+  TrainConfig free = with_nothing_asked(changed);
+  free.memory.policy = p.policy;
+  const auto add_form = [&](const char* key, const std::string& asked, bool is_chunked,
+                            const std::vector<bool>& forms) {
+    const char* form = is_chunked ? "chunked" : "whole";
+    if (asked == kAuto ? forms.size() > 1 : asked != form)
+      text += fmt::format(" --set memory.{}={}", key, form);
+  };
+  add_form("feed_forward", m.feed_forward, p.chunked, chunked_forms(free, sizes, p.policy));
+  if (!changed.has_loss_in_parts())
+    add_form("loss", m.loss, p.chunked_loss, chunked_loss_forms(free, sizes, p));
+  return text;
+}
+
+}  // namespace
+
+std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
+                                  const Budgets& budgets) {
+  const TrainConfig& config = asked_for.config();
+  const ModelFactory& factory = asked_for.factory();
+  const ModelSizes sizes = asked_for.model().sizes();
+  const int threads = asked_for.threads();
+  const ProgressScope progress("planning losses in parts");
+  std::vector<Remedy> remedies;
+  const auto weigh = [&](const std::string& change, const BytesByKind& peak_bytes,
+                         bool changes_numbers) {
+    remedies.push_back({change, device_bytes(config, peak_bytes), changes_numbers,
+                        first_over(config, peak_bytes, budgets)});
+  };
+  const TrainConfig open = with_nothing_asked(config);
+  // Whether a configuration may ask for a placement: there may be nothing to put there.
+  const auto can_be_asked = [&](const Placement& p) {
+    TrainConfig c = open;
+    c.memory.policy = p.policy;
+    if (offloads(p.policy)) c.memory.activations = memory_kind_name(p.activations);
+    if (p.optimizer != MemoryKind::kDevice) c.memory.optimizer = memory_kind_name(p.optimizer);
+    if (p.parameters != MemoryKind::kDevice) c.memory.parameters = memory_kind_name(p.parameters);
+    if (p.gradients != p.parameters) c.memory.gradients = memory_kind_name(p.gradients);
+    try {
+      const Job asked(c, threads, factory);
+      return true;
+    } catch (const TraceError&) {
+      return false;
+    }
+  };
+  const Job job(open, threads, factory);
+  std::vector<std::pair<BytesByKind, Placement>> tried;
+  TooMuch too_much(open, budgets);
+  std::vector<Placement> ladder = placement_ladder(open, sizes);
+  for (const Candidate& candidate : choice.candidates)  // forms that were asked for, and nothing would try
+    if (std::find(ladder.begin(), ladder.end(), candidate.placement) == ladder.end())
+      ladder.push_back(candidate.placement);
+  using Work = std::function<BytesByKind()>;
+  const auto candidate_of = [&](const Placement& placement) {
+    return std::find_if(choice.candidates.begin(), choice.candidates.end(),
+                        [&](const Candidate& r) { return r.placement == placement; });
+  };
+  // What was planned is shown; else one of those alike that the other memories have room for.
+  const auto is_shown = [&](const Placement& placement) {
+    return candidate_of(placement) != choice.candidates.end() ||
+           (!too_much.is_known(placement) && has_room_for_state(job, placement, budgets));
+  };
+  const auto begin = [&](size_t i) -> std::optional<Work> {
+    const Placement& placement = ladder[i];
+    if (!is_shown(placement) || !can_be_asked(placement)) return std::nullopt;
+    if (const auto known = candidate_of(placement); known != choice.candidates.end())
+      return [known] { return known->peak_bytes; };
+    return [&] { return job.plan_to_fit(placement, budgets).peak_bytes; };
+  };
+  in_order(ladder.size(), threads, begin, [&](size_t i, const BytesByKind& peak_bytes) {
+    if (!is_shown(ladder[i])) return true;  // by now
+    if (!first_over(open, peak_bytes, budgets, 1)) too_much.note(ladder[i], peak_bytes);
+    tried.emplace_back(peak_bytes, ladder[i]);
+    weigh(settings_for(config, sizes, ladder[i], config), peak_bytes, false);
+    return true;
+  });
+  // What takes least as things are, what does of another policy, as another job may like that
+  // better, and what does of those that the memories beside the device have room for.
+  std::stable_sort(tried.begin(), tried.end(), [&](const auto& a, const auto& b) {
+    return device_bytes(open, a.first) < device_bytes(open, b.first);
+  });
+  const auto has_room_beside = [&budgets](const TrainConfig& c, const BytesByKind& peak_bytes) {
+    return !first_over(c, peak_bytes, budgets, 1);
+  };
+  std::vector<Placement> least = {tried.front().second};
+  for (const auto& [peak, placement] : tried)
+    if (least.size() < 2 && placement.policy != least[0].policy) least.push_back(placement);
+  const auto roomy = std::find_if(tried.begin(), tried.end(), [&](const auto& one) {
+    return has_room_beside(open, one.first);
+  });
+  if (roomy != tried.end() && std::find(least.begin(), least.end(), roomy->second) == least.end())
+    least.push_back(roomy->second);
+  std::vector<std::pair<std::string, TrainConfig>> changes;
+  const auto change = [&](const std::string& setting, auto&& apply) {
+    apply(changes.emplace_back(setting, config).second);
+  };
+  if (const int64_t batch = config.data.batch / 2; batch > 0)
+    change(fmt::format("--set data.batch={}", batch),
+           [&](TrainConfig& c) { c.data.batch = batch; });
+  if (const int64_t seq = config.data.seq / 2; seq > 0)
+    change(fmt::format("--set data.seq={}", seq), [&](TrainConfig& c) { c.data.seq = seq; });
+  for (const ModelChange& of_model : asked_for.model().changes())
+    change(of_model.setting, of_model.apply);
+  if (config.train.compute == "f32")
+    change("--set train.compute=bf16", [](TrainConfig& c) { c.train.compute = "bf16"; });
+  for (auto& changed : loss_changes(config, sizes)) changes.push_back(std::move(changed));
+  // The best of those placements, with the feed-forward blocks either way; none where the change
+  // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.
+  using Best = std::optional<std::pair<Placement, BytesByKind>>;
+  const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
+    return [&least, &budgets, &open, &has_room_beside, &factory, &sizes,
+            &changed = changes[i].second, threads]() -> Best {
+      Best best;
+      try {
+        const Job changed_job(changed, threads, factory);
+        TrainConfig open_form = changed;
+        open_form.memory = open.memory;
+        for (const Placement& one : least)
+          for (const Placement& placement : chunk_forms_of(open_form, sizes, one)) {
+            const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
+            const auto rank = [&](const BytesByKind& peak) {
+              return std::pair(!has_room_beside(changed, peak), device_bytes(changed, peak));
+            };
+            if (!best || rank(peak_bytes) < rank(best->second)) best = {placement, peak_bytes};
+          }
+      } catch (const TraceError&) {
+        return {};
+      }
+      return best;
+    };
+  };
+  in_order(changes.size(), threads, plan_change, [&](size_t i, const Best& found) {
+    if (!found) return true;
+    const auto& best = *found;
+    const auto& [setting, changed] = changes[i];
+    // What is chosen by itself, and what has to be asked for as something else is.
+    weigh(config.memory == open.memory
+              ? fmt::format("{} ({})", setting, to_string(best.first))
+              : fmt::format("{} {}", setting, settings_for(config, sizes, best.first, changed)),
+          best.second, true);
+    return true;
+  });
+  // What another memory has no room for comes last.
+  std::stable_sort(remedies.begin(), remedies.end(), [](const Remedy& a, const Remedy& b) {
+    const auto rank = [](const Remedy& r) {
+      return std::pair(r.over && *r.over != MemoryKind::kDevice, r.peak_bytes);
+    };
+    return rank(a) < rank(b);
+  });
+  return remedies;
+}
+
+std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
+                                  const Budgets& budgets) {
+  const TrainConfig& config = asked_for.config();
+  const ModelSizes sizes = asked_for.model().sizes();
+  const ProgressScope progress("planning losses in parts");
+  std::vector<Remedy> remedies;
+  if (config.has_loss_in_parts()) return remedies;
+  const auto weigh = [&](const std::string& change, const TrainConfig& changed, bool chunked_loss) {
+    Placement placement = plan.placement;
+    placement.chunked_loss = chunked_loss;
+    const Job job(changed, asked_for.threads(), asked_for.factory());
+    const JobPlan parts = with_moves_ahead(job, job.plan_to_fit(placement, budgets), budgets);
+    const int64_t needs = device_bytes(changed, parts.peak_bytes);
+    if (needs >= device_bytes(config, plan.peak_bytes)) return;
+    // Asked for where another would be chosen by itself.
+    const bool is_first = placement_ladder(changed, sizes).front() == placement;
+    remedies.push_back(
+        {is_first ? change : change + " " + settings_for(changed, sizes, placement, changed),
+         needs,
+         !chunked_loss,
+         {}});
+  };
+  if (config.can_chunk_loss() && !plan.placement.chunked_loss) {
+    TrainConfig changed = config;
+    changed.memory.loss = "chunked";
+    weigh("--set memory.loss=chunked", changed, true);
+  }
+  for (const auto& [change, changed] : loss_changes(config, sizes)) weigh(change, changed, false);
+  return remedies;
+}
+
+}  // namespace stow

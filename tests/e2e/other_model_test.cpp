@@ -1,0 +1,204 @@
+// A model that is not the decoder, through the same trainer: an MLP whose layers a scan repeats. It
+// plans, trains, is refused, and resumes to the bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "stowage/stowage.h"
+#include "stowage/train/data.h"
+#include "stowage/train/trainer.h"
+
+namespace stow {
+namespace {
+
+constexpr int64_t kWidth = 48, kLayers = 6;
+
+std::vector<std::byte> bytes_of(const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// Points x and the sums of their squares.
+class Points : public TrainData {
+ public:
+  explicit Points(int64_t rows) : rows_(rows) {}
+  HostBatch train_batch(uint64_t seed, int64_t step) const override {
+    std::vector<float> x, y;
+    for (int64_t i = 0; i < rows_; ++i) {
+      float sum = 0;
+      for (int64_t j = 0; j < kWidth; ++j) {
+        const uint64_t bits = mix_bits(seed, static_cast<uint64_t>(step), static_cast<uint64_t>(i * kWidth + j));
+        x.push_back(static_cast<float>(bits >> 40) * 0x1p-23f - 1);
+        sum += x.back() * x.back();
+      }
+      y.push_back(sum / kWidth);
+    }
+    return {bytes_of(x), bytes_of(y)};
+  }
+  int64_t n_validation_batches() const override { return 2; }
+  HostBatch validation_batch(int64_t i) const override { return train_batch(1u << 20, i); }
+  std::string digest() const override { return "points"; }
+
+ private:
+  int64_t rows_;
+};
+
+class Mlp : public TrainModel {
+ public:
+  explicit Mlp(const TrainConfig& config) : rows_(config.data.batch) {}
+
+  NamedArrays parameters() const override {
+    NamedArrays p;
+    p.add("layers/w", Array::abstract(Shape{kLayers, kWidth, kWidth}));
+    p.add("layers/b", Array::abstract(Shape{kLayers, kWidth}));
+    p.add("out", Array::abstract(Shape{kWidth}));
+    return p;
+  }
+  NamedArrays init(const Array& key) const override {
+    NamedArrays p;
+    p.add("layers/w", random::normal(random::fold_in(key, 0), {kLayers, kWidth, kWidth}) * 0.2);
+    p.add("layers/b", zeros({kLayers, kWidth}));
+    p.add("out", random::normal(random::fold_in(key, 1), {kWidth}) * 0.2);
+    return p;
+  }
+  NamedArrays batch() const override {
+    NamedArrays b;
+    b.add("x", Array::abstract(Shape{rows_, kWidth}));
+    b.add("y", Array::abstract(Shape{rows_}));
+    return b;
+  }
+  Array loss(const NamedArrays& p, const NamedArrays& b, const LossForm& form) const override {
+    const auto layer = [](const Array& h, const std::vector<Array>& w) {
+      const Array x = checkpoint_name(h, "layer_in");
+      const Array weight = device_put(w[0], MemoryKind::kDevice);
+      const Array bias = device_put(w[1], MemoryKind::kDevice);
+      return x + tanh(matmul(x, weight) + bias);
+    };
+    const std::vector<Array> layers = {p.arrays[0], p.arrays[1]};
+    const Array h = form.nested ? nested_scan(layer, b.arrays[0], layers, {.blocks = {0}})
+                                : scan(checkpoint(layer, nullptr, {.prevent_cse = false}),
+                                       b.arrays[0], layers);
+    return mean(square(matmul(h, device_put(p.arrays[2], MemoryKind::kDevice)) - b.arrays[1]));
+  }
+  std::string describe() const override { return "an MLP"; }
+  ModelSizes sizes() const override { return {kLayers, kWidth, 0, 0}; }
+  std::string loss_unit() const override { return "mean squared error"; }
+  Result<std::unique_ptr<TrainData>> open_data() const override {
+    return std::unique_ptr<TrainData>(std::make_unique<Points>(rows_));
+  }
+
+ private:
+  int64_t rows_;
+};
+
+TrainModelPtr mlp(const TrainConfig& config) { return std::make_shared<const Mlp>(config); }
+
+class OtherModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(::testing::TempDir()) / ("stow-mlp-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  TrainConfig config(const std::string& name, int64_t steps) const {
+    TrainConfig c;
+    c.data.path = "none";
+    c.data.batch = 256;
+    c.data.seq = 1;
+    c.train.steps = steps;
+    c.train.sample = 0;
+    c.train.out = (folder_ / name).string();
+    c.optimizer.total_steps = 8;
+    c.optimizer.warmup = 2;
+    c.optimizer.weight_decay = 0;
+    return c;
+  }
+
+  struct Outcome {
+    std::vector<std::string> losses;
+    Json summary;
+  };
+  Outcome train(const TrainConfig& c, const Choice& choice, const Job& job, bool resume = false) {
+    const std::string path = (folder_ / "out.jsonl").string();
+    {
+      Result<JsonLines> json = JsonLines::open(path);
+      RunOptions options;
+      options.resume = resume;
+      options.json = &*json;
+      const BytesByKind& peak = choice.plan->peak_bytes;
+      const Result<int> status = run_training(job, choice, {peak[0], peak[1], peak[2]}, options);
+      EXPECT_TRUE(status.ok()) << status.error();
+      EXPECT_EQ(status.ok() ? *status : -1, 0) << c.train.out;
+    }
+    Outcome outcome;
+    std::ifstream lines(path);
+    for (std::string line; std::getline(lines, line);) {
+      const Json row = *parse_json(line);
+      if (row.find("summary")) outcome.summary = row;
+      else outcome.losses.push_back(*row.find("loss_hex")->as_string());
+    }
+    EXPECT_EQ(*outcome.summary.find("predicted_peak_bytes"),
+              *outcome.summary.find("measured_peak_bytes"));
+    return outcome;
+  }
+  Outcome train(const TrainConfig& c, std::optional<int64_t> budget = {}, bool resume = false) {
+    const Job job(c, 1, mlp);
+    return train(c, choose_plan(job, budgets_of(c, budget)), job, resume);
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(OtherModel, LearnsWithTheSameBitsUnderEveryPolicy) {
+  std::vector<std::string> losses;
+  std::vector<int64_t> peaks;
+  for (const std::string policy : {"save_all", "recompute", "nested"}) {
+    TrainConfig c = config(policy, 8);
+    c.memory.policy = policy;
+    const Outcome o = train(c);
+    if (losses.empty()) losses = o.losses;
+    EXPECT_EQ(o.losses, losses) << policy;
+    EXPECT_LT(*o.summary.find("last_loss")->as_double(), *o.summary.find("first_loss")->as_double());
+    EXPECT_TRUE(std::isfinite(*o.summary.find("validation_loss")->as_double()));
+    peaks.push_back(*o.summary.find("measured_peak_bytes")->find("device")->as_int());
+  }
+  EXPECT_GT(peaks[0], peaks[1]);
+}
+
+TEST_F(OtherModel, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHold) {
+  const TrainConfig c = config("refused", 2);
+  const Job job(c, 1, mlp);
+  const Choice tight = choose_plan(job, budgets_of(c, 1));
+  ASSERT_FALSE(tight.plan);
+  int64_t least = INT64_MAX;
+  for (const Candidate& candidate : tight.candidates) least = std::min(least, candidate.peak_bytes[0]);
+  const Budgets budgets = budgets_of(c, least - 1);
+  const Choice refused = choose_plan(job, budgets);
+  ASSERT_FALSE(refused.plan);
+  const std::string text =
+      describe_refusal(job, refused, shortfalls(job, refused, budgets), budgets);
+  EXPECT_THAT(text, ::testing::HasSubstr("--set data.batch=128"));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("model.tied"))) << "of the decoder alone";
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("loss_chunk"))) << "it has no logits";
+  ASSERT_TRUE(choose_plan(job, budgets_of(c, least)).plan);
+  train(c, least);
+}
+
+TEST_F(OtherModel, ResumesToTheBit) {
+  const Outcome whole = train(config("whole", 8));
+  const Outcome first = train(config("parts", 4));
+  const Outcome second = train(config("parts", 8), {}, true);
+  std::vector<std::string> joined = first.losses;
+  joined.insert(joined.end(), second.losses.begin(), second.losses.end());
+  EXPECT_EQ(joined, whole.losses);
+}
+
+}  // namespace
+}  // namespace stow
