@@ -163,9 +163,10 @@ Result<Dataset> Dataset::open(const DatasetOptions& options, const text::Tokeniz
                               int64_t seq) -> Result<void> {
     const DatasetCounts& c = part.counts();
     if (c.examples > 0) return {};
-    return fail("{}: no example is left {}: of {} lines {} have no target within {} tokens and {} "
-                "are longer and dropped",
-                path, use, c.lines, c.without_target, seq + 1, c.dropped_long);
+    return fail(
+        "{}: no example is left {}: of {} lines {} have no target within {} tokens and {} "
+        "are longer and dropped",
+        path, use, c.lines, c.without_target, seq + 1, c.dropped_long);
   };
 
   const auto examples = read(train_path);
@@ -175,9 +176,10 @@ Result<Dataset> Dataset::open(const DatasetOptions& options, const text::Tokeniz
   if (!has_valid && options.valid_fraction > 0) {
     const auto held = static_cast<int64_t>(options.valid_fraction * static_cast<double>(n_train));
     if (held == 0)
-      return fail("{}: {} lines are too few to hold out {} of them for validation; take more, or "
-                  "data.valid_fraction=0",
-                  train_path, n_train, options.valid_fraction);
+      return fail(
+          "{}: {} lines are too few to hold out {} of them for validation; take more, or "
+          "data.valid_fraction=0",
+          train_path, n_train, options.valid_fraction);
     n_train -= held;
   }
   Dataset data(options, DatasetPart(*examples, 0, n_train, options.seq, !options.shuffle, options));
@@ -276,7 +278,9 @@ int64_t Dataset::length_of(const DatasetPart& part, const std::vector<int64_t>& 
   return part.lengths()[static_cast<size_t>(bucket)];
 }
 
-int64_t Dataset::length_of_update(int64_t step) { return length_of(train_, rows_of_update(step)); }
+int64_t Dataset::length_of_update(int64_t step) {
+  return length_of(train_, rows_of_update(step));
+}
 
 TokenUpdate Dataset::update(int64_t step) {
   const std::vector<int64_t> rows = rows_of_update(step);

@@ -40,7 +40,7 @@ struct DatasetOptions {
 /// A microbatch: arrays [B, T], row-major. Unused slots have token, target, weight and position 0
 /// and see nothing: lo = hi = 0. They are known by length, never by an id.
 struct TokenBatch {
-  int64_t rows = 0, length = 0;    ///< B and T.
+  int64_t rows = 0, length = 0;  ///< B and T.
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;    ///< The next token of the example.
   std::vector<float> weights;      ///< 1 where the target counts, 0 elsewhere.
@@ -48,8 +48,8 @@ struct TokenBatch {
   /// A token sees keys lo <= key < hi, those of its own example, and of these none after itself
   /// (nn::ForwardOptions).
   std::vector<int32_t> lo, hi;
-  int64_t n_targets = 0;           ///< The sum of weights.
-  int64_t n_tokens = 0;            ///< Slots in use.
+  int64_t n_targets = 0;  ///< The sum of weights.
+  int64_t n_tokens = 0;   ///< Slots in use.
 };
 
 /// The microbatches of one update, all of one shape.
@@ -57,21 +57,21 @@ struct TokenUpdate {
   std::vector<TokenBatch> microbatches;
   int64_t n_targets = 0;  ///< Of all microbatches, at least 1: the loss is their sum divided by it.
   int64_t n_tokens = 0;
-  int64_t epoch = 0;      ///< Of the first row.
+  int64_t epoch = 0;  ///< Of the first row.
 };
 
 /// What became of the lines of a part.
 struct DatasetCounts {
   int64_t lines = 0;
-  int64_t examples = 0;         ///< Kept.
-  int64_t rows = 0;             ///< Of an epoch.
-  int64_t tokens = 0;           ///< Kept, as inputs.
-  int64_t targets = 0;          ///< Kept.
-  int64_t cut = 0;              ///< Kept examples that lost their end.
-  int64_t cut_tokens = 0;       ///< Tokens that these lost.
-  int64_t dropped_long = 0;     ///< Examples dropped for their length.
-  int64_t without_target = 0;   ///< Examples dropped, as no target is in them or was left by a cut.
-  int64_t lost_turns = 0;       ///< Assistant turns of the file not found; see read_examples.
+  int64_t examples = 0;        ///< Kept.
+  int64_t rows = 0;            ///< Of an epoch.
+  int64_t tokens = 0;          ///< Kept, as inputs.
+  int64_t targets = 0;         ///< Kept.
+  int64_t cut = 0;             ///< Kept examples that lost their end.
+  int64_t cut_tokens = 0;      ///< Tokens that these lost.
+  int64_t dropped_long = 0;    ///< Examples dropped for their length.
+  int64_t without_target = 0;  ///< Examples dropped, as no target is in them or was left by a cut.
+  int64_t lost_turns = 0;      ///< Assistant turns of the file not found; see read_examples.
 };
 
 /// The rows that a file, or a part of one, makes.
@@ -101,14 +101,15 @@ class DatasetPart {
 };
 
 /// Data for fine-tuning. Rows come as an endless sequence: an epoch's rows, then the next epoch's.
-/// Update s takes rows s * U to (s + 1) * U - 1 with U = batch * accumulate, in order, microbatch by
-/// microbatch, so that it holds the same rows however U is divided. An epoch that does not fill its
-/// last update shares it with the next epoch. Every update is a pure function of the files, the
+/// Update s takes rows s * U to (s + 1) * U - 1 with U = batch * accumulate, in order, microbatch
+/// by microbatch, so that it holds the same rows however U is divided. An epoch that does not fill
+/// its last update shares it with the next epoch. Every update is a pure function of the files, the
 /// options and s. Not for several threads at once.
 ///
-/// Order: with shuffle, a permutation that seed and epoch give; with length_buckets too, rows of one
-/// bucket come together, U at a time, in an order that seed and epoch give. Without, the file's.
-/// Packing is the same in every epoch: in the file's order, or with shuffle as tightly as it goes.
+/// Order: with shuffle, a permutation that seed and epoch give; with length_buckets too, rows of
+/// one bucket come together, U at a time, in an order that seed and epoch give. Without, the
+/// file's. Packing is the same in every epoch: in the file's order, or with shuffle as tightly as
+/// it goes.
 class Dataset {
  public:
   enum class HeldOut : uint8_t { kValidation, kTest };

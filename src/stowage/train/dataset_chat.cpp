@@ -17,7 +17,9 @@ bool is_empty(const Json* value) {
          (value->as_array() && value->as_array()->empty());
 }
 
-const std::string& role_of(const Json& message) { return *message.find("role")->as_string(); }
+const std::string& role_of(const Json& message) {
+  return *message.find("role")->as_string();
+}
 
 Result<void> check_messages(const Json::Array& messages) {
   if (messages.empty()) return fail("messages: expected at least one, got an empty array");
@@ -28,7 +30,7 @@ Result<void> check_messages(const Json::Array& messages) {
     if (!role || !role->as_string())
       return fail("messages[{}]: expected an object with role and content, got {}", i,
                   shown(messages[i]));
-    constexpr std::string_view kRoles[] = {"system", "developer", "user",    "assistant",
+    constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
                                            "tool",   "function",  "ipython"};
     if (std::find(std::begin(kRoles), std::end(kRoles), *role->as_string()) == std::end(kRoles))
       return fail("messages[{}].role: expected system, developer, user, assistant or tool, got {}",
@@ -130,7 +132,8 @@ Result<ChatTokens> chat_tokens(const Json& line, const text::TokenizerFolder& te
       continue;
     }
     // A token across the beginning is the first target: the turn's text needs it.
-    const Result<std::vector<int32_t>> before = encode(std::string_view(*whole).substr(0, turn->first));
+    const Result<std::vector<int32_t>> before =
+        encode(std::string_view(*whole).substr(0, turn->first));
     if (!before) return fail("messages: {}", before.error());
     size_t end = ids->size();
     if (turn->second < whole->size()) {

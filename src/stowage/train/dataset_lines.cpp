@@ -49,7 +49,8 @@ Result<Format> format_of(const Json& line) {
   if (found.size() > 1)
     return fail("{}, got {} beside {}", kExpected, format_name(found[1]), format_name(found[0]));
   if (has_prompt != has_completion)
-    return fail("expected prompt and completion, got {} alone", has_prompt ? "prompt" : "completion");
+    return fail("expected prompt and completion, got {} alone",
+                has_prompt ? "prompt" : "completion");
   return found[0];
 }
 
@@ -135,7 +136,7 @@ Result<std::vector<int32_t>> token_values(const Json& line, const LineOptions& o
 }
 
 Result<Line> read_line(std::string_view bytes, const LineOptions& options) {
-  const Result<Json> parsed = parse_json(bytes, {.n_values = int64_t{1} << 25});
+  const Result<Json> parsed = parse_json(bytes, {.n_values = int64_t{1} << 23});
   if (!parsed) return parsed.failure();
   const Result<Format> format = format_of(*parsed);
   if (!format) return format.failure();
@@ -251,7 +252,7 @@ Result<Examples> read_examples(const std::string& path, const LineOptions& optio
     if (lines.empty()) break;
     std::vector<std::optional<Result<Line>>> done(lines.size());
     const auto n = static_cast<int64_t>(lines.size());
-#pragma omp parallel for schedule(dynamic, 8)
+#pragma omp parallel for schedule(dynamic, 8) if (n > 8)
     for (int64_t i = 0; i < n; ++i)
       done[static_cast<size_t>(i)] = read_line(lines[static_cast<size_t>(i)].second, options);
     for (size_t i = 0; i < lines.size(); ++i) {

@@ -60,9 +60,10 @@ struct LineOptions {
 /// | line | tokens | targets |
 /// |---|---|---|
 /// | `{"text"}` | as the tokenizer encodes a text, then EOS | all but the first |
-/// | `{"prompt", "completion"}` | both texts as one, then EOS | from the first token on that the prompt alone does not begin with |
-/// | `{"messages", "tools"}` | the chat template's text, nothing added | the assistants' turns |
-/// | `{"tokens", "mask"}` | as they stand | where the mask is 1; without a mask all but the first |
+/// | `{"prompt", "completion"}` | both texts as one, then EOS | from the first token on that the
+/// prompt alone does not begin with | | `{"messages", "tools"}` | the chat template's text, nothing
+/// added | the assistants' turns | | `{"tokens", "mask"}` | as they stand | where the mask is 1;
+/// without a mask all but the first |
 ///
 /// EOS is the tokenizer's eos_token, where there is one and the text does not end with it: without
 /// it a model never learns to stop. A template ends its turns itself and brings its own BOS.
