@@ -86,8 +86,7 @@ TEST(DatasetLines, CompletionsAreTargetsAndPromptsAreNot) {
 TEST(DatasetLines, ATokenAcrossTheBoundaryIsATarget) {
   const text::TokenizerFolder text = tokenizer_of("llama3", "</s>");
   ASSERT_EQ(encoded(text, " st", false).size(), 1u);
-  const SeenExample seen =
-      example_of(Json::object({{"prompt", "a s"}, {"completion", "t"}}), text);
+  const SeenExample seen = example_of(Json::object({{"prompt", "a s"}, {"completion", "t"}}), text);
   EXPECT_EQ(learned(seen, text), " st</s>");
 }
 
