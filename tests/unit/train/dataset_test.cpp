@@ -234,8 +234,10 @@ TEST(Dataset, DigestIsOfTokensAndTargets) {
   EXPECT_EQ(digest(lines), digest("\n" + lines));
   EXPECT_NE(digest(lines), digest("{\"tokens\":[1,2,3],\"mask\":[0,0,1]}\n{\"tokens\":[4,5]}\n"));
   EXPECT_NE(digest(lines), digest("{\"tokens\":[1,2,7],\"mask\":[0,1,1]}\n{\"tokens\":[4,5]}\n"));
-  EXPECT_NE(digest("{\"tokens\":[1,2,3]}\n{\"tokens\":[4,5]}\n"),
-            digest("{\"tokens\":[1,2]}\n{\"tokens\":[3,4,5]}\n"));
+  // Where an example ends is part of it, and what is said of a first token is not.
+  EXPECT_NE(digest("{\"tokens\":[1,2,3],\"mask\":[0,1,0]}\n{\"tokens\":[4,5]}\n"),
+            digest("{\"tokens\":[1,2]}\n{\"tokens\":[3,4,5],\"mask\":[0,0,1]}\n"));
+  EXPECT_EQ(digest("{\"tokens\":[4,5]}"), digest("{\"tokens\":[4,5],\"mask\":[1,1]}"));
   EXPECT_NE(digest(lines), digest(lines, {.valid_fraction = 0.5}));
 }
 
