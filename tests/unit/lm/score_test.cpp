@@ -90,6 +90,16 @@ TEST(LmScore, PaddedRowsScoreAsAlone) {
   }
 }
 
+// Positions count from a row's first token: f32 angles of positions near 6000 would show otherwise.
+TEST(LmScore, PaddingOnTheLeftShiftsNoPosition) {
+  const TemporaryFolder folder;
+  write_lm(folder.path(), lm_config("llama"));
+  const std::vector<int32_t> row = formula_tokens(9, 80);
+  const std::vector<float> padded = score_apart(folder.path(), padded_rows({row}, 6000, true), {}).result.logprobs;
+  const std::vector<float> alone = score_apart(folder.path(), whole_rows({row}), {}).result.logprobs;
+  for (size_t t = 0; t < 8; ++t) EXPECT_NEAR(padded[5991 + t], alone[t], 2e-6) << t;
+}
+
 // What stands in the padding is read by nobody.
 TEST(LmScore, TokensOfThePaddingChangeNoBit) {
   const TemporaryFolder folder;
