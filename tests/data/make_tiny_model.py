@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes examples/tiny_model: a language model of 15 000 parameters over bytes, trained for half a minute on the
+"""Makes examples/tiny_model: a language model of 16 320 parameters over bytes, trained for half a minute on the
 default job's text, as a Hugging Face folder with a byte-level tokenizer and a chat template.
 
 Needs transformers (5.24.0), torch (2.15.0) and tokenizers (0.23.3). Run from the root. The weights differ from
