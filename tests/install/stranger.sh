@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs Stowage into a temporary folder, builds the project beside this script and the README's
-# first program against it, with every header included alone, and runs them; then takes Stowage into
-# that project's own build.
+# Installs Stowage into a temporary folder, builds the project beside this script, the README's first
+# program and examples/generate.cpp against it, with every header included alone, and runs them; then
+# takes Stowage into that project's own build.
 # Usage: stranger.sh CMAKE BUILD_FOLDER CXX SANITIZERS
 set -eu -o pipefail
 cmake=$1 build=$2 cxx=$3 sanitizers=$4
@@ -23,7 +23,7 @@ block() {  # N: the Nth block of the README's first program
 }
 block 1 >"$folder/p1.cpp"
 quietly "$cmake" -S "$here/stranger" -B "$folder/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" \
-  -DFIRST="$folder/p1.cpp" \
+  -DFIRST="$folder/p1.cpp" -DGENERATE="$source/examples/generate.cpp" \
   -DCMAKE_PREFIX_PATH="$folder/prefix" -DCMAKE_CXX_FLAGS="$flags"
 quietly "$cmake" --build "$folder/build"
 result=$("$folder/build/fit")
@@ -33,6 +33,10 @@ result=$("$folder/build/fit")
 rounded() { sed -E 's/^([0-9]\.[0-9]{4})[0-9]*(e-?[0-9]+)$/\1\2/'; }
 diff <(block 2 | rounded) <(OMP_NUM_THREADS=2 "$folder/build/p1" | rounded) ||
   { echo "README.md shows what is marked <, its first program printed what is marked >"; exit 1; }
+
+# The example of language models, on the model that the repository carries.
+said=$("$folder/build/generate" "$source/examples/tiny_model" 'The memory of a device')
+[[ $said == '22 tokens, perplexity '* ]] || { echo "examples/generate.cpp printed: $said"; exit 1; }
 
 # What is installed is whole: each header compiles with nothing but the installed ones.
 (cd "$folder/prefix/include" && find stowage -name '*.h' | sed 's/.*/#include <&>/') >"$folder/all.cpp"

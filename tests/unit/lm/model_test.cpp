@@ -1,0 +1,208 @@
+// Models of every family and variant against transformers, and models loaded and saved. The goldens are
+// in tests/data/lm, with the program that made them.
+#include "stowage/lm/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "stowage/io/safetensors.h"
+#include "tests/support/lm_kit.h"
+#include "tests/support/source_path.h"
+#include "tests/support/temporary_folder.h"
+
+namespace stow::lm {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kLimit = 2e-5;  // of the largest logit or hidden state
+
+std::vector<float> tensor(const SafetensorsFile& file, const std::string& name) {
+  const TensorInfo* info = file.find(name);
+  STOW_CHECK(info, "{}", name);
+  std::vector<float> values(static_cast<size_t>(info->n_bytes) / sizeof(float));
+  STOW_CHECK(file.read(*info, std::as_writable_bytes(std::span(values))).ok(), "{}", name);
+  return values;
+}
+
+// The largest difference of two lists, as a part of the largest number of the second.
+double apart(const std::vector<float>& ours, const std::vector<float>& theirs) {
+  if (ours.size() != theirs.size()) return INFINITY;
+  double off = 0, most = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    off = std::max(off, std::abs(double{ours[i]} - theirs[i]));
+    if (std::isnan(ours[i])) off = INFINITY;
+    most = std::max(most, std::abs(double{theirs[i]}));
+  }
+  return off / most;
+}
+
+// Of [blocks, T, width] the last `kept` of T.
+std::vector<float> last_of(const std::vector<float>& all, int64_t blocks, int64_t t, int64_t kept,
+                           int64_t width) {
+  std::vector<float> made;
+  for (int64_t b = 0; b < blocks; ++b)
+    made.insert(made.end(), all.begin() + (b * t + t - kept) * width, all.begin() + (b + 1) * t * width);
+  return made;
+}
+
+struct Variant {
+  const char* name;
+  bool has_long_rows = false;
+};
+
+class Goldens : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(Goldens, LogitsAndHiddenStatesAreThoseOfTransformers) {
+  const std::string name = GetParam().name;
+  const HfConfig config = lm_config(name);
+  const TemporaryFolder folder;
+  write_lm(folder.path(), config);
+  const Result<SafetensorsFile> goldens =
+      SafetensorsFile::open(source_path("tests/data/lm/goldens.safetensors"));
+  ASSERT_TRUE(goldens.ok()) << goldens.error();
+  const Result<Model> model = load(folder.path());
+  ASSERT_TRUE(model.ok()) << model.error();
+  std::vector<int64_t> lengths = {5, 33};
+  if (GetParam().has_long_rows) lengths.insert(lengths.end(), {512, 9000});
+  for (const int64_t t : lengths) {
+    const int64_t kept = t > 33 ? 4 : t;
+    const ScoreResult made = score(*model, whole_rows({formula_tokens(t, config.vocab_size)}),
+                                   {.logits = true, .hidden = true});
+    const std::string key = fmt::format("{}/{}/", name, t);
+    EXPECT_LE(apart(last_of(made.logits, 1, t, kept, config.vocab_size),
+                    tensor(*goldens, key + "logits")),
+              kLimit)
+        << key;
+    EXPECT_LE(apart(last_of(made.hidden, config.num_hidden_layers + 1, t, kept, config.hidden_size),
+                    tensor(*goldens, key + "hidden")),
+              kLimit)
+        << key;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, Goldens,
+    ::testing::Values(Variant{"llama", true}, Variant{"llama-tied-mha"}, Variant{"llama-wide-heads-biases"},
+                      Variant{"llama-rope-llama3", true}, Variant{"llama-rope-linear", true},
+                      Variant{"llama-rope-yarn", true}, Variant{"llama-no-layers"},
+                      Variant{"mistral-window", true}, Variant{"qwen2"}, Variant{"qwen2-window"},
+                      Variant{"qwen3"}, Variant{"qwen3-tied"}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      std::erase(name, '-');
+      return name;
+    });
+
+TEST(LmModel, WindowsBeginAtMaxWindowLayersWithoutLayerTypes) {
+  std::string text = read_bytes(source_path("tests/data/lm/qwen2-window.json"));
+  Result<Json> json = parse_json(text);
+  ASSERT_TRUE(json.ok());
+  Json old = Json::object();
+  for (const JsonMember& member : *json->as_object())
+    if (member.key != "layer_types") old.set(member.key, member.value);
+  const Result<HfConfig> config = HfConfig::parse(old.dump(), "config.json");
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_EQ(config->sliding_windows, (std::vector<int64_t>{0, 6, 6}));
+  EXPECT_EQ(*config, lm_config("qwen2-window"));
+}
+
+std::vector<float> logits_of(const Model& model) {
+  return score(model, whole_rows({formula_tokens(20, model.config().vocab_size)}), {.logits = true}).logits;
+}
+
+TEST(LmModel, SavedModelsGiveTheSameBits) {
+  for (const char* name : {"llama-wide-heads-biases", "llama-rope-yarn", "llama-no-layers", "mistral-window",
+                           "qwen2-window", "qwen3-tied"})
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const TemporaryFolder from, to;
+      write_lm(from.path(), lm_config(name), dtype);
+      write_lm_tokenizer(from.path());
+      const Result<Model> model = load(from.path());
+      ASSERT_TRUE(model.ok()) << name << ": " << model.error();
+      EXPECT_EQ(model->options().dtype, dtype);
+      const Result<void> saved = save(*model, to / "new");
+      ASSERT_TRUE(saved.ok()) << name << ": " << saved.error();
+      const Result<Model> again = load(to / "new");
+      ASSERT_TRUE(again.ok()) << name << ": " << again.error();
+      EXPECT_EQ(again->config(), model->config()) << name;
+      EXPECT_EQ(logits_of(*again), logits_of(*model)) << name;
+      EXPECT_TRUE(again->files().text.has_value()) << again->files().no_text;
+    }
+}
+
+TEST(LmModel, WeightsOnTheDiskAreSavedAlike) {
+  const TemporaryFolder from, to;
+  write_lm(from.path(), lm_config("qwen3"));
+  const Result<Model> model = load(from.path(), {.memory = MemoryKind::kDisk});
+  ASSERT_TRUE(model.ok()) << model.error();
+  ASSERT_TRUE(save(*model, to.path()).ok());
+  EXPECT_EQ(read_bytes(to / "model.safetensors"), read_bytes(from / "model.safetensors"));
+}
+
+// Loading holds the weights and no more of any memory kind.
+TEST(LmModel, ThePeakOfLoadingIsTheWeights) {
+  const TemporaryFolder folder;
+  const HfConfig config = lm_config("qwen3");
+  write_lm(folder.path(), config);
+  for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost, MemoryKind::kDisk})
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const WeightOptions options{dtype, kind};
+      const DevicePtr device = device_for(kind, int64_t{64} << 20, 1);
+      const Result<Model> model = load(folder.path(), options, device);
+      ASSERT_TRUE(model.ok()) << model.error();
+      EXPECT_EQ(measured_peaks(*device), weight_bytes(config, options));
+    }
+}
+
+TEST(LmModel, ConvertsWeightsAsTheyAreRead) {
+  const TemporaryFolder wide, narrow;
+  write_lm(wide.path(), lm_config("qwen2"));
+  write_lm(narrow.path(), lm_config("qwen2"), DType::kBF16);
+  const Result<Model> rounded = load(wide.path(), {.dtype = DType::kBF16});
+  const Result<Model> stored = load(narrow.path());
+  ASSERT_TRUE(rounded.ok() && stored.ok());
+  EXPECT_EQ(logits_of(*rounded), logits_of(*stored));
+}
+
+TEST(LmModel, AFolderWithoutWeightsIsPlannedAndNotLoaded) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "config.json", lm_config("qwen3").to_json().dump());
+  const Result<ModelFiles> files = ModelFiles::open(folder.path());
+  ASSERT_TRUE(files.ok()) << files.error();
+  EXPECT_EQ(files->weights, nullptr);
+  const Result<Model> model = load(folder.path());
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error(), folder.path() + ": there are no weights: expected model.safetensors, its index or a "
+                                           "GGUF file");
+}
+
+TEST(LmModel, RefusesWhatIsMissingByName) {
+  EXPECT_EQ(load("/no/such/model").error(), "/no/such/model: no such file or folder");
+  const TemporaryFolder folder;
+  EXPECT_THAT(load(folder.path()).error(), HasSubstr("config.json"));
+  // The weights of another model: one tensor is misshaped.
+  HfConfig config = lm_config("qwen3");
+  write_lm(folder.path(), config);
+  config.intermediate_size = 50;
+  write_bytes(folder / "config.json", config.to_json().dump());
+  const std::string error = load(folder.path()).error();
+  EXPECT_THAT(error, HasSubstr("model.safetensors"));
+  EXPECT_THAT(error, HasSubstr("mlp."));
+  EXPECT_THAT(error, HasSubstr("50"));
+}
+
+TEST(LmModel, EndTokensOfGenerationConfigGoFirst) {
+  const TemporaryFolder folder;
+  write_lm(folder.path(), lm_config("llama"));
+  EXPECT_EQ(ModelFiles::open(folder.path())->eos_token_ids(), (std::vector<int64_t>{2}));
+  write_bytes(folder / "generation_config.json", R"({"eos_token_id": [7, 9]})");
+  EXPECT_EQ(ModelFiles::open(folder.path())->eos_token_ids(), (std::vector<int64_t>{7, 9}));
+}
+
+}  // namespace
+}  // namespace stow::lm
