@@ -89,7 +89,11 @@ def run(name, case):
         path = os.path.join(folder, "adapter_model.safetensors")
         tensors = safetensors.torch.load_file(path)
         for key, t in tensors.items():
-            own = key.removeprefix(PREFIX).replace(".base_layer", "") if ".base_layer" in key else key
+            own = key
+            if ".base_layer" in key:
+                own = key.removeprefix(PREFIX).replace(".base_layer", "")
+                if tied and own == "lm_head.weight":
+                    own = "model.embed_tokens.weight"
             tensors[key] = values_of(own, t.shape)
         safetensors.torch.save_file(tensors, path, {"format": "pt"})
         text = json.load(open(os.path.join(folder, "adapter_config.json")))

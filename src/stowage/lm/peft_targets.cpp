@@ -45,11 +45,11 @@ class WholeMatch {
     const std::string whole = fmt::format("{}(?:{})(?!(?:.|\\n))",
                                           behind_dot && !anchored ? "(?:.*\\.)?" : "",
                                           expand_words(inside));
-    Result<text::Regex> regex = text::Regex::compile(whole);
-    if (!regex) return regex.failure();
     // What is no expression alone must not become one inside of another.
     if (Result<text::Regex> alone = text::Regex::compile(expand_words(inside)); !alone)
       return alone.failure();
+    Result<text::Regex> regex = text::Regex::compile(whole);
+    if (!regex) return regex.failure();
     return WholeMatch(std::move(*regex));
   }
 
