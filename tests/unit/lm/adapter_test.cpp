@@ -9,7 +9,7 @@
 
 #include "stowage/lm/fuse.h"
 #include "stowage/lm/generate.h"
-#include "tests/unit/lm/peft_kit.h"
+#include "tests/support/peft_kit.h"
 
 namespace stow {
 namespace {
