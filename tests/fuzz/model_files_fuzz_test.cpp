@@ -19,6 +19,7 @@
 #include "stowage/text/tokenizer_folder.h"
 #include "tests/fuzz/apart.h"
 #include "tests/support/gguf_kit.h"
+#include "tests/support/peft_kit.h"
 #include "tests/support/source_path.h"
 #include "tests/support/temporary_folder.h"
 
@@ -306,6 +307,44 @@ TEST(ModelFilesFuzz, Safetensors) {
         expect_weights_or_sentence(folder.path(), folder.path());
       },
       5);
+}
+
+// --- PEFT --------------------------------------------------------------------------------------
+
+TEST(ModelFilesFuzz, PeftFolders) {
+  const nlohmann::json cases = testing::peft_cases()["cases"];
+  std::vector<nlohmann::json> all;
+  for (const auto& [name, one] : cases.items()) all.push_back(one);
+  uint64_t n_configs = 0, n_folders = 0;
+  std::map<size_t, std::string> files;
+  for_seeds(
+      [&](Damage& damage, const TemporaryFolder& folder) {
+        const size_t which = damage.below(all.size());
+        const HfConfig base = testing::peft_base_config(all[which]["tied"].get<bool>());
+        std::string& whole = files[which];
+        if (whole.empty()) {
+          testing::write_adapter(folder.path(), all[which]["config"], testing::peft_tensors(all[which]));
+          whole = read_bytes(folder / "adapter_model.safetensors");
+        }
+        const std::string text = all[which]["config"].dump();
+        const uint64_t kind = damage.below(3);
+        write_bytes(folder / "adapter_config.json", kind == 0 ? text : damage.json(text));
+        write_bytes(folder / "adapter_model.safetensors", kind == 0 ? damage.bytes(whole) : whole);
+        const Result<PeftConfig> config = PeftConfig::load(folder.path());
+        if (!config) return expect_sentence(config.error(), folder.path());
+        ++n_configs;
+        const Result<PeftConfig> again = PeftConfig::parse(config->to_json().dump(), "x");
+        ASSERT_TRUE(again.ok()) << again.error();
+        EXPECT_EQ(*again, *config) << text;
+        const Result<lm::AdapterFiles> opened = lm::AdapterFiles::open(folder.path(), base, nullptr);
+        if (!opened) return expect_sentence(opened.error(), folder.path());
+        ++n_folders;
+        const Result<lm::Adapter> loaded = lm::load_adapter(*opened, base);
+        EXPECT_TRUE(loaded.ok()) << loaded.error();
+      },
+      5);
+  EXPECT_GT(n_configs, 0u);
+  EXPECT_GT(n_folders, 0u);
 }
 
 // --- GGUF --------------------------------------------------------------------------------------

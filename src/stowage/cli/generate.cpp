@@ -104,6 +104,9 @@ Result<int> run(GenerateArguments& arguments) {
   options.dtype = arguments.dtype;
   options.weights = arguments.weights;
   options.threads = omp_get_max_threads();
+  Result<std::shared_ptr<const lm::AdapterFiles>> adapter = arguments.open_adapter(files);
+  if (!adapter) return adapter.failure();
+  options.adapter = std::move(*adapter);
   std::vector<std::vector<int32_t>> prompts;
   std::vector<int64_t> lengths;
   if (arguments.plan && arguments.plan_length > 0) {

@@ -15,6 +15,8 @@ void ModelArguments::add_to(CLI::App& app) {
   app.add_option("--model", model, "A Hugging Face folder, or a GGUF file")
       ->type_name("PATH")
       ->required();
+  app.add_option("--adapter", adapter, "A PEFT folder with a LoRA adapter of the model")
+      ->type_name("DIR");
   app.add_option("--memory", memory_text, "The most device memory, as 900MiB; by default what the "
                                           "machine has")
       ->type_name("SIZE");
@@ -51,6 +53,15 @@ Result<void> ModelArguments::read() {
   return {};
 }
 
+Result<std::shared_ptr<const lm::AdapterFiles>> ModelArguments::open_adapter(
+    const lm::ModelFiles& files) const {
+  if (adapter.empty()) return std::shared_ptr<const lm::AdapterFiles>();
+  Result<lm::AdapterFiles> opened =
+      lm::AdapterFiles::open(adapter, files.config, files.weights.get());
+  if (!opened) return opened.failure();
+  return std::make_shared<const lm::AdapterFiles>(std::move(*opened));
+}
+
 Result<bool> parse_or_help(CLI::App& app, std::string_view command,
                            std::span<const std::string> arguments) {
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
@@ -73,10 +84,20 @@ std::string describe_model(const lm::ModelFiles& files, const lm::WeightOptions&
     n += leaf.size();
     bytes += leaf.type().bytes();
   }
-  return fmt::format("model: {}, {} layers, {} parameters, {}, {} in {} memory\n",
-                     family_name(files.config.family), files.config.num_hidden_layers, n,
-                     dtype_name(lm::weight_dtype(files.config, weights)), format_bytes(bytes),
-                     memory_kind_name(weights.memory));
+  std::string text =
+      fmt::format("model: {}, {} layers, {} parameters, {}, {} in {} memory\n",
+                  family_name(files.config.family), files.config.num_hidden_layers, n,
+                  dtype_name(lm::weight_dtype(files.config, weights)), format_bytes(bytes),
+                  memory_kind_name(weights.memory));
+  if (!weights.adapter) return text;
+  n = bytes = 0;
+  for (const Array& leaf : tree_leaves(lm::abstract_adapter(files.config, weights))) {
+    n += leaf.size();
+    bytes += leaf.type().bytes();
+  }
+  text += fmt::format("adapter: {} modules, {} parameters, f32, {} in device memory\n",
+                      weights.adapter->plan.targets.size(), n, format_bytes(bytes));
+  return text;
 }
 
 void set_peaks(Json& object, const BytesByKind& predicted, const Device* device) {

@@ -9,6 +9,7 @@
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/io/json.h"
+#include "stowage/lm/adapter.h"
 #include "stowage/lm/model.h"
 #include "stowage/session/compile.h"
 
@@ -18,9 +19,9 @@ class App;
 
 namespace stow {
 
-/// `--model PATH [--memory SIZE] [--weights KIND] [--dtype TYPE] [--plan] [--json FILE]`.
+/// `--model PATH [--adapter DIR] [--memory SIZE] [--weights KIND] [--dtype TYPE] [--plan] [--json FILE]`.
 struct ModelArguments {
-  std::string model, memory_text, weights_text, dtype_text, json_path;
+  std::string model, adapter, memory_text, weights_text, dtype_text, json_path;
   bool plan = false;
 
   void add_to(CLI::App& app);  ///< Declares the options.
@@ -29,6 +30,8 @@ struct ModelArguments {
   std::optional<int64_t> memory_bytes;
   std::optional<MemoryKind> weights;
   std::optional<DType> dtype;
+  /// Opens the adapter of the model; null where none is asked for. Errors: "PATH: …".
+  Result<std::shared_ptr<const lm::AdapterFiles>> open_adapter(const lm::ModelFiles& files) const;
   /// People read standard output unless the JSON goes there.
   std::FILE* text_stream() const { return json_path == "-" ? stderr : stdout; }
 };
@@ -38,7 +41,7 @@ struct ModelArguments {
 Result<bool> parse_or_help(CLI::App& app, std::string_view command,
                            std::span<const std::string> arguments);
 
-/// "model: llama, 134515008 parameters, f32, on the device: 513.13 MiB".
+/// "model: llama, 134515008 parameters, f32, on the device: 513.13 MiB", and a line on the adapter.
 std::string describe_model(const lm::ModelFiles& files, const lm::WeightOptions& weights);
 /// Sets `predicted_peak_bytes` and, where it is known, `measured_peak_bytes` by memory kind.
 void set_peaks(Json& object, const BytesByKind& predicted, const Device* device);

@@ -239,6 +239,9 @@ Result<int> run(const ScoreArguments& arguments) {
   options.dtype = arguments.dtype;
   options.weights = arguments.weights;
   options.threads = omp_get_max_threads();
+  Result<std::shared_ptr<const lm::AdapterFiles>> adapter = arguments.open_adapter(files);
+  if (!adapter) return adapter.failure();
+  options.adapter = std::move(*adapter);
   Result<std::optional<JsonLines>> json = open_json(arguments.json_path);
   if (!json) return json.failure();
   std::FILE* const text = arguments.text_stream();

@@ -8,6 +8,7 @@
 #include "stowage/api/shaping.h"
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/lm/adapter.h"
 #include "stowage/lm/score.h"
 
 namespace stow::lm {
@@ -30,13 +31,21 @@ struct Decoded {
 };
 STOW_TREE(Decoded, cache, logits);
 
+// Types of what all programs take first.
+struct Types {
+  const WeightOptions& options;
+  nn::Decoder weights;
+  std::optional<nn::Lora> adapter;
+};
+
 Array abstract_i32(Shape shape) { return Array::abstract(std::move(shape), DType::kI32); }
 
-Graph prefill_graph(const DecoderConfig& config, const nn::Decoder& weights, const GenerateShape& shape) {
+Graph prefill_graph(const DecoderConfig& config, const Types& types, const GenerateShape& shape) {
   const int64_t b = shape.rows, c = shape.chunk, d = config.dim;
-  const auto prefill = [&](const nn::Decoder& w, const Prefilled& state, const Array& tokens,
-                           const Array& at, const Array& lengths) {
-    nn::ForwardOptions options;
+  const auto prefill = [&](const nn::Decoder& w, const std::optional<nn::Lora>& adapter,
+                           const Prefilled& state, const Array& tokens, const Array& at,
+                           const Array& lengths) {
+    nn::ForwardOptions options = with_adapter(adapter, types.options);
     options.cache = state.cache;
     options.write_at = broadcast_to(at.reshape({1}), {b});
     const nn::ForwardResult made = nn::forward_layers(config, w, tokens, options);
@@ -51,31 +60,32 @@ Graph prefill_graph(const DecoderConfig& config, const nn::Decoder& weights, con
   const Prefilled state{nn::kv_cache_abstract(config, b, shape.cache),
                         Array::abstract(Shape{b, d}, config.compute)};
   return jit(prefill)
-      .lower(weights, state, abstract_i32({b, c}), abstract_i32({}), abstract_i32({b}))
+      .lower(types.weights, types.adapter, state, abstract_i32({b, c}), abstract_i32({}), abstract_i32({b}))
       .graph();
 }
 
-Graph head_graph(const DecoderConfig& config, const nn::Decoder& weights, const GenerateShape& shape) {
-  return jit([&](const nn::Decoder& w, const Array& last) {
-           return nn::decoder_logits(config, w, last, DType::kF32);
+Graph head_graph(const DecoderConfig& config, const Types& types, const GenerateShape& shape) {
+  return jit([&](const nn::Decoder& w, const std::optional<nn::Lora>& adapter, const Array& last) {
+           return nn::decoder_logits(config, w, last, DType::kF32, with_adapter(adapter, types.options));
          })
-      .lower(weights, Array::abstract(Shape{shape.rows, config.dim}, config.compute))
+      .lower(types.weights, types.adapter, Array::abstract(Shape{shape.rows, config.dim}, config.compute))
       .graph();
 }
 
-Graph decode_graph(const DecoderConfig& config, const nn::Decoder& weights, const GenerateShape& shape) {
+Graph decode_graph(const DecoderConfig& config, const Types& types, const GenerateShape& shape) {
   const int64_t b = shape.rows;
-  const auto decode = [&](const nn::Decoder& w, const KvCache& cache, const Array& tokens,
-                          const Array& at) {
-    nn::ForwardOptions options;
+  const auto decode = [&](const nn::Decoder& w, const std::optional<nn::Lora>& adapter,
+                          const KvCache& cache, const Array& tokens, const Array& at) {
+    const nn::ForwardOptions plain = with_adapter(adapter, types.options);
+    nn::ForwardOptions options = plain;
     options.cache = cache;
     options.write_at = at;
     const nn::ForwardResult made = nn::forward_layers(config, w, tokens, options);
     const Array hidden = made.hidden.reshape({b, config.dim});
-    return Decoded{*made.cache, nn::decoder_logits(config, w, hidden, DType::kF32)};
+    return Decoded{*made.cache, nn::decoder_logits(config, w, hidden, DType::kF32, plain)};
   };
   return jit(decode)
-      .lower(weights, nn::kv_cache_abstract(config, b, shape.cache), abstract_i32({b, 1}),
+      .lower(types.weights, types.adapter, nn::kv_cache_abstract(config, b, shape.cache), abstract_i32({b, 1}),
              abstract_i32({b}))
       .graph();
 }
@@ -189,8 +199,8 @@ GeneratePrograms::GeneratePrograms(const HfConfig& config, const WeightOptions& 
                                    int threads)
     : weights_(weights), shape_(shape) {
   const DecoderConfig decoder = decoder_config(config, weight_dtype(config, weights));
-  const nn::Decoder types = abstract_weights(config, weights);
-  const size_t n = tree_leaves(types).size();
+  const Types types{weights, abstract_weights(config, weights), abstract_adapter(config, weights)};
+  const size_t n = tree_leaves(types.weights).size() + tree_leaves(types.adapter).size();
   prefill_ = compile_with(prefill_graph(decoder, types, shape), n, 3, capacities, "prefill", threads);
   head_ = compile_with(head_graph(decoder, types, shape), n, 0, capacities, "head", threads);
   decode_ = compile_with(decode_graph(decoder, types, shape), n, 2, capacities, "decode", threads);
@@ -223,7 +233,7 @@ Decoding::Decoding(const Model& model, const GeneratePrograms& programs)
 }
 
 std::vector<DeviceBufferPtr> Decoding::with_weights(std::vector<DeviceBufferPtr> more) const {
-  std::vector<DeviceBufferPtr> arguments = model_.weights();
+  std::vector<DeviceBufferPtr> arguments = model_.arguments();
   arguments.insert(arguments.end(), std::make_move_iterator(more.begin()),
                    std::make_move_iterator(more.end()));
   return arguments;
@@ -292,7 +302,7 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
     return peak[0] + (p.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
   };
   for (const MemoryKind place : places) {
-    const WeightOptions weights{options.dtype, place};
+    const WeightOptions weights{options.dtype, place, options.adapter};
     if (weight_bytes(config, weights)[0] > limit && place != places.back()) continue;
     for (int64_t rows = most; rows >= 1; rows = options.rows > 0 ? 0 : rows / 2) {
       int64_t before = 0;
@@ -385,6 +395,7 @@ Result<std::vector<Generated>> generate(const Model& model,
   GenerateOptions fixed = options;
   fixed.dtype = model.options().dtype;
   fixed.weights = model.options().memory;
+  fixed.adapter = model.options().adapter;
   fixed.threads = model.device()->threads();
   if (!fixed.memory_bytes) fixed.memory_bytes = model.device()->capacity_bytes(MemoryKind::kDevice);
   std::vector<int64_t> lengths;

@@ -27,7 +27,8 @@ struct GeneratePhase {
   BytesByKind peak_bytes{};
 };
 
-/// The programs of a shape, planned. Nothing of a tensor exists before they run.
+/// The programs of a shape, planned. Nothing of a tensor exists before they run. Behind the weights come
+/// the arrays of the adapter, where there is one.
 ///   prefill: (weights, cache, last [B,d], tokens i32 [B,C], at i32, lengths i32 [B]) -> (cache, last)
 ///            cache and last donated; `last` is the hidden state of each row's last token so far
 ///   head:    (weights, last) -> logits f32 [B,V]
@@ -84,6 +85,7 @@ struct GenerateOptions {
   std::optional<int64_t> memory_bytes;  ///< Of the device; none: what the machine has.
   std::optional<DType> dtype;           ///< See WeightOptions.
   std::optional<MemoryKind> weights;    ///< None: the device, or where they do not fit the disk.
+  std::shared_ptr<const AdapterFiles> adapter = {};  ///< See WeightOptions.
   int threads = 1;
 };
 

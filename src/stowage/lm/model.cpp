@@ -8,6 +8,7 @@
 #include "stowage/api/trace.h"
 #include "stowage/io/hf_folder.h"
 #include "stowage/io/rope.h"
+#include "stowage/lm/adapter.h"
 #include "stowage/text/tokenizer_export.h"
 
 namespace stow::lm {
@@ -163,7 +164,28 @@ BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options) {
   BytesByKind bytes{};
   for (const Array& leaf : tree_leaves(abstract_weights(config, options)))
     bytes[static_cast<size_t>(options.memory)] += leaf.type().bytes();
+  for (const Array& leaf : tree_leaves(abstract_adapter(config, options)))
+    bytes[static_cast<size_t>(MemoryKind::kDevice)] += leaf.type().bytes();
   return bytes;
+}
+
+std::optional<nn::Lora> abstract_adapter(const HfConfig& config, const WeightOptions& options) {
+  if (!options.adapter) return std::nullopt;
+  return options.adapter->types(config);
+}
+
+nn::ForwardOptions with_adapter(const std::optional<nn::Lora>& arrays, const WeightOptions& options) {
+  nn::ForwardOptions made;
+  if (!arrays) return made;
+  made.lora = arrays;
+  made.lora_config = &options.adapter->lora();
+  return made;
+}
+
+std::vector<DeviceBufferPtr> Model::arguments() const {
+  std::vector<DeviceBufferPtr> all = weights_;
+  if (adapter_) all.insert(all.end(), adapter_->buffers.begin(), adapter_->buffers.end());
+  return all;
 }
 
 nn::Decoder Model::arrays() const {
@@ -199,6 +221,11 @@ Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr dev
         return read.failure();
     }
     model.weights_.push_back(std::move(buffer));
+  }
+  if (options.adapter) {
+    Result<Adapter> adapter = load_adapter(*options.adapter, files.config, device);
+    if (!adapter) return adapter.failure();
+    model.adapter_ = std::make_shared<const Adapter>(std::move(*adapter));
   }
   model.files_ = std::move(files);
   return model;

@@ -21,12 +21,17 @@ namespace stow::lm {
 /// The decoder that a configuration describes, computing in `compute`; its matrices are [out, in].
 nn::DecoderConfig decoder_config(const HfConfig& config, DType compute);
 
-/// How weights are held.
+struct Adapter;
+struct AdapterFiles;
+
+/// How weights are held, and the adapter that stands beside them.
 struct WeightOptions {
   /// The dtype of weights and of activations, f32 or bf16. None: that of the file where it is one of
   /// these, else f32.
   std::optional<DType> dtype = {};
   MemoryKind memory = MemoryKind::kDevice;  ///< Where they lie.
+  /// An adapter of the model, on the device in f32; none: the model alone.
+  std::shared_ptr<const AdapterFiles> adapter = {};
 };
 
 /// What a model folder or file says, without its weights.
@@ -49,7 +54,11 @@ struct ModelFiles {
 DType weight_dtype(const HfConfig& config, const WeightOptions& options);
 /// Types of all weights, abstract.
 nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& options);
-/// Bytes of all weights, of their memory kind.
+/// Types of the adapter's arrays; none where there is none.
+std::optional<nn::Lora> abstract_adapter(const HfConfig& config, const WeightOptions& options);
+/// Options of a forward pass with these arrays, of the adapter that `options` name.
+nn::ForwardOptions with_adapter(const std::optional<nn::Lora>& arrays, const WeightOptions& options);
+/// Bytes of all weights, of their memory kind, and of the adapter.
 BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options);
 
 /// A model ready to run. Copies share the weights.
@@ -62,6 +71,10 @@ class Model {
   const DevicePtr& device() const { return device_; }
   /// Buffers of the weights in the order of tree_leaves(abstract_weights()).
   const std::vector<DeviceBufferPtr>& weights() const { return weights_; }
+  /// The adapter, or null.
+  const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
+  /// What programs of the model take first: weights, then the adapter's arrays.
+  std::vector<DeviceBufferPtr> arguments() const;
   /// The weights as arrays, for programs of one's own.
   nn::Decoder arrays() const;
 
@@ -72,9 +85,10 @@ class Model {
   nn::DecoderConfig decoder_;
   DevicePtr device_;
   std::vector<DeviceBufferPtr> weights_;
+  std::shared_ptr<const Adapter> adapter_;
 };
 
-/// Reads the weights slice by slice to where they lie. The peak is the weights' bytes; what goes to
+/// Reads the weights slice by slice to where they lie, then the adapter. The peak is the weights' bytes; what goes to
 /// a disk passes through one piece of kLoadPieceBytes of the process's own memory.
 /// Errors: "PATH: …" for damaged files, before anything large is allocated; CapacityError.
 Result<Model> load(ModelFiles files, const WeightOptions& options = {}, DevicePtr device = {});
@@ -83,7 +97,7 @@ Result<Model> load(const std::string& path, const WeightOptions& options = {},
                    DevicePtr device = {});
 /// Writes the model as a Hugging Face folder that transformers opens: config.json, model.safetensors in
 /// the dtype of the weights, and the tokenizer's files. Reads the weights piece by piece, wherever
-/// they lie. Errors: those of write_hf_folder and of the files' copies; DiskError.
+/// they lie; an adapter is not written (fuse() merges it). Errors: those of write_hf_folder and of the files' copies; DiskError.
 Result<void> save(const Model& model, const std::string& folder);
 inline constexpr int64_t kLoadPieceBytes = int64_t{1} << 20;  ///< See load().
 

@@ -11,6 +11,7 @@
 #include "stowage/api/shaping.h"
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/lm/adapter.h"
 
 namespace stow::lm {
 namespace {
@@ -41,9 +42,9 @@ Batch abstract_batch(const ScoreShape& shape) {
 }
 
 Scored score_batch(const nn::DecoderConfig& config, const ScoreShape& shape,
-                   const nn::Decoder& weights, const Batch& batch) {
+                   const nn::Decoder& weights, const nn::ForwardOptions& adapter, const Batch& batch) {
   const int64_t b = shape.rows, t = shape.length;
-  nn::ForwardOptions options;
+  nn::ForwardOptions options = adapter;
   options.hidden_states = shape.hidden;
   const Array place = iota(Shape{b, t}, 1, DType::kI32);
   Array start, end;
@@ -58,7 +59,7 @@ Scored score_batch(const nn::DecoderConfig& config, const ScoreShape& shape,
   Scored scored;
   scored.hidden = made.hidden_states;
   if (scored.hidden) scored.hidden = scored.hidden->astype(DType::kF32);
-  if (shape.logits) scored.logits = nn::decoder_logits(config, weights, made.hidden, DType::kF32);
+  if (shape.logits) scored.logits = nn::decoder_logits(config, weights, made.hidden, DType::kF32, adapter);
   if (t < 2) {
     scored.logprobs = zeros({b, 0});
     return scored;
@@ -66,7 +67,7 @@ Scored score_batch(const nn::DecoderConfig& config, const ScoreShape& shape,
   const Array targets = batch.tokens.slice(1, 1, t);
   scored.logprobs = scored.logits ? -cross_entropy(scored.logits->slice(1, 0, t - 1), targets)
                                   : nn::decoder_log_probs(config, weights, made.hidden.slice(1, 0, t - 1),
-                                                          targets, shape.chunk);
+                                                          targets, shape.chunk, adapter);
   if (shape.padded) {
     const Array here = place.slice(1, 0, t - 1);
     const Array is_real = logical_and(here >= start.slice(1, 0, t - 1),
@@ -113,11 +114,13 @@ ScoreProgram::ScoreProgram(const HfConfig& config, const WeightOptions& weights,
                            int threads)
     : weights_(weights), shape_(shape) {
   const nn::DecoderConfig decoder = decoder_config(config, weight_dtype(config, weights));
-  const Graph graph = jit([&](const nn::Decoder& w, const Batch& batch) {
-                        return score_batch(decoder, shape, w, batch);
-                      })
-                          .lower(abstract_weights(config, weights), abstract_batch(shape))
-                          .graph();
+  const Graph graph =
+      jit([&](const nn::Decoder& w, const std::optional<nn::Lora>& adapter, const Batch& batch) {
+        return score_batch(decoder, shape, w, with_adapter(adapter, weights), batch);
+      })
+          .lower(abstract_weights(config, weights), abstract_adapter(config, weights),
+                 abstract_batch(shape))
+          .graph();
   CompileOptions options;
   options.capacities = capacities;
   options.dump_name = "score";
@@ -136,7 +139,7 @@ ScoreProgram::Part ScoreProgram::run(const Model& model, const TokenRows& rows,
   const auto first = static_cast<size_t>(begin);
   const auto n = static_cast<size_t>(std::min(shape_.rows, rows.n - begin));
   const auto length = static_cast<size_t>(rows.length);
-  std::vector<DeviceBufferPtr> arguments = model.weights();
+  std::vector<DeviceBufferPtr> arguments = model.arguments();
   // Rows that are not there have token 0, and where rows are padded no real token.
   arguments.push_back(put(device, std::span(rows.tokens).subspan(first * length, n * length),
                           shape_.rows * shape_.length));
@@ -166,7 +169,7 @@ ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows, const Sco
     return peak[0] + (program.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
   };
   for (const MemoryKind place : places) {
-    const WeightOptions weights{options.dtype, place};
+    const WeightOptions weights{options.dtype, place, options.adapter};
     if (weight_bytes(config, weights)[0] > limit) {
       // Planned nevertheless where nothing else would be, for the error.
       if (place != places.back()) continue;
@@ -235,6 +238,7 @@ ScoreResult score(const Model& model, const TokenRows& rows, const ScoreOptions&
   ScoreOptions fixed = options;
   fixed.dtype = model.options().dtype;
   fixed.weights = model.options().memory;
+  fixed.adapter = model.options().adapter;
   fixed.threads = model.device()->threads();
   if (!fixed.memory_bytes) fixed.memory_bytes = model.device()->capacity_bytes(MemoryKind::kDevice);
   return score(model, plan_score(model.config(), rows, fixed), rows);

@@ -64,6 +64,7 @@ struct ScoreOptions {
   std::optional<int64_t> memory_bytes;  ///< Of the device; none: what the machine has.
   std::optional<DType> dtype;           ///< See WeightOptions.
   std::optional<MemoryKind> weights;    ///< None: the device, or where they do not fit the disk.
+  std::shared_ptr<const AdapterFiles> adapter = {};  ///< See WeightOptions.
   int threads = 1;
 };
 

@@ -341,6 +341,16 @@ Array head_of(const DecoderConfig& config, const Decoder& model) {  // [d, V]
   return words_axis(config, model) == 1 ? head : swapaxes(head, 0, 1);
 }
 
+Array plain_logits(const DecoderConfig& config, const Decoder& model, const Array& hidden,
+                   std::optional<DType> out) {
+  if (config.vocab_block > 0) {
+    const Array logits = linear_in_blocks(hidden, head_in_place(model), config.vocab_block,
+                                          words_axis(config, model));
+    return out ? logits.astype(*out) : logits;
+  }
+  return matmul(hidden, head_of(config, model).astype(hidden.dtype()), out);
+}
+
 }  // namespace
 
 Array decoder_logits(const DecoderConfig& config, const Decoder& base, const Array& hidden,
@@ -348,18 +358,9 @@ Array decoder_logits(const DecoderConfig& config, const Decoder& base, const Arr
   check_lora(config, options);
   const Decoder model = with_saved(config, base, options.lora);
   Scope scope("head");
-  if (options.lora && options.lora->head) {
-    ForwardOptions plain = options;
-    plain.lora->head.reset();
-    const Array logits = decoder_logits(config, base, hidden, out, plain);
-    return add_low_rank(logits, hidden, head_factors(options), head_options(options));
-  }
-  if (config.vocab_block > 0) {
-    const Array logits = linear_in_blocks(hidden, head_in_place(model), config.vocab_block,
-                                          words_axis(config, model));
-    return out ? logits.astype(*out) : logits;
-  }
-  return matmul(hidden, head_of(config, model).astype(hidden.dtype()), out);
+  const Array logits = plain_logits(config, model, hidden, out);
+  if (!options.lora || !options.lora->head) return logits;
+  return add_low_rank(logits, hidden, head_factors(options), head_options(options));
 }
 
 Array decoder_log_probs(const DecoderConfig& config, const Decoder& base, const Array& hidden,

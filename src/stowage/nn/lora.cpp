@@ -74,7 +74,8 @@ Lora build(const DecoderConfig& c, const LoraConfig& lora, Make make, Saved save
 // Zeros beyond each layer's rank.
 Array cut(const Array& x, const LoraTarget& target, int axis) {
   if (target.ranks.empty()) return x;
-  if (x.rank() == 2) return where(iota(x.shape(), axis, DType::kI32) < static_cast<int32_t>(target.ranks[0]), x, 0.0);
+  if (x.rank() == 2)  // of embedding or head
+    return where(iota(x.shape(), axis, DType::kI32) < static_cast<int32_t>(target.ranks[0]), x, 0.0);
   std::vector<Array> layers;
   for (const int64_t rank : target.ranks)
     layers.push_back(full({1, 1, 1}, static_cast<double>(rank), DType::kI32));
