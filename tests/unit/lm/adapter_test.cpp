@@ -1,5 +1,5 @@
-// Adapters of PEFT folders against peft itself (tests/data/peft.json, with the program that made it),
-// written and read again, merged, and refused.
+// Adapters of PEFT folders against peft itself (tests/data/peft.json, with the program that made
+// it), written and read again, merged, and refused.
 #include "stowage/lm/adapter.h"
 
 #include <gmock/gmock.h>
@@ -14,9 +14,9 @@
 namespace stow {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::peft_cases;
 using testing::TensorSet;
-using ::testing::HasSubstr;
 
 lm::ModelFiles open_model(const std::string& path) {
   Result<lm::ModelFiles> files = lm::ModelFiles::open(path);
@@ -139,7 +139,8 @@ TEST_P(PeftCases, PredictedIsMeasured) {
 INSTANTIATE_TEST_SUITE_P(Peft, PeftCases,
                          ::testing::Values("attention", "all_linear", "rslora", "regex", "anchored",
                                            "patterns", "layers", "excluded", "embedding",
-                                           "embedding_tied", "head_tied", "saved", "saved_tied", "bf16"),
+                                           "embedding_tied", "head_tied", "saved", "saved_tied",
+                                           "bf16"),
                          [](const auto& info) { return info.param; });
 
 TEST(Adapter, GeneratesAsItsFusedModel) {
@@ -232,17 +233,20 @@ TEST_F(AdapterErrors, NameTheKeyOfTheConfiguration) {
   expect("target_modules", nullptr,
          "target_modules: expected names of modules, a pattern or \"all-linear\"");
   expect("target_modules", {"nothing"}, "target_modules: the model has no such module");
-  expect("target_modules", {"self_attn"}, "target_modules: model.layers.0.self_attn takes no adapter");
+  expect("target_modules", {"self_attn"},
+         "target_modules: model.layers.0.self_attn takes no adapter");
   expect("target_modules", {"q_proj", 1}, "target_modules: expected names, got 1");
   expect("target_modules", "(q_proj", "target_modules: missing closing parenthesis");
-  expect("target_modules", "(?P<x>q_proj)", "target_modules: the construct '(?P' at byte 0 is not supported");
+  expect("target_modules", "(?P<x>q_proj)",
+         "target_modules: the construct '(?P' at byte 0 is not supported");
   expect("layers_to_transform", {0, 3}, "layers_to_transform: expected layers from 0 to 2, got 3");
   expect("layers_pattern", "h", "layers_pattern: expected \"layers\", got \"h\"");
   expect("modules_to_save", {"norm"},
          "modules_to_save: \"norm\" is model.layers.0.input_layernorm, which is not supported; the "
          "embedding, lm_head and model.norm are");
   expect("modules_to_save", {"score"}, "modules_to_save: the model has no module \"score\"");
-  expect("rank_pattern", {{"q_proj", 0}}, "rank_pattern: \"q_proj\": expected a number in range, got 0");
+  expect("rank_pattern", {{"q_proj", 0}},
+         "rank_pattern: \"q_proj\": expected a number in range, got 0");
   expect("alpha_pattern", {{"q[", 1}}, "alpha_pattern: \"q[\": a class has no end");
 }
 
@@ -258,16 +262,18 @@ TEST_F(AdapterErrors, NameTheTensor) {
   tensors_ = good;
   // SkyRL's exports without target_modules let PEFT drop these in silence.
   tensors_.add("base_model.model.model.layers.1.mlp.up_proj.lora_A.weight", {4, 16});
-  EXPECT_EQ(error(), file +
-                         "the tensor \"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight\" is of "
-                         "no module that adapter_config.json targets");
+  EXPECT_EQ(error(),
+            file +
+                "the tensor \"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight\" is of "
+                "no module that adapter_config.json targets");
   tensors_ = good;
   tensors_.add("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", {16});
   EXPECT_THAT(error(), HasSubstr("lora_magnitude_vector"));
   tensors_ = good;
   tensors_.add("base_model.model.lm_head.base_layer.weight", {24, 16}, "another");
-  EXPECT_EQ(error(), file + "\"base_model.model.lm_head.base_layer.weight\": differs from the model's "
-                            "weight in row 0");
+  EXPECT_EQ(error(), file +
+                         "\"base_model.model.lm_head.base_layer.weight\": differs from the model's "
+                         "weight in row 0");
 }
 
 TEST_F(AdapterErrors, SayThatPicklesAreNotRead) {
