@@ -9,6 +9,7 @@
 
 #include "stowage/lm/fuse.h"
 #include "stowage/lm/generate.h"
+#include "stowage/stowage.h"
 #include "tests/support/peft_kit.h"
 
 namespace stow {
@@ -91,6 +92,45 @@ TEST_P(PeftCases, LogitsAreThoseOfPeft) {
   EXPECT_LE(distance(thirds(logits_of(model_, &files, rows_, dtype_), rows_), expected), tolerance);
   // The adapter matters.
   EXPECT_GT(distance(thirds(logits_of(model_, nullptr, rows_, dtype_), rows_), expected), 5e-2);
+}
+
+// Gradients go through save_adapter() for the names that PEFT has for them.
+TEST_P(PeftCases, GradientsAreThoseOfPeft) {
+  const lm::AdapterFiles files = adapter();
+  const Result<lm::Adapter> loaded = lm::load_adapter(files, model_.config);
+  ASSERT_TRUE(loaded.ok()) << loaded.error();
+  const Result<lm::Model> model = lm::load(model_);
+  ASSERT_TRUE(model.ok()) << model.error();
+  const nn::Decoder weights = model->arrays();
+  std::vector<Array> ids;
+  for (const int32_t id : rows_.tokens) ids.push_back(full({1}, id, DType::kI32));
+  const Array tokens = concatenate(ids).reshape({rows_.n, rows_.length});
+  const Array targets = tokens.slice(1, 1, rows_.length);
+  for (const int64_t chunk : {4, 256}) {
+    const nn::Lora gradients = grad([&](const nn::Lora& lora) {
+      nn::ForwardOptions with;
+      with.lora = lora;
+      with.lora_config = &loaded->config;
+      const Array hidden = nn::forward_layers(model->decoder(), weights, tokens, with).hidden;
+      return -mean(nn::decoder_log_probs(
+          model->decoder(), weights, hidden.slice(1, 0, rows_.length - 1), targets, chunk, with));
+    })(loaded->arrays);
+    ASSERT_TRUE(
+        lm::save_adapter(gradients, loaded->config, model_.config, folder_ / "gradients").ok());
+    const Result<SafetensorsFile> file =
+        SafetensorsFile::open(folder_ / "gradients/adapter_model.safetensors");
+    ASSERT_TRUE(file.ok()) << file.error();
+    for (const auto& [name, norm] : case_["gradients"].items()) {
+      const TensorInfo* tensor = file->find(name);
+      ASSERT_TRUE(tensor) << name;
+      std::vector<float> values(static_cast<size_t>(tensor->n_bytes) / sizeof(float));
+      ASSERT_TRUE(file->read(*tensor, std::as_writable_bytes(std::span(values))).ok());
+      double squares = 0;
+      for (const float x : values) squares += static_cast<double>(x) * x;
+      EXPECT_NEAR(std::sqrt(squares), norm.get<double>(), 1e-5 * norm.get<double>() + 1e-8) << name;
+    }
+    EXPECT_EQ(dtype_.has_value(), case_["gradients"].empty());
+  }
 }
 
 TEST_P(PeftCases, WrittenAndReadAgainItIsTheSame) {

@@ -209,6 +209,35 @@ TEST(Lora, AStepHoldsNoGradientOfTheBase) {
   EXPECT_LT(beside, layers / 8);
 }
 
+// A base that lies elsewhere is streamed: no more than a layer of it and the embedding are there.
+TEST(Lora, AStepStreamsABaseOfTheHostOrDisk) {
+  DecoderConfig c = small();
+  c.layers = 16;
+  c.dim = 64;
+  c.ffn = 256;
+  const LoraConfig config = lora_config(c, {kLoraQ, kLoraDown}, 2, 1.0);
+  const auto step = [&](const Decoder& w, const Lora& lora, const Array& tokens) {
+    return grad([&](const Lora& l) {
+      ForwardOptions with;
+      with.lora = l;
+      with.lora_config = &config;
+      const Array hidden = forward_layers(c, w, tokens, with).hidden;
+      return sum(decoder_log_probs(c, w, hidden, tokens, 256, with));
+    })(lora);
+  };
+  int64_t base = 0;
+  for (const Array& leaf : tree_leaves(decoder_abstract(c))) base += leaf.type().bytes();
+  for (const MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
+    const Decoder types =
+        tree_map([&](const Array& leaf) { return device_put(leaf, kind); }, decoder_abstract(c));
+    const auto lowered =
+        jit(step).lower(types, lora_abstract(c, config), Array::abstract({1, 4}, DType::kI32));
+    const MemoryAnalysis analysis = lowered.compile().memory_analysis();
+    EXPECT_GE(analysis.kinds[static_cast<size_t>(kind)].total_bytes, base);
+    EXPECT_LT(analysis.device().total_bytes, base / 4);
+  }
+}
+
 TEST(Lora, InitIsPeftsAndCutToEachRank) {
   const DecoderConfig c = small();
   LoraConfig config = lora_config(c, {kLoraQ, kLoraDown}, 8, 2.0);
