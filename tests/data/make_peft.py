@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes peft.json: logits of tiny models with adapters, by transformers and peft.
+"""Makes peft.json: logits and gradients of tiny models with adapters, by transformers and peft.
 
 Weights are given by a formula of the tensor's name (value_of), so that the file holds configurations,
-names with shapes, and a few logits. Run with the versions in its first lines: python make_peft.py
+names with shapes, a few logits, and norms of the gradients of the mean cross-entropy. Run with the versions in its first lines: python make_peft.py
 """
 
 import json
@@ -100,12 +100,21 @@ def run(name, case):
         base = base_model(tied)
         if bf16:
             base = base.to(torch.bfloat16)
-        model = peft.PeftModel.from_pretrained(base, folder).eval()
-    with torch.no_grad():
-        logits = model(torch.tensor(TOKENS)).logits.float().numpy()
+        model = peft.PeftModel.from_pretrained(base, folder, is_trainable=True).eval()
+    ids = torch.tensor(TOKENS)
+    out = model(ids).logits.float()
+    gradients = {}
+    if not bf16:
+        loss = torch.nn.functional.cross_entropy(out[:, :-1].reshape(-1, VOCAB), ids[:, 1:].reshape(-1))
+        loss.backward()
+        for key, p in model.named_parameters():
+            if p.grad is not None:
+                key = key.replace(".modules_to_save", "").replace(".default", "")
+                gradients[key] = float(f"{p.grad.norm():.7g}")
+    logits = out.detach().numpy()
     text["base_model_name_or_path"] = "base"
     shapes = {k: list(t.shape) for k, t in sorted(tensors.items())}
-    return dict(tied=tied, bf16=bf16, config=text, tensors=shapes,
+    return dict(tied=tied, bf16=bf16, config=text, tensors=shapes, gradients=gradients,
                 logits=[float(f"{x:.7g}") for x in logits[:, ::3].ravel()])
 
 

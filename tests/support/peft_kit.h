@@ -92,7 +92,8 @@ inline TensorSet peft_tensors(const nlohmann::json& one) {
     if (const size_t at = name.find(".base_layer"); at != std::string::npos) {
       formula.erase(at, std::string(".base_layer").size());
       formula.erase(0, kPeftPrefix.size());
-      if (one["tied"].get<bool>() && formula == "lm_head.weight") formula = "model.embed_tokens.weight";
+      if (one["tied"].get<bool>() && formula == "lm_head.weight")
+        formula = "model.embed_tokens.weight";
     }
     tensors.add(name, shape.get<std::vector<int64_t>>(), formula);
   }

@@ -15,14 +15,25 @@ constexpr int64_t kMaxLayer = 1 << 20;
 
 // Keys that say nothing of the adapter's numbers, given the keys that are read.
 constexpr std::array<std::string_view, 12> kIgnored = {
-    "auto_mapping",      "peft_version",  "revision",     "inference_mode",   "megatron_core",
-    "qalora_group_size", "runtime_config", "loftq_config", "eva_config",      "corda_config",
-    "lora_ga_config",    "base_model_name_or_path"};
-constexpr std::array<std::string_view, 16> kRead = {
-    "peft_type",       "r",               "lora_alpha",          "lora_dropout",
-    "use_rslora",      "target_modules",  "exclude_modules",     "layers_to_transform",
-    "layers_pattern",  "rank_pattern",    "alpha_pattern",       "modules_to_save",
-    "bias",            "init_lora_weights", "fan_in_fan_out",    "task_type"};
+    "auto_mapping",  "peft_version",      "revision",       "inference_mode",
+    "megatron_core", "qalora_group_size", "runtime_config", "loftq_config",
+    "eva_config",    "corda_config",      "lora_ga_config", "base_model_name_or_path"};
+constexpr std::array<std::string_view, 16> kRead = {"peft_type",
+                                                    "r",
+                                                    "lora_alpha",
+                                                    "lora_dropout",
+                                                    "use_rslora",
+                                                    "target_modules",
+                                                    "exclude_modules",
+                                                    "layers_to_transform",
+                                                    "layers_pattern",
+                                                    "rank_pattern",
+                                                    "alpha_pattern",
+                                                    "modules_to_save",
+                                                    "bias",
+                                                    "init_lora_weights",
+                                                    "fan_in_fan_out",
+                                                    "task_type"};
 
 bool is_unset(const Json& value) {
   if (value.is_null()) return true;
@@ -64,7 +75,8 @@ PeftModules read_modules(JsonFields& fields, std::string_view key) {
 
 // An object of patterns and numbers.
 template <typename T, typename Read>
-std::vector<std::pair<std::string, T>> read_pattern(JsonFields& fields, std::string_view key, Read read) {
+std::vector<std::pair<std::string, T>> read_pattern(JsonFields& fields, std::string_view key,
+                                                    Read read) {
   std::vector<std::pair<std::string, T>> all;
   const Json* value = fields.find(key);
   if (!value) return all;
@@ -75,8 +87,8 @@ std::vector<std::pair<std::string, T>> read_pattern(JsonFields& fields, std::str
   for (const JsonMember& member : *value->as_object()) {
     const std::optional<T> number = read(member.value);
     if (!number) {
-      fields.refuse(key, fmt::format("{}: expected a number in range, got {}", shown_name(member.key),
-                                     shown(member.value)));
+      fields.refuse(key, fmt::format("{}: expected a number in range, got {}",
+                                     shown_name(member.key), shown(member.value)));
       return {};
     }
     all.emplace_back(member.key, *number);
@@ -90,8 +102,9 @@ void read_init(JsonFields& fields) {
   const std::string* name = init->as_string();
   for (const char* known : {"gaussian", "orthogonal", "eva"})
     if (name && *name == known) return;
-  fields.refuse("init_lora_weights",
-                fmt::format("{} is not supported: it may have changed the base's weights", shown(*init)));
+  fields.refuse(
+      "init_lora_weights",
+      fmt::format("{} is not supported: it may have changed the base's weights", shown(*init)));
 }
 
 // Keys that nobody reads must say nothing.
@@ -209,28 +222,27 @@ Json PeftConfig::to_json() const {
   const auto whole = static_cast<int64_t>(lora_alpha);
   const Json alpha = static_cast<double>(whole) == lora_alpha ? Json(whole) : Json(lora_alpha);
   const std::string& base = base_model_name_or_path;
-  return Json::object({{"peft_type", "LORA"},
-                       {"task_type", "CAUSAL_LM"},
-                       {"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
-                       {"inference_mode", true},
-                       {"r", r},
-                       {"lora_alpha", alpha},
-                       {"lora_dropout", lora_dropout},
-                       {"use_rslora", use_rslora},
-                       {"use_dora", false},
-                       {"lora_bias", false},
-                       {"bias", "none"},
-                       {"fan_in_fan_out", false},
-                       {"init_lora_weights", true},
-                       {"target_modules", is_all_linear ? Json("all-linear") : modules(target_modules)},
-                       {"exclude_modules", modules(exclude_modules)},
-                       {"layers_to_transform",
-                        layers_to_transform ? list(*layers_to_transform) : Json(nullptr)},
-                       {"layers_pattern", nullptr},
-                       {"rank_pattern", pattern(rank_pattern)},
-                       {"alpha_pattern", pattern(alpha_pattern)},
-                       {"modules_to_save",
-                        modules_to_save.empty() ? Json(nullptr) : list(modules_to_save)}});
+  return Json::object(
+      {{"peft_type", "LORA"},
+       {"task_type", "CAUSAL_LM"},
+       {"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
+       {"inference_mode", true},
+       {"r", r},
+       {"lora_alpha", alpha},
+       {"lora_dropout", lora_dropout},
+       {"use_rslora", use_rslora},
+       {"use_dora", false},
+       {"lora_bias", false},
+       {"bias", "none"},
+       {"fan_in_fan_out", false},
+       {"init_lora_weights", true},
+       {"target_modules", is_all_linear ? Json("all-linear") : modules(target_modules)},
+       {"exclude_modules", modules(exclude_modules)},
+       {"layers_to_transform", layers_to_transform ? list(*layers_to_transform) : Json(nullptr)},
+       {"layers_pattern", nullptr},
+       {"rank_pattern", pattern(rank_pattern)},
+       {"alpha_pattern", pattern(alpha_pattern)},
+       {"modules_to_save", modules_to_save.empty() ? Json(nullptr) : list(modules_to_save)}});
 }
 
 }  // namespace stow

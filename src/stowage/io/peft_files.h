@@ -15,8 +15,8 @@
 
 namespace stow {
 
-/// Modules by name: a list of names or of what follows a dot in them, or a regular expression that the
-/// whole name matches.
+/// Modules by name: a list of names or of what follows a dot in them, or a regular expression that
+/// the whole name matches.
 struct PeftModules {
   std::vector<std::string> names;
   std::optional<std::string> pattern;
@@ -25,20 +25,20 @@ struct PeftModules {
   friend bool operator==(const PeftModules&, const PeftModules&) = default;
 };
 
-/// A LoRA configuration. What would change its meaning and is not read is refused by name when a file is
-/// read: other kinds of adapters, DoRA and the other variants, biases, quantized bases, initializations
-/// that change the base.
+/// A LoRA configuration. What would change its meaning and is not read is refused by name when a
+/// file is read: other kinds of adapters, DoRA and the other variants, biases, quantized bases,
+/// initializations that change the base.
 struct PeftConfig {
   int64_t r = 8;
   double lora_alpha = 8;
   double lora_dropout = 0;
-  bool use_rslora = false;      ///< Scales are alpha / sqrt(r), not alpha / r.
-  bool is_all_linear = false;   ///< target_modules is "all-linear": all matrices but the head.
+  bool use_rslora = false;     ///< Scales are alpha / sqrt(r), not alpha / r.
+  bool is_all_linear = false;  ///< target_modules is "all-linear": all matrices but the head.
   PeftModules target_modules, exclude_modules;
   /// Numbers of the layers to which names in target_modules are confined; none: all.
   std::optional<std::vector<int64_t>> layers_to_transform;
-  /// Regular expressions of names, as a whole or behind a dot, and what stands in for r and lora_alpha.
-  /// The first that matches counts.
+  /// Regular expressions of names, as a whole or behind a dot, and what stands in for r and
+  /// lora_alpha. The first that matches counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
   std::vector<std::string> modules_to_save;  ///< Ends of names of modules that are stored whole.

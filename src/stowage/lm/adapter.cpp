@@ -34,9 +34,12 @@ std::string full_name(std::string_view module, std::string_view part) {
 
 const nn::LoraTarget& group_of(const nn::LoraConfig& lora, const PeftTarget& target) {
   switch (target.kind) {
-    case Kind::kEmbed: return lora.embed;
-    case Kind::kHead: return lora.head;
-    case Kind::kMatrix: break;
+    case Kind::kEmbed:
+      return lora.embed;
+    case Kind::kHead:
+      return lora.head;
+    case Kind::kMatrix:
+      break;
   }
   return lora.layers[target.matrix];
 }
@@ -63,10 +66,12 @@ std::vector<Piece> pieces_of(const std::vector<PeftTarget>& targets, const nn::L
   }
   const int64_t d = config.hidden_size;
   if (lora.saved_embed)
-    pieces.push_back({full_name("model.embed_tokens", "weight"), {config.vocab_size, d}, "saved_embed", 0, d});
+    pieces.push_back(
+        {full_name("model.embed_tokens", "weight"), {config.vocab_size, d}, "saved_embed", 0, d});
   if (lora.saved_head)
     pieces.push_back({full_name("lm_head", "weight"), {config.vocab_size, d}, "saved_head", 0, d});
-  if (lora.saved_norm) pieces.push_back({full_name("model.norm", "weight"), {d}, "saved_norm", 0, d});
+  if (lora.saved_norm)
+    pieces.push_back({full_name("model.norm", "weight"), {d}, "saved_norm", 0, d});
   return pieces;
 }
 
@@ -119,7 +124,8 @@ Result<void> check_base_weight(const SafetensorsFile& file, const TensorInfo& te
       return read;
     // Adapters of a base of bf16 may hold it rounded or not.
     for (size_t i = 0; i < own.size(); ++i)
-      if (own[i] != values[i] && bf16_to_f32(f32_to_bf16(own[i])) != bf16_to_f32(f32_to_bf16(values[i])))
+      if (own[i] != values[i] &&
+          bf16_to_f32(f32_to_bf16(own[i])) != bf16_to_f32(f32_to_bf16(values[i])))
         return fail("{}: differs from the model's weight in row {}", shown_name(tensor.name),
                     row + static_cast<int64_t>(i) / weight->row_elements());
     return {};
@@ -140,7 +146,8 @@ Result<AdapterFiles> AdapterFiles::open(const std::string& path, const HfConfig&
   files.plan = std::move(*plan);
   const std::string tensors_path = path + "/adapter_model.safetensors";
   if (!file_exists(tensors_path) && file_exists(path + "/adapter_model.bin"))
-    return fail("{}/adapter_model.bin: pickles are not read; save the adapter as safetensors", path);
+    return fail("{}/adapter_model.bin: pickles are not read; save the adapter as safetensors",
+                path);
   Result<SafetensorsFile> opened = SafetensorsFile::open(tensors_path);
   if (!opened) return opened.failure();
   const auto file = std::make_shared<const SafetensorsFile>(std::move(*opened));
@@ -165,8 +172,8 @@ Result<AdapterFiles> AdapterFiles::open(const std::string& path, const HfConfig&
   }
   for (const TensorInfo& tensor : file->tensors())
     if (!used.contains(tensor.name))
-      return fail("{}: the tensor {} is of no module that adapter_config.json targets", tensors_path,
-                  shown_name(tensor.name));
+      return fail("{}: the tensor {} is of no module that adapter_config.json targets",
+                  tensors_path, shown_name(tensor.name));
   files.tensors = file;
   return files;
 }
@@ -200,11 +207,13 @@ Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config, 
         return {};
       }
       for (int64_t i = 0; i * row < static_cast<int64_t>(values.size()); ++i)
-        buffer.write((piece.at + (first + i) * piece.stride) * kFloat,
-                     std::as_bytes(values.subspan(static_cast<size_t>(i * row), static_cast<size_t>(row))));
+        buffer.write(
+            (piece.at + (first + i) * piece.stride) * kFloat,
+            std::as_bytes(values.subspan(static_cast<size_t>(i * row), static_cast<size_t>(row))));
       return {};
     };
-    if (Result<void> read = each_rows(*files.tensors, *files.tensors->find(piece.name), write); !read)
+    if (Result<void> read = each_rows(*files.tensors, *files.tensors->find(piece.name), write);
+        !read)
       return read.failure();
   }
   adapter.arrays = tree_unflatten(types, leaves);
@@ -253,7 +262,8 @@ PeftConfig peft_config(const nn::LoraConfig& lora, const HfConfig& config,
   std::set<std::string> names;
   for (const PeftTarget& target : targets) {
     const std::string last = target.name.substr(target.name.rfind('.') + 1);
-    const bool all = target.kind != Kind::kMatrix || layers[target.matrix] == config.num_hidden_layers;
+    const bool all =
+        target.kind != Kind::kMatrix || layers[target.matrix] == config.num_hidden_layers;
     const std::string& name = all ? last : target.name;
     if (names.insert(name).second) peft.target_modules.names.push_back(name);
     if (target.rank != peft.r) peft.rank_pattern.emplace_back(target.name, target.rank);
@@ -266,8 +276,9 @@ PeftConfig peft_config(const nn::LoraConfig& lora, const HfConfig& config,
   return peft;
 }
 
-Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora, const HfConfig& config,
-                          const std::string& folder, const AdapterExport& options) {
+Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora,
+                          const HfConfig& config, const std::string& folder,
+                          const AdapterExport& options) {
   const std::vector<PeftTarget> targets = targets_of(lora, config);
   if (targets.empty()) return fail("{}: the adapter has no matrix", folder);
   const std::vector<std::string> paths = tree_paths(arrays);
@@ -283,7 +294,8 @@ Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora, co
       const int64_t row_bytes = piece.shape.back() * kFloat;
       const std::byte* from = std::as_bytes(std::span(*of)).data() + piece.at * kFloat;
       for (size_t done = 0; done < out.size();) {
-        const int64_t at = offset + static_cast<int64_t>(done), row = at / row_bytes, in_row = at % row_bytes;
+        const int64_t at = offset + static_cast<int64_t>(done), row = at / row_bytes,
+                      in_row = at % row_bytes;
         const size_t n = std::min(out.size() - done, static_cast<size_t>(row_bytes - in_row));
         std::memcpy(out.data() + done, from + row * piece.stride * kFloat + in_row, n);
         done += n;

@@ -27,9 +27,9 @@ struct AdapterFiles {
   std::shared_ptr<const SafetensorsFile> tensors;
 
   /// Opens a folder of adapter_config.json and adapter_model.safetensors.
-  /// Weights of the embedding and the head that PEFT stores beside an adapter must be `base`'s; where
-  /// `base` is null they are taken to be.
-  /// Errors: "PATH: KEY: reason" for damaged files, whatever PeftConfig::load and plan_targets refuse,
+  /// Weights of the embedding and the head that PEFT stores beside an adapter must be `base`'s;
+  /// where `base` is null they are taken to be. Errors: "PATH: KEY: reason" for damaged files,
+  /// whatever PeftConfig::load and plan_targets refuse,
   ///         tensors that are missing, surplus, misshaped or no floats, and pickles alone.
   static Result<AdapterFiles> open(const std::string& path, const HfConfig& config,
                                    const WeightSource* base);
@@ -46,7 +46,8 @@ struct Adapter {
 };
 /// Reads the arrays, each layer at its place and padded with zeros to the greatest rank.
 /// Errors: the system's; CapacityError.
-Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config, DevicePtr device = {});
+Result<Adapter> load_adapter(const AdapterFiles& files, const HfConfig& config,
+                             DevicePtr device = {});
 
 /// How an adapter is written.
 struct AdapterExport {
@@ -56,10 +57,11 @@ struct AdapterExport {
 /// The configuration that gives PEFT these ranks and scales.
 PeftConfig peft_config(const nn::LoraConfig& lora, const HfConfig& config,
                        const AdapterExport& options = {});
-/// Writes adapter_config.json and adapter_model.safetensors into a folder, which is made where it is
-/// missing, so that PEFT finds every tensor and no other. `arrays` are concrete, f32, of `lora`'s shapes.
-/// Errors: the system's; an adapter without a targeted matrix.
-Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora, const HfConfig& config,
-                          const std::string& folder, const AdapterExport& options = {});
+/// Writes adapter_config.json and adapter_model.safetensors into a folder, which is made where it
+/// is missing, so that PEFT finds every tensor and no other. `arrays` are concrete, f32, of
+/// `lora`'s shapes. Errors: the system's; an adapter without a targeted matrix.
+Result<void> save_adapter(const nn::Lora& arrays, const nn::LoraConfig& lora,
+                          const HfConfig& config, const std::string& folder,
+                          const AdapterExport& options = {});
 
 }  // namespace stow::lm

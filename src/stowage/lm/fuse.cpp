@@ -12,7 +12,8 @@
 namespace stow::lm {
 namespace {
 
-// A tensor of the base, and what is added to it: scale * left right, left [rows, r], right [r, columns].
+// A tensor of the base, and what is added to it: scale * left right, left [rows, r], right [r,
+// columns].
 struct Sum {
   std::string name;  // of the base's tensor
   std::vector<float> left, right;
@@ -47,7 +48,8 @@ std::map<std::string, Sum> sums_of(const AdapterFiles& adapter) {
     if (t.kind == PeftTarget::Kind::kEmbed) {
       // Rows of the embedding are columns of A.
       sum.left = transposed(read_all(*adapter.tensors, prefix + "lora_embedding_A"), t.rank, t.in);
-      sum.right = transposed(read_all(*adapter.tensors, prefix + "lora_embedding_B"), t.out, t.rank);
+      sum.right =
+          transposed(read_all(*adapter.tensors, prefix + "lora_embedding_B"), t.out, t.rank);
     } else {
       sum.left = read_all(*adapter.tensors, prefix + "lora_B.weight");
       sum.right = read_all(*adapter.tensors, prefix + "lora_A.weight");
@@ -128,10 +130,12 @@ Result<Fused> fuse(const ModelFiles& model, const AdapterFiles& adapter, const s
     ReadRows read;
     if (is_saved(tensor.name)) {
       const TensorInfo* saved = adapter.tensors->find(std::string(kPeftPrefix) + tensor.name);
-      read = [&adapter, saved, columns](int64_t begin, int64_t end, std::span<float> out) -> Result<void> {
+      read = [&adapter, saved, columns](int64_t begin, int64_t end,
+                                        std::span<float> out) -> Result<void> {
         const int64_t width = columns * dtype_bytes(saved->dtype);
         std::vector<std::byte> raw(static_cast<size_t>((end - begin) * width));
-        if (Result<void> got = adapter.tensors->read_part(*saved, begin * width, raw); !got) return got;
+        if (Result<void> got = adapter.tensors->read_part(*saved, begin * width, raw); !got)
+          return got;
         convert_floats(saved->dtype, raw, DType::kF32, std::as_writable_bytes(out));
         return {};
       };
@@ -140,7 +144,8 @@ Result<Fused> fuse(const ModelFiles& model, const AdapterFiles& adapter, const s
       if (!weight) weight = model.weights->find("model.embed_tokens.weight");  // a tied head
       const auto sum = sums.find(tensor.name);
       const Sum* const added = sum == sums.end() ? nullptr : &sum->second;
-      read = [&model, weight, added, columns](int64_t begin, int64_t end, std::span<float> out) -> Result<void> {
+      read = [&model, weight, added, columns](int64_t begin, int64_t end,
+                                              std::span<float> out) -> Result<void> {
         if (Result<void> got = model.weights->read_rows(*weight, begin, end, DType::kF32,
                                                         std::as_writable_bytes(out));
             !got)
@@ -158,7 +163,8 @@ Result<Fused> fuse(const ModelFiles& model, const AdapterFiles& adapter, const s
   }
   if (Result<void> written = write_hf_folder(folder, config, tensors); !written)
     return written.failure();
-  if (Result<void> text = text::write_tokenizer_files(model.path, folder); !text) return text.failure();
+  if (Result<void> text = text::write_tokenizer_files(model.path, folder); !text)
+    return text.failure();
   return fused;
 }
 

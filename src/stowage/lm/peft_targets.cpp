@@ -32,7 +32,8 @@ bool is_within(std::string_view name, std::string_view part) {
 // A regular expression of Python that a whole name must match.
 class WholeMatch {
  public:
-  // With `behind_dot` a name may have anything and a dot before what matches, as keys of rank_pattern.
+  // With `behind_dot` a name may have anything and a dot before what matches, as keys of
+  // rank_pattern.
   static Result<WholeMatch> compile(std::string_view pattern, bool behind_dot) {
     std::string_view inside = pattern;
     const bool anchored = inside.starts_with("^");
@@ -42,9 +43,8 @@ class WholeMatch {
     if (inside.ends_with("$") && slashes % 2 == 0) inside.remove_suffix(1);
     if (anchored && behind_dot && inside.find('|') != std::string_view::npos)
       return fail("the construct '^' beside '|' is not supported");
-    const std::string whole = fmt::format("{}(?:{})(?!(?:.|\\n))",
-                                          behind_dot && !anchored ? "(?:.*\\.)?" : "",
-                                          expand_words(inside));
+    const std::string whole = fmt::format(
+        "{}(?:{})(?!(?:.|\\n))", behind_dot && !anchored ? "(?:.*\\.)?" : "", expand_words(inside));
     // What is no expression alone must not become one inside of another.
     if (Result<text::Regex> alone = text::Regex::compile(expand_words(inside)); !alone)
       return alone.failure();
@@ -112,12 +112,13 @@ class Matcher {
 
 // Modules beside all_targets() that a name could mean.
 std::vector<std::string> other_modules(const HfConfig& c) {
-  std::vector<std::string> all = {"model", "model.layers", std::string(kNormModule), "model.rotary_emb"};
+  std::vector<std::string> all = {"model", "model.layers", std::string(kNormModule),
+                                  "model.rotary_emb"};
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const std::string layer = fmt::format("model.layers.{}", l);
     all.push_back(layer);
-    for (const char* part : {"self_attn", "mlp", "mlp.act_fn", "input_layernorm",
-                             "post_attention_layernorm"})
+    for (const char* part :
+         {"self_attn", "mlp", "mlp.act_fn", "input_layernorm", "post_attention_layernorm"})
       all.push_back(fmt::format("{}.{}", layer, part));
     for (const char* part : {"self_attn.q_norm", "self_attn.k_norm"})
       if (c.qk_norm) all.push_back(fmt::format("{}.{}", layer, part));
@@ -166,9 +167,10 @@ Result<void> plan_saved(const PeftConfig& peft, const HfConfig& config, nn::Lora
       } else if (module == kNormModule) {
         lora.saved_norm = true;
       } else {
-        return fail("modules_to_save: {} is {}, which is not supported; the embedding, lm_head and "
-                    "model.norm are",
-                    shown_name(part), module);
+        return fail(
+            "modules_to_save: {} is {}, which is not supported; the embedding, lm_head and "
+            "model.norm are",
+            shown_name(part), module);
       }
     }
     if (!is_found) return fail("modules_to_save: the model has no module {}", shown_name(part));
@@ -178,9 +180,9 @@ Result<void> plan_saved(const PeftConfig& peft, const HfConfig& config, nn::Lora
 
 // The widest rank and all scales of the targets.
 void fill(const PeftTarget& target, int64_t layers, nn::LoraConfig& lora) {
-  nn::LoraTarget& t = target.kind == PeftTarget::Kind::kEmbed   ? lora.embed
+  nn::LoraTarget& t = target.kind == PeftTarget::Kind::kEmbed  ? lora.embed
                       : target.kind == PeftTarget::Kind::kHead ? lora.head
-                                                                : lora.layers[target.matrix];
+                                                               : lora.layers[target.matrix];
   const bool of_layer = target.kind == PeftTarget::Kind::kMatrix;
   const auto n = static_cast<size_t>(of_layer ? layers : 1);
   t.ranks.resize(n, 0);
@@ -193,7 +195,9 @@ void fill(const PeftTarget& target, int64_t layers, nn::LoraConfig& lora) {
 
 }  // namespace
 
-std::string_view module_of_matrix(size_t matrix) { return kModules.at(matrix); }
+std::string_view module_of_matrix(size_t matrix) {
+  return kModules.at(matrix);
+}
 
 std::vector<PeftTarget> all_targets(const HfConfig& c) {
   const int64_t d = c.hidden_size, q = c.num_attention_heads * c.head_dim,
@@ -203,8 +207,8 @@ std::vector<PeftTarget> all_targets(const HfConfig& c) {
   std::vector<PeftTarget> all;
   for (int64_t l = 0; l < c.num_hidden_layers; ++l)
     for (size_t m = 0; m < kModules.size(); ++m)
-      all.push_back({fmt::format("model.layers.{}.{}", l, kModules[m]), PeftTarget::Kind::kMatrix, m, l,
-                     in_out[m].first, in_out[m].second});
+      all.push_back({fmt::format("model.layers.{}.{}", l, kModules[m]), PeftTarget::Kind::kMatrix,
+                     m, l, in_out[m].first, in_out[m].second});
   all.push_back({std::string(kEmbedModule), PeftTarget::Kind::kEmbed, 0, 0, c.vocab_size, d});
   all.push_back({std::string(kHeadModule), PeftTarget::Kind::kHead, 0, 0, d, c.vocab_size});
   return all;
@@ -259,7 +263,8 @@ Result<PeftPlan> plan_targets(const PeftConfig& peft, const HfConfig& config) {
       if (!*hit) continue;
       if (peft.layers_to_transform) {
         const std::vector<int64_t>& layers = *peft.layers_to_transform;
-        if (!of_layer || std::find(layers.begin(), layers.end(), target.layer) == layers.end()) continue;
+        if (!of_layer || std::find(layers.begin(), layers.end(), target.layer) == layers.end())
+          continue;
       }
     }
     const Result<int64_t> rank = ranks->find(target.name, peft.r);

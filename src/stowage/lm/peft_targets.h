@@ -18,8 +18,8 @@ struct PeftTarget {
   enum class Kind : uint8_t { kMatrix, kEmbed, kHead };
   std::string name;  ///< "model.layers.0.self_attn.q_proj"
   Kind kind = Kind::kMatrix;
-  size_t matrix = 0;      ///< nn::LoraMatrix, of a matrix of a layer.
-  int64_t layer = 0;      ///< Of a matrix of a layer.
+  size_t matrix = 0;        ///< nn::LoraMatrix, of a matrix of a layer.
+  int64_t layer = 0;        ///< Of a matrix of a layer.
   int64_t in = 0, out = 0;  ///< Extents [out, in] of its matrix; of the embedding V and d.
   int64_t rank = 0;
   double scale = 0;
@@ -36,8 +36,8 @@ struct PeftPlan {
   nn::LoraConfig lora;
 };
 /// Errors: "KEY: reason": patterns that cannot be read or that match nothing; modules that take no
-///         adapter; modules_to_save other than the embedding, the head and the last norm; layers that
-///         the model has not.
+///         adapter; modules_to_save other than the embedding, the head and the last norm; layers
+///         that the model has not.
 Result<PeftPlan> plan_targets(const PeftConfig& peft, const HfConfig& config);
 
 }  // namespace stow::lm

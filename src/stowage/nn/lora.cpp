@@ -19,13 +19,18 @@ namespace {
 // Extents of a matrix of a layer.
 std::pair<int64_t, int64_t> in_out(const DecoderConfig& c, size_t matrix) {
   switch (static_cast<LoraMatrix>(matrix)) {
-    case kLoraQ: return {c.dim, c.q_dim()};
+    case kLoraQ:
+      return {c.dim, c.q_dim()};
     case kLoraK:
-    case kLoraV: return {c.dim, c.kv_dim()};
-    case kLoraO: return {c.q_dim(), c.dim};
+    case kLoraV:
+      return {c.dim, c.kv_dim()};
+    case kLoraO:
+      return {c.q_dim(), c.dim};
     case kLoraGate:
-    case kLoraUp: return {c.dim, c.ffn};
-    case kLoraDown: return {c.ffn, c.dim};
+    case kLoraUp:
+      return {c.dim, c.ffn};
+    case kLoraDown:
+      return {c.ffn, c.dim};
   }
   fail_here("[lora] no matrix {}", matrix);
 }
@@ -75,7 +80,8 @@ Lora build(const DecoderConfig& c, const LoraConfig& lora, Make make, Saved save
 Array cut(const Array& x, const LoraTarget& target, int axis) {
   if (target.ranks.empty()) return x;
   if (x.rank() == 2)  // of embedding or head
-    return where(iota(x.shape(), axis, DType::kI32) < static_cast<int32_t>(target.ranks[0]), x, 0.0);
+    return where(iota(x.shape(), axis, DType::kI32) < static_cast<int32_t>(target.ranks[0]), x,
+                 0.0);
   std::vector<Array> layers;
   for (const int64_t rank : target.ranks)
     layers.push_back(full({1, 1, 1}, static_cast<double>(rank), DType::kI32));
@@ -105,8 +111,10 @@ LoraConfig lora_config(const DecoderConfig& config, const std::vector<LoraMatrix
                        int64_t rank, double scale) {
   LoraConfig lora;
   for (const LoraMatrix matrix : matrices)
-    lora.layers[matrix] = {rank, {}, std::vector<float>(static_cast<size_t>(config.layers),
-                                                        static_cast<float>(scale))};
+    lora.layers[matrix] = {
+        rank,
+        {},
+        std::vector<float>(static_cast<size_t>(config.layers), static_cast<float>(scale))};
   return lora;
 }
 

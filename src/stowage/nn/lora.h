@@ -14,7 +14,8 @@ namespace stow::nn {
 
 struct DecoderConfig;
 
-/// The two factors of one adapter, as PEFT stores them: scale * B A is added to a matrix W [out, in].
+/// The two factors of one adapter, as PEFT stores them: scale * B A is added to a matrix W [out,
+/// in].
 struct LowRank {
   Array a;  // [L, r, in]; [r, in] without layers
   Array b;  // [L, out, r]; [out, r] without layers
@@ -41,9 +42,9 @@ STOW_TREE(Lora, layers, embed, head, saved_embed, saved_head, saved_norm);
 /// The adapter of one kind of matrix.
 struct LoraTarget {
   int64_t rank = 0;  ///< Of the arrays, the greatest of all layers; 0: not targeted.
-  /// Rank of each layer, [L], or [1] of embedding and head: rows of A and columns of B beyond it are
-  /// zero, and stay so under any optimizer that leaves alone what has neither a gradient nor a value.
-  /// 0: the layer is not targeted. Empty: all have `rank`.
+  /// Rank of each layer, [L], or [1] of embedding and head: rows of A and columns of B beyond it
+  /// are zero, and stay so under any optimizer that leaves alone what has neither a gradient nor a
+  /// value. 0: the layer is not targeted. Empty: all have `rank`.
   std::vector<int64_t> ranks = {};
   /// What B A is multiplied with in each layer, [L], or [1] of embedding and head.
   std::vector<float> scales = {};

@@ -16,7 +16,9 @@ namespace {
 // Numbers of the streams of dropout: layers take those from kLayerStream on.
 constexpr int64_t kHeadStream = 0, kLayerStream = 1;
 
-Array on_device(const Array& x) { return device_put(x, MemoryKind::kDevice); }
+Array on_device(const Array& x) {
+  return device_put(x, MemoryKind::kDevice);
+}
 
 }  // namespace
 
@@ -54,20 +56,24 @@ std::optional<LoraInput> lora_input(const DecoderConfig& config, const ForwardOp
   std::vector<float> scales(n * kNumLoraMatrices, 0.0f);
   for (size_t m = 0; m < kNumLoraMatrices; ++m) {
     const LoraTarget& target = options.lora_config->layers[m];
-    for (size_t l = 0; l < n && target.rank > 0; ++l) scales[l * kNumLoraMatrices + m] = target.scales[l];
+    for (size_t l = 0; l < n && target.rank > 0; ++l)
+      scales[l * kNumLoraMatrices + m] = target.scales[l];
   }
   std::vector<std::byte> bytes(scales.size() * sizeof(float));
   std::memcpy(bytes.data(), scales.data(), bytes.size());
-  LoraInput input{options.lora->layers,
-                  make_literal({DType::kF32, {config.layers, static_cast<int64_t>(kNumLoraMatrices)}},
-                               std::move(bytes)),
-                  {}};
+  LoraInput input{
+      options.lora->layers,
+      make_literal({DType::kF32, {config.layers, static_cast<int64_t>(kNumLoraMatrices)}},
+                   std::move(bytes)),
+      {}};
   if (options.dropout_key && options.lora_config->dropout > 0)
-    input.key = random::split_array(random::fold_in(*options.dropout_key, kLayerStream), config.layers);
+    input.key =
+        random::split_array(random::fold_in(*options.dropout_key, kLayerStream), config.layers);
   return input;
 }
 
-Decoder with_saved(const DecoderConfig& config, const Decoder& model, const std::optional<Lora>& lora) {
+Decoder with_saved(const DecoderConfig& config, const Decoder& model,
+                   const std::optional<Lora>& lora) {
   Decoder made = model;
   if (!lora) return made;
   if (lora->saved_head) {
@@ -87,7 +93,9 @@ Array add_embed_adapter(const Array& x, const Array& tokens, const ForwardOption
   return (x + dot_general(z, on_device(factors.b), {z.rank() - 1}, {1})).astype(x.dtype());
 }
 
-LowRank head_factors(const ForwardOptions& options) { return tree_map(on_device, *options.lora->head); }
+LowRank head_factors(const ForwardOptions& options) {
+  return tree_map(on_device, *options.lora->head);
+}
 
 LowRankOptions head_options(const ForwardOptions& options) {
   LowRankOptions made{options.lora_config->head.scales[0], options.lora_config->dropout};

@@ -33,7 +33,8 @@ void check_lora(const DecoderConfig& config, const ForwardOptions& options);
 /// Adapters of the layers for a scan; none where no matrix of a layer has one.
 std::optional<LoraInput> lora_input(const DecoderConfig& config, const ForwardOptions& options);
 /// The decoder with the weights that the adapter holds whole in place of its own.
-Decoder with_saved(const DecoderConfig& config, const Decoder& model, const std::optional<Lora>& lora);
+Decoder with_saved(const DecoderConfig& config, const Decoder& model,
+                   const std::optional<Lora>& lora);
 /// x [B, T, d] plus what the embedding's adapter gives for tokens [B, T].
 Array add_embed_adapter(const Array& x, const Array& tokens, const ForwardOptions& options);
 /// The head's adapter on the device, and its scale and dropout.

@@ -1,5 +1,5 @@
-// Adapters of PEFT folders against peft itself (tests/data/peft.json, with the program that made it),
-// written and read again, merged, and refused.
+// Adapters of PEFT folders against peft itself (tests/data/peft.json, with the program that made
+// it), written and read again, merged, and refused.
 #include "stowage/lm/adapter.h"
 
 #include <gmock/gmock.h>
@@ -9,14 +9,15 @@
 
 #include "stowage/lm/fuse.h"
 #include "stowage/lm/generate.h"
+#include "stowage/stowage.h"
 #include "tests/support/peft_kit.h"
 
 namespace stow {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::peft_cases;
 using testing::TensorSet;
-using ::testing::HasSubstr;
 
 lm::ModelFiles open_model(const std::string& path) {
   Result<lm::ModelFiles> files = lm::ModelFiles::open(path);
@@ -93,6 +94,45 @@ TEST_P(PeftCases, LogitsAreThoseOfPeft) {
   EXPECT_GT(distance(thirds(logits_of(model_, nullptr, rows_, dtype_), rows_), expected), 5e-2);
 }
 
+// Gradients go through save_adapter() for the names that PEFT has for them.
+TEST_P(PeftCases, GradientsAreThoseOfPeft) {
+  const lm::AdapterFiles files = adapter();
+  const Result<lm::Adapter> loaded = lm::load_adapter(files, model_.config);
+  ASSERT_TRUE(loaded.ok()) << loaded.error();
+  const Result<lm::Model> model = lm::load(model_);
+  ASSERT_TRUE(model.ok()) << model.error();
+  const nn::Decoder weights = model->arrays();
+  std::vector<Array> ids;
+  for (const int32_t id : rows_.tokens) ids.push_back(full({1}, id, DType::kI32));
+  const Array tokens = concatenate(ids).reshape({rows_.n, rows_.length});
+  const Array targets = tokens.slice(1, 1, rows_.length);
+  for (const int64_t chunk : {4, 256}) {
+    const nn::Lora gradients = grad([&](const nn::Lora& lora) {
+      nn::ForwardOptions with;
+      with.lora = lora;
+      with.lora_config = &loaded->config;
+      const Array hidden = nn::forward_layers(model->decoder(), weights, tokens, with).hidden;
+      return -mean(nn::decoder_log_probs(
+          model->decoder(), weights, hidden.slice(1, 0, rows_.length - 1), targets, chunk, with));
+    })(loaded->arrays);
+    ASSERT_TRUE(
+        lm::save_adapter(gradients, loaded->config, model_.config, folder_ / "gradients").ok());
+    const Result<SafetensorsFile> file =
+        SafetensorsFile::open(folder_ / "gradients/adapter_model.safetensors");
+    ASSERT_TRUE(file.ok()) << file.error();
+    for (const auto& [name, norm] : case_["gradients"].items()) {
+      const TensorInfo* tensor = file->find(name);
+      ASSERT_TRUE(tensor) << name;
+      std::vector<float> values(static_cast<size_t>(tensor->n_bytes) / sizeof(float));
+      ASSERT_TRUE(file->read(*tensor, std::as_writable_bytes(std::span(values))).ok());
+      double squares = 0;
+      for (const float x : values) squares += static_cast<double>(x) * x;
+      EXPECT_NEAR(std::sqrt(squares), norm.get<double>(), 1e-5 * norm.get<double>() + 1e-8) << name;
+    }
+    EXPECT_EQ(dtype_.has_value(), case_["gradients"].empty());
+  }
+}
+
 TEST_P(PeftCases, WrittenAndReadAgainItIsTheSame) {
   const lm::AdapterFiles files = adapter();
   const Result<lm::Adapter> loaded = lm::load_adapter(files, model_.config);
@@ -139,7 +179,8 @@ TEST_P(PeftCases, PredictedIsMeasured) {
 INSTANTIATE_TEST_SUITE_P(Peft, PeftCases,
                          ::testing::Values("attention", "all_linear", "rslora", "regex", "anchored",
                                            "patterns", "layers", "excluded", "embedding",
-                                           "embedding_tied", "head_tied", "saved", "saved_tied", "bf16"),
+                                           "embedding_tied", "head_tied", "saved", "saved_tied",
+                                           "bf16"),
                          [](const auto& info) { return info.param; });
 
 TEST(Adapter, GeneratesAsItsFusedModel) {
@@ -232,17 +273,20 @@ TEST_F(AdapterErrors, NameTheKeyOfTheConfiguration) {
   expect("target_modules", nullptr,
          "target_modules: expected names of modules, a pattern or \"all-linear\"");
   expect("target_modules", {"nothing"}, "target_modules: the model has no such module");
-  expect("target_modules", {"self_attn"}, "target_modules: model.layers.0.self_attn takes no adapter");
+  expect("target_modules", {"self_attn"},
+         "target_modules: model.layers.0.self_attn takes no adapter");
   expect("target_modules", {"q_proj", 1}, "target_modules: expected names, got 1");
   expect("target_modules", "(q_proj", "target_modules: missing closing parenthesis");
-  expect("target_modules", "(?P<x>q_proj)", "target_modules: the construct '(?P' at byte 0 is not supported");
+  expect("target_modules", "(?P<x>q_proj)",
+         "target_modules: the construct '(?P' at byte 0 is not supported");
   expect("layers_to_transform", {0, 3}, "layers_to_transform: expected layers from 0 to 2, got 3");
   expect("layers_pattern", "h", "layers_pattern: expected \"layers\", got \"h\"");
   expect("modules_to_save", {"norm"},
          "modules_to_save: \"norm\" is model.layers.0.input_layernorm, which is not supported; the "
          "embedding, lm_head and model.norm are");
   expect("modules_to_save", {"score"}, "modules_to_save: the model has no module \"score\"");
-  expect("rank_pattern", {{"q_proj", 0}}, "rank_pattern: \"q_proj\": expected a number in range, got 0");
+  expect("rank_pattern", {{"q_proj", 0}},
+         "rank_pattern: \"q_proj\": expected a number in range, got 0");
   expect("alpha_pattern", {{"q[", 1}}, "alpha_pattern: \"q[\": a class has no end");
 }
 
@@ -258,16 +302,18 @@ TEST_F(AdapterErrors, NameTheTensor) {
   tensors_ = good;
   // SkyRL's exports without target_modules let PEFT drop these in silence.
   tensors_.add("base_model.model.model.layers.1.mlp.up_proj.lora_A.weight", {4, 16});
-  EXPECT_EQ(error(), file +
-                         "the tensor \"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight\" is of "
-                         "no module that adapter_config.json targets");
+  EXPECT_EQ(error(),
+            file +
+                "the tensor \"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight\" is of "
+                "no module that adapter_config.json targets");
   tensors_ = good;
   tensors_.add("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", {16});
   EXPECT_THAT(error(), HasSubstr("lora_magnitude_vector"));
   tensors_ = good;
   tensors_.add("base_model.model.lm_head.base_layer.weight", {24, 16}, "another");
-  EXPECT_EQ(error(), file + "\"base_model.model.lm_head.base_layer.weight\": differs from the model's "
-                            "weight in row 0");
+  EXPECT_EQ(error(), file +
+                         "\"base_model.model.lm_head.base_layer.weight\": differs from the model's "
+                         "weight in row 0");
 }
 
 TEST_F(AdapterErrors, SayThatPicklesAreNotRead) {

@@ -31,7 +31,8 @@ LoraConfig everything(const DecoderConfig& c) {
     const auto r = static_cast<int64_t>(m % 3 + 1);
     lora.layers[m] = {r, {}, {}};
     for (int64_t l = 0; l < c.layers; ++l)
-      lora.layers[m].scales.push_back(0.25f * static_cast<float>(l + 1) + 0.5f * static_cast<float>(m));
+      lora.layers[m].scales.push_back(0.25f * static_cast<float>(l + 1) +
+                                      0.5f * static_cast<float>(m));
   }
   lora.embed = {2, {}, {1.5f}};
   lora.head = {4, {}, {0.75f}};
@@ -53,17 +54,22 @@ Array product(const DecoderConfig& c, const Array& a, const Array& b, double sca
   return c.out_in ? ba : swapaxes(ba, 0, 1);
 }
 
-Array stacked(const DecoderConfig& c, const std::optional<LowRank>& factors, const LoraTarget& target) {
+Array stacked(const DecoderConfig& c, const std::optional<LowRank>& factors,
+              const LoraTarget& target) {
   std::vector<Array> parts;
   for (int64_t l = 0; l < c.layers; ++l) {
-    const auto of = [&](const Array& x) { return x.slice(0, l, l + 1).reshape({x.dim(1), x.dim(2)}); };
-    const Array one = product(c, of(factors->a), of(factors->b), target.scales[static_cast<size_t>(l)]);
+    const auto of = [&](const Array& x) {
+      return x.slice(0, l, l + 1).reshape({x.dim(1), x.dim(2)});
+    };
+    const Array one =
+        product(c, of(factors->a), of(factors->b), target.scales[static_cast<size_t>(l)]);
     parts.push_back(one.reshape({1, one.dim(0), one.dim(1)}));
   }
   return concatenate(parts);
 }
 
-Decoder merged(const DecoderConfig& c, const Decoder& base, const Lora& lora, const LoraConfig& config) {
+Decoder merged(const DecoderConfig& c, const Decoder& base, const Lora& lora,
+               const LoraConfig& config) {
   Decoder m = base;
   const auto add = [&](Array& w, size_t i) {
     if (const auto& factors = lora_matrix(lora.layers, i))
@@ -78,15 +84,18 @@ Decoder merged(const DecoderConfig& c, const Decoder& base, const Lora& lora, co
   add(w.w3, kLoraUp);
   add(w.w2, kLoraDown);
   if (lora.embed)
-    m.embed = m.embed + swapaxes(matmul(lora.embed->b, lora.embed->a), 0, 1) * config.embed.scales[0];
-  if (lora.head)
-    m.head = *m.head + product(c, lora.head->a, lora.head->b, config.head.scales[0]);
+    m.embed =
+        m.embed + swapaxes(matmul(lora.embed->b, lora.embed->a), 0, 1) * config.embed.scales[0];
+  if (lora.head) m.head = *m.head + product(c, lora.head->a, lora.head->b, config.head.scales[0]);
   return m;
 }
 
-Array some_tokens() { return random::randint(random::key(9), {2, 7}, 0, 40); }
+Array some_tokens() {
+  return random::randint(random::key(9), {2, 7}, 0, 40);
+}
 
-Array log_probs(const DecoderConfig& c, const Decoder& m, const ForwardOptions& options, int64_t chunk) {
+Array log_probs(const DecoderConfig& c, const Decoder& m, const ForwardOptions& options,
+                int64_t chunk) {
   const Array tokens = some_tokens();
   const Array hidden = forward_layers(c, m, tokens, options).hidden;
   return decoder_log_probs(c, m, hidden, tokens, chunk, options);
@@ -108,9 +117,11 @@ TEST(Lora, GivesWhatMergedWeightsGive) {
     const Decoder whole = merged(c, base, lora, config);
     const Array expected = log_probs(c, whole, {}, 256);
     EXPECT_GT(distance(log_probs(c, base, {}, 256), expected), 1e-3);
-    for (const int64_t chunk : {3, 256}) EXPECT_LE(distance(log_probs(c, base, with, chunk), expected), 1e-5);
+    for (const int64_t chunk : {3, 256})
+      EXPECT_LE(distance(log_probs(c, base, with, chunk), expected), 1e-5);
     const Array hidden = forward_layers(c, whole, some_tokens()).hidden;
-    EXPECT_LE(distance(decoder_logits(c, base, hidden, {}, with), decoder_logits(c, whole, hidden)), 1e-5);
+    EXPECT_LE(distance(decoder_logits(c, base, hidden, {}, with), decoder_logits(c, whole, hidden)),
+              1e-5);
   }
 }
 
@@ -172,13 +183,15 @@ TEST(Lora, AStepHoldsNoGradientOfTheBase) {
   c.dim = 64;
   c.ffn = 256;
   LoraConfig config;
-  for (size_t m = 0; m < kNumLoraMatrices; ++m) config.layers[m] = {2, {}, std::vector<float>(16, 1.0f)};
+  for (size_t m = 0; m < kNumLoraMatrices; ++m)
+    config.layers[m] = {2, {}, std::vector<float>(16, 1.0f)};
   const auto step = [&](const Decoder& w, const Lora& lora, const Array& tokens) {
     return grad([&](const Lora& l) {
       ForwardOptions with;
       with.lora = l;
       with.lora_config = &config;
-      return sum(decoder_log_probs(c, w, forward_layers(c, w, tokens, with).hidden, tokens, 256, with));
+      return sum(
+          decoder_log_probs(c, w, forward_layers(c, w, tokens, with).hidden, tokens, 256, with));
     })(lora);
   };
   const Decoder types = decoder_abstract(c);
@@ -194,6 +207,35 @@ TEST(Lora, AStepHoldsNoGradientOfTheBase) {
   // Arguments, results, carries of 16 layers, and what one layer and the head need.
   const int64_t beside = analysis.device().total_bytes - base - 2 * small_ones;
   EXPECT_LT(beside, layers / 8);
+}
+
+// A base that lies elsewhere is streamed: no more than a layer of it and the embedding are there.
+TEST(Lora, AStepStreamsABaseOfTheHostOrDisk) {
+  DecoderConfig c = small();
+  c.layers = 16;
+  c.dim = 64;
+  c.ffn = 256;
+  const LoraConfig config = lora_config(c, {kLoraQ, kLoraDown}, 2, 1.0);
+  const auto step = [&](const Decoder& w, const Lora& lora, const Array& tokens) {
+    return grad([&](const Lora& l) {
+      ForwardOptions with;
+      with.lora = l;
+      with.lora_config = &config;
+      const Array hidden = forward_layers(c, w, tokens, with).hidden;
+      return sum(decoder_log_probs(c, w, hidden, tokens, 256, with));
+    })(lora);
+  };
+  int64_t base = 0;
+  for (const Array& leaf : tree_leaves(decoder_abstract(c))) base += leaf.type().bytes();
+  for (const MemoryKind kind : {MemoryKind::kPinnedHost, MemoryKind::kDisk}) {
+    const Decoder types =
+        tree_map([&](const Array& leaf) { return device_put(leaf, kind); }, decoder_abstract(c));
+    const auto lowered =
+        jit(step).lower(types, lora_abstract(c, config), Array::abstract({1, 4}, DType::kI32));
+    const MemoryAnalysis analysis = lowered.compile().memory_analysis();
+    EXPECT_GE(analysis.kinds[static_cast<size_t>(kind)].total_bytes, base);
+    EXPECT_LT(analysis.device().total_bytes, base / 4);
+  }
 }
 
 TEST(Lora, InitIsPeftsAndCutToEachRank) {
