@@ -1,6 +1,7 @@
 // Parameters and operands from hostile files: a type rule refuses them or gives types that can be.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "tests/ops/samples.h"
@@ -128,8 +129,16 @@ TEST(TypeRules, SurviveAnyParameters) {
         ASSERT_GE(t.bytes(), 0);
         ASSERT_LE(t.bytes(), int64_t{1} << 62);
       }
-      op_def(m.op).shard.function(c, results);
-      ASSERT_GE(op_def(m.op).cost.function(c, results).flops, 0);
+      // A letter an axis, of what there is.
+      const ShardingFactors f = op_def(m.op).shard.function(c, results);
+      ASSERT_EQ(f.operands.size(), m.operands.size());
+      ASSERT_EQ(f.results.size(), results.size());
+      for (size_t i = 0; i < results.size(); ++i)
+        ASSERT_EQ(f.results[i].size(), static_cast<size_t>(results[i].shape.rank()));
+      for (size_t i = 0; i < m.operands.size(); ++i)
+        ASSERT_EQ(f.operands[i].size(), static_cast<size_t>(m.operands[i].shape.rank()));
+      const Cost cost = op_def(m.op).cost.function(c, results);
+      ASSERT_TRUE(std::isfinite(cost.flops) && cost.flops >= 0);
     }
   }
   EXPECT_GT(accepted, 1000);

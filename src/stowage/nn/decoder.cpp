@@ -52,17 +52,17 @@ Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
   return concatenate(parts).reshape({h.dim(0), h.dim(1), d});
 }
 
-// x [.., in] times a weight, plus a bias where there is one.
-Array linear(const DecoderConfig& c, const Array& x, const Array& weight,
+// x [.., in] times a weight, plus a bias where there is one. Reports name the place of the call.
+Array linear(const DecoderConfig& c, const Operand& x, const Array& weight,
              const std::optional<Array>& bias) {
   const Array y = c.out_in ? dot_general(x, weight, {x.rank() - 1}, {1}) : matmul(x, weight);
   return bias ? y + *bias : y;
 }
 
 // The same with the adapter of the matrix, where it has one.
-Array linear(const DecoderConfig& c, const Array& x, const Array& weight,
+Array linear(const DecoderConfig& c, const Operand& x, const Array& weight,
              const std::optional<Array>& bias, const LayerAdapter& adapter, LoraMatrix matrix) {
-  return adapter.add(linear(c, x, weight, bias), x, matrix);
+  return adapter.add(linear(c, x, weight, bias), x.array(), matrix);
 }
 
 // The keys that queries see. Without `hi` those up to the query's own; without `lo` from the first.
