@@ -8,7 +8,7 @@
 #
 # Every line of a block must be printed, in this order, and nothing else, but for these:
 # - a line of … stands for any lines;
-# - what `masked` says depends on the machine and the hour;
+# - what `masked` says depends on the machine and the hour, or is a line of a source, which moves;
 # - `train` is planned only, where the block shows no step, and else runs for the first of its steps:
 #   what `shortened` says comes of later ones is not compared. A budget that train found in its
 #   machine is given to it.
@@ -21,7 +21,7 @@ export STOW_ROOT=$root HOME=$folder XDG_CACHE_HOME=$folder OMP_NUM_THREADS=2
 
 masked() {
   sed -E -e 's/(planned in|step: measured) [0-9.]+ m?s/\1 TIME/' -e 's/ [0-9]+ tok\/s/ RATE/' \
-    -e 's/[0-9hms]+ left$/TIME left/' -e 's/^(disk: a file) in .*/\1/'
+    -e 's/[0-9hms]+ left$/TIME left/' -e 's/([a-z_]+\.(cpp|h)):[0-9]+/\1:LINE/g' -e 's/^(disk: a file) in .*/\1/'
 }
 
 shortened() {
