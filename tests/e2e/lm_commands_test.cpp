@@ -242,7 +242,7 @@ TEST_F(LmCommands, RefusesFlagsAndFilesInOneSentence) {
   refused_score({}, "score: expected --tokens FILE or --data FILE");
   refused_score({"--tokens", good, "--data", good}, "score: --tokens and --data are two ways");
   refused_score({"--tokens", good, "--logits"}, "score: --logits and --hidden have no effect without --out FILE");
-  refused_score({"--tokens", good, "--dtype", "f16"}, "score: --dtype: expected f32 or bf16, got 'f16'");
+  refused_score({"--tokens", good, "--dtype", "f64"}, "score: --dtype: expected f32, bf16 or f16, got 'f64'");
   refused_score({"--tokens", good, "--weights", "gpu"}, "score: --weights: expected device, pinned_host or disk");
   refused_score({"--tokens", good, "--memory", "much"}, "score: --memory: ");
   refused_score({"--tokens", good, "--memory", "1KiB", "--out", out}, "scoring rows of 2 tokens needs ");

@@ -55,6 +55,7 @@ Result<int> run_bench_generate(std::span<const std::string> command_line) {
   options.rows = rows;
   options.memory_bytes = arguments.memory_bytes;
   options.dtype = arguments.dtype;
+  options.compute = arguments.compute;
   options.weights = arguments.weights;
   options.threads = omp_get_max_threads();
   std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(rows));

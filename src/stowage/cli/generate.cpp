@@ -102,6 +102,7 @@ Result<int> run(GenerateArguments& arguments) {
   lm::GenerateOptions& options = arguments.options;
   options.memory_bytes = arguments.memory_bytes;
   options.dtype = arguments.dtype;
+  options.compute = arguments.compute;
   options.weights = arguments.weights;
   options.threads = omp_get_max_threads();
   Result<std::shared_ptr<const lm::AdapterFiles>> adapter = arguments.open_adapter(files);

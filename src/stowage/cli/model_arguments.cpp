@@ -24,8 +24,12 @@ void ModelArguments::add_to(CLI::App& app) {
                  "Where weights lie: device, pinned_host or disk; by default on the device, or the "
                  "disk where they do not fit")
       ->type_name("KIND");
-  app.add_option("--dtype", dtype_text, "f32 or bf16: what weights are converted to and computed "
-                                        "with; by default as stored, where that is one of them")
+  app.add_option("--dtype", dtype_text,
+                 "f32, bf16 or f16: what weights are converted to; by default as stored")
+      ->type_name("TYPE");
+  app.add_option("--compute", compute_text,
+                 "f32 or bf16: what activations are computed in; by default bf16 for weights of bf16, "
+                 "else f32")
       ->type_name("TYPE");
   app.add_flag("--plan", plan, "Shows the plan and runs nothing; needs no weights");
   app.add_option("--json", json_path, "JSON lines to a file; - is standard output")
@@ -48,7 +52,13 @@ Result<void> ModelArguments::read() {
   if (!dtype_text.empty()) {
     if (dtype_text == "f32") dtype = DType::kF32;
     if (dtype_text == "bf16") dtype = DType::kBF16;
-    if (!dtype) return fail("--dtype: expected f32 or bf16, got '{}'", dtype_text);
+    if (dtype_text == "f16") dtype = DType::kF16;
+    if (!dtype) return fail("--dtype: expected f32, bf16 or f16, got '{}'", dtype_text);
+  }
+  if (!compute_text.empty()) {
+    if (compute_text == "f32") compute = DType::kF32;
+    if (compute_text == "bf16") compute = DType::kBF16;
+    if (!compute) return fail("--compute: expected f32 or bf16, got '{}'", compute_text);
   }
   return {};
 }

@@ -19,9 +19,9 @@ class App;
 
 namespace stow {
 
-/// `--model PATH [--adapter DIR] [--memory SIZE] [--weights KIND] [--dtype TYPE] [--plan] [--json FILE]`.
+/// `--model PATH [--adapter DIR] [--memory SIZE] [--weights KIND] [--dtype TYPE] [--compute TYPE] [--plan] [--json FILE]`.
 struct ModelArguments {
-  std::string model, adapter, memory_text, weights_text, dtype_text, json_path;
+  std::string model, adapter, memory_text, weights_text, dtype_text, compute_text, json_path;
   bool plan = false;
 
   void add_to(CLI::App& app);  ///< Declares the options.
@@ -29,7 +29,7 @@ struct ModelArguments {
   Result<void> read();
   std::optional<int64_t> memory_bytes;
   std::optional<MemoryKind> weights;
-  std::optional<DType> dtype;
+  std::optional<DType> dtype, compute;
   /// Opens the adapter of the model; null where none is asked for. Errors: "PATH: …".
   Result<std::shared_ptr<const lm::AdapterFiles>> open_adapter(const lm::ModelFiles& files) const;
   /// People read standard output unless the JSON goes there.

@@ -237,6 +237,7 @@ Result<int> run(const ScoreArguments& arguments) {
   options.rows = arguments.rows;
   options.memory_bytes = arguments.memory_bytes;
   options.dtype = arguments.dtype;
+  options.compute = arguments.compute;
   options.weights = arguments.weights;
   options.threads = omp_get_max_threads();
   Result<std::shared_ptr<const lm::AdapterFiles>> adapter = arguments.open_adapter(files);

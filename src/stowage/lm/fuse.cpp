@@ -110,7 +110,7 @@ Result<Fused> fuse(const ModelFiles& model, const AdapterFiles& adapter, const s
                    std::optional<DType> dtype) {
   if (!model.weights) return fail("{}: there are no weights to add an adapter to", model.path);
   Fused fused;
-  fused.dtype = weight_dtype(model.config, {dtype, MemoryKind::kDevice, {}});
+  fused.dtype = weight_dtype(model.config, {.dtype = dtype});
   HfConfig config = model.config;
   const nn::LoraConfig& lora = adapter.lora();
   if (config.tie_word_embeddings &&

@@ -198,7 +198,7 @@ GeneratePrograms::GeneratePrograms(const HfConfig& config, const WeightOptions& 
                                    const GenerateShape& shape, const Device::Capacities& capacities,
                                    int threads)
     : weights_(weights), shape_(shape) {
-  const DecoderConfig decoder = decoder_config(config, weight_dtype(config, weights));
+  const DecoderConfig decoder = decoder_config(config, compute_dtype(config, weights));
   const Types types{weights, abstract_weights(config, weights), abstract_adapter(config, weights)};
   const size_t n = tree_leaves(types.weights).size() + tree_leaves(types.adapter).size();
   prefill_ = compile_with(prefill_graph(decoder, types, shape), n, 3, capacities, "prefill", threads);
@@ -302,7 +302,7 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
     return peak[0] + (p.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
   };
   for (const MemoryKind place : places) {
-    const WeightOptions weights{options.dtype, place, options.adapter};
+    const WeightOptions weights{options.dtype, place, options.adapter, options.compute};
     if (weight_bytes(config, weights)[0] > limit && place != places.back()) continue;
     for (int64_t rows = most; rows >= 1; rows = options.rows > 0 ? 0 : rows / 2) {
       int64_t before = 0;
@@ -394,6 +394,7 @@ Result<std::vector<Generated>> generate(const Model& model,
   if (Result<void> good = check_prompts(model.files(), prompts, options); !good) return good.failure();
   GenerateOptions fixed = options;
   fixed.dtype = model.options().dtype;
+  fixed.compute = model.options().compute;
   fixed.weights = model.options().memory;
   fixed.adapter = model.options().adapter;
   fixed.threads = model.device()->threads();

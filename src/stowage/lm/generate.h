@@ -83,7 +83,7 @@ struct GenerateOptions {
   std::vector<std::string> stop = {};   ///< A text that ends a row as soon as it appears.
   int64_t rows = 0;                     ///< Prompts at a time; 0: up to 8, or what fits.
   std::optional<int64_t> memory_bytes;  ///< Of the device; none: what the machine has.
-  std::optional<DType> dtype;           ///< See WeightOptions.
+  std::optional<DType> dtype, compute;  ///< See WeightOptions.
   std::optional<MemoryKind> weights;    ///< None: the device, or where they do not fit the disk.
   std::shared_ptr<const AdapterFiles> adapter = {};  ///< See WeightOptions.
   int threads = 1;

@@ -150,14 +150,18 @@ const std::vector<int64_t>& ModelFiles::eos_token_ids() const {
 }
 
 DType weight_dtype(const HfConfig& config, const WeightOptions& options) {
-  if (options.dtype) return *options.dtype;
-  return config.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  return options.dtype ? *options.dtype : config.dtype.value_or(DType::kF32);
+}
+
+DType compute_dtype(const HfConfig& config, const WeightOptions& options) {
+  if (options.compute) return *options.compute;
+  return weight_dtype(config, options) == DType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 
 nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& options) {
   const DType dtype = weight_dtype(config, options);
   return tree_map([&](const Array& leaf) { return stow::device_put(leaf, options.memory); },
-                  nn::decoder_abstract(decoder_config(config, dtype), dtype));
+                  nn::decoder_abstract(decoder_config(config, compute_dtype(config, options)), dtype));
 }
 
 BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options) {
@@ -203,7 +207,8 @@ Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr dev
   Model model;
   model.options_ = options;
   model.options_.dtype = weight_dtype(files.config, options);
-  model.decoder_ = decoder_config(files.config, *model.options_.dtype);
+  model.options_.compute = compute_dtype(files.config, options);
+  model.decoder_ = decoder_config(files.config, *model.options_.compute);
   model.device_ = device;
   const nn::Decoder types = abstract_weights(files.config, model.options_);
   const std::vector<Array> leaves = tree_leaves(types);

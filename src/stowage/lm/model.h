@@ -26,12 +26,14 @@ struct AdapterFiles;
 
 /// How weights are held, and the adapter that stands beside them.
 struct WeightOptions {
-  /// The dtype of weights and of activations, f32 or bf16. None: that of the file where it is one of
-  /// these, else f32.
+  /// The dtype of weights: f32, bf16 or f16. None: that of the configuration, else f32.
   std::optional<DType> dtype = {};
   MemoryKind memory = MemoryKind::kDevice;  ///< Where they lie.
   /// An adapter of the model, on the device in f32; none: the model alone.
   std::shared_ptr<const AdapterFiles> adapter = {};
+  /// What activations and products are computed in, f32 or bf16. None: bf16 for weights of bf16, else
+  /// f32. Norms, attention scores and logits are summed in f32 all the same.
+  std::optional<DType> compute = {};
 };
 
 /// What a model folder or file says, without its weights.
@@ -52,6 +54,8 @@ struct ModelFiles {
 
 /// The type of the weights under these options.
 DType weight_dtype(const HfConfig& config, const WeightOptions& options);
+/// The type of activations under these options.
+DType compute_dtype(const HfConfig& config, const WeightOptions& options);
 /// Types of all weights, abstract.
 nn::Decoder abstract_weights(const HfConfig& config, const WeightOptions& options);
 /// Types of the adapter's arrays; none where there is none.

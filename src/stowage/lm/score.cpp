@@ -113,7 +113,7 @@ ScoreProgram::ScoreProgram(const HfConfig& config, const WeightOptions& weights,
                            const ScoreShape& shape, const Device::Capacities& capacities,
                            int threads)
     : weights_(weights), shape_(shape) {
-  const nn::DecoderConfig decoder = decoder_config(config, weight_dtype(config, weights));
+  const nn::DecoderConfig decoder = decoder_config(config, compute_dtype(config, weights));
   const Graph graph =
       jit([&](const nn::Decoder& w, const std::optional<nn::Lora>& adapter, const Batch& batch) {
         return score_batch(decoder, shape, w, with_adapter(adapter, weights), batch);
@@ -169,7 +169,7 @@ ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows, const Sco
     return peak[0] + (program.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
   };
   for (const MemoryKind place : places) {
-    const WeightOptions weights{options.dtype, place, options.adapter};
+    const WeightOptions weights{options.dtype, place, options.adapter, options.compute};
     if (weight_bytes(config, weights)[0] > limit) {
       // Planned nevertheless where nothing else would be, for the error.
       if (place != places.back()) continue;
@@ -237,6 +237,7 @@ ScoreResult score(const Model& model, const TokenRows& rows, const ScoreOptions&
     throw TraceError("[score] " + good.error());
   ScoreOptions fixed = options;
   fixed.dtype = model.options().dtype;
+  fixed.compute = model.options().compute;
   fixed.weights = model.options().memory;
   fixed.adapter = model.options().adapter;
   fixed.threads = model.device()->threads();

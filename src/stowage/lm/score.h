@@ -62,7 +62,7 @@ struct ScoreOptions {
   bool logits = false, hidden = false;
   int64_t rows = 0;                     ///< Rows a call; 0: as many as 4096 tokens hold, or fit.
   std::optional<int64_t> memory_bytes;  ///< Of the device; none: what the machine has.
-  std::optional<DType> dtype;           ///< See WeightOptions.
+  std::optional<DType> dtype, compute;  ///< See WeightOptions.
   std::optional<MemoryKind> weights;    ///< None: the device, or where they do not fit the disk.
   std::shared_ptr<const AdapterFiles> adapter = {};  ///< See WeightOptions.
   int threads = 1;

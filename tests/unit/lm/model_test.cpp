@@ -169,6 +169,24 @@ TEST(LmModel, ConvertsWeightsAsTheyAreRead) {
   EXPECT_EQ(logits_of(*rounded), logits_of(*stored));
 }
 
+// f16 weights are held as they are stored, at half the bytes, and computed with in f32.
+TEST(LmModel, HoldsHalfPrecisionAsItIsStored) {
+  const TemporaryFolder folder;
+  HfConfig config = lm_config("qwen3");
+  config.dtype = DType::kF16;
+  write_lm(folder.path(), config, DType::kF16);
+  const Result<Model> held = load(folder.path());
+  const Result<Model> widened = load(folder.path(), {.dtype = DType::kF32});
+  ASSERT_TRUE(held.ok() && widened.ok());
+  EXPECT_EQ(weight_dtype(held->config(), held->options()), DType::kF16);
+  EXPECT_EQ(2 * weight_bytes(config, held->options())[0], weight_bytes(config, widened->options())[0]);
+  EXPECT_EQ(logits_of(*held), logits_of(*widened));
+  // What is computed in is apart from what is stored.
+  const Result<Model> rounded = load(folder.path(), {.compute = DType::kBF16});
+  ASSERT_TRUE(rounded.ok());
+  EXPECT_NE(logits_of(*rounded), logits_of(*held));
+}
+
 TEST(LmModel, AFolderWithoutWeightsIsPlannedAndNotLoaded) {
   const TemporaryFolder folder;
   write_bytes(folder / "config.json", lm_config("qwen3").to_json().dump());
