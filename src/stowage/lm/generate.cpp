@@ -15,6 +15,7 @@ namespace stow::lm {
 namespace {
 
 constexpr int64_t kMostRows = 8;
+constexpr int64_t kVocabBlock = 4096;  // words of a block of the head
 constexpr int64_t kCacheUnit = 32;  // places of a cache come in multiples of it
 
 using nn::DecoderConfig;
@@ -198,7 +199,8 @@ GeneratePrograms::GeneratePrograms(const HfConfig& config, const WeightOptions& 
                                    const GenerateShape& shape, const Device::Capacities& capacities,
                                    int threads)
     : weights_(weights), shape_(shape) {
-  const DecoderConfig decoder = decoder_config(config, compute_dtype(config, weights));
+  DecoderConfig decoder = decoder_config(config, compute_dtype(config, weights));
+  decoder.vocab_block = shape.vocab_block;
   const Types types{weights, abstract_weights(config, weights), abstract_adapter(config, weights)};
   const size_t n = tree_leaves(types.weights).size() + tree_leaves(types.adapter).size();
   prefill_ = compile_with(prefill_graph(decoder, types, shape), n, 3, capacities, "prefill", threads);
@@ -313,15 +315,22 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
         const int64_t filled = (longest + chunk - 1) / chunk * chunk;
         const int64_t cache =
             align_up(std::max(filled, longest + options.max_tokens), kCacheUnit);
-        Device::Capacities capacities;
-        capacities.fill(Device::unlimited_bytes());
-        GeneratePrograms programs(config, weights, {rows, chunk, cache}, capacities, options.threads);
-        if (counted(programs) > limit && place != MemoryKind::kDevice) {
-          capacities[0] = limit;
-          programs = GeneratePrograms(config, weights, {rows, chunk, cache}, capacities, options.threads);
+        // A head that is moved anyway may come block by block.
+        std::vector<int64_t> blocks = {0};
+        if (place != MemoryKind::kDevice && config.vocab_size > kVocabBlock)
+          blocks.push_back(kVocabBlock);
+        for (const int64_t block : blocks) {
+          const GenerateShape shape{rows, chunk, cache, block};
+          Device::Capacities capacities;
+          capacities.fill(Device::unlimited_bytes());
+          GeneratePrograms programs(config, weights, shape, capacities, options.threads);
+          if (counted(programs) > limit && place != MemoryKind::kDevice) {
+            capacities[0] = limit;
+            programs = GeneratePrograms(config, weights, shape, capacities, options.threads);
+          }
+          if (counted(programs) <= limit) return programs;
+          if (!least || counted(programs) < counted(*least)) least = programs;
         }
-        if (counted(programs) <= limit) return programs;
-        if (!least || counted(programs) < counted(*least)) least = programs;
       }
     }
   }

@@ -19,6 +19,8 @@ struct GenerateShape {
   int64_t rows = 1;    ///< Prompts at a time.
   int64_t chunk = 16;  ///< Tokens of each prompt that one call of the prefill takes.
   int64_t cache = 64;  ///< Places of the KV cache a row: prompt, filled up to whole chunks, and new.
+  /// Words of the vocabulary whose part of the head is on the device at a time; 0: all.
+  int64_t vocab_block = 0;
 };
 
 /// What is alive while one of the programs runs.
@@ -90,7 +92,7 @@ struct GenerateOptions {
 };
 
 /// The first programs that fit `memory_bytes`, from the fastest down: fewer prompts at a time, smaller
-/// chunks of the prefill, then weights on the disk. `lengths` are those of the prompts in tokens.
+/// chunks of the prefill, then weights on the disk, the head in blocks of words. `lengths` are those of the prompts in tokens.
 /// Errors: CapacityError that names the least memory with which some fit.
 GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t>& lengths,
                                const GenerateOptions& options);

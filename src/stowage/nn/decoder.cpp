@@ -343,11 +343,9 @@ Array head_of(const DecoderConfig& config, const Decoder& model) {  // [d, V]
 
 Array plain_logits(const DecoderConfig& config, const Decoder& model, const Array& hidden,
                    std::optional<DType> out) {
-  if (config.vocab_block > 0) {
-    const Array logits = linear_in_blocks(hidden, head_in_place(model), config.vocab_block,
-                                          words_axis(config, model));
-    return out ? logits.astype(*out) : logits;
-  }
+  if (config.vocab_block > 0)
+    return linear_in_blocks(hidden, head_in_place(model), config.vocab_block,
+                            words_axis(config, model), out);
   return matmul(hidden, head_of(config, model).astype(hidden.dtype()), out);
 }
 

@@ -258,16 +258,17 @@ Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, con
                                               targets.reshape({n}));
 }
 
-Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis) {
+Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis,
+                       std::optional<DType> out) {
   check_blocks("linear_in_blocks", hidden, head, block, axis);
   const Vocabulary vocabulary{head, axis, block};
   const int64_t d = hidden.dim(-1);
   Dims dims = hidden.shape().dims();
   dims.back() = head.dim(axis);
-  if (Shape(dims).elems() == 0 || d == 0) return zeros(Shape(dims), hidden.dtype());
+  if (Shape(dims).elems() == 0 || d == 0) return zeros(Shape(dims), out.value_or(hidden.dtype()));
   const Array h = hidden.reshape({hidden.size() / d, d});
   const auto step = [&](const None&, const Columns& columns) {
-    return std::pair(None{}, matmul(h, vocabulary.matrix(columns, h.dtype())));
+    return std::pair(None{}, matmul(h, vocabulary.matrix(columns, h.dtype()), out));
   };
   return vocabulary.go_through(None{}, step, 1).second.reshape(dims);
 }

@@ -42,8 +42,10 @@ Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, con
                                      int64_t block, int axis = 1);
 
 /// hidden @ head, with the logits of all words, of which `block` at a time are computed and on the
-/// device; as for linear_cross_entropy_in_blocks. Returns [..., V] in the dtype of `hidden`.
-Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis = 1);
+/// device; as for linear_cross_entropy_in_blocks. Returns [..., V] in the dtype of `hidden`, or `out`.
+/// No sum goes over words, so the numbers are those of the whole product.
+Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis = 1,
+                       std::optional<DType> out = {});
 
 /// A low-rank adapter of the head.
 struct HeadAdapter {

@@ -163,6 +163,39 @@ TEST(LmGenerate, PredictedIsMeasuredInEveryBudget) {
   }
 }
 
+// A head that lies elsewhere comes in blocks of words where memory is short: no number changes, and the
+// device need not hold it.
+TEST(LmGenerate, AHeadInBlocksOfWordsGivesTheSameTokensInLess) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const TemporaryFolder folder;
+    HfConfig config = endless(small_lm_config());
+    config.vocab_size = 20000;
+    write_lm(folder.path(), config);
+    const Prompts one = {formula_tokens(9, config.vocab_size)};
+    GenerateOptions options = greedy(4);
+    options.weights = MemoryKind::kDisk;
+    options.dtype = compute;
+    const auto run = [&](int64_t bytes) {
+      options.memory_bytes = bytes;
+      const GeneratePrograms programs = plan_generate(config, {9}, options);
+      const DevicePtr device = device_for(MemoryKind::kDisk, bytes, 1);
+      const Result<Model> model = load(folder.path(), programs.weights(), device);
+      STOW_CHECK(model.ok(), "{}", model.error());
+      const Result<std::vector<Generated>> made = generate(*model, programs, one, options);
+      STOW_CHECK(made.ok(), "{}", made.error());
+      EXPECT_EQ(programs.peak_bytes(), measured_peaks(*device));
+      return std::pair(programs.shape().vocab_block, (*made)[0]);
+    };
+    const int64_t head_bytes = 20000 * 32 * dtype_bytes(compute);
+    const auto [whole, first] = run(64 * kMiB);
+    const auto [block, second] = run(head_bytes * 3 / 4);
+    EXPECT_EQ(whole, 0);
+    EXPECT_GT(block, 0);
+    EXPECT_EQ(first.ids, second.ids);
+    EXPECT_EQ(first.logprobs, second.logprobs);
+  }
+}
+
 // A model with a tokenizer, and what it says greedily to one prompt.
 class Ends : public ::testing::Test {
  protected:
