@@ -324,8 +324,10 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
           Device::Capacities capacities;
           capacities.fill(Device::unlimited_bytes());
           GeneratePrograms programs(config, weights, shape, capacities, options.threads);
-          if (counted(programs) > limit && place != MemoryKind::kDevice) {
-            capacities[0] = limit;
+          for (int tries = 0; place != MemoryKind::kDevice; ++tries) {
+            const auto capacity = next_capacity(tries, limit, counted(programs) - limit);
+            if (!capacity) break;
+            capacities[0] = *capacity;
             programs = GeneratePrograms(config, weights, shape, capacities, options.threads);
           }
           if (counted(programs) <= limit) return programs;

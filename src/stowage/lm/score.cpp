@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "stowage/api/jit.h"
 #include "stowage/api/math.h"
@@ -180,9 +181,11 @@ ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows, const Sco
         Device::Capacities capacities;
         capacities.fill(Device::unlimited_bytes());
         ScoreProgram program(config, weights, shape, capacities, options.threads);
-        if (counted(program) > limit && place != MemoryKind::kDevice) {
-          // The budget counts only where it is not met otherwise.
-          capacities[0] = limit;
+        // The budget counts only where it is not met otherwise.
+        for (int tries = 0; place != MemoryKind::kDevice; ++tries) {
+          const auto capacity = next_capacity(tries, limit, counted(program) - limit);
+          if (!capacity) break;
+          capacities[0] = *capacity;
           program = ScoreProgram(config, weights, shape, capacities, options.threads);
         }
         if (counted(program) <= limit) return program;
@@ -243,6 +246,13 @@ ScoreResult score(const Model& model, const TokenRows& rows, const ScoreOptions&
   fixed.threads = model.device()->threads();
   if (!fixed.memory_bytes) fixed.memory_bytes = model.device()->capacity_bytes(MemoryKind::kDevice);
   return score(model, plan_score(model.config(), rows, fixed), rows);
+}
+
+std::optional<int64_t> next_capacity(int tries, int64_t limit, int64_t over) {
+  if (over <= 0 || (tries > 0 && over > limit / 4)) return std::nullopt;
+  const int64_t capacities[] = {limit, limit - over, limit / 16 * 15, limit / 8 * 7};
+  if (tries >= static_cast<int>(std::size(capacities))) return std::nullopt;
+  return std::max<int64_t>(capacities[tries], 0);
 }
 
 DevicePtr device_for(MemoryKind weights, std::optional<int64_t> memory_bytes, int threads) {

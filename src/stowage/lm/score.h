@@ -87,6 +87,11 @@ ScoreResult score(const Model& model, const ScoreProgram& program, const TokenRo
 /// Plans and scores.
 ScoreResult score(const Model& model, const TokenRows& rows, const ScoreOptions& options = {});
 
+/// Capacities of the device to plan for, one after the other, until what lies beside a program's own
+/// memory (a cache, the host's part) fits `limit` as well. `over` is what the plan before takes too
+/// much; nothing more is worth a try where that is a quarter of the limit.
+std::optional<int64_t> next_capacity(int tries, int64_t limit, int64_t over);
+
 /// A device with room for a plan: `memory_bytes` of memory, which the host's part shares, except that
 /// weights in pinned_host memory have memory of their own.
 DevicePtr device_for(MemoryKind weights, std::optional<int64_t> memory_bytes, int threads);
