@@ -240,6 +240,7 @@ TEST_F(LmCommands, RefusesFlagsAndFilesInOneSentence) {
     expect_refused(generate(arguments), message);
   };
   refused_score({}, "score: expected --tokens FILE or --data FILE");
+  refused_score({"--tokens", ""}, "score: --tokens is empty");
   refused_score({"--tokens", good, "--data", good}, "score: --tokens and --data are two ways");
   refused_score({"--tokens", good, "--logits"}, "score: --logits and --hidden have no effect without --out FILE");
   refused_score({"--tokens", good, "--dtype", "f64"}, "score: --dtype: expected f32, bf16 or f16, got 'f64'");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
@@ -20,6 +21,42 @@ Result<void> check_not_empty(const CLI::App& app, std::string_view command) {
     for (const std::string& value : option->results())
       if (value.empty()) return fail("{}{} is empty", command, option->get_name());
   return {};
+}
+
+Result<bool> parse_or_help(CLI::App& app, std::string_view command,
+                           std::span<const std::string> arguments) {
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return true;
+  } catch (const CLI::ParseError& e) {
+    return fail("{}: {}", command, e.what());
+  }
+  if (const Result<void> given = check_not_empty(app, fmt::format("{}: ", command)); !given) return given.failure();
+  return false;
+}
+
+Result<void> read_json_lines(std::istream& stream, const std::string& name,
+                             const std::function<Result<void>(const Json&)>& take) {
+  std::string line;
+  for (int64_t n = 1; std::getline(stream, line); ++n) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Result<Json> json = parse_json(line, {.n_values = 1 << 26});
+    if (!json) return fail("{}:{}: {}", name, n, json.error());
+    if (const Result<void> taken = take(*json); !taken)
+      return fail("{}:{}: {}", name, n, taken.error());
+  }
+  if (stream.bad()) return fail("{}: cannot be read", name);
+  return {};
+}
+
+Result<void> read_json_lines(const std::string& path,
+                             const std::function<Result<void>(const Json&)>& take) {
+  std::ifstream stream(path);
+  if (!stream) return fail("{}: cannot be read", path);
+  return read_json_lines(stream, path, take);
 }
 
 namespace {

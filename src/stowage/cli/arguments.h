@@ -2,6 +2,8 @@
 // Not the commands; each has a file of its own.
 #pragma once
 
+#include <functional>
+#include <iosfwd>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +19,11 @@ class App;
 
 namespace stow {
 
+/// Parses the arguments behind a command's name into the options of an app. True if the help was asked
+/// for, and printed. Errors: "COMMAND: reason".
+Result<bool> parse_or_help(CLI::App& app, std::string_view command,
+                           std::span<const std::string> arguments);
+
 /// Errors: an option or a file that was given, and is empty. Such a one is what a script has lost
 /// the value for, and not one left out. The message begins with `command` ("run: ").
 Result<void> check_not_empty(const CLI::App& app, std::string_view command);
@@ -31,6 +38,14 @@ struct NamedFile {
 /// The message begins with `command`, as above.
 Result<void> check_distinct(std::string_view command, std::span<const NamedFile> written,
                             std::span<const NamedFile> read);
+
+/// Gives every line of JSON that is not blank to `take`. Errors: "NAME:LINE: reason" of a line that is
+/// no JSON and of what `take` refuses; a stream that fails.
+Result<void> read_json_lines(std::istream& stream, const std::string& name,
+                             const std::function<Result<void>(const Json&)>& take);
+/// The same of a file. Errors: also a file that cannot be opened.
+Result<void> read_json_lines(const std::string& path,
+                             const std::function<Result<void>(const Json&)>& take);
 
 /// What --json names, opened; nothing where the path is empty. Before the work, so that what cannot be
 /// written is said at once.

@@ -1,6 +1,5 @@
 // `bench generate`: how fast a model reads a prompt and makes tokens.
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -53,11 +52,7 @@ Result<int> run_bench_generate(std::span<const std::string> command_line) {
   lm::GenerateOptions options;
   options.max_tokens = tokens + 1;
   options.rows = rows;
-  options.memory_bytes = arguments.memory_bytes;
-  options.dtype = arguments.dtype;
-  options.compute = arguments.compute;
-  options.weights = arguments.weights;
-  options.threads = omp_get_max_threads();
+  if (Result<void> set = arguments.set(options, *files); !set) return set.failure();
   std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(rows));
   for (size_t i = 0; i < prompts.size(); ++i)
     for (int64_t j = 0; j < prompt_tokens; ++j)

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/model_arguments.h"
 #include "stowage/io/files.h"

@@ -1,10 +1,8 @@
 // `generate`: prompts continued by a model.
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <fstream>
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
@@ -59,18 +57,14 @@ Result<std::vector<std::vector<int32_t>>> read_prompts(const GenerateArguments& 
     prompts.push_back(std::move(*ids));
     return prompts;
   }
-  std::ifstream stream(arguments.prompts_path);
-  if (!stream) return fail("{}: cannot be read", arguments.prompts_path);
-  std::string line;
-  for (int64_t n = 1; std::getline(stream, line); ++n) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Result<Json> json = parse_json(line, {.n_values = 1 << 26});
-    if (!json) return fail("{}:{}: {}", arguments.prompts_path, n, json.error());
-    Result<std::vector<int32_t>> ids = ids_of_line(files, *json);
-    if (!ids) return fail("{}:{}: {}", arguments.prompts_path, n, ids.error());
-    if (ids->empty()) return fail("{}:{}: there is no token", arguments.prompts_path, n);
+  const auto take = [&](const Json& line) -> Result<void> {
+    Result<std::vector<int32_t>> ids = ids_of_line(files, line);
+    if (!ids) return ids.failure();
+    if (ids->empty()) return fail("there is no token");
     prompts.push_back(std::move(*ids));
-  }
+    return {};
+  };
+  if (Result<void> read = read_json_lines(arguments.prompts_path, take); !read) return read.failure();
   if (prompts.empty()) return fail("{}: there is no line", arguments.prompts_path);
   return prompts;
 }
@@ -100,14 +94,7 @@ Result<int> run(GenerateArguments& arguments) {
   if (!opened) return opened.failure();
   lm::ModelFiles files = std::move(*opened);
   lm::GenerateOptions& options = arguments.options;
-  options.memory_bytes = arguments.memory_bytes;
-  options.dtype = arguments.dtype;
-  options.compute = arguments.compute;
-  options.weights = arguments.weights;
-  options.threads = omp_get_max_threads();
-  Result<std::shared_ptr<const lm::AdapterFiles>> adapter = arguments.open_adapter(files);
-  if (!adapter) return adapter.failure();
-  options.adapter = std::move(*adapter);
+  if (Result<void> set = arguments.set(options, files); !set) return set.failure();
   std::vector<std::vector<int32_t>> prompts;
   std::vector<int64_t> lengths;
   if (arguments.plan && arguments.plan_length > 0) {
@@ -222,7 +209,7 @@ Result<int> run_generate(std::span<const std::string> command_line) {
     return fail("generate: --prompt, --chat and --prompts exclude one another");
   const NamedFile written[] = {{"--json", arguments.json_path}};
   const NamedFile given[] = {{"--prompts", arguments.prompts_path}};
-  if (Result<void> distinct = check_distinct("generate", written, given); !distinct)
+  if (Result<void> distinct = check_distinct("generate: ", written, given); !distinct)
     return distinct.failure();
   return run(arguments);
 }

@@ -43,9 +43,7 @@ Result<void> ModelArguments::read() {
     memory_bytes = *bytes;
   }
   if (!weights_text.empty()) {
-    if (weights_text == "device") weights = MemoryKind::kDevice;
-    if (weights_text == "pinned_host") weights = MemoryKind::kPinnedHost;
-    if (weights_text == "disk") weights = MemoryKind::kDisk;
+    weights = parse_memory_kind(weights_text);
     if (!weights)
       return fail("--weights: expected device, pinned_host or disk, got '{}'", weights_text);
   }
@@ -70,21 +68,6 @@ Result<std::shared_ptr<const lm::AdapterFiles>> ModelArguments::open_adapter(
       lm::AdapterFiles::open(adapter, files.config, files.weights.get());
   if (!opened) return opened.failure();
   return std::make_shared<const lm::AdapterFiles>(std::move(*opened));
-}
-
-Result<bool> parse_or_help(CLI::App& app, std::string_view command,
-                           std::span<const std::string> arguments) {
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return true;
-  } catch (const CLI::ParseError& e) {
-    return fail("{}: {}", command, e.what());
-  }
-  if (const Result<void> given = check_not_empty(app, command); !given) return given.failure();
-  return false;
 }
 
 std::string describe_model(const lm::ModelFiles& files, const lm::WeightOptions& weights) {

@@ -2,6 +2,8 @@
 // Not the commands.
 #pragma once
 
+#include <omp.h>
+
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -19,7 +21,8 @@ class App;
 
 namespace stow {
 
-/// `--model PATH [--adapter DIR] [--memory SIZE] [--weights KIND] [--dtype TYPE] [--compute TYPE] [--plan] [--json FILE]`.
+/// `--model PATH [--adapter DIR] [--memory SIZE] [--weights KIND] [--dtype TYPE] [--compute TYPE]
+/// [--plan] [--json FILE]`.
 struct ModelArguments {
   std::string model, adapter, memory_text, weights_text, dtype_text, compute_text, json_path;
   bool plan = false;
@@ -32,14 +35,23 @@ struct ModelArguments {
   std::optional<DType> dtype, compute;
   /// Opens the adapter of the model; null where none is asked for. Errors: "PATH: …".
   Result<std::shared_ptr<const lm::AdapterFiles>> open_adapter(const lm::ModelFiles& files) const;
+  /// Sets what lm::ScoreOptions and lm::GenerateOptions share: memory, dtypes, place, threads and the
+  /// adapter, which it opens. Errors: those of open_adapter().
+  template <typename Options>
+  Result<void> set(Options& options, const lm::ModelFiles& files) const {
+    options.memory_bytes = memory_bytes;
+    options.dtype = dtype;
+    options.compute = compute;
+    options.weights = weights;
+    options.threads = omp_get_max_threads();
+    auto opened = open_adapter(files);
+    if (!opened) return opened.failure();
+    options.adapter = std::move(*opened);
+    return {};
+  }
   /// People read standard output unless the JSON goes there.
   std::FILE* text_stream() const { return json_path == "-" ? stderr : stdout; }
 };
-
-/// Parses the arguments of a command into an app's options. Returns true if the help was asked for, and
-/// printed. Errors: "COMMAND: reason".
-Result<bool> parse_or_help(CLI::App& app, std::string_view command,
-                           std::span<const std::string> arguments);
 
 /// "model: llama, 134515008 parameters, f32, on the device: 513.13 MiB", and a line on the adapter.
 std::string describe_model(const lm::ModelFiles& files, const lm::WeightOptions& weights);

@@ -1,11 +1,9 @@
 // `score`: log-probabilities of tokens under a model, and its perplexity.
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <map>
 
 #include "stowage/base/bytes.h"
@@ -116,23 +114,18 @@ Result<std::vector<int32_t>> tokens_of(const lm::ModelFiles& files, const Json& 
 
 Result<std::vector<std::vector<int32_t>>> read_lines(const std::string& path,
                                                      const lm::ModelFiles& files) {
-  std::ifstream stream(path);
-  if (!stream) return fail("{}: cannot be read", path);
   std::vector<std::vector<int32_t>> rows;
-  std::string line;
-  for (int64_t n = 1; std::getline(stream, line); ++n) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Result<Json> json = parse_json(line, {.n_values = 1 << 26});
-    if (!json) return fail("{}:{}: {}", path, n, json.error());
-    Result<std::vector<int32_t>> ids = tokens_of(files, *json);
-    if (!ids) return fail("{}:{}: {}", path, n, ids.error());
-    if (ids->empty()) return fail("{}:{}: there is no token", path, n);
+  const auto take = [&](const Json& line) -> Result<void> {
+    Result<std::vector<int32_t>> ids = tokens_of(files, line);
+    if (!ids) return ids.failure();
+    if (ids->empty()) return fail("there is no token");
     for (const int32_t id : *ids)
       if (id >= files.config.vocab_size)
-        return fail("{}:{}: the tokenizer gives id {}, the model has {}", path, n, id,
-                    files.config.vocab_size);
+        return fail("the tokenizer gives id {}, the model has {}", id, files.config.vocab_size);
     rows.push_back(std::move(*ids));
-  }
+    return {};
+  };
+  if (Result<void> read = read_json_lines(path, take); !read) return read.failure();
   if (rows.empty()) return fail("{}: there is no line", path);
   return rows;
 }
@@ -235,14 +228,7 @@ Result<int> run(const ScoreArguments& arguments) {
   options.logits = arguments.logits;
   options.hidden = arguments.hidden;
   options.rows = arguments.rows;
-  options.memory_bytes = arguments.memory_bytes;
-  options.dtype = arguments.dtype;
-  options.compute = arguments.compute;
-  options.weights = arguments.weights;
-  options.threads = omp_get_max_threads();
-  Result<std::shared_ptr<const lm::AdapterFiles>> adapter = arguments.open_adapter(files);
-  if (!adapter) return adapter.failure();
-  options.adapter = std::move(*adapter);
+  if (Result<void> set = arguments.set(options, files); !set) return set.failure();
   Result<std::optional<JsonLines>> json = open_json(arguments.json_path);
   if (!json) return json.failure();
   std::FILE* const text = arguments.text_stream();
@@ -353,7 +339,7 @@ Result<int> run_score(std::span<const std::string> command_line) {
     return fail("score: --logits and --hidden have no effect without --out FILE");
   const NamedFile written[] = {{"--out", arguments.out_path}, {"--json", arguments.json_path}};
   const NamedFile given[] = {{"--tokens", arguments.tokens_path}, {"--data", arguments.data_path}};
-  if (Result<void> distinct = check_distinct("score", written, given); !distinct)
+  if (Result<void> distinct = check_distinct("score: ", written, given); !distinct)
     return distinct.failure();
   return run(arguments);
 }

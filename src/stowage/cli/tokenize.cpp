@@ -85,16 +85,9 @@ Result<int> run_tokenize(std::span<const std::string> arguments) {
   app.add_flag("--decode", decode, "Every line has ids");
   app.add_option("FILE", input, "JSON lines; - is standard input (default)")
       ->type_name("FILE.jsonl");
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return kExitDone;
-  } catch (const CLI::ParseError& e) {
-    return fail("tokenize: {}", e.what());
-  }
-  if (const Result<void> given = check_not_empty(app, "tokenize"); !given) return given.failure();
+  const Result<bool> helped = parse_or_help(app, "tokenize", arguments);
+  if (!helped) return helped.failure();
+  if (*helped) return kExitDone;
   const Result<TokenizerFolder> model = TokenizerFolder::load(model_path);
   if (!model) return model.failure();
   std::ifstream file;
@@ -102,19 +95,17 @@ Result<int> run_tokenize(std::span<const std::string> arguments) {
     file.open(input);
     if (!file) return fail("{}: cannot be read", input);
   }
-  std::istream& stream = input == "-" ? std::cin : file;
   Result<JsonLines> out = JsonLines::open("-");
   if (!out) return out.failure();
-  std::string line;
-  for (int64_t n = 1; std::getline(stream, line); ++n) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Result<Json> json = parse_json(line, {.n_values = 1 << 26});
-    if (!json) return fail("{}:{}: {}", input, n, json.error());
-    const Result<Json> answered = answer(*model, *json, decode);
-    if (!answered) return fail("{}:{}: {}", input, n, answered.error());
-    if (const Result<void> written = out->write(*answered); !written) return written.failure();
-  }
-  if (stream.bad()) return fail("{}: cannot be read", input);
+  Result<void> written;  // no fault of the line, which its message must not name
+  const auto take = [&](const Json& line) -> Result<void> {
+    const Result<Json> answered = answer(*model, line, decode);
+    if (!answered) return answered.failure();
+    return written = out->write(*answered);
+  };
+  const Result<void> read = read_json_lines(input == "-" ? std::cin : file, input, take);
+  if (!written) return written.failure();
+  if (!read) return read.failure();
   return kExitDone;
 }
 

@@ -19,7 +19,7 @@
 
 namespace stow::lm {
 
-/// What a PEFT folder says of an adapter of a model; its tensors are checked and unread.
+/// An adapter of a model as a PEFT folder describes it; its tensors are checked and unread.
 struct AdapterFiles {
   std::string path;
   PeftConfig peft;
@@ -42,7 +42,7 @@ struct AdapterFiles {
 struct Adapter {
   nn::LoraConfig config;
   nn::Lora arrays;                       ///< f32.
-  std::vector<DeviceBufferPtr> buffers;  ///< Of tree_leaves(arrays).
+  std::vector<DeviceBufferPtr> buffers;  ///< One a leaf of `arrays`.
 };
 /// Reads the arrays, each layer at its place and padded with zeros to the greatest rank.
 /// Errors: the system's; CapacityError.

@@ -6,10 +6,8 @@
 #include "stowage/api/jit.h"
 #include "stowage/api/math.h"
 #include "stowage/api/shaping.h"
-#include "stowage/base/bytes.h"
-#include "stowage/base/error.h"
 #include "stowage/lm/adapter.h"
-#include "stowage/lm/score.h"
+#include "stowage/lm/fit.h"
 
 namespace stow::lm {
 namespace {
@@ -104,12 +102,6 @@ ExecutablePtr compile_with(const Graph& graph, size_t n_weights, size_t n_donate
   return compile(graph, options, threads);
 }
 
-std::vector<float> read(const DeviceBufferPtr& buffer) {
-  std::vector<float> values(static_cast<size_t>(buffer->bytes()) / sizeof(float));
-  buffer->read(0, std::as_writable_bytes(std::span(values)));
-  return values;
-}
-
 // One prompt under way.
 class Row {
  public:
@@ -168,7 +160,7 @@ class Row {
     stopped_ = done_ = true;
   }
 
-  // What no stop text can take back.
+  // Shows the text that no stop text can take back.
   void show(bool all) {
     size_t certain = made_.text.size();
     for (const std::string& stop : options_.stop)
@@ -276,7 +268,7 @@ std::vector<float> Decoding::prefill(const std::vector<std::vector<int32_t>>& pr
   }
   device.drop_arenas();
   const std::vector<DeviceBufferPtr> arguments = with_weights({std::move(last)});
-  std::vector<float> logits = read(programs_.head()->run(device, arguments)[0]);
+  std::vector<float> logits = read_floats(*programs_.head()->run(device, arguments)[0]);
   device.drop_arenas();
   return logits;
 }
@@ -286,26 +278,23 @@ std::vector<float> Decoding::decode(std::span<const int32_t> tokens, std::span<c
       {std::move(cache_[0]), std::move(cache_[1]), put(tokens), put(places)});
   std::vector<DeviceBufferPtr> results = programs_.decode()->run(*model_.device(), arguments);
   cache_ = {std::move(results[0]), std::move(results[1])};
-  return read(results[2]);
+  return read_floats(*results[2]);
 }
 
 GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t>& lengths,
                                const GenerateOptions& options) {
-  const int64_t limit = options.memory_bytes.value_or(
-      Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  const int64_t limit = memory_limit(options.memory_bytes);
+  const std::vector<MemoryKind> places = weight_places(options.weights);
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   const auto n = static_cast<int64_t>(lengths.size());
   const int64_t most = std::min(n, options.rows > 0 ? options.rows : kMostRows);
-  std::vector<MemoryKind> places = {MemoryKind::kDevice, MemoryKind::kDisk};
-  if (options.weights) places = {*options.weights};
-  std::optional<GeneratePrograms> least;
-  const auto counted = [](const GeneratePrograms& p) {
-    const BytesByKind peak = p.peak_bytes();
-    return peak[0] + (p.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
-  };
+  FirstFit<GeneratePrograms> search(limit);
   for (const MemoryKind place : places) {
     const WeightOptions weights{options.dtype, place, options.adapter, options.compute};
     if (weight_bytes(config, weights)[0] > limit && place != places.back()) continue;
+    // A head that is moved anyway may come block by block.
+    std::vector<int64_t> blocks = {0};
+    if (place != MemoryKind::kDevice && config.vocab_size > kVocabBlock) blocks.push_back(kVocabBlock);
     for (int64_t rows = most; rows >= 1; rows = options.rows > 0 ? 0 : rows / 2) {
       int64_t before = 0;
       for (const int64_t most_chunk : {256, 64, 16}) {
@@ -315,32 +304,17 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
         const int64_t filled = (longest + chunk - 1) / chunk * chunk;
         const int64_t cache =
             align_up(std::max(filled, longest + options.max_tokens), kCacheUnit);
-        // A head that is moved anyway may come block by block.
-        std::vector<int64_t> blocks = {0};
-        if (place != MemoryKind::kDevice && config.vocab_size > kVocabBlock)
-          blocks.push_back(kVocabBlock);
-        for (const int64_t block : blocks) {
-          const GenerateShape shape{rows, chunk, cache, block};
-          Device::Capacities capacities;
-          capacities.fill(Device::unlimited_bytes());
-          GeneratePrograms programs(config, weights, shape, capacities, options.threads);
-          for (int tries = 0; place != MemoryKind::kDevice; ++tries) {
-            const auto capacity = next_capacity(tries, limit, counted(programs) - limit);
-            if (!capacity) break;
-            capacities[0] = *capacity;
-            programs = GeneratePrograms(config, weights, shape, capacities, options.threads);
-          }
-          if (counted(programs) <= limit) return programs;
-          if (!least || counted(programs) < counted(*least)) least = programs;
-        }
+        for (const int64_t block : blocks)
+          if (auto fits = search.plan(place, [&](const Device::Capacities& capacities) {
+                return GeneratePrograms(config, weights, {rows, chunk, cache, block}, capacities,
+                                        options.threads);
+              }))
+            return *fits;
       }
     }
   }
-  throw CapacityError(fmt::format(
-      "generating {} tokens behind prompts of up to {} needs {} ({} bytes) at least, {} more than the "
-      "memory of {}",
-      options.max_tokens, longest, format_bytes(counted(*least)), counted(*least),
-      format_bytes(counted(*least) - limit), format_bytes(limit)));
+  search.refuse(fmt::format("generating {} tokens behind prompts of up to {}", options.max_tokens,
+                            longest));
 }
 
 Result<void> check_prompts(const ModelFiles& files, const std::vector<std::vector<int32_t>>& prompts,

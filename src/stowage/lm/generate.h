@@ -23,7 +23,7 @@ struct GenerateShape {
   int64_t vocab_block = 0;
 };
 
-/// What is alive while one of the programs runs.
+/// One of the programs, and the memory in use while it runs.
 struct GeneratePhase {
   std::string name;  ///< "prefill", "head", "decode"
   BytesByKind peak_bytes{};
@@ -44,7 +44,7 @@ class GeneratePrograms {
   const WeightOptions& weights() const { return weights_; }
   const std::vector<GeneratePhase>& phases() const { return phases_; }
   int64_t cache_bytes() const { return cache_bytes_; }  ///< Keys and values of all layers and rows.
-  /// Of loading the model and running all programs, weights and cache included.
+  /// The peak of loading the model and running all programs, weights and cache included.
   BytesByKind peak_bytes() const;
   const ExecutablePtr& prefill() const { return prefill_; }
   const ExecutablePtr& head() const { return head_; }
@@ -84,7 +84,7 @@ struct GenerateOptions {
   uint64_t seed = 0;
   std::vector<std::string> stop = {};   ///< A text that ends a row as soon as it appears.
   int64_t rows = 0;                     ///< Prompts at a time; 0: up to 8, or what fits.
-  std::optional<int64_t> memory_bytes;  ///< Of the device; none: what the machine has.
+  std::optional<int64_t> memory_bytes;  ///< Device memory allowed; none: what the machine has.
   std::optional<DType> dtype, compute;  ///< See WeightOptions.
   std::optional<MemoryKind> weights;    ///< None: the device, or where they do not fit the disk.
   std::shared_ptr<const AdapterFiles> adapter = {};  ///< See WeightOptions.
@@ -99,10 +99,10 @@ GeneratePrograms plan_generate(const HfConfig& config, const std::vector<int64_t
 
 enum class FinishReason : uint8_t { kStop, kLength };
 
-/// What continues one prompt.
+/// The continuation of one prompt.
 struct Generated {
   std::vector<int32_t> ids;     ///< The token that ends a text is there.
-  std::vector<float> logprobs;  ///< Of each, under the model's own distribution.
+  std::vector<float> logprobs;  ///< One an id, under the model's own distribution.
   std::string text;             ///< Of ids, without special tokens and what follows a stop text.
   FinishReason finish = FinishReason::kLength;
 };

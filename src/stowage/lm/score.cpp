@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iterator>
 
 #include "stowage/api/jit.h"
 #include "stowage/api/math.h"
 #include "stowage/api/memory.h"
 #include "stowage/api/nn.h"
 #include "stowage/api/shaping.h"
-#include "stowage/base/bytes.h"
-#include "stowage/base/error.h"
+#include "stowage/lm/fit.h"
 #include "stowage/lm/adapter.h"
 
 namespace stow::lm {
@@ -84,12 +82,6 @@ DeviceBufferPtr put(Device& device, std::span<const int32_t> values, int64_t n) 
   return buffer;
 }
 
-std::vector<float> read(const DeviceBufferPtr& buffer) {
-  std::vector<float> values(static_cast<size_t>(buffer->bytes()) / sizeof(float));
-  if (!values.empty()) buffer->read(0, std::as_writable_bytes(std::span(values)));
-  return values;
-}
-
 }  // namespace
 
 Result<void> TokenRows::check(int64_t vocab) const {
@@ -151,53 +143,34 @@ ScoreProgram::Part ScoreProgram::run(const Model& model, const TokenRows& rows,
   const std::vector<DeviceBufferPtr> results = program_->run(device, arguments);
   Part part;
   size_t next = 0;
-  part.logprobs = read(results[next++]);
-  if (shape_.logits) part.logits = read(results[next++]);
-  if (shape_.hidden) part.hidden = read(results[next++]);
+  part.logprobs = read_floats(*results[next++]);
+  if (shape_.logits) part.logits = read_floats(*results[next++]);
+  if (shape_.hidden) part.hidden = read_floats(*results[next++]);
   return part;
 }
 
 ScoreProgram plan_score(const HfConfig& config, const TokenRows& rows, const ScoreOptions& options) {
-  const int64_t limit = options.memory_bytes.value_or(
-      Device::cpu()->capacity_bytes(MemoryKind::kDevice));
-  std::vector<MemoryKind> places = {MemoryKind::kDevice, MemoryKind::kDisk};
-  if (options.weights) places = {*options.weights};
+  const int64_t limit = memory_limit(options.memory_bytes);
+  const std::vector<MemoryKind> places = weight_places(options.weights);
   int64_t most = std::clamp<int64_t>(kTokensOfCall / rows.length, 1, rows.n);
   if (options.rows > 0) most = std::min(options.rows, rows.n);
-  std::optional<ScoreProgram> least;
-  const auto counted = [&](const ScoreProgram& program) {
-    const BytesByKind peak = program.peak_bytes();
-    return peak[0] + (program.weights().memory == MemoryKind::kPinnedHost ? 0 : peak[1]);
-  };
+  FirstFit<ScoreProgram> search(limit);
   for (const MemoryKind place : places) {
     const WeightOptions weights{options.dtype, place, options.adapter, options.compute};
-    if (weight_bytes(config, weights)[0] > limit) {
-      // Planned nevertheless where nothing else would be, for the error.
-      if (place != places.back()) continue;
-    }
+    // Planned nevertheless where nothing else would be, for the error.
+    if (weight_bytes(config, weights)[0] > limit && place != places.back()) continue;
     for (int64_t n = most; n >= 1; n = options.rows > 0 ? 0 : n / 2) {
       for (const int64_t chunk : {int64_t{256}, int64_t{128}}) {
         const ScoreShape shape{n, rows.length, rows.is_padded(), options.logits, options.hidden, chunk};
-        Device::Capacities capacities;
-        capacities.fill(Device::unlimited_bytes());
-        ScoreProgram program(config, weights, shape, capacities, options.threads);
-        // The budget counts only where it is not met otherwise.
-        for (int tries = 0; place != MemoryKind::kDevice; ++tries) {
-          const auto capacity = next_capacity(tries, limit, counted(program) - limit);
-          if (!capacity) break;
-          capacities[0] = *capacity;
-          program = ScoreProgram(config, weights, shape, capacities, options.threads);
-        }
-        if (counted(program) <= limit) return program;
-        if (!least || counted(program) < counted(*least)) least = program;
+        if (auto fits = search.plan(place, [&](const Device::Capacities& capacities) {
+              return ScoreProgram(config, weights, shape, capacities, options.threads);
+            }))
+          return *fits;
         if (options.logits || rows.length <= 128) break;  // chunks play no part
       }
     }
   }
-  throw CapacityError(fmt::format(
-      "scoring rows of {} tokens needs {} ({} bytes) at least, {} more than the memory of {}",
-      rows.length, format_bytes(counted(*least)), counted(*least),
-      format_bytes(counted(*least) - limit), format_bytes(limit)));
+  search.refuse(fmt::format("scoring rows of {} tokens", rows.length));
 }
 
 double ScoreResult::mean_logprob() const {
@@ -248,16 +221,8 @@ ScoreResult score(const Model& model, const TokenRows& rows, const ScoreOptions&
   return score(model, plan_score(model.config(), rows, fixed), rows);
 }
 
-std::optional<int64_t> next_capacity(int tries, int64_t limit, int64_t over) {
-  if (over <= 0 || (tries > 0 && over > limit / 4)) return std::nullopt;
-  const int64_t capacities[] = {limit, limit - over, limit / 16 * 15, limit / 8 * 7};
-  if (tries >= static_cast<int>(std::size(capacities))) return std::nullopt;
-  return std::max<int64_t>(capacities[tries], 0);
-}
-
 DevicePtr device_for(MemoryKind weights, std::optional<int64_t> memory_bytes, int threads) {
-  const int64_t bytes =
-      memory_bytes.value_or(Device::cpu()->capacity_bytes(MemoryKind::kDevice));
+  const int64_t bytes = memory_limit(memory_bytes);
   if (weights == MemoryKind::kPinnedHost)
     return Device::virtual_device({bytes, Device::unlimited_bytes(), Device::unlimited_bytes()},
                                   threads);

@@ -42,7 +42,7 @@ class ScoreProgram {
   const ScoreShape& shape() const { return shape_; }
   const WeightOptions& weights() const { return weights_; }
   const MemoryAnalysis& analysis() const { return program_->memory_analysis(); }
-  /// Of loading the model and running the program, weights included.
+  /// The peak of loading the model and running the program, weights included.
   BytesByKind peak_bytes() const;
 
   /// Results of one row or more, as in ScoreResult.
@@ -61,7 +61,7 @@ class ScoreProgram {
 struct ScoreOptions {
   bool logits = false, hidden = false;
   int64_t rows = 0;                     ///< Rows a call; 0: as many as 4096 tokens hold, or fit.
-  std::optional<int64_t> memory_bytes;  ///< Of the device; none: what the machine has.
+  std::optional<int64_t> memory_bytes;  ///< Device memory allowed; none: what the machine has.
   std::optional<DType> dtype, compute;  ///< See WeightOptions.
   std::optional<MemoryKind> weights;    ///< None: the device, or where they do not fit the disk.
   std::shared_ptr<const AdapterFiles> adapter = {};  ///< See WeightOptions.
@@ -86,11 +86,6 @@ struct ScoreResult {
 ScoreResult score(const Model& model, const ScoreProgram& program, const TokenRows& rows);
 /// Plans and scores.
 ScoreResult score(const Model& model, const TokenRows& rows, const ScoreOptions& options = {});
-
-/// Capacities of the device to plan for, one after the other, until what lies beside a program's own
-/// memory (a cache, the host's part) fits `limit` as well. `over` is what the plan before takes too
-/// much; nothing more is worth a try where that is a quarter of the limit.
-std::optional<int64_t> next_capacity(int tries, int64_t limit, int64_t over);
 
 /// A device with room for a plan: `memory_bytes` of memory, which the host's part shares, except that
 /// weights in pinned_host memory have memory of their own.

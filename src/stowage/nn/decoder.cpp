@@ -276,17 +276,7 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
     }
     const std::optional<LoraInput> adapters = lora_input(config, options);
     Scope scope("layers");
-    if (!gives_more && !starts && !adapters) {
-      const auto one = [&](const Array& h, const DecoderLayer& w) {
-        LayerOutput none;
-        return layer(shared, h, {w, {}, {}}, none);
-      };
-      if (!config.nested_blocks.empty()) {
-        x = nested_scan(one, x, model.layers, {.blocks = config.nested_blocks, .policy = options.policy});
-      } else {
-        x = scan(checkpoint(one, options.policy, {.prevent_cse = false}), x, model.layers);
-      }
-    } else if (!gives_more) {
+    if (!gives_more) {
       const auto one = [&](const Array& h, const LayerInput& own) {
         LayerOutput none;
         return layer(shared, h, own, none);
