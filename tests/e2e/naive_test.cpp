@@ -74,7 +74,7 @@ class NaiveTest : public ::testing::Test {
   std::vector<float> train_naively() const {
     const TrainModelPtr model = decoder_model(config_);
     const TrainState types = abstract_state(config_, *model);
-    const Graph graph = trace_step(config_, *model, types, {});
+    const Graph graph = trace_step(config_, *model, types, {}, {});
     const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), 1);
     std::vector<Bytes> state;
     for (const DeviceBufferPtr& leaf : first_state(Job(config_, 1).plan({}), *device))

@@ -102,7 +102,7 @@ class Train : public ::testing::Test {
     for (std::string line; std::getline(lines, line);) {
       const Json row = *parse_json(line);
       if (row.find("summary")) outcome.summary = row;
-      else outcome.losses.push_back(*row.find("loss_hex")->as_string());
+      else if (row.find("loss_hex")) outcome.losses.push_back(*row.find("loss_hex")->as_string());
     }
     return outcome;
   }
@@ -677,7 +677,7 @@ TEST_F(Train, AValidationLossThatIsNotFiniteStopsTheRunToo) {
     c.optimizer.schedule = "constant";
     c.optimizer.warmup = 0;
     c.train.checkpoint_every = 1;
-    c.train.eval_every = eval_every;
+    c.eval.every = eval_every;
     const Outcome o = train(c, std::nullopt);
     EXPECT_EQ(o.status, kStatusNotFinite);
     EXPECT_EQ(*o.summary.find("status"), "not finite");

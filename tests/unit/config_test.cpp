@@ -50,16 +50,18 @@ TEST(Config, DefaultsAreTheDefaultJob) {
   EXPECT_EQ(
       all,
       "model.dim=128 model.layers=6 model.heads=4 model.kv_heads=2 model.ffn=344 "
-      "model.vocab=256 model.tied=false data.batch=16 data.seq=128 optimizer.name=adamw "
+      "model.vocab=256 model.tied=false data.batch=16 data.seq=128 data.accumulate=1 "
+      "eval.every=100 eval.patience=0 optimizer.name=adamw "
       "optimizer.lr=0.003 optimizer.schedule=cosine "
       "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
       "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
       "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 "
       "train.vocab_block=0 train.seed=0 "
-      "train.out=out train.checkpoint_every=100 train.eval_every=100 train.sample=240 "
+      "train.out=out train.checkpoint_every=100 train.ema=0 train.sample=240 "
       "runtime.platform=cpu "
       "memory.policy=auto memory.activations=auto memory.optimizer=auto "
-      "memory.parameters=auto memory.gradients=auto memory.feed_forward=auto memory.loss=auto ");
+      "memory.parameters=auto memory.gradients=auto memory.frozen=auto "
+      "memory.feed_forward=auto memory.loss=auto ");
 }
 
 TEST(Config, FindsTheDefaultTextBesideTheLauncher) {
@@ -92,27 +94,39 @@ TEST(Config, LaterValuesStandOverEarlierOnes) {
 }
 
 TEST(Config, TomlRoundTripsEveryKey) {
-  const std::vector<std::string> common = {
+  const std::vector<std::string> sizes = {
       "model.dim=48", "model.layers=3", "model.heads=6", "model.kv_heads=3", "model.ffn=7",
-      "model.vocab=300", "model.tied=true", "data.path=a \"b\"\\\t.txt", "data.batch=3",
+      "model.vocab=300", "model.tied=true", "train.sample=5"};
+  const std::vector<std::string> files = {
+      "model.path=some/model", "data.pack=true", "data.mask_prompt=false", "data.shuffle=false",
+      "data.length_buckets=true", "data.too_long=drop", "eval.batch=2", "eval.seq=3"};
+  const std::vector<std::string> common = {
+      "data.accumulate=2", "eval.patience=4", "train.ema=0.5", "memory.frozen=disk", "data.path=a \"b\"\\\t.txt", "data.batch=3",
       "data.seq=5", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
       "optimizer.freeze=embed,layers/w?", "train.steps=12",
       "train.seed=13", "train.out=some/where", "train.checkpoint_every=0", "train.eval_every=0",
-      "train.sample=5",
       "train.compute=bf16", "runtime.platform=virtual",
       "runtime.disk_folder=some/folder", "memory.host=5MiB", "memory.disk=7MiB",
       "memory.policy=offload_named", "memory.activations=disk", "memory.optimizer=disk",
       "memory.parameters=pinned_host", "memory.gradients=device", "memory.feed_forward=whole"};
   const TrainConfig defaults = load_train_config({}).value();
   std::set<std::string_view> changed;
-  for (const std::vector<std::string>& own :
-       {std::vector<std::string>{"optimizer.name=lion", "optimizer.weight_decay=0",
+  using Lists = std::vector<std::string>;
+  const auto join = [](Lists a, const Lists& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  for (const Lists& own :
+       {join(files, {"lora.rank=8", "lora.alpha=3", "lora.targets=q_proj", "lora.rslora=true",
+                     "lora.dropout=0.25", "model.dtype=bf16", "eval.data=held.jsonl"}),
+        join(files, {"lora.init=some/adapter", "data.valid_fraction=0.125"}),
+        join(sizes, {"optimizer.name=lion", "optimizer.weight_decay=0",
                                  "optimizer.beta1=0.123456789", "optimizer.beta2=0.999",
-                                 "optimizer.total_steps=11", "train.loss_chunk=4"},
-        std::vector<std::string>{"optimizer.name=rmsprop", "optimizer.eps=0.5",
+                                 "optimizer.total_steps=11", "train.loss_chunk=4"}),
+        join(sizes, {"optimizer.name=rmsprop", "optimizer.eps=0.5",
                                  "optimizer.momentum=0.25", "optimizer.nesterov=true",
-                                 "optimizer.schedule=constant", "train.vocab_block=5"},
-        std::vector<std::string>{"memory.loss=whole"}}) {
+                                 "optimizer.schedule=constant", "train.vocab_block=5"}),
+        join(sizes, {"memory.loss=whole"})}) {
     std::vector<std::string> settings = common;
     settings.insert(settings.end(), own.begin(), own.end());
     const Result<TrainConfig> config =

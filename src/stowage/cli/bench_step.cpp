@@ -41,7 +41,7 @@ Result<void> check_settings(const StepArguments& a) {
     if (setting.starts_with("train.steps="))
       return fail("bench step: --set {}: --steps decides it", setting);
     for (const char* key : {"data.path=", "train.out=", "train.checkpoint_every=",
-                            "train.eval_every=", "train.sample="})
+                            "train.eval_every=", "train.sample=", "train.ema=", "eval."})
       if (setting.starts_with(key))
         return fail("bench step: --set {}: it has no effect: only steps are run", setting);
     if (setting.starts_with("model."))

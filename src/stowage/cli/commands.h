@@ -28,6 +28,7 @@ Result<int> run_graph_file(std::span<const std::string> arguments);
 Result<int> run_tokenize(std::span<const std::string> arguments);
 Result<int> run_score(std::span<const std::string> arguments);
 Result<int> run_generate(std::span<const std::string> arguments);
+Result<int> run_export(std::span<const std::string> arguments);
 Result<int> run_fuse(std::span<const std::string> arguments);
 
 /// Of `bench`.

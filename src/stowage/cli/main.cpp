@@ -48,6 +48,7 @@ const std::vector<Row> kCommands = {
     {"tokenize", "turns texts into ids of a tokenizer, and back", run_tokenize},
     {"score", "scores tokens under a model: log-probabilities, perplexity", run_score},
     {"generate", "continues prompts with a model", run_generate},
+    {"export", "writes the model or the adapter of a training checkpoint", run_export},
     {"fuse", "merges an adapter into its model", run_fuse},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
     {"bench", "measures programs: step, program1, program2", run_bench},

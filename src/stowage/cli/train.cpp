@@ -9,6 +9,7 @@
 #include "stowage/io/files.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/disk_folder.h"
+#include "stowage/train/finetune_model.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/trainer.h"
 
@@ -63,12 +64,13 @@ struct Opening {
 // Plans and shows the plan, as `plan` and `train` do alike, and goes on with it; refuses what does not
 // fit.
 Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
+                      const ModelFactory& factory,
                       const std::function<Result<int>(const Opening&)>& go_on) {
   const int threads = omp_get_max_threads();
   if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
   Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
   if (!device) return device.failure();
-  const Job job(line.config, threads);
+  const Job job(line.config, threads, factory);
   Result<std::optional<JsonLines>> json = open_json(line.json_path);
   if (!json) return json.failure();
   const Choice choice = choose_plan(job, budgets);
@@ -149,8 +151,12 @@ Result<int> run_train(std::span<const std::string> arguments) {
   // What is wrong with the data or the folder is said before anything is planned.
   if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
     return fail("train.out: {}", writable.error());
-  if (const auto data = decoder_model(line->config)->open_data(); !data) return data.failure();
-  return with_plan(*line, budgets, [&](const Opening& opening) {
+  const Result<ModelFactory> factory = model_factory(line->config);
+  if (!factory) return factory.failure();
+  const TrainModelPtr model = (*factory)(line->config);
+  if (const auto weights = model->open_weights(); !weights) return weights.failure();
+  if (const auto data = model->open_data(); !data) return data.failure();
+  return with_plan(*line, budgets, *factory, [&](const Opening& opening) {
     const JobPlan& plan = *opening.choice.plan;
     RunOptions options;
     options.trace_path = line->trace_path;
@@ -179,7 +185,9 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   }
   if (line->resume) return fail("plan: --resume has no effect: nothing is run");
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
-  return with_plan(*line, budgets, [&](const Opening& opening) -> Result<int> {
+  const Result<ModelFactory> factory = model_factory(line->config);
+  if (!factory) return factory.failure();
+  return with_plan(*line, budgets, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
     if (!line->trace_path.empty())
       if (Result<void> traced = write_simulated_trace(line->trace_path, *plan.programs.step,

@@ -335,7 +335,10 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
   return aside;
 }
 
-Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds& needs) {
+namespace {
+
+// What the JSON file of a checkpoint says, checked as far as it can be by itself.
+Result<ParsedMeta> read_meta(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxJsonBytes);
   if (!text) return text.failure();
   Result<ParsedMeta> parsed = parse_meta(*text);
@@ -344,19 +347,40 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNee
   const std::optional<FileName> name = parse_file_name(fs::path(path).filename().string());
   if (name && name->json && name->step != parsed->meta.step)
     return fail("{}: is of step {}, which is not what its name says", path, parsed->meta.step);
-  if (const Result<void> same = check_config(parsed->meta.config, needs); !same)
-    return fail("{}: {}", path, same.error());
+  return parsed;
+}
 
-  const std::string tensors_path = parent_directory(path) + "/" + parsed->tensors_name;
+Result<SafetensorsFile> open_tensors(const std::string& path, const ParsedMeta& parsed) {
+  const std::string tensors_path = parent_directory(path) + "/" + parsed.tensors_name;
   Result<SafetensorsFile> file = SafetensorsFile::open(tensors_path);
   if (!file) return file.failure();
   const Result<Digest> digest = file->digest();
   if (!digest) return digest.failure();
-  if (digest->hex() != parsed->tensors_digest)
+  if (digest->hex() != parsed.tensors_digest)
     return fail("{}: is damaged: its digest is {}, {} says {}", tensors_path, digest->hex(), path,
-                parsed->tensors_digest);
+                parsed.tensors_digest);
+  return file;
+}
+
+}  // namespace
+
+Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds& needs) {
+  Result<ParsedMeta> parsed = read_meta(path);
+  if (!parsed) return parsed.failure();
+  if (const Result<void> same = check_config(parsed->meta.config, needs); !same)
+    return fail("{}: {}", path, same.error());
+  Result<SafetensorsFile> file = open_tensors(path, *parsed);
+  if (!file) return file.failure();
   if (const Result<void> same = check_tensors(*file, needs.tensors); !same)
-    return fail("{}: {}", tensors_path, same.error());
+    return fail("{}: {}", file->path(), same.error());
+  return Checkpoint(std::move(parsed->meta), std::move(*file));
+}
+
+Result<Checkpoint> Checkpoint::open(const std::string& path) {
+  Result<ParsedMeta> parsed = read_meta(path);
+  if (!parsed) return parsed.failure();
+  Result<SafetensorsFile> file = open_tensors(path, *parsed);
+  if (!file) return file.failure();
   return Checkpoint(std::move(parsed->meta), std::move(*file));
 }
 

@@ -91,7 +91,12 @@ class Checkpoint {
   /// Errors: "FILE: reason" for a damaged, truncated or foreign checkpoint, the first found.
   static Result<Checkpoint> open(const std::string& path, const CheckpointNeeds& needs);
 
+  /// The same of a checkpoint of any configuration and any tensors.
+  static Result<Checkpoint> open(const std::string& path);
+
   const CheckpointMeta& meta() const { return meta_; }
+  /// The tensor of that name, or null.
+  const TensorInfo* find(std::string_view name) const { return file_.find(name); }
   /// Reads a tensor that was needed; `out` has its size.
   Result<void> read(std::string_view name, std::span<std::byte> out) const;
   /// Fills `out` with the bytes of such a tensor from an offset on.

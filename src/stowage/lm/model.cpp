@@ -54,7 +54,8 @@ std::string full_name(const TensorName& tensor, int64_t layer) {
 
 // Reads a tensor into the buffer from an offset on, a piece at a time.
 Result<void> read_tensor(const WeightSource& source, const std::string& name, DType dtype,
-                         DeviceBuffer& buffer, int64_t offset, std::vector<std::byte>& piece) {
+                         DeviceBuffer& buffer, int64_t offset, std::vector<std::byte>& piece,
+                         Digest* digest) {
   const WeightInfo* tensor = source.find(name);
   if (!tensor) return fail("{}: no tensor '{}'", source.path(), name);
   const int64_t row_bytes = tensor->row_elements() * dtype_bytes(dtype);
@@ -67,6 +68,7 @@ Result<void> read_tensor(const WeightSource& source, const std::string& name, DT
     if (on_disk) piece.resize(std::max(piece.size(), bytes));
     const std::span<std::byte> out(on_disk ? piece.data() : buffer.data() + to, bytes);
     if (Result<void> read = source.read_rows(*tensor, at, end, dtype, out); !read) return read;
+    if (digest) digest->update(out);
     if (on_disk) buffer.write(to, out);
   }
   return {};
@@ -199,6 +201,37 @@ nn::Decoder Model::arrays() const {
   return tree_unflatten(types, leaves);
 }
 
+Result<void> read_weight(const WeightSource& source, const std::string& leaf, const ArrayType& type,
+                         DeviceBuffer& buffer, Digest* digest) {
+  const TensorName tensor = tensor_name(leaf);
+  const int64_t n = tensor.is_of_layer ? type.shape[0] : 1;
+  std::vector<std::byte> piece;
+  for (int64_t l = 0; l < n; ++l)
+    if (Result<void> read = read_tensor(source, full_name(tensor, l), type.dtype, buffer,
+                                        l * (type.bytes() / n), piece, digest);
+        !read)
+      return read;
+  return {};
+}
+
+std::vector<TensorBytes> weight_tensors(
+    const std::string& leaf, const ArrayType& type,
+    const std::function<void(int64_t, std::span<std::byte>)>& read) {
+  const TensorName tensor = tensor_name(leaf);
+  const int64_t n = tensor.is_of_layer ? type.shape[0] : 1;
+  std::vector<int64_t> shape = type.shape.dims();
+  if (tensor.is_of_layer) shape.erase(shape.begin());
+  std::vector<TensorBytes> tensors;
+  for (int64_t l = 0; l < n; ++l) {
+    TensorBytes bytes{full_name(tensor, l), type.dtype, shape, {}, {}};
+    bytes.read = [read, begin = l * (type.bytes() / n)](int64_t offset, std::span<std::byte> out) {
+      read(begin + offset, out);
+    };
+    tensors.push_back(std::move(bytes));
+  }
+  return tensors;
+}
+
 Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr device) {
   if (!device) device = default_device();
   if (!files.weights)
@@ -213,18 +246,11 @@ Result<Model> load(ModelFiles files, const WeightOptions& options, DevicePtr dev
   const nn::Decoder types = abstract_weights(files.config, model.options_);
   const std::vector<Array> leaves = tree_leaves(types);
   const std::vector<std::string> paths = tree_paths(types);
-  std::vector<std::byte> piece;
   for (size_t i = 0; i < leaves.size(); ++i) {
     const ArrayType& type = leaves[i].type();
     DeviceBufferPtr buffer = device->allocate_unfilled(type.bytes(), type.kind);
-    const TensorName tensor = tensor_name(paths[i]);
-    const int64_t n = tensor.is_of_layer ? files.config.num_hidden_layers : 1;
-    for (int64_t l = 0; l < n; ++l) {
-      if (Result<void> read = read_tensor(*files.weights, full_name(tensor, l), type.dtype, *buffer,
-                                          l * (type.bytes() / n), piece);
-          !read)
-        return read.failure();
-    }
+    if (Result<void> read = read_weight(*files.weights, paths[i], type, *buffer); !read)
+      return read.failure();
     model.weights_.push_back(std::move(buffer));
   }
   if (options.adapter) {
@@ -241,20 +267,13 @@ Result<void> save(const Model& model, const std::string& folder) {
   const std::vector<Array> leaves = tree_leaves(types);
   const std::vector<std::string> paths = tree_paths(types);
   std::vector<TensorBytes> tensors;
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    const TensorName tensor = tensor_name(paths[i]);
-    const int64_t n = tensor.is_of_layer ? model.config().num_hidden_layers : 1;
-    std::vector<int64_t> shape = leaves[i].shape().dims();
-    if (tensor.is_of_layer) shape.erase(shape.begin());
-    for (int64_t l = 0; l < n; ++l) {
-      const int64_t begin = l * (leaves[i].type().bytes() / n);
-      TensorBytes bytes{full_name(tensor, l), leaves[i].dtype(), shape, {}, {}};
-      bytes.read = [buffer = model.weights()[i], begin](int64_t offset, std::span<std::byte> out) {
-        buffer->read(begin + offset, out);
-      };
+  for (size_t i = 0; i < leaves.size(); ++i)
+    for (TensorBytes& bytes :
+         weight_tensors(paths[i], leaves[i].type(),
+                        [buffer = model.weights()[i]](int64_t offset, std::span<std::byte> out) {
+                          buffer->read(offset, out);
+                        }))
       tensors.push_back(std::move(bytes));
-    }
-  }
   if (Result<void> written = write_hf_folder(folder, model.config(), tensors); !written)
     return written;
   return text::write_tokenizer_files(model.files().path, folder);

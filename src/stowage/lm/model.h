@@ -2,6 +2,7 @@
 // Not its programs; score.h and generate.h have them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,7 +10,9 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
+#include "stowage/io/digest.h"
 #include "stowage/io/hf_config.h"
+#include "stowage/io/safetensors.h"
 #include "stowage/io/weights.h"
 #include "stowage/nn/decoder.h"
 #include "stowage/plan/analysis.h"
@@ -64,6 +67,16 @@ std::optional<nn::Lora> abstract_adapter(const HfConfig& config, const WeightOpt
 nn::ForwardOptions with_adapter(const std::optional<nn::Lora>& arrays, const WeightOptions& options);
 /// Bytes of all weights, of their memory kind, and of the adapter.
 BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options);
+
+/// Reads one leaf of abstract_weights() by its path ("layers/wq") into a buffer of `type`, slice by
+/// slice; adds its bytes to `digest` where there is one. What goes to a disk passes through one piece of
+/// kLoadPieceBytes of the process's own memory. Errors: "PATH: …"; DiskError.
+Result<void> read_weight(const WeightSource& source, const std::string& leaf, const ArrayType& type,
+                         DeviceBuffer& buffer, Digest* digest = nullptr);
+/// The same leaf as tensors of files, one a layer; `read(offset, out)` gives its bytes.
+std::vector<TensorBytes> weight_tensors(
+    const std::string& leaf, const ArrayType& type,
+    const std::function<void(int64_t, std::span<std::byte>)>& read);
 
 /// A model ready to run. Copies share the weights.
 class Model {

@@ -364,6 +364,23 @@ Array decoder_log_probs(const DecoderConfig& config, const Decoder& base, const 
   return linear_log_probs(hidden, head_of(config, model), targets, chunk);
 }
 
+Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, const Array& hidden,
+                            const Array& targets, const Array& weights,
+                            const ForwardOptions& options) {
+  const int64_t chunk = config.loss_chunk;
+  if (chunk > 0 && !(options.lora && options.lora->head)) {
+    check_lora(config, options);
+    Scope scope("loss");
+    return weighted_linear_cross_entropy(
+        hidden, head_of(config, with_saved(config, base, options.lora)), targets, weights, chunk);
+  }
+  if (chunk > 0)
+    return sum(-decoder_log_probs(config, base, hidden, targets, chunk, options) * weights);
+  const Array logits = decoder_logits(config, base, hidden, DType::kF32, options);
+  Scope scope("loss");
+  return sum(cross_entropy(logits, targets) * weights);
+}
+
 Array decoder_loss(const DecoderConfig& config, const Decoder& model, const Array& tokens,
                    const PolicyPtr& policy) {
   const int64_t t = tokens.dim(1) - 1;

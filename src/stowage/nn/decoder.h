@@ -137,6 +137,12 @@ Array decoder_logits(const DecoderConfig& config, const Decoder& model, const Ar
 /// states with A of the head's adapter is made for all tokens before they are cut into chunks.
 Array decoder_log_probs(const DecoderConfig& config, const Decoder& model, const Array& hidden,
                         const Array& targets, int64_t chunk, const ForwardOptions& options = {});
+/// The sum of weights * cross-entropy in nats of `targets` i32 [..] given hidden states [.., d]; weights
+/// f32 [..]; an f32 scalar. With `loss_chunk` the logits of so many tokens exist at a time, with their
+/// gradients. Of `options` the adapter, its configuration and the dropout key are read.
+Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& model, const Array& hidden,
+                            const Array& targets, const Array& weights,
+                            const ForwardOptions& options = {});
 /// Mean next-token cross-entropy in nats. tokens i32 [B, T + 1]; an f32 scalar.
 /// With `loss_chunk` the logits are computed chunk by chunk, with their gradients, so that no more
 /// than a chunk of them is ever there; with `vocab_block` block by block of the vocabulary, and once

@@ -28,6 +28,12 @@ struct Tokens {
 };
 STOW_TREE(Tokens, hidden, targets);
 
+struct WeightedTokens {
+  Tokens tokens;
+  Array weights;  // [c]
+};
+STOW_TREE(WeightedTokens, tokens, weights);
+
 struct Parts {
   Array losses, d_hidden;  // [c], [c, d]; or stacked
 };
@@ -77,6 +83,49 @@ std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, con
     d_hidden.push_back(parts.d_hidden.slice(0, 0, rest));
   }
   return {mean(concatenate(losses).reshape(t.shape().dims())), {concatenate(d_hidden), d_head}};
+}
+
+// Of a weighted sum the losses of all tokens [N] and both gradients, in the same way. weights [N].
+std::pair<Array, std::pair<Array, Array>> weighted_loss_and_gradients(const Array& h, const Array& w,
+                                                                     const Array& t,
+                                                                     const Array& weights,
+                                                                     int64_t chunk) {
+  const int64_t n = t.size(), whole = n / chunk * chunk, d = h.dim(1);
+  const Array rounded = w.astype(h.dtype());
+  const auto step = [&](const Array& d_head, const WeightedTokens& x) {
+    const auto losses_of = [&](const Array& hidden, const Array& head) {
+      return cross_entropy(matmul(hidden, head, loss_dtype(hidden)), x.tokens.targets);
+    };
+    const auto [losses, pullback] = vjp(losses_of, x.tokens.hidden, rounded);
+    const auto [dh, dw] = pullback(x.weights);
+    return std::pair(d_head + dw.astype(w.dtype()), Parts{losses, dh});
+  };
+  Array d_head = zeros_like(w);
+  std::vector<Array> losses, d_hidden;
+  if (whole > 0) {
+    const auto cut = [&](const Array& x) {
+      Dims dims = x.shape().dims();
+      dims[0] = chunk;
+      dims.insert(dims.begin(), whole / chunk);
+      return x.slice(0, 0, whole).reshape(dims);
+    };
+    const auto [after, parts] = scan(step, d_head, WeightedTokens{{cut(h), cut(t)}, cut(weights)});
+    d_head = after;
+    losses.push_back(parts.losses.reshape({whole}));
+    d_hidden.push_back(parts.d_hidden.reshape({whole, d}));
+  }
+  if (const int64_t rest = n - whole; rest > 0) {
+    const PadWidth more = {0, rows_to_fill(n, chunk)};
+    // The last token again, whose loss is finite where all are, and counts for nothing more.
+    const WeightedTokens last = {{pad(h.slice(0, whole, n), {more, {}}, PadMode::kEdge),
+                                  pad(t.slice(0, whole, n), {more}, PadMode::kEdge)},
+                                 pad(weights.slice(0, whole, n), {more})};
+    const auto [after, parts] = step(d_head, last);
+    d_head = after;
+    losses.push_back(parts.losses.slice(0, 0, rest));
+    d_hidden.push_back(parts.d_hidden.slice(0, 0, rest));
+  }
+  return {concatenate(losses), {concatenate(d_hidden), d_head}};
 }
 
 // Some columns of the head, [d, words] or [words, d], and the number of the first.
@@ -230,6 +279,36 @@ Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& 
   };
   return custom_vjp(value, forward, backward)(hidden.reshape({targets.size(), head.dim(0)}), head,
                                               targets);
+}
+
+Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
+                                    const Array& weights, int64_t chunk) {
+  const char* const name = "weighted_linear_cross_entropy";
+  if (chunk <= 0) fail_here("[{}] a chunk of {} tokens", name, chunk);
+  check_head(name, hidden, head, 1);
+  check_targets(name, hidden, targets);
+  if (weights.shape() != targets.shape() || weights.dtype() != DType::kF32)
+    fail_here("[{}] weights {} for targets {}: f32 of their shape is needed", name,
+              to_string(weights.type()), to_string(targets.type()));
+  const Dims dims = targets.shape().dims();
+  // The sum is over the shape that it would have for all logits at once.
+  const auto total = [dims](const Array& losses, const Array& shares) {
+    return sum(losses.reshape(dims) * shares.reshape(dims));
+  };
+  const auto forward = [=](const Array& h, const Array& w, const Array& t, const Array& s) {
+    const auto [losses, gradients] = weighted_loss_and_gradients(h, w, t, s, chunk);
+    return std::pair(total(losses, s), gradients);
+  };
+  const auto value = [=](const Array& h, const Array& w, const Array& t, const Array& s) {
+    return total(weighted_loss_and_gradients(h, w, t, s, chunk).first, s);
+  };
+  const auto backward = [](const std::pair<Array, Array>& gradients, const Array& ct) {
+    const auto& [dh, dw] = gradients;
+    return std::tuple(dh * ct.astype(dh.dtype()), dw * ct.astype(dw.dtype()), Array(), Array());
+  };
+  const int64_t n = targets.size();
+  return custom_vjp(value, forward, backward)(hidden.reshape({n, head.dim(0)}), head,
+                                              targets.reshape({n}), weights.reshape({n}));
 }
 
 Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, const Array& targets,

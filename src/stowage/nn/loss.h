@@ -26,7 +26,19 @@ namespace stow::nn {
 Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
                            int64_t chunk);
 
-/// The same mean, `block` words of the vocabulary at a time, so that neither all logits nor a whole
+/// The sum over all tokens of weights * cross_entropy(hidden @ head, targets), `chunk` tokens at a time.
+/// Shapes:  weights f32 [...] of the shape of `targets`, which have no gradient; the others as above;
+///          returns a scalar f32.
+/// Types:   logits are summed and kept in f32, whatever the dtype of `hidden`, to which `head` is rounded.
+/// Memory:  as above. Where `head` is not differentiated its gradient is not computed.
+/// Numbers: of f32 with chunks of kProductBlock, and wherever `head` is not differentiated, the bits of
+///          sum(weights * cross_entropy(...)) over all logits at once, and of its gradients (but for
+///          the sign of a zero).
+/// Errors:  as above.
+Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
+                                    const Array& weights, int64_t chunk);
+
+/// The mean of linear_cross_entropy, `block` words of the vocabulary at a time, so that neither all logits nor a whole
 /// head or its gradient need be on the device.
 /// Shapes:  hidden [..., d] on the device; head [d, V], or [V, d] where `axis`, that of the
 ///          vocabulary, is 0, in any memory: each block is moved to the device where it is used. Targets

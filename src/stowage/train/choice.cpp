@@ -27,6 +27,8 @@ bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budge
     const MemoryKind kind = i < job.n_model_leaves() ? p.parameters : p.optimizer;
     bytes[static_cast<size_t>(kind)] += type.bytes();
   }
+  for (const StateLeaf& leaf : job.frozen())
+    bytes[static_cast<size_t>(p.frozen)] += leaf.type.bytes();
   return !first_over(job.config(), bytes, budgets, 1);
 }
 

@@ -14,7 +14,13 @@ namespace {
 
 constexpr int64_t kMaxTomlBytes = 1 << 20;
 
-const ConfigKey* find_key(std::string_view name) {
+// The key that a name had before.
+std::string_view present_name(std::string_view name) {
+  return name == "train.eval_every" ? "eval.every" : name;
+}
+
+const ConfigKey* find_key(std::string_view asked) {
+  const std::string_view name = present_name(asked);
   for (const ConfigKey& key : config_keys())
     if (key.name == name) return &key;
   return nullptr;
@@ -26,6 +32,41 @@ Failure unknown_key(const std::string& name) {
   return fail("unknown key '{}'; did you mean '{}'?", name, nearest_name(name, names));
 }
 
+// `named` gives a key and its value for people.
+template <typename Named>
+Result<void> check_sizes(const TrainConfig& config, const Named& named) {
+  struct Product {
+    std::string_view what;
+    std::vector<std::string_view> keys;
+  };
+  static const std::vector<Product> kProducts = {
+      {"activations", {"data.batch", "data.seq", "model.layers", "model.dim"}},
+      {"batch", {"data.batch", "data.seq", "data.accumulate"}},
+      {"activations", {"data.batch", "data.seq", "model.layers", "model.ffn"}},
+      {"logits", {"data.batch", "data.seq", "model.vocab"}},
+      {"scores", {"data.batch", "data.seq", "data.seq", "model.heads"}},
+      {"embedding", {"model.vocab", "model.dim"}},
+      {"weights", {"model.layers", "model.dim", "model.ffn"}},
+      {"weights", {"model.layers", "model.dim", "model.dim"}},
+  };
+  constexpr int64_t kMaxElems = int64_t{1} << 52;
+  for (const Product& product : kProducts) {
+    int64_t elems = 1;
+    std::string names;
+    for (std::string_view name : product.keys) {
+      const int64_t value =
+          std::get<IntField>(find_key(name)->field).get(const_cast<TrainConfig&>(config));
+      if (names.find(name) == std::string::npos)
+        names += (names.empty() ? "" : ", ") + named(name);
+      if (__builtin_mul_overflow(elems, std::max<int64_t>(value, 1), &elems) || elems > kMaxElems)
+        elems = kMaxElems + 1;
+    }
+    if (elems > kMaxElems)
+      return fail("the {} would have more elements than any memory: {}", product.what, names);
+  }
+  return {};
+}
+
 // A configuration being put together, with the place where each key was last set.
 class Loader {
  public:
@@ -33,7 +74,7 @@ class Loader {
     const ConfigKey* key = find_key(name);
     const Result<void> done = key ? set_key(*key, raw, config_) : unknown_key(name);
     if (!done) return fail("{}: {}", place, done.error());
-    places_[name] = place;
+    places_[std::string(key->name)] = place;
     return {};
   }
 
@@ -55,10 +96,10 @@ class Loader {
                        place == places_.end() ? "default" : place->second);
   }
 
+  Result<void> check_scopes() const;
   Result<void> check_optimizer() const;
   Result<void> check_model() const;
   Result<void> check_loss() const;
-  Result<void> check_sizes() const;
   Result<void> check_places() const;
 
   TrainConfig config_;
@@ -101,9 +142,30 @@ Result<void> Loader::read_toml(const std::string& path) {
 }
 
 // A key that was set and does nothing is a mistake of whoever set it.
+Result<void> Loader::check_scopes() const {
+  for (const ConfigKey& key : config_keys()) {
+    if (!places_.contains(key.name) || key.is_of_model(config_)) continue;
+    if (key.name == "train.sample" && config_.train.sample == 0) continue;  // as it is
+    if (key.scope == KeyScope::kSizes)
+      return fail("{} has no effect with {}", with_place(key.name), with_place("model.path"));
+    if (!config_.model.is_from_files())
+      return fail("{} has no effect without model.path", with_place(key.name));
+    return config_.lora.init.empty()
+               ? fail("{} has no effect without an adapter: set lora.rank", with_place(key.name))
+               : fail("{} has no effect with {}, which says so itself", with_place(key.name),
+                      with_place("lora.init"));
+  }
+  if (places_.contains("model.dtype") && !config_.lora.is_used())
+    return fail("{} has no effect without an adapter: weights that train are f32",
+                with_place("model.dtype"));
+  if (config_.data.valid_fraction > 0 && !config_.eval.data.empty())
+    return fail("{} does not go with {}", with_place("data.valid_fraction"), with_place("eval.data"));
+  return {};
+}
+
 Result<void> Loader::check_optimizer() const {
   for (const ConfigKey& key : config_keys())
-    if (places_.contains(key.name) && !key.serves(config_)) {
+    if (places_.contains(key.name) && key.is_of_model(config_) && !key.serves(config_)) {
       if (key.optimizers.empty())
         return fail("{} has no effect with {}", with_place(key.name),
                     with_place("optimizer.schedule"));
@@ -114,6 +176,7 @@ Result<void> Loader::check_optimizer() const {
 }
 
 Result<void> Loader::check_model() const {
+  if (config_.model.is_from_files()) return {};
   const TrainConfig::Model& m = config_.model;
   if (m.dim % m.heads != 0)
     return fail("{} does not divide {}", with_place("model.heads"), with_place("model.dim"));
@@ -130,46 +193,13 @@ Result<void> Loader::check_loss() const {
   if (t.loss_chunk > config_.tokens_a_step())
     return fail("{} has no effect: a step has {} tokens", with_place("train.loss_chunk"),
                 config_.tokens_a_step());
+  if (config_.model.is_from_files()) return {};
   if (t.vocab_block > config_.model.vocab)
     return fail("{} has no effect with {}", with_place("train.vocab_block"),
                 with_place("model.vocab"));
   if (t.loss_chunk > 0 && t.vocab_block > 0)
     return fail("{} does not go with {}: logits are cut by tokens or by words", with_place("train.vocab_block"),
                 with_place("train.loss_chunk"));
-  return {};
-}
-
-// Sizes that multiply to more than any memory are refused here, so that whoever multiplies them
-// later need not fear for 64 bits.
-Result<void> Loader::check_sizes() const {
-  struct Product {
-    std::string_view what;
-    std::vector<std::string_view> keys;
-  };
-  static const std::vector<Product> kProducts = {
-      {"activations", {"data.batch", "data.seq", "model.layers", "model.dim"}},
-      {"activations", {"data.batch", "data.seq", "model.layers", "model.ffn"}},
-      {"logits", {"data.batch", "data.seq", "model.vocab"}},
-      {"scores", {"data.batch", "data.seq", "data.seq", "model.heads"}},
-      {"embedding", {"model.vocab", "model.dim"}},
-      {"weights", {"model.layers", "model.dim", "model.ffn"}},
-      {"weights", {"model.layers", "model.dim", "model.dim"}},
-  };
-  constexpr int64_t kMaxElems = int64_t{1} << 52;
-  for (const Product& product : kProducts) {
-    int64_t elems = 1;
-    std::string names;
-    for (std::string_view name : product.keys) {
-      const int64_t value =
-          std::get<IntField>(find_key(name)->field).get(const_cast<TrainConfig&>(config_));
-      if (names.find(name) == std::string::npos)
-        names += (names.empty() ? "" : ", ") + with_place(name);
-      if (__builtin_mul_overflow(elems, std::max<int64_t>(value, 1), &elems) || elems > kMaxElems)
-        elems = kMaxElems + 1;
-    }
-    if (elems > kMaxElems)
-      return fail("the {} would have more elements than any memory: {}", product.what, names);
-  }
   return {};
 }
 
@@ -186,7 +216,8 @@ Result<void> Loader::check_places() const {
       {"memory.activations", m.activations},
       {"memory.optimizer", m.optimizer},
       {"memory.parameters", m.parameters},
-      {"memory.gradients", m.gradients}};
+      {"memory.gradients", m.gradients},
+      {"memory.frozen", m.frozen}};
   for (const auto& [key, place] : places) {
     if (place == "pinned_host" && !config_.is_virtual())
       return fail("{} saves nothing with {}: the host's memory is the device's there",
@@ -210,7 +241,7 @@ Result<void> Loader::check_places() const {
           "{} does not go with {}, which says how the loss is computed", with_place(key),
           with_place(config_.train.loss_chunk > 0 ? "train.loss_chunk" : "train.vocab_block"));
     if (form != "chunked") continue;
-    if (config_.train.compute != "f32")
+    if (config_.train.compute != "f32" && !config_.lora.is_used())
       return fail("{} would change numbers with {}: gradients of weights are rounded once a chunk",
                   with_place(key), with_place("train.compute"));
     if (key == "memory.feed_forward" && config_.model.layers == 0)
@@ -227,11 +258,14 @@ Result<void> Loader::check_places() const {
 }
 
 Result<TrainConfig> Loader::finish() {
-  if (config_.data.path.empty()) config_.data.path = default_data_path();
+  if (config_.data.path.empty() && !config_.model.is_from_files())
+    config_.data.path = default_data_path();
   if (config_.optimizer.total_steps == 0) config_.optimizer.total_steps = config_.train.steps;
+  if (Result<void> fits = check_scopes(); !fits) return fits.failure();
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
-  if (Result<void> fits = check_sizes(); !fits) return fits.failure();
+  const auto named = [&](std::string_view name) { return with_place(name); };
+  if (Result<void> fits = check_sizes(config_, named); !fits) return fits.failure();
   if (Result<void> fits = check_loss(); !fits) return fits.failure();
   if (Result<void> fits = check_places(); !fits) return fits.failure();
   return config_;
@@ -258,6 +292,12 @@ std::string repository_file(const std::string& path) {
 }
 
 std::string default_data_path() { return repository_file("data/corpus.txt"); }
+
+Result<void> check_model_sizes(const TrainConfig& config) {
+  return check_sizes(config, [&](std::string_view name) {
+    return fmt::format("{} = {}", name, key_text(*find_key(name), config));
+  });
+}
 
 Result<TrainConfig> load_train_config(const ConfigSources& sources) {
   Loader loader;

@@ -17,6 +17,8 @@ namespace stow {
 /// The keys are the fields: `model.kv_heads`. Defaults are those of the default job.
 struct TrainConfig {
   struct Model {
+    std::string path;  ///< A Hugging Face folder or a GGUF file; empty: a decoder of the sizes below.
+    std::string dtype = "auto";  ///< Of frozen weights from the path: as they are stored, or another.
     int64_t dim = 128;
     int64_t layers = 6;
     int64_t heads = 4;
@@ -24,12 +26,41 @@ struct TrainConfig {
     int64_t ffn = 344;
     int64_t vocab = 256;
     bool tied = false;
+
+    bool is_from_files() const { return !path.empty(); }
   } model;
+  /// A low-rank adapter over the model of model.path, whose own weights are then frozen.
+  struct Lora {
+    int64_t rank = 0;  ///< 0: no adapter, all weights train.
+    double alpha = 0;  ///< 0: twice the rank.
+    std::string targets = "all-linear";
+    bool rslora = false;
+    double dropout = 0;
+    std::string init;  ///< A PEFT folder that the adapter starts as; empty: a fresh one.
+
+    bool is_used() const { return rank > 0 || !init.empty(); }
+  } lora;
   struct Data {
-    std::string path;  ///< Never empty once loaded.
-    int64_t batch = 16;
+    std::string path;  ///< Once loaded never empty but with model.path.
+    int64_t batch = 16;  ///< Sequences of a microbatch.
     int64_t seq = 128;
+    int64_t accumulate = 1;  ///< Microbatches of an update.
+    // Of JSONL files (train/dataset.h):
+    bool pack = false;
+    bool mask_prompt = true;
+    bool shuffle = true;
+    bool length_buckets = false;
+    std::string too_long = "cut";
+    double valid_fraction = 0;  ///< Held out of a file without another for validation.
   } data;
+  /// Evaluation on what is held out.
+  struct Eval {
+    int64_t every = 100;   ///< Steps; 0: at the end alone.
+    int64_t batch = 0;     ///< Sequences of a batch; 0: as data.batch.
+    int64_t seq = 0;       ///< 0: as data.seq.
+    std::string data;      ///< A JSONL file; empty: what data.path holds out.
+    int64_t patience = 0;  ///< Evaluations without a better loss after which a run stops; 0: none.
+  } eval;
   struct Optimizer {
     std::string name = "adamw";
     double lr = 3e-3;
@@ -53,7 +84,7 @@ struct TrainConfig {
     int64_t seed = 0;
     std::string out = "out";
     int64_t checkpoint_every = 100;  ///< 0: at the end alone.
-    int64_t eval_every = 100;        ///< 0: at the end alone.
+    double ema = 0;  ///< Decay of the average of the weights over steps; 0: none is kept.
     int64_t sample = 240;            ///< Bytes drawn from the model at the end.
   } train;
   struct Runtime {
@@ -70,21 +101,19 @@ struct TrainConfig {
     std::string optimizer = "auto";     ///< Where the optimizer's state lies.
     std::string parameters = "auto";    ///< Where weights lie.
     std::string gradients = "auto";     ///< Where their gradients lie.
+    std::string frozen = "auto";        ///< Where weights lie that are not trained.
     std::string feed_forward = "auto";  ///< Whether those blocks are computed chunk by chunk.
     std::string loss = "auto";          ///< Whether the loss is.
     bool operator==(const Memory&) const = default;
   } memory;
 
   bool is_virtual() const { return runtime.platform == "virtual"; }
+  /// Tokens whose activations exist at a time: those of a microbatch.
   int64_t tokens_a_step() const { return data.batch * data.seq; }
-  /// Whether a step has more tokens than a chunk of a feed-forward block or of the loss.
+  /// Whether a microbatch has more tokens than a chunk of a feed-forward block or of the loss.
   bool has_chunks() const { return tokens_a_step() > kProductBlock; }
   /// Whether train.loss_chunk or train.vocab_block cuts the loss into parts.
   bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }
-  /// Whether memory.loss may say how the loss is computed.
-  bool can_chunk_loss() const {
-    return train.compute == "f32" && has_chunks() && !has_loss_in_parts();
-  }
 };
 
 /// What `optimizer.schedule` and `train.compute` may be.
@@ -97,6 +126,9 @@ const std::vector<std::string>& memory_policies();
 const std::vector<std::string>& platforms();
 const std::vector<std::string>& activation_places();
 const std::vector<std::string>& state_places();
+/// What `model.dtype` and `data.too_long` may be.
+const std::vector<std::string>& weight_dtypes();
+const std::vector<std::string>& too_long_choices();
 /// What `memory.feed_forward` and `memory.loss` may be.
 const std::vector<std::string>& chunk_forms();
 
@@ -113,6 +145,10 @@ struct ConfigSources {
 /// values that do not fit one another (with the place of each), a key that the optimizer does not
 /// heed.
 Result<TrainConfig> load_train_config(const ConfigSources& sources);
+
+/// Refuses sizes that multiply to more than any memory, so that whoever multiplies them later need not
+/// fear for 64 bits. load_train_config has called it. Errors: the keys and their values.
+Result<void> check_model_sizes(const TrainConfig& config);
 
 /// Every key that has an effect and its value, in the order of the help; what has no value is left
 /// out.

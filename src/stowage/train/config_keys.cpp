@@ -20,16 +20,36 @@ constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 // clang-format off
 constexpr ConfigKey kKeys[] = {
-    {"model.dim", IntField{STOW_FIELD(model.dim), 2, 1 << 20}, true, "width of the residual stream"},
-    {"model.layers", IntField{STOW_FIELD(model.layers), 0, 1 << 16}, true, "number of layers"},
-    {"model.heads", IntField{STOW_FIELD(model.heads), 1, 1 << 16}, true, "attention heads; divides dim into an even size"},
-    {"model.kv_heads", IntField{STOW_FIELD(model.kv_heads), 1, 1 << 16}, true, "heads of keys and values; divides heads"},
-    {"model.ffn", IntField{STOW_FIELD(model.ffn), 1, 1 << 24}, true, "width inside the feed-forward block"},
-    {"model.vocab", IntField{STOW_FIELD(model.vocab), 256, 1 << 24}, true, "number of tokens; bytes are the first 256"},
-    {"model.tied", BoolField{STOW_FIELD(model.tied)}, true, "whether the head is the embedding, transposed"},
-    {"data.path", TextField{STOW_FIELD(data.path)}, false, "the file to train on; its last tenth is held out"},
-    {"data.batch", IntField{STOW_FIELD(data.batch), 1, kMany}, true, "sequences a step"},
+    {"model.path", TextField{STOW_FIELD(model.path), nullptr, true}, false, "a Hugging Face folder or a GGUF file to fine-tune (default: a new decoder of the sizes below)"},
+    {"model.dtype", TextField{STOW_FIELD(model.dtype), weight_dtypes}, true, "of its frozen weights; auto: as they are stored", "", KeyScope::kFiles},
+    {"model.dim", IntField{STOW_FIELD(model.dim), 2, 1 << 20}, true, "width of the residual stream", "", KeyScope::kSizes},
+    {"model.layers", IntField{STOW_FIELD(model.layers), 0, 1 << 16}, true, "number of layers", "", KeyScope::kSizes},
+    {"model.heads", IntField{STOW_FIELD(model.heads), 1, 1 << 16}, true, "attention heads; divides dim into an even size", "", KeyScope::kSizes},
+    {"model.kv_heads", IntField{STOW_FIELD(model.kv_heads), 1, 1 << 16}, true, "heads of keys and values; divides heads", "", KeyScope::kSizes},
+    {"model.ffn", IntField{STOW_FIELD(model.ffn), 1, 1 << 24}, true, "width inside the feed-forward block", "", KeyScope::kSizes},
+    {"model.vocab", IntField{STOW_FIELD(model.vocab), 256, 1 << 24}, true, "number of tokens; bytes are the first 256", "", KeyScope::kSizes},
+    {"model.tied", BoolField{STOW_FIELD(model.tied)}, true, "whether the head is the embedding, transposed", "", KeyScope::kSizes},
+    {"lora.rank", IntField{STOW_FIELD(lora.rank), 0, 1 << 16}, true, "of the adapter that is trained while the model is frozen; 0: none, all weights train", "", KeyScope::kAdapter},
+    {"lora.alpha", FloatField{STOW_FIELD(lora.alpha), 0, 1e6}, true, "the adapter counts alpha / rank times; 0: alpha is twice the rank", "", KeyScope::kAdapter},
+    {"lora.targets", TextField{STOW_FIELD(lora.targets)}, true, "what has an adapter: all-linear, names by commas (q_proj,v_proj) or regex:PATTERN", "", KeyScope::kAdapter},
+    {"lora.rslora", BoolField{STOW_FIELD(lora.rslora)}, true, "whether it counts alpha / sqrt(rank) times", "", KeyScope::kAdapter},
+    {"lora.dropout", FloatField{STOW_FIELD(lora.dropout), 0, 1, true}, true, "share of an adapter's inputs that are dropped in training", "", KeyScope::kAdapter},
+    {"lora.init", TextField{STOW_FIELD(lora.init), nullptr, true}, false, "a PEFT folder that the adapter starts as", "", KeyScope::kFiles},
+    {"data.path", TextField{STOW_FIELD(data.path)}, false, "the text to train on, its last tenth held out; with model.path a JSONL file, or a folder with train.jsonl and valid.jsonl"},
+    {"data.batch", IntField{STOW_FIELD(data.batch), 1, kMany}, true, "sequences of a microbatch"},
     {"data.seq", IntField{STOW_FIELD(data.seq), 1, kMany}, true, "tokens a sequence"},
+    {"data.accumulate", IntField{STOW_FIELD(data.accumulate), 1, 1 << 16}, true, "microbatches of an update, whose gradients add up in one set of buffers"},
+    {"data.pack", BoolField{STOW_FIELD(data.pack)}, true, "whether several examples share a sequence, unseen by one another", "", KeyScope::kFiles},
+    {"data.mask_prompt", BoolField{STOW_FIELD(data.mask_prompt)}, true, "whether prompts are no targets", "", KeyScope::kFiles},
+    {"data.shuffle", BoolField{STOW_FIELD(data.shuffle)}, true, "whether examples come in an order drawn each epoch; else in the file's", "", KeyScope::kFiles},
+    {"data.length_buckets", BoolField{STOW_FIELD(data.length_buckets)}, true, "whether short examples come together in shorter sequences, of a half, a quarter or an eighth", "", KeyScope::kFiles},
+    {"data.too_long", TextField{STOW_FIELD(data.too_long), too_long_choices}, true, "what becomes of examples longer than a sequence", "", KeyScope::kFiles},
+    {"data.valid_fraction", FloatField{STOW_FIELD(data.valid_fraction), 0, 1, true}, true, "share of a file's lines, from its end, held out for validation", "", KeyScope::kFiles},
+    {"eval.every", IntField{STOW_FIELD(eval.every), 0, kMany}, false, "steps between evaluations; 0: at the end alone"},
+    {"eval.batch", IntField{STOW_FIELD(eval.batch), 0, kMany}, false, "sequences of a batch of evaluation; 0: as data.batch", "", KeyScope::kFiles},
+    {"eval.seq", IntField{STOW_FIELD(eval.seq), 0, kMany}, false, "tokens of a sequence of evaluation; 0: as data.seq", "", KeyScope::kFiles},
+    {"eval.data", TextField{STOW_FIELD(eval.data), nullptr, true}, false, "a JSONL file to evaluate on (default: what data.path holds out)", "", KeyScope::kFiles},
+    {"eval.patience", IntField{STOW_FIELD(eval.patience), 0, kMany}, false, "evaluations in a row without a lower loss after which the run stops; 0: it never does"},
     {"optimizer.name", TextField{STOW_FIELD(optimizer.name), optimizer_names}, true, "the rule of the updates"},
     {"optimizer.lr", FloatField{STOW_FIELD(optimizer.lr), 0, 1e3}, true, "highest learning rate"},
     {"optimizer.schedule", TextField{STOW_FIELD(optimizer.schedule), schedule_names}, true, "after the warm-up: down a cosine to a tenth, or as it is"},
@@ -46,12 +66,12 @@ constexpr ConfigKey kKeys[] = {
     {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
     {"train.compute", TextField{STOW_FIELD(train.compute), compute_dtypes}, true, "dtype of activations and products; weights and moments stay f32"},
     {"train.loss_chunk", IntField{STOW_FIELD(train.loss_chunk), 0, kMany}, true, "tokens whose logits exist at a time; 0 for all"},
-    {"train.vocab_block", IntField{STOW_FIELD(train.vocab_block), 0, kMany}, true, "words of the vocabulary whose logits exist at a time; 0 for all"},
+    {"train.vocab_block", IntField{STOW_FIELD(train.vocab_block), 0, kMany}, true, "words of the vocabulary whose logits exist at a time; 0 for all", "", KeyScope::kSizes},
     {"train.seed", IntField{STOW_FIELD(train.seed), 0, kMax}, true, "seed of weights and data order"},
     {"train.out", TextField{STOW_FIELD(train.out)}, false, "folder for checkpoints"},
     {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},
-    {"train.eval_every", IntField{STOW_FIELD(train.eval_every), 0, kMany}, false, "steps between evaluations; 0: at the end alone"},
-    {"train.sample", IntField{STOW_FIELD(train.sample), 0, kMany}, false, "bytes of text drawn from the model at the end, a forward pass each; 0: none"},
+    {"train.ema", FloatField{STOW_FIELD(train.ema), 0, 1, true}, true, "decay of an average of the weights over steps, which is evaluated and exported in their place; 0: none"},
+    {"train.sample", IntField{STOW_FIELD(train.sample), 0, kMany}, false, "bytes of text drawn from the model at the end, a forward pass each; 0: none", "", KeyScope::kSizes},
     {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},
     {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "where the disk's file lies"},
     {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
@@ -62,6 +82,7 @@ constexpr ConfigKey kKeys[] = {
     {"memory.optimizer", TextField{STOW_FIELD(memory.optimizer), state_places}, false, "where the optimizer's state lies between its updates"},
     {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights lie"},
     {"memory.gradients", TextField{STOW_FIELD(memory.gradients), state_places}, false, "where the weights' gradients lie (auto: beside them, or further away where need be)"},
+    {"memory.frozen", TextField{STOW_FIELD(memory.frozen), state_places}, false, "where weights lie that are not trained"},
     {"memory.feed_forward", TextField{STOW_FIELD(memory.feed_forward), chunk_forms}, false, "those blocks for all tokens at once, or for 256 after another"},
     {"memory.loss", TextField{STOW_FIELD(memory.loss), chunk_forms}, false, "the loss for all tokens at once, or for 256 after another"},
 };
@@ -194,7 +215,23 @@ struct Setter {
 
 }  // namespace
 
+bool ConfigKey::is_of_model(const TrainConfig& config) const {
+  switch (scope) {
+    case KeyScope::kAll:
+      return true;
+    case KeyScope::kSizes:
+      return !config.model.is_from_files();
+    case KeyScope::kFiles:
+      return config.model.is_from_files();
+    case KeyScope::kAdapter:
+      return config.model.is_from_files() && config.lora.init.empty() &&
+             (config.lora.rank > 0 || name == "lora.rank");
+  }
+  return true;
+}
+
 bool ConfigKey::serves(const TrainConfig& config) const {
+  if (!is_of_model(config)) return false;
   if (name == "optimizer.total_steps" && config.optimizer.schedule == "constant") return false;
   const std::string list = fmt::format(" {},", optimizers);
   return optimizers.empty() ||
@@ -207,6 +244,16 @@ std::span<const ConfigKey> config_keys() {
 
 const std::vector<std::string>& schedule_names() {
   static const std::vector<std::string> names = {"cosine", "constant"};
+  return names;
+}
+
+const std::vector<std::string>& weight_dtypes() {
+  static const std::vector<std::string> names = {"auto", "f32", "bf16", "f16"};
+  return names;
+}
+
+const std::vector<std::string>& too_long_choices() {
+  static const std::vector<std::string> names = {"cut", "drop"};
   return names;
 }
 

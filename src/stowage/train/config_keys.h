@@ -39,15 +39,26 @@ struct SizeField {
   std::optional<int64_t>& (*get)(TrainConfig&);
 };
 
+/// The models that a key is for.
+enum class KeyScope : uint8_t {
+  kAll,
+  kSizes,    ///< The decoder of the configuration's own sizes.
+  kFiles,    ///< Models of model.path.
+  kAdapter,  ///< Models of model.path with an adapter that is not read from lora.init.
+};
+
 struct ConfigKey {
   std::string_view name;
   std::variant<IntField, FloatField, BoolField, TextField, SizeField> field;
   bool resumes;  ///< Whether a resumed run must have the same value.
   std::string_view help;
   std::string_view optimizers = "";  ///< Those it has an effect with: "sgd, lion"; empty for all.
+  KeyScope scope = KeyScope::kAll;
 
-  /// Whether it has an effect with the configuration's optimizer and schedule.
+  /// Whether it has an effect with the configuration's model, optimizer and schedule.
   bool serves(const TrainConfig& config) const;
+  /// Whether its model is of that scope.
+  bool is_of_model(const TrainConfig& config) const;
 };
 
 std::span<const ConfigKey> config_keys();

@@ -36,16 +36,6 @@ Result<void> check_options(const DatasetOptions& o) {
   return {};
 }
 
-// Lengths that batches may have before it is known which occur.
-std::vector<int64_t> candidate_lengths(int64_t seq, bool buckets) {
-  constexpr int64_t kLeast = 16;
-  std::vector<int64_t> lengths = {seq};
-  for (int64_t parts = 2; buckets && parts <= 8; parts *= 2)
-    if (const int64_t length = (seq + parts - 1) / parts; length >= kLeast)
-      lengths.insert(lengths.begin(), length);
-  return lengths;
-}
-
 // Fisher and Yates's shuffle, by bits of seed, epoch and `salt`.
 template <typename T>
 void shuffle(std::vector<T>& items, uint64_t seed, uint64_t epoch, uint64_t salt) {
@@ -55,6 +45,15 @@ void shuffle(std::vector<T>& items, uint64_t seed, uint64_t epoch, uint64_t salt
 }
 
 }  // namespace
+
+std::vector<int64_t> bucket_lengths(int64_t seq, bool buckets) {
+  constexpr int64_t kLeast = 16;
+  std::vector<int64_t> lengths = {seq};
+  for (int64_t parts = 2; buckets && parts <= 8; parts *= 2)
+    if (const int64_t length = (seq + parts - 1) / parts; length >= kLeast)
+      lengths.push_back(length);
+  return lengths;
+}
 
 DatasetPart::DatasetPart(std::shared_ptr<const Examples> examples, int64_t first, int64_t last,
                          int64_t seq, bool in_order, const DatasetOptions& options)
@@ -95,7 +94,8 @@ DatasetPart::DatasetPart(std::shared_ptr<const Examples> examples, int64_t first
                           : pack_tightly(sizes, seq);
   counts_.rows = layout_.n_rows();
 
-  const std::vector<int64_t> candidates = candidate_lengths(seq, options.length_buckets);
+  std::vector<int64_t> candidates = bucket_lengths(seq, options.length_buckets);
+  std::reverse(candidates.begin(), candidates.end());
   std::vector<int32_t> place(candidates.size(), -1);
   for (int64_t r = 0; r < counts_.rows; ++r) {
     int64_t used = 0;
@@ -171,7 +171,11 @@ Result<Dataset> Dataset::open(const DatasetOptions& options, const text::Tokeniz
 
   const auto examples = read(train_path);
   if (!examples) return examples.failure();
-  const bool has_valid = is_folder && file_exists(file_of("valid.jsonl"));
+  const std::string valid_path =
+      !options.valid_path.empty()                            ? options.valid_path
+      : is_folder && file_exists(file_of("valid.jsonl")) ? file_of("valid.jsonl")
+                                                             : "";
+  const bool has_valid = !valid_path.empty();
   int64_t n_train = (*examples)->size();
   if (!has_valid && options.valid_fraction > 0) {
     const auto held = static_cast<int64_t>(options.valid_fraction * static_cast<double>(n_train));
@@ -194,11 +198,11 @@ Result<Dataset> Dataset::open(const DatasetOptions& options, const text::Tokeniz
     return check_kept(*part, path, use, eval_seq);
   };
   if (has_valid) {
-    const auto valid = read(file_of("valid.jsonl"));
+    const auto valid = read(valid_path);
     if (!valid) return valid.failure();
     (*valid)->digest_into(digest);
     if (Result<void> good =
-            add(data.validation_, *valid, 0, file_of("valid.jsonl"), "for validation");
+            add(data.validation_, *valid, 0, valid_path, "for validation");
         !good)
       return good.failure();
   } else if (n_train < (*examples)->size()) {

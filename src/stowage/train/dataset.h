@@ -16,6 +16,10 @@
 
 namespace stow {
 
+/// The lengths that rows of at most `seq` tokens may have, the largest first: `seq` alone, or with
+/// buckets its half, quarter and eighth too, as far as these are 16 at least.
+std::vector<int64_t> bucket_lengths(int64_t seq, bool buckets);
+
 /// What becomes of an example of more than seq + 1 tokens: its first ones stay, or none.
 enum class TooLong : uint8_t { kCut, kDrop };
 
@@ -31,7 +35,9 @@ struct DatasetOptions {
   bool length_buckets = false;  ///< Shorter rows in shorter batches: of seq, seq/2, seq/4, seq/8.
   TooLong too_long = TooLong::kCut;
   uint64_t seed = 0;
-  /// Without valid.jsonl: the part of the lines, from the end of the file, held out for validation.
+  /// A JSONL file for validation; empty: valid.jsonl of the folder.
+  std::string valid_path = {};
+  /// Without either: the part of the lines, from the end of the file, held out for validation.
   double valid_fraction = 0;
   int64_t eval_batch = 0;  ///< Of validation and test; 0: as `batch`.
   int64_t eval_seq = 0;    ///< 0: as `seq`.

@@ -25,11 +25,11 @@ std::vector<std::byte> bytes_of(const std::vector<int32_t>& values) {
 class ByteBatches : public TrainData {
  public:
   ByteBatches(ByteData data, const TrainConfig& config)
-      : data_(std::move(data)), batch_(config.data.batch), seq_(config.data.seq),
-        vocab_(config.model.vocab) {}
+      : data_(std::move(data)), batch_(config.data.batch), accumulate_(config.data.accumulate),
+        seq_(config.data.seq), vocab_(config.model.vocab) {}
 
   HostBatch train_batch(uint64_t seed, int64_t step) const override {
-    return {bytes_of(data_.train_batch(seed, step, batch_))};
+    return {{bytes_of(data_.train_batch(seed, step, batch_ * accumulate_))}};
   }
   int64_t n_validation_batches() const override {
     return std::clamp<int64_t>(data_.n_validation_windows() / batch_, 1, kEvalBatches);
@@ -38,7 +38,7 @@ class ByteBatches : public TrainData {
   HostBatch validation_batch(int64_t i) const override {
     const int64_t n = n_validation_batches();
     const int64_t first = n > 1 ? i * (data_.n_validation_windows() - batch_) / (n - 1) : 0;
-    return {bytes_of(data_.validation_batch(first, batch_))};
+    return {{bytes_of(data_.validation_batch(first, batch_))}};
   }
   std::string digest() const override { return data_.digest(); }
 
@@ -53,7 +53,7 @@ class ByteBatches : public TrainData {
       for (char c : window) tokens.push_back(static_cast<unsigned char>(c));
       tokens.resize(static_cast<size_t>(seq_), 0);
       const auto last = static_cast<int32_t>(window.size()) - 1;
-      const std::optional<std::vector<float>> logits = run({bytes_of(tokens), bytes_of({last})});
+      const std::optional<std::vector<float>> logits = run({{bytes_of(tokens), bytes_of({last})}});
       if (!logits) break;
       text += draw(*logits, seed, i);
     }
@@ -79,7 +79,7 @@ class ByteBatches : public TrainData {
   }
 
   ByteData data_;
-  int64_t batch_, seq_, vocab_;
+  int64_t batch_, accumulate_, seq_, vocab_;
 };
 
 class DecoderModel : public TrainModel {
@@ -91,19 +91,19 @@ class DecoderModel : public TrainModel {
   NamedArrays init(const Array& key) const override {
     return named_arrays(nn::decoder_init(decoder_, key));
   }
-  NamedArrays batch() const override {
+  NamedArrays batch(size_t) const override {
     NamedArrays batch;
     batch.add("tokens",
               Array::abstract(Shape{config_.data.batch, config_.data.seq + 1}, DType::kI32));
     return batch;
   }
-  Array loss(const NamedArrays& parameters, const NamedArrays& batch,
+  Array loss(const ModelArrays& model, const NamedArrays& batch,
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
     if (form.nested) decoder.nested_blocks = {0};
     if (form.chunked) decoder.ffn_chunk = kProductBlock;
     if (form.chunked_loss && !config_.has_loss_in_parts()) decoder.loss_chunk = kProductBlock;
-    return nn::decoder_loss(decoder, weights(parameters), batch.arrays[0]);
+    return nn::decoder_loss(decoder, weights(model.parameters), batch.arrays[0]);
   }
   NamedArrays sample_inputs() const override {
     NamedArrays inputs;
@@ -111,10 +111,10 @@ class DecoderModel : public TrainModel {
     inputs.add("position", Array::abstract(Shape{}, DType::kI32));
     return inputs;
   }
-  Array sample(const NamedArrays& parameters, const NamedArrays& inputs) const override {
+  Array sample(const ModelArrays& arrays, const NamedArrays& inputs) const override {
     nn::DecoderConfig decoder = decoder_;
     decoder.ffn_chunk = kProductBlock;
-    const nn::Decoder model = weights(parameters);
+    const nn::Decoder model = weights(arrays.parameters);
     const Array hidden = nn::decoder_hidden(decoder, model, inputs.arrays[0]);  // [1, T, d]
     const Array last = take(hidden.reshape({config_.data.seq, decoder.dim}), inputs.arrays[1], 0,
                             IndexMode::kClip);

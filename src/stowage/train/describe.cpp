@@ -118,6 +118,18 @@ std::string describe_over(const Shortfall& s, const Budgets& budgets) {
   return text;
 }
 
+// Where evaluation takes more than any step: a setting to lower it is not one of training's.
+std::string describe_evaluation(const JobPlan& plan) {
+  if (plan.peak_phase != "eval") return {};
+  int64_t step_bytes = 0;
+  for (const JobPlan::Phase& phase : plan.phases)
+    if (phase.name.starts_with("step")) step_bytes = std::max(step_bytes, phase.peak_bytes[0]);
+  return fmt::format(
+      "evaluation, not training, is what fills the device: {} against {} of a step; a smaller "
+      "eval.batch or eval.seq lowers it\n",
+      format_bytes(plan.peak_bytes[0]), format_bytes(step_bytes));
+}
+
 constexpr size_t kShown = 12;
 
 std::string describe_remedies(const Job& job, const Choice& choice, const Budgets& budgets) {
@@ -235,9 +247,13 @@ Json refusal_json(const std::string& why, const Shortfall& shortfall, const Budg
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
   const JobPlan& plan = *choice.plan;
   const TrainConfig& c = job.config();
-  std::string text = fmt::format(
-      "model: {} parameters, {}; {} sequences of {} tokens a step\n", job.n_parameters(),
-      job.model().describe(), c.data.batch, c.data.seq);
+  const std::string frozen =
+      job.frozen().empty() ? "" : fmt::format(" over {} that are frozen", job.n_frozen());
+  const std::string microbatches =
+      c.data.accumulate == 1 ? "" : fmt::format(", {} times", c.data.accumulate);
+  std::string text = fmt::format("model: {} parameters{}, {}; {} sequences of {} tokens a step{}\n",
+                                 job.n_parameters(), frozen, job.model().describe(), c.data.batch,
+                                 c.data.seq, microbatches);
   text += fmt::format("budget: {}\n",
                       budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
   size_t width = 11;
@@ -257,6 +273,7 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
                           format_bytes(plan.peak_bytes[kind]),
                           budgets[kind] ? " of " + format_bytes(*budgets[kind]) : "");
   text += describe_peak(plan);
+  text += describe_evaluation(plan);
   text += fmt::format("lower bound of this order: {} (the plan is {:.2f} % above); planned in {:.0f} ms\n",
                       format_bytes(plan.lower_bound_bytes[0]),
                       100.0 * (static_cast<double>(plan.peak_bytes[0]) /

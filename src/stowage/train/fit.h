@@ -28,11 +28,11 @@ class TooMuch {
   }
 
  private:
-  using Form = std::tuple<std::string, bool, bool, bool, bool, bool>;
+  using Form = std::tuple<std::string, bool, bool, bool, bool, bool, bool>;
   static Form form(const Placement& p) {
     const auto is_away = [](MemoryKind kind) { return kind != MemoryKind::kDevice; };
     return {p.policy,  is_away(p.optimizer), is_away(p.parameters), is_away(p.gradients),
-            p.chunked, p.chunked_loss};
+            is_away(p.frozen), p.chunked, p.chunked_loss};
   }
 
   const TrainConfig& config_;

@@ -8,6 +8,8 @@
 #include <map>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "stowage/base/bytes.h"
 #include "stowage/base/in_order.h"
 #include "stowage/base/progress.h"
@@ -18,14 +20,19 @@
 
 namespace stow {
 
-
+std::string step_phase(size_t shape) {
+  return shape == 0 ? "step" : fmt::format("step {}", shape);
+}
 
 const MemoryAnalysis& JobPlan::peak_analysis() const {
-  const ExecutablePtr& program = peak_phase == "init"   ? programs.init
-                                 : peak_phase == "eval" ? programs.eval
-                                 : peak_phase == "sample" ? programs.sample
-                                                          : programs.step;
-  return program->memory_analysis();
+  const std::pair<std::string_view, const ExecutablePtr&> named[] = {
+      {"init", programs.init}, {"eval", programs.eval}, {"sample", programs.sample}};
+  for (const auto& [name, program] : named)
+    if (peak_phase == name) return program->memory_analysis();
+  for (size_t i = 0; i < programs.other_steps.size(); ++i)
+    if (peak_phase == step_phase(i + 1))
+      return programs.other_steps[i]->memory_analysis();
+  return programs.step->memory_analysis();
 }
 
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
@@ -44,11 +51,12 @@ Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_byte
 
 // The graphs of one placement of the state, and what was compiled of them whatever the policy.
 struct Job::Traced {
-  MemoryKind optimizer, parameters;
-  BytesByKind optimizer_bytes{};
-  TrainState state;  // abstract
+  MemoryKind optimizer, parameters, frozen_in;
+  BytesByKind beside_eval{};  // Of the state that evaluation does not read.
+  TrainState state;           // abstract
+  NamedArrays frozen;
   Graph init, eval, sample;
-  std::map<StepForm, Graph> steps;
+  std::map<std::pair<StepForm, size_t>, Graph> steps;  // By form and shape of batch.
   ExecutablePtr init_program, eval_program, sample_program;  // under `budgets`
   Budgets budgets;
 };
@@ -94,6 +102,12 @@ Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
     trace_error("memory.gradients = {} has no effect with optimizer.freeze = {}: nothing is trained",
                 config.memory.gradients, config.optimizer.freeze);
   n_model_leaves_ = tree_leaves(state.model).size();
+  if (config.train.ema > 0) state.ema = state.model;
+  const NamedArrays frozen = model_->frozen();
+  for (size_t i = 0; i < frozen.arrays.size(); ++i)
+    frozen_.push_back({frozen.names[i], frozen.arrays[i].type()});
+  if (config.memory.frozen != "auto" && frozen_.empty())
+    trace_error("memory.frozen = {} has no effect: every weight is trained", config.memory.frozen);
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
   for (size_t i = 0; i < leaves.size(); ++i) state_.push_back({names[i], leaves[i].type()});
@@ -102,6 +116,11 @@ Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
 namespace {
 
 // The state of a model, every array but scalars where the placement has it.
+// The average lies with the optimizer's state, but never on a device that has a host beside it.
+MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer) {
+  return optimizer == MemoryKind::kDevice && config.is_virtual() ? MemoryKind::kPinnedHost : optimizer;
+}
+
 TrainState placed_state(const TrainConfig& config, const TrainModel& model, MemoryKind optimizer,
                         MemoryKind parameters) {
   const auto move = [](const auto& tree, MemoryKind kind) {
@@ -111,37 +130,80 @@ TrainState placed_state(const TrainConfig& config, const TrainModel& model, Memo
   TrainState state = abstract_state(config, model);
   state.optimizer = move(state.optimizer, optimizer);
   state.model = move(state.model, parameters);
+  state.ema = move(state.ema, ema_kind(config, optimizer));
   return state;
 }
+
+// Initial state beside the parameters.
+TrainState state_of(const TrainConfig& config, const NamedArrays& parameters) {
+  TrainState state;
+  state.model = parameters;
+  state.optimizer = optimizer_of(config.optimizer).transformation.init(parameters);
+  if (config.train.ema > 0) state.ema = parameters;
+  return state;
+}
+struct RestOfState {
+  optim::OptState optimizer;
+  NamedArrays ema;
+};
+STOW_TREE(RestOfState, optimizer, ema);
 
 }  // namespace
 
 Job::Traced& Job::traced(const Placement& placement) const {
   for (const std::unique_ptr<Traced>& t : traced_)
-    if (t->optimizer == placement.optimizer && t->parameters == placement.parameters) return *t;
+    if (t->optimizer == placement.optimizer && t->parameters == placement.parameters &&
+        t->frozen_in == placement.frozen)
+      return *t;
   auto made = std::make_unique<Traced>();
   Traced& t = *made;
   t.optimizer = placement.optimizer;
   t.parameters = placement.parameters;
+  t.frozen_in = placement.frozen;
   t.state = placed_state(config_, *model_, t.optimizer, t.parameters);
+  t.frozen = device_put(model_->frozen(), t.frozen_in);
   const TrainState& state = t.state;
-  for (const Array& leaf : tree_leaves(state.optimizer))
-    t.optimizer_bytes[static_cast<size_t>(leaf.type().kind)] += leaf.type().bytes();
-  t.init = jit([&](const Array& key) {
-             TrainState s;
-             s.model = model_->init(key);
-             s.optimizer = optimizer_of(config_.optimizer).transformation.init(s.model);
-             return put_like(s, state);
-           }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
-  t.eval = jit([&](const NamedArrays& m, const NamedArrays& x) { return model_->evaluate(m, x); })
-               .lower(state.model, model_->batch())
+  const auto [first, count] = evaluated_leaves();
+  const std::vector<Array> leaves = tree_leaves(state);
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (i < first || i >= first + count)
+      t.beside_eval[static_cast<size_t>(leaves[i].type().kind)] += leaves[i].type().bytes();
+  if (model_->reads_parameters())
+    t.init = jit([&](const NamedArrays& parameters) {
+               TrainState s = state_of(config_, device_put(parameters, MemoryKind::kDevice));
+               s = put_like(s, state);
+               return RestOfState{s.optimizer, s.ema};
+             }).lower(state.model).graph();
+  else
+    t.init = jit([&](const Array& key) {
+               return put_like(state_of(config_, model_->init(key)), state);
+             }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
+  const NamedArrays& evaluated = first == 0 ? state.model : state.ema;
+  if (model_->evaluates())
+    t.eval = jit([&](const NamedArrays& m, const NamedArrays& frozen, const NamedArrays& x) {
+             return model_->evaluate({m, frozen}, x);
+           })
+               .lower(evaluated, t.frozen, model_->eval_batch())
                .graph();
   if (const NamedArrays inputs = model_->sample_inputs(); !inputs.arrays.empty())
-    t.sample = jit([&](const NamedArrays& m, const NamedArrays& x) { return model_->sample(m, x); })
-                   .lower(state.model, inputs)
+    t.sample = jit([&](const NamedArrays& m, const NamedArrays& frozen, const NamedArrays& x) {
+                 return model_->sample({m, frozen}, x);
+               })
+                   .lower(evaluated, t.frozen, inputs)
                    .graph();
   traced_.push_back(std::move(made));
   return t;
+}
+
+std::pair<size_t, size_t> Job::evaluated_leaves() const {
+  if (config_.train.ema > 0) return {state_.size() - n_model_leaves_, n_model_leaves_};
+  return {0, n_model_leaves_};
+}
+
+int64_t Job::n_frozen() const {
+  int64_t n = 0;
+  for (const StateLeaf& leaf : frozen_) n += leaf.type.elems();
+  return n;
 }
 
 int64_t Job::n_parameters() const {
@@ -180,7 +242,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   t.budgets = budgets;
   if (!t.init_program) t.init_program = plain(t.init, "init", {});
   CompileOptions step;
-  step.donated.assign(state_.size(), true);
+  step.donated.assign(state_.size(), true);  // What follows, frozen weights and the batch, is not.
   step.override_policy = named_policy(placement.policy, placement.activations);
   step.dump_name = "step-" + placement.policy;
   if (!moves_ahead) step.transfers_ahead = 0;
@@ -189,17 +251,22 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   for (size_t kind = 0; kind < budgets.size(); ++kind)
     if (budgets[kind]) step.capacities[kind] = *budgets[kind];
   const StepForm form = step_form(placement);
-  if (!t.steps.contains(form)) t.steps.emplace(form, trace_step(config_, *model_, t.state, form));
-  const Graph& step_graph = t.steps.at(form);
-  if (!t.eval_program) t.eval_program = plain(t.eval, "eval", t.optimizer_bytes);
+  std::vector<const Graph*> step_graphs;
+  for (size_t shape = 0; shape < model_->n_batch_shapes(); ++shape) {
+    const std::pair key(form, shape);
+    if (!t.steps.contains(key))
+      t.steps.emplace(key, trace_step(config_, *model_, t.state, t.frozen, form, shape));
+    step_graphs.push_back(&t.steps.at(key));
+  }
+  if (model_->evaluates() && !t.eval_program) t.eval_program = plain(t.eval, "eval", t.beside_eval);
   if (samples && !t.sample_program)
-    t.sample_program = plain(t.sample, "sample", t.optimizer_bytes);
+    t.sample_program = plain(t.sample, "sample", t.beside_eval);
   plan.programs.init = t.init_program;
   plan.programs.eval = t.eval_program;
   plan.programs.sample = t.sample_program;
-  const BytesByKind optimizer_bytes = t.optimizer_bytes;
+  const BytesByKind beside_eval = t.beside_eval;
   lock.unlock();
-  plan.programs.step = compile(step_graph, step, threads_);
+  plan.programs.step = compile(*step_graphs[0], step, threads_);
   // What moves ahead, or stays for being back soon, must leave room for what the host's memory holds,
   // in any phase, where that is the device's; as a last resort nothing does.
   const auto host_of = [](const ExecutablePtr& program) {
@@ -207,7 +274,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   };
   const int64_t host_beside = std::max(
       host_of(plan.programs.init),
-      optimizer_bytes[1] + std::max(host_of(plan.programs.eval), host_of(plan.programs.sample)));
+      beside_eval[1] + std::max(host_of(plan.programs.eval), host_of(plan.programs.sample)));
   for (int tries = 0; budgets[0] && step.transfers_ahead > 0; ++tries) {
     const MemoryAnalysis& found = plan.programs.step->memory_analysis();
     const int64_t host = std::max(found.host().total_bytes, host_beside);
@@ -215,10 +282,12 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
     if (over <= 0 || (found.under_way_bytes == 0 && !offloads(placement.policy))) break;
     step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
     if (tries == 3) step.transfers_ahead = 0;
-    plan.programs.step = compile(step_graph, step, threads_);
+    plan.programs.step = compile(*step_graphs[0], step, threads_);
   }
+  for (size_t shape = 1; shape < step_graphs.size(); ++shape)
+    plan.programs.other_steps.push_back(compile(*step_graphs[shape], step, threads_));
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
-  const auto weigh = [&](const char* name, const ExecutablePtr& program, const BytesByKind& beside) {
+  const auto weigh = [&](const std::string& name, const ExecutablePtr& program, const BytesByKind& beside) {
     JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});
     for (size_t kind = 0; kind < beside.size(); ++kind) {
       const KindAnalysis& k = program->memory_analysis().kinds[kind];
@@ -233,9 +302,11 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
     }
   };
   weigh("step", plan.programs.step, {});
+  for (size_t i = 0; i < plan.programs.other_steps.size(); ++i)
+    weigh(step_phase(i + 1), plan.programs.other_steps[i], {});
   weigh("init", plan.programs.init, {});
-  weigh("eval", plan.programs.eval, optimizer_bytes);
-  if (samples) weigh("sample", plan.programs.sample, optimizer_bytes);
+  if (plan.programs.eval) weigh("eval", plan.programs.eval, beside_eval);
+  if (samples) weigh("sample", plan.programs.sample, beside_eval);
   plan.plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "stowage/session/compile.h"
 #include "stowage/train/config.h"
 #include "stowage/train/decoder_model.h"
+#include "stowage/train/model.h"
 #include "stowage/train/placements.h"
 
 namespace stow {
@@ -22,14 +23,25 @@ struct StateLeaf {
   ArrayType type;
 };
 
-/// The programs of one run. State is the leaves of (model, optimizer), in this order everywhere.
-///   init:    (key u32[2]) -> state
-///   step:    (state, batch) -> (state, loss f32, grad_norm f32, lr f32); state donated
-///   eval:    (model, batch) -> (loss f32)
-///   sample:  (model, sample inputs) -> (logits f32[V]); null where nothing is drawn
+/// The programs of one run. State is the leaves of (model, optimizer, ema), in this order everywhere;
+/// `frozen` those of TrainModel::frozen().
+///   init:    (key u32[2]) -> state; where the parameters come from files
+///            (model) -> (optimizer, ema)
+///   step:    (state, frozen, batch) -> (state, loss f32, grad_norm f32, lr f32); state donated
+///   eval:    (model, frozen, batch) -> (loss f32); `model` is the ema where there is one. null where
+///            nothing is held out
+///   sample:  (model, frozen, sample inputs) -> (logits f32[V]); so is it here. null where nothing is drawn
 struct JobPrograms {
   ExecutablePtr init, step, eval, sample;
+  std::vector<ExecutablePtr> other_steps;  ///< The steps of batch shapes 1, 2, …
+
+  const ExecutablePtr& step_of(size_t shape) const {
+    return shape == 0 ? step : other_steps[shape - 1];
+  }
 };
+
+/// The name of the phase of a batch shape's step: "step", "step 1", …
+std::string step_phase(size_t shape);
 
 /// A job planned one way.
 struct JobPlan {
@@ -40,7 +52,7 @@ struct JobPlan {
   std::string peak_phase;           ///< The program whose peak on the device it is.
   /// What the run takes while a program of it runs, and the least that it could.
   struct Phase {
-    std::string name;  ///< "step", "init", "eval" or "sample".
+    std::string name;  ///< step_phase(), "init", "eval" or "sample".
     BytesByKind peak_bytes{}, lower_bound_bytes{};
   };
   std::vector<Phase> phases;
@@ -76,7 +88,12 @@ class Job {
   /// Names and types; where a leaf lies is the placement's.
   const std::vector<StateLeaf>& state() const { return state_; }
   size_t n_model_leaves() const { return n_model_leaves_; }
-  int64_t n_parameters() const;
+  /// What eval and sample take of the state: its first leaf, and how many.
+  std::pair<size_t, size_t> evaluated_leaves() const;
+  /// Frozen weights; where they lie is the placement's.
+  const std::vector<StateLeaf>& frozen() const { return frozen_; }
+  int64_t n_parameters() const;  ///< Trained ones.
+  int64_t n_frozen() const;      ///< Elements of the frozen weights.
 
   /// Plans every program. Memory within the budgets is spent on moves that run ahead, unless they
   /// are not to: what takes the least memory, and much less time to plan.
@@ -94,7 +111,7 @@ class Job {
   int threads_;
   ModelFactory factory_;
   TrainModelPtr model_;
-  std::vector<StateLeaf> state_;
+  std::vector<StateLeaf> state_, frozen_;
   size_t n_model_leaves_ = 0;
   std::unique_ptr<std::mutex> tracing_;  // guards what follows, and all that is in it
   mutable std::vector<std::unique_ptr<Traced>> traced_;

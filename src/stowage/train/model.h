@@ -12,6 +12,7 @@
 #include "stowage/api/tree.h"
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
+#include "stowage/runtime/device.h"
 #include "stowage/train/config.h"
 
 namespace stow {
@@ -37,6 +38,12 @@ NamedArrays named_arrays(const T& tree) {
   return {tree_paths(tree), tree_leaves(tree)};
 }
 
+/// What a model computes with.
+struct ModelArrays {
+  NamedArrays parameters;  ///< Trained; TrainModel::parameters().
+  NamedArrays frozen;      ///< Read and never changed; TrainModel::frozen().
+};
+
 /// Forms of one loss. All have the same bits; a model ignores what it has not.
 struct LossForm {
   bool nested = false;        ///< Layers in nested blocks, each computed again as a whole.
@@ -51,10 +58,21 @@ struct ModelSizes {
   int64_t width = 0;   ///< Elements of a token between layers.
   int64_t ffn = 0;     ///< Elements of a token in the widest block of a layer; 0: none to be chunked.
   int64_t vocab = 0;   ///< Logits of a token; 0: the loss has none to be chunked.
+  int64_t frozen_bytes = 0;  ///< Of weights that are not trained.
+  /// Whether chunks change no number of a bf16 computation either: where the weights that all tokens
+  /// share have no gradient that is rounded.
+  bool chunks_keep_bf16 = false;
 };
 
-/// The bytes of one batch: one array an entry of TrainModel::batch(), row-major, in that order.
-using HostBatch = std::vector<std::vector<std::byte>>;
+/// The bytes of one batch.
+struct HostBatch {
+  /// One array an entry of TrainModel::batch(shape), row-major, in that order. A training batch of
+  /// several microbatches has them one after another in each array.
+  std::vector<std::vector<std::byte>> arrays;
+  size_t shape = 0;    ///< Which shape of batch it has.
+  int64_t tokens = 0;  ///< That the model reads of it, without padding; 0: batch * seq of the configuration.
+  double weight = 1;   ///< What its loss counts for in a mean over batches.
+};
 
 /// Where batches come from. A pure function of seed and step, so that a run that resumes at a step goes
 /// on with its data.
@@ -62,13 +80,15 @@ class TrainData {
  public:
   virtual ~TrainData() = default;
   virtual HostBatch train_batch(uint64_t seed, int64_t step) const = 0;
-  /// Batches of one evaluation, at least one.
+  /// Batches of one evaluation; 0 where nothing is held out.
   virtual int64_t n_validation_batches() const = 0;
   virtual HostBatch validation_batch(int64_t i) const = 0;
   /// Of the content, in hexadecimal digits (io/digest.h). A run resumes with the same alone.
   virtual std::string digest() const = 0;
   /// Runs TrainModel::sample on the bytes of its inputs; none where the run is interrupted.
   using RunSample = std::function<std::optional<std::vector<float>>(const HostBatch& inputs)>;
+  /// What people should know of the data before a run, a line each; "" for nothing.
+  virtual std::string describe() const { return {}; }
   /// A sample of what the model makes, for people; empty for none.
   virtual std::string sample(const RunSample& /*run*/, uint64_t /*seed*/, int64_t /*n*/) const {
     return {};
@@ -81,29 +101,64 @@ struct ModelChange {
   std::function<void(TrainConfig&)> apply;
 };
 
+/// Values of a model that come from files.
+class ModelWeights {
+ public:
+  virtual ~ModelWeights() = default;
+  /// Fills a buffer with the array of that number in TrainModel::parameters() or frozen(), in the
+  /// types that these say. Errors: "PATH: …".
+  virtual Result<void> read_parameter(size_t i, DeviceBuffer& buffer) = 0;
+  virtual Result<void> read_frozen(size_t i, DeviceBuffer& buffer) = 0;
+  /// Of the frozen arrays, once all have been read in order, in hexadecimal digits (io/digest.h). A run
+  /// resumes with the same alone.
+  virtual std::string digest() const = 0;
+};
+
 /// A model as the trainer sees it. Everything is traced through it; nothing holds data.
 class TrainModel {
  public:
   virtual ~TrainModel() = default;
   /// The trained parameters, abstract, on the device.
   virtual NamedArrays parameters() const = 0;
-  /// Their initial values. key u32[2]; called within a trace.
+  /// Weights that are read and never trained, abstract, on the device, in the dtypes in which they are
+  /// held. They have neither gradients nor moments and stand in no checkpoint.
+  virtual NamedArrays frozen() const { return {}; }
+  /// Whether the parameters' initial values come from files (open_weights), not from init().
+  virtual bool reads_parameters() const { return false; }
+  /// The files of parameters and frozen weights; null where nothing comes from files.
+  virtual Result<std::unique_ptr<ModelWeights>> open_weights() const {
+    return std::unique_ptr<ModelWeights>();
+  }
+  /// Initial values of the parameters. key u32[2]; called within a trace.
   virtual NamedArrays init(const Array& key) const = 0;
-  /// What a step reads beside the state, abstract.
-  virtual NamedArrays batch() const = 0;
-  /// The loss of a batch, an f32 scalar, with the names that policies act on (checkpoint_name).
-  virtual Array loss(const NamedArrays& parameters, const NamedArrays& batch,
+  /// How many shapes of batches there are. Each has a program of its own, planned before the run.
+  virtual size_t n_batch_shapes() const { return 1; }
+  /// What the loss reads beside the weights, abstract: a microbatch. Shape 0 is the largest.
+  virtual NamedArrays batch(size_t shape) const = 0;
+  /// Whether anything is held out to be evaluated on.
+  virtual bool evaluates() const { return true; }
+  /// What evaluate() reads.
+  virtual NamedArrays eval_batch() const { return batch(0); }
+  /// The loss of a microbatch, an f32 scalar, with the names that policies act on (checkpoint_name).
+  virtual Array loss(const ModelArrays& weights, const NamedArrays& batch,
                      const LossForm& form) const = 0;
-  /// The same of a batch held out, forward alone; by default the loss in its leanest form.
-  virtual Array evaluate(const NamedArrays& parameters, const NamedArrays& batch) const {
-    return loss(parameters, batch, {.chunked = true, .chunked_loss = true});
+  /// What the loss of each microbatch counts for in that of its update: f32 [K], which sum to 1.
+  /// `microbatches` are those of batch(), stacked; null stands for equal shares.
+  virtual Array shares(const NamedArrays& /*microbatches*/) const { return {}; }
+  /// The loss of a batch held out, forward alone; by default in its leanest form.
+  virtual Array evaluate(const ModelArrays& weights, const NamedArrays& batch) const {
+    return loss(weights, batch, {.chunked = true, .chunked_loss = true});
   }
   /// Inputs of sample(), abstract; empty where nothing is drawn.
   virtual NamedArrays sample_inputs() const { return {}; }
   /// Logits f32 [V] of what comes next.
-  virtual Array sample(const NamedArrays& /*parameters*/, const NamedArrays& /*inputs*/) const {
+  virtual Array sample(const ModelArrays& /*weights*/, const NamedArrays& /*inputs*/) const {
     return {};
   }
+  /// What a checkpoint must agree in, beside the configuration, for a run to go on from it.
+  virtual ConfigText identity() const { return {}; }
+  /// What a checkpoint tells of the model to others (export); null for nothing.
+  virtual Json record() const { return {}; }
   /// "6 layers of 128": the size of the model, for people.
   virtual std::string describe() const = 0;
   virtual ModelSizes sizes() const = 0;

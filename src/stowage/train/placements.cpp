@@ -15,7 +15,7 @@ bool nests(const std::string& policy) { return policy == "nested" || policy == "
 bool is_all_on_device(const Placement& p) {
   const auto is_there = [](MemoryKind kind) { return kind == MemoryKind::kDevice; };
   return !offloads(p.policy) && is_there(p.optimizer) && is_there(p.parameters) &&
-         is_there(p.gradients);
+         is_there(p.gradients) && is_there(p.frozen);
 }
 
 StepForm step_form(const Placement& p) {
@@ -31,6 +31,8 @@ std::string to_string(const Placement& p) {
     text += fmt::format(", parameters on {}", memory_kind_name(p.parameters));
   if (p.gradients != p.parameters)
     text += fmt::format(", gradients on {}", memory_kind_name(p.gradients));
+  if (p.frozen != MemoryKind::kDevice)
+    text += fmt::format(", frozen weights on {}", memory_kind_name(p.frozen));
   if (p.chunked || p.chunked_loss)
     text += fmt::format(", {}{}{} chunked", p.chunked ? "feed-forward" : "",
                         p.chunked && p.chunked_loss ? " and " : "", p.chunked_loss ? "loss" : "");
@@ -61,11 +63,25 @@ double cost_of(const Placement& p) {
   const bool moves = offloads(p.policy);
   return cost_of(p.policy) + (moves && p.activations == MemoryKind::kDisk ? 3 : 0) +
          cost_of(p.optimizer, 1) + cost_of(p.parameters, 1.2) +
-         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) + (p.chunked ? 0.3 : 0) +
+         (p.gradients == p.parameters ? 0 : cost_of(p.gradients, 0.6)) +
+         cost_of(p.frozen, 1.1) + (p.chunked ? 0.3 : 0) +
          (p.chunked_loss ? 0.1 : 0);
 }
 
 }  // namespace
+
+namespace {
+
+// Chunks of bf16 round the gradients of the weights once a chunk, where these have gradients.
+bool chunks_change_numbers(const TrainConfig& config, const ModelSizes& sizes) {
+  return config.train.compute != "f32" && !sizes.chunks_keep_bf16;
+}
+
+}  // namespace
+
+bool can_chunk_loss(const TrainConfig& config, const ModelSizes& sizes) {
+  return !chunks_change_numbers(config, sizes) && config.has_chunks() && !config.has_loss_in_parts();
+}
 
 std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& sizes,
                                 const std::string& policy) {
@@ -73,7 +89,7 @@ std::vector<bool> chunked_forms(const TrainConfig& config, const ModelSizes& siz
   if (asked != "auto") return {asked == "chunked"};
   const bool keeps = policy == "save_all" || policy == "save_dots" || policy == "save_gate" ||
                      policy == "offload_all";
-  if (keeps || config.train.compute != "f32" || !config.has_chunks() || sizes.layers == 0 ||
+  if (keeps || chunks_change_numbers(config, sizes) || !config.has_chunks() || sizes.layers == 0 ||
       sizes.ffn == 0)
     return {false};
   return {false, true};
@@ -83,7 +99,7 @@ namespace {
 // True if the loss in chunks is worth a try: not where a token's logits are few beside what the
 // backward pass of a layer holds of it.
 bool has_wide_loss(const TrainConfig& config, const ModelSizes& sizes, bool chunked) {
-  return config.can_chunk_loss() && sizes.vocab > 0 &&
+  return can_chunk_loss(config, sizes) && sizes.vocab > 0 &&
          (sizes.layers == 0 || sizes.vocab > (chunked ? sizes.width : sizes.ffn));
 }
 }  // namespace
@@ -135,6 +151,8 @@ std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSi
       policies.insert(policies.end(),
                       {"offload_named", "offload_carries", "offload_all", "offload_nested"});
   }
+  const std::vector<MemoryKind> frozen_places =
+      sizes.frozen_bytes > 0 ? places(m.frozen, true) : std::vector{MemoryKind::kDevice};
   std::vector<Placement> ladder;
   for (const std::string& policy : policies) {
     const bool moves = offloads(policy);
@@ -149,9 +167,16 @@ std::vector<Placement> placement_ladder(const TrainConfig& config, const ModelSi
             if (m.gradients == "auto" && gradients != parameters &&
                 (gradients < parameters || (m.optimizer == "auto" && optimizer < gradients)))
               continue;
-            for (const Placement& p :
-                 chunk_forms_of(config, sizes, {policy, activations, optimizer, parameters, gradients}))
-              ladder.push_back(p);
+            for (MemoryKind frozen : frozen_places) {
+              // Frozen weights are most of what there is: the trained state follows them.
+              const bool small_state = m.parameters == "auto" && m.optimizer == "auto" &&
+                                       sizes.frozen_bytes > 0 && frozen == MemoryKind::kDevice;
+              if (small_state && optimizer != MemoryKind::kDevice) continue;
+              for (const Placement& p : chunk_forms_of(
+                       config, sizes,
+                       {policy, activations, optimizer, parameters, gradients, frozen}))
+                ladder.push_back(p);
+            }
           }
         }
   }

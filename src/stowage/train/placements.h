@@ -20,6 +20,7 @@ struct Placement {
   MemoryKind optimizer = MemoryKind::kDevice;        ///< Of its state but scalars.
   MemoryKind parameters = MemoryKind::kDevice;
   MemoryKind gradients = MemoryKind::kDevice;
+  MemoryKind frozen = MemoryKind::kDevice;  ///< Of weights that are not trained.
   bool chunked = false;       ///< The feed-forward blocks, of f32: chunk by chunk.
   bool chunked_loss = false;  ///< So the loss.
   friend bool operator==(const Placement&, const Placement&) = default;
@@ -30,6 +31,8 @@ StepForm step_form(const Placement& placement);
 bool offloads(const std::string& policy);
 /// Whether a policy is for layers in nested blocks.
 bool nests(const std::string& policy);
+/// Whether the loss may be computed in chunks without a change of its numbers.
+bool can_chunk_loss(const TrainConfig& config, const ModelSizes& sizes);
 /// Whether nothing of a run leaves the device.
 bool is_all_on_device(const Placement& placement);
 /// "recompute", "offload_named to disk, optimizer on pinned_host". Gradients are named where they do

@@ -54,10 +54,10 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
   // Larger chunks than those that change no number are nothing to ask for.
   if (const int64_t chunk = sensible_loss_chunk(config, sizes);
       chunk > 0 && !config.has_loss_in_parts() &&
-      !(config.can_chunk_loss() && chunk >= kProductBlock))
+      !(can_chunk_loss(config, sizes) && chunk >= kProductBlock))
     change(fmt::format("--set train.loss_chunk={}", chunk), chunk, 0);
   if (const int64_t block = sensible_vocab_block(sizes);
-      block > 0 && config.train.vocab_block == 0)
+      block > 0 && config.model.path.empty() && config.train.vocab_block == 0)
     change(fmt::format("--set train.vocab_block={}", block), 0, block);
   return changes;
 }
@@ -67,8 +67,8 @@ constexpr const char* kAuto = "auto";
 // What could be chosen, were nothing asked for.
 TrainConfig with_nothing_asked(TrainConfig c) {
   TrainConfig::Memory& m = c.memory;
-  m.policy = m.activations = m.optimizer = m.parameters = m.gradients = m.feed_forward = m.loss =
-      kAuto;
+  m.policy = m.activations = m.optimizer = m.parameters = m.gradients = m.frozen = m.feed_forward =
+      m.loss = kAuto;
   return c;
 }
 
@@ -90,6 +90,7 @@ std::string settings_for(const TrainConfig& config, const ModelSizes& sizes, con
   add("optimizer", m.optimizer, p.optimizer, MemoryKind::kDevice);
   add("parameters", m.parameters, p.parameters, MemoryKind::kDevice);
   add("gradients", m.gradients, p.gradients, p.parameters);
+  add("frozen", m.frozen, p.frozen, MemoryKind::kDevice);
   TrainConfig free = with_nothing_asked(changed);
   free.memory.policy = p.policy;
   const auto add_form = [&](const char* key, const std::string& asked, bool is_chunked,
@@ -128,6 +129,7 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
     if (p.optimizer != MemoryKind::kDevice) c.memory.optimizer = memory_kind_name(p.optimizer);
     if (p.parameters != MemoryKind::kDevice) c.memory.parameters = memory_kind_name(p.parameters);
     if (p.gradients != p.parameters) c.memory.gradients = memory_kind_name(p.gradients);
+    if (p.frozen != MemoryKind::kDevice) c.memory.frozen = memory_kind_name(p.frozen);
     try {
       const Job asked(c, threads, factory);
       return true;
@@ -189,6 +191,14 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   if (const int64_t batch = config.data.batch / 2; batch > 0)
     change(fmt::format("--set data.batch={}", batch),
            [&](TrainConfig& c) { c.data.batch = batch; });
+  // The same update in smaller microbatches.
+  if (config.data.batch % 2 == 0)
+    change(fmt::format("--set data.batch={} --set data.accumulate={}", config.data.batch / 2,
+                       config.data.accumulate * 2),
+           [](TrainConfig& c) {
+             c.data.batch /= 2;
+             c.data.accumulate *= 2;
+           });
   if (const int64_t seq = config.data.seq / 2; seq > 0)
     change(fmt::format("--set data.seq={}", seq), [&](TrainConfig& c) { c.data.seq = seq; });
   for (const ModelChange& of_model : asked_for.model().changes())
@@ -264,7 +274,7 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
          !chunked_loss,
          {}});
   };
-  if (config.can_chunk_loss() && !plan.placement.chunked_loss) {
+  if (can_chunk_loss(config, sizes) && !plan.placement.chunked_loss) {
     TrainConfig changed = config;
     changed.memory.loss = "chunked";
     weigh("--set memory.loss=chunked", changed, true);

@@ -4,7 +4,10 @@
 
 #include "stowage/api/grad.h"
 #include "stowage/api/jit.h"
+#include "stowage/api/math.h"
 #include "stowage/api/memory.h"
+#include "stowage/api/scan.h"
+#include "stowage/api/shaping.h"
 #include "stowage/train/optimizer.h"
 
 namespace stow {
@@ -13,33 +16,101 @@ TrainState abstract_state(const TrainConfig& config, const TrainModel& model) {
   TrainState state;
   state.model = model.parameters();
   state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
+  if (config.train.ema > 0) state.ema = state.model;
   return state;
 }
 
+NamedArrays step_batch(const TrainConfig& config, const TrainModel& model, size_t shape) {
+  const int64_t k = config.data.accumulate;
+  if (k == 1) return model.batch(shape);
+  return tree_map(
+      [&](const Array& a) {
+        Dims dims = a.shape().dims();
+        dims.insert(dims.begin(), k);
+        return Array::abstract(Shape(dims), a.dtype());
+      },
+      model.batch(shape));
+}
+
+namespace {
+
+struct LossAndGradients {
+  Array loss;
+  NamedArrays gradients;
+};
+STOW_TREE(LossAndGradients, loss, gradients);
+
+// A microbatch and what its loss counts for.
+struct Microbatch {
+  NamedArrays arrays;
+  Array share;
+};
+STOW_TREE(Microbatch, arrays, share);
+
+// Of an update. The gradients lie where `form` says.
+LossAndGradients loss_and_gradients(const TrainConfig& config, const TrainModel& model,
+                                    const TrainState& state, const NamedArrays& frozen,
+                                    const NamedArrays& batch, const StepForm& form) {
+  if (config.data.accumulate == 1) {
+    const auto [loss, made] = value_and_grad(
+        [&](const NamedArrays& p) { return model.loss({p, frozen}, batch, form.loss); },
+        {.on_device = true})(state.model);
+    return {loss, device_put(made, form.gradients)};
+  }
+  const int64_t k = config.data.accumulate;
+  Array shares = model.shares(batch);
+  if (shares.empty()) shares = full({k}, 1.0 / static_cast<double>(k));
+  // Shares come last: within the loss they would be rounded otherwise in another form of it.
+  const auto add = [&](const LossAndGradients& sum, const Microbatch& one) {
+    const auto [loss, made] = value_and_grad(
+        [&](const NamedArrays& p) { return model.loss({p, frozen}, one.arrays, form.loss); },
+        {.on_device = true})(state.model);
+    const NamedArrays before = device_put(sum.gradients, MemoryKind::kDevice);
+    NamedArrays after = made;
+    for (size_t i = 0; i < after.arrays.size(); ++i)
+      after.arrays[i] = before.arrays[i] + after.arrays[i] * one.share;
+    return std::pair(LossAndGradients{sum.loss + loss * one.share, device_put(after, form.gradients)}, None{});
+  };
+  const NamedArrays none = tree_map(
+      [&](const Array& p) { return device_put(zeros(p.shape(), p.dtype()), form.gradients); },
+      state.model);
+  return scan(add, LossAndGradients{zeros({}), none}, Microbatch{batch, shares}).first;
+}
+
+// The average after an update: decay * before + (1 - decay) * the parameters. Empty where none is kept.
+NamedArrays next_ema(const TrainConfig& config, const NamedArrays& before, const NamedArrays& updated) {
+  NamedArrays ema = device_put(before, MemoryKind::kDevice);
+  for (size_t i = 0; i < ema.arrays.size(); ++i) {
+    const Array& old = ema.arrays[i];
+    ema.arrays[i] = old + (updated.arrays[i] - old) * (1.0 - config.train.ema);
+  }
+  return ema;
+}
+
+}  // namespace
+
 StepResult train_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
-                      const NamedArrays& batch, const StepForm& form) {
-  const auto [loss, made] =
-      value_and_grad([&](const NamedArrays& p) { return model.loss(p, batch, form.loss); },
-                     {.on_device = true})(state.model);
-  const NamedArrays grads = device_put(made, form.gradients);
+                      const NamedArrays& frozen, const NamedArrays& batch, const StepForm& form) {
+  const auto [loss, grads] = loss_and_gradients(config, model, state, frozen, batch, form);
   const Optimizer optimizer = optimizer_of(config.optimizer);
   // What lies elsewhere is moved for the update, and back; a pass makes tiles of that.
   const NamedArrays parameters = device_put(state.model, MemoryKind::kDevice);
   const NamedArrays gradients = device_put(grads, MemoryKind::kDevice);
   const optim::OptState before = device_put(state.optimizer, MemoryKind::kDevice);
   const auto [updates, next] = optimizer.transformation.update(gradients, before, parameters);
-  return {put_like({optim::apply_updates(parameters, updates), next}, state),
+  const NamedArrays updated = optim::apply_updates(parameters, updates);
+  return {put_like({updated, next, next_ema(config, state.ema, updated)}, state),
           loss,
           optim::global_norm(optimizer.trained(gradients)),
           optimizer.learning_rate(before)};
 }
 
 Graph trace_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
-                 const StepForm& form) {
-  return jit([&](const TrainState& s, const NamedArrays& batch) {
-           return train_step(config, model, s, batch, form);
+                 const NamedArrays& frozen, const StepForm& form, size_t shape) {
+  return jit([&](const TrainState& s, const NamedArrays& weights, const NamedArrays& batch) {
+           return train_step(config, model, s, weights, batch, form);
          })
-      .lower(state, model.batch())
+      .lower(state, frozen, step_batch(config, model, shape))
       .graph();
 }
 

@@ -15,8 +15,9 @@ namespace stow {
 struct TrainState {
   NamedArrays model;
   optim::OptState optimizer;
+  NamedArrays ema;  ///< The average of the model's parameters over steps (train.ema); empty for none.
 };
-STOW_TREE(TrainState, model, optimizer);
+STOW_TREE(TrainState, model, optimizer, ema);
 
 struct StepResult {
   TrainState state;
@@ -33,12 +34,18 @@ struct StepForm {
 };
 /// The types of the state that training begins with, on the device.
 TrainState abstract_state(const TrainConfig& config, const TrainModel& model);
-/// One step on a batch. The new state lies where the old one does.
+/// What a step of the configuration reads: a microbatch of that shape, or data.accumulate of them
+/// stacked along a first axis.
+NamedArrays step_batch(const TrainConfig& config, const TrainModel& model, size_t shape = 0);
+/// One step on a batch of step_batch(). The new state lies where the old one does. The gradients of
+/// several microbatches are added up one after another, in one set of buffers.
 StepResult train_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
-                      const NamedArrays& batch, const StepForm& form = {});
-/// That step traced for a state of such types and places.
+                      const NamedArrays& frozen, const NamedArrays& batch,
+                      const StepForm& form = {});
+/// That step traced for a state and frozen weights of such types and places, in that order before the
+/// batch.
 Graph trace_step(const TrainConfig& config, const TrainModel& model, const TrainState& state,
-                 const StepForm& form);
+                 const NamedArrays& frozen, const StepForm& form, size_t shape = 0);
 /// The arrays of `state` in the memories of those of `like`.
 TrainState put_like(const TrainState& state, const TrainState& like);
 /// The checkpoint policy behind a word of `memory.policy` other than "auto"; `elsewhere` is where the

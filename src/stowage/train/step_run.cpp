@@ -65,7 +65,7 @@ void StepRun::compile_step(const StepRunOptions& options) {
   for (const Placement& placement : placement_ladder(config, model->sizes())) {
     if (!is_all_on_device(placement)) continue;
     const StepForm form = step_form(placement);
-    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, *model, state, form));
+    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, *model, state, {}, form));
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(placement.policy);
@@ -127,7 +127,7 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
 
 Result<void> StepRun::make_tokens(const StepRunOptions& options) {
   const TrainConfig& config = options.config;
-  const ArrayType type = {DType::kI32, Shape{config.data.batch, config.data.seq + 1}};
+  const ArrayType type = step_batch(config, *decoder_model(config)).arrays[0].type();
   if (options.tokens_path.empty()) {
     tokens_ = device_->allocate(type.bytes());
   } else {

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <limits>
+#include <set>
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/median.h"
@@ -126,7 +128,7 @@ class Run {
     begin_s_ = now_s();
     first_step_ = step_;
     int status = 0;
-    while (step_ < config_.train.steps && status == 0) {
+    while (step_ < config_.train.steps && status == 0 && !is_out_of_patience()) {
       Result<int> done = one_step();
       if (!done) return done.failure();
       status = *done;
@@ -167,6 +169,7 @@ class Run {
     Result<HeldDirectory> held = HeldDirectory::hold(config_.train.out);
     if (!held) return fail("train.out: {}", held.error());
     held_.emplace(std::move(*held));
+    if (const std::string text = data_->describe(); !text.empty()) say("{}\n", text);
     if (const Disk* disk = used_disk())
       say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
           disk->direct() ? "" : " through the page cache");
@@ -177,11 +180,52 @@ class Run {
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
     if (!moved->empty()) say("checkpoints of an earlier run are now in {}\n", *moved);
-    DeviceBufferPtr key = device_->allocate(8);
-    const uint64_t seed = static_cast<uint64_t>(config_.train.seed);
-    const uint32_t words[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
-    std::memcpy(key->data(), words, sizeof words);
-    state_ = plan_.programs.init->run(*device_, std::array{key});
+    if (Result<void> made = make_state(); !made) return made;
+    device_->drop_arenas();
+    return load_frozen();
+  }
+
+  // The state that a run begins with.
+  Result<void> make_state() {
+    if (!job_.model().reads_parameters()) {
+      DeviceBufferPtr key = device_->allocate(8);
+      const uint64_t seed = static_cast<uint64_t>(config_.train.seed);
+      const uint32_t words[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
+      std::memcpy(key->data(), words, sizeof words);
+      state_ = plan_.programs.init->run(*device_, std::array{key});
+      return {};
+    }
+    if (Result<void> opened = open_weights(); !opened) return opened;
+    for (size_t i = 0; i < job_.n_model_leaves(); ++i) {
+      const ArrayType& type = plan_.programs.step->input_types()[i];
+      DeviceBufferPtr buffer = device_->allocate(type.bytes(), type.kind);
+      if (Result<void> read = weights_->read_parameter(i, *buffer); !read) return read;
+      state_.push_back(std::move(buffer));
+    }
+    for (DeviceBufferPtr& rest : plan_.programs.init->run(*device_, state_))
+      state_.push_back(std::move(rest));
+    return {};
+  }
+
+  Result<void> open_weights() {
+    if (weights_) return {};
+    Result<std::unique_ptr<ModelWeights>> weights = job_.model().open_weights();
+    if (!weights) return weights.failure();
+    weights_ = std::move(*weights);
+    return {};
+  }
+
+  // Behind the state among a step's arguments.
+  Result<void> load_frozen() {
+    if (job_.frozen().empty()) return {};
+    if (Result<void> opened = open_weights(); !opened) return opened;
+    for (size_t i = 0; i < job_.frozen().size(); ++i) {
+      const ArrayType& type = plan_.programs.step->input_types()[job_.state().size() + i];
+      DeviceBufferPtr buffer = device_->allocate(type.bytes(), type.kind);
+      if (Result<void> read = weights_->read_frozen(i, *buffer); !read) return read;
+      frozen_.push_back(std::move(buffer));
+    }
+    frozen_digest_ = weights_->digest();
     return {};
   }
 
@@ -201,6 +245,8 @@ class Run {
   ConfigText what_must_agree() const {
     ConfigText text = config_to_resume(config_);
     text.emplace_back("data.digest", data_digest_);
+    for (auto& pair : job_.model().identity()) text.push_back(std::move(pair));
+    if (!frozen_.empty()) text.emplace_back("model.digest", frozen_digest_);
     return text;
   }
 
@@ -208,6 +254,7 @@ class Run {
     Result<std::optional<CheckpointName>> latest = latest_checkpoint(config_.train.out);
     if (!latest) return latest.failure();
     if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
+    if (Result<void> loaded = load_frozen(); !loaded) return loaded;
     CheckpointNeeds needs;
     for (const StateLeaf& leaf : job_.state())
       needs.tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims()});
@@ -229,6 +276,12 @@ class Run {
     }
     step_ = saved_step_ = checkpoint->meta().step;
     saved_ = (*latest)->path;
+    if (const Json* best = checkpoint->meta().extra.find("best_validation_loss");
+        best && best->as_double())
+      best_validation_ = *best->as_double();
+    if (const Json* since = checkpoint->meta().extra.find("evaluations_since_best");
+        since && since->as_int())
+      since_best_ = *since->as_int();
     say("resumed from {} at step {}\n", saved_, step_);
     if (step_ >= config_.train.steps)
       say("no step is left to do: train.steps is {}{}\n", config_.train.steps,
@@ -241,6 +294,11 @@ class Run {
     meta.step = meta.data_position = step_;
     meta.seed = static_cast<uint64_t>(config_.train.seed);
     meta.config = what_must_agree();
+    meta.extra = Json::object({{"model", job_.model().record()}});
+    if (std::isfinite(best_validation_)) {
+      meta.extra.set("best_validation_loss", best_validation_);
+      meta.extra.set("evaluations_since_best", since_best_);
+    }
     std::vector<TensorBytes> tensors;
     for (size_t i = 0; i < state_.size(); ++i)
       tensors.push_back(tensor_of(job_.state()[i].name, job_.state()[i].type, *state_[i]));
@@ -256,7 +314,7 @@ class Run {
 
   // Appends arguments with these bytes.
   void upload(const HostBatch& batch, std::vector<DeviceBufferPtr>& arguments) {
-    for (const std::vector<std::byte>& bytes : batch) {
+    for (const std::vector<std::byte>& bytes : batch.arrays) {
       DeviceBufferPtr buffer = device_->allocate(static_cast<int64_t>(bytes.size()));
       buffer->write(0, bytes);
       arguments.push_back(std::move(buffer));
@@ -266,12 +324,21 @@ class Run {
   Result<int> one_step() {
     const double started_s = now_s();
     float loss, norm, lr;
+    int64_t tokens;
     {
+      const HostBatch batch =
+          data_->train_batch(static_cast<uint64_t>(config_.train.seed), step_);
+      tokens = batch.tokens > 0 ? batch.tokens
+                                : config_.data.batch * config_.data.seq * config_.data.accumulate;
+      if (batch.shape != shape_) device_->drop_arenas();
+      shape_ = batch.shape;
+      shapes_run_.insert(shape_);
       std::vector<DeviceBufferPtr> arguments = std::move(state_);
       state_.clear();
-      upload(data_->train_batch(static_cast<uint64_t>(config_.train.seed), step_), arguments);
+      arguments.insert(arguments.end(), frozen_.begin(), frozen_.end());
+      upload(batch, arguments);
       std::vector<DeviceBufferPtr> results =
-          plan_.programs.step->run(*device_, arguments, is_traced() ? &recorder_ : nullptr);
+          plan_.programs.step_of(shape_)->run(*device_, arguments, is_traced() ? &recorder_ : nullptr);
       const size_t n = job_.state().size();
       loss = read_float(results[n]);
       norm = read_float(results[n + 1]);
@@ -284,8 +351,7 @@ class Run {
       if (Result<void> traced = save_trace(); !traced) return traced.failure();
     ++step_;
     step_s_.push_back(seconds);
-    const double tokens_per_s =
-        static_cast<double>(config_.data.batch * config_.data.seq) / seconds;
+    const double tokens_per_s = static_cast<double>(tokens) / seconds;
     if (first_loss_ < 0) first_loss_ = loss;
     last_loss_ = loss;
     if (options_.json) {
@@ -306,13 +372,19 @@ class Run {
     progress(loss, norm, lr, tokens_per_s);
     if (!std::isfinite(loss)) return not_finite("loss", loss, step_ - 1);
     if (!std::isfinite(norm)) return not_finite("gradient's norm", norm, step_ - 1);
-    const int64_t eval = config_.train.eval_every, save_every = config_.train.checkpoint_every;
+    const int64_t eval = config_.eval.every, save_every = config_.train.checkpoint_every;
     if (eval > 0 && step_ % eval == 0 && step_ < config_.train.steps) {
       const std::optional<double> validation = evaluate();
       end_line();
       if (validation && !std::isfinite(*validation))
         return not_finite("validation loss", *validation, step_);
       if (validation) say("step {}: validation loss {:.4f}\n", step_, *validation);
+      if (validation && options_.json)
+        if (Result<void> written = options_.json->write(
+                Json::object({{"step", step_}, {"validation_loss", *validation}}));
+            !written)
+          return stopped_by(written.error());
+      if (validation) note_validation(*validation);
     }
     if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
       if (Result<void> saved = save(); !saved) return saved.failure();
@@ -370,23 +442,39 @@ class Run {
     replay_errors_.push_back(std::abs(simulated_s / measured_s - 1));
   }
 
-  // Nothing where it was interrupted.
+  void note_validation(double loss) {
+    since_best_ = loss < best_validation_ ? 0 : since_best_ + 1;
+    best_validation_ = std::min(best_validation_, loss);
+  }
+  bool is_out_of_patience() const {
+    return config_.eval.patience > 0 && since_best_ >= config_.eval.patience;
+  }
+
+  // Nothing where it was interrupted, or nothing is held out.
   std::optional<double> evaluate() {
-    device_->drop_arenas();
     const int64_t batches = data_->n_validation_batches();
-    double total = 0;
+    if (batches == 0) return {};
+    device_->drop_arenas();
+    double total = 0, weight = 0;
     for (int64_t i = 0; i < batches; ++i) {
       if (interrupted) return {};
       std::vector<DeviceBufferPtr> arguments = model_arguments();
-      upload(data_->validation_batch(i), arguments);
-      total += read_float(plan_.programs.eval->run(*device_, arguments)[0]);
+      const HostBatch batch = data_->validation_batch(i);
+      upload(batch, arguments);
+      total += batch.weight * read_float(plan_.programs.eval->run(*device_, arguments)[0]);
+      weight += batch.weight;
     }
     device_->drop_arenas();
-    return total / static_cast<double>(batches);
+    return total / weight;
   }
 
+  // What evaluation and samples take before their inputs.
   std::vector<DeviceBufferPtr> model_arguments() const {
-    return {state_.begin(), state_.begin() + static_cast<std::ptrdiff_t>(job_.n_model_leaves())};
+    const auto [first, count] = job_.evaluated_leaves();
+    const auto begin = state_.begin() + static_cast<std::ptrdiff_t>(first);
+    std::vector<DeviceBufferPtr> arguments(begin, begin + static_cast<std::ptrdiff_t>(count));
+    arguments.insert(arguments.end(), frozen_.begin(), frozen_.end());
+    return arguments;
   }
 
   // What the model makes, for people.
@@ -434,13 +522,19 @@ class Run {
     open_line_ = false;
   }
 
+  // Whether any step of that phase's shape of batch was run.
+  bool has_run_step(const std::string& phase) const {
+    return std::any_of(shapes_run_.begin(), shapes_run_.end(),
+                       [&](size_t shape) { return step_phase(shape) == phase; });
+  }
+
   // Peak and lower bound of the programs that this run is of: one that goes on initialises nothing,
   // and may have no step left.
   std::pair<BytesByKind, BytesByKind> bounds() const {
     std::pair<BytesByKind, BytesByKind> result;
     for (const JobPlan::Phase& phase : plan_.phases) {
       if (phase.name == "init" && options_.resume) continue;
-      if (phase.name == "step" && step_ == first_step_) continue;
+      if (phase.name.starts_with("step") && !has_run_step(phase.name)) continue;
       for (size_t kind = 0; kind < result.first.size(); ++kind) {
         result.first[kind] = std::max(result.first[kind], phase.peak_bytes[kind]);
         result.second[kind] = std::max(result.second[kind], phase.lower_bound_bytes[kind]);
@@ -452,7 +546,10 @@ class Run {
   Result<int> finish(std::optional<double> validation) {
     const std::string text = validation ? sample() : std::string();
     if (interrupted) return kStatusInterrupted;
-    say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
+    if (is_out_of_patience())
+      say("stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
+          step_, since_best_, best_validation_);
+    if (validation) say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
     if (!text.empty()) say("sample:\n{}\n", printable(text));
     const int64_t measured = measured_bytes()[0];
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
@@ -522,7 +619,13 @@ class Run {
   std::unique_ptr<TrainData> data_;
   std::string data_digest_;
   DevicePtr device_;
-  std::vector<DeviceBufferPtr> state_;
+  std::vector<DeviceBufferPtr> state_, frozen_;
+  std::unique_ptr<ModelWeights> weights_;
+  std::string frozen_digest_;
+  size_t shape_ = 0;  // Of the last batch.
+  std::set<size_t> shapes_run_;
+  double best_validation_ = std::numeric_limits<double>::infinity();
+  int64_t since_best_ = 0;  // Evaluations.
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
   RunRecorder recorder_;
   std::optional<HeldDirectory> held_;  // train.out

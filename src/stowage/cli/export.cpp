@@ -1,0 +1,53 @@
+// `export`: the adapter or the model of a training checkpoint, in files for other programs.
+#include "stowage/train/export.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "stowage/cli/arguments.h"
+#include "stowage/cli/commands.h"
+#include "stowage/io/files.h"
+
+namespace stow {
+
+Result<int> run_export(std::span<const std::string> command_line) {
+  std::string checkpoint, adapter, model, dtype_text;
+  CLI::App app("Writes what a fine-tuning run has trained, from its checkpoint.", "./stowage export");
+  app.set_help_flag("-h,--help", "This text");
+  app.add_option("--checkpoint", checkpoint,
+                 "The train.out folder, of which the newest checkpoint counts, or the JSON file of one")
+      ->type_name("DIR")
+      ->required();
+  app.add_option("--adapter", adapter, "The folder to write, as PEFT's: the adapter alone")
+      ->type_name("DIR");
+  app.add_option("--model", model,
+                 "The folder to write, as Hugging Face's: all weights, an adapter merged")
+      ->type_name("DIR");
+  app.add_option("--dtype", dtype_text,
+                 "f32 or bf16, with --model; by default f32, or where an adapter is merged that of the "
+                 "model")
+      ->type_name("TYPE");
+  const Result<bool> helped = parse_or_help(app, "export", command_line);
+  if (!helped) return helped.failure();
+  if (*helped) return kExitDone;
+  if (adapter.empty() == model.empty())
+    return fail("export: expected either --adapter DIR or --model DIR");
+  std::optional<DType> dtype;
+  if (dtype_text == "f32") dtype = DType::kF32;
+  if (dtype_text == "bf16") dtype = DType::kBF16;
+  if (!dtype && !dtype_text.empty())
+    return fail("export: --dtype: expected f32 or bf16, got '{}'", dtype_text);
+  if (dtype && model.empty())
+    return fail("export: --dtype has no effect with --adapter: adapters are f32");
+  const std::string& out = adapter.empty() ? model : adapter;
+  if (Result<void> writable = check_writable_directory(out); !writable) return writable.failure();
+  const Result<Exported> done =
+      adapter.empty() ? export_model(checkpoint, out, dtype) : export_adapter(checkpoint, out);
+  if (!done) return done.failure();
+  fmt::print("{}: the {} of {}, step {}{}\n", out, adapter.empty() ? "model" : "adapter",
+             done->checkpoint, done->step, done->is_ema ? ", averaged over steps" : "");
+  return kExitDone;
+}
+
+}  // namespace stow

@@ -1,0 +1,176 @@
+#include "stowage/train/export.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "stowage/api/trace.h"
+#include "stowage/io/checkpoint_file.h"
+#include "stowage/io/float_convert.h"
+#include "stowage/io/hf_folder.h"
+#include "stowage/lm/adapter.h"
+#include "stowage/lm/fuse.h"
+#include "stowage/lm/model.h"
+#include "stowage/text/tokenizer_export.h"
+
+namespace stow {
+namespace {
+
+// A checkpoint of a model from files, and what it says of that.
+struct Opened {
+  Checkpoint checkpoint;
+  Exported what;
+  std::string model_path;
+  HfConfig config;
+  std::optional<PeftConfig> adapter;
+
+  // The leaves of what is exported stand behind this: the average where there is one.
+  std::string prefix() const { return what.is_ema ? "ema/" : "model/"; }
+};
+
+Result<Opened> open(const std::string& where) {
+  std::string path = where;
+  std::error_code error;
+  if (!std::filesystem::exists(where, error)) return fail("{}: no such file or folder", where);
+  if (std::filesystem::is_directory(where, error)) {
+    const Result<std::optional<CheckpointName>> latest = latest_checkpoint(where);
+    if (!latest) return latest.failure();
+    if (!*latest) return fail("{}: there is no checkpoint in it", where);
+    path = (*latest)->path;
+  }
+  Result<Checkpoint> checkpoint = Checkpoint::open(path);
+  if (!checkpoint) return checkpoint.failure();
+  const Json* record = checkpoint->meta().extra.find("model");
+  const Json* model_path = record ? record->find("path") : nullptr;
+  const Json* config = record ? record->find("config") : nullptr;
+  if (!model_path || !model_path->as_string() || !config)
+    return fail("{}: is of a run without model.path; what it trains has no form of Hugging Face's",
+                path);
+  Result<HfConfig> parsed = HfConfig::from_json(*config, path);
+  if (!parsed) return parsed.failure();
+  Opened opened{std::move(*checkpoint), {path, 0, false}, *model_path->as_string(),
+                std::move(*parsed), {}};
+  opened.what.step = opened.checkpoint.meta().step;
+  if (const Json* adapter = record->find("adapter"); adapter && adapter->is_object()) {
+    Result<PeftConfig> peft = PeftConfig::parse(adapter->dump(), path);
+    if (!peft) return peft.failure();
+    opened.adapter = std::move(*peft);
+  }
+  for (const auto& [key, value] : opened.checkpoint.meta().config)
+    if (key == "train.ema" && std::strtod(value.c_str(), nullptr) > 0) opened.what.is_ema = true;
+  return opened;
+}
+
+// The tensor of a leaf, f32 of that shape.
+Result<void> check_leaf(const Opened& from, const std::string& name, const ArrayType& type) {
+  const TensorInfo* tensor = from.checkpoint.find(name);
+  if (!tensor) return fail("{}: no tensor '{}'", from.what.checkpoint, name);
+  if (tensor->dtype != type.dtype || tensor->shape != type.shape.dims())
+    return fail("{}: '{}' is {}, expected {}", from.what.checkpoint, name,
+                tensor_type(tensor->dtype, tensor->shape), to_string(type));
+  return {};
+}
+
+Result<void> write_adapter(const Opened& from, const std::string& folder) {
+  const Result<lm::PeftPlan> plan = lm::plan_targets(*from.adapter, from.config);
+  if (!plan) return fail("{}: {}", from.what.checkpoint, plan.error());
+  const nn::Lora types =
+      nn::lora_abstract(lm::decoder_config(from.config, DType::kF32), plan->lora);
+  const std::vector<std::string> paths = tree_paths(types);
+  std::vector<Array> leaves = tree_leaves(types);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const ArrayType type = leaves[i].type();
+    const std::string name = from.prefix() + paths[i];
+    if (Result<void> good = check_leaf(from, name, type); !good) return good;
+    DeviceBufferPtr buffer = Device::cpu()->allocate(type.bytes());
+    if (Result<void> read = from.checkpoint.read(
+            name, std::span(buffer->data(), static_cast<size_t>(type.bytes())));
+        !read)
+      return read;
+    leaves[i] = make_concrete(type, std::move(buffer));
+  }
+  return lm::save_adapter(tree_unflatten(types, leaves), plan->lora, from.config, folder,
+                          {.base_model = from.model_path, .use_rslora = from.adapter->use_rslora});
+}
+
+// As the dtype of files: what `tensor` reads is f32.
+TensorBytes converted(TensorBytes tensor, DType dtype) {
+  if (dtype == DType::kF32) return tensor;
+  TensorBytes made{tensor.name, dtype, tensor.shape, {}, {}};
+  made.read = [read = tensor.read, dtype](int64_t offset, std::span<std::byte> out) {
+    const auto ratio = static_cast<size_t>(dtype_bytes(DType::kF32) / dtype_bytes(dtype));
+    std::vector<std::byte> wide(out.size() * ratio);
+    read(offset * static_cast<int64_t>(ratio), wide);
+    convert_floats(DType::kF32, wide, dtype, out);
+  };
+  return made;
+}
+
+}  // namespace
+
+Result<Exported> export_adapter(const std::string& checkpoint, const std::string& folder) {
+  Result<Opened> from = open(checkpoint);
+  if (!from) return from.failure();
+  if (!from->adapter)
+    return fail("{}: has no adapter: all weights were trained; --model writes them",
+                from->what.checkpoint);
+  if (Result<void> written = write_adapter(*from, folder); !written) return written.failure();
+  return from->what;
+}
+
+Result<Exported> export_model(const std::string& checkpoint, const std::string& folder,
+                              std::optional<DType> dtype) {
+  Result<Opened> from = open(checkpoint);
+  if (!from) return from.failure();
+  std::error_code error;
+  if (!std::filesystem::exists(from->model_path, error))
+    return fail("{}: its model.path, {}, is not there any more; {} come from it",
+                from->what.checkpoint, from->model_path,
+                from->adapter ? "the weights" : "the tokenizer's files");
+  if (from->adapter) {
+    const std::string apart = folder + ".adapter";
+    if (std::filesystem::exists(apart, error))
+      return fail("{}: is in the way of the adapter that is merged", apart);
+    const auto merge = [&]() -> Result<void> {
+      if (Result<void> written = write_adapter(*from, apart); !written) return written;
+      const Result<lm::ModelFiles> base = lm::ModelFiles::open(from->model_path);
+      if (!base) return base.failure();
+      if (base->config.to_json().dump() != from->config.to_json().dump())
+        return fail("{}: is another model than that of {}", from->model_path,
+                    from->what.checkpoint);
+      const Result<lm::AdapterFiles> adapter =
+          lm::AdapterFiles::open(apart, base->config, base->weights.get());
+      if (!adapter) return adapter.failure();
+      if (const Result<lm::Fused> fused = lm::fuse(*base, *adapter, folder, dtype); !fused)
+        return fused.failure();
+      return {};
+    };
+    const Result<void> merged = merge();
+    std::filesystem::remove_all(apart, error);
+    if (!merged) return merged.failure();
+    return from->what;
+  }
+  const nn::Decoder types =
+      nn::decoder_abstract(lm::decoder_config(from->config, DType::kF32), DType::kF32);
+  const std::vector<std::string> paths = tree_paths(types);
+  const std::vector<Array> leaves = tree_leaves(types);
+  std::vector<TensorBytes> tensors;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const std::string name = from->prefix() + paths[i];
+    if (Result<void> good = check_leaf(*from, name, leaves[i].type()); !good) return good.failure();
+    const auto read = [&from, name](int64_t offset, std::span<std::byte> out) {
+      if (Result<void> got = from->checkpoint.read_part(name, offset, out); !got)
+        throw std::runtime_error(got.error());
+    };
+    for (TensorBytes& tensor : lm::weight_tensors(paths[i], leaves[i].type(), read))
+      tensors.push_back(converted(std::move(tensor), dtype.value_or(DType::kF32)));
+  }
+  if (Result<void> written = write_hf_folder(folder, from->config, tensors); !written)
+    return written.failure();
+  if (Result<void> written = text::write_tokenizer_files(from->model_path, folder); !written)
+    return written.failure();
+  return from->what;
+}
+
+}  // namespace stow

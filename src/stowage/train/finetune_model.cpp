@@ -1,0 +1,414 @@
+#include "stowage/train/finetune_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "stowage/api/math.h"
+#include "stowage/api/memory.h"
+#include "stowage/api/nn.h"
+#include "stowage/api/random.h"
+#include "stowage/api/reduce.h"
+#include "stowage/api/shaping.h"
+#include "stowage/core/sums.h"
+#include "stowage/io/digest.h"
+#include "stowage/io/files.h"
+#include "stowage/lm/adapter.h"
+#include "stowage/lm/model.h"
+#include "stowage/train/data.h"
+#include "stowage/train/dataset.h"
+#include "stowage/train/decoder_model.h"
+
+namespace stow {
+namespace {
+
+// What was read of a model's files, whatever else the configuration says.
+struct Files {
+  lm::ModelFiles model;
+  std::optional<lm::AdapterFiles> adapter;  // of lora.init
+};
+using FilesPtr = std::shared_ptr<const Files>;
+
+template <typename T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// The adapter that the keys of `lora` ask for, in PEFT's words.
+PeftConfig peft_config(const TrainConfig::Lora& lora) {
+  constexpr std::string_view kRegex = "regex:";
+  PeftConfig peft;
+  peft.r = lora.rank;
+  peft.lora_alpha = lora.alpha > 0 ? lora.alpha : 2.0 * static_cast<double>(lora.rank);
+  peft.lora_dropout = lora.dropout;
+  peft.use_rslora = lora.rslora;
+  if (lora.targets == "all-linear") {
+    peft.is_all_linear = true;
+  } else if (lora.targets.starts_with(kRegex)) {
+    peft.target_modules.pattern = lora.targets.substr(kRegex.size());
+  } else {
+    std::istringstream stream(lora.targets);
+    for (std::string name; std::getline(stream, name, ',');)
+      peft.target_modules.names.push_back(name);
+  }
+  return peft;
+}
+
+// The lines of a JSONL file as batches.
+class ExampleBatches : public TrainData {
+ public:
+  ExampleBatches(Dataset data, const TrainConfig& config)
+      : data_(std::move(data)),
+        config_(config),
+        lengths_(bucket_lengths(config.data.seq, config.data.length_buckets)) {}
+
+  HostBatch train_batch(uint64_t seed, int64_t step) const override {
+    const TokenUpdate update = data_.update(step);
+    HostBatch batch;
+    const int64_t length = update.microbatches[0].length;
+    const auto at = std::find(lengths_.begin(), lengths_.end(), length);
+    batch.shape = static_cast<size_t>(at - lengths_.begin());
+    batch.tokens = update.n_tokens;
+    for (const TokenBatch& microbatch : update.microbatches) append(microbatch, length, batch);
+    if (config_.lora.dropout > 0) {
+      std::vector<uint32_t> keys;
+      for (size_t i = 0; i < update.microbatches.size(); ++i) {
+        const uint64_t bits = mix_bits(seed, static_cast<uint64_t>(step), 0xd409 + i);
+        keys.push_back(static_cast<uint32_t>(bits >> 32));
+        keys.push_back(static_cast<uint32_t>(bits));
+      }
+      batch.arrays.push_back(bytes_of(keys));
+    }
+    return batch;
+  }
+  int64_t n_validation_batches() const override {
+    return data_.n_batches(Dataset::HeldOut::kValidation);
+  }
+  HostBatch validation_batch(int64_t i) const override {
+    const TokenBatch held = data_.batch(Dataset::HeldOut::kValidation, i);
+    HostBatch batch;
+    append(held, config_.eval.seq > 0 ? config_.eval.seq : config_.data.seq, batch);
+    batch.weight = static_cast<double>(held.n_targets);
+    return batch;
+  }
+  std::string digest() const override { return data_.digest(); }
+  std::string describe() const override {
+    std::string text = "data: " + describe(data_.counts(), config_.data.seq);
+    if (const DatasetCounts* held = data_.counts(Dataset::HeldOut::kValidation))
+      text += "\nvalidation: " +
+              describe(*held, config_.eval.seq > 0 ? config_.eval.seq : config_.data.seq);
+    return text;
+  }
+
+ private:
+  static std::string describe(const DatasetCounts& c, int64_t seq) {
+    std::string text = fmt::format("{} examples in {} rows, {} tokens, {} of them targets",
+                                   c.examples, c.rows, c.tokens, c.targets);
+    if (c.without_target > 0) text += fmt::format("; {} without a target dropped", c.without_target);
+    if (c.dropped_long > 0) text += fmt::format("; {} longer than {} dropped", c.dropped_long, seq);
+    if (c.cut > 0)
+      text += fmt::format("; {} longer than {} cut, by {} tokens in all", c.cut, seq, c.cut_tokens);
+    if (c.lost_turns > 0)
+      text += fmt::format("; {} turns of assistants not found in the rendered text, so no targets",
+                          c.lost_turns);
+    return text;
+  }
+
+  // Adds the arrays of a batch, its rows filled up to `length`.
+  void append(const TokenBatch& from, int64_t length, HostBatch& to) const {
+    auto add = [&, i = size_t{0}](const auto& values) mutable {
+      auto rows = values;
+      if (from.length < length) {
+        rows.assign(static_cast<size_t>(from.rows * length), {});
+        for (int64_t r = 0; r < from.rows; ++r)
+          std::copy_n(values.begin() + r * from.length, from.length, rows.begin() + r * length);
+      }
+      if (to.arrays.size() == i) to.arrays.emplace_back();
+      const std::vector<std::byte> bytes = bytes_of(rows);
+      to.arrays[i].insert(to.arrays[i].end(), bytes.begin(), bytes.end());
+      ++i;
+    };
+    add(from.tokens);
+    add(from.targets);
+    add(from.weights);
+    if (!config_.data.pack) return;
+    add(from.positions);
+    add(from.lo);
+    add(from.hi);
+  }
+
+  mutable Dataset data_;  // remembers the order of an epoch
+  TrainConfig config_;
+  std::vector<int64_t> lengths_;
+};
+
+// Reads weights and the initial adapter to where a run has them.
+class FileWeights : public ModelWeights {
+ public:
+  FileWeights(FilesPtr files, NamedArrays parameters, NamedArrays frozen, bool has_adapter)
+      : files_(std::move(files)),
+        parameters_(std::move(parameters)),
+        frozen_(std::move(frozen)),
+        has_adapter_(has_adapter) {}
+
+  Result<void> read_parameter(size_t i, DeviceBuffer& buffer) override {
+    if (!has_adapter_)
+      return lm::read_weight(*files_->model.weights, parameters_.names[i],
+                             parameters_.arrays[i].type(), buffer);
+    if (!adapter_) {
+      Result<lm::Adapter> loaded =
+          lm::load_adapter(*files_->adapter, files_->model.config, Device::cpu());
+      if (!loaded) return loaded.failure();
+      adapter_ = std::move(*loaded);
+    }
+    buffer.write(0, std::span<const std::byte>(adapter_->buffers[i]->data(),
+                                               static_cast<size_t>(buffer.bytes())));
+    if (i + 1 == parameters_.arrays.size()) adapter_.reset();
+    return {};
+  }
+  Result<void> read_frozen(size_t i, DeviceBuffer& buffer) override {
+    return lm::read_weight(*files_->model.weights, frozen_.names[i], frozen_.arrays[i].type(),
+                           buffer, &digest_);
+  }
+  std::string digest() const override { return digest_.hex(); }
+
+ private:
+  FilesPtr files_;
+  NamedArrays parameters_, frozen_;
+  bool has_adapter_;
+  std::optional<lm::Adapter> adapter_;
+  Digest digest_;
+};
+
+class FinetuneModel : public TrainModel {
+ public:
+  FinetuneModel(FilesPtr files, const TrainConfig& config)
+      : files_(std::move(files)),
+        config_(config),
+        decoder_(lm::decoder_config(files_->model.config, config.train.compute == "bf16"
+                                                              ? DType::kBF16
+                                                              : DType::kF32)) {
+    decoder_.loss_chunk = config.train.loss_chunk;
+    if (!config.lora.is_used()) return;
+    if (files_->adapter) {
+      lora_ = files_->adapter->lora();
+      peft_ = files_->adapter->peft;
+    } else {
+      peft_ = peft_config(config.lora);
+      const Result<lm::PeftPlan> plan = lm::plan_targets(*peft_, files_->model.config);
+      if (!plan) trace_error("lora: {}", plan.error());
+      lora_ = plan->lora;
+    }
+    has_head_ = lora_->head.rank > 0 || lora_->saved_head || (decoder_.tied && lora_->saved_embed);
+  }
+
+  NamedArrays parameters() const override {
+    return lora_ ? named_arrays(nn::lora_abstract(decoder_, *lora_))
+                 : named_arrays(nn::decoder_abstract(decoder_));
+  }
+  NamedArrays frozen() const override {
+    return lora_ ? named_arrays(nn::decoder_abstract(decoder_, frozen_dtype())) : NamedArrays();
+  }
+  bool reads_parameters() const override { return !lora_ || files_->adapter; }
+  Result<std::unique_ptr<ModelWeights>> open_weights() const override {
+    if (!files_->model.weights)
+      return fail("{}: there are no weights: expected model.safetensors, its index or a GGUF file",
+                  files_->model.path);
+    return std::unique_ptr<ModelWeights>(std::make_unique<FileWeights>(
+        files_, parameters(), frozen(), lora_.has_value()));
+  }
+  NamedArrays init(const Array& key) const override {
+    return named_arrays(nn::lora_init(decoder_, *lora_, key));
+  }
+
+  size_t n_batch_shapes() const override { return lengths().size(); }
+  NamedArrays batch(size_t shape) const override {
+    NamedArrays batch = token_arrays(config_.data.batch, lengths()[shape]);
+    if (dropout() > 0) batch.add("dropout_key", Array::abstract(Shape{2}, DType::kU32));
+    return batch;
+  }
+  bool evaluates() const override {
+    return config_.data.valid_fraction > 0 || !config_.eval.data.empty() ||
+           file_exists(config_.data.path + "/valid.jsonl");
+  }
+  NamedArrays eval_batch() const override {
+    const auto or_else = [](int64_t value, int64_t other) { return value > 0 ? value : other; };
+    return token_arrays(or_else(config_.eval.batch, config_.data.batch),
+                        or_else(config_.eval.seq, config_.data.seq));
+  }
+
+  Array loss(const ModelArrays& weights, const NamedArrays& batch,
+             const LossForm& form) const override {
+    nn::DecoderConfig decoder = decoder_;
+    if (form.nested) decoder.nested_blocks = {0};
+    if (form.chunked && dropout() == 0) decoder.ffn_chunk = kProductBlock;
+    if (form.chunked_loss && decoder.loss_chunk == 0) decoder.loss_chunk = kProductBlock;
+    const nn::Decoder base = tree_unflatten(nn::decoder_abstract(decoder_),
+                                            (lora_ ? weights.frozen : weights.parameters).arrays);
+    nn::ForwardOptions options;
+    if (lora_) {
+      options.lora =
+          tree_unflatten(nn::lora_abstract(decoder_, *lora_), weights.parameters.arrays);
+      options.lora_config = &*lora_;
+    }
+    const Array &tokens = batch.arrays[0], &targets = batch.arrays[1], &counts = batch.arrays[2];
+    if (config_.data.pack) {
+      options.positions = batch.arrays[3];
+      options.lo = batch.arrays[4];
+      options.hi = batch.arrays[5];
+    }
+    if (batch.names.back() == "dropout_key") options.dropout_key = batch.arrays.back();
+    const Array hidden = nn::forward_layers(decoder, base, tokens, options).hidden;
+    return nn::decoder_weighted_loss(decoder, base, hidden, targets,
+                                     counts / maximum(sum(counts), 1.0), options);
+  }
+  // By their numbers of targets: the update's loss is the sum over all of these, divided by how many
+  // they are.
+  Array shares(const NamedArrays& microbatches) const override {
+    const Array counts = sum(microbatches.arrays[2], {1, 2});  // [K]
+    return counts / maximum(sum(counts), 1.0);
+  }
+
+  std::string describe() const override {
+    const std::string layers = fmt::format("{}: {} layers of {}", files_->model.path,
+                                           decoder_.layers, decoder_.dim);
+    return lora_ ? layers + ", a low-rank adapter over them" : layers;
+  }
+  ModelSizes sizes() const override {
+    ModelSizes sizes;
+    sizes.layers = decoder_.layers;
+    sizes.width = decoder_.dim;
+    // Dropout draws for all tokens at once.
+    sizes.ffn = dropout() > 0 ? 0 : decoder_.ffn;
+    sizes.vocab = decoder_.vocab;
+    for (const Array& a : frozen().arrays) sizes.frozen_bytes += a.type().bytes();
+    sizes.chunks_keep_bf16 = lora_ && !has_head_;
+    return sizes;
+  }
+  std::vector<ModelChange> changes() const override {
+    if (!lora_ && config_.train.compute == "f32")
+      return {{"--set lora.rank=16", [](TrainConfig& c) { c.lora.rank = 16; }}};
+    return {};
+  }
+  std::string loss_unit() const override { return "nats a target"; }
+  ConfigText identity() const override {
+    ConfigText text = {{"model.config", digest_of(files_->model.config.to_json().dump())}};
+    if (peft_) text.emplace_back("lora.config", digest_of(peft_of_record().dump()));
+    return text;
+  }
+  Json record() const override {
+    std::error_code ignored;
+    return Json::object({{"path", std::filesystem::absolute(files_->model.path, ignored).string()},
+                         {"config", files_->model.config.to_json()},
+                         {"adapter", peft_ ? peft_of_record() : Json()}});
+  }
+
+  Result<std::unique_ptr<TrainData>> open_data() const override {
+    if (config_.data.path.empty())
+      return fail("model.path = {} needs data: set data.path to a JSONL file, or a folder with "
+                  "train.jsonl", config_.model.path);
+    DatasetOptions o;
+    o.path = config_.data.path;
+    o.seq = config_.data.seq;
+    o.batch = config_.data.batch;
+    o.accumulate = config_.data.accumulate;
+    o.pack = config_.data.pack;
+    o.mask_prompt = config_.data.mask_prompt;
+    o.shuffle = config_.data.shuffle;
+    o.length_buckets = config_.data.length_buckets;
+    o.too_long = config_.data.too_long == "drop" ? TooLong::kDrop : TooLong::kCut;
+    o.seed = static_cast<uint64_t>(config_.train.seed);
+    o.valid_path = config_.eval.data;
+    o.valid_fraction = config_.data.valid_fraction;
+    o.eval_batch = config_.eval.batch;
+    o.eval_seq = config_.eval.seq;
+    const auto& text = files_->model.text;
+    Result<Dataset> data = Dataset::open(o, text ? &*text : nullptr, decoder_.vocab);
+    if (!data) {
+      if (text || files_->model.no_text.empty()) return data.failure();
+      return fail("{} ({})", data.error(), files_->model.no_text);
+    }
+    return std::unique_ptr<TrainData>(
+        std::make_unique<ExampleBatches>(std::move(*data), config_));
+  }
+
+ private:
+  static std::string digest_of(const std::string& text) {
+    Digest digest;
+    digest.update(std::as_bytes(std::span(text)));
+    return digest.hex();
+  }
+  // Wherever the base lies.
+  Json peft_of_record() const {
+    PeftConfig peft = *peft_;
+    peft.base_model_name_or_path.clear();
+    return peft.to_json();
+  }
+  std::vector<int64_t> lengths() const {
+    return bucket_lengths(config_.data.seq, config_.data.length_buckets);
+  }
+  double dropout() const { return lora_ ? lora_->dropout : 0; }
+  DType frozen_dtype() const {
+    if (config_.model.dtype == "auto")
+      return files_->model.config.dtype.value_or(DType::kF32);
+    return *parse_dtype(config_.model.dtype);
+  }
+  NamedArrays token_arrays(int64_t rows, int64_t length) const {
+    const Shape shape{rows, length};
+    NamedArrays batch;
+    batch.add("tokens", Array::abstract(shape, DType::kI32));
+    batch.add("targets", Array::abstract(shape, DType::kI32));
+    batch.add("weights", Array::abstract(shape, DType::kF32));
+    if (config_.data.pack)
+      for (const char* name : {"positions", "lo", "hi"})
+        batch.add(name, Array::abstract(shape, DType::kI32));
+    return batch;
+  }
+
+  FilesPtr files_;
+  TrainConfig config_;
+  nn::DecoderConfig decoder_;
+  std::optional<nn::LoraConfig> lora_;
+  std::optional<PeftConfig> peft_;
+  bool has_head_ = false;  // Whether the head is trained, or has an adapter.
+};
+
+}  // namespace
+
+Result<ModelFactory> model_factory(TrainConfig& config) {
+  if (!config.model.is_from_files()) return ModelFactory(decoder_model);
+  auto files = std::make_shared<Files>();
+  Result<lm::ModelFiles> model = lm::ModelFiles::open(config.model.path);
+  if (!model) return fail("model.path: {}", model.error());
+  files->model = std::move(*model);
+  const HfConfig& hf = files->model.config;
+  if (!config.lora.init.empty()) {
+    Result<lm::AdapterFiles> adapter =
+        lm::AdapterFiles::open(config.lora.init, hf, files->model.weights.get());
+    if (!adapter) return fail("lora.init: {}", adapter.error());
+    files->adapter = std::move(*adapter);
+    config.lora.dropout = files->adapter->lora().dropout;
+  } else if (config.lora.rank > 0) {
+    const Result<lm::PeftPlan> plan = lm::plan_targets(peft_config(config.lora), hf);
+    if (!plan) return fail("lora.targets = {}: {}", config.lora.targets, plan.error());
+  }
+  TrainConfig::Model& m = config.model;
+  m.dim = hf.hidden_size;
+  m.layers = hf.num_hidden_layers;
+  m.heads = hf.num_attention_heads;
+  m.kv_heads = hf.num_key_value_heads;
+  m.ffn = hf.intermediate_size;
+  m.vocab = hf.vocab_size;
+  m.tied = hf.tie_word_embeddings;
+  if (Result<void> fits = check_model_sizes(config); !fits) return fits.failure();
+  return ModelFactory([files](const TrainConfig& c) -> TrainModelPtr {
+    return std::make_shared<const FinetuneModel>(files, c);
+  });
+}
+
+}  // namespace stow

@@ -1,0 +1,409 @@
+// Fine-tuning a model from files, from the configuration to the last checkpoint: the same bits under
+// every policy, place and budget, microbatches that add up, adapters that are written and read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "stowage/io/checkpoint_file.h"
+#include "stowage/lm/adapter.h"
+#include "stowage/lm/score.h"
+#include "stowage/train/export.h"
+#include "stowage/train/finetune_model.h"
+#include "stowage/train/trainer.h"
+#include "tests/support/peft_kit.h"
+
+namespace stow {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int status = -1;
+  std::string error;
+  std::vector<std::string> hex;
+  std::vector<double> losses, validation;
+  Json summary;
+  Placement placement;
+  BytesByKind peak_bytes{};
+};
+
+class Finetune : public ::testing::Test {
+ protected:
+  static constexpr int64_t kSeq = 20;
+
+  void SetUp() override {
+    testing::write_base(folder_ / "base", /*tied=*/true);
+    write_lines(folder_ / "train.jsonl", 48, 1);
+    write_lines(folder_ / "valid.jsonl", 5, 2);
+  }
+
+  // Random tokens, the last two thirds of each line targets.
+  static void write_lines(const std::string& path, int n, uint32_t seed) {
+    std::string text;
+    uint32_t state = seed;
+    const auto draw = [&](uint32_t below) {
+      state = state * 1664525u + 1013904223u;
+      return (state >> 8) % below;
+    };
+    for (int i = 0; i < n; ++i) {
+      const int length = 4 + static_cast<int>(draw(kSeq - 4));
+      std::string tokens, mask;
+      for (int k = 0; k < length; ++k) {
+        tokens += fmt::format("{}{}", k ? "," : "", draw(24));
+        mask += fmt::format("{}{}", k ? "," : "", k >= length / 3 ? 1 : 0);
+      }
+      text += fmt::format("{{\"tokens\":[{}],\"mask\":[{}]}}\n", tokens, mask);
+    }
+    ASSERT_TRUE(write_text_file(path, text).ok());
+  }
+
+  TrainConfig config(const std::string& name) const {
+    TrainConfig c;
+    c.model.path = folder_ / "base";
+    c.data.path = folder_ / "train.jsonl";
+    c.data.seq = kSeq;
+    c.data.batch = 4;
+    c.data.shuffle = false;
+    c.lora.rank = 4;
+    c.train.steps = c.optimizer.total_steps = 5;
+    c.train.checkpoint_every = 0;
+    c.train.out = folder_ / name;
+    c.optimizer.warmup = 1;
+    c.optimizer.lr = 0.02;
+    return c;
+  }
+
+  Outcome train(TrainConfig c, std::optional<int64_t> budget = {}, bool resume = false) {
+    Outcome outcome;
+    const Result<ModelFactory> factory = model_factory(c);
+    if (!factory) {
+      outcome.error = factory.error();
+      return outcome;
+    }
+    const Job job(c, omp_get_max_threads(), *factory);
+    const Choice choice = choose_plan(job, budgets_of(c, budget));
+    if (!choice.plan) {
+      outcome.error = "refused";
+      return outcome;
+    }
+    outcome.placement = choice.plan->placement;
+    outcome.peak_bytes = choice.plan->peak_bytes;
+    const std::string path = folder_ / "out.jsonl";
+    {
+      Result<JsonLines> json = JsonLines::open(path);
+      RunOptions options;
+      options.resume = resume;
+      options.json = &*json;
+      const BytesByKind& peak = choice.plan->peak_bytes;
+      const Result<int> status =
+          run_training(job, choice, {peak[0], peak[1], peak[2]}, options);
+      if (status.ok())
+        outcome.status = *status;
+      else
+        outcome.error = status.error();
+    }
+    std::ifstream lines(path);
+    for (std::string line; std::getline(lines, line);) {
+      const Json row = *parse_json(line);
+      if (row.find("summary")) {
+        outcome.summary = row;
+      } else if (row.find("loss_hex")) {
+        outcome.hex.push_back(*row.find("loss_hex")->as_string());
+        outcome.losses.push_back(*row.find("loss")->as_double());
+      } else {
+        outcome.validation.push_back(*row.find("validation_loss")->as_double());
+      }
+    }
+    if (outcome.status == 0) {
+      EXPECT_EQ(*outcome.summary.find("predicted_peak_bytes"),
+                *outcome.summary.find("measured_peak_bytes"))
+          << c.train.out;
+    }
+    return outcome;
+  }
+
+  static double apart(const std::vector<double>& a, const std::vector<double>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double most = 0;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+      most = std::max(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
+    return most;
+  }
+
+  // The log-probabilities of some rows under the model with an adapter, or of a model alone.
+  static std::vector<float> scores(const std::string& model, const std::string& adapter = "") {
+    Result<lm::ModelFiles> files = lm::ModelFiles::open(model);
+    STOW_CHECK(files.ok(), "{}", files.error());
+    lm::WeightOptions options;
+    if (!adapter.empty()) {
+      Result<lm::AdapterFiles> opened =
+          lm::AdapterFiles::open(adapter, files->config, files->weights.get());
+      STOW_CHECK(opened.ok(), "{}", opened.error());
+      options.adapter = std::make_shared<const lm::AdapterFiles>(std::move(*opened));
+    }
+    const Result<lm::Model> loaded = lm::load(*files, options);
+    STOW_CHECK(loaded.ok(), "{}", loaded.error());
+    lm::TokenRows rows;
+    rows.n = 2;
+    rows.length = 8;
+    for (int i = 0; i < 16; ++i) rows.tokens.push_back(i * 7 % 24);
+    return lm::score(*loaded, rows, {.logits = true}).logits;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Finetune, EveryPolicyPlaceAndBudgetGivesTheSameBitsAtThePredictedPeak) {
+  const Outcome plain = train(config("plain"));
+  ASSERT_EQ(plain.status, 0) << plain.error;
+  ASSERT_EQ(plain.hex.size(), 5u);
+  EXPECT_LT(plain.losses.back(), plain.losses.front());
+  for (const std::string policy : {"save_dots", "save_named", "recompute", "nested"}) {
+    TrainConfig c = config(policy);
+    c.memory.policy = policy;
+    EXPECT_EQ(train(c).hex, plain.hex) << policy;
+  }
+  for (const std::string place : {"pinned_host", "disk"}) {
+    for (const std::string what : {"frozen", "all"}) {
+      TrainConfig c = config(place + what);
+      c.runtime.platform = "virtual";
+      c.memory.disk = 1 << 26;
+      c.memory.frozen = place;
+      if (what == "all") c.memory.optimizer = c.memory.parameters = place;
+      const Outcome o = train(c);
+      EXPECT_EQ(o.status, 0) << o.error;
+      EXPECT_EQ(o.hex, plain.hex) << place << what;
+    }
+  }
+  // Down to the least budget in small steps.
+  TrainConfig c = config("budget");
+  c.runtime.platform = "virtual";
+  int64_t least = plain.peak_bytes[0];
+  for (int64_t budget = plain.peak_bytes[0]; budget > 0; budget -= plain.peak_bytes[0] / 12) {
+    const Outcome o = train(c, budget);
+    if (!o.error.empty()) break;
+    EXPECT_EQ(o.hex, plain.hex) << budget;
+    EXPECT_LE(o.peak_bytes[0], budget);
+    least = budget;
+  }
+  EXPECT_LT(least, plain.peak_bytes[0] * 3 / 4);
+}
+
+TEST_F(Finetune, MicrobatchesAddUpToTheBatch) {
+  for (const int64_t rank : {0, 4}) {
+    std::vector<double> whole;
+    for (const int64_t k : {1, 2, 4}) {
+      TrainConfig c = config(fmt::format("k{}-{}", k, rank));
+      c.lora.rank = rank;
+      c.data.batch = 4 / k;
+      c.data.accumulate = k;
+      const Outcome o = train(c);
+      ASSERT_EQ(o.status, 0) << o.error;
+      if (k == 1) whole = o.losses;
+      EXPECT_LT(apart(o.losses, whole), 2e-6) << k << " of rank " << rank;
+      TrainConfig lean = c;
+      lean.train.out += "-lean";
+      lean.memory.policy = "recompute";
+      EXPECT_EQ(train(lean).hex, o.hex);
+    }
+  }
+}
+
+TEST_F(Finetune, ThePeakDoesNotGrowWithTheNumberOfMicrobatches) {
+  std::vector<int64_t> peaks;
+  for (const int64_t k : {2, 8}) {
+    TrainConfig c = config("peak");
+    c.data.batch = 1;
+    c.data.accumulate = k;
+    const Result<ModelFactory> factory = model_factory(c);
+    ASSERT_TRUE(factory.ok()) << factory.error();
+    const Job job(c, 1, *factory);
+    const int64_t batch_bytes = k * kSeq * 12;  // tokens, targets and weights
+    const JobPlan plan = job.plan({});
+    peaks.push_back(plan.programs.step->memory_analysis().device().total_bytes - batch_bytes);
+  }
+  EXPECT_LE(std::abs(peaks[1] - peaks[0]), 1024);
+}
+
+TEST_F(Finetune, PackedExamplesDoNotSeeOneAnother) {
+  TrainConfig alone = config("alone"), packed = config("packed");
+  // The same lines, some of which share a row: as many rows as there are, so that an update has them all.
+  write_lines(folder_ / "few.jsonl", 12, 7);
+  for (TrainConfig* c : {&alone, &packed}) {
+    c->data.path = folder_ / "few.jsonl";
+    c->data.batch = 12;
+    c->train.steps = 1;
+  }
+  packed.data.pack = true;
+  packed.data.seq = 48;
+  {
+    TrainConfig c = packed;
+    const Result<ModelFactory> factory = model_factory(c);
+    const auto data = (*factory)(c)->open_data();
+    ASSERT_TRUE(data.ok()) << data.error();
+    const std::string text = (*data)->describe();  // "data: 12 examples in 4 rows, …"
+    const size_t at = text.find(" in ");
+    packed.data.batch = std::stoll(text.substr(at + 4));
+    ASSERT_LT(packed.data.batch, 10) << text;
+  }
+  const Outcome a = train(alone), b = train(packed);
+  ASSERT_EQ(a.status, 0) << a.error;
+  ASSERT_EQ(b.status, 0) << b.error;
+  EXPECT_LT(apart(b.losses, a.losses), 1e-5);
+}
+
+TEST_F(Finetune, EveryLengthBucketHasItsOwnProgramAndTheLossesOfOneLength) {
+  TrainConfig whole = config("whole"), buckets = config("buckets");
+  whole.data.seq = buckets.data.seq = 64;
+  buckets.data.length_buckets = true;
+  const Outcome a = train(whole), b = train(buckets);
+  ASSERT_EQ(a.status, 0) << a.error;
+  ASSERT_EQ(b.status, 0) << b.error;
+  EXPECT_LT(apart(b.losses, a.losses), 1e-5);
+}
+
+TEST_F(Finetune, ResumesToTheBitWithAnAverageAndMicrobatches) {
+  const auto make = [&](const std::string& name, int64_t steps) {
+    TrainConfig c = config(name);
+    c.train.ema = 0.9;
+    c.data.batch = 2;
+    c.data.accumulate = 2;
+    c.data.shuffle = true;
+    c.eval.data = folder_ / "valid.jsonl";
+    c.train.steps = steps;
+    c.optimizer.total_steps = 6;
+    return c;
+  };
+  const Outcome whole = train(make("whole", 6));
+  ASSERT_EQ(whole.status, 0) << whole.error;
+  const Outcome first = train(make("parts", 3));
+  const Outcome second = train(make("parts", 6), {}, true);
+  ASSERT_EQ(second.status, 0) << second.error;
+  std::vector<std::string> joined = first.hex;
+  joined.insert(joined.end(), second.hex.begin(), second.hex.end());
+  EXPECT_EQ(joined, whole.hex);
+  EXPECT_EQ(*second.summary.find("validation_loss"), *whole.summary.find("validation_loss"));
+  // Another base is not gone on with.
+  testing::write_base(folder_ / "other", /*tied=*/false);
+  TrainConfig other = make("parts", 8);
+  other.model.path = folder_ / "other";
+  EXPECT_THAT(train(other, {}, true).error, HasSubstr("model.config"));
+  TrainConfig wider = make("parts", 8);
+  wider.lora.rank = 8;
+  EXPECT_THAT(train(wider, {}, true).error, HasSubstr("lora.rank"));
+}
+
+TEST_F(Finetune, TheAverageIsWhatIsEvaluatedAndExported) {
+  TrainConfig c = config("ema");
+  c.train.ema = 0.5;
+  c.train.steps = 1;
+  c.eval.data = folder_ / "valid.jsonl";
+  const Outcome averaged = train(c);
+  ASSERT_EQ(averaged.status, 0) << averaged.error;
+  TrainConfig last = config("last");
+  last.train.steps = 1;
+  last.eval.data = c.eval.data;
+  const Outcome plain = train(last);
+  EXPECT_EQ(averaged.hex, plain.hex);
+  EXPECT_NE(*averaged.summary.find("validation_loss"), *plain.summary.find("validation_loss"));
+  const Result<Exported> done = export_adapter(c.train.out, folder_ / "ema-adapter");
+  ASSERT_TRUE(done.ok()) << done.error();
+  EXPECT_TRUE(done->is_ema);
+}
+
+TEST_F(Finetune, WhatIsExportedScoresAsTheAdapterDoesAndTrainingGoesOnFromIt) {
+  TrainConfig c = config("out");
+  ASSERT_EQ(train(c).status, 0);
+  const Result<Exported> adapter = export_adapter(c.train.out, folder_ / "adapter");
+  ASSERT_TRUE(adapter.ok()) << adapter.error();
+  EXPECT_EQ(adapter->step, 5);
+  const Result<Exported> model = export_model(c.train.out, folder_ / "merged");
+  ASSERT_TRUE(model.ok()) << model.error();
+  const std::vector<float> base = scores(folder_ / "base"),
+                           with = scores(folder_ / "base", folder_ / "adapter"),
+                           merged = scores(folder_ / "merged");
+  double moved = 0, off = 0;
+  for (size_t i = 0; i < base.size(); ++i) {
+    moved = std::max(moved, std::abs(static_cast<double>(with[i]) - base[i]));
+    off = std::max(off, std::abs(static_cast<double>(with[i]) - merged[i]));
+  }
+  EXPECT_GT(moved, 0.01);
+  EXPECT_LT(off, 1e-4);
+  // A run that starts as the exported adapter begins with the loss that it ends at.
+  TrainConfig on = config("on");
+  on.lora = {};
+  on.lora.init = folder_ / "adapter";
+  on.optimizer.lr = 0;
+  on.train.steps = 1;
+  TrainConfig resumed = c;
+  resumed.train.steps = 6;
+  resumed.data.path = on.data.path;
+  const Outcome next = train(resumed, {}, true), fresh = train(on);
+  ASSERT_EQ(next.hex.size(), 1u) << next.error;
+  ASSERT_EQ(fresh.hex.size(), 1u) << fresh.error;
+  // The sixth update has other lines; of the first ones the trained adapter's loss is lower.
+  EXPECT_LT(fresh.losses[0], train(config("again")).losses[0]);
+}
+
+TEST_F(Finetune, AllWeightsTrainWithoutARankAndAreExported) {
+  TrainConfig c = config("full");
+  c.lora.rank = 0;
+  c.optimizer.lr = 3e-3;
+  const Outcome o = train(c);
+  ASSERT_EQ(o.status, 0) << o.error;
+  EXPECT_LT(o.losses.back(), o.losses.front());
+  const Result<Exported> done = export_model(c.train.out, folder_ / "model");
+  ASSERT_TRUE(done.ok()) << done.error();
+  EXPECT_NE(scores(folder_ / "model"), scores(folder_ / "base"));
+  EXPECT_THAT(export_adapter(c.train.out, folder_ / "none").error(), HasSubstr("has no adapter"));
+}
+
+TEST_F(Finetune, DropoutDrawsTheSameAgainAndStopsInEvaluation) {
+  TrainConfig c = config("dropout");
+  c.lora.dropout = 0.3;
+  c.eval.data = folder_ / "valid.jsonl";
+  const Outcome o = train(c);
+  ASSERT_EQ(o.status, 0) << o.error;
+  TrainConfig lean = c;
+  lean.train.out += "-lean";
+  lean.memory.policy = "recompute";
+  const Outcome again = train(lean);
+  EXPECT_EQ(again.hex, o.hex);
+  EXPECT_EQ(*again.summary.find("validation_loss"), *o.summary.find("validation_loss"));
+  TrainConfig none = config("no-dropout");
+  EXPECT_NE(train(none).hex, o.hex);
+}
+
+TEST_F(Finetune, StopsWhenTheLossOfWhatIsHeldOutNoLongerFalls) {
+  TrainConfig c = config("patience");
+  c.eval.data = folder_ / "valid.jsonl";
+  c.eval.every = 1;
+  c.eval.patience = 2;
+  c.optimizer.lr = 0;  // nothing changes, so no evaluation is better than the first
+  c.train.steps = 9;
+  const Outcome o = train(c);
+  ASSERT_EQ(o.status, 0) << o.error;
+  EXPECT_EQ(o.hex.size(), 3u);
+  EXPECT_EQ(o.validation.size(), 3u);
+}
+
+TEST_F(Finetune, WhatDoesNotFitTheModelIsRefusedByName) {
+  TrainConfig c = config("wrong");
+  c.lora.targets = "q_proj,nonsense";
+  EXPECT_THAT(train(c).error, HasSubstr("nonsense"));
+  c = config("wrong");
+  c.model.path = folder_ / "nowhere";
+  EXPECT_THAT(train(c).error, HasSubstr("model.path: "));
+  c = config("wrong");
+  write_lines(folder_ / "bad.jsonl", 3, 1);
+  std::ofstream(folder_ / "bad.jsonl", std::ios::app) << "{\"tokens\": [1, 99]}\n";
+  c.data.path = folder_ / "bad.jsonl";
+  EXPECT_THAT(train(c).error, HasSubstr("line 4"));
+}
+
+}  // namespace
+}  // namespace stow
