@@ -12,6 +12,7 @@
 #include "stowage/train/forecast.h"
 #include "stowage/train/kernel_profile.h"
 #include "stowage/train/machine_rates.h"
+#include "stowage/train/finetune_model.h"
 #include "stowage/train/step_run.h"
 #include "stowage/tune/run_trace.h"
 
@@ -93,6 +94,9 @@ Result<int> run_profile(std::span<const std::string> arguments) {
   }
   if (line->resume) return fail("profile: --resume has no effect: it starts from seeded weights");
   StepRunOptions options;
+  const Result<ModelFactory> factory = model_factory(line->config);
+  if (!factory) return factory.failure();
+  options.factory = *factory;
   options.config = line->config;
   options.threads = omp_get_max_threads();
   options.budget_bytes = line->config.memory.device.value_or(
@@ -126,7 +130,8 @@ Result<int> run_profile(std::span<const std::string> arguments) {
                       measured_triad_rate(options.threads)};
   const KernelTotals total = profile.total();
   std::FILE* const out = line->json_path == "-" ? stderr : stdout;
-  const double tokens = static_cast<double>(line->config.data.batch * line->config.data.seq);
+  const double tokens = static_cast<double>(
+      line->config.data.batch * line->config.data.seq * line->config.data.accumulate);
   fmt::print(out,
              "{:.1f} ms a step ({:.0f} tokens/s), of which {:.1f} ms in kernels; the mean of {} "
              "steps, {} threads, {}\n"

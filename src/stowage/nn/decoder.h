@@ -119,7 +119,7 @@ struct ForwardResult {
 
 /// One pass over all layers, for training, scoring and generating. tokens i32 [B, T].
 /// Named values: "attn_q", "attn_k", "attn_v", "attn_out", "attn_residual", "mlp_gate", "mlp_up".
-/// With an adapter also "lora_z". Adapters compute in the dtype of their own arrays.
+/// With an adapter also "lora_z" and "lora_delta". Adapters compute in the dtype of their own arrays.
 /// Errors:  TraceError where a cache and a place to write, hidden states and nested blocks, an adapter
 ///          and its configuration, or dropout and ffn_chunk do not go together.
 ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, const Array& tokens,

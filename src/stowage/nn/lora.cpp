@@ -156,7 +156,8 @@ Array low_rank_input(const Array& x, const Array& a, const LowRankOptions& optio
 Array add_low_rank(const Array& y, const Array& x, const LowRank& factors,
                    const LowRankOptions& options) {
   const Array z = low_rank_input(x, factors.a, options);
-  return (y + dot_general(z, factors.b, {z.rank() - 1}, {1})).astype(y.dtype());
+  const Array delta = checkpoint_name(dot_general(z, factors.b, {z.rank() - 1}, {1}), "lora_delta");
+  return (y + delta).astype(y.dtype());
 }
 
 }  // namespace stow::nn

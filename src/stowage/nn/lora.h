@@ -93,7 +93,8 @@ struct LowRankOptions {
 /// x A' * scale, x rounded to the dtype of A, with dropout of x. x [.., in]; a [r, in]; [.., r].
 Array low_rank_input(const Array& x, const Array& a, const LowRankOptions& options);
 /// y + scale * (x A') B' in the dtype of y: the sum is made in the wider of y's and A's dtypes.
-/// x [.., in], y [.., out], one layer's factors. Named value: "lora_z", the product with A.
+/// x [.., in], y [.., out], one layer's factors. Named values: "lora_z", the product with A, and
+/// "lora_delta", that with B.
 Array add_low_rank(const Array& y, const Array& x, const LowRank& factors,
                    const LowRankOptions& options);
 

@@ -252,8 +252,13 @@ class FinetuneModel : public TrainModel {
                                             (lora_ ? weights.frozen : weights.parameters).arrays);
     nn::ForwardOptions options;
     if (lora_) {
-      options.lora =
-          tree_unflatten(nn::lora_abstract(decoder_, *lora_), weights.parameters.arrays);
+      // In the dtype of all products, whatever the weights' own.
+      options.lora = tree_map(
+          [&](const Array& a) {
+            if (a.dtype() == decoder_.compute) return a;
+            return device_put(a, MemoryKind::kDevice).astype(decoder_.compute);
+          },
+          tree_unflatten(nn::lora_abstract(decoder_, *lora_), weights.parameters.arrays));
       options.lora_config = &*lora_;
     }
     const Array &tokens = batch.arrays[0], &targets = batch.arrays[1], &counts = batch.arrays[2];
@@ -283,8 +288,9 @@ class FinetuneModel : public TrainModel {
     ModelSizes sizes;
     sizes.layers = decoder_.layers;
     sizes.width = decoder_.dim;
-    // Dropout draws for all tokens at once.
-    sizes.ffn = dropout() > 0 ? 0 : decoder_.ffn;
+    // Dropout draws for all tokens at once; gradients of bf16 adapters are rounded once a chunk.
+    const bool is_bf16 = decoder_.compute == DType::kBF16;
+    sizes.ffn = dropout() > 0 || is_bf16 ? 0 : decoder_.ffn;
     sizes.vocab = decoder_.vocab;
     for (const Array& a : frozen().arrays) sizes.frozen_bytes += a.type().bytes();
     sizes.chunks_keep_bf16 = lora_ && !has_head_;
@@ -394,8 +400,19 @@ Result<ModelFactory> model_factory(TrainConfig& config) {
     files->adapter = std::move(*adapter);
     config.lora.dropout = files->adapter->lora().dropout;
   } else if (config.lora.rank > 0) {
-    const Result<lm::PeftPlan> plan = lm::plan_targets(peft_config(config.lora), hf);
-    if (!plan) return fail("lora.targets = {}: {}", config.lora.targets, plan.error());
+    const PeftConfig peft = peft_config(config.lora);
+    const auto check = [&](const PeftConfig& asked) -> Result<void> {
+      const Result<lm::PeftPlan> plan = lm::plan_targets(asked, hf);
+      if (plan) return {};
+      return fail("lora.targets = {}: {}", config.lora.targets, plan.error());
+    };
+    if (Result<void> good = check(peft); !good) return good.failure();
+    // PEFT passes over a name that matches nothing beside others; here it is taken for a mistake.
+    for (const std::string& name : peft.target_modules.names) {
+      PeftConfig one = peft;
+      one.target_modules.names = {name};
+      if (Result<void> good = check(one); !good) return good.failure();
+    }
   }
   TrainConfig::Model& m = config.model;
   m.dim = hf.hidden_size;

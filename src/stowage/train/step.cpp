@@ -138,7 +138,10 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
       const bool is_up =
           std::find(q.twins.begin(), q.twins.end(), "mlp_up") != q.twins.end() || q.name == "mlp_up";
       const bool is_product = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
-      return PolicyAnswer{is_product && (all || !is_up) ? Mark::kKeep : Mark::kRecompute};
+      // As wide as what it is added to, and a product over a few elements.
+      const bool is_cheap = q.name == "lora_delta";
+      return PolicyAnswer{is_product && !is_cheap && (all || !is_up) ? Mark::kKeep
+                                                                     : Mark::kRecompute};
     };
   } else if (name == "save_named") {
     policy.decide = [=](const PolicyQuery& q) {

@@ -46,10 +46,16 @@ Result<StepRun> StepRun::make(const StepRunOptions& options) {
     return fail("{} has no effect: everything lies in this machine's memory",
                 options.config.is_virtual() ? "runtime.platform = virtual" : "memory.disk");
   StepRun run;
+  run.model_ = options.factory(options.config);
   run.compile_step(options);
   run.device_ = Device::cpu_with_capacity(options.budget_bytes, options.threads);
-  if (Result<void> made = run.make_tokens(options); !made) return made.failure();
+  Result<std::unique_ptr<ModelWeights>> weights = run.model_->open_weights();
+  if (!weights) return weights.failure();
+  run.weights_ = std::move(*weights);
+  if (Result<void> made = run.make_frozen(*run.model_); !made) return made.failure();
+  if (Result<void> made = run.make_batch(options); !made) return made.failure();
   if (Result<void> made = run.make_state(options); !made) return made.failure();
+  run.weights_ = nullptr;
   run.device_->drop_arenas();
   run.device_->reset_high_water();
   return run;
@@ -58,14 +64,14 @@ Result<StepRun> StepRun::make(const StepRunOptions& options) {
 void StepRun::compile_step(const StepRunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const TrainConfig& config = options.config;
-  const TrainModelPtr model = decoder_model(config);
+  const TrainModelPtr& model = model_;
   const TrainState state = abstract_state(config, *model);
   std::map<StepForm, Graph> graphs;
   int64_t least = 0;
   for (const Placement& placement : placement_ladder(config, model->sizes())) {
     if (!is_all_on_device(placement)) continue;
     const StepForm form = step_form(placement);
-    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, *model, state, {}, form));
+    if (!graphs.contains(form)) graphs.emplace(form, trace_step(config, *model, state, model->frozen(), form));
     CompileOptions compile_options;
     compile_options.donated.assign(tree_leaves(state).size(), true);
     compile_options.override_policy = named_policy(placement.policy);
@@ -91,10 +97,16 @@ void StepRun::compile_step(const StepRunOptions& options) {
 }
 
 Result<void> StepRun::make_state(const StepRunOptions& options) {
-  const TrainModelPtr model = decoder_model(options.config);
+  const TrainModelPtr& model = model_;
   const Optimizer optimizer = optimizer_of(options.config.optimizer);
   const NamedArrays types = model->parameters();
-  if (options.weights_path.empty()) {
+  if (options.weights_path.empty() && model->reads_parameters()) {
+    for (size_t i = 0; i < types.arrays.size(); ++i) {
+      const ArrayType& type = types.arrays[i].type();
+      state_.push_back(device_->allocate(type.bytes(), type.kind));
+      if (Result<void> read = weights_->read_parameter(i, *state_.back()); !read) return read;
+    }
+  } else if (options.weights_path.empty()) {
     const Graph graph = jit([&](const Array& key) { return model->init(key); })
                             .lower(Array::abstract(Shape{2}, DType::kU32))
                             .graph();
@@ -125,20 +137,51 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
   return {};
 }
 
+Result<void> StepRun::make_frozen(const TrainModel& model) {
+  const NamedArrays frozen = model.frozen();
+  for (size_t i = 0; i < frozen.arrays.size(); ++i) {
+    const ArrayType& type = frozen.arrays[i].type();
+    rest_.push_back(device_->allocate(type.bytes(), type.kind));
+    if (Result<void> read = weights_->read_frozen(i, *rest_.back()); !read) return read;
+  }
+  return {};
+}
+
+Result<void> StepRun::make_batch(const StepRunOptions& options) {
+  if (!options.config.model.is_from_files()) return make_tokens(options);
+  const Result<std::unique_ptr<TrainData>> data = model_->open_data();
+  if (!data) return data.failure();
+  // The largest shape is the one that was compiled.
+  constexpr int64_t kMostTries = 1000;
+  for (int64_t step = 0; step < kMostTries; ++step) {
+    const HostBatch batch =
+        (*data)->train_batch(static_cast<uint64_t>(options.config.train.seed), step);
+    if (batch.shape != 0) continue;
+    for (const std::vector<std::byte>& bytes : batch.arrays) {
+      rest_.push_back(device_->allocate(static_cast<int64_t>(bytes.size())));
+      rest_.back()->write(0, bytes);
+    }
+    return {};
+  }
+  return fail("{}: no batch of {} tokens among the first {}", options.config.data.path,
+              options.config.data.seq, kMostTries);
+}
+
 Result<void> StepRun::make_tokens(const StepRunOptions& options) {
   const TrainConfig& config = options.config;
-  const ArrayType type = step_batch(config, *decoder_model(config)).arrays[0].type();
+  const ArrayType type = step_batch(config, *model_).arrays[0].type();
+  DeviceBufferPtr made;
   if (options.tokens_path.empty()) {
-    tokens_ = device_->allocate(type.bytes());
+    made = device_->allocate(type.bytes());
   } else {
     const Result<SafetensorsFile> file = SafetensorsFile::open(options.tokens_path);
     if (!file) return file.failure();
     Result<DeviceBufferPtr> buffer = read_tensor(*file, "tokens", type, *device_);
     if (!buffer) return buffer.failure();
-    tokens_ = std::move(*buffer);
+    made = std::move(*buffer);
   }
   const int64_t vocab = config.model.vocab;
-  auto* const tokens = reinterpret_cast<int32_t*>(tokens_->data());
+  auto* const tokens = reinterpret_cast<int32_t*>(made->data());
   for (int64_t i = 0; i < type.elems(); ++i) {
     if (options.tokens_path.empty()) {
       const uint64_t bits = mix_bits(static_cast<uint64_t>(config.train.seed), 0x70ce5, static_cast<uint64_t>(i));
@@ -148,13 +191,14 @@ Result<void> StepRun::make_tokens(const StepRunOptions& options) {
                   tokens[i], i, vocab);
     }
   }
+  rest_.push_back(std::move(made));
   return {};
 }
 
 float StepRun::step(RunObserver* observer) {
   std::vector<DeviceBufferPtr> arguments = std::move(state_);
   const size_t n = arguments.size();
-  arguments.push_back(tokens_);
+  arguments.insert(arguments.end(), rest_.begin(), rest_.end());
   std::vector<DeviceBufferPtr> results = program_->run(*device_, arguments, observer);
   float loss;
   results[n]->read(0, std::as_writable_bytes(std::span(&loss, 1)));

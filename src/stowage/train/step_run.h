@@ -16,8 +16,12 @@ namespace stow {
 
 struct StepRunOptions {
   TrainConfig config;
-  std::string weights_path;  ///< Safetensors with the model's leaves by path, f32; empty: seeded.
-  std::string tokens_path;   ///< Safetensors with "tokens" i32 [batch, seq + 1]; empty: seeded.
+  ModelFactory factory = decoder_model;
+  /// Safetensors with the model's leaves by path, f32; empty: those of the model's own files, or seeded.
+  std::string weights_path;
+  /// Safetensors with "tokens" i32 [batch, seq + 1]; empty: seeded, or for a model from files the first
+  /// batch of its data.
+  std::string tokens_path;
   int64_t budget_bytes = 0;
   int threads = 1;
 };
@@ -45,14 +49,18 @@ class StepRun {
   StepRun() = default;
   void compile_step(const StepRunOptions& options);
   Result<void> make_state(const StepRunOptions& options);
+  Result<void> make_frozen(const TrainModel& model);
+  Result<void> make_batch(const StepRunOptions& options);
   Result<void> make_tokens(const StepRunOptions& options);
 
   ExecutablePtr program_;
   Placement placement_;
   double compile_s_ = 0;
   DevicePtr device_;
+  TrainModelPtr model_;
+  std::unique_ptr<ModelWeights> weights_;  // Of the model's files, while they are read.
   std::vector<DeviceBufferPtr> state_;
-  DeviceBufferPtr tokens_;
+  std::vector<DeviceBufferPtr> rest_;  // Of the arguments: frozen weights and the batch.
 };
 
 }  // namespace stow
