@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
+#include <tuple>
 
 #include "stowage/api/random.h"
 #include "stowage/api/trace.h"
@@ -78,6 +79,13 @@ bool have_same_ranks(const nn::LoraConfig& a, const nn::LoraConfig& b) {
     return ranks;
   };
   return of(a) == of(b);
+}
+
+bool have_same_shapes(const nn::Lora& a, const nn::Lora& b) {
+  const std::vector<Array> x = tree_leaves(a), y = tree_leaves(b);
+  return tree_paths(a) == tree_paths(b) &&
+         std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](const Array& p, const Array& q) { return p.shape() == q.shape(); });
 }
 
 template <typename T>
@@ -240,6 +248,11 @@ Result<void> Adapters::insert(int slot, const SlotState& state) {
     return fail("slot {} has rank {}, the state rank {}", slot, a, b);
   if (!have_same_ranks(own, state.config))
     return fail("slot {} and the state have adapters of other matrices, or of other ranks", slot);
+  const nn::Lora types = nn::lora_abstract(model_.decoder(), state.config);
+  if (!have_same_shapes(state.weights, types) ||
+      (state.optimizer && !(have_same_shapes(state.optimizer->mu, types) &&
+                            have_same_shapes(state.optimizer->nu, types))))
+    return fail("the arrays of the state are not those of its configuration");
   for (const Group group : {kWeights, kSums, kMu, kNu}) clear(group, slot);
   slots_[static_cast<size_t>(slot)] = {true, state.config, 0, 0};
   set_scales(slot, state.config);
@@ -438,12 +451,10 @@ BytesByKind Adapters::peak_bytes(const PassShape& shape) {
   return peak;
 }
 
-std::vector<DeviceBufferPtr> Adapters::run(const ExecutablePtr& program,
-                                           const std::vector<DeviceBufferPtr>& arguments) {
+void Adapters::prepare(const ExecutablePtr& program) {
   // The arena that the device keeps of another program would stand beside this one's.
   if (last_ != program.get()) model_.device()->drop_arenas();
   last_ = program.get();
-  return program->run(*model_.device(), arguments);
 }
 
 Result<PassOutput> Adapters::forward_backward(const AdapterBatch& batch) {
@@ -464,7 +475,7 @@ Result<PassOutput> Adapters::run_passes(const AdapterBatch& batch, bool gradient
   PassShape shape{n, t, !batch.lo.empty(), false, gradients};
   for (const RowLoss& loss : batch.loss) shape.has_pairs |= loss.kind == nn::TokenLoss::kDpo;
   const ExecutablePtr& program = pass(shape);
-  if (last_ != program.get()) model_.device()->drop_arenas();
+  prepare(program);
   Device& device = *model_.device();
   PassOutput output;
   for (int64_t begin = 0; begin < b; begin += n) {
@@ -506,7 +517,7 @@ Result<PassOutput> Adapters::run_passes(const AdapterBatch& batch, bool gradient
     push(high);
     push(beta);
     push(rejected);
-    std::vector<DeviceBufferPtr> results = run(program, arguments);
+    std::vector<DeviceBufferPtr> results = program->run(device, arguments);
     size_t next = 0;
     if (gradients)
       for (DeviceBufferPtr& sum : groups_[kSums]) sum = results[next++];
@@ -556,13 +567,14 @@ Result<AdapterStep> Adapters::step(int slot, const AdamWOptions& o) {
   set(kWeightDecay, o.weight_decay);
   const int32_t place = slot - 1;
   const ExecutablePtr& program = step_program();
-  if (last_ != program.get()) model_.device()->drop_arenas();
+  prepare(program);
+  Device& device = *model_.device();
   std::vector<DeviceBufferPtr> arguments;
   for (const std::vector<DeviceBufferPtr>& group : groups_)
     arguments.insert(arguments.end(), group.begin(), group.end());
-  arguments.push_back(put(*model_.device(), std::span(&place, 1)));
-  arguments.push_back(put(*model_.device(), std::span<const float>(numbers)));
-  const std::vector<DeviceBufferPtr> results = run(program, arguments);
+  arguments.push_back(put(device, std::span(&place, 1)));
+  arguments.push_back(put(device, std::span<const float>(numbers)));
+  const std::vector<DeviceBufferPtr> results = program->run(device, arguments);
   size_t next = 0;
   for (std::vector<DeviceBufferPtr>& group : groups_)
     for (DeviceBufferPtr& buffer : group) buffer = results[next++];

@@ -113,7 +113,8 @@ class Adapters {
 
   /// Log-probabilities, losses, and each row's gradient added to the sums of its slot, with the number of
   /// examples: rows, but of a pair of kDpo one. Rows of slot 0 have losses and no gradients.
-  /// Errors: "KEY: …" for what does not fit; CapacityError before anything is changed.
+  /// Errors: "KEY: …" for what does not fit; CapacityError before anything is changed; DiskError, after
+  ///         which the sums are of no use.
   Result<PassOutput> forward_backward(const AdapterBatch& batch);
   /// The same without gradients.
   Result<PassOutput> forward(const AdapterBatch& batch);
@@ -124,7 +125,8 @@ class Adapters {
   /// Errors: no such adapter.
   Result<SlotState> extract(int slot) const;
   /// Puts weights, and where there is one the optimizer's state, else none, into an adapter; gradients
-  /// become zero. Errors: no such adapter; other ranks or matrices than the slot's.
+  /// become zero. Errors: no such adapter; other ranks or matrices than the slot's; arrays of other
+  /// shapes than the state's configuration says.
   Result<void> insert(int slot, const SlotState& state);
 
   bool contains(int slot) const;
@@ -167,8 +169,8 @@ class Adapters {
   void write_part(Group group, size_t leaf, int slot, const std::vector<float>& values);
   const ExecutablePtr& pass(const PassShape& shape);
   const ExecutablePtr& step_program();
-  std::vector<DeviceBufferPtr> run(const ExecutablePtr& program,
-                                   const std::vector<DeviceBufferPtr>& arguments);
+  // Before the arguments of a run are made.
+  void prepare(const ExecutablePtr& program);
   Result<PassOutput> run_passes(const AdapterBatch& batch, bool gradients);
 
   Model model_;

@@ -480,6 +480,9 @@ TEST_F(LmAdapters, StatesGoThroughFilesAndSlots) {
   Adapters other = adapters({.slots = 2, .max_rank = 8});
   value(other.create({.rank = 8}));
   EXPECT_THAT(other.insert(1, state).error(), HasSubstr("other matrices"));
+  SlotState odd = state;
+  odd.optimizer->mu.layers.wq->a = zeros({1});
+  EXPECT_THAT(made.insert(2, odd).error(), HasSubstr("not those of its configuration"));
   // Without the optimizer the moments begin again.
   SlotState weights = state;
   weights.optimizer.reset();
