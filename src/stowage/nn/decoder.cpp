@@ -76,8 +76,9 @@ struct LayerInput {
   std::optional<KvCache> cache;  // [B, S, G, D]
   std::optional<Array> first;    // i32 [B, T]: the first key within the layer's window
   std::optional<LoraInput> lora = {};
+  std::optional<SlotInput> slots = {};
 };
-STOW_TREE(LayerInput, weights, cache, first, lora);
+STOW_TREE(LayerInput, weights, cache, first, lora, slots);
 struct LayerOutput {
   std::optional<KvCache> cache;
   std::optional<Array> input;
@@ -91,6 +92,7 @@ struct Shared {
   Visible visible;
   std::optional<Array> write_at;
   const LoraConfig* lora = nullptr;
+  std::optional<Array> slot_of_row = {};
 };
 
 // Rows of keys or values [B, T, G, D] written into the cache [B, S, G, D] at their places.
@@ -122,7 +124,8 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
   const DecoderConfig& c = s.config;
   const Array x = checkpoint_name(input, "layer_in");
   const DecoderLayer w = tree_map([&](const Array& a) { return use(a, c.compute); }, own.weights);
-  const LayerAdapter adapter(own.lora, s.lora);
+  const LayerAdapter adapter =
+      own.slots ? LayerAdapter(own.slots, *s.slot_of_row) : LayerAdapter(own.lora, s.lora);
   const int64_t b = x.dim(0), t = x.dim(1), d = c.head_dim();
   Array mid;
   {
@@ -256,10 +259,16 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
     x = take(device_put(model.embed, MemoryKind::kDevice), tokens, 0, IndexMode::kClip)
             .astype(config.compute);  // [B, T, d]
     if (options.lora && options.lora->embed) x = add_embed_adapter(x, tokens, options);
+    if (options.slots && options.slots->slots.embed) x = add_embed_slots(x, tokens, *options.slots);
   }
   std::optional<Array> states;
   if (config.layers > 0) {
     Shared shared{config, {}, {options.lo, options.hi}, options.write_at, options.lora_config};
+    std::optional<SlotInput> slots;
+    if (options.slots) {
+      shared.slot_of_row = options.slots->slot_of_row;
+      slots = SlotInput{options.slots->slots.layers, options.slots->scales.layers};
+    }
     std::optional<Array> starts;
     {
       Scope scope("rotary");
@@ -281,7 +290,7 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
         LayerOutput none;
         return layer(shared, h, own, none);
       };
-      const LayerInput all{model.layers, {}, starts, adapters};
+      const LayerInput all{model.layers, {}, starts, adapters, slots};
       if (!config.nested_blocks.empty()) {
         x = nested_scan(one, x, all, {.blocks = config.nested_blocks, .policy = options.policy});
       } else {
@@ -296,7 +305,7 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
       };
       LayerOutput stacked;
       std::tie(x, stacked) = scan(checkpoint(one, options.policy, {.prevent_cse = false}), x,
-                                  LayerInput{model.layers, options.cache, starts, adapters});
+                                  LayerInput{model.layers, options.cache, starts, adapters, slots});
       result.cache = stacked.cache;
       states = stacked.input;
     }
@@ -347,6 +356,13 @@ Array decoder_logits(const DecoderConfig& config, const Decoder& base, const Arr
   const Decoder model = with_saved(config, base, options.lora);
   Scope scope("head");
   const Array logits = plain_logits(config, model, hidden, out);
+  if (options.slots && options.slots->slots.head) {
+    const HeadSlots own = head_slots(hidden, *options.slots);
+    const int64_t r = own.z.dim(-1), n = own.slot.size();
+    const Array z = spread_slots(own.z.reshape({n, r}), own.slot.reshape({n}), own.b.dim(1) / r);
+    const Array delta = dot_general(z, own.b, {1}, {1}).reshape(logits.shape().dims());
+    return (logits + delta).astype(logits.dtype());
+  }
   if (!options.lora || !options.lora->head) return logits;
   return add_low_rank(logits, hidden, head_factors(options), head_options(options));
 }
@@ -360,6 +376,11 @@ Array decoder_log_probs(const DecoderConfig& config, const Decoder& base, const 
     const LowRank head = head_factors(options);
     const Array z = low_rank_input(hidden, head.a, head_options(options));
     return linear_log_probs(hidden, head_of(config, model), targets, chunk, {{z, head.b}});
+  }
+  if (options.slots && options.slots->slots.head) {
+    const HeadSlots own = head_slots(hidden, *options.slots);
+    return linear_log_probs(hidden, head_of(config, model), targets, chunk,
+                            {{own.z, own.b, own.slot}});
   }
   return linear_log_probs(hidden, head_of(config, model), targets, chunk);
 }

@@ -9,6 +9,7 @@
 #include "stowage/api/tree.h"
 #include "stowage/base/inside.h"
 #include "stowage/nn/lora.h"
+#include "stowage/nn/lora_slots.h"
 #include "stowage/nn/rotary.h"
 
 namespace stow::nn {
@@ -109,6 +110,9 @@ struct ForwardOptions {
   const LoraConfig* lora_config = nullptr;
   /// The key of the adapter's dropout, u32 [2], in training. None: nothing is dropped.
   std::optional<Array> dropout_key = {};
+  /// Adapters in slots, and the slot of each row. Not with `lora` or ffn_chunk. None: the same graph as
+  /// if slots did not exist.
+  std::optional<SlotRows> slots = {};
 };
 struct ForwardResult {
   Array hidden;  ///< [B, T, d], after the last norm.
@@ -128,13 +132,14 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& model, 
 Array decoder_hidden(const DecoderConfig& config, const Decoder& model, const Array& tokens,
                      const PolicyPtr& policy = nullptr);
 /// Logits [.., V] of hidden states [.., d], in their dtype or `out`. Of `options` the adapter, its
-/// configuration and the dropout key are read.
+/// configuration and the dropout key are read, or the slots; with these hidden states are [B, .., d].
 Array decoder_logits(const DecoderConfig& config, const Decoder& model, const Array& hidden,
                      std::optional<DType> out = {}, const ForwardOptions& options = {});
 /// Log-probabilities of `targets` i32 [..] given hidden states [.., d]: f32 [..]. The logits of
 /// `chunk` tokens exist at a time, those of no other are kept; the backward pass computes them again.
-/// Of `options` the adapter, its configuration and the dropout key are read. The product of the hidden
-/// states with A of the head's adapter is made for all tokens before they are cut into chunks.
+/// Of `options` the adapter, its configuration and the dropout key are read, or the slots; with these
+/// hidden states are [B, .., d]. The product of the hidden states with A of the head's adapter is made
+/// for all tokens before they are cut into chunks.
 Array decoder_log_probs(const DecoderConfig& config, const Decoder& model, const Array& hidden,
                         const Array& targets, int64_t chunk, const ForwardOptions& options = {});
 /// The sum of weights * cross-entropy in nats of `targets` i32 [..] given hidden states [.., d]; weights

@@ -29,7 +29,19 @@ LayerAdapter::LayerAdapter(const std::optional<LoraInput>& own, const LoraConfig
   dropout_ = config->dropout;
 }
 
+LayerAdapter::LayerAdapter(const std::optional<SlotInput>& own, const Array& slot_of_row) {
+  if (!own) return;
+  slots_ = SlotInput{tree_map(on_device, own->factors), on_device(own->scales)};
+  slot_of_row_ = slot_of_row;
+}
+
 Array LayerAdapter::add(const Array& y, const Array& x, LoraMatrix matrix) const {
+  if (slots_) {
+    const std::optional<LowRank>& factors = lora_matrix(slots_->factors, matrix);
+    if (!factors) return y;
+    const Array scales = slots_->scales.slice(1, matrix, matrix + 1).reshape({slots_->scales.dim(0)});
+    return add_slots(y, x, *factors, scales, slot_of_row_);
+  }
   if (!own_) return y;
   const std::optional<LowRank>& factors = lora_matrix(own_->factors, matrix);
   if (!factors) return y;
@@ -39,6 +51,7 @@ Array LayerAdapter::add(const Array& y, const Array& x, LoraMatrix matrix) const
 }
 
 void check_lora(const DecoderConfig& config, const ForwardOptions& options) {
+  check_slots(config, options);
   if (!options.lora) return;
   if (!options.lora_config) fail_here("[decoder] an adapter needs its lora_config");
   if (config.ffn_chunk > 0 && options.lora_config->dropout > 0 && options.dropout_key)

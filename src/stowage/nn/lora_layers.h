@@ -19,12 +19,16 @@ class LayerAdapter {
  public:
   /// Without `own` nothing is added to anything.
   LayerAdapter(const std::optional<LoraInput>& own, const LoraConfig* config);
+  /// The same with each row's adapter of several; rows i32 [B].
+  LayerAdapter(const std::optional<SlotInput>& own, const Array& slot_of_row);
   /// y plus what the matrix's adapter makes of x; y itself where it has none.
   Array add(const Array& y, const Array& x, LoraMatrix matrix) const;
 
  private:
   std::optional<LoraInput> own_;
   double dropout_ = 0;
+  std::optional<SlotInput> slots_;
+  Array slot_of_row_;
 };
 
 /// Errors: TraceError where options have an adapter that does not go with its configuration or with

@@ -15,6 +15,7 @@
 #include "stowage/api/shaping.h"
 #include "stowage/api/trace.h"
 #include "stowage/core/sums.h"
+#include "stowage/nn/lora_slots.h"
 
 namespace stow::nn {
 namespace {
@@ -358,8 +359,9 @@ namespace {
 struct AdapterTokens {
   Tokens tokens;
   Array z;
+  std::optional<Array> slot;  // [c]
 };
-STOW_TREE(AdapterTokens, tokens, z);
+STOW_TREE(AdapterTokens, tokens, z, slot);
 
 // one(chunk of tokens) -> [c], over all of them, tree [n, ..] to [n].
 template <typename One, typename T>
@@ -405,10 +407,12 @@ Array linear_log_probs(const Array& hidden, const Array& head, const Array& targ
   const auto one = checkpoint(
       [](const Array& w, const Array& b, const AdapterTokens& x) {
         const Array logits = matmul(x.tokens.hidden, w, loss_dtype(x.tokens.hidden));
-        return -cross_entropy(logits + dot_general(x.z, b, {1}, {1}), x.tokens.targets);
+        const Array z = x.slot ? spread_slots(x.z, *x.slot, b.dim(1) / x.z.dim(1)) : x.z;
+        return -cross_entropy(logits + dot_general(z, b, {1}, {1}), x.tokens.targets);
       },
       nullptr, {.prevent_cse = false});
-  const AdapterTokens with = {all, adapter->z.reshape({n, adapter->z.dim(-1)})};
+  AdapterTokens with = {all, adapter->z.reshape({n, adapter->z.dim(-1)}), {}};
+  if (adapter->slot) with.slot = adapter->slot->reshape({n});
   return in_chunks([&](const AdapterTokens& x) { return one(rounded, adapter->b, x); }, with, n, chunk)
       .reshape(dims);
 }

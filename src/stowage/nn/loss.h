@@ -59,10 +59,12 @@ Array linear_cross_entropy_in_blocks(const Array& hidden, const Array& head, con
 Array linear_in_blocks(const Array& hidden, const Array& head, int64_t block, int axis = 1,
                        std::optional<DType> out = {});
 
-/// A low-rank adapter of the head.
+/// A low-rank adapter of the head, or one for each token.
 struct HeadAdapter {
   Array z;  ///< [..., r]: hidden states times A, scaled.
-  Array b;  ///< [V, r]
+  Array b;  ///< [V, r]; with slots [V, N * r], those of all adapters.
+  /// i32 [...]: the token's adapter, 1 to N, or 0 for none. Each chunk spreads its z over N * r columns.
+  std::optional<Array> slot = {};
 };
 
 /// log softmax(hidden @ head)[target] of every token, the logits of `chunk` tokens at a time.
