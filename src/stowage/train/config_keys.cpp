@@ -52,6 +52,7 @@ constexpr ConfigKey kKeys[] = {
     {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},
     {"train.eval_every", IntField{STOW_FIELD(train.eval_every), 0, kMany}, false, "steps between evaluations; 0: at the end alone"},
     {"train.sample", IntField{STOW_FIELD(train.sample), 0, kMany}, false, "bytes of text drawn from the model at the end, a forward pass each; 0: none"},
+    {"train.tensorboard", TextField{STOW_FIELD(train.tensorboard), nullptr, true}, false, "folder for TensorBoard's event files; empty: none"},
     {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},
     {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "where the disk's file lies"},
     {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
