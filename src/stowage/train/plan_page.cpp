@@ -204,8 +204,13 @@ class Charts {
     if (lines.size() > kMaxOwners)
       std::stable_sort(lines.begin() + kMaxOwners / 2, lines.end(),
                        [&](const Line& a, const Line& b) { return most(a) > most(b); });
+    std::vector<Line> kept;
     std::map<size_t, std::pair<Line, size_t>> merged;
     for (size_t i = kMaxOwners; i < lines.size(); ++i) {
+      if (lines[i].use <= kInputs) {  // at most one of each
+        kept.push_back(std::move(lines[i]));
+        continue;
+      }
       auto& [line, count] = merged[lines[i].use];
       line.use = lines[i].use;
       line.bytes.resize(lines[i].bytes.size());
@@ -214,6 +219,7 @@ class Charts {
       ++count;
     }
     if (lines.size() > kMaxOwners) lines.resize(kMaxOwners);
+    lines.insert(lines.end(), kept.begin(), kept.end());
     for (auto& [use, rest] : merged) {
       rest.first.what = fmt::format("{} smaller owners together", rest.second);
       lines.push_back(std::move(rest.first));
