@@ -78,6 +78,8 @@ expect 1 'stowage: error: none/x: No such file or directory' \
   "stowage profile $small --trace none/x >printed || { s=\$?; [[ -s printed ]] && echo late >&2; exit \$s; }"
 expect 1 'stowage: error: none/x: No such file or directory' \
   "stowage train $small --trace none/x >printed || { s=\$?; grep -q '^step 1' printed && echo late >&2; exit \$s; }"
+expect 1 'stowage: error: none/x: No such file or directory' \
+  "stowage plan $small --html none/x >printed || { s=\$?; [[ -s printed ]] && echo late >&2; exit \$s; }"
 
 # A loss that is not finite, and what was measured until then.
 expect 3 'stowage: error: step N: the loss is nan' \

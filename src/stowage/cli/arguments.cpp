@@ -149,6 +149,9 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
                                                     : "a step"))
         ->type_name("FILE");
   }
+  if (command == "plan")
+    app.add_option("--html", line.html_path, "Writes the plan as a page for a browser, also of a refusal")
+        ->type_name("FILE");
   app.footer("\n" + config_help());
 
   // CLI11 takes the arguments last first.
@@ -166,8 +169,8 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();
   line.config = std::move(*config);
-  const std::array<NamedFile, 2> written = {
-      {{"--json", line.json_path}, {"--trace", line.trace_path}}};
+  const std::array<NamedFile, 3> written = {
+      {{"--json", line.json_path}, {"--trace", line.trace_path}, {"--html", line.html_path}}};
   for (const NamedFile& file : written)
     if (is_file(file) && is_checkpoint_in(file.path, line.config.train.out))
       return fail("{}: {} {} has the name of a checkpoint in train.out", command, file.name,

@@ -54,7 +54,8 @@ Result<std::optional<JsonLines>> open_json(const std::string& path);
 Result<void> write_json(std::optional<JsonLines>& json, const Json& object);
 
 /// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked; of
-/// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`.
+/// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`,
+/// and of `plan` `[--html FILE]`.
 struct CommandLine {
   TrainConfig config;
   std::string json_path;    ///< For JsonLines::open; empty for none, "-" for standard output.
@@ -62,6 +63,7 @@ struct CommandLine {
   bool resume = false;
   std::string device;      ///< A device description's name or file; empty where none was given.
   std::string trace_path;  ///< Where a trace goes; empty for none.
+  std::string html_path;   ///< Of `plan`: where its page goes; empty for none.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };
 

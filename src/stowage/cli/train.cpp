@@ -7,10 +7,12 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/files.h"
+#include "stowage/io/trace.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/disk_folder.h"
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/forecast.h"
+#include "stowage/train/plan_page.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -19,15 +21,37 @@ namespace {
 // People read standard output unless the JSON goes there.
 std::FILE* text_stream(const CommandLine& line) { return line.json_path == "-" ? stderr : stdout; }
 
+// The page of a refusal: of the plan that lacks least, were there enough of what it lacks.
+Result<void> write_refusal_page(AtomicFile& file, const Job& job, const Choice& choice,
+                                std::span<const Shortfall> near, const Budgets& budgets,
+                                const Json& report) {
+  const Shortfall& first = near[0];
+  Budgets raised = budgets;
+  for (size_t kind = 0; kind < raised.size(); ++kind)
+    if (first.over_bytes[kind] > 0) raised[kind] = first.needed_bytes[kind];
+  const std::vector<Remedy> remedies = first.over_bytes[0] > 0
+                                           ? refusal_remedies(job, choice, near, budgets)
+                                           : std::vector<Remedy>();
+  return write_plan_page(file, {.job = job,
+                                .choice = choice,
+                                .budgets = budgets,
+                                .plan = job.plan_to_fit(first.placement, raised),
+                                .report = report,
+                                .remedies = remedies,
+                                .near = near});
+}
+
 Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
-                   std::optional<JsonLines>& json) {
+                   std::optional<JsonLines>& json, std::optional<AtomicFile>& page) {
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
   const std::string text = describe_refusal(job, choice, near, budgets);
   std::fflush(stdout);
   fmt::print(stderr, "stowage: over budget: {}", text);
-  const Result<void> written =
-      write_json(json, refusal_json(text.substr(0, text.find('\n')), near[0], budgets));
-  if (!written) return written.failure();
+  const Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
+  if (Result<void> written = write_json(json, report); !written) return written.failure();
+  if (page)
+    if (Result<void> written = write_refusal_page(*page, job, choice, near, budgets, report); !written)
+      return written.failure();
   return kExitOverBudget;
 }
 
@@ -59,6 +83,7 @@ struct Opening {
   const Choice& choice;
   const Forecast& forecast;
   std::optional<JsonLines>& json;
+  std::optional<AtomicFile>& page;
 };
 
 // Plans and shows the plan, as `plan` and `train` do alike, and goes on with it; refuses what does not
@@ -73,15 +98,17 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
   const Job job(line.config, threads, factory);
   Result<std::optional<JsonLines>> json = open_json(line.json_path);
   if (!json) return json.failure();
+  Result<std::optional<AtomicFile>> page = open_trace(line.html_path);
+  if (!page) return page.failure();
   const Choice choice = choose_plan(job, budgets);
-  if (!choice.plan) return refuse(job, choice, budgets, *json);
+  if (!choice.plan) return refuse(job, choice, budgets, *json, *page);
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
   fmt::print(text_stream(line), "{}{}", describe_choice(job, choice, budgets),
              to_string(forecast));
-  return go_on({job, choice, forecast, *json});
+  return go_on({job, choice, forecast, *json, *page});
 }
 
-Json plan_json(const Opening& opening) {
+Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
   const JobPlan& plan = *opening.choice.plan;
   Json candidates = Json::array();
   for (const Candidate& r : opening.choice.candidates)
@@ -101,6 +128,12 @@ Json plan_json(const Opening& opening) {
                               {"owners", owners_json(plan.peak_analysis())}});
   const Json forecast = to_json(opening.forecast);
   for (const JsonMember& member : *forecast.as_object()) report.set(member.key, member.value);
+  Json saves = Json::array();
+  for (const Remedy& r : loss_in_parts)
+    saves.push_back(Json::object({{"change", r.change},
+                                  {"peak_bytes", r.peak_bytes},
+                                  {"changes_numbers", r.changes_numbers}}));
+  report.set("loss_in_parts", saves);
   return report;
 }
 
@@ -151,6 +184,9 @@ Result<int> run_train(std::span<const std::string> arguments) {
   // What is wrong with the data or the folder is said before anything is planned.
   if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
     return fail("train.out: {}", writable.error());
+  if (const std::string& folder = line->config.train.tensorboard; !folder.empty())
+    if (Result<void> writable = check_writable_directory(folder); !writable)
+      return fail("train.tensorboard: {}", writable.error());
   const Result<ModelFactory> factory = model_factory(line->config);
   if (!factory) return factory.failure();
   const TrainModelPtr model = (*factory)(line->config);
@@ -199,15 +235,19 @@ Result<int> run_plan(std::span<const std::string> arguments) {
     fmt::print(text_stream(*line), "{}", describe_loss(opening.job, plan, parts));
     if (Result<void> said = print_what_lacks(*line, budgets, plan, opening.forecast); !said)
       return said.failure();
-    if (opening.json) {
-      Json report = plan_json(opening);
-      Json saves = Json::array();
-      for (const Remedy& r : parts)
-        saves.push_back(Json::object({{"change", r.change},
-                                      {"peak_bytes", r.peak_bytes},
-                                      {"changes_numbers", r.changes_numbers}}));
-      report.set("loss_in_parts", saves);
-      if (Result<void> written = opening.json->write(report); !written) return written.failure();
+    const Json report = plan_json(opening, parts);
+    if (Result<void> written = write_json(opening.json, report); !written) return written.failure();
+    if (opening.page) {
+      const std::vector<Remedy> remedies = plan_remedies(opening.job, opening.choice, budgets);
+      if (Result<void> written = write_plan_page(*opening.page, {.job = opening.job,
+                                                                 .choice = opening.choice,
+                                                                 .budgets = budgets,
+                                                                 .plan = plan,
+                                                                 .report = report,
+                                                                 .remedies = remedies,
+                                                                 .near = {}});
+          !written)
+        return written.failure();
     }
     return kExitDone;
   });

@@ -11,6 +11,7 @@
 #include "stowage/pack/exact.h"
 #include "stowage/pack/heuristics.h"
 #include "stowage/plan/condense.h"
+#include "stowage/plan/owner_timeline.h"
 
 namespace stow {
 namespace {
@@ -58,31 +59,20 @@ KindProblem problem_of(const Schedule& schedule, const Lifetimes& lifetimes,
 void fill_owners(const Schedule& schedule, const Lifetimes& lifetimes, int64_t instant,
                  MemoryAnalysis& analysis) {
   std::map<std::pair<std::string, std::string>, PeakOwner> owners;
-  const auto add = [&](const Buffer& buffer, int64_t offset, const std::string& what,
-                       int64_t bytes) {
-    ProvenancePtr whose = buffer.provenance;
-    if (!buffer.part_provenance.empty()) {
-      const int64_t inside = offset % buffer.slot_bytes;
-      const auto part = std::upper_bound(buffer.parts.begin(), buffer.parts.end(), inside) - 1;
-      whose = buffer.part_provenance[static_cast<size_t>(part - buffer.parts.begin())];
-    }
-    PeakOwner& owner = owners[{source_path(whose), what}];
+  const auto add = [&](const Buffer& buffer, int64_t offset, int64_t bytes) {
+    const PeakOwner whose = owner_at(buffer, offset);
+    PeakOwner& owner = owners[{whose.source, whose.what}];
     owner.bytes += bytes;
     ++owner.count;
   };
   for (const Buffer& buffer : schedule.buffers)
-    if (buffer.role == BufferRole::kInput && buffer.kind == MemoryKind::kDevice) {
-      PeakOwner& owner = owners[{buffer.label.substr(0, buffer.label.find('/')), "argument"}];
-      owner.bytes += buffer.bytes;
-      ++owner.count;
-    }
+    if (buffer.role == BufferRole::kInput && buffer.kind == MemoryKind::kDevice)
+      add(buffer, 0, buffer.bytes);
   for (size_t e = 0; e < lifetimes.owner.size(); ++e) {
     const Buffer& buffer = schedule.buffers[lifetimes.owner[e].index()];
     if (buffer.kind != MemoryKind::kDevice) continue;
     for (const pack::Rect& rect : lifetimes.problem.buffers[e].rects)
-      if (rect.lower <= instant && instant < rect.upper)
-        add(buffer, rect.offset, buffer.role == BufferRole::kOutput ? "output" : buffer.label,
-            rect.size);
+      if (rect.lower <= instant && instant < rect.upper) add(buffer, rect.offset, rect.size);
   }
   for (auto& [key, owner] : owners) {
     owner.source = key.first;
@@ -218,6 +208,24 @@ MemoryPlan lay_out(const Schedule& schedule, const Packer& packer) {
 }
 
 }  // namespace
+
+PeakOwner owner_at(const Buffer& buffer, int64_t offset) {
+  PeakOwner owner;
+  if (buffer.role == BufferRole::kInput) {
+    owner.source = buffer.label.substr(0, buffer.label.find('/'));
+    owner.what = "argument";
+    return owner;
+  }
+  ProvenancePtr whose = buffer.provenance;
+  if (!buffer.part_provenance.empty()) {
+    const int64_t inside = offset % buffer.slot_bytes;
+    const auto part = std::upper_bound(buffer.parts.begin(), buffer.parts.end(), inside) - 1;
+    whose = buffer.part_provenance[static_cast<size_t>(part - buffer.parts.begin())];
+  }
+  owner.source = source_path(whose);
+  owner.what = buffer.role == BufferRole::kOutput ? "output" : buffer.label;
+  return owner;
+}
 
 std::vector<int64_t> live_bytes(const Schedule& schedule, const Lifetimes& lifetimes,
                                 MemoryKind kind) {

@@ -86,6 +86,7 @@ struct TrainConfig {
     int64_t checkpoint_every = 100;  ///< 0: at the end alone.
     double ema = 0;  ///< Decay of the average of the weights over steps; 0: none is kept.
     int64_t sample = 240;            ///< Bytes drawn from the model at the end.
+    std::string tensorboard;         ///< Folder for event files; none if empty.
   } train;
   struct Runtime {
     std::string platform = "cpu";

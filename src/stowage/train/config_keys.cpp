@@ -72,6 +72,7 @@ constexpr ConfigKey kKeys[] = {
     {"train.checkpoint_every", IntField{STOW_FIELD(train.checkpoint_every), 0, kMany}, false, "steps between checkpoints; 0: at the end alone"},
     {"train.ema", FloatField{STOW_FIELD(train.ema), 0, 1, true}, true, "decay of an average of the weights over steps, which is evaluated and exported in their place; 0: none"},
     {"train.sample", IntField{STOW_FIELD(train.sample), 0, kMany}, false, "bytes of text drawn from the model at the end, a forward pass each; 0: none", "", KeyScope::kSizes},
+    {"train.tensorboard", TextField{STOW_FIELD(train.tensorboard), nullptr, true}, false, "folder for TensorBoard's event files; empty: none"},
     {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},
     {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "where the disk's file lies"},
     {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},

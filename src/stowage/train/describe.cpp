@@ -39,17 +39,6 @@ Shortfall shortfall_of(const Job& job, const Placement& placement, const BytesBy
   return s;
 }
 
-// What would be enough: "--set memory.host=1234".
-std::string settings_for(const Shortfall& shortfall) {
-  std::string text;
-  for (size_t kind = 0; kind < shortfall.over_bytes.size(); ++kind)
-    if (shortfall.over_bytes[kind] > 0)
-      text += (text.empty() ? "" : " ") +
-              (kind == 0 ? fmt::format("--memory {}", shortfall.needed_bytes[kind])  // over the key
-                         : fmt::format("--set {}={}", budget_key(kind), shortfall.needed_bytes[kind]));
-  return text;
-}
-
 // What is enough, lowered as long as a plan with less fits; a plan with just what is named did. A
 // byte less is tried first, then what that plan takes, and where it is too little what lies
 // between.
@@ -132,19 +121,14 @@ std::string describe_evaluation(const JobPlan& plan) {
 
 constexpr size_t kShown = 12;
 
-std::string describe_remedies(const Job& job, const Choice& choice, const Budgets& budgets) {
+std::string describe_remedies(std::span<const Remedy> remedies) {
   std::string text = "what would lower it (each planned for this budget):\n";
-  const std::vector<Remedy> remedies = plan_remedies(job, choice, budgets);
-  const std::span<const Remedy> shown = std::span(remedies).first(std::min(kShown, remedies.size()));
+  const std::span<const Remedy> shown = remedies.first(std::min(kShown, remedies.size()));
   size_t width = 0;
   for (const Remedy& r : shown) width = std::max(width, r.change.size());
   for (const Remedy& r : shown)
     text += fmt::format("  {:>11}  {:<{}}  {}{}\n", format_bytes(r.peak_bytes), r.change, width,
-                        !r.over ? "fits"
-                        : *r.over == MemoryKind::kDevice
-                            ? "still over"
-                            : fmt::format("too much for {}", memory_kind_name(*r.over)),
-                        r.changes_numbers ? "; changes the numbers" : "");
+                        verdict_of(r), r.changes_numbers ? "; changes the numbers" : "");
   if (remedies.size() <= kShown) return text;
   const int64_t most = shown.back().peak_bytes;
   const bool need_more = std::all_of(remedies.begin() + kShown, remedies.end(),
@@ -164,7 +148,44 @@ std::string describe_candidates(const Job& job, const Choice& choice) {
   return text;
 }
 
+// The candidates as the shortfalls that are named have them.
+Choice with_named_peaks(Choice choice, std::span<const Shortfall> near) {
+  for (const Shortfall& s : near)
+    for (Candidate& candidate : choice.candidates)
+      if (s.is_enough && candidate.placement == s.placement) candidate.peak_bytes = s.peak_bytes;
+  return choice;
+}
+
 }  // namespace
+
+std::string settings_for(const Shortfall& shortfall) {
+  std::string text;
+  for (size_t kind = 0; kind < shortfall.over_bytes.size(); ++kind)
+    if (shortfall.over_bytes[kind] > 0)
+      text += (text.empty() ? "" : " ") +
+              (kind == 0 ? fmt::format("--memory {}", shortfall.needed_bytes[kind])  // over the key
+                         : fmt::format("--set {}={}", budget_key(kind), shortfall.needed_bytes[kind]));
+  return text;
+}
+
+std::string verdict_of(const Remedy& remedy) {
+  if (!remedy.over) return "fits";
+  return *remedy.over == MemoryKind::kDevice
+             ? "still over"
+             : fmt::format("too much for {}", memory_kind_name(*remedy.over));
+}
+
+std::string verdict_of(const Job& job, const Choice& choice, const Candidate& candidate) {
+  if (!choice.plan || candidate.placement != choice.plan->placement) return candidate.verdict;
+  if (job.config().memory.policy != "auto") return "asked for";
+  return choice.candidates.size() == 1 ? "chosen: it fits and recomputes least"
+                                       : "chosen: the first that fits";
+}
+
+std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,
+                                     std::span<const Shortfall> near, const Budgets& budgets) {
+  return plan_remedies(job, with_named_peaks(choice, near), budgets);
+}
 
 int64_t Shortfall::total() const {
   return std::accumulate(over_bytes.begin(), over_bytes.end(), int64_t{0});
@@ -259,13 +280,9 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
   size_t width = 11;
   for (const Candidate& candidate : choice.candidates) width = std::max(width, to_string(candidate.placement).size());
   for (const Candidate& candidate : choice.candidates) {
-    const bool chosen = candidate.placement == plan.placement;
     text += fmt::format("  {:<{}} {:>11}  {}\n", to_string(candidate.placement), width,
                         format_bytes(device_bytes(c, candidate.peak_bytes)),
-                        !chosen                     ? candidate.verdict
-                        : c.memory.policy != "auto" ? "asked for"
-                        : choice.candidates.size() == 1  ? "chosen: it fits and recomputes least"
-                                                    : "chosen: the first that fits");
+                        verdict_of(job, choice, candidate));
   }
   for (size_t kind = 1; kind < plan.peak_bytes.size(); ++kind)
     if (plan.peak_bytes[kind] > 0)
@@ -299,10 +316,6 @@ std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const R
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
                              const Budgets& budgets) {
   const Shortfall& first = near[0];
-  Choice seen = choice;  // as what is named has it
-  for (const Shortfall& s : near)
-    for (Candidate& candidate : seen.candidates)
-      if (s.is_enough && candidate.placement == s.placement) candidate.peak_bytes = s.peak_bytes;
   std::string text;
   if (first.over_bytes[0] == first.total()) {
     text = fmt::format("the least plan ({}) needs {} ({} bytes), {} more than the budget of {}\n",
@@ -323,8 +336,9 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
         settings += fmt::format("  {:<32}  for {}\n", settings_for(s), to_string(s.placement));
     if (!settings.empty()) text += "what would be enough (each planned):\n" + settings;
   }
-  return text + (first.over_bytes[0] > 0 ? describe_remedies(job, seen, budgets)
-                                         : describe_candidates(job, seen));
+  return text + (first.over_bytes[0] > 0
+                     ? describe_remedies(refusal_remedies(job, choice, near, budgets))
+                     : describe_candidates(job, with_named_peaks(choice, near)));
 }
 
 }  // namespace stow

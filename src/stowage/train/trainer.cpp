@@ -20,6 +20,7 @@
 #include "stowage/tune/kernel_times.h"
 #include "stowage/tune/run_trace.h"
 #include "stowage/session/buffer_file.h"
+#include "stowage/train/progress_events.h"
 
 namespace stow {
 namespace {
@@ -124,6 +125,8 @@ class Run {
 
   Result<int> run_all() {
     if (Result<void> started = start(); !started) return started.failure();
+    if (Result<void> begun = events_.begin(config_.train.tensorboard, step_ + 1); !begun)
+      return begun.failure();
     const InterruptGuard guard;
     begin_s_ = now_s();
     first_step_ = step_;
@@ -137,6 +140,9 @@ class Run {
     std::optional<double> validation;
     if (status == 0) {
       validation = evaluate();
+      if (validation)
+        if (Result<void> written = events_.evaluation(step_, *validation); !written)
+          return not_written(written.failure(), true);
       if (validation && !std::isfinite(*validation))
         status = not_finite("validation loss", *validation, step_);
     }
@@ -362,13 +368,10 @@ class Run {
                         {"grad_norm", static_cast<double>(norm)},
                         {"lr", static_cast<double>(lr)},
                         {"tokens_per_s", tokens_per_s}}));
-      if (!written) {
-        if (std::isfinite(loss) && std::isfinite(norm))
-          if (Result<void> saved = save(); !saved)
-            return fail("{}; {}", written.error(), saved.error());
-        return stopped_by(written.error());
-      }
+      if (!written) return not_written(written.failure(), std::isfinite(loss) && std::isfinite(norm));
     }
+    if (Result<void> written = events_.step(step_, loss, norm, lr, tokens_per_s); !written)
+      return not_written(written.failure(), std::isfinite(loss) && std::isfinite(norm));
     progress(loss, norm, lr, tokens_per_s);
     if (!std::isfinite(loss)) return not_finite("loss", loss, step_ - 1);
     if (!std::isfinite(norm)) return not_finite("gradient's norm", norm, step_ - 1);
@@ -376,6 +379,9 @@ class Run {
     if (eval > 0 && step_ % eval == 0 && step_ < config_.train.steps) {
       const std::optional<double> validation = evaluate();
       end_line();
+      if (validation)
+        if (Result<void> written = events_.evaluation(step_, *validation); !written)
+          return not_written(written.failure(), true);
       if (validation && !std::isfinite(*validation))
         return not_finite("validation loss", *validation, step_);
       if (validation) say("step {}: validation loss {:.4f}\n", step_, *validation);
@@ -389,6 +395,13 @@ class Run {
     if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
       if (Result<void> saved = save(); !saved) return saved.failure();
     return interrupted ? kStatusInterrupted : 0;
+  }
+
+  // The run stops, as a line of its log could not be written; it saves a state that is of use.
+  Failure not_written(const Failure& why, bool is_finite) {
+    if (is_finite && step_ > saved_step_)
+      if (Result<void> saved = save(); !saved) return fail("{}; {}", why.message, saved.error());
+    return stopped_by(why.message);
   }
 
   // Says so, and what there is to go on from. `weights_step`: after which the weights were that
@@ -630,6 +643,7 @@ class Run {
   RunRecorder recorder_;
   std::optional<HeldDirectory> held_;  // train.out
   std::optional<AtomicFile> trace_;
+  ProgressEvents events_;
   std::vector<double> replay_errors_;
   std::vector<double> step_s_;
   double first_loss_ = -1, last_loss_ = -1, begin_s_ = 0, shown_s_ = 0;

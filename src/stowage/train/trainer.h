@@ -33,6 +33,10 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
 Json bytes_json(const BytesByKind& bytes);
 /// The plan for people: budget, choice and why, owners of the peak.
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets);
+/// Why a candidate was taken or passed over: "chosen: the first that fits", "over the budget".
+std::string verdict_of(const Job& job, const Choice& choice, const Candidate& candidate);
+/// "fits", "still over" the device's budget, "too much for pinned_host".
+std::string verdict_of(const Remedy& remedy);
 /// What a loss computed a part at a time would save of the plan, a line a way; empty where nothing.
 std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const Remedy> remedies);
 /// What a run that is refused takes beyond its budgets.
@@ -48,6 +52,12 @@ struct Shortfall {
 /// itself if there were more of it, what lacks least of that; without repetition. Of a memory that
 /// is too small for any use, what the placement that would be chosen lacks.
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
+/// What would be enough: "--memory 1234 --set memory.host=5678".
+std::string settings_for(const Shortfall& shortfall);
+/// What would lower the device's peak of a choice without a plan; its candidates count with the
+/// peaks of the shortfalls that are named.
+std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,
+                                     std::span<const Shortfall> near, const Budgets& budgets);
 /// What to print where nothing fits, `near` being its shortfalls: by how much, which key to raise to
 /// what, where the peak is, who owns it, what would help.
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
