@@ -666,9 +666,20 @@ class Writer {
     p_.inputs.push_back(from);
     return add(StepKind::kLoad, OpKind::kAdd, -1, -1, p_.inputs.size() - 1);
   }
-  int32_t one() {
+  int32_t one() { return constant(1); }
+  int32_t constant(float x) {
     const int32_t s = add(StepKind::kConstant, OpKind::kAdd, -1, -1, 0);
-    p_.steps.back().imm = float_bits(whole_.dtype, 1);
+    p_.steps.back().imm = float_bits(whole_.dtype, x);
+    return s;
+  }
+  int32_t test(OpKind op, int32_t a, int32_t b) {  // bool
+    const int32_t s = compute(op, a, b);
+    p_.steps.back().dtype = DType::kBool;
+    return s;
+  }
+  int32_t select(int32_t condition, int32_t a, int32_t b) {
+    const int32_t s = compute(OpKind::kSelect, condition, a);
+    p_.steps.back().args[2] = b;
     return s;
   }
   int32_t compute(OpKind op, int32_t a, int32_t b = -1) {
@@ -855,6 +866,77 @@ TEST(RowProgramGate, IsOneKernelWithTheBitsOfThree) {
 }
 TEST(RowProgramGate, OfEveryTargetIsOneKernelWithTheBitsOfThree) {
   with_other_targets([] { check_gates({{16, 4096}}); });
+}
+
+// hypot(a, b) as the public header writes it out. `stored`: bits that say which of the larger magnitude,
+// the ratio and |a| are results as well.
+RowProgram hypot_program(const Dims& dims, bool turned, int stored) {
+  Writer w(DType::kF32, dims);
+  const int32_t x = w.compute(OpKind::kAbs, w.load()), y = w.compute(OpKind::kAbs, w.load());
+  const int32_t inf = w.constant(std::numeric_limits<float>::infinity());
+  const int32_t most = w.compute(OpKind::kMax, x, y);
+  const int32_t least = turned ? w.compute(OpKind::kMin, y, x) : w.compute(OpKind::kMin, x, y);
+  const int32_t is_zero = w.test(OpKind::kEq, most, w.constant(0));
+  const int32_t ratio = w.compute(OpKind::kDiv, least, w.select(is_zero, w.one(), most));
+  const int32_t square = w.compute(OpKind::kMul, ratio, ratio), one = w.one();
+  const int32_t sum = turned ? w.compute(OpKind::kAdd, square, one) : w.compute(OpKind::kAdd, one, square);
+  const int32_t root = w.compute(OpKind::kSqrt, sum);
+  const int32_t finite =
+      turned ? w.compute(OpKind::kMul, root, most) : w.compute(OpKind::kMul, most, root);
+  const int32_t infinite = w.test(OpKind::kOr, w.test(OpKind::kEq, turned ? y : x, inf),
+                                  w.test(OpKind::kEq, turned ? x : y, inf));
+  w.store(w.select(infinite, inf, finite));
+  if (stored & 1) w.store(most);
+  if (stored & 2) w.store(ratio);
+  if (stored & 4) w.store(x);
+  return w.done();
+}
+
+// Every pair of what is special, then random numbers.
+void check_hypot(const std::vector<Dims>& spaces) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const std::vector<float> special = {0.0f,   -0.0f, kInf,   -kInf,   std::nanf(""), 1e-45f,
+                                      -3e38f, 3e38f, 1e-38f, -2e-30f, 1.0f,          -5.0f};
+  for (const Dims& dims : spaces)
+    for (const bool turned : {false, true})
+      for (int stored = 0; stored < 8; ++stored) {
+        Case c;
+        Random random(23);
+        const int64_t n = dims[0] * dims[1];
+        c.memory = {random_bytes(random, DType::kF32, n), random_bytes(random, DType::kF32, n)};
+        for (size_t i = 0; i < special.size() * special.size() && i < static_cast<size_t>(n); ++i) {
+          std::memcpy(c.memory[0].data() + i * 4, &special[i % special.size()], 4);
+          std::memcpy(c.memory[1].data() + i * 4, &special[i / special.size()], 4);
+        }
+        c.inputs = {{0, 0}, {1, 0}};
+        c.program = hypot_program(dims, turned, stored);
+        for (size_t k = 0; k < c.program.outputs.size(); ++k) {
+          c.outputs.push_back({c.memory.size(), 0});
+          c.memory.emplace_back(static_cast<size_t>(n) * 4);
+        }
+        std::vector<Bytes> want = c.memory;
+        const Pointers at = pointers(c, want);
+        run_row_program_reference(c.program, at.inputs, at.outputs);
+        ASSERT_TRUE(same(c, run(c, 1), want)) << stored << " " << describe(c.program);
+      }
+}
+TEST(RowProgramHypot, AgreesWithTheReference) {
+  check_hypot({{2, 300}, {1, 1}, {3, 67}, {40, 7}, {1, 5001}});
+}
+TEST(RowProgramHypot, OfEveryTargetAgreesWithTheReference) {
+  with_other_targets([] { check_hypot({{2, 300}, {3, 67}, {1, 1}}); });
+}
+TEST(RowProgramHypot, IsOneKernelWhereNothingElseIsWanted) {
+  for (const bool turned : {false, true}) {
+    const auto n_kernels = [&](int stored) {
+      const RowPlan plan = compile_row_plan(hypot_program({8, 64}, turned, stored), false);
+      EXPECT_EQ(plan.phases.size(), 1u);
+      return plan.phases[0].strip_steps.size();
+    };
+    EXPECT_EQ(n_kernels(0), 1u);
+    EXPECT_EQ(n_kernels(4), 2u);  // |a| is a result of its own
+    EXPECT_GT(n_kernels(1), 3u);
+  }
 }
 
 // As if no cache held anything: results go past them wherever they may.

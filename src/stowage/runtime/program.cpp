@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 #include <deque>
+#include <numeric>
 
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/arena_guard.h"
@@ -86,14 +87,20 @@ Program::Operand Program::bind_operand(const View& view) const {
 }
 
 Program::MovingOperand Program::moving_operand(const Step& step, size_t k, LoopId innermost) const {
+  constexpr int64_t kMostDeltas = 8;
   const Operand& operand = step.operands[k];
-  MovingOperand moving{k};
-  moving.is_even = !operand.places;
+  MovingOperand moving{k, {}};
+  int64_t period = 1;
   for (const LoopTerm& term : operand.terms) {
-    if (term.loop != innermost) continue;
-    moving.is_even = moving.is_even && term.modulo == 0;
-    moving.delta_bytes += term.step * term.stride_bytes;
+    if (term.loop != innermost || term.modulo == 0) continue;
+    if (term.start < 0 || term.step < 0) return moving;
+    period = std::lcm(period, std::min(term.modulo, kMostDeltas + 1));
   }
+  if (operand.places || period > kMostDeltas) return moving;
+  moving.deltas.assign(static_cast<size_t>(period), 0);
+  for (const LoopTerm& term : operand.terms)
+    for (int64_t i = 0; i < period && term.loop == innermost; ++i)
+      moving.deltas[static_cast<size_t>(i)] += term.bytes_at(i + period) - term.bytes_at(i + period - 1);
   return moving;
 }
 
@@ -211,7 +218,7 @@ const std::byte* Program::read_on_host(const Operand& operand, const Frame& fram
   return copy;
 }
 
-void Program::run_kernel(const Step& step, Frame& frame, bool is_first) const {
+void Program::run_kernel(const Step& step, Frame& frame, bool is_first, int64_t iteration) const {
   std::byte** const at = frame.addresses.data() + step.first_address;
   if (is_first) {
     for (size_t k = 0; k < step.operands.size(); ++k)
@@ -219,10 +226,11 @@ void Program::run_kernel(const Step& step, Frame& frame, bool is_first) const {
   } else {
     for (const MovingOperand& moving : step.moving) {
       std::byte*& address = at[moving.operand];
-      if (!moving.is_even)
+      const size_t n = moving.deltas.size();
+      if (n == 0)
         address = locate(step.operands[moving.operand], frame).memory;
       else if (address)  // null where there are no elements
-        address += moving.delta_bytes;
+        address += moving.deltas[n == 1 ? 0 : static_cast<uint64_t>(iteration) % n];
     }
   }
   const auto show_all = [&](bool visible) {
@@ -302,7 +310,7 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_fi
           run_move(step, frame);
         else
           run_kernel(step, frame,
-                     is_first || (step.guard.begin > 0 && iteration == step.guard.begin));
+                     is_first || (step.guard.begin > 0 && iteration == step.guard.begin), iteration);
         break;
       case StepKind::kLoop:
         for (int64_t i = 0; i < step.trip_count; ++i) {
@@ -313,10 +321,10 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_fi
       case StepKind::kOpenLoop:
         for (int64_t i = 0;; ++i) {
           frame.iterations[step.loop.index()] = i;
-          run_steps(step.parts[1], frame, i == 0);
+          run_steps(step.parts[1], frame, i == 0, i);
           std::byte predicate[8];
           if (*read_on_host(step.operands[0], frame, predicate) == std::byte{0}) break;
-          run_steps(step.parts[0], frame, i == 0);
+          run_steps(step.parts[0], frame, i == 0, i);
         }
         break;
       case StepKind::kBranch: {

@@ -42,8 +42,9 @@ class Program {
   // An operand whose address is another one in every iteration of the innermost loop around.
   struct MovingOperand {
     size_t operand;
-    int64_t delta_bytes = 0;  // from one iteration to the next, where it is always the same
-    bool is_even = false;     // it is; else the operand is located again
+    // From iteration i - 1 to iteration i by deltas[i mod their number], of slots taken in turn; none
+    // where the operand is located again.
+    std::vector<int64_t> deltas;
   };
   enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
@@ -82,7 +83,7 @@ class Program {
                   std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
-  void run_kernel(const Step& step, Frame& frame, bool is_first) const;
+  void run_kernel(const Step& step, Frame& frame, bool is_first, int64_t iteration) const;
   void run_move(const Step& step, Frame& frame) const;
   void end_instant(const Step& step, Frame& frame, double begin_s) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;

@@ -178,6 +178,10 @@ class Compiler {
 
   // The products of f32 that column reduction j sums up, of two values or three.
   void fuse_column_products(int j);
+  // Step j as the hypotenuse that `hypot` of the public header writes out: of |a| and |b|, by the larger
+  // one and the ratio of both.
+  bool fuse_hypot(int j);
+
   // Step j as a sum or product to which twice a product is added, the product rounded.
   bool fuse_square_grad(int j);
 

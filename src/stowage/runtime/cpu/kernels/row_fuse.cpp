@@ -261,6 +261,78 @@ void Compiler::fuse_column_products(int j) {
   }
 }
 
+bool Compiler::fuse_hypot(int j) {
+  constexpr uint64_t kZero = 0, kOne = 0x3f800000, kInfinity = 0x7f800000;
+  std::vector<int> parts;
+  const auto is_op = [&](int i, OpKind op) {
+    return i >= 0 && step(i).kind == StepKind::kCompute && step(i).op == op &&
+           value(i).span == value(j).span && !value(i).by_position;
+  };
+  const auto is = [&](int i, OpKind op) { return is_op(i, op) && step(i).dtype == DType::kF32; };
+  const auto is_constant = [&](int i, uint64_t bits) {
+    return i >= 0 && step(i).kind == StepKind::kConstant && step(i).dtype == DType::kF32 &&
+           step(i).imm == bits;
+  };
+  // The operand of step i beside one that `matches`; else -1.
+  const auto beside = [&](int i, auto matches) {
+    for (int k = 0; k < 2; ++k)
+      if (matches(step(i).args[k])) return step(i).args[1 - k];
+    return -1;
+  };
+  const auto beside_constant = [&](int i, uint64_t bits) {
+    return beside(i, [&](int a) { return is_constant(a, bits); });
+  };
+
+  if (!is(j, OpKind::kSelect) || !has_column(value(j).span) ||
+      !is_constant(step(j).args[1], kInfinity))
+    return false;
+  const int is_infinite = step(j).args[0], finite = step(j).args[2];
+  if (!is_op(is_infinite, OpKind::kOr) || !is(finite, OpKind::kMul)) return false;
+  const int most = beside(finite, [&](int a) { return is(a, OpKind::kSqrt); });
+  if (!is(most, OpKind::kMax)) return false;
+  const int root = beside(finite, [&](int a) { return a == most; }), sum = step(root).args[0];
+  if (!is(sum, OpKind::kAdd)) return false;
+  const int square = beside_constant(sum, kOne);
+  if (!is(square, OpKind::kMul) || step(square).args[0] != step(square).args[1]) return false;
+  const int ratio = step(square).args[0];
+  if (!is(ratio, OpKind::kDiv)) return false;
+  const int least = step(ratio).args[0], scale = step(ratio).args[1];
+  if (!is(least, OpKind::kMin) || !is(scale, OpKind::kSelect) || step(scale).args[2] != most ||
+      !is_constant(step(scale).args[1], kOne))
+    return false;
+  const int is_zero = step(scale).args[0];
+  if (!is_op(is_zero, OpKind::kEq) || beside_constant(is_zero, kZero) != most) return false;
+  const int x = step(most).args[0], y = step(most).args[1];
+  if (!is(x, OpKind::kAbs) || !is(y, OpKind::kAbs) ||
+      beside(least, [&](int a) { return a == x; }) != y)
+    return false;
+  parts = {is_infinite, finite, most, root, sum, square, ratio, least, scale, is_zero};
+  std::vector<int> compared;
+  for (int k = 0; k < 2; ++k) {
+    const int test = step(is_infinite).args[k];
+    if (!is_op(test, OpKind::kEq)) return false;
+    compared.push_back(beside_constant(test, kInfinity));
+    parts.push_back(test);
+  }
+  if (compared != std::vector<int>{x, y} && compared != std::vector<int>{y, x}) return false;
+  const auto is_inside = [&](int i) {
+    const std::vector<int> users = users_of(i);
+    return value(i).absorbed_by < 0 && value(i).made_by < 0 && !absorbs(i) &&
+           std::all_of(users.begin(), users.end(), [&](int u) {
+             return u == j || std::find(parts.begin(), parts.end(), u) != parts.end();
+           });
+  };
+  if (!std::all_of(parts.begin(), parts.end(), is_inside)) return false;
+  std::vector<int> args;
+  for (int side : {x, y}) {  // a magnitude that others want as well is an operand as it is
+    args.push_back(is_inside(side) ? step(side).args[0] : side);
+    if (args.back() != side && (args.size() == 1 || x != y)) parts.push_back(side);
+  }
+  for (int part : parts) value(part).absorbed_by = j;
+  fused_[static_cast<size_t>(j)] = {f32_hypot_kernel(), std::move(args)};
+  return true;
+}
+
 bool Compiler::fuse_square_grad(int j) {
   const Step& s = step(j);
   for (int k = 0; k < n_args(s) && s.op == OpKind::kAdd; ++k) {
@@ -356,7 +428,7 @@ void Compiler::choose_fused_steps() {
     if (is_live_[static_cast<size_t>(i)])
       for (int k = 0; k < n_args(step(i)); ++k) ++uses_[static_cast<size_t>(step(i).args[k])];
   for (int j = n_steps() - 1; j >= 0; --j)
-    if (is_live_[static_cast<size_t>(j)] && !fuse_gate_grad(j)) fuse_moments(j);
+    if (is_live_[static_cast<size_t>(j)] && !fuse_gate_grad(j) && !fuse_hypot(j)) fuse_moments(j);
   for (int j = n_steps() - 1; j >= 0; --j) {
     const Step& s = step(j);
     if (!is_live_[static_cast<size_t>(j)] || value(j).made_by >= 0 || absorbs(j)) continue;

@@ -221,7 +221,6 @@ ReduceKernels reduce_kernels(OpKind op, DType dtype);
 MapKernel f32_map_kernel(OpKind op);   ///< f32 to f32; arithmetic and copies.
 MapKernel f32_math_kernel(OpKind op);  ///< f32 to f32; exp and its like.
 MapKernel f32_test_kernel(OpKind op);  ///< f32 to bool.
-MapKernel i32_test_kernel(OpKind op);  ///< i32 to bool.
 MapKernel select32_kernel();           ///< bool and two of f32, i32 or u32.
 ReduceKernels f32_reduce_kernels(OpKind op);
 
@@ -232,6 +231,9 @@ MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first);
 MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right);
 /// left(args 0, 1) + (p + p) where p is args 2 times 3: what the gradient of a square is added to.
 MapKernel f32_square_grad_kernel(OpKind left);
+/// sqrt(a^2 + b^2) of f32, every op rounded: with m the larger of |a| and |b| and r the smaller divided by
+/// it, m sqrt(1 + r r). Infinite where either is, even beside a NaN; 0 where both are 0.
+MapKernel f32_hypot_kernel();
 /// What a sum over a row comes to of which all but the element at column `factor` (one i32 a row, in
 /// the row or not) is taken as 0.
 ReduceRowsKernel f32_pick_kernel();

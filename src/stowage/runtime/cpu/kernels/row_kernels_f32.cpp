@@ -185,30 +185,6 @@ struct TestNonzero {
   HWY_INLINE MaskF operator()(DF d, VF a) const { return hn::Not(hn::Eq(a, hn::Zero(d))); }
 };
 
-// The same bits as signed integers.
-template <OpKind K>
-struct TestI32 {
-  HWY_INLINE MaskF operator()(DF d, VF a, VF b) const {
-    const auto x = hn::BitCast(DI32(), a), y = hn::BitCast(DI32(), b);
-    if constexpr (K == OpKind::kEq) return hn::RebindMask(d, hn::Eq(x, y));
-    else if constexpr (K == OpKind::kLt) return hn::RebindMask(d, hn::Lt(x, y));
-    else return hn::RebindMask(d, hn::Gt(x, y));
-  }
-};
-template <class Test>
-struct TestNot {
-  HWY_INLINE MaskF operator()(DF d, VF a, VF b) const { return hn::Not(Test()(d, a, b)); }
-};
-MapKernel find_i32_test(OpKind op) {
-  if (op == OpKind::kEq) return test_f32<TestI32<OpKind::kEq>, 2>;
-  if (op == OpKind::kNe) return test_f32<TestNot<TestI32<OpKind::kEq>>, 2>;
-  if (op == OpKind::kLt) return test_f32<TestI32<OpKind::kLt>, 2>;
-  if (op == OpKind::kLe) return test_f32<TestNot<TestI32<OpKind::kGt>>, 2>;
-  if (op == OpKind::kGt) return test_f32<TestI32<OpKind::kGt>, 2>;
-  if (op == OpKind::kGe) return test_f32<TestNot<TestI32<OpKind::kLt>>, 2>;
-  return nullptr;
-}
-
 MapKernel find_test(OpKind op) {
   if (op == OpKind::kEq) return test_f32<TestEq, 2>;
   if (op == OpKind::kNe) return test_f32<TestNe, 2>;
@@ -282,16 +258,12 @@ HWY_AFTER_NAMESPACE();
 namespace stow::cpu {
 HWY_EXPORT(find_map);
 HWY_EXPORT(find_test);
-HWY_EXPORT(find_i32_test);
 HWY_EXPORT(find_select);
 MapKernel f32_map_kernel(OpKind op) {
   return HWY_DYNAMIC_DISPATCH(find_map)(op);
 }
 MapKernel f32_test_kernel(OpKind op) {
   return HWY_DYNAMIC_DISPATCH(find_test)(op);
-}
-MapKernel i32_test_kernel(OpKind op) {
-  return HWY_DYNAMIC_DISPATCH(find_i32_test)(op);
 }
 MapKernel select32_kernel() {
   return HWY_DYNAMIC_DISPATCH(find_select)();

@@ -52,6 +52,23 @@ struct RowSqrtMul {
   HWY_INLINE VF operator()(DF, VF a, VF b) const { return hn::Sqrt(hn::Mul(a, b)); }
 };
 
+// What f32_hypot_kernel says. Magnitudes have no -0, so the larger one needs no thought of that.
+struct RowHypot {
+  HWY_INLINE VF operator()(DF d, VF a, VF b) const {
+    const VF x = hn::Abs(a), y = hn::Abs(b), one = hn::Set(d, 1.0f), inf = hn::Inf(d);
+    const auto x_is_nan = hn::IsNaN(x);
+    const VF most = hn::IfThenElse(x_is_nan, x, hn::IfThenElse(hn::Gt(x, y), x, y));
+    const VF least = hn::IfThenElse(x_is_nan, x, hn::IfThenElse(hn::Lt(x, y), x, y));
+    const VF scale = hn::IfThenElse(hn::Eq(most, hn::Zero(d)), one, most);
+    const VF ratio = hn::Div(least, scale);
+    const VF finite = hn::Mul(most, hn::Sqrt(hn::Add(one, hn::Mul(ratio, ratio))));
+    return hn::IfThenElse(hn::Or(hn::Eq(x, inf), hn::Eq(y, inf)), inf, finite);
+  }
+};
+MapKernel find_hypot() {
+  return map_f32<RowHypot, 2>;
+}
+
 template <OpKind Outer, OpKind Inner>
 MapKernel pair_of(bool inner_first) {
   // Of a sum or product the order of operands does not matter.
@@ -161,6 +178,7 @@ namespace stow::cpu {
 HWY_EXPORT(find_pair);
 HWY_EXPORT(find_triple);
 HWY_EXPORT(find_square_grad);
+HWY_EXPORT(find_hypot);
 HWY_EXPORT(find_poke);
 MapKernel f32_pair_kernel(OpKind outer, OpKind inner, bool inner_first) {
   return HWY_DYNAMIC_DISPATCH(find_pair)(outer, inner, inner_first);
@@ -170,6 +188,9 @@ MapKernel f32_triple_kernel(OpKind outer, OpKind left, OpKind right) {
 }
 MapKernel f32_square_grad_kernel(OpKind left) {
   return HWY_DYNAMIC_DISPATCH(find_square_grad)(left);
+}
+MapKernel f32_hypot_kernel() {
+  return HWY_DYNAMIC_DISPATCH(find_hypot)();
 }
 MapKernel f32_poke_kernel(OpKind outer, bool of_product) {
   return HWY_DYNAMIC_DISPATCH(find_poke)(outer, of_product);

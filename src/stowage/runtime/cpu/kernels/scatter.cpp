@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "stowage/base/bytes.h"
+#include "stowage/runtime/cpu/kernels/fold_rows.h"
 #include "stowage/runtime/cpu/kernels/index_windows.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
@@ -54,39 +55,56 @@ struct Set {
 };
 template <typename F>
 struct Folded {
+  static constexpr OpKind kOp = F::kOp;
   template <typename T, typename U>
   static void apply(T& t, U u) {
     store<T>(F::apply(load(t), static_cast<Acc<T>>(load(u))), t);
   }
 };
 struct Sum {
+  static constexpr OpKind kOp = OpKind::kScatterAdd;
   template <typename A>
   static A apply(A a, A b) {
     return add(a, b);
   }
 };
 struct Product {
+  static constexpr OpKind kOp = OpKind::kScatterMul;
   template <typename A>
   static A apply(A a, A b) {
     return mul(a, b);
   }
 };
 struct Smallest {
+  static constexpr OpKind kOp = OpKind::kScatterMin;
   template <typename A>
   static A apply(A a, A b) {
     return minimum(a, b);
   }
 };
 struct Largest {
+  static constexpr OpKind kOp = OpKind::kScatterMax;
   template <typename A>
   static A apply(A a, A b) {
     return maximum(a, b);
   }
 };
 
+// The kernel of dense rows; null where the loop below serves.
 template <typename F, typename T, typename U>
-void update_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, int64_t n) {
-  if (to_stride == 1 && from_stride == 1)
+FoldRowKernel dense_kernel(DType dtype) {
+  if constexpr (std::is_same_v<T, U> && requires { F::kOp; })
+    return fold_row_kernel(F::kOp, dtype);
+  else
+    return nullptr;
+}
+
+template <typename F, typename T, typename U>
+void update_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, int64_t n,
+                FoldRowKernel dense = nullptr) {
+  if (to_stride == 1 && from_stride == 1 && dense != nullptr)
+    dense(to, from, n);
+  else if (to_stride == 1 && from_stride == 1)
     for (int64_t i = 0; i < n; ++i) F::apply(to[i], from[i]);
   else
     for (int64_t i = 0; i < n; ++i) F::apply(to[i * to_stride], from[i * from_stride]);
@@ -144,6 +162,7 @@ void scatter_direct(const GatherParams& params, const TensorView& y, const Tenso
   const int64_t extent = owned < 0 ? 1 : y.dims[static_cast<size_t>(owned)];
   const int64_t bytes = updates.elems() * int64_t{sizeof(T)};
   const int64_t useful = std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads);
+  const FoldRowKernel dense = dense_kernel<F, T, U>(y.dtype);
   parallel_for(static_cast<int>(useful), extent, 1, [&](int64_t low, int64_t high, int) {
     Walk<3> vector(vectors.nest, 0);
     Nest<2> part(window);
@@ -170,7 +189,7 @@ void scatter_direct(const GatherParams& params, const TensorView& y, const Tenso
       walk.seek(0);
       for (int64_t left = count(part); left > 0; left -= row.extent) {
         update_row<F>(base + walk.offset[1], row.stride[1], source + walk.offset[0], row.stride[0],
-                row.extent);
+                      row.extent, dense);
         walk.advance(row.extent);
       }
     }

@@ -7,102 +7,17 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <type_traits>
 
-#include "stowage/runtime/cpu/kernels/half-inl.h"
-#include "stowage/runtime/cpu/kernels/op_types.h"
+#include "stowage/runtime/cpu/kernels/fold-inl.h"
 
 // The loops are simple and of fixed lengths where it matters, for the compiler to make vectors of.
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using kernels::Acc;
-using kernels::Bool;
-
 constexpr int64_t kTogether = 32;  // lanes computed together
 constexpr int64_t kLine = 256;     // results of a line
-
-template <typename A>
-using BitsOf = std::conditional_t<sizeof(A) == 8, uint64_t, uint32_t>;
-
-template <typename A>
-HWY_INLINE A load_lane(A x) {
-  return x;
-}
-HWY_INLINE float load_lane(Bf16 x) { return widen(x); }
-HWY_INLINE float load_lane(F16 x) { return widen(x); }
-HWY_INLINE bool load_lane(Bool x) { return x.value != 0; }
-
-template <typename T, typename A>
-HWY_INLINE void store_lane(A x, T& to) {
-  if constexpr (std::is_same_v<T, Bool>) to.value = x ? 1 : 0;
-  else if constexpr (std::is_same_v<T, A>) to = x;
-  else narrow(x, to);
-}
-
-template <typename A>
-struct SumOf {
-  static constexpr A kIdentity = A{0};
-  static HWY_INLINE A step(A a, A b) {
-    if constexpr (std::is_same_v<A, bool>) return a | b;
-    else if constexpr (std::is_integral_v<A>) return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    else return a + b;
-  }
-  template <typename V>
-  static HWY_INLINE V steps(V a, V b) {
-    return hn::Add(a, b);
-  }
-};
-// NaN where either is, +0 above -0, without branches.
-template <typename A>
-struct MaxOf {
-  static constexpr A kIdentity = std::is_floating_point_v<A> ? -std::numeric_limits<A>::infinity()
-                                                             : std::numeric_limits<A>::lowest();
-  static HWY_INLINE A step(A a, A b) {
-    A m = a > b ? a : b;
-    if constexpr (std::is_floating_point_v<A>) {
-      const A both = std::bit_cast<A>(std::bit_cast<BitsOf<A>>(a) & std::bit_cast<BitsOf<A>>(b));
-      m = a == b ? both : m;
-      m = a != a ? a : m;
-    }
-    return m;
-  }
-  template <typename V>
-  static HWY_INLINE V steps(V a, V b) {
-    const V m = hn::IfThenElse(hn::Gt(a, b), a, b);
-    return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), m));
-  }
-  static HWY_INLINE bool beats(A v, A best) {
-    if constexpr (std::is_floating_point_v<A>) return (v > best) | ((v != v) & (best == best));
-    else return v > best;
-  }
-};
-template <typename A>
-struct MinOf {
-  static constexpr A kIdentity = std::is_floating_point_v<A> ? std::numeric_limits<A>::infinity()
-                                                             : std::numeric_limits<A>::max();
-  static HWY_INLINE A step(A a, A b) {
-    A m = a < b ? a : b;
-    if constexpr (std::is_floating_point_v<A>) {
-      const A either = std::bit_cast<A>(std::bit_cast<BitsOf<A>>(a) | std::bit_cast<BitsOf<A>>(b));
-      m = a == b ? either : m;
-      m = a != a ? a : m;
-    }
-    return m;
-  }
-  template <typename V>
-  static HWY_INLINE V steps(V a, V b) {
-    const V m = hn::IfThenElse(hn::Lt(a, b), a, b);
-    return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), m));
-  }
-  static HWY_INLINE bool beats(A v, A best) {
-    if constexpr (std::is_floating_point_v<A>) return (v < best) | ((v != v) & (best == best));
-    else return v < best;
-  }
-};
 
 template <typename Op, typename T>
 void fold_vectors(const WindowRow& r, const WindowTaps& taps, const T* x, T* y);
