@@ -44,7 +44,9 @@ struct Scaled {
 };
 Scaled scaled(const Array& magnitudes) {
   const Array scale = max(magnitudes, -1);
-  return {scale, magnitudes * of_rows(reciprocal(maximum(scale, kLeastScale)))};
+  // Not once a row: what is elementwise all through can be fused with what follows the update.
+  const Array whole = broadcast_to(of_rows(scale), magnitudes.shape());
+  return {scale, magnitudes * reciprocal(maximum(whole, kLeastScale))};
 }
 
 // k or k + 1 by the place of y between their images `low` and `high`.

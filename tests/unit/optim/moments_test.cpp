@@ -209,7 +209,7 @@ const std::map<std::string, std::function<GradientTransformation(Moments)>>& opt
       {"adam_nesterov",
        [](Moments m) { return optim::adam(0.02, {.b2 = 0.99, .nesterov = true, .moments = m}); }},
       {"lion", [](Moments m) { return optim::lion(0.01, {.moments = m}); }},
-      {"sgd", [](Moments m) { return optim::sgd(0.02, {.momentum = 0.9, .moments = m}); }},
+      {"sgd", [](Moments m) { return optim::sgd(20, {.momentum = 0.9, .moments = m}); }},
       {"muon", [](Moments m) { return optim::muon(0.02, {.moments = m}); }}};
   return table;
 }
