@@ -126,7 +126,10 @@ class Finder {
                  : rows;
     if (moves_off_device(graph_, node)) return rows;
     if (node.op == OpKind::kReshape) return row_axes(dims(node.operands[0]), of) == rows ? rows : 0;
-    if (node.op != OpKind::kBroadcast || (made != of && row_axes(made, of) != rows)) return 0;
+    // What two nodes read might be needed whole by one of them.
+    if (node.op != OpKind::kBroadcast || (made != of && row_axes(made, of) != rows) ||
+        users_.of(node.first_result).size() != 1)
+      return 0;
     const Dims& axes = node.as<BroadcastParams>().axes;
     for (int i = 0; i < rows; ++i)
       if (axes[static_cast<size_t>(i)] != i) return 0;
