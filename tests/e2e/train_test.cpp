@@ -197,6 +197,40 @@ TEST_F(Train, EveryOptimizerLearnsAndResumes) {
   }
 }
 
+// Rounded at random, but by a hash: a run that goes on, or has another plan, has the same bits.
+TEST_F(Train, MomentsOfFewBitsLearnAndResumeUnderEveryPlan) {
+  for (const char* moments : {"bf16", "8bit"})
+    for (const char* name : {"adamw", "muon"}) {
+      const std::string what = std::string(name) + "-" + moments;
+      const auto with = [&](const std::string& folder, int64_t steps) {
+        TrainConfig c = config(what + folder, steps);
+        c.optimizer.name = name;
+        c.optimizer.moments = moments;
+        c.runtime.platform = "virtual";
+        c.memory.disk = int64_t{1} << 30;
+        return c;
+      };
+      const Outcome whole = train(with("-whole", 8), std::nullopt);
+      ASSERT_EQ(whole.status, 0) << what;
+      EXPECT_LT(*whole.summary.find("last_loss")->as_double(),
+                *whole.summary.find("first_loss")->as_double() - 0.2)
+          << what;
+      const Outcome first = train(with("-parts", 4), std::nullopt);
+      const Outcome second = train(with("-parts", 8), std::nullopt, true);
+      std::vector<std::string> joined = first.losses;
+      joined.insert(joined.end(), second.losses.begin(), second.losses.end());
+      EXPECT_EQ(joined, whole.losses) << what;
+      for (const char* place : {"pinned_host", "disk"}) {
+        TrainConfig c = with(std::string("-") + place, 4);
+        c.memory.optimizer = c.memory.parameters = place;
+        const Outcome o = train(c, std::nullopt);
+        ASSERT_EQ(o.status, 0) << what << " on " << place;
+        EXPECT_EQ(*o.summary.find("predicted_peak_bytes"), *o.summary.find("measured_peak_bytes"));
+        EXPECT_EQ(o.losses, first.losses) << what << " on " << place;
+      }
+    }
+}
+
 TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
   TrainConfig c = config("places", 4);
   c.runtime.platform = "virtual";

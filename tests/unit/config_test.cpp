@@ -55,7 +55,7 @@ TEST(Config, DefaultsAreTheDefaultJob) {
       "optimizer.lr=0.003 optimizer.schedule=cosine "
       "optimizer.warmup=20 optimizer.weight_decay=0.1 optimizer.clip=1 optimizer.beta1=0.9 "
       "optimizer.beta2=0.95 optimizer.eps=1e-08 optimizer.nesterov=false "
-      "optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 "
+      "optimizer.moments=f32 optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 "
       "train.vocab_block=0 train.seed=0 "
       "train.out=out train.checkpoint_every=100 train.ema=0 train.sample=240 "
       "runtime.platform=cpu "
@@ -123,7 +123,7 @@ TEST(Config, TomlRoundTripsEveryKey) {
         join(files, {"lora.init=some/adapter", "data.valid_fraction=0.125"}),
         join(sizes, {"optimizer.name=lion", "optimizer.weight_decay=0",
                                  "optimizer.beta1=0.123456789", "optimizer.beta2=0.999",
-                                 "optimizer.total_steps=11", "train.loss_chunk=4"}),
+                                 "optimizer.moments=8bit", "optimizer.total_steps=11", "train.loss_chunk=4"}),
         join(sizes, {"optimizer.name=rmsprop", "optimizer.eps=0.5",
                                  "optimizer.momentum=0.25", "optimizer.nesterov=true",
                                  "optimizer.schedule=constant", "train.vocab_block=5"}),
@@ -152,7 +152,8 @@ TEST(Config, ResumingNeedsWhatChangesTheNumbers) {
               config_to_resume(a))
         << free;
   for (const char* bound : {"model.dim=64", "data.batch=1", "optimizer.lr=1", "train.seed=1",
-                            "optimizer.name=adam", "optimizer.freeze=embed"})
+                            "optimizer.name=adam", "optimizer.moments=bf16",
+                            "optimizer.freeze=embed"})
     EXPECT_NE(config_to_resume(
                   load_train_config({.settings = {"optimizer.total_steps=8", bound}}).value()),
               config_to_resume(a))
@@ -281,6 +282,9 @@ TEST(Config, SettingsThatHaveNoEffectTogether) {
   EXPECT_EQ(error_of({"runtime.platform=virtual", "memory.policy=offload_nested",
                       "memory.activations=pinned_host", "memory.gradients=pinned_host"}),
             "");
+  EXPECT_EQ(error_of({"optimizer.name=sgd", "optimizer.moments=bf16"}),
+            "optimizer.moments = bf16 (--set optimizer.moments=bf16) has no effect with "
+            "optimizer.momentum = 0 (default): there is no moment");
   EXPECT_EQ(error_of({"train.vocab_block=8", "train.loss_chunk=8"}),
             "train.vocab_block = 8 (--set train.vocab_block=8) does not go with train.loss_chunk = 8 "
             "(--set train.loss_chunk=8): logits are cut by tokens or by words");

@@ -8,6 +8,7 @@
 #include "stowage/api/scan.h"
 #include "stowage/api/trace.h"
 #include "stowage/optim/internal.h"
+#include "stowage/optim/moments.h"
 #include "stowage/optim/transforms.h"
 
 namespace stow::optim {
@@ -53,19 +54,27 @@ Array newton_schulz(Array x, const ScaleByMuonOptions& o) {
   return tall ? swapaxes(x, -1, -2) : x;
 }
 
-// f(g, mu) of the matrices of two stacks [..., m, n], one after another: what it takes for one of
-// them is there once, and a stack that lies elsewhere comes and goes matrix by matrix.
+// f(g, kept) of the matrices of stacks [..., m, n], one after another: what it takes for one of them
+// is there once, and a stack that lies elsewhere comes and goes matrix by matrix. What is kept may
+// have fewer axes of a matrix. Results have those of a matrix, of what is kept, and none, in this order.
 template <typename F>
-std::vector<Array> of_each_matrix(const F& f, const Array& g, const Array& mu) {
-  if (g.rank() == 2) return f(g, mu);
-  const Dims stack = {-1, g.dim(-2), g.dim(-1)};
-  const auto body = [&](None, const std::pair<Array, Array>& one) {
+std::vector<Array> of_each_matrix(const F& f, const Array& g, const Moment::Parts& kept) {
+  if (g.rank() == 2) return f(g, kept);
+  const int lead = g.rank() - 2;
+  const auto as_stack = [&](const Array& a) {
+    Dims dims = a.shape().dims();
+    dims.erase(dims.begin(), dims.begin() + lead);
+    dims.insert(dims.begin(), -1);
+    return a.reshape(dims);
+  };
+  std::vector<Array> stacks;
+  for (const Array& a : kept) stacks.push_back(as_stack(a));
+  const auto body = [&](None, const std::pair<Array, Moment::Parts>& one) {
     return std::pair(None{}, f(one.first, one.second));
   };
-  std::vector<Array> made =
-      scan(body, None{}, std::pair(g.reshape(stack), mu.reshape(stack))).second;
-  for (Array& a : made)
-    if (a.rank() == 3) a = a.reshape(g.shape().dims());
+  std::vector<Array> made = scan(body, None{}, std::pair(as_stack(g), stacks)).second;
+  for (size_t i = 0; i <= kept.size(); ++i)
+    made[i] = made[i].reshape((i == 0 ? g : kept[i - 1]).shape().dims());
   return made;
 }
 
@@ -116,32 +125,38 @@ GradientTransformation scale_by_muon(const ScaleByMuonOptions& o) {
       (o.ns_coeffs.size() > 1 && o.ns_coeffs.size() != static_cast<size_t>(o.ns_steps)))
     trace_error("[muon] {} sets of Newton-Schulz coefficients for {} steps; give one, or one a step",
                 o.ns_coeffs.size(), o.ns_steps);
+  const Moment mu("mu", Moment::Range::kSigned, o.moments, o.mu_dtype);
   const auto init = [=](const Leaves& params) {
     OptState state = {{"count", zero_count()}};
     for (const Leaf& leaf : params) {
       check_matrix("muon", leaf);
-      state["mu/" + leaf.path] = moment_like(leaf.value, o.mu_dtype);
+      mu.init(state, leaf);
     }
     return state;
   };
   const auto update = [=](Leaves& updates, OptState& state, const Leaves&) {
     const Array count = state["count"] = increment(state["count"]);
-    // The update of one matrix, its moment and, where that is asked for, their dual norm.
-    const auto step = [&](const Array& g, const Array& mu) {
-      const Array m = update_moment(g, mu, o.beta);
-      const Array m_hat =
-          o.nesterov ? look_ahead(m, g, o.beta, count) : bias_correction(m, o.beta, count);
-      const Array x = newton_schulz(m_hat, o);
-      std::vector<Array> made = {x, m.astype(mu.dtype())};
-      if (o.adaptive) made.push_back(sum(m_hat * x));
-      return made;
-    };
     for (Leaf& leaf : updates) {
       const Scope scope(leaf.path);
-      Array& mu = state["mu/" + leaf.path];
-      const std::vector<Array> made = of_each_matrix(step, leaf.value, mu);
-      leaf.value = o.adaptive ? made[0] * sum(made[2]) : made[0];
-      mu = made[1];
+      const Array salt = mu.is_compact() ? rounding_salt(count, leaf.path) : Array();
+      // The update of one matrix, its moment and, where that is asked for, their dual norm.
+      const auto step = [&](const Array& gradient, const Moment::Parts& kept) {
+        const Array g = mu.is_compact() ? gradient.astype(DType::kF32) : gradient;
+        const Array m = update_moment(g, mu.read(kept), o.beta);
+        const Array m_hat =
+            o.nesterov ? look_ahead(m, g, o.beta, count) : bias_correction(m, o.beta, count);
+        const Array x = newton_schulz(m_hat, o);
+        std::vector<Array> made = {x};
+        for (const Array& part :
+             mu.write(m, kept, mu.is_compact() ? rounding_bits(salt, m) : Array()))
+          made.push_back(part);
+        if (o.adaptive) made.push_back(sum(m_hat * x));
+        return made;
+      };
+      const std::vector<Array> made = of_each_matrix(step, leaf.value, mu.parts(state, leaf.path));
+      leaf.value = o.adaptive ? made[0] * sum(made.back()) : made[0];
+      mu.set_parts(state, leaf.path,
+                   {made.begin() + 1, made.end() - (o.adaptive ? 1 : 0)});
     }
   };
   return {"muon", init, update};

@@ -4,7 +4,7 @@ namespace stow::optim {
 
 GradientTransformation sgd(ScalarOrSchedule learning_rate, const SgdOptions& o) {
   const GradientTransformation momentum =
-      o.momentum ? trace(*o.momentum, {o.nesterov, o.accumulator_dtype}) : GradientTransformation();
+      o.momentum ? trace(*o.momentum, {o.nesterov, o.accumulator_dtype, o.moments}) : GradientTransformation();
   return chain(momentum, scale_by_learning_rate(learning_rate));
 }
 
@@ -13,12 +13,12 @@ GradientTransformation adam(ScalarOrSchedule learning_rate, const ScaleByAdamOpt
 }
 
 GradientTransformation adamw(ScalarOrSchedule learning_rate, const AdamWOptions& o) {
-  return chain(scale_by_adam({o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.nesterov}),
+  return chain(scale_by_adam({o.b1, o.b2, o.eps, o.eps_root, o.mu_dtype, o.nesterov, o.moments}),
                add_decayed_weights(o.weight_decay, o.mask), scale_by_learning_rate(learning_rate));
 }
 
 GradientTransformation lion(ScalarOrSchedule learning_rate, const LionOptions& o) {
-  return chain(scale_by_lion({o.b1, o.b2, o.mu_dtype}), add_decayed_weights(o.weight_decay, o.mask),
+  return chain(scale_by_lion({o.b1, o.b2, o.mu_dtype, o.moments}), add_decayed_weights(o.weight_decay, o.mask),
                scale_by_learning_rate(learning_rate));
 }
 
@@ -53,12 +53,13 @@ GradientTransformation muon(ScalarOrSchedule learning_rate, const MuonOptions& o
   rest.weight_decay = o.adam_weight_decay;
   rest.mu_dtype = o.mu_dtype;
   rest.nesterov = o.nesterov;
+  rest.moments = o.moments;
   const Mask matrices =
       o.matrices.given()
           ? o.matrices
           : Mask([](const std::string&, const Array& param) { return param.rank() == 2; });
   const GradientTransformation momentum = scale_by_muon(
-      {o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive});
+      {o.ns_coeffs, o.ns_steps, o.beta, o.eps, o.mu_dtype, o.nesterov, o.adaptive, o.moments});
   return chain(masked(chain(momentum, scale_by_shape(o.consistent_rms)), matrices),
                add_decayed_weights(o.weight_decay, matrices && o.weight_decay_mask),
                masked(scale_by_learning_rate(learning_rate), matrices),

@@ -16,6 +16,7 @@ struct SgdOptions {
   std::optional<double> momentum = {};
   bool nesterov = false;
   std::optional<DType> accumulator_dtype = {};
+  Moments moments = Moments::kFull;  ///< Of the momentum.
 };
 /// trace if there is a momentum, scale_by_learning_rate.
 GradientTransformation sgd(ScalarOrSchedule learning_rate, const SgdOptions& options = {});
@@ -30,6 +31,7 @@ struct AdamWOptions {
   ScalarOrSchedule weight_decay = 1e-4;
   Mask mask = {};  ///< What decays.
   bool nesterov = false;
+  Moments moments = Moments::kFull;
 };
 /// scale_by_adam, add_decayed_weights, scale_by_learning_rate.
 /// Source: Loshchilov and Hutter 2019, algorithm 2, the decay multiplied by the learning rate.
@@ -40,6 +42,7 @@ struct LionOptions {
   std::optional<DType> mu_dtype = {};
   ScalarOrSchedule weight_decay = 1e-3;
   Mask mask = {};  ///< What decays.
+  Moments moments = Moments::kFull;
 };
 /// scale_by_lion, add_decayed_weights, scale_by_learning_rate.
 GradientTransformation lion(ScalarOrSchedule learning_rate, const LionOptions& options = {});
@@ -91,6 +94,7 @@ struct MuonOptions {
   /// others. None: those of rank 2.
   Mask matrices = {};
   std::optional<double> consistent_rms = {};
+  Moments moments = Moments::kFull;  ///< Those of AdamW too.
 };
 /// scale_by_muon, scale_by_shape, add_decayed_weights and scale_by_learning_rate for matrices, adamw
 /// for the rest.

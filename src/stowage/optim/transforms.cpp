@@ -3,6 +3,7 @@
 #include "stowage/api/reduce.h"
 #include "stowage/base/inside.h"
 #include "stowage/optim/internal.h"
+#include "stowage/optim/moments.h"
 #include "stowage/optim/wrappers.h"
 
 namespace stow::optim {
@@ -13,6 +14,18 @@ std::string mu_of(const std::string& path) {
 }
 std::string nu_of(const std::string& path) {
   return "nu/" + path;
+}
+
+// A gradient in the dtype that its moment is computed in.
+Array computed_with(const Array& gradient, const Moment& moment) {
+  return moment.is_compact() ? gradient.astype(DType::kF32) : gradient;
+}
+// The bits by which the moments of a leaf are rounded, from the count of the state; none where they
+// are kept whole.
+Array bits_for(const Moment& moment, const OptState& state, const std::string& path,
+               const Array& value) {
+  if (!moment.is_compact()) return Array();
+  return rounding_bits(rounding_salt(state.at("count"), path), value);
 }
 
 // rms and stddev, which differ in the first moment.
@@ -124,19 +137,22 @@ GradientTransformation scale_by_learning_rate(ScalarOrSchedule learning_rate, bo
 }
 
 GradientTransformation trace(double decay, const TraceOptions& o) {
+  const Moment trace("trace", Moment::Range::kSigned, o.moments, o.accumulator_dtype);
   const auto init = [=](const Leaves& params) {
     OptState state;
-    for (const Leaf& leaf : params)
-      state["trace/" + leaf.path] = moment_like(leaf.value, o.accumulator_dtype);
+    if (trace.is_compact()) state["count"] = zero_count();
+    for (const Leaf& leaf : params) trace.init(state, leaf);
     return state;
   };
   const auto update = [=](Leaves& updates, OptState& state, const Leaves&) {
+    if (trace.is_compact()) state["count"] = increment(state["count"]);
     for (Leaf& leaf : updates) {
       const Scope scope(leaf.path);
-      Array& kept = state["trace/" + leaf.path];
-      const Array fresh = leaf.value + kept * decay;
-      leaf.value = o.nesterov ? leaf.value + fresh * decay : fresh;
-      kept = fresh.astype(kept.dtype());
+      const Moment::Parts kept = trace.parts(state, leaf.path);
+      const Array g = computed_with(leaf.value, trace);
+      const Array fresh = g + trace.read(kept) * decay;
+      leaf.value = (o.nesterov ? g + fresh * decay : fresh);
+      trace.set_parts(state, leaf.path, trace.write(fresh, kept, bits_for(trace, state, leaf.path, fresh)));
     }
   };
   return {"trace", init, update};
@@ -163,11 +179,13 @@ GradientTransformation ema(double decay, const EmaOptions& o) {
 }
 
 GradientTransformation scale_by_adam(const ScaleByAdamOptions& o) {
+  const Moment mu("mu", Moment::Range::kSigned, o.moments, o.mu_dtype);
+  const Moment nu("nu", Moment::Range::kPositive, o.moments);
   const auto init = [=](const Leaves& params) {
     OptState state = {{"count", zero_count()}};
     for (const Leaf& leaf : params) {
-      state[mu_of(leaf.path)] = moment_like(leaf.value, o.mu_dtype);
-      state[nu_of(leaf.path)] = moment_like(leaf.value);
+      mu.init(state, leaf);
+      nu.init(state, leaf);
     }
     return state;
   };
@@ -175,33 +193,40 @@ GradientTransformation scale_by_adam(const ScaleByAdamOptions& o) {
     const Array count = state["count"] = increment(state["count"]);
     for (Leaf& leaf : updates) {
       const Scope scope(leaf.path);
-      Array &mu = state[mu_of(leaf.path)], &nu = state[nu_of(leaf.path)];
-      const Array m = update_moment(leaf.value, mu, o.b1);
-      const Array v = update_moment(square(leaf.value), nu, o.b2);
-      const Array m_hat = o.nesterov ? look_ahead(m, leaf.value, o.b1, count)
-                                     : bias_correction(m, o.b1, count);
+      const Moment::Parts old_mu = mu.parts(state, leaf.path), old_nu = nu.parts(state, leaf.path);
+      const Array g = computed_with(leaf.value, mu);
+      const Array m = update_moment(g, mu.read(old_mu), o.b1);
+      const Array v = update_moment(square(g), nu.read(old_nu), o.b2);
+      const Array m_hat =
+          o.nesterov ? look_ahead(m, g, o.b1, count) : bias_correction(m, o.b1, count);
       const Array v_hat = bias_correction(v, o.b2, count);
       leaf.value = m_hat / (sqrt(o.eps_root == 0 ? v_hat : v_hat + o.eps_root) + o.eps);
-      mu = m.astype(mu.dtype());
-      nu = v.astype(nu.dtype());
+      const Array bits = bits_for(mu, state, leaf.path, m);
+      mu.set_parts(state, leaf.path, mu.write(m, old_mu, bits));
+      nu.set_parts(state, leaf.path, nu.write(v, old_nu, bits));
     }
   };
   return {"adam", init, update};
 }
 
 GradientTransformation scale_by_lion(const ScaleByLionOptions& o) {
+  const Moment mu("mu", Moment::Range::kSigned, o.moments, o.mu_dtype);
   const auto init = [=](const Leaves& params) {
     OptState state;
-    for (const Leaf& leaf : params) state[mu_of(leaf.path)] = moment_like(leaf.value, o.mu_dtype);
+    if (mu.is_compact()) state["count"] = zero_count();
+    for (const Leaf& leaf : params) mu.init(state, leaf);
     return state;
   };
   const auto update = [=](Leaves& updates, OptState& state, const Leaves&) {
+    if (mu.is_compact()) state["count"] = increment(state["count"]);
     for (Leaf& leaf : updates) {
       const Scope scope(leaf.path);
-      Array& mu = state[mu_of(leaf.path)];
-      const Array m = update_moment(leaf.value, mu, o.b2).astype(mu.dtype());
-      leaf.value = sign(update_moment(leaf.value, mu, o.b1));
-      mu = m;
+      const Moment::Parts old = mu.parts(state, leaf.path);
+      const Array g = computed_with(leaf.value, mu), kept = mu.read(old);
+      const Array m = update_moment(g, kept, o.b2);
+      const Moment::Parts next = mu.write(m, old, bits_for(mu, state, leaf.path, m));
+      leaf.value = sign(update_moment(g, kept, o.b1));
+      mu.set_parts(state, leaf.path, next);
     }
   };
   return {"lion", init, update};

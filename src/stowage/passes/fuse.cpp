@@ -95,7 +95,8 @@ bool is_row_value(const Unit& unit, const Shape& shape) {
 
 namespace {
 
-constexpr size_t kMaxMembers = 96;
+// Room for an update with moments in 8 bits, about a hundred steps.
+constexpr size_t kMaxMembers = 128;
 // Elements of a row that stay in a near cache between two passes over it.
 constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
 // Ops with kernels of their own that may lie between forward and backward work that is fused: what

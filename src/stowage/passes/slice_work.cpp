@@ -403,8 +403,36 @@ Graph sum_slices(const Graph& graph) {
   return rewritten(graph, find_sums(graph));
 }
 
+namespace {
+
+// The graph with update_slices() done in the bodies of its scans.
+Graph with_bodies_updated(const Graph& graph) {
+  Graph to;
+  ValueMap map(graph);
+  copy_inputs(graph, to, map);
+  const std::vector<RegionId> regions = import_regions(graph, to, RegionId());
+  bool changed = false;
+  for (const Node& node : graph.nodes()) {
+    Node copy = node;
+    if (node.op == OpKind::kScan) {
+      Graph updated = update_slices(*node.graphs[0]);
+      if (!equal(updated, *node.graphs[0])) {
+        copy.graphs[0] = std::make_shared<const Graph>(std::move(updated));
+        changed = true;
+      }
+    }
+    copy_node(graph, copy, to, map, regions);
+  }
+  if (!changed) return graph;
+  to.set_outputs(map.images(graph.outputs()));
+  return to;
+}
+
+}  // namespace
+
 Graph update_slices(const Graph& graph) {
-  return rewritten(graph, UpdateFinder(graph).run());
+  const Graph inner = with_bodies_updated(graph);
+  return rewritten(inner, UpdateFinder(inner).run());
 }
 
 }  // namespace stow

@@ -18,7 +18,8 @@ Graph sum_slices(const Graph& graph);
 /// done slice by slice in the scan's body, moves from and to other memories with it; reductions over
 /// it that keep the slices apart too. So an optimizer's update happens in the backward pass, layer
 /// by layer: the gradients of all layers are never there together, and moments on the host come and
-/// go beside the computation. With clipping by a norm of all gradients nothing can be done. Bits stay.
+/// go beside the computation. With clipping by a norm of all gradients nothing can be done. In the bodies
+/// of scans too: a sum of gradients over microbatches is added to where each slice is made. Bits stay.
 Graph update_slices(const Graph& graph);
 
 }  // namespace stow

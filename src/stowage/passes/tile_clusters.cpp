@@ -110,9 +110,41 @@ class Finder {
     });
   }
 
+  // The leading axes that a node over row values of a cluster needs cut at most, if it is one: work on
+  // a value a row, or a broadcast of such values along the rows. 0 for any other node.
+  int row_work_axes(const Node& node, const Dims& of) const {
+    if (node.n_results != 1) return 0;
+    const OpClass kind = op_class(node.op);
+    const Dims& made = dims(node.first_result);
+    const int rows = row_axes(node.op == OpKind::kBroadcast ? dims(node.operands[0]) : made, of);
+    if (kind == OpClass::kElementwise)
+      return std::any_of(node.operands.begin(), node.operands.end(),
+                         [&](ValueId v) {
+                           return !graph_.is_input(v) && graph_.def(v).op == OpKind::kIota;
+                         })
+                 ? 0
+                 : rows;
+    if (moves_off_device(graph_, node)) return rows;
+    if (node.op == OpKind::kReshape) return row_axes(dims(node.operands[0]), of) == rows ? rows : 0;
+    // What two nodes read might be needed whole by one of them.
+    if (node.op != OpKind::kBroadcast || (made != of && row_axes(made, of) != rows) ||
+        users_.of(node.first_result).size() != 1)
+      return 0;
+    const Dims& axes = node.as<BroadcastParams>().axes;
+    for (int i = 0; i < rows; ++i)
+      if (axes[static_cast<size_t>(i)] != i) return 0;
+    return rows;
+  }
+  // True if that leaves as many axes to cut, or all but the last.
+  bool is_row_work(const Node& node, int c) {
+    const int rows = row_work_axes(node, cluster(c).dims);
+    return rows > 0 && rows >= std::min(cluster(c).n_axes,
+                                        static_cast<int>(cluster(c).dims.size()) - 1);
+  }
+
   void place(NodeId id) {
     const Node& node = graph_.node(id);
-    bool fetches = false;
+    bool fetches = false, on_rows = false;
     std::vector<int> candidates;
     for (ValueId v : node.operands) {
       if (const NodeId maker = graph_.value(v).node; maker.valid() && below_[maker.index()])
@@ -120,7 +152,10 @@ class Finder {
       fetches |= is_source(v) && is_big(v);
       for (ValueId read : {v, brought_back(graph_, v)}) {
         const int c = read.valid() ? cluster_of(read) : -1;
-        if (c >= 0 && dims(v) == cluster(c).dims &&
+        if (c < 0) continue;
+        const bool of_row = dims(v) != cluster(c).dims && is_row_work(node, c);
+        on_rows |= of_row;
+        if ((of_row || dims(v) == cluster(c).dims) &&
             std::find(candidates.begin(), candidates.end(), c) == candidates.end())
           candidates.push_back(c);
       }
@@ -128,7 +163,7 @@ class Finder {
     const bool elementwise = is_tileable(node);
     const int reduced = first_reduced_axis(node);
     const bool follows = moves_off_device(graph_, node) || is_mark(node);
-    if (!elementwise && reduced == 0 && !follows) return;
+    if (!elementwise && reduced == 0 && !follows && !on_rows) return;
     int home = -1;
     for (int c : candidates)
       if (home < 0) {
@@ -136,7 +171,7 @@ class Finder {
       } else if (can_merge(c, home)) {
         merge(c, home);
       }
-    if (home < 0 && fetches && !follows) begin(id, dims(node.operands[0]));
+    if (home < 0 && fetches && !follows && (elementwise || reduced > 0)) begin(id, dims(node.operands[0]));
   }
 
   void begin(NodeId id, const Dims& dims) {
@@ -147,6 +182,8 @@ class Finder {
     TileCluster& home = cluster(c);
     home.nodes.push_back(id);
     if (const int axes = first_reduced_axis(graph_.node(id)); axes > 0)
+      home.n_axes = std::min(home.n_axes, axes);
+    if (const int axes = row_work_axes(graph_.node(id), home.dims); axes > 0)
       home.n_axes = std::min(home.n_axes, axes);
     for (ValueId v : graph_.node(id).operands)
       for (ValueId read : {v, brought_back(graph_, v)})
@@ -254,11 +291,15 @@ class Finder {
   // cluster then.
   void absorb(NodeId id) {
     const Node& node = graph_.node(id);
-    if (cluster_of(id) >= 0 || (!is_tileable(node) && !is_mark(node))) return;
+    const bool may_be_of_rows = node.op == OpKind::kBroadcast || node.op == OpKind::kReshape ||
+                                op_class(node.op) == OpClass::kElementwise;
+    if (cluster_of(id) >= 0 || (!may_be_of_rows && !is_mark(node))) return;
     const ValueId v = node.first_result;
     if (returned_[v.index()] || users_.of(v).empty() || uniform_source(graph_, v).valid()) return;
     const int c = cluster_of(users_.of(v).front().node);
-    if (c < 0 || dims(v) != cluster(c).dims) return;
+    if (c < 0) return;
+    const bool whole = dims(v) == cluster(c).dims && (is_tileable(node) || is_mark(node));
+    if (!whole && !is_row_work(node, c)) return;
     for (const Use& use : users_.of(v))
       if (cluster_of(use.node) != c) return;
     std::set<ValueId> read_already;
@@ -317,6 +358,14 @@ int first_reduced_axis(const Node& node) {
   if (op_class(node.op) != OpClass::kReduce) return 0;
   const Dims& axes = node.as<AxesParams>().axes;
   return axes.empty() ? 0 : static_cast<int>(*std::min_element(axes.begin(), axes.end()));
+}
+
+int row_axes(const Dims& shape, const Dims& dims) {
+  size_t n = 0;
+  while (n < shape.size() && n < dims.size() && shape[n] == dims[n]) ++n;
+  const bool others = std::any_of(shape.begin() + static_cast<int64_t>(n), shape.end(),
+                                  [](int64_t d) { return d != 1; });
+  return n == dims.size() || others || shape.size() > dims.size() ? 0 : static_cast<int>(n);
 }
 
 bool is_fetch(const Graph& graph, ValueId v) {

@@ -11,7 +11,8 @@
 namespace stow {
 
 /// Nodes that can run together on one tile after another: elementwise ones over one shape, moves of
-/// their results to other memories, and reductions of all but leading axes. Moves of what they read to the
+/// their results to other memories, reductions of all but leading axes, and work on row values, such
+/// as the scales of blocks of a quantized moment, with their broadcasts along the rows. Moves of what they read to the
 /// device, sums of rows and random bits are no members; each cluster makes its own, and a member that
 /// reads what another one moved away and back reads that one. No path leads from a member over other
 /// nodes, or other clusters, to a member.
@@ -40,6 +41,10 @@ bool is_of_rows(const GatherParams& p, const Shape& shape);
 
 /// The first axis that a reduction drops; 0 for any other node.
 int first_reduced_axis(const Node& node);
+
+/// The number of leading axes of `dims` that a shape has, where it has no others but of extent 1: one
+/// value for each of them. 0 for any other shape, and for `dims` themselves.
+int row_axes(const Dims& shape, const Dims& dims);
 
 /// A move from another memory to the device.
 bool is_fetch(const Graph& graph, ValueId v);

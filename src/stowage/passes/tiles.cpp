@@ -371,14 +371,20 @@ class Streamer {
     return reshape(part, Shape(tiles));
   }
 
+  // What of an array of these dims is in a tile of so many rows.
+  static Shape tile_shape(const Cluster& c, const Dims& dims, int64_t rows) {
+    Dims tile(dims.begin() + c.tiling.n_axes, dims.end());
+    tile.insert(tile.begin(), rows);
+    return Shape(std::move(tile));
+  }
+
   // The stacked results of the cluster over some of its rows.
   std::vector<Val> scan_rows(const Cluster& c, int64_t first, int64_t n_tiles,
                              int64_t rows, const std::vector<ValueId>& results) {
     auto body = std::make_shared<Graph>();
     GraphBuilder b(*body);
     const Tiling& tiling = c.tiling;
-    Dims tile(c.dims.begin() + tiling.n_axes, c.dims.end());
-    tile.insert(tile.begin(), rows);
+    const Shape tile = tile_shape(c, c.dims, rows);
     std::vector<Val> operands;
     std::map<ValueId, Val> inner;
     // Scalars are the scan's constants; they come before what is cut.
@@ -387,7 +393,8 @@ class Streamer {
         const ValueId v = read_by(c, operand);
         const ValueId source = is_member(c, v) ? ValueId() : uniform_source(from_, v);
         if (!source.valid() || inner.contains(v)) continue;
-        inner.emplace(v, uniform(b, source, Shape(tile), operands, inner));
+        inner.emplace(v, uniform(b, source, tile_shape(c, from_.type(v).shape.dims(), rows),
+                                 operands, inner));
       }
     // So are the rows that are summed, and keys; what of them is a tile's its place tells.
     std::map<ValueId, std::vector<Val>> made_of;
@@ -421,11 +428,11 @@ class Streamer {
         b.provenance = node.provenance;
         b.backward = node.backward;
         inner.emplace(made, node.op == OpKind::kRandomBits
-                                ? part_of_bits(of[0], place, Shape(tile))
-                                : sum_of_rows(node, of[0], of[1], place, Shape(tile)));
+                                ? part_of_bits(of[0], place, tile)
+                                : sum_of_rows(node, of[0], of[1], place, tile));
       }
     }
-    for (NodeId id : c.nodes) add_member(b, c, from_.node(id), inner);
+    for (NodeId id : c.nodes) add_member(b, c, from_.node(id), rows, inner);
     std::vector<ValueId> outputs;
     for (ValueId v : results) outputs.push_back(inner.at(v).id());
     params.out_axes.assign(results.size(), 0);
@@ -463,7 +470,7 @@ class Streamer {
     return broadcast_scalar(known->second, tile);
   }
 
-  void add_member(GraphBuilder& b, const Cluster& c, const Node& node,
+  void add_member(GraphBuilder& b, const Cluster& c, const Node& node, int64_t rows,
                   std::map<ValueId, Val>& inner) {
     b.provenance = node.provenance;
     b.backward = node.backward;
@@ -476,10 +483,26 @@ class Streamer {
       }
       operands.push_back(inner.at(v));
     }
+    const ValueId made = node.first_result;
+    if (node.op == OpKind::kReshape || node.op == OpKind::kBroadcast) {  // of values of rows
+      const Shape tile = tile_shape(c, from_.type(made).shape.dims(), rows);
+      inner.emplace(made, node.op == OpKind::kReshape
+                              ? reshape(operands[0], tile)
+                              : broadcast(operands[0], tile, axes_in_tile(c, node)));
+      return;
+    }
     Params params = node.params;
     if (op_class(node.op) == OpClass::kReduce)
       for (int64_t& axis : std::get<AxesParams>(params).axes) axis += 1 - c.tiling.n_axes;
-    inner.emplace(node.first_result, b.add(node.op, std::move(params), operands).front());
+    inner.emplace(made, b.add(node.op, std::move(params), operands).front());
+  }
+  // The axes of a broadcast of row values where the leading axes of the tile are one.
+  static Dims axes_in_tile(const Cluster& c, const Node& node) {
+    Dims axes = {0};
+    const Dims& whole = node.as<BroadcastParams>().axes;
+    for (size_t i = static_cast<size_t>(c.tiling.n_axes); i < whole.size(); ++i)
+      axes.push_back(whole[i] + 1 - c.tiling.n_axes);
+    return axes;
   }
 
   const Graph& from_;

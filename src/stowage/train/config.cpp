@@ -172,6 +172,10 @@ Result<void> Loader::check_optimizer() const {
       return fail("{} has no effect with {}; it has one with {}", with_place(key.name),
                   with_place("optimizer.name"), key.optimizers);
     }
+  const TrainConfig::Optimizer& o = config_.optimizer;
+  if (places_.contains("optimizer.moments") && o.name == "sgd" && o.momentum == 0)
+    return fail("{} has no effect with {}: there is no moment", with_place("optimizer.moments"),
+                with_place("optimizer.momentum"));
   return {};
 }
 

@@ -73,12 +73,13 @@ struct TrainConfig {
     double eps = 1e-8;
     double momentum = 0;
     bool nesterov = false;
+    std::string moments = "f32";  ///< What the moments are kept in between steps.
     std::string freeze;       ///< Patterns of paths, by commas.
     int64_t total_steps = 0;  ///< The schedule's length; train.steps once loaded, unless set.
   } optimizer;
   struct Train {
     int64_t steps = 300;
-    std::string compute = "f32";  ///< What activations and products are computed in.
+    std::string compute = "f32";  ///< What activations and products are computed in; see dtypes.h.
     int64_t loss_chunk = 0;       ///< Tokens whose logits exist at a time; 0: all.
     int64_t vocab_block = 0;      ///< Words whose logits exist at a time; 0: all.
     int64_t seed = 0;
@@ -117,8 +118,9 @@ struct TrainConfig {
   bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }
 };
 
-/// What `optimizer.schedule` and `train.compute` may be.
+/// What `optimizer.schedule`, `optimizer.moments` and `train.compute` may be.
 const std::vector<std::string>& schedule_names();
+const std::vector<std::string>& moment_formats();
 const std::vector<std::string>& compute_dtypes();
 
 /// What `memory.policy` may be: "auto" and the policies by name.

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "stowage/base/bytes.h"
+#include "stowage/train/dtypes.h"
 #include "stowage/train/optimizer.h"
 
 namespace stow {
@@ -61,10 +62,11 @@ constexpr ConfigKey kKeys[] = {
     {"optimizer.eps", FloatField{STOW_FIELD(optimizer.eps), 0, 1}, true, "added to the root of the second moment", "adamw, adam, rmsprop, muon"},
     {"optimizer.momentum", FloatField{STOW_FIELD(optimizer.momentum), 0, 1, true}, true, "decay of the momentum; 0 for none", "sgd, rmsprop, adafactor"},
     {"optimizer.nesterov", BoolField{STOW_FIELD(optimizer.nesterov)}, true, "whether the momentum looks one step ahead", "adamw, adam, sgd, rmsprop"},
+    {"optimizer.moments", TextField{STOW_FIELD(optimizer.moments), moment_formats}, true, "what the moments are kept in: f32, bf16 or 8 bits a number", "adamw, adam, sgd, lion, muon"},
     {"optimizer.freeze", TextField{STOW_FIELD(optimizer.freeze), nullptr, true}, true, "what is not trained: paths in the model with * and ?, by commas"},
     {"optimizer.total_steps", IntField{STOW_FIELD(optimizer.total_steps), 1, kMany}, true, "length of the schedule (default: train.steps)"},
     {"train.steps", IntField{STOW_FIELD(train.steps), 1, kMany}, false, "steps to train"},
-    {"train.compute", TextField{STOW_FIELD(train.compute), compute_dtypes}, true, "dtype of activations and products; weights and moments stay f32"},
+    {"train.compute", TextField{STOW_FIELD(train.compute), compute_dtypes, false, parse_compute_dtype}, true, "dtype of activations and products, or a policy such as p=f32,c=bf16,o=f32; weights stay f32"},
     {"train.loss_chunk", IntField{STOW_FIELD(train.loss_chunk), 0, kMany}, true, "tokens whose logits exist at a time; 0 for all"},
     {"train.vocab_block", IntField{STOW_FIELD(train.vocab_block), 0, kMany}, true, "words of the vocabulary whose logits exist at a time; 0 for all", "", KeyScope::kSizes},
     {"train.seed", IntField{STOW_FIELD(train.seed), 0, kMax}, true, "seed of weights and data order"},
@@ -190,6 +192,12 @@ struct Setter {
     if (!text()) return wrong();
     if (text()->empty() && !field.may_be_empty) return fail("{} is empty", key.name);
     if (text()->find('\0') != std::string::npos) return fail("{} holds a zero byte", key.name);
+    if (field.parse) {
+      Result<std::string> parsed = field.parse(*text());
+      if (!parsed) return fail("{}: {}", key.name, parsed.error());
+      field.get(config) = std::move(*parsed);
+      return {};
+    }
     if (field.choices) {
       const std::vector<std::string>& choices = field.choices();
       if (std::find(choices.begin(), choices.end(), *text()) == choices.end()) return wrong();
@@ -255,6 +263,11 @@ const std::vector<std::string>& weight_dtypes() {
 
 const std::vector<std::string>& too_long_choices() {
   static const std::vector<std::string> names = {"cut", "drop"};
+  return names;
+}
+
+const std::vector<std::string>& moment_formats() {
+  static const std::vector<std::string> names = {"f32", "bf16", "8bit"};
   return names;
 }
 

@@ -29,11 +29,12 @@ struct FloatField {
 struct BoolField {
   bool& (*get)(TrainConfig&);
 };
-/// Text; one of `choices` where there are any.
+/// Text; one of `choices` where there are any, or what `parse` makes one of them.
 struct TextField {
   std::string& (*get)(TrainConfig&);
   const std::vector<std::string>& (*choices)() = nullptr;
   bool may_be_empty = false;
+  Result<std::string> (*parse)(const std::string& text) = nullptr;
 };
 struct SizeField {
   std::optional<int64_t>& (*get)(TrainConfig&);

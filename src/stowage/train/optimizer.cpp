@@ -12,22 +12,36 @@ std::optional<double> positive(double value) {
   return value > 0 ? std::optional(value) : std::nullopt;
 }
 
+optim::Moments moments(const TrainConfig::Optimizer& o) {
+  if (o.moments == "bf16") return optim::Moments::kBF16;
+  return o.moments == "8bit" ? optim::Moments::k8Bit : optim::Moments::kFull;
+}
+
 GradientTransformation sgd(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
-  return optim::sgd(rate, {.momentum = positive(o.momentum), .nesterov = o.nesterov});
+  return optim::sgd(rate, {.momentum = positive(o.momentum),
+                           .nesterov = o.nesterov,
+                           .moments = moments(o)});
 }
 GradientTransformation adam(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
-  return optim::adam(rate,
-                     {.b1 = o.beta1, .b2 = o.beta2, .eps = o.eps, .nesterov = o.nesterov});
+  return optim::adam(rate, {.b1 = o.beta1,
+                            .b2 = o.beta2,
+                            .eps = o.eps,
+                            .nesterov = o.nesterov,
+                            .moments = moments(o)});
 }
 GradientTransformation adamw(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
   return optim::adamw(rate, {.b1 = o.beta1,
                              .b2 = o.beta2,
                              .eps = o.eps,
                              .weight_decay = o.weight_decay,
-                             .nesterov = o.nesterov});
+                             .nesterov = o.nesterov,
+                             .moments = moments(o)});
 }
 GradientTransformation lion(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
-  return optim::lion(rate, {.b1 = o.beta1, .b2 = o.beta2, .weight_decay = o.weight_decay});
+  return optim::lion(rate, {.b1 = o.beta1,
+                            .b2 = o.beta2,
+                            .weight_decay = o.weight_decay,
+                            .moments = moments(o)});
 }
 GradientTransformation rmsprop(const TrainConfig::Optimizer& o, const optim::Schedule& rate) {
   return optim::rmsprop(rate, {.decay = o.beta2,
@@ -47,7 +61,8 @@ GradientTransformation muon(const TrainConfig::Optimizer& o, const optim::Schedu
                             .adam_b2 = o.beta2,
                             .adam_weight_decay = o.weight_decay,
                             .matrices = muon_matrices(),
-                            .consistent_rms = 0.2});
+                            .consistent_rms = 0.2,
+                            .moments = moments(o)});
 }
 
 struct Row {

@@ -389,7 +389,7 @@ class Run {
         if (Result<void> written = options_.json->write(
                 Json::object({{"step", step_}, {"validation_loss", *validation}}));
             !written)
-          return stopped_by(written.error());
+          return not_written(written.failure(), true);
       if (validation) note_validation(*validation);
     }
     if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
