@@ -17,6 +17,7 @@ set -u -o pipefail
 program=$1 root=$2 page=$3
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
+ln -s "$root/examples" "$folder/examples"
 export STOW_ROOT=$root HOME=$folder XDG_CACHE_HOME=$folder OMP_NUM_THREADS=2
 
 masked() {

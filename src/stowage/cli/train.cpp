@@ -70,9 +70,9 @@ Result<int> unless_refused(const JobPlan& plan, const Budgets& budgets,
   }
 }
 
-Json owners_json(const MemoryAnalysis& analysis) {
+Json owners_json(const JobPlan& plan) {
   Json owners = Json::array();
-  for (const PeakOwner& o : analysis.owners)
+  for (const PeakOwner& o : plan.peak_owners())
     owners.push_back(Json::object({{"source", o.source}, {"what", o.what}, {"bytes", o.bytes}}));
   return owners;
 }
@@ -122,10 +122,11 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                               {"placement", to_string(plan.placement)},
                               {"plan_s", plan.plan_s},
                               {"parameters", opening.job.n_parameters()},
+                              {"frozen", opening.job.n_frozen()},
                               {"peak_phase", plan.peak_phase},
                               {"peak_at", plan.peak_analysis().peak_at},
                               {"candidates", candidates},
-                              {"owners", owners_json(plan.peak_analysis())}});
+                              {"owners", owners_json(plan)}});
   const Json forecast = to_json(opening.forecast);
   for (const JsonMember& member : *forecast.as_object()) report.set(member.key, member.value);
   Json saves = Json::array();

@@ -14,8 +14,9 @@ std::string describe_peak(const JobPlan& plan) {
   std::string text = fmt::format("peak of the run: {} in {}, at instant {} of {}: {}\n",
                                  format_bytes(plan.peak_bytes[0]), plan.peak_phase, a.peak_instant,
                                  a.n_instants, a.peak_at);
-  for (size_t i = 0; i < std::min<size_t>(8, a.owners.size()); ++i) {
-    const PeakOwner& o = a.owners[i];
+  const std::vector<PeakOwner> owners = plan.peak_owners();
+  for (size_t i = 0; i < std::min<size_t>(8, owners.size()); ++i) {
+    const PeakOwner& o = owners[i];
     text += fmt::format("  {:>11}  {:<14} {}\n", format_bytes(o.bytes), o.what, o.source);
   }
   return text;
@@ -265,16 +266,19 @@ Json refusal_json(const std::string& why, const Shortfall& shortfall, const Budg
                        {"over_bytes", bytes_json(shortfall.over_bytes)}});
 }
 
+std::string Job::describe() const {
+  const std::string over =
+      frozen_.empty() ? "" : fmt::format(" over {} that are frozen", n_frozen());
+  const std::string times =
+      config_.data.accumulate == 1 ? "" : fmt::format(", {} times", config_.data.accumulate);
+  return fmt::format("{} parameters{}, {}; {} sequences of {} tokens a step{}", n_parameters(), over,
+                     model_->describe(), config_.data.batch, config_.data.seq, times);
+}
+
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
   const JobPlan& plan = *choice.plan;
   const TrainConfig& c = job.config();
-  const std::string frozen =
-      job.frozen().empty() ? "" : fmt::format(" over {} that are frozen", job.n_frozen());
-  const std::string microbatches =
-      c.data.accumulate == 1 ? "" : fmt::format(", {} times", c.data.accumulate);
-  std::string text = fmt::format("model: {} parameters{}, {}; {} sequences of {} tokens a step{}\n",
-                                 job.n_parameters(), frozen, job.model().describe(), c.data.batch,
-                                 c.data.seq, microbatches);
+  std::string text = fmt::format("model: {}\n", job.describe());
   text += fmt::format("budget: {}\n",
                       budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
   size_t width = 11;

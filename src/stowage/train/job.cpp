@@ -35,6 +35,18 @@ const MemoryAnalysis& JobPlan::peak_analysis() const {
   return programs.step->memory_analysis();
 }
 
+std::vector<PeakOwner> JobPlan::peak_owners() const {
+  const char* const first = peak_phase.starts_with("step") ? "state"
+                            : peak_phase == "init"         ? "key or parameters"
+                                                           : "model";
+  const std::array<const char*, 3> names = {first, "frozen weights", "batch"};
+  std::vector<PeakOwner> owners = peak_analysis().owners;
+  for (PeakOwner& owner : owners)
+    for (size_t i = 0; i < names.size(); ++i)
+      if (owner.what == "argument" && owner.source == std::to_string(i)) owner.source = names[i];
+  return owners;
+}
+
 int64_t device_bytes(const TrainConfig& config, const BytesByKind& bytes) {
   return bytes[0] + (config.is_virtual() ? 0 : bytes[1]);
 }

@@ -58,6 +58,8 @@ struct JobPlan {
   std::vector<Phase> phases;
   double plan_s = 0;  ///< What planning it took; of what choose_plan chose, all that was planned.
   const MemoryAnalysis& peak_analysis() const;
+  /// Its owners, arguments by what they are: "state", "frozen weights", "batch".
+  std::vector<PeakOwner> peak_owners() const;
 };
 
 /// What counts against the device's budget: where the host's memory is the device's, both.
@@ -94,6 +96,8 @@ class Job {
   const std::vector<StateLeaf>& frozen() const { return frozen_; }
   int64_t n_parameters() const;  ///< Trained ones.
   int64_t n_frozen() const;      ///< Elements of the frozen weights.
+  /// "2442240 parameters over 134515008 that are frozen, …; 4 sequences of 256 tokens a step, 2 times".
+  std::string describe() const;
 
   /// Plans every program. Memory within the budgets is spent on moves that run ahead, unless they
   /// are not to: what takes the least memory, and much less time to plan.

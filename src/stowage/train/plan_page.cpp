@@ -68,10 +68,10 @@ struct Line {
   std::vector<int64_t> bytes;
 };
 
-constexpr std::array<const char*, 9> kUses = {
-    "parameters",       "optimizer state", "batch and other inputs", "results", "kept for backward",
+constexpr std::array<const char*, 10> kUses = {
+    "parameters",       "optimizer state", "frozen weights", "batch and other inputs", "results", "kept for backward",
     "gradients and backward work", "forward and update work", "scratch", "beside the program"};
-enum Use : size_t { kParameters, kOptimizer, kInputs, kResults, kKept, kBackwardWork, kForwardWork,
+enum Use : size_t { kParameters, kOptimizer, kFrozen, kInputs, kResults, kKept, kBackwardWork, kForwardWork,
                     kScratchUse, kBeside };
 
 class Charts {
@@ -169,9 +169,12 @@ class Charts {
 
   // The order of arguments is that of JobPrograms.
   size_t input_use(const std::string& program, size_t input) const {
-    if (program == "init") return kInputs;
+    if (program == "init") return page_.job.model().reads_parameters() ? kParameters : kInputs;
+    const size_t n_state =
+        program.starts_with("step") ? page_.job.state().size() : page_.job.n_model_leaves();
     if (input < page_.job.n_model_leaves()) return kParameters;
-    return program == "step" && input < page_.job.state().size() ? kOptimizer : kInputs;
+    if (input < n_state) return kOptimizer;
+    return input < n_state + page_.job.frozen().size() ? kFrozen : kInputs;
   }
 
   static size_t use_of(OwnerUse use) {
@@ -262,9 +265,7 @@ Json plan_page_json(const PlanPage& page) {
   const TrainConfig& config = job.config();
   const bool is_refused = !page.near.empty();
   Json figures = Json::object(
-      {{"model", cut(fmt::format("{} parameters, {}; {} sequences of {} tokens a step",
-                                 job.n_parameters(), job.model().describe(), config.data.batch,
-                                 config.data.seq))},
+      {{"model", cut(job.describe())},
        {"refused", is_refused},
        {"placement", to_string(page.plan.placement)},
        {"peak_phase", page.plan.peak_phase},

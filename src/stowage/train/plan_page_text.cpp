@@ -77,7 +77,7 @@ const std::string_view kPlanPageTail = R"html(</script>
 const F = JSON.parse(document.getElementById('figures').textContent);
 const page = document.getElementById('page');
 const HUES = {
-  'parameters': [214, 62], 'optimizer state': [258, 48], 'batch and other inputs': [190, 14],
+  'parameters': [214, 62], 'optimizer state': [258, 48], 'frozen weights': [230, 30], 'batch and other inputs': [190, 14],
   'results': [186, 55], 'kept for backward': [32, 80], 'gradients and backward work': [352, 60],
   'forward and update work': [146, 42], 'scratch': [58, 58], 'beside the program': [300, 22]};
 

@@ -208,13 +208,19 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   for (auto& changed : loss_changes(config, sizes)) changes.push_back(std::move(changed));
   // The best of those placements, with the feed-forward blocks either way; none where the change
   // leaves nothing of what the configuration asks for, as a tied head that is frozen by name.
-  using Best = std::optional<std::pair<Placement, BytesByKind>>;
+  struct Found {
+    Placement placement;
+    BytesByKind peak_bytes{};
+    ModelSizes sizes;  // of the changed model
+  };
+  using Best = std::optional<Found>;
   const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
-    return [&least, &budgets, &open, &has_room_beside, &factory, &sizes,
+    return [&least, &budgets, &open, &has_room_beside, &factory,
             &changed = changes[i].second, threads]() -> Best {
       Best best;
       try {
         const Job changed_job(changed, threads, factory);
+        const ModelSizes sizes = changed_job.model().sizes();
         TrainConfig open_form = changed;
         open_form.memory = open.memory;
         for (const Placement& one : least)
@@ -223,7 +229,8 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
             const auto rank = [&](const BytesByKind& peak) {
               return std::pair(!has_room_beside(changed, peak), device_bytes(changed, peak));
             };
-            if (!best || rank(peak_bytes) < rank(best->second)) best = {placement, peak_bytes};
+            if (!best || rank(peak_bytes) < rank(best->peak_bytes))
+              best = {placement, peak_bytes, sizes};
           }
       } catch (const TraceError&) {
         return {};
@@ -237,9 +244,10 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
     const auto& [setting, changed] = changes[i];
     // What is chosen by itself, and what has to be asked for as something else is.
     weigh(config.memory == open.memory
-              ? fmt::format("{} ({})", setting, to_string(best.first))
-              : fmt::format("{} {}", setting, settings_for(config, sizes, best.first, changed)),
-          best.second, true);
+              ? fmt::format("{} ({})", setting, to_string(best.placement))
+              : fmt::format("{} {}", setting,
+                            settings_for(config, best.sizes, best.placement, changed)),
+          best.peak_bytes, true);
     return true;
   });
   // What another memory has no room for comes last.

@@ -135,13 +135,15 @@ PolicyPtr named_policy(const std::string& name, MemoryKind elsewhere) {
   if (name == "save_dots" || name == "save_gate") {
     // save_gate lets go of one of the two wide products of a layer.
     policy.decide = [all = name == "save_dots"](const PolicyQuery& q) {
-      const bool is_up =
-          std::find(q.twins.begin(), q.twins.end(), "mlp_up") != q.twins.end() || q.name == "mlp_up";
+      const auto is_named = [&](std::string_view name) {
+        return q.name == name || std::find(q.twins.begin(), q.twins.end(), name) != q.twins.end();
+      };
       const bool is_product = q.op == OpKind::kDotGeneral || q.op == OpKind::kAttention;
       // As wide as what it is added to, and a product over a few elements.
-      const bool is_cheap = q.name == "lora_delta";
-      return PolicyAnswer{is_product && !is_cheap && (all || !is_up) ? Mark::kKeep
-                                                                     : Mark::kRecompute};
+      const bool is_cheap = is_named("lora_delta");
+      return PolicyAnswer{is_product && !is_cheap && (all || !is_named("mlp_up"))
+                              ? Mark::kKeep
+                              : Mark::kRecompute};
     };
   } else if (name == "save_named") {
     policy.decide = [=](const PolicyQuery& q) {

@@ -16,7 +16,6 @@ namespace stow {
 
 struct StepRunOptions {
   TrainConfig config;
-  ModelFactory factory = decoder_model;
   /// Safetensors with the model's leaves by path, f32; empty: those of the model's own files, or seeded.
   std::string weights_path;
   /// Safetensors with "tokens" i32 [batch, seq + 1]; empty: seeded, or for a model from files the first
@@ -24,6 +23,7 @@ struct StepRunOptions {
   std::string tokens_path;
   int64_t budget_bytes = 0;
   int threads = 1;
+  ModelFactory factory = decoder_model;
 };
 
 /// The step of one configuration, with its state. Used by one thread.
