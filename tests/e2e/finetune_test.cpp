@@ -11,6 +11,8 @@
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/lm/adapter.h"
 #include "stowage/lm/score.h"
+#include "stowage/nn/loss.h"
+#include "stowage/stowage.h"
 #include "stowage/train/export.h"
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/trainer.h"
@@ -325,6 +327,7 @@ TEST_F(Finetune, WhatIsExportedScoresAsTheAdapterDoesAndTrainingGoesOnFromIt) {
   EXPECT_EQ(adapter->step, 5);
   const Result<Exported> model = export_model(c.train.out, folder_ / "merged");
   ASSERT_TRUE(model.ok()) << model.error();
+  EXPECT_THAT(export_model(c.train.out, folder_ / "base").error(), HasSubstr("is read from"));
   const std::vector<float> base = scores(folder_ / "base"),
                            with = scores(folder_ / "base", folder_ / "adapter"),
                            merged = scores(folder_ / "merged");
@@ -349,6 +352,37 @@ TEST_F(Finetune, WhatIsExportedScoresAsTheAdapterDoesAndTrainingGoesOnFromIt) {
   ASSERT_EQ(fresh.hex.size(), 1u) << fresh.error;
   // The sixth update has other lines; of the first ones the trained adapter's loss is lower.
   EXPECT_LT(fresh.losses[0], train(config("again")).losses[0]);
+}
+
+TEST_F(Finetune, AnotherBaseIsNotMerged) {
+  TrainConfig c = config("other");
+  c.train.steps = 1;
+  ASSERT_EQ(train(c).status, 0);
+  // The same sizes, and one weight that differs.
+  Result<lm::ModelFiles> files = lm::ModelFiles::open(folder_ / "base");
+  testing::TensorSet tensors;
+  for (const ModelTensor& t : model_tensors(files->config)) tensors.add(t.name, t.shape);
+  std::vector<float> norm(16, 1.0f);
+  tensors.add("model.norm.weight", {16}, norm);
+  ASSERT_TRUE(write_hf_folder(folder_ / "base", files->config, tensors.bytes()).ok());
+  EXPECT_THAT(export_model(c.train.out, folder_ / "merged").error(), HasSubstr("its weights are not those"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "merged/config.json"));
+  TrainConfig on = c;
+  on.train.steps = 2;
+  EXPECT_THAT(train(on, {}, true).error, HasSubstr("model.digest"));
+}
+
+TEST_F(Finetune, ATestFileIsEvaluatedAtTheEnd) {
+  std::filesystem::create_directories((folder_ / "parts"));
+  write_lines(folder_ / "parts/train.jsonl", 16, 3);
+  write_lines(folder_ / "parts/test.jsonl", 6, 4);
+  TrainConfig c = config("tested");
+  c.data.path = folder_ / "parts";
+  const Outcome o = train(c);
+  ASSERT_EQ(o.status, 0) << o.error;
+  ASSERT_TRUE(o.summary.find("test_loss")->as_double());
+  EXPECT_GT(*o.summary.find("test_loss")->as_double(), 0.5);
+  EXPECT_TRUE(o.validation.empty());
 }
 
 TEST_F(Finetune, AllWeightsTrainWithoutARankAndAreExported) {
@@ -391,6 +425,52 @@ TEST_F(Finetune, StopsWhenTheLossOfWhatIsHeldOutNoLongerFalls) {
   ASSERT_EQ(o.status, 0) << o.error;
   EXPECT_EQ(o.hex.size(), 3u);
   EXPECT_EQ(o.validation.size(), 3u);
+}
+
+// Qwen3-4B's head at 8192 tokens: all logits in f32 would be 5 GB, and their gradient as much.
+TEST(FinetuneLoss, HoldsTheLogitsOfAChunkAlone) {
+  constexpr int64_t kTokens = 8192, kWidth = 2560, kVocab = 151936;
+  const auto loss = [](const Array& hidden, const Array& embed, const Array& targets,
+                       const Array& weights) {
+    return nn::weighted_linear_cross_entropy(hidden, swapaxes(embed, 0, 1), targets, weights, 256);
+  };
+  const auto with_gradient = [&](const Array& h, const Array& e, const Array& t, const Array& w) {
+    return value_and_grad([&](const Array& hidden) { return loss(hidden, e, t, w); })(h);
+  };
+  const Graph graph = jit(with_gradient)
+                          .lower(Array::abstract(Shape{kTokens, kWidth}, DType::kBF16),
+                                 Array::abstract(Shape{kVocab, kWidth}, DType::kBF16),
+                                 Array::abstract(Shape{kTokens}, DType::kI32),
+                                 Array::abstract(Shape{kTokens}))
+                          .graph();
+  const ExecutablePtr program = compile(graph, {}, 2);
+  const KindAnalysis& device = program->memory_analysis().device();
+  const int64_t own = device.total_bytes - device.argument_bytes - device.output_bytes;
+  EXPECT_GE(own, 256 * kVocab * 4) << "the logits of one chunk in f32";
+  EXPECT_LE(own, 300'000'000);
+}
+
+TEST(FinetuneLoss, IsThatOfAllLogitsAtOnceAndSoAreItsGradients) {
+  const Array hidden = random::normal(random::key(1), {600, 24}), head = random::normal(random::key(2), {24, 50});
+  const Array targets = iota({600}, 0, DType::kI32) % 50;
+  const Array weights = (iota({600}, 0, DType::kI32) % 3).astype(DType::kF32) * 0.01;
+  const auto chunked = [&](const Array& h, const Array& w, int64_t chunk) {
+    return nn::weighted_linear_cross_entropy(h, w, targets, weights, chunk);
+  };
+  const auto whole = [&](const Array& h, const Array& w) {
+    return sum(cross_entropy(matmul(h, w), targets) * weights);
+  };
+  const auto [want, want_grads] = value_and_grad<0, 1>(whole)(hidden, head);
+  for (const int64_t chunk : {7, 64, 256, 600, 1000}) {
+    const auto [loss, grads] = value_and_grad<0, 1>([&](const Array& h, const Array& w) { return chunked(h, w, chunk); })(hidden, head);
+    EXPECT_NEAR(loss.item<float>(), want.item<float>(), 1e-5 * want.item<float>()) << chunk;
+    EXPECT_LT(max(abs(std::get<0>(grads) - std::get<0>(want_grads))).item<float>(), 1e-6) << chunk;
+    EXPECT_LT(max(abs(std::get<1>(grads) - std::get<1>(want_grads))).item<float>(), 1e-5) << chunk;
+    if (chunk == 256) {
+      EXPECT_EQ(loss.item<float>(), want.item<float>());
+      EXPECT_EQ(std::get<0>(grads).to_vector<float>(), std::get<0>(want_grads).to_vector<float>());
+    }
+  }
 }
 
 TEST_F(Finetune, WhatDoesNotFitTheModelIsRefusedByName) {

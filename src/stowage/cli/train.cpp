@@ -192,7 +192,8 @@ Result<int> run_train(std::span<const std::string> arguments) {
   if (!factory) return factory.failure();
   const TrainModelPtr model = (*factory)(line->config);
   if (const auto weights = model->open_weights(); !weights) return weights.failure();
-  if (const auto data = model->open_data(); !data) return data.failure();
+  Result<std::unique_ptr<TrainData>> data = model->open_data();
+  if (!data) return data.failure();
   return with_plan(*line, budgets, *factory, [&](const Opening& opening) {
     const JobPlan& plan = *opening.choice.plan;
     RunOptions options;
@@ -207,7 +208,7 @@ Result<int> run_train(std::span<const std::string> arguments) {
       const int64_t disk_bytes = plan.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
       if (Result<void> reserved = check_disk_space(line->config, disk_bytes); !reserved)
         throw CapacityError(reserved.error());
-      return run_training(opening.job, opening.choice, budgets, options);
+      return run_training(opening.job, opening.choice, budgets, options, std::move(*data));
     });
   });
 }

@@ -384,7 +384,15 @@ Result<void> Adapters::check(const AdapterBatch& batch) const {
       return fail("positions, lo, hi: row {}, place {} is outside of its row of {}", static_cast<int64_t>(i) / t,
                   static_cast<int64_t>(i) % t, t);
   for (const float w : batch.weights)
-    if (!std::isfinite(w)) return fail("weights: expected finite numbers, got {}", w);
+    if (!std::isfinite(w) || w < 0)
+      return fail("weights: expected finite numbers of at least 0, got {}", w);
+  // One that counts and is not finite would spoil the gradients of other rows' adapters.
+  for (const std::vector<float>* values : {&batch.reference, &batch.advantages})
+    for (size_t i = 0; i < values->size(); ++i)
+      if (!std::isfinite((*values)[i]) && i < batch.weights.size() && batch.weights[i] != 0)
+        return fail("{}: expected finite numbers where the weight is not 0, got {} at row {}, place {}",
+                    values == &batch.reference ? "reference" : "advantages", (*values)[i],
+                    static_cast<int64_t>(i) / t, static_cast<int64_t>(i) % t);
   for (size_t i = 0; i < batch.slot.size(); ++i)
     if (batch.slot[i] != nn::kBaseSlot && !contains(batch.slot[i]))
       return fail("slot: row {}: there is no adapter in slot {}", i, batch.slot[i]);

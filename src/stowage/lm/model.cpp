@@ -52,24 +52,20 @@ std::string full_name(const TensorName& tensor, int64_t layer) {
   return tensor.is_of_layer ? fmt::format("model.layers.{}.{}", layer, tensor.name) : tensor.name;
 }
 
-// Reads a tensor into the buffer from an offset on, a piece at a time.
-Result<void> read_tensor(const WeightSource& source, const std::string& name, DType dtype,
-                         DeviceBuffer& buffer, int64_t offset, std::vector<std::byte>& piece,
-                         Digest* digest) {
+// Gives take(offset in bytes, bytes) the rows of a tensor in `dtype`, a piece at a time. Where `place` has
+// room for a piece it is read there.
+template <typename Place, typename Take>
+Result<void> each_piece(const WeightSource& source, const std::string& name, DType dtype,
+                        const Place& place, const Take& take) {
   const WeightInfo* tensor = source.find(name);
   if (!tensor) return fail("{}: no tensor '{}'", source.path(), name);
   const int64_t row_bytes = tensor->row_elements() * dtype_bytes(dtype);
   const int64_t rows = std::max<int64_t>(1, kLoadPieceBytes / std::max<int64_t>(row_bytes, 1));
   for (int64_t at = 0; at < tensor->n_rows(); at += rows) {
     const int64_t end = std::min(at + rows, tensor->n_rows());
-    const auto bytes = static_cast<size_t>((end - at) * row_bytes);
-    const int64_t to = offset + at * row_bytes;
-    const bool on_disk = buffer.place().disk != nullptr;
-    if (on_disk) piece.resize(std::max(piece.size(), bytes));
-    const std::span<std::byte> out(on_disk ? piece.data() : buffer.data() + to, bytes);
+    const std::span<std::byte> out = place(at * row_bytes, static_cast<size_t>((end - at) * row_bytes));
     if (Result<void> read = source.read_rows(*tensor, at, end, dtype, out); !read) return read;
-    if (digest) digest->update(out);
-    if (on_disk) buffer.write(to, out);
+    take(at * row_bytes, out);
   }
   return {};
 }
@@ -205,13 +201,44 @@ Result<void> read_weight(const WeightSource& source, const std::string& leaf, co
                          DeviceBuffer& buffer, Digest* digest) {
   const TensorName tensor = tensor_name(leaf);
   const int64_t n = tensor.is_of_layer ? type.shape[0] : 1;
+  const bool on_disk = buffer.place().disk != nullptr;
   std::vector<std::byte> piece;
-  for (int64_t l = 0; l < n; ++l)
-    if (Result<void> read = read_tensor(source, full_name(tensor, l), type.dtype, buffer,
-                                        l * (type.bytes() / n), piece, digest);
-        !read)
+  for (int64_t l = 0; l < n; ++l) {
+    const int64_t begin = l * (type.bytes() / n);
+    const auto place = [&](int64_t offset, size_t bytes) -> std::span<std::byte> {
+      if (!on_disk) return {buffer.data() + begin + offset, bytes};
+      piece.resize(std::max(piece.size(), bytes));
+      return {piece.data(), bytes};
+    };
+    const auto take = [&](int64_t offset, std::span<std::byte> bytes) {
+      if (digest) digest->update(bytes);
+      if (on_disk) buffer.write(begin + offset, bytes);
+    };
+    if (Result<void> read = each_piece(source, full_name(tensor, l), type.dtype, place, take); !read)
       return read;
+  }
   return {};
+}
+
+Result<std::string> weights_digest(const WeightSource& source, const nn::Decoder& types) {
+  Digest digest;
+  std::vector<std::byte> piece;
+  const auto place = [&](int64_t, size_t bytes) -> std::span<std::byte> {
+    piece.resize(std::max(piece.size(), bytes));
+    return {piece.data(), bytes};
+  };
+  const auto take = [&](int64_t, std::span<std::byte> bytes) { digest.update(bytes); };
+  const std::vector<Array> leaves = tree_leaves(types);
+  const std::vector<std::string> paths = tree_paths(types);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const TensorName tensor = tensor_name(paths[i]);
+    const int64_t n = tensor.is_of_layer ? leaves[i].dim(0) : 1;
+    for (int64_t l = 0; l < n; ++l)
+      if (Result<void> read = each_piece(source, full_name(tensor, l), leaves[i].dtype(), place, take);
+          !read)
+        return read.failure();
+  }
+  return digest.hex();
 }
 
 std::vector<TensorBytes> weight_tensors(

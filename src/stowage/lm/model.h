@@ -73,6 +73,9 @@ BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options);
 /// kLoadPieceBytes of the process's own memory. Errors: "PATH: …"; DiskError.
 Result<void> read_weight(const WeightSource& source, const std::string& leaf, const ArrayType& type,
                          DeviceBuffer& buffer, Digest* digest = nullptr);
+/// The digest that read_weight() gives of all leaves of these types, read in order, without a buffer for
+/// any. Errors: "PATH: …".
+Result<std::string> weights_digest(const WeightSource& source, const nn::Decoder& types);
 /// The same leaf as tensors of files, one a layer; `read(offset, out)` gives its bytes.
 std::vector<TensorBytes> weight_tensors(
     const std::string& leaf, const ArrayType& type,

@@ -397,7 +397,14 @@ Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, co
   }
   if (chunk > 0)
     return sum(-decoder_log_probs(config, base, hidden, targets, chunk, options) * weights);
-  const Array logits = decoder_logits(config, base, hidden, DType::kF32, options);
+  Array logits;
+  if (options.lora && options.lora->head) {
+    logits = decoder_logits(config, base, hidden, DType::kF32, options);
+  } else {
+    Scope scope("head");
+    const Array head = head_of(config, with_saved(config, base, options.lora));
+    logits = wide_logits(hidden, head.astype(hidden.dtype()));
+  }
   Scope scope("loss");
   return sum(cross_entropy(logits, targets) * weights);
 }

@@ -40,6 +40,26 @@ struct Parts {
 };
 STOW_TREE(Parts, losses, d_hidden);
 
+}  // namespace
+
+Array wide_logits(const Array& hidden, const Array& head) {
+  if (hidden.dtype() == loss_dtype(hidden)) return matmul(hidden, head);
+  const auto product = [](const Array& h, const Array& w) { return matmul(h, w, loss_dtype(h)); };
+  const auto forward = [=](const Array& h, const Array& w) {
+    return std::pair(product(h, w), std::pair(h, w));
+  };
+  const auto backward = [](const std::pair<Array, Array>& read, const Array& ct) {
+    const auto& [h, w] = read;
+    const int64_t n = h.size() / h.dim(-1);
+    const Array g = ct.astype(h.dtype());
+    const Array dw = matmul(swapaxes(h.reshape({n, h.dim(-1)}), 0, 1), g.reshape({n, g.dim(-1)}));
+    return std::tuple(matmul(g, swapaxes(w, 0, 1)), dw);
+  };
+  return custom_vjp(product, forward, backward)(hidden, head);
+}
+
+namespace {
+
 // The loss and both gradients, one chunk of tokens after another; a shorter last one stands behind
 // the loop. h [N, d], w [d, V], t [...] of N elements.
 // As if all were one: the losses of all tokens are averaged at once, the gradient of w adds up in
@@ -95,7 +115,7 @@ std::pair<Array, std::pair<Array, Array>> weighted_loss_and_gradients(const Arra
   const Array rounded = w.astype(h.dtype());
   const auto step = [&](const Array& d_head, const WeightedTokens& x) {
     const auto losses_of = [&](const Array& hidden, const Array& head) {
-      return cross_entropy(matmul(hidden, head, loss_dtype(hidden)), x.tokens.targets);
+      return cross_entropy(wide_logits(hidden, head), x.tokens.targets);
     };
     const auto [losses, pullback] = vjp(losses_of, x.tokens.hidden, rounded);
     const auto [dh, dw] = pullback(x.weights);

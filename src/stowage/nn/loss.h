@@ -26,13 +26,18 @@ namespace stow::nn {
 Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
                            int64_t chunk);
 
+/// hidden @ head in f32 (f64 where `hidden` is). Its gradient is rounded to the dtype of `hidden` before
+/// the products that lead on from it, as all others of a bf16 computation are.
+/// Shapes: hidden [..., d]; head [d, V] of the same dtype; returns [..., V].
+Array wide_logits(const Array& hidden, const Array& head);
+
 /// The sum over all tokens of weights * cross_entropy(hidden @ head, targets), `chunk` tokens at a time.
 /// Shapes:  weights f32 [...] of the shape of `targets`, which have no gradient; the others as above;
 ///          returns a scalar f32.
 /// Types:   logits are summed and kept in f32, whatever the dtype of `hidden`, to which `head` is rounded.
 /// Memory:  as above. Where `head` is not differentiated its gradient is not computed.
 /// Numbers: of f32 with chunks of kProductBlock, and wherever `head` is not differentiated, the bits of
-///          sum(weights * cross_entropy(...)) over all logits at once, and of its gradients (but for
+///          sum(weights * cross_entropy(wide_logits(...))) over all logits at once, and of its gradients (but for
 ///          the sign of a zero).
 /// Errors:  as above.
 Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,

@@ -32,7 +32,14 @@ Failure unknown_key(const std::string& name) {
   return fail("unknown key '{}'; did you mean '{}'?", name, nearest_name(name, names));
 }
 
-// `named` gives a key and its value for people.
+// The same with the batch of evaluation.
+TrainConfig for_evaluation(TrainConfig config) {
+  config.data.batch = config.eval_batch();
+  config.data.seq = config.eval_seq();
+  return config;
+}
+
+// Sizes whose product no memory holds. `named` gives a key and its value for people.
 template <typename Named>
 Result<void> check_sizes(const TrainConfig& config, const Named& named) {
   struct Product {
@@ -269,7 +276,10 @@ Result<TrainConfig> Loader::finish() {
   if (Result<void> fits = check_optimizer(); !fits) return fits.failure();
   if (Result<void> fits = check_model(); !fits) return fits.failure();
   const auto named = [&](std::string_view name) { return with_place(name); };
+  if (config_.eval.patience > 0 && config_.eval.every == 0)
+    return fail("{} has no effect with {}", with_place("eval.patience"), with_place("eval.every"));
   if (Result<void> fits = check_sizes(config_, named); !fits) return fits.failure();
+  if (Result<void> fits = check_sizes(for_evaluation(config_), named); !fits) return fits.failure();
   if (Result<void> fits = check_loss(); !fits) return fits.failure();
   if (Result<void> fits = check_places(); !fits) return fits.failure();
   return config_;
@@ -298,9 +308,13 @@ std::string repository_file(const std::string& path) {
 std::string default_data_path() { return repository_file("data/corpus.txt"); }
 
 Result<void> check_model_sizes(const TrainConfig& config) {
-  return check_sizes(config, [&](std::string_view name) {
-    return fmt::format("{} = {}", name, key_text(*find_key(name), config));
-  });
+  for (const TrainConfig& one : {config, for_evaluation(config)})
+    if (Result<void> fits = check_sizes(one, [&](std::string_view name) {
+          return fmt::format("{} = {}", name, key_text(*find_key(name), one));
+        });
+        !fits)
+      return fits;
+  return {};
 }
 
 Result<TrainConfig> load_train_config(const ConfigSources& sources) {

@@ -109,6 +109,9 @@ struct TrainConfig {
     bool operator==(const Memory&) const = default;
   } memory;
 
+  /// Sequences of a batch of evaluation, and tokens of one.
+  int64_t eval_batch() const { return eval.batch > 0 ? eval.batch : data.batch; }
+  int64_t eval_seq() const { return eval.seq > 0 ? eval.seq : data.seq; }
   bool is_virtual() const { return runtime.platform == "virtual"; }
   /// Tokens whose activations exist at a time: those of a microbatch.
   int64_t tokens_a_step() const { return data.batch * data.seq; }
@@ -145,8 +148,8 @@ struct ConfigSources {
 /// Loads and checks a configuration.
 /// Errors: one line that names the place ("run.toml:3", "--set model.dim=x") and what is wrong:
 /// syntax, an unknown key (with the nearest known one), a value of the wrong kind or out of range,
-/// values that do not fit one another (with the place of each), a key that the optimizer does not
-/// heed.
+/// values that do not fit one another (with the place of each), a key that has no effect with the
+/// optimizer.
 Result<TrainConfig> load_train_config(const ConfigSources& sources);
 
 /// Refuses sizes that multiply to more than any memory, so that whoever multiplies them later need not

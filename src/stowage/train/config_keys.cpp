@@ -22,7 +22,7 @@ constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 // clang-format off
 constexpr ConfigKey kKeys[] = {
     {"model.path", TextField{STOW_FIELD(model.path), nullptr, true}, false, "a Hugging Face folder or a GGUF file to fine-tune (default: a new decoder of the sizes below)"},
-    {"model.dtype", TextField{STOW_FIELD(model.dtype), weight_dtypes}, true, "of its frozen weights; auto: as they are stored", "", KeyScope::kFiles},
+    {"model.dtype", TextField{STOW_FIELD(model.dtype), weight_dtypes}, true, "dtype of the frozen weights; auto: as they are stored, quantized ones as f32", "", KeyScope::kFiles},
     {"model.dim", IntField{STOW_FIELD(model.dim), 2, 1 << 20}, true, "width of the residual stream", "", KeyScope::kSizes},
     {"model.layers", IntField{STOW_FIELD(model.layers), 0, 1 << 16}, true, "number of layers", "", KeyScope::kSizes},
     {"model.heads", IntField{STOW_FIELD(model.heads), 1, 1 << 16}, true, "attention heads; divides dim into an even size", "", KeyScope::kSizes},
@@ -30,7 +30,7 @@ constexpr ConfigKey kKeys[] = {
     {"model.ffn", IntField{STOW_FIELD(model.ffn), 1, 1 << 24}, true, "width inside the feed-forward block", "", KeyScope::kSizes},
     {"model.vocab", IntField{STOW_FIELD(model.vocab), 256, 1 << 24}, true, "number of tokens; bytes are the first 256", "", KeyScope::kSizes},
     {"model.tied", BoolField{STOW_FIELD(model.tied)}, true, "whether the head is the embedding, transposed", "", KeyScope::kSizes},
-    {"lora.rank", IntField{STOW_FIELD(lora.rank), 0, 1 << 16}, true, "of the adapter that is trained while the model is frozen; 0: none, all weights train", "", KeyScope::kAdapter},
+    {"lora.rank", IntField{STOW_FIELD(lora.rank), 0, 1 << 16}, true, "rank of an adapter that is trained while the model is frozen; 0: none, all weights train", "", KeyScope::kAdapter},
     {"lora.alpha", FloatField{STOW_FIELD(lora.alpha), 0, 1e6}, true, "the adapter counts alpha / rank times; 0: alpha is twice the rank", "", KeyScope::kAdapter},
     {"lora.targets", TextField{STOW_FIELD(lora.targets)}, true, "what has an adapter: all-linear, names by commas (q_proj,v_proj) or regex:PATTERN", "", KeyScope::kAdapter},
     {"lora.rslora", BoolField{STOW_FIELD(lora.rslora)}, true, "whether it counts alpha / sqrt(rank) times", "", KeyScope::kAdapter},
@@ -86,8 +86,8 @@ constexpr ConfigKey kKeys[] = {
     {"memory.parameters", TextField{STOW_FIELD(memory.parameters), state_places}, false, "where weights lie"},
     {"memory.gradients", TextField{STOW_FIELD(memory.gradients), state_places}, false, "where the weights' gradients lie (auto: beside them, or further away where need be)"},
     {"memory.frozen", TextField{STOW_FIELD(memory.frozen), state_places}, false, "where weights lie that are not trained"},
-    {"memory.feed_forward", TextField{STOW_FIELD(memory.feed_forward), chunk_forms}, false, "those blocks for all tokens at once, or for 256 after another"},
-    {"memory.loss", TextField{STOW_FIELD(memory.loss), chunk_forms}, false, "the loss for all tokens at once, or for 256 after another"},
+    {"memory.feed_forward", TextField{STOW_FIELD(memory.feed_forward), chunk_forms}, false, "feed-forward blocks: all tokens at once (whole), or 256 at a time (chunked)"},
+    {"memory.loss", TextField{STOW_FIELD(memory.loss), chunk_forms}, false, "the loss: all tokens at once (whole), or 256 at a time (chunked)"},
 };
 // clang-format on
 

@@ -200,7 +200,6 @@ Result<Dataset> Dataset::open(const DatasetOptions& options, const text::Tokeniz
   if (has_valid) {
     const auto valid = read(valid_path);
     if (!valid) return valid.failure();
-    (*valid)->digest_into(digest);
     if (Result<void> good =
             add(data.validation_, *valid, 0, valid_path, "for validation");
         !good)

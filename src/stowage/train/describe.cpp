@@ -109,8 +109,8 @@ std::string describe_over(const Shortfall& s, const Budgets& budgets) {
 }
 
 // Where evaluation takes more than any step: a setting to lower it is not one of training's.
-std::string describe_evaluation(const JobPlan& plan) {
-  if (plan.peak_phase != "eval") return {};
+std::string describe_evaluation(const TrainConfig& config, const JobPlan& plan) {
+  if (plan.peak_phase != "eval" || !config.model.is_from_files()) return {};
   int64_t step_bytes = 0;
   for (const JobPlan::Phase& phase : plan.phases)
     if (phase.name.starts_with("step")) step_bytes = std::max(step_bytes, phase.peak_bytes[0]);
@@ -270,9 +270,10 @@ std::string Job::describe() const {
   const std::string over =
       frozen_.empty() ? "" : fmt::format(" over {} that are frozen", n_frozen());
   const std::string times =
-      config_.data.accumulate == 1 ? "" : fmt::format(", {} times", config_.data.accumulate);
-  return fmt::format("{} parameters{}, {}; {} sequences of {} tokens a step{}", n_parameters(), over,
-                     model_->describe(), config_.data.batch, config_.data.seq, times);
+      config_.data.accumulate == 1 ? ""
+                                   : fmt::format("{} microbatches of ", config_.data.accumulate);
+  return fmt::format("{} parameters{}, {}; {}{} sequences of {} tokens a step", n_parameters(), over,
+                     model_->describe(), times, config_.data.batch, config_.data.seq);
 }
 
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
@@ -294,7 +295,7 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
                           format_bytes(plan.peak_bytes[kind]),
                           budgets[kind] ? " of " + format_bytes(*budgets[kind]) : "");
   text += describe_peak(plan);
-  text += describe_evaluation(plan);
+  text += describe_evaluation(c, plan);
   text += fmt::format("lower bound of this order: {} (the plan is {:.2f} % above); planned in {:.0f} ms\n",
                       format_bytes(plan.lower_bound_bytes[0]),
                       100.0 * (static_cast<double>(plan.peak_bytes[0]) /

@@ -1,5 +1,7 @@
 #include "stowage/train/export.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 
@@ -24,6 +26,8 @@ struct Opened {
   std::string model_path;
   HfConfig config;
   std::optional<PeftConfig> adapter;
+  DType dtype = DType::kF32;  // in which the base was held
+  std::string base_digest;    // "" where the base was trained
 
   // The leaves of what is exported stand behind this: the average where there is one.
   std::string prefix() const { return what.is_ema ? "ema/" : "model/"; }
@@ -45,20 +49,24 @@ Result<Opened> open(const std::string& where) {
   const Json* model_path = record ? record->find("path") : nullptr;
   const Json* config = record ? record->find("config") : nullptr;
   if (!model_path || !model_path->as_string() || !config)
-    return fail("{}: is of a run without model.path; what it trains has no form of Hugging Face's",
-                path);
+    return fail("{}: expected a run with model.path, got one with a model of its own sizes, which cannot be "
+                "exported", path);
   Result<HfConfig> parsed = HfConfig::from_json(*config, path);
   if (!parsed) return parsed.failure();
   Opened opened{std::move(*checkpoint), {path, 0, false}, *model_path->as_string(),
-                std::move(*parsed), {}};
+                std::move(*parsed), {}, DType::kF32, {}};
+  if (const Json* dtype = record->find("dtype"); dtype && dtype->as_string())
+    opened.dtype = parse_dtype(*dtype->as_string()).value_or(DType::kF32);
   opened.what.step = opened.checkpoint.meta().step;
   if (const Json* adapter = record->find("adapter"); adapter && adapter->is_object()) {
     Result<PeftConfig> peft = PeftConfig::parse(adapter->dump(), path);
     if (!peft) return peft.failure();
     opened.adapter = std::move(*peft);
   }
-  for (const auto& [key, value] : opened.checkpoint.meta().config)
+  for (const auto& [key, value] : opened.checkpoint.meta().config) {
+    if (key == "model.digest") opened.base_digest = value;
     if (key == "train.ema" && std::strtod(value.c_str(), nullptr) > 0) opened.what.is_ema = true;
+  }
   return opened;
 }
 
@@ -94,6 +102,16 @@ Result<void> write_adapter(const Opened& from, const std::string& folder) {
                           {.base_model = from.model_path, .use_rslora = from.adapter->use_rslora});
 }
 
+// What is written must not be what is read.
+Result<void> check_apart(const Opened& from, const std::string& folder) {
+  std::error_code error;
+  for (const std::string& read :
+       {from.model_path, std::filesystem::path(from.what.checkpoint).parent_path().string()})
+    if (std::filesystem::equivalent(folder, read, error))
+      return fail("{}: is read from; expected another folder", folder);
+  return {};
+}
+
 // As the dtype of files: what `tensor` reads is f32.
 TensorBytes converted(TensorBytes tensor, DType dtype) {
   if (dtype == DType::kF32) return tensor;
@@ -115,6 +133,7 @@ Result<Exported> export_adapter(const std::string& checkpoint, const std::string
   if (!from->adapter)
     return fail("{}: has no adapter: all weights were trained; --model writes them",
                 from->what.checkpoint);
+  if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
   if (Result<void> written = write_adapter(*from, folder); !written) return written.failure();
   return from->what;
 }
@@ -123,15 +142,17 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
                               std::optional<DType> dtype) {
   Result<Opened> from = open(checkpoint);
   if (!from) return from.failure();
+  if (Result<void> apart = check_apart(*from, folder); !apart) return apart.failure();
   std::error_code error;
   if (!std::filesystem::exists(from->model_path, error))
     return fail("{}: its model.path, {}, is not there any more; {} come from it",
                 from->what.checkpoint, from->model_path,
                 from->adapter ? "the weights" : "the tokenizer's files");
   if (from->adapter) {
-    const std::string apart = folder + ".adapter";
-    if (std::filesystem::exists(apart, error))
-      return fail("{}: is in the way of the adapter that is merged", apart);
+    // Beside the folder, and gone at the end.
+    const std::filesystem::path whole = std::filesystem::absolute(folder, error).lexically_normal();
+    const std::filesystem::path beside = whole.has_filename() ? whole : whole.parent_path();
+    const std::string apart = fmt::format("{}.adapter-{}", beside.string(), ::getpid());
     const auto merge = [&]() -> Result<void> {
       if (Result<void> written = write_adapter(*from, apart); !written) return written;
       const Result<lm::ModelFiles> base = lm::ModelFiles::open(from->model_path);
@@ -139,6 +160,15 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
       if (base->config.to_json().dump() != from->config.to_json().dump())
         return fail("{}: is another model than that of {}", from->model_path,
                     from->what.checkpoint);
+      if (base->weights) {
+        const Result<std::string> digest = lm::weights_digest(
+            *base->weights, nn::decoder_abstract(lm::decoder_config(base->config, DType::kF32),
+                                                 from->dtype));
+        if (!digest) return digest.failure();
+        if (*digest != from->base_digest)
+          return fail("{}: its weights are not those that the adapter of {} was trained over",
+                      from->model_path, from->what.checkpoint);
+      }
       const Result<lm::AdapterFiles> adapter =
           lm::AdapterFiles::open(apart, base->config, base->weights.get());
       if (!adapter) return adapter.failure();

@@ -59,6 +59,15 @@ PeftConfig peft_config(const TrainConfig::Lora& lora) {
   return peft;
 }
 
+bool has_file(const TrainConfig& config, const char* name) {
+  return file_exists(fmt::format("{}/{}", config.data.path, name));
+}
+// Whether a run has anything to evaluate on.
+bool holds_out(const TrainConfig& config) {
+  return config.data.valid_fraction > 0 || !config.eval.data.empty() ||
+         has_file(config, "valid.jsonl") || has_file(config, "test.jsonl");
+}
+
 // The lines of a JSONL file as batches.
 class ExampleBatches : public TrainData {
  public:
@@ -90,22 +99,29 @@ class ExampleBatches : public TrainData {
     return data_.n_batches(Dataset::HeldOut::kValidation);
   }
   HostBatch validation_batch(int64_t i) const override {
-    const TokenBatch held = data_.batch(Dataset::HeldOut::kValidation, i);
-    HostBatch batch;
-    append(held, config_.eval.seq > 0 ? config_.eval.seq : config_.data.seq, batch);
-    batch.weight = static_cast<double>(held.n_targets);
-    return batch;
+    return held_out_batch(data_.batch(Dataset::HeldOut::kValidation, i));
+  }
+  int64_t n_test_batches() const override { return data_.n_batches(Dataset::HeldOut::kTest); }
+  HostBatch test_batch(int64_t i) const override {
+    return held_out_batch(data_.batch(Dataset::HeldOut::kTest, i));
   }
   std::string digest() const override { return data_.digest(); }
   std::string describe() const override {
     std::string text = "data: " + describe(data_.counts(), config_.data.seq);
     if (const DatasetCounts* held = data_.counts(Dataset::HeldOut::kValidation))
-      text += "\nvalidation: " +
-              describe(*held, config_.eval.seq > 0 ? config_.eval.seq : config_.data.seq);
+      text += "\nvalidation: " + describe(*held, config_.eval_seq());
+    if (const DatasetCounts* held = data_.counts(Dataset::HeldOut::kTest))
+      text += "\ntest: " + describe(*held, config_.eval_seq());
     return text;
   }
 
  private:
+  HostBatch held_out_batch(const TokenBatch& held) const {
+    HostBatch batch;
+    append(held, config_.eval_seq(), batch);
+    batch.weight = static_cast<double>(held.n_targets);
+    return batch;
+  }
   static std::string describe(const DatasetCounts& c, int64_t seq) {
     std::string text = fmt::format("{} examples in {} rows, {} tokens, {} of them targets",
                                    c.examples, c.rows, c.tokens, c.targets);
@@ -204,6 +220,10 @@ class FinetuneModel : public TrainModel {
       if (!plan) trace_error("lora: {}", plan.error());
       lora_ = plan->lora;
     }
+    if (lora_->dropout > 0 && config.memory.feed_forward == "chunked")
+      trace_error("memory.feed_forward = chunked does not go with an adapter's dropout of {}: it is drawn "
+                  "for all tokens at once",
+                  lora_->dropout);
     has_head_ = lora_->head.rank > 0 || lora_->saved_head || (decoder_.tied && lora_->saved_embed);
   }
 
@@ -232,21 +252,17 @@ class FinetuneModel : public TrainModel {
     if (dropout() > 0) batch.add("dropout_key", Array::abstract(Shape{2}, DType::kU32));
     return batch;
   }
-  bool evaluates() const override {
-    return config_.data.valid_fraction > 0 || !config_.eval.data.empty() ||
-           file_exists(config_.data.path + "/valid.jsonl");
-  }
+  bool evaluates() const override { return holds_out(config_); }
   NamedArrays eval_batch() const override {
-    const auto or_else = [](int64_t value, int64_t other) { return value > 0 ? value : other; };
-    return token_arrays(or_else(config_.eval.batch, config_.data.batch),
-                        or_else(config_.eval.seq, config_.data.seq));
+    return token_arrays(config_.eval_batch(), config_.eval_seq());
   }
 
   Array loss(const ModelArrays& weights, const NamedArrays& batch,
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
     if (form.nested) decoder.nested_blocks = {0};
-    if (form.chunked && dropout() == 0) decoder.ffn_chunk = kProductBlock;
+    const bool drops = batch.names.back() == "dropout_key";
+    if (form.chunked && !drops) decoder.ffn_chunk = kProductBlock;
     if (form.chunked_loss && decoder.loss_chunk == 0) decoder.loss_chunk = kProductBlock;
     const nn::Decoder base = tree_unflatten(nn::decoder_abstract(decoder_),
                                             (lora_ ? weights.frozen : weights.parameters).arrays);
@@ -267,7 +283,7 @@ class FinetuneModel : public TrainModel {
       options.lo = batch.arrays[4];
       options.hi = batch.arrays[5];
     }
-    if (batch.names.back() == "dropout_key") options.dropout_key = batch.arrays.back();
+    if (drops) options.dropout_key = batch.arrays.back();
     const Array hidden = nn::forward_layers(decoder, base, tokens, options).hidden;
     return nn::decoder_weighted_loss(decoder, base, hidden, targets,
                                      counts / maximum(sum(counts), 1.0), options);
@@ -310,6 +326,7 @@ class FinetuneModel : public TrainModel {
   Json record() const override {
     std::error_code ignored;
     return Json::object({{"path", std::filesystem::absolute(files_->model.path, ignored).string()},
+                         {"dtype", dtype_name(lora_ ? frozen_dtype() : DType::kF32)},
                          {"config", files_->model.config.to_json()},
                          {"adapter", peft_ ? peft_of_record() : Json()}});
   }
@@ -331,8 +348,8 @@ class FinetuneModel : public TrainModel {
     o.seed = static_cast<uint64_t>(config_.train.seed);
     o.valid_path = config_.eval.data;
     o.valid_fraction = config_.data.valid_fraction;
-    o.eval_batch = config_.eval.batch;
-    o.eval_seq = config_.eval.seq;
+    o.eval_batch = config_.eval_batch();
+    o.eval_seq = config_.eval_seq();
     const auto& text = files_->model.text;
     Result<Dataset> data = Dataset::open(o, text ? &*text : nullptr, decoder_.vocab);
     if (!data) {
@@ -360,8 +377,12 @@ class FinetuneModel : public TrainModel {
   }
   double dropout() const { return lora_ ? lora_->dropout : 0; }
   DType frozen_dtype() const {
-    if (config_.model.dtype == "auto")
-      return files_->model.config.dtype.value_or(DType::kF32);
+    if (config_.model.dtype == "auto") {
+      // Of the embedding, as all matrices have it; config.json may say another, or nothing.
+      const WeightInfo* stored =
+          files_->model.weights ? files_->model.weights->find("model.embed_tokens.weight") : nullptr;
+      return stored ? stored->dtype : files_->model.config.dtype.value_or(DType::kF32);
+    }
     return *parse_dtype(config_.model.dtype);
   }
   NamedArrays token_arrays(int64_t rows, int64_t length) const {
@@ -414,6 +435,16 @@ Result<ModelFactory> model_factory(TrainConfig& config) {
       if (Result<void> good = check(one); !good) return good.failure();
     }
   }
+  if (!holds_out(config))
+    for (const auto& [key, value] : {std::pair<const char*, int64_t>("eval.batch", config.eval.batch),
+                                     {"eval.seq", config.eval.seq},
+                                     {"eval.patience", config.eval.patience}})
+      if (value > 0 && !config.data.path.empty())
+        return fail("{} = {} has no effect: nothing is held out; set eval.data or data.valid_fraction",
+                    key, value);
+  if (config.data.valid_fraction > 0 && has_file(config, "valid.jsonl"))
+    return fail("data.valid_fraction = {} has no effect: {} has a valid.jsonl",
+                config.data.valid_fraction, config.data.path);
   TrainConfig::Model& m = config.model;
   m.dim = hf.hidden_size;
   m.layers = hf.num_hidden_layers;

@@ -21,18 +21,21 @@
 namespace stow {
 
 std::string step_phase(size_t shape) {
-  return shape == 0 ? "step" : fmt::format("step {}", shape);
+  return shape == 0 ? "step" : fmt::format("step (batch shape {})", shape);
 }
 
-const MemoryAnalysis& JobPlan::peak_analysis() const {
+const Executable& JobPlan::program(std::string_view phase) const {
   const std::pair<std::string_view, const ExecutablePtr&> named[] = {
       {"init", programs.init}, {"eval", programs.eval}, {"sample", programs.sample}};
   for (const auto& [name, program] : named)
-    if (peak_phase == name) return program->memory_analysis();
+    if (phase == name) return *program;
   for (size_t i = 0; i < programs.other_steps.size(); ++i)
-    if (peak_phase == step_phase(i + 1))
-      return programs.other_steps[i]->memory_analysis();
-  return programs.step->memory_analysis();
+    if (phase == step_phase(i + 1)) return *programs.other_steps[i];
+  return *programs.step;
+}
+
+const MemoryAnalysis& JobPlan::peak_analysis() const {
+  return program(peak_phase).memory_analysis();
 }
 
 std::vector<PeakOwner> JobPlan::peak_owners() const {
@@ -90,7 +93,8 @@ Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
   const optim::Leaves trained = optimizer.trained(state.model);
   if (offloads(config.memory.policy) &&
       std::none_of(trained.begin(), trained.end(), [](const optim::Leaf& leaf) {
-        return leaf.path == "embed" || leaf.path.starts_with("layers/");
+        return leaf.path == "embed" || leaf.path == "saved_embed" ||
+               leaf.path.starts_with("embed/") || leaf.path.starts_with("layers/");
       }))
     trace_error("memory.policy = {} has no effect with optimizer.freeze = {}: the backward pass does "
                 "not reach the layers",
@@ -113,6 +117,11 @@ Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
   if (is_away(config.memory.gradients) && trained.empty())
     trace_error("memory.gradients = {} has no effect with optimizer.freeze = {}: nothing is trained",
                 config.memory.gradients, config.optimizer.freeze);
+  if (config.memory.loss == "chunked" && config.train.compute != "f32" &&
+      !model_->sizes().chunks_keep_bf16)
+    trace_error("memory.loss = chunked would change numbers with train.compute = {}: the gradient of the "
+                "head is rounded once a chunk",
+                config.train.compute);
   n_model_leaves_ = tree_leaves(state.model).size();
   if (config.train.ema > 0) state.ema = state.model;
   const NamedArrays frozen = model_->frozen();
@@ -127,12 +136,12 @@ Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
 
 namespace {
 
-// The state of a model, every array but scalars where the placement has it.
 // The average lies with the optimizer's state, but never on a device that has a host beside it.
 MemoryKind ema_kind(const TrainConfig& config, MemoryKind optimizer) {
   return optimizer == MemoryKind::kDevice && config.is_virtual() ? MemoryKind::kPinnedHost : optimizer;
 }
 
+// The state of a model, every array but scalars where the placement has it.
 TrainState placed_state(const TrainConfig& config, const TrainModel& model, MemoryKind optimizer,
                         MemoryKind parameters) {
   const auto move = [](const auto& tree, MemoryKind kind) {
@@ -145,20 +154,6 @@ TrainState placed_state(const TrainConfig& config, const TrainModel& model, Memo
   state.ema = move(state.ema, ema_kind(config, optimizer));
   return state;
 }
-
-// Initial state beside the parameters.
-TrainState state_of(const TrainConfig& config, const NamedArrays& parameters) {
-  TrainState state;
-  state.model = parameters;
-  state.optimizer = optimizer_of(config.optimizer).transformation.init(parameters);
-  if (config.train.ema > 0) state.ema = parameters;
-  return state;
-}
-struct RestOfState {
-  optim::OptState optimizer;
-  NamedArrays ema;
-};
-STOW_TREE(RestOfState, optimizer, ema);
 
 }  // namespace
 
@@ -182,13 +177,13 @@ Job::Traced& Job::traced(const Placement& placement) const {
       t.beside_eval[static_cast<size_t>(leaves[i].type().kind)] += leaves[i].type().bytes();
   if (model_->reads_parameters())
     t.init = jit([&](const NamedArrays& parameters) {
-               TrainState s = state_of(config_, device_put(parameters, MemoryKind::kDevice));
+               TrainState s = first_state(config_, device_put(parameters, MemoryKind::kDevice));
                s = put_like(s, state);
                return RestOfState{s.optimizer, s.ema};
              }).lower(state.model).graph();
   else
     t.init = jit([&](const Array& key) {
-               return put_like(state_of(config_, model_->init(key)), state);
+               return put_like(first_state(config_, model_->init(key)), state);
              }).lower(Array::abstract(Shape{2}, DType::kU32)).graph();
   const NamedArrays& evaluated = first == 0 ? state.model : state.ema;
   if (model_->evaluates())

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stowage/session/compile.h"
@@ -40,7 +41,7 @@ struct JobPrograms {
   }
 };
 
-/// The name of the phase of a batch shape's step: "step", "step 1", …
+/// The name of the phase of a batch shape's step: "step", "step (batch shape 1)", …
 std::string step_phase(size_t shape);
 
 /// A job planned one way.
@@ -57,6 +58,7 @@ struct JobPlan {
   };
   std::vector<Phase> phases;
   double plan_s = 0;  ///< What planning it took; of what choose_plan chose, all that was planned.
+  const Executable& program(std::string_view phase) const;  ///< Of one of `phases`.
   const MemoryAnalysis& peak_analysis() const;
   /// Its owners, arguments by what they are: "state", "frozen weights", "batch".
   std::vector<PeakOwner> peak_owners() const;
@@ -96,7 +98,7 @@ class Job {
   const std::vector<StateLeaf>& frozen() const { return frozen_; }
   int64_t n_parameters() const;  ///< Trained ones.
   int64_t n_frozen() const;      ///< Elements of the frozen weights.
-  /// "2442240 parameters over 134515008 that are frozen, …; 4 sequences of 256 tokens a step, 2 times".
+  /// "2442240 parameters over 134515008 that are frozen, …; 2 microbatches of 4 sequences of 256 tokens a step".
   std::string describe() const;
 
   /// Plans every program. Memory within the budgets is spent on moves that run ahead, unless they

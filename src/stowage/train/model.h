@@ -83,6 +83,9 @@ class TrainData {
   /// Batches of one evaluation; 0 where nothing is held out.
   virtual int64_t n_validation_batches() const = 0;
   virtual HostBatch validation_batch(int64_t i) const = 0;
+  /// Batches that are evaluated once, after the last step.
+  virtual int64_t n_test_batches() const { return 0; }
+  virtual HostBatch test_batch(int64_t /*i*/) const { return {}; }
   /// Of the content, in hexadecimal digits (io/digest.h). A run resumes with the same alone.
   virtual std::string digest() const = 0;
   /// Runs TrainModel::sample on the bytes of its inputs; none where the run is interrupted.

@@ -82,9 +82,7 @@ class Charts {
     Json list = Json::array();
     list.push_back(program("step", *page_.plan.programs.step));
     const std::string& peak = page_.plan.peak_phase;
-    const JobPrograms& p = page_.plan.programs;
-    const ExecutablePtr& other = peak == "init" ? p.init : peak == "eval" ? p.eval : p.sample;
-    if (peak != "step" && other) list.push_back(program(peak, *other));
+    if (peak != "step") list.push_back(program(peak, page_.plan.program(peak)));
     return list;
   }
 
@@ -111,7 +109,7 @@ class Charts {
     const int64_t total = program.memory_analysis().kinds[static_cast<size_t>(kind)].total_bytes;
     std::vector<Line> lines = lines_of(timeline, name);
     if (const int64_t beside = phase_bytes - total; beside > 0)
-      lines.push_back({kBeside, "the optimizer's state, which is no argument here", "", beside,
+      lines.push_back({kBeside, "state that this program does not read", "", beside,
                        std::vector<int64_t>(columns, beside)});
     const size_t n_owners = lines.size();
     merge_small(lines);

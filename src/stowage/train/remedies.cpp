@@ -188,19 +188,29 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   const auto change = [&](const std::string& setting, auto&& apply) {
     apply(changes.emplace_back(setting, config).second);
   };
-  if (const int64_t batch = config.data.batch / 2; batch > 0)
-    change(fmt::format("--set data.batch={}", batch),
-           [&](TrainConfig& c) { c.data.batch = batch; });
+  // Fewer tokens at a time, with chunks of the loss that these still fill.
+  const auto change_tokens = [&](std::string setting, int64_t batch, int64_t accumulate, int64_t seq) {
+    const bool is_cut = config.train.loss_chunk > batch * seq;
+    if (is_cut) setting += fmt::format(" --set train.loss_chunk={}", batch * seq);
+    change(setting, [=](TrainConfig& c) {
+      c.data.batch = batch;
+      c.data.accumulate = accumulate;
+      c.data.seq = seq;
+      if (is_cut) c.train.loss_chunk = batch * seq;
+    });
+  };
+  const TrainConfig::Data& data = config.data;
+  if (const int64_t batch = data.batch / 2; batch > 0)
+    change_tokens(fmt::format("--set data.batch={}", batch), batch, data.accumulate, data.seq);
   // The same update in smaller microbatches.
-  if (config.data.batch % 2 == 0)
-    change(fmt::format("--set data.batch={} --set data.accumulate={}", config.data.batch / 2,
-                       config.data.accumulate * 2),
-           [](TrainConfig& c) {
-             c.data.batch /= 2;
-             c.data.accumulate *= 2;
-           });
-  if (const int64_t seq = config.data.seq / 2; seq > 0)
-    change(fmt::format("--set data.seq={}", seq), [&](TrainConfig& c) { c.data.seq = seq; });
+  if (const int64_t parts = data.batch % 2 == 0 ? 2 : data.batch; parts > 1)
+    change_tokens(fmt::format("--set data.batch={} --set data.accumulate={}", data.batch / parts,
+                              data.accumulate * parts),
+                  data.batch / parts, data.accumulate * parts, data.seq);
+  if (const int64_t seq = data.seq / 2; seq > 0)
+    change_tokens(fmt::format("--set data.seq={}", seq), data.batch, data.accumulate, seq);
+  if (config.model.is_from_files() && asked_for.model().evaluates() && config.eval_batch() > 1)
+    change("--set eval.batch=1", [](TrainConfig& c) { c.eval.batch = 1; });
   for (const ModelChange& of_model : asked_for.model().changes())
     change(of_model.setting, of_model.apply);
   if (config.train.compute == "f32")

@@ -12,12 +12,16 @@
 
 namespace stow {
 
-TrainState abstract_state(const TrainConfig& config, const TrainModel& model) {
+TrainState first_state(const TrainConfig& config, const NamedArrays& parameters) {
   TrainState state;
-  state.model = model.parameters();
-  state.optimizer = optimizer_of(config.optimizer).transformation.init(state.model);
-  if (config.train.ema > 0) state.ema = state.model;
+  state.model = parameters;
+  state.optimizer = optimizer_of(config.optimizer).transformation.init(parameters);
+  if (config.train.ema > 0) state.ema = parameters;
   return state;
+}
+
+TrainState abstract_state(const TrainConfig& config, const TrainModel& model) {
+  return first_state(config, model.parameters());
 }
 
 NamedArrays step_batch(const TrainConfig& config, const TrainModel& model, size_t shape) {

@@ -19,6 +19,15 @@ struct TrainState {
 };
 STOW_TREE(TrainState, model, optimizer, ema);
 
+/// The state that training begins with, of its parameters.
+TrainState first_state(const TrainConfig& config, const NamedArrays& parameters);
+/// What of it is not the parameters.
+struct RestOfState {
+  optim::OptState optimizer;
+  NamedArrays ema;
+};
+STOW_TREE(RestOfState, optimizer, ema);
+
 struct StepResult {
   TrainState state;
   Array loss, grad_norm, lr;  // f32 scalars
@@ -32,7 +41,7 @@ struct StepForm {
   MemoryKind gradients = MemoryKind::kDevice;
   friend auto operator<=>(const StepForm&, const StepForm&) = default;
 };
-/// The types of the state that training begins with, on the device.
+/// The types of first_state(), on the device.
 TrainState abstract_state(const TrainConfig& config, const TrainModel& model);
 /// What a step of the configuration reads: a microbatch of that shape, or data.accumulate of them
 /// stacked along a first axis.

@@ -98,7 +98,6 @@ void StepRun::compile_step(const StepRunOptions& options) {
 
 Result<void> StepRun::make_state(const StepRunOptions& options) {
   const TrainModelPtr& model = model_;
-  const Optimizer optimizer = optimizer_of(options.config.optimizer);
   const NamedArrays types = model->parameters();
   if (options.weights_path.empty() && model->reads_parameters()) {
     for (size_t i = 0; i < types.arrays.size(); ++i) {
@@ -129,7 +128,10 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
         if (std::find(names.begin(), names.end(), tensor.name) == names.end())
           return fail("{}: the model has no '{}'", file->path(), tensor.name);
   }
-  const Graph graph = jit([&](const NamedArrays& p) { return optimizer.transformation.init(p); })
+  const Graph graph = jit([&](const NamedArrays& p) {
+                        const TrainState first = first_state(options.config, p);
+                        return RestOfState{first.optimizer, first.ema};
+                      })
                           .lower(types)
                           .graph();
   for (DeviceBufferPtr& buffer : compile(graph, {}, options.threads)->run(*device_, state_))

@@ -131,6 +131,13 @@ class Run {
     begin_s_ = now_s();
     first_step_ = step_;
     int status = 0;
+    // One that an interruption left out.
+    if (step_ > 0 && is_evaluated_after(step_) && evaluated_step_ < step_ &&
+        step_ < config_.train.steps) {
+      Result<int> done = evaluate_on_time();
+      if (!done) return done.failure();
+      status = *done;
+    }
     while (step_ < config_.train.steps && status == 0 && !is_out_of_patience()) {
       Result<int> done = one_step();
       if (!done) return done.failure();
@@ -139,12 +146,16 @@ class Run {
     end_line();
     std::optional<double> validation;
     if (status == 0) {
-      validation = evaluate();
-      if (validation)
+      const bool is_known = evaluated_step_ == step_ && last_validation_;
+      validation = is_known ? last_validation_ : evaluate();
+      if (validation && !is_known)
         if (Result<void> written = events_.evaluation(step_, *validation); !written)
           return not_written(written.failure(), true);
       if (validation && !std::isfinite(*validation))
         status = not_finite("validation loss", *validation, step_);
+      else if (validation && !is_known && is_evaluated_after(step_))
+        note_validation(*validation);
+      if (status == 0) test_loss_ = evaluate(true);
     }
     if (status == kStatusNotFinite) {
       if (Result<void> written = write_summary("not finite"); !written) return written.failure();
@@ -183,12 +194,14 @@ class Run {
     if (!trace) return trace.failure();
     if (*trace) trace_.emplace(std::move(**trace));
     if (options_.resume) return load();
+    if (Result<void> made = make_state(); !made) return made;
+    device_->drop_arenas();
+    if (Result<void> loaded = load_frozen(); !loaded) return loaded;
+    // Once nothing stands in the way of a run.
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
     if (!moved->empty()) say("checkpoints of an earlier run are now in {}\n", *moved);
-    if (Result<void> made = make_state(); !made) return made;
-    device_->drop_arenas();
-    return load_frozen();
+    return {};
   }
 
   // The state that a run begins with.
@@ -260,6 +273,8 @@ class Run {
     Result<std::optional<CheckpointName>> latest = latest_checkpoint(config_.train.out);
     if (!latest) return latest.failure();
     if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
+    saved_ = (*latest)->path;
+    step_ = saved_step_ = (*latest)->step;
     if (Result<void> loaded = load_frozen(); !loaded) return loaded;
     CheckpointNeeds needs;
     for (const StateLeaf& leaf : job_.state())
@@ -280,14 +295,14 @@ class Run {
       if (Result<void> filled = fill(*buffer, read); !filled) return filled;
       state_.push_back(std::move(buffer));
     }
-    step_ = saved_step_ = checkpoint->meta().step;
-    saved_ = (*latest)->path;
     if (const Json* best = checkpoint->meta().extra.find("best_validation_loss");
         best && best->as_double())
       best_validation_ = *best->as_double();
     if (const Json* since = checkpoint->meta().extra.find("evaluations_since_best");
         since && since->as_int())
       since_best_ = *since->as_int();
+    if (const Json* at = checkpoint->meta().extra.find("evaluated_step"); at && at->as_int())
+      evaluated_step_ = *at->as_int();
     say("resumed from {} at step {}\n", saved_, step_);
     if (step_ >= config_.train.steps)
       say("no step is left to do: train.steps is {}{}\n", config_.train.steps,
@@ -304,6 +319,7 @@ class Run {
     if (std::isfinite(best_validation_)) {
       meta.extra.set("best_validation_loss", best_validation_);
       meta.extra.set("evaluations_since_best", since_best_);
+      meta.extra.set("evaluated_step", evaluated_step_);
     }
     std::vector<TensorBytes> tensors;
     for (size_t i = 0; i < state_.size(); ++i)
@@ -375,26 +391,35 @@ class Run {
     progress(loss, norm, lr, tokens_per_s);
     if (!std::isfinite(loss)) return not_finite("loss", loss, step_ - 1);
     if (!std::isfinite(norm)) return not_finite("gradient's norm", norm, step_ - 1);
-    const int64_t eval = config_.eval.every, save_every = config_.train.checkpoint_every;
-    if (eval > 0 && step_ % eval == 0 && step_ < config_.train.steps) {
-      const std::optional<double> validation = evaluate();
-      end_line();
-      if (validation)
-        if (Result<void> written = events_.evaluation(step_, *validation); !written)
-          return not_written(written.failure(), true);
-      if (validation && !std::isfinite(*validation))
-        return not_finite("validation loss", *validation, step_);
-      if (validation) say("step {}: validation loss {:.4f}\n", step_, *validation);
-      if (validation && options_.json)
-        if (Result<void> written = options_.json->write(
-                Json::object({{"step", step_}, {"validation_loss", *validation}}));
-            !written)
-          return not_written(written.failure(), true);
-      if (validation) note_validation(*validation);
+    if (is_evaluated_after(step_) && step_ < config_.train.steps) {
+      Result<int> done = evaluate_on_time();
+      if (!done || *done != 0) return done;
     }
+    const int64_t save_every = config_.train.checkpoint_every;
     if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
       if (Result<void> saved = save(); !saved) return saved.failure();
     return interrupted ? kStatusInterrupted : 0;
+  }
+
+  bool is_evaluated_after(int64_t step) const {
+    return config_.eval.every > 0 && step % config_.eval.every == 0;
+  }
+  // An evaluation between steps, said and written; the status that it ends the run with, or 0.
+  Result<int> evaluate_on_time() {
+    const std::optional<double> validation = evaluate();
+    end_line();
+    if (!validation) return 0;
+    if (Result<void> written = events_.evaluation(step_, *validation); !written)
+      return not_written(written.failure(), true);
+    if (!std::isfinite(*validation)) return not_finite("validation loss", *validation, step_);
+    say("step {}: validation loss {:.4f}\n", step_, *validation);
+    if (options_.json)
+      if (Result<void> written = options_.json->write(
+              Json::object({{"step", step_}, {"validation_loss", *validation}}));
+          !written)
+        return not_written(written.failure(), true);
+    note_validation(*validation);
+    return 0;
   }
 
   // The run stops, as a line of its log could not be written; it saves a state that is of use.
@@ -424,7 +449,7 @@ class Run {
            step_ < first_traced() + kTimedSteps;
   }
   Result<void> save_trace() {
-    const Schedule& schedule = plan_.programs.step->schedule();
+    const Schedule& schedule = plan_.programs.step_of(shape_)->schedule();
     const std::vector<RunEvent> events = recorder_.take();
     replay(schedule, events);
     if (step_ > first_traced()) return {};
@@ -458,21 +483,23 @@ class Run {
   void note_validation(double loss) {
     since_best_ = loss < best_validation_ ? 0 : since_best_ + 1;
     best_validation_ = std::min(best_validation_, loss);
+    last_validation_ = loss;
+    evaluated_step_ = step_;
   }
   bool is_out_of_patience() const {
     return config_.eval.patience > 0 && since_best_ >= config_.eval.patience;
   }
 
   // Nothing where it was interrupted, or nothing is held out.
-  std::optional<double> evaluate() {
-    const int64_t batches = data_->n_validation_batches();
+  std::optional<double> evaluate(bool of_test = false) {
+    const int64_t batches = of_test ? data_->n_test_batches() : data_->n_validation_batches();
     if (batches == 0) return {};
     device_->drop_arenas();
     double total = 0, weight = 0;
     for (int64_t i = 0; i < batches; ++i) {
       if (interrupted) return {};
       std::vector<DeviceBufferPtr> arguments = model_arguments();
-      const HostBatch batch = data_->validation_batch(i);
+      const HostBatch batch = of_test ? data_->test_batch(i) : data_->validation_batch(i);
       upload(batch, arguments);
       total += batch.weight * read_float(plan_.programs.eval->run(*device_, arguments)[0]);
       weight += batch.weight;
@@ -544,7 +571,13 @@ class Run {
   // Peak and lower bound of the programs that this run is of: one that goes on initialises nothing,
   // and may have no step left.
   std::pair<BytesByKind, BytesByKind> bounds() const {
-    std::pair<BytesByKind, BytesByKind> result;
+    // State and frozen weights are there in any run.
+    BytesByKind held{};
+    for (size_t i = 0; i < job_.state().size() + job_.frozen().size(); ++i) {
+      const ArrayType& type = plan_.programs.step->input_types()[i];
+      held[static_cast<size_t>(type.kind)] += type.bytes();
+    }
+    std::pair result(held, held);
     for (const JobPlan::Phase& phase : plan_.phases) {
       if (phase.name == "init" && options_.resume) continue;
       if (phase.name.starts_with("step") && !has_run_step(phase.name)) continue;
@@ -563,6 +596,7 @@ class Run {
       say("stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
           step_, since_best_, best_validation_);
     if (validation) say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
+    if (test_loss_) say("test loss {:.4f} {}\n", *test_loss_, job_.model().loss_unit());
     if (!text.empty()) say("sample:\n{}\n", printable(text));
     const int64_t measured = measured_bytes()[0];
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
@@ -571,7 +605,7 @@ class Run {
     const bool has_steps = !step_s_.empty();
     if (has_steps)
       say("step: {}measured {}, the median of {}\n",
-          options_.predicted_step_s
+          options_.predicted_step_s && shapes_run_ == std::set<size_t>{0}
               ? fmt::format("predicted {}, ", format_seconds(*options_.predicted_step_s))
               : std::string(),
           format_seconds(step_s), step_s_.size());
@@ -605,6 +639,7 @@ class Run {
                       {"first_loss", has_steps ? Json(first_loss_) : Json()},
                       {"last_loss", has_steps ? Json(last_loss_) : Json()},
                       {"validation_loss", validation ? Json(*validation) : Json()},
+                      {"test_loss", test_loss_ ? Json(*test_loss_) : Json()},
                       {"predicted_peak_bytes", bytes_json(predicted)},
                       {"measured_peak_bytes", bytes_json(measured_bytes())},
                       {"lower_bound_bytes", bytes_json(lower_bound)},
@@ -639,6 +674,8 @@ class Run {
   std::set<size_t> shapes_run_;
   double best_validation_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;  // Evaluations.
+  int64_t evaluated_step_ = -1;  // The last whose evaluation counted.
+  std::optional<double> last_validation_, test_loss_;
   int64_t step_ = 0, first_step_ = 0, saved_step_ = -1;
   RunRecorder recorder_;
   std::optional<HeldDirectory> held_;  // train.out
@@ -661,14 +698,17 @@ Json bytes_json(const BytesByKind& bytes) {
 }
 
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
-                         const RunOptions& options) {
-  Result<std::unique_ptr<TrainData>> data = job.model().open_data();
-  if (!data) return data.failure();
+                         const RunOptions& options, std::unique_ptr<TrainData> data) {
+  if (!data) {
+    Result<std::unique_ptr<TrainData>> opened = job.model().open_data();
+    if (!opened) return opened.failure();
+    data = std::move(*opened);
+  }
 #ifdef __GLIBC__
   // What planning took, many times what a small budget is, goes back to the system.
   ::malloc_trim(0);
 #endif
-  return Run(job, *choice.plan, budgets, options, std::move(*data)).run();
+  return Run(job, *choice.plan, budgets, options, std::move(data)).run();
 }
 
 }  // namespace stow

@@ -2,6 +2,7 @@
 // Not the choice of the plan; that is job.h.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -23,11 +24,11 @@ struct RunOptions {
   std::string trace_path;  ///< Where the trace of a step goes; empty for none.
 };
 
-/// Runs the job as planned on a device whose capacities are the budgets.
+/// Runs the job as planned, on its model's data, which are opened where `data` is null, on a device whose capacities are the budgets.
 /// Returns the exit status: 0 when done, kStatusNotFinite, or kStatusInterrupted (the state is saved).
 /// Errors: data, checkpoints and folders, named; CapacityError never for what was admitted.
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
-                         const RunOptions& options);
+                         const RunOptions& options, std::unique_ptr<TrainData> data = nullptr);
 
 /// Bytes by kind as a JSON object.
 Json bytes_json(const BytesByKind& bytes);
