@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "stowage/ir/utilities.h"
 #include "stowage/passes/sum_spaces.h"
@@ -95,8 +96,10 @@ bool is_row_value(const Unit& unit, const Shape& shape) {
 
 namespace {
 
-// Room for an update with moments in 8 bits, about a hundred steps.
-constexpr size_t kMaxMembers = 128;
+// Members of one program that reads any number of arrays, which are then there at once.
+constexpr size_t kMaxMembers = 96;
+// The same of one that reads few: room for an update with moments in 8 bits, about a hundred.
+constexpr size_t kMaxMembersOfFew = 128, kFewArrays = 16;
 // Elements of a row that stay in a near cache between two passes over it.
 constexpr int64_t kMaxWholeRow = int64_t{1} << 14;
 // Ops with kernels of their own that may lie between forward and backward work that is fused: what
@@ -729,9 +732,21 @@ class Fuser {
            (!more.valid() || !has_rows(more));
   }
 
+  // Whether a unit and one more node are few enough, and read few arrays.
+  bool reads_few(const Unit& few, NodeId more) const {
+    if (few.nodes.size() >= kMaxMembersOfFew) return false;
+    std::set<NodeId> members(few.nodes.begin(), few.nodes.end());
+    members.insert(more);
+    std::set<ValueId> arrays;
+    for (NodeId m : members)
+      for (ValueId v : graph_.node(m).operands)
+        if (graph_.type(v).shape.rank() > 0 && !members.contains(graph_.value(v).node)) arrays.insert(v);
+    return arrays.size() <= kFewArrays;
+  }
+
   bool may_join(NodeId id, const Unit& own, int u) {
     const Unit& g = unit(u);
-    if (g.nodes.size() >= kMaxMembers || is_far(g.nodes.back(), id) || is_far_from_clones(u, id))
+    if ((g.nodes.size() >= kMaxMembers && !reads_few(g, id)) || is_far(g.nodes.back(), id) || is_far_from_clones(u, id))
       return false;
     const Node& node = graph_.node(id);
     Unit joined = g;
