@@ -1,6 +1,6 @@
 // Random functions of users under nested transforms: every way to a derivative gives the same.
 //
-// STOW_FUZZ_COUNT functions (40) from STOW_FUZZ_SEED (1) on, by a few checks each, but those that
+// STOW_FUZZ_COUNT functions (30) from STOW_FUZZ_SEED (1) on, by a few checks each, but those that
 // trace to more than STOW_FUZZ_NODES nodes (400). STOW_FUZZ_TEXT="scan(sin, 0, 1)" runs that
 // function at the points of these seeds by all checks instead. STOW_FUZZ_FORK=1 as in
 // plan_fuzz_test.cpp.
@@ -376,7 +376,7 @@ std::shared_ptr<Device> device() {
 TEST(NestedFuzz, EveryWayToADerivativeIsTheSame) {
   const DefaultDevice scope(device());
   const uint64_t first = testing::environment("STOW_FUZZ_SEED", 1),
-                 count = testing::environment("STOW_FUZZ_COUNT", 40),
+                 count = testing::environment("STOW_FUZZ_COUNT", 30),
                  most_nodes = testing::environment("STOW_FUZZ_NODES", 400);
   const char* text = std::getenv("STOW_FUZZ_TEXT");
   int n_failed = 0;
