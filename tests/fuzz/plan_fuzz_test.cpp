@@ -1,6 +1,6 @@
 // Random programs: every plan is valid, exact and changes no bit.
 //
-// STOW_FUZZ_COUNT programs (100) from STOW_FUZZ_SEED (1) on; STOW_FUZZ_FORK=1 runs each in a
+// STOW_FUZZ_COUNT programs (80) from STOW_FUZZ_SEED (1) on; STOW_FUZZ_FORK=1 runs each in a
 // process of its own, with one thread, so that a check that aborts is shrunk as well.
 #include <gtest/gtest.h>
 
@@ -282,7 +282,7 @@ std::string report(uint64_t seed, RandomProgram program, const std::string& faul
 
 TEST(PlanFuzz, EveryPlanIsExactAndKeepsTheBits) {
   const uint64_t first = environment("STOW_FUZZ_SEED", 1),
-                 count = environment("STOW_FUZZ_COUNT", 100);
+                 count = environment("STOW_FUZZ_COUNT", 80);
   int n_failed = 0;
   for (uint64_t seed = first; seed < first + count && n_failed < 20; ++seed) {
     testing::set_crash_note(fmt::format("making the program of seed {}", seed));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -233,7 +234,9 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
         const ModelSizes sizes = changed_job.model().sizes();
         TrainConfig open_form = changed;
         open_form.memory = open.memory;
-        for (const Placement& one : least)
+        // A loop of microbatches is long to plan: of these the leanest alone.
+        const size_t n = changed.data.accumulate > 1 ? 1 : least.size();
+        for (const Placement& one : std::span(least).first(n))
           for (const Placement& placement : chunk_forms_of(open_form, sizes, one)) {
             const BytesByKind peak_bytes = changed_job.plan_to_fit(placement, budgets).peak_bytes;
             const auto rank = [&](const BytesByKind& peak) {
