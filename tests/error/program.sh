@@ -45,7 +45,7 @@ expect 1 'stowage: error: standard output: Bad file descriptor' "stowage plan $s
 expect_text plan.json '{"predicted_peak_bytes"*}'
 
 # Names that would begin a line of their own.
-expect 1 "stowage: error: --set a?b=1: unknown key 'a?b'; did you mean 'model.dim'?" "stowage config --set \$'a\nb=1'"
+expect 1 "stowage: error: --set a?b=1: unknown key 'a?b'; did you mean 'model.path'?" "stowage config --set \$'a\nb=1'"
 expect 1 'stowage: error: a?stowage: No such file or directory' "stowage config \$'a\nstowage'"
 expect 1 'stowage allocate: The following argument was not expected: ?[31m' "stowage allocate one.csv \$'\e[31m'"
 

@@ -99,19 +99,21 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
                             {{}, {40}, {1100}, {0}},     {{}, {200}, {300}, {1100}}};
   const std::vector<GemmShape> shapes = with_those_without_batch({std::begin(more), std::end(more)});
   uint64_t seed = 0;
-  for (const GemmShape& shape : shapes)
-    for (const auto& t : mixes)
-      for (const bool accumulate : {false, true}) {
-        // One problem for all forms: its oracle is what takes the time.
-        const uint64_t pattern = seed++ % 5;
-        const auto make = [&] { return GemmProblem(shape, t[0], t[1], t[2], pattern, accumulate); };
-        std::vector<double> want = gemm_contract(make(), machine_fuses());
-        for (double& x : want) x = -x;
-        for (const cpu::GemmForm form : kForms)
+  for (const cpu::GemmForm form : kForms) {
+    if (!cpu::set_bf16_form_for_test(form)) continue;
+    for (const GemmShape& shape : shapes)
+      for (const auto& t : mixes)
+        for (const bool accumulate : {false, true}) {
+          // One problem for both: its oracle is what takes the time.
+          const uint64_t pattern = seed++ % 5;
+          const auto make = [&] {
+            return GemmProblem(shape, t[0], t[1], t[2], pattern, accumulate);
+          };
+          std::vector<double> want = gemm_contract(make(), machine_fuses());
+          for (double& x : want) x = -x;
           for (const bool whole_rows : {false, true}) {
-            if (!cpu::set_bf16_form_for_test(form)) continue;
-            SCOPED_TRACE(describe(shape) + std::string(dtype_name(t[2])) + (whole_rows ? " rows" : "") +
-                         (accumulate ? " more" : ""));
+            SCOPED_TRACE(describe(shape) + std::string(dtype_name(t[2])) +
+                         (whole_rows ? " rows" : "") + (accumulate ? " more" : ""));
             GemmProblem p = make();
             p.spec.epilogue = {whole_rows, 200};
             const auto rows = p.offsets(&cpu::GemmDim::c_stride, {&p.spec.m});
@@ -128,7 +130,8 @@ TEST(Gemm, AnEpilogueHasEachElementOnceWhenItIsFinal) {
             }});
             ASSERT_EQ(p.result(), want);
           }
-      }
+        }
+  }
   cpu::set_bf16_form_for_test({});
 }
 
