@@ -18,12 +18,6 @@ namespace {
 
 constexpr int64_t kWidth = 48, kLayers = 6;
 
-std::vector<std::byte> bytes_of(const std::vector<float>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
 // Points x and the sums of their squares.
 class Points : public TrainData {
  public:
@@ -183,8 +177,9 @@ TEST_F(OtherModel, IsRefusedAByteBelowItsLeastPlanWithRemediesThatHold) {
   const Budgets budgets = budgets_of(c, least - 1);
   const Choice refused = choose_plan(job, budgets);
   ASSERT_FALSE(refused.plan);
+  const std::vector<Shortfall> near = shortfalls(job, refused, budgets);
   const std::string text =
-      describe_refusal(job, refused, shortfalls(job, refused, budgets), budgets);
+      describe_refusal(job, refused, near, refusal_remedies(job, refused, near, budgets), budgets);
   EXPECT_THAT(text, ::testing::HasSubstr("--set data.batch=128"));
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("model.tied"))) << "of the decoder alone";
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("loss_chunk"))) << "it has no logits";

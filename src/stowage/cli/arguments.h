@@ -63,7 +63,7 @@ struct CommandLine {
   bool resume = false;
   std::string device;      ///< A device description's name or file; empty where none was given.
   std::string trace_path;  ///< Where a trace goes; empty for none.
-  std::string html_path;   ///< Of `plan`: where its page goes; empty for none.
+  std::string html_path;   ///< Where `plan` writes its page; empty for none.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };
 

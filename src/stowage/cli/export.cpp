@@ -7,6 +7,7 @@
 
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
+#include "stowage/cli/model_arguments.h"
 #include "stowage/io/files.h"
 
 namespace stow {
@@ -33,17 +34,14 @@ Result<int> run_export(std::span<const std::string> command_line) {
   if (*helped) return kExitDone;
   if (adapter.empty() == model.empty())
     return fail("export: expected either --adapter DIR or --model DIR");
-  std::optional<DType> dtype;
-  if (dtype_text == "f32") dtype = DType::kF32;
-  if (dtype_text == "bf16") dtype = DType::kBF16;
-  if (!dtype && !dtype_text.empty())
-    return fail("export: --dtype: expected f32 or bf16, got '{}'", dtype_text);
-  if (dtype && model.empty())
+  const Result<std::optional<DType>> dtype = written_dtype(dtype_text);
+  if (!dtype) return fail("export: {}", dtype.error());
+  if (*dtype && model.empty())
     return fail("export: --dtype has no effect with --adapter: adapters are f32");
   const std::string& out = adapter.empty() ? model : adapter;
   if (Result<void> writable = check_writable_directory(out); !writable) return writable.failure();
   const Result<Exported> done =
-      adapter.empty() ? export_model(checkpoint, out, dtype) : export_adapter(checkpoint, out);
+      adapter.empty() ? export_model(checkpoint, out, *dtype) : export_adapter(checkpoint, out);
   if (!done) return done.failure();
   fmt::print("{}: the {} of {}, step {}{}\n", out, adapter.empty() ? "model" : "adapter",
              done->checkpoint, done->step, done->is_ema ? ", averaged over steps" : "");

@@ -32,11 +32,8 @@ Result<int> run_fuse(std::span<const std::string> command_line) {
   const Result<bool> helped = parse_or_help(app, "fuse", command_line);
   if (!helped) return helped.failure();
   if (*helped) return kExitDone;
-  std::optional<DType> dtype;
-  if (dtype_text == "f32") dtype = DType::kF32;
-  if (dtype_text == "bf16") dtype = DType::kBF16;
-  if (!dtype && !dtype_text.empty())
-    return fail("fuse: --dtype: expected f32 or bf16, got '{}'", dtype_text);
+  const Result<std::optional<DType>> dtype = written_dtype(dtype_text);
+  if (!dtype) return fail("fuse: {}", dtype.error());
   for (const std::string& other : {model, adapter}) {
     std::error_code error;
     if (std::filesystem::equivalent(out, other, error))
@@ -48,7 +45,7 @@ Result<int> run_fuse(std::span<const std::string> command_line) {
   const Result<lm::AdapterFiles> opened =
       lm::AdapterFiles::open(adapter, files->config, files->weights.get());
   if (!opened) return opened.failure();
-  const Result<lm::Fused> fused = lm::fuse(*files, *opened, out, dtype);
+  const Result<lm::Fused> fused = lm::fuse(*files, *opened, out, *dtype);
   if (!fused) return fused.failure();
   fmt::print("{}: {} modules merged, {}{}\n", out, opened->plan.targets.size(),
              dtype_name(fused->dtype),

@@ -36,6 +36,13 @@ void ModelArguments::add_to(CLI::App& app) {
       ->type_name("FILE");
 }
 
+Result<std::optional<DType>> written_dtype(const std::string& text) {
+  if (text.empty()) return std::optional<DType>();
+  if (text == "f32") return std::optional(DType::kF32);
+  if (text == "bf16") return std::optional(DType::kBF16);
+  return fail("--dtype: expected f32 or bf16, got '{}'", text);
+}
+
 Result<void> ModelArguments::read() {
   if (!memory_text.empty()) {
     const Result<int64_t> bytes = parse_bytes(memory_text);

@@ -53,6 +53,10 @@ struct ModelArguments {
   std::FILE* text_stream() const { return json_path == "-" ? stderr : stdout; }
 };
 
+/// What --dtype says of a model that is written: f32 or bf16, none for nothing. Errors: begin with the
+/// option's name.
+Result<std::optional<DType>> written_dtype(const std::string& text);
+
 /// "model: llama, 134515008 parameters, f32, on the device: 513.13 MiB", and a line on the adapter.
 std::string describe_model(const lm::ModelFiles& files, const lm::WeightOptions& weights);
 /// Sets `predicted_peak_bytes` and, where it is known, `measured_peak_bytes` by memory kind.

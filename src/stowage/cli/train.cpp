@@ -23,15 +23,12 @@ std::FILE* text_stream(const CommandLine& line) { return line.json_path == "-" ?
 
 // The page of a refusal: of the plan that lacks least, were there enough of what it lacks.
 Result<void> write_refusal_page(AtomicFile& file, const Job& job, const Choice& choice,
-                                std::span<const Shortfall> near, const Budgets& budgets,
-                                const Json& report) {
+                                std::span<const Shortfall> near, std::span<const Remedy> remedies,
+                                const Budgets& budgets, const Json& report) {
   const Shortfall& first = near[0];
   Budgets raised = budgets;
   for (size_t kind = 0; kind < raised.size(); ++kind)
     if (first.over_bytes[kind] > 0) raised[kind] = first.needed_bytes[kind];
-  const std::vector<Remedy> remedies = first.over_bytes[0] > 0
-                                           ? refusal_remedies(job, choice, near, budgets)
-                                           : std::vector<Remedy>();
   return write_plan_page(file, {.job = job,
                                 .choice = choice,
                                 .budgets = budgets,
@@ -44,13 +41,14 @@ Result<void> write_refusal_page(AtomicFile& file, const Job& job, const Choice& 
 Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
                    std::optional<JsonLines>& json, std::optional<AtomicFile>& page) {
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
-  const std::string text = describe_refusal(job, choice, near, budgets);
+  const std::vector<Remedy> remedies = refusal_remedies(job, choice, near, budgets);
+  const std::string text = describe_refusal(job, choice, near, remedies, budgets);
   std::fflush(stdout);
   fmt::print(stderr, "stowage: over budget: {}", text);
   const Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
   if (Result<void> written = write_json(json, report); !written) return written.failure();
   if (page)
-    if (Result<void> written = write_refusal_page(*page, job, choice, near, budgets, report); !written)
+    if (Result<void> written = write_refusal_page(*page, job, choice, near, remedies, budgets, report); !written)
       return written.failure();
   return kExitOverBudget;
 }

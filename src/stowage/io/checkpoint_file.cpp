@@ -77,12 +77,6 @@ Result<std::vector<std::string>> names_in(const std::string& folder) {
   return names;
 }
 
-std::string digest_of(std::string_view text) {
-  Digest digest;
-  digest.update(as_bytes(text));
-  return digest.hex();
-}
-
 Json to_json(const CheckpointMeta& meta, const std::string& tensors_name, const Digest& digest) {
   Json config = Json::object();
   for (const auto& [key, value] : meta.config) config.set(key, value);

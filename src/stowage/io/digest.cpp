@@ -77,4 +77,10 @@ std::string Digest::hex() const {
   return fmt::format("{:016x}", value());
 }
 
+std::string digest_of(std::string_view text) {
+  Digest digest;
+  digest.update(std::as_bytes(std::span(text)));
+  return digest.hex();
+}
+
 }  // namespace stow

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace stow {
 
@@ -28,5 +29,8 @@ class Digest {
   uint64_t n_pending_ = 0;
   uint64_t total_bytes_ = 0;
 };
+
+/// The digest of a text, in hexadecimal digits.
+std::string digest_of(std::string_view text);
 
 }  // namespace stow

@@ -29,7 +29,7 @@ struct EventScalar {
 struct Event {
   double wall_time_s = 0;  ///< Since 1970.
   int64_t step = 0;
-  std::string file_version;  ///< Of the first record: "brain.Event:2".
+  std::string file_version;  ///< "brain.Event:2" in the first record, else empty.
   bool is_start = false;     ///< A run begins: TensorBoard drops earlier events from this step on.
   std::vector<EventScalar> scalars;
 };

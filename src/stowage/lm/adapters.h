@@ -24,7 +24,7 @@ struct AdaptersOptions {
   bool attention = true, mlp = true, unembed = false;
   int64_t chunk = 256;      ///< Tokens whose logits exist at a time.
   int64_t microbatch = 0;   ///< Rows computed at a time; 0: all of a batch.
-  PolicyPtr policy = nullptr;  ///< Of each layer; no choice changes a bit.
+  PolicyPtr policy = nullptr;  ///< Each layer is checkpointed with it; no choice changes a bit.
 };
 
 /// A new adapter.
@@ -39,9 +39,10 @@ struct AdapterOptions {
 /// The loss of a row.
 struct RowLoss {
   nn::TokenLoss kind = nn::TokenLoss::kCrossEntropy;
-  float clip_low = 0.8f, clip_high = 1.2f;  ///< Of kPpo and kCispo.
-  float beta = 0.1f;                        ///< Of kDpo.
-  /// Of a chosen row of kDpo: the number of the row that was rejected, which is of the same kind and slot.
+  float clip_low = 0.8f, clip_high = 1.2f;  ///< Bounds of the ratio in kPpo and kCispo.
+  float beta = 0.1f;                        ///< Scale of the log-ratios in kDpo.
+  /// The number of the rejected row that a chosen row of kDpo is compared with, of the same kind and
+  /// slot; -1 for none.
   int32_t rejected = -1;
 };
 
@@ -59,7 +60,7 @@ struct AdapterBatch {
   std::vector<float> advantages;  ///< [B, T], for the same.
 };
 
-/// What a pass gives.
+/// The results of a pass.
 struct PassOutput {
   std::vector<float> logprobs;  ///< [B, T] of the targets, under each row's adapter.
   std::vector<float> tokens;    ///< [B, T]: losses, weighted.
@@ -70,7 +71,7 @@ struct AdamWOptions {
   double lr = 1e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-12, weight_decay = 0;
 };
 struct AdapterStep {
-  double grad_norm = 0;  ///< Of the mean gradient; 0 where there was none.
+  double grad_norm = 0;  ///< Norm of the mean gradient; 0 where there was none.
   double lr = 0;
   int64_t examples = 0;  ///< That the mean is of. 0: nothing was done.
 };

@@ -12,7 +12,7 @@
 
 namespace stow::lm {
 
-/// What a program of a pass is compiled for.
+/// The shapes that a program of a pass is compiled for.
 struct PassShape {
   int64_t rows = 1, length = 1;  ///< B and T.
   bool has_intervals = false;    ///< Positions and visible keys are given.
@@ -31,7 +31,7 @@ struct PassBatch {
 STOW_TREE(PassBatch, tokens, targets, positions, lo, hi, slot_of_row, loss);
 PassBatch abstract_pass_batch(const PassShape& shape);
 
-/// What a pass gives. `sums` are the gradients' sums with this batch's added.
+/// The results of a pass. `sums` are the gradients' sums with this batch's added.
 struct PassResult {
   std::optional<nn::LoraSlots> sums;
   Array logprobs;  // f32 [B, T]

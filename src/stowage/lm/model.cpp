@@ -52,20 +52,26 @@ std::string full_name(const TensorName& tensor, int64_t layer) {
   return tensor.is_of_layer ? fmt::format("model.layers.{}.{}", layer, tensor.name) : tensor.name;
 }
 
-// Gives take(offset in bytes, bytes) the rows of a tensor in `dtype`, a piece at a time. Where `place` has
-// room for a piece it is read there.
+// Gives take(offset in bytes, bytes) all of a leaf in its dtype, in order, a piece at a time: each is read
+// to where place(offset, size) has room for it.
 template <typename Place, typename Take>
-Result<void> each_piece(const WeightSource& source, const std::string& name, DType dtype,
+Result<void> each_piece(const WeightSource& source, const std::string& leaf, const ArrayType& type,
                         const Place& place, const Take& take) {
-  const WeightInfo* tensor = source.find(name);
-  if (!tensor) return fail("{}: no tensor '{}'", source.path(), name);
-  const int64_t row_bytes = tensor->row_elements() * dtype_bytes(dtype);
-  const int64_t rows = std::max<int64_t>(1, kLoadPieceBytes / std::max<int64_t>(row_bytes, 1));
-  for (int64_t at = 0; at < tensor->n_rows(); at += rows) {
-    const int64_t end = std::min(at + rows, tensor->n_rows());
-    const std::span<std::byte> out = place(at * row_bytes, static_cast<size_t>((end - at) * row_bytes));
-    if (Result<void> read = source.read_rows(*tensor, at, end, dtype, out); !read) return read;
-    take(at * row_bytes, out);
+  const TensorName name = tensor_name(leaf);
+  const int64_t n = name.is_of_layer ? type.shape[0] : 1;
+  for (int64_t l = 0; l < n; ++l) {
+    const WeightInfo* tensor = source.find(full_name(name, l));
+    if (!tensor) return fail("{}: no tensor '{}'", source.path(), full_name(name, l));
+    const int64_t begin = l * (type.bytes() / n);
+    const int64_t row_bytes = tensor->row_elements() * dtype_bytes(type.dtype);
+    const int64_t rows = std::max<int64_t>(1, kLoadPieceBytes / std::max<int64_t>(row_bytes, 1));
+    for (int64_t at = 0; at < tensor->n_rows(); at += rows) {
+      const int64_t end = std::min(at + rows, tensor->n_rows());
+      const int64_t to = begin + at * row_bytes;
+      const std::span<std::byte> out = place(to, static_cast<size_t>((end - at) * row_bytes));
+      if (Result<void> read = source.read_rows(*tensor, at, end, type.dtype, out); !read) return read;
+      take(to, out);
+    }
   }
   return {};
 }
@@ -199,25 +205,18 @@ nn::Decoder Model::arrays() const {
 
 Result<void> read_weight(const WeightSource& source, const std::string& leaf, const ArrayType& type,
                          DeviceBuffer& buffer, Digest* digest) {
-  const TensorName tensor = tensor_name(leaf);
-  const int64_t n = tensor.is_of_layer ? type.shape[0] : 1;
   const bool on_disk = buffer.place().disk != nullptr;
   std::vector<std::byte> piece;
-  for (int64_t l = 0; l < n; ++l) {
-    const int64_t begin = l * (type.bytes() / n);
-    const auto place = [&](int64_t offset, size_t bytes) -> std::span<std::byte> {
-      if (!on_disk) return {buffer.data() + begin + offset, bytes};
-      piece.resize(std::max(piece.size(), bytes));
-      return {piece.data(), bytes};
-    };
-    const auto take = [&](int64_t offset, std::span<std::byte> bytes) {
-      if (digest) digest->update(bytes);
-      if (on_disk) buffer.write(begin + offset, bytes);
-    };
-    if (Result<void> read = each_piece(source, full_name(tensor, l), type.dtype, place, take); !read)
-      return read;
-  }
-  return {};
+  const auto place = [&](int64_t offset, size_t bytes) -> std::span<std::byte> {
+    if (!on_disk) return {buffer.data() + offset, bytes};
+    piece.resize(std::max(piece.size(), bytes));
+    return {piece.data(), bytes};
+  };
+  const auto take = [&](int64_t offset, std::span<std::byte> bytes) {
+    if (digest) digest->update(bytes);
+    if (on_disk) buffer.write(offset, bytes);
+  };
+  return each_piece(source, leaf, type, place, take);
 }
 
 Result<std::string> weights_digest(const WeightSource& source, const nn::Decoder& types) {
@@ -230,14 +229,9 @@ Result<std::string> weights_digest(const WeightSource& source, const nn::Decoder
   const auto take = [&](int64_t, std::span<std::byte> bytes) { digest.update(bytes); };
   const std::vector<Array> leaves = tree_leaves(types);
   const std::vector<std::string> paths = tree_paths(types);
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    const TensorName tensor = tensor_name(paths[i]);
-    const int64_t n = tensor.is_of_layer ? leaves[i].dim(0) : 1;
-    for (int64_t l = 0; l < n; ++l)
-      if (Result<void> read = each_piece(source, full_name(tensor, l), leaves[i].dtype(), place, take);
-          !read)
-        return read.failure();
-  }
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (Result<void> read = each_piece(source, paths[i], leaves[i].type(), place, take); !read)
+      return read.failure();
   return digest.hex();
 }
 

@@ -26,14 +26,9 @@ DType loss_dtype(const Array& hidden) {
 
 struct Tokens {
   Array hidden, targets;  // [c, d], [c]; or stacked [n, c, d], [n, c]
+  std::optional<Array> weights = {};  // as targets
 };
-STOW_TREE(Tokens, hidden, targets);
-
-struct WeightedTokens {
-  Tokens tokens;
-  Array weights;  // [c]
-};
-STOW_TREE(WeightedTokens, tokens, weights);
+STOW_TREE(Tokens, hidden, targets, weights);
 
 struct Parts {
   Array losses, d_hidden;  // [c], [c, d]; or stacked
@@ -60,19 +55,21 @@ Array wide_logits(const Array& hidden, const Array& head) {
 
 namespace {
 
-// The loss and both gradients, one chunk of tokens after another; a shorter last one stands behind
-// the loop. h [N, d], w [d, V], t [...] of N elements.
-// As if all were one: the losses of all tokens are averaged at once, the gradient of w adds up in
-// the order of a product's blocks, and a short rest is filled up so that its products are computed
-// as those of all tokens are.
-std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, const Array& w,
-                                                            const Array& t, int64_t chunk) {
+// The losses of all tokens [N] and both gradients, one chunk of tokens after another; a shorter last one
+// stands behind the loop. h [N, d], w [d, V], t [...] of N elements. What is differentiated is the sum of
+// `weights` [N] times the losses, whose logits are wide then; without weights the mean of the losses.
+// As if all were one: the gradient of w adds up in the order of a product's blocks, and a short rest is
+// filled up so that its products are computed as those of all tokens are.
+std::pair<Array, std::pair<Array, Array>> losses_and_gradients(const Array& h, const Array& w,
+                                                              const Array& t,
+                                                              const std::optional<Array>& weights,
+                                                              int64_t chunk) {
   const int64_t n = t.size(), whole = n / chunk * chunk, d = h.dim(1);
   const Array targets = t.reshape({n}), rounded = w.astype(h.dtype());
-  // `share`: what each token's loss counts for in the mean.
+  // `share`: what each token's loss counts for.
   const auto step = [&](const Array& d_head, const Tokens& x, const Array& share) {
     const auto losses_of = [&](const Array& hidden, const Array& head) {
-      return cross_entropy(matmul(hidden, head), x.targets);
+      return cross_entropy(weights ? wide_logits(hidden, head) : matmul(hidden, head), x.targets);
     };
     const auto [losses, pullback] = vjp(losses_of, x.hidden, rounded);
     const auto [dh, dw] = pullback(share);
@@ -84,11 +81,14 @@ std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, con
   Array d_head = zeros_like(w);
   std::vector<Array> losses, d_hidden;
   if (whole > 0) {
-    const Tokens chunks = {h.slice(0, 0, whole).reshape({whole / chunk, chunk, d}),
-                           targets.slice(0, 0, whole).reshape({whole / chunk, chunk})};
-    const auto [after, parts] =
-        scan([&](const Array& sum, const Tokens& x) { return step(sum, x, equal_share(chunk)); },
-             d_head, chunks);
+    Tokens chunks = {h.slice(0, 0, whole).reshape({whole / chunk, chunk, d}),
+                     targets.slice(0, 0, whole).reshape({whole / chunk, chunk})};
+    if (weights) chunks.weights = weights->slice(0, 0, whole).reshape({whole / chunk, chunk});
+    const auto [after, parts] = scan(
+        [&](const Array& sum, const Tokens& x) {
+          return step(sum, x, x.weights ? *x.weights : equal_share(chunk));
+        },
+        d_head, chunks);
     d_head = after;
     losses.push_back(parts.losses.reshape({whole}));
     d_hidden.push_back(parts.d_hidden.reshape({whole, d}));
@@ -98,50 +98,8 @@ std::pair<Array, std::pair<Array, Array>> loss_and_gradients(const Array& h, con
     // The last token again, whose loss is finite where all are, and counts for nothing more.
     const Tokens last = {pad(h.slice(0, whole, n), {more, {}}, PadMode::kEdge),
                          pad(targets.slice(0, whole, n), {more}, PadMode::kEdge)};
-    const auto [after, parts] = step(d_head, last, pad(equal_share(rest), {more}));
-    d_head = after;
-    losses.push_back(parts.losses.slice(0, 0, rest));
-    d_hidden.push_back(parts.d_hidden.slice(0, 0, rest));
-  }
-  return {mean(concatenate(losses).reshape(t.shape().dims())), {concatenate(d_hidden), d_head}};
-}
-
-// Of a weighted sum the losses of all tokens [N] and both gradients, in the same way. weights [N].
-std::pair<Array, std::pair<Array, Array>> weighted_loss_and_gradients(const Array& h, const Array& w,
-                                                                     const Array& t,
-                                                                     const Array& weights,
-                                                                     int64_t chunk) {
-  const int64_t n = t.size(), whole = n / chunk * chunk, d = h.dim(1);
-  const Array rounded = w.astype(h.dtype());
-  const auto step = [&](const Array& d_head, const WeightedTokens& x) {
-    const auto losses_of = [&](const Array& hidden, const Array& head) {
-      return cross_entropy(wide_logits(hidden, head), x.tokens.targets);
-    };
-    const auto [losses, pullback] = vjp(losses_of, x.tokens.hidden, rounded);
-    const auto [dh, dw] = pullback(x.weights);
-    return std::pair(d_head + dw.astype(w.dtype()), Parts{losses, dh});
-  };
-  Array d_head = zeros_like(w);
-  std::vector<Array> losses, d_hidden;
-  if (whole > 0) {
-    const auto cut = [&](const Array& x) {
-      Dims dims = x.shape().dims();
-      dims[0] = chunk;
-      dims.insert(dims.begin(), whole / chunk);
-      return x.slice(0, 0, whole).reshape(dims);
-    };
-    const auto [after, parts] = scan(step, d_head, WeightedTokens{{cut(h), cut(t)}, cut(weights)});
-    d_head = after;
-    losses.push_back(parts.losses.reshape({whole}));
-    d_hidden.push_back(parts.d_hidden.reshape({whole, d}));
-  }
-  if (const int64_t rest = n - whole; rest > 0) {
-    const PadWidth more = {0, rows_to_fill(n, chunk)};
-    // The last token again, whose loss is finite where all are, and counts for nothing more.
-    const WeightedTokens last = {{pad(h.slice(0, whole, n), {more, {}}, PadMode::kEdge),
-                                  pad(t.slice(0, whole, n), {more}, PadMode::kEdge)},
-                                 pad(weights.slice(0, whole, n), {more})};
-    const auto [after, parts] = step(d_head, last);
+    const Array share = weights ? weights->slice(0, whole, n) : equal_share(rest);
+    const auto [after, parts] = step(d_head, last, pad(share, {more}));
     d_head = after;
     losses.push_back(parts.losses.slice(0, 0, rest));
     d_hidden.push_back(parts.d_hidden.slice(0, 0, rest));
@@ -288,11 +246,12 @@ Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& 
   check_head(name, hidden, head, 1);
   check_targets(name, hidden, targets);
   const auto forward = [=](const Array& h, const Array& w, const Array& t) {
-    return loss_and_gradients(h, w, t, chunk);
+    const auto [losses, gradients] = losses_and_gradients(h, w, t, {}, chunk);
+    return std::pair(mean(losses.reshape(t.shape().dims())), gradients);
   };
   // Without a derivative the gradients are dead code.
   const auto value = [=](const Array& h, const Array& w, const Array& t) {
-    return loss_and_gradients(h, w, t, chunk).first;
+    return forward(h, w, t).first;
   };
   const auto backward = [](const std::pair<Array, Array>& gradients, const Array& ct) {
     const auto& [dh, dw] = gradients;
@@ -317,11 +276,11 @@ Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, cons
     return sum(losses.reshape(dims) * shares.reshape(dims));
   };
   const auto forward = [=](const Array& h, const Array& w, const Array& t, const Array& s) {
-    const auto [losses, gradients] = weighted_loss_and_gradients(h, w, t, s, chunk);
+    const auto [losses, gradients] = losses_and_gradients(h, w, t, s, chunk);
     return std::pair(total(losses, s), gradients);
   };
   const auto value = [=](const Array& h, const Array& w, const Array& t, const Array& s) {
-    return total(weighted_loss_and_gradients(h, w, t, s, chunk).first, s);
+    return forward(h, w, t, s).first;
   };
   const auto backward = [](const std::pair<Array, Array>& gradients, const Array& ct) {
     const auto& [dh, dw] = gradients;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -14,12 +13,6 @@ namespace stow {
 namespace {
 
 constexpr int64_t kEvalBatches = 8;
-
-std::vector<std::byte> bytes_of(const std::vector<int32_t>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(int32_t));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
 
 // The bytes of a file as batches, its last tenth held out.
 class ByteBatches : public TrainData {
@@ -53,7 +46,7 @@ class ByteBatches : public TrainData {
       for (char c : window) tokens.push_back(static_cast<unsigned char>(c));
       tokens.resize(static_cast<size_t>(seq_), 0);
       const auto last = static_cast<int32_t>(window.size()) - 1;
-      const std::optional<std::vector<float>> logits = run({{bytes_of(tokens), bytes_of({last})}});
+      const std::optional<std::vector<float>> logits = run({{bytes_of(tokens), bytes_of(std::vector{last})}});
       if (!logits) break;
       text += draw(*logits, seed, i);
     }

@@ -185,6 +185,7 @@ std::string verdict_of(const Job& job, const Choice& choice, const Candidate& ca
 
 std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,
                                      std::span<const Shortfall> near, const Budgets& budgets) {
+  if (near[0].over_bytes[0] <= 0) return {};
   return plan_remedies(job, with_named_peaks(choice, near), budgets);
 }
 
@@ -319,7 +320,7 @@ std::string describe_loss(const Job& job, const JobPlan& plan, std::span<const R
 }
 
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
-                             const Budgets& budgets) {
+                             std::span<const Remedy> remedies, const Budgets& budgets) {
   const Shortfall& first = near[0];
   std::string text;
   if (first.over_bytes[0] == first.total()) {
@@ -342,7 +343,7 @@ std::string describe_refusal(const Job& job, const Choice& choice, std::span<con
     if (!settings.empty()) text += "what would be enough (each planned):\n" + settings;
   }
   return text + (first.over_bytes[0] > 0
-                     ? describe_remedies(refusal_remedies(job, choice, near, budgets))
+                     ? describe_remedies(remedies)
                      : describe_candidates(job, with_named_peaks(choice, near)));
 }
 

@@ -1,7 +1,6 @@
 #include "stowage/train/finetune_model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <sstream>
 
@@ -31,13 +30,6 @@ struct Files {
   std::optional<lm::AdapterFiles> adapter;  // of lora.init
 };
 using FilesPtr = std::shared_ptr<const Files>;
-
-template <typename T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(T));
-  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
 
 // The adapter that the keys of `lora` ask for, in PEFT's words.
 PeftConfig peft_config(const TrainConfig::Lora& lora) {
@@ -361,11 +353,6 @@ class FinetuneModel : public TrainModel {
   }
 
  private:
-  static std::string digest_of(const std::string& text) {
-    Digest digest;
-    digest.update(std::as_bytes(std::span(text)));
-    return digest.hex();
-  }
   // Wherever the base lies.
   Json peft_of_record() const {
     PeftConfig peft = *peft_;

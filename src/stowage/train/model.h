@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,13 @@ struct HostBatch {
   double weight = 1;   ///< What its loss counts for in a mean over batches.
 };
 
+/// Values as an array of a HostBatch.
+template <typename T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
 /// Where batches come from. A pure function of seed and step, so that a run that resumes at a step goes
 /// on with its data.
 class TrainData {
@@ -116,6 +124,12 @@ class ModelWeights {
   /// resumes with the same alone.
   virtual std::string digest() const = 0;
 };
+
+/// Fills buffers of a device, one a type, with what `read(i, buffer)` gives. Errors: those of `read`;
+/// CapacityError.
+Result<std::vector<DeviceBufferPtr>> read_arrays(
+    Device& device, std::span<const ArrayType> types,
+    const std::function<Result<void>(size_t, DeviceBuffer&)>& read);
 
 /// A model as the trainer sees it. Everything is traced through it; nothing holds data.
 class TrainModel {

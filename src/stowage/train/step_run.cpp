@@ -39,6 +39,12 @@ Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::stri
   return buffer;
 }
 
+std::vector<ArrayType> types_of(const NamedArrays& arrays) {
+  std::vector<ArrayType> types;
+  for (const Array& a : arrays.arrays) types.push_back(a.type());
+  return types;
+}
+
 }  // namespace
 
 Result<StepRun> StepRun::make(const StepRunOptions& options) {
@@ -100,11 +106,10 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
   const TrainModelPtr& model = model_;
   const NamedArrays types = model->parameters();
   if (options.weights_path.empty() && model->reads_parameters()) {
-    for (size_t i = 0; i < types.arrays.size(); ++i) {
-      const ArrayType& type = types.arrays[i].type();
-      state_.push_back(device_->allocate(type.bytes(), type.kind));
-      if (Result<void> read = weights_->read_parameter(i, *state_.back()); !read) return read;
-    }
+    const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_parameter(i, b); };
+    Result<std::vector<DeviceBufferPtr>> parameters = read_arrays(*device_, types_of(types), read);
+    if (!parameters) return parameters.failure();
+    state_ = std::move(*parameters);
   } else if (options.weights_path.empty()) {
     const Graph graph = jit([&](const Array& key) { return model->init(key); })
                             .lower(Array::abstract(Shape{2}, DType::kU32))
@@ -140,12 +145,11 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
 }
 
 Result<void> StepRun::make_frozen(const TrainModel& model) {
-  const NamedArrays frozen = model.frozen();
-  for (size_t i = 0; i < frozen.arrays.size(); ++i) {
-    const ArrayType& type = frozen.arrays[i].type();
-    rest_.push_back(device_->allocate(type.bytes(), type.kind));
-    if (Result<void> read = weights_->read_frozen(i, *rest_.back()); !read) return read;
-  }
+  const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_frozen(i, b); };
+  Result<std::vector<DeviceBufferPtr>> frozen =
+      read_arrays(*device_, types_of(model.frozen()), read);
+  if (!frozen) return frozen.failure();
+  rest_ = std::move(*frozen);
   return {};
 }
 

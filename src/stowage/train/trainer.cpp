@@ -215,12 +215,11 @@ class Run {
       return {};
     }
     if (Result<void> opened = open_weights(); !opened) return opened;
-    for (size_t i = 0; i < job_.n_model_leaves(); ++i) {
-      const ArrayType& type = plan_.programs.step->input_types()[i];
-      DeviceBufferPtr buffer = device_->allocate(type.bytes(), type.kind);
-      if (Result<void> read = weights_->read_parameter(i, *buffer); !read) return read;
-      state_.push_back(std::move(buffer));
-    }
+    const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_parameter(i, b); };
+    Result<std::vector<DeviceBufferPtr>> parameters =
+        read_arrays(*device_, step_inputs().first(job_.n_model_leaves()), read);
+    if (!parameters) return parameters.failure();
+    state_ = std::move(*parameters);
     for (DeviceBufferPtr& rest : plan_.programs.init->run(*device_, state_))
       state_.push_back(std::move(rest));
     return {};
@@ -234,17 +233,21 @@ class Run {
     return {};
   }
 
-  // Behind the state among a step's arguments.
+  std::span<const ArrayType> step_inputs() const { return plan_.programs.step->input_types(); }
+
+  // Behind the state among a step's arguments. The last that is read of the model's files.
   Result<void> load_frozen() {
-    if (job_.frozen().empty()) return {};
-    if (Result<void> opened = open_weights(); !opened) return opened;
-    for (size_t i = 0; i < job_.frozen().size(); ++i) {
-      const ArrayType& type = plan_.programs.step->input_types()[job_.state().size() + i];
-      DeviceBufferPtr buffer = device_->allocate(type.bytes(), type.kind);
-      if (Result<void> read = weights_->read_frozen(i, *buffer); !read) return read;
-      frozen_.push_back(std::move(buffer));
+    const size_t n = job_.frozen().size();
+    if (n > 0) {
+      if (Result<void> opened = open_weights(); !opened) return opened;
+      const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_frozen(i, b); };
+      Result<std::vector<DeviceBufferPtr>> frozen =
+          read_arrays(*device_, step_inputs().subspan(job_.state().size(), n), read);
+      if (!frozen) return frozen.failure();
+      frozen_ = std::move(*frozen);
+      frozen_digest_ = weights_->digest();
     }
-    frozen_digest_ = weights_->digest();
+    weights_ = nullptr;
     return {};
   }
 
@@ -574,7 +577,7 @@ class Run {
     // State and frozen weights are there in any run.
     BytesByKind held{};
     for (size_t i = 0; i < job_.state().size() + job_.frozen().size(); ++i) {
-      const ArrayType& type = plan_.programs.step->input_types()[i];
+      const ArrayType& type = step_inputs()[i];
       held[static_cast<size_t>(type.kind)] += type.bytes();
     }
     std::pair result(held, held);
@@ -668,7 +671,7 @@ class Run {
   std::string data_digest_;
   DevicePtr device_;
   std::vector<DeviceBufferPtr> state_, frozen_;
-  std::unique_ptr<ModelWeights> weights_;
+  std::unique_ptr<ModelWeights> weights_;  // While they are read.
   std::string frozen_digest_;
   size_t shape_ = 0;  // Of the last batch.
   std::set<size_t> shapes_run_;

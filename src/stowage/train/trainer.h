@@ -55,14 +55,14 @@ struct Shortfall {
 std::vector<Shortfall> shortfalls(const Job& job, const Choice& choice, const Budgets& budgets);
 /// What would be enough: "--memory 1234 --set memory.host=5678".
 std::string settings_for(const Shortfall& shortfall);
-/// What would lower the device's peak of a choice without a plan; its candidates count with the
-/// peaks of the shortfalls that are named.
+/// What would lower the device's peak of a choice without a plan, where it is over first of all; its
+/// candidates count with the peaks of the shortfalls that are named. Else empty.
 std::vector<Remedy> refusal_remedies(const Job& job, const Choice& choice,
                                      std::span<const Shortfall> near, const Budgets& budgets);
-/// What to print where nothing fits, `near` being its shortfalls: by how much, which key to raise to
-/// what, where the peak is, who owns it, what would help.
+/// What to print where nothing fits, `near` being its shortfalls and `remedies` its refusal_remedies():
+/// by how much, which key to raise to what, where the peak is, who owns it, what would help.
 std::string describe_refusal(const Job& job, const Choice& choice, std::span<const Shortfall> near,
-                             const Budgets& budgets);
+                             std::span<const Remedy> remedies, const Budgets& budgets);
 /// {"summary": true, "refused": WHY, "placement": …, "needed_bytes": {kind: …}, "allowed_bytes":
 /// {kind: … or null}, "over_bytes": {kind: …}}.
 Json refusal_json(const std::string& why, const Shortfall& shortfall, const Budgets& budgets);
