@@ -278,10 +278,8 @@ TEST_F(Refusal, RemediesCanBeFollowed) {
   const std::string large_batch = "data.batch=16";  // which has chunks, and half of which has none
   for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
            {"memory.policy=save_named", "memory.device=1000KiB"},
-           {"memory.policy=save_named", "memory.device=1500KiB", large_batch},
            {"memory.feed_forward=chunked", "memory.policy=recompute", "memory.device=1MiB",
             large_batch},
-           {"memory.loss=chunked", "memory.device=1MiB", large_batch},
            {"memory.loss=whole", "memory.policy=recompute", "memory.device=2MiB", large_batch,
             "model.vocab=1000", "model.tied=true"},
            {"model.layers=0", "memory.device=100KiB", large_batch},

@@ -19,7 +19,7 @@
 #include "stowage/passes/transfers.h"
 #include "stowage/passes/unroll.h"
 #include "stowage/plan/memory_plan.h"
-#include "stowage/runtime/cpu/bound_kernel.h"
+#include "stowage/runtime/target.h"
 #include "stowage/session/compile.h"
 #include "tests/support/moves_under_way.h"
 
@@ -250,12 +250,13 @@ std::string check_lives_of_all(const Graph& graph, const std::vector<bool>& dona
   Graph g = flatten_all(graph);
   g = remove_dead_code(realize_residuals(move_parts(simplify(g)), nullptr));
   g = stream_tiles(remove_dead_code(unroll_scans(sink_into_scans(sink_moves(g)))), {.bytes = kTileBytes});
+  const TargetPtr target = cpu_target(1);
   for (int order = 0; order < kNumOrderStrategies; ++order)
     for (const bool apart : {false, true}) {
       LowerOptions options{.donated = donated,
                            .order = static_cast<OrderStrategy>(order),
                            .iterations_apart = apart,
-                           .target = {1, cpu::kernel_scratch_bytes}};
+                           .target = kernel_target(*target)};
       const Schedule schedule = lower(g, options);
       const size_t n_moves = count_moves(schedule);
       std::string fault = check_lives(schedule);

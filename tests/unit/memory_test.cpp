@@ -9,7 +9,7 @@
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/plan/memory_plan.h"
-#include "stowage/runtime/cpu/bound_kernel.h"
+#include "stowage/runtime/target.h"
 #include "tests/support/execute.h"
 
 namespace stow {
@@ -94,7 +94,8 @@ KindAnalysis plan(const Graph& graph) {
 
 Schedule schedule_of(const Graph& graph) {
   LowerOptions options;
-  options.target = {1, cpu::kernel_scratch_bytes};
+  const TargetPtr target = cpu_target(1);
+  options.target = kernel_target(*target);
   return lower(remove_dead_code(realize_residuals(simplify(flatten_checkpoints(graph)), nullptr)),
                options);
 }

@@ -9,6 +9,7 @@
 #include "stowage/api/trace.h"
 #include "stowage/base/log.h"
 #include "stowage/ir/print.h"
+#include "stowage/runtime/target.h"
 
 namespace stow {
 namespace {
@@ -165,18 +166,18 @@ std::vector<Array> abstract_results(const JitEntry& entry) {
 }
 
 const ExecutablePtr& compile_for_default_device(JitEntry& entry) {
-  return entry.executable(default_device()->threads());
+  return entry.executable(default_device()->target());
 }
 
 ExecutablePtr compile_for_default_device(const JitEntry& entry, CompileOptions options) {
   options.donated = entry.options.donated;
   if (options.dump_name.empty()) options.dump_name = entry.name;
-  return stow::compile(entry.graph, options, default_device()->threads());
+  return stow::compile(entry.graph, options, default_device()->target());
 }
 
-const ExecutablePtr& JitEntry::executable(int threads) {
-  ExecutablePtr& slot = executables[threads];
-  if (!slot) slot = stow::compile(graph, options, threads);
+const ExecutablePtr& JitEntry::executable(const TargetPtr& target) {
+  ExecutablePtr& slot = executables[target->key()];
+  if (!slot) slot = stow::compile(graph, options, target);
   return slot;
 }
 
@@ -196,7 +197,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
       fail_here("[{}] argument {} has no data: {}", name, input_names[i], describe(arguments[i]));
     buffers.push_back(buffer_of(arguments[i], device));
   }
-  const ExecutablePtr& runs = program ? program : executable(device->threads());
+  const ExecutablePtr& runs = program ? program : executable(device->target());
   const auto take_donated = [&](const char* how) {
     for (size_t i = 0; i < options.donated.size(); ++i) {
       if (!options.donated[i]) continue;

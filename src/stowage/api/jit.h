@@ -57,9 +57,9 @@ struct JitEntry {
   std::vector<ArrayType> output_types;
   std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Null: nowhere by name.
   OwnedTree result;                                    ///< Its leaves are empty.
-  std::unordered_map<int, ExecutablePtr> executables;  ///< By threads.
+  std::unordered_map<std::string, ExecutablePtr> executables;  ///< By the target's key.
 
-  const ExecutablePtr& executable(int threads);
+  const ExecutablePtr& executable(const TargetPtr& target);
   /// Result number `i`, lying where the function put it.
   Array placed(Array result, size_t i) const;
   /// Runs it, by this program if given; donated arguments are marked. Abstract arguments give

@@ -27,7 +27,7 @@ class GraphRunner {
   static constexpr size_t kMaxPrograms = 4096;
   struct Entry {
     Graph graph;
-    int threads;
+    std::string target;  // its key
     ExecutablePtr executable;
   };
   std::unordered_multimap<size_t, Entry> programs_;

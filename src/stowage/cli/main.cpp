@@ -19,7 +19,7 @@
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/slow_work.h"
-#include "stowage/runtime/cpu/kernels/instruction_set.h"
+#include "stowage/runtime/target.h"
 
 namespace {
 
@@ -96,7 +96,7 @@ int dispatch(const std::vector<std::string>& arguments) {
     fmt::print("stowage {}.{}.{}\n", STOW_VERSION_MAJOR, STOW_VERSION_MINOR, STOW_VERSION_PATCH);
     return kExitDone;
   }
-  if (const Result<void> limited = cpu::limit_instruction_set(); !limited)
+  if (const Result<void> limited = check_instruction_set(); !limited)
     return error(limited.error());
   const SlowWorkNotice notice;
   std::vector<std::string> names;

@@ -11,7 +11,7 @@
 #include "stowage/runtime/device.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/kernel_profile.h"
-#include "stowage/train/machine_rates.h"
+#include "stowage/runtime/target.h"
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/step_run.h"
 #include "stowage/tune/run_trace.h"
@@ -126,8 +126,9 @@ Result<int> run_profile(std::span<const std::string> arguments) {
     if (!written) return written.failure();
   }
   const DType compute = line->config.train.compute == "bf16" ? DType::kBF16 : DType::kF32;
-  const Rates best = {measured_product_rate(compute, options.threads),
-                      measured_triad_rate(options.threads)};
+  const TargetPtr target = cpu_target(options.threads);
+  const Rates best = {target->product_rate(compute),
+                      target->triad_rate()};
   const KernelTotals total = profile.total();
   std::FILE* const out = line->json_path == "-" ? stderr : stdout;
   const double tokens = static_cast<double>(

@@ -151,7 +151,7 @@ Result<int> run(const Flags& flags) {
   try {
     CompileOptions options;
     options.dump_name = "run";
-    program = compile(**graph, options, device->threads());
+    program = compile(**graph, options, device->target());
   } catch (const TraceError& e) {
     return fail("{}: {}", flags.graph, e.what());
   }

@@ -232,6 +232,7 @@ struct Schedule {
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
   size_t n_loops = 0;
+  int64_t alignment_bytes = 64;  ///< Of every buffer and slot in memory.
   std::vector<View> inputs, outputs;  ///< Where each lies; an output may lie in an input's buffer.
   /// Searches that stopped at their limit of work, each in a sentence for the report.
   std::vector<std::string> limits;
@@ -240,8 +241,9 @@ struct Schedule {
 /// What planning must know of the backend that will run the kernels.
 struct KernelTarget {
   int threads = 1;
+  int64_t alignment_bytes = 64;  ///< Of every buffer and slot in memory.
   /// Scratch in bytes of a kernel whose views are filled in.
-  std::function<int64_t(const Kernel&, int threads)> scratch_bytes;
+  std::function<int64_t(const Kernel&)> scratch_bytes;
 };
 
 }  // namespace stow::ir

@@ -261,7 +261,7 @@ void Level::push(Kernel kernel) {
                   [](const View& v) { return v.elems() == 0; }))
     return;
   const KernelTarget& target = context_.options.target;
-  if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel, target.threads);
+  if (target.scratch_bytes) kernel.scratch_bytes = target.scratch_bytes(kernel);
   MemoryKind kind = MemoryKind::kDevice;
   if (kernel.op == OpKind::kDevicePut && (kind_of(kernel.inputs[0]) == MemoryKind::kDisk ||
                                           kind_of(kernel.outputs[0]) == MemoryKind::kDisk)) {

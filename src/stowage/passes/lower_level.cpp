@@ -239,7 +239,7 @@ std::vector<int64_t> Level::scratch_bytes() const {
     for (ValueId v : node.operands) kernel.inputs.push_back(units_.windows[v.index()]);
     for (int i = 0; i < node.n_results; ++i)
       kernel.outputs.push_back(contiguous_view(BufferId(), graph_.type(node.result(i))));
-    bytes[u] = target.scratch_bytes(kernel, target.threads);
+    bytes[u] = target.scratch_bytes(kernel);
   }
   return bytes;
 }

@@ -343,7 +343,8 @@ void Level::plan_interleaved(const Node& node, ScanPlan& plan) {
   for (size_t j : together) {
     parts.push_back(slot_bytes);
     const ArrayType& type = graph_.type(node.result(p.n_carries + static_cast<int>(j)));
-    slot_bytes = align_up(slot_bytes + type.bytes() / p.length, 64);
+    slot_bytes = align_up(slot_bytes + type.bytes() / p.length,
+                          context_.options.target.alignment_bytes);
   }
   const bool residuals =
       static_cast<int>(together.back()) >= static_cast<int>(p.out_axes.size()) - p.n_residuals;

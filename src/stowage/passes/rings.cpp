@@ -55,7 +55,7 @@ void make_ring(Schedule& schedule, std::span<Instruction* const> list, const Loo
   const bool each = has_slot_per_iteration(b, loop.id);
   if (b.slots > 1) make_parts(b, id, list);
   if (each) slots = loop.trip_count;
-  b.slot_bytes = align_up(b.bytes, 64);
+  b.slot_bytes = align_up(b.bytes, schedule.alignment_bytes);
   b.bytes = b.slot_bytes * slots;
   b.slots = slots;
   b.apart = true;

@@ -32,7 +32,7 @@ std::vector<int64_t> alignments_of(const Schedule& schedule) {
   for (size_t b = 0; b < marked.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
     alignments.push_back(marked[b] ? disk_alignment(buffer.apart ? buffer.slot_bytes : buffer.bytes)
-                                   : pack::Buffer().alignment);
+                                   : schedule.alignment_bytes);
   }
   return alignments;
 }

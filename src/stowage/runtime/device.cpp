@@ -1,6 +1,5 @@
 #include "stowage/runtime/device.h"
 
-#include <omp.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,8 +13,8 @@
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
 #include "stowage/core/disk_blocks.h"
-#include "stowage/runtime/cpu/kernels/instruction_set.h"
 #include "stowage/runtime/streams.h"
+#include "stowage/runtime/target.h"
 
 namespace stow {
 
@@ -164,11 +163,16 @@ void DeviceBuffer::write(int64_t offset, std::span<const std::byte> from) {
 static std::atomic<int64_t> n_devices = 0;
 
 Device::Device(std::string name, Capacities capacities, int threads)
+    : Device(std::move(name), capacities, cpu_target(threads)) {}
+
+Device::Device(std::string name, Capacities capacities, TargetPtr target)
     : name_(std::move(name)),
       number_(n_devices++),
-      threads_(threads > 0 ? threads : omp_get_max_threads()),
-      capacity_(capacities) {
-  cpu::obey_environment();
+      target_(std::move(target)),
+      capacity_(capacities) {}
+
+int Device::threads() const {
+  return target_->threads();
 }
 
 Device::~Device() = default;

@@ -18,6 +18,8 @@ namespace stow {
 
 class Device;
 class Streams;
+class Target;  // runtime/target.h
+using TargetPtr = std::shared_ptr<const Target>;
 
 /// Address space, or a range of a disk, that buffers lie in; given back with the last of them.
 class Mapping;
@@ -66,7 +68,8 @@ class Device : public std::enable_shared_from_this<Device> {
   using Capacities = std::array<int64_t, kNumMemoryKinds>;
   static constexpr int64_t unlimited_bytes() { return int64_t{1} << 62; }  ///< No bound.
 
-  explicit Device(std::string name, Capacities capacities, int threads);  ///< Any capacities.
+  Device(std::string name, Capacities capacities, int threads);  ///< A CPU with any capacities.
+  Device(std::string name, Capacities capacities, TargetPtr target);  ///< Of that target.
   ~Device();
 
   /// The CPU, with what the machine can really give (cgroup limit, available memory) as capacity
@@ -110,7 +113,8 @@ class Device : public std::enable_shared_from_this<Device> {
   const std::string& name() const { return name_; }  ///< For errors.
   /// How many devices this process made before it.
   int64_t number() const { return number_; }
-  int threads() const { return threads_; }  ///< Of its kernels.
+  const TargetPtr& target() const { return target_; }  ///< What its programs are compiled for.
+  int threads() const;                                 ///< Of its kernels.
   int64_t capacity_bytes(MemoryKind kind) const { return capacity_[index(kind)]; }  ///< Of a heap.
   /// What is mapped now, and the most that ever was since the last reset.
   int64_t in_use_bytes(MemoryKind kind) const { return in_use_[index(kind)]; }
@@ -138,7 +142,7 @@ class Device : public std::enable_shared_from_this<Device> {
   std::string name_;
   int64_t number_;
   bool one_ram_ = false;  // `device` and `pinned_host` share one capacity
-  int threads_;
+  TargetPtr target_;
   Capacities capacity_;
   DiskOptions disk_options_;
   std::shared_ptr<Disk> disk_;

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "stowage/base/error.h"
-#include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/disk/disk.h"
 
 namespace stow {
@@ -60,7 +59,7 @@ void between_disks(const Place& from, const Place& to, const MoveShape& shape,
 }  // namespace
 
 void move(const Place& from, const Place& to, const MoveShape& shape, std::span<std::byte> bounce,
-          int threads) {
+          const Target& target, int threads) {
   if (elems(shape.dims) == 0) return;
   const int64_t width = dtype_bytes(shape.dtype);
   if (from.disk && to.disk)
@@ -72,8 +71,8 @@ void move(const Place& from, const Place& to, const MoveShape& shape, std::span<
     between_disk_and_memory(to, shape.to_strides, from.memory, shape.from_strides, shape.dims,
                             width, true, bounce);
   else
-    cpu::copy({from.memory, shape.dtype, shape.dims, shape.from_strides},
-              {to.memory, shape.dtype, shape.dims, shape.to_strides}, threads);
+    target.copy({from.memory, shape.dtype, shape.dims, shape.from_strides},
+                {to.memory, shape.dtype, shape.dims, shape.to_strides}, threads);
 }
 
 }  // namespace stow

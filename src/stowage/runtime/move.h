@@ -8,6 +8,7 @@
 #include "stowage/core/dtype.h"
 #include "stowage/core/shape.h"
 #include "stowage/runtime/place.h"
+#include "stowage/runtime/target.h"
 
 namespace stow {
 
@@ -20,9 +21,10 @@ struct MoveShape {
 
 /// Copies element by element. The sides do not overlap, or are the same. Thread-safe where no two
 /// moves write the same bytes. `bounce`: where a side lies on a disk, memory on a block, two blocks
-/// at least (core/disk_blocks.h says how much serves best). `threads` share a copy within memory.
+/// at least (core/disk_blocks.h says how much serves best). The target copies within memory, `threads`
+/// sharing the work.
 /// Errors: DiskError.
 void move(const Place& from, const Place& to, const MoveShape& shape, std::span<std::byte> bounce,
-          int threads);
+          const Target& target, int threads);
 
 }  // namespace stow

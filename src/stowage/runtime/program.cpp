@@ -53,8 +53,8 @@ class HiddenArenas {
 
 }  // namespace
 
-Program::Program(Schedule schedule, MemoryPlan plan, int threads)
-    : schedule_(std::move(schedule)), plan_(std::move(plan)), threads_(threads) {
+Program::Program(Schedule schedule, MemoryPlan plan, TargetPtr target)
+    : schedule_(std::move(schedule)), plan_(std::move(plan)), target_(std::move(target)) {
   steps_ = bind(schedule_.instructions, LoopId());
   if (kFillsDeadBytes) find_deaths();
 }
@@ -131,7 +131,7 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
                                                       kernel.outputs[0].strides});
     return step;
   }
-  step.kernel = std::make_unique<cpu::BoundKernel>(kernel, threads_);
+  step.kernel = target_->bind(kernel);
   step.first_address = n_addresses_;
   n_addresses_ += step.operands.size();
   for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
@@ -265,7 +265,7 @@ void Program::run_move(const Step& step, Frame& frame) const {
   else if (step.phase == MovePhase::kDone)
     finish_move(step, frame);
   else
-    move(from, to, *step.move, bounce, threads_);
+    move(from, to, *step.move, bounce, *target_, target_->threads());
   if (kPoisonsArena) show_all(false);
   end_instant(step, frame, begin_s);
 }
@@ -284,10 +284,10 @@ void Program::end_instant(const Step& step, Frame& frame, double begin_s) const 
 void Program::start_move(const Step& step, const Place& from, const Place& to,
                          std::span<std::byte> bounce, Frame& frame) const {
   frame.tickets[step.transfer].push_back(frame.streams->stream(step.stream).start(
-      [&step, from, to, bounce, observer = frame.observer,
+      [this, &step, from, to, bounce, observer = frame.observer,
        instant = static_cast<int64_t>(frame.instant)] {
         const double begin_s = observer ? steady_seconds() : 0;
-        move(from, to, *step.move, bounce, 1);
+        move(from, to, *step.move, bounce, *target_, 1);
         if (observer) observer->ran({step.source, step.stream, instant, begin_s, steady_seconds()});
       }));
 }

@@ -1,4 +1,4 @@
-// Program: a schedule bound to offsets, ready to run on CPU devices.
+// Program: a schedule bound to offsets, ready to run on devices of one target.
 // Not a compiler; session/ makes one from a graph.
 #pragma once
 
@@ -8,16 +8,16 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/plan/memory_plan.h"
-#include "stowage/runtime/cpu/bound_kernel.h"
 #include "stowage/runtime/device.h"
 #include "stowage/runtime/move.h"
 #include "stowage/runtime/run_observer.h"
+#include "stowage/runtime/target.h"
 
 namespace stow {
 
 class Program {
  public:
-  Program(Schedule schedule, MemoryPlan plan, int threads);
+  Program(Schedule schedule, MemoryPlan plan, TargetPtr target);
 
   const Schedule& schedule() const { return schedule_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -49,7 +49,7 @@ class Program {
   enum class StepKind : uint8_t { kKernel, kLoop, kOpenLoop, kBranch };
   struct Step {
     StepKind kind = StepKind::kKernel;
-    std::unique_ptr<cpu::BoundKernel> kernel;
+    std::unique_ptr<BoundKernel> kernel;
     std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
     const Kernel* source = nullptr;         // of either, in the schedule
     // Of a kernel: inputs, then outputs, then the scratch if there is any. Of an open loop: the
@@ -92,7 +92,7 @@ class Program {
 
   Schedule schedule_;
   MemoryPlan plan_;
-  int threads_;
+  TargetPtr target_;
   std::vector<Step> steps_;
   size_t n_transfers_ = 0, n_addresses_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.

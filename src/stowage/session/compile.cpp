@@ -14,7 +14,6 @@
 #include "stowage/passes/sink_into_scans.h"
 #include "stowage/passes/slice_work.h"
 #include "stowage/passes/unroll.h"
-#include "stowage/runtime/cpu/kernels/instruction_set.h"
 #include "stowage/runtime/program.h"
 #include "stowage/session/dump.h"
 #include "stowage/session/plan_search.h"
@@ -24,8 +23,9 @@ namespace {
 
 class CompiledProgram final : public Executable {
  public:
-  CompiledProgram(const Graph& graph, Schedule schedule, MemoryPlan plan, int threads, Dump dump)
-      : program_(std::move(schedule), std::move(plan), threads), dump_(std::move(dump)) {
+  CompiledProgram(const Graph& graph, Schedule schedule, MemoryPlan plan, const TargetPtr& target,
+                  Dump dump)
+      : program_(std::move(schedule), std::move(plan), target), dump_(std::move(dump)) {
     for (ValueId v : graph.inputs()) inputs_.push_back(graph.type(v));
     for (ValueId v : graph.outputs()) outputs_.push_back(graph.type(v));
     for (const View& view : program_.schedule().outputs) {
@@ -55,7 +55,10 @@ class CompiledProgram final : public Executable {
 }  // namespace
 
 ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int threads) {
-  cpu::obey_environment();
+  return compile(graph, options, cpu_target(threads));
+}
+
+ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const TargetPtr& target) {
   const ProgressScope progress(fmt::format("planning a program of {} operations", graph.n_nodes()));
   Dump dump(options, graph);
   Graph g = flatten_all(graph);
@@ -74,14 +77,14 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, int thr
   pass("unroll", [](const Graph& in) { return remove_dead_code(unroll_scans(in)); });
   pass("sums", [](const Graph& in) { return sum_slices(in); });
 
-  FoundPlan chosen = search_plan(g, options, threads);
+  FoundPlan chosen = search_plan(g, options, *target);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
   if (dump.on() && options.fuse) dump.graph("summands", repeat_summands(chosen.tiled));
   Planned& planned = chosen.planned;
   if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
   return std::make_shared<CompiledProgram>(chosen.tiled, std::move(planned.schedule),
-                                           std::move(planned.plan), threads, std::move(dump));
+                                           std::move(planned.plan), target, std::move(dump));
 }
 
 }  // namespace stow

@@ -112,14 +112,14 @@ struct Scored {
 
 class PlanSearch {
  public:
-  PlanSearch(const Graph& graph, const CompileOptions& options, int threads)
-      : options_(options), capacities_(options.capacities), threads_(threads) {
+  PlanSearch(const Graph& graph, const CompileOptions& options, const Target& target)
+      : options_(options), capacities_(options.capacities), threads_(target.threads()) {
     plain_.graph = graph;
     lowering_.donated = options.donated;
-    lowering_.fuse = options.fuse;
+    lowering_.fuse = options.fuse && target.fuses();
     lowering_.least_epilogue = options.least_epilogue;
     lowering_.reuse = options.reuse;
-    lowering_.target = {threads, cpu::kernel_scratch_bytes};
+    lowering_.target = kernel_target(target);
   }
 
   FoundPlan run() {
@@ -362,8 +362,8 @@ class PlanSearch {
 
 }  // namespace
 
-FoundPlan search_plan(const Graph& graph, const CompileOptions& options, int threads) {
-  return PlanSearch(graph, options, threads).run();
+FoundPlan search_plan(const Graph& graph, const CompileOptions& options, const Target& target) {
+  return PlanSearch(graph, options, target).run();
 }
 
 }  // namespace stow

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "stowage/base/inside.h"
+#include "stowage/runtime/target.h"
 #include "stowage/session/compile.h"
 #include "stowage/session/layout.h"
 
@@ -26,6 +27,6 @@ struct FoundPlan {
 /// simulated step; else fewer bytes. The search stops at a plan that fits and hides its moves; it
 /// goes on to smaller targets where none fits, or within a budget of work where moves are waited
 /// for.
-FoundPlan search_plan(const Graph& graph, const CompileOptions& options, int threads);
+FoundPlan search_plan(const Graph& graph, const CompileOptions& options, const Target& target);
 
 }  // namespace stow

@@ -8,7 +8,7 @@
 #include "stowage/base/nearest.h"
 #include "stowage/base/text_file.h"
 #include "stowage/io/files.h"
-#include "stowage/runtime/cpu/kernels/instruction_set.h"
+#include "stowage/runtime/target.h"
 #include "stowage/tune/built_in_devices.h"
 
 namespace stow {
@@ -52,7 +52,7 @@ std::string this_machine(int threads) {
   std::string name;
   for (const char c : processor)
     if (c >= ' ' && c < 127 && c != '"' && c != '\\') name += c;
-  if (const std::string limit = cpu::instruction_set_limit(); !limit.empty())
+  if (const std::string limit = cpu_target(threads)->instruction_set(); !limit.empty())
     name += fmt::format(" held to {}", limit);
   return fmt::format("{}, {} thread{}", name, threads, threads == 1 ? "" : "s");
 }

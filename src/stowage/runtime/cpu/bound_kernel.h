@@ -7,19 +7,20 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
+#include "stowage/runtime/target.h"
 
 namespace stow::cpu {
 
 /// Scratch in bytes that a kernel needs with so many threads.
 int64_t kernel_scratch_bytes(const Kernel& kernel, int threads);
 
-class BoundKernel {
+class BoundKernel final : public stow::BoundKernel {
  public:
   BoundKernel(const Kernel& kernel, int threads);
-  ~BoundKernel();
+  ~BoundKernel() override;
   /// Addresses of the operands' first elements; scratch of kernel_scratch_bytes, 64-byte aligned.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-           void* scratch) const;
+           void* scratch) const override;
 
   class Impl {
    public:

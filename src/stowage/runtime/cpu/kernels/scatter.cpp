@@ -90,24 +90,32 @@ struct Largest {
   }
 };
 
-// The kernel of dense rows; null where the loop below serves.
+// Updates a row of n elements; strides in elements.
+template <typename F, typename T, typename U>
+void update_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, int64_t n) {
+  if (to_stride == 1 && from_stride == 1)
+    for (int64_t i = 0; i < n; ++i) F::apply(to[i], from[i]);
+  else
+    for (int64_t i = 0; i < n; ++i) F::apply(to[i * to_stride], from[i * from_stride]);
+}
+
+// The same by address, so that the loops around rows are compiled once.
+using UpdateRow = void (*)(std::byte* to, int64_t to_stride, const std::byte* from,
+                           int64_t from_stride, int64_t n);
+template <typename F, typename T, typename U>
+void update_row_at(std::byte* to, int64_t to_stride, const std::byte* from, int64_t from_stride,
+                   int64_t n) {
+  update_row<F>(reinterpret_cast<T*>(to), to_stride, reinterpret_cast<const U*>(from), from_stride,
+                n);
+}
+
+// The kernel of dense rows; null where update_row() serves.
 template <typename F, typename T, typename U>
 FoldRowKernel dense_kernel(DType dtype) {
   if constexpr (std::is_same_v<T, U> && requires { F::kOp; })
     return fold_row_kernel(F::kOp, dtype);
   else
     return nullptr;
-}
-
-template <typename F, typename T, typename U>
-void update_row(T* to, int64_t to_stride, const U* from, int64_t from_stride, int64_t n,
-                FoldRowKernel dense = nullptr) {
-  if (to_stride == 1 && from_stride == 1 && dense != nullptr)
-    dense(to, from, n);
-  else if (to_stride == 1 && from_stride == 1)
-    for (int64_t i = 0; i < n; ++i) F::apply(to[i], from[i]);
-  else
-    for (int64_t i = 0; i < n; ++i) F::apply(to[i * to_stride], from[i * from_stride]);
 }
 
 // The operand's axis along which threads own it: one that is not indexed where its share a thread
@@ -124,10 +132,10 @@ int64_t owned_axis(const GatherParams& params, const TensorView& y, int threads)
   return wide || row < 0 ? column : row;
 }
 
-// An element is rounded at every update, so T is no half type where that loses anything.
-template <typename F, typename T, typename U>
+// An element is rounded at every update, so the destination is of no half type where that loses
+// anything.
 void scatter_direct(const GatherParams& params, const TensorView& y, const TensorView& indices,
-                    const TensorView& updates, int threads) {
+                    const TensorView& updates, UpdateRow update, FoldRowKernel dense, int threads) {
   const IndexVectors vectors(params, y, indices, updates);
   const int64_t owned = owned_axis(params, y, threads);
   // The window's loops; the owned axis stays apart, for its range differs by thread and update.
@@ -156,13 +164,11 @@ void scatter_direct(const GatherParams& params, const TensorView& y, const Tenso
     if (vectors.components()[k].axis == owned) owned_component = static_cast<int64_t>(k);
   if (owned_at >= 0) owned_stride = window[static_cast<size_t>(owned_at)].stride[0];
 
-  T* to = reinterpret_cast<T*>(y.data);
-  const U* from = reinterpret_cast<const U*>(updates.data);
+  const int64_t to_bytes = dtype_bytes(y.dtype), from_bytes = dtype_bytes(updates.dtype);
   const int64_t n_vectors = count(vectors.nest);
   const int64_t extent = owned < 0 ? 1 : y.dims[static_cast<size_t>(owned)];
-  const int64_t bytes = updates.elems() * int64_t{sizeof(T)};
+  const int64_t bytes = updates.elems() * to_bytes;
   const int64_t useful = std::clamp<int64_t>(bytes / kBytesPerThread, 1, threads);
-  const FoldRowKernel dense = dense_kernel<F, T, U>(y.dtype);
   parallel_for(static_cast<int>(useful), extent, 1, [&](int64_t low, int64_t high, int) {
     Walk<3> vector(vectors.nest, 0);
     Nest<2> part(window);
@@ -183,13 +189,18 @@ void scatter_direct(const GatherParams& params, const TensorView& y, const Tenso
         skip_to = (first - start) * axis.stride[1];
         skip_from = (first - start) * owned_stride;
       }
-      T* base = to + vectors.clamped(vector.offset) + skip_to;
-      const U* source = from + vector.offset[0] + skip_from;
+      std::byte* const base = y.data + (vectors.clamped(vector.offset) + skip_to) * to_bytes;
+      const std::byte* const source = updates.data + (vector.offset[0] + skip_from) * from_bytes;
       const LoopAxis<2>& row = part.back();
+      const bool is_dense = dense != nullptr && row.stride[0] == 1 && row.stride[1] == 1;
       walk.seek(0);
       for (int64_t left = count(part); left > 0; left -= row.extent) {
-        update_row<F>(base + walk.offset[1], row.stride[1], source + walk.offset[0], row.stride[0],
-                      row.extent, dense);
+        std::byte* const to = base + walk.offset[1] * to_bytes;
+        const std::byte* const from = source + walk.offset[0] * from_bytes;
+        if (is_dense)
+          dense(to, from, row.extent);
+        else
+          update(to, row.stride[1], from, row.stride[0], row.extent);
         walk.advance(row.extent);
       }
     }
@@ -303,12 +314,23 @@ void update_line(T* to, int64_t to_step, const U* from, int64_t from_step, const
   }
 }
 
+// The same by address.
+using UpdateLine = void (*)(std::byte* to, int64_t to_step, const std::byte* from,
+                            int64_t from_step, const std::byte* index, int64_t index_step,
+                            int64_t n, const IndexVectors& vectors, int64_t low, int64_t high);
+template <typename F, typename T, typename U, typename I>
+void update_line_at(std::byte* to, int64_t to_step, const std::byte* from, int64_t from_step,
+                    const std::byte* index, int64_t index_step, int64_t n,
+                    const IndexVectors& vectors, int64_t low, int64_t high) {
+  update_line<F>(reinterpret_cast<T*>(to), to_step, reinterpret_cast<const U*>(from), from_step,
+                 reinterpret_cast<const I*>(index), index_step, n, vectors, low, high);
+}
+
 // Where windows form rows and are short, or updates are denser along the index vectors: element
 // after element of the window, each for all index vectors in order. Threads share the elements of the
 // window where these are many, else the rows of the first component's axis.
-template <typename F, typename T, typename U>
 void scatter_elements(const GatherParams& params, const TensorView& y, const TensorView& indices,
-                      const TensorView& updates, int threads) {
+                      const TensorView& updates, UpdateLine update, int threads) {
   const IndexVectors vectors(params, y, indices, updates);
   Nest<2> window;
   for (const WindowAxis& axis : window_axes(params, y, updates))
@@ -316,31 +338,29 @@ void scatter_elements(const GatherParams& params, const TensorView& y, const Ten
   Nest<3> lines = vectors.nest;
   const LoopAxis<3> line = lines.empty() ? LoopAxis<3>{} : lines.back();
   if (!lines.empty()) lines.pop_back();
+  const int64_t to_bytes = dtype_bytes(y.dtype), from_bytes = dtype_bytes(updates.dtype);
+  const int64_t index_bytes = dtype_bytes(indices.dtype);
   const int64_t n_lines = count(lines), n_elements = count(window);
   const int64_t rows = vectors.components()[0].extent;
   const int64_t useful =
-      std::clamp<int64_t>(updates.elems() * int64_t{sizeof(T)} / kBytesPerThread, 1, threads);
+      std::clamp<int64_t>(updates.elems() * to_bytes / kBytesPerThread, 1, threads);
   const bool by_rows = n_elements < useful;
-  with_index(indices.dtype, [&](auto i) {
-    using I = decltype(i);
-    T* to = reinterpret_cast<T*>(y.data);
-    const U* from = reinterpret_cast<const U*>(updates.data);
-    const I* index = reinterpret_cast<const I*>(vectors.data());
-    parallel_for(static_cast<int>(useful), by_rows ? rows : n_elements, 1,
-                 [&](int64_t begin, int64_t end, int) {
-                   const int64_t low = by_rows ? begin : 0, high = by_rows ? end : rows;
-                   const int64_t last = by_rows ? n_elements : end;
-                   Walk<2> inside(window, by_rows ? 0 : begin);
-                   for (int64_t e = by_rows ? 0 : begin; e < last; ++e, inside.next()) {
-                     Walk<3> walk(lines, 0);
-                     for (int64_t l = 0; l < n_lines; ++l, walk.next())
-                       update_line<F>(to + inside.offset[1] + walk.offset[2], line.stride[2],
-                                      from + inside.offset[0] + walk.offset[0], line.stride[0],
-                                      index + walk.offset[1], line.stride[1], line.extent, vectors,
-                                      low, high);
-                   }
-                 });
-  });
+  const std::byte* const index = vectors.data();
+  parallel_for(
+      static_cast<int>(useful), by_rows ? rows : n_elements, 1,
+      [&](int64_t begin, int64_t end, int) {
+        const int64_t low = by_rows ? begin : 0, high = by_rows ? end : rows;
+        const int64_t last = by_rows ? n_elements : end;
+        Walk<2> inside(window, by_rows ? 0 : begin);
+        for (int64_t e = by_rows ? 0 : begin; e < last; ++e, inside.next()) {
+          Walk<3> walk(lines, 0);
+          for (int64_t l = 0; l < n_lines; ++l, walk.next())
+            update(y.data + (inside.offset[1] + walk.offset[2]) * to_bytes, line.stride[2],
+                   updates.data + (inside.offset[0] + walk.offset[0]) * from_bytes, line.stride[0],
+                   index + walk.offset[1] * index_bytes, line.stride[1], line.extent, vectors, low,
+                   high);
+        }
+      });
 }
 
 bool goes_by_elements(const GatherParams& params, const TensorView& y, const TensorView& indices,
@@ -362,8 +382,11 @@ template <typename F, typename T, typename U>
 void scatter_typed(const GatherParams& params, const TensorView& y, const TensorView& indices,
                    const TensorView& updates, int threads) {
   if (goes_by_elements(params, y, indices, updates))
-    return scatter_elements<F, T, U>(params, y, indices, updates, threads);
-  scatter_direct<F, T, U>(params, y, indices, updates, threads);
+    return with_index(indices.dtype, [&](auto i) {
+      scatter_elements(params, y, indices, updates, update_line_at<F, T, U, decltype(i)>, threads);
+    });
+  scatter_direct(params, y, indices, updates, update_row_at<F, T, U>, dense_kernel<F, T, U>(y.dtype),
+                 threads);
 }
 
 // Half types where windows overlap in part or are single elements: the whole destination in f32.

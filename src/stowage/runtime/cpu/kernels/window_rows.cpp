@@ -16,6 +16,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
 
+// True for a dtype whose loops are compiled for each instruction set.
+template <typename T>
+inline constexpr bool has_own_loops =
+    std::is_floating_point_v<Acc<T>> || std::is_same_v<T, int32_t>;
+
 constexpr int64_t kTogether = 32;  // lanes computed together
 constexpr int64_t kLine = 256;     // results of a line
 
@@ -245,9 +250,21 @@ void window_row_of(OpKind op, const WindowRow& r, const void* x, void* y, bool w
   else find_row<MinOf<A>>(r, from, y, wide);
 }
 
+// Of floats and i32. Windows of the other dtypes are rare and compiled for one instruction set alone.
 void run_window_row(OpKind op, DType dtype, const WindowRow& row, const void* x, void* y, bool wide) {
-  kernels::with_dtype(dtype, [&](auto t) { window_row_of<decltype(t)>(op, row, x, y, wide); });
+  kernels::with_dtype(dtype, [&](auto t) {
+    if constexpr (has_own_loops<decltype(t)>) window_row_of<decltype(t)>(op, row, x, y, wide);
+  });
 }
+
+#if HWY_TARGET == HWY_STATIC_TARGET
+void run_rare_window_row(OpKind op, DType dtype, const WindowRow& row, const void* x, void* y,
+                         bool wide) {
+  kernels::with_dtype(dtype, [&](auto t) {
+    if constexpr (!has_own_loops<decltype(t)>) window_row_of<decltype(t)>(op, row, x, y, wide);
+  });
+}
+#endif
 
 }  // namespace stow::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -258,7 +275,13 @@ namespace stow::cpu {
 HWY_EXPORT(run_window_row);
 
 void window_row(OpKind op, DType dtype, const WindowRow& row, const void* x, void* y, bool wide) {
-  HWY_DYNAMIC_DISPATCH(run_window_row)(op, dtype, row, x, y, wide);
+  const bool is_rare = kernels::with_dtype(dtype, [](auto t) {
+    return !HWY_STATIC_DISPATCH(has_own_loops)<decltype(t)>;
+  });
+  if (is_rare)
+    HWY_STATIC_DISPATCH(run_rare_window_row)(op, dtype, row, x, y, wide);
+  else
+    HWY_DYNAMIC_DISPATCH(run_window_row)(op, dtype, row, x, y, wide);
 }
 
 }  // namespace stow::cpu

@@ -1,4 +1,4 @@
-#include "stowage/train/machine_rates.h"
+#include "stowage/runtime/cpu/rates.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
 #include "stowage/runtime/device.h"
 
-namespace stow {
+namespace stow::cpu {
 namespace {
 
 // One thread is timed by its processor time, as in a profile.
@@ -36,7 +36,7 @@ DeviceBufferPtr filled(Device& device, int64_t bytes, DType dtype) {
   for (int64_t i = 0; i < bytes / dtype_bytes(dtype); ++i) {
     const float value = static_cast<float>(i * 7919 % 1000) / 1000.0f - 0.5f;
     if (dtype == DType::kF32) reinterpret_cast<float*>(buffer->data())[i] = value;
-    else cpu::narrow(value, reinterpret_cast<cpu::Bf16*>(buffer->data())[i]);
+    else narrow(value, reinterpret_cast<Bf16*>(buffer->data())[i]);
   }
   return buffer;
 }
@@ -46,13 +46,13 @@ DeviceBufferPtr filled(Device& device, int64_t bytes, DType dtype) {
 double measured_product_rate(DType dtype, int threads) {
   constexpr int64_t n = 768;
   const DevicePtr device = Device::cpu_with_capacity(Device::unlimited_bytes(), threads);
-  const cpu::GemmSpec spec = {dtype, dtype, dtype, {}, {{n, n, 0, n}}, {{n, 0, 1, 1}}, {{n, 1, n, 0}}};
+  const GemmSpec spec = {dtype, dtype, dtype, {}, {{n, n, 0, n}}, {{n, 0, 1, 1}}, {{n, 1, n, 0}}};
   const int64_t bytes = n * n * dtype_bytes(dtype);
   const DeviceBufferPtr a = filled(*device, bytes, dtype), b = filled(*device, bytes, dtype),
                         c = filled(*device, bytes, dtype),
-                        work = device->allocate(cpu::gemm_workspace_bytes(spec, threads));
+                        work = device->allocate(gemm_workspace_bytes(spec, threads));
   const double seconds = best_seconds(12, threads, [&] {
-    cpu::gemm(spec, a->data(), b->data(), c->data(), work->data(), threads);
+    gemm(spec, a->data(), b->data(), c->data(), work->data(), threads);
   });
   return 2.0 * static_cast<double>(n * n * n) / seconds;
 }
@@ -66,7 +66,7 @@ double measured_triad_rate(int threads) {
   const float* const b = reinterpret_cast<float*>(buffers[1]->data());
   const float* const c = reinterpret_cast<float*>(buffers[2]->data());
   const double seconds = best_seconds(6, threads, [&] {
-    cpu::kernels::parallel_for(threads, n, 1, [&](int64_t begin, int64_t end, int) {
+    kernels::parallel_for(threads, n, 1, [&](int64_t begin, int64_t end, int) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) a[i] = b[i] + 3.0f * c[i];
     });
@@ -74,4 +74,4 @@ double measured_triad_rate(int threads) {
   return 12.0 * static_cast<double>(n) / seconds;
 }
 
-}  // namespace stow
+}  // namespace stow::cpu

@@ -1,10 +1,11 @@
-// What this machine was measured to reach: the rates that a profile is held against.
+// Rates that the CPU reaches now, measured: what a profile is held against.
 // Not a cost model.
 #pragma once
 
+#include "stowage/base/inside.h"
 #include "stowage/core/dtype.h"
 
-namespace stow {
+namespace stow::cpu {
 
 /// FLOP/s of the best of a few products of square matrices that fit a near cache, operands of
 /// `dtype`, with so many threads. Takes some 0.1 s.
@@ -13,4 +14,4 @@ double measured_product_rate(DType dtype, int threads);
 /// Source: McCalpin's STREAM.
 double measured_triad_rate(int threads);
 
-}  // namespace stow
+}  // namespace stow::cpu

@@ -1,0 +1,50 @@
+#include "stowage/base/inside.h"
+#include "stowage/runtime/target.h"
+
+#include <omp.h>
+
+#include "stowage/runtime/cpu/bound_kernel.h"
+#include "stowage/runtime/cpu/kernels/instruction_set.h"
+#include "stowage/runtime/cpu/kernels/op_kernels.h"
+#include "stowage/runtime/cpu/rates.h"
+
+namespace stow {
+namespace {
+
+class CpuTarget final : public Target {
+ public:
+  using Target::Target;
+  std::string_view name() const override { return "cpu"; }
+  int64_t scratch_bytes(const Kernel& kernel) const override {
+    return cpu::kernel_scratch_bytes(kernel, threads());
+  }
+  std::unique_ptr<BoundKernel> bind(const Kernel& kernel) const override {
+    return std::make_unique<cpu::BoundKernel>(kernel, threads());
+  }
+  void copy(const TensorView& from, const TensorView& to, int threads) const override {
+    cpu::copy(from, to, threads);
+  }
+  std::string instruction_set() const override { return cpu::instruction_set_limit(); }
+  double product_rate(DType dtype) const override {
+    return cpu::measured_product_rate(dtype, threads());
+  }
+  double triad_rate() const override { return cpu::measured_triad_rate(threads()); }
+};
+
+}  // namespace
+
+KernelTarget kernel_target(const Target& target) {
+  return {target.threads(), target.alignment_bytes(),
+          [&target](const Kernel& kernel) { return target.scratch_bytes(kernel); }};
+}
+
+TargetPtr cpu_target(int threads) {
+  cpu::obey_environment();
+  return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads());
+}
+
+Result<void> check_instruction_set() {
+  return cpu::limit_instruction_set();
+}
+
+}  // namespace stow

@@ -1,0 +1,76 @@
+// Target: what plans and programs need of a kind of device: scratch, alignment, kernels, copies, rates.
+// Not a device; a device has a target and adds memory of its own.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
+#include "stowage/ir/schedule.h"
+#include "stowage/runtime/tensor_view.h"
+
+namespace stow {
+
+/// A kernel of a schedule made ready to run on a target. One thread at a time runs it.
+class BoundKernel {
+ public:
+  virtual ~BoundKernel() = default;
+  /// Addresses of the operands' first elements, as the kernel lists them; scratch of
+  /// Target::scratch_bytes(), aligned as the target says.
+  virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                   void* scratch) const = 0;
+};
+
+/// Immutable; shared by devices and programs.
+class Target {
+ public:
+  explicit Target(int threads) : threads_(threads) {}
+  virtual ~Target() = default;
+
+  /// The kind of device, "cpu".
+  virtual std::string_view name() const = 0;
+  /// Threads that a kernel is split among; at least 1.
+  int threads() const { return threads_; }
+  /// Equal for targets that run each other's programs: "cpu/2".
+  std::string key() const { return fmt::format("{}/{}", name(), threads_); }
+  /// Alignment in bytes of every buffer, slot and scratch: a power of two, at least 64.
+  virtual int64_t alignment_bytes() const { return 64; }
+  /// True if kernels may be fused: row programs, epilogues and prologues of products.
+  virtual bool fuses() const { return true; }
+
+  /// Scratch in bytes that a kernel takes. A function of the kernel's views and the threads alone.
+  virtual int64_t scratch_bytes(const ir::Kernel& kernel) const = 0;
+  /// The kernel, ready to run.
+  virtual std::unique_ptr<BoundKernel> bind(const ir::Kernel& kernel) const = 0;
+  /// Copies between two places in the device's memory or the host's, element by element. They do not
+  /// overlap, or are the same. `threads`: 1 on a stream, else threads().
+  virtual void copy(const TensorView& from, const TensorView& to, int threads) const = 0;
+
+  /// The instruction set that the environment holds it to (STOW_ISA); empty where it is not held.
+  virtual std::string instruction_set() const = 0;
+  /// FLOP/s of the best of a few products of square matrices of `dtype`, measured now in some 0.1 s.
+  virtual double product_rate(DType dtype) const = 0;
+  /// Bytes/s of a[i] = b[i] + s c[i] over arrays too large for any cache, three arrays counted, measured now.
+  /// Source: McCalpin's STREAM.
+  virtual double triad_rate() const = 0;
+
+ private:
+  int threads_;
+};
+using TargetPtr = std::shared_ptr<const Target>;  ///< Immutable.
+
+/// What passes/lower.h takes of a target. Refers to it.
+ir::KernelTarget kernel_target(const Target& target);
+
+/// The CPU with so many threads (0: one a core). The environment's STOW_ISA counts from the first call on.
+/// Errors: TraceError for a STOW_ISA that names nothing.
+TargetPtr cpu_target(int threads);
+/// Holds the CPU's kernels to the instruction set of STOW_ISA. Errors: a name that there is not.
+Result<void> check_instruction_set();
+
+}  // namespace stow
