@@ -71,12 +71,25 @@ class Notes {
   std::set<std::string> seen_;
 };
 
-// What resharding an op's operands and results takes for one choice of axes.
+// What an op's operands and results take for one choice of axes.
 struct Choice {
   LetterAxes axes;
   OpShardings shardings;
-  double bytes = 0;
+  double bytes = 0;    // that resharding sends
+  int64_t n_parts = 1;  // into which its work is cut
 };
+
+// Ops whose work counts for more than what they read.
+bool is_product(OpKind op) {
+  return op == OpKind::kDotGeneral || op == OpKind::kConvolution || op == OpKind::kAttention ||
+         op == OpKind::kAttentionGrad;
+}
+
+bool is_better(const Choice& a, const Choice& b, bool product) {
+  if (product && a.n_parts != b.n_parts) return a.n_parts > b.n_parts;
+  if (a.bytes != b.bytes) return a.bytes < b.bytes;
+  return a.n_parts > b.n_parts;
+}
 
 // Writes one level of the program of a position: a graph, or one that is written into another.
 class Writer {
@@ -110,7 +123,7 @@ class Writer {
     for (size_t o = 0; o < from_.outputs().size(); ++o) {
       const ValueId v = from_.outputs()[o];
       const AxisSharding& as = out[o] ? *out[o] : level_.at(v);
-      outputs.push_back(reshard(from_.type(v), Val(b_, map_[v]), level_.at(v), as, source(v)).id());
+      outputs.push_back(operand(v, as).id());
     }
     return outputs;
   }
@@ -170,14 +183,42 @@ class Writer {
 
   // An operand as it must lie, resharded once for all nodes of one region and direction.
   Val operand(ValueId v, const AxisSharding& as) {
-    const Val x(b_, map_[v]);
-    if (level_.at(v) == as) return x;
+    const bool made_here = is_made_here(v);
+    if (!made_here && level_.at(v) == as) return Val(b_, map_[v]);
     const Key key{v.index(), as.axes, b_.backward,
                   b_.region.valid() ? b_.region.index() : ~size_t{0}};
     if (const auto it = resharded_.find(key); it != resharded_.end()) return Val(b_, it->second);
-    const Val made = is_widened(v) ? widened(v, as)
-                                   : reshard(from_.type(v), x, level_.at(v), as, source(v));
+    const Val made = made_here        ? make_here(v, as)
+                     : is_widened(v) ? widened(v, as)
+                                     : reshard(from_.type(v), Val(b_, map_[v]), level_.at(v), as,
+                                               source(v));
     resharded_.emplace(key, made.id());
+    return made;
+  }
+  Val local(ValueId v) { return operand(v, level_.at(v)); }
+
+  bool is_made_here(ValueId v) const {
+    return is_made_at_use(from_, v) && !level_.is_manual(v);
+  }
+  // A splat, an iota or a scalar that is broadcast, as its reader wants it.
+  Val make_here(ValueId v, const AxisSharding& as) {
+    const NodeId id = from_.value(v).node;
+    const Node& node = from_.node(id);
+    LetterAxes axes;
+    for (int i = 0; i < as.rank(); ++i)
+      if (const MeshAxes& cut = as.axes[static_cast<size_t>(i)]; !cut.empty())
+        axes.emplace(level_.factors[id.index()].results[0][static_cast<size_t>(i)], cut);
+    std::vector<ArrayType> types;
+    std::vector<Val> operands;
+    for (ValueId scalar : node.operands) {
+      types.push_back(from_.type(scalar));
+      operands.push_back(local(scalar));
+    }
+    const ProvenancePtr reader = std::exchange(b_.provenance, node.provenance);
+    const OpShardings shardings = shardings_of(level_.factors[id.index()], axes);
+    const Val made = localize(node, types, std::span(&from_.type(v), 1), shardings, mesh_, b_,
+                              operands, index_function())[0];
+    b_.provenance = reader;
     return made;
   }
 
@@ -192,9 +233,6 @@ class Writer {
     return convert(operand(from_.def(v).operands[0], as), from_.type(v).dtype);
   }
 
-  Val whole_operand(ValueId v) {
-    return operand(v, whole_sharding(from_.type(v).shape.rank()));
-  }
 
   // A result that lies as `as`, brought to where its value belongs.
   void set_result(const Node& node, int i, const Val& local, const AxisSharding& as) {
@@ -218,6 +256,7 @@ class Writer {
     if (node.op == OpKind::kCheckpoint) return write_checkpoint(n);
     if (node.op == OpKind::kCustomVjp) return write_inline(n);
     if (std::holds_alternative<ReshardParams>(node.params)) return write_border(node);
+    if (node.n_results == 1 && is_made_here(node.result())) return;
     std::vector<ArrayType> operand_types, result_types;
     for (ValueId v : node.operands) operand_types.push_back(from_.type(v));
     for (int i = 0; i < node.n_results; ++i) result_types.push_back(from_.type(node.result(i)));
@@ -261,16 +300,16 @@ class Writer {
 
   // Reshard, and where code for one position begins and ends: there a part is the value itself.
   void write_border(const Node& node) {
-    const ReshardParams& p = node.as<ReshardParams>();
     const ValueId v = node.operands[0];
     const bool is_part = level_.is_manual(v);
-    check_mesh(node, p.mesh);
+    check_mesh(node, node.as<ReshardParams>().mesh);
+    const AxisSharding as = canonical_sharding(node.as<ReshardParams>().sharding, mesh_);
     if (node.op == OpKind::kFullToShard && is_part)
       error(node, "expected an array over the mesh, got a part of one: shard_map stands in the body "
                   "of another");
-    const Val x = is_part ? Val(b_, map_[v]) : operand(v, p.sharding);
+    const Val x = is_part ? local(v) : operand(v, as);
     const bool gives_part = level_.is_manual(node.result());
-    set_result(node, 0, x, gives_part ? level_.at(node.result()) : p.sharding);
+    set_result(node, 0, x, gives_part ? level_.at(node.result()) : as);
   }
 
   void check_mesh(const Node& node, const MeshShape& mesh) const {
@@ -285,13 +324,15 @@ class Writer {
                 std::span<const ArrayType> result_types) const {
     const Node& node = from_.nodes()[n];
     const ShardingFactors& f = level_.factors[n];
+    const bool product = is_product(node.op);
     std::optional<Choice> best;
     const auto consider = [&](LetterAxes axes) {
       if (best && axes == best->axes) return;
-      Choice choice{std::move(axes), {}, 0};
+      Choice choice{.axes = std::move(axes)};
       choice.shardings = shardings_of(f, choice.axes);
       choice.bytes = bytes_of(node, choice.shardings);
-      if (!best || choice.bytes < best->bytes) best = std::move(choice);
+      for (const auto& [letter, cut] : choice.axes) choice.n_parts *= mesh_.extent_of(cut);
+      if (!best || is_better(choice, *best, product)) best = std::move(choice);
     };
     std::vector<Place> places;
     for (int i = 0; i < node.n_results; ++i)
@@ -305,7 +346,7 @@ class Writer {
       const LetterAxes alone = axes;
       for (const Place& place : places) take(place, operand_types, result_types, f, axes);
       consider(std::move(axes));
-      if (best->bytes == 0) return *best;
+      if (best->bytes == 0 && (!product || best->n_parts == mesh_.size())) return *best;
       consider(alone);
     }
     consider({});
@@ -354,7 +395,7 @@ class Writer {
     double bytes = 0;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const ValueId v = node.operands[i];
-      if (!(level_.at(v) == s.operands[i]))
+      if (!(level_.at(v) == s.operands[i]) && !is_made_here(v))
         bytes += plan_reshard(from_.type(v), level_.at(v), s.operands[i], mesh_).bytes;
     }
     for (int i = 0; i < node.n_results; ++i) {
@@ -410,13 +451,22 @@ class Writer {
       }
       operands.push_back(operand(node.operands[i], as));
     }
-    std::vector<const AxisSharding*> out;
-    std::vector<AxisSharding> made;
+    // Slices are laid in the loop as their stack lies, unless the axis that they stack on is cut.
+    std::vector<AxisSharding> slices, made;
     for (size_t i = 0; i < static_cast<size_t>(node.n_results); ++i) {
-      const bool carried = i < n_carries;
-      out.push_back(carried ? &of_input(n_consts + i) : &body.at(body.graph->outputs()[i]));
-      made.push_back(carried ? *out.back() : with_axis(*out.back(), p.out_axes[i - n_carries]));
+      if (i < n_carries) {
+        slices.push_back(of_input(n_consts + i));
+        made.push_back(slices.back());
+        continue;
+      }
+      const int64_t axis = p.out_axes[i - n_carries];
+      const AxisSharding& stack = level_.at(node.result(static_cast<int>(i)));
+      const bool cut = !stack.axes[static_cast<size_t>(axis)].empty();
+      slices.push_back(cut ? body.at(body.graph->outputs()[i]) : without_axis(stack, axis));
+      made.push_back(with_axis(slices.back(), axis));
     }
+    std::vector<const AxisSharding*> out;
+    for (const AxisSharding& slice : slices) out.push_back(&slice);
     const std::vector<Val> results = add(node, operands, {nested(body, in, out)});
     for (size_t i = 0; i < results.size(); ++i)
       set_result(node, static_cast<int>(i), results[i], made[i]);
@@ -446,11 +496,11 @@ class Writer {
   void write_cond(size_t n) {
     const Node& node = from_.nodes()[n];
     check_same_everywhere(node, level_.is_manual(node.operands[0]));
-    std::vector<Val> operands = {Val(b_, map_[node.operands[0]])};
+    std::vector<Val> operands = {local(node.operands[0])};
     std::vector<AxisSharding> in;
     for (size_t i = 1; i < node.operands.size(); ++i) {
       in.push_back(level_.at(node.operands[i]));
-      operands.push_back(Val(b_, map_[node.operands[i]]));
+      operands.push_back(local(node.operands[i]));
     }
     std::vector<const AxisSharding*> out;
     for (int i = 0; i < node.n_results; ++i) out.push_back(&level_.at(node.result(i)));
@@ -512,7 +562,7 @@ class Writer {
     std::vector<ValueId> inputs;
     std::vector<AxisSharding> in;
     for (ValueId v : node.operands) {
-      inputs.push_back(map_[v]);
+      inputs.push_back(local(v).id());
       in.push_back(level_.at(v));
     }
     std::vector<const AxisSharding*> out;
@@ -601,25 +651,30 @@ Partitioned partition(const Graph& graph, const MeshShape& mesh, std::span<const
   for (size_t o = 0; o < out.size(); ++o)
     if (out[o]) check_fits("output", o, graph.type(graph.outputs()[o]), *out[o], mesh);
 
-  const std::unique_ptr<GraphShardings> shardings = propagate(graph, mesh, in, out);
+  std::vector<AxisSharding> plain_in;
+  std::vector<std::optional<AxisSharding>> plain_out;
+  for (const AxisSharding& s : in) plain_in.push_back(canonical_sharding(s, mesh));
+  for (const auto& s : out)
+    plain_out.push_back(s ? std::optional(canonical_sharding(*s, mesh)) : std::nullopt);
+
+  const std::unique_ptr<GraphShardings> shardings = propagate(graph, mesh, plain_in, plain_out);
   Partitioned result;
   Notes notes(mesh, options);
   GraphBuilder builder(result.graph);
   std::vector<ValueId> inputs;
   for (size_t i = 0; i < in.size(); ++i) {
     const ArrayType& type = graph.type(graph.inputs()[i]);
-    inputs.push_back(
-        result.graph.add_input(local_type(type, in[i], mesh), graph.input_names()[i]));
-    notes.value(type, in[i], graph.input_names()[i].empty() ? fmt::format("input {}", i)
-                                                            : graph.input_names()[i]);
+    const std::string& name = graph.input_names()[i];
+    inputs.push_back(result.graph.add_input(local_type(type, in[i], mesh), name));
+    notes.value(type, plain_in[i], name.empty() ? fmt::format("input {}", i) : name);
   }
   std::vector<const AxisSharding*> wanted;
   for (size_t o = 0; o < out.size(); ++o) {
-    wanted.push_back(out[o] ? &*out[o] : nullptr);
+    wanted.push_back(plain_out[o] ? &*plain_out[o] : nullptr);
     result.out.push_back(out[o] ? *out[o] : shardings->at(graph.outputs()[o]));
   }
-  result.graph.set_outputs(
-      Writer(*shardings, mesh, options, builder, notes).write(inputs, in, wanted, RegionId()));
+  Writer writer(*shardings, mesh, options, builder, notes);
+  result.graph.set_outputs(writer.write(inputs, plain_in, wanted, RegionId()));
   result.notes = notes.take();
   if (options.strict && !result.notes.empty()) refuse(result.notes);
   std::map<OpKind, CollectiveCount> counts;

@@ -55,8 +55,9 @@ struct Partitioned {
 /// output o under `out[o]`; where that says nothing, as propagation leaves it.
 ///
 /// Runs on a differentiated, flat and simplified graph, before residuals are chosen. Each op gets the
-/// mesh axes for which resharding its operands and results sends the fewest bytes (ties: results'
-/// axes first, then operands' in order), and its own rule makes it local (OpDef::local). A reshard
+/// mesh axes for which resharding its operands and results sends the fewest bytes, a product those
+/// that cut its work into the most parts and of these the ones with the fewest bytes (ties: results'
+/// axes first, then operands' in order). Its own rule makes it local (OpDef::local). A reshard
 /// stands where a value is read, once for forward and once for backward nodes and once a checkpointed
 /// region, so that a gathered value is no residual. Partial results are reduced where they are made.
 /// Every size of mesh gives one graph of the same size.

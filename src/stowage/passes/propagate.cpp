@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "stowage/passes/reshard.h"
+
 namespace stow {
 namespace {
 
@@ -46,7 +48,7 @@ class Propagation {
       const Node& node = graph.nodes()[n];
       for (const GraphPtr& nested : node.graphs) level->nested[n].push_back(prepare(*nested));
       if (node.graphs.empty()) level->factors[n] = factors_of(graph, node);
-      if (node.op == OpKind::kReshard) fix(*level, node.result(), node.as<ReshardParams>().sharding);
+      if (node.op == OpKind::kReshard) fix(*level, node.result(), wanted(node));
     }
     return level;
   }
@@ -78,6 +80,10 @@ class Propagation {
     for (ValueId v : node.operands) operands.push_back(graph.type(v));
     for (int i = 0; i < node.n_results; ++i) results.push_back(graph.type(node.result(i)));
     return op_def(node.op).shard.function({node.op, operands, node.params, node.graphs}, results);
+  }
+
+  AxisSharding wanted(const Node& node) const {
+    return canonical_sharding(node.as<ReshardParams>().sharding, mesh_);
   }
 
   static bool makes_manual(OpKind op) {
@@ -215,7 +221,7 @@ class Propagation {
     if (!node.graphs.empty()) {
       const auto edges = [&] {
         for_each_edge(level, n, [&](std::vector<Place> ends, size_t) {
-          changed |= relate(ends, ends.size());
+          changed |= relate(ends, 0);
         });
       };
       edges();
@@ -231,23 +237,23 @@ class Propagation {
     if (level.is_manual(node.result())) return false;
     if (stage_ == Stage::kPassThrough && !passes_through(node.op)) return false;
     std::vector<Place> places;
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      places.push_back({&level, node.operands[i], level.factors[n].operands[i]});
-    const bool backward_only =
-        node.op == OpKind::kBroadcast && stage_ == Stage::kNotOutOfBroadcasts;
-    const size_t n_operands = places.size();
     for (int i = 0; i < node.n_results; ++i)
       places.push_back(
           {&level, node.result(i), level.factors[n].results[static_cast<size_t>(i)]});
-    return relate(places, backward_only ? n_operands : places.size());
+    const bool backward_only =
+        node.op == OpKind::kBroadcast && stage_ == Stage::kNotOutOfBroadcasts;
+    const size_t first_changed = backward_only ? places.size() : 0;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      places.push_back({&level, node.operands[i], level.factors[n].operands[i]});
+    return relate(places, first_changed);
   }
 
   // A constraint says how a value lies best before it as well, unless something else does.
   bool shape_operand(Level& level, const Node& node) {
-    return extend(level, node.operands[0], node.as<ReshardParams>().sharding);
+    return extend(level, node.operands[0], wanted(node));
   }
   bool shape_result(Level& level, const Node& node) {
-    return extend(level, node.result(), node.as<ReshardParams>().sharding);
+    return extend(level, node.result(), wanted(node));
   }
   bool extend(Level& level, ValueId v, const AxisSharding& wanted) {
     bool changed = false;
@@ -258,7 +264,7 @@ class Propagation {
 
   // Gives an axis of a value as much of `wanted` as goes beyond what it has and is free.
   bool extend_axis(Level& level, ValueId v, int axis, const MeshAxes& wanted) {
-    if (level.fixed[v.index()]) return false;
+    if (level.fixed[v.index()] || is_made_at_use(*level.graph, v)) return false;
     AxisSharding& s = level.of[v.index()];
     MeshAxes& have = s.axes[static_cast<size_t>(axis)];
     if (wanted.size() <= have.size() || !std::equal(have.begin(), have.end(), wanted.begin()))
@@ -277,15 +283,25 @@ class Propagation {
     return changed;
   }
 
-  // Brings the axes of one letter together, letter by letter; the first `n_changed` places may change.
-  bool relate(const std::vector<Place>& places, size_t n_changed) {
+  static bool takes_part(const Place& place) {
+    return !place.level->is_manual(place.value) &&
+           !is_made_at_use(*place.level->graph, place.value);
+  }
+
+  // Brings the axes of one letter together, letter by letter in the order in which the places have
+  // them: outer axes of results come first, so that a batch keeps its mesh axis where the width of a
+  // table would take it. Places from `first_changed` on may change.
+  bool relate(const std::vector<Place>& places, size_t first_changed) {
     std::map<int, MeshAxes> merged;
+    std::vector<int> order;
     std::set<int> conflicts;
-    for (const Place& place : places)
+    for (const Place& place : places) {
+      if (!takes_part(place)) continue;
       for (size_t i = 0; i < place.letters.size(); ++i) {
         const int letter = place.letters[i];
-        if (letter == kWhole || place.level->is_manual(place.value)) continue;
+        if (letter == kWhole) continue;
         const MeshAxes& axes = place.level->of[place.value.index()].axes[i];
+        if (!merged.contains(letter)) order.push_back(letter);
         MeshAxes& all = merged[letter];
         const size_t both = std::min(all.size(), axes.size());
         if (!std::equal(axes.begin(), axes.begin() + static_cast<ptrdiff_t>(both), all.begin()))
@@ -293,8 +309,10 @@ class Propagation {
         else if (axes.size() > all.size())
           all = axes;
       }
+    }
     bool changed = false;
-    for (auto& [letter, axes] : merged) {
+    for (int letter : order) {
+      MeshAxes& axes = merged[letter];
       if (axes.empty() || conflicts.contains(letter)) continue;
       for (const Place& place : places)
         for (size_t i = 0; i < place.letters.size(); ++i)
@@ -304,7 +322,7 @@ class Propagation {
             while (!axes.empty() && (extent == 0 || extent % mesh_.extent_of(axes) != 0))
               axes.pop_back();
           }
-      for (size_t k = 0; k < n_changed; ++k)
+      for (size_t k = first_changed; k < places.size(); ++k)
         for (size_t i = 0; i < places[k].letters.size(); ++i)
           if (places[k].letters[i] == letter)
             changed |=
@@ -318,6 +336,14 @@ class Propagation {
 };
 
 }  // namespace
+
+bool is_made_at_use(const Graph& graph, ValueId v) {
+  if (graph.is_input(v)) return false;
+  const Node& node = graph.def(v);
+  if (node.op == OpKind::kConstant) return node.as<ConstantParams>().is_splat();
+  if (node.op == OpKind::kBroadcast) return graph.type(node.operands[0]).shape.rank() == 0;
+  return node.op == OpKind::kIota;
+}
 
 std::unique_ptr<GraphShardings> propagate(const Graph& graph, const MeshShape& mesh,
                                           std::span<const AxisSharding> in,

@@ -29,11 +29,15 @@ struct GraphShardings {
   bool is_manual(ValueId v) const { return manual[v.index()]; }
 };
 
+/// True for a value that is made anew as each reader wants it, since that takes no operand but a scalar:
+/// a constant of one number, an iota, a scalar that is broadcast. Shardings do not spread through it.
+bool is_made_at_use(const Graph& graph, ValueId v);
+
 /// Spreads shardings along the factors of ops and the edges between graphs, forwards and backwards,
 /// until nothing changes. Inputs, outputs that say so and `reshard` nodes are fixed. Axes spread in
 /// Shardy's order of priorities: first through elementwise ops and marks, then through all ops but
 /// from the operand of a broadcast to its result, then there too. Where letters compete for a mesh
-/// axis in one value, the first letter has it. The scanned axis of a stack gets no mesh axis.
+/// axis in one value, the one that comes first in the op's results, then operands, has it. The scanned axis of a stack gets no mesh axis.
 /// A fixed order of nodes makes the result the same everywhere.
 std::unique_ptr<GraphShardings> propagate(const Graph& graph, const MeshShape& mesh,
                                           std::span<const AxisSharding> in,

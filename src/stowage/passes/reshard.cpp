@@ -160,6 +160,12 @@ OpKind op_of(ReshardOp op) {
 
 }  // namespace
 
+AxisSharding canonical_sharding(AxisSharding sharding, const MeshShape& mesh) {
+  for (MeshAxes& axes : sharding.axes)
+    std::erase_if(axes, [&](int axis) { return mesh.extents[static_cast<size_t>(axis)] == 1; });
+  return sharding;
+}
+
 ReshardPlan plan_reshard(const ArrayType& type, const AxisSharding& from, const AxisSharding& to,
                          const MeshShape& mesh) {
   STOW_CHECK(to.partial.empty(), "nothing is resharded to {}", to_string(to, mesh));

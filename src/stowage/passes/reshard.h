@@ -11,6 +11,9 @@
 
 namespace stow {
 
+/// The same sharding without the mesh axes of one position, which cut nothing.
+AxisSharding canonical_sharding(AxisSharding sharding, const MeshShape& mesh);
+
 enum class ReshardOp : uint8_t { kSlice, kAllGather, kReduceScatter, kAllReduce, kAllToAll };
 
 struct ReshardStep {
