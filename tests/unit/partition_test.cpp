@@ -16,6 +16,7 @@
 #include "stowage/ops/build.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/session/compile.h"
 #include "tests/support/evaluate_on_mesh.h"
 #include "tests/support/message_of.h"
 
@@ -223,6 +224,46 @@ TEST(Partition, StepsAreTheWholeProgram) {
   ASSERT_NO_FATAL_FAILURE(expect_whole(sharded_step(DType::kF32, cut_by({{0}, {}}),
                                                     cut_by({{}, {0}, {1}}), cut_by({{}, {1}, {0}})),
                                        grid));
+}
+
+// All that stands behind the partitioner sees an ordinary program; what it lacks is a communicator.
+TEST(Partition, LocalProgramsAreCompiledAndSayThatTheyNeedACommunicator) {
+  const MeshShape mesh{{"data"}, {4}};
+  const Program program = fsdp_step(DType::kBF16);
+  const Partitioned local = partition(program.graph, mesh, program.in, program.out);
+  const ExecutablePtr compiled = compile(local.graph, {}, 1);
+  const ExecutablePtr whole = compile(program.graph, {}, 1);
+  EXPECT_LT(compiled->memory_analysis().device().total_bytes,
+            whole->memory_analysis().device().total_bytes);
+  const DevicePtr device = Device::cpu_with_capacity(int64_t{1} << 24, 1);
+  std::vector<DeviceBufferPtr> arguments;
+  for (ValueId v : local.graph.inputs()) {
+    arguments.push_back(device->allocate(local.graph.type(v).bytes()));
+    std::fill_n(arguments.back()->data(), arguments.back()->bytes(), std::byte{0});
+  }
+  EXPECT_THAT(message_of([&] { compiled->run(*device, arguments); }),
+              HasSubstr("expected a communicator for a group of 4 positions of Mesh('data': 4), got "
+                        "none; run the program on devices of that mesh"));
+}
+
+TEST(Partition, SumsPartsBeforeTheyCrossTheMesh) {
+  const MeshShape mesh{{"x"}, {4}};
+  Graph graph;
+  GraphBuilder b(graph);
+  const Val x(b, graph.add_input({DType::kF32, {8, 16}}));
+  std::vector<AxisSharding> in = {cut_by({{}, {0}})};
+  std::optional<Val> all;
+  for (int i = 0; i < 3; ++i) {
+    const Val w(b, graph.add_input({DType::kF32, {16, 4}}));
+    in.push_back(cut_by({{0}, {}}));
+    const Val y = matmul(x, w);
+    all = all ? *all + y : y;
+  }
+  graph.set_outputs({sin(*all).id()});
+  const Program program{graph, in, {whole_sharding(2)}};
+  const Partitioned local = partition(graph, mesh, program.in, program.out);
+  EXPECT_EQ(count_ops(local.graph, OpKind::kAllReduce, true), 1);
+  expect_whole(program, mesh);
 }
 
 TEST(Partition, TensorParallelStepReducesActivationsAlone) {

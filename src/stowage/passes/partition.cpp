@@ -7,6 +7,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/ops/build.h"
 #include "stowage/ops/localize.h"
+#include "stowage/passes/combine.h"
 #include "stowage/passes/propagate.h"
 #include "stowage/passes/reshard.h"
 
@@ -675,6 +676,7 @@ Partitioned partition(const Graph& graph, const MeshShape& mesh, std::span<const
   }
   Writer writer(*shardings, mesh, options, builder, notes);
   result.graph.set_outputs(writer.write(inputs, plain_in, wanted, RegionId()));
+  result.graph = combine_sums(result.graph);
   result.notes = notes.take();
   if (options.strict && !result.notes.empty()) refuse(result.notes);
   std::map<OpKind, CollectiveCount> counts;
