@@ -9,12 +9,14 @@
 #include <cmath>
 #include <random>
 
+#include "stowage/api/policies.h"
 #include "stowage/autodiff/reverse.h"
 #include "stowage/core/scalar.h"
 #include "stowage/ir/print.h"
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/build.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "stowage/session/compile.h"
 #include "tests/support/evaluate_on_mesh.h"
@@ -279,6 +281,35 @@ TEST(Partition, TensorParallelStepReducesActivationsAlone) {
   ASSERT_EQ(local.collectives.size(), 1u);
   EXPECT_EQ(local.collectives[0].count, 2 * kLayers);  // forward and backward, once a layer
   EXPECT_EQ(local.collectives[0].bytes, 2 * kLayers * 2 * 0.75 * 4 * kTokens * kWidth);
+}
+
+// sin(x w) in a checkpointed region, differentiated; the contracted axis is cut.
+TEST(Partition, PoliciesKeepTheSumOfAProductNotItsParts) {
+  const MeshShape mesh{{"model"}, {4}};
+  auto body = std::make_shared<Graph>();
+  GraphBuilder inside(*body);
+  const Val xs(inside, body->add_input({DType::kF32, {8, 16}}));
+  const Val ws(inside, body->add_input({DType::kF32, {16, 4}}));
+  body->set_outputs({sin(sin(matmul(xs, ws))).id()});
+  for (const bool saves : {false, true}) {
+    SCOPED_TRACE(saves);
+    Graph graph;
+    GraphBuilder b(graph);
+    const Val operands[] = {Val(b, graph.add_input({DType::kF32, {8, 16}})),
+                            Val(b, graph.add_input({DType::kF32, {16, 4}}))};
+    const CheckpointParams p{saves ? dots_saveable() : nothing_saveable(), true};
+    graph.set_outputs({b.add(OpKind::kCheckpoint, p, operands, {body})[0].id()});
+    const Graph joint = simplify(reverse(graph, {.wrt = {1}, .outputs = {0}}));
+    const Program program{joint,
+                          {cut_by({{}, {0}}), cut_by({{0}, {}}), whole_sharding(2)},
+                          {whole_sharding(2), cut_by({{0}, {}})}};
+    const Partitioned local = partition(joint, mesh, program.in, program.out);
+    ASSERT_EQ(count_ops(local.graph, OpKind::kAllReduce, true), 1);
+    const Graph kept = realize_residuals(local.graph, nullptr);
+    verify(kept);
+    EXPECT_EQ(count_ops(kept, OpKind::kAllReduce, true), saves ? 1 : 2);
+    EXPECT_EQ(count_ops(kept, OpKind::kDotGeneral, true), saves ? 2 : 3);
+  }
 }
 
 // ---- shard_map ----
