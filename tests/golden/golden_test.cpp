@@ -21,6 +21,7 @@
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/partition.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
 #include "tests/support/source_path.h"
@@ -30,10 +31,31 @@ namespace {
 
 bool update = false;
 
+// Inputs that a `reshard` reads, and outputs that are one, lie as it says; others whole, or anyhow.
+Graph partition_as_marked(const Graph& graph) {
+  MeshShape mesh;
+  std::vector<AxisSharding> in;
+  for (ValueId v : graph.inputs()) in.push_back(whole_sharding(graph.type(v).shape.rank()));
+  for (const Node& node : graph.nodes()) {
+    if (node.op != OpKind::kReshard) continue;
+    mesh = node.as<ReshardParams>().mesh;
+    if (const Value& read = graph.value(node.operands[0]); !read.node.valid())
+      in[static_cast<size_t>(read.index)] = node.as<ReshardParams>().sharding;
+  }
+  std::vector<std::optional<AxisSharding>> out;
+  for (ValueId v : graph.outputs()) {
+    out.emplace_back();
+    if (!graph.is_input(v) && graph.def(v).op == OpKind::kReshard)
+      out.back() = graph.def(v).as<ReshardParams>().sharding;
+  }
+  return partition(graph, mesh, in, out).graph;
+}
+
 const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
   static const std::map<std::string, std::function<Graph(const Graph&)>> kPasses = {
       {"simplify", simplify},
       {"remove_dead_code", remove_dead_code},
+      {"partition", partition_as_marked},
       {"realize_residuals", [](const Graph& graph) { return realize_residuals(graph, nullptr); }},
   };
   return kPasses;

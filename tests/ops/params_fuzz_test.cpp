@@ -91,6 +91,29 @@ class Mutator {
       default: return any({&p.in_axes, &p.out_axes});
     }
   }
+  void change(MeshAxes& axes) {
+    if (below(2) == 0 || axes.empty()) return void(axes.push_back(static_cast<int>(number())));
+    axes[below(axes.size())] = static_cast<int>(number());
+  }
+  void change(MeshShape& mesh) {
+    if (below(3) == 0) mesh.names.push_back(below(2) ? "x" : "z");
+    change(mesh.extents);
+  }
+  void change(CollectiveParams& p) {
+    switch (below(6)) {
+      case 0: return change(p.mesh);
+      case 1: return change(p.axes);
+      case 2: return change(p.axis);
+      case 3: return change(p.concat_axis);
+      case 4: return void(p.kind = static_cast<ReduceKind>(below(5)));
+      default: return change(p.pairs);
+    }
+  }
+  void change(ReshardParams& p) {
+    if (below(2) == 0) return change(p.mesh);
+    if (below(3) == 0 || p.sharding.axes.empty()) return void(p.sharding.axes.emplace_back());
+    change(p.sharding.axes[below(p.sharding.axes.size())]);
+  }
   void change(CondParams& p) { p.n_residuals = static_cast<int>(number()); }
   void change(WhileParams& p) {
     (below(2) ? p.n_cond_consts : p.n_body_consts) = static_cast<int>(number());

@@ -70,6 +70,10 @@ void add_leaves(Table& t) {
   t.add(OpKind::kRandomBits, "scalar", {"u32[2]"}, ShapeParams{}, {"u32[]"}).ranges({{0, 1000}});
   t.add(OpKind::kRandomBits, "further", {"u32[2]", "i64[]"}, ShapeParams{{3, 5}}, {"u32[3,5]"})
       .ranges({{0, 1000}, {0, 1000}});
+  t.add(OpKind::kRandomBits, "three axes", {"u32[2]", "i64[]"}, ShapeParams{{2, 6, 4}},
+        {"u32[2,6,4]"})
+      .ranges({{0, 1000}, {0, 1000}});
+  t.add(OpKind::kIota, "small", {}, IotaParams{parse_type("i8[6]"), 0}, {"i8[6]"});
 }
 
 void add_unary(Table& t) {
@@ -511,6 +515,34 @@ void add_structure(Table& t) {
         {"bool[0]"});
 }
 
+// Over meshes of one position: what several do is tests/unit/collectives_test.cpp's.
+void add_collectives(Table& t) {
+  using K = OpKind;
+  const MeshShape mesh{{"x", "y"}, {1, 1}};
+  const CollectiveParams along{.mesh = mesh, .axes = {1}, .axis = 1};
+  t.add(K::kAxisIndex, "of one", {}, CollectiveParams{.mesh = mesh, .axes = {0, 1}}, {"i32[]"});
+  t.add(K::kAllGather, "of one", {"f32[3,4]"}, along, {"f32[3,4]"}).grad();
+  t.add(K::kReduceScatter, "of one", {"f32[3,4]"}, along, {"f32[3,4]"}).grad();
+  for (ReduceKind kind : {ReduceKind::kSum, ReduceKind::kMax, ReduceKind::kMin})
+    t.add(K::kAllReduce, std::string(reduce_kind_name(kind)), {"f32[3,4]"},
+          CollectiveParams{.mesh = mesh, .axes = {0, 1}, .kind = kind}, {"f32[3,4]"})
+        .grad();
+  t.add(K::kAllReduce, "or", {"bool[3]"},
+        CollectiveParams{.mesh = mesh, .axes = {0}, .kind = ReduceKind::kOr}, {"bool[3]"});
+  t.add(K::kAllToAll, "of one", {"f32[3,4]"},
+        CollectiveParams{.mesh = mesh, .axes = {0}, .axis = 0, .concat_axis = 1}, {"f32[3,4]"})
+      .grad();
+  t.add(K::kPermute, "to itself", {"f32[3,4]"},
+        CollectiveParams{.mesh = mesh, .axes = {0}, .pairs = {0, 0}}, {"f32[3,4]"})
+      .grad();
+  t.add(K::kPermute, "from nobody", {"f32[3,4]"}, CollectiveParams{.mesh = mesh, .axes = {0}},
+        {"f32[3,4]"})
+      .grad();
+  const ReshardParams sharding{mesh, {.axes = {{1}, {}}}};
+  for (K op : {K::kReshard, K::kFullToShard, K::kShardToFull})
+    t.add(op, "of one", {"f32[3,4]"}, sharding, {"f32[3,4]"}).grad();
+}
+
 }  // namespace
 
 std::string to_string(const Sample& sample) {
@@ -526,6 +558,7 @@ const std::vector<Sample>& samples() {
     add_other_elementwise(t);
     add_views(t);
     add_movement(t);
+    add_collectives(t);
     add_reductions(t);
     add_windows(t);
     add_convolutions(t);

@@ -74,21 +74,6 @@ TensorView view(const ArrayType& type, Bytes& bytes) {
   return {bytes.data(), type.dtype, type.shape.dims(), contiguous_strides(type.shape)};
 }
 
-// Copies slice `index` along `axis` of a stack out of it, or into it.
-void copy_slice(const ArrayType& stack_type, int64_t axis, int64_t index, std::byte* stack,
-                std::byte* slice, bool into_stack) {
-  int64_t outer = 1, inner = dtype_bytes(stack_type.dtype);
-  for (int i = 0; i < stack_type.shape.rank(); ++i)
-    (i < axis ? outer : inner) *= i == axis ? 1 : stack_type.shape[i];
-  if (inner == 0) return;  // there may be no memory at all
-  const int64_t length = stack_type.shape[static_cast<int>(axis)];
-  for (int64_t o = 0; o < outer; ++o) {
-    std::byte* const at = stack + (o * length + index) * inner;
-    std::byte* const part = slice + o * inner;
-    std::memcpy(into_stack ? at : part, into_stack ? part : at, static_cast<size_t>(inner));
-  }
-}
-
 std::vector<Bytes> evaluate_scan(const Graph& graph, const Node& node,
                                  std::vector<Bytes> operands, Nudges* nudges) {
   const auto& p = node.as<ScanParams>();
@@ -193,6 +178,24 @@ std::vector<Bytes> run(const Graph& graph, const std::vector<Bytes>& inputs, Nud
 }
 
 }  // namespace
+
+void copy_slice(const ArrayType& stack_type, int64_t axis, int64_t index, std::byte* stack,
+                std::byte* slice, bool into_stack) {
+  int64_t outer = 1, inner = dtype_bytes(stack_type.dtype);
+  for (int i = 0; i < stack_type.shape.rank(); ++i)
+    (i < axis ? outer : inner) *= i == axis ? 1 : stack_type.shape[i];
+  if (inner == 0) return;  // there may be no memory at all
+  const int64_t length = stack_type.shape[static_cast<int>(axis)];
+  for (int64_t o = 0; o < outer; ++o) {
+    std::byte* const at = stack + (o * length + index) * inner;
+    std::byte* const part = slice + o * inner;
+    std::memcpy(into_stack ? at : part, into_stack ? part : at, static_cast<size_t>(inner));
+  }
+}
+
+std::vector<Bytes> evaluate_op(const Graph& graph, const Node& node, std::vector<Bytes> operands) {
+  return evaluate_node(graph, node, std::move(operands), nullptr);
+}
 
 std::vector<Bytes> evaluate(const Graph& graph, const std::vector<Bytes>& inputs) {
   return run(graph, inputs, nullptr);

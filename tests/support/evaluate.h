@@ -21,4 +21,11 @@ std::vector<Bytes> evaluate(const Graph& graph, const std::vector<Bytes>& inputs
 std::vector<Bytes> evaluate_nudged(const Graph& graph, const std::vector<Bytes>& inputs,
                                    uint64_t seed);
 
+/// The results of one node that is no structure op.
+std::vector<Bytes> evaluate_op(const Graph& graph, const Node& node, std::vector<Bytes> operands);
+
+/// Copies slice `index` along `axis` of a stack of that type out of it, or into it.
+void copy_slice(const ArrayType& stack_type, int64_t axis, int64_t index, std::byte* stack,
+                std::byte* slice, bool into_stack);
+
 }  // namespace stow::testing

@@ -136,6 +136,35 @@ void FieldReader::field(RegionId& value) {
   const auto last = static_cast<int64_t>(n_earlier_regions_) - 1;
   value = RegionId(static_cast<size_t>(integer(0, last, "none or an earlier region")));
 }
+void FieldReader::field(ReduceKind& value) {
+  for (const ReduceKind kind : {ReduceKind::kSum, ReduceKind::kMax, ReduceKind::kMin,
+                                ReduceKind::kAnd, ReduceKind::kOr})
+    if (take_word(reduce_kind_name(kind))) return void(value = kind);
+  unexpected("sum, max, min, and or or");
+}
+void FieldReader::field(MeshAxes& value) {
+  value.clear();
+  expect('[');
+  list(']', [&] {
+    value.push_back(static_cast<int>(integer(0, INT32_MAX, "the number of a mesh axis")));
+  });
+}
+// ["data":4,"model":2]
+void FieldReader::field(MeshShape& value) {
+  value = {};
+  expect('[');
+  list(']', [&] {
+    value.names.push_back(string("the name of a mesh axis in quotes"));
+    expect(':');
+    value.extents.push_back(integer(1, kMaxTextInteger, "an extent"));
+  });
+}
+// [[0],[],[1,2]]
+void FieldReader::field(AxisSharding& value) {
+  value = {};
+  expect('[');
+  list(']', [&] { field(value.axes.emplace_back()); });
+}
 void FieldReader::field(PolicyPtr& value) {
   if (take_word("none")) return;
   const size_t here = offset();

@@ -41,6 +41,10 @@ class FieldReader : public TokenReader {
   void field(MemoryKind& value);
   void field(std::string& value);
   void field(RegionId& value);
+  void field(ReduceKind& value);
+  void field(MeshAxes& value);
+  void field(MeshShape& value);
+  void field(AxisSharding& value);
   void field(PolicyPtr& value);
   /// One number, a list of numbers, or hex"…".
   std::vector<std::byte> elements(DType dtype);

@@ -68,6 +68,17 @@ Params empty_params(OpKind op) {
       return AttentionParams();
     case OpKind::kDevicePut:
       return DevicePutParams();
+    case OpKind::kAxisIndex:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllReduce:
+    case OpKind::kAllToAll:
+    case OpKind::kPermute:
+      return CollectiveParams();
+    case OpKind::kReshard:
+    case OpKind::kFullToShard:
+    case OpKind::kShardToFull:
+      return ReshardParams();
     case OpKind::kName:
     case OpKind::kDebugPrint:
       return NameParams();

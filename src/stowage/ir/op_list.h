@@ -123,7 +123,17 @@
   X(OptimizationBarrier, "optimization_barrier", Identity)                               \
   X(DebugPrint, "debug_print", Other)                                                    \
   /* movement */                                                                         \
-  X(DevicePut, "device_put", Other)
+  X(DevicePut, "device_put", Other)                                                      \
+  /* over a mesh */                                                                      \
+  X(AxisIndex, "axis_index", Other)                                                      \
+  X(AllGather, "all_gather", Other)                                                      \
+  X(ReduceScatter, "reduce_scatter", Other)                                              \
+  X(AllReduce, "all_reduce", Other)                                                      \
+  X(AllToAll, "all_to_all", Other)                                                       \
+  X(Permute, "permute", Other)                                                           \
+  X(Reshard, "reshard", Identity)                                                        \
+  X(FullToShard, "full_to_shard", Other)                                                 \
+  X(ShardToFull, "shard_to_full", Other)
 
 namespace stow::ir {
 
@@ -149,6 +159,13 @@ enum class OpClass : uint8_t {
   kStructure,    ///< Holds nested graphs.
   kOther         ///< A kernel of its own.
 };
+
+/// True for the ops whose devices exchange data. Every device of a mesh runs them in one order, since
+/// all run one schedule; a pass may clone them into recomputed work, never into work of some devices.
+constexpr bool is_collective(OpKind op) {
+  return op == OpKind::kAllGather || op == OpKind::kReduceScatter || op == OpKind::kAllReduce ||
+         op == OpKind::kAllToAll || op == OpKind::kPermute;
+}
 
 std::string_view op_name(OpKind op);
 OpClass op_class(OpKind op);

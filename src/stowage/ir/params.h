@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stowage/core/array_type.h"
+#include "stowage/core/axis_sharding.h"
 #include "stowage/ir/op_list.h"
 
 namespace stow::ir {
@@ -213,10 +214,37 @@ struct CustomVjpParams {
   friend bool operator==(const CustomVjpParams&, const CustomVjpParams&) = default;
 };
 
+/// Collectives and AxisIndex. A group is the positions of `mesh` that differ along `axes` alone; the
+/// index of a position in it has the first of them as the major one. Array axes stay where they are
+/// (JAX's tiled=True).
+///   AxisIndex -> i32[]: the index.   AllReduce: every element reduced over the group by `kind`.
+///   AllGather: the parts along `axis`, by index.   ReduceScatter: the sum's part along `axis`.
+///   AllToAll: part i along `axis` goes to index i; the parts that come stand along `concat_axis`.
+///   Permute: `pairs` holds source, destination, source, …; zeros where nothing comes.
+/// A sum is the balanced pairwise tree over the index, ((0+1)+(2+3))+…, split at the largest power of
+/// two below the number of terms, in the array's dtype.
+struct CollectiveParams {
+  MeshShape mesh;
+  MeshAxes axes;
+  int64_t axis = 0, concat_axis = 0;
+  ReduceKind kind = ReduceKind::kSum;
+  Dims pairs = {};
+  int64_t group_size() const { return mesh.extent_of(axes); }
+  friend bool operator==(const CollectiveParams&, const CollectiveParams&) = default;
+};
+/// Reshard: the operand lies so from here on. FullToShard(whole) -> the part at a position, and
+/// ShardToFull(part) -> whole: the borders of code that is written for one position (shard_map).
+struct ReshardParams {
+  MeshShape mesh;
+  AxisSharding sharding;  ///< Without partial axes.
+  friend bool operator==(const ReshardParams&, const ReshardParams&) = default;
+};
+
 using Params =
     std::variant<NoParams, ConstantParams, IotaParams, ShapeParams, DTypeParams, BroadcastParams,
                  AxesParams, SliceParams, PadParams, AxisParams, ArgReduceParams, GatherParams,
                  DotParams, AttentionParams, DevicePutParams, NameParams, ScanParams, CondParams,
-                 WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams, ConvParams>;
+                 WhileParams, CheckpointParams, CustomVjpParams, TopKParams, WindowParams, ConvParams,
+                 CollectiveParams, ReshardParams>;
 
 }  // namespace stow::ir

@@ -160,6 +160,25 @@ class Printer {
   void field(MemoryKind value) { out_ += memory_kind_name(value); }
   void field(const std::string& value) { string(value); }
   void field(RegionId value) { value.valid() ? put("{}", value.value) : put("none"); }
+  void field(ReduceKind value) { out_ += reduce_kind_name(value); }
+  void field(const MeshAxes& value) { put("[{}]", fmt::join(value, ",")); }
+  void field(const MeshShape& value) {
+    out_ += '[';
+    for (size_t i = 0; i < value.names.size(); ++i) {
+      if (i) out_ += ',';
+      string(value.names[i]);
+      put(":{}", value.extents[i]);
+    }
+    out_ += ']';
+  }
+  void field(const AxisSharding& value) {
+    out_ += '[';
+    for (size_t i = 0; i < value.axes.size(); ++i) {
+      if (i) out_ += ',';
+      field(value.axes[i]);
+    }
+    out_ += ']';
+  }
   void field(const PolicyPtr& value) { value ? string(value->name) : put("none"); }
 
   // One number, a list of a few, or hex bytes.

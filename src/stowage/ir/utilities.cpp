@@ -63,6 +63,22 @@ class Hasher {
     field(value.shape);
     add(static_cast<uint64_t>(value.kind));
   }
+  void field(ReduceKind value) { add(static_cast<uint64_t>(value)); }
+  void field(const MeshAxes& value) {
+    add(value.size());
+    for (int axis : value) field(axis);
+  }
+  void field(const MeshShape& value) {
+    add(value.names.size());
+    for (const std::string& name : value.names) field(name);
+    field(value.extents);
+  }
+  void field(const AxisSharding& value) {
+    add(value.axes.size());
+    for (const MeshAxes& list : value.axes) field(list);
+    field(value.partial);
+    field(value.kind);
+  }
   void values(std::span<const ValueId> ids) {
     add(ids.size());
     for (ValueId id : ids) add(id.value);

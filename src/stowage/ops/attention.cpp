@@ -299,12 +299,14 @@ constinit const OpDef kAttention = {.op = OpKind::kAttention,
                                     .vjp = vjp_attention,
                                     .batch = batch_attention,
                                     .shard = shard_attention,
+                                    .local = local_same,
                                     .cost = cost_attention};
 constinit const OpDef kAttentionGrad = {.op = OpKind::kAttentionGrad,
                                         .infer = infer_attention_grad,
                                         .vjp = vjp_attention_grad,
                                         .batch = batch_attention,
                                         .shard = shard_attention_grad,
+                                        .local = local_same,
                                         .cost = cost_attention_grad};
 
 }  // namespace stow::ops

@@ -159,12 +159,14 @@ constinit const OpDef kCond = {.op = OpKind::kCond,
                                .vjp = vjp_cond,
                                .batch = batch_cond,
                                .shard = shard_whole,
+                               .local = local_by_partitioner,
                                .cost = cost_cond};
 constinit const OpDef kWhile = {.op = OpKind::kWhile,
                                 .infer = infer_while,
                                 .vjp = vjp_while,
                                 .batch = batch_by_loop,
                                 .shard = shard_whole,
+                                .local = local_by_partitioner,
                                 .cost = cost_while};
 
 }  // namespace stow::ops

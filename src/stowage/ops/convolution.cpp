@@ -179,6 +179,7 @@ constinit const OpDef kConvolution = {.op = OpKind::kConvolution,
                                       .vjp = vjp_convolution,
                                       .batch = batch_convolution,
                                       .shard = shard_convolution,
+                                      .local = local_same,
                                       .cost = cost_convolution};
 
 }  // namespace stow::ops

@@ -126,6 +126,7 @@ constexpr OpDef along_axis(OpKind op, VjpFunction vjp) {
           .vjp = vjp,
           .batch = batch_along_axis,
           .shard = shard_but_axis,
+          .local = local_same,
           .cost = cost_elementwise};
 }
 
@@ -144,6 +145,7 @@ constinit const OpDef kLinearScan = {.op = OpKind::kLinearScan,
                                      .vjp = vjp_linear_scan,
                                      .batch = batch_along_axis,
                                      .shard = shard_but_axis,
+                                     .local = local_same,
                                      .cost = cost_linear_scan};
 
 }  // namespace stow::ops

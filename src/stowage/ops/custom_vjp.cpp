@@ -125,6 +125,7 @@ constinit const OpDef kCustomVjp = {.op = OpKind::kCustomVjp,
                                     .vjp = vjp_custom_vjp,
                                     .batch = batch_custom_vjp,
                                     .shard = shard_whole,
+                                    .local = local_by_partitioner,
                                     .cost = cost_custom_vjp};
 
 }  // namespace stow::ops

@@ -155,6 +155,7 @@ constinit const OpDef kDotGeneral = {.op = OpKind::kDotGeneral,
                                      .vjp = vjp_dot,
                                      .batch = batch_dot,
                                      .shard = shard_dot,
+                                     .local = local_same,
                                      .cost = cost_dot};
 
 }  // namespace stow::ops

@@ -89,6 +89,8 @@ Batched batch_dynamic_update_slice(const BatchContext& c) {
           {axis}};
 }
 
+// Axes that the window does not fill stay whole: a start is clamped by the whole extent, and a start
+// along an axis that the window fills is 0 in the parts as in the whole.
 ShardingFactors shard_dynamic_slice(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_elementwise(c, results);
   for (size_t i = 0; i < f.results[0].size(); ++i)
@@ -149,12 +151,14 @@ constinit const OpDef kDynamicSlice = {.op = OpKind::kDynamicSlice,
                                        .vjp = vjp_dynamic_slice,
                                        .batch = batch_dynamic_slice,
                                        .shard = shard_dynamic_slice,
+                                       .local = local_shaped,
                                        .cost = cost_dynamic_slice};
 constinit const OpDef kDynamicUpdateSlice = {.op = OpKind::kDynamicUpdateSlice,
                                              .infer = infer_dynamic_update_slice,
                                              .vjp = vjp_dynamic_update_slice,
                                              .batch = batch_dynamic_update_slice,
                                              .shard = shard_dynamic_update_slice,
+                                             .local = local_same,
                                              .cost = cost_dynamic_update_slice};
 
 }  // namespace stow::ops

@@ -69,6 +69,7 @@ constinit const OpDef kDebugPrint = {.op = OpKind::kDebugPrint,
                                      .vjp = no_cotangents,
                                      .batch = batch_print,
                                      .shard = shard_whole,
+                                     .local = local_same,
                                      .cost = cost_free};
 
 }  // namespace stow::ops

@@ -185,15 +185,75 @@ ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows) {
     result.push_back(full ? static_cast<int>(axis) : kWhole);
   }
   f.results = {std::move(result)};
+  // Indices of other dtypes might not hold the difference of two starts.
+  const DType index = c.operand(1).dtype;
+  if (index == DType::kI32 || index == DType::kI64)
+    for (int64_t axis : p.start_index_map) {
+      const auto i = static_cast<size_t>(axis);
+      if (p.slice_sizes[i] == 1 && c.operand(0).shape[static_cast<int>(axis)] > 1)
+        f.operands[0][i] = static_cast<int>(axis);
+    }
   return f;
+}
+
+GatherParams local_gather_params(const LocalContext& c) {
+  GatherParams p = c.node.as<GatherParams>();
+  for (size_t i = 0; i < p.slice_sizes.size(); ++i)
+    if (p.slice_sizes[i] == c.operand_types[0].shape[static_cast<int>(i)])
+      p.slice_sizes[i] /= c.mesh.extent_of(c.operand_axes(0)[i]);
+  return p;
+}
+
+bool cuts_indexed_axis(const LocalContext& c) {
+  const auto& p = c.node.as<GatherParams>();
+  for (int64_t axis : p.start_index_map) {
+    const auto i = static_cast<size_t>(axis);
+    const bool full = p.slice_sizes[i] == c.operand_types[0].shape[static_cast<int>(axis)];
+    if (!full && !c.operand_axes(0)[i].empty()) return true;
+  }
+  return false;
+}
+
+Val local_indices(const LocalContext& c, const Val& indices) {
+  const auto& p = c.node.as<GatherParams>();
+  std::vector<Val> starts;
+  for (int64_t axis : p.start_index_map) {
+    const auto i = static_cast<size_t>(axis);
+    const int64_t extent = c.operand_types[0].shape[static_cast<int>(axis)];
+    const bool full = p.slice_sizes[i] == extent;
+    const Val start =
+        local_start(c, full ? MeshAxes() : c.operand_axes(0)[i], extent, indices.dtype());
+    starts.push_back(reshape(start, {1}));
+  }
+  return indices - broadcast(concatenate(starts, 0), indices.shape(), {indices.rank() - 1});
 }
 
 namespace {
 
+// Rows of a table that is cut along its indexed axis: each position looks up those that it holds, has
+// zeros for the others, and the parts are summed. The whole extent clamps starts.
 ShardingFactors shard_gather(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_gather_like(c, results[0].shape);
-  if (c.operands.size() == 3) f.operands.emplace_back();
+  if (c.operands.size() == 3) {
+    f.operands.emplace_back();
+    for (int64_t axis : c.as<GatherParams>().start_index_map)
+      if (c.as<GatherParams>().slice_sizes[static_cast<size_t>(axis)] !=
+          c.operand(0).shape[static_cast<int>(axis)])
+        f.operands[0][static_cast<size_t>(axis)] = kWhole;
+  }
+  if (results[0].dtype == DType::kBool)
+    f.kinds.assign(f.operands[0].size(), ReduceKind::kOr);
   return f;
+}
+
+std::vector<Val> local_gather(const LocalContext& c) {
+  const GatherParams p = local_gather_params(c);
+  if (!cuts_indexed_axis(c)) return local_with(c, p);
+  const Val clamped =
+      clamp_starts(c.operands[1], c.operand_types[0].shape, c.node.as<GatherParams>());
+  const Val starts = local_indices(c, clamped);
+  const Val nothing = constant(c.builder, c.operands[0].dtype(), 0);
+  return local_with(c, p, std::vector{c.operands[0], starts, nothing});
 }
 
 Cost cost_gather(const InferContext& c, std::span<const ArrayType> results) {
@@ -218,6 +278,7 @@ constinit const OpDef kGather = {.op = OpKind::kGather,
                                  .vjp = vjp_gather,
                                  .batch = batch_gather,
                                  .shard = shard_gather,
+                                 .local = local_gather,
                                  .cost = cost_gather};
 
 }  // namespace stow::ops

@@ -24,7 +24,16 @@ struct WideGather {
 };
 WideGather widen_gather(const BatchContext& c, bool operand);
 
-/// Letters 0… are axes of the operand, `rank`… axes of the indices.
+/// Letters 0… are axes of the operand, `rank`… axes of the indices. An axis that is indexed and of
+/// which a window takes one element has a letter of the operand alone.
 ShardingFactors shard_gather_like(const InferContext& c, const Shape& windows);
+
+/// The parameters for the part of operand 0 at a position.
+GatherParams local_gather_params(const LocalContext& c);
+/// True if an axis of operand 0 that is indexed is cut.
+bool cuts_indexed_axis(const LocalContext& c);
+/// Starts counted from the first element that a position holds. Those of windows that lie elsewhere
+/// do not lie within the part.
+Val local_indices(const LocalContext& c, const Val& indices);
 
 }  // namespace stow::ops

@@ -30,6 +30,12 @@ ShardingFactors shard_constant(const InferContext& c, std::span<const ArrayType>
                                            : shard_whole(c, results);
 }
 
+std::vector<Val> local_constant(const LocalContext& c) {
+  ConstantParams p = c.node.as<ConstantParams>();
+  if (p.is_splat()) p.type.shape = c.local_result();
+  return local_with(c, std::move(p));
+}
+
 std::vector<ArrayType> infer_iota(const InferContext& c) {
   const auto& p = expect<IotaParams>(c, 0);
   check_leaf(c, p.type);
@@ -38,10 +44,19 @@ std::vector<ArrayType> infer_iota(const InferContext& c) {
   return {p.type};
 }
 
-ShardingFactors shard_iota(const InferContext& c, std::span<const ArrayType> results) {
-  ShardingFactors f = shard_elementwise(c, results);
-  f.results[0][static_cast<size_t>(c.as<IotaParams>().axis)] = ShardingFactors::kUnshardable;
-  return f;
+// Along the cut axis it counts on from the part's first element. Floats are rounded once, after that.
+std::vector<Val> local_iota(const LocalContext& c) {
+  const auto& p = c.node.as<IotaParams>();
+  ArrayType type{p.type.dtype, c.local_result()};
+  const auto axis = static_cast<size_t>(p.axis);
+  const MeshAxes& axes = c.result_axes()[axis];
+  if (axes.empty()) return {iota(c.builder, type, p.axis)};
+  if (is_float(type.dtype)) type.dtype = DType::kI64;
+  const Val start =
+      local_start(c, axes, p.type.shape[static_cast<int>(axis)], DType::kI64);
+  const Val counts = iota(c.builder, type, p.axis);
+  return {convert(counts + broadcast_scalar(convert(start, type.dtype), type.shape),
+                  p.type.dtype)};
 }
 
 std::vector<ArrayType> infer_random_bits(const InferContext& c) {
@@ -52,6 +67,51 @@ std::vector<ArrayType> infer_random_bits(const InferContext& c) {
   if (counts && !(c.operand(1) == ArrayType{DType::kI64, {}}))
     c.error("the first count must be i64[], got {}", to_string(c.operand(1)));
   return {strong(c, DType::kU32, p.shape)};
+}
+
+ShardingFactors shard_random_bits(const InferContext& c, std::span<const ArrayType> results) {
+  ShardingFactors f = shard_whole(c, results);
+  f.results[0] = letters(results[0].shape.rank());
+  return f;
+}
+
+// Each element has a counter of its own, so that the part of a position is the same numbers. A run of
+// elements with successive counters is made at once; runs that lie apart are made by a loop.
+std::vector<Val> local_random_bits(const LocalContext& c) {
+  const Shape &whole = c.node.as<ShapeParams>().shape, local = c.local_result();
+  const std::vector<MeshAxes>& cut = c.result_axes();
+  int last = whole.rank() - 1;
+  while (last >= 0 && cut[static_cast<size_t>(last)].empty()) --last;
+  if (last < 0) return local_same(c);
+  const Dims strides = contiguous_strides(whole);
+  GraphBuilder& b = c.builder;
+  const auto count = [&](int64_t n) { return constant_int(b, DType::kI64, n); };
+  const auto start = [&](int axis) {
+    const auto i = static_cast<size_t>(axis);
+    return local_start(c, cut[i], whole[axis], DType::kI64) * count(strides[i]);
+  };
+  Val first = c.operands.size() == 2 ? c.operands[1] : count(0);
+  for (int axis = 0; axis <= last; ++axis)
+    if (!cut[static_cast<size_t>(axis)].empty()) first = first + start(axis);
+  Dims outer(local.begin(), local.begin() + last);
+  const int64_t n_runs = Shape(outer).elems();
+  const Shape run(Dims(local.begin() + last, local.end()));
+  if (n_runs == 1) return {reshape(random_bits(c.operands[0], first, run), local)};
+
+  const ArrayType counters{DType::kI64, Shape(outer)};
+  Val firsts = broadcast_scalar(first, counters.shape);
+  for (int axis = 0; axis < last; ++axis)
+    firsts = firsts + iota(b, counters, axis) *
+                          broadcast_scalar(count(strides[static_cast<size_t>(axis)]), counters.shape);
+  auto body = std::make_shared<Graph>();
+  GraphBuilder inside(*body);
+  inside.provenance = b.provenance;
+  const Val key(inside, body->add_input(c.operands[0].type()));
+  const Val at(inside, body->add_input({DType::kI64, {}}));
+  body->set_outputs({random_bits(key, at, run).id()});
+  const ScanParams p{.length = n_runs, .n_consts = 1, .in_axes = {0}, .out_axes = {0}};
+  const Val operands[] = {c.operands[0], reshape(firsts, {n_runs})};
+  return {reshape(b.add(OpKind::kScan, p, operands, {body})[0], local)};
 }
 
 // Threefry 2x32: 20 rounds of three operations give two words.
@@ -66,18 +126,21 @@ constinit const OpDef kConstant = {.op = OpKind::kConstant,
                                    .vjp = no_cotangents,
                                    .batch = batch_leaf,
                                    .shard = shard_constant,
+                                   .local = local_constant,
                                    .cost = cost_move};
 constinit const OpDef kIota = {.op = OpKind::kIota,
                                .infer = infer_iota,
                                .vjp = no_cotangents,
                                .batch = batch_leaf,
-                               .shard = shard_iota,
+                               .shard = shard_elementwise,
+                               .local = local_iota,
                                .cost = cost_move};
 constinit const OpDef kRandomBits = {.op = OpKind::kRandomBits,
                                      .infer = infer_random_bits,
                                      .vjp = no_cotangents,
                                      .batch = batch_by_loop,
-                                     .shard = shard_whole,
+                                     .shard = shard_random_bits,
+                                     .local = local_random_bits,
                                      .cost = cost_random_bits};
 
 }  // namespace stow::ops

@@ -26,6 +26,7 @@ constinit const OpDef kDevicePut = {.op = OpKind::kDevicePut,
                                     .vjp = vjp_device_put,
                                     .batch = batch_marks,
                                     .shard = shard_elementwise,
+                                    .local = local_same,
                                     .cost = cost_move};
 
 }  // namespace stow::ops

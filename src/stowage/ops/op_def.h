@@ -2,6 +2,7 @@
 // Not its kernels; each backend has a table of its own, generated from the same list.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -79,12 +80,41 @@ struct Batched {
 };
 
 /// Einsum-like sharding rule: a letter an axis; axes of one letter shard together, a letter in no
-/// result is summed over, kUnshardable keeps an axis whole. A letter is cut only into a number of
+/// result is reduced over by its kind, kUnshardable keeps an axis whole. A letter is cut only into a number of
 /// parts that divides the extent of every axis that has it (reshape and grouped heads let axes of
 /// different extents share one).
 struct ShardingFactors {
   static constexpr int kUnshardable = -1;
   std::vector<std::vector<int>> operands, results;
+  std::vector<ReduceKind> kinds = {};  ///< By letter; letters beyond the last are sums.
+
+  ReduceKind kind(int letter) const {
+    const auto i = static_cast<size_t>(letter);
+    return i < kinds.size() ? kinds[i] : ReduceKind::kSum;
+  }
+};
+
+/// What a localisation rule sees: a node of the whole program whose letters were given mesh axes,
+/// and its operands at one position as values of the local graph being written.
+struct LocalContext {
+  const Node& node;
+  GraphBuilder& builder;
+  const MeshShape& mesh;
+  std::span<const ArrayType> operand_types, result_types;  ///< Whole.
+  /// How operands lie, and how results must. A result is partial over the axes of letters that it
+  /// does not have, no result has, and the operands have.
+  std::span<const AxisSharding> operand_shardings, result_shardings;
+  std::vector<Val> operands;
+  /// The index of the position in its group over mesh axes, i32[].
+  std::function<Val(const MeshAxes&)> index;
+
+  const std::vector<MeshAxes>& operand_axes(size_t i) const { return operand_shardings[i].axes; }
+  const std::vector<MeshAxes>& result_axes(size_t i = 0) const {
+    return result_shardings[i].axes;
+  }
+  Shape local_result(size_t i = 0) const {
+    return local_type(result_types[i], result_shardings[i], mesh).shape;
+  }
 };
 
 /// Work of one evaluation.
@@ -101,6 +131,9 @@ struct OpDef {
   /// The op over a batch: example i of the results is the op of example i of the operands.
   Required<Batched (*)(const BatchContext&)> batch;
   Required<ShardingFactors (*)(const InferContext&, std::span<const ArrayType> results)> shard;
+  /// The op at one position: its results' parts from its operands' parts, for any mesh axes that the
+  /// letters of `shard` allow. Structure ops and borders of shard_map are the partitioner's.
+  Required<std::vector<Val> (*)(const LocalContext&)> local;
   Required<Cost (*)(const InferContext&, std::span<const ArrayType> results)> cost;
 };
 

@@ -128,12 +128,14 @@ constinit const OpDef kSort = {.op = OpKind::kSort,
                                .vjp = vjp_sort,
                                .batch = batch_along_axis,
                                .shard = shard_but_axis,
+                               .local = local_same,
                                .cost = cost_sort};
 constinit const OpDef kTopK = {.op = OpKind::kTopK,
                                .infer = infer_top_k,
                                .vjp = vjp_top_k,
                                .batch = batch_top_k,
                                .shard = shard_top_k,
+                               .local = local_same,
                                .cost = cost_top_k};
 
 }  // namespace stow::ops

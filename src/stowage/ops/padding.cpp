@@ -147,12 +147,14 @@ constinit const OpDef kPad = {.op = OpKind::kPad,
                               .vjp = vjp_pad,
                               .batch = batch_pad,
                               .shard = shard_pad,
+                              .local = local_same,
                               .cost = cost_move};
 constinit const OpDef kConcatenate = {.op = OpKind::kConcatenate,
                                       .infer = infer_concatenate,
                                       .vjp = vjp_concatenate,
                                       .batch = batch_along_axis,
                                       .shard = shard_but_axis,
+                                      .local = local_same,
                                       .cost = cost_move};
 
 }  // namespace stow::ops

@@ -75,22 +75,27 @@ Cotangents vjp_prod(const VjpContext& c) {
   });
 }
 
-ShardingFactors shard_reduce(const InferContext& c, bool is_sum) {
+// The kind by which parts of a reduction are reduced; none for products, which have no such kind.
+constexpr std::optional<ReduceKind> kind_of(OpKind op) {
+  if (op == OpKind::kReduceSum) return ReduceKind::kSum;
+  if (op == OpKind::kReduceMax) return ReduceKind::kMax;
+  if (op == OpKind::kReduceMin) return ReduceKind::kMin;
+  if (op == OpKind::kReduceAnd) return ReduceKind::kAnd;
+  if (op == OpKind::kReduceOr) return ReduceKind::kOr;
+  return std::nullopt;
+}
+
+ShardingFactors shard_reduce(const InferContext& c, std::span<const ArrayType>) {
   const Dims& axes = c.as<AxesParams>().axes;
   const int rank = c.operand(0).shape.rank();
+  const std::optional<ReduceKind> kind = kind_of(c.op);
   ShardingFactors f{{letters(rank)}, {{}}};
+  if (kind) f.kinds.assign(static_cast<size_t>(rank), *kind);
   for (int i = 0; i < rank; ++i) {
     if (!contains(axes, i)) f.results[0].push_back(i);
-    if (contains(axes, i) && !is_sum) f.operands[0][static_cast<size_t>(i)] = kWhole;
+    if (contains(axes, i) && !kind) f.operands[0][static_cast<size_t>(i)] = kWhole;
   }
   return f;
-}
-ShardingFactors shard_sum(const InferContext& c, std::span<const ArrayType>) {
-  return shard_reduce(c, true);
-}
-// A letter without a result means a sum, which these are not.
-ShardingFactors shard_other(const InferContext& c, std::span<const ArrayType>) {
-  return shard_reduce(c, false);
 }
 
 Cost cost_reduce(const InferContext& c, std::span<const ArrayType> results) {
@@ -103,7 +108,8 @@ constexpr OpDef reduction(OpKind op, VjpFunction vjp) {
           .infer = infer_reduce<K>,
           .vjp = vjp,
           .batch = batch_reduce,
-          .shard = op == OpKind::kReduceSum ? shard_sum : shard_other,
+          .shard = shard_reduce,
+          .local = local_same,
           .cost = cost_reduce};
 }
 
@@ -145,6 +151,7 @@ constexpr OpDef arg_reduction(OpKind op) {
           .vjp = no_cotangents,
           .batch = batch_arg_reduce,
           .shard = shard_arg_reduce,
+          .local = local_same,
           .cost = cost_reduce};
 }
 

@@ -141,6 +141,22 @@ ShardingFactors shard_but_axis(const InferContext& c, std::span<const ArrayType>
 /// Every axis whole.
 ShardingFactors shard_whole(const InferContext& c, std::span<const ArrayType> results);
 
+// ---- Localisation ----
+
+/// The same op with the same parameters.
+std::vector<Val> local_same(const LocalContext& c);
+/// The same op with other parameters, and with other operands.
+std::vector<Val> local_with(const LocalContext& c, Params params);
+std::vector<Val> local_with(const LocalContext& c, Params params, std::span<const Val> operands);
+/// ShapeParams: the shape of the local result.
+std::vector<Val> local_shaped(const LocalContext& c);
+/// For ops that the partitioner takes apart itself: never called.
+[[noreturn]] std::vector<Val> local_by_partitioner(const LocalContext& c);
+/// The number of the first element that a position holds of an axis of extent `extent` that `axes`
+/// cut, as a scalar. Zero where nothing does.
+Val local_start(const LocalContext& c, const MeshAxes& axes, int64_t extent,
+                DType dtype = DType::kI32);
+
 // ---- Cost ----
 
 /// Bytes of all operands and results.
@@ -173,6 +189,7 @@ constexpr OpDef elementwise(OpKind op, InferFunction infer, VjpFunction vjp) {
           .vjp = vjp,
           .batch = batch_elementwise,
           .shard = shard_elementwise,
+          .local = local_same,
           .cost = cost_elementwise};
 }
 

@@ -1,6 +1,8 @@
 // Scatter, ScatterAdd, ScatterMul, ScatterMin, ScatterMax, XLA's general form. A window of updates
 // that does not lie within the operand as a whole is dropped.
+#include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "stowage/ops/gather_rule.h"
 
@@ -115,17 +117,53 @@ Cotangents vjp_extreme(const VjpContext& c) {
   return result;
 }
 
-// The operand counts once, not once a part, so the axes of the indices stay whole.
+// How results of some of the updates each are put together; none where their order counts.
+constexpr std::optional<ReduceKind> kind_of(OpKind op) {
+  if (op == OpKind::kScatterAdd) return ReduceKind::kSum;
+  if (op == OpKind::kScatterMax) return ReduceKind::kMax;
+  if (op == OpKind::kScatterMin) return ReduceKind::kMin;
+  return std::nullopt;
+}
+
+// Axes of the indices that are cut give a part of the updates to each position.
 ShardingFactors shard_scatter(const InferContext& c, std::span<const ArrayType>) {
   ShardingFactors f = shard_gather_like(c, c.operand(2).shape);
   const int rank = c.operand(0).shape.rank();
   std::vector<int> updates = f.results[0];
+  const std::optional<ReduceKind> kind = kind_of(c.op);
   for (std::vector<int>* list : {&f.operands[1], &updates})
     for (int& letter : *list)
-      if (letter >= rank) letter = kWhole;
+      if (letter >= rank && !kind) letter = kWhole;
+  if (kind)
+    f.kinds.assign(static_cast<size_t>(rank + c.operand(1).shape.rank()), *kind);
   f.results = {f.operands[0]};
   f.operands.push_back(std::move(updates));
   return f;
+}
+
+bool is_zero(const Val& x) {
+  const Graph& graph = x.builder().graph();
+  if (graph.is_input(x.id())) return false;
+  const Node& node = graph.def(x.id());
+  if (node.op == OpKind::kBroadcast || node.op == OpKind::kConvert)
+    return is_zero(Val(x.builder(), node.operands[0]));
+  if (node.op != OpKind::kConstant) return false;
+  const auto& data = node.as<ConstantParams>().data;
+  return std::all_of(data.begin(), data.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// Updates of other parts of the operand are dropped. Where sums are partial, one position of the
+// group adds the operand.
+std::vector<Val> local_scatter(const LocalContext& c) {
+  std::vector<Val> operands = c.operands;
+  const MeshAxes& partial = c.result_shardings[0].partial;
+  if (!partial.empty() && c.node.op == OpKind::kScatterAdd && !is_zero(operands[0])) {
+    const Val first = eq(c.index(partial), constant_int(c.builder, DType::kI32, 0));
+    operands[0] = select(broadcast_scalar(first, operands[0].shape()), operands[0],
+                         zeros_like(operands[0]));
+  }
+  if (cuts_indexed_axis(c)) operands[1] = local_indices(c, operands[1]);
+  return local_with(c, local_gather_params(c), operands);
 }
 
 // In place: reads and writes one element an update.
@@ -150,6 +188,7 @@ constexpr OpDef scattering(OpKind op, VjpFunction vjp) {
           .vjp = vjp,
           .batch = batch_scatter,
           .shard = shard_scatter,
+          .local = local_scatter,
           .cost = cost_scatter};
 }
 

@@ -53,6 +53,10 @@ ShardingFactors shard_broadcast(const InferContext& c, std::span<const ArrayType
   return f;
 }
 
+std::vector<Val> local_broadcast(const LocalContext& c) {
+  return local_with(c, BroadcastParams{c.local_result(), c.node.as<BroadcastParams>().axes});
+}
+
 std::vector<ArrayType> infer_reshape(const InferContext& c) {
   const auto& p = expect_view<ShapeParams>(c);
   ArrayType result = derived_in_place(c, c.operand(0).dtype, p.shape);
@@ -174,6 +178,18 @@ ShardingFactors shard_slice(const InferContext& c, std::span<const ArrayType> re
   return f;
 }
 
+// Axes that are cut are taken whole.
+std::vector<Val> local_slice(const LocalContext& c) {
+  SliceParams p = c.node.as<SliceParams>();
+  const Shape local = c.local_result();
+  for (size_t i = 0; i < p.limit.size(); ++i)
+    if (!c.result_axes()[i].empty()) {
+      p.limit[i] = local[static_cast<int>(i)];
+      p.stride[i] = 1;
+    }
+  return local_with(c, std::move(p));
+}
+
 std::vector<ArrayType> infer_reverse(const InferContext& c) {
   const auto& p = expect<AxesParams>(c, 1);
   check_axes(c, p.axes, c.operand(0).shape.rank(), "axis");
@@ -203,30 +219,35 @@ constinit const OpDef kBroadcast = {.op = OpKind::kBroadcast,
                                     .vjp = vjp_broadcast,
                                     .batch = batch_broadcast,
                                     .shard = shard_broadcast,
+                                    .local = local_broadcast,
                                     .cost = cost_free};
 constinit const OpDef kReshape = {.op = OpKind::kReshape,
                                   .infer = infer_reshape,
                                   .vjp = vjp_reshape,
                                   .batch = batch_reshape,
                                   .shard = shard_reshape,
+                                  .local = local_shaped,
                                   .cost = cost_free};
 constinit const OpDef kTranspose = {.op = OpKind::kTranspose,
                                     .infer = infer_transpose,
                                     .vjp = vjp_transpose,
                                     .batch = batch_transpose,
                                     .shard = shard_transpose,
+                                    .local = local_same,
                                     .cost = cost_free};
 constinit const OpDef kSlice = {.op = OpKind::kSlice,
                                 .infer = infer_slice,
                                 .vjp = vjp_slice,
                                 .batch = batch_slice,
                                 .shard = shard_slice,
+                                .local = local_slice,
                                 .cost = cost_free};
 constinit const OpDef kReverse = {.op = OpKind::kReverse,
                                   .infer = infer_reverse,
                                   .vjp = vjp_reverse,
                                   .batch = batch_reverse,
                                   .shard = shard_reverse,
+                                  .local = local_same,
                                   .cost = cost_free};
 
 }  // namespace stow::ops

@@ -255,30 +255,35 @@ constinit const OpDef kScan = {.op = OpKind::kScan,
                                .vjp = vjp_structure,
                                .batch = batch_scan,
                                .shard = shard_whole,
+                               .local = local_by_partitioner,
                                .cost = cost_scan};
 constinit const OpDef kCheckpoint = {.op = OpKind::kCheckpoint,
                                      .infer = infer_checkpoint,
                                      .vjp = vjp_structure,
                                      .batch = batch_checkpoint,
                                      .shard = shard_whole,
+                                     .local = local_by_partitioner,
                                      .cost = cost_checkpoint};
 constinit const OpDef kName = {.op = OpKind::kName,
                                .infer = infer_name,
                                .vjp = vjp_identity,
                                .batch = batch_marks,
                                .shard = shard_elementwise,
+                               .local = local_same,
                                .cost = cost_free};
 constinit const OpDef kStopGradient = {.op = OpKind::kStopGradient,
                                        .infer = infer_mark<NoParams>,
                                        .vjp = no_cotangents,
                                        .batch = batch_marks,
                                        .shard = shard_elementwise,
+                                       .local = local_same,
                                        .cost = cost_free};
 constinit const OpDef kOptimizationBarrier = {.op = OpKind::kOptimizationBarrier,
                                               .infer = infer_barrier,
                                               .vjp = vjp_identity,
                                               .batch = batch_marks,
                                               .shard = shard_barrier,
+                                              .local = local_same,
                                               .cost = cost_free};
 
 }  // namespace stow::ops

@@ -105,6 +105,7 @@ constexpr OpDef windowed(OpKind op, VjpFunction vjp) {
           .vjp = vjp,
           .batch = batch_window,
           .shard = shard_window,
+          .local = local_same,
           .cost = cost_window};
 }
 // Places count the whole operand, so no axis can be cut.
@@ -114,6 +115,7 @@ constexpr OpDef window_arg(OpKind op) {
           .vjp = no_cotangents,
           .batch = batch_by_loop,
           .shard = shard_whole,
+          .local = local_same,
           .cost = cost_window};
 }
 

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "stowage/passes/policy_subjects.h"
+
 namespace stow {
 namespace {
 
@@ -88,6 +90,7 @@ std::optional<Widened> widen(const Node& scan, const Policy& policy) {
   if (p.n_residuals == 0) return std::nullopt;
   const Graph& from = *scan.graphs[0];
   const Twins twins(from);
+  const PolicySubjects subjects(from);
   Graph body;
   ValueMap map(from);
   copy_inputs(from, body, map);
@@ -111,7 +114,9 @@ std::optional<Widened> widen(const Node& scan, const Policy& policy) {
     for (int i = 0; i < node.n_results; ++i) {
       const ValueId v = node.result(i);
       if (from.type(v).kind != MemoryKind::kDevice) continue;
-      const PolicyAnswer answer = policy.decide({node.op, &node, name, twins.names(v)});
+      if (subjects.is_part(v)) continue;
+      const Node& subject = subjects.of(node);
+      const PolicyAnswer answer = policy.decide({subject.op, &subject, name, twins.names(v)});
       if (answer.mark == Mark::kOffload && answer.destination == MemoryKind::kDevice)
         trace_error("[checkpoint] a policy offloads a value of {} at {} to the device, where it is",
                     op_name(node.op), to_string(node.provenance));

@@ -16,6 +16,7 @@
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/expose.h"
 #include "stowage/passes/min_cut.h"
+#include "stowage/passes/policy_subjects.h"
 #include "stowage/passes/rematerialize.h"
 
 namespace stow {
@@ -446,12 +447,13 @@ class Level {
     if (!r.valid()) return {Mark::kKeep};
     const Region& region = graph_.regions()[r.index()];
     const PolicyPtr& policy = override_ ? override_ : region.policy;
-    if (!policy) return {Mark::kRecompute};
+    if (!policy || subjects_.is_part(v)) return {Mark::kRecompute};
+    const Node& subject = subjects_.of(node);
     const std::string_view name =
         node.op == OpKind::kName ? std::string_view(node.as<NameParams>().name) : "";
     const auto twins = twin_names_.find(twin_[v.index()]);
     PolicyAnswer answer = policy->decide(
-        {node.op, &node, name,
+        {subject.op, &subject, name,
          twins == twin_names_.end() ? std::span<const std::string_view>() : twins->second});
     if (answer.mark == Mark::kUndecided) answer.mark = Mark::kRecompute;
     return answer;
@@ -551,6 +553,7 @@ class Level {
 
  private:
   const Graph& graph_;
+  const PolicySubjects subjects_{graph_};
   const PolicyPtr& override_;
   Requests& requests_;
   int depth_;

@@ -33,6 +33,12 @@ void iota(const IotaParams& params, Views out, void* scratch, int threads);
 // random.cpp
 void random_bits(Views in, Views out, int threads);
 
+// collective.cpp
+/// Bytes that a collective needs beside its operand and result: a function of op, bytes and group.
+int64_t collective_scratch_bytes(OpKind op, const CollectiveParams& params, Views in);
+/// Throws TraceError for a group of several positions, for which the kernels have no communicator.
+void collective(OpKind op, const CollectiveParams& params, Views in, Views out, int threads);
+
 // movement.cpp
 void broadcast(const BroadcastParams& params, Views in, Views out, int threads);
 void transpose(const AxesParams& params, Views in, Views out, int threads);

@@ -124,6 +124,15 @@ bool has_op_kernel(OpKind op) {
     case OpKind::kOptimizationBarrier:
     case OpKind::kDebugPrint:
     case OpKind::kDevicePut:
+    case OpKind::kAxisIndex:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllReduce:
+    case OpKind::kAllToAll:
+    case OpKind::kPermute:
+    case OpKind::kReshard:
+    case OpKind::kFullToShard:
+    case OpKind::kShardToFull:
       return true;
   }
   return false;
@@ -160,6 +169,14 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kConvolution:
       return convolution_scratch_bytes(std::get<ConvParams>(params), in, out, threads);
 
+    case OpKind::kAxisIndex:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllReduce:
+    case OpKind::kAllToAll:
+    case OpKind::kPermute:
+      return collective_scratch_bytes(op, std::get<CollectiveParams>(params), in);
+
     case OpKind::kConstant:
     case OpKind::kRandomBits:
     case OpKind::kBitcast:
@@ -186,6 +203,9 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kOptimizationBarrier:
     case OpKind::kDebugPrint:
     case OpKind::kDevicePut:
+    case OpKind::kReshard:
+    case OpKind::kFullToShard:
+    case OpKind::kShardToFull:
       return 0;
     STOW_CASES_WITHOUT_OP_KERNEL:
       break;
@@ -208,6 +228,9 @@ void run_op(OpKind op, const Params& params, std::span<const TensorView> in,
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
     case OpKind::kDevicePut:
+    case OpKind::kReshard:
+    case OpKind::kFullToShard:
+    case OpKind::kShardToFull:
       for (size_t k = 0; k < out.size(); ++k) copy(in[k], out[k], threads);
       return;
     case OpKind::kBroadcast:
@@ -268,6 +291,13 @@ void run_op(OpKind op, const Params& params, std::span<const TensorView> in,
       return window_arg(op, std::get<WindowParams>(params), in, out, scratch, threads);
     case OpKind::kConvolution:
       return convolution(std::get<ConvParams>(params), in, out, scratch, threads);
+    case OpKind::kAxisIndex:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllReduce:
+    case OpKind::kAllToAll:
+    case OpKind::kPermute:
+      return collective(op, std::get<CollectiveParams>(params), in, out, threads);
     case OpKind::kDebugPrint:
       return print_views(std::get<NameParams>(params).name, in.subspan(1));
     STOW_CASES_WITHOUT_OP_KERNEL:

@@ -308,7 +308,23 @@ void reference_eval(OpKind op, const Params& params, std::span<const TensorView>
     case OpKind::kStopGradient:
     case OpKind::kOptimizationBarrier:
     case OpKind::kDevicePut:
+    case OpKind::kReshard:
+    case OpKind::kFullToShard:
+    case OpKind::kShardToFull:
       return copy_all(in, out);
+    case OpKind::kAxisIndex:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllReduce:
+    case OpKind::kAllToAll:
+    case OpKind::kPermute: {
+      const auto& p = std::get<CollectiveParams>(params);
+      STOW_CHECK(p.group_size() == 1, "{} of a group is not an op of one position", op_name(op));
+      if (op != OpKind::kAxisIndex && (op != OpKind::kPermute || !p.pairs.empty()))
+        return copy_all(in, out);
+      const auto width = static_cast<size_t>(dtype_bytes(out[0].dtype));
+      return constant({{out[0].dtype, {}}, std::vector<std::byte>(width)}, out);
+    }
     case OpKind::kDebugPrint:
       return print_views(std::get<NameParams>(params).name, in.subspan(1));
   }
