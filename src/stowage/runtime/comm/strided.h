@@ -1,0 +1,38 @@
+// Strided: a part of an array as rows at a stride, read or written as one sequence of bytes.
+// Not a tensor view: a cut along one axis is all that a collective needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stow::comm {
+
+/// `rows` rows of `row_bytes` bytes, each `stride_bytes` behind the one before. Offsets into it count the
+/// bytes of the rows alone, so that the same offset means the same element in every form of a part.
+struct Strided {
+  std::byte* base = nullptr;
+  int64_t rows = 0;
+  int64_t row_bytes = 0;
+  int64_t stride_bytes = 0;
+
+  int64_t bytes() const { return rows * row_bytes; }
+  /// True if its bytes follow each other without gaps.
+  bool is_contiguous() const { return rows <= 1 || stride_bytes == row_bytes; }
+};
+
+/// `bytes` bytes that follow each other. Only who writes into it needs memory that may be written.
+Strided contiguous(const std::byte* base, int64_t bytes);
+
+/// Part `index` of an array of the form [outer, n, inner_bytes], cut along its middle axis.
+Strided part_of(const std::byte* base, int64_t outer, int64_t n, int64_t inner_bytes,
+                int64_t index);
+
+/// Copies `bytes` bytes from offset `from_at` of one to offset `to_at` of the other. The two do not
+/// overlap unless they are the same bytes at the same place, which then stay as they are.
+void copy(const Strided& from, int64_t from_at, const Strided& to, int64_t to_at, int64_t bytes);
+
+/// A pointer to `bytes` bytes from offset `at`: into the part itself where they follow each other, else
+/// into `scratch`, where they are copied to.
+const std::byte* read_at(const Strided& from, int64_t at, int64_t bytes, std::byte* scratch);
+
+}  // namespace stow::comm

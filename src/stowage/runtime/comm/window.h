@@ -1,0 +1,59 @@
+// WindowCommunicator: collectives between threads of a process and processes of a host.
+// Not for several hosts; that is mpi.h.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "stowage/runtime/comm/exchange.h"
+#include "stowage/runtime/comm/region.h"
+
+namespace stow::comm {
+
+/// A rank of a region. Ranks of one process read each other's memory; between processes a piece goes
+/// through the writer's window chunk by chunk, a half written while the other is read. The bits are the
+/// same. A rank that waits looks a short while and then sleeps.
+class WindowCommunicator : public Communicator {
+ public:
+  /// `timeout_s`: how long a member may be late before all ranks end. `use_windows`: for ranks of one
+  /// process as well.
+  WindowCommunicator(std::shared_ptr<Region> region, int32_t rank, double timeout_s,
+                     bool use_windows = false);
+
+  void abort(const std::string& message) override;
+  std::string_view transport() const override { return "shared"; }
+
+ protected:
+  void exchange(const Exchange& exchange) override;
+
+ private:
+  struct Chunk {
+    int32_t reader;
+    uint64_t number;
+  };
+
+  class Reading;
+  bool is_local(int32_t rank) const;
+  void move_pieces(const Exchange& exchange);
+  void await_readers() const;
+  void enter(const Exchange& exchange);
+  void post(int32_t reader, const Slot& slot, uint64_t number) const;
+  void write_chunk(const Exchange& exchange, int64_t chunk, const std::vector<int32_t>& readers);
+  Slot await_chunk(const Exchange& exchange, int32_t writer, uint64_t number) const;
+  void acknowledge(int32_t writer, uint64_t number) const;
+  void wait(int32_t for_rank, uint64_t number, bool read) const;
+  std::string why_late(int32_t for_rank) const;
+  std::string circle_through(int32_t for_rank) const;
+  [[noreturn]] void end(const std::string& message) const;
+
+  std::shared_ptr<Region> region_;
+  RankState& own_;
+  int64_t timeout_ns_;
+  bool use_windows_;
+  int half_ = 0;
+  std::array<std::vector<Chunk>, 2> under_way_;  // by half: what must be read before it is written
+};
+
+}  // namespace stow::comm
