@@ -1,6 +1,7 @@
-// Random programs on random meshes: what the positions compute together is the whole program.
+// Random programs on random meshes: what the positions compute together is the whole program, evaluated
+// with the reference kernels, and compiled and run under several memory plans.
 //
-// STOW_FUZZ_COUNT programs (80) from STOW_FUZZ_SEED (1) on.
+// STOW_FUZZ_COUNT programs (80, or 34 that run) from STOW_FUZZ_SEED (1) on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "tests/fuzz/random_program.h"
 #include "tests/support/crash_note.h"
 #include "tests/support/evaluate_on_mesh.h"
+#include "tests/support/execute.h"
+#include "tests/support/execute_on_mesh.h"
 
 namespace stow {
 namespace {
@@ -118,6 +121,96 @@ Tried try_program(const RandomProgram& program, const Graph& graph, const MeshSh
   if (tried.fault.empty() && !tried.bitwise && program.smooth)
     tried.fault = testing::compare_loosely(graph, program.inputs, wholes);
   return tried;
+}
+
+struct Case {
+  MeshShape mesh;
+  std::vector<AxisSharding> in;
+  std::vector<std::optional<AxisSharding>> out;
+};
+
+Case random_case(Rng& rng, const Graph& graph) {
+  Case c{random_mesh(rng), {}, {}};
+  for (ValueId v : graph.inputs()) c.in.push_back(random_sharding(rng, graph.type(v), c.mesh));
+  for (ValueId v : graph.outputs()) {
+    c.out.emplace_back();
+    if (below(rng, 2) == 0) c.out.back() = random_sharding(rng, graph.type(v), c.mesh);
+  }
+  return c;
+}
+
+// Runs the program on threads, one a position, under five plans. Empty if all that was promised holds.
+std::string run_case(const RandomProgram& program, const Case& c, bool& ran) {
+  const Graph& graph = program.graph;
+  CompileOptions options{.donated = program.donated};
+  options.mesh = std::make_shared<const MeshOptions>(MeshOptions{c.mesh, c.in, c.out, {}});
+  std::vector<CompileOptions> plans(5, options);
+  plans[1].fuse = false;
+  plans[2].reuse = false;
+  plans[3].transfers_ahead = 0;
+  plans[3].tile_bytes = 32;
+  plans[4].capacities = {1, 1, 1};
+  if (program.differentiated) plans[4].override_policy = testing::random_policy(graph.n_nodes() + 4);
+  testing::PerPosition first;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    testing::MeshExecution e;
+    try {
+      e = testing::execute_on_mesh(graph, plans[i], program.inputs, 1, i % 2 == 1);
+    } catch (const TraceError& error) {
+      if (std::string_view(error.what()).find("since the loop goes over it") !=
+          std::string_view::npos)
+        return "";
+      return error.what();
+    }
+    ran = true;
+    if (!e.fault.empty()) return fmt::format("plan {}: {}", i, e.fault);
+    if (i == 0) first = e.outputs;
+    if (e.outputs != first) return fmt::format("plan {} has other bits", i);
+    if (i > 0) continue;
+    bool sums = false;
+    for (const CollectiveCount& count : e.collectives)
+      sums = sums || count.op == OpKind::kReduceScatter || count.op == OpKind::kAllReduce;
+    const testing::Execution whole = testing::execute(
+        graph, {.donated = program.donated, .fuse = false, .reuse = false}, program.inputs, 1);
+    std::vector<Bytes> wholes;
+    for (size_t o = 0; o < graph.outputs().size(); ++o) {
+      std::vector<Bytes> parts;
+      for (const auto& outputs : e.outputs) parts.push_back(outputs[o]);
+      const auto joined =
+          testing::join(graph.type(graph.outputs()[o]), parts, e.out[o], c.mesh);
+      if (!joined) return fmt::format("copies of a part of output {} differ", o);
+      if (!sums && *joined != whole.outputs[o])
+        return fmt::format("output {} has other bits, no sum was cut", o);
+      wholes.push_back(*joined);
+    }
+    // Programs that compare or round make much of the last bit of a sum.
+    if (sums && program.smooth)
+      if (std::string fault = testing::compare_loosely(graph, program.inputs, wholes);
+          !fault.empty())
+        return fault;
+  }
+  return "";
+}
+
+TEST(PartitionFuzz, EveryPlanOfAMeshIsExactAndKeepsTheBits) {
+  const uint64_t first = environment("STOW_FUZZ_SEED", 1),
+                 count = environment("STOW_FUZZ_COUNT", 34);
+  int n_ran = 0, n_faults = 0;
+  for (uint64_t seed = first; seed < first + count && n_faults < 10; ++seed) {
+    const RandomProgram program = testing::random_program(seed);
+    Rng rng(seed + 1000);
+    for (int round = 0; round < 3; ++round) {
+      const Case c = random_case(rng, program.graph);
+      testing::set_crash_note(fmt::format("seed {}, round {} on {}\n{}", seed, round,
+                                          to_string(c.mesh), print(program.graph)));
+      bool ran = false;
+      const std::string fault = run_case(program, c, ran);
+      EXPECT_EQ(fault, "") << "seed " << seed << ", round " << round << " on " << to_string(c.mesh);
+      n_ran += ran;
+      n_faults += !fault.empty();
+    }
+  }
+  EXPECT_GT(n_ran, static_cast<int>(2 * count));
 }
 
 TEST(PartitionFuzz, PositionsGiveTheWholeProgram) {

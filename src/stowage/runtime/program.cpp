@@ -21,6 +21,7 @@ struct Program::Frame {
   Streams* streams = nullptr;
   std::vector<std::deque<uint64_t>> tickets;  // of moves under way, by transfer
   RunObserver* observer = nullptr;
+  const comm::MeshPosition* mesh = nullptr;
 };
 
 namespace {
@@ -131,7 +132,10 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
                                                       kernel.outputs[0].strides});
     return step;
   }
-  step.kernel = target_->bind(kernel);
+  if (comm::is_collective(kernel))
+    step.collective = std::make_unique<comm::BoundCollective>(kernel);
+  else
+    step.kernel = target_->bind(kernel);
   step.first_address = n_addresses_;
   n_addresses_ += step.operands.size();
   for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
@@ -240,8 +244,12 @@ void Program::run_kernel(const Step& step, Frame& frame, bool is_first, int64_t 
   if (kPoisonsArena) show_all(true);
   const double begin_s = frame.observer ? steady_seconds() : 0;
   std::byte** const outputs = at + step.n_inputs;
-  step.kernel->run({at, step.n_inputs}, {outputs, step.n_outputs},
-                   step.has_scratch ? outputs[step.n_outputs] : nullptr);
+  std::byte* const scratch = step.has_scratch ? outputs[step.n_outputs] : nullptr;
+  if (step.collective)
+    step.collective->run({at, step.n_inputs}, {outputs, step.n_outputs}, scratch, frame.mesh,
+                         *target_);
+  else
+    step.kernel->run({at, step.n_inputs}, {outputs, step.n_outputs}, scratch);
   if (kPoisonsArena) show_all(false);
   if (frame.observer || kFillsDeadBytes)
     end_instant(step, frame, begin_s);
@@ -345,10 +353,12 @@ void Program::run_steps(const std::vector<Step>& steps, Frame& frame, bool is_fi
 
 std::vector<DeviceBufferPtr> Program::run(Device& device,
                                           std::span<const DeviceBufferPtr> arguments,
-                                          RunObserver* observer) const {
+                                          RunObserver* observer,
+                                          const comm::MeshPosition* mesh) const {
   STOW_CHECK(arguments.size() == schedule_.inputs.size());
   Frame frame;
   frame.observer = observer;
+  frame.mesh = mesh;
   frame.bases.resize(schedule_.buffers.size());
   frame.addresses.resize(n_addresses_);
   frame.iterations.resize(schedule_.n_loops, 0);

@@ -8,6 +8,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/plan/memory_plan.h"
+#include "stowage/runtime/comm/bound_collective.h"
 #include "stowage/runtime/device.h"
 #include "stowage/runtime/move.h"
 #include "stowage/runtime/run_observer.h"
@@ -23,11 +24,13 @@ class Program {
   const MemoryPlan& plan() const { return plan_; }
 
   /// One buffer an input, in; one an output, out: an argument's own where it was donated. The
-  /// observer, where there is one, hears of every kernel.
+  /// observer, where there is one, hears of every kernel. A program with collectives runs at a position
+  /// of its mesh, and at all others at the same time.
   /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
-  /// arguments hold nothing of use.
+  /// arguments hold nothing of use; CommunicationError when another position is lost.
   std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
-                                   RunObserver* observer = nullptr) const;
+                                   RunObserver* observer = nullptr,
+                                   const comm::MeshPosition* mesh = nullptr) const;
 
  private:
   struct Operand {
@@ -50,6 +53,7 @@ class Program {
   struct Step {
     StepKind kind = StepKind::kKernel;
     std::unique_ptr<BoundKernel> kernel;
+    std::unique_ptr<const comm::BoundCollective> collective;  // instead of the above
     std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
     const Kernel* source = nullptr;         // of either, in the schedule
     // Of a kernel: inputs, then outputs, then the scratch if there is any. Of an open loop: the

@@ -21,13 +21,29 @@
 namespace stow {
 namespace {
 
+// What a program tells of itself beside its schedule and plan.
+struct Description {
+  Description(const Graph& graph, Partitioned parts)
+      : out_shardings(std::move(parts.out)),
+        notes(std::move(parts.notes)),
+        collectives(std::move(parts.collectives)) {
+    for (ValueId v : graph.inputs()) inputs.push_back(graph.type(v));
+    for (ValueId v : graph.outputs()) outputs.push_back(graph.type(v));
+  }
+  std::vector<ArrayType> inputs, outputs;
+  std::vector<AxisSharding> out_shardings;
+  std::vector<ShardingNote> notes;
+  std::vector<CollectiveCount> collectives;
+};
+
 class CompiledProgram final : public Executable {
  public:
-  CompiledProgram(const Graph& graph, Schedule schedule, MemoryPlan plan, const TargetPtr& target,
+  CompiledProgram(Description description, Schedule schedule, MemoryPlan plan, TargetPtr target,
                   Dump dump)
-      : program_(std::move(schedule), std::move(plan), target), dump_(std::move(dump)) {
-    for (ValueId v : graph.inputs()) inputs_.push_back(graph.type(v));
-    for (ValueId v : graph.outputs()) outputs_.push_back(graph.type(v));
+      : description_(std::move(description)),
+        target_(std::move(target)),
+        program_(std::move(schedule), std::move(plan), target_),
+        dump_(std::move(dump)) {
     for (const View& view : program_.schedule().outputs) {
       const Buffer& buffer = program_.schedule().buffers[view.buffer.index()];
       aliases_.push_back(buffer.role == BufferRole::kInput ? buffer.index : -1);
@@ -36,17 +52,30 @@ class CompiledProgram final : public Executable {
   const MemoryAnalysis& memory_analysis() const override { return program_.plan().analysis; }
   const Schedule& schedule() const override { return program_.schedule(); }
   const std::vector<int>& output_aliases() const override { return aliases_; }
-  const std::vector<ArrayType>& input_types() const override { return inputs_; }
-  const std::vector<ArrayType>& output_types() const override { return outputs_; }
+  const std::vector<ArrayType>& input_types() const override { return description_.inputs; }
+  const std::vector<ArrayType>& output_types() const override { return description_.outputs; }
+  const std::vector<AxisSharding>& output_shardings() const override {
+    return description_.out_shardings;
+  }
+  const std::vector<ShardingNote>& sharding_notes() const override { return description_.notes; }
+  const std::vector<CollectiveCount>& collectives() const override {
+    return description_.collectives;
+  }
   std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
-                                   RunObserver* observer) const override {
-    if (dump_.on() && !has_dumped_.exchange(true)) dump_.inputs(inputs_, arguments);
-    return program_.run(device, arguments, observer);
+                                   RunObserver* observer,
+                                   const comm::MeshPosition* mesh) const override {
+    if (dump_.on() && !has_dumped_.exchange(true)) dump_.inputs(description_.inputs, arguments);
+    return program_.run(device, arguments, observer, mesh);
+  }
+  ExecutablePtr bound_again() const override {
+    return std::make_shared<CompiledProgram>(description_, program_.schedule(), program_.plan(),
+                                             target_, Dump());
   }
 
  private:
+  Description description_;
+  TargetPtr target_;
   Program program_;
-  std::vector<ArrayType> inputs_, outputs_;
   std::vector<int> aliases_;
   Dump dump_;
   mutable std::atomic<bool> has_dumped_ = false;  // its inputs
@@ -67,6 +96,13 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
     dump.graph(name, g);
     verify(g);
   };
+  Partitioned parts;
+  if (options.mesh) {
+    pass("whole", [](const Graph& in) { return simplify(in); });
+    parts = partition(g, options.mesh->mesh, options.mesh->in, options.mesh->out,
+                      options.mesh->partition);
+    pass("partition", [&](const Graph&) { return std::move(parts.graph); });
+  }
   pass("simplify", [](const Graph& in) { return move_parts(simplify(in)); });
   pass("residuals",
        [&](const Graph& in) { return realize_residuals(in, options.override_policy); });
@@ -83,8 +119,9 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   if (dump.on() && options.fuse) dump.graph("summands", repeat_summands(chosen.tiled));
   Planned& planned = chosen.planned;
   if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
-  return std::make_shared<CompiledProgram>(chosen.tiled, std::move(planned.schedule),
-                                           std::move(planned.plan), target, std::move(dump));
+  return std::make_shared<CompiledProgram>(
+      Description(chosen.tiled, std::move(parts)), std::move(planned.schedule),
+      std::move(planned.plan), target, std::move(dump));
 }
 
 }  // namespace stow

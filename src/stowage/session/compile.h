@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "stowage/ir/graph.h"
+#include "stowage/passes/partition.h"
 #include "stowage/plan/analysis.h"
 #include "stowage/runtime/device.h"
 
@@ -17,9 +18,20 @@ namespace ir {
 struct Schedule;  // ir/schedule.h
 }
 class RunObserver;  // runtime/run_observer.h
+namespace comm {
+struct MeshPosition;  // runtime/comm/mesh_position.h
+}
 
 /// How large the tiles of a streamed update are.
 inline constexpr int64_t kTileBytes = 1 << 20;
+
+/// How a program's arrays lie on a mesh: see passes/partition.h.
+struct MeshOptions {
+  MeshShape mesh;
+  std::vector<AxisSharding> in;                   ///< By input of the graph.
+  std::vector<std::optional<AxisSharding>> out;   ///< By output; none: as propagation leaves it.
+  PartitionOptions partition;                     ///< Strictness, and what is noted.
+};
 
 struct CompileOptions {
   /// Inputs that may be overwritten; empty means none.
@@ -48,6 +60,8 @@ struct CompileOptions {
   /// Updates that wait for nothing but their gradient happen in the scan that makes it, layer by layer
   /// (passes/slice_work.h), where that hides moves within the capacities or takes no more memory.
   bool update_in_backward = true;
+  /// When set, the graph is over whole arrays and the program is that of one position of the mesh.
+  std::shared_ptr<const MeshOptions> mesh;
   /// When set, the graph after each pass, the timeline and the inputs of the first run go to a
   /// folder of their own in it (session/dump.h). Not set: the environment's STOW_DUMP.
   std::string dump_dir;
@@ -65,14 +79,23 @@ class Executable {
   virtual const std::vector<int>& output_aliases() const = 0;
   virtual const std::vector<ArrayType>& input_types() const = 0;  ///< In order.
   virtual const std::vector<ArrayType>& output_types() const = 0;  ///< In order.
+  /// Of a program of a mesh: how its results lie, what of it stays whole or passes through a larger form,
+  /// and the collectives of a position. Empty for any other.
+  virtual const std::vector<AxisSharding>& output_shardings() const = 0;
+  virtual const std::vector<ShardingNote>& sharding_notes() const = 0;       ///< Largest first.
+  virtual const std::vector<CollectiveCount>& collectives() const = 0;       ///< By op.
   /// Runs on `device`. `arguments` are one buffer an input, contiguous row-major. The results are
   /// buffers of their own or, where aliased, the donated argument's. The observer, where there is
   /// one, hears of every kernel.
+  /// A program with collectives runs at a position of its mesh, and at all others at the same time.
   /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
-  /// arguments hold nothing of use.
+  /// arguments hold nothing of use; CommunicationError when another position is lost.
   virtual std::vector<DeviceBufferPtr> run(Device& device,
                                            std::span<const DeviceBufferPtr> arguments,
-                                           RunObserver* observer = nullptr) const = 0;
+                                           RunObserver* observer = nullptr,
+                                           const comm::MeshPosition* mesh = nullptr) const = 0;
+  /// The same program bound once more, for another device that runs it at the same time.
+  virtual std::shared_ptr<const Executable> bound_again() const = 0;
 };
 using ExecutablePtr = std::shared_ptr<const Executable>;  ///< Immutable.
 

@@ -20,6 +20,7 @@ struct CompileOptions;
 /// Errors: TraceError "[dump] PATH: reason".
 class Dump {
  public:
+  Dump() = default;  ///< Writes nothing.
   Dump(const CompileOptions& options, const Graph& graph);
   bool on() const { return !folder_.empty(); }
   void graph(const std::string& stage, const Graph& graph);

@@ -33,11 +33,6 @@ class CpuTarget final : public Target {
 
 }  // namespace
 
-KernelTarget kernel_target(const Target& target) {
-  return {target.threads(), target.alignment_bytes(),
-          [&target](const Kernel& kernel) { return target.scratch_bytes(kernel); }};
-}
-
 TargetPtr cpu_target(int threads) {
   cpu::obey_environment();
   return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads());

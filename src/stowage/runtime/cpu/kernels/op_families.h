@@ -34,8 +34,6 @@ void iota(const IotaParams& params, Views out, void* scratch, int threads);
 void random_bits(Views in, Views out, int threads);
 
 // collective.cpp
-/// Bytes that a collective needs beside its operand and result: a function of op, bytes and group.
-int64_t collective_scratch_bytes(OpKind op, const CollectiveParams& params, Views in);
 /// Throws TraceError for a group of several positions, for which the kernels have no communicator.
 void collective(OpKind op, const CollectiveParams& params, Views in, Views out, int threads);
 

@@ -169,14 +169,6 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kConvolution:
       return convolution_scratch_bytes(std::get<ConvParams>(params), in, out, threads);
 
-    case OpKind::kAxisIndex:
-    case OpKind::kAllGather:
-    case OpKind::kReduceScatter:
-    case OpKind::kAllReduce:
-    case OpKind::kAllToAll:
-    case OpKind::kPermute:
-      return collective_scratch_bytes(op, std::get<CollectiveParams>(params), in);
-
     case OpKind::kConstant:
     case OpKind::kRandomBits:
     case OpKind::kBitcast:
@@ -203,6 +195,12 @@ int64_t op_scratch_bytes(OpKind op, const Params& params, std::span<const Tensor
     case OpKind::kOptimizationBarrier:
     case OpKind::kDebugPrint:
     case OpKind::kDevicePut:
+    case OpKind::kAxisIndex:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+    case OpKind::kAllReduce:
+    case OpKind::kAllToAll:
+    case OpKind::kPermute:
     case OpKind::kReshard:
     case OpKind::kFullToShard:
     case OpKind::kShardToFull:

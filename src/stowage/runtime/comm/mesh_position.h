@@ -1,0 +1,30 @@
+// MeshPosition: where in a mesh a program runs, and the communicator that reaches the others.
+// Not a mesh of devices; those are the user's side (api/sharding.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "stowage/core/mesh_shape.h"
+#include "stowage/runtime/comm/communicator.h"
+
+namespace stow::comm {
+
+/// One position of a mesh, and the ranks of all. One thread at a time uses it.
+struct MeshPosition {
+  Communicator* communicator = nullptr;  ///< Of the rank at `position`.
+  std::vector<int32_t> ranks;            ///< By position of the mesh, row-major.
+  int64_t position = 0;
+
+  /// The ranks of the group over those axes of the mesh that holds the position.
+  Group group(const MeshShape& mesh, std::span<const int> axes) const {
+    Group result;
+    for (int64_t member : mesh.group(position, axes))
+      result.ranks.push_back(ranks[static_cast<size_t>(member)]);
+    result.index = static_cast<int32_t>(mesh.index_in_group(position, axes));
+    return result;
+  }
+};
+
+}  // namespace stow::comm

@@ -1,0 +1,31 @@
+// Runs a graph over a mesh through the whole compiler: a thread and a device of exactly the predicted
+// size a position. Not an oracle; support/evaluate_on_mesh.h is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/session/compile.h"
+#include "tests/support/evaluate_on_mesh.h"
+
+namespace stow::testing {
+
+struct MeshExecution {
+  PerPosition outputs;
+  std::vector<AxisSharding> out;  ///< How they lie.
+  std::vector<CollectiveCount> collectives;
+  MemoryAnalysis analysis;  ///< Of one position.
+  /// What did not hold; empty when all did: predicted is measured at every position byte for byte, and
+  /// results have the bytes of their types.
+  std::string fault;
+};
+
+/// `inputs` are whole; `options.mesh` says how they are cut. Through the windows, the bytes that
+/// positions exchange take the way between processes.
+/// Errors: what compile() throws; what run() throws is a fault.
+MeshExecution execute_on_mesh(const Graph& graph, const CompileOptions& options,
+                              const std::vector<Bytes>& inputs, int threads,
+                              bool through_windows = false);
+
+}  // namespace stow::testing
