@@ -260,6 +260,10 @@ TEST(Partition, SumsPartsBeforeTheyCrossTheMesh) {
     in.push_back(cut_by({{0}, {}}));
     const Val y = matmul(x, w);
     all = all ? *all + y : y;
+    if (i == 0) {  // a term that is whole stands between
+      all = *all + Val(b, graph.add_input({DType::kF32, {8, 4}}));
+      in.push_back(whole_sharding(2));
+    }
   }
   graph.set_outputs({sin(*all).id()});
   const Program program{graph, in, {whole_sharding(2)}};
@@ -351,6 +355,32 @@ TEST(Partition, BodiesOfShardMapStayAsTheyAre) {
           expect_near(want.type(want.outputs()[o]), results[o], expected[o], 1e-5))
           << "output " << o;
   }
+}
+
+TEST(Partition, ResultsOfShardMapMustNotDifferAlongAxesThatTheyLeaveOut) {
+  const MeshShape mesh{{"x", "y"}, {4, 2}};
+  Graph graph;
+  GraphBuilder b(graph);
+  const Val x(b, graph.add_input({DType::kF32, {8, 16}}));
+  const Val part =
+      b.add1(OpKind::kFullToShard, ReshardParams{mesh, cut_by({{1}, {0}})}, {x});
+  const Val sum = b.add1(OpKind::kAllReduce, CollectiveParams{.mesh = mesh, .axes = {0}}, {part});
+  const auto leave = [&](const Val& v, std::vector<MeshAxes> axes) {
+    Graph copy = graph;
+    GraphBuilder builder(copy);
+    const ReshardParams p{mesh, cut_by(std::move(axes))};
+    copy.set_outputs({builder.add1(OpKind::kShardToFull, p, {Val(builder, v.id())}).id()});
+    return message_of([&] {
+      partition(copy, mesh, std::vector{cut_by({{}, {}})}, std::vector{std::optional<AxisSharding>()});
+    });
+  };
+  EXPECT_EQ(leave(sum, {{1}, {}}), "nothing was thrown");
+  EXPECT_EQ(leave(part, {{1}, {0}}), "nothing was thrown");
+  EXPECT_THAT(leave(part, {{1}, {}}),
+              HasSubstr("[shard_map] expected a result that is the same along mesh axis 'x', which its "
+                        "specification leaves out, got one that may differ; reduce it over 'x', or "
+                        "name the axis in out_specs"));
+  EXPECT_THAT(leave(sum, {{}, {}}), HasSubstr("mesh axis 'y'"));
 }
 
 // ---- Numbers ----
