@@ -50,6 +50,18 @@ void fill(MemoryKind& v) {
 void fill(std::string& v) {
   v = "quote \" slash \\ tab \t µ";
 }
+void fill(ReduceKind& v) {
+  v = ReduceKind::kOr;
+}
+void fill(MeshAxes& v) {
+  v = {2, 0};
+}
+void fill(MeshShape& v) {
+  v = {{"data", "quote \" \\"}, {4, 2}};
+}
+void fill(AxisSharding& v) {
+  v = {.axes = {{1}, {}, {2, 0}}};
+}
 void fill(PolicyPtr& v) {
   v = sample_policy("dots");
 }

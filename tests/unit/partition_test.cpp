@@ -260,6 +260,10 @@ TEST(Partition, SumsPartsBeforeTheyCrossTheMesh) {
     in.push_back(cut_by({{0}, {}}));
     const Val y = matmul(x, w);
     all = all ? *all + y : y;
+    if (i == 0) {  // a term that is whole stands between
+      all = *all + Val(b, graph.add_input({DType::kF32, {8, 4}}));
+      in.push_back(whole_sharding(2));
+    }
   }
   graph.set_outputs({sin(*all).id()});
   const Program program{graph, in, {whole_sharding(2)}};
@@ -312,6 +316,52 @@ TEST(Partition, PoliciesKeepTheSumOfAProductNotItsParts) {
   }
 }
 
+// Activations lie cut by tokens between products, and by the inner axis within: what an all_reduce
+// would send goes as a reduce_scatter and an all_gather, and what a position keeps is a part.
+TEST(Partition, ConstraintsCutTheSequenceBetweenProducts) {
+  const MeshShape mesh{{"model"}, {4}};
+  const auto constrain = [&](const Val& x, std::vector<MeshAxes> axes) {
+    return x.builder().add1(OpKind::kReshard, ReshardParams{mesh, cut_by(std::move(axes))}, {x});
+  };
+  Graph graph;
+  GraphBuilder b(graph);
+  // Few tokens and wide parameters, so that activations are cheaper to send.
+  const Val h(b, graph.add_input({DType::kF32, {8, 8}}));
+  const Val w1(b, graph.add_input({DType::kF32, {8, 32}}));
+  const Val w2(b, graph.add_input({DType::kF32, {32, 8}}));
+  const Val up = constrain(matmul(h, w1), {{}, {0}});
+  graph.set_outputs({(h + constrain(matmul(sin(up), w2), {{0}, {}})).id()});
+  const Program program{graph, {cut_by({{0}, {}}), cut_by({{}, {0}}), cut_by({{0}, {}})}, {{}}};
+  const Partitioned local = partition(graph, mesh, program.in, program.out);
+  EXPECT_EQ(local.out[0], cut_by({{0}, {}}));
+  EXPECT_EQ(count_ops(local.graph, OpKind::kAllGather, true), 1);
+  EXPECT_EQ(count_ops(local.graph, OpKind::kReduceScatter, true), 1);
+  EXPECT_EQ(count_ops(local.graph, OpKind::kAllReduce, true), 0);
+  expect_whole(program, mesh);
+}
+
+// Parameters on the host, a part on each position: a part is moved to the device, then gathered there.
+TEST(Partition, PartsOffTheDeviceAreMovedBeforeTheyAreGathered) {
+  const MeshShape mesh{{"data"}, {4}};
+  Graph graph;
+  GraphBuilder b(graph);
+  const Val x(b, graph.add_input({DType::kF32, {kTokens, kWidth}}));
+  const Val w(b, graph.add_input({DType::kF32, {kWidth, kInner}, MemoryKind::kPinnedHost}));
+  graph.set_outputs({matmul(x, device_put(w, MemoryKind::kDevice)).id()});
+  const Program program{graph, {cut_by({{0}, {}}), cut_by({{0}, {}})}, {{}}};
+  const Partitioned local = partition(graph, mesh, program.in, program.out);
+  for (const Node& node : local.graph.nodes()) {
+    const ArrayType& type = local.graph.type(node.result());
+    if (node.op == OpKind::kDevicePut) {
+      EXPECT_EQ(to_string(type), "f32[2,16]");
+    }
+    EXPECT_EQ(type.kind, MemoryKind::kDevice);
+  }
+  EXPECT_EQ(count_ops(local.graph, OpKind::kDevicePut, true), 1);
+  EXPECT_EQ(count_ops(local.graph, OpKind::kAllGather, true), 1);
+  expect_whole(program, mesh);
+}
+
 // ---- shard_map ----
 
 // x w with the contracted axis cut, summed by hand.
@@ -351,6 +401,32 @@ TEST(Partition, BodiesOfShardMapStayAsTheyAre) {
           expect_near(want.type(want.outputs()[o]), results[o], expected[o], 1e-5))
           << "output " << o;
   }
+}
+
+TEST(Partition, ResultsOfShardMapMustNotDifferAlongAxesThatTheyLeaveOut) {
+  const MeshShape mesh{{"x", "y"}, {4, 2}};
+  Graph graph;
+  GraphBuilder b(graph);
+  const Val x(b, graph.add_input({DType::kF32, {8, 16}}));
+  const Val part =
+      b.add1(OpKind::kFullToShard, ReshardParams{mesh, cut_by({{1}, {0}})}, {x});
+  const Val sum = b.add1(OpKind::kAllReduce, CollectiveParams{.mesh = mesh, .axes = {0}}, {part});
+  const auto leave = [&](const Val& v, std::vector<MeshAxes> axes) {
+    Graph copy = graph;
+    GraphBuilder builder(copy);
+    const ReshardParams p{mesh, cut_by(std::move(axes))};
+    copy.set_outputs({builder.add1(OpKind::kShardToFull, p, {Val(builder, v.id())}).id()});
+    return message_of([&] {
+      partition(copy, mesh, std::vector{cut_by({{}, {}})}, std::vector{std::optional<AxisSharding>()});
+    });
+  };
+  EXPECT_EQ(leave(sum, {{1}, {}}), "nothing was thrown");
+  EXPECT_EQ(leave(part, {{1}, {0}}), "nothing was thrown");
+  EXPECT_THAT(leave(part, {{1}, {}}),
+              HasSubstr("[shard_map] expected a result that is the same along mesh axis 'x', which its "
+                        "specification leaves out, got one that may differ; reduce it over 'x', or "
+                        "name the axis in out_specs"));
+  EXPECT_THAT(leave(sum, {{}, {}}), HasSubstr("mesh axis 'y'"));
 }
 
 // ---- Numbers ----

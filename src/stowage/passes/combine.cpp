@@ -1,5 +1,7 @@
 #include "stowage/passes/combine.h"
 
+#include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "stowage/ir/utilities.h"
@@ -17,81 +19,90 @@ class Combiner {
     copy_inputs(from_, to_, map_);
     regions_ = import_regions(from_, to_, RegionId());
     for (const Node& node : from_.nodes()) {
-      if (is_sum_over_positions(node) && only_added(node.result())) {
-        waiting_.emplace(node.result().index(), Waiting{map_image(node.operands[0]), &node});
-      } else if (const Waiting* const first = combinable(node)) {
-        combine(node, *first);
-      } else {
+      if (is_sum_over_positions(node) && only_added(node.result()))
+        sums_.emplace(node.result().index(), Sum{{}, {{&node, map_[node.operands[0]]}}});
+      else if (node.op == OpKind::kAdd && (is_open(node.operands[0]) || is_open(node.operands[1])))
+        add(node);
+      else
         copy(node);
-      }
     }
     std::vector<ValueId> outputs;
-    for (ValueId v : from_.outputs()) outputs.push_back(map_image(v));
+    for (ValueId v : from_.outputs()) outputs.push_back(map_[v]);
     to_.set_outputs(std::move(outputs));
     return std::move(to_);
   }
 
  private:
-  // A value whose collective has not been written yet: its parts, and the collective.
-  struct Waiting {
-    ValueId part;  // in to_
-    const Node* collective;
+  // A sum that is not written yet: of a value, and of parts by the collective that reduces them.
+  struct Sum {
+    std::optional<ValueId> value;  // in to_, as parts are
+    std::vector<std::pair<const Node*, ValueId>> parts;
   };
 
   static bool is_sum_over_positions(const Node& node) {
-    return (node.op == OpKind::kAllReduce || node.op == OpKind::kReduceScatter) &&
-           node.as<CollectiveParams>().kind == ReduceKind::kSum;
+    return node.op == OpKind::kAllReduce && node.as<CollectiveParams>().kind == ReduceKind::kSum;
+  }
+  static bool alike(const Node& a, const Node& b) {
+    return same_operation(a, b) && a.region == b.region && a.backward == b.backward;
   }
 
   // True if the only reader is an addition.
   bool only_added(ValueId v) const {
-    if (n_uses_[v.index()] != 1) return false;
     const auto uses = users_.of(v);
-    return uses.size() == 1 && from_.node(uses[0].node).op == OpKind::kAdd;
+    return n_uses_[v.index()] == 1 && uses.size() == 1 &&
+           from_.node(uses[0].node).op == OpKind::kAdd;
+  }
+  bool is_open(ValueId v) const { return sums_.contains(v.index()); }
+
+  Sum take(ValueId v) {
+    const auto it = sums_.find(v.index());
+    if (it == sums_.end()) return {map_[v], {}};
+    Sum sum = std::move(it->second);
+    sums_.erase(it);
+    return sum;
   }
 
-  // An addition of two values that wait for collectives alike: the first of them.
-  const Waiting* combinable(const Node& node) const {
-    if (node.op != OpKind::kAdd) return nullptr;
-    const auto a = waiting_.find(node.operands[0].index()),
-               b = waiting_.find(node.operands[1].index());
-    if (a == waiting_.end() || b == waiting_.end() || a == b) return nullptr;
-    const Node &first = *a->second.collective, &second = *b->second.collective;
-    const bool alike = same_operation(first, second) && first.region == second.region &&
-                       first.backward == second.backward;
-    return alike ? &a->second : nullptr;
-  }
-
-  void combine(const Node& node, const Waiting& first) {
-    const Node& collective = *first.collective;
-    Node sum = node;
-    sum.operands = {first.part, waiting_.at(node.operands[1].index()).part};
-    sum.region = region(node);
-    const ArrayType type = to_.type(first.part);
-    const ValueId part = to_.node(to_.add_node(std::move(sum), std::span(&type, 1))).result();
-    for (ValueId operand : node.operands) waiting_.erase(operand.index());
-    const Waiting both{part, &collective};
-    if (only_added(node.result()))
-      waiting_.emplace(node.result().index(), both);
-    else
-      map_.set(node.result(), write(both));
-  }
-
-  ValueId write(const Waiting& waiting) {
-    Node collective = *waiting.collective;
-    collective.operands = {waiting.part};
-    collective.region = region(collective);
-    const ArrayType type = from_.type(waiting.collective->result());
-    return to_.node(to_.add_node(std::move(collective), std::span(&type, 1))).result();
-  }
-
-  // The image of a value that is read otherwise than by a sum of its like.
-  ValueId map_image(ValueId v) {
-    if (const auto it = waiting_.find(v.index()); it != waiting_.end()) {
-      map_.set(v, write(it->second));
-      waiting_.erase(it);
+  void add(const Node& node) {
+    Sum sum = take(node.operands[0]), more = take(node.operands[1]);
+    if (more.value) sum.value = sum.value ? added(node, *sum.value, *more.value) : *more.value;
+    for (const auto& [collective, part] : more.parts) {
+      const auto same = std::find_if(sum.parts.begin(), sum.parts.end(),
+                                     [&](const auto& p) { return alike(*p.first, *collective); });
+      if (same == sum.parts.end())
+        sum.parts.emplace_back(collective, part);
+      else
+        same->second = added(node, same->second, part);
     }
-    return map_[v];
+    if (only_added(node.result())) {
+      sums_.emplace(node.result().index(), std::move(sum));
+      return;
+    }
+    const ValueId written = write(sum, node);
+    if (node.leaves) to_.mutable_node(to_.value(written).node).leaves = true;
+    map_.set(node.result(), written);
+  }
+
+  // The sum of two values, where `node` stands.
+  ValueId added(const Node& node, ValueId a, ValueId b) {
+    Node sum = node;
+    sum.operands = {a, b};
+    sum.region = region(node);
+    const ArrayType type = to_.type(a);
+    return to_.node(to_.add_node(std::move(sum), std::span(&type, 1))).result();
+  }
+
+  ValueId write(const Sum& sum, const Node& node) {
+    std::optional<ValueId> value = sum.value;
+    for (const auto& [from, part] : sum.parts) {
+      Node collective = *from;
+      collective.operands = {part};
+      collective.region = region(collective);
+      const ArrayType type = to_.type(part);
+      const ValueId whole =
+          to_.node(to_.add_node(std::move(collective), std::span(&type, 1))).result();
+      value = value ? added(node, *value, whole) : whole;
+    }
+    return *value;
   }
 
   RegionId region(const Node& node) const {
@@ -99,7 +110,6 @@ class Combiner {
   }
 
   void copy(const Node& node) {
-    for (ValueId v : node.operands) map_image(v);
     const NodeId id = copy_node(from_, node, to_, map_, regions_);
     for (GraphPtr& nested : to_.mutable_node(id).graphs)
       nested = std::make_shared<const Graph>(combine_sums(*nested));
@@ -111,7 +121,7 @@ class Combiner {
   Users users_;
   std::vector<int> n_uses_;
   std::vector<RegionId> regions_;
-  std::unordered_map<size_t, Waiting> waiting_;  // by value of from_
+  std::unordered_map<size_t, Sum> sums_;  // by value of from_; each is read by an addition alone
 };
 
 }  // namespace

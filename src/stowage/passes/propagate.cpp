@@ -40,6 +40,7 @@ class Propagation {
     level->graph = &graph;
     level->fixed.assign(graph.n_values(), false);
     level->manual.assign(graph.n_values(), false);
+    level->varies.assign(graph.n_values(), 0);
     for (size_t v = 0; v < graph.n_values(); ++v)
       level->of.push_back(whole_sharding(graph.type(ValueId(v)).shape.rank()));
     level->factors.resize(graph.n_nodes());
@@ -63,6 +64,7 @@ class Propagation {
   void find_manual(Level& level) {
     while (spread_manual(level)) {
     }
+    check_borders(level);
     fix_manual(level);
   }
 
@@ -90,27 +92,55 @@ class Propagation {
     return op == OpKind::kFullToShard || op == OpKind::kAxisIndex || is_collective(op);
   }
 
+  static uint64_t bits(const MeshAxes& axes) {
+    uint64_t mask = 0;
+    for (int axis : axes) mask |= uint64_t{1} << axis;
+    return mask;
+  }
+  static uint64_t bits(const AxisSharding& s) {
+    uint64_t mask = 0;
+    for (const MeshAxes& axes : s.axes) mask |= bits(axes);
+    return mask;
+  }
+
+  // Along which axes the results of a node differ, where its operands differ along those of `mask`.
+  static uint64_t varying(const Node& node, uint64_t mask) {
+    if (node.op == OpKind::kFullToShard) return bits(node.as<ReshardParams>().sharding);
+    if (node.op == OpKind::kAllReduce || node.op == OpKind::kAllGather)
+      return mask & ~bits(node.as<CollectiveParams>().axes);
+    if (is_collective(node.op) || node.op == OpKind::kAxisIndex)
+      return mask | bits(node.as<CollectiveParams>().axes);
+    return mask;
+  }
+
   bool spread_manual(Level& level) {
     bool changed = false;
     const Graph& graph = *level.graph;
     for (size_t n = 0; n < graph.n_nodes(); ++n) {
       const Node& node = graph.nodes()[n];
       if (node.graphs.empty()) {
-        const bool manual =
-            node.op != OpKind::kShardToFull &&
-            (makes_manual(node.op) ||
-             std::any_of(node.operands.begin(), node.operands.end(),
-                         [&](ValueId v) { return level.is_manual(v); }));
-        for (int i = 0; manual && i < node.n_results; ++i) changed |= mark(level, node.result(i));
+        if (node.op == OpKind::kShardToFull) continue;
+        bool manual = makes_manual(node.op);
+        uint64_t mask = 0;
+        for (ValueId v : node.operands) {
+          manual = manual || level.is_manual(v);
+          mask |= level.varies[v.index()];
+        }
+        mask = varying(node, mask);
+        for (int i = 0; manual && i < node.n_results; ++i)
+          changed |= mark(level, node.result(i), mask);
         continue;
       }
-      for_each_edge(level, n, [&](std::vector<Place> ends, size_t n_made) {
-        const bool any = std::any_of(ends.begin(), ends.end(), [](const Place& end) {
-          return end.level->is_manual(end.value);
-        });
+      for_each_edge(level, n, [&](std::vector<Place> ends, size_t n_operands) {
+        bool any = false;
+        uint64_t mask = 0;
+        for (const Place& end : ends) {
+          any = any || end.level->is_manual(end.value);
+          mask |= end.level->varies[end.value.index()];
+        }
         // An operand is not made manual by what reads it.
-        for (size_t i = n_made; any && i < ends.size(); ++i)
-          changed |= mark(*ends[i].level, ends[i].value);
+        for (size_t i = n_operands; any && i < ends.size(); ++i)
+          changed |= mark(*ends[i].level, ends[i].value, mask);
       });
       for (size_t k = 0; k < level.nested[n].size(); ++k)
         changed |= spread_manual(inner_of(level, n, k));
@@ -118,9 +148,31 @@ class Propagation {
     return changed;
   }
 
-  static bool mark(Level& level, ValueId v) {
-    if (level.manual[v.index()]) return false;
-    return level.manual[v.index()] = true;
+  static bool mark(Level& level, ValueId v, uint64_t mask) {
+    const size_t i = v.index();
+    if (level.manual[i] && (mask & ~level.varies[i]) == 0) return false;
+    level.manual[i] = true;
+    level.varies[i] |= mask;
+    return true;
+  }
+
+  // What comes out of the body of a shard_map is the same along the axes that do not cut it.
+  void check_borders(const Level& level) const {
+    for (const Node& node : level.graph->nodes()) {
+      if (node.op != OpKind::kShardToFull) continue;
+      const uint64_t left_out =
+          level.varies[node.operands[0].index()] & ~bits(node.as<ReshardParams>().sharding);
+      for (int axis = 0; axis < mesh_.rank(); ++axis) {
+        if ((left_out >> axis & 1) == 0 || mesh_.extents[static_cast<size_t>(axis)] == 1) continue;
+        const std::string place = to_string(node.provenance);
+        trace_error("[shard_map] expected a result that is the same along mesh axis '{0}', which its "
+                    "specification leaves out, got one that may differ; reduce it over '{0}', or name "
+                    "the axis in out_specs{1}{2}",
+                    mesh_.names[static_cast<size_t>(axis)], place.empty() ? "" : "\n  at ", place);
+      }
+    }
+    for (const auto& list : level.nested)
+      for (const auto& nested : list) check_borders(*nested);
   }
 
   void fix_manual(Level& level) {
@@ -348,6 +400,9 @@ bool is_made_at_use(const Graph& graph, ValueId v) {
 std::unique_ptr<GraphShardings> propagate(const Graph& graph, const MeshShape& mesh,
                                           std::span<const AxisSharding> in,
                                           std::span<const std::optional<AxisSharding>> out) {
+  constexpr int kMostAxes = 64;  // a bit each
+  if (mesh.rank() > kMostAxes)
+    trace_error("[partition] expected a mesh of at most {} axes, got {}", kMostAxes, mesh.rank());
   Propagation propagation(mesh);
   std::unique_ptr<Level> level = propagation.prepare(graph);
   propagation.find_manual(*level);

@@ -20,6 +20,8 @@ struct GraphShardings {
   /// By value: it is one position's own, as in the body of shard_map. Its type is that of the part, and
   /// `of` says whole.
   std::vector<bool> manual;
+  /// By value, of manual ones: a bit for each mesh axis along which positions may hold different values.
+  std::vector<uint64_t> varies;
   std::vector<bool> fixed;  ///< By value: nothing spreads to it.
   std::vector<ShardingFactors> factors;  ///< By node; none of nodes that hold graphs.
   /// By node, then by nested graph.
@@ -39,6 +41,8 @@ bool is_made_at_use(const Graph& graph, ValueId v);
 /// from the operand of a broadcast to its result, then there too. Where letters compete for a mesh
 /// axis in one value, the one that comes first in the op's results, then operands, has it. The scanned axis of a stack gets no mesh axis.
 /// A fixed order of nodes makes the result the same everywhere.
+/// Errors: TraceError if the result of a shard_map may differ along a mesh axis that its specification
+/// leaves out.
 std::unique_ptr<GraphShardings> propagate(const Graph& graph, const MeshShape& mesh,
                                           std::span<const AxisSharding> in,
                                           std::span<const std::optional<AxisSharding>> out);
