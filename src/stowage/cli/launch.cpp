@@ -51,6 +51,7 @@ struct Stream {
 struct Child {
   pid_t pid = -1;
   bool has_ended = false;
+  bool was_killed = false;  // by the launcher, after another had failed
   int status = 0;         // of waitpid
   std::string error;      // what stands behind "stowage: error: "
   std::string last_said;  // the end of what it wrote to standard error
@@ -175,7 +176,12 @@ Result<int> Supervisor::run() {
   region_ = *region;
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&mask, signal);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
+    // What was ignored before, as a shell does with SIGINT in the background, stays so.
+    struct sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    if (signal == SIGCHLD || before.sa_handler != SIG_IGN) sigaddset(&mask, signal);
+  }
   ::pthread_sigmask(SIG_BLOCK, &mask, &old_mask_);
   mask_is_set_ = true;
   signals_ = ::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -224,6 +230,7 @@ void Supervisor::watch() {
   find_abandoned();
   if (failed_ >= 0 && Clock::now() >= deadline_ && !all_ended()) {
     if (waiting_.empty()) waiting_ = waiting_text(failed_);
+    for (Child& child : children_) child.was_killed = child.was_killed || !child.has_ended;
     signal_all(SIGKILL);
   }
 }
@@ -345,6 +352,7 @@ int Supervisor::conclude() const {
   const int status = WEXITSTATUS(first.status);
   bool alike = true, same_status = true;
   for (const Child& child : children_) {
+    if (child.was_killed) continue;
     alike = alike && child.error == first.error;
     same_status = same_status && child.status == first.status;
   }
