@@ -76,6 +76,17 @@ HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVe
     return;
   }
   const std::byte* data = row.data;
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  // Masked loads touch no memory outside of the mask on these machines.
+  if (!kWhole && row.mask != 0 && row.form == Form::kNative) {
+    const auto* from = reinterpret_cast<const float*>(data) + i;
+    for (size_t k = 0; k < kVectors; ++k) {
+      const size_t before = HWY_MIN(k * lanes, n);
+      v[k] = hn::MaskedLoad(hn::FirstN(d, HWY_MIN(lanes, n - before)), d, from + before);
+    }
+    return;
+  }
+#endif
   HWY_ALIGN std::byte pad[kReduceLanes * sizeof(float)];
   if (!kWhole && row.mask != 0) {
     std::memset(pad, 0, sizeof(pad));
