@@ -217,12 +217,16 @@ const std::byte* Program::read_on_host(const Operand& operand, const Frame& fram
                                        std::byte* copy) const {
   const Place at = locate(operand, frame);
   show(operand, at, frame, true);
-  std::memcpy(copy, at.memory, static_cast<size_t>(operand.high_bytes));
+  // A loop reads one byte in every iteration: no call for it.
+  if (operand.high_bytes == 1)
+    *copy = *at.memory;
+  else
+    std::memcpy(copy, at.memory, static_cast<size_t>(operand.high_bytes));
   show(operand, at, frame, false);
   return copy;
 }
 
-void Program::run_kernel(const Step& step, Frame& frame, bool is_first, int64_t iteration) const {
+inline void Program::run_kernel(const Step& step, Frame& frame, bool is_first, int64_t iteration) const {
   std::byte** const at = frame.addresses.data() + step.first_address;
   if (is_first) {
     for (size_t k = 0; k < step.operands.size(); ++k)
@@ -234,7 +238,9 @@ void Program::run_kernel(const Step& step, Frame& frame, bool is_first, int64_t 
       if (n == 0)
         address = locate(step.operands[moving.operand], frame).memory;
       else if (address)  // null where there are no elements
-        address += moving.deltas[n == 1 ? 0 : static_cast<uint64_t>(iteration) % n];
+        address += moving.deltas[n == 1   ? 0
+                                 : n == 2 ? static_cast<uint64_t>(iteration) & 1
+                                          : static_cast<uint64_t>(iteration) % n];
     }
   }
   const auto show_all = [&](bool visible) {

@@ -87,7 +87,8 @@ class Program {
                   std::span<std::byte> bounce, Frame& frame) const;
   void finish_move(const Step& step, Frame& frame) const;
   Place locate(const Operand& operand, const Frame& frame) const;
-  void run_kernel(const Step& step, Frame& frame, bool is_first, int64_t iteration) const;
+  [[gnu::always_inline]] void run_kernel(const Step& step, Frame& frame, bool is_first,
+                                         int64_t iteration) const;
   void run_move(const Step& step, Frame& frame) const;
   void end_instant(const Step& step, Frame& frame, double begin_s) const;
   const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;

@@ -98,6 +98,7 @@ class Rows final : public BoundKernel::Impl {
  public:
   Rows(const Kernel& kernel, int threads) : program_(*kernel.program, threads) {}
   void run(Inputs in, Outputs out, void* scratch) override { program_.run(in, out, scratch); }
+  RowCalls* only_calls() const override { return program_.only_calls(); }
 
  private:
   RowProgramRunner program_;
@@ -327,12 +328,9 @@ BoundKernel::BoundKernel(const Kernel& kernel, int threads) {
     impl_ = std::make_unique<Attention>(kernel, threads);
   else
     impl_ = std::make_unique<Other>(kernel, threads);
+  calls_ = impl_->only_calls();
 }
 
 BoundKernel::~BoundKernel() = default;
-
-void BoundKernel::run(Inputs inputs, Outputs outputs, void* scratch) const {
-  impl_->run(inputs, outputs, scratch);
-}
 
 }  // namespace stow::cpu

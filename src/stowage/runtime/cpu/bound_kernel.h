@@ -7,6 +7,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
+#include "stowage/runtime/cpu/kernels/row_calls.h"
 #include "stowage/runtime/target.h"
 
 namespace stow::cpu {
@@ -20,17 +21,25 @@ class BoundKernel final : public stow::BoundKernel {
   ~BoundKernel() override;
   /// Addresses of the operands' first elements; scratch of kernel_scratch_bytes, 64-byte aligned.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-           void* scratch) const override;
+           void* scratch) const override {
+    if (calls_)  // in line: a loop over scalars does little else
+      calls_->run(inputs.data(), outputs.data(), static_cast<std::byte*>(scratch));
+    else
+      impl_->run(inputs, outputs, scratch);
+  }
 
   class Impl {
    public:
     virtual ~Impl() = default;
     virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                      void* scratch) = 0;
+    /// What run() comes down to, if that is always the same calls; else null.
+    virtual RowCalls* only_calls() const { return nullptr; }
   };
 
  private:
   std::unique_ptr<Impl> impl_;
+  RowCalls* calls_ = nullptr;  // of impl_
 };
 
 }  // namespace stow::cpu

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "stowage/runtime/cpu/kernels/index_windows.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
@@ -25,6 +28,27 @@ void read_line(W* to, int64_t to_step, const W* from, int64_t from_step, const I
       to[i * to_step] = start > last ? other : x;
     }
     return;
+  }
+  // Of 32 bits the places are first made side by side, then read: the first is a loop of vectors.
+  if constexpr (std::is_same_v<I, int32_t>) {
+    constexpr int64_t kPart = 256, kMost = std::numeric_limits<int32_t>::max();
+    if (components.size() == 1 && index_step == 1 && first.last_start <= kMost) {
+      const auto last = static_cast<int32_t>(first.last_start);
+      int32_t starts[kPart];
+      for (int64_t begin = 0; begin < n; begin += kPart) {
+        const int64_t some = std::min(kPart, n - begin);
+        for (int64_t i = 0; i < some; ++i)
+          starts[i] = std::min(std::max(index[begin + i], 0), last);
+        const W* const source = from + begin * from_step;
+        W* const target = to + begin * to_step;
+        if (to_step == 1 && from_step == 0 && first.stride == 1)
+          for (int64_t i = 0; i < some; ++i) target[i] = source[starts[i]];
+        else
+          for (int64_t i = 0; i < some; ++i)
+            target[i * to_step] = source[i * from_step + starts[i] * first.stride];
+      }
+      return;
+    }
   }
   if (components.size() == 1 && to_step == 1 && index_step == 1) {
     for (int64_t i = 0; i < n; ++i)

@@ -135,6 +135,12 @@ void RowCalls::for_each_address(Call& call, F f) {
     }
     case Call::kFill:
       return write(static_cast<Fill*>(arguments)->acc);
+    case Call::kSingle: {
+      auto& s = *static_cast<Single*>(arguments);
+      write(s.out);
+      for (const std::byte*& arg : s.args) read(arg);
+      return;
+    }
   }
 }
 
@@ -223,6 +229,37 @@ void RowCalls::find_small_maps() {
   }
 }
 
+// Of single elements, the kernels that row_single.h knows are not called. After find_small_maps(),
+// which has looked at the forms.
+void RowCalls::find_singles() {
+  singles_.reserve(calls_.size());  // calls keep their addresses
+  for (Call& call : calls_) {
+    Single s;
+    SingleOp op = SingleOp::kNone;
+    if (call.kind == Call::kMap) {
+      const auto& c = *static_cast<const KernelCall*>(call.arguments);
+      if (!c.is_small || c.cols != 1 || c.more[0].data != nullptr) continue;
+      op = single_op(call.map);
+      s.out = c.out;
+      for (size_t k = 0; k < std::size(s.args); ++k)
+        s.args[k] = c.args[k].data ? c.args[k].data : c.args[0].data;
+    } else if (call.kind == Call::kMove) {
+      const auto& c = *static_cast<const MoveCall*>(call.arguments);
+      if (c.rows != 1 || c.cols != 1) continue;
+      op = call.move == load_kernel(DType::kF32)   ? SingleOp::kCopy4
+           : call.move == load_kernel(DType::kF64) ? SingleOp::kCopy8
+           : call.move == load_kernel(DType::kU8)  ? SingleOp::kCopy1
+                                                   : SingleOp::kNone;
+      s = {c.to, {c.from, c.from, c.from}};
+    }
+    if (op == SingleOp::kNone) continue;
+    singles_.push_back(s);
+    call.kind = Call::kSingle;
+    call.single = op;
+    call.arguments = &singles_.back();
+  }
+}
+
 std::unique_ptr<RowCalls> RowCalls::make(std::shared_ptr<const RowPlan> shared_plan, int threads,
                                          std::span<const UnrolledRows::Base> inputs,
                                          std::span<const UnrolledRows::Base> outputs) {
@@ -250,6 +287,7 @@ std::unique_ptr<RowCalls> RowCalls::make(std::shared_ptr<const RowPlan> shared_p
   made->fetch_nothing();
   made->skip_copies(n_operands);
   made->find_small_maps();
+  made->find_singles();
   made->find_bases(plan, threads, inputs, outputs);
   for (const PlanOperand& o : plan.operands)
     if (o.may_stream) made->streamed_bytes_ += plan.rows * plan.cols * o.elem_bytes;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "stowage/runtime/cpu/kernels/row_plan.h"
+#include "stowage/runtime/cpu/kernels/row_single.h"
 #include "stowage/runtime/cpu/kernels/row_unroll.h"
 
 namespace stow::cpu {
@@ -29,7 +30,8 @@ class RowCalls {
   RowCalls& operator=(const RowCalls&) = delete;
 
   /// As run_row_plan() with the threads given to make(). By one thread at a time.
-  void run(const std::byte* const* inputs, std::byte* const* outputs, std::byte* scratch) {
+  [[gnu::always_inline]] void run(const std::byte* const* inputs, std::byte* const* outputs,
+                                  std::byte* scratch) {
     for (Base& base : bases_) {
       const std::byte* const address = base.is_scratch ? scratch
                                        : base.is_output ? outputs[base.operand]
@@ -38,10 +40,20 @@ class RowCalls {
       base.address = address;
       for (size_t i = base.first; i < base.last; ++i) *patches_[i].at = address + patches_[i].offset;
     }
-    for (const Call& call : calls_) call.run();
+    for (const Call& call : calls_) {
+      if (call.kind == Call::kSingle)
+        run_single(call.single, *static_cast<const Single*>(call.arguments));
+      else
+        call.run();
+    }
   }
   /// True if run_row_plan() might write past the caches, which these calls do not.
-  bool streams() const { return streamed_bytes_ > 0 && streamed_bytes_ >= least_streamed_bytes(); }
+  bool streams() const { return may_stream() && streamed_bytes_ >= least_streamed_bytes(); }
+  /// The same, were least_streamed_bytes() the least that can be.
+  bool may_stream() const {
+    constexpr int64_t kLine = 64;  // less is never written so
+    return streamed_bytes_ >= kLine;
+  }
 
  private:
   struct Fill {
@@ -49,7 +61,8 @@ class RowCalls {
     int64_t n;
   };
   struct Call {
-    enum Kind : uint8_t { kMap, kMove, kIota, kRows, kColumns, kFill } kind;
+    enum Kind : uint8_t { kMap, kMove, kIota, kRows, kColumns, kFill, kSingle } kind;
+    SingleOp single = SingleOp::kNone;
     union {
       MapKernel map;
       MoveKernel move;
@@ -76,6 +89,8 @@ class RowCalls {
           const Fill& f = *static_cast<const Fill*>(arguments);
           return fill(f.acc, f.n);
         }
+        case kSingle:
+          return;  // run() has it in line
       }
     }
   };
@@ -99,6 +114,7 @@ class RowCalls {
   void fetch_nothing();
   void skip_copies(size_t n_operands);
   void find_small_maps();
+  void find_singles();
   void find_bases(const RowPlan& plan, int threads, std::span<const UnrolledRows::Base> inputs,
                   std::span<const UnrolledRows::Base> outputs);
 
@@ -113,6 +129,7 @@ class RowCalls {
   std::deque<ReduceRowsCall> rows_;
   std::deque<ReduceColumnsCall> columns_;
   std::deque<Fill> fills_;
+  std::vector<Single> singles_;
 };
 
 }  // namespace stow::cpu

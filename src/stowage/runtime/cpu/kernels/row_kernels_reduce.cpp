@@ -76,6 +76,17 @@ HWY_INLINE void load_lanes(DF d, const Row& row, size_t i, size_t n, VF (&v)[kVe
     return;
   }
   const std::byte* data = row.data;
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  // Masked loads touch no memory outside of the mask on these machines.
+  if (!kWhole && row.mask != 0 && row.form == Form::kNative) {
+    const auto* from = reinterpret_cast<const float*>(data) + i;
+    for (size_t k = 0; k < kVectors; ++k) {
+      const size_t before = HWY_MIN(k * lanes, n);
+      v[k] = hn::MaskedLoad(hn::FirstN(d, HWY_MIN(lanes, n - before)), d, from + before);
+    }
+    return;
+  }
+#endif
   HWY_ALIGN std::byte pad[kReduceLanes * sizeof(float)];
   if (!kWhole && row.mask != 0) {
     std::memset(pad, 0, sizeof(pad));
@@ -455,6 +466,55 @@ void products_by_third_and_squares(const ReduceRowsCall& c) {
   }
 }
 
+// Columns [i, i + N vectors) of floats, of the last vector `some` alone where kPart. Their chains hide
+// each other. A maximum or minimum is first taken by the machine's own, which is right but where a column
+// meets a NaN or comes out 0, of either sign.
+template <class Op, size_t N, bool kPart>
+HWY_INLINE void fold_columns(DF d, const ReduceColumnsCall& c, size_t i, MaskF some) {
+  const Op op;
+  const size_t lanes = hn::Lanes(d);
+  auto* acc = reinterpret_cast<float*>(c.acc) + i;
+  const auto load = [&](const float* from, VF(&v)[N]) HWY_ATTR {
+    for (size_t k = 0; k < N; ++k)
+      v[k] = kPart && k + 1 == N ? hn::MaskedLoad(some, d, from + k * lanes)
+                                 : hn::LoadU(d, from + k * lanes);
+  };
+  const auto store = [&](const VF(&v)[N]) HWY_ATTR {
+    for (size_t k = 0; k < N; ++k) {
+      if (kPart && k + 1 == N)
+        hn::BlendedStore(v[k], some, d, acc + k * lanes);
+      else
+        hn::StoreU(v[k], d, acc + k * lanes);
+    }
+  };
+  const std::byte* const begin = c.arg.data + i * sizeof(float);
+  VF folded[N], v[N];
+  if constexpr (Op::kExtreme) {
+    load(acc, folded);
+    MaskF odd = hn::IsNaN(hn::Zero(d));
+    const std::byte* data = begin;
+    for (int64_t r = 0; r < c.rows; ++r, data += c.arg.row_step) {
+      load(reinterpret_cast<const float*>(data), v);
+      for (size_t k = 0; k < N; ++k) {
+        odd = hn::Or(odd, either_is_nan(v[k], folded[k]));
+        folded[k] = Op::plain(v[k], folded[k]);
+      }
+    }
+    for (size_t k = 0; k < N; ++k) {
+      const MaskF zero = hn::Eq(folded[k], hn::Zero(d));
+      odd = hn::Or(odd, kPart && k + 1 == N ? hn::And(zero, some) : zero);
+    }
+    if (hn::AllFalse(d, odd)) return store(folded);
+  }
+  load(acc, folded);
+  const std::byte* data = begin;
+  for (int64_t r = 0; r < c.rows; ++r, data += c.arg.row_step) {
+    load(reinterpret_cast<const float*>(data), v);
+    for (size_t k = 0; k < N; ++k) folded[k] = op(folded[k], v[k]);
+  }
+  store(folded);
+}
+
 template <class Op>
 void reduce_columns_f32(const ReduceColumnsCall& c) {
   const DF d;
@@ -470,6 +530,26 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     return;
   }
   size_t i = 0;
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  // Masked loads touch no memory outside of the mask on these machines.
+  if (c.arg.form == Form::kNative) {
+    const MaskF all = hn::FirstN(d, lanes);
+    for (; i + 4 * lanes <= n; i += 4 * lanes) {
+      fold_columns<Op, 4, false>(d, c, i, all);
+      for (int turn = 0; turn < 2 && c.ahead != nullptr; ++turn) c.ahead->turn();
+    }
+    const size_t left = n - i;
+    if (left == 0) return;
+    const MaskF some = hn::FirstN(d, left % lanes == 0 ? lanes : left % lanes);
+    const size_t vectors = (left + lanes - 1) / lanes;
+    if (vectors == 1) fold_columns<Op, 1, true>(d, c, i, some);
+    if (vectors == 2) fold_columns<Op, 2, true>(d, c, i, some);
+    if (vectors == 3) fold_columns<Op, 3, true>(d, c, i, some);
+    if (vectors == 4) fold_columns<Op, 4, true>(d, c, i, some);
+    if (vectors > 1 && c.ahead != nullptr) c.ahead->turn();
+    return;
+  }
+#endif
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
     VF a = hn::LoadU(d, acc + i), b = hn::LoadU(d, acc + i + lanes);
     const std::byte* data = c.arg.data;
@@ -481,17 +561,6 @@ void reduce_columns_f32(const ReduceColumnsCall& c) {
     hn::StoreU(b, d, acc + i + lanes);
     if (c.ahead != nullptr) c.ahead->turn();
   }
-#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-  // Masked loads touch no memory outside of the mask on these machines.
-  for (; i < n && c.arg.form == Form::kNative; i += lanes) {
-    const auto some = hn::FirstN(d, n - i);
-    VF a = hn::MaskedLoad(some, d, acc + i);
-    const std::byte* data = c.arg.data + i * sizeof(float);
-    for (int64_t r = 0; r < c.rows; ++r, data += c.arg.row_step)
-      a = op(a, hn::MaskedLoad(some, d, reinterpret_cast<const float*>(data)));
-    hn::BlendedStore(a, some, d, acc + i);
-  }
-#endif
   const size_t size = form_bytes(c.arg.form);
   HWY_ALIGN std::byte pad[kMaxLanes * sizeof(float)] = {};
   HWY_ALIGN float pad_acc[kMaxLanes] = {};

@@ -90,6 +90,10 @@ void RowProgramRunner::run(std::span<const std::byte* const> inputs,
   calls->run(inputs.data(), outputs.data(), static_cast<std::byte*>(scratch));
 }
 
+RowCalls* RowProgramRunner::only_calls() const {
+  return calls_ && must_differ_.empty() && !calls_->may_stream() ? calls_.get() : nullptr;
+}
+
 RowBlocks::RowBlocks(const RowProgram& program)
     : plan_(std::make_shared<const RowPlan>(compile_row_blocks(program, false))),
       careful_plan_(plan_->must_differ.empty()

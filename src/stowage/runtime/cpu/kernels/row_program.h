@@ -50,6 +50,9 @@ class RowProgramRunner {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            void* scratch);
 
+  /// What every run comes down to, wherever the operands lie; null where that depends on them.
+  RowCalls* only_calls() const;
+
  private:
   // An output and an input that must not share an address where `plan_` is to be right.
   struct Pair {
