@@ -35,6 +35,7 @@ Result<int> run_fuse(std::span<const std::string> arguments);
 Result<int> run_bench_step(std::span<const std::string> arguments);
 Result<int> run_bench_generate(std::span<const std::string> arguments);
 Result<int> run_program1(std::span<const std::string> arguments);
+Result<int> run_bench_collectives(std::span<const std::string> arguments);
 Result<int> run_program2(std::span<const std::string> arguments);
 
 }  // namespace stow

@@ -2,13 +2,16 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "stowage/base/version.h"
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
+#include "stowage/cli/launch.h"
 #include "stowage/cli/slow_work.h"
 #include "stowage/runtime/cpu/kernels/instruction_set.h"
 
@@ -51,9 +55,16 @@ const std::vector<Row> kCommands = {
     {"export", "writes the model or the adapter of a training checkpoint", run_export},
     {"fuse", "merges an adapter into its model", run_fuse},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
-    {"bench", "measures programs: step, program1, program2", run_bench},
+    {"bench", "measures programs and collectives: step, program1, collectives", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
+
+// Commands that may run as several processes.
+bool is_launched(std::span<const std::string> arguments) {
+  constexpr std::string_view kBenches[] = {"collectives"};
+  return arguments.size() > 1 && arguments[0] == "bench" &&
+         std::find(std::begin(kBenches), std::end(kBenches), arguments[1]) != std::end(kBenches);
+}
 
 void print_help() {
   fmt::print("Stowage trains neural networks under a memory budget, exactly.\n\n");
@@ -98,6 +109,11 @@ int dispatch(const std::vector<std::string>& arguments) {
   }
   if (const Result<void> limited = cpu::limit_instruction_set(); !limited)
     return error(limited.error());
+  if (is_launched(arguments)) {
+    // Before any thread: the launcher forks.
+    const Result<int> status = launch(name, {arguments.begin() + 1, arguments.end()}, run_bench);
+    return status ? *status : error(status.error());
+  }
   const SlowWorkNotice notice;
   std::vector<std::string> names;
   for (const Row& row : kCommands) {

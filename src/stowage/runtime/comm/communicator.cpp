@@ -94,6 +94,19 @@ int64_t Exchange::n_chunks() const {
   return std::max<int64_t>((longest_bytes + chunk - 1) / chunk, 1);
 }
 
+std::string differing(const Communicator& caller, const Exchange& exchange, int32_t writer,
+                      const std::string& other_name, const std::string& other_detail) {
+  std::string own = exchange.name(), other = other_name;
+  if (own == other) {
+    own += fmt::format(" of {}", exchange.detail);
+    other += fmt::format(" of {}", other_detail == exchange.detail ? "another group" : other_detail);
+  }
+  std::string first = fmt::format("{} enters {}", caller.name_of(caller.rank()), own);
+  std::string second = fmt::format("{} enters {}", caller.name_of(writer), other);
+  if (writer < caller.rank()) std::swap(first, second);
+  return fmt::format("{}, {}: expected the same program on all", first, second);
+}
+
 struct Communicator::Call {
   std::string_view op, label;
   int64_t sent_bytes;

@@ -56,4 +56,8 @@ struct Exchange {
 /// not all begin with the same one.
 std::vector<int32_t> others(const Group& group);
 
+/// What to say where the caller is in an exchange and `writer` has sent a chunk of another one.
+std::string differing(const Communicator& caller, const Exchange& exchange, int32_t writer,
+                      const std::string& other_name, const std::string& other_detail);
+
 }  // namespace stow::comm

@@ -123,7 +123,10 @@ Slot WindowCommunicator::await_chunk(const Exchange& exchange, int32_t writer,
                                      uint64_t number) const {
   wait(writer, number, false);
   const Slot slot = region_->pair(writer, rank()).slots[number % 2];
-  if (slot.signature != exchange.signature()) differ(exchange, writer, slot);
+  if (slot.signature != exchange.signature()) {
+    const RankState& state = region_->state(writer);
+    end(differing(*this, exchange, writer, record_name(state, slot.call), record_detail(state, slot.call)));
+  }
   return slot;
 }
 
@@ -302,21 +305,6 @@ std::string WindowCommunicator::circle_through(int32_t for_rank) const {
                         record_name(state, call), call);
   }
   return text + ": expected the same program on all";
-}
-
-void WindowCommunicator::differ(const Exchange& exchange, int32_t writer, const Slot& slot) const {
-  const RankState& state = region_->state(writer);
-  const std::string name = exchange.name(), other = record_name(state, slot.call);
-  std::string own_text = name, other_text = other;
-  if (name == other) {
-    const std::string detail = record_detail(state, slot.call);
-    own_text += fmt::format(" of {}", exchange.detail);
-    other_text += fmt::format(" of {}", detail == exchange.detail ? "another group" : detail);
-  }
-  std::string first = fmt::format("{} enters {}", name_of(rank()), own_text);
-  std::string second = fmt::format("{} enters {}", name_of(writer), other_text);
-  if (writer < rank()) std::swap(first, second);
-  end(fmt::format("{}, {}: expected the same program on all", first, second));
 }
 
 std::vector<std::unique_ptr<Communicator>> communicators_of_threads(int32_t n_ranks,

@@ -47,7 +47,6 @@ class WindowCommunicator : public Communicator {
   std::string why_late(int32_t for_rank) const;
   std::string circle_through(int32_t for_rank) const;
   [[noreturn]] void end(const std::string& message) const;
-  [[noreturn]] void differ(const Exchange& exchange, int32_t writer, const Slot& slot) const;
 
   std::shared_ptr<Region> region_;
   RankState& own_;

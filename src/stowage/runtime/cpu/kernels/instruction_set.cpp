@@ -18,6 +18,12 @@ std::atomic<bool> g_allows_tiles = instruction_set_limit().empty();
 
 }  // namespace
 
+std::string instruction_set_in_use() {
+  // Of Highway's targets the better one is the lesser number.
+  const int64_t targets = hwy::SupportedTargets();
+  return hwy::TargetName(targets & -targets);
+}
+
 Result<void> limit_instruction_set() {
   const std::string name = instruction_set_limit();
   g_allows_tiles = name.empty();

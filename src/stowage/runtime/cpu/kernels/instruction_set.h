@@ -23,6 +23,10 @@ void obey_environment();
 /// in programs that never call the above.
 bool allows_tiles();
 
+/// The instruction set that kernels use, in Highway's word: "AVX2", "AVX3_DL". Processes that have
+/// different ones may compute different bits.
+std::string instruction_set_in_use();
+
 /// What STOW_ISA names, or empty.
 std::string instruction_set_limit();
 

@@ -1,0 +1,50 @@
+// The launcher of processes: starts a command several times on this host, and sees all of them end.
+// Not the collectives between them (runtime/comm/world.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace stow {
+
+/// `--processes N`, `--devices N`, `--log-ranks all`.
+struct LaunchOptions {
+  int32_t processes = 1;
+  int32_t devices = 1;  ///< Of each process.
+  bool log_all = false;
+  std::string log_ranks;       ///< "all" or "first", as it was given.
+  bool has_processes = false;  ///< --processes was given.
+};
+
+/// Takes --processes and --log-ranks out of a command's arguments; reads --devices and leaves it there.
+/// Errors: one line about a value that is no number from 1 on, or too large.
+Result<LaunchOptions> take_launch_options(std::vector<std::string>& arguments);
+
+/// The same options for a command's parser and help. Of a command that was launched only the number of
+/// devices is left in the arguments.
+void add_launch_options(CLI::App& app, LaunchOptions& options);
+
+/// Runs this program with these arguments (a command and its own) in as many processes, and returns the
+/// status of the command. The first process prints; others are silent, or all lines begin with "[RANK] ".
+///
+/// When a process ends with an error or by a signal, the others are ended within two seconds, and one line
+/// on standard error names the process, and the collective that the others wait in. SIGINT, SIGTERM and
+/// SIGHUP are handed on; a second one ends all. When the launcher itself is killed, the processes die.
+Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments);
+
+/// Runs `run` at once where the command was started by itself for one process, by the launcher or by
+/// mpirun, where all but the first are silent; else starts the processes.
+/// Errors: those of take_launch_options; --processes under mpirun.
+Result<int> launch(const std::string& name, std::vector<std::string> arguments,
+                   Result<int> (*run)(std::span<const std::string>));
+
+}  // namespace stow

@@ -1,0 +1,324 @@
+#include "stowage/runtime/comm/mpi.h"
+
+#include "stowage/base/error.h"
+
+#ifdef STOW_HAS_MPI
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+#endif
+
+#if defined(STOW_HAS_MPI) && defined(OPEN_MPI)
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "stowage/runtime/comm/exchange.h"
+
+namespace stow::comm {
+namespace {
+
+// Open MPI's functions. They are looked up when mpirun has started the process: one that it has not
+// started shall not load a library that takes 14 MiB.
+struct Functions {
+  decltype(&MPI_Init_thread) init_thread;
+  decltype(&MPI_Finalize) finalize;
+  decltype(&MPI_Comm_dup) comm_dup;
+  decltype(&MPI_Comm_set_errhandler) set_errhandler;
+  decltype(&MPI_Isend) isend;
+  decltype(&MPI_Improbe) improbe;
+  decltype(&MPI_Mrecv) mrecv;
+  decltype(&MPI_Get_count) get_count;
+  decltype(&MPI_Test) test;
+  decltype(&MPI_Error_string) error_string;
+  MPI_Comm world;
+  MPI_Datatype byte;
+  MPI_Errhandler errors_return;
+};
+
+Result<Functions> load() {
+  void* const library = ::dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) return fail("mpirun has started this process, and Open MPI cannot be loaded: {}", ::dlerror());
+  Functions f{};
+  const char* missing = nullptr;
+  const auto find = [&](const char* name) {
+    void* const symbol = ::dlsym(library, name);
+    if (symbol == nullptr) missing = name;
+    return symbol;
+  };
+  const auto set = [&]<typename T>(T& function, const char* name) { function = reinterpret_cast<T>(find(name)); };
+  set(f.init_thread, "MPI_Init_thread");
+  set(f.finalize, "MPI_Finalize");
+  set(f.comm_dup, "MPI_Comm_dup");
+  set(f.set_errhandler, "MPI_Comm_set_errhandler");
+  set(f.isend, "MPI_Isend");
+  set(f.improbe, "MPI_Improbe");
+  set(f.mrecv, "MPI_Mrecv");
+  set(f.get_count, "MPI_Get_count");
+  set(f.test, "MPI_Test");
+  set(f.error_string, "MPI_Error_string");
+  // What mpi.h calls MPI_COMM_WORLD, MPI_BYTE and MPI_ERRORS_RETURN are the addresses of these.
+  set(f.world, "ompi_mpi_comm_world");
+  set(f.byte, "ompi_mpi_byte");
+  set(f.errors_return, "ompi_mpi_errors_return");
+  if (missing != nullptr) return fail("Open MPI has no {}: expected version 4 or 5", missing);
+  return f;
+}
+
+// What the ranks of one process share.
+struct Process {
+  Functions mpi;
+  MPI_Comm comm = nullptr;
+  int64_t timeout_ns = 0;
+  std::atomic<bool> is_aborted = false;
+  std::mutex mutex;
+  std::string message;
+};
+
+// Stands before the bytes of every chunk. Names are cut to what fits.
+struct Header {
+  uint64_t signature;
+  char name[216];
+  char detail[96];
+};
+static_assert(sizeof(Header) % 64 == 0);
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<Process> process, int32_t rank, int32_t size, int32_t devices)
+      : Communicator(rank, size, devices), process_(std::move(process)) {}
+
+  void abort(const std::string& message) override {
+    const std::lock_guard lock(process_->mutex);
+    if (!process_->is_aborted) process_->message = message;
+    process_->is_aborted = true;
+  }
+  std::string_view transport() const override { return "mpi"; }
+
+ protected:
+  void exchange(const Exchange& exchange) override;
+
+ private:
+  using Buffer = std::vector<double>;  // aligned for every dtype
+
+  static std::byte* bytes_of(Buffer& buffer) { return reinterpret_cast<std::byte*>(buffer.data()); }
+  static void make_room(Buffer& buffer, int64_t bytes) {
+    const size_t n = static_cast<size_t>(bytes + 7) / 8;
+    if (buffer.size() < n) buffer.resize(n);
+  }
+  // A tag of its own for every pair of devices of two processes.
+  int tag(int32_t from, int32_t to) const {
+    return from % devices_per_process() * devices_per_process() + to % devices_per_process();
+  }
+  void check(int status) const;
+  void send(const Exchange& exchange, int64_t chunk, Buffer& half, std::vector<MPI_Request>& requests);
+  Arrived receive(const Exchange& exchange, int32_t index, int64_t chunk, std::byte* buffer) const;
+  void finish(const Exchange& exchange, std::vector<MPI_Request>& requests) const;
+  template <typename Done>
+  void poll(const Exchange& exchange, int32_t for_rank, const Done& done) const;
+  [[noreturn]] void end(const std::string& message) const {
+    const_cast<MpiCommunicator*>(this)->abort(message);
+    const std::lock_guard lock(process_->mutex);
+    throw CommunicationError(process_->message);
+  }
+
+  std::shared_ptr<Process> process_;
+  Buffer halves_[2], received_;
+};
+
+void MpiCommunicator::check(int status) const {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  process_->mpi.error_string(status, text, &length);
+  end(fmt::format("{}: Open MPI: {}", name_of(rank()), std::string(text, static_cast<size_t>(length))));
+}
+
+// Asks until it is done. Messages move while a process asks, so it does so often at first; later it
+// sleeps in between, as the rank it waits for may need its core.
+template <typename Done>
+void MpiCommunicator::poll(const Exchange& exchange, int32_t for_rank, const Done& done) const {
+  constexpr int kLooks = 200;
+  constexpr int64_t kMostSleepNs = 1'000'000;
+  int64_t sleep_ns = 20'000;
+  const int64_t begin = now_ns();
+  for (int look = 0; !done(); ++look) {
+    if (process_->is_aborted) end("");
+    if (look < kLooks) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (now_ns() - begin > process_->timeout_ns)
+      end(fmt::format("{} has not entered {} for {:.3g} s", name_of(for_rank), exchange.name(),
+                      static_cast<double>(now_ns() - begin) * 1e-9));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(sleep_ns));
+    sleep_ns = std::min(sleep_ns * 2, kMostSleepNs);
+  }
+}
+
+void MpiCommunicator::send(const Exchange& exchange, int64_t chunk, Buffer& half,
+                           std::vector<MPI_Request>& requests) {
+  const int64_t chunk_bytes = exchange.chunk_bytes(), from = chunk * chunk_bytes;
+  const int64_t slot_bytes = int64_t{sizeof(Header)} + std::min(chunk_bytes, (exchange.longest_bytes + 63) / 64 * 64);
+  const size_t n_slots = exchange.same_for_all ? std::min<size_t>(exchange.readers.size(), 1) : exchange.readers.size();
+  make_room(half, slot_bytes * static_cast<int64_t>(n_slots));
+  Header header{exchange.signature(), {}, {}};
+  const std::string name = exchange.name();
+  std::memcpy(header.name, name.data(), std::min(name.size(), sizeof header.name - 1));
+  std::memcpy(header.detail, exchange.detail.data(), std::min(exchange.detail.size(), sizeof header.detail - 1));
+  std::byte* place = bytes_of(half);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < exchange.readers.size(); ++i) {
+    if (i == 0 || !exchange.same_for_all) {
+      if (i > 0) place += slot_bytes;
+      const Strided piece = exchange.give(exchange.readers[i]);
+      bytes = std::clamp<int64_t>(piece.bytes() - from, 0, chunk_bytes);
+      std::memcpy(place, &header, sizeof header);
+      copy(piece, from, contiguous(place + sizeof header, bytes), 0, bytes);
+    }
+    const int32_t reader = exchange.group->ranks[static_cast<size_t>(exchange.readers[i])];
+    MPI_Request request;
+    check(process_->mpi.isend(place, static_cast<int>(int64_t{sizeof header} + bytes), process_->mpi.byte,
+                              reader / devices_per_process(), tag(rank(), reader), process_->comm, &request));
+    requests.push_back(request);
+  }
+}
+
+Arrived MpiCommunicator::receive(const Exchange& exchange, int32_t index, int64_t chunk,
+                                 std::byte* buffer) const {
+  const Functions& mpi = process_->mpi;
+  const int32_t writer = exchange.group->ranks[static_cast<size_t>(index)];
+  MPI_Message message;
+  MPI_Status status;
+  poll(exchange, writer, [&] {
+    int found = 0;
+    check(mpi.improbe(writer / devices_per_process(), tag(writer, rank()), process_->comm, &found, &message, &status));
+    return found != 0;
+  });
+  int count = 0;
+  check(mpi.get_count(&status, mpi.byte, &count));
+  const int64_t chunk_bytes = exchange.chunk_bytes();
+  const int64_t bytes = std::clamp<int64_t>(exchange.take_bytes(index) - chunk * chunk_bytes, 0, chunk_bytes);
+  Header header;
+  if (count != int64_t{sizeof header} + bytes) {
+    // Of another collective; only who it is matters.
+    Buffer other(static_cast<size_t>(std::max<int64_t>(count, sizeof header) + 7) / 8);
+    check(mpi.mrecv(other.data(), count, mpi.byte, &message, MPI_STATUS_IGNORE));
+    std::memcpy(&header, other.data(), sizeof header);
+  } else {
+    check(mpi.mrecv(buffer, count, mpi.byte, &message, MPI_STATUS_IGNORE));
+    std::memcpy(&header, buffer, sizeof header);
+  }
+  if (header.signature != exchange.signature() || count != int64_t{sizeof header} + bytes) {
+    header.name[sizeof header.name - 1] = header.detail[sizeof header.detail - 1] = '\0';
+    end(differing(*this, exchange, writer, header.name, header.detail));
+  }
+  return {contiguous(buffer + sizeof header, bytes), 0, bytes};
+}
+
+void MpiCommunicator::finish(const Exchange& exchange, std::vector<MPI_Request>& requests) const {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int32_t reader = exchange.group->ranks[static_cast<size_t>(exchange.readers[i])];
+    poll(exchange, reader, [&] {
+      int is_done = 0;
+      check(process_->mpi.test(&requests[i], &is_done, MPI_STATUS_IGNORE));
+      return is_done != 0;
+    });
+  }
+  requests.clear();
+}
+
+void MpiCommunicator::exchange(const Exchange& exchange) {
+  const int64_t slot_bytes = int64_t{sizeof(Header)} +
+                             std::min(exchange.chunk_bytes(), (exchange.longest_bytes + 63) / 64 * 64);
+  const size_t n_writers = exchange.writers.size();
+  make_room(received_, slot_bytes * static_cast<int64_t>(exchange.take ? 1 : n_writers));
+  std::vector<MPI_Request> requests[2];
+  std::vector<Arrived> arrived(n_writers);
+  const int64_t n_chunks = exchange.n_chunks();
+  for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
+    const auto half = static_cast<size_t>(chunk % 2);
+    finish(exchange, requests[half]);
+    send(exchange, chunk, halves_[half], requests[half]);
+    for (size_t i = 0; i < n_writers; ++i) {
+      std::byte* const place = bytes_of(received_) + (exchange.take ? 0 : static_cast<int64_t>(i) * slot_bytes);
+      arrived[i] = receive(exchange, exchange.writers[i], chunk, place);
+      if (exchange.take) exchange.take(exchange.writers[i], chunk * exchange.chunk_bytes(), arrived[i]);
+    }
+    if (exchange.take_all && n_writers > 0) exchange.take_all(chunk * exchange.chunk_bytes(), arrived);
+  }
+  finish(exchange, requests[0]);
+  finish(exchange, requests[1]);
+}
+
+class MpiWorld : public World {
+ public:
+  MpiWorld(const Launch& launch, std::shared_ptr<Process> process, int32_t devices)
+      : World(launch), process_(std::move(process)) {
+    for (int32_t device = 0; device < devices; ++device)
+      communicators_.push_back(std::make_unique<MpiCommunicator>(
+          process_, launch.process * devices + device, launch.n_processes * devices, devices));
+  }
+  // Without it mpirun takes the process for lost and ends the others.
+  void leave() override {
+    if (!process_->is_aborted) process_->mpi.finalize();
+  }
+
+ private:
+  std::shared_ptr<Process> process_;
+};
+
+}  // namespace
+
+bool has_mpi() { return true; }
+
+Result<std::unique_ptr<World>> join_mpi(const Launch& launch, const WorldOptions& options) {
+  Result<Functions> functions = load();
+  if (!functions) return functions.failure();
+  auto process = std::make_shared<Process>();
+  process->mpi = *functions;
+  process->timeout_ns = static_cast<int64_t>(options.timeout_s * 1e9);
+  const int wanted = options.devices > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  int provided = 0;
+  // Streams may call from a thread of their own, one at a time.
+  if (process->mpi.init_thread(nullptr, nullptr, std::max(wanted, int{MPI_THREAD_SERIALIZED}), &provided) !=
+      MPI_SUCCESS)
+    return fail("Open MPI could not be initialised");
+  if (provided < wanted)
+    return fail("this Open MPI has no MPI_THREAD_MULTIPLE, which {} devices a process need; give --devices 1",
+                options.devices);
+  if (process->mpi.comm_dup(process->mpi.world, &process->comm) != MPI_SUCCESS)
+    return fail("Open MPI: no communicator");
+  process->mpi.set_errhandler(process->comm, process->mpi.errors_return);
+  return std::unique_ptr<World>(std::make_unique<MpiWorld>(launch, std::move(process), options.devices));
+}
+
+}  // namespace stow::comm
+
+#else
+
+namespace stow::comm {
+
+bool has_mpi() { return false; }
+
+Result<std::unique_ptr<World>> join_mpi(const Launch&, const WorldOptions&) {
+  return fail(
+      "mpirun has started this process, and this build has no Open MPI; install libopenmpi-dev and "
+      "openmpi-bin and build again, or start processes of one host with --processes");
+}
+
+}  // namespace stow::comm
+
+#endif

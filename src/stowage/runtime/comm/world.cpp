@@ -1,0 +1,95 @@
+#include "stowage/runtime/comm/world.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "stowage/base/error.h"
+#include "stowage/runtime/comm/mpi.h"
+#include "stowage/runtime/comm/window.h"
+
+namespace stow::comm {
+namespace {
+
+constexpr int32_t kMostProcesses = 1 << 20;
+
+// Reads a number and what must stand behind it; false where it is another text.
+bool take_number(std::string_view& text, std::string_view behind, int32_t& number) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc() || number < 0 || number > kMostProcesses) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  if (!text.starts_with(behind)) return false;
+  text.remove_prefix(behind.size());
+  return true;
+}
+
+class WindowWorld : public World {
+ public:
+  WindowWorld(const Launch& launch, const std::shared_ptr<Region>& region, double timeout_s)
+      : World(launch) {
+    const int32_t devices = region->devices_per_process();
+    for (int32_t device = 0; device < devices; ++device)
+      communicators_.push_back(std::make_unique<WindowCommunicator>(
+          region, launch.process * devices + device, timeout_s));
+  }
+};
+
+}  // namespace
+
+Result<Launch> launch_of_environment() {
+  Launch launch;
+  if (const char* const variable = std::getenv("STOW_LAUNCH")) {
+    std::string_view text = variable;
+    launch.by = Launch::By::kLauncher;
+    int32_t fd = -1;
+    if (!take_number(text, "/", launch.process) || !take_number(text, ":", launch.n_processes) ||
+        !take_number(text, "", fd) || !text.empty() || launch.process >= launch.n_processes)
+      return fail("STOW_LAUNCH={}: expected PROCESS/PROCESSES:FD, which the launcher sets", variable);
+    launch.fd = fd;
+    return launch;
+  }
+  const char *const rank = std::getenv("OMPI_COMM_WORLD_RANK"),
+             *const size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (rank == nullptr || size == nullptr) return launch;
+  std::string_view rank_text = rank, size_text = size;
+  launch.by = Launch::By::kMpirun;
+  if (!take_number(rank_text, "", launch.process) || !rank_text.empty() ||
+      !take_number(size_text, "", launch.n_processes) || !size_text.empty() ||
+      launch.process >= launch.n_processes)
+    return fail("OMPI_COMM_WORLD_RANK={} of OMPI_COMM_WORLD_SIZE={}: expected numbers", rank, size);
+  return launch;
+}
+
+World::~World() = default;
+
+Communicator& World::communicator(int32_t device) const {
+  STOW_CHECK(device >= 0 && device < devices(), "device {} of {}", device, devices());
+  return *communicators_[static_cast<size_t>(device)];
+}
+
+Result<std::unique_ptr<World>> World::join(const WorldOptions& options) {
+  if (options.devices < 1) return fail("expected at least one device, got {}", options.devices);
+  if (!(options.timeout_s > 0) || options.timeout_s > 1e9)
+    return fail("expected a timeout of more than 0 s and at most 1e9 s, got {} s", options.timeout_s);
+  const Result<Launch> launch = launch_of_environment();
+  if (!launch) return launch.failure();
+  if (launch->by == Launch::By::kMpirun)
+    return join_mpi(*launch, options);
+  const bool alone = launch->by == Launch::By::kItself;
+  const Result<std::shared_ptr<Region>> region =
+      alone ? Region::create(options.devices, options.devices, false) : Region::attach(launch->fd);
+  if (!region) return region.failure();
+  const int32_t devices = (*region)->devices_per_process();
+  if ((*region)->n_ranks() != launch->n_processes * devices)
+    return fail("STOW_LAUNCH names {} processes, its memory has {} ranks", launch->n_processes,
+                (*region)->n_ranks());
+  if (devices != options.devices)
+    return fail("expected {} devices a process, as the launcher was told, got {}; give --devices {}",
+                devices, options.devices, options.devices);
+  return std::unique_ptr<World>(
+      std::make_unique<WindowWorld>(*launch, *region, options.timeout_s));
+}
+
+}  // namespace stow::comm
