@@ -6,6 +6,7 @@
 
 #include "stowage/api/processes.h"
 #include "stowage/api/trace.h"
+#include "stowage/runtime/comm/world.h"
 
 namespace stow {
 namespace {
@@ -15,8 +16,8 @@ thread_local std::shared_ptr<const Processes> acting;
 // A process belongs to one world from its start to its end, whatever thread asks.
 struct Membership {
   std::mutex mutex;
+  std::unique_ptr<comm::World> world;          // null: not joined
   std::shared_ptr<const Processes> processes;  // null: nothing was said
-  bool joined = false;
 };
 
 Membership& membership() {
@@ -96,6 +97,30 @@ ActAsProcess::ActAsProcess(std::shared_ptr<const Processes> processes)
 ActAsProcess::~ActAsProcess() { acting = std::move(before_); }
 
 namespace distributed {
+
+void initialize(const Options& options) {
+  check_devices("distributed::initialize", options.local_devices);
+  std::vector<DevicePtr> devices = options.local_devices;
+  if (devices.empty()) devices = local_devices();
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  if (own.world)
+    fail_here("[distributed::initialize] this process is process {} of {} already; call it once",
+              own.world->process(), own.world->n_processes());
+  Result<std::unique_ptr<comm::World>> world = comm::World::join(
+      {.devices = static_cast<int32_t>(devices.size()), .timeout_s = options.timeout_s});
+  if (!world) fail_here("[distributed::initialize] {}", world.error());
+  own.world = std::move(*world);
+  own.processes = std::make_shared<const Processes>(
+      own.world->process(), own.world->n_processes(), std::move(devices),
+      &own.world->communicator(), static_cast<int>(own.world->devices()));
+}
+
+void finish() {
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  if (own.world) own.world->leave();
+}
 
 int process_index() { return processes()->index(); }
 int process_count() { return processes()->count(); }

@@ -17,9 +17,13 @@ struct Options {
 
 /// Joins the processes that `--processes` or mpirun started together; a process that was started by
 /// itself is the only one. Called once, before meshes and arrays are made.
-/// Errors: TraceError for a second call or a device that is null or there twice, and where the
-/// processes cannot be joined.
+/// Errors: TraceError for a second call, a device that is null or there twice, and where the processes
+/// cannot be joined.
 void initialize(const Options& options = {});
+
+/// Says that this process has done its part; called before it exits. Without it mpirun takes the process
+/// for lost.
+void finish();
 
 int process_index();  ///< The number of this process, from 0 on.
 int process_count();  ///< How many there are; 1 before initialize().

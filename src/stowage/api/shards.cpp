@@ -241,6 +241,7 @@ Array make_array_from_process_local_bytes(const Sharding& sharding, const void* 
   if (shape && shape->rank() != local.rank())
     fail_here("[{}] expected local data of rank {} for an array of shape [{}], got shape [{}]", kWhat,
               shape->rank(), to_string(*shape), to_string(local));
+  if (shape) check_sharding(kWhat, sharding, ArrayType{dtype, *shape, sharding.memory_kind()});
   const NamedSharding* named = sharding.named();
   const int mine = processes()->index();
   Shape global = local;
