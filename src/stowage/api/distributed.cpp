@@ -92,6 +92,13 @@ std::shared_ptr<const Processes> processes() {
   return std::make_shared<const Processes>(std::vector<DevicePtr>{default_device()});
 }
 
+bool is_of_other_process(const Device* device) {
+  if (acting) return acting->process_of(device) != acting->index();
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  return own.processes && own.processes->process_of(device) != own.processes->index();
+}
+
 ActAsProcess::ActAsProcess(std::shared_ptr<const Processes> processes)
     : before_(std::exchange(acting, std::move(processes))) {}
 ActAsProcess::~ActAsProcess() { acting = std::move(before_); }
@@ -127,10 +134,7 @@ int process_count() { return processes()->count(); }
 std::vector<DevicePtr> devices() { return processes()->devices(); }
 std::vector<DevicePtr> local_devices() { return processes()->local(); }
 int process_of(const DevicePtr& device) { return processes()->process_of(device.get()); }
-bool is_local(const DevicePtr& device) {
-  const auto all = processes();
-  return all->process_of(device.get()) == all->index();
-}
+bool is_local(const DevicePtr& device) { return !is_of_other_process(device.get()); }
 
 void set_local_devices(std::vector<DevicePtr> devices) {
   if (devices.empty()) fail_here("[set_local_devices] expected one device at least, got none");

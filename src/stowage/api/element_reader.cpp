@@ -31,9 +31,7 @@ const NamedSharding* sharding_over_mesh(const Sharding& sharding) {
   const NamedSharding* named = sharding.named();
   if (!named) return nullptr;
   const sharding::Mesh& mesh = named->mesh();
-  if (mesh.size() > 1) return named;
-  const auto all = processes();
-  return all->process_of(mesh.devices()[0].get()) == all->index() ? nullptr : named;
+  return mesh.size() > 1 || is_of_other_process(mesh.devices()[0].get()) ? named : nullptr;
 }
 
 ElementReader::ElementReader(const Array& x)

@@ -142,6 +142,13 @@ void keep_crossing_donations(JitEntry& entry) {
   }
 }
 
+// The seam of programs over a mesh. A trace has found that the shardings agree (mesh_layout).
+void check_one_device(const JitEntry& entry) {
+  if (const std::optional<MeshLayout> layout = mesh_layout(
+          entry.name, {}, {}, entry.input_shardings, entry.output_shardings))
+    run_over_mesh(entry.name, *layout);
+}
+
 }  // namespace
 
 bool is_tracing() {
@@ -172,10 +179,12 @@ std::vector<Array> abstract_results(const JitEntry& entry) {
 }
 
 const ExecutablePtr& compile_for_default_device(JitEntry& entry) {
+  check_one_device(entry);
   return entry.executable(default_device()->threads());
 }
 
 ExecutablePtr compile_for_default_device(const JitEntry& entry, CompileOptions options) {
+  check_one_device(entry);
   options.donated = entry.options.donated;
   if (options.dump_name.empty()) options.dump_name = entry.name;
   return stow::compile(entry.graph, options, default_device()->threads());
@@ -195,9 +204,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
     return abstract_results(*this);
   arguments.insert(arguments.end(), captures.begin(), captures.end());
   check_donation(*this, arguments);
-  if (const std::optional<MeshLayout> layout =
-          mesh_layout(name, arguments, input_names, input_shardings, output_shardings))
-    run_over_mesh(name, *layout);
+  check_one_device(*this);
   const DevicePtr device = common_device(arguments);
   std::vector<DeviceBufferPtr> buffers;
   buffers.reserve(arguments.size());
@@ -280,11 +287,12 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
   {
     const ActiveTrace active(trace);
     std::vector<Array> inputs;
-    const std::vector<Array> leaves = all_leaves(arguments);
+    std::vector<Array> leaves = all_leaves(arguments);
+    std::vector<std::shared_ptr<const Sharding>> in_shardings;
     for (size_t i = 0; i < leaves.size(); ++i) {
       check_in_sharding(options_, entry->input_names[i], leaves[i].type());
       const Sharding* in = options_.in_shardings.find(entry->input_names[i]);
-      entry->input_shardings.push_back(in ? std::make_shared<const Sharding>(*in) : nullptr);
+      in_shardings.push_back(in ? std::make_shared<const Sharding>(*in) : nullptr);
       inputs.push_back(trace->input(leaves[i].type(), entry->input_names[i]));
     }
     entry->result = function(inputs);
@@ -307,6 +315,11 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     // The token of effects is one more output of the program, without a byte.
     if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
     trace->graph.set_outputs(std::move(outputs));
+    leaves.insert(leaves.end(), trace->captures.begin(), trace->captures.end());
+    if (std::optional<MeshLayout> layout =
+            mesh_layout(options_.name, leaves, trace->graph.input_names(), in_shardings,
+                        entry->output_shardings))
+      entry->input_shardings = std::move(layout->inputs);
   }
   assign_leaves(entry->result.ref, std::vector<Array>(entry->output_types.size()));
   entry->graph = std::move(trace->graph);

@@ -1,5 +1,7 @@
 #include "stowage/api/mesh_program.h"
 
+#include <algorithm>
+
 #include "stowage/api/element_reader.h"
 #include "stowage/api/shards.h"
 #include "stowage/api/trace.h"
@@ -9,6 +11,7 @@ namespace {
 
 // The sharding over a mesh that an argument has; also of an abstract one.
 const NamedSharding* mesh_of(const Array& x) {
+  if (x.empty()) return nullptr;
   if (x.is_concrete()) return is_sharded(x) ? &mesh_sharding_of(x) : nullptr;
   const auto& sharding = x.impl()->sharding;
   return sharding ? sharding_over_mesh(*sharding) : nullptr;
@@ -20,6 +23,13 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
                                       std::span<const std::string> names,
                                       std::span<const std::shared_ptr<const Sharding>> in,
                                       std::span<const std::shared_ptr<const Sharding>> out) {
+  const auto is_over_mesh = [](const std::shared_ptr<const Sharding>& s) {
+    return s && sharding_over_mesh(*s);
+  };
+  if (std::none_of(arguments.begin(), arguments.end(), [](const Array& x) { return mesh_of(x); }) &&
+      std::none_of(in.begin(), in.end(), is_over_mesh) &&
+      std::none_of(out.begin(), out.end(), is_over_mesh))
+    return std::nullopt;
   const NamedSharding* first = nullptr;
   std::string whose;
   const auto join = [&](const NamedSharding* one, const std::string& owner) {
@@ -36,30 +46,27 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
   const auto said = [](std::span<const std::shared_ptr<const Sharding>> list, size_t i) {
     return i < list.size() ? list[i] : nullptr;
   };
-  MeshLayout layout{sharding::Mesh({default_device()}, {1}, {"one"}), {}, {}};
-  for (size_t i = 0; i < arguments.size(); ++i) {
+  std::vector<std::shared_ptr<const Sharding>> inputs;
+  for (size_t i = 0; i < std::max(arguments.size(), in.size()); ++i) {
     const std::string name = fmt::format(
         "argument {}", i < names.size() ? names[i] : fmt::format("{}", i));
-    const NamedSharding* lies = mesh_of(arguments[i]);
+    const NamedSharding* lies = i < arguments.size() ? mesh_of(arguments[i]) : nullptr;
     const std::shared_ptr<const Sharding> asked = said(in, i);
     const NamedSharding* over = asked ? sharding_over_mesh(*asked) : nullptr;
     if (lies && asked && !asked->is_equivalent_to(Sharding(*lies), arguments[i].rank()))
       fail_here("[{}] in_shardings say {} for {}, which lies as {}: {}; move it with device_put first",
                 what, to_string(*asked), name, to_string(Sharding(*lies)), describe(arguments[i]));
-    if (over && !lies && !is_fully_addressable(*asked) && !is_fully_replicated(*asked))
+    if (over && !lies && i < arguments.size() && !is_fully_addressable(*asked) && !is_fully_replicated(*asked))
       fail_here("[{}] expected an array over the mesh for {}, since in_shardings cut it over several "
                 "processes ({}), got {}; make it with make_array_from_process_local_data or device_put",
                 what, name, to_string(*asked), describe(arguments[i]));
     join(lies, name);
     join(over, "in_shardings of " + name);
-    layout.inputs.push_back(lies ? std::make_shared<const Sharding>(*lies) : over ? asked : nullptr);
+    inputs.push_back(lies ? std::make_shared<const Sharding>(*lies) : over ? asked : nullptr);
   }
   for (size_t i = 0; i < out.size(); ++i)
     if (out[i]) join(sharding_over_mesh(*out[i]), fmt::format("out_shardings of result {}", i));
-  if (!first) return std::nullopt;
-  layout.mesh = first->mesh();
-  layout.outputs.assign(out.begin(), out.end());
-  return layout;
+  return MeshLayout{first->mesh(), std::move(inputs), {out.begin(), out.end()}};
 }
 
 void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh) {
@@ -73,7 +80,7 @@ void run_over_mesh(const std::string& what, const MeshLayout& layout) {
 }
 
 std::string mesh_key(const Array& array) {
-  const NamedSharding* sharding = array.empty() || array.is_traced() ? nullptr : mesh_of(array);
+  const NamedSharding* sharding = mesh_of(array);
   if (!sharding) return "";
   std::string key = to_string(Sharding(*sharding));
   for (const DevicePtr& device : sharding->mesh().devices())

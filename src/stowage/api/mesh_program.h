@@ -22,6 +22,7 @@ struct MeshLayout {
 };
 
 /// The layout of a call; none where every array lies on one device.
+/// `arguments`: may be left out where `in` is what an earlier call returned as inputs.
 /// `names`: of the arguments, for errors; empty: their numbers. `in`, `out`: what in_shardings and
 /// out_shardings say, by input and output; shorter lists say nothing about the rest.
 /// Errors: TraceError where two shardings have different devices; where an argument lies otherwise
@@ -32,7 +33,7 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
                                       std::span<const std::shared_ptr<const Sharding>> in,
                                       std::span<const std::shared_ptr<const Sharding>> out);
 
-/// Throws that programs do not run over this mesh.
+/// Throws that there are no programs over this mesh.
 [[noreturn]] void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh);
 
 /// Runs a graph over the mesh of a layout. Until there is a partitioner it throws.

@@ -49,6 +49,9 @@ class Processes {
 /// What this thread takes part in: what a guard below says, else what the process has joined.
 std::shared_ptr<const Processes> processes();
 
+/// True if a device belongs to another process than this; cheaper than the above.
+bool is_of_other_process(const Device* device);
+
 /// While it lives, this thread is one of those processes: so threads stand for processes in tests.
 class ActAsProcess {
  public:
