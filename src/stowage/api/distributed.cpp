@@ -41,11 +41,17 @@ Processes::Processes(std::vector<DevicePtr> local) : local_(std::move(local)), a
 
 Processes::Processes(int index, int count, std::vector<DevicePtr> local,
                      comm::Communicator* communicator, int ranks_per_process)
+    : Processes(index, count, std::move(local), std::vector{communicator}) {
+  ranks_per_process_ = ranks_per_process;
+}
+
+Processes::Processes(int index, int count, std::vector<DevicePtr> local,
+                     std::vector<comm::Communicator*> communicators)
     : index_(index),
       count_(count),
-      ranks_per_process_(ranks_per_process),
+      ranks_per_process_(static_cast<int>(local.size())),
       local_(std::move(local)),
-      communicator_(communicator) {
+      communicators_(std::move(communicators)) {
   for (int process = 0; process < count_; ++process)
     for (size_t i = 0; i < local_.size(); ++i) {
       // No capacity: a request for its memory names it and fails.
@@ -54,6 +60,7 @@ Processes::Processes(int index, int count, std::vector<DevicePtr> local,
                             : std::make_shared<Device>(fmt::format("process {}, device {}", process, i),
                                                        Device::Capacities{}, 1);
       process_of_.emplace(device.get(), process);
+      rank_of_.emplace(device.get(), static_cast<int32_t>(all_.size()));
       all_.push_back(device);
     }
 }
@@ -70,10 +77,25 @@ std::vector<int> Processes::processes_of(const std::vector<DevicePtr>& devices) 
 }
 
 comm::Communicator& Processes::communicator() const {
-  if (!communicator_)
+  if (communicators_.empty() || !communicators_[0])
     fail_here("[distributed] expected several processes, this one is by itself; start it with "
               "--processes or mpirun and call distributed::initialize() first");
-  return *communicator_;
+  return *communicators_[0];
+}
+
+comm::Communicator& Processes::communicator_of(const Device* device) const {
+  communicator();
+  for (size_t i = 0; i < local_.size() && i < communicators_.size(); ++i)
+    if (local_[i].get() == device) return *communicators_[i];
+  fail_here("[distributed] expected a device given to distributed::initialize(), got {}",
+            device->name());
+}
+
+int32_t Processes::rank_of(const Device* device) const {
+  const auto found = rank_of_.find(device);
+  if (found == rank_of_.end())
+    fail_here("[distributed] expected a device of distributed::devices(), got {}", device->name());
+  return found->second;
 }
 
 comm::Group Processes::group_of(const std::vector<int>& processes) const {
@@ -118,9 +140,12 @@ void initialize(const Options& options) {
       {.devices = static_cast<int32_t>(devices.size()), .timeout_s = options.timeout_s});
   if (!world) fail_here("[distributed::initialize] {}", world.error());
   own.world = std::move(*world);
+  std::vector<comm::Communicator*> communicators;
+  for (int32_t i = 0; i < own.world->devices(); ++i)
+    communicators.push_back(&own.world->communicator(i));
   own.processes = std::make_shared<const Processes>(
       own.world->process(), own.world->n_processes(), std::move(devices),
-      &own.world->communicator(), static_cast<int>(own.world->devices()));
+      std::move(communicators));
 }
 
 void finish() {

@@ -143,11 +143,9 @@ void keep_crossing_donations(JitEntry& entry) {
   }
 }
 
-// The seam of programs over a mesh. A trace has found that the shardings agree (mesh_layout).
-void check_one_device(const JitEntry& entry) {
-  if (const std::optional<MeshLayout> layout = mesh_layout(
-          entry.name, {}, {}, entry.input_shardings, entry.output_shardings))
-    run_over_mesh(entry.name, *layout);
+// What the entry's programs are compiled for.
+TargetPtr target_of_entry(const JitEntry& entry) {
+  return entry.mesh ? target_of(*entry.mesh) : default_device()->target();
 }
 
 }  // namespace
@@ -180,15 +178,14 @@ std::vector<Array> abstract_results(const JitEntry& entry) {
 }
 
 const ExecutablePtr& compile_for_default_device(JitEntry& entry) {
-  check_one_device(entry);
-  return entry.executable(default_device()->target());
+  return entry.executable(target_of_entry(entry));
 }
 
 ExecutablePtr compile_for_default_device(const JitEntry& entry, CompileOptions options) {
-  check_one_device(entry);
   options.donated = entry.options.donated;
+  options.mesh = entry.options.mesh;
   if (options.dump_name.empty()) options.dump_name = entry.name;
-  return stow::compile(entry.graph, options, default_device()->target());
+  return stow::compile(entry.graph, options, target_of_entry(entry));
 }
 
 const ExecutablePtr& JitEntry::executable(const TargetPtr& target) {
@@ -196,6 +193,55 @@ const ExecutablePtr& JitEntry::executable(const TargetPtr& target) {
   if (!slot) slot = stow::compile(graph, options, target);
   return slot;
 }
+
+namespace {
+
+// Donated arguments hold nothing any more.
+void take_donated(const JitEntry& entry, std::span<const Array> arguments, const char* how) {
+  for (size_t i = 0; i < entry.options.donated.size(); ++i) {
+    if (!entry.options.donated[i]) continue;
+    Storage& storage = *arguments[i].impl()->storage;
+    storage.donated = entry.name + how;
+    if (entry.at.line) storage.donated += " at " + to_string(current_provenance());
+    storage.buffer.reset();
+    storage.shards.reset();
+  }
+}
+
+std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> arguments,
+                                 const ExecutablePtr& program) {
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (!arguments[i].is_concrete())
+      fail_here("[{}] argument {} has no data: {}", entry.name, entry.input_names[i],
+                describe(arguments[i]));
+  for (size_t i = 0; i < entry.options.donated.size(); ++i)
+    if (entry.options.donated[i] && arguments[i].impl()->storage->shares_buffer)
+      fail_here("[{}] argument {} is donated, and shares its memory with another array, of which it "
+                "or its parts are shards; donate a copy",
+                entry.name, entry.input_names[i]);
+  const ExecutablePtr runs = program ? program : entry.executable(target_of_entry(entry));
+  std::shared_ptr<MeshRunner>& runner = entry.mesh_runners[runs.get()];
+  if (!runner) runner = std::make_shared<MeshRunner>(*entry.mesh, runs);
+  std::vector<Array> placed;  // by the layout, where in_shardings cut a whole array
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& lies = entry.input_shardings[i];
+    placed.push_back(lies && !is_sharded(arguments[i]) ? device_put(arguments[i], *lies)
+                                                       : arguments[i]);
+  }
+  std::vector<Array> results;
+  try {
+    results = runner->run(placed, entry.output_types, entry.output_shardings);
+  } catch (const CapacityError&) {
+    throw;
+  } catch (...) {
+    take_donated(entry, arguments, " (whose run failed)");  // and may have been written in part
+    throw;
+  }
+  take_donated(entry, arguments, "");
+  return results;
+}
+
+}  // namespace
 
 std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const ExecutablePtr& program) {
   const Site site(at);
@@ -205,7 +251,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
     return abstract_results(*this);
   arguments.insert(arguments.end(), captures.begin(), captures.end());
   check_donation(*this, arguments);
-  check_one_device(*this);
+  if (mesh) return run_over_mesh(*this, arguments, program);
   const DevicePtr device = common_device(arguments);
   std::vector<DeviceBufferPtr> buffers;
   buffers.reserve(arguments.size());
@@ -222,23 +268,14 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
                 "shard; donate a copy",
                 name, input_names[i]);
   const ExecutablePtr& runs = program ? program : executable(device->target());
-  const auto take_donated = [&](const char* how) {
-    for (size_t i = 0; i < options.donated.size(); ++i) {
-      if (!options.donated[i]) continue;
-      Storage& storage = *arguments[i].impl()->storage;
-      storage.donated = name + how;
-      if (at.line) storage.donated += " at " + to_string(current_provenance());
-      storage.buffer.reset();
-    }
-  };
   std::vector<DeviceBufferPtr> outputs;
   try {
     outputs = runs->run(*device, buffers);
   } catch (const DiskError&) {
-    take_donated(" (whose run failed)");  // and may have been written in part
+    take_donated(*this, arguments, " (whose run failed)");  // and may have been written in part
     throw;
   }
-  take_donated("");
+  take_donated(*this, arguments, "");
   std::vector<Array> results;
   results.reserve(outputs.size());
   for (size_t i = 0; i < output_types.size(); ++i)
@@ -319,8 +356,11 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     leaves.insert(leaves.end(), trace->captures.begin(), trace->captures.end());
     if (std::optional<MeshLayout> layout =
             mesh_layout(options_.name, leaves, trace->graph.input_names(), in_shardings,
-                        entry->output_shardings))
+                        entry->output_shardings, trace->over_mesh.get())) {
+      entry->options.mesh = mesh_options(options_.name, *layout, trace->graph);
+      entry->mesh = std::make_shared<const sharding::Mesh>(layout->mesh);
       entry->input_shardings = std::move(layout->inputs);
+    }
   }
   assign_leaves(entry->result.ref, std::vector<Array>(entry->output_types.size()));
   entry->graph = std::move(trace->graph);

@@ -14,6 +14,8 @@
 
 namespace stow {
 
+class MeshRunner;  // api/mesh_program.h
+
 struct JitOptions {
   /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call. One
   /// whose result lies in another memory is kept, with a warning in the log.
@@ -58,6 +60,8 @@ struct JitEntry {
   std::vector<ArrayType> output_types;
   std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Null: nowhere by name.
   OwnedTree result;                                    ///< Its leaves are empty.
+  std::shared_ptr<const sharding::Mesh> mesh;          ///< That it runs over; null: one device.
+  std::unordered_map<const Executable*, std::shared_ptr<MeshRunner>> mesh_runners;  ///< By program.
   std::unordered_map<std::string, ExecutablePtr> executables;  ///< By the target's key.
 
   const ExecutablePtr& executable(const TargetPtr& target);

@@ -92,7 +92,15 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
   check_sharding("device_put", to, array.type());
   if (const NamedSharding* mesh = sharding_over_mesh(to)) {
     if (array.is_abstract()) return with_sharding(in_kind(array, to.memory_kind()), to);
-    if (array.is_traced() || current_trace()) refuse_over_mesh("device_put", mesh->mesh());
+    if (array.is_traced() || current_trace()) {
+      note_mesh(*mesh);
+      const Result<AxisSharding> axes =
+          axis_sharding_of(mesh->spec(), array.type(), mesh->mesh().mesh_shape());
+      if (!axes) fail_here("[device_put] {}", axes.error());
+      const Array lies = record1(OpKind::kReshard, ReshardParams{mesh->mesh().mesh_shape(), *axes},
+                                 {in_kind(array, to.memory_kind())});
+      return with_sharding(lies, to);
+    }
     if (options.check_same && is_placed_from_copies(array, mesh))
       check_same_on_processes(*mesh, std::vector<PlacedLeaf>{leaf_of(array, *mesh, "")});
     return put_over_mesh(array, *mesh);
@@ -102,7 +110,10 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
     fail_here("[device_put] {} is asked for on {} of another process; put it over a mesh",
               describe(array), device->name());
   if (is_sharded(array)) {
-    if (current_trace()) refuse_over_mesh("device_put", mesh_sharding_of(array).mesh());
+    if (current_trace()) {
+      if (device) refuse_over_mesh("device_put", mesh_sharding_of(array).mesh());
+      return in_kind(array, to.memory_kind());
+    }
     // A kind alone: each part stays on its device.
     if (!device)
       return put_over_mesh(array, mesh_sharding_of(array).with_memory_kind(

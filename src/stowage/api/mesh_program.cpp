@@ -2,9 +2,18 @@
 
 #include <algorithm>
 
+#include <exception>
+#include <mutex>
+
+#include "stowage/api/distributed.h"
 #include "stowage/api/element_reader.h"
+#include "stowage/api/memory.h"
+#include "stowage/api/processes.h"
 #include "stowage/api/shards.h"
 #include "stowage/api/trace.h"
+#include "stowage/ir/utilities.h"
+#include "stowage/runtime/streams.h"
+#include "stowage/runtime/target.h"
 
 namespace stow {
 namespace {
@@ -22,12 +31,13 @@ const NamedSharding* mesh_of(const Array& x) {
 std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const Array> arguments,
                                       std::span<const std::string> names,
                                       std::span<const std::shared_ptr<const Sharding>> in,
-                                      std::span<const std::shared_ptr<const Sharding>> out) {
+                                      std::span<const std::shared_ptr<const Sharding>> out,
+                                      const Sharding* constraint) {
   const auto is_over_mesh = [](const std::shared_ptr<const Sharding>& s) {
     return s && sharding_over_mesh(*s);
   };
   if (std::none_of(arguments.begin(), arguments.end(), [](const Array& x) { return mesh_of(x); }) &&
-      std::none_of(in.begin(), in.end(), is_over_mesh) &&
+      std::none_of(in.begin(), in.end(), is_over_mesh) && !constraint &&
       std::none_of(out.begin(), out.end(), is_over_mesh))
     return std::nullopt;
   const NamedSharding* first = nullptr;
@@ -66,17 +76,203 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
   }
   for (size_t i = 0; i < out.size(); ++i)
     if (out[i]) join(sharding_over_mesh(*out[i]), fmt::format("out_shardings of result {}", i));
+  if (constraint) join(sharding_over_mesh(*constraint), "a sharding inside the program");
   return MeshLayout{first->mesh(), std::move(inputs), {out.begin(), out.end()}};
 }
 
 void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh) {
-  fail_here("[{}] programs over a mesh of {} devices, {}, are not there yet: expected arrays on one "
-            "device; put them there with device_put(x, SingleDeviceSharding(device))",
+  fail_here("[{}] expected an array on one device, got one over a mesh of {} devices, {}; put it there "
+            "with device_put(x, SingleDeviceSharding(device))",
             what, mesh.size(), to_string(mesh));
 }
 
-void run_over_mesh(const std::string& what, const MeshLayout& layout) {
-  refuse_over_mesh(what, layout.mesh);
+std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const MeshLayout& layout,
+                                                const Graph& graph) {
+  auto options = std::make_shared<MeshOptions>();
+  options->mesh = layout.mesh.mesh_shape();
+  const auto convert = [&](const std::shared_ptr<const Sharding>& sharding, ValueId v,
+                           const char* whose, size_t i) -> std::optional<AxisSharding> {
+    const NamedSharding* named = sharding ? sharding_over_mesh(*sharding) : nullptr;
+    if (!named) return std::nullopt;
+    Result<AxisSharding> axes = axis_sharding_of(named->spec(), graph.type(v), options->mesh);
+    if (!axes) fail_here("[{}] {} {}: {}", what, whose, i, axes.error());
+    return std::move(*axes);
+  };
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    const ValueId v = graph.inputs()[i];
+    const auto lies = i < layout.inputs.size() ? convert(layout.inputs[i], v, "argument", i)
+                                               : std::nullopt;
+    options->in.push_back(lies ? *lies : whole_sharding(graph.type(v).shape.rank()));
+  }
+  for (size_t i = 0; i < graph.outputs().size(); ++i)
+    options->out.push_back(i < layout.outputs.size()
+                               ? convert(layout.outputs[i], graph.outputs()[i], "result", i)
+                               : std::nullopt);
+  return options;
+}
+
+void note_mesh(const NamedSharding& sharding) {
+  for (const std::shared_ptr<Trace>& trace : context().traces) {
+    if (!trace->over_mesh)
+      trace->over_mesh = std::make_shared<const Sharding>(NamedSharding(sharding.mesh(), {}));
+    else if (!(trace->over_mesh->named()->mesh() == sharding.mesh()))
+      fail_here("[device_put] expected one mesh in a program, got {} and {}",
+                to_string(trace->over_mesh->named()->mesh()), to_string(sharding.mesh()));
+  }
+}
+
+namespace {
+
+// The specification of a sharding without partial axes.
+PartitionSpec spec_of(const AxisSharding& sharding, const MeshShape& mesh) {
+  std::vector<PartitionSpec::Axes> entries;
+  for (const MeshAxes& axes : sharding.axes) {
+    std::vector<std::string> names;
+    for (int axis : axes) names.push_back(mesh.names[static_cast<size_t>(axis)]);
+    entries.emplace_back(std::move(names));
+  }
+  return PartitionSpec(std::move(entries));
+}
+
+// Programs over meshes run one after another, in one order on every device.
+std::mutex& one_at_a_time() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+}  // namespace
+
+MeshRunner::MeshRunner(sharding::Mesh mesh, ExecutablePtr program)
+    : mesh_(std::move(mesh)), program_(std::move(program)) {
+  const auto all = processes();
+  is_fully_local_ = true;
+  for (int64_t i = 0; i < mesh_.size(); ++i) {
+    const DevicePtr& device = mesh_.devices()[static_cast<size_t>(i)];
+    if (all->process_of(device.get()) != all->index()) {
+      is_fully_local_ = false;
+      continue;
+    }
+    local_.push_back({{nullptr, {}, i}, device, local_.empty() ? program_ : program_->bound_again()});
+  }
+}
+
+void MeshRunner::connect() {
+  if (is_fully_local_ && communicators_.empty())
+    communicators_ = comm::communicators_of_threads(static_cast<int32_t>(mesh_.size()));
+  const auto all = processes();
+  std::vector<int32_t> ranks;
+  for (int64_t i = 0; i < mesh_.size(); ++i)
+    ranks.push_back(is_fully_local_
+                        ? static_cast<int32_t>(i)
+                        : all->rank_of(mesh_.devices()[static_cast<size_t>(i)].get()));
+  for (Position& p : local_) {
+    p.at.ranks = ranks;
+    p.at.communicator = is_fully_local_ ? communicators_[static_cast<size_t>(p.at.position)].get()
+                                        : &all->communicator_of(p.device.get());
+  }
+}
+
+std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
+                                   std::span<const ArrayType> types,
+                                   std::span<const std::shared_ptr<const Sharding>> shardings) {
+  // By position of this process, then by input.
+  std::vector<std::vector<DeviceBufferPtr>> buffers(local_.size());
+  std::vector<Array> copies;
+  for (const Array& given : arguments) {
+    Array argument = given;
+    if (!is_sharded(argument)) {
+      const std::string_view kind = memory_kind_name(argument.type().kind);
+      argument = device_put(argument, NamedSharding(mesh_, {}, kind));
+      copies.push_back(argument);
+    }
+    const std::vector<Shards::Part>& parts = argument.impl()->storage->shards->parts;
+    STOW_CHECK(parts.size() == local_.size(), "an array has {} parts here, expected {}",
+               parts.size(), local_.size());
+    for (size_t i = 0; i < local_.size(); ++i) buffers[i].push_back(parts[i].buffer);
+  }
+  std::vector<std::vector<DeviceBufferPtr>> outputs(local_.size());
+  std::vector<std::exception_ptr> errors(local_.size());
+  {
+    const std::lock_guard lock(one_at_a_time());
+    connect();
+    std::vector<uint64_t> tickets;
+    for (size_t i = 0; i < local_.size(); ++i)
+      tickets.push_back(local_[i].device->worker().start([&, i] {
+        const Position& p = local_[i];
+        try {
+          outputs[i] = p.program->run(*p.device, buffers[i], nullptr, &p.at);
+        } catch (const std::exception& error) {
+          errors[i] = std::current_exception();
+          p.at.communicator->abort(fmt::format("{}: {}", p.device->name(), error.what()));
+        }
+      }));
+    for (size_t i = 0; i < local_.size(); ++i) local_[i].device->worker().wait(tickets[i]);
+  }
+  std::exception_ptr first;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    if (!first) first = error;
+    try {
+      std::rethrow_exception(error);
+    } catch (const comm::CommunicationError&) {
+      // The others say why it was left.
+    } catch (...) {
+      first = error;
+      break;
+    }
+  }
+  if (first) {
+    communicators_.clear();
+    std::rethrow_exception(first);
+  }
+  std::vector<Array> results;
+  for (size_t o = 0; o < types.size(); ++o) {
+    const NamedSharding* asked =
+        o < shardings.size() && shardings[o] ? sharding_over_mesh(*shardings[o]) : nullptr;
+    const NamedSharding lies =
+        asked ? *asked
+              : NamedSharding(mesh_,
+                              spec_of(program_->output_shardings()[o], mesh_.mesh_shape()),
+                              memory_kind_name(types[o].kind));
+    std::vector<Shards::Part> parts;
+    for (size_t i = 0; i < local_.size(); ++i)
+      parts.push_back({local_[i].at.position, std::move(outputs[i][o])});
+    results.push_back(array_of_shards(types[o], lies, std::move(parts)));
+  }
+  return results;
+}
+
+std::vector<Array> MeshPrograms::run(const std::string& what, const MeshLayout& layout,
+                                     const Graph& graph, std::span<const Array> arguments) {
+  constexpr size_t kMostPrograms = 4096;
+  std::string key;
+  for (const Array& argument : arguments) key += mesh_key(argument) + ";";
+  std::vector<ArrayType> types;
+  for (ValueId v : graph.outputs()) types.push_back(graph.type(v));
+  const size_t hash = structural_hash(graph);
+  const auto [first, last] = programs_.equal_range(hash);
+  for (auto it = first; it != last; ++it)
+    if (it->second.key == key && equal(it->second.graph, graph))
+      return it->second.runner->run(arguments, types, {});
+  CompileOptions options;
+  options.mesh = mesh_options(what, layout, graph);
+  auto runner = std::make_shared<MeshRunner>(
+      layout.mesh, compile(graph, options, target_of(layout.mesh)));
+  if (programs_.size() >= kMostPrograms) programs_.clear();
+  programs_.emplace(hash, Entry{graph, key, runner});
+  return runner->run(arguments, types, {});
+}
+
+TargetPtr target_of(const sharding::Mesh& mesh) {
+  TargetPtr target;
+  for (const DevicePtr& device : mesh.devices()) {
+    if (!distributed::is_local(device)) continue;
+    if (target && target->key() != device->target()->key())
+      fail_here("[mesh] expected devices of one kind with as many threads each, got {} and {}",
+                target->key(), device->target()->key());
+    target = device->target();
+  }
+  return target ? target : default_device()->target();
 }
 
 std::string mesh_key(const Array& array) {

@@ -1,14 +1,17 @@
-// Mesh programs: where jit and operations see that arrays lie over several devices.
-// Not a partitioner; it begins where run_over_mesh() is called.
+// Mesh programs: what jit and operations do where arrays lie over several devices.
+// Not a partitioner (passes/partition.h), and no transport (runtime/comm).
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "stowage/api/array.h"
 #include "stowage/api/sharding.h"
+#include "stowage/runtime/comm/mesh_position.h"
+#include "stowage/session/compile.h"
 
 namespace stow {
 
@@ -31,13 +34,72 @@ struct MeshLayout {
 std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const Array> arguments,
                                       std::span<const std::string> names,
                                       std::span<const std::shared_ptr<const Sharding>> in,
-                                      std::span<const std::shared_ptr<const Sharding>> out);
+                                      std::span<const std::shared_ptr<const Sharding>> out,
+                                      const Sharding* constraint = nullptr);
 
-/// Throws that there are no programs over this mesh.
+/// Throws that an operation on an array over this mesh cannot be done.
 [[noreturn]] void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh);
 
-/// Runs a graph over the mesh of a layout. Until there is a partitioner it throws.
-[[noreturn]] void run_over_mesh(const std::string& what, const MeshLayout& layout);
+/// What the compiler needs of a layout. `graph`: over whole arrays; it may have more outputs than the
+/// layout, the tokens of effects.
+/// Errors: TraceError where a sharding does not fit its type.
+std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const MeshLayout& layout,
+                                                const ir::Graph& graph);
+
+/// Records in every trace that is active that a sharding over this mesh was asked for.
+/// Errors: TraceError where another mesh was.
+void note_mesh(const NamedSharding& sharding);
+
+/// The target of the mesh's devices in this process; the default device's where it has none.
+/// Errors: TraceError where they differ in kind or threads.
+TargetPtr target_of(const sharding::Mesh& mesh);
+
+/// A program of a mesh made ready for the devices of this process. One thread at a time runs it.
+class MeshRunner {
+ public:
+  MeshRunner(sharding::Mesh mesh, ExecutablePtr program);
+
+  const sharding::Mesh& mesh() const { return mesh_; }
+  /// Runs it at all positions of this process, each on its device's own thread, together with those of
+  /// other processes. `arguments`: one an input, each as its layout says; one that is not over the mesh
+  /// is copied to every device. `types` and `shardings` (null: as the compiler left it) are of the
+  /// results.
+  /// Errors: those of Executable::run, of the position where it began; then donated arguments may hold
+  /// nothing of use.
+  std::vector<Array> run(std::span<const Array> arguments, std::span<const ArrayType> types,
+                         std::span<const std::shared_ptr<const Sharding>> shardings);
+
+ private:
+  struct Position {
+    comm::MeshPosition at;
+    DevicePtr device;
+    ExecutablePtr program;
+  };
+  void connect();
+
+  sharding::Mesh mesh_;
+  ExecutablePtr program_;
+  std::vector<Position> local_;
+  bool is_fully_local_;
+  // Of a mesh within this process; made anew after an error, which ends them.
+  std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+};
+
+/// Programs of operations outside of jit, by graph and shardings.
+class MeshPrograms {
+ public:
+  /// Runs a graph whose inputs are these arrays, some of them over a mesh.
+  std::vector<Array> run(const std::string& what, const MeshLayout& layout, const ir::Graph& graph,
+                         std::span<const Array> arguments);
+
+ private:
+  struct Entry {
+    ir::Graph graph;
+    std::string key;
+    std::shared_ptr<MeshRunner> runner;
+  };
+  std::unordered_multimap<size_t, Entry> programs_;
+};
 
 /// What distinguishes shardings over meshes in a cache: equal texts mean equal shardings while the
 /// devices live. Empty for an array on one device.

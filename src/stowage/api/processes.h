@@ -22,6 +22,9 @@ class Processes {
   /// device, of rank `index * ranks_per_process`, and outlives this.
   Processes(int index, int count, std::vector<DevicePtr> local, comm::Communicator* communicator,
             int ranks_per_process);
+  /// The same with one communicator a device of this process, in their order.
+  Processes(int index, int count, std::vector<DevicePtr> local,
+            std::vector<comm::Communicator*> communicators);
 
   int index() const { return index_; }                             ///< Of this one.
   int count() const { return count_; }                             ///< Of all.
@@ -31,6 +34,11 @@ class Processes {
   int process_of(const Device* device) const;
   /// The processes that have one of these devices, increasing.
   std::vector<int> processes_of(const std::vector<DevicePtr>& devices) const;
+
+  /// That of the mesh collectives of a device of this process. Errors: as communicator().
+  comm::Communicator& communicator_of(const Device* device) const;
+  /// The rank of a device of any process in those collectives.
+  int32_t rank_of(const Device* device) const;
 
   /// For collectives between processes. Errors: TraceError in a process by itself.
   comm::Communicator& communicator() const;
@@ -43,7 +51,8 @@ class Processes {
   int index_ = 0, count_ = 1, ranks_per_process_ = 1;
   std::vector<DevicePtr> local_, all_;
   std::unordered_map<const Device*, int> process_of_;
-  comm::Communicator* communicator_ = nullptr;
+  std::unordered_map<const Device*, int32_t> rank_of_;
+  std::vector<comm::Communicator*> communicators_;  // by local device, or of the first alone
 };
 
 /// What this thread takes part in: what a guard below says, else what the process has joined.

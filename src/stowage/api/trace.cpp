@@ -58,6 +58,12 @@ Array make_abstract(const ArrayType& type) {
   return Array(std::move(impl));
 }
 
+MeshPrograms& mesh_programs() {
+  std::shared_ptr<MeshPrograms>& programs = context().mesh_programs;
+  if (!programs) programs = std::make_shared<MeshPrograms>();
+  return *programs;
+}
+
 bool over_mesh(std::span<const Array> inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const Array& a) {
     return a.is_concrete() && a.impl()->storage->shards != nullptr;
@@ -75,7 +81,7 @@ std::vector<Array> run_or_abstract(const char* what, Graph graph, std::span<cons
   }
   if (const std::optional<MeshLayout> layout =
           over_mesh(inputs) ? mesh_layout(what, inputs, {}, {}, {}) : std::nullopt)
-    run_over_mesh(what, *layout);
+    return mesh_programs().run(what, *layout, graph, inputs);
   const DevicePtr device = common_device(inputs);
   std::vector<DeviceBufferPtr> buffers;
   for (const Array& array : inputs) buffers.push_back(buffer_of(array, device));

@@ -20,6 +20,7 @@
 namespace stow {
 
 class Sharding;
+class MeshPrograms;  // api/mesh_program.h
 class Trace;
 
 /// The parts of an array over several devices that lie in this process. How it is cut is said by the
@@ -86,6 +87,8 @@ class Trace : public std::enable_shared_from_this<Trace> {
   const std::string what;
   const bool bakes;
   bool ended = false;
+  /// The mesh of the shardings that device_put asked for here, as a sharding over it; null: none did.
+  std::shared_ptr<const Sharding> over_mesh;
   Graph graph;
   std::vector<Array> captures;
 
@@ -105,6 +108,7 @@ struct Context {
   SourceLocation site;  ///< Of the outermost library function running; line 0 for none.
   DevicePtr device;
   GraphRunner runner;
+  std::shared_ptr<MeshPrograms> mesh_programs;  ///< Made when first needed.
   ProvenancePtr last;
 };
 Context& context();

@@ -21,6 +21,8 @@ class PartitionSpec {
     Axes(std::nullptr_t) {}  ///< A whole axis. NOLINT
     Axes(const char* name) : names_{name} {}  ///< One. NOLINT
     Axes(std::string name) : names_{std::move(name)} {}  ///< One. NOLINT
+    /// Any number, major first.
+    explicit Axes(std::vector<std::string> names) : names_(std::move(names)) {}
     /// Several.
     Axes(std::initializer_list<const char*> names) : names_(names.begin(), names.end()) {}
 
@@ -32,6 +34,8 @@ class PartitionSpec {
   };
 
   PartitionSpec() = default;  ///< Every axis is whole: replicated.
+  /// By axis of the array.
+  explicit PartitionSpec(std::vector<Axes> entries) : entries_(std::move(entries)) {}
   /// One entry an axis.
   template <typename... Entries>
   requires(sizeof...(Entries) > 0 && (std::constructible_from<Axes, Entries> && ...))

@@ -182,6 +182,11 @@ std::string name_beside(const Device& device, const Device& other) {
   return fmt::format("{}:{}", device.name(), device.number());
 }
 
+Stream& Device::worker() {
+  if (!worker_) worker_ = std::make_unique<Stream>();
+  return *worker_;
+}
+
 Streams& Device::streams() {
   if (!streams_) streams_ = std::make_unique<Streams>();
   return *streams_;

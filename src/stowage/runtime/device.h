@@ -17,6 +17,7 @@
 namespace stow {
 
 class Device;
+class Stream;
 class Streams;
 class Target;  // runtime/target.h
 using TargetPtr = std::shared_ptr<const Target>;
@@ -122,6 +123,8 @@ class Device : public std::enable_shared_from_this<Device> {
   void reset_high_water();  ///< To what is in use.
 
   Streams& streams();  ///< Its copy streams, made when first asked for.
+  /// The thread that runs its programs where several devices run at once, made when first asked for.
+  Stream& worker();
 
  private:
   friend class DeviceBuffer;
@@ -153,6 +156,7 @@ class Device : public std::enable_shared_from_this<Device> {
   int64_t idle_bytes_ = 0;
   std::mutex idle_mutex_;  // of the three above: buffers may end on any thread
   std::unique_ptr<Streams> streams_;
+  std::unique_ptr<Stream> worker_;
 };
 using DevicePtr = std::shared_ptr<Device>;  ///< Kept by its buffers.
 
