@@ -28,13 +28,15 @@ using testing::PerPosition;
 using testing::RandomProgram;
 using Rng = std::mt19937_64;
 
-size_t below(Rng& rng, size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(rng); }
+size_t below(Rng& rng, size_t n) {
+  return std::uniform_int_distribution<size_t>(0, n - 1)(rng);
+}
 
 MeshShape random_mesh(Rng& rng) {
   static const std::vector<MeshShape> kMeshes = {
-      {{"x"}, {1}},           {{"x"}, {2}},           {{"x"}, {3}},
-      {{"x"}, {4}},           {{"x", "y"}, {2, 2}},   {{"x", "y"}, {2, 4}},
-      {{"x", "y"}, {4, 2}},   {{"x", "y"}, {3, 2}},   {{"x", "y", "z"}, {2, 2, 2}},
+      {{"x"}, {1}},         {{"x"}, {2}},         {{"x"}, {3}},
+      {{"x"}, {4}},         {{"x", "y"}, {2, 2}}, {{"x", "y"}, {2, 4}},
+      {{"x", "y"}, {4, 2}}, {{"x", "y"}, {3, 2}}, {{"x", "y", "z"}, {2, 2, 2}},
       {{"x", "y"}, {1, 8}},
   };
   return kMeshes[below(rng, kMeshes.size())];
@@ -94,8 +96,7 @@ Tried try_program(const RandomProgram& program, const Graph& graph, const MeshSh
   }
   PerPosition inputs(static_cast<size_t>(mesh.size()));
   for (size_t i = 0; i < in.size(); ++i) {
-    const auto parts =
-        testing::cut(graph.type(graph.inputs()[i]), program.inputs[i], in[i], mesh);
+    const auto parts = testing::cut(graph.type(graph.inputs()[i]), program.inputs[i], in[i], mesh);
     for (size_t d = 0; d < inputs.size(); ++d) inputs[d].push_back(parts[d]);
   }
   const std::vector<Bytes> want = testing::evaluate(graph, program.inputs);

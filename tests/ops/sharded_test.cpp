@@ -1,4 +1,5 @@
-// Sharded = whole: every op whose letters are cut, evaluated part by part and put together, is the op.
+// Sharded = whole: every op whose letters are cut, evaluated part by part and put together, is the
+// op.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +21,8 @@ using testing::PerPosition;
 using testing::Random;
 using testing::Sample;
 
-// Ops with graphs and the borders of shard_map are the partitioner's; collectives are local already.
+// Ops with graphs and the borders of shard_map are the partitioner's; collectives are local
+// already.
 bool is_localized_by_rule(const Sample& sample) {
   return op_class(sample.op) != OpClass::kStructure &&
          !std::holds_alternative<ReshardParams>(sample.params) &&
@@ -58,8 +60,8 @@ Graph local_graph(const Sample& sample, const OpShardings& shardings, const Mesh
     return b.add1(OpKind::kAxisIndex, CollectiveParams{.mesh = mesh, .axes = axes}, {});
   };
   std::vector<ValueId> outputs;
-  for (const Val& v : localize(node, sample.operands, sample.results, shardings, mesh, b, operands,
-                               index))
+  for (const Val& v :
+       localize(node, sample.operands, sample.results, shardings, mesh, b, operands, index))
     outputs.push_back(v.id());
   graph.set_outputs(outputs);
   return graph;
@@ -107,8 +109,8 @@ class Sharded {
     const std::optional<Bytes> whole = testing::join(type, parts, sharding, mesh);
     ASSERT_TRUE(whole) << "copies of a part differ";
     if (*whole == want_[o]) return;
-    const bool sums = !sharding.partial.empty() && sharding.kind == ReduceKind::kSum &&
-                      is_float(type.dtype);
+    const bool sums =
+        !sharding.partial.empty() && sharding.kind == ReduceKind::kSum && is_float(type.dtype);
     ASSERT_TRUE(sums) << "other bits for " << to_string(type) << " under "
                       << to_string(sharding, mesh);
     const auto a = testing::decode(type.dtype, *whole), b = testing::decode(type.dtype, want_[o]);

@@ -41,11 +41,16 @@ Bytes joined(const ArrayType& whole_type, int64_t axis, const std::vector<Bytes>
 OpKind op_of(ReduceKind kind, DType dtype) {
   const bool is_bool = dtype == DType::kBool;
   switch (kind) {
-    case ReduceKind::kSum: return OpKind::kAdd;
-    case ReduceKind::kMax: return is_bool ? OpKind::kOr : OpKind::kMax;
-    case ReduceKind::kMin: return is_bool ? OpKind::kAnd : OpKind::kMin;
-    case ReduceKind::kAnd: return OpKind::kAnd;
-    case ReduceKind::kOr: return OpKind::kOr;
+    case ReduceKind::kSum:
+      return OpKind::kAdd;
+    case ReduceKind::kMax:
+      return is_bool ? OpKind::kOr : OpKind::kMax;
+    case ReduceKind::kMin:
+      return is_bool ? OpKind::kAnd : OpKind::kMin;
+    case ReduceKind::kAnd:
+      return OpKind::kAnd;
+    case ReduceKind::kOr:
+      return OpKind::kOr;
   }
   return OpKind::kAdd;
 }
@@ -185,7 +190,8 @@ class Level {
       const int64_t index = mesh_.index_in_group(position, p.axes);
       std::vector<Bytes> terms;
       for (int64_t member : group)
-        if (node.op != OpKind::kAxisIndex) terms.push_back(operands[static_cast<size_t>(member)][0]);
+        if (node.op != OpKind::kAxisIndex)
+          terms.push_back(operands[static_cast<size_t>(member)][0]);
       results[d] = {one_position(graph, node, terms, index)};
     }
     return results;

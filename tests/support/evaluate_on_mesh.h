@@ -1,5 +1,6 @@
 // Runs the local graph of every position of a mesh in lockstep with the reference kernels.
-// Not a communicator: collectives read all positions' values; the oracle of what the partitioner makes.
+// Not a communicator: collectives read all positions' values; the oracle of what the partitioner
+// makes.
 #pragma once
 
 #include <map>
@@ -18,11 +19,12 @@ using PerPosition = std::vector<std::vector<Bytes>>;
 
 /// What one position did.
 struct MeshTraffic {
-  std::map<OpKind, int64_t> count;           ///< Collectives run, by op.
-  std::map<OpKind, int64_t> largest_bytes;   ///< Of an operand or result, by op.
+  std::map<OpKind, int64_t> count;          ///< Collectives run, by op.
+  std::map<OpKind, int64_t> largest_bytes;  ///< Of an operand or result, by op.
 };
 
-/// The outputs at each position. Aborts where positions disagree on a branch or on the end of a loop.
+/// The outputs at each position. Aborts where positions disagree on a branch or on the end of a
+/// loop.
 PerPosition evaluate_on_mesh(const Graph& local, const MeshShape& mesh, const PerPosition& inputs,
                              MeshTraffic* traffic = nullptr);
 

@@ -6,8 +6,8 @@
 namespace stow {
 namespace {
 
-using ::testing::HasSubstr;
 using sharding::P;
+using ::testing::HasSubstr;
 
 const MeshShape kMesh{{"data", "model"}, {4, 2}};
 const ArrayType kMatrix{DType::kF32, {16, 6}};
@@ -50,10 +50,12 @@ TEST(AxisSharding, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of(P("data", nullptr, nullptr)),
               HasSubstr("has 3 entries, f32[16,6] has 2 axes"));
   EXPECT_THAT(error_of(P("data"), {DType::kF32, {}}), HasSubstr("has 1 entries, f32[] has 0 axes"));
-  EXPECT_EQ(error_of(P(nullptr, "data")),
-            "P(None, 'data'): axis 1 of f32[16,6] is not divisible into 4 parts (mesh axes 'data'); "
-            "the nearest divisible size is 4 or 8");
-  EXPECT_THAT(error_of(P("data"), {DType::kF32, {3}}), HasSubstr("the nearest divisible size is 4"));
+  EXPECT_EQ(
+      error_of(P(nullptr, "data")),
+      "P(None, 'data'): axis 1 of f32[16,6] is not divisible into 4 parts (mesh axes 'data'); "
+      "the nearest divisible size is 4 or 8");
+  EXPECT_THAT(error_of(P("data"), {DType::kF32, {3}}),
+              HasSubstr("the nearest divisible size is 4"));
 }
 
 TEST(AxisSharding, KnowsFaultsOfMeshes) {

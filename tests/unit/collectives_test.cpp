@@ -18,8 +18,8 @@
 namespace stow {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Bytes;
+using ::testing::HasSubstr;
 using testing::PerPosition;
 
 std::vector<double> numbers(const Bytes& bytes) {
@@ -57,17 +57,19 @@ std::vector<Case> cases() {
     all.push_back({"gather" + of, OpKind::kAllGather, {.mesh = mesh, .axes = {0}, .axis = 1}});
     all.push_back({"scatter" + of, OpKind::kReduceScatter, {.mesh = mesh, .axes = {0}, .axis = 0}});
     for (ReduceKind kind : {ReduceKind::kSum, ReduceKind::kMax, ReduceKind::kMin})
-      all.push_back({std::string(reduce_kind_name(kind)) + of, OpKind::kAllReduce,
+      all.push_back({std::string(reduce_kind_name(kind)) + of,
+                     OpKind::kAllReduce,
                      {.mesh = mesh, .axes = {0}, .kind = kind}});
-    all.push_back(
-        {"to all" + of, OpKind::kAllToAll, {.mesh = mesh, .axes = {0}, .axis = 0, .concat_axis = 1}});
+    all.push_back({"to all" + of,
+                   OpKind::kAllToAll,
+                   {.mesh = mesh, .axes = {0}, .axis = 0, .concat_axis = 1}});
     all.push_back({"same axis" + of, OpKind::kAllToAll, {.mesh = mesh, .axes = {0}, .axis = 0}});
-    all.push_back({"permute" + of, OpKind::kPermute,
-                   {.mesh = mesh, .axes = {0}, .pairs = {0, 1, 1, 2}}});
+    all.push_back(
+        {"permute" + of, OpKind::kPermute, {.mesh = mesh, .axes = {0}, .pairs = {0, 1, 1, 2}}});
   }
   all.push_back({"gather of both", OpKind::kAllGather, {.mesh = grid, .axes = {1, 0}, .axis = 0}});
-  all.push_back({"scatter of both", OpKind::kReduceScatter,
-                 {.mesh = grid, .axes = {0, 1}, .axis = 0}});
+  all.push_back(
+      {"scatter of both", OpKind::kReduceScatter, {.mesh = grid, .axes = {0, 1}, .axis = 0}});
   all.push_back({"sum of both", OpKind::kAllReduce, {.mesh = grid, .axes = {0, 1}}});
   return all;
 }

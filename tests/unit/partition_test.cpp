@@ -1,5 +1,5 @@
-// The partitioner on programs written for it: fully sharded and tensor parallel steps, the borders of
-// shard_map, numbers that do not depend on the mesh, errors, notes, the cost of large meshes.
+// The partitioner on programs written for it: fully sharded and tensor parallel steps, the borders
+// of shard_map, numbers that do not depend on the mesh, errors, notes, the cost of large meshes.
 #include "stowage/passes/partition.h"
 
 #include <gmock/gmock.h>
@@ -25,12 +25,14 @@
 namespace stow {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Bytes;
+using ::testing::HasSubstr;
 using testing::MeshTraffic;
 using testing::PerPosition;
 
-AxisSharding cut_by(std::vector<MeshAxes> axes) { return {.axes = std::move(axes)}; }
+AxisSharding cut_by(std::vector<MeshAxes> axes) {
+  return {.axes = std::move(axes)};
+}
 
 Bytes random_floats(const ArrayType& type, uint64_t seed) {
   std::mt19937_64 rng(seed);
@@ -56,8 +58,8 @@ std::vector<Bytes> run_on(const Program& program, const Partitioned& local, cons
   verify(local.graph);
   PerPosition parts(static_cast<size_t>(mesh.size()));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto cut = testing::cut(program.graph.type(program.graph.inputs()[i]), inputs[i],
-                                  program.in[i], mesh);
+    const auto cut =
+        testing::cut(program.graph.type(program.graph.inputs()[i]), inputs[i], program.in[i], mesh);
     for (size_t d = 0; d < parts.size(); ++d) parts[d].push_back(cut[d]);
   }
   const PerPosition results = testing::evaluate_on_mesh(local.graph, mesh, parts, traffic);
@@ -115,8 +117,7 @@ GraphPtr block(DType compute) {
   const Val w1(b, body->add_input({DType::kF32, {kWidth, kInner}}));
   const Val w2(b, body->add_input({DType::kF32, {kInner, kWidth}}));
   const auto product = [&](const Val& x, const Val& w) {
-    return dot_general(convert(x, compute), convert(w, compute),
-                       {{1}, {0}, {}, {}, DType::kF32});
+    return dot_general(convert(x, compute), convert(w, compute), {{1}, {0}, {}, {}, DType::kF32});
   };
   const Val up = product(h, w1);
   body->set_outputs({(h + product(max(up, zeros_like(up)), w2)).id()});
@@ -220,12 +221,12 @@ TEST(Partition, StepsAreTheWholeProgram) {
   }
   // Tensor parallel: the inner axis on y; and both.
   const MeshShape grid{{"x", "y"}, {2, 4}};
-  ASSERT_NO_FATAL_FAILURE(expect_whole(sharded_step(DType::kF32, cut_by({{}, {}}),
-                                                    cut_by({{}, {}, {1}}), cut_by({{}, {1}, {}})),
-                                       grid));
-  ASSERT_NO_FATAL_FAILURE(expect_whole(sharded_step(DType::kF32, cut_by({{0}, {}}),
-                                                    cut_by({{}, {0}, {1}}), cut_by({{}, {1}, {0}})),
-                                       grid));
+  ASSERT_NO_FATAL_FAILURE(expect_whole(
+      sharded_step(DType::kF32, cut_by({{}, {}}), cut_by({{}, {}, {1}}), cut_by({{}, {1}, {}})),
+      grid));
+  ASSERT_NO_FATAL_FAILURE(expect_whole(
+      sharded_step(DType::kF32, cut_by({{0}, {}}), cut_by({{}, {0}, {1}}), cut_by({{}, {1}, {0}})),
+      grid));
 }
 
 // All that stands behind the partitioner sees an ordinary program; what it lacks is a communicator.
@@ -243,9 +244,10 @@ TEST(Partition, LocalProgramsAreCompiledAndSayThatTheyNeedACommunicator) {
     arguments.push_back(device->allocate(local.graph.type(v).bytes()));
     std::fill_n(arguments.back()->data(), arguments.back()->bytes(), std::byte{0});
   }
-  EXPECT_THAT(message_of([&] { compiled->run(*device, arguments); }),
-              HasSubstr("expected a communicator for a group of 4 positions of Mesh('data': 4), got "
-                        "none; run the program on devices of that mesh"));
+  EXPECT_THAT(
+      message_of([&] { compiled->run(*device, arguments); }),
+      HasSubstr("expected a communicator for a group of 4 positions of Mesh('data': 4), got "
+                "none; run the program on devices of that mesh"));
 }
 
 TEST(Partition, SumsPartsBeforeTheyCrossTheMesh) {
@@ -274,8 +276,8 @@ TEST(Partition, SumsPartsBeforeTheyCrossTheMesh) {
 
 TEST(Partition, TensorParallelStepReducesActivationsAlone) {
   const MeshShape mesh{{"model"}, {4}};
-  const Program program = sharded_step(DType::kF32, cut_by({{}, {}}), cut_by({{}, {}, {0}}),
-                                       cut_by({{}, {0}, {}}));
+  const Program program =
+      sharded_step(DType::kF32, cut_by({{}, {}}), cut_by({{}, {}, {0}}), cut_by({{}, {0}, {}}));
   const Partitioned local = partition(program.graph, mesh, program.in, program.out);
   for_each_node(local.graph, [&](const Graph& graph, const Node& node) {
     if (!is_collective(node.op)) return;
@@ -340,7 +342,8 @@ TEST(Partition, ConstraintsCutTheSequenceBetweenProducts) {
   expect_whole(program, mesh);
 }
 
-// Parameters on the host, a part on each position: a part is moved to the device, then gathered there.
+// Parameters on the host, a part on each position: a part is moved to the device, then gathered
+// there.
 TEST(Partition, PartsOffTheDeviceAreMovedBeforeTheyAreGathered) {
   const MeshShape mesh{{"data"}, {4}};
   Graph graph;
@@ -408,8 +411,7 @@ TEST(Partition, ResultsOfShardMapMustNotDifferAlongAxesThatTheyLeaveOut) {
   Graph graph;
   GraphBuilder b(graph);
   const Val x(b, graph.add_input({DType::kF32, {8, 16}}));
-  const Val part =
-      b.add1(OpKind::kFullToShard, ReshardParams{mesh, cut_by({{1}, {0}})}, {x});
+  const Val part = b.add1(OpKind::kFullToShard, ReshardParams{mesh, cut_by({{1}, {0}})}, {x});
   const Val sum = b.add1(OpKind::kAllReduce, CollectiveParams{.mesh = mesh, .axes = {0}}, {part});
   const auto leave = [&](const Val& v, std::vector<MeshAxes> axes) {
     Graph copy = graph;
@@ -417,15 +419,17 @@ TEST(Partition, ResultsOfShardMapMustNotDifferAlongAxesThatTheyLeaveOut) {
     const ReshardParams p{mesh, cut_by(std::move(axes))};
     copy.set_outputs({builder.add1(OpKind::kShardToFull, p, {Val(builder, v.id())}).id()});
     return message_of([&] {
-      partition(copy, mesh, std::vector{cut_by({{}, {}})}, std::vector{std::optional<AxisSharding>()});
+      partition(copy, mesh, std::vector{cut_by({{}, {}})},
+                std::vector{std::optional<AxisSharding>()});
     });
   };
   EXPECT_EQ(leave(sum, {{1}, {}}), "nothing was thrown");
   EXPECT_EQ(leave(part, {{1}, {0}}), "nothing was thrown");
-  EXPECT_THAT(leave(part, {{1}, {}}),
-              HasSubstr("[shard_map] expected a result that is the same along mesh axis 'x', which its "
-                        "specification leaves out, got one that may differ; reduce it over 'x', or "
-                        "name the axis in out_specs"));
+  EXPECT_THAT(
+      leave(part, {{1}, {}}),
+      HasSubstr("[shard_map] expected a result that is the same along mesh axis 'x', which its "
+                "specification leaves out, got one that may differ; reduce it over 'x', or "
+                "name the axis in out_specs"));
   EXPECT_THAT(leave(sum, {{}, {}}), HasSubstr("mesh axis 'y'"));
 }
 
@@ -461,10 +465,11 @@ TEST(Partition, RefusesACutScannedAxis) {
   const MeshShape mesh{{"data"}, {3}};
   program.in[0] = program.in[0] = whole_sharding(2);
   program.in[2] = whole_sharding(3);
-  EXPECT_THAT(message_of([&] { partition(program.graph, mesh, program.in, program.out); }),
-              HasSubstr("[scan] expected axis 0 of f32[3,8,16] to be whole, since the loop goes over "
-                        "it; it is cut as ['data', None, None]. Gathering it would take 1.00 KiB "
-                        "more a position; cut another axis of w1"));
+  EXPECT_THAT(
+      message_of([&] { partition(program.graph, mesh, program.in, program.out); }),
+      HasSubstr("[scan] expected axis 0 of f32[3,8,16] to be whole, since the loop goes over "
+                "it; it is cut as ['data', None, None]. Gathering it would take 1.00 KiB "
+                "more a position; cut another axis of w1"));
 }
 
 TEST(Partition, NotesWhatStaysWhole) {

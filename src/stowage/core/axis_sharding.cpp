@@ -91,10 +91,10 @@ std::optional<std::string> sharding_fault(const ArrayType& type, const AxisShard
     const MeshAxes& axes = sharding.axes[static_cast<size_t>(i)];
     const int64_t parts = mesh.extent_of(axes);
     if (type.shape[i] % parts != 0)
-      return fmt::format("axis {} of {} is not divisible into {} parts (mesh axes {}); the nearest "
-                         "divisible size is {}",
-                         i, to_string(type), parts, names_of(axes, mesh),
-                         nearest_divisible(type.shape[i], parts));
+      return fmt::format(
+          "axis {} of {} is not divisible into {} parts (mesh axes {}); the nearest "
+          "divisible size is {}",
+          i, to_string(type), parts, names_of(axes, mesh), nearest_divisible(type.shape[i], parts));
   }
   return std::nullopt;
 }

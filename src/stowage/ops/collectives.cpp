@@ -1,5 +1,5 @@
-// AxisIndex, AllGather, ReduceScatter, AllReduce, AllToAll, Permute: what the positions of a mesh do
-// together. Their values differ from position to position; types are those of one position.
+// AxisIndex, AllGather, ReduceScatter, AllReduce, AllToAll, Permute: what the positions of a mesh
+// do together. Their values differ from position to position; types are those of one position.
 #include <algorithm>
 #include <set>
 
@@ -19,8 +19,8 @@ const CollectiveParams& expect_group(const InferContext& c, size_t n_operands) {
     if (!seen.insert(axis).second)
       c.error("mesh axis '{}' is named twice", p.mesh.names[static_cast<size_t>(axis)]);
   }
-  const bool along = c.op == OpKind::kAllGather || c.op == OpKind::kReduceScatter ||
-                     c.op == OpKind::kAllToAll;
+  const bool along =
+      c.op == OpKind::kAllGather || c.op == OpKind::kReduceScatter || c.op == OpKind::kAllToAll;
   if ((!along && p.axis != 0) || (c.op != OpKind::kAllToAll && p.concat_axis != 0) ||
       (c.op != OpKind::kAllReduce && p.kind != ReduceKind::kSum) ||
       (c.op != OpKind::kPermute && !p.pairs.empty()))
@@ -99,9 +99,8 @@ Val collective(OpKind op, const Val& x, CollectiveParams p) {
 }
 
 Cotangents vjp_all_gather(const VjpContext& c) {
-  return cotangents(c, [&] {
-    return collective(OpKind::kReduceScatter, c.ct(), c.node.as<CollectiveParams>());
-  });
+  return cotangents(
+      c, [&] { return collective(OpKind::kReduceScatter, c.ct(), c.node.as<CollectiveParams>()); });
 }
 
 Cotangents vjp_reduce_scatter(const VjpContext& c) {
@@ -109,8 +108,8 @@ Cotangents vjp_reduce_scatter(const VjpContext& c) {
       c, [&] { return collective(OpKind::kAllGather, c.ct(), c.node.as<CollectiveParams>()); });
 }
 
-// Each position's result depends on all operands, so that their cotangents are summed. Of an extreme,
-// all elements equal to it share alike.
+// Each position's result depends on all operands, so that their cotangents are summed. Of an
+// extreme, all elements equal to it share alike.
 Cotangents vjp_all_reduce(const VjpContext& c) {
   CollectiveParams sum = c.node.as<CollectiveParams>();
   const ReduceKind kind = sum.kind;
@@ -212,9 +211,8 @@ std::vector<ArrayType> infer_shard_to_full(const InferContext& c) {
 
 // The cotangent lies as the value does.
 Cotangents vjp_reshard(const VjpContext& c) {
-  return cotangents(c, [&] {
-    return c.ct().builder().add1(OpKind::kReshard, c.node.params, {c.ct()});
-  });
+  return cotangents(
+      c, [&] { return c.ct().builder().add1(OpKind::kReshard, c.node.params, {c.ct()}); });
 }
 
 // Mesh axes that do not cut the whole array: positions along them hold copies of one part.
@@ -232,8 +230,7 @@ Cotangents vjp_full_to_shard(const VjpContext& c) {
     const auto& p = c.node.as<ReshardParams>();
     Val ct = c.ct();
     const MeshAxes copies = copied_over(p);
-    if (!copies.empty())
-      ct = collective(OpKind::kAllReduce, ct, {.mesh = p.mesh, .axes = copies});
+    if (!copies.empty()) ct = collective(OpKind::kAllReduce, ct, {.mesh = p.mesh, .axes = copies});
     return ct.builder().add1(OpKind::kShardToFull, p, {ct});
   });
 }

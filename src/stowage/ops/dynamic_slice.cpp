@@ -89,8 +89,8 @@ Batched batch_dynamic_update_slice(const BatchContext& c) {
           {axis}};
 }
 
-// Axes that the window does not fill stay whole: a start is clamped by the whole extent, and a start
-// along an axis that the window fills is 0 in the parts as in the whole.
+// Axes that the window does not fill stay whole: the whole extent clamps a start there. A start
+// along an axis that the window fills is 0, in the parts as in the whole.
 ShardingFactors shard_dynamic_slice(const InferContext& c, std::span<const ArrayType> results) {
   ShardingFactors f = shard_elementwise(c, results);
   for (size_t i = 0; i < f.results[0].size(); ++i)

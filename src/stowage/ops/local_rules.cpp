@@ -3,7 +3,9 @@
 
 namespace stow::ops {
 
-std::vector<Val> local_same(const LocalContext& c) { return local_with(c, c.node.params); }
+std::vector<Val> local_same(const LocalContext& c) {
+  return local_with(c, c.node.params);
+}
 
 std::vector<Val> local_with(const LocalContext& c, Params params) {
   return local_with(c, std::move(params), c.operands);

@@ -1,5 +1,5 @@
-// From mesh axes given to the letters of an op to how its operands and results lie, and to its local form.
-// Not the choice of those axes; that is passes/partition.
+// From mesh axes given to the letters of an op to how its operands and results lie, and to its
+// local form. Not the choice of those axes; that is passes/partition.
 #pragma once
 
 #include <map>
@@ -21,12 +21,13 @@ struct OpShardings {
 /// has. An op with letters of two kinds of reduction that are both cut is not representable.
 OpShardings shardings_of(const ShardingFactors& factors, const LetterAxes& axes);
 
-/// True if each letter's axes divide every extent that has the letter, and no mesh axis is there twice.
+/// True if each letter's axes divide every extent that has the letter, and no mesh axis is there
+/// twice.
 bool can_cut(const ShardingFactors& factors, const LetterAxes& axes, const MeshShape& mesh,
              std::span<const ArrayType> operands, std::span<const ArrayType> results);
 
-/// Appends the node at one position and returns its local results. `operands` lie as `shardings` say.
-/// The builder's stamps are those of the new nodes.
+/// Appends the node at one position and returns its local results. `operands` lie as `shardings`
+/// say. The builder's stamps are those of the new nodes.
 std::vector<Val> localize(const Node& node, std::span<const ArrayType> operand_types,
                           std::span<const ArrayType> result_types, const OpShardings& shardings,
                           const MeshShape& mesh, GraphBuilder& builder, std::vector<Val> operands,

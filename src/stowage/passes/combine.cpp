@@ -126,6 +126,8 @@ class Combiner {
 
 }  // namespace
 
-Graph combine_sums(const Graph& graph) { return Combiner(graph).run(); }
+Graph combine_sums(const Graph& graph) {
+  return Combiner(graph).run();
+}
 
 }  // namespace stow

@@ -7,14 +7,14 @@
 #include "stowage/base/bytes.h"
 #include "stowage/ops/build.h"
 #include "stowage/ops/localize.h"
+#include "stowage/passes/choose_axes.h"
 #include "stowage/passes/combine.h"
 #include "stowage/passes/propagate.h"
 #include "stowage/passes/reshard.h"
+#include "stowage/passes/sharding_notes.h"
 
 namespace stow {
 namespace {
-
-constexpr size_t kMaxSeeds = 8;  // operands whose axes are tried for an op, concatenates having many
 
 AxisSharding with_axis(AxisSharding s, int64_t at) {
   s.axes.insert(s.axes.begin() + at, MeshAxes());
@@ -25,78 +25,11 @@ AxisSharding without_axis(AxisSharding s, int64_t at) {
   return s;
 }
 
-// Notes of what a program costs beyond its shardings.
-class Notes {
- public:
-  Notes(const MeshShape& mesh, const PartitionOptions& options) : mesh_(mesh), options_(options) {}
-
-  void through_larger(const ArrayType& type, const ReshardPlan& plan, const AxisSharding& from,
-                      const AxisSharding& to, std::string source) {
-    if (!plan.grows || plan.most_bytes < options_.least_noted_bytes) return;
-    const int64_t ends =
-        std::max(local_type(type, from, mesh_).bytes(), local_type(type, to, mesh_).bytes());
-    add({ShardingNoteKind::kThroughLarger, type, plan.most_bytes, ends, std::move(source)});
-  }
-
-  void value(const ArrayType& type, const AxisSharding& sharding, std::string source) {
-    const int64_t bytes = local_type(type, sharding, mesh_).bytes();
-    if (bytes < options_.least_noted_bytes) return;
-    int64_t best = bytes;
-    for (int axis = 0; axis < mesh_.rank(); ++axis) {
-      if (sharding.cuts_with(axis)) continue;
-      for (size_t i = 0; i < sharding.axes.size(); ++i) {
-        AxisSharding cut = sharding;
-        cut.axes[i].push_back(axis);
-        if (!sharding_fault(type, cut, mesh_))
-          best = std::min(best, local_type(type, cut, mesh_).bytes());
-      }
-    }
-    if (best < bytes) add({ShardingNoteKind::kStaysWhole, type, bytes, best, std::move(source)});
-  }
-
-  std::vector<ShardingNote> take() {
-    std::stable_sort(notes_.begin(), notes_.end(),
-                     [](const ShardingNote& a, const ShardingNote& b) { return a.bytes > b.bytes; });
-    return std::move(notes_);
-  }
-
- private:
-  // One of those that are alike in all but how often they come.
-  void add(ShardingNote note) {
-    if (seen_.insert(to_string(note)).second) notes_.push_back(std::move(note));
-  }
-
-  const MeshShape& mesh_;
-  const PartitionOptions& options_;
-  std::vector<ShardingNote> notes_;
-  std::set<std::string> seen_;
-};
-
-// What an op's operands and results take for one choice of axes.
-struct Choice {
-  LetterAxes axes;
-  OpShardings shardings;
-  double bytes = 0;    // that resharding sends
-  int64_t n_parts = 1;  // into which its work is cut
-};
-
-// Ops whose work counts for more than what they read.
-bool is_product(OpKind op) {
-  return op == OpKind::kDotGeneral || op == OpKind::kConvolution || op == OpKind::kAttention ||
-         op == OpKind::kAttentionGrad;
-}
-
-bool is_better(const Choice& a, const Choice& b, bool product) {
-  if (product && a.n_parts != b.n_parts) return a.n_parts > b.n_parts;
-  if (a.bytes != b.bytes) return a.bytes < b.bytes;
-  return a.n_parts > b.n_parts;
-}
-
 // Writes one level of the program of a position: a graph, or one that is written into another.
 class Writer {
  public:
   Writer(const GraphShardings& level, const MeshShape& mesh, const PartitionOptions& options,
-         GraphBuilder& builder, Notes& notes)
+         GraphBuilder& builder, ShardingNotes& notes)
       : from_(*level.graph),
         level_(level),
         mesh_(mesh),
@@ -163,8 +96,7 @@ class Writer {
     if (const auto it = indices_.find(axes); it != indices_.end()) return Val(b_, it->second);
     const RegionId region = std::exchange(b_.region, RegionId());
     const bool backward = std::exchange(b_.backward, false);
-    const Val made =
-        b_.add1(OpKind::kAxisIndex, CollectiveParams{.mesh = mesh_, .axes = axes}, {});
+    const Val made = b_.add1(OpKind::kAxisIndex, CollectiveParams{.mesh = mesh_, .axes = axes}, {});
     b_.region = region;
     b_.backward = backward;
     indices_.emplace(axes, made.id());
@@ -174,8 +106,8 @@ class Writer {
     return [this](const MeshAxes& axes) { return index(axes); };
   }
 
-  Val reshard(const ArrayType& type, const Val& x, const AxisSharding& from,
-              const AxisSharding& to, const std::string& from_where) {
+  Val reshard(const ArrayType& type, const Val& x, const AxisSharding& from, const AxisSharding& to,
+              const std::string& from_where) {
     if (from == to) return x;
     const ReshardPlan plan = plan_reshard(type, from, to, mesh_);
     notes_.through_larger(type, plan, from, to, from_where);
@@ -189,18 +121,16 @@ class Writer {
     const Key key{v.index(), as.axes, b_.backward,
                   b_.region.valid() ? b_.region.index() : ~size_t{0}};
     if (const auto it = resharded_.find(key); it != resharded_.end()) return Val(b_, it->second);
-    const Val made = made_here        ? make_here(v, as)
-                     : is_widened(v) ? widened(v, as)
-                                     : reshard(from_.type(v), Val(b_, map_[v]), level_.at(v), as,
-                                               source(v));
+    const Val made = made_here ? make_here(v, as)
+                     : is_widened(v)
+                         ? widened(v, as)
+                         : reshard(from_.type(v), Val(b_, map_[v]), level_.at(v), as, source(v));
     resharded_.emplace(key, made.id());
     return made;
   }
   Val local(ValueId v) { return operand(v, level_.at(v)); }
 
-  bool is_made_here(ValueId v) const {
-    return is_made_at_use(from_, v) && !level_.is_manual(v);
-  }
+  bool is_made_here(ValueId v) const { return is_made_at_use(from_, v) && !level_.is_manual(v); }
   // A splat, an iota or a scalar that is broadcast, as its reader wants it.
   Val make_here(ValueId v, const AxisSharding& as) {
     const NodeId id = from_.value(v).node;
@@ -234,7 +164,6 @@ class Writer {
     return convert(operand(from_.def(v).operands[0], as), from_.type(v).dtype);
   }
 
-
   // A result that lies as `as`, brought to where its value belongs.
   void set_result(const Node& node, int i, const Val& local, const AxisSharding& as) {
     const ValueId v = node.result(i);
@@ -261,21 +190,21 @@ class Writer {
     std::vector<ArrayType> operand_types, result_types;
     for (ValueId v : node.operands) operand_types.push_back(from_.type(v));
     for (int i = 0; i < node.n_results; ++i) result_types.push_back(from_.type(node.result(i)));
-    const Choice choice = choose(n, operand_types, result_types);
+    const AxisChoice choice = choose_axes(level_, mesh_, n);
     std::vector<Val> operands;
     for (size_t i = 0; i < node.operands.size(); ++i)
       operands.push_back(operand(node.operands[i], choice.shardings.operands[i]));
-    if (sums_in_f32(node, choice)) return write_product_in_f32(node, operand_types, choice, operands);
-    const std::vector<Val> results =
-        localize(node, operand_types, result_types, choice.shardings, mesh_, b_, operands,
-                 index_function());
+    if (sums_in_f32(node, choice))
+      return write_product_in_f32(node, operand_types, choice, operands);
+    const std::vector<Val> results = localize(node, operand_types, result_types, choice.shardings,
+                                              mesh_, b_, operands, index_function());
     for (int i = 0; i < node.n_results; ++i)
       set_result(node, i, results[static_cast<size_t>(i)],
                  choice.shardings.results[static_cast<size_t>(i)]);
   }
 
   // True for a product of narrow floats whose parts are summed over an axis that wants f32.
-  bool sums_in_f32(const Node& node, const Choice& choice) const {
+  bool sums_in_f32(const Node& node, const AxisChoice& choice) const {
     if (node.op != OpKind::kDotGeneral) return false;
     const DType out = node.as<DotParams>().out;
     const MeshAxes& partial = choice.shardings.results[0].partial;
@@ -288,7 +217,7 @@ class Writer {
 
   // Parts are made and summed in f32 and rounded once, as those of the whole product are.
   void write_product_in_f32(const Node& node, std::span<const ArrayType> operand_types,
-                            const Choice& choice, const std::vector<Val>& operands) {
+                            const AxisChoice& choice, const std::vector<Val>& operands) {
     const ValueId v = node.result();
     Node wide = node;
     std::get<DotParams>(wide.params).out = DType::kF32;
@@ -306,8 +235,9 @@ class Writer {
     check_mesh(node, node.as<ReshardParams>().mesh);
     const AxisSharding as = canonical_sharding(node.as<ReshardParams>().sharding, mesh_);
     if (node.op == OpKind::kFullToShard && is_part)
-      error(node, "expected an array over the mesh, got a part of one: shard_map stands in the body "
-                  "of another");
+      error(node,
+            "expected an array over the mesh, got a part of one: shard_map stands in the body "
+            "of another");
     const Val x = is_part ? local(v) : operand(v, as);
     const bool gives_part = level_.is_manual(node.result());
     set_result(node, 0, x, gives_part ? level_.at(node.result()) : as);
@@ -317,95 +247,6 @@ class Writer {
     if (!(mesh == mesh_))
       error(node, fmt::format("expected {}, the mesh of the program, got {}", to_string(mesh_),
                               to_string(mesh)));
-  }
-
-  // ---- The axes of an op ----
-
-  Choice choose(size_t n, std::span<const ArrayType> operand_types,
-                std::span<const ArrayType> result_types) const {
-    const Node& node = from_.nodes()[n];
-    const ShardingFactors& f = level_.factors[n];
-    const bool product = is_product(node.op);
-    std::optional<Choice> best;
-    const auto consider = [&](LetterAxes axes) {
-      if (best && axes == best->axes) return;
-      Choice choice{.axes = std::move(axes)};
-      choice.shardings = shardings_of(f, choice.axes);
-      choice.bytes = bytes_of(node, choice.shardings);
-      for (const auto& [letter, cut] : choice.axes) choice.n_parts *= mesh_.extent_of(cut);
-      if (!best || is_better(choice, *best, product)) best = std::move(choice);
-    };
-    std::vector<Place> places;
-    for (int i = 0; i < node.n_results; ++i)
-      places.push_back({node.result(i), &f.results[static_cast<size_t>(i)]});
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      places.push_back({node.operands[i], &f.operands[i]});
-    const bool manual = level_.is_manual(node.result());
-    for (size_t seed = 0; !manual && seed < std::min(places.size(), kMaxSeeds); ++seed) {
-      LetterAxes axes;
-      take(places[seed], operand_types, result_types, f, axes);
-      const LetterAxes alone = axes;
-      for (const Place& place : places) take(place, operand_types, result_types, f, axes);
-      consider(std::move(axes));
-      if (best->bytes == 0 && (!product || best->n_parts == mesh_.size())) return *best;
-      consider(alone);
-    }
-    consider({});
-    return *best;
-  }
-
-  struct Place {
-    ValueId value;
-    const std::vector<int>* letters;
-  };
-
-  // Adds the axes of a value to letters that have none yet, as far as they are free and divide.
-  void take(const Place& place, std::span<const ArrayType> operand_types,
-            std::span<const ArrayType> result_types, const ShardingFactors& f,
-            LetterAxes& axes) const {
-    const AxisSharding& s = level_.at(place.value);
-    for (size_t i = 0; i < place.letters->size(); ++i) {
-      const int letter = (*place.letters)[i];
-      if (letter == ShardingFactors::kUnshardable || s.axes[i].empty() || axes.contains(letter))
-        continue;
-      MeshAxes cut;
-      for (int axis : s.axes[i]) {
-        const bool taken = std::any_of(axes.begin(), axes.end(), [&](const auto& other) {
-          return std::find(other.second.begin(), other.second.end(), axis) != other.second.end();
-        });
-        if (taken) break;
-        cut.push_back(axis);
-        if (!can_cut(f, {{letter, cut}}, mesh_, operand_types, result_types)) {
-          cut.pop_back();
-          break;
-        }
-      }
-      if (!cut.empty() && mixes_kinds(f, axes, letter)) continue;
-      if (!cut.empty()) axes.emplace(letter, std::move(cut));
-    }
-  }
-
-  // True if the letter would be reduced otherwise than one that is cut.
-  static bool mixes_kinds(const ShardingFactors& f, const LetterAxes& axes, int letter) {
-    return std::any_of(axes.begin(), axes.end(), [&](const auto& other) {
-      return f.kind(other.first) != f.kind(letter);
-    });
-  }
-
-  double bytes_of(const Node& node, const OpShardings& s) const {
-    double bytes = 0;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const ValueId v = node.operands[i];
-      if (!(level_.at(v) == s.operands[i]) && !is_made_here(v))
-        bytes += plan_reshard(from_.type(v), level_.at(v), s.operands[i], mesh_).bytes;
-    }
-    for (int i = 0; i < node.n_results; ++i) {
-      const ValueId v = node.result(i);
-      const AxisSharding& made = s.results[static_cast<size_t>(i)];
-      if (!(level_.at(v) == made))
-        bytes += plan_reshard(from_.type(v), made, level_.at(v), mesh_).bytes;
-    }
-    return bytes;
   }
 
   // ---- Nodes with graphs ----
@@ -419,10 +260,11 @@ class Writer {
     GraphBuilder builder(*graph);
     std::vector<ValueId> inputs;
     for (size_t i = 0; i < in.size(); ++i)
-      inputs.push_back(graph->add_input(
-          local_type(level.graph->type(level.graph->inputs()[i]), in[i], mesh_),
-          level.graph->input_names()[i]));
-    graph->set_outputs(Writer(level, mesh_, options_, builder, notes_).write(inputs, in, out, RegionId()));
+      inputs.push_back(
+          graph->add_input(local_type(level.graph->type(level.graph->inputs()[i]), in[i], mesh_),
+                           level.graph->input_names()[i]));
+    graph->set_outputs(
+        Writer(level, mesh_, options_, builder, notes_).write(inputs, in, out, RegionId()));
     return graph;
   }
 
@@ -478,20 +320,21 @@ class Writer {
     const AxisSharding& s = level_.at(v);
     if (s.axes[static_cast<size_t>(axis)].empty()) return;
     const ReshardPlan plan =
-        plan_reshard(from_.type(v), s,
-                     with_axis(without_axis(s, axis), axis), mesh_);
-    error(node, fmt::format("expected axis {} of {} to be whole, since the loop goes over it; it is "
-                            "cut as {}. Gathering it would take {} more a position; cut another "
-                            "axis of {}",
-                            axis, to_string(from_.type(v)), to_string(s, mesh_),
-                            format_bytes(plan.most_bytes - local_type(from_.type(v), s, mesh_).bytes()),
-                            source(v)));
+        plan_reshard(from_.type(v), s, with_axis(without_axis(s, axis), axis), mesh_);
+    error(node,
+          fmt::format("expected axis {} of {} to be whole, since the loop goes over it; it is "
+                      "cut as {}. Gathering it would take {} more a position; cut another "
+                      "axis of {}",
+                      axis, to_string(from_.type(v)), to_string(s, mesh_),
+                      format_bytes(plan.most_bytes - local_type(from_.type(v), s, mesh_).bytes()),
+                      source(v)));
   }
 
   void check_same_everywhere(const Node& node, bool manual) const {
     if (manual)
-      error(node, "expected the same value on every position, got one that may differ between "
-                  "them; reduce it over the mesh first");
+      error(node,
+            "expected the same value on every position, got one that may differ between "
+            "them; reduce it over the mesh first");
   }
 
   void write_cond(size_t n) {
@@ -582,7 +425,7 @@ class Writer {
   const MeshShape& mesh_;
   const PartitionOptions& options_;
   GraphBuilder& b_;
-  Notes& notes_;
+  ShardingNotes& notes_;
   ValueMap map_;  // to local values
   std::vector<RegionId> regions_;
   RegionId parent_;
@@ -590,7 +433,8 @@ class Writer {
   std::map<Key, ValueId> resharded_;
 };
 
-void count_collectives(const Graph& graph, double times, std::map<OpKind, CollectiveCount>& counts) {
+void count_collectives(const Graph& graph, double times,
+                       std::map<OpKind, CollectiveCount>& counts) {
   for (const Node& node : graph.nodes()) {
     const double n = node.op == OpKind::kScan
                          ? times * static_cast<double>(node.as<ScanParams>().length)
@@ -599,9 +443,8 @@ void count_collectives(const Graph& graph, double times, std::map<OpKind, Collec
     if (!is_collective(node.op)) continue;
     const auto size = static_cast<double>(node.as<CollectiveParams>().group_size());
     const int64_t operand = graph.type(node.operands[0]).bytes();
-    const double bytes =
-        static_cast<double>(std::max(operand, graph.type(node.result()).bytes()));
-    const double share = node.op == OpKind::kPermute ? 1
+    const double bytes = static_cast<double>(std::max(operand, graph.type(node.result()).bytes()));
+    const double share = node.op == OpKind::kPermute     ? 1
                          : node.op == OpKind::kAllReduce ? 2 * (size - 1) / size
                                                          : (size - 1) / size;
     CollectiveCount& count = counts[node.op];
@@ -619,26 +462,7 @@ void check_fits(std::string_view what, size_t i, const ArrayType& type, const Ax
     trace_error("[partition] {} {}: {}", what, i, *fault);
 }
 
-void refuse(const std::vector<ShardingNote>& notes) {
-  constexpr size_t kMostShown = 5;
-  std::string text;
-  for (size_t i = 0; i < std::min(notes.size(), kMostShown); ++i)
-    text += "\n  " + to_string(notes[i]);
-  trace_error("[partition] expected every value to be cut as far as it can be (strict), got {} that "
-              "{} not:{}\nadd with_sharding_constraint, or leave strict out",
-              notes.size(), notes.size() == 1 ? "is" : "are", text);
-}
-
 }  // namespace
-
-std::string to_string(const ShardingNote& note) {
-  const std::string type = to_string(note.type);
-  if (note.kind == ShardingNoteKind::kThroughLarger)
-    return fmt::format("{} takes {} a position while it is resharded, between forms of at most {}, at {}",
-                       type, format_bytes(note.bytes), format_bytes(note.could_be), note.source);
-  return fmt::format("{} takes {} a position at {}; one more mesh axis would make that {}", type,
-                     format_bytes(note.bytes), note.source, format_bytes(note.could_be));
-}
 
 Partitioned partition(const Graph& graph, const MeshShape& mesh, std::span<const AxisSharding> in,
                       std::span<const std::optional<AxisSharding>> out,
@@ -660,7 +484,7 @@ Partitioned partition(const Graph& graph, const MeshShape& mesh, std::span<const
 
   const std::unique_ptr<GraphShardings> shardings = propagate(graph, mesh, plain_in, plain_out);
   Partitioned result;
-  Notes notes(mesh, options);
+  ShardingNotes notes(mesh, options);
   GraphBuilder builder(result.graph);
   std::vector<ValueId> inputs;
   for (size_t i = 0; i < in.size(); ++i) {
@@ -678,7 +502,7 @@ Partitioned partition(const Graph& graph, const MeshShape& mesh, std::span<const
   result.graph.set_outputs(writer.write(inputs, plain_in, wanted, RegionId()));
   result.graph = combine_sums(result.graph);
   result.notes = notes.take();
-  if (options.strict && !result.notes.empty()) refuse(result.notes);
+  if (options.strict && !result.notes.empty()) refuse_notes(result.notes);
   std::map<OpKind, CollectiveCount> counts;
   count_collectives(result.graph, 1, counts);
   for (const auto& [op, count] : counts) result.collectives.push_back(count);

@@ -10,8 +10,8 @@
 
 namespace stow {
 
-/// A product whose parts are summed over positions is, for a policy, the sum: keeping the parts would
-/// sum them again in the backward pass.
+/// A product whose parts are summed over positions is, for a policy, the sum: keeping the parts
+/// would sum them again in the backward pass.
 class PolicySubjects {
  public:
   explicit PolicySubjects(const Graph& graph) : graph_(&graph) {
@@ -24,8 +24,7 @@ class PolicySubjects {
     if (reduced.empty()) return;
     const std::vector<int> uses = count_uses(graph);
     is_part_.resize(graph.n_values());
-    for (size_t v = 0; v < uses.size(); ++v)
-      is_part_[v] = reduced[v] > 0 && reduced[v] == uses[v];
+    for (size_t v = 0; v < uses.size(); ++v) is_part_[v] = reduced[v] > 0 && reduced[v] == uses[v];
   }
 
   /// True for a value that nothing reads but a reduction over positions.

@@ -22,7 +22,9 @@ bool passes_through(OpKind op) {
 
 using Level = GraphShardings;
 
-Level& inner_of(Level& level, size_t node, size_t k) { return *level.nested[node][k]; }
+Level& inner_of(Level& level, size_t node, size_t k) {
+  return *level.nested[node][k];
+}
 
 // A value and the letters of its axes in one op or edge.
 struct Place {
@@ -165,10 +167,11 @@ class Propagation {
       for (int axis = 0; axis < mesh_.rank(); ++axis) {
         if ((left_out >> axis & 1) == 0 || mesh_.extents[static_cast<size_t>(axis)] == 1) continue;
         const std::string place = to_string(node.provenance);
-        trace_error("[shard_map] expected a result that is the same along mesh axis '{0}', which its "
-                    "specification leaves out, got one that may differ; reduce it over '{0}', or name "
-                    "the axis in out_specs{1}{2}",
-                    mesh_.names[static_cast<size_t>(axis)], place.empty() ? "" : "\n  at ", place);
+        trace_error(
+            "[shard_map] expected a result that is the same along mesh axis '{0}', which its "
+            "specification leaves out, got one that may differ; reduce it over '{0}', or name "
+            "the axis in out_specs{1}{2}",
+            mesh_.names[static_cast<size_t>(axis)], place.empty() ? "" : "\n  at ", place);
       }
     }
     for (const auto& list : level.nested)
@@ -272,9 +275,8 @@ class Propagation {
     bool changed = false;
     if (!node.graphs.empty()) {
       const auto edges = [&] {
-        for_each_edge(level, n, [&](std::vector<Place> ends, size_t) {
-          changed |= relate(ends, 0);
-        });
+        for_each_edge(level, n,
+                      [&](std::vector<Place> ends, size_t) { changed |= relate(ends, 0); });
       };
       edges();
       // Of a custom rule, the function alone is meant.
@@ -290,8 +292,7 @@ class Propagation {
     if (stage_ == Stage::kPassThrough && !passes_through(node.op)) return false;
     std::vector<Place> places;
     for (int i = 0; i < node.n_results; ++i)
-      places.push_back(
-          {&level, node.result(i), level.factors[n].results[static_cast<size_t>(i)]});
+      places.push_back({&level, node.result(i), level.factors[n].results[static_cast<size_t>(i)]});
     const bool backward_only =
         node.op == OpKind::kBroadcast && stage_ == Stage::kNotOutOfBroadcasts;
     const size_t first_changed = backward_only ? places.size() : 0;
@@ -341,8 +342,8 @@ class Propagation {
   }
 
   // Brings the axes of one letter together, letter by letter in the order in which the places have
-  // them: outer axes of results come first, so that a batch keeps its mesh axis where the width of a
-  // table would take it. Places from `first_changed` on may change.
+  // them: outer axes of results come first, so that a batch keeps its mesh axis where the width of
+  // a table would take it. Places from `first_changed` on may change.
   bool relate(const std::vector<Place>& places, size_t first_changed) {
     std::map<int, MeshAxes> merged;
     std::vector<int> order;
@@ -369,16 +370,14 @@ class Propagation {
       for (const Place& place : places)
         for (size_t i = 0; i < place.letters.size(); ++i)
           if (place.letters[i] == letter) {
-            const int64_t extent =
-                place.level->graph->type(place.value).shape[static_cast<int>(i)];
+            const int64_t extent = place.level->graph->type(place.value).shape[static_cast<int>(i)];
             while (!axes.empty() && (extent == 0 || extent % mesh_.extent_of(axes) != 0))
               axes.pop_back();
           }
       for (size_t k = first_changed; k < places.size(); ++k)
         for (size_t i = 0; i < places[k].letters.size(); ++i)
           if (places[k].letters[i] == letter)
-            changed |=
-                extend_axis(*places[k].level, places[k].value, static_cast<int>(i), axes);
+            changed |= extend_axis(*places[k].level, places[k].value, static_cast<int>(i), axes);
     }
     return changed;
   }

@@ -85,7 +85,9 @@ class Planner {
       AxisSharding after = at_;
       after.axes[i].insert(after.axes[i].end(), axes.begin(), axes.end());
       std::erase_if(after.partial, [&](int axis) { return contains(axes, axis); });
-      add({.op = ReshardOp::kReduceScatter, .axes = axes, .axis = static_cast<int>(i),
+      add({.op = ReshardOp::kReduceScatter,
+           .axes = axes,
+           .axis = static_cast<int>(i),
            .after = after},
           1);
       return true;
@@ -115,8 +117,11 @@ class Planner {
           AxisSharding after = at_;
           after.axes[i].resize(first);
           after.axes[j].insert(after.axes[j].end(), tail.begin(), tail.end());
-          add({.op = ReshardOp::kAllToAll, .axes = tail, .axis = static_cast<int>(j),
-               .concat_axis = static_cast<int>(i), .after = after},
+          add({.op = ReshardOp::kAllToAll,
+               .axes = tail,
+               .axis = static_cast<int>(j),
+               .concat_axis = static_cast<int>(i),
+               .after = after},
               1);
           return true;
         }
@@ -149,11 +154,16 @@ class Planner {
 
 OpKind op_of(ReshardOp op) {
   switch (op) {
-    case ReshardOp::kSlice: return OpKind::kDynamicSlice;
-    case ReshardOp::kAllGather: return OpKind::kAllGather;
-    case ReshardOp::kReduceScatter: return OpKind::kReduceScatter;
-    case ReshardOp::kAllReduce: return OpKind::kAllReduce;
-    case ReshardOp::kAllToAll: return OpKind::kAllToAll;
+    case ReshardOp::kSlice:
+      return OpKind::kDynamicSlice;
+    case ReshardOp::kAllGather:
+      return OpKind::kAllGather;
+    case ReshardOp::kReduceScatter:
+      return OpKind::kReduceScatter;
+    case ReshardOp::kAllReduce:
+      return OpKind::kAllReduce;
+    case ReshardOp::kAllToAll:
+      return OpKind::kAllToAll;
   }
   return OpKind::kAllGather;
 }
@@ -180,8 +190,7 @@ Val apply_reshard(const ReshardPlan& plan, const ArrayType& type, const Val& x,
   for (const ReshardStep& step : plan.steps) {
     if (step.op == ReshardOp::kSlice) {
       const Shape sizes = local_type(type, step.after, mesh).shape;
-      std::vector<Val> starts(static_cast<size_t>(sizes.rank()),
-                              constant_int(b, DType::kI32, 0));
+      std::vector<Val> starts(static_cast<size_t>(sizes.rank()), constant_int(b, DType::kI32, 0));
       const auto axis = static_cast<size_t>(step.axis);
       starts[axis] = index(step.axes) * constant_int(b, DType::kI32, sizes[step.axis]);
       at = dynamic_slice(at, starts, sizes.dims());

@@ -18,11 +18,11 @@ enum class ReshardOp : uint8_t { kSlice, kAllGather, kReduceScatter, kAllReduce,
 
 struct ReshardStep {
   ReshardOp op = ReshardOp::kSlice;
-  MeshAxes axes;            ///< Of the group, major first.
-  int axis = 0;             ///< The array axis that is cut, gathered or split.
-  int concat_axis = 0;      ///< AllToAll: where parts are joined.
+  MeshAxes axes;        ///< Of the group, major first.
+  int axis = 0;         ///< The array axis that is cut, gathered or split.
+  int concat_axis = 0;  ///< AllToAll: where parts are joined.
   ReduceKind kind = ReduceKind::kSum;
-  AxisSharding after;       ///< How the value lies then.
+  AxisSharding after;  ///< How the value lies then.
 };
 
 struct ReshardPlan {
@@ -33,14 +33,14 @@ struct ReshardPlan {
   bool grows = false;
 };
 
-/// The steps from one sharding to another one, which is not partial. Slices, which send nothing, come
-/// first; what moves between array axes goes as all_to_all; the rest is gathered. Partial sums are
-/// reduced to the part that is wanted. `type` is whole; both shardings fit it.
+/// The steps from one sharding to another one, which is not partial. Slices, which send nothing,
+/// come first; what moves between array axes goes as all_to_all; the rest is gathered. Partial sums
+/// are reduced to the part that is wanted. `type` is whole; both shardings fit it.
 ReshardPlan plan_reshard(const ArrayType& type, const AxisSharding& from, const AxisSharding& to,
                          const MeshShape& mesh);
 
-/// Appends the steps for the local value `x` of an array of that whole type. `index` gives the index
-/// in a group, i32[]. A value off the device is moved there for it, and back.
+/// Appends the steps for the local value `x` of an array of that whole type. `index` gives the
+/// index in a group, i32[]. A value off the device is moved there for it, and back.
 Val apply_reshard(const ReshardPlan& plan, const ArrayType& type, const Val& x,
                   const MeshShape& mesh, const std::function<Val(const MeshAxes&)>& index);
 
