@@ -1,5 +1,5 @@
-// Reductions of columns of f32 at every width: the bits of a fold row by row, with NaNs and zeros of either
-// sign, which the machine's own maximum and minimum get wrong.
+// Reductions of columns of f32 at every width: the bits of a fold row by row, with NaNs and zeros
+// of either sign, which the machine's own maximum and minimum get wrong.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -49,7 +49,8 @@ void check_columns() {
           if (kind == 2)
             for (auto* list : {&x, &acc})
               for (float& v : *list) {
-                const std::array<float, 3> low = {0.0f, -0.0f, op == OpKind::kReduceMax ? -1.0f : 1.0f};
+                const std::array<float, 3> low = {0.0f, -0.0f,
+                                                  op == OpKind::kReduceMax ? -1.0f : 1.0f};
                 v = low[engine() % 3];
               }
           want = acc;
@@ -67,7 +68,8 @@ void check_columns() {
           kernels.columns(call);
           for (size_t i = 0; i < acc.size(); ++i) {
             const bool both_nan = std::isnan(acc[i]) && std::isnan(want[i]);
-            ASSERT_TRUE(both_nan || std::bit_cast<uint32_t>(acc[i]) == std::bit_cast<uint32_t>(want[i]))
+            ASSERT_TRUE(both_nan ||
+                        std::bit_cast<uint32_t>(acc[i]) == std::bit_cast<uint32_t>(want[i]))
                 << op_name(op) << ' ' << rows << " rows, column " << i << " of " << cols << ": "
                 << acc[i] << " not " << want[i];
           }
@@ -77,7 +79,9 @@ void check_columns() {
   }
 }
 
-TEST(FoldColumns, HaveTheBitsOfAFoldRowByRow) { check_columns(); }
+TEST(FoldColumns, HaveTheBitsOfAFoldRowByRow) {
+  check_columns();
+}
 TEST(FoldColumns, OfEveryTargetHaveTheBitsOfAFoldRowByRow) {
   for (int64_t target : {int64_t{HWY_AVX2}, int64_t{HWY_EMU128}}) {
     if (target != int64_t{HWY_EMU128} && (hwy::SupportedTargets() & target) == 0) continue;

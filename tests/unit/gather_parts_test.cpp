@@ -1,5 +1,5 @@
-// Gathers by indices of 32 bits, which are read part by part: the elements that indices of 64 bits give, and
-// those of a plain loop, at sizes around a part's.
+// Gathers by indices of 32 bits, which are read part by part: the elements that indices of 64 bits
+// give, and those of a plain loop, at sizes around a part's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,15 +40,18 @@ TEST(GatherParts, FlatAgreesWithALoop) {
       const std::vector<int32_t> at = indices(n, kExtent, some_out, static_cast<uint32_t>(n));
       const Array array = Array::from(x, {kExtent}), index = Array::from(at, {n});
       const auto filled = jit([](const Array& x, const Array& i) {
-        return take_flat(x, i, IndexMode::kFill, -7.0);
-      })(array, index).to_vector<float>();
+                            return take_flat(x, i, IndexMode::kFill, -7.0);
+                          })(array, index)
+                              .to_vector<float>();
       const auto clipped = jit([](const Array& x, const Array& i) {
-        return take_flat(x, i, IndexMode::kClip);
-      })(array, index).to_vector<float>();
+                             return take_flat(x, i, IndexMode::kClip);
+                           })(array, index)
+                               .to_vector<float>();
       for (size_t i = 0; i < at.size(); ++i) {
         const bool within = at[i] >= 0 && at[i] < kExtent;
         ASSERT_EQ(filled[i], within ? x[static_cast<size_t>(at[i])] : -7.0f) << i;
-        ASSERT_EQ(clipped[i], x[static_cast<size_t>(std::clamp<int64_t>(at[i], 0, kExtent - 1))]) << i;
+        ASSERT_EQ(clipped[i], x[static_cast<size_t>(std::clamp<int64_t>(at[i], 0, kExtent - 1))])
+            << i;
       }
     }
   }

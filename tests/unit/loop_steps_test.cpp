@@ -1,5 +1,6 @@
-// Loops whose operands lie elsewhere in every iteration, in rings of slots and in stacks: addresses go on
-// by distances that are known when the program is bound. The bits are those of the steps written out.
+// Loops whose operands lie elsewhere in every iteration, in rings of slots and in stacks: addresses
+// go on by distances that are known when the program is bound. The bits are those of the steps
+// written out.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +26,9 @@ struct Case {
   Body body;
   bool has_ring;  // of two slots or more
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
 
 constexpr int64_t kN = 5;
 
@@ -71,8 +74,9 @@ TEST_P(LoopSteps, HaveTheBitsOfTheStepsWrittenOut) {
       std::vector<std::vector<float>> rows(static_cast<size_t>(steps));
       for (int64_t i = 0; i < steps; ++i) {
         const int64_t at = reverse ? steps - 1 - i : i;
-        want = jit(c.body)(want, jit([&](const Array& xs) { return xs.slice(0, at, at + 1); })(xs)
-                                     .reshape({kN, kN}));
+        want = jit(c.body)(
+            want,
+            jit([&](const Array& xs) { return xs.slice(0, at, at + 1); })(xs).reshape({kN, kN}));
         rows[static_cast<size_t>(at)] = want[0].to_vector<float>();
       }
       for (size_t k = 0; k < c.n_carries; ++k)
@@ -87,16 +91,22 @@ TEST_P(LoopSteps, HaveTheBitsOfTheStepsWrittenOut) {
 
 const Case kCases[] = {
     {"two_take_turns", 2,
-     [](const Arrays& c, const Array& x) { return Arrays{c[1], c[0] * 0.5 + x}; }, true},
+     [](const Arrays& c, const Array& x) {
+       return Arrays{c[1], c[0] * 0.5 + x};
+     },
+     true},
     {"three_take_turns", 3,
-     [](const Arrays& c, const Array& x) { return Arrays{c[1], c[2], c[0] * 0.5 + c[2] * x}; }, true},
+     [](const Arrays& c, const Array& x) {
+       return Arrays{c[1], c[2], c[0] * 0.5 + c[2] * x};
+     },
+     true},
     {"five_take_turns", 5,
      [](const Arrays& c, const Array& x) {
        return Arrays{c[1], c[2], c[3], c[4], c[0] * 0.5 + c[3] * x};
      },
      true},
-    {"products", 1,
-     [](const Arrays& c, const Array& x) { return Arrays{matmul(c[0], x) * 0.5}; }, false},
+    {"products", 1, [](const Arrays& c, const Array& x) { return Arrays{matmul(c[0], x) * 0.5}; },
+     false},
     {"products_and_turns", 3,
      [](const Arrays& c, const Array& x) {
        return Arrays{matmul(c[1], x) * 0.5, c[2], c[0] + transpose(c[1])};
@@ -122,7 +132,8 @@ TEST(LoopSteps, OfSingleElementsHaveTheBitsOfTheStepsWrittenOut) {
       return while_loop([&](const Pair& c) { return c.first < n; }, step, c);
     })(start);
     const auto counted = jit([&](const Pair& c) {
-      return fori_loop(0, n, [&](const Array&, const Pair& c) { return step(c); }, c);
+      return fori_loop(
+          0, n, [&](const Array&, const Pair& c) { return step(c); }, c);
     })(start);
     Pair want = start;
     float y = 1.25f;

@@ -1,4 +1,5 @@
-// Single elements that loops over scalars make in line: the bits of the kernels that they stand for.
+// Single elements that loops over scalars make in line: the bits of the kernels that they stand
+// for.
 #include "stowage/runtime/cpu/kernels/row_single.h"
 
 #include <gtest/gtest.h>
@@ -36,12 +37,14 @@ std::vector<Known> all_known() {
 // Every special number, then numbers of every size; a NaN alone at a time, whose bits are kept.
 std::vector<std::array<uint32_t, 3>> operands(bool of_floats) {
   const float inf = std::numeric_limits<float>::infinity();
-  const std::vector<float> special = {0.0f, -0.0f, 1.0f,    -1.5f,   inf,   -inf, std::nanf(""),
-                                      1e38f, -3e38f, 1e-40f, -1e-45f, 0.1f, 16777217.0f};
+  const std::vector<float> special = {0.0f,    -0.0f,         1.0f,       -1.5f,  inf,
+                                      -inf,    std::nanf(""), 1e38f,      -3e38f, 1e-40f,
+                                      -1e-45f, 0.1f,          16777217.0f};
   const std::vector<uint32_t> whole = {0, 1, ~0u, 0x7fffffff, 0x80000000, 16777217, 46341};
   std::vector<std::array<uint32_t, 3>> all;
   const auto add = [&](auto a, auto b, auto c) {
-    all.push_back({std::bit_cast<uint32_t>(a), std::bit_cast<uint32_t>(b), std::bit_cast<uint32_t>(c)});
+    all.push_back(
+        {std::bit_cast<uint32_t>(a), std::bit_cast<uint32_t>(b), std::bit_cast<uint32_t>(c)});
   };
   std::mt19937 engine(7);
   if (!of_floats) {
@@ -55,7 +58,8 @@ std::vector<std::array<uint32_t, 3>> operands(bool of_floats) {
       for (float c : special)
         if (std::isnan(a) + std::isnan(b) + std::isnan(c) < 2) add(a, b, c);
   std::normal_distribution<float> normal;
-  for (int i = 0; i < 3000; ++i) add(normal(engine), normal(engine), std::ldexp(normal(engine), i % 40 - 20));
+  for (int i = 0; i < 3000; ++i)
+    add(normal(engine), normal(engine), std::ldexp(normal(engine), i % 40 - 20));
   return all;
 }
 
@@ -105,16 +109,17 @@ TEST(RowSingle, ChoosesAndCopies) {
   const uint32_t yes = 0x7fa00001, no = 0x80000000;  // a signalling NaN stays as it is
   for (uint8_t chosen : {uint8_t{0}, uint8_t{1}}) {
     uint32_t got = 0;
-    run_single(SingleOp::kSelect32,
-               {reinterpret_cast<std::byte*>(&got),
-                {reinterpret_cast<const std::byte*>(&chosen), reinterpret_cast<const std::byte*>(&yes),
-                 reinterpret_cast<const std::byte*>(&no)}});
+    run_single(SingleOp::kSelect32, {reinterpret_cast<std::byte*>(&got),
+                                     {reinterpret_cast<const std::byte*>(&chosen),
+                                      reinterpret_cast<const std::byte*>(&yes),
+                                      reinterpret_cast<const std::byte*>(&no)}});
     EXPECT_EQ(got, chosen ? yes : no);
   }
   const uint64_t from = 0x0123456789abcdef;
   const auto* const at = reinterpret_cast<const std::byte*>(&from);
   for (auto [op, want] : {std::pair{SingleOp::kCopy1, uint64_t{0xef}},
-                          {SingleOp::kCopy4, uint64_t{0x89abcdef}}, {SingleOp::kCopy8, from}}) {
+                          {SingleOp::kCopy4, uint64_t{0x89abcdef}},
+                          {SingleOp::kCopy8, from}}) {
     uint64_t to = 0;
     run_single(op, {reinterpret_cast<std::byte*>(&to), {at, at, at}});
     EXPECT_EQ(to, want);
