@@ -242,7 +242,7 @@ TEST(Distributed, ReshardsGoPieceByPiece) {
 TEST(Distributed, LargeReshardsNeverHoldTheWhole) {
   expect_nothing_thrown(run_as_processes(4, 1, [](const ProcessOfTest& self) {
     const Mesh mesh = make_mesh({4}, {"x"});
-    const int64_t rows = 1024, bytes = rows * rows * 4;
+    const int64_t rows = 1536, bytes = rows * rows * 4;  // transfers of several pieces
     const Array x = make_array_from_fill(
         {rows, rows}, DType::kF32, NamedSharding(mesh, P("x")),
         [&](const ShardIndex& index, std::span<std::byte> out) {
