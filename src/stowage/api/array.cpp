@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "stowage/api/element_reader.h"
 #include "stowage/api/elements.h"
+#include "stowage/api/mesh_program.h"
 #include "stowage/api/trace.h"
 
 namespace stow {
@@ -25,6 +27,21 @@ void read_staged(const DeviceBuffer& buffer, DType dtype, std::byte* out, DType 
     const int64_t here = std::min(kPieceElems, n - at);
     buffer.read(at * dtype_bytes(dtype),
                 std::span(piece).first(static_cast<size_t>(here * dtype_bytes(dtype))));
+    convert_elements(piece.data(), dtype, out + at * dtype_bytes(as), as, here);
+  }
+}
+
+// What lies in shards comes from them piece by piece, too.
+void read_shards(const Array& array, const char* what, std::byte* out, DType as) {
+  const ElementReader reader(array);
+  check_complete(what, array, reader);
+  const DType dtype = array.dtype();
+  const int64_t n = array.size();
+  constexpr int64_t kPieceElems = 1 << 16;
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(n, kPieceElems) * dtype_bytes(dtype)));
+  for (int64_t at = 0; at < n; at += kPieceElems) {
+    const int64_t here = std::min(kPieceElems, n - at);
+    reader.read(at, std::span(piece).first(static_cast<size_t>(here * dtype_bytes(dtype))));
     convert_elements(piece.data(), dtype, out + at * dtype_bytes(as), as, here);
   }
 }
@@ -110,6 +127,7 @@ void Array::read(void* out, DType as, const char* what, SourceLocation at) const
   if (!storage.donated.empty())
     fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
               storage.donated);
+  if (storage.shards) return read_shards(*this, bare.c_str(), static_cast<std::byte*>(out), as);
   if (storage.buffer && storage.buffer->place().disk)
     return read_staged(*storage.buffer, t.dtype, static_cast<std::byte*>(out), as, t.elems());
   const std::byte* data = storage.buffer ? storage.buffer->data() : storage.literal.data();
@@ -164,6 +182,7 @@ const DeviceBufferPtr& buffer_of(const Array& array, const DevicePtr& device) {
   if (!storage.donated.empty())
     fail_here("[array] {} was donated to {} and cannot be used again", describe(array),
               storage.donated);
+  if (storage.shards) refuse_over_mesh("array", mesh_sharding_of(array).mesh());
   const bool is_literal = !storage.literal.empty();
   if (is_literal && (!storage.buffer || storage.buffer->device() != device)) {
     storage.buffer = device->allocate(static_cast<int64_t>(storage.literal.size()));

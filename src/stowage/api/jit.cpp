@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "stowage/api/element_reader.h"
 #include "stowage/api/memory.h"
+#include "stowage/api/mesh_program.h"
 #include "stowage/api/trace.h"
 #include "stowage/base/log.h"
 #include "stowage/ir/print.h"
@@ -27,6 +29,11 @@ struct KeyWriter : TreeVisitor {
                             static_cast<uint8_t>(type.shape.rank())};
     put(head);
     for (int64_t d : type.shape) put(d);
+    if (const std::string mesh = mesh_key(array); !mesh.empty()) {
+      key += '@';
+      put(mesh.size());
+      key += mesh;
+    }
   }
   void enter(std::string_view name) override {
     put(name.size());
@@ -135,6 +142,13 @@ void keep_crossing_donations(JitEntry& entry) {
   }
 }
 
+// The seam of programs over a mesh. A trace has found that the shardings agree (mesh_layout).
+void check_one_device(const JitEntry& entry) {
+  if (const std::optional<MeshLayout> layout = mesh_layout(
+          entry.name, {}, {}, entry.input_shardings, entry.output_shardings))
+    run_over_mesh(entry.name, *layout);
+}
+
 }  // namespace
 
 bool is_tracing() {
@@ -165,10 +179,12 @@ std::vector<Array> abstract_results(const JitEntry& entry) {
 }
 
 const ExecutablePtr& compile_for_default_device(JitEntry& entry) {
+  check_one_device(entry);
   return entry.executable(default_device()->threads());
 }
 
 ExecutablePtr compile_for_default_device(const JitEntry& entry, CompileOptions options) {
+  check_one_device(entry);
   options.donated = entry.options.donated;
   if (options.dump_name.empty()) options.dump_name = entry.name;
   return stow::compile(entry.graph, options, default_device()->threads());
@@ -188,6 +204,7 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
     return abstract_results(*this);
   arguments.insert(arguments.end(), captures.begin(), captures.end());
   check_donation(*this, arguments);
+  check_one_device(*this);
   const DevicePtr device = common_device(arguments);
   std::vector<DeviceBufferPtr> buffers;
   buffers.reserve(arguments.size());
@@ -196,6 +213,13 @@ std::vector<Array> JitEntry::run(std::span<const TreeRef> trees, const Executabl
       fail_here("[{}] argument {} has no data: {}", name, input_names[i], describe(arguments[i]));
     buffers.push_back(buffer_of(arguments[i], device));
   }
+  // The storage and this list hold it; anybody else would see it overwritten.
+  for (size_t i = 0; i < options.donated.size(); ++i)
+    if (options.donated[i] && arguments[i].impl()->storage->shares_buffer &&
+        buffers[i].use_count() > 2)
+      fail_here("[{}] argument {} is donated, and shares its memory with the array of which it is a "
+                "shard; donate a copy",
+                name, input_names[i]);
   const ExecutablePtr& runs = program ? program : executable(device->threads());
   const auto take_donated = [&](const char* how) {
     for (size_t i = 0; i < options.donated.size(); ++i) {
@@ -263,9 +287,12 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
   {
     const ActiveTrace active(trace);
     std::vector<Array> inputs;
-    const std::vector<Array> leaves = all_leaves(arguments);
+    std::vector<Array> leaves = all_leaves(arguments);
+    std::vector<std::shared_ptr<const Sharding>> in_shardings;
     for (size_t i = 0; i < leaves.size(); ++i) {
       check_in_sharding(options_, entry->input_names[i], leaves[i].type());
+      const Sharding* in = options_.in_shardings.find(entry->input_names[i]);
+      in_shardings.push_back(in ? std::make_shared<const Sharding>(*in) : nullptr);
       inputs.push_back(trace->input(leaves[i].type(), entry->input_names[i]));
     }
     entry->result = function(inputs);
@@ -288,6 +315,11 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     // The token of effects is one more output of the program, without a byte.
     if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
     trace->graph.set_outputs(std::move(outputs));
+    leaves.insert(leaves.end(), trace->captures.begin(), trace->captures.end());
+    if (std::optional<MeshLayout> layout =
+            mesh_layout(options_.name, leaves, trace->graph.input_names(), in_shardings,
+                        entry->output_shardings))
+      entry->input_shardings = std::move(layout->inputs);
   }
   assign_leaves(entry->result.ref, std::vector<Array>(entry->output_types.size()));
   entry->graph = std::move(trace->graph);
@@ -316,6 +348,12 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
                 to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
                 to_string(want), want.weak ? " (weak)" : "");
   }
+  for (const Array& leaf : leaves)
+    if (const std::string mesh = mesh_key(leaf);
+        !mesh.empty() && entry.key.find(mesh) == std::string::npos)
+      fail_here("[{}] argument {} lies as {}, compiled for another sharding", entry.name,
+                paths[static_cast<size_t>(&leaf - leaves.data())],
+                to_string(*leaf.impl()->sharding));
   fail_here(
       "[{}] the arguments have another structure than those it was compiled for: {} leaves, "
       "not {}",

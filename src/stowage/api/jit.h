@@ -54,6 +54,7 @@ struct JitEntry {
   std::vector<std::string> input_names;  ///< "0/layers/w1", then "captured/0".
   size_t n_leaves = 0;                   ///< Of the arguments.
   std::vector<Array> captures;
+  std::vector<std::shared_ptr<const Sharding>> input_shardings;  ///< Over a mesh, by input; null: whole.
   std::vector<ArrayType> output_types;
   std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Null: nowhere by name.
   OwnedTree result;                                    ///< Its leaves are empty.

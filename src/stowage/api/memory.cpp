@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <functional>
 
+#include "stowage/api/element_reader.h"
 #include "stowage/api/elements.h"
 #include "stowage/api/math_internal.h"
+#include "stowage/api/mesh_program.h"
+#include "stowage/api/placement.h"
+#include "stowage/api/shards.h"
 #include "stowage/api/trace.h"
-#include "stowage/core/disk_blocks.h"
 
 namespace stow {
 namespace {
-
-// What goes to a disk passes through so much of the host's memory at a time.
-constexpr int64_t kPieceBytes = 1 << 20;
 
 // The same handle under another sharding; nothing is copied.
 Array with_sharding(const Array& x, const Sharding& sharding) {
@@ -34,48 +34,81 @@ DevicePtr device_of(const Array& x) {
   return buffer ? buffer->device() : nullptr;
 }
 
-// A new array, written by `write(offset, out)`: at once where the processor can address it, else
-// piece by piece through memory that the device meters, whatever the size of the array.
-Array written(const DevicePtr& device, const ArrayType& type,
-              const std::function<void(int64_t offset, std::span<std::byte> out)>& write) {
-  const int64_t bytes = type.bytes();
-  DeviceBufferPtr buffer = device->allocate(bytes, type.kind);
-  const Place place = buffer->place();
-  if (bytes > 0 && !place.disk) write(0, {place.memory, static_cast<size_t>(bytes)});
-  if (bytes > 0 && place.disk) {
-    const int64_t piece_bytes = std::min(kPieceBytes, align_up(bytes, kDiskBlockBytes));
-    const int64_t bounce_bytes = disk_bounce_bytes(piece_bytes);
-    const DeviceBufferPtr staging =
-        device->allocate(piece_bytes + bounce_bytes, MemoryKind::kPinnedHost);
-    const std::span<std::byte> piece(staging->data(), static_cast<size_t>(piece_bytes));
-    const std::span<std::byte> bounce(staging->data() + piece_bytes,
-                                      static_cast<size_t>(bounce_bytes));
-    for (int64_t at = 0; at < bytes; at += piece_bytes) {
-      const auto part = piece.first(static_cast<size_t>(std::min(piece_bytes, bytes - at)));
-      write(at, part);
-      place.disk->write(place.offset + at, part, bounce);
-    }
-  }
-  return make_concrete(type, std::move(buffer));
-}
-
-// A copy on another device.
+// A copy on another device; of an array in shards, all of it.
 Array copied_to(const Array& x, const DevicePtr& device, MemoryKind kind) {
   ArrayType type = x.type();
   type.kind = kind;
-  const DeviceBufferPtr source = buffer_of(x, device_of(x) ? device_of(x) : device);
-  return written(device, type, [&](int64_t offset, std::span<std::byte> out) {
-    source->read(offset, out);
-  });
+  const ElementReader reader(x);
+  check_complete("device_put", x, reader);
+  const int64_t width = dtype_bytes(type.dtype);
+  return make_concrete(type, write_buffer(device, type.bytes(), kind,
+                                          [&](int64_t offset, std::span<std::byte> out) {
+                                            reader.read(offset / width, out);
+                                          }));
+}
+
+// True if each process of the sharding places its own copy of x: a value that none has placed by name.
+bool is_placed_from_copies(const Array& x, const NamedSharding* mesh) {
+  return mesh && x.is_concrete() && !is_sharded(x) && !is_fully_addressable(Sharding(*mesh));
+}
+
+void check_unplaced(const Array& x, const NamedSharding& to) {
+  const auto& known = x.impl()->sharding;
+  if (known && known->device())
+    fail_here("[device_put] expected a value that every process has, got {} on {}, asked for on {}; use "
+              "make_array_from_process_local_data or make_array_from_single_device_arrays",
+              describe(x), to_string(*known), to_string(Sharding(to)));
+}
+
+PlacedLeaf leaf_of(const Array& x, const NamedSharding& to, std::string path) {
+  check_unplaced(x, to);
+  const ElementReader reader(x);
+  ArrayType type = x.type();
+  type.kind = to.memory_kind();
+  return {std::move(path), type,
+          fingerprint_of(type, type.dtype, type.elems(),
+                         [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); })};
+}
+
+Array put_over_mesh(const Array& x, const NamedSharding& to) {
+  if (is_sharded(x)) {
+    const NamedSharding& from = mesh_sharding_of(x);
+    if (from == to) return x;
+    return reshard_over_mesh(x, to);
+  }
+  if (is_placed_from_copies(x, &to)) check_unplaced(x, to);
+  ArrayType type = x.type();
+  type.kind = to.memory_kind();
+  const ElementReader reader(x);
+  return put_in_shards(type, to,
+                       [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); });
 }
 
 }  // namespace
 
-Array device_put(const Operand& x, const Sharding& to) {
+Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& options) {
   const Site site(x.at);
   const Array array = to_array(x);
   check_sharding("device_put", to, array.type());
+  if (const NamedSharding* mesh = sharding_over_mesh(to)) {
+    if (array.is_abstract()) return with_sharding(in_kind(array, to.memory_kind()), to);
+    if (array.is_traced() || current_trace()) refuse_over_mesh("device_put", mesh->mesh());
+    if (options.check_same && is_placed_from_copies(array, mesh))
+      check_same_on_processes(*mesh, std::vector<PlacedLeaf>{leaf_of(array, *mesh, "")});
+    return put_over_mesh(array, *mesh);
+  }
   const DevicePtr device = to.device();
+  if (device && !is_fully_addressable(to))
+    fail_here("[device_put] {} is asked for on {} of another process; put it over a mesh",
+              describe(array), device->name());
+  if (is_sharded(array)) {
+    if (current_trace()) refuse_over_mesh("device_put", mesh_sharding_of(array).mesh());
+    // A kind alone: each part stays on its device.
+    if (!device)
+      return put_over_mesh(array, mesh_sharding_of(array).with_memory_kind(
+                                      memory_kind_name(to.memory_kind())));
+    return with_sharding(copied_to(array, device, to.memory_kind()), to);
+  }
   if (!array.is_concrete()) {
     if (device && device != default_device())
       fail_here("[device_put] {} is asked for on the device {}, the program runs on {}",
@@ -90,6 +123,27 @@ Array device_put(const Operand& x, const Sharding& to) {
     return with_sharding(copied_to(array, device, to.memory_kind()), to);
   }
   return with_sharding(in_kind(array, to.memory_kind()), to);
+}
+
+std::vector<Array> device_put_leaves(const TreeRef& tree, const Sharding& to,
+                                     const PlacementOptions& options, SourceLocation at) {
+  const Site site(at);
+  std::vector<Array> leaves = leaves_of(tree);
+  const NamedSharding* mesh = current_trace() ? nullptr : sharding_over_mesh(to);
+  if (mesh && options.check_same) {
+    const std::vector<std::string> paths = paths_of(tree);
+    std::vector<PlacedLeaf> placed;
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (leaves[i].empty()) continue;
+      check_sharding("device_put", to, leaves[i].type());
+      if (is_placed_from_copies(leaves[i], mesh))
+        placed.push_back(leaf_of(leaves[i], *mesh, paths[i]));
+    }
+    check_same_on_processes(*mesh, placed);
+  }
+  for (Array& leaf : leaves)
+    leaf = device_put(Operand(leaf, at.file, at.line), to, {.check_same = false});
+  return leaves;
 }
 
 Array device_put(const Operand& x, MemoryKind kind) {
@@ -109,13 +163,24 @@ Array device_put_bytes(const void* data, int64_t n, DType data_dtype, Shape shap
   if (type.elems() != n)
     fail_here("[device_put] {} holds {} elements, the data has {}", to_string(type), type.elems(),
               n);
-  const DevicePtr device = to.device() ? to.device() : default_device();
-  // Pieces are of whole blocks, hence of whole elements.
-  const Array array = written(device, type, [&](int64_t offset, std::span<std::byte> out) {
-    const int64_t width = dtype_bytes(dtype), first = offset / width;
+  const int64_t width = dtype_bytes(dtype);
+  const auto read = [&](int64_t first, std::span<std::byte> out) {
     convert_elements(static_cast<const std::byte*>(data) + first * dtype_bytes(data_dtype),
                      data_dtype, out.data(), dtype, static_cast<int64_t>(out.size()) / width);
-  });
+  };
+  if (const NamedSharding* mesh = sharding_over_mesh(to)) {
+    if (!is_fully_addressable(to))
+      check_same_on_processes(
+          *mesh, std::vector<PlacedLeaf>{
+                     {"", type, fingerprint_of(type, dtype, n, read)}});
+    return put_in_shards(type, *mesh, read);
+  }
+  const DevicePtr device = to.device() ? to.device() : default_device();
+  const Array array =
+      make_concrete(type, write_buffer(device, type.bytes(), type.kind,
+                                       [&](int64_t offset, std::span<std::byte> out) {
+                                         read(offset / width, out);
+                                       }));
   return with_sharding(array, to);
 }
 

@@ -1,9 +1,10 @@
 #include "stowage/api/print.h"
 
 #include <cstdio>
-#include <cstring>
 #include <ostream>
 
+#include "stowage/api/element_reader.h"
+#include "stowage/api/processes.h"
 #include "stowage/api/sharding.h"
 #include "stowage/api/trace.h"
 #include "stowage/core/array_text.h"
@@ -17,18 +18,19 @@ std::string why_none(const Array& array) {
   if (array.is_traced()) return "traced by " + array.impl()->trace->what;
   if (array.is_abstract()) return "abstract";
   const std::string& donated = array.impl()->storage->donated;
-  return donated.empty() ? "" : "donated to " + donated;
+  if (!donated.empty()) return "donated to " + donated;
+  if (is_sharded(array) && !ElementReader(array).is_complete()) {
+    const NamedSharding& sharding = mesh_sharding_of(array);
+    return fmt::format("cut over {}, {}",
+                       name_processes(processes()->processes_of(sharding.mesh().devices())),
+                       to_string(Sharding(sharding)));
+  }
+  return "";
 }
 
 std::string elements_of(const Array& array, std::string_view spec, int indent) {
-  const Storage& storage = *array.impl()->storage;
-  const int64_t bytes = dtype_bytes(array.dtype());
-  const auto read = [&](int64_t first, std::span<std::byte> out) {
-    if (storage.buffer)
-      storage.buffer->read(first * bytes, out);
-    else
-      std::memcpy(out.data(), storage.literal.data() + first * bytes, out.size());
-  };
+  const ElementReader reader(array);
+  const auto read = [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); };
   return array_text(array.dtype(), array.shape(), read, spec, indent);
 }
 

@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "stowage/api/distributed.h"
 #include "stowage/api/trace.h"
 
 namespace stow {
@@ -28,43 +30,49 @@ MemoryKind memory_kind_of(std::string_view name) {
 }
 
 Mesh::Mesh(std::vector<DevicePtr> devices, std::vector<int64_t> shape,
-           std::vector<std::string> axis_names)
-    : devices_(std::move(devices)), shape_(std::move(shape)), axis_names_(std::move(axis_names)) {
-  if (shape_.size() != axis_names_.size())
-    fail_here("[mesh] {} extents and {} axis names", shape_.size(), axis_names_.size());
+           std::vector<std::string> axis_names) {
+  if (shape.size() != axis_names.size())
+    fail_here("[mesh] {} extents and {} axis names", shape.size(), axis_names.size());
   int64_t n = 1;
-  for (size_t i = 0; i < shape_.size(); ++i) {
-    if (shape_[i] < 1) fail_here("[mesh] axis '{}' has extent {}", axis_names_[i], shape_[i]);
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] < 1) fail_here("[mesh] axis '{}' has extent {}", axis_names[i], shape[i]);
     // More than there can be devices is as wrong as any other number of them.
-    n = std::min<int64_t>(n, int64_t{1} << 31) * std::min<int64_t>(shape_[i], int64_t{1} << 31);
-    if (axis_names_[i].empty()) fail_here("[mesh] axis {} has no name", i);
-    if (std::find(axis_names_.begin() + static_cast<std::ptrdiff_t>(i) + 1, axis_names_.end(),
-                  axis_names_[i]) != axis_names_.end())
-      fail_here("[mesh] two axes are called '{}'", axis_names_[i]);
+    n = std::min<int64_t>(n, int64_t{1} << 31) * std::min<int64_t>(shape[i], int64_t{1} << 31);
+    if (axis_names[i].empty()) fail_here("[mesh] axis {} has no name", i);
+    if (std::find(axis_names.begin() + static_cast<std::ptrdiff_t>(i) + 1, axis_names.end(),
+                  axis_names[i]) != axis_names.end())
+      fail_here("[mesh] two axes are called '{}'", axis_names[i]);
   }
-  if (n != static_cast<int64_t>(devices_.size()))
-    fail_here("[mesh] {} is a grid of {} devices, {} given", to_string(*this), n, devices_.size());
-  if (n > 1)
-    fail_here("[mesh] {}: programs run on one device so far, and a mesh has one", to_string(*this));
-  if (!devices_[0]) fail_here("[mesh] the device is null");
+  of_ = std::make_shared<const Content>(
+      Content{std::move(devices), {std::move(axis_names), std::move(shape)}});
+  if (n != size())
+    fail_here("[mesh] {} is a grid of {} devices, {} given", to_string(*this), n, size());
+  std::set<const Device*> seen;
+  for (const DevicePtr& device : of_->devices) {
+    if (!device) fail_here("[mesh] the device is null");
+    if (!seen.insert(device.get()).second)
+      fail_here("[mesh] the device {}:{} is in {} twice; a mesh has each device once",
+                device->name(), device->number(), to_string(*this));
+  }
 }
 
 int64_t Mesh::extent(std::string_view axis) const {
-  for (size_t i = 0; i < axis_names_.size(); ++i)
-    if (axis_names_[i] == axis) return shape_[i];
-  fail_here("[mesh] there is no axis '{}'; the axes are {}", axis, fmt::join(axis_names_, ", "));
+  const int i = mesh_shape().axis(axis);
+  if (i < 0)
+    fail_here("[mesh] there is no axis '{}'; the axes are {}", axis, fmt::join(axis_names(), ", "));
+  return shape()[static_cast<size_t>(i)];
 }
 
 Mesh make_mesh(std::vector<int64_t> shape, std::vector<std::string> axis_names) {
-  return Mesh({default_device()}, std::move(shape), std::move(axis_names));
+  return make_mesh(std::move(shape), std::move(axis_names), distributed::devices());
 }
 
-std::string to_string(const Mesh& mesh) {
-  std::vector<std::string> axes;
-  for (size_t i = 0; i < mesh.shape().size(); ++i)
-    axes.push_back(fmt::format("'{}': {}", mesh.axis_names()[i], mesh.shape()[i]));
-  return fmt::format("Mesh({})", fmt::join(axes, ", "));
+Mesh make_mesh(std::vector<int64_t> shape, std::vector<std::string> axis_names,
+               std::vector<DevicePtr> devices) {
+  return Mesh(std::move(devices), std::move(shape), std::move(axis_names));
 }
+
+std::string to_string(const Mesh& mesh) { return to_string(mesh.mesh_shape()); }
 
 NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec, std::string_view memory_kind)
     : mesh_(std::move(mesh)), spec_(std::move(spec)), kind_(memory_kind_of(memory_kind)) {
@@ -81,13 +89,59 @@ NamedSharding::NamedSharding(Mesh mesh, PartitionSpec spec, std::string_view mem
     }
 }
 
+std::vector<int> NamedSharding::axes_of(const PartitionSpec::Axes& entry) const {
+  std::vector<int> axes;
+  for (const std::string& name : entry.names()) axes.push_back(mesh_.mesh_shape().axis(name));
+  return axes;
+}
+
+Dims NamedSharding::parts(int rank) const {
+  const std::vector<PartitionSpec::Axes>& entries = spec_.entries();
+  if (entries.size() > static_cast<size_t>(rank))
+    fail_here("[sharding] {} has {} entries, an array of rank {} has {} axes", to_string(spec_),
+              entries.size(), rank, rank);
+  Dims parts(static_cast<size_t>(rank), 1);
+  for (size_t axis = 0; axis < entries.size(); ++axis)
+    parts[axis] = mesh_.mesh_shape().extent_of(axes_of(entries[axis]));
+  return parts;
+}
+
+Tiling NamedSharding::tiling(const Shape& shape) const {
+  check_sharding("sharding", *this, ArrayType{.shape = shape});
+  return Tiling(shape, parts(shape.rank()));
+}
+
+int64_t NamedSharding::tile_at(int64_t position) const {
+  std::vector<int> axes;
+  for (const PartitionSpec::Axes& entry : spec_.entries())
+    for (int axis : axes_of(entry)) axes.push_back(axis);
+  return mesh_.mesh_shape().index_in_group(position, axes);
+}
+
+int64_t NamedSharding::replica_at(int64_t position) const {
+  std::set<int> used;
+  for (const PartitionSpec::Axes& entry : spec_.entries())
+    for (int axis : axes_of(entry)) used.insert(axis);
+  std::vector<int> unused;
+  for (int axis = 0; axis < mesh_.mesh_shape().rank(); ++axis)
+    if (!used.contains(axis)) unused.push_back(axis);
+  return mesh_.mesh_shape().index_in_group(position, unused);
+}
+
 MemoryKind Sharding::memory_kind() const {
   return std::visit([](const auto& sharding) { return sharding.memory_kind(); }, of_);
 }
 
 DevicePtr Sharding::device() const {
-  if (const NamedSharding* sharding = named()) return sharding->mesh().devices()[0];
+  if (const NamedSharding* sharding = named())
+    return sharding->mesh().size() == 1 ? sharding->mesh().devices()[0] : nullptr;
   return std::get<SingleDeviceSharding>(of_).device();
+}
+
+std::vector<DevicePtr> Sharding::devices() const {
+  if (const NamedSharding* sharding = named()) return sharding->mesh().devices();
+  const DevicePtr one = device();
+  return one ? std::vector<DevicePtr>{one} : std::vector<DevicePtr>();
 }
 
 Sharding Sharding::with_memory_kind(std::string_view memory_kind) const {
@@ -95,12 +149,23 @@ Sharding Sharding::with_memory_kind(std::string_view memory_kind) const {
       [&](const auto& sharding) { return Sharding(sharding.with_memory_kind(memory_kind)); }, of_);
 }
 
-bool Sharding::is_equivalent_to(const Sharding& other, int) const {
-  const auto device_of = [](const Sharding& s) {
-    const DevicePtr device = s.device();
-    return device ? device : default_device();
+bool Sharding::is_equivalent_to(const Sharding& other, int rank) const {
+  if (memory_kind() != other.memory_kind()) return false;
+  const auto parts_of = [&](const Sharding& s) {
+    return s.named() ? s.named()->parts(rank) : Dims(static_cast<size_t>(rank), 1);
   };
-  return memory_kind() == other.memory_kind() && device_of(*this) == device_of(other);
+  const auto tiles_of = [](const Sharding& s) {
+    std::map<const Device*, int64_t> tiles;
+    if (const NamedSharding* named = s.named())
+      for (int64_t i = 0; i < named->mesh().size(); ++i)
+        tiles[named->mesh().devices()[static_cast<size_t>(i)].get()] = named->tile_at(i);
+    else
+      tiles[s.device() ? s.device().get() : default_device().get()] = 0;
+    return tiles;
+  };
+  const auto tiles = tiles_of(*this);
+  if (tiles != tiles_of(other)) return false;
+  return tiles.size() == 1 || parts_of(*this) == parts_of(other);
 }
 
 std::string to_string(const Sharding& sharding) {
@@ -121,9 +186,13 @@ void check_sharding(std::string_view what, const Sharding& sharding, const Array
   for (size_t axis = 0; axis < entries.size(); ++axis) {
     int64_t parts = 1;
     for (const std::string& name : entries[axis].names()) parts *= named->mesh().extent(name);
-    if (type.shape[static_cast<int>(axis)] % parts != 0)
-      fail_here("[{}] axis {} of {} is not divisible into {} parts ({})", what, axis,
-                to_string(type), parts, to_string(sharding));
+    const int64_t extent = type.shape[static_cast<int>(axis)];
+    if (extent % parts == 0) continue;
+    const int64_t below = extent / parts * parts;
+    fail_here("[{}] axis {} of {} is not divisible into {} parts ({}); the nearest {}", what, axis,
+              to_string(type), parts, to_string(sharding),
+              below == 0 ? fmt::format("size that is: {}", parts)
+                         : fmt::format("sizes that are: {} and {}", below, below + parts));
   }
 }
 

@@ -1,5 +1,5 @@
 // Shardings: on which devices an array lies, cut how, and in which memory.
-// Not a partitioner; a mesh has one device until there is one.
+// Not the arrays themselves; their parts are shards.h's.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "stowage/core/array_type.h"
+#include "stowage/core/mesh_shape.h"
 #include "stowage/core/partition_spec.h"
+#include "stowage/core/tiling.h"
 #include "stowage/runtime/device.h"
 
 namespace stow {
@@ -21,32 +23,44 @@ MemoryKind memory_kind_of(std::string_view name);
 
 namespace sharding {
 
-/// Devices in a grid whose axes have names.
+/// Devices in a grid whose axes have names. Copies share what they hold.
 class Mesh {
  public:
-  /// `devices`, row-major over `shape`.
-  /// Errors: TraceError where the counts differ, an extent is below 1, or a name is empty or there
-  /// twice; and for more than one device, which no program runs on yet.
+  /// `devices`, row-major over `shape`. Devices may belong to other processes (distributed.h).
+  /// Errors: TraceError where the counts differ, an extent is below 1, a name is empty or there
+  /// twice, a device is null or there twice.
   Mesh(std::vector<DevicePtr> devices, std::vector<int64_t> shape,
        std::vector<std::string> axis_names);
 
-  const std::vector<DevicePtr>& devices() const { return devices_; }           ///< Row-major.
-  const std::vector<int64_t>& shape() const { return shape_; }                 ///< By axis.
-  const std::vector<std::string>& axis_names() const { return axis_names_; }   ///< By axis.
+  const std::vector<DevicePtr>& devices() const { return of_->devices; }     ///< Row-major.
+  const MeshShape& mesh_shape() const { return of_->shape; }                 ///< Without devices.
+  const std::vector<int64_t>& shape() const { return of_->shape.extents; }   ///< By axis.
+  const std::vector<std::string>& axis_names() const { return of_->shape.names; }  ///< By axis.
+  int64_t size() const { return static_cast<int64_t>(of_->devices.size()); }  ///< Devices.
   /// The extent of the axis of that name. Errors: TraceError that lists the names.
   int64_t extent(std::string_view axis) const;
-  friend bool operator==(const sharding::Mesh&, const sharding::Mesh&) = default;  ///< All.
+  /// True if names, extents and devices are the same.
+  friend bool operator==(const sharding::Mesh& a, const sharding::Mesh& b) {
+    return a.of_ == b.of_ || *a.of_ == *b.of_;
+  }
 
  private:
-  std::vector<DevicePtr> devices_;
-  std::vector<int64_t> shape_;
-  std::vector<std::string> axis_names_;
+  struct Content {
+    std::vector<DevicePtr> devices;
+    MeshShape shape;
+    friend bool operator==(const Content&, const Content&) = default;
+  };
+  std::shared_ptr<const Content> of_;
 };
 
 }  // namespace sharding
 
-/// A mesh of the default device: make_mesh({1, 1}, {"data", "model"}). Errors: as Mesh.
+/// A mesh of all devices of all processes (distributed::devices()), in their order:
+/// make_mesh({4, 2}, {"data", "model"}). Errors: as Mesh.
 sharding::Mesh make_mesh(std::vector<int64_t> shape, std::vector<std::string> axis_names);
+/// A mesh of these devices. Errors: as Mesh.
+sharding::Mesh make_mesh(std::vector<int64_t> shape, std::vector<std::string> axis_names,
+                         std::vector<DevicePtr> devices);
 /// "Mesh('data': 1, 'model': 1)".
 std::string to_string(const sharding::Mesh& mesh);
 
@@ -89,9 +103,20 @@ class NamedSharding {
   NamedSharding with_memory_kind(std::string_view memory_kind) const {
     return NamedSharding(mesh_, spec_, memory_kind);
   }
+  /// In how many parts each axis of an array of that rank is cut, by axis. Errors: TraceError for
+  /// more entries than axes.
+  Dims parts(int rank) const;
+  /// How an array of that shape is cut. Errors: TraceError where it cannot be (check_sharding).
+  Tiling tiling(const Shape& shape) const;
+  /// The number of the tile that the device at a position of the mesh holds.
+  int64_t tile_at(int64_t position) const;
+  /// How many positions before it hold the same tile.
+  int64_t replica_at(int64_t position) const;
   friend bool operator==(const NamedSharding&, const NamedSharding&) = default;  ///< All.
 
  private:
+  std::vector<int> axes_of(const PartitionSpec::Axes& entry) const;
+
   sharding::Mesh mesh_;
   PartitionSpec spec_;
   MemoryKind kind_;
@@ -105,12 +130,14 @@ class Sharding {
   Sharding(MemoryKind kind) : of_(SingleDeviceSharding(kind)) {}  // NOLINT
 
   MemoryKind memory_kind() const;  ///< Which memory.
-  /// The device of an array that lies on one; null where that is not said.
+  /// The device of an array that lies on one; null where that is not said or there are several.
   DevicePtr device() const;
+  /// All devices; none: wherever the array is.
+  std::vector<DevicePtr> devices() const;
   const NamedSharding* named() const { return std::get_if<NamedSharding>(&of_); }  ///< Or null.
   /// The same placement in another memory. Errors: TraceError that lists the valid names.
   Sharding with_memory_kind(std::string_view memory_kind) const;
-  /// Whether arrays of that rank lie alike under both: over one device, in one memory.
+  /// Whether arrays of that rank lie alike under both: the same part on each device, in one memory.
   bool is_equivalent_to(const Sharding& other, int rank) const;
   friend bool operator==(const Sharding&, const Sharding&) = default;  ///< All.
 
@@ -121,7 +148,8 @@ class Sharding {
 std::string to_string(const Sharding& sharding);
 
 /// Throws TraceError "[what] …" where an array of that type cannot lie so: the specification has
-/// more entries than the array has axes, or an extent is not divisible by those of the mesh axes.
+/// more entries than the array has axes, or an extent is not divisible by those of the mesh axes; the
+/// message has the nearest sizes that are.
 void check_sharding(std::string_view what, const Sharding& sharding, const ArrayType& type);
 
 /// Shardings of the leaves of a tree: one for all, or one for each leaf below a path. A path names

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "stowage/api/mesh_program.h"
 #include "stowage/ops/kind_error.h"
 #include "stowage/ops/op_def.h"
 
@@ -57,8 +58,14 @@ Array make_abstract(const ArrayType& type) {
   return Array(std::move(impl));
 }
 
+bool over_mesh(std::span<const Array> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const Array& a) {
+    return a.is_concrete() && a.impl()->storage->shards != nullptr;
+  });
+}
+
 // Runs a finished graph whose inputs are these arrays, or answers with its output types.
-std::vector<Array> run_or_abstract(Graph graph, std::span<const Array> inputs) {
+std::vector<Array> run_or_abstract(const char* what, Graph graph, std::span<const Array> inputs) {
   std::vector<Array> results;
   std::vector<ArrayType> types;
   for (ValueId id : graph.outputs()) types.push_back(graph.type(id));
@@ -66,6 +73,9 @@ std::vector<Array> run_or_abstract(Graph graph, std::span<const Array> inputs) {
     for (const ArrayType& type : types) results.push_back(make_abstract(type));
     return results;
   }
+  if (const std::optional<MeshLayout> layout =
+          over_mesh(inputs) ? mesh_layout(what, inputs, {}, {}, {}) : std::nullopt)
+    run_over_mesh(what, *layout);
   const DevicePtr device = common_device(inputs);
   std::vector<DeviceBufferPtr> buffers;
   for (const Array& array : inputs) buffers.push_back(buffer_of(array, device));
@@ -93,7 +103,7 @@ std::vector<Array> record_outside(OpKind op, Params params, std::span<const Arra
   for (size_t i = 0; i < result_types.size(); ++i)
     outputs.push_back(graph.node(id).result(static_cast<int>(i)));
   graph.set_outputs(outputs);
-  return run_or_abstract(std::move(graph), operands);
+  return run_or_abstract(op_name(op).data(), std::move(graph), operands);
 }
 
 }  // namespace
@@ -264,7 +274,7 @@ std::vector<Array> traced_or_run(const char* what,
     if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
     trace->graph.set_outputs(std::move(outputs));
   }
-  std::vector<Array> results = run_or_abstract(std::move(trace->graph), trace->captures);
+  std::vector<Array> results = run_or_abstract(what, std::move(trace->graph), trace->captures);
   results.resize(weak.size());  // less the token of effects
   for (size_t i = 0; i < results.size(); ++i) results[i].impl()->type.weak = weak[i];
   return results;

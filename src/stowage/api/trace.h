@@ -22,12 +22,25 @@ namespace stow {
 class Sharding;
 class Trace;
 
+/// The parts of an array over several devices that lie in this process. How it is cut is said by the
+/// NamedSharding of its ArrayImpl.
+struct Shards {
+  struct Part {
+    int64_t position = 0;  ///< Of the device in the mesh.
+    DeviceBufferPtr buffer;
+  };
+  std::vector<Part> parts;  ///< By position; none where the mesh has no device of this process.
+};
+
 /// The data of a concrete array, shared by whatever handles differ in nothing but their weakness.
 struct Storage {
   // Bytes on a device, or a few bytes in the host that a device gets when it needs them.
   DeviceBufferPtr buffer;
   std::vector<std::byte> literal;
   std::string donated;  ///< To whom and where, once donated.
+  /// Of an array over several devices or on those of other processes, which has no `buffer`; else null.
+  std::shared_ptr<const Shards> shards = {};
+  bool shares_buffer = false;  ///< Another array may hold a buffer of it, so it cannot be donated.
 };
 
 /// What the handles of an Array share.

@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 #include <set>
 
+#include "stowage/api/element_reader.h"
+#include "stowage/api/processes.h"
 #include "stowage/api/trace.h"
 #include "stowage/base/nearest.h"
 #include "stowage/io/safetensors.h"
@@ -113,6 +115,50 @@ Result<Array> load(const SafetensorsFile& file, const std::string& name, const A
   return array;
 }
 
+// The sharding where a leaf is to be held in shards; else null.
+const NamedSharding* mesh_of(const Array& like) {
+  const auto& sharding = like.impl()->sharding;
+  return sharding ? sharding_over_mesh(*sharding) : nullptr;
+}
+
+// Reads the ranges of the file that the shards of this process hold, each once.
+Result<Array> load_shards(const SafetensorsFile& file, const std::string& name, const Array& like,
+                          const NamedSharding& to) {
+  const TensorInfo& tensor = *file.find(name);
+  ArrayType type = like.type();
+  type.weak = false;
+  type.kind = to.memory_kind();
+  const Tiling tiling = to.tiling(type.shape);
+  const int64_t width = dtype_bytes(type.dtype);
+  const auto all = processes();
+  std::map<int64_t, DeviceBufferPtr> by_tile;
+  std::vector<Shards::Part> parts;
+  Result<void> outcome;
+  for (int64_t position = 0; position < to.mesh().size() && outcome; ++position) {
+    const DevicePtr& device = to.mesh().devices()[static_cast<size_t>(position)];
+    if (all->process_of(device.get()) != all->index()) continue;
+    const int64_t tile = to.tile_at(position);
+    DeviceBufferPtr& known = by_tile[tile];
+    DeviceBufferPtr buffer;
+    if (known) {
+      buffer = write_buffer(device, known->bytes(), type.kind,
+                            [&](int64_t offset, std::span<std::byte> out) { known->read(offset, out); });
+    } else {
+      buffer = write_part(device, type, tiling.index_of(tile),
+                          [&](int64_t first, std::span<std::byte> out) {
+                            if (!outcome) return;
+                            outcome = file.read_part(tensor, first * width, out);
+                            if (outcome && type.dtype == DType::kBool)
+                              outcome = check_bools(file.path(), name, out);
+                          });
+      known = buffer;
+    }
+    parts.push_back({position, std::move(buffer)});
+  }
+  if (!outcome) return outcome.failure();
+  return array_of_shards(type, to, std::move(parts));
+}
+
 }  // namespace
 
 Result<void> save_leaves(const std::string& file, const TreeRef& tree,
@@ -129,13 +175,18 @@ Result<void> save_leaves(const std::string& file, const TreeRef& tree,
     if (!storage.donated.empty())
       return fail("{}: '{}' was donated to {} and cannot be used again", file, (*names)[i],
                   storage.donated);
+    const auto reader = std::make_shared<const ElementReader>(leaf);
+    if (!reader->is_complete())
+      return fail("{}: '{}' is cut over {} ({}); put it replicated with device_put first", file,
+                  (*names)[i],
+                  name_processes(processes()->processes_of(mesh_sharding_of(leaf).mesh().devices())),
+                  to_string(Sharding(mesh_sharding_of(leaf))));
     TensorBytes tensor{(*names)[i], leaf.dtype(), leaf.shape().dims(), {}, {}};
-    if (storage.buffer && leaf.type().bytes() > 0)
-      tensor.read = [buffer = storage.buffer](int64_t offset, std::span<std::byte> out) {
-        buffer->read(offset, out);
+    if (leaf.type().bytes() > 0)
+      tensor.read = [reader, width = dtype_bytes(leaf.dtype())](int64_t offset,
+                                                                std::span<std::byte> out) {
+        reader->read(offset / width, out);
       };
-    else
-      tensor.bytes = std::span(storage.literal).first(static_cast<size_t>(leaf.type().bytes()));
     tensors.push_back(std::move(tensor));
   }
   return save_safetensors(file, tensors);
@@ -154,10 +205,15 @@ Result<std::vector<Array>> load_leaves(const std::string& path, const TreeRef& l
   if (!file) return file.failure();
   if (Result<void> fits = check_tensors(*file, *names, leaves, options); !fits)
     return fits.failure();
+  for (size_t i = 0; i < leaves.size(); ++i)
+    if (const NamedSharding* mesh = mesh_of(leaves[i]))
+      check_sharding("load_tree", *mesh, leaves[i].type());
   const DevicePtr device = common_device(leaves);
   std::vector<Array> loaded;
   for (size_t i = 0; i < leaves.size(); ++i) {
-    Result<Array> array = load(*file, (*names)[i], leaves[i], device);
+    const NamedSharding* mesh = mesh_of(leaves[i]);
+    Result<Array> array = mesh ? load_shards(*file, (*names)[i], leaves[i], *mesh)
+                               : load(*file, (*names)[i], leaves[i], device);
     if (!array) return array.failure();
     loaded.push_back(std::move(*array));
   }

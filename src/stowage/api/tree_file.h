@@ -26,8 +26,10 @@ base::Result<std::vector<Array>> load_leaves(const std::string& file, const Tree
                                        const TreeFileOptions& options);
 
 /// Writes the leaves of `tree` to a safetensors file, wherever they lie, piece by piece. The file is
-/// there whole or not at all: what stood there before stays until the last byte is on the disk.
-/// Errors: the system's, as "FILE: reason"; a leaf that is traced, abstract, donated or empty; two
+/// there whole or not at all: what stood there before stays until the last byte is on the disk. Arrays
+/// over a mesh are written whole; each process that calls it writes the file.
+/// Errors: the system's, as "FILE: reason"; a leaf that is traced, abstract, donated or empty, or parts of
+///         which lie in other processes alone; two
 ///         leaves of one name, or a lone Array, whose path is empty, without a prefix.
 template <concepts::Tree T>
 base::Result<void> save_tree(const std::string& file, const T& tree, const TreeFileOptions& options = {}) {
@@ -35,7 +37,8 @@ base::Result<void> save_tree(const std::string& file, const T& tree, const TreeF
 }
 
 /// A tree like `like` with the values of a file. Each leaf has the type of that of `like`, which may
-/// be abstract, and lies in its memory, on its device or the default one.
+/// be abstract, and lies in its memory, on its device or the default one. Of a leaf over a mesh
+/// (device_put of an abstract array says so, too) the ranges that this process holds are read alone.
 /// Errors: "FILE: reason" for a file that is missing or no safetensors file; tensors that are missing,
 ///         surplus or of another dtype or shape than their leaf, all of them by name; a byte that is
 ///         no bool. CapacityError where the device is full.

@@ -1,0 +1,157 @@
+#include "stowage/api/distributed.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "stowage/api/processes.h"
+#include "stowage/api/trace.h"
+#include "stowage/runtime/comm/world.h"
+
+namespace stow {
+namespace {
+
+thread_local std::shared_ptr<const Processes> acting;
+
+// A process belongs to one world from its start to its end, whatever thread asks.
+struct Membership {
+  std::mutex mutex;
+  std::unique_ptr<comm::World> world;          // null: not joined
+  std::shared_ptr<const Processes> processes;  // null: nothing was said
+};
+
+Membership& membership() {
+  static Membership instance;
+  return instance;
+}
+
+void check_devices(const char* what, const std::vector<DevicePtr>& devices) {
+  std::set<const Device*> seen;
+  for (const DevicePtr& device : devices) {
+    if (!device) fail_here("[{}] expected devices, one of them is null", what);
+    if (!seen.insert(device.get()).second)
+      fail_here("[{}] the device {}:{} is there twice; a process has each device once", what,
+                device->name(), device->number());
+  }
+}
+
+}  // namespace
+
+Processes::Processes(std::vector<DevicePtr> local) : local_(std::move(local)), all_(local_) {}
+
+Processes::Processes(int index, int count, std::vector<DevicePtr> local,
+                     comm::Communicator* communicator, int ranks_per_process)
+    : index_(index),
+      count_(count),
+      ranks_per_process_(ranks_per_process),
+      local_(std::move(local)),
+      communicator_(communicator) {
+  for (int process = 0; process < count_; ++process)
+    for (size_t i = 0; i < local_.size(); ++i) {
+      // No capacity: a request for its memory names it and fails.
+      const DevicePtr device =
+          process == index_ ? local_[i]
+                            : std::make_shared<Device>(fmt::format("process {}, device {}", process, i),
+                                                       Device::Capacities{}, 1);
+      process_of_.emplace(device.get(), process);
+      all_.push_back(device);
+    }
+}
+
+int Processes::process_of(const Device* device) const {
+  const auto found = process_of_.find(device);
+  return found == process_of_.end() ? index_ : found->second;
+}
+
+std::vector<int> Processes::processes_of(const std::vector<DevicePtr>& devices) const {
+  std::set<int> found;
+  for (const DevicePtr& device : devices) found.insert(process_of(device.get()));
+  return {found.begin(), found.end()};
+}
+
+comm::Communicator& Processes::communicator() const {
+  if (!communicator_)
+    fail_here("[distributed] expected several processes, this one is by itself; start it with "
+              "--processes or mpirun and call distributed::initialize() first");
+  return *communicator_;
+}
+
+comm::Group Processes::group_of(const std::vector<int>& processes) const {
+  std::vector<int32_t> ranks;
+  for (int process : processes) ranks.push_back(static_cast<int32_t>(process * ranks_per_process_));
+  return comm::Group::of(std::move(ranks), static_cast<int32_t>(index_ * ranks_per_process_));
+}
+
+std::shared_ptr<const Processes> processes() {
+  if (acting) return acting;
+  {
+    Membership& own = membership();
+    const std::lock_guard lock(own.mutex);
+    if (own.processes) return own.processes;
+  }
+  return std::make_shared<const Processes>(std::vector<DevicePtr>{default_device()});
+}
+
+bool is_of_other_process(const Device* device) {
+  if (acting) return acting->process_of(device) != acting->index();
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  return own.processes && own.processes->process_of(device) != own.processes->index();
+}
+
+ActAsProcess::ActAsProcess(std::shared_ptr<const Processes> processes)
+    : before_(std::exchange(acting, std::move(processes))) {}
+ActAsProcess::~ActAsProcess() { acting = std::move(before_); }
+
+namespace distributed {
+
+void initialize(const Options& options) {
+  check_devices("distributed::initialize", options.local_devices);
+  std::vector<DevicePtr> devices = options.local_devices;
+  if (devices.empty()) devices = local_devices();
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  if (own.world)
+    fail_here("[distributed::initialize] this process is process {} of {} already; call it once",
+              own.world->process(), own.world->n_processes());
+  Result<std::unique_ptr<comm::World>> world = comm::World::join(
+      {.devices = static_cast<int32_t>(devices.size()), .timeout_s = options.timeout_s});
+  if (!world) fail_here("[distributed::initialize] {}", world.error());
+  own.world = std::move(*world);
+  own.processes = std::make_shared<const Processes>(
+      own.world->process(), own.world->n_processes(), std::move(devices),
+      &own.world->communicator(), static_cast<int>(own.world->devices()));
+}
+
+void finish() {
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  if (own.world) own.world->leave();
+}
+
+int process_index() { return processes()->index(); }
+int process_count() { return processes()->count(); }
+std::vector<DevicePtr> devices() { return processes()->devices(); }
+std::vector<DevicePtr> local_devices() { return processes()->local(); }
+int process_of(const DevicePtr& device) { return processes()->process_of(device.get()); }
+bool is_local(const DevicePtr& device) { return !is_of_other_process(device.get()); }
+
+void set_local_devices(std::vector<DevicePtr> devices) {
+  if (devices.empty()) fail_here("[set_local_devices] expected one device at least, got none");
+  check_devices("set_local_devices", devices);
+  if (process_count() > 1)
+    fail_here("[set_local_devices] the {} processes know each other's devices already; give them to "
+              "distributed::initialize()",
+              process_count());
+  auto alone = std::make_shared<const Processes>(std::move(devices));
+  if (acting) {
+    acting = std::move(alone);
+    return;
+  }
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  own.processes = std::move(alone);
+}
+
+}  // namespace distributed
+}  // namespace stow

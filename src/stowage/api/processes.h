@@ -1,0 +1,67 @@
+// Processes: what one process knows of all that run a program together; for the library and tests.
+// Not public; users call distributed.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/runtime/comm/communicator.h"
+#include "stowage/runtime/device.h"
+
+namespace stow {
+
+/// Immutable, but for the communicator, which one thread at a time uses.
+class Processes {
+ public:
+  /// A process by itself, with these devices.
+  explicit Processes(std::vector<DevicePtr> local);
+  /// Process `index` of `count`, each with as many devices. `communicator` is that of its first
+  /// device, of rank `index * ranks_per_process`, and outlives this.
+  Processes(int index, int count, std::vector<DevicePtr> local, comm::Communicator* communicator,
+            int ranks_per_process);
+
+  int index() const { return index_; }                             ///< Of this one.
+  int count() const { return count_; }                             ///< Of all.
+  const std::vector<DevicePtr>& local() const { return local_; }   ///< Devices of this one.
+  const std::vector<DevicePtr>& devices() const { return all_; }   ///< Of all, by process.
+  /// The process of a device; this one for devices that are in no list.
+  int process_of(const Device* device) const;
+  /// The processes that have one of these devices, increasing.
+  std::vector<int> processes_of(const std::vector<DevicePtr>& devices) const;
+
+  /// For collectives between processes. Errors: TraceError in a process by itself.
+  comm::Communicator& communicator() const;
+  /// These processes, increasing, as a group; this one is among them.
+  comm::Group group_of(const std::vector<int>& processes) const;
+  /// The process of a rank of such a group.
+  int process_of_rank(int32_t rank) const { return rank / ranks_per_process_; }
+
+ private:
+  int index_ = 0, count_ = 1, ranks_per_process_ = 1;
+  std::vector<DevicePtr> local_, all_;
+  std::unordered_map<const Device*, int> process_of_;
+  comm::Communicator* communicator_ = nullptr;
+};
+
+/// What this thread takes part in: what a guard below says, else what the process has joined.
+std::shared_ptr<const Processes> processes();
+
+/// True if a device belongs to another process than this; cheaper than the above.
+bool is_of_other_process(const Device* device);
+
+/// While it lives, this thread is one of those processes: so threads stand for processes in tests.
+class ActAsProcess {
+ public:
+  explicit ActAsProcess(std::shared_ptr<const Processes> processes);  ///< Takes effect.
+  ~ActAsProcess();
+  ActAsProcess(const ActAsProcess&) = delete;
+  ActAsProcess& operator=(const ActAsProcess&) = delete;
+
+ private:
+  std::shared_ptr<const Processes> before_;
+};
+
+}  // namespace stow
