@@ -36,6 +36,7 @@ Result<int> run_bench_step(std::span<const std::string> arguments);
 Result<int> run_bench_generate(std::span<const std::string> arguments);
 Result<int> run_program1(std::span<const std::string> arguments);
 Result<int> run_bench_collectives(std::span<const std::string> arguments);
+Result<int> run_bench_placement(std::span<const std::string> arguments);
 Result<int> run_program2(std::span<const std::string> arguments);
 
 }  // namespace stow

@@ -55,13 +55,13 @@ const std::vector<Row> kCommands = {
     {"export", "writes the model or the adapter of a training checkpoint", run_export},
     {"fuse", "merges an adapter into its model", run_fuse},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
-    {"bench", "measures programs and collectives: step, program1, collectives", run_bench},
+    {"bench", "measures programs and collectives: step, program1, collectives, placement", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 
 // Commands that may run as several processes.
 bool is_launched(std::span<const std::string> arguments) {
-  constexpr std::string_view kBenches[] = {"collectives"};
+  constexpr std::string_view kBenches[] = {"collectives", "placement"};
   return arguments.size() > 1 && arguments[0] == "bench" &&
          std::find(std::begin(kBenches), std::end(kBenches), arguments[1]) != std::end(kBenches);
 }
