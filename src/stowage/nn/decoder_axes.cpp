@@ -51,8 +51,15 @@ std::map<std::string, std::vector<ParameterAxis>, std::less<>> table_of(const De
 
 std::vector<Axis> flat_names(const std::vector<ParameterAxis>& axes) {
   std::vector<Axis> all;
-  for (const ParameterAxis& axis : axes) all.insert(all.end(), axis.parts.begin(), axis.parts.end());
+  for (const ParameterAxis& axis : axes)
+    all.insert(all.end(), axis.parts.begin(), axis.parts.end());
   return all;
+}
+
+std::vector<Axis> majors_of(const std::vector<ParameterAxis>& axes) {
+  std::vector<Axis> majors;
+  for (const ParameterAxis& axis : axes) majors.push_back(axis.parts[0]);
+  return majors;
 }
 
 void check_shape(std::string_view path, const std::vector<ParameterAxis>& axes, const Array& x) {
@@ -93,34 +100,27 @@ named::NamedArray decoder_named(const DecoderConfig& config, std::string_view pa
 PartitionSpec decoder_pspec(const DecoderConfig& config, std::string_view path,
                             const named::ResourceMapping& mapping, SourceLocation at) {
   const Site site(at);
-  std::vector<Axis> majors;
-  for (const ParameterAxis& axis : decoder_axes(config, path, at)) {
-    majors.push_back(axis.parts[0]);
+  const std::vector<ParameterAxis> axes = decoder_axes(config, path, at);
+  for (const ParameterAxis& axis : axes)
     for (size_t i = 1; i < axis.parts.size(); ++i)
       if (mapping.find(axis.parts[i].name))
-        fail_here("[decoder_axes] '{}' is stored with {} as one axis, which is cut by '{}' alone; take "
-                  "'{}' out of the mapping",
-                  path, named::to_string(axis.parts), axis.parts[0].name, axis.parts[i].name);
-  }
-  return named::pspec_for_axis(majors, mapping, at);
+        fail_here(
+            "[decoder_axes] '{}' is stored with {} as one axis, which is cut by '{}' alone; take "
+            "'{}' out of the mapping",
+            path, named::to_string(axis.parts), axis.parts[0].name, axis.parts[i].name);
+  return named::pspec_for_axis(majors_of(axes), mapping, std::string(path), at);
 }
 
 Decoder shard_decoder(const DecoderConfig& config, const Decoder& model,
                       const named::ResourceMapping& mapping, const sharding::Mesh& mesh,
                       SourceLocation at) {
   const Site site(at);
+  const MeshShape shape = named::shape_of(mesh);
   return tree_map_with_path(
       [&](const std::string& path, const Array& x) {
         const std::vector<ParameterAxis> axes = decoder_axes(config, path, at);
         check_shape(path, axes, x);
-        for (const ParameterAxis& axis : axes) {
-          const int64_t parts = named::physical_axis_size(axis.parts[0], mapping, mesh);
-          if (axis.parts[0].size % parts != 0)
-            fail_here("[shard_decoder] axis {} of '{}' is not divisible into {} parts; the next size "
-                      "that is: {}",
-                      named::to_string(axis.parts[0]), path, parts,
-                      named::round_axis_for_partitioning(axis.parts[0], mapping, mesh).size);
-        }
+        named::check_divisible(majors_of(axes), mapping, shape, path, at);
         return device_put(x, NamedSharding(mesh, decoder_pspec(config, path, mapping, at),
                                            memory_kind_name(x.type().kind)));
       },

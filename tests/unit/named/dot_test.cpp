@@ -11,7 +11,8 @@ namespace {
 
 using testing::StartsWith;
 
-const Axis kBatch{"Batch", 2}, kPos{"Pos", 3}, kKey{"KeyPos", 4}, kHeads{"Heads", 2}, kSize{"Size", 5};
+const Axis kBatch{"Batch", 2}, kPos{"Pos", 3}, kKey{"KeyPos", 4}, kHeads{"Heads", 2},
+    kSize{"Size", 5};
 
 NamedArray values(const AxisSpec& axes, uint64_t seed) {
   return random::normal(stow::random::key(seed), axes);
@@ -40,7 +41,8 @@ TEST(NamedDot, OverSeveralAxesAllOfThemAndNone) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5);
   const NamedArray a = values(kPos, 3), b = values(kKey, 4);
   EXPECT_EQ(dot(a, a, all_axes).rank(), 0);
-  EXPECT_NEAR(dot(a, a, all_axes).item<float>(), stow::vdot(a.array(), a.array()).item<float>(), 1e-6);
+  EXPECT_NEAR(dot(a, a, all_axes).item<float>(), stow::vdot(a.array(), a.array()).item<float>(),
+              1e-6);
   EXPECT_EQ(dot(a, b, no_axes).axes(), (std::vector{kPos, kKey}));
   EXPECT_EQ(dot(a, b, no_axes).to_vector<float>(),
             stow::outer(a.array(), b.array()).to_vector<float>());
@@ -49,7 +51,8 @@ TEST(NamedDot, OverSeveralAxesAllOfThemAndNone) {
 }
 
 TEST(NamedDot, OfThreeOperands) {
-  const NamedArray x = values({kBatch, kPos}, 1), w = values({kPos, kKey}, 2), v = values({kKey, kSize}, 3);
+  const NamedArray x = values({kBatch, kPos}, 1), w = values({kPos, kKey}, 2),
+                   v = values({kKey, kSize}, 3);
   const NamedArray y = dot({x, w, v}, {"Pos", "KeyPos"});
   EXPECT_EQ(y.axes(), (std::vector{kBatch, kSize}));
   EXPECT_EQ(y.to_vector<float>(),
@@ -58,11 +61,15 @@ TEST(NamedDot, OfThreeOperands) {
 
 TEST(NamedDot, Errors) {
   const NamedArray x = values({kBatch, kPos}, 1);
-  EXPECT_THAT(message_of([&] { dot(x, x, "Size"); }),
-              StartsWith("[dot] no operand has axis 'Size'; together they have {Batch: 2, Pos: 3}"));
+  EXPECT_THAT(
+      message_of([&] { dot(x, x, "Size"); }),
+      StartsWith("[dot] no operand has axis 'Size'; together they have {Batch: 2, Pos: 3}"));
   EXPECT_THAT(message_of([&] { dot(x, zeros(kPos.resize(4)), "Pos"); }),
               StartsWith("[dot] axis 'Pos' has two sizes, in {Batch: 2, Pos: 3} and in {Pos: 4}"));
-  EXPECT_THAT(message_of([&] { dot(x, x, {"Pos", "Pos"}); }), StartsWith("[dot] axis 'Pos' is given twice"));
+  EXPECT_THAT(message_of([&] {
+                dot(x, x, {"Pos", "Pos"});
+              }),
+              StartsWith("[dot] axis 'Pos' is given twice"));
 }
 
 }  // namespace

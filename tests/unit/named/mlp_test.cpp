@@ -44,23 +44,24 @@ TEST(NamedMlp, TrainsToTheBitsOfThePlainOne) {
   const Array x = random::normal(keys[2], {16, 12}), y = random::randint(keys[3], {16}, 0, 5);
 
   const auto optimizer = optim::adamw(1e-2);
-  auto plain_step = jit([&](const PlainMlp& p, const auto& state, const Array& in, const Array& target) {
-    const auto [loss, gradient] = value_and_grad([&](const PlainMlp& q) {
-      const Array log_p = log_softmax(q(in));
-      return -mean(sum(log_p * one_hot(target, 5), 1));
-    })(p);
-    const auto [updates, next] = optimizer.update(gradient, state, p);
-    return std::tuple(optim::apply_updates(p, updates), next, loss);
-  });
-  auto named_step = jit([&](const NamedMlp& p, const auto& state, const NamedArray& in,
-                            const NamedArray& target) {
-    const auto [loss, gradient] = value_and_grad([&](const NamedMlp& q) {
-      const NamedArray log_p = log_softmax(q(in), "Class");
-      return (-mean(named::sum(log_p * named::one_hot(target, kClass), "Class"))).scalar();
-    })(p);
-    const auto [updates, next] = optimizer.update(gradient, state, p);
-    return std::tuple(optim::apply_updates(p, updates), next, loss);
-  });
+  auto plain_step =
+      jit([&](const PlainMlp& p, const auto& state, const Array& in, const Array& target) {
+        const auto [loss, gradient] = value_and_grad([&](const PlainMlp& q) {
+          const Array log_p = log_softmax(q(in));
+          return -mean(sum(log_p * one_hot(target, 5), 1));
+        })(p);
+        const auto [updates, next] = optimizer.update(gradient, state, p);
+        return std::tuple(optim::apply_updates(p, updates), next, loss);
+      });
+  auto named_step = jit(
+      [&](const NamedMlp& p, const auto& state, const NamedArray& in, const NamedArray& target) {
+        const auto [loss, gradient] = value_and_grad([&](const NamedMlp& q) {
+          const NamedArray log_p = log_softmax(q(in), "Class");
+          return (-mean(named::sum(log_p * named::one_hot(target, kClass), "Class"))).scalar();
+        })(p);
+        const auto [updates, next] = optimizer.update(gradient, state, p);
+        return std::tuple(optim::apply_updates(p, updates), next, loss);
+      });
   auto plain_state = optimizer.init(plain);
   auto named_state = optimizer.init(by_name);
   const NamedArray named_x = named::named(x, {kBatch, kIn}), named_y = named::named(y, {kBatch});

@@ -27,8 +27,12 @@ const Axis kBatch{"Batch", 2}, kEmbed{"Embed", 3}, kPos{"Pos", 4};
 Array values(const Shape& shape, int seed = 1) {
   return stow::random::normal(stow::random::key(static_cast<uint64_t>(seed)), shape);
 }
-std::vector<float> floats(const Array& x) { return x.to_vector<float>(); }
-std::vector<float> floats(const NamedArray& x) { return x.to_vector<float>(); }
+std::vector<float> floats(const Array& x) {
+  return x.to_vector<float>();
+}
+std::vector<float> floats(const NamedArray& x) {
+  return x.to_vector<float>();
+}
 
 TEST(NamedArray, KnowsItsAxes) {
   const NamedArray x = named(values({2, 3}), {"Batch", "Embed"});
@@ -44,20 +48,34 @@ TEST(NamedArray, KnowsItsAxes) {
 
 TEST(NamedArray, RefusesWhatIsNoNaming) {
   const Array x = values({2, 3});
-  EXPECT_THAT(message_of([&] { named(x, {"Batch"}); }),
-              StartsWith("[named] expected 2 names, one for each axis of f32[2,3], got 1: {Batch}"));
-  EXPECT_THAT(message_of([&] { named(x, {"Batch", "Batch"}); }),
-              StartsWith("[named] axis 'Batch' is there twice in {Batch: 2, Batch: 3}; rename one"));
-  EXPECT_THAT(message_of([&] { named(x, {kBatch, kEmbed.resize(4)}); }),
-              StartsWith("[named] expected axis 'Embed' of size 4, got f32[2,3] whose axis 1 has 3"));
-  EXPECT_THAT(message_of([&] { named(x, {"Batch", "a b"}); }),
-              StartsWith("[named] expected a name of letters, digits, '_', '-' and '.', got 'a b'"));
+  EXPECT_THAT(
+      message_of([&] { named(x, {"Batch"}); }),
+      StartsWith("[named] expected 2 names, one for each axis of f32[2,3], got 1: {Batch}"));
+  EXPECT_THAT(
+      message_of([&] {
+        named(x, {"Batch", "Batch"});
+      }),
+      StartsWith("[named] axis 'Batch' is there twice in {Batch: 2, Batch: 3}; rename one"));
+  EXPECT_THAT(
+      message_of([&] {
+        named(x, {kBatch, kEmbed.resize(4)});
+      }),
+      StartsWith("[named] expected axis 'Embed' of size 4, got f32[2,3] whose axis 1 has 3"));
+  EXPECT_THAT(
+      message_of([&] {
+        named(x, {"Batch", "a b"});
+      }),
+      StartsWith("[named] expected a name of letters, digits, '_', '-' and '.', got 'a b'"));
   EXPECT_THAT(message_of([&] { named(x, {"Batch", ""}); }), HasSubstr("got '' for axis 1"));
   EXPECT_THAT(message_of([&] { named(x, all_axes); }), HasSubstr("name each of them"));
   EXPECT_THAT(message_of([&] { named(Array(), {"x"}); }), HasSubstr("the array is empty"));
-  EXPECT_THAT(message_of([&] { named(x, {"a", "b"}).axis_size("c"); }),
+  EXPECT_THAT(message_of([&] {
+                named(x, {"a", "b"}).axis_size("c");
+              }),
               StartsWith("[axis_size] there is no axis 'c' in {a: 2, b: 3}"));
-  EXPECT_THAT(message_of([&] { named(x, {"a", "b"}).scalar(); }),
+  EXPECT_THAT(message_of([&] {
+                named(x, {"a", "b"}).scalar();
+              }),
               StartsWith("[scalar] expected no axes, got {a: 2, b: 3}"));
   EXPECT_THAT(message_of([&] { exp(NamedArray()); }), HasSubstr("never given an array"));
 }
@@ -92,13 +110,17 @@ TEST(NamedArray, ElementwiseFunctionsMatchAxesByName) {
 
 TEST(NamedArray, OneOperandMustHaveAllAxes) {
   const NamedArray x = zeros({kBatch, kEmbed}), y = zeros({kEmbed, kPos});
-  EXPECT_THAT(message_of([&] { x + y; }),
-              StartsWith("[+] neither of {Batch: 2, Embed: 3} and {Embed: 3, Pos: 4} has all axes of "
-                         "the other: 'Pos' is missing in the larger; broadcast_axis adds axes"));
+  EXPECT_THAT(
+      message_of([&] { x + y; }),
+      StartsWith("[+] neither of {Batch: 2, Embed: 3} and {Embed: 3, Pos: 4} has all axes of "
+                 "the other: 'Pos' is missing in the larger; broadcast_axis adds axes"));
   EXPECT_EQ((broadcast_axis(x, kPos) + y).axes(), (std::vector{kPos, kBatch, kEmbed}));
-  EXPECT_THAT(message_of([&] { x * zeros({kEmbed.resize(1)}); }),
-              StartsWith("[*] axis 'Embed' has two sizes, in {Batch: 2, Embed: 3} and in {Embed: 1}"));
-  EXPECT_THAT(message_of([&] { x + values({2, 3}); }),
+  EXPECT_THAT(
+      message_of([&] { x* zeros({kEmbed.resize(1)}); }),
+      StartsWith("[*] axis 'Embed' has two sizes, in {Batch: 2, Embed: 3} and in {Embed: 1}"));
+  EXPECT_THAT(message_of([&] {
+                x + values({2, 3});
+              }),
               StartsWith("[+] expected a NamedArray or a scalar, got f32[2,3] without names"));
 }
 
@@ -137,8 +159,13 @@ TEST(NamedArray, ReductionsByName) {
             floats(stow::sum(a, 2, ReduceOptions{.where = mask})));
   EXPECT_THAT(message_of([&] { sum(x, "Head"); }),
               StartsWith("[sum] there is no axis 'Head' in {Batch: 2, Embed: 3, Pos: 4}"));
-  EXPECT_THAT(message_of([&] { sum(x, {"Pos", "Pos"}); }), StartsWith("[sum] axis 'Pos' is given twice"));
-  EXPECT_THAT(message_of([&] { sum(x, "Pos", {.where = zeros(Axis{"Head", 2}) > 0}); }),
+  EXPECT_THAT(message_of([&] {
+                sum(x, {"Pos", "Pos"});
+              }),
+              StartsWith("[sum] axis 'Pos' is given twice"));
+  EXPECT_THAT(message_of([&] {
+                sum(x, "Pos", {.where = zeros(Axis{"Head", 2}) > 0});
+              }),
               StartsWith("[sum] expected a `where` with axes of"));
 }
 
@@ -192,14 +219,44 @@ TEST(NamedArray, GradientsHaveTheAxesOfTheirParameters) {
   EXPECT_EQ(floats(by_name.second.b), floats(plain.second.second));
 }
 
+TEST(NamedArray, GoesThroughBranchesLoopsAndCheckpoints) {
+  const NamedArray x = named(values({2, 3}), {"Batch", "Embed"});
+  const Array& a = x.array();
+  const auto twice = [](const NamedArray& v) { return v * 2; };
+  const auto branch = stow::cond(
+      stow::sum(a) < 1e9, twice, [](const NamedArray& v) { return v; }, x);
+  EXPECT_EQ(branch.axes(), x.axes());
+  EXPECT_EQ(floats(branch), floats(a * 2));
+  const NamedArray many = stow::fori_loop(
+      0, 3, [&](const Array&, const NamedArray& v) { return twice(v); }, x);
+  EXPECT_EQ(floats(many), floats(a * 8));
+  EXPECT_THAT(message_of([&] {
+                stow::cond(
+                    stow::sum(a) < 1e9, twice,
+                    [](const NamedArray& v) {
+                      return rename(v, {{"Batch", "Other"}});
+                    },
+                    x);
+              }),
+              HasSubstr("Other: 2"));
+  auto loss = [&](const NamedArray& v) { return sum(stow::checkpoint(twice)(v) * v).scalar(); };
+  EXPECT_EQ(floats(grad(loss)(x)),
+            floats(grad([](const Array& v) { return stow::sum(v * 2 * v); })(a)));
+  const auto [value, tangent] =
+      stow::jvp([](const NamedArray& v) { return exp(v); }, std::tuple(x), std::tuple(x));
+  EXPECT_EQ(tangent.axes(), x.axes());
+  EXPECT_EQ(floats(value), floats(stow::exp(a)));
+}
+
 TEST(NamedArray, PlainLoopsThatTakeAnAxisAwayAreToldOf) {
   const NamedArray x = zeros({kBatch, kEmbed});
-  EXPECT_THAT(message_of([&] {
-                stow::scan([](const Array& c, const NamedArray& s) { return c + sum(s).scalar(); },
-                           Array(0.0), x);
-              }),
-              HasSubstr("[sum] a NamedArray of {Batch: 2, Embed: 3} holds f32[3]: a transform of plain "
-                        "arrays took an axis away; use named::scan"));
+  EXPECT_THAT(
+      message_of([&] {
+        stow::scan([](const Array& c, const NamedArray& s) { return c + sum(s).scalar(); },
+                   Array(0.0), x);
+      }),
+      HasSubstr("[sum] a NamedArray of {Batch: 2, Embed: 3} holds f32[3]: a transform of plain "
+                "arrays took an axis away; use named::scan"));
 }
 
 }  // namespace

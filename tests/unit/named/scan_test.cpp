@@ -27,8 +27,12 @@ const Axis kLayers{"Layers", 5}, kBatch{"Batch", 2}, kEmbed{"Embed", 3}, kOut{"O
 Array values(const Shape& shape, uint64_t seed) {
   return stow::random::normal(stow::random::key(seed), shape);
 }
-std::vector<float> floats(const Array& x) { return x.to_vector<float>(); }
-std::vector<float> floats(const NamedArray& x) { return x.to_vector<float>(); }
+std::vector<float> floats(const Array& x) {
+  return x.to_vector<float>();
+}
+std::vector<float> floats(const NamedArray& x) {
+  return x.to_vector<float>();
+}
 
 // The axis of layers stands in the middle of w, last in b, first in gain.
 Layer layers() {
@@ -89,7 +93,8 @@ TEST(NamedScan, GradientsAreThoseOfThePlainLoop) {
 }
 
 TEST(NamedScan, LeavesWithoutTheAxisAreTheSameForAllSlices) {
-  const NamedArray shared = named(values({3}, 5), {"Embed"}), xs = named(values({3, 5}, 6), {"Embed", "Layers"});
+  const NamedArray shared = named(values({3}, 5), {"Embed"}),
+                   xs = named(values({3, 5}, 6), {"Embed", "Layers"});
   const auto xs_tree = std::tuple(xs, shared, Array(2.0));
   const NamedArray y = named::fold(
       [](const NamedArray& c, const std::tuple<NamedArray, NamedArray, Array>& x) {
@@ -117,8 +122,10 @@ TEST(NamedScan, ReverseAndMapAndNothingScanned) {
 }
 
 TEST(NamedVmap, FindsTheAxisAndPutsItInFront) {
-  const NamedArray w = named(values({3, 5}, 1), {"Embed", "Layers"}), x = named(values({2, 3}, 2), {"Batch", "Embed"});
-  const auto f = named::vmap([](const NamedArray& a, const NamedArray& b) { return dot(b, a, "Embed"); }, "Layers");
+  const NamedArray w = named(values({3, 5}, 1), {"Embed", "Layers"}),
+                   x = named(values({2, 3}, 2), {"Batch", "Embed"});
+  const auto f = named::vmap(
+      [](const NamedArray& a, const NamedArray& b) { return dot(b, a, "Embed"); }, "Layers");
   const NamedArray y = f(w, x);
   EXPECT_EQ(y.axes(), (std::vector{kLayers, kBatch}));
   for (int64_t i = 0; i < 5; ++i)
@@ -142,12 +149,16 @@ TEST(NamedScan, ErrorsNameTheLeaf) {
                            zeros({kLayers, kEmbed}));
               }),
               HasSubstr("has axis 'Layers' already"));
-  EXPECT_THAT(message_of([&] {
-                named::fold([](const NamedArray& c, const NamedArray&) { return rearrange(c, {"Embed", "Batch"}); },
-                            "Layers", x, zeros({kLayers, kEmbed}));
-              }),
-              HasSubstr("the structures differ at the root: a NamedArray of {Batch: 2, Embed: 3} there, "
-                        "a NamedArray of {Embed: 3, Batch: 2} here"));
+  EXPECT_THAT(
+      message_of([&] {
+        named::fold(
+            [](const NamedArray& c, const NamedArray&) {
+              return rearrange(c, {"Embed", "Batch"});
+            },
+            "Layers", x, zeros({kLayers, kEmbed}));
+      }),
+      HasSubstr("the structures differ at the root: a NamedArray of {Batch: 2, Embed: 3} there, "
+                "a NamedArray of {Embed: 3, Batch: 2} here"));
   EXPECT_THAT(message_of([] { ScanCheckpoint("sometimes"); }),
               StartsWith("[checkpoint] expected true, false, a number, \"save_all\""));
   EXPECT_THAT(message_of([] { ScanCheckpoint(0); }), HasSubstr("at least 1 iteration, got 0"));

@@ -18,8 +18,12 @@ const Axis kBatch{"Batch", 2}, kEmbed{"Embed", 6}, kPos{"Pos", 4};
 NamedArray values(const AxisSpec& axes, uint64_t seed = 1) {
   return random::normal(stow::random::key(seed), axes);
 }
-std::vector<float> floats(const Array& x) { return x.to_vector<float>(); }
-std::vector<float> floats(const NamedArray& x) { return x.to_vector<float>(); }
+std::vector<float> floats(const Array& x) {
+  return x.to_vector<float>();
+}
+std::vector<float> floats(const NamedArray& x) {
+  return x.to_vector<float>();
+}
 
 TEST(NamedShape, Makers) {
   EXPECT_THAT(floats(ones({kBatch})), ElementsAre(1, 1));
@@ -37,14 +41,22 @@ TEST(NamedShape, Makers) {
 
 TEST(NamedShape, RearrangeRenameBroadcast) {
   const NamedArray x = values({kBatch, kEmbed, kPos});
-  EXPECT_EQ(floats(rearrange(x, {"Pos", "Batch", "Embed"})), floats(stow::transpose(x.array(), {2, 0, 1})));
+  EXPECT_EQ(floats(rearrange(x, {"Pos", "Batch", "Embed"})),
+            floats(stow::transpose(x.array(), {2, 0, 1})));
   EXPECT_EQ(rearrange(x, {"Pos", "..."}).axes(), (std::vector{kPos, kBatch, kEmbed}));
   EXPECT_EQ(rearrange(x, {"...", "Batch"}).axes(), (std::vector{kEmbed, kPos, kBatch}));
-  EXPECT_THAT(message_of([&] { rearrange(x, {"Pos", "Batch"}); }),
-              StartsWith("[rearrange] {Embed: 6} of {Batch: 2, Embed: 6, Pos: 4} are not named; \"...\""));
-  EXPECT_EQ(rename(x, {{"Pos", "KeyPos"}}).axes(), (std::vector{kBatch, kEmbed, kPos.alias("KeyPos")}));
+  EXPECT_THAT(
+      message_of([&] {
+        rearrange(x, {"Pos", "Batch"});
+      }),
+      StartsWith("[rearrange] {Embed: 6} of {Batch: 2, Embed: 6, Pos: 4} are not named; \"...\""));
+  EXPECT_EQ(rename(x, {{"Pos", "KeyPos"}}).axes(),
+            (std::vector{kBatch, kEmbed, kPos.alias("KeyPos")}));
   EXPECT_EQ(rename(x, {{"Pos", "Embed"}, {"Embed", "Pos"}}).axes()[1].name, "Pos");
-  EXPECT_THAT(message_of([&] { rename(x, {{"Pos", "Embed"}}); }), HasSubstr("'Embed' is there twice"));
+  EXPECT_THAT(message_of([&] {
+                rename(x, {{"Pos", "Embed"}});
+              }),
+              HasSubstr("'Embed' is there twice"));
   const NamedArray p = values(kPos);
   EXPECT_EQ(floats(broadcast_to(p, {kPos, kBatch})),
             floats(stow::broadcast_to(stow::reshape(p.array(), {4, 1}), {4, 2})));
@@ -63,9 +75,12 @@ TEST(NamedShape, FlattenAndUnflatten) {
   EXPECT_EQ(back.axes(), (std::vector{kPos, kBatch, kEmbed}));
   EXPECT_EQ(floats(rearrange(back, x.axes())), floats(x));
   EXPECT_EQ(unflatten_axis(zeros({Axis{"One", 1}, kPos}), "One", {}).axes(), std::vector{kPos});
-  EXPECT_THAT(message_of([&] { unflatten_axis(x, "Embed", {kPos, kBatch}); }),
-              StartsWith("[unflatten_axis] expected axes of 6 elements for axis Embed: 6, got {Pos: 4, "
-                         "Batch: 2} of 8"));
+  EXPECT_THAT(
+      message_of([&] {
+        unflatten_axis(x, "Embed", {kPos, kBatch});
+      }),
+      StartsWith("[unflatten_axis] expected axes of 6 elements for axis Embed: 6, got {Pos: 4, "
+                 "Batch: 2} of 8"));
 }
 
 TEST(NamedShape, SplitJoinUnbind) {
@@ -73,8 +88,9 @@ TEST(NamedShape, SplitJoinUnbind) {
   const std::vector<NamedArray> parts = split(x, "Embed", {{"Q", 2}, {"K", 4}});
   EXPECT_EQ(parts[1].axes(), (std::vector<Axis>{kBatch, {"K", 4}}));
   EXPECT_EQ(floats(parts[1]), floats(x.array().slice(1, 2, 6)));
-  EXPECT_EQ(floats(concatenate("Embed", {rename(parts[0], {{"Q", "Embed"}}),
-                                         rearrange(rename(parts[1], {{"K", "Embed"}}), {"Embed", "..."})})),
+  EXPECT_EQ(floats(concatenate("Embed",
+                               {rename(parts[0], {{"Q", "Embed"}}),
+                                rearrange(rename(parts[1], {{"K", "Embed"}}), {"Embed", "..."})})),
             floats(x));
   const std::vector<NamedArray> rows = unbind(x, "Batch");
   EXPECT_EQ(rows.size(), 2u);
@@ -82,9 +98,15 @@ TEST(NamedShape, SplitJoinUnbind) {
   EXPECT_EQ(floats(stack("Batch", rows)), floats(x));
   EXPECT_EQ(stack("Batch", rows).axes(), x.axes());
   EXPECT_EQ(floats(roll(x, 1, "Embed")), floats(stow::roll(x.array(), 1, 1)));
-  EXPECT_THAT(message_of([&] { split(x, "Embed", {{"Q", 2}, {"K", 3}}); }),
-              StartsWith("[split] expected parts of 6 elements in all for axis Embed: 6, got {Q: 2, K: 3}"));
-  EXPECT_THAT(message_of([&] { stack("N", {zeros(kPos), zeros(kBatch)}); }),
+  EXPECT_THAT(
+      message_of([&] {
+        split(x, "Embed", {{"Q", 2}, {"K", 3}});
+      }),
+      StartsWith(
+          "[split] expected parts of 6 elements in all for axis Embed: 6, got {Q: 2, K: 3}"));
+  EXPECT_THAT(message_of([&] {
+                stack("N", {zeros(kPos), zeros(kBatch)});
+              }),
               HasSubstr("other axes than the first: {Pos: 4} there, {Batch: 2} here"));
 }
 
@@ -123,15 +145,21 @@ TEST(NamedIndexing, SlicesKnownNowAndLater) {
   const NamedArray x = values({kBatch, kEmbed});
   EXPECT_EQ(floats(slice(x, "Embed", {"Part", 2}, 3)), floats(x.array().slice(1, 3, 5)));
   EXPECT_EQ(slice(x, "Embed", {"Part", 2}, 3).axes(), (std::vector<Axis>{kBatch, {"Part", 2}}));
-  EXPECT_EQ(floats(slice(x, "Embed", kEmbed.resize(2), Array(3))), floats(x.array().slice(1, 3, 5)));
-  EXPECT_THAT(message_of([&] { slice(x, "Embed", {"Part", 2}, 5); }),
+  EXPECT_EQ(floats(slice(x, "Embed", kEmbed.resize(2), Array(3))),
+            floats(x.array().slice(1, 3, 5)));
+  EXPECT_THAT(message_of([&] {
+                slice(x, "Embed", {"Part", 2}, 5);
+              }),
               StartsWith("[slice] elements 5 to 6 are out of range for axis Embed: 6"));
   const NamedArray u = updated_slice(x, {{"Embed", 4}}, full({Axis{"Embed", 2}}, 9.0));
   EXPECT_EQ(floats(u), floats(x.array().at({all_of_axis, range(4, 6)}).set(9.0)));
-  EXPECT_EQ(floats(updated_slice(x, {{"Embed", Array(4)}}, full({Axis{"Embed", 2}}, 9.0))), floats(u));
+  EXPECT_EQ(floats(updated_slice(x, {{"Embed", Array(4)}}, full({Axis{"Embed", 2}}, 9.0))),
+            floats(u));
   EXPECT_EQ(floats(updated_slice(x, {{"Embed", 2}}, full({kBatch}, 7.0))),
             floats(x.array().at({all_of_axis, 2}).set(7.0)));
-  EXPECT_THAT(message_of([&] { updated_slice(x, {{"Embed", 5}}, ones(Axis{"Embed", 2})); }),
+  EXPECT_THAT(message_of([&] {
+                updated_slice(x, {{"Embed", 5}}, ones(Axis{"Embed", 2}));
+              }),
               HasSubstr("elements 5 to 6 are out of range"));
 }
 
@@ -140,7 +168,8 @@ TEST(NamedIndexing, PlacesByName) {
   const Array& a = x.array();
   EXPECT_EQ(floats(index(x, {{"Pos", range(1, 3)}, {"Batch", 1}})),
             floats(a.index({1, all_of_axis, range(1, 3)})));
-  EXPECT_EQ(index(x, {{"Pos", range(1, 3)}, {"Batch", 1}}).axes(), (std::vector{kEmbed, kPos.resize(2)}));
+  EXPECT_EQ(index(x, {{"Pos", range(1, 3)}, {"Batch", 1}}).axes(),
+            (std::vector{kEmbed, kPos.resize(2)}));
   EXPECT_EQ(index(x, {{"Pos", Range{{}, {}, -2}}}).axes()[2], kPos.resize(2));
   const Array rows = Array::from({1, 4, 2});
   const NamedArray r = named(rows, {"Rows"});
@@ -152,7 +181,9 @@ TEST(NamedIndexing, PlacesByName) {
   const NamedArray each = named(Array::from({5, 3}), {"Batch"});
   EXPECT_EQ(index(x, {{"Embed", each}}).axes(), (std::vector{kBatch, kPos}));
   EXPECT_EQ(floats(index(x, {{"Embed", each}})), floats(take(x, "Embed", each)));
-  EXPECT_THAT(message_of([&] { index(x, {{"Embed", each}, {"Batch", range(0, 1)}}); }),
+  EXPECT_THAT(message_of([&] {
+                index(x, {{"Embed", each}, {"Batch", range(0, 1)}});
+              }),
               HasSubstr("'Batch' of an index array is also a range"));
   EXPECT_THAT(message_of([&] { index(x, {{"Pos", 4}}); }), HasSubstr("out of range"));
 }
@@ -167,8 +198,11 @@ TEST(NamedIndexing, UpdatesByName) {
   const NamedArray twice = named(Array::from({1, 1}), {"Rows"});
   EXPECT_EQ(floats(at(x, {{"Embed", twice}}).add(1.0)),
             floats(a.at({all_of_axis, Array::from({1, 1})}).add(1.0)));
-  EXPECT_EQ(floats(at(x, {{"Pos", range(0, 2)}}).multiply(2)), floats(a.at({ellipsis, range(0, 2)}).multiply(2)));
-  EXPECT_THAT(message_of([&] { at(x, {{"Embed", 2}}).set(zeros(kEmbed)); }),
+  EXPECT_EQ(floats(at(x, {{"Pos", range(0, 2)}}).multiply(2)),
+            floats(a.at({ellipsis, range(0, 2)}).multiply(2)));
+  EXPECT_THAT(message_of([&] {
+                at(x, {{"Embed", 2}}).set(zeros(kEmbed));
+              }),
               StartsWith("[at] expected a value with axes of {Batch: 2, Pos: 4}, got {Embed: 6}"));
 }
 

@@ -7,6 +7,7 @@
 #include "stowage/nn/named.h"
 #include "stowage/stowage.h"
 #include "tests/support/message_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -54,8 +55,12 @@ using testing::StartsWith;
 
 const Axis kLayers{"Layers", 4};
 
-std::vector<float> floats(const NamedArray& x) { return x.to_vector<float>(); }
-NamedArray input() { return random::normal(stow::random::key(9), {kBatch, kEmbed}); }
+std::vector<float> floats(const NamedArray& x) {
+  return x.to_vector<float>();
+}
+NamedArray input() {
+  return random::normal(stow::random::key(9), {kBatch, kEmbed});
+}
 
 TEST(Stacked, InitGivesWhatLayersMadeOneByOneHave) {
   const Array key = stow::random::key(1);
@@ -95,11 +100,10 @@ TEST(Stacked, FoldAndScanAreTheLoopOverLayers) {
   EXPECT_EQ(ys.axes(), (std::vector{kLayers, kBatch}));
   EXPECT_EQ(floats(ys), floats(stack("Layers", each)));
   // An argument with the axis of layers is sliced, one without is not.
-  const auto scaled = stacked.fold_via(
-      [](const Block& block, const NamedArray& x, const NamedArray& scale, const NamedArray& bias) {
-        return block(x) * scale + bias;
-      },
-      input(), arange(kLayers, 1, 1, DType::kF32), ones(kEmbed));
+  const auto scaled =
+      stacked.fold_via([](const Block& block, const NamedArray& x, const NamedArray& scale,
+                          const NamedArray& bias) { return block(x) * scale + bias; },
+                       input(), arange(kLayers, 1, 1, DType::kF32), ones(kEmbed));
   NamedArray want = input();
   float scale = 1;
   for (const Block& block : stacked.unstacked()) want = block(want) * scale++ + ones(kEmbed);
@@ -124,6 +128,26 @@ TEST(Stacked, IsATreeWithThePathsOfItsBlock) {
   const std::vector<float> value = floats(f(model, input()));
   EXPECT_EQ(value, floats(f(other, input())));
   EXPECT_EQ(traces, 2);
+}
+
+struct Arrays {
+  Array up, down;
+};
+STOW_TREE(Arrays, up, down);
+
+TEST(Stacked, FilesAreThoseOfStackedArrays) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "layers.safetensors";
+  const auto stacked = Stacked<Block>::init(kLayers, Block::init, stow::random::key(1));
+  ASSERT_TRUE(save_tree(path, stacked).ok());
+  const auto plain =
+      load_tree(path, Arrays{Array::abstract({4, 8, 16}), Array::abstract({4, 16, 8})});
+  ASSERT_TRUE(plain.ok()) << plain.error();
+  EXPECT_EQ(plain->down.to_vector<float>(), floats(stacked.stacked.down));
+  const auto back = load_tree(path, stacked);
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(back->stacked.up.axes(), stacked.stacked.up.axes());
+  EXPECT_EQ(floats(back->stacked.up), floats(stacked.stacked.up));
 }
 
 TEST(Stacked, Errors) {
@@ -159,8 +183,9 @@ TEST(ArrayStacked, IsTheSameWithoutNames) {
   const std::vector<Array> keys = stow::random::split(stow::random::key(5), 3);
   for (const Array& key : keys) expected = init(key)(expected);
   EXPECT_EQ(stacked.fold(x).to_vector<float>(), expected.to_vector<float>());
-  EXPECT_EQ(ArrayStacked<PlainBlock>::from_blocks(stacked.unstacked()).stacked().w.to_vector<float>(),
-            stacked.stacked().w.to_vector<float>());
+  EXPECT_EQ(
+      ArrayStacked<PlainBlock>::from_blocks(stacked.unstacked()).stacked().w.to_vector<float>(),
+      stacked.stacked().w.to_vector<float>());
 }
 
 struct Cost {
@@ -215,8 +240,8 @@ TEST(Stacked, EachWordChangesTheMemoryAsItSaysAndNoBit) {
   EXPECT_EQ(moved.host, internals);
   const Cost parked = cost_of(ScanCheckpointPolicy{.offload_carries = true, .nested = true});
   EXPECT_EQ(parked.host, 4 * 64 * 8 * 4);
-  for (const Cost* cost : {&recompute, &save_all, &offload, &nested, &blocks, &two, &outer, &named,
-                           &moved, &parked})
+  for (const Cost* cost :
+       {&recompute, &save_all, &offload, &nested, &blocks, &two, &outer, &named, &moved, &parked})
     EXPECT_EQ(cost->values, keep.values);
 }
 

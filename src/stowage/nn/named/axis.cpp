@@ -1,6 +1,7 @@
 #include "stowage/nn/named/axis.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace stow::named {
 
@@ -19,7 +20,8 @@ std::string to_string(const std::vector<Axis>& axes) {
 
 int64_t total_size(const AxisSpec& axes) {
   int64_t size = 1;
-  for (const Axis& axis : axes.list()) size *= axis.size;
+  for (const Axis& axis : axes.list())
+    if (__builtin_mul_overflow(size, axis.size, &size)) return std::numeric_limits<int64_t>::max();
   return size;
 }
 

@@ -79,7 +79,7 @@ inline const AxisSelection no_axes{std::vector<AxisSelector>{}};
 std::string to_string(const Axis& axis);                 ///< "Embed: 8".
 std::string to_string(const std::vector<Axis>& axes);    ///< "{Batch: 4, Embed: 8}".
 
-/// The product of the sizes.
+/// The product of the sizes; the largest number where it is larger.
 int64_t total_size(const AxisSpec& axes);
 /// Where the axis of that name is, or none.
 std::optional<size_t> find_axis(const std::vector<Axis>& axes, std::string_view name);

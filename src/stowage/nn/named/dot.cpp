@@ -76,7 +76,8 @@ NamedArray dot(const std::vector<NamedArray>& operands, const AxisSelection& axe
     if (!place || (axis.size() && *axis.size() != all[*place].size))
       fail_here("[dot] no operand has axis '{}'{}; together they have {}", axis.name(),
                 axis.size() ? fmt::format(" of size {}", *axis.size()) : "", to_string(all));
-    if (find_axis(contracted, axis.name())) fail_here("[dot] axis '{}' is given twice", axis.name());
+    if (find_axis(contracted, axis.name()))
+      fail_here("[dot] axis '{}' is given twice", axis.name());
     contracted.push_back(all[*place]);
   }
   const auto occurs_behind = [&](const Axis& axis, size_t i) {

@@ -9,13 +9,15 @@ namespace {
 void check_operand(const char* name, const NamedOperand& x) {
   if (x.is_named()) return check_axes_fit(name, x.named());
   if (x.value().rank() > 0)
-    fail_here("[{}] expected a NamedArray or a scalar, got {} without names; give it some: "
-              "named(array, {{\"Batch\", …}})",
-              name, to_string(x.value().array().type()));
+    fail_here(
+        "[{}] expected a NamedArray or a scalar, got {} without names; give it some: "
+        "named(array, {{\"Batch\", …}})",
+        name, to_string(x.value().array().type()));
 }
 
 // The axes of the operand that has all axes of the others.
-std::vector<Axis> joint_axes(const char* name, std::initializer_list<const NamedOperand*> operands) {
+std::vector<Axis> joint_axes(const char* name,
+                             std::initializer_list<const NamedOperand*> operands) {
   const std::vector<Axis>* most = nullptr;
   for (const NamedOperand* x : operands)
     if (x->is_named() && (!most || x->named().axes().size() > most->size()))
@@ -26,9 +28,10 @@ std::vector<Axis> joint_axes(const char* name, std::initializer_list<const Named
     for (const Axis& axis : x->named().axes()) {
       const std::optional<size_t> place = find_axis(*most, axis.name);
       if (!place)
-        fail_here("[{}] neither of {} and {} has all axes of the other: '{}' is missing in the "
-                  "larger; broadcast_axis adds axes",
-                  name, to_string(*most), to_string(x->named().axes()), axis.name);
+        fail_here(
+            "[{}] neither of {} and {} has all axes of the other: '{}' is missing in the "
+            "larger; broadcast_axis adds axes",
+            name, to_string(*most), to_string(x->named().axes()), axis.name);
       if (axis.size != (*most)[*place].size)
         fail_here("[{}] axis '{}' has two sizes, in {} and in {}", name, axis.name,
                   to_string(*most), to_string(x->named().axes()));
@@ -54,19 +57,20 @@ NamedArray apply(const char* name, F f, const NamedOperand& first, const X&... r
 
 }  // namespace
 
-#define STOW_NAMED_OPERATOR(op)                                             \
-  NamedArray operator op(const NamedOperand& a, const NamedOperand& b) {    \
-    return apply(#op, [](const Operand& x, const Operand& y) {              \
-      return stow::operator op(x, y); }, a, b);                             \
+#define STOW_NAMED_OPERATOR(op)                                                                 \
+  NamedArray operator op(const NamedOperand& a, const NamedOperand& b) {                        \
+    return apply(                                                                               \
+        #op, [](const Operand& x, const Operand& y) { return stow::operator op(x, y); }, a, b); \
   }
-#define STOW_NAMED_UNARY(f)                                                 \
-  NamedArray f(const NamedOperand& x) {                                     \
-    return apply(#f, [](const Operand& y) { return stow::f(y); }, x);       \
+#define STOW_NAMED_UNARY(f)                                  \
+  NamedArray f(const NamedOperand& x) {                      \
+    return apply(                                            \
+        #f, [](const Operand& y) { return stow::f(y); }, x); \
   }
-#define STOW_NAMED_BINARY(f)                                                \
-  NamedArray f(const NamedOperand& a, const NamedOperand& b) {              \
-    return apply(#f, [](const Operand& x, const Operand& y) {               \
-      return stow::f(x, y); }, a, b);                                       \
+#define STOW_NAMED_BINARY(f)                                                         \
+  NamedArray f(const NamedOperand& a, const NamedOperand& b) {                       \
+    return apply(                                                                    \
+        #f, [](const Operand& x, const Operand& y) { return stow::f(x, y); }, a, b); \
   }
 #include "stowage/nn/named/elementwise_list.h"
 #undef STOW_NAMED_OPERATOR
@@ -74,27 +78,39 @@ NamedArray apply(const char* name, F f, const NamedOperand& first, const X&... r
 #undef STOW_NAMED_BINARY
 
 NamedArray operator-(const NamedOperand& x) {
-  return apply("-", [](const Operand& y) { return stow::operator-(y); }, x);
+  return apply(
+      "-", [](const Operand& y) { return stow::operator-(y); }, x);
 }
 NamedArray operator~(const NamedOperand& x) {
-  return apply("~", [](const Operand& y) { return stow::operator~(y); }, x);
+  return apply(
+      "~", [](const Operand& y) { return stow::operator~(y); }, x);
 }
 
 NamedArray where(const NamedOperand& condition, const NamedOperand& a, const NamedOperand& b) {
-  return apply("where", [](const Operand& c, const Operand& x, const Operand& y) {
-    return stow::where(c, x, y);
-  }, condition, a, b);
+  return apply(
+      "where",
+      [](const Operand& c, const Operand& x, const Operand& y) { return stow::where(c, x, y); },
+      condition, a, b);
 }
 
 NamedArray clip(const NamedOperand& x, const NamedOperand& low, const NamedOperand& high) {
-  return apply("clip", [](const Operand& v, const Operand& l, const Operand& h) {
-    return stow::clip(v, l, h);
-  }, x, low, high);
+  return apply(
+      "clip",
+      [](const Operand& v, const Operand& l, const Operand& h) { return stow::clip(v, l, h); }, x,
+      low, high);
 }
 
-NamedArray& operator+=(NamedArray& a, const NamedOperand& b) { return a = a + b; }
-NamedArray& operator-=(NamedArray& a, const NamedOperand& b) { return a = a - b; }
-NamedArray& operator*=(NamedArray& a, const NamedOperand& b) { return a = a * b; }
-NamedArray& operator/=(NamedArray& a, const NamedOperand& b) { return a = a / b; }
+NamedArray& operator+=(NamedArray& a, const NamedOperand& b) {
+  return a = a + b;
+}
+NamedArray& operator-=(NamedArray& a, const NamedOperand& b) {
+  return a = a - b;
+}
+NamedArray& operator*=(NamedArray& a, const NamedOperand& b) {
+  return a = a * b;
+}
+NamedArray& operator/=(NamedArray& a, const NamedOperand& b) {
+  return a = a / b;
+}
 
 }  // namespace stow::named

@@ -65,16 +65,26 @@ Array start_array(const char* what, const NamedOperand& start) {
 // Calls f with the indices as the list in braces that Array::index takes.
 template <typename F>
 auto with_list(const std::vector<Index>& indices, F f) {
-  const auto call = [&]<size_t... I>(std::index_sequence<I...>) { return f({indices[I]...}); };
+  const auto call = [&]<size_t... I>(std::index_sequence<I...>) {
+    return f({indices[I]...});
+  };
   switch (indices.size()) {
-    case 1: return call(std::make_index_sequence<1>());
-    case 2: return call(std::make_index_sequence<2>());
-    case 3: return call(std::make_index_sequence<3>());
-    case 4: return call(std::make_index_sequence<4>());
-    case 5: return call(std::make_index_sequence<5>());
-    case 6: return call(std::make_index_sequence<6>());
-    case 7: return call(std::make_index_sequence<7>());
-    case 8: return call(std::make_index_sequence<8>());
+    case 1:
+      return call(std::make_index_sequence<1>());
+    case 2:
+      return call(std::make_index_sequence<2>());
+    case 3:
+      return call(std::make_index_sequence<3>());
+    case 4:
+      return call(std::make_index_sequence<4>());
+    case 5:
+      return call(std::make_index_sequence<5>());
+    case 6:
+      return call(std::make_index_sequence<6>());
+    case 7:
+      return call(std::make_index_sequence<7>());
+    case 8:
+      return call(std::make_index_sequence<8>());
     default:
       fail_here("[index] expected an array of 1 to 8 axes, got {}", indices.size());
   }
@@ -92,8 +102,7 @@ NamedArray take(const NamedArray& x, const AxisSelector& axis, int64_t index, So
               to_string(x.axes()));
   const int64_t i = index < 0 ? index + taken.size : index;
   const Array one = x.array().slice(static_cast<int>(place), i, i + 1);
-  return NamedAccess::make(squeeze(one, static_cast<int>(place)),
-                           without_axes(x.axes(), {taken}));
+  return NamedAccess::make(squeeze(one, static_cast<int>(place)), without_axes(x.axes(), {taken}));
 }
 
 NamedArray take(const NamedArray& x, const AxisSelector& axis, const NamedArray& index,
@@ -111,11 +120,10 @@ NamedArray take(const NamedArray& x, const AxisSelector& axis, const NamedArray&
     AxisList axes = x.axes();
     const auto at_place = axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(place));
     axes.insert(at_place, index.axes().begin(), index.axes().end());
-    return NamedAccess::make(stow::take(x.array(), index.array(), static_cast<int>(place)),
-                             axes);
+    return NamedAccess::make(stow::take(x.array(), index.array(), static_cast<int>(place)), axes);
   }
-  // Axes that both have go along, so the index is read element by element. Its own axis of the taken
-  // axis's name is another one until the end.
+  // Axes that both have go along, so the index is read element by element. Its own axis of the
+  // taken axis's name is another one until the end.
   const std::string stand_in = taken.name + "/index";
   AxisList index_axes = index.axes();
   for (Axis& a : index_axes) {
@@ -131,8 +139,7 @@ NamedArray take(const NamedArray& x, const AxisSelector& axis, const NamedArray&
   result.erase(result.begin() + static_cast<std::ptrdiff_t>(at_axis));
   const Array indices = expand_dims(expanded(NamedAccess::make(index.array(), index_axes), result),
                                     static_cast<int>(at_axis));
-  const Array read =
-      take_along_axis(expanded(x, all), indices, static_cast<int>(at_axis));
+  const Array read = take_along_axis(expanded(x, all), indices, static_cast<int>(at_axis));
   for (Axis& a : result)
     if (a.name == stand_in) a.name = taken.name;
   return NamedAccess::make(squeeze(read, static_cast<int>(at_axis)), result);
@@ -172,8 +179,9 @@ NamedArray updated_slice(const NamedArray& x,
   for (const Axis& axis : update.axes()) {
     const size_t place = place_of("updated_slice", x, axis.name);
     if (axis.size > axes[place].size)
-      fail_here("[updated_slice] the update has more elements of axis '{}' than the array: {} and {}",
-                axis.name, to_string(update.axes()), to_string(x.axes()));
+      fail_here(
+          "[updated_slice] the update has more elements of axis '{}' than the array: {} and {}",
+          axis.name, to_string(update.axes()), to_string(x.axes()));
     axes[place] = axis;
   }
   std::vector<Array> begin(axes.size(), Array(0));
@@ -188,8 +196,8 @@ NamedArray updated_slice(const NamedArray& x,
     begin[place] = start_array("updated_slice", start);
   }
   const Array values = stow::broadcast_to(expanded(update, axes), Shape(sizes_of(axes)));
-  return NamedAccess::make(
-      dynamic_update_slice(x.array(), stow::astype(values, x.dtype()), begin), x.axes());
+  return NamedAccess::make(dynamic_update_slice(x.array(), stow::astype(values, x.dtype()), begin),
+                           x.axes());
 }
 
 NamedAt::NamedAt(NamedArray x, const NamedIndices& indices, SourceLocation at)
@@ -228,9 +236,10 @@ NamedAt::NamedAt(NamedArray x, const NamedIndices& indices, SourceLocation at)
     const std::optional<size_t> place = find_axis(joint, axis.name);
     if (!place || arrays[i] || indices_[i].kind == Index::Kind::kInteger) continue;
     if (!is_whole(indices_[i]) || joint[*place] != axis)
-      fail_here("[index] axis '{}' of an index array is also a range of {}; rename it in the index, "
-                "or take the range first",
-                axis.name, to_string(x_.axes()));
+      fail_here(
+          "[index] axis '{}' of an index array is also a range of {}; rename it in the index, "
+          "or take the range first",
+          axis.name, to_string(x_.axes()));
     arrays[i] = arange(axis);
   }
   std::optional<size_t> first, last;
@@ -254,9 +263,8 @@ NamedAt::NamedAt(NamedArray x, const NamedIndices& indices, SourceLocation at)
 }
 
 AtIndex NamedAt::places() const {
-  return with_list(indices_, [&](std::initializer_list<Index> list) {
-    return x_.array().at(list, at_);
-  });
+  return with_list(indices_,
+                   [&](std::initializer_list<Index> list) { return x_.array().at(list, at_); });
 }
 
 Operand NamedAt::value_of(const NamedOperand& value) const {
@@ -282,9 +290,9 @@ NamedArray NamedAt::get(Mode mode) const {
   return NamedAccess::make(places().get(mode), axes_);
 }
 
-#define STOW_NAMED_UPDATE(f)                                              \
-  NamedArray NamedAt::f(const NamedOperand& value, Mode mode) const {     \
-    const Site site(at_);                                                 \
+#define STOW_NAMED_UPDATE(f)                                                \
+  NamedArray NamedAt::f(const NamedOperand& value, Mode mode) const {       \
+    const Site site(at_);                                                   \
     return NamedAccess::make(places().f(value_of(value), mode), x_.axes()); \
   }
 STOW_NAMED_UPDATE(set)

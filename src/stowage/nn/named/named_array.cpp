@@ -36,11 +36,13 @@ void check_axis_names(const char* what, const std::vector<Axis>& axes) {
 }
 
 void check_axes_fit(const char* what, const NamedArray& x) {
-  if (x.array().empty()) fail_here("[{}] the NamedArray is empty: it was never given an array", what);
+  if (x.array().empty())
+    fail_here("[{}] the NamedArray is empty: it was never given an array", what);
   if (x.array().shape().dims() != sizes_of(x.axes()))
-    fail_here("[{}] a NamedArray of {} holds {}: a transform of plain arrays took an axis away; use "
-              "named::scan, named::fold or named::vmap",
-              what, to_string(x.axes()), to_string(x.array().type()));
+    fail_here(
+        "[{}] a NamedArray of {} holds {}: a transform of plain arrays took an axis away; use "
+        "named::scan, named::fold or named::vmap",
+        what, to_string(x.axes()), to_string(x.array().type()));
 }
 
 Dims sizes_of(const std::vector<Axis>& axes) {
@@ -51,8 +53,7 @@ Dims sizes_of(const std::vector<Axis>& axes) {
 
 size_t place_of(const char* what, const NamedArray& x, const AxisSelector& axis) {
   const std::optional<size_t> place = find_axis(x.axes(), axis.name());
-  if (!place)
-    fail_here("[{}] there is no axis '{}' in {}", what, axis.name(), to_string(x.axes()));
+  if (!place) fail_here("[{}] there is no axis '{}' in {}", what, axis.name(), to_string(x.axes()));
   if (axis.size() && *axis.size() != x.axes()[*place].size)
     fail_here("[{}] expected axis '{}' of size {}, got {}", what, axis.name(), *axis.size(),
               to_string(x.axes()));
@@ -100,8 +101,7 @@ NamedArray::NamedArray(Array array, const AxisSelection& axes, SourceLocation at
     fail_here("[named] {} has {} axes; name each of them", to_string(type), type.shape.rank());
   if (static_cast<int>(axes.list().size()) != type.shape.rank()) {
     std::string names;
-    for (const AxisSelector& axis : axes.list())
-      names += (names.empty() ? "" : ", ") + axis.name();
+    for (const AxisSelector& axis : axes.list()) names += (names.empty() ? "" : ", ") + axis.name();
     fail_here("[named] expected {} names, one for each axis of {}, got {}: {{{}}}",
               type.shape.rank(), to_string(type), axes.list().size(), names);
   }
@@ -181,9 +181,8 @@ NamedArray checkpoint_name(const NamedArray& x, std::string name, SourceLocation
 }
 
 std::string to_string(const NamedArray& x) {
-  return x.array().empty()
-             ? "an empty NamedArray"
-             : fmt::format("{}{}", dtype_name(x.dtype()), to_string(x.axes()));
+  return x.array().empty() ? "an empty NamedArray"
+                           : fmt::format("{}{}", dtype_name(x.dtype()), to_string(x.axes()));
 }
 
 }  // namespace stow::named

@@ -14,6 +14,10 @@ thread_local const AxisMappingScope* current_scope = nullptr;
 
 constexpr size_t kMostAxes = 16;
 
+std::string of_leaf(const std::string& leaf) {
+  return leaf.empty() ? "" : fmt::format(" of '{}'", leaf);
+}
+
 // A specification takes its entries as arguments, so their number must be known to the compiler.
 template <size_t n = 0>
 PartitionSpec spec_of(const std::vector<PartitionSpec::Axes>& entries) {
@@ -21,9 +25,25 @@ PartitionSpec spec_of(const std::vector<PartitionSpec::Axes>& entries) {
     fail_here("[shard] expected an array of at most {} axes, got {}", kMostAxes, entries.size());
   } else {
     if (entries.size() != n) return spec_of<n + 1>(entries);
-    return [&]<size_t... I>(std::index_sequence<I...>) { return PartitionSpec(entries[I]...); }
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return PartitionSpec(entries[I]...);
+    }
     (std::make_index_sequence<n>());
   }
+}
+
+int64_t parts_of(const Axis& axis, const ResourceMapping& mapping, const MeshShape& mesh,
+                 const std::string& leaf) {
+  const ResourceMapping::Axes* mesh_axes = mapping.find(axis.name);
+  if (!mesh_axes) return 1;
+  std::vector<int> places;
+  for (const std::string& name : mesh_axes->names()) {
+    places.push_back(mesh.axis(name));
+    if (places.back() < 0)
+      fail_here("[shard] axis {}{} is mapped to '{}', which is no axis of {}", to_string(axis),
+                of_leaf(leaf), name, to_string(mesh));
+  }
+  return mesh.extent_of(places);
 }
 
 class Sharder : public PathNamedVisitor {
@@ -34,18 +54,8 @@ class Sharder : public PathNamedVisitor {
   void named(NamedArray& x) override {
     if (x.array().empty()) return;
     check_axes_fit("shard", x);
-    const std::string where = path.empty() ? "" : fmt::format(" of '{}'", path);
-    for (const Axis& axis : x.axes()) {
-      const ResourceMapping::Axes* cut = mapping_.find(axis.name);
-      if (!cut) continue;
-      const int64_t parts = physical_axis_size(axis, mapping_, mesh_);
-      if (axis.size % parts != 0)
-        fail_here("[shard] axis {}{} is not divisible into the {} parts of mesh axes {}; the next "
-                  "size that is: {}",
-                  to_string(axis), where, parts, fmt::join(cut->names(), ", "),
-                  round_axis_for_partitioning(axis, mapping_, mesh_).size);
-    }
-    const NamedSharding to(mesh_, pspec_for_axis(x.axes(), mapping_),
+    check_divisible(x.axes(), mapping_, shape_of(mesh_), path);
+    const NamedSharding to(mesh_, pspec_for_axis(x.axes(), mapping_, path),
                            memory_kind_name(x.array().type().kind));
     NamedAccess::set_array(x, device_put(x.array(), to));
   }
@@ -102,7 +112,7 @@ std::string to_string(const ResourceMapping& mapping) {
 }
 
 PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMapping& mapping,
-                             SourceLocation at) {
+                             const std::string& leaf, SourceLocation at) {
   const Site site(at);
   std::vector<PartitionSpec::Axes> entries;
   std::map<std::string, std::string> cut_by;  // the axis that each mesh axis cuts
@@ -112,26 +122,45 @@ PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMappin
     for (const std::string& name : entries.back().names()) {
       const auto [other, is_new] = cut_by.emplace(name, axis.name);
       if (!is_new)
-        fail_here("[shard] axes '{}' and '{}' of {} are both mapped to mesh axis '{}', which cuts one "
-                  "axis of an array at most",
-                  other->second, axis.name, to_string(axes), name);
+        fail_here(
+            "[shard] axes '{}' and '{}' of {}{} are both mapped to mesh axis '{}', which cuts one "
+            "axis "
+            "of an array at most",
+            other->second, axis.name, to_string(axes), of_leaf(leaf), name);
     }
   }
   return spec_of(entries);
 }
 
-int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping,
-                           const sharding::Mesh& mesh) {
-  int64_t parts = 1;
-  if (const ResourceMapping::Axes* mesh_axes = mapping.find(axis.name))
-    for (const std::string& name : mesh_axes->names()) parts *= mesh.extent(name);
-  return parts;
+MeshShape shape_of(const sharding::Mesh& mesh) {
+  return {mesh.axis_names(), mesh.shape()};
+}
+
+int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping, const MeshShape& mesh,
+                           SourceLocation at) {
+  const Site site(at);
+  return parts_of(axis, mapping, mesh, "");
 }
 
 Axis round_axis_for_partitioning(const Axis& axis, const ResourceMapping& mapping,
-                                 const sharding::Mesh& mesh) {
-  const int64_t parts = physical_axis_size(axis, mapping, mesh);
+                                 const MeshShape& mesh, SourceLocation at) {
+  const int64_t parts = physical_axis_size(axis, mapping, mesh, at);
   return axis.resize((axis.size + parts - 1) / parts * parts);
+}
+
+void check_divisible(const std::vector<Axis>& axes, const ResourceMapping& mapping,
+                     const MeshShape& mesh, const std::string& leaf, SourceLocation at) {
+  const Site site(at);
+  for (const Axis& axis : axes) {
+    const int64_t parts = parts_of(axis, mapping, mesh, leaf);
+    if (axis.size % parts != 0)
+      fail_here(
+          "[shard] axis {}{} is not divisible into the {} parts of mesh axes {}; the next size "
+          "that "
+          "is: {}",
+          to_string(axis), of_leaf(leaf), parts, fmt::join(mapping.find(axis.name)->names(), ", "),
+          round_axis_for_partitioning(axis, mapping, mesh).size);
+  }
 }
 
 AxisMappingScope::AxisMappingScope(ResourceMapping mapping, std::optional<sharding::Mesh> mesh)

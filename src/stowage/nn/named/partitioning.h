@@ -5,6 +5,7 @@
 #include <map>
 
 #include "stowage/api/memory.h"
+#include "stowage/core/mesh_shape.h"
 #include "stowage/nn/named/named_array.h"
 
 namespace stow::named {
@@ -30,15 +31,23 @@ class ResourceMapping {
 };
 std::string to_string(const ResourceMapping& mapping);  ///< "{Batch: ('replica', 'data')}".
 
-/// The specification of an array with these axes, one entry an axis.
+/// The specification of an array with these axes, one entry an axis. `leaf` is what errors call it.
 /// Errors:  TraceError where two of the axes are mapped to one mesh axis, naming both.
-PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMapping& mapping, STOW_AT);
-/// The number of parts that the mapping cuts an axis into.
-int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping,
-                           const sharding::Mesh& mesh);
+PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMapping& mapping,
+                             const std::string& leaf = "", STOW_AT);
+/// The names and extents of a mesh, which is all that the next functions read: a mesh of devices that are
+/// not here has them too.
+MeshShape shape_of(const sharding::Mesh& mesh);
+/// Throws TraceError where the mesh lacks an axis that cuts one of these, or a size is not divisible; it
+/// names `leaf`, the axis and the next size that is.
+void check_divisible(const std::vector<Axis>& axes, const ResourceMapping& mapping,
+                     const MeshShape& mesh, const std::string& leaf = "", STOW_AT);
+/// The number of parts that the mapping cuts an axis into. Errors: TraceError where the mesh lacks one.
+int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping, const MeshShape& mesh,
+                           STOW_AT);
 /// The axis with the least size that the mapping can cut evenly and that is not below its own.
 Axis round_axis_for_partitioning(const Axis& axis, const ResourceMapping& mapping,
-                                 const sharding::Mesh& mesh);
+                                 const MeshShape& mesh, STOW_AT);
 
 /// While it lives, this thread's mapping and mesh where a function is given none. Scopes nest.
 class AxisMappingScope {

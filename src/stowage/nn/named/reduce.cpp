@@ -46,13 +46,13 @@ NamedArray along(const char* name, const NamedArray& x, const AxisSelection& axe
 
 }  // namespace
 
-#define STOW_NAMED_REDUCTION(f)                                                               \
-  NamedArray f(const NamedArray& x, const AxisSelection& axes,                                \
-               const NamedReduceOptions& options, SourceLocation at) {                        \
-    return reduce(#f, x, axes, options, at,                                                   \
-                  [](const Array& a, const Axes& over, const ReduceOptions& plain) {          \
-                    return is_plain(plain) ? stow::f(a, over) : stow::f(a, over, plain);      \
-                  });                                                                         \
+#define STOW_NAMED_REDUCTION(f)                                                                   \
+  NamedArray f(const NamedArray& x, const AxisSelection& axes, const NamedReduceOptions& options, \
+               SourceLocation at) {                                                               \
+    return reduce(#f, x, axes, options, at,                                                       \
+                  [](const Array& a, const Axes& over, const ReduceOptions& plain) {              \
+                    return is_plain(plain) ? stow::f(a, over) : stow::f(a, over, plain);          \
+                  });                                                                             \
   }
 STOW_NAMED_REDUCTION(sum)
 STOW_NAMED_REDUCTION(prod)

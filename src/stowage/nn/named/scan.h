@@ -28,8 +28,8 @@ struct Scanned {
 Scanned find_scanned(const char* what, const TreeRef& xs, const AxisSelector& axis);
 /// Puts slices at their paths; their axes lose `axis`.
 void put_slices(const TreeRef& x, const std::map<std::string, Array>& slices, const Axis& axis);
-/// Gives `axis`, in front, to the axes of every NamedArray; its array has it. An axis without a name
-/// is none that a NamedArray can have, and an error.
+/// Gives `axis`, in front, to the axes of every NamedArray; its array has it. An axis without a
+/// name is none that a NamedArray can have, and an error.
 void prepend_axis(const char* what, const TreeRef& ys, const Axis& axis);
 /// Names all leaves for a policy.
 void name_carry(const TreeRef& carry);
@@ -41,12 +41,15 @@ void check_options(const NamedScanOptions& options);
 }  // namespace scan_detail
 
 /// carry = init; for each slice x of xs: (carry, y) = body(carry, x); returns (carry, y stacked).
-/// Shapes:  `axis` is scanned over wherever it stands in a NamedArray of xs, which loses it; there is
-///          no transposed copy, but for nested blocks. NamedArrays without it, and arrays of rank 0,
-///          are the same in each iteration. Other arrays are scanned over their first axis. Stacked
-///          results get the axis in front. An Axis with a size is needed only where nothing is scanned.
+/// Shapes:  `axis` is scanned over wherever it stands in a NamedArray of xs, which loses it; there
+/// is
+///          no transposed copy, but for nested blocks. NamedArrays without it, and arrays of rank
+///          0, are the same in each iteration. Other arrays are scanned over their first axis.
+///          Stacked results get the axis in front. An Axis with a size is needed only where nothing
+///          is scanned.
 /// Forms:   as stow::scan: body returns pair(carry, y), or the carry alone.
-/// Errors:  TraceError naming the leaf whose size differs; a carry whose axes body changes, in order
+/// Errors:  TraceError naming the leaf whose size differs; a carry whose axes body changes, in
+/// order
 ///          too; a result that has the axis already.
 /// Source:  Haliax's scan.
 template <typename Body, typename Init, typename Xs = None>
@@ -82,8 +85,10 @@ auto scan(Body body, const AxisSelector& axis, const Init& init, const Xs& xs = 
       return result;
     };
     const CheckpointOptions checkpoint_options{.prevent_cse = policy.prevent_cse};
-    ScanOptions plain{.length = scanned.axis.size, .reverse = options.reverse,
-                      .axes = scanned.places, .unroll = options.unroll};
+    ScanOptions plain{.length = scanned.axis.size,
+                      .reverse = options.reverse,
+                      .axes = scanned.places,
+                      .unroll = options.unroll};
     if (scanned.leaves.empty()) plain.axes = {0};
     R result = [&] {
       if (policy.disable) return stow::scan(inner, carry, scanned.leaves, plain, at);
@@ -122,10 +127,9 @@ auto map(F function, const AxisSelector& axis, const Xs& xs, const NamedScanOpti
   return named::scan(body, axis, None{}, xs, options, at).second;
 }
 
-/// A function over a batch: `function` of each slice of its arguments, at once. Which leaves have the
-/// axis, and what the results get, is as in scan.
-/// Errors:  as scan and stow::vmap.
-/// Source:  Haliax's vmap.
+/// A function over a batch: `function` of each slice of its arguments, at once. Which leaves have
+/// the axis, and what the results get, is as in scan. Errors:  as scan and stow::vmap. Source:
+/// Haliax's vmap.
 template <typename F>
 auto vmap(F function, AxisSelector axis, STOW_AT) {
   return [function = std::make_shared<F>(std::move(function)), axis = std::move(axis),

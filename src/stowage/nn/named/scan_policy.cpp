@@ -17,9 +17,10 @@ ScanCheckpointPolicy ScanCheckpoint::of_word(const std::string& word) {
   if (word == "recompute" || word == "full") return {};
   if (word == "offload") return {.offload_carries = true};
   if (word == "nested") return {.nested = true};
-  fail_here("[checkpoint] expected true, false, a number, \"save_all\", \"recompute\", \"full\", "
-            "\"offload\" or \"nested\", got \"{}\"",
-            word);
+  fail_here(
+      "[checkpoint] expected true, false, a number, \"save_all\", \"recompute\", \"full\", "
+      "\"offload\" or \"nested\", got \"{}\"",
+      word);
 }
 
 std::string to_string(const ScanCheckpoint& checkpoint) {
@@ -44,9 +45,10 @@ ir::PolicyPtr iteration_policy(const ScanCheckpointPolicy& policy) {
   if (policy.offload_carries && !policy.nested) offloaded.emplace_back(kScanCarryName);
   if (policy.save_block_internals) {
     if (!offloaded.empty())
-      fail_here("[checkpoint] everything is to be saved, and {} moved to the host; list what is saved "
-                "in save_names",
-                fmt::join(offloaded, ", "));
+      fail_here(
+          "[checkpoint] everything is to be saved, and {} moved to the host; list what is saved "
+          "in save_names",
+          fmt::join(offloaded, ", "));
     return everything_saveable();
   }
   if (offloaded.empty() && policy.save_names.empty()) return nullptr;

@@ -171,6 +171,7 @@ NamedArray unflatten_axis(const NamedArray& x, const AxisSelector& axis, const A
                           SourceLocation at) {
   const Site site(at);
   check_axes_fit("unflatten_axis", x);
+  check_axis_names("unflatten_axis", new_axes.list());
   const size_t place = place_of("unflatten_axis", x, axis);
   if (total_size(new_axes) != x.axes()[place].size)
     fail_here("[unflatten_axis] expected axes of {} elements for axis {}, got {} of {}",
@@ -266,9 +267,9 @@ NamedArray normal(const Operand& key, const AxisSpec& axes, DType dtype) {
 NamedArray truncated_normal(const Operand& key, double low, double high, const AxisSpec& axes,
                             DType dtype) {
   const Site site(key.at);
-  return NamedAccess::make(
-      stow::random::truncated_normal(key, low, high, checked_shape("truncated_normal", axes), dtype),
-      axes.list());
+  return NamedAccess::make(stow::random::truncated_normal(
+                               key, low, high, checked_shape("truncated_normal", axes), dtype),
+                           axes.list());
 }
 
 NamedArray uniform(const Operand& key, const AxisSpec& axes, DType dtype, double low, double high) {

@@ -110,8 +110,7 @@ void stack_blocks(const char* what, const TreeRef& into, const std::vector<TreeR
   for (size_t leaf = 0; leaf < listed[0].arrays.size(); ++leaf) {
     std::vector<Array> parts;
     for (size_t i = 0; i < blocks.size(); ++i) {
-      const ArrayType &type = listed[i].arrays[leaf].type(),
-                      &first = listed[0].arrays[leaf].type();
+      const ArrayType &type = listed[i].arrays[leaf].type(), &first = listed[0].arrays[leaf].type();
       if (type.shape != first.shape || type.dtype != first.dtype)
         fail_here("[{}] {} of block {} is {}, and {} in block 0", what,
                   leaf_text(listed[0].paths[leaf]), i, to_string(type), to_string(first));

@@ -9,8 +9,8 @@ namespace stow::named {
 
 namespace stacked_detail {
 
-/// The leaves of equal trees joined along `axis`, the first; written into `into`, a copy of one of them.
-/// Errors: TraceError naming the block and the leaf where structures differ.
+/// The leaves of equal trees joined along `axis`, the first; written into `into`, a copy of one of
+/// them. Errors: TraceError naming the block and the leaf where structures differ.
 void stack_blocks(const char* what, const TreeRef& into, const std::vector<TreeRef>& blocks,
                   const Axis& axis);
 /// Leaves replaced by their slice number `i`, and the axis dropped.
@@ -40,10 +40,11 @@ struct CallWith {
 
 }  // namespace stacked_detail
 
-/// Layers of one type whose leaves have an axis of layers: of NamedArrays `axis`, of other arrays the
-/// first. A block is any tree; fold and scan call it, block(carry, args…). Arguments beside the carry are
-/// treated as `xs` of named::scan: what has the axis is sliced, arrays without names by their first axis.
-/// As a tree it is its block with another structure: the paths of leaves are those of the block
+/// Layers of one type whose leaves have an axis of layers: of NamedArrays `axis`, of other arrays
+/// the first. A block is any tree; fold and scan call it, block(carry, args…). Arguments beside the
+/// carry are treated as `xs` of named::scan: what has the axis is sliced, arrays without names by
+/// their first axis. As a tree it is its block with another structure: the paths of leaves are
+/// those of the block
 /// ("layers/wq"), as of a struct of stacked arrays; unstacked() has "layers/0/wq", as a state dict.
 /// Memory:  `checkpoint` says what the gradient keeps of each layer.
 /// Source:  Haliax's Stacked.
@@ -53,8 +54,8 @@ struct Stacked {
   Axis axis;
   ScanCheckpoint checkpoint = {};
 
-  /// Layer i is init(key i), where the keys are random::split(key, axis.size): the same values as if
-  /// layers were made one by one, made at once.
+  /// Layer i is init(key i), where the keys are random::split(key, axis.size): the same values as
+  /// if layers were made one by one, made at once.
   template <typename Init>
   static Stacked init(const Axis& axis, Init init, const Array& key, ScanCheckpoint checkpoint = {},
                       STOW_AT) {
@@ -65,7 +66,8 @@ struct Stacked {
   /// without blocks.
   static Stacked from_blocks(const std::string& axis, const std::vector<Block>& blocks,
                              ScanCheckpoint checkpoint = {}, STOW_AT);
-  /// A tree whose leaves have the axis of layers already. Errors: TraceError naming one that has not.
+  /// A tree whose leaves have the axis of layers already. Errors: TraceError naming one that has
+  /// not.
   static Stacked from_stacked(const Axis& axis, Block stacked, ScanCheckpoint checkpoint = {}) {
     stacked_detail::check_stacked("Stacked", tree_ref(stacked), axis);
     return {std::move(stacked), axis, std::move(checkpoint)};
@@ -167,24 +169,24 @@ struct ArrayStacked {
     return {{std::move(stacked), {"", n}, std::move(checkpoint)}};
   }
 
-  const Block& stacked() const { return layers.stacked; }               ///< With the axis of layers.
-  int64_t length() const { return layers.length(); }                    ///< The number of layers.
-  Block get_layer(int64_t i) const { return layers.get_layer(i); }      ///< As Stacked's.
-  std::vector<Block> unstacked() const { return layers.unstacked(); }   ///< All layers.
+  const Block& stacked() const { return layers.stacked; }              ///< With the axis of layers.
+  int64_t length() const { return layers.length(); }                   ///< The number of layers.
+  Block get_layer(int64_t i) const { return layers.get_layer(i); }     ///< As Stacked's.
+  std::vector<Block> unstacked() const { return layers.unstacked(); }  ///< All layers.
   template <typename Carry, typename... Args>
-  auto fold(const Carry& carry, const Args&... args) const {            ///< As Stacked's.
+  auto fold(const Carry& carry, const Args&... args) const {  ///< As Stacked's.
     return layers.fold(carry, args...);
   }
   template <typename Carry, typename... Args>
-  auto scan(const Carry& carry, const Args&... args) const {            ///< As Stacked's.
+  auto scan(const Carry& carry, const Args&... args) const {  ///< As Stacked's.
     return layers.scan(carry, args...);
   }
   template <typename F, typename Carry, typename... Args>
-  auto fold_via(F f, const Carry& carry, const Args&... args) const {   ///< As Stacked's.
+  auto fold_via(F f, const Carry& carry, const Args&... args) const {  ///< As Stacked's.
     return layers.fold_via(std::move(f), carry, args...);
   }
   template <typename F, typename Carry, typename... Args>
-  auto scan_via(F f, const Carry& carry, const Args&... args) const {   ///< As Stacked's.
+  auto scan_via(F f, const Carry& carry, const Args&... args) const {  ///< As Stacked's.
     return layers.scan_via(std::move(f), carry, args...);
   }
 };
