@@ -177,6 +177,10 @@ TEST(NamedIndexing, PlacesByName) {
   // Indexed axes with one between them that is kept: in front.
   EXPECT_EQ(index(x, {{"Batch", 0}, {"Pos", r}}).axes(), (std::vector<Axis>{{"Rows", 3}, kEmbed}));
   EXPECT_EQ(floats(index(x, {{"Batch", 0}, {"Pos", r}})), floats(a.index({0, all_of_axis, rows})));
+  const NamedArray four = values({kPos.alias("First"), kBatch, kEmbed, kPos}, 8);
+  const NamedArray far = index(four, {{"Batch", 0}, {"Pos", r}});
+  EXPECT_EQ(far.axes(), (std::vector<Axis>{{"Rows", 3}, {"First", 4}, kEmbed}));
+  EXPECT_EQ(floats(far), floats(four.array().index({all_of_axis, 0, all_of_axis, rows})));
   // An index with the axis that x keeps goes along with it, as take.
   const NamedArray each = named(Array::from({5, 3}), {"Batch"});
   EXPECT_EQ(index(x, {{"Embed", each}}).axes(), (std::vector{kBatch, kPos}));

@@ -61,8 +61,8 @@ std::vector<Axis> select(const char* what, const NamedArray& x, const AxisSelect
 /// Their places.
 Dims places_of(const NamedArray& x, const std::vector<Axis>& axes);
 
-/// The array of x with its axes in the order of `to`, which has all of them, and with extent 1 where
-/// x lacks one that stands behind one of its own: it broadcasts to `to` by NumPy's rule.
+/// The array of x with its axes in the order of `to`, which has all of them, and with extent 1
+/// where x lacks one that stands behind one of its own: it broadcasts to `to` by NumPy's rule.
 Array aligned(const NamedArray& x, const std::vector<Axis>& to);
 /// The sizes.
 Dims sizes_of(const std::vector<Axis>& axes);

@@ -7,8 +7,8 @@
 namespace stow::named {
 
 struct DotOptions {
-  /// The axes of the result in this order; "..." stands for those not named. Not given: each axis where
-  /// it first occurs in the operands.
+  /// The axes of the result in this order; "..." stands for those not named. Not given: each axis
+  /// where it first occurs in the operands.
   std::optional<AxisSelection> out_axes = {};
   /// The dtype of the result, if it is another than that of the operands.
   std::optional<DType> dtype = {};

@@ -20,13 +20,13 @@ class NamedArray {
   ///         empty, or of other characters than letters, digits, '_', '-' and '.'.
   NamedArray(Array array, const AxisSelection& axes, STOW_AT);
 
-  const Array& array() const { return array_; }             ///< Without names.
-  const std::vector<Axis>& axes() const { return axes_; }   ///< In the order of the array.
-  DType dtype() const { return array_.dtype(); }            ///< Of its elements.
+  const Array& array() const { return array_; }                ///< Without names.
+  const std::vector<Axis>& axes() const { return axes_; }      ///< In the order of the array.
+  DType dtype() const { return array_.dtype(); }               ///< Of its elements.
   int rank() const { return static_cast<int>(axes_.size()); }  ///< The number of axes.
-  int64_t size() const { return array_.size(); }            ///< The number of elements.
+  int64_t size() const { return array_.size(); }               ///< The number of elements.
 
-  bool has_axis(const AxisSelector& axis) const;            ///< Whether it has one of that name.
+  bool has_axis(const AxisSelector& axis) const;  ///< Whether it has one of that name.
   /// The axis of that name, its place, and its size.
   /// Errors: TraceError that lists the axes where there is none, or its size is another.
   Axis resolve_axis(const AxisSelector& axis, STOW_AT) const;
@@ -35,7 +35,8 @@ class NamedArray {
   /// The axes selected, in the order in which they were given. Errors: as above; one given twice.
   std::vector<Axis> resolve_axes(const AxisSelection& axes, STOW_AT) const;
 
-  /// The array of one without axes, as what grad differentiates. Errors: TraceError if there are any.
+  /// The array of one without axes, as what grad differentiates. Errors: TraceError if there are
+  /// any.
   Array scalar(STOW_AT) const;
   /// The elements, as Array::to_vector.
   template <concepts::Scalar T>
@@ -48,10 +49,11 @@ class NamedArray {
     return array_.item<T>(at);
   }
 
-  // Elementwise. One operand's axes must be among the other's: the result has the axes of the larger,
-  // in its order, or of the first where both have the same. Numbers and arrays of rank 0 go with all.
-  // Types, values and errors are those of the functions of Array with these names.
-  // Errors: also TraceError where neither operand's axes are among the other's, naming both; and for
+  // Elementwise. One operand's axes must be among the other's: the result has the axes of the
+  // larger, in its order, or of the first where both have the same. Numbers and arrays of rank 0 go
+  // with all. Types, values and errors are those of the functions of Array with these names.
+  // Errors: also TraceError where neither operand's axes are among the other's, naming both; and
+  // for
   //         an Array with axes, for it has no names.
 #define STOW_NAMED_OPERATOR(op) \
   friend NamedArray operator op(const NamedOperand& a, const NamedOperand& b);
@@ -83,8 +85,8 @@ NamedArray& operator-=(NamedArray& a, const NamedOperand& b);  ///< a = a - b.
 NamedArray& operator*=(NamedArray& a, const NamedOperand& b);  ///< a = a * b.
 NamedArray& operator/=(NamedArray& a, const NamedOperand& b);  ///< a = a / b.
 
-/// An operand of an elementwise function: a NamedArray, a C++ number, or an Array of rank 0, with the
-/// place in the source where the caller wrote it.
+/// An operand of an elementwise function: a NamedArray, a C++ number, or an Array of rank 0, with
+/// the place in the source where the caller wrote it.
 class NamedOperand {
  public:
   NamedOperand(const NamedArray& x, const char* file = __builtin_FILE(),  // NOLINT: by design

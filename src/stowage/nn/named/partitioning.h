@@ -35,14 +35,15 @@ std::string to_string(const ResourceMapping& mapping);  ///< "{Batch: ('replica'
 /// Errors:  TraceError where two of the axes are mapped to one mesh axis, naming both.
 PartitionSpec pspec_for_axis(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                              const std::string& leaf = "", STOW_AT);
-/// The names and extents of a mesh, which is all that the next functions read: a mesh of devices that are
-/// not here has them too.
+/// The names and extents of a mesh, which is all that the next functions read: a mesh of devices
+/// that are not here has them too.
 MeshShape shape_of(const sharding::Mesh& mesh);
-/// Throws TraceError where the mesh lacks an axis that cuts one of these, or a size is not divisible; it
-/// names `leaf`, the axis and the next size that is.
+/// Throws TraceError where the mesh lacks an axis that cuts one of these, or a size is not
+/// divisible; it names `leaf`, the axis and the next size that is.
 void check_divisible(const std::vector<Axis>& axes, const ResourceMapping& mapping,
                      const MeshShape& mesh, const std::string& leaf = "", STOW_AT);
-/// The number of parts that the mapping cuts an axis into. Errors: TraceError where the mesh lacks one.
+/// The number of parts that the mapping cuts an axis into. Errors: TraceError where the mesh lacks
+/// one.
 int64_t physical_axis_size(const Axis& axis, const ResourceMapping& mapping, const MeshShape& mesh,
                            STOW_AT);
 /// The axis with the least size that the mapping can cut evenly and that is not below its own.
@@ -64,15 +65,15 @@ class AxisMappingScope {
   const AxisMappingScope* before_;
 };
 
-/// For the library: what shard does. Null: those of the scope; without a scope nothing is done where
-/// `optional`, and else it is an error.
+/// For the library: what shard does. Null: those of the scope; without a scope nothing is done
+/// where `optional`, and else it is an error.
 void shard_leaves(const TreeRef& tree, const ResourceMapping* mapping, const sharding::Mesh* mesh,
                   bool optional, SourceLocation at);
 
-/// A tree whose NamedArrays lie over the mesh as the mapping says, each in the kind of memory where it
-/// was; other arrays stay as they are. Works on concrete, traced and abstract arrays; where it lies so
-/// already it is no copy.
-/// Errors:  TraceError naming the leaf and its axes where two axes share a mesh axis, the mesh has no
+/// A tree whose NamedArrays lie over the mesh as the mapping says, each in the kind of memory where
+/// it was; other arrays stay as they are. Works on concrete, traced and abstract arrays; where it
+/// lies so already it is no copy. Errors:  TraceError naming the leaf and its axes where two axes
+/// share a mesh axis, the mesh has no
 ///          such axis, or a size is not divisible; where no mesh is given and no scope has one.
 /// Source:  Haliax's shard.
 template <concepts::Tree T>

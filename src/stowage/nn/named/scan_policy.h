@@ -11,17 +11,18 @@
 
 namespace stow::named {
 
-/// What is kept of each iteration of a loop for its backward pass. The carry that enters an iteration
-/// is always there, on the device or on the host; slices of what is scanned are parts of arrays that
-/// live anyway and are never copied, so there is no `save_inputs` of Haliax's.
+/// What is kept of each iteration of a loop for its backward pass. The carry that enters an
+/// iteration is always there, on the device or on the host; slices of what is scanned are parts of
+/// arrays that live anyway and are never copied, so there is no `save_inputs` of Haliax's.
 struct ScanCheckpointPolicy {
-  bool disable = false;         ///< No checkpoint: all that the gradient needs is kept.
-  bool offload_carries = false;  ///< Carries wait in pinned host memory, else on the device.
+  bool disable = false;               ///< No checkpoint: all that the gradient needs is kept.
+  bool offload_carries = false;       ///< Carries wait in pinned host memory, else on the device.
   bool save_block_internals = false;  ///< Keeps everything that iterations compute.
-  std::vector<std::string> save_names = {};     ///< Keeps values that checkpoint_name gave these names.
+  std::vector<std::string> save_names =
+      {};  ///< Keeps values that checkpoint_name gave these names.
   std::vector<std::string> offload_names = {};  ///< Moves values of these names to the host.
-  /// Blocks of iterations that keep only the carry that enters them; within a block the rest of this
-  /// policy holds. With one of the numbers below, or as even as can be.
+  /// Blocks of iterations that keep only the carry that enters them; within a block the rest of
+  /// this policy holds. With one of the numbers below, or as even as can be.
   bool nested = false;
   int64_t outer_blocks = 0;  ///< So many blocks (Haliax's nested=number); 0: by another rule.
   int64_t block_length = 0;  ///< Blocks of so many iterations; 0: by another rule.
@@ -38,20 +39,21 @@ struct ScanCheckpointPolicy {
 ///   a number                    the same with blocks of so many iterations
 class ScanCheckpoint {
  public:
-  ScanCheckpoint() : policy_{.disable = true} {}                                    ///< false.
+  ScanCheckpoint() : policy_{.disable = true} {}  ///< false.
   template <std::same_as<bool> B>
-  ScanCheckpoint(B recomputes) : policy_{.disable = !recomputes} {}                 // NOLINT
+  ScanCheckpoint(B recomputes) : policy_{.disable = !recomputes} {}  // NOLINT
   /// Errors: TraceError for a number below 1.
   template <std::integral I>
-  requires(!std::same_as<I, bool>)
-  ScanCheckpoint(I block_length) : policy_(of_number(block_length)) {}              // NOLINT
+  requires(!std::same_as<I, bool>) ScanCheckpoint(I block_length)
+      : policy_(of_number(block_length)) {}  // NOLINT
   /// Errors: TraceError for another word, listing them.
-  ScanCheckpoint(const char* word) : policy_(of_word(word)) {}                      // NOLINT
-  ScanCheckpoint(const std::string& word) : policy_(of_word(word)) {}               // NOLINT
-  ScanCheckpoint(ScanCheckpointPolicy policy) : policy_(std::move(policy)) {}       // NOLINT
+  ScanCheckpoint(const char* word) : policy_(of_word(word)) {}                 // NOLINT
+  ScanCheckpoint(const std::string& word) : policy_(of_word(word)) {}          // NOLINT
+  ScanCheckpoint(ScanCheckpointPolicy policy) : policy_(std::move(policy)) {}  // NOLINT
 
   const ScanCheckpointPolicy& policy() const { return policy_; }  ///< What the word means.
-  friend bool operator==(const ScanCheckpoint&, const ScanCheckpoint&) = default;  ///< The same policy.
+  friend bool operator==(const ScanCheckpoint&,
+                         const ScanCheckpoint&) = default;  ///< The same policy.
 
  private:
   static ScanCheckpointPolicy of_number(int64_t block_length);

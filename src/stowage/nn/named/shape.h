@@ -18,13 +18,13 @@ NamedArray full(const AxisSpec& axes, ScalarValue value, std::optional<DType> dt
 NamedArray zeros_like(const NamedArray& x, STOW_AT);  ///< All 0.
 NamedArray ones_like(const NamedArray& x, STOW_AT);   ///< All 1.
 /// start, start + step, … along one axis.
-NamedArray arange(const Axis& axis, int64_t start = 0, int64_t step = 1,
-                  DType dtype = DType::kI32, STOW_AT);
+NamedArray arange(const Axis& axis, int64_t start = 0, int64_t step = 1, DType dtype = DType::kI32,
+                  STOW_AT);
 /// 1 where the new axis, the last one, counts the index, else 0.
 NamedArray one_hot(const NamedArray& indices, const Axis& axis, DType dtype = DType::kF32, STOW_AT);
 
-/// The axes in this order. One "..." stands for those not named, in their order; without it all must
-/// be named.
+/// The axes in this order. One "..." stands for those not named, in their order; without it all
+/// must be named.
 NamedArray rearrange(const NamedArray& x, const AxisSelection& order, STOW_AT);
 /// Other names for some axes: {{"Pos", "KeyPos"}}.
 NamedArray rename(const NamedArray& x, const std::map<std::string, std::string>& names, STOW_AT);
@@ -34,9 +34,10 @@ NamedArray broadcast_to(const NamedArray& x, const AxisSpec& axes, STOW_AT);
 /// x with these axes too: those that it lacks come first. It is the remedy where an elementwise
 /// function says that neither operand has all axes of the other.
 NamedArray broadcast_axis(const NamedArray& x, const AxisSpec& axes, STOW_AT);
-/// Some axes as one, which stands where the first of them in x was; of no axes, an axis of size 1 in
-/// front. The first named is the major one.
-NamedArray flatten_axes(const NamedArray& x, const AxisSelection& axes, std::string new_axis, STOW_AT);
+/// Some axes as one, which stands where the first of them in x was; of no axes, an axis of size 1
+/// in front. The first named is the major one.
+NamedArray flatten_axes(const NamedArray& x, const AxisSelection& axes, std::string new_axis,
+                        STOW_AT);
 /// One axis as several, the first being the major one; of size 1 also as none.
 /// Errors: also TraceError where the product of the sizes differs.
 NamedArray unflatten_axis(const NamedArray& x, const AxisSelector& axis, const AxisSpec& new_axes,
@@ -57,7 +58,8 @@ NamedArray roll(const NamedArray& x, int64_t shift, const AxisSelector& axis, ST
 namespace random {
 
 // The numbers are those of stow::random with the shape of the axes in order.
-NamedArray normal(const Operand& key, const AxisSpec& axes, DType dtype = DType::kF32);  ///< Standard.
+NamedArray normal(const Operand& key, const AxisSpec& axes,
+                  DType dtype = DType::kF32);  ///< Standard.
 NamedArray truncated_normal(const Operand& key, double low, double high, const AxisSpec& axes,
                             DType dtype = DType::kF32);  ///< Within (low, high).
 NamedArray uniform(const Operand& key, const AxisSpec& axes, DType dtype = DType::kF32,
