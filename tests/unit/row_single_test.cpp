@@ -63,6 +63,8 @@ std::vector<std::array<uint32_t, 3>> operands(bool of_floats) {
   return all;
 }
 
+bool is_nan(uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000; }
+
 void check_all() {
   for (const Known& known : all_known()) {
     SCOPED_TRACE(known.name);
@@ -84,6 +86,8 @@ void check_all() {
         single.out = reinterpret_cast<std::byte*>(&got);
         known.kernel(call);
         run_single(known.op, single);
+        // The sign of a NaN is the compiler's: it may swap the operands of a sum.
+        if (known.of_floats && is_nan(got) && is_nan(want)) continue;
         ASSERT_EQ(got, want) << std::hex << values[0] << ' ' << values[1] << ' ' << values[2];
       }
     }

@@ -1,3 +1,4 @@
+#include "stowage/base/inside.h"
 #include "stowage/session/compile.h"
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/move_parts.h"
+#include "stowage/passes/partition.h"
 #include "stowage/passes/repeat_summands.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "stowage/ir/graph.h"
-#include "stowage/passes/partition.h"
+#include "stowage/ir/partition_report.h"
 #include "stowage/plan/analysis.h"
 #include "stowage/runtime/device.h"
 
