@@ -163,9 +163,7 @@ class Compiled {
   /// Exact, without running.
   const MemoryAnalysis& memory_analysis() const { return executable_->memory_analysis(); }
   /// What of it stays whole or passes through a larger form, and what its positions send.
-  ShardingReport sharding_report() const {
-    return {executable_->sharding_notes(), executable_->collectives()};
-  }
+  ShardingReport sharding_report() const { return sharding_report_of(*executable_); }
   const Executable& executable() const { return *executable_; }  ///< The program itself.
   const std::vector<std::string>& input_names() const { return entry_->input_names; }  ///< By path.
   /// The arrays that the function captured; they are arguments of the program.

@@ -14,8 +14,13 @@ struct ShardingReport {
   /// Values that pass through a form larger than both ends, or stay whole though an axis of the mesh
   /// divides them, with bytes and source; the largest first.
   std::vector<ShardingNote> notes;
-  std::vector<CollectiveCount> collectives;  ///< By op, loops multiplied out.
+  /// By op, as they run: loops are multiplied out, what the backward pass makes again counts again,
+  /// and of alternatives all count. Bytes are those of a ring, sent by a position.
+  std::vector<CollectiveCount> collectives;
 };
+
+/// The report of a program.
+ShardingReport sharding_report_of(const Executable& program);
 
 /// One line a note and a collective.
 std::string to_string(const ShardingReport& report);
