@@ -1,5 +1,5 @@
-// An MLP trained over a mesh: parameters cut over "data" and "model", the optimizer's moments on the
-// host. Prints what a device needs on meshes 1x1, 2x1, 2x2 and 4x2, and that all train alike.
+// An MLP trained over a mesh: parameters cut over "data" and "model", the optimizer's moments on
+// the host. Prints what a device needs on meshes 1x1, 2x1, 2x2 and 4x2, and that all train alike.
 //
 //   mesh [WIDTH]    layers of WIDTH x 4 WIDTH (256); docs/many-devices.md walks through it
 #include <stowage/stowage.h>
@@ -23,9 +23,8 @@ struct Layers {
 STOW_TREE(Layers, up, down);
 
 Array loss(const Layers& w, const Array& x, const Array& y) {
-  const auto layer = checkpoint([](const Array& h, const Layers& v) {
-    return h + matmul(gelu(matmul(h, v.up)), v.down);
-  });
+  const auto layer = checkpoint(
+      [](const Array& h, const Layers& v) { return h + matmul(gelu(matmul(h, v.up)), v.down); });
   return mean(square(scan(layer, x, w) - y));
 }
 
@@ -38,11 +37,13 @@ struct Run {
 Run train(int64_t data, int64_t model, int64_t width) {
   constexpr int64_t any = Device::unlimited_bytes();
   std::vector<DevicePtr> devices;
-  for (int64_t i = 0; i < data * model; ++i) devices.push_back(Device::virtual_device({any, any, any}, 1));
+  for (int64_t i = 0; i < data * model; ++i)
+    devices.push_back(Device::virtual_device({any, any, any}, 1));
   const DefaultDevice guard(devices[0]);
   const Mesh mesh = make_mesh({data, model}, {"data", "model"}, devices);
   // Each weight is cut by both axes; the stacked layers are not, since the scan goes over them.
-  const NamedSharding up(mesh, P(nullptr, "data", "model")), down(mesh, P(nullptr, "model", "data"));
+  const NamedSharding up(mesh, P(nullptr, "data", "model")),
+      down(mesh, P(nullptr, "model", "data"));
 
   Layers w{random::normal(random::key(1), {kLayers, width, 4 * width}) * std::sqrt(1.0 / width),
            random::normal(random::key(2), {kLayers, 4 * width, width}) * std::sqrt(0.1 / width)};
@@ -65,7 +66,8 @@ Run train(int64_t data, int64_t model, int64_t width) {
         const auto [value, gradients] = value_and_grad(loss)(v, in, out);
         const auto [updates, next] = adam.update(gradients, device_put(s, MemoryKind::kDevice), v);
         Layers fresh = optim::apply_updates(v, updates);
-        fresh = {with_sharding_constraint(fresh.up, up), with_sharding_constraint(fresh.down, down)};
+        fresh = {with_sharding_constraint(fresh.up, up),
+                 with_sharding_constraint(fresh.down, down)};
         optim::OptState kept;
         for (const auto& [path, leaf] : next) kept[path] = on_host(path, leaf);
         return std::tuple(fresh, kept, value);
@@ -84,7 +86,8 @@ Run train(int64_t data, int64_t model, int64_t width) {
     state = next;
     run.losses.push_back(static_cast<double>(value.item<float>()));
     for (const DevicePtr& device : devices)
-      run.measured_bytes = std::max(run.measured_bytes, device->high_water_bytes(MemoryKind::kDevice));
+      run.measured_bytes =
+          std::max(run.measured_bytes, device->high_water_bytes(MemoryKind::kDevice));
   }
   return run;
 }

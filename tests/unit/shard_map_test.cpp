@@ -33,7 +33,9 @@ Array ramp(const Shape& shape, DType dtype = DType::kF32, double scale = 0.01) {
   return Array::from(values, shape, dtype);
 }
 
-std::vector<double> values(const Array& x) { return x.astype(DType::kF64).to_vector<double>(); }
+std::vector<double> values(const Array& x) {
+  return x.astype(DType::kF64).to_vector<double>();
+}
 
 void expect_near(const Array& got, const Array& want, double tolerance = 1e-5) {
   ASSERT_EQ(got.shape(), want.shape());
@@ -77,7 +79,11 @@ TEST(ShardMap, PositionsAreNumberedMajorFirst) {
   EXPECT_THAT(index({"x", "y"}, P(P::Axes{"x", "y"})), ElementsAre(0, 1, 2, 3, 4, 5));
   EXPECT_THAT(index({"y", "x"}, P(P::Axes{"x", "y"})), ElementsAre(0, 2, 4, 1, 3, 5));
   int64_t size = 0;
-  shard_map([&](const Array& a) { return size = axis_size({"x", "y"}), a; }, mesh, P(), P())(ramp({2}));
+  shard_map(
+      [&](const Array& a) {
+        return size = axis_size({"x", "y"}), a;
+      },
+      mesh, P(), P())(ramp({2}));
   EXPECT_EQ(size, 6);
 }
 
@@ -103,11 +109,10 @@ TEST(ShardMap, SpecificationsAreGivenByArgumentAndByPath) {
 TEST(ShardMap, AProductIsReducedAndScattered) {
   const Mesh mesh = mesh_of({4}, {"x"});
   const Array a = ramp({8, 16}), b = ramp({16, 12});
-  const auto f = shard_map(
-      [](const Array& p, const Array& q) {
-        return psum_scatter(matmul(p, q), "x", {.tiled = true});
-      },
-      mesh, {P(nullptr, "x"), P("x")}, P("x"));
+  const auto f =
+      shard_map([](const Array& p,
+                   const Array& q) { return psum_scatter(matmul(p, q), "x", {.tiled = true}); },
+                mesh, {P(nullptr, "x"), P("x")}, P("x"));
   expect_near(f(a, b), matmul(a, b));
   expect_near(jit(f)(device_put(a, NamedSharding(mesh, P(nullptr, "x"))), b), matmul(a, b));
 }
@@ -151,7 +156,10 @@ TEST(ShardMap, ReductionsGoOverNamedAxesAndTrees) {
   const Mesh mesh = mesh_of({2, 2}, {"x", "y"});
   const Array x = ramp({4, 4});
   const Weights sums = shard_map(
-      [](const Array& a) { return psum(Weights{sum(a), a}, {"x", "y"}); }, mesh, P("x", "y"), P())(x);
+      [](const Array& a) {
+        return psum(Weights{sum(a), a}, {"x", "y"});
+      },
+      mesh, P("x", "y"), P())(x);
   expect_near(sums.up, sum(x));
   expect_near(sums.down, sum(transpose(reshape(x, {2, 2, 2, 2}), {0, 2, 1, 3}), Axes{0, 1}));
   const auto over_y = [&](auto reduce) {
@@ -162,8 +170,11 @@ TEST(ShardMap, ReductionsGoOverNamedAxesAndTrees) {
   expect_near(over_y([](const Array& a) { return pmin(a, "y"); }), min(halves, 1), 0);
   expect_near(over_y([](const Array& a) { return pmean(a, "y"); }), mean(halves, 1));
   // A bool counts.
-  const Array count = shard_map([](const Array& a) { return psum(sum(a) > 0.0f, {"x", "y"}); }, mesh,
-                                P("x", "y"), P())(full({4, 4}, 1.0f));
+  const Array count = shard_map(
+      [](const Array& a) {
+        return psum(sum(a) > 0.0f, {"x", "y"});
+      },
+      mesh, P("x", "y"), P())(full({4, 4}, 1.0f));
   EXPECT_EQ(count.item<int32_t>(), 4);
 }
 
@@ -183,12 +194,17 @@ TEST(ShardMap, ARingOfPermutesPassesEveryPart) {
   const Array want = sum(reshape(x, {4, 2, 2}), 0);
   expect_near(f(x), concatenate({want, want, want, want}, 0));
   // Positions that get nothing have zeros; pshuffle takes from anywhere.
-  const Array shifted =
-      shard_map([](const Array& a) { return ppermute(a, "x", {{0, 1}}); }, mesh, P("x"), P("x"))(
-          full({4}, 3.0f));
+  const Array shifted = shard_map(
+      [](const Array& a) {
+        return ppermute(a, "x", {{0, 1}});
+      },
+      mesh, P("x"), P("x"))(full({4}, 3.0f));
   EXPECT_THAT(shifted.to_vector<float>(), ElementsAre(0, 3, 0, 0));
-  const Array shuffled = shard_map([](const Array& a) { return pshuffle(a, "x", {3, 0, 2, 1}); }, mesh,
-                                   P("x"), P("x"))(Array::from(std::vector<float>{0, 1, 2, 3}, {4}));
+  const Array shuffled = shard_map(
+      [](const Array& a) {
+        return pshuffle(a, "x", {3, 0, 2, 1});
+      },
+      mesh, P("x"), P("x"))(Array::from(std::vector<float>{0, 1, 2, 3}, {4}));
   EXPECT_THAT(shuffled.to_vector<float>(), ElementsAre(3, 0, 2, 1));
 }
 
@@ -239,10 +255,56 @@ TEST(ShardMap, CapturedArraysAreWholeAtEveryPosition) {
   expect_near(grad(loss)(w), grad(plain)(w));  // outside of jit too
 }
 
+TEST(ShardMap, StandsUnderVmapVjpAndJvp) {
+  const Mesh mesh = mesh_of({2, 2}, {"x", "y"});
+  const auto f = shard_map(
+      [](const Array& a, const Array& b) {
+        const Array rows = all_gather(b, {"x", "y"}, {.tiled = true});
+        return sin(psum(matmul(a, rows), "y"));
+      },
+      mesh, {P("x"), P(P::Axes{"x", "y"})}, P("x"));
+  const auto plain = [](const Array& a, const Array& b) { return sin(2.0 * matmul(a, b)); };
+  const Array a = ramp({4, 8}), b = ramp({8, 6}), stack = ramp({3, 4, 8});
+  expect_near(f(a, b), plain(a, b));
+  const Array by_row = jit([&](const Array& s) {
+    return vmap([&](const Array& one) { return f(one, b); })(s);
+  })(stack);
+  for (int64_t i = 0; i < 3; ++i)
+    expect_near(squeeze(by_row.slice(0, i, i + 1), {0}),
+                plain(squeeze(stack.slice(0, i, i + 1), {0}), b));
+  const Array ct = ramp({4, 6}, DType::kF32, 0.02);
+  const auto [ga, gb] = jit([&](const Array& p, const Array& q) {
+    return std::get<1>(vjp(f, p, q))(ct);
+  })(a, b);
+  const auto [want_a, want_b] = std::get<1>(vjp(plain, a, b))(ct);
+  expect_near(ga, want_a);
+  expect_near(gb, want_b);
+}
+
+// Parameters wait on the host in parts; the body moves its part, and the gradient goes back there.
+TEST(ShardMap, PartsWaitInOtherMemories) {
+  const Mesh mesh = mesh_of({4}, {"x"});
+  const Array w = ramp({8, 8}), x = ramp({4, 8});
+  const auto f = shard_map(
+      [](const Array& part, const Array& rows) {
+        const Array whole =
+            all_gather(device_put(part, MemoryKind::kDevice), "x", {.tiled = true});
+        return psum(sum(square(matmul(rows, whole))), "x");
+      },
+      mesh, {P("x"), P("x")}, P());
+  const NamedSharding host(mesh, P("x"), "pinned_host");
+  const auto [value, g] = jit(value_and_grad(f))(device_put(w, host), x);
+  const auto [want, want_g] =
+      value_and_grad([](const Array& v, const Array& rows) { return sum(square(matmul(rows, v))); })(w, x);
+  expect_near(value, want);
+  EXPECT_EQ(g.type().kind, MemoryKind::kPinnedHost);
+  expect_near(device_put(g, MemoryKind::kDevice), want_g);
+}
+
 TEST(ShardMap, ConstantsOfTheBodyAreResults) {
   const Mesh mesh = mesh_of({2}, {"x"});
-  const auto [a, b] = shard_map(
-      [](const Array& x) { return std::pair(full({3}, 2.0f), x); }, mesh, P("x"), P("x"))(ramp({4}));
+  const auto [a, b] = shard_map([](const Array& x) { return std::pair(full({3}, 2.0f), x); }, mesh,
+                                P("x"), P("x"))(ramp({4}));
   EXPECT_THAT(a.to_vector<float>(), ElementsAre(2, 2, 2, 2, 2, 2));
   expect_near(b, ramp({4}), 0);
 }
@@ -290,19 +352,20 @@ TEST(ShardMap, GradientsAreThoseOfFiniteDifferences) {
         {"pmin", [&](const Array& a) { return weighted(pmin(sin(a), axes)); }, cut},
         {"all_gather", [&](const Array& a) { return weighted(all_gather(sin(a), axes)); }, cut},
         {"all_gather tiled",
-         [&](const Array& a) { return all_gather(weighted(a), axes, {.axis = 1, .tiled = true}); }, P()},
+         [&](const Array& a) { return all_gather(weighted(a), axes, {.axis = 1, .tiled = true}); },
+         P()},
         {"psum_scatter",
-         [&](const Array& a) { return expand_dims(weighted(psum_scatter(sin(a), axes)), {0}); }, cut},
+         [&](const Array& a) { return expand_dims(weighted(psum_scatter(sin(a), axes)), {0}); },
+         cut},
         {"psum_scatter tiled",
          [&](const Array& a) {
            return weighted(psum_scatter(sin(a), axes, {.scatter_dimension = -1, .tiled = true}));
          },
          cut},
-        {"all_to_all", [&](const Array& a) { return weighted(all_to_all(sin(a), axes, 0, 1)); }, cut},
+        {"all_to_all", [&](const Array& a) { return weighted(all_to_all(sin(a), axes, 0, 1)); },
+         cut},
         {"all_to_all tiled",
-         [&](const Array& a) {
-           return weighted(all_to_all(sin(a), axes, 1, 0, {.tiled = true}));
-         },
+         [&](const Array& a) { return weighted(all_to_all(sin(a), axes, 1, 0, {.tiled = true})); },
          cut},
         {"ppermute", [&](const Array& a) { return weighted(ppermute(sin(a), axes, ring)); }, cut},
     };
@@ -312,8 +375,8 @@ TEST(ShardMap, GradientsAreThoseOfFiniteDifferences) {
       const auto mapped = shard_map(c.body, mesh, cut, c.out);
       const auto loss = [&](const Array& a) {
         const Array y = mapped(a);
-        const Array weights = cos(reshape(
-            arange(0, static_cast<int64_t>(y.size()), 1, DType::kF64), Dims(y.shape().begin(), y.shape().end())));
+        const Array weights = cos(reshape(arange(0, static_cast<int64_t>(y.size()), 1, DType::kF64),
+                                          Dims(y.shape().begin(), y.shape().end())));
         return sum(y * y * weights);
       };
       const auto value = jit(loss);
@@ -366,26 +429,25 @@ TEST(ShardMap, AFullyShardedLayerByHandIsThePartitionersAndTheWhole) {
   EXPECT_THAT(to_string(report), HasSubstr("reduce_scatter"));
 }
 
-// Without a policy nothing is kept, so that the gather is made again; a policy keeps its result by name.
+// Without a policy nothing is kept, so that the gather is made again; a policy keeps its result by
+// name.
 TEST(ShardMap, PoliciesDecideWhetherAGatheredValueIsKept) {
   const Mesh mesh = mesh_of({4}, {"x"});
   const Array w = ramp({8, 8}), x = ramp({4, 8});
   const auto gathers = [&](ir::PolicyPtr policy) {
-    const auto f = shard_map(
-        checkpoint(
-            [](const Array& a, const Array& part) {
-              const Array whole =
-                  checkpoint_name(all_gather(part, "x", {.tiled = true}), "gathered");
-              return sin(matmul(sin(a), whole));
-            },
-            policy),
-        mesh, {P("x"), P("x")}, P("x"));
+    const auto f = shard_map(checkpoint(
+                                 [](const Array& a, const Array& part) {
+                                   const Array whole = checkpoint_name(
+                                       all_gather(part, "x", {.tiled = true}), "gathered");
+                                   return sin(matmul(sin(a), whole));
+                                 },
+                                 policy),
+                             mesh, {P("x"), P("x")}, P("x"));
     const auto loss = [&](const Array& a, const Array& v) { return sum(sin(f(a, v))); };
     const auto g = jit(grad<0, 1>(loss));
     const auto [ga, gw] = g(x, w);
-    const auto [want_a, want_w] = grad<0, 1>([](const Array& a, const Array& v) {
-      return sum(sin(sin(matmul(sin(a), v))));
-    })(x, w);
+    const auto [want_a, want_w] = grad<0, 1>(
+        [](const Array& a, const Array& v) { return sum(sin(sin(matmul(sin(a), v)))); })(x, w);
     expect_near(ga, want_a);
     expect_near(gw, want_w);
     int64_t count = 0;
@@ -408,16 +470,17 @@ TEST(Constraint, LiesAsAskedInsideAndOutsideOfJit) {
   EXPECT_EQ(addressable_shards(sharding::reshard(outside, NamedSharding(mesh, P(nullptr, "x"))))[0]
                 .data.shape(),
             (Shape{8, 1}));
-  const auto f = jit([&](const Array& a) { return with_sharding_constraint(a * 2.0f, rows) + 1.0f; });
+  const auto f =
+      jit([&](const Array& a) { return with_sharding_constraint(a * 2.0f, rows) + 1.0f; });
   const Array y = f(x);
   EXPECT_EQ(addressable_shards(y)[0].data.shape(), (Shape{2, 4}));
   expect_near(y, x * 2.0f + 1.0f, 0);
-  const Weights w = jit([&](const Weights& v) { return sharding::reshard(v, rows); })(Weights{x, x});
+  const Weights w =
+      jit([&](const Weights& v) { return sharding::reshard(v, rows); })(Weights{x, x});
   EXPECT_EQ(addressable_shards(w.down)[0].data.shape(), (Shape{2, 4}));
   // The cotangent lies as the operand does.
-  const Array g = jit(grad([&](const Array& a) {
-    return sum(square(with_sharding_constraint(a, rows)));
-  }))(x);
+  const Array g =
+      jit(grad([&](const Array& a) { return sum(square(with_sharding_constraint(a, rows))); }))(x);
   EXPECT_EQ(addressable_shards(g)[0].data.shape(), (Shape{2, 4}));
   expect_near(g, x * 2.0f);
 }
@@ -446,22 +509,28 @@ TEST(ShardMap, RefusesWhatDoesNotFit) {
   const auto error = [&](const P& in, const P& out, const Shape& shape) {
     return message_of([&] { shard_map(same, mesh, in, out)(ramp(shape)); });
   };
-  EXPECT_THAT(error(P("z"), P(), {4}), HasSubstr("names 'z', which is no axis of Mesh('x': 2, 'y': 2)"));
+  EXPECT_THAT(error(P("z"), P(), {4}),
+              HasSubstr("names 'z', which is no axis of Mesh('x': 2, 'y': 2)"));
   EXPECT_THAT(error(P("x", "x"), P(), {4, 4}), HasSubstr("names 'x' twice"));
   EXPECT_THAT(error(P("x", "y"), P(), {4}), HasSubstr("[shard_map] argument 0: "));
   EXPECT_THAT(error(P("x"), P(), {5}), HasSubstr("nearest divisible size is 4 or 6"));
-  EXPECT_THAT(error(P("x"), P("x", "y"), {4}),
-              HasSubstr("[shard_map] result: P('x', 'y') has 2 entries, its part f32[2] has 1 axes"));
+  EXPECT_THAT(
+      error(P("x"), P("x", "y"), {4}),
+      HasSubstr("[shard_map] result: P('x', 'y') has 2 entries, its part f32[2] has 1 axes"));
   EXPECT_THAT(error(P("x"), P(), {4}),
               HasSubstr("expected a result that is the same along mesh axis 'x'"));
-  EXPECT_THAT(message_of([&] { shard_map(same, mesh, {{"0/w", P()}}, P())(ramp({4})); }),
-              HasSubstr("in_specs names '0/w', which is no part of the arguments; the leaves are '0'"));
-  EXPECT_THAT(message_of([&] {
-                shard_map([](const Array& a, const Array&) { return a; }, mesh, {P()}, P())(ramp({4}),
-                                                                                          ramp({4}));
-              }),
-              HasSubstr("expected in_specs to have a specification for every leaf of the arguments, got "
-                        "none for '1'"));
+  EXPECT_THAT(
+      message_of([&] {
+        shard_map(same, mesh, {{"0/w", P()}}, P())(ramp({4}));
+      }),
+      HasSubstr("in_specs names '0/w', which is no part of the arguments; the leaves are '0'"));
+  EXPECT_THAT(
+      message_of([&] {
+        shard_map([](const Array& a, const Array&) { return a; }, mesh, {P()}, P())(ramp({4}),
+                                                                                    ramp({4}));
+      }),
+      HasSubstr("expected in_specs to have a specification for every leaf of the arguments, got "
+                "none for '1'"));
 }
 
 TEST(ShardMap, RefusesCollectivesThatDoNotFit) {
@@ -474,7 +543,9 @@ TEST(ShardMap, RefusesCollectivesThatDoNotFit) {
   };
   EXPECT_THAT(error([](const Array& a) { return pmax(a, "z"); }),
               HasSubstr("[pmax] expected a mesh axis of the shard_map, 'x' or 'y', got 'z'"));
-  EXPECT_THAT(error([](const Array& a) { return psum(a, {"x", "x"}); }),
+  EXPECT_THAT(error([](const Array& a) {
+                return psum(a, {"x", "x"});
+              }),
               HasSubstr("[psum] mesh axis 'x' is named twice"));
   EXPECT_THAT(error([](const Array& a) { return psum_scatter(a, "x"); }),
               HasSubstr("expected axis 0 of f32[3,4] to have the extent of the group, 2, got 3"));
@@ -482,9 +553,13 @@ TEST(ShardMap, RefusesCollectivesThatDoNotFit) {
               HasSubstr("not divisible into 2 parts"));
   EXPECT_THAT(error([](const Array& a) { return all_gather(a, "x", {.axis = 3}); }),
               HasSubstr("[all_gather]"));
-  EXPECT_THAT(error([](const Array& a) { return ppermute(a, "x", {{0, 1}, {1, 1}}); }),
+  EXPECT_THAT(error([](const Array& a) {
+                return ppermute(a, "x", {{0, 1}, {1, 1}});
+              }),
               HasSubstr("index 1 is a destination twice"));
-  EXPECT_THAT(error([](const Array& a) { return pshuffle(a, "x", {0, 0}); }),
+  EXPECT_THAT(error([](const Array& a) {
+                return pshuffle(a, "x", {0, 0});
+              }),
               HasSubstr("[pshuffle] expected a permutation of 2 positions, got [0, 0]"));
 }
 
@@ -497,10 +572,10 @@ TEST(ShardMap, RefusesWhatABodyCannotHold) {
                 return shard_map([](const Array& b) { return b; }, mesh, P("x"), P("x"))(a);
               }),
               HasSubstr("got one in the body of one over Mesh('x': 2)"));
-  EXPECT_THAT(error([&](const Array& a) {
-                return with_sharding_constraint(a, NamedSharding(mesh, P("x")));
-              }),
-              HasSubstr("[with_sharding_constraint] expected a call outside of the body of shard_map"));
+  EXPECT_THAT(
+      error(
+          [&](const Array& a) { return with_sharding_constraint(a, NamedSharding(mesh, P("x"))); }),
+      HasSubstr("[with_sharding_constraint] expected a call outside of the body of shard_map"));
   EXPECT_THAT(error([&](const Array& a) { return device_put(a, NamedSharding(mesh, P("x"))); }),
               HasSubstr("[device_put] expected a memory kind in the body of shard_map"));
   EXPECT_THAT(message_of([&] { with_sharding_constraint(ramp({4}), MemoryKind::kPinnedHost); }),

@@ -22,7 +22,8 @@ Array reduced(const char* what, const Operand& x, const AxisNames& axes, ReduceK
   const Site site(x.at);
   CollectiveParams p = manual_group(what, axes);
   Array array = to_array(x);
-  if (array.dtype() == DType::kBool && kind == ReduceKind::kSum) array = convert_to(array, DType::kI32);
+  if (array.dtype() == DType::kBool && kind == ReduceKind::kSum)
+    array = convert_to(array, DType::kI32);
   if (p.axes.empty()) return array;
   p.kind = kind;
   return record1(OpKind::kAllReduce, p, {array});
@@ -32,25 +33,33 @@ Array reduced(const char* what, const Operand& x, const AxisNames& axes, ReduceK
 int64_t untiled_axis(const char* what, const Array& x, int64_t axis, int64_t size) {
   axis = check_axis(what, axis, x.rank(), x.type());
   if (const int64_t extent = x.shape()[static_cast<int>(axis)]; extent != size)
-    fail_here("[{}] expected axis {} of {} to have the extent of the group, {}, got {}; "
-              "{{.tiled = true}} splits any extent that {} divides",
-              what, axis, to_string(x.type()), size, extent, size);
+    fail_here(
+        "[{}] expected axis {} of {} to have the extent of the group, {}, got {}; "
+        "{{.tiled = true}} splits any extent that {} divides",
+        what, axis, to_string(x.type()), size, extent, size);
   return axis;
 }
 
 }  // namespace
 
-const MeshShape* manual_mesh() { return current_mesh(); }
+const MeshShape* manual_mesh() {
+  return current_mesh();
+}
 
-ManualMesh::ManualMesh(const MeshShape& mesh) : before_(current_mesh()) { current_mesh() = &mesh; }
-ManualMesh::~ManualMesh() { current_mesh() = before_; }
+ManualMesh::ManualMesh(const MeshShape& mesh) : before_(current_mesh()) {
+  current_mesh() = &mesh;
+}
+ManualMesh::~ManualMesh() {
+  current_mesh() = before_;
+}
 
 CollectiveParams manual_group(const char* what, const AxisNames& names) {
   const MeshShape* mesh = manual_mesh();
   if (!mesh)
-    fail_here("[{}] expected a call in the body of shard_map, got one outside of any, where there "
-              "are no mesh axes, for '{}'",
-              what, fmt::join(names.names(), "', '"));
+    fail_here(
+        "[{}] expected a call in the body of shard_map, got one outside of any, where there "
+        "are no mesh axes, for '{}'",
+        what, fmt::join(names.names(), "', '"));
   CollectiveParams p{.mesh = *mesh};
   std::set<int> seen;
   for (const std::string& name : names.names()) {
@@ -83,8 +92,8 @@ Array all_gather(const Operand& x, const AxisNames& axes, const AllGatherOptions
   const Site site(x.at);
   CollectiveParams p = manual_group("all_gather", axes);
   Array array = to_array(x);
-  p.axis = check_axis("all_gather", options.axis, array.rank() + (options.tiled ? 0 : 1),
-                      array.type());
+  p.axis =
+      check_axis("all_gather", options.axis, array.rank() + (options.tiled ? 0 : 1), array.type());
   if (!options.tiled) array = expand_dims(array, {static_cast<int>(p.axis)});
   return p.axes.empty() ? array : record1(OpKind::kAllGather, p, {array});
 }
@@ -136,7 +145,8 @@ Array pshuffle(const Operand& x, const AxisNames& axes, const std::vector<int64_
   const int64_t n = manual_group("pshuffle", axes).group_size();
   if (static_cast<int64_t>(from.size()) != n ||
       std::set<int64_t>(from.begin(), from.end()).size() != from.size())
-    fail_here("[pshuffle] expected a permutation of {} positions, got [{}]", n, fmt::join(from, ", "));
+    fail_here("[pshuffle] expected a permutation of {} positions, got [{}]", n,
+              fmt::join(from, ", "));
   std::vector<std::pair<int64_t, int64_t>> pairs;
   for (size_t i = 0; i < from.size(); ++i) pairs.emplace_back(from[i], i);
   return ppermute(x, axes, pairs);

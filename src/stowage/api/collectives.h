@@ -44,7 +44,8 @@ struct PsumScatterOptions {
   int64_t scatter_dimension = 0;  ///< Of the operand; negative ones from the end.
   bool tiled = false;             ///< False: its extent is the group's size, and it is removed.
 };
-/// Each position's part of psum(x): [.., n d, ..] -> [.., d, ..] tiled, else [.., n, ..] -> [.., ..].
+/// Each position's part of psum(x): [.., n d, ..] -> [.., d, ..] tiled, else [.., n, ..] -> [..,
+/// ..].
 Array psum_scatter(const Operand& x, const AxisNames& axes, const PsumScatterOptions& options = {});
 
 struct AllToAllOptions {
@@ -84,7 +85,8 @@ T pmean(const T& tree, const AxisNames& axes, STOW_AT) {
 template <concepts::ArrayTree T>
 T all_gather(const T& tree, const AxisNames& axes, const AllGatherOptions& options = {}, STOW_AT) {
   return tree_map(
-      [&](const Array& x) { return all_gather(Operand(x, at.file, at.line), axes, options); }, tree);
+      [&](const Array& x) { return all_gather(Operand(x, at.file, at.line), axes, options); },
+      tree);
 }
 template <concepts::ArrayTree T>
 T psum_scatter(const T& tree, const AxisNames& axes, const PsumScatterOptions& options = {},

@@ -10,12 +10,13 @@ namespace {
 
 Array constrain(const char* what, const Array& x, const std::string& path, const Sharding& to) {
   if (!to.named())
-    fail_here("[{}] expected a NamedSharding, got {}; device_put moves to a device or a memory", what,
-              to_string(to));
+    fail_here("[{}] expected a NamedSharding, got {}; device_put moves to a device or a memory",
+              what, to_string(to));
   if (const MeshShape* mesh = manual_mesh())
-    fail_here("[{}] expected a call outside of the body of shard_map, got {} in the body of one over {}, "
-              "where arrays are parts; constrain the argument or the result",
-              what, to_string(to), to_string(*mesh));
+    fail_here(
+        "[{}] expected a call outside of the body of shard_map, got {} in the body of one over {}, "
+        "where arrays are parts; constrain the argument or the result",
+        what, to_string(to), to_string(*mesh));
   check_sharding(path.empty() ? what : fmt::format("{}] [{}", what, path), to, x.type());
   const SourceLocation at = context().site;
   return device_put(Operand(x, at.file, at.line), to);

@@ -23,9 +23,9 @@ class ManualMesh {
   const MeshShape* before_;
 };
 
-/// The group over those axes of manual_mesh(), the first of them the major one. Axes of one position
-/// are left out; no axis is left where the group is one position.
-/// Errors: TraceError outside of a body; for a name that the mesh has not, or one twice.
+/// The group over those axes of manual_mesh(), the first of them the major one. Axes of one
+/// position are left out; no axis is left where the group is one position. Errors: TraceError
+/// outside of a body; for a name that the mesh has not, or one twice.
 ir::CollectiveParams manual_group(const char* what, const PartitionSpec::Axes& names);
 
 }  // namespace stow

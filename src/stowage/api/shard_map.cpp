@@ -27,9 +27,10 @@ void check_paths(const char* option, const char* whose, const SpecsByPath& specs
                 path, whose, quoted(leaves));
   for (const std::string& leaf : leaves)
     if (!specs.find(leaf))
-      fail_here("[shard_map] expected {} to have a specification for every leaf of the {}, got none for "
-                "'{}'; P() is one of a whole array",
-                option, whose, leaf);
+      fail_here(
+          "[shard_map] expected {} to have a specification for every leaf of the {}, got none for "
+          "'{}'; P() is one of a whole array",
+          option, whose, leaf);
 }
 
 // How a whole array lies. `owner` is for errors.
@@ -68,8 +69,9 @@ const PartitionSpec* SpecsByPath::find(std::string_view path) const {
   const PartitionSpec* found = nullptr;
   size_t length = 0;
   for (const auto& [part, spec] : by_path_) {
-    const bool fits = part.empty() || path == part ||
-                      (path.size() > part.size() && path.starts_with(part) && path[part.size()] == '/');
+    const bool fits =
+        part.empty() || path == part ||
+        (path.size() > part.size() && path.starts_with(part) && path[part.size()] == '/');
     if (!fits || (found && part.size() <= length)) continue;
     found = &spec;
     length = part.size();
@@ -77,7 +79,8 @@ const PartitionSpec* SpecsByPath::find(std::string_view path) const {
   return found;
 }
 
-ShardMapCall::ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out, SourceLocation from)
+ShardMapCall::ShardMapCall(sharding::Mesh over, SpecsByPath in, SpecsByPath out,
+                           SourceLocation from)
     : mesh(std::move(over)), in_specs(std::move(in)), out_specs(std::move(out)), at(from) {
   const Site site(at);
   for (const SpecsByPath* specs : {&in_specs, &out_specs})
@@ -89,9 +92,10 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
   const Site site(call.at);
   const MeshShape& mesh = call.mesh.mesh_shape();
   if (const MeshShape* outer = manual_mesh())
-    fail_here("[shard_map] expected a call outside of the body of another shard_map, got one in the "
-              "body of one over {}; call it there with collectives",
-              to_string(*outer));
+    fail_here(
+        "[shard_map] expected a call outside of the body of another shard_map, got one in the "
+        "body of one over {}; call it there with collectives",
+        to_string(*outer));
   check_paths("in_specs", "arguments", call.in_specs, arguments);
   // A mesh of one device has no parts: the body is the whole program.
   const NamedSharding replicated(call.mesh, {});
@@ -102,8 +106,8 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
   std::vector<Array> parts = leaves_of(arguments);
   std::vector<ArrayType> types;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const ReshardParams p = border(mesh, *call.in_specs.find(paths[i]), parts[i].type(),
-                                   name_of("argument", paths[i]));
+    const ReshardParams p =
+        border(mesh, *call.in_specs.find(paths[i]), parts[i].type(), name_of("argument", paths[i]));
     if (is_over_mesh) parts[i] = record1(OpKind::kFullToShard, p, {parts[i]});
     types.push_back(parts[i].type());
   }
@@ -117,15 +121,16 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
     check_result();
     result.outputs = leaves_of(result.result.ref);
   } else {
-    Nested nested = trace_nested("shard_map", types, paths, parts.size(),
-                                 [&](std::span<const Array> inputs) {
-                                   const ManualMesh manual(mesh);
-                                   result.result = function(inputs);
-                                   return leaves_of(result.result.ref);
-                                 });
+    Nested nested =
+        trace_nested("shard_map", types, paths, parts.size(), [&](std::span<const Array> inputs) {
+          const ManualMesh manual(mesh);
+          result.result = function(inputs);
+          return leaves_of(result.result.ref);
+        });
     check_result();
     if (nested.has_effects)
-      fail_here("[shard_map] expected a body without effects, got debug_print in it; print its results");
+      fail_here(
+          "[shard_map] expected a body without effects, got debug_print in it; print its results");
     for (const Array& capture : nested.captures) {
       const ReshardParams whole{mesh, whole_sharding(capture.rank())};
       parts.push_back(record1(OpKind::kFullToShard, whole, {capture}));

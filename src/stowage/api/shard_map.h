@@ -20,7 +20,7 @@ namespace stow {
 class SpecsByPath {
  public:
   SpecsByPath(PartitionSpec all) { by_path_.emplace_back("", std::move(all)); }  // NOLINT
-  SpecsByPath(std::initializer_list<PartitionSpec> by_number);  ///< "0", "1", ….
+  SpecsByPath(std::initializer_list<PartitionSpec> by_number);                   ///< "0", "1", ….
   SpecsByPath(std::initializer_list<std::pair<std::string, PartitionSpec>> by_path)
       : by_path_(by_path) {}  ///< One a path.
 
@@ -58,9 +58,10 @@ ShardMapResult run_shard_map(const ShardMapCall& call, const TreeRef& arguments,
 /// Where:   in jit, scan, checkpoint, vmap and under gradients; outside of a trace it is a jitted
 ///          function. Arguments that lie otherwise are moved as by a sharding constraint.
 /// Errors:  TraceError for a specification with more entries than an array has axes, an extent that
-///          the mesh axes do not divide (names the nearest that they do), a leaf without one, a path
-///          that is no part; a call in the body of another shard_map; an effect in the body; when
-///          compiled, for a result that may differ along a mesh axis that its specification leaves out.
+///          the mesh axes do not divide (names the nearest that they do), a leaf without one, a
+///          path that is no part; a call in the body of another shard_map; an effect in the body;
+///          when compiled, for a result that may differ along a mesh axis that its specification
+///          leaves out.
 /// Source:  jax.shard_map.
 template <typename F>
 auto shard_map(F function, sharding::Mesh mesh, SpecsByPath in_specs, SpecsByPath out_specs,

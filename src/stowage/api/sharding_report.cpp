@@ -17,8 +17,7 @@ using Counts = std::map<OpKind, CollectiveCount>;
 
 void count_kernel(const Kernel& kernel, int64_t times, Counts& counts) {
   if (!is_collective(kernel.op) || kernel.phase == MovePhase::kDone) return;
-  const auto size =
-      static_cast<double>(std::get<CollectiveParams>(kernel.params).group_size());
+  const auto size = static_cast<double>(std::get<CollectiveParams>(kernel.params).group_size());
   const auto bytes_of = [](const View& v) { return v.elems() * dtype_bytes(v.dtype); };
   const double share = kernel.op == OpKind::kPermute     ? 1
                        : kernel.op == OpKind::kAllReduce ? 2 * (size - 1) / size
@@ -26,8 +25,9 @@ void count_kernel(const Kernel& kernel, int64_t times, Counts& counts) {
   CollectiveCount& count = counts[kernel.op];
   count.op = kernel.op;
   count.count += times;
-  count.bytes += static_cast<double>(times) * share *
-                 static_cast<double>(std::max(bytes_of(kernel.inputs[0]), bytes_of(kernel.outputs[0])));
+  count.bytes +=
+      static_cast<double>(times) * share *
+      static_cast<double>(std::max(bytes_of(kernel.inputs[0]), bytes_of(kernel.outputs[0])));
 }
 
 // A loop whose end is open counts once.

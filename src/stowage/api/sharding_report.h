@@ -11,8 +11,8 @@ namespace stow {
 
 /// Of one position of a compiled program; empty for a program on one device.
 struct ShardingReport {
-  /// Values that pass through a form larger than both ends, or stay whole though an axis of the mesh
-  /// divides them, with bytes and source; the largest first.
+  /// Values that pass through a form larger than both ends, or stay whole though an axis of the
+  /// mesh divides them, with bytes and source; the largest first.
   std::vector<ShardingNote> notes;
   /// By op, as they run: loops are multiplied out, what the backward pass makes again counts again,
   /// and of alternatives all count. Bytes are those of a ring, sent by a position.
