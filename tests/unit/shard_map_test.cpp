@@ -285,20 +285,34 @@ TEST(ShardMap, StandsUnderVmapVjpAndJvp) {
 TEST(ShardMap, PartsWaitInOtherMemories) {
   const Mesh mesh = mesh_of({4}, {"x"});
   const Array w = ramp({8, 8}), x = ramp({4, 8});
-  const auto f = shard_map(
-      [](const Array& part, const Array& rows) {
-        const Array whole =
-            all_gather(device_put(part, MemoryKind::kDevice), "x", {.tiled = true});
-        return psum(sum(square(matmul(rows, whole))), "x");
-      },
-      mesh, {P("x"), P("x")}, P());
-  const NamedSharding host(mesh, P("x"), "pinned_host");
-  const auto [value, g] = jit(value_and_grad(f))(device_put(w, host), x);
-  const auto [want, want_g] =
-      value_and_grad([](const Array& v, const Array& rows) { return sum(square(matmul(rows, v))); })(w, x);
-  expect_near(value, want);
-  EXPECT_EQ(g.type().kind, MemoryKind::kPinnedHost);
-  expect_near(device_put(g, MemoryKind::kDevice), want_g);
+  const auto [want, want_g] = value_and_grad([](const Array& v, const Array& rows) {
+    return sum(square(matmul(rows, v)));
+  })(w, x);
+  for (const bool cut : {true, false}) {
+    SCOPED_TRACE(cut);
+    const P spec = cut ? P("x") : P();
+    const auto f = shard_map(
+        [&](const Array& part, const Array& rows) {
+          Array whole = device_put(part, MemoryKind::kDevice);
+          if (cut) whole = all_gather(whole, "x", {.tiled = true});
+          return psum(sum(square(matmul(rows, whole))), "x");
+        },
+        mesh, {spec, P("x")}, P());
+    const NamedSharding host(mesh, spec, "pinned_host");
+    const auto [value, g] = jit(value_and_grad(f))(device_put(w, host), x);
+    expect_near(value, want);
+    EXPECT_EQ(g.type().kind, MemoryKind::kPinnedHost);
+    expect_near(device_put(g, MemoryKind::kDevice), want_g);
+  }
+  // A result in another memory, from where a gradient comes back.
+  const auto stored = shard_map(
+      [](const Array& a) { return device_put(psum(a, "x"), MemoryKind::kPinnedHost); }, mesh,
+      P("x"), P());
+  const auto loss = [&](const Array& a) {
+    return sum(square(device_put(stored(a), MemoryKind::kDevice)));
+  };
+  expect_near(jit(grad(loss))(w),
+              grad([](const Array& a) { return sum(square(sum(reshape(a, {4, 2, 8}), 0))); })(w));
 }
 
 TEST(ShardMap, ConstantsOfTheBodyAreResults) {
