@@ -396,7 +396,7 @@ TEST(ShardMap, GradientsAreThoseOfFiniteDifferences) {
       const auto value = jit(loss);
       const std::vector<double> g = values(jit(grad(loss))(x));
       std::vector<double> at = values(x);
-      for (size_t i = 0; i < at.size(); i += 3) {
+      for (size_t i = 0; i < at.size(); i += 7) {
         const double before = at[i], h = 1e-5;
         at[i] = before + h;
         const double up = value(Array::from(at, x.shape(), DType::kF64)).item<double>();
