@@ -13,6 +13,7 @@ namespace stow {
 /// Which checks a rank runs. All ranks of a communicator run the same.
 struct CaseOptions {
   bool large = false;  ///< Also pieces of several windows.
+  bool few = false;    ///< One dtype of each width.
   uint64_t seed = 1;
 };
 

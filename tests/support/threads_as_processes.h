@@ -26,18 +26,21 @@ struct ProcessOfTest {
 /// returns what each threw; "" for nothing.
 inline std::vector<std::string> run_as_processes(
     int count, int devices_each, const std::function<void(const ProcessOfTest&)>& body) {
-  auto communicators = comm::communicators_of_threads(count, {.timeout_s = 20});
+  auto communicators = comm::communicators_of_threads(count * devices_each, {.timeout_s = 20});
   std::vector<std::string> thrown(static_cast<size_t>(count));
   std::vector<std::thread> threads;
   for (int index = 0; index < count; ++index)
     threads.emplace_back([&, index] {
       constexpr int64_t kBytes = int64_t{64} << 20;
-      ProcessOfTest self{index, {}, communicators[static_cast<size_t>(index)].get()};
+      std::vector<comm::Communicator*> own;
+      for (int i = 0; i < devices_each; ++i)
+        own.push_back(communicators[static_cast<size_t>(index * devices_each + i)].get());
+      ProcessOfTest self{index, {}, own[0]};
       for (int i = 0; i < devices_each; ++i)
         self.devices.push_back(Device::virtual_device({kBytes, kBytes, kBytes}, 1));
       const DefaultDevice guard(self.devices[0]);
       const ActAsProcess act(
-          std::make_shared<const Processes>(index, count, self.devices, self.communicator, 1));
+          std::make_shared<const Processes>(index, count, self.devices, own));
       try {
         body(self);
       } catch (const std::exception& error) {

@@ -246,8 +246,7 @@ TEST(Partition, LocalProgramsAreCompiledAndSayThatTheyNeedACommunicator) {
   }
   EXPECT_THAT(
       message_of([&] { compiled->run(*device, arguments); }),
-      HasSubstr("expected a communicator for a group of 4 positions of Mesh('data': 4), got "
-                "none; run the program on devices of that mesh"));
+      HasSubstr("[all_gather] expected to run on Mesh('data': 4), got one device"));
 }
 
 TEST(Partition, SumsPartsBeforeTheyCrossTheMesh) {

@@ -209,11 +209,27 @@ BranchResult run_branches(const BranchRequest& request) {
   return result;
 }
 
+namespace {
+
+// What the body returns for the inputs. Another number of arrays is refused by whoever records them.
+std::vector<Array> carry_of(const char* what, const LoopRequest& request,
+                            std::span<const Array> inputs) {
+  const OwnedTree result = request.body(inputs);
+  std::vector<Array> leaves = leaves_of(result.ref);
+  if (leaves.size() == leaves_of(request.init).size())
+    check_same_structure(request.init, result.ref,
+                         fmt::format("[{}] the carry and what the body returns for it:", what),
+                         request.at);
+  return leaves;
+}
+
+}  // namespace
+
 std::vector<Array> run_while(const LoopRequest& request, const LeafFunction& condition) {
   const Site site(request.at);
   return traced_or_run("while_loop", [&]() -> std::vector<Array> {
     LoopBody loop = loop_body("while_loop", request.init);
-    loop.body = [&](std::span<const Array> inputs) { return leaves_of(request.body(inputs).ref); };
+    loop.body = [&](std::span<const Array> inputs) { return carry_of("while_loop", request, inputs); };
     std::vector<Array> carry = leaves_of(request.init);
     check_loop_carry(loop.what, carry, loop.carry_paths);
     return record_while(loop, std::move(carry), [&](std::span<const Array> inputs) {
@@ -239,7 +255,7 @@ std::vector<Array> run_fori(const LoopRequest& request, const Operand& lower,
     loop.names.insert(loop.names.begin(), "counter");
     const SourceLocation here = context().site;
     loop.body = [&](std::span<const Array> inputs) {
-      std::vector<Array> outputs = leaves_of(request.body(inputs).ref);
+      std::vector<Array> outputs = carry_of("fori_loop", request, inputs);
       const Site back(here);
       if (outputs.size() != inputs.size() - 1)
         fail_here("[fori_loop] the body returns {} arrays, the carry has {}", outputs.size(),

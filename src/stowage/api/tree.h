@@ -106,6 +106,12 @@ template <typename T>
 concept Struct = requires(T& t, AnyField v) {
   stow_visit_fields(t, v);
 };
+// A type that is an array and some structure, such as names of its axes. stow_visit_leaf, found by
+// its namespace, tells the visitor of one node with the structure as text, then of one leaf.
+template <typename T>
+concept CustomLeaf = requires(T& t, TreeVisitor& v) {
+  stow_visit_leaf(t, v);
+};
 
 template <typename T>
 struct Kind {
@@ -163,7 +169,8 @@ std::string static_text(const T& value) {
 template <typename T>
 constexpr bool is_tree() {
   using K = tree_detail::Kind<T>;
-  if constexpr (std::same_as<T, Array> || K::is_static || tree_detail::Struct<T>)
+  if constexpr (std::same_as<T, Array> || K::is_static || tree_detail::CustomLeaf<T> ||
+                tree_detail::Struct<T>)
     return true;
   else if constexpr (K::is_vector || K::is_map || K::is_optional || K::is_array)
     return is_tree<typename K::Element>();
@@ -184,8 +191,8 @@ template <typename T>
 void visit_tree(T& tree, TreeVisitor& visitor) {
   static_assert(
       is_tree<T>(),
-      "stowage: not a tree: only Array, Static, and vectors, maps from std::string, tuples, pairs, "
-      "optionals, std::arrays and STOW_TREE structs of trees are");
+      "stowage: not a tree: only Array, NamedArray, Static, and vectors, maps from std::string, "
+      "tuples, pairs, optionals, std::arrays and STOW_TREE structs of trees are");
   using K = tree_detail::Kind<T>;
   auto child = [&](std::string_view name, auto& element) {
     visitor.enter(name);
@@ -194,6 +201,8 @@ void visit_tree(T& tree, TreeVisitor& visitor) {
   };
   if constexpr (std::same_as<T, Array>) {
     visitor.leaf(tree);
+  } else if constexpr (tree_detail::CustomLeaf<T>) {
+    stow_visit_leaf(tree, visitor);
   } else if constexpr (K::is_static) {
     visitor.node("static " + tree_detail::static_text(tree.value), 0);
   } else if constexpr (K::is_vector || K::is_array) {

@@ -151,7 +151,7 @@ void MpiCommunicator::check(int status) const {
 template <typename Done>
 void MpiCommunicator::poll(const Exchange& exchange, int32_t for_rank, const Done& done) const {
   constexpr int kLooks = 200;
-  constexpr int64_t kMostSleepNs = 1'000'000;
+  constexpr int64_t kMostSleepNs = 200'000;
   int64_t sleep_ns = 20'000;
   const int64_t begin = now_ns();
   for (int look = 0; !done(); ++look) {

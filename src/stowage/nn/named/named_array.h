@@ -1,0 +1,125 @@
+// NamedArray: an Array whose axes have names; elementwise functions match axes by name.
+// Not a second kind of array: one leaf of a tree, and every function is one of Array underneath.
+#pragma once
+
+#include "stowage/api/tree.h"
+#include "stowage/nn/named/axis.h"
+
+namespace stow::named {
+
+class NamedOperand;
+
+/// An array with one Axis for each of its axes. As a leaf of a tree it has the path of the value
+/// itself ("layers/w"), and its axes are part of the tree's structure. Copying shares the array.
+/// Source: Haliax's NamedArray.
+class NamedArray {
+ public:
+  NamedArray() = default;  ///< Empty, and only fit to be assigned to.
+  /// Axes by name, or with sizes that are checked.
+  /// Errors: TraceError where their number is not the rank, a size differs, a name is there twice,
+  ///         empty, or of other characters than letters, digits, '_', '-' and '.'.
+  NamedArray(Array array, const AxisSelection& axes, STOW_AT);
+
+  const Array& array() const { return array_; }                ///< Without names.
+  const std::vector<Axis>& axes() const { return axes_; }      ///< In the order of the array.
+  DType dtype() const { return array_.dtype(); }               ///< Of its elements.
+  int rank() const { return static_cast<int>(axes_.size()); }  ///< The number of axes.
+  int64_t size() const { return array_.size(); }               ///< The number of elements.
+
+  bool has_axis(const AxisSelector& axis) const;  ///< Whether it has one of that name.
+  /// The axis of that name, its place, and its size.
+  /// Errors: TraceError that lists the axes where there is none, or its size is another.
+  Axis resolve_axis(const AxisSelector& axis, STOW_AT) const;
+  int axis_index(const AxisSelector& axis, STOW_AT) const;
+  int64_t axis_size(const AxisSelector& axis, STOW_AT) const;
+  /// The axes selected, in the order in which they were given. Errors: as above; one given twice.
+  std::vector<Axis> resolve_axes(const AxisSelection& axes, STOW_AT) const;
+
+  /// The array of one without axes, as what grad differentiates. Errors: TraceError if there are
+  /// any.
+  Array scalar(STOW_AT) const;
+  /// The elements, as Array::to_vector.
+  template <concepts::Scalar T>
+  std::vector<T> to_vector(STOW_AT) const {
+    return array_.to_vector<T>(at);
+  }
+  /// The only element, as Array::item.
+  template <concepts::Scalar T>
+  T item(STOW_AT) const {
+    return array_.item<T>(at);
+  }
+
+  // Elementwise. One operand's axes must be among the other's: the result has the axes of the
+  // larger, in its order, or of the first where both have the same. Numbers and arrays of rank 0 go
+  // with all. Types, values and errors are those of the functions of Array with these names.
+  // Errors: also TraceError where neither operand's axes are among the other's, naming both; and
+  // for
+  //         an Array with axes, for it has no names.
+#define STOW_NAMED_OPERATOR(op) \
+  friend NamedArray operator op(const NamedOperand& a, const NamedOperand& b);
+#define STOW_NAMED_UNARY(f) friend NamedArray f(const NamedOperand& x);
+#define STOW_NAMED_BINARY(f) friend NamedArray f(const NamedOperand& a, const NamedOperand& b);
+#include "stowage/nn/named/elementwise_list.h"
+#undef STOW_NAMED_OPERATOR
+#undef STOW_NAMED_UNARY
+#undef STOW_NAMED_BINARY
+  friend NamedArray operator-(const NamedOperand& x);  ///< The negative.
+  friend NamedArray operator~(const NamedOperand& x);  ///< The other bits.
+  /// Elements of `a` where `condition` is not zero, else of `b`.
+  friend NamedArray where(const NamedOperand& condition, const NamedOperand& a,
+                          const NamedOperand& b);
+  /// minimum(maximum(x, low), high).
+  friend NamedArray clip(const NamedOperand& x, const NamedOperand& low, const NamedOperand& high);
+
+  // For trees.
+  friend void stow_visit_leaf(NamedArray& x, TreeVisitor& visitor);
+
+ private:
+  friend struct NamedAccess;
+  Array array_;
+  std::vector<Axis> axes_;
+};
+
+NamedArray& operator+=(NamedArray& a, const NamedOperand& b);  ///< a = a + b.
+NamedArray& operator-=(NamedArray& a, const NamedOperand& b);  ///< a = a - b.
+NamedArray& operator*=(NamedArray& a, const NamedOperand& b);  ///< a = a * b.
+NamedArray& operator/=(NamedArray& a, const NamedOperand& b);  ///< a = a / b.
+
+/// An operand of an elementwise function: a NamedArray, a C++ number, or an Array of rank 0, with
+/// the place in the source where the caller wrote it.
+class NamedOperand {
+ public:
+  NamedOperand(const NamedArray& x, const char* file = __builtin_FILE(),  // NOLINT: by design
+               int line = __builtin_LINE())
+      : at{file, line}, named_(x), value_(x.array(), file, line), is_named_(true) {}
+  NamedOperand(const Array& x, const char* file = __builtin_FILE(),  // NOLINT
+               int line = __builtin_LINE())
+      : at{file, line}, value_(x, file, line) {}
+  template <concepts::Scalar T>
+  NamedOperand(T x, const char* file = __builtin_FILE(), int line = __builtin_LINE())  // NOLINT
+      : at{file, line}, value_(x, file, line) {}
+
+  bool is_named() const { return is_named_; }         ///< Whether it is a NamedArray.
+  const NamedArray& named() const { return named_; }  ///< If it is one.
+  const Operand& value() const { return value_; }     ///< Without names.
+
+  SourceLocation at;
+
+ private:
+  NamedArray named_;
+  Operand value_;
+  bool is_named_ = false;
+};
+
+/// NamedArray(array, axes): named(x, {"Batch", "Embed"}).
+NamedArray named(Array array, const AxisSelection& axes, STOW_AT);
+/// A type without data, for `lower` and for planning.
+NamedArray abstract(const AxisSpec& axes, DType dtype = DType::kF32, STOW_AT);
+/// Converts elements.
+NamedArray astype(const NamedArray& x, DType dtype, STOW_AT);
+/// Names a value for checkpoint policies; the value itself otherwise.
+NamedArray checkpoint_name(const NamedArray& x, std::string name, STOW_AT);
+/// "f32{Batch: 4, Embed: 8}".
+std::string to_string(const NamedArray& x);
+
+}  // namespace stow::named
