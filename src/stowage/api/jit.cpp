@@ -357,7 +357,9 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
     if (std::optional<MeshLayout> layout =
             mesh_layout(options_.name, leaves, trace->graph.input_names(), in_shardings,
                         entry->output_shardings, trace->over_mesh.get())) {
-      entry->options.mesh = mesh_options(options_.name, *layout, trace->graph);
+      MeshOptions over = *mesh_options(options_.name, *layout, trace->graph);
+      over.partition.strict = options_.strict_sharding;
+      entry->options.mesh = std::make_shared<const MeshOptions>(std::move(over));
       entry->mesh = std::make_shared<const sharding::Mesh>(layout->mesh);
       entry->input_shardings = std::move(layout->inputs);
     }

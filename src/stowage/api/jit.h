@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "stowage/api/sharding.h"
+#include "stowage/api/sharding_report.h"
 #include "stowage/api/tree.h"
 #include "stowage/session/compile.h"
 
@@ -26,6 +27,8 @@ struct JitOptions {
   /// Where results lie, by their path in the result ("" is all of it). A stack that a scan makes is
   /// written there slice by slice.
   ShardingsByPath out_shardings = {};
+  /// Over a mesh: true makes a note of the sharding_report an error, which names its bytes and source.
+  bool strict_sharding = false;
   /// What errors and reports call the function.
   std::string name = "jit";
   /// Passes and dumps; its `donated` is filled in from donate_argnums.
@@ -159,6 +162,8 @@ class Compiled {
       : entry_(std::move(entry)), executable_(std::move(executable)) {}
   /// Exact, without running.
   const MemoryAnalysis& memory_analysis() const { return executable_->memory_analysis(); }
+  /// What of it stays whole or passes through a larger form, and what its positions send.
+  ShardingReport sharding_report() const { return sharding_report_of(*executable_); }
   const Executable& executable() const { return *executable_; }  ///< The program itself.
   const std::vector<std::string>& input_names() const { return entry_->input_names; }  ///< By path.
   /// The arrays that the function captured; they are arguments of the program.

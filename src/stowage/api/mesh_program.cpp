@@ -7,6 +7,7 @@
 
 #include "stowage/api/distributed.h"
 #include "stowage/api/element_reader.h"
+#include "stowage/api/manual_mesh.h"
 #include "stowage/api/memory.h"
 #include "stowage/api/processes.h"
 #include "stowage/api/shards.h"
@@ -112,6 +113,10 @@ std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const M
 }
 
 void note_mesh(const NamedSharding& sharding) {
+  if (const MeshShape* mesh = manual_mesh())
+    fail_here("[device_put] expected a memory kind in the body of shard_map, where arrays are parts, got "
+              "{} over {}; move the argument or the result",
+              to_string(Sharding(sharding)), to_string(*mesh));
   for (const std::shared_ptr<Trace>& trace : context().traces) {
     if (!trace->over_mesh)
       trace->over_mesh = std::make_shared<const Sharding>(NamedSharding(sharding.mesh(), {}));
@@ -247,6 +252,8 @@ std::vector<Array> MeshPrograms::run(const std::string& what, const MeshLayout& 
   constexpr size_t kMostPrograms = 4096;
   std::string key;
   for (const Array& argument : arguments) key += mesh_key(argument) + ";";
+  // The program may name the mesh alone, without its devices.
+  for (const DevicePtr& device : layout.mesh.devices()) key += fmt::format(" {}", device->number());
   std::vector<ArrayType> types;
   for (ValueId v : graph.outputs()) types.push_back(graph.type(v));
   const size_t hash = structural_hash(graph);

@@ -71,7 +71,9 @@ bool over_mesh(std::span<const Array> inputs) {
 }
 
 // Runs a finished graph whose inputs are these arrays, or answers with its output types.
-std::vector<Array> run_or_abstract(const char* what, Graph graph, std::span<const Array> inputs) {
+// `over`: a mesh that the graph names; null: none.
+std::vector<Array> run_or_abstract(const char* what, Graph graph, std::span<const Array> inputs,
+                                   const Sharding* over = nullptr) {
   std::vector<Array> results;
   std::vector<ArrayType> types;
   for (ValueId id : graph.outputs()) types.push_back(graph.type(id));
@@ -80,7 +82,8 @@ std::vector<Array> run_or_abstract(const char* what, Graph graph, std::span<cons
     return results;
   }
   if (const std::optional<MeshLayout> layout =
-          over_mesh(inputs) ? mesh_layout(what, inputs, {}, {}, {}) : std::nullopt)
+          over || over_mesh(inputs) ? mesh_layout(what, inputs, {}, {}, {}, over)
+                                    : std::nullopt)
     return mesh_programs().run(what, *layout, graph, inputs);
   const DevicePtr device = common_device(inputs);
   std::vector<DeviceBufferPtr> buffers;
@@ -280,7 +283,8 @@ std::vector<Array> traced_or_run(const char* what,
     if (!trace->last_effect.empty()) outputs.push_back(trace->lift(trace->last_effect));
     trace->graph.set_outputs(std::move(outputs));
   }
-  std::vector<Array> results = run_or_abstract(what, std::move(trace->graph), trace->captures);
+  std::vector<Array> results = run_or_abstract(what, std::move(trace->graph), trace->captures,
+                                               trace->over_mesh.get());
   results.resize(weak.size());  // less the token of effects
   for (size_t i = 0; i < results.size(); ++i) results[i].impl()->type.weak = weak[i];
   return results;

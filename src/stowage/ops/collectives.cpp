@@ -186,13 +186,14 @@ std::vector<ArrayType> infer_reshard(const InferContext& c) {
 }
 
 std::vector<ArrayType> infer_full_to_shard(const InferContext& c) {
-  expect<ReshardParams>(c, 1);
+  expect_operand(c);
   const auto& p = expect_sharding(c, c.operand(0));
   return {local_type(c.operand(0), p.sharding, p.mesh)};
 }
 
 std::vector<ArrayType> infer_shard_to_full(const InferContext& c) {
-  const auto& p = expect<ReshardParams>(c, 1);
+  expect_operand(c);
+  const auto& p = params_of<ReshardParams>(c);
   if (const auto fault = mesh_fault(p.mesh)) c.error("{}", *fault);
   ArrayType whole = c.operand(0);
   if (p.sharding.rank() != whole.shape.rank())
@@ -224,13 +225,22 @@ MeshAxes copied_over(const ReshardParams& p) {
   return axes;
 }
 
+// What `work` gives for x, which is moved to the device for it, and back.
+template <typename Work>
+Val on_device(const Val& x, const Work& work) {
+  return device_put(work(device_put(x, MemoryKind::kDevice)), x.type().kind);
+}
+
 // Copies of a part may be used differently: their cotangents are summed.
 Cotangents vjp_full_to_shard(const VjpContext& c) {
   return cotangents(c, [&] {
     const auto& p = c.node.as<ReshardParams>();
     Val ct = c.ct();
     const MeshAxes copies = copied_over(p);
-    if (!copies.empty()) ct = collective(OpKind::kAllReduce, ct, {.mesh = p.mesh, .axes = copies});
+    if (!copies.empty())
+      ct = on_device(ct, [&](const Val& x) {
+        return collective(OpKind::kAllReduce, x, {.mesh = p.mesh, .axes = copies});
+      });
     return ct.builder().add1(OpKind::kShardToFull, p, {ct});
   });
 }
@@ -241,7 +251,9 @@ Cotangents vjp_shard_to_full(const VjpContext& c) {
     const auto& p = c.node.as<ReshardParams>();
     const Val ct = c.ct().builder().add1(OpKind::kFullToShard, p, {c.ct()});
     const MeshAxes copies = copied_over(p);
-    return copies.empty() ? ct : ct / static_cast<double>(p.mesh.extent_of(copies));
+    if (copies.empty()) return ct;
+    return on_device(
+        ct, [&](const Val& x) { return x / static_cast<double>(p.mesh.extent_of(copies)); });
   });
 }
 

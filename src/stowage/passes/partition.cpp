@@ -238,7 +238,11 @@ class Writer {
       error(node,
             "expected an array over the mesh, got a part of one: shard_map stands in the body "
             "of another");
-    const Val x = is_part ? local(v) : operand(v, as);
+    // A part that depends on no part, a constant of the body, is the same at every position.
+    const bool is_constant = !is_part && node.op == OpKind::kShardToFull;
+    const Val x = is_part       ? local(v)
+                  : is_constant ? operand(v, whole_sharding(from_.type(v).shape.rank()))
+                                : operand(v, as);
     const bool gives_part = level_.is_manual(node.result());
     set_result(node, 0, x, gives_part ? level_.at(node.result()) : as);
   }
