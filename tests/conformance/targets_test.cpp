@@ -106,6 +106,22 @@ TEST(Targets, TheHostHasNoAddressOfHiddenMemory) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(hidden->place().memory) % 256, 0u);
 }
 
+// A kernel that fails after the program went on fails the run.
+TEST(Targets, AnErrorOfASubmittedKernelIsThrown) {
+  const auto target = std::make_shared<OtherTarget>(1);
+  const DefaultDevice scope(testing::other_device({1 << 20, 1 << 20, 0}, target));
+  const auto twice = jit([](const Array& a) { return a + a; });
+  const Array x = Array::from(std::vector<float>{1, 2}, {2});
+  EXPECT_EQ(twice(x).to_vector<float>(), (std::vector<float>{2, 4}));
+  target->lose_kernels();
+  try {
+    twice(x);
+    ADD_FAILURE() << "the error was dropped";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "lost");
+  }
+}
+
 // Arrays are made, computed, printed and read where only copies reach their memory.
 TEST(Targets, ArraysLiveInHiddenMemory) {
   const DefaultDevice scope(

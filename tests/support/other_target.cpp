@@ -31,6 +31,7 @@ class OtherTarget::Guarded final : public BoundKernel {
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            void* scratch) const override {
     ++target_.n_kernels_;
+    if (target_.loses_kernels_) throw std::runtime_error("lost");
     if (std::this_thread::get_id() != bound_by_) ++target_.n_beside_;
     auto* const begin = static_cast<std::byte*>(scratch);
     if (!begin || reinterpret_cast<uintptr_t>(begin) % 256 != 0)
