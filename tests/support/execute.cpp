@@ -3,6 +3,7 @@
 #include <set>
 
 #include "stowage/runtime/streams.h"
+#include "stowage/runtime/target.h"
 #include "tests/support/check_lives.h"
 
 namespace stow::testing {
@@ -19,7 +20,7 @@ class Runner {
   Runner(const Executable& program, const CompileOptions& options, const std::vector<Bytes>& inputs)
       : program_(program), options_(options), inputs_(inputs) {}
 
-  Execution run(int threads) {
+  Execution run(const TargetPtr& target) {
     Execution e;
     e.aliases = program_.output_aliases();
     e.analysis = program_.memory_analysis();
@@ -30,7 +31,7 @@ class Runner {
       check_analysis(e.analysis.kinds[kind]);
       capacities[kind] = e.analysis.kinds[kind].total_bytes;
     }
-    const DevicePtr device = Device::virtual_device(capacities, threads);
+    const auto device = std::make_shared<Device>("virtual", capacities, target);
     for (int repeat = 0; repeat < 2 && fault_.empty(); ++repeat) {
       std::vector<Bytes> outputs = run_once(*device, repeat > 0);
       if (repeat > 0 && outputs != e.outputs)
@@ -154,9 +155,14 @@ class Runner {
 }  // namespace
 
 Execution execute(const Graph& graph, const CompileOptions& options,
+                  const std::vector<Bytes>& inputs, const TargetPtr& target) {
+  const ExecutablePtr program = compile(graph, options, target);
+  return Runner(*program, options, inputs).run(target);
+}
+
+Execution execute(const Graph& graph, const CompileOptions& options,
                   const std::vector<Bytes>& inputs, int threads) {
-  const ExecutablePtr program = compile(graph, options, threads);
-  return Runner(*program, options, inputs).run(threads);
+  return execute(graph, options, inputs, cpu_target(threads));
 }
 
 }  // namespace stow::testing

@@ -23,6 +23,9 @@ struct Execution {
 
 /// Errors: what compile() throws; what run() throws is a fault.
 Execution execute(const Graph& graph, const CompileOptions& options,
+                  const std::vector<Bytes>& inputs, const TargetPtr& target);
+/// The same on the CPU.
+Execution execute(const Graph& graph, const CompileOptions& options,
                   const std::vector<Bytes>& inputs, int threads);
 
 }  // namespace stow::testing

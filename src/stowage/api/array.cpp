@@ -7,6 +7,7 @@
 #include "stowage/api/elements.h"
 #include "stowage/api/mesh_program.h"
 #include "stowage/api/trace.h"
+#include "stowage/runtime/host_address.h"
 
 namespace stow {
 namespace {
@@ -88,9 +89,13 @@ Array Array::from_bytes(const void* data, int64_t n, DType data_dtype, Shape sha
     if (d < 0) fail_here("[from] negative extent in {}", to_string(type));
   if (type.elems() != n)
     fail_here("[from] {} holds {} elements, the data has {}", to_string(type), type.elems(), n);
-  DeviceBufferPtr buffer = default_device()->allocate(type.bytes());
-  convert_elements(data, data_dtype, buffer->data(), dtype, n);
-  return make_concrete(type, std::move(buffer));
+  const auto* const elements = static_cast<const std::byte*>(data);
+  const int64_t width = dtype_bytes(dtype), data_width = dtype_bytes(data_dtype);
+  const auto write = [&](int64_t offset, std::span<std::byte> out) {
+    convert_elements(elements + offset / width * data_width, data_dtype, out.data(), dtype,
+                     static_cast<int64_t>(out.size()) / width);
+  };
+  return make_concrete(type, write_buffer(default_device(), type.bytes(), type.kind, write));
 }
 
 bool Array::is_concrete() const {
@@ -128,9 +133,10 @@ void Array::read(void* out, DType as, const char* what, SourceLocation at) const
     fail_here("[{}] {} was donated to {} and cannot be used again", bare, describe(*this),
               storage.donated);
   if (storage.shards) return read_shards(*this, bare.c_str(), static_cast<std::byte*>(out), as);
-  if (storage.buffer && storage.buffer->place().disk)
+  const std::byte* const data =
+      storage.buffer ? host_address(*storage.buffer) : storage.literal.data();
+  if (storage.buffer && !data)
     return read_staged(*storage.buffer, t.dtype, static_cast<std::byte*>(out), as, t.elems());
-  const std::byte* data = storage.buffer ? storage.buffer->data() : storage.literal.data();
   convert_elements(data, t.dtype, out, as, t.elems());
 }
 
@@ -186,7 +192,7 @@ const DeviceBufferPtr& buffer_of(const Array& array, const DevicePtr& device) {
   const bool is_literal = !storage.literal.empty();
   if (is_literal && (!storage.buffer || storage.buffer->device() != device)) {
     storage.buffer = device->allocate(static_cast<int64_t>(storage.literal.size()));
-    std::memcpy(storage.buffer->data(), storage.literal.data(), storage.literal.size());
+    storage.buffer->write(0, storage.literal);
   }
   return storage.buffer;
 }

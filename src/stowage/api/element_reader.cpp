@@ -7,6 +7,7 @@
 
 #include "stowage/api/processes.h"
 #include "stowage/core/disk_blocks.h"
+#include "stowage/runtime/host_address.h"
 
 namespace stow {
 namespace {
@@ -80,7 +81,16 @@ DeviceBufferPtr write_buffer(
     const std::function<void(int64_t offset, std::span<std::byte> out)>& write) {
   DeviceBufferPtr buffer = device->allocate(bytes, kind);
   const Place place = buffer->place();
-  if (bytes > 0 && !place.disk) write(0, {place.memory, static_cast<size_t>(bytes)});
+  std::byte* const data = host_address(*buffer);
+  if (data) write(0, {data, static_cast<size_t>(bytes)});
+  if (bytes > 0 && !data && !place.disk) {
+    std::vector<std::byte> piece(static_cast<size_t>(std::min(kPieceBytes, bytes)));
+    for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+      const auto part = std::span(piece).first(static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
+      write(at, part);
+      buffer->write(at, part);
+    }
+  }
   if (bytes > 0 && place.disk) {
     const int64_t piece_bytes = std::min(kPieceBytes, align_up(bytes, kDiskBlockBytes));
     const int64_t bounce_bytes = disk_bounce_bytes(piece_bytes);

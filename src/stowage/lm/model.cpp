@@ -9,6 +9,7 @@
 #include "stowage/io/hf_folder.h"
 #include "stowage/io/rope.h"
 #include "stowage/lm/adapter.h"
+#include "stowage/runtime/host_address.h"
 #include "stowage/text/tokenizer_export.h"
 
 namespace stow::lm {
@@ -205,16 +206,16 @@ nn::Decoder Model::arrays() const {
 
 Result<void> read_weight(const WeightSource& source, const std::string& leaf, const ArrayType& type,
                          DeviceBuffer& buffer, Digest* digest) {
-  const bool on_disk = buffer.place().disk != nullptr;
+  std::byte* const data = host_address(buffer);
   std::vector<std::byte> piece;
   const auto place = [&](int64_t offset, size_t bytes) -> std::span<std::byte> {
-    if (!on_disk) return {buffer.data() + offset, bytes};
+    if (data) return {data + offset, bytes};
     piece.resize(std::max(piece.size(), bytes));
     return {piece.data(), bytes};
   };
   const auto take = [&](int64_t offset, std::span<std::byte> bytes) {
     if (digest) digest->update(bytes);
-    if (on_disk) buffer.write(offset, bytes);
+    if (!data) buffer.write(offset, bytes);
   };
   return each_piece(source, leaf, type, place, take);
 }

@@ -25,6 +25,7 @@ class Program {
       inputs.push_back(contiguous_view(buffer, type));
     }
     context_.schedule.inputs = inputs;
+    context_.schedule.alignment_bytes = context_.options.target.alignment_bytes;
     Level level(context_, graph_, inputs, std::vector<bool>(inputs.size(), false));
     assign_donations(level);
     level.plan();

@@ -31,8 +31,8 @@ std::vector<int64_t> alignments_of(const Schedule& schedule) {
   std::vector<int64_t> alignments;
   for (size_t b = 0; b < marked.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
-    alignments.push_back(marked[b] ? disk_alignment(buffer.apart ? buffer.slot_bytes : buffer.bytes)
-                                   : schedule.alignment_bytes);
+    const int64_t on_disk = disk_alignment(buffer.apart ? buffer.slot_bytes : buffer.bytes);
+    alignments.push_back(std::max(schedule.alignment_bytes, marked[b] ? on_disk : 0));
   }
   return alignments;
 }

@@ -13,6 +13,7 @@
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
 #include "stowage/core/disk_blocks.h"
+#include "stowage/runtime/host_address.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/runtime/target.h"
 
@@ -44,9 +45,9 @@ class MemoryMapping final : public Mapping {
   static constexpr int64_t kMapFrom = 64 << 10;
   static constexpr int64_t kHugePageBytes = 2 << 20;
 
-  explicit MemoryMapping(int64_t bytes) : bytes_(bytes) {
+  MemoryMapping(int64_t bytes, int64_t least_alignment) : bytes_(bytes) {
     if (bytes < kMapFrom) {
-      const int64_t alignment = bytes < kDiskBlockBytes ? 64 : kDiskBlockBytes;
+      const int64_t alignment = bytes < kDiskBlockBytes ? least_alignment : kDiskBlockBytes;
       data_ = static_cast<std::byte*>(
           std::aligned_alloc(static_cast<size_t>(alignment),
                              static_cast<size_t>(align_up(bytes, alignment))));
@@ -137,9 +138,23 @@ DeviceBuffer::~DeviceBuffer() {
   if (mapping_) device_->set_idle(std::move(mapping_), kind_, {begin_, begin_ + bytes_});
 }
 
+std::byte* host_address(const DeviceBuffer& buffer) {
+  if (buffer.place().disk) return nullptr;
+  const bool is_hidden = buffer.kind() == MemoryKind::kDevice && buffer.device() &&
+                         !buffer.device()->target()->has_host_memory();
+  return is_hidden ? nullptr : buffer.place().memory;
+}
+
 std::byte* DeviceBuffer::data() const {
   STOW_CHECK(!place_.disk, "what lies on disk has no address");
+  STOW_CHECK(bytes_ == 0 || host_address(*this), "the host has no address of the memory of {}",
+             device_->name());
   return place_.memory;
+}
+
+// Of bytes in memory that the host cannot reach.
+static TensorView bytes_at(const std::byte* data, size_t n) {
+  return {const_cast<std::byte*>(data), DType::kU8, {static_cast<int64_t>(n)}, {1}};
 }
 
 void DeviceBuffer::read(int64_t offset, std::span<std::byte> to) const {
@@ -147,8 +162,11 @@ void DeviceBuffer::read(int64_t offset, std::span<std::byte> to) const {
   if (to.empty()) return;
   if (place_.disk)
     place_.disk->read(place_.offset + offset, to);
+  else if (const std::byte* const data = host_address(*this))
+    std::memcpy(to.data(), data + offset, to.size());
   else
-    std::memcpy(to.data(), place_.memory + offset, to.size());
+    device_->target()->copy(bytes_at(place_.memory + offset, to.size()),
+                            bytes_at(to.data(), to.size()), 1);
 }
 
 void DeviceBuffer::write(int64_t offset, std::span<const std::byte> from) {
@@ -156,8 +174,11 @@ void DeviceBuffer::write(int64_t offset, std::span<const std::byte> from) {
   if (from.empty()) return;
   if (place_.disk)
     place_.disk->write(place_.offset + offset, from);
+  else if (std::byte* const data = host_address(*this))
+    std::memcpy(data + offset, from.data(), from.size());
   else
-    std::memcpy(place_.memory + offset, from.data(), from.size());
+    device_->target()->copy(bytes_at(from.data(), from.size()),
+                            bytes_at(place_.memory + offset, from.size()), 1);
 }
 
 static std::atomic<int64_t> n_devices = 0;
@@ -188,7 +209,10 @@ Stream& Device::worker() {
 }
 
 Streams& Device::streams() {
-  if (!streams_) streams_ = std::make_unique<Streams>();
+  if (!streams_) {
+    streams_ = std::make_unique<Streams>();
+    streams_->set_timing(target_->stream_timing());
+  }
   return *streams_;
 }
 
@@ -325,7 +349,7 @@ DeviceBufferPtr Device::allocate(int64_t bytes, MemoryKind kind, bool zeroed) {
       trim_idle(std::min(left_bytes(kind) - bytes, kMostIdleBytes));
     }
     if (mapping && zeroed) std::memset(mapping->place().memory, 0, static_cast<size_t>(bytes));
-    if (!mapping) mapping = std::make_shared<MemoryMapping>(bytes);
+    if (!mapping) mapping = std::make_shared<MemoryMapping>(bytes, target_->alignment_bytes());
   }
   charge(kind, bytes);
   return std::make_shared<DeviceBuffer>(shared_from_this(), kind, std::move(mapping), 0, bytes);
@@ -337,7 +361,7 @@ DeviceBufferPtr Device::borrow_arena(int64_t bytes, MemoryKind kind) {
   drop(kept);
   DeviceBufferPtr arena = allocate(bytes, kind);
   if (bytes > 0 && kind != MemoryKind::kDisk)
-    std::memset(arena->data(), 0, static_cast<size_t>(bytes));
+    std::memset(arena->place().memory, 0, static_cast<size_t>(bytes));
   arena->device_.reset();  // else the device and what it keeps would hold each other
   kept = std::move(arena);
   return kept;

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <deque>
 #include <numeric>
+#include <utility>
 
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/arena_guard.h"
@@ -19,6 +20,7 @@ struct Program::Frame {
   std::array<std::byte*, kNumMemoryKinds> arenas{};  // null on disk
   size_t instant = 0;
   Streams* streams = nullptr;
+  uint64_t submitted = 0;  // the last kernel given to the compute stream; 0: all are done
   std::vector<std::deque<uint64_t>> tickets;  // of moves under way, by transfer
   RunObserver* observer = nullptr;
   const comm::MeshPosition* mesh = nullptr;
@@ -55,7 +57,9 @@ class HiddenArenas {
 }  // namespace
 
 Program::Program(Schedule schedule, MemoryPlan plan, TargetPtr target)
-    : schedule_(std::move(schedule)), plan_(std::move(plan)), target_(std::move(target)) {
+    : schedule_(std::move(schedule)), plan_(std::move(plan)),
+      target_(std::move(target)),
+      reads_directly_(target_->has_host_memory()) {
   steps_ = bind(schedule_.instructions, LoopId());
   if (kFillsDeadBytes) find_deaths();
 }
@@ -136,6 +140,7 @@ Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
     step.collective = std::make_unique<comm::BoundCollective>(kernel);
   else
     step.kernel = target_->bind(kernel);
+  step.runs_here = step.kernel && !target_->submits_kernels();
   step.first_address = n_addresses_;
   n_addresses_ += step.operands.size();
   for (size_t k = 0; k < step.operands.size() && innermost.valid(); ++k) {
@@ -213,12 +218,16 @@ void Program::show(const Operand& operand, const Place& at, const Frame& frame,
 }
 
 // The first eight bytes at most, for the runner's own decisions.
-const std::byte* Program::read_on_host(const Operand& operand, const Frame& frame,
+const std::byte* Program::read_on_host(const Operand& operand, Frame& frame,
                                        std::byte* copy) const {
+  finish_kernels(frame);
   const Place at = locate(operand, frame);
   show(operand, at, frame, true);
   // A loop reads one byte in every iteration: no call for it.
-  if (operand.high_bytes == 1)
+  if (!reads_directly_)
+    target_->copy({at.memory, DType::kU8, {operand.high_bytes}, {1}},
+                  {copy, DType::kU8, {operand.high_bytes}, {1}}, 1);
+  else if (operand.high_bytes == 1)
     *copy = *at.memory;
   else
     std::memcpy(copy, at.memory, static_cast<size_t>(operand.high_bytes));
@@ -251,16 +260,42 @@ inline void Program::run_kernel(const Step& step, Frame& frame, bool is_first, i
   const double begin_s = frame.observer ? steady_seconds() : 0;
   std::byte** const outputs = at + step.n_inputs;
   std::byte* const scratch = step.has_scratch ? outputs[step.n_outputs] : nullptr;
-  if (step.collective)
-    step.collective->run({at, step.n_inputs}, {outputs, step.n_outputs}, scratch, frame.mesh,
-                         *target_);
-  else
+  if (step.runs_here)
     step.kernel->run({at, step.n_inputs}, {outputs, step.n_outputs}, scratch);
+  else
+    run_apart(step, frame, at);
   if (kPoisonsArena) show_all(false);
   if (frame.observer || kFillsDeadBytes)
     end_instant(step, frame, begin_s);
   else
     ++frame.instant;
+}
+
+// A collective, or a kernel that goes to the compute stream. The addresses of the frame are others
+// by the time that it runs.
+void Program::run_apart(const Step& step, Frame& frame, std::byte** at) const {
+  const size_t first_output = step.n_inputs, first_scratch = first_output + step.n_outputs;
+  if (step.collective) {
+    finish_kernels(frame);
+    step.collective->run({at, step.n_inputs}, {at + first_output, step.n_outputs},
+                         step.has_scratch ? at[first_scratch] : nullptr, frame.mesh, *target_);
+    return;
+  }
+  std::vector<std::byte*> addresses(at, at + step.operands.size());
+  frame.submitted =
+      frame.streams->stream(StreamKind::kCompute)
+          .start([&step, first_output, first_scratch, addresses = std::move(addresses)] {
+            std::byte* const* const a = addresses.data();
+            step.kernel->run({a, step.n_inputs}, {a + first_output, step.n_outputs},
+                             step.has_scratch ? a[first_scratch] : nullptr);
+          });
+  // Who looks at each kernel, or at what it leaves, looks at it done.
+  if (frame.observer || kPoisonsArena || kFillsDeadBytes) finish_kernels(frame);
+}
+
+inline void Program::finish_kernels(Frame& frame) const {
+  if (frame.submitted > 0)
+    frame.streams->stream(StreamKind::kCompute).wait(std::exchange(frame.submitted, 0));
 }
 
 void Program::run_move(const Step& step, Frame& frame) const {
@@ -278,8 +313,10 @@ void Program::run_move(const Step& step, Frame& frame) const {
     start_move(step, from, to, bounce, frame);
   else if (step.phase == MovePhase::kDone)
     finish_move(step, frame);
-  else
+  else {
+    finish_kernels(frame);
     move(from, to, *step.move, bounce, *target_, target_->threads());
+  }
   if (kPoisonsArena) show_all(false);
   end_instant(step, frame, begin_s);
 }
@@ -299,7 +336,9 @@ void Program::start_move(const Step& step, const Place& from, const Place& to,
                          std::span<std::byte> bounce, Frame& frame) const {
   frame.tickets[step.transfer].push_back(frame.streams->stream(step.stream).start(
       [this, &step, from, to, bounce, observer = frame.observer,
-       instant = static_cast<int64_t>(frame.instant)] {
+       instant = static_cast<int64_t>(frame.instant), kernels = frame.submitted,
+       &compute = frame.streams->stream(StreamKind::kCompute)] {
+        if (kernels > 0) compute.wait(kernels);  // they read or write where the move does
         const double begin_s = observer ? steady_seconds() : 0;
         move(from, to, *step.move, bounce, *target_, 1);
         if (observer) observer->ran({step.source, step.stream, instant, begin_s, steady_seconds()});
@@ -408,6 +447,7 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
     const HiddenArenas hidden(frame.arenas, plan_.arena_bytes);
     const Drain drain(device.streams());  // an error leaves none at work on memory that goes
     run_steps(steps_, frame, true);
+    finish_kernels(frame);
   }
 
   for (size_t kind = 0; kind < arenas.size(); ++kind) {

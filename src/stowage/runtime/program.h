@@ -55,6 +55,7 @@ class Program {
     std::unique_ptr<BoundKernel> kernel;
     std::unique_ptr<const comm::BoundCollective> collective;  // instead of the above
     std::unique_ptr<const MoveShape> move;  // of a kernel that moves, instead of the above
+    bool runs_here = false;                 // a kernel that is done when its run() returns
     const Kernel* source = nullptr;         // of either, in the schedule
     // Of a kernel: inputs, then outputs, then the scratch if there is any. Of an open loop: the
     // predicate. Of a branch: the index.
@@ -89,15 +90,19 @@ class Program {
   Place locate(const Operand& operand, const Frame& frame) const;
   [[gnu::always_inline]] void run_kernel(const Step& step, Frame& frame, bool is_first,
                                          int64_t iteration) const;
+  void run_apart(const Step& step, Frame& frame, std::byte** at) const;
+  // Until the kernels that were given to the compute stream are done.
+  void finish_kernels(Frame& frame) const;
   void run_move(const Step& step, Frame& frame) const;
   void end_instant(const Step& step, Frame& frame, double begin_s) const;
-  const std::byte* read_on_host(const Operand& operand, const Frame& frame, std::byte* copy) const;
+  const std::byte* read_on_host(const Operand& operand, Frame& frame, std::byte* copy) const;
   void show(const Operand& operand, const Place& at, const Frame& frame, bool visible) const;
   void find_deaths();
 
   Schedule schedule_;
   MemoryPlan plan_;
   TargetPtr target_;
+  bool reads_directly_;  // the host, at addresses in device memory
   std::vector<Step> steps_;
   size_t n_transfers_ = 0, n_addresses_ = 0;
   // For debug builds: what dies after each instant; empty where the timeline is not that of a run.

@@ -2,8 +2,13 @@
 #include "stowage/runtime/target.h"
 
 #include "stowage/runtime/comm/bound_collective.h"
+#include "stowage/runtime/streams.h"
 
 namespace stow {
+
+StreamTiming Target::stream_timing() const {
+  return StreamTiming::kBeside;
+}
 
 KernelTarget kernel_target(const Target& target) {
   return {target.threads(), target.alignment_bytes(), [&target](const Kernel& kernel) {

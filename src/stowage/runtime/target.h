@@ -16,12 +16,14 @@
 
 namespace stow {
 
+enum class StreamTiming : uint8_t;  // runtime/streams.h
+
 /// A kernel of a schedule made ready to run on a target. One thread at a time runs it.
 class BoundKernel {
  public:
   virtual ~BoundKernel() = default;
   /// Addresses of the operands' first elements, as the kernel lists them; scratch of
-  /// Target::scratch_bytes(), aligned as the target says.
+  /// Target::scratch_bytes(), aligned as the target says. The work is done when it returns.
   virtual void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                    void* scratch) const = 0;
 };
@@ -38,10 +40,17 @@ class Target {
   int threads() const { return threads_; }
   /// Equal for targets that run each other's programs: "cpu/2".
   std::string key() const { return fmt::format("{}/{}", name(), threads_); }
-  /// Alignment in bytes of every buffer, slot and scratch: a power of two, at least 64.
+  /// Alignment in bytes of every buffer, slot and scratch: a power of two, 64 to 4096.
   virtual int64_t alignment_bytes() const { return 64; }
   /// True if kernels may be fused: row programs, epilogues and prologues of products.
   virtual bool fuses() const { return true; }
+  /// True if the host may read and write device memory at its address. Pinned host memory it always may.
+  virtual bool has_host_memory() const { return true; }
+  /// True if a program gives kernels to the device's compute stream and goes on; it waits for them where
+  /// the host or a move needs what they compute. False: kernels run on the calling thread.
+  virtual bool submits_kernels() const { return false; }
+  /// When the streams of its devices do what they are given: kBeside, but for tests.
+  virtual StreamTiming stream_timing() const;
 
   /// Scratch in bytes that a kernel takes. A function of the kernel's views and the threads alone.
   virtual int64_t scratch_bytes(const ir::Kernel& kernel) const = 0;
@@ -70,6 +79,8 @@ ir::KernelTarget kernel_target(const Target& target);
 /// The CPU with so many threads (0: one a core). The environment's STOW_ISA counts from the first call on.
 /// Errors: TraceError for a STOW_ISA that names nothing.
 TargetPtr cpu_target(int threads);
+/// The instruction set that the CPU's kernels run with, and what holds them to it: "AVX2 (STOW_ISA=avx2)".
+std::string cpu_instruction_set();
 /// Holds the CPU's kernels to the instruction set of STOW_ISA. Errors: a name that there is not.
 Result<void> check_instruction_set();
 

@@ -14,6 +14,7 @@
 #include "stowage/base/in_order.h"
 #include "stowage/base/progress.h"
 #include "stowage/core/sums.h"
+#include "stowage/runtime/target.h"
 #include "stowage/stowage.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -79,9 +80,16 @@ struct Job::Traced {
 Job::~Job() = default;
 Job::Job(Job&&) noexcept = default;
 
+int Job::threads() const {
+  return target_->threads();
+}
+
 Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
+    : Job(config, cpu_target(threads), std::move(factory)) {}
+
+Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory)
     : config_(config),
-      threads_(threads),
+      target_(std::move(target)),
       factory_(std::move(factory)),
       model_(factory_(config)),
       tracing_(std::make_unique<std::mutex>()) {
@@ -235,7 +243,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   const auto plain = [&](const Graph& graph, const char* name, const BytesByKind& beside) {
     CompileOptions options;
     options.dump_name = name;
-    ExecutablePtr program = compile(graph, options, threads_);
+    ExecutablePtr program = compile(graph, options, target_);
     bool over = false;
     for (size_t kind = 0; kind < budgets.size(); ++kind)
       if (budgets[kind] &&
@@ -243,7 +251,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
         options.capacities[kind] = std::max<int64_t>(*budgets[kind] - beside[kind], 0);
         over = true;
       }
-    return over ? compile(graph, options, threads_) : program;
+    return over ? compile(graph, options, target_) : program;
   };
   if (t.budgets != budgets) t.init_program = t.eval_program = t.sample_program = nullptr;
   t.budgets = budgets;
@@ -273,7 +281,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   plan.programs.sample = t.sample_program;
   const BytesByKind beside_eval = t.beside_eval;
   lock.unlock();
-  plan.programs.step = compile(*step_graphs[0], step, threads_);
+  plan.programs.step = compile(*step_graphs[0], step, target_);
   // What moves ahead, or stays for being back soon, must leave room for what the host's memory holds,
   // in any phase, where that is the device's; as a last resort nothing does.
   const auto host_of = [](const ExecutablePtr& program) {
@@ -289,10 +297,10 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
     if (over <= 0 || (found.under_way_bytes == 0 && !offloads(placement.policy))) break;
     step.capacities[0] = std::min(step.capacities[0], found.device().total_bytes) - over;
     if (tries == 3) step.transfers_ahead = 0;
-    plan.programs.step = compile(*step_graphs[0], step, threads_);
+    plan.programs.step = compile(*step_graphs[0], step, target_);
   }
   for (size_t shape = 1; shape < step_graphs.size(); ++shape)
-    plan.programs.other_steps.push_back(compile(*step_graphs[shape], step, threads_));
+    plan.programs.other_steps.push_back(compile(*step_graphs[shape], step, target_));
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
   const auto weigh = [&](const std::string& name, const ExecutablePtr& program, const BytesByKind& beside) {
     JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});

@@ -80,12 +80,15 @@ Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_byte
 class Job {
  public:
   /// Errors: TraceError where the model cannot be built.
+  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model);
+  /// The same for the CPU with so many threads.
   explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model);
   ~Job();
   Job(Job&&) noexcept;
 
   const TrainConfig& config() const { return config_; }
-  int threads() const { return threads_; }
+  const TargetPtr& target() const { return target_; }  ///< What its programs are compiled for.
+  int threads() const;                                 ///< Of the target.
   const TrainModel& model() const { return *model_; }
   /// What made the model, for configurations near this one.
   const ModelFactory& factory() const { return factory_; }
@@ -114,7 +117,7 @@ class Job {
   Traced& traced(const Placement& placement) const;
 
   TrainConfig config_;
-  int threads_;
+  TargetPtr target_;
   ModelFactory factory_;
   TrainModelPtr model_;
   std::vector<StateLeaf> state_, frozen_;

@@ -132,13 +132,13 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
     if (p.gradients != p.parameters) c.memory.gradients = memory_kind_name(p.gradients);
     if (p.frozen != MemoryKind::kDevice) c.memory.frozen = memory_kind_name(p.frozen);
     try {
-      const Job asked(c, threads, factory);
+      const Job asked(c, asked_for.target(), factory);
       return true;
     } catch (const TraceError&) {
       return false;
     }
   };
-  const Job job(open, threads, factory);
+  const Job job(open, asked_for.target(), factory);
   std::vector<std::pair<BytesByKind, Placement>> tried;
   TooMuch too_much(open, budgets);
   std::vector<Placement> ladder = placement_ladder(open, sizes);
@@ -227,10 +227,10 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   using Best = std::optional<Found>;
   const auto plan_change = [&](size_t i) -> std::optional<std::function<Best()>> {
     return [&least, &budgets, &open, &has_room_beside, &factory,
-            &changed = changes[i].second, threads]() -> Best {
+            &changed = changes[i].second, target = asked_for.target()]() -> Best {
       Best best;
       try {
-        const Job changed_job(changed, threads, factory);
+        const Job changed_job(changed, target, factory);
         const ModelSizes sizes = changed_job.model().sizes();
         TrainConfig open_form = changed;
         open_form.memory = open.memory;
@@ -283,7 +283,7 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
   const auto weigh = [&](const std::string& change, const TrainConfig& changed, bool chunked_loss) {
     Placement placement = plan.placement;
     placement.chunked_loss = chunked_loss;
-    const Job job(changed, asked_for.threads(), asked_for.factory());
+    const Job job(changed, asked_for.target(), asked_for.factory());
     const JobPlan parts = with_moves_ahead(job, job.plan_to_fit(placement, budgets), budgets);
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;

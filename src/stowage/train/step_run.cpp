@@ -26,16 +26,17 @@ Result<DeviceBufferPtr> read_tensor(const SafetensorsFile& file, const std::stri
     return fail("{}: '{}' is {}, the model has {}", file.path(), name,
                 tensor_type(tensor->dtype, tensor->shape), to_string(type));
   DeviceBufferPtr buffer = device.allocate(type.bytes(), type.kind);
-  const auto read = [&](int64_t offset, std::span<std::byte> out) {
-    return file.read_part(*tensor, offset, out);
+  const auto read = [&](int64_t offset, std::span<std::byte> out) -> Result<void> {
+    Result<void> done = file.read_part(*tensor, offset, out);
+    if (!done || type.dtype != DType::kF32) return done;
+    const std::span values(reinterpret_cast<const float*>(out.data()), out.size() / sizeof(float));
+    const auto bad =
+        std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
+    if (bad == values.end()) return {};
+    return fail("{}: '{}' has {} at {}; weights must be finite", file.path(), name, *bad,
+                offset / static_cast<int64_t>(sizeof(float)) + (bad - values.begin()));
   };
   if (Result<void> filled = fill(*buffer, read); !filled) return filled.failure();
-  if (type.dtype != DType::kF32) return buffer;
-  const std::span values(reinterpret_cast<const float*>(buffer->data()), static_cast<size_t>(type.elems()));
-  const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
-  if (bad != values.end())
-    return fail("{}: '{}' has {} at {}; weights must be finite", file.path(), name, *bad,
-                bad - values.begin());
   return buffer;
 }
 
@@ -116,7 +117,7 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
                             .graph();
     DeviceBufferPtr key = device_->allocate(8);
     const uint32_t words[2] = {0, static_cast<uint32_t>(options.config.train.seed)};
-    std::memcpy(key->data(), words, sizeof words);
+    key->write(0, std::as_bytes(std::span(words)));
     state_ = compile(graph, {}, options.threads)->run(*device_, std::array{key});
   } else {
     const Result<SafetensorsFile> file = SafetensorsFile::open(options.weights_path);
@@ -187,8 +188,9 @@ Result<void> StepRun::make_tokens(const StepRunOptions& options) {
     made = std::move(*buffer);
   }
   const int64_t vocab = config.model.vocab;
-  auto* const tokens = reinterpret_cast<int32_t*>(made->data());
-  for (int64_t i = 0; i < type.elems(); ++i) {
+  std::vector<int32_t> tokens(static_cast<size_t>(type.elems()));
+  made->read(0, std::as_writable_bytes(std::span(tokens)));
+  for (size_t i = 0; i < tokens.size(); ++i) {
     if (options.tokens_path.empty()) {
       const uint64_t bits = mix_bits(static_cast<uint64_t>(config.train.seed), 0x70ce5, static_cast<uint64_t>(i));
       tokens[i] = static_cast<int32_t>(bits % static_cast<uint64_t>(vocab));
@@ -197,6 +199,7 @@ Result<void> StepRun::make_tokens(const StepRunOptions& options) {
                   tokens[i], i, vocab);
     }
   }
+  made->write(0, std::as_bytes(std::span(tokens)));
   rest_.push_back(std::move(made));
   return {};
 }

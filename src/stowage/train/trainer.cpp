@@ -105,7 +105,7 @@ class Run {
         options_(options),
         data_(std::move(data)),
         data_digest_(data_->digest()),
-        device_(make_device(config_, budgets)) {}
+        device_(options.device ? options.device : make_device(config_, budgets)) {}
 
   Result<int> run() {
     try {
@@ -210,7 +210,7 @@ class Run {
       DeviceBufferPtr key = device_->allocate(8);
       const uint64_t seed = static_cast<uint64_t>(config_.train.seed);
       const uint32_t words[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
-      std::memcpy(key->data(), words, sizeof words);
+      key->write(0, std::as_bytes(std::span(words)));
       state_ = plan_.programs.init->run(*device_, std::array{key});
       return {};
     }

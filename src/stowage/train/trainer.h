@@ -22,9 +22,11 @@ struct RunOptions {
   std::FILE* text = nullptr;  ///< Progress for people.
   std::optional<double> predicted_step_s;  ///< To be shown beside what a step takes.
   std::string trace_path;  ///< Where the trace of a step goes; empty for none.
+  /// Where it runs: a device of the job's target. Null: a CPU whose capacities are the budgets.
+  DevicePtr device;
 };
 
-/// Runs the job as planned, on its model's data, which are opened where `data` is null, on a device whose capacities are the budgets.
+/// Runs the job as planned, on its model's data, which are opened where `data` is null.
 /// Returns the exit status: 0 when done, kStatusNotFinite, or kStatusInterrupted (the state is saved).
 /// Errors: data, checkpoints and folders, named; CapacityError never for what was admitted.
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,

@@ -8,7 +8,7 @@
 #include "stowage/base/printable.h"
 #include "stowage/base/version.h"
 #include "stowage/runtime/comm/world.h"
-#include "stowage/runtime/cpu/kernels/instruction_set.h"
+#include "stowage/runtime/target.h"
 
 namespace stow::comm {
 namespace {
@@ -42,10 +42,8 @@ std::string processes(const std::vector<int32_t>& list) {
 }  // namespace
 
 std::vector<Fact> facts_of_program() {
-  std::string limit = cpu::instruction_set_limit();
-  if (!limit.empty()) limit = fmt::format(" (STOW_ISA={})", limit);
   return {{"version", fmt::format("{}.{}.{}", STOW_VERSION_MAJOR, STOW_VERSION_MINOR, STOW_VERSION_PATCH)},
-          {"instruction set", cpu::instruction_set_in_use() + limit}};
+          {"instruction set", cpu_instruction_set()}};
 }
 
 Result<void> check_agreement(Communicator& communicator, std::span<const Fact> facts) {

@@ -38,6 +38,11 @@ TargetPtr cpu_target(int threads) {
   return std::make_shared<const CpuTarget>(threads > 0 ? threads : omp_get_max_threads());
 }
 
+std::string cpu_instruction_set() {
+  const std::string limit = cpu::instruction_set_limit();
+  return cpu::instruction_set_in_use() + (limit.empty() ? "" : fmt::format(" (STOW_ISA={})", limit));
+}
+
 Result<void> check_instruction_set() {
   return cpu::limit_instruction_set();
 }

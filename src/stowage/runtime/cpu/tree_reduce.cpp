@@ -1,4 +1,4 @@
-#include "stowage/runtime/comm/tree_reduce.h"
+#include "stowage/runtime/cpu/tree_reduce.h"
 
 #include <algorithm>
 #include <bit>
