@@ -1,5 +1,6 @@
 // The elementwise functions of NamedArray, for macros that the including file defines.
-// Not a header of its own: included in the class and in its source, so no guard.
+// Not a header of its own: included in the class and in its source, so no guard; by itself it is empty.
+#ifdef STOW_NAMED_OPERATOR
 STOW_NAMED_OPERATOR(+)
 STOW_NAMED_OPERATOR(-)
 STOW_NAMED_OPERATOR(*)
@@ -90,3 +91,4 @@ STOW_NAMED_UNARY(gelu)
 STOW_NAMED_UNARY(elu)
 STOW_NAMED_UNARY(celu)
 STOW_NAMED_UNARY(leaky_relu)
+#endif
