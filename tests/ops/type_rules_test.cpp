@@ -75,7 +75,8 @@ TEST(TypeRules, RefuseForeignParametersAndCounts) {
 // Ops that compute work on device values alone; others only look at their operands or move them.
 bool works_anywhere(OpKind op) {
   return op_class(op) == OpClass::kIdentity || op == OpKind::kReshape || op == OpKind::kTranspose ||
-         op == OpKind::kSlice || op == OpKind::kDevicePut;
+         op == OpKind::kSlice || op == OpKind::kDevicePut || op == OpKind::kFullToShard ||
+         op == OpKind::kShardToFull;
 }
 
 TEST(TypeRules, RefuseOtherMemoryKinds) {
