@@ -135,6 +135,32 @@ TEST(MeshJit, ADeviceThatIsTooSmallEndsTheRunOnAllAndTheMeshServesAgain) {
   expect_near(jit([](const Array& a) { return sum(a); })(x), sum(ramp({64, 32})));
 }
 
+TEST(MeshJit, AFailedRunLeavesNoDonatedState) {
+  std::vector<DevicePtr> devices = virtual_devices(2);
+  devices[1] = Device::virtual_device({20000, kLarge, kLarge}, 1);
+  const Mesh mesh = make_mesh({2}, {"data"}, devices);
+  const Array x = device_put(ramp({64, 32}), NamedSharding(mesh, P("data")));
+  const auto step = jit([](const Array& a) { return std::pair(a + 1.0f, matmul(a, transpose(a))); },
+                        {.donate_argnums = {0}});
+  EXPECT_THROW(step(x), CapacityError);
+  EXPECT_THAT(message_of([&] { floats(x); }), HasSubstr("(whose run failed)"));
+}
+
+TEST(MeshJit, WhatOthersHoldIsNotDonatedAndWhatTheyLetGoIs) {
+  const Mesh mesh = mesh_of({2}, {"data"});
+  const auto step = jit([](const Array& a) { return a + 1.0f; }, {.donate_argnums = {0}});
+  const Array x = device_put(ramp({8, 4}), NamedSharding(mesh, P("data")));
+  {
+    const auto shards = addressable_shards(x);
+    EXPECT_THAT(message_of([&] { step(x); }), HasSubstr("shares its memory with another array"));
+  }
+  expect_near(step(x), ramp({8, 4}) + 1.0f, 0);
+  const Array moved = device_put(
+      device_put(device_put(ramp({8, 4}), NamedSharding(mesh, P("data"))), MemoryKind::kPinnedHost),
+      MemoryKind::kDevice);
+  expect_near(step(moved), ramp({8, 4}) + 1.0f, 0);
+}
+
 TEST(MeshJit, WeightsWaitOnTheHostInParts) {
   const std::vector<DevicePtr> devices = virtual_devices(2);
   const Mesh mesh = make_mesh({2}, {"data"}, devices);

@@ -600,5 +600,34 @@ TEST(ShardMap, RefusesWhatABodyCannotHold) {
   EXPECT_THAT(message_of([] { psum(ramp({2}), "x"); }), HasSubstr("got one outside of any"));
 }
 
+TEST(ShardMap, BranchesAndLoopsOnWhatIsTheSameEverywhere) {
+  const Mesh mesh = mesh_of({2}, {"x"});
+  const auto branch = [](const Array& a, const Array& p) {
+    return cond(
+        p, [](const Array& v) { return v + 1.0f; }, [](const Array& v) { return v - 1.0f; }, a);
+  };
+  const Array x = ramp({4, 2});
+  const auto reduced = shard_map(
+      [&](const Array& a) { return branch(a, psum(sum(a), "x") > 100.0f); }, mesh, P("x"), P("x"));
+  expect_near(reduced(x), x - 1.0f, 0);
+  const auto own = shard_map([&](const Array& a) { return branch(a, sum(a) > 0.0f); }, mesh, P("x"),
+                             P("x"));
+  EXPECT_THAT(message_of([&] { own(x); }), HasSubstr("reduce it over the mesh first"));
+  const auto loop = [&](bool is_reduced) {
+    return shard_map(
+        [is_reduced](const Array& a) {
+          return while_loop(
+              [is_reduced](const Array& v) {
+                return (is_reduced ? pmax(max(v), "x") : max(v)) < 8.0f;
+              },
+              [](const Array& v) { return v + 1.0f; }, a);
+        },
+        mesh, P("x"), P("x"));
+  };
+  const Array start = Array::from(std::vector<float>{0, 1, 2, 3}, {4});
+  expect_near(loop(true)(start), start + 5.0f, 0);
+  EXPECT_THAT(message_of([&] { loop(false)(start); }), HasSubstr("reduce it over the mesh first"));
+}
+
 }  // namespace
 }  // namespace stow

@@ -18,6 +18,7 @@ struct Membership {
   std::mutex mutex;
   std::unique_ptr<comm::World> world;          // null: not joined
   std::shared_ptr<const Processes> processes;  // null: nothing was said
+  bool has_left = false;
 };
 
 Membership& membership() {
@@ -151,7 +152,8 @@ void initialize(const Options& options) {
 void finish() {
   Membership& own = membership();
   const std::lock_guard lock(own.mutex);
-  if (own.world) own.world->leave();
+  if (own.world && !own.has_left) own.world->leave();
+  own.has_left = true;
 }
 
 int process_index() { return processes()->index(); }

@@ -208,6 +208,15 @@ void take_donated(const JitEntry& entry, std::span<const Array> arguments, const
   }
 }
 
+// True if another array holds a buffer of it.
+bool shares_memory(const Storage& storage) {
+  if (!storage.shares_buffer) return false;
+  if (!storage.shards) return storage.buffer.use_count() > 1;
+  const std::vector<Shards::Part>& parts = storage.shards->parts;
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const Shards::Part& part) { return part.buffer.use_count() > 1; });
+}
+
 std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> arguments,
                                  const ExecutablePtr& program) {
   for (size_t i = 0; i < arguments.size(); ++i)
@@ -215,26 +224,29 @@ std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> argumen
       fail_here("[{}] argument {} has no data: {}", entry.name, entry.input_names[i],
                 describe(arguments[i]));
   for (size_t i = 0; i < entry.options.donated.size(); ++i)
-    if (entry.options.donated[i] && arguments[i].impl()->storage->shares_buffer)
+    if (entry.options.donated[i] && shares_memory(*arguments[i].impl()->storage))
       fail_here("[{}] argument {} is donated, and shares its memory with another array, of which it "
                 "or its parts are shards; donate a copy",
                 entry.name, entry.input_names[i]);
   const ExecutablePtr runs = program ? program : entry.executable(target_of_entry(entry));
   std::shared_ptr<MeshRunner>& runner = entry.mesh_runners[runs.get()];
   if (!runner) runner = std::make_shared<MeshRunner>(*entry.mesh, runs);
-  std::vector<Array> placed;  // by the layout, where in_shardings cut a whole array
+  // Before anything runs: a whole argument goes where in_shardings say, else to every device.
+  std::vector<Array> placed;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& lies = entry.input_shardings[i];
-    placed.push_back(lies && !is_sharded(arguments[i]) ? device_put(arguments[i], *lies)
-                                                       : arguments[i]);
+    const std::string_view kind = memory_kind_name(arguments[i].type().kind);
+    placed.push_back(is_sharded(arguments[i]) ? arguments[i]
+                     : lies                   ? device_put(arguments[i], *lies)
+                                              : device_put(arguments[i],
+                                                           NamedSharding(*entry.mesh, {}, kind)));
   }
   std::vector<Array> results;
   try {
     results = runner->run(placed, entry.output_types, entry.output_shardings);
-  } catch (const CapacityError&) {
-    throw;
   } catch (...) {
-    take_donated(entry, arguments, " (whose run failed)");  // and may have been written in part
+    // Where one device was too small, others may have begun.
+    take_donated(entry, arguments, " (whose run failed)");
     throw;
   }
   take_donated(entry, arguments, "");

@@ -64,7 +64,8 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
     const NamedSharding* lies = i < arguments.size() ? mesh_of(arguments[i]) : nullptr;
     const std::shared_ptr<const Sharding> asked = said(in, i);
     const NamedSharding* over = asked ? sharding_over_mesh(*asked) : nullptr;
-    if (lies && asked && !asked->is_equivalent_to(Sharding(*lies), arguments[i].rank()))
+    const bool says_where = asked && (asked->named() || asked->device());  // not a kind alone
+    if (lies && says_where && !asked->is_equivalent_to(Sharding(*lies), arguments[i].rank()))
       fail_here("[{}] in_shardings say {} for {}, which lies as {}: {}; move it with device_put first",
                 what, to_string(*asked), name, to_string(Sharding(*lies)), describe(arguments[i]));
     if (over && !lies && i < arguments.size() && !is_fully_addressable(*asked) && !is_fully_replicated(*asked))
@@ -274,6 +275,9 @@ TargetPtr target_of(const sharding::Mesh& mesh) {
   TargetPtr target;
   for (const DevicePtr& device : mesh.devices()) {
     if (!distributed::is_local(device)) continue;
+    if (!device->target()->has_host_memory())
+      fail_here("[mesh] expected devices whose memory the host can address, as collectives need, got {}",
+                device->name());
     if (target && target->key() != device->target()->key())
       fail_here("[mesh] expected devices of one kind with as many threads each, got {} and {}",
                 target->key(), device->target()->key());

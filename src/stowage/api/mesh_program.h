@@ -64,8 +64,8 @@ class MeshRunner {
   /// other processes. `arguments`: one an input, each as its layout says; one that is not over the mesh
   /// is copied to every device. `types` and `shardings` (null: as the compiler left it) are of the
   /// results.
-  /// Errors: those of Executable::run, of the position where it began; then donated arguments may hold
-  /// nothing of use.
+  /// Errors: the first error of any position, as Executable::run() throws. Donated arguments are then
+  /// unusable.
   std::vector<Array> run(std::span<const Array> arguments, std::span<const ArrayType> types,
                          std::span<const std::shared_ptr<const Sharding>> shardings);
 

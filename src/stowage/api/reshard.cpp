@@ -220,7 +220,7 @@ Array reshard_over_mesh(const Array& x, const NamedSharding& to) {
   if (!transfers.empty() && takes_part)
     Exchanger(x, to, target, parts).run(std::move(transfers), members);
   Array array = array_of_shards(type, to, std::move(parts));
-  array.impl()->storage->shares_buffer = true;
+  array.impl()->storage->shares_buffer = true;  // parts that stayed where they are
   return array;
 }
 

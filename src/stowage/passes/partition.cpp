@@ -334,8 +334,17 @@ class Writer {
                       source(v)));
   }
 
-  void check_same_everywhere(const Node& node, bool manual) const {
-    if (manual)
+  // True for a part of a shard_map's body that is not the same along every mesh axis.
+  bool may_differ(const GraphShardings& level, ValueId v) const {
+    for (int axis = 0; axis < mesh_.rank(); ++axis)
+      if (level.is_manual(v) && (level.varies[v.index()] >> axis & 1) != 0 &&
+          mesh_.extents[static_cast<size_t>(axis)] > 1)
+        return true;
+    return false;
+  }
+
+  void check_same_everywhere(const Node& node, bool differs) const {
+    if (differs)
       error(node,
             "expected the same value on every position, got one that may differ between "
             "them; reduce it over the mesh first");
@@ -343,7 +352,7 @@ class Writer {
 
   void write_cond(size_t n) {
     const Node& node = from_.nodes()[n];
-    check_same_everywhere(node, level_.is_manual(node.operands[0]));
+    check_same_everywhere(node, may_differ(level_, node.operands[0]));
     std::vector<Val> operands = {local(node.operands[0])};
     std::vector<AxisSharding> in;
     for (size_t i = 1; i < node.operands.size(); ++i) {
@@ -364,7 +373,7 @@ class Writer {
     const Node& node = from_.nodes()[n];
     const auto& p = node.as<WhileParams>();
     const GraphShardings &condition = inner(n, 0), &body = inner(n, 1);
-    check_same_everywhere(node, condition.is_manual(condition.graph->outputs()[0]));
+    check_same_everywhere(node, may_differ(condition, condition.graph->outputs()[0]));
     const auto n_cond = static_cast<size_t>(p.n_cond_consts),
                n_body = static_cast<size_t>(p.n_body_consts);
     const auto of_input = [](const GraphShardings& level, size_t i) -> const AxisSharding& {

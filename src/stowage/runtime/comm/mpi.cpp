@@ -290,15 +290,17 @@ Result<std::unique_ptr<World>> join_mpi(const Launch& launch, const WorldOptions
   auto process = std::make_shared<Process>();
   process->mpi = *functions;
   process->timeout_ns = static_cast<int64_t>(options.timeout_s * 1e9);
-  const int wanted = options.devices > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  const int wanted = options.devices > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
   int provided = 0;
   // Streams may call from a thread of their own, one at a time.
-  if (process->mpi.init_thread(nullptr, nullptr, std::max(wanted, int{MPI_THREAD_SERIALIZED}), &provided) !=
+  if (process->mpi.init_thread(nullptr, nullptr, wanted, &provided) !=
       MPI_SUCCESS)
     return fail("Open MPI could not be initialised");
   if (provided < wanted)
-    return fail("this Open MPI has no MPI_THREAD_MULTIPLE, which {} devices a process need; give --devices 1",
-                options.devices);
+    return fail("this Open MPI has no {}, which {} device{} a process need{}",
+                options.devices > 1 ? "MPI_THREAD_MULTIPLE" : "MPI_THREAD_SERIALIZED",
+                options.devices, options.devices > 1 ? "s" : "",
+                options.devices > 1 ? "; give --devices 1" : "s");
   if (process->mpi.comm_dup(process->mpi.world, &process->comm) != MPI_SUCCESS)
     return fail("Open MPI: no communicator");
   process->mpi.set_errhandler(process->comm, process->mpi.errors_return);
