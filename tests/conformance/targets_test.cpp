@@ -32,18 +32,6 @@ std::vector<TargetPtr> targets() {
   return {cpu_target(2), std::make_shared<const OtherTarget>(2)};
 }
 
-Graph one_op(const Sample& sample) {
-  Graph graph;
-  GraphBuilder b(graph);
-  std::vector<Val> operands;
-  for (const ArrayType& type : sample.operands) operands.emplace_back(b, graph.add_input(type));
-  std::vector<ValueId> outputs;
-  for (const Val& v : b.add(sample.op, sample.params, operands, sample.graphs))
-    outputs.push_back(v.id());
-  graph.set_outputs(outputs);
-  return graph;
-}
-
 TEST(Targets, RunEverySampleAsTheReferenceSays) {
   testing::Random random(21);
   for (const Sample& sample : testing::samples()) {

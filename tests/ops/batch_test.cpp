@@ -33,18 +33,6 @@ Bytes stacked(const std::vector<Bytes>& examples, const ArrayType& type, int64_t
   return bytes;
 }
 
-Graph one_op(const Sample& sample) {
-  Graph graph;
-  GraphBuilder b(graph);
-  std::vector<Val> operands;
-  for (const ArrayType& type : sample.operands) operands.emplace_back(b, graph.add_input(type));
-  std::vector<ValueId> outputs;
-  for (const Val& v : b.add(sample.op, sample.params, operands, sample.graphs))
-    outputs.push_back(v.id());
-  graph.set_outputs(outputs);
-  return graph;
-}
-
 // The batch of `graph` with these axes gives what its examples give: the same bits from the
 // reference kernels, and near those from the compiler.
 void check(const Graph& graph, const std::vector<std::vector<Bytes>>& examples,

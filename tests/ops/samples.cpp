@@ -545,6 +545,18 @@ void add_collectives(Table& t) {
 
 }  // namespace
 
+Graph one_op(const Sample& sample) {
+  Graph graph;
+  GraphBuilder b(graph);
+  std::vector<Val> operands;
+  for (const ArrayType& type : sample.operands) operands.emplace_back(b, graph.add_input(type));
+  std::vector<ValueId> outputs;
+  for (const Val& v : b.add(sample.op, sample.params, operands, sample.graphs))
+    outputs.push_back(v.id());
+  graph.set_outputs(outputs);
+  return graph;
+}
+
 std::string to_string(const Sample& sample) {
   return fmt::format("{}/{}", op_name(sample.op), sample.name);
 }

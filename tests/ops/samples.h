@@ -38,6 +38,8 @@ struct Sample {
 
 /// "add/f32", unique, for messages and test names.
 std::string to_string(const Sample& sample);
+/// A graph of the sample's op alone: inputs are its operands, outputs its results.
+Graph one_op(const Sample& sample);
 
 /// All samples, in the order of the op list.
 const std::vector<Sample>& samples();

@@ -37,17 +37,6 @@ std::set<int> letters_of(const ShardingFactors& f) {
   return letters;
 }
 
-Graph one_op(const Sample& sample) {
-  Graph graph;
-  GraphBuilder b(graph);
-  std::vector<Val> operands;
-  for (const ArrayType& type : sample.operands) operands.emplace_back(b, graph.add_input(type));
-  std::vector<ValueId> outputs;
-  for (const Val& v : b.add(sample.op, sample.params, operands)) outputs.push_back(v.id());
-  graph.set_outputs(outputs);
-  return graph;
-}
-
 Graph local_graph(const Sample& sample, const OpShardings& shardings, const MeshShape& mesh) {
   Graph graph;
   GraphBuilder b(graph);

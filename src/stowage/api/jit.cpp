@@ -231,21 +231,14 @@ std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> argumen
   const ExecutablePtr runs = program ? program : entry.executable(target_of_entry(entry));
   std::shared_ptr<MeshRunner>& runner = entry.mesh_runners[runs.get()];
   if (!runner) runner = std::make_shared<MeshRunner>(*entry.mesh, runs);
-  // Before anything runs: a whole argument goes where in_shardings say, else to every device.
-  std::vector<Array> placed;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto& lies = entry.input_shardings[i];
-    const std::string_view kind = memory_kind_name(arguments[i].type().kind);
-    placed.push_back(is_sharded(arguments[i]) ? arguments[i]
-                     : lies                   ? device_put(arguments[i], *lies)
-                                              : device_put(arguments[i],
-                                                           NamedSharding(*entry.mesh, {}, kind)));
-  }
+  // Outside of the try below: nothing has run yet when this fails.
+  const std::vector<Array> placed =
+      placed_over_mesh(*entry.mesh, arguments, entry.input_shardings);
   std::vector<Array> results;
   try {
     results = runner->run(placed, entry.output_types, entry.output_shardings);
   } catch (...) {
-    // Where one device was too small, others may have begun.
+    // If one device was too small, others may have begun.
     take_donated(entry, arguments, " (whose run failed)");
     throw;
   }

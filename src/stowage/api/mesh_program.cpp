@@ -148,6 +148,21 @@ std::mutex& one_at_a_time() {
 
 }  // namespace
 
+std::vector<Array> placed_over_mesh(const sharding::Mesh& mesh, std::span<const Array> arguments,
+                                    std::span<const std::shared_ptr<const Sharding>> lies) {
+  std::vector<Array> placed;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Array& x = arguments[i];
+    if (is_sharded(x))
+      placed.push_back(x);
+    else if (lies[i])
+      placed.push_back(device_put(x, *lies[i]));
+    else
+      placed.push_back(device_put(x, NamedSharding(mesh, {}, memory_kind_name(x.type().kind))));
+  }
+  return placed;
+}
+
 MeshRunner::MeshRunner(sharding::Mesh mesh, ExecutablePtr program)
     : mesh_(std::move(mesh)), program_(std::move(program)) {
   const auto all = processes();
@@ -183,14 +198,8 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
                                    std::span<const std::shared_ptr<const Sharding>> shardings) {
   // By position of this process, then by input.
   std::vector<std::vector<DeviceBufferPtr>> buffers(local_.size());
-  std::vector<Array> copies;
-  for (const Array& given : arguments) {
-    Array argument = given;
-    if (!is_sharded(argument)) {
-      const std::string_view kind = memory_kind_name(argument.type().kind);
-      argument = device_put(argument, NamedSharding(mesh_, {}, kind));
-      copies.push_back(argument);
-    }
+  for (const Array& argument : arguments) {
+    STOW_CHECK(is_sharded(argument), "an argument does not lie over the mesh");
     const std::vector<Shards::Part>& parts = argument.impl()->storage->shards->parts;
     STOW_CHECK(parts.size() == local_.size(), "an array has {} parts here, expected {}",
                parts.size(), local_.size());
@@ -257,18 +266,19 @@ std::vector<Array> MeshPrograms::run(const std::string& what, const MeshLayout& 
   for (const DevicePtr& device : layout.mesh.devices()) key += fmt::format(" {}", device->number());
   std::vector<ArrayType> types;
   for (ValueId v : graph.outputs()) types.push_back(graph.type(v));
+  const std::vector<Array> placed = placed_over_mesh(layout.mesh, arguments, layout.inputs);
   const size_t hash = structural_hash(graph);
   const auto [first, last] = programs_.equal_range(hash);
   for (auto it = first; it != last; ++it)
     if (it->second.key == key && equal(it->second.graph, graph))
-      return it->second.runner->run(arguments, types, {});
+      return it->second.runner->run(placed, types, {});
   CompileOptions options;
   options.mesh = mesh_options(what, layout, graph);
   auto runner = std::make_shared<MeshRunner>(
       layout.mesh, compile(graph, options, target_of(layout.mesh)));
   if (programs_.size() >= kMostPrograms) programs_.clear();
   programs_.emplace(hash, Entry{graph, key, runner});
-  return runner->run(arguments, types, {});
+  return runner->run(placed, types, {});
 }
 
 TargetPtr target_of(const sharding::Mesh& mesh) {

@@ -15,7 +15,7 @@
 
 namespace stow {
 
-/// What a program over a mesh needs beside its graph.
+/// The shardings that a program over a mesh needs beside its graph.
 struct MeshLayout {
   sharding::Mesh mesh;
   /// By input of the graph; null: the argument is there whole in each process, and is replicated.
@@ -40,7 +40,7 @@ std::optional<MeshLayout> mesh_layout(const std::string& what, std::span<const A
 /// Throws that an operation on an array over this mesh cannot be done.
 [[noreturn]] void refuse_over_mesh(const std::string& what, const sharding::Mesh& mesh);
 
-/// What the compiler needs of a layout. `graph`: over whole arrays; it may have more outputs than the
+/// The compiler's options for a layout. `graph`: over whole arrays; it may have more outputs than the
 /// layout, the tokens of effects.
 /// Errors: TraceError where a sharding does not fit its type.
 std::shared_ptr<const MeshOptions> mesh_options(const std::string& what, const MeshLayout& layout,
@@ -54,6 +54,11 @@ void note_mesh(const NamedSharding& sharding);
 /// Errors: TraceError where they differ in kind or threads.
 TargetPtr target_of(const sharding::Mesh& mesh);
 
+/// The arguments of a program over a mesh. One that lies whole goes where `lies` says, by input, or else to
+/// every device. Errors: as device_put().
+std::vector<Array> placed_over_mesh(const sharding::Mesh& mesh, std::span<const Array> arguments,
+                                    std::span<const std::shared_ptr<const Sharding>> lies);
+
 /// A program of a mesh made ready for the devices of this process. One thread at a time runs it.
 class MeshRunner {
  public:
@@ -61,8 +66,7 @@ class MeshRunner {
 
   const sharding::Mesh& mesh() const { return mesh_; }
   /// Runs it at all positions of this process, each on its device's own thread, together with those of
-  /// other processes. `arguments`: one an input, each as its layout says; one that is not over the mesh
-  /// is copied to every device. `types` and `shardings` (null: as the compiler left it) are of the
+  /// other processes. `arguments`: one an input, each over the mesh (placed_over_mesh). `types` and `shardings` (null: as the compiler left it) are of the
   /// results.
   /// Errors: the first error of any position, as Executable::run() throws. Donated arguments are then
   /// unusable.
@@ -81,7 +85,7 @@ class MeshRunner {
   ExecutablePtr program_;
   std::vector<Position> local_;
   bool is_fully_local_;
-  // Of a mesh within this process; made anew after an error, which ends them.
+  // Those of a mesh within this process. An error ends them; the next run makes new ones.
   std::vector<std::unique_ptr<comm::Communicator>> communicators_;
 };
 
@@ -101,7 +105,7 @@ class MeshPrograms {
   std::unordered_multimap<size_t, Entry> programs_;
 };
 
-/// What distinguishes shardings over meshes in a cache: equal texts mean equal shardings while the
+/// A text that distinguishes shardings over meshes in a cache: equal texts mean equal shardings while the
 /// devices live. Empty for an array on one device.
 std::string mesh_key(const Array& array);
 

@@ -17,7 +17,7 @@ struct PlacedLeaf {
   comm::Fingerprint fingerprint{};
 };
 
-/// What identifies the elements that `read` gives, `source` being their dtype, and the type they get.
+/// A digest of the elements that `read` gives, of dtype `source`, and of the type that they get.
 comm::Fingerprint fingerprint_of(const ArrayType& type, DType source, int64_t n_elems,
                                  const ReadElements& read);
 

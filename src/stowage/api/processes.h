@@ -26,10 +26,10 @@ class Processes {
   Processes(int index, int count, std::vector<DevicePtr> local,
             std::vector<comm::Communicator*> communicators);
 
-  int index() const { return index_; }                             ///< Of this one.
-  int count() const { return count_; }                             ///< Of all.
-  const std::vector<DevicePtr>& local() const { return local_; }   ///< Devices of this one.
-  const std::vector<DevicePtr>& devices() const { return all_; }   ///< Of all, by process.
+  int index() const { return index_; }                             ///< The number of this process.
+  int count() const { return count_; }                             ///< The number of processes.
+  const std::vector<DevicePtr>& local() const { return local_; }   ///< This process's devices.
+  const std::vector<DevicePtr>& devices() const { return all_; }   ///< Every process's devices, in order.
   /// The process of a device; this one for devices that are in no list.
   int process_of(const Device* device) const;
   /// The processes that have one of these devices, increasing.
