@@ -151,6 +151,8 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
   r.lse.resize(size_t(s.batch * s.q_heads * s.q_len));
   if (sizes) *sizes = r;
   std::vector<double> prob(size_t(s.kv_len)), d_prob(size_t(s.kv_len));
+  const std::vector<double> q = p.q.values(), k = p.k.values(), v = p.v.values();
+  const std::vector<double> d_out = p.d_out.values();
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < s.q_heads; ++h)
       for (int64_t i = 0; i < s.q_len; ++i) {
@@ -161,7 +163,7 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
         double most = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
         for (int64_t j = first; j < last; ++j) {
           double score = 0;
-          for (int64_t d = 0; d < dims; ++d) score += p.q.at(b, i, h, d) * p.k.at(b, j, g, d);
+          for (int64_t d = 0; d < dims; ++d) score += q[row + size_t(d)] * k[kv_row(j) + size_t(d)];
           prob[size_t(j)] = score * double(p.spec.scale);
           most = std::max(most, prob[size_t(j)]);
         }
@@ -171,30 +173,30 @@ inline AttentionResult attention_oracle(const AttentionProblem& p,
           prob[size_t(j)] /= sum;
           d_prob[size_t(j)] = 0;
           for (int64_t d = 0; d < dims; ++d) {
-            r.out[row + size_t(d)] += prob[size_t(j)] * p.v.at(b, j, g, d);
-            d_prob[size_t(j)] += p.d_out.at(b, i, h, d) * p.v.at(b, j, g, d);
-            r.dv[kv_row(j) + size_t(d)] += prob[size_t(j)] * p.d_out.at(b, i, h, d);
+            r.out[row + size_t(d)] += prob[size_t(j)] * v[kv_row(j) + size_t(d)];
+            d_prob[size_t(j)] += d_out[row + size_t(d)] * v[kv_row(j) + size_t(d)];
+            r.dv[kv_row(j) + size_t(d)] += prob[size_t(j)] * d_out[row + size_t(d)];
           }
           delta += prob[size_t(j)] * d_prob[size_t(j)];
         }
         double delta_size = 0;
         for (int64_t j = first; sizes && j < last; ++j)
           for (int64_t d = 0; d < dims; ++d) {
-            const double term = prob[size_t(j)] * std::abs(p.v.at(b, j, g, d));
+            const double term = prob[size_t(j)] * std::abs(v[kv_row(j) + size_t(d)]);
             sizes->out[row + size_t(d)] += term;
             sizes->dv[kv_row(j) + size_t(d)] +=
-                prob[size_t(j)] * std::abs(p.d_out.at(b, i, h, d));
-            delta_size += 2 * term * std::abs(p.d_out.at(b, i, h, d));
+                prob[size_t(j)] * std::abs(d_out[row + size_t(d)]);
+            delta_size += 2 * term * std::abs(d_out[row + size_t(d)]);
           }
         for (int64_t j = first; j < last; ++j) {
           const double ds = prob[size_t(j)] * (d_prob[size_t(j)] - delta) * double(p.spec.scale);
           for (int64_t d = 0; d < dims; ++d) {
-            r.dq[row + size_t(d)] += ds * p.k.at(b, j, g, d);
-            r.dk[kv_row(j) + size_t(d)] += ds * p.q.at(b, i, h, d);
+            r.dq[row + size_t(d)] += ds * k[kv_row(j) + size_t(d)];
+            r.dk[kv_row(j) + size_t(d)] += ds * q[row + size_t(d)];
             if (!sizes) continue;
             const double size = std::abs(ds) + prob[size_t(j)] * delta_size * double(p.spec.scale);
-            sizes->dq[row + size_t(d)] += size * std::abs(p.k.at(b, j, g, d));
-            sizes->dk[kv_row(j) + size_t(d)] += size * std::abs(p.q.at(b, i, h, d));
+            sizes->dq[row + size_t(d)] += size * std::abs(k[kv_row(j) + size_t(d)]);
+            sizes->dk[kv_row(j) + size_t(d)] += size * std::abs(q[row + size_t(d)]);
           }
         }
       }

@@ -110,6 +110,68 @@ inline float bf16_part(float x, int part) {
   return nearest(x);
 }
 
+/// A row of A or the matrix B as T, row-major; of floats also part 0, 1 or 2 of each element.
+template <typename T>
+std::vector<T> widened(DType t, const void* data, int64_t base, const std::vector<int64_t>& rows,
+                       const std::vector<int64_t>& cols, int part = -1) {
+  std::vector<T> out;
+  out.reserve(rows.size() * cols.size());
+  for (int64_t row : rows)
+    for (int64_t col : cols) {
+      const T x = T(read_element(t, data, base + row + col));
+      out.push_back(part < 0 ? x : T(bf16_part(float(x), part)));
+    }
+  return out;
+}
+
+/// sums[n] = fma(a[k], b[k, n], sums[n]) for each k of [first, last) in turn.
+template <typename T>
+void fuse_into(std::vector<T>& sums, const std::vector<T>& a, const std::vector<T>& b, size_t first,
+               size_t last, size_t step = 1) {
+  const size_t n = sums.size();
+  for (size_t k = first; k < last; k += step)
+    for (size_t j = 0; j < n; ++j) sums[j] = std::fma(a[k], b[k * n + j], sums[j]);
+}
+
+/// The same of even k and of odd ones, each from 0; then their sum onto `sums`.
+template <typename T>
+void add_halves(std::vector<T>& sums, const std::vector<T>& a, const std::vector<T>& b, size_t first,
+                size_t last) {
+  std::vector<T> even(sums.size()), odd(sums.size());
+  fuse_into(even, a, b, first, last, 2);
+  fuse_into(odd, a, b, first + 1, last, 2);
+  for (size_t j = 0; j < sums.size(); ++j) sums[j] += even[j] + odd[j];
+}
+
+/// A row of A times the matrix B in the contract's order of sums, not yet rounded to C's dtype.
+/// `a` and `b` hold one element for each part of a tripled product, in the order of bf16_part().
+template <typename T>
+std::vector<T> contract_row(cpu::GemmForm form, bool fma, const std::vector<std::vector<T>>& a,
+                            const std::vector<std::vector<T>>& b, size_t n_k, size_t n) {
+  std::vector<T> total(n);
+  if (form == cpu::GemmForm::kTiled) {
+    for (size_t k = 0; k < n_k; k += 32) add_halves(total, a[0], b[0], k, std::min(k + 32, n_k));
+    return total;
+  }
+  for (size_t block = 0; block < n_k; block += 256) {
+    const size_t end = std::min(block + 256, n_k);
+    std::vector<T> sum(n);
+    if (form == cpu::GemmForm::kTripled) {
+      constexpr size_t kProducts[][2] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 0}, {0, 2}};
+      for (size_t k = block; k < end; k += 32)
+        for (const auto& [of_a, of_b] : kProducts)
+          add_halves(sum, a[of_a], b[of_b], k, std::min(k + 32, end));
+    } else if (fma) {
+      fuse_into(sum, a[0], b[0], block, end);
+    } else {
+      for (size_t k = block; k < end; ++k)
+        for (size_t j = 0; j < n; ++j) sum[j] = T(a[0][k] * b[0][k * n + j]) + sum[j];
+    }
+    for (size_t j = 0; j < n; ++j) total[j] = block == 0 ? sum[j] : total[j] + sum[j];
+  }
+  return total;
+}
+
 /// What the contract says C holds after gemm(), in logical order, given C before.
 /// `fma`: whether the running target fuses.
 inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
@@ -121,61 +183,33 @@ inline std::vector<double> gemm_contract(const GemmProblem& p, bool fma) {
   const auto b_k = p.offsets(&cpu::GemmDim::b_stride, {&p.spec.k});
   std::vector<double> c = p.result();
   const cpu::GemmForm form = cpu::gemm_form(p.spec);
-  const bool tiles = form == cpu::GemmForm::kTiled, triples = form == cpu::GemmForm::kTripled;
-  auto product = [&]<typename T>(T, int64_t ao, int64_t bo) -> double {
-    T total = 0;
-    for (size_t k = 0; tiles && k < a_k.size(); k += 32) {
-      T halves[2] = {0, 0};
-      for (size_t i = k; i < std::min(k + 32, a_k.size()); ++i)
-        halves[i % 2] = std::fma(T(read_element(p.spec.a, p.a.data(), ao + a_k[i])),
-                                 T(read_element(p.spec.b, p.b.data(), bo + b_k[i])), halves[i % 2]);
-      total += halves[0] + halves[1];
-    }
-    if (tiles) return double(total);
-    for (size_t block = 0; triples && block < a_k.size(); block += 256) {
-      constexpr int kProducts[][2] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 0}, {0, 2}};
-      const size_t end = std::min(block + 256, a_k.size());
-      T sum = 0;
-      for (size_t k = block; k < end; k += 32)
-        for (const auto& [of_a, of_b] : kProducts) {
-          T halves[2] = {0, 0};
-          for (size_t i = k; i < std::min(k + 32, end); ++i)
-            halves[i % 2] =
-                std::fma(T(bf16_part(float(read_element(p.spec.a, p.a.data(), ao + a_k[i])), of_a)),
-                         T(bf16_part(float(read_element(p.spec.b, p.b.data(), bo + b_k[i])), of_b)),
-                         halves[i % 2]);
-          sum += halves[0] + halves[1];
-        }
-      total = block == 0 ? sum : total + sum;
-    }
-    if (triples) return double(total);
-    for (size_t k = 0; k < a_k.size(); k += 256) {
-      T sum = 0;
-      for (size_t i = k; i < std::min(k + 256, a_k.size()); ++i) {
-        const T x = T(read_element(p.spec.a, p.a.data(), ao + a_k[i]));
-        const T y = T(read_element(p.spec.b, p.b.data(), bo + b_k[i]));
-        sum = fma ? std::fma(x, y, sum) : T(x * y) + sum;
-      }
-      total = k == 0 ? sum : total + sum;
-    }
-    return double(total);
-  };
+  const int first_part = form == cpu::GemmForm::kTripled ? 0 : -1;
+  const int last_part = form == cpu::GemmForm::kTripled ? 2 : -1;
   auto rounded = [&](double x) {
     double slot = 0;
     write_element(p.spec.c, &slot, 0, x);
     return read_element(p.spec.c, &slot, 0);
   };
   size_t at = 0;
-  for (size_t batch = 0; batch < a_batch.size(); ++batch)
-    for (int64_t am : a_m)
-      for (int64_t bn : b_n) {
-        const int64_t ao = a_batch[batch] + am, bo = b_batch[batch] + bn;
-        double x = rounded(p.spec.c == DType::kF64 ? product(double{}, ao, bo)
-                                                   : product(float{}, ao, bo));
-        if (p.spec.accumulate)
-          x = p.spec.c == DType::kF64 ? c[at] + x : rounded(double(float(c[at]) + float(x)));
-        c[at++] = x;
+  const auto run = [&]<typename T>(T) {
+    for (size_t batch = 0; batch < a_batch.size(); ++batch) {
+      std::vector<std::vector<T>> a, b;
+      for (int part = first_part; part <= last_part; ++part)
+        b.push_back(widened<T>(p.spec.b, p.b.data(), b_batch[batch], b_k, b_n, part));
+      for (int64_t row : a_m) {
+        a.clear();
+        for (int part = first_part; part <= last_part; ++part)
+          a.push_back(widened<T>(p.spec.a, p.a.data(), a_batch[batch], {row}, a_k, part));
+        for (const T sum : contract_row(form, fma, a, b, a_k.size(), b_n.size())) {
+          double x = rounded(double(sum));
+          if (p.spec.accumulate)
+            x = p.spec.c == DType::kF64 ? c[at] + x : rounded(double(float(c[at]) + float(x)));
+          c[at++] = x;
+        }
       }
+    }
+  };
+  p.spec.c == DType::kF64 ? run(double{}) : run(float{});
   return c;
 }
 

@@ -124,8 +124,9 @@ void Reorder::start(std::vector<int32_t> order) {
 int64_t Reorder::lowest(int32_t buffer) {
   const int32_t position = states_[buffer].position;
   const int64_t first = begin_[buffer], end = begin_[buffer + 1], alignment = alignments_[buffer];
-  if (static_cast<int64_t>(taken_.size()) < end - first)
-    taken_.resize(static_cast<size_t>(end - first));
+  constexpr int64_t kGroup = 4;
+  if (static_cast<int64_t>(taken_.size()) < align_up(end - first + 1, kGroup))
+    taken_.resize(static_cast<size_t>(align_up(end - first + 1, kGroup)));
   // Without branches, which nothing would foretell.
   Delta* taken = taken_.data();
   size_t n = 0;
@@ -133,8 +134,8 @@ int64_t Reorder::lowest(int32_t buffer) {
     for (int64_t e = first; e < end; ++e) {
       const State& other = states_[others_[e]];
       const Delta d = delta_of(e);
-      taken[n] = {other.offset + d.low, align_up(other.offset + d.high, alignment)};
-      n += static_cast<size_t>((other.position <= position) & (other.offset + d.high > 0));
+      taken[n] = {other.offset + d.low, other.offset + d.high};
+      n += static_cast<size_t>((other.position <= position) & (taken[n].high > 0));
     }
   };
   if (deltas_.empty()) {
@@ -145,13 +146,17 @@ int64_t Reorder::lowest(int32_t buffer) {
   }
   work_ += 8 + (end - first) / 2 + 2 * static_cast<int64_t>(n);
   // Up past what is in the way, until nothing is: a few times through the few that there are is
-  // less than to sort them.
+  // less than to sort them. Those of a group are compared with one base, and so do not wait for each
+  // other; the least place that fits is the same in any order.
+  for (size_t i = n; i % kGroup != 0; ++i) taken[i] = {0, 0};
   int64_t base = 0;
   for (int64_t before = -1; base != before;) {
     before = base;
-    for (size_t i = 0; i < n; ++i) {
-      const int64_t rise = std::max<int64_t>(taken[i].high - base, 0);
-      base += rise & -static_cast<int64_t>(taken[i].low < base);
+    for (size_t i = 0; i < n; i += kGroup) {
+      int64_t highest = 0;
+      for (size_t k = i; k < i + kGroup; ++k)
+        highest = std::max(highest, taken[k].high & -static_cast<int64_t>(taken[k].low < base));
+      base = std::max(base, align_up(highest, alignment));
     }
   }
   return base;

@@ -9,7 +9,6 @@
 #include <queue>
 #include <set>
 #include <tuple>
-#include <unordered_set>
 #include <utility>
 
 #include "stowage/passes/live_sequence.h"
@@ -151,31 +150,47 @@ class BeamSearch {
       return std::tie(a.peak, a.live, a.rank) < std::tie(b.peak, b.live, b.rank);
     };
     std::vector<Move> moves;
-    std::vector<State> next;
+    // States of the next step; those behind the first n_next keep their memory for steps to come.
+    std::vector<State> next(1);
+    size_t n_beam = 1, n_next = 0;
+    std::vector<uint32_t> seen;  // 1 + the place in `next`, at the hash of its set; 0 where there is none
+    size_t slots = 64;
+    while (slots < 4 * width) slots *= 2;
     Set done;
     for (size_t step = 0; step < n_; ++step) {
       moves.clear();
-      for (size_t s = 0; s < beam.size(); ++s) {
+      for (size_t s = 0; s < n_beam; ++s) {
         // Only some of the ready units, the earliest: the rest come later anyway.
         const size_t looked_at = std::min<size_t>(beam[s].ready.size(), 24);
         for (size_t i = 0; i < looked_at; ++i)
           moves.push_back(weigh(beam[s], s, beam[s].ready[i], moves.size()));
       }
       // The best first, some more at a time until there are enough.
-      next.clear();
-      std::unordered_set<Set, HashOfSet> seen;
-      for (auto from = moves.begin(); from != moves.end() && next.size() < width;) {
+      n_next = 0;
+      seen.assign(slots, 0);
+      // True if no state of `next` has that set; the next one to be added has it.
+      const auto is_new = [&](const Set& set) {
+        size_t at = HashOfSet()(set) % slots;
+        for (; seen[at] != 0; at = (at + 1) % slots)
+          if (next[seen[at] - 1].done == set) return false;
+        seen[at] = static_cast<uint32_t>(n_next + 1);
+        return true;
+      };
+      for (auto from = moves.begin(); from != moves.end() && n_next < width;) {
         const auto to = from + std::min<std::ptrdiff_t>(2 * static_cast<std::ptrdiff_t>(width),
                                                         moves.end() - from);
         std::nth_element(from, to, moves.end(), better);
         std::sort(from, to, better);
-        for (; from != to && next.size() < width; ++from) {
+        for (; from != to && n_next < width; ++from) {
           done = beam[from->state].done;
           add(done, from->unit);
-          if (seen.insert(done).second) next.push_back(apply(beam[from->state], *from));
+          if (!is_new(done)) continue;
+          if (n_next == next.size()) next.emplace_back();
+          apply(beam[from->state], *from, next[n_next++]);
         }
       }
       std::swap(beam, next);
+      n_beam = n_next;
     }
     std::vector<int> order(n_);
     int link = beam[0].link;
@@ -526,8 +541,9 @@ class BeamSearch {
             static_cast<uint32_t>(rank), u};
   }
 
-  State apply(const State& from, const Move& move) {
-    State s = from;
+  // Makes `s` what the state `from` becomes by a move.
+  void apply(const State& from, const Move& move, State& s) {
+    s = from;
     add(s.done, move.unit);
     s.live = move.live;
     s.peak = move.peak;
@@ -539,7 +555,6 @@ class BeamSearch {
     }
     links_.push_back({from.link, move.unit});
     s.link = static_cast<int>(links_.size() - 1);
-    return s;
   }
 
   const Units& units_;

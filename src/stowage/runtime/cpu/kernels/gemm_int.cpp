@@ -1,3 +1,6 @@
+// Products of integers: rare, so machines with AVX-512 run what is compiled for AVX2.
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3)
 #include "stowage/runtime/cpu/kernels/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/gemm_int.cpp"
