@@ -7,9 +7,15 @@
 
 #include "stowage/base/bytes.h"
 #include "stowage/base/error.h"
+#include "stowage/ir/product_pieces.h"
 
 namespace stow::cpu {
 namespace {
+
+// What plans count with is what is made at a time.
+static_assert(kPieceDepth == gemm_piece_stride(false, false) &&
+              kLeftPieceRows == gemm_piece_stride(false, true) &&
+              kRightPieceCols == gemm_piece_stride(true, true));
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
