@@ -1,4 +1,5 @@
-// Runs every *.txt of this folder: graphs, the passes they go through and the text they become.
+// Runs every *.txt of this folder: graphs, the passes they go through and the text they become; the
+// last may give units or a schedule. A schedule's text is read back as well.
 //
 //   // Comments, kept.
 //   --- input simplify            the passes, in order; none prints the graph as it was read
@@ -20,10 +21,27 @@
 
 #include "stowage/ir/parse.h"
 #include "stowage/ir/print.h"
+#include "stowage/ir/schedule_parser.h"
+#include "stowage/ir/schedule_printer.h"
 #include "stowage/ops/verify.h"
+#include "stowage/passes/dead_code.h"
+#include "stowage/passes/fuse.h"
+#include "stowage/passes/gather_blocks.h"
+#include "stowage/passes/lower.h"
+#include "stowage/passes/move_parts.h"
 #include "stowage/passes/partition.h"
+#include "stowage/passes/repeat_summands.h"
 #include "stowage/passes/residuals.h"
 #include "stowage/passes/simplify.h"
+#include "stowage/passes/sink_into_scans.h"
+#include "stowage/passes/sink_moves.h"
+#include "stowage/passes/slice_work.h"
+#include "stowage/passes/spill_stacks.h"
+#include "stowage/passes/tiles.h"
+#include "stowage/passes/transfers.h"
+#include "stowage/passes/units_text.h"
+#include "stowage/passes/unroll.h"
+#include "stowage/passes/view.h"
 #include "tests/support/source_path.h"
 
 namespace stow {
@@ -57,6 +75,54 @@ const std::map<std::string, std::function<Graph(const Graph&)>>& passes() {
       {"remove_dead_code", remove_dead_code},
       {"partition", partition_as_marked},
       {"realize_residuals", [](const Graph& graph) { return realize_residuals(graph, nullptr); }},
+      {"move_parts", move_parts},
+      {"sink_moves", sink_moves},
+      {"sink_into_scans", [](const Graph& graph) { return sink_into_scans(graph); }},
+      {"unroll_scans", unroll_scans},
+      {"sum_slices", sum_slices},
+      {"update_slices", update_slices},
+      {"spill_stacks", spill_stacks},
+      {"repeat_summands", repeat_summands},
+      {"gather_by_blocks", [](const Graph& graph) { return gather_by_blocks(graph, 64); }},
+      {"stream_tiles", [](const Graph& graph) { return stream_tiles(graph, {.bytes = 64}); }},
+  };
+  return kPasses;
+}
+
+// Units as fuse() makes them with inputs that lie as arguments do; nothing is too small for it.
+std::string fused(const Graph& graph) {
+  std::vector<View> views;
+  for (ValueId v : graph.inputs()) views.push_back(contiguous_view(BufferId(), graph.type(v)));
+  return print(graph, fuse(graph, views, true, 0, 1));
+}
+
+// Kernels that take no scratch, on one thread.
+Schedule lowered(const Graph& graph, bool fuse) {
+  LowerOptions options;
+  options.fuse = fuse;
+  options.target.scratch_bytes = [](const Kernel&) { return int64_t{0}; };
+  return lower(graph, options);
+}
+std::string text_of(const Schedule& schedule) {
+  std::string text = print(schedule);
+  const Result<Schedule> again = parse_schedule(text, "schedule");
+  if (!again.ok()) return text + again.error() + "\n";
+  EXPECT_EQ(print(*again), text);
+  return text;
+}
+
+// What a graph may become at last.
+const std::map<std::string, std::function<std::string(const Graph&)>>& last_passes() {
+  static const std::map<std::string, std::function<std::string(const Graph&)>> kPasses = {
+      {"fuse", fused},
+      {"lower", [](const Graph& graph) { return text_of(lowered(graph, true)); }},
+      {"lower_unfused", [](const Graph& graph) { return text_of(lowered(graph, false)); }},
+      {"lower_and_overlap",
+       [](const Graph& graph) {
+         const Schedule schedule = lowered(graph, true);
+         const std::vector<int> ahead(count_moves(schedule), 1);
+         return text_of(overlap_transfers(schedule, ahead).schedule);
+       }},
   };
   return kPasses;
 }
@@ -108,6 +174,10 @@ std::string transformed(const Case& c, const std::string& name) {
   try {
     verify(graph);
     for (const std::string& pass : c.passes) {
+      if (const auto last = last_passes().find(pass); last != last_passes().end()) {
+        EXPECT_EQ(pass, c.passes.back());
+        return last->second(graph);
+      }
       const auto it = passes().find(pass);
       if (it == passes().end()) return "no pass is called " + pass + "\n";
       graph = it->second(graph);

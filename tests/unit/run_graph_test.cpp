@@ -8,9 +8,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "stowage/base/text_file.h"
 #include "stowage/cli/commands.h"
 #include "stowage/io/json.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/ir/schedule_parser.h"
+#include "stowage/ir/schedule_printer.h"
 #include "stowage/stowage.h"
 #include "stowage/train/step.h"
 #include "tests/support/temporary_folder.h"
@@ -61,9 +64,19 @@ TEST_F(RunGraph, WhatIsDumpedRunsToTheSameBits) {
   const std::vector<float> want = step(Array::from(data, {3, 8, 8}), x).to_vector<float>();
   step(Array::from(data, {3, 8, 8}) * 2.0, x);  // the inputs of the first run are those that stay
 
-  std::vector<std::string> graphs;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path("dump")))
+  std::vector<std::string> graphs, schedules;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path("dump"))) {
     if (entry.path().extension() == ".txt") graphs.push_back(entry.path());
+    if (entry.path().extension() == ".schedule") schedules.push_back(entry.path());
+  }
+  ASSERT_EQ(schedules.size(), 4u);  // of three orders, and the one that runs
+  for (const std::string& schedule : schedules) {
+    const Result<std::string> text = read_text_file(schedule);
+    ASSERT_TRUE(text.ok()) << text.error();
+    const Result<Schedule> parsed = parse_schedule(*text, schedule);
+    ASSERT_TRUE(parsed.ok()) << parsed.error();
+    EXPECT_EQ(print(*parsed), *text);
+  }
   ASSERT_EQ(graphs.size(), 10u);  // traced, and after each pass
   for (const std::string& graph : graphs) {
     EXPECT_NE(graph.find("-my_step/"), std::string::npos) << graph;

@@ -10,6 +10,24 @@
 #include "stowage/ir/parse.h"
 
 namespace stow {
+namespace {
+
+// A provenance that owns the name of its file.
+struct OwnedProvenance {
+  Provenance provenance;
+  std::string file;
+};
+
+const std::unordered_map<std::string_view, OpKind>& ops_by_name() {
+  static const auto* const kOps = [] {
+    auto* ops = new std::unordered_map<std::string_view, OpKind>();
+    for (int i = 0; i < kNumOps; ++i) ops->emplace(op_name(static_cast<OpKind>(i)), OpKind(i));
+    return ops;
+  }();
+  return *kOps;
+}
+
+}  // namespace
 
 ArrayType FieldReader::type() {
   ArrayType t;
@@ -29,6 +47,46 @@ ArrayType FieldReader::type() {
   field(t.shape);
   t.weak = take_punct('~');
   return t;
+}
+
+OpKind FieldReader::op(std::string_view expected) {
+  const auto op = ops_by_name().find(peek().text);
+  if (peek().kind != TokenKind::kWord || op == ops_by_name().end()) unexpected(expected);
+  take();
+  return op->second;
+}
+
+ProvenancePtr FieldReader::provenance() {
+  std::string scope = string("the scope, in quotes"), file;
+  int line = 0;
+  const size_t start = offset();
+  if (peek().kind == TokenKind::kString) {
+    file = string("");
+    if (file.find('\0') != std::string::npos) error(start, "expected a file name without \\x00");
+    expect(':');
+    line = static_cast<int>(integer(0, INT32_MAX, "a line number"));
+  }
+  const Pass pass = take_word("by") ? pass_word() : Pass::kTraced;
+  std::string key =
+      fmt::format("{}\n{}\n{}\n{}", static_cast<int>(pass), line, file, scope);
+  const auto [it, is_new] = provenances_.try_emplace(std::move(key));
+  if (is_new) {
+    auto owner = std::make_shared<OwnedProvenance>();
+    owner->file = std::move(file);
+    owner->provenance = {std::move(scope), {owner->file.c_str(), line}, pass};
+    it->second = ProvenancePtr(owner, &owner->provenance);
+  }
+  return it->second;
+}
+
+Pass FieldReader::pass_word() {
+  const std::string_view word = peek().text;
+  for (int i = 0; i < kNumPasses; ++i)
+    if (take_word(pass_name(static_cast<Pass>(i)))) return static_cast<Pass>(i);
+  std::string names;
+  for (int i = 0; i < kNumPasses; ++i)
+    names += fmt::format("{}{}", i ? ", " : "", pass_name(static_cast<Pass>(i)));
+  error(offset(), "there is no pass '{}'; the passes are {}", word, names);
 }
 
 // {name=value, …} in any order.

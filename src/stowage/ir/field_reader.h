@@ -4,6 +4,8 @@
 
 #include <map>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "stowage/base/inside.h"
@@ -19,26 +21,35 @@ class FieldReader : public TokenReader {
       : TokenReader(text), resolve_(policies) {}
 
   ArrayType type();
+  /// The name of an op.
+  OpKind op(std::string_view expected);
+  /// What follows the @: "scope" "file":line by pass. Texts that agree share one.
+  ProvenancePtr provenance();
   /// {name=value, …}, into the alternative that `params` holds, which is that of `op`.
   void params(Params& params, OpKind op);
   /// The same for the region of that number; its parent must have a lower one.
   void region(Region& region, size_t number);
 
+ protected:
+  void field(Dims& value);
+  void field(DType& value);
+  void field(MemoryKind& value);
+  /// One number, a list of numbers, or hex"…".
+  std::vector<std::byte> elements(DType dtype);
+
  private:
   template <typename Struct>
   void fields(Struct& object, std::string_view what);
+  Pass pass_word();
 
   void constant_field(ConstantParams& params, ArrayType& value, bool has_type);
   void constant_field(ConstantParams& params, std::vector<std::byte>& data, bool has_type);
   void field(ArrayType& value);
-  void field(Dims& value);
   void field(Shape& value);
   void field(int64_t& value);
   void field(int& value);
   void field(bool& value);
   void field(float& value);
-  void field(DType& value);
-  void field(MemoryKind& value);
   void field(std::string& value);
   void field(RegionId& value);
   void field(ReduceKind& value);
@@ -46,13 +57,12 @@ class FieldReader : public TokenReader {
   void field(MeshShape& value);
   void field(AxisSharding& value);
   void field(PolicyPtr& value);
-  /// One number, a list of numbers, or hex"…".
-  std::vector<std::byte> elements(DType dtype);
   std::vector<std::byte> hex_bytes();
   void element(DType dtype, std::vector<std::byte>& data);
 
   const PolicyResolver& resolve_;
   std::map<std::string, PolicyPtr> policies_;  ///< Those asked for, by name.
+  std::unordered_map<std::string, ProvenancePtr> provenances_;
   size_t n_earlier_regions_ = 0;
 };
 

@@ -12,21 +12,6 @@
 namespace stow {
 namespace {
 
-const std::unordered_map<std::string_view, OpKind>& ops_by_name() {
-  static const auto* const kOps = [] {
-    auto* ops = new std::unordered_map<std::string_view, OpKind>();
-    for (int i = 0; i < kNumOps; ++i) ops->emplace(op_name(static_cast<OpKind>(i)), OpKind(i));
-    return ops;
-  }();
-  return *kOps;
-}
-
-// A provenance that owns the name of its file.
-struct OwnedProvenance {
-  Provenance provenance;
-  std::string file;
-};
-
 class Parser : private FieldReader {
  public:
   Parser(std::string_view text, const PolicyResolver& policies, SourceLines* lines)
@@ -143,11 +128,7 @@ class Parser : private FieldReader {
       if (!take_punct('=')) unexpected("',' or '='");
     }
     const char* const expected = n_results ? "the name of an op" : "a node, 'return' or a region";
-    const Token& name = peek();
-    const auto op = ops_by_name().find(name.text);
-    if (name.kind != TokenKind::kWord || op == ops_by_name().end()) unexpected(expected);
-    take();
-    n.op = op->second;
+    n.op = op(expected);
     expect('(');
     list(')', [&] { n.operands.push_back(defined_value(g)); });
     n.params = empty_params(n.op);
@@ -196,53 +177,11 @@ class Parser : private FieldReader {
     return types;
   }
 
-  ProvenancePtr provenance() {
-    std::string scope = string("the scope, in quotes"), file;
-    int line = 0;
-    const size_t start = offset();
-    if (peek().kind == TokenKind::kString) {
-      file = string("");
-      if (file.find('\0') != std::string::npos) error(start, "expected a file name without \\x00");
-      expect(':');
-      line = static_cast<int>(integer(0, INT32_MAX, "a line number"));
-    }
-    const Pass pass = take_word("by") ? pass_word() : Pass::kTraced;
-    std::string key =
-        fmt::format("{}\n{}\n{}\n{}", static_cast<int>(pass), line, file, scope);
-    const auto [it, is_new] = provenances_.try_emplace(std::move(key));
-    if (is_new) {
-      auto owner = std::make_shared<OwnedProvenance>();
-      owner->file = std::move(file);
-      owner->provenance = {std::move(scope), {owner->file.c_str(), line}, pass};
-      it->second = ProvenancePtr(owner, &owner->provenance);
-    }
-    return it->second;
-  }
-
-  Pass pass_word() {
-    const std::string_view word = peek().text;
-    for (int i = 0; i < kNumPasses; ++i)
-      if (take_word(pass_name(static_cast<Pass>(i)))) return static_cast<Pass>(i);
-    std::string names;
-    for (int i = 0; i < kNumPasses; ++i)
-      names += fmt::format("{}{}", i ? ", " : "", pass_name(static_cast<Pass>(i)));
-    error(offset(), "there is no pass '{}'; the passes are {}", word, names);
-  }
-
   std::string_view text_;
   SourceLines* lines_;
   int line_ = 1;
   size_t counted_ = 0;  // bytes before which lines have been counted
-  std::unordered_map<std::string, ProvenancePtr> provenances_;
 };
-
-Failure failure_at(std::string_view text, std::string_view file, const SyntaxError& e) {
-  const std::string_view before = text.substr(0, e.offset);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const size_t newline = before.rfind('\n');
-  const size_t column = newline == std::string_view::npos ? e.offset + 1 : e.offset - newline;
-  return fail("{}:{}:{}: {}", file, line, column, e.message);
-}
 
 }  // namespace
 

@@ -1,8 +1,17 @@
 #include "stowage/ir/token_reader.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace stow {
+
+Failure failure_at(std::string_view text, std::string_view file, const SyntaxError& e) {
+  const std::string_view before = text.substr(0, e.offset);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t newline = before.rfind('\n');
+  const size_t column = newline == std::string_view::npos ? e.offset + 1 : e.offset - newline;
+  return fail("{}:{}:{}: {}", file, line, column, e.message);
+}
 
 void TokenReader::unexpected(std::string_view expected) const {
   error(offset(), "expected {}, found {}", expected, describe(peek()));

@@ -7,9 +7,14 @@
 #include <string>
 #include <string_view>
 
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
 #include "stowage/ir/lexer.h"
 
 namespace stow {
+
+/// "file:line:column: message", columns in bytes from 1.
+Failure failure_at(std::string_view text, std::string_view file, const SyntaxError& error);
 
 /// All functions throw SyntaxError at the token that is not what was expected.
 class TokenReader {

@@ -118,9 +118,15 @@ ExecutablePtr compile(const Graph& graph, const CompileOptions& options, const T
   FoundPlan chosen = search_plan(g, options, *target);
   dump.graph("updates", chosen.updates);
   dump.graph("tiles", chosen.tiled);
-  if (dump.on() && options.fuse) dump.graph("summands", repeat_summands(chosen.tiled));
   Planned& planned = chosen.planned;
-  if (dump.on()) dump.timeline(timeline_csv(planned.schedule, planned.plan));
+  if (dump.on()) {
+    const LowerOptions lowering = lowering_options(options, *target);
+    const Graph summands = lowering.fuse ? repeat_summands(chosen.tiled) : chosen.tiled;
+    if (lowering.fuse) dump.graph("summands", summands);
+    dump.lowering(summands, lowering);
+    dump.schedule("scheduled", planned.schedule);
+    dump.timeline(timeline_csv(planned.schedule, planned.plan));
+  }
   return std::make_shared<CompiledProgram>(
       Description(chosen.tiled, std::move(parts)), std::move(planned.schedule),
       std::move(planned.plan), target, std::move(dump));

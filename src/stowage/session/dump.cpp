@@ -9,6 +9,10 @@
 #include "stowage/io/files.h"
 #include "stowage/io/safetensors.h"
 #include "stowage/ir/print.h"
+#include "stowage/ir/schedule_printer.h"
+#include "stowage/passes/fuse.h"
+#include "stowage/passes/units_text.h"
+#include "stowage/passes/view.h"
 #include "stowage/session/buffer_file.h"
 #include "stowage/session/compile.h"
 
@@ -65,9 +69,32 @@ Dump::Dump(const CompileOptions& options, const Graph& graph) {
   this->graph("traced", options.override_policy ? with_policy(graph, options.override_policy) : graph);
 }
 
+void Dump::text(const std::string& name, const std::string& text) {
+  check(write_text_file(fmt::format("{}/{:02}-{}", folder_, n_texts_++, name), text));
+}
+
 void Dump::graph(const std::string& stage, const Graph& graph) {
+  if (on()) text(stage + ".txt", print(graph));
+}
+
+void Dump::schedule(const std::string& stage, const Schedule& schedule) {
+  if (on()) text(stage + ".schedule", print(schedule));
+}
+
+void Dump::lowering(const Graph& graph, const LowerOptions& options) {
   if (!on()) return;
-  check(write_text_file(fmt::format("{}/{:02}-{}.txt", folder_, n_graphs_++, stage), print(graph)));
+  std::vector<View> views;
+  for (ValueId v : graph.inputs()) views.push_back(contiguous_view(BufferId(), graph.type(v)));
+  const Units units =
+      fuse(graph, views, options.fuse, options.least_epilogue, options.target.threads);
+  text("fused.units", print(graph, units));
+  LowerOptions each = options;
+  for (const auto& [order, name] : {std::pair{OrderStrategy::kProgram, "program"},
+                                    {OrderStrategy::kGreedy, "greedy"},
+                                    {OrderStrategy::kBeam, "beam"}}) {
+    each.order = order;
+    schedule(fmt::format("lowered-{}", name), lower(graph, each));
+  }
 }
 
 void Dump::timeline(const std::string& csv) const {

@@ -8,15 +8,21 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
+#include "stowage/passes/lower.h"
 #include "stowage/runtime/device.h"
 
 namespace stow {
 
 struct CompileOptions;
 
-/// Files of one program, in DIR/0003-NAME/: 00-traced.txt and so on, the graph after each pass;
-/// timeline.csv, lifetimes and offsets; inputs.safetensors, the inputs of the first run by
-/// input_keys(). DIR is options.dump_dir, or else $STOW_DUMP; without both nothing is written.
+/// Files of one program, in DIR/0003-NAME/:
+///   NN-PASS.txt: the graph as it was traced (00-traced.txt), then after each pass;
+///   NN-fused.units: its units (passes/units_text.h);
+///   NN-lowered-ORDER.schedule: the schedule of each order strategy (ir/schedule_printer.h);
+///   NN-scheduled.schedule: the one that runs, its moves started ahead;
+///   timeline.csv: lifetimes and offsets;
+///   inputs.safetensors: the inputs of the first run by input_keys().
+/// DIR is options.dump_dir, or else $STOW_DUMP; without both nothing is written.
 /// Errors: TraceError "[dump] PATH: reason".
 class Dump {
  public:
@@ -24,13 +30,19 @@ class Dump {
   Dump(const CompileOptions& options, const Graph& graph);
   bool on() const { return !folder_.empty(); }
   void graph(const std::string& stage, const Graph& graph);
+  void schedule(const std::string& stage, const Schedule& schedule);
+  /// Units, and the schedule of each order of them, before moves run ahead: what fuse, order and lower
+  /// make of the graph that was chosen.
+  void lowering(const Graph& graph, const LowerOptions& options);
   void timeline(const std::string& csv) const;
   void inputs(std::span<const ArrayType> types, std::span<const DeviceBufferPtr> buffers) const;
 
  private:
+  void text(const std::string& name, const std::string& text);
+
   std::string folder_;
   std::vector<std::string> keys_;
-  int n_graphs_ = 0;
+  int n_texts_ = 0;
 };
 
 /// What the inputs of a graph are called in files: by their name, or by number ("%3") where they

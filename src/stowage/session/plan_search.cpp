@@ -115,11 +115,7 @@ class PlanSearch {
   PlanSearch(const Graph& graph, const CompileOptions& options, const Target& target)
       : options_(options), capacities_(options.capacities), threads_(target.threads()) {
     plain_.graph = graph;
-    lowering_.donated = options.donated;
-    lowering_.fuse = options.fuse && target.fuses();
-    lowering_.least_epilogue = options.least_epilogue;
-    lowering_.reuse = options.reuse;
-    lowering_.target = kernel_target(target);
+    lowering_ = lowering_options(options, target);
   }
 
   FoundPlan run() {
@@ -361,6 +357,16 @@ class PlanSearch {
 };
 
 }  // namespace
+
+LowerOptions lowering_options(const CompileOptions& options, const Target& target) {
+  LowerOptions lowering;
+  lowering.donated = options.donated;
+  lowering.fuse = options.fuse && target.fuses();
+  lowering.least_epilogue = options.least_epilogue;
+  lowering.reuse = options.reuse;
+  lowering.target = kernel_target(target);
+  return lowering;
+}
 
 FoundPlan search_plan(const Graph& graph, const CompileOptions& options, const Target& target) {
   return PlanSearch(graph, options, target).run();

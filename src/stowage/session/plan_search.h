@@ -16,6 +16,9 @@ struct FoundPlan {
   Planned planned;
 };
 
+/// How the plans of these options are lowered.
+LowerOptions lowering_options(const CompileOptions& options, const Target& target);
+
 /// Chooses a plan for a graph that the fixed passes have been through. Candidates are derived from
 /// *targets*, sizes of the device's memory on a grid that no capacity shifts, at or below the
 /// device's capacity: all of a smaller capacity's candidates are a larger one's. So for a larger
