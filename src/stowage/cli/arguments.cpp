@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stowage/base/atomic_file.h"
+#include "stowage/cli/launch.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/tune/devices.h"
 
@@ -149,6 +150,12 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
                                                     : "a step"))
         ->type_name("FILE");
   }
+  LaunchOptions launch;
+  if (command == "train") {
+    add_launch_options(app, launch);
+    app.get_option("--devices")
+        ->description("Devices of each process, as threads (default: all of the mesh that its processes share)");
+  }
   if (command == "plan")
     app.add_option("--html", line.html_path, "Writes the plan as a page for a browser, also of a refusal")
         ->type_name("FILE");
@@ -165,6 +172,7 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
     return fail("{}: {} (see ./stowage {} --help)", command, error.what(), command);
   }
   if (Result<void> given = check_not_empty(app, command + ": "); !given) return given.failure();
+  if (command == "train" && app.count("--devices") > 0) line.devices = launch.devices;
   sources.memory = line.memory_text;
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();

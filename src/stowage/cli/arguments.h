@@ -64,6 +64,7 @@ struct CommandLine {
   std::string device;      ///< A device description's name or file; empty where none was given.
   std::string trace_path;  ///< Where a trace goes; empty for none.
   std::string html_path;   ///< Where `plan` writes its page; empty for none.
+  int32_t devices = 0;     ///< Of each process that trains; 0 where it was not said.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };
 

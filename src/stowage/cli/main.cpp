@@ -59,11 +59,19 @@ const std::vector<Row> kCommands = {
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 
-// Commands that may run as several processes.
-bool is_launched(std::span<const std::string> arguments) {
+Result<int> run_train_noticed(std::span<const std::string> arguments) {
+  const SlowWorkNotice notice;
+  return run_train(arguments);
+}
+
+// What runs a command that may run as several processes; null for another command.
+Command launched_command(std::span<const std::string> arguments) {
   constexpr std::string_view kBenches[] = {"collectives", "placement"};
-  return arguments.size() > 1 && arguments[0] == "bench" &&
-         std::find(std::begin(kBenches), std::end(kBenches), arguments[1]) != std::end(kBenches);
+  if (arguments[0] == "train") return run_train_noticed;
+  if (arguments[0] == "bench" && arguments.size() > 1 &&
+      std::find(std::begin(kBenches), std::end(kBenches), arguments[1]) != std::end(kBenches))
+    return run_bench;
+  return nullptr;
 }
 
 void print_help() {
@@ -109,9 +117,9 @@ int dispatch(const std::vector<std::string>& arguments) {
   }
   if (const Result<void> limited = check_instruction_set(); !limited)
     return error(limited.error());
-  if (is_launched(arguments)) {
+  if (const Command command = launched_command(arguments)) {
     // Before any thread: the launcher forks.
-    const Result<int> status = launch(name, {arguments.begin() + 1, arguments.end()}, run_bench);
+    const Result<int> status = launch(name, {arguments.begin() + 1, arguments.end()}, command);
     return status ? *status : error(status.error());
   }
   const SlowWorkNotice notice;

@@ -1,11 +1,10 @@
-#include <omp.h>
-
 #include <functional>
 #include <optional>
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
+#include "stowage/cli/together.h"
 #include "stowage/io/files.h"
 #include "stowage/io/trace.h"
 #include "stowage/runtime/device.h"
@@ -84,12 +83,11 @@ struct Opening {
   std::optional<AtomicFile>& page;
 };
 
-// Plans and shows the plan, as `plan` and `train` do alike, and goes on with it; refuses what does not
-// fit.
-Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
+// Plans for devices of so many threads and shows the plan, as `plan` and `train` do alike, and goes on
+// with it; refuses what does not fit.
+Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threads,
                       const ModelFactory& factory,
                       const std::function<Result<int>(const Opening&)>& go_on) {
-  const int threads = omp_get_max_threads();
   if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
   Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
   if (!device) return device.failure();
@@ -136,6 +134,27 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
   return report;
 }
 
+// What all processes of a run must have alike before they plan, and what their plans.
+std::vector<comm::Fact> facts_of_run(const CommandLine& line, const Together& together,
+                                     const TrainData& data) {
+  std::vector<comm::Fact> facts = comm::facts_of_program();
+  facts.push_back({"the number of threads", fmt::format("{}", together.threads)});
+  facts.push_back({"--resume", line.resume ? "given" : "not given"});
+  // The file may stand elsewhere; its content counts.
+  for (const auto& [key, value] : config_text(line.config))
+    if (key != "data.path" && key != "train.tensorboard") facts.push_back({key, value});
+  facts.push_back({"the digest of the data", data.digest()});
+  return facts;
+}
+std::vector<comm::Fact> facts_of_plan(const JobPlan& plan) {
+  std::vector<comm::Fact> facts = {{"the placement", to_string(plan.placement)}};
+  for (const JobPlan::Phase& phase : plan.phases) {
+    const Executable& program = plan.program(phase.name);
+    facts.push_back({"the schedule of " + phase.name, schedule_digest(program)});
+  }
+  return facts;
+}
+
 // What the device that was named, or this machine, lacks for a run of the plan.
 Result<void> print_what_lacks(const CommandLine& line, const Budgets& budgets, const JobPlan& plan,
                               const Forecast& forecast) {
@@ -177,9 +196,17 @@ Result<int> run_train(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
+  Result<Together> joined = join_processes(line->config, line->devices);
+  if (!joined) return joined.failure();
+  const Together& together = *joined;
+  if (!together.is_first()) line->json_path = line->trace_path = line->config.train.tensorboard = "";
+  const auto share_of_machine = [&] {
+    return Device::cpu()->capacity_bytes(MemoryKind::kDevice) / together.devices_on_host;
+  };
   const Budgets budgets =
-      budgets_of(line->config, line->config.memory.device.value_or(
-                                   Device::cpu()->capacity_bytes(MemoryKind::kDevice)));
+      budgets_of(line->config,
+                 least_of_all(together, line->config.memory.device ? *line->config.memory.device
+                                                                   : share_of_machine()));
   // What is wrong with the data or the folder is said before anything is planned.
   if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
     return fail("train.out: {}", writable.error());
@@ -192,23 +219,34 @@ Result<int> run_train(std::span<const std::string> arguments) {
   if (const auto weights = model->open_weights(); !weights) return weights.failure();
   Result<std::unique_ptr<TrainData>> data = model->open_data();
   if (!data) return data.failure();
-  return with_plan(*line, budgets, *factory, [&](const Opening& opening) {
+  if (const Result<void> alike = check_agreement(together, facts_of_run(*line, together, **data)); !alike)
+    return fail("train: {}", alike.error());
+  const Result<int> status = with_plan(*line, budgets, together.threads, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
+    if (const Result<void> alike = check_agreement(together, facts_of_plan(plan)); !alike)
+      return fail("train: {}", alike.error());
+    Result<Positions> positions = make_positions(opening.job, budgets, together.world.get());
+    if (!positions) return positions.failure();
     RunOptions options;
+    options.positions = &*positions;
     options.trace_path = line->trace_path;
     if (opening.forecast.simulation)
       options.predicted_step_s = opening.forecast.simulation->step_s;
     options.resume = line->resume;
     options.json = opening.json ? &*opening.json : nullptr;
-    options.text = text_stream(*line);
+    options.text = together.is_first() ? text_stream(*line) : nullptr;
     return unless_refused(plan, budgets, opening.json, [&] {
       // Before checkpoints of an earlier run are set aside.
       const int64_t disk_bytes = plan.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
-      if (Result<void> reserved = check_disk_space(line->config, disk_bytes); !reserved)
+      if (Result<void> reserved =
+              check_disk_space(line->config, disk_bytes * together.devices_on_host);
+          !reserved)
         throw CapacityError(reserved.error());
       return run_training(opening.job, opening.choice, budgets, options, std::move(*data));
     });
   });
+  if (status && together.world) together.world->leave();
+  return status;
 }
 
 Result<int> run_plan(std::span<const std::string> arguments) {
@@ -223,7 +261,9 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
   const Result<ModelFactory> factory = model_factory(line->config);
   if (!factory) return factory.failure();
-  return with_plan(*line, budgets, *factory, [&](const Opening& opening) -> Result<int> {
+  // As many as a run would have with all devices on this machine.
+  const int threads = threads_each(line->config.mesh.size());
+  return with_plan(*line, budgets, threads, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
     if (!line->trace_path.empty())
       if (Result<void> traced = write_simulated_trace(line->trace_path, *plan.programs.step,

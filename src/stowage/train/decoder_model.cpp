@@ -7,6 +7,7 @@
 
 #include "stowage/api/shaping.h"
 #include "stowage/core/sums.h"
+#include "stowage/nn/decoder_axes.h"
 #include "stowage/train/data.h"
 
 namespace stow {
@@ -81,6 +82,9 @@ class DecoderModel : public TrainModel {
       : config_(config), decoder_(decoder_config(config)) {}
 
   NamedArrays parameters() const override { return named_arrays(nn::decoder_abstract(decoder_)); }
+  std::vector<WeightAxis> axes_of(std::string_view path) const override {
+    return weight_axes(decoder_, path);
+  }
   NamedArrays init(const Array& key) const override {
     return named_arrays(nn::decoder_init(decoder_, key));
   }
@@ -156,6 +160,13 @@ nn::DecoderConfig decoder_config(const TrainConfig& config) {
   c.loss_chunk = config.train.loss_chunk;
   c.vocab_block = config.train.vocab_block;
   return c;
+}
+
+std::vector<WeightAxis> weight_axes(const nn::DecoderConfig& config, std::string_view path) {
+  std::vector<WeightAxis> axes;
+  for (const nn::ParameterAxis& axis : nn::decoder_axes(config, path))
+    axes.push_back({axis.parts[0].name, axis.parts[0].size});
+  return axes;
 }
 
 TrainModelPtr decoder_model(const TrainConfig& config) {

@@ -226,6 +226,11 @@ class FinetuneModel : public TrainModel {
   NamedArrays frozen() const override {
     return lora_ ? named_arrays(nn::decoder_abstract(decoder_, frozen_dtype())) : NamedArrays();
   }
+  std::vector<WeightAxis> axes_of(std::string_view path) const override {
+    const std::vector<std::string> names = named_arrays(nn::decoder_abstract(decoder_)).names;
+    const bool is_of_base = std::find(names.begin(), names.end(), path) != names.end();
+    return is_of_base ? weight_axes(decoder_, path) : std::vector<WeightAxis>();
+  }
   bool reads_parameters() const override { return !lora_ || files_->adapter; }
   Result<std::unique_ptr<ModelWeights>> open_weights() const override {
     if (!files_->model.weights)

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stowage/api/tree.h"
@@ -43,6 +44,13 @@ NamedArrays named_arrays(const T& tree) {
 struct ModelArrays {
   NamedArrays parameters;  ///< Trained; TrainModel::parameters().
   NamedArrays frozen;      ///< Read and never changed; TrainModel::frozen().
+};
+
+/// An axis of a weight: its name ("layers", "embed", "heads", "kv_heads", "mlp", "vocab"; "" for another),
+/// and into how many parts at most it may be cut: of flattened heads, their number.
+struct WeightAxis {
+  std::string name;
+  int64_t most_parts = 1;
 };
 
 /// Forms of one loss. All have the same bits; a model ignores what it has not.
@@ -140,6 +148,9 @@ class TrainModel {
   /// Weights that are read and never trained, abstract, on the device, in the dtypes in which they are
   /// held. They have neither gradients nor moments and stand in no checkpoint.
   virtual NamedArrays frozen() const { return {}; }
+  /// The axes of the parameter or frozen weight at that path, by which a mesh cuts it (train/mesh.h).
+  /// Empty: the model has no names for them.
+  virtual std::vector<WeightAxis> axes_of(std::string_view /*path*/) const { return {}; }
   /// Whether the parameters' initial values come from files (open_weights), not from init().
   virtual bool reads_parameters() const { return false; }
   /// The files of parameters and frozen weights; null where nothing comes from files.
