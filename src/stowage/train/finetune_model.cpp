@@ -164,26 +164,47 @@ class FileWeights : public ModelWeights {
         frozen_(std::move(frozen)),
         has_adapter_(has_adapter) {}
 
-  Result<void> read_parameter(size_t i, DeviceBuffer& buffer) override {
+  Result<void> read_parameter(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) override {
+    const ArrayType& type = parameters_.arrays[i].type();
     if (!has_adapter_)
-      return lm::read_weight(*files_->model.weights, parameters_.names[i],
-                             parameters_.arrays[i].type(), buffer);
+      return lm::read_weight_slice(*files_->model.weights, parameters_.names[i], type, slice, buffer);
     if (!adapter_) {
       Result<lm::Adapter> loaded =
           lm::load_adapter(*files_->adapter, files_->model.config, Device::cpu());
       if (!loaded) return loaded.failure();
       adapter_ = std::move(*loaded);
     }
-    buffer.write(0, std::span<const std::byte>(adapter_->buffers[i]->data(),
-                                               static_cast<size_t>(buffer.bytes())));
-    if (i + 1 == parameters_.arrays.size()) adapter_.reset();
+    const DeviceBuffer& whole = *adapter_->buffers[i];
+    const auto from_whole = [&](int64_t offset, std::span<std::byte> out) -> Result<void> {
+      whole.read(offset, out);
+      return {};
+    };
+    std::vector<std::byte> part(static_cast<size_t>(buffer.bytes()));
+    if (Result<void> read = read_common(from_whole, whole_slice(type.shape.dims()), 0, slice,
+                                        dtype_bytes(type.dtype), part);
+        !read)
+      return read;
+    buffer.write(0, part);
     return {};
   }
-  Result<void> read_frozen(size_t i, DeviceBuffer& buffer) override {
-    return lm::read_weight(*files_->model.weights, frozen_.names[i], frozen_.arrays[i].type(),
-                           buffer, &digest_);
+  Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) override {
+    adapter_.reset();
+    const ArrayType& type = frozen_.arrays[i].type();
+    if (i != n_digested_ || slice != whole_slice(type.shape.dims()))
+      return lm::read_weight_slice(*files_->model.weights, frozen_.names[i], type, slice, buffer);
+    ++n_digested_;
+    return lm::read_weight(*files_->model.weights, frozen_.names[i], type, buffer, &digest_);
   }
-  std::string digest() const override { return digest_.hex(); }
+  Result<std::string> digest() const override {
+    if (n_digested_ == frozen_.arrays.size()) return digest_.hex();
+    Digest digest;
+    for (size_t i = 0; i < frozen_.arrays.size(); ++i)
+      if (Result<void> read = lm::digest_weight(*files_->model.weights, frozen_.names[i],
+                                                frozen_.arrays[i].type(), digest);
+          !read)
+        return read.failure();
+    return digest.hex();
+  }
 
  private:
   FilesPtr files_;
@@ -191,6 +212,7 @@ class FileWeights : public ModelWeights {
   bool has_adapter_;
   std::optional<lm::Adapter> adapter_;
   Digest digest_;
+  size_t n_digested_ = 0;  // Frozen arrays that were read whole, in order.
 };
 
 class FinetuneModel : public TrainModel {

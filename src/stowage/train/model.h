@@ -14,6 +14,7 @@
 #include "stowage/api/tree.h"
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
+#include "stowage/io/tensor_slice.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/config.h"
 
@@ -124,13 +125,13 @@ struct ModelChange {
 class ModelWeights {
  public:
   virtual ~ModelWeights() = default;
-  /// Fills a buffer with the array of that number in TrainModel::parameters() or frozen(), in the
-  /// types that these say. Errors: "PATH: …".
-  virtual Result<void> read_parameter(size_t i, DeviceBuffer& buffer) = 0;
-  virtual Result<void> read_frozen(size_t i, DeviceBuffer& buffer) = 0;
-  /// Of the frozen arrays, once all have been read in order, in hexadecimal digits (io/digest.h). A run
-  /// resumes with the same alone.
-  virtual std::string digest() const = 0;
+  /// Fills a buffer with a slice of the array of that number in TrainModel::parameters() or frozen(),
+  /// row-major, in the types that these say. Holds no more than the slice and pieces. Errors: "PATH: …".
+  virtual Result<void> read_parameter(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
+  virtual Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
+  /// Of the frozen arrays, in hexadecimal digits (io/digest.h). A run resumes with the same alone. Reads
+  /// them again unless they were read whole, in order. Errors: "PATH: …".
+  virtual Result<std::string> digest() const = 0;
 };
 
 /// Fills buffers of a device, one a type, with what `read(i, buffer)` gives. Errors: those of `read`;

@@ -19,7 +19,7 @@
 #include "stowage/io/files.h"
 #include "stowage/tune/kernel_times.h"
 #include "stowage/tune/run_trace.h"
-#include "stowage/session/buffer_file.h"
+#include "stowage/train/mesh_checkpoint.h"
 #include "stowage/train/progress_events.h"
 #include "stowage/train/step.h"
 
@@ -213,39 +213,18 @@ class Run {
       return {};
     }
     if (Result<void> opened = open_weights(); !opened) return opened;
-    const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_parameter(i, b); };
-    const std::span<const StateLeaf> leaves = job_.state();
-    Result<PositionBuffers> parameters = read_parts(leaves.first(job_.n_model_leaves()), 0, read);
+    const auto read = [&](size_t i, const TensorSlice& slice, DeviceBuffer& buffer) {
+      return weights_->read_parameter(i, slice, buffer);
+    };
+    Result<PositionBuffers> parameters =
+        read_parts(std::span(job_.state()).first(job_.n_model_leaves()),
+                   step_inputs().first(job_.n_model_leaves()), positions_, read);
     if (!parameters) return parameters.failure();
     state_ = std::move(*parameters);
     PositionBuffers rest = positions_.run(plan_.programs.init, state_);
     for (size_t p = 0; p < state_.size(); ++p)
       for (DeviceBufferPtr& buffer : rest[p]) state_[p].push_back(std::move(buffer));
     return {};
-  }
-
-  // Arrays that `read(i, buffer)` gives whole, each position's part of them. `first`: where they stand among
-  // the arguments of a step.
-  Result<PositionBuffers> read_parts(
-      std::span<const StateLeaf> leaves, size_t first,
-      const std::function<Result<void>(size_t, DeviceBuffer&)>& read) {
-    if (job_.mesh().rank() == 0) {
-      Result<std::vector<DeviceBufferPtr>> arrays =
-          read_arrays(*device_, step_inputs().subspan(first, leaves.size()), read);
-      if (!arrays) return arrays.failure();
-      return PositionBuffers{std::move(*arrays)};
-    }
-    PositionBuffers parts(positions_.size());
-    const DevicePtr staging = Device::cpu_with_capacity(Device::unlimited_bytes(), 1);
-    for (size_t i = 0; i < leaves.size(); ++i) {
-      const DeviceBufferPtr whole = staging->allocate_unfilled(leaves[i].type.bytes());
-      if (Result<void> done = read(i, *whole); !done) return done.failure();
-      const std::span<const std::byte> bytes(whole->data(), static_cast<size_t>(whole->bytes()));
-      for (size_t p = 0; p < positions_.size(); ++p)
-        parts[p].push_back(upload_part(bytes, leaves[i].type, leaves[i].sharding, p,
-                                       step_inputs()[first + i].kind));
-    }
-    return parts;
   }
 
   // A position's part of an array, on its device.
@@ -280,11 +259,17 @@ class Run {
     const size_t n = job_.frozen().size();
     if (n > 0) {
       if (Result<void> opened = open_weights(); !opened) return opened;
-      const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_frozen(i, b); };
-      Result<PositionBuffers> frozen = read_parts(job_.frozen(), job_.state().size(), read);
+      const auto read = [&](size_t i, const TensorSlice& slice, DeviceBuffer& buffer) {
+        return weights_->read_frozen(i, slice, buffer);
+      };
+      Result<PositionBuffers> frozen = read_parts(
+          job_.frozen(), step_inputs().subspan(job_.state().size(), n), positions_, read);
       if (!frozen) return frozen.failure();
       frozen_ = std::move(*frozen);
-      frozen_digest_ = weights_->digest();
+      Result<std::string> digest = text_of_first(positions_, "digest of the model",
+                                                 [&] { return weights_->digest(); });
+      if (!digest) return digest.failure();
+      frozen_digest_ = std::move(*digest);
     }
     weights_ = nullptr;
     return {};
@@ -312,7 +297,8 @@ class Run {
   }
 
   Result<void> load() {
-    Result<std::optional<CheckpointName>> latest = latest_checkpoint(config_.train.out);
+    Result<std::optional<CheckpointName>> latest =
+        latest_checkpoint_of_all(config_.train.out, positions_);
     if (!latest) return latest.failure();
     if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
     saved_ = (*latest)->path;
@@ -326,14 +312,10 @@ class Run {
     if (config_.optimizer.total_steps == config_.train.steps)  // who wants more steps meets this
       needs.remedies = {{"optimizer.total_steps",
                          ", its train.steps; --set optimizer.total_steps={} keeps the schedule"}};
-    Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
+    Result<Checkpoint> checkpoint = open_checkpoint((*latest)->path, needs, positions_);
     if (!checkpoint) return checkpoint.failure();
-    const auto read = [&](size_t i, DeviceBuffer& buffer) {
-      return fill(buffer, [&](int64_t offset, std::span<std::byte> out) {
-        return checkpoint->read_part(job_.state()[i].name, offset, out);
-      });
-    };
-    Result<PositionBuffers> state = read_parts(job_.state(), 0, read);
+    Result<PositionBuffers> state =
+        read_state(*checkpoint, job_.state(), step_inputs(), positions_);
     if (!state) return state.failure();
     state_ = std::move(*state);
     if (const Json* best = checkpoint->meta().extra.find("best_validation_loss");
@@ -362,20 +344,8 @@ class Run {
       meta.extra.set("evaluations_since_best", since_best_);
       meta.extra.set("evaluated_step", evaluated_step_);
     }
-    if (positions_.n_processes() > 1)
-      return fail("train.out: a run of several processes cannot save its state yet");
-    std::vector<TensorBytes> tensors;
-    std::vector<std::vector<std::byte>> whole(job_.state().size());
-    for (size_t i = 0; i < job_.state().size(); ++i) {
-      const StateLeaf& leaf = job_.state()[i];
-      if (leaf.sharding.is_whole()) {
-        tensors.push_back(tensor_of(leaf.name, leaf.type, *state_[0][i]));
-        continue;
-      }
-      whole[i] = whole_of(i);
-      tensors.push_back({leaf.name, leaf.type.dtype, leaf.type.shape.dims(), whole[i], {}});
-    }
-    Result<std::string> path = save_checkpoint(config_.train.out, meta, tensors, kKeptCheckpoints);
+    Result<std::string> path = save_state(config_.train.out, meta, job_.state(), state_, positions_,
+                                          kKeptCheckpoints);
     if (!path) {
       return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,
                   last_checkpoint());
@@ -383,25 +353,6 @@ class Run {
     saved_ = *path;
     saved_step_ = step_;
     return {};
-  }
-
-  // The bytes of a leaf of the state, of parts that are all here.
-  std::vector<std::byte> whole_of(size_t i) const {
-    const StateLeaf& leaf = job_.state()[i];
-    std::vector<std::byte> whole(static_cast<size_t>(leaf.type.bytes()));
-    const int64_t size = leaf.type.bytes() / std::max<int64_t>(leaf.type.elems(), 1);
-    for (size_t p = 0; p < positions_.size(); ++p) {
-      const ShardIndex box =
-          box_of_part(leaf.type, leaf.sharding, job_.mesh(), positions_.position(p));
-      for (int64_t at = 0; at < elems_of(box);) {
-        const ElementRun run = run_in_box(leaf.type.shape, box, at);
-        state_[p][i]->read(at * size,
-                           std::span(whole).subspan(static_cast<size_t>(run.elem * size),
-                                                    static_cast<size_t>(run.n_elems * size)));
-        at += run.n_elems;
-      }
-    }
-    return whole;
   }
 
   // Appends each position's part of these arrays to its arguments.
