@@ -73,6 +73,12 @@ Array by_tokens(const Block& block, const FeedForward& weights, const Array& h, 
       .reshape(h.shape().dims());
 }
 
+// The residual stream, where the configuration says that it lies.
+Array as_stream(const DecoderConfig& c, const Array& x) {
+  if (!c.stream) return x;
+  return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
+}
+
 // x [.., in] times a weight, plus a bias where there is one. Reports name the place of the call.
 Array linear(const DecoderConfig& c, const Operand& x, const Array& weight,
              const std::optional<Array>& bias) {
@@ -143,7 +149,7 @@ Array attend(const Shared& s, const Array& q, Array k, Array v, const LayerInput
 
 Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOutput& made) {
   const DecoderConfig& c = s.config;
-  const Array x = checkpoint_name(input, "layer_in");
+  const Array x = checkpoint_name(as_stream(c, input), "layer_in");
   const DecoderLayer w = tree_map([&](const Array& a) { return use(a, c.compute); }, own.weights);
   const LayerAdapter adapter =
       own.slots ? LayerAdapter(own.slots, *s.slot_of_row) : LayerAdapter(own.lora, s.lora);
@@ -162,7 +168,8 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
     const Array a = attend(s, rotate(q, s.rotary), rotate(k, s.rotary),
                            v.reshape({b, t, c.kv_heads, d}), own, made);
     const Array out = checkpoint_name(a.reshape({b, t, c.q_dim()}), "attn_out");
-    mid = checkpoint_name(x + linear(c, out, w.wo, w.bo, adapter, kLoraO), "attn_residual");
+    mid = checkpoint_name(as_stream(c, x + linear(c, out, w.wo, w.bo, adapter, kLoraO)),
+                          "attn_residual");
   }
   Scope scope("mlp");
   const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
@@ -172,8 +179,9 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
     return linear(c, silu(gate) * up, own.w2, own.b2, adapter, kLoraDown);
   };
   const FeedForward weights{w.w1, w.w3, w.w2, w.b1, w.b3, w.b2};
-  return mid + (c.ffn_chunk > 0 ? by_tokens(block, weights, h, c.ffn_chunk, c.batch_parts)
-                                : block(weights, h));
+  return as_stream(c, mid + (c.ffn_chunk > 0
+                                 ? by_tokens(block, weights, h, c.ffn_chunk, c.batch_parts)
+                                 : block(weights, h)));
 }
 
 // Every weight from its shape, whether it exists or not. `make` gets the deviation of a matrix, 0 of a

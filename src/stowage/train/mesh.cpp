@@ -117,6 +117,15 @@ AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, st
                      model.axes_of(parameters.names[best]), form);
 }
 
+std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens) {
+  if (!config.mesh.sequence || tokens % config.mesh.model != 0) return {};
+  nn::StreamSharding stream = {mesh_of(config), whole_sharding(3)};
+  for (const char* name : {"replica", "data"})
+    if (const int axis = stream.mesh.axis(name); axis >= 0) stream.sharding.axes[0].push_back(axis);
+  stream.sharding.axes[1].push_back(stream.mesh.axis("model"));
+  return stream;
+}
+
 AxisSharding batch_sharding(const MeshShape& mesh, const ArrayType& type, bool is_stacked) {
   AxisSharding sharding = whole_sharding(type.shape.rank());
   MeshAxes axes;

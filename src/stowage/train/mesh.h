@@ -2,6 +2,7 @@
 // Not the devices, of which a plan needs none; step_devices.h has those.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/core/axis_sharding.h"
+#include "stowage/nn/decoder.h"
 #include "stowage/train/config.h"
 #include "stowage/train/model.h"
 
@@ -33,6 +35,10 @@ AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, s
 AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                             const ArrayType& type, const NamedArrays& parameters,
                             const TrainModel& model);
+
+/// How the residual stream [B, T, d] lies where mesh.sequence asks for it; none where it does not, or where
+/// `model` does not divide the T tokens.
+std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens);
 
 /// How an array of a batch lies: its first axis, or the second of stacked microbatches, is cut over
 /// replicas and data if they divide it, and if it is not its only one.
