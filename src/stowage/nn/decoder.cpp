@@ -78,6 +78,13 @@ Array as_stream(const DecoderConfig& c, const Array& x) {
   if (!c.stream) return x;
   return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
 }
+// What a block reads of it: all tokens of its rows.
+Array with_all_tokens(const DecoderConfig& c, const Array& h) {
+  if (!c.stream) return h;
+  AxisSharding sharding = c.stream->sharding;
+  sharding.axes[1].clear();
+  return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, sharding}, {h});
+}
 
 // x [.., in] times a weight, plus a bias where there is one. Reports name the place of the call.
 Array linear(const DecoderConfig& c, const Operand& x, const Array& weight,
@@ -157,7 +164,8 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
   Array mid;
   {
     Scope scope("attention");
-    const Array h = checkpoint_name(rms_norm(x, w.norm1, c.norm_eps), "attn_in");
+    const Array h =
+        checkpoint_name(with_all_tokens(c, rms_norm(x, w.norm1, c.norm_eps)), "attn_in");
     Array q = checkpoint_name(linear(c, h, w.wq, w.bq, adapter, kLoraQ), "attn_q").reshape({b, t, c.heads, d});
     Array k = checkpoint_name(linear(c, h, w.wk, w.bk, adapter, kLoraK), "attn_k").reshape({b, t, c.kv_heads, d});
     const Array v = checkpoint_name(linear(c, h, w.wv, w.bv, adapter, kLoraV), "attn_v");
@@ -172,7 +180,7 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
                           "attn_residual");
   }
   Scope scope("mlp");
-  const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
+  const Array h = checkpoint_name(with_all_tokens(c, rms_norm(mid, w.norm2, c.norm_eps)), "mlp_in");
   const auto block = [&](const FeedForward& own, const Array& in) {
     const Array gate = checkpoint_name(linear(c, in, own.w1, own.b1, adapter, kLoraGate), "mlp_gate");
     const Array up = checkpoint_name(linear(c, in, own.w3, own.b3, adapter, kLoraUp), "mlp_up");
@@ -344,7 +352,8 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
     result.cache = options.cache;
   }
   Scope scope("norm");
-  result.hidden = rms_norm(x, use(model.norm, config.compute), config.norm_eps);
+  result.hidden =
+      with_all_tokens(config, rms_norm(x, use(model.norm, config.compute), config.norm_eps));
   if (options.hidden_states) {
     const Dims& d = result.hidden.shape().dims();
     const Array last = result.hidden.reshape({1, d[0], d[1], d[2]});

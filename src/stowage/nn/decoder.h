@@ -47,8 +47,8 @@ struct DecoderConfig {
   /// every share. A mesh cuts the batch into as many, so that no device waits for the tokens of another. It
   /// divides the rows. Gradients of weights are summed over a share first, then over shares.
   int64_t batch_parts = 1;
-  /// How the residual stream [B, T, d] lies over a mesh wherever a layer begins or adds to it; none: as the
-  /// partitioner finds best.
+  /// How the residual stream [B, T, d] lies over a mesh wherever a layer begins or adds to it; blocks and the
+  /// head read all tokens of their rows. None: as the partitioner finds best.
   std::optional<StreamSharding> stream = {};
 
   int64_t head_size = 0;   ///< Elements of a head; 0: dim / heads.

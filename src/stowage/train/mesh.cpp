@@ -50,9 +50,12 @@ AxisSharding sharding_of(const TrainConfig& config, const MeshShape& mesh, std::
       if (std::find(std::begin(kCutByModel), std::end(kCutByModel), axes[i].name) ==
           std::end(kCutByModel))
         continue;
-      if (axes[i].most_parts % config.mesh.model != 0)
-        trace_error("mesh.model = {} cannot cut {} {}, whose {} are {}", config.mesh.model, path,
-                    to_string(type), axes[i].name, axes[i].most_parts);
+      if (axes[i].most_parts % config.mesh.model != 0) {
+        // That of a model from files is as it is; nothing else depends on how it lies.
+        if (axes[i].name == "vocab") break;
+        trace_error("mesh.model = {} cannot cut {} {}: there are {} of '{}'", config.mesh.model, path,
+                    to_string(type), axes[i].most_parts, axes[i].name);
+      }
       sharding.axes[i].push_back(model);
       break;
     }

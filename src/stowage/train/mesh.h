@@ -26,7 +26,9 @@ MeshShape mesh_of(const TrainConfig& config);
 /// the configuration says "auto", vectors of up to 64 KiB stay whole.
 /// `axes`: TrainModel::axes_of(); empty: the first axis of a path "layers/…" is "layers", the others have
 /// no names.
-/// Errors: TraceError where `model` does not divide what it cuts, naming the path.
+/// A vocabulary that `model` does not divide stays whole.
+/// Errors: TraceError where `model` does not divide heads or the width of the feed-forward block, naming
+/// the path.
 AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                              const ArrayType& type, std::span<const WeightAxis> axes);
 
