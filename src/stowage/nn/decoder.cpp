@@ -21,6 +21,7 @@
 #include "stowage/core/sums.h"
 #include "stowage/nn/loss.h"
 #include "stowage/nn/lora_layers.h"
+#include "stowage/nn/parts.h"
 
 namespace stow::nn {
 namespace {
@@ -30,13 +31,12 @@ Array use(const Array& weight, DType compute) {
   return device_put(weight, MemoryKind::kDevice).astype(compute);
 }
 
-// block(h) for so many tokens after another, h [B, T, d]; nothing within is kept.
+// block(rows) for so many rows after another, of [n, d]; nothing within is kept.
 // The rest comes first, then the last chunk: the backward pass sums weights' gradients from the first
 // token on, as a product over all tokens does. Zeros fill up a short rest, as in products over all.
 template <typename Block>
-Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
-  const int64_t d = h.dim(-1), n = h.size() / d, even = n / chunk * chunk;
-  const Array rows = h.reshape({n, d});
+Array in_chunks(const Block& block, const Array& rows, int64_t chunk) {
+  const int64_t d = rows.dim(1), n = rows.dim(0), even = n / chunk * chunk;
   const auto one = checkpoint(block, nullptr, {.prevent_cse = false});
   std::vector<Array> parts;
   if (const int64_t fill = rows_to_fill(n, chunk); fill > 0)
@@ -49,7 +49,28 @@ Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
     const Array made = scan(step, None{}, chunks, {.reverse = true}).second;
     parts.insert(parts.begin(), made.reshape({even, d}));
   }
-  return concatenate(parts).reshape({h.dim(0), h.dim(1), d});
+  return concatenate(parts);
+}
+
+// The weights of a feed-forward block.
+struct FeedForward {
+  Array w1, w3, w2;
+  std::optional<Array> b1, b3, b2;
+};
+STOW_TREE(FeedForward, w1, w3, w2, b1, b3, b2);
+
+// block(weights, h) in chunks, h [B, T, d], each of the `parts` shares of the rows by itself.
+template <typename Block>
+Array by_tokens(const Block& block, const FeedForward& weights, const Array& h, int64_t chunk,
+                int64_t parts) {
+  const int64_t d = h.dim(-1), n = h.size() / d;
+  const auto all = [&](const FeedForward& w, const Array& rows) {
+    return in_chunks([&](const Array& x) { return block(w, x); }, rows, chunk);
+  };
+  if (parts == 1) return all(weights, h.reshape({n, d})).reshape(h.shape().dims());
+  // Each share has weights of its own, whose gradients are summed when the last chunk is done.
+  return vmap(all)(for_each_part(weights, parts), h.reshape({parts, n / parts, d}))
+      .reshape(h.shape().dims());
 }
 
 // x [.., in] times a weight, plus a bias where there is one. Reports name the place of the call.
@@ -145,12 +166,14 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
   }
   Scope scope("mlp");
   const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
-  const auto block = [&](const Array& in) {
-    const Array gate = checkpoint_name(linear(c, in, w.w1, w.b1, adapter, kLoraGate), "mlp_gate");
-    const Array up = checkpoint_name(linear(c, in, w.w3, w.b3, adapter, kLoraUp), "mlp_up");
-    return linear(c, silu(gate) * up, w.w2, w.b2, adapter, kLoraDown);
+  const auto block = [&](const FeedForward& own, const Array& in) {
+    const Array gate = checkpoint_name(linear(c, in, own.w1, own.b1, adapter, kLoraGate), "mlp_gate");
+    const Array up = checkpoint_name(linear(c, in, own.w3, own.b3, adapter, kLoraUp), "mlp_up");
+    return linear(c, silu(gate) * up, own.w2, own.b2, adapter, kLoraDown);
   };
-  return mid + (c.ffn_chunk > 0 ? by_tokens(block, h, c.ffn_chunk) : block(h));
+  const FeedForward weights{w.w1, w.w3, w.w2, w.b1, w.b3, w.b2};
+  return mid + (c.ffn_chunk > 0 ? by_tokens(block, weights, h, c.ffn_chunk, c.batch_parts)
+                                : block(weights, h));
 }
 
 // Every weight from its shape, whether it exists or not. `make` gets the deviation of a matrix, 0 of a
@@ -375,14 +398,15 @@ Array decoder_log_probs(const DecoderConfig& config, const Decoder& base, const 
   if (options.lora && options.lora->head) {
     const LowRank head = head_factors(options);
     const Array z = low_rank_input(hidden, head.a, head_options(options));
-    return linear_log_probs(hidden, head_of(config, model), targets, chunk, {{z, head.b}});
+    return linear_log_probs(hidden, head_of(config, model), targets, chunk, {{z, head.b}},
+                            config.batch_parts);
   }
   if (options.slots && options.slots->slots.head) {
     const HeadSlots own = head_slots(hidden, *options.slots);
     return linear_log_probs(hidden, head_of(config, model), targets, chunk,
-                            {{own.z, own.b, own.slot}});
+                            {{own.z, own.b, own.slot}}, config.batch_parts);
   }
-  return linear_log_probs(hidden, head_of(config, model), targets, chunk);
+  return linear_log_probs(hidden, head_of(config, model), targets, chunk, {}, config.batch_parts);
 }
 
 Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, const Array& hidden,
@@ -393,7 +417,8 @@ Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, co
     check_lora(config, options);
     Scope scope("loss");
     return weighted_linear_cross_entropy(
-        hidden, head_of(config, with_saved(config, base, options.lora)), targets, weights, chunk);
+        hidden, head_of(config, with_saved(config, base, options.lora)), targets, weights, chunk,
+        config.batch_parts);
   }
   if (chunk > 0)
     return sum(-decoder_log_probs(config, base, hidden, targets, chunk, options) * weights);
@@ -416,7 +441,7 @@ Array decoder_loss(const DecoderConfig& config, const Decoder& model, const Arra
   if (config.loss_chunk > 0) {
     Scope scope("loss");
     return linear_cross_entropy(hidden, head_of(config, model), tokens.slice(1, 1, t + 1),
-                                config.loss_chunk);
+                                config.loss_chunk, config.batch_parts);
   }
   if (config.vocab_block > 0) {
     Scope scope("loss");

@@ -36,6 +36,11 @@ struct DecoderConfig {
   /// weights are summed anyway.
   int64_t ffn_chunk = 0;
 
+  /// Shares of a batch, each with its own rows, that chunks are cut within: a chunk is so many tokens of
+  /// every share. A mesh cuts the batch into as many, so that no device waits for the tokens of another. It
+  /// divides the rows. Gradients of weights are summed over a share first, then over shares.
+  int64_t batch_parts = 1;
+
   int64_t head_size = 0;   ///< Elements of a head; 0: dim / heads.
   bool qkv_bias = false;   ///< Queries, keys and values have biases.
   bool out_bias = false;   ///< The product behind attention has one.

@@ -303,6 +303,9 @@ Result<void> Loader::check_mesh() const {
       if (Result<void> fits = divides(key, size, with_place("mesh.model"), m.model); !fits)
         return fits;
   }
+  if (config_.train.vocab_block > 0 && m.model > 1)
+    return fail("{} does not go with {}, which cuts the vocabulary already",
+                with_place("train.vocab_block"), with_place("mesh.model"));
   for (const std::string_view key : {"mesh.parameters", "mesh.optimizer"})
     if (places_.contains(key) && m.data == 1 && key_text(*find_key(key), config_) != "auto")
       return fail("{} has no effect with {}", with_place(key), with_place("mesh.data"));

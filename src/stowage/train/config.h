@@ -98,6 +98,7 @@ struct TrainConfig {
     std::string optimizer = "auto";   ///< Whether the optimizer's state and the average are.
 
     int64_t size() const { return replica * data * model; }  ///< Devices.
+    int64_t batch_parts() const { return replica * data; }   ///< Shares of a batch.
   } mesh;
   struct Runtime {
     std::string platform = "cpu";
@@ -124,9 +125,9 @@ struct TrainConfig {
   int64_t eval_batch() const { return eval.batch > 0 ? eval.batch : data.batch; }
   int64_t eval_seq() const { return eval.seq > 0 ? eval.seq : data.seq; }
   bool is_virtual() const { return runtime.platform == "virtual"; }
-  /// Tokens whose activations exist at a time: those of a microbatch.
-  int64_t tokens_a_step() const { return data.batch * data.seq; }
-  /// Whether a microbatch has more tokens than a chunk of a feed-forward block or of the loss.
+  /// Tokens whose activations a device has at a time: its share of a microbatch.
+  int64_t tokens_a_step() const { return data.batch / mesh.batch_parts() * data.seq; }
+  /// Whether that share has more tokens than a chunk of a feed-forward block or of the loss.
   bool has_chunks() const { return tokens_a_step() > kProductBlock; }
   /// Whether train.loss_chunk or train.vocab_block cuts the loss into parts.
   bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }

@@ -97,6 +97,7 @@ class DecoderModel : public TrainModel {
   Array loss(const ModelArrays& model, const NamedArrays& batch,
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
+    decoder.batch_parts = config_.mesh.batch_parts();
     if (form.nested) decoder.nested_blocks = {0};
     if (form.chunked) decoder.ffn_chunk = kProductBlock;
     if (form.chunked_loss && !config_.has_loss_in_parts()) decoder.loss_chunk = kProductBlock;

@@ -257,6 +257,7 @@ class FinetuneModel : public TrainModel {
   Array loss(const ModelArrays& weights, const NamedArrays& batch,
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
+    decoder.batch_parts = config_.mesh.batch_parts();
     if (form.nested) decoder.nested_blocks = {0};
     const bool drops = batch.names.back() == "dropout_key";
     if (form.chunked && !drops) decoder.ffn_chunk = kProductBlock;
