@@ -23,6 +23,7 @@ Result<int> run_plan(std::span<const std::string> arguments);
 Result<int> run_calibrate(std::span<const std::string> arguments);
 Result<int> run_config(std::span<const std::string> arguments);
 Result<int> run_bench(std::span<const std::string> arguments);
+Result<int> run_sweep(std::span<const std::string> arguments);
 Result<int> run_profile(std::span<const std::string> arguments);
 Result<int> run_graph_file(std::span<const std::string> arguments);
 Result<int> run_tokenize(std::span<const std::string> arguments);

@@ -46,6 +46,7 @@ Result<int> run_allocate(std::span<const std::string> arguments) {
 const std::vector<Row> kCommands = {
     {"train", "trains a language model under a memory budget", run_train},
     {"plan", "says what a run would need, without running it", run_plan},
+    {"sweep", "plans a job over the meshes of so many devices, as a table", run_sweep},
     {"profile", "says where the time of a step goes", run_profile},
     {"calibrate", "measures this machine, for the step times of plans", run_calibrate},
     {"config", "checks a configuration and prints it whole", run_config},

@@ -313,7 +313,7 @@ Result<void> Loader::check_mesh() const {
         !fits)
       return fits;
   for (const std::string_view key : {"mesh.parameters", "mesh.optimizer"})
-    if (places_.contains(key) && m.data == 1)
+    if (places_.contains(key) && m.data == 1 && key_text(*find_key(key), config_) != "auto")
       return fail("{} has no effect with {}", with_place(key), with_place("mesh.data"));
   return {};
 }
