@@ -23,6 +23,7 @@
 #include "stowage/cli/commands.h"
 #include "stowage/cli/launch.h"
 #include "stowage/cli/slow_work.h"
+#include "stowage/cli/together.h"
 #include "stowage/runtime/target.h"
 
 namespace {
@@ -120,7 +121,9 @@ int dispatch(const std::vector<std::string>& arguments) {
     return error(limited.error());
   if (const Command command = launched_command(arguments)) {
     // Before any thread: the launcher forks.
-    const Result<int> status = launch(name, {arguments.begin() + 1, arguments.end()}, command);
+    std::vector<std::string> own(arguments.begin() + 1, arguments.end());
+    if (name == "train") add_devices_of_mesh(own);
+    const Result<int> status = launch(name, std::move(own), command);
     return status ? *status : error(status.error());
   }
   const SlowWorkNotice notice;

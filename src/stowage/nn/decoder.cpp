@@ -74,13 +74,15 @@ Array by_tokens(const Block& block, const FeedForward& weights, const Array& h, 
 }
 
 // The residual stream, where the configuration says that it lies.
-Array as_stream(const DecoderConfig& c, const Array& x) {
+Array as_stream(const DecoderConfig& c, const Array& x, STOW_AT) {
   if (!c.stream) return x;
+  const Site site(at);
   return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
 }
 // What a block reads of it: all tokens of its rows.
-Array with_all_tokens(const DecoderConfig& c, const Array& h) {
+Array with_all_tokens(const DecoderConfig& c, const Array& h, STOW_AT) {
   if (!c.stream) return h;
+  const Site site(at);
   AxisSharding sharding = c.stream->sharding;
   sharding.axes[1].clear();
   return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, sharding}, {h});

@@ -112,12 +112,25 @@ AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, st
     if (!path.ends_with("/" + name)) continue;
     if (best == parameters.names.size() || name.size() > parameters.names[best].size()) best = i;
   }
-  if (best == parameters.names.size() || parameters.arrays[best].shape() != type.shape)
-    return whole_sharding(type.shape.rank());
+  if (best == parameters.names.size()) return whole_sharding(type.shape.rank());
   const std::string& form =
       config.mesh.optimizer == "auto" ? config.mesh.parameters : config.mesh.optimizer;
-  return sharding_of(config, mesh, parameters.names[best], type,
-                     model.axes_of(parameters.names[best]), form);
+  const ArrayType& weight = parameters.arrays[best].type();
+  AxisSharding sharding = sharding_of(config, mesh, parameters.names[best], weight,
+                                      model.axes_of(parameters.names[best]), form);
+  const Dims& dims = type.shape.dims();
+  if (dims == weight.shape.dims()) return sharding;
+  // A number a row, as scales are, or a column, as of factored moments.
+  for (size_t from_end : {1u, 2u}) {
+    Dims rest = weight.shape.dims();
+    if (rest.size() < 2) break;
+    const auto axis = static_cast<std::ptrdiff_t>(rest.size() - from_end);
+    rest.erase(rest.begin() + axis);
+    if (rest != dims) continue;
+    sharding.axes.erase(sharding.axes.begin() + axis);
+    return sharding;
+  }
+  return whole_sharding(type.shape.rank());
 }
 
 std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens) {

@@ -33,7 +33,8 @@ AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, s
                              const ArrayType& type, std::span<const WeightAxis> axes);
 
 /// How an array of the optimizer's state, or of the average, at `path` lies: as the weight that its path
-/// ends in, if it has that one's shape; whole if not.
+/// ends in, if it has that one's shape, or that shape without its last axis or the one before; whole if
+/// not.
 AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                             const ArrayType& type, const NamedArrays& parameters,
                             const TrainModel& model);
