@@ -625,6 +625,7 @@ class Overlapper {
       }
       if (!movable || hoist(items, i)) ++i;
     }
+    if (loop_) hoist_runs_again(items);
     restart_copies(items);
     // What stopped there at the start of another goes on where that has gone since, and further
     // iterations ahead. In a ring of two it would take the time of what leaves the same slot.
@@ -715,11 +716,11 @@ class Overlapper {
   static constexpr size_t kMostRun = 16;       // items of a run
   static constexpr size_t kMostLookBack = 256;  // items between a run and what may join it
 
-  // An elementwise kernel of every iteration, with no memory but its windows.
+  // An elementwise kernel of every iteration.
   static bool is_light(const Item& item) {
     const Kernel* k = item.instruction.kernel();
-    return k && item.shift == 0 && item.instruction.guard == Guard{} && !k->scratch.valid() &&
-           k->kind == KernelKind::kRows && k->phase == MovePhase::kWhole;
+    return k && item.shift == 0 && item.instruction.guard == Guard{} &&
+           k->kind == KernelKind::kRows;
   }
   bool is_copy(const Item& item, MovePhase phase, bool in) const {
     const Kernel* k = item.instruction.kernel();
@@ -826,6 +827,21 @@ class Overlapper {
     }
     for (size_t m = 0; m < n; ++m) items.relocate(first + m, at + m);
     return first + n;
+  }
+
+  // What stopped in the iteration before at the start of another collective goes on where that has gone
+  // further up since.
+  void hoist_runs_again(Items& items) {
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (items[i].stream != StreamKind::kCollective || !is_movable(items[i], true, 1)) continue;
+      size_t n = 1;
+      while (n <= i && n < kMostRun && items[i - n].shift == 1 && feeds(items[i - n], items, i + 1 - n, n))
+        ++n;
+      const size_t first = i + 1 - n;
+      size_t at = first;
+      while (at > 0 && !run_is_stopped(items, first, n, i, items[at - 1], rings_)) --at;
+      for (size_t m = 0; m < n; ++m) items.relocate(first + m, at + m);
+    }
   }
 
   // Copies whose dones went into the iteration before start an iteration ahead of those again.
