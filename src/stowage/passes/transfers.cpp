@@ -281,7 +281,9 @@ class Overlapper {
   bool bound(const Item& item, const Item& other, RingSlots& needed) const {
     if (runs_in_order(item, other)) return false;
     const BufferId staging = item.accesses[is_inward(item.lane) ? 1 : 0].buffer;
-    return meets(item, other, most_slots(item), [&](BufferId b) { return b == staging; }, needed);
+    const bool either = item.stream == StreamKind::kCollective;  // both lie where the plan places them
+    return meets(item, other, most_slots(item), [&](BufferId b) { return either || b == staging; },
+                 needed);
   }
   // True if their stream keeps their order wherever they stand, which it does not of two starts. Lists
   // hold starts of one lane in order anyway; the collective stream has two lanes.
