@@ -627,8 +627,11 @@ class Overlapper {
       }
       if (!movable || hoist(items, i)) ++i;
     }
-    if (loop_) hoist_runs_again(items);
-    restart_copies(items);
+    // Each makes room for the other: a run stands behind the starts of its copies.
+    for (int round = 0; loop_ && round < 2; ++round) {
+      hoist_runs_again(items);
+      restart_copies(items);
+    }
     // What stopped there at the start of another goes on where that has gone since, and further
     // iterations ahead. In a ring of two it would take the time of what leaves the same slot.
     for (bool again = true; again;) {
@@ -848,7 +851,6 @@ class Overlapper {
 
   // Copies whose dones went into the iteration before start an iteration ahead of those again.
   void restart_copies(Items& items) {
-    if (!loop_) return;
     std::map<int, int> awaited;  // shifts of dones, by transfer
     for (const Item& item : items)
       if (const Kernel* k = item.instruction.kernel(); k && k->phase == MovePhase::kDone)
