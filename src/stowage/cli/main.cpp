@@ -54,6 +54,7 @@ const std::vector<Row> kCommands = {
     {"generate", "continues prompts with a model", run_generate},
     {"export", "writes the model or the adapter of a training checkpoint", run_export},
     {"fuse", "merges an adapter into its model", run_fuse},
+    {"launch", "starts a program of yours as several processes", run_launch},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
     {"bench", "measures programs and collectives: step, program1, collectives, placement", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
@@ -109,9 +110,11 @@ int dispatch(const std::vector<std::string>& arguments) {
   }
   if (const Result<void> limited = check_instruction_set(); !limited)
     return error(limited.error());
-  if (is_launched(arguments)) {
-    // Before any thread: the launcher forks.
-    const Result<int> status = launch(name, {arguments.begin() + 1, arguments.end()}, run_bench);
+  // Before any thread: the launcher forks.
+  if (is_launched(arguments) || name == "launch") {
+    const Result<int> status =
+        name == "launch" ? run_launch(std::span(arguments).subspan(1))
+                         : launch(name, {arguments.begin() + 1, arguments.end()}, run_bench);
     return status ? *status : error(status.error());
   }
   const SlowWorkNotice notice;
