@@ -51,14 +51,19 @@ fi
 # A process that is lost in the middle of its steps ends all, with one line.
 is_running() { [[ -e /proc/$1/stat && $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) == [!Z]* ]]; }
 for ((n = 0; n < count; n++)); do
+  rm -f "$folder/out"
   "$stowage" launch --processes 2 --devices 2 -- "$program" 1000000 >"$folder/out" 2>"$folder/err" &
   pid=$!
-  for ((i = 0; i < 200; i++)); do
-    (($(grep -c '^step ' "$folder/out") > 0)) && break
+  for ((i = 0; i < 400; i++)); do
+    mapfile -t kids < <(pgrep -P "$pid" | sort -n)
+    ((${#kids[@]} == 2)) && grep -qs '^step ' "$folder/out" && break
     sleep 0.05
   done
-  mapfile -t kids < <(pgrep -P "$pid" | sort -n)
-  ((${#kids[@]} == 2)) || fault "2 processes did not start: $(<"$folder/err")"
+  if ((i == 400)); then
+    fault "2 processes did not begin: ${kids[*]} $(head -n 3 "$folder/out") $(<"$folder/err")"
+    kill -KILL "$pid"
+    continue
+  fi
   sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
   lost=$((n % 2))
   begin=$(date +%s%N)
