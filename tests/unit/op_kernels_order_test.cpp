@@ -3,7 +3,9 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "stowage/ir/row_program.h"
 #include "stowage/runtime/cpu/kernels/half.h"
@@ -249,6 +251,57 @@ TEST(OpKernelsOrder, SortingThreadsHaveScratchOfTheirOwn) {
     const size_t share = scratch.size() / static_cast<size_t>(threads);
     for (size_t t = 0; t < static_cast<size_t>(threads); ++t) EXPECT_NE(scratch[t * share], 0) << t;
   }
+}
+
+TEST(OpKernelsOrder, ACumulativeSumOfOneLaneAddsOneAfterAnother) {
+  Rng rng(6);
+  const std::vector<float> values = random_floats(1000, rng);
+  auto x = TestTensor::of<float>({1000}, values);
+  for (const bool backwards : {false, true}) {
+    std::vector<float> want = values;
+    for (size_t i = 1; i < want.size(); ++i) {
+      const size_t last = want.size() - 1;
+      if (backwards) want[last - i] = want[last - i + 1] + want[last - i];
+      else want[i] = want[i - 1] + want[i];
+    }
+    TestTensor y(DType::kF32, {1000});
+    cpu::run_op(OpKind::kCumSum, AxisParams{0, backwards}, {&x.view, 1}, {&y.view, 1}, nullptr, 2);
+    EXPECT_EQ(y.values<float>(), want);
+  }
+}
+
+// Zeros of both signs are equal, and so are all NaNs, which come last, or first where the order descends.
+TEST(OpKernelsOrder, EqualFloatsStayInOrderHoweverLongALaneIs) {
+  Rng rng(5);
+  for (int64_t n : {5, 100, 129, 1000, 20000})
+    for (const bool descending : {false, true}) {
+      std::vector<uint32_t> bits(static_cast<size_t>(n));
+      for (uint32_t& b : bits) {
+        const auto kind = uniform(rng, 0, 9);
+        const auto sign = static_cast<uint32_t>(uniform(rng, 0, 1)) << 31;
+        b = kind == 0   ? sign
+            : kind == 1 ? sign | 0x7fc00000u | static_cast<uint32_t>(uniform(rng, 0, 1000))
+            : kind == 2 ? sign | 0x7f800000u
+                        : sign | static_cast<uint32_t>(uniform(rng, 0, 0x7f7fffff));
+      }
+      std::vector<uint32_t> want = bits;
+      std::stable_sort(want.begin(), want.end(), [&](uint32_t x, uint32_t y) {
+        const float a = std::bit_cast<float>(x), b = std::bit_cast<float>(y);
+        if (std::isnan(a) || std::isnan(b))
+          return descending ? std::isnan(a) && !std::isnan(b) : !std::isnan(a) && std::isnan(b);
+        return descending ? a > b : a < b;
+      });
+      auto x = TestTensor::of<float>({n}, std::vector<float>(static_cast<size_t>(n)));
+      std::memcpy(x.view.data, bits.data(), bits.size() * 4);
+      TestTensor y(DType::kF32, {n});
+      const AxisParams params{0, descending};
+      std::vector<int64_t> scratch(static_cast<size_t>(
+          cpu::op_scratch_bytes(OpKind::kSort, params, {&x.view, 1}, {&y.view, 1}, 1) / 8));
+      cpu::run_op(OpKind::kSort, params, {&x.view, 1}, {&y.view, 1}, scratch.data(), 1);
+      std::vector<uint32_t> got(bits.size());
+      std::memcpy(got.data(), y.view.data, got.size() * 4);
+      EXPECT_EQ(got, want) << n << (descending ? " down" : " up");
+    }
 }
 
 // 2^24 + 2^16 + 1 has no f32; as the nearest one it would be a tie in bf16 and go down.
