@@ -998,6 +998,57 @@ TEST(RowProgramChoice, IsOneKernelWithWhatItAloneWants) {
   }
 }
 
+// Sums over the first and the last axis of three read the runs of the last where they lie, and add in the order
+// of one row.
+void check_sums_of_runs(const std::vector<Dims>& spaces) {
+  for (const Dims& space : spaces) {  // outer, rows, run
+    const int64_t outer = space[0], rows = space[1], run_cols = space[2];
+    for (const bool is_stored : {false, true}) {
+      Case c;
+      Random random(8);
+      c.memory = {random_bytes(random, DType::kF32, outer * rows * run_cols), Bytes(rows * 4),
+                  Bytes(outer * rows * run_cols * 4)};
+      c.inputs = {{0, 0}};
+      c.outputs = {{1, 0}, {2, 0}};
+      c.program.dims = {rows, outer, run_cols};
+      c.program.n_row_dims = 1;
+      const RowOperand x = {DType::kF32, {run_cols, rows * run_cols, 1}};
+      c.program.inputs = {x};
+      c.program.outputs = {{DType::kF32, {1, 0, 0}}, x};
+      Step load, sum, store;
+      load.kind = StepKind::kLoad;
+      sum.kind = StepKind::kReduceRow, sum.op = OpKind::kReduceSum, sum.args[0] = 0;
+      store.kind = StepKind::kStore, store.args[0] = 1;
+      c.program.steps = {load, sum, store};
+      if (is_stored) {  // the load too, which then is a register that others read
+        store.args[0] = 0, store.index = 1;
+        c.program.steps.push_back(store);
+      } else {
+        c.outputs.pop_back();
+        c.program.outputs.pop_back();
+        const RowPlan plan = compile_row_plan(c.program, false);
+        EXPECT_EQ(plan.phases[0].strip_steps.size(), run_cols >= 32 ? 1u : 2u) << run_cols;
+      }
+      std::vector<Bytes> want = c.memory;
+      const Pointers at = pointers(c, want);
+      run_row_program_reference(c.program, at.inputs, at.outputs);
+      for (int threads : {1, 2, 3})
+        ASSERT_TRUE(same(c, run(c, threads), want)) << threads << " " << describe(c.program);
+    }
+  }
+}
+TEST(RowProgramRuns, SumInTheOrderOfARow) {
+  const AllEveryday everyday;
+  check_sums_of_runs({{2, 3, 31}, {2, 3, 32}, {7, 40, 33}, {60, 100, 100}, {5, 70, 129}, {2, 9, 4096},
+                      {3, 2, 5000}, {130, 64, 47}});
+}
+TEST(RowProgramRuns, OfEveryTargetSumInTheOrderOfARow) {
+  with_other_targets([] {
+    const AllEveryday everyday;
+    check_sums_of_runs({{7, 40, 33}, {60, 100, 100}, {2, 3, 5000}});
+  });
+}
+
 // Copies of any strides: turned, reversed, repeated, spread out. Extents that fill blocks of vectors and
 // do not, for elements of every size.
 TEST(RowProgramCopy, OfAnyStridesIsTheReference) {

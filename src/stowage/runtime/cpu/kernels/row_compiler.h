@@ -34,6 +34,7 @@ struct Fused {
   ReduceRowsKernel reduce = nullptr;
   int keeps = -1;         // A step that it absorbs and others want as well.
   std::vector<int> more;  // Likewise, of a map.
+  bool by_runs = false;   // A sum of a load that it absorbs.
 };
 
 class Compiler {
@@ -194,6 +195,8 @@ class Compiler {
   // exponentials of differences.
   void fuse_terms(int j);
 
+  // Row reduction j as a sum of an input whose columns lie in runs, which then need not be copied.
+  void fuse_runs(int j);
   // Step j as a choice together with the comparison that makes it.
   bool fuse_choice(int j);
   // Step j as a bound on what another bounds from the other side.

@@ -1,6 +1,7 @@
 // Neighbouring steps of a row program that one kernel computes together.
 #include "stowage/runtime/cpu/kernels/row_compiler.h"
 #include "stowage/runtime/cpu/kernels/row_kernels_choose.h"
+#include "stowage/runtime/cpu/kernels/row_kernels_runs.h"
 
 namespace stow::cpu::rows {
 
@@ -410,6 +411,29 @@ void Compiler::fuse_terms(int j) {
   }
 }
 
+void Compiler::fuse_runs(int j) {
+  const Step& s = step(j);
+  const int i = s.args[0];
+  Fused& f = fused_[static_cast<size_t>(j)];
+  if (s.op != OpKind::kReduceSum || s.dtype != DType::kF32 || value(j).by_position ||
+      f.reduce != nullptr || step(i).kind != StepKind::kLoad || value(i).direct ||
+      uses_[static_cast<size_t>(i)] != 1)
+    return;
+  constexpr int64_t kLeast = 32;  // columns of a run; shorter ones are copied side by side
+  const PlanOperand& o = operand(value(i).operand);
+  if (o.span != Span::kFull || o.inner_col != 1 || plan_.inner_cols() < kLeast) return;
+  f.reduce = f32_sum_runs_kernel();
+  f.by_runs = true;
+  value(i).absorbed_by = j;
+  // Where nothing else has all rows and columns, no register asks for few rows: the more, the longer are the
+  // stretches of memory that their runs make up.
+  constexpr int64_t kRows = 32;
+  for (int k = 0; k < n_steps(); ++k)
+    if (k != i && value(k).span == Span::kFull && !is_store(step(k))) return;
+  if (plan_.in_blocks || plan_.r_tile * 4 > kRows || plan_.rows < 2 * kRows || plan_.inner_rows() < kRows) return;
+  plan_.r_tile = plan_.unit_rows = kRows;
+}
+
 bool Compiler::fuse_choice(int j) {
   const Step& s = step(j);
   // A single element's comparison and choice are made in line, without a kernel.
@@ -497,7 +521,10 @@ void Compiler::choose_fused_steps() {
     const Step& s = step(j);
     if (!is_live_[static_cast<size_t>(j)] || value(j).made_by >= 0 || absorbs(j)) continue;
     if (s.kind == StepKind::kReduceColumns) fuse_column_products(j);
-    if (s.kind == StepKind::kReduceRow) fuse_terms(j);
+    if (s.kind == StepKind::kReduceRow) {
+      fuse_terms(j);
+      fuse_runs(j);
+    }
     if (s.kind == StepKind::kCompute && value(j).by_position) fuse_poke(j);
     if (fuse_choice(j)) continue;
     if (s.kind != StepKind::kCompute || value(j).by_position || value(j).absorbed_by >= 0 ||
