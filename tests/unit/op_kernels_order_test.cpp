@@ -253,6 +253,50 @@ TEST(OpKernelsOrder, SortingThreadsHaveScratchOfTheirOwn) {
   }
 }
 
+// Index vectors that go along with an axis of the operand, and along with either axis; all in range, and some not.
+TEST(OpKernelsOrder, IndicesAlongAnAxisLeadToTheirOwnLine) {
+  Rng rng(7);
+  constexpr int64_t kRows = 70, kCols = 1500;
+  const std::vector<float> x = random_floats(kRows * kCols, rng);
+  const std::vector<float> u = random_floats(kRows * kCols, rng);
+  for (const int64_t axis : {0, 1})
+    for (const bool all_within : {true, false}) {
+      const int64_t extent = axis == 0 ? kRows : kCols;
+      std::vector<int32_t> index(static_cast<size_t>(kRows * kCols));
+      for (int32_t& i : index)
+        i = static_cast<int32_t>(all_within ? uniform(rng, 0, extent - 1) : uniform(rng, -2, extent + 1));
+      const GatherParams params{.offset_axes = {},
+                                .collapsed_axes = {0, 1},
+                                .start_index_map = {axis},
+                                .slice_sizes = {1, 1},
+                                .batch_axes = {1 - axis},
+                                .index_batch_axes = {1 - axis}};
+      std::vector<float> read(x.size(), -1.0f), sums = x;
+      for (int64_t r = 0; r < kRows; ++r)
+        for (int64_t c = 0; c < kCols; ++c) {
+          const auto at = static_cast<size_t>(r * kCols + c);
+          const int64_t i = index[at];
+          if (i < 0 || i >= extent) continue;
+          const auto place = static_cast<size_t>(axis == 0 ? i * kCols + c : r * kCols + i);
+          read[at] = x[place];
+          sums[place] += u[at];
+        }
+      const Dims dims = {kRows, kCols};
+      const auto operand = TestTensor::of<float>(dims, x), updates = TestTensor::of<float>(dims, u);
+      const auto indices = TestTensor::of<int32_t>({kRows, kCols, 1}, index);
+      const auto filling = TestTensor::of<float>({}, {-1.0f});
+      TestTensor y(DType::kF32, dims);
+      for (int threads : {1, 3}) {
+        const TensorView from[] = {operand.view, indices.view, filling.view};
+        cpu::run_op(OpKind::kGather, params, from, {&y.view, 1}, nullptr, threads);
+        EXPECT_EQ(y.values<float>(), read) << axis << " " << all_within << " " << threads;
+        const TensorView onto[] = {operand.view, indices.view, updates.view};
+        cpu::run_op(OpKind::kScatterAdd, params, onto, {&y.view, 1}, nullptr, threads);
+        EXPECT_EQ(y.values<float>(), sums) << axis << " " << all_within << " " << threads;
+      }
+    }
+}
+
 TEST(OpKernelsOrder, ACumulativeSumOfOneLaneAddsOneAfterAnother) {
   Rng rng(6);
   const std::vector<float> values = random_floats(1000, rng);
