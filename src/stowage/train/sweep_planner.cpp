@@ -8,6 +8,7 @@
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/fit.h"
+#include "stowage/train/replication.h"
 
 namespace stow {
 namespace {
@@ -94,6 +95,7 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
     }
     plan.placement = to_string(choice.plan->placement);
     plan.peak_bytes = choice.plan->peak_bytes;
+    plan.whole = replication_lines(find_replication(job, *choice.plan, budgets, 1));
     if (!device_ || !check_network(*device_, job.mesh())) return plan;
     const Simulation simulation = simulate(choice.plan->programs.step->schedule(), *device_);
     plan.step_s = simulation.step_s;
