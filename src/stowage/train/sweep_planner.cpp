@@ -114,22 +114,21 @@ Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
     {
       const std::lock_guard lock(mutex_);
       if (const auto known = leanest_.find(key); known != leanest_.end())
-        std::stable_partition(placements.begin(), placements.end(),
-                              [&](const Placement& p) { return p == known->second; });
+        placements = {known->second};
     }
-    LeastNeed need{Device::unlimited_bytes(), false};
+    std::optional<LeastNeed> least;
     for (const Placement& placement : placements) {
       const JobPlan plan = job.plan_to_fit(placement, budgets);
-      const int64_t bytes = device_bytes(config, plan.peak_bytes);
-      need.fits = !first_over(config, plan.peak_bytes, budgets);
-      if (need.fits || bytes < need.device_bytes) {
-        need.device_bytes = bytes;
-        const std::lock_guard lock(mutex_);
-        leanest_[key] = placement;
-      }
-      if (need.fits) break;
+      const LeastNeed need{device_bytes(config, plan.peak_bytes),
+                           !first_over(config, plan.peak_bytes, budgets)};
+      if (least && std::pair(!least->fits, least->device_bytes) <=
+                       std::pair(!need.fits, need.device_bytes))
+        continue;
+      least = need;
+      const std::lock_guard lock(mutex_);
+      leanest_[key] = placement;
     }
-    return need;
+    return *least;
   });
 }
 
