@@ -31,6 +31,8 @@ Result<int> run_score(std::span<const std::string> arguments);
 Result<int> run_generate(std::span<const std::string> arguments);
 Result<int> run_export(std::span<const std::string> arguments);
 Result<int> run_fuse(std::span<const std::string> arguments);
+/// Forks: called before any thread is started.
+Result<int> run_launch(std::span<const std::string> arguments);
 
 /// Of `bench`.
 Result<int> run_bench_step(std::span<const std::string> arguments);

@@ -23,6 +23,7 @@
 #include "stowage/cli/commands.h"
 #include "stowage/cli/launch.h"
 #include "stowage/cli/slow_work.h"
+#include "stowage/cli/together.h"
 #include "stowage/runtime/target.h"
 
 namespace {
@@ -55,6 +56,7 @@ const std::vector<Row> kCommands = {
     {"generate", "continues prompts with a model", run_generate},
     {"export", "writes the model or the adapter of a training checkpoint", run_export},
     {"fuse", "merges an adapter into its model", run_fuse},
+    {"launch", "starts a program of yours as several processes", run_launch},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
     {"bench", "measures programs and collectives: step, program1, collectives, placement", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
@@ -118,9 +120,12 @@ int dispatch(const std::vector<std::string>& arguments) {
   }
   if (const Result<void> limited = check_instruction_set(); !limited)
     return error(limited.error());
-  if (const Command command = launched_command(arguments)) {
-    // Before any thread: the launcher forks.
-    const Result<int> status = launch(name, {arguments.begin() + 1, arguments.end()}, command);
+  // Before any thread: the launcher forks.
+  if (const Command command = launched_command(arguments); command || name == "launch") {
+    std::vector<std::string> own(arguments.begin() + 1, arguments.end());
+    if (name == "train") add_devices_of_mesh(own);
+    const Result<int> status =
+        command ? launch(name, std::move(own), command) : run_launch(own);
     return status ? *status : error(status.error());
   }
   const SlowWorkNotice notice;

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "stowage/cli/arguments.h"
+#include "stowage/cli/launch.h"
 #include "stowage/io/digest.h"
 #include "stowage/ir/schedule.h"
 #include "stowage/ir/schedule_walk.h"
@@ -52,6 +54,22 @@ Result<void> for_each_device(comm::World& world,
 
 int threads_each(int64_t devices_on_host) {
   return static_cast<int>(std::max<int64_t>(omp_get_max_threads() / devices_on_host, 1));
+}
+
+void add_devices_of_mesh(std::vector<std::string>& arguments) {
+  const auto has = [&](std::string_view option) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+      return argument == option || argument.starts_with(std::string(option) + "=");
+    });
+  };
+  if (!has("--processes") || has("--devices") || has("--help") || has("-h")) return;
+  std::vector<std::string> left = arguments;
+  const Result<LaunchOptions> launch = take_launch_options(left);
+  if (!launch) return;
+  const Result<CommandLine> line = parse_train_arguments("train", "", left);
+  if (!line || line->config.mesh.size() % launch->processes != 0) return;
+  if (const int64_t devices = line->config.mesh.size() / launch->processes; devices > 1)
+    arguments.insert(arguments.end(), {"--devices", fmt::format("{}", devices)});
 }
 
 Result<Together> join_processes(const TrainConfig& config, int32_t devices) {

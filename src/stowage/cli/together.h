@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
@@ -27,6 +28,10 @@ struct Together {
 
 /// Threads of each of so many devices of this machine.
 int threads_each(int64_t devices_on_host);
+
+/// Adds --devices to the arguments of `train` that have --processes without it: as many as make up the mesh.
+/// Leaves arguments that have faults to their parser.
+void add_devices_of_mesh(std::vector<std::string>& arguments);
 
 /// Joins the processes that were started for the mesh of the configuration. `devices`: of each process, as
 /// --devices says; 0: as many as make up the mesh.

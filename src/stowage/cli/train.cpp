@@ -143,6 +143,16 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                               {"peak_at", plan.peak_analysis().peak_at},
                               {"candidates", candidates},
                               {"owners", owners_json(plan)}});
+  if (const MeshShape& mesh = opening.job.mesh(); mesh.rank() > 0) {
+    Json extents = Json::object(), collectives = Json::array();
+    for (size_t i = 0; i < mesh.names.size(); ++i) extents.set(mesh.names[i], mesh.extents[i]);
+    for (const CollectiveCount& one : plan.programs.step->collectives())
+      collectives.push_back(Json::object({{"op", op_name(one.op)},
+                                          {"count", one.count},
+                                          {"bytes", static_cast<int64_t>(one.bytes)}}));
+    report.set("mesh", extents);
+    report.set("collectives", collectives);
+  }
   const Json forecast = to_json(opening.forecast);
   for (const JsonMember& member : *forecast.as_object()) report.set(member.key, member.value);
   Json saves = Json::array();

@@ -73,6 +73,21 @@ Array by_tokens(const Block& block, const FeedForward& weights, const Array& h, 
       .reshape(h.shape().dims());
 }
 
+// The residual stream, where the configuration says that it lies.
+Array as_stream(const DecoderConfig& c, const Array& x, STOW_AT) {
+  if (!c.stream) return x;
+  const Site site(at);
+  return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
+}
+// What a block reads of it: all tokens of its rows.
+Array with_all_tokens(const DecoderConfig& c, const Array& h, STOW_AT) {
+  if (!c.stream) return h;
+  const Site site(at);
+  AxisSharding sharding = c.stream->sharding;
+  sharding.axes[1].clear();
+  return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, sharding}, {h});
+}
+
 // x [.., in] times a weight, plus a bias where there is one. Reports name the place of the call.
 Array linear(const DecoderConfig& c, const Operand& x, const Array& weight,
              const std::optional<Array>& bias) {
@@ -143,7 +158,7 @@ Array attend(const Shared& s, const Array& q, Array k, Array v, const LayerInput
 
 Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOutput& made) {
   const DecoderConfig& c = s.config;
-  const Array x = checkpoint_name(input, "layer_in");
+  const Array x = checkpoint_name(as_stream(c, input), "layer_in");
   const DecoderLayer w = tree_map([&](const Array& a) { return use(a, c.compute); }, own.weights);
   const LayerAdapter adapter =
       own.slots ? LayerAdapter(own.slots, *s.slot_of_row) : LayerAdapter(own.lora, s.lora);
@@ -151,7 +166,8 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
   Array mid;
   {
     Scope scope("attention");
-    const Array h = checkpoint_name(rms_norm(x, w.norm1, c.norm_eps), "attn_in");
+    const Array h =
+        checkpoint_name(with_all_tokens(c, rms_norm(x, w.norm1, c.norm_eps)), "attn_in");
     Array q = checkpoint_name(linear(c, h, w.wq, w.bq, adapter, kLoraQ), "attn_q").reshape({b, t, c.heads, d});
     Array k = checkpoint_name(linear(c, h, w.wk, w.bk, adapter, kLoraK), "attn_k").reshape({b, t, c.kv_heads, d});
     const Array v = checkpoint_name(linear(c, h, w.wv, w.bv, adapter, kLoraV), "attn_v");
@@ -162,18 +178,20 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
     const Array a = attend(s, rotate(q, s.rotary), rotate(k, s.rotary),
                            v.reshape({b, t, c.kv_heads, d}), own, made);
     const Array out = checkpoint_name(a.reshape({b, t, c.q_dim()}), "attn_out");
-    mid = checkpoint_name(x + linear(c, out, w.wo, w.bo, adapter, kLoraO), "attn_residual");
+    mid = checkpoint_name(as_stream(c, x + linear(c, out, w.wo, w.bo, adapter, kLoraO)),
+                          "attn_residual");
   }
   Scope scope("mlp");
-  const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
+  const Array h = checkpoint_name(with_all_tokens(c, rms_norm(mid, w.norm2, c.norm_eps)), "mlp_in");
   const auto block = [&](const FeedForward& own, const Array& in) {
     const Array gate = checkpoint_name(linear(c, in, own.w1, own.b1, adapter, kLoraGate), "mlp_gate");
     const Array up = checkpoint_name(linear(c, in, own.w3, own.b3, adapter, kLoraUp), "mlp_up");
     return linear(c, silu(gate) * up, own.w2, own.b2, adapter, kLoraDown);
   };
   const FeedForward weights{w.w1, w.w3, w.w2, w.b1, w.b3, w.b2};
-  return mid + (c.ffn_chunk > 0 ? by_tokens(block, weights, h, c.ffn_chunk, c.batch_parts)
-                                : block(weights, h));
+  return as_stream(c, mid + (c.ffn_chunk > 0
+                                 ? by_tokens(block, weights, h, c.ffn_chunk, c.batch_parts)
+                                 : block(weights, h)));
 }
 
 // Every weight from its shape, whether it exists or not. `make` gets the deviation of a matrix, 0 of a
@@ -336,7 +354,8 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
     result.cache = options.cache;
   }
   Scope scope("norm");
-  result.hidden = rms_norm(x, use(model.norm, config.compute), config.norm_eps);
+  result.hidden =
+      with_all_tokens(config, rms_norm(x, use(model.norm, config.compute), config.norm_eps));
   if (options.hidden_states) {
     const Dims& d = result.hidden.shape().dims();
     const Array last = result.hidden.reshape({1, d[0], d[1], d[2]});

@@ -306,6 +306,12 @@ Result<void> Loader::check_mesh() const {
   if (config_.train.vocab_block > 0 && m.model > 1)
     return fail("{} does not go with {}, which cuts the vocabulary already",
                 with_place("train.vocab_block"), with_place("mesh.model"));
+  if (m.sequence && m.model == 1)
+    return fail("{} has no effect with {}", with_place("mesh.sequence"), with_place("mesh.model"));
+  if (m.sequence)
+    if (Result<void> fits = divides("data.seq", config_.data.seq, with_place("mesh.model"), m.model);
+        !fits)
+      return fits;
   for (const std::string_view key : {"mesh.parameters", "mesh.optimizer"})
     if (places_.contains(key) && m.data == 1 && key_text(*find_key(key), config_) != "auto")
       return fail("{} has no effect with {}", with_place(key), with_place("mesh.data"));

@@ -94,6 +94,7 @@ struct TrainConfig {
     int64_t replica = 1;  ///< Copies of the weights, each with a share of the batch.
     int64_t data = 1;     ///< Devices that share the batch, and the weights and their state.
     int64_t model = 1;    ///< Devices that share heads, feed-forward blocks and the vocabulary.
+    bool sequence = false;  ///< Whether what a layer begins with is cut over `model` by tokens.
     std::string parameters = "auto";  ///< Whether weights are cut over `data`.
     std::string optimizer = "auto";   ///< Whether the optimizer's state and the average are.
 

@@ -78,6 +78,7 @@ constexpr ConfigKey kKeys[] = {
     {"mesh.replica", IntField{STOW_FIELD(mesh.replica), 1, 1 << 20}, false, "copies of the weights, each with a share of the batch"},
     {"mesh.data", IntField{STOW_FIELD(mesh.data), 1, 1 << 20}, false, "devices that share the batch, and the weights and their state"},
     {"mesh.model", IntField{STOW_FIELD(mesh.model), 1, 1 << 20}, false, "devices that share heads, feed-forward blocks and the vocabulary"},
+    {"mesh.sequence", BoolField{STOW_FIELD(mesh.sequence)}, false, "whether what a layer begins with, and keeps, is cut over mesh.model by tokens"},
     {"mesh.parameters", TextField{STOW_FIELD(mesh.parameters), mesh_forms}, false, "whether weights are cut over mesh.data (auto: but vectors of up to 64 KiB)"},
     {"mesh.optimizer", TextField{STOW_FIELD(mesh.optimizer), mesh_forms}, false, "whether the optimizer's state and the average of the weights are (auto: as the weights)"},
     {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},

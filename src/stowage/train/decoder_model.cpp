@@ -9,6 +9,7 @@
 #include "stowage/core/sums.h"
 #include "stowage/nn/decoder_axes.h"
 #include "stowage/train/data.h"
+#include "stowage/train/mesh.h"
 
 namespace stow {
 namespace {
@@ -98,6 +99,7 @@ class DecoderModel : public TrainModel {
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
     decoder.batch_parts = config_.mesh.batch_parts();
+    decoder.stream = stream_sharding(config_, config_.data.seq);
     if (form.nested) decoder.nested_blocks = {0};
     if (form.chunked) decoder.ffn_chunk = kProductBlock;
     if (form.chunked_loss && !config_.has_loss_in_parts()) decoder.loss_chunk = kProductBlock;

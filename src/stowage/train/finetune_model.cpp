@@ -20,6 +20,7 @@
 #include "stowage/train/data.h"
 #include "stowage/train/dataset.h"
 #include "stowage/train/decoder_model.h"
+#include "stowage/train/mesh.h"
 
 namespace stow {
 namespace {
@@ -258,6 +259,7 @@ class FinetuneModel : public TrainModel {
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
     decoder.batch_parts = config_.mesh.batch_parts();
+    decoder.stream = stream_sharding(config_, batch.arrays[0].dim(1));
     if (form.nested) decoder.nested_blocks = {0};
     const bool drops = batch.names.back() == "dropout_key";
     if (form.chunked && !drops) decoder.ffn_chunk = kProductBlock;

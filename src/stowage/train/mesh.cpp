@@ -50,9 +50,12 @@ AxisSharding sharding_of(const TrainConfig& config, const MeshShape& mesh, std::
       if (std::find(std::begin(kCutByModel), std::end(kCutByModel), axes[i].name) ==
           std::end(kCutByModel))
         continue;
-      if (axes[i].most_parts % config.mesh.model != 0)
-        trace_error("mesh.model = {} cannot cut {} {}, whose {} are {}", config.mesh.model, path,
-                    to_string(type), axes[i].name, axes[i].most_parts);
+      if (axes[i].most_parts % config.mesh.model != 0) {
+        // That of a model from files is as it is; nothing else depends on how it lies.
+        if (axes[i].name == "vocab") break;
+        trace_error("mesh.model = {} cannot cut {} {}: there are {} of '{}'", config.mesh.model, path,
+                    to_string(type), axes[i].most_parts, axes[i].name);
+      }
       sharding.axes[i].push_back(model);
       break;
     }
@@ -109,12 +112,34 @@ AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, st
     if (!path.ends_with("/" + name)) continue;
     if (best == parameters.names.size() || name.size() > parameters.names[best].size()) best = i;
   }
-  if (best == parameters.names.size() || parameters.arrays[best].shape() != type.shape)
-    return whole_sharding(type.shape.rank());
+  if (best == parameters.names.size()) return whole_sharding(type.shape.rank());
   const std::string& form =
       config.mesh.optimizer == "auto" ? config.mesh.parameters : config.mesh.optimizer;
-  return sharding_of(config, mesh, parameters.names[best], type,
-                     model.axes_of(parameters.names[best]), form);
+  const ArrayType& weight = parameters.arrays[best].type();
+  AxisSharding sharding = sharding_of(config, mesh, parameters.names[best], weight,
+                                      model.axes_of(parameters.names[best]), form);
+  const Dims& dims = type.shape.dims();
+  if (dims == weight.shape.dims()) return sharding;
+  // A number a row, as scales are, or a column, as of factored moments.
+  for (size_t from_end : {1u, 2u}) {
+    Dims rest = weight.shape.dims();
+    if (rest.size() < 2) break;
+    const auto axis = static_cast<std::ptrdiff_t>(rest.size() - from_end);
+    rest.erase(rest.begin() + axis);
+    if (rest != dims) continue;
+    sharding.axes.erase(sharding.axes.begin() + axis);
+    return sharding;
+  }
+  return whole_sharding(type.shape.rank());
+}
+
+std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens) {
+  if (!config.mesh.sequence || tokens % config.mesh.model != 0) return {};
+  nn::StreamSharding stream = {mesh_of(config), whole_sharding(3)};
+  for (const char* name : {"replica", "data"})
+    if (const int axis = stream.mesh.axis(name); axis >= 0) stream.sharding.axes[0].push_back(axis);
+  stream.sharding.axes[1].push_back(stream.mesh.axis("model"));
+  return stream;
 }
 
 AxisSharding batch_sharding(const MeshShape& mesh, const ArrayType& type, bool is_stacked) {

@@ -2,6 +2,7 @@
 // Not the devices, of which a plan needs none; step_devices.h has those.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/core/axis_sharding.h"
+#include "stowage/nn/decoder.h"
 #include "stowage/train/config.h"
 #include "stowage/train/model.h"
 
@@ -24,15 +26,22 @@ MeshShape mesh_of(const TrainConfig& config);
 /// the configuration says "auto", vectors of up to 64 KiB stay whole.
 /// `axes`: TrainModel::axes_of(); empty: the first axis of a path "layers/…" is "layers", the others have
 /// no names.
-/// Errors: TraceError where `model` does not divide what it cuts, naming the path.
+/// A vocabulary that `model` does not divide stays whole.
+/// Errors: TraceError where `model` does not divide heads or the width of the feed-forward block, naming
+/// the path.
 AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                              const ArrayType& type, std::span<const WeightAxis> axes);
 
 /// How an array of the optimizer's state, or of the average, at `path` lies: as the weight that its path
-/// ends in, if it has that one's shape; whole if not.
+/// ends in, if it has that one's shape, or that shape without its last axis or the one before; whole if
+/// not.
 AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                             const ArrayType& type, const NamedArrays& parameters,
                             const TrainModel& model);
+
+/// How the residual stream [B, T, d] lies where mesh.sequence asks for it; none where it does not, or where
+/// `model` does not divide the T tokens.
+std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens);
 
 /// How an array of a batch lies: its first axis, or the second of stacked microbatches, is cut over
 /// replicas and data if they divide it, and if it is not its only one.

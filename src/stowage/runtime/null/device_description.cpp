@@ -279,7 +279,8 @@ double move_seconds(const DeviceDescription& d, MemoryKind from, MemoryKind to, 
     case StreamKind::kCopyOut: return bytes / d.link.to_host;
     case StreamKind::kDiskRead: return d.disk.latency_s + bytes / d.disk.read;
     case StreamKind::kDiskWrite: return d.disk.latency_s + bytes / d.disk.write;
-    case StreamKind::kCompute: break;
+    case StreamKind::kCompute:
+    case StreamKind::kCollective: break;
   }
   switch (from) {
     case MemoryKind::kDevice:
