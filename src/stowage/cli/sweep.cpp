@@ -10,8 +10,12 @@
 #include "stowage/cli/commands.h"
 #include "stowage/cli/together.h"
 #include "stowage/io/json.h"
+#include "stowage/io/trace.h"
 #include "stowage/runtime/null/collective_time.h"
+#include "stowage/train/finetune_model.h"
 #include "stowage/train/forecast.h"
+#include "stowage/train/plan_page.h"
+#include "stowage/train/replication.h"
 #include "stowage/train/sweep_planner.h"
 
 namespace stow {
@@ -89,6 +93,29 @@ Result<void> take(const std::string& path, const ConfigSources& sources, const S
   return file->commit();
 }
 
+// Writes the page of the best point's plan, with the table.
+Result<void> write_page(AtomicFile& file, const ConfigSources& sources,
+                        std::span<const SweepRow> rows, size_t best) {
+  const SweepPoint& point = rows[best].point;
+  Result<TrainConfig> config = config_of(sources, point);
+  if (!config) return config.failure();
+  const Result<ModelFactory> factory = model_factory(*config);
+  if (!factory) return factory.failure();
+  const Job job(*config, threads_each(point.mesh.size()), *factory);
+  const Budgets budgets = budgets_of(*config, config->memory.device);
+  const Choice choice = choose_plan(job, budgets);
+  Json report = Json::object();
+  report.set("whole", to_json(find_replication(job, *choice.plan, budgets)));
+  return write_plan_page(file, {.job = job,
+                                .choice = choice,
+                                .budgets = budgets,
+                                .plan = *choice.plan,
+                                .report = report,
+                                .remedies = {},
+                                .near = {},
+                                .sweep = rows});
+}
+
 // Why there are no times, where there are none.
 std::string why_no_times(const std::optional<DeviceDescription>& device,
                          const std::vector<SweepMesh>& meshes) {
@@ -131,6 +158,8 @@ Result<int> run_sweep(std::span<const std::string> arguments) {
   }
   Result<std::optional<JsonLines>> json = open_json(line->json_path);
   if (!json) return json.failure();
+  Result<std::optional<AtomicFile>> page = open_trace(line->html_path);
+  if (!page) return page.failure();
 
   const std::vector<SweepPoint> points = points_of(options, *chosen, line->config);
   const int at_once = static_cast<int>(std::thread::hardware_concurrency());
@@ -153,9 +182,14 @@ Result<int> run_sweep(std::span<const std::string> arguments) {
   if (best)
     fmt::print(out, "* the most tokens a second within the budget: {}\n",
                to_string(rows[*best].point.mesh));
-  if (options.take_path.empty()) return kExitDone;
+  if (options.take_path.empty() && !page->has_value()) return kExitDone;
   if (!best)
-    return fail("--take: no mesh {}", budget ? "fits the budget and has a step time" : "has a step time");
+    return fail("{}: no mesh {}", *page ? "--html" : "--take",
+                budget ? "fits the budget and has a step time" : "has a step time");
+  if (*page)
+    if (Result<void> written = write_page(**page, sources, rows, *best); !written)
+      return written.failure();
+  if (options.take_path.empty()) return kExitDone;
   if (Result<void> taken = take(options.take_path, sources, rows[*best].point); !taken)
     return fail("--take: {}", taken.error());
   fmt::print(out, "wrote {}\n", options.take_path);

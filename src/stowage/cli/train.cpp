@@ -12,6 +12,7 @@
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/plan_page.h"
+#include "stowage/train/replication.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -20,14 +21,25 @@ namespace {
 // People read standard output unless the JSON goes there.
 std::FILE* text_stream(const CommandLine& line) { return line.json_path == "-" ? stderr : stdout; }
 
+std::string lines_of(const Replication& replication) {
+  std::string text;
+  for (const std::string& line : replication_lines(replication)) text += line + "\n";
+  return text;
+}
+
+// The budgets with enough of what the plan lacks that lacks least.
+Budgets raised_for(const Shortfall& first, Budgets budgets) {
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (first.over_bytes[kind] > 0) budgets[kind] = first.needed_bytes[kind];
+  return budgets;
+}
+
 // The page of a refusal: of the plan that lacks least, were there enough of what it lacks.
 Result<void> write_refusal_page(AtomicFile& file, const Job& job, const Choice& choice,
                                 std::span<const Shortfall> near, std::span<const Remedy> remedies,
                                 const Budgets& budgets, const Json& report) {
   const Shortfall& first = near[0];
-  Budgets raised = budgets;
-  for (size_t kind = 0; kind < raised.size(); ++kind)
-    if (first.over_bytes[kind] > 0) raised[kind] = first.needed_bytes[kind];
+  const Budgets raised = raised_for(first, budgets);
   return write_plan_page(file, {.job = job,
                                 .choice = choice,
                                 .budgets = budgets,
@@ -42,9 +54,15 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
   const std::vector<Remedy> remedies = refusal_remedies(job, choice, near, budgets);
   const std::string text = describe_refusal(job, choice, near, remedies, budgets);
+  Replication replication;
+  if (job.mesh().rank() > 0) {
+    const Budgets raised = raised_for(near[0], budgets);
+    replication = find_replication(job, job.plan_to_fit(near[0].placement, raised), raised);
+  }
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: over budget: {}", text);
-  const Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
+  fmt::print(stderr, "stowage: over budget: {}{}", text, lines_of(replication));
+  Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
+  if (job.mesh().rank() > 0) report.set("whole", to_json(replication));
   if (Result<void> written = write_json(json, report); !written) return written.failure();
   if (page)
     if (Result<void> written = write_refusal_page(*page, job, choice, near, remedies, budgets, report); !written)
@@ -79,6 +97,7 @@ struct Opening {
   const Job& job;
   const Choice& choice;
   const Forecast& forecast;
+  const Replication& replication;
   std::optional<JsonLines>& json;
   std::optional<AtomicFile>& page;
 };
@@ -99,9 +118,10 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threa
   const Choice choice = choose_plan(job, budgets);
   if (!choice.plan) return refuse(job, choice, budgets, *json, *page);
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
-  fmt::print(text_stream(line), "{}{}", describe_choice(job, choice, budgets),
-             to_string(forecast));
-  return go_on({job, choice, forecast, *json, *page});
+  const Replication replication = find_replication(job, *choice.plan, budgets);
+  fmt::print(text_stream(line), "{}{}{}", describe_choice(job, choice, budgets),
+             lines_of(replication), to_string(forecast));
+  return go_on({job, choice, forecast, replication, *json, *page});
 }
 
 Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
@@ -141,6 +161,7 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                                   {"peak_bytes", r.peak_bytes},
                                   {"changes_numbers", r.changes_numbers}}));
   report.set("loss_in_parts", saves);
+  if (opening.job.mesh().rank() > 0) report.set("whole", to_json(opening.replication));
   return report;
 }
 

@@ -88,7 +88,8 @@ int Job::threads() const {
 Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
     : Job(config, cpu_target(threads), std::move(factory)) {}
 
-Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory)
+Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
+         const LeafShardings& lies)
     : config_(config),
       target_(std::move(target)),
       factory_(std::move(factory)),
@@ -156,7 +157,10 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory)
                           : state_sharding(config, mesh_, names[i], type, state.model, *model_)});
   }
   for (std::vector<StateLeaf>* leaves_of : {&state_, &frozen_})
-    for (StateLeaf& leaf : *leaves_of) leaf.part = local_type(leaf.type, leaf.sharding, mesh_);
+    for (StateLeaf& leaf : *leaves_of) {
+      if (const auto other = lies.find(leaf.name); other != lies.end()) leaf.sharding = other->second;
+      leaf.part = local_type(leaf.type, leaf.sharding, mesh_);
+    }
 }
 
 std::vector<AxisSharding> Job::batch_shardings(size_t shape) const {

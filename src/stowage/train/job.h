@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,9 @@ struct StateLeaf {
   AxisSharding sharding = {};  ///< How it lies over the job's mesh; no axes where there is none.
   ArrayType part = {};         ///< What a position holds.
 };
+
+/// How leaves lie that are to lie otherwise than their configuration says, by name.
+using LeafShardings = std::map<std::string, AxisSharding>;
 
 /// The programs of one run. State is the leaves of (model, optimizer, ema), in this order everywhere;
 /// `frozen` those of TrainModel::frozen().
@@ -81,8 +85,10 @@ Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_byte
 /// the state in other memories the graphs are others. Several threads may plan at once.
 class Job {
  public:
+  /// `lies`: of leaves of state() and frozen(), which other forms of the job are asked about.
   /// Errors: TraceError where the model cannot be built.
-  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model);
+  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model,
+      const LeafShardings& lies = {});
   /// The same for the CPU with so many threads.
   explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model);
   ~Job();

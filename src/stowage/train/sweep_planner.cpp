@@ -8,6 +8,7 @@
 #include "stowage/runtime/null/simulate.h"
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/fit.h"
+#include "stowage/train/replication.h"
 
 namespace stow {
 namespace {
@@ -94,6 +95,7 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
     }
     plan.placement = to_string(choice.plan->placement);
     plan.peak_bytes = choice.plan->peak_bytes;
+    plan.whole = replication_lines(find_replication(job, *choice.plan, budgets, 1));
     if (!device_ || !check_network(*device_, job.mesh())) return plan;
     const Simulation simulation = simulate(choice.plan->programs.step->schedule(), *device_);
     plan.step_s = simulation.step_s;
@@ -112,22 +114,21 @@ Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
     {
       const std::lock_guard lock(mutex_);
       if (const auto known = leanest_.find(key); known != leanest_.end())
-        std::stable_partition(placements.begin(), placements.end(),
-                              [&](const Placement& p) { return p == known->second; });
+        placements = {known->second};
     }
-    LeastNeed need{Device::unlimited_bytes(), false};
+    std::optional<LeastNeed> least;
     for (const Placement& placement : placements) {
       const JobPlan plan = job.plan_to_fit(placement, budgets);
-      const int64_t bytes = device_bytes(config, plan.peak_bytes);
-      need.fits = !first_over(config, plan.peak_bytes, budgets);
-      if (need.fits || bytes < need.device_bytes) {
-        need.device_bytes = bytes;
-        const std::lock_guard lock(mutex_);
-        leanest_[key] = placement;
-      }
-      if (need.fits) break;
+      const LeastNeed need{device_bytes(config, plan.peak_bytes),
+                           !first_over(config, plan.peak_bytes, budgets)};
+      if (least && std::pair(!least->fits, least->device_bytes) <=
+                       std::pair(!need.fits, need.device_bytes))
+        continue;
+      least = need;
+      const std::lock_guard lock(mutex_);
+      leanest_[key] = placement;
     }
-    return need;
+    return *least;
   });
 }
 
