@@ -121,4 +121,63 @@ inline std::pair<Parameters, optim::OptState> train_step(const Parameters& param
           device_put(next, at.moments)};
 }
 
+// ---- Both programs over a mesh: parameters, gradients and moments wait on the host, in parts ----
+
+using sharding::Mesh;
+using sharding::P;
+
+/// How a weight is cut over a mesh of "data" and "model": both axes cut it, so that each device has a part
+/// of it. Products gather it over "data"; over "model" they share their work. `n_stacked`: leading axes.
+inline NamedSharding weight_sharding(const Mesh& mesh, std::string_view path, int n_stacked = 0) {
+  const bool is_up = path.ends_with('1') || path.ends_with('3');  // "w1"; the other kind turns it back
+  std::vector<P::Axes> axes(static_cast<size_t>(n_stacked), nullptr);
+  axes.push_back(is_up ? "data" : "model");
+  axes.push_back(is_up ? "model" : "data");
+  return NamedSharding(mesh, P(std::move(axes)), "pinned_host");
+}
+
+/// A leaf of the parameters or of the optimizer's state, on the host; numbers on every device.
+inline Array on_host(const Mesh& mesh, const std::string& path, const Array& leaf) {
+  return device_put(leaf, leaf.rank() == 0 ? NamedSharding(mesh, P()) : weight_sharding(mesh, path));
+}
+template <typename Leaves>  // a map by path
+Leaves on_host(const Mesh& mesh, Leaves leaves) {
+  for (auto& [path, leaf] : leaves) leaf = on_host(mesh, path, leaf);
+  return leaves;
+}
+
+/// Bytes of a device that program 2 takes over a mesh, but for some KiB. Of n x n matrices:
+///   inputs       1 / data            rows are cut over "data"
+///   products     2 / data            of w2 and w4, which kept work reads whole along "model"
+///                2 / (data model)    of w1 and w3
+///   activation   1 / (data model)
+///   weight       1 / model           gathered over "data", or its gradient before it is scattered
+inline double formula2_bytes(int64_t n, int64_t data, int64_t model) {
+  const auto d = static_cast<double>(data), m = static_cast<double>(model);
+  return 4.0 * static_cast<double>(n * n) * (3 / d + 3 / (d * m) + 1 / m);
+}
+/// The same of program 1, beside its kernels' scratch: rows of x, its product with w1, w1 itself.
+inline double formula1_bytes(int64_t data, int64_t model) {
+  const auto d = static_cast<double>(data), m = static_cast<double>(model);
+  return static_cast<double>(1 << 20) * (1 / d + 1 / (d * m) + 1 / m);
+}
+
+/// layer_gradients() with weights and gradients in parts on the host.
+inline Layers layer_gradients_over(const Mesh& mesh, const Layers& weights, const Array& input) {
+  constexpr MemoryKind host = MemoryKind::kPinnedHost;
+  const Layers g = layer_gradients(weights, input, {"", 0, host, host, host});
+  return {device_put(g.w1, weight_sharding(mesh, "w1", 1)),
+          device_put(g.w2, weight_sharding(mesh, "w2", 1))};
+}
+
+/// train_step() with parameters and state in parts on the host.
+inline std::pair<Parameters, optim::OptState> train_step_over(const Mesh& mesh,
+                                                              const Parameters& params,
+                                                              const optim::OptState& state,
+                                                              const Array& inputs) {
+  constexpr MemoryKind host = MemoryKind::kPinnedHost;
+  auto [next, kept] = train_step(params, state, inputs, {"", 0, host, host});
+  return {on_host(mesh, std::move(next)), on_host(mesh, std::move(kept))};
+}
+
 }  // namespace host_offload

@@ -158,7 +158,8 @@ class TargetsTrain : public ::testing::Test {
       RunOptions options;
       options.resume = resume;
       options.json = &*json;
-      options.device = std::make_shared<Device>("virtual", peak, target);
+      Positions positions(std::make_shared<Device>("virtual", peak, target));
+      options.positions = &positions;
       const Result<int> status = run_training(job, choice, {peak[0], peak[1], peak[2]}, options);
       EXPECT_TRUE(status.ok()) << status.error();
     }

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "stowage/io/checkpoint_file.h"
+#include "stowage/io/sharded_save.h"
 #include "stowage/lm/adapter.h"
 #include "stowage/lm/score.h"
 #include "stowage/nn/loss.h"
@@ -32,6 +33,37 @@ struct Outcome {
   Placement placement;
   BytesByKind peak_bytes{};
 };
+
+// The newest checkpoint of a folder as two processes write it, every array cut along its last even axis.
+void cut_in_two(const std::string& from, const std::string& to) {
+  const CheckpointName name = latest_checkpoint(from).value().value();
+  const Checkpoint checkpoint = Checkpoint::open(name.path).value();
+  const SafetensorsFile file =
+      SafetensorsFile::open(std::filesystem::path(name.path).replace_extension(".safetensors")).value();
+  const SaveTicket ticket = begin_sharded_save(to, name.step, 2).value();
+  std::vector<SaveReceipt> receipts;
+  for (int32_t process : {0, 1}) {
+    std::vector<SliceBytes> slices;
+    std::vector<std::vector<std::byte>> bytes;
+    for (const TensorInfo& tensor : file.tensors()) {
+      SliceBytes part{tensor, whole_slice(tensor.shape), {}, {}};
+      size_t axis = tensor.shape.size();
+      while (axis > 0 && tensor.shape[axis - 1] % 2 != 0) --axis;
+      if (axis > 0) {
+        part.slice.sizes[axis - 1] /= 2;
+        part.slice.starts[axis - 1] = process * part.slice.sizes[axis - 1];
+      } else if (process == 1) {
+        continue;
+      }
+      bytes.emplace_back(static_cast<size_t>(part.slice.elems() * dtype_bytes(tensor.dtype)));
+      STOW_CHECK(checkpoint.read_slice(tensor.name, part.slice, bytes.back()).ok());
+      slices.push_back(std::move(part));
+    }
+    for (size_t i = 0; i < slices.size(); ++i) slices[i].bytes = bytes[i];
+    receipts.push_back(write_shard(to, ticket, process, slices).value());
+  }
+  STOW_CHECK(finish_sharded_save(to, ticket, checkpoint.meta(), receipts, 0).ok());
+}
 
 class Finetune : public ::testing::Test {
  protected:
@@ -396,6 +428,13 @@ TEST_F(Finetune, AllWeightsTrainWithoutARankAndAreExported) {
   ASSERT_TRUE(done.ok()) << done.error();
   EXPECT_NE(scores(folder_ / "model"), scores(folder_ / "base"));
   EXPECT_THAT(export_adapter(c.train.out, folder_ / "none").error(), HasSubstr("has no adapter"));
+
+  // The same checkpoint as two processes would have written it gives the same model.
+  cut_in_two(c.train.out, folder_ / "parts");
+  const Result<Exported> cut = export_model(folder_ / "parts", folder_ / "model-of-parts");
+  ASSERT_TRUE(cut.ok()) << cut.error();
+  EXPECT_EQ(read_bytes(folder_ / "model-of-parts/model.safetensors"),
+            read_bytes(folder_ / "model/model.safetensors"));
 }
 
 TEST_F(Finetune, DropoutDrawsTheSameAgainAndStopsInEvaluation) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "stowage/ir/print.h"
@@ -14,6 +15,7 @@
 #include "tests/fuzz/apart.h"
 #include "tests/fuzz/near.h"
 #include "tests/fuzz/random_program.h"
+#include "tests/support/check_lives.h"
 #include "tests/support/crash_note.h"
 #include "tests/support/evaluate_on_mesh.h"
 #include "tests/support/execute.h"
@@ -77,7 +79,7 @@ struct Tried {
 
 Tried try_program(const RandomProgram& program, const Graph& graph, const MeshShape& mesh,
                   const std::vector<AxisSharding>& in,
-                  const std::vector<std::optional<AxisSharding>>& out) {
+                  const std::vector<std::optional<AxisSharding>>& out, bool lives) {
   Tried tried;
   Partitioned local;
   try {
@@ -102,6 +104,9 @@ Tried try_program(const RandomProgram& program, const Graph& graph, const MeshSh
   const std::vector<Bytes> want = testing::evaluate(graph, program.inputs);
   const PerPosition got = testing::evaluate_on_mesh(local.graph, mesh, inputs);
   // What is recomputed or kept changes no bit, collectives among it.
+  if (lives)
+    if (tried.fault = testing::check_lives_of_all(local.graph, program.donated); !tried.fault.empty())
+      return tried;
   const Graph realized = realize_residuals(local.graph, nullptr);
   verify(realized);
   if (testing::evaluate_on_mesh(realized, mesh, inputs) != got) {
@@ -147,30 +152,40 @@ Case random_case(Rng& rng, const Graph& graph) {
   return c;
 }
 
-// Runs the program on threads, one a position, under five plans. Empty if all that was promised holds.
-std::string run_case(const RandomProgram& program, const Case& c, bool& ran) {
+// Runs the program on threads, one a position, under six plans. Empty if all that was promised holds.
+struct Ran {
+  bool any = false;
+  int64_t n_started = 0;  // collectives beside computation, of all plans
+};
+std::string run_case(const RandomProgram& program, const Case& c, Ran& ran) {
   const Graph& graph = program.graph;
   CompileOptions options{.donated = program.donated};
   options.mesh = std::make_shared<const MeshOptions>(MeshOptions{c.mesh, c.in, c.out, {}});
-  std::vector<CompileOptions> plans(5, options);
+  std::vector<CompileOptions> plans(6, options);
   plans[1].fuse = false;
   plans[2].reuse = false;
   plans[3].transfers_ahead = 0;
   plans[3].tile_bytes = 32;
   plans[4].capacities = {1, 1, 1};
   if (program.differentiated) plans[4].override_policy = testing::random_policy(graph.n_nodes() + 4);
+  // Room for all that can run ahead.
+  plans[5].capacities[0] = int64_t{1} << 34;
+  constexpr std::array kTimings = {StreamTiming::kBeside, StreamTiming::kAtWait,
+                                   StreamTiming::kAtStart};
   testing::PerPosition first;
   for (size_t i = 0; i < plans.size(); ++i) {
     testing::MeshExecution e;
     try {
-      e = testing::execute_on_mesh(graph, plans[i], program.inputs, 1, i % 2 == 1);
+      e = testing::execute_on_mesh(graph, plans[i], program.inputs, 1, i % 2 == 1,
+                                   kTimings[(i + program.inputs.size()) % kTimings.size()]);
     } catch (const TraceError& error) {
       if (std::string_view(error.what()).find("since the loop goes over it") !=
           std::string_view::npos)
         return "";
       return error.what();
     }
-    ran = true;
+    ran.any = true;
+    ran.n_started += e.n_started;
     if (!e.fault.empty()) return fmt::format("plan {}: {}", i, e.fault);
     if (i == 0) first = e.outputs;
     if (e.outputs != first) return fmt::format("plan {} has other bits", i);
@@ -203,7 +218,7 @@ std::string run_case(const RandomProgram& program, const Case& c, bool& ran) {
 TEST(PartitionFuzz, EveryPlanOfAMeshIsExactAndKeepsTheBits) {
   const uint64_t first = environment("STOW_FUZZ_SEED", 1),
                  count = environment("STOW_FUZZ_COUNT", 34);
-  int n_ran = 0, n_faults = 0;
+  int n_ran = 0, n_started = 0, n_faults = 0;
   for (uint64_t seed = first; seed < first + count && n_faults < 10; ++seed) {
     const RandomProgram program = testing::random_program(seed);
     Rng rng(seed + 1000);
@@ -211,14 +226,16 @@ TEST(PartitionFuzz, EveryPlanOfAMeshIsExactAndKeepsTheBits) {
       const Case c = random_case(rng, program.graph);
       testing::set_crash_note(fmt::format("seed {}, round {} on {}\n{}", seed, round,
                                           to_string(c.mesh), print(program.graph)));
-      bool ran = false;
+      Ran ran;
       const std::string fault = run_case(program, c, ran);
       EXPECT_EQ(fault, "") << "seed " << seed << ", round " << round << " on " << to_string(c.mesh);
-      n_ran += ran;
+      n_ran += ran.any;
+      n_started += ran.n_started > 0;
       n_faults += !fault.empty();
     }
   }
   EXPECT_GT(n_ran, static_cast<int>(2 * count));
+  EXPECT_GT(n_started, static_cast<int>(count / 2));
 }
 
 TEST(PartitionFuzz, PositionsGiveTheWholeProgram) {
@@ -238,7 +255,7 @@ TEST(PartitionFuzz, PositionsGiveTheWholeProgram) {
         out.emplace_back();
         if (below(rng, 2) == 0) out.back() = random_sharding(rng, program.graph.type(v), mesh);
       }
-      const Tried tried = try_program(program, program.graph, mesh, in, out);
+      const Tried tried = try_program(program, program.graph, mesh, in, out, seed % 4 == 0);
       refused += tried.refused;
       bitwise += tried.bitwise;
       compared += tried.compared;

@@ -3,7 +3,9 @@
 #include <thread>
 
 #include "stowage/base/bytes.h"
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/runtime/comm/mesh_position.h"
+#include "tests/support/check_lives.h"
 
 namespace stow::testing {
 namespace {
@@ -11,6 +13,7 @@ namespace {
 struct Position {
   comm::MeshPosition mesh;
   ExecutablePtr program;
+  StreamTiming timing = StreamTiming::kBeside;
   std::vector<Bytes> inputs, outputs;
   std::string fault;
 
@@ -29,6 +32,7 @@ struct Position {
     for (size_t kind = 0; kind < capacities.size(); ++kind)
       capacities[kind] = analysis.kinds[kind].total_bytes;
     const DevicePtr device = Device::virtual_device(capacities, threads);
+    device->streams().set_timing(timing);
     std::vector<DeviceBufferPtr> arguments;
     for (size_t i = 0; i < inputs.size(); ++i) {
       arguments.push_back(device->allocate(static_cast<int64_t>(inputs[i].size()),
@@ -56,7 +60,7 @@ struct Position {
 
 MeshExecution execute_on_mesh(const Graph& graph, const CompileOptions& options,
                               const std::vector<Bytes>& inputs, int threads,
-                              bool through_windows) {
+                              bool through_windows, StreamTiming timing) {
   const MeshShape& mesh = options.mesh->mesh;
   const auto n = static_cast<size_t>(mesh.size());
   const ExecutablePtr program = compile(graph, options, threads);
@@ -66,6 +70,7 @@ MeshExecution execute_on_mesh(const Graph& graph, const CompileOptions& options,
   for (size_t d = 0; d < n; ++d) {
     positions[d].mesh.communicator = communicators[d].get();
     positions[d].mesh.position = static_cast<int64_t>(d);
+    positions[d].timing = timing;
     for (size_t rank = 0; rank < n; ++rank)
       positions[d].mesh.ranks.push_back(static_cast<int32_t>(rank));
     positions[d].program = d == 0 ? program : program->bound_again();
@@ -83,6 +88,10 @@ MeshExecution execute_on_mesh(const Graph& graph, const CompileOptions& options,
   result.out = program->output_shardings();
   result.collectives = program->collectives();
   result.analysis = program->memory_analysis();
+  result.fault = check_lives(program->schedule());
+  for_each_kernel(program->schedule().instructions, [&](const Kernel& kernel) {
+    result.n_started += exchanges_data(kernel) && kernel.phase == MovePhase::kStart;
+  });
   for (Position& position : positions) {
     if (result.fault.empty()) result.fault = position.fault;
     result.outputs.push_back(std::move(position.outputs));

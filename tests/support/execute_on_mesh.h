@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "stowage/base/inside.h"
+#include "stowage/runtime/streams.h"
 #include "stowage/session/compile.h"
 #include "tests/support/evaluate_on_mesh.h"
 
@@ -16,16 +17,18 @@ struct MeshExecution {
   std::vector<AxisSharding> out;  ///< How they lie.
   std::vector<CollectiveCount> collectives;
   MemoryAnalysis analysis;  ///< Of one position.
-  /// What did not hold; empty when all did: predicted is measured at every position byte for byte, and
-  /// results have the bytes of their types.
+  int64_t n_started = 0;    ///< Collectives that run beside computation, those in loops counted once.
+  /// What did not hold; empty when all did: nothing is read or written while a transfer touches it,
+  /// predicted is measured at every position byte for byte, and results have the bytes of their types.
   std::string fault;
 };
 
 /// `inputs` are whole; `options.mesh` says how they are cut. Through the windows, the bytes that
-/// positions exchange take the way between processes.
+/// positions exchange take the way between processes. Streams do their work when `timing` says.
 /// Errors: what compile() throws; what run() throws is a fault.
 MeshExecution execute_on_mesh(const Graph& graph, const CompileOptions& options,
                               const std::vector<Bytes>& inputs, int threads,
-                              bool through_windows = false);
+                              bool through_windows = false,
+                              StreamTiming timing = StreamTiming::kBeside);
 
 }  // namespace stow::testing

@@ -76,6 +76,23 @@ TEST(CheckpointFile, RoundTrips) {
   EXPECT_EQ(out, run.data.substr(0, 2000));
 }
 
+// Stowage before checkpoints of several processes reads the files of one process.
+TEST(CheckpointFile, OfOneProcessHasTheFormatOfVersion1) {
+  const TemporaryFolder folder;
+  SmallRun run;
+  const Result<std::string> path = run.save(folder.path(), 12);
+  ASSERT_TRUE(path.ok()) << path.error();
+  std::string text = fmt::format(
+      R"({{"format": "stowage-checkpoint", "version": 1, "step": 12, "data_position": 77, )"
+      R"("seed": 18446744073709551615, "tensors": "step-000012.safetensors", )"
+      R"("tensors_digest": "{}", "config": {{"model.dim": "8", "train.out": "x"}}, )"
+      R"("extra": {{"first_loss": 5.5}}}})",
+      digest_of(read_bytes(folder / "step-000012.safetensors")));
+  const std::string digest = digest_of(text);
+  text.pop_back();
+  EXPECT_EQ(read_bytes(*path), text + fmt::format(R"(, "meta_digest": "{}"}})", digest) + "\n");
+}
+
 TEST(CheckpointFile, ListsByStepAndKeepsTheLast) {
   const TemporaryFolder folder;
   EXPECT_TRUE(list_checkpoints(folder / "none")->empty());
@@ -250,8 +267,8 @@ TEST(CheckpointFile, RefusesForeignFiles) {
             "…/step-000001.json: is damaged: not JSON that can be read: a syntax error at byte 1");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint"})"),
             "…/step-000001.json: is damaged: it has no version");
-  EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint", "version": 2})"),
-            "…/step-000001.json: has version 2; this Stowage reads version 1");
+  EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint", "version": 3})"),
+            "…/step-000001.json: has version 3; this Stowage reads versions 1 and 2");
   EXPECT_EQ(refusal_of(R"({"format": "stowage-checkpoint", "version": 1})"),
             "…/step-000001.json: is damaged: it has no digest at its end");
 }

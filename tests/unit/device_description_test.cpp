@@ -19,6 +19,7 @@ std::string full_text() {
   d.memory.cache = 4096;
   d.memory.cache_bandwidth = 3.5e12;
   d.link.slows_compute = 0.25;
+  d.network = {{8, 4.5e11, 2e-6, 0.75}, {64, 5e10, 1e-5, 0.5}};
   return device_description_toml(d);
 }
 
@@ -32,6 +33,13 @@ TEST(DeviceDescription, WhatIsWrittenReadsBackTheSame) {
   EXPECT_EQ(d->memory.cache_bandwidth, 3.5e12);
   EXPECT_EQ(d->link.slows_compute, 0.25);
   EXPECT_EQ(d->disk.slows_compute, 0);
+  ASSERT_EQ(d->network.size(), 2u);
+  EXPECT_EQ(d->network[0].devices, 8);
+  EXPECT_EQ(d->network[0].bandwidth, 4.5e11);
+  EXPECT_EQ(d->network[0].latency_s, 2e-6);
+  EXPECT_EQ(d->network[0].achievable, 0.75);
+  EXPECT_EQ(d->network[1].devices, 64);
+  EXPECT_EQ(d->network[1].bandwidth, 5e10);
 }
 
 // Puts `line` in place of the one that begins with `start`; the error.
@@ -81,6 +89,44 @@ TEST(DeviceDescription, ErrorsNameLineKeyAndWhatItTakes) {
             "x.toml:1: 'compute' is a section of keys, not a key");
 }
 
+// The description without its network, with `levels` at its end; the error.
+std::string network_error(const std::string& levels) {
+  DeviceDescription d = testing::round_device();
+  d.memory.device = 1 << 30;
+  const Result<DeviceDescription> read =
+      parse_device_description(device_description_toml(d) + levels, "x.toml");
+  return read ? "" : read.error();
+}
+
+TEST(DeviceDescription, LevelsOfANetworkNest) {
+  const std::string inner =
+      "[[network]]\ndevices = 8\nbandwidth = 1e9\nlatency_s = 0\nachievable = 1\n";
+  EXPECT_EQ(network_error(inner), "");
+  EXPECT_EQ(parse_device_description("network = [{devices = 8}, 3]", "x.toml").error(),
+            "x.toml:1: expected levels of a network, each under [[network]], got network = a value of "
+            "this kind");
+  EXPECT_EQ(network_error("[network]\n"), "x.toml:30: expected levels of a network, each under "
+                                          "[[network]], got network = a value of this kind");
+  EXPECT_EQ(network_error("[network]\ndevices = 8\n"),
+            "x.toml:31: expected levels of a network, each under [[network]], got network.devices");
+  EXPECT_EQ(network_error(inner + "[[network]]\ndevices = 12\nbandwidth = 1e9\nlatency_s = 0\n"
+                                  "achievable = 1\n"),
+            "x.toml:35: network.devices takes a multiple of the 8 of the level above it, which is "
+            "inside, not 12");
+  EXPECT_EQ(network_error(inner + inner),
+            "x.toml:35: network.devices takes a multiple of the 8 of the level above it, which is "
+            "inside, not 8");
+  EXPECT_EQ(network_error(inner + "[[network]]\n"), "x.toml:35: network.devices is missing");
+  EXPECT_EQ(network_error("[[network]]\ndevices = 8\nbandwith = 1e9\n"),
+            "x.toml:32: unknown key 'network.bandwith'; did you mean 'network.bandwidth'?");
+  EXPECT_EQ(network_error("[[network]]\ndevices = 1\n"),
+            "x.toml:31: network.devices takes a number of devices, from 2 to 1048576, not 1");
+  EXPECT_EQ(network_error("[[network]]\ndevices = 2.5\n"),
+            "x.toml:31: network.devices takes a number of devices, from 2 to 1048576, not 2.5");
+  EXPECT_EQ(network_error("[[network]]\nachievable = 0\n"),
+            "x.toml:31: network.achievable takes a share, from 1e-6 to 1, not 0");
+}
+
 TEST(DeviceDescription, ThoseInTheProgramAreWhole) {
   const std::vector<std::string> names = device_names();
   EXPECT_EQ(names, (std::vector<std::string>{"a100", "h200", "rtx4080-laptop"}));
@@ -95,6 +141,9 @@ TEST(DeviceDescription, ThoseInTheProgramAreWhole) {
     EXPECT_GT(d->link.to_device, d->disk.read);
     EXPECT_GT(d->memory.pinned_host, d->memory.device);
   }
+  EXPECT_EQ(load_device_description("h200")->network.size(), 2u);
+  EXPECT_EQ(load_device_description("a100")->network.size(), 2u);
+  EXPECT_TRUE(load_device_description("rtx4080-laptop")->network.empty());
   EXPECT_EQ(load_device_description("h20").error(),
             "no device 'h20'; did you mean 'h200'? There are a100, h200, rtx4080-laptop, or give a "
             "file: mine.toml");

@@ -156,11 +156,46 @@ TEST(CrossEntropy, WritesItsGradientOverTheLogits) {
   EXPECT_LT(analysis.temp_bytes, tokens * vocab * 4 / 8);
 }
 
+// Chunks within shares of the batch change the order of the sums alone.
+TEST(LinearCrossEntropy, ChunksOfSharesSumToTheSame) {
+  const Array h = random::normal(random::key(1), {4, 6, kWidth}), w = head(),
+              t = random::randint(random::key(3), {4, 6}, 0, kVocab),
+              share = random::uniform(random::key(4), {4, 6});
+  using Loss = std::function<Array(const Array&, const Array&, int64_t)>;
+  const Loss losses[] = {
+      [&](const Array& x, const Array& y, int64_t parts) {
+        return nn::linear_cross_entropy(x, y, t, 5, parts);
+      },
+      [&](const Array& x, const Array& y, int64_t parts) {
+        return nn::weighted_linear_cross_entropy(x, y, t, share, 5, parts);
+      },
+      [&](const Array& x, const Array& y, int64_t parts) {
+        return sum(nn::linear_log_probs(x, y, t, 5, {}, parts) * share);
+      }};
+  for (const Loss& loss : losses) {
+    const auto run = [&](int64_t parts) {
+      return jit([&](const Array& x, const Array& y) {
+        return value_and_grad<0, 1>(
+            [&](const Array& p, const Array& q) { return loss(p, q, parts); })(x, y);
+      })(h, w);
+    };
+    const auto one = run(1);
+    for (const int64_t parts : {2, 4}) {
+      const auto cut = run(parts);
+      expect_near(cut.first, one.first, 1e-6, "loss");
+      expect_near(std::get<0>(cut.second), std::get<0>(one.second), 1e-6, "hidden");
+      expect_near(std::get<1>(cut.second), std::get<1>(one.second), 2e-6, "head");
+    }
+  }
+  EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, w, t, 5, 5); }),
+              HasSubstr("expected parts that divide 24 tokens, got 5"));
+}
+
 TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
   const Array h = Array::abstract(Shape{2, 3, 4}), w = Array::abstract(Shape{4, 7});
   const Array t = Array::abstract(Shape{2, 3}, DType::kI32);
   EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, w, t, 0); }),
-              HasSubstr("[linear_cross_entropy] a chunk of 0 tokens"));
+              HasSubstr("[linear_cross_entropy] expected a positive chunk, got 0"));
   EXPECT_THAT(message([&] { nn::linear_cross_entropy(h, Array::abstract(Shape{5, 7}), t, 2); }),
               HasSubstr("[linear_cross_entropy] hidden f32[2,3,4] and head f32[5,7]: floats [..., d] "
                         "and [d, V] are needed"));

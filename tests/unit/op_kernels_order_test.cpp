@@ -3,7 +3,9 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "stowage/ir/row_program.h"
 #include "stowage/runtime/cpu/kernels/half.h"
@@ -249,6 +251,101 @@ TEST(OpKernelsOrder, SortingThreadsHaveScratchOfTheirOwn) {
     const size_t share = scratch.size() / static_cast<size_t>(threads);
     for (size_t t = 0; t < static_cast<size_t>(threads); ++t) EXPECT_NE(scratch[t * share], 0) << t;
   }
+}
+
+// Index vectors that go along with an axis of the operand, and along with either axis; all in range, and some not.
+TEST(OpKernelsOrder, IndicesAlongAnAxisLeadToTheirOwnLine) {
+  Rng rng(7);
+  constexpr int64_t kRows = 70, kCols = 1500;
+  const std::vector<float> x = random_floats(kRows * kCols, rng);
+  const std::vector<float> u = random_floats(kRows * kCols, rng);
+  for (const int64_t axis : {0, 1})
+    for (const bool all_within : {true, false}) {
+      const int64_t extent = axis == 0 ? kRows : kCols;
+      std::vector<int32_t> index(static_cast<size_t>(kRows * kCols));
+      for (int32_t& i : index)
+        i = static_cast<int32_t>(all_within ? uniform(rng, 0, extent - 1) : uniform(rng, -2, extent + 1));
+      const GatherParams params{.offset_axes = {},
+                                .collapsed_axes = {0, 1},
+                                .start_index_map = {axis},
+                                .slice_sizes = {1, 1},
+                                .batch_axes = {1 - axis},
+                                .index_batch_axes = {1 - axis}};
+      std::vector<float> read(x.size(), -1.0f), sums = x;
+      for (int64_t r = 0; r < kRows; ++r)
+        for (int64_t c = 0; c < kCols; ++c) {
+          const auto at = static_cast<size_t>(r * kCols + c);
+          const int64_t i = index[at];
+          if (i < 0 || i >= extent) continue;
+          const auto place = static_cast<size_t>(axis == 0 ? i * kCols + c : r * kCols + i);
+          read[at] = x[place];
+          sums[place] += u[at];
+        }
+      const Dims dims = {kRows, kCols};
+      const auto operand = TestTensor::of<float>(dims, x), updates = TestTensor::of<float>(dims, u);
+      const auto indices = TestTensor::of<int32_t>({kRows, kCols, 1}, index);
+      const auto filling = TestTensor::of<float>({}, {-1.0f});
+      TestTensor y(DType::kF32, dims);
+      for (int threads : {1, 3}) {
+        const TensorView from[] = {operand.view, indices.view, filling.view};
+        cpu::run_op(OpKind::kGather, params, from, {&y.view, 1}, nullptr, threads);
+        EXPECT_EQ(y.values<float>(), read) << axis << " " << all_within << " " << threads;
+        const TensorView onto[] = {operand.view, indices.view, updates.view};
+        cpu::run_op(OpKind::kScatterAdd, params, onto, {&y.view, 1}, nullptr, threads);
+        EXPECT_EQ(y.values<float>(), sums) << axis << " " << all_within << " " << threads;
+      }
+    }
+}
+
+TEST(OpKernelsOrder, ACumulativeSumOfOneLaneAddsOneAfterAnother) {
+  Rng rng(6);
+  const std::vector<float> values = random_floats(1000, rng);
+  auto x = TestTensor::of<float>({1000}, values);
+  for (const bool backwards : {false, true}) {
+    std::vector<float> want = values;
+    for (size_t i = 1; i < want.size(); ++i) {
+      const size_t last = want.size() - 1;
+      if (backwards) want[last - i] = want[last - i + 1] + want[last - i];
+      else want[i] = want[i - 1] + want[i];
+    }
+    TestTensor y(DType::kF32, {1000});
+    cpu::run_op(OpKind::kCumSum, AxisParams{0, backwards}, {&x.view, 1}, {&y.view, 1}, nullptr, 2);
+    EXPECT_EQ(y.values<float>(), want);
+  }
+}
+
+// Zeros of both signs are equal, and so are all NaNs, which come last, or first where the order descends.
+TEST(OpKernelsOrder, EqualFloatsStayInOrderHoweverLongALaneIs) {
+  Rng rng(5);
+  for (int64_t n : {5, 100, 129, 1000, 20000})
+    for (const bool descending : {false, true}) {
+      std::vector<uint32_t> bits(static_cast<size_t>(n));
+      for (uint32_t& b : bits) {
+        const auto kind = uniform(rng, 0, 9);
+        const auto sign = static_cast<uint32_t>(uniform(rng, 0, 1)) << 31;
+        b = kind == 0   ? sign
+            : kind == 1 ? sign | 0x7fc00000u | static_cast<uint32_t>(uniform(rng, 0, 1000))
+            : kind == 2 ? sign | 0x7f800000u
+                        : sign | static_cast<uint32_t>(uniform(rng, 0, 0x7f7fffff));
+      }
+      std::vector<uint32_t> want = bits;
+      std::stable_sort(want.begin(), want.end(), [&](uint32_t x, uint32_t y) {
+        const float a = std::bit_cast<float>(x), b = std::bit_cast<float>(y);
+        if (std::isnan(a) || std::isnan(b))
+          return descending ? std::isnan(a) && !std::isnan(b) : !std::isnan(a) && std::isnan(b);
+        return descending ? a > b : a < b;
+      });
+      auto x = TestTensor::of<float>({n}, std::vector<float>(static_cast<size_t>(n)));
+      std::memcpy(x.view.data, bits.data(), bits.size() * 4);
+      TestTensor y(DType::kF32, {n});
+      const AxisParams params{0, descending};
+      std::vector<int64_t> scratch(static_cast<size_t>(
+          cpu::op_scratch_bytes(OpKind::kSort, params, {&x.view, 1}, {&y.view, 1}, 1) / 8));
+      cpu::run_op(OpKind::kSort, params, {&x.view, 1}, {&y.view, 1}, scratch.data(), 1);
+      std::vector<uint32_t> got(bits.size());
+      std::memcpy(got.data(), y.view.data, got.size() * 4);
+      EXPECT_EQ(got, want) << n << (descending ? " down" : " up");
+    }
 }
 
 // 2^24 + 2^16 + 1 has no f32; as the nearest one it would be a tie in bf16 and go down.

@@ -249,7 +249,8 @@ Sample gather(Rng& rng, bool large) {
   if (dims.empty()) dims = {4};
   if (large) {
     dims = uniform(rng, 0, 1) == 0 ? Dims{50, 96} : Dims{5, 30, 40};
-    batch = uniform(rng, 0, 1) == 0 ? Dims{300} : Dims{7, 31};
+    const Dims batches[] = {{300}, {7, 31}, {1300}};  // and of more index vectors than are taken at once
+    batch = batches[uniform(rng, 0, 2)];
   }
   Dims offsets;
   int64_t n_indexed = 0;
@@ -282,7 +283,13 @@ Sample gather(Rng& rng, bool large) {
   const DType t = random_dtype(rng);
   s.inputs.push_back(random_tensor(t, dims, rng, false));
   s.inputs.emplace_back(random_int(rng), batch, rng);
+  const bool all_within = uniform(rng, 0, 1) == 0;
   ref::for_each_index(batch, [&](const Dims& i) {
+    if (all_within) {
+      const auto axis = static_cast<size_t>(
+          n_indexed == 0 ? 0 : p.start_index_map[static_cast<size_t>(i.back())]);
+      return ref::store_int(s.inputs[1].view, i, uniform(rng, 0, dims[axis] - p.slice_sizes[axis]));
+    }
     const bool wild = uniform(rng, 0, 19) == 0;
     ref::store_int(
         s.inputs[1].view, i,
@@ -428,9 +435,11 @@ Sample convolution(Rng& rng, bool large) {
 
 Sample sort(Rng& rng, bool large) {
   Sample s{OpKind::kSort};
-  Dims dims = large ? Dims{40, 6, 70} : random_dims(rng, 3, 9);
+  // Lanes that comparisons order, and that digits do, short and long ones.
+  const Dims of_large[] = {{40, 6, 70}, {3, 300, 5}, {9000}, {2, 1500}};
+  Dims dims = large ? of_large[uniform(rng, 0, 3)] : random_dims(rng, 3, 9);
   if (dims.empty()) dims = {7};
-  for (int64_t n = uniform(rng, 1, 3); n > 0; --n) {
+  for (int64_t n = large && uniform(rng, 0, 2) != 0 ? 1 : uniform(rng, 1, 3); n > 0; --n) {
     const DType t = random_dtype(rng);
     s.inputs.push_back(random_tensor(t, dims, rng));
     s.outputs.push_back({t, dims});
@@ -607,12 +616,12 @@ INSTANTIATE_TEST_SUITE_P(Families, OpKernels,
                          ::testing::Values(Family{"pad", pad}, Family{"concatenate", concatenate},
                                            Family{"dynamic_slice", dynamic_slice},
                                            Family{"dynamic_update_slice", dynamic_update_slice},
-                                           Family{"gather", gather}, Family{"scatter", scatter},
+                                           Family{"gather", gather, 60}, Family{"scatter", scatter, 60},
                                            Family{"linear_scan", linear_scan},
                                            Family{"top_k", top_k}, Family{"window", window, 30},
                                            Family{"convolution", convolution, 30},
                                            Family{"arg_reduce", arg_reduce},
-                                           Family{"cumulative", cumulative}, Family{"sort", sort},
+                                           Family{"cumulative", cumulative}, Family{"sort", sort, 40},
                                            Family{"random_bits", random_bits}, Family{"leaf", leaf},
                                            Family{"view_copy", view_copy},
                                            Family{"reduce", reduce}),

@@ -134,6 +134,7 @@ class Generator {
     for (int64_t i = 0; i < n_steps; ++i) {
       if (i == idiom && random_.chance(20)) add_one_hot();
       if (i == idiom && random_.chance(20)) add_sum_of_terms();
+      if (i == idiom && random_.chance(30)) add_choice();
       add_step();
     }
     const int64_t n_outputs = 1 + random_.below(3);
@@ -349,6 +350,7 @@ class Generator {
     const int32_t hot = compute(OpKind::kSelect, DType::kF32, {hit, *x, none});
     const int32_t other =
         random_.chance(50) ? compute(OpKind::kMul, DType::kF32, {*x, *y}) : *y;
+    if (random_.chance(30)) compute(OpKind::kConvert, DType::kF32, {hit});
     if (random_.chance(50)) sum_of_row(hot);
     if (random_.chance(50)) compute(OpKind::kSub, DType::kF32, {other, hot});
     else if (random_.chance(50)) compute(OpKind::kAdd, DType::kF32, {hot, other});
@@ -380,6 +382,28 @@ class Generator {
       const int32_t total = sum_of_row(term);
       if (random_.chance(60)) compute(OpKind::kAdd, DType::kF32, {inner, total});
     }
+  }
+
+  // A comparison that one choice alone wants, of values or of a sum; or bounds from both sides.
+  void add_choice() {
+    const DType t = random_.pick({DType::kF32, DType::kI32, DType::kI32, DType::kBF16});
+    const auto a = value_like(t), b = value_like(t), x = value_like(t);
+    const auto y = value_like(random_.chance(70) ? t : DType::kF32);
+    if (!a || !b || !x || !y) return;
+    if (random_.chance(30)) {
+      const bool up = random_.chance(50);
+      const int32_t inner = compute(up ? OpKind::kMax : OpKind::kMin, t, {*a, *b});
+      compute(up ? OpKind::kMin : OpKind::kMax, t, {inner, *x});
+      return;
+    }
+    const OpKind test = random_.pick(
+        {OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLt, OpKind::kLe, OpKind::kGt, OpKind::kGe});
+    const int32_t sum = random_.chance(50) && step(*y).dtype == t
+                            ? compute(OpKind::kAdd, t, {*b, *y})
+                            : *y;
+    const int32_t is = compute(test, DType::kBool, {*a, *b});
+    compute(OpKind::kSelect, step(*y).dtype, {is, sum, *y});
+    if (random_.chance(20)) compute(OpKind::kNot, DType::kBool, {is});
   }
 
   void add_step() {
@@ -937,6 +961,169 @@ TEST(RowProgramHypot, IsOneKernelWhereNothingElseIsWanted) {
     EXPECT_EQ(n_kernels(4), 2u);  // |a| is a result of its own
     EXPECT_GT(n_kernels(1), 3u);
   }
+}
+
+// A comparison and its choice, bounds from both sides, and an index that counts from the end.
+TEST(RowProgramChoice, IsOneKernelWithWhatItAloneWants) {
+  const auto n_kernels = [](const RowProgram& program) {
+    const RowPlan plan = compile_row_plan(program, false);
+    return plan.phases[0].strip_steps.size();
+  };
+  const auto choice = [](DType t, OpKind test, bool stores_test) {
+    Writer w(t, {8, 64});
+    const int32_t a = w.load(), b = w.load();
+    const int32_t is = w.test(test, a, b);
+    w.store(w.select(is, a, w.constant(0)));
+    if (stores_test) w.store(w.select(is, b, a));
+    return w.done();
+  };
+  for (DType t : {DType::kF32, DType::kBF16, DType::kI32})
+    for (OpKind test : {OpKind::kEq, OpKind::kNe, OpKind::kLt, OpKind::kLe, OpKind::kGt, OpKind::kGe}) {
+      EXPECT_EQ(n_kernels(choice(t, test, false)), 1u) << dtype_name(t) << " " << op_name(test);
+      EXPECT_EQ(n_kernels(choice(t, test, true)), 3u) << dtype_name(t) << " " << op_name(test);
+    }
+  for (OpKind outer : {OpKind::kMin, OpKind::kMax}) {
+    Writer w(DType::kF32, {8, 64});
+    const int32_t inner =
+        w.compute(outer == OpKind::kMin ? OpKind::kMax : OpKind::kMin, w.load(), w.constant(-1));
+    w.store(w.compute(outer, inner, w.constant(1)));
+    EXPECT_EQ(n_kernels(w.done()), 1u);
+  }
+  for (const bool turned : {false, true}) {
+    Writer w(DType::kI32, {8, 64});
+    const int32_t i = w.load(), n = w.load();
+    const int32_t sum = turned ? w.compute(OpKind::kAdd, n, i) : w.compute(OpKind::kAdd, i, n);
+    w.store(w.select(w.test(OpKind::kLt, i, n), sum, i));
+    EXPECT_EQ(n_kernels(w.done()), 1u);
+  }
+}
+
+// Sums over the first and the last axis of three read the runs of the last where they lie, and add in the order
+// of one row.
+void check_sums_of_runs(const std::vector<Dims>& spaces) {
+  for (const Dims& space : spaces) {  // outer, rows, run
+    const int64_t outer = space[0], rows = space[1], run_cols = space[2];
+    for (const bool is_stored : {false, true}) {
+      Case c;
+      Random random(8);
+      c.memory = {random_bytes(random, DType::kF32, outer * rows * run_cols), Bytes(rows * 4),
+                  Bytes(outer * rows * run_cols * 4)};
+      c.inputs = {{0, 0}};
+      c.outputs = {{1, 0}, {2, 0}};
+      c.program.dims = {rows, outer, run_cols};
+      c.program.n_row_dims = 1;
+      const RowOperand x = {DType::kF32, {run_cols, rows * run_cols, 1}};
+      c.program.inputs = {x};
+      c.program.outputs = {{DType::kF32, {1, 0, 0}}, x};
+      Step load, sum, store;
+      load.kind = StepKind::kLoad;
+      sum.kind = StepKind::kReduceRow, sum.op = OpKind::kReduceSum, sum.args[0] = 0;
+      store.kind = StepKind::kStore, store.args[0] = 1;
+      c.program.steps = {load, sum, store};
+      if (is_stored) {  // the load too, which then is a register that others read
+        store.args[0] = 0, store.index = 1;
+        c.program.steps.push_back(store);
+      } else {
+        c.outputs.pop_back();
+        c.program.outputs.pop_back();
+        const RowPlan plan = compile_row_plan(c.program, false);
+        EXPECT_EQ(plan.phases[0].strip_steps.size(), run_cols >= 32 ? 1u : 2u) << run_cols;
+      }
+      std::vector<Bytes> want = c.memory;
+      const Pointers at = pointers(c, want);
+      run_row_program_reference(c.program, at.inputs, at.outputs);
+      for (int threads : {1, 2, 3})
+        ASSERT_TRUE(same(c, run(c, threads), want)) << threads << " " << describe(c.program);
+    }
+  }
+}
+TEST(RowProgramRuns, SumInTheOrderOfARow) {
+  const AllEveryday everyday;
+  check_sums_of_runs({{2, 3, 31}, {2, 3, 32}, {7, 40, 33}, {60, 100, 100}, {5, 70, 129}, {2, 9, 4096},
+                      {3, 2, 5000}, {130, 64, 47}});
+}
+TEST(RowProgramRuns, OfEveryTargetSumInTheOrderOfARow) {
+  with_other_targets([] {
+    const AllEveryday everyday;
+    check_sums_of_runs({{7, 40, 33}, {60, 100, 100}, {2, 3, 5000}});
+  });
+}
+
+// Copies of any strides: turned, reversed, repeated, spread out. Extents that fill blocks of vectors and
+// do not, for elements of every size.
+TEST(RowProgramCopy, OfAnyStridesIsTheReference) {
+  struct Layout {
+    Dims dims, to, from;
+    int64_t first;  // element of the input
+  };
+  std::vector<Layout> layouts;
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{64, 64}, {37, 53}, {3, 4099}, {4099, 3},
+                                   {130, 18}, {5, 5}, {1000, 7}}) {
+    layouts.push_back({{rows, cols}, {cols, 1}, {1, rows}, 0});
+    layouts.push_back({{rows, cols}, {cols, 1}, {1, rows + 3}, 0});
+    layouts.push_back({{rows, cols}, {cols, 1}, {cols, -1}, cols - 1});
+    layouts.push_back({{rows, cols}, {cols, 1}, {-1, rows}, rows - 1});
+    layouts.push_back({{rows, cols}, {cols, 1}, {3 * cols, 3}, 0});
+    layouts.push_back({{rows, cols}, {2 * cols, 2}, {cols, 1}, 0});
+    layouts.push_back({{rows, cols, 2}, {2 * cols, 1, cols}, {2 * cols, 2, 1}, 0});
+    layouts.push_back({{2, rows, cols}, {rows * cols, cols, 1}, {1, 2 * cols, 2}, 0});
+  }
+  for (int64_t times = 2; times <= 9; ++times) {
+    layouts.push_back({{700, times}, {times, 1}, {1, 0}, 0});
+    layouts.push_back({{700, times}, {times, 1}, {2, 0}, 0});
+    layouts.push_back({{9, 700, times}, {700 * times + 1, times, 1}, {0, 1, 0}, 0});
+    layouts.push_back({{700, times}, {times, 1}, {2 * times, 1}, 0});
+  }
+  for (DType t : {DType::kU8, DType::kBF16, DType::kF32, DType::kF64})
+    for (const Layout& l : layouts) {
+      Case c;
+      Random random(5);
+      int64_t from_elems = 1, to_elems = 1;
+      for (size_t d = 0; d < l.dims.size(); ++d) {
+        from_elems += std::abs(l.from[d]) * (l.dims[d] - 1);
+        to_elems += l.to[d] * (l.dims[d] - 1);
+      }
+      c.memory = {random_bytes(random, t, from_elems), random_bytes(random, t, to_elems)};
+      c.inputs = {{0, l.first * dtype_bytes(t)}};
+      c.outputs = {{1, 0}};
+      c.program.dims = l.dims;
+      c.program.n_row_dims = 1;
+      c.program.inputs = {{t, l.from}};
+      c.program.outputs = {{t, l.to}};
+      Step load, store;
+      load.kind = StepKind::kLoad, store.kind = StepKind::kStore;
+      load.dtype = store.dtype = t;
+      store.args[0] = 0;
+      c.program.steps = {load, store};
+      std::vector<Bytes> want = c.memory;
+      const Pointers at = pointers(c, want);
+      run_row_program_reference(c.program, at.inputs, at.outputs);
+      for (int threads : {1, 3})
+        ASSERT_TRUE(same(c, run(c, threads), want)) << threads << " " << describe(c.program);
+    }
+}
+
+// Registers too are turned block by block: an operand that is read down its columns, beside one that is not.
+TEST(RowProgramCopy, TurnedOperandsAreTheReference) {
+  for (DType t : {DType::kU8, DType::kF32, DType::kF64, DType::kBF16})
+    for (const auto& [rows, cols] :
+         {std::pair<int64_t, int64_t>{64, 64}, {37, 53}, {130, 18}, {3, 1030}, {1030, 3}}) {
+      Case c;
+      Random random(6);
+      c.memory = {random_bytes(random, t, rows * cols), random_bytes(random, t, rows * cols),
+                  random_bytes(random, t, rows * cols)};
+      c.inputs = {{0, 0}, {1, 0}};
+      c.outputs = {{2, 0}};
+      Writer w(t, {rows, cols});
+      const int32_t x = w.load(), turned = w.load(RowOperand{t, {1, rows}});
+      w.store(w.compute(OpKind::kMax, x, turned));
+      c.program = w.done();
+      std::vector<Bytes> want = c.memory;
+      const Pointers at = pointers(c, want);
+      run_row_program_reference(c.program, at.inputs, at.outputs);
+      for (int threads : {1, 2})
+        ASSERT_TRUE(same(c, run(c, threads), want)) << describe(c.program);
+    }
 }
 
 // As if no cache held anything: results go past them wherever they may.

@@ -1,12 +1,14 @@
 #include "stowage/api/distributed.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 
 #include "stowage/api/processes.h"
 #include "stowage/api/trace.h"
 #include "stowage/runtime/comm/world.h"
+#include "stowage/runtime/target.h"
 
 namespace stow {
 namespace {
@@ -36,9 +38,37 @@ void check_devices(const char* what, const std::vector<DevicePtr>& devices) {
   }
 }
 
+// The devices of a process that has named none: each has its share of the host's memory and threads.
+std::vector<DevicePtr> shares_of_host(const comm::World& world) {
+  const int n = world.devices() * world.n_on_host();
+  if (n == 1) return {Device::cpu()};
+  const Device& all = *Device::cpu();
+  const bool was_said = std::getenv("OMP_NUM_THREADS") != nullptr;
+  const int threads = was_said ? all.threads() : std::max(all.threads() / n, 1);
+  std::vector<DevicePtr> devices;
+  for (int32_t i = 0; i < world.devices(); ++i)
+    devices.push_back(
+        Device::cpu_with_capacity(all.capacity_bytes(MemoryKind::kDevice) / n, threads));
+  return devices;
+}
+
+// What must be the same before anything is computed together.
+void check_alike(comm::World& world, const Device& device) {
+  if (world.n_processes() == 1) return;
+  std::vector<int32_t> ranks;
+  for (int32_t i = 0; i < world.n_processes(); ++i) ranks.push_back(i * world.devices());
+  std::vector<comm::Fact> facts = comm::facts_of_program();
+  facts.push_back({"the kind of its devices", device.target()->key()});
+  comm::Communicator& communicator = world.communicator();
+  const Result<void> alike = comm::check_agreement(
+      communicator, comm::Group::of(std::move(ranks), communicator.rank()), "start", facts);
+  if (!alike) fail_here("[distributed::initialize] {}", alike.error());
+}
+
 }  // namespace
 
-Processes::Processes(std::vector<DevicePtr> local) : local_(std::move(local)), all_(local_) {}
+Processes::Processes(std::vector<DevicePtr> local, double timeout_s)
+    : local_(std::move(local)), all_(local_), timeout_s_(timeout_s) {}
 
 Processes::Processes(int index, int count, std::vector<DevicePtr> local,
                      comm::Communicator* communicator, int ranks_per_process)
@@ -47,12 +77,13 @@ Processes::Processes(int index, int count, std::vector<DevicePtr> local,
 }
 
 Processes::Processes(int index, int count, std::vector<DevicePtr> local,
-                     std::vector<comm::Communicator*> communicators)
+                     std::vector<comm::Communicator*> communicators, double timeout_s)
     : index_(index),
       count_(count),
       ranks_per_process_(static_cast<int>(local.size())),
       local_(std::move(local)),
-      communicators_(std::move(communicators)) {
+      communicators_(std::move(communicators)),
+      timeout_s_(timeout_s) {
   for (int process = 0; process < count_; ++process)
     for (size_t i = 0; i < local_.size(); ++i) {
       // No capacity: a request for its memory names it and fails.
@@ -77,10 +108,16 @@ std::vector<int> Processes::processes_of(const std::vector<DevicePtr>& devices) 
   return {found.begin(), found.end()};
 }
 
+std::mutex& Processes::collectives_mutex() const {
+  // A process by itself has no communicator, and a new Processes whenever it is asked who it is.
+  static std::mutex alone;
+  return count_ > 1 ? collectives_ : alone;
+}
+
 comm::Communicator& Processes::communicator() const {
   if (communicators_.empty() || !communicators_[0])
     fail_here("[distributed] expected several processes, this one is by itself; start it with "
-              "--processes or mpirun and call distributed::initialize() first");
+              "`stowage launch` or mpirun and call distributed::initialize() first");
   return *communicators_[0];
 }
 
@@ -131,9 +168,11 @@ namespace distributed {
 void initialize(const Options& options) {
   check_devices("distributed::initialize", options.local_devices);
   std::vector<DevicePtr> devices = options.local_devices;
-  if (devices.empty()) devices = local_devices();
   Membership& own = membership();
   const std::lock_guard lock(own.mutex);
+  // Those that the program has named before.
+  if (devices.empty() && own.processes) devices = own.processes->local();
+  if (devices.empty() && context().device) devices = {context().device};
   if (own.world)
     fail_here("[distributed::initialize] this process is process {} of {} already; call it once",
               own.world->process(), own.world->n_processes());
@@ -141,12 +180,20 @@ void initialize(const Options& options) {
       {.devices = static_cast<int32_t>(devices.size()), .timeout_s = options.timeout_s});
   if (!world) fail_here("[distributed::initialize] {}", world.error());
   own.world = std::move(*world);
+  if (devices.empty()) {
+    devices = shares_of_host(*own.world);
+    context().device = devices.size() == 1 && own.world->n_on_host() == 1 ? nullptr : devices[0];
+  }
+  check_alike(*own.world, *devices[0]);
   std::vector<comm::Communicator*> communicators;
   for (int32_t i = 0; i < own.world->devices(); ++i)
     communicators.push_back(&own.world->communicator(i));
-  own.processes = std::make_shared<const Processes>(
-      own.world->process(), own.world->n_processes(), std::move(devices),
-      std::move(communicators));
+  own.processes =
+      own.world->n_processes() == 1
+          ? std::make_shared<const Processes>(std::move(devices), options.timeout_s)
+          : std::make_shared<const Processes>(own.world->process(), own.world->n_processes(),
+                                              std::move(devices), std::move(communicators),
+                                              options.timeout_s);
 }
 
 void finish() {
@@ -154,6 +201,12 @@ void finish() {
   const std::lock_guard lock(own.mutex);
   if (own.world && !own.has_left) own.world->leave();
   own.has_left = true;
+}
+
+int64_t window_bytes() {
+  Membership& own = membership();
+  const std::lock_guard lock(own.mutex);
+  return own.world ? own.world->window_bytes() : 0;
 }
 
 int process_index() { return processes()->index(); }

@@ -10,15 +10,19 @@ namespace stow::distributed {
 
 struct Options {
   /// The devices of this process, each with its capacities and threads; every process has as many.
-  /// Empty: one, the default device.
+  /// Empty: those that set_local_devices() or a DefaultDevice named before; else as many CPU devices as
+  /// `stowage launch --devices` says, one without it. Each of these has an equal share of the host's
+  /// memory and cores, and the first is the default device of the calling thread.
   std::vector<DevicePtr> local_devices = {};
-  double timeout_s = 60;  ///< How long a process may be late for a collective.
+  /// How long a process, or a position of a mesh, may be late for a collective.
+  double timeout_s = 60;
 };
 
-/// Joins the processes that `--processes` or mpirun started together; a process that was started by
+/// Joins the processes that `stowage launch` or mpirun started together; a process that was started by
 /// itself is the only one. Called once, before meshes and arrays are made.
-/// Errors: TraceError for a second call, a device that is null or there twice, and where the processes
-/// cannot be joined.
+/// Errors: TraceError for a second call, a device that is null or there twice, another number of devices
+/// than the launcher was told, where the processes cannot be joined, and, in all of them, where they differ
+/// in version, instruction set or kind of device.
 void initialize(const Options& options = {});
 
 /// Says that this process has done its part; called before it exits. Without it mpirun takes the process
@@ -27,6 +31,12 @@ void finish();
 
 int process_index();  ///< The number of this process, from 0 on.
 int process_count();  ///< How many there are; 1 before initialize().
+
+/// Bytes of host memory, at most, through which collectives pass between processes, whatever the programs;
+/// no plan counts them, since they are there once. The processes of a host share them: for N devices there
+/// 2 MiB N of windows, 1664 N + 128 N^2 of states, in pages. Pages that nothing crosses do not exist. Under
+/// mpirun each process has 3 MiB and 1152 N bytes a device. 0 in a process by itself.
+int64_t window_bytes();
 
 /// The devices of all processes, process by process. Those of other processes are handles without
 /// memory: they can stand in meshes, and nothing can be allocated on them.

@@ -232,8 +232,13 @@ std::vector<Array> run_over_mesh(JitEntry& entry, std::span<const Array> argumen
   std::shared_ptr<MeshRunner>& runner = entry.mesh_runners[runs.get()];
   if (!runner) runner = std::make_shared<MeshRunner>(*entry.mesh, runs);
   // Outside of the try below: nothing has run yet when this fails.
+  if (!entry.mesh_arguments) entry.mesh_arguments = std::make_shared<MeshArguments>();
   const std::vector<Array> placed =
-      placed_over_mesh(*entry.mesh, arguments, entry.input_shardings);
+      entry.mesh_arguments->placed(*entry.mesh, {.arrays = arguments,
+                                                .lies = entry.input_shardings,
+                                                .names = entry.input_names,
+                                                .donated = entry.options.donated,
+                                                .first_captured = entry.n_leaves});
   std::vector<Array> results;
   try {
     results = runner->run(placed, entry.output_types, entry.output_shardings);
@@ -336,6 +341,7 @@ JitEntryPtr JitCache::trace(std::span<const TreeRef> arguments,
       check_in_sharding(options_, entry->input_names[i], leaves[i].type());
       const Sharding* in = options_.in_shardings.find(entry->input_names[i]);
       in_shardings.push_back(in ? std::make_shared<const Sharding>(*in) : nullptr);
+      entry->input_mesh_keys.push_back(mesh_key(leaves[i]));
       inputs.push_back(trace->input(leaves[i].type(), entry->input_names[i]));
     }
     entry->result = function(inputs);
@@ -395,13 +401,16 @@ void check_arguments(const JitEntry& entry, std::span<const TreeRef> arguments) 
       fail_here("[{}] argument {} is {}{}, compiled for {}{}", entry.name, paths[i],
                 to_string(leaves[i].type()), leaves[i].type().weak ? " (weak)" : "",
                 to_string(want), want.weak ? " (weak)" : "");
+    const auto place = [](const std::string& mesh) {
+      return mesh.empty() ? std::string("on one device")
+                          : fmt::format("over a mesh as {}", mesh.substr(0, mesh.rfind(") ") + 1));
+    };
+    if (const std::string mesh = mesh_key(leaves[i]); mesh != entry.input_mesh_keys[i])
+      fail_here("[{}] argument {} lies {}{}, compiled for one {}; move it with device_put", entry.name,
+                paths[i], place(mesh),
+                place(mesh) == place(entry.input_mesh_keys[i]) ? " of other devices" : "",
+                place(entry.input_mesh_keys[i]));
   }
-  for (const Array& leaf : leaves)
-    if (const std::string mesh = mesh_key(leaf);
-        !mesh.empty() && entry.key.find(mesh) == std::string::npos)
-      fail_here("[{}] argument {} lies as {}, compiled for another sharding", entry.name,
-                paths[static_cast<size_t>(&leaf - leaves.data())],
-                to_string(*leaf.impl()->sharding));
   fail_here(
       "[{}] the arguments have another structure than those it was compiled for: {} leaves, "
       "not {}",

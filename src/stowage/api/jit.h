@@ -15,7 +15,8 @@
 
 namespace stow {
 
-class MeshRunner;  // api/mesh_program.h
+class MeshArguments;  // api/mesh_program.h
+class MeshRunner;
 
 struct JitOptions {
   /// Arguments, by number, whose arrays may be overwritten; they cannot be used after a call. One
@@ -60,6 +61,8 @@ struct JitEntry {
   size_t n_leaves = 0;                   ///< Of the arguments.
   std::vector<Array> captures;
   std::vector<std::shared_ptr<const Sharding>> input_shardings;  ///< Over a mesh, by input; null: whole.
+  std::vector<std::string> input_mesh_keys;                      ///< mesh_key() of each leaf when traced.
+  std::shared_ptr<MeshArguments> mesh_arguments;                 ///< Those that lie whole; made when first needed.
   std::vector<ArrayType> output_types;
   std::vector<std::shared_ptr<const Sharding>> output_shardings;  ///< Null: nowhere by name.
   OwnedTree result;                                    ///< Its leaves are empty.

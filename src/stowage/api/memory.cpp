@@ -60,16 +60,6 @@ void check_unplaced(const Array& x, const NamedSharding& to) {
               describe(x), to_string(*known), to_string(Sharding(to)));
 }
 
-PlacedLeaf leaf_of(const Array& x, const NamedSharding& to, std::string path) {
-  check_unplaced(x, to);
-  const ElementReader reader(x);
-  ArrayType type = x.type();
-  type.kind = to.memory_kind();
-  return {std::move(path), type,
-          fingerprint_of(type, type.dtype, type.elems(),
-                         [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); })};
-}
-
 Array put_over_mesh(const Array& x, const NamedSharding& to) {
   if (is_sharded(x)) {
     const NamedSharding& from = mesh_sharding_of(x);
@@ -85,6 +75,16 @@ Array put_over_mesh(const Array& x, const NamedSharding& to) {
 }
 
 }  // namespace
+
+PlacedLeaf placed_leaf_of(const Array& x, const NamedSharding& to, std::string path) {
+  check_unplaced(x, to);
+  const ElementReader reader(x);
+  ArrayType type = x.type();
+  type.kind = to.memory_kind();
+  return {std::move(path), type,
+          fingerprint_of(type, type.dtype, type.elems(),
+                         [&](int64_t first, std::span<std::byte> out) { reader.read(first, out); })};
+}
 
 Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& options) {
   const Site site(x.at);
@@ -102,7 +102,7 @@ Array device_put(const Operand& x, const Sharding& to, const PlacementOptions& o
       return with_sharding(lies, to);
     }
     if (options.check_same && is_placed_from_copies(array, mesh))
-      check_same_on_processes(*mesh, std::vector<PlacedLeaf>{leaf_of(array, *mesh, "")});
+      check_same_on_processes(*mesh, std::vector<PlacedLeaf>{placed_leaf_of(array, *mesh, "")});
     return put_over_mesh(array, *mesh);
   }
   const DevicePtr device = to.device();
@@ -148,7 +148,7 @@ std::vector<Array> device_put_leaves(const TreeRef& tree, const Sharding& to,
       if (leaves[i].empty()) continue;
       check_sharding("device_put", to, leaves[i].type());
       if (is_placed_from_copies(leaves[i], mesh))
-        placed.push_back(leaf_of(leaves[i], *mesh, paths[i]));
+        placed.push_back(placed_leaf_of(leaves[i], *mesh, paths[i]));
     }
     check_same_on_processes(*mesh, placed);
   }

@@ -1,18 +1,22 @@
 #include "stowage/api/mesh_program.h"
 
 #include <algorithm>
-
 #include <exception>
+#include <map>
 #include <mutex>
 
 #include "stowage/api/distributed.h"
 #include "stowage/api/element_reader.h"
 #include "stowage/api/manual_mesh.h"
 #include "stowage/api/memory.h"
+#include "stowage/api/placement.h"
 #include "stowage/api/processes.h"
 #include "stowage/api/shards.h"
 #include "stowage/api/trace.h"
+#include "stowage/io/digest.h"
+#include "stowage/ir/schedule_summary.h"
 #include "stowage/ir/utilities.h"
+#include "stowage/runtime/comm/world.h"
 #include "stowage/runtime/streams.h"
 #include "stowage/runtime/target.h"
 
@@ -140,25 +144,89 @@ PartitionSpec spec_of(const AxisSharding& sharding, const MeshShape& mesh) {
   return PartitionSpec(std::move(entries));
 }
 
-// Programs over meshes run one after another, in one order on every device.
-std::mutex& one_at_a_time() {
-  static std::mutex mutex;
-  return mutex;
-}
-
 }  // namespace
 
-std::vector<Array> placed_over_mesh(const sharding::Mesh& mesh, std::span<const Array> arguments,
-                                    std::span<const std::shared_ptr<const Sharding>> lies) {
+// One communicator a position. Programs of one mesh run one after another, so they share them: memory in
+// which positions meet is there once a mesh, not once a program.
+class ThreadRanks {
+ public:
+  /// Those of a mesh within this process, made when first asked for.
+  static std::shared_ptr<ThreadRanks> of(const sharding::Mesh& mesh, double timeout_s) {
+    static std::mutex mutex;
+    static std::map<std::vector<int64_t>, std::weak_ptr<ThreadRanks>> all;
+    std::vector<int64_t> devices;
+    for (const DevicePtr& device : mesh.devices()) devices.push_back(device->number());
+    const std::lock_guard lock(mutex);
+    std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<ThreadRanks>& entry = all[devices];
+    std::shared_ptr<ThreadRanks> ranks = entry.lock();
+    if (!ranks) {
+      ranks = std::make_shared<ThreadRanks>();
+      ranks->n_ = static_cast<int32_t>(devices.size());
+      ranks->timeout_s_ = timeout_s;
+      entry = ranks;
+    }
+    return ranks;
+  }
+  /// An error ends them; the next run makes new ones.
+  void reset() { communicators_.clear(); }
+  comm::Communicator& at(int64_t position) {
+    if (communicators_.empty())
+      communicators_ = comm::communicators_of_threads(n_, {.timeout_s = timeout_s_});
+    return *communicators_[static_cast<size_t>(position)];
+  }
+
+ private:
+  int32_t n_ = 0;
+  double timeout_s_ = 0;
+  std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+};
+
+std::vector<Array> MeshArguments::placed(const sharding::Mesh& mesh, const Inputs& inputs) {
+  const NamedSharding replicated(mesh, {});
+  const bool is_compared = !is_fully_addressable(Sharding(replicated));
+  kept_.resize(inputs.arrays.size());
+  const auto name = [&](size_t i) {
+    return i < inputs.names.size() ? inputs.names[i] : std::string();
+  };
+  const auto lies = [&](size_t i) {
+    return i < inputs.lies.size() && inputs.lies[i]
+               ? *sharding_over_mesh(*inputs.lies[i])
+               : NamedSharding(mesh, {}, memory_kind_name(inputs.arrays[i].type().kind));
+  };
+  // All processes compare at every call, whichever of them have kept what.
+  std::vector<PlacedLeaf> compared;
+  std::vector<bool> comes_again(inputs.arrays.size());
+  for (size_t i = 0; i < inputs.arrays.size(); ++i) {
+    const Array& x = inputs.arrays[i];
+    if (is_sharded(x)) continue;
+    Kept& kept = kept_[i];
+    const std::shared_ptr<Storage>& storage = x.impl()->storage;
+    comes_again[i] = kept.source.lock() == storage && storage->donated.empty();
+    if (!comes_again[i]) kept = {storage, {}, false, {}};
+    if (!is_compared) continue;
+    PlacedLeaf leaf{name(i), x.type(), kept.fingerprint};
+    if (!kept.has_fingerprint) leaf = placed_leaf_of(x, lies(i), name(i));
+    kept.fingerprint = leaf.fingerprint;
+    kept.has_fingerprint = true;
+    compared.push_back(std::move(leaf));
+  }
+  if (is_compared) check_same_on_processes(replicated, compared);
   std::vector<Array> placed;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const Array& x = arguments[i];
-    if (is_sharded(x))
+  for (size_t i = 0; i < inputs.arrays.size(); ++i) {
+    const Array& x = inputs.arrays[i];
+    if (is_sharded(x)) {
       placed.push_back(x);
-    else if (lies[i])
-      placed.push_back(device_put(x, *lies[i]));
-    else
-      placed.push_back(device_put(x, NamedSharding(mesh, {}, memory_kind_name(x.type().kind))));
+      continue;
+    }
+    Kept& kept = kept_[i];
+    if (!kept.copy.empty()) {
+      placed.push_back(kept.copy);
+      continue;
+    }
+    placed.push_back(device_put(x, Sharding(lies(i)), {.check_same = false}));
+    const bool is_donated = i < inputs.donated.size() && inputs.donated[i];
+    if (!is_donated && (comes_again[i] || i >= inputs.first_captured)) kept.copy = placed.back();
   }
   return placed;
 }
@@ -178,9 +246,8 @@ MeshRunner::MeshRunner(sharding::Mesh mesh, ExecutablePtr program)
 }
 
 void MeshRunner::connect() {
-  if (is_fully_local_ && communicators_.empty())
-    communicators_ = comm::communicators_of_threads(static_cast<int32_t>(mesh_.size()));
   const auto all = processes();
+  if (is_fully_local_ && !ranks_) ranks_ = ThreadRanks::of(mesh_, all->timeout_s());
   std::vector<int32_t> ranks;
   for (int64_t i = 0; i < mesh_.size(); ++i)
     ranks.push_back(is_fully_local_
@@ -188,9 +255,27 @@ void MeshRunner::connect() {
                         : all->rank_of(mesh_.devices()[static_cast<size_t>(i)].get()));
   for (Position& p : local_) {
     p.at.ranks = ranks;
-    p.at.communicator = is_fully_local_ ? communicators_[static_cast<size_t>(p.at.position)].get()
+    p.at.communicator = is_fully_local_ ? &ranks_->at(p.at.position)
                                         : &all->communicator_of(p.device.get());
   }
+}
+
+// A program that differs would be found at some collective, or at none: two plans may hold the same ones.
+void MeshRunner::check_alike() {
+  if (is_fully_local_ || local_.empty() || is_checked_) return;
+  const auto all = processes();
+  const std::string place = to_string(current_provenance());
+  std::string bytes;
+  for (const auto& kind : program_->memory_analysis().kinds)
+    bytes += fmt::format("{}{}", bytes.empty() ? "" : " + ", kind.total_bytes);
+  const std::vector<comm::Fact> facts = {
+      {"the plan in bytes of each memory", bytes},
+      {"the digest of the program", digest_of(text_of(program_->schedule()))}};
+  const Result<void> alike =
+      comm::check_agreement(all->communicator(), all->group_of(all->processes_of(mesh_.devices())),
+                            place.empty() ? "a program over a mesh" : place, facts);
+  if (!alike) fail_here("[mesh] {}", alike.error());
+  is_checked_ = true;
 }
 
 std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
@@ -208,7 +293,9 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
   std::vector<std::vector<DeviceBufferPtr>> outputs(local_.size());
   std::vector<std::exception_ptr> errors(local_.size());
   {
-    const std::lock_guard lock(one_at_a_time());
+    // Programs over meshes run one after another, in one order on every device.
+    const std::lock_guard lock(processes()->collectives_mutex());
+    check_alike();
     connect();
     std::vector<uint64_t> tickets;
     for (size_t i = 0; i < local_.size(); ++i)
@@ -237,7 +324,7 @@ std::vector<Array> MeshRunner::run(std::span<const Array> arguments,
     }
   }
   if (first) {
-    communicators_.clear();
+    if (ranks_) ranks_->reset();
     std::rethrow_exception(first);
   }
   std::vector<Array> results;
@@ -266,7 +353,8 @@ std::vector<Array> MeshPrograms::run(const std::string& what, const MeshLayout& 
   for (const DevicePtr& device : layout.mesh.devices()) key += fmt::format(" {}", device->number());
   std::vector<ArrayType> types;
   for (ValueId v : graph.outputs()) types.push_back(graph.type(v));
-  const std::vector<Array> placed = placed_over_mesh(layout.mesh, arguments, layout.inputs);
+  const std::vector<Array> placed =
+      MeshArguments().placed(layout.mesh, {.arrays = arguments, .lies = layout.inputs});
   const size_t hash = structural_hash(graph);
   const auto [first, last] = programs_.equal_range(hash);
   for (auto it = first; it != last; ++it)

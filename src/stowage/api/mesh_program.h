@@ -15,6 +15,8 @@
 
 namespace stow {
 
+struct Storage;  // api/trace.h
+
 /// The shardings that a program over a mesh needs beside its graph.
 struct MeshLayout {
   sharding::Mesh mesh;
@@ -55,9 +57,33 @@ void note_mesh(const NamedSharding& sharding);
 TargetPtr target_of(const sharding::Mesh& mesh);
 
 /// The arguments of a program over a mesh. One that lies whole goes where `lies` says, by input, or else to
-/// every device. Errors: as device_put().
-std::vector<Array> placed_over_mesh(const sharding::Mesh& mesh, std::span<const Array> arguments,
-                                    std::span<const std::shared_ptr<const Sharding>> lies);
+/// every device; between processes all that lie whole are compared in one collective.
+/// An array that comes again is read and copied no more: its copy is kept from the second call on, that of a
+/// captured one from the first, while the array lives. Arguments that are new in each call are not kept.
+class MeshArguments {
+ public:
+  /// What a call is made with, by input. Shorter lists say nothing about the rest.
+  struct Inputs {
+    std::span<const Array> arrays;
+    std::span<const std::shared_ptr<const Sharding>> lies;
+    std::span<const std::string> names = {};  ///< For errors.
+    std::vector<bool> donated = {};           ///< Copies that the program overwrites.
+    size_t first_captured = SIZE_MAX;
+  };
+  /// Errors: as device_put().
+  std::vector<Array> placed(const sharding::Mesh& mesh, const Inputs& inputs);
+
+ private:
+  struct Kept {
+    std::weak_ptr<Storage> source;
+    comm::Fingerprint fingerprint{};
+    bool has_fingerprint = false;
+    Array copy;  // empty: not kept yet
+  };
+  std::vector<Kept> kept_;  // by input
+};
+
+class ThreadRanks;  // the communicators of a mesh within a process
 
 /// A program of a mesh made ready for the devices of this process. One thread at a time runs it.
 class MeshRunner {
@@ -68,8 +94,9 @@ class MeshRunner {
   /// Runs it at all positions of this process, each on its device's own thread, together with those of
   /// other processes. `arguments`: one an input, each over the mesh (placed_over_mesh). `types` and `shardings` (null: as the compiler left it) are of the
   /// results.
-  /// Errors: the first error of any position, as Executable::run() throws. Donated arguments are then
-  /// unusable.
+  /// Before the first run over several processes, these compare their programs.
+  /// Errors: the first error of any position, as Executable::run() throws; donated arguments are then
+  /// unusable. TraceError, in all processes, where their programs differ.
   std::vector<Array> run(std::span<const Array> arguments, std::span<const ArrayType> types,
                          std::span<const std::shared_ptr<const Sharding>> shardings);
 
@@ -83,10 +110,11 @@ class MeshRunner {
 
   sharding::Mesh mesh_;
   ExecutablePtr program_;
+  void check_alike();
+
   std::vector<Position> local_;
-  bool is_fully_local_;
-  // Those of a mesh within this process. An error ends them; the next run makes new ones.
-  std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+  bool is_fully_local_, is_checked_ = false;
+  std::shared_ptr<ThreadRanks> ranks_;  // of a mesh within this process; shared by its programs
 };
 
 /// Programs of operations outside of jit, by graph and shardings.

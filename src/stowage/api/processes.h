@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -13,18 +14,18 @@
 
 namespace stow {
 
-/// Immutable, but for the communicator, which one thread at a time uses.
+/// Immutable, but for the communicators: who calls a collective of them holds collectives_mutex().
 class Processes {
  public:
   /// A process by itself, with these devices.
-  explicit Processes(std::vector<DevicePtr> local);
+  explicit Processes(std::vector<DevicePtr> local, double timeout_s = 60);
   /// Process `index` of `count`, each with as many devices. `communicator` is that of its first
   /// device, of rank `index * ranks_per_process`, and outlives this.
   Processes(int index, int count, std::vector<DevicePtr> local, comm::Communicator* communicator,
             int ranks_per_process);
   /// The same with one communicator a device of this process, in their order.
   Processes(int index, int count, std::vector<DevicePtr> local,
-            std::vector<comm::Communicator*> communicators);
+            std::vector<comm::Communicator*> communicators, double timeout_s = 60);
 
   int index() const { return index_; }                             ///< The number of this process.
   int count() const { return count_; }                             ///< The number of processes.
@@ -34,6 +35,12 @@ class Processes {
   int process_of(const Device* device) const;
   /// The processes that have one of these devices, increasing.
   std::vector<int> processes_of(const std::vector<DevicePtr>& devices) const;
+
+  /// Held by the thread of this process that is in collectives: in a program over a mesh, which is many
+  /// of them, in a comparison or a move. Others wait, so that no two enter one communicator. The order in
+  /// which threads come must be the same in all processes.
+  std::mutex& collectives_mutex() const;
+  double timeout_s() const { return timeout_s_; }  ///< How long a position may be late for a collective.
 
   /// That of the mesh collectives of a device of this process. Errors: as communicator().
   comm::Communicator& communicator_of(const Device* device) const;
@@ -53,6 +60,8 @@ class Processes {
   std::unordered_map<const Device*, int> process_of_;
   std::unordered_map<const Device*, int32_t> rank_of_;
   std::vector<comm::Communicator*> communicators_;  // by local device, or of the first alone
+  double timeout_s_ = 60;
+  mutable std::mutex collectives_;
 };
 
 /// What this thread takes part in: what a guard below says, else what the process has joined.

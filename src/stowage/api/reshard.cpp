@@ -73,6 +73,7 @@ class Exchanger {
   void run(std::vector<Transfer> transfers, const std::vector<int>& members) {
     const auto all = processes();
     comm::Communicator& communicator = all->communicator();
+    const std::lock_guard lock(all->collectives_mutex());
     const comm::Group group = all->group_of(members);
     const auto index_of = [&](int process) {
       return static_cast<int32_t>(std::find(members.begin(), members.end(), process) -
@@ -161,6 +162,26 @@ DeviceBufferPtr kept_buffer(const Array& x, const Tiling& source, const DevicePt
   return nullptr;
 }
 
+// A part of x on that device, as far as its elements are here; zeros for those that come later.
+DeviceBufferPtr copied_part(const ElementReader& reader, const DevicePtr& device,
+                            const ArrayType& type, const ShardIndex& index) {
+  const Tiling& source = reader.tiling();
+  return write_part(device, type, index, [&](int64_t first, std::span<std::byte> out) {
+    const int64_t width = dtype_bytes(type.dtype);
+    while (!out.empty()) {
+      const Tiling::Spot spot = source.locate(first);
+      const int64_t n = std::min(spot.n_elems, static_cast<int64_t>(out.size()) / width);
+      const auto part = out.first(static_cast<size_t>(n * width));
+      if (reader.has_tile(spot.tile))
+        reader.read(first, part);
+      else
+        std::fill(part.begin(), part.end(), std::byte{0});
+      out = out.subspan(part.size());
+      first += n;
+    }
+  });
+}
+
 }  // namespace
 
 Array reshard_over_mesh(const Array& x, const NamedSharding& to) {
@@ -188,37 +209,33 @@ Array reshard_over_mesh(const Array& x, const NamedSharding& to) {
                 name_processes(members), describe(x), to_string(Sharding(to)));
     }
   }
+  const bool takes_part =
+      !transfers.empty() && std::find(members.begin(), members.end(), all->index()) != members.end();
   std::vector<Shards::Part> parts;
-  for (int64_t position = 0; position < to.mesh().size(); ++position) {
-    const DevicePtr& device = to.mesh().devices()[static_cast<size_t>(position)];
-    if (all->process_of(device.get()) != all->index()) continue;
-    const int64_t tile = to.tile_at(position);
-    const ShardIndex index = target.index_of(tile);
-    DeviceBufferPtr buffer = kept_buffer(x, source, device, type.kind, index);
-    if (buffer) {
-      x.impl()->storage->shares_buffer = true;
-    } else {
-      // Elements of other processes come later.
-      buffer = write_part(device, type, index, [&](int64_t first, std::span<std::byte> out) {
-        const int64_t width = dtype_bytes(type.dtype);
-        while (!out.empty()) {
-          const Tiling::Spot spot = source.locate(first);
-          const int64_t n = std::min(spot.n_elems, static_cast<int64_t>(out.size()) / width);
-          const auto part = out.first(static_cast<size_t>(n * width));
-          if (reader.has_tile(spot.tile))
-            reader.read(first, part);
-          else
-            std::fill(part.begin(), part.end(), std::byte{0});
-          out = out.subspan(part.size());
-          first += n;
-        }
-      });
+  const auto make_parts = [&] {
+    for (int64_t position = 0; position < to.mesh().size(); ++position) {
+      const DevicePtr& device = to.mesh().devices()[static_cast<size_t>(position)];
+      if (all->process_of(device.get()) != all->index()) continue;
+      const ShardIndex index = target.index_of(to.tile_at(position));
+      DeviceBufferPtr buffer = kept_buffer(x, source, device, type.kind, index);
+      if (buffer)
+        x.impl()->storage->shares_buffer = true;
+      else
+        buffer = copied_part(reader, device, type, index);
+      parts.push_back({position, std::move(buffer)});
     }
-    parts.push_back({position, std::move(buffer)});
+    if (takes_part) Exchanger(x, to, target, parts).run(std::move(transfers), members);
+  };
+  try {
+    make_parts();
+  } catch (const comm::CommunicationError&) {
+    throw;
+  } catch (const std::exception& error) {
+    // Others wait for the elements that this process has, or would send it some.
+    if (takes_part)
+      all->communicator().abort(fmt::format("process {}: {}", all->index(), error.what()));
+    throw;
   }
-  const bool takes_part = std::find(members.begin(), members.end(), all->index()) != members.end();
-  if (!transfers.empty() && takes_part)
-    Exchanger(x, to, target, parts).run(std::move(transfers), members);
   Array array = array_of_shards(type, to, std::move(parts));
   array.impl()->storage->shares_buffer = true;  // parts that stayed where they are
   return array;

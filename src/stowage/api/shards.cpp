@@ -8,6 +8,7 @@
 #include "stowage/api/element_reader.h"
 #include "stowage/api/elements.h"
 #include "stowage/api/memory.h"
+#include "stowage/api/placement.h"
 #include "stowage/api/processes.h"
 #include "stowage/api/trace.h"
 
@@ -134,7 +135,8 @@ bool is_fully_replicated(const Array& x) { return is_fully_replicated(sharding_o
 
 Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
                                const std::function<Array(const ShardIndex&)>& callback,
-                               std::optional<DType> dtype, SourceLocation at) {
+                               std::optional<DType> dtype, const PartOptions& options,
+                               SourceLocation at) {
   const Site site(at);
   constexpr const char* kWhat = "make_array_from_callback";
   check_shape(kWhat, shape);
@@ -171,18 +173,19 @@ Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
               kWhat, to_string(sharding), to_string(shape));
   array.impl()->type.dtype = *dtype;
   array.impl()->storage->shares_buffer = true;
+  if (options.check_same) check_same_parts(kWhat, array);
   return array;
 }
 
 Array make_array_from_fill(
     const Shape& shape, DType dtype, const Sharding& sharding,
     const std::function<void(const ShardIndex&, std::span<std::byte> out)>& fill,
-    SourceLocation at) {
+    const PartOptions& options, SourceLocation at) {
   const Site site(at);
   check_shape("make_array_from_fill", shape);
   const ArrayType type{dtype, shape, sharding.memory_kind()};
   check_sharding("make_array_from_fill", sharding, type);
-  return array_from_parts(type, sharding, [&](const DevicePtr& device, const ShardIndex& index) {
+  Array array = array_from_parts(type, sharding, [&](const DevicePtr& device, const ShardIndex& index) {
     const int64_t bytes = elems_of(index) * dtype_bytes(dtype);
     if (type.kind != MemoryKind::kDisk)
       return write_buffer(device, bytes, type.kind,
@@ -193,6 +196,8 @@ Array make_array_from_fill(
       std::memcpy(out.data(), part.data() + offset, out.size());
     });
   });
+  if (options.check_same) check_same_parts("make_array_from_fill", array);
+  return array;
 }
 
 namespace {

@@ -42,19 +42,29 @@ bool is_fully_addressable(const Array& x);  ///< Of its sharding.
 bool is_fully_replicated(const Sharding& sharding);
 bool is_fully_replicated(const Array& x);  ///< Of its sharding.
 
+/// How parts that a function gives are made an array.
+struct PartOptions {
+  /// Compares digests of the parts that several devices hold, 16 bytes a device: then all processes of the
+  /// sharding call it.
+  bool check_same = false;
+};
+
 /// An array whose shards `callback` gives: it is called once for each shard of this process, in the
 /// order of the mesh, and returns the elements of the part as an Array. Nothing crosses between
-/// processes. A part that lies on its device already is taken as it is, else copied.
+/// processes, unless `options` ask for a check. A part that lies on its device already is taken as it is, else copied.
 /// `dtype`: what the parts must have. It is needed in a process that has no shard.
-/// Errors: TraceError for a part of another shape or dtype; as check_sharding().
+/// Errors: TraceError for a part of another shape or dtype; where parts are compared and differ, in all
+/// processes; as check_sharding().
 Array make_array_from_callback(const Shape& shape, const Sharding& sharding,
                                const std::function<Array(const ShardIndex&)>& callback,
-                               std::optional<DType> dtype = std::nullopt, STOW_AT);
+                               std::optional<DType> dtype = std::nullopt,
+                               const PartOptions& options = {}, STOW_AT);
 /// The same, written in place: `fill(index, out)` fills `out` with the bytes of the part, row-major in
 /// `dtype`. A part on a disk passes through host memory of its size.
 Array make_array_from_fill(
     const Shape& shape, DType dtype, const Sharding& sharding,
-    const std::function<void(const ShardIndex&, std::span<std::byte> out)>& fill, STOW_AT);
+    const std::function<void(const ShardIndex&, std::span<std::byte> out)>& fill,
+    const PartOptions& options = {}, STOW_AT);
 
 /// For the library: what make_array_from_process_local_data does.
 Array make_array_from_process_local_bytes(const Sharding& sharding, const void* data, int64_t n,

@@ -9,13 +9,32 @@ namespace {
 
 constexpr int kMaxDots = 64;  // in a key
 
-void collect(const toml::table& table, const std::string& prefix,
-             const std::function<bool(const std::string&)>& is_key, std::vector<TomlEntry>& out) {
+struct Collector {
+  const std::function<bool(const std::string&)>& is_key;
+  std::string_view tables;
+  std::vector<TomlEntry> entries;
+
+  void take_table(const toml::table& table, const std::string& prefix, int number);
+};
+
+void Collector::take_table(const toml::table& table, const std::string& prefix, int number) {
   for (const auto& [key, node] : table) {
-    TomlEntry entry{key.source().begin.line, prefix + std::string(key.str()), TomlOther::kOther};
+    TomlEntry entry{key.source().begin.line, prefix + std::string(key.str()), TomlOther::kOther,
+                    number};
+    if (const toml::array* list = node.as_array();
+        list && entry.name == tables && list->is_homogeneous(toml::node_type::table)) {
+      entry.value = TomlOther::kTable;
+      for (const toml::node& element : *list) {
+        ++entry.table;
+        entry.line = element.source().begin.line;
+        entries.push_back(entry);
+        take_table(*element.as_table(), entry.name + ".", entry.table);
+      }
+      continue;
+    }
     if (const toml::table* inner = node.as_table()) {
       if (!inner->empty() && !is_key(entry.name)) {
-        collect(*inner, entry.name + ".", is_key, out);
+        take_table(*inner, entry.name + ".", number);
         continue;
       }
       entry.value = TomlOther::kTable;
@@ -28,7 +47,7 @@ void collect(const toml::table& table, const std::string& prefix,
     } else if (const auto* string = node.as_string()) {
       entry.value = string->get();
     }
-    out.push_back(std::move(entry));
+    entries.push_back(std::move(entry));
   }
 }
 
@@ -82,7 +101,7 @@ uint32_t line_of_many_dots(std::string_view text) {
 
 Result<std::vector<TomlEntry>> read_toml_entries(
     std::string_view text, const std::string& path,
-    const std::function<bool(const std::string&)>& is_key) {
+    const std::function<bool(const std::string&)>& is_key, std::string_view tables) {
   if (const uint32_t line = line_of_many_dots(text))
     return fail("{}:{}: has more than {} dots: keys do not nest that deep", path, line, kMaxDots);
   toml::table table;
@@ -91,11 +110,12 @@ Result<std::vector<TomlEntry>> read_toml_entries(
   } catch (const toml::parse_error& error) {
     return fail("{}:{}: {}", path, error.source().begin.line, error.description());
   }
-  std::vector<TomlEntry> entries;
-  collect(table, "", is_key, entries);
+  Collector collector{is_key, tables, {}};
+  collector.take_table(table, "", -1);
+  std::vector<TomlEntry>& entries = collector.entries;
   std::stable_sort(entries.begin(), entries.end(),
                    [](const TomlEntry& a, const TomlEntry& b) { return a.line < b.line; });
-  return entries;
+  return std::move(entries);
 }
 
 }  // namespace stow

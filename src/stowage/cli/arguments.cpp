@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stowage/base/atomic_file.h"
+#include "stowage/cli/launch.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/tune/devices.h"
 
@@ -119,7 +120,8 @@ Result<void> write_json(std::optional<JsonLines>& json, const Json& object) {
 
 Result<CommandLine> parse_train_arguments(const std::string& command,
                                           const std::string& description,
-                                          std::span<const std::string> arguments) {
+                                          std::span<const std::string> arguments,
+                                          const std::function<void(CLI::App&)>& add_options) {
   CommandLine line;
   ConfigSources sources;
   CLI::App app(description, "./stowage " + command);
@@ -136,21 +138,29 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
       app.add_flag("--resume", line.resume, "Goes on from the last checkpoint in train.out");
   if (command != "train")
     resume->group("");  // known, to say that it has no effect; not in the help
-  if (command == "plan" || command == "train" || command == "profile") {
+  if (command == "plan" || command == "train" || command == "profile" || command == "sweep")
     app.add_option("--device-description", line.device,
                    fmt::format("The device of the step time: {}, or a file (default: this machine as "
                                "./stowage calibrate measured it)",
                                fmt::join(device_names(), ", ")))
         ->type_name("NAME");
+  if (command == "plan" || command == "train" || command == "profile")
     app.add_option("--trace", line.trace_path,
                    fmt::format("Writes {} for Perfetto (ui.perfetto.dev)",
                                command == "plan"    ? "the simulated step"
                                : command == "train" ? "the third step"
                                                     : "a step"))
         ->type_name("FILE");
+  LaunchOptions launch;
+  if (command == "train") {
+    add_launch_options(app, launch);
+    app.get_option("--devices")
+        ->description("Devices of each process, as threads (default: all of the mesh that its processes share)");
   }
-  if (command == "plan")
-    app.add_option("--html", line.html_path, "Writes the plan as a page for a browser, also of a refusal")
+  if (add_options) add_options(app);
+  if (command == "plan" || command == "sweep")
+    app.add_option("--html", line.html_path, command == "plan" ? "Writes the plan as a page for a browser, also of a refusal"
+                                     : "Writes the best plan and the table as a page for a browser")
         ->type_name("FILE");
   app.footer("\n" + config_help());
 
@@ -165,7 +175,13 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
     return fail("{}: {} (see ./stowage {} --help)", command, error.what(), command);
   }
   if (Result<void> given = check_not_empty(app, command + ": "); !given) return given.failure();
+  if (command == "train" && app.count("--devices") > 0) line.devices = launch.devices;
   sources.memory = line.memory_text;
+  line.sources = sources;
+  if (command == "sweep")
+    for (const char* setting : {"mesh.replica=1", "mesh.data=1", "mesh.model=1",
+                                "mesh.parameters=auto", "mesh.optimizer=auto"})
+      sources.settings.emplace_back(setting);
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();
   line.config = std::move(*config);

@@ -55,7 +55,7 @@ Result<void> write_json(std::optional<JsonLines>& json, const Json& object);
 
 /// `[CONFIG.toml] [--set key=value]… [--memory SIZE] [--json FILE] [--resume]`, read and checked; of
 /// `plan`, `train` and `profile` also `[--device-description NAME] [--trace FILE]`,
-/// and of `plan` `[--html FILE]`.
+/// and of `plan` `[--html FILE]`; of `sweep` `[--device-description NAME] [--html FILE]`.
 struct CommandLine {
   TrainConfig config;
   std::string json_path;    ///< For JsonLines::open; empty for none, "-" for standard output.
@@ -64,13 +64,17 @@ struct CommandLine {
   std::string device;      ///< A device description's name or file; empty where none was given.
   std::string trace_path;  ///< Where a trace goes; empty for none.
   std::string html_path;   ///< Where `plan` writes its page; empty for none.
+  int32_t devices = 0;     ///< Of each process that trains; 0 where it was not said.
+  ConfigSources sources;   ///< What `config` was loaded from.
   std::string help;  ///< The text to print, and nothing else to do, where help was asked for.
 };
 
-/// Parses the arguments behind the command's name.
+/// Parses the arguments behind the command's name. `add_options`: adds those that the command has
+/// alone. Of `sweep`, which chooses the mesh, the configuration is that of one device.
 /// Errors: one line, as load_train_config gives them; an option that does not exist.
 Result<CommandLine> parse_train_arguments(const std::string& command,
                                           const std::string& description,
-                                          std::span<const std::string> arguments);
+                                          std::span<const std::string> arguments,
+                                          const std::function<void(CLI::App&)>& add_options = {});
 
 }  // namespace stow

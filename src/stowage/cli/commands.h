@@ -23,6 +23,7 @@ Result<int> run_plan(std::span<const std::string> arguments);
 Result<int> run_calibrate(std::span<const std::string> arguments);
 Result<int> run_config(std::span<const std::string> arguments);
 Result<int> run_bench(std::span<const std::string> arguments);
+Result<int> run_sweep(std::span<const std::string> arguments);
 Result<int> run_profile(std::span<const std::string> arguments);
 Result<int> run_graph_file(std::span<const std::string> arguments);
 Result<int> run_tokenize(std::span<const std::string> arguments);
@@ -30,6 +31,8 @@ Result<int> run_score(std::span<const std::string> arguments);
 Result<int> run_generate(std::span<const std::string> arguments);
 Result<int> run_export(std::span<const std::string> arguments);
 Result<int> run_fuse(std::span<const std::string> arguments);
+/// Forks: called before any thread is started.
+Result<int> run_launch(std::span<const std::string> arguments);
 
 /// Of `bench`.
 Result<int> run_bench_step(std::span<const std::string> arguments);

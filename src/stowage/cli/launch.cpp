@@ -33,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int32_t kMostProcesses = 1024, kMostDevices = 64;
+constexpr int kExitNotStarted = 127;  // as a shell has it
 // How long others may take to end by themselves, as all do that find the same error. One that a signal
 // has ended leaves them no error to find; they only come to where they wait.
 constexpr milliseconds kGraceOfError(1000), kGraceOfSignal(150);
@@ -60,8 +61,8 @@ struct Child {
 
 class Supervisor {
  public:
-  Supervisor(const LaunchOptions& options, std::span<const std::string> arguments)
-      : options_(options), arguments_(arguments.begin(), arguments.end()) {}
+  Supervisor(const LaunchOptions& options, std::span<const std::string> arguments, std::string program)
+      : options_(options), arguments_(arguments.begin(), arguments.end()), program_(std::move(program)) {}
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -84,6 +85,7 @@ class Supervisor {
 
   LaunchOptions options_;
   std::vector<std::string> arguments_;
+  std::string program_;  // empty: this one
   std::shared_ptr<comm::Region> region_;
   std::vector<Child> children_;
   std::vector<Stream> streams_;
@@ -138,7 +140,8 @@ Result<void> Supervisor::start(int32_t process) {
     if (std::strncmp(*variable, "STOW_LAUNCH=", 12) != 0) environment.push_back(*variable);
   environment.push_back(const_cast<char*>(launch.c_str()));
   environment.push_back(nullptr);
-  std::string name = "stowage";
+  std::string name = program_.empty() ? "stowage" : program_;
+  const char* const path = program_.empty() ? "/proc/self/exe" : program_.c_str();
   argv.push_back(name.data());
   for (std::string& argument : arguments_) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -159,8 +162,8 @@ Result<void> Supervisor::start(int32_t process) {
     ::dup2(error_pipe[1], 2);
     ::fcntl(region_->fd(), F_SETFD, 0);
     ::pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
-    ::execve("/proc/self/exe", argv.data(), environment.data());
-    ::_exit(127);
+    ::execve(path, argv.data(), environment.data());
+    ::_exit(kExitNotStarted);
   }
   ::close(error_pipe[1]);
   if (output_pipe[1] >= 0) ::close(output_pipe[1]);
@@ -350,6 +353,10 @@ int Supervisor::conclude() const {
   }
   // All say the same, or the first says it for all.
   const int status = WEXITSTATUS(first.status);
+  if (status == kExitNotStarted && first.error.empty() && first.last_said.empty()) {
+    say(fmt::format("{} could not be started", program_.empty() ? "this program" : program_));
+    return status;
+  }
   bool alike = true, same_status = true;
   for (const Child& child : children_) {
     if (child.was_killed) continue;
@@ -358,7 +365,8 @@ int Supervisor::conclude() const {
   }
   if (options_.log_all) return status;
   if (!first.error.empty()) {
-    say(alike ? first.error : fmt::format("process {}: {}", failed_, first.error));
+    const bool names_process = first.error.starts_with("process ");
+    say(alike || names_process ? first.error : fmt::format("process {}: {}", failed_, first.error));
   } else if (!same_status) {
     if (failed_ != 0) std::fputs(first.last_said.c_str(), stderr);
     say(fmt::format("process {} ended with status {}; {}", failed_, status,
@@ -420,8 +428,9 @@ void add_launch_options(CLI::App& app, LaunchOptions& options) {
                  "Who prints: first (the default), or all, with [PROCESS] before each line");
 }
 
-Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments) {
-  return Supervisor(options, arguments).run();
+Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments,
+                             const std::string& program) {
+  return Supervisor(options, arguments, program).run();
 }
 
 Result<int> launch(const std::string& name, std::vector<std::string> arguments,

@@ -33,13 +33,15 @@ Result<LaunchOptions> take_launch_options(std::vector<std::string>& arguments);
 /// devices is left in the arguments.
 void add_launch_options(CLI::App& app, LaunchOptions& options);
 
-/// Runs this program with these arguments (a command and its own) in as many processes, and returns the
-/// status of the command. The first process prints; others are silent, or all lines begin with "[RANK] ".
+/// Runs a program with these arguments in as many processes, and returns the status of the one that failed
+/// first, or 0. The first process prints; others are silent, or all lines begin with "[PROCESS] ".
+/// `program`: the path of it; empty is this program, whose arguments are a command and its own.
 ///
 /// When a process ends with an error or by a signal, the others are ended within two seconds, and one line
 /// on standard error names the process, and the collective that the others wait in. SIGINT, SIGTERM and
 /// SIGHUP are handed on; a second one ends all. When the launcher itself is killed, the processes die.
-Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments);
+Result<int> run_in_processes(const LaunchOptions& options, std::span<const std::string> arguments,
+                             const std::string& program = {});
 
 /// Runs `run` at once where the command was started by itself for one process, by the launcher or by
 /// mpirun, where all but the first are silent; else starts the processes.

@@ -23,6 +23,7 @@
 #include "stowage/cli/commands.h"
 #include "stowage/cli/launch.h"
 #include "stowage/cli/slow_work.h"
+#include "stowage/cli/together.h"
 #include "stowage/runtime/target.h"
 
 namespace {
@@ -46,6 +47,7 @@ Result<int> run_allocate(std::span<const std::string> arguments) {
 const std::vector<Row> kCommands = {
     {"train", "trains a language model under a memory budget", run_train},
     {"plan", "says what a run would need, without running it", run_plan},
+    {"sweep", "plans a job over the meshes of so many devices, as a table", run_sweep},
     {"profile", "says where the time of a step goes", run_profile},
     {"calibrate", "measures this machine, for the step times of plans", run_calibrate},
     {"config", "checks a configuration and prints it whole", run_config},
@@ -54,16 +56,25 @@ const std::vector<Row> kCommands = {
     {"generate", "continues prompts with a model", run_generate},
     {"export", "writes the model or the adapter of a training checkpoint", run_export},
     {"fuse", "merges an adapter into its model", run_fuse},
+    {"launch", "starts a program of yours as several processes", run_launch},
     {"run", "runs a printed graph on inputs from a file", run_graph_file},
     {"bench", "measures programs and collectives: step, program1, collectives, placement", run_bench},
     {"allocate", "packs the buffers of a CSV file", run_allocate},
 };
 
-// Commands that may run as several processes.
-bool is_launched(std::span<const std::string> arguments) {
+Result<int> run_train_noticed(std::span<const std::string> arguments) {
+  const SlowWorkNotice notice;
+  return run_train(arguments);
+}
+
+// What runs a command that may run as several processes; null for another command.
+Command launched_command(std::span<const std::string> arguments) {
   constexpr std::string_view kBenches[] = {"collectives", "placement"};
-  return arguments.size() > 1 && arguments[0] == "bench" &&
-         std::find(std::begin(kBenches), std::end(kBenches), arguments[1]) != std::end(kBenches);
+  if (arguments[0] == "train") return run_train_noticed;
+  if (arguments[0] == "bench" && arguments.size() > 1 &&
+      std::find(std::begin(kBenches), std::end(kBenches), arguments[1]) != std::end(kBenches))
+    return run_bench;
+  return nullptr;
 }
 
 void print_help() {
@@ -109,9 +120,12 @@ int dispatch(const std::vector<std::string>& arguments) {
   }
   if (const Result<void> limited = check_instruction_set(); !limited)
     return error(limited.error());
-  if (is_launched(arguments)) {
-    // Before any thread: the launcher forks.
-    const Result<int> status = launch(name, {arguments.begin() + 1, arguments.end()}, run_bench);
+  // Before any thread: the launcher forks.
+  if (const Command command = launched_command(arguments); command || name == "launch") {
+    std::vector<std::string> own(arguments.begin() + 1, arguments.end());
+    if (name == "train") add_devices_of_mesh(own);
+    const Result<int> status =
+        command ? launch(name, std::move(own), command) : run_launch(own);
     return status ? *status : error(status.error());
   }
   const SlowWorkNotice notice;

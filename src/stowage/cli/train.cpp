@@ -1,11 +1,10 @@
-#include <omp.h>
-
 #include <functional>
 #include <optional>
 
 #include "stowage/base/bytes.h"
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
+#include "stowage/cli/together.h"
 #include "stowage/io/files.h"
 #include "stowage/io/trace.h"
 #include "stowage/runtime/device.h"
@@ -13,6 +12,7 @@
 #include "stowage/train/finetune_model.h"
 #include "stowage/train/forecast.h"
 #include "stowage/train/plan_page.h"
+#include "stowage/train/replication.h"
 #include "stowage/train/trainer.h"
 
 namespace stow {
@@ -21,14 +21,25 @@ namespace {
 // People read standard output unless the JSON goes there.
 std::FILE* text_stream(const CommandLine& line) { return line.json_path == "-" ? stderr : stdout; }
 
+std::string lines_of(const Replication& replication) {
+  std::string text;
+  for (const std::string& line : replication_lines(replication)) text += line + "\n";
+  return text;
+}
+
+// The budgets with enough of what the plan lacks that lacks least.
+Budgets raised_for(const Shortfall& first, Budgets budgets) {
+  for (size_t kind = 0; kind < budgets.size(); ++kind)
+    if (first.over_bytes[kind] > 0) budgets[kind] = first.needed_bytes[kind];
+  return budgets;
+}
+
 // The page of a refusal: of the plan that lacks least, were there enough of what it lacks.
 Result<void> write_refusal_page(AtomicFile& file, const Job& job, const Choice& choice,
                                 std::span<const Shortfall> near, std::span<const Remedy> remedies,
                                 const Budgets& budgets, const Json& report) {
   const Shortfall& first = near[0];
-  Budgets raised = budgets;
-  for (size_t kind = 0; kind < raised.size(); ++kind)
-    if (first.over_bytes[kind] > 0) raised[kind] = first.needed_bytes[kind];
+  const Budgets raised = raised_for(first, budgets);
   return write_plan_page(file, {.job = job,
                                 .choice = choice,
                                 .budgets = budgets,
@@ -43,9 +54,15 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
   const std::vector<Shortfall> near = shortfalls(job, choice, budgets);
   const std::vector<Remedy> remedies = refusal_remedies(job, choice, near, budgets);
   const std::string text = describe_refusal(job, choice, near, remedies, budgets);
+  Replication replication;
+  if (job.mesh().rank() > 0) {
+    const Budgets raised = raised_for(near[0], budgets);
+    replication = find_replication(job, job.plan_to_fit(near[0].placement, raised), raised);
+  }
   std::fflush(stdout);
-  fmt::print(stderr, "stowage: over budget: {}", text);
-  const Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
+  fmt::print(stderr, "stowage: over budget: {}{}", text, lines_of(replication));
+  Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
+  if (job.mesh().rank() > 0) report.set("whole", to_json(replication));
   if (Result<void> written = write_json(json, report); !written) return written.failure();
   if (page)
     if (Result<void> written = write_refusal_page(*page, job, choice, near, remedies, budgets, report); !written)
@@ -80,16 +97,16 @@ struct Opening {
   const Job& job;
   const Choice& choice;
   const Forecast& forecast;
+  const Replication& replication;
   std::optional<JsonLines>& json;
   std::optional<AtomicFile>& page;
 };
 
-// Plans and shows the plan, as `plan` and `train` do alike, and goes on with it; refuses what does not
-// fit.
-Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
+// Plans for devices of so many threads and shows the plan, as `plan` and `train` do alike, and goes on
+// with it; refuses what does not fit.
+Result<int> with_plan(const CommandLine& line, const Budgets& budgets, int threads,
                       const ModelFactory& factory,
                       const std::function<Result<int>(const Opening&)>& go_on) {
-  const int threads = omp_get_max_threads();
   if (Result<void> usable = check_disk_folder(line.config); !usable) return usable.failure();
   Result<std::optional<DeviceDescription>> device = forecast_device(line.device, threads);
   if (!device) return device.failure();
@@ -101,9 +118,10 @@ Result<int> with_plan(const CommandLine& line, const Budgets& budgets,
   const Choice choice = choose_plan(job, budgets);
   if (!choice.plan) return refuse(job, choice, budgets, *json, *page);
   const Forecast forecast = forecast_step(*choice.plan->programs.step, std::move(*device));
-  fmt::print(text_stream(line), "{}{}", describe_choice(job, choice, budgets),
-             to_string(forecast));
-  return go_on({job, choice, forecast, *json, *page});
+  const Replication replication = find_replication(job, *choice.plan, budgets);
+  fmt::print(text_stream(line), "{}{}{}", describe_choice(job, choice, budgets),
+             lines_of(replication), to_string(forecast));
+  return go_on({job, choice, forecast, replication, *json, *page});
 }
 
 Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
@@ -125,6 +143,16 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                               {"peak_at", plan.peak_analysis().peak_at},
                               {"candidates", candidates},
                               {"owners", owners_json(plan)}});
+  if (const MeshShape& mesh = opening.job.mesh(); mesh.rank() > 0) {
+    Json extents = Json::object(), collectives = Json::array();
+    for (size_t i = 0; i < mesh.names.size(); ++i) extents.set(mesh.names[i], mesh.extents[i]);
+    for (const CollectiveCount& one : plan.programs.step->collectives())
+      collectives.push_back(Json::object({{"op", op_name(one.op)},
+                                          {"count", one.count},
+                                          {"bytes", static_cast<int64_t>(one.bytes)}}));
+    report.set("mesh", extents);
+    report.set("collectives", collectives);
+  }
   const Json forecast = to_json(opening.forecast);
   for (const JsonMember& member : *forecast.as_object()) report.set(member.key, member.value);
   Json saves = Json::array();
@@ -133,7 +161,29 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                                   {"peak_bytes", r.peak_bytes},
                                   {"changes_numbers", r.changes_numbers}}));
   report.set("loss_in_parts", saves);
+  if (opening.job.mesh().rank() > 0) report.set("whole", to_json(opening.replication));
   return report;
+}
+
+// What all processes of a run must have alike before they plan, and what their plans.
+std::vector<comm::Fact> facts_of_run(const CommandLine& line, const Together& together,
+                                     const TrainData& data) {
+  std::vector<comm::Fact> facts = comm::facts_of_program();
+  facts.push_back({"the number of threads", fmt::format("{}", together.threads)});
+  facts.push_back({"--resume", line.resume ? "given" : "not given"});
+  // The file may stand elsewhere; its content counts.
+  for (const auto& [key, value] : config_text(line.config))
+    if (key != "data.path" && key != "train.tensorboard") facts.push_back({key, value});
+  facts.push_back({"the digest of the data", data.digest()});
+  return facts;
+}
+std::vector<comm::Fact> facts_of_plan(const JobPlan& plan) {
+  std::vector<comm::Fact> facts = {{"the placement", to_string(plan.placement)}};
+  for (const JobPlan::Phase& phase : plan.phases) {
+    const Executable& program = plan.program(phase.name);
+    facts.push_back({"the schedule of " + phase.name, schedule_digest(program)});
+  }
+  return facts;
 }
 
 // What the device that was named, or this machine, lacks for a run of the plan.
@@ -177,9 +227,17 @@ Result<int> run_train(std::span<const std::string> arguments) {
     fmt::print("{}", line->help);
     return kExitDone;
   }
+  Result<Together> joined = join_processes(line->config, line->devices);
+  if (!joined) return joined.failure();
+  const Together& together = *joined;
+  if (!together.is_first()) line->json_path = line->trace_path = line->config.train.tensorboard = "";
+  const auto share_of_machine = [&] {
+    return Device::cpu()->capacity_bytes(MemoryKind::kDevice) / together.devices_on_host;
+  };
   const Budgets budgets =
-      budgets_of(line->config, line->config.memory.device.value_or(
-                                   Device::cpu()->capacity_bytes(MemoryKind::kDevice)));
+      budgets_of(line->config,
+                 least_of_all(together, line->config.memory.device ? *line->config.memory.device
+                                                                   : share_of_machine()));
   // What is wrong with the data or the folder is said before anything is planned.
   if (Result<void> writable = check_writable_directory(line->config.train.out); !writable)
     return fail("train.out: {}", writable.error());
@@ -192,23 +250,34 @@ Result<int> run_train(std::span<const std::string> arguments) {
   if (const auto weights = model->open_weights(); !weights) return weights.failure();
   Result<std::unique_ptr<TrainData>> data = model->open_data();
   if (!data) return data.failure();
-  return with_plan(*line, budgets, *factory, [&](const Opening& opening) {
+  if (const Result<void> alike = check_agreement(together, facts_of_run(*line, together, **data)); !alike)
+    return fail("train: {}", alike.error());
+  const Result<int> status = with_plan(*line, budgets, together.threads, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
+    if (const Result<void> alike = check_agreement(together, facts_of_plan(plan)); !alike)
+      return fail("train: {}", alike.error());
+    Result<Positions> positions = make_positions(opening.job, budgets, together.world.get());
+    if (!positions) return positions.failure();
     RunOptions options;
+    options.positions = &*positions;
     options.trace_path = line->trace_path;
     if (opening.forecast.simulation)
       options.predicted_step_s = opening.forecast.simulation->step_s;
     options.resume = line->resume;
     options.json = opening.json ? &*opening.json : nullptr;
-    options.text = text_stream(*line);
+    options.text = together.is_first() ? text_stream(*line) : nullptr;
     return unless_refused(plan, budgets, opening.json, [&] {
       // Before checkpoints of an earlier run are set aside.
       const int64_t disk_bytes = plan.peak_bytes[static_cast<size_t>(MemoryKind::kDisk)];
-      if (Result<void> reserved = check_disk_space(line->config, disk_bytes); !reserved)
+      if (Result<void> reserved =
+              check_disk_space(line->config, disk_bytes * together.devices_on_host);
+          !reserved)
         throw CapacityError(reserved.error());
       return run_training(opening.job, opening.choice, budgets, options, std::move(*data));
     });
   });
+  if (status && together.world) together.world->leave();
+  return status;
 }
 
 Result<int> run_plan(std::span<const std::string> arguments) {
@@ -223,7 +292,9 @@ Result<int> run_plan(std::span<const std::string> arguments) {
   const Budgets budgets = budgets_of(line->config, line->config.memory.device);
   const Result<ModelFactory> factory = model_factory(line->config);
   if (!factory) return factory.failure();
-  return with_plan(*line, budgets, *factory, [&](const Opening& opening) -> Result<int> {
+  // As many as a run would have with all devices on this machine.
+  const int threads = threads_each(line->config.mesh.size());
+  return with_plan(*line, budgets, threads, *factory, [&](const Opening& opening) -> Result<int> {
     const JobPlan& plan = *opening.choice.plan;
     if (!line->trace_path.empty())
       if (Result<void> traced = write_simulated_trace(line->trace_path, *plan.programs.step,

@@ -1,69 +1,21 @@
 #include "stowage/io/checkpoint_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <system_error>
 
 #include "stowage/base/text_file.h"
+#include "stowage/io/checkpoint_names.h"
 
 namespace stow {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kFormat = "stowage-checkpoint";
-constexpr int64_t kVersion = 1;
-constexpr int64_t kMaxJsonBytes = 16 << 20;
-constexpr std::string_view kDigestKey = "meta_digest";
-
-std::string stem_of(int64_t step) {
-  return fmt::format("step-{:06}", step);
-}
-
-// What a file name of ours says: step-000123.json, step-000123.safetensors or, where a checkpoint
-// of that step was there already, step-000123-0123456789abcdef.safetensors; each also with what
-// AtomicFile puts after a temporary name.
-struct FileName {
-  int64_t step = 0;
-  bool json = false;
-  bool temporary = false;
-};
-
-std::optional<FileName> parse_file_name(std::string_view name) {
-  FileName result;
-  const auto strip = [&](std::string_view prefix) {
-    if (!name.starts_with(prefix)) return false;
-    name.remove_prefix(prefix.size());
-    return true;
-  };
-  if (!strip("step-")) return std::nullopt;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), result.step);
-  const size_t digits = static_cast<size_t>(end - name.data());
-  if (code != std::errc() || name[0] == '-' || digits < 6 || (digits > 6 && name[0] == '0'))
-    return std::nullopt;
-  name.remove_prefix(digits);
-  if (strip(".json")) {
-    result.json = true;
-  } else {
-    if (strip("-")) {
-      if (name.size() < 16 || name.find_first_not_of("0123456789abcdef") < 16) return std::nullopt;
-      name.remove_prefix(16);
-    }
-    if (!strip(".safetensors")) return std::nullopt;
-  }
-  if (name.ends_with(".tmp")) {
-    name.remove_suffix(4);
-    result.temporary = true;
-    // What AtomicFile puts between.
-    if (strip("."))
-      name.remove_prefix(std::min(name.find_first_not_of("0123456789-"), name.size()));
-  }
-  if (!name.empty()) return std::nullopt;
-  return result;
-}
+constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;
+constexpr size_t kMostHeldFiles = 32;
 
 // The names in a folder; none where there is no folder.
 Result<std::vector<std::string>> names_in(const std::string& folder) {
@@ -75,79 +27,6 @@ Result<std::vector<std::string>> names_in(const std::string& folder) {
   if (code && code != std::errc::no_such_file_or_directory)
     return fail("{}: {}", folder, code.message());
   return names;
-}
-
-Json to_json(const CheckpointMeta& meta, const std::string& tensors_name, const Digest& digest) {
-  Json config = Json::object();
-  for (const auto& [key, value] : meta.config) config.set(key, value);
-  Json json = Json::object({{"format", kFormat},
-                            {"version", kVersion},
-                            {"step", meta.step},
-                            {"data_position", meta.data_position},
-                            {"seed", meta.seed},
-                            {"tensors", tensors_name},
-                            {"tensors_digest", digest.hex()},
-                            {"config", std::move(config)},
-                            {"extra", meta.extra}});
-  json.set(kDigestKey, digest_of(json.dump()));
-  return json;
-}
-
-struct ParsedMeta {
-  CheckpointMeta meta;
-  std::string tensors_name;
-  std::string tensors_digest;
-};
-
-Result<ParsedMeta> parse_meta(std::string_view text) {
-  const Result<Json> json = parse_json(text);
-  if (!json) return fail("is damaged: {}", json.error());
-  const auto string_at = [&](std::string_view key) -> const std::string* {
-    const Json* value = json->find(key);
-    return value ? value->as_string() : nullptr;
-  };
-  const std::string* format = string_at("format");
-  if (!format || *format != kFormat) return fail("is no checkpoint of Stowage");
-  const Json* version = json->find("version");
-  if (!version || !version->as_int()) return fail("is damaged: it has no version");
-  if (*version->as_int() != kVersion)
-    return fail("has version {}; this Stowage reads version {}", version->dump(), kVersion);
-
-  // The digest is of all that stands before it.
-  const std::string* digest = string_at(kDigestKey);
-  Json::Object rest = *json->as_object();
-  if (!digest || rest.back().key != kDigestKey)
-    return fail("is damaged: it has no digest at its end");
-  rest.pop_back();
-  if (digest_of(Json(std::move(rest)).dump()) != *digest)
-    return fail("is damaged: its content does not have the digest it names");
-
-  ParsedMeta parsed;
-  const auto number = [&](std::string_view key, auto get, auto& out) {
-    const Json* value = json->find(key);
-    const auto got = value ? (value->*get)() : fail("");
-    if (got) out = *got;
-    return got.ok();
-  };
-  const std::string* name = string_at("tensors");
-  const std::string* tensors_digest = string_at("tensors_digest");
-  const Json* config = json->find("config");
-  if (!number("step", &Json::as_int, parsed.meta.step) ||
-      !number("data_position", &Json::as_int, parsed.meta.data_position) ||
-      !number("seed", &Json::as_uint, parsed.meta.seed) || parsed.meta.step < 0 ||
-      parsed.meta.data_position < 0 || !name || !tensors_digest || !config || !config->is_object())
-    return fail("is damaged: a field is missing or of the wrong kind");
-  const std::optional<FileName> file = parse_file_name(*name);
-  if (!file || file->json || file->temporary || file->step != parsed.meta.step)
-    return fail("is damaged: '{}' is no tensors' file of its step", Json(*name).dump());
-  for (const auto& [key, value] : *config->as_object()) {
-    if (!value.as_string()) return fail("is damaged: the configuration is not text");
-    parsed.meta.config.emplace_back(key, *value.as_string());
-  }
-  if (const Json* extra = json->find("extra")) parsed.meta.extra = *extra;
-  parsed.tensors_name = *name;
-  parsed.tensors_digest = *tensors_digest;
-  return parsed;
 }
 
 const std::string* value_of(const ConfigText& config, const std::string& key) {
@@ -170,20 +49,21 @@ Result<void> check_config(const ConfigText& has, const CheckpointNeeds& needs) {
   return {};
 }
 
-Result<void> check_tensors(const SafetensorsFile& file, std::span<const ExpectedTensor> needed) {
+Result<void> check_tensors(const CheckpointIndex& index, std::span<const ExpectedTensor> needed) {
   std::set<std::string_view> names;
   for (const ExpectedTensor& tensor : needed) {
     names.insert(tensor.name);
-    const TensorInfo* found = file.find(tensor.name);
-    if (!found) return fail("is of another model: it has no '{}'", tensor.name);
-    if (found->dtype != tensor.dtype || found->shape != tensor.shape)
+    const auto found = index.tensors.find(tensor.name);
+    if (found == index.tensors.end())
+      return fail("is of another model: it has no '{}'", tensor.name);
+    const TensorInfo& info = found->second.info;
+    if (info.dtype != tensor.dtype || info.shape != tensor.shape)
       return fail("is of another model: '{}' is {}, this run needs {}", tensor.name,
-                  tensor_type(found->dtype, found->shape), tensor_type(tensor.dtype, tensor.shape));
+                  tensor_type(info.dtype, info.shape), tensor_type(tensor.dtype, tensor.shape));
   }
-  for (const TensorInfo& tensor : file.tensors())
-    if (!names.contains(tensor.name))
-      return fail("is of another model: it has {}, which this run has not",
-                  Json(tensor.name).dump());
+  for (const auto& [name, tensor] : index.tensors)
+    if (!names.contains(name))
+      return fail("is of another model: it has {}, which this run has not", Json(name).dump());
   return {};
 }
 
@@ -215,35 +95,34 @@ Result<void> move_files(const FilesOfStep& files, const std::string& from, const
   return {};
 }
 
-// Removes old checkpoints and leftovers. Whatever cannot be removed stays: the checkpoint just
-// saved is worth more than a tidy folder.
-void tidy(const std::string& folder, const FileName& saved, const std::string& tensors_name,
-          int keep_resident) {
+}  // namespace
+
+// The checkpoint just saved is worth more than a tidy folder.
+void tidy_checkpoints(const std::string& folder, int64_t saved_step,
+                      const std::set<std::string>& saved_names, int keep) {
   const Result<std::vector<std::string>> names = names_in(folder);
   const Result<std::vector<CheckpointName>> checkpoints = list_checkpoints(folder);
   if (!names || !checkpoints) return;
   std::set<int64_t> kept;
   for (const CheckpointName& c : *checkpoints) kept.insert(c.step);
-  if (keep_resident > 0)
-    while (kept.size() > static_cast<size_t>(keep_resident))
+  if (keep > 0)
+    while (kept.size() > static_cast<size_t>(keep))
       // What was just saved stays even among those of higher steps.
-      kept.erase(*kept.begin() == saved.step ? std::next(kept.begin()) : kept.begin());
+      kept.erase(*kept.begin() == saved_step ? std::next(kept.begin()) : kept.begin());
   // The JSON files first: without it a checkpoint is gone, and not half there.
   for (const bool json : {true, false}) {
     for (const std::string& name : *names) {
-      const std::optional<FileName> file = parse_file_name(name);
-      if (!file || file->json != json) continue;
-      const bool replaced = file->step == saved.step && !json && name != tensors_name;
-      if (file->temporary || replaced || !kept.contains(file->step))
+      const std::optional<CheckpointFileName> file = parse_checkpoint_file_name(name);
+      if (!file || file->is_json != json) continue;
+      const bool replaced = file->step == saved_step && !json && !saved_names.contains(name);
+      if (file->is_temporary || replaced || !kept.contains(file->step))
         (void)remove_file(folder + "/" + name);
     }
   }
 }
 
-}  // namespace
-
 bool is_checkpoint_name(const std::string& path) {
-  return parse_file_name(fs::path(path).filename().string()).has_value();
+  return parse_checkpoint_file_name(fs::path(path).filename().string()).has_value();
 }
 
 Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder) {
@@ -251,9 +130,10 @@ Result<std::vector<CheckpointName>> list_checkpoints(const std::string& folder) 
   if (!names) return names.failure();
   std::vector<CheckpointName> checkpoints;
   for (const std::string& name : *names) {
-    const std::optional<FileName> file = parse_file_name(name);
+    const std::optional<CheckpointFileName> file = parse_checkpoint_file_name(name);
     std::error_code code;
-    if (file && file->json && !file->temporary && fs::is_regular_file(folder + "/" + name, code))
+    if (file && file->is_json && !file->is_temporary &&
+        fs::is_regular_file(folder + "/" + name, code))
       checkpoints.push_back({file->step, folder + "/" + name});
   }
   std::sort(checkpoints.begin(), checkpoints.end(),
@@ -272,19 +152,20 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
                                     std::span<const TensorBytes> tensors, int keep_resident) {
   STOW_CHECK(meta.step >= 0 && meta.data_position >= 0);
   if (Result<void> made = ensure_directory(folder); !made) return made.failure();
-  const std::string stem = stem_of(meta.step);
-  const std::string json_path = folder + "/" + stem + ".json";
+  CheckpointFileName name = {.step = meta.step, .is_json = true};
+  const std::string json_path = folder + "/" + name.text();
+  name.is_json = false;
   // A checkpoint of this step that is there keeps its tensors until the new JSON file names others.
   const bool replaces = file_exists(json_path);
   Digest digest;
-  Result<AtomicFile> file =
-      write_safetensors(folder + "/" + stem + ".safetensors", tensors, {}, &digest);
+  Result<AtomicFile> file = write_safetensors(folder + "/" + name.text(), tensors, {}, &digest);
   if (!file) return file.failure();
-  const std::string tensors_name = (replaces ? stem + "-" + digest.hex() : stem) + ".safetensors";
-  if (Result<void> done = file->commit(folder + "/" + tensors_name); !done) return done.failure();
-  const std::string text = to_json(meta, tensors_name, digest).dump() + "\n";
-  if (Result<void> done = write_text_file(json_path, text); !done) return done.failure();
-  tidy(folder, {.step = meta.step}, tensors_name, keep_resident);
+  if (replaces) name.tag = digest.hex();
+  if (Result<void> done = file->commit(folder + "/" + name.text()); !done) return done.failure();
+  const CheckpointIndex index = {.meta = meta, .files = {{name.text(), digest.hex(), {}}}};
+  if (Result<void> done = write_text_file(json_path, checkpoint_json(index) + "\n"); !done)
+    return done.failure();
+  tidy_checkpoints(folder, meta.step, {name.text()}, keep_resident);
   return json_path;
 }
 
@@ -304,14 +185,14 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
   if (!names) return names.failure();
   std::map<int64_t, FilesOfStep> steps;
   for (const std::string& name : *names) {
-    const std::optional<FileName> file = parse_file_name(name);
+    const std::optional<CheckpointFileName> file = parse_checkpoint_file_name(name);
     if (!file) continue;
-    if (file->temporary) {
+    if (file->is_temporary) {
       if (Result<void> gone = remove_file(folder + "/" + name); !gone) return gone.failure();
       continue;
     }
     FilesOfStep& files = steps[file->step];
-    (file->json ? files.json : files.tensors).push_back(name);
+    (file->is_json ? files.json : files.tensors).push_back(name);
   }
   // The oldest first: of a run that is killed here, the newest is still where --resume looks.
   for (const auto& [step, files] : steps)
@@ -320,7 +201,7 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
   const Result<std::vector<std::string>> there = names_in(aside);
   if (!there) return there.failure();
   for (const std::string& name : *there) {
-    const std::optional<FileName> file = parse_file_name(name);
+    const std::optional<CheckpointFileName> file = parse_checkpoint_file_name(name);
     if (!file || std::find(names->begin(), names->end(), name) != names->end()) continue;
     if (Result<void> gone = remove_file(aside + "/" + name); !gone) return gone.failure();
   }
@@ -332,65 +213,205 @@ Result<std::string> set_aside_checkpoints(const std::string& folder) {
 namespace {
 
 // What the JSON file of a checkpoint says, checked as far as it can be by itself.
-Result<ParsedMeta> read_meta(const std::string& path) {
+Result<CheckpointIndex> read_index(const std::string& path) {
   const Result<std::string> text = read_text_file(path, kMaxJsonBytes);
   if (!text) return text.failure();
-  Result<ParsedMeta> parsed = parse_meta(*text);
-  if (!parsed) return fail("{}: {}", path, parsed.error());
+  Result<CheckpointIndex> index = parse_checkpoint_json(*text);
+  if (!index) return fail("{}: {}", path, index.error());
   // Under another step's name it would be found again and again, and newer ones would not.
-  const std::optional<FileName> name = parse_file_name(fs::path(path).filename().string());
-  if (name && name->json && name->step != parsed->meta.step)
-    return fail("{}: is of step {}, which is not what its name says", path, parsed->meta.step);
-  return parsed;
+  const std::optional<CheckpointFileName> name =
+      parse_checkpoint_file_name(fs::path(path).filename().string());
+  if (name && name->is_json && name->step != index->meta.step)
+    return fail("{}: is of step {}, which is not what its name says", path, index->meta.step);
+  return index;
 }
 
-Result<SafetensorsFile> open_tensors(const std::string& path, const ParsedMeta& parsed) {
-  const std::string tensors_path = parent_directory(path) + "/" + parsed.tensors_name;
-  Result<SafetensorsFile> file = SafetensorsFile::open(tensors_path);
-  if (!file) return file.failure();
-  const Result<Digest> digest = file->digest();
+Result<void> check_size(const InputFile& file, const CheckpointFile& expected) {
+  if (file.size_bytes() == *expected.size_bytes) return {};
+  return fail("{}: is damaged: it has {} bytes, its checkpoint says {}", file.path(),
+              file.size_bytes(), *expected.size_bytes);
+}
+
+Result<void> check_digest(const SafetensorsFile& file, const std::string& expected,
+                          const std::string& json_path) {
+  const Result<Digest> digest = file.digest();
   if (!digest) return digest.failure();
-  if (digest->hex() != parsed.tensors_digest)
-    return fail("{}: is damaged: its digest is {}, {} says {}", tensors_path, digest->hex(), path,
-                parsed.tensors_digest);
-  return file;
+  if (digest->hex() != expected)
+    return fail("{}: is damaged: its digest is {}, {} says {}", file.path(), digest->hex(),
+                json_path, expected);
+  return {};
 }
 
 }  // namespace
 
-Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds& needs) {
-  Result<ParsedMeta> parsed = read_meta(path);
-  if (!parsed) return parsed.failure();
-  if (const Result<void> same = check_config(parsed->meta.config, needs); !same)
-    return fail("{}: {}", path, same.error());
-  Result<SafetensorsFile> file = open_tensors(path, *parsed);
-  if (!file) return file.failure();
-  if (const Result<void> same = check_tensors(*file, needs.tensors); !same)
-    return fail("{}: {}", file->path(), same.error());
-  return Checkpoint(std::move(parsed->meta), std::move(*file));
+Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds& needs,
+                                    CheckpointShare share) {
+  return open(path, &needs, share);
 }
 
 Result<Checkpoint> Checkpoint::open(const std::string& path) {
-  Result<ParsedMeta> parsed = read_meta(path);
-  if (!parsed) return parsed.failure();
-  Result<SafetensorsFile> file = open_tensors(path, *parsed);
+  return open(path, nullptr, {});
+}
+
+Result<Checkpoint> Checkpoint::open(const std::string& path, const CheckpointNeeds* needs,
+                                    CheckpointShare share) {
+  STOW_CHECK(0 <= share.index && share.index < share.count, "{} of {}", share.index, share.count);
+  Result<CheckpointIndex> index = read_index(path);
+  if (!index) return index.failure();
+  if (needs)
+    if (const Result<void> same = check_config(index->meta.config, *needs); !same)
+      return fail("{}: {}", path, same.error());
+  Checkpoint checkpoint;
+  checkpoint.folder_ = parent_directory(path);
+  checkpoint.index_ = std::move(*index);
+  const bool is_sharded = checkpoint.index_.is_sharded();
+  if (!is_sharded)
+    if (Result<void> opened = checkpoint.open_whole(path, share.index == 0); !opened)
+      return opened.failure();
+  if (needs)
+    if (const Result<void> same = check_tensors(checkpoint.index_, needs->tensors); !same)
+      return fail("{}: {}", is_sharded ? path : checkpoint.path_of(0), same.error());
+  if (is_sharded)
+    if (Result<void> opened = checkpoint.open_shards(path, share); !opened) return opened.failure();
+  return checkpoint;
+}
+
+Result<void> Checkpoint::open_whole(const std::string& path, bool verifies) {
+  Result<SafetensorsFile> file = SafetensorsFile::open(path_of(0));
   if (!file) return file.failure();
-  return Checkpoint(std::move(parsed->meta), std::move(*file));
+  if (verifies)
+    if (Result<void> same = check_digest(*file, index_.files[0].digest, path); !same) return same;
+  index_.files[0].size_bytes = file->size_bytes();
+  for (const TensorInfo& info : file->tensors()) {
+    StoredTensor& tensor = index_.tensors[info.name];
+    tensor.info = info;
+    tensor.pieces = {{0, info.offset_bytes, whole_slice(info.shape)}};
+  }
+  held_.push_back(std::move(*file).release());
+  return {};
+}
+
+Result<void> Checkpoint::open_shards(const std::string& path, CheckpointShare share) {
+  for (size_t i = 0; i < index_.files.size(); ++i) {
+    const bool verifies = i % static_cast<size_t>(share.count) == static_cast<size_t>(share.index);
+    const bool holds = index_.files.size() <= kMostHeldFiles;
+    if (verifies) {
+      Result<SafetensorsFile> file = SafetensorsFile::open(path_of(i));
+      if (!file) return file.failure();
+      if (Result<void> same = verify_shard(path, i, *file); !same) return same;
+      if (holds) held_.push_back(std::move(*file).release());
+    } else if (holds) {
+      Result<InputFile> file = InputFile::open(path_of(i));
+      if (!file) return file.failure();
+      if (Result<void> same = check_size(*file, index_.files[i]); !same) return same;
+      held_.push_back(std::move(*file));
+    }
+  }
+  return {};
+}
+
+// The header first: that of another save says more than a digest.
+Result<void> Checkpoint::verify_shard(const std::string& path, size_t file,
+                                      const SafetensorsFile& opened) const {
+  const auto bad = [&](std::string_view why) { return fail("{}: {}", opened.path(), why); };
+  const Result<ShardHeader> header = read_shard_header(opened);
+  if (!header) return bad(header.error());
+  if (header->step != index_.meta.step)
+    return bad(
+        fmt::format("is of step {}, {} is of step {}", header->step, path, index_.meta.step));
+  if (header->save_id != index_.save_id)
+    return bad(fmt::format("is of another save: it has the number {}, {} has {}", header->save_id,
+                           path, index_.save_id));
+  if (static_cast<size_t>(header->rank) != file ||
+      static_cast<size_t>(header->n_ranks) != index_.files.size())
+    return bad(fmt::format("is of process {} of {}, expected {} of {}", header->rank,
+                           header->n_ranks, file, index_.files.size()));
+  if (opened.size_bytes() != *index_.files[file].size_bytes)
+    return bad(fmt::format("is damaged: it has {} bytes, {} says {}", opened.size_bytes(), path,
+                           *index_.files[file].size_bytes));
+  if (Result<void> same = check_digest(opened, index_.files[file].digest, path); !same) return same;
+
+  std::map<std::pair<std::string_view, int64_t>, std::pair<const TensorInfo*, const TensorSlice*>>
+      pieces;
+  for (const auto& [info, piece] : header->pieces)
+    pieces[{info.name, piece.offset_bytes}] = {&info, &piece.slice};
+  size_t n = 0;
+  for (const auto& [name, tensor] : index_.tensors) {
+    for (const StoredPiece& piece : tensor.pieces) {
+      if (piece.file != file) continue;
+      ++n;
+      const auto found = pieces.find({name, piece.offset_bytes});
+      if (found == pieces.end() || found->second.first->dtype != tensor.info.dtype ||
+          found->second.first->shape != tensor.info.shape || *found->second.second != piece.slice)
+        return bad(fmt::format("tensor {}: it has no piece {} at byte {}, as {} says",
+                               Json(name).dump(), to_string(piece.slice), piece.offset_bytes,
+                               path));
+    }
+  }
+  if (n != header->pieces.size())
+    return bad(fmt::format("has {} pieces, of which {} names {}", header->pieces.size(), path, n));
+  return {};
+}
+
+Result<void> Checkpoint::read_file(size_t file, int64_t offset_bytes,
+                                   std::span<std::byte> out) const {
+  if (!held_.empty()) return held_[file].read(offset_bytes, out);
+  const Result<InputFile> opened = InputFile::open(path_of(file));
+  if (!opened) return opened.failure();
+  if (Result<void> same = check_size(*opened, index_.files[file]); !same) return same;
+  return opened->read(offset_bytes, out);
+}
+
+const TensorInfo* Checkpoint::find(std::string_view name) const {
+  const auto found = index_.tensors.find(name);
+  return found == index_.tensors.end() ? nullptr : &found->second.info;
 }
 
 Result<void> Checkpoint::read(std::string_view name, std::span<std::byte> out) const {
-  return file_.read(tensor(name), out);
+  return read_slice(name, whole_slice(tensor(name).info.shape), out);
 }
 
 Result<void> Checkpoint::read_part(std::string_view name, int64_t offset_bytes,
                                    std::span<std::byte> out) const {
-  return file_.read_part(tensor(name), offset_bytes, out);
+  return read_slice_part(name, whole_slice(tensor(name).info.shape), offset_bytes, out);
 }
 
-const TensorInfo& Checkpoint::tensor(std::string_view name) const {
-  const TensorInfo* tensor = file_.find(name);
-  STOW_CHECK(tensor, "'{}' was not needed of {}", name, file_.path());
-  return *tensor;
+Result<void> Checkpoint::read_slice(std::string_view name, const TensorSlice& slice,
+                                    std::span<std::byte> out) const {
+  const StoredTensor& from = tensor(name);
+  STOW_CHECK(lies_within(slice, from.info.shape), "{} of {} {}", to_string(slice), name,
+             tensor_type(from.info.dtype, from.info.shape));
+  for (const StoredPiece& piece : from.pieces) {
+    const auto read = [&](int64_t offset, std::span<std::byte> bytes) {
+      return read_file(piece.file, offset, bytes);
+    };
+    if (Result<void> done = read_common(read, piece.slice, piece.offset_bytes, slice,
+                                        dtype_bytes(from.info.dtype), out);
+        !done)
+      return done;
+  }
+  return {};
+}
+
+Result<void> Checkpoint::read_slice_part(std::string_view name, const TensorSlice& slice,
+                                         int64_t offset_bytes, std::span<std::byte> out) const {
+  const int64_t elem_bytes = dtype_bytes(tensor(name).info.dtype);
+  const int64_t n_bytes = static_cast<int64_t>(out.size());
+  STOW_CHECK(offset_bytes % elem_bytes == 0 && n_bytes % elem_bytes == 0, "{} bytes from {} of {}",
+             n_bytes, offset_bytes, name);
+  for (const TensorSlice& part :
+       slices_of_range(slice, offset_bytes / elem_bytes, (offset_bytes + n_bytes) / elem_bytes)) {
+    const size_t bytes = static_cast<size_t>(part.elems() * elem_bytes);
+    if (Result<void> done = read_slice(name, part, out.first(bytes)); !done) return done;
+    out = out.subspan(bytes);
+  }
+  return {};
+}
+
+const StoredTensor& Checkpoint::tensor(std::string_view name) const {
+  const auto found = index_.tensors.find(name);
+  STOW_CHECK(found != index_.tensors.end(), "'{}' was not needed of {}", name, folder_);
+  return found->second;
 }
 
 }  // namespace stow

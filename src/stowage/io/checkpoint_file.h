@@ -1,11 +1,12 @@
 // Training checkpoints on disk: saving so that a crash leaves the last one whole, finding,
 // verifying. Not the trainer's state; which tensors and which configuration a run needs is the
-// caller's to say.
+// caller's to say. sharded_save.h writes those of several processes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,22 +16,12 @@
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/core/dtype.h"
-#include "stowage/io/json.h"
+#include "stowage/io/checkpoint_index.h"
+#include "stowage/io/files.h"
 #include "stowage/io/safetensors.h"
+#include "stowage/io/tensor_slice.h"
 
 namespace stow {
-
-/// Keys of a configuration and their values as text, in order.
-using ConfigText = std::vector<std::pair<std::string, std::string>>;
-
-/// All of a checkpoint but its tensors.
-struct CheckpointMeta {
-  int64_t step = 0;           ///< Steps done.
-  int64_t data_position = 0;  ///< Where the data go on, in the trainer's own unit.
-  uint64_t seed = 0;
-  ConfigText config;
-  Json extra;  ///< Whatever else the trainer wants back; null for nothing.
-};
 
 /// A tensor that a run needs from a checkpoint.
 struct ExpectedTensor {
@@ -40,8 +31,8 @@ struct ExpectedTensor {
 };
 
 /// What a checkpoint must be to continue a run: these tensors and no others, and a configuration in
-/// which each of these keys has this value. A key that it does not name, as it is older than the key,
-/// has the value in `defaults`, if any.
+/// which each of these keys has this value. A key that it does not name, as it is older than the
+/// key, has the value in `defaults`, if any.
 struct CheckpointNeeds {
   std::vector<ExpectedTensor> tensors;
   ConfigText config, defaults;
@@ -59,11 +50,16 @@ struct CheckpointName {
 /// Writes FOLDER/step-000123.safetensors and then FOLDER/step-000123.json, each to a temporary
 /// name, synced and renamed. The JSON file comes last and names the other, so that a checkpoint
 /// exists only when it is whole; one of the same step is replaced in that instant too. The folder
-/// is made where needed. Then removes all but the `keep_resident` newest checkpoints (0 keeps all) and
-/// what killed runs left of others, as far as the system lets it. Returns the path of the JSON
+/// is made where needed. Then removes all but the `keep_resident` newest checkpoints (0 keeps all)
+/// and what killed runs left of others, as far as the system lets it. Returns the path of the JSON
 /// file. Errors: "PATH: reason"; the checkpoints that were there stay.
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
                                     std::span<const TensorBytes> tensors, int keep_resident);
+
+/// Removes all but the `keep` newest checkpoints (0 keeps all), never the one of `saved_step`,
+/// whose files of tensors are these; and what killed runs left. What cannot be removed stays.
+void tidy_checkpoints(const std::string& folder, int64_t saved_step,
+                      const std::set<std::string>& saved_names, int keep);
 
 /// Whether the name of a file at such a path is one of those that checkpoints have.
 bool is_checkpoint_name(const std::string& path);
@@ -83,34 +79,59 @@ std::string set_aside_folder(const std::string& folder);
 /// Where it is killed the newest checkpoint is whole, here or there.
 Result<std::string> set_aside_checkpoints(const std::string& folder);
 
-/// A checkpoint that has been verified.
+/// Which files of a checkpoint a process verifies: those whose number is `index` modulo `count`.
+/// All processes together verify all; none may use what it has read before all have said so.
+struct CheckpointShare {
+  int index = 0;
+  int count = 1;
+};
+
+/// A checkpoint that has been verified, of one process or of several. It holds its files open if
+/// they are few.
 class Checkpoint {
  public:
-  /// Reads the JSON file at `path` and the tensors' file whole, and checks both: format, version,
-  /// digests, configuration, the step in its name, the tensors' names and types.
-  /// Errors: "FILE: reason" for a damaged, truncated or foreign checkpoint, the first found.
-  static Result<Checkpoint> open(const std::string& path, const CheckpointNeeds& needs);
+  /// Reads the JSON file at `path`, and the process's share of the tensors' files whole, and checks
+  /// both: format, version, digests, configuration, the step in its name, the tensors' names and
+  /// types, that each tensor's pieces have every element once. Of other files, reading checks the
+  /// size. Errors: "FILE: reason" for a damaged, truncated or foreign checkpoint, the first found.
+  static Result<Checkpoint> open(const std::string& path, const CheckpointNeeds& needs,
+                                 CheckpointShare share = {});
 
   /// The same of a checkpoint of any configuration and any tensors.
   static Result<Checkpoint> open(const std::string& path);
 
-  const CheckpointMeta& meta() const { return meta_; }
-  /// The tensor of that name, or null.
-  const TensorInfo* find(std::string_view name) const { return file_.find(name); }
+  const CheckpointMeta& meta() const { return index_.meta; }
+  /// The whole tensor of that name, or null. Its offset means nothing.
+  const TensorInfo* find(std::string_view name) const;
   /// Reads a tensor that was needed; `out` has its size.
   Result<void> read(std::string_view name, std::span<std::byte> out) const;
-  /// Fills `out` with the bytes of such a tensor from an offset on.
+  /// Fills `out` with the bytes of such a tensor from an offset on; both are of whole elements.
   Result<void> read_part(std::string_view name, int64_t offset_bytes,
                          std::span<std::byte> out) const;
+  /// Fills `out` with a slice of such a tensor, row-major, or with its bytes from an offset on, of
+  /// whole elements. Reads the ranges that hold them (read_common), however the tensor was cut when
+  /// it was saved.
+  Result<void> read_slice(std::string_view name, const TensorSlice& slice,
+                          std::span<std::byte> out) const;
+  Result<void> read_slice_part(std::string_view name, const TensorSlice& slice,
+                               int64_t offset_bytes, std::span<std::byte> out) const;
 
  private:
-  Checkpoint(CheckpointMeta meta, SafetensorsFile file)
-      : meta_(std::move(meta)), file_(std::move(file)) {}
+  Checkpoint() = default;
+  static Result<Checkpoint> open(const std::string& path, const CheckpointNeeds* needs,
+                                 CheckpointShare share);
+  Result<void> open_whole(const std::string& path, bool verifies);
+  Result<void> open_shards(const std::string& path, CheckpointShare share);
+  Result<void> verify_shard(const std::string& path, size_t file,
+                            const SafetensorsFile& opened) const;
 
-  const TensorInfo& tensor(std::string_view name) const;
+  const StoredTensor& tensor(std::string_view name) const;
+  std::string path_of(size_t file) const { return folder_ + "/" + index_.files[file].name; }
+  Result<void> read_file(size_t file, int64_t offset_bytes, std::span<std::byte> out) const;
 
-  CheckpointMeta meta_;
-  SafetensorsFile file_;
+  std::string folder_;
+  CheckpointIndex index_;
+  std::vector<InputFile> held_;  // By file; empty: they are opened for each read.
 };
 
 }  // namespace stow

@@ -38,17 +38,6 @@ std::string quoted(std::string_view name) {
       .dump();
 }
 
-// Bytes of the data, or nothing where that is beyond any file.
-std::optional<int64_t> size_of(DType dtype, std::span<const int64_t> shape) {
-  // A zero anywhere makes nothing of the rest, but only of a rest that could be counted: another
-  // reader multiplies from the left.
-  int64_t n = dtype_bytes(dtype);
-  for (int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(n, extent, &n) || n > kMaxBytes) return std::nullopt;
-  }
-  return n;
-}
-
 Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
   const auto bad = [&](std::string_view why) { return fail("tensor {}: {}", quoted(name), why); };
   if (!json.is_object()) return bad("is no object");
@@ -71,7 +60,7 @@ Result<TensorInfo> parse_tensor(const std::string& name, const Json& json) {
     if (!value || *value < 0) return bad("an extent of the shape is no size");
     tensor.shape.push_back(*value);
   }
-  const std::optional<int64_t> bytes = size_of(tensor.dtype, tensor.shape);
+  const std::optional<int64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
   if (!bytes) return bad("the size of its shape overflows");
 
   const Json* offsets = json.find("data_offsets");
@@ -114,7 +103,7 @@ Result<std::string> make_header(std::span<const TensorBytes* const> order,
     if (!is_utf8(tensor->name)) return fail("the name {} is no UTF-8", quoted(tensor->name));
     if (!names.insert(tensor->name).second)
       return fail("two tensors have the name {}", quoted(tensor->name));
-    const std::optional<int64_t> bytes = size_of(tensor->dtype, tensor->shape);
+    const std::optional<int64_t> bytes = tensor_bytes(tensor->dtype, tensor->shape);
     if (!bytes || (!tensor->read && static_cast<uint64_t>(*bytes) != tensor->bytes.size()))
       return fail("tensor {}: {} bytes given for {}", quoted(tensor->name), tensor->bytes.size(),
                   tensor_type(tensor->dtype, tensor->shape));
@@ -147,6 +136,16 @@ std::string tensor_type(DType dtype, std::span<const int64_t> shape) {
     text += std::to_string(shape[i]);
   }
   return text + ']';
+}
+
+std::optional<int64_t> tensor_bytes(DType dtype, std::span<const int64_t> shape) {
+  // A zero anywhere makes nothing of the rest, but only of a rest that could be counted: another
+  // reader multiplies from the left.
+  int64_t n = dtype_bytes(dtype);
+  for (int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(n, extent, &n) || n > kMaxBytes) return std::nullopt;
+  }
+  return n;
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
@@ -268,7 +267,7 @@ Result<AtomicFile> write_safetensors(const std::string& path, std::span<const Te
       if (Result<void> written = put(tensor->bytes); !written) return written.failure();
       continue;
     }
-    const int64_t bytes = *size_of(tensor->dtype, tensor->shape);
+    const int64_t bytes = *tensor_bytes(tensor->dtype, tensor->shape);
     piece.resize(static_cast<size_t>(std::min(kPieceBytes, bytes)));
     for (int64_t at = 0; at < bytes; at += kPieceBytes) {
       const std::span<std::byte> part =

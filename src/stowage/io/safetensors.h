@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "stowage/base/inside.h"
@@ -40,6 +42,8 @@ struct TensorBytes {
 
 /// "f32[8,64]".
 std::string tensor_type(DType dtype, std::span<const int64_t> shape);
+/// Bytes of a tensor; none for a negative extent or a size beyond any file's.
+std::optional<int64_t> tensor_bytes(DType dtype, std::span<const int64_t> shape);
 
 /// A safetensors file open for reading. Opening checks the whole header: after it every tensor's
 /// bytes lie in the file, none overlap, none are missing, and each has the size of its type.
@@ -68,6 +72,8 @@ class SafetensorsFile {
                          std::span<std::byte> out) const;
   /// The digest of the whole file, read piece by piece.
   Result<Digest> digest() const;
+  /// Gives up the open file, which tensors()' offsets are of.
+  InputFile release() && { return std::move(file_); }
 
  private:
   explicit SafetensorsFile(InputFile file) : file_(std::move(file)) {}

@@ -1,6 +1,7 @@
 #include "stowage/io/weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -50,6 +51,38 @@ Result<std::unique_ptr<WeightSource>> WeightSource::open(const std::string& path
 const WeightInfo* WeightSource::find(std::string_view name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+Result<void> WeightSource::read_slice(const WeightInfo& tensor, const TensorSlice& slice, DType dtype,
+                                      std::span<std::byte> out) const {
+  STOW_CHECK(lies_within(slice, tensor.shape), "{} of {} {}", to_string(slice), tensor.name,
+             shape_text(tensor.shape));
+  if (slice.elems() == 0) return {};
+  const int64_t begin = slice.starts.empty() ? 0 : slice.starts[0];
+  const int64_t end = slice.starts.empty() ? 1 : begin + slice.sizes[0];
+  if (slice.elems() == (end - begin) * tensor.row_elements())
+    return read_rows(tensor, begin, end, dtype, out);
+  const int64_t elem_bytes = dtype_bytes(dtype);
+  const int64_t row_bytes = tensor.row_elements() * elem_bytes;
+  const int64_t n_rows = std::max<int64_t>(1, kSlicePieceBytes / row_bytes);
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(n_rows, end - begin) * row_bytes));
+  const auto from_piece = [&](int64_t offset, std::span<std::byte> to) -> Result<void> {
+    std::memcpy(to.data(), piece.data() + offset, to.size());
+    return {};
+  };
+  for (int64_t row = begin; row < end; row += n_rows) {
+    TensorSlice rows = whole_slice(tensor.shape);
+    rows.starts[0] = row;
+    rows.sizes[0] = std::min(n_rows, end - row);
+    const auto bytes = static_cast<size_t>(rows.sizes[0] * row_bytes);
+    if (Result<void> read = read_rows(tensor, row, row + rows.sizes[0], dtype,
+                                      std::span(piece).first(bytes));
+        !read)
+      return read;
+    if (Result<void> copied = read_common(from_piece, rows, 0, slice, elem_bytes, out); !copied)
+      return copied;
+  }
+  return {};
 }
 
 Result<void> WeightSource::set_tensors(std::vector<WeightInfo> tensors) {

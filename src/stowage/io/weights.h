@@ -15,6 +15,7 @@
 #include "stowage/base/result.h"
 #include "stowage/core/dtype.h"
 #include "stowage/io/hf_config.h"
+#include "stowage/io/tensor_slice.h"
 
 namespace stow {
 
@@ -62,6 +63,11 @@ class WeightSource {
   /// Errors: "PATH: reason" of the system; the file has become shorter.
   virtual Result<void> read_rows(const WeightInfo& tensor, int64_t begin, int64_t end, DType dtype,
                                  std::span<std::byte> out) const = 0;
+  /// Fills `out` with a slice of a tensor of this source, row-major, converted as by read_rows. Reads the
+  /// ranges that hold the slice, or its rows whole where the file has them in blocks. Uses up to
+  /// kSlicePieceBytes of memory besides `out`, or one row if a row is larger.
+  virtual Result<void> read_slice(const WeightInfo& tensor, const TensorSlice& slice, DType dtype,
+                                  std::span<std::byte> out) const;
 
  protected:
   WeightSource(std::string path, HfConfig config)

@@ -132,10 +132,21 @@ class SafetensorsFolder : public WeightSource {
   const std::string& file_path(size_t file) const override { return files_[file].path(); }
   Result<void> read_rows(const WeightInfo& tensor, int64_t begin, int64_t end, DType dtype,
                          std::span<std::byte> out) const override;
+  Result<void> read_slice(const WeightInfo& tensor, const TensorSlice& slice, DType dtype,
+                          std::span<std::byte> out) const override;
 
  private:
   std::vector<SafetensorsFile> files_;
 };
+
+// Where a tensor lies, as its file has it.
+TensorInfo place_of(const WeightInfo& tensor) {
+  return {.name = tensor.name,
+          .dtype = tensor.dtype,
+          .shape = tensor.shape,
+          .offset_bytes = tensor.offset_bytes,
+          .n_bytes = tensor.n_bytes};
+}
 
 Result<void> SafetensorsFolder::open_files() {
   const Result<Bounds> bounds = Bounds::of(path());
@@ -183,11 +194,7 @@ Result<void> SafetensorsFolder::read_rows(const WeightInfo& tensor, int64_t begi
   const int64_t n = (end - begin) * tensor.row_elements();
   STOW_CHECK(static_cast<int64_t>(out.size()) == n * dtype_bytes(dtype), "{} bytes for {} elements",
              out.size(), n);
-  const TensorInfo where = {.name = tensor.name,
-                            .dtype = tensor.dtype,
-                            .shape = tensor.shape,
-                            .offset_bytes = tensor.offset_bytes,
-                            .n_bytes = tensor.n_bytes};
+  const TensorInfo where = place_of(tensor);
   const SafetensorsFile& file = files_[tensor.file];
   const int64_t stored = dtype_bytes(tensor.dtype), wanted = dtype_bytes(dtype);
   const int64_t from = begin * tensor.row_elements() * stored;
@@ -201,6 +208,36 @@ Result<void> SafetensorsFolder::read_rows(const WeightInfo& tensor, int64_t begi
     convert_floats(
         tensor.dtype, in, dtype,
         out.subspan(static_cast<size_t>(at * wanted), static_cast<size_t>(part * wanted)));
+  }
+  return {};
+}
+
+Result<void> SafetensorsFolder::read_slice(const WeightInfo& tensor, const TensorSlice& slice,
+                                           DType dtype, std::span<std::byte> out) const {
+  STOW_CHECK(lies_within(slice, tensor.shape), "{} of {}", to_string(slice), tensor.name);
+  const TensorInfo where = place_of(tensor);
+  const SafetensorsFile& file = files_[tensor.file];
+  const auto read = [&](int64_t offset, std::span<std::byte> bytes) {
+    return file.read_part(where, offset, bytes);
+  };
+  const TensorSlice whole = whole_slice(tensor.shape);
+  const int64_t stored = dtype_bytes(tensor.dtype), wanted = dtype_bytes(dtype);
+  if (dtype == tensor.dtype) return read_common(read, whole, 0, slice, stored, out);
+  std::vector<std::byte> scratch;
+  const int64_t piece = kSlicePieceBytes / stored, n = slice.elems();
+  for (int64_t at = 0; at < n; at += piece) {
+    const int64_t end = std::min(at + piece, n);
+    scratch.resize(static_cast<size_t>((end - at) * stored));
+    std::span<std::byte> rest = scratch;
+    for (const TensorSlice& part : slices_of_range(slice, at, end)) {
+      const auto bytes = static_cast<size_t>(part.elems() * stored);
+      if (Result<void> done = read_common(read, whole, 0, part, stored, rest.first(bytes)); !done)
+        return done;
+      rest = rest.subspan(bytes);
+    }
+    convert_floats(tensor.dtype, scratch, dtype,
+                   out.subspan(static_cast<size_t>(at * wanted),
+                               static_cast<size_t>((end - at) * wanted)));
   }
   return {};
 }

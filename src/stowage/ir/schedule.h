@@ -101,16 +101,23 @@ struct View {
 
 enum class KernelKind : uint8_t { kRows, kOp };
 
-/// What runs beside what. A move between two memories runs on the stream of its direction, all else
-/// on kCompute; a stream does one thing after another.
-enum class StreamKind : uint8_t { kCompute, kCopyIn, kCopyOut, kDiskRead, kDiskWrite };
-inline constexpr int kNumStreams = 5;
+/// What runs beside what. A move between two memories runs on the stream of its direction, a collective
+/// on kCollective, all else on kCompute; a stream does one thing after another.
+enum class StreamKind : uint8_t {
+  kCompute,
+  kCopyIn,
+  kCopyOut,
+  kDiskRead,
+  kDiskWrite,
+  kCollective
+};
+inline constexpr int kNumStreams = 6;
 /// The stream of a move: kCopyIn from the host to the device, kCopyOut the other way, kDiskRead and
 /// kDiskWrite whatever the other side; kCompute within one memory.
 StreamKind stream_of(MemoryKind from, MemoryKind to);
 
-/// A move (a kernel of op DevicePut) either runs whole, where it stands; or it is a pair of
-/// instructions, the start, which gives it to its stream, and the done, which waits for it. Both
+/// A move (a kernel of op DevicePut) or a collective either runs whole, where it stands; or it is a
+/// pair of instructions, the start, which gives it to its stream, and the done, which waits for it. Both
 /// hold the same windows, as both touch the memory.
 enum class MovePhase : uint8_t { kWhole, kStart, kDone };
 
@@ -132,7 +139,7 @@ struct Kernel {
   std::vector<View> inputs, outputs;
   BufferId scratch;  ///< Invalid when none is needed.
   int64_t scratch_bytes = 0;
-  MovePhase phase = MovePhase::kWhole;  ///< Of a move.
+  MovePhase phase = MovePhase::kWhole;  ///< Of a move or a collective.
   int transfer = -1;  ///< Numbers the pair: a done waits for the oldest start of its number.
   ProvenancePtr provenance;
 };
@@ -164,6 +171,7 @@ struct Guard {
   int64_t end = std::numeric_limits<int64_t>::max();
   bool holds(int64_t iteration) const { return begin <= iteration && iteration < end; }
   bool is_only(int64_t iteration) const { return begin == iteration && end == iteration + 1; }
+  friend bool operator==(const Guard&, const Guard&) = default;
 };
 /// A kernel that copies of an instruction share until one of them is edited: a search copies a
 /// schedule for every trial and changes little of it.

@@ -69,8 +69,15 @@ inline std::pair<int64_t, int64_t> reach_of(const View& view) {
   return {low, high};
 }
 
+/// True if a kernel exchanges data with other positions of its mesh.
+inline bool exchanges_data(const Kernel& kernel) {
+  return kernel.kind == KernelKind::kOp && is_collective(kernel.op) &&
+         std::get<CollectiveParams>(kernel.params).group_size() > 1;
+}
+
 /// The stream that a kernel of these buffers' schedule runs on.
 inline StreamKind stream_of(const Kernel& kernel, const std::vector<Buffer>& buffers) {
+  if (exchanges_data(kernel)) return StreamKind::kCollective;
   if (kernel.kind != KernelKind::kOp || kernel.op != OpKind::kDevicePut) return StreamKind::kCompute;
   const auto kind = [&](const View& view) { return buffers[view.buffer.index()].kind; };
   return stream_of(kind(kernel.inputs[0]), kind(kernel.outputs[0]));

@@ -220,18 +220,64 @@ Result<void> read_weight(const WeightSource& source, const std::string& leaf, co
   return each_piece(source, leaf, type, place, take);
 }
 
-Result<std::string> weights_digest(const WeightSource& source, const nn::Decoder& types) {
-  Digest digest;
+Result<void> read_weight_slice(const WeightSource& source, const std::string& leaf,
+                               const ArrayType& type, const TensorSlice& slice,
+                               DeviceBuffer& buffer) {
+  if (slice == whole_slice(type.shape.dims())) return read_weight(source, leaf, type, buffer);
+  const TensorName name = tensor_name(leaf);
+  const int64_t elem_bytes = dtype_bytes(type.dtype);
+  std::byte* const data = host_address(buffer);
+  std::vector<std::byte> piece;
+  // What one layer, or the only tensor, has of the slice.
+  TensorSlice of_layer = slice;
+  int64_t first = 0, n = 1;
+  if (name.is_of_layer) {
+    first = slice.starts[0];
+    n = slice.sizes[0];
+    of_layer.starts.erase(of_layer.starts.begin());
+    of_layer.sizes.erase(of_layer.sizes.begin());
+  }
+  const int64_t layer_elems = of_layer.elems();
+  const int64_t most = data ? layer_elems : std::max<int64_t>(1, kLoadPieceBytes / elem_bytes);
+  for (int64_t l = 0; l < n; ++l) {
+    const WeightInfo* tensor = source.find(full_name(name, first + l));
+    if (!tensor) return fail("{}: no tensor '{}'", source.path(), full_name(name, first + l));
+    for (int64_t at = 0; at < layer_elems; at += most) {
+      const int64_t end = std::min(at + most, layer_elems);
+      const int64_t to = (l * layer_elems + at) * elem_bytes;
+      const auto bytes = static_cast<size_t>((end - at) * elem_bytes);
+      if (!data) piece.resize(std::max(piece.size(), bytes));
+      const std::span<std::byte> out(data ? data + to : piece.data(), bytes);
+      std::span<std::byte> rest = out;
+      for (const TensorSlice& part : slices_of_range(of_layer, at, end)) {
+        const auto size = static_cast<size_t>(part.elems() * elem_bytes);
+        if (Result<void> read = source.read_slice(*tensor, part, type.dtype, rest.first(size)); !read)
+          return read;
+        rest = rest.subspan(size);
+      }
+      if (!data) buffer.write(to, out);
+    }
+  }
+  return {};
+}
+
+Result<void> digest_weight(const WeightSource& source, const std::string& leaf,
+                           const ArrayType& type, Digest& digest) {
   std::vector<std::byte> piece;
   const auto place = [&](int64_t, size_t bytes) -> std::span<std::byte> {
     piece.resize(std::max(piece.size(), bytes));
     return {piece.data(), bytes};
   };
   const auto take = [&](int64_t, std::span<std::byte> bytes) { digest.update(bytes); };
+  return each_piece(source, leaf, type, place, take);
+}
+
+Result<std::string> weights_digest(const WeightSource& source, const nn::Decoder& types) {
+  Digest digest;
   const std::vector<Array> leaves = tree_leaves(types);
   const std::vector<std::string> paths = tree_paths(types);
   for (size_t i = 0; i < leaves.size(); ++i)
-    if (Result<void> read = each_piece(source, paths[i], leaves[i].type(), place, take); !read)
+    if (Result<void> read = digest_weight(source, paths[i], leaves[i].type(), digest); !read)
       return read.failure();
   return digest.hex();
 }

@@ -73,6 +73,15 @@ BytesByKind weight_bytes(const HfConfig& config, const WeightOptions& options);
 /// kLoadPieceBytes of the process's own memory. Errors: "PATH: …"; DiskError.
 Result<void> read_weight(const WeightSource& source, const std::string& leaf, const ArrayType& type,
                          DeviceBuffer& buffer, Digest* digest = nullptr);
+/// Reads a slice of a leaf into a buffer of its bytes, row-major: the ranges of the files that hold it
+/// (WeightSource::read_slice). `type` is the whole leaf's. Uses two pieces of memory beside the buffer.
+/// Errors: "PATH: …"; DiskError.
+Result<void> read_weight_slice(const WeightSource& source, const std::string& leaf,
+                               const ArrayType& type, const TensorSlice& slice,
+                               DeviceBuffer& buffer);
+/// Adds the bytes of a leaf to a digest, as read_weight() does, without a buffer. Errors: "PATH: …".
+Result<void> digest_weight(const WeightSource& source, const std::string& leaf,
+                           const ArrayType& type, Digest& digest);
 /// The digest that read_weight() gives of all leaves of these types, read in order, without a buffer for
 /// any. Errors: "PATH: …".
 Result<std::string> weights_digest(const WeightSource& source, const nn::Decoder& types);

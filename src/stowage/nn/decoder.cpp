@@ -21,6 +21,7 @@
 #include "stowage/core/sums.h"
 #include "stowage/nn/loss.h"
 #include "stowage/nn/lora_layers.h"
+#include "stowage/nn/parts.h"
 
 namespace stow::nn {
 namespace {
@@ -30,13 +31,12 @@ Array use(const Array& weight, DType compute) {
   return device_put(weight, MemoryKind::kDevice).astype(compute);
 }
 
-// block(h) for so many tokens after another, h [B, T, d]; nothing within is kept.
+// block(rows) for so many rows after another, of [n, d]; nothing within is kept.
 // The rest comes first, then the last chunk: the backward pass sums weights' gradients from the first
 // token on, as a product over all tokens does. Zeros fill up a short rest, as in products over all.
 template <typename Block>
-Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
-  const int64_t d = h.dim(-1), n = h.size() / d, even = n / chunk * chunk;
-  const Array rows = h.reshape({n, d});
+Array in_chunks(const Block& block, const Array& rows, int64_t chunk) {
+  const int64_t d = rows.dim(1), n = rows.dim(0), even = n / chunk * chunk;
   const auto one = checkpoint(block, nullptr, {.prevent_cse = false});
   std::vector<Array> parts;
   if (const int64_t fill = rows_to_fill(n, chunk); fill > 0)
@@ -49,7 +49,43 @@ Array by_tokens(const Block& block, const Array& h, int64_t chunk) {
     const Array made = scan(step, None{}, chunks, {.reverse = true}).second;
     parts.insert(parts.begin(), made.reshape({even, d}));
   }
-  return concatenate(parts).reshape({h.dim(0), h.dim(1), d});
+  return concatenate(parts);
+}
+
+// The weights of a feed-forward block.
+struct FeedForward {
+  Array w1, w3, w2;
+  std::optional<Array> b1, b3, b2;
+};
+STOW_TREE(FeedForward, w1, w3, w2, b1, b3, b2);
+
+// block(weights, h) in chunks, h [B, T, d], each of the `parts` shares of the rows by itself.
+template <typename Block>
+Array by_tokens(const Block& block, const FeedForward& weights, const Array& h, int64_t chunk,
+                int64_t parts) {
+  const int64_t d = h.dim(-1), n = h.size() / d;
+  const auto all = [&](const FeedForward& w, const Array& rows) {
+    return in_chunks([&](const Array& x) { return block(w, x); }, rows, chunk);
+  };
+  if (parts == 1) return all(weights, h.reshape({n, d})).reshape(h.shape().dims());
+  // Each share has weights of its own, whose gradients are summed when the last chunk is done.
+  return vmap(all)(for_each_part(weights, parts), h.reshape({parts, n / parts, d}))
+      .reshape(h.shape().dims());
+}
+
+// The residual stream, where the configuration says that it lies.
+Array as_stream(const DecoderConfig& c, const Array& x, STOW_AT) {
+  if (!c.stream) return x;
+  const Site site(at);
+  return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, c.stream->sharding}, {x});
+}
+// What a block reads of it: all tokens of its rows.
+Array with_all_tokens(const DecoderConfig& c, const Array& h, STOW_AT) {
+  if (!c.stream) return h;
+  const Site site(at);
+  AxisSharding sharding = c.stream->sharding;
+  sharding.axes[1].clear();
+  return record1(OpKind::kReshard, ReshardParams{c.stream->mesh, sharding}, {h});
 }
 
 // x [.., in] times a weight, plus a bias where there is one. Reports name the place of the call.
@@ -122,7 +158,7 @@ Array attend(const Shared& s, const Array& q, Array k, Array v, const LayerInput
 
 Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOutput& made) {
   const DecoderConfig& c = s.config;
-  const Array x = checkpoint_name(input, "layer_in");
+  const Array x = checkpoint_name(as_stream(c, input), "layer_in");
   const DecoderLayer w = tree_map([&](const Array& a) { return use(a, c.compute); }, own.weights);
   const LayerAdapter adapter =
       own.slots ? LayerAdapter(own.slots, *s.slot_of_row) : LayerAdapter(own.lora, s.lora);
@@ -130,7 +166,8 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
   Array mid;
   {
     Scope scope("attention");
-    const Array h = checkpoint_name(rms_norm(x, w.norm1, c.norm_eps), "attn_in");
+    const Array h =
+        checkpoint_name(with_all_tokens(c, rms_norm(x, w.norm1, c.norm_eps)), "attn_in");
     Array q = checkpoint_name(linear(c, h, w.wq, w.bq, adapter, kLoraQ), "attn_q").reshape({b, t, c.heads, d});
     Array k = checkpoint_name(linear(c, h, w.wk, w.bk, adapter, kLoraK), "attn_k").reshape({b, t, c.kv_heads, d});
     const Array v = checkpoint_name(linear(c, h, w.wv, w.bv, adapter, kLoraV), "attn_v");
@@ -141,16 +178,20 @@ Array layer(const Shared& s, const Array& input, const LayerInput& own, LayerOut
     const Array a = attend(s, rotate(q, s.rotary), rotate(k, s.rotary),
                            v.reshape({b, t, c.kv_heads, d}), own, made);
     const Array out = checkpoint_name(a.reshape({b, t, c.q_dim()}), "attn_out");
-    mid = checkpoint_name(x + linear(c, out, w.wo, w.bo, adapter, kLoraO), "attn_residual");
+    mid = checkpoint_name(as_stream(c, x + linear(c, out, w.wo, w.bo, adapter, kLoraO)),
+                          "attn_residual");
   }
   Scope scope("mlp");
-  const Array h = checkpoint_name(rms_norm(mid, w.norm2, c.norm_eps), "mlp_in");
-  const auto block = [&](const Array& in) {
-    const Array gate = checkpoint_name(linear(c, in, w.w1, w.b1, adapter, kLoraGate), "mlp_gate");
-    const Array up = checkpoint_name(linear(c, in, w.w3, w.b3, adapter, kLoraUp), "mlp_up");
-    return linear(c, silu(gate) * up, w.w2, w.b2, adapter, kLoraDown);
+  const Array h = checkpoint_name(with_all_tokens(c, rms_norm(mid, w.norm2, c.norm_eps)), "mlp_in");
+  const auto block = [&](const FeedForward& own, const Array& in) {
+    const Array gate = checkpoint_name(linear(c, in, own.w1, own.b1, adapter, kLoraGate), "mlp_gate");
+    const Array up = checkpoint_name(linear(c, in, own.w3, own.b3, adapter, kLoraUp), "mlp_up");
+    return linear(c, silu(gate) * up, own.w2, own.b2, adapter, kLoraDown);
   };
-  return mid + (c.ffn_chunk > 0 ? by_tokens(block, h, c.ffn_chunk) : block(h));
+  const FeedForward weights{w.w1, w.w3, w.w2, w.b1, w.b3, w.b2};
+  return as_stream(c, mid + (c.ffn_chunk > 0
+                                 ? by_tokens(block, weights, h, c.ffn_chunk, c.batch_parts)
+                                 : block(weights, h)));
 }
 
 // Every weight from its shape, whether it exists or not. `make` gets the deviation of a matrix, 0 of a
@@ -313,7 +354,8 @@ ForwardResult forward_layers(const DecoderConfig& config, const Decoder& base, c
     result.cache = options.cache;
   }
   Scope scope("norm");
-  result.hidden = rms_norm(x, use(model.norm, config.compute), config.norm_eps);
+  result.hidden =
+      with_all_tokens(config, rms_norm(x, use(model.norm, config.compute), config.norm_eps));
   if (options.hidden_states) {
     const Dims& d = result.hidden.shape().dims();
     const Array last = result.hidden.reshape({1, d[0], d[1], d[2]});
@@ -375,14 +417,15 @@ Array decoder_log_probs(const DecoderConfig& config, const Decoder& base, const 
   if (options.lora && options.lora->head) {
     const LowRank head = head_factors(options);
     const Array z = low_rank_input(hidden, head.a, head_options(options));
-    return linear_log_probs(hidden, head_of(config, model), targets, chunk, {{z, head.b}});
+    return linear_log_probs(hidden, head_of(config, model), targets, chunk, {{z, head.b}},
+                            config.batch_parts);
   }
   if (options.slots && options.slots->slots.head) {
     const HeadSlots own = head_slots(hidden, *options.slots);
     return linear_log_probs(hidden, head_of(config, model), targets, chunk,
-                            {{own.z, own.b, own.slot}});
+                            {{own.z, own.b, own.slot}}, config.batch_parts);
   }
-  return linear_log_probs(hidden, head_of(config, model), targets, chunk);
+  return linear_log_probs(hidden, head_of(config, model), targets, chunk, {}, config.batch_parts);
 }
 
 Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, const Array& hidden,
@@ -393,7 +436,8 @@ Array decoder_weighted_loss(const DecoderConfig& config, const Decoder& base, co
     check_lora(config, options);
     Scope scope("loss");
     return weighted_linear_cross_entropy(
-        hidden, head_of(config, with_saved(config, base, options.lora)), targets, weights, chunk);
+        hidden, head_of(config, with_saved(config, base, options.lora)), targets, weights, chunk,
+        config.batch_parts);
   }
   if (chunk > 0)
     return sum(-decoder_log_probs(config, base, hidden, targets, chunk, options) * weights);
@@ -416,7 +460,7 @@ Array decoder_loss(const DecoderConfig& config, const Decoder& model, const Arra
   if (config.loss_chunk > 0) {
     Scope scope("loss");
     return linear_cross_entropy(hidden, head_of(config, model), tokens.slice(1, 1, t + 1),
-                                config.loss_chunk);
+                                config.loss_chunk, config.batch_parts);
   }
   if (config.vocab_block > 0) {
     Scope scope("loss");

@@ -8,11 +8,18 @@
 #include "stowage/api/checkpoint.h"
 #include "stowage/api/tree.h"
 #include "stowage/base/inside.h"
+#include "stowage/core/axis_sharding.h"
 #include "stowage/nn/lora.h"
 #include "stowage/nn/lora_slots.h"
 #include "stowage/nn/rotary.h"
 
 namespace stow::nn {
+
+/// A mesh, and how an array lies over it.
+struct StreamSharding {
+  MeshShape mesh;
+  AxisSharding sharding;
+};
 
 struct DecoderConfig {
   int64_t vocab = 256, dim = 128, layers = 6, heads = 4, kv_heads = 2, ffn = 344;
@@ -35,6 +42,14 @@ struct DecoderConfig {
   /// at once. With f32 and chunks of kProductBlock no number changes: so the gradients of the
   /// weights are summed anyway.
   int64_t ffn_chunk = 0;
+
+  /// Shares of a batch, each with its own rows, that chunks are cut within: a chunk is so many tokens of
+  /// every share. A mesh cuts the batch into as many, so that no device waits for the tokens of another. It
+  /// divides the rows. Gradients of weights are summed over a share first, then over shares.
+  int64_t batch_parts = 1;
+  /// How the residual stream [B, T, d] lies over a mesh wherever a layer begins or adds to it; blocks and the
+  /// head read all tokens of their rows. None: as the partitioner finds best.
+  std::optional<StreamSharding> stream = {};
 
   int64_t head_size = 0;   ///< Elements of a head; 0: dim / heads.
   bool qkv_bias = false;   ///< Queries, keys and values have biases.

@@ -14,8 +14,10 @@
 #include "stowage/api/scan.h"
 #include "stowage/api/shaping.h"
 #include "stowage/api/trace.h"
+#include "stowage/api/vmap.h"
 #include "stowage/core/sums.h"
 #include "stowage/nn/lora_slots.h"
+#include "stowage/nn/parts.h"
 
 namespace stow::nn {
 namespace {
@@ -59,11 +61,12 @@ namespace {
 // stands behind the loop. h [N, d], w [d, V], t [...] of N elements. What is differentiated is the sum of
 // `weights` [N] times the losses, whose logits are wide then; without weights the mean of the losses.
 // As if all were one: the gradient of w adds up in the order of a product's blocks, and a short rest is
-// filled up so that its products are computed as those of all tokens are.
-std::pair<Array, std::pair<Array, Array>> losses_and_gradients(const Array& h, const Array& w,
-                                                              const Array& t,
-                                                              const std::optional<Array>& weights,
-                                                              int64_t chunk) {
+// filled up so that its products are computed as those of all tokens are. These may be a share of a batch
+// of `total` tokens, over which the mean is.
+std::pair<Array, std::pair<Array, Array>> losses_of_share(const Array& h, const Array& w,
+                                                         const Array& t,
+                                                         const std::optional<Array>& weights,
+                                                         int64_t chunk, int64_t total) {
   const int64_t n = t.size(), whole = n / chunk * chunk, d = h.dim(1);
   const Array targets = t.reshape({n}), rounded = w.astype(h.dtype());
   // `share`: what each token's loss counts for.
@@ -76,7 +79,7 @@ std::pair<Array, std::pair<Array, Array>> losses_and_gradients(const Array& h, c
     return std::pair(d_head + dw.astype(w.dtype()), Parts{losses, dh});
   };
   const auto equal_share = [&](int64_t tokens) {
-    return full({tokens}, 1.0 / static_cast<double>(n), loss_dtype(h));
+    return full({tokens}, 1.0 / static_cast<double>(total), loss_dtype(h));
   };
   Array d_head = zeros_like(w);
   std::vector<Array> losses, d_hidden;
@@ -105,6 +108,21 @@ std::pair<Array, std::pair<Array, Array>> losses_and_gradients(const Array& h, c
     d_hidden.push_back(parts.d_hidden.slice(0, 0, rest));
   }
   return {concatenate(losses), {concatenate(d_hidden), d_head}};
+}
+
+// The same of all shares of a batch.
+std::pair<Array, std::pair<Array, Array>> losses_and_gradients(const Array& h, const Array& w,
+                                                              const Array& t,
+                                                              const std::optional<Array>& weights,
+                                                              int64_t chunk, int64_t parts) {
+  const int64_t n = t.size(), d = h.dim(1);
+  if (parts == 1) return losses_of_share(h, w, t, weights, chunk, n);
+  Tokens all = {in_parts(h, parts), in_parts(t.reshape({n}), parts)};
+  if (weights) all.weights = in_parts(*weights, parts);
+  const auto [losses, gradients] = vmap([&](const Array& head, const Tokens& x) {
+    return losses_of_share(x.hidden, head, x.targets, x.weights, chunk, n);
+  })(for_each_part(w, parts), all);
+  return {losses.reshape({n}), {gradients.first.reshape({n, d}), sum(gradients.second, 0)}};
 }
 
 // Some columns of the head, [d, words] or [words, d], and the number of the first.
@@ -237,16 +255,22 @@ void check_targets(const char* name, const Array& hidden, const Array& targets) 
   if (targets.size() == 0) fail_here("[{}] no tokens: {}", name, to_string(targets.type()));
 }
 
+void check_chunk(const char* name, int64_t tokens, int64_t chunk, int64_t parts) {
+  if (chunk <= 0) fail_here("[{}] expected a positive chunk, got {}", name, chunk);
+  if (parts <= 0 || tokens % parts != 0)
+    fail_here("[{}] expected parts that divide {} tokens, got {}", name, tokens, parts);
+}
+
 }  // namespace
 
 Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
-                           int64_t chunk) {
+                           int64_t chunk, int64_t parts) {
   const char* const name = "linear_cross_entropy";
-  if (chunk <= 0) fail_here("[{}] a chunk of {} tokens", name, chunk);
   check_head(name, hidden, head, 1);
   check_targets(name, hidden, targets);
+  check_chunk(name, targets.size(), chunk, parts);
   const auto forward = [=](const Array& h, const Array& w, const Array& t) {
-    const auto [losses, gradients] = losses_and_gradients(h, w, t, {}, chunk);
+    const auto [losses, gradients] = losses_and_gradients(h, w, t, {}, chunk, parts);
     return std::pair(mean(losses.reshape(t.shape().dims())), gradients);
   };
   // Without a derivative the gradients are dead code.
@@ -262,11 +286,11 @@ Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& 
 }
 
 Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
-                                    const Array& weights, int64_t chunk) {
+                                    const Array& weights, int64_t chunk, int64_t parts) {
   const char* const name = "weighted_linear_cross_entropy";
-  if (chunk <= 0) fail_here("[{}] a chunk of {} tokens", name, chunk);
   check_head(name, hidden, head, 1);
   check_targets(name, hidden, targets);
+  check_chunk(name, targets.size(), chunk, parts);
   if (weights.shape() != targets.shape() || weights.dtype() != DType::kF32)
     fail_here("[{}] weights {} for targets {}: f32 of their shape is needed", name,
               to_string(weights.type()), to_string(targets.type()));
@@ -276,7 +300,7 @@ Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, cons
     return sum(losses.reshape(dims) * shares.reshape(dims));
   };
   const auto forward = [=](const Array& h, const Array& w, const Array& t, const Array& s) {
-    const auto [losses, gradients] = losses_and_gradients(h, w, t, s, chunk);
+    const auto [losses, gradients] = losses_and_gradients(h, w, t, s, chunk, parts);
     return std::pair(total(losses, s), gradients);
   };
   const auto value = [=](const Array& h, const Array& w, const Array& t, const Array& s) {
@@ -364,12 +388,20 @@ Array in_chunks(const One& one, const T& all, int64_t n, int64_t chunk) {
   return made.reshape({chunks * chunk}).slice(0, 0, n);
 }
 
+// share(weights, tokens) of each share of a batch, tree [n, ..] to [n].
+template <typename Share, typename W, typename T>
+Array of_shares(const Share& share, const W& weights, const T& all, int64_t parts) {
+  if (parts == 1) return share(weights, all);
+  return vmap(share)(for_each_part(weights, parts),
+                     tree_map([&](const Array& x) { return in_parts(x, parts); }, all));
+}
+
 }  // namespace
 
 Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk,
-                       const std::optional<HeadAdapter>& adapter) {
+                       const std::optional<HeadAdapter>& adapter, int64_t parts) {
   const int64_t d = hidden.dim(-1), n = hidden.size() / std::max<int64_t>(d, 1);
-  if (chunk <= 0) fail_here("[log_probs] expected a positive chunk, got {}", chunk);
+  check_chunk("log_probs", n, chunk, parts);
   if (targets.size() != n)
     fail_here("[log_probs] {} targets for {} hidden states", targets.size(), n);
   const Array rounded = head.astype(hidden.dtype());
@@ -381,7 +413,10 @@ Array linear_log_probs(const Array& hidden, const Array& head, const Array& targ
           return -cross_entropy(matmul(x.hidden, w, loss_dtype(x.hidden)), x.targets);
         },
         nullptr, {.prevent_cse = false});
-    return in_chunks([&](const Tokens& x) { return one(rounded, x); }, all, n, chunk).reshape(dims);
+    const auto share = [&](const Array& w, const Tokens& x) {
+      return in_chunks([&](const Tokens& c) { return one(w, c); }, x, n / parts, chunk);
+    };
+    return of_shares(share, rounded, all, parts).reshape(dims);
   }
   const auto one = checkpoint(
       [](const Array& w, const Array& b, const AdapterTokens& x) {
@@ -392,8 +427,12 @@ Array linear_log_probs(const Array& hidden, const Array& head, const Array& targ
       nullptr, {.prevent_cse = false});
   AdapterTokens with = {all, adapter->z.reshape({n, adapter->z.dim(-1)}), {}};
   if (adapter->slot) with.slot = adapter->slot->reshape({n});
-  return in_chunks([&](const AdapterTokens& x) { return one(rounded, adapter->b, x); }, with, n, chunk)
-      .reshape(dims);
+  using Heads = std::pair<Array, Array>;
+  const auto share = [&](const Heads& w, const AdapterTokens& x) {
+    return in_chunks([&](const AdapterTokens& c) { return one(w.first, w.second, c); }, x, n / parts,
+                     chunk);
+  };
+  return of_shares(share, Heads(rounded, adapter->b), with, parts).reshape(dims);
 }
 
 }  // namespace stow::nn

@@ -20,11 +20,14 @@ namespace stow::nn {
 ///          and of its gradients (but for the sign of a zero) where the loss is what is
 ///          differentiated. Else the gradient of `head` is summed in another order: chunk by chunk,
 ///          and with bf16 rounded once a chunk.
-/// Errors:  TraceError if the shapes do not fit or `chunk` is not positive.
+/// Parts:   a chunk is so many tokens of each of `parts` shares of the rows, as a mesh cuts them
+///          (DecoderConfig::batch_parts); each share sums a gradient of `head` of its own.
+/// Errors:  TraceError if the shapes do not fit, `chunk` is not positive or `parts` do not divide the
+///          tokens.
 /// Source:  SkyRL tx's LogitsProcessor for the chunks; Hsu et al. 2024 (arXiv 2410.10989), section
 ///          3.2, for gradients computed with the loss.
 Array linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
-                           int64_t chunk);
+                           int64_t chunk, int64_t parts = 1);
 
 /// hidden @ head in f32 (f64 where `hidden` is). Its gradient is rounded to the dtype of `hidden` before
 /// the products that lead on from it, as all others of a bf16 computation are.
@@ -41,7 +44,7 @@ Array wide_logits(const Array& hidden, const Array& head);
 ///          the sign of a zero).
 /// Errors:  as above.
 Array weighted_linear_cross_entropy(const Array& hidden, const Array& head, const Array& targets,
-                                    const Array& weights, int64_t chunk);
+                                    const Array& weights, int64_t chunk, int64_t parts = 1);
 
 /// The mean of linear_cross_entropy, `block` words of the vocabulary at a time, so that neither all logits nor a whole
 /// head or its gradient need be on the device.
@@ -84,6 +87,6 @@ struct HeadAdapter {
 /// Errors:  TraceError if the shapes do not fit or `chunk` is not positive.
 /// Source:  SkyRL tx's LogitsProcessor.
 Array linear_log_probs(const Array& hidden, const Array& head, const Array& targets, int64_t chunk,
-                       const std::optional<HeadAdapter>& adapter = {});
+                       const std::optional<HeadAdapter>& adapter = {}, int64_t parts = 1);
 
 }  // namespace stow::nn

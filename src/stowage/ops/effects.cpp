@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "stowage/core/print_format.h"
 #include "stowage/ops/batch.h"
@@ -62,6 +63,27 @@ Batched batch_print(const BatchContext& c) {
   return {c.builder.add(OpKind::kScan, p, given, {body}), {kUnbatched}};
 }
 
+// Every position has the whole arrays; the first one of the mesh prints them.
+std::vector<Val> local_print(const LocalContext& c) {
+  if (c.mesh.size() == 1) return local_same(c);
+  MeshAxes all(static_cast<size_t>(c.mesh.rank()));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<GraphPtr> branches;
+  for (const bool prints : {true, false}) {
+    auto body = std::make_shared<Graph>();
+    GraphBuilder b(*body);
+    b.provenance = c.node.provenance;
+    std::vector<Val> inputs;
+    for (const Val& operand : c.operands) inputs.emplace_back(b, body->add_input(operand.type()));
+    const Val token = prints ? b.add(OpKind::kDebugPrint, c.node.params, inputs)[0] : inputs[0];
+    body->set_outputs({token.id()});
+    branches.push_back(std::move(body));
+  }
+  std::vector<Val> operands = {c.index(all)};  // 0: the first branch; more: the last
+  operands.insert(operands.end(), c.operands.begin(), c.operands.end());
+  return c.builder.add(OpKind::kCond, CondParams{}, operands, std::move(branches));
+}
+
 }  // namespace
 
 constinit const OpDef kDebugPrint = {.op = OpKind::kDebugPrint,
@@ -69,7 +91,7 @@ constinit const OpDef kDebugPrint = {.op = OpKind::kDebugPrint,
                                      .vjp = no_cotangents,
                                      .batch = batch_print,
                                      .shard = shard_whole,
-                                     .local = local_same,
+                                     .local = local_print,
                                      .cost = cost_free};
 
 }  // namespace stow::ops

@@ -289,7 +289,10 @@ bool Fuser::is_ready_with(int o, const std::vector<int>& others, int space) {
 void Fuser::count_heavy() {
   for (const Node& node : graph_.nodes()) {
     const OpClass cls = op_class(node.op);
-    const bool heavy = cls == OpClass::kOther || cls == OpClass::kStructure;
+    // A collective goes with the product whose operand or result it moves: over a mesh work is as near
+    // as on one device.
+    const bool heavy =
+        (cls == OpClass::kOther || cls == OpClass::kStructure) && !is_collective(node.op);
     heavy_before_.push_back((heavy_before_.empty() ? 0 : heavy_before_.back()) + heavy);
   }
 }

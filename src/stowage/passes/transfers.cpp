@@ -13,83 +13,13 @@
 #include "stowage/ir/schedule_walk.h"
 #include "stowage/passes/access.h"
 #include "stowage/passes/rings.h"
+#include "stowage/passes/transfer_items.h"
 
 namespace stow {
 namespace {
 
-// One instruction of a list, `shift` iterations ahead of the loop around (behind, where negative).
-struct Item {
-  Instruction instruction;
-  int shift = 0;
-  std::vector<Access> accesses;
-  int passed = 0;  // of a start or a done: so many others of its stream are under way at once
-  std::array<bool, kNumStreams> moves{};  // by stream: whether a nested list has moves of it
-  const Kernel* move(StreamKind stream, MovePhase phase) const {
-    const Kernel* k = instruction.kernel();
-    return k && k->phase == phase && this->stream == stream ? k : nullptr;
-  }
-  StreamKind stream = StreamKind::kCompute;
-};
-
-// A list whose items change places often and are large.
-class Items {
- public:
-  size_t size() const { return items_.size(); }
-  bool empty() const { return items_.empty(); }
-  Item& operator[](size_t i) { return *items_[i]; }
-  const Item& operator[](size_t i) const { return *items_[i]; }
-
-  void add(Item item) { insert(size(), std::move(item)); }
-  void insert(size_t at, Item item) {
-    items_.insert(place(at), std::make_unique<Item>(std::move(item)));
-  }
-  void erase(size_t at) { items_.erase(place(at)); }
-  void relocate(size_t from, size_t to) {
-    if (from < to)
-      std::rotate(place(from), place(from + 1), place(to + 1));
-    else
-      std::rotate(place(to), place(from), place(from + 1));
-  }
-  // Those of [begin, end) that are to go last, by number, go there.
-  void put_last(size_t begin, size_t end, const std::vector<bool>& last) {
-    std::vector<Owned> moved;
-    size_t to = begin;
-    for (size_t i = begin; i < end; ++i)
-      if (last[i])
-        moved.push_back(std::move(items_[i]));
-      else if (to++ != i)
-        items_[to - 1] = std::move(items_[i]);
-    std::move(moved.begin(), moved.end(), place(to));
-  }
-
-  template <typename Pointer>
-  struct Iterator {
-    Pointer at;
-    auto& operator*() const { return **at; }
-    Iterator& operator++() {
-      ++at;
-      return *this;
-    }
-    bool operator!=(const Iterator& other) const { return at != other.at; }
-  };
-  auto begin() { return Iterator<std::unique_ptr<Item>*>{items_.data()}; }
-  auto end() { return Iterator<std::unique_ptr<Item>*>{items_.data() + size()}; }
-
- private:
-  using Owned = std::unique_ptr<Item>;
-  std::vector<Owned>::iterator place(size_t at) {
-    return items_.begin() + static_cast<std::ptrdiff_t>(at);
-  }
-
-  std::vector<Owned> items_;
-};
-
 bool is_move(const Kernel& kernel, const std::vector<Buffer>& buffers) {
   return kernel.phase == MovePhase::kWhole && stream_of(kernel, buffers) != StreamKind::kCompute;
-}
-
-bool is_inward(StreamKind stream) {
-  return stream == StreamKind::kCopyIn || stream == StreamKind::kDiskRead;
 }
 
 // Iterations of a loop that moves of what comes after it, or before, may enter.
@@ -219,6 +149,7 @@ class Overlapper {
     loop_ = loop && loop->trip_count > 1 ? loop : nullptr;
     rings_.clear();
     find_ringable(items);
+    choose_lanes(items);
     postpone(items);
     settle(items);
     hoist_starts(items);
@@ -240,8 +171,10 @@ class Overlapper {
   // Of an instruction in a loop: what it touches in one of its iterations.
   void describe(Item& item, const Loop* in = nullptr, int64_t iteration = 0) {
     item.moves = {};
-    if (const Kernel* kernel = item.instruction.kernel())
+    if (const Kernel* kernel = item.instruction.kernel()) {
       item.stream = stream_of(*kernel, schedule_.buffers);
+      item.lane = lane_of(*kernel, item.stream);
+    }
     const bool nested = !item.instruction.kernel();
     std::set<LoopId> inside;
     collect_loops(item.instruction, inside);
@@ -264,7 +197,7 @@ class Overlapper {
     });
     if (nested)
       for_each_kernel(std::span(&std::as_const(item.instruction), 1), [&](const Kernel& kernel) {
-        item.moves[static_cast<size_t>(stream_of(kernel, schedule_.buffers))] = true;
+        item.moves[lane_of(kernel, stream_of(kernel, schedule_.buffers))] = true;
       });
   }
   // Whether a write begins the life of more than what it writes: nothing may be written there before.
@@ -346,18 +279,36 @@ class Overlapper {
   // meeting with another iteration's use of the staging buffer only asks for a ring; starts of one
   // stream run in order anyway, but a move that is not cut in two runs at once.
   bool bound(const Item& item, const Item& other, RingSlots& needed) const {
-    if (other.stream == item.stream && other.instruction.kernel()->phase != MovePhase::kWhole)
-      return false;
-    const int shift = item.shift - other.shift;
-    const Access &from = item.accesses[0], &to = item.accesses[1];
-    const bool in = is_inward(item.stream);
-    const Access& staging = in ? to : from;
+    if (runs_in_order(item, other)) return false;
+    const BufferId staging = item.accesses[is_inward(item.lane) ? 1 : 0].buffer;
+    const bool either = item.stream == StreamKind::kCollective;  // both lie where the plan places them
+    return meets(item, other, most_slots(item), [&](BufferId b) { return either || b == staging; },
+                 needed);
+  }
+  // True if their stream keeps their order wherever they stand, which it does not of two starts. Lists
+  // hold starts of one lane in order anyway; the collective stream has two lanes.
+  static bool runs_in_order(const Item& item, const Item& other) {
+    if (other.stream != item.stream || item.stream == StreamKind::kCompute) return false;
+    const MovePhase own = item.instruction.kernel()->phase,
+                    others = other.instruction.kernel()->phase;
+    return others != MovePhase::kWhole && own != MovePhase::kWhole &&
+           !(own == MovePhase::kStart && others == MovePhase::kStart);
+  }
+  // Whether two instructions touch the same bytes, one of them writing, but for what a ring of up to
+  // `most` slots keeps apart: uses of a ringable buffer that may_ring() by two iterations.
+  template <typename MayRing>
+  bool meets(const Item& item, const Item& other, int most, MayRing&& may_ring,
+             RingSlots& needed) const {
+    const int shift = item.shift - other.shift, apart = std::abs(shift);
     RingSlots rings;
     for (const Access& a : other.accesses) {
-      if (!(meet(to, a, shift) || (a.write && meet(from, a, shift)))) continue;
+      const bool meeting =
+          std::any_of(item.accesses.begin(), item.accesses.end(), [&](const Access& own) {
+            return (own.write || a.write) && meet(own, a, shift);
+          });
+      if (!meeting) continue;
       // What is as many iterations away as a ring has slots lies in the same one.
-      const int apart = std::abs(shift);
-      if (apart == 0 || apart >= most_slots(item) || a.buffer != staging.buffer ||
+      if (apart == 0 || apart >= most || !may_ring(a.buffer) ||
           !ringable_.contains(a.buffer.index()))
         return true;
       int& slots = rings[a.buffer.index()];
@@ -375,8 +326,47 @@ class Overlapper {
   }
   void merge(const RingSlots& rings) { merge(rings, rings_); }
 
-  bool has_moves(const Item& item, StreamKind stream) const {
-    return item.moves[static_cast<size_t>(stream)];
+  bool has_moves(const Item& item, Lane lane) const { return item.moves[lane]; }
+
+  // Collectives of what the list computes cannot start early: those of activations, as against weights.
+  // In the other lane they hold none of those back that can.
+  void choose_lanes(Items& items) const {
+    for (size_t i = 0; i + 1 < items.size(); ++i) {
+      if (!items[i].move(static_cast<Lane>(StreamKind::kCollective), MovePhase::kStart) ||
+          !is_computed_here(items, i))
+        continue;
+      const int transfer = items[i].instruction.kernel()->transfer;
+      items[i].lane = kReduced;
+      for (size_t j = i + 1; j < items.size(); ++j)
+        if (const Kernel* k = items[j].instruction.kernel();
+            k && k->phase == MovePhase::kDone && k->transfer == transfer) {
+          items[j].lane = kReduced;
+          break;
+        }
+    }
+  }
+  // Whether what a collective sends is made by more of the list than light kernels and copies.
+  bool is_computed_here(const Items& items, size_t i) const {
+    std::vector<const Item*> makers = {&items[i]};
+    const auto feeds_one = [&](const Item& item) {
+      return std::any_of(makers.begin(), makers.end(),
+                         [&](const Item* maker) { return feeds(item, *maker); });
+    };
+    for (size_t p = i; p-- > 0 && i - p < kMostLookBack;) {
+      if (!feeds_one(items[p])) continue;
+      const bool starts = is_copy(items[p], MovePhase::kStart, true);
+      if (!starts && !is_light(items[p]) && !is_copy(items[p], MovePhase::kDone, true)) return true;
+      if (makers.size() == kMostRun) return true;
+      if (!starts) makers.push_back(&items[p]);
+    }
+    // What an iteration leaves to the next.
+    for (size_t j = i + 1; loop_ && j < items.size() && j - i < kMostLookBack; ++j)
+      for (const Access& own : items[j].accesses)
+        for (const Item* maker : makers)
+          for (const Access& a : maker->accesses)
+            if (own.write && !a.write && !ringable_.contains(a.buffer.index()) && meet(a, own, 1))
+              return true;
+    return false;
   }
 
   // ---- moving instructions ----
@@ -411,8 +401,9 @@ class Overlapper {
   // Of a move that may run far ahead and another that leaves its source.
   bool starts_late(const Item& item, const Item& before) const {
     const Kernel* k = item.instruction.kernel();
-    return k && k->phase == MovePhase::kStart && is_inward(item.stream) &&
-           ahead_of(*k) > kFewAhead && before.stream != StreamKind::kCompute;
+    return k && k->phase == MovePhase::kStart && is_inward(item.lane) &&
+           item.stream != StreamKind::kCollective && ahead_of(*k) > kFewAhead &&
+           before.stream != StreamKind::kCompute;
   }
   // Whether what is postponed keeps no more memory of the device than it brings there itself.
   bool costs_little(const Items& items, size_t begin,
@@ -422,7 +413,7 @@ class Overlapper {
     for (size_t i = begin; i < waits.size(); ++i)
       for (const Access& a : items[i].accesses) {
         const size_t b = a.buffer.index();
-        if (a.write && is_inward(items[i].stream)) came.insert(b);
+        if (a.write && is_inward(items[i].lane)) came.insert(b);
         if (a.write && waits[i]) made.insert(b);
         if (waits[i] && (came.contains(b) || !made.contains(b))) read.emplace(b, came.contains(b));
       }
@@ -440,7 +431,7 @@ class Overlapper {
     for (size_t i = items.size(); i-- > 0;) {
       const Item& item = items[i];
       const Kernel* k = item.instruction.kernel();
-      if (!k || k->phase != MovePhase::kDone || !is_inward(item.stream)) continue;
+      if (!k || k->phase != MovePhase::kDone || !is_inward(item.lane)) continue;
       size_t to = i;
       while (to + 1 < items.size() && !bound(item, items[to + 1], none)) ++to;
       if (to + 1 < items.size()) items.relocate(i, to);
@@ -448,11 +439,11 @@ class Overlapper {
     for (size_t i = 0; i < items.size(); ++i) {
       const Item& item = items[i];
       const Kernel* k = item.instruction.kernel();
-      if (!k || k->phase != MovePhase::kStart || is_inward(item.stream)) continue;
+      if (!k || k->phase != MovePhase::kStart || is_inward(item.lane)) continue;
       size_t to = i;
       while (to > 0 && !bound(item, items[to - 1], none) &&
-             !items[to - 1].move(item.stream, MovePhase::kStart) &&
-             !has_moves(items[to - 1], item.stream))
+             !items[to - 1].move(item.lane, MovePhase::kStart) &&
+             !has_moves(items[to - 1], item.lane))
         --to;
       if (to > 0) items.relocate(i, to);
     }
@@ -462,11 +453,11 @@ class Overlapper {
   // out before it: moves of a stream keep their order, and at most so many are under way.
   bool stopped(Item& item, const Item& other, RingSlots& rings) const {
     ++work_;
-    const bool in = is_inward(item.stream);
+    const bool in = is_inward(item.lane);
     const MovePhase same = in ? MovePhase::kStart : MovePhase::kDone,
                     opposite = in ? MovePhase::kDone : MovePhase::kStart;
-    if (other.move(item.stream, same) || has_moves(other, item.stream)) return true;
-    const bool counts = other.move(item.stream, opposite);
+    if (other.move(item.lane, same) || has_moves(other, item.lane)) return true;
+    const bool counts = other.move(item.lane, opposite);
     if (counts && item.passed + 1 >= ahead_of(*item.instruction.kernel())) return true;
     if (bound(item, other, rings)) return true;
     item.passed += counts;
@@ -477,12 +468,12 @@ class Overlapper {
   static bool is_movable(const Item& item, bool in, int shift) {
     const Kernel* k = item.instruction.kernel();
     return k && k->phase == (in ? MovePhase::kStart : MovePhase::kDone) &&
-           is_inward(item.stream) == in && item.shift == shift;
+           is_inward(item.lane) == in && item.shift == shift;
   }
 
   // The place that a start gets to up a list, or a done down it, from another place.
   size_t reach(Item& item, const Items& items, size_t at, RingSlots& rings) const {
-    if (is_inward(item.stream))
+    if (is_inward(item.lane))
       while (at > 0 && !stopped(item, items[at - 1], rings)) --at;
     else
       while (at + 1 < items.size() && !stopped(item, items[at + 1], rings)) ++at;
@@ -513,7 +504,7 @@ class Overlapper {
     std::optional<Entry> found;
     Loop* const loop = around.instruction.loop();
     if (!loop || loop->trip_count <= 1) return found;
-    const bool up = is_inward(item.stream);
+    const bool up = is_inward(item.lane);
     RingSlots none;
     bool overtakes = false, over_others = false;
     for (int64_t n = 0; n < std::min(loop->trip_count, kMostEntered); ++n) {
@@ -547,7 +538,7 @@ class Overlapper {
     item.instruction.guard = {entry.iteration, entry.iteration + 1};
     loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(entry.at), item.instruction);
     around.accesses.insert(around.accesses.end(), item.accesses.begin(), item.accesses.end());
-    around.moves[static_cast<size_t>(item.stream)] = true;
+    around.moves[item.lane] = true;
     for (auto& [iteration, body] : inside_[loop.id]) body.insert(entry.at, item);
   }
 
@@ -565,7 +556,7 @@ class Overlapper {
   }
   bool may_overtake(const Item& item, const Item& other) const {
     const Kernel& own = *item.instruction.kernel();
-    const Kernel* k = other.move(item.stream, own.phase);
+    const Kernel* k = other.move(item.lane, own.phase);
     if (!k || k->transfer == own.transfer) return false;
     const Access &from = item.accesses[0], &to = item.accesses[1];
     return std::none_of(other.accesses.begin(), other.accesses.end(), [&](const Access& a) {
@@ -627,7 +618,19 @@ class Overlapper {
     inside_.clear();
     overtook_ = {};
     for (size_t i = 0; i < items.size();) {
-      if (!is_movable(items[i], true, 0) || hoist(items, i)) ++i;
+      const bool movable = is_movable(items[i], true, 0);
+      if (movable && items[i].stream == StreamKind::kCollective) {
+        if (const size_t n = join_preparation(items, i); n > 1) {
+          i = hoist_run(items, i + 1 - n, n);
+          continue;
+        }
+      }
+      if (!movable || hoist(items, i)) ++i;
+    }
+    // Each makes room for the other: a run stands behind the starts of its copies.
+    for (int round = 0; loop_ && round < 2; ++round) {
+      hoist_runs_again(items);
+      restart_copies(items);
     }
     // What stopped there at the start of another goes on where that has gone since, and further
     // iterations ahead. In a ring of two it would take the time of what leaves the same slot.
@@ -665,6 +668,10 @@ class Overlapper {
       const size_t i = n;
       Item& item = items[i];
       if (!is_movable(item, false, 0)) continue;
+      if (size_t length = 0; item.lane == kReduced && sink_run(items, i, length)) {
+        n += length;  // what was before it now stands so much further
+        continue;
+      }
       RingSlots rings;
       const size_t to = reach(item, items, i, rings);
       merge(rings);
@@ -691,10 +698,225 @@ class Overlapper {
       items.relocate(i, begin);
       ++n;  // what was before it now stands here
     }
+    std::set<int> started_late;  // transfers whose start is in the iteration after
+    for (const Item& item : items)
+      if (const Kernel* k = item.instruction.kernel();
+          k && k->phase == MovePhase::kStart && item.shift < 0)
+        started_late.insert(k->transfer);
     for (size_t i = items.size(); i-- > 0;) {
-      if (!is_movable(items[i], false, -1) || most_slots(items[i]) == 2) continue;
+      if (!is_movable(items[i], false, -1)) continue;
+      if (most_slots(items[i]) == 2 &&
+          !started_late.contains(items[i].instruction.kernel()->transfer))
+        continue;
       items.relocate(i, reach(items[i], items, i, rings_));
     }
+  }
+
+  // ---- runs: a collective with what prepares its operand, or with what reads its result ----
+  //
+  // Items [first, first + n) of a list that change places together. A collective of a shard that comes
+  // from the host, or is converted, can start no earlier than that ends; what reads a reduced gradient
+  // would wait for it in the same iteration.
+
+  static constexpr size_t kMostRun = 16;       // items of a run
+  static constexpr size_t kMostLookBack = 256;  // items between a run and what may join it
+
+  // An elementwise kernel of every iteration.
+  static bool is_light(const Item& item) {
+    const Kernel* k = item.instruction.kernel();
+    return k && item.shift == 0 && item.instruction.guard == Guard{} &&
+           k->kind == KernelKind::kRows;
+  }
+  bool is_copy(const Item& item, MovePhase phase, bool in) const {
+    const Kernel* k = item.instruction.kernel();
+    return k && k->phase == phase && item.shift == 0 && item.instruction.guard == Guard{} &&
+           item.stream != StreamKind::kCollective && is_inward(item.lane) == in;
+  }
+
+  // Whether one of a run must keep its place towards another instruction.
+  bool run_is_bound(const Items& items, size_t first, size_t n, const Item& other, int most,
+                    RingSlots& needed) const {
+    const Kernel* k = other.instruction.kernel();
+    for (size_t m = first; m < first + n; ++m) {
+      const Item& item = items[m];
+      const Kernel& own = *item.instruction.kernel();
+      const bool is_pair = k && k->phase != own.phase && own.phase != MovePhase::kWhole &&
+                           k->phase != MovePhase::kWhole && k->transfer == own.transfer;
+      if (is_pair) {
+        const int lead = other.shift - item.shift;  // the other's, in iterations
+        if (own.phase == MovePhase::kDone ? lead <= 0 : lead >= 0) return true;
+      } else if (!runs_in_order(item, other) &&
+                 meets(item, other, most, [](BufferId) { return true; }, needed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  // As stopped(), of a run whose collective is `main`.
+  bool run_is_stopped(Items& items, size_t first, size_t n, size_t main, const Item& other,
+                      RingSlots& rings) const {
+    ++work_;
+    Item& item = items[main];
+    const bool in = is_inward(item.lane);
+    const MovePhase same = in ? MovePhase::kStart : MovePhase::kDone,
+                    opposite = in ? MovePhase::kDone : MovePhase::kStart;
+    if (other.move(item.lane, same) || has_moves(other, item.lane)) return true;
+    const bool counts = other.move(item.lane, opposite);
+    if (counts && item.passed + 1 >= ahead_of(*item.instruction.kernel())) return true;
+    if (run_is_bound(items, first, n, other, most_slots(item), rings)) return true;
+    item.passed += counts;
+    return false;
+  }
+  bool all_shiftable(const Items& items, size_t first, size_t n) const {
+    for (size_t m = first; m < first + n; ++m)
+      if (!shiftable(items[m])) return false;
+    return true;
+  }
+  static void set_shift(Items& items, size_t first, size_t n, int shift) {
+    for (size_t m = first; m < first + n; ++m) items[m].shift = shift;
+  }
+
+  // Puts what prepares the operand of a collective's start right before it: light kernels, and dones
+  // of copies. Returns the length of the run that ends at `i`.
+  size_t join_preparation(Items& items, size_t i) {
+    size_t n = 1;
+    const int most = most_slots(items[i]);
+    for (size_t p = i; p-- > 0 && i - p < kMostLookBack && n < kMostRun;) {
+      const size_t first = i + 1 - n;
+      if (!feeds(items[p], items, first, n)) continue;
+      if (!is_light(items[p]) && !is_copy(items[p], MovePhase::kDone, true)) break;
+      RingSlots rings;
+      bool can_join = true;
+      for (size_t between = p + 1; between < first && can_join; ++between)
+        can_join = !run_is_bound(items, p, 1, items[between], most, rings);
+      if (!can_join) break;
+      merge(rings);
+      items.relocate(p, first - 1);
+      ++n;
+    }
+    return n;
+  }
+  // Whether an item writes what another one, or one of a run, reads.
+  bool feeds(const Item& item, const Item& other) const {
+    for (const Access& own : item.accesses)
+      for (const Access& a : other.accesses)
+        if (own.write && !a.write && meet(own, a, item.shift - other.shift)) return true;
+    return false;
+  }
+  bool feeds(const Item& item, const Items& items, size_t first, size_t n) const {
+    for (size_t m = first; m < first + n; ++m)
+      if (feeds(item, items[m])) return true;
+    return false;
+  }
+
+  // A run goes up the list, or on into the iteration before. Returns where the list goes on.
+  size_t hoist_run(Items& items, size_t first, size_t n) {
+    const size_t main = first + n - 1;
+    RingSlots rings;
+    items[main].passed = 0;
+    size_t at = first;
+    while (at > 0 && !run_is_stopped(items, first, n, main, items[at - 1], rings)) --at;
+    merge(rings);
+    if (at == 0 && loop_ && loop_->trip_count > 1 && all_shiftable(items, first, n)) {
+      set_shift(items, first, n, 1);
+      RingSlots wrapped;
+      size_t end = items.size();
+      while (end > first + n && !run_is_stopped(items, first, n, main, items[end - 1], wrapped))
+        --end;
+      if (end < items.size()) {
+        merge(wrapped);
+        for (size_t m = 0; m < n; ++m) items.relocate(first, end - 1);
+        return first;
+      }
+      set_shift(items, first, n, 0);
+    }
+    for (size_t m = 0; m < n; ++m) items.relocate(first + m, at + m);
+    return first + n;
+  }
+
+  // What stopped in the iteration before at the start of another collective goes on where that has gone
+  // further up since.
+  void hoist_runs_again(Items& items) {
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (items[i].stream != StreamKind::kCollective || !is_movable(items[i], true, 1)) continue;
+      size_t n = 1;
+      while (n <= i && n < kMostRun && items[i - n].shift == 1 && feeds(items[i - n], items, i + 1 - n, n))
+        ++n;
+      const size_t first = i + 1 - n;
+      size_t at = first;
+      while (at > 0 && !run_is_stopped(items, first, n, i, items[at - 1], rings_)) --at;
+      for (size_t m = 0; m < n; ++m) items.relocate(first + m, at + m);
+    }
+  }
+
+  // Copies whose dones went into the iteration before start an iteration ahead of those again.
+  void restart_copies(Items& items) {
+    std::map<int, int> awaited;  // shifts of dones, by transfer
+    for (const Item& item : items)
+      if (const Kernel* k = item.instruction.kernel(); k && k->phase == MovePhase::kDone)
+        awaited[k->transfer] = item.shift;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (items[i].stream == StreamKind::kCollective || !is_movable(items[i], true, 1)) continue;
+      const auto done = awaited.find(items[i].instruction.kernel()->transfer);
+      if (done == awaited.end() || done->second != 1) continue;
+      items[i].passed = 0;
+      const size_t to = reach(items[i], items, i, rings_);
+      items.relocate(i, to);
+      if (to == 0) wrap(items, 0, 2);
+    }
+  }
+
+  // A reduced gradient is awaited in the iteration after, with the light kernels that read it and the
+  // starts of copies from it. False if that cannot be; the list is then as it was. `n` is the length of
+  // the run.
+  bool sink_run(Items& items, size_t i, size_t& n) {
+    if (!loop_) return false;
+    Item& main = items[i];
+    const int most = most_slots(main);
+    // The order that the items behind get: those passed, then the run.
+    std::vector<size_t> run = {i};
+    RingSlots rings;
+    main.passed = 0;
+    for (size_t j = i + 1; j < items.size(); ++j) {
+      const Item& other = items[j];
+      if (other.move(main.lane, MovePhase::kDone) || has_moves(other, main.lane)) return false;
+      const bool counts = other.move(main.lane, MovePhase::kStart);
+      if (counts && main.passed + 1 >= ahead_of(*main.instruction.kernel())) return false;
+      const bool is_bound = std::any_of(run.begin(), run.end(), [&](size_t m) {
+        return run_is_bound(items, m, 1, other, most, rings);
+      });
+      if (!is_bound) {
+        main.passed += counts;
+      } else if ((is_light(other) || is_copy(other, MovePhase::kStart, false)) &&
+                 run.size() < kMostRun) {
+        run.push_back(j);
+      } else {
+        return false;
+      }
+    }
+    n = run.size();
+    const size_t first = items.size() - n;
+    std::vector<bool> joins(items.size(), false);
+    for (size_t m : run) joins[m] = true;
+    if (!std::all_of(run.begin(), run.end(), [&](size_t m) { return shiftable(items[m]); }))
+      return false;
+    for (size_t m : run) items[m].shift = -1;
+    size_t begin = 0;
+    const auto is_stopped = [&](const Item& other) {
+      return std::any_of(run.begin(), run.end(), [&](size_t m) {
+        return m == i ? run_is_stopped(items, m, 1, i, other, rings)
+                      : run_is_bound(items, m, 1, other, most, rings);
+      });
+    };
+    while (begin < i && !is_stopped(items[begin])) ++begin;
+    if (begin == 0) {
+      for (size_t m : run) items[m].shift = 0;
+      return false;
+    }
+    merge(rings);
+    items.put_last(i, items.size(), joins);
+    for (size_t m = 0; m < n; ++m) items.relocate(first + m, begin + m);
+    return true;
   }
 
   // Windows of which the next iteration's can be told: those with one term of the loop at most.

@@ -1,4 +1,4 @@
-// The pass that lets moves between memories run beside the computation.
+// The pass that lets moves between memories, and collectives, run beside the computation.
 // Not a choice of what is moved, nor of how far ahead the budget allows; session/ tries that.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace stow {
 
-/// Moves between two memories in a schedule, those in loops counted once.
+/// Moves between two memories and collectives in a schedule, those in loops counted once.
 size_t count_moves(const Schedule& schedule);
 
 /// Up to so many moves ahead a staging buffer becomes a ring of two slots at most.
@@ -20,6 +20,12 @@ inline constexpr int kFewAhead = 8;
 /// where one would be written over. A move for a loop may be started in the last iterations of a loop
 /// before it, and one of a loop awaited in the first iterations of the next. No move passes what
 /// writes its source or touches its destination, so values are the same.
+///
+/// Collectives are moves here. One of what the list does not compute comes in: gathers of weights; the
+/// others go out: sums of gradients. All are of one stream, whose order is that of their starts. Dones of
+/// copies and elementwise kernels that make the operand of one that comes in move with its start; kernels
+/// that read the result of one that goes out, and starts of copies of that, may move with its done into
+/// the next iteration.
 ///
 /// `ahead` is one number a move, in the order in which count_moves() meets them; a move of 0 stays
 /// as it is. Moves of so many bytes a list may be started before others of their stream whose source

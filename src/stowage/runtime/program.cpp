@@ -112,6 +112,7 @@ Program::MovingOperand Program::moving_operand(const Step& step, size_t k, LoopI
 Program::Step Program::bind_kernel(const Kernel& kernel, LoopId innermost) {
   Step step;
   step.source = &kernel;
+  if (exchanges_data(kernel)) step.stream = StreamKind::kCollective;
   if (kernel.phase != MovePhase::kWhole) {
     step.phase = kernel.phase;
     step.stream = stream_of(kernel, schedule_.buffers);
@@ -276,9 +277,7 @@ inline void Program::run_kernel(const Step& step, Frame& frame, bool is_first, i
 void Program::run_apart(const Step& step, Frame& frame, std::byte** at) const {
   const size_t first_output = step.n_inputs, first_scratch = first_output + step.n_outputs;
   if (step.collective) {
-    finish_kernels(frame);
-    step.collective->run({at, step.n_inputs}, {at + first_output, step.n_outputs},
-                         step.has_scratch ? at[first_scratch] : nullptr, frame.mesh, *target_);
+    run_collective(step, frame, at);
     return;
   }
   std::vector<std::byte*> addresses(at, at + step.operands.size());
@@ -291,6 +290,38 @@ void Program::run_apart(const Step& step, Frame& frame, std::byte** at) const {
           });
   // Who looks at each kernel, or at what it leaves, looks at it done.
   if (frame.observer || kPoisonsArena || kFillsDeadBytes) finish_kernels(frame);
+}
+
+// The position's own number (axis_index) needs no other position and no stream.
+void Program::run_collective(const Step& step, Frame& frame, std::byte** at) const {
+  const auto run = [this, &step, mesh = frame.mesh](std::byte* const* a) {
+    std::byte* const* const outputs = a + step.n_inputs;
+    step.collective->run({a, step.n_inputs}, {outputs, step.n_outputs},
+                         step.has_scratch ? outputs[step.n_outputs] : nullptr, mesh, *target_);
+  };
+  if (step.stream != StreamKind::kCollective) {
+    finish_kernels(frame);
+    return run(at);
+  }
+  if (step.phase == MovePhase::kDone) return finish_move(step, frame);
+  const bool whole = step.phase == MovePhase::kWhole;
+  if (whole) finish_kernels(frame);
+  Stream& stream = frame.streams->stream(step.stream);
+  // Of a whole one the waiting thread tells the observer.
+  const uint64_t ticket = stream.start(
+      [run, &step, observer = whole ? nullptr : frame.observer,
+       instant = static_cast<int64_t>(frame.instant), kernels = frame.submitted,
+       &compute = frame.streams->stream(StreamKind::kCompute),
+       addresses = std::vector<std::byte*>(at, at + step.operands.size())] {
+        if (kernels > 0) compute.wait(kernels);  // they read or write where it does
+        const double begin_s = observer ? steady_seconds() : 0;
+        run(addresses.data());
+        if (observer) observer->ran({step.source, step.stream, instant, begin_s, steady_seconds()});
+      });
+  if (whole)
+    stream.wait(ticket);
+  else
+    frame.tickets[step.transfer].push_back(ticket);
 }
 
 inline void Program::finish_kernels(Frame& frame) const {
@@ -446,8 +477,14 @@ std::vector<DeviceBufferPtr> Program::run(Device& device,
   {
     const HiddenArenas hidden(frame.arenas, plan_.arena_bytes);
     const Drain drain(device.streams());  // an error leaves none at work on memory that goes
-    run_steps(steps_, frame, true);
-    finish_kernels(frame);
+    try {
+      run_steps(steps_, frame, true);
+      finish_kernels(frame);
+    } catch (const std::exception& error) {
+      // Collectives under way would be waited for until the others come.
+      if (mesh) mesh->communicator->abort(fmt::format("{}: {}", device.name(), error.what()));
+      throw;
+    }
   }
 
   for (size_t kind = 0; kind < arenas.size(); ++kind) {

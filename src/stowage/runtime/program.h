@@ -25,7 +25,8 @@ class Program {
 
   /// One buffer an input, in; one an output, out: an argument's own where it was donated. The
   /// observer, where there is one, hears of every kernel. A program with collectives runs at a position
-  /// of its mesh, and at all others at the same time.
+  /// of its mesh, and at all others at the same time; the device's collective stream makes all calls of
+  /// the communicator, and an error ends the collectives of all positions.
   /// Errors: CapacityError before anything runs; DiskError when a transfer fails, and then donated
   /// arguments hold nothing of use; CommunicationError when another position is lost.
   std::vector<DeviceBufferPtr> run(Device& device, std::span<const DeviceBufferPtr> arguments,
@@ -65,7 +66,7 @@ class Program {
     std::vector<MovingOperand> moving;
     Guard guard;
     MovePhase phase = MovePhase::kWhole;
-    StreamKind stream = StreamKind::kCompute;
+    StreamKind stream = StreamKind::kCompute;  // of a start, a done and a collective
     size_t transfer = 0;
     int64_t scratch_bytes = 0;
     bool has_scratch = false;
@@ -91,6 +92,7 @@ class Program {
   [[gnu::always_inline]] void run_kernel(const Step& step, Frame& frame, bool is_first,
                                          int64_t iteration) const;
   void run_apart(const Step& step, Frame& frame, std::byte** at) const;
+  void run_collective(const Step& step, Frame& frame, std::byte** at) const;
   // Until the kernels that were given to the compute stream are done.
   void finish_kernels(Frame& frame) const;
   void run_move(const Step& step, Frame& frame) const;

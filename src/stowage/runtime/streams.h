@@ -1,4 +1,4 @@
-// Streams: queues of moves, one thread each, beside the thread that computes.
+// Streams: queues of moves and collectives, one thread each, beside the thread that computes.
 // Not a pool for kernels, and no order between streams but what is awaited.
 #pragma once
 

@@ -5,6 +5,7 @@
 
 #include "stowage/autodiff/flatten.h"
 #include "stowage/base/progress.h"
+#include "stowage/ir/schedule_summary.h"
 #include "stowage/ops/verify.h"
 #include "stowage/passes/dead_code.h"
 #include "stowage/passes/move_parts.h"
@@ -27,8 +28,7 @@ namespace {
 struct Description {
   Description(const Graph& graph, Partitioned parts)
       : out_shardings(std::move(parts.out)),
-        notes(std::move(parts.notes)),
-        collectives(std::move(parts.collectives)) {
+        notes(std::move(parts.notes)) {
     for (ValueId v : graph.inputs()) inputs.push_back(graph.type(v));
     for (ValueId v : graph.outputs()) outputs.push_back(graph.type(v));
   }
@@ -46,6 +46,7 @@ class CompiledProgram final : public Executable {
         target_(std::move(target)),
         program_(std::move(schedule), std::move(plan), target_),
         dump_(std::move(dump)) {
+    description_.collectives = count_collectives(program_.schedule());
     for (const View& view : program_.schedule().outputs) {
       const Buffer& buffer = program_.schedule().buffers[view.buffer.index()];
       aliases_.push_back(buffer.role == BufferRole::kInput ? buffer.index : -1);

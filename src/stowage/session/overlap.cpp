@@ -65,20 +65,28 @@ DeviceDescription nominal_device() {
   d.disk.read = 6.5e9;
   d.disk.write = 4e9;
   d.disk.latency_s = 80e-6;
+  d.network = {{8, 360e9, 3e-6}, {int64_t{1} << 40, 46e9, 1e-5}};
   return d;
 }
 
-// It, and it with links that take half, as much as and twice the time of a schedule's computation; the
-// first alone where nothing is computed or moved.
+// It, and it with links and networks that take half, as much as and twice the time of a schedule's
+// computation; the first alone where nothing is computed or moved.
 std::vector<DeviceDescription> nominal_devices(const Schedule& schedule) {
   std::vector<DeviceDescription> devices = {nominal_device()};
   const Simulation s = simulate(schedule, devices[0]);
   const double link =
       std::max(s.stream(StreamKind::kCopyIn).busy_s, s.stream(StreamKind::kCopyOut).busy_s);
-  if (s.compute_busy_s() == 0 || link == 0) return devices;
+  const double network = s.stream(StreamKind::kCollective).busy_s;
+  if (s.compute_busy_s() == 0 || (link == 0 && network == 0)) return devices;
   for (double share : {0.5, 1.0, 2.0}) {
     DeviceDescription d = devices[0];
-    d.link.to_device = d.link.to_host *= link / (share * s.compute_busy_s());
+    const double wanted_s = share * s.compute_busy_s();
+    if (link > 0) d.link.to_device = d.link.to_host *= link / wanted_s;
+    for (DeviceDescription::Network& level : d.network)
+      if (network > 0) {
+        level.bandwidth *= network / wanted_s;
+        level.latency_s *= wanted_s / network;
+      }
     devices.push_back(std::move(d));
   }
   return devices;

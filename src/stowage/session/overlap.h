@@ -1,4 +1,4 @@
-// Which moves between memories run beside the computation, as far as memory allows.
+// Which moves between memories and collectives run beside the computation, as far as memory allows.
 // Not how; passes/transfers.h does that.
 #pragma once
 
@@ -12,8 +12,8 @@
 namespace stow {
 
 /// Whether a step hardly takes longer than its busiest stream, the mean over an accelerator of
-/// today with its link and with links that move what the schedule moves in half the time of its
-/// computation, the same and twice that: nobody said what it will run on.
+/// today with its link and network, and with links and networks that move what the schedule moves in half
+/// the time of its computation, the same and twice that: nobody said what it will run on.
 bool hides_well(const Schedule& schedule);
 
 /// How much longer a step takes than one of another schedule, the mean over those of that one.

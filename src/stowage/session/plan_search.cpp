@@ -88,7 +88,10 @@ Moved moved_by(const std::vector<Instruction>& list, const std::vector<Buffer>& 
   Moved sum;
   for (const Instruction& i : list) {
     if (const Kernel* k = i.kernel()) {
-      if (k->phase == MovePhase::kDone || stream_of(*k, buffers) == StreamKind::kCompute) continue;
+      const StreamKind stream = stream_of(*k, buffers);
+      if (k->phase == MovePhase::kDone || stream == StreamKind::kCompute ||
+          stream == StreamKind::kCollective)
+        continue;
       const View& to = k->outputs[0];
       const auto bytes = static_cast<double>(to.elems() * dtype_bytes(to.dtype));
       sum.add({bytes, k->phase == MovePhase::kWhole ? bytes : 0}, 1);

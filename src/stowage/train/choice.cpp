@@ -22,13 +22,13 @@ std::optional<MemoryKind> first_over(const TrainConfig& config, const BytesByKin
 bool has_room_for_state(const Job& job, const Placement& p, const Budgets& budgets) {
   BytesByKind bytes{};
   for (size_t i = 0; i < job.state().size(); ++i) {
-    const ArrayType& type = job.state()[i].type;
+    const ArrayType& type = job.state()[i].part;
     if (type.shape.rank() == 0) continue;
     const MemoryKind kind = i < job.n_model_leaves() ? p.parameters : p.optimizer;
     bytes[static_cast<size_t>(kind)] += type.bytes();
   }
   for (const StateLeaf& leaf : job.frozen())
-    bytes[static_cast<size_t>(p.frozen)] += leaf.type.bytes();
+    bytes[static_cast<size_t>(p.frozen)] += leaf.part.bytes();
   return !first_over(job.config(), bytes, budgets, 1);
 }
 

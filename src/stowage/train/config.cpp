@@ -108,6 +108,7 @@ class Loader {
   Result<void> check_model() const;
   Result<void> check_loss() const;
   Result<void> check_places() const;
+  Result<void> check_mesh() const;
 
   TrainConfig config_;
   std::map<std::string, std::string, std::less<>> places_;
@@ -268,6 +269,55 @@ Result<void> Loader::check_places() const {
   return {};
 }
 
+// Sizes that the mesh cannot cut, and keys without effect.
+Result<void> Loader::check_mesh() const {
+  const TrainConfig::Mesh& m = config_.mesh;
+  constexpr int64_t kMostDevices = 1 << 20;
+  if (m.replica > kMostDevices / m.data || m.replica * m.data > kMostDevices / m.model)
+    return fail("{}, {} and {} are more than {} devices", with_place("mesh.replica"),
+                with_place("mesh.data"), with_place("mesh.model"), kMostDevices);
+  const auto divides = [&](std::string_view key, int64_t size, std::string_view axes,
+                           int64_t parts) -> Result<void> {
+    if (size % parts == 0) return {};
+    const int64_t below = size / parts * parts;
+    return fail("{} cannot be cut into {} parts, as {} asks: {}{} can", with_place(key), parts, axes,
+                below > 0 ? fmt::format("{} and ", below) : "", below + parts);
+  };
+  const std::string batch_axes =
+      m.replica > 1 ? with_place("mesh.replica") + " times " + with_place("mesh.data")
+                    : with_place("mesh.data");
+  if (Result<void> fits = divides("data.batch", config_.data.batch, batch_axes, m.replica * m.data);
+      !fits)
+    return fits;
+  if (config_.eval.batch > 0)
+    if (Result<void> fits = divides("eval.batch", config_.eval.batch, batch_axes, m.replica * m.data);
+        !fits)
+      return fits;
+  if (!config_.model.is_from_files()) {
+    const std::pair<std::string_view, int64_t> cut_by_model[] = {
+        {"model.heads", config_.model.heads},
+        {"model.kv_heads", config_.model.kv_heads},
+        {"model.ffn", config_.model.ffn},
+        {"model.vocab", config_.model.vocab}};
+    for (const auto& [key, size] : cut_by_model)
+      if (Result<void> fits = divides(key, size, with_place("mesh.model"), m.model); !fits)
+        return fits;
+  }
+  if (config_.train.vocab_block > 0 && m.model > 1)
+    return fail("{} does not go with {}, which cuts the vocabulary already",
+                with_place("train.vocab_block"), with_place("mesh.model"));
+  if (m.sequence && m.model == 1)
+    return fail("{} has no effect with {}", with_place("mesh.sequence"), with_place("mesh.model"));
+  if (m.sequence)
+    if (Result<void> fits = divides("data.seq", config_.data.seq, with_place("mesh.model"), m.model);
+        !fits)
+      return fits;
+  for (const std::string_view key : {"mesh.parameters", "mesh.optimizer"})
+    if (places_.contains(key) && m.data == 1 && key_text(*find_key(key), config_) != "auto")
+      return fail("{} has no effect with {}", with_place(key), with_place("mesh.data"));
+  return {};
+}
+
 Result<TrainConfig> Loader::finish() {
   if (config_.data.path.empty() && !config_.model.is_from_files())
     config_.data.path = default_data_path();
@@ -282,6 +332,7 @@ Result<TrainConfig> Loader::finish() {
   if (Result<void> fits = check_sizes(for_evaluation(config_), named); !fits) return fits.failure();
   if (Result<void> fits = check_loss(); !fits) return fits.failure();
   if (Result<void> fits = check_places(); !fits) return fits.failure();
+  if (Result<void> fits = check_mesh(); !fits) return fits.failure();
   return config_;
 }
 

@@ -89,10 +89,23 @@ struct TrainConfig {
     int64_t sample = 240;            ///< Bytes drawn from the model at the end.
     std::string tensorboard;         ///< Folder for event files; none if empty.
   } train;
+  /// The mesh of devices that train together: replica x data x model of them.
+  struct Mesh {
+    int64_t replica = 1;  ///< Copies of the weights, each with a share of the batch.
+    int64_t data = 1;     ///< Devices that share the batch, and the weights and their state.
+    int64_t model = 1;    ///< Devices that share heads, feed-forward blocks and the vocabulary.
+    bool sequence = false;  ///< Whether what a layer begins with is cut over `model` by tokens.
+    std::string parameters = "auto";  ///< Whether weights are cut over `data`.
+    std::string optimizer = "auto";   ///< Whether the optimizer's state and the average are.
+
+    int64_t size() const { return replica * data * model; }  ///< Devices.
+    int64_t batch_parts() const { return replica * data; }   ///< Shares of a batch.
+  } mesh;
   struct Runtime {
     std::string platform = "cpu";
     std::string
         disk_folder;  ///< Of the disk's file; the system's folder for temporary files if empty.
+    double timeout = 60;  ///< Seconds that a device may be late where several train together.
   } runtime;
   struct Memory {
     std::optional<int64_t> device;  ///< Bytes; none: what the machine can give.
@@ -113,9 +126,9 @@ struct TrainConfig {
   int64_t eval_batch() const { return eval.batch > 0 ? eval.batch : data.batch; }
   int64_t eval_seq() const { return eval.seq > 0 ? eval.seq : data.seq; }
   bool is_virtual() const { return runtime.platform == "virtual"; }
-  /// Tokens whose activations exist at a time: those of a microbatch.
-  int64_t tokens_a_step() const { return data.batch * data.seq; }
-  /// Whether a microbatch has more tokens than a chunk of a feed-forward block or of the loss.
+  /// Tokens whose activations a device has at a time: its share of a microbatch.
+  int64_t tokens_a_step() const { return data.batch / mesh.batch_parts() * data.seq; }
+  /// Whether that share has more tokens than a chunk of a feed-forward block or of the loss.
   bool has_chunks() const { return tokens_a_step() > kProductBlock; }
   /// Whether train.loss_chunk or train.vocab_block cuts the loss into parts.
   bool has_loss_in_parts() const { return train.loss_chunk > 0 || train.vocab_block > 0; }
@@ -137,6 +150,8 @@ const std::vector<std::string>& weight_dtypes();
 const std::vector<std::string>& too_long_choices();
 /// What `memory.feed_forward` and `memory.loss` may be.
 const std::vector<std::string>& chunk_forms();
+/// What `mesh.parameters` and `mesh.optimizer` may be.
+const std::vector<std::string>& mesh_forms();
 
 /// Where values come from, the later over the earlier: defaults, file, settings in order, memory.
 struct ConfigSources {

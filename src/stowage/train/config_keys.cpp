@@ -75,8 +75,15 @@ constexpr ConfigKey kKeys[] = {
     {"train.ema", FloatField{STOW_FIELD(train.ema), 0, 1, true}, true, "decay of an average of the weights over steps, which is evaluated and exported in their place; 0: none"},
     {"train.sample", IntField{STOW_FIELD(train.sample), 0, kMany}, false, "bytes of text drawn from the model at the end, a forward pass each; 0: none", "", KeyScope::kSizes},
     {"train.tensorboard", TextField{STOW_FIELD(train.tensorboard), nullptr, true}, false, "folder for TensorBoard's event files; empty: none"},
+    {"mesh.replica", IntField{STOW_FIELD(mesh.replica), 1, 1 << 20}, false, "copies of the weights, each with a share of the batch"},
+    {"mesh.data", IntField{STOW_FIELD(mesh.data), 1, 1 << 20}, false, "devices that share the batch, and the weights and their state"},
+    {"mesh.model", IntField{STOW_FIELD(mesh.model), 1, 1 << 20}, false, "devices that share heads, feed-forward blocks and the vocabulary"},
+    {"mesh.sequence", BoolField{STOW_FIELD(mesh.sequence)}, false, "whether what a layer begins with, and keeps, is cut over mesh.model by tokens"},
+    {"mesh.parameters", TextField{STOW_FIELD(mesh.parameters), mesh_forms}, false, "whether weights are cut over mesh.data (auto: but vectors of up to 64 KiB)"},
+    {"mesh.optimizer", TextField{STOW_FIELD(mesh.optimizer), mesh_forms}, false, "whether the optimizer's state and the average of the weights are (auto: as the weights)"},
     {"runtime.platform", TextField{STOW_FIELD(runtime.platform), platforms}, false, "cpu: the host's memory is the device's; virtual: a device with a memory of its own"},
     {"runtime.disk_folder", TextField{STOW_FIELD(runtime.disk_folder), nullptr, true}, false, "where the disk's file lies"},
+    {"runtime.timeout", FloatField{STOW_FIELD(runtime.timeout), 0.001, 1e6}, false, "seconds that a device of the mesh may be late before the run ends"},
     {"memory.device", SizeField{STOW_FIELD(memory.device)}, false, "budget (default: what the machine can give)"},
     {"memory.host", SizeField{STOW_FIELD(memory.host)}, false, "the host's memory beside a virtual device (default: no limit)"},
     {"memory.disk", SizeField{STOW_FIELD(memory.disk)}, false, "space on the disk (default: none)"},
@@ -292,6 +299,11 @@ const std::vector<std::string>& activation_places() {
 }
 const std::vector<std::string>& state_places() {
   static const std::vector<std::string> names = {"auto", "device", "pinned_host", "disk"};
+  return names;
+}
+
+const std::vector<std::string>& mesh_forms() {
+  static const std::vector<std::string> names = {"auto", "sharded", "replicated"};
   return names;
 }
 

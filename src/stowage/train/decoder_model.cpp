@@ -7,7 +7,9 @@
 
 #include "stowage/api/shaping.h"
 #include "stowage/core/sums.h"
+#include "stowage/nn/decoder_axes.h"
 #include "stowage/train/data.h"
+#include "stowage/train/mesh.h"
 
 namespace stow {
 namespace {
@@ -81,6 +83,9 @@ class DecoderModel : public TrainModel {
       : config_(config), decoder_(decoder_config(config)) {}
 
   NamedArrays parameters() const override { return named_arrays(nn::decoder_abstract(decoder_)); }
+  std::vector<WeightAxis> axes_of(std::string_view path) const override {
+    return weight_axes(decoder_, path);
+  }
   NamedArrays init(const Array& key) const override {
     return named_arrays(nn::decoder_init(decoder_, key));
   }
@@ -93,6 +98,8 @@ class DecoderModel : public TrainModel {
   Array loss(const ModelArrays& model, const NamedArrays& batch,
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
+    decoder.batch_parts = config_.mesh.batch_parts();
+    decoder.stream = stream_sharding(config_, config_.data.seq);
     if (form.nested) decoder.nested_blocks = {0};
     if (form.chunked) decoder.ffn_chunk = kProductBlock;
     if (form.chunked_loss && !config_.has_loss_in_parts()) decoder.loss_chunk = kProductBlock;
@@ -156,6 +163,13 @@ nn::DecoderConfig decoder_config(const TrainConfig& config) {
   c.loss_chunk = config.train.loss_chunk;
   c.vocab_block = config.train.vocab_block;
   return c;
+}
+
+std::vector<WeightAxis> weight_axes(const nn::DecoderConfig& config, std::string_view path) {
+  std::vector<WeightAxis> axes;
+  for (const nn::ParameterAxis& axis : nn::decoder_axes(config, path))
+    axes.push_back({axis.parts[0].name, axis.parts[0].size});
+  return axes;
 }
 
 TrainModelPtr decoder_model(const TrainConfig& config) {

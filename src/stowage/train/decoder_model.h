@@ -9,6 +9,8 @@ namespace stow {
 
 /// The decoder of a configuration's table `model`.
 nn::DecoderConfig decoder_config(const TrainConfig& config);
+/// TrainModel::axes_of() of a decoder's weight.
+std::vector<WeightAxis> weight_axes(const nn::DecoderConfig& config, std::string_view path);
 /// The model of `./stowage train`. Batches are "tokens" i32 [B, T + 1].
 TrainModelPtr decoder_model(const TrainConfig& config);
 

@@ -277,10 +277,38 @@ std::string Job::describe() const {
                      model_->describe(), times, config_.data.batch, config_.data.seq);
 }
 
+namespace {
+
+// "data 4 x model 2".
+std::string describe_mesh(const MeshShape& mesh) {
+  std::string text;
+  for (size_t i = 0; i < mesh.names.size(); ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "" : " x ", mesh.names[i], mesh.extents[i]);
+  return text;
+}
+
+std::string describe_collectives(const JobPlan& plan) {
+  const std::vector<CollectiveCount>& counts = plan.programs.step->collectives();
+  if (counts.empty()) return "";
+  double bytes = 0;
+  std::string kinds;
+  for (const CollectiveCount& one : counts) {
+    bytes += one.bytes;
+    kinds += fmt::format("{}{} {} ({})", kinds.empty() ? "" : ", ", one.count, op_name(one.op),
+                         format_bytes(static_cast<int64_t>(one.bytes)));
+  }
+  return fmt::format("a step sends {} a device: {}\n", format_bytes(static_cast<int64_t>(bytes)), kinds);
+}
+
+}  // namespace
+
 std::string describe_choice(const Job& job, const Choice& choice, const Budgets& budgets) {
   const JobPlan& plan = *choice.plan;
   const TrainConfig& c = job.config();
   std::string text = fmt::format("model: {}\n", job.describe());
+  if (job.mesh().rank() > 0)
+    text += fmt::format("mesh: {}; sizes are those of one of {} devices\n", describe_mesh(job.mesh()),
+                        job.mesh().size());
   text += fmt::format("budget: {}\n",
                       budgets[0] ? format_bytes(*budgets[0]) : "none given, none assumed");
   size_t width = 11;
@@ -297,6 +325,7 @@ std::string describe_choice(const Job& job, const Choice& choice, const Budgets&
                           budgets[kind] ? " of " + format_bytes(*budgets[kind]) : "");
   text += describe_peak(plan);
   text += describe_evaluation(c, plan);
+  text += describe_collectives(plan);
   text += fmt::format("lower bound of this order: {} (the plan is {:.2f} % above); planned in {:.0f} ms\n",
                       format_bytes(plan.lower_bound_bytes[0]),
                       100.0 * (static_cast<double>(plan.peak_bytes[0]) /

@@ -20,6 +20,7 @@
 #include "stowage/train/data.h"
 #include "stowage/train/dataset.h"
 #include "stowage/train/decoder_model.h"
+#include "stowage/train/mesh.h"
 
 namespace stow {
 namespace {
@@ -164,26 +165,47 @@ class FileWeights : public ModelWeights {
         frozen_(std::move(frozen)),
         has_adapter_(has_adapter) {}
 
-  Result<void> read_parameter(size_t i, DeviceBuffer& buffer) override {
+  Result<void> read_parameter(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) override {
+    const ArrayType& type = parameters_.arrays[i].type();
     if (!has_adapter_)
-      return lm::read_weight(*files_->model.weights, parameters_.names[i],
-                             parameters_.arrays[i].type(), buffer);
+      return lm::read_weight_slice(*files_->model.weights, parameters_.names[i], type, slice, buffer);
     if (!adapter_) {
       Result<lm::Adapter> loaded =
           lm::load_adapter(*files_->adapter, files_->model.config, Device::cpu());
       if (!loaded) return loaded.failure();
       adapter_ = std::move(*loaded);
     }
-    buffer.write(0, std::span<const std::byte>(adapter_->buffers[i]->data(),
-                                               static_cast<size_t>(buffer.bytes())));
-    if (i + 1 == parameters_.arrays.size()) adapter_.reset();
+    const DeviceBuffer& whole = *adapter_->buffers[i];
+    const auto from_whole = [&](int64_t offset, std::span<std::byte> out) -> Result<void> {
+      whole.read(offset, out);
+      return {};
+    };
+    std::vector<std::byte> part(static_cast<size_t>(buffer.bytes()));
+    if (Result<void> read = read_common(from_whole, whole_slice(type.shape.dims()), 0, slice,
+                                        dtype_bytes(type.dtype), part);
+        !read)
+      return read;
+    buffer.write(0, part);
     return {};
   }
-  Result<void> read_frozen(size_t i, DeviceBuffer& buffer) override {
-    return lm::read_weight(*files_->model.weights, frozen_.names[i], frozen_.arrays[i].type(),
-                           buffer, &digest_);
+  Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) override {
+    adapter_.reset();
+    const ArrayType& type = frozen_.arrays[i].type();
+    if (i != n_digested_ || slice != whole_slice(type.shape.dims()))
+      return lm::read_weight_slice(*files_->model.weights, frozen_.names[i], type, slice, buffer);
+    ++n_digested_;
+    return lm::read_weight(*files_->model.weights, frozen_.names[i], type, buffer, &digest_);
   }
-  std::string digest() const override { return digest_.hex(); }
+  Result<std::string> digest() const override {
+    if (n_digested_ == frozen_.arrays.size()) return digest_.hex();
+    Digest digest;
+    for (size_t i = 0; i < frozen_.arrays.size(); ++i)
+      if (Result<void> read = lm::digest_weight(*files_->model.weights, frozen_.names[i],
+                                                frozen_.arrays[i].type(), digest);
+          !read)
+        return read.failure();
+    return digest.hex();
+  }
 
  private:
   FilesPtr files_;
@@ -191,6 +213,7 @@ class FileWeights : public ModelWeights {
   bool has_adapter_;
   std::optional<lm::Adapter> adapter_;
   Digest digest_;
+  size_t n_digested_ = 0;  // Frozen arrays that were read whole, in order.
 };
 
 class FinetuneModel : public TrainModel {
@@ -226,6 +249,11 @@ class FinetuneModel : public TrainModel {
   NamedArrays frozen() const override {
     return lora_ ? named_arrays(nn::decoder_abstract(decoder_, frozen_dtype())) : NamedArrays();
   }
+  std::vector<WeightAxis> axes_of(std::string_view path) const override {
+    const std::vector<std::string> names = named_arrays(nn::decoder_abstract(decoder_)).names;
+    const bool is_of_base = std::find(names.begin(), names.end(), path) != names.end();
+    return is_of_base ? weight_axes(decoder_, path) : std::vector<WeightAxis>();
+  }
   bool reads_parameters() const override { return !lora_ || files_->adapter; }
   Result<std::unique_ptr<ModelWeights>> open_weights() const override {
     if (!files_->model.weights)
@@ -252,6 +280,8 @@ class FinetuneModel : public TrainModel {
   Array loss(const ModelArrays& weights, const NamedArrays& batch,
              const LossForm& form) const override {
     nn::DecoderConfig decoder = decoder_;
+    decoder.batch_parts = config_.mesh.batch_parts();
+    decoder.stream = stream_sharding(config_, batch.arrays[0].dim(1));
     if (form.nested) decoder.nested_blocks = {0};
     const bool drops = batch.names.back() == "dropout_key";
     if (form.chunked && !drops) decoder.ffn_chunk = kProductBlock;

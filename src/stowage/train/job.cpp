@@ -16,6 +16,7 @@
 #include "stowage/core/sums.h"
 #include "stowage/runtime/target.h"
 #include "stowage/stowage.h"
+#include "stowage/train/mesh.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
 
@@ -68,7 +69,7 @@ Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_byte
 // The graphs of one placement of the state, and what was compiled of them whatever the policy.
 struct Job::Traced {
   MemoryKind optimizer, parameters, frozen_in;
-  BytesByKind beside_eval{};  // Of the state that evaluation does not read.
+  BytesByKind beside_eval{};  // Of the state that evaluation does not read, at one position.
   TrainState state;           // abstract
   NamedArrays frozen;
   Graph init, eval, sample;
@@ -87,12 +88,18 @@ int Job::threads() const {
 Job::Job(const TrainConfig& config, int threads, ModelFactory factory)
     : Job(config, cpu_target(threads), std::move(factory)) {}
 
-Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory)
+Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory,
+         const LeafShardings& lies)
     : config_(config),
       target_(std::move(target)),
       factory_(std::move(factory)),
       model_(factory_(config)),
+      mesh_(mesh_of(config)),
       tracing_(std::make_unique<std::mutex>()) {
+  for (const int64_t batch : {config.data.batch, config.eval_batch()})
+    if (batch % config.mesh.batch_parts() != 0)
+      trace_error("a batch of {} cannot be cut over mesh.replica = {} times mesh.data = {}", batch,
+                  config.mesh.replica, config.mesh.data);
   TrainState state;
   state.model = model_->parameters();
   const Optimizer optimizer = optimizer_of(config.optimizer);
@@ -134,12 +141,50 @@ Job::Job(const TrainConfig& config, TargetPtr target, ModelFactory factory)
   if (config.train.ema > 0) state.ema = state.model;
   const NamedArrays frozen = model_->frozen();
   for (size_t i = 0; i < frozen.arrays.size(); ++i)
-    frozen_.push_back({frozen.names[i], frozen.arrays[i].type()});
+    frozen_.push_back({frozen.names[i], frozen.arrays[i].type(),
+                       weight_sharding(config, mesh_, frozen.names[i], frozen.arrays[i].type(),
+                                       model_->axes_of(frozen.names[i]))});
   if (config.memory.frozen != "auto" && frozen_.empty())
     trace_error("memory.frozen = {} has no effect: every weight is trained", config.memory.frozen);
   const std::vector<Array> leaves = tree_leaves(state);
   const std::vector<std::string> names = tree_paths(state);
-  for (size_t i = 0; i < leaves.size(); ++i) state_.push_back({names[i], leaves[i].type()});
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const ArrayType& type = leaves[i].type();
+    const std::string& weight = i < n_model_leaves_ ? state.model.names[i] : names[i];
+    state_.push_back({names[i], type,
+                      i < n_model_leaves_
+                          ? weight_sharding(config, mesh_, weight, type, model_->axes_of(weight))
+                          : state_sharding(config, mesh_, names[i], type, state.model, *model_)});
+  }
+  for (std::vector<StateLeaf>* leaves_of : {&state_, &frozen_})
+    for (StateLeaf& leaf : *leaves_of) {
+      if (const auto other = lies.find(leaf.name); other != lies.end()) leaf.sharding = other->second;
+      leaf.part = local_type(leaf.type, leaf.sharding, mesh_);
+    }
+}
+
+std::vector<AxisSharding> Job::batch_shardings(size_t shape) const {
+  std::vector<AxisSharding> shardings;
+  for (const Array& a : step_batch(config_, *model_, shape).arrays)
+    shardings.push_back(batch_sharding(mesh_, a.type(), config_.data.accumulate > 1));
+  return shardings;
+}
+
+std::vector<AxisSharding> Job::eval_shardings() const {
+  std::vector<AxisSharding> shardings;
+  for (const Array& a : model_->eval_batch().arrays)
+    shardings.push_back(batch_sharding(mesh_, a.type(), false));
+  return shardings;
+}
+
+std::shared_ptr<const MeshOptions> Job::over_mesh(
+    std::vector<AxisSharding> in, std::vector<std::optional<AxisSharding>> out) const {
+  if (mesh_.rank() == 0) return nullptr;
+  MeshOptions options = {mesh_, std::move(in), std::move(out), {}};
+  // Gradients are summed over the batch in f32, whatever the products are computed in.
+  for (const char* name : {"replica", "data"})
+    if (const int axis = mesh_.axis(name); axis >= 0) options.partition.f32_sum_axes.push_back(axis);
+  return std::make_shared<const MeshOptions>(std::move(options));
 }
 
 namespace {
@@ -182,7 +227,7 @@ Job::Traced& Job::traced(const Placement& placement) const {
   const std::vector<Array> leaves = tree_leaves(state);
   for (size_t i = 0; i < leaves.size(); ++i)
     if (i < first || i >= first + count)
-      t.beside_eval[static_cast<size_t>(leaves[i].type().kind)] += leaves[i].type().bytes();
+      t.beside_eval[static_cast<size_t>(leaves[i].type().kind)] += state_[i].part.bytes();
   if (model_->reads_parameters())
     t.init = jit([&](const NamedArrays& parameters) {
                TrainState s = first_state(config_, device_put(parameters, MemoryKind::kDevice));
@@ -240,9 +285,11 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   plan.placement = placement;
   const bool samples = config_.train.sample > 0 && !model_->sample_inputs().arrays.empty();
   // The budgets count only where they are not met otherwise.
-  const auto plain = [&](const Graph& graph, const char* name, const BytesByKind& beside) {
+  const auto plain = [&](const Graph& graph, const char* name, const BytesByKind& beside,
+                         std::shared_ptr<const MeshOptions> mesh) {
     CompileOptions options;
     options.dump_name = name;
+    options.mesh = std::move(mesh);
     ExecutablePtr program = compile(graph, options, target_);
     bool over = false;
     for (size_t kind = 0; kind < budgets.size(); ++kind)
@@ -255,7 +302,35 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   };
   if (t.budgets != budgets) t.init_program = t.eval_program = t.sample_program = nullptr;
   t.budgets = budgets;
-  if (!t.init_program) t.init_program = plain(t.init, "init", {});
+  // How the arrays of each program lie over the mesh.
+  using Shardings = std::vector<AxisSharding>;
+  const auto shardings_of = [](std::span<const StateLeaf> leaves) {
+    Shardings shardings;
+    for (const StateLeaf& leaf : leaves) shardings.push_back(leaf.sharding);
+    return shardings;
+  };
+  const auto join = [](Shardings first, const Shardings& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  };
+  const auto as_results = [](const Shardings& shardings, size_t n_scalars) {
+    std::vector<std::optional<AxisSharding>> results(shardings.begin(), shardings.end());
+    results.insert(results.end(), n_scalars, whole_sharding(0));
+    return results;
+  };
+  const Shardings state_lies = shardings_of(state_), frozen_lies = shardings_of(frozen_);
+  const auto [first_evaluated, n_evaluated] = evaluated_leaves();
+  const Shardings evaluated_lies =
+      join(shardings_of(std::span(state_).subspan(first_evaluated, n_evaluated)), frozen_lies);
+  if (!t.init_program) {
+    const std::span<const StateLeaf> all(state_);
+    t.init_program =
+        model_->reads_parameters()
+            ? plain(t.init, "init", {},
+                    over_mesh(shardings_of(all.first(n_model_leaves_)),
+                              as_results(shardings_of(all.subspan(n_model_leaves_)), 0)))
+            : plain(t.init, "init", {}, over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
+  }
   CompileOptions step;
   step.donated.assign(state_.size(), true);  // What follows, frozen weights and the batch, is not.
   step.override_policy = named_policy(placement.policy, placement.activations);
@@ -273,14 +348,25 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
       t.steps.emplace(key, trace_step(config_, *model_, t.state, t.frozen, form, shape));
     step_graphs.push_back(&t.steps.at(key));
   }
-  if (model_->evaluates() && !t.eval_program) t.eval_program = plain(t.eval, "eval", t.beside_eval);
-  if (samples && !t.sample_program)
-    t.sample_program = plain(t.sample, "sample", t.beside_eval);
+  if (model_->evaluates() && !t.eval_program)
+    t.eval_program = plain(t.eval, "eval", t.beside_eval,
+                           over_mesh(join(evaluated_lies, eval_shardings()), as_results({}, 1)));
+  if (samples && !t.sample_program) {
+    Shardings inputs;
+    for (const Array& a : model_->sample_inputs().arrays) inputs.push_back(whole_sharding(a.rank()));
+    t.sample_program = plain(t.sample, "sample", t.beside_eval,
+                             over_mesh(join(evaluated_lies, inputs), {whole_sharding(1)}));
+  }
   plan.programs.init = t.init_program;
   plan.programs.eval = t.eval_program;
   plan.programs.sample = t.sample_program;
   const BytesByKind beside_eval = t.beside_eval;
   lock.unlock();
+  const auto step_mesh = [&](size_t shape) {
+    return over_mesh(join(join(state_lies, frozen_lies), batch_shardings(shape)),
+                     as_results(state_lies, 3));
+  };
+  step.mesh = step_mesh(0);
   plan.programs.step = compile(*step_graphs[0], step, target_);
   // What moves ahead, or stays for being back soon, must leave room for what the host's memory holds,
   // in any phase, where that is the device's; as a last resort nothing does.
@@ -299,8 +385,10 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
     if (tries == 3) step.transfers_ahead = 0;
     plan.programs.step = compile(*step_graphs[0], step, target_);
   }
-  for (size_t shape = 1; shape < step_graphs.size(); ++shape)
+  for (size_t shape = 1; shape < step_graphs.size(); ++shape) {
+    step.mesh = step_mesh(shape);
     plan.programs.other_steps.push_back(compile(*step_graphs[shape], step, target_));
+  }
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
   const auto weigh = [&](const std::string& name, const ExecutablePtr& program, const BytesByKind& beside) {
     JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});

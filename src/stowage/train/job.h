@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,8 +22,13 @@ namespace stow {
 /// The leaves of the training state in order, by path ("model/layers/wq", "optimizer/adam/mu/norm").
 struct StateLeaf {
   std::string name;
-  ArrayType type;
+  ArrayType type;  ///< Whole.
+  AxisSharding sharding = {};  ///< How it lies over the job's mesh; no axes where there is none.
+  ArrayType part = {};         ///< What a position holds.
 };
+
+/// How leaves lie that are to lie otherwise than their configuration says, by name.
+using LeafShardings = std::map<std::string, AxisSharding>;
 
 /// The programs of one run. State is the leaves of (model, optimizer, ema), in this order everywhere;
 /// `frozen` those of TrainModel::frozen().
@@ -79,8 +85,10 @@ Budgets budgets_of(const TrainConfig& config, std::optional<int64_t> device_byte
 /// the state in other memories the graphs are others. Several threads may plan at once.
 class Job {
  public:
+  /// `lies`: of leaves of state() and frozen(), which other forms of the job are asked about.
   /// Errors: TraceError where the model cannot be built.
-  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model);
+  Job(const TrainConfig& config, TargetPtr target, ModelFactory factory = decoder_model,
+      const LeafShardings& lies = {});
   /// The same for the CPU with so many threads.
   explicit Job(const TrainConfig& config, int threads, ModelFactory factory = decoder_model);
   ~Job();
@@ -90,6 +98,12 @@ class Job {
   const TargetPtr& target() const { return target_; }  ///< What its programs are compiled for.
   int threads() const;                                 ///< Of the target.
   const TrainModel& model() const { return *model_; }
+  /// The mesh that its programs are for; of rank 0 where one device trains. All sizes of a plan are
+  /// those of one position, and so are the types of its programs.
+  const MeshShape& mesh() const { return mesh_; }
+  /// How the arrays of a batch lie, by array; a training batch of that shape, or one of evaluation.
+  std::vector<AxisSharding> batch_shardings(size_t shape) const;
+  std::vector<AxisSharding> eval_shardings() const;
   /// What made the model, for configurations near this one.
   const ModelFactory& factory() const { return factory_; }
   /// Names and types; where a leaf lies is the placement's.
@@ -115,11 +129,14 @@ class Job {
  private:
   struct Traced;
   Traced& traced(const Placement& placement) const;
+  std::shared_ptr<const MeshOptions> over_mesh(std::vector<AxisSharding> in,
+                                               std::vector<std::optional<AxisSharding>> out) const;
 
   TrainConfig config_;
   TargetPtr target_;
   ModelFactory factory_;
   TrainModelPtr model_;
+  MeshShape mesh_;
   std::vector<StateLeaf> state_, frozen_;
   size_t n_model_leaves_ = 0;
   std::unique_ptr<std::mutex> tracing_;  // guards what follows, and all that is in it

@@ -8,11 +8,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stowage/api/tree.h"
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
+#include "stowage/io/tensor_slice.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/config.h"
 
@@ -43,6 +45,13 @@ NamedArrays named_arrays(const T& tree) {
 struct ModelArrays {
   NamedArrays parameters;  ///< Trained; TrainModel::parameters().
   NamedArrays frozen;      ///< Read and never changed; TrainModel::frozen().
+};
+
+/// An axis of a weight: its name ("layers", "embed", "heads", "kv_heads", "mlp", "vocab"; "" for another),
+/// and into how many parts at most it may be cut: of flattened heads, their number.
+struct WeightAxis {
+  std::string name;
+  int64_t most_parts = 1;
 };
 
 /// Forms of one loss. All have the same bits; a model ignores what it has not.
@@ -116,13 +125,13 @@ struct ModelChange {
 class ModelWeights {
  public:
   virtual ~ModelWeights() = default;
-  /// Fills a buffer with the array of that number in TrainModel::parameters() or frozen(), in the
-  /// types that these say. Errors: "PATH: …".
-  virtual Result<void> read_parameter(size_t i, DeviceBuffer& buffer) = 0;
-  virtual Result<void> read_frozen(size_t i, DeviceBuffer& buffer) = 0;
-  /// Of the frozen arrays, once all have been read in order, in hexadecimal digits (io/digest.h). A run
-  /// resumes with the same alone.
-  virtual std::string digest() const = 0;
+  /// Fills a buffer with a slice of the array of that number in TrainModel::parameters() or frozen(),
+  /// row-major, in the types that these say. Holds no more than the slice and pieces. Errors: "PATH: …".
+  virtual Result<void> read_parameter(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
+  virtual Result<void> read_frozen(size_t i, const TensorSlice& slice, DeviceBuffer& buffer) = 0;
+  /// Of the frozen arrays, in hexadecimal digits (io/digest.h). A run resumes with the same alone. Reads
+  /// them again unless they were read whole, in order. Errors: "PATH: …".
+  virtual Result<std::string> digest() const = 0;
 };
 
 /// Fills buffers of a device, one a type, with what `read(i, buffer)` gives. Errors: those of `read`;
@@ -140,6 +149,9 @@ class TrainModel {
   /// Weights that are read and never trained, abstract, on the device, in the dtypes in which they are
   /// held. They have neither gradients nor moments and stand in no checkpoint.
   virtual NamedArrays frozen() const { return {}; }
+  /// The axes of the parameter or frozen weight at that path, by which a mesh cuts it (train/mesh.h).
+  /// Empty: the model has no names for them.
+  virtual std::vector<WeightAxis> axes_of(std::string_view /*path*/) const { return {}; }
   /// Whether the parameters' initial values come from files (open_weights), not from init().
   virtual bool reads_parameters() const { return false; }
   /// The files of parameters and frozen weights; null where nothing comes from files.

@@ -298,6 +298,16 @@ Json plan_page_json(const PlanPage& page) {
                 return Json::object(
                     {{"settings", settings_for(*s)}, {"placement", to_string(s->placement)}});
               }));
+  if (!page.sweep.empty()) {
+    const std::optional<size_t> best = best_row(page.sweep);
+    size_t at = 0;
+    figures.set("sweep", listed(page.sweep, left_out, [&](const SweepRow& row) {
+                  Json line = bounded(to_json(row, best == at++));
+                  line.set("name", to_string(row.point.mesh));
+                  return line;
+                }));
+    figures.set("sweep_left_out", left_out);
+  }
   Json settings = Json::array();
   for (const auto& [key, value] : config_text(config))
     settings.push_back(Json(Json::Array{Json(key), Json(cut(value))}));

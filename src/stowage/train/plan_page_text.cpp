@@ -155,6 +155,38 @@ if (F.host_counts_as_device)
   page.append(el('p', {class: 'faint'},
     'The host\'s memory is the device\'s here: the budget of the device bounds both together.'));
 
+// --- meshes ---
+const seconds = s => s === null ? '-' : s >= 1 ? s.toPrecision(3) + ' s'
+  : s >= 1e-3 ? (1e3 * s).toPrecision(3) + ' ms' : (1e6 * s).toPrecision(3) + ' us';
+const count = n => n === null ? '-' : Math.round(n).toLocaleString('en-US');
+if (F.sweep) {
+  const fastest = Math.max(1, ...F.sweep.map(r => r.tokens_per_s || 0));
+  const bar = el('div', {class: 'bar'});
+  const rate = r => {
+    const made = bar.cloneNode();
+    made.style.width = (100 * (r.tokens_per_s || 0) / fastest) + '%';
+    return el('td', {class: 'b'}, made);
+  };
+  const possible = F.sweep.filter(r => r.impossible === null), others = F.sweep.filter(r => r.impossible !== null);
+  page.append(el('h2', {}, 'Meshes'),
+    el('p', {class: 'faint'}, 'Each planned and simulated. The best by tokens a second within the budget is marked, and is the plan of this page.'),
+    table(['mesh', '#batch', 'placement', '#peak', '#step', '#exposed', '#tokens/s', '', '#largest batch', 'bound by'],
+      possible.map(r => el('tr', r.best ? {class: 'chosen'} : {}, cell(r.name, 'mono'), cell(count(r.batch), 'n'),
+        cell(r.placement, ''), sized(r.peak_bytes), cell(seconds(r.step_s), 'n'), cell(seconds(r.exposed_s), 'n'),
+        cell(count(r.tokens_per_s), 'n'), rate(r), cell(count(r.largest_batch), 'n'),
+        cell(r.bound_by === null ? '-' : r.bound_by, r.fits ? '' : 'over')))),
+    F.sweep_left_out > 0 ? el('p', {class: 'faint'}, 'and ' + F.sweep_left_out + ' more') : '');
+  if (others.length)
+    page.append(el('h3', {}, 'Not possible'), table(['mesh', 'why'],
+      others.map(r => el('tr', {}, cell(r.name, 'mono'), cell(r.impossible, 'faint')))));
+}
+if (F.report.whole && F.report.whole.length)
+  page.append(el('h2', {}, 'Whole on every device'),
+    el('p', {class: 'faint'}, 'Values that the mesh could cut over data, and the run\'s peak if it did; each planned.'),
+    table(['value', 'type', '#size', '#peak', '#if cut'], F.report.whole.map(v => el('tr', {}, cell(v.name, 'mono'),
+      cell(v.type, 'mono'), sized(v.bytes), sized(v.peak_bytes),
+      v.peak_if_cut_bytes === null ? cell('-', 'n') : sized(v.peak_if_cut_bytes)))));
+
 // --- charts ---
 function colors(owners) {
   const count = {}, at = {};

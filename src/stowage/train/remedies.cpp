@@ -25,7 +25,7 @@ int64_t power_of_two_up_to(int64_t most) {
 // the batch is not worth chunks.
 int64_t sensible_loss_chunk(const TrainConfig& config, const ModelSizes& sizes) {
   if (sizes.vocab == 0) return 0;
-  const int64_t tokens = config.data.batch * config.data.seq;
+  const int64_t tokens = config.tokens_a_step();
   const int64_t most = std::min(tokens / kFewestChunks,
                                 tokens * sizes.width / sizes.vocab);
   return power_of_two_up_to(most);
@@ -58,7 +58,8 @@ std::vector<std::pair<std::string, TrainConfig>> loss_changes(const TrainConfig&
       !(can_chunk_loss(config, sizes) && chunk >= kProductBlock))
     change(fmt::format("--set train.loss_chunk={}", chunk), chunk, 0);
   if (const int64_t block = sensible_vocab_block(sizes);
-      block > 0 && config.model.path.empty() && config.train.vocab_block == 0)
+      block > 0 && config.model.path.empty() && config.train.vocab_block == 0 &&
+      config.mesh.model == 1)
     change(fmt::format("--set train.vocab_block={}", block), 0, block);
   return changes;
 }
@@ -191,13 +192,15 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
   };
   // Fewer tokens at a time, with chunks of the loss that these still fill.
   const auto change_tokens = [&](std::string setting, int64_t batch, int64_t accumulate, int64_t seq) {
-    const bool is_cut = config.train.loss_chunk > batch * seq;
-    if (is_cut) setting += fmt::format(" --set train.loss_chunk={}", batch * seq);
+    const int64_t tokens = batch / config.mesh.batch_parts() * seq;
+    if (tokens == 0) return;  // a device would have no sequence
+    const bool is_cut = config.train.loss_chunk > tokens;
+    if (is_cut) setting += fmt::format(" --set train.loss_chunk={}", tokens);
     change(setting, [=](TrainConfig& c) {
       c.data.batch = batch;
       c.data.accumulate = accumulate;
       c.data.seq = seq;
-      if (is_cut) c.train.loss_chunk = batch * seq;
+      if (is_cut) c.train.loss_chunk = tokens;
     });
   };
   const TrainConfig::Data& data = config.data;
@@ -210,8 +213,11 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
                   data.batch / parts, data.accumulate * parts, data.seq);
   if (const int64_t seq = data.seq / 2; seq > 0)
     change_tokens(fmt::format("--set data.seq={}", seq), data.batch, data.accumulate, seq);
-  if (config.model.is_from_files() && asked_for.model().evaluates() && config.eval_batch() > 1)
-    change("--set eval.batch=1", [](TrainConfig& c) { c.eval.batch = 1; });
+  const int64_t least_batch = config.mesh.batch_parts();
+  if (config.model.is_from_files() && asked_for.model().evaluates() &&
+      config.eval_batch() > least_batch)
+    change(fmt::format("--set eval.batch={}", least_batch),
+           [=](TrainConfig& c) { c.eval.batch = least_batch; });
   for (const ModelChange& of_model : asked_for.model().changes())
     change(of_model.setting, of_model.apply);
   if (config.train.compute == "f32")

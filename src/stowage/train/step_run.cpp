@@ -107,7 +107,9 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
   const TrainModelPtr& model = model_;
   const NamedArrays types = model->parameters();
   if (options.weights_path.empty() && model->reads_parameters()) {
-    const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_parameter(i, b); };
+    const auto read = [&](size_t i, DeviceBuffer& b) {
+      return weights_->read_parameter(i, whole_slice(types.arrays[i].shape().dims()), b);
+    };
     Result<std::vector<DeviceBufferPtr>> parameters = read_arrays(*device_, types_of(types), read);
     if (!parameters) return parameters.failure();
     state_ = std::move(*parameters);
@@ -146,9 +148,11 @@ Result<void> StepRun::make_state(const StepRunOptions& options) {
 }
 
 Result<void> StepRun::make_frozen(const TrainModel& model) {
-  const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_frozen(i, b); };
-  Result<std::vector<DeviceBufferPtr>> frozen =
-      read_arrays(*device_, types_of(model.frozen()), read);
+  const std::vector<ArrayType> types = types_of(model.frozen());
+  const auto read = [&](size_t i, DeviceBuffer& b) {
+    return weights_->read_frozen(i, whole_slice(types[i].shape.dims()), b);
+  };
+  Result<std::vector<DeviceBufferPtr>> frozen = read_arrays(*device_, types, read);
   if (!frozen) return frozen.failure();
   rest_ = std::move(*frozen);
   return {};

@@ -19,8 +19,9 @@
 #include "stowage/io/files.h"
 #include "stowage/tune/kernel_times.h"
 #include "stowage/tune/run_trace.h"
-#include "stowage/session/buffer_file.h"
+#include "stowage/train/mesh_checkpoint.h"
 #include "stowage/train/progress_events.h"
+#include "stowage/train/step.h"
 
 namespace stow {
 namespace {
@@ -84,20 +85,10 @@ std::string format_duration(double seconds) {
   return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
 }
 
-DevicePtr make_device(const TrainConfig& config, const Budgets& budgets) {
-  Device::Capacities capacities;
-  for (size_t kind = 0; kind < capacities.size(); ++kind)
-    capacities[kind] = budgets[kind].value_or(Device::unlimited_bytes());
-  DiskOptions disk;
-  disk.folder = config.runtime.disk_folder;
-  return config.is_virtual() ? Device::virtual_device(capacities, 0, disk)
-                             : Device::cpu_with_capacity(capacities[0], 0, capacities[2], disk);
-}
-
 class Run {
  public:
   Run(const Job& job, const JobPlan& plan, const Budgets& budgets, const RunOptions& options,
-      std::unique_ptr<TrainData> data)
+      Positions& positions, std::unique_ptr<TrainData> data)
       : job_(job),
         config_(job.config()),
         plan_(plan),
@@ -105,7 +96,8 @@ class Run {
         options_(options),
         data_(std::move(data)),
         data_digest_(data_->digest()),
-        device_(options.device ? options.device : make_device(config_, budgets)) {}
+        positions_(positions),
+        device_(&positions.device(0)) {}
 
   Result<int> run() {
     try {
@@ -182,10 +174,12 @@ class Run {
   Result<void> start() {
     if (options_.resume && !file_exists(config_.train.out))
       return fail("{}: no checkpoint to resume from", config_.train.out);
-    if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
-    Result<HeldDirectory> held = HeldDirectory::hold(config_.train.out);
-    if (!held) return fail("train.out: {}", held.error());
-    held_.emplace(std::move(*held));
+    if (positions_.is_first()) {
+      if (Result<void> made = ensure_directory(config_.train.out); !made) return made;
+      Result<HeldDirectory> held = HeldDirectory::hold(config_.train.out);
+      if (!held) return fail("train.out: {}", held.error());
+      held_.emplace(std::move(*held));
+    }
     if (const std::string text = data_->describe(); !text.empty()) say("{}\n", text);
     if (const Disk* disk = used_disk())
       say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
@@ -195,8 +189,9 @@ class Run {
     if (*trace) trace_.emplace(std::move(**trace));
     if (options_.resume) return load();
     if (Result<void> made = make_state(); !made) return made;
-    device_->drop_arenas();
+    positions_.drop_arenas();
     if (Result<void> loaded = load_frozen(); !loaded) return loaded;
+    if (!positions_.is_first()) return {};
     // Once nothing stands in the way of a run.
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
@@ -207,22 +202,46 @@ class Run {
   // The state that a run begins with.
   Result<void> make_state() {
     if (!job_.model().reads_parameters()) {
-      DeviceBufferPtr key = device_->allocate(8);
       const uint64_t seed = static_cast<uint64_t>(config_.train.seed);
       const uint32_t words[2] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
-      key->write(0, std::as_bytes(std::span(words)));
-      state_ = plan_.programs.init->run(*device_, std::array{key});
+      PositionBuffers keys(positions_.size());
+      for (size_t p = 0; p < positions_.size(); ++p) {
+        keys[p].push_back(positions_.device(p).allocate(8));
+        keys[p][0]->write(0, std::as_bytes(std::span(words)));
+      }
+      state_ = positions_.run(plan_.programs.init, keys);
       return {};
     }
     if (Result<void> opened = open_weights(); !opened) return opened;
-    const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_parameter(i, b); };
-    Result<std::vector<DeviceBufferPtr>> parameters =
-        read_arrays(*device_, step_inputs().first(job_.n_model_leaves()), read);
+    const auto read = [&](size_t i, const TensorSlice& slice, DeviceBuffer& buffer) {
+      return weights_->read_parameter(i, slice, buffer);
+    };
+    Result<PositionBuffers> parameters =
+        read_parts(std::span(job_.state()).first(job_.n_model_leaves()),
+                   step_inputs().first(job_.n_model_leaves()), positions_, read);
     if (!parameters) return parameters.failure();
     state_ = std::move(*parameters);
-    for (DeviceBufferPtr& rest : plan_.programs.init->run(*device_, state_))
-      state_.push_back(std::move(rest));
+    PositionBuffers rest = positions_.run(plan_.programs.init, state_);
+    for (size_t p = 0; p < state_.size(); ++p)
+      for (DeviceBufferPtr& buffer : rest[p]) state_[p].push_back(std::move(buffer));
     return {};
+  }
+
+  // A position's part of an array, on its device.
+  DeviceBufferPtr upload_part(std::span<const std::byte> whole, const ArrayType& type,
+                              const AxisSharding& sharding, size_t p,
+                              MemoryKind kind = MemoryKind::kDevice) {
+    Device& device = positions_.device(p);
+    if (sharding.is_whole()) {
+      DeviceBufferPtr buffer = device.allocate(static_cast<int64_t>(whole.size()), kind);
+      buffer->write(0, whole);
+      return buffer;
+    }
+    const std::vector<std::byte> part =
+        part_of(whole, type, box_of_part(type, sharding, job_.mesh(), positions_.position(p)));
+    DeviceBufferPtr buffer = device.allocate(static_cast<int64_t>(part.size()), kind);
+    buffer->write(0, part);
+    return buffer;
   }
 
   Result<void> open_weights() {
@@ -240,12 +259,17 @@ class Run {
     const size_t n = job_.frozen().size();
     if (n > 0) {
       if (Result<void> opened = open_weights(); !opened) return opened;
-      const auto read = [&](size_t i, DeviceBuffer& b) { return weights_->read_frozen(i, b); };
-      Result<std::vector<DeviceBufferPtr>> frozen =
-          read_arrays(*device_, step_inputs().subspan(job_.state().size(), n), read);
+      const auto read = [&](size_t i, const TensorSlice& slice, DeviceBuffer& buffer) {
+        return weights_->read_frozen(i, slice, buffer);
+      };
+      Result<PositionBuffers> frozen = read_parts(
+          job_.frozen(), step_inputs().subspan(job_.state().size(), n), positions_, read);
       if (!frozen) return frozen.failure();
       frozen_ = std::move(*frozen);
-      frozen_digest_ = weights_->digest();
+      Result<std::string> digest = text_of_first(positions_, "digest of the model",
+                                                 [&] { return weights_->digest(); });
+      if (!digest) return digest.failure();
+      frozen_digest_ = std::move(*digest);
     }
     weights_ = nullptr;
     return {};
@@ -268,12 +292,13 @@ class Run {
     ConfigText text = config_to_resume(config_);
     text.emplace_back("data.digest", data_digest_);
     for (auto& pair : job_.model().identity()) text.push_back(std::move(pair));
-    if (!frozen_.empty()) text.emplace_back("model.digest", frozen_digest_);
+    if (!job_.frozen().empty()) text.emplace_back("model.digest", frozen_digest_);
     return text;
   }
 
   Result<void> load() {
-    Result<std::optional<CheckpointName>> latest = latest_checkpoint(config_.train.out);
+    Result<std::optional<CheckpointName>> latest =
+        latest_checkpoint_of_all(config_.train.out, positions_);
     if (!latest) return latest.failure();
     if (!*latest) return fail("{}: no checkpoint to resume from", config_.train.out);
     saved_ = (*latest)->path;
@@ -287,17 +312,12 @@ class Run {
     if (config_.optimizer.total_steps == config_.train.steps)  // who wants more steps meets this
       needs.remedies = {{"optimizer.total_steps",
                          ", its train.steps; --set optimizer.total_steps={} keeps the schedule"}};
-    Result<Checkpoint> checkpoint = Checkpoint::open((*latest)->path, needs);
+    Result<Checkpoint> checkpoint = open_checkpoint((*latest)->path, needs, positions_);
     if (!checkpoint) return checkpoint.failure();
-    for (const StateLeaf& leaf : job_.state()) {
-      const MemoryKind kind = plan_.programs.step->input_types()[state_.size()].kind;
-      DeviceBufferPtr buffer = device_->allocate(leaf.type.bytes(), kind);
-      const auto read = [&](int64_t offset, std::span<std::byte> out) {
-        return checkpoint->read_part(leaf.name, offset, out);
-      };
-      if (Result<void> filled = fill(*buffer, read); !filled) return filled;
-      state_.push_back(std::move(buffer));
-    }
+    Result<PositionBuffers> state =
+        read_state(*checkpoint, job_.state(), step_inputs(), positions_);
+    if (!state) return state.failure();
+    state_ = std::move(*state);
     if (const Json* best = checkpoint->meta().extra.find("best_validation_loss");
         best && best->as_double())
       best_validation_ = *best->as_double();
@@ -324,10 +344,8 @@ class Run {
       meta.extra.set("evaluations_since_best", since_best_);
       meta.extra.set("evaluated_step", evaluated_step_);
     }
-    std::vector<TensorBytes> tensors;
-    for (size_t i = 0; i < state_.size(); ++i)
-      tensors.push_back(tensor_of(job_.state()[i].name, job_.state()[i].type, *state_[i]));
-    Result<std::string> path = save_checkpoint(config_.train.out, meta, tensors, kKeptCheckpoints);
+    Result<std::string> path = save_state(config_.train.out, meta, job_.state(), state_, positions_,
+                                          kKeptCheckpoints);
     if (!path) {
       return fail("{}; the run stops at step {}, the last checkpoint is {}", path.error(), step_,
                   last_checkpoint());
@@ -337,14 +355,17 @@ class Run {
     return {};
   }
 
-  // Appends arguments with these bytes.
-  void upload(const HostBatch& batch, std::vector<DeviceBufferPtr>& arguments) {
-    for (const std::vector<std::byte>& bytes : batch.arrays) {
-      DeviceBufferPtr buffer = device_->allocate(static_cast<int64_t>(bytes.size()));
-      buffer->write(0, bytes);
-      arguments.push_back(std::move(buffer));
-    }
+  // Appends each position's part of these arrays to its arguments.
+  void upload(const HostBatch& batch, const NamedArrays& types,
+              std::span<const AxisSharding> shardings, PositionBuffers& arguments) {
+    for (size_t i = 0; i < batch.arrays.size(); ++i)
+      for (size_t p = 0; p < positions_.size(); ++p)
+        arguments[p].push_back(
+            upload_part(batch.arrays[i], types.arrays[i].type(), shardings[i], p));
   }
+
+  // Whether any process was asked to stop. All ask at the same places.
+  bool is_interrupted() { return positions_.max_over_processes(interrupted, "Ctrl-C") != 0; }
 
   Result<int> one_step() {
     const double started_s = now_s();
@@ -355,20 +376,21 @@ class Run {
           data_->train_batch(static_cast<uint64_t>(config_.train.seed), step_);
       tokens = batch.tokens > 0 ? batch.tokens
                                 : config_.data.batch * config_.data.seq * config_.data.accumulate;
-      if (batch.shape != shape_) device_->drop_arenas();
+      if (batch.shape != shape_) positions_.drop_arenas();
       shape_ = batch.shape;
       shapes_run_.insert(shape_);
-      std::vector<DeviceBufferPtr> arguments = std::move(state_);
+      PositionBuffers arguments = std::move(state_);
       state_.clear();
-      arguments.insert(arguments.end(), frozen_.begin(), frozen_.end());
-      upload(batch, arguments);
-      std::vector<DeviceBufferPtr> results =
-          plan_.programs.step_of(shape_)->run(*device_, arguments, is_traced() ? &recorder_ : nullptr);
+      append_frozen(arguments);
+      upload(batch, step_batch(config_, job_.model(), shape_), job_.batch_shardings(shape_),
+             arguments);
+      PositionBuffers results = positions_.run(plan_.programs.step_of(shape_), arguments,
+                                               is_traced() ? &recorder_ : nullptr);
       const size_t n = job_.state().size();
-      loss = read_float(results[n]);
-      norm = read_float(results[n + 1]);
-      lr = read_float(results[n + 2]);
-      results.resize(n);
+      loss = read_float(results[0][n]);
+      norm = read_float(results[0][n + 1]);
+      lr = read_float(results[0][n + 2]);
+      for (std::vector<DeviceBufferPtr>& of_position : results) of_position.resize(n);
       state_ = std::move(results);
     }
     const double seconds = now_s() - started_s;
@@ -401,7 +423,7 @@ class Run {
     const int64_t save_every = config_.train.checkpoint_every;
     if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
       if (Result<void> saved = save(); !saved) return saved.failure();
-    return interrupted ? kStatusInterrupted : 0;
+    return is_interrupted() ? kStatusInterrupted : 0;
   }
 
   bool is_evaluated_after(int64_t step) const {
@@ -436,6 +458,7 @@ class Run {
   // gave it.
   int not_finite(std::string_view what, double value, int64_t weights_step) {
     end_line();
+    if (!positions_.is_first()) return kStatusNotFinite;
     fmt::print(stderr, "stowage: error: step {}: the {} is {}; the last checkpoint is {}{}\n",
                step_, what, value, last_checkpoint(),
                !saved_.empty() && saved_step_ == weights_step
@@ -497,45 +520,55 @@ class Run {
   std::optional<double> evaluate(bool of_test = false) {
     const int64_t batches = of_test ? data_->n_test_batches() : data_->n_validation_batches();
     if (batches == 0) return {};
-    device_->drop_arenas();
+    positions_.drop_arenas();
     double total = 0, weight = 0;
     for (int64_t i = 0; i < batches; ++i) {
-      if (interrupted) return {};
-      std::vector<DeviceBufferPtr> arguments = model_arguments();
+      if (is_interrupted()) return {};
+      PositionBuffers arguments = model_arguments();
       const HostBatch batch = of_test ? data_->test_batch(i) : data_->validation_batch(i);
-      upload(batch, arguments);
-      total += batch.weight * read_float(plan_.programs.eval->run(*device_, arguments)[0]);
+      upload(batch, job_.model().eval_batch(), job_.eval_shardings(), arguments);
+      total += batch.weight * read_float(positions_.run(plan_.programs.eval, arguments)[0][0]);
       weight += batch.weight;
     }
-    device_->drop_arenas();
+    positions_.drop_arenas();
     return total / weight;
   }
 
   // What evaluation and samples take before their inputs.
-  std::vector<DeviceBufferPtr> model_arguments() const {
+  PositionBuffers model_arguments() const {
     const auto [first, count] = job_.evaluated_leaves();
-    const auto begin = state_.begin() + static_cast<std::ptrdiff_t>(first);
-    std::vector<DeviceBufferPtr> arguments(begin, begin + static_cast<std::ptrdiff_t>(count));
-    arguments.insert(arguments.end(), frozen_.begin(), frozen_.end());
+    PositionBuffers arguments;
+    for (const std::vector<DeviceBufferPtr>& state : state_) {
+      const auto begin = state.begin() + static_cast<std::ptrdiff_t>(first);
+      arguments.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(count));
+    }
+    append_frozen(arguments);
     return arguments;
+  }
+  void append_frozen(PositionBuffers& arguments) const {
+    for (size_t p = 0; p < frozen_.size(); ++p)
+      arguments[p].insert(arguments[p].end(), frozen_[p].begin(), frozen_[p].end());
   }
 
   // What the model makes, for people.
   std::string sample() {
     if (!plan_.programs.sample) return {};
-    device_->drop_arenas();
+    positions_.drop_arenas();
+    const NamedArrays types = job_.model().sample_inputs();
+    std::vector<AxisSharding> whole;
+    for (const Array& a : types.arrays) whole.push_back(whole_sharding(a.rank()));
     const auto run = [&](const HostBatch& inputs) -> std::optional<std::vector<float>> {
-      if (interrupted) return std::nullopt;
-      std::vector<DeviceBufferPtr> arguments = model_arguments();
-      upload(inputs, arguments);
-      const DeviceBufferPtr made = plan_.programs.sample->run(*device_, arguments)[0];
+      if (is_interrupted()) return std::nullopt;
+      PositionBuffers arguments = model_arguments();
+      upload(inputs, types, whole, arguments);
+      const DeviceBufferPtr made = positions_.run(plan_.programs.sample, arguments)[0][0];
       std::vector<float> logits(static_cast<size_t>(made->bytes()) / sizeof(float));
       made->read(0, std::as_writable_bytes(std::span(logits)));
       return logits;
     };
     std::string text =
         data_->sample(run, static_cast<uint64_t>(config_.train.seed), config_.train.sample);
-    device_->drop_arenas();
+    positions_.drop_arenas();
     return text;
   }
 
@@ -594,14 +627,15 @@ class Run {
 
   Result<int> finish(std::optional<double> validation) {
     const std::string text = validation ? sample() : std::string();
-    if (interrupted) return kStatusInterrupted;
+    if (is_interrupted()) return kStatusInterrupted;
     if (is_out_of_patience())
       say("stopped after step {}: {} evaluations without a lower loss than {:.4f} (eval.patience)\n",
           step_, since_best_, best_validation_);
     if (validation) say("validation loss {:.4f} {}\n", *validation, job_.model().loss_unit());
     if (test_loss_) say("test loss {:.4f} {}\n", *test_loss_, job_.model().loss_unit());
     if (!text.empty()) say("sample:\n{}\n", printable(text));
-    const int64_t measured = measured_bytes()[0];
+    int64_t measured = 0;
+    for (const BytesByKind& bytes : measured_everywhere()) measured = std::max(measured, bytes[0]);
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
         format_bytes(measured), format_bytes(budget_bytes_));
     const double step_s = median(step_s_);
@@ -622,16 +656,41 @@ class Run {
     return 0;
   }
 
-  BytesByKind measured_bytes() const {
-    return {device_->high_water_bytes(MemoryKind::kDevice),
-            device_->high_water_bytes(MemoryKind::kPinnedHost),
-            device_->high_water_bytes(MemoryKind::kDisk)};
+  static BytesByKind measured_bytes(const Device& device) {
+    return {device.high_water_bytes(MemoryKind::kDevice),
+            device.high_water_bytes(MemoryKind::kPinnedHost),
+            device.high_water_bytes(MemoryKind::kDisk)};
+  }
+  // Of every device of all processes, in the order of ranks. All processes call it.
+  std::vector<BytesByKind> measured_everywhere() {
+    std::vector<int64_t> here;
+    for (size_t p = 0; p < positions_.size(); ++p)
+      for (const int64_t bytes : measured_bytes(positions_.device(p))) here.push_back(bytes);
+    std::vector<BytesByKind> all;
+    for (const std::vector<int64_t>& there :
+         positions_.gather_over_processes(here, "the devices' peaks"))
+      for (size_t i = 0; i < there.size(); i += kNumMemoryKinds) {
+        BytesByKind& bytes = all.emplace_back();
+        std::copy_n(there.begin() + static_cast<std::ptrdiff_t>(i), bytes.size(), bytes.begin());
+      }
+    return all;
   }
 
   // How the run ended; of one that did not get to its end, what was predicted is of all of it.
   Result<void> write_summary(const char* status, std::optional<double> validation = {}) {
+    const std::vector<BytesByKind> measured = measured_everywhere();
     if (!options_.json) return {};
     const auto [predicted, lower_bound] = bounds();
+    Json devices = Json::array();
+    BytesByKind most{};
+    for (size_t rank = 0; rank < measured.size(); ++rank) {
+      for (size_t kind = 0; kind < most.size(); ++kind)
+        most[kind] = std::max(most[kind], measured[rank][kind]);
+      devices.push_back(Json::object({{"rank", static_cast<int64_t>(rank)},
+                                      {"device", device_->name()},
+                                      {"predicted_peak_bytes", bytes_json(predicted)},
+                                      {"measured_peak_bytes", bytes_json(measured[rank])}}));
+    }
     const bool has_steps = !step_s_.empty();
     return options_.json->write(
         Json::object({{"summary", true},
@@ -644,7 +703,8 @@ class Run {
                       {"validation_loss", validation ? Json(*validation) : Json()},
                       {"test_loss", test_loss_ ? Json(*test_loss_) : Json()},
                       {"predicted_peak_bytes", bytes_json(predicted)},
-                      {"measured_peak_bytes", bytes_json(measured_bytes())},
+                      {"measured_peak_bytes", bytes_json(most)},
+                      {"devices", devices},
                       {"lower_bound_bytes", bytes_json(lower_bound)},
                       {"data_path", config_.data.path},
                       {"disk", disk_json()},
@@ -669,8 +729,9 @@ class Run {
   const RunOptions& options_;
   std::unique_ptr<TrainData> data_;
   std::string data_digest_;
-  DevicePtr device_;
-  std::vector<DeviceBufferPtr> state_, frozen_;
+  Positions& positions_;
+  Device* device_;  // The first here.
+  PositionBuffers state_, frozen_;
   std::unique_ptr<ModelWeights> weights_;  // While they are read.
   std::string frozen_digest_;
   size_t shape_ = 0;  // Of the last batch.
@@ -700,6 +761,29 @@ Json bytes_json(const BytesByKind& bytes) {
   return object;
 }
 
+Result<Positions> make_positions(const Job& job, const Budgets& budgets, comm::World* world) {
+  const TrainConfig& config = job.config();
+  Device::Capacities capacities;
+  for (size_t kind = 0; kind < capacities.size(); ++kind)
+    capacities[kind] = budgets[kind].value_or(Device::unlimited_bytes());
+  DiskOptions disk;
+  disk.folder = config.runtime.disk_folder;
+  const auto make_device = [&] {
+    return config.is_virtual()
+               ? Device::virtual_device(capacities, job.threads(), disk)
+               : Device::cpu_with_capacity(capacities[0], job.threads(), capacities[2], disk);
+  };
+  if (job.mesh().rank() == 0) return Positions(make_device());
+  const int64_t n_processes = world ? world->n_processes() : 1;
+  const int64_t n_here = world ? world->devices() : job.mesh().size();
+  if (n_here * n_processes != job.mesh().size())
+    return fail("{} has {} devices, and there are {} processes of {}", to_string(job.mesh()),
+                job.mesh().size(), n_processes, n_here);
+  std::vector<DevicePtr> devices;
+  for (int64_t i = 0; i < n_here; ++i) devices.push_back(make_device());
+  return Positions(job.mesh(), std::move(devices), world, config.runtime.timeout);
+}
+
 Result<int> run_training(const Job& job, const Choice& choice, const Budgets& budgets,
                          const RunOptions& options, std::unique_ptr<TrainData> data) {
   if (!data) {
@@ -711,7 +795,11 @@ Result<int> run_training(const Job& job, const Choice& choice, const Budgets& bu
   // What planning took, many times what a small budget is, goes back to the system.
   ::malloc_trim(0);
 #endif
-  return Run(job, *choice.plan, budgets, options, std::move(data)).run();
+  if (options.positions)
+    return Run(job, *choice.plan, budgets, options, *options.positions, std::move(data)).run();
+  Result<Positions> made = make_positions(job, budgets);
+  if (!made) return made.failure();
+  return Run(job, *choice.plan, budgets, options, *made, std::move(data)).run();
 }
 
 }  // namespace stow

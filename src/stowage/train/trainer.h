@@ -10,6 +10,7 @@
 #include "stowage/io/json.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/job.h"
+#include "stowage/train/positions.h"
 
 namespace stow {
 
@@ -22,9 +23,15 @@ struct RunOptions {
   std::FILE* text = nullptr;  ///< Progress for people.
   std::optional<double> predicted_step_s;  ///< To be shown beside what a step takes.
   std::string trace_path;  ///< Where the trace of a step goes; empty for none.
-  /// Where it runs: a device of the job's target. Null: a CPU whose capacities are the budgets.
-  DevicePtr device;
+  /// Where it runs: devices of the job's target. Null: those of make_positions().
+  Positions* positions = nullptr;
 };
+
+/// Devices for a job whose capacities are the budgets: one, or the positions of its mesh that this
+/// process has. `world`: the processes that train together; null: this one alone.
+/// Errors: the mesh has not so many devices as the processes share equally.
+Result<Positions> make_positions(const Job& job, const Budgets& budgets,
+                                 comm::World* world = nullptr);
 
 /// Runs the job as planned, on its model's data, which are opened where `data` is null.
 /// Returns the exit status: 0 when done, kStatusNotFinite, or kStatusInterrupted (the state is saved).

@@ -14,12 +14,14 @@ namespace {
 // The stream of what a kernel does; of a wait, compute's.
 StreamKind stream_of_event(const Schedule& schedule, const RunEvent& event) {
   const Kernel& kernel = *event.kernel;
-  if (kernel.op != OpKind::kDevicePut || kernel.phase == MovePhase::kDone) return event.stream;
-  return stream_of(kernel, schedule.buffers);
+  if (kernel.phase == MovePhase::kDone) return event.stream;
+  const StreamKind stream = stream_of(kernel, schedule.buffers);
+  return stream == StreamKind::kCompute ? event.stream : stream;
 }
 
-int64_t moved(const Kernel& kernel) {
-  return kernel.outputs[0].elems() * dtype_bytes(kernel.outputs[0].dtype);
+// Bytes that a move moves, and that a collective sends.
+int64_t moved(const Kernel& kernel, const Schedule& schedule) {
+  return static_cast<int64_t>(kernel_cost(kernel, schedule).bytes);
 }
 
 // Bytes of a kind that the timeline does not place: arguments, and results apart from the arena.
@@ -96,8 +98,8 @@ TraceFile trace_run(const Schedule& schedule, std::span<const RunEvent> events, 
     slice.end_s = event.end_s;
     slice.details.emplace_back("source", to_string(kernel.provenance));
     slice.details.emplace_back("instant", fmt::format("{}", event.instant));
-    if (kernel.op == OpKind::kDevicePut)
-      slice.details.emplace_back("size", format_bytes(moved(kernel)));
+    if (kernel.op == OpKind::kDevicePut || exchanges_data(kernel))
+      slice.details.emplace_back("size", format_bytes(moved(kernel, schedule)));
     if (kernel.transfer >= 0)
       slice.details.emplace_back("transfer", fmt::format("{}", kernel.transfer));
     trace.slices.push_back(std::move(slice));
@@ -119,7 +121,7 @@ Simulation summarize_run(const Schedule& schedule, std::span<const RunEvent> eve
     StreamUse& use = result.streams[static_cast<size_t>(stream)];
     use.busy_s += seconds;
     use.runs += 1;
-    if (stream != StreamKind::kCompute) use.bytes += static_cast<double>(moved(*event.kernel));
+    if (stream != StreamKind::kCompute) use.bytes += static_cast<double>(moved(*event.kernel, schedule));
     result.bound_s = std::max(result.bound_s, use.busy_s);
   }
   result.walked = static_cast<int64_t>(events.size());
@@ -150,13 +152,13 @@ std::string waits_table(const Schedule& schedule, std::span<const RunEvent> even
   std::map<std::string, Wait> waits;
   for (const RunEvent& event : events) {
     const Kernel& kernel = *event.kernel;
-    if (kernel.op != OpKind::kDevicePut || kernel.phase == MovePhase::kStart ||
+    const StreamKind stream = stream_of(kernel, schedule.buffers);
+    if (stream == StreamKind::kCompute || kernel.phase == MovePhase::kStart ||
         event.end_s <= event.begin_s)
       continue;
-    const StreamKind stream = kernel_cost(kernel, schedule).stream();
-    if (stream == StreamKind::kCompute) continue;
-    Wait& wait = waits[fmt::format("{}, {} at {}", stream_name(stream), format_bytes(moved(kernel)),
-                                   to_string(kernel.provenance))];
+    Wait& wait = waits[fmt::format(
+        "{}, {} at {}", stream == StreamKind::kCollective ? op_name(kernel.op) : stream_name(stream),
+        format_bytes(moved(kernel, schedule)), to_string(kernel.provenance))];
     wait.seconds += event.end_s - event.begin_s;
     ++wait.times;
   }

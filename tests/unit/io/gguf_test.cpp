@@ -218,6 +218,21 @@ TEST_P(GgufModel, HasTheTensorsOfTheModelThatItWasMadeOf) {
     read(begin, info->n_rows(), DType::kBF16, std::as_writable_bytes(std::span(halves)));
     for (size_t i = 0; i < halves.size(); ++i)
       ASSERT_EQ(halves[i], f32_to_bf16(theirs[first + i])) << i;
+    // The last half of every axis but of rows the middle third.
+    TensorSlice slice = whole_slice(info->shape);
+    for (size_t axis = 0; axis < slice.sizes.size(); ++axis) {
+      slice.starts[axis] = slice.sizes[axis] / (axis == 0 ? 3 : 2);
+      slice.sizes[axis] = axis == 0 ? (slice.sizes[axis] + 2) / 3 : slice.sizes[axis] - slice.starts[axis];
+    }
+    std::vector<float> part(static_cast<size_t>(slice.elems()), -1.0f);
+    const Result<void> done =
+        (*source)->read_slice(*info, slice, DType::kF32, std::as_writable_bytes(std::span(part)));
+    ASSERT_TRUE(done.ok()) << done.error();
+    const auto width = part.size() / static_cast<size_t>(slice.sizes[0]);
+    for (size_t i = 0; i < part.size(); ++i) {
+      const size_t r = static_cast<size_t>(slice.starts[0]) + i / width;
+      ASSERT_EQ(part[i], theirs[r * row + (row - width) + i % width]) << i;
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "stowage/io/safetensors.h"
 #include "tests/support/lm_kit.h"
@@ -156,6 +157,53 @@ TEST(LmModel, ThePeakOfLoadingIsTheWeights) {
       const Result<Model> model = load(folder.path(), options, device);
       ASSERT_TRUE(model.ok()) << model.error();
       EXPECT_EQ(measured_peaks(*device), weight_bytes(config, options));
+    }
+}
+
+// What a position of a mesh reads: every leaf, cut along any of its axes, in its own type and in another.
+TEST(LmModel, SlicesOfWeightsAreThoseOfTheWhole) {
+  const TemporaryFolder folder;
+  write_lm(folder.path(), lm_config("qwen2"));
+  std::mt19937 random(5);
+  for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kDisk})
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Result<Model> model = load(folder.path(), {.dtype = dtype});
+      ASSERT_TRUE(model.ok()) << model.error();
+      const WeightSource& source = *model->files().weights;
+      const nn::Decoder types = abstract_weights(model->config(), {.dtype = dtype});
+      const std::vector<Array> leaves = tree_leaves(types);
+      const std::vector<std::string> paths = tree_paths(types);
+      const DevicePtr device = device_for(kind, int64_t{64} << 20, 1);
+      Digest digest;
+      for (size_t i = 0; i < leaves.size(); ++i) {
+        const ArrayType& type = leaves[i].type();
+        ASSERT_TRUE(digest_weight(source, paths[i], type, digest).ok());
+        for (int k = 0; k < 4; ++k) {
+          TensorSlice slice = whole_slice(type.shape.dims());
+          for (size_t axis = 0; axis < slice.sizes.size(); ++axis)
+            if (random() % 2 == 0 && slice.sizes[axis] > 1) {
+              const int64_t half = slice.sizes[axis] / 2;
+              slice.starts[axis] = random() % 2 == 0 ? 0 : half;
+              slice.sizes[axis] = slice.starts[axis] == 0 ? half : slice.sizes[axis] - half;
+            }
+          const auto from_whole = [&](int64_t offset, std::span<std::byte> out) -> Result<void> {
+            model->weights()[i]->read(offset, out);
+            return {};
+          };
+          std::vector<std::byte> expected(static_cast<size_t>(slice.elems() * dtype_bytes(dtype)));
+          ASSERT_TRUE(read_common(from_whole, whole_slice(type.shape.dims()), 0, slice,
+                                  dtype_bytes(dtype), expected)
+                          .ok());
+          const auto n_bytes = static_cast<int64_t>(expected.size());
+          const DeviceBufferPtr buffer = device->allocate(n_bytes, kind);
+          const Result<void> read = read_weight_slice(source, paths[i], type, slice, *buffer);
+          ASSERT_TRUE(read.ok()) << read.error();
+          std::vector<std::byte> got(expected.size());
+          buffer->read(0, got);
+          EXPECT_TRUE(got == expected) << paths[i] << " " << to_string(slice);
+        }
+      }
+      EXPECT_EQ(weights_digest(source, types).value(), digest.hex());
     }
 }
 

@@ -47,24 +47,28 @@ std::vector<Fact> facts_of_program() {
 }
 
 Result<void> check_agreement(Communicator& communicator, std::span<const Fact> facts) {
+  return check_agreement(communicator, communicator.all(), "start", facts);
+}
+
+Result<void> check_agreement(Communicator& communicator, const Group& group, std::string_view label,
+                             std::span<const Fact> facts) {
   std::vector<Fingerprint> items;
   for (const Fact& fact : facts) items.push_back(fingerprint_of(fact));
-  const Group all = communicator.all();
-  const auto odd = communicator.compare(all, "start", items);
+  const auto odd = communicator.compare(group, label, items);
   std::string message;
   for (size_t i = 0; i < facts.size(); ++i) {
     if (odd[i].empty()) continue;
     // All see the same ranks, so all exchange the values.
-    std::vector<char> own(kShownBytes, '\0'), values(kShownBytes * all.ranks.size());
+    std::vector<char> own(kShownBytes, '\0'), values(kShownBytes * group.ranks.size());
     std::memcpy(own.data(), facts[i].value.data(), std::min(facts[i].value.size(), kShownBytes));
-    communicator.all_gather(all, "start", DType::kU8, 1, kShownBytes,
+    communicator.all_gather(group, label, DType::kU8, 1, kShownBytes,
                             reinterpret_cast<const std::byte*>(own.data()),
                             reinterpret_cast<std::byte*>(values.data()));
     std::map<std::string, std::vector<int32_t>> by_value;
-    for (const int32_t rank : all.ranks) {
-      const char* const value = &values[static_cast<size_t>(rank) * kShownBytes];
+    for (size_t at = 0; at < group.ranks.size(); ++at) {
+      const char* const value = &values[at * kShownBytes];
       std::vector<int32_t>& list = by_value[printable({value, strnlen(value, kShownBytes)})];
-      const int32_t process = rank / communicator.devices_per_process();
+      const int32_t process = group.ranks[at] / communicator.devices_per_process();
       if (list.empty() || list.back() != process) list.push_back(process);
     }
     std::vector<std::pair<std::vector<int32_t>, std::string>> by_process;

@@ -77,14 +77,13 @@ void BoundCollective::run(std::span<const std::byte* const> inputs,
   const std::byte* in = inputs[0];
   std::byte* out = outputs[0];
   if (!is_dense(from)) {
-    target.copy(tensor(from, const_cast<std::byte*>(in)), dense_tensor(from, scratch),
-                target.threads());
+    target.copy(tensor(from, const_cast<std::byte*>(in)), dense_tensor(from, scratch), 1);
     in = scratch;
     scratch += dense_bytes(from);
   }
   if (!is_dense(to)) out = scratch;
   exchange(in, out, *mesh->communicator);
-  if (!is_dense(to)) target.copy(dense_tensor(to, out), tensor(to, outputs[0]), target.threads());
+  if (!is_dense(to)) target.copy(dense_tensor(to, out), tensor(to, outputs[0]), 1);
 }
 
 void BoundCollective::exchange(const std::byte* in, std::byte* out,

@@ -23,8 +23,8 @@ int64_t collective_scratch_bytes(const Kernel& kernel);
 class BoundCollective {
  public:
   explicit BoundCollective(const Kernel& kernel);
-  /// Runs it with all members of its group. `scratch` is of collective_scratch_bytes(), and may be null
-  /// where that is 0.
+  /// Runs it with all members of its group, on the calling thread alone. `scratch` is of
+  /// collective_scratch_bytes(), and may be null where that is 0.
   /// Errors: CommunicationError; TraceError where `mesh` is null or is another mesh's.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::byte* scratch, const MeshPosition* mesh, const Target& target) const;

@@ -271,6 +271,11 @@ class MpiWorld : public World {
       communicators_.push_back(std::make_unique<MpiCommunicator>(
           process_, launch.process * devices + device, launch.n_processes * devices, devices));
   }
+  // Two halves that are sent and one that is received, each of a chunk and a header a rank.
+  int64_t window_bytes() const override {
+    constexpr int64_t kLeastSlotBytes = int64_t{sizeof(Header)} + 64;
+    return devices() * 3 * (kHalfWindowBytes + kLeastSlotBytes * n_processes() * devices());
+  }
   // Without it mpirun takes the process for lost and ends the others.
   void leave() override {
     if (!process_->is_aborted) process_->mpi.finalize();

@@ -169,6 +169,11 @@ void WindowCommunicator::move_pieces(const Exchange& exchange) {
 
   const int64_t n_chunks = exchange.n_chunks(), chunk_bytes = exchange.chunk_bytes();
   const size_t n_writers = exchange.writers.size();
+  // A piece that is read in place is taken at once, unless another process would wait for the next chunk
+  // meanwhile.
+  const bool takes_whole =
+      remote.empty() && std::all_of(exchange.writers.begin(), exchange.writers.end(),
+                                    [&](int32_t index) { return is_local(rank_of(index)); });
   std::vector<Slot> slots(n_writers);
   std::vector<Arrived> arrived(n_writers);
   for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
@@ -187,16 +192,17 @@ void WindowCommunicator::move_pieces(const Exchange& exchange) {
       if (local) {
         arrived[i].where = slots[i].direct;
         arrived[i].at = from;
-        if (exchange.take && chunk == 0) arrived[i].bytes = std::max<int64_t>(left, 0);
+        if (exchange.take && takes_whole) arrived[i].bytes = std::max<int64_t>(left, 0);
       } else {
         arrived[i].where = contiguous(region_->at(slots[i].offset), arrived[i].bytes);
         arrived[i].at = 0;
       }
-      if (!exchange.take || (local && chunk > 0)) continue;
+      if (!exchange.take || (local && takes_whole && chunk > 0)) continue;
       {
         const Reading reading(*this);
         exchange.take(index, from, arrived[i]);
       }
+      if (local && !takes_whole && chunk + 1 < n_chunks) continue;
       acknowledge(writer, next(writer));
     }
     if (!exchange.take_all || n_writers == 0) continue;

@@ -33,7 +33,12 @@ class WindowWorld : public World {
     for (int32_t device = 0; device < devices; ++device)
       communicators_.push_back(std::make_unique<WindowCommunicator>(
           region, launch.process * devices + device, timeout_s));
+    if (launch.n_processes > 1) bytes_ = region->bytes();
   }
+  int64_t window_bytes() const override { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
 };
 
 }  // namespace
@@ -48,10 +53,12 @@ Result<Launch> launch_of_environment() {
         !take_number(text, "", fd) || !text.empty() || launch.process >= launch.n_processes)
       return fail("STOW_LAUNCH={}: expected PROCESS/PROCESSES:FD, which the launcher sets", variable);
     launch.fd = fd;
+    launch.n_on_host = launch.n_processes;
     return launch;
   }
   const char *const rank = std::getenv("OMPI_COMM_WORLD_RANK"),
-             *const size = std::getenv("OMPI_COMM_WORLD_SIZE");
+             *const size = std::getenv("OMPI_COMM_WORLD_SIZE"),
+             *const local_size = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (rank == nullptr || size == nullptr) return launch;
   std::string_view rank_text = rank, size_text = size;
   launch.by = Launch::By::kMpirun;
@@ -59,6 +66,9 @@ Result<Launch> launch_of_environment() {
       !take_number(size_text, "", launch.n_processes) || !size_text.empty() ||
       launch.process >= launch.n_processes)
     return fail("OMPI_COMM_WORLD_RANK={} of OMPI_COMM_WORLD_SIZE={}: expected numbers", rank, size);
+  std::string_view local_text = local_size == nullptr ? "" : local_size;
+  if (!take_number(local_text, "", launch.n_on_host) || !local_text.empty() || launch.n_on_host < 1)
+    launch.n_on_host = launch.n_processes;
   return launch;
 }
 
@@ -70,24 +80,25 @@ Communicator& World::communicator(int32_t device) const {
 }
 
 Result<std::unique_ptr<World>> World::join(const WorldOptions& options) {
-  if (options.devices < 1) return fail("expected at least one device, got {}", options.devices);
+  if (options.devices < 0) return fail("expected at least one device, got {}", options.devices);
   if (!(options.timeout_s > 0) || options.timeout_s > 1e9)
     return fail("expected a timeout of more than 0 s and at most 1e9 s, got {} s", options.timeout_s);
   const Result<Launch> launch = launch_of_environment();
   if (!launch) return launch.failure();
-  if (launch->by == Launch::By::kMpirun)
-    return join_mpi(*launch, options);
+  WorldOptions own = options;
+  if (own.devices == 0 && launch->by != Launch::By::kLauncher) own.devices = 1;
+  if (launch->by == Launch::By::kMpirun) return join_mpi(*launch, own);
   const bool alone = launch->by == Launch::By::kItself;
   const Result<std::shared_ptr<Region>> region =
-      alone ? Region::create(options.devices, options.devices, false) : Region::attach(launch->fd);
+      alone ? Region::create(own.devices, own.devices, false) : Region::attach(launch->fd);
   if (!region) return region.failure();
   const int32_t devices = (*region)->devices_per_process();
   if ((*region)->n_ranks() != launch->n_processes * devices)
     return fail("STOW_LAUNCH names {} processes, its memory has {} ranks", launch->n_processes,
                 (*region)->n_ranks());
-  if (devices != options.devices)
-    return fail("expected {} devices a process, as the launcher was told, got {}; give --devices {}",
-                devices, options.devices, options.devices);
+  if (own.devices > 0 && devices != own.devices)
+    return fail("expected {} device{} a process, as the launcher was told, got {}; give --devices {}",
+                devices, devices == 1 ? "" : "s", own.devices, own.devices);
   return std::unique_ptr<World>(
       std::make_unique<WindowWorld>(*launch, *region, options.timeout_s));
 }

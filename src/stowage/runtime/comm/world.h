@@ -18,15 +18,17 @@ struct Launch {
   enum class By { kItself, kLauncher, kMpirun };
   By by = By::kItself;
   int32_t process = 0, n_processes = 1;
+  int32_t n_on_host = 1;  ///< Processes of this host, this one included.
   int fd = -1;  ///< Of the launcher's memory.
 };
 
 /// What the environment says: STOW_LAUNCH of our launcher ("PROCESS/PROCESSES:FD"), or Open MPI's
-/// OMPI_COMM_WORLD_RANK and _SIZE. Errors: a STOW_LAUNCH of another form.
+/// OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_SIZE. Errors: a STOW_LAUNCH of another form.
 Result<Launch> launch_of_environment();
 
 struct WorldOptions {
-  int32_t devices = 1;    ///< Ranks of this process; as many of every other.
+  /// Ranks of this process; as many of every other. 0: as many as the launcher was told, or one.
+  int32_t devices = 1;
   double timeout_s = 60;  ///< How long a rank may be late for a collective.
 };
 
@@ -43,9 +45,12 @@ class World {
 
   int32_t process() const { return launch_.process; }
   int32_t n_processes() const { return launch_.n_processes; }
+  int32_t n_on_host() const { return launch_.n_on_host; }  ///< Processes of this host.
   int32_t devices() const { return static_cast<int32_t>(communicators_.size()); }
   /// The communicator of a device of this process. It belongs to the world.
   Communicator& communicator(int32_t device = 0) const;
+  /// Bytes of host memory through which chunks pass between processes, at most; 0 where there is one.
+  virtual int64_t window_bytes() const { return 0; }
   /// Says that this process has done its part. Called before a normal exit; a process that exits without
   /// it is taken for lost under mpirun.
   virtual void leave() {}
@@ -66,10 +71,13 @@ struct Fact {
 /// The version of the program and the instruction set of its kernels.
 std::vector<Fact> facts_of_program();
 
-/// Checks that every process has the same facts, by digests: constant bytes. All call it with the same
-/// names in the same order.
+/// Checks that all ranks of a group have the same facts, by digests: constant bytes. All call it with the
+/// same names in the same order. `label`: what they are about, for errors of the collective.
 /// Errors, at all of them: "version is 0.9.0 at process 0 and 0.8.0 at process 2: expected ...". Values
 /// beyond 80 characters are cut there.
+Result<void> check_agreement(Communicator& communicator, const Group& group, std::string_view label,
+                             std::span<const Fact> facts);
+/// The same of all ranks, when a program starts.
 Result<void> check_agreement(Communicator& communicator, std::span<const Fact> facts);
 
 }  // namespace stow::comm

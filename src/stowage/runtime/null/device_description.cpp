@@ -29,6 +29,9 @@ struct SecondsField {
 struct SizeField {
   int64_t& (*get)(D&);
 };
+struct DevicesField {
+  int64_t& (*get)(D&);
+};
 struct TextField {
   std::string& (*get)(D&);
   std::vector<std::string> choices;
@@ -36,7 +39,7 @@ struct TextField {
 
 struct Key {
   std::string name;
-  std::variant<RateField, ShareField, SecondsField, SizeField, TextField> field;
+  std::variant<RateField, ShareField, SecondsField, SizeField, DevicesField, TextField> field;
   bool required = true;
 };
 
@@ -73,10 +76,25 @@ const std::vector<Key>& keys() {
   return rows;
 }
 
+// The keys of the last level of the network; all are required.
+const std::vector<Key>& network_keys() {
+  static const std::vector<Key> rows = {
+      {"network.devices", DevicesField{STOW_FIELD(network.back().devices)}},
+      {"network.bandwidth", RateField{STOW_FIELD(network.back().bandwidth)}},
+      {"network.latency_s", SecondsField{STOW_FIELD(network.back().latency_s)}},
+      {"network.achievable", ShareField{STOW_FIELD(network.back().achievable)}},
+  };
+  return rows;
+}
+
 #undef STOW_FIELD
+
+constexpr int64_t kMaxDevices = 1 << 20;
 
 const Key* find_key(const std::string& name) {
   for (const Key& key : keys())
+    if (key.name == name) return &key;
+  for (const Key& key : network_keys())
     if (key.name == name) return &key;
   return nullptr;
 }
@@ -128,6 +146,13 @@ struct Setter {
     field.get(d) = bytes;
     return "";
   }
+  std::string operator()(const DevicesField& field) const {
+    const auto* integer = std::get_if<int64_t>(&value);
+    if (!integer || *integer < 2 || *integer > kMaxDevices)
+      return fmt::format("a number of devices, from 2 to {}", kMaxDevices);
+    field.get(d) = *integer;
+    return "";
+  }
   std::string operator()(const TextField& field) const {
     const auto* text = std::get_if<std::string>(&value);
     const auto& choices = field.choices;
@@ -150,12 +175,16 @@ std::string shown(const Value& value) {
 }
 
 Result<void> set_entry(const TomlEntry& entry, D& d) {
+  if (entry.table < 0 && (entry.name == "network" || entry.name.starts_with("network.")))
+    return fail("expected levels of a network, each under [[network]], got {}",
+                entry.name == "network" ? "network = " + shown(entry.value) : entry.name);
   const Key* key = find_key(entry.name);
   if (!key) {
     if (is_section(entry.name))
       return fail("'{}' is a section of keys, not a key", entry.name);
     std::vector<std::string> names;
     for (const Key& k : keys()) names.push_back(k.name);
+    for (const Key& k : network_keys()) names.push_back(k.name);
     return fail("unknown key '{}'; did you mean '{}'?", entry.name,
                 nearest_name(entry.name, names));
   }
@@ -164,23 +193,62 @@ Result<void> set_entry(const TomlEntry& entry, D& d) {
   return {};
 }
 
+// The levels of a network as they are read, each with its line and the keys that it has.
+struct Level {
+  uint32_t line = 0;
+  std::set<std::string> given;
+};
+
+Result<void> check_levels(const std::vector<Level>& levels, const D& d, const std::string& path) {
+  for (size_t i = 0; i < levels.size(); ++i) {
+    for (const Key& key : network_keys())
+      if (!levels[i].given.contains(key.name))
+        return fail("{}:{}: {} is missing", path, levels[i].line, key.name);
+    if (i == 0) continue;
+    const int64_t inner = d.network[i - 1].devices, outer = d.network[i].devices;
+    if (outer <= inner || outer % inner != 0)
+      return fail("{}:{}: network.devices takes a multiple of the {} of the level above it, which "
+                  "is inside, not {}",
+                  path, levels[i].line, inner, outer);
+  }
+  return {};
+}
+
+std::string value_text(const Key& key, D& d) {
+  return std::visit(
+      [&](const auto& field) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, TextField>)
+          return fmt::format("\"{}\"", field.get(d));
+        else
+          return fmt::format("{}", field.get(d));
+      },
+      key.field);
+}
+
 }  // namespace
 
 Result<DeviceDescription> parse_device_description(std::string_view text, const std::string& path) {
   const Result<std::vector<TomlEntry>> entries = read_toml_entries(
-      text, path, [](const std::string& name) { return find_key(name) != nullptr; });
+      text, path, [](const std::string& name) { return find_key(name) != nullptr; }, "network");
   if (!entries) return entries.failure();
   DeviceDescription d;
   std::set<std::string> given;
+  std::vector<Level> levels;
   for (const TomlEntry& entry : *entries) {
     const auto* other = std::get_if<TomlOther>(&entry.value);
     if (other && *other == TomlOther::kTable && is_section(entry.name)) continue;
+    if (entry.table >= 0 && entry.name == "network") {
+      levels.push_back({entry.line, {}});
+      d.network.emplace_back();
+      continue;
+    }
     if (const Result<void> set = set_entry(entry, d); !set)
       return fail("{}:{}: {}", path, entry.line, set.error());
-    given.insert(entry.name);
+    (entry.table < 0 ? given : levels.back().given).insert(entry.name);
   }
   for (const Key& key : keys())
     if (key.required && !given.contains(key.name)) return fail("{}: {} is missing", path, key.name);
+  if (const Result<void> whole = check_levels(levels, d, path); !whole) return whole.failure();
   return d;
 }
 
@@ -190,18 +258,17 @@ std::string device_description_toml(const DeviceDescription& description) {
   for (const Key& key : keys()) {
     const size_t dot = key.name.find('.');
     const std::string its = dot == std::string::npos ? "" : key.name.substr(0, dot);
-    std::string value = std::visit(
-        [&](const auto& field) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(field)>, TextField>)
-            return fmt::format("\"{}\"", field.get(d));
-          else
-            return fmt::format("{}", field.get(d));
-        },
-        key.field);
+    const std::string value = value_text(key, d);
     if (!key.required && (value == "0" || value == "0.0")) continue;
     if (its != section) text += fmt::format("\n[{}]\n", its);
     section = its;
     text += fmt::format("{} = {}\n", key.name.substr(dot == std::string::npos ? 0 : dot + 1), value);
+  }
+  for (const D::Network& level : description.network) {
+    d.network = {level};
+    text += "\n[[network]]\n";
+    for (const Key& key : network_keys())
+      text += fmt::format("{} = {}\n", key.name.substr(key.name.find('.') + 1), value_text(key, d));
   }
   return text;
 }
@@ -212,7 +279,8 @@ double move_seconds(const DeviceDescription& d, MemoryKind from, MemoryKind to, 
     case StreamKind::kCopyOut: return bytes / d.link.to_host;
     case StreamKind::kDiskRead: return d.disk.latency_s + bytes / d.disk.read;
     case StreamKind::kDiskWrite: return d.disk.latency_s + bytes / d.disk.write;
-    case StreamKind::kCompute: break;
+    case StreamKind::kCompute:
+    case StreamKind::kCollective: break;
   }
   switch (from) {
     case MemoryKind::kDevice:

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
@@ -13,7 +14,7 @@
 namespace stow {
 
 /// Rates are operations and bytes a second, times seconds, sizes bytes. The keys of the file are the
-/// fields: `compute.bf16_flops`. Only the cache and `slows_compute` may be left out.
+/// fields: `compute.bf16_flops`. Only the cache, `slows_compute` and the network may be left out.
 struct DeviceDescription {
   std::string name;
   struct Compute {
@@ -46,11 +47,20 @@ struct DeviceDescription {
     double latency_s = 0;      ///< Of each transfer, in which the disk does nothing else.
     double slows_compute = 0;  ///< As that of the link.
   } disk;
+  /// A level of the network between devices: `[[network]]` in the file, the innermost first. Device
+  /// i stands in block i / devices of the level; devices in one block reach each other over it.
+  struct Network {
+    int64_t devices = 0;    ///< In a block; a multiple of the next inner level's.
+    double bandwidth = 0;   ///< One way, of each device, when all of them send at once.
+    double latency_s = 0;   ///< Of each step of a collective.
+    double achievable = 1;  ///< Share of the bandwidth that collectives reach.
+  };
+  std::vector<Network> network;  ///< Empty: the devices are not connected.
 };
 
 /// Reads a description. `path` is for the errors, which are one line that begins with it and the
 /// number of the line: syntax, an unknown key (with the nearest known one), a value of the wrong
-/// kind, negative or out of range; a figure that is missing.
+/// kind, negative or out of range; a figure that is missing; levels of a network that do not nest.
 Result<DeviceDescription> parse_device_description(std::string_view text, const std::string& path);
 
 /// The description as TOML that reads back to the same.

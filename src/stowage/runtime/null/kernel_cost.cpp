@@ -1,8 +1,11 @@
 #include "stowage/runtime/null/kernel_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "stowage/ir/schedule_walk.h"
 #include "stowage/ops/op_def.h"
+#include "stowage/runtime/null/collective_time.h"
 
 namespace stow {
 namespace {
@@ -107,6 +110,23 @@ void count_op(const Kernel& kernel, KernelCost& work) {
   }
 }
 
+int64_t bytes_of(const View& view) {
+  return view.elems() * dtype_bytes(view.dtype);
+}
+
+void count_collective(const Kernel& kernel, KernelCost& work) {
+  const auto& params = std::get<CollectiveParams>(kernel.params);
+  work.collective = &params;
+  work.collective_op = kernel.op;
+  work.whole_bytes =
+      static_cast<double>(std::max(bytes_of(kernel.inputs[0]), bytes_of(kernel.outputs[0])));
+  const auto n = static_cast<double>(params.group_size());
+  const double share = kernel.op == OpKind::kPermute     ? 1
+                       : kernel.op == OpKind::kAllReduce ? 2 * (n - 1) / n
+                                                         : (n - 1) / n;
+  work.bytes = share * work.whole_bytes;
+}
+
 double product_rate(const KernelCost& work, const DeviceDescription& d) {
   const double share = work.attention ? d.compute.attention_achievable : d.compute.achievable;
   switch (work.product_dtype) {
@@ -131,6 +151,8 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
   KernelCost work;
   if (kernel.kind == KernelKind::kRows) {
     count_rows(*kernel.program, work);
+  } else if (exchanges_data(kernel)) {
+    count_collective(kernel, work);
   } else if (kernel.op == OpKind::kDevicePut) {
     const View &from = kernel.inputs[0], &to = kernel.outputs[0];
     work.from = schedule.buffers[from.buffer.index()].kind;
@@ -163,6 +185,12 @@ KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule) {
 }
 
 double kernel_seconds(const KernelCost& work, const DeviceDescription& d) {
+  if (work.collective) {
+    const double seconds = collective_seconds(d, work.collective_op, work.collective->mesh,
+                                              work.collective->axes, work.whole_bytes);
+    return std::isfinite(seconds) ? seconds
+                                  : 2 * work.whole_bytes / (d.memory.bandwidth * d.memory.achievable);
+  }
   if (work.stream() != StreamKind::kCompute || work.within_host())
     return move_seconds(d, work.from, work.to, work.bytes);
   double bandwidth = d.memory.bandwidth * d.memory.achievable;

@@ -15,21 +15,27 @@ struct KernelCost {
   bool attention = false;   ///< Whether they are attention's.
   double vector_ops = 0;    ///< Elements that an add, a compare, a move between registers takes.
   double special_ops = 0;   ///< Elements that an exp, a root, a division takes.
-  double bytes = 0;         ///< Read and written, each operand and result once.
+  double bytes = 0;  ///< Read and written, each operand and result once; of a collective sent.
   MemoryKind from = MemoryKind::kDevice, to = MemoryKind::kDevice;  ///< Of a move.
+  /// Of a collective of several positions, in the kernel; null of all else.
+  const CollectiveParams* collective = nullptr;
+  OpKind collective_op = OpKind::kAllGather;
+  double whole_bytes = 0;  ///< Of a collective: the larger of its operand and its result.
 
-  /// Where it runs: a move between two memories on the stream of its direction.
-  StreamKind stream() const { return stream_of(from, to); }
+  /// Where it runs: a move between two memories on the stream of its direction, a collective on its own.
+  StreamKind stream() const { return collective ? StreamKind::kCollective : stream_of(from, to); }
   bool within_host() const { return from == to && from != MemoryKind::kDevice; }
 };
 
 /// What a kernel of this schedule does. Row programs are counted step by step, other kernels by the
 /// cost of their op; where an op that changes a part of its operand writes elsewhere, the copy of
-/// the rest counts too.
+/// the rest counts too. A collective sends what a ring sends: S (n - 1) / n of a whole of S bytes, an
+/// all_reduce twice that, a permute S.
 KernelCost kernel_cost(const Kernel& kernel, const Schedule& schedule);
 
 /// Seconds of it: the launch, and the longer of computing and of reading and writing; of a move, the
-/// copy.
+/// copy; of a collective, collective_seconds(), or where the description joins no such mesh the time to
+/// read and write its whole in memory.
 double kernel_seconds(const KernelCost& work, const DeviceDescription& description);
 
 }  // namespace stow

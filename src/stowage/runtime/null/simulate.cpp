@@ -376,6 +376,7 @@ std::string_view stream_name(StreamKind stream) {
     case StreamKind::kCopyOut: return "copy out";
     case StreamKind::kDiskRead: return "disk read";
     case StreamKind::kDiskWrite: return "disk write";
+    case StreamKind::kCollective: return "collective";
   }
   return "";
 }

@@ -16,13 +16,14 @@ namespace stow {
 
 struct StreamUse {
   double busy_s = 0;
-  int64_t runs = 0;  ///< Kernels or moves.
-  double bytes = 0;  ///< Moved; of kCompute 0.
+  int64_t runs = 0;  ///< Kernels, moves or collectives.
+  double bytes = 0;  ///< Moved, of kCollective sent; of kCompute 0.
 };
 
 struct Simulation {
   double step_s = 0;
-  double exposed_s = 0;  ///< The compute stream waited for transfers; step less its busy time.
+  /// The compute stream waited for transfers and collectives; step less its busy time.
+  double exposed_s = 0;
   /// The busiest stream, each as if alone on the device: no order of the same work is faster.
   double bound_s = 0;
   std::array<StreamUse, kNumStreams> streams;
@@ -50,7 +51,7 @@ struct SimulateOptions {
 };
 
 /// Goes through the schedule as the program runner does. The compute stream takes its kernels in
-/// order. A whole move (MovePhase::kWhole) runs on the stream of its direction while compute waits.
+/// order. A whole move or collective (MovePhase::kWhole) runs on its stream while compute waits.
 /// A start waits for compute to have come by it, the link's latency, and for what its stream was
 /// given before; compute goes on, and waits at the done for the oldest start of that number. Starts that nothing waits for
 /// end before the step does. While transfers run, kernels are as much slower as the description
@@ -59,10 +60,10 @@ struct SimulateOptions {
 Simulation simulate(const Schedule& schedule, const DeviceDescription& description,
                     const SimulateOptions& options = {});
 
-/// Bytes that a step moves on each stream, and how often; no times.
+/// Bytes that a step moves or sends on each stream, and how often; no times.
 std::array<StreamUse, kNumStreams> moved_bytes(const Schedule& schedule);
 
-/// "compute", "copy in", "copy out", "disk read", "disk write".
+/// "compute", "copy in", "copy out", "disk read", "disk write", "collective".
 std::string_view stream_name(StreamKind stream);
 
 }  // namespace stow

@@ -1,4 +1,5 @@
 // Strided copies: rows where the innermost axis suits both sides, tiles where it does not.
+#include <array>
 #include <cstring>
 
 #include "stowage/base/error.h"
@@ -6,7 +7,9 @@
 #include "stowage/runtime/cpu/kernels/op_kernels.h"
 #include "stowage/runtime/cpu/kernels/op_types.h"
 #include "stowage/runtime/cpu/kernels/parallel_for.h"
+#include "stowage/runtime/cpu/kernels/repeat_row.h"
 #include "stowage/runtime/cpu/kernels/reverse_row.h"
+#include "stowage/runtime/cpu/kernels/transpose_block.h"
 
 namespace stow::cpu::kernels {
 namespace {
@@ -54,6 +57,47 @@ void copy_rows(W* dst, const W* src, Nest<2> nest, int threads) {
   parallel_for(threads, count(nest) * pieces, kBytesPerThread / unit_bytes, body);
 }
 
+// n groups of elements, each group of `group.extent`.
+template <typename W>
+void copy_groups(W* dst, int64_t dst_step, const W* src, int64_t src_step, int64_t n,
+                 const LoopAxis<2>& group) {
+  const bool repeats = group.stride == std::array<int64_t, 2>{1, 0} && src_step == 1 &&
+                       dst_step == group.extent;
+  if (repeats && group.extent == 2) return repeat_row<2>(dst, src, n);
+  if (repeats && group.extent == 3) return repeat_row<3>(dst, src, n);
+  if (repeats && group.extent == 4) return repeat_row<4>(dst, src, n);
+  constexpr int64_t kPart = 512;  // groups that stay in the first cache
+  for (int64_t first = 0; first < n; first += kPart)
+    for (int64_t k = 0; k < group.extent; ++k)
+      copy_row(dst + first * dst_step + k * group.stride[0], dst_step,
+               src + first * src_step + k * group.stride[1], src_step, std::min(kPart, n - first));
+}
+
+// The same as copy_rows() where rows are short: the next axis is walked for each of their elements.
+template <typename W>
+void copy_short_rows(W* dst, const W* src, Nest<2> nest, int threads) {
+  constexpr int64_t kPiece = 4096;  // rows a unit at most
+  const LoopAxis<2> group = nest.back(), line = nest[nest.size() - 2];
+  nest.resize(nest.size() - 2);
+  const int64_t pieces = (line.extent + kPiece - 1) / kPiece;
+  const int64_t unit_bytes =
+      std::min(line.extent, kPiece) * group.extent * int64_t{sizeof(W)};
+  const auto body = [&](int64_t begin, int64_t end, int) {
+    Walk<2> walk(nest, begin / pieces);
+    int64_t piece = begin % pieces;
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t first = piece * kPiece, n = std::min(kPiece, line.extent - first);
+      copy_groups(dst + walk.offset[0] + first * line.stride[0], line.stride[0],
+                  src + walk.offset[1] + first * line.stride[1], line.stride[1], n, group);
+      if (++piece == pieces) {
+        piece = 0;
+        walk.next();
+      }
+    }
+  };
+  parallel_for(threads, count(nest) * pieces, kBytesPerThread / unit_bytes, body);
+}
+
 // Copies over `row`, where dst is dense, and `column`, where src is, tile by tile through a buffer,
 // so that every cache line is touched once whatever the strides.
 template <typename W>
@@ -72,6 +116,10 @@ void copy_tiles(W* dst, const W* src, const Nest<2>& outer, const LoopAxis<2>& c
       const int64_t width = std::min(kColumn, column.extent - c0);
       const W* s = src + walk.offset[1] + c0 * column.stride[1] + r0 * row.stride[1];
       W* d = dst + walk.offset[0] + c0 * column.stride[0] + r0 * row.stride[0];
+      if (row.stride[0] == 1 && column.stride[1] == 1) {
+        transpose_rows(d, column.stride[0], s, row.stride[1], n, width);
+        continue;
+      }
       for (int64_t r = 0; r < n; ++r)
         copy_row(buffer[r], 1, s + r * row.stride[1], column.stride[1], width);
       for (int64_t c = 0; c < width; ++c)
@@ -96,7 +144,12 @@ int transposed_axis(const Nest<2>& nest) {
 
 template <typename W>
 void copy_typed(W* dst, const W* src, Nest<2>& nest, int threads) {
+  constexpr int64_t kShort = 8;  // elements of a row
+  const bool has_short_rows = nest.size() > 1 && nest.back().extent <= kShort &&
+                              nest[nest.size() - 2].extent > nest.back().extent;
   const int transposed = transposed_axis(nest);
+  if (has_short_rows && (transposed < 0 || nest.back().extent < 4))
+    return copy_short_rows(dst, src, std::move(nest), threads);
   if (transposed < 0) return copy_rows(dst, src, std::move(nest), threads);
   const LoopAxis<2> row = nest.back(), column = nest[static_cast<size_t>(transposed)];
   nest.pop_back();

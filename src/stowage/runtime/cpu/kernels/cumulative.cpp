@@ -42,8 +42,11 @@ void run(const AxisParams& params, const TensorView& x, const TensorView& y, int
   };
   for_each_lane_group(lanes, x.strides[axis], n * int64_t{sizeof(T)}, threads,
                       [&](std::array<int64_t, 2> at, int64_t width, std::array<int64_t, 2> stride) {
-                        if (width == kFew)  // known to the compiler: the states stay in registers
+                        // Widths known to the compiler: the states stay in registers.
+                        if (width == kFew)
                           group(at, std::integral_constant<int64_t, kFew>{}, stride);
+                        else if (width == 1)
+                          group(at, std::integral_constant<int64_t, 1>{}, stride);
                         else
                           group(at, width, stride);
                       });

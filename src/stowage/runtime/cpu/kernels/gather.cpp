@@ -10,50 +10,51 @@
 namespace stow::cpu::kernels {
 namespace {
 
+// to[i] = from[i * from_step + index[i] * stride], of indices in range. Several loads stand together, so that
+// many wait for memory at the same time.
+template <typename W, typename I>
+void read_within(W* to, int64_t to_step, const W* from, int64_t from_step, const I* index,
+                 int64_t stride, int64_t n) {
+  constexpr int64_t kTogether = 8;
+  int64_t i = 0;
+  const auto read_groups = [&](auto place) {
+    for (; i + kTogether <= n; i += kTogether) {
+      W read[kTogether];
+      for (int64_t k = 0; k < kTogether; ++k) read[k] = from[place(i + k)];
+      for (int64_t k = 0; k < kTogether; ++k) to[i + k] = read[k];
+    }
+  };
+  const auto place = [&](int64_t k) { return k * from_step + as_start(index[k]) * stride; };
+  if (to_step == 1 && from_step == 0 && stride == 1)
+    read_groups([&](int64_t k) { return as_start(index[k]); });
+  else if (to_step == 1)
+    read_groups(place);
+  for (; i < n; ++i) to[i * to_step] = from[place(i)];
+}
+
 // to[i] = from[place of index vector i], or `filling` if there is one and the place is out of range,
 // for the vectors of a line.
 template <typename W, typename I>
 void read_line(W* to, int64_t to_step, const W* from, int64_t from_step, const I* index,
                int64_t index_step, int64_t n, const IndexVectors& vectors, const W* filling) {
   const auto& components = vectors.components();
-  const IndexVectors::Component first =
-      components.empty() ? IndexVectors::Component{} : components[0];
-  if (components.size() == 1 && filling != nullptr) {
-    const W other = *filling;
-    const auto last = static_cast<uint64_t>(first.last_start);
-    for (int64_t i = 0; i < n; ++i) {
-      const auto start = static_cast<uint64_t>(as_start(index[i * index_step]));
-      const int64_t place = static_cast<int64_t>(start > last ? 0 : start) * first.stride;
-      const W x = from[i * from_step + place];
-      to[i * to_step] = start > last ? other : x;
-    }
-    return;
-  }
-  // Of 32 bits the places are first made side by side, then read: the first is a loop of vectors.
-  if constexpr (std::is_same_v<I, int32_t>) {
-    constexpr int64_t kPart = 256, kMost = std::numeric_limits<int32_t>::max();
-    if (components.size() == 1 && index_step == 1 && first.last_start <= kMost) {
-      const auto last = static_cast<int32_t>(first.last_start);
-      int32_t starts[kPart];
-      for (int64_t begin = 0; begin < n; begin += kPart) {
-        const int64_t some = std::min(kPart, n - begin);
-        for (int64_t i = 0; i < some; ++i)
-          starts[i] = std::min(std::max(index[begin + i], 0), last);
-        const W* const source = from + begin * from_step;
-        W* const target = to + begin * to_step;
-        if (to_step == 1 && from_step == 0 && first.stride == 1)
-          for (int64_t i = 0; i < some; ++i) target[i] = source[starts[i]];
-        else
-          for (int64_t i = 0; i < some; ++i)
-            target[i * to_step] = source[i * from_step + starts[i] * first.stride];
+  if (components.size() == 1) {
+    const IndexVectors::Component first = components[0];
+    for (int64_t begin = 0; begin < n; begin += kIndexPart) {
+      const int64_t end = std::min(n, begin + kIndexPart);
+      if (index_step == 1 && are_within(index + begin, end - begin, 0, first.last_start)) {
+        read_within(to + begin * to_step, to_step, from + begin * from_step, from_step,
+                    index + begin, first.stride, end - begin);
+        continue;
       }
-      return;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t given = as_start(index[i * index_step]);
+        const int64_t start = std::clamp<int64_t>(given, 0, first.last_start);
+        to[i * to_step] = start == given || filling == nullptr
+                              ? from[i * from_step + start * first.stride]
+                              : *filling;
+      }
     }
-  }
-  if (components.size() == 1 && to_step == 1 && index_step == 1) {
-    for (int64_t i = 0; i < n; ++i)
-      to[i] = from[i * from_step +
-                   std::clamp<int64_t>(as_start(index[i]), 0, first.last_start) * first.stride];
     return;
   }
   for (int64_t i = 0; i < n; ++i) {

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <type_traits>
 
 #include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
@@ -75,6 +78,45 @@ class IndexVectors {
   int64_t component_stride_ = 0;
   std::vector<Component> components_;
 };
+
+/// Index vectors of a line that are looked at together: they are still near when they are used.
+inline constexpr int64_t kIndexPart = 1024;
+
+/// True if all of n indices lie in [first, last], where `first` is 0 or above.
+template <typename I>
+bool are_within(const I* index, int64_t n, int64_t first, int64_t last) {
+  using U = std::make_unsigned_t<I>;
+  constexpr uint64_t kMost = std::numeric_limits<I>::max();
+  if (last < first || static_cast<uint64_t>(first) > kMost) return n == 0;
+  const auto low = static_cast<U>(first);
+  const auto span = static_cast<U>(std::min(static_cast<uint64_t>(last), kMost) - low);
+  int outside = 0;  // what lies below `low` wraps to more than `span`
+  for (int64_t i = 0; i < n; ++i)
+    outside |= static_cast<U>(static_cast<U>(index[i]) - low) > span ? 1 : 0;
+  return outside == 0;
+}
+
+/// True if 32 bits hold where kIndexPart index vectors in range lead to, each `step` elements on.
+inline bool are_near(const std::vector<IndexVectors::Component>& components, int64_t step) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  int64_t last = std::abs(step) < kMost / kIndexPart ? std::abs(step) * kIndexPart : kMost;
+  for (const IndexVectors::Component& c : components)
+    last += c.stride >= 0 && c.last_start < kMost && c.stride < kMost ? c.last_start * c.stride
+                                                                      : kMost;
+  return step >= 0 && last < kMost;
+}
+
+/// i * step + index[i] * stride for n <= kIndexPart indices that are_near(): in `places`, or the indices
+/// themselves where that is what they are.
+template <typename I>
+const int32_t* find_places(const I* index, int64_t n, int64_t step, int64_t stride, int32_t* places) {
+  if constexpr (std::is_same_v<I, int32_t>)
+    if (step == 0 && stride == 1) return index;
+  const auto by = static_cast<int32_t>(step), times = static_cast<int32_t>(stride);
+  for (int32_t i = 0; i < static_cast<int32_t>(n); ++i)
+    places[i] = i * by + static_cast<int32_t>(index[i]) * times;
+  return places;
+}
 
 /// Axes of a window, strides in slices and operand; `axis` is the operand's, not merged yet.
 struct WindowAxis {

@@ -86,10 +86,15 @@ std::optional<std::pair<int, int>> Compiler::one_hot(int i) const {
   const Step& s = step(i);
   if (s.kind != StepKind::kCompute || s.op != OpKind::kSelect || s.dtype != DType::kF32)
     return std::nullopt;
-  const Step &test = step(s.args[0]), &other = step(s.args[2]);
-  if (test.kind != StepKind::kCompute || test.op != OpKind::kEq ||
-      other.kind != StepKind::kConstant || other.imm != 0)
-    return std::nullopt;
+  const Step& other = step(s.args[2]);
+  const int position = one_hot_position(s.args[0]);
+  if (position < 0 || other.kind != StepKind::kConstant || other.imm != 0) return std::nullopt;
+  return std::pair(s.args[1], position);
+}
+
+int Compiler::one_hot_position(int i) const {
+  const Step& test = step(i);
+  if (test.kind != StepKind::kCompute || test.op != OpKind::kEq) return -1;
   for (int k = 0; k < 2; ++k) {
     const int column = test.args[k], position = test.args[1 - k];
     if (step(column).kind != StepKind::kIota || step(column).dtype != DType::kI32 ||
@@ -97,9 +102,9 @@ std::optional<std::pair<int, int>> Compiler::one_hot(int i) const {
       continue;
     const PlanOperand& o =
         plan_.operands[static_cast<size_t>(values_[static_cast<size_t>(column)].operand)];
-    if (o.unit_columns && o.span == Span::kColumn) return std::pair(s.args[1], position);
+    if (o.unit_columns && o.span == Span::kColumn) return position;
   }
-  return std::nullopt;
+  return -1;
 }
 
 void Compiler::find_one_hot(int i) {
@@ -122,6 +127,12 @@ void Compiler::find_one_hot(int i) {
       value(i).by_position = true;
       return;
     }
+  } else if (s.kind == StepKind::kCompute && s.op == OpKind::kConvert) {
+    const int position = one_hot_position(s.args[0]);
+    if (position < 0) return;
+    value(i).span = Span::kColumn;
+    s.args[0] = position;
+    value(i).by_position = true;
   }
 }
 

@@ -34,6 +34,7 @@ struct Fused {
   ReduceRowsKernel reduce = nullptr;
   int keeps = -1;         // A step that it absorbs and others want as well.
   std::vector<int> more;  // Likewise, of a map.
+  bool by_runs = false;   // A sum of a load that it absorbs.
 };
 
 class Compiler {
@@ -77,6 +78,8 @@ class Compiler {
   // What is summed or added of a row with but one element is had for the price of one: step i then
   // takes that element and its position, and whole rows of zeros are never made.
   void find_one_hot(int i);
+  // The position where step i is `column == position`, one i32 a row; -1 where it is not.
+  int one_hot_position(int i) const;
 
   void check_store(int i);
 
@@ -191,6 +194,13 @@ class Compiler {
   // Row reduction j with the terms that it sums up: products of two or three values of f32, or
   // exponentials of differences.
   void fuse_terms(int j);
+
+  // Row reduction j as a sum of an input whose columns lie in runs, which then need not be copied.
+  void fuse_runs(int j);
+  // Step j as a choice together with the comparison that makes it.
+  bool fuse_choice(int j);
+  // Step j as a bound on what another bounds from the other side.
+  bool fuse_clamp(int j);
 
   // Step j, one element added to a row, with the product that makes the row.
   void fuse_poke(int j);

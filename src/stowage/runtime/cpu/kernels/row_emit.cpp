@@ -104,7 +104,11 @@ void Compiler::emit_step(int i, std::vector<PlanStep>& list) {
   if (v.absorbed_by >= 0 || v.made_by >= 0) return;
   ++position_;
   const Fused& fused = fused_[static_cast<size_t>(i)];
-  if (!fused.args.empty()) {
+  if (fused.by_runs) {
+    p.by_runs = true;
+    p.args[0].kind = Place::kOperand;
+    p.args[0].index = value(s.args[0]).operand;
+  } else if (!fused.args.empty()) {
     p.n_args = static_cast<int>(fused.args.size());
     for (int k = 0; k < p.n_args; ++k) p.args[k] = place_of(fused.args[static_cast<size_t>(k)]);
   } else {

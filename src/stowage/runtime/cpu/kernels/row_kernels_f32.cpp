@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "stowage/runtime/cpu/kernels/row_kernels_f32.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "stowage/runtime/cpu/kernels/row_kernels_f32-inl.h"
+#include "stowage/runtime/cpu/kernels/row_extremes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace stow::cpu::HWY_NAMESPACE {
@@ -55,20 +55,11 @@ struct RowMul {
 struct RowDiv {
   HWY_INLINE VF operator()(DF, VF a, VF b) const { return hn::Div(a, b); }
 };
-// NaN wins, +0 is above -0.
 struct RowMax {
-  HWY_INLINE VF operator()(DF, VF a, VF b) const {
-    const VF larger = hn::IfThenElse(hn::Gt(a, b), a, b);
-    const VF y = hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), larger);
-    return hn::IfThenElse(hn::IsNaN(a), a, y);
-  }
+  HWY_INLINE VF operator()(DF, VF a, VF b) const { return max_f32(a, b); }
 };
 struct RowMin {
-  HWY_INLINE VF operator()(DF, VF a, VF b) const {
-    const VF smaller = hn::IfThenElse(hn::Lt(a, b), a, b);
-    const VF y = hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), smaller);
-    return hn::IfThenElse(hn::IsNaN(a), a, y);
-  }
+  HWY_INLINE VF operator()(DF, VF a, VF b) const { return min_f32(a, b); }
 };
 
 // From floats to another form and back there is nothing between widening and narrowing.

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "stowage/runtime/cpu/kernels/reverse_row.h"
 #include "stowage/runtime/cpu/kernels/row_kernels.h"
 #include "stowage/runtime/cpu/kernels/row_scalar.h"
+#include "stowage/runtime/cpu/kernels/transpose_block.h"
 
 namespace stow::cpu {
 namespace {
@@ -52,6 +54,17 @@ void move(const MoveCall& c) {
       std::fill_n(reinterpret_cast<To*>(c.to + r * c.to_row_step), c.cols,
                   F(read<From>(c.from + r * c.from_row_step)));
     return;
+  }
+  if constexpr (std::is_same_v<To, From>) {
+    constexpr int64_t kSize = sizeof(To);
+    const bool loads = c.to_col_step == kSize && c.from_row_step == kSize;
+    const bool stores = c.from_col_step == kSize && c.to_row_step == kSize;
+    const int64_t to_step = loads ? c.to_row_step : c.to_col_step;
+    const int64_t from_step = loads ? c.from_col_step : c.from_row_step;
+    if ((loads || stores) && to_step % kSize == 0 && from_step % kSize == 0)
+      return transpose_rows(reinterpret_cast<To*>(c.to), to_step / kSize,
+                            reinterpret_cast<const From*>(c.from), from_step / kSize,
+                            loads ? c.cols : c.rows, loads ? c.rows : c.cols);
   }
   // Blocks, so that of a transposed operand every cache line is used whole while it is near.
   constexpr int64_t kBlock = 16;
@@ -118,6 +131,16 @@ void iota(const IotaCall& c) {
   for (int64_t r = 0; r < c.rows; ++r) {
     auto* out = reinterpret_cast<T*>(c.out + r * c.out_row_step);
     const int64_t start = c.start + r * c.row_step;
+    if constexpr (std::is_same_v<T, int32_t>) {
+      // Both ends fit, so what lies between does, and 32 bits hold it: a loop of vectors.
+      const int64_t last = start + (c.cols - 1) * c.col_step;
+      if (c.cols > 0 && std::in_range<T>(start) && std::in_range<T>(last)) {
+        auto value = static_cast<uint32_t>(start);
+        const auto step = static_cast<uint32_t>(c.col_step);
+        for (int64_t i = 0; i < c.cols; ++i, value += step) out[i] = static_cast<T>(value);
+        continue;
+      }
+    }
     for (int64_t i = 0; i < c.cols; ++i) out[i] = F(start + i * c.col_step);
   }
 }

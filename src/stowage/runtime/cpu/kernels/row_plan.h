@@ -97,6 +97,7 @@ struct PlanStep {
   int64_t sums_offset = 0;      ///< kReduceColumns in order: of a group so far, in the thread's scratch.
   int64_t chunk_offset = 0;     ///< The same of the present chunk.
   int64_t partial_cols = 0;     ///< kReduceColumns: columns, or 1 where all are alike.
+  bool by_runs = false;         ///< kReduceRows: arg 0 is an input, read run by run of the columns.
   bool keeps = false;           ///< kReduceRows: the last of `args` is a register to write.
   int32_t square_register = -1;  ///< kReduceRows: of a second sum, by ReduceKernels::and_squares.
   int64_t square_lanes_offset = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "stowage/base/error.h"
+#include "stowage/runtime/cpu/kernels/nest.h"
+#include "stowage/runtime/cpu/kernels/op_families.h"
 #include "stowage/runtime/cpu/kernels/row_calls.h"
 #include "stowage/runtime/cpu/kernels/row_plan.h"
 
@@ -26,8 +28,37 @@ void run_plan(const RowPlan& plan, const RowPlan& careful, std::span<const std::
 
 }  // namespace
 
+struct CompiledRowProgram::Copy {
+  kernels::Nest<2> nest;  // 0 is the output, 1 the input
+  int64_t width;
+  bool has_dense_rows;  // on both sides
+  int64_t bytes;
+};
+
+std::shared_ptr<const CompiledRowProgram::Copy> CompiledRowProgram::find_copy(
+    const RowProgram& program) {
+  if (program.steps.size() != 2 || program.inputs.size() != 1 || program.outputs.size() != 1)
+    return nullptr;
+  const Step &load = program.steps[0], &store = program.steps[1];
+  const RowOperand &from = program.inputs[0], &to = program.outputs[0];
+  if (load.kind != StepKind::kLoad || store.kind != StepKind::kStore || from.dtype != to.dtype)
+    return nullptr;
+  Copy copy{{}, dtype_bytes(to.dtype), false, dtype_bytes(to.dtype)};
+  for (size_t d = 0; d < program.dims.size(); ++d) {
+    if (program.dims[d] != 1 && to.strides[d] == 0) return nullptr;
+    kernels::add_axis(copy.nest, program.dims[d], {to.strides[d], from.strides[d]});
+    copy.bytes *= program.dims[d];
+  }
+  kernels::sort_by_stride(copy.nest, 0);
+  kernels::merge(copy.nest);
+  constexpr int64_t kShort = 8;
+  copy.has_dense_rows = copy.nest.empty() || (copy.nest.back().stride == std::array<int64_t, 2>{1, 1} &&
+                                              copy.nest.back().extent > kShort);
+  return std::make_shared<const Copy>(std::move(copy));
+}
+
 CompiledRowProgram::CompiledRowProgram(const RowProgram& program)
-    : n_inputs_(program.inputs.size()), n_outputs_(program.outputs.size()) {
+    : copy_(find_copy(program)), n_inputs_(program.inputs.size()), n_outputs_(program.outputs.size()) {
   std::optional<UnrolledRows> unrolled = unroll_turned(program);
   const RowProgram& made = unrolled ? unrolled->program : program;
   plan_ = std::make_shared<const RowPlan>(compile_row_plan(made, false));
@@ -53,6 +84,9 @@ void CompiledRowProgram::run(std::span<const std::byte* const> inputs,
              "{} inputs and {} outputs for {} and {}", inputs.size(), outputs.size(), n_inputs_,
              n_outputs_);
   STOW_CHECK(reinterpret_cast<uintptr_t>(scratch) % 64 == 0);
+  // What is written past the caches is left to the plan, which can.
+  if (copy_ && !(copy_->has_dense_rows && copy_->bytes >= least_streamed_bytes()))
+    return kernels::copy_nest(outputs[0], inputs[0], copy_->nest, copy_->width, threads);
   if (outputs_.empty()) return run_plan(*plan_, *careful_plan_, inputs, outputs, scratch, threads);
   std::vector<const std::byte*> read;
   for (const UnrolledRows::Base& b : inputs_) read.push_back(inputs[b.operand] + b.offset_bytes);

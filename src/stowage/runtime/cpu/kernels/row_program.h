@@ -32,7 +32,12 @@ class CompiledRowProgram {
 
  private:
   friend class RowProgramRunner;
+  struct Copy;
 
+  /// Null unless the program does nothing but copy one array.
+  static std::shared_ptr<const Copy> find_copy(const RowProgram& program);
+
+  std::shared_ptr<const Copy> copy_;  ///< If not null, what runs do instead of the plan.
   size_t n_inputs_, n_outputs_;
   std::vector<UnrolledRows::Base> inputs_, outputs_;  ///< Of the plan's operands; none if the same.
   std::shared_ptr<const RowPlan> plan_;

@@ -486,30 +486,37 @@ class RowWorker {
     call.lanes = own_ + s.lanes_offset;
     call.square_lanes = own_ + s.square_lanes_offset;
     call.round = Form::kNative;
-    // A call stays within a block of the row.
     const auto move_on = [&](KernelArg& a, const Place& p) {
       if (a.data != nullptr && !a.splat) a.data += call.cols * p.elem_bytes;
     };
-    for (int64_t c = t.col; c < t.col + t.cols;) {
-      const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
-      call.cols = std::min(t.col + t.cols, first + kReduceBlock) - c;
-      call.at_col = c;
-      if (wide_) {  // each block as a row of its own
-        call.first_col = c - first;
-        call.total_cols = std::min(kReduceBlock, plan_.cols - first);
-        call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
-      } else {
-        call.first_col = c;
-        call.total_cols = plan_.cols;
-        call.round = s.round;
-        call.out = own_ + reg(s.out.index).offset;
-        if (s.square_register >= 0) call.square_out = own_ + reg(s.square_register).offset;
+    // A call stays within a block of the row.
+    const auto reduce = [&](int64_t first_col, int64_t n_cols) {
+      for (int64_t c = first_col; c < first_col + n_cols;) {
+        const int64_t block = c / kReduceBlock, first = block * kReduceBlock;
+        call.cols = std::min(first_col + n_cols, first + kReduceBlock) - c;
+        call.at_col = c;
+        if (wide_) {  // each block as a row of its own
+          call.first_col = c - first;
+          call.total_cols = std::min(kReduceBlock, plan_.cols - first);
+          call.out = shared_ + s.partials_offset + block * s.out.elem_bytes;
+        } else {
+          call.first_col = c;
+          call.total_cols = plan_.cols;
+          call.round = s.round;
+          call.out = own_ + reg(s.out.index).offset;
+          if (s.square_register >= 0) call.square_out = own_ + reg(s.square_register).offset;
+        }
+        calls_(s.reduce.rows, call);
+        c += call.cols;
+        for (int k = 0; k < n; ++k) move_on(call.args[k], s.args[k]);
+        if (s.keeps) move_on(call.keep, s.args[n]);
       }
-      calls_(s.reduce.rows, call);
-      c += call.cols;
-      for (int k = 0; k < n; ++k) move_on(call.args[k], s.args[k]);
-      if (s.keeps) move_on(call.keep, s.args[n]);
-    }
+    };
+    if (!s.by_runs) return reduce(t.col, t.cols);
+    for_each_run(t, [&](int64_t c, int64_t n_run) {
+      call.args[0].data = address(s.args[0].index, c);
+      reduce(c, n_run);
+    });
   }
 
   void fold_blocks(const PlanStep& s, int64_t blocks) {

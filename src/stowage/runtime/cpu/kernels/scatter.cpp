@@ -285,52 +285,84 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
   });
 }
 
-// Updates of a line of index vectors that fall into rows [low, high) of the first component's axis.
-template <typename F, typename T, typename U, typename I>
-void update_line(T* to, int64_t to_step, const U* from, int64_t from_step, const I* index,
-                 int64_t index_step, int64_t n, const IndexVectors& vectors, int64_t low,
-                 int64_t high) {
-  const auto& components = vectors.components();
-  const IndexVectors::Component first = components[0];
-  if (components.size() == 1) {
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t start = as_start(index[i * index_step]);
-      if (start >= low && start < high)
-        F::apply(to[i * to_step + start * first.stride], from[i * from_step]);
-    }
-    return;
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    const I* vector = index + i * index_step;
-    int64_t place = i * to_step;
-    bool within = true;
-    for (size_t k = 0; k < components.size(); ++k) {
-      const int64_t start = as_start(vector[static_cast<int64_t>(k) * vectors.component_stride()]);
-      within = within && start >= 0 && start <= components[k].last_start;
-      place += start * components[k].stride;
-      if (k == 0) within = within && start >= low && start < high;
-    }
-    if (within) F::apply(to[place], from[i * from_step]);
-  }
+// Updates element place[i] of `to` with element source[i] of `from`, or with the i-th where `source` is null, in
+// order; from_step counts elements.
+using UpdatePlaces = void (*)(std::byte* to, const int32_t* place, const std::byte* from,
+                              int64_t from_step, const int32_t* source, int64_t n);
+template <typename F, typename T, typename U>
+void update_places(std::byte* to_bytes, const int32_t* place, const std::byte* from_bytes,
+                   int64_t from_step, const int32_t* source, int64_t n) {
+  T* const to = reinterpret_cast<T*>(to_bytes);
+  const U* const from = reinterpret_cast<const U*>(from_bytes);
+  if (source == nullptr)
+    for (int64_t i = 0; i < n; ++i) F::apply(to[static_cast<size_t>(place[i])], from[i * from_step]);
+  else
+    for (int64_t i = 0; i < n; ++i)
+      F::apply(to[static_cast<size_t>(place[i])], from[source[i] * from_step]);
 }
 
-// The same by address.
-using UpdateLine = void (*)(std::byte* to, int64_t to_step, const std::byte* from,
-                            int64_t from_step, const std::byte* index, int64_t index_step,
-                            int64_t n, const IndexVectors& vectors, int64_t low, int64_t high);
-template <typename F, typename T, typename U, typename I>
-void update_line_at(std::byte* to, int64_t to_step, const std::byte* from, int64_t from_step,
-                    const std::byte* index, int64_t index_step, int64_t n,
-                    const IndexVectors& vectors, int64_t low, int64_t high) {
-  update_line<F>(reinterpret_cast<T*>(to), to_step, reinterpret_cast<const U*>(from), from_step,
-                 reinterpret_cast<const I*>(index), index_step, n, vectors, low, high);
+// A line of index vectors with the elements that they lead to; addresses are those of the first, steps count
+// elements.
+struct ScatterLine {
+  std::byte* to;
+  int64_t to_step, to_bytes;
+  const std::byte* from;
+  int64_t from_step, from_bytes;
+  const std::byte* index;
+  int64_t index_step;
+  int64_t n;
+};
+
+// Updates of a line that fall into rows [low, high) of the first component's axis. Where they go is found for
+// a part of the line at a time, so that the loops that update know nothing of indices.
+template <typename I>
+void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t low, int64_t high,
+                 UpdatePlaces update) {
+  const auto& components = vectors.components();
+  const bool is_near = are_near(components, line.to_step);
+  const bool is_plain = is_near && components.size() == 1 && line.index_step == 1;
+  const int64_t stride = components[0].stride;
+  for (int64_t begin = 0; begin < line.n; begin += kIndexPart) {
+    const int64_t n = std::min(kIndexPart, line.n - begin);
+    const I* const index = reinterpret_cast<const I*>(line.index) + begin * line.index_step;
+    std::byte* const to = line.to + begin * line.to_step * line.to_bytes;
+    const std::byte* const from = line.from + begin * line.from_step * line.from_bytes;
+    int32_t places[kIndexPart], sources[kIndexPart];
+    if (is_plain && are_within(index, n, low, high - 1)) {
+      update(to, find_places(index, n, line.to_step, stride, places), from, line.from_step, nullptr, n);
+      continue;
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const I* const vector = index + i * line.index_step;
+      int64_t place = i * line.to_step;
+      bool within = true;
+      for (size_t k = 0; k < components.size(); ++k) {
+        const int64_t start = as_start(vector[static_cast<int64_t>(k) * vectors.component_stride()]);
+        within = within && start >= (k == 0 ? low : 0) &&
+                 start <= (k == 0 ? high - 1 : components[k].last_start);
+        if (within) place += start * components[k].stride;
+      }
+      if (!is_near) {
+        const int32_t here = 0;
+        if (within)
+          update(to + place * line.to_bytes, &here, from + i * line.from_step * line.from_bytes,
+                 line.from_step, nullptr, 1);
+        continue;
+      }
+      places[kept] = static_cast<int32_t>(place);
+      sources[kept] = static_cast<int32_t>(i);
+      kept += within ? 1 : 0;
+    }
+    update(to, places, from, line.from_step, sources, kept);
+  }
 }
 
 // Where windows form rows and are short, or updates are denser along the index vectors: element
 // after element of the window, each for all index vectors in order. Threads share the elements of the
 // window where these are many, else the rows of the first component's axis.
 void scatter_elements(const GatherParams& params, const TensorView& y, const TensorView& indices,
-                      const TensorView& updates, UpdateLine update, int threads) {
+                      const TensorView& updates, UpdatePlaces update, int threads) {
   const IndexVectors vectors(params, y, indices, updates);
   Nest<2> window;
   for (const WindowAxis& axis : window_axes(params, y, updates))
@@ -354,11 +386,21 @@ void scatter_elements(const GatherParams& params, const TensorView& y, const Ten
         Walk<2> inside(window, by_rows ? 0 : begin);
         for (int64_t e = by_rows ? 0 : begin; e < last; ++e, inside.next()) {
           Walk<3> walk(lines, 0);
-          for (int64_t l = 0; l < n_lines; ++l, walk.next())
-            update(y.data + (inside.offset[1] + walk.offset[2]) * to_bytes, line.stride[2],
-                   updates.data + (inside.offset[0] + walk.offset[0]) * from_bytes, line.stride[0],
-                   index + walk.offset[1] * index_bytes, line.stride[1], line.extent, vectors, low,
-                   high);
+          for (int64_t l = 0; l < n_lines; ++l, walk.next()) {
+            const ScatterLine at = {
+                .to = y.data + (inside.offset[1] + walk.offset[2]) * to_bytes,
+                .to_step = line.stride[2],
+                .to_bytes = to_bytes,
+                .from = updates.data + (inside.offset[0] + walk.offset[0]) * from_bytes,
+                .from_step = line.stride[0],
+                .from_bytes = from_bytes,
+                .index = index + walk.offset[1] * index_bytes,
+                .index_step = line.stride[1],
+                .n = line.extent};
+            with_index(indices.dtype, [&](auto i) {
+              update_line<decltype(i)>(at, vectors, low, high, update);
+            });
+          }
         }
       });
 }
@@ -382,9 +424,7 @@ template <typename F, typename T, typename U>
 void scatter_typed(const GatherParams& params, const TensorView& y, const TensorView& indices,
                    const TensorView& updates, int threads) {
   if (goes_by_elements(params, y, indices, updates))
-    return with_index(indices.dtype, [&](auto i) {
-      scatter_elements(params, y, indices, updates, update_line_at<F, T, U, decltype(i)>, threads);
-    });
+    return scatter_elements(params, y, indices, updates, update_places<F, T, U>, threads);
   scatter_direct(params, y, indices, updates, update_row_at<F, T, U>, dense_kernel<F, T, U>(y.dtype),
                  threads);
 }

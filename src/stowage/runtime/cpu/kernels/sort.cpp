@@ -1,6 +1,10 @@
 // Sorting lanes: keys become unsigned integers of the same order, paired with their positions, so
 // that an unstable sort in place gives the stable order.
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/cpu/kernels/op_families.h"
@@ -137,6 +141,99 @@ void for_each_lane(int64_t axis_number, Order order, Views in, Views out, void* 
   });
 }
 
+// Orders n keys digit by digit, the lowest first, in turns between `keys` and as much spare memory. Returns
+// which of the two they end up in.
+template <int kBits, typename U>
+U* sort_by_digits(U* keys, U* spare, int64_t n) {
+  constexpr U kMask = (U{1} << kBits) - 1;
+  int64_t ends[size_t{1} << kBits];
+  for (int shift = 0; shift < static_cast<int>(8 * sizeof(U)); shift += kBits) {
+    std::fill(std::begin(ends), std::end(ends), 0);
+    for (int64_t i = 0; i < n; ++i) ++ends[keys[i] >> shift & kMask];
+    if (ends[keys[0] >> shift & kMask] == n) continue;
+    int64_t before = 0;
+    for (int64_t& end : ends) before += std::exchange(end, before);
+    for (int64_t i = 0; i < n; ++i) spare[ends[keys[i] >> shift & kMask]++] = keys[i];
+    std::swap(keys, spare);
+  }
+  return keys;
+}
+
+// The element whose ordered() this is, in an order with signed zeros. Not of NaNs.
+template <typename T, typename U>
+T from_ordered(U key, bool descending) {
+  if (descending) key = static_cast<U>(~key);
+  constexpr U kSign = U{1} << (8 * sizeof(U) - 1);
+  T x{};
+  if constexpr (kIsFloat<T>) {
+    const U bits = (key & kSign) != 0 ? static_cast<U>(key & ~kSign) : static_cast<U>(~key);
+    store<T>(std::bit_cast<Acc<T>>(bits), x);
+  } else {
+    x = static_cast<T>(std::is_signed_v<T> ? key ^ kSign : key);
+  }
+  return x;
+}
+
+// Lanes that are sorted by nothing but themselves need no positions: elements with equal keys are the same.
+// Floats have two exceptions, NaNs and zeros of both signs, which are written in the order that they came in.
+// The scratch of a lane holds two lists of keys instead of one of entries.
+template <typename T>
+void sort_values(int64_t axis_number, bool descending, const TensorView& x, const TensorView& y,
+                 void* scratch, int threads) {
+  using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  const auto axis = static_cast<size_t>(axis_number);
+  const int64_t n = x.dims[axis], lanes = lanes_of(axis_number, x);
+  const int64_t lane_bytes = lane_scratch_bytes(axis_number, x);
+  Nest<2> nest;
+  for (size_t a = 0; a < x.dims.size(); ++a)
+    if (a != axis) add_axis(nest, x.dims[a], {y.strides[a], x.strides[a]});
+  const int64_t to_step = y.strides[axis], from_step = x.strides[axis];
+  const auto lane = [&](T* to, const T* from, U* keys) {
+    const Order order = {descending, true};
+    int64_t n_keys = 0, n_zeros[2] = {};
+    for (int64_t i = 0; i < n; ++i) {
+      const T value = from[i * from_step];
+      const U key = ordered(value, order);
+      keys[n_keys] = key;
+      if constexpr (kIsFloat<T>) {
+        const auto wide = load(value);
+        if (wide == 0) ++n_zeros[std::signbit(wide) ? 1 : 0];
+        n_keys += wide == wide ? 1 : 0;
+      } else {
+        ++n_keys;
+      }
+    }
+    const int64_t n_nans = n - n_keys, first = descending ? n_nans : 0;
+    constexpr int64_t kMany = 1 << 13;  // keys that are worth longer digits
+    if (n_keys > 0) {
+      const U* const sorted = n_keys < kMany ? sort_by_digits<8>(keys, keys + n, n_keys)
+                                             : sort_by_digits<11>(keys, keys + n, n_keys);
+      for (int64_t i = 0; i < n_keys; ++i)
+        to[(first + i) * to_step] = from_ordered<T>(sorted[i], descending);
+    }
+    if constexpr (kIsFloat<T>) {
+      const auto write_in_order = [&](int64_t at, const auto& is_one) {
+        for (int64_t i = 0; i < n; ++i)
+          if (is_one(load(from[i * from_step]))) to[at++ * to_step] = from[i * from_step];
+      };
+      if (n_nans > 0) write_in_order(descending ? 0 : n_keys, [](auto v) { return v != v; });
+      if (n_zeros[0] > 0 && n_zeros[1] > 0) {
+        int64_t at = first;
+        while (load(to[at * to_step]) != 0) ++at;
+        write_in_order(at, [](auto v) { return v == 0; });
+      }
+    }
+  };
+  const int users = static_cast<int>(std::clamp<int64_t>(lanes, 1, threads));
+  parallel_for(users, lanes, 2048 / n, [&](int64_t begin, int64_t end, int thread) {
+    auto* keys = reinterpret_cast<U*>(static_cast<std::byte*>(scratch) + thread * lane_bytes);
+    Walk<2> walk(nest, begin);
+    for (int64_t i = begin; i < end; ++i, walk.next())
+      lane(reinterpret_cast<T*>(y.data) + walk.offset[0],
+           reinterpret_cast<const T*>(x.data) + walk.offset[1], keys);
+  });
+}
+
 }  // namespace
 
 int64_t sort_scratch_bytes(int64_t axis, Views in, int threads) {
@@ -146,6 +243,16 @@ int64_t sort_scratch_bytes(int64_t axis, Views in, int threads) {
 
 void sort(const AxisParams& params, Views in, Views out, void* scratch, int threads) {
   const auto axis = static_cast<size_t>(params.axis);
+  constexpr int64_t kFew = 128;  // elements, which comparisons order sooner
+  const TensorView& key = in[0];
+  if (in.size() == 1 && key.dtype != DType::kBool && key.dims[axis] > kFew) {
+    if (key.elems() == 0) return;
+    return with_dtype(key.dtype, [&](auto t) {
+      using T = decltype(t);
+      if constexpr (!std::is_same_v<T, Bool>)
+        sort_values<T>(params.axis, params.flag, key, out[0], scratch, threads);
+    });
+  }
   for_each_lane(
       params.axis, {params.flag, false}, in, out, scratch, threads,
       [](auto* entries, int64_t n) { std::sort(entries, entries + n); },

@@ -1,0 +1,137 @@
+#include "stowage/cli/together.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "stowage/cli/arguments.h"
+#include "stowage/cli/launch.h"
+#include "stowage/io/digest.h"
+#include "stowage/ir/schedule.h"
+#include "stowage/ir/schedule_walk.h"
+#include "stowage/train/mesh.h"
+
+namespace stow {
+namespace {
+
+// Processes of the job on this machine. The launcher starts all of its on one.
+int64_t processes_on_host(const comm::Launch& launch) {
+  if (launch.by != comm::Launch::By::kMpirun) return launch.n_processes;
+  const char* const text = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const int64_t n = text ? std::atoll(text) : 0;
+  return n >= 1 && n <= launch.n_processes ? n : launch.n_processes;
+}
+
+// Runs it for every device of this process at once; the result of the first that failed.
+Result<void> for_each_device(comm::World& world,
+                             const std::function<Result<void>(comm::Communicator&)>& run) {
+  std::vector<Result<void>> results(static_cast<size_t>(world.devices()));
+  std::vector<std::thread> threads;
+  const auto run_one = [&](int32_t device) {
+    Result<void>& result = results[static_cast<size_t>(device)];
+    try {
+      result = run(world.communicator(device));
+    } catch (const std::exception& error) {
+      result = fail("{}", error.what());
+    }
+  };
+  for (int32_t device = 1; device < world.devices(); ++device) threads.emplace_back(run_one, device);
+  run_one(0);
+  for (std::thread& thread : threads) thread.join();
+  for (Result<void>& result : results)
+    if (!result) return std::move(result);
+  return {};
+}
+
+}  // namespace
+
+int threads_each(int64_t devices_on_host) {
+  return static_cast<int>(std::max<int64_t>(omp_get_max_threads() / devices_on_host, 1));
+}
+
+void add_devices_of_mesh(std::vector<std::string>& arguments) {
+  const auto has = [&](std::string_view option) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+      return argument == option || argument.starts_with(std::string(option) + "=");
+    });
+  };
+  if (!has("--processes") || has("--devices") || has("--help") || has("-h")) return;
+  std::vector<std::string> left = arguments;
+  const Result<LaunchOptions> launch = take_launch_options(left);
+  if (!launch) return;
+  const Result<CommandLine> line = parse_train_arguments("train", "", left);
+  if (!line || line->config.mesh.size() % launch->processes != 0) return;
+  if (const int64_t devices = line->config.mesh.size() / launch->processes; devices > 1)
+    arguments.insert(arguments.end(), {"--devices", fmt::format("{}", devices)});
+}
+
+Result<Together> join_processes(const TrainConfig& config, int32_t devices) {
+  const Result<comm::Launch> launch = comm::launch_of_environment();
+  if (!launch) return launch.failure();
+  const int64_t size = config.mesh.size(), n = launch->n_processes;
+  const std::string mesh = size == 1 ? "one device (no mesh.* is set)" : to_string(mesh_of(config));
+  Together together;
+  together.devices = devices > 0 ? devices : std::max<int64_t>(size / n, 1);
+  if (together.devices * n != size)
+    return fail("train: {} process{} of {} device{} {} not the {} of {}: set mesh.data, --devices or "
+                "--processes",
+                n, n == 1 ? "" : "es", together.devices, together.devices == 1 ? "" : "s",
+                n == 1 ? "is" : "are", size == 1 ? "mesh" : fmt::format("{} devices", size), mesh);
+  together.devices_on_host = together.devices * processes_on_host(*launch);
+  together.threads = threads_each(together.devices_on_host);
+  if (n == 1) return together;
+  Result<std::unique_ptr<comm::World>> world = comm::World::join(
+      {.devices = static_cast<int32_t>(together.devices), .timeout_s = config.runtime.timeout});
+  if (!world) return fail("train: {}", world.error());
+  together.world = std::move(*world);
+  return together;
+}
+
+Result<void> check_agreement(const Together& together, std::span<const comm::Fact> facts) {
+  if (!together.world) return {};
+  return for_each_device(*together.world, [&](comm::Communicator& communicator) {
+    return comm::check_agreement(communicator, facts);
+  });
+}
+
+std::string schedule_digest(const Executable& program) {
+  Digest digest;
+  const auto add = [&](auto... numbers) {
+    const std::array all = {static_cast<int64_t>(numbers)...};
+    digest.update(std::as_bytes(std::span(all)));
+  };
+  const ir::Schedule& schedule = program.schedule();
+  for (const ir::Buffer& b : schedule.buffers)
+    add(b.bytes, b.slots, b.slot_bytes, b.kind, b.role, b.index);
+  for_each_kernel(schedule.instructions, [&](const ir::Kernel& kernel) {
+    add(kernel.kind, kernel.op, kernel.phase, kernel.transfer, kernel.scratch_bytes);
+    for (const auto* views : {&kernel.inputs, &kernel.outputs})
+      for (const ir::View& view : *views) add(view.buffer.index());
+  });
+  for (const KindAnalysis& kind : program.memory_analysis().kinds) add(kind.total_bytes);
+  return digest.hex();
+}
+
+int64_t least_of_all(const Together& together, int64_t value) {
+  if (!together.world) return value;
+  int64_t least = value;
+  const Result<void> done = for_each_device(*together.world, [&](comm::Communicator& communicator) {
+    int64_t mine = value, found = value;
+    communicator.all_reduce(communicator.all(), "start", ReduceKind::kMin, DType::kI64, 1,
+                            reinterpret_cast<const std::byte*>(&mine),
+                            reinterpret_cast<std::byte*>(&found));
+    if (communicator.rank() % communicator.devices_per_process() == 0) least = found;
+    return Result<void>();
+  });
+  if (!done) throw comm::CommunicationError(done.error());
+  return least;
+}
+
+}  // namespace stow

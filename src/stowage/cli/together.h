@@ -1,0 +1,52 @@
+// The processes of a training run over a mesh: which devices each has, and what all must have alike.
+// Not the start of processes; that is the launcher's (cli/launch.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/base/result.h"
+#include "stowage/runtime/comm/world.h"
+#include "stowage/session/compile.h"
+#include "stowage/train/config.h"
+
+namespace stow {
+
+/// What this process has of a run.
+struct Together {
+  std::unique_ptr<comm::World> world;  ///< All processes; null where there is one.
+  int64_t devices = 1;                 ///< Of this process.
+  int64_t devices_on_host = 1;         ///< Of all processes of this machine.
+  int threads = 1;                     ///< Of each device.
+
+  bool is_first() const { return !world || world->process() == 0; }  ///< Whether it prints and writes.
+};
+
+/// Threads of each of so many devices of this machine.
+int threads_each(int64_t devices_on_host);
+
+/// Adds --devices to the arguments of `train` that have --processes without it: as many as make up the mesh.
+/// Leaves arguments that have faults to their parser.
+void add_devices_of_mesh(std::vector<std::string>& arguments);
+
+/// Joins the processes that were started for the mesh of the configuration. `devices`: of each process, as
+/// --devices says; 0: as many as make up the mesh.
+/// Errors: devices times processes are not the mesh; those of World::join.
+Result<Together> join_processes(const TrainConfig& config, int32_t devices);
+
+/// Checks that all processes have the same facts. All call it at the same place.
+/// Errors: as comm::check_agreement.
+Result<void> check_agreement(const Together& together, std::span<const comm::Fact> facts);
+
+/// Of what a program runs in which order, on which buffers, and what it takes. Equal programs have equal
+/// ones; hexadecimal digits.
+std::string schedule_digest(const Executable& program);
+
+/// The least of the values that the processes give. All call it at the same place.
+int64_t least_of_all(const Together& together, int64_t value);
+
+}  // namespace stow

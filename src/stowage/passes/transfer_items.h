@@ -1,0 +1,103 @@
+// The list that passes/transfers.cpp reorders: instructions, the lanes of what is started and awaited.
+// Not the rules by which they change places.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "stowage/base/inside.h"
+#include "stowage/ir/schedule_walk.h"
+#include "stowage/passes/access.h"
+
+namespace stow {
+
+/// A stream's transfers of one direction, numbered as StreamKind. The collective stream has two: what
+/// computation waits for is started early, and in kReduced what computation has made is awaited late.
+using Lane = size_t;
+inline constexpr Lane kReduced = kNumStreams;
+inline constexpr size_t kNumLanes = kNumStreams + 1;
+
+inline Lane lane_of(const Kernel& kernel, StreamKind stream) {
+  const bool reduces = kernel.op == OpKind::kReduceScatter || kernel.op == OpKind::kAllReduce;
+  return stream == StreamKind::kCollective && reduces ? kReduced : static_cast<Lane>(stream);
+}
+
+inline bool is_inward(Lane lane) {
+  return lane == static_cast<Lane>(StreamKind::kCopyIn) ||
+         lane == static_cast<Lane>(StreamKind::kDiskRead) ||
+         lane == static_cast<Lane>(StreamKind::kCollective);
+}
+
+/// One instruction of a list, `shift` iterations ahead of the loop around (behind, where negative).
+struct Item {
+  Instruction instruction;
+  int shift = 0;
+  std::vector<Access> accesses;
+  int passed = 0;  // of a start or a done: so many others of its stream are under way at once
+  std::array<bool, kNumLanes> moves{};  // by lane: whether a nested list has moves of it
+  StreamKind stream = StreamKind::kCompute;
+  Lane lane = 0;
+  const Kernel* move(Lane lane, MovePhase phase) const {
+    const Kernel* k = instruction.kernel();
+    return k && k->phase == phase && this->lane == lane ? k : nullptr;
+  }
+};
+
+/// A list whose items change places often and are large.
+class Items {
+ public:
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  Item& operator[](size_t i) { return *items_[i]; }
+  const Item& operator[](size_t i) const { return *items_[i]; }
+
+  void add(Item item) { insert(size(), std::move(item)); }
+  void insert(size_t at, Item item) {
+    items_.insert(place(at), std::make_unique<Item>(std::move(item)));
+  }
+  void erase(size_t at) { items_.erase(place(at)); }
+  /// The item at `from` goes to `to`; those between close up.
+  void relocate(size_t from, size_t to) {
+    if (from < to)
+      std::rotate(place(from), place(from + 1), place(to + 1));
+    else
+      std::rotate(place(to), place(from), place(from + 1));
+  }
+  /// Those of [begin, end) that are to go last, by number, go there.
+  void put_last(size_t begin, size_t end, const std::vector<bool>& last) {
+    std::vector<Owned> moved;
+    size_t to = begin;
+    for (size_t i = begin; i < end; ++i)
+      if (last[i])
+        moved.push_back(std::move(items_[i]));
+      else if (to++ != i)
+        items_[to - 1] = std::move(items_[i]);
+    std::move(moved.begin(), moved.end(), place(to));
+  }
+
+  template <typename Pointer>
+  struct Iterator {
+    Pointer at;
+    auto& operator*() const { return **at; }
+    Iterator& operator++() {
+      ++at;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at != other.at; }
+  };
+  auto begin() { return Iterator<std::unique_ptr<Item>*>{items_.data()}; }
+  auto end() { return Iterator<std::unique_ptr<Item>*>{items_.data() + size()}; }
+
+ private:
+  using Owned = std::unique_ptr<Item>;
+  std::vector<Owned>::iterator place(size_t at) {
+    return items_.begin() + static_cast<std::ptrdiff_t>(at);
+  }
+
+  std::vector<Owned> items_;
+};
+
+}  // namespace stow

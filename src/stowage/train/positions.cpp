@@ -1,0 +1,135 @@
+#include "stowage/train/positions.h"
+
+#include <cstring>
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "stowage/base/error.h"
+#include "stowage/runtime/streams.h"
+
+namespace stow {
+
+Positions::Positions(DevicePtr device) { at_.push_back({std::move(device), {}}); }
+
+Positions::Positions(const MeshShape& mesh, std::vector<DevicePtr> devices, comm::World* world,
+                     double timeout_s)
+    : mesh_(mesh), world_(world) {
+  const int64_t n_here = static_cast<int64_t>(devices.size());
+  STOW_CHECK(n_here * n_processes() == mesh.size(), "{} processes of {} devices are no {}",
+             n_processes(), n_here, to_string(mesh));
+  if (!world)
+    own_ = comm::communicators_of_threads(static_cast<int32_t>(n_here), {.timeout_s = timeout_s});
+  std::vector<int32_t> ranks;
+  for (int64_t i = 0; i < mesh.size(); ++i) ranks.push_back(static_cast<int32_t>(i));
+  for (size_t i = 0; i < devices.size(); ++i) {
+    comm::Communicator* const communicator =
+        world ? &world->communicator(static_cast<int32_t>(i)) : own_[i].get();
+    at_.push_back({std::move(devices[i]),
+                   {communicator, ranks, process() * n_here + static_cast<int64_t>(i)}});
+  }
+}
+
+std::span<const ExecutablePtr> Positions::bound(const ExecutablePtr& program) {
+  std::vector<ExecutablePtr>& all = bound_[program];
+  if (all.empty()) all.push_back(program);
+  while (all.size() < at_.size()) all.push_back(program->bound_again());
+  return all;
+}
+
+PositionBuffers Positions::run(const ExecutablePtr& program, const PositionBuffers& arguments,
+                               RunObserver* observer) {
+  if (mesh_.rank() == 0) return {program->run(*at_[0].device, arguments[0], observer)};
+  const std::span<const ExecutablePtr> programs = bound(program);
+  PositionBuffers results(at_.size());
+  std::vector<std::exception_ptr> errors(at_.size());
+  std::vector<uint64_t> tickets;
+  for (size_t i = 0; i < at_.size(); ++i)
+    tickets.push_back(at_[i].device->worker().start([&, i] {
+      const Position& at = at_[i];
+      try {
+        results[i] =
+            programs[i]->run(*at.device, arguments[i], i == 0 ? observer : nullptr, &at.mesh);
+      } catch (const std::exception& error) {
+        errors[i] = std::current_exception();
+        at.mesh.communicator->abort(
+            fmt::format("{}: {}", at.mesh.communicator->name_of(at.mesh.communicator->rank()),
+                        error.what()));
+      }
+    }));
+  for (size_t i = 0; i < at_.size(); ++i) at_[i].device->worker().wait(tickets[i]);
+  // What the others say of the one that failed counts less than what it says itself.
+  std::exception_ptr first;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const comm::CommunicationError&) {
+      if (!first) first = error;
+    } catch (...) {
+      std::rethrow_exception(error);
+    }
+  }
+  if (first) std::rethrow_exception(first);
+  return results;
+}
+
+void Positions::drop_arenas() {
+  for (const Position& at : at_) at.device->drop_arenas();
+}
+
+std::vector<std::vector<int64_t>> Positions::gather_over_processes(std::span<const int64_t> values,
+                                                                   std::string_view label) {
+  const size_t n = static_cast<size_t>(n_processes());
+  if (n == 1) return {{values.begin(), values.end()}};
+  comm::Communicator& communicator = *at_[0].mesh.communicator;
+  std::vector<int32_t> ranks;  // the first of each process
+  for (size_t i = 0; i < n; ++i)
+    ranks.push_back(static_cast<int32_t>(i) * communicator.devices_per_process());
+  const comm::Group group = comm::Group::of(ranks, communicator.rank());
+  std::vector<int64_t> all(n * values.size());
+  communicator.all_gather(group, label, DType::kI64, 1, static_cast<int64_t>(values.size()),
+                          std::as_bytes(values).data(),
+                          std::as_writable_bytes(std::span(all)).data());
+  std::vector<std::vector<int64_t>> lists;
+  for (size_t i = 0; i < n; ++i) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i * values.size());
+    lists.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(values.size()));
+  }
+  return lists;
+}
+
+int64_t Positions::max_over_processes(int64_t value, std::string_view label) {
+  int64_t most = value;
+  for (const std::vector<int64_t>& list : gather_over_processes(std::span(&value, 1), label))
+    most = std::max(most, list[0]);
+  return most;
+}
+
+ShardIndex box_of_part(const ArrayType& type, const AxisSharding& sharding, const MeshShape& mesh,
+                       int64_t position) {
+  const ArrayType part = local_type(type, sharding, mesh);
+  ShardIndex box;
+  for (int axis = 0; axis < type.shape.rank(); ++axis) {
+    const int64_t extent = part.shape.dims()[static_cast<size_t>(axis)];
+    const int64_t begin = part_index(sharding, axis, mesh, position) * extent;
+    box.push_back({begin, begin + extent});
+  }
+  return box;
+}
+
+std::vector<std::byte> part_of(std::span<const std::byte> whole, const ArrayType& type,
+                               const ShardIndex& box) {
+  const int64_t n = elems_of(box);
+  const int64_t size = type.elems() > 0 ? type.bytes() / type.elems() : 0;
+  std::vector<std::byte> part(static_cast<size_t>(n * size));
+  for (int64_t at = 0; at < n;) {
+    const ElementRun run = run_in_box(type.shape, box, at);
+    std::memcpy(part.data() + at * size, whole.data() + run.elem * size,
+                static_cast<size_t>(run.n_elems * size));
+    at += run.n_elems;
+  }
+  return part;
+}
+
+}  // namespace stow

@@ -1,0 +1,135 @@
+#include "stowage/train/sweep_planner.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "stowage/runtime/null/collective_time.h"
+#include "stowage/runtime/null/simulate.h"
+#include "stowage/train/finetune_model.h"
+#include "stowage/train/fit.h"
+#include "stowage/train/replication.h"
+
+namespace stow {
+namespace {
+
+// The stream that has most to do.
+std::string busiest_stream(const Simulation& simulation) {
+  size_t busiest = 0;
+  for (size_t s = 1; s < simulation.streams.size(); ++s)
+    if (simulation.streams[s].busy_s > simulation.streams[busiest].busy_s) busiest = s;
+  return std::string(stream_name(static_cast<StreamKind>(busiest)));
+}
+
+// Placements of which one takes least of the device: the layers computed again, one by one and in
+// nested blocks, and whatever the ladder ends with where something may lie elsewhere.
+std::vector<Placement> lean_placements(const Job& job) {
+  const std::vector<Placement> ladder = placement_ladder(job.config(), job.model().sizes());
+  std::vector<Placement> lean;
+  const auto add = [&](const Placement& p) {
+    if (std::find(lean.begin(), lean.end(), p) == lean.end()) lean.push_back(p);
+  };
+  const std::string& asked = job.config().memory.policy;
+  std::vector<std::string> policies = {asked};
+  if (asked == "auto") policies = {"nested", "recompute"};
+  for (const std::string& policy : policies) {
+    const auto last = std::find_if(ladder.rbegin(), ladder.rend(), [&](const Placement& p) {
+      return p.policy == policy && is_all_on_device(p);
+    });
+    if (last != ladder.rend()) add(*last);
+  }
+  if (!is_all_on_device(ladder.back())) add(ladder.back());
+  return lean;
+}
+
+// The job of a point. Errors are those of the configuration and of the trace.
+template <typename Use>
+auto with_job(const ConfigSources& sources, const SweepPoint& point, int threads, const Use& use)
+    -> decltype(use(std::declval<const Job&>())) {
+  Result<TrainConfig> config = config_of(sources, point);
+  if (!config) return config.failure();
+  const Result<ModelFactory> factory = model_factory(*config);
+  if (!factory) return factory.failure();
+  try {
+    return use(Job(*config, threads, *factory));
+  } catch (const TraceError& error) {
+    return fail("{}", error.what());
+  }
+}
+
+}  // namespace
+
+Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& point) {
+  ConfigSources changed = sources;
+  const SweepMesh& mesh = point.mesh;
+  for (const auto& [key, extent] : {std::pair("replica", mesh.replica), {"data", mesh.data},
+                                    {"model", mesh.model}})
+    changed.settings.push_back(fmt::format("mesh.{}={}", key, extent));
+  // Without that axis they have no effect.
+  if (mesh.data == 1)
+    for (const char* key : {"mesh.parameters", "mesh.optimizer"})
+      changed.settings.push_back(fmt::format("{}=auto", key));
+  changed.settings.push_back(fmt::format("data.batch={}", point.batch));
+  if (!point.policy.empty())
+    changed.settings.push_back(fmt::format("memory.policy={}", point.policy));
+  return load_train_config(changed);
+}
+
+Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
+  return with_job(sources_, point, threads_of_(point.mesh.size()), [&](const Job& job) -> Result<SweepPlan> {
+    const TrainConfig& config = job.config();
+    const Budgets budgets = budgets_of(config, config.memory.device);
+    const Choice choice = choose_plan(job, budgets);
+    SweepPlan plan;
+    plan.tokens = config.tokens_a_step() * config.data.accumulate;
+    plan.fits = choice.plan.has_value();
+    if (!plan.fits) {
+      const auto least = std::min_element(
+          choice.candidates.begin(), choice.candidates.end(), [&](const auto& a, const auto& b) {
+            return device_bytes(config, a.peak_bytes) < device_bytes(config, b.peak_bytes);
+          });
+      plan.placement = to_string(least->placement);
+      plan.peak_bytes = least->peak_bytes;
+      plan.bound_by = "memory";
+      return plan;
+    }
+    plan.placement = to_string(choice.plan->placement);
+    plan.peak_bytes = choice.plan->peak_bytes;
+    plan.whole = replication_lines(find_replication(job, *choice.plan, budgets, 1));
+    if (!device_ || !check_network(*device_, job.mesh())) return plan;
+    const Simulation simulation = simulate(choice.plan->programs.step->schedule(), *device_);
+    plan.step_s = simulation.step_s;
+    plan.exposed_s = simulation.exposed_s;
+    plan.bound_by = busiest_stream(simulation);
+    return plan;
+  });
+}
+
+Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
+  return with_job(sources_, point, threads_of_(point.mesh.size()), [&](const Job& job) -> Result<LeastNeed> {
+    const TrainConfig& config = job.config();
+    const Budgets budgets = budgets_of(config, config.memory.device);
+    std::vector<Placement> placements = lean_placements(job);
+    const std::tuple key(point.mesh.replica, point.mesh.data, point.mesh.model, point.policy);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = leanest_.find(key); known != leanest_.end())
+        placements = {known->second};
+    }
+    std::optional<LeastNeed> least;
+    for (const Placement& placement : placements) {
+      const JobPlan plan = job.plan_to_fit(placement, budgets);
+      const LeastNeed need{device_bytes(config, plan.peak_bytes),
+                           !first_over(config, plan.peak_bytes, budgets)};
+      if (least && std::pair(!least->fits, least->device_bytes) <=
+                       std::pair(!need.fits, need.device_bytes))
+        continue;
+      least = need;
+      const std::lock_guard lock(mutex_);
+      leanest_[key] = placement;
+    }
+    return *least;
+  });
+}
+
+}  // namespace stow
