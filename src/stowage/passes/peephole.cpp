@@ -102,6 +102,25 @@ bool is_identity(const Node& node) {
          op == OpKind::kDynamicSlice;  // whose starts are clamped
 }
 
+// True if `test` is x < c, x > c or their turns, which x != c holds for as well: `differs` says no more.
+bool implies(const Graph& graph, ValueId test, ValueId differs) {
+  if (graph.is_input(test) || graph.is_input(differs)) return false;
+  const Node &t = graph.def(test), &d = graph.def(differs);
+  if ((t.op != OpKind::kLt && t.op != OpKind::kGt) || d.op != OpKind::kNe) return false;
+  return (t.operands[0] == d.operands[0] && t.operands[1] == d.operands[1]) ||
+         (t.operands[0] == d.operands[1] && t.operands[1] == d.operands[0]);
+}
+
+// True if `test` is max(x, c) < c, which no x fulfils, NaNs included: an index that is bounded from below and
+// then counted from the end.
+bool is_never(const Graph& graph, ValueId test) {
+  if (graph.is_input(test) || graph.def(test).op != OpKind::kLt) return false;
+  const std::vector<ValueId>& of = graph.def(test).operands;
+  if (graph.is_input(of[0]) || graph.def(of[0]).op != OpKind::kMax) return false;
+  const std::vector<ValueId>& bounded = graph.def(of[0]).operands;
+  return bounded[0] == of[1] || bounded[1] == of[1];
+}
+
 // Binary ops with the number that changes nothing.
 ValueId without_neutral(const Graph& graph, const Node& node) {
   const ValueId a = node.operands[0], b = node.operands[1];
@@ -116,8 +135,11 @@ ValueId without_neutral(const Graph& graph, const Node& node) {
   if (op == OpKind::kDiv) return right(1);
   if (op == OpKind::kSub || op == OpKind::kShiftLeft || op == OpKind::kShiftRight) return right(0);
   if (op == OpKind::kOr || op == OpKind::kXor) return either(0);
-  if (op == OpKind::kAnd)
-    return is_splat_of_ones(graph, b) ? a : is_splat_of_ones(graph, a) ? b : ValueId();
+  if (op == OpKind::kAnd) {
+    if (is_splat_of_ones(graph, b) || implies(graph, a, b)) return a;
+    return is_splat_of_ones(graph, a) || implies(graph, b, a) ? b : ValueId();
+  }
+  if (op == OpKind::kNe && graph.type(a).dtype == DType::kBool) return either(0);
   return ValueId();
 }
 
@@ -132,7 +154,8 @@ ValueId home_again(const Graph& graph, const Node& node, const ArrayType& type) 
 ValueId selected(const Graph& graph, const Node& node) {
   if (node.operands[1] == node.operands[2]) return node.operands[1];
   if (is_splat(graph, node.operands[0], 1)) return node.operands[1];
-  if (is_splat(graph, node.operands[0], 0)) return node.operands[2];
+  if (is_splat(graph, node.operands[0], 0) || is_never(graph, node.operands[0]))
+    return node.operands[2];
   return ValueId();
 }
 

@@ -409,7 +409,15 @@ void Compiler::bind_all() {
     row_bytes += plan_.cols * operand(k).elem_bytes;
     ++n_arrays;
   }
-  plan_.fetches = n_arrays != 1 || !leaves_streams_alone();
+  // Reductions of one array that a cache may hold take less time where nothing is fetched for them, those of rows
+  // by a third; from memory itself those of rows take a tenth more, those of columns up to 1.7 times as much. Of
+  // 1 MiB of second cache and 32 MiB of third, on Zen 5.
+  constexpr int64_t kNearRows = 8 << 20, kNearColumns = 1 << 20;
+  const int64_t near_bytes = !plan_.column_stores.empty() ? kNearColumns
+                             : plan_.has_row_reductions   ? kNearRows
+                                                          : 0;
+  const bool is_near = plan_.rows * row_bytes <= near_bytes;
+  plan_.fetches = n_arrays != 1 || !(is_near || leaves_streams_alone());
   plan_.fetch_rows = plan_.has_row_reductions && plan_.r_tile * row_bytes <= kFetchBytes;
 }
 

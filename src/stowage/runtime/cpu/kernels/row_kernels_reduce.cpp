@@ -109,6 +109,11 @@ struct TermProduct {
   HWY_INLINE VF inner(DF, const VF (&x)[2]) const { return hn::Mul(x[0], x[1]); }
   HWY_INLINE VF term(VF inner, const VF (&)[2]) const { return inner; }
 };
+struct TermSquare {
+  static constexpr size_t kArgs = 1;
+  HWY_INLINE VF inner(DF, const VF (&x)[1]) const { return x[0]; }
+  HWY_INLINE VF term(VF inner, const VF (&)[1]) const { return hn::Mul(inner, inner); }
+};
 struct TermProductByThird {
   static constexpr size_t kArgs = 3;
   HWY_INLINE VF inner(DF, const VF (&x)[3]) const { return hn::Mul(x[0], x[1]); }
@@ -416,6 +421,15 @@ void reduce_rows_f32(const ReduceRowsCall& c) {
   for (; r < c.rows; ++r) reduce_some_rows<Op, Term, 1>(d, c, r);
 }
 
+// Of squares, one operand is read.
+void reduce_products_f32(const ReduceRowsCall& c) {
+  const KernelArg &a = c.args[0], &b = c.args[1];
+  const bool squares = a.data == b.data && a.row_step == b.row_step && a.form == b.form &&
+                       !a.splat && !b.splat && c.keep.data == nullptr;
+  if (squares) return reduce_rows_f32<FoldSum, TermSquare>(c);
+  reduce_rows_f32<FoldSum, TermProduct>(c);
+}
+
 // Sums of (a b) c and of c c, side by side. kKeeps: a b goes to `keep`.
 template <bool kKeeps>
 HWY_INLINE void sum_with_squares(DF d, const float* a, const float* b, const float* c, float* keep,
@@ -448,7 +462,7 @@ void products_by_third_and_squares(const ReduceRowsCall& c) {
     squares.lanes = c.square_lanes;
     squares.out = c.square_out;
     squares.ahead = nullptr;
-    reduce_rows_f32<FoldSum, TermProduct>(squares);
+    reduce_products_f32(squares);
     return reduce_rows_f32<FoldSum, TermProductByThird>(c);
   }
   const auto n = static_cast<size_t>(c.cols);
@@ -698,7 +712,7 @@ ReduceKernels kernels_f32() {
 ReduceKernels find_reduce(OpKind op) {
   if (op == OpKind::kReduceSum) {
     ReduceKernels sum = kernels_f32<FoldSum>();
-    sum.products = reduce_rows_f32<FoldSum, TermProduct>;
+    sum.products = reduce_products_f32;
     sum.squares_of_differences = reduce_rows_f32<FoldSum, TermSquareOfDifference>;
     sum.products_by_third = reduce_rows_f32<FoldSum, TermProductByThird>;
     sum.and_squares = products_by_third_and_squares;

@@ -1,6 +1,8 @@
 // Scatters, deterministic: a destination element belongs to one thread, which takes its updates in
 // row-major order of the index vectors.
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "stowage/base/bytes.h"
 #include "stowage/runtime/cpu/kernels/fold_rows.h"
@@ -285,17 +287,26 @@ void scatter_rows(const GatherParams& params, const TensorView& y, const TensorV
   });
 }
 
-// Updates element place[i] of `to` with element source[i] of `from`, or with the i-th where `source` is null, in
-// order; from_step counts elements.
+// The places that count: those of [first, first + n).
+struct PlaceRange {
+  uint32_t first = 0, n = std::numeric_limits<uint32_t>::max();
+};
+
+// Updates element place[i] of `to` with element source[i] of `from`, or with the i-th where `source` is null and
+// the place is in `range`, in order; from_step counts elements.
 using UpdatePlaces = void (*)(std::byte* to, const int32_t* place, const std::byte* from,
-                              int64_t from_step, const int32_t* source, int64_t n);
+                              int64_t from_step, const int32_t* source, int64_t n,
+                              PlaceRange range);
 template <typename F, typename T, typename U>
 void update_places(std::byte* to_bytes, const int32_t* place, const std::byte* from_bytes,
-                   int64_t from_step, const int32_t* source, int64_t n) {
+                   int64_t from_step, const int32_t* source, int64_t n, PlaceRange range) {
   T* const to = reinterpret_cast<T*>(to_bytes);
   const U* const from = reinterpret_cast<const U*>(from_bytes);
   if (source == nullptr)
-    for (int64_t i = 0; i < n; ++i) F::apply(to[static_cast<size_t>(place[i])], from[i * from_step]);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto at = static_cast<uint32_t>(place[i]);
+      if (at - range.first < range.n) F::apply(to[at], from[i * from_step]);
+    }
   else
     for (int64_t i = 0; i < n; ++i)
       F::apply(to[static_cast<size_t>(place[i])], from[source[i] * from_step]);
@@ -322,6 +333,12 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
   const bool is_near = are_near(components, line.to_step);
   const bool is_plain = is_near && components.size() == 1 && line.index_step == 1;
   const int64_t stride = components[0].stride;
+  // Indices that are the places themselves are looked at once, in the loop that updates.
+  if constexpr (std::is_same_v<I, int32_t>)
+    if (is_plain && line.to_step == 0 && stride == 1)
+      return update(line.to, reinterpret_cast<const int32_t*>(line.index), line.from, line.from_step,
+                    nullptr, line.n,
+                    {static_cast<uint32_t>(low), static_cast<uint32_t>(high - low)});
   for (int64_t begin = 0; begin < line.n; begin += kIndexPart) {
     const int64_t n = std::min(kIndexPart, line.n - begin);
     const I* const index = reinterpret_cast<const I*>(line.index) + begin * line.index_step;
@@ -329,7 +346,8 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
     const std::byte* const from = line.from + begin * line.from_step * line.from_bytes;
     int32_t places[kIndexPart], sources[kIndexPart];
     if (is_plain && are_within(index, n, low, high - 1)) {
-      update(to, find_places(index, n, line.to_step, stride, places), from, line.from_step, nullptr, n);
+      update(to, find_places(index, n, line.to_step, stride, places), from, line.from_step, nullptr, n,
+             {});
       continue;
     }
     int64_t kept = 0;
@@ -347,14 +365,14 @@ void update_line(const ScatterLine& line, const IndexVectors& vectors, int64_t l
         const int32_t here = 0;
         if (within)
           update(to + place * line.to_bytes, &here, from + i * line.from_step * line.from_bytes,
-                 line.from_step, nullptr, 1);
+                 line.from_step, nullptr, 1, {});
         continue;
       }
       places[kept] = static_cast<int32_t>(place);
       sources[kept] = static_cast<int32_t>(i);
       kept += within ? 1 : 0;
     }
-    update(to, places, from, line.from_step, sources, kept);
+    update(to, places, from, line.from_step, sources, kept, {});
   }
 }
 
