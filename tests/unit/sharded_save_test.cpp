@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -546,6 +547,56 @@ TEST(ShardedSave, RefusesAWellSealedLie) {
   EXPECT_THAT(refusal("\"opt/count\": ", "\"opt/counts\": "), HasSubstr("is of another model"));
   write_bytes(path, good);
   EXPECT_EQ(run.fault_of(path), "");
+}
+
+// Any number of a well sealed JSON file may be any other: the checkpoint is refused, or has its
+// bytes.
+TEST(ShardedSave, NoNumberOfASealedFileLeadsAstray) {
+  const TemporaryFolder folder;
+  const MeshRun run;
+  ASSERT_TRUE(run.save(folder.path(), 5).ok());
+  const std::string path = folder / "step-000005.json";
+  const std::string good = read_bytes(path);
+  const size_t begin = good.find("\"files\""), end = good.find("\"config\"");
+  std::mt19937 random(13);
+  int n_refused = 0;
+  for (int i = 0; i < 600; ++i) {
+    std::string text = good;
+    for (int n = 1 + static_cast<int>(random() % 2); n > 0; --n) {
+      size_t at = begin + random() % (end - begin);
+      while (!std::isdigit(static_cast<unsigned char>(text[at])) ||
+             std::isalnum(static_cast<unsigned char>(text[at - 1])))
+        if (--at == 0) break;
+      if (at < begin) continue;
+      const size_t size = text.find_first_not_of("0123456789", at) - at;
+      const char* const kNumbers[] = {"0",
+                                      "1",
+                                      "2",
+                                      "3",
+                                      "8",
+                                      "24",
+                                      "1000",
+                                      "-1",
+                                      "9223372036854775807",
+                                      "4611686018427387904",
+                                      "18446744073709551615",
+                                      "1.5"};
+      text.replace(at, size, kNumbers[random() % std::size(kNumbers)]);
+    }
+    const Result<Json> parsed = parse_json(text);
+    if (!parsed) continue;
+    Json::Object members = *parsed->as_object();
+    members.pop_back();
+    Json json(std::move(members));
+    json.set("meta_digest", digest_of(json.dump()));
+    write_bytes(path, json.dump());
+    const std::string fault = run.fault_of(path);
+    if (!fault.empty()) {
+      ASSERT_THAT(fault, StartsWith(folder.path())) << text;
+      ++n_refused;
+    }
+  }
+  EXPECT_GT(n_refused, 400);
 }
 
 TEST(ShardedSave, RefusesEveryDamageToTheJsonFile) {
