@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "stowage/runtime/comm/region.h"
 #include "stowage/runtime/comm/world.h"
 #include "tests/conformance/rank_runners.h"
 
@@ -75,12 +76,27 @@ TEST(World, IsOneProcessWhereNobodyStartedOthers) {
   EXPECT_EQ((*world)->devices(), 3);
   EXPECT_EQ((*world)->communicator(2).rank(), 2);
   EXPECT_EQ((*world)->communicator(2).name_of(1), "rank 1");
-  const auto none = comm::World::join({.devices = 0});
+  EXPECT_EQ((*world)->window_bytes(), 0);
+  const auto unsaid = comm::World::join({.devices = 0});
+  ASSERT_TRUE(unsaid.ok()) << unsaid.error();
+  EXPECT_EQ((*unsaid)->devices(), 1);
+  const auto none = comm::World::join({.devices = -1});
   ASSERT_FALSE(none.ok());
-  EXPECT_EQ(none.error(), "expected at least one device, got 0");
+  EXPECT_EQ(none.error(), "expected at least one device, got -1");
   const auto late = comm::World::join({.timeout_s = 0});
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error(), "expected a timeout of more than 0 s and at most 1e9 s, got 0 s");
+}
+
+// What docs/many-devices.md and distributed::window_bytes() say of the memory beside plans.
+TEST(Region, TakesAWindowARankAndItsStates) {
+  for (const int64_t n : {1, 4, 64}) {
+    const auto region = comm::Region::create(static_cast<int32_t>(n), 1, true);
+    ASSERT_TRUE(region.ok()) << region.error();
+    const int64_t said = (int64_t{2} << 20) * n + 1664 * n + 128 * n * n;
+    EXPECT_GE((*region)->bytes(), said);
+    EXPECT_LE((*region)->bytes(), said + 4 * 4096) << "in pages";
+  }
 }
 
 }  // namespace
