@@ -427,11 +427,13 @@ void Compiler::fuse_runs(int j) {
   value(i).absorbed_by = j;
   // Where nothing else has all rows and columns, no register asks for few rows: the more, the longer are the
   // stretches of memory that their runs make up.
-  constexpr int64_t kRows = 32;
+  constexpr int64_t kRows = 64;
   for (int k = 0; k < n_steps(); ++k)
     if (k != i && value(k).span == Span::kFull && !is_store(step(k))) return;
-  if (plan_.in_blocks || plan_.r_tile * 4 > kRows || plan_.rows < 2 * kRows || plan_.inner_rows() < kRows) return;
-  plan_.r_tile = plan_.unit_rows = kRows;
+  const int64_t rows = plan_.inner_rows();
+  if (plan_.in_blocks || plan_.r_tile * 4 > kRows || rows <= kRows) return;
+  const int64_t tiles = (rows + kRows - 1) / kRows;
+  plan_.r_tile = plan_.unit_rows = (rows + tiles - 1) / tiles;
 }
 
 bool Compiler::fuse_choice(int j) {
