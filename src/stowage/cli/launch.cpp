@@ -150,8 +150,6 @@ Result<void> Supervisor::start(int32_t process) {
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(kExitError);
-    // Signals of a terminal reach the launcher alone, which hands them on once.
-    ::setpgid(0, 0);
     if (!is_first) {
       const int nothing = ::open("/dev/null", O_RDWR);
       ::dup2(nothing, 0);
@@ -243,7 +241,11 @@ void Supervisor::read_signals() {
   while (::read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const auto signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
-    signal_all(signal_ == 0 ? signal : SIGKILL);
+    // One that a terminal sent has reached the processes too: they are of the launcher's group.
+    if (signal_ != 0)
+      signal_all(SIGKILL);
+    else if (info.ssi_code != SI_KERNEL)
+      signal_all(signal);
     if (signal_ == 0) signal_ = signal;
   }
 }

@@ -220,6 +220,11 @@ std::vector<Remedy> plan_remedies(const Job& asked_for, const Choice& choice,
            [=](TrainConfig& c) { c.eval.batch = least_batch; });
   for (const ModelChange& of_model : asked_for.model().changes())
     change(of_model.setting, of_model.apply);
+  if (const TrainConfig::Mesh& mesh = config.mesh; mesh.size() > 1) {
+    change(fmt::format("--set mesh.data={}", 2 * mesh.data), [](TrainConfig& c) { c.mesh.data *= 2; });
+    if (mesh.model > 1 && !mesh.sequence && data.seq % mesh.model == 0)
+      change("--set mesh.sequence=true", [](TrainConfig& c) { c.mesh.sequence = true; });
+  }
   if (config.train.compute == "f32")
     change("--set train.compute=bf16", [](TrainConfig& c) { c.train.compute = "bf16"; });
   for (auto& changed : loss_changes(config, sizes)) changes.push_back(std::move(changed));

@@ -81,7 +81,7 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
     const Budgets budgets = budgets_of(config, config.memory.device);
     const Choice choice = choose_plan(job, budgets);
     SweepPlan plan;
-    plan.tokens = config.tokens_a_step() * config.data.accumulate;
+    plan.tokens = config.data.batch * config.data.seq * config.data.accumulate;
     plan.fits = choice.plan.has_value();
     if (!plan.fits) {
       const auto least = std::min_element(

@@ -32,11 +32,18 @@ constexpr int64_t kTimedSteps = 20;  // whose kernels' times are kept where a tr
 
 constexpr int kInterrupts[] = {SIGINT, SIGTERM};
 volatile std::sig_atomic_t interrupted = 0;
-volatile std::sig_atomic_t was_ignored[std::size(kInterrupts)];
-void on_interrupt(int) {
+volatile std::sig_atomic_t came_from[2] = {0, 0};  // a launcher, others
+pid_t launcher = 0;                                // 0 for none
+// A signal to a group of processes may come twice: by itself, and handed on by the launcher.
+void on_interrupt(int signal, siginfo_t* info, void*) {
+  const bool is_own = launcher != 0 && info->si_code == SI_USER && info->si_pid == launcher;
+  volatile std::sig_atomic_t& came = came_from[is_own ? 0 : 1];
+  if (came) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+  came = 1;
   interrupted = 1;
-  for (size_t k = 0; k < std::size(kInterrupts); ++k)
-    if (!was_ignored[k]) std::signal(kInterrupts[k], SIG_DFL);
 }
 
 // While it lives, Ctrl-C or SIGTERM asks the run to stop after the step; a second one kills it.
@@ -46,13 +53,18 @@ class InterruptGuard {
  public:
   InterruptGuard() {
     interrupted = 0;
+    came_from[0] = 0;
+    came_from[1] = 0;
+    const Result<comm::Launch> launch = comm::launch_of_environment();
+    launcher = launch && launch->by == comm::Launch::By::kLauncher ? ::getppid() : 0;
     struct sigaction action {};
-    action.sa_handler = on_interrupt;
+    action.sa_sigaction = on_interrupt;
+    action.sa_flags = SA_SIGINFO;
     for (size_t k = 0; k < std::size(kInterrupts); ++k) {
       sigaction(kInterrupts[k], nullptr, &before_[k]);
-      was_ignored[k] = before_[k].sa_handler == SIG_IGN;
-      if (!was_ignored[k]) sigaction(kInterrupts[k], &action, nullptr);
+      if (before_[k].sa_handler != SIG_IGN) sigaction(kInterrupts[k], &action, nullptr);
     }
+    action = {};
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, &before_pipe_);
   }
