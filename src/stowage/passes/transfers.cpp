@@ -733,6 +733,11 @@ class Overlapper {
            item.stream != StreamKind::kCollective && is_inward(item.lane) == in;
   }
 
+  static bool is_start_of_sum(const Item& item) {
+    return item.move(kReduced, MovePhase::kStart) && item.shift == 0 &&
+           item.instruction.guard == Guard{};
+  }
+
   // Whether one of a run must keep its place towards another instruction.
   bool run_is_bound(const Items& items, size_t first, size_t n, const Item& other, int most,
                     RingSlots& needed) const {
@@ -867,7 +872,7 @@ class Overlapper {
   }
 
   // A reduced gradient is awaited in the iteration after, with the light kernels that read it and the
-  // starts of copies from it. False if that cannot be; the list is then as it was. `n` is the length of
+  // starts of copies and sums of what they make, as of a norm. False if that cannot be; the list is then as it was. `n` is the length of
   // the run.
   bool sink_run(Items& items, size_t i, size_t& n) {
     if (!loop_) return false;
@@ -887,7 +892,8 @@ class Overlapper {
       });
       if (!is_bound) {
         main.passed += counts;
-      } else if ((is_light(other) || is_copy(other, MovePhase::kStart, false)) &&
+      } else if ((is_light(other) || is_start_of_sum(other) ||
+                  is_copy(other, MovePhase::kStart, false)) &&
                  run.size() < kMostRun) {
         run.push_back(j);
       } else {
