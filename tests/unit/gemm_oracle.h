@@ -124,13 +124,32 @@ std::vector<T> widened(DType t, const void* data, int64_t base, const std::vecto
   return out;
 }
 
+/// sums[j] = fma(a, b[j], sums[j]): in libm, or by the machine's own instruction. The bits are the same.
+template <typename T>
+void fuse_row(T a, const T* b, T* sums, size_t n) {
+  for (size_t j = 0; j < n; ++j) sums[j] = std::fma(a, b[j], sums[j]);
+}
+#ifdef __x86_64__
+inline bool has_fma() { return __builtin_cpu_supports("fma") != 0; }
+template <typename T>
+__attribute__((target("fma"))) void fuse_row_at_once(T a, const T* b, T* sums, size_t n) {
+  for (size_t j = 0; j < n; ++j) sums[j] = std::fma(a, b[j], sums[j]);
+}
+#else
+inline bool has_fma() { return false; }
+template <typename T>
+void fuse_row_at_once(T a, const T* b, T* sums, size_t n) {
+  fuse_row(a, b, sums, n);
+}
+#endif
+
 /// sums[n] = fma(a[k], b[k, n], sums[n]) for each k of [first, last) in turn.
 template <typename T>
 void fuse_into(std::vector<T>& sums, const std::vector<T>& a, const std::vector<T>& b, size_t first,
                size_t last, size_t step = 1) {
+  const auto row = has_fma() ? fuse_row_at_once<T> : fuse_row<T>;
   const size_t n = sums.size();
-  for (size_t k = first; k < last; k += step)
-    for (size_t j = 0; j < n; ++j) sums[j] = std::fma(a[k], b[k * n + j], sums[j]);
+  for (size_t k = first; k < last; k += step) row(a[k], b.data() + k * n, sums.data(), n);
 }
 
 /// The same of even k and of odd ones, each from 0; then their sum onto `sums`.
