@@ -6,6 +6,17 @@
 
 namespace stow::cpu::rows {
 
+bool Compiler::lives_as_long(int argument, int i, int j) {
+  if (step(argument).kind == StepKind::kConstant || value(argument).direct) return true;
+  for (int user : users_of(argument))
+    if (user >= j) return true;
+  for (int k = i + 1; k < j; ++k)
+    if (is_live_[static_cast<size_t>(k)] && step(k).kind != StepKind::kConstant &&
+        !value(k).direct && value(k).absorbed_by != j)
+      return false;
+  return true;
+}
+
 void Compiler::fuse_runs(int j) {
   const Step& s = step(j);
   const int i = s.args[0];
@@ -42,6 +53,7 @@ bool Compiler::fuse_choice(int j) {
   if (!is_wanted_once(i) || value(i).by_position || value(i).span != value(j).span ||
       value(i).level != value(j).level || n_args(test) != 2)
     return false;
+  if (!lives_as_long(test.args[0], i, j) || !lives_as_long(test.args[1], i, j)) return false;
   const bool turned = test.op == OpKind::kGt || test.op == OpKind::kGe;
   const bool negated = test.op == OpKind::kNe;
   const OpKind op = test.op == OpKind::kGt   ? OpKind::kLt
@@ -66,7 +78,7 @@ bool Compiler::fuse_choice(int j) {
       value(sum).level != value(j).level)
     return true;
   for (int k = 0; k < 2; ++k)
-    if (step(sum).args[k] == kept) {
+    if (step(sum).args[k] == kept && lives_as_long(step(sum).args[1 - k], sum, j)) {
       fused_[static_cast<size_t>(j)] = {
           i32_wrap_kernel(), {test.args[0], test.args[1], step(sum).args[1 - k], kept}};
       value(sum).absorbed_by = j;
@@ -82,7 +94,8 @@ bool Compiler::fuse_clamp(int j) {
                                               : OpKind::kConvert;
   const int i = s.args[0];
   if (other == OpKind::kConvert || s.dtype != DType::kF32 || step(i).op != other ||
-      !can_absorb(j, i) || value(i).level != value(j).level)
+      !can_absorb(j, i) || value(i).level != value(j).level ||
+      !lives_as_long(step(i).args[0], i, j) || !lives_as_long(step(i).args[1], i, j))
     return false;
   fused_[static_cast<size_t>(j)] = {f32_clamp_kernel(s.op),
                                     {step(i).args[0], step(i).args[1], s.args[1]}};
