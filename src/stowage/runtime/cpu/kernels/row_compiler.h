@@ -195,6 +195,9 @@ class Compiler {
   // exponentials of differences.
   void fuse_terms(int j);
 
+  // True if an argument of step i needs no register for longer where step j reads it instead: fusing them
+  // then takes no more scratch.
+  bool lives_as_long(int argument, int i, int j);
   // Row reduction j as a sum of an input whose columns lie in runs, which then need not be copied.
   void fuse_runs(int j);
   // Step j as a choice together with the comparison that makes it.

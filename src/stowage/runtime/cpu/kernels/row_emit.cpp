@@ -409,9 +409,9 @@ void Compiler::bind_all() {
     row_bytes += plan_.cols * operand(k).elem_bytes;
     ++n_arrays;
   }
-  // Reductions of one array that a cache may hold take less time where nothing is fetched for them, those of rows
-  // by a third; from memory itself those of rows take a tenth more, those of columns up to 1.7 times as much. Of
-  // 32 MiB of third cache, on Zen 5.
+  // Reductions of one array that a cache may hold take less time where nothing is fetched for them,
+  // those of rows by a third. From memory itself those of rows take a tenth more, those of columns
+  // up to 1.7 times as much. Of 32 MiB of third cache, on Zen 5.
   constexpr int64_t kNearRows = 8 << 20, kNearColumns = 4 << 20;
   const int64_t near_bytes = !plan_.column_stores.empty() ? kNearColumns
                              : plan_.has_row_reductions   ? kNearRows

@@ -292,8 +292,8 @@ struct PlaceRange {
   uint32_t first = 0, n = std::numeric_limits<uint32_t>::max();
 };
 
-// Updates element place[i] of `to` with element source[i] of `from`, or with the i-th where `source` is null and
-// the place is in `range`, in order; from_step counts elements.
+// Updates element place[i] of `to` with element source[i] of `from`, in order; where `source` is null, with
+// the i-th if the place is in `range`. from_step counts elements.
 using UpdatePlaces = void (*)(std::byte* to, const int32_t* place, const std::byte* from,
                               int64_t from_step, const int32_t* source, int64_t n,
                               PlaceRange range);
