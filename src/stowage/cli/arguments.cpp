@@ -180,7 +180,7 @@ Result<CommandLine> parse_train_arguments(const std::string& command,
   line.sources = sources;
   if (command == "sweep")
     for (const char* setting : {"mesh.replica=1", "mesh.data=1", "mesh.model=1",
-                                "mesh.parameters=auto", "mesh.optimizer=auto"})
+                                "mesh.parameters=auto", "mesh.optimizer=auto", "mesh.sequence=false"})
       sources.settings.emplace_back(setting);
   Result<TrainConfig> config = load_train_config(sources);
   if (!config) return config.failure();

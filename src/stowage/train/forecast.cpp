@@ -58,6 +58,10 @@ std::string to_string(const Forecast& forecast) {
                       "--device-description names another ({})\n",
                       fmt::join(device_names(), ", "));
   const Simulation& s = *forecast.simulation;
+  const bool sends = forecast.moved[static_cast<size_t>(StreamKind::kCollective)].bytes > 0;
+  if (sends && forecast.device->network.empty())
+    text += fmt::format("{} has no [[network]]: collectives are taken to run at its memory's rate\n",
+                        forecast.device->name);
   text += fmt::format("step on {}: {} simulated, {} at least{}{}", forecast.device->name,
                       format_seconds(s.step_s), format_seconds(s.bound_s),
                       forecast.order_bound_s && !moves.empty()
@@ -65,7 +69,8 @@ std::string to_string(const Forecast& forecast) {
                           : "",
                       forecast.device->compute.f32_as == "tf32" ? ", f32 products as TF32" : "");
   if (!moves.empty())
-    text += fmt::format("; compute waits {} for transfers{}\n{}{}", format_seconds(s.exposed_s),
+    text += fmt::format("; compute waits {} for {}{}\n{}{}", format_seconds(s.exposed_s),
+                        sends ? "transfers and collectives" : "transfers",
                         forecast.waits.empty() ? "" : ", longest for", forecast.waits,
                         streams_table(s));
   else

@@ -58,8 +58,10 @@ BytesByKind peak_with(const Job& job, const JobPlan& plan, const Budgets& budget
 
 // Values that only the step has, as the partitioner noted them.
 std::vector<WholeValue> whole_intermediates(const JobPlan& plan) {
+  constexpr size_t kMost = 4;
   std::vector<WholeValue> found;
   for (const ShardingNote& note : plan.programs.step->sharding_notes()) {
+    if (found.size() == kMost) break;
     const bool is_argument = note.source.find('(') == std::string::npos;
     if (note.kind != ShardingNoteKind::kStaysWhole || is_argument ||
         note.bytes < note.type.bytes() || note.bytes * kLeastShare < plan.peak_bytes[0])
@@ -97,7 +99,8 @@ Replication find_replication(const Job& job, const JobPlan& plan, const Budgets&
              found.values.push_back(value);
              return true;
            });
-  for (WholeValue& value : whole_intermediates(plan)) found.values.push_back(std::move(value));
+  // Gradients and updates of whole leaves are whole as well, and are not worth lines of their own.
+  if (found.values.empty()) found.values = whole_intermediates(plan);
   return found;
 }
 
@@ -105,8 +108,9 @@ std::vector<std::string> replication_lines(const Replication& r) {
   std::vector<std::string> lines;
   const auto from_to = [&](MemoryKind kind, int64_t to) {
     const int64_t from = r.peak_bytes[static_cast<size_t>(kind)];
-    return to < from ? fmt::format("the peak falls from {} to {}", format_bytes(from), format_bytes(to))
-                     : fmt::format("the peak stays at {}", format_bytes(from));
+    return to == from ? fmt::format("the peak stays at {}", format_bytes(from))
+                      : fmt::format("the peak {} from {} to {}", to < from ? "falls" : "rises",
+                                    format_bytes(from), format_bytes(to));
   };
   for (const WholeValue& value : r.values) {
     std::string line =

@@ -30,7 +30,8 @@ struct WholeValue {
 struct Replication {
   int64_t devices = 0;              ///< Of the mesh.
   BytesByKind peak_bytes{};         ///< Of the plan.
-  std::vector<WholeValue> values;   ///< The largest first; those of the state before others.
+  /// The largest first. Where none lies in the state, the largest few that the program alone has.
+  std::vector<WholeValue> values;
   size_t n_unplanned = 0;           ///< Values of the state that are left out.
   /// The peak on the device if all values of the state were cut, planned; none where there is one.
   std::optional<int64_t> peak_if_all_cut;

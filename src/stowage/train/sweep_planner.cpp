@@ -65,7 +65,8 @@ Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& po
   for (const auto& [key, extent] : {std::pair("replica", mesh.replica), {"data", mesh.data},
                                     {"model", mesh.model}})
     changed.settings.push_back(fmt::format("mesh.{}={}", key, extent));
-  // Without that axis they have no effect.
+  // Keys that have no effect without an axis.
+  if (mesh.model == 1) changed.settings.push_back("mesh.sequence=false");
   if (mesh.data == 1)
     for (const char* key : {"mesh.parameters", "mesh.optimizer"})
       changed.settings.push_back(fmt::format("{}=auto", key));
