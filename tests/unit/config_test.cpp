@@ -58,7 +58,8 @@ TEST(Config, DefaultsAreTheDefaultJob) {
       "optimizer.moments=f32 optimizer.total_steps=300 train.steps=300 train.compute=f32 train.loss_chunk=0 "
       "train.vocab_block=0 train.seed=0 "
       "train.out=out train.checkpoint_every=100 train.ema=0 train.sample=240 "
-      "runtime.platform=cpu "
+      "mesh.replica=1 mesh.data=1 mesh.model=1 mesh.sequence=false mesh.parameters=auto "
+      "mesh.optimizer=auto runtime.platform=cpu runtime.timeout=60 "
       "memory.policy=auto memory.activations=auto memory.optimizer=auto "
       "memory.parameters=auto memory.gradients=auto memory.frozen=auto "
       "memory.feed_forward=auto memory.loss=auto ");
@@ -95,14 +96,16 @@ TEST(Config, LaterValuesStandOverEarlierOnes) {
 
 TEST(Config, TomlRoundTripsEveryKey) {
   const std::vector<std::string> sizes = {
-      "model.dim=48", "model.layers=3", "model.heads=6", "model.kv_heads=3", "model.ffn=7",
+      "model.dim=48", "model.layers=3", "model.heads=6", "model.kv_heads=3", "model.ffn=9",
       "model.vocab=300", "model.tied=true", "train.sample=5"};
   const std::vector<std::string> files = {
       "model.path=some/model", "data.pack=true", "data.mask_prompt=false", "data.shuffle=false",
-      "data.length_buckets=true", "data.too_long=drop", "eval.batch=2", "eval.seq=3"};
+      "data.length_buckets=true", "data.too_long=drop", "eval.batch=6", "eval.seq=3"};
   const std::vector<std::string> common = {
-      "data.accumulate=2", "eval.patience=4", "train.ema=0.5", "memory.frozen=disk", "data.path=a \"b\"\\\t.txt", "data.batch=3",
-      "data.seq=5", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
+      "data.accumulate=2", "eval.patience=4", "train.ema=0.5", "memory.frozen=disk", "data.path=a \"b\"\\\t.txt", "data.batch=6",
+      "mesh.replica=2", "mesh.data=3", "mesh.model=3", "mesh.sequence=true",
+      "mesh.parameters=sharded", "mesh.optimizer=replicated", "runtime.timeout=5",
+      "data.seq=6", "optimizer.lr=0.1", "optimizer.warmup=0", "optimizer.clip=0",
       "optimizer.freeze=embed,layers/w?", "train.steps=12",
       "train.seed=13", "train.out=some/where", "train.checkpoint_every=0", "train.eval_every=7",
       "train.tensorboard=some/board",
