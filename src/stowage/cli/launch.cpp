@@ -98,6 +98,7 @@ class Supervisor {
   std::string waiting_;  // what the others wait in, as it was found
   Clock::time_point deadline_{};
   int signal_ = 0;  // that the launcher has got
+  Clock::time_point signalled_;
   std::map<int32_t, Clock::time_point> abandoned_since_;
 };
 
@@ -241,12 +242,18 @@ void Supervisor::read_signals() {
   while (::read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const auto signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
+    // Who signals a process and then its group means it once.
+    constexpr auto kSameSignal = milliseconds(100);
+    if (signal == signal_ && Clock::now() - signalled_ < kSameSignal) continue;
     // One that a terminal sent has reached the processes too: they are of the launcher's group.
     if (signal_ != 0)
       signal_all(SIGKILL);
     else if (info.ssi_code != SI_KERNEL)
       signal_all(signal);
-    if (signal_ == 0) signal_ = signal;
+    if (signal_ == 0) {
+      signal_ = signal;
+      signalled_ = Clock::now();
+    }
   }
 }
 
@@ -366,6 +373,13 @@ int Supervisor::conclude() const {
     same_status = same_status && child.status == first.status;
   }
   if (options_.log_all) return status;
+  if (first.error.empty() && same_status) {
+    for (const Child& child : children_)
+      if (!child.was_killed && !child.error.empty()) {
+        say(child.error);
+        return status;
+      }
+  }
   if (!first.error.empty()) {
     const bool names_process = first.error.starts_with("process ");
     say(alike || names_process ? first.error : fmt::format("process {}: {}", failed_, first.error));

@@ -91,6 +91,8 @@ Result<Together> join_processes(const TrainConfig& config, int32_t devices) {
       {.devices = static_cast<int32_t>(together.devices), .timeout_s = config.runtime.timeout});
   if (!world) return fail("train: {}", world.error());
   together.world = std::move(*world);
+  // Threads change no bit, but plans must be equal.
+  together.threads = static_cast<int>(least_of_all(together, together.threads));
   return together;
 }
 
@@ -113,7 +115,10 @@ std::string schedule_digest(const Executable& program) {
   for_each_kernel(schedule.instructions, [&](const ir::Kernel& kernel) {
     add(kernel.kind, kernel.op, kernel.phase, kernel.transfer, kernel.scratch_bytes);
     for (const auto* views : {&kernel.inputs, &kernel.outputs})
-      for (const ir::View& view : *views) add(view.buffer.index());
+      for (const ir::View& view : *views) {
+        add(view.buffer.index(), view.offset_bytes, view.elems(), view.terms.size());
+        for (const ir::LoopTerm& term : view.terms) add(term.stride_bytes);
+      }
   });
   for (const KindAnalysis& kind : program.memory_analysis().kinds) add(kind.total_bytes);
   return digest.hex();

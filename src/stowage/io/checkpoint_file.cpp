@@ -149,7 +149,7 @@ Result<std::optional<CheckpointName>> latest_checkpoint(const std::string& folde
 }
 
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
-                                    std::span<const TensorBytes> tensors, int keep_resident) {
+                                    std::span<const TensorBytes> tensors, int keep) {
   STOW_CHECK(meta.step >= 0 && meta.data_position >= 0);
   if (Result<void> made = ensure_directory(folder); !made) return made.failure();
   CheckpointFileName name = {.step = meta.step, .is_json = true};
@@ -165,7 +165,7 @@ Result<std::string> save_checkpoint(const std::string& folder, const CheckpointM
   const CheckpointIndex index = {.meta = meta, .files = {{name.text(), digest.hex(), {}}}};
   if (Result<void> done = write_text_file(json_path, checkpoint_json(index) + "\n"); !done)
     return done.failure();
-  tidy_checkpoints(folder, meta.step, {name.text()}, keep_resident);
+  tidy_checkpoints(folder, meta.step, {name.text()}, keep);
   return json_path;
 }
 

@@ -50,11 +50,11 @@ struct CheckpointName {
 /// Writes FOLDER/step-000123.safetensors and then FOLDER/step-000123.json, each to a temporary
 /// name, synced and renamed. The JSON file comes last and names the other, so that a checkpoint
 /// exists only when it is whole; one of the same step is replaced in that instant too. The folder
-/// is made where needed. Then removes all but the `keep_resident` newest checkpoints (0 keeps all)
+/// is made where needed. Then removes all but the `keep` newest checkpoints (0 keeps all)
 /// and what killed runs left of others, as far as the system lets it. Returns the path of the JSON
 /// file. Errors: "PATH: reason"; the checkpoints that were there stay.
 Result<std::string> save_checkpoint(const std::string& folder, const CheckpointMeta& meta,
-                                    std::span<const TensorBytes> tensors, int keep_resident);
+                                    std::span<const TensorBytes> tensors, int keep);
 
 /// Removes all but the `keep` newest checkpoints (0 keeps all), never the one of `saved_step`,
 /// whose files of tensors are these; and what killed runs left. What cannot be removed stays.

@@ -31,8 +31,8 @@ inline constexpr int kFewAhead = 8;
 /// as it is. Moves of so many bytes a list may be started before others of their stream whose source
 /// is not there yet. Errors: none; the lengths must agree.
 struct OvertakingBytes {
-  int64_t early = 0;  ///< That so start a loop, or one of its iterations, earlier,
-  int64_t late = 0;   ///< or less.
+  int64_t early = 0;  ///< Bytes of moves that start a loop, or one of its iterations, earlier.
+  int64_t late = 0;   ///< Bytes of moves that start less early than that.
   bool operator==(const OvertakingBytes&) const = default;
 };
 struct Overlapped {

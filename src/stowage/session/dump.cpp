@@ -11,6 +11,7 @@
 #include "stowage/ir/print.h"
 #include "stowage/ir/schedule_printer.h"
 #include "stowage/passes/fuse.h"
+#include "stowage/passes/lower.h"
 #include "stowage/passes/units_text.h"
 #include "stowage/passes/view.h"
 #include "stowage/session/buffer_file.h"

@@ -8,12 +8,15 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
-#include "stowage/passes/lower.h"
 #include "stowage/runtime/device.h"
 
 namespace stow {
 
+namespace ir {
+struct Schedule;  // ir/schedule.h
+}
 struct CompileOptions;
+struct LowerOptions;  // passes/lower.h
 
 /// Files of one program, in DIR/0003-NAME/:
 ///   NN-PASS.txt: the graph as it was traced (00-traced.txt), then after each pass;

@@ -108,7 +108,7 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
   // A plan that was made for a budget may take a little more than one that was made for none.
   for (size_t i = 0; i < choice.candidates.size() && !choice.plan; ++i) {
     const Placement placement = choice.candidates[i].placement;
-    if (is_all_on_device(placement) ||
+    if (!job.moves(placement) ||
         !is_nearly_within(config, choice.candidates[i].peak_bytes, budgets))
       continue;
     for (const bool moves_ahead : {true, false}) {
@@ -124,7 +124,7 @@ Choice find_fit(const Job& job, const Budgets& budgets) {
 }
 
 JobPlan with_moves_ahead(const Job& job, JobPlan plan, const Budgets& budgets) {
-  if (is_all_on_device(plan.placement)) return plan;
+  if (!job.moves(plan.placement)) return plan;
   JobPlan ahead = job.plan(plan.placement, budgets);
   return over_budgets(job.config(), ahead, budgets).empty() ? std::move(ahead) : std::move(plan);
 }

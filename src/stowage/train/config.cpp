@@ -330,9 +330,9 @@ Result<TrainConfig> Loader::finish() {
     return fail("{} has no effect with {}", with_place("eval.patience"), with_place("eval.every"));
   if (Result<void> fits = check_sizes(config_, named); !fits) return fits.failure();
   if (Result<void> fits = check_sizes(for_evaluation(config_), named); !fits) return fits.failure();
+  if (Result<void> fits = check_mesh(); !fits) return fits.failure();
   if (Result<void> fits = check_loss(); !fits) return fits.failure();
   if (Result<void> fits = check_places(); !fits) return fits.failure();
-  if (Result<void> fits = check_mesh(); !fits) return fits.failure();
   return config_;
 }
 

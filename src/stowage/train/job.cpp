@@ -16,6 +16,7 @@
 #include "stowage/core/sums.h"
 #include "stowage/runtime/target.h"
 #include "stowage/stowage.h"
+#include "stowage/train/fit.h"
 #include "stowage/train/mesh.h"
 #include "stowage/train/optimizer.h"
 #include "stowage/train/step.h"
@@ -272,17 +273,31 @@ int64_t Job::n_parameters() const {
   return n;
 }
 
+bool Job::moves(const Placement& placement) const {
+  return mesh_.rank() > 0 || !is_all_on_device(placement);
+}
+
 JobPlan Job::plan_to_fit(const Placement& placement, const Budgets& budgets) const {
-  return plan(placement, budgets, is_all_on_device(placement));
+  return plan(placement, budgets, !moves(placement));
 }
 
 JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves_ahead) const {
+  return plan_phases(placement, budgets, moves_ahead, false);
+}
+
+JobPlan Job::plan_until_over(const Placement& placement, const Budgets& budgets) const {
+  return plan_phases(placement, budgets, false, true);
+}
+
+JobPlan Job::plan_phases(const Placement& placement, const Budgets& budgets, bool moves_ahead,
+                         bool ends_when_over) const {
   const auto start = std::chrono::steady_clock::now();
   // What is traced, and what is planned of it whatever the policy, is made once, by one thread.
   std::unique_lock lock(*tracing_);
   Traced& t = traced(placement);
   JobPlan plan;
   plan.placement = placement;
+  plan.moves_ahead = moves_ahead;
   const bool samples = config_.train.sample > 0 && !model_->sample_inputs().arrays.empty();
   // The budgets count only where they are not met otherwise.
   const auto plain = [&](const Graph& graph, const char* name, const BytesByKind& beside,
@@ -322,15 +337,30 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   const auto [first_evaluated, n_evaluated] = evaluated_leaves();
   const Shardings evaluated_lies =
       join(shardings_of(std::span(state_).subspan(first_evaluated, n_evaluated)), frozen_lies);
-  if (!t.init_program) {
-    const std::span<const StateLeaf> all(state_);
-    t.init_program =
-        model_->reads_parameters()
-            ? plain(t.init, "init", {},
-                    over_mesh(shardings_of(all.first(n_model_leaves_)),
-                              as_results(shardings_of(all.subspan(n_model_leaves_)), 0)))
-            : plain(t.init, "init", {}, over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
-  }
+  const auto plan_others = [&] {
+    if (!t.init_program) {
+      const std::span<const StateLeaf> all(state_);
+      t.init_program =
+          model_->reads_parameters()
+              ? plain(t.init, "init", {},
+                      over_mesh(shardings_of(all.first(n_model_leaves_)),
+                                as_results(shardings_of(all.subspan(n_model_leaves_)), 0)))
+              : plain(t.init, "init", {}, over_mesh({whole_sharding(1)}, as_results(state_lies, 0)));
+    }
+    if (model_->evaluates() && !t.eval_program)
+      t.eval_program = plain(t.eval, "eval", t.beside_eval,
+                             over_mesh(join(evaluated_lies, eval_shardings()), as_results({}, 1)));
+    if (samples && !t.sample_program) {
+      Shardings inputs;
+      for (const Array& a : model_->sample_inputs().arrays)
+        inputs.push_back(whole_sharding(a.rank()));
+      t.sample_program = plain(t.sample, "sample", t.beside_eval,
+                               over_mesh(join(evaluated_lies, inputs), {whole_sharding(1)}));
+    }
+    plan.programs.init = t.init_program;
+    plan.programs.eval = t.eval_program;
+    if (samples) plan.programs.sample = t.sample_program;
+  };
   CompileOptions step;
   step.donated.assign(state_.size(), true);  // What follows, frozen weights and the batch, is not.
   step.override_policy = named_policy(placement.policy, placement.activations);
@@ -348,18 +378,7 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
       t.steps.emplace(key, trace_step(config_, *model_, t.state, t.frozen, form, shape));
     step_graphs.push_back(&t.steps.at(key));
   }
-  if (model_->evaluates() && !t.eval_program)
-    t.eval_program = plain(t.eval, "eval", t.beside_eval,
-                           over_mesh(join(evaluated_lies, eval_shardings()), as_results({}, 1)));
-  if (samples && !t.sample_program) {
-    Shardings inputs;
-    for (const Array& a : model_->sample_inputs().arrays) inputs.push_back(whole_sharding(a.rank()));
-    t.sample_program = plain(t.sample, "sample", t.beside_eval,
-                             over_mesh(join(evaluated_lies, inputs), {whole_sharding(1)}));
-  }
-  plan.programs.init = t.init_program;
-  plan.programs.eval = t.eval_program;
-  plan.programs.sample = t.sample_program;
+  if (!ends_when_over) plan_others();
   const BytesByKind beside_eval = t.beside_eval;
   lock.unlock();
   const auto step_mesh = [&](size_t shape) {
@@ -389,6 +408,22 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
     step.mesh = step_mesh(shape);
     plan.programs.other_steps.push_back(compile(*step_graphs[shape], step, target_));
   }
+  if (ends_when_over) {
+    BytesByKind steps{};
+    const auto note = [&](const ExecutablePtr& program) {
+      for (size_t kind = 0; kind < steps.size(); ++kind)
+        steps[kind] = std::max(steps[kind], program->memory_analysis().kinds[kind].total_bytes);
+    };
+    note(plan.programs.step);
+    for (const ExecutablePtr& other : plan.programs.other_steps) note(other);
+    if (!first_over(config_, steps, budgets)) {
+      lock.lock();
+      if (t.budgets != budgets) t.init_program = t.eval_program = t.sample_program = nullptr;
+      t.budgets = budgets;
+      plan_others();
+      lock.unlock();
+    }
+  }
   // Evaluation and sampling run beside the optimizer's state, which is no argument of theirs.
   const auto weigh = [&](const std::string& name, const ExecutablePtr& program, const BytesByKind& beside) {
     JobPlan::Phase& phase = plan.phases.emplace_back(JobPlan::Phase{.name = name});
@@ -407,9 +442,9 @@ JobPlan Job::plan(const Placement& placement, const Budgets& budgets, bool moves
   weigh("step", plan.programs.step, {});
   for (size_t i = 0; i < plan.programs.other_steps.size(); ++i)
     weigh(step_phase(i + 1), plan.programs.other_steps[i], {});
-  weigh("init", plan.programs.init, {});
+  if (plan.programs.init) weigh("init", plan.programs.init, {});
   if (plan.programs.eval) weigh("eval", plan.programs.eval, beside_eval);
-  if (samples) weigh("sample", plan.programs.sample, beside_eval);
+  if (plan.programs.sample) weigh("sample", plan.programs.sample, beside_eval);
   plan.plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return plan;
 }

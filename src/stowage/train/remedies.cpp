@@ -295,7 +295,9 @@ std::vector<Remedy> loss_remedies(const Job& asked_for, const JobPlan& plan,
     Placement placement = plan.placement;
     placement.chunked_loss = chunked_loss;
     const Job job(changed, asked_for.target(), asked_for.factory());
-    const JobPlan parts = with_moves_ahead(job, job.plan_to_fit(placement, budgets), budgets);
+    JobPlan parts = job.plan_to_fit(placement, budgets);
+    // Without a budget what runs ahead raises no peak.
+    if (budgets[0]) parts = with_moves_ahead(job, std::move(parts), budgets);
     const int64_t needs = device_bytes(changed, parts.peak_bytes);
     if (needs >= device_bytes(config, plan.peak_bytes)) return;
     // Asked for where another would be chosen by itself.

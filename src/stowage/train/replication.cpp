@@ -53,7 +53,7 @@ std::vector<Cuttable> cuttable_leaves(const Job& job, const JobPlan& plan) {
 BytesByKind peak_with(const Job& job, const JobPlan& plan, const Budgets& budgets,
                       const LeafShardings& lies) {
   const Job changed(job.config(), job.target(), job.factory(), lies);
-  return changed.plan(plan.placement, budgets).peak_bytes;
+  return changed.plan(plan.placement, budgets, plan.moves_ahead).peak_bytes;
 }
 
 // Values that only the step has, as the partitioner noted them.

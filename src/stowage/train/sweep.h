@@ -40,6 +40,7 @@ struct SweepPoint {
   SweepMesh mesh;
   int64_t batch = 1;   ///< `data.batch`: sequences of a microbatch, over all devices.
   std::string policy;  ///< `memory.policy`.
+  int64_t of_batch = 0;  ///< Of a point that a search tries: the batch it began with.
 };
 
 /// How a point would run. Sizes are those of one device.

@@ -111,24 +111,27 @@ Result<LeastNeed> JobPlanner::least_need(const SweepPoint& point) const {
     const TrainConfig& config = job.config();
     const Budgets budgets = budgets_of(config, config.memory.device);
     std::vector<Placement> placements = lean_placements(job);
-    const std::tuple key(point.mesh.replica, point.mesh.data, point.mesh.model, point.policy);
+    const std::tuple key(point.mesh.replica, point.mesh.data, point.mesh.model, point.policy,
+                         point.of_batch);
     {
       const std::lock_guard lock(mutex_);
       if (const auto known = leanest_.find(key); known != leanest_.end())
         placements = {known->second};
     }
     std::optional<LeastNeed> least;
+    const Placement* leanest = nullptr;
     for (const Placement& placement : placements) {
-      const JobPlan plan = job.plan_to_fit(placement, budgets);
+      const JobPlan plan = job.plan_until_over(placement, budgets);
       const LeastNeed need{device_bytes(config, plan.peak_bytes),
                            !first_over(config, plan.peak_bytes, budgets)};
       if (least && std::pair(!least->fits, least->device_bytes) <=
                        std::pair(!need.fits, need.device_bytes))
         continue;
       least = need;
-      const std::lock_guard lock(mutex_);
-      leanest_[key] = placement;
+      leanest = &placement;
     }
+    const std::lock_guard lock(mutex_);
+    leanest_[key] = *leanest;
     return *least;
   });
 }

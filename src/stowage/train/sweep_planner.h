@@ -33,8 +33,8 @@ class JobPlanner : public SweepPlanner {
         threads_of_(std::move(threads_of)) {}
 
   Result<SweepPlan> plan(const SweepPoint& point) const override;
-  /// The first call for a mesh and policy finds the leanest placement; later ones, of other batches, plan
-  /// that one alone.
+  /// The first call of a search finds the leanest placement of its mesh and policy; later ones, of other
+  /// batches, plan that one alone.
   Result<LeastNeed> least_need(const SweepPoint& point) const override;
   std::optional<int64_t> budget_bytes() const override { return budget_bytes_; }
 
@@ -44,8 +44,8 @@ class JobPlanner : public SweepPlanner {
   std::optional<int64_t> budget_bytes_;
   std::function<int(int64_t)> threads_of_;
   mutable std::mutex mutex_;  // guards what follows
-  // By mesh and policy.
-  mutable std::map<std::tuple<int64_t, int64_t, int64_t, std::string>, Placement> leanest_;
+  // By mesh, policy and the batch that the search began with.
+  mutable std::map<std::tuple<int64_t, int64_t, int64_t, std::string, int64_t>, Placement> leanest_;
 };
 
 }  // namespace stow

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <set>
 
@@ -153,8 +154,8 @@ class Run {
       const bool is_known = evaluated_step_ == step_ && last_validation_;
       validation = is_known ? last_validation_ : evaluate();
       if (validation && !is_known)
-        if (Result<void> written = events_.evaluation(step_, *validation); !written)
-          return not_written(written.failure(), true);
+        if (Result<void> written = logged(events_.evaluation(step_, *validation), true); !written)
+          return written.failure();
       if (validation && !std::isfinite(*validation))
         status = not_finite("validation loss", *validation, step_);
       else if (validation && !is_known && is_evaluated_after(step_))
@@ -167,6 +168,7 @@ class Run {
     }
     if (step_ > saved_step_ || saved_.empty())
       if (Result<void> saved = save(); !saved) return saved.failure();
+    if ((stops() & kLogLost) != 0) return log_lost();
     if (status == 0) {
       Result<int> finished = finish(validation);
       if (!finished || *finished != kStatusInterrupted) return finished;
@@ -192,6 +194,7 @@ class Run {
       if (!held) return fail("train.out: {}", held.error());
       held_.emplace(std::move(*held));
     }
+    if (Result<void> shared = check_shared_folder(); !shared) return shared;
     if (const std::string text = data_->describe(); !text.empty()) say("{}\n", text);
     if (const Disk* disk = used_disk())
       say("disk: a file in {}, moved by {}{}\n", disk->folder(), disk_engine_name(disk->engine()),
@@ -203,12 +206,36 @@ class Run {
     if (Result<void> made = make_state(); !made) return made;
     positions_.drop_arenas();
     if (Result<void> loaded = load_frozen(); !loaded) return loaded;
-    if (!positions_.is_first()) return {};
-    // Once nothing stands in the way of a run.
+    // Once nothing stands in the way of a run, on any process.
+    const Result<void> all =
+        work_together(positions_, "the start of the run", []() -> Result<void> { return {}; });
+    if (!all || !positions_.is_first()) return all;
     Result<std::string> moved = set_aside_checkpoints(config_.train.out);
     if (!moved) return moved.failure();
     if (!moved->empty()) say("checkpoints of an earlier run are now in {}\n", *moved);
     return {};
+  }
+
+  // A folder that the processes do not share is found before there is anything to save.
+  Result<void> check_shared_folder() {
+    if (positions_.n_processes() == 1) return {};
+    const char* const label = "the folder of the run";
+    const Result<std::string> mark =
+        text_of_first(positions_, label, [&]() -> Result<std::string> {
+          std::string path = fmt::format("{}/.shared-{}-{}", config_.train.out, ::getpid(),
+                                         std::chrono::steady_clock::now().time_since_epoch().count());
+          if (!std::ofstream(path).put('\n').flush()) return fail("{}: cannot be written", path);
+          return path;
+        });
+    if (!mark) return mark.failure();
+    const Result<void> seen = work_together(positions_, label, [&]() -> Result<void> {
+      if (file_exists(*mark)) return {};
+      return fail("train.out: expected one folder for all processes, got another {} than that of "
+                  "process 0; name a folder that all machines see",
+                  config_.train.out);
+    });
+    if (positions_.is_first()) ::unlink(mark->c_str());
+    return seen;
   }
 
   // The state that a run begins with.
@@ -376,8 +403,16 @@ class Run {
             upload_part(batch.arrays[i], types.arrays[i].type(), shardings[i], p));
   }
 
-  // Whether any process was asked to stop. All ask at the same places.
-  bool is_interrupted() { return positions_.max_over_processes(interrupted, "Ctrl-C") != 0; }
+  // Why any process must stop, as bits. All ask at the same places.
+  static constexpr int64_t kAskedToStop = 1, kLogLost = 2;
+  int64_t stops() {
+    const int64_t own = (interrupted ? kAskedToStop : 0) | (log_failure_ ? kLogLost : 0);
+    int64_t all = 0;
+    for (const auto& list : positions_.gather_over_processes(std::span(&own, 1), "whether to stop"))
+      all |= list[0];
+    return all;
+  }
+  bool is_interrupted() { return (stops() & kAskedToStop) != 0; }
 
   Result<int> one_step() {
     const double started_s = now_s();
@@ -421,10 +456,13 @@ class Run {
                         {"grad_norm", static_cast<double>(norm)},
                         {"lr", static_cast<double>(lr)},
                         {"tokens_per_s", tokens_per_s}}));
-      if (!written) return not_written(written.failure(), std::isfinite(loss) && std::isfinite(norm));
+      if (Result<void> kept = logged(written, std::isfinite(loss) && std::isfinite(norm)); !kept)
+        return kept.failure();
     }
-    if (Result<void> written = events_.step(step_, loss, norm, lr, tokens_per_s); !written)
-      return not_written(written.failure(), std::isfinite(loss) && std::isfinite(norm));
+    if (Result<void> kept = logged(events_.step(step_, loss, norm, lr, tokens_per_s),
+                                   std::isfinite(loss) && std::isfinite(norm));
+        !kept)
+      return kept.failure();
     progress(loss, norm, lr, tokens_per_s);
     if (!std::isfinite(loss)) return not_finite("loss", loss, step_ - 1);
     if (!std::isfinite(norm)) return not_finite("gradient's norm", norm, step_ - 1);
@@ -435,7 +473,9 @@ class Run {
     const int64_t save_every = config_.train.checkpoint_every;
     if (save_every > 0 && step_ % save_every == 0 && step_ < config_.train.steps)
       if (Result<void> saved = save(); !saved) return saved.failure();
-    return is_interrupted() ? kStatusInterrupted : 0;
+    const int64_t stop = stops();
+    if ((stop & kLogLost) != 0) return log_lost();
+    return stop != 0 ? kStatusInterrupted : 0;
   }
 
   bool is_evaluated_after(int64_t step) const {
@@ -446,19 +486,31 @@ class Run {
     const std::optional<double> validation = evaluate();
     end_line();
     if (!validation) return 0;
-    if (Result<void> written = events_.evaluation(step_, *validation); !written)
-      return not_written(written.failure(), true);
+    if (Result<void> written = logged(events_.evaluation(step_, *validation), true); !written)
+      return written.failure();
     if (!std::isfinite(*validation)) return not_finite("validation loss", *validation, step_);
     say("step {}: validation loss {:.4f}\n", step_, *validation);
     if (options_.json)
-      if (Result<void> written = options_.json->write(
-              Json::object({{"step", step_}, {"validation_loss", *validation}}));
+      if (Result<void> written = logged(
+              options_.json->write(
+                  Json::object({{"step", step_}, {"validation_loss", *validation}})),
+              true);
           !written)
-        return not_written(written.failure(), true);
+        return written.failure();
     note_validation(*validation);
     return 0;
   }
 
+  // Only the first process writes a log. Where there are others, they hear of a failure in stops().
+  Result<void> logged(const Result<void>& written, bool is_finite) {
+    if (written) return {};
+    if (positions_.n_processes() == 1) return not_written(written.failure(), is_finite);
+    if (!log_failure_) log_failure_ = written.failure();
+    return {};
+  }
+  Failure log_lost() {
+    return not_written(log_failure_ ? *log_failure_ : Failure{"process 0 could not write its log"}, true);
+  }
   // The run stops, as a line of its log could not be written; it saves a state that is of use.
   Failure not_written(const Failure& why, bool is_finite) {
     if (is_finite && step_ > saved_step_)
@@ -756,6 +808,7 @@ class Run {
   RunRecorder recorder_;
   std::optional<HeldDirectory> held_;  // train.out
   std::optional<AtomicFile> trace_;
+  std::optional<Failure> log_failure_;  // Of the first process, where there are several.
   ProgressEvents events_;
   std::vector<double> replay_errors_;
   std::vector<double> step_s_;
