@@ -702,6 +702,9 @@ class Run {
     for (const BytesByKind& bytes : measured_everywhere()) measured = std::max(measured, bytes[0]);
     say("peak: predicted {} bytes, measured {} bytes ({}) of {}\n", bounds().first[0], measured,
         format_bytes(measured), format_bytes(budget_bytes_));
+    if (const int64_t window = positions_.window_bytes(); window > 0)
+      say("beside the plans: {} of the host's memory, through which processes exchange\n",
+          format_bytes(window));
     const double step_s = median(step_s_);
     const bool has_steps = !step_s_.empty();
     if (has_steps)
@@ -769,6 +772,7 @@ class Run {
                       {"predicted_peak_bytes", bytes_json(predicted)},
                       {"measured_peak_bytes", bytes_json(most)},
                       {"devices", devices},
+                      {"window_bytes", positions_.window_bytes()},
                       {"lower_bound_bytes", bytes_json(lower_bound)},
                       {"data_path", config_.data.path},
                       {"disk", disk_json()},
