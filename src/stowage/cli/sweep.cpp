@@ -105,7 +105,7 @@ Result<void> write_page(AtomicFile& file, const ConfigSources& sources,
   const Budgets budgets = budgets_of(*config, config->memory.device);
   const Choice choice = choose_plan(job, budgets);
   Json report = Json::object();
-  report.set("whole", to_json(find_replication(job, *choice.plan, budgets)));
+  add_replication(report, find_replication(job, *choice.plan, budgets));
   return write_plan_page(file, {.job = job,
                                 .choice = choice,
                                 .budgets = budgets,

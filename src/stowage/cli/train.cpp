@@ -62,7 +62,7 @@ Result<int> refuse(const Job& job, const Choice& choice, const Budgets& budgets,
   std::fflush(stdout);
   fmt::print(stderr, "stowage: over budget: {}{}", text, lines_of(replication));
   Json report = refusal_json(text.substr(0, text.find('\n')), near[0], budgets);
-  if (job.mesh().rank() > 0) report.set("whole", to_json(replication));
+  if (job.mesh().rank() > 0) add_replication(report, replication);
   if (Result<void> written = write_json(json, report); !written) return written.failure();
   if (page)
     if (Result<void> written = write_refusal_page(*page, job, choice, near, remedies, budgets, report); !written)
@@ -161,7 +161,7 @@ Json plan_json(const Opening& opening, std::span<const Remedy> loss_in_parts) {
                                   {"peak_bytes", r.peak_bytes},
                                   {"changes_numbers", r.changes_numbers}}));
   report.set("loss_in_parts", saves);
-  if (opening.job.mesh().rank() > 0) report.set("whole", to_json(opening.replication));
+  if (opening.job.mesh().rank() > 0) add_replication(report, opening.replication);
   return report;
 }
 

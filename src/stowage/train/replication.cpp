@@ -142,4 +142,10 @@ Json to_json(const Replication& r) {
   return values;
 }
 
+void add_replication(Json& report, const Replication& r) {
+  report.set("whole", to_json(r));
+  report.set("whole_unplanned", static_cast<int64_t>(r.n_unplanned));
+  report.set("peak_if_all_cut_bytes", r.peak_if_all_cut ? Json(*r.peak_if_all_cut) : Json());
+}
+
 }  // namespace stow

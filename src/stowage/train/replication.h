@@ -49,5 +49,8 @@ std::vector<std::string> replication_lines(const Replication& replication);
 
 /// [{"name", "type", "bytes", "devices", "whole", "peak_bytes", "peak_if_cut_bytes"}].
 Json to_json(const Replication& replication);
+/// Sets "whole" to that, "whole_unplanned" to the number of values of the state that are left out, and
+/// "peak_if_all_cut_bytes".
+void add_replication(Json& report, const Replication& replication);
 
 }  // namespace stow

@@ -234,8 +234,6 @@ std::string sweep_table(std::span<const SweepRow> rows) {
 Json to_json(const SweepRow& row, bool is_best) {
   const auto known = [](const auto& value) { return value ? Json(*value) : Json(); };
   const bool planned = row.is_planned();
-  Json whole = Json::array();
-  for (const std::string& value : row.plan.whole) whole.push_back(value);
   const SweepMesh& mesh = row.point.mesh;
   return Json::object(
       {{"mesh", Json::object({{"replica", mesh.replica}, {"data", mesh.data}, {"model", mesh.model}})},
@@ -251,7 +249,7 @@ Json to_json(const SweepRow& row, bool is_best) {
        {"tokens_per_s", known(row.tokens_per_s())},
        {"largest_batch", known(row.largest_batch)},
        {"bound_by", row.plan.bound_by.empty() ? Json() : Json(row.plan.bound_by)},
-       {"whole", whole},
+       {"whole", row.plan.whole_values},
        {"best", is_best},
        {"impossible", planned ? Json() : Json(row.impossible)}});
 }

@@ -52,6 +52,7 @@ struct SweepPlan {
   std::string bound_by;  ///< The busiest stream: "compute", "collectives", …; "memory" if it does not fit.
   int64_t tokens = 0;    ///< Of a step, over all devices.
   std::vector<std::string> whole;  ///< Values that are whole on every device, a line each.
+  Json whole_values = Json::array();  ///< The same as `plan --json` has them.
 };
 
 /// What the leanest placement of a point needs of the device, and whether it is within every budget.
@@ -75,8 +76,8 @@ struct SweepRow {
   SweepPoint point;
   std::string impossible;  ///< Why there is no plan; then there is nothing below.
   SweepPlan plan;
-  /// Sequences of the largest batch that some placement of the policy has room for, a multiple of
-  /// the mesh's parts; 0 where there is none. None without a budget.
+  /// Sequences of the largest batch that the placement which was leanest at the row's own batch has room
+  /// for, a multiple of the mesh's parts; 0 where there is none. None without a budget.
   std::optional<int64_t> largest_batch;
 
   bool is_planned() const { return impossible.empty(); }

@@ -57,6 +57,11 @@ auto with_job(const ConfigSources& sources, const SweepPoint& point, int threads
   }
 }
 
+void note_whole(const Replication& replication, SweepPlan& plan) {
+  plan.whole = replication_lines(replication);
+  plan.whole_values = to_json(replication);
+}
+
 }  // namespace
 
 Result<TrainConfig> config_of(const ConfigSources& sources, const SweepPoint& point) {
@@ -92,11 +97,13 @@ Result<SweepPlan> JobPlanner::plan(const SweepPoint& point) const {
       plan.placement = to_string(least->placement);
       plan.peak_bytes = least->peak_bytes;
       plan.bound_by = "memory";
+      const JobPlan lean = job.plan_to_fit(least->placement, {});
+      note_whole(find_replication(job, lean, {}, 1), plan);
       return plan;
     }
     plan.placement = to_string(choice.plan->placement);
     plan.peak_bytes = choice.plan->peak_bytes;
-    plan.whole = replication_lines(find_replication(job, *choice.plan, budgets, 1));
+    note_whole(find_replication(job, *choice.plan, budgets, 1), plan);
     if (!device_ || !check_network(*device_, job.mesh())) return plan;
     const Simulation simulation = simulate(choice.plan->programs.step->schedule(), *device_);
     plan.step_s = simulation.step_s;
