@@ -42,10 +42,14 @@ Forecast forecast_step(const Executable& step, std::optional<DeviceDescription> 
 
 std::string to_string(const Forecast& forecast) {
   std::vector<std::string> moves;
+  bool waits = false;  // for moves or for collectives, whose bytes the plan has named
   for (int s = 0; s < kNumStreams; ++s)
-    if (const auto bytes = static_cast<int64_t>(forecast.moved[static_cast<size_t>(s)].bytes))
+    if (const auto bytes = static_cast<int64_t>(forecast.moved[static_cast<size_t>(s)].bytes)) {
+      waits = true;
+      if (static_cast<StreamKind>(s) == StreamKind::kCollective) continue;
       moves.push_back(
           fmt::format("{} {}", stream_name(static_cast<StreamKind>(s)), format_bytes(bytes)));
+    }
   std::string text;
   if (!moves.empty()) text = fmt::format("a step moves: {}\n", fmt::join(moves, ", "));
   if (forecast.kept_bytes > 0)
@@ -64,11 +68,11 @@ std::string to_string(const Forecast& forecast) {
                         forecast.device->name);
   text += fmt::format("step on {}: {} simulated, {} at least{}{}", forecast.device->name,
                       format_seconds(s.step_s), format_seconds(s.bound_s),
-                      forecast.order_bound_s && !moves.empty()
+                      forecast.order_bound_s && waits
                           ? fmt::format(" ({} in this order)", format_seconds(*forecast.order_bound_s))
                           : "",
                       forecast.device->compute.f32_as == "tf32" ? ", f32 products as TF32" : "");
-  if (!moves.empty())
+  if (waits)
     text += fmt::format("; compute waits {} for {}{}\n{}{}", format_seconds(s.exposed_s),
                         sends ? "transfers and collectives" : "transfers",
                         forecast.waits.empty() ? "" : ", longest for", forecast.waits,
