@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "stowage/core/tiling.h"
 #include "stowage/runtime/comm/region.h"
 #include "stowage/runtime/comm/window.h"
 #include "tests/support/temporary_folder.h"
@@ -96,6 +97,33 @@ std::vector<ArrayType> places_of(std::span<const StateLeaf> leaves) {
     types.back().kind = static_cast<MemoryKind>(i % kNumMemoryKinds);
   }
   return types;
+}
+
+// The part of an array that a position holds, and its bytes: what slices of files are judged by.
+ShardIndex box_of_part(const ArrayType& type, const AxisSharding& sharding, const MeshShape& mesh,
+                       int64_t position) {
+  const ArrayType part = local_type(type, sharding, mesh);
+  ShardIndex box;
+  for (int axis = 0; axis < type.shape.rank(); ++axis) {
+    const int64_t extent = part.shape.dims()[static_cast<size_t>(axis)];
+    const int64_t begin = part_index(sharding, axis, mesh, position) * extent;
+    box.push_back({begin, begin + extent});
+  }
+  return box;
+}
+
+std::vector<std::byte> part_of(std::span<const std::byte> whole, const ArrayType& type,
+                               const ShardIndex& box) {
+  const int64_t n = elems_of(box);
+  const int64_t size = type.elems() > 0 ? type.bytes() / type.elems() : 0;
+  std::vector<std::byte> part(static_cast<size_t>(n * size));
+  for (int64_t at = 0; at < n;) {
+    const ElementRun run = run_in_box(type.shape, box, at);
+    std::memcpy(part.data() + at * size, whole.data() + run.elem * size,
+                static_cast<size_t>(run.n_elems * size));
+    at += run.n_elems;
+  }
+  return part;
 }
 
 std::vector<std::byte> part_of_leaf(const StateLeaf& leaf, int64_t step, const Positions& positions,

@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <functional>
 #include <thread>
@@ -13,9 +12,6 @@
 
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/launch.h"
-#include "stowage/io/digest.h"
-#include "stowage/ir/schedule.h"
-#include "stowage/ir/schedule_walk.h"
 #include "stowage/train/mesh.h"
 
 namespace stow {
@@ -101,27 +97,6 @@ Result<void> check_agreement(const Together& together, std::span<const comm::Fac
   return for_each_device(*together.world, [&](comm::Communicator& communicator) {
     return comm::check_agreement(communicator, facts);
   });
-}
-
-std::string schedule_digest(const Executable& program) {
-  Digest digest;
-  const auto add = [&](auto... numbers) {
-    const std::array all = {static_cast<int64_t>(numbers)...};
-    digest.update(std::as_bytes(std::span(all)));
-  };
-  const ir::Schedule& schedule = program.schedule();
-  for (const ir::Buffer& b : schedule.buffers)
-    add(b.bytes, b.slots, b.slot_bytes, b.kind, b.role, b.index);
-  for_each_kernel(schedule.instructions, [&](const ir::Kernel& kernel) {
-    add(kernel.kind, kernel.op, kernel.phase, kernel.transfer, kernel.scratch_bytes);
-    for (const auto* views : {&kernel.inputs, &kernel.outputs})
-      for (const ir::View& view : *views) {
-        add(view.buffer.index(), view.offset_bytes, view.elems(), view.terms.size());
-        for (const ir::LoopTerm& term : view.terms) add(term.stride_bytes);
-      }
-  });
-  for (const KindAnalysis& kind : program.memory_analysis().kinds) add(kind.total_bytes);
-  return digest.hex();
 }
 
 int64_t least_of_all(const Together& together, int64_t value) {

@@ -11,17 +11,16 @@
 #include "stowage/base/inside.h"
 #include "stowage/base/result.h"
 #include "stowage/runtime/comm/world.h"
-#include "stowage/session/compile.h"
 #include "stowage/train/config.h"
 
 namespace stow {
 
-/// What this process has of a run.
+/// The share of this process in a run.
 struct Together {
   std::unique_ptr<comm::World> world;  ///< All processes; null where there is one.
-  int64_t devices = 1;                 ///< Of this process.
-  int64_t devices_on_host = 1;         ///< Of all processes of this machine.
-  int threads = 1;                     ///< Of each device.
+  int64_t devices = 1;                 ///< The number that this process has.
+  int64_t devices_on_host = 1;         ///< The number that this machine's processes have.
+  int threads = 1;                     ///< The number that each device has.
 
   bool is_first() const { return !world || world->process() == 0; }  ///< Whether it prints and writes.
 };
@@ -41,10 +40,6 @@ Result<Together> join_processes(const TrainConfig& config, int32_t devices);
 /// Checks that all processes have the same facts. All call it at the same place.
 /// Errors: as comm::check_agreement.
 Result<void> check_agreement(const Together& together, std::span<const comm::Fact> facts);
-
-/// Of what a program runs in which order, on which buffers, and what it takes. Equal programs have equal
-/// ones; hexadecimal digits.
-std::string schedule_digest(const Executable& program);
 
 /// The least of the values that the processes give. All call it at the same place.
 int64_t least_of_all(const Together& together, int64_t value);

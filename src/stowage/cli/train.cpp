@@ -5,8 +5,10 @@
 #include "stowage/cli/arguments.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/together.h"
+#include "stowage/io/digest.h"
 #include "stowage/io/files.h"
 #include "stowage/io/trace.h"
+#include "stowage/ir/schedule_summary.h"
 #include "stowage/runtime/device.h"
 #include "stowage/train/disk_folder.h"
 #include "stowage/train/finetune_model.h"
@@ -181,7 +183,9 @@ std::vector<comm::Fact> facts_of_plan(const JobPlan& plan) {
   std::vector<comm::Fact> facts = {{"the placement", to_string(plan.placement)}};
   for (const JobPlan::Phase& phase : plan.phases) {
     const Executable& program = plan.program(phase.name);
-    facts.push_back({"the schedule of " + phase.name, schedule_digest(program)});
+    const std::string schedule = fmt::format("{}\n{}", text_of(program.schedule()),
+                                             bytes_json(phase.peak_bytes).dump());
+    facts.push_back({"the schedule of " + phase.name, digest_of(schedule)});
   }
   return facts;
 }

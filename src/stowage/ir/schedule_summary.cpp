@@ -64,7 +64,8 @@ void write_list(const std::vector<Instruction>& list, std::string& text) {
   for (const Instruction& instruction : list) {
     if (const Kernel* kernel = instruction.kernel()) {
       text += op_name(kernel->op);
-      fmt::format_to(std::back_inserter(text), " {}", static_cast<int>(kernel->phase));
+      fmt::format_to(std::back_inserter(text), " {} {} {} {}", static_cast<int>(kernel->kind),
+                     static_cast<int>(kernel->phase), kernel->transfer, kernel->scratch_bytes);
       if (const auto* constant = std::get_if<ConstantParams>(&kernel->params))
         for (const std::byte byte : constant->data)
           fmt::format_to(std::back_inserter(text), " {:x}", static_cast<unsigned>(byte));
@@ -105,8 +106,9 @@ std::vector<CollectiveCount> count_collectives(const Schedule& schedule) {
 std::string text_of(const Schedule& schedule) {
   std::string text;
   for (const Buffer& buffer : schedule.buffers)
-    fmt::format_to(std::back_inserter(text), "{} {} {}\n", buffer.bytes, buffer.slots,
-                   memory_kind_name(buffer.kind));
+    fmt::format_to(std::back_inserter(text), "{} {} {} {} {} {}\n", buffer.bytes, buffer.slots,
+                   buffer.slot_bytes, memory_kind_name(buffer.kind), static_cast<int>(buffer.role),
+                   buffer.index);
   write_list(schedule.instructions, text);
   return text;
 }

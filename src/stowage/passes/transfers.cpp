@@ -452,6 +452,10 @@ class Overlapper {
   // Whether a start of what comes in must stay behind another instruction, or a done of what goes
   // out before it: moves of a stream keep their order, and at most so many are under way.
   bool stopped(Item& item, const Item& other, RingSlots& rings) const {
+    return stopped_by(item, other, [&] { return bound(item, other, rings); });
+  }
+  template <typename IsBound>
+  bool stopped_by(Item& item, const Item& other, const IsBound& is_bound) const {
     ++work_;
     const bool in = is_inward(item.lane);
     const MovePhase same = in ? MovePhase::kStart : MovePhase::kDone,
@@ -459,7 +463,7 @@ class Overlapper {
     if (other.move(item.lane, same) || has_moves(other, item.lane)) return true;
     const bool counts = other.move(item.lane, opposite);
     if (counts && item.passed + 1 >= ahead_of(*item.instruction.kernel())) return true;
-    if (bound(item, other, rings)) return true;
+    if (is_bound()) return true;
     item.passed += counts;
     return false;
   }
@@ -760,17 +764,9 @@ class Overlapper {
   // As stopped(), of a run whose collective is `main`.
   bool run_is_stopped(Items& items, size_t first, size_t n, size_t main, const Item& other,
                       RingSlots& rings) const {
-    ++work_;
-    Item& item = items[main];
-    const bool in = is_inward(item.lane);
-    const MovePhase same = in ? MovePhase::kStart : MovePhase::kDone,
-                    opposite = in ? MovePhase::kDone : MovePhase::kStart;
-    if (other.move(item.lane, same) || has_moves(other, item.lane)) return true;
-    const bool counts = other.move(item.lane, opposite);
-    if (counts && item.passed + 1 >= ahead_of(*item.instruction.kernel())) return true;
-    if (run_is_bound(items, first, n, other, most_slots(item), rings)) return true;
-    item.passed += counts;
-    return false;
+    return stopped_by(items[main], other, [&] {
+      return run_is_bound(items, first, n, other, most_slots(items[main]), rings);
+    });
   }
   bool all_shiftable(const Items& items, size_t first, size_t n) const {
     for (size_t m = first; m < first + n; ++m)

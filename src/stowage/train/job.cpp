@@ -183,8 +183,7 @@ std::shared_ptr<const MeshOptions> Job::over_mesh(
   if (mesh_.rank() == 0) return nullptr;
   MeshOptions options = {mesh_, std::move(in), std::move(out), {}};
   // Gradients are summed over the batch in f32, whatever the products are computed in.
-  for (const char* name : {"replica", "data"})
-    if (const int axis = mesh_.axis(name); axis >= 0) options.partition.f32_sum_axes.push_back(axis);
+  options.partition.f32_sum_axes = batch_axes(mesh_);
   return std::make_shared<const MeshOptions>(std::move(options));
 }
 

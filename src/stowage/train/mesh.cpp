@@ -97,6 +97,13 @@ MeshShape mesh_of(const TrainConfig& config) {
   return mesh;
 }
 
+MeshAxes batch_axes(const MeshShape& mesh) {
+  MeshAxes axes;
+  for (const char* name : {"replica", "data"})
+    if (const int axis = mesh.axis(name); axis >= 0) axes.push_back(axis);
+  return axes;
+}
+
 AxisSharding weight_sharding(const TrainConfig& config, const MeshShape& mesh, std::string_view path,
                              const ArrayType& type, std::span<const WeightAxis> axes) {
   return sharding_of(config, mesh, path, type, axes, config.mesh.parameters);
@@ -136,17 +143,14 @@ AxisSharding state_sharding(const TrainConfig& config, const MeshShape& mesh, st
 std::optional<nn::StreamSharding> stream_sharding(const TrainConfig& config, int64_t tokens) {
   if (!config.mesh.sequence || tokens % config.mesh.model != 0) return {};
   nn::StreamSharding stream = {mesh_of(config), whole_sharding(3)};
-  for (const char* name : {"replica", "data"})
-    if (const int axis = stream.mesh.axis(name); axis >= 0) stream.sharding.axes[0].push_back(axis);
+  stream.sharding.axes[0] = batch_axes(stream.mesh);
   stream.sharding.axes[1].push_back(stream.mesh.axis("model"));
   return stream;
 }
 
 AxisSharding batch_sharding(const MeshShape& mesh, const ArrayType& type, bool is_stacked) {
   AxisSharding sharding = whole_sharding(type.shape.rank());
-  MeshAxes axes;
-  for (const char* name : {"replica", "data"})
-    if (const int axis = mesh.axis(name); axis >= 0) axes.push_back(axis);
+  const MeshAxes axes = batch_axes(mesh);
   const size_t batch = is_stacked ? 1 : 0;
   // A vector is no batch: it may be a key.
   if (!axes.empty() && sharding.axes.size() > batch + 1 &&

@@ -1,5 +1,5 @@
 // The mesh of a training run: its axes, and how each array of a step is cut over them.
-// Not the devices, of which a plan needs none; step_devices.h has those.
+// Not the devices, of which a plan needs none; positions.h has those.
 #pragma once
 
 #include <optional>
@@ -20,10 +20,13 @@ namespace stow {
 /// device trains.
 MeshShape mesh_of(const TrainConfig& config);
 
+/// The axes that a batch is cut over: replicas and data, as far as the mesh has them.
+MeshAxes batch_axes(const MeshShape& mesh);
+
 /// How a weight lies. `model` cuts its heads, its feed-forward width or its vocabulary. `data` cuts its
 /// embedding axis, else the largest other axis that it divides; never "layers", along which layers are
-/// read one after another. Where `is_cut_over_data` is false, `data` cuts nothing; where it is true and
-/// the configuration says "auto", vectors of up to 64 KiB stay whole.
+/// read one after another. With mesh.parameters = replicated, `data` cuts nothing; with "auto", no vector of
+/// up to 64 KiB.
 /// `axes`: TrainModel::axes_of(); empty: the first axis of a path "layers/…" is "layers", the others have
 /// no names.
 /// A vocabulary that `model` does not divide stays whole.

@@ -1,6 +1,5 @@
 #include "stowage/train/positions.h"
 
-#include <cstring>
 #include <exception>
 
 #include <fmt/format.h>
@@ -97,39 +96,6 @@ std::vector<std::vector<int64_t>> Positions::gather_over_processes(std::span<con
     lists.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(values.size()));
   }
   return lists;
-}
-
-int64_t Positions::max_over_processes(int64_t value, std::string_view label) {
-  int64_t most = value;
-  for (const std::vector<int64_t>& list : gather_over_processes(std::span(&value, 1), label))
-    most = std::max(most, list[0]);
-  return most;
-}
-
-ShardIndex box_of_part(const ArrayType& type, const AxisSharding& sharding, const MeshShape& mesh,
-                       int64_t position) {
-  const ArrayType part = local_type(type, sharding, mesh);
-  ShardIndex box;
-  for (int axis = 0; axis < type.shape.rank(); ++axis) {
-    const int64_t extent = part.shape.dims()[static_cast<size_t>(axis)];
-    const int64_t begin = part_index(sharding, axis, mesh, position) * extent;
-    box.push_back({begin, begin + extent});
-  }
-  return box;
-}
-
-std::vector<std::byte> part_of(std::span<const std::byte> whole, const ArrayType& type,
-                               const ShardIndex& box) {
-  const int64_t n = elems_of(box);
-  const int64_t size = type.elems() > 0 ? type.bytes() / type.elems() : 0;
-  std::vector<std::byte> part(static_cast<size_t>(n * size));
-  for (int64_t at = 0; at < n;) {
-    const ElementRun run = run_in_box(type.shape, box, at);
-    std::memcpy(part.data() + at * size, whole.data() + run.elem * size,
-                static_cast<size_t>(run.n_elems * size));
-    at += run.n_elems;
-  }
-  return part;
 }
 
 }  // namespace stow

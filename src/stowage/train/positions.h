@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "stowage/base/inside.h"
-#include "stowage/core/tiling.h"
 #include "stowage/runtime/comm/mesh_position.h"
 #include "stowage/runtime/comm/world.h"
 #include "stowage/session/compile.h"
@@ -49,10 +48,8 @@ class Positions {
   /// Gives the arenas of all devices back.
   void drop_arenas();
 
-  /// The largest of the values that the processes give. All call it at the same place.
-  /// Errors: CommunicationError.
-  int64_t max_over_processes(int64_t value, std::string_view label);
-  /// The values of all processes, each giving as many: a list a process, in order.
+  /// The values of all processes, each giving as many: a list a process, in order. All call
+  /// it at the same place. Errors: CommunicationError.
   std::vector<std::vector<int64_t>> gather_over_processes(std::span<const int64_t> values,
                                                           std::string_view label);
 
@@ -70,12 +67,5 @@ class Positions {
   std::vector<Position> at_;
   std::map<ExecutablePtr, std::vector<ExecutablePtr>> bound_;
 };
-
-/// The part of an array that a position holds.
-ShardIndex box_of_part(const ArrayType& type, const AxisSharding& sharding, const MeshShape& mesh,
-                       int64_t position);
-/// The bytes of that part of an array whose bytes are `whole`, row-major.
-std::vector<std::byte> part_of(std::span<const std::byte> whole, const ArrayType& type,
-                               const ShardIndex& box);
 
 }  // namespace stow

@@ -18,6 +18,7 @@
 #include "stowage/base/median.h"
 #include "stowage/io/checkpoint_file.h"
 #include "stowage/io/files.h"
+#include "stowage/io/tensor_slice.h"
 #include "stowage/tune/kernel_times.h"
 #include "stowage/tune/run_trace.h"
 #include "stowage/train/mesh_checkpoint.h"
@@ -268,19 +269,24 @@ class Run {
 
   // A position's part of an array, on its device.
   DeviceBufferPtr upload_part(std::span<const std::byte> whole, const ArrayType& type,
-                              const AxisSharding& sharding, size_t p,
-                              MemoryKind kind = MemoryKind::kDevice) {
-    Device& device = positions_.device(p);
-    if (sharding.is_whole()) {
-      DeviceBufferPtr buffer = device.allocate(static_cast<int64_t>(whole.size()), kind);
-      buffer->write(0, whole);
+                              const AxisSharding& sharding, size_t p) {
+    const auto upload = [&](std::span<const std::byte> bytes) {
+      DeviceBufferPtr buffer = positions_.device(p).allocate(static_cast<int64_t>(bytes.size()));
+      buffer->write(0, bytes);
       return buffer;
-    }
-    const std::vector<std::byte> part =
-        part_of(whole, type, box_of_part(type, sharding, job_.mesh(), positions_.position(p)));
-    DeviceBufferPtr buffer = device.allocate(static_cast<int64_t>(part.size()), kind);
-    buffer->write(0, part);
-    return buffer;
+    };
+    if (sharding.is_whole()) return upload(whole);
+    const Dims& dims = type.shape.dims();
+    const TensorSlice slice = slice_at(dims, sharding, job_.mesh(), positions_.position(p));
+    const int64_t elem_bytes = dtype_bytes(type.dtype);
+    std::vector<std::byte> part(static_cast<size_t>(slice.elems() * elem_bytes));
+    const auto read = [&](int64_t offset, std::span<std::byte> out) -> Result<void> {
+      std::memcpy(out.data(), whole.data() + offset, out.size());
+      return {};
+    };
+    const Result<void> done = read_common(read, whole_slice(dims), 0, slice, elem_bytes, part);
+    STOW_CHECK(done, "{}", done.error());
+    return upload(part);
   }
 
   Result<void> open_weights() {
