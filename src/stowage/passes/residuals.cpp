@@ -62,6 +62,7 @@ struct RegionNames {
   std::set<std::string> offloaded;
   std::map<std::string, MemoryKind> off_device;  // of values that cannot be offloaded from there
   bool differentiated = false;
+  bool twice = false;  // a derivative in a region of it has been differentiated
   ProvenancePtr made;  // the first checkpoint of the policy
 };
 
@@ -231,6 +232,15 @@ void collect_names(const Graph& joint, const Node& node, bool repeatable, const 
   }
 }
 
+// True if a node is of a derivative that has been differentiated, or one nested in it is: its own
+// backward part is forward work then.
+bool is_differentiated_twice(const Node& node) {
+  return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
+         std::any_of(node.graphs.begin(), node.graphs.end(), [](const GraphPtr& nested) {
+           return std::any_of(nested->nodes().begin(), nested->nodes().end(), is_differentiated_twice);
+         });
+}
+
 // A name that a policy asks for must be one it can act on: of a value in its region, and where
 // there is a derivative, of one that this depends on. What lies elsewhere and products are asked for
 // where there is a derivative alone: a function without one keeps nothing anyway.
@@ -252,6 +262,7 @@ void check_wanted_names(const Graph& graph, Requests& requests, bool is_body) {
       // What a policy around another one does may leave that one nothing to move.
       const bool is_nested = graph.regions()[r.index()].parent.valid();
       collect_names(graph, node, repeatable[n], *policy, have, is_nested);
+      have.twice = have.twice || is_differentiated_twice(node);
       if (name && returned[node.first_result.index()]) have.returned.insert(*name);
     }
   }
@@ -267,11 +278,12 @@ void check_wanted_names(const Graph& graph, Requests& requests, bool is_body) {
 }
 
 // A name that a policy moves must have been moved somewhere. One that it keeps is a permission, too:
-// a list of such names may hold more than a function needs.
+// a list of such names may hold more than a function needs. What the first derivative moves the second
+// may have no need to.
 void check_effects(const Requests& requests) {
   for (const auto& [policy, have] : requests.names)
     for (const std::string& name : policy->wanted_names)
-      if (have.offloaded.count(name) && !requests.moved.count({policy->name, name}))
+      if (!have.twice && have.offloaded.count(name) && !requests.moved.count({policy->name, name}))
         refuse_unread(*policy, name, have);
 }
 
@@ -957,16 +969,6 @@ Graph realize(const Graph& joint, const PolicyPtr& override_policy, Requests& re
   return PairRewriter(flat, override_policy, requests).run();
 }
 
-// True if a derivative has been differentiated: its own backward part is forward work then, in this
-// graph or in one that is nested in it.
-bool is_differentiated_twice(const Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
-    return (!node.backward && pass_of(node.provenance) == Pass::kVjp) ||
-           std::any_of(node.graphs.begin(), node.graphs.end(),
-                       [](const GraphPtr& nested) { return is_differentiated_twice(*nested); });
-  });
-}
-
 }  // namespace
 
 void check_names_occur(const Graph& traced) {
@@ -981,8 +983,7 @@ void check_names_occur(const Graph& traced) {
 Graph realize_residuals(const Graph& joint, const PolicyPtr& override_policy) {
   Requests requests;
   Graph realized = realize(joint, override_policy, requests, {});
-  // What the first derivative moves the second may have no need to.
-  if (!is_differentiated_twice(joint)) check_effects(requests);
+  check_effects(requests);
   return realized;
 }
 

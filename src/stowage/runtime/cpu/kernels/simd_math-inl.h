@@ -161,14 +161,17 @@ HWY_INLINE V log_core_f32(D d, V f, V n, V c) {
   return hn::MulAdd(n, hn::Set(d, 0.693359375f), hn::Add(f, y));
 }
 
+inline constexpr int32_t kSqrtHalfBits = 0x3f3504f3;  // sqrt(1/2)
+inline constexpr int32_t kMantissaBits = 0x7fffff;
+
 /// Splits a positive normal x = 2^n (1 + f), 1 + f in [sqrt(1/2), sqrt(2)).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void split_f32(D d, V x, V& n, V& f) {
   const hn::RebindToSigned<D> di;
-  const auto offset = hn::Set(di, 0x3f3504f3);  // sqrt(1/2)
+  const auto offset = hn::Set(di, kSqrtHalfBits);
   const auto bits = hn::Sub(hn::BitCast(di, x), offset);
   n = hn::ConvertTo(d, hn::ShiftRight<23>(bits));
-  const auto m = hn::Add(hn::And(bits, hn::Set(di, 0x7fffff)), offset);
+  const auto m = hn::Add(hn::And(bits, hn::Set(di, kMantissaBits)), offset);
   f = hn::Sub(hn::BitCast(d, m), hn::Set(d, 1.0f));
 }
 
@@ -206,23 +209,26 @@ HWY_INLINE V log_f32(D d, V x) {
   return log_specials_f32(d, x, log_core_f32(d, f, n, hn::Zero(d)));
 }
 
-/// log(1 + x).
-/// Source: the correction for the rounding of 1 + x is that of FreeBSD's log1pf.
+/// log(1 + x): the logarithm of u, 1 + x rounded, and what the rounding lost over u. The latter is small,
+/// so a parabola stands for the quotient; no vector divides.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log1p_f32(D d, V x) {
+  const hn::RebindToSigned<D> di;
   const V one = hn::Set(d, 1.0f);
   const V u = hn::Add(x, one);
-  V n, f;
-  split_f32(d, u, n, f);
-  const V lost = hn::IfThenElse(hn::Ge(n, hn::Set(d, 2.0f)), hn::Sub(one, hn::Sub(u, x)),
-                                hn::Sub(x, hn::Sub(u, one)));
-  V c = hn::Div(lost, u);
-  const auto small = hn::Eq(n, hn::Zero(d));
-  f = hn::IfThenElse(small, x, f);
-  c = hn::IfThenElse(hn::Or(small, hn::Ge(n, hn::Set(d, 25.0f))), hn::Zero(d), c);
-  V y = log_core_f32(d, f, n, c);
+  const V lost = hn::Sub(hn::Min(x, one), hn::Sub(u, hn::Max(x, one)));
+  const auto u_bits = hn::BitCast(di, u);
+  const auto bits = hn::Sub(u_bits, hn::Set(di, kSqrtHalfBits));
+  const auto exponent = hn::AndNot(hn::Set(di, kMantissaBits), bits);  // n in an exponent's place
+  const V n = hn::ConvertTo(d, hn::ShiftRight<23>(bits));
+  const V m = hn::BitCast(d, hn::Sub(u_bits, exponent));
+  // 2^-n, or 0 where that would be no normal number.
+  const auto one_bits = hn::BitCast(di, one);
+  const V scale = hn::BitCast(d, hn::Sub(one_bits, hn::Min(exponent, one_bits)));
+  const V f = hn::Sub(m, one), c = hn::Mul(lost, scale);
+  V y = log_core_f32(d, f, n, hn::MulAdd(c, hn::MulSub(f, f, f), c));  // c (1 - f + f^2)
   if (HWY_UNLIKELY(!all_normal_f32(d, u))) y = log_specials_f32(d, u, y);
-  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 1e-10f)), x, y);
+  return hn::CopySign(y, x);  // the sign of -0
 }
 
 /// Source: the three ranges are those of musl's tanhf.
