@@ -22,7 +22,7 @@
 #include "stowage/cli/allocate.h"
 #include "stowage/cli/commands.h"
 #include "stowage/cli/launch.h"
-#include "stowage/cli/slow_work.h"
+#include "stowage/base/slow_work.h"
 #include "stowage/cli/together.h"
 #include "stowage/runtime/target.h"
 
