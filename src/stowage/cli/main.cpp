@@ -95,6 +95,7 @@ std::string in_lines(std::string text) {
 
 int error(const std::string& message, int status = kExitError) {
   std::fflush(stdout);
+  let_first_process_speak();
   const std::string text = fmt::format("stowage: error: {}\n", printable(in_lines(message)));
   std::fputs(text.c_str(), stderr);  // fmt::print would throw where nobody can hear it
   return status;
