@@ -69,7 +69,7 @@ const Case kCases[] = {
            },
            Pair(w, v), arange(9));
      },
-     2.1},
+     0.2},
     {"rows_of_caches_unrolled",
      [](const Array& w, const Array& v, const Array& xs) {
        return scan(
@@ -78,7 +78,7 @@ const Case kCases[] = {
            },
            Pair(w, v), arange(9), {.unroll = 0});
      },
-     2.1},
+     0.2},
     {"rows_of_caches_unrolled_in_blocks",
      [](const Array& w, const Array& v, const Array& xs) {
        return scan(
@@ -87,7 +87,7 @@ const Case kCases[] = {
            },
            Pair(w, v), arange(8), {.unroll = 4});
      },
-     2.1},
+     0.2},
     {"elements_added_at",
      [](const Array& w, const Array& v, const Array& xs) {
        return scan(

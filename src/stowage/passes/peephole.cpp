@@ -169,17 +169,13 @@ int64_t integer_of(Bytes element) {
 // A comparison of two integers that are known becomes its answer: indices that a program gives as
 // numbers are compared with 0 in every iteration of a loop.
 void fold_comparison(const Graph& graph, Node& node, const ArrayType& type) {
-  const DType dtype = graph.type(node.operands[0]).dtype;
-  if (type.elems() != 1 || type.kind != MemoryKind::kDevice ||
-      (dtype != DType::kI32 && dtype != DType::kI64))
-    return;
-  const auto left = splat(graph, node.operands[0]), right = splat(graph, node.operands[1]);
-  if (!left || !right) return;
-  const int64_t a = integer_of(*left), b = integer_of(*right);
+  if (type.elems() != 1 || type.kind != MemoryKind::kDevice) return;
+  const auto a = known_integer(graph, node.operands[0]), b = known_integer(graph, node.operands[1]);
+  if (!a || !b) return;
   std::optional<bool> answer;
-  if (node.op == OpKind::kLt) answer = a < b;
-  if (node.op == OpKind::kEq) answer = a == b;
-  if (node.op == OpKind::kNe) answer = a != b;
+  if (node.op == OpKind::kLt) answer = *a < *b;
+  if (node.op == OpKind::kEq) answer = *a == *b;
+  if (node.op == OpKind::kNe) answer = *a != *b;
   if (!answer) return;
   node.op = OpKind::kConstant;
   node.params = ConstantParams{type, {*answer ? std::byte{1} : std::byte{0}}};
@@ -191,6 +187,13 @@ constexpr int64_t kLargeReduction = int64_t{1} << 16;
 constexpr int64_t kShortestRow = 64, kLongestRow = int64_t{1} << 18;
 
 }  // namespace
+
+std::optional<int64_t> known_integer(const Graph& graph, ValueId v) {
+  const DType dtype = graph.type(v).dtype;
+  if (dtype != DType::kI32 && dtype != DType::kI64) return std::nullopt;
+  const auto element = splat(graph, v);
+  return element ? std::optional(integer_of(*element)) : std::nullopt;
+}
 
 int first_axis_of_rows(const Graph& graph, const Node& node) {
   if (op_class(node.op) != OpClass::kReduce) return 0;

@@ -2,6 +2,8 @@
 // Not a pass; simplify applies them while it copies a graph.
 #pragma once
 
+#include <optional>
+
 #include "stowage/base/inside.h"
 #include "stowage/ir/graph.h"
 
@@ -13,6 +15,9 @@ namespace stow {
 /// Exact for every input, signed zeros and infinities included; of NaNs, a signaling one may stay
 /// signaling where an arithmetic op would have made it quiet.
 ValueId peephole(const Graph& graph, Node& node, const ArrayType& type);
+
+/// The one integer that a value holds everywhere, where that is known.
+std::optional<int64_t> known_integer(const Graph& graph, ValueId v);
 
 /// Where a reduction of all axes of a large array begins: it is to be one of trailing axes, from the
 /// returned one on, and then one of what that leaves. 0 for any other node.

@@ -2,9 +2,11 @@
 
 #include <unordered_map>
 
+#include "stowage/core/scalar.h"
 #include "stowage/ir/utilities.h"
 #include "stowage/ops/effects.h"
 #include "stowage/passes/drop_passthrough.h"
+#include "stowage/passes/narrowed_slice.h"
 #include "stowage/passes/peephole.h"
 
 namespace stow {
@@ -77,6 +79,7 @@ class Simplifier {
     ValueMap map(from);
     Merger merger(to, from.n_nodes());
     copy_inputs(from, to, map);
+    std::vector<int> uses;
     std::vector<const Node*> turned(from.n_values());
     if (sinks_) find_turned(from, turned);
     import_regions(from, to, RegionId());  // with the same numbers
@@ -86,7 +89,7 @@ class Simplifier {
       else if (node.n_results > 0 && turned[node.first_result.index()] != nullptr)
         compute_turned(from, node, turned, to, map, merger);
       else
-        rewrite_node(from, node, to, map, merger);
+        rewrite_node(from, node, to, map, merger, uses);
     std::vector<ValueId> outputs = from.outputs();
     for (ValueId& output : outputs) output = map[output];
     to.set_outputs(std::move(outputs));
@@ -127,11 +130,14 @@ class Simplifier {
     map.set(node.first_result, add(std::move(copy), from.type(node.first_result)));
   }
 
-  void rewrite_node(const Graph& from, const Node& node, Graph& to, ValueMap& map, Merger& merger) {
+  // `uses` of the values of `from`, counted when first needed.
+  void rewrite_node(const Graph& from, const Node& node, Graph& to, ValueMap& map, Merger& merger,
+                    std::vector<int>& uses) {
     Node copy = node;
     for (ValueId& operand : copy.operands) operand = map[operand];
     for (GraphPtr& nested : copy.graphs) nested = rewrite_nested(nested);
     if (const int axis = first_axis_of_rows(to, copy); axis > 0) reduce_rows(axis, to, copy, merger);
+    if (node.op == OpKind::kSlice) narrow(from, node, to, map, merger, uses, copy);
     if (node.n_results == 1) {
       const ValueId same = peephole(to, copy, from.type(node.first_result));
       if (same.valid()) return map.set(node.first_result, same);
@@ -175,6 +181,32 @@ class Simplifier {
     rows.params = AxesParams{std::move(reduced)};
     node.operands = {add_or_find(std::move(rows), type, to, merger)};
     node.params = AxesParams{std::move(left)};
+  }
+
+  // Has a slice of what dynamic_slice takes out taken out alone; `copy` is left a reshape of it.
+  void narrow(const Graph& from, const Node& node, Graph& to, const ValueMap& map, Merger& merger,
+              std::vector<int>& uses, Node& copy) {
+    if (uses.empty()) uses = count_uses(from);
+    const std::optional<NarrowedSlice> narrowed = narrowed_slice(
+        from, uses, node, [&](ValueId v) { return known_integer(to, map[v]); });
+    if (!narrowed) return;
+    Node taken = *narrowed->wide;
+    taken.params = ShapeParams{narrowed->shape};
+    for (ValueId& operand : taken.operands) operand = map[operand];
+    for (size_t axis = 0; axis < narrowed->starts.size(); ++axis)
+      if (const std::optional<int64_t> start = narrowed->starts[axis]) {
+        Node constant = taken;
+        const ArrayType& type = to.type(taken.operands[1 + axis]);
+        constant.op = OpKind::kConstant;
+        constant.params = ConstantParams{type, *encode_scalar_int(type.dtype, *start)};
+        constant.operands.clear();
+        taken.operands[1 + axis] = add_or_find(std::move(constant), type, to, merger);
+      }
+    ArrayType type = from.type(narrowed->wide->result());
+    type.shape = narrowed->shape;
+    copy.op = OpKind::kReshape;
+    copy.params = ShapeParams{from.type(node.result()).shape};
+    copy.operands = {add_or_find(std::move(taken), type, to, merger)};
   }
 
   GraphPtr rewrite_nested(const GraphPtr& nested) {

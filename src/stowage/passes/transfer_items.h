@@ -31,11 +31,31 @@ inline bool is_inward(Lane lane) {
          lane == static_cast<Lane>(StreamKind::kCollective);
 }
 
+/// What an instruction touches. Of a kernel it is worked out once for all trials of a schedule.
+class Accesses {
+ public:
+  using Shared = std::shared_ptr<const std::vector<Access>>;
+  Accesses() : Accesses(std::make_shared<const std::vector<Access>>()) {}
+  explicit Accesses(Shared shared) : shared_(std::move(shared)) {}
+
+  const Access& operator[](size_t i) const { return (*shared_)[i]; }
+  auto begin() const { return shared_->begin(); }
+  auto end() const { return shared_->end(); }
+  void append(const Accesses& more) {
+    std::vector<Access> all = *shared_;
+    all.insert(all.end(), more.begin(), more.end());
+    shared_ = std::make_shared<const std::vector<Access>>(std::move(all));
+  }
+
+ private:
+  Shared shared_;
+};
+
 /// One instruction of a list, `shift` iterations ahead of the loop around (behind, where negative).
 struct Item {
   Instruction instruction;
   int shift = 0;
-  std::vector<Access> accesses;
+  Accesses accesses;
   int passed = 0;  // of a start or a done: so many others of its stream are under way at once
   std::array<bool, kNumLanes> moves{};  // by lane: whether a nested list has moves of it
   StreamKind stream = StreamKind::kCompute;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "stowage/base/error.h"
@@ -36,14 +37,100 @@ int slots_for(int ahead) {
 // By buffer: the slots of the ring that it must become.
 using RingSlots = std::map<size_t, int>;
 
+// A loop or branch of an instruction's own, cut off from the schedule that it was copied from, and all in it.
+template <typename VisitKernel>
+void own_bodies(Instruction& instruction, const VisitKernel& visit_kernel) {
+  const auto all = [&](Instructions& list) {
+    for (Instruction& i : list) own_bodies(i, visit_kernel);
+  };
+  if (instruction.kernel()) {
+    visit_kernel(instruction);
+  } else if (instruction.loop()) {
+    auto own = std::make_shared<Loop>(*instruction.loop());
+    all(own->body);
+    all(own->condition);
+    instruction.body = std::move(own);
+  } else {
+    auto own = std::make_shared<Branch>(branch_of(instruction));
+    for (Instructions& alternative : own->alternatives) all(alternative);
+    instruction.body = std::move(own);
+  }
+}
+
+}  // namespace
+
+// A schedule whose moves are numbered, and what all trials of it share. Trials copy what they change, so the
+// kernels here stay as they are and where they are.
+struct NumberedMoves {
+  struct Described {
+    StreamKind stream = StreamKind::kCompute;
+    Lane lane = 0;
+    Accesses::Shared accesses;
+  };
+
+  explicit NumberedMoves(const Schedule& whole) : schedule(whole) {
+    for (Instruction& instruction : schedule.instructions)
+      own_bodies(instruction, [&](Instruction& i) { number(i); });
+    for_each_kernel(std::as_const(schedule.instructions), [&](const Kernel& k) { describe(k); });
+    for (const std::vector<Instruction>* halves : {&starts, &dones})
+      for (const Instruction& i : *halves) describe(*i.kernel());
+  }
+
+  // Whether a write begins the life of more than what it writes: nothing may be written there before.
+  // What a loop fills bit by bit begins with the first bit, see begin_no_bits.
+  static bool begins_all(const Schedule& schedule, const View& view) {
+    const Buffer& b = schedule.buffers[view.buffer.index()];
+    return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
+  }
+
+  Schedule schedule;
+  std::vector<Instruction> starts, dones;  // of the moves, by number
+  std::unordered_map<const Kernel*, Described> described;
+
+ private:
+  void number(Instruction& instruction) {
+    if (!is_move(*instruction.kernel(), schedule.buffers)) return;
+    instruction.edit_kernel()->transfer = static_cast<int>(starts.size());
+    Instruction start = instruction, done = instruction;
+    start.edit_kernel()->phase = MovePhase::kStart;
+    Kernel* const awaited = done.edit_kernel();
+    awaited->phase = MovePhase::kDone;
+    awaited->outputs[0].begins = false;
+    starts.push_back(std::move(start));
+    dones.push_back(std::move(done));
+  }
+  void describe(const Kernel& kernel) {
+    std::vector<Access> accesses;
+    const auto add = [&](const View& view, bool write) {
+      if (begins_all(schedule, view))
+        accesses.push_back(
+            {view.buffer, write, false, 0, schedule.buffers[view.buffer.index()].bytes, {}});
+      else
+        accesses.push_back(access_of(view, write));
+    };
+    for (const View& view : kernel.inputs) add(view, false);
+    for (const View& view : kernel.outputs) add(view, true);
+    const StreamKind stream = stream_of(kernel, schedule.buffers);
+    described[&kernel] = {stream, lane_of(kernel, stream),
+                          std::make_shared<const std::vector<Access>>(std::move(accesses))};
+  }
+};
+
+namespace {
+
 class Overlapper {
  public:
-  Overlapper(Schedule schedule, const std::vector<int>& ahead, const OvertakingBytes& may_overtake)
-      : schedule_(std::move(schedule)), ahead_(ahead), most_may_(may_overtake) {}
+  Overlapper(const NumberedMoves& numbered, const std::vector<int>& ahead,
+             const OvertakingBytes& may_overtake)
+      : numbered_(numbered),
+        schedule_(numbered.schedule),
+        ahead_(ahead),
+        most_may_(may_overtake) {}
 
   Overlapped run() {
-    for (Instruction& instruction : schedule_.instructions) number_moves(instruction);
-    STOW_CHECK(n_transfers_ == static_cast<int>(ahead_.size()), "one number a move");
+    STOW_CHECK(numbered_.starts.size() == ahead_.size(), "one number a move");
+    for (Instruction& instruction : schedule_.instructions)
+      own_bodies(instruction, [](Instruction&) {});
     share_scratch();
     count_accesses();
     Instructions before, after;
@@ -52,27 +139,6 @@ class Overlapper {
   }
 
  private:
-  // Also cuts the loops off from the schedule that they were copied from.
-  void number_moves(Instruction& instruction) {
-    const auto all = [&](Instructions& list) {
-      for (Instruction& i : list) number_moves(i);
-    };
-    if (const Kernel* kernel = instruction.kernel()) {
-      if (!is_move(*kernel, schedule_.buffers)) return;
-      // Numbered already where the schedule is that of an earlier trial.
-      const int number = n_transfers_++;
-      if (kernel->transfer != number) instruction.edit_kernel()->transfer = number;
-    } else if (instruction.loop()) {
-      auto own = std::make_shared<Loop>(*instruction.loop());
-      all(own->body);
-      all(own->condition);
-      instruction.body = std::move(own);
-    } else {
-      auto own = std::make_shared<Branch>(branch_of(instruction));
-      for (Instructions& alternative : own->alternatives) all(alternative);
-      instruction.body = std::move(own);
-    }
-  }
   int ahead_of(const Kernel& move) const { return ahead_[static_cast<size_t>(move.transfer)]; }
   // Whether a kernel is a move that is to be cut in two.
   bool is_cut(const Kernel& kernel) const {
@@ -134,14 +200,13 @@ class Overlapper {
           process_alone(alternative);
         add(items, std::move(instruction));
       } else if (is_cut(*instruction.kernel())) {
-        Instruction start = std::move(instruction);
-        Instruction done = start;
-        start.edit_kernel()->phase = MovePhase::kStart;
-        Kernel* const awaited = done.edit_kernel();
-        awaited->phase = MovePhase::kDone;
-        awaited->outputs[0].begins = false;
-        add(items, std::move(start));
-        add(items, std::move(done));
+        const Kernel& whole = *instruction.kernel();
+        for (const auto* halves : {&numbered_.starts, &numbered_.dones}) {
+          Instruction half = (*halves)[static_cast<size_t>(whole.transfer)];
+          half.guard = instruction.guard;
+          if (half.kernel()->scratch != whole.scratch) half.edit_kernel()->scratch = whole.scratch;
+          add(items, std::move(half));
+        }
       } else {
         add(items, std::move(instruction));
       }
@@ -172,16 +237,23 @@ class Overlapper {
   void describe(Item& item, const Loop* in = nullptr, int64_t iteration = 0) {
     item.moves = {};
     if (const Kernel* kernel = item.instruction.kernel()) {
+      if (const auto known = numbered_.described.find(kernel); known != numbered_.described.end() && !in) {
+        item.stream = known->second.stream;
+        item.lane = known->second.lane;
+        item.accesses = Accesses(known->second.accesses);
+        return;
+      }
       item.stream = stream_of(*kernel, schedule_.buffers);
       item.lane = lane_of(*kernel, item.stream);
     }
+    std::vector<Access> accesses;
     const bool nested = !item.instruction.kernel();
     std::set<LoopId> inside;
     collect_loops(item.instruction, inside);
     std::set<std::pair<size_t, bool>> whole;
     for_each_view(std::as_const(item.instruction), [&](const View& view, bool write) {
       Access a;
-      if (begins_all(view)) {
+      if (NumberedMoves::begins_all(schedule_, view)) {
         a = {view.buffer, write, false, 0, buffer(view.buffer).bytes, {}};
       } else if (in) {
         View window = view;
@@ -193,18 +265,13 @@ class Overlapper {
       a.whole = nested && std::any_of(a.terms.begin(), a.terms.end(),
                                       [&](const LoopTerm& t) { return inside.contains(t.loop); });
       if (a.whole && !whole.emplace(view.buffer.index(), write).second) return;
-      item.accesses.push_back(std::move(a));
+      accesses.push_back(std::move(a));
     });
+    item.accesses = Accesses(std::make_shared<const std::vector<Access>>(std::move(accesses)));
     if (nested)
       for_each_kernel(std::span(&std::as_const(item.instruction), 1), [&](const Kernel& kernel) {
         item.moves[lane_of(kernel, stream_of(kernel, schedule_.buffers))] = true;
       });
-  }
-  // Whether a write begins the life of more than what it writes: nothing may be written there before.
-  // What a loop fills bit by bit begins with the first bit, see begin_no_bits.
-  bool begins_all(const View& view) const {
-    const Buffer& b = schedule_.buffers[view.buffer.index()];
-    return view.begins && view.terms.empty() && b.slots == 1 && b.parts.size() == 1;
   }
   static void collect_loops(Instruction& instruction, std::set<LoopId>& loops) {
     if (Loop* loop = instruction.loop()) {
@@ -541,7 +608,7 @@ class Overlapper {
     Loop& loop = *around.instruction.loop();
     item.instruction.guard = {entry.iteration, entry.iteration + 1};
     loop.body.insert(loop.body.begin() + static_cast<std::ptrdiff_t>(entry.at), item.instruction);
-    around.accesses.insert(around.accesses.end(), item.accesses.begin(), item.accesses.end());
+    around.accesses.append(item.accesses);
     around.moves[item.lane] = true;
     for (auto& [iteration, body] : inside_[loop.id]) body.insert(entry.at, item);
   }
@@ -988,11 +1055,11 @@ class Overlapper {
     }
   }
 
+  const NumberedMoves& numbered_;
   Schedule schedule_;
   const std::vector<int>& ahead_;
   const OvertakingBytes most_may_;
   OvertakingBytes overtook_, most_overtook_;  // in this list, and in any
-  int n_transfers_ = 0;
   mutable int64_t work_ = 0;
   std::vector<bool> is_result_;     // of each buffer
   std::vector<int> n_accesses_;     // of each buffer, before any move was split
@@ -1014,7 +1081,16 @@ size_t count_moves(const Schedule& schedule) {
 
 Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
                              const OvertakingBytes& may_overtake) {
-  return Overlapper(schedule, ahead, may_overtake).run();
+  return TransferTrials(schedule).run(ahead, may_overtake);
+}
+
+TransferTrials::TransferTrials(const Schedule& schedule)
+    : numbered_(std::make_unique<const NumberedMoves>(schedule)) {}
+TransferTrials::TransferTrials(TransferTrials&&) noexcept = default;
+TransferTrials::~TransferTrials() = default;
+Overlapped TransferTrials::run(const std::vector<int>& ahead,
+                               const OvertakingBytes& may_overtake) const {
+  return Overlapper(*numbered_, ahead, may_overtake).run();
 }
 
 }  // namespace stow

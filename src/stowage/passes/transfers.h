@@ -2,6 +2,9 @@
 // Not a choice of what is moved, nor of how far ahead the budget allows; session/ tries that.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "stowage/base/inside.h"
 #include "stowage/ir/schedule.h"
 
@@ -42,5 +45,17 @@ struct Overlapped {
 };
 Overlapped overlap_transfers(const Schedule& schedule, const std::vector<int>& ahead,
                              const OvertakingBytes& may_overtake = {});
+
+/// overlap_transfers() of one schedule, many times: what every trial needs is worked out once.
+class TransferTrials {
+ public:
+  explicit TransferTrials(const Schedule& schedule);
+  TransferTrials(TransferTrials&&) noexcept;
+  ~TransferTrials();
+  Overlapped run(const std::vector<int>& ahead, const OvertakingBytes& may_overtake = {}) const;
+
+ private:
+  std::unique_ptr<const struct NumberedMoves> numbered_;
+};
 
 }  // namespace stow

@@ -120,7 +120,7 @@ struct Choice {
 class Chooser {
  public:
   Chooser(const Schedule& schedule, size_t n_moves, int most)
-      : schedule_(schedule),
+      : trials_(schedule),
         devices_(nominal_devices(schedule)),
         most_(most),
         ahead_(n_moves) {
@@ -170,12 +170,12 @@ class Chooser {
   // Whether later attempts did not try all that earlier ones did.
   bool is_spent() const { return total_ >= kMaxInstants; }
   Schedule schedule(const Choice& choice) const {
-    return overlap_transfers(schedule_, choice.ahead, choice.overtaking).schedule;
+    return trials_.run(choice.ahead, choice.overtaking).schedule;
   }
 
  private:
   Overlapped overlapped() {
-    Overlapped made = overlap_transfers(schedule_, ahead_, overtaking_);
+    Overlapped made = trials_.run(ahead_, overtaking_);
     work_ += made.work;
     total_ += n_instants_;
     return made;
@@ -290,7 +290,7 @@ class Chooser {
     return true;
   }
 
-  const Schedule& schedule_;
+  const TransferTrials trials_;
   const std::vector<DeviceDescription> devices_;
   const int most_;
   Device::Capacities limits_{};
