@@ -1,18 +1,28 @@
-// Random deep nets with residual connections and gates, unrolled and scanned, plain and
-// checkpointed: what they keep is what they list, and a checkpoint saves memory.
+// Random nets, plain and checkpointed: deep ones with residual connections and gates, unrolled and
+// scanned, U-Nets and mixtures of experts. What they keep is what they list, and a checkpoint costs its
+// barrier at most.
 //
-// STOW_FUZZ_NETS nets (24) from STOW_FUZZ_SEED (1) on.
+// STOW_FUZZ_NETS nets (24, and half as many of the other kinds) from STOW_FUZZ_SEED (1) on.
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
+#include "stowage/base/bytes.h"
+#include "stowage/base/inside.h"
+#include "stowage/ir/op_list.h"
+#include "stowage/ir/schedule.h"
+#include "stowage/session/compile.h"
 #include "stowage/stowage.h"
 #include "tests/fuzz/apart.h"
+#include "tests/fuzz/random_net.h"
 
 namespace stow {
 namespace {
 
+using testing::elementwise_function;
 using testing::environment;
+using testing::RandomNet;
 using Weights = std::vector<Array>;
 
 // One layer of a net: f(h W) or f(h W) V, with a gate by the layer's input, a residual connection,
@@ -21,28 +31,10 @@ struct Layer {
   int before, after, gate;  // functions; gate 0: none
   bool second_product, residual, normalized;
 
-  static Array function(int number, const Array& x) {
-    switch (number) {
-      case 0:
-        return x;
-      case 1:
-        return tanh(x);
-      case 2:
-        return silu(x);
-      case 3:
-        return sin(x);
-      case 4:
-        return sigmoid(x);
-      case 5:
-        return gelu(x);
-      default:
-        return x * exp(-square(x));
-    }
-  }
   Array operator()(const Array& h, const Array& w) const {
-    Array t = matmul(function(before, normalized ? standardize(h) : h), w);
-    if (gate > 0) t = t * function(gate, h);
-    t = function(after, t);
+    Array t = matmul(elementwise_function(before, normalized ? standardize(h) : h), w);
+    if (gate > 0) t = t * elementwise_function(gate, h);
+    t = elementwise_function(after, t);
     if (second_product) t = matmul(t, w);
     return residual ? h + t : t;
   }
@@ -148,6 +140,16 @@ class NetFuzz : public ::testing::Test {
       check(net);
     }
   }
+  template <typename Check>
+  void for_each_other_net(Check check, bool small = false) {
+    const uint64_t first = environment("STOW_FUZZ_SEED", 1),
+                   count = environment("STOW_FUZZ_NETS", 24) / 2;
+    for (uint64_t seed = first; seed < first + count; ++seed)
+      for (const auto& make : {testing::random_unet, testing::random_mixture}) {
+        SCOPED_TRACE(fmt::format("seed {}", seed));
+        check(make(seed, small));
+      }
+  }
 };
 
 // Work on a layer comes on top of what is listed; values that are needed again soon may wait beside
@@ -160,37 +162,137 @@ TEST_F(NetFuzz, KeepsWhatItLists) {
   });
 }
 
-// The recomputation begins beside the gradient of the region's result, and a policy may forbid to
-// keep what a net keeps plain.
-TEST_F(NetFuzz, ACheckpointAroundANetCostsItsBarrierAtMost) {
-  for_each_net([](const Net& net) {
-    const int64_t plain = temp_bytes(loss_of(net), net);
-    for (const PolicyPtr& policy : {nothing_saveable(), dots_saveable(), everything_saveable()}) {
-      const int64_t temp = temp_bytes(loss_of(checkpoint(net, policy)), net);
-      EXPECT_LE(temp, plain + room(net)) << policy->name << ": " << describe(net, temp, plain);
+// ---- the barrier ----
+
+// Bytes of a value that a program stores: not what it is given, and not constants.
+int64_t stored_bytes(const Graph& graph, ValueId v, bool is_nested) {
+  const auto passes_on = [&](const Node& node) {
+    const OpClass c = op_class(node.op);
+    return c == OpClass::kView || c == OpClass::kIdentity;
+  };
+  while (!graph.is_input(v) && passes_on(graph.def(v))) v = graph.def(v).operands[0];
+  if (graph.is_input(v) ? !is_nested : op_class(graph.def(v).op) == OpClass::kLeaf) return 0;
+  return graph.type(v).bytes();
+}
+// The most bytes that one operation reads and makes: of the forward part, and of the gradient.
+struct MostWork {
+  int64_t forward = 0, backward = 0;
+
+  explicit MostWork(const Graph& graph) { visit(graph, false, false); }
+
+ private:
+  void visit(const Graph& graph, bool is_backward, bool is_nested) {
+    for (const Node& node : graph.nodes()) {
+      const bool here = is_backward || node.backward;
+      for (const GraphPtr& nested : node.graphs) visit(*nested, here, true);
+      if (!node.graphs.empty()) continue;
+      int64_t bytes = 0;
+      for (ValueId v : std::set<ValueId>(node.operands.begin(), node.operands.end()))
+        bytes += stored_bytes(graph, v, is_nested);
+      for (int i = 0; i < node.n_results; ++i)
+        bytes += stored_bytes(graph, node.result(i), is_nested);
+      int64_t& most = here ? backward : forward;
+      most = std::max(most, bytes);
     }
+  }
+};
+// What stays for the sake of the checkpoints of a function: what enters them, until the recomputation,
+// and the gradients of their results while that goes on.
+int64_t boundary_bytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != OpKind::kCheckpoint) continue;
+    for (ValueId v : node.operands) bytes += stored_bytes(graph, v, false);
+    for (int i = 0; i < node.n_results; ++i) bytes += graph.type(node.result(i)).bytes();
+  }
+  return bytes;
+}
+int64_t most_scratch(const ir::Schedule& schedule) {
+  int64_t most = 0;
+  for (const Buffer& b : schedule.buffers)
+    if (b.label == "scratch") most = std::max(most, b.bytes);
+  return most;
+}
+
+// What a checkpoint forces a program to hold beyond its plain plan, from its graphs: what stays for
+// its sake, and, where the recomputation meets the gradient, an operation of either beside what is
+// kept. Anything that waits longer is a fault.
+template <typename Loss>
+int64_t barrier_bytes(const Loss& loss, const Weights& w, const Array& x,
+                      const ir::Schedule& schedule) {
+  const MostWork work(jit(grad(loss)).lower(w, x).graph());
+  return boundary_bytes(jit(loss).lower(w, x).graph()) + work.forward + work.backward +
+         most_scratch(schedule);
+}
+
+int64_t temp_of(const ExecutablePtr& program) {
+  return program->memory_analysis().device().temp_bytes;
+}
+
+// A policy may forbid to keep what a net keeps plain; that is what it asks for.
+template <typename Net>
+void check_barrier(const Net& net, const Weights& w, const Array& x, const std::string& what) {
+  const auto planned = [&](const auto& loss) {
+    return compile(jit(grad(loss)).lower(w, x).graph(), {}, 1);
+  };
+  const auto loss_of_net = [net](const Weights& w, const Array& x) { return sum(square(net(w, x))); };
+  const int64_t plain = temp_of(planned(loss_of_net));
+  const auto check = [&](const auto& loss, const char* where, const PolicyPtr& policy) {
+    const ExecutablePtr program = planned(loss);
+    const int64_t barrier = barrier_bytes(loss, w, x, program->schedule());
+    EXPECT_LE(temp_of(program), plain + barrier)
+        << fmt::format("{} around the {} of a {}: {} where the plain plan takes {} and the barrier {}",
+                       policy->name, where, what, format_bytes(temp_of(program)), format_bytes(plain),
+                       format_bytes(barrier));
+  };
+  for (const PolicyPtr& policy : {nothing_saveable(), dots_saveable(), everything_saveable()})
+    check(loss_of(checkpoint(net, policy)), "net", policy);
+  check(checkpoint(loss_of_net, nothing_saveable()), "loss", nothing_saveable());
+}
+
+TEST_F(NetFuzz, ACheckpointCostsItsBarrierAtMost) {
+  for_each_net([](const Net& net) {
+    check_barrier(net, net.weights(), net.input(),
+                  fmt::format("net of {} layers{}", net.layers.size(), net.scanned ? ", scanned" : ""));
   });
+}
+TEST_F(NetFuzz, ACheckpointOfAUNetOrAMixtureCostsItsBarrierAtMost) {
+  for_each_other_net([](const RandomNet& net) {
+    check_barrier(net.apply, net.weights, net.input, net.what);
+  });
+}
+
+// Gradients as bits, with every policy as of the net as written.
+template <typename Net>
+void check_bits(const Net& net, const Weights& types, const Array& input) {
+  Array key = random::key(types.size());
+  Weights w;
+  for (const Array& a : types) w.push_back(random::normal(key, a.shape()) * 0.2);
+  const Array x = random::normal(key, input.shape());
+  const auto bits = [&](auto loss, const CompileOptions& options) {
+    std::vector<float> all;
+    for (const Array& g : jit(grad(loss), {.compile = options})(w, x))
+      for (float v : g.template to_vector<float>()) all.push_back(v);
+    return all;
+  };
+  const std::vector<float> want = bits(loss_of(net), {.fuse = false, .reuse = false});
+  EXPECT_EQ(bits(loss_of(net), {}), want);
+  EXPECT_EQ(bits(loss_of(checkpoint(net, nothing_saveable())), {}), want);
+  EXPECT_EQ(bits(loss_of(checkpoint(net, dots_saveable())), {}), want);
 }
 
 TEST_F(NetFuzz, BitsAreThoseOfTheNetAsWritten) {
   for_each_net([](Net net) {
     net.rows = 6, net.width = 8;
-    Array key = random::key(net.layers.size());
-    Weights w;
-    for (const Array& a : net.weights()) w.push_back(random::normal(key, a.shape()) * 0.2);
     if (net.layers.size() > 8) return;  // to save time
-    const Array x = random::normal(key, {net.rows, net.width});
-    const auto bits = [&](auto loss, const CompileOptions& options) {
-      std::vector<float> all;
-      for (const Array& g : jit(grad(loss), {.compile = options})(w, x))
-        for (float v : g.template to_vector<float>()) all.push_back(v);
-      return all;
-    };
-    const std::vector<float> want = bits(loss_of(net), {.fuse = false, .reuse = false});
-    EXPECT_EQ(bits(loss_of(net), {}), want);
-    EXPECT_EQ(bits(loss_of(checkpoint(net, nothing_saveable())), {}), want);
-    EXPECT_EQ(bits(loss_of(checkpoint(net, dots_saveable())), {}), want);
+    check_bits(net, net.weights(), net.input());
   });
+  for_each_other_net(
+      [](const RandomNet& net) {
+        SCOPED_TRACE(net.what);
+        check_bits(net.apply, net.weights, net.input);
+      },
+      true);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ struct JitEntry {
   std::unordered_map<const Executable*, std::shared_ptr<MeshRunner>> mesh_runners;  ///< By program.
   std::unordered_map<std::string, ExecutablePtr> executables;  ///< By the target's key.
 
-  const ExecutablePtr& executable(const TargetPtr& target);
+  const ExecutablePtr& executable(const runtime::TargetPtr& target);
   /// Result number `i`, lying where the function put it.
   Array placed(Array result, size_t i) const;
   /// Runs it, by this program if given; donated arguments are marked. Abstract arguments give
