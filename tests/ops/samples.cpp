@@ -515,7 +515,7 @@ void add_structure(Table& t) {
         {"bool[0]"});
 }
 
-// Over meshes of one position: what several do is tests/unit/collectives_test.cpp's.
+// Over meshes of one position: what several do is tests/unit/api/collectives_test.cpp's.
 void add_collectives(Table& t) {
   using K = OpKind;
   const MeshShape mesh{{"x", "y"}, {1, 1}};

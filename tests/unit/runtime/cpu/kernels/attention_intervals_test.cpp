@@ -3,7 +3,7 @@
 #include <hwy/targets.h>
 
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
-#include "tests/unit/attention_oracle.h"
+#include "tests/unit/runtime/cpu/kernels/attention_oracle.h"
 
 namespace stow::testing {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/attention.h"
-#include "tests/unit/kernel_data.h"
+#include "tests/unit/runtime/cpu/kernels/kernel_data.h"
 
 namespace stow::testing {
 

@@ -1,4 +1,4 @@
-#include "tests/unit/ir_samples.h"
+#include "tests/unit/ir/ir_samples.h"
 
 #include <cstring>
 #include <limits>

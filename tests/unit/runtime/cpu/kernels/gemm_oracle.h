@@ -10,7 +10,7 @@
 #include "stowage/base/inside.h"
 #include "stowage/runtime/cpu/kernels/gemm.h"
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
-#include "tests/unit/kernel_data.h"
+#include "tests/unit/runtime/cpu/kernels/kernel_data.h"
 
 namespace stow::testing {
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
-#include "tests/unit/attention_oracle.h"
+#include "tests/unit/runtime/cpu/kernels/attention_oracle.h"
 
 namespace stow::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <array>
 #include <limits>
 
-#include "tests/unit/gemm_oracle.h"
+#include "tests/unit/runtime/cpu/kernels/gemm_oracle.h"
 
 namespace stow::testing {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/ir_samples.h"
+#include "tests/unit/ir/ir_samples.h"
 
 namespace stow {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "stowage/ir/print.h"
 #include "stowage/ir/utilities.h"
-#include "tests/unit/ir_samples.h"
+#include "tests/unit/ir/ir_samples.h"
 
 namespace stow {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "stowage/runtime/cpu/kernels/gemm_thread.h"
-#include "tests/unit/attention_oracle.h"
+#include "tests/unit/runtime/cpu/kernels/attention_oracle.h"
 
 namespace stow::testing {
 namespace {
