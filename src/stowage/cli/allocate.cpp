@@ -143,15 +143,19 @@ Result<int> allocate(const Flags& flags) {
 
 int run_allocate(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Packs the buffers of a CSV (id,lower,upper,size) into as few bytes as it can",
-               "stowage allocate");
-  app.add_option("FILE", flags.input, "The buffers; lifetimes are half-open; - is stdin")->required();
-  app.add_option("--capacity", flags.capacity, "Stop at a packing within it: 1MiB, 4096");
-  app.add_option("--time-limit", flags.time_limit_s, "Seconds to search for")
-      ->capture_default_str();
-  app.add_option("--output", flags.output, "Write the rows with their offset here; - is stdout");
-  app.add_option("--json", flags.json, "Write the outcome here; - is stdout");
-  app.add_option("--svg", flags.svg, "Draw the packing here; - is stdout");
+  CLI::App app("Packs the buffers of a CSV file (id,lower,upper,size) into as few bytes as it can.",
+               "./stowage allocate");
+  app.set_help_flag("-h,--help", "This text");
+  app.add_option("FILE", flags.input, "The buffers, with half-open lifetimes; - for stdin")->required();
+  app.add_option("--capacity", flags.capacity, "Stops at a packing of so many bytes: 1MiB, 4096")
+      ->type_name("SIZE");
+  app.add_option("--time-limit", flags.time_limit_s, "Seconds to search")
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  app.add_option("--output", flags.output, "Writes the rows with their offsets here; - for stdout")
+      ->type_name("FILE");
+  app.add_option("--json", flags.json, "Writes the outcome here; - for stdout")->type_name("FILE");
+  app.add_option("--svg", flags.svg, "Draws the packing here; - for stdout")->type_name("FILE");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -82,7 +82,7 @@ bool Compiler::fuse_pattern(int j, bool first) {
   if (!is_free(j) || value(j).by_position || (first && !has_column(value(j).span))) return false;
   const Span span = value(j).span;
   for (const RowPattern& pattern : row_patterns()) {
-    if (pattern.is_first != first || pattern.result->op != step(j).op) continue;
+    if (pattern.is_first != first || !Match::may_be(steps_, pattern.result, j)) continue;
     // A single element's comparison and choice are made in line, without a kernel.
     if (step(j).op == OpKind::kSelect && !first && plan_.rows * plan_.cols <= 1) continue;
     const auto is_arg = [&](const Term& term) {
@@ -181,6 +181,7 @@ void Compiler::fuse_sum(int j) {
     if (by_rows ? pattern.rows == nullptr || kernels.*pattern.rows == nullptr
                 : pattern.columns == nullptr || kernels.*pattern.columns == nullptr)
       continue;
+    if (!Match::may_be(steps_, pattern.term, t)) continue;
     Fused fused;
     std::vector<int> inside;
     const auto accepts = [&] {

@@ -1,5 +1,6 @@
 #include "stowage/runtime/cpu/kernels/row_match.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -23,6 +24,22 @@ uint64_t constant_bits(DType t, double x) {
 }
 
 }  // namespace
+
+bool Match::may_be(const std::vector<Step>& steps, const Term& term, int i) {
+  const Step& s = steps[static_cast<size_t>(i)];
+  const auto is_op = [&](int32_t arg, OpKind op) {
+    const Step& operand = steps[static_cast<size_t>(arg)];
+    return operand.kind == StepKind::kCompute && operand.op == op;
+  };
+  if (s.kind != StepKind::kCompute || s.op != term->op ||
+      n_args(s) != static_cast<int>(term->terms.size()))
+    return false;
+  for (const Term& t : term->terms)
+    if (t->kind == Term::Kind::kOp && !std::any_of(s.args, s.args + term->terms.size(),
+                                                   [&](int32_t arg) { return is_op(arg, t->op); }))
+      return false;
+  return true;
+}
 
 bool Match::find(const Term& term, int i, const std::vector<Term>& more,
                  std::function<bool()> accepts) {

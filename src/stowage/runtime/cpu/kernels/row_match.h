@@ -22,6 +22,9 @@ class Match {
   Match(const std::vector<Step>& steps, const std::vector<bool>& is_live, Fits fits)
       : steps_(steps), is_live_(is_live), fits_(std::move(fits)) {}
 
+  /// False if `term` cannot be step i, by the ops of both and of their operands alone.
+  static bool may_be(const std::vector<Step>& steps, const Term& term, int i);
+
   /// True if `term` is step i, each of `more` some live step, and `accepts` returns true once all
   /// of it is known; else other orders and steps are tried.
   bool find(const Term& term, int i, const std::vector<Term>& more, std::function<bool()> accepts);
